@@ -4,7 +4,7 @@
 //
 //	go run ./console/build         writes dist
 //	go run ./console/build -npm    updates the libraries to package-lock.json, with npm
-//	go run ./console/build -types  checks the types of the sources, with npm and Node.js
+//	go run ./console/build -types  checks the types and imports of the sources, with npm and Node.js
 package main
 
 import (
@@ -19,7 +19,7 @@ import (
 func main() {
 	dir := flag.String("dir", "console", "the console's directory")
 	npm := flag.Bool("npm", false, "update the libraries instead")
-	types := flag.Bool("types", false, "check the types instead")
+	types := flag.Bool("types", false, "check the types and imports instead")
 	flag.Parse()
 	if err := run(*dir, *npm, *types); err != nil {
 		fmt.Fprintln(os.Stderr, "build:", err)
@@ -32,6 +32,9 @@ func run(dir string, npm, types bool) error {
 		return bundle.GetLibraries(dir)
 	}
 	if types {
+		if err := bundle.CheckSources(dir); err != nil {
+			return err
+		}
 		return bundle.CheckTypes(dir, os.Stdout)
 	}
 	files, err := bundle.Files(dir)

@@ -1,45 +1,34 @@
-// The page's state: token, hosts, open session and permissions. A token in the address
-// is removed at once.
+// The page: its token, the place in view, and its parts. A token in the address is removed at
+// once. Each part names what it uses of the page: rights.ts, hosts.ts, connections.ts, events.ts,
+// conversation.ts, sessions.ts, asked.ts, offline.ts, remembered.ts, accounts.ts, lend.ts, left.ts.
 
-import { Accounts, accountOf, accounts, bare, begun, begunKey, removeAll, tokenOf, tookChange, type Account } from './accounts';
+import { Accounts, accountOf, accounts, bare, removeAll, tokenOf, type Account } from './accounts';
 import { fragment, isOurs, itsQuestion, params, place, setAddress, wentBack, type Pane, type Place } from './address';
+import type { AuthRequired, Params, Read, Result } from './ahp';
 import { Questions } from './asked';
+import { Connections } from './connections';
 import { Conversation } from './conversation';
 import * as device from './device';
-import { Lender } from './lend';
-import { code, ROOT, type ConnectionState, type McpRequest } from './rpc';
-import type { LeftPage, Leaving } from './left';
-import { Link } from './link';
-import { Offline } from './offline';
-import { Remembered } from './remembered';
-import { ask, hostsOf, isKept, keepOnDevice, keepToken, nameOf, stored, tokenForm, type Answer, type Grant, type HostInfo } from './relay';
-import { Sessions } from './sessions';
 import type { Dialog } from './dialog';
+import { follow } from './events';
+import { Hosts } from './hosts';
+import type { LeftPage, Leaving } from './left';
+import { Lender } from './lend';
+import type { Link } from './link';
+import { Offline } from './offline';
+import { ask, isKept, keepOnDevice, keepToken, nameOf, stored, tokenForm, type Answer } from './relay';
+import { Remembered } from './remembered';
+import { Rights } from './rights';
+import { ROOT, type McpRequest } from './rpc';
+import { Sessions } from './sessions';
 import { array, isObject, text } from './store';
 import { Swaps } from './swap';
-import type { AuthRequired, ChatState, Envelope, Params, Read, Result } from './ahp';
-import { randomId, sentence, setClock, toRelay } from './words';
+import { randomId, sentence, toRelay } from './words';
 import { t } from './language';
-
-const untaken = 20_000; // ms; after that the host has not accepted a prompt
-const hostsEvery = 15_000; // ms between queries for the hosts
-const hostsSoon = 2_000; // ms; while the host in view is unreachable
-const wokenFor = 20_000; // ms in which the result of a wake is shown
-const linksMax = 16; // hosts followed at a time
-
-// Actions that append to an answer and change nothing else. Most actions are of these
-// types.
-const grows = new Set(['chat/delta', 'chat/reasoning', 'chat/toolCallDelta']);
 
 export class App {
   token = stored();
   tokenWhy = '';
-  hosts: HostInfo[] = [];
-  hostsNote = '';
-  hostsStale = false; // the last query for the hosts failed
-  grant: Grant | null = null; // the token's authority, from the relay
-  offline = false; // the browser reports no network
-  links = new Map<string, Link>();
   synced: (link: Link) => void = () => {}; // each connection begins so
 
   host = '';
@@ -48,19 +37,23 @@ export class App {
   pane: Pane | null = null;
   sought = ''; // id of a linked turn until it is in view
   dialog: Dialog | null = null;
-  readonly swaps = new Swaps(this); // changes that links propose
+  readonly swaps: Swaps = new Swaps(this); // changes that links propose
   search = '';
   onlyHost = ''; // list only this host's sessions, '' for all
-  readonly conversation = new Conversation(this);
-  readonly sessions = new Sessions(this);
-  readonly questions = new Questions(this);
-  readonly past = new Offline(this);
-  readonly remembered = new Remembered(this);
-  readonly accounts = new Accounts({
+  readonly conversation: Conversation = new Conversation(this);
+  readonly sessions: Sessions = new Sessions(this);
+  readonly questions: Questions = new Questions(this);
+  readonly past: Offline = new Offline(this);
+  readonly remembered: Remembered = new Remembered(this);
+  readonly accounts: Accounts = new Accounts({
     askAs: (token, method, path) => ask(token, method, path),
-    listed: () => this.#list(),
-    signedOut: (account) => this.#dropLinks((l) => accountOf(l.host)?.name === account.name),
+    listed: () => this.hosts.take(),
+    signedOut: (account) => this.#connections.dropOf(account),
   });
+  readonly hosts: Hosts = new Hosts(this);
+  readonly rights: Rights = new Rights(this);
+  readonly #connections: Connections = new Connections(this);
+  readonly links: Map<string, Link> = this.#connections.all; // by host
   left: Leaving | undefined; // items for absent hosts; once this device is signed in
   lender = new Lender(() => this.draw(), () => location.hostname);
 
@@ -72,56 +65,6 @@ export class App {
 
   get link(): Link | undefined {
     return this.links.get(this.host);
-  }
-
-  get hostInfo(): HostInfo | undefined {
-    return this.hosts.find((h) => h.host === this.host);
-  }
-
-  /** The authority at a host: by its account. */
-  grantAt(host: string): Grant | null {
-    return accountOf(host) ? this.accounts.of(accountOf(host))?.grant ?? null : this.grant;
-  }
-
-  /** A sealed host's own word about this device; else the relay's about the token. */
-  #access(host = this.host): string {
-    const seal = this.links.get(host)?.seal;
-    return seal ? seal.level : this.grantAt(host)?.access ?? '';
-  }
-
-  /** Whether the token permits only looking. The host-agent refuses the rest, so the page does not offer it. */
-  get readOnly(): boolean {
-    return this.#access() === 'read';
-  }
-
-  /** Whether the token permits operating the host, beyond talking and approving. */
-  get mayOperate(): boolean {
-    return !['read', 'talk', 'approve'].includes(this.#access());
-  }
-
-  /** Whether the token permits approving. */
-  get mayApprove(): boolean {
-    return this.mayAnswer(this.host, true);
-  }
-
-  /** Whether the token for a host permits answers to questions, or also to approvals. */
-  mayAnswer(host: string, approval: boolean): boolean {
-    return !(approval ? ['read', 'talk'] : ['read']).includes(this.#access(host));
-  }
-
-  /** Whether the token is for certain sessions only, so it cannot create sessions. */
-  get narrow(): boolean {
-    return array(this.grantAt(this.host)?.channels).length > 0;
-  }
-
-  /** Whether sessions can be created somewhere. */
-  get mayCreate(): boolean {
-    return [this.host, ...this.links.keys()].some((h) => !['read', 'talk', 'approve'].includes(this.#access(h)) && array(this.grantAt(h)?.channels).length === 0);
-  }
-
-  /** Whether the last query for a host's list failed. */
-  staleAt(host: string): boolean {
-    return accountOf(host) ? Boolean(this.accounts.of(accountOf(host))?.why) : this.hostsStale;
   }
 
   /** Whether requests to a host's relay are made with a key of this browser. */
@@ -158,7 +101,7 @@ export class App {
   /** Adopts a token, and opens a host if named. */
   adopt(token: string, named: string): void {
     this.token = token;
-    this.grant = null;
+    this.hosts.grant = null;
     this.tokenWhy = '';
     keepToken(token);
     this.past.load();
@@ -198,12 +141,12 @@ export class App {
 
   /** The message for a guest whose link has ended; '' for other users. */
   get #linkEnded(): string {
-    return array(this.grant?.channels).length > 0 ? t`This session is no longer shared with you: its link has expired or was revoked. Ask its owner for a new link.` : '';
+    return array(this.hosts.grant?.channels).length > 0 ? t`This session is no longer shared with you: its link has expired or was revoked. Ask its owner for a new link.` : '';
   }
 
   /** Forgets the token. Without a reason the person wants it, and the further accounts end too. */
   forget(why = ''): void {
-    this.#round++;
+    this.hosts.forget();
     if (!why) removeAll();
     keepToken('');
     this.past.erase();
@@ -211,8 +154,6 @@ export class App {
     this.left = this.#leaving = undefined;
     this.token = '';
     this.tokenWhy = why;
-    this.hosts = [];
-    this.grant = null;
     this.dialog = null;
     this.disconnect();
     this.draw();
@@ -284,7 +225,7 @@ export class App {
   }
 
   /** Follows back and forward, and skips entries for closed panes. */
-  #wander(): void {
+  wander(): void {
     if (isOurs() && wentBack() && fragment(this.here) === fragment(place())) history.back();
     else this.route();
   }
@@ -317,7 +258,7 @@ export class App {
       this.#enter(link);
     }
     if (this.token) {
-      this.refreshHosts();
+      this.hosts.refresh();
       this.remembered.look();
     }
     this.draw();
@@ -330,29 +271,7 @@ export class App {
   }
 
   linkTo(host: string): Link {
-    let link = this.links.get(host);
-    if (!link) {
-      link = new Link(host, {
-        token: () => tokenOf(host, this.token),
-        wanted: (l) => this.#wanted(l),
-        state: (l, state) => this.#changed(l, state),
-        action: (l, envelope) => this.#action(l, envelope),
-        notification: (l, method, params) => this.#notified(l, method, params),
-        mcp: (l, channel, method, params) => { if (l === this.link) this.mcpSaid(channel, method, params); },
-        request: (l, method, params) => this.lender.asked(l, method, params),
-        fresh: (l) => this.lender.forget(l),
-        synced: (l) => this.synced(l),
-        draw: () => this.draw(),
-        listed: () => this.hosts.find((h) => h.host === host),
-      });
-      this.links.set(host, link);
-    }
-    return link;
-  }
-
-  #wanted(link: Link): string[] {
-    if (link !== this.link || !this.session) return [];
-    return [this.session, this.chatUri, ['file', 'files', 'servers'].includes(this.pane?.kind ?? '') ? '' : this.pane?.channel].filter(Boolean) as string[];
+    return this.#connections.to(host);
   }
 
   #enter(link = this.link): void {
@@ -362,12 +281,8 @@ export class App {
   }
 
   disconnect(): void {
-    for (const link of this.links.values()) link.stop();
-    this.links.clear();
-    this.lender.takeBack();
+    this.#connections.end();
     this.pane = null;
-    this.conversation.attachments.clear();
-    this.conversation.note = '';
   }
 
   /** Changes to the token and place that the user has accepted. */
@@ -433,158 +348,47 @@ export class App {
     this.draw();
   }
 
+  /** Closes the pane of a canvas that has ended. */
+  closePane(): void {
+    this.pane = null;
+    setAddress(this.here);
+  }
+
+  /** Leaves a host for which there is no authority any more. */
+  leaveHost(): void {
+    this.#go({});
+  }
+
   // ---- hosts
 
-  #asked = 0; // time of the last query
-  #round = 0; // only answers to the latest query count
-
-  #own: HostInfo[] = []; // the hosts of the page's own account
-
-  async refreshHosts(): Promise<void> {
-    this.#asked = Date.now();
-    this.accounts.look();
-    const round = ++this.#round;
-    let answer;
-    try {
-      answer = await hostsOf(this.token);
-      const { status: said, body } = answer;
-      if (round !== this.#round) return;
-      if (said === 401) {
-        this.forget(this.byDevice ? t`This device is not signed in.` : this.#linkEnded || t`The relay no longer accepts this token.`);
-        return;
-      }
-      if (said !== 200) throw new Error(t`The relay answered ${said}.`);
-      this.#own = array(body.hosts);
-      setClock(body.now);
-      this.grant = body.token ?? null;
-      this.hostsNote = this.#own.length || accounts().length ? '' : t`This token opens no host on this relay.`;
-      this.hostsStale = false;
-      this.#list();
-    } catch (err) {
-      if (round !== this.#round) return;
-      this.hostsStale = true;
-      this.hostsNote = answer ? (err as Error).message : t`The relay is unreachable.`;
-    }
-    this.draw();
+  /** The relay does not accept the token for the list of hosts. */
+  refused(): void {
+    this.forget(this.byDevice ? t`This device is not signed in.` : this.#linkEnded || t`The relay no longer accepts this token.`);
   }
 
-  /** Takes the hosts of all accounts. */
-  #list(): void {
-    if (this.token === '') return;
-    this.hosts = [...this.#own, ...this.accounts.hosts()];
-    this.#hostsKnown();
-    this.draw();
-  }
-
-  /** Ends connections for which there is no authority any more, and forgets what they have shown. */
-  #dropLinks(which: (link: Link) => boolean): void {
-    for (const link of [...this.links.values()].filter(which)) {
-      link.stop();
-      this.lender.takeBack(link.host);
-      this.links.delete(link.host);
-      if (link.host === this.host) this.#go({});
-    }
+  /** The relay does not accept the token of a connection any more. */
+  expired(reason: string): void {
+    this.forget(this.#linkEnded || `${sentence(reason || t`token expired`)} ${t`Please paste a new one.`}`);
   }
 
   /** Follows the accounts after one was added or removed. */
   accountsChanged(): void {
-    this.#dropLinks((l) => l.host.includes('@') && !accountOf(l.host));
+    this.#connections.drop((l) => l.host.includes('@') && !accountOf(l.host));
     if (this.onlyHost.includes('@') && !accountOf(this.onlyHost)) this.onlyHost = '';
-    this.#list();
+    this.hosts.take();
     this.saveNow();
-    this.refreshHosts();
+    this.hosts.refresh();
   }
 
   /** Applies the relays' host lists. */
-  #hostsKnown(): void {
-    if (!this.host && this.hosts.length === 1 && accounts().length === 0) {
-      setAddress({ host: this.hosts[0].host });
+  hostsKnown(): void {
+    const [first, ...more] = this.hosts.all;
+    if (!this.host && first && more.length === 0 && accounts().length === 0) {
+      setAddress({ host: first.host });
       this.follow();
     }
-    for (const info of this.hosts) {
-      const link = this.links.get(info.host);
-      const state = link?.conn?.state;
-      const closed = state && 'code' in state ? state.code : undefined;
-      if (info.state !== 'online') {
-        // The relay may close a connection just before its host list shows the reason.
-        if (link) link.away = link.listedAway = true;
-        if (link?.conn && info.host !== this.host && !link.live) link.stop();
-      } else if (!link || !link.conn) {
-        if (this.links.size < linksMax || link) this.linkTo(info.host).connect();
-      } else if (link.listedAway || closed !== code.hostOffline) {
-        if (link.away && state?.name === 'retrying') link.conn.wake();
-        link.away = link.listedAway = false;
-      }
-    }
+    this.#connections.hostsKnown();
     this.remembered.look();
-  }
-
-  #lively = new Set<Link>(); // links that were live when they last changed
-
-  #changed(link: Link, state: ConnectionState): void {
-    const account = accountOf(link.host);
-    if (account && state.name === 'ended' && state.action === 'token') {
-      link.stop(); // a key has a newer token; otherwise the answer says why
-      this.accounts.ask(account).then((why) => { if (!why && !account.token && !link.conn && this.links.get(link.host) === link) link.connect(); });
-      return;
-    }
-    if (state.name === 'ended' && state.action === 'token' && this.token === device.DEVICE) {
-      link.stop(); // a device has a newer token, unless it was removed; then the host list reports it
-      this.refreshHosts().then(() => { if (this.token === device.DEVICE && !link.conn) link.connect(); });
-      return;
-    }
-    if (state.name === 'ended' && state.action === 'token') {
-      this.forget(this.#linkEnded || `${sentence(state.reason || t`token expired`)} ${t`Please paste a new one.`}`);
-      return;
-    }
-    if (state.name === 'live') {
-      this.#lively.add(link);
-      this.remembered.learn(link);
-    } else if (this.#lively.delete(link)) this.past.lost(link);
-    // Browsers hide the reason for a refused WebSocket. The host list gives it.
-    if (state.name !== 'connecting' && (link.host === this.host || state.name !== 'greeting')) this.refreshHosts();
-    this.draw();
-  }
-
-  #action(link: Link, envelope?: Envelope): void {
-    if (link === this.link && this.session) {
-      const what = envelope?.action?.type;
-      // The session's default chat or its canvases may be new.
-      if (what === undefined || envelope?.channel === this.session || what === 'chat/canvasesChanged') {
-        this.#closedCanvas(link);
-        link.enter();
-        this.#lent(link);
-      }
-      for (const { channel, payload } of link.store.takeMessages()) this.deliver(channel, payload);
-    } else link.store.takeMessages();
-    if (envelope && link === this.link && envelope.channel === this.chatUri && grows.has(envelope.action?.type) && envelope.rejectionReason === undefined) this.drawGrown();
-    else this.draw();
-  }
-
-  /** Declares this device's canvases to the open session and shows a new one. */
-  #lent(link: Link): void {
-    this.lender.tell(link, this.session);
-    const channel = this.lender.fresh(link, this.session);
-    if (channel && this.pane?.channel !== channel) this.showPane({ kind: 'canvas', channel });
-  }
-
-  #closedCanvas(link: Link): void {
-    if (this.pane?.kind !== 'canvas' || !link.store.get(this.session) || !link.store.get<ChatState>(this.chatUri)) return;
-    if (link.store.canvasesOf(this.session).some((c) => c.channel === this.pane!.channel)) return;
-    this.pane = null; // the canvas was closed
-    setAddress(this.here);
-    link.tidy();
-  }
-
-  #notified(link: Link, method: string, params: Params): void {
-    if (method === 'auth/required') {
-      const resource = text(params?.resource) || text((params?.resource as { resource?: unknown } | undefined)?.resource);
-      link.again(resource, params?.reason === 'expired');
-    }
-    if (method === 'relay/signedIn') link.codes.get(text(params?.id))?.(text(params?.error));
-    if (method === 'relay/rememberKeysChanged') this.remembered.learn(link);
-    if (method === 'root/sessionRemoved') this.lender.lend(link, text(params?.session), []);
-    this.draw();
   }
 
   retry(): void {
@@ -593,7 +397,7 @@ export class App {
       link.stop();
       link.connect();
     } else link?.conn?.wake(true);
-    this.refreshHosts();
+    this.hosts.refresh();
   }
 
   /** Returns a place's address, to share: at the page of its account's relay. */
@@ -640,30 +444,10 @@ export class App {
     return ask(tokenOf(host, this.token), method, path, json);
   }
 
-  waking = new Map<string, string>(); // host to the state or result of a request to wake it
-
-  /** Whether this person may wake a host, and the relay can. */
-  mayWake(host: string): boolean {
-    const info = this.hosts.find((h) => h.host === host);
-    return Boolean(info?.wakes && info.state !== 'online' && this.byDeviceAt(host) && this.mayOperate && !this.narrow && !this.staleAt(host));
-  }
-
-  /** Has the relay wake a host. */
-  async wake(host: string): Promise<void> {
-    this.waking.set(host, t`Waking…`);
-    this.draw();
-    const said = await this.askAt<{ by?: string; after?: number }>(host, 'POST', `api/hosts/${encodeURIComponent(bare(host))}/wake`)
-      .then(({ status, body }) => (status === 200 ? t`Woken by ${body?.by === 'relay' ? t`the relay` : `“${text(body?.by)}”`}, back after ${Math.round(body?.after ?? 0)} s.` : t`Not woken: ${text(body?.error) || t`the relay answered ${status}`}.`), (err: Error) => t`Not woken: ${err.message}.`);
-    this.waking.set(host, said);
-    setTimeout(() => { if (this.waking.get(host) === said) this.waking.delete(host); this.draw(); }, wokenFor);
-    this.refreshHosts();
-    this.draw();
-  }
-
   #leaving: Promise<void> | undefined;
 
   /** Follows the person's items for absent hosts. */
-  #followLeft(): void {
+  followLeft(): void {
     this.#leaving ??= import('./left').then(async ({ Leaving }) => {
       const left = new Leaving(this.#ownPart());
       await left.start();
@@ -676,13 +460,13 @@ export class App {
   #ownPart(): LeftPage {
     const page = this;
     return {
-      get hosts() { return page.#own; },
-      get hostsStale() { return page.hostsStale; },
+      get hosts() { return page.hosts.own; },
+      get hostsStale() { return page.hosts.stale; },
       get links() { return new Map([...page.links].filter(([host]) => !accountOf(host))); },
       get host() { return page.host; },
       get session() { return page.session; },
       get chatUri() { return page.chatUri; },
-      get readOnly() { return page.grant?.access === 'read'; },
+      get readOnly() { return page.hosts.grant?.access === 'read'; },
       who: () => page.who(), ask: (method, path, json) => page.ask(method, path, json), draw: () => page.draw(),
     };
   }
@@ -709,29 +493,7 @@ export class App {
   // ---- events
 
   start(): void {
-    addEventListener('hashchange', () => this.route());
-    addEventListener('popstate', () => this.#wander());
-    addEventListener('online', () => this.#network(true));
-    addEventListener('offline', () => this.#network(false));
-    addEventListener('storage', (e: StorageEvent) => { if (tookChange(e.key)) this.accountsChanged(); });
-    document.addEventListener('visibilitychange', () => {
-      if (!document.hidden) {
-        for (const link of this.links.values()) link.conn?.wake(true);
-        if (this.token) this.refreshHosts();
-      }
-      this.draw();
-    });
-    addEventListener('pagehide', () => this.sessions.flush());
-    document.addEventListener('visibilitychange', () => { if (document.hidden) this.past.tick(Date.now(), true); });
-    navigator.serviceWorker?.addEventListener('message', ({ data }) => { // the user clicked a notification
-      const { host, session, asks } = data?.open ?? {};
-      if (!this.token || !host) return;
-      if (asks === true) this.openQuestion(text(host), text(session));
-      else this.openSession(text(host), text(session));
-    });
-    if (sessionStorage.getItem(begunKey)) this.open({ kind: 'account', first: begun() }); // the page was loaded for it
-    setInterval(() => this.#tick(), 1000);
-    if (this.token) this.past.load();
+    follow(this);
     this.route();
     if (this.token === '') this.#byDevice();
   }
@@ -753,7 +515,7 @@ export class App {
   #deviceTokens = new Map<string, string>(); // account to the token that its connections use now
 
   /** Renews the tokens of an account's connections before they expire. */
-  async #renew(account?: Account): Promise<void> {
+  async renew(account?: Account): Promise<void> {
     try {
       const next = await device.token(account);
       const had = this.#deviceTokens.get(account?.name ?? '') ?? '';
@@ -764,26 +526,9 @@ export class App {
       // The next query for hosts tries again.
     }
   }
-
-  /** Applies the browser's network state, unless the relay is on this machine. */
-  #network(there: boolean): void {
-    this.offline = !there && !/^(localhost|127\.0\.0\.1|\[::1\])$/.test(location.hostname);
-    for (const link of this.links.values()) link.conn?.wake(true);
-    if (there && this.token) this.refreshHosts();
-    this.draw();
-  }
-
-  #tick(): void {
-    for (const link of this.links.values()) link.store.expire(untaken);
-    const pause = this.link?.conn && !this.link.live ? hostsSoon : hostsEvery;
-    if (this.token && !document.hidden && Date.now() - this.#asked > pause) this.refreshHosts();
-    if (this.token === device.DEVICE) this.#renew();
-    if (this.token) for (const a of accounts()) if (a.token === undefined) this.#renew(a);
-    if (this.byDevice && !this.narrow && !document.hidden) this.#followLeft();
-    this.questions.follow();
-    this.past.tick();
-    this.draw(); // updates times and countdowns
-  }
 }
 
 export const app = new App();
+
+/** The parts of the page, for components that need no more of it. */
+export const { conversation, hosts, lender, links, questions, remembered, rights, sessions } = app;

@@ -24,7 +24,7 @@ export interface ConversationPage {
   readonly link: Link | undefined;
   readonly session: string; // URI of the open session
   readonly chatUri: string | undefined; // URI of the chat in view
-  readonly readOnly: boolean;
+  readonly rights: { readonly readOnly: boolean };
   readonly folders: string[];
   request<M extends string>(method: M, params: object): Promise<Result<M>>;
   showPane(pane: Pane | null): void;
@@ -63,7 +63,7 @@ export class Conversation {
   /** Adds an app's text to the chat's next message and replaces its previous text; '' for none. */
   addContext(from: object, label: string, words: string): boolean {
     const had = this.#contexts.delete(from);
-    const may = Boolean(words && this.#page.chatUri && !this.#page.readOnly);
+    const may = Boolean(words && this.#page.chatUri && !this.#page.rights.readOnly);
     if (may) this.#contexts.set(from, { chat: this.#page.chatUri!, label, text: words });
     if (had || may) this.#page.draw();
     return may || words === '';

@@ -23,8 +23,7 @@ export interface OfflinePage {
   readonly chatUri: string | undefined;
   readonly links: Map<string, KeptLink>;
   readonly remembered: { keys: Map<string, HostKeys> };
-  hosts: HostInfo[];
-  hostsStale: boolean;
+  readonly hosts: { all: HostInfo[]; stale: boolean };
   who(): Promise<string>; // names the device or token; '' if there is none
   linkTo(host: string): KeptLink;
   draw(): void;
@@ -54,9 +53,9 @@ export class Offline {
     const content = who ? await read().catch(() => undefined) : undefined;
     if (!content) return;
     if (content.who !== who) return this.erase();
-    if (page.hosts.length === 0) {
-      page.hosts = content.hosts;
-      page.hostsStale = true;
+    if (page.hosts.all.length === 0) {
+      page.hosts.all = content.hosts;
+      page.hosts.stale = true;
     }
     for (const [host, keys] of content.keys ?? []) if (!page.remembered.keys.has(host)) page.remembered.keys.set(host, keys);
     for (const [host, all, at] of content.sessions) {
@@ -108,7 +107,7 @@ export class Offline {
     const conversations = all.flatMap((l) => [...l.past].map(([session, kept]): [string, string, Kept] => [l.host, session, kept]))
       .sort((a, b) => b[2].at - a[2].at).slice(0, mostConversations).map(([host, session, kept]): [string, string, Kept] => [host, session, { ...kept, state: lastOf(kept.state) }]);
     const content: Content = {
-      who, hosts: page.hosts, keys: [...page.remembered.keys], conversations,
+      who, hosts: page.hosts.all, keys: [...page.remembered.keys], conversations,
       sessions: all.map((l) => [l.host, [...l.store.sessions.values()].slice(0, mostSessions), l.listAt]),
     };
     if (who && page.keeps) await write(content);

@@ -45,8 +45,8 @@ interface RememberedLink {
 export interface RememberedPage {
   readonly host: string;
   readonly session: string;
-  readonly hosts: HostInfo[];
-  readonly narrow: boolean;
+  readonly hosts: { readonly all: HostInfo[] };
+  readonly rights: { readonly narrow: boolean };
   linkTo(host: string): RememberedLink;
   askAt<T>(host: string, method: string, path: string): Promise<Answer<T>>;
   saveNow(): void;
@@ -96,11 +96,11 @@ export class Remembered {
 
   /** Reads what the relay has of hosts that are away. The page calls it again and again. */
   look(): void {
-    for (const info of this.#page.hosts) {
+    for (const info of this.#page.hosts.all) {
       const link = this.#page.linkTo(info.host);
       if (info.state === 'online' || link.live) continue;
       const inView = info.host === this.#page.host && this.#page.session;
-      if (!this.#page.narrow && this.#due(info, '')) this.#list(link);
+      if (!this.#page.rights.narrow && this.#due(info, '')) this.#list(link);
       if (inView && this.#due(info, inView)) this.#session(link, inView);
     }
   }

@@ -22,7 +22,7 @@ export interface SessionsPage {
   readonly host: string;
   readonly session: string; // URI of the open session
   readonly onlyHost: string; // list only this host's sessions, '' for all
-  readonly mayOperate: boolean;
+  readonly rights: { readonly mayOperate: boolean };
   readonly conversation: Conversation;
   openSession(host: string, session: string): void;
   open(dialog: Dialog | null): void;
@@ -77,7 +77,7 @@ export class Sessions {
   opened(host: string, session: string): void {
     const link = this.#page.links.get(host);
     const summary = link?.store.sessions.get(session);
-    if (!link?.live || !this.#page.mayOperate || !summary || summary.status & status.read) return;
+    if (!link?.live || !this.#page.rights.mayOperate || !summary || summary.status & status.read) return;
     this.#tell(link, session, { type: 'session/isReadChanged', isRead: true }, true);
   }
 

@@ -1,6 +1,6 @@
 // Gives sealed hosts the keys of this browser's push subscription. Loaded only for sealed hosts.
 
-import { app } from './app';
+import { links } from './app';
 import type { Link } from './link';
 import { possible, wayHere } from './push';
 import { subscribe } from './sealed/note';
@@ -31,5 +31,5 @@ export async function tell(link: Link): Promise<void> {
 
 /** Tells all sealed hosts that are connected. A host of an older version tells this device nothing. */
 export async function tellAll(): Promise<void> {
-  await Promise.allSettled([...app.links.values()].map(tell));
+  await Promise.allSettled([...links.values()].map(tell));
 }

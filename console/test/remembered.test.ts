@@ -31,8 +31,8 @@ function pageOf(answer: () => any) {
   const link = { host: vector.Host, live: false, conn: null, past: new Map(), listAt: 0, store: { sessions: new Map(), listRevision: 0, revision: 0 } };
   const asked: string[] = [];
   const page: RememberedPage = {
-    host: vector.Host, session: 's:/1', narrow: true,
-    hosts: [{ host: vector.Host, state: 'asleep', since: '2020-11-22T14:02:00Z', clients: 0 }],
+    host: vector.Host, session: 's:/1', rights: { narrow: true },
+    hosts: { all: [{ host: vector.Host, state: 'asleep', since: '2020-11-22T14:02:00Z', clients: 0 }] },
     linkTo: () => link, saveNow() {}, draw() {},
     async askAt(_host, _, path) { asked.push(path); return answer(); },
   };

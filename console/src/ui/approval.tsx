@@ -2,7 +2,7 @@
 
 import { useEffect, useId, useLayoutEffect, useRef, useState } from 'preact/hooks';
 import { sortOptions } from '../answers';
-import { app } from '../app';
+import { app, conversation } from '../app';
 import { assessing, inputId, isWhole, offerOf, requestKey, riskOf, visible, type Offer, type State } from '../approval';
 import { array, isObject, text } from '../store';
 import type { Choice, ToolCall } from '../ahp';
@@ -142,7 +142,7 @@ function Answers({ turnId, call, title, offer, shown, input, connected, leaves, 
   const decide = (o: Choice, approved: boolean) => {
     const option = o.id ? o : undefined;
     if (leaves) leaving.leave(() => app.left?.leaveApproval(turnId, call, approved, option));
-    else app.conversation.answer({ id: turnId }, call, approved, option, approved ? input : undefined);
+    else conversation.answer({ id: turnId }, call, approved, option, approved ? input : undefined);
   };
   const allow = (o: Choice, className: string) => {
     const label = text(o.label) || text(o.id);

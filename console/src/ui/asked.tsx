@@ -1,7 +1,7 @@
 // Open questions with their answers, in the session list and in the first pane.
 
 import { useLayoutEffect, useRef } from 'preact/hooks';
-import { app } from '../app';
+import { app, hosts, links, questions, rights, sessions } from '../app';
 import type { Asked } from '../asked';
 import { visible } from '../approval';
 import { ago, unmarked } from '../words';
@@ -38,7 +38,7 @@ function rests(e: Element): boolean {
 /** A question: its words, the whole input, and the answers for which this is enough. */
 export function Question({ q, given, over = false, connected }: { q: Asked; given: string | undefined; over?: boolean; connected: boolean }) {
   const at = useRef<HTMLDivElement>(null);
-  const may = app.mayAnswer(q.host, q.kind === 'approval');
+  const may = rights.mayAnswer(q.host, q.kind === 'approval');
   // An approval is shown to the last character: its text may be the command itself.
   const options = may && connected ? q.options : [];
   return (
@@ -49,7 +49,7 @@ export function Question({ q, given, over = false, connected }: { q: Asked; give
       {options.length > 0 && (
         <div class="answers">
           {options.map((o) => (
-            <button key={o.id} type="button" class={o.deny || q.kind !== 'approval' ? '' : 'primary'} disabled={given === '' || over} onClick={() => { if (rests(at.current!)) app.questions.answer(q, o); }}>{o.label}</button>
+            <button key={o.id} type="button" class={o.deny || q.kind !== 'approval' ? '' : 'primary'} disabled={given === '' || over} onClick={() => { if (rests(at.current!)) questions.answer(q, o); }}>{o.label}</button>
           ))}
         </div>
       )}
@@ -61,21 +61,21 @@ export function Question({ q, given, over = false, connected }: { q: Asked; give
 /** The first pane of a wide screen while no session is open: all questions. */
 export function FirstPane() {
   useRest();
-  const all = app.questions.all().filter((q) => !app.onlyHost || q.host === app.onlyHost);
-  const live = [...app.links.values()].some((l) => l.live);
-  const working = app.sessions.all().filter(({ session }) => (session.status & 24) === 8).length;
+  const all = questions.all().filter((q) => !app.onlyHost || q.host === app.onlyHost);
+  const live = [...links.values()].some((l) => l.live);
+  const working = sessions.all().filter(({ session }) => (session.status & 24) === 8).length;
   return (
     <div class="first">
       <h2 id="chat-title" tabIndex={-1}>{all.length > 0 ? t`Needs you` : live ? t`Nothing needs you` : t`No session open`}</h2>
-      {all.length === 0 && <p id="chat-note" class="dim">{!live ? t`Sessions appear when a host is online.` : working > 0 ? `${plural(working, '{0} session is working.', '{0} sessions are working.')} ${t`A question appears here.`}` : app.readOnly ? t`Choose a session.` : t`Choose a session, or begin a new one.`}</p>}
+      {all.length === 0 && <p id="chat-note" class="dim">{!live ? t`Sessions appear when a host is online.` : working > 0 ? `${plural(working, '{0} session is working.', '{0} sessions are working.')} ${t`A question appears here.`}` : rights.readOnly ? t`Choose a session.` : t`Choose a session, or begin a new one.`}</p>}
       <ul class="cards" aria-label={t`Questions`}>
         {all.map((q) => (
           <li key={`${q.host} ${q.id} ${q.digest}`} class="item-card">
             <button type="button" class="item" onClick={() => app.openQuestion(q.host, q.session, q.chat)}>
               <span class="row"><span class="name">{q.title || t`New session`}</span><span class="dim time">{ago(q.at)}</span></span>
-              {app.hosts.length > 1 && <span class="dim">{q.host}</span>}
+              {hosts.all.length > 1 && <span class="dim">{q.host}</span>}
             </button>
-            <Question q={q} given={app.questions.given(q)} connected={app.links.get(q.host)?.live === true} />
+            <Question q={q} given={questions.given(q)} connected={links.get(q.host)?.live === true} />
           </li>
         ))}
       </ul>

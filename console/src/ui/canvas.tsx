@@ -2,7 +2,7 @@
 
 import { useEffect, useLayoutEffect, useRef } from 'preact/hooks';
 import { accountOf } from '../accounts';
-import { app } from '../app';
+import { app, conversation, lender, rights } from '../app';
 import { elsewhere, Frame, type Ticket } from '../canvas';
 import type { Instance } from '../lend';
 import { relay } from '../pins';
@@ -29,7 +29,7 @@ async function ticketOf(channel: string, uri: string): Promise<Ticket> {
 function tell(channel: string, payload: unknown): void {
   const { link } = app;
   const registered = link?.store.canvasesOf(app.session).some((c) => c.channel === channel && c.registered);
-  if (link?.live && !app.readOnly && !registered) link.conn!.dispatch(channel, { type: 'canvas/message', payload });
+  if (link?.live && !rights.readOnly && !registered) link.conn!.dispatch(channel, { type: 'canvas/message', payload });
 }
 
 interface Shown { name: string; why: string }
@@ -101,7 +101,7 @@ export function CanvasPane() {
       current.follow('', undefined, false);
     };
   }, []);
-  const own = app.lender.instanceOf(link, app.session, state);
+  const own = lender.instanceOf(link, app.session, state);
   const camera = own?.kind === 'camera';
   useLayoutEffect(() => current.follow(channel, camera ? undefined : state, live, own));
   useLayoutEffect(() => { if (channel) title.current?.focus({ preventScroll: true }); }, [channel]);
@@ -115,7 +115,7 @@ export function CanvasPane() {
         <div class="row">
           <h2 id="canvas-title" tabIndex={-1} ref={title}>{canvasTitle(state ?? ref)}</h2>
           <span id="canvas-badge" class="badge" data-tone={stale || ended ? 'wait' : 'ok'}>{ended ? 'ended' : stale ? 'stale' : text(state?.availability)}</span>
-          <button id="canvas-close" class="danger" type="button" disabled={!live} hidden={app.readOnly || ref?.registered === true} onClick={() => app.conversation.perform(channel, { type: 'canvas/closeRequested' })}>{t`Close`}</button>
+          <button id="canvas-close" class="danger" type="button" disabled={!live} hidden={rights.readOnly || ref?.registered === true} onClick={() => conversation.perform(channel, { type: 'canvas/closeRequested' })}>{t`Close`}</button>
           <button id="canvas-hide" type="button" onClick={() => app.showPane(null)}>{t`Hide`}</button>
         </div>
         <p id="canvas-status" class="dim" role="status">{[text(state?.status), shown.name === 'shown' && shown.why].filter(Boolean).join(' · ')}</p>

@@ -1,7 +1,7 @@
 // The message editor.
 
 import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks';
-import { app } from '../app';
+import { app, conversation, hosts } from '../app';
 import type { Attachment } from '../conversation';
 import type { ChatState, Turn } from '../ahp';
 import { array } from '../store';
@@ -30,7 +30,7 @@ export function Composer({ chat }: { chat: ChatState }) {
   const at = useRef<HTMLTextAreaElement>(null);
   const pick = { picture: useRef<HTMLInputElement>(null), camera: useRef<HTMLInputElement>(null), file: useRef<HTMLInputElement>(null) };
   const [value, setValue] = useState(() => draftOf(chatUri));
-  const attached = app.conversation.attachments.get(chatUri) ?? [];
+  const attached = conversation.attachments.get(chatUri) ?? [];
   const [said, setSaid] = useState('');
   const [hears, setHears] = useState<{ stop: () => void }>(); // dictation
   useEffect(() => () => hears?.stop(), [hears]);
@@ -52,9 +52,9 @@ export function Composer({ chat }: { chat: ChatState }) {
   };
   const send = (how: 'queued' | 'steering' = 'queued') => {
     const text = at.current!.value;
-    if ((text.trim() === '' && attached.length === 0) || !app.conversation.send(text, attached, how)) return;
+    if ((text.trim() === '' && attached.length === 0) || !conversation.send(text, attached, how)) return;
     write('');
-    app.conversation.attachments.delete(chatUri);
+    conversation.attachments.delete(chatUri);
     (document.querySelector('#log') as HTMLElement).scrollTop = 1e9;
     toPrompt();
   };
@@ -102,7 +102,7 @@ export function Composer({ chat }: { chat: ChatState }) {
     return (
       <div class="composer gives-way">
         <button id="write-instead" type="button" class="quiet small" onClick={() => setWrites(true)}>{t`Write a message`}</button>
-        <button id="stop" class="quiet small" type="button" disabled={!live} onClick={() => app.conversation.stop()}>{t`Stop the agent`}</button>
+        <button id="stop" class="quiet small" type="button" disabled={!live} onClick={() => conversation.stop()}>{t`Stop the agent`}</button>
       </div>
     );
   }
@@ -114,14 +114,14 @@ export function Composer({ chat }: { chat: ChatState }) {
           {attached.map((a, i) => (
             <li key={a.label + i}>
               {'data' in a && isPicture(a) ? <img src={`data:${a.contentType};base64,${a.data}`} alt={a.label} /> : <span class="chip"><Icon name="file" /><span>{a.label}</span></span>}
-              <button type="button" class="round" aria-label={t`Remove ${a.label}`} onClick={() => { app.conversation.attachments.set(chatUri, attached.toSpliced(i, 1)); app.draw(); }}><Icon name="close" /></button>
+              <button type="button" class="round" aria-label={t`Remove ${a.label}`} onClick={() => { conversation.attachments.set(chatUri, attached.toSpliced(i, 1)); app.draw(); }}><Icon name="close" /></button>
             </li>
           ))}
         </ul>
       )}
-      {app.conversation.context.map(([from, { label, text }], i) => (
+      {conversation.context.map(([from, { label, text }], i) => (
         <details key={i} class="context">
-          <summary class="row"><span class="grow">{t`${label || t`An app`} adds to your next message`}</span><button type="button" class="quiet round" aria-label={t`Do not add it`} onClick={(e) => { e.preventDefault(); app.conversation.addContext(from, '', ''); }}><Icon name="close" /></button></summary>
+          <summary class="row"><span class="grow">{t`${label || t`An app`} adds to your next message`}</span><button type="button" class="quiet round" aria-label={t`Do not add it`} onClick={(e) => { e.preventDefault(); conversation.addContext(from, '', ''); }}><Icon name="close" /></button></summary>
           <pre tabIndex={0}>{text}</pre>
         </details>
       ))}
@@ -153,9 +153,9 @@ export function Composer({ chat }: { chat: ChatState }) {
         {stoppable && !app.left?.waitsFor(String(stoppable.id)) && (
           <button id="leave-stop" class="danger round" type="button" disabled={leaving.busy} aria-label={t`Stop when back`} title={t`Stop when back`} onClick={() => leaving.leave(() => app.left?.leaveStop(stoppable))}><Icon name="stop" /></button>
         )}
-        {works && <button id="stop" class="danger round" type="button" disabled={!live} aria-label={t`Stop`} title={t`Stop`} onClick={() => { app.conversation.stop(); toPrompt(); }}><Icon name="stop" /></button>}
+        {works && <button id="stop" class="danger round" type="button" disabled={!live} aria-label={t`Stop`} title={t`Stop`} onClick={() => { conversation.stop(); toPrompt(); }}><Icon name="stop" /></button>}
       </div>
-      {leaves && app.mayWake(app.host) && <WakeAt id="leave-wake" value={wake} set={setWake} />}
+      {leaves && hosts.mayWake(app.host) && <WakeAt id="leave-wake" value={wake} set={setWake} />}
       <p id="composer-note" class="dim" role="status">{said || leaving.why || (leaves ? attached.length > 0 ? t`Files cannot wait at the relay. Remove them to leave the message.` : t`Your message waits at the relay until the host is back.` : note(chat, live))}</p>
     </form>
   );
@@ -163,7 +163,7 @@ export function Composer({ chat }: { chat: ChatState }) {
 
 /** Has files go with the next message of a chat. */
 export function attach(chat: string, added: Attachment[]): void {
-  app.conversation.attachments.set(chat, [...(app.conversation.attachments.get(chat) ?? []), ...added].slice(0, mostFiles));
+  conversation.attachments.set(chat, [...(conversation.attachments.get(chat) ?? []), ...added].slice(0, mostFiles));
   app.draw();
 }
 
@@ -178,7 +178,7 @@ function note(chat: ChatState, live: boolean): string {
   const { link } = app;
   if (live && link?.store.refusal) return link.store.refusal;
   if (!live) return t`Not connected. You can write now and send when the page is live again.`;
-  if (app.conversation.note) return app.conversation.note;
+  if (conversation.note) return conversation.note;
   if (array(chat?.activeTurn?.responseParts).some(waitsForUser)) return t`The agent waits for your answer.`;
   return '';
 }

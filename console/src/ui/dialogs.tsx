@@ -2,7 +2,7 @@
 
 import { useRef, useState } from 'preact/hooks';
 import { accountOf, type Account } from '../accounts';
-import { app } from '../app';
+import { app, conversation, hosts, rights, sessions } from '../app';
 import type { Link } from '../link';
 import { text } from '../store';
 import type { AuthRequired, Resource } from '../ahp';
@@ -90,7 +90,7 @@ function Rename({ link, session, title }: { link: Link; session: string; title: 
   const at = useRef<HTMLInputElement>(null);
   const submit = (e: Event) => {
     e.preventDefault();
-    if (at.current!.value.trim()) app.sessions.rename(link, session, at.current!.value.trim());
+    if (at.current!.value.trim()) sessions.rename(link, session, at.current!.value.trim());
     close();
   };
   return (
@@ -104,15 +104,15 @@ interface Command { name: string; hint?: string; run: () => void }
 
 function commands(): Command[] {
   const { link, session } = app;
-  const may = link?.live && !app.readOnly;
+  const may = link?.live && !rights.readOnly;
   const all: Command[] = [
     { name: t`Next session that needs you`, hint: 'Alt N', run: nextOne },
     { name: t`Go to the question`, hint: 'Alt A', run: () => setTimeout(toQuestion) },
   ];
-  if (app.mayCreate) all.push({ name: t`New session`, run: () => app.open({ kind: 'new' }) });
+  if (rights.mayCreate) all.push({ name: t`New session`, run: () => app.open({ kind: 'new' }) });
   if (session && may) {
-    all.push({ name: t`Stop the agent`, hint: 'Ctrl .', run: () => app.conversation.stop() });
-    if (app.mayOperate) all.push({ name: t`Archive this session`, run: () => app.sessions.archive(link!, session, true) });
+    all.push({ name: t`Stop the agent`, hint: 'Ctrl .', run: () => conversation.stop() });
+    if (rights.mayOperate) all.push({ name: t`Archive this session`, run: () => sessions.archive(link!, session, true) });
   }
   if (session) all.push({ name: t`Find in this conversation`, hint: 'Ctrl F', run: () => app.open({ kind: 'find' }) }, { name: t`Usage of this session`, run: () => app.open({ kind: 'usage' }) });
   if (session && app.byDeviceAt(app.host)) all.push({ name: t`Share this session`, run: () => app.open({ kind: 'share' }) });
@@ -162,15 +162,16 @@ const connectionWords: Record<string, string> = {
 
 /** Checks each step of the connection to the host. */
 function checks(now: number): Check[] {
-  const { link, hostInfo } = app;
+  const { link, host } = app;
+  const hostInfo = hosts.get(host);
   const account = accountOf(app.host);
-  const grant = app.grantAt(app.host);
-  const stale = app.staleAt(app.host);
+  const grant = rights.grantAt(app.host);
+  const stale = hosts.staleAt(app.host);
   const state = link?.conn?.state;
   const info = link?.conn?.info ?? {};
   return [
     { what: t`Network`, ok: navigator.onLine, says: navigator.onLine ? t`This device is online.` : t`This device is offline.` },
-    { what: t`Relay`, ok: !stale, says: stale ? app.accounts.of(account)?.why ?? app.hostsNote : t`${account?.relay.replace(/^https?:\/\//, '') ?? location.host} answers.` },
+    { what: t`Relay`, ok: !stale, says: stale ? app.accounts.of(account)?.why ?? hosts.note : t`${account?.relay.replace(/^https?:\/\//, '') ?? location.host} answers.` },
     { what: t`Token`, ok: grant !== null, says: grant ? t`${text(grant.subject) || t`An unnamed user`} may ${mayDo(grant)}, until ${when(grant.expires, now)}.` : t`Not known.` },
     { what: t`Host-agent`, ok: hostInfo ? hostInfo.state === 'online' : null, says: hostInfo ? t`${hostInfo.host} is ${hostWord(hostInfo.state)} since ${when(hostInfo.since, now)}${hostInfo.reason ? `: ${hostInfo.reason}` : ''}.` : t`No host is chosen.` },
     { what: t`Host`, ok: link ? link.live && !hostInfo?.notAnsweringSince : null, says: link ? (hostInfo?.notAnsweringSince ? t`It has not answered since ${when(hostInfo.notAnsweringSince, now)}.` : t`The connection is ${connectionWords[state?.name ?? 'none'] ?? ''}${state && 'reason' in state && state.reason ? `: ${state.reason}` : ''}.`) : t`No host is chosen.` },

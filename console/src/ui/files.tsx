@@ -1,7 +1,7 @@
 // A session's files, and the file view.
 
 import { useEffect, useRef, useState } from 'preact/hooks';
-import { app } from '../app';
+import { app, rights } from '../app';
 import { highlight } from '../highlight';
 import { ROOT } from '../rpc';
 import { array, text } from '../store';
@@ -73,7 +73,7 @@ export function File({ uri }: { uri: string }) {
     <>
       <div class="row start wrap">
         {folder && <button type="button" class="small" onClick={() => app.showPane({ kind: 'files', channel: parentOf(uri) })}><Icon name="folder" /> {baseName(parentOf(uri))}</button>}
-        {there && !app.readOnly && app.chatUri && <button type="button" class="small" onClick={add}>{t`Add to the message`}</button>}
+        {there && !rights.readOnly && app.chatUri && <button type="button" class="small" onClick={add}>{t`Add to the message`}</button>}
         {read.text !== undefined && <Copy text={() => read.text!} label={t`Copy the file`} />}
       </div>
       <p class="dim path">{pathOf(uri)}</p>

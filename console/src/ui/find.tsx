@@ -1,7 +1,7 @@
 // Searches the open conversation, and jumps to a turn.
 
 import { useEffect, useState } from 'preact/hooks';
-import { app } from '../app';
+import { app, conversation } from '../app';
 import { array, text } from '../store';
 import type { ChatState, Turn } from '../ahp';
 import { when } from '../words';
@@ -49,7 +49,7 @@ export function Find() {
   const chat = link?.store.get<ChatState>(chatUri) ?? (past?.chat === chatUri ? past?.state : undefined);
   const turns = [...array(chat?.turns), ...(chat?.activeTurn ? [chat.activeTurn] : [])];
   const more = Boolean(link?.live && chat?.turnsNextCursor);
-  useEffect(() => { if (all && more) app.conversation.earlier(); }, [all, chat?.turnsNextCursor]);
+  useEffect(() => { if (all && more) conversation.earlier(); }, [all, chat?.turnsNextCursor]);
   const found = find(turns, query);
   const close = () => app.open(null);
   return (

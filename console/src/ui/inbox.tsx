@@ -2,7 +2,7 @@
 
 import { useEffect, useRef, useState } from 'preact/hooks';
 import type { RefObject } from 'preact';
-import { app } from '../app';
+import { app, links, questions, rights } from '../app';
 import { text } from '../store';
 import type { Summary } from '../ahp';
 import type { Asked } from '../asked';
@@ -26,7 +26,7 @@ function Skeletons() {
 
 export function Inbox({ now }: { now: number }) {
   const all = groups();
-  const many = app.hosts.length > 1;
+  const many = app.hosts.all.length > 1;
   const minute = Math.floor(now / 30_000); // rows are redrawn this often to update times
   const list = useRef<HTMLDivElement>(null);
   useRest();
@@ -40,21 +40,21 @@ export function Inbox({ now }: { now: number }) {
         <div class="row"><div class="search grow"><Icon name="search" />
           <input id="search" type="search" placeholder={t`Search sessions`} aria-label={t`Search sessions`} value={app.search} onInput={(e) => { app.search = e.currentTarget.value; app.draw(); }} /></div>
           {many && <button id="filter" class="quiet round" type="button" aria-label={t`Hosts`} title={t`Hosts`} onClick={() => app.open({ kind: 'status' })}><Icon name="filter" /></button>}</div>
-        {app.mayCreate && (
+        {rights.mayCreate && (
           <button id="new-session" class="primary" type="button" disabled={!canCreate()} onClick={() => app.open({ kind: 'new' })}><Icon name="plus" /><span>{t`New session`}</span></button>
         )}
       </div>
       {app.onlyHost && <button id="only-host" class="chip" type="button" onClick={() => app.chooseHost(app.host)}><span>{t`Only ${app.onlyHost}`}</span><Icon name="close" /></button>}
-      {app.hostsNote && <p id="hosts-note" class="dim" role="status">{app.hostsNote}</p>}
+      {app.hosts.note && <p id="hosts-note" class="dim" role="status">{app.hosts.note}</p>}
       {isHanded() && <p id="handed" class="notice" role="status"><span class="grow">{t`Open the session that gets what you have shared.`}</span><button type="button" class="small" onClick={() => { forgetHanded(); app.draw(); }}>{t`Discard`}</button></p>}
       <p id="sessions-note" class="dim" role="status">{note(all, now)}</p>
-      {app.hosts.filter((h) => app.mayWake(h.host) || app.waking.has(h.host)).map((h) => (
+      {app.hosts.all.filter((h) => app.hosts.mayWake(h.host) || app.hosts.waking.has(h.host)).map((h) => (
         <p key={h.host} class="notice waking" data-wake={h.host}><span class="grow">{many ? h.host : t`Host ${hostWord(h.state)}`}</span><Wake host={h.host} /></p>
       ))}
       {app.left && app.left.of().length > 0 && <LeftAll now={now} />}
       <div id="sessions" ref={list} data-live={app.link?.live || !app.host ? 'yes' : 'no'} onKeyDown={walk} onPointerDown={hold} onPointerMove={aim}>
         {all.map((g) => <Section key={g.name} g={g} many={many} minute={minute} scroller={list} />)}
-        {all.length === 0 && app.links.size > 0 && [...app.links.values()].some((l) => l.listing) && <Skeletons />}
+        {all.length === 0 && links.size > 0 && [...links.values()].some((l) => l.listing) && <Skeletons />}
         <SignInNotes />
       </div>
     </div>
@@ -62,19 +62,19 @@ export function Inbox({ now }: { now: number }) {
 }
 
 function canCreate(): boolean {
-  return [...app.links.values()].some((l) => (l.live ? l.store.agents.length > 0 : app.left?.takesSession(l.host)));
+  return [...links.values()].some((l) => (l.live ? l.store.agents.length > 0 : app.left?.takesSession(l.host)));
 }
 
 function note(all: Group[], now: number): string {
-  const own = [...app.links.values()].map((l) => l.note).find(Boolean);
+  const own = [...links.values()].map((l) => l.note).find(Boolean);
   if (own) return own;
   if (all.length > 0) {
-    const away = [...app.links.values()].filter((l) => !l.live && l.listAt && l.store.sessions.size > 0 && (!app.onlyHost || l.host === app.onlyHost));
-    return away.map((l) => `${app.hosts.length > 1 ? `${l.host}: ` : ''}${asOf(l.host, l.listAt, now)}`).join('. ');
+    const away = [...links.values()].filter((l) => !l.live && l.listAt && l.store.sessions.size > 0 && (!app.onlyHost || l.host === app.onlyHost));
+    return away.map((l) => `${app.hosts.all.length > 1 ? `${l.host}: ` : ''}${asOf(l.host, l.listAt, now)}`).join('. ');
   }
   if (app.search) return t`No session matches.`;
-  if ([...app.links.values()].some((l) => l.listing)) return '';
-  return [...app.links.values()].some((l) => l.live) ? t`There are no sessions yet.` : '';
+  if ([...links.values()].some((l) => l.listing)) return '';
+  return [...links.values()].some((l) => l.live) ? t`There are no sessions yet.` : '';
 }
 
 /** Handles the arrow keys in the list. */
@@ -121,7 +121,7 @@ function Rows({ g, many, minute, scroller }: { g: Group; many: boolean; minute: 
 /** A listed session's menu, opened by a long press or the secondary mouse button. */
 function act(e: Event, host: string, session: string): void {
   e.preventDefault();
-  app.open({ kind: 'session', link: app.links.get(host)!, session });
+  app.open({ kind: 'session', link: links.get(host)!, session });
 }
 
 const shown = new Map<string, { q?: Asked; more: number }>(); // by row
@@ -129,10 +129,10 @@ const shown = new Map<string, { q?: Asked; more: number }>(); // by row
 /** The first question of a session that needs the user. While rows stay in place, so do their questions. */
 function askedOf(host: string, session: Summary) {
   const key = `${host} ${session.resource}`;
-  const [q, ...more] = session.status & 16 ? app.questions.of(host, session.resource) : [];
+  const [q, ...more] = session.status & 16 ? questions.of(host, session.resource) : [];
   if (!held()) shown.set(key, { q, more: more.length });
   const had = shown.get(key) ?? { more: 0 };
-  return { ...had, given: had.q && app.questions.given(had.q), over: had.q?.digest !== q?.digest };
+  return { ...had, given: had.q && questions.given(had.q), over: had.q?.digest !== q?.digest };
 }
 
 interface RowProps { q?: Asked; more: number; given?: string; over: boolean; id: string; row: number; of: number; host: string; session: Summary; many: boolean; current: boolean; live: boolean; minute: number }

@@ -1,6 +1,6 @@
 // Keyboard shortcuts for the whole page.
 
-import { app } from '../app';
+import { app, conversation } from '../app';
 import { nextNeeding } from './order';
 
 export function nextOne(): void {
@@ -27,7 +27,7 @@ export function keys(): () => void {
     const command = e.ctrlKey || e.metaKey;
     if (command && e.key.toLowerCase() === 'k') app.open(app.dialog?.kind === 'palette' ? null : { kind: 'palette' });
     else if (command && !e.shiftKey && e.key.toLowerCase() === 'f' && app.session && app.dialog === null) app.open({ kind: 'find' });
-    else if (command && e.key === '.') app.conversation.stop();
+    else if (command && e.key === '.') conversation.stop();
     else if (e.altKey && e.key.toLowerCase() === 'n') nextOne();
     else if (e.altKey && e.key.toLowerCase() === 'a') toQuestion();
     else if (e.key === '/' && !typing(e.target) && !command) (document.querySelector('#search') as HTMLElement)?.focus();

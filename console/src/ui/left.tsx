@@ -1,7 +1,7 @@
 // The items at the relay for absent hosts: their state, and their changes.
 
 import { useState } from 'preact/hooks';
-import { app } from '../app';
+import { app, hosts, links, rights } from '../app';
 import { Conflict, lives, type Left } from '../left';
 import { text } from '../store';
 import { fromRelay, toInput, toRelay, when } from '../words';
@@ -56,11 +56,11 @@ function Item({ l, now, title }: { l: Left; now: number; title?: boolean }) {
   const session = content?.session ?? '';
   return (
     <li class="item-card" data-left={l.item.id} data-state={l.result?.state ?? (l.expired ? 'expired' : l.item.cancelled ? 'cancelling' : 'waiting')}>
-      {title && content && <button type="button" class="quiet small where" onClick={() => app.openSession(l.host, session)}>{[text(app.links.get(l.host)?.store.sessions.get(session)?.title) || t`New session`, l.host].join(' · ')}</button>}
+      {title && content && <button type="button" class="quiet small where" onClick={() => app.openSession(l.host, session)}>{[text(links.get(l.host)?.store.sessions.get(session)?.title) || t`New session`, l.host].join(' · ')}</button>}
       {edits && content && !over ? <Edit l={l} close={() => setEdits(false)} /> : <p class="text" dir="auto">{content ? wordsOf(l) : t`This device cannot read it. It was left on ${l.by || t`a different device`}.`}</p>}
       <p class="state" role="status"><Badge tone={tone}>{word}</Badge> <span class="dim">{more}</span></p>
       {why && <p class="error" role="alert">{why}</p>}
-      {!edits && !app.readOnly && (
+      {!edits && !rights.readOnly && (
         <div class="row start">
           {!over && !l.item.cancelled && isEditable(l) && <button type="button" class="small" data-do="edit" disabled={busy} onClick={() => { setWhy(''); setEdits(true); }}>{t`Edit`}</button>}
           {!over && !l.item.cancelled && content && <button type="button" class="small" data-do="cancel" disabled={busy} onClick={() => act(() => app.left?.cancel(l))}>{t`Do not deliver`}</button>}
@@ -101,7 +101,7 @@ function Edit({ l, close }: { l: Left; close: () => void }) {
       <label class="unseen" for={id}>{t`Message to the agent`}</label>
       <textarea id={id} rows={3} value={value} disabled={busy} onInput={(e) => setValue(e.currentTarget.value)} />
       <Select id={`${id}-life`} label={t`Waits`} value={life} options={[['', t`until ${when(fromRelay(new Date(l.item.expires).toISOString()))}`], ...lives.map((h): [string, string] => [String(h), h < 48 ? plural(h, 'for {0} hour', 'for {0} hours') : plural(h / 24, 'for {0} day', 'for {0} days')])]} onChange={setLife} />
-      {(l.item.wake !== undefined || app.mayWake(l.host)) && <WakeAt id={`${id}-wake`} value={wake} set={setWake} disabled={busy} />}
+      {(l.item.wake !== undefined || hosts.mayWake(l.host)) && <WakeAt id={`${id}-wake`} value={wake} set={setWake} disabled={busy} />}
       {why && <p class="error" role="alert">{why}</p>}
       {other && <blockquote class="text other" dir="auto">{l.content!.text}</blockquote>}
       <div class="row start">

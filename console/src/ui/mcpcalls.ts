@@ -1,15 +1,15 @@
 // Connects MCP tool calls with their extras: see mcp.ts.
 
-import { app } from '../app';
+import { app, conversation, rights } from '../app';
 import { McpCalls, type McpNode } from '../mcp';
 import type { Tool, ToolCall } from '../ahp';
 
 const calls = new McpCalls({
   draw: () => app.draw(),
-  send: (words) => app.conversation.send(words),
+  send: (words) => conversation.send(words),
   mcp: (channel, method, params) => app.mcp(channel, method, params),
   mcpNotify: (channel, method, params) => app.mcpNotify(channel, method, params),
-  context: (from, label, words) => app.conversation.addContext(from, label, words),
+  context: (from, label, words) => conversation.addContext(from, label, words),
   host: () => app.host,
   signIn: (name, wants) => app.signIn(name, wants),
 });
@@ -29,7 +29,7 @@ export function showMcp(node: McpNode, call: ToolCall): void {
 export function settled(): void {
   calls.render({
     live: Boolean(app.link?.live),
-    readOnly: app.readOnly,
+    readOnly: rights.readOnly,
     mcpServer: (id: string) => app.link?.store.mcpServer(app.session, id),
   });
 }

@@ -1,7 +1,7 @@
 // The form for a new session.
 
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
-import { app } from '../app';
+import { app, conversation, hosts } from '../app';
 import type { Link } from '../link';
 import { ROOT } from '../rpc';
 import { array, isObject, text } from '../store';
@@ -97,7 +97,7 @@ function Form({ link }: { link: Link }) {
         <>
           <label for="new-text">{t`First message`}</label>
           <textarea id="new-text" rows={3} value={words} disabled={busy} onInput={(e) => setWords(e.currentTarget.value)} />
-          {app.mayWake(link.host) && <WakeAt id="new-wake" value={wake} set={setWake} />}
+          {hosts.mayWake(link.host) && <WakeAt id="new-wake" value={wake} set={setWake} />}
           <p class="dim">{t`${link.host} is away. The session waits at the relay, and begins when the host is back.`}</p>
         </>
       )}
@@ -197,14 +197,14 @@ export function Settings() {
   const models = array(agent?.models).filter((m) => m?.policyState !== 'disabled');
   const { schema, values } = state?.config ?? {};
   const mutable = Object.entries<Option>(schema?.properties ?? {}).filter(([, p]) => p?.sessionMutable && !p.readOnly);
-  const model = app.conversation.models.get(session)?.id ?? '';
+  const model = conversation.models.get(session)?.id ?? '';
   return (
     <Dialog title={t`Model and settings`} id="settings" onClose={() => app.open(null)}>
       <div class="fields">
         {models.length > 0 && !choosesModel(mutable) && (
-          <Select id="settings-model" label={t`Model for the next message`} value={model} options={[['', t`As it is`], ...models.map((m): [string, string] => [m.id, text(m.name)])]} onChange={(v) => app.conversation.chooseModel(v)} />
+          <Select id="settings-model" label={t`Model for the next message`} value={model} options={[['', t`As it is`], ...models.map((m): [string, string] => [m.id, text(m.name)])]} onChange={(v) => conversation.chooseModel(v)} />
         )}
-        {mutable.map(([name, p]) => <Property key={name} name={name} p={p} value={values?.[name] ?? p.default} set={(v) => app.conversation.perform(session, { type: 'session/configChanged', config: { [name]: v } })} />)}
+        {mutable.map(([name, p]) => <Property key={name} name={name} p={p} value={values?.[name] ?? p.default} set={(v) => conversation.perform(session, { type: 'session/configChanged', config: { [name]: v } })} />)}
         {models.length === 0 && mutable.length === 0 && <p class="empty">{t`The host offers no choice here.`}</p>}
         {link?.store.refusal && <p class="error" role="status">{link.store.refusal}</p>}
       </div>

@@ -1,6 +1,6 @@
 // Sorts sessions: first those that need the user, then those at work, then the rest.
 
-import { app } from '../app';
+import { app, links, sessions } from '../app';
 import type { Link } from '../link';
 import { array, text } from '../store';
 import { baseName } from '../words';
@@ -65,7 +65,7 @@ export function held(): boolean {
 
 /** The sessions that are listed, in groups: the same ones until something about them changes. */
 export function groups(): Group[] {
-  const of = [app.search, app.onlyHost, app.sessions.deleted, ...[...app.links.values()].flatMap((l) => [l.store, l.store.listRevision])];
+  const of = [app.search, app.onlyHost, sessions.deleted, ...[...links.values()].flatMap((l) => [l.store, l.store.listRevision])];
   const asked = of.slice(0, 2).some((x, i) => x !== made.of[i]); // different sessions
   if (of.length !== made.of.length || of.some((x, i) => x !== made.of[i])) made = { of, groups: held() && !asked ? inPlace(made.groups) : sorted() };
   return made.groups;
@@ -73,7 +73,7 @@ export function groups(): Group[] {
 
 /** Returns the same rows in the same places with current data. New rows wait. */
 function inPlace(all: Group[]): Group[] {
-  const now = new Map(app.sessions.all().map((r) => [keyOf(r), r]));
+  const now = new Map(sessions.all().map((r) => [keyOf(r), r]));
   return all.map((g) => {
     const keys = g.keys.filter((k) => now.has(k));
     return { ...g, keys, rows: keys.map((k) => now.get(k)!) };
@@ -86,7 +86,7 @@ function keyOf({ link, session }: Row): string {
 
 function sorted(): Group[] {
   const words = app.search.toLowerCase().split(/\s+/).filter(Boolean);
-  const rows = app.sessions.all().filter((r) => fits(r, words));
+  const rows = sessions.all().filter((r) => fits(r, words));
   const at = (r: Row) => String(r.session.modifiedAt ?? '');
   rows.sort((a, b) => (at(a) < at(b) ? 1 : at(a) > at(b) ? -1 : 0)); // RFC 3339, in UTC
   const by = new Map<string, Row[]>();
@@ -105,7 +105,7 @@ function sorted(): Group[] {
 /** Returns the number of sessions that need the user. */
 export function needing(): number {
   let n = 0;
-  for (const { session } of app.sessions.all()) if (session.status & 16) n++;
+  for (const { session } of sessions.all()) if (session.status & 16) n++;
   return n;
 }
 

@@ -3,7 +3,7 @@
 import type { ComponentChildren } from 'preact';
 import { useLayoutEffect, useRef, useState } from 'preact/hooks';
 import { safeUrl } from '../answers';
-import { app } from '../app';
+import { app, conversation, rights } from '../app';
 import { array, isObject, text } from '../store';
 import type { ChangedFile, ChangesetState, ChatState, FileEdit, Operation, SessionState, TerminalState } from '../ahp';
 import { baseName, pathOf, shortPathOf } from '../words';
@@ -55,7 +55,7 @@ function Changes({ channel, state }: { channel: string; state: ChangesetState })
   const [message, setMessage] = useState('');
   const [next, setNext] = useState(''); // a page that the host's operation has made
   const files = array(state.files).filter((f): f is Changed => isObject(f?.edit));
-  const may = app.link?.live && app.mayOperate;
+  const may = app.link?.live && rights.mayOperate;
   const session = app.link?.store.get(app.session);
   const catalogue = [...array(session?.changesets), ...array(app.link?.store.get<ChatState>(app.chatUri)?.changesets)].find((c) => c?.uriTemplate === channel);
   const { branchName, baseBranchName } = isObject(session?._meta?.git) ? session._meta.git : {} as NonNullable<NonNullable<SessionState['_meta']>['git']>;
@@ -103,7 +103,7 @@ function Changes({ channel, state }: { channel: string; state: ChangesetState })
         {files.map((f) => (
           <li key={f.id} class="edit">
             <FileChange file={f} open={files.length <= 3 && !f.reviewed} wide={wide}>
-              {reviewable && <label class="check small"><input type="checkbox" checked={f.reviewed === true} onChange={(e) => app.conversation.perform(channel, { type: 'changeset/filesReviewChanged', files: [f.id], reviewed: e.currentTarget.checked })} /> {t`Looked at`}</label>}
+              {reviewable && <label class="check small"><input type="checkbox" checked={f.reviewed === true} onChange={(e) => conversation.perform(channel, { type: 'changeset/filesReviewChanged', files: [f.id], reviewed: e.currentTarget.checked })} /> {t`Looked at`}</label>}
               {buttons('resource', f)}
             </FileChange>
           </li>

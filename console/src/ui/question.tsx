@@ -2,7 +2,7 @@
 
 import { useState } from 'preact/hooks';
 import { answerFor, safeUrl, type Input } from '../answers';
-import { app } from '../app';
+import { app, conversation } from '../app';
 import { array, isObject, text } from '../store';
 import type { Part, PlanReview, QuestionAnswer, QuestionItem, Request } from '../ahp';
 import { Icon } from './bits';
@@ -37,7 +37,7 @@ function useReply({ request, connected, leaves, answer }: AnswerProps) {
   const leaving = useLeaving();
   const reply = (response: 'accept' | 'decline', answers?: Record<string, QuestionAnswer | undefined>, words = '') => {
     if (leaves) leaving.leave(() => app.left?.leaveReply(request, response, answers, words));
-    else app.conversation.reply(request, response, answers);
+    else conversation.reply(request, response, answers);
   };
   return { reply, busy: leaves ? leaving.busy : answer !== undefined || !connected, why: leaving.why };
 }

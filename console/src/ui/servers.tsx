@@ -1,7 +1,7 @@
 // A session's MCP servers: their states, tools and switches.
 
 import { useEffect, useState } from 'preact/hooks';
-import { app } from '../app';
+import { app, conversation, rights } from '../app';
 import { array, text } from '../store';
 import type { Action, AuthRequired, Customization, SessionState, Tool } from '../ahp';
 import { baseName } from '../words';
@@ -50,12 +50,12 @@ export function Servers() {
 
 function Server({ server, of }: Served) {
   const { link, session } = app;
-  const may = Boolean(link?.live) && app.mayOperate;
+  const may = Boolean(link?.live) && rights.mayOperate;
   const on = inUse(server);
   const kind = text(server.state?.kind);
   const [word, tone] = on ? words[kind] ?? [kind || t`unknown`, ''] : [t`off`, ''];
   const name = text(server.name) || text(server.id);
-  const act = (action: Action) => app.conversation.perform(session, { ...action, id: server.id });
+  const act = (action: Action) => conversation.perform(session, { ...action, id: server.id });
   // Keep decisions made elsewhere; a host before AHP 0.8 reads enabled.
   const toggle = (enabled: boolean) => act({ type: 'session/customizationToggled', enabled, enablement: [...array(server.enablement).filter((e) => e?.kind !== 'session'), { kind: 'session', enabled }] });
   const runs = ['ready', 'starting', 'authRequired'].includes(kind);

@@ -2,7 +2,7 @@
 
 import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks';
 import { accountOf } from '../accounts';
-import { app } from '../app';
+import { app, conversation, hosts, lender, remembered, rights, sessions } from '../app';
 import { itsQuestion } from '../address';
 import { array, text, type Pending } from '../store';
 import type { Link } from '../link';
@@ -61,9 +61,9 @@ export function Session({ now }: { now: number }) {
     <div class="chat" role="region" aria-labelledby="chat-title">
       <Head agent={agent} state={state} />
       <Log key={`${app.host} ${session} ${chatUri}`} agent={agent} now={now} />
-      {chat && app.readOnly && <p id="looking" class="looking">{t`You can look at this, and change nothing. Good until ${when(app.grantAt(app.host)?.expires, now)}.`}</p>}
-      {chat && !app.readOnly && chat.interactivity === 'read-only' && <p class="looking">{t`A different agent works here: you can only watch.`}</p>}
-      {editable && !app.readOnly && editable.interactivity !== 'read-only' && <Composer key={chatUri ?? session} chat={editable} />}
+      {chat && rights.readOnly && <p id="looking" class="looking">{t`You can look at this, and change nothing. Good until ${when(rights.grantAt(app.host)?.expires, now)}.`}</p>}
+      {chat && !rights.readOnly && chat.interactivity === 'read-only' && <p class="looking">{t`A different agent works here: you can only watch.`}</p>}
+      {editable && !rights.readOnly && editable.interactivity !== 'read-only' && <Composer key={chatUri ?? session} chat={editable} />}
     </div>
   );
 }
@@ -71,7 +71,7 @@ export function Session({ now }: { now: number }) {
 function Head({ agent, state }: { agent: string; state: SessionState | undefined }) {
   const { link, session } = app;
   const summary = link?.store.sessions.get(session);
-  const sub = !session ? '' : [agent, link?.live && statusWord(summary?.status!), folderOf(state ?? summary), app.hosts.length > 1 ? app.host : ''].filter(Boolean).join(' · ');
+  const sub = !session ? '' : [agent, link?.live && statusWord(summary?.status!), folderOf(state ?? summary), hosts.all.length > 1 ? app.host : ''].filter(Boolean).join(' · ');
   return (
     <div class="chat-head">
       <div class="row">
@@ -89,20 +89,20 @@ function Head({ agent, state }: { agent: string; state: SessionState | undefined
 
 function SessionMenu() {
   const { link, session, chatUri } = app;
-  const may = link!.live && app.mayOperate;
+  const may = link!.live && rights.mayOperate;
   const store = link!.store;
   const { multipleChats } = store.agents.find((a) => a?.provider === store.get(session)?.provider)?.capabilities ?? {};
   const other = chatUri !== undefined && chatUri !== store.chatOf(session);
   return (
     <Menu label={t`More`}>
-      {may && multipleChats && <button type="button" onClick={() => app.conversation.newChat()}>{t`New chat`}</button>}
-      {may && other && <button type="button" onClick={() => app.open({ kind: 'confirm', title: t`Close this chat?`, says: t`This deletes its messages.`, yes: t`Close the chat`, act: () => app.conversation.closeChat() })}>{t`Close this chat`}</button>}
+      {may && multipleChats && <button type="button" onClick={() => conversation.newChat()}>{t`New chat`}</button>}
+      {may && other && <button type="button" onClick={() => app.open({ kind: 'confirm', title: t`Close this chat?`, says: t`This deletes its messages.`, yes: t`Close the chat`, act: () => conversation.closeChat() })}>{t`Close this chat`}</button>}
       {may && <button type="button" onClick={() => app.open({ kind: 'settings' })}>{t`Model and settings`}</button>}
-      {may && <button type="button" onClick={() => app.conversation.newTerminal()}>{t`New terminal`}</button>}
+      {may && <button type="button" onClick={() => conversation.newTerminal()}>{t`New terminal`}</button>}
       <button type="button" onClick={() => app.open({ kind: 'find' })}>{t`Find`}</button>
       <button type="button" onClick={() => app.open({ kind: 'usage' })}>{t`Usage`}</button>
       {may && <button type="button" onClick={() => app.open({ kind: 'previews' })}>{t`Host’s ports`}</button>}
-      {may && app.lender.takes(link!, session) && <button id="lend-device" type="button" onClick={() => app.open({ kind: 'lend' })}>{t`Lend this device`}</button>}
+      {may && lender.takes(link!, session) && <button id="lend-device" type="button" onClick={() => app.open({ kind: 'lend' })}>{t`Lend this device`}</button>}
       {app.byDeviceAt(app.host) && <button type="button" onClick={() => app.open({ kind: 'share' })}>{t`Share`}</button>}
       <SessionActions link={link!} session={session} />
     </Menu>
@@ -112,19 +112,19 @@ function SessionMenu() {
 /** A session's menu, for open and listed sessions. */
 export function SessionActions({ link, session, act = (f) => f() }: { link: Link; session: string; act?: (f: () => void) => void }) {
   const bits = link.store.sessions.get(session)?.status ?? 0;
-  const may = link.live && app.mayOperate;
+  const may = link.live && rights.mayOperate;
   const archived = Boolean(bits & status.archived);
   const read = Boolean(bits & status.read);
   const own = link.privates?.has(session) === true;
   return (
     <>
       {may && <button type="button" onClick={() => act(() => app.open({ kind: 'rename', link, session, title: titleOf(link, session) }))}>{t`Rename`}</button>}
-      {may && <button type="button" onClick={() => act(() => app.sessions.archive(link, session, !archived))}>{archived ? t`Unarchive` : t`Archive`}</button>}
-      {may && <button type="button" onClick={() => act(() => app.sessions.markRead(link, session, !read))}>{read ? t`Mark as unread` : t`Mark as read`}</button>}
+      {may && <button type="button" onClick={() => act(() => sessions.archive(link, session, !archived))}>{archived ? t`Unarchive` : t`Archive`}</button>}
+      {may && <button type="button" onClick={() => act(() => sessions.markRead(link, session, !read))}>{read ? t`Mark as unread` : t`Mark as read`}</button>}
       {told.known() !== null && !accountOf(link.host) && <button type="button" onClick={() => act(() => app.open({ kind: 'mute', host: link.host, session }))}>{told.muted(link.host, session) ? t`Muted…` : t`Mute…`}</button>}
-      {link.live && link.privates && link.store.get(session) && <button type="button" data-do="private" onClick={() => act(() => app.sessions.keepPrivate(link, session, !own))}>{own ? t`Show to others` : t`Keep to myself`}</button>}
+      {link.live && link.privates && link.store.get(session) && <button type="button" data-do="private" onClick={() => act(() => sessions.keepPrivate(link, session, !own))}>{own ? t`Show to others` : t`Keep to myself`}</button>}
       <button type="button" onClick={() => act(() => { navigator.clipboard?.writeText(app.addressOf({ host: link.host, session })).catch(() => {}); })}>{t`Copy the address`}</button>
-      {may && <button type="button" class="danger" onClick={() => act(() => app.sessions.remove(link, session))}>{t`Delete`}</button>}
+      {may && <button type="button" class="danger" onClick={() => act(() => sessions.remove(link, session))}>{t`Delete`}</button>}
     </>
   );
 }
@@ -233,7 +233,7 @@ function Log({ agent, now }: { agent: string; now: number }) {
   const [part, setPart] = useState<Part | null>(null); // the drawn turns, null for the end
   const online = Boolean(link?.live);
   const live = online && Boolean(link!.store.get(chatUri)); // what is shown as of an earlier time is answered at the relay, if at all
-  const open = app.leaves && !app.readOnly ? openTurn(chat) : undefined;
+  const open = app.leaves && !rights.readOnly ? openTurn(chat) : undefined;
   const turns: AnyTurn[] = chat?.turns ?? [];
   const { from, to } = rangeOf(turns, part);
   const shown = turns.slice(from, to);
@@ -281,7 +281,7 @@ function Log({ agent, now }: { agent: string; now: number }) {
       show(first, Math.min(to, first + mostTurns));
     } else {
       wanted.current = true;
-      app.conversation.earlier();
+      conversation.earlier();
     }
   };
   useLayoutEffect(() => { // the requested turns have arrived
@@ -317,7 +317,7 @@ function Log({ agent, now }: { agent: string; now: number }) {
     const active = String(chat.activeTurn?.id) === app.sought;
     if (i < 0 && !active && live && chat.turnsNextCursor && looked < mostLooks) {
       setLooked(looked + 1);
-      app.conversation.earlier();
+      conversation.earlier();
       return;
     }
     const node = i < 0 && !active ? null : turnNode(inner.current!, app.sought);
@@ -334,7 +334,7 @@ function Log({ agent, now }: { agent: string; now: number }) {
       node.tabIndex = -1;
       node.focus({ preventScroll: true });
       noteAnchor();
-    } else if (live) app.conversation.note = t`The linked turn no longer exists.`;
+    } else if (live) conversation.note = t`The linked turn no longer exists.`;
     else return;
     app.arrived();
     app.draw();
@@ -348,7 +348,7 @@ function Log({ agent, now }: { agent: string; now: number }) {
         {more && <button id="earlier" type="button" onClick={earlier}>{t`Show earlier turns`}</button>}
         <div id="turns" ref={inner}>
           {all.map(({ turn, pending: p }) => (
-            <Turn key={String(turn.id)} turn={turn} agent={agent} pending={p} channel={chatUri!} day={dayOf(now)} readOnly={app.readOnly}
+            <Turn key={String(turn.id)} turn={turn} agent={agent} pending={p} channel={chatUri!} day={dayOf(now)} readOnly={rights.readOnly}
               active={turn === chat?.activeTurn} live={live && turn === chat?.activeTurn} connected={live} leaves={turn === open} last={turn === turns.at(-1) && !chat?.activeTurn}
               answers={turn === open ? app.left!.revision : turn === chat?.activeTurn ? link!.store.revision : 0} givers={link?.store.givers} changesets={link?.store.get(app.session)?.changesets} />
           ))}
@@ -391,7 +391,7 @@ function Waiting({ chat }: { chat: ChatState | undefined }) {
     <ul class="waiting" aria-label={t`Waiting messages`}>
       {waiting.map(({ kind, m }) => (
         <li key={m.id}><span class="badge">{kind === 'steering' ? t`steers` : t`next`}</span><span class="text">{text(m.message?.text)}</span>
-          {!app.readOnly && <button type="button" class="quiet round" aria-label={t`Take back`} onClick={() => app.conversation.unqueue(kind, m.id)}><Icon name="close" /></button>}</li>
+          {!rights.readOnly && <button type="button" class="quiet round" aria-label={t`Take back`} onClick={() => conversation.unqueue(kind, m.id)}><Icon name="close" /></button>}</li>
       ))}
     </ul>
   );
@@ -401,7 +401,7 @@ function chatNote(chat: ChatState | undefined, shown: number, live: boolean): st
   const { link, session, chatUri } = app;
   const error = link?.errors.get(session) ?? (chatUri && link?.errors.get(chatUri));
   if (error) return t`This session cannot be shown: ${error}`;
-  if (!chat) return live ? '' : `${t`This session opens when the host is online.`} ${app.remembered.why(app.host, session)}`.trim();
+  if (!chat) return live ? '' : `${t`This session opens when the host is online.`} ${remembered.why(app.host, session)}`.trim();
   const failed = text(link?.store.get(session)?.creationError?.message);
   if (failed) return failed;
   return shown === 0 ? t`No messages yet.` : '';

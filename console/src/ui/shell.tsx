@@ -1,7 +1,7 @@
 // The whole page: bar, session list, session, side pane and dialogs.
 
 import { useEffect, useLayoutEffect, useRef } from 'preact/hooks';
-import { app } from '../app';
+import { app, hosts, links, rights, sessions } from '../app';
 import { elsewhere, relay } from '../pins';
 import type { Grant } from '../relay';
 import { text } from '../store';
@@ -52,15 +52,15 @@ export function Shell({ now }: { now: number }) {
 function Bar({ now }: { now: number }) {
   const { link } = app;
   const state = link?.conn?.state;
-  const said = app.offline
+  const said = hosts.offline
     ? { tone: 'bad', text: t`No network`, more: '' }
-    : app.host ? describe(state, { away: Boolean(link?.away), host: app.hostInfo, asOf: link?.seal?.asOf, now }) : overview();
-  const canRetry = !app.offline && (state?.name === 'retrying' || state?.name === 'ended');
+    : app.host ? describe(state, { away: Boolean(link?.away), host: hosts.get(app.host), asOf: link?.seal?.asOf, now }) : overview();
+  const canRetry = !hosts.offline && (state?.name === 'retrying' || state?.name === 'ended');
   return (
     <header class="bar">
       <img class="logo" src="/favicon.svg" alt="" width="24" height="24" />
       <h1>{NAME}</h1>
-      {app.readOnly && <span id="read-only" class="badge" data-tone="wait">{t`read-only`}</span>}
+      {rights.readOnly && <span id="read-only" class="badge" data-tone="wait">{t`read-only`}</span>}
       {app.token !== '' && (
         <div id="status" class="status" data-tone={said.tone} data-state={state?.name ?? 'none'}>
           <span class="unseen" role="status">{said.text}</span>
@@ -78,10 +78,10 @@ function Bar({ now }: { now: number }) {
 
 /** Of all hosts, where none is chosen. */
 function overview() {
-  const live = [...app.links.values()].filter((l) => l.live).length;
-  if (app.hostsStale) return { tone: 'bad', text: t`Relay unreachable`, more: '' };
-  if (app.hosts.length === 0) return { tone: 'wait', text: app.hostsNote ? t`No host` : t`Connecting`, more: app.hostsNote ? '' : '…' };
-  return { tone: live === app.hosts.length ? 'ok' : 'wait', text: plural(app.hosts.length, '{1} of {0} host live', '{1} of {0} hosts live', live), more: '' };
+  const live = [...links.values()].filter((l) => l.live).length;
+  if (hosts.stale) return { tone: 'bad', text: t`Relay unreachable`, more: '' };
+  if (hosts.all.length === 0) return { tone: 'wait', text: hosts.note ? t`No host` : t`Connecting`, more: hosts.note ? '' : '…' };
+  return { tone: live === hosts.all.length ? 'ok' : 'wait', text: plural(hosts.all.length, '{1} of {0} host live', '{1} of {0} hosts live', live), more: '' };
 }
 
 function Gate() {
@@ -147,8 +147,8 @@ function changes(is: Side, wanted: Side, time: number): [string, string, string]
 }
 
 function Undo() {
-  if (!app.sessions.deleted) return null;
-  return <div class="toast" role="status">{t`Session deleted.`} <button type="button" onClick={() => app.sessions.undo()}>{t`Undo`}</button></div>;
+  if (!sessions.deleted) return null;
+  return <div class="toast" role="status">{t`Session deleted.`} <button type="button" onClick={() => sessions.undo()}>{t`Undo`}</button></div>;
 }
 
 let badge = -1;

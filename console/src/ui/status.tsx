@@ -1,7 +1,7 @@
 // The state of the hosts and of this page's connection, in a sheet.
 
 import { accountOf } from '../accounts';
-import { app } from '../app';
+import { app, links, rights } from '../app';
 import { text } from '../store';
 import type { HostInfo } from '../relay';
 import { hostWord, when } from '../words';
@@ -15,11 +15,11 @@ const AccountList = later<{ now: number }>(() => import('./accounts').then((m) =
 
 /** The sheet: hosts, which also filter the list; agents to sign in; the connection. */
 export function Status({ now }: { now: number }) {
-  const many = app.hosts.length > 1;
+  const many = app.hosts.all.length > 1;
   return (
     <Dialog title={t`Status`} id="status-sheet" onClose={() => app.open(null)}>
       <ul id="hosts" class="cards" aria-label={many ? t`Hosts. Choose one to list only its sessions.` : t`Host`}>
-        {app.hosts.map((h) => <Host key={h.host} info={h} now={now} />)}
+        {app.hosts.all.map((h) => <Host key={h.host} info={h} now={now} />)}
       </ul>
       <SignInNotes />
       <AccountList now={now} />
@@ -29,14 +29,14 @@ export function Status({ now }: { now: number }) {
 }
 
 function Host({ info, now }: { info: HostInfo; now: number }) {
-  const hostsStale = app.staleAt(info.host);
+  const hostsStale = app.hosts.staleAt(info.host);
   const silent = info.state === 'online' && info.notAnsweringSince;
-  const link = app.links.get(info.host);
+  const link = links.get(info.host);
   const tone = hostsStale ? '' : silent ? 'wait' : info.state === 'online' ? 'ok' : 'bad';
   const detail = hostsStale ? t`last known: ${hostWord(info.state)} since ${when(info.since, now)}` : hostDetail(info, now);
   return (
     <li data-host={info.host}>
-      <button type="button" class="item" aria-current={info.host === app.host ? 'true' : undefined} aria-pressed={app.hosts.length > 1 ? info.host === app.onlyHost : undefined}
+      <button type="button" class="item" aria-current={info.host === app.host ? 'true' : undefined} aria-pressed={app.hosts.all.length > 1 ? info.host === app.onlyHost : undefined}
         title={detail} onClick={() => { app.dialog = null; app.chooseHost(info.host); }}>
         <span class="row"><span class="name">{info.host}</span><Badge tone={tone}>{hostsStale ? t`unknown` : silent ? t`not answering` : hostWord(info.state)}</Badge></span>
         <span class="dim">{detail}</span>
@@ -63,17 +63,17 @@ function hostDetail(info: HostInfo, now: number): string {
 
 /** The age of what is shown of a host that is away: "As of 14:02, host asleep". */
 export function asOf(host: string, at: number, now: number, clock?: number): string {
-  const stale = app.staleAt(host);
-  const state = stale || app.offline ? '' : app.hosts.find((h) => h.host === host)?.state ?? '';
-  const away = app.offline ? t`, no network` : stale ? t`, relay unreachable` : state && state !== 'online' ? t`, host ${hostWord(state)}` : '';
+  const stale = app.hosts.staleAt(host);
+  const state = stale || app.hosts.offline ? '' : app.hosts.all.find((h) => h.host === host)?.state ?? '';
+  const away = app.hosts.offline ? t`, no network` : stale ? t`, relay unreachable` : state && state !== 'online' ? t`, host ${hostWord(state)}` : '';
   return t`As of ${when(at, now)}${away}${clock ? ` (${t`${when(clock, now)} by the host’s clock`})` : ''}`;
 }
 
 /** The button that wakes a host, and its result. */
 export function Wake({ host }: { host: string }) {
-  const said = app.waking.get(host);
+  const said = app.hosts.waking.get(host);
   if (said) return <span class="wake" role="status">{said}</span>;
-  return app.mayWake(host) ? <button type="button" class="small wake" onClick={() => app.wake(host)}>{t`Wake`}</button> : null;
+  return app.hosts.mayWake(host) ? <button type="button" class="small wake" onClick={() => app.hosts.wake(host)}>{t`Wake`}</button> : null;
 }
 
 /** What keeps a host's machine from sleep: "kept awake by 2 sessions and 1 person". */
@@ -84,16 +84,16 @@ function keptAwake({ sessions, people }: { sessions: number; people: number }): 
 
 /** Agents that want to be signed in before they can do anything. */
 export function SignInNotes() {
-  const unpaired = app.hosts.filter((h) => app.links.get(h.host)?.unpaired(h));
+  const unpaired = app.hosts.all.filter((h) => links.get(h.host)?.unpaired(h));
   const sealed = unpaired.map((h) => (accountOf(h.host)
     ? <p key={`sealed ${h.host}`} class="notice"><Icon name="key" /><span>{t`${h.host} is sealed: open it at ${accountOf(h.host)!.relay}`}</span></p> :
     <button key={`sealed ${h.host}`} type="button" class="notice" data-pair={h.host} onClick={() => app.open({ kind: 'pair', host: h.host })}>
       <Icon name="key" /><span>{t`${h.host} is sealed: pair this device`}</span>
     </button>
   ));
-  if (app.readOnly) return <>{sealed}</>;
+  if (rights.readOnly) return <>{sealed}</>;
   const wanted = [];
-  for (const link of app.links.values()) {
+  for (const link of links.values()) {
     if (!link.live) continue;
     for (const agent of link.store.agents) {
       const needs = link.unsigned(agent);
@@ -120,7 +120,7 @@ function Connection({ now }: { now: number }) {
     ...(serverInfo ? [[t`Host software`, `${serverInfo.name ?? ''} ${serverInfo.version ?? ''}`] as [string, string]] : []),
     [t`Client id`, link?.conn?.clientId ?? t`none`],
     [t`Last serverSeq`, String(link?.conn?.lastSeen ?? t`none`)],
-    ...(app.grant ? [[t`Signed in as`, t`${text(app.grant.subject) || t`an unnamed user`}, until ${when(app.grant.expires, now)}`] as [string, string]] : []),
+    ...(app.hosts.grant ? [[t`Signed in as`, t`${text(app.hosts.grant.subject) || t`an unnamed user`}, until ${when(app.hosts.grant.expires, now)}`] as [string, string]] : []),
   ];
   return (
     <section class="part about" aria-labelledby="about-title">

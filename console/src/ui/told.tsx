@@ -1,7 +1,7 @@
 // Notification settings: this device, other targets, quiet times and the history.
 
 import { useEffect, useRef, useState } from 'preact/hooks';
-import { app } from '../app';
+import { app, links } from '../app';
 import * as push from '../push';
 import { setDetails } from '../tell';
 import * as told from '../told';
@@ -197,7 +197,7 @@ function WayForm({ way, mail, done }: { way: Target; mail: boolean; done: (made?
 // ---- quiet times
 
 function titleOf(host: string, session: string): string {
-  const title = text(app.links.get(host)?.store.sessions.get(session)?.title);
+  const title = text(links.get(host)?.store.sessions.get(session)?.title);
   return session ? title || t`A session that is not in the list` : t`Everything`;
 }
 
@@ -276,7 +276,7 @@ function Deliveries({ all, ways, now }: { all: Delivery[]; ways: Target[]; now: 
         {all.map((d) => {
           const way = ways.find((w) => w?.id === d.way);
           const [word, tone] = outcomes[d.outcome] ?? [String(d.outcome), ''];
-          const title = text(app.links.get(d.host)?.store.sessions.get(d.session)?.title);
+          const title = text(links.get(d.host)?.store.sessions.get(d.session)?.title);
           return (
             <li key={`${d.id} ${d.at}`}>
               <span class="dim time">{when(d.at, now)}</span>

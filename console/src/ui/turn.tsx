@@ -2,7 +2,7 @@
 
 import type { VNode } from 'preact';
 import { useState } from 'preact/hooks';
-import { app } from '../app';
+import { app, conversation, rights } from '../app';
 import { array, ofTurn, text, type Pending } from '../store';
 import type { ChangesetRef, ChatMessage, ChatState, Part as AnswerPart, ToolCall, Turn as AnyTurn } from '../ahp';
 import { canSpeak, speak } from '../speech';
@@ -132,7 +132,7 @@ const Part = memo(({ part, turn, live, readOnly, connected, leaves, answer, by }
     case 'reasoning':
       return <details class="thinking"><summary>{t`Thinking`}</summary><Markdown text={text(part.content)} live={live} /></details>;
     case 'toolCall':
-      return <Tool turnId={turn.id} call={part.toolCall ?? {} as ToolCall} readOnly={readOnly || !app.mayApprove} connected={connected} leaves={leaves} answer={answer} by={by} />;
+      return <Tool turnId={turn.id} call={part.toolCall ?? {} as ToolCall} readOnly={readOnly || !rights.mayApprove} connected={connected} leaves={leaves} answer={answer} by={by} />;
     case 'inputRequest':
       return <Question part={part} readOnly={readOnly} connected={connected} leaves={leaves} ended={turn.state !== undefined} answer={answer} by={by} />;
     case 'error':
@@ -163,7 +163,7 @@ function Outcome({ turn, pending, last, connected, readOnly }: { turn: AnyTurn; 
     return (
       <>
         <p class="error">{pending.failed}</p>
-        <div class="row start"><button type="button" onClick={() => app.conversation.sendAgain(pending)}>{t`Send again`}</button><button type="button" onClick={() => app.conversation.discard(pending)}>{t`Discard`}</button></div>
+        <div class="row start"><button type="button" onClick={() => conversation.sendAgain(pending)}>{t`Send again`}</button><button type="button" onClick={() => conversation.discard(pending)}>{t`Discard`}</button></div>
       </>
     );
   }
@@ -174,7 +174,7 @@ function Outcome({ turn, pending, last, connected, readOnly }: { turn: AnyTurn; 
     <>
       {!array(turn.responseParts).some((p) => p.kind === 'error') && <p class="error">{text(turn.error?.message) || t`This turn failed.`}</p>}
       {last && connected && !readOnly && <SignInAgain />}
-      {last && connected && !readOnly && end?.kind === 'error' && end.resumable === true && <button type="button" onClick={() => app.conversation.resume(turn)}>{t`Try again from here`}</button>}
+      {last && connected && !readOnly && end?.kind === 'error' && end.resumable === true && <button type="button" onClick={() => conversation.resume(turn)}>{t`Try again from here`}</button>}
     </>
   );
 }
@@ -206,12 +206,12 @@ function Foot({ turn, parts, last, may }: { turn: AnyTurn; parts: AnswerPart[]; 
       {facts.length > 0 && <details class="facts"><summary title={t`About this turn`}>{lasted(turn.duration!) || facts[0]}</summary><span>{facts.join(' · ')}</span></details>}
       {may && (
         <Menu label={t`More about this turn`}>
-          {last && <button type="button" onClick={() => app.conversation.again(turn)}>{t`Send again`}</button>}
-          {app.conversation.mayFork && app.mayOperate && <button type="button" onClick={() => app.conversation.fork(turn)}>{t`Continue from here in a new chat`}</button>}
+          {last && <button type="button" onClick={() => conversation.again(turn)}>{t`Send again`}</button>}
+          {conversation.mayFork && rights.mayOperate && <button type="button" onClick={() => conversation.fork(turn)}>{t`Continue from here in a new chat`}</button>}
           {changes.map(({ channel, title }) => <button key={channel} type="button" onClick={() => app.showPane({ kind: 'changes', channel, title })}>{title}</button>)}
           <button type="button" onClick={() => { navigator.clipboard?.writeText(app.addressOf({ ...app.here, pane: null, turn: turn.id })).catch(() => {}); }}>{t`Copy a link to this`}</button>
           {said && canSpeak() && <button type="button" onClick={() => speak(said)}>{t`Read aloud, or stop`}</button>}
-          {!last && app.mayOperate && <button type="button" class="danger" onClick={() => app.open({ kind: 'confirm', title: t`Delete later turns?`, says: t`This deletes all turns after this one.`, yes: t`Delete`, act: () => app.conversation.backTo(turn) })}>{t`Delete later turns`}</button>}
+          {!last && rights.mayOperate && <button type="button" class="danger" onClick={() => app.open({ kind: 'confirm', title: t`Delete later turns?`, says: t`This deletes all turns after this one.`, yes: t`Delete`, act: () => conversation.backTo(turn) })}>{t`Delete later turns`}</button>}
         </Menu>
       )}
     </div>

@@ -1,1 +1,0 @@
-import{a,b,c}from"./chunk-Q2BSOSS2.js";import"./chunk-V46Y74YQ.js";import"./chunk-2O2N6BQC.js";import"./chunk-AWHRLTHR.js";import"./chunk-26XEZZVG.js";import"./chunk-K6KC574C.js";import"./chunk-YMLBF3PA.js";export{b as Asks,c as CameraView,a as Lend};

@@ -1,0 +1,83 @@
+// The browser's events, and the work of each second.
+
+import { accounts, begun, begunKey, tookChange, type Account } from './accounts';
+import * as device from './device';
+import type { Dialog } from './dialog';
+import type { Hosts } from './hosts';
+import type { Link } from './link';
+import type { Offline } from './offline';
+import type { Rights } from './rights';
+import { text } from './store';
+
+const untaken = 20_000; // ms; after that the host has not accepted a prompt
+const hostsEvery = 15_000; // ms between queries for the hosts
+const hostsSoon = 2_000; // ms; while the host in view is unreachable
+
+/** The parts of the page that events change. */
+export interface EventsPage {
+  readonly token: string;
+  readonly byDevice: boolean;
+  readonly link: Link | undefined;
+  readonly links: Map<string, Link>;
+  readonly hosts: Pick<Hosts, 'asked' | 'offline' | 'refresh'>;
+  readonly rights: Pick<Rights, 'narrow'>;
+  readonly past: Pick<Offline, 'load' | 'tick'>;
+  readonly sessions: { flush(): void };
+  readonly questions: { follow(): void };
+  route(): void;
+  wander(): void;
+  accountsChanged(): void;
+  open(dialog: Dialog): void;
+  openSession(host: string, session: string): void;
+  openQuestion(host: string, session: string): void;
+  renew(account?: Account): void;
+  followLeft(): void;
+  draw(): void;
+}
+
+/** Follows the browser's events until the page is closed. */
+export function follow(page: EventsPage): void {
+  addEventListener('hashchange', () => page.route());
+  addEventListener('popstate', () => page.wander());
+  addEventListener('online', () => network(page, true));
+  addEventListener('offline', () => network(page, false));
+  addEventListener('storage', (e: StorageEvent) => { if (tookChange(e.key)) page.accountsChanged(); });
+  document.addEventListener('visibilitychange', () => {
+    if (!document.hidden) {
+      for (const link of page.links.values()) link.conn?.wake(true);
+      if (page.token) page.hosts.refresh();
+    }
+    page.draw();
+  });
+  addEventListener('pagehide', () => page.sessions.flush());
+  document.addEventListener('visibilitychange', () => { if (document.hidden) page.past.tick(Date.now(), true); });
+  navigator.serviceWorker?.addEventListener('message', ({ data }) => { // the user clicked a notification
+    const { host, session, asks } = data?.open ?? {};
+    if (!page.token || !host) return;
+    if (asks === true) page.openQuestion(text(host), text(session));
+    else page.openSession(text(host), text(session));
+  });
+  if (sessionStorage.getItem(begunKey)) page.open({ kind: 'account', first: begun() }); // the page was loaded for it
+  setInterval(() => tick(page), 1000);
+  if (page.token) page.past.load();
+}
+
+/** Applies the browser's network state, unless the relay is on this machine. */
+function network(page: EventsPage, there: boolean): void {
+  page.hosts.offline = !there && !/^(localhost|127\.0\.0\.1|\[::1\])$/.test(location.hostname);
+  for (const link of page.links.values()) link.conn?.wake(true);
+  if (there && page.token) page.hosts.refresh();
+  page.draw();
+}
+
+function tick(page: EventsPage): void {
+  for (const link of page.links.values()) link.store.expire(untaken);
+  const pause = page.link?.conn && !page.link.live ? hostsSoon : hostsEvery;
+  if (page.token && !document.hidden && Date.now() - page.hosts.asked > pause) page.hosts.refresh();
+  if (page.token === device.DEVICE) page.renew();
+  if (page.token) for (const a of accounts()) if (a.token === undefined) page.renew(a);
+  if (page.byDevice && !page.rights.narrow && !document.hidden) page.followLeft();
+  page.questions.follow();
+  page.past.tick();
+  page.draw(); // updates times and countdowns
+}

@@ -1,0 +1,113 @@
+// The hosts of the page's account and of the further accounts, as their relays list them.
+
+import { accountOf, accounts, bare, type Accounts } from './accounts';
+import { hostsOf, type Answer, type Grant, type HostInfo } from './relay';
+import type { Rights } from './rights';
+import { array, text } from './store';
+import { setClock } from './words';
+import { t } from './language';
+
+const wokenFor = 20_000; // ms in which the result of a wake is shown
+
+/** The parts of the page that the list of hosts uses. */
+export interface HostsPage {
+  readonly token: string;
+  readonly accounts: Pick<Accounts, 'hosts' | 'look' | 'of'>;
+  readonly rights: Pick<Rights, 'mayOperate' | 'narrow'>;
+  refused(): void; // the relay does not accept the token
+  hostsKnown(): void;
+  byDeviceAt(host: string): boolean;
+  askAt<T>(host: string, method: string, path: string): Promise<Answer<T>>;
+  draw(): void;
+}
+
+export class Hosts {
+  all: HostInfo[] = [];
+  own: HostInfo[] = []; // of the page's own account
+  grant: Grant | null = null; // the token's authority
+  note = '';
+  stale = false; // the last query failed
+  offline = false; // the browser reports no network
+  waking = new Map<string, string>(); // host to the state or result of a request to wake it
+  asked = 0; // time of the last query
+  #round = 0; // only answers to the latest query count
+  #page: HostsPage;
+
+  constructor(page: HostsPage) {
+    this.#page = page;
+  }
+
+  get(host: string): HostInfo | undefined {
+    return this.all.find((h) => h.host === host);
+  }
+
+  /** Forgets the hosts of a token. */
+  forget(): void {
+    this.#round++;
+    this.all = [];
+    this.grant = null;
+  }
+
+  /** Whether the last query for a host's list failed. */
+  staleAt(host: string): boolean {
+    return accountOf(host) ? Boolean(this.#page.accounts.of(accountOf(host))?.why) : this.stale;
+  }
+
+  /** Asks the relays. */
+  async refresh(): Promise<void> {
+    const page = this.#page;
+    this.asked = Date.now();
+    page.accounts.look();
+    const round = ++this.#round;
+    let answer;
+    try {
+      answer = await hostsOf(page.token);
+      const { status, body } = answer;
+      if (round !== this.#round) return;
+      if (status === 401) {
+        page.refused();
+        return;
+      }
+      if (status !== 200) throw new Error(t`The relay answered ${status}.`);
+      this.own = array(body.hosts);
+      setClock(body.now);
+      this.grant = body.token ?? null;
+      this.note = this.own.length || accounts().length ? '' : t`This token opens no host on this relay.`;
+      this.stale = false;
+      this.take();
+    } catch (err) {
+      if (round !== this.#round) return;
+      this.stale = true;
+      this.note = answer ? (err as Error).message : t`The relay is unreachable.`;
+    }
+    page.draw();
+  }
+
+  /** Takes the hosts of all accounts. */
+  take(): void {
+    if (this.#page.token === '') return;
+    this.all = [...this.own, ...this.#page.accounts.hosts()];
+    this.#page.hostsKnown();
+    this.#page.draw();
+  }
+
+  /** Whether this person may wake a host, and the relay can. */
+  mayWake(host: string): boolean {
+    const { rights } = this.#page;
+    const info = this.get(host);
+    return Boolean(info?.wakes && info.state !== 'online' && this.#page.byDeviceAt(host) && rights.mayOperate && !rights.narrow && !this.staleAt(host));
+  }
+
+  /** Has the relay wake a host. */
+  async wake(host: string): Promise<void> {
+    const { waking } = this;
+    waking.set(host, t`Waking…`);
+    this.#page.draw();
+    const said = await this.#page.askAt<{ by?: string; after?: number }>(host, 'POST', `api/hosts/${encodeURIComponent(bare(host))}/wake`)
+      .then(({ status, body }) => (status === 200 ? t`Woken by ${body?.by === 'relay' ? t`the relay` : `“${text(body?.by)}”`}, back after ${Math.round(body?.after ?? 0)} s.` : t`Not woken: ${text(body?.error) || t`the relay answered ${status}`}.`), (err: Error) => t`Not woken: ${err.message}.`);
+    waking.set(host, said);
+    setTimeout(() => { if (waking.get(host) === said) waking.delete(host); this.#page.draw(); }, wokenFor);
+    this.refresh();
+    this.#page.draw();
+  }
+}

@@ -1,0 +1,71 @@
+// The authority of this page at the hosts. The host-agent decides; the page only does not
+// offer what would be refused.
+
+import { accountOf, type Accounts } from './accounts';
+import type { Grant } from './relay';
+import { array } from './store';
+
+const belowTalk = ['read'];
+const belowApprove = ['read', 'talk'];
+const belowOperate = ['read', 'talk', 'approve'];
+
+/** The parts of the page that decide about its authority. */
+export interface RightsPage {
+  readonly host: string;
+  readonly hosts: { readonly grant: Grant | null }; // the token's authority, from the relay
+  readonly accounts: Pick<Accounts, 'of'>;
+  readonly links: Map<string, { seal?: { readonly level: string } }>;
+}
+
+export class Rights {
+  #page: RightsPage;
+
+  constructor(page: RightsPage) {
+    this.#page = page;
+  }
+
+  /** The authority at a host: by its account. */
+  grantAt(host: string): Grant | null {
+    return accountOf(host) ? this.#page.accounts.of(accountOf(host))?.grant ?? null : this.#page.hosts.grant;
+  }
+
+  /** A sealed host's own word about this device; else the relay's about the token. */
+  #access(host = this.#page.host): string {
+    const seal = this.#page.links.get(host)?.seal;
+    return seal ? seal.level : this.grantAt(host)?.access ?? '';
+  }
+
+  /** Whether the token permits only looking. */
+  get readOnly(): boolean {
+    return belowTalk.includes(this.#access());
+  }
+
+  /** Whether the token permits operating the host, beyond talking and approving. */
+  get mayOperate(): boolean {
+    return !belowOperate.includes(this.#access());
+  }
+
+  /** Whether the token permits approving. */
+  get mayApprove(): boolean {
+    return this.mayAnswer(this.#page.host, true);
+  }
+
+  /** Whether the token for a host permits answers to questions, or also to approvals. */
+  mayAnswer(host: string, approval: boolean): boolean {
+    return !(approval ? belowApprove : belowTalk).includes(this.#access(host));
+  }
+
+  /** Whether the token at a host is for certain sessions only, so it cannot create sessions. */
+  #isNarrow(host: string): boolean {
+    return array(this.grantAt(host)?.channels).length > 0;
+  }
+
+  get narrow(): boolean {
+    return this.#isNarrow(this.#page.host);
+  }
+
+  /** Whether sessions can be created somewhere. */
+  get mayCreate(): boolean {
+    return [this.#page.host, ...this.#page.links.keys()].some((h) => !belowOperate.includes(this.#access(h)) && !this.#isNarrow(h));
+  }
+}
