@@ -23,6 +23,7 @@ import (
 	"ahprelay/auth"
 	"ahprelay/gateway"
 	"ahprelay/internal/connect"
+	"ahprelay/test/faultproxy"
 	"ahprelay/test/natssite"
 	"ahprelay/test/refclient"
 	"ahprelay/test/stack"
@@ -332,15 +333,24 @@ func TestTokenIsRenewedOnTheConnection(t *testing.T) {
 	}
 }
 
+// newAway returns a world whose relay is unreachable until the gate heals.
+func newAway(t *testing.T) (*world, *faultproxy.Proxy) {
+	t.Helper()
+	w := newWorld(t, nil)
+	gate := newGate(t, strings.TrimPrefix(w.Relay.URL(), "http://"))
+	gate.Cut()
+	away := &world{Stack: w.Stack, tokens: w.tokens, log: &lockedBuffer{}, file: w.file}
+	away.serve(t, connect.NewRelays(connect.NewRelay("http://"+gate.Addr(), connect.FileTokens(w.file))), nil)
+	return away, gate
+}
+
+// early is a client's first message.
+const early = `{"jsonrpc":"2.0","id":"early","method":"initialize","params":{"channel":"ahp-root://","clientId":"editor","protocolVersions":["0.9.0"]}}`
+
 // TestClientWaitsForItsRelay connects while the relay is away.
 func TestClientWaitsForItsRelay(t *testing.T) {
-	w := newWorld(t, nil)
-	other := &world{Stack: w.Stack, tokens: w.tokens, log: &lockedBuffer{}, file: w.file}
-	address := w.Relay.URL()
-	gate := newGate(t, strings.TrimPrefix(address, "http://"))
-	gate.Cut()
-	other.serve(t, connect.NewRelays(connect.NewRelay("http://"+gate.Addr(), connect.FileTokens(w.file))), nil)
-	c, err := other.dial(t, "/ahp/"+stack.Host, refclient.Options{Token: w.token(t, "editor"), TokenIn: refclient.InTkn})
+	w, gate := newAway(t)
+	c, err := w.dial(t, "/ahp/"+stack.Host, refclient.Options{Token: w.token(t, "editor"), TokenIn: refclient.InTkn})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -351,6 +361,67 @@ func TestClientWaitsForItsRelay(t *testing.T) {
 		t.Fatal(err)
 	}
 	initialize(t, c, "editor")
+}
+
+// TestClientPingsWhileItsRelayIsAway fails unless a client that has sent its greeting gets answers to
+// its pings before the relay is reached: it would give the connection up.
+func TestClientPingsWhileItsRelayIsAway(t *testing.T) {
+	t.Parallel()
+	w, gate := newAway(t)
+	c, err := w.dial(t, "/ahp/"+stack.Host, refclient.Options{Token: w.token(t, "editor"), TokenIn: refclient.InTkn})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.SendRaw([]byte(early)); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // behind the greeting
+		if _, err := c.Call(t.Context(), "ping", map[string]any{"channel": "ahp-root://"}); err != nil {
+			t.Fatal("ping while the relay is away: ", err)
+		}
+	}
+	if err := gate.Heal(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.WaitFor(t.Context(), func(frame []byte) bool { return bytes.Contains(frame, []byte(`"id":"early","result":{`)) }); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestDepartedClientReachesNoHost lets a client leave while its relay is away. Its greeting must
+// not reach the host afterwards, which would send the messages of the client's next
+// connection there.
+func TestDepartedClientReachesNoHost(t *testing.T) {
+	t.Parallel()
+	w, gate := newAway(t)
+	token := w.token(t, "editor")
+	c, err := w.dial(t, "/ahp/"+stack.Host, refclient.Options{Token: token, TokenIn: refclient.InTkn})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.SendRaw([]byte(early)); err != nil {
+		t.Fatal(err)
+	}
+	for !strings.Contains(w.log.String(), "client connected") {
+		time.Sleep(5 * time.Millisecond)
+	}
+	if err := c.Abort(); err != nil {
+		t.Fatal(err)
+	}
+	for !strings.Contains(w.log.String(), "client gone") { // while the relay is away
+		time.Sleep(5 * time.Millisecond)
+	}
+	if !strings.Contains(w.log.String(), "client lost") {
+		t.Fatal("its end was not seen while the relay was away: ", w.log)
+	}
+	if err := gate.Heal(); err != nil {
+		t.Fatal(err)
+	}
+	next, err := w.dial(t, "/ahp/"+stack.Host, refclient.Options{Token: token, TokenIn: refclient.InTkn})
+	if err != nil {
+		t.Fatal(err)
+	}
+	initialize(t, next, "editor")
 }
 
 // TestHostileRelayIsRefused answers a client with forbidden bytes.

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 	"unicode/utf8"
@@ -31,6 +32,11 @@ const (
 
 	// maxPings bounds the remembered pings. Clients send one at a time.
 	maxPings = 64
+
+	// maxEarly and maxEarlyBytes bound a client's messages that wait until the connection to
+	// the relay is open. A single message may be larger. Beyond them, nothing more is read.
+	maxEarly      = 64
+	maxEarlyBytes = 1 << 20
 )
 
 // A pipe joins a local client to a host.
@@ -43,14 +49,23 @@ type pipe struct {
 
 	opened chan struct{} // closed once up is set
 	up     *upstream     // read-only once opened is closed
+	direct chan struct{} // closed when no message is early any more
 	mark   string        // begins the ids of requests of our own
 	buf    bytes.Buffer  // of messages from the host
 
-	mu      sync.Mutex // guards the fields below
-	resumes bool       // the first message was reconnect
-	first   bool       // the first message has come
-	pings   []*ping
-	renewed string // id of our unanswered request; "": none
+	mu         sync.Mutex // guards the fields below
+	resumes    bool       // the first message was reconnect
+	first      bool       // the first message has come
+	early      []early
+	earlyBytes int
+	pings      []*ping
+	renewed    string // id of our unanswered request; "": none
+}
+
+// An early message waits until the connection to the relay is open.
+type early struct {
+	message []byte
+	ping    *ping // nil: it is none
 }
 
 // A ping is a client's unanswered ping.
@@ -63,7 +78,7 @@ type ping struct {
 // ServeLocal joins a local client to a host of the relay until either ends, or ctx. It
 // returns the reason for the end.
 func ServeLocal(ctx context.Context, local Messages, relay *Relay, host string, level auth.Access, log *slog.Logger) *Closed {
-	p := &pipe{local: local, relay: relay, host: host, level: level, log: log, opened: make(chan struct{}), mark: "ahp-connect-" + rand.Text()}
+	p := &pipe{local: local, relay: relay, host: host, level: level, log: log, opened: make(chan struct{}), direct: make(chan struct{}), mark: "ahp-connect-" + rand.Text()}
 	end := p.run(ctx)
 	log.Info("client gone", "code", end.Code, "reason", end.Reason)
 	return end
@@ -80,6 +95,11 @@ func (p *pipe) run(parent context.Context) *Closed {
 			return
 		}
 		wg.Go(func() { p.renewTokens(ctx) })
+		wg.Go(func() {
+			if err := p.sendEarly(ctx); err != nil {
+				cancel(err)
+			}
+		})
 		cancel(p.fromHost())
 	})
 	<-ctx.Done()
@@ -173,49 +193,108 @@ func (p *pipe) open(ctx context.Context) error {
 // errLocalGone reports a local client that vanished.
 var errLocalGone = errors.New("the local client is gone")
 
-// fromLocal passes the client's messages on.
+// fromLocal passes the client's messages on. It reads on while the connection to the relay is
+// not open: a client that has gone must not reach the host afterwards, where its reconnect
+// would take the place of its next connection's, and pings are answered.
 func (p *pipe) fromLocal(ctx context.Context) error {
 	for {
 		message, err := p.local.Read()
-		var closed *Closed
-		switch {
-		case errors.As(err, &closed), errors.Is(err, errBinary):
-			return err
-		case err != nil:
+		if err != nil {
+			if p.isOpen() { // what came before goes to the host
+				_ = p.awaitDirect(ctx)
+			}
+			if closed := (*Closed)(nil); errors.As(err, &closed) || errors.Is(err, errBinary) {
+				return err
+			}
 			return errLocalGone
 		}
+		var one *ping
 		if !p.first || bytes.Contains(message, pingWord) {
-			if answered, err := p.note(message); err != nil || answered {
-				if err != nil {
-					return err
-				}
+			var answered bool
+			if one, answered, err = p.note(message); err != nil {
+				return err
+			}
+			if answered {
 				continue
 			}
 		}
-		select {
-		case <-p.opened:
-		case <-ctx.Done():
-			return context.Cause(ctx)
+		waits, full := p.keep(message, one)
+		switch {
+		case full:
+			err = p.awaitDirect(ctx)
+		case !waits:
+			err = p.send(ctx, message)
 		}
-		if err := p.up.send(message); err != nil {
-			select { // the reader fails as well, and knows the relay's reason
-			case <-ctx.Done():
-			case <-time.After(closeTime):
-			}
+		if err != nil {
 			return err
 		}
 	}
 }
 
+// awaitDirect waits until no message is early any more.
+func (p *pipe) awaitDirect(ctx context.Context) error {
+	select {
+	case <-p.direct:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// keep adds a message to the early ones, unless none waits any more.
+func (p *pipe) keep(message []byte, one *ping) (waits, full bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if isClosed(p.direct) {
+		return false, false
+	}
+	p.early = append(p.early, early{bytes.Clone(message), one})
+	p.earlyBytes += len(message)
+	return true, len(p.early) >= maxEarly || p.earlyBytes >= maxEarlyBytes
+}
+
+// sendEarly sends the early messages, once the connection to the relay is open.
+func (p *pipe) sendEarly(ctx context.Context) error {
+	for {
+		p.mu.Lock()
+		list := p.early
+		p.early, p.earlyBytes = nil, 0
+		if len(list) == 0 {
+			close(p.direct)
+		}
+		p.mu.Unlock()
+		if len(list) == 0 {
+			return nil
+		}
+		for _, one := range list {
+			if err := p.send(ctx, one.message); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// send sends a message to the host.
+func (p *pipe) send(ctx context.Context, message []byte) error {
+	err := p.up.send(message)
+	if err != nil {
+		select { // the reader fails as well, and knows the relay's reason
+		case <-ctx.Done():
+		case <-time.After(closeTime):
+		}
+	}
+	return err
+}
+
 var pingWord = []byte(`"ping"`)
 
 // note reads a client's first message, or a ping. It answers a ping itself while the
-// relay has become unreachable, and returns true then. A ping before the connection to
-// the relay is open waits for it, like all other messages.
-func (p *pipe) note(message []byte) (answered bool, err error) {
+// relay has become unreachable, and returns true then. Before the connection to the relay is
+// open, a ping waits like all other messages, for at most pingPatience.
+func (p *pipe) note(message []byte) (one *ping, answered bool, err error) {
 	env, err := ahp.Peek(message)
 	if err != nil {
-		return false, err
+		return nil, false, err
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -224,29 +303,32 @@ func (p *pipe) note(message []byte) (answered bool, err error) {
 	case !isPing:
 		p.resumes = p.resumes || !p.first && string(env.Method) == "reconnect"
 		p.first = true
-		return false, nil
+		return nil, false, nil
 	case p.isOpen() && p.up.away():
-		return true, p.local.Write(ahp.AppendResult(nil, env.ID, nil))
+		return nil, true, p.local.Write(ahp.AppendResult(nil, env.ID, nil))
 	case len(p.pings) >= maxPings:
-		return false, nil
+		return nil, false, nil
 	}
-	one := &ping{id: bytes.Clone(env.ID)}
+	one = &ping{id: bytes.Clone(env.ID)}
 	one.timer = time.AfterFunc(pingPatience, func() { p.answerLate(one) })
 	p.pings = append(p.pings, one)
-	return false, nil
+	return one, false, nil
 }
 
 // isOpen reports whether the connection to the relay has been opened.
-func (p *pipe) isOpen() bool {
+func (p *pipe) isOpen() bool { return isClosed(p.opened) }
+
+func isClosed(c <-chan struct{}) bool {
 	select {
-	case <-p.opened:
+	case <-c:
 		return true
 	default:
 		return false
 	}
 }
 
-// answerLate answers a ping that was sent just before the relay became unreachable.
+// answerLate answers a ping that was sent just before the relay became unreachable, or before
+// the relay was reached. The host does not get the latter.
 func (p *pipe) answerLate(one *ping) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -258,6 +340,11 @@ func (p *pipe) answerLate(one *ping) {
 		return
 	}
 	one.answered = true
+	before := len(p.early)
+	p.early = slices.DeleteFunc(p.early, func(e early) bool { return e.ping == one })
+	if len(p.early) < before { // no answer of the host will come
+		p.pings = slices.DeleteFunc(p.pings, func(other *ping) bool { return other == one })
+	}
 	_ = p.local.Write(ahp.AppendResult(nil, one.id, nil)) // a failure also fails the next read
 }
 
