@@ -100,7 +100,7 @@ demo:
 	$(GO) run ./cmd/relay demo
 
 pictures:
-	PICTURES=1 $(GO) test -count=1 -run '^Test(ConsoleStates|ConsoleReadsWhileTheHostIsAway|ConsoleWakesAHost|MessagesWaitForAHost|EachKindWaitsForAHost|ConsoleReportsWhatWasNotDelivered|NotificationsEndWithAnAnswer|AgentIsSignedInThreeWays|UnreadRequestIsNotAllowed|LateRiskStopsAPress)$$' ./test/browser
+	PICTURES=1 $(GO) test -count=1 -run '^Test(ConsoleStatesAreAccessible|ConsoleReadsWhileTheHostIsAway|ConsoleWakesAHost|MessagesWaitForAHost|EachKindWaitsForAHost|ConsoleReportsWhatWasNotDelivered|NotificationsEndWithAnAnswer|AgentIsSignedInThreeWays|UnreadRequestIsNotAllowed|LateRiskStopsAPress)$$' ./test/browser
 
 scale:
 	$(GO) run ./test/cmd/scale
@@ -109,17 +109,17 @@ former:
 	$(GO) run ./test/cmd/former --commit $(COMMIT) $(ARGS)
 
 notify:
-	AHP_NOTIFY_HOSTS=100 AHP_NOTIFY_SESSIONS=10 AHP_NOTIFY_EVERY=40ms AHP_NOTIFY_LIMIT=2s $(GO) test -count=1 -v -run '^TestNotifyMany$$' ./test
+	AHP_NOTIFY_HOSTS=100 AHP_NOTIFY_SESSIONS=10 AHP_NOTIFY_EVERY=40ms AHP_NOTIFY_LIMIT=2s $(GO) test -count=1 -v -run '^TestEachOfManyEventsIsNotified$$' ./test
 
 faults:
 	$(GO) run ./test/cmd/faults $(if $(ARGS),$(ARGS),--out docs/faults.md)
 
 site:
 	sh packaging/site/make.sh
-	AHP_TEST_SITE=$(CURDIR)/bin/site $(GO) test -count=1 -v -run '^TestSite$$' ./test/browser
+	AHP_TEST_SITE=$(CURDIR)/bin/site $(GO) test -count=1 -v -run '^TestSiteIsAccessibleAndWithoutDeadLinks$$' ./test/browser
 
 recording:
-	AHP_RECORDING=$(CURDIR)/docs/console/tour.webp $(GO) test -count=1 -v -run '^TestRecording$$' ./test/browser
+	AHP_RECORDING=$(CURDIR)/docs/console/tour.webp $(GO) test -count=1 -v -run '^TestTourIsRecorded$$' ./test/browser
 
 apps:
 	AHP_TEST_APPS=$(APPS) $(GO) test -count=1 -v -run '^TestApp' ./test/browser
@@ -139,6 +139,6 @@ clients:
 
 interop: interop-copilot
 	@if [ -z "$$AHP_UPSTREAM" ]; then echo "say which host: AHP_UPSTREAM=ws://127.0.0.1:18990 make interop"; exit 2; fi
-	$(GO) test -count=1 -v -run 'TestFlows' ./test
+	$(GO) test -count=1 -v -run 'TestRelayChangesNoByte|TestSealedHostChangesNoByte|TestFlows' ./test
 	$(GO) test -count=1 -v -timeout 40m -parallel 1 -run '^TestWorkbench' ./test/browser
 

@@ -4,8 +4,11 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"io/fs"
 	"os"
 	"path"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -107,4 +110,40 @@ func receiver(d *ast.FuncDecl) string {
 		return ""
 	}
 	return name.Name
+}
+
+// word matches a word in a name. An abbreviation is a part of the word behind it.
+var word = regexp.MustCompile(`[A-Z]+[a-z0-9]*`)
+
+// TestNamesOfTestsArePromises fails on a test with a single word for its name: "Close" promises
+// nothing, "ClosedConnectionIsNotResumed" does.
+func TestNamesOfTestsArePromises(t *testing.T) {
+	counted := 0
+	err := filepath.WalkDir(".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(name, "_test.go") {
+			return err
+		}
+		set := token.NewFileSet()
+		file, err := parser.ParseFile(set, name, nil, parser.SkipObjectResolution)
+		if err != nil {
+			return err
+		}
+		for _, d := range file.Decls {
+			f, ok := d.(*ast.FuncDecl)
+			if !ok || f.Recv != nil || f.Name.Name == "TestMain" || !strings.HasPrefix(f.Name.Name, "Test") {
+				continue
+			}
+			counted++
+			if words := word.FindAllString(strings.TrimPrefix(f.Name.Name, "Test"), -1); len(words) < 2 {
+				t.Errorf("%s: %s promises nothing; name what the test proves", set.Position(f.Pos()), f.Name.Name)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if counted < 1500 {
+		t.Errorf("%d tests counted; want at least 1,500: are they read at all?", counted)
+	}
 }

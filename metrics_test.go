@@ -117,9 +117,9 @@ func TestMetricsAreDocumented(t *testing.T) {
 	}
 }
 
-// TestDashboard fails where the dashboard asks for a metric that there is not, or
+// TestDashboardAsksForKnownMetrics fails where the dashboard asks for a metric that there is not, or
 // has panels that stand one on the other.
-func TestDashboard(t *testing.T) {
+func TestDashboardAsksForKnownMetrics(t *testing.T) {
 	text, err := os.ReadFile("packaging/grafana/ahp-relay.json")
 	if err != nil {
 		t.Fatal(err)
@@ -175,8 +175,8 @@ func TestDashboard(t *testing.T) {
 	}
 }
 
-// TestAlerts: each alert asks for metrics that there are, and has a runbook.
-func TestAlerts(t *testing.T) {
+// TestAlertsHaveMetricsAndRunbooks: each alert asks for metrics that there are, and has a runbook.
+func TestAlertsHaveMetricsAndRunbooks(t *testing.T) {
 	text, err := os.ReadFile("packaging/helm/ahp-relay/alerts.yaml")
 	if err != nil {
 		t.Fatal(err)

@@ -203,8 +203,8 @@ func TestCanvasLoopback(t *testing.T) {
 	http.DefaultClient.CloseIdleConnections()
 }
 
-// TestCanvasRejections covers the actions and requests that clients may not send.
-func TestCanvasRejections(t *testing.T) {
+// TestForbiddenCanvasActionsAreRejected covers the actions and requests that clients may not send.
+func TestForbiddenCanvasActionsAreRejected(t *testing.T) {
 	host, url, c := canvasHost(t, twoModes)
 	channel := openCanvas(t, host, "notes")
 	subscribe(t, c, channel)

@@ -94,10 +94,10 @@ var opaque = []string{
 // hostVersion is the AHP version of the host in AHP_UPSTREAM.
 func hostVersion() string { return cmp.Or(os.Getenv("AHP_VERSION"), "0.9.0") }
 
-// TestConformance runs the same script against this host and VS Code's, and compares
+// TestMessagesHaveTheFieldsOfTheRealHost runs the same script against this host and VS Code's, and compares
 // the messages' fields. AHP_UPSTREAM is VS Code's URL, with the scripted provider
 // "mock".
-func TestConformance(t *testing.T) {
+func TestMessagesHaveTheFieldsOfTheRealHost(t *testing.T) {
 	upstream := os.Getenv("AHP_UPSTREAM")
 	if upstream == "" {
 		t.Skip("AHP_UPSTREAM is not set")

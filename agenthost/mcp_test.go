@@ -128,7 +128,7 @@ func waitID(t *testing.T, c *refclient.Client, id string) []byte {
 	return frame
 }
 
-func TestMCPChannel(t *testing.T) {
+func TestMCPChannelServesToolsAndResources(t *testing.T) {
 	for name, cfg := range bothTransports(t) {
 		t.Run(name, func(t *testing.T) {
 			_, url := serve(t, cfg)
@@ -211,8 +211,8 @@ func waitLog(t *testing.T, c *refclient.Client, channel, want string) {
 	}
 }
 
-// TestMCPCapabilities checks that only advertised methods are served.
-func TestMCPCapabilities(t *testing.T) {
+// TestOnlyAdvertisedMCPMethodsAreServed checks that only advertised methods are served.
+func TestOnlyAdvertisedMCPMethodsAreServed(t *testing.T) {
 	methods := []string{"tools/list", "tools/call", "resources/list", "resources/templates/list", "resources/read", "logging/setLevel", "sampling/createMessage"}
 	_, url := serve(t, agenthost.Config{MCP: []agenthost.MCPServer{
 		{Name: "none", Capabilities: &agenthost.MCPCapabilities{}},
@@ -363,9 +363,9 @@ func TestMCPWithoutCapability(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-// TestMCPToggle turns a server off and on, and checks that clients cannot forge its
+// TestClientsCannotForgeAnMCPServersState turns a server off and on, and checks that clients cannot forge its
 // state.
-func TestMCPToggle(t *testing.T) {
+func TestClientsCannotForgeAnMCPServersState(t *testing.T) {
 	_, url := serve(t, agenthost.Config{MCP: []agenthost.MCPServer{{Name: "tasks"}}})
 	c := joinMCP(t, url, "a")
 	channel := mcpServer(t, c).Channel
@@ -443,8 +443,8 @@ func TestMCPToolCall(t *testing.T) {
 	}
 }
 
-// TestMCPAuthorization steps a server through its authorization states.
-func TestMCPAuthorization(t *testing.T) {
+// TestMCPServerStepsThroughItsAuthorization steps a server through its authorization states.
+func TestMCPServerStepsThroughItsAuthorization(t *testing.T) {
 	const secret, weak = "s3cret-strong", "s3cret-weak"
 	var log lockedBuffer
 	host, url := serve(t, agenthost.Config{

@@ -9,8 +9,8 @@ import (
 	"ahprelay/agenthost"
 )
 
-// TestRecord reads a complete record and a truncated record.
-func TestRecord(t *testing.T) {
+// TestTruncatedRecordIsFound reads a complete record and a truncated record.
+func TestTruncatedRecordIsFound(t *testing.T) {
 	want := []agenthost.Frame{
 		{Conn: 1, Received: true, Data: []byte("{\n}")},
 		{Conn: 12, Data: []byte(`{"a":"\u2028"}`)},

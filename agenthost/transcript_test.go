@@ -27,7 +27,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the expectations of the transcripts")
 
-// TestTranscripts plays testdata/*.txtar. The part "transcript" is a sequence
+// TestHostFollowsTheTranscripts plays testdata/*.txtar. The part "transcript" is a sequence
 // of steps, each followed by the frames that the clients then receive:
 //
 //	A> {…}     client A, connected by its first step, sends a frame
@@ -37,7 +37,7 @@ var update = flag.Bool("update", false, "rewrite the expectations of the transcr
 //
 // The part "config" is an optional Config in JSON. Time is fake, and begins in
 // 2000; ids are id-1, id-2, …
-func TestTranscripts(t *testing.T) {
+func TestHostFollowsTheTranscripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txtar")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no transcripts: %v", err)

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestAllMembers reads objects, and refuses all other values.
-func TestAllMembers(t *testing.T) {
+// TestOnlyObjectsHaveMembers reads objects, and refuses all other values.
+func TestOnlyObjectsHaveMembers(t *testing.T) {
 	for _, test := range []struct{ in, want string }{
 		{`{}`, ""},
 		{" {\n} ", ""},

@@ -51,7 +51,7 @@ func TestCloseCodes(t *testing.T) {
 }
 
 // The relay's own JSON-RPC codes must not collide with those of JSON-RPC and AHP.
-func TestErrorCodes(t *testing.T) {
+func TestErrorCodesDoNotCollide(t *testing.T) {
 	for _, code := range []int{ahp.CodeHostOffline, ahp.CodeRateLimited} {
 		if -32768 <= code && code <= -32000 {
 			t.Errorf("error code %d is in the range that JSON-RPC reserves", code)

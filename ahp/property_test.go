@@ -15,7 +15,7 @@ import (
 
 // Every generated frame, in any form, is read like reference reads it, and refused
 // only for documented reasons.
-func TestPeekGenerated(t *testing.T) {
+func TestPeekReadsAsTheReference(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		frame := generated.Draw(t, "frame")
 		got, err := ahp.Peek(frame.text)
@@ -44,7 +44,7 @@ func TestPeekGenerated(t *testing.T) {
 }
 
 // A truncated frame is refused.
-func TestPeekCut(t *testing.T) {
+func TestTruncatedFrameIsRefused(t *testing.T) {
 	for _, frame := range corpus(t) {
 		for n := range frame {
 			if e, err := ahp.Peek(frame[:n]); err == nil {
@@ -55,7 +55,7 @@ func TestPeekCut(t *testing.T) {
 }
 
 // A string is checked independently of its alignment in machine words.
-func TestPeekAlignment(t *testing.T) {
+func TestStringsAreCheckedAtEachAlignment(t *testing.T) {
 	for before := range 17 {
 		for after := range 17 {
 			for _, test := range []struct {
@@ -75,7 +75,7 @@ func TestPeekAlignment(t *testing.T) {
 }
 
 // Only these bytes may follow a backslash.
-func TestPeekEscapes(t *testing.T) {
+func TestOnlyTheseEscapesAreRead(t *testing.T) {
 	for c := range 256 {
 		frame := append([]byte(`{"method":"m","x":"\`), byte(c))
 		frame = append(frame, `00e9"}`...)

@@ -51,7 +51,7 @@ func checkSkim(t interface {
 }
 
 // A Skimmer reads the same as Peek, wherever the frame is cut.
-func TestSkimGenerated(t *testing.T) {
+func TestSkimmerReadsAsPeek(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		checkSkim(t, generated.Draw(t, "frame").text, rapid.SliceOfN(rapid.IntRange(1, 30), 1, 5).Draw(t, "pieces")...)
 	})

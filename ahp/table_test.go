@@ -70,9 +70,9 @@ func TestActionRowsAreComplete(t *testing.T) {
 	}
 }
 
-// TestSharedMethods lists the methods an audience shares, because a mistake there
+// TestAudienceSharesOnlyTheseMethods lists the methods an audience shares, because a mistake there
 // shows one viewer's response to all.
-func TestSharedMethods(t *testing.T) {
+func TestAudienceSharesOnlyTheseMethods(t *testing.T) {
 	shared := func(table map[string]ahp.Method) (names []string) {
 		for _, name := range slices.Sorted(maps.Keys(table)) {
 			if table[name].Shared {

@@ -112,8 +112,8 @@ func TestNonceOfAnotherProcessIsNotOwn(t *testing.T) {
 	}
 }
 
-// TestBoundTokens: a token names its key and device, and is revoked with the device.
-func TestBoundTokens(t *testing.T) {
+// TestBoundTokensAreRevokedWithTheirDevice: a token names its key and device, and is revoked with the device.
+func TestBoundTokensAreRevokedWithTheirDevice(t *testing.T) {
 	keys, err := auth.LoadKeys(t.TempDir())
 	if err != nil {
 		t.Fatal(err)

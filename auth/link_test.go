@@ -17,7 +17,7 @@ var testLink = auth.LinkID{
 }
 
 // A proof is valid for one link only.
-func TestProveLink(t *testing.T) {
+func TestProofIsValidForOneLink(t *testing.T) {
 	k, _ := newKeys(t)
 	key, proof, err := k.Links().Prove(testLink)
 	if err != nil {

@@ -34,9 +34,9 @@ func TestRevocationCheck(t *testing.T) {
 	}
 }
 
-// TestRevocationCovers: a revocation also ends tokens issued in the same second,
+// TestRevocationCoversTheSameSecond: a revocation also ends tokens issued in the same second,
 // because their times have no fractions.
-func TestRevocationCovers(t *testing.T) {
+func TestRevocationCoversTheSameSecond(t *testing.T) {
 	at := time.Date(2026, 5, 1, 12, 0, 0, 500e6, time.UTC)
 	subject := auth.Revocation{Tenant: "acme", Subject: "ada", At: at}
 	for issued, want := range map[time.Time]bool{

@@ -11,7 +11,7 @@ import (
 
 // Relays with the same keys derive the same account for a tenant, and other keys
 // derive a different one.
-func TestTenantAccount(t *testing.T) {
+func TestSameKeysDeriveTheSameAccount(t *testing.T) {
 	dir := t.TempDir()
 	k, err := auth.LoadKeys(dir)
 	if err != nil {
@@ -84,7 +84,7 @@ func TestTenantAccountJWT(t *testing.T) {
 }
 
 // A relay's users are limited to their account and subjects.
-func TestRelayUser(t *testing.T) {
+func TestRelaysUsersAreLimited(t *testing.T) {
 	k, _ := newKeys(t)
 	for tenant, want := range map[string]string{"acme": "ahp.v1.acme.>", "": "ahp.relays.v1.>"} {
 		user, err := k.Authority().RelayUser(tenant)

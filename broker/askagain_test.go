@@ -10,8 +10,8 @@ import (
 	"ahprelay/broker"
 )
 
-// TestAskAgain loses the first requests, like a new server.
-func TestAskAgain(t *testing.T) {
+// TestLostRequestsAreRepeated loses the first requests, like a new server.
+func TestLostRequestsAreRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const limit = 2 * time.Second
 		ctx, cancel := context.WithTimeout(t.Context(), limit)

@@ -18,9 +18,9 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// TestPackedStream expects each piece at once, and better compression with more
+// TestPackedPiecesArriveAtOnce expects each piece at once, and better compression with more
 // context.
-func TestPackedStream(t *testing.T) {
+func TestPackedPiecesArriveAtOnce(t *testing.T) {
 	near, far := net.Pipe()
 	defer near.Close()
 	defer far.Close()

@@ -387,7 +387,7 @@ func (c *mute) Write([]byte) (int, error) {
 
 // A link that goes silent without being closed is given up by both sides: after 7 s, on a machine
 // that has nothing else to do. TestSilentLineIsAsked has the times.
-func TestFrozenLink(t *testing.T) {
+func TestFrozenLinkIsGivenUp(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)
 	var f natssite.Freezer
@@ -429,7 +429,7 @@ func TestFrozenLink(t *testing.T) {
 }
 
 // The same through a relay's public port, and from a relay to an external NATS server.
-func TestFrozenNetwork(t *testing.T) {
+func TestFrozenNetworkIsGivenUp(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)
 	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { natssite.Pipe(w, r, s.Server) }))

@@ -83,8 +83,8 @@ func TestGroupedBytesLeaveTogether(t *testing.T) {
 	})
 }
 
-// TestTogetherFails ends the connection after a failed write of held bytes.
-func TestTogetherFails(t *testing.T) {
+// TestFailedWriteEndsTheConnection ends the connection after a failed write of held bytes.
+func TestFailedWriteEndsTheConnection(t *testing.T) {
 	below := &writtenConn{}
 	c := newConn(Events{})
 	conn, _ := c.letOut(below, nil)

@@ -36,10 +36,10 @@ var forms = []struct{ name, state, action string }{
 		`{"type":"canvas/stateChanged","canvas":{"instanceId":"i","extensionId":"team.kanban","canvasId":"c","url":%q}}`},
 }
 
-// TestCarriersMint sends canvases in all forms through every carrier of every version:
+// TestEachCarrierMintsTheHostsAddresses sends canvases in all forms through every carrier of every version:
 // the host's own addresses are minted and readable, but none from a client or a
 // rejected action. Messages in pieces cannot be changed.
-func TestCarriersMint(t *testing.T) {
+func TestEachCarrierMintsTheHostsAddresses(t *testing.T) {
 	t.Parallel()
 	s, _ := site(t)
 	const address = "ahp-canvas-content:/i/app/index.html"
@@ -74,9 +74,9 @@ func TestCarriersMint(t *testing.T) {
 	}
 }
 
-// TestResolvedCanvas has a host give a canvas's address in an answer, as hosts did for
+// TestCanvasInAnAnswerIsMinted has a host give a canvas's address in an answer, as hosts did for
 // a while.
-func TestResolvedCanvas(t *testing.T) {
+func TestCanvasInAnAnswerIsMinted(t *testing.T) {
 	t.Parallel()
 	s, _ := site(t)
 	c := newHost(t, Config{}).client(t)
@@ -88,8 +88,8 @@ func TestResolvedCanvas(t *testing.T) {
 	c.reads("k7", "ahp-canvas-content:/i/app/index.html?x=1", -32601).wantText(t, "text/html; charset=utf-8", "<p>ä &amp; \u2028</p>x=1")
 }
 
-// TestClosedEverywhere closes a canvas in each form that hosts use.
-func TestClosedEverywhere(t *testing.T) {
+// TestCanvasIsClosedInEachForm closes a canvas in each form that hosts use.
+func TestCanvasIsClosedInEachForm(t *testing.T) {
 	t.Parallel()
 	s, _ := site(t)
 	for owner, forms := range map[string][4]string{

@@ -289,8 +289,8 @@ func (c *client) updates(id, fields string) string {
 	return c.gets(`{"method":"action","params":{"channel":"ahp-canvas:/%s","action":{"type":"canvas/updated",%s},"serverSeq":2}}`, id, fields)
 }
 
-// TestPassesUntouched ensures other messages pass byte for byte.
-func TestPassesUntouched(t *testing.T) {
+// TestFurtherMessagesPassUntouched ensures other messages pass byte for byte.
+func TestFurtherMessagesPassUntouched(t *testing.T) {
 	t.Parallel()
 	const local = "http://127.0.0.1:3000/x"
 	states := map[string]string{
@@ -322,9 +322,9 @@ func TestPassesUntouched(t *testing.T) {
 	off.reads("1", "ahp-canvas-content:/i1/x", -32601).wantRefused(t, -32601, "of the host")
 }
 
-// TestMintsEverywhere ensures addresses are minted at any place, and that nothing
+// TestAddressesAreMintedAnywhere ensures addresses are minted at any place, and that nothing
 // else changes.
-func TestMintsEverywhere(t *testing.T) {
+func TestAddressesAreMintedAnywhere(t *testing.T) {
 	t.Parallel()
 	const local, minted = `"http:\/\/localhost:3000/%61?b"`, `"ahp-canvas-content:/i%2F1/%61?b"`
 	state := `{"url" : ` + local + `, "instanceId":"i/1", "x":[{}], "provider":{"kind":"server"} , "contentUri":` + local + `}`
@@ -366,8 +366,8 @@ func TestMintsEverywhere(t *testing.T) {
 	}
 }
 
-// TestResourceRead reads with resourceRead, as later drafts do.
-func TestResourceRead(t *testing.T) {
+// TestCanvasIsReadByResourceRead reads with resourceRead, as later drafts do.
+func TestCanvasIsReadByResourceRead(t *testing.T) {
 	t.Parallel()
 	s, _ := site(t)
 	c := newHost(t, Config{}).client(t)

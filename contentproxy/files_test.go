@@ -117,8 +117,8 @@ func TestOnlyTheFoldersFilesAreServed(t *testing.T) {
 	}
 }
 
-// TestAllowedFolders checks which file addresses are accepted, and their paths.
-func TestAllowedFolders(t *testing.T) {
+// TestOnlyAllowedFoldersAreServed checks which file addresses are accepted, and their paths.
+func TestOnlyAllowedFoldersAreServed(t *testing.T) {
 	folder := workspace(t)
 	link := filepath.Join(filepath.Dir(folder), "link")
 	if err := os.Symlink("dist", link); err != nil {

@@ -21,7 +21,7 @@ import (
 // During a cut, clients of the minority receive and read, or are served by no relay, or
 // notice nothing, as configured. A request that changes something never reaches the
 // host in the first two cases. After the cut, everything is as before.
-func TestMinority(t *testing.T) {
+func TestMinorityChangesNothing(t *testing.T) {
 	const change = `{"jsonrpc":"2.0","method":"dispatchAction","params":{"channel":"ahp-session:/1","action":{"type":"x"}}}`
 	for mode, want := range map[Minority]struct{ reads, changes, ready bool }{
 		"":            {true, false, false},

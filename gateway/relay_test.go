@@ -324,8 +324,8 @@ func TestNATSOverWebSocket(t *testing.T) {
 	_ = agent.Close()
 }
 
-// TestMetricsListener serves metrics alone, also to names of machines.
-func TestMetricsListener(t *testing.T) {
+// TestMetricsListenerServesNothingElse serves metrics alone, also to names of machines.
+func TestMetricsListenerServesNothingElse(t *testing.T) {
 	r, err := StartRelay(t.Context(), RelayConfig{DataDir: t.TempDir(), Listen: "127.0.0.1:0", AdminListen: NoListener, MetricsListen: "0.0.0.0:0"})
 	if err != nil {
 		t.Fatal(err)

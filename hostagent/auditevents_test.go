@@ -9,9 +9,9 @@ import (
 	"testing/synctest"
 )
 
-// TestAuditEvents fails unless approvals, writes and opened canvases are logged
+// TestAuditHasNoContents fails unless approvals, writes and opened canvases are logged
 // without contents. Refused requests and chat messages are not logged.
-func TestAuditEvents(t *testing.T) {
+func TestAuditHasNoContents(t *testing.T) {
 	inWorld(t, func(w *world) {
 		var log bytes.Buffer
 		w.agent.cfg.Log = slog.New(slog.NewTextHandler(&log, nil))

@@ -410,8 +410,8 @@ func TestUnreachableHostEndsItsClients(t *testing.T) {
 	})
 }
 
-// TestHostEnds is the table of close codes at the end of a host's connection.
-func TestHostEnds(t *testing.T) {
+// TestEachEndOfAHostHasItsCode lists the close codes when a host's connection ends.
+func TestEachEndOfAHostHasItsCode(t *testing.T) {
 	lost := fmt.Errorf("read: %w", io.ErrUnexpectedEOF)
 	t.Run("it alone", func(t *testing.T) {
 		inWorld(t, func(w *world) {

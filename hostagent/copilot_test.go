@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// TestCopilotArguments recognizes Copilot's host among programs, and reads its
+// TestCopilotsHostIsRecognised recognizes Copilot's host among programs, and reads its
 // address.
-func TestCopilotArguments(t *testing.T) {
+func TestCopilotsHostIsRecognised(t *testing.T) {
 	for _, test := range []struct{ arguments, address, token string }{
 		{"/usr/bin/copilot --experimental --ahp-host", "127.0.0.1:8765", ""},
 		{"/usr/bin/copilot --experimental --ahp-host --ahp-host-token s3cret", "127.0.0.1:8765", "s3cret"},

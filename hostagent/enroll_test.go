@@ -361,9 +361,9 @@ func TestCredentialFileRefuses(t *testing.T) {
 	}
 }
 
-// TestSentinelProves fails unless a sentinel gets NATS credentials with its
+// TestSentinelGetsCredentialsByProof fails unless a sentinel gets NATS credentials with its
 // host-agent's credential.
-func TestSentinelProves(t *testing.T) {
+func TestSentinelGetsCredentialsByProof(t *testing.T) {
 	r := newKeyRelay(t)
 	a := &Agent{access: enrolled(t, r)}
 	in, err := a.sentinelInput()

@@ -14,9 +14,9 @@ import (
 	"ahprelay/routing"
 )
 
-// TestFrameCache fails unless exactly the added messages are found, even if the caller
+// TestExactlyTheAddedFramesAreFound fails unless exactly the added messages are found, even if the caller
 // changes the added bytes.
-func TestFrameCache(t *testing.T) {
+func TestExactlyTheAddedFramesAreFound(t *testing.T) {
 	f := new(frameCache)
 	message := []byte(`{"method":"action","params":{"channel":"ahp-chat:/1"}}`)
 	want, err := ahp.Peek([]byte(string(message)))

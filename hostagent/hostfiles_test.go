@@ -59,9 +59,9 @@ func TestLinksBesideTheHost(t *testing.T) {
 	}
 }
 
-// TestReadersFiles is the table of files that a reader may request, by token and by
+// TestReadersGetPermittedFilesOnly is the table of files that a reader may request, by token and by
 // the owner's limits.
-func TestReadersFiles(t *testing.T) {
+func TestReadersGetPermittedFilesOnly(t *testing.T) {
 	const file = `{"jsonrpc":"2.0","id":5,"method":"resourceRead","params":{"uri":"file:///home/ada/x"}}`
 	reader := gate.NewPolicy(auth.AccessRead, nil, nil, true)
 	folders := reader.WithFolders()

@@ -128,9 +128,9 @@ func TestAllowLimitsClients(t *testing.T) {
 	}
 }
 
-// TestApproveOnly fails unless only the subjects named by the owner may approve,
+// TestOnlyNamedSubjectsApprove fails unless only the subjects named by the owner may approve,
 // directly or by equivalent actions.
-func TestApproveOnly(t *testing.T) {
+func TestOnlyNamedSubjectsApprove(t *testing.T) {
 	say := func(action string) string {
 		return `{"jsonrpc":"2.0","method":"dispatchAction","params":{"channel":"mock:/1","clientSeq":1,"action":` + action + `}}`
 	}
@@ -157,8 +157,8 @@ func TestApproveOnly(t *testing.T) {
 	}
 }
 
-// TestNoReverse fails unless the host-agent answers the host in place of every client.
-func TestNoReverse(t *testing.T) {
+// TestHostAgentAnswersInPlaceOfClients fails unless the host-agent answers the host in place of every client.
+func TestHostAgentAnswersInPlaceOfClients(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.agent.cfg.NoReverse = true
 		ada := of("ada")
@@ -305,9 +305,9 @@ func TestRepeatedAuditLinesAreCoalesced(t *testing.T) {
 	})
 }
 
-// TestAuditLines fails unless connect, refusal, kick and end have one line each,
+// TestEachAuditedEventHasOneLine fails unless connect, refusal, kick and end have one line each,
 // without contents.
-func TestAuditLines(t *testing.T) {
+func TestEachAuditedEventHasOneLine(t *testing.T) {
 	inWorld(t, func(w *world) {
 		var log bytes.Buffer
 		w.agent.cfg.Log = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
@@ -407,8 +407,8 @@ func TestDialSendsCaller(t *testing.T) {
 	}
 }
 
-// TestNobodyThere distinguishes the end of a host process from other failures.
-func TestNobodyThere(t *testing.T) {
+// TestEndOfAHostIsDistinguished distinguishes the end of a host process from other failures.
+func TestEndOfAHostIsDistinguished(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -11,8 +11,8 @@ import (
 	"github.com/coder/websocket"
 )
 
-// TestLocalHost talks with a host in this process.
-func TestLocalHost(t *testing.T) {
+// TestHostInThisProcessAnswers talks with a host in this process.
+func TestHostInThisProcessAnswers(t *testing.T) {
 	local := NewLocal("agents")
 	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ws, err := websocket.Accept(w, r, nil)

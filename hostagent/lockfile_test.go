@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestLockFiles reads both forms of VS Code's lock files, anew for each connection.
-func TestLockFiles(t *testing.T) {
+// TestBothFormsOfLockFilesAreRead reads both forms of VS Code's lock files, anew for each connection.
+func TestBothFormsOfLockFilesAreRead(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "agent-host-stable.lock")
 	u := Upstream{URL: "lock:" + path}
 	if err := u.Check(); err != nil {
@@ -55,8 +55,8 @@ func TestLockFiles(t *testing.T) {
 	}
 }
 
-// TestFindHosts finds running hosts, and skips stale lock files.
-func TestFindHosts(t *testing.T) {
+// TestStaleLockFilesAreSkipped finds running hosts, and skips stale lock files.
+func TestStaleLockFilesAreSkipped(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -100,8 +100,8 @@ func TestMetricsAreServed(t *testing.T) {
 	}
 }
 
-// TestMetricsAddress refuses addresses that cannot be listened at.
-func TestMetricsAddress(t *testing.T) {
+// TestUnusableMetricsAddressesAreRefused refuses addresses that cannot be listened at.
+func TestUnusableMetricsAddressesAreRefused(t *testing.T) {
 	for address, ok := range map[string]bool{"": true, "127.0.0.1:8486": true, ":8486": true, "[::1]:0": true, "8486": false, "localhost": false} {
 		if err := checkListen(address); (err == nil) != ok {
 			t.Errorf("%q: %v", address, err)

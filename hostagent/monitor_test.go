@@ -252,9 +252,9 @@ func TestMonitorWaitsForTheEnd(t *testing.T) {
 	}
 }
 
-// TestMonitorWaits checks a host that accepts a connection without a handshake: it is
+// TestSilentHostIsPresentUntilItEnds checks a host that accepts a connection without a handshake: it is
 // present until it ends.
-func TestMonitorWaits(t *testing.T) {
+func TestSilentHostIsPresentUntilItEnds(t *testing.T) {
 	for _, ends := range []bool{false, true} {
 		host := &fakeHost{answers: answersVersion, hanging: true, pongs: true}
 		underEyes(t, host, func(w *watched) {
@@ -353,8 +353,8 @@ func TestHostsThatDoNotPingArePresent(t *testing.T) {
 	})
 }
 
-// TestMonitorStops ends a monitor while its host hangs.
-func TestMonitorStops(t *testing.T) {
+// TestMonitorStopsWhileItsHostHangs ends a monitor while its host hangs.
+func TestMonitorStopsWhileItsHostHangs(t *testing.T) {
 	underEyes(t, &fakeHost{mute: true}, func(w *watched) { synctest.Wait() })
 	underEyes(t, &fakeHost{answers: answersAll}, func(w *watched) { time.Sleep(time.Hour) })
 	underEyes(t, &fakeHost{down: io.EOF}, func(w *watched) { time.Sleep(time.Hour) })

@@ -11,9 +11,9 @@ import (
 	"ahprelay/gateway"
 )
 
-// TestRefusedToken: a running host-agent reports the refusal of its token at once, and
+// TestRefusedTokenIsReportedAtOnce: a running host-agent reports the refusal of its token at once, and
 // gives up after a minute of refusals in a row.
-func TestRefusedToken(t *testing.T) {
+func TestRefusedTokenIsReportedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reported, failed := 0, 0
 		r := &refusals{after: refusedFor, report: func(error) { reported++ }, fail: func(error) { failed++ }}

@@ -287,8 +287,8 @@ func (r relaysByURL) RoundTrip(request *http.Request) (*http.Response, error) {
 	return answer.Result(), nil
 }
 
-// TestSeveralRelays tries relays in turn, unless the token is refused.
-func TestSeveralRelays(t *testing.T) {
+// TestRelaysAreTriedInTurn tries relays in turn, unless the token is refused.
+func TestRelaysAreTriedInTurn(t *testing.T) {
 	all := relaysByURL{}
 	serve := func(handler http.HandlerFunc) string {
 		url := fmt.Sprintf("http://127.0.0.1:%d", len(all)+1)
@@ -379,9 +379,9 @@ func TestRelaysAreShared(t *testing.T) {
 	}
 }
 
-// TestGoHome returns a host-agent once, after two successful checks of its first
+// TestHostAgentReturnsToItsFirstRelay returns a host-agent once, after two successful checks of its first
 // relay.
-func TestGoHome(t *testing.T) {
+func TestHostAgentReturnsToItsFirstRelay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()

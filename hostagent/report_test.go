@@ -72,9 +72,9 @@ func (r *remote) greet(capabilities string) (host *fakeSocket) {
 	return host
 }
 
-// TestSoftMode warns of undeclared features of host and client, and refuses only
+// TestSoftModeRefusesOnlyUnservedMethods warns about features that host and client do not declare, and refuses only
 // methods that the host does not serve.
-func TestSoftMode(t *testing.T) {
+func TestSoftModeRefusesOnlyUnservedMethods(t *testing.T) {
 	inLoggedWorld(t, func(w *world, log *bytes.Buffer) {
 		c := w.open()
 		host := c.greet(`{"mcpApps":{}}`)
@@ -111,9 +111,9 @@ func TestSoftMode(t *testing.T) {
 	})
 }
 
-// TestStrictMode refuses undeclared features of the client, if relay or owner require
+// TestStrictModeRefusesUndeclaredFeatures refuses undeclared features of the client, if relay or owner require
 // it.
-func TestStrictMode(t *testing.T) {
+func TestStrictModeRefusesUndeclaredFeatures(t *testing.T) {
 	for _, by := range []string{"relay", "owner", "nobody"} {
 		inLoggedWorld(t, func(w *world, log *bytes.Buffer) {
 			w.agent.cfg.Strict = by == "owner"

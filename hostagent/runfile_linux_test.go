@@ -19,9 +19,9 @@ func openRun(t *testing.T, dir string) *runFile {
 	return r
 }
 
-// TestRunFile starts host-agents in turn: each knows its predecessors that may still
+// TestHostAgentKnowsItsPredecessors starts host-agents in turn: each knows its predecessors that may still
 // hold the host.
-func TestRunFile(t *testing.T) {
+func TestHostAgentKnowsItsPredecessors(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state")
 	check := func(err error) {
 		t.Helper()

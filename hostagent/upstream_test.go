@@ -92,8 +92,8 @@ func serve(t *testing.T, handler http.HandlerFunc) *httptest.Server {
 // wsURL returns the WebSocket URL of a server.
 func wsURL(server *httptest.Server) string { return "ws" + strings.TrimPrefix(server.URL, "http") }
 
-// TestStrangeUpstreams dials servers that are no AHP host, and checks the errors.
-func TestStrangeUpstreams(t *testing.T) {
+// TestStrangeUpstreamsAreNamed dials servers that are no AHP host, and checks the errors.
+func TestStrangeUpstreamsAreNamed(t *testing.T) {
 	silent, err := net.Listen("tcp", "127.0.0.1:0") // connections are accepted and never answered
 	if err != nil {
 		t.Fatal(err)
@@ -179,9 +179,9 @@ func echo(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// TestUpstreamToken fails unless the host receives the file's current token, and the
+// TestHostGetsTheCurrentToken fails unless the host receives the file's current token, and the
 // URL's query.
-func TestUpstreamToken(t *testing.T) {
+func TestHostGetsTheCurrentToken(t *testing.T) {
 	queries := make(chan string, 10)
 	server := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		queries <- r.URL.RequestURI()

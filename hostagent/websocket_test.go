@@ -104,8 +104,8 @@ func (h *rawHost) hear(t *testing.T) (first byte, payload string) {
 	return b[0], string(data)
 }
 
-// TestReadFrames reads messages in all legal forms.
-func TestReadFrames(t *testing.T) {
+// TestLegalFramesAreRead reads messages in all legal forms.
+func TestLegalFramesAreRead(t *testing.T) {
 	long := strings.Repeat("l", routing.MaxLent)
 	longer := strings.Repeat("m", routing.MaxLent+1)
 	sock, host := dialRaw(t, 1<<20, hostFrame(finBit|opText, "early"))
@@ -159,8 +159,8 @@ func TestWholeIsTrueForCompleteMessages(t *testing.T) {
 	}
 }
 
-// TestManyPieces fails if a message in many pieces is copied for each piece.
-func TestManyPieces(t *testing.T) {
+// TestMessageInManyPiecesIsNotCopied fails if a message in many pieces is copied for each piece.
+func TestMessageInManyPiecesIsNotCopied(t *testing.T) {
 	const piece, pieces = 4 << 10, 500
 	sock, host := dialRaw(t, piece*pieces, nil)
 	said := make(chan error, 1)
@@ -191,9 +191,9 @@ func TestManyPieces(t *testing.T) {
 	}
 }
 
-// TestBrokenFrames ends connections to hosts that break the protocol, with a close
+// TestBrokenFramesEndTheConnection ends connections to hosts that break the protocol, with a close
 // frame.
-func TestBrokenFrames(t *testing.T) {
+func TestBrokenFramesEndTheConnection(t *testing.T) {
 	big := hostFrame(finBit|opText, "")
 	big[1] = 127
 	big = append(big, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff)
@@ -230,8 +230,8 @@ func TestBrokenFrames(t *testing.T) {
 	}
 }
 
-// TestHostCloses fails unless the host's close code is returned, and answered.
-func TestHostCloses(t *testing.T) {
+// TestHostsCloseCodeIsReturned fails unless the host's close code is returned, and answered.
+func TestHostsCloseCodeIsReturned(t *testing.T) {
 	for _, test := range []struct {
 		payload string
 		code    websocket.StatusCode
@@ -364,10 +364,10 @@ type memoryStream struct{ io.Reader }
 func (memoryStream) Write(p []byte) (int, error) { return len(p), nil }
 func (memoryStream) Close() error                { return nil }
 
-// TestTooLong skips requests and responses above the limit, in one frame or in several
+// TestLongMessagesAreSkipped skips requests and responses above the limit, in one frame or in several
 // with control frames between, and reads on behind them. Their ids are known wherever
 // they stand.
-func TestTooLong(t *testing.T) {
+func TestLongMessagesAreSkipped(t *testing.T) {
 	pad := strings.Repeat(`{\"id\":1}`, 10_000)
 	for message, want := range map[string]string{
 		`{"id":7,"result":{"id":8,"data":"` + pad + `"}}`:              "response 7",

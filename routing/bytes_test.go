@@ -66,9 +66,9 @@ func TestByteConnIsANetConn(t *testing.T) {
 	}
 }
 
-// TestBytesArrive writes pieces of various sizes on several streams in both
+// TestBytesArriveInOrder writes pieces of various sizes on several streams in both
 // directions, beside messages. All bytes arrive in order.
-func TestBytesArrive(t *testing.T) {
+func TestBytesArriveInOrder(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		sizes := rapid.SliceOfN(rapid.IntRange(0, 40_000), 1, 3).Draw(rt, "sizes")
 		reads := rapid.IntRange(100, 100_000).Draw(rt, "reads")

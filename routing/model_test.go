@@ -413,8 +413,8 @@ func (r *run) restartAgent(how int) {
 // agentStops is the close reason when the host-agent stops in good order.
 const agentStops = "host-agent stops"
 
-// TestModel checks the contract: see modelcheck_test.go.
-func TestModel(t *testing.T) {
+// TestRandomPlansKeepTheContract checks the contract: see modelcheck_test.go.
+func TestRandomPlansKeepTheContract(t *testing.T) {
 	checks := 150
 	if testing.Short() {
 		checks = 100

@@ -58,9 +58,9 @@ func wantTaken(t *testing.T, ended <-chan error) {
 	}
 }
 
-// TestSecondAgent starts one more host-agent with the same token: it is refused,
+// TestSecondHostAgentIsRefusedUnnoticed starts one more host-agent with the same token: it is refused,
 // and the clients of the first do not notice.
-func TestSecondAgent(t *testing.T) {
+func TestSecondHostAgentIsRefusedUnnoticed(t *testing.T) {
 	t.Parallel()
 	_, server := newRefhost(t, nil)
 	s := startStack(t, stack.Config{Upstream: server.URL()})

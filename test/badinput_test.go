@@ -87,7 +87,7 @@ func dialOnly(t *testing.T, dial dialer) *refclient.Client {
 
 // Frames at the limit pass. A request one byte longer gets an error; a longer
 // notification or first message ends the connection.
-func TestFrameLimits(t *testing.T) {
+func TestFramesAboveTheLimitAreAnswered(t *testing.T) {
 	t.Parallel()
 	const first, limit = 2000, 1 << 20
 	_, server := newRefhost(t, nil)
@@ -136,8 +136,8 @@ func TestFrameLimits(t *testing.T) {
 	}
 }
 
-// TestTokens passes tokens in each of the ways, and bad ones.
-func TestTokens(t *testing.T) {
+// TestTokensPassInEachPlace passes tokens in each of the ways, and bad ones.
+func TestTokensPassInEachPlace(t *testing.T) {
 	t.Parallel()
 	_, server := newRefhost(t, nil)
 	s := startStack(t, stack.Config{Upstream: server.URL()})
@@ -225,8 +225,8 @@ func TestTokens(t *testing.T) {
 	})
 }
 
-// TestOrigins has browsers let in from where they may come.
-func TestOrigins(t *testing.T) {
+// TestOnlyPermittedOriginsConnect has browsers let in from where they may come.
+func TestOnlyPermittedOriginsConnect(t *testing.T) {
 	t.Parallel()
 	_, server := newRefhost(t, nil)
 	s := startStack(t, stack.Config{

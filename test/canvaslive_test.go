@@ -226,7 +226,7 @@ func liveAppWith(t *testing.T, change func(*auth.Client), agent func(*hostagent.
 }
 
 // An application works as in a browser on the host's machine.
-func TestCanvasLive(t *testing.T) {
+func TestApplicationWorksAsOnItsMachine(t *testing.T) {
 	t.Parallel()
 	_, a, _, _, b, base := liveApp(t, nil)
 	host := strings.TrimPrefix(a.URL, "http://")

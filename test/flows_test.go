@@ -113,7 +113,7 @@ func direct(url string) dialer {
 // Every flow runs directly at a host and through the relay. Through the relay, both
 // sides receive each message byte for byte. Where the host is deterministic, a client
 // receives the same bytes as directly.
-func TestFlows(t *testing.T) {
+func TestRelayChangesNoByte(t *testing.T) {
 	t.Parallel()
 	real := os.Getenv("AHP_UPSTREAM") != ""
 	dir := t.TempDir()
@@ -181,8 +181,8 @@ func timeless(frames [][]byte) (list [][]byte) {
 	return list
 }
 
-// TestFlowsTogether runs all flows at once through one relay.
-func TestFlowsTogether(t *testing.T) {
+// TestFlowsRunSideBySide runs all flows at once through one relay.
+func TestFlowsRunSideBySide(t *testing.T) {
 	t.Parallel()
 	host := upstream(t, t.TempDir())
 	s := startStack(t, stack.Config{Upstream: host.url})

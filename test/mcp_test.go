@@ -92,7 +92,7 @@ func tellClient(t *testing.T, host *scriptedConn, c *refclient.Client, message s
 
 // The host behind the relay checks nothing. Two clients share a session, one of them
 // with mcpApps.
-func TestMCPGate(t *testing.T) {
+func TestClientsGetOnlyTheirMCPCapabilities(t *testing.T) {
 	t.Parallel()
 	host := newScriptedHost(t)
 	s := startStack(t, stack.Config{Upstream: host.server.URL()})
@@ -168,9 +168,9 @@ func TestMCPGate(t *testing.T) {
 	})
 }
 
-// TestMCPModes has a host ask a client for sampling that has not declared it,
+// TestUndeclaredSamplingIsReportedOrRefused has a host ask a client for sampling that has not declared it,
 // softly and strictly.
-func TestMCPModes(t *testing.T) {
+func TestUndeclaredSamplingIsReportedOrRefused(t *testing.T) {
 	t.Parallel()
 	const ask = `{"jsonrpc":"2.0","id":"ask","method":"sampling/createMessage","params":{"channel":"` + mcpURI + `"}}`
 	for _, strict := range []bool{false, true} {

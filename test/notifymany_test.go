@@ -38,7 +38,7 @@ func size(name string, byDefault int) int {
 // recorded come again. The test prints the delays. AHP_NOTIFY_HOSTS and
 // AHP_NOTIFY_SESSIONS (for each host) set the counts, AHP_NOTIFY_EVERY (such as 20ms)
 // the interval, and AHP_NOTIFY_LIMIT (such as 2s) the delay that 99 in 100 must keep.
-func TestNotifyMany(t *testing.T) {
+func TestEachOfManyEventsIsNotified(t *testing.T) {
 	t.Parallel()
 	hosts, sessions := size("AHP_NOTIFY_HOSTS", 3), size("AHP_NOTIFY_SESSIONS", 6)
 	every, _ := time.ParseDuration(os.Getenv("AHP_NOTIFY_EVERY"))

@@ -84,8 +84,8 @@ func (w *previewWorld) open(c *refclient.Client, channel string) (ids []string) 
 	return ids
 }
 
-// TestPreview opens a port of the host's machine, which no canvas shows.
-func TestPreview(t *testing.T) {
+// TestPreviewOpensAPortOfTheHost opens a port of the host's machine, which no canvas shows.
+func TestPreviewOpensAPortOfTheHost(t *testing.T) {
 	t.Parallel()
 	w, _, _ := newPreviewWorld(t, func(*hostagent.Config) {})
 	c := w.operator("c", nil)
@@ -203,8 +203,8 @@ func TestOnlyOperatorsOpenPreviews(t *testing.T) {
 	}
 }
 
-// TestPreviewEnds has a preview end in all ways but one: see TestPreview.
-func TestPreviewEnds(t *testing.T) {
+// TestPreviewEndsInEachWay has a preview end in all ways but one: see TestPreviewOpensAPortOfTheHost.
+func TestPreviewEndsInEachWay(t *testing.T) {
 	t.Parallel()
 	w, _, _ := newPreviewWorld(t, func(*hostagent.Config) {})
 	for _, c := range []struct {

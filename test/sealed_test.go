@@ -200,9 +200,9 @@ func (h *sealedHost) connected() map[string]bool {
 	return ids
 }
 
-// TestFlowsSealed runs every flow at a sealed host, through ahp-connect. The stock client
+// TestSealedHostChangesNoByte runs every flow at a sealed host, through ahp-connect. The stock client
 // receives what the host sends, byte for byte, and the reverse.
-func TestFlowsSealed(t *testing.T) {
+func TestSealedHostChangesNoByte(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	for _, f := range readFlows(t) {
@@ -346,8 +346,8 @@ func TestSealedIsRemembered(t *testing.T) {
 	}
 }
 
-// TestPairingCodes uses wrong, used and too many codes.
-func TestPairingCodes(t *testing.T) {
+// TestPairingCodesAreUsedOnce uses wrong, used and too many codes.
+func TestPairingCodesAreUsedOnce(t *testing.T) {
 	t.Parallel()
 	_, server := newRefhost(t, nil)
 	h := startSealed(t, server.URL(), nil)
@@ -428,9 +428,9 @@ func TestSealedLevelsComeFromTheHost(t *testing.T) {
 	}
 }
 
-// TestSealedRemoval removes a device remotely. Its connection ends within 2 s, and a new
+// TestRemovedDeviceIsDisconnected removes a device remotely. Its connection ends within 2 s, and a new
 // host-agent does not admit it either.
-func TestSealedRemoval(t *testing.T) {
+func TestRemovedDeviceIsDisconnected(t *testing.T) {
 	t.Parallel()
 	_, server := newRefhost(t, nil)
 	h := startSealed(t, server.URL(), nil)

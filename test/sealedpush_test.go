@@ -175,10 +175,10 @@ func (b *sealedBrowser) post(letter []byte) string {
 	return said.Result
 }
 
-// TestSealedNotifications lets an agent at a sealed host ask while no page is open. The
+// TestSealedNotificationsAreReadAndAnswered lets an agent at a sealed host ask while no page is open. The
 // browsers of its devices read the question, and one answers it, once. Relay, NATS, webhook
 // and events for scripts get no content, and their answers are refused.
-func TestSealedNotifications(t *testing.T) {
+func TestSealedNotificationsAreReadAndAnswered(t *testing.T) {
 	t.Parallel()
 	hooked := make(chan []byte, 100)
 	hook := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {

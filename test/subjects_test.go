@@ -286,8 +286,8 @@ func TestFilesOfClientsStayWithTheirSubject(t *testing.T) {
 	}
 }
 
-// TestOwnerKicks lists a client and ends its connection, within a second.
-func TestOwnerKicks(t *testing.T) {
+// TestOwnerEndsAConnection lists a client and ends its connection, within a second.
+func TestOwnerEndsAConnection(t *testing.T) {
 	t.Parallel()
 	cfg := stack.Config{Upstream: hostURL(t)}
 	dir, err := os.MkdirTemp("", "c") // short: the path of a socket is bounded

@@ -183,7 +183,7 @@ func deltaSize(t *testing.T, c *refclient.Client) (size int) {
 
 // The host-agent's traffic through the relay's port is compressed. Clients receive the
 // same, and less than half the bytes cross.
-func TestCompressedUplink(t *testing.T) {
+func TestUplinkIsCompressed(t *testing.T) {
 	t.Parallel()
 	const clients, actions = 5, 200
 	_, server := newRefhost(t, nil)

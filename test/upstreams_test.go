@@ -30,9 +30,9 @@ import (
 	"ahprelay/test/testca"
 )
 
-// TestUpstreams runs the flows with the host behind a Unix socket and behind
+// TestEachKindOfUpstreamServesTheFlows runs the flows with the host behind a Unix socket and behind
 // TLS. It wants a connection token, which the host-agent has in a file.
-func TestUpstreams(t *testing.T) {
+func TestEachKindOfUpstreamServesTheFlows(t *testing.T) {
 	t.Parallel()
 	const token = "s3cret"
 	tokenFile := filepath.Join(t.TempDir(), "token")

@@ -67,9 +67,9 @@ func looker(t testing.TB, level auth.Access, files bool, channels ...string) *co
 	return c
 }
 
-// TestSchemesTable reads each scheme's URIs, named by the host or not, with each
+// TestEachSchemeHasItsVerdicts reads each scheme's URIs, named by the host or not, with each
 // token.
-func TestSchemesTable(t *testing.T) {
+func TestEachSchemeHasItsVerdicts(t *testing.T) {
 	columns := []struct {
 		name, session string
 		conns         func() []*conn

@@ -63,8 +63,8 @@ func TestKeysAreForTheirAlgorithm(t *testing.T) {
 	want(t, "PS256", p, i.token(jwt.SigningMethodPS256, "rsa", rsaKey, nil), false)
 }
 
-// TestRemovedKey: a key removed without a successor is forgotten after a while.
-func TestRemovedKey(t *testing.T) {
+// TestRemovedKeyIsForgotten: a key removed without a successor is forgotten after a while.
+func TestRemovedKeyIsForgotten(t *testing.T) {
 	i := newIssuer(t)
 	p := i.provider(nil)
 	want(t, "a token", p, i.rs(nil), true)
@@ -152,8 +152,8 @@ func TestKnownKeysOutliveAnOutage(t *testing.T) {
 	want(t, "a token when the issuer is back", p, i.rs(nil), true)
 }
 
-// TestHostileIssuer has an issuer, or an impostor, send malformed answers.
-func TestHostileIssuer(t *testing.T) {
+// TestMalformedAnswersOfAnIssuerAreRefused has an issuer, or an impostor, send malformed answers.
+func TestMalformedAnswersOfAnIssuerAreRefused(t *testing.T) {
 	small, err := rsa.GenerateKey(rand.Reader, 1024)
 	if err != nil {
 		t.Fatal(err)
@@ -225,9 +225,9 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// TestSlowIssuer has an issuer that never answers: a fetch ends by its timeout, or
+// TestFetchFromASlowIssuerEnds has an issuer that never answers: a fetch ends by its timeout, or
 // when the provider is closed.
-func TestSlowIssuer(t *testing.T) {
+func TestFetchFromASlowIssuerEnds(t *testing.T) {
 	i := newIssuer(t)
 	token := i.rs(nil)
 	synctest.Test(t, func(t *testing.T) {

@@ -109,9 +109,9 @@ func TestUnauthenticatedConnectionsAreBounded(t *testing.T) {
 	}
 }
 
-// TestPortHosts opens too many connections of one host: the surplus is closed, other
+// TestSurplusConnectionsOfAHostAreClosed opens too many connections of one host: the surplus is closed, other
 // hosts' connections are not, and an ended connection makes room.
-func TestPortHosts(t *testing.T) {
+func TestSurplusConnectionsOfAHostAreClosed(t *testing.T) {
 	s := startPort(t)
 	login := func(host string) *nats.Conn {
 		t.Helper()
@@ -160,9 +160,9 @@ func TestPortHosts(t *testing.T) {
 	}
 }
 
-// TestPortSplit sends a login and messages byte by byte: the login succeeds, and the
+// TestLoginByteByByteSucceeds sends a login and messages byte by byte: the login succeeds, and the
 // messages arrive.
-func TestPortSplit(t *testing.T) {
+func TestLoginByteByByteSucceeds(t *testing.T) {
 	s := startPort(t)
 	conn, from, login := rawAt(t, s, "acme", "laptop")
 	text := login + "SUB ahp.v1.acme.laptop.x 1\r\nPUB ahp.v1.acme.laptop.x 5\r\nhello\r\n"
@@ -181,9 +181,9 @@ func TestPortSplit(t *testing.T) {
 	}
 }
 
-// TestPortHostile sends invalid and oversized input, before and after a login. Those
+// TestHostileInputHarmsNoOthers sends invalid and oversized input, before and after a login. Those
 // connections end or wait, and others continue.
-func TestPortHostile(t *testing.T) {
+func TestHostileInputHarmsNoOthers(t *testing.T) {
 	s := startPort(t)
 	others, err := agentAt(s, "acme", "quiet")
 	if err != nil {

@@ -119,9 +119,9 @@ func TestHostAgentsTakeTurns(t *testing.T) {
 	})
 }
 
-// TestTurnsEnd blocks the server's read of one host-agent: another waits for
+// TestTurnsEndInTime blocks the server's read of one host-agent: another waits for
 // longestTurn, and no longer.
-func TestTurnsEnd(t *testing.T) {
+func TestTurnsEndInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		turns := newTurns()
 		var stuck []net.Conn

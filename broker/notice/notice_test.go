@@ -46,8 +46,8 @@ func TestFittedEventIsValid(t *testing.T) {
 	})
 }
 
-// TestLedgerAnswers ignores late answers.
-func TestLedgerAnswers(t *testing.T) {
+// TestLateAnswersAreIgnored ignores late answers.
+func TestLateAnswersAreIgnored(t *testing.T) {
 	l := notice.NewLedger("a")
 	e := notice.Event{ID: "1", Kind: notice.Done}
 	l.Add(e)

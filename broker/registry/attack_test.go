@@ -157,8 +157,8 @@ func TestStolenCredentialsReachNoOther(t *testing.T) {
 	}
 }
 
-// TestForgedUsers logs in with forged user JWTs.
-func TestForgedUsers(t *testing.T) {
+// TestForgedUsersAreRefused logs in with forged user JWTs.
+func TestForgedUsersAreRefused(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)
 	natssite.Open(t, s.Tenants(t), "umbrella")
@@ -283,8 +283,8 @@ func (r *rawClient) until(texts ...string) string {
 	}
 }
 
-// TestProtocolTricks sends server-only commands and oversized input as a host-agent.
-func TestProtocolTricks(t *testing.T) {
+// TestServersCommandsAreRefused sends server-only commands and oversized input as a host-agent.
+func TestServersCommandsAreRefused(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)
 	natssite.Open(t, s.Tenants(t), "umbrella")
@@ -349,9 +349,9 @@ func TestProtocolTricks(t *testing.T) {
 	}
 }
 
-// TestReplayedLogin replays credentials without their key, and a login's signature for
+// TestReplayedLoginIsRefused replays credentials without their key, and a login's signature for
 // a different nonce.
-func TestReplayedLogin(t *testing.T) {
+func TestReplayedLoginIsRefused(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)
 	cfg := s.AgentConfig(t, "acme", "laptop", 0)

@@ -50,7 +50,7 @@ func TestClusterRefusesOtherKeys(t *testing.T) {
 	}
 }
 
-// TestHostAgentsLearnOfCrashedRelays crashes relays: host-agents learn of those with a successor, not of
+// TestHostAgentsLearnOfCrashedRelays crashes relays: host-agents learn about those with a successor, not about
 // silent ones.
 func TestHostAgentsLearnOfCrashedRelays(t *testing.T) {
 	t.Parallel()

@@ -11,10 +11,10 @@ import (
 	"ahprelay/test/natssite"
 )
 
-// TestDiskFull fills the store's disk and then frees space. Meanwhile a host-agent that
+// TestHostIsServedWhileTheDiskIsFull fills the store's disk and then frees space. Meanwhile a host-agent that
 // starts again serves its host. Pending changes are written without a restart. The log
 // reports the full disk once. It needs the permission to mount.
-func TestDiskFull(t *testing.T) {
+func TestHostIsServedWhileTheDiskIsFull(t *testing.T) {
 	t.Parallel()
 	disk := natssite.NewDisk(t, "16m")
 	s := &natssite.Site{Keys: natssite.NewKeys(t), Store: disk.Dir}

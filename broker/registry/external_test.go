@@ -60,9 +60,9 @@ func (s *natsServer) stop() {
 	s.WaitForShutdown()
 }
 
-// TestExternalTenants loads tenants and revocations into external NATS servers, one of
+// TestExternalServersGetTheTenants loads tenants and revocations into external NATS servers, one of
 // which has lost them.
-func TestExternalTenants(t *testing.T) {
+func TestExternalServersGetTheTenants(t *testing.T) {
 	keys := natssite.NewKeys(t)
 	nats1 := startNATS(t, keys, "127.0.0.1:-1", "")
 	address := nats1.Addr().String()

@@ -206,7 +206,7 @@ const (
 // decide computes the effect of a request on a lease. Next is the lease to write, or
 // nil. Current is nil if there is no lease or it has expired; the host has then been
 // offline since downSince, if that is not zero. It has one branch for each case of the
-// table in TestDecide.
+// table in TestLatestLeaseDecidesThePresence.
 func decide(current *lease, downSince time.Time, revision uint64, req leaseRequest, now time.Time) (next *lease, answer leaseAnswer) {
 	own := current != nil && current.Instance == req.Instance
 	switch {

@@ -12,7 +12,7 @@ import (
 	"ahprelay/broker/link"
 )
 
-func TestDecide(t *testing.T) {
+func TestLatestLeaseDecidesThePresence(t *testing.T) {
 	day := time.Date(2026, 3, 4, 0, 0, 0, 0, time.UTC)
 	at := func(hour int) time.Time { return day.Add(time.Duration(hour) * time.Hour) }
 	now := at(9)

@@ -102,10 +102,10 @@ func wantHost(t *testing.T, r *registry.Registry, want registry.State, reason st
 	return h
 }
 
-// TestSuccessor starts a host-agent that knows its ended predecessor: it does not wait
+// TestSuccessorDoesNotWaitForTheLease starts a host-agent that knows its ended predecessor: it does not wait
 // for that lease, and the predecessor's late requests fail. An unknown instance keeps
 // the host.
-func TestSuccessor(t *testing.T) {
+func TestSuccessorDoesNotWaitForTheLease(t *testing.T) {
 	s := natssite.New(t)
 	r := startRegistry(t, s, 10*natssite.Patience) // longer than acquire waits
 	first, _ := holder(t, s, named("first"))
@@ -299,7 +299,7 @@ func TestCrashedInstanceLosesLeaseInTime(t *testing.T) {
 
 // A crashed instance's host can be released on its behalf: another instance gets it at
 // once, and relays know the ended instance and the reason.
-func TestReleaseCrashed(t *testing.T) {
+func TestHostOfACrashedInstanceIsReleased(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)
 	r := startRegistry(t, s, 0)

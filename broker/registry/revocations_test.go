@@ -62,9 +62,9 @@ func TestRevocationsAreKept(t *testing.T) {
 	}
 }
 
-// TestRevokedOrigin finds a revocation anywhere in a chain of origins, by each
+// TestRevokedOriginIsFoundInAChain finds a revocation anywhere in a chain of origins, by each
 // origin's time.
-func TestRevokedOrigin(t *testing.T) {
+func TestRevokedOriginIsFoundInAChain(t *testing.T) {
 	r, at := loadRevocations(t, ""), time.Now()
 	for _, rev := range []auth.Revocation{
 		{Token: "stolen", At: at}, {Tenant: "acme", Subject: "ada", At: at}, {Tenant: "acme", Host: "laptop", At: at}, {Token: "spent", At: at, Alone: true},
@@ -126,8 +126,8 @@ func BenchmarkRevokedOrigin(b *testing.B) {
 	}
 }
 
-// TestDamagedRevocations refuses to start with a damaged file.
-func TestDamagedRevocations(t *testing.T) {
+// TestDamagedRevocationsPreventTheStart refuses to start with a damaged file.
+func TestDamagedRevocationsPreventTheStart(t *testing.T) {
 	for name, text := range map[string]string{
 		"cut off": `[{"token":"AB`, "empty": "", "no revocation": `[{"at":"2026-03-04T00:00:00Z"}]`,
 	} {
@@ -194,8 +194,8 @@ func TestRevocationsAreBounded(t *testing.T) {
 	}
 }
 
-// TestSpendOnce spends one token concurrently.
-func TestSpendOnce(t *testing.T) {
+// TestTokenIsSpentOnce spends one token concurrently.
+func TestTokenIsSpentOnce(t *testing.T) {
 	r := loadRevocations(t, filepath.Join(t.TempDir(), "revocations.json"))
 	var firsts atomic.Int32
 	var wg sync.WaitGroup

@@ -186,10 +186,10 @@ func TestCrashedRelayLosesNoHost(t *testing.T) {
 	}
 }
 
-// TestStoreAway stops the store by crashing one of two relays. A held host continues,
+// TestHeldHostContinuesWithoutTheStore stops the store by crashing one of two relays. A held host continues,
 // even at the other relay. Decisions are refused with the reason. Changes made
 // meanwhile are written later.
-func TestStoreAway(t *testing.T) {
+func TestHeldHostContinuesWithoutTheStore(t *testing.T) {
 	t.Parallel()
 	members := startCluster(t, 2, registry.Config{})
 	a, b := members[0], members[1]

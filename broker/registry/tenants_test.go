@@ -49,7 +49,7 @@ func admitForAt(t *testing.T, s *natssite.Site, r *registry.Registry, e auth.Enr
 
 // An unknown tenant becomes known, and is served, as soon as one of its host-agents
 // gets credentials.
-func TestNewTenant(t *testing.T) {
+func TestNewTenantIsServedAtOnce(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)
 	r := startRegistry(t, s, 0)
@@ -74,7 +74,7 @@ func TestNewTenant(t *testing.T) {
 }
 
 // A relay's messages stay within the tenant named in the subject.
-func TestTenantsBus(t *testing.T) {
+func TestMessagesStayWithinTheirTenant(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)
 	tenants := s.Tenants(t)
@@ -307,8 +307,8 @@ func TestRevokedAmongMany(t *testing.T) {
 	natssite.Eventually(t, "the other host's agent is connected", agent.Connected)
 }
 
-// TestTenantNames expects open accounts only for tenants with possible host-agents.
-func TestTenantNames(t *testing.T) {
+// TestOnlyNeededAccountsAreOpen expects open accounts only for tenants with possible host-agents.
+func TestOnlyNeededAccountsAreOpen(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)
 	tenants := s.Tenants(t)

@@ -20,9 +20,9 @@ const formerFile = `[
 	 "lease":{"instance":"gone","acquired":"2026-03-04T00:00:00Z","seq":9,"released":true,"since":"2026-03-05T00:00:00Z","presence":{"state":"offline","reason":"host-agent stopped","wire":[1,1]}}}
 ]`
 
-// TestUpgrade starts a relay with the data directory of a relay without a store: its
+// TestHostsSurviveTheUpgradeToAStore starts a relay with the data directory of a relay without a store: its
 // hosts are known, the served host continues, and the store gets all of them.
-func TestUpgrade(t *testing.T) {
+func TestHostsSurviveTheUpgradeToAStore(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)
 	path := filepath.Join(t.TempDir(), "hosts.json")

@@ -41,7 +41,7 @@ func drawUsers(t *rapid.T, name string) (users natsUsers) {
 
 // Merged users stay within bounds, and every possibly connected user is covered, at
 // least by auth.AllUsers.
-func TestUsersMerge(t *testing.T) {
+func TestMergedUsersStayWithinBounds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := drawUsers(t, "a"), drawUsers(t, "b")
 		before := slices.Clone(a)
@@ -73,9 +73,9 @@ func TestUsersMerge(t *testing.T) {
 	})
 }
 
-// TestUnusedTenants closes accounts once no host-agent can be connected, and not
+// TestUnusedAccountsAreClosed closes accounts once no host-agent can be connected, and not
 // before.
-func TestUnusedTenants(t *testing.T) {
+func TestUnusedAccountsAreClosed(t *testing.T) {
 	r := startTest(t, newTestServer(t), Config{})
 	now := time.Now()
 	admit := func(tenant string, until time.Time) {

@@ -37,8 +37,8 @@ func newItem(t testing.TB, device *sealed.Device, host sealed.Secret, content st
 	return i
 }
 
-// TestVector opens the item that the console's tests open, too.
-func TestVector(t *testing.T) {
+// TestConsolesItemOpens opens the item that the console's tests open, too.
+func TestConsolesItemOpens(t *testing.T) {
 	const file = "testdata/vector.json"
 	if *update {
 		device, err := sealed.NewDevice()

@@ -51,7 +51,7 @@ type app struct {
 	cli.Manual
 }
 
-//go:generate go test -run ^TestReference$ . -update
+//go:generate go test -run ^TestReferenceListsEachFlag$ . -update
 
 // program describes the flags.
 func (a *app) program() cli.Program {

@@ -63,7 +63,7 @@ type app struct {
 	Sentinel sentinelCmd `cmd:"" hidden:"" help:"Started by run: reports the host-agent's crash to the relays."`
 }
 
-//go:generate go test -run ^TestReference$ . -update
+//go:generate go test -run ^TestReferenceListsEachFlag$ . -update
 
 // program describes the flags.
 func (a *app) program() cli.Program {

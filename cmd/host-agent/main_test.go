@@ -123,8 +123,8 @@ func newHost(t *testing.T, cfg agenthost.Config) string {
 	return "ws" + strings.TrimPrefix(server.URL, "http")
 }
 
-// TestCheck: check reports no fault in a correct setup.
-func TestCheck(t *testing.T) {
+// TestCorrectSetupPassesTheCheck: check reports no fault in a correct setup.
+func TestCorrectSetupPassesTheCheck(t *testing.T) {
 	t.Parallel()
 	relay, token := newRelay(t)
 	host := newHost(t, agenthost.Config{ConnectionToken: "s3cret"})
@@ -258,8 +258,8 @@ func TestErrorsNameFaultAndRemedy(t *testing.T) {
 	}
 }
 
-// TestRun serves a host until it is stopped, and refuses a second host-agent.
-func TestRun(t *testing.T) {
+// TestSecondHostAgentIsRefused serves a host until it is stopped, and refuses a second host-agent.
+func TestSecondHostAgentIsRefused(t *testing.T) {
 	t.Parallel()
 	relay, token, host, stop := runHostAgent(t)
 	_, err := agent(t.Context(), t, "run", "--relay", relay.URL(), "--token-file", token, "--upstream", host, "--control", "off")

@@ -15,8 +15,8 @@ import (
 	"ahprelay/test/refclient"
 )
 
-// TestOwner follows an owner: enroll, run, clients, kick.
-func TestOwner(t *testing.T) {
+// TestOwnerListsAndKicksClients follows an owner: enroll, run, clients, kick.
+func TestOwnerListsAndKicksClients(t *testing.T) {
 	dir, err := os.MkdirTemp("", "o") // short: the path of a socket is bounded
 	if err != nil {
 		t.Fatal(err)

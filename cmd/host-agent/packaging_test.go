@@ -9,10 +9,10 @@ import (
 	"testing"
 )
 
-// TestUnit: the user's unit sets existing flags only. What the service writes is in its
+// TestUnitSetsKnownFlagsInItsOwnDirectories: the user's unit sets existing flags only. What the service writes is in its
 // own directories, because the rest of the system is read-only for it, and %h is root's
 // home in the system's manager.
-func TestUnit(t *testing.T) {
+func TestUnitSetsKnownFlagsInItsOwnDirectories(t *testing.T) {
 	text, err := os.ReadFile("../../packaging/systemd/ahp-host-agent@.service")
 	if err != nil {
 		t.Fatal(err)

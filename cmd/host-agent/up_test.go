@@ -97,9 +97,9 @@ func asOwner(t *testing.T, relay *gateway.Relay, method, path string, body, answ
 	}
 }
 
-// TestUp joins a relay by a code, finds the host by VS Code's lock file, and serves
+// TestUpJoinsByACodeAndFindsTheHost joins a relay by a code, finds the host by VS Code's lock file, and serves
 // it. A second start needs no approval.
-func TestUp(t *testing.T) {
+func TestUpJoinsByACodeAndFindsTheHost(t *testing.T) {
 	relay, _ := newRelay(t)
 	host := newHost(t, agenthost.Config{ConnectionToken: "s3cret"})
 	home := t.TempDir()
@@ -170,8 +170,8 @@ func TestRefusedUpGivesReason(t *testing.T) {
 	}
 }
 
-// TestChoose asks for the host until there is a valid answer.
-func TestChoose(t *testing.T) {
+// TestChoiceIsAskedUntilItIsValid asks for the host until there is a valid answer.
+func TestChoiceIsAskedUntilItIsValid(t *testing.T) {
 	found := []hostagent.Found{{Upstream: "ws://127.0.0.1:1", What: "a"}, {Upstream: "lock:/x", What: "b"}}
 	if got, err := choose(strings.NewReader("\n7\nx\n2\n"), io.Discard, true, found); err != nil || got != found[1] {
 		t.Errorf("choose = %+v, %v", got, err)
@@ -183,8 +183,8 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-// TestService installs and removes the service with a stand-in for systemd's command.
-func TestService(t *testing.T) {
+// TestServiceIsInstalledAndRemoved installs and removes the service with a stand-in for systemd's command.
+func TestServiceIsInstalledAndRemoved(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("systemd is Linux's")
 	}

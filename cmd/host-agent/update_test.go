@@ -31,7 +31,7 @@ func (m *machine) updater() *updater {
 	}
 }
 
-func TestUpdate(t *testing.T) {
+func TestUpdateReplacesTheRunningVersion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &machine{version: 1, running: 1}
 		if err := m.updater().run(t.Context()); err != nil || m.version != 2 || m.running != 2 {

@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// TestConfigCheck names the fault of a configuration file, and accepts the example that
+// TestConfigCheckNamesTheFault names the fault of a configuration file, and accepts the example that
 // is delivered. It creates nothing.
-func TestConfigCheck(t *testing.T) {
+func TestConfigCheckNamesTheFault(t *testing.T) {
 	dir := t.TempDir()
 	for text, want := range map[string]string{
 		"data-dir: " + dir: "in order",

@@ -10,8 +10,8 @@ import (
 	"ahprelay/cmd/internal/cli"
 )
 
-// TestLANAddress picks the address that a phone in the same network reaches.
-func TestLANAddress(t *testing.T) {
+// TestAddressOfThePhonesNetworkIsChosen picks the address that a phone in the same network reaches.
+func TestAddressOfThePhonesNetworkIsChosen(t *testing.T) {
 	for _, test := range []struct{ addresses, want string }{
 		{"127.0.0.1/8 ::1/128", ""},
 		{"127.0.0.1/8 fe80::1/64 192.168.1.7/24", "192.168.1.7"},

@@ -12,8 +12,8 @@ import (
 	"ahprelay/gateway/admission"
 )
 
-// TestEdgeFlags reads the listener's configuration from flags and a file.
-func TestEdgeFlags(t *testing.T) {
+// TestListenerIsReadFromFlagsAndFile reads the listener's configuration from flags and a file.
+func TestListenerIsReadFromFlagsAndFile(t *testing.T) {
 	config := filepath.Join(t.TempDir(), "relay.yml")
 	text := "trust-proxy: [10.0.0.0/8, 192.0.2.1]\nlimit-subject: {connections: 5, frames: 0, opens: 3}\nlimit-failures: 0\n"
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {

@@ -9,8 +9,8 @@ import (
 	"ahprelay/auth"
 )
 
-// TestInvitationCommands lists an open invitation and withdraws it.
-func TestInvitationCommands(t *testing.T) {
+// TestInvitationIsListedAndWithdrawn lists an open invitation and withdraws it.
+func TestInvitationIsListedAndWithdrawn(t *testing.T) {
 	dir := t.TempDir()
 	at := []string{"--data-dir", dir, "--relay", serving(t, dir)}
 	command := func(args ...string) (string, error) {

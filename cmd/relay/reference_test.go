@@ -7,8 +7,8 @@ import (
 
 var update = flag.Bool("update", false, "write docs/reference.md")
 
-// TestReference compares docs/reference.md with the flags.
-func TestReference(t *testing.T) {
+// TestReferenceListsEachFlag compares docs/reference.md with the flags.
+func TestReferenceListsEachFlag(t *testing.T) {
 	if err := new(app).program().CheckReference("../../docs/reference.md", *update); err != nil {
 		t.Error(err)
 	}

@@ -39,8 +39,8 @@ func servingWith(t *testing.T, dir, listen string, flags ...string) (url, admin 
 	return url, admin
 }
 
-// TestRevokeCommand revokes through a running relay, and without a relay.
-func TestRevokeCommand(t *testing.T) {
+// TestRevokeWorksWithAndWithoutARelay revokes through a running relay, and without a relay.
+func TestRevokeWorksWithAndWithoutARelay(t *testing.T) {
 	dir := t.TempDir()
 	keys, err := auth.LoadKeys(dir)
 	if err != nil {

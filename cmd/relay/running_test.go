@@ -130,8 +130,8 @@ func TestAddressesOfNoRelay(t *testing.T) {
 	}
 }
 
-// TestUnreceivedRevocation: a revocation that no relay has received is an error.
-func TestUnreceivedRevocation(t *testing.T) {
+// TestUnreceivedRevocationIsAnError: a revocation that no relay has received is an error.
+func TestUnreceivedRevocationIsAnError(t *testing.T) {
 	dir := t.TempDir()
 	if _, err := auth.LoadKeys(dir); err != nil {
 		t.Fatal(err)

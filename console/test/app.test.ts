@@ -1,4 +1,4 @@
-// Tests which links survive a new token: see app.ts. TestConsoleLogic runs this file.
+// Tests which links survive a new token: see app.ts. TestConsolesScriptsPass runs this file.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';

@@ -1,4 +1,4 @@
-// Tests the parts of the console that need no page. TestConsoleLogic runs this file
+// Tests the parts of the console that need no page. TestConsolesScriptsPass runs this file
 // with `node --test`.
 
 import assert from 'node:assert/strict';

@@ -1,5 +1,5 @@
 // Tests pure parts of features: search, usage, offline copies, questions in a row, and
-// the buttons of notifications. TestConsoleLogic runs this file.
+// the buttons of notifications. TestConsolesScriptsPass runs this file.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';

@@ -1,5 +1,5 @@
 // Tests items for absent hosts, with the vector that the Go implementation has written.
-// TestConsoleLogic runs this file.
+// TestConsolesScriptsPass runs this file.
 
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';

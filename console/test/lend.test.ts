@@ -1,4 +1,4 @@
-// Tests lending without a page: see lend.ts. TestConsoleLogic runs this file.
+// Tests lending without a page: see lend.ts. TestConsolesScriptsPass runs this file.
 
 import assert from 'node:assert/strict';
 import { mock, test } from 'node:test';

@@ -14,8 +14,8 @@ import (
 	"ahprelay/console/bundle"
 )
 
-// TestConsoleLogic runs the TypeScript tests in Node.js.
-func TestConsoleLogic(t *testing.T) {
+// TestConsolesScriptsPass runs the TypeScript tests in Node.js.
+func TestConsolesScriptsPass(t *testing.T) {
 	t.Parallel()
 	node, err := exec.LookPath("node")
 	if err != nil {

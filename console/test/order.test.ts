@@ -1,4 +1,4 @@
-// Tests the order of rows in the list: see ui/order.ts. TestConsoleLogic runs this
+// Tests the order of rows in the list: see ui/order.ts. TestConsolesScriptsPass runs this
 // file.
 
 import assert from 'node:assert/strict';

@@ -1,5 +1,5 @@
 // Tests the reading of remembered sessions, with the vector that the Go implementation has
-// written. TestConsoleLogic runs this file.
+// written. TestConsolesScriptsPass runs this file.
 
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';

@@ -1,5 +1,5 @@
 // Tests the sealed protocol against the vectors that the Go implementation has written, and
-// with bytes of a lying relay. TestConsoleLogic runs this file.
+// with bytes of a lying relay. TestConsolesScriptsPass runs this file.
 
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';

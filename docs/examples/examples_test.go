@@ -17,9 +17,9 @@ import (
 	"ahprelay/test/faultproxy"
 )
 
-// TestExamples: the embedded relay and host-agent serve the stdio host, and the
+// TestExamplesFollowTheHostAcrossADrop: the embedded relay and host-agent serve the stdio host, and the
 // clients follow it across a drop.
-func TestExamples(t *testing.T) {
+func TestExamplesFollowTheHostAcrossADrop(t *testing.T) {
 	python := program(t, "python3", "-c", "pass")
 	dir := t.TempDir()
 	if out, err := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-s -w", "-o", dir+string(filepath.Separator), "./...").CombinedOutput(); err != nil {

@@ -26,7 +26,7 @@ func visitor(subject, token string, max int) auth.Client {
 
 // Connections are admitted up to each limit; one more is refused until an admission is
 // returned.
-func TestConnectionLimits(t *testing.T) {
+func TestConnectionsAboveALimitAreRefused(t *testing.T) {
 	limitOf := func(n int) *Limit { return &Limit{Connections: n, Pending: -1, Frames: -1, Bytes: -1} }
 	for _, test := range []struct {
 		name    string
@@ -128,7 +128,7 @@ func TestTradesAreBounded(t *testing.T) {
 }
 
 // Each rate delays messages, and refuses those with too long a wait.
-func TestRateLimits(t *testing.T) {
+func TestRatesDelayAndThenRefuse(t *testing.T) {
 	for _, rate := range []struct {
 		name  string
 		limit Limit

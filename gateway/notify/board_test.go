@@ -104,8 +104,8 @@ func TestEachEventIsShownOnce(t *testing.T) {
 	})
 }
 
-// TestBoardAfter requests the items after each number.
-func TestBoardAfter(t *testing.T) {
+// TestBoardReturnsTheItemsAfterANumber requests the items after each number.
+func TestBoardReturnsTheItemsAfterANumber(t *testing.T) {
 	board := notify.NewBoard()
 	const n = 5000
 	for i := range n {
@@ -167,8 +167,8 @@ func TestAnsweredQuestionEndsBeforeNewEvents(t *testing.T) {
 	}
 }
 
-// TestMayHear is the table of permissions for events.
-func TestMayHear(t *testing.T) {
+// TestOnlyPermittedEventsAreHeard is the table of permissions for events.
+func TestOnlyPermittedEventsAreHeard(t *testing.T) {
 	full := auth.Client{Tenant: "t", Hosts: []string{"h*"}, Access: auth.AccessWrite}
 	private := full
 	private.Subject = "eve"

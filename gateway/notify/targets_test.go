@@ -342,9 +342,9 @@ func TestMailArrives(t *testing.T) {
 	<-done
 }
 
-// TestTenantTargets sends a tenant's notifications once from two relays, for the named
+// TestTenantTargetsAreToldOnce sends a tenant's notifications once from two relays, for the named
 // hosts only, without answers. No person has the target among their own.
-func TestTenantTargets(t *testing.T) {
+func TestTenantTargetsAreToldOnce(t *testing.T) {
 	got := make(chan string, 10)
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)

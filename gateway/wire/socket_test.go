@@ -123,7 +123,7 @@ func TestFitReason(t *testing.T) {
 func noted(int) error { return nil }
 
 // Messages around the sizes of the buffer and the limit are read.
-func TestReadAll(t *testing.T) {
+func TestMessagesOfEachSizeAreRead(t *testing.T) {
 	for _, size := range []int{0, 1, FirstBuffer, FirstBuffer + 1, 100_000, 100_001} {
 		message := strings.Repeat("x", size)
 		got, err := ReadAll(strings.NewReader(message), make([]byte, 0, FirstBuffer), 100_000, noted)

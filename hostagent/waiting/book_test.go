@@ -32,7 +32,7 @@ func keysOf(t *testing.T) string {
 }
 
 // A Book that is opened again has the same key, devices and entries.
-func TestBookSurvives(t *testing.T) {
+func TestBookKeepsItsEntriesWhenReopened(t *testing.T) {
 	dir, now := t.TempDir(), time.Now()
 	b := open(t, dir)
 	keys := keysOf(t)
@@ -84,7 +84,7 @@ func has(b *waiting.Book, subject, id, name string) bool {
 	return ok
 }
 
-// The devices of a person and of all people, and the entries, have bounds.
+// Each person's devices, all devices, and the entries have bounds.
 func TestBookIsBounded(t *testing.T) {
 	b := open(t, t.TempDir())
 	for i := range items.MaxOwn + 3 {

@@ -111,8 +111,8 @@ func TestUpdatesWithAnotherKey(t *testing.T) {
 	}
 }
 
-// TestParseProvider parses valid and invalid providers.
-func TestParseProvider(t *testing.T) {
+// TestInvalidProvidersAreRefused parses valid and invalid providers.
+func TestInvalidProvidersAreRefused(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {
 		name = filepath.Join(dir, name)

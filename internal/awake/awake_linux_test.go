@@ -177,7 +177,7 @@ func TestSleepIsAnnounced(t *testing.T) {
 	}
 }
 
-func TestMains(t *testing.T) {
+func TestPowerSupplyIsRecognised(t *testing.T) {
 	defer func(was string) { supplies = was }(supplies)
 	for name, c := range map[string]struct {
 		files map[string]string

@@ -65,9 +65,9 @@ func TestEachIsCounted(t *testing.T) {
 	})
 }
 
-// TestManyKinds has more kinds than there is room for: each is told of, and
+// TestSurplusKindsAreCounted has more kinds than there is room for: each is told of, and
 // nothing that was counted is lost.
-func TestManyKinds(t *testing.T) {
+func TestSurplusKindsAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		table := coalesce.New(time.Hour)
 		told := map[string]int{}

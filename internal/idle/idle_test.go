@@ -108,8 +108,8 @@ func TestReadBuffersFitTheirBytes(t *testing.T) {
 	}
 }
 
-// TestNoBuffer has Readers wait that keep no buffer to do so.
-func TestNoBuffer(t *testing.T) {
+// TestWaitingReadersKeepNoBuffer has Readers wait that keep no buffer to do so.
+func TestWaitingReadersKeepNoBuffer(t *testing.T) {
 	const many = 100
 	var made, tried atomic.Int32
 	pool := sync.Pool{New: func() any { made.Add(1); b := make([]byte, 4); return &b }}
@@ -143,8 +143,8 @@ func TestNoBuffer(t *testing.T) {
 	}
 }
 
-// TestNoReader is of a connection in memory.
-func TestNoReader(t *testing.T) {
+// TestConnectionInMemoryHasNoReader is of a connection in memory.
+func TestConnectionInMemoryHasNoReader(t *testing.T) {
 	near, far := net.Pipe()
 	defer near.Close()
 	defer far.Close()

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// TestGiveBack has memory that was needed for a moment given back once the
+// TestQuietProcessGivesMemoryBack has memory that was needed for a moment given back once the
 // process is quiet, and not before.
-func TestGiveBack(t *testing.T) {
+func TestQuietProcessGivesMemoryBack(t *testing.T) {
 	released := func() uint64 {
 		s := []metrics.Sample{{Name: "/memory/classes/heap/released:bytes"}}
 		metrics.Read(s)
@@ -38,9 +38,9 @@ func TestGiveBack(t *testing.T) {
 	}
 }
 
-// TestLargeHeap checks that a large process takes less headroom, unless the GC
+// TestLargeProcessTakesLessHeadroom checks that a large process takes less headroom, unless the GC
 // percentage was set before.
-func TestLargeHeap(t *testing.T) {
+func TestLargeProcessTakesLessHeadroom(t *testing.T) {
 	percent := func() int {
 		p := debug.SetGCPercent(100)
 		debug.SetGCPercent(p)

@@ -63,7 +63,7 @@ func page(t *testing.T, metrics ...prometheus.Collector) string {
 	return got.Body.String()
 }
 
-func TestMetrics(t *testing.T) {
+func TestMetricsAreWrittenInPrometheusForm(t *testing.T) {
 	table := NewTable(func() int { return 7 })
 	table.Gauge("ahp_relay_x", "X.", func(n int) float64 { return float64(n) })
 	table.Counter("ahp_relay_y_total", "Y.", func(n int) float64 { return float64(n + 1) }, "way", "up")

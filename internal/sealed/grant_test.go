@@ -112,7 +112,7 @@ var grantCases = []grantCase{
 	}, false},
 }
 
-func TestGrants(t *testing.T) {
+func TestOnlyWholeChainsOfGrantsAdmit(t *testing.T) {
 	for _, c := range grantCases {
 		t.Run(c.name, func(t *testing.T) {
 			w := newGrantWorld(t)

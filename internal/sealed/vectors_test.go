@@ -388,7 +388,7 @@ func (h *vectorHandshake) checkShared(t *testing.T, r *vectorRecord, client, hos
 	}
 }
 
-func TestVectors(t *testing.T) {
+func TestVectorsAreReproduced(t *testing.T) {
 	if *update {
 		data, err := json.MarshalIndent(makeVectors(t), "", " ")
 		if err != nil {

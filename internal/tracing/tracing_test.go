@@ -167,9 +167,9 @@ func TestOpenRequestsAreBounded(t *testing.T) {
 	}
 }
 
-// TestFromEnv checks that tracing needs an endpoint, and that invalid settings are
+// TestTracingNeedsAnEndpoint checks that tracing needs an endpoint, and that invalid settings are
 // reported.
-func TestFromEnv(t *testing.T) {
+func TestTracingNeedsAnEndpoint(t *testing.T) {
 	from := func(env map[string]string) (*Tracer, error) {
 		return FromEnv(func(name string) string { return env[name] }, Service{Name: "test"}, slog.New(slog.DiscardHandler))
 	}

@@ -24,9 +24,9 @@ func start(w *world) (*hostEnd, *clientEnd) {
 	return h, first
 }
 
-// TestOneConnection ensures equal viewers of a link are one client at the host,
+// TestEqualViewersShareOneConnection ensures equal viewers of a link are one client at the host,
 // which never sees their identity. Different viewers use a different connection.
-func TestOneConnection(t *testing.T) {
+func TestEqualViewersShareOneConnection(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a, b := w.begun("ada"), w.begun("bob")
 		h := w.hostConn(0)
@@ -116,9 +116,9 @@ func TestReadsAreShared(t *testing.T) {
 	})
 }
 
-// TestNothingChanges ensures no viewer's action reaches the host, and that its
+// TestViewersChangeNothing ensures no viewer's action reaches the host, and that its
 // requests are refused.
-func TestNothingChanges(t *testing.T) {
+func TestViewersChangeNothing(t *testing.T) {
 	inWorld(t, func(w *world) {
 		h, a := start(w)
 		for _, method := range []string{"createSession", "resourceWrite", "createTerminal", "authenticate", "createResourceWatch", "unheard/of", "tools/call"} {
@@ -207,9 +207,9 @@ func TestReturningViewerGetsSnapshots(t *testing.T) {
 	})
 }
 
-// TestHostRefuses passes the host's refusal of initialize to all viewers, which may
+// TestViewersLearnTheHostsRefusal passes the host's refusal of initialize to all viewers, which may
 // then try again.
-func TestHostRefuses(t *testing.T) {
+func TestViewersLearnTheHostsRefusal(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a, b := w.begun("ada"), w.begun("bob")
 		h := w.hostConn(0)
@@ -293,8 +293,8 @@ func TestViewerBeyondABoundDelaysNoViewer(t *testing.T) {
 	})
 }
 
-// TestInPieces reassembles a message from pieces, and returns its credit.
-func TestInPieces(t *testing.T) {
+// TestPiecesAreReassembled reassembles a message from pieces, and returns its credit.
+func TestPiecesAreReassembled(t *testing.T) {
 	inWorld(t, func(w *world) {
 		h, a := start(w)
 		a.ask(1, "listSessions", `{"channel":"ahp-root://"}`)

@@ -214,9 +214,9 @@ func (p *page) colourAt(selector string, x, y int) color.RGBA {
 	return color.RGBA{uint8(r >> 8), uint8(g >> 8), uint8(b >> 8), uint8(a >> 8)}
 }
 
-// TestCanvas renders an application with many files through the relay; its host is not
+// TestCanvasRendersThroughTheRelay renders an application with many files through the relay; its host is not
 // reachable.
-func TestCanvas(t *testing.T) {
+func TestCanvasRendersThroughTheRelay(t *testing.T) {
 	t.Parallel()
 	p, s := canvasPage(t, stackConfig{})
 	p.click("#canvases button")
@@ -424,9 +424,9 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// TestCanvasIsolation lets a canvas attack the console, other canvases and the
+// TestCanvasReachesNothingElse lets a canvas attack the console, other canvases and the
 // network.
-func TestCanvasIsolation(t *testing.T) {
+func TestCanvasReachesNothingElse(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
 	var leaks []string
@@ -476,9 +476,9 @@ func TestCanvasIsolation(t *testing.T) {
 	}
 }
 
-// TestCanvasPages follows links inside a canvas, and loads root-relative, relative and
+// TestCanvasFollowsItsLinks follows links inside a canvas, and loads root-relative, relative and
 // import-map references.
-func TestCanvasPages(t *testing.T) {
+func TestCanvasFollowsItsLinks(t *testing.T) {
 	t.Parallel()
 	p, s := canvasPage(t, stackConfig{})
 	p.openCanvas(s, "pages")
@@ -497,8 +497,8 @@ func TestCanvasPages(t *testing.T) {
 	f.until("what becomes of a POST", patience, func() bool { return eval[string](f, "document.body.dataset.post ?? ''") == "405,4," })
 }
 
-// TestCanvasAddresses checks permitted and refused content addresses.
-func TestCanvasAddresses(t *testing.T) {
+// TestOnlyPermittedCanvasAddressesLoad checks permitted and refused content addresses.
+func TestOnlyPermittedCanvasAddressesLoad(t *testing.T) {
 	t.Parallel()
 	app := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/html")

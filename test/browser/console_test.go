@@ -15,8 +15,8 @@ import (
 
 const lastTurn = "#turns > :last-child"
 
-// TestConsole walks through the demo as a user.
-func TestConsole(t *testing.T) {
+// TestUserWalksThroughTheDemo walks through the demo as a user.
+func TestUserWalksThroughTheDemo(t *testing.T) {
 	t.Parallel()
 	p := newPage(t)
 	s := startStack(t)

@@ -40,9 +40,9 @@ func (p *page) app() *page {
 	return p.newFrame("/mcp-app.html", "document.querySelector('#fact-model') !== null")
 }
 
-// TestMCPApp shows an MCP server's app beside its tool call and lets it use the
+// TestMCPAppUsesItsServer shows an MCP server's app beside its tool call and lets it use the
 // server.
-func TestMCPApp(t *testing.T) {
+func TestMCPAppUsesItsServer(t *testing.T) {
 	t.Parallel()
 	p, s := appPage(t, stackConfig{replay: 1}, "show me an app")
 	f := p.app()

@@ -150,10 +150,10 @@ func (s *site) joinsWith(p *page, programs *procs.Bench, flags ...string) (code,
 	return shown(`\n  ([B-Z]{4}-([B-Z]{4}))\n`)[1], shown(`must show the fingerprint (\S+)\.`)[1]
 }
 
-// TestInstalledPrograms pairs a host-agent that the install script has put into a small
+// TestInstalledProgramsPairAndServe pairs a host-agent that the install script has put into a small
 // system of its own, and sees its host's sessions on a phone. make packages names that
 // system.
-func TestInstalledPrograms(t *testing.T) {
+func TestInstalledProgramsPairAndServe(t *testing.T) {
 	root := os.Getenv("AHP_TEST_INSTALLED")
 	if root == "" {
 		t.Skip("make packages runs it")

@@ -81,10 +81,10 @@ func (p *page) banner() {
 	eval[any](p, "document.querySelector('#recorded-banner').remove(), 0")
 }
 
-// TestRecording records the tour at the top of README: a prompt, the notification, the
+// TestTourIsRecorded records the tour at the top of README: a prompt, the notification, the
 // approval with its difference, a canvas, and a host that dies and returns. make recording
 // names the file.
-func TestRecording(t *testing.T) {
+func TestTourIsRecorded(t *testing.T) {
 	file := os.Getenv("AHP_RECORDING")
 	if file == "" {
 		t.Skip("make recording runs it")

@@ -105,10 +105,10 @@ func (p *page) opensSealed() {
 	p.await("#sealed")
 }
 
-// TestSealedConsole pairs a phone with a sealed host from a console that the relay does not
+// TestPhoneWorksAtASealedHost pairs a phone with a sealed host from a console that the relay does not
 // serve, works there, admits a second device, and removes it. A different host behind
 // the same name stops the page.
-func TestSealedConsole(t *testing.T) {
+func TestPhoneWorksAtASealedHost(t *testing.T) {
 	t.Parallel()
 	p := newPage(t)
 	s := startSealed(t)

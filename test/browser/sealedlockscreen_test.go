@@ -61,7 +61,7 @@ func (l *lockScreen) pairsForNotes(s *sealedSite, service *pushsite.Service) {
 		WindowClient.prototype.focus = async function () { return this; }; null`)
 }
 
-// TestSealedLockScreen answers a question of a sealed host by a button of its notification,
+// TestSealedLockScreen answers a sealed host's question by a button in its notification,
 // on a console of a different origin. The service worker takes no word of the relay,
 // of a changed message or of a repeated one for the host's.
 func TestSealedLockScreen(t *testing.T) {

@@ -16,10 +16,10 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// TestSite opens every page of the documentation's site, on a phone and on a desktop, light
+// TestSiteIsAccessibleAndWithoutDeadLinks opens every page of the documentation's site, on a phone and on a desktop, light
 // and dark: each is accessible and fits the screen, no link leads nowhere, and the search
 // finds. make site names the folder.
-func TestSite(t *testing.T) {
+func TestSiteIsAccessibleAndWithoutDeadLinks(t *testing.T) {
 	dir := os.Getenv("AHP_TEST_SITE")
 	if dir == "" {
 		t.Skip("make site runs it")

@@ -83,9 +83,9 @@ func (p *page) count(selector string) int {
 	return eval[int](p, fmt.Sprintf("document.querySelectorAll(%q).length", selector))
 }
 
-// TestConsoleStates goes through all agent output and questions, and answers them.
+// TestConsoleStatesAreAccessible goes through all agent output and questions, and answers them.
 // Each state is accessible.
-func TestConsoleStates(t *testing.T) {
+func TestConsoleStatesAreAccessible(t *testing.T) {
 	t.Parallel()
 	p := newPage(t)
 	s := startStackWith(t, stackConfig{still: true})

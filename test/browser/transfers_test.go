@@ -82,10 +82,10 @@ await attempt("upload", async () => (await fetch("/upload", { method: "POST", bo
 document.title = JSON.stringify(said);
 </script>`
 
-// TestAppTransfers downloads 1 GB, resumes in the middle, and uploads 100 MB while the
+// TestAppTransfersSurviveDrops downloads 1 GB, resumes in the middle, and uploads 100 MB while the
 // host's and the browser's networks drop for 2 s: nothing is lost or reloaded. It is
 // slow and runs only in make apps.
-func TestAppTransfers(t *testing.T) {
+func TestAppTransfersSurviveDrops(t *testing.T) {
 	t.Parallel()
 	if os.Getenv(appsVariable) == "" {
 		t.Skipf("%s is not set: nothing large is carried (make apps)", appsVariable)

@@ -338,7 +338,7 @@ func (s *workbenchSite) sent(kind string) (n int) {
 	return n
 }
 
-// A deed is a kind of message of a window, and its outcome.
+// A deed is a kind of message from a window, and its outcome.
 type deed struct {
 	kind    string // method or action type
 	refused string // "": not

@@ -109,7 +109,7 @@ func (c *peer) wantEnd(want error) (read string) {
 	return string(b)
 }
 
-func TestCut(t *testing.T) {
+func TestCutConnectionsAreReset(t *testing.T) {
 	p := newEcho(t)
 	c := dial(t, p)
 	c.say("hello")
@@ -128,8 +128,8 @@ func TestCut(t *testing.T) {
 	c.wantLine("again")
 }
 
-// TestFreeze freezes new and old connections: afterwards everything arrives.
-func TestFreeze(t *testing.T) {
+// TestFrozenBytesArriveLater freezes new and old connections: afterwards everything arrives.
+func TestFrozenBytesArriveLater(t *testing.T) {
 	p := newEcho(t)
 	before := dial(t, p)
 	before.say("1")
@@ -161,7 +161,7 @@ func TestFreezeOpen(t *testing.T) {
 }
 
 // A reset lets a part of the data through.
-func TestReset(t *testing.T) {
+func TestResetLetsAPartThrough(t *testing.T) {
 	p := newEcho(t)
 	c := dial(t, p)
 	c.say("1")
@@ -175,8 +175,8 @@ func TestReset(t *testing.T) {
 	dial(t, p).say("1")
 }
 
-// TestHalfClose passes on that one side sends no more.
-func TestHalfClose(t *testing.T) {
+// TestHalfCloseIsPassedOn passes on that one side sends no more.
+func TestHalfCloseIsPassedOn(t *testing.T) {
 	c := dial(t, newEcho(t))
 	c.say("last")
 	if err := c.CloseWrite(); err != nil {
@@ -187,8 +187,8 @@ func TestHalfClose(t *testing.T) {
 	}
 }
 
-// TestShape takes its time, and keeps the order.
-func TestShape(t *testing.T) {
+// TestShapedBytesKeepTheirOrder takes its time, and keeps the order.
+func TestShapedBytesKeepTheirOrder(t *testing.T) {
 	p := newEcho(t)
 	c := dial(t, p)
 	p.Shape(faultproxy.Shape{Delay: 50 * time.Millisecond, Jitter: 50 * time.Millisecond})
@@ -208,7 +208,7 @@ func TestShape(t *testing.T) {
 }
 
 // A proxy can be closed while its output is not read.
-func TestStuck(t *testing.T) {
+func TestStuckProxyCloses(t *testing.T) {
 	p := newEcho(t)
 	c := dial(t, p)
 	_ = c.SetWriteDeadline(time.Now().Add(time.Second))

@@ -48,8 +48,8 @@ var short = []string{
 	"all relays of three: SIGTERM and start, one after the other, each with an empty data directory",
 }
 
-// TestFaults runs a few rows, side by side.
-func TestFaults(t *testing.T) {
+// TestRowsRunSideBySide runs a few rows, side by side.
+func TestRowsRunSideBySide(t *testing.T) {
 	programs, err := procs.Build(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -88,8 +88,8 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// TestCheck finds each broken promise.
-func TestCheck(t *testing.T) {
+// TestBrokenPromisesAreFound finds each broken promise.
+func TestBrokenPromisesAreFound(t *testing.T) {
 	row := Row{Place: "p", Fault: "f", promise: promise{codes: []int{codeOffline}, must: true, told: time.Second, pause: time.Second}}
 	good := func() Result {
 		return Result{Row: row, Closes: map[int]int{codeOffline: 2}, Told: time.Second, Pause: time.Second, Whole: time.Second}
@@ -126,7 +126,7 @@ func TestNamesAreUnique(t *testing.T) {
 	}
 }
 
-func TestTable(t *testing.T) {
+func TestTableHasARowForEachResult(t *testing.T) {
 	var out bytes.Buffer
 	err := WriteTable(&out, []Result{{
 		Row: Row{Place: "p", Fault: "f"}, Report: load.Report{Sent: 3, Received: 2, InFlight: 1},

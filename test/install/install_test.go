@@ -136,7 +136,7 @@ func mustHave(t *testing.T, dir string, versions map[string]string) {
 	}
 }
 
-func TestInstall(t *testing.T) {
+func TestScriptInstallsAndUpdates(t *testing.T) {
 	s := newSite(t)
 	for name, shell := range shells(t) {
 		t.Run(name, func(t *testing.T) {

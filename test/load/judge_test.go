@@ -34,7 +34,7 @@ func action(seq int) string {
 }
 
 // Each fault in a connection is found, and nothing else.
-func TestJudge(t *testing.T) {
+func TestJudgeFindsEachFault(t *testing.T) {
 	all := frames(answer, action(2), action(3), action(4))
 	up := frames(greetA, pingA)
 	for _, test := range []struct {
@@ -91,8 +91,8 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// TestJudgeActions looks for actions across connections, in records on disk.
-func TestJudgeActions(t *testing.T) {
+// TestJudgeFindsActionsAcrossConnections looks for actions across connections, in records on disk.
+func TestJudgeFindsActionsAcrossConnections(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "record")
 	f, err := os.Create(file)
 	if err != nil {
@@ -130,7 +130,7 @@ func TestJudgeActions(t *testing.T) {
 }
 
 // A viewer detects repeated, early and foreign messages.
-func TestViewerSees(t *testing.T) {
+func TestViewerDetectsRepeatedMessages(t *testing.T) {
 	see := func(list ...string) string {
 		v, w := &Viewer{id: "a"}, &wire{}
 		for _, f := range list {
@@ -155,7 +155,7 @@ func TestViewerSees(t *testing.T) {
 }
 
 // Different states are told apart by the difference.
-func TestDifference(t *testing.T) {
+func TestDifferentStatesDiffer(t *testing.T) {
 	state := func(raw string, actions ...string) *chatState {
 		s := &chatState{}
 		if err := s.load([]byte(raw)); err != nil {

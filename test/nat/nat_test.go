@@ -121,7 +121,7 @@ func (s *site) awaitNewConn(before map[string]bool, when string) {
 // A host behind a router that admits no connection works. It continues when the router
 // forgets the connection, when home gets a new address, and when the uplink comes and
 // goes: clients see a pause at most.
-func TestNAT(t *testing.T) {
+func TestHostBehindARouterIsServed(t *testing.T) {
 	ctx := t.Context()
 	s := newSite(ctx, t)
 	short, cancel := context.WithTimeout(ctx, 500*time.Millisecond)

@@ -77,8 +77,8 @@ func checkInstall(dist, root, suite string) error {
 		return err
 	}
 	log.Print(said)
-	said, err = say("env", "AHP_TEST_INSTALLED="+root, "go", "test", "-count=1", "-run", "^TestInstalledPrograms$", "-v", "./test/browser")
-	if err == nil && !strings.Contains(said, "--- PASS: TestInstalledPrograms") {
+	said, err = say("env", "AHP_TEST_INSTALLED="+root, "go", "test", "-count=1", "-run", "^TestInstalledProgramsPairAndServe$", "-v", "./test/browser")
+	if err == nil && !strings.Contains(said, "--- PASS: TestInstalledProgramsPairAndServe") {
 		err = errors.New(said)
 	}
 	if err != nil {

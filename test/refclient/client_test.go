@@ -103,7 +103,7 @@ func TestHandshakeError(t *testing.T) {
 	}
 }
 
-func TestCalls(t *testing.T) {
+func TestCallsGetTheirAnswers(t *testing.T) {
 	c := dial(t, serveHost(t), refclient.Options{})
 	ctx := testContext(t)
 	_, err := c.Call(ctx, "listSessions", nil)
@@ -131,7 +131,7 @@ func TestCalls(t *testing.T) {
 	}
 }
 
-func TestActions(t *testing.T) {
+func TestDispatchedActionsAreEchoed(t *testing.T) {
 	url := serveHost(t)
 	ctx := testContext(t)
 	c := dial(t, url, refclient.Options{})
@@ -171,7 +171,7 @@ func TestActions(t *testing.T) {
 	}
 }
 
-func TestHandlers(t *testing.T) {
+func TestHandlersAnswerTheHost(t *testing.T) {
 	url := serveHost(t)
 	ctx := testContext(t)
 	owner := dial(t, url, refclient.Options{Handlers: map[string]refclient.Handler{
@@ -205,9 +205,9 @@ func TestHandlers(t *testing.T) {
 	}
 }
 
-// TestEnds closes a connection in every way while a call and a wait are under
+// TestPendingCallsEndWithTheConnection closes a connection in every way while a call and a wait are under
 // way.
-func TestEnds(t *testing.T) {
+func TestPendingCallsEndWithTheConnection(t *testing.T) {
 	const anyCode = 0 // whether the host's answer to a close frame is still read
 	for _, tc := range []struct {
 		name string
@@ -256,7 +256,7 @@ func TestEnds(t *testing.T) {
 	}
 }
 
-func TestStream(t *testing.T) {
+func TestClientSpeaksOverAStream(t *testing.T) {
 	host, err := scripted.New(agenthost.Config{})
 	if err != nil {
 		t.Fatal(err)

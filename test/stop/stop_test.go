@@ -158,7 +158,7 @@ func newSite(t *testing.T) *procs.Site {
 // A relay stops while clients talk to the host, and one client does not read its large
 // answers. The host receives everything that clients could send, the clients receive
 // the host's messages in order and then close 1001, and the relay ends in time.
-func TestRelayStops(t *testing.T) {
+func TestStoppingRelayLosesNothing(t *testing.T) {
 	site := newSite(t)
 	var all []*talker
 	for i := range talkers {

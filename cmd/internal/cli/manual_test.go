@@ -42,9 +42,9 @@ func prints(t *testing.T, args ...string) string {
 	return out.String()
 }
 
-// TestManPage: the manual page contains all visible commands and flags, escaped for
+// TestManPageHasEachCommand: the manual page contains all visible commands and flags, escaped for
 // the formatter.
-func TestManPage(t *testing.T) {
+func TestManPageHasEachCommand(t *testing.T) {
 	page := prints(t, "man")
 	for _, want := range []string{
 		`tiny\-tool \- Does little`, `.SS tiny\-tool serve`, `.SS tiny\-tool token client <name>`, `\fB\-\-data\-dir\fR=\fIDIR\fR`,

@@ -8,9 +8,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestMistypedVariables: variables that look like settings are reported, with the
+// TestMistypedVariablesAreReported: variables that look like settings are reported, with the
 // nearest setting. Kubernetes' variables for services are not.
-func TestMistypedVariables(t *testing.T) {
+func TestMistypedVariablesAreReported(t *testing.T) {
 	p := Program{App: &struct {
 		Common
 		Listen  string

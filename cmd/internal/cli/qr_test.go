@@ -9,8 +9,8 @@ import (
 	"rsc.io/qr"
 )
 
-// TestQRCode draws every module, and the margin.
-func TestQRCode(t *testing.T) {
+// TestCodeShowsEveryModule draws every module, and the margin.
+func TestCodeShowsEveryModule(t *testing.T) {
 	code, err := qr.Encode("https://relay.example.com/#host=laptop&token=x", qr.L)
 	if err != nil {
 		t.Fatal(err)

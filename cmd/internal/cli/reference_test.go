@@ -48,9 +48,9 @@ func TestReferenceContainsEveryFlag(t *testing.T) {
 	}
 }
 
-// TestCheckReference reports a document with different flags, and writes only the part
+// TestDifferentReferenceIsReported reports a document with different flags, and writes only the part
 // between the marks.
-func TestCheckReference(t *testing.T) {
+func TestDifferentReferenceIsReported(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "reference.md")
 	for text, old := range map[string]bool{"a\n<!-- begin toy -->\nx\n<!-- end toy -->\nb\n": true, "no marks": false} {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {

@@ -70,8 +70,8 @@ func TestIdleConnectionMayBeSilent(t *testing.T) {
 	}
 }
 
-// TestAdvice: connections in use are advised to move, and idle connections end.
-func TestAdvice(t *testing.T) {
+// TestConnectionsAreAdvisedToMove: connections in use are advised to move, and idle connections end.
+func TestConnectionsAreAdvisedToMove(t *testing.T) {
 	api := &API{Config: Config{Spawn: func(f func()) bool { f(); return true }}}
 	used, idle := &counted{}, &counted{}
 	api.tunnels.join(used, auth.Enrolment{}, false)

@@ -284,7 +284,7 @@ func (e *editor) prompt(session, text string) ([]update, acp.PromptResponse) {
 	return e.seen()[from:], done
 }
 
-// said returns the text of updates of a kind.
+// said returns the text in a kind's updates.
 func said(updates []update, kind string) string {
 	var b strings.Builder
 	for _, u := range updates {

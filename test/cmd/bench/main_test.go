@@ -17,7 +17,7 @@ func TestBadArguments(t *testing.T) {
 }
 
 // Parts are added to the record of the same day, commit and machine.
-func TestKeep(t *testing.T) {
+func TestPartsJoinTheRecordOfTheirDay(t *testing.T) {
 	dir := t.TempDir()
 	for _, part := range []string{"fanout", "gate"} {
 		r := &bench.Record{Commit: "abc"}

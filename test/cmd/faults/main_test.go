@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestList prints the rows that were asked for.
-func TestList(t *testing.T) {
+// TestNamedRowsArePrinted prints the rows that were asked for.
+func TestNamedRowsArePrinted(t *testing.T) {
 	var out, errs strings.Builder
 	if err := run(t.Context(), []string{"--list", "--only", "^host: kill|^relay: kill"}, &out, &errs); err != nil {
 		t.Fatal(err)
@@ -24,7 +24,7 @@ func TestList(t *testing.T) {
 }
 
 // The text above the marker is kept.
-func TestReplaceTable(t *testing.T) {
+func TestTextAboveTheTableIsKept(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "f.md")
 	if err := os.WriteFile(file, []byte("head\n"+marker+"\nold\n"), 0o600); err != nil {
 		t.Fatal(err)

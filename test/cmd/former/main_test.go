@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// TestMixtures lists the trials: each mixture of both versions is among them, with open and
+// TestEachMixtureIsTried lists the trials: each mixture of both versions is among them, with open and
 // sealed hosts.
-func TestMixtures(t *testing.T) {
+func TestEachMixtureIsTried(t *testing.T) {
 	var out strings.Builder
 	if err := run(t.Context(), []string{"--list"}, &out, io.Discard); err != nil {
 		t.Fatal(err)

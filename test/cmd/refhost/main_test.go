@@ -15,7 +15,7 @@ import (
 	"ahprelay/test/refclient"
 )
 
-func TestStdio(t *testing.T) {
+func TestHostServesStandardInput(t *testing.T) {
 	var out strings.Builder
 	in := strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"ping"}` + "\n")
 	if err := run(t.Context(), []string{"--stdio", "--demo"}, in, &out, io.Discard); err != nil {
@@ -26,7 +26,7 @@ func TestStdio(t *testing.T) {
 	}
 }
 
-func TestUnix(t *testing.T) {
+func TestHostServesAUnixSocket(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	path := filepath.Join(t.TempDir(), "s")
@@ -75,8 +75,8 @@ func TestBadFlags(t *testing.T) {
 	}
 }
 
-// TestRecordFlag records the frames and overwrites no file.
-func TestRecordFlag(t *testing.T) {
+// TestRecordingOverwritesNoFile records the frames and overwrites no file.
+func TestRecordingOverwritesNoFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "record")
 	in := `{"jsonrpc":"2.0","id":1,"method":"ping"}`
 	if err := run(t.Context(), []string{"--stdio", "--record", file}, strings.NewReader(in+"\n"), io.Discard, io.Discard); err != nil {
