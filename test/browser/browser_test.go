@@ -217,7 +217,7 @@ func (p *page) text(selector string) string {
 }
 
 // patience bounds waits without their own deadline.
-const patience = time.Minute
+const patience = 2 * time.Minute
 
 // until waits for a condition, and fails the test after a deadline.
 func (p *page) until(what string, within time.Duration, holds func() bool) {

@@ -23,7 +23,7 @@ import (
 )
 
 // Patience is how long tests wait for an event that must happen.
-const Patience = time.Minute
+const Patience = 3 * time.Minute
 
 // Connect is [nats.Connect] with patience for slow machines.
 func Connect(url string, opts ...nats.Option) (*nats.Conn, error) {

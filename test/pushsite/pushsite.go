@@ -47,7 +47,7 @@ type Pushed struct {
 }
 
 // patience bounds the wait for a message.
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 // New starts a push service, which ends with the test.
 func New(t testing.TB) *Service {
