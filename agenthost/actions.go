@@ -78,6 +78,8 @@ type ToolCompleteAction struct {
 	TurnID     string     `json:"turnId"`
 	ToolCallID string     `json:"toolCallId"`
 	Result     ToolResult `json:"result"`
+
+	Meta json.RawMessage `json:"_meta,omitempty"` // replaces the call's, if any
 }
 
 type usageAction struct {

@@ -219,6 +219,14 @@ type Usage struct {
 	ContextSize   int
 	Cost          float64 // of the conversation so far
 	Currency      string  // ISO 4217
+	Limits        []Limit // of the person's plan
+}
+
+// A Limit is how much of a plan's limit is used.
+type Limit struct {
+	Name   string
+	Used   float64 // 1 is all of it
+	Resets time.Time
 }
 
 // A ToolKind classifies a tool call.

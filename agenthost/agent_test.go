@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -210,6 +211,37 @@ func TestAgentAnswers(t *testing.T) {
 	}
 	if got := fmt.Sprint(turn["usage"]); got != "map[_meta:map[contextSize:1000] inputTokens:3 outputTokens:5]" {
 		t.Errorf("usage = %s", got)
+	}
+}
+
+func TestToolEndsWithTheTimeThatItHasRun(t *testing.T) {
+	var now atomic.Int64 // ms
+	running := make(chan struct{})
+	c := talkTo(t, agenthost.Config{Now: func() time.Time { return time.UnixMilli(now.Load()) }, Agents: []agenthost.Agent{newFake(func(ctx context.Context, p agenthost.Prompt, turn *agenthost.Turn) (agenthost.End, error) {
+		turn.Tool(agenthost.ToolUpdate{ID: "read", Kind: agenthost.ToolRead, Status: agenthost.ToolRunning})
+		now.Add(1500)
+		turn.Tool(agenthost.ToolUpdate{ID: "read", Status: agenthost.ToolCompleted})
+		_, err := turn.Ask(ctx, agenthost.ToolUpdate{ID: "asked", Title: "make"}, twoOptions)
+		now.Add(500)
+		turn.Tool(agenthost.ToolUpdate{ID: "asked", Status: agenthost.ToolCompleted})
+		close(running)
+		return agenthost.End{}, err
+	})}})
+	c.prompt("t1", "go")
+	for c.until("chat/toolCallReady")["toolCallId"] != "asked" {
+	}
+	now.Add(3_600_000) // while the question is open
+	c.dispatch(fakeChat, `{"type":"chat/toolCallConfirmed","turnId":"t1","toolCallId":"asked","approved":true,"confirmed":"user-action","selectedOptionId":"once"}`)
+	<-running
+	c.until("chat/turnComplete")
+	_, parts := lastTurn(t, c.chatState())
+	for i, want := range []string{
+		"map[agenthost.ran:map[durationMs:1500 startedAt:1970-01-01T00:00:00Z] toolKind:read]",
+		"map[agenthost.ran:map[durationMs:500 startedAt:1970-01-01T01:00:01.5Z]]",
+	} {
+		if got := fmt.Sprint(parts[i].(map[string]any)["toolCall"].(map[string]any)["_meta"]); got != want {
+			t.Errorf("the call's _meta is %s; want %s", got, want)
+		}
 	}
 }
 

@@ -139,6 +139,10 @@
 // A turn ends with chat/usage and chat/turnComplete or chat/error. A new turn replaces
 // an active turn. A turnId that the chat has or had is rejected. A queued message
 // begins a turn when none is active; a steering message is marked as read at once.
+// chat/usage has in _meta, as far as the agent reports it, cost and currency of the
+// conversation so far, contextUsed, contextSize, and quotaSnapshots: the limits of the
+// person's plan by name, each with remainingPercentage and resetDate. An agent's tool
+// call ends with _meta."agenthost.ran" {startedAt, durationMs}, without the time of a question.
 //
 // # Canvases
 //

@@ -119,7 +119,7 @@ func (u mcpUse) finish(input string) bool {
 			end.Content = append(end.Content, block)
 		}
 	}
-	return u.Publish(ToolCompleteAction{"chat/toolCallComplete", u.turn.ID, u.toolCallID, end})
+	return u.Publish(ToolCompleteAction{Type: "chat/toolCallComplete", TurnID: u.turn.ID, ToolCallID: u.toolCallID, Result: end})
 }
 
 // ask calls the tool, publishes its progress and returns the server's result. The end

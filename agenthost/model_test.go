@@ -158,6 +158,9 @@ func (m *mirror) applyTool(kind string, call, a object) {
 		for name, v := range a["result"].(object) {
 			next[name] = v
 		}
+		if meta, ok := a["_meta"]; ok {
+			next["_meta"] = meta
+		}
 		next["status"] = "completed"
 		replaceWith(call, next)
 	}

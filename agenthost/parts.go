@@ -196,6 +196,9 @@ func (t *turn) reduceTool(action any) {
 			tc.Status, tc.PastTenseMessage = toolCompleted, a.Result.PastTenseMessage
 			tc.Content, tc.Success = a.Result.Content, &a.Result.Success
 			tc.StructuredContent, tc.Error = a.Result.StructuredContent, a.Result.Error
+			if a.Meta != nil {
+				tc.Meta = a.Meta
+			}
 			tc.settle()
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 )
 
 // An agentTool is a tool call of an agent. The agent may report its parts in any
@@ -22,6 +23,7 @@ type agentTool struct {
 	shown   json.RawMessage // content as published
 	said    ToolReadyAction // as published
 	refused bool
+	since   time.Time // when it began to run; the time of a question does not count
 }
 
 // Bounds of a tool call, in bytes.
@@ -131,6 +133,24 @@ func (tool *agentTool) meta() json.RawMessage {
 	return encode(map[string]any{"toolKind": tool.Kind})
 }
 
+// A toolRun is the time in which a tool has run.
+type toolRun struct {
+	StartedAt  time.Time `json:"startedAt"`
+	DurationMS int64     `json:"durationMs"`
+}
+
+// endMeta is meta with the time in which the tool has run, if that is known.
+func (tool *agentTool) endMeta(now time.Time) json.RawMessage {
+	if tool.since.IsZero() {
+		return nil
+	}
+	more := map[string]any{"agenthost.ran": toolRun{tool.since.UTC(), now.Sub(tool.since).Milliseconds()}}
+	if tool.Kind != "" {
+		more["toolKind"] = tool.Kind
+	}
+	return encode(more)
+}
+
 // invocation describes the call to people.
 func (tool *agentTool) invocation() string {
 	title := cmp.Or(tool.Title, tool.display())
@@ -160,6 +180,9 @@ func (tool *agentTool) input() json.RawMessage {
 
 // readyToolLocked publishes that a tool runs, and changes of its title and input.
 func (t *Turn) readyToolLocked(tool *agentTool) {
+	if tool.since.IsZero() && !t.past {
+		tool.since = t.host.cfg.Now()
+	}
 	ready := ToolReadyAction{Type: "chat/toolCallReady", TurnID: t.turn.ID, ToolCallID: tool.id,
 		InvocationMessage: tool.invocation(), ToolInput: tool.input(), Confirmed: "not-needed"}
 	if tc := t.turn.tool(t.turn.ID, tool.id); tc != nil && tc.Confirmed != "" {
@@ -201,7 +224,7 @@ func (t *Turn) finishToolLocked(tool *agentTool, status ToolStatus, message stri
 	if encoded := encode(result.Content); !t.allowLocked(len(encoded)) {
 		result.Content = []any{TextContent{"text", "(The output is too large to show.)"}}
 	}
-	t.emitLocked(ToolCompleteAction{"chat/toolCallComplete", t.turn.ID, tool.id, result})
+	t.emitLocked(ToolCompleteAction{"chat/toolCallComplete", t.turn.ID, tool.id, result, tool.endMeta(t.host.cfg.Now())})
 	for _, c := range tool.Content {
 		if c.Diff != nil && status == ToolCompleted {
 			t.chat.session.agentChangedLocked(*c.Diff)
@@ -356,6 +379,7 @@ func (t *Turn) Ask(ctx context.Context, update ToolUpdate, options []PermissionO
 	}
 	select {
 	case a := <-answer:
+		t.update(func() { tool.since = t.host.cfg.Now() })
 		return chosenOption(a, options)
 	case <-t.ctx.Done():
 		return "", ErrEnded

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"time"
 )
@@ -186,10 +187,27 @@ func (t *Turn) usageLocked(u Usage) {
 	if u.Cost > 0 {
 		more["cost"], more["currency"] = u.Cost, u.Currency
 	}
+	if len(u.Limits) > 0 {
+		more["quotaSnapshots"] = quotasOf(u.Limits)
+	}
 	if len(more) > 0 {
 		said.Meta = encode(more)
 	}
 	t.emitLocked(usageAction{actionUsage, t.turn.ID, said})
+}
+
+// A quota is a limit in the form of VS Code's host.
+type quota struct {
+	RemainingPercentage float64   `json:"remainingPercentage"`
+	ResetDate           time.Time `json:"resetDate,omitzero"`
+}
+
+func quotasOf(limits []Limit) map[string]quota {
+	all := map[string]quota{}
+	for _, l := range limits {
+		all[l.Name] = quota{max(0, math.Round(100*(1-l.Used))), l.Resets.UTC()}
+	}
+	return all
 }
 
 // End ends a turn of [Chat.Past] or [Chat.Begin]. A turn of [Conversation.Prompt] ends

@@ -37,6 +37,18 @@ func TestUpdatesBecomeATurnsParts(t *testing.T) {
 	}
 }
 
+func TestUsageHasTheLimitsOfThePlan(t *testing.T) {
+	s := newSite(t, acpagent.Options{}, nil)
+	k := s.connect(t).begin(s, "s1", nil)
+	k.prompt("limits")
+	k.end()
+	turns := k.state(k.chat)["turns"].([]any)
+	usage := turns[len(turns)-1].(map[string]any)["usage"].(map[string]any)["_meta"].(map[string]any)
+	if got, want := fmt.Sprint(usage["quotaSnapshots"]), "map[five_hour:map[remainingPercentage:25 resetDate:2027-01-15T08:00:00Z] seven_day:map[remainingPercentage:0]]"; got != want {
+		t.Errorf("the limits are %s; want %s", got, want)
+	}
+}
+
 func TestFilesOutsideTheFolderAreRefused(t *testing.T) {
 	s := newSite(t, acpagent.Options{}, nil)
 	k := s.connect(t).begin(s, "s1", nil)

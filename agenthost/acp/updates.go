@@ -3,6 +3,7 @@ package acp
 import (
 	"cmp"
 	"encoding/json"
+	"slices"
 	"strings"
 	"time"
 
@@ -213,6 +214,7 @@ func (c *conversation) turnUpdate(turn *agenthost.Turn, kind string, update json
 		if u.Cost != nil {
 			c.usage.Cost, c.usage.Currency = u.Cost.Amount, u.Cost.Currency
 		}
+		c.usage.Limits = limitsWith(c.usage.Limits, u.Meta)
 		usage := c.usage
 		c.mu.Unlock()
 		turn.Usage(usage)
@@ -233,3 +235,42 @@ func planOf(entries []acp.PlanEntry) []agenthost.PlanEntry {
 	}
 	return list
 }
+
+// limitsWith returns the limits with the one that an update of Claude Code names. It
+// leaves the given slice as it is.
+func limitsWith(had []agenthost.Limit, meta json.RawMessage) []agenthost.Limit {
+	var said struct {
+		Limit struct {
+			Name   string   `json:"rateLimitType"`
+			Status string   `json:"status"`
+			Used   *float64 `json:"utilization"` // 1 is all of it
+			Resets int64    `json:"resetsAt"`    // s since 1970
+		} `json:"_claude/rateLimit"`
+	}
+	if meta == nil || acp.Decode(meta, &said) != nil || said.Limit.Name == "" || len(said.Limit.Name) > maxLimitName {
+		return had
+	}
+	l := agenthost.Limit{Name: said.Limit.Name}
+	switch {
+	case said.Limit.Used != nil:
+		l.Used = *said.Limit.Used
+	case said.Limit.Status == "rejected":
+		l.Used = 1
+	default:
+		return had
+	}
+	if said.Limit.Resets > 0 {
+		l.Resets = time.Unix(said.Limit.Resets, 0)
+	}
+	now := slices.DeleteFunc(slices.Clone(had), func(other agenthost.Limit) bool { return other.Name == l.Name })
+	if len(now) >= maxLimits {
+		return had
+	}
+	return append(now, l)
+}
+
+// Bounds of the limits that an agent reports.
+const (
+	maxLimits    = 16
+	maxLimitName = 64 // bytes
+)

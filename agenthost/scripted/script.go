@@ -65,7 +65,9 @@ func (s *script) play(prompt string) error {
 	case "permission":
 		s.askPermission()
 	case "terminal":
-		return s.useTerminal()
+		return s.useTerminal(50 * time.Millisecond)
+	case "terminal slow":
+		return s.useTerminal(maxStreamPause)
 	case "error":
 		return &agenthost.TurnError{ErrorType: "test_error", Message: "Something went wrong"}
 	default:
@@ -191,8 +193,9 @@ func (s *script) askPermission() {
 	s.sleep(thinking)
 }
 
-// useTerminal shows a terminal in a tool call. It stays until a client disposes of it.
-func (s *script) useTerminal() error {
+// useTerminal shows a terminal in a tool call that runs for a time. The terminal stays
+// until a client disposes of it.
+func (s *script) useTerminal(time time.Duration) error {
 	const id = "tc-term"
 	const command = "echo hello from the terminal"
 	s.Publish(agenthost.ToolStartAction{Type: "chat/toolCallStart", TurnID: s.ID(), ToolCallID: id, ToolName: "terminal", DisplayName: "Terminal"})
@@ -204,7 +207,7 @@ func (s *script) useTerminal() error {
 	}
 	shown := agenthost.TerminalContent{Type: "terminal", Resource: uri, Title: "Terminal"}
 	s.Publish(agenthost.ToolContentAction{Type: "chat/toolCallContentChanged", TurnID: s.ID(), ToolCallID: id, Content: []any{shown}})
-	if s.sleep(50 * time.Millisecond) {
+	if s.sleep(time) {
 		s.completeTool(id, "Ran command", shown)
 		s.say("Terminal done.")
 	}

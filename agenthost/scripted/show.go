@@ -92,8 +92,12 @@ func (s *script) quickTool(id, name, display, input, past string, content ...any
 	id = "tc-" + id
 	s.Publish(agenthost.ToolStartAction{Type: "chat/toolCallStart", TurnID: s.ID(), ToolCallID: id, ToolName: name, DisplayName: display})
 	s.Publish(agenthost.ToolReadyAction{Type: "chat/toolCallReady", TurnID: s.ID(), ToolCallID: id, InvocationMessage: past, ToolInput: inputText(input), Confirmed: "not-needed"})
-	s.completeTool(id, past, content...)
+	s.Publish(agenthost.ToolCompleteAction{Type: "chat/toolCallComplete", TurnID: s.ID(), ToolCallID: id, Meta: quickRun,
+		Result: agenthost.ToolResult{PastTenseMessage: past, Content: content, Success: true}})
 }
+
+// quickRun has each quick tool take 3 s, at once.
+var quickRun = json.RawMessage(`{"agenthost.ran":{"startedAt":"2026-11-02T10:00:00Z","durationMs":3000}}`)
 
 func dataURI(text string) string {
 	return "data:text/plain;base64," + base64.StdEncoding.EncodeToString([]byte(text))

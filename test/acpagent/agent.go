@@ -14,7 +14,7 @@
 //	write FILE TEXT    asks for permission with a diff, then writes through the client
 //	read FILE          reads through the client, and says the content
 //	shell COMMAND…     runs the command in a terminal of the client
-//	plan, usage, title TEXT, commands, notice
+//	plan, usage, limits, title TEXT, commands, notice
 //	ask                asks a form; ask url
 //	mode ID            changes the mode itself
 //	image              says the prompt's attachments

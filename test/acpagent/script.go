@@ -93,6 +93,15 @@ func (s *session) show(verb, rest string) bool {
 		}})
 	case "usage":
 		s.update(acp.UpdateUsageUpdate, acp.UsageUpdate{Used: 1200, Size: 200_000, Cost: &acp.Cost{Amount: 0.5, Currency: "USD"}})
+	case "limits": // as Claude Code reports them
+		for _, limit := range []string{
+			`{"rateLimitType":"five_hour","status":"allowed","utilization":0.2,"resetsAt":1800000000}`,
+			`{"rateLimitType":"seven_day","status":"rejected"}`,
+			`{"rateLimitType":"five_hour","status":"allowed_warning","utilization":0.75,"resetsAt":1800000000}`,
+			`{"rateLimitType":"unknown","status":"allowed"}`, `{"rateLimitType":7}`,
+		} {
+			s.update(acp.UpdateUsageUpdate, acp.UsageUpdate{Used: 1200, Size: 200_000, Meta: json.RawMessage(`{"_claude/rateLimit":` + limit + `}`)})
+		}
 	case "title":
 		s.saved.Title = rest
 		s.update(acp.UpdateSessionInfoUpdate, acp.SessionInfoUpdate{Title: rest})
