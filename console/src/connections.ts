@@ -11,13 +11,16 @@ import { Link } from './link';
 import type { Offline } from './offline';
 import type { Remembered } from './remembered';
 import { code, type ConnectionState } from './rpc';
-import { text } from './store';
+import { runningTerminal, text } from './store';
 
 const linksMax = 16; // hosts followed at a time
 
 // Actions that append to an answer and change nothing else. Most actions are of these
 // types.
 const grows = new Set(['chat/delta', 'chat/reasoning', 'chat/toolCallDelta']);
+
+// Actions that begin or end the output of a running tool.
+const follows = new Set(['chat/toolCallContentChanged', 'chat/toolCallComplete', 'chat/turnComplete', 'chat/turnCancelled', 'chat/error']);
 
 /** The parts of the page that its connections use. */
 export interface ConnectionsPage {
@@ -83,7 +86,7 @@ export class Connections {
   #wanted(link: Link): string[] {
     const { session, chatUri, pane } = this.#page;
     if (!this.#isOpen(link) || !session) return [];
-    return [session, chatUri, ['file', 'files', 'servers'].includes(pane?.kind ?? '') ? '' : pane?.channel].filter(Boolean) as string[];
+    return [session, chatUri, ['file', 'files', 'servers'].includes(pane?.kind ?? '') ? '' : pane?.channel, runningTerminal(link.store.get<ChatState>(chatUri))].filter(Boolean) as string[];
   }
 
   /** Ends connections for which there is no authority any more, and forgets what they have shown. */
@@ -167,6 +170,9 @@ export class Connections {
         this.#closedCanvas(link);
         link.enter();
         this.#lent(link);
+      } else if (follows.has(what)) {
+        link.tidy();
+        link.enter();
       }
       for (const { channel, payload } of link.store.takeMessages()) page.deliver(channel, payload);
     } else link.store.takeMessages();

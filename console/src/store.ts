@@ -2,7 +2,7 @@
 // never changed in place.
 
 import { ROOT } from './rpc';
-import type { Action, Agent, CanvasRef, CanvasState, ChangesetRef, ChatState, Customization, Envelope, Given, JsonObject, Params, RootState, SessionState, Snapshot, State, Summary, Sync, Turn } from './ahp';
+import type { Action, Agent, CanvasRef, CanvasState, ChangesetRef, ChatState, Customization, Envelope, Given, JsonObject, Params, RootState, SessionState, Snapshot, State, Summary, Sync, ToolCall, Turn } from './ahp';
 import { reduce } from './reduce';
 import { t } from './language';
 
@@ -29,6 +29,7 @@ export class Store {
 
   #channels = new Map<string, { state: State; fromSeq: number }>();
   #answers = new Map<string, string>(); // the user's answers until the host confirms them
+  #runs = new Map<string, Map<string, [from: number, to: number]>>(); // channel to its tool calls' times, as seen here
   #clientId: string;
 
   constructor(clientId: string) {
@@ -85,6 +86,7 @@ export class Store {
 
   drop(channel: string): void {
     this.#channels.delete(channel);
+    this.#runs.delete(channel);
     this.revision++;
   }
 
@@ -94,16 +96,17 @@ export class Store {
       this.#channels.clear();
       this.messages = [];
     }
+    this.#runs.clear(); // parts of them were not seen
     for (const s of snapshots) this.snapshot(s);
-    for (const a of actions) this.apply(a);
+    for (const a of actions) this.apply(a, 0);
     for (const m of missing) this.drop(m);
     for (const p of this.pending) this.#fail(p, t`The connection was lost before the host accepted this.`);
     this.#answers.clear();
     this.revision++;
   }
 
-  /** Applies an action envelope. */
-  apply(envelope: Envelope): void {
+  /** Applies an action envelope. It has just happened, unless now is 0. */
+  apply(envelope: Envelope, now = Date.now()): void {
     if (!isObject(envelope)) return;
     const { channel, action, serverSeq, origin, rejectionReason } = envelope;
     const entry = this.#channels.get(channel);
@@ -115,8 +118,27 @@ export class Store {
     // A client's message to a provider is echoed to all clients and has an origin.
     if (action.type === 'canvas/message' && !origin) this.messages.push({ channel, payload: action.payload });
     this.#reduce(entry, action);
+    if (action.toolCallId !== undefined && now) this.#note(channel, entry.state as ChatState, action.toolCallId as string, now);
     if (action.toolCallId !== undefined) this.#answers.delete(answerKey(channel, action.toolCallId as string));
     if (action.requestId !== undefined && action.type === 'chat/inputCompleted') this.#answers.delete(answerKey(channel, action.requestId as string));
+  }
+
+  /** Notes when a tool call begins to run, and when it ends. */
+  #note(channel: string, state: ChatState, id: string, now: number): void {
+    const call = array(state.activeTurn?.responseParts).findLast((p) => p.toolCall?.toolCallId === id)?.toolCall;
+    const runs = this.#runs.get(channel) ?? new Map<string, [number, number]>();
+    const run = runs.get(id);
+    if (call?.status === 'running' && !run) this.#runs.set(channel, runs.set(id, [now, 0]));
+    else if (call?.status === 'completed' && run && !run[1]) run[1] = now;
+  }
+
+  /** When a tool call has run: by the host's word, else as seen here. Undefined if neither is known. */
+  ranFor(channel: string, call: ToolCall): [from: number, to: number] | undefined {
+    const said = call._meta?.['agenthost.ran'] as { startedAt?: string; durationMs?: number } | undefined;
+    const from = Date.parse(said?.startedAt ?? '');
+    if (from >= 0 && said!.durationMs! >= 0) return [from, from + said!.durationMs!];
+    const seen = this.#runs.get(channel)?.get(call.toolCallId);
+    return seen?.[1] ? seen : undefined;
   }
 
   #reduce(entry: { state: State }, action: Action): void {
@@ -245,6 +267,12 @@ export class Store {
 
 function answerKey(channel: string, id: string): string {
   return `${channel}\n${id}`;
+}
+
+/** The terminal of the call that runs in a chat, '' for none. */
+export function runningTerminal(chat: ChatState | undefined): string {
+  const call = array(chat?.activeTurn?.responseParts).findLast((p) => p.toolCall?.status === 'running')?.toolCall;
+  return text(array(call?.content).find((c) => c?.type === 'terminal')?.resource);
 }
 
 /** Gives every turn an array of parts, for malformed states. */

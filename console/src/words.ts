@@ -1,6 +1,6 @@
 // Describes states in words. Nothing here touches the page.
 
-import type { Icon, ToolCall } from './ahp';
+import type { Icon, TerminalPiece, ToolCall } from './ahp';
 import type { HostInfo } from './relay';
 import type { ConnectionState } from './rpc';
 import { locale, rounded, t } from './language';
@@ -243,6 +243,17 @@ export function roughly(n: number): string {
   return Number.isFinite(n) ? rounded(n) : '';
 }
 
+/** The time in ms that intervals cover together; 0 if one is unknown. */
+export function together(all: ([from: number, to: number] | undefined)[]): number {
+  let [sum, end] = [0, -Infinity];
+  for (const run of all.toSorted((a, b) => (a?.[0] ?? 0) - (b?.[0] ?? 0))) {
+    if (!run) return 0;
+    sum += Math.max(0, run[1] - Math.max(run[0], end));
+    end = Math.max(end, run[1]);
+  }
+  return sum;
+}
+
 /** A time in ms, roughly. */
 export function lasted(ms: number): string {
   const s = Math.round(ms / 1000);
@@ -256,6 +267,17 @@ const escapes = /\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\
 /** Removes terminal escape sequences from a text. */
 export function plain(value: string): string {
   return value.replace(/\r\n/g, '\n').replace(escapes, '');
+}
+
+/** The last line that a running tool has printed, also to its terminal, whose state stateOf has. */
+export function lastLine(call: ToolCall, stateOf: (channel?: string) => { content?: TerminalPiece[] } | undefined): string {
+  const list = <T>(v: T[] | undefined): T[] => (Array.isArray(v) ? v : []);
+  const printed = list(call.content).map((c) => {
+    const pieces = list(stateOf(c?.resource)?.content);
+    const end = pieces.findLast((p) => p?.type === 'command') ?? pieces.at(-1); // behind a command stands the shell's prompt
+    return [c?.text, end?.output, end?.value, c?.result?.preview].find((said) => typeof said === 'string' && said) ?? '';
+  }).join('\n');
+  return plain(printed.slice(-2000)).trim().split(/[\r\n]/).at(-1)!.trim();
 }
 
 /** Returns the command in a tool's input, and whether it is the whole input. */

@@ -36,6 +36,36 @@ test('a turn costs what it adds to the conversation, and no more than is known',
   for (const none of [money(0, 'EUR'), money(1, ''), money(1, used([turn('x', '', { usage: { _meta: { cost: 1, currency: '<b>' } } })])[0].currency)]) assert.equal(none, '');
 });
 
+test('a run of steps took the time that their calls cover together, by the host\'s word or as seen here', async () => {
+  const { Store, runningTerminal } = await import('../src/store');
+  const { lastLine, together } = await import('../src/words');
+  assert.equal(together([[0, 5000], [7000, 8000], [1000, 6000]]), 7000);
+  assert.equal(together([[0, 5000], undefined]), 0);
+  const store = new Store('me');
+  let seq = 0;
+  const say = (action: object, now?: number) => store.apply({ channel: 'c', serverSeq: ++seq, action: { turnId: 't', ...action } as never }, now);
+  const calls = () => store.get('c').activeTurn.responseParts.map((p: any) => p.toolCall);
+  store.snapshot({ resource: 'c', fromSeq: 0, state: { status: 8, turns: [], activeTurn: { id: 't', message: {}, responseParts: [] } } });
+  for (const id of ['a', 'b']) say({ type: 'chat/toolCallStart', toolCallId: id }, 1000);
+  say({ type: 'chat/toolCallReady', toolCallId: 'a', options: [] }, 2000);
+  say({ type: 'chat/toolCallConfirmed', toolCallId: 'a', approved: true }, 9000);
+  say({ type: 'chat/toolCallReady', toolCallId: 'b', confirmed: 'not-needed' }, 9500);
+  say({ type: 'chat/toolCallContentChanged', toolCallId: 'b', content: [{ type: 'terminal', resource: 'term' }] }, 9600);
+  assert.equal(store.ranFor('c', calls()[0]), undefined);
+  assert.equal(runningTerminal(store.get('c')), 'term');
+  store.snapshot({ resource: 'term', fromSeq: 0, state: { content: [{ type: 'unclassified', value: 'ok a\r\n10 %\r\u001b[32m20 %\u001b[0m\r\n' }] } });
+  assert.equal(lastLine(calls()[1], (c) => store.get(c)), '20 %');
+  store.snapshot({ resource: 'term', fromSeq: 0, state: { content: [{ type: 'command', output: 'made\n' }, { type: 'unclassified', value: '$ ' }] } });
+  assert.equal(lastLine(calls()[1], (c) => store.get(c)), 'made');
+  say({ type: 'chat/toolCallComplete', toolCallId: 'a', result: { success: true } }, 12_000);
+  say({ type: 'chat/toolCallComplete', toolCallId: 'b', result: { success: true } }, 12_500);
+  assert.deepEqual(calls().map((c: any) => store.ranFor('c', c)), [[9000, 12_000], [9500, 12_500]]); // not while the question was open
+  assert.equal(runningTerminal(store.get('c')), '');
+  assert.deepEqual(store.ranFor('c', { toolCallId: 'a', _meta: { 'agenthost.ran': { startedAt: '1970-01-01T00:00:01Z', durationMs: 5 } } }), [1000, 1005]);
+  store.sync({ fresh: false, snapshots: [], actions: [], missing: [], serverSeq: 0 } as never);
+  assert.equal(store.ranFor('c', calls()[0]), undefined, 'a time of which a part was not seen');
+});
+
 test('an offline copy has the last turns that fit', async () => {
   const { lastOf } = await import('../src/offline');
   const many = Array.from({ length: 50 }, (_, i) => turn(String(i), 'x'));

@@ -92,7 +92,7 @@ func TestPhoneShowsTheNextStep(t *testing.T) {
 func (p *page) foldsWork() {
 	p.t.Helper()
 	p.say("show everything")
-	p.wants(lastTurn+" .steps", "4 steps")
+	p.wants(lastTurn+" .steps", "4 steps · 3 s") // they ran at the same time
 	p.wants(lastTurn+" .steps", "Search, Fetch, Screenshot, Edit")
 	if p.shows(lastTurn + " [data-call=tc-search]") {
 		p.t.Error("a finished tool is shown outside its line")
@@ -103,6 +103,13 @@ func (p *page) foldsWork() {
 	p.click(lastTurn + " .steps")
 	p.await(lastTurn + " [data-call=tc-search]")
 	p.accessible("open steps")
+	p.say("terminal slow") // the page reads a command's output while it runs
+	p.wants(lastTurn+" .tool[data-status=running] .says", "hello from the terminal")
+	eval[any](p, "sent = [], null")
+	p.click("#stop")
+	p.until("the end of the terminal's messages", patience, func() bool {
+		return eval[bool](p, `sent.some((s) => s.includes('"unsubscribe"') && s.includes('agenthost-terminal:'))`)
+	})
 	p.say(strings.Repeat("A long story. ", 90))
 	p.await(lastTurn + " .prompt .text.folded")
 	p.wants(lastTurn+" .prompt button", "Show all")

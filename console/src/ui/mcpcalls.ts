@@ -1,33 +1,50 @@
-// Connects MCP tool calls with their extras: see mcp.ts.
+// Connects MCP tool calls with their extras: see mcp.ts, which is loaded with the first such call.
 
 import { app, conversation, rights } from '../app';
-import { McpCalls, type McpNode } from '../mcp';
+import type { McpCalls, McpNode } from '../mcp';
 import type { Tool, ToolCall } from '../ahp';
 
-const calls = new McpCalls({
-  draw: () => app.draw(),
-  send: (words) => conversation.send(words),
-  mcp: (channel, method, params) => app.mcp(channel, method, params),
-  mcpNotify: (channel, method, params) => app.mcpNotify(channel, method, params),
-  context: (from, label, words) => conversation.addContext(from, label, words),
-  host: () => app.host,
-  signIn: (name, wants) => app.signIn(name, wants),
-});
+let calls: McpCalls | undefined;
+let loading: Promise<McpCalls> | undefined;
+const waiting = new Map<McpNode, ToolCall>(); // shown while the module is loaded
 
-app.mcpSaid = (channel, method, params) => calls.serverSaid(channel, method, params);
+function load(): Promise<McpCalls> {
+  loading ??= import('../mcp').then((mcp) => {
+    calls = new mcp.McpCalls({
+      draw: () => app.draw(),
+      send: (words) => conversation.send(words),
+      mcp: (channel, method, params) => app.mcp(channel, method, params),
+      mcpNotify: (channel, method, params) => app.mcpNotify(channel, method, params),
+      context: (from, label, words) => conversation.addContext(from, label, words),
+      host: () => app.host,
+      signIn: (name, wants) => app.signIn(name, wants),
+    });
+    app.mcpSaid = (channel, method, params) => calls!.serverSaid(channel, method, params);
+    return calls;
+  });
+  loading.catch(() => { loading = undefined; }); // the next call tries again
+  return loading;
+}
 
 /** Lists the tools of the server at a channel. */
-export function toolsOf(channel: string): Promise<Tool[]> {
-  return calls.toolsOf(channel);
+export async function toolsOf(channel: string): Promise<Tool[]> {
+  return (await load()).toolsOf(channel);
 }
 
 export function showMcp(node: McpNode, call: ToolCall): void {
-  calls.show(node, call);
+  if (calls) return calls.show(node, call);
+  if (call.contributor?.kind !== 'mcp') return;
+  waiting.set(node, call);
+  load().then((all) => {
+    for (const [at, shown] of waiting) if (at.isConnected) all.show(at, shown);
+    waiting.clear();
+    settled();
+  }).catch(() => waiting.clear()); // the call stays without its app
 }
 
 /** Updates the MCP tool calls after the page was drawn. */
 export function settled(): void {
-  calls.render({
+  calls?.render({
     live: Boolean(app.link?.live),
     readOnly: rights.readOnly,
     mcpServer: (id: string) => app.link?.store.mcpServer(app.session, id),

@@ -4,7 +4,7 @@ import { useLayoutEffect, useRef } from 'preact/hooks';
 import { app } from '../app';
 import { array, text } from '../store';
 import type { ToolCall } from '../ahp';
-import { plain, toolTone, toolWord, unmarked } from '../words';
+import { toolTone, toolWord, unmarked } from '../words';
 import { Approval, ResultApproval } from './approval';
 import { Badge, Icon, ServerIcon } from './bits';
 import { showMcp } from './mcpcalls';
@@ -32,7 +32,7 @@ export function waits(call: ToolCall): boolean {
  * A tool call keeps its node through a new snapshot, because an app in it would
  * reload.
  */
-export function Tool({ turnId, call, readOnly, connected, leaves, answer, by }: Props & { by: string }) {
+export function Tool({ turnId, call, readOnly, connected, leaves, answer, by, line }: Props & { by: string; line: string }) {
   const at = useRef<HTMLElement>(null);
   const extra = useRef<HTMLDivElement>(null);
   useLayoutEffect(() => {
@@ -41,7 +41,7 @@ export function Tool({ turnId, call, readOnly, connected, leaves, answer, by }: 
   const state = toolWord(call);
   const pending = call.status === 'pending-confirmation';
   const result = call.status === 'pending-result-confirmation';
-  const said = call.status === 'running' && lastLine(call) || sayOf(call);
+  const said = line || sayOf(call);
   const asked = text(call.confirmationTitle);
   const open = waits(call) || call.status === 'running' || call.success === false;
   const kind = kindOf(call);
@@ -64,12 +64,6 @@ export function Tool({ turnId, call, readOnly, connected, leaves, answer, by }: 
       <div class="tool-extra" ref={extra} />
     </section>
   );
-}
-
-/** The last line that a running tool has printed. */
-function lastLine(call: ToolCall): string {
-  const printed = array(call.content).map((c) => (c?.type === 'text' ? text(c.text) : text(c?.result?.preview))).join('');
-  return plain(printed.slice(-2000)).trimEnd().split('\n').at(-1)!.trim();
 }
 
 function sayOf(call: ToolCall): string {

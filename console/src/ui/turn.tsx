@@ -6,7 +6,7 @@ import { app, conversation, rights } from '../app';
 import { array, ofTurn, text, type Pending } from '../store';
 import type { ChangesetRef, ChatMessage, ChatState, Part as AnswerPart, ToolCall, Turn as AnyTurn } from '../ahp';
 import { canSpeak, speak } from '../speech';
-import { lasted, roughly, when } from '../words';
+import { lasted, lastLine, roughly, together, when } from '../words';
 import { Copy, Icon, Menu, Raw, isPicture } from './bits';
 import { Markdown } from './markdown';
 import { memo } from './memo';
@@ -39,7 +39,7 @@ export const Turn = memo(({ turn, agent, channel, pending, active, live, connect
         <div class="reply">
           <p class="by"><span class="name">{agent}</span>{modelOf(turn) && <span class="dim">{modelOf(turn)}</span>}</p>
           <div class="parts">
-            <Parts parts={parts} draw={(part, i) => <Part key={keyOf(part, i)} part={part} turn={turn} channel={channel} live={live && i === parts.length - 1} readOnly={readOnly} connected={connected} leaves={leaves} answer={answerOf(channel, part, leaves)} by={giverOf(channel, part)} />} />
+            <Parts parts={parts} channel={channel} draw={(part, i) => <Part key={keyOf(part, i)} part={part} turn={turn} channel={channel} live={live && i === parts.length - 1} readOnly={readOnly} connected={connected} leaves={leaves} answer={answerOf(channel, part, leaves)} by={giverOf(channel, part)} line={part?.toolCall?.status === 'running' ? lastLine(part.toolCall, (c) => app.link?.store.get(c)) : ''} />} />
           </div>
           {doing && <p class={parts.at(-1)?.kind === 'markdown' ? 'progress steady' : 'progress'}>{doing}</p>}
         </div>
@@ -83,7 +83,7 @@ function isStep(part: AnswerPart): boolean {
  * The parts of an answer. Runs of finished tool calls fold into a line. Their nodes stay where they
  * are: an app in a call would start again.
  */
-function Parts({ parts, draw }: { parts: AnswerPart[]; draw: (part: AnswerPart, i: number) => VNode }) {
+function Parts({ parts, channel, draw }: { parts: AnswerPart[]; channel: string; draw: (part: AnswerPart, i: number) => VNode }) {
   const [open, setOpen] = useState<string[]>([]); // first keys of the runs that are open
   const all: VNode[] = [];
   for (let i = 0; i < parts.length;) {
@@ -94,8 +94,9 @@ function Parts({ parts, draw }: { parts: AnswerPart[]; draw: (part: AnswerPart, 
     const shown = open.includes(first);
     if (folds) {
       const names = [...new Set(parts.slice(i, end).map((p) => text(p.toolCall!.displayName) || text(p.toolCall!.toolName)))].filter(Boolean);
+      const took = lasted(together(parts.slice(i, end).map((p) => app.link?.store.ranFor(channel, p.toolCall!))));
       all.push(<button key={`steps ${first}`} type="button" class="steps quiet small" aria-expanded={shown} onClick={() => setOpen(shown ? open.filter((k) => k !== first) : [...open, first])}>
-        <Icon name="down" /><span class="name">{plural(end - i, '{0} step', '{0} steps')}</span><span class="dim says">{names.join(', ')}</span></button>);
+        <Icon name="down" /><span class="name">{[plural(end - i, '{0} step', '{0} steps'), took].filter(Boolean).join(' · ')}</span><span class="dim says">{names.join(', ')}</span></button>);
     }
     for (end = Math.max(end, i + 1); i < end; i++) {
       const part = draw(parts[i], i);
@@ -123,16 +124,16 @@ function giverOf(channel: string, part: AnswerPart): string {
   return app.link?.store.giverOf(channel, type, (call?.toolCallId ?? part.request?.id)!) ?? '';
 }
 
-interface PartProps { part: AnswerPart; turn: AnyTurn; channel: string; live: boolean; readOnly: boolean; connected: boolean; leaves: boolean; answer?: string; by: string }
+interface PartProps { part: AnswerPart; turn: AnyTurn; channel: string; live: boolean; readOnly: boolean; connected: boolean; leaves: boolean; answer?: string; by: string; line: string }
 
-const Part = memo(({ part, turn, live, readOnly, connected, leaves, answer, by }: PartProps) => {
+const Part = memo(({ part, turn, live, readOnly, connected, leaves, answer, by, line }: PartProps) => {
   switch (part.kind) {
     case 'markdown':
       return <Markdown text={text(part.content)} live={live} />;
     case 'reasoning':
       return <details class="thinking"><summary>{t`Thinking`}</summary><Markdown text={text(part.content)} live={live} /></details>;
     case 'toolCall':
-      return <Tool turnId={turn.id} call={part.toolCall ?? {} as ToolCall} readOnly={readOnly || !rights.mayApprove} connected={connected} leaves={leaves} answer={answer} by={by} />;
+      return <Tool turnId={turn.id} call={part.toolCall ?? {} as ToolCall} readOnly={readOnly || !rights.mayApprove} connected={connected} leaves={leaves} answer={answer} by={by} line={line} />;
     case 'inputRequest':
       return <Question part={part} readOnly={readOnly} connected={connected} leaves={leaves} ended={turn.state !== undefined} answer={answer} by={by} />;
     case 'error':

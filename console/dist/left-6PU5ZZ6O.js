@@ -1,1 +1,0 @@
-import{a,b,c}from"./chunk-R5PX7ZCL.js";import"./chunk-P3UFGVVU.js";import"./chunk-76IZM6XQ.js";import"./chunk-VORYKHOV.js";import"./chunk-EAA2PCIY.js";import"./chunk-V46Y74YQ.js";import"./chunk-BNPF7VDF.js";import"./chunk-AWHRLTHR.js";import"./chunk-26XEZZVG.js";import"./chunk-K6KC574C.js";import"./chunk-YMLBF3PA.js";export{c as LeftAll,b as LeftHere,a as WakeAt};

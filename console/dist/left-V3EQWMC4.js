@@ -1,1 +1,0 @@
-import{a,b,c}from"./chunk-76IZM6XQ.js";import"./chunk-VORYKHOV.js";import"./chunk-EAA2PCIY.js";import"./chunk-26XEZZVG.js";import"./chunk-K6KC574C.js";import"./chunk-YMLBF3PA.js";export{a as Conflict,c as Leaving,b as lives};

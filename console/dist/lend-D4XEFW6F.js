@@ -1,1 +1,0 @@
-import{a,b,c}from"./chunk-RBTKEVIG.js";import"./chunk-V46Y74YQ.js";import"./chunk-BNPF7VDF.js";import"./chunk-AWHRLTHR.js";import"./chunk-26XEZZVG.js";import"./chunk-K6KC574C.js";import"./chunk-YMLBF3PA.js";export{b as Asks,c as CameraView,a as Lend};

@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-TK6BYENI.js";import"./chunk-P3UFGVVU.js";import"./chunk-V46Y74YQ.js";import"./chunk-BNPF7VDF.js";import"./chunk-AWHRLTHR.js";import"./chunk-26XEZZVG.js";import"./chunk-K6KC574C.js";import"./chunk-YMLBF3PA.js";export{b as Code,a as Share};

@@ -1,1 +1,0 @@
-import{a,b,c,d}from"./chunk-URC3DFZD.js";import"./chunk-QTPYALJX.js";import"./chunk-VORYKHOV.js";import"./chunk-EAA2PCIY.js";import"./chunk-BNPF7VDF.js";import"./chunk-AWHRLTHR.js";import"./chunk-26XEZZVG.js";import"./chunk-K6KC574C.js";import"./chunk-YMLBF3PA.js";export{a as keepDetails,b as setDetails,c as tell,d as tellAll};
