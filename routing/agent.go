@@ -126,6 +126,7 @@ type AgentEnd struct {
 	wholes        int // bytes of held in complete messages
 
 	short    bool                    // more than half of MaxQueued is in use
+	crowded  bool                    // more than crowdShare's part of it is in use
 	waiters  map[*AgentConn]struct{} // held back, with a waiting caller
 	turns    []*turn                 // large messages still to be read, next first
 	reserved int                     // bytes of large messages being read
@@ -386,6 +387,7 @@ type AgentConn struct {
 	room     chan struct{} // closed when the connection may go on; nil: no caller waits
 	holds    atomic.Bool   // reserved is not zero
 	reserved int           // bytes of a host message being read
+	credited int           // credit that the client has returned
 
 	fed        time.Time // last progress of fragmented messages: the host took bytes, or the relay sent some
 	partial    []byte    // collected fragments of a message

@@ -216,6 +216,7 @@ func (l *agentLink) record(f *link.Fields) error {
 func (l *agentLink) creditRecord(number uint64, f *link.Fields) error {
 	n := f.Uvarint()
 	if c := l.conns[number]; c != nil && n < 1<<31 {
+		c.credited = min(c.credited+int(n), maxCredit)
 		l.mux.grant(&c.stream, int(n))
 		l.lines.Wake()
 	}

@@ -10,7 +10,8 @@ import (
 // A stream whose client reads more slowly than the host sends is held back at its
 // source: the reader of the host's connection calls Wait before each read, and so
 // stops reading. The host's messages then stay in the host's own socket, as if the
-// client were connected there. The bound is lower when memory is short, and a message
+// client were connected there. The bound is lower when memory is short, and for the
+// clients of a crowd that have not yet shown that they read. A message
 // longer than [Reserved] waits for its turn before it is read (Reserve). The bound for
 // all streams together is therefore rarely exceeded.
 //
@@ -46,8 +47,15 @@ func (a *AgentEnd) allowance() int {
 	return min(a.cfg.QueueLimit, max(leastShare, a.cfg.MaxQueued/4/max(a.conns, 1)))
 }
 
+// crowdShare is the part of MaxQueued from which the queues are a crowd's: sources of
+// clients that have not shown that they read are then held back at once.
+const crowdShare = 32
+
 // grown is called after queues have grown.
 func (a *AgentEnd) grown() {
+	if a.total() > a.cfg.MaxQueued/crowdShare {
+		a.crowded = true
+	}
 	if a.total()+a.reserved > a.cfg.MaxQueued/2 {
 		a.short = true
 	}
@@ -55,10 +63,16 @@ func (a *AgentEnd) grown() {
 }
 
 // eased is called when queues may have shrunk. It resumes the connections that were
-// held back because memory was short, and grants turns to large messages.
+// held back because of the others, and grants turns to large messages.
 func (a *AgentEnd) eased() {
+	room := false
 	if a.short && a.total()+a.reserved <= a.cfg.MaxQueued*3/8 {
-		a.short = false
+		a.short, room = false, true
+	}
+	if a.crowded && a.total() <= a.cfg.MaxQueued/crowdShare*3/4 {
+		a.crowded, room = false, true
+	}
+	if room {
 		for c := range a.waiters {
 			c.proceed()
 		}
@@ -91,7 +105,14 @@ func (c *AgentConn) over(times int) bool {
 	if c.bytes {
 		most = min(most, bytesQueue)
 	}
-	return !c.stream.ended && c.stream.behind() > times*most
+	return !c.stream.ended && (c.stream.behind() > times*most || times == 1 && c.unproven())
+}
+
+// unproven reports whether, in a crowd, the stream waits for the credit of a client that
+// has not shown that it reads. A host may have megabytes for each of a thousand clients
+// that read nothing, and while the host-agent reads them, clients that read must wait.
+func (c *AgentConn) unproven() bool {
+	return c.link.agent.crowded && !c.bytes && c.credited < growAfter*c.link.credit && c.stream.queued > max(c.stream.credit, 0)
 }
 
 // filled records that the queue has grown.

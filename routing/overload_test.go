@@ -617,3 +617,70 @@ func floodHungHost(t *testing.T, bound int, some bool) {
 		t.Errorf("%d connections were closed; want some: %v", closed, some)
 	}
 }
+
+// TestUnreadAnswersOfACrowdStayAtTheHost lets many new clients ask for several answers and
+// read none. The host-agent reads hardly more from the host than the clients may have in
+// flight. It reads all for a client that reads, for one that has read before, and for those
+// that remain when most of the crowd reads, too.
+func TestUnreadAnswersOfACrowdStayAtTheHost(t *testing.T) {
+	const stalled, answers, size, credit = 40, 8, 100 << 10, 64 << 10
+	inBubble(t, func(t *testing.T) {
+		w := newWorldWith(1, routing.AgentEndConfig{MaxQueued: 64 * mib}, routing.RelayEndConfig{Credit: credit, MostCredit: mib})
+		defer w.end()
+		ask := func(c *clientConn) {
+			w.wg.Go(func() { _, _ = c.host.read(w.ctx.Done(), answers, size, "") })
+		}
+		good, paused, crowd := w.dial(0), w.dial(0), []*clientConn{}
+		ask(paused)
+		time.Sleep(time.Second)
+		paused.stall()
+		for range stalled {
+			c := w.dial(0)
+			c.stall()
+			crowd = append([]*clientConn{c}, crowd...) // the latest first
+			ask(c)
+		}
+		time.Sleep(time.Second)
+		ask(good)
+		ask(paused)
+		time.Sleep(time.Second)
+		if n := good.host.hasSent() + paused.host.hasSent(); n != 3*answers {
+			t.Errorf("the host-agent has read %d answers for clients that have read; want %d", n, 3*answers)
+		}
+		if n, most := hasSent(crowd), 2*stalled+2*mib/size; n > most {
+			t.Errorf("the host-agent has read %d of %d answers that are not read; want at most %d", n, stalled*answers, most)
+		}
+		readers, rest := crowd[2:], crowd[:2]
+		for _, c := range append(readers, paused) {
+			c.takeAll()
+		}
+		time.Sleep(time.Second)
+		if n := hasSent(rest); n != 2*answers {
+			t.Errorf("without the crowd, the host-agent has read %d answers of clients that do not read yet; want %d", n, 2*answers)
+		}
+		for _, c := range rest {
+			c.takeAll()
+		}
+		time.Sleep(time.Second)
+		for _, c := range append(crowd, good, paused) {
+			c.wantAll(t, "a client")
+		}
+		if n := hasSent(crowd); n != stalled*answers {
+			t.Errorf("the crowd has got %d answers; want %d", n, stalled*answers)
+		}
+	})
+}
+
+// hasSent returns the number of messages that the host-agent has read from the host.
+func (h *hostConn) hasSent() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.sent)
+}
+
+func hasSent(clients []*clientConn) (n int) {
+	for _, c := range clients {
+		n += c.host.hasSent()
+	}
+	return n
+}

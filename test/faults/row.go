@@ -29,7 +29,7 @@ type Row struct {
 	promise  promise
 	needs    func() error // why the fault cannot be made here; nil: it can
 
-	alone func(context.Context, *procs.Site, *Result) error // if set, does all: there is no crowd, and the host keeps no record
+	alone func(context.Context, *procs.Site, *Result) error // if set, does all: there are no crowd, no proxies and no record
 }
 
 // Skip reports why the row cannot be run here.

@@ -69,7 +69,7 @@ func (r *Result) run(ctx context.Context, o Options, dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	site, err := procs.Start(ctx, procs.Config{Bench: procs.Bench{Programs: o.Programs, Dir: dir}, ExternalNATS: r.Row.external, Others: r.Row.others, RelayMemory: r.Row.memory, RelayFlags: r.Row.flags, NoRecord: r.Row.alone != nil})
+	site, err := procs.Start(ctx, procs.Config{Bench: procs.Bench{Programs: o.Programs, Dir: dir}, ExternalNATS: r.Row.external, Others: r.Row.others, RelayMemory: r.Row.memory, RelayFlags: r.Row.flags, NoRecord: r.Row.alone != nil, Straight: r.Row.alone != nil})
 	if err != nil {
 		return err
 	}

@@ -26,6 +26,7 @@ const (
 	stalledPause  = 2 * time.Second // longest wait of a client that reads
 
 	askers     = 10
+	peers      = 3 // askers straight at the host
 	askSize    = 200_000
 	uploadSize = 100_000
 	askEvery   = 100 * time.Millisecond
@@ -58,9 +59,12 @@ func (r *Result) stall(ctx context.Context, s *procs.Site, n int) error {
 	ctx, cancel := context.WithTimeout(ctx, stalledTime)
 	defer cancel()
 	var wg sync.WaitGroup
-	results := make([]asked, askers)
+	results, direct := make([]asked, askers), make([]asked, peers)
 	for i := range results {
 		wg.Go(func() { results[i] = ask(ctx, s.RelayURL(), token, i) })
+	}
+	for i := range direct {
+		wg.Go(func() { direct[i] = ask(ctx, s.HostURL(), token, askers+i) })
 	}
 	next := make(chan int)
 	for range 16 {
@@ -78,7 +82,10 @@ func (r *Result) stall(ctx context.Context, s *procs.Site, n int) error {
 	}
 	close(next)
 	wg.Wait()
-	return r.judge(results)
+	if err := r.judge(results); err != nil {
+		return err
+	}
+	return r.compare(direct)
 }
 
 // stallOne connects a client that asks for content and reads none, until ctx ends.
@@ -146,6 +153,22 @@ func ask(ctx context.Context, url, token string, i int) (a asked) {
 		wait(ctx, askEvery)
 	}
 	return a
+}
+
+// compare adds the figures of askers straight at the host, which has the same load.
+func (r *Result) compare(results []asked) error {
+	var waits []time.Duration
+	for _, a := range results {
+		if a.err != nil {
+			return fmt.Errorf("straight at the host: %w", a.err)
+		}
+		waits = append(waits, a.waits...)
+	}
+	if len(waits) == 0 {
+		return errors.New("no answers straight from the host")
+	}
+	r.Note += fmt.Sprintf("; straight at the host: longest %v", slices.Max(waits))
+	return nil
 }
 
 // judge adds the askers' figures to the result.

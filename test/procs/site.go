@@ -47,6 +47,7 @@ type Config struct {
 	AgentFlags   []string
 	HostFlags    []string
 	NoRecord     bool // the host keeps no frames: Records has no files
+	Straight     bool // no proxy is between host-agent, relay and host; not with ExternalNATS
 	Sealed       bool // the host is sealed: clients reach it by StartConnect only
 }
 
@@ -137,7 +138,11 @@ func (s *Site) startProxies(context.Context) (err error) {
 
 func (s *Site) startProcesses(ctx context.Context) error {
 	relay := append([]string{"serve", "--data-dir", s.DataDir(), "--listen", s.at(relayPort), "--admin-listen", "none"}, s.cfg.RelayFlags...)
-	agent := append([]string{"run", "--token-file", s.tokenFile(), "--upstream", "ws://" + s.at(agentHostPort)}, s.cfg.AgentFlags...)
+	agentHost, agentRelay := s.at(agentHostPort), s.at(agentNATSPort)
+	if s.cfg.Straight {
+		agentHost, agentRelay = s.at(hostPort), s.at(relayPort)
+	}
+	agent := append([]string{"run", "--token-file", s.tokenFile(), "--upstream", "ws://" + agentHost}, s.cfg.AgentFlags...)
 	if s.cfg.Sealed {
 		agent = append(agent, "--sealed", "--control", s.control(), "--state-dir", filepath.Join(s.cfg.Dir, "agent"))
 	}
@@ -148,7 +153,7 @@ func (s *Site) startProcesses(ctx context.Context) error {
 		relay = append(relay, "--nats-url", "nats://"+s.at(relayNATSPort))
 		agent = append(agent, "--relay", "http://"+s.at(relayPort), "--nats-url", "nats://"+s.at(agentNATSPort))
 	} else {
-		agent = append(agent, "--relay", "http://"+s.at(agentNATSPort))
+		agent = append(agent, "--relay", "http://"+agentRelay)
 	}
 	if s.cfg.Others > 0 {
 		agent = append(agent, "--relay", "http://"+s.other(0))
