@@ -503,3 +503,10 @@ func (h *hosts) byToken(tenant string) map[string][]peopleapi.Viewer {
 	}
 	return viewers
 }
+
+// A directory answers a Server's questions about hosts. [registry.Registry] implements
+// it.
+type directory interface {
+	Lookup(tenant, host string) (registry.Host, bool)
+	Find(ctx context.Context, tenant, host string) error
+}

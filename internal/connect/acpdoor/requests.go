@@ -38,18 +38,6 @@ func (d *Door) Request(r *acp.Request) {
 	})
 }
 
-// answered is the result of a request that has its answer.
-var answered any = new(struct{ _ int })
-
-// params are the parameters of the requests.
-type params struct {
-	SessionID string          `json:"sessionId"`
-	Cwd       string          `json:"cwd"`
-	ModeID    string          `json:"modeId"`
-	ConfigID  string          `json:"configId"`
-	Value     json.RawMessage `json:"value"`
-}
-
 // answer answers a request of the editor. Each method has its branch.
 func (d *Door) answer(r *acp.Request) (any, error) {
 	if r.Method == "initialize" {
@@ -97,9 +85,6 @@ func (d *Door) answer(r *acp.Request) (any, error) {
 	}
 	return nil, &acp.Error{Code: acp.CodeMethodNotFound, Message: "this agent does not have the method"}
 }
-
-// errNoSession reports an unknown session.
-var errNoSession = &acp.Error{Code: acp.CodeNotFound, Message: "the session is not open: load or resume it first"}
 
 func (d *Door) initialize(raw json.RawMessage) (any, error) {
 	var p acp.InitializeRequest

@@ -438,3 +438,8 @@ func filePath(uri string) string {
 
 // fileURI is filePath's inverse.
 func fileURI(path string) string { return (&url.URL{Scheme: "file", Path: path}).String() }
+
+func lastName(path string) string {
+	path = strings.TrimRight(path, "/")
+	return path[strings.LastIndexByte(path, '/')+1:]
+}

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"regexp"
-	"strings"
 
 	"ahprelay/ahp"
 	"ahprelay/internal/acp"
@@ -274,9 +273,4 @@ func (v *turn) showUsage(raw json.RawMessage) {
 		update.Cost = &acp.Cost{Amount: u.Meta.Cost, Currency: u.Meta.Currency}
 	}
 	v.session.update(acp.UpdateUsageUpdate, update)
-}
-
-func lastName(path string) string {
-	path = strings.TrimRight(path, "/")
-	return path[strings.LastIndexByte(path, '/')+1:]
 }

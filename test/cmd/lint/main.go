@@ -1,5 +1,5 @@
-// Command lint runs the analyzers of go vet and of staticcheck together, each package
-// parsed and type-checked once:
+// Command lint runs the analyzers of go vet and of staticcheck, and upward, together, each
+// package parsed and type-checked once:
 //
 //	go build -o bin/test/lint ./test/cmd/lint && go vet -vettool=bin/test/lint ./...
 //
@@ -42,7 +42,7 @@ func main() {
 	if foreign {
 		unitchecker.Main(append(suite, deprecated.Analyzer)...)
 	}
-	unitchecker.Main(append(suite, static()...)...)
+	unitchecker.Main(append(append(suite, upward), static()...)...)
 }
 
 // vetRuns reports whether the go vet of Go 1.26 runs an analyzer of the newer suite.

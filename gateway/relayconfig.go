@@ -1,0 +1,118 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"ahprelay/broker/embedded"
+)
+
+// RelayConfig configures a [Relay]. Everything except DataDir has a default.
+type RelayConfig struct {
+	DataDir       string // required; holds keys and the registry; not shared with other relays
+	Listen        string // public listener; default 127.0.0.1:8484
+	AdminListen   string // admin listener; default 127.0.0.1:8485; "none" for none
+	MetricsListen string // listener for /metrics alone, readable without authentication; default: none, the admin listener has it
+	NATSListen    string // NATS over TCP for host-agents, with the public listener's TLS unless the address is loopback; default: none, host-agents use /nats
+	NATSURL       string // an external NATS cluster to join; default: the embedded server
+
+	// ForgetAfter is the time after which an absent host is forgotten. Default: never.
+	ForgetAfter time.Duration
+
+	// HostLimits bound the connected host-agents of tenants: see [registry.Config].
+	// Default: no limits.
+	HostLimits map[string]int
+
+	// ClusterListen is the embedded NATS server's address for the other relays of its
+	// cluster, which have the same keys; ClusterRoutes are their addresses. Default:
+	// no cluster. See [embedded.Cluster].
+	ClusterListen string
+	ClusterRoutes []string
+
+	// ClusterAdvertise is the address at which relays that learn about this relay
+	// indirectly reach it. Default: ClusterListen.
+	ClusterAdvertise string
+
+	// Region names this relay's cluster of NATS servers, where gateways join several
+	// clusters: embedded servers as configured below (see [embedded.Gateways]), or the
+	// cluster behind NATSURL.
+	Region           string
+	GatewayListen    string
+	GatewayAdvertise string
+	Gateways         []string // REGION=HOST:PORT
+
+	// TLS configures the public listener; default: none. Without TLS, a listener on a
+	// public address is an error, unless ListenPlain is set.
+	TLS         TLSConfig
+	ListenPlain bool
+
+	Notify NotifyConfig // notifications
+
+	// RememberHost and RememberTenant are the quotas, in bytes, for the sealed last
+	// states of a host and of a tenant's hosts. Default: see package remembered.
+	RememberHost, RememberTenant int64
+
+	Gateway Config // StartRelay fills in Keys, Bus, Registry, Instance, NATS, Ready and Degraded
+
+	times requestTimes // default: defaultTimes
+}
+
+// Default listener addresses.
+const (
+	DefaultListen      = "127.0.0.1:8484"
+	DefaultAdminListen = "127.0.0.1:8485"
+	NoListener         = "none"
+)
+
+// TrustFile is the file in the data directory for the configuration of an external
+// NATS cluster. It makes the cluster accept this relay and its host-agents.
+const TrustFile = "nats-trust.conf"
+
+// Check returns an error for settings with which no relay starts: those that contradict
+// each other, or would carry tokens over a network in plain text. It opens no port and
+// no data directory.
+func (c *RelayConfig) Check(ctx context.Context) error {
+	if err := c.TLS.check(c.Gateway.CanvasDomain); err != nil {
+		return err
+	}
+	if err := c.checkPlain(ctx); err != nil {
+		return err
+	}
+	if _, err := c.gateways(); err != nil {
+		return err
+	}
+	return c.checkCluster()
+}
+
+// checkCluster reports settings that conflict.
+func (c *RelayConfig) checkCluster() error {
+	switch {
+	case c.ClusterListen == "" && len(c.ClusterRoutes) > 0:
+		return fmt.Errorf("--cluster-route %s: relays connect to each other; add --cluster-listen host:port", c.ClusterRoutes[0])
+	case c.ClusterListen != "" && c.NATSURL != "":
+		return errors.New("--cluster-listen is for embedded NATS servers, and --nats-url replaces them; choose one")
+	case c.GatewayListen != "" && c.NATSURL != "":
+		return errors.New("--gateway-listen is for embedded NATS servers, and --nats-url replaces them; choose one")
+	case c.GatewayListen == "" && len(c.Gateways) > 0:
+		return fmt.Errorf("--gateway %s: regions connect to each other; add --gateway-listen host:port", c.Gateways[0])
+	case c.GatewayListen != "" && c.Region == "":
+		return errors.New("--gateway-listen needs the name of this region: add --region")
+	case c.Region != "" && c.GatewayListen == "" && c.NATSURL == "":
+		return fmt.Errorf("--region %s: add --gateway-listen, the address for other regions", c.Region)
+	}
+	return nil
+}
+
+// several reports whether other NATS servers may hold the store too.
+func (c *RelayConfig) several() bool { return c.ClusterListen != "" || c.Region != "" }
+
+// gateways returns the configuration for connections to other regions.
+func (c *RelayConfig) gateways() (embedded.Gateways, error) {
+	remotes, err := embedded.ParseRemotes(c.Gateways)
+	if err != nil {
+		return embedded.Gateways{}, fmt.Errorf("--gateway: %w", err)
+	}
+	return embedded.Gateways{Region: c.Region, Listen: c.GatewayListen, Advertise: c.GatewayAdvertise, Remotes: remotes}, nil
+}

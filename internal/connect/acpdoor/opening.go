@@ -1,0 +1,411 @@
+package acpdoor
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"ahprelay/ahp"
+	"ahprelay/internal/acp"
+	"ahprelay/internal/connect/client"
+)
+
+// A show selects the turns to show of a state.
+type show int
+
+const (
+	showAll  show = iota // all turns
+	showLive             // the running turn
+	showRest             // what is not shown yet, after an interruption
+)
+
+// create answers session/new.
+func (d *Door) create(ctx context.Context, r *acp.Request, p params) (any, error) {
+	if d.cfg.Session != "" {
+		return d.open(ctx, r, d.cfg.Session, showAll)
+	}
+	c, err := d.host(ctx)
+	if err != nil {
+		return nil, err
+	}
+	folder := cmp.Or(d.cfg.Folder, p.Cwd)
+	if !strings.HasPrefix(folder, "/") {
+		return nil, fmt.Errorf("%q is no folder at the host: give its absolute path there with --folder", folder)
+	}
+	d.mu.Lock()
+	provider := d.cfg.Agent
+	if provider == "" && len(d.agents) > 0 {
+		provider = d.agents[0].Provider
+	}
+	d.mu.Unlock()
+	if provider == "" {
+		return nil, errors.New("the host has no agent")
+	}
+	id, err := c.Create(ctx, provider, fileURI(folder))
+	if err != nil && d.cfg.Folder == "" {
+		return nil, fmt.Errorf("%w: if the editor's folder does not exist at the host, name one there with --folder", err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return d.open(ctx, r, id, showLive)
+}
+
+// open answers a request that opens a session.
+func (d *Door) open(ctx context.Context, r *acp.Request, id string, how show) (any, error) {
+	c, err := d.host(ctx)
+	if err != nil {
+		return nil, err
+	}
+	d.mu.Lock()
+	old := d.sessions[id]
+	full := len(d.sessions) >= maxSessions && old == nil
+	d.mu.Unlock()
+	switch {
+	case full:
+		return nil, errors.New("too many open sessions: close some")
+	case old != nil:
+		old.leave(errors.New("the session was opened again"))
+	}
+	s := &session{door: d, id: id, asked: map[string]*question{}, terminals: map[string]*terminal{}, files: map[string]string{}, fetching: map[string]bool{}}
+	d.mu.Lock()
+	d.sessions[id] = s
+	d.mu.Unlock()
+	reply := func() {
+		r.Reply(acp.NewSessionResponse{SessionID: id, Modes: s.options.modes(), ConfigOptions: s.options.list(d, s.provider)}, nil)
+	}
+	before, after := reply, func() {}
+	if r.Method == "session/load" {
+		before, after = after, func() {
+			r.Reply(acp.LoadSessionResponse{Modes: s.options.modes(), ConfigOptions: s.options.list(d, s.provider)}, nil)
+		}
+	}
+	if err := s.sync(ctx, c, how, before); err != nil {
+		s.leave(err)
+		return nil, err
+	}
+	s.mu.Lock()
+	after()
+	s.mu.Unlock()
+	s.showCommands()
+	return answered, nil
+}
+
+// sync reads the session's state, and shows what the editor does not have. It calls
+// before in between, with the lock.
+func (s *session) sync(ctx context.Context, c *client.Client, how show, before func()) error {
+	s.mu.Lock()
+	s.ready, s.early = false, nil
+	s.mu.Unlock()
+	s.door.follow(s.id, s)
+	state, seq, err := c.SubscribeAt(ctx, s.id)
+	if err != nil {
+		return err
+	}
+	var at client.Session
+	if err := json.Unmarshal(state, &at); err != nil {
+		return fmt.Errorf("%s: unreadable state: %w", s.id, err)
+	}
+	if at.DefaultChat == "" {
+		return fmt.Errorf("%s has no chat yet", s.id)
+	}
+	s.door.follow(at.DefaultChat, s)
+	raw, chatSeq, err := c.SubscribeAt(ctx, at.DefaultChat)
+	if err != nil {
+		return err
+	}
+	chat, err := client.ReadChat(raw)
+	if err != nil {
+		return fmt.Errorf("%s: unreadable state: %w", at.DefaultChat, err)
+	}
+	if how == showAll {
+		if err := s.older(ctx, c, at.DefaultChat, &chat); err != nil {
+			return err
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.chat, s.provider = at.DefaultChat, at.Provider
+	s.options.read(at.Config, chat.Turns)
+	before()
+	s.showChat(chat, how)
+	s.readQuestions(at.InputNeeded)
+	early := s.early
+	s.ready, s.early = true, nil
+	for _, a := range early {
+		if a.Channel == s.id && a.Seq > seq || a.Channel == s.chat && a.Seq > chatSeq {
+			s.apply(a)
+		}
+	}
+	if len(early) >= maxEarly {
+		return errors.New("the session is busier than this connection")
+	}
+	return nil
+}
+
+// Bounds of the turns that a state does not have.
+const (
+	maxPages = 500      // requests for them
+	maxOlder = 64 << 20 // their bytes
+)
+
+// older adds the earlier turns to a state of which the host has shown the last turns only. A
+// page is an action for all subscribers, and arrives before the answer to fetchTurns. Beyond
+// the bounds, the history begins later.
+func (s *session) older(ctx context.Context, c *client.Client, channel string, chat *client.Chat) error {
+	bytes := 0
+	for page := 0; chat.Older != "" && page < maxPages && bytes < maxOlder; page++ {
+		cursor := chat.Older
+		if _, err := c.Call(ctx, "fetchTurns", map[string]any{"channel": channel, "cursor": cursor}); err != nil {
+			return fmt.Errorf("the earlier turns of %s: %w", s.id, err)
+		}
+		chat.Older = ""
+		for _, a := range takePages(s, channel) {
+			var act action
+			if json.Unmarshal(a.Raw, &act) != nil {
+				continue // newer than this program
+			}
+			bytes += len(a.Raw)
+			fresh := slices.DeleteFunc(act.Turns, func(t client.Turn) bool {
+				return slices.ContainsFunc(chat.Turns, func(shown client.Turn) bool { return shown.ID == t.ID })
+			})
+			chat.Turns = append(fresh, chat.Turns...)
+			if len(fresh) > 0 {
+				chat.Older = act.Older
+			}
+		}
+	}
+	return nil
+}
+
+// takePages removes the pages of a chat's turns from a session's early actions.
+func takePages(s *session, channel string) (pages []client.Action) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.early = slices.DeleteFunc(s.early, func(a client.Action) bool {
+		kind := ahp.TextOf(a.Raw, "type")
+		if a.Channel != channel || kind != "chat/turnsLoaded" {
+			return false
+		}
+		pages = append(pages, a)
+		return true
+	})
+	return pages
+}
+
+// showChat shows the turns of a state that the editor does not have.
+func (s *session) showChat(chat client.Chat, how show) {
+	from := len(chat.Turns)
+	switch {
+	case how == showAll:
+		from = 0
+	case how == showRest:
+		if i := slices.IndexFunc(chat.Turns, func(t client.Turn) bool { return t.ID == s.last }); i >= 0 || s.last == "" {
+			from = i + 1
+		}
+	}
+	for i := range chat.Turns {
+		t := &chat.Turns[i]
+		if i >= from || s.turn != nil && s.turn.id == t.ID {
+			s.showTurn(t)
+			s.endTurn(t.ID, endOf(t))
+		}
+		s.last = t.ID
+	}
+	if s.turn != nil && (chat.Active == nil || chat.Active.ID != s.turn.id) {
+		s.endTurn(s.turn.id, ending{err: errors.New("the turn was lost in an interruption")})
+	}
+	if chat.Active != nil {
+		s.showTurn(chat.Active)
+	}
+	endLostPrompts(s, chat)
+}
+
+// endLostPrompts ends prompts that were sent, and that the chat does not have.
+func endLostPrompts(s *session, chat client.Chat) {
+	for _, p := range slices.Clone(s.prompts) {
+		waits := p.queued != "" && slices.ContainsFunc(chat.Queued, func(q struct {
+			ID string `json:"id"`
+		}) bool {
+			return q.ID == p.queued
+		})
+		if p.sent && !waits && (s.turn == nil || p.turn != s.turn.id) {
+			s.finish(p, ending{err: errors.New("the message was lost in an interruption: send it again")})
+		}
+	}
+}
+
+// take handles an action on one of the session's channels.
+func (s *session) take(a client.Action) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if t := s.terminals[a.Channel]; t != nil {
+		t.take(a)
+		return
+	}
+	if s.ready {
+		s.apply(a)
+	} else if len(s.early) < maxEarly {
+		a.Raw = slices.Clone(a.Raw)
+		s.early = append(s.early, a)
+	}
+}
+
+// apply shows an action.
+func (s *session) apply(a client.Action) {
+	var act action
+	if json.Unmarshal(a.Raw, &act) != nil {
+		return // newer than this program
+	}
+	if a.Rejected != "" {
+		s.rejected(a, act)
+		return
+	}
+	switch act.Type {
+	case "chat/turnStarted":
+		s.beginTurn(act)
+	case "chat/turnsLoaded":
+		if s.turn == nil && s.last == "" {
+			s.showChat(client.Chat{Turns: act.Turns}, showAll)
+		}
+	case "session/titleChanged":
+		s.update(acp.UpdateSessionInfoUpdate, acp.SessionInfoUpdate{Title: act.Title})
+	case "session/configChanged":
+		s.optionsChanged(act.Config)
+		if a.Mine {
+			s.changed(nil)
+		}
+	case "session/inputNeededSet":
+		s.ask(act.Request)
+	case "session/inputNeededRemoved":
+		s.withdraw(act.ID)
+	case "chat/turnComplete", "chat/turnCancelled", "chat/error":
+		s.endTurn(act.TurnID, endBy(act))
+		s.door.spawn(s.showCommands)
+	default:
+		if s.turn != nil && act.TurnID == s.turn.id {
+			s.turn.apply(act, a.Raw)
+		}
+	}
+}
+
+// rejected handles an action that had no effect.
+func (s *session) rejected(a client.Action, act action) {
+	if !a.Mine {
+		return
+	}
+	why := errors.New(a.Rejected)
+	switch act.Type {
+	case "session/configChanged":
+		s.changed(why)
+	case "chat/turnStarted", "chat/pendingMessageSet":
+		for _, p := range slices.Clone(s.prompts) {
+			if p.turn != "" && p.turn == act.TurnID || p.queued != "" && p.queued == act.ID {
+				s.finish(p, ending{err: why})
+			}
+		}
+	}
+}
+
+// close answers session/close.
+func (s *session) close(ctx context.Context) error {
+	s.leave(errors.New("the session was closed"))
+	c := s.client()
+	s.mu.Lock()
+	channels := []string{s.id, s.chat}
+	s.mu.Unlock()
+	for _, channel := range channels {
+		if c != nil && c.Err() == nil {
+			if err := c.Unsubscribe(ctx, channel); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// leave forgets a session.
+func (s *session) leave(why error) {
+	d := s.door
+	d.mu.Lock()
+	if d.sessions[s.id] == s {
+		delete(d.sessions, s.id)
+	}
+	for channel, other := range d.channels {
+		if other == s {
+			delete(d.channels, channel)
+		}
+	}
+	d.mu.Unlock()
+	s.lose(why)
+}
+
+// lose ends everything that waits in a session.
+func (s *session) lose(why error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ended = why
+	for _, p := range slices.Clone(s.prompts) {
+		s.finish(p, ending{err: why})
+	}
+	for id := range s.asked {
+		s.withdraw(id)
+	}
+	for len(s.changes) > 0 {
+		s.changed(why)
+	}
+}
+
+// showCommands shows the slash commands, if they have changed.
+func (s *session) showCommands() {
+	c := s.client()
+	s.mu.Lock()
+	chat := s.chat
+	s.mu.Unlock()
+	if c == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(s.door.life, callTime)
+	defer cancel()
+	result, err := c.Call(ctx, "completions", map[string]any{"channel": chat, "kind": "userMessage", "text": "/", "offset": 1})
+	if err != nil {
+		return // the host has no completions
+	}
+	var answer struct {
+		Items []struct {
+			InsertText string          `json:"insertText"`
+			Attachment json.RawMessage `json:"attachment"`
+		} `json:"items"`
+	}
+	if json.Unmarshal(result, &answer) != nil {
+		return
+	}
+	list := []acp.AvailableCommand{}
+	for _, item := range answer.Items {
+		name, ok := strings.CutPrefix(strings.TrimSpace(item.InsertText), "/")
+		if !ok || name == "" || strings.Contains(name, " ") {
+			continue
+		}
+		meta, _ := ahp.MemberOf(item.Attachment, "_meta")
+		command := acp.AvailableCommand{Name: name}
+		if ahp.IsObject(meta.Raw) {
+			command.Description = ahp.TextOf(meta.Raw, "description")
+			if hint := ahp.TextOf(meta.Raw, "hint"); hint != "" {
+				command.Input = &acp.AvailableCommandInput{Hint: hint}
+			}
+		}
+		list = append(list, command)
+	}
+	text, err := json.Marshal(list)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err != nil || string(text) == s.commands || s.commands == "" && len(list) == 0 {
+		return
+	}
+	s.commands = string(text)
+	s.update(acp.UpdateAvailableCommandsUpdate, acp.AvailableCommandsUpdate{AvailableCommands: list})
+}
