@@ -1,17 +1,27 @@
 package connect_test
 
 import (
+	"bufio"
 	"bytes"
+	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
+	"net"
 	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/coder/websocket"
+
 	"ahprelay/auth"
 	"ahprelay/broker/resume"
 	"ahprelay/gateway"
+	"ahprelay/internal/connect"
 	"ahprelay/test/faultproxy"
 	"ahprelay/test/natssite"
 	"ahprelay/test/refclient"
@@ -218,4 +228,95 @@ func (j *journey) withTicket(t *testing.T, change func(*auth.Client), header str
 		t.Fatal(err)
 	}
 	return refclient.Options{Token: token, Header: http.Header{header: {"0123456789abcdef"}}}
+}
+
+// A stoppingRelay closes its first connection with the word that it may move, once a message
+// has begun to arrive, and reads no further. Its second connection continues the first.
+type stoppingRelay struct {
+	begun chan struct{} // closed once a message has begun to arrive
+	whole chan []byte   // the second connection's messages
+	over  chan struct{} // closed at the test's end
+}
+
+// ServeHTTP implements [http.Handler].
+func (s *stoppingRelay) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	switch {
+	case r.URL.Path == resume.Path:
+		http.NotFound(w, r)
+	case r.Header.Get(resume.MovedHeader) == "":
+		raw := &rawHijacker{ResponseWriter: w}
+		if _, err := websocket.Accept(raw, r, nil); err != nil {
+			return
+		}
+		defer func() { _ = raw.conn.Close() }()
+		if _, err := io.ReadFull(raw.conn, make([]byte, 1000)); err != nil {
+			return
+		}
+		_, _ = raw.conn.Write(append([]byte{0x88, byte(2 + len(resume.MoveReason)), 1001 >> 8, 1001 & 0xff}, resume.MoveReason...))
+		close(s.begun)
+		<-s.over
+	default:
+		w.Header().Set(resume.MovedHeader, "yes")
+		ws, err := websocket.Accept(w, r, nil)
+		if err != nil {
+			return
+		}
+		defer func() { _ = ws.CloseNow() }()
+		ws.SetReadLimit(-1)
+		for {
+			_, message, err := ws.Read(r.Context())
+			if err != nil {
+				return
+			}
+			s.whole <- message
+		}
+	}
+}
+
+// A rawHijacker keeps the connection below a WebSocket.
+type rawHijacker struct {
+	http.ResponseWriter
+	conn net.Conn
+}
+
+// Hijack implements [http.Hijacker].
+func (h *rawHijacker) Hijack() (_ net.Conn, rw *bufio.ReadWriter, err error) {
+	h.conn, rw, err = http.NewResponseController(h.ResponseWriter).Hijack()
+	return h.conn, rw, err
+}
+
+// TestMessageCutByARestartIsSentAgain closes a connection that may move in the middle of a
+// message: the next relay receives this message whole, and once, before the message behind it.
+func TestMessageCutByARestartIsSentAgain(t *testing.T) {
+	t.Parallel()
+	s := &stoppingRelay{begun: make(chan struct{}), whole: make(chan []byte, 10), over: make(chan struct{})}
+	server := httptest.NewServer(s)
+	t.Cleanup(func() {
+		close(s.over)
+		server.Close()
+	})
+	file := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(file, []byte("any"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w := &world{tokens: connect.NewTokens(filepath.Join(t.TempDir(), "tokens.json")), log: &lockedBuffer{}}
+	w.serve(t, connect.NewRelays(connect.NewRelay(server.URL, connect.FileTokens(file))), nil)
+	c, err := w.dial(t, "/ahp/"+stack.Host, refclient.Options{Token: w.token(t, "editor"), TokenIn: refclient.InTkn})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// more than the buffers of both kernels hold
+	cut := fmt.Appendf(nil, `{"jsonrpc":"2.0","method":"cut","params":{"text":"%s"}}`, strings.Repeat("0123456789abcdef", 2<<20))
+	next := []byte(`{"jsonrpc":"2.0","method":"next","params":{}}`)
+	sent := make(chan error, 1)
+	go func() { sent <- errors.Join(c.SendRaw(cut), c.SendRaw(next)) }()
+	natssite.Next(t, "the message has begun", s.begun)
+	for i, want := range [][]byte{cut, next} {
+		if got := natssite.Next(t, "the next relay receives a message", s.whole); !bytes.Equal(got, want) {
+			t.Fatalf("message %d at the next relay has %d bytes and begins with %.80q; want %d bytes", i, len(got), got, len(want))
+		}
+	}
+	if err := natssite.Next(t, "both messages are sent", sent); err != nil {
+		t.Error(err)
+	}
 }
