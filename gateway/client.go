@@ -70,7 +70,7 @@ type client struct {
 	worked    time.Duration // processing time of the last message
 	token     credential    // what it may, and until when
 
-	begun  chan struct{} // closed when the connection is open or ending; a client that has moved here is not read before
+	begun  chan struct{} // closed when the connection is open or ending; long messages of a client that has moved here wait for it
 	begin  func()        // closes begun
 	moved  atomic.Bool   // the host-agent keeps the connection for the client's next relay
 	parted atomic.Bool   // the client has closed in answer to that
@@ -145,16 +145,17 @@ func (c *client) serve(draining func() bool) {
 	defer c.budget.reserve(c.sock.Conn.IsTLS())()
 	defer c.token.expireLater(func() { c.end(ahp.CloseTokenEnded, ahp.CloseTokenEnded.Reason()) }).Stop()
 	idle.Deep(func() { c.enter(draining) })
-	if c.sock.Moved != "" {
-		c.load.stuck.Store(true)
-		<-c.begun
-		c.load.stuck.Store(false)
-	}
 	err := c.readLoop()
 	idle.Deep(func() { c.exit(err) })
 }
 
 func (c *client) enter(draining func() bool) {
+	if c.hasMoved() {
+		c.mu.Lock()
+		c.holdFor = min(c.cfg.HoldTime, resume.DefaultTime) // host-agents keep the connection no longer
+		c.hold = time.AfterFunc(c.holdFor, c.holdEnded)
+		c.mu.Unlock()
+	}
 	c.hosts.join(c)
 	c.endIfRevoked() // later revocations find the client in hosts
 	if draining() {
@@ -222,6 +223,16 @@ func (c *client) handedLocked() {
 	}
 }
 
+// hasMoved reports whether the client continues a connection of a different relay.
+func (c *client) hasMoved() bool { return c.sock.Moved != "" }
+
+// awaitBegun waits until a client that has moved here is connected to its host, or ends.
+func (c *client) awaitBegun() {
+	c.load.stuck.Store(true)
+	<-c.begun
+	c.load.stuck.Store(false)
+}
+
 // readLoop reads messages until the connection ends.
 func (c *client) readLoop() error {
 	for {
@@ -246,6 +257,11 @@ func (c *client) read(r io.Reader, binary bool) error {
 		limit = c.maxFrame
 	}
 	message, err := wire.ReadAll(r, (*buf)[:0], limit, c.load.readMore)
+	if errors.Is(err, wire.ErrTooBig) && !ready && c.hasMoved() {
+		c.awaitBegun() // its host has accepted the connection before
+		ready, limit = true, c.maxFrame
+		message, err = wire.ReadAll(r, message, limit, c.load.readMore)
+	}
 	if err == nil {
 		c.load.hasCome()
 	}
@@ -335,6 +351,11 @@ func (b *beginning) anew(env *ahp.Envelope) bool {
 // pass sends a message to the host, or keeps it until the connection is open.
 func (c *client) pass(env *ahp.Envelope, message []byte) error {
 	c.mu.Lock()
+	if c.hasMoved() && c.phase < phaseOpen && c.pending.bytes+len(message) > c.cfg.MaxFirstFrame {
+		c.mu.Unlock()
+		c.awaitBegun()
+		c.mu.Lock()
+	}
 	if c.phase == phaseOpen {
 		conn := c.conn
 		if _, shares := conn.(*audience.Viewer); shares && c.hold == nil {
@@ -436,7 +457,11 @@ func (c *client) holdEnded() {
 		detail = "no answer for " + c.holdFor.String()
 	}
 	c.mu.Unlock()
-	c.end(ahp.CloseHostOffline, closeReason(ahp.CloseHostOffline, detail))
+	code := ahp.CloseHostOffline
+	if c.hasMoved() {
+		code = ahp.CloseResync // its host-agent no longer keeps the connection
+	}
+	c.end(code, closeReason(code, detail))
 }
 
 // hostAwayLocked makes a client wait for its absent host. The relay answers pings in
@@ -503,13 +528,13 @@ func (c *client) openLocked(link linkUse) {
 		c.out.close(ahp.CloseForbidden, closeReason(ahp.CloseForbidden, "this host is not sealed: its owner starts host-agent with --sealed"))
 		return
 	}
-	if c.sock.Moved != "" && !link.moves {
+	if c.hasMoved() && !link.moves {
 		c.phase = phaseClosed
 		c.out.close(ahp.CloseResync, closeReason(ahp.CloseResync, "the host-agent keeps no connections"))
 		return
 	}
 	c.moves = link.moves
-	if who.Audience != "" && !c.sock.Sealed && c.sock.Moved == "" {
+	if who.Audience != "" && !c.sock.Sealed && !c.hasMoved() {
 		c.maxFrame = link.maxFrame
 		c.phase = phaseOpening
 		c.conn = link.audiences.Enter(who.Audience, c.openAs(who), clientEvents{c}, c.out.packing.On)
@@ -592,7 +617,7 @@ func (c *client) rejected(code ahp.CloseCode, detail string) {
 		return
 	}
 	c.conn = nil
-	if code != ahp.CloseHostOffline && code != ahp.CloseResync || c.sock.Moved != "" {
+	if code != ahp.CloseHostOffline && code != ahp.CloseResync || c.hasMoved() {
 		c.phase = phaseClosed
 		c.out.close(code, closeReason(code, detail))
 		c.handedLocked()

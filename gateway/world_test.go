@@ -142,7 +142,7 @@ func (w *world) startAgent(cfg routing.AgentEndConfig) {
 	agent := routing.NewAgentEnd(cfg)
 	hello := agent.Hello()
 	if !w.old {
-		hello.Features = []string{link.FeatureAuthority}
+		hello.Features = []string{link.FeatureAuthority, link.FeatureMove}
 	}
 	links := link.NewAgentLinks(&w.net, link.AgentLinksConfig{
 		Tenant: testTenant, Host: testHost, Agent: "agent1", Hello: hello, Log: slog.New(slog.DiscardHandler),
@@ -347,10 +347,13 @@ func (w *world) handshake(token string) *websocket.Conn {
 
 func (w *world) handshakeWith(token string, compression websocket.CompressionMode) *websocket.Conn {
 	w.Helper()
-	ws, _, err := websocket.Dial(context.Background(), "ws://relay/ahp/"+testHost, &websocket.DialOptions{
-		HTTPClient: &http.Client{Transport: handshake{w.server.Handler()}},
-		HTTPHeader: http.Header{"Authorization": {"Bearer " + token}}, CompressionMode: compression,
-	})
+	return w.handshakeAs(&websocket.DialOptions{HTTPHeader: http.Header{"Authorization": {"Bearer " + token}}, CompressionMode: compression})
+}
+
+func (w *world) handshakeAs(options *websocket.DialOptions) *websocket.Conn {
+	w.Helper()
+	options.HTTPClient = &http.Client{Transport: handshake{w.server.Handler()}}
+	ws, _, err := websocket.Dial(context.Background(), "ws://relay/ahp/"+testHost, options)
 	if err != nil {
 		w.Fatal(err)
 	}

@@ -1,0 +1,108 @@
+package gateway
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"ahprelay/ahp"
+	"ahprelay/broker/registry"
+	"ahprelay/broker/resume"
+	"ahprelay/routing"
+)
+
+// ticket is a former connection's.
+const ticket = "0123456789abcdef"
+
+// movedHeader is the header of a client that continues a former connection.
+func (w *world) movedHeader() http.Header {
+	w.Helper()
+	return http.Header{"Authorization": {"Bearer " + w.token(nil)}, resume.MovedHeader: {ticket}}
+}
+
+// dialMoved connects a client that continues a former connection.
+func (w *world) dialMoved() *clientEnd {
+	w.Helper()
+	w.setState(registry.Online, "agent1", "") // the host-agent has a lease, and no connection
+	c := &clientEnd{w: w, ws: w.handshakeAs(&websocket.DialOptions{HTTPHeader: w.movedHeader()})}
+	w.running.Go(c.readLoop)
+	return c
+}
+
+// Clients move here, and their host goes away. One pings, one answers the relay's
+// pings only, and one is gone.
+func TestMovedClientsWaitAliveForTheirHost(t *testing.T) {
+	inWorld(t, Config{}, func(w *world) {
+		pings, silent := w.dialMoved(), w.dialMoved()
+		request := w.upgrade(w.token(nil))
+		request.Header.Set(resume.MovedHeader, ticket)
+		response, err := handshake{w.server.Handler()}.RoundTrip(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.setState(registry.Offline, "", "asleep")
+		gone := response.Body.(io.ReadWriteCloser)
+		defer gone.Close()
+		w.running.Go(func() { _, _ = io.Copy(io.Discard, gone) })
+		var answers []string
+		for id := range 19 {
+			pings.request(id, "ping")
+			answers = append(answers, answerTo(id))
+			pings.wantMessages(answers...)
+			time.Sleep(30 * time.Second)
+		}
+		w.wantGivenUp("pings", 1)
+		pings.wantOpen()
+		silent.wantOpen()
+		time.Sleep(30 * time.Second)
+		pings.wantClosed(ahp.CloseResync, "resync: asleep")
+		silent.wantClosed(ahp.CloseResync, "resync: asleep")
+		w.wantGone()
+	})
+}
+
+// A client moves here, and its host goes away. It sends more than a client may send before its
+// host has accepted it, also in one message, and pings in between. The host returns, and gets
+// everything.
+func TestMovedClientsMaySendMuchBeforeTheirHostIsBack(t *testing.T) {
+	for name, sizes := range map[string][]int{
+		"one long message":    {100 << 10},
+		"behind short ones":   {10, 10, 200 << 10, 10},
+		"many short messages": {30 << 10, 30 << 10, 30 << 10, 30 << 10, 30 << 10},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, Config{}, func(w *world) {
+				c := w.dialMoved()
+				w.setState(registry.Offline, "", "asleep")
+				var want []string
+				for id, size := range sizes {
+					want = append(want, fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"x","params":{"channel":"ahp-root://","text":"%s"}}`, id, strings.Repeat("x", size)))
+				}
+				w.running.Go(func() {
+					for _, message := range want {
+						c.send(message)
+					}
+				})
+				time.Sleep(5 * time.Minute)
+				c.wantOpen()
+				w.startAgent(routing.AgentEndConfig{})
+				h := w.hostConn(1)
+				if h.open.Ticket != ticket {
+					t.Errorf("the host-agent got the ticket %q; want %q", h.open.Ticket, ticket)
+				}
+				synctest.Wait()
+				if got := h.messages(); strings.Join(got, "\n") != strings.Join(want, "\n") {
+					t.Errorf("the host got %d messages of %d bytes; want %d of %d bytes", len(got), len(strings.Join(got, "")), len(want), len(strings.Join(want, "")))
+				}
+				time.Sleep(time.Hour)
+				c.wantOpen()
+			})
+		})
+	}
+}
