@@ -143,6 +143,21 @@ func (c Client) Keys() []RevocationKey {
 	return keys
 }
 
+// A Holder is a client that holds something of a host: host-agents ask relays which holders
+// are revoked.
+type Holder struct {
+	Token   string    `json:"token,omitempty"`
+	Device  string    `json:"device,omitempty"`
+	Subject string    `json:"subject"`
+	At      time.Time `json:"at"`                // a revocation before this time does not count
+	Origins []Origin  `json:"origins,omitempty"` // of the token
+}
+
+// Holder returns the client as a Holder.
+func (c Client) Holder() Holder {
+	return Holder{Token: c.ID, Device: c.Device, Subject: c.Subject, At: c.IssuedAt, Origins: c.Origins}
+}
+
 // Keys returns the targets of revocations that end the enrolment.
 func (e Enrolment) Keys() []RevocationKey {
 	return []RevocationKey{{Token: e.ID}, {Tenant: e.Tenant, Host: e.Host}}

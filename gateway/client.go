@@ -599,10 +599,11 @@ func (c *client) opened() {
 // event Moved or Flushed follows. The caller holds the client's mu.
 func partLocked(c *client) {
 	conn, movable := c.conn.(interface {
-		Move(ticket string, until time.Time)
+		Move(m routing.Move)
 	})
 	if movable && c.moves && c.sock.Move != "" {
-		conn.Move(c.sock.Move, c.token.now().Expires)
+		who := c.token.now()
+		conn.Move(routing.Move{Ticket: c.sock.Move, Until: who.Expires, Holder: who.Holder()})
 		return
 	}
 	c.conn.Flush()

@@ -49,11 +49,11 @@ type delivery struct {
 	credit  int
 	from    *routing.AgentConn // the line that gets the credit
 	flush   bool
-	move    *moveRequest // keeps the connection, when all earlier messages are written
-	own     bool         // an answer to the host by a gate
-	arrived time.Time    // zero without tracing
-	about   *view.Ask    // set for the host-agent's own requests about channels
-	ours    bool         // the host-agent's own request on the client's behalf
+	move    *routing.Move // keeps the connection, when all earlier messages are written
+	own     bool          // an answer to the host by a gate
+	arrived time.Time     // zero without tracing
+	about   *view.Ask     // set for the host-agent's own requests about channels
+	ours    bool          // the host-agent's own request on the client's behalf
 }
 
 // queueUp queues a delivery for the host.

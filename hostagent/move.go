@@ -2,13 +2,17 @@ package hostagent
 
 import (
 	"bytes"
+	"context"
 	"maps"
 	"slices"
 	"sync"
 	"time"
 
 	"ahprelay/ahp"
+	"ahprelay/auth"
+	"ahprelay/broker/remember"
 	"ahprelay/broker/resume"
+	"ahprelay/hostagent/remembering"
 	"ahprelay/routing"
 )
 
@@ -27,7 +31,8 @@ import (
 //     record has the ticket. The new line gets the kept messages, and everything after.
 //
 // A ticket is valid once, and only for the same person, device and permissions.
-// While too much is kept, the host-agent does not read from the host.
+// While too much is kept, the host-agent does not read from the host. A revocation of the
+// client, which the host-agent learns from a relay, ends what is kept.
 
 // Bounds of kept connections.
 const (
@@ -39,18 +44,22 @@ const (
 
 	leaveLineTime = 10 * time.Second // for the end of the former line, once the client has arrived
 	hurryTime     = 3 * time.Second  // for a client that has also connected anew
+
+	revokedEvery = time.Second // how soon a revocation ends kept connections
+	revokedMost  = 128         // of them in a request
 )
 
 // moves are the connections without a line.
 type moves struct {
-	pool *resume.Pool
+	pool  *resume.Pool
+	added chan struct{} // wakes endRevoked; holds one
 
 	mu       sync.Mutex // guards byTicket; a clientLine's mu may be held
 	byTicket map[string]*move
 }
 
 func newMoves() *moves {
-	return &moves{pool: resume.NewPool(keptPerson, keptTotal), byTicket: map[string]*move{}}
+	return &moves{pool: resume.NewPool(keptPerson, keptTotal), added: make(chan struct{}, 1), byTicket: map[string]*move{}}
 }
 
 // add adds a move, unless its ticket is in use.
@@ -61,6 +70,10 @@ func (s *moves) add(m *move) bool {
 		return false
 	}
 	s.byTicket[m.ticket] = m
+	select {
+	case s.added <- struct{}{}:
+	default:
+	}
 	return true
 }
 
@@ -78,10 +91,51 @@ func (s *moves) remove(m *move) {
 	}
 }
 
+func (s *moves) all() []*move {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Values(s.byTicket))
+}
+
+// endRevoked ends the connections whose clients are revoked, until ctx ends. It asks a relay
+// in the name of the host-agent's instance.
+func (s *moves) endRevoked(ctx context.Context, instance string, relay remembering.Ask) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.added:
+		}
+		for kept := s.all(); len(kept) > 0; kept = s.all() {
+			for some := range slices.Chunk(kept, revokedMost) {
+				request := &remember.Request{Op: remember.Check}
+				for _, m := range some {
+					request.Holders = append(request.Holders, m.holder)
+				}
+				answer, err := relay.Do(ctx, instance, request)
+				if err != nil { // no relay can revoke anything either
+					break
+				}
+				for _, i := range answer.Removed {
+					if i >= 0 && i < len(some) {
+						some[i].expire(ahp.CloseTokenEnded, "its token is revoked")
+					}
+				}
+			}
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(revokedEvery):
+			}
+		}
+	}
+}
+
 // A move is a connection to the host without a line to its client.
 type move struct {
 	c      *hostConn
 	ticket string
+	holder auth.Holder
 	left   chan struct{} // closed when the former line has ended in order
 	over   chan struct{} // closed when the move is over: the client has arrived, or the connection has ended
 	timer  *time.Timer
@@ -155,21 +209,18 @@ func (m *move) hurry() {
 	}
 }
 
-// expire ends the connection to the host, because the client has not arrived.
-func (m *move) expire() {
+// expire ends the connection to the host, unless the client has arrived.
+func (m *move) expire(code ahp.CloseCode, reason string) {
 	if m.c.conn.endMoveOf(m) {
-		m.c.log.Info("client did not arrive at another relay; its connection ends")
-		m.c.writer.leave(ahp.CloseResync, "the client did not arrive")
+		m.c.log.Info("client has not arrived at another relay; its connection ends", "reason", reason)
+		m.c.writer.leave(code, reason)
 		m.c.cancel()
 	}
 }
 
 // endAll ends all moves, because the host-agent stops.
 func (s *moves) endAll() {
-	s.mu.Lock()
-	all := slices.Collect(maps.Values(s.byTicket))
-	s.mu.Unlock()
-	for _, m := range all {
+	for _, m := range s.all() {
 		if !m.c.conn.endMoveOf(m) {
 			continue
 		}
@@ -201,34 +252,26 @@ func (l *clientLine) endMove() {
 }
 
 // Move implements [routing.Mover].
-func (c *hostConn) Move(ticket string, until time.Time) {
-	c.writer.request(delivery{move: &moveRequest{ticket, until}})
-}
-
-// A moveRequest is a relay's request to keep a connection under a ticket until a time.
-type moveRequest struct {
-	ticket string
-	until  time.Time
-}
+func (c *hostConn) Move(m routing.Move) { c.writer.request(delivery{move: &m}) }
 
 // move keeps the connection for a client that moves. It is called once everything before
 // is written to the host.
-func (c *hostConn) move(as *moveRequest) {
+func (c *hostConn) move(as *routing.Move) {
 	if !c.beginMove(as) {
 		_ = c.conn.Flushed() // fails if the client has left
 	}
 }
 
-func (c *hostConn) beginMove(as *moveRequest) bool {
+func (c *hostConn) beginMove(as *routing.Move) bool {
 	c.order.Lock()
 	defer c.order.Unlock()
 	l := c.conn
 	l.sending.Lock()
 	defer l.sending.Unlock()
-	life := min(keptTime, time.Until(as.until)) // open.Expires is the time of the first token, which the client may have renewed
-	m := &move{c: c, ticket: as.ticket, left: make(chan struct{}), over: make(chan struct{})}
+	life := min(keptTime, time.Until(as.Until)) // open.Expires is the time of the first token, which the client may have renewed
+	m := &move{c: c, ticket: as.Ticket, holder: as.Holder, left: make(chan struct{}), over: make(chan struct{})}
 	l.mu.Lock()
-	m.timer = time.AfterFunc(life, m.expire) // which waits for mu
+	m.timer = time.AfterFunc(life, func() { m.expire(ahp.CloseResync, "the client did not arrive") }) // which waits for mu
 	moves := life > 0 && l.seal == nil && !l.gone && l.moving.Load() == nil && c.agent.moves.add(m)
 	if moves {
 		l.moving.Store(m)
@@ -374,9 +417,9 @@ func (in *arrival) Flush() {
 }
 
 // Move implements [routing.Mover].
-func (in *arrival) Move(ticket string, until time.Time) {
+func (in *arrival) Move(m routing.Move) {
 	if c := in.arrived(); c != nil {
-		c.Move(ticket, until)
+		c.Move(m)
 	}
 }
 

@@ -1,6 +1,7 @@
 package hostagent
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,6 +10,8 @@ import (
 	"time"
 
 	"ahprelay/ahp"
+	"ahprelay/auth"
+	"ahprelay/broker/remember"
 	"ahprelay/routing"
 )
 
@@ -31,7 +34,7 @@ func inMove(t *testing.T, test func(m *mover)) {
 		m.former.send(`{"id":1,"method":"initialize"}`)
 		m.host.toUs <- `{"n":1}`
 		synctest.Wait()
-		m.former.conn.Move(testTicket, time.Now().Add(time.Hour))
+		m.former.conn.Move(routing.Move{Ticket: testTicket, Until: time.Now().Add(time.Hour), Holder: auth.Holder{Token: "t7"}})
 		m.former.send(`{"method":"behind the move"}`)
 		if !m.former.moved || !strings.HasSuffix(m.former.got, `{"n":1}`) {
 			t.Fatalf("moved: %v, behind %q; want true behind all messages of the host", m.former.moved, m.former.got)
@@ -59,7 +62,8 @@ func (m *mover) arrive(change func(*routing.Open)) *remote {
 // counted that nobody keeps.
 func (m *mover) wantKept(n int) {
 	m.Helper()
-	if got := len(m.agent.moves.byTicket); got != n {
+	synctest.Wait()
+	if got := len(m.agent.moves.all()); got != n {
 		m.Errorf("%d connections are kept; want %d", got, n)
 	}
 	if held := m.agent.moves.pool.Held(); n == 0 && held != 0 {
@@ -203,7 +207,7 @@ func TestKeptConnectionsEndWithTheToken(t *testing.T) {
 				before := time.Now().Add(time.Second)
 				r := w.openAs(w.relay, routing.Open{ID: "c", Subject: "ada", Access: "write", Expires: &before})
 				time.Sleep(2 * time.Second)
-				r.conn.Move(testTicket, time.Now().Add(test.life))
+				r.conn.Move(routing.Move{Ticket: testTicket, Until: time.Now().Add(test.life)})
 				synctest.Wait()
 				if kept := test.held > 0; r.moved != kept || r.flushed == kept {
 					t.Errorf("moved: %v, flushed: %v; want %v, %v", r.moved, r.flushed, kept, !kept)
@@ -232,7 +236,7 @@ func TestRepeatedMovesFillNoQueue(t *testing.T) {
 		w.host.set(func() { w.host.gate = gate })
 		r.send(`{"method":"first"}`)
 		for range 1000 {
-			r.conn.Move(testTicket, time.Now().Add(time.Hour))
+			r.conn.Move(routing.Move{Ticket: testTicket, Until: time.Now().Add(time.Hour)})
 			r.conn.Flush()
 		}
 		synctest.Wait()
@@ -299,7 +303,7 @@ func TestStopWaitsForNobodyWhoIsAway(t *testing.T) {
 func TestRelayThatVanishesKeepsNothing(t *testing.T) {
 	inWorld(t, func(w *world) {
 		r := w.open()
-		r.conn.Move(testTicket, time.Now().Add(time.Hour))
+		r.conn.Move(routing.Move{Ticket: testTicket, Until: time.Now().Add(time.Hour)})
 		synctest.Wait()
 		if !r.moved {
 			t.Fatal("the connection is not kept")
@@ -309,5 +313,52 @@ func TestRelayThatVanishesKeepsNothing(t *testing.T) {
 		if !w.hostSide().isClosed() {
 			t.Error("the connection to the host is open")
 		}
+	})
+}
+
+// TestRevokedClientsAreNotKept lets a relay answer that the client is revoked, behind answers
+// and failures that end nothing. The relay learns whose revocation counts, and what is kept is
+// dropped within a second.
+func TestRevokedClientsAreNotKept(t *testing.T) {
+	inMove(t, func(m *mover) {
+		m.host.toUs <- `{"n":2}`
+		m.leave(ahp.CloseShuttingDown)
+		answers := []string{`{"error":"store away"}`, `no JSON`, `{"removed":[7,-1]}`, `{}`}
+		var asked []remember.Request
+		ctx, stop := context.WithCancel(context.Background())
+		over := make(chan struct{})
+		go func() {
+			defer close(over)
+			m.agent.moves.endRevoked(ctx, "agent1", func(_ context.Context, data []byte) ([]byte, error) {
+				r, err := remember.ReadRequest(data)
+				if err != nil {
+					t.Error(err)
+				}
+				asked = append(asked, r)
+				if len(answers) == 0 {
+					return []byte(`{"removed":[0]}`), nil
+				}
+				answer := answers[0]
+				answers = answers[1:]
+				return []byte(answer), nil
+			})
+		}()
+		time.Sleep(4*revokedEvery - time.Millisecond)
+		m.wantKept(1)
+		time.Sleep(2 * time.Millisecond)
+		m.wantKept(0)
+		if !m.host.isClosed() {
+			t.Error("the connection to the host is open")
+		}
+		if len(asked) != 5 || len(asked[4].Holders) != 1 || asked[4].Holders[0].Token != "t7" {
+			t.Errorf("the relay was asked %+v; want five times for the token t7", asked)
+		}
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if len(asked) != 5 {
+			t.Errorf("the relay was asked %d times; want no more once nothing is kept", len(asked))
+		}
+		stop()
+		<-over
 	})
 }

@@ -39,6 +39,7 @@ func (a *Agent) notices(ctx context.Context, conn *broker.Conn) {
 	watching.Go(func() { a.last.run(ctx, conn) })
 	watching.Go(func() { a.waiting.run(ctx, conn) })
 	watching.Go(func() { newWaker(a).run(ctx, conn) })
+	watching.Go(func() { a.moves.endRevoked(ctx, a.instance, a.keeperAt(conn)) })
 	if a.watch == nil {
 		return
 	}

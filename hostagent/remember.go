@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"ahprelay/ahp"
+	"ahprelay/auth"
 	"ahprelay/broker"
 	"ahprelay/broker/remember"
 	"ahprelay/hostagent/remembering"
@@ -69,14 +70,20 @@ func (l lastStates) dial(ctx context.Context) (watch.Socket, error) {
 
 // run writes until ctx ends, or removes the state that an earlier run has written.
 func (l lastStates) run(ctx context.Context, conn *broker.Conn) {
-	ask := func(ctx context.Context, data []byte) ([]byte, error) {
-		return conn.Request(ctx, remember.Subject(l.agent.tenant, l.agent.host), data)
-	}
+	ask := l.agent.keeperAt(conn)
 	switch {
 	case l.keeper != nil:
 		l.keeper.Run(ctx, ask)
 	case l.agent.cfg.Remember == remembering.Off, l.agent.cfg.Sealed != nil: // relays may still have records of before
 		remembering.Forget(ctx, l.config(), ask)
+	}
+}
+
+// keeperAt returns how to send requests to the relays' keeper of last states, which also knows
+// revocations.
+func (a *Agent) keeperAt(conn *broker.Conn) remembering.Ask {
+	return func(ctx context.Context, data []byte) ([]byte, error) {
+		return conn.Request(ctx, remember.Subject(a.tenant, a.host), data)
 	}
 }
 
@@ -136,6 +143,6 @@ func (w *hostWriter) answerHere(answer func() []byte) error {
 }
 
 // holderOf names the client of a connection.
-func holderOf(open routing.Open) remember.Holder {
-	return remember.Holder{Token: open.Token, Device: open.DeviceID, Subject: open.Subject, At: time.Now().UTC().Truncate(time.Second)}
+func holderOf(open routing.Open) auth.Holder {
+	return auth.Holder{Token: open.Token, Device: open.DeviceID, Subject: open.Subject, At: time.Now().UTC().Truncate(time.Second)}
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"ahprelay/ahp"
+	"ahprelay/auth"
 	"ahprelay/broker/link"
 	"ahprelay/internal/lockorder"
 )
@@ -34,10 +35,16 @@ type HostConn interface {
 
 // A Mover is a [HostConn] that can continue on a different relay.
 type Mover interface {
-	// Move is Flush, but the host-agent keeps the connection to the host under a ticket,
-	// if it can, and tells [AgentConn.Flushed] whether it does. It keeps the connection
-	// no longer than until.
-	Move(ticket string, until time.Time)
+	// Move is Flush, but the host-agent keeps the connection to the host, if it can, and
+	// tells [AgentConn.Flushed] whether it does.
+	Move(m Move)
+}
+
+// A Move is a relay's request to keep a connection for a client that continues elsewhere.
+type Move struct {
+	Ticket string      // of the client
+	Until  time.Time   // the connection is kept no longer
+	Holder auth.Holder // whose revocation ends it
 }
 
 // ErrConnClosed reports the use of a connection that has ended.

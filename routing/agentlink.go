@@ -1,6 +1,7 @@
 package routing
 
 import (
+	"encoding/json"
 	"fmt"
 	"time"
 
@@ -238,16 +239,23 @@ func (l *agentLink) flushRecord(number uint64, _ *link.Fields) error {
 }
 
 func (l *agentLink) moveRecord(number uint64, f *link.Fields) error {
-	ticket, until := f.Bytes(), f.Uvarint()
+	ticket, until, holder := f.Bytes(), f.Uvarint(), f.Bytes()
 	c := l.conns[number]
-	if !f.Bad && (len(ticket) == 0 || len(ticket) > MaxTicket) {
-		return fmt.Errorf("%w: a ticket of %d bytes", link.ErrBadPacket, len(ticket))
+	if f.Bad {
+		return nil
 	}
-	if f.Bad || c == nil || c.hostClosed {
+	if len(ticket) == 0 || len(ticket) > MaxTicket || len(holder) > maxHolder {
+		return fmt.Errorf("%w: a ticket of %d bytes, a holder of %d", link.ErrBadPacket, len(ticket), len(holder))
+	}
+	m := Move{Ticket: string(ticket), Until: time.Unix(int64(min(until, 1<<40)), 0)}
+	if err := json.Unmarshal(holder, &m.Holder); err != nil {
+		return fmt.Errorf("%w: holder: %w", link.ErrBadPacket, err)
+	}
+	if c == nil || c.hostClosed {
 		return nil
 	}
 	if mover, ok := c.host.(Mover); ok {
-		mover.Move(string(ticket), time.Unix(int64(min(until, 1<<40)), 0))
+		mover.Move(m)
 	} else {
 		c.host.Flush()
 	}

@@ -66,7 +66,7 @@
 //	credit     ↔    conn, n              n bytes were written, so n more may be sent
 //	open       →    conn, JSON of Open   connect this client to the host
 //	flush      →    conn                 answer when everything before is written to the host
-//	move       →    conn, ticket, until  like flush, and keep the host's connection for an open with that ticket
+//	move       →    conn, Move           like flush, and keep the host's connection for an open with that ticket
 //	watching   →    watch                the subscription to that channel exists
 //	need       →    body                 the relay has not heard that body
 //	opened     ←    conn                 the host accepts messages

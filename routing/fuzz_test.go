@@ -33,9 +33,9 @@ type stillHost struct{ still }
 
 func (s *stillHost) Deliver([]byte, bool, int) {}
 
-func (s *stillHost) Move(ticket string, _ time.Time) {
-	if ticket == "" || len(ticket) > MaxTicket {
-		panic("a ticket of " + strconv.Itoa(len(ticket)) + " bytes")
+func (s *stillHost) Move(m Move) {
+	if m.Ticket == "" || len(m.Ticket) > MaxTicket {
+		panic("a ticket of " + strconv.Itoa(len(m.Ticket)) + " bytes")
 	}
 }
 
@@ -46,7 +46,7 @@ func recordWith(data string, kind recordKind, numbers ...uint64) []byte {
 }
 
 func moveRecord(conn uint64, ticket string) []byte {
-	return appendMove(nil, conn, ticket, time.Unix(2e9, 0))
+	return appendMove(nil, conn, Move{Ticket: ticket, Until: time.Unix(2e9, 0)})
 }
 
 // FuzzRelayHandle gives a relay invalid packets and bodies. It keeps its invariants

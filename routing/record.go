@@ -196,10 +196,17 @@ func appendClose(b []byte, conn uint64, code ahp.CloseCode, reason string) []byt
 // MaxTicket is the longest ticket of a move, in bytes.
 const MaxTicket = 64
 
+// maxHolder bounds a move's holder, in bytes of JSON.
+const maxHolder = 8 << 10
+
 // appendMove appends a move record. Its time is in Unix seconds.
-func appendMove(b []byte, conn uint64, ticket string, until time.Time) []byte {
-	b = appendBytes(appendRecord(b, recordMove, conn), []byte(ticket))
-	return binary.AppendUvarint(b, uint64(max(until.Unix(), 0)))
+func appendMove(b []byte, conn uint64, m Move) []byte {
+	holder, err := json.Marshal(m.Holder)
+	if err != nil {
+		panic(err) // no field can fail
+	}
+	b = appendBytes(appendRecord(b, recordMove, conn), []byte(m.Ticket))
+	return appendBytes(binary.AppendUvarint(b, uint64(max(m.Until.Unix(), 0))), holder)
 }
 
 func appendOpen(b []byte, conn uint64, open Open) []byte {

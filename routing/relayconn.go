@@ -5,7 +5,6 @@ import (
 	"errors"
 	"math"
 	"sync/atomic"
-	"time"
 
 	"ahprelay/ahp"
 )
@@ -166,14 +165,13 @@ func (c *RelayConn) Progress() {
 func (c *RelayConn) Flush() { c.request(appendRecord(nil, recordFlush, c.stream.conn)) }
 
 // Move is Flush for a client that continues on a different relay: the host-agent keeps
-// the connection to the host under a ticket, which that relay's [Open] names, no longer
-// than until. The event
+// the connection to the host under a ticket, which that relay's [Open] names. The event
 // is then [Moved], or [Flushed] if the host-agent cannot keep the connection. It is kept
 // only if Close follows with [ahp.CloseShuttingDown]: then the client has received
 // everything up to the event, and has sent everything before its Close. Relays call Move only for
 // host-agents with [link.FeatureMove].
-func (c *RelayConn) Move(ticket string, until time.Time) {
-	c.request(appendMove(nil, c.stream.conn, ticket, until))
+func (c *RelayConn) Move(m Move) {
+	c.request(appendMove(nil, c.stream.conn, m))
 }
 
 // request queues a record behind everything sent.

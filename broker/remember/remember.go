@@ -6,9 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"time"
 
 	"ahprelay/ahp"
+	"ahprelay/auth"
 	"ahprelay/broker/link"
 )
 
@@ -20,7 +20,7 @@ func Subject(tenant, host string) string { return link.HostPrefix(tenant, host) 
 const (
 	MaxContent = 256 << 10 // bytes of a record's content before sealing
 	MaxRecords = 1024      // of a host
-	MaxHolders = 512       // of a host's keys
+	MaxHolders = 512       // in a request, and of a host's keys
 
 	maxData    = MaxContent + 64
 	maxRequest = 512 << 10
@@ -91,19 +91,11 @@ const (
 
 // A Request is a host-agent's request.
 type Request struct {
-	Instance string   `json:"instance"` // of the host-agent
-	Op       Op       `json:"op"`
-	ID       string   `json:"id,omitempty"`
-	Record   *Record  `json:"record,omitempty"`
-	Holders  []Holder `json:"holders,omitempty"`
-}
-
-// A Holder is a client that has a key.
-type Holder struct {
-	Token   string    `json:"token,omitempty"`
-	Device  string    `json:"device,omitempty"`
-	Subject string    `json:"subject"`
-	At      time.Time `json:"at"` // when it got the key
+	Instance string        `json:"instance"` // of the host-agent
+	Op       Op            `json:"op"`
+	ID       string        `json:"id,omitempty"`
+	Record   *Record       `json:"record,omitempty"`
+	Holders  []auth.Holder `json:"holders,omitempty"`
 }
 
 // ReadRequest decodes and checks a request. Each operation has its branch.

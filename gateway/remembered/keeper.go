@@ -319,7 +319,7 @@ func (k *Keeper) do(ctx context.Context, tenant, host string, data []byte, serve
 }
 
 // removed returns the indices of the holders whose tokens or devices are revoked.
-func (k *Keeper) removed(tenant string, holders []remember.Holder) []int {
+func (k *Keeper) removed(tenant string, holders []auth.Holder) []int {
 	var list []int
 	for i, h := range holders {
 		keys := []auth.RevocationKey{{Tenant: tenant, Subject: h.Subject}}
@@ -328,7 +328,7 @@ func (k *Keeper) removed(tenant string, holders []remember.Holder) []int {
 				keys = append(keys, auth.RevocationKey{Token: token})
 			}
 		}
-		if k.cfg.Registry.Revocations().Revoked(h.At, keys...) {
+		if revoked := k.cfg.Registry.Revocations(); revoked.Revoked(h.At, keys...) || revoked.RevokedOrigin(tenant, h.Origins) {
 			list = append(list, i)
 		}
 	}

@@ -62,6 +62,25 @@ type Config struct {
 // An Ask sends a request to a relay and returns the answer.
 type Ask func(ctx context.Context, data []byte) ([]byte, error)
 
+// Do sends a request of a host-agent's instance. It returns the relay's answer, or its error.
+func (ask Ask) Do(ctx context.Context, instance string, r *remember.Request) (answer remember.Answer, err error) {
+	r.Instance = instance
+	data, err := json.Marshal(r)
+	if err != nil {
+		return answer, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
+	body, err := ask(ctx, data)
+	if err == nil {
+		err = json.Unmarshal(body, &answer)
+	}
+	if err == nil && answer.Error != "" {
+		err = errors.New(answer.Error)
+	}
+	return answer, err
+}
+
 // A session is the state of a session.
 type session struct {
 	uri     string
@@ -361,22 +380,8 @@ func (k *Keeper) step(ctx context.Context, checked *time.Time, now bool) error {
 }
 
 // ask sends a request to a relay.
-func (k *Keeper) ask(ctx context.Context, r *remember.Request) (answer remember.Answer, err error) {
-	r.Instance = k.cfg.Instance
-	data, err := json.Marshal(r)
-	if err != nil {
-		return answer, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, askTime)
-	defer cancel()
-	body, err := k.relay(ctx, data)
-	if err == nil {
-		err = json.Unmarshal(body, &answer)
-	}
-	if err == nil && answer.Error != "" {
-		err = errors.New(answer.Error)
-	}
-	return answer, err
+func (k *Keeper) ask(ctx context.Context, r *remember.Request) (remember.Answer, error) {
+	return k.relay.Do(ctx, k.cfg.Instance, r)
 }
 
 // listContent is the content of the list's record.

@@ -357,7 +357,7 @@ func TestRemovedDeviceRenewsTheKeys(t *testing.T) {
 		w.say("s:/2", "two", 1)
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		phone := remember.Holder{Device: "phone", Subject: "ada", At: time.Now()}
+		phone := auth.Holder{Device: "phone", Subject: "ada", At: time.Now()}
 		given, err := w.keeper.Keys(all, phone)
 		if err != nil {
 			t.Fatal(err)
@@ -420,7 +420,7 @@ func TestKeysFollowAuthority(t *testing.T) {
 			{all.Narrow(gate.NewPolicy(auth.AccessRead, []string{"other:/1"}, nil, false)), false, []string{"other:/1"}},
 			{gate.Policy{}, false, nil},
 		} {
-			given, err := w.keeper.Keys(c.policy, remember.Holder{Subject: "ada"})
+			given, err := w.keeper.Keys(c.policy, auth.Holder{Subject: "ada"})
 			if err != nil {
 				t.Fatal(err)
 			}

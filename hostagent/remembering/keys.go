@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"ahprelay/auth"
 	"ahprelay/auth/gate"
 	"ahprelay/broker/remember"
 	"ahprelay/internal/atomicfile"
@@ -21,10 +22,10 @@ import (
 
 // keyFile is the JSON of the file with the keys.
 type keyFile struct {
-	Runs    uint64            `json:"runs"` // starts of the host-agent
-	Key     []byte            `json:"key"`
-	Signer  []byte            `json:"signer"` // PKCS #8
-	Holders []remember.Holder `json:"holders"`
+	Runs    uint64        `json:"runs"` // starts of the host-agent
+	Key     []byte        `json:"key"`
+	Signer  []byte        `json:"signer"` // PKCS #8
+	Holders []auth.Holder `json:"holders"`
 }
 
 // keyring holds the keys of a host and remembers the clients that received them.
@@ -35,7 +36,7 @@ type keyring struct {
 	vault   remember.Vault
 	runs    uint64
 	version uint64
-	holders []remember.Holder // oldest first
+	holders []auth.Holder // oldest first
 }
 
 // FileName returns the name of the file with a host's keys in the state directory.
@@ -127,10 +128,10 @@ func (r *keyring) renew() (former remember.Vault, err error) {
 }
 
 // hand notes that a holder has the present keys.
-func (r *keyring) hand(to remember.Holder) error {
+func (r *keyring) hand(to auth.Holder) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	same := func(h remember.Holder) bool {
+	same := func(h auth.Holder) bool {
 		return h.Subject == to.Subject && h.Device == to.Device && (to.Device != "" || h.Token == to.Token)
 	}
 	if i := slices.IndexFunc(r.holders, same); i >= 0 {
@@ -145,7 +146,7 @@ func (r *keyring) hand(to remember.Holder) error {
 }
 
 // all returns the holders.
-func (r *keyring) all() []remember.Holder {
+func (r *keyring) all() []auth.Holder {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.holders)
@@ -163,7 +164,7 @@ type Keys struct {
 
 // Keys returns the keys for a client, and notes that it has them. A client without
 // any session gets none.
-func (k *Keeper) Keys(policy gate.Policy, to remember.Holder) (Keys, error) {
+func (k *Keeper) Keys(policy gate.Policy, to auth.Holder) (Keys, error) {
 	vault := k.keys.current()
 	given := Keys{Tenant: vault.Tenant, KeyID: vault.KeyID(), Verifier: vault.Verifier()}
 	if policy.SeesAll() {

@@ -320,3 +320,42 @@ func TestMessageCutByARestartIsSentAgain(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestRevocationEmptiesWhatIsKept revokes the client of a connection that the host-agent keeps
+// over a restart of the relay, in each way. The connection to the host ends.
+func TestRevocationEmptiesWhatIsKept(t *testing.T) {
+	t.Parallel()
+	for name, rev := range map[string]auth.Revocation{
+		"the person": {Tenant: stack.Tenant, Subject: "ada"},
+		"the token":  {Token: "t1"},
+		"the device": {Token: "d1"},
+		"its origin": {Token: "o1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			j := newMovable(t)
+			c, err := refclient.Dial(t.Context(), j.URL(stack.Host), j.withTicket(t, func(c *auth.Client) {
+				c.ID, c.Device, c.Origins = "t1", "d1", []auth.Origin{{ID: "o1", Subject: "eve", Issued: time.Now().Unix()}}
+			}, resume.MoveHeader))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			initialize(t, c, "mover")
+			j.restart(t)
+			natssite.Next(t, "the connection ends", c.Done())
+			if err := j.AwaitState(t.Context(), "online"); err != nil {
+				t.Fatal(err)
+			}
+			host := j.Tap.Conns()[1]
+			if host.Ended() {
+				t.Fatal("the host-agent has not kept the connection to the host")
+			}
+			rev.At, rev.Until = time.Now().UTC().Add(time.Second), time.Now().Add(time.Hour)
+			if err := j.Relay.Revocations().Add(rev.Spanning()); err != nil {
+				t.Fatal(err)
+			}
+			natssite.Eventually(t, "the connection to the host has ended", host.Ended)
+		})
+	}
+}
