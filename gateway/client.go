@@ -534,7 +534,7 @@ func (c *client) openLocked(link linkUse) {
 		return
 	}
 	c.moves = link.moves
-	if who.Audience != "" && !c.sock.Sealed && !c.hasMoved() {
+	if who.Audience != "" && !c.sock.Sealed && !c.survivesRestarts() {
 		c.maxFrame = link.maxFrame
 		c.phase = phaseOpening
 		c.conn = link.audiences.Enter(who.Audience, c.openAs(who), clientEvents{c}, c.out.packing.On)
@@ -566,6 +566,13 @@ func (c *client) openAs(who auth.Client) routing.Open {
 		open.Trace = c.sock.Trace
 	}
 	return open
+}
+
+// survivesRestarts reports whether the client's connection can continue on a different
+// relay. It is then the client's own, because an audience's connection cannot. Streams that
+// resume are few: maxStreams bounds them.
+func (c *client) survivesRestarts() bool {
+	return c.hasMoved() || c.moves && c.sock.Move != "" && wire.ResumableOf(c.sock.Conn.Conn) != nil
 }
 
 // opened sends the pending messages, now that the host accepts messages.

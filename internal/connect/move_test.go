@@ -95,6 +95,43 @@ func TestRestartIsInvisible(t *testing.T) {
 	}
 }
 
+// TestRestartIsInvisibleToViewersOfALink restarts the relay under a viewer whose connection
+// would be shared with other viewers of a link.
+func TestRestartIsInvisibleToViewersOfALink(t *testing.T) {
+	t.Parallel()
+	j := newMovable(t)
+	j.writeToken(t, func(c *auth.Client) { c.Subject, c.Audience, c.Access = "eve", "a look link", auth.AccessRead })
+	j.serve(t, connect.NewRelays(connect.NewRelay("http://"+j.gate.Addr(), connect.FileTokens(j.file))), nil)
+	actor := j.client
+	var err error
+	if j.client, err = j.dial(t, "/ahp/"+stack.Host, refclient.Options{Token: j.token(t, "viewer"), TokenIn: refclient.InTkn}); err != nil {
+		t.Fatal(err)
+	}
+	initialize(t, j.client, "viewer")
+	if _, err := j.client.Subscribe(t.Context(), j.chat); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := actor.Dispatch(j.chat, map[string]any{
+		"type": "chat/turnStarted", "turnId": "t1", "startedAt": "2026-01-01T00:00:00Z",
+		"message": map[string]any{"text": "stream 1000 2 512", "origin": map[string]any{"kind": "user"}},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	j.restart(t)
+	j.restart(t)
+	j.awaitTurn(t, "t1")
+	j.stillOpen(t)
+	deltas := 0
+	for _, frame := range j.client.Frames() {
+		if bytes.Contains(frame, []byte(`"chat/delta"`)) {
+			deltas++
+		}
+	}
+	if deltas != 1000 {
+		t.Errorf("the viewer has %d of 1000 deltas", deltas)
+	}
+}
+
 // TestRandomFaultsBetweenRestartsLoseNothing mixes restarts with interruptions of the
 // network, in random order.
 func TestRandomFaultsBetweenRestartsLoseNothing(t *testing.T) {
