@@ -9,10 +9,14 @@ import (
 	"go.uber.org/goleak"
 
 	_ "ahprelay/test/fixedseed"
+	"ahprelay/test/idp"
 	"ahprelay/test/testca"
 )
 
 func TestMain(m *testing.M) {
+	if idp.Main() {
+		return
+	}
 	if config := os.Getenv(relayEnv); config != "" {
 		if err := serveRelay(config); err != nil {
 			fmt.Fprintln(os.Stderr, err)

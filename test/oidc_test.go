@@ -1,6 +1,7 @@
 package test
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -14,11 +15,15 @@ import (
 
 	"github.com/go-jose/go-jose/v4"
 	"github.com/golang-jwt/jwt/v5"
+	sdkauth "github.com/modelcontextprotocol/go-sdk/auth"
+	"github.com/modelcontextprotocol/go-sdk/oauthex"
+	"golang.org/x/oauth2"
 
 	"ahprelay/ahp"
 	"ahprelay/auth"
 	"ahprelay/auth/oidc"
 	"ahprelay/gateway"
+	"ahprelay/test/idp"
 	"ahprelay/test/refclient"
 	"ahprelay/test/stack"
 )
@@ -149,5 +154,65 @@ func TestOAuthClientsFindTheirServer(t *testing.T) {
 		if metadata.Resource != s.Relay.URL()+path || len(metadata.Servers) != 1 || metadata.Servers[0] != url || len(metadata.Methods) == 0 {
 			t.Errorf("the metadata of %s is %+v", path, metadata)
 		}
+	}
+}
+
+// TestOAuthClientObtainsATokenByItself lets the OAuth client of the MCP SDK begin with a refused
+// request. It finds metadata and provider, lets a person sign in with PKCE, and gets a token, which
+// opens the relay's API and the host. The client knows its registration, and no address but the
+// relay's.
+func TestOAuthClientObtainsATokenByItself(t *testing.T) {
+	t.Parallel()
+	issuer, _ := idp.Start(t, "")
+	provider, err := oidc.New(oidc.Config{Issuer: issuer, Audience: idp.Audience, Rules: []oidc.Rule{{
+		When: []oidc.Condition{{Claim: "groups", Contains: "dev"}}, Hosts: []string{"*"}, Access: auth.AccessTalk,
+	}}}, oidc.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(provider.Close)
+	_, server := newRefhost(t, nil)
+	s := startStack(t, stack.Config{Upstream: server.URL(), Relay: gateway.RelayConfig{Gateway: gateway.Config{Issuers: map[string]auth.Verifier{issuer: provider}}}})
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	handler, err := sdkauth.NewAuthorizationCodeHandler(&sdkauth.AuthorizationCodeHandlerConfig{
+		PreregisteredClient: &oauthex.ClientCredentials{ClientID: idp.ToolID}, RedirectURL: "http://127.0.0.1:1/back", Client: client,
+		AuthorizationCodeFetcher: func(_ context.Context, ask *sdkauth.AuthorizationArgs) (*sdkauth.AuthorizationResult, error) {
+			back := idp.SignIn(t, ask.URL, "ann", "dev").Query()
+			return &sdkauth.AuthorizationResult{Code: back.Get("code"), State: back.Get("state"), Iss: back.Get("iss")}, nil
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{"/ahp/" + stack.Host, "/api/hosts"} {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.Relay.URL()+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		refused, err := client.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := handler.Authorize(t.Context(), request, refused); err != nil {
+			t.Fatalf("after HTTP %d for %s: %v", refused.StatusCode, path, err)
+		}
+		source, err := handler.TokenSource(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		token, err := source.Token()
+		if err != nil {
+			t.Fatal(err)
+		}
+		hosts, err := oauth2.NewClient(context.WithValue(t.Context(), oauth2.HTTPClient, client), source).Get(s.Relay.URL() + "/api/hosts")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = hosts.Body.Close()
+		if hosts.StatusCode != http.StatusOK {
+			t.Errorf("the list of hosts: HTTP %d; want 200", hosts.StatusCode)
+		}
+		c := dialWith(t, s, token.AccessToken, refclient.Options{})
+		call(t, c, "initialize", `{"channel":"ahp-root://","clientId":"tool","protocolVersions":["0.9.0"]}`)
 	}
 }

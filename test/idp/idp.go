@@ -35,6 +35,13 @@ const (
 	Secret   = "not so secret"
 )
 
+// The registration of an OAuth client, which has no secret. Its access tokens are JWTs for
+// Audience.
+const (
+	ToolID   = "an-oauth-client"
+	Audience = "ahp"
+)
+
 // env has a test binary be a provider: the value is its address.
 const env = "AHP_TEST_IDP"
 
@@ -84,8 +91,8 @@ func Start(t *testing.T, address string) (issuer string, stop func()) {
 
 // A login is a person's sign-in until its code is traded.
 type login struct {
-	redirect, challenge, nonce string
-	claims                     map[string]any
+	client, redirect, challenge string
+	claims                      map[string]any
 }
 
 type provider struct {
@@ -132,7 +139,7 @@ func (p *provider) discovery(w http.ResponseWriter, _ *http.Request) {
 	answer(w, http.StatusOK, map[string]any{
 		"issuer": p.issuer, "jwks_uri": p.issuer + "/keys", "authorization_endpoint": p.issuer + "/authorize", "token_endpoint": p.issuer + "/token",
 		"id_token_signing_alg_values_supported": []string{"ES256"}, "response_types_supported": []string{"code"}, "subject_types_supported": []string{"public"},
-		"authorization_response_iss_parameter_supported": true,
+		"authorization_response_iss_parameter_supported": true, "code_challenge_methods_supported": []string{"S256"},
 	})
 }
 
@@ -148,7 +155,8 @@ func (p *provider) page(w http.ResponseWriter, _ *http.Request) { _ = page.Execu
 // authorize signs in the named person, and redirects with a code.
 func (p *provider) authorize(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
-	if q.Get("client_id") != ClientID || q.Get("response_type") != "code" || q.Get("code_challenge_method") != "S256" || q.Get("nonce") == "" {
+	registered := q.Get("client_id") == ClientID && q.Get("nonce") != "" || q.Get("client_id") == ToolID
+	if !registered || q.Get("response_type") != "code" || q.Get("code_challenge_method") != "S256" {
 		http.Error(w, "not a request for a code with PKCE and nonce", http.StatusBadRequest)
 		return
 	}
@@ -159,7 +167,7 @@ func (p *provider) authorize(w http.ResponseWriter, r *http.Request) {
 		code := rand.Text()
 		back.Set("code", code)
 		p.mu.Lock()
-		p.codes[code] = login{q.Get("redirect_uri"), q.Get("code_challenge"), q.Get("nonce"), map[string]any{
+		p.codes[code] = login{q.Get("client_id"), q.Get("redirect_uri"), q.Get("code_challenge"), map[string]any{
 			"sub": sub, "name": "Dr " + sub, "groups": []string{r.FormValue("group")}, "nonce": q.Get("nonce"),
 		}}
 		p.mu.Unlock()
@@ -180,17 +188,21 @@ func (p *provider) token(w http.ResponseWriter, r *http.Request) {
 	delete(p.codes, r.FormValue("code"))
 	p.mu.Unlock()
 	sum := sha256.Sum256([]byte(r.FormValue("code_verifier")))
-	if id != ClientID || secret != Secret {
+	if id == ClientID && secret != Secret || id != ClientID && id != ToolID {
 		answer(w, http.StatusUnauthorized, map[string]string{"error": "invalid_client"})
 		return
 	}
-	if !ok || l.redirect != r.FormValue("redirect_uri") || l.challenge != base64.RawURLEncoding.EncodeToString(sum[:]) {
+	if !ok || l.client != id || l.redirect != r.FormValue("redirect_uri") || l.challenge != base64.RawURLEncoding.EncodeToString(sum[:]) {
 		answer(w, http.StatusBadRequest, map[string]string{"error": "invalid_grant"})
 		return
 	}
 	now := time.Now()
-	l.claims["iss"], l.claims["aud"], l.claims["iat"], l.claims["exp"] = p.issuer, ClientID, now.Unix(), now.Add(time.Minute).Unix()
-	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: jose.JSONWebKey{Key: p.key, KeyID: "one"}}, nil)
+	audience, kind := ClientID, jose.ContentType("JWT")
+	if id == ToolID {
+		audience, kind = Audience, "at+jwt" // RFC 9068
+	}
+	l.claims["iss"], l.claims["aud"], l.claims["iat"], l.claims["exp"] = p.issuer, audience, now.Unix(), now.Add(time.Minute).Unix()
+	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: jose.JSONWebKey{Key: p.key, KeyID: "one"}}, (&jose.SignerOptions{}).WithType(kind))
 	var text string
 	if err == nil {
 		text, err = jwt.Signed(signer).Claims(l.claims).Serialize()
@@ -199,7 +211,11 @@ func (p *provider) token(w http.ResponseWriter, r *http.Request) {
 		answer(w, http.StatusInternalServerError, map[string]string{"error": err.Error()})
 		return
 	}
-	answer(w, http.StatusOK, map[string]any{"access_token": rand.Text(), "token_type": "Bearer", "expires_in": 60, "id_token": text})
+	tokens := map[string]any{"access_token": rand.Text(), "token_type": "Bearer", "expires_in": 60, "id_token": text}
+	if id == ToolID {
+		tokens = map[string]any{"access_token": text, "token_type": "Bearer", "expires_in": 60}
+	}
+	answer(w, http.StatusOK, tokens)
 }
 
 // SignIn acts like a browser at the address from a relay: the person gives a name. It
