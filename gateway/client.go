@@ -158,7 +158,10 @@ func (c *client) enter(draining func() bool) {
 	}
 	c.hosts.join(c)
 	c.endIfRevoked() // later revocations find the client in hosts
-	if draining() {
+	switch {
+	case draining() && c.hasMoved():
+		c.leave() // it may move on
+	case draining():
 		c.end(ahp.CloseShuttingDown, ahp.CloseShuttingDown.Reason())
 	}
 }
@@ -227,7 +230,7 @@ func (c *client) handedLocked() {
 func (c *client) hasMoved() bool { return c.sock.Moved != "" }
 
 // awaitBegun waits until a client that has moved here is connected to its host, or ends.
-func (c *client) awaitBegun() {
+func awaitBegun(c *client) {
 	c.load.stuck.Store(true)
 	<-c.begun
 	c.load.stuck.Store(false)
@@ -258,7 +261,7 @@ func (c *client) read(r io.Reader, binary bool) error {
 	}
 	message, err := wire.ReadAll(r, (*buf)[:0], limit, c.load.readMore)
 	if errors.Is(err, wire.ErrTooBig) && !ready && c.hasMoved() {
-		c.awaitBegun() // its host has accepted the connection before
+		awaitBegun(c) // its host has accepted the connection before
 		ready, limit = true, c.maxFrame
 		message, err = wire.ReadAll(r, message, limit, c.load.readMore)
 	}
@@ -353,7 +356,7 @@ func (c *client) pass(env *ahp.Envelope, message []byte) error {
 	c.mu.Lock()
 	if c.hasMoved() && c.phase < phaseOpen && c.pending.bytes+len(message) > c.cfg.MaxFirstFrame {
 		c.mu.Unlock()
-		c.awaitBegun()
+		awaitBegun(c)
 		c.mu.Lock()
 	}
 	if c.phase == phaseOpen {
@@ -534,7 +537,7 @@ func (c *client) openLocked(link linkUse) {
 		return
 	}
 	c.moves = link.moves
-	if who.Audience != "" && !c.sock.Sealed && !c.survivesRestarts() {
+	if who.Audience != "" && !c.sock.Sealed && !survivesRestarts(c) {
 		c.maxFrame = link.maxFrame
 		c.phase = phaseOpening
 		c.conn = link.audiences.Enter(who.Audience, c.openAs(who), clientEvents{c}, c.out.packing.On)
@@ -571,7 +574,7 @@ func (c *client) openAs(who auth.Client) routing.Open {
 // survivesRestarts reports whether the client's connection can continue on a different
 // relay. It is then the client's own, because an audience's connection cannot. Streams that
 // resume are few: maxStreams bounds them.
-func (c *client) survivesRestarts() bool {
+func survivesRestarts(c *client) bool {
 	return c.hasMoved() || c.moves && c.sock.Move != "" && wire.ResumableOf(c.sock.Conn.Conn) != nil
 }
 

@@ -147,16 +147,18 @@ func (c *client) giveUp(cause, reason string) {
 
 // leave closes a client because the relay stops. The close frame follows the host's
 // messages up to its receipt of all that the client has sent by now. The client's
-// reader continues until the client has closed too.
+// reader continues until the client has closed too. A client that has just moved here waits
+// for its host first, so that it can move on.
 func (c *client) leave() {
 	c.mu.Lock()
-	open, opening := c.phase == phaseOpen, c.phase == phaseOpening
-	c.leaving = opening
+	open := c.phase == phaseOpen
+	c.leaving = c.phase == phaseOpening || c.phase < phaseOpening && c.hasMoved()
+	later := c.leaving
 	if open {
 		partLocked(c)
 	}
 	c.mu.Unlock()
-	if !open && !opening {
+	if !open && !later {
 		c.out.close(ahp.CloseShuttingDown, ahp.CloseShuttingDown.Reason())
 	}
 }

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -23,7 +24,7 @@ const ticket = "0123456789abcdef"
 // movedHeader is the header of a client that continues a former connection.
 func (w *world) movedHeader() http.Header {
 	w.Helper()
-	return http.Header{"Authorization": {"Bearer " + w.token(nil)}, resume.MovedHeader: {ticket}}
+	return http.Header{"Authorization": {"Bearer " + w.token(nil)}, resume.MovedHeader: {ticket}, resume.MoveHeader: {"next-" + ticket}}
 }
 
 // dialMoved connects a client that continues a former connection.
@@ -105,4 +106,23 @@ func TestMovedClientsMaySendMuchBeforeTheirHostIsBack(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A client moves here, and this relay stops before the host has accepted it. The client moves
+// on behind the host's return.
+func TestMovedClientsMoveOn(t *testing.T) {
+	inWorld(t, Config{}, func(w *world) {
+		c := w.dialMoved()
+		w.setState(registry.Offline, "", "asleep")
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		w.running.Go(func() { w.server.Drain(ctx, 0) })
+		time.Sleep(10 * time.Second)
+		c.wantOpen()
+		w.startAgent(routing.AgentEndConfig{})
+		w.hostConn(1)
+		synctest.Wait()
+		c.wantClosed(ahp.CloseShuttingDown, resume.MoveReason)
+		w.wantGone()
+	})
 }

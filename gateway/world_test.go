@@ -211,6 +211,9 @@ func (h *hostEnd) Flush() {
 	}
 }
 
+// Move implements [routing.Mover].
+func (h *hostEnd) Move(routing.Move) { h.w.running.Go(func() { _ = h.conn.Flushed(true) }) }
+
 // Closed implements [routing.HostConn].
 func (h *hostEnd) Closed(code ahp.CloseCode, reason string) {
 	h.mu.Lock()

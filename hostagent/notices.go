@@ -39,7 +39,7 @@ func (a *Agent) notices(ctx context.Context, conn *broker.Conn) {
 	watching.Go(func() { a.last.run(ctx, conn) })
 	watching.Go(func() { a.waiting.run(ctx, conn) })
 	watching.Go(func() { newWaker(a).run(ctx, conn) })
-	watching.Go(func() { a.moves.endRevoked(ctx, a.instance, a.keeperAt(conn)) })
+	watching.Go(func() { a.moves.endRevoked(ctx, a.instance, keeperAt(a, conn)) })
 	if a.watch == nil {
 		return
 	}

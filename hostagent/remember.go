@@ -70,7 +70,7 @@ func (l lastStates) dial(ctx context.Context) (watch.Socket, error) {
 
 // run writes until ctx ends, or removes the state that an earlier run has written.
 func (l lastStates) run(ctx context.Context, conn *broker.Conn) {
-	ask := l.agent.keeperAt(conn)
+	ask := keeperAt(l.agent, conn)
 	switch {
 	case l.keeper != nil:
 		l.keeper.Run(ctx, ask)
@@ -81,7 +81,7 @@ func (l lastStates) run(ctx context.Context, conn *broker.Conn) {
 
 // keeperAt returns how to send requests to the relays' keeper of last states, which also knows
 // revocations.
-func (a *Agent) keeperAt(conn *broker.Conn) remembering.Ask {
+func keeperAt(a *Agent, conn *broker.Conn) remembering.Ask {
 	return func(ctx context.Context, data []byte) ([]byte, error) {
 		return conn.Request(ctx, remember.Subject(a.tenant, a.host), data)
 	}
