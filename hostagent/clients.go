@@ -6,14 +6,12 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"ahprelay/ahp"
 )
 
 // A clientIndex holds the connections of clients, and finds them by clientId across
 // all relays. A phone that changes networks leaves a dead connection behind and
 // returns with the same clientId. Two live connections with one clientId are also
-// legal, so the older connection is probed and stays if it answers, until the newer ends.
+// legal, so the older connection is probed and stays if it answers.
 type clientIndex struct {
 	mu    sync.Mutex // guards the fields below
 	byID  map[string][]*hostConn
@@ -21,8 +19,6 @@ type clientIndex struct {
 	open  atomic.Int32  // length of conns
 	none  chan struct{} // closed when the last connection leaves; nil while connections may enter
 	ended traffic       // traffic of ended connections
-
-	welcomes atomic.Int64 // greetings that the host has answered
 }
 
 // traffic counts connections, messages and bytes in each direction, and refused client
@@ -128,22 +124,6 @@ func (x *clientIndex) forget(c *hostConn, id string) {
 		return
 	}
 	x.byID[id] = rest
-}
-
-// resync closes the connections of a client that have missed messages, when the connection
-// c with the same clientId ends. The host sends notifications and requests to a client's
-// newest connection only. When that ends, an earlier one continues without what it missed,
-// and its client would not notice: the next action would hide the gap from a reconnect.
-func (x *clientIndex) resync(c *hostConn, id string) {
-	if id == "" {
-		return
-	}
-	for _, other := range x.of(id) {
-		if welcomed := other.reader.welcomed.Load(); other != c && welcomed > 0 && c.reader.told.Load() >= welcomed {
-			other.log.Info("a later connection with this clientId has ended, to which the host had turned")
-			other.conn.Close(ahp.CloseResync, "resync: another connection with this clientId got the host's messages, and has ended")
-		}
-	}
 }
 
 // of returns a client's connections, the latest first.

@@ -233,9 +233,6 @@ func (c *hostConn) run(ctx context.Context) {
 		case <-c.writer.written: // the client's last messages
 		}
 		c.writer.setSocket(nil)
-		if !c.agent.ownProcess() {
-			c.agent.clients.resync(c, c.writer.id()) // before the host turns to them
-		}
 		sock.Close("client gone")
 		c.writer.writers.Wait()
 		c.agent.live.left(c, c.writer.clientID) // clientID is set by writers only, which have ended

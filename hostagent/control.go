@@ -57,9 +57,12 @@ type BlockedInfo struct {
 }
 
 func (c *hostConn) info() ClientInfo {
+	c.writer.mu.Lock()
+	clientID := c.writer.clientID
+	c.writer.mu.Unlock()
 	return ClientInfo{
 		ID: c.open.ID, Subject: c.open.Subject, Access: string(c.policy.Access), Token: c.open.Token,
-		Relay: c.conn.Relay(), Address: c.open.Remote, Since: c.since.UTC(), ClientID: c.writer.id(),
+		Relay: c.conn.Relay(), Address: c.open.Remote, Since: c.since.UTC(), ClientID: clientID,
 		FramesIn: c.counts.in.Load(), FramesOut: c.counts.out.Load(), Refused: c.counts.refused.Load(),
 	}
 }

@@ -23,8 +23,6 @@ type hostReader struct {
 	lastHeard atomic.Int64  // time of the host's last message, in Unix nanoseconds; 0 before the first
 	reads     chan struct{} // one token for each active or queued canvas read
 	reading   chan struct{} // one token for each active canvas read
-	welcomed  atomic.Int64  // number of the host's answer to the client's greeting; 0 before it
-	told      atomic.Int64  // latest such number, of all connections, at the host's last notification or request
 
 	// Owned by the goroutine of run.
 	env  ahp.Envelope            // envelope of the current message
@@ -168,7 +166,6 @@ func (r *hostReader) fromHost(ctx context.Context, wg *sync.WaitGroup, message [
 		r.c.traced.Answered(env, len(message))
 		return r.response(ctx, wg, message, env, reading)
 	}
-	r.told.Store(r.c.agent.clients.welcomes.Load())
 	if known != nil {
 		r.row = append(r.row, known.shared)
 		return nil
@@ -208,7 +205,6 @@ func (r *hostReader) noteAnswer(env *ahp.Envelope, reading *view.Reading) {
 	if reading == nil || !reading.Greets {
 		return
 	}
-	r.welcomed.Store(r.c.agent.clients.welcomes.Add(1))
 	if reading.Call.Method == "initialize" {
 		if result, err := ahp.ReadInitializeResult(env.Result); err == nil {
 			r.c.agent.monitor.learn(result)

@@ -267,13 +267,6 @@ func (w *hostWriter) answerClient(env *ahp.Envelope, answer []byte) {
 	}
 }
 
-// id returns the client's clientId, "" before its greeting.
-func (w *hostWriter) id() string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.clientID
-}
-
 // noteSent records the clientId when the client introduces itself to the host, and
 // probes the client's earlier connections.
 func (w *hostWriter) noteSent(env *ahp.Envelope) {

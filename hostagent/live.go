@@ -232,7 +232,9 @@ func (l *live) left(c *hostConn, clientID string) {
 
 // forget removes the record of a canvas after the client's unsubscribe.
 func (l *live) forget(c *hostConn, channel string) {
-	clientID := c.writer.id()
+	c.writer.mu.Lock()
+	clientID := c.writer.clientID
+	c.writer.mu.Unlock()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if seen, ok := l.away.Peek(viewer{c.open.Subject, clientID, c.open.Authority()}); ok {
