@@ -141,8 +141,8 @@ func reached(listener net.Addr) string {
 var ErrNoPublicURL = errors.New("the address at which browsers reach this relay is unknown")
 
 // PublicURL returns the base URL for links. If none is configured, it is the
-// listener's address, or a name or address in the certificate file. It is "" if the
-// listener has all addresses and no certificate: nothing tells how a browser reaches it.
+// listener's address, or a name or address in the certificate file. It is "" for a
+// listener on all addresses without a certificate, whose address at a browser is unknown.
 func (r *Relay) PublicURL() string {
 	if url := r.server.Load().cfg.PublicURL; url != "" {
 		return strings.TrimSuffix(url, "/")

@@ -216,7 +216,7 @@ type liveError struct {
 
 func (e *liveError) Error() string { return e.why }
 
-// previewView returns the view of a stream to a preview.
+// previewView returns the preview that a browser's byte stream names, with its port at the host.
 func (l *live) previewView(s *canvasStream) (canvasView, error) {
 	one, ok := l.previews.use(s.viewer(), s.open.Canvas.Instance)
 	if !ok {

@@ -54,8 +54,8 @@ func (c *Conn) Declared() (capabilities []byte, earlier, known bool) {
 }
 
 // Keep keeps a value for the client's next connection, in place of the last kept
-// value, until the host process ends or space is needed. It weighs nothing until
-// [Conn.Weigh].
+// value, until the host process ends or space is needed. The value takes no space
+// until [Conn.Weigh] sets its weight.
 func (c *Conn) Keep(value any) { c.keep(value, 0, true) }
 
 // Weigh sets a value's weight, if it is still kept.

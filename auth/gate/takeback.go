@@ -8,9 +8,9 @@ import (
 
 // unasked are the actions that a client sends without its user: VS Code's window sends
 // the settings it wants when it connects, a draft when it opens a chat and while the
-// user types, a read mark, and its entry as an active client. If one may not pass, its
-// echo does not reject it. A rejection would remove the typed text, and a window repeats
-// a rejected entry without end.
+// user types, a read mark, and its entry as an active client. If the client's level forbids
+// such an action, the echo to the client has no rejection. A rejection would remove the
+// typed text, and a window repeats a rejected entry without end.
 //
 // The value is the action in the echo, or nil for the client's own action: drafts, read
 // marks and entries then stand in this client's copy of the state alone, until the host

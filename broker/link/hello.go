@@ -47,7 +47,7 @@ type Hello struct {
 
 	// Fence is the number of the host's newest lease that the sender knows: a relay's
 	// from the registry, a host-agent's its own; 0: unknown. A relay makes no link to
-	// a host-agent with a lower number.
+	// a host-agent whose lease has a lower number.
 	Fence uint64 `json:"fence,omitempty"`
 
 	// The relay's proof, see linkauth.go.

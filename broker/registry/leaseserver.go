@@ -110,7 +110,7 @@ func (s *leaseServer) newConn(tenant string, conn *broker.Conn) *leaseConn {
 func (c *leaseConn) start(unsubscribe func()) (stop func()) {
 	c.running.Go(c.work)
 	return func() {
-		// These fail without a connection, and then no request arrives.
+		// Without a connection, unsubscribe and Flush fail, and no request arrives.
 		unsubscribe()
 		_ = c.conn.Flush(leaseFlush)
 		close(c.quiet)

@@ -21,7 +21,8 @@ type auditFiles struct {
 	Files []string `arg:"" help:"A relay's audit files (--audit-file), the oldest first after rotation." type:"existingfile" placeholder:"FILE"`
 }
 
-// read calls visit for each line. It returns the count and the last hash.
+// read calls visit for each entry. It returns the number of entries, and the hash of the last
+// line.
 func (f *auditFiles) read(visit func(audit.Entry) error) (n int, last string, err error) {
 	for _, path := range f.Files {
 		file, err := os.Open(path)

@@ -36,7 +36,7 @@ type serveCmd struct {
 	Minority         string   `help:"While this relay is cut off from the majority of its cluster for more than 15s: serve, read (clients receive and read; requests that change anything are refused with 4100) or stop (no client is served)." enum:"serve,read,stop" default:"read"`
 	Witness          bool     `help:"Serve no clients, and keep only a copy of the cluster's shared store. With a witness, two relays lose nothing while one is away."`
 	AllowOrigin      []string `help:"Additional web origins that may connect, as patterns such as *.example.com." placeholder:"PATTERN"`
-	ConsoleOrigin    []string `help:"Origin of a console that this relay does not serve, such as one made by make console-site, or a different relay's, for its further accounts: its pages may sign in, connect, and call /api/ with tokens. Repeatable." placeholder:"URL"`
+	ConsoleOrigin    []string `help:"Origin of a console that this relay does not serve: a site made by make console-site, or a different relay whose users add accounts of this one. Its pages may sign in, connect, and call /api/ with tokens. Repeatable." placeholder:"URL"`
 	OIDC             issuers  `help:"Accepted OpenID Connect providers, with the access that their tokens grant: a YAML file with a list; in the --config file, the list itself." placeholder:"FILE" name:"oidc"`
 	Compress         string   `help:"Which clients get compressed messages, if they offer compression: far (2 ms away or more), all or off." enum:"far,all,off" default:"far" name:"compress-clients"`
 	CanvasDomain     string   `help:"Domain for canvases by URL; all names below it must lead to this relay: canvas.example.com, or with scheme and port http://localhost:8484. Without it, canvases are read in band only." placeholder:"DOMAIN"`
@@ -49,9 +49,9 @@ type serveCmd struct {
 	Resume        time.Duration `help:"How long a host-agent may be unreachable before its clients are closed." default:"${resume}"`
 	Hold          time.Duration `help:"How long a resuming client waits for an absent host. A new client waits at most 20s." default:"10m"`
 	ClientResume  time.Duration `help:"How long a client behind ahp-connect may be away without noticing. 0 ends its connection at once." default:"10m"`
-	ClientBacklog int           `help:"Most bytes that such a client may miss meanwhile." default:"8388608" placeholder:"BYTES"`
-	PersonBacklog int           `help:"Most bytes that a person's absent clients may miss together." default:"33554432" placeholder:"BYTES"`
-	TotalBacklog  int           `help:"Most bytes that all absent clients may miss together. Default: an eighth of --max-queued." placeholder:"BYTES"`
+	ClientBacklog int           `help:"Most bytes that the relay keeps for such a client while it is away." default:"8388608" placeholder:"BYTES"`
+	PersonBacklog int           `help:"Most bytes that the relay keeps for all absent clients of a person." default:"33554432" placeholder:"BYTES"`
+	TotalBacklog  int           `help:"Most bytes that the relay keeps for all absent clients. Default: an eighth of --max-queued." placeholder:"BYTES"`
 
 	WakeCommand map[string]string `help:"Command that wakes a host's machine, for example in a cloud: default/laptop=/etc/ahp/wake. A shell runs it with AHP_TENANT and AHP_HOST set, when a signed-in person with the level operate asks for it. Repeatable." placeholder:"TENANT/HOST=COMMAND" mapsep:"none"`
 

@@ -45,7 +45,7 @@ func (p *webPush) check(ctx context.Context, t *Target) error {
 
 func (k *PushKeys) check() error {
 	if k == nil {
-		return errors.New("keys: want those of the browser's subscription")
+		return errors.New("keys are missing; give p256dh and auth of the browser's push subscription")
 	}
 	point, err := base64.RawURLEncoding.DecodeString(strings.TrimRight(k.P256dh, "="))
 	if err == nil {
@@ -53,7 +53,7 @@ func (k *PushKeys) check() error {
 	}
 	secret, err2 := base64.RawURLEncoding.DecodeString(strings.TrimRight(k.Auth, "="))
 	if err != nil || err2 != nil || len(secret) != 16 {
-		return errors.New("keys: invalid; want those of the browser's subscription")
+		return errors.New("keys are invalid; give p256dh and auth of the browser's push subscription")
 	}
 	return nil
 }

@@ -222,7 +222,7 @@ func (v *Viewer) deliver(i *item) {
 	v.pushText(i.text)
 }
 
-// pushText is push for a message.
+// pushText appends a message's frames to the viewer's output.
 func (v *Viewer) pushText(t *text) {
 	for _, f := range t.frames(&v.pool.cfg, v.packs(len(t.raw), packLeast)) {
 		v.push(f)
