@@ -5,6 +5,7 @@ package browser_test
 import (
 	"context"
 	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -88,11 +89,17 @@ func TestPhoneShowsTheNextStep(t *testing.T) {
 	p.typesWithKeys()
 }
 
+// ranFor is the time of steps that run together, not their sum.
+var ranFor = regexp.MustCompile(`4 steps · ([3-9]|1[01]) s`)
+
 // foldsWork shows runs of finished tools as a line, and the start of a long prompt.
 func (p *page) foldsWork() {
 	p.t.Helper()
 	p.say("show everything")
-	p.wants(lastTurn+" .steps", "4 steps · 3 s") // they ran at the same time
+	p.wants(lastTurn+" .steps", "4 steps · ")
+	if shown := p.text(lastTurn + " .steps"); !ranFor.MatchString(shown) { // at the same time: longer on a slow machine only
+		p.t.Errorf("the folded steps are %q; want the time that they ran", shown)
+	}
 	p.wants(lastTurn+" .steps", "Search, Fetch, Screenshot, Edit")
 	if p.shows(lastTurn + " [data-call=tc-search]") {
 		p.t.Error("a finished tool is shown outside its line")
@@ -131,7 +138,13 @@ func (p *page) headerGivesWay() {
 	scroll(-2000)
 	p.settles()
 	whole := head()
-	p.until("a smaller header", patience, func() bool { scroll(40); return head() < whole })
+	p.until("a smaller header", patience, func() bool {
+		if eval[bool](p, "(l => l.scrollHeight - l.scrollTop - l.clientHeight < 200)(document.querySelector('#log'))") {
+			scroll(-2000) // on a slow machine, the end comes before the first frame
+		}
+		scroll(40)
+		return head() < whole
+	})
 	p.until("the whole header", patience, func() bool { scroll(-40); return head() == whole })
 	p.click("#to-end")
 }
