@@ -389,8 +389,8 @@ func TestClientPingsWhileItsRelayIsAway(t *testing.T) {
 }
 
 // TestDepartedClientReachesNoHost lets a client leave while its relay is away. Its greeting must
-// not reach the host afterwards, which would send the messages of the client's next
-// connection there.
+// not reach the host afterwards, which would send it the messages for the client's next
+// connection.
 func TestDepartedClientReachesNoHost(t *testing.T) {
 	t.Parallel()
 	w, gate := newAway(t)

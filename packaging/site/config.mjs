@@ -47,6 +47,7 @@ export default defineConfig({
         { text: "What it is", link: "/" },
         { text: "Ten-minute tutorial", link: "/tutorial" },
         { text: "Install", link: "/install" },
+        { text: "Your first host", link: "/first-host" },
         { text: "Coming from …", link: "/coming-from" },
       ] },
       { text: "Use", items: [
@@ -60,10 +61,11 @@ export default defineConfig({
         { text: "Troubleshoot", link: "/troubleshooting" },
       ] },
       { text: "Run a server", items: [
-        { text: "Recipes", link: "/recipes" },
+        { text: "On a server: recipes", link: "/recipes" },
         { text: "Operate", link: "/operating" },
         { text: "Runbooks", link: "/runbooks" },
-        { text: "Versions and upgrades", link: "/versions" },
+        { text: "Upgrade", link: "/upgrade" },
+        { text: "Versions", link: "/versions" },
         { text: "Security", link: "/SECURITY" },
         { text: "Sealed mode", link: "/sealed" },
         { text: "Limits", link: "/limits" },
