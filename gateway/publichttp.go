@@ -220,18 +220,8 @@ func serveHealthy(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byt
 // Inside is [Config.Ready]'s.
 func (s *Server) serveReady(inside bool) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
-		if s.draining.Load() {
-			http.Error(w, ahp.CloseShuttingDown.Reason(), http.StatusServiceUnavailable)
-			return
-		}
-		if s.cfg.Ready != nil {
-			if err := s.cfg.Ready(inside); err != nil {
-				http.Error(w, err.Error(), http.StatusServiceUnavailable)
-				return
-			}
-		}
-		if s.cutOff.Load() {
-			http.Error(w, cutReason, http.StatusServiceUnavailable)
+		if err := s.unready(inside); err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 			return
 		}
 		state := "ready"
@@ -242,6 +232,22 @@ func (s *Server) serveReady(inside bool) http.HandlerFunc {
 		}
 		_, _ = w.Write([]byte(state + "\n"))
 	}
+}
+
+// unready returns the reason why new clients should not come here, or nil.
+func (s *Server) unready(inside bool) error {
+	if s.draining.Load() {
+		return errors.New(ahp.CloseShuttingDown.Reason())
+	}
+	if s.cfg.Ready != nil {
+		if err := s.cfg.Ready(inside); err != nil {
+			return err
+		}
+	}
+	if s.cutOff.Load() {
+		return errors.New(cutReason)
+	}
+	return nil
 }
 
 // refuseFull refuses a client for lack of memory (RFC 9110, section 15.6.4).

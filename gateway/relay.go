@@ -413,6 +413,10 @@ func (r *Relay) resumed(tenant string) {
 	}
 }
 
+// Unready returns the reason why /readyz answers 503 now, or nil. It names relays that
+// this relay waits for.
+func (r *Relay) Unready() error { return r.server.Load().unready(true) }
+
 // Done returns a channel that is closed when the relay has lost NATS for good, or after
 // Close. After such a loss, the relay must be restarted.
 func (r *Relay) Done() <-chan struct{} { return r.conn.Done() }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"ahprelay/auth/oidc"
@@ -148,9 +149,9 @@ func (c *serveCmd) Run(ctx context.Context, s *streams) error {
 		return err
 	}
 	defer relay.Close()
-	s.log.Info("relay ready", "url", relay.URL(), "admin", relay.AdminURL(), "nats", fmt.Sprint(relay.NATSAddr()),
+	log := s.log.With("url", relay.URL(), "admin", relay.AdminURL(), "nats", fmt.Sprint(relay.NATSAddr()),
 		"cluster", relay.ClusterAddr(), "gateway", relay.GatewayAddr(), "data_dir", c.DataDir)
-	if err := await(ctx, s, relay); err != nil {
+	if err := await(ctx, s, relay, log); err != nil {
 		return err
 	}
 	s.log.Info("stopping", "within", c.Drain)
@@ -160,12 +161,28 @@ func (c *serveCmd) Run(ctx context.Context, s *streams) error {
 	return nil
 }
 
-// await returns when ctx ends. Once the people are known, it prints a setup link if
-// the relay has no owner.
-func await(ctx context.Context, s *streams, relay *gateway.Relay) error {
+// readyLook is the interval in which await asks whether the relay is ready.
+const readyLook = 100 * time.Millisecond
+
+// await returns when ctx ends. It logs when the relay is ready, with the relay's
+// addresses. Once the people are known, it prints a setup link if the relay has no owner.
+func await(ctx context.Context, s *streams, relay *gateway.Relay, log *slog.Logger) error {
 	known := relay.PeopleKnown()
+	look := time.NewTicker(readyLook)
+	defer look.Stop()
+	if err := relay.Unready(); err != nil {
+		log.Info("relay started; it is not ready yet", "because", err)
+	} else {
+		log.Info("relay ready")
+		look.Stop()
+	}
 	for {
 		select {
+		case <-look.C:
+			if relay.Unready() == nil {
+				log.Info("relay ready")
+				look.Stop()
+			}
 		case <-ctx.Done():
 			return nil
 		case <-relay.Done():
