@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"ahprelay/auth"
+	"ahprelay/cmd/internal/cli"
 )
 
 // opened returns the parts of a file from relay diag, by name.
@@ -94,7 +95,7 @@ func TestDiagHasNoSecrets(t *testing.T) {
 	}
 	parts := opened(t, file)
 	for name, want := range map[string]string{
-		"version.txt": "relay diag 0.", "check.txt": "0 hosts enrolled", "data-dir.txt": "keys/", "settings.json": `"hold":"7m0s"`,
+		"version.txt": "relay diag " + cli.Version, "check.txt": "0 hosts enrolled", "data-dir.txt": "keys/", "settings.json": `"hold":"7m0s"`,
 		"metrics.txt": "ahp_relay_build_info{", "ready.txt": "ready", "connections.json": `"connections":0`, "mcp.json": `"initialized":0`,
 		"goroutines.txt": "goroutine 1 ", "heap.txt": "heap profile", "log.txt": "the first line\nGET /ahp/laptop?tkn=***\nlink https://relay.example.com/setup#***\nuser nats://***@nats.example.com\nthe last line\n",
 	} {
