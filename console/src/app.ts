@@ -1,10 +1,11 @@
 // The page: its token, the place in view, and its parts. A token in the address is removed at
 // once. Each part names what it uses of the page: rights.ts, hosts.ts, connections.ts, events.ts,
-// conversation.ts, sessions.ts, asked.ts, offline.ts, remembered.ts, accounts.ts, lend.ts, left.ts.
+// requests.ts, conversation.ts, sessions.ts, asked.ts, offline.ts, remembered.ts, absent.ts, accounts.ts, lend.ts.
 
-import { Accounts, accountOf, accounts, bare, removeAll, tokenOf, type Account } from './accounts';
+import { Absent } from './absent';
+import { Accounts, accountOf, accounts, bare, removeAll, type Account } from './accounts';
 import { fragment, isOurs, itsQuestion, params, place, setAddress, wentBack, type Pane, type Place } from './address';
-import type { AuthRequired, Params, Read, Result } from './ahp';
+import type { AuthRequired, Params } from './ahp';
 import { Questions } from './asked';
 import { Connections } from './connections';
 import { Conversation } from './conversation';
@@ -12,18 +13,18 @@ import * as device from './device';
 import type { Dialog } from './dialog';
 import { follow } from './events';
 import { Hosts } from './hosts';
-import type { LeftPage, Leaving } from './left';
 import { Lender } from './lend';
 import type { Link } from './link';
 import { Offline } from './offline';
-import { ask, isKept, keepOnDevice, keepToken, nameOf, stored, tokenForm, type Answer } from './relay';
+import { ask, isKept, keepOnDevice, keepToken, nameOf, stored, tokenForm } from './relay';
 import { Remembered } from './remembered';
+import { Requests } from './requests';
 import { Rights } from './rights';
-import { ROOT, type McpRequest } from './rpc';
+import { ROOT } from './rpc';
 import { Sessions } from './sessions';
-import { array, isObject, text } from './store';
+import { array, isObject } from './store';
 import { Swaps } from './swap';
-import { randomId, sentence, toRelay } from './words';
+import { sentence } from './words';
 import { t } from './language';
 
 export class App {
@@ -54,7 +55,8 @@ export class App {
   readonly rights: Rights = new Rights(this);
   readonly #connections: Connections = new Connections(this);
   readonly links: Map<string, Link> = this.#connections.all; // by host
-  left: Leaving | undefined; // items for absent hosts; once this device is signed in
+  readonly requests: Requests = new Requests(this);
+  readonly absent: Absent = new Absent(this);
   lender = new Lender(() => this.draw(), () => location.hostname);
 
   draw: () => void = () => {};
@@ -151,7 +153,7 @@ export class App {
     keepToken('');
     this.past.erase();
     this.remembered.forget();
-    this.left = this.#leaving = undefined;
+    this.absent.forget();
     this.token = '';
     this.tokenWhy = why;
     this.dialog = null;
@@ -406,88 +408,9 @@ export class App {
     return account ? `${account.relay}/${fragment({ ...to, host: bare(to.host!) })}` : location.origin + location.pathname + fragment(to);
   }
 
-  // ---- other requests to the host
-
-  /** Sends the open session's host a request; rejects without a connection. */
-  request<M extends string>(method: M, params: object): Promise<Result<M>> {
-    if (!this.link?.live) return Promise.reject(new Error(t`not connected`));
-    return this.link.conn!.request(method, params);
-  }
-
-  /** Reads a resource from the host. */
-  async read(uri: string): Promise<Read> {
-    return this.request('resourceRead', { channel: ROOT, uri });
-  }
-
-  /** Sends an MCP server a request. */
-  mcp<M extends string>(channel: string, method: M, params: object): McpRequest<Result<M>> {
-    if (!this.link?.live) return { result: Promise.reject(new Error(t`not connected`)), cancel() {} };
-    return this.link.conn!.mcp(channel, method, params);
-  }
-
-  mcpNotify(channel: string, method: string, params: object): void {
-    if (this.link?.live) this.link.conn!.mcpNotify(channel, method, params);
-  }
-
   /** Opens the sign-in dialog for an MCP server. */
   signIn(who: string, wants: AuthRequired | undefined): void {
     if (this.link && isObject(wants?.resource)) this.open({ kind: 'sign-in', link: this.link, who, resources: [wants.resource], more: wants });
-  }
-
-  /** Sends the relay a request. */
-  ask<T = object>(method: string, path: string, json?: object): Promise<Answer<T>> {
-    return ask(this.token, method, path, json);
-  }
-
-  /** Sends a host's relay a request: as the host's account. */
-  askAt<T = object>(host: string, method: string, path: string, json?: object): Promise<Answer<T>> {
-    return ask(tokenOf(host, this.token), method, path, json);
-  }
-
-  #leaving: Promise<void> | undefined;
-
-  /** Follows the person's items for absent hosts. */
-  followLeft(): void {
-    this.#leaving ??= import('./left').then(async ({ Leaving }) => {
-      const left = new Leaving(this.#ownPart());
-      await left.start();
-      if (this.byDevice) this.left = left;
-    }).catch(() => {}); // a browser without X25519: nothing can be left
-    this.left?.look();
-  }
-
-  /** The part of the page for the own account: nothing is left for hosts of further accounts. */
-  #ownPart(): LeftPage {
-    const page = this;
-    return {
-      get hosts() { return page.hosts.own; },
-      get hostsStale() { return page.hosts.stale; },
-      get links() { return new Map([...page.links].filter(([host]) => !accountOf(host))); },
-      get host() { return page.host; },
-      get session() { return page.session; },
-      get chatUri() { return page.chatUri; },
-      get readOnly() { return page.hosts.grant?.access === 'read'; },
-      who: () => page.who(), ask: (method, path, json) => page.ask(method, path, json), draw: () => page.draw(),
-    };
-  }
-
-  /** Whether the open session's host is away, and takes items. */
-  get leaves(): boolean {
-    return !this.link?.live && Boolean(this.left?.takes(this.host));
-  }
-
-  /** Leaves a message for the open session at the relay. Wake is an input's local time, or ''. */
-  leaveMessage(words: string, wake: string): Promise<void> {
-    const { host, session, chatUri } = this;
-    const model = this.conversation.models.get(session);
-    return this.left!.leave(host, { kind: 'message', session, ...(chatUri ? { chat: chatUri } : {}), turn: randomId(), text: words, ...(model ? { model } : {}) }, toRelay(wake));
-  }
-
-  /** Sends the relay a request; rejects unless it succeeds. */
-  async relay<T = object>(method: string, path: string, json?: object): Promise<T> {
-    const { status: said, body } = await this.ask<T>(method, path, json);
-    if (said !== 200) throw new Error(text(body?.error) || t`The relay answered ${said}.`);
-    return body;
   }
 
   // ---- events
@@ -531,4 +454,4 @@ export class App {
 export const app = new App();
 
 /** The parts of the page, for components that need no more of it. */
-export const { conversation, hosts, lender, links, questions, remembered, rights, sessions } = app;
+export const { absent, conversation, hosts, lender, links, questions, remembered, requests, rights, sessions } = app;

@@ -2,7 +2,8 @@
 // are known without opening a session.
 
 import { accounts, bare, tokenOf } from './accounts';
-import { open, type Answer } from './relay';
+import { open } from './relay';
+import type { Requests } from './requests';
 import { array, text } from './store';
 import { t } from './language';
 
@@ -33,7 +34,7 @@ interface Said {
 /** The parts of the page that the questions use. */
 export interface AskedPage {
   readonly token: string;
-  askAt(host: string, method: string, path: string, json?: object): Promise<Answer>;
+  readonly requests: Pick<Requests, 'askAt'>;
   draw(): void;
 }
 
@@ -93,7 +94,7 @@ export class Questions {
     if (this.#given.get(key) === '') return;
     this.#given.set(key, '');
     this.#page.draw();
-    const why = await this.#page.askAt(q.host, 'POST', `api/answers/${encodeURIComponent(q.id)}`, { host: bare(q.host), option: o.id, digest: q.digest })
+    const why = await this.#page.requests.askAt(q.host, 'POST', `api/answers/${encodeURIComponent(q.id)}`, { host: bare(q.host), option: o.id, digest: q.digest })
       .then(({ status, body }) => (status === 200 ? undefined : text(body?.error) || t`the relay answered ${status}`), (err: Error) => err.message);
     if (why) this.#given.set(key, why); // otherwise the stream ends the question
     this.#page.draw();

@@ -1,9 +1,10 @@
 // The conversation in view: prompts, answers, and the actions on its turns and chats.
 
-import type { Action, ChatMessage, ChatState, Choice, QuestionAnswer, Request, Result, ToolCall, Turn } from './ahp';
+import type { Action, ChatMessage, ChatState, Choice, QuestionAnswer, Request, ToolCall, Turn } from './ahp';
 import type { Pane } from './address';
 import { requestKey } from './approval';
 import type { Link } from './link';
+import type { Requests } from './requests';
 import { array, text, type Pending } from './store';
 import { chatBeside, randomId } from './words';
 import { t } from './language';
@@ -26,7 +27,7 @@ export interface ConversationPage {
   readonly chatUri: string | undefined; // URI of the chat in view
   readonly rights: { readonly readOnly: boolean };
   readonly folders: string[];
-  request<M extends string>(method: M, params: object): Promise<Result<M>>;
+  readonly requests: Pick<Requests, 'request'>;
   showPane(pane: Pane | null): void;
   chooseChat(chat: string): void;
   draw(): void;
@@ -164,7 +165,7 @@ export class Conversation {
     const { session } = this.#page;
     const channel = `agenthost-terminal:/${randomId()}`;
     try {
-      await this.#page.request('createTerminal', { channel, claim: { kind: 'session', session }, cwd: this.#page.folders[0], cols: 80, rows: 24 });
+      await this.#page.requests.request('createTerminal', { channel, claim: { kind: 'session', session }, cwd: this.#page.folders[0], cols: 80, rows: 24 });
       this.ownTerminals.add(channel);
       if (this.#page.session === session) this.#page.showPane({ kind: 'terminal', channel, title: t`Terminal` });
     } catch (err) {
@@ -178,7 +179,7 @@ export class Conversation {
     const { session } = this.#page;
     const chat = chatBeside(this.#page.link?.store.chatOf(session) ?? '', randomId());
     try {
-      await this.#page.request('createChat', { channel: session, chat, ...(source ? { source } : {}) });
+      await this.#page.requests.request('createChat', { channel: session, chat, ...(source ? { source } : {}) });
       if (this.#page.session === session) this.#page.chooseChat(chat);
     } catch (err) {
       this.note = t`No other chat was made: ${(err as Error).message}`;
@@ -190,7 +191,7 @@ export class Conversation {
   async closeChat(): Promise<void> {
     const { session, chatUri: chat } = this.#page;
     try {
-      await this.#page.request('disposeChat', { channel: chat });
+      await this.#page.requests.request('disposeChat', { channel: chat });
       if (this.#page.session === session) this.#page.chooseChat('');
     } catch (err) {
       this.note = t`The chat was not closed: ${(err as Error).message}`;

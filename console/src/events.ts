@@ -24,6 +24,7 @@ export interface EventsPage {
   readonly past: Pick<Offline, 'load' | 'tick'>;
   readonly sessions: { flush(): void };
   readonly questions: { follow(): void };
+  readonly absent: { follow(): void };
   route(): void;
   wander(): void;
   accountsChanged(): void;
@@ -31,7 +32,6 @@ export interface EventsPage {
   openSession(host: string, session: string): void;
   openQuestion(host: string, session: string): void;
   renew(account?: Account): void;
-  followLeft(): void;
   draw(): void;
 }
 
@@ -76,7 +76,7 @@ function tick(page: EventsPage): void {
   if (page.token && !document.hidden && Date.now() - page.hosts.asked > pause) page.hosts.refresh();
   if (page.token === device.DEVICE) page.renew();
   if (page.token) for (const a of accounts()) if (a.token === undefined) page.renew(a);
-  if (page.byDevice && !page.rights.narrow && !document.hidden) page.followLeft();
+  if (page.byDevice && !page.rights.narrow && !document.hidden) page.absent.follow();
   page.questions.follow();
   page.past.tick();
   page.draw(); // updates times and countdowns

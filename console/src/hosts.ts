@@ -1,7 +1,8 @@
 // The hosts of the page's account and of the further accounts, as their relays list them.
 
 import { accountOf, accounts, bare, type Accounts } from './accounts';
-import { hostsOf, type Answer, type Grant, type HostInfo } from './relay';
+import { hostsOf, type Grant, type HostInfo } from './relay';
+import type { Requests } from './requests';
 import type { Rights } from './rights';
 import { array, text } from './store';
 import { setClock } from './words';
@@ -17,7 +18,7 @@ export interface HostsPage {
   refused(): void; // the relay does not accept the token
   hostsKnown(): void;
   byDeviceAt(host: string): boolean;
-  askAt<T>(host: string, method: string, path: string): Promise<Answer<T>>;
+  readonly requests: Pick<Requests, 'askAt'>;
   draw(): void;
 }
 
@@ -103,7 +104,7 @@ export class Hosts {
     const { waking } = this;
     waking.set(host, t`Waking…`);
     this.#page.draw();
-    const said = await this.#page.askAt<{ by?: string; after?: number }>(host, 'POST', `api/hosts/${encodeURIComponent(bare(host))}/wake`)
+    const said = await this.#page.requests.askAt<{ by?: string; after?: number }>(host, 'POST', `api/hosts/${encodeURIComponent(bare(host))}/wake`)
       .then(({ status, body }) => (status === 200 ? t`Woken by ${body?.by === 'relay' ? t`the relay` : `“${text(body?.by)}”`}, back after ${Math.round(body?.after ?? 0)} s.` : t`Not woken: ${text(body?.error) || t`the relay answered ${status}`}.`), (err: Error) => t`Not woken: ${err.message}.`);
     waking.set(host, said);
     setTimeout(() => { if (waking.get(host) === said) waking.delete(host); this.#page.draw(); }, wokenFor);

@@ -1,6 +1,6 @@
 // Subscribes this device to encrypted notifications (Web Push).
 
-import { app } from './app';
+import { app, requests } from './app';
 import { deviceName } from './words';
 import * as told from './told';
 import { t } from './language';
@@ -28,7 +28,7 @@ function bytes(base64url: string): Uint8Array<ArrayBuffer> {
 /** Enables notifications on this device; details includes the questions. */
 export async function turnOn(details: boolean): Promise<void> {
   if (await Notification.requestPermission() !== 'granted') throw new Error(t`The browser does not let this page tell you anything: allow notifications in its settings.`);
-  const { pushKey } = await app.relay<told.Settings>('GET', 'api/notify');
+  const { pushKey } = await requests.relay<told.Settings>('GET', 'api/notify');
   if (!pushKey) throw new Error(t`Notifications are not configured on this relay.`);
   const subscription = await (await registration()).pushManager.subscribe({ userVisibleOnly: true, applicationServerKey: bytes(pushKey) });
   const { endpoint, keys } = subscription.toJSON();
@@ -52,6 +52,6 @@ const lookEvery = 20_000; // ms
 /** Reports to the relay that the page is in view, so it sends no notification. */
 export function look(): void {
   setInterval(() => {
-    if ((wayHere() || told.known()?.ways?.length) && !document.hidden && app.token) app.relay('POST', 'api/notify/looking').catch(() => {});
+    if ((wayHere() || told.known()?.ways?.length) && !document.hidden && app.token) requests.relay('POST', 'api/notify/looking').catch(() => {});
   }, lookEvery);
 }

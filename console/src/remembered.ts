@@ -5,7 +5,8 @@
 import type { ChatState, Result, Summary } from './ahp';
 import type { Kept } from './offline';
 import { lastOf } from './offline';
-import type { Answer, HostInfo } from './relay';
+import type { HostInfo } from './relay';
+import type { Requests } from './requests';
 import { ROOT } from './rpc';
 import { bare } from './accounts';
 import { array, isObject, normal, text } from './store';
@@ -48,7 +49,7 @@ export interface RememberedPage {
   readonly hosts: { readonly all: HostInfo[] };
   readonly rights: { readonly narrow: boolean };
   linkTo(host: string): RememberedLink;
-  askAt<T>(host: string, method: string, path: string): Promise<Answer<T>>;
+  readonly requests: Pick<Requests, 'askAt'>;
   saveNow(): void;
   draw(): void;
 }
@@ -115,7 +116,7 @@ export class Remembered {
   }
 
   async #list(link: RememberedLink): Promise<void> {
-    const { status, body } = await this.#page.askAt<{ list?: Stored }>(link.host, 'GET', `api/hosts/${encodeURIComponent(bare(link.host))}/remembered`).catch(() => ({ status: 0, body: undefined }));
+    const { status, body } = await this.#page.requests.askAt<{ list?: Stored }>(link.host, 'GET', `api/hosts/${encodeURIComponent(bare(link.host))}/remembered`).catch(() => ({ status: 0, body: undefined }));
     if (status !== 200 || !body?.list) return;
     const at = fromRelay(body.list.stored);
     const content = at > link.listAt ? await this.#open(link.host, body.list.record) : undefined;
@@ -130,7 +131,7 @@ export class Remembered {
 
   async #session(link: RememberedLink, session: string): Promise<void> {
     const key = `${link.host} ${session}`;
-    const { status, body } = await this.#page.askAt<Partial<Stored>>(link.host, 'GET', `api/hosts/${encodeURIComponent(bare(link.host))}/remembered/session?uri=${encodeURIComponent(session)}`).catch(() => ({ status: 0, body: undefined }));
+    const { status, body } = await this.#page.requests.askAt<Partial<Stored>>(link.host, 'GET', `api/hosts/${encodeURIComponent(bare(link.host))}/remembered/session?uri=${encodeURIComponent(session)}`).catch(() => ({ status: 0, body: undefined }));
     if (status !== 200 || !body?.record) {
       if (status === 404) this.#why.set(key, t`The relay has no copy of its last state.`);
       this.#page.draw();

@@ -1,6 +1,6 @@
 // The user's notification settings. The relay keeps them for the token's subject.
 
-import { app } from './app';
+import { app, requests } from './app';
 import { array, text } from './store';
 import { t } from './language';
 
@@ -36,7 +36,7 @@ function keep(token: string, value: Settings | null): void {
 /** Loads the settings; rejects if the relay does not answer. */
 export async function load(): Promise<void> {
   const { token } = app;
-  const { status, body } = await app.ask<Settings>('GET', 'api/notify');
+  const { status, body } = await requests.ask<Settings>('GET', 'api/notify');
   if (status !== 200 && status !== 404) throw new Error(text(body?.error) || t`The relay answered ${status}.`);
   if (token === app.token) keep(token, status === 404 ? null : body);
 }
@@ -49,9 +49,9 @@ export function muted(host: string, session: string, now = Date.now()): MuteOf |
 /** Changes the quiet settings, on top of changes made elsewhere meanwhile. */
 async function setTimes(change: (had: { quiet: Quiet | null; mutes: MuteOf[] }) => object): Promise<void> {
   const { token } = app;
-  const { quiet, mutes } = await app.relay<Settings>('GET', 'api/notify');
+  const { quiet, mutes } = await requests.relay<Settings>('GET', 'api/notify');
   const next = change({ quiet: quiet ?? null, mutes: array(mutes) });
-  keep(token, await app.relay('PUT', 'api/notify/times', next));
+  keep(token, await requests.relay('PUT', 'api/notify/times', next));
 }
 
 /** Mutes a session, or a host if none is named, until a time; undefined means for good. */
@@ -74,19 +74,19 @@ export function setQuiet(quiet: Quiet | null): Promise<void> {
 
 /** Adds a target, or changes the target with its id. The result has secrets that the relay shows only once. */
 export async function setWay(way: Way): Promise<Way> {
-  const made = way.id ? await app.relay<Way>('PUT', `api/notify/ways/${encodeURIComponent(way.id)}`, way) : await app.relay<Way>('POST', 'api/notify/ways', way);
+  const made = way.id ? await requests.relay<Way>('PUT', `api/notify/ways/${encodeURIComponent(way.id)}`, way) : await requests.relay<Way>('POST', 'api/notify/ways', way);
   await load();
   return made;
 }
 
 export async function removeWay(id: string): Promise<void> {
-  await app.relay('DELETE', `api/notify/ways/${encodeURIComponent(id)}`);
+  await requests.relay('DELETE', `api/notify/ways/${encodeURIComponent(id)}`);
   await load();
 }
 
 /** Sends a test to a target and returns the outcome, with a line for each part that the notifications lack. */
 export async function tryWay(id: string): Promise<string> {
-  const { outcome, why, missing } = await app.relay<{ outcome?: string; why?: string; missing?: unknown[] }>('POST', `api/notify/ways/${encodeURIComponent(id)}/test`);
+  const { outcome, why, missing } = await requests.relay<{ outcome?: string; why?: string; missing?: unknown[] }>('POST', `api/notify/ways/${encodeURIComponent(id)}/test`);
   load().catch(() => {});
   return [outcome === 'ok' ? t`The test was delivered.` : t`The test was not taken: ${text(why) || outcome}.`, ...array(missing).map(text)].join('\n');
 }

@@ -34,7 +34,7 @@ function pageOf(answer: () => any) {
     host: vector.Host, session: 's:/1', rights: { narrow: true },
     hosts: { all: [{ host: vector.Host, state: 'asleep', since: '2020-11-22T14:02:00Z', clients: 0 }] },
     linkTo: () => link, saveNow() {}, draw() {},
-    async askAt(_host, _, path) { asked.push(path); return answer(); },
+    requests: { async askAt(_host: string, _: string, path: string) { asked.push(path); return answer(); } } as RememberedPage['requests'],
   };
   return { link, page, asked };
 }

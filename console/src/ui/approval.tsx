@@ -2,7 +2,7 @@
 
 import { useEffect, useId, useLayoutEffect, useRef, useState } from 'preact/hooks';
 import { sortOptions } from '../answers';
-import { app, conversation } from '../app';
+import { absent, conversation } from '../app';
 import { assessing, inputId, isWhole, offerOf, requestKey, riskOf, visible, type Offer, type State } from '../approval';
 import { array, isObject, text } from '../store';
 import type { Choice, ToolCall } from '../ahp';
@@ -141,7 +141,7 @@ function Answers({ turnId, call, title, offer, shown, input, connected, leaves, 
   const busy = leaves ? leaving.busy : answer !== undefined || !connected;
   const decide = (o: Choice, approved: boolean) => {
     const option = o.id ? o : undefined;
-    if (leaves) leaving.leave(() => app.left?.leaveApproval(turnId, call, approved, option));
+    if (leaves) leaving.leave(() => absent.left?.leaveApproval(turnId, call, approved, option));
     else conversation.answer({ id: turnId }, call, approved, option, approved ? input : undefined);
   };
   const allow = (o: Choice, className: string) => {

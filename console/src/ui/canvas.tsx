@@ -2,7 +2,7 @@
 
 import { useEffect, useLayoutEffect, useRef } from 'preact/hooks';
 import { accountOf } from '../accounts';
-import { app, conversation, lender, rights } from '../app';
+import { app, conversation, lender, requests, rights } from '../app';
 import { elsewhere, Frame, type Ticket } from '../canvas';
 import type { Instance } from '../lend';
 import { relay } from '../pins';
@@ -18,7 +18,7 @@ async function ticketOf(channel: string, uri: string): Promise<Ticket> {
   // This page's policy frames the canvas domain of its own relay only.
   if ((accountOf(app.host)?.relay ?? relay()) !== relay()) return { url: '', expires: 0, code: -32601, why: '' };
   try {
-    const { url, expires } = await app.request('relay/canvasTicket', { channel, uri });
+    const { url, expires } = await requests.request('relay/canvasTicket', { channel, uri });
     return { url: elsewhere(url, location.origin), expires: Date.parse(text(expires)) || Infinity };
   } catch (err) {
     return { url: '', expires: 0, code: (err as RpcError).code, why: (err as Error).message }; // the relay has no canvas domain, or refused
@@ -58,7 +58,7 @@ class Holder {
     this.#live = live;
     if (!state || !this.node) return;
     this.frame ??= new Frame(this.node, text(state.instanceId), {
-      read: (uri: string) => app.request('canvasReadResource', { channel, uri }),
+      read: (uri: string) => requests.request('canvasReadResource', { channel, uri }),
       ticket: (uri: string) => ticketOf(channel, uri),
       message: (payload: unknown) => { if (!own) tell(channel, payload); }, // this device is the provider
       state: (shown: Shown) => {

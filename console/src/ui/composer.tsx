@@ -1,7 +1,7 @@
 // The message editor.
 
 import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks';
-import { app, conversation, hosts } from '../app';
+import { app, absent, conversation, hosts } from '../app';
 import type { Attachment } from '../conversation';
 import type { ChatState, Turn } from '../ahp';
 import { array } from '../store';
@@ -25,7 +25,8 @@ export function openTurn(chat: ChatState | undefined): Turn | undefined {
 }
 
 export function Composer({ chat }: { chat: ChatState }) {
-  const { link, leaves } = app;
+  const { link } = app;
+  const leaves = absent.takes;
   const chatUri = app.chatUri ?? app.session;
   const at = useRef<HTMLTextAreaElement>(null);
   const pick = { picture: useRef<HTMLInputElement>(null), camera: useRef<HTMLInputElement>(null), file: useRef<HTMLInputElement>(null) };
@@ -61,7 +62,7 @@ export function Composer({ chat }: { chat: ChatState }) {
   const leave = async () => {
     if (empty || leaving.busy || attached.length > 0) return;
     setSaid('');
-    if (!await leaving.leave(() => app.leaveMessage(value, wake))) return;
+    if (!await leaving.leave(() => absent.leaveMessage(value, wake))) return;
     write('');
     setWake('');
     toPrompt();
@@ -150,8 +151,8 @@ export function Composer({ chat }: { chat: ChatState }) {
         {works && !empty && <button type="button" id="steer" disabled={!live} onClick={() => send('steering')}>{t`Steer`}</button>}
         {leaves && <button id="leave" class="primary" type="submit" disabled={empty || leaving.busy || attached.length > 0}>{t`Send when back`}</button>}
         {!leaves && (!works || !empty) && <button id="send" class="primary round" type="submit" disabled={!live || (!works && waits)} aria-label={works ? t`Send when it is done` : t`Send`} title={works ? t`Send when it is done` : t`Send`}><Icon name="up" /></button>}
-        {stoppable && !app.left?.waitsFor(String(stoppable.id)) && (
-          <button id="leave-stop" class="danger round" type="button" disabled={leaving.busy} aria-label={t`Stop when back`} title={t`Stop when back`} onClick={() => leaving.leave(() => app.left?.leaveStop(stoppable))}><Icon name="stop" /></button>
+        {stoppable && !absent.left?.waitsFor(String(stoppable.id)) && (
+          <button id="leave-stop" class="danger round" type="button" disabled={leaving.busy} aria-label={t`Stop when back`} title={t`Stop when back`} onClick={() => leaving.leave(() => absent.left?.leaveStop(stoppable))}><Icon name="stop" /></button>
         )}
         {works && <button id="stop" class="danger round" type="button" disabled={!live} aria-label={t`Stop`} title={t`Stop`} onClick={() => { conversation.stop(); toPrompt(); }}><Icon name="stop" /></button>}
       </div>

@@ -1,7 +1,7 @@
 // File changes and their differences.
 
 import { useEffect, useState } from 'preact/hooks';
-import { app } from '../app';
+import { requests } from '../app';
 import { editId, textOfRead, visible, type State } from '../approval';
 import { linesOf, pairs, type Line } from '../differences';
 import { isObject, text } from '../store';
@@ -65,7 +65,7 @@ export async function sideOf(side: Side | undefined): Promise<string> {
   const uri = text(side.content?.uri) || text(side.uri);
   const inline = /^data:([^,]*?)(;base64)?,(.*)$/s.exec(uri);
   if (inline) return textOfRead(inline[2] ? { data: inline[3], encoding: 'base64' } : { data: decodeURIComponent(inline[3]) });
-  return textOfRead(await app.read(uri));
+  return textOfRead(await requests.read(uri));
 }
 
 /** An edit's differences. Large texts are compared only when shown in full. */

@@ -1,7 +1,7 @@
 // A session's files, and the file view.
 
 import { useEffect, useRef, useState } from 'preact/hooks';
-import { app, rights } from '../app';
+import { app, requests, rights } from '../app';
 import { highlight } from '../highlight';
 import { ROOT } from '../rpc';
 import { array, text } from '../store';
@@ -20,7 +20,7 @@ export function Files({ uri }: { uri: string }) {
   const [read, setRead] = useState<{ entries?: Entry[]; why?: string }>({});
   useEffect(() => {
     let gone = false;
-    app.request('resourceList', { channel: ROOT, uri }).then(
+    requests.request('resourceList', { channel: ROOT, uri }).then(
       (r) => { if (!gone) setRead({ entries: array(r?.entries).filter((e) => text(e?.name)).sort(foldersFirst) }); },
       (err) => { if (!gone) setRead({ why: err.message }); });
     return () => { gone = true; };
@@ -58,7 +58,7 @@ export function File({ uri }: { uri: string }) {
   const ending = uri.slice(uri.lastIndexOf('.') + 1).toLowerCase();
   useEffect(() => {
     let gone = false;
-    app.read(uri).then((r) => {
+    requests.read(uri).then((r) => {
       if (gone) return;
       const type = /^image\/[a-z+]+$/.test(text(r.contentType)) ? r.contentType : pictures[ending];
       if (r.encoding === 'base64' && type && /^[A-Za-z0-9+/=]*$/.test(r.data as string)) setRead({ picture: `data:${type};base64,${r.data}` });

@@ -1,7 +1,7 @@
 // The items at the relay for absent hosts: their state, and their changes.
 
 import { useState } from 'preact/hooks';
-import { app, hosts, links, rights } from '../app';
+import { app, absent, hosts, links, rights } from '../app';
 import { Conflict, lives, type Left } from '../left';
 import { text } from '../store';
 import { fromRelay, toInput, toRelay, when } from '../words';
@@ -19,12 +19,12 @@ export function WakeAt({ id, value, set, disabled }: { id: string; value: string
 
 /** The items for a session. */
 export function LeftHere({ host, session, now }: { host: string; session: string; now: number }) {
-  return <Items all={app.left?.of(host, session) ?? []} now={now} />;
+  return <Items all={absent.left?.of(host, session) ?? []} now={now} />;
 }
 
 /** The items for all sessions, above their list. */
 export function LeftAll({ now }: { now: number }) {
-  const all = app.left?.of() ?? [];
+  const all = absent.left?.of() ?? [];
   if (all.length === 0) return null;
   const open = all.filter((l) => !l.result && !l.expired).length;
   return (
@@ -63,8 +63,8 @@ function Item({ l, now, title }: { l: Left; now: number; title?: boolean }) {
       {!edits && !rights.readOnly && (
         <div class="row start">
           {!over && !l.item.cancelled && isEditable(l) && <button type="button" class="small" data-do="edit" disabled={busy} onClick={() => { setWhy(''); setEdits(true); }}>{t`Edit`}</button>}
-          {!over && !l.item.cancelled && content && <button type="button" class="small" data-do="cancel" disabled={busy} onClick={() => act(() => app.left?.cancel(l))}>{t`Do not deliver`}</button>}
-          {over && <button type="button" class="small" data-do="remove" disabled={busy} onClick={() => act(() => app.left?.remove(l))}>{t`Remove`}</button>}
+          {!over && !l.item.cancelled && content && <button type="button" class="small" data-do="cancel" disabled={busy} onClick={() => act(() => absent.left?.cancel(l))}>{t`Do not deliver`}</button>}
+          {over && <button type="button" class="small" data-do="remove" disabled={busy} onClick={() => act(() => absent.left?.remove(l))}>{t`Remove`}</button>}
         </div>
       )}
     </li>
@@ -85,11 +85,11 @@ function Edit({ l, close }: { l: Left; close: () => void }) {
     setBusy(true);
     setWhy('');
     try {
-      await app.left?.change(l, seen, { ...l.content!, text: value }, life ? Number(life) : undefined, wakeOf(l, wake));
+      await absent.left?.change(l, seen, { ...l.content!, text: value }, life ? Number(life) : undefined, wakeOf(l, wake));
       close();
       return;
     } catch (err) {
-      const now = app.left?.all.find((o) => o.host === l.host && o.item.id === l.item.id);
+      const now = absent.left?.all.find((o) => o.host === l.host && o.item.id === l.item.id);
       setWhy(sentenceOf(err as Error));
       if (err instanceof Conflict && now) setSeen(now.item.version);
     }

@@ -1,6 +1,6 @@
 // Connects MCP tool calls with their extras: see mcp.ts, which is loaded with the first such call.
 
-import { app, conversation, rights } from '../app';
+import { app, conversation, requests, rights } from '../app';
 import type { McpCalls, McpNode } from '../mcp';
 import type { Tool, ToolCall } from '../ahp';
 
@@ -13,8 +13,8 @@ function load(): Promise<McpCalls> {
     calls = new mcp.McpCalls({
       draw: () => app.draw(),
       send: (words) => conversation.send(words),
-      mcp: (channel, method, params) => app.mcp(channel, method, params),
-      mcpNotify: (channel, method, params) => app.mcpNotify(channel, method, params),
+      mcp: (channel, method, params) => requests.mcp(channel, method, params),
+      mcpNotify: (channel, method, params) => requests.mcpNotify(channel, method, params),
       context: (from, label, words) => conversation.addContext(from, label, words),
       host: () => app.host,
       signIn: (name, wants) => app.signIn(name, wants),

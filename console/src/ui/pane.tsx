@@ -3,7 +3,7 @@
 import type { ComponentChildren } from 'preact';
 import { useLayoutEffect, useRef, useState } from 'preact/hooks';
 import { safeUrl } from '../answers';
-import { app, conversation, rights } from '../app';
+import { app, conversation, requests, rights } from '../app';
 import { array, isObject, text } from '../store';
 import type { ChangedFile, ChangesetState, ChatState, FileEdit, Operation, SessionState, TerminalState } from '../ahp';
 import { baseName, pathOf, shortPathOf } from '../words';
@@ -65,7 +65,7 @@ function Changes({ channel, state }: { channel: string; state: ChangesetState })
     setNext('');
     try {
       const written = takesMessage(op) && message.trim() ? { _meta: { [messageMeta]: message.trim() } } : {};
-      const done = await app.request('invokeChangesetOperation', { channel, operationId: op.id, ...written, ...(file ? { target: { kind: 'resource', resource: uriOfEdit(file.edit), side: file.edit.after ? 'after' : 'before' } } : {}) });
+      const done = await requests.request('invokeChangesetOperation', { channel, operationId: op.id, ...written, ...(file ? { target: { kind: 'resource', resource: uriOfEdit(file.edit), side: file.edit.after ? 'after' : 'before' } } : {}) });
       setSaid(text(done?.message));
       setNext(safeUrl(done?.followUp?.content?.uri) ?? '');
       if (takesMessage(op)) setMessage('');

@@ -1,7 +1,7 @@
 // Opens ports of the host's machine in the browser.
 
 import { useEffect, useRef, useState } from 'preact/hooks';
-import { app } from '../app';
+import { app, requests } from '../app';
 import { elsewhere } from '../canvas';
 import { array, text } from '../store';
 import type { Result } from '../ahp';
@@ -17,7 +17,7 @@ export function Previews() {
   const act = async (work: () => Promise<void>) => {
     try {
       await work();
-      setOpen(array((await app.request('relay/previews', { channel })).previews));
+      setOpen(array((await requests.request('relay/previews', { channel })).previews));
       setSaid('');
     } catch (err) {
       setSaid((err as { code?: number }).code === -32601 ? t`This relay has no domain for the host’s pages (--canvas-domain).` : (err as Error).message);
@@ -29,7 +29,7 @@ export function Previews() {
     const tab = window.open('', '_blank');
     act(async () => {
       try {
-        const url = elsewhere((await app.request('relay/preview', { channel, port: number })).url, location.origin);
+        const url = elsewhere((await requests.request('relay/preview', { channel, port: number })).url, location.origin);
         if (!url) throw new Error(t`The relay sent no address.`);
         if (!tab) throw new Error(t`The browser blocked the new tab: allow pop-ups for this page.`);
         tab.opener = null;
@@ -56,7 +56,7 @@ export function Previews() {
           <div key={p.id} class="row" data-preview={p.port}>
             <span class="grow">{p.port} <span class="dim">{t`since ${when(p.since)}`}</span></span>
             <button type="button" onClick={() => show(p.port)}>{t`Open`}</button>
-            <button type="button" class="danger" onClick={() => act(async () => { await app.request('relay/previewClose', { channel, id: text(p.id) }); })}>{t`Close`}</button>
+            <button type="button" class="danger" onClick={() => act(async () => { await requests.request('relay/previewClose', { channel, id: text(p.id) }); })}>{t`Close`}</button>
           </div>
         ))}
       </form>

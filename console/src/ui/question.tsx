@@ -2,7 +2,7 @@
 
 import { useState } from 'preact/hooks';
 import { answerFor, safeUrl, type Input } from '../answers';
-import { app, conversation } from '../app';
+import { app, absent, conversation } from '../app';
 import { array, isObject, text } from '../store';
 import type { Part, PlanReview, QuestionAnswer, QuestionItem, Request } from '../ahp';
 import { Icon } from './bits';
@@ -36,7 +36,7 @@ interface AnswerProps { request: Request; connected: boolean; leaves: boolean; a
 function useReply({ request, connected, leaves, answer }: AnswerProps) {
   const leaving = useLeaving();
   const reply = (response: 'accept' | 'decline', answers?: Record<string, QuestionAnswer | undefined>, words = '') => {
-    if (leaves) leaving.leave(() => app.left?.leaveReply(request, response, answers, words));
+    if (leaves) leaving.leave(() => absent.left?.leaveReply(request, response, answers, words));
     else conversation.reply(request, response, answers);
   };
   return { reply, busy: leaves ? leaving.busy : answer !== undefined || !connected, why: leaving.why };

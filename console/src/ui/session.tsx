@@ -2,7 +2,7 @@
 
 import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks';
 import { accountOf } from '../accounts';
-import { app, conversation, hosts, lender, remembered, rights, sessions } from '../app';
+import { app, absent, conversation, hosts, lender, remembered, rights, sessions } from '../app';
 import { itsQuestion } from '../address';
 import { array, text, type Pending } from '../store';
 import type { Link } from '../link';
@@ -55,7 +55,7 @@ export function Session({ now }: { now: number }) {
   if (!session) return <div class="chat" role="region" aria-labelledby="chat-title"><FirstPane /></div>;
   const state = link?.store.get(session);
   const chat = link?.store.get<ChatState>(chatUri);
-  const editable = chat ?? (app.leaves ? link?.seen(session)?.state ?? {} as ChatState : undefined);
+  const editable = chat ?? (absent.takes ? link?.seen(session)?.state ?? {} as ChatState : undefined);
   const agent = agentName(state ?? link?.store.sessions.get(session));
   return (
     <div class="chat" role="region" aria-labelledby="chat-title">
@@ -233,7 +233,7 @@ function Log({ agent, now }: { agent: string; now: number }) {
   const [part, setPart] = useState<Part | null>(null); // the drawn turns, null for the end
   const online = Boolean(link?.live);
   const live = online && Boolean(link!.store.get(chatUri)); // what is shown as of an earlier time is answered at the relay, if at all
-  const open = app.leaves && !rights.readOnly ? openTurn(chat) : undefined;
+  const open = absent.takes && !rights.readOnly ? openTurn(chat) : undefined;
   const turns: AnyTurn[] = chat?.turns ?? [];
   const { from, to } = rangeOf(turns, part);
   const shown = turns.slice(from, to);
@@ -350,11 +350,11 @@ function Log({ agent, now }: { agent: string; now: number }) {
           {all.map(({ turn, pending: p }) => (
             <Turn key={String(turn.id)} turn={turn} agent={agent} pending={p} channel={chatUri!} day={dayOf(now)} readOnly={rights.readOnly}
               active={turn === chat?.activeTurn} live={live && turn === chat?.activeTurn} connected={live} leaves={turn === open} last={turn === turns.at(-1) && !chat?.activeTurn}
-              answers={turn === open ? app.left!.revision : turn === chat?.activeTurn ? link!.store.revision : 0} givers={link?.store.givers} changesets={link?.store.get(app.session)?.changesets} />
+              answers={turn === open ? absent.left!.revision : turn === chat?.activeTurn ? link!.store.revision : 0} givers={link?.store.givers} changesets={link?.store.get(app.session)?.changesets} />
           ))}
         </div>
         {ends && <Waiting chat={chat} />}
-        {ends && app.left && app.left.of(app.host, app.session).length > 0 && <LeftHere host={app.host} session={app.session} now={now} />}
+        {ends && absent.left && absent.left.of(app.host, app.session).length > 0 && <LeftHere host={app.host} session={app.session} now={now} />}
         {!chat && online && !note && <div class="skeletons" aria-hidden="true">{[0, 1, 2].map((i) => <div key={i} class="skeleton"><i /><i /><i /></div>)}</div>}
         {note && <p id="chat-note" class="empty">{note}</p>}
       </div>

@@ -2,7 +2,7 @@
 
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { bare } from '../accounts';
-import { app } from '../app';
+import { app, requests } from '../app';
 import { array, text } from '../store';
 import { Copy, Dialog } from './bits';
 import { Select } from './select';
@@ -21,7 +21,7 @@ interface Link { id: string; host: string; session: string; level: string; expir
 interface Made { link?: string; expires?: string; qr?: string[] }
 
 async function ask<T = object>(method: string, path: string, json?: object): Promise<T> {
-  const { status, body } = await app.askAt<T>(app.host, method, path, json);
+  const { status, body } = await requests.askAt<T>(app.host, method, path, json);
   if (status !== 200) throw new Error(text(body?.error) || `HTTP ${status}`);
   return body;
 }

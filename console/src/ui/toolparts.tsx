@@ -1,7 +1,7 @@
 // The parts of a tool call: its input and output.
 
 import { useLayoutEffect, useState } from 'preact/hooks';
-import { app } from '../app';
+import { app, requests } from '../app';
 import { contentId, textOfRead, type State } from '../approval';
 import { array, isObject, text } from '../store';
 import type { FileEdit, ToolCall } from '../ahp';
@@ -94,7 +94,7 @@ export function useInput(value: ToolCall['toolInput'], round = 0, connected = tr
     let gone = false;
     const done = (now: string, state: State) => { if (!gone) setRead({ key, text: now, state }); };
     (async () => {
-      const now = textOfRead(await app.read(uri));
+      const now = textOfRead(await requests.read(uri));
       if (!now.trim()) throw new Error(t`It is empty.`);
       done(now, 'shown');
     })().catch((err) => done('', { why: t`The input could not be read: ${err.message}` }));

@@ -2,7 +2,7 @@
 
 import type { VNode } from 'preact';
 import { useState } from 'preact/hooks';
-import { app, conversation, rights } from '../app';
+import { app, absent, conversation, rights } from '../app';
 import { array, ofTurn, text, type Pending } from '../store';
 import type { ChangesetRef, ChatMessage, ChatState, Part as AnswerPart, ToolCall, Turn as AnyTurn } from '../ahp';
 import { canSpeak, speak } from '../speech';
@@ -113,7 +113,7 @@ function keyOf(part: AnswerPart, i: number): string {
 /** Returns the user's answer until the host confirms it. Of an absent host, it is the one at the relay. */
 function answerOf(channel: string, part: AnswerPart, leaves: boolean): string | undefined {
   const id = part.toolCall?.toolCallId ?? part.request?.id;
-  if (leaves) return app.left?.waitsFor(text(id))?.content?.title;
+  if (leaves) return absent.left?.waitsFor(text(id))?.content?.title;
   return id === undefined ? undefined : app.link?.store.answerOf(channel, id);
 }
 

@@ -35,7 +35,7 @@ func (c *Clients) Dial(args DialArgs, _ *None) error {
 		all.Go(func() error {
 			ctx, cancel := context.WithTimeout(context.Background(), dialTime)
 			defer cancel()
-			ws, err := dialSealed(ctx, args.URL, token(args.Tokens, i), args.Seal)
+			ws, err := dialWS(ctx, args.URL, token(args.Tokens, i), args.Seal)
 			if err != nil {
 				return err
 			}

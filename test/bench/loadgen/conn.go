@@ -35,13 +35,8 @@ type wsConn struct {
 // dialTime is how long a connection and its handshake may take.
 const dialTime = 30 * time.Second
 
-// dialWS opens a WebSocket as a client. A token may be "".
-func dialWS(ctx context.Context, address, token string) (*wsConn, error) {
-	return dialSealed(ctx, address, token, nil)
-}
-
-// dialSealed is dialWS to a sealed host, unless its seal is nil.
-func dialSealed(ctx context.Context, address, token string, seal *Seal) (*wsConn, error) {
+// dialWS opens a WebSocket as a client, sealed if there is a seal. A token may be "".
+func dialWS(ctx context.Context, address, token string, seal *Seal) (*wsConn, error) {
 	u, err := url.Parse(address)
 	if err != nil {
 		return nil, err

@@ -48,7 +48,7 @@ type reader struct {
 
 // join connects reader i.
 func (g *group) join(ctx context.Context, i int) (*wsConn, error) {
-	ws, err := dialSealed(ctx, g.args.url(), token(g.args.Tokens, i), g.args.Seal)
+	ws, err := dialWS(ctx, g.args.url(), token(g.args.Tokens, i), g.args.Seal)
 	if err != nil {
 		return nil, err
 	}
@@ -121,7 +121,7 @@ func subscribe(ws *wsConn, subject string) error {
 // rejoin connects a reader again, and applies the actions that it missed.
 func (r *reader) rejoin(ctx context.Context) (*wsConn, error) {
 	g := r.group
-	ws, err := dialSealed(ctx, g.args.url(), token(g.args.Tokens, r.index), g.args.Seal)
+	ws, err := dialWS(ctx, g.args.url(), token(g.args.Tokens, r.index), g.args.Seal)
 	if err != nil {
 		return nil, err
 	}

@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-RQ4TYSNB.js";import"./chunk-WU4TJRBM.js";import"./chunk-N5UZ5EN5.js";import"./chunk-5TX73MYT.js";import"./chunk-ADM7YDPZ.js";import"./chunk-JYOF6M3O.js";import"./chunk-CXHEW3YL.js";import"./chunk-5ATHSHPM.js";import"./chunk-YMLBF3PA.js";export{b as Code,a as Share};

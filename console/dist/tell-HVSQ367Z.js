@@ -1,1 +1,0 @@
-import{a,b,c,d}from"./chunk-6S4RMKU2.js";import"./chunk-CY4KBRRZ.js";import"./chunk-VORYKHOV.js";import"./chunk-EAA2PCIY.js";import"./chunk-5TX73MYT.js";import"./chunk-ADM7YDPZ.js";import"./chunk-JYOF6M3O.js";import"./chunk-CXHEW3YL.js";import"./chunk-5ATHSHPM.js";import"./chunk-YMLBF3PA.js";export{a as keepDetails,b as setDetails,c as tell,d as tellAll};
