@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 }
 
 // newStack returns a relay with a demo host, and a file with a client token.
-func newStack(t *testing.T) (s *stack.Stack, tokenFile string) {
+func newStack(t testing.TB) (s *stack.Stack, tokenFile string) {
 	t.Helper()
 	host, err := scripted.New(agenthost.Config{})
 	if err != nil {
@@ -50,7 +50,7 @@ func newStack(t *testing.T) (s *stack.Stack, tokenFile string) {
 }
 
 // newStackFor is newStack for the host at a URL.
-func newStackFor(t *testing.T, upstream string) (s *stack.Stack, tokenFile string) {
+func newStackFor(t testing.TB, upstream string) (s *stack.Stack, tokenFile string) {
 	t.Helper()
 	s, err := stack.Start(t.Context(), stack.Config{DataDir: t.TempDir(), Upstream: upstream})
 	if err != nil {
