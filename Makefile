@@ -10,6 +10,7 @@
 # make scale    measures clusters of relays with many hosts, and a relay that knows of many tenants
 # make notify   tells of 1,000 sessions on 100 hosts, 25 a second, while one relay of two is killed
 # make absence  clients behind ahp-connect are away for ABSENCE=9m: a frozen network, and a process that is stopped
+# make waking   how soon a phone's page shows what it has missed, after WAKING=5s,1m,5m without a network: with AHP's reconnect, and on a stream that resumes
 # make soak     the model of the whole path between sockets, for SOAK=10m; a failure tells the seed that repeats it
 # make fuzz     each fuzz target for FUZZTIME=30s; FUZZ='regexp' picks some
 # make packages a signed release installed from its apt and yum repositories, with npx, from its formulas and with its script; its images run with podman
@@ -73,9 +74,12 @@ microbench:
 soak:
 	SOAK=$(SOAK) $(GO) test -race -count=1 -timeout 0 -v -run '^TestModelSoak$$' ./routing
 
-.PHONY: absence
+.PHONY: absence waking
 absence:
 	AHP_ABSENCE=$${ABSENCE:-9m} $(GO) test -count=1 -v -timeout 30m -run '^Test(LongAbsenceIsInvisible|StoppedProcessLosesNothing)$$' ./internal/connect ./cmd/ahp-connect
+
+waking:
+	AHP_WAKING=$${WAKING:-5s,1m,5m} $(GO) test -count=1 -v -timeout 30m -run '^TestWakingPhone$$' ./test/browser
 
 fuzz:
 	@for pkg in $$(grep -rl --include='*_test.go' '^func Fuzz' . | xargs -n 1 dirname | sort -u); do \
@@ -140,5 +144,5 @@ clients:
 interop: interop-copilot
 	@if [ -z "$$AHP_UPSTREAM" ]; then echo "say which host: AHP_UPSTREAM=ws://127.0.0.1:18990 make interop"; exit 2; fi
 	$(GO) test -count=1 -v -run 'TestRelayChangesNoByte|TestSealedHostChangesNoByte|TestFlows' ./test
-	$(GO) test -count=1 -v -timeout 40m -parallel 1 -run '^TestWorkbench' ./test/browser
+	AHP_CLIENTS_DIR=$${AHP_CLIENTS_DIR:-$$HOME/.cache/ahp-clients} $(GO) test -count=1 -v -timeout 40m -parallel 1 -run '^TestWorkbench' ./test/browser
 

@@ -16,12 +16,11 @@ import (
 	"ahprelay/internal/connect"
 )
 
-// TestConsoleFromLoopback opens the console that ahp-connect serves, with a local token,
-// and talks to an agent.
-func TestConsoleFromLoopback(t *testing.T) {
-	t.Parallel()
-	p := newPage(t)
-	s := startStack(t)
+// behindConnect serves the console by ahp-connect in front of a relay's address. It returns the
+// page's URL.
+func (s *site) behindConnect(relay string) string {
+	t := s.t
+	t.Helper()
 	file := filepath.Join(t.TempDir(), "token")
 	must(t, os.WriteFile(file, []byte(s.token(time.Hour)), 0o600))
 	tokens := connect.NewTokens("")
@@ -33,14 +32,23 @@ func TestConsoleFromLoopback(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() {
 		ended <- connect.NewEndpoint(connect.Config{
-			Relays: connect.NewRelays(connect.NewRelay("http://"+s.proxy.Addr().String(), connect.FileTokens(file))), Tokens: tokens, Log: slog.New(slog.DiscardHandler),
+			Relays: connect.NewRelays(connect.NewRelay("http://"+relay, connect.FileTokens(file))), Tokens: tokens, Log: slog.New(slog.DiscardHandler),
 		}).Serve(ctx, l)
 	}()
 	t.Cleanup(func() {
 		stop()
 		must(t, <-ended)
 	})
-	p.do(desktop(), chromedp.Navigate("http://"+l.Addr().String()+"/#"+url.Values{"token": {local.Token}}.Encode()))
+	return "http://" + l.Addr().String() + "/#" + url.Values{"token": {local.Token}}.Encode()
+}
+
+// TestConsoleFromLoopback opens the console that ahp-connect serves, with a local token,
+// and talks to an agent.
+func TestConsoleFromLoopback(t *testing.T) {
+	t.Parallel()
+	p := newPage(t)
+	s := startStack(t)
+	p.do(desktop(), chromedp.Navigate(s.behindConnect(s.proxy.Addr().String())))
 	p.wants("#status-text", "Live")
 	p.openSession("demo:/login")
 	p.wants("#turns", "Done. 500 runs")

@@ -41,6 +41,7 @@ const (
 	workbenchVariable     = "AHP_WORKBENCH"      // path of the server's server-main.js
 	workbenchNodeVariable = "AHP_WORKBENCH_NODE" // Node.js for it; default: node
 	upstreamVariable      = "AHP_UPSTREAM"       // URL of the host
+	clientsVariable       = "AHP_CLIENTS_DIR"    // acpx, as make clients installs it
 )
 
 // The agent's answers.
@@ -402,9 +403,11 @@ func (s *workbenchSite) takesItsOwn(name string, after int, users ...string) {
 }
 
 // made returns the session in which a window has sent its last prompt.
-func (s *workbenchSite) made() (session string) {
-	s.t.Helper()
-	for _, c := range s.tap.Conns() {
+func (s *workbenchSite) made() (session string) { return madeOn(s.tap) }
+
+// madeOn is made for windows at a tap.
+func madeOn(tap *stack.Tap) (session string) {
+	for _, c := range tap.Conns() {
 		for _, message := range c.ToHost() {
 			var m struct {
 				Params struct {
