@@ -382,6 +382,7 @@ type Option struct {
 	Category    string // model, mode, thought_level or empty
 	Value       any    // a choice's id, or bool without choices
 	Choices     []Choice
+	Bypass      bool // of an option without choices: skips permissions while it is on
 }
 
 // A Command is a slash command.

@@ -19,7 +19,7 @@
 //   - Deltas that come faster than one in 2 ms are merged.
 //   - A plan is a tool call named todo, since AHP has no plans.
 //   - Options are the session's config. Choices that skip permissions are listed as
-//     bypass in its schema; [Config.NoBypass] leaves them out.
+//     bypass in its schema, also of a switch; [Config.NoBypass] leaves them out.
 //   - Sign-in methods are offered as a question in the turn that needs them.
 //   - Conversations from elsewhere ([Lister]) are sessions; the agent tells their
 //     history when a client first looks, as chat/turnsLoaded.

@@ -53,6 +53,9 @@ func schemaWith(options []Option, mutable bool, properties, values map[string]an
 		}
 		if len(o.Choices) == 0 {
 			p["type"] = "boolean"
+			if o.Bypass {
+				p["bypass"] = []bool{true}
+			}
 		} else {
 			o.describeChoices(p)
 		}

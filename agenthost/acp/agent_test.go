@@ -187,6 +187,15 @@ func TestAgentsOptionsAreTheSessionsConfiguration(t *testing.T) {
 	}
 }
 
+func TestSwitchThatSkipsPermissionsIsMarked(t *testing.T) {
+	s := newSite(t, acpagent.Options{With: "switch"}, nil)
+	c := s.connect(t)
+	schema := c.state(c.begin(s, "s1", nil).session)["config"].(map[string]any)["schema"].(map[string]any)["properties"].(map[string]any)
+	if got := fmt.Sprint(schema["allow_all"]); !strings.Contains(got, "bypass:[true]") || !strings.Contains(got, "type:boolean") {
+		t.Errorf("the switch is %s", got)
+	}
+}
+
 func TestBypassCanBeForbidden(t *testing.T) {
 	s := newSite(t, acpagent.Options{}, func(c *Config) { c.NoBypass = true })
 	c := s.connect(t)

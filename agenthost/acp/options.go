@@ -119,6 +119,7 @@ func (o *options) list(noBypass bool) (list []agenthost.Option) {
 func configOption(c acp.SessionConfigOption) agenthost.Option {
 	option := agenthost.Option{ID: c.ID, Name: c.Name, Description: c.Description, Category: c.Category}
 	_ = json.Unmarshal(c.CurrentValue, &option.Value) // no value is nil
+	option.Bypass = isBypassSwitch(option) && len(c.Options) == 0
 	for _, item := range c.Options {
 		group := []acp.SessionConfigSelectOption{{Value: item.Value, Name: item.Name, Description: item.Description}}
 		if item.Options != nil {

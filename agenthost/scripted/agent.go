@@ -111,7 +111,7 @@ func (c *conversation) Prompt(ctx context.Context, prompt agenthost.Prompt, turn
 	text := prompt.Text
 	s := &script{Turn: turn, conversation: c, ctx: ctx}
 	err := s.play(text)
-	return agenthost.End{Usage: &agenthost.Usage{InputTokens: len(strings.Fields(text)), OutputTokens: s.output}}, err
+	return agenthost.End{Usage: &agenthost.Usage{InputTokens: len(strings.Fields(text)), OutputTokens: s.output, Limits: s.limits}}, err
 }
 
 // Steer implements [agenthost.Steerer]. A message that begins with [approvePrompt]

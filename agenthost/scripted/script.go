@@ -18,6 +18,7 @@ type script struct {
 	conversation *conversation
 	ctx          context.Context // ends with the turn
 	output       int             // tokens in the answer
+	limits       []agenthost.Limit
 }
 
 // thinking is the agent's delay before an answer.

@@ -84,6 +84,7 @@ func (s *script) showEverything() {
 	s.Publish(agenthost.ToolCompleteAction{Type: "chat/toolCallComplete", TurnID: s.ID(), ToolCallID: "tc-failed", Result: agenthost.ToolResult{
 		PastTenseMessage: "Ran go test ./cart", Content: []any{agenthost.TextContent{Type: "text", Text: "\x1b[31mFAIL\x1b[0m cart 2.1s\n"}}, Error: &agenthost.ToolError{Message: "exit status 1"},
 	}})
+	s.limits = []agenthost.Limit{{Name: "five_hour", Used: 0.38, Resets: time.Now().Add(2 * time.Hour)}, {Name: "seven_day", Used: 0.93, Resets: time.Now().Add(50 * time.Hour)}}
 	s.say("That is everything.")
 }
 

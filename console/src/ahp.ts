@@ -213,7 +213,7 @@ export interface ChatMessage {
 }
 
 /** The use of tokens in a turn. */
-export interface TurnUsage { model?: Words; inputTokens?: number; outputTokens?: number; cacheReadTokens?: number; _meta?: { cost?: unknown; currency?: unknown; contextUsed?: unknown; contextSize?: unknown } }
+export interface TurnUsage { model?: Words; inputTokens?: number; outputTokens?: number; cacheReadTokens?: number; _meta?: { cost?: unknown; currency?: unknown; contextUsed?: unknown; contextSize?: unknown; quotaSnapshots?: unknown } }
 
 /** A turn; the parts are a list, even if the host has sent none. */
 export interface Turn {

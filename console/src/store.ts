@@ -8,6 +8,8 @@ import { t } from './language';
 
 const maxUnknown = 50; // distinct unknown action types
 const maxKept = 20; // samples of each type
+const maxNames = 200; // channels that the page has left
+const longestName = 60; // characters of a chat's name
 
 /** A prompt that the host has not confirmed. */
 export interface Pending { channel: string; clientSeq: number; turn: Turn; sent: number; failed: string }
@@ -29,6 +31,7 @@ export class Store {
 
   #channels = new Map<string, { state: State; fromSeq: number }>();
   #answers = new Map<string, string>(); // the user's answers until the host confirms them
+  #names = new Map<string, string>(); // channels that the page has left, to their first words
   #runs = new Map<string, Map<string, [from: number, to: number]>>(); // channel to its tool calls' times, as seen here
   #clientId: string;
 
@@ -85,9 +88,18 @@ export class Store {
   }
 
   drop(channel: string): void {
+    this.#names.set(channel, this.firstWords(channel));
+    if (this.#names.size > maxNames) this.#names.delete(this.#names.keys().next().value!);
     this.#channels.delete(channel);
     this.#runs.delete(channel);
     this.revision++;
+  }
+
+  /** A chat's first words, also after the page has left the chat; '' if they are not known. */
+  firstWords(channel: string | undefined): string {
+    const chat = this.get<ChatState>(channel);
+    const said = text((array(chat?.turns)[0] ?? chat?.activeTurn)?.message?.text).trim().split('\n')[0].slice(0, longestName);
+    return said || this.#names.get(channel ?? '') || '';
   }
 
   /** Applies the outcome of a handshake: see Connection. */

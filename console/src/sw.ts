@@ -170,8 +170,13 @@ async function show(pushed: Told): Promise<void> {
     ...looks, tag,
     body: [text(told.title) && says, text(told.text), text(told.detail)].filter(Boolean).join('\n'),
     actions: actionsOf(offered, self.Notification.maxActions ?? 0, 'reply' in self.NotificationEvent.prototype, texts[tongue]),
-    data: { host: text(told.host), session: text(told.session), ...(offered.length > 0 ? { asks: true, offered } : {}) },
+    data: { host: text(told.host), session: text(told.session), ...(isAsked(told, offered) ? { asks: true } : {}), ...(offered.length > 0 ? { offered } : {}) },
   } as Shown);
+}
+
+/** Whether a press opens the question, and not only its session. Some questions have no answers for a lock screen. */
+function isAsked({ kind }: Told, offered: unknown[]): boolean {
+  return offered.length > 0 || kind === 'approval' || kind === 'question';
 }
 
 const looks = { icon: '/icon-192.png', badge: '/icon-192.png' };

@@ -25,6 +25,28 @@ test('usage is summed by model and day, and unreadable numbers count nothing', a
   assert.deepEqual(sums(all, (u) => u.model), [['m', 2, 10, 2, 0]]);
 });
 
+test('limits are the host\'s words, and unreadable ones are none', async () => {
+  const { limitsOf } = await import('../src/ui/usage');
+  const all = limitsOf({ chat: { entitlementRequests: 200, usedRequests: 50, resetDate: '2026-12-01T00:00:00Z' }, five_hour: { remainingPercentage: -3 }, free: { isUnlimitedEntitlement: true }, none: {}, odd: 'x', worse: { remainingPercentage: '7' } });
+  assert.deepEqual(all.map((l) => [l.name, l.left, l.total, l.spent, l.unlimited]), [['chat', 75, 200, 50, false], ['five hour', 0, 0, 0, false], ['free', 0, 0, 0, true]]);
+  for (const none of [undefined, null, 7, 'x', []]) assert.deepEqual(limitsOf(none), []);
+});
+
+test('the use of all sessions is read one after the other, and leaves no subscription', async () => {
+  const { everywhere, sums } = await import('../src/ui/usage');
+  const states: Record<string, object> = { 'a:/1': { title: 'One', chats: [{ resource: 'c1' }, { resource: 'c2' }] }, c1: { turns: [turn('x', '', { usage: { inputTokens: 5 } })] }, c2: { turns: [turn('y', '', { usage: { inputTokens: 7 } })] } };
+  const followed = new Set<string>();
+  let most = 0;
+  const link: any = {
+    live: true, tidy: () => followed.clear(), conn: { subscribe: async (c: string) => { followed.add(c); most = Math.max(most, followed.size); if (!states[c]) throw new Error('gone'); return { state: states[c] }; } },
+    store: { get: () => undefined, agents: [{ provider: 'a', displayName: 'Ada' }], sessions: new Map([['a:/1', { resource: 'a:/1', provider: 'a', title: 'Old' }], ['b:/2', { resource: 'b:/2', provider: 'b', title: 'Gone', modifiedAt: '2026' }]]) },
+  };
+  let said: any;
+  await everywhere(link, (all, read, of) => { said = { all, read, of }; }, () => false);
+  assert.deepEqual(sums(said.all, (u: any) => `${u.agent} ${u.session}`), [['Ada One', 2, 12, 0, 0]]);
+  assert.deepEqual([said.read, said.of, most, followed.size], [2, 2, 1, 0]);
+});
+
 test('a turn costs what it adds to the conversation, and no more than is known', async () => {
   const { money, sums, used } = await import('../src/ui/usage');
   const cost = (id: string, sofar: unknown) => turn(id, '', { usage: { model: 'm', _meta: { cost: sofar, currency: 'EUR' } } });
@@ -34,6 +56,17 @@ test('a turn costs what it adds to the conversation, and no more than is known',
   assert.equal(sums(used(turns), () => 'all')[0][4], 1);
   assert.match(money(1.5, 'EUR'), /1[.,]5/);
   for (const none of [money(0, 'EUR'), money(1, ''), money(1, used([turn('x', '', { usage: { _meta: { cost: 1, currency: '<b>' } } })])[0].currency)]) assert.equal(none, '');
+});
+
+test('a chat keeps its first words as a name after the page has left it', async () => {
+  const { Store } = await import('../src/store');
+  const store = new Store('me');
+  store.snapshot({ resource: 'c', fromSeq: 0, state: { status: 1, turns: [turn('a', ' Why is the cart slow?\nIt was quick.'), turn('b', 'Later')] } } as any);
+  assert.equal(store.firstWords('c'), 'Why is the cart slow?');
+  store.drop('c');
+  assert.equal(store.firstWords('c'), 'Why is the cart slow?');
+  for (let i = 0; i < 300; i++) store.drop(String(i));
+  assert.deepEqual([store.firstWords('c'), store.firstWords('d'), store.firstWords(undefined)], ['', '', '']);
 });
 
 test('a run of steps took the time that their calls cover together, by the host\'s word or as seen here', async () => {
@@ -64,6 +97,16 @@ test('a run of steps took the time that their calls cover together, by the host\
   assert.deepEqual(store.ranFor('c', { toolCallId: 'a', _meta: { 'agenthost.ran': { startedAt: '1970-01-01T00:00:01Z', durationMs: 5 } } }), [1000, 1005]);
   store.sync({ fresh: false, snapshots: [], actions: [], missing: [], serverSeq: 0 } as never);
   assert.equal(store.ranFor('c', calls()[0]), undefined, 'a time of which a part was not seen');
+});
+
+test('a mode or switch that skips permissions is known by the host\'s mark, or by its words', async () => {
+  const { skipping, skips } = await import('../src/ui/bypass');
+  const approvals = { type: 'string', title: 'Approvals', enum: ['default', 'assisted', 'autoApprove'], enumLabels: ['Manual permissions', 'Assisted permissions', 'Allow all'], enumDescriptions: ['Asks when approval settings don\'t apply', 'Evaluates risk before running tools', 'Runs tool calls without asking'], default: 'default' };
+  assert.deepEqual(approvals.enum.map((v) => skips('autoApprove', approvals, v)), [false, false, true]); // of VS Code's host
+  const mode = { type: 'string', enum: ['ask', 'free'], bypass: ['free'], default: 'ask' };
+  const schema = { properties: { mode, yes: { type: 'boolean', bypass: [true] }, allow_all: { type: 'boolean' }, verbose: { type: 'boolean' }, autoApprovePolicyRestricted: { type: 'boolean', readOnly: true }, model: { enum: ['yolo'], category: 'model', default: 'yolo' } } };
+  assert.deepEqual([{}, { mode: 'free' }, { yes: true }, { yes: false }, { allow_all: true }, { verbose: true, autoApprovePolicyRestricted: true }].map((values) => skipping({ schema, values })), ['', 'mode', 'yes', '', 'allow_all', '']);
+  assert.equal(skipping(undefined), '');
 });
 
 test('an offline copy has the last turns that fit', async () => {

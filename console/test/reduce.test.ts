@@ -130,6 +130,8 @@ const rows: Row[] = [
   [{ files: [{ id: 'a' }] }, { type: 'changeset/fileSet', file: { id: 'b' } }, { files: [{ id: 'a' }, { id: 'b' }] }],
   [{ files: [{ id: 'a' }] }, { type: 'changeset/fileRemoved', fileId: 'b' }, null],
   [{ files: [{ id: 'a' }, { id: 'b' }] }, { type: 'changeset/filesReviewChanged', files: ['b'], reviewed: true }, { files: [{ id: 'a' }, { id: 'b', reviewed: true }] }],
+  [{ status: 'ready', files: [], operations: [1] }, { type: 'changeset/contentChanged', files: [{ id: 'a' }], error: { message: 'gone' } }, { status: 'ready', files: [{ id: 'a' }], operations: [1], error: { message: 'gone' } }],
+  [{ files: [{ id: 'a' }], error: { message: 'gone' } }, { type: 'changeset/contentChanged', files: [], operations: [2] }, { files: [], operations: [2] }],
   [{ status: 'error', error: 1 }, { type: 'changeset/statusChanged', status: 'ready' }, { status: 'ready' }],
   [{ operations: [{ id: 'o', error: 1 }] }, { type: 'changeset/operationStatusChanged', operationId: 'o', status: 'running' }, { operations: [{ id: 'o', status: 'running' }] }],
   [{ operations: [] }, { type: 'changeset/operationsChanged' }, {}],

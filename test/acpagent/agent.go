@@ -62,7 +62,7 @@ const (
 // Options are an agent's store and capabilities.
 type Options struct {
 	Store string // keeps sessions in this directory
-	With  string // capabilities: load, list, resume, fork, steer, auth, options; faults: gemini;
+	With  string // capabilities: load, list, resume, fork, steer, auth, options, switch; faults: gemini;
 	// bypass: sessions begin in the mode bypassPermissions;
 	// later: each message has members unknown to its client
 }
@@ -370,14 +370,18 @@ func (s *session) modes() *acp.SessionModeState {
 func (s *session) options() []acp.SessionConfigOption {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	var list []acp.SessionConfigOption
+	if s.agent.can("switch") {
+		list = append(list, acp.SessionConfigOption{ID: "allow_all", Name: "Allow all", Type: "boolean", CurrentValue: json.RawMessage("false")})
+	}
 	if !s.agent.can("options") {
-		return nil
+		return list
 	}
 	current, _ := json.Marshal(s.saved.Model)
-	return []acp.SessionConfigOption{{
+	return append(list, acp.SessionConfigOption{
 		ID: "model", Name: "Model", Category: acp.SessionConfigOptionCategoryModel, Type: acp.SessionConfigOptionSelect, CurrentValue: current,
 		Options: []acp.SessionConfigSelectOptionsItem{{Value: "small", Name: "Small"}, {Value: "large", Name: "Large"}},
-	}}
+	})
 }
 
 func (s *session) setMode(mode string) {

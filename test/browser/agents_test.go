@@ -144,6 +144,33 @@ func TestAgentOnAPhone(t *testing.T) {
 	s.works(p, "slow", "3 ", "Yes, once")
 }
 
+// TestSessionThatSkipsPermissionsIsMarked has an agent change its mode, and shows its
+// switch in the session's settings.
+func TestSessionThatSkipsPermissionsIsMarked(t *testing.T) {
+	t.Parallel()
+	command, environment := acpagent.Command(acpagent.Options{With: "switch"})
+	s := startAgentSite(t, "test", t.TempDir(), command, environment)
+	p := newPage(t)
+	s.opens(p)
+	p.click("#new-session")
+	p.click("#create")
+	p.holds("a new session", "!!document.querySelector('#chat-note')?.textContent.includes('No messages yet.')")
+	if p.count("#skips") != 0 {
+		t.Error("a session whose agent asks is marked")
+	}
+	p.say("mode bypassPermissions")
+	p.wants("#skips", "The agent asks for no permission")
+	p.accessible("a session without permissions")
+	p.shot("skips-390")
+	p.click("#skips") // opens the settings
+	p.wants("#settings", "In this mode the agent asks for no permission.")
+	p.wants("#settings .check", "Allow all ⚠ asks for nothing")
+	p.shot("skips-settings-390")
+	p.do(chromedp.KeyEvent(kb.Escape))
+	p.say("mode ask")
+	p.holds("no mark", "document.querySelector('#skips') === null")
+}
+
 // TestLockScreenAnswersAnAgent allows an agent's command from a notification, with the
 // agent's own options.
 func TestLockScreenAnswersAnAgent(t *testing.T) {

@@ -45,6 +45,13 @@ const watchesPage = `
 	const start = document.startViewTransition;
 	document.startViewTransition = function (draw) { moves++; return start.call(this, draw); };
 	navigator.clipboard.readText = async () => 'git status';
+	window.spoken = [];
+	window.SpeechRecognition = window.webkitSpeechRecognition = class { start() { window.hearing = this; } stop() { this.onend(); } };
+	Object.defineProperty(window, 'speechSynthesis', {value: {
+		speaking: false,
+		speak(said) { spoken.push(said.text); this.speaking = true; },
+		cancel() { spoken.push('(silence)'); this.speaking = false; },
+	}});
 `
 
 // TestPhoneShowsTheNextStep walks through a phone's page: grey rows until the sessions
@@ -83,6 +90,7 @@ func TestPhoneShowsTheNextStep(t *testing.T) {
 
 	p.begin()
 	p.foldsWork()
+	p.hearsAndSpeaks()
 	p.headerGivesWay()
 	p.answersStayInView()
 	p.typesWithKeys()
@@ -119,6 +127,44 @@ func (p *page) foldsWork() {
 	folded := high()
 	p.click(lastTurn + " .prompt button")
 	p.until("the whole prompt", patience, func() bool { return high() > folded })
+}
+
+// hearsAndSpeaks dictates a message, and has an answer read aloud from a turn's menu,
+// which never opens below the header.
+func (p *page) hearsAndSpeaks() {
+	p.t.Helper()
+	hears := func(said string) {
+		eval[any](p, `hearing.onresult({resultIndex: 0, results: [{0: {transcript: `+js(said)+`}, isFinal: true}, {0: {transcript: 'not yet said'}, isFinal: false}]}), null`)
+	}
+	p.click("#dictate")
+	p.holds("the microphone in use", "document.querySelector('#dictate').ariaPressed === 'true'")
+	hears(" hello ")
+	p.holds("the phrase in the editor", "document.querySelector('#prompt').value === 'hello'")
+	hears("again")
+	p.holds("two phrases in the editor", "document.querySelector('#prompt').value === 'hello again'")
+	p.click("#dictate")
+	p.holds("the microphone not in use", "document.querySelector('#dictate').ariaPressed === 'false'")
+	p.click("#send")
+	p.wants(lastTurn+" .parts", "You said: hello again")
+	p.await(lastTurn + " .foot .menu")
+
+	// The menu opens upward at the end, and downward right below the header.
+	const menu = "document.querySelector('#turns > article:nth-child(2) .foot .menu')"
+	fits := "(m => m.querySelector('.menu-items').getBoundingClientRect().top >= document.querySelector('.chat-head').getBoundingClientRect().bottom - 1)(" + menu + ")"
+	eval[any](p, "(m => { const log = document.querySelector('#log'); log.scrollTop += m.getBoundingClientRect().top - log.getBoundingClientRect().top - 4; })("+menu+"), null")
+	p.settles()
+	eval[any](p, menu+".open = true, null")
+	p.holds("the whole menu in view", menu+".open && "+fits)
+	eval[any](p, menu+".open = false, document.querySelector('#to-end')?.click(), null")
+
+	aloud := func() {
+		p.click(lastTurn + " .foot .menu summary")
+		p.press(lastTurn+" .menu-items button", "Read aloud, or stop")
+	}
+	aloud()
+	p.holds("the answer to be read", "spoken.join() === 'You said: hello again'")
+	aloud()
+	p.holds("the reading to end", "spoken.join() === 'You said: hello again,(silence)'")
 }
 
 // headerGivesWay scrolls down: the header has less height, and returns on the way up.

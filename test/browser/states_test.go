@@ -121,6 +121,7 @@ func TestConsoleStatesAreAccessible(t *testing.T) {
 		t.Errorf("the code's language, its wrap switch, and task lists: %s", got)
 	}
 
+	p.uses()
 	p.approves()
 	p.looks()
 	p.asks()
@@ -181,6 +182,34 @@ func TestConsoleStatesAreAccessible(t *testing.T) {
 	p.say("see [the session](session.go:3)")
 	p.click(lastTurn + " button.link") // a relative path
 	p.wants("#beside-title", "session.go")
+}
+
+// uses shows the use of tokens: of the conversation with the plan's limits, and of the
+// host's other sessions on request.
+func (p *page) uses() {
+	p.t.Helper()
+	p.click(".chat-head .menu summary")
+	p.press(".chat-head .menu button", "Usage")
+	p.wants("#usage .limits", "five hour")
+	p.wants("#usage .limits", "62 % left")
+	p.wants("#usage .limits", "7 % left")
+	if got := eval[string](p, "[...document.querySelectorAll('#usage [role=meter]')].map((m) => m.ariaValueNow + m.dataset.tone).join()"); got != "38,93bad" {
+		p.t.Errorf("the meters show %s", got)
+	}
+	rows := "[...document.querySelectorAll('#usage tbody tr')].map((r) => r.firstChild.textContent).join('|')"
+	if got := eval[string](p, rows); strings.Contains(got, "|Sessions|") || !strings.Contains(got, "|Models|") || !strings.Contains(got, "|Days|") {
+		p.t.Errorf("the conversation's use has the rows %s", got)
+	}
+	p.click("#usage-all")
+	p.wants("#usage [role=status]", "The latest")
+	got := eval[string](p, rows)
+	for _, want := range []string{"Agents|Demo Agent|", "|Sessions|show everything|", "|Models|", "|Days|"} {
+		if !strings.Contains(got, want) {
+			p.t.Errorf("the use of all sessions has the rows %s; want %s", got, want)
+		}
+	}
+	p.seen("usage")
+	p.click("#usage [aria-label=Close]")
 }
 
 // approves answers the agent's permission requests.
@@ -260,6 +289,8 @@ func (p *page) forks() {
 	p.until("another chat, with two turns", patience, func() bool { return p.count("#turns > article") == 2 && p.count(".chat-chip") == 2 })
 	p.click(".chat-chip")
 	p.until("the first chat", patience, func() bool { return p.count("#turns > article") == turns })
+	// The fork keeps its first words as a name after the page has left it.
+	p.holds("the fork's name", `[...document.querySelectorAll(".chat-chip")].map((c) => c.textContent).join() === "show everything,show everything"`)
 }
 
 // servers switches a session's MCP server off and on, stops and starts it, and signs

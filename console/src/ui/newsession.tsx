@@ -8,6 +8,7 @@ import { array, isObject, text } from '../store';
 import type { Agent, JsonObject, Option, Result, Words } from '../ahp';
 import { pathOf, toRelay, uriOf } from '../words';
 import { Dialog } from './bits';
+import { skips } from './bypass';
 import { WakeAt } from './left';
 import { Completed, Select } from './select';
 import { t } from '../language';
@@ -142,13 +143,17 @@ function Property({ name, p, value, set, complete }: { name: string; p: Option; 
   const label = text(p.title) || name;
   if (Array.isArray(p.enum) && !complete) {
     const labels = array(p.enumLabels);
-    const bypass = array(p.bypass); // values that skip permissions
     const about = array(p.enumDescriptions)[p.enum.indexOf(value)];
-    const options: [string, string][] = p.enum.map((v, i) => [String(v), `${text(labels[i]) || String(v)}${bypass.includes(v) ? ` ⚠ ${t`asks for nothing`}` : ''}`]);
+    const options: [string, string][] = p.enum.map((v, i) => [String(v), `${text(labels[i]) || String(v)}${skips(name, p, v) ? ` ⚠ ${t`asks for nothing`}` : ''}`]);
     if (value === undefined) options.unshift(['', t`Host’s default`]);
-    return <><Select id={id} label={label} value={String(value ?? '')} title={text(p.description)} options={options} onChange={(v) => set(p.enum!.find((one) => String(one) === v))} />{bypass.includes(value) && <p class="error">{t`In this mode the agent asks for no permission.`}</p>}{text(about) && <p class="dim">{text(about)}</p>}</>;
+    return <><Select id={id} label={label} value={String(value ?? '')} title={text(p.description)} options={options} onChange={(v) => set(p.enum!.find((one) => String(one) === v))} />{skips(name, p, value) && <p class="error">{t`In this mode the agent asks for no permission.`}</p>}{text(about) && <p class="dim">{text(about)}</p>}</>;
   }
-  if (p.type === 'boolean') return <label class="check"><input type="checkbox" checked={value === true} onChange={(e) => set(e.currentTarget.checked)} /> {label}</label>;
+  if (p.type === 'boolean') {
+    return (
+      <><label class="check"><input type="checkbox" checked={value === true} onChange={(e) => set(e.currentTarget.checked)} /> {label}{skips(name, p, true) && ` ⚠ ${t`asks for nothing`}`}</label>
+        {skips(name, p, value) && <p class="error">{t`In this mode the agent asks for no permission.`}</p>}</>
+    );
+  }
   if (complete) {
     const offered = new Map<string, string>([...found, ...array(p.enum).map((v): typeof found[number] => ({ value: v }))].map((i) => [String(i.value), text(i.label)]));
     return (

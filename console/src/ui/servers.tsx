@@ -61,7 +61,7 @@ function Server({ server, of }: Served) {
   const runs = ['ready', 'starting', 'authRequired'].includes(kind);
   return (
     <li class="item-card" data-server={server.id} data-state={on ? kind : 'off'}>
-      <div class="row"><ServerIcon server={server} /><span class="name">{name}</span><Badge tone={tone}>{word}</Badge></div>
+      <div class="row"><ServerIcon server={server} /><span class="name grow">{name}</span><Badge tone={tone}>{word}</Badge></div>
       <p class="dim">{[of && (text(of.name) || text(of.id)), baseName(server.uri)].filter(Boolean).join(' · ')}</p>
       {on && kind === 'error' && <pre class="error" tabIndex={0} aria-label={t`Error of ${name}`}>{text(server.state!.error?.message) || t`It does not say why.`}</pre>}
       {on && kind === 'authRequired' && text(server.state!.description) && <p class="text">{text(server.state!.description)}</p>}

@@ -11,6 +11,7 @@ import { status } from '../reduce';
 import { asOf, Wake } from './status';
 import { statusWord, when } from '../words';
 import { Icon, Menu } from './bits';
+import { skipping } from './bypass';
 import { Composer, openTurn } from './composer';
 import { FirstPane } from './asked';
 import { later } from './later';
@@ -34,15 +35,12 @@ export function titleOf(link = app.link, session = app.session): string {
   return text(link?.store.get(session)?.title) || text(link?.store.sessions.get(session)?.title) || t`New session`;
 }
 
-const longestName = 60; // characters of a chat's name
-
 /** A chat's name: the host's, the session's for its default chat, or the chat's first words. */
 function chatName(chat: ChatSummary | undefined): string {
   const { link, session } = app;
   if (text(chat?.title)) return text(chat!.title);
   if (chat?.resource === link?.store.chatOf(session)) return titleOf();
-  const first = array(link?.store.get<ChatState>(chat?.resource)?.turns)[0] ?? link?.store.get<ChatState>(chat?.resource)?.activeTurn;
-  return text(first?.message?.text).trim().split('\n')[0].slice(0, longestName) || t`New chat`;
+  return link?.store.firstWords(chat?.resource) || t`New chat`;
 }
 
 export function agentName(state: { provider?: string } | undefined): string {
@@ -79,6 +77,7 @@ function Head({ agent, state }: { agent: string; state: SessionState | undefined
         <div class="grow">
           <h2 id="chat-title" tabIndex={-1}>{session ? titleOf() : t`No session open`}</h2>
           {sub && <p id="chat-sub" class="dim">{sub}</p>}
+          {state && skipping(state.config) && <button id="skips" class="badge" data-tone="bad" type="button" title={skipping(state.config)} disabled={!link?.live || !rights.mayOperate} onClick={() => app.open({ kind: 'settings' })}>⚠ {t`The agent asks for no permission`}</button>}
         </div>
         {session && link && <SessionMenu />}
       </div>

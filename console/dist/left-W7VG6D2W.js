@@ -1,1 +1,0 @@
-import{a,b,c}from"./chunk-AGYEZ5QI.js";import"./chunk-VORYKHOV.js";import"./chunk-EAA2PCIY.js";import"./chunk-JYOF6M3O.js";import"./chunk-CXHEW3YL.js";import"./chunk-5ATHSHPM.js";import"./chunk-YMLBF3PA.js";export{a as Conflict,c as Leaving,b as lives};

@@ -1,1 +1,0 @@
-import{a,b,c}from"./chunk-AOYOWSVG.js";import"./chunk-N5UZ5EN5.js";import"./chunk-FUFIK224.js";import"./chunk-JYOF6M3O.js";import"./chunk-ADM7YDPZ.js";import"./chunk-CXHEW3YL.js";import"./chunk-5ATHSHPM.js";import"./chunk-YMLBF3PA.js";export{b as Asks,c as CameraView,a as Lend};

@@ -1,1 +1,0 @@
-import{a,b,c,d}from"./chunk-GJ2BIIBO.js";import"./chunk-3OTRKGKB.js";import"./chunk-VORYKHOV.js";import"./chunk-EAA2PCIY.js";import"./chunk-FUFIK224.js";import"./chunk-JYOF6M3O.js";import"./chunk-ADM7YDPZ.js";import"./chunk-CXHEW3YL.js";import"./chunk-5ATHSHPM.js";import"./chunk-YMLBF3PA.js";export{a as keepDetails,b as setDetails,c as tell,d as tellAll};
