@@ -7,8 +7,8 @@
 # name. These come from the environment only:
 #   FILES_TO      where rsync puts files of the release; default: gh release at SOURCE
 #   PACKAGES_TO   where rsync puts the apt and yum repositories
-#   SKOPEO_FLAGS  for example --dest-tls-verify=false, for a registry on this machine
-set -eu
+#   SKOPEO_FLAGS, HELM_FLAGS  for a registry on this machine: --dest-tls-verify=false, --plain-http
+set -eu # so no command stands before &&
 dist=$1
 shift
 here=$(cd "$(dirname "$0")" && pwd)
@@ -28,15 +28,18 @@ files() {
 	list=$(find "$dist" -maxdepth 1 -type f ! -name SHA256SUMS.sig)
 	if [ -n "${FILES_TO:-}" ]; then
 		# shellcheck disable=SC2086 # a list of files without spaces
-		rsync -a $list "$FILES_TO/v$version/" && rsync -a "$dist/SHA256SUMS.sig" "$FILES_TO/v$version/"
+		rsync -a $list "$FILES_TO/v$version/"
+		rsync -a "$dist/SHA256SUMS.sig" "$FILES_TO/v$version/"
 		[ -z "$pre" ] || return 0
 		# The folder of the latest release.
 		# shellcheck disable=SC2086
-		rsync -a $list "$FILES_TO/latest/" && rsync -a "$dist/SHA256SUMS.sig" "$FILES_TO/latest/"
+		rsync -a $list "$FILES_TO/latest/"
+		rsync -a "$dist/SHA256SUMS.sig" "$FILES_TO/latest/"
 	else
+		gh release view "v$version" --repo "$SOURCE" >/dev/null 2>&1 || gh release create "v$version" --repo "$SOURCE" --draft ${pre:+--prerelease} --title "v$version"
 		# shellcheck disable=SC2086
-		gh release create "v$version" --repo "$SOURCE" --draft ${pre:+--prerelease} --title "v$version" $list
-		gh release upload "v$version" --repo "$SOURCE" "$dist/SHA256SUMS.sig"
+		gh release upload "v$version" --repo "$SOURCE" --clobber $list
+		gh release upload "v$version" --repo "$SOURCE" --clobber "$dist/SHA256SUMS.sig"
 		gh release edit "v$version" --repo "$SOURCE" --draft=false
 	fi
 }
@@ -44,7 +47,8 @@ files() {
 packages() {
 	[ -n "${PACKAGES_TO:-}" ] || { echo "publish: PACKAGES_TO is not set" >&2 && exit 1; }
 	# Packages before the indexes that name them.
-	rsync -a "$dist/apt/pool" "$PACKAGES_TO/apt/" && rsync -a "$dist/yum/Packages" "$PACKAGES_TO/yum/"
+	rsync -a "$dist/apt/pool" "$PACKAGES_TO/apt/"
+	rsync -a "$dist/yum/Packages" "$PACKAGES_TO/yum/"
 	rsync -a "$dist/apt" "$dist/yum" "$PACKAGES_TO/"
 }
 
@@ -60,13 +64,16 @@ images() {
 	done
 }
 
-chart() { helm push "$dist/ahp-relay-chart-$version.tgz" "oci://$IMAGES/charts"; }
+# shellcheck disable=SC2086
+chart() { helm push ${HELM_FLAGS:-} "$dist/ahp-relay-chart-$version.tgz" "oci://$IMAGES/charts"; }
 
-# A package comes after those that it names.
+# A package comes after those that it names. npm refuses a version that it has.
 npm_packages() {
 	tag=${pre:+next}
 	for package in "$dist"/npm/*-linux-*.tgz "$dist"/npm/*-darwin-*.tgz "$dist"/npm/*-win32-*.tgz "$dist/npm/ahp-host-agent-$version.tgz" "$dist/npm/ahp-connect-$version.tgz"; do
-		[ ! -f "$package" ] || npm publish --access public --tag "${tag:-latest}" "$package"
+		[ -f "$package" ] || continue
+		name=$(basename "$package" "-$version.tgz")
+		[ "$(npm view "$name@$version" version 2>/dev/null)" = "$version" ] || npm publish --access public --tag "${tag:-latest}" "$package"
 	done
 }
 
@@ -92,7 +99,10 @@ for part; do
 	case "$part" in
 	files | packages | images | chart) $part ;;
 	npm) npm_packages ;;
-	taps) tap "${TAP:-}" homebrew/Formula && tap "${BUCKET:-}" scoop/bucket ;;
+	taps)
+		tap "${TAP:-}" homebrew/Formula
+		tap "${BUCKET:-}" scoop/bucket
+		;;
 	*) echo "publish: unknown part $part" >&2 && exit 1 ;;
 	esac
 done

@@ -2,9 +2,10 @@
 // the .deb from its apt repository in a debootstrap chroot, where its unit's command is
 // started; the .rpm with dnf; the npm packages with npx; Homebrew's formulas with a
 // stand-in for Homebrew. It runs the images with podman, like the services of
-// docker-compose.yml with their networks and secret, and checks all signatures. It needs
-// root, a signed release with all keys, and createrepo-c, debootstrap, dnf, minisign, npm,
-// podman, rpm, runc, containernetworking-plugins, ruby and skopeo. It runs on request: make packages.
+// docker-compose.yml with their networks and secret, checks all signatures, and publishes
+// to stand-ins for registries and repositories. It needs root, a signed release with all keys, and createrepo-c,
+// debootstrap, dnf, minisign, npm, podman, rpm, rsync, runc, containernetworking-plugins, ruby and
+// skopeo; helm publishes the chart if it is there. It runs on request: make packages.
 package main
 
 import (
@@ -50,6 +51,7 @@ var parts = []struct {
 	{"homebrew", func(dist, work, _ string) error { return checkBrew(dist, work) }},
 	{"scoop", func(dist, _, _ string) error { return checkScoop(dist) }},
 	{"images", func(dist, work, _ string) error { return checkImages(dist, filepath.Join(work, "podman")) }},
+	{"publish", func(dist, work, _ string) error { return checkPublish(dist, filepath.Join(work, "publish")) }},
 	{"install", func(dist, work, suite string) error { return checkInstall(dist, filepath.Join(work, "chroot"), suite) }},
 }
 

@@ -62,7 +62,10 @@ func checkPublish(dist, dir string) error {
 	env := []string{
 		"HOME=" + p.at("home"), "GIT_CONFIG_COUNT=2", "GIT_CONFIG_KEY_0=user.name", "GIT_CONFIG_VALUE_0=rehearsal", "GIT_CONFIG_KEY_1=user.email", "GIT_CONFIG_VALUE_1=rehearsal@localhost",
 		"PACKAGES_TO=" + p.at("packages"), "TAP=" + p.at("tap"), "BUCKET=" + p.at("bucket"), "IMAGES=" + p.registry + "/x", "SKOPEO_FLAGS=--dest-tls-verify=false", "HELM_FLAGS=--plain-http",
-		"npm_config_registry=" + npmURL, "npm_config_cache=" + p.at("home/npm"), "npm_config_" + strings.TrimPrefix(npmURL, "http:") + "/:_authToken=x",
+		"npm_config_registry=" + npmURL, "npm_config_cache=" + p.at("home/npm"),
+	}
+	if err := os.WriteFile(p.at("home/.npmrc"), []byte(strings.TrimPrefix(npmURL, "http:")+"/:_authToken=x\n"), 0o600); err != nil {
+		return err
 	}
 	parts := []string{"files", "packages", "images", "npm", "taps"}
 	if _, err := exec.LookPath("helm"); err == nil {
