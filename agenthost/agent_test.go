@@ -182,7 +182,7 @@ func lastTurn(t *testing.T, state map[string]any) (turn map[string]any, parts []
 	return turn, turn["responseParts"].([]any)
 }
 
-func TestAgentAnswers(t *testing.T) {
+func TestAgentsAnswerIsATurn(t *testing.T) {
 	c := talkTo(t, agenthost.Config{Agents: []agenthost.Agent{newFake(func(_ context.Context, p agenthost.Prompt, turn *agenthost.Turn) (agenthost.End, error) {
 		turn.Thought("m1", "Let me ")
 		turn.Thought("m1", "think.")

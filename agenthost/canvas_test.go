@@ -79,7 +79,7 @@ func wantCode(t *testing.T, err error, code int) {
 // twoModes has a canvas in each mode.
 var twoModes = agenthost.Config{Canvases: []agenthost.Canvas{{ID: "notes"}, {ID: "notes-loopback", Mode: agenthost.CanvasLoopback}}}
 
-func TestCanvasReads(t *testing.T) {
+func TestCanvasReadsItsOwnFilesOnly(t *testing.T) {
 	host, url, c := canvasHost(t, agenthost.Config{Canvases: []agenthost.Canvas{
 		{ID: "notes"},
 		{ID: "other", Files: fstest.MapFS{
@@ -169,7 +169,7 @@ func TestCanvasReads(t *testing.T) {
 	wantCode(t, err, ahp.CodePermissionDenied)
 }
 
-func TestCanvasLoopback(t *testing.T) {
+func TestCanvasIsServedOnLoopback(t *testing.T) {
 	host, _, c := canvasHost(t, agenthost.Config{Canvases: []agenthost.Canvas{{ID: "notes", Mode: agenthost.CanvasLoopback}}})
 	channel := openCanvas(t, host, "notes")
 	state := canvasState(t, c, channel)

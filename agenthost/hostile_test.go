@@ -177,7 +177,7 @@ func TestSignInIsAskedInTheTurn(t *testing.T) {
 	}
 }
 
-func TestAgentsTerminal(t *testing.T) {
+func TestAgentsTerminalShowsItsOutput(t *testing.T) {
 	agent := newFake(nil)
 	agent.open = func(_ context.Context, _ agenthost.Start, chat *agenthost.Chat) (agenthost.Conversation, error) {
 		return &fakeConversation{id: "c", prompt: func(ctx context.Context, _ agenthost.Prompt, turn *agenthost.Turn) (agenthost.End, error) {
@@ -213,7 +213,7 @@ func TestAgentsTerminal(t *testing.T) {
 	}
 }
 
-func TestCommandsComplete(t *testing.T) {
+func TestSlashCommandsAreCompleted(t *testing.T) {
 	agent := newFake(nil)
 	agent.open = func(_ context.Context, _ agenthost.Start, chat *agenthost.Chat) (agenthost.Conversation, error) {
 		chat.SetCommands([]agenthost.Command{{Name: "compact", Description: "Compacts"}, {Name: "clear"}})

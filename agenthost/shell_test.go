@@ -16,7 +16,7 @@ func decode(t *testing.T, raw json.RawMessage, v any) {
 	}
 }
 
-func TestShellTerminal(t *testing.T) {
+func TestTerminalRunsAShell(t *testing.T) {
 	host, url := serve(t, agenthost.Config{Terminals: agenthost.ShellTerminals, Root: t.TempDir()})
 	c := join(t, url, "a", refclient.Options{})
 	const uri = "agenthost-terminal:/sh"

@@ -8,7 +8,7 @@ import (
 	"ahprelay/ahp"
 )
 
-func TestAppendResult(t *testing.T) {
+func TestResultKeepsTheIDsSpelling(t *testing.T) {
 	tests := []struct{ id, result, want string }{
 		{`7`, ``, `{"jsonrpc":"2.0","id":7,"result":null}`},
 		{`"\u0061"`, `{"a":1}`, `{"jsonrpc":"2.0","id":"\u0061","result":{"a":1}}`},
@@ -25,7 +25,7 @@ func TestAppendResult(t *testing.T) {
 	}
 }
 
-func TestAppendError(t *testing.T) {
+func TestErrorKeepsTheIDsSpelling(t *testing.T) {
 	tests := []struct {
 		id      []byte
 		code    int

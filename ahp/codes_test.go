@@ -24,7 +24,7 @@ var closeCodes = []struct {
 	{ahp.CloseUnknownHost, "unknown host", false},
 }
 
-func TestCloseCodes(t *testing.T) {
+func TestEachCloseCodeHasOneName(t *testing.T) {
 	seen := map[ahp.CloseCode]bool{}
 	for _, test := range closeCodes {
 		if got := test.code.Reason(); got != test.reason {

@@ -79,7 +79,7 @@ func TestPeekReadsTheEnvelope(t *testing.T) {
 	}
 }
 
-func TestPeekSaid(t *testing.T) {
+func TestPeekReadsTheActionsOrigin(t *testing.T) {
 	tests := []struct {
 		params string
 		want   ahp.Said
@@ -259,7 +259,7 @@ var refusals = []struct{ in, reason string }{
 	{`¶{"Method":"m"}`, notRPC},
 }
 
-func TestPeekRefuses(t *testing.T) {
+func TestPeekRefusesWithTheOffset(t *testing.T) {
 	for _, test := range refusals {
 		offset := strings.Index(test.in, "¶")
 		in := strings.Replace(test.in, "¶", "", 1)
@@ -272,7 +272,7 @@ func TestPeekRefuses(t *testing.T) {
 	}
 }
 
-func TestPeekDepth(t *testing.T) {
+func TestPeekRefusesDeepFrames(t *testing.T) {
 	nested := func(levels int, open, shut string) []byte {
 		return []byte(`{"method":"m","params":` + strings.Repeat(open, levels) + `1` + strings.Repeat(shut, levels) + `}`)
 	}
@@ -301,7 +301,7 @@ func TestFrameErrorText(t *testing.T) {
 	}
 }
 
-func TestKindString(t *testing.T) {
+func TestKindsHaveNames(t *testing.T) {
 	for kind, want := range map[ahp.Kind]string{
 		ahp.Request: "request", ahp.Response: "response", ahp.Notification: "notification", 0: "kind 0",
 	} {
@@ -328,7 +328,7 @@ func TestPeekRealFrames(t *testing.T) {
 	}
 }
 
-func TestPeekAllocations(t *testing.T) {
+func TestPeekAllocatesNothing(t *testing.T) {
 	frames := corpus(t)
 	frames = append(frames, actionFrame(280), actionFrame(512), stateFrame(24<<10))
 	for _, frame := range frames {

@@ -35,7 +35,7 @@ func TestMembersFindsNamedMembers(t *testing.T) {
 	}
 }
 
-func TestMembersRefuses(t *testing.T) {
+func TestBrokenObjectsHaveNoMembers(t *testing.T) {
 	tests := []struct{ in, reason string }{
 		{``, notObject},
 		{`null`, notObject},

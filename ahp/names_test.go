@@ -7,7 +7,7 @@ import (
 	"ahprelay/ahp"
 )
 
-func TestCheckName(t *testing.T) {
+func TestNamesWithSeparatorsAreRefused(t *testing.T) {
 	for _, name := range []string{"a", "0", "-", "my-host-2", "--", strings.Repeat("z", ahp.MaxNameLen)} {
 		if err := ahp.CheckName("host", name); err != nil {
 			t.Errorf("CheckName(host, %q): %v", name, err)

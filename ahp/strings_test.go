@@ -33,7 +33,7 @@ func TestStringsVisitsEachString(t *testing.T) {
 	}
 }
 
-func TestStringsEnds(t *testing.T) {
+func TestStringsEndsOnDemand(t *testing.T) {
 	n := 0
 	ahp.Strings([]byte(`["a","b","c"]`), func(ahp.StringAt) bool {
 		n++

@@ -21,7 +21,7 @@ func TestValuesVisitsEachMember(t *testing.T) {
 	}
 }
 
-func TestValuesEnds(t *testing.T) {
+func TestValuesEndsOnDemand(t *testing.T) {
 	for in, want := range map[string]int{
 		`{"a":1,"b":2,"c":3}`: 2, `{"a":1}`: 1, `{}`: 0, ` { } `: 0, `[1,"a",2]`: 0, `"a"`: 0, `null`: 0, ``: 0,
 	} {

@@ -14,7 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-func TestAgentUser(t *testing.T) {
+func TestAgentsUserIsLimitedToItsHost(t *testing.T) {
 	k, _ := newKeys(t)
 	key := newAgentKey(t)
 	user, expires, err := k.Authority().AgentUser("acme", "laptop", key.Public(), 0)
@@ -63,7 +63,7 @@ func TestAgentUserRefuses(t *testing.T) {
 	}
 }
 
-func TestUserLifetime(t *testing.T) {
+func TestLifetimeOfAUserIsRead(t *testing.T) {
 	k, _ := newKeys(t)
 	k.Now = nil
 	user, _, err := k.Authority().AgentUser("acme", "laptop", newAgentKey(t).Public(), time.Minute)

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-func TestOperatorToken(t *testing.T) {
+func TestOperatorTokensAreForOperatorsOnly(t *testing.T) {
 	keys, others := loadTestKeys(t), loadTestKeys(t)
 	now := time.Now()
 	keys.Now = func() time.Time { return now }

@@ -10,7 +10,7 @@ import (
 	"ahprelay/auth"
 )
 
-func TestRequestToken(t *testing.T) {
+func TestRequestHasAtMostOneToken(t *testing.T) {
 	const different, malformed = "more than one token given", "the query of the URL is malformed"
 	for _, test := range []struct {
 		name   string

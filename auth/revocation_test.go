@@ -8,7 +8,7 @@ import (
 	"ahprelay/auth"
 )
 
-func TestRevocationCheck(t *testing.T) {
+func TestRevocationNamesExactlyOneThing(t *testing.T) {
 	now := time.Now()
 	for name, test := range map[string]struct {
 		rev auth.Revocation

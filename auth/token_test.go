@@ -107,7 +107,7 @@ func TestIssueFillsIn(t *testing.T) {
 	}
 }
 
-func TestMayReach(t *testing.T) {
+func TestClientReachesItsHostsOnly(t *testing.T) {
 	some, all, built := client(), client(), client()
 	all.Hosts, built.Hosts = []string{auth.AllHosts}, []string{"build-*"}
 	tests := []struct {
@@ -133,7 +133,7 @@ func TestMayReach(t *testing.T) {
 	}
 }
 
-func TestIssueRefuses(t *testing.T) {
+func TestInvalidClientsGetNoToken(t *testing.T) {
 	k, _ := newKeys(t)
 	tests := map[string]func(*auth.Client){
 		"tenant":                   func(c *auth.Client) { c.Tenant = "a.b" },

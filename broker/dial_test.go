@@ -531,7 +531,7 @@ func TestAgentOverWebSocket(t *testing.T) {
 	}
 }
 
-func TestProxyRefuses(t *testing.T) {
+func TestRefusalOfAProxyHidesThePassword(t *testing.T) {
 	s := natssite.New(t)
 	p := newProxy(t)
 	p.url.User = url.UserPassword("ann", "wrong")
@@ -662,7 +662,7 @@ func TestPublishWhileAttemptHangs(t *testing.T) {
 	}
 }
 
-func TestConnClosed(t *testing.T) {
+func TestClosedConnectionDoesNothing(t *testing.T) {
 	s := natssite.New(t)
 	evs, cfg := natssite.Watched(s.AgentConfig(t, "acme", "laptop", 0))
 	agent := natssite.DialAgent(t, cfg)

@@ -158,7 +158,7 @@ func TestNetConnEndsWithLife(t *testing.T) {
 	})
 }
 
-func TestRetryDelay(t *testing.T) {
+func TestRetryDelayHasASpreadAndACeiling(t *testing.T) {
 	for attempt := 1; attempt < 100; attempt++ {
 		least, most := time.Hour, time.Duration(0)
 		for range 200 {

@@ -106,7 +106,7 @@ func TestReaderOfAllHosts(t *testing.T) {
 	natssite.Next(t, "the end", closed)
 }
 
-func TestReaderRefused(t *testing.T) {
+func TestReadersOfUnclearHostsAreRefused(t *testing.T) {
 	k := natssite.NewKeys(t)
 	for _, test := range []struct {
 		tenant, host string

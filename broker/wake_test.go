@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-func TestWatchClock(t *testing.T) {
+func TestJumpsOfTheClockAreSeen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var ahead atomic.Int64 // of monotonic time
 		var jumps []time.Duration

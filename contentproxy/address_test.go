@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-func TestParseAddress(t *testing.T) {
+func TestUnsafeCanvasAddressesAreRefused(t *testing.T) {
 	t.Parallel()
 	good := map[string]Address{
 		"ahp-canvas-content:/i1/":                       {"i1", "", ""},

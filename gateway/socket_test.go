@@ -20,7 +20,7 @@ import (
 // noted grants all memory to wire.ReadAll.
 func noted(int) error { return nil }
 
-func TestCloseReason(t *testing.T) {
+func TestCloseReasonNamesItsCode(t *testing.T) {
 	for _, test := range []struct {
 		code         ahp.CloseCode
 		detail, want string

@@ -176,7 +176,7 @@ func FuzzLines(f *testing.F) {
 	})
 }
 
-func TestLineOf(t *testing.T) {
+func TestMessageBecomesOneLine(t *testing.T) {
 	message := []byte("{\"a\":\r\n[1,\n2]}")
 	if got := lineOf(message); string(got) != "{\"a\":  [1, 2]}\n" {
 		t.Errorf("lineOf = %q", got)

@@ -65,7 +65,7 @@ func TestPlainIsNamed(t *testing.T) {
 	}
 }
 
-func TestNewRefuses(t *testing.T) {
+func TestInvalidConfigurationsAreRefused(t *testing.T) {
 	broken := errors.New("--token-file: no such file")
 	for _, test := range []struct {
 		name   string

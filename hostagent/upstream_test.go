@@ -29,7 +29,7 @@ func writeFile(t *testing.T, content string) string {
 	return name
 }
 
-func TestCheckUpstream(t *testing.T) {
+func TestMalformedUpstreamsAreRefused(t *testing.T) {
 	token, empty, two := writeFile(t, " secret\n"), writeFile(t, "\n"), writeFile(t, "one two\n")
 	const malformed = "upstream: the URL is malformed; want ws://host:port, wss://host or unix:/path"
 	for _, test := range []struct {
@@ -65,7 +65,7 @@ func TestCheckUpstream(t *testing.T) {
 	}
 }
 
-func TestUpstreamString(t *testing.T) {
+func TestUpstreamIsLoggedWithoutSecrets(t *testing.T) {
 	for _, test := range []struct {
 		upstream Upstream
 		want     string

@@ -25,7 +25,7 @@ func connSets() *rapid.Generator[[]uint64] {
 	})
 }
 
-func TestConnSet(t *testing.T) {
+func TestSetOfConnectionsReturnsAsSent(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		want := connSets().Draw(t, "set")
 		var s connSet
@@ -67,7 +67,7 @@ func TestConnSetIsShort(t *testing.T) {
 	}
 }
 
-func TestBodyList(t *testing.T) {
+func TestListOfBodiesReturnsAsSent(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		number := rapid.OneOf(rapid.Uint64Range(1, 50), rapid.Uint64Range(1, 1<<62))
 		want := rapid.SliceOfN(number, 0, 50).Draw(t, "numbers")

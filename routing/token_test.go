@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-func TestChannelToken(t *testing.T) {
+func TestChannelTokensAreEscaped(t *testing.T) {
 	long := "ahp-chat:/" + strings.Repeat("x", 5000)
 	for _, test := range []struct{ uri, want string }{
 		{"ahp-root://", "ahp-root://"},
@@ -75,7 +75,7 @@ func TestChannelTokenIsSafe(t *testing.T) {
 	})
 }
 
-func TestValidToken(t *testing.T) {
+func TestTokensWithSeparatorsAreInvalid(t *testing.T) {
 	for _, token := range []string{"", ".", "a.b", "*", "a>", "a b", "a\n", "é", "\x7f", strings.Repeat("x", maxToken+1)} {
 		if validToken(token) {
 			t.Errorf("validToken(%q) = true", token)

@@ -214,7 +214,7 @@ func TestChildrenOfADeadAgent(t *testing.T) {
 	good.works()
 }
 
-func TestUnknownUpdates(t *testing.T) {
+func TestUnknownUpdatesAreHarmless(t *testing.T) {
 	bad, good := hostile(t, nil)
 	bad.prompt("unknown")
 	bad.end()

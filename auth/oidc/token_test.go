@@ -97,7 +97,7 @@ func TestConditionsCompareExactly(t *testing.T) {
 	}
 }
 
-func TestVerifyRefuses(t *testing.T) {
+func TestForgedIDTokensAreRefused(t *testing.T) {
 	i := newIssuer(t)
 	elsewhere := newIssuer(t)
 	p := i.provider(nil)
@@ -180,7 +180,7 @@ func TestVerifyRefuses(t *testing.T) {
 	}
 }
 
-func TestVerifyAccepts(t *testing.T) {
+func TestSoundIDTokensAreAccepted(t *testing.T) {
 	i := newIssuer(t)
 	p := i.provider(nil)
 	for name, token := range map[string]string{

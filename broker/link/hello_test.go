@@ -10,7 +10,7 @@ import (
 	"ahprelay/broker/link"
 )
 
-func TestCommonWire(t *testing.T) {
+func TestHighestCommonWireIsChosen(t *testing.T) {
 	for _, test := range []struct {
 		peer [2]int
 		want byte

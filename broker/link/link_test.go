@@ -335,7 +335,7 @@ func TestLinkRefusesLies(t *testing.T) {
 	}
 }
 
-func TestLinkBye(t *testing.T) {
+func TestByeHasAReasonOfBoundedLength(t *testing.T) {
 	for _, test := range []struct{ reason, want string }{
 		{"enough", "enough"},
 		{"", "peer ended the link"},

@@ -14,7 +14,7 @@ import (
 	"ahprelay/broker/link"
 )
 
-func TestLinkCarries(t *testing.T) {
+func TestLinkCarriesBothDirectionsInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEnds(t, link.Config{})
 		defer e.close()
@@ -302,7 +302,7 @@ func TestNewLinkReplacesThePreviousLink(t *testing.T) {
 	})
 }
 
-func TestLinkEnds(t *testing.T) {
+func TestEachEndOfALinkIsNoticed(t *testing.T) {
 	for _, test := range []struct {
 		name       string
 		end        func(e *ends, r *relayEnd)
@@ -442,7 +442,7 @@ func TestSettleWaitsForEverything(t *testing.T) {
 	})
 }
 
-func TestMaxLinks(t *testing.T) {
+func TestLinksAboveTheBoundWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEnds(t, link.Config{})
 		defer e.close()

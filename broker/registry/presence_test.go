@@ -113,7 +113,7 @@ func TestLatestLeaseDecidesThePresence(t *testing.T) {
 	}
 }
 
-func TestPresenceCheck(t *testing.T) {
+func TestOversizedPresenceIsRefused(t *testing.T) {
 	good := Presence{State: Online, Reason: strings.Repeat("r", maxReasonLen), AgentVersion: strings.Repeat("v", maxVersionLen)}
 	if err := good.check(); err != nil {
 		t.Errorf("check at the limits = %v", err)

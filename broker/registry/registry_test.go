@@ -242,7 +242,7 @@ func TestSecondInstanceIsRefused(t *testing.T) {
 	}
 }
 
-func TestTakeOver(t *testing.T) {
+func TestNamedSuccessorTakesTheHostOver(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)
 	r := startRegistry(t, s, 0)
@@ -460,7 +460,7 @@ func TestHolderOutlivesRelays(t *testing.T) {
 	}
 }
 
-func TestIncompatibleHost(t *testing.T) {
+func TestIncompatibleHostAgentIsToldOnce(t *testing.T) {
 	s := natssite.New(t)
 	r := startRegistry(t, s, 0)
 	for want, wire := range map[string][2]int{

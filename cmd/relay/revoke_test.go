@@ -83,7 +83,7 @@ func TestRevokeWorksWithAndWithoutARelay(t *testing.T) {
 	}
 }
 
-func TestBadRevoke(t *testing.T) {
+func TestUnclearRevocationsAreRefused(t *testing.T) {
 	dir := t.TempDir()
 	if _, err := auth.LoadKeys(dir); err != nil {
 		t.Fatal(err)

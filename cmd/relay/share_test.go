@@ -182,7 +182,7 @@ func TestShareNeedsASession(t *testing.T) {
 	}
 }
 
-func TestBadShare(t *testing.T) {
+func TestUnclearSharesAreRefused(t *testing.T) {
 	dir := t.TempDir()
 	if _, err := auth.LoadKeys(dir); err != nil {
 		t.Fatal(err)

@@ -105,7 +105,7 @@ func TestFailedAuditWriteIsLogged(t *testing.T) {
 	}
 }
 
-func TestAuditFile(t *testing.T) {
+func TestAuditFileIsPrivateAndAppended(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "new", "audit")
 	for range 2 { // appends
 		f, err := OpenFile(path)

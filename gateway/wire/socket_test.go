@@ -99,7 +99,7 @@ func TestEncodePieceWritesValidHeads(t *testing.T) {
 	}
 }
 
-func TestFitReason(t *testing.T) {
+func TestLongReasonsAreCutBetweenCharacters(t *testing.T) {
 	for _, test := range []struct{ reason, want string }{
 		{"", ""},
 		{strings.Repeat("x", 123), strings.Repeat("x", 123)},

@@ -10,7 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-func TestLocalOnly(t *testing.T) {
+func TestOnlyLocalNamesAreServed(t *testing.T) {
 	handler := LocalOnly(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))
 	for _, test := range []struct {
 		host   string

@@ -147,7 +147,7 @@ func TestFrozenBytesArriveLater(t *testing.T) {
 	after.wantLine("3")
 }
 
-func TestFreezeOpen(t *testing.T) {
+func TestOnlyOpenConnectionsFreeze(t *testing.T) {
 	p := newEcho(t)
 	before := dial(t, p)
 	before.say("1")

@@ -51,7 +51,7 @@ func dial(t *testing.T, url string, opts refclient.Options) *refclient.Client {
 	return c
 }
 
-func TestTokenPlaces(t *testing.T) {
+func TestTokenIsSentInEachPlace(t *testing.T) {
 	var seen *http.Request
 	url := serveHTTP(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		seen = r
@@ -88,7 +88,7 @@ func TestTokenPlaces(t *testing.T) {
 	}
 }
 
-func TestHandshakeError(t *testing.T) {
+func TestRefusedHandshakeHidesTheToken(t *testing.T) {
 	url := serveHTTP(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("WWW-Authenticate", "Bearer")
 		http.Error(w, "no", http.StatusUnauthorized)

@@ -12,7 +12,7 @@ const mib = 1 << 20
 
 func fails(err error) memlimit.Provider { return func() (uint64, error) { return 0, err } }
 
-func TestReadMemory(t *testing.T) {
+func TestSmallerMemoryLimitCounts(t *testing.T) {
 	for name, test := range map[string]struct {
 		cgroup, machine memlimit.Provider
 		want            Memory

@@ -67,7 +67,7 @@ func TestHostServesAUnixSocket(t *testing.T) {
 	c.Close()
 }
 
-func TestBadFlags(t *testing.T) {
+func TestBadFlagsAreRefused(t *testing.T) {
 	for _, args := range [][]string{{"--terminals", "vt100"}, {"--root", "/nonexistent"}, {"--listen", "nowhere:-1"}, {"extra"}} {
 		if err := run(t.Context(), args, nil, io.Discard, io.Discard); err == nil {
 			t.Errorf("run(%q) succeeded", args)
