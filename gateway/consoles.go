@@ -19,8 +19,9 @@ func (cfg *Config) checkConsoles() error {
 	return nil
 }
 
-// signsIn are the paths with which a browser gets a key of its own, and tokens for it.
-var signsIn = []string{"/auth/device", "/auth/token"}
+// signsIn are the paths with which a browser gets a key of its own, and tokens for it or for a
+// link.
+var signsIn = []string{"/auth/device", "/auth/token", "/auth/share"}
 
 // admitConsoles lets the pages of ConsoleOrigins sign in, and call the HTTP interfaces
 // under /api/ with tokens (CORS). Browsers send no cookies with these calls.

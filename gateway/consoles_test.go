@@ -25,6 +25,7 @@ func TestOnlyConsoleOriginsCallTheInterfaces(t *testing.T) {
 		{"GET", "/api/hosts", "", false, http.StatusTeapot, ""},
 		{"OPTIONS", "/auth/token", "https://console.example", true, http.StatusNoContent, "https://console.example"},
 		{"POST", "/auth/device", "https://console.example", false, http.StatusTeapot, "https://console.example"},
+		{"POST", "/auth/share", "https://console.example", false, http.StatusTeapot, "https://console.example"},
 		{"POST", "/auth/device", "https://evil.example", false, http.StatusTeapot, ""},
 		{"POST", "/auth/setup", "https://console.example", false, http.StatusTeapot, ""},
 		{"GET", "/operator/hosts", "https://console.example", false, http.StatusTeapot, ""},

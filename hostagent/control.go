@@ -189,6 +189,13 @@ func (c Control) OrderDevices(ctx context.Context, order DeviceOrder) (code Pair
 	return code, err
 }
 
+// Link makes a link to a session of a sealed host.
+func (c Control) Link(ctx context.Context, order DeviceOrder) (link SealedLink, err error) {
+	order.Do = "link"
+	err = c.do(ctx, http.MethodPost, "/devices", order, &link)
+	return link, err
+}
+
 // ErrNoAgent reports a control socket without a listening host-agent.
 var ErrNoAgent = errors.New("no running host-agent")
 

@@ -20,11 +20,16 @@ type Devices struct {
 
 // A DeviceOrder changes the devices of a sealed host.
 type DeviceOrder struct {
-	Do      string      `json:"do"` // pair, confirm, refuse or remove
+	Do      string      `json:"do"` // pair, confirm, refuse, remove or link
 	Subject string      `json:"subject,omitempty"`
 	Level   auth.Access `json:"level,omitempty"`
 	Console string      `json:"console,omitempty"` // with pair: in place of Sealing.Console
 	Device  string      `json:"device,omitempty"`  // fingerprint, or a grant's serial to remove
+
+	// With link.
+	Session string `json:"session,omitempty"` // URI
+	Seconds int    `json:"seconds,omitempty"` // 0: an hour
+	People  int    `json:"people,omitempty"`  // connections at the same time; 0: 64
 }
 
 // errNotSealed reports a request for devices to a host-agent of a host that is not sealed.
@@ -71,8 +76,10 @@ func (s *seals) serveDeviceOrder(w http.ResponseWriter, r *http.Request) {
 		if err = s.removeDevice(order.Device, true); err == nil {
 			s.endRemoved()
 		}
+	case order.Do == "link":
+		answer, err = s.makeLink(r.Context(), order)
 	default:
-		err = errors.New("do: want pair, confirm, refuse or remove")
+		err = errors.New("do: want pair, confirm, refuse, remove or link")
 	}
 	if err != nil {
 		writeError(w, http.StatusConflict, err)

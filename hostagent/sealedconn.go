@@ -200,6 +200,11 @@ func (c *sealedConn) run() {
 		c.turnAway(s, arrival, ahp.CloseTokenEnded, err)
 		return
 	}
+	if s.guest, err = c.agent.seals.enter(authority); err != nil {
+		c.turnAway(s, arrival, ahp.CloseOverloaded, err)
+		return
+	}
+	s.device = authority
 	c.wanted = arrival.Greeting.Level
 	s.browser = vaultBrowser{Grants: arrival.Greeting.Grants, Wanted: c.wanted, Name: arrival.Greeting.Name}
 	s.identity = arrival.Identity

@@ -20,6 +20,7 @@ type sealing struct {
 	window  time.Duration   // silence after Beat that ends the connection
 	end     func()          // ends the connection to the host
 	device  *sealed.Authority
+	guest   bool   // by a link, and counted
 	manages bool   // the client may list and remove devices
 	class   string // of authority: connections with the same class may share messages; "": this one shares none
 	greeted uint64 // messages of the handshake to the client
@@ -33,6 +34,7 @@ type sealing struct {
 
 	mu     sync.Mutex // guards the fields below, and the order of records
 	over   bool
+	left   bool        // a guest that is not counted any more
 	shares bool        // the client has asked for shared messages
 	epochs []uint32    // whose keys the client has, at most sealed.MaxEpochs
 	timer  *time.Timer // for the next heartbeat
@@ -124,6 +126,10 @@ func (s *sealing) stop() {
 	if s.until != nil {
 		s.until.Stop()
 	}
+	if s.guest && !s.left {
+		s.left = true
+		s.agent.seals.exit(s.device)
+	}
 }
 
 // silentReason is the close reason after a silence.
@@ -150,7 +156,6 @@ func (s *sealing) beat() {
 
 // admitted records the device's authority, and sends the welcome.
 func (s *sealing) admitted(a *sealed.Authority) error {
-	s.device = a
 	s.mu.Lock()
 	s.until = time.AfterFunc(time.Until(a.End), func() {
 		s.close(ahp.CloseTokenEnded, sealed.ErrEnded.Error())
@@ -267,6 +272,8 @@ func (s *sealing) ask(body []byte) error {
 		s.shares = true
 		s.mu.Unlock()
 		answer.Done = true
+	case s.guest:
+		answer.Error = "a link is for its session only"
 	case asked.Do == "push":
 		b := s.browser
 		b.Way, b.Details, b.Subscription = asked.Way, asked.Details, asked.Subscription

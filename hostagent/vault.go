@@ -27,6 +27,7 @@ type vault struct {
 	state   vaultState
 	code    *pairingCode
 	waiting map[sealed.Fingerprint]*waitingDevice
+	here    map[sealed.Fingerprint]int // connections of links
 }
 
 // vaultState is the JSON of a vault's file.
@@ -52,6 +53,8 @@ type vaultDevice struct {
 	Since    time.Time   `json:"since"`
 	Seen     time.Time   `json:"seen"`
 	End      time.Time   `json:"end"`
+
+	People int `json:"people,omitempty"` // of a link: its connections at the same time; 0: not a link
 }
 
 // A vaultRemoved is a removed device's fingerprint, or a removed grant's serial.
@@ -89,7 +92,7 @@ func openVault(dir, tenant, host string) (*vault, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("state directory: %w", err)
 	}
-	v := &vault{path: filepath.Join(dir, "sealed."+tenant+"."+host+".json"), waiting: map[sealed.Fingerprint]*waitingDevice{}}
+	v := &vault{path: filepath.Join(dir, "sealed."+tenant+"."+host+".json"), waiting: map[sealed.Fingerprint]*waitingDevice{}, here: map[sealed.Fingerprint]int{}}
 	data, err := os.ReadFile(v.path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -167,8 +170,11 @@ func (v *vault) admit(device sealed.Identity, grants []string, now time.Time) (*
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	d := v.deviceLocked(device.Fingerprint())
-	if d == nil {
+	switch {
+	case d == nil:
 		return nil, sealed.ErrRemoved // meanwhile
+	case d.People > 0: // it ends when its maker has said
+		return a, nil
 	}
 	a.End = now.Add(sealed.MaxLife)
 	if now.Sub(d.Seen) < seenEvery {
@@ -216,6 +222,8 @@ type DeviceInfo struct {
 	Since       time.Time   `json:"since"`
 	Seen        time.Time   `json:"seen"`
 	End         time.Time   `json:"end"`
+	Session     string      `json:"session,omitempty"` // of a link
+	People      int         `json:"people,omitempty"`  // of a link: its connections at the same time
 }
 
 // devices returns all devices.
@@ -225,7 +233,11 @@ func (v *vault) devices() []DeviceInfo {
 	list := []DeviceInfo{}
 	for _, d := range v.state.Devices {
 		f := d.identity().Fingerprint()
-		list = append(list, DeviceInfo{f.String(), f.Words(), d.Name, d.Subject, d.Level, d.Since, d.Seen, d.End})
+		info := DeviceInfo{Fingerprint: f.String(), Words: f.Words(), Name: d.Name, Subject: d.Subject, Level: d.Level, Since: d.Since, Seen: d.Seen, End: d.End, People: d.People}
+		if d.People > 0 && len(d.Channels) == 1 {
+			info.Session = d.Channels[0]
+		}
+		list = append(list, info)
 	}
 	return list
 }
@@ -381,7 +393,7 @@ func (v *vault) leave(w *waitingDevice, device sealed.Identity, admitted bool) e
 func (v *vault) empty() bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return len(v.state.Devices) == 0
+	return !slices.ContainsFunc(v.state.Devices, func(d vaultDevice) bool { return d.People == 0 })
 }
 
 // removedOf reports whether an authority rests on a removed device or grant.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,14 +18,48 @@ import (
 )
 
 type pairCmd struct {
-	Host string `arg:"" help:"The host, or RELAY/HOST, or the link in the host's QR code." placeholder:"HOST"`
+	Host string `arg:"" help:"The host, or RELAY/HOST, or the link in the host's QR code, or a link to one session (host-agent share)." placeholder:"HOST"`
 	Code string `arg:"" optional:"" help:"The code that the host shows. Default: typed, and not shown." placeholder:"CODE"`
 	Name string `help:"This device's name at the host. Default: the machine's name." placeholder:"NAME"`
 	relayFlags
 }
 
+// follow takes a link to a session of a sealed host.
+func (c *pairCmd) follow(ctx context.Context, s *streams) error {
+	link, err := sealed.ParseShareLink(c.Host)
+	if err != nil {
+		return err
+	}
+	if c.TokenFile != "" {
+		c.Relay = cmp.Or(c.Relay, link.Relay)
+		if err := connect.CheckURL(link.Relay, c.RelayPlain); err != nil {
+			return err
+		}
+		if err := connect.Join(ctx, &link, c.TokenFile); err != nil {
+			return err
+		}
+	}
+	found, err := c.find(ctx, s, connect.RelayName(link.Relay), link.Host)
+	if err != nil {
+		return fmt.Errorf("%w. Without a sign-in at this relay, give --token-file FILE: it gets the link's token", err)
+	}
+	p, err := found.Follow(s.home, &link)
+	if err != nil {
+		return err
+	}
+	why := "by this link"
+	if !p.Link {
+		why = "with this machine's own keys"
+	}
+	_, err = fmt.Fprintf(s.err, "%s of %s opens %s. The relay carries it, and cannot read it. Start ahp-connect up, with the same flags, and open it at the host %s.\n", link.Session, p.Host, why, p.Host)
+	return err
+}
+
 // Run pairs this machine with a sealed host.
 func (c *pairCmd) Run(ctx context.Context, s *streams) error {
+	if sealed.IsShareLink(c.Host) {
+		return c.follow(ctx, s)
+	}
 	cfg := connect.PairConfig{Name: c.Name, Pending: func(p *connect.Pairing) {
 		fmt.Fprintf(s.err, "Compare these words with the host's screen, and confirm there.\n  %s\n", p.Title())
 	}}

@@ -271,14 +271,14 @@ func TestSecondHostAgentIsRefused(t *testing.T) {
 
 // runHostAgent runs a host-agent of a host at a relay, until stop, and waits until the host is
 // online. It returns the token's file and the host's address.
-func runHostAgent(t *testing.T) (relay *gateway.Relay, token, host string, stop func()) {
+func runHostAgent(t *testing.T, more ...string) (relay *gateway.Relay, token, host string, stop func()) {
 	t.Helper()
 	relay, token = newRelay(t)
 	host = newHost(t, agenthost.Config{})
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- run(ctx, []string{"run", "--relay", relay.URL(), "--token-file", token, "--upstream", host, "--control", "off"}, io.Discard, io.Discard)
+		ended <- run(ctx, append([]string{"run", "--relay", relay.URL(), "--token-file", token, "--upstream", host, "--control", "off"}, more...), io.Discard, io.Discard)
 	}()
 	awaitOnline(t, relay)
 	return relay, token, host, func() {

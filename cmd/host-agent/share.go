@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -9,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -16,6 +18,7 @@ import (
 	"ahprelay/auth"
 	"ahprelay/cmd/internal/cli"
 	"ahprelay/hostagent"
+	"ahprelay/internal/sealed"
 )
 
 // shareFlags select a host on this machine, and a relay.
@@ -23,7 +26,29 @@ type shareFlags struct {
 	Relay           []string `help:"The relay's base URL. Default: the relay that issued the credential." placeholder:"URL"`
 	TokenFile       string   `help:"File with the enrolment token, as for run." xor:"token" type:"path" placeholder:"FILE"`
 	CredentialsFile string   `help:"Credential file, as for run. Default: the file written by host-agent up, if there is only one." xor:"token" type:"path" placeholder:"FILE"`
+	Control         string   `help:"The running host-agent's control socket, if it was started with --control: a sealed host makes its links itself." placeholder:"PATH"`
 	plainFlag
+}
+
+// sealed returns the running host-agent's control socket and the devices of its host, if
+// that is sealed.
+func (f *shareFlags) sealed(ctx context.Context, sharing *hostagent.Sharing) (control hostagent.Control, devices []hostagent.DeviceInfo, is bool) {
+	control.Path = f.Control
+	if control.Path == "" {
+		token, err := sharing.Token()
+		if err != nil {
+			return control, nil, false
+		}
+		tenant, host, err := auth.PeekHost(token)
+		if err != nil {
+			return control, nil, false
+		}
+		if control.Path, err = hostagent.ControlPath(tenant, host); err != nil {
+			return control, nil, false
+		}
+	}
+	list, err := control.Devices(ctx)
+	return control, list.Devices, err == nil
 }
 
 // sharing returns access to the relay's links.
@@ -94,11 +119,8 @@ func (c *shareCmd) Run(ctx context.Context, s *streams) error {
 			session = params.Get("session")
 		}
 	}
-	link, err := sharing.Share(ctx, hostagent.ShareAsk{Session: session, Level: c.Level, TTL: c.TTL, People: c.People, Files: c.Files})
+	link, err := c.make(ctx, sharing, session)
 	if err != nil {
-		return err
-	}
-	if err := tried(ctx, sharing, link, session); err != nil {
 		return err
 	}
 	if _, err := fmt.Fprintln(s.out, link.Link); err != nil {
@@ -109,6 +131,56 @@ func (c *shareCmd) Run(ctx context.Context, s *streams) error {
 		return nil
 	}
 	return cli.PrintQR(os.Stdout, s.err, link.Link)
+}
+
+// make makes a link and tries it.
+func (c *shareCmd) make(ctx context.Context, sharing *hostagent.Sharing, session string) (hostagent.Link, error) {
+	if control, _, is := c.sealed(ctx, sharing); is {
+		return c.makeSealed(ctx, sharing, control, session)
+	}
+	link, err := sharing.Share(ctx, hostagent.ShareAsk{Session: session, Level: c.Level, TTL: c.TTL, People: c.People, Files: c.Files})
+	if err != nil {
+		return link, err
+	}
+	return link, tried(ctx, sharing, link, session)
+}
+
+// sealedScheme begins the name of a sealed host's link at its relay, which does not learn
+// the session.
+const sealedScheme = "sealed:/"
+
+// makeSealed makes a link to a session of a sealed host. The host decides who sees the
+// session; the relay's own link only admits viewers to the relay.
+func (c *shareCmd) makeSealed(ctx context.Context, sharing *hostagent.Sharing, control hostagent.Control, session string) (link hostagent.Link, err error) {
+	if c.Files {
+		return link, errors.New("a link to a sealed host does not include files: leave --files out")
+	}
+	made, err := control.Link(ctx, hostagent.DeviceOrder{Session: session, Level: c.Level, Seconds: int(c.TTL.Seconds()), People: c.People})
+	if err != nil {
+		return link, err
+	}
+	defer func() {
+		if err != nil {
+			_, ended := control.OrderDevices(ctx, hostagent.DeviceOrder{Do: "remove", Device: made.ID})
+			err = errors.Join(err, ended)
+		}
+	}()
+	key, err := base64.RawURLEncoding.DecodeString(made.HostKey)
+	if err != nil || len(key) != sealed.KeySize {
+		return link, errors.New("the running host-agent answers with a bad key: update both to the same version")
+	}
+	device, err := sealed.ReadLinkKeys(made.Keys)
+	if err != nil {
+		return link, err
+	}
+	atRelay, err := sharing.Share(ctx, hostagent.ShareAsk{Session: sealedScheme + made.ID, TTL: c.TTL, People: c.People})
+	if err != nil {
+		return link, err
+	}
+	_, join, _ := strings.Cut(atRelay.Link, "#")
+	relay, _, _ := strings.Cut(atRelay.Link, "/s#")
+	is := sealed.ShareLink{Console: made.Console, Relay: relay, Host: made.Host, Session: session, Key: sealed.Key(key), Device: device, Join: join}
+	return hostagent.Link{ID: atRelay.ID, Link: is.String(), Expires: made.Expires}, nil
 }
 
 // tried opens a new link's session like the link's first viewer, and revokes the link if
@@ -143,9 +215,15 @@ func (c *sharesCmd) Run(ctx context.Context, s *streams) error {
 		_, err := fmt.Fprintln(s.err, "No links to this host.")
 		return err
 	}
+	_, devices, _ := c.sealed(ctx, sharing)
 	table := tabwriter.NewWriter(s.out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "ID\tSESSION\tLEVEL\tBY\tUNTIL\tTHERE NOW")
 	for _, one := range list {
+		for _, d := range devices {
+			if one.Session == sealedScheme+d.Fingerprint {
+				one.Session, one.Level = d.Session, d.Level.Level()
+			}
+		}
 		there := make([]string, 0, len(one.Watching))
 		for _, viewer := range one.Watching {
 			there = append(there, viewer.Address)
@@ -171,10 +249,37 @@ func (c *unshareCmd) Run(ctx context.Context, s *streams) error {
 	if err != nil {
 		return err
 	}
+	if err := c.unshareSealed(ctx, sharing); err != nil {
+		return err
+	}
 	ended, err := sharing.TakeBack(ctx, c.ID)
 	if err != nil {
 		return err
 	}
 	_, err = fmt.Fprintf(s.out, "Revoked: %d. Their connections are closed.\n", ended)
 	return err
+}
+
+// unshareSealed removes links at a sealed host, whose own list counts.
+func (c *unshareCmd) unshareSealed(ctx context.Context, sharing *hostagent.Sharing) error {
+	control, devices, is := c.sealed(ctx, sharing)
+	if !is {
+		return nil
+	}
+	list, err := sharing.List(ctx)
+	if err != nil && !c.All {
+		return err
+	}
+	for _, d := range devices {
+		named := slices.ContainsFunc(list, func(one hostagent.Shared) bool {
+			return one.ID == c.ID && one.Session == sealedScheme+d.Fingerprint
+		})
+		if d.People == 0 || !c.All && !named {
+			continue
+		}
+		if _, err := control.OrderDevices(ctx, hostagent.DeviceOrder{Do: "remove", Device: d.Fingerprint}); err != nil {
+			return err
+		}
+	}
+	return nil
 }

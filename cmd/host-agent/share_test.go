@@ -1,6 +1,7 @@
 package main
 
 import (
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -47,6 +48,21 @@ func TestShareNeedsASession(t *testing.T) {
 	}
 	if out, err := agent(t.Context(), t, append([]string{"share", "demo:/1", "--no-qr"}, at...)...); err != nil || !strings.HasPrefix(out, relay.URL()+"/s#") {
 		t.Errorf("share = %q, %v; want a link", out, err)
+	}
+	stop()
+}
+
+// TestShareOfASealedHostNeedsItsHostAgent: without the running host-agent, share makes no
+// link to a sealed host, and the relay keeps none.
+func TestShareOfASealedHostNeedsItsHostAgent(t *testing.T) {
+	t.Parallel()
+	relay, token, _, stop := runHostAgent(t, "--sealed", "--state-dir", t.TempDir())
+	at := []string{"--relay", relay.URL(), "--token-file", token, "--control", filepath.Join(t.TempDir(), "none")}
+	if out, err := agent(t.Context(), t, append([]string{"share", "demo:/1", "--no-qr"}, at...)...); err == nil || out != "" || !strings.Contains(err.Error(), "is sealed") {
+		t.Errorf("share = %q, %v; want a refusal that names the sealed host", out, err)
+	}
+	if out, err := agent(t.Context(), t, append([]string{"shares"}, at...)...); err != nil || out != "" {
+		t.Errorf("shares = %q, %v; want none", out, err)
 	}
 	stop()
 }

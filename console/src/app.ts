@@ -16,6 +16,7 @@ import { Hosts } from './hosts';
 import { Lender } from './lend';
 import type { Link } from './link';
 import { Offline } from './offline';
+import { joined, keepLink, relay } from './pins';
 import { ask, isKept, keepOnDevice, keepToken, nameOf, stored, tokenForm } from './relay';
 import { Remembered } from './remembered';
 import { Requests } from './requests';
@@ -39,6 +40,7 @@ export class App {
   sought = ''; // id of a linked turn until it is in view
   dialog: Dialog | null = null;
   readonly swaps: Swaps = new Swaps(this); // changes that links propose
+  #shared: { host: string; keys: string } | undefined; // of a link that the page has not followed yet
   search = '';
   onlyHost = ''; // list only this host's sessions, '' for all
   readonly conversation: Conversation = new Conversation(this);
@@ -216,6 +218,10 @@ export class App {
   #sealedLink(token: string): boolean {
     const link = location.hash;
     const has = (name: string) => params().has(name);
+    if (has('link')) {
+      this.#sharedLink(params(), place()).catch((err) => { this.tokenWhy = err.message; this.draw(); });
+      return true;
+    }
     if (!has('code') && !has('admit') && !has('grants')) return false;
     const host = params().get('admit') ?? '';
     setAddress(this.here); // a code must not stay in the address
@@ -224,6 +230,24 @@ export class App {
     if (host && this.token) this.open({ kind: 'sealed', link: this.linkTo(host), request: link });
     else this.open({ kind: 'pair', link });
     return true;
+  }
+
+  /** Opens a link to a session of a sealed host. A page with a token asks first, and keeps its token. */
+  async #sharedLink(link: URLSearchParams, to: Place): Promise<void> {
+    setAddress(this.here); // keys must not stay in the address
+    this.follow();
+    if (link.get('relay')?.replace(/\/$/, '') !== relay()) throw new Error(t`This link is for a different relay.`);
+    this.#shared = { host: to.host, keys: `${link.get('hostkey')} ${link.get('link')}` };
+    if (this.token) {
+      this.swaps.propose('', to);
+      return;
+    }
+    this.take(await joined(link.get('join') ?? ''), to);
+  }
+
+  #keepShared(host: string): void {
+    if (this.#shared?.host === host) keepLink(host, this.#shared.keys);
+    this.#shared = undefined;
   }
 
   /** Follows back and forward, and skips entries for closed panes. */
@@ -289,6 +313,7 @@ export class App {
 
   /** Changes to the token and place that the user has accepted. */
   take(token: string, to: Place): void {
+    this.#keepShared(to.host);
     if (token) this.adopt(token, to.host);
     if (!token || to.session) this.#go({ ...to, host: token ? to.host || this.host : to.host });
   }

@@ -1,7 +1,7 @@
 // The connection to one host, and the host's state.
 
 import { code, Connection, ROOT, RpcError, type ConnectionState } from './rpc';
-import { elsewhere, marked, pinOf } from './pins';
+import { elsewhere, linkOf, marked, pinOf } from './pins';
 import { dial, opens, type HostInfo } from './relay';
 import type { SealedSocket } from './sealed/socket';
 import { array, Store } from './store';
@@ -135,8 +135,10 @@ export class Link {
   async #open(): Promise<WebSocket | SealedSocket> {
     const token = this.#on.token();
     const pin = await pinOf(this.host);
+    const link = pin ? null : linkOf(this.host);
     this.seal = undefined;
-    this.pinned = Boolean(pin);
+    this.pinned = Boolean(pin ?? link);
+    if (link) return this.seal = await (await import('./sealed/open')).openLink(this.host, link, dial(token));
     if (!pin && (elsewhere() || this.#on.listed?.()?.sealed || await marked(this.host))) throw Object.assign(new Error(t`this device is not paired with the host`), { code: code.notPaired });
     if (!pin) return opens(token, this.host);
     return this.seal = await (await import('./sealed/open')).open(pin, dial(token));

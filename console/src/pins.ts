@@ -68,3 +68,20 @@ export async function marked(host: string): Promise<boolean> {
 export async function unmark(host: string): Promise<void> {
   await vault('readwrite', (s) => s.delete(markOf(host)));
 }
+
+// ---- a link to one session of a sealed host: its keys stay in this tab, and never replace a pin
+
+const linkKey = (host: string) => `sealed link ${relay()} ${host}`;
+
+/** Returns the keys of a link to a host, as the link has them, or null. */
+export const linkOf = (host: string): string | null => globalThis.sessionStorage?.getItem(linkKey(host)) ?? null;
+
+export const keepLink = (host: string, keys: string) => { sessionStorage.setItem(linkKey(host), keys); };
+
+/** Asks the relay of a link for its token. */
+export async function joined(secret: string): Promise<string> {
+  const answer = await fetch(`${relay()}/auth/share`, { method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify({ link: secret }) });
+  const { token, error } = await answer.json();
+  if (typeof token !== 'string') throw new Error(String(error));
+  return token;
+}

@@ -8,7 +8,7 @@ import { deflateRawSync } from 'node:zlib';
 import { base64url, codeText, concat, exactly, fromBase64url, nameOfDevice, nameOfHost, padded, printable, readCode, secretOf, textOf, utf8, type Bytes } from '../src/sealed/bytes';
 import { isSigned, readChain, readGrant, signGrant } from '../src/sealed/grant';
 import { Link } from '../src/link';
-import { newDevice, publicText, readPublic, type Device, type Secret } from '../src/sealed/keys';
+import { newDevice, publicText, readDevice, readPublic, type Device, type Secret } from '../src/sealed/keys';
 import { Initiator, OtherKey } from '../src/sealed/noise';
 import { SealedSocket } from '../src/sealed/socket';
 import { content, Half, heartbeat, readClose, readHeartbeat, readWelcome, Session } from '../src/sealed/record';
@@ -23,11 +23,8 @@ async function secret(own: string, publicKey: Bytes): Promise<Secret> {
   return { private: await crypto.subtle.importKey('pkcs8', key, { name: 'X25519' }, false, ['deriveBits']), public: publicKey };
 }
 
-async function device(v: any): Promise<Device> {
-  const verifier = bytes(v.verifier);
-  const jwk = { kty: 'EC', crv: 'P-256', d: base64url(bytes(v.signer)), x: base64url(verifier.slice(1, 33)), y: base64url(verifier.slice(33)) };
-  return { secret: await secret(v.key, bytes(v.public)), signer: await crypto.subtle.importKey('jwk', jwk, { name: 'ECDSA', namedCurve: 'P-256' }, false, ['sign']), verifier };
-}
+/** A vector's device, as the keys of a link. */
+const device = (v: any): Promise<Device> => readDevice(base64url(concat(bytes(v.key), bytes(v.signer), bytes(v.verifier))));
 
 /** Performs a vector's handshake. change alters the host's messages. */
 async function shake(h: any, change = (frame: Bytes) => frame, limit = 1 << 20): Promise<{ sent: Bytes[]; session: Session }> {
@@ -57,7 +54,10 @@ test('codes, padding, fingerprints and words are those of the vectors', async ()
   }
   for (const bad of vectors.badCodes) assert.equal(readCode(bad), undefined, bad);
   for (const [n, want] of vectors.padding) assert.equal(padded(n), want);
-  for (const d of vectors.devices) assert.deepEqual(await nameOfDevice(bytes(d.public), bytes(d.verifier)), { fingerprint: d.fingerprint, words: d.words });
+  for (const d of vectors.devices) {
+    assert.deepEqual(await nameOfDevice(bytes(d.public), bytes(d.verifier)), { fingerprint: d.fingerprint, words: d.words });
+    assert.equal(hex((await device(d)).secret.public), d.public);
+  }
   assert.deepEqual(await nameOfHost(bytes(vectors.host.public)), { fingerprint: vectors.host.fingerprint, words: vectors.host.words });
 });
 

@@ -61,6 +61,18 @@ func (r *reader) limit(ctx context.Context) (stop func()) {
 	}
 }
 
+// Shows returns an error if a host does not show a session to the host-agent itself.
+func Shows(ctx context.Context, dial func(ctx context.Context) (watch.Socket, error), session string) error {
+	r, err := openReader(ctx, dial)
+	if err != nil {
+		return err
+	}
+	defer r.close()
+	defer r.limit(ctx)()
+	_, err = r.subscribe(session, "")
+	return err
+}
+
 func (r *reader) close() { r.sock.Close("read") }
 
 // errNoState reports a session that the host does not show.

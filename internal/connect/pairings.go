@@ -22,6 +22,7 @@ type Pairing struct {
 	Key    sealed.Key
 	Device *sealed.Device
 	Grants []string
+	Link   bool // the device is that of a link to a session
 }
 
 // pairingFile is the JSON of a pairing's file.
@@ -31,6 +32,7 @@ type pairingFile struct {
 	Key    []byte   `json:"key"`
 	Device []byte   `json:"device,omitempty"` // absent: in the key store
 	Grants []string `json:"grants,omitempty"`
+	Link   bool     `json:"link,omitempty"`
 
 	Unpaired bool `json:"unpaired,omitempty"` // the host is sealed, and this machine has no key for it
 }
@@ -53,7 +55,7 @@ func (h *Home) SavePairing(p *Pairing) error {
 	if err != nil {
 		return err
 	}
-	file := pairingFile{Relay: p.Relay, Host: p.Host, Key: p.Key[:], Device: secret, Grants: p.Grants}
+	file := pairingFile{Relay: p.Relay, Host: p.Host, Key: p.Key[:], Device: secret, Grants: p.Grants, Link: p.Link}
 	if h.Keys != nil && h.Keys.Set(pairingKey(p.Relay, p.Host), string(secret)) == nil {
 		file.Device = nil
 	}
@@ -107,7 +109,7 @@ func (h *Home) Pairing(relay, host string) (*Pairing, error) {
 	if err != nil {
 		return nil, damaged(err)
 	}
-	return &Pairing{Relay: file.Relay, Host: file.Host, Key: sealed.Key(file.Key), Device: device, Grants: file.Grants}, nil
+	return &Pairing{Relay: file.Relay, Host: file.Host, Key: sealed.Key(file.Key), Device: device, Grants: file.Grants, Link: file.Link}, nil
 }
 
 // errUnpaired reports a sealed host without a pairing.

@@ -140,6 +140,24 @@ func FuzzPairLink(f *testing.F) {
 	})
 }
 
+// FuzzShareLink reads links to sessions. A link that is read has the same text again.
+func FuzzShareLink(f *testing.F) {
+	device := vectorDevice(f, 1)
+	for _, console := range []string{"", "https://console.example.net/"} {
+		f.Add(ShareLink{Console: console, Relay: "https://relay.example.com", Host: "laptop", Session: "mock:/1", Key: Key(fixed(3, KeySize)), Device: device, Join: "share.1"}.String())
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		l, err := ParseShareLink(text)
+		if err != nil {
+			return
+		}
+		again, err := ParseShareLink(l.String())
+		if err != nil || again.String() != l.String() || again.Device.Identity() != l.Device.Identity() || again.Session != l.Session || again.Key != l.Key {
+			t.Errorf("%q is read as %q, and that as %v, %v", text, l, again, err)
+		}
+	})
+}
+
 // FuzzReply checks that only the device's own replies open, and that each has one answer.
 func FuzzReply(f *testing.F) {
 	host, err1 := NewSecret()

@@ -38,3 +38,45 @@ func TestPairLinksKeepTheirSecretFromServers(t *testing.T) {
 		}
 	}
 }
+
+// TestShareLinksKeepTheirKeysFromServers checks that a link's keys stand behind #, and that a
+// link with other keys than it states is refused.
+func TestShareLinksKeepTheirKeysFromServers(t *testing.T) {
+	l := ShareLink{Console: "https://console.example.net/", Relay: "https://relay.example.com", Host: "laptop", Session: "mock:/1", Key: Key(fixed(3, KeySize)), Device: vectorDevice(t, 1), Join: "share.1"}
+	keys, err := LinkKeys(l.Device)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u, err := url.Parse(l.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if sent := u.Host + u.RequestURI(); sent != "console.example.net/" || !strings.Contains(u.Fragment, keys) {
+		t.Errorf("a server receives %s; the keys are in %s", sent, u.Fragment)
+	}
+	if got, err := ParseShareLink(l.String()); err != nil || got.String() != l.String() || got.Device.Identity() != l.Device.Identity() || !IsShareLink(l.String()) {
+		t.Errorf("the link is read as %+v, %v", got, err)
+	}
+	if IsShareLink((PairLink{"", l.Relay, l.Host, Code{}, Fingerprint{}}).String()) {
+		t.Error("a link for pairing looks like a link to a session")
+	}
+	other, err := LinkKeys(vectorDevice(t, 2))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, bad := range []string{"", keys[:len(keys)-1], keys + "A", other[:86] + keys[86:], strings.Repeat("A", len(keys))} {
+		if d, err := ReadLinkKeys(bad); err == nil {
+			t.Errorf("%q is read as %v", bad, d.Identity().Fingerprint())
+		}
+	}
+	for _, part := range []string{"relay", "host", "session", "hostkey", "link", "join"} {
+		values, err := url.ParseQuery(u.Fragment)
+		if err != nil {
+			t.Fatal(err)
+		}
+		values.Del(part)
+		if _, err := ParseShareLink("ahp-link:#" + values.Encode()); err == nil || strings.Contains(err.Error(), keys) {
+			t.Errorf("a link without %s: %v", part, err)
+		}
+	}
+}

@@ -128,7 +128,7 @@ func fixed(from, n int) []byte {
 	return b
 }
 
-func vectorDevice(t *testing.T, from int) *Device {
+func vectorDevice(t testing.TB, from int) *Device {
 	t.Helper()
 	d, err := ReadDevice(fixed(from, 64))
 	if err != nil {

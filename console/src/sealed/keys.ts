@@ -29,6 +29,17 @@ export async function newDevice(): Promise<Device> {
   return { secret, signer: pair.privateKey, verifier: new Uint8Array(await crypto.subtle.exportKey('raw', pair.publicKey)) };
 }
 
+/** Reads the keys of a link's device: private keys, and the verifier. */
+export async function readDevice(text: unknown): Promise<Device> {
+  const all = fromBase64url(text, 2 * keySize + verifierSize);
+  const [own, d, verifier] = [all.slice(0, keySize), all.slice(keySize, 2 * keySize), all.slice(2 * keySize)];
+  const jwk = { kty: 'EC', crv: 'P-256', d: base64url(d), x: base64url(verifier.slice(1, 1 + keySize)), y: base64url(verifier.slice(1 + keySize)) };
+  const signer = await crypto.subtle.importKey('jwk', jwk, ecdsa, false, ['sign']);
+  const pkcs8 = concat([0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x6e, 0x04, 0x22, 0x04, 0x20], own);
+  const { x } = await crypto.subtle.exportKey('jwk', await crypto.subtle.importKey('pkcs8', pkcs8, x25519, true, ['deriveBits']));
+  return { secret: { private: await crypto.subtle.importKey('pkcs8', pkcs8, x25519, false, ['deriveBits']), public: fromBase64url(x, keySize) }, signer, verifier };
+}
+
 /** The shared secret of two X25519 keys. It refuses keys that give zeros. */
 export async function agree(own: Secret, other: Bytes): Promise<Bytes> {
   const key = await crypto.subtle.importKey('raw', other, x25519, false, []);

@@ -4,7 +4,7 @@ import { pin, pinOf, relay, vault, type Pin } from '../pins';
 import { deviceName } from '../words';
 import { base64url, fromBase64url, nameOfDevice, nameOfHost, printable, readCode, same, utf8, type Bytes, type Name } from './bytes';
 import { mostGrants, readChain, signGrant } from './grant';
-import { keySize, newDevice, publicText, readPublic, type Device } from './keys';
+import { keySize, newDevice, publicText, readDevice, readPublic, type Device } from './keys';
 import { kind } from './noise';
 import { covers, type Bye } from './record';
 import { closed, SealedSocket, subprotocol, windowSeconds } from './socket';
@@ -53,6 +53,13 @@ export async function open(to: Pin, dial: Dial): Promise<SealedSocket> {
     welcome: async ({ subject, level, end }) => { if (subject !== to.subject || level !== to.level || end !== to.end) await pin({ ...await pinOf(host) ?? to, subject, level, end }); },
     unproved: (bye) => suspect(to, dial, bye),
   });
+}
+
+/** Opens a connection with the keys of a link: the host's key, and those of the link's device. */
+export async function openLink(host: string, keys: string, dial: Dial): Promise<SealedSocket> {
+  const [key, link] = keys.split(' ');
+  const [hostKey, device] = [fromBase64url(key, keySize), await readDevice(link)];
+  return new SealedSocket(await dial(host, subprotocol), { host, hostKey, device, limit, greeting: { name: deviceName(), window: windowSeconds } }, {});
 }
 
 export const changedReason = 'the host shows a different key';

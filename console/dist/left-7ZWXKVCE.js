@@ -1,1 +1,0 @@
-import{a,b,c}from"./chunk-SPD4VQ7J.js";import"./chunk-VORYKHOV.js";import"./chunk-EAA2PCIY.js";import"./chunk-ZXB7SZOS.js";import"./chunk-CXHEW3YL.js";import"./chunk-R4WTDPQN.js";import"./chunk-SD5H6D5O.js";export{a as Conflict,c as Leaving,b as lives};

@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-G7NARXY5.js";import"./chunk-WUVXB63H.js";import"./chunk-WZ2DCNPG.js";import"./chunk-TLBUXBTZ.js";import"./chunk-ZXB7SZOS.js";import"./chunk-ADM7YDPZ.js";import"./chunk-CXHEW3YL.js";import"./chunk-R4WTDPQN.js";import"./chunk-SD5H6D5O.js";export{b as Code,a as Share};

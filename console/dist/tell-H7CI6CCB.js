@@ -1,1 +1,0 @@
-import{a,b,c,d}from"./chunk-GGVCF27T.js";import"./chunk-WYCJQZH5.js";import"./chunk-VORYKHOV.js";import"./chunk-EAA2PCIY.js";import"./chunk-TLBUXBTZ.js";import"./chunk-ZXB7SZOS.js";import"./chunk-ADM7YDPZ.js";import"./chunk-CXHEW3YL.js";import"./chunk-R4WTDPQN.js";import"./chunk-SD5H6D5O.js";export{a as keepDetails,b as setDetails,c as tell,d as tellAll};

@@ -1,0 +1,129 @@
+package hostagent
+
+import (
+	"cmp"
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"ahprelay/auth"
+	"ahprelay/hostagent/remembering"
+	"ahprelay/internal/sealed"
+)
+
+// Bounds of links to sessions of sealed hosts.
+const (
+	defaultLinkLife   = time.Hour
+	maxLinkLife       = 7 * 24 * time.Hour
+	defaultLinkPeople = 64
+	maxLinkPeople     = 1000
+	maxLinks          = maxDevices / 2 // valid at the same time
+)
+
+// SealedLink is a new link to one session of a sealed host. Its keys are a device's, which
+// all viewers use.
+type SealedLink struct {
+	ID      string    `json:"id"` // the device's fingerprint: host-agent devices lists it
+	Host    string    `json:"host"`
+	HostKey string    `json:"hostKey"` // base64url
+	Keys    string    `json:"keys"`    // of sealed.LinkKeys
+	Console string    `json:"console,omitempty"`
+	Expires time.Time `json:"expires"`
+}
+
+// link returns a device for a link. Each invalid field has its branch and its words.
+func (o *DeviceOrder) link(now time.Time) (vaultDevice, error) {
+	level, people := cmp.Or(o.Level, auth.AccessRead), cmp.Or(o.People, defaultLinkPeople)
+	life := cmp.Or(time.Duration(o.Seconds)*time.Second, defaultLinkLife)
+	switch {
+	case !strings.Contains(o.Session, ":") || strings.Contains(o.Session, "*"):
+		return vaultDevice{}, errors.New("want the URI of one session")
+	case !slices.Contains(auth.Levels(), level) || level.Includes(auth.AccessAdmin):
+		return vaultDevice{}, errors.New("a link has the level look, talk, approve or operate")
+	case life < 0 || life > maxLinkLife:
+		return vaultDevice{}, fmt.Errorf("a link is valid for at most %v", maxLinkLife)
+	case people < 0 || people > maxLinkPeople:
+		return vaultDevice{}, fmt.Errorf("a link is for 1 to %d people", maxLinkPeople)
+	}
+	now = now.UTC()
+	return vaultDevice{Name: "link", Level: level, Channels: []string{o.Session}, Since: now, Seen: now, End: now.Add(life), People: people}, auth.CheckPatterns("session", []string{o.Session})
+}
+
+// makeLink makes a link, durably, if the host has the session.
+func (s *seals) makeLink(ctx context.Context, order DeviceOrder) (SealedLink, error) {
+	now := time.Now()
+	made, err := order.link(now)
+	if err != nil {
+		return SealedLink{}, err
+	}
+	if err := remembering.Shows(ctx, s.agent.last.dial, order.Session); err != nil {
+		return SealedLink{}, fmt.Errorf("%s: the host does not show this session: %w", order.Session, err)
+	}
+	device, err := sealed.NewDevice()
+	if err != nil {
+		return SealedLink{}, err
+	}
+	keys, err := sealed.LinkKeys(device)
+	if err != nil {
+		return SealedLink{}, err
+	}
+	is := device.Identity()
+	id := is.Fingerprint().String()
+	made.Key, made.Verifier, made.Subject = is.Key[:], is.Verifier[:], "link-"+id[:10]
+	if err := s.keepLink(made, now); err != nil {
+		return SealedLink{}, err
+	}
+	s.agent.cfg.Log.Info(auditMessage, "event", "link made", "device", id, "access", made.Level, "until", made.End)
+	host := s.secret.Public()
+	return SealedLink{id, s.agent.host, base64.RawURLEncoding.EncodeToString(host[:]), keys, s.agent.cfg.Sealed.Console, made.End}, nil
+}
+
+// keepLink stores a link's device, and forgets links that are over.
+func (v *vault) keepLink(made vaultDevice, now time.Time) error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	links := 0
+	v.state.Devices = slices.DeleteFunc(v.state.Devices, func(d vaultDevice) bool {
+		if d.People > 0 {
+			links++
+		}
+		return d.People > 0 && !now.Before(d.End)
+	})
+	if links >= maxLinks || len(v.state.Devices) >= maxDevices {
+		return fmt.Errorf("this host has %d links: end some first", links)
+	}
+	v.state.Devices = append(v.state.Devices, made)
+	return v.saveLocked()
+}
+
+// errCrowded reports a link with as many viewers as it may have.
+var errCrowded = errors.New("as many people as this link permits are here already")
+
+// enter counts a connection of a link's device, and reports whether it is one.
+func (v *vault) enter(a *sealed.Authority) (link bool, err error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	holder := a.Chain[0]
+	d := v.deviceLocked(holder)
+	if d == nil || d.People == 0 {
+		return false, nil
+	}
+	if v.here[holder] >= d.People {
+		return false, errCrowded
+	}
+	v.here[holder]++
+	return true, nil
+}
+
+// exit ends the count of a link's connection.
+func (v *vault) exit(a *sealed.Authority) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.here[a.Chain[0]]--; v.here[a.Chain[0]] == 0 {
+		delete(v.here, a.Chain[0])
+	}
+}
