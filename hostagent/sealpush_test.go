@@ -1,12 +1,16 @@
 package hostagent
 
 import (
+	"crypto/ecdh"
+	"crypto/rand"
+	"encoding/base64"
 	"log/slog"
 	"slices"
 	"testing"
 	"time"
 
 	"ahprelay/broker/notice"
+	"ahprelay/internal/sealed"
 )
 
 // An asker reports the questions of a sealed host.
@@ -104,5 +108,70 @@ func TestQuestionsKeepTheirNonces(t *testing.T) {
 	}
 	if len(r.state.Asked) != 0 {
 		t.Errorf("%d questions are remembered after their end", len(r.state.Asked))
+	}
+}
+
+// subscribed gives a device a browser.
+func (r *asker) subscribed(d *sealed.Device, grants ...string) vaultBrowser {
+	r.Helper()
+	key, err := ecdh.P256().GenerateKey(rand.Reader)
+	if err != nil {
+		r.Fatal(err)
+	}
+	b := vaultBrowser{Way: "w", Grants: grants, Subscription: sealed.Subscription{
+		P256dh: base64.RawURLEncoding.EncodeToString(key.PublicKey().Bytes()), Auth: base64.RawURLEncoding.EncodeToString(make([]byte, 16)),
+	}}
+	if _, err := r.subscribe(d.Identity(), b); err != nil {
+		r.Fatal(err)
+	}
+	return r.state.Browsers[len(r.state.Browsers)-1]
+}
+
+// TestBrowsersOfAdmittedDevicesAreNotified: the browser of a removed device gets nothing, nor
+// does that of a device which it has admitted, or of one whose time is over. A removal
+// counts even if an old file still lists the browser.
+func TestBrowsersOfAdmittedDevicesAreNotified(t *testing.T) {
+	r := &asker{T: t, dir: t.TempDir()}
+	r.restart()
+	var devices [2]*sealed.Device
+	for i := range devices {
+		var err error
+		if devices[i], err = sealed.NewDevice(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	phone, watch := devices[0], devices[1]
+	if err := pairDevice(t, r.vault, phone.Identity()); err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now()
+	holder, _ := r.Holder(phone.Identity().Fingerprint())
+	grant, err := phone.SignGrant(r.secret.Public(), sealed.Grant{
+		Device: watch.Identity(), Subject: holder.Subject, Level: holder.Level, From: now, End: now.Add(time.Hour), Serial: sealed.Fingerprint{1}.String(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept := r.subscribed(phone)
+	r.subscribed(watch, grant)
+	notified := func(at time.Time) int { return len(r.browsers(at)) }
+	if n := notified(now); n != 2 {
+		t.Fatalf("%d browsers are notified; want both", n)
+	}
+	if n := notified(now.Add(2 * time.Hour)); n != 1 {
+		t.Errorf("%d browsers are notified behind the grant's end; want the phone's", n)
+	}
+	if n := notified(now.Add(sealed.MaxLife + time.Hour)); n != 0 {
+		t.Errorf("%d browsers are notified when the time of all devices is over", n)
+	}
+	if err := r.remove(phone.Identity().Fingerprint().String(), true); err != nil {
+		t.Fatal(err)
+	}
+	if len(r.state.Browsers) != 1 {
+		t.Errorf("the host keeps %d browsers; want to forget that of the removed device", len(r.state.Browsers))
+	}
+	r.state.Browsers = append(r.state.Browsers, kept)
+	if n := notified(now); n != 0 {
+		t.Errorf("%d browsers are notified after the removal", n)
 	}
 }
