@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"fmt"
+	"net"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -35,26 +36,43 @@ func fillStalled(conns []*hostEnd, size int) {
 	}
 }
 
+// sendLongAndStop sends a long message, and a short one behind it.
+func sendLongAndStop(_ *world, good *clientEnd, host *hostEnd) func() bool {
+	good.send(`{"method":"x","pad":"` + strings.Repeat("x", 300<<10) + `"}`)
+	good.send(`{"method":"stop"}`)
+	return func() bool { return len(host.messages()) == 3 }
+}
+
+// sendSlowly sends the beginning of a large message at once, and more for a minute and longer.
+func sendSlowly(conn net.Conn) {
+	data, _ := largeMessage(0, 2*mib-1)
+	for n := 200 << 10; len(data) > n; n = 2 * leastPace {
+		if _, err := conn.Write(data[:n]); err != nil {
+			return
+		}
+		data = data[n:]
+		time.Sleep(uploadLook)
+	}
+}
+
 // TestReaderNeverQueuesBehindStalledClients lets many clients stop reading at once, with
 // most of the relay's memory. A client that reads gets its answer soon, and its long message
 // and the short message behind it reach the host soon. Only clients that do not read are
 // closed. How much memory they may have is the promise of TestStalledClientsLeaveMemory.
 func TestReaderNeverQueuesBehindStalledClients(t *testing.T) {
-	const stalled = 200
 	for _, test := range []struct {
-		name string
-		each int // bytes for each stalled client
-		does func(w *world, good *clientEnd, host *hostEnd) (done func() bool)
+		name    string
+		stalled int
+		each    int  // bytes for each stalled client
+		beside  bool // a large message of a different client comes slowly meanwhile
+		does    func(w *world, good *clientEnd, host *hostEnd) (done func() bool)
 	}{
-		{"an answer", 140 << 10, func(_ *world, good *clientEnd, host *hostEnd) func() bool {
+		{"an answer", 200, 140 << 10, false, func(_ *world, good *clientEnd, host *hostEnd) func() bool {
 			host.send(`{"id":2,"pad":"` + strings.Repeat("x", 200<<10) + `"}`)
 			return func() bool { return len(good.messages()) == 2 }
 		}},
-		{"a long message, and stop", 100 << 10, func(_ *world, good *clientEnd, host *hostEnd) func() bool {
-			good.send(`{"method":"x","pad":"` + strings.Repeat("x", 300<<10) + `"}`)
-			good.send(`{"method":"stop"}`)
-			return func() bool { return len(host.messages()) == 3 }
-		}},
+		{"a long message, and stop", 200, 100 << 10, false, sendLongAndStop},
+		{"a long message, and stop, beside a slow one", 112, 100 << 10, true, sendLongAndStop},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			inWorld(t, Config{MaxQueued: 12 * mib, QueueLimit: mib, MaxFrame: 2 * mib, Ping: time.Hour}, func(w *world) {
@@ -63,11 +81,18 @@ func TestReaderNeverQueuesBehindStalledClients(t *testing.T) {
 				good.request(1, "initialize")
 				host := w.hostConn(1)
 				host.accept(1)
-				for i := range stalled {
-					defer w.rawDial(w.token(nil)).Close()
-					w.hostConn(i + 2)
+				if test.beside {
+					conn, _ := w.uploader(2)
+					defer conn.Close()
+					w.running.Go(func() { sendSlowly(conn) })
+					time.Sleep(100 * time.Millisecond)
 				}
-				fillStalled(w.conns[1:], test.each)
+				before := len(w.conns)
+				for i := range test.stalled {
+					defer w.rawDial(w.token(nil)).Close()
+					w.hostConn(before + 1 + i)
+				}
+				fillStalled(w.conns[before:], test.each)
 				synctest.Wait()
 				began := time.Now()
 				w.within(test.does(w, good, host))
@@ -75,8 +100,8 @@ func TestReaderNeverQueuesBehindStalledClients(t *testing.T) {
 					t.Errorf("it took %v; want at most %v", waited, longestWait)
 				}
 				good.wantOpen()
-				if n := w.closedWith(ahp.CloseOverloaded); n == 0 || n > stalled {
-					t.Errorf("%d clients were closed; want some of the %d that read nothing", n, stalled)
+				if n := w.closedWith(ahp.CloseOverloaded); n == 0 || n > test.stalled {
+					t.Errorf("%d clients were closed; want some of the %d that read nothing", n, test.stalled)
 				}
 			})
 		})
