@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -29,7 +30,12 @@ import (
 	"ahprelay/test/stack"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if err := faultproxy.OwnNetwork(); err != nil {
+		fmt.Fprintln(os.Stderr, "no packets are dropped:", err)
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // A world is a relay with a demo host, and an endpoint in front of it.
 type world struct {

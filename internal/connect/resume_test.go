@@ -127,8 +127,22 @@ func TestBreaksAreInvisible(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	drop := func(percent int, during time.Duration) func(t *testing.T, p *faultproxy.Proxy) {
+		return func(t *testing.T, p *faultproxy.Proxy) {
+			if err := faultproxy.CanDrop(); err != nil {
+				t.Skip(err)
+			}
+			if err := p.Drop(percent); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(during)
+			heal(t, p)
+		}
+	}
 	for name, fault := range map[string]func(t *testing.T, p *faultproxy.Proxy){
-		"cut for 2 s": func(t *testing.T, p *faultproxy.Proxy) { p.Cut(); time.Sleep(2 * time.Second); heal(t, p) },
+		"a third of all packets lost": drop(33, 3*time.Second),
+		"all packets lost":            drop(100, 12*time.Second), // until the stream dials again
+		"cut for 2 s":                 func(t *testing.T, p *faultproxy.Proxy) { p.Cut(); time.Sleep(2 * time.Second); heal(t, p) },
 		"ten short cuts": func(t *testing.T, p *faultproxy.Proxy) {
 			for range 10 {
 				p.Cut()
