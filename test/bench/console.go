@@ -49,7 +49,7 @@ func consolePart(l *testbed) ([]Figure, error) {
 		return nil, err
 	}
 	address := s.url() + "/#" + url.Values{"host": {hostName(0)}, "token": {tokens[0]}}.Encode()
-	var shown, opened, frames, least, grown series
+	var shown, opened, scrolled, frames, least, grown series
 	err = l.rounds(func(int) error {
 		b, err := l.browser()
 		if err != nil {
@@ -61,7 +61,7 @@ func consolePart(l *testbed) ([]Figure, error) {
 			return err
 		}
 		bare, err := b.bare(s.url(), hostName(0), tokens[0])
-		shown, opened, frames, least, grown = append(shown, got.Shown), append(opened, got.Opened), append(frames, got.Frame), append(least, bare), append(grown, got.Grown)
+		shown, opened, scrolled, frames, least, grown = append(shown, got.Shown), append(opened, got.Opened), append(scrolled, got.Scrolled), append(frames, got.Frame), append(least, bare), append(grown, got.Grown)
 		return err
 	})
 	if err != nil {
@@ -70,6 +70,7 @@ func consolePart(l *testbed) ([]Figure, error) {
 	return append(figures,
 		newFigure("from the address to the list of sessions, nothing cached", "ms", shown).orient(atMost(1500)).means("One looks, and sees."),
 		newFigure(fmt.Sprintf("a session of %d turns opened", consoleTurns), "ms", opened).orient(atMost(500)).means("Long sessions open like short ones."),
+		newFigure(fmt.Sprintf("scrolling up through %d turns: work for a frame, p95", consoleTurns), "ms", scrolled).orient(atMost(16)).means("Old turns come smoothly, too."),
 		newFigure("200 deltas/s of one answer: work for a frame, p95", "ms", frames).beside("a page that only appends them to a pre", frames, least).orient(atMost(16)).means("Words come smoothly."),
 		newFigure("memory of the page that 1200 deltas leave", "KB", grown),
 	), nil
@@ -129,7 +130,7 @@ func (b *testbed) browser(more ...chromedp.ExecAllocatorOption) (*browser, error
 }
 
 // measured is a round's result: times in ms, memory in KB.
-type measured struct{ Shown, Opened, Frame, Grown float64 }
+type measured struct{ Shown, Opened, Scrolled, Frame, Grown float64 }
 
 func (b *browser) measure(address string) (m measured, err error) {
 	slow := func(ctx context.Context, target *chromedp.Target) (chromedp.Void, error) {
@@ -151,8 +152,41 @@ func (b *browser) measure(address string) (m measured, err error) {
 	if m.Opened, err = b.open(); err != nil {
 		return m, err
 	}
+	if m.Scrolled, err = b.scroll(); err != nil {
+		return m, err
+	}
 	m.Frame, m.Grown, err = b.stream()
 	return m, err
+}
+
+// scroll goes up through the turns of the open session for 10 s, a screen with each
+// frame, and measures the work for each frame.
+func (b *browser) scroll() (float64, error) {
+	err := errors.Join(
+		b.do(meter, `true`),
+		b.do(`window.top_ = false; (() => {
+			const log = document.querySelector("#log");
+			const ends = performance.now() + 10_000; // a slow machine does not reach the first turn
+			let still = 0;
+			const up = () => {
+				const before = log.scrollTop;
+				log.scrollTop -= innerHeight;
+				still = log.scrollTop === before && !document.querySelector("#earlier") ? still + 1 : 0;
+				if (still < 5 && performance.now() < ends) requestAnimationFrame(up);
+				else window.top_ = true;
+			};
+			up();
+		})()`, `true`),
+		b.untilEach(500*time.Millisecond, `window.top_ === true`),
+	)
+	if err != nil {
+		return 0, err
+	}
+	took, err := b.number(`(window.frames_.sort((a, b) => a - b), window.frames_[Math.floor(window.frames_.length * 0.95)])`)
+	if err != nil {
+		return 0, err
+	}
+	return took, b.do(`document.querySelector("#to-end")?.click()`, `document.querySelector("#to-end") === null`)
 }
 
 // prepare makes a session with a long past, and goes back to the list.
@@ -162,7 +196,7 @@ func (b *browser) prepare() error {
 		b.do(`document.querySelector("#create").click()`, `document.querySelector("#composer") !== null`),
 		b.say(fmt.Sprintf("history %d", consoleTurns)),
 		b.until(`document.querySelectorAll("#turns > article").length >= 20 && document.querySelector("#stop") === null`),
-		b.do(`document.querySelector("#back").click()`, `document.querySelector("#turns").children.length === 0`),
+		b.do(`document.querySelector("#back").click()`, `!document.querySelector("#turns")?.children.length`),
 	)
 }
 
