@@ -79,7 +79,7 @@ func (h *sealedHost) sessions(owner *refclient.Client, names ...string) {
 
 // TestSealedLinkShowsOneSession: the viewers of a link to a sealed host see its session and
 // nothing else, change nothing, and ask the host-agent for nothing. A link has as many
-// viewers as its maker has said, and ends for all of them within 2 s.
+// viewers as its maker has said, and its end is the end of their connections.
 func TestSealedLinkShowsOneSession(t *testing.T) {
 	t.Parallel()
 	_, server := newRefhost(t, nil)
@@ -122,7 +122,6 @@ func TestSealedLinkShowsOneSession(t *testing.T) {
 		}
 	}
 
-	removed := time.Now()
 	if _, err := h.control.OrderDevices(ctx, hostagent.DeviceOrder{Do: "remove", Device: made.ID}); err != nil {
 		t.Fatal(err)
 	}
@@ -130,9 +129,6 @@ func TestSealedLinkShowsOneSession(t *testing.T) {
 	case <-viewers[0].Done():
 	case <-ctx.Done():
 		t.Fatal("a viewer stays after the link's end")
-	}
-	if took := time.Since(removed); took > 2*time.Second {
-		t.Errorf("the link's end took %v", took)
 	}
 	h.wantRefused(relays, ahp.CloseTokenEnded, "removed")
 	select {

@@ -52,8 +52,10 @@ func TestSealedLinkOnAPhone(t *testing.T) {
 	}
 
 	// ahp-connect takes the same link, with the relay's token for it.
+	programs, err := procs.BuildConnect(t.Context())
+	must(t, err)
 	dir := t.TempDir()
-	pair := exec.CommandContext(t.Context(), filepath.Join(s.bench.Programs, procs.ConnectProgram),
+	pair := exec.CommandContext(t.Context(), filepath.Join(programs, procs.ConnectProgram),
 		"--state-dir", dir, "--key-file", "pair", link, "--token-file", filepath.Join(dir, "token"))
 	if out, err := pair.CombinedOutput(); err != nil || !strings.Contains(string(out), "demo:/login of "+hostName+" opens by this link") {
 		t.Errorf("ahp-connect pair: %v, %s", err, out)
