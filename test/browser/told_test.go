@@ -109,7 +109,7 @@ func TestNotificationsEndWithAnAnswer(t *testing.T) {
 	const asked = `{"id":"e1","kind":"approval","at":"2026-11-23T12:00:00Z","host":"demo","session":"demo:/login","says":"demo needs you","title":"Fix the flaky login test","text":"Run a test command","detail":"echo test"}`
 	again := deliver(asked)
 	p.until("a notification", patience, func() bool { again(); return strings.Contains(p.notifications(), "echo test") })
-	if got, want := p.notifications(), "Fix the flaky login test: demo needs you\nRun a test command\necho test "+`{"host":"demo","session":"demo:/login"}`; got != want {
+	if got, want := p.notifications(), "Fix the flaky login test: demo needs you\nRun a test command\necho test "+`{"host":"demo","session":"demo:/login","asks":true}`; got != want {
 		t.Errorf("the device shows %q; want %q", got, want)
 	}
 	again = deliver(`{"id":"e1","at":"2026-11-23T12:00:00Z","withdrawn":true}`)
