@@ -36,7 +36,7 @@ FUZZTIME ?= 30s
 APPS    ?= $(HOME)/.cache/ahp-relay-apps
 PKGS    := ./...
 # Those that take longest, or wait for most of their time, begin first.
-LONG    := ./test ./broker/registry ./cmd/host-agent ./routing ./gateway ./test/large ./test/faults ./test/nat ./hostagent
+LONG    := ./test ./gateway ./routing ./internal/connect ./broker/registry ./cmd/host-agent ./cmd/relay ./test/large ./test/faults ./test/nat ./hostagent ./broker
 # Tools, pages and examples: their tests run without the race detector.
 PLAIN   := ./test/browser ./test/scale ./test/bench ./test/cmd/bench ./test/cmd/prose ./console/test ./docs/examples
 PIECES  := ./agenthost ./agenthost/acp ./ahp ./broker ./auth/gate ./gateway ./gateway/admission ./hostagent ./broker/link ./auth/mcpgate ./broker/registry ./routing
