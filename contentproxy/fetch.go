@@ -15,8 +15,6 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/gabriel-vasile/mimetype"
-
 	"ahprelay/ahp"
 	"ahprelay/internal/fair"
 )
@@ -216,7 +214,7 @@ func mimeType(said, name string, body []byte) string {
 	if byName := typeByName("/" + name); byName != "" {
 		return byName
 	}
-	return mimetype.Detect(body).String()
+	return http.DetectContentType(body)
 }
 
 func newContent(body []byte, mimeType string) *content {
