@@ -88,10 +88,11 @@ func (v *vault) keepLink(made vaultDevice, now time.Time) error {
 	defer v.mu.Unlock()
 	links := 0
 	v.state.Devices = slices.DeleteFunc(v.state.Devices, func(d vaultDevice) bool {
-		if d.People > 0 {
+		over := d.People > 0 && !now.Before(d.End)
+		if d.People > 0 && !over {
 			links++
 		}
-		return d.People > 0 && !now.Before(d.End)
+		return over
 	})
 	if links >= maxLinks || len(v.state.Devices) >= maxDevices {
 		return fmt.Errorf("this host has %d links: end some first", links)

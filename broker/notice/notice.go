@@ -47,14 +47,15 @@ const (
 // Kinds lists all kinds in display order.
 var Kinds = []Kind{Approval, Question, SignIn, Input, Done, Failed, Undelivered, Offline, Joined}
 
-// Says returns the words about an event of the kind, behind the name of a session or host.
-func (k Kind) Says() string {
-	return map[Kind]string{
-		Approval: "needs your approval", Question: "asks you something", SignIn: "needs you to sign in", Input: "needs you",
-		Done: "is done", Failed: "has failed", Undelivered: "did not take what you left", Sealed: "needs you", SealedNews: "has news",
-		Offline: "cannot be reached", Joined: "is being watched", Test: "this is a test",
-	}[k]
+// says has the words about an event of a kind.
+var says = map[Kind]string{
+	Approval: "needs your approval", Question: "asks you something", SignIn: "needs you to sign in", Input: "needs you",
+	Done: "is done", Failed: "has failed", Undelivered: "did not take what you left", Sealed: "needs you", SealedNews: "has news",
+	Offline: "cannot be reached", Joined: "is being watched", Test: "this is a test",
 }
+
+// Says returns the words about an event of the kind, behind the name of a session or host.
+func (k Kind) Says() string { return says[k] }
 
 // Line returns a line about an event, for people. The title of its session may be "".
 func Line(title, host string, k Kind) string {

@@ -177,8 +177,7 @@ func (c *shareCmd) makeSealed(ctx context.Context, sharing *hostagent.Sharing, c
 	if err != nil {
 		return link, err
 	}
-	_, join, _ := strings.Cut(atRelay.Link, "#")
-	relay, _, _ := strings.Cut(atRelay.Link, "/s#")
+	relay, join, _ := strings.Cut(atRelay.Link, "/s#")
 	is := sealed.ShareLink{Console: made.Console, Relay: relay, Host: made.Host, Session: session, Key: sealed.Key(key), Device: device, Join: join}
 	return hostagent.Link{ID: atRelay.ID, Link: is.String(), Expires: made.Expires}, nil
 }

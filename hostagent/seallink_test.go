@@ -1,0 +1,37 @@
+package hostagent
+
+import (
+	"testing"
+	"time"
+
+	"ahprelay/internal/sealed"
+)
+
+// TestExpiredLinksLeaveRoom makes as many links as a host may have, and one more when all
+// have expired.
+func TestExpiredLinksLeaveRoom(t *testing.T) {
+	v, err := openVault(t.TempDir(), "acme", "laptop")
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now()
+	keep := func(at time.Time) error {
+		device, err := sealed.NewDevice()
+		if err != nil {
+			t.Fatal(err)
+		}
+		is := device.Identity()
+		return v.keepLink(vaultDevice{Key: is.Key[:], Verifier: is.Verifier[:], People: 1, End: at.Add(time.Hour)}, at)
+	}
+	for range maxLinks {
+		if err := keep(now); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := keep(now); err == nil {
+		t.Error("a host has more links than its bound")
+	}
+	if err := keep(now.Add(2 * time.Hour)); err != nil {
+		t.Error("expired links leave no room: ", err)
+	}
+}

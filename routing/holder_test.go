@@ -1,0 +1,24 @@
+package routing
+
+import (
+	"strings"
+	"testing"
+
+	"ahprelay/auth"
+)
+
+// TestEachHolderFitsIntoAMove has the longest names that tokens permit, of characters that
+// JSON may escape. A host-agent ends the link of a relay that exceeds the bound.
+func TestEachHolderFitsIntoAMove(t *testing.T) {
+	for _, character := range []string{"<", `"`, "\u00e9"} {
+		name := func(bytes int) string { return strings.Repeat(character, bytes/len(character)) }
+		h := auth.Holder{Token: name(auth.MaxSubjectLen), Device: name(auth.MaxSubjectLen), Subject: name(auth.MaxSubjectLen)}
+		for range auth.MaxOrigins {
+			one := name(auth.MaxOriginsText / auth.MaxOrigins / 2)
+			h.Origins = append(h.Origins, auth.Origin{ID: one, Subject: one, Issued: 1 << 40})
+		}
+		if n := len(appendMove(nil, 1, Move{Holder: h})); n > maxHolder {
+			t.Errorf("a move of names of %s has %d bytes; want at most %d", character, n, maxHolder)
+		}
+	}
+}
