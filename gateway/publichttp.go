@@ -118,8 +118,7 @@ func (s *Server) connect(w http.ResponseWriter, r *http.Request, who auth.Client
 		return
 	}
 	if resume.TicketOf(r.Header, resume.MovedHeader) != "" && !s.hosts.online(hostKey{who.Tenant, r.PathValue("host")}) {
-		// The client has somebody who answers its pings meanwhile, which this relay cannot do
-		// without the client's messages.
+		// ahp-connect answers its client's pings until the connection continues here.
 		w.Header().Set("Retry-After", "1")
 		http.Error(w, "the host is not connected to this relay yet", http.StatusServiceUnavailable)
 		return

@@ -317,7 +317,7 @@ func TestRelayThatVanishesKeepsNothing(t *testing.T) {
 }
 
 // TestRevokedClientsAreNotKept lets a relay answer that the client is revoked, behind answers
-// and failures that end nothing. The relay learns whose revocation counts, and what is kept is
+// and failures that end nothing. The request names the client, and the kept messages are
 // dropped within a second.
 func TestRevokedClientsAreNotKept(t *testing.T) {
 	inMove(t, func(m *mover) {

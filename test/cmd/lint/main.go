@@ -97,7 +97,7 @@ func named(a *analysis.Analyzer) *analysis.Analyzer {
 	return a
 }
 
-// unusedCode reports what U1000 finds. A package is checked together with its tests,
+// unusedCode runs U1000. A package is checked together with its tests,
 // so code that only tests use is used.
 var unusedCode = &analysis.Analyzer{
 	Name:     "unused",
