@@ -177,6 +177,9 @@ func (p *Provider) refusal(claims jwt.MapClaims, err error) error {
 	return say("claims not accepted")
 }
 
+// lastYear is the last year that a time can have in JSON (RFC 3339).
+const lastYear = 9999
+
 // client converts a token's claims to a Client.
 func (p *Provider) client(token string, claims jwt.MapClaims) (auth.Client, error) {
 	sub, err := claims.GetSubject()
@@ -190,6 +193,9 @@ func (p *Provider) client(token string, claims jwt.MapClaims) (auth.Client, erro
 	expires, err := claims.GetExpirationTime()
 	if err != nil || expires == nil {
 		return auth.Client{}, errors.New("exp is missing")
+	}
+	if issued.UTC().Year() < 1970 || expires.UTC().Year() > lastYear {
+		return auth.Client{}, fmt.Errorf("iat is in the year %d and exp in the year %d: want seconds since 1970, not milliseconds", issued.UTC().Year(), expires.UTC().Year())
 	}
 	i := slices.IndexFunc(p.cfg.Rules, func(r Rule) bool { return r.fits(claims) })
 	if i < 0 {

@@ -51,6 +51,12 @@ func TestTokensGiveTheRulesAuthority(t *testing.T) {
 	if err != nil || got.Access != auth.AccessWrite || got.Tenant != "default" || !got.Expires.Equal(start.Add(time.Hour)) {
 		t.Errorf("a token for the last rule: %+v, %v", got, err)
 	}
+	for _, claims := range []map[string]any{{"exp": start.UnixMilli()}, {"iat": -start.UnixMilli()}} {
+		claims["groups"] = []string{"staff"}
+		if c, err := p.Verify(t.Context(), i.rs(claims)); err == nil {
+			t.Errorf("%v: accepted as %+v; relays cannot write its times", claims, c)
+		}
+	}
 	// A rule with a limit of ten minutes rejects a token issued an hour ago.
 	_, err = p.Verify(t.Context(), i.rs(map[string]any{"iat": start.Add(-11 * time.Minute).Unix()}))
 	if !errors.Is(err, auth.ErrTokenExpired) {
