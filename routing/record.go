@@ -200,22 +200,45 @@ const MaxTicket = 64
 // maxHolder bounds a move's holder, in bytes of JSON.
 const maxHolder = 8 << 10
 
+// Times that JSON can represent (RFC 3339).
+var (
+	firstTime = time.Date(0, 1, 1, 0, 0, 0, 0, time.UTC)
+	lastTime  = time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
+)
+
+// writable returns the nearest time that JSON can represent. A token's issuer chooses its
+// times.
+func writable(t time.Time) time.Time {
+	switch t = t.UTC(); {
+	case t.Before(firstTime):
+		return firstTime
+	case t.After(lastTime):
+		return lastTime
+	}
+	return t
+}
+
 // appendMove appends a move record. Its time is in Unix seconds.
 func appendMove(b []byte, conn uint64, m Move) []byte {
+	m.Holder.At = writable(m.Holder.At)
 	var holder bytes.Buffer
 	encoder := json.NewEncoder(&holder)
 	encoder.SetEscapeHTML(false) // six bytes for each < in a subject would exceed maxHolder
 	if err := encoder.Encode(m.Holder); err != nil {
-		panic(err) // no field can fail
+		panic(err) // only times can fail, and writable excludes that
 	}
 	b = appendBytes(appendRecord(b, recordMove, conn), []byte(m.Ticket))
 	return appendBytes(binary.AppendUvarint(b, uint64(max(m.Until.Unix(), 0))), holder.Bytes())
 }
 
 func appendOpen(b []byte, conn uint64, open Open) []byte {
+	if open.Expires != nil {
+		expires := writable(*open.Expires)
+		open.Expires = &expires
+	}
 	data, err := json.Marshal(open)
 	if err != nil {
-		panic(err) // no field can fail
+		panic(err) // only times can fail, and writable excludes that
 	}
 	return appendBytes(appendRecord(b, recordOpen, conn), data)
 }

@@ -146,7 +146,7 @@ func (c *serveCmd) Run(ctx context.Context, s *streams) error {
 	cfg.Gateway.Tracer = traces
 	relay, err := gateway.StartRelay(ctx, cfg)
 	if err != nil {
-		return err
+		return unlessStopped(ctx, s, err)
 	}
 	defer relay.Close()
 	log := s.log.With("url", relay.URL(), "admin", relay.AdminURL(), "nats", fmt.Sprint(relay.NATSAddr()),
@@ -158,6 +158,15 @@ func (c *serveCmd) Run(ctx context.Context, s *streams) error {
 	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.Drain-c.Drain/closeShare)
 	defer cancel()
 	relay.Drain(drain, c.Drain/2)
+	return nil
+}
+
+// unlessStopped returns the error of a start, unless an operator has ended the start.
+func unlessStopped(ctx context.Context, s *streams, err error) error {
+	if ctx.Err() == nil {
+		return err
+	}
+	s.log.Info("stopped before the start was complete", "because", err)
 	return nil
 }
 
@@ -200,7 +209,7 @@ func await(ctx context.Context, s *streams, relay *gateway.Relay, log *slog.Logg
 func witness(ctx context.Context, s *streams, cfg gateway.RelayConfig) error {
 	w, err := gateway.StartWitness(ctx, cfg)
 	if err != nil {
-		return err
+		return unlessStopped(ctx, s, err)
 	}
 	defer w.Close()
 	s.log.Info("witness ready", "cluster", w.ClusterAddr(), "data_dir", cfg.DataDir)
