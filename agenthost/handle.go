@@ -50,6 +50,7 @@ func (c *Chat) SetOptions(options []Option) {
 			st.provider.learnOptionsLocked(h, st.options)
 			ch.session.configChangedLocked()
 		}
+		ch.session.saveLocked()
 	})
 }
 

@@ -24,10 +24,16 @@ func (ss *sessionTable) permitted(options []Option) []Option {
 	return options
 }
 
-// learnOptionsLocked keeps the options of the latest conversation for new sessions.
+// learnOptionsLocked keeps the options of the latest conversation for new sessions,
+// which do not inherit a value that skips permissions.
 func (p *provider) learnOptionsLocked(h *Host, options []Option) {
 	before := p.describeLocked()
-	p.options = options
+	p.options = slices.Clone(options)
+	for i, o := range options {
+		if o.skips() {
+			p.options[i].Value = nil
+		}
+	}
 	if now := p.describeLocked(); !slices.Equal(before.Models, now.Models) {
 		h.sessions.agentsChangedLocked()
 	}
@@ -91,15 +97,45 @@ func (s *session) config() *Schema {
 		}
 		return &script.Config
 	}
-	options := st.options
-	if options == nil {
-		options = withValues(st.provider.startOptions(s.host), st.chosen)
-	}
+	options := st.optionsLocked()
 	if len(options) == 0 {
 		return nil
 	}
 	config := schemaOf(options, true)
 	return &config
+}
+
+// optionsLocked returns the conversation's options, before it is open as far as they
+// are known. The agent gets the chosen values again when it opens.
+func (st *seat) optionsLocked() []Option {
+	if st.options != nil {
+		return st.options
+	}
+	options := slices.Clone(st.provider.startOptions(st.host))
+	for _, had := range st.kept {
+		if st.host.cfg.NoBypass && had.Bypass {
+			continue
+		}
+		if st.host.cfg.NoBypass && had.skips() {
+			had.Value = nil // the agent leaves it
+		}
+		options = slices.DeleteFunc(options, func(o Option) bool { return o.ID == had.ID })
+		options = append(options, had)
+	}
+	return withValues(st.host.sessions.permitted(options), st.chosen)
+}
+
+// keptOptions returns the options that outlive the host. Lists with models are long.
+func (st *seat) keptOptions() []Option {
+	if st.options == nil {
+		return st.kept
+	}
+	return slices.DeleteFunc(slices.Clone(st.options), func(o Option) bool { return o.Category == "model" })
+}
+
+// skips reports whether the option's value skips permissions.
+func (o Option) skips() bool {
+	return o.Bypass && o.Value == true || slices.ContainsFunc(o.Choices, func(c Choice) bool { return c.Bypass && o.Value == c.ID })
 }
 
 // startOptions are the options of a new session.
@@ -152,10 +188,7 @@ func (s *session) clientConfigLocked(env envelope) {
 	if json.Unmarshal(env.action, &a) != nil {
 		return
 	}
-	options := st.options
-	if options == nil {
-		options = st.provider.startOptions(h)
-	}
+	options := st.optionsLocked()
 	for id, value := range a.Config {
 		i := slices.IndexFunc(options, func(o Option) bool { return o.ID == id })
 		if i < 0 || !options[i].accepts(value) {

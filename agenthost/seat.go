@@ -43,6 +43,7 @@ type seat struct {
 	turn      *Turn // nil between turns
 	options   []Option
 	chosen    map[string]any // options chosen before the conversation
+	kept      []Option       // the options as the host's last run left them
 	commands  []Command
 	replaying bool
 	told      []*turn       // the history that the agent tells while it opens

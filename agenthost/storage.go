@@ -46,6 +46,7 @@ type chatRecord struct {
 	ForkOf       string         `json:"forkOf,omitempty"`
 	Replay       bool           `json:"replay,omitempty"`
 	Chosen       map[string]any `json:"chosen,omitempty"`
+	Options      []Option       `json:"options,omitempty"`
 }
 
 // A chatLog is a chat's place on disk.
@@ -157,7 +158,7 @@ func (ss *sessionTable) restoreSessionLocked(disk *transcript.Session, rec sessi
 			h.chats[ch.uri] = ch
 		}
 		st := ch.seat
-		st.id, st.forkOf, st.replay = c.Conversation, c.ForkOf, c.Replay
+		st.id, st.forkOf, st.replay, st.kept = c.Conversation, c.ForkOf, c.Replay, c.Options
 		if c.Chosen != nil {
 			st.chosen = c.Chosen
 		}
@@ -222,7 +223,7 @@ func (ch *chat) record() chatRecord {
 	rec := chatRecord{URI: ch.uri, Title: ch.title, Failed: ch.failed, Modified: ch.modified, Origin: ch.origin,
 		Interactivity: ch.interactivity, Draft: ch.draft, Queued: ch.queued, Steering: ch.steering}
 	st := ch.seat
-	rec.Conversation, rec.ForkOf, rec.Replay, rec.Chosen = st.id, st.forkOf, st.replay, st.chosen
+	rec.Conversation, rec.ForkOf, rec.Replay, rec.Chosen, rec.Options = st.id, st.forkOf, st.replay, st.chosen, st.keptOptions()
 	return rec
 }
 

@@ -317,3 +317,53 @@ func writeUntilKilled(t *testing.T, dir string) {
 		c.until("chat/turnComplete")
 	}
 }
+
+// TestOptionsSurviveTheHost shows a session's mode after a restart, before its agent is
+// open: also a mode that skips permissions, which new sessions do not inherit.
+func TestOptionsSurviveTheHost(t *testing.T) {
+	dir := t.TempDir()
+	agent := newFake(nil)
+	agent.open = func(_ context.Context, _ agenthost.Start, chat *agenthost.Chat) (agenthost.Conversation, error) {
+		options := func(mode string) []agenthost.Option {
+			return []agenthost.Option{
+				{ID: "mode", Name: "Mode", Category: "mode", Value: mode, Choices: []agenthost.Choice{{ID: "ask", Label: "Ask"}, {ID: "yolo", Label: "Yolo", Bypass: true}}},
+				{ID: "all", Name: "Allow all", Value: mode == "yolo", Bypass: true},
+			}
+		}
+		chat.SetOptions(options("ask"))
+		return &fakeConversation{id: "c1", chat: chat, prompt: func(_ context.Context, p agenthost.Prompt, _ *agenthost.Turn) (agenthost.End, error) {
+			chat.SetOptions(options(p.Text)) // the agent's own decision
+			return agenthost.End{}, nil
+		}}, nil
+	}
+	config := func(c *agentClient) string {
+		c.t.Helper()
+		state := c.call("subscribe", `{"channel":"`+fakeSession+`"}`)["snapshot"].(map[string]any)["state"].(map[string]any)
+		return string(mustJSON(t, state["config"]))
+	}
+	wants := func(got string, words ...string) {
+		t.Helper()
+		for _, want := range words {
+			if !strings.Contains(got, want) {
+				t.Errorf("the options are %s; want %s", got, want)
+			}
+		}
+	}
+	c := talkTo(t, agenthost.Config{Agents: []agenthost.Agent{agent}, Storage: dir})
+	c.prompt("t1", "yolo")
+	c.until("chat/turnComplete")
+	fresh := c.call("resolveSessionConfig", `{"channel":"ahp-root://","provider":"fake"}`)
+	wants(string(mustJSON(t, fresh["values"])), `{}`)
+	wants(string(mustJSON(t, fresh["schema"])), `"yolo"`)
+
+	d := reopen(t, agenthost.Config{Agents: []agenthost.Agent{agent}, Storage: copyOf(t, dir)})
+	wants(config(d), `"values":{"all":true,"mode":"yolo"}`, `"bypass":["yolo"]`, `"bypass":[true]`)
+	d.dispatch(fakeSession, `{"type":"session/configChanged","config":{"mode":"ask","all":false}}`)
+	d.until("session/configChanged")
+	wants(config(d), `"values":{"all":false,"mode":"ask"}`) // as the agent is told when it opens
+
+	e := reopen(t, agenthost.Config{Agents: []agenthost.Agent{agent}, Storage: copyOf(t, dir), NoBypass: true})
+	if got := config(e); strings.Contains(got, "yolo") || strings.Contains(got, "all") {
+		t.Errorf("a host that forbids it offers %s", got)
+	}
+}
