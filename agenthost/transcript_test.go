@@ -88,7 +88,7 @@ func playTranscript(t *testing.T, archive *txtar.Archive) []byte {
 	}
 	build := buildFor(cfg.Config)
 	if cfg.Demo {
-		build = func(cfg agenthost.Config) (*agenthost.Host, error) { return scripted.NewDemo(cfg, false) }
+		build = func(cfg agenthost.Config) (*agenthost.Host, error) { return scripted.New(cfg, scripted.Demo{}) }
 	}
 	host := newHostOf(t, cfg.Config, build)
 	clients := make(map[string]*pipeClient)
@@ -141,7 +141,7 @@ func counter() func() string {
 // buildFor returns the constructor of a host: without agents it has the scripted agent.
 func buildFor(cfg agenthost.Config) func(agenthost.Config) (*agenthost.Host, error) {
 	if len(cfg.Agents) == 0 {
-		return scripted.New
+		return func(cfg agenthost.Config) (*agenthost.Host, error) { return scripted.New(cfg) }
 	}
 	return agenthost.New
 }

@@ -160,7 +160,7 @@ func TestFrameOverTheLimitEndsTheConnection(t *testing.T) {
 }
 
 func TestCloseSaysGoingAway(t *testing.T) {
-	host := newHostOf(t, agenthost.Config{}, func(cfg agenthost.Config) (*agenthost.Host, error) { return scripted.NewDemo(cfg, false) })
+	host := newHostOf(t, agenthost.Config{}, func(cfg agenthost.Config) (*agenthost.Host, error) { return scripted.New(cfg, scripted.Demo{}) })
 	server := httptest.NewServer(host)
 	t.Cleanup(server.Close)
 	url := "ws" + strings.TrimPrefix(server.URL, "http")

@@ -90,30 +90,6 @@ func typeOf(name string) string {
 	return mime.TypeByExtension(path.Ext(name))
 }
 
-// Size returns the length in bytes that a client downloads.
-func (f *File) Size() int {
-	if f.packed != nil {
-		return len(f.packed)
-	}
-	return len(f.plain)
-}
-
-var loaded = regexp.MustCompile(`"(/[^"]+-[A-Z0-9]{8}\.(?:js|css))"`)
-
-// FirstLoad returns the length in bytes of everything that a browser downloads before
-// the first paint: the page, and the files that it names.
-func FirstLoad() (int, error) {
-	files, err := Files()
-	if err != nil {
-		return 0, err
-	}
-	total := files["/"].Size()
-	for _, name := range loaded.FindAllSubmatch(files["/"].plain, -1) {
-		total += files[string(name[1])].Size()
-	}
-	return total, nil
-}
-
 // ServeHTTP sends the file, or 304 if the client's copy is current.
 func (f *File) ServeHTTP(w http.ResponseWriter, r *http.Request) { f.serve(w, r, "") }
 

@@ -41,13 +41,13 @@ import (
 // Provider is the agent's id and the scheme of its sessions.
 const Provider = "demo"
 
-// New returns a host with the scripted agent. cfg has no other agents. Its MCP servers are
-// those of package tasks.
-func New(cfg agenthost.Config) (*agenthost.Host, error) {
-	return newHost(cfg, &scripted{})
-}
-
-func newHost(cfg agenthost.Config, a *scripted) (*agenthost.Host, error) {
+// New returns a host with the scripted agent, and with the sessions of each demo. cfg has
+// no other agents. Its MCP servers are those of package tasks.
+func New(cfg agenthost.Config, demos ...Demo) (*agenthost.Host, error) {
+	a := &scripted{}
+	for _, d := range demos {
+		d.setUp(&cfg, a)
+	}
 	cfg.Agents, cfg.ConnectMCP = []agenthost.Agent{a}, tasks.Connect
 	a.servers, a.now = cfg.MCP, cfg.Now
 	h, err := agenthost.New(cfg)

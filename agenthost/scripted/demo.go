@@ -26,10 +26,12 @@ const tasksIcon = "data:image/svg+xml;base64,PHN2ZyB4bWxucz0iaHR0cDovL3d3dy53My5
 
 type demoTurn struct{ prompt, reply string }
 
-// NewDemo returns a host with sessions of a history; one has a slow turn, again and
-// again, unless it is still. The sessions begin with the first connection. Files,
-// canvases and MCP servers are the demo's own if cfg has none.
-func NewDemo(cfg agenthost.Config, still bool) (*agenthost.Host, error) {
+// A Demo gives a host sessions with a history. One has a slow turn, again and again,
+// unless the demo is still. The sessions begin with the first connection. Files, canvases
+// and MCP servers are the demo's own if the host's configuration has none.
+type Demo struct{ Still bool }
+
+func (d Demo) setUp(cfg *agenthost.Config, a *scripted) {
 	if cfg.Root == "" && cfg.Files == nil {
 		cfg.Files = demoFiles
 	}
@@ -39,12 +41,10 @@ func NewDemo(cfg agenthost.Config, still bool) (*agenthost.Host, error) {
 	if cfg.MCP == nil {
 		cfg.MCP = []agenthost.MCPServer{{Name: "tasks", Icons: []agenthost.MCPIcon{{Src: tasksIcon}}}}
 	}
-	a := &scripted{}
-	a.demo = &demo{agent: a, still: still}
+	a.demo = &demo{agent: a, still: d.Still}
 	if len(cfg.Canvases) > 0 {
 		a.canvas = cfg.Canvases[0].ID
 	}
-	return newHost(cfg, a)
 }
 
 // demoSessions is the history of a demo host.
@@ -158,7 +158,7 @@ func (d *demo) openCanvas(chat *agenthost.Chat, note string) string {
 // demoQuestion is the prompt of the demo's session that waits for an answer.
 const demoQuestion = "Please add a test for that."
 
-// ShowDemo prepares a host of [NewDemo] for a visitor: a canvas is open beside the live
+// ShowDemo prepares a host with a [Demo] for a visitor: a canvas is open beside the live
 // session, and a different session waits for a permission. It returns the live session
 // and its canvas's channel.
 func ShowDemo(h *agenthost.Host) (session, canvas string) {

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os/exec"
 	"slices"
 	"strings"
@@ -68,10 +69,10 @@ func newTaskServer(apps []agenthost.MCPApp) *taskServer {
 	return s
 }
 
-// Serve serves the server to one client, one message a line, until r ends or ctx is done.
-// Programs for [agenthost.MCPStdio] call it.
-func Serve(ctx context.Context, r io.ReadCloser, w io.WriteCloser) error {
-	server := newTaskServer(nil)
+// Serve serves the server, with these apps and its board, to one client: one message a
+// line, until r ends or ctx is done. Programs for [agenthost.MCPStdio] call it.
+func Serve(ctx context.Context, r io.ReadCloser, w io.WriteCloser, apps ...agenthost.MCPApp) error {
+	server := newTaskServer(apps)
 	err := server.Run(ctx, logTransport{&mcp.IOTransport{Reader: r, Writer: w}, server})
 	if errors.Is(err, io.EOF) || ctx.Err() != nil {
 		return nil
@@ -90,14 +91,14 @@ func Connect(ctx context.Context, m *agenthost.MCPServer) (conn agenthost.MCPCon
 		conn, err = (&mcp.CommandTransport{Command: cmd, TerminateDuration: endTime}).Connect(ctx)
 		return conn, func() {}, err // Close waits for the process
 	}
-	server, client := mcp.NewInMemoryTransports()
-	tasks := newTaskServer(m.Apps)
-	session, err := tasks.Connect(context.WithoutCancel(ctx), logTransport{server, tasks}, nil)
-	if err != nil {
-		return nil, nil, err
-	}
-	conn, err = client.Connect(ctx)
-	return conn, func() { _ = session.Wait() }, err // only the end matters, not its result
+	server, client := net.Pipe()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = Serve(context.WithoutCancel(ctx), server, server, m.Apps...) // only the end matters
+	}()
+	conn, err = (&mcp.IOTransport{Reader: client, Writer: client}).Connect(ctx)
+	return conn, func() { <-ended }, err
 }
 
 func (s *taskServer) addTools() {

@@ -135,7 +135,7 @@ func (c *demoCmd) startHost(log *slog.Logger) (*runningHost, error) {
 
 // startDemoHost starts the scripted host on a loopback address.
 func startDemoHost(log *slog.Logger) (*runningHost, error) {
-	host, err := scripted.NewDemo(agenthost.Config{Protocol: agenthost.NewestProtocol, Logger: log}, false)
+	host, err := scripted.New(agenthost.Config{Protocol: agenthost.NewestProtocol, Logger: log}, scripted.Demo{})
 	if err != nil {
 		return nil, err
 	}

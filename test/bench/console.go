@@ -13,7 +13,7 @@ import (
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
 
-	web "ahprelay/console"
+	web "ahprelay/console/site"
 	"ahprelay/test/procs"
 )
 
@@ -77,8 +77,8 @@ func consolePart(l *testbed) ([]Figure, error) {
 }
 
 func firstLoad() (float64, error) {
-	total, err := web.FirstLoad()
-	return float64(total) / 1000, err
+	_, size, err := web.FirstLoad()
+	return float64(size) / 1000, err
 }
 
 // demoHost starts a host with sessions, and returns where it is.

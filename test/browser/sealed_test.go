@@ -16,7 +16,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"ahprelay/auth"
-	"ahprelay/console"
+	web "ahprelay/console/site"
 	"ahprelay/hostagent"
 )
 
@@ -38,7 +38,7 @@ func startSealed(t *testing.T) *sealedSite {
 	s.firstRelay("--console-origin", s.console, "--notify-private", "127.0.0.0/8")
 	s.keys, err = auth.LoadKeys(s.file("data"))
 	must(t, err)
-	files, err := console.Site(s.url)
+	files, err := web.Of(s.url)
 	must(t, err)
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		name := strings.TrimPrefix(r.URL.Path, "/")

@@ -18,7 +18,7 @@ type Config struct {
 	Canvases []Canvas // none: the demo's
 	MCP      []MCP    // none: the demo's
 	SignIn   []SignIn // the agent's protected resources
-	Still    bool     // silences the demo's live session: see scripted.NewDemo
+	Still    bool     // silences the demo's live session: see scripted.Demo
 	Replay   int      // actions kept for replay; 0: the default
 
 	Meta json.RawMessage `json:",omitempty"` // in the result of initialize

@@ -12,6 +12,7 @@ import (
 	"ahprelay/agenthost"
 	"ahprelay/agenthost/scripted"
 	"ahprelay/test/faultproxy"
+	"ahprelay/test/hostrecord"
 )
 
 // TestOthersWriteDuringFinish: clients outside a crowd change the draft after the last
@@ -25,7 +26,7 @@ func TestOthersWriteDuringFinish(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = file.Close() }()
-	host, err := scripted.New(agenthost.Config{Recorder: agenthost.RecordTo(file)})
+	host, err := scripted.New(agenthost.Config{Recorder: hostrecord.To(file)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,7 +11,7 @@
 // # The judge
 //
 // The host records the frames that it received and sent on each connection
-// (agenthost.RecordTo), and so does each viewer. [Crowd.Finish] compares both
+// (hostrecord.To), and so does each viewer. [Crowd.Finish] compares both
 // records, connection by connection and byte for byte, in both directions: the
 // frames received must be a prefix of the frames sent, and all of them if the
 // connection was still open at the end. In addition, across its connections a

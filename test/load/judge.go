@@ -10,6 +10,7 @@ import (
 
 	"ahprelay/agenthost"
 	"ahprelay/ahp"
+	"ahprelay/test/hostrecord"
 	"ahprelay/test/refclient"
 )
 
@@ -51,7 +52,7 @@ func readTranscript(files []string) (*transcript, error) {
 		if err != nil {
 			return nil, err
 		}
-		frames, err := agenthost.ReadRecord(f)
+		frames, err := hostrecord.Read(f)
 		_ = f.Close()
 		if err != nil {
 			return nil, err

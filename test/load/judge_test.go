@@ -10,6 +10,7 @@ import (
 	"go.uber.org/goleak"
 
 	"ahprelay/agenthost"
+	"ahprelay/test/hostrecord"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -98,7 +99,7 @@ func TestJudgeFindsActionsAcrossConnections(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	record := agenthost.RecordTo(f)
+	record := hostrecord.To(f)
 	record(agenthost.Frame{Conn: 1, Received: true, Data: []byte(greetA)})
 	for seq := 1; seq <= 9; seq++ {
 		record(agenthost.Frame{Conn: 2, Data: []byte(action(seq))})

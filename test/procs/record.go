@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 	"os"
 
-	"ahprelay/agenthost"
+	"ahprelay/test/hostrecord"
 )
 
 // A HostConn is the host's record of one client.
@@ -17,7 +17,7 @@ func (s *Site) HostConns() (map[string]*HostConn, error) {
 		return nil, err
 	}
 	defer func() { _ = f.Close() }()
-	frames, err := agenthost.ReadRecord(f)
+	frames, err := hostrecord.Read(f)
 	if err != nil {
 		return nil, err
 	}

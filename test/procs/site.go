@@ -386,7 +386,7 @@ func (s *Site) Relays() []string {
 // HostURL returns where the host itself is.
 func (s *Site) HostURL() string { return "ws://" + s.at(hostPort) }
 
-// Records returns the files of [agenthost.RecordTo], a file for each run of the host.
+// Records returns the files of [hostrecord.To], a file for each run of the host.
 func (s *Site) Records() []string { return s.records }
 
 // Verify is that of all processes, see [Bench.Verify].

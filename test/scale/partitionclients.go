@@ -18,6 +18,7 @@ import (
 	"ahprelay/gateway"
 	hostsapi "ahprelay/gateway/api/hosts"
 	"ahprelay/hostagent"
+	"ahprelay/test/hostrecord"
 	"ahprelay/test/load"
 	"ahprelay/test/procs"
 	"ahprelay/test/stack"
@@ -142,7 +143,7 @@ func (c *Cluster) divide(ctx context.Context, minority gateway.Minority) (p *div
 	if p.file, err = os.Create(p.record); err != nil {
 		return p, err
 	}
-	if p.host, err = scripted.New(agenthost.Config{Recorder: agenthost.RecordTo(p.file)}); err != nil {
+	if p.host, err = scripted.New(agenthost.Config{Recorder: hostrecord.To(p.file)}); err != nil {
 		return p, err
 	}
 	if p.server, err = stack.Serve(p.host); err != nil {

@@ -67,7 +67,7 @@ func newSiteBehind(t *testing.T, cfg agenthost.Config, front func(http.Handler) 
 	t.Helper()
 	host, err := agenthost.New(cfg)
 	if len(cfg.Agents) == 0 {
-		host, err = scripted.NewDemo(cfg, true)
+		host, err = scripted.New(cfg, scripted.Demo{Still: true})
 	}
 	if err != nil {
 		t.Fatal(err)

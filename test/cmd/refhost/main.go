@@ -23,6 +23,7 @@ import (
 	"ahprelay/agenthost"
 	"ahprelay/agenthost/scripted"
 	"ahprelay/agenthost/tasks"
+	"ahprelay/test/hostrecord"
 	"ahprelay/test/hostrpc"
 )
 
@@ -131,7 +132,7 @@ func newHost(f flags, stderr io.Writer) (*agenthost.Host, error) {
 	}
 	more.Apply(&cfg)
 	if f.Demo {
-		return scripted.NewDemo(cfg, more.Still)
+		return scripted.New(cfg, scripted.Demo{Still: more.Still})
 	}
 	return scripted.New(cfg)
 }
@@ -201,7 +202,7 @@ func recorder(name string) (func(agenthost.Frame), error) {
 	if err != nil {
 		return nil, err
 	}
-	return agenthost.RecordTo(f), nil
+	return hostrecord.To(f), nil
 }
 
 // listen opens the socket. It replaces a dead process's unix socket.

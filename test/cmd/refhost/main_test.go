@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"ahprelay/agenthost"
+	"ahprelay/test/hostrecord"
 	"ahprelay/test/refclient"
 )
 
@@ -87,7 +87,7 @@ func TestRecordingOverwritesNoFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	frames, err := agenthost.ReadRecord(f)
+	frames, err := hostrecord.Read(f)
 	if err != nil || len(frames) != 2 || string(frames[0].Data) != in || !frames[0].Received || frames[1].Received {
 		t.Errorf("the record is %v, %v; want a ping and its answer", frames, err)
 	}

@@ -1,4 +1,4 @@
-package console
+package site
 
 import (
 	"bytes"
@@ -11,9 +11,9 @@ import (
 // only the page itself and the policies name the relay.
 func TestSiteIsReproducible(t *testing.T) {
 	t.Parallel()
-	one, err1 := Site("https://own-relay.example.org/")
-	two, err2 := Site("https://own-relay.example.org")
-	other, err3 := Site("http://127.0.0.1:8484")
+	one, err1 := Of("https://own-relay.example.org/")
+	two, err2 := Of("https://own-relay.example.org")
+	other, err3 := Of("http://127.0.0.1:8484")
 	if err1 != nil || err2 != nil || err3 != nil {
 		t.Fatal(err1, err2, err3)
 	}
@@ -33,16 +33,16 @@ func TestSiteIsReproducible(t *testing.T) {
 // console's permits no third party.
 func TestSiteHasStrictPolicies(t *testing.T) {
 	t.Parallel()
-	site, err := Site("https://relay.example.com")
+	files, err := Of("https://relay.example.com")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, content := range site {
+	for name, content := range files {
 		if strings.HasSuffix(name, ".html") && !bytes.Contains(content, []byte(`<meta http-equiv="Content-Security-Policy" content="default-src &#39;none&#39;; `)) {
 			t.Errorf("%s has no policy", name)
 		}
 	}
-	page := string(site["index.html"])
+	page := string(files["index.html"])
 	for _, want := range []string{
 		"connect-src &#39;self&#39; https://relay.example.com wss://relay.example.com; frame-src &#39;self&#39;;", "script-src &#39;self&#39;;",
 		`<meta name="relay" content="https://relay.example.com">`,
@@ -51,14 +51,14 @@ func TestSiteHasStrictPolicies(t *testing.T) {
 			t.Errorf("index.html lacks %s", want)
 		}
 	}
-	headers := string(site["_headers"])
+	headers := string(files["_headers"])
 	for _, want := range []string{"  X-Content-Type-Options: nosniff\n", "\n/\n  Content-Security-Policy: default-src 'none'; ", "frame-ancestors 'none'"} {
 		if !strings.Contains(headers, want) {
 			t.Errorf("_headers lacks %q:\n%s", want, headers)
 		}
 	}
 	for _, bad := range []string{"", "relay.example.com", "https://relay.example.com/x", "ftp://a", "https://a?b", "https://u@a"} {
-		if _, err := Site(bad); err == nil {
+		if _, err := Of(bad); err == nil {
 			t.Errorf("a site for %q", bad)
 		}
 	}

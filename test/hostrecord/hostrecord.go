@@ -1,4 +1,5 @@
-package agenthost
+// Package hostrecord writes and reads the frames of an agenthost.
+package hostrecord
 
 import (
 	"bufio"
@@ -6,15 +7,17 @@ import (
 	"fmt"
 	"io"
 	"sync"
+
+	"ahprelay/agenthost"
 )
 
-// RecordTo returns a [Config.Recorder] that writes every frame to w with one Write: a
+// To returns an [agenthost.Config.Recorder] that writes every frame to w with one Write: a
 // line with the connection's number, < for received or > for sent, and the length in
 // bytes; the frame; a line feed. Write errors are ignored.
-func RecordTo(w io.Writer) func(Frame) {
+func To(w io.Writer) func(agenthost.Frame) {
 	var mu sync.Mutex
 	var buf []byte
-	return func(f Frame) {
+	return func(f agenthost.Frame) {
 		mu.Lock()
 		defer mu.Unlock()
 		direction := '>'
@@ -27,13 +30,13 @@ func RecordTo(w io.Writer) func(Frame) {
 	}
 }
 
-// ReadRecord reads a record written by [RecordTo]. It omits an incomplete last frame,
+// Read reads a record written by [To]. It omits an incomplete last frame,
 // which a killed host leaves behind.
-func ReadRecord(r io.Reader) ([]Frame, error) {
+func Read(r io.Reader) ([]agenthost.Frame, error) {
 	in := bufio.NewReader(r)
-	var frames []Frame
+	var frames []agenthost.Frame
 	for {
-		var f Frame
+		var f agenthost.Frame
 		var direction rune
 		var size int
 		if _, err := fmt.Fscanf(in, "%d %c %d\n", &f.Conn, &direction, &size); err != nil {

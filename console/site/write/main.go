@@ -1,7 +1,7 @@
-// Command site writes the console as a static site for one relay, and prints the SHA-256
+// Command write writes the console as a static site for one relay, and prints the SHA-256
 // of each file. The same sources and relay give the same bytes.
 //
-//	go run ./console/site -relay https://relay.example.com -out artifacts/console-site
+//	go run ./console/site/write -relay https://relay.example.com -out artifacts/console-site
 package main
 
 import (
@@ -14,7 +14,7 @@ import (
 	"path/filepath"
 	"slices"
 
-	"ahprelay/console"
+	"ahprelay/console/site"
 )
 
 func main() {
@@ -28,7 +28,7 @@ func main() {
 }
 
 func write(relay, out string, w io.Writer) error {
-	files, err := console.Site(relay)
+	files, err := site.Of(relay)
 	if err != nil {
 		return err
 	}

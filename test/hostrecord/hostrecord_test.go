@@ -1,4 +1,4 @@
-package agenthost_test
+package hostrecord_test
 
 import (
 	"bytes"
@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"ahprelay/agenthost"
+	"ahprelay/test/hostrecord"
 )
 
 // TestTruncatedRecordIsFound reads a complete record and a truncated record.
@@ -17,18 +18,18 @@ func TestTruncatedRecordIsFound(t *testing.T) {
 		{Conn: 1, Data: []byte{}},
 	}
 	var file bytes.Buffer
-	record := agenthost.RecordTo(&file)
+	record := hostrecord.To(&file)
 	for _, f := range want {
 		record(f)
 	}
-	got, err := agenthost.ReadRecord(bytes.NewReader(file.Bytes()))
+	got, err := hostrecord.Read(bytes.NewReader(file.Bytes()))
 	if diff := cmp.Diff(want, got); diff != "" || err != nil {
-		t.Errorf("ReadRecord(), %v: -want +got\n%s", err, diff)
+		t.Errorf("Read(), %v: -want +got\n%s", err, diff)
 	}
 	for cut := range file.Len() {
-		got, err := agenthost.ReadRecord(bytes.NewReader(file.Bytes()[:cut]))
+		got, err := hostrecord.Read(bytes.NewReader(file.Bytes()[:cut]))
 		if err != nil || len(got) >= len(want) || len(got) > 0 && !cmp.Equal(got, want[:len(got)]) {
-			t.Errorf("ReadRecord of the first %d bytes = %v, %v", cut, got, err)
+			t.Errorf("Read of the first %d bytes = %v, %v", cut, got, err)
 		}
 	}
 }

@@ -1,0 +1,96 @@
+// Package site makes of the console a static site of an origin that is not the relay's.
+package site
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"html"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"strings"
+
+	"ahprelay/console"
+)
+
+// charset is the line of each page behind which Of puts the policy.
+const charset = `<meta charset="utf-8">`
+
+// policyField is the header field of a page's policy.
+const policyField = "Content-Security-Policy"
+
+// Of returns the console's files, by name, for any web server. Each page contains its own
+// policy, because the server may send none. The file _headers has the header fields in the
+// form of common static hosts: without them, other pages can frame this one.
+func Of(relay string) (map[string][]byte, error) {
+	at, err := url.Parse(relay)
+	if err != nil || at.Host == "" || at.Scheme != "https" && at.Scheme != "http" || strings.Trim(at.Path, "/")+at.RawQuery+at.Fragment != "" || at.User != nil {
+		return nil, fmt.Errorf("relay %q: want its address, such as https://relay.example.com", relay)
+	}
+	origin := at.Scheme + "://" + at.Host
+	files, err := console.Files()
+	if err != nil {
+		return nil, err
+	}
+	handler := console.Handler("")
+	site, policies, fields := map[string][]byte{}, map[string]string{}, http.Header{}
+	for path, file := range files {
+		answer := httptest.NewRecorder()
+		handler.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, path, nil))
+		content := answer.Body.Bytes()
+		if strings.HasPrefix(file.Type, "text/html") {
+			policy := answer.Header().Get(policyField)
+			head := ""
+			if path == "/" {
+				const connect = "connect-src 'self'"
+				if !strings.Contains(policy, connect) {
+					return nil, errors.New("the console's policy has no " + connect)
+				}
+				policy = strings.Replace(policy, connect, connect+" "+origin+" ws"+strings.TrimPrefix(origin, "http"), 1)
+				head = "\n  " + `<meta name="relay" content="` + html.EscapeString(origin) + `">`
+				fields = answer.Header()
+			}
+			if !bytes.Contains(content, []byte(charset)) {
+				return nil, errors.New(path + " has no " + charset)
+			}
+			policies[path] = policy
+			content = bytes.Replace(content, []byte(charset), []byte(charset+"\n  "+policyMeta(policy)+head), 1)
+		}
+		site[cmp.Or(strings.TrimPrefix(path, "/"), "index.html")] = content
+	}
+	site["_headers"] = headers(fields, policies)
+	return site, nil
+}
+
+// policyMeta returns the element with a policy, without the directives that browsers
+// read in header fields only. Frames are sandboxed by their element as well.
+func policyMeta(policy string) string {
+	var kept []string
+	for directive := range strings.SplitSeq(policy, "; ") {
+		if !strings.HasPrefix(directive, "frame-ancestors") && !strings.HasPrefix(directive, "sandbox") {
+			kept = append(kept, directive)
+		}
+	}
+	return `<meta http-equiv="Content-Security-Policy" content="` + html.EscapeString(strings.Join(kept, "; ")) + `">`
+}
+
+// ofFile are the fields that depend on a file, which each web server sets itself.
+var ofFile = []string{policyField, "Cache-Control", "Content-Length", "Content-Type", "Etag", "Vary"}
+
+func headers(fields http.Header, policies map[string]string) []byte {
+	var b bytes.Buffer
+	b.WriteString("/*\n")
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		if !slices.Contains(ofFile, name) {
+			fmt.Fprintf(&b, "  %s: %s\n", name, fields.Get(name))
+		}
+	}
+	for _, path := range slices.Sorted(maps.Keys(policies)) {
+		fmt.Fprintf(&b, "%s\n  %s: %s\n", path, policyField, policies[path])
+	}
+	return b.Bytes()
+}
