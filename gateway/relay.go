@@ -250,7 +250,7 @@ func (r *Relay) startNATS(ctx context.Context, cfg *RelayConfig) (err error) {
 // startServer starts the embedded server. In a cluster it waits for a route to another
 // relay for a moment, then starts alone.
 func (r *Relay) startServer(ctx context.Context, cfg *RelayConfig) (err error) {
-	cluster := embedded.Cluster{Listen: cfg.ClusterListen, Routes: cfg.ClusterRoutes, Advertise: cfg.ClusterAdvertise}
+	cluster := embedded.Cluster{Listen: cfg.ClusterListen, Routes: cfg.ClusterRoutes, Advertise: cfg.ClusterAdvertise, Size: cfg.ClusterSize}
 	node, err := r.dir.node(cluster.Place)
 	if err != nil {
 		return err

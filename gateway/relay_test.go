@@ -67,6 +67,11 @@ func TestStartRelayFails(t *testing.T) {
 			[]string{"--cluster-listen", "--nats-url", "choose one"}},
 		{"cluster route without a listener", func(c *RelayConfig) { c.ClusterRoutes = []string{"10.0.0.1:6222"} },
 			[]string{"10.0.0.1:6222", "add --cluster-listen"}},
+		{"cluster size without a listener", func(c *RelayConfig) { c.ClusterSize = 3 }, []string{"--cluster-size 3", "add --cluster-listen"}},
+		{"cluster size of one", func(c *RelayConfig) { c.ClusterListen, c.ClusterSize = "127.0.0.1:0", 1 }, []string{"--cluster-size 1", "2 or more"}},
+		{"cluster smaller than its list", func(c *RelayConfig) {
+			c.ClusterListen, c.ClusterRoutes, c.ClusterSize = "127.0.0.1:0", []string{"10.0.0.1:6222", "10.0.0.2:6222"}, 2
+		}, []string{"cluster of 2", "name 3"}},
 		{"NATS URL of another kind", func(c *RelayConfig) { c.NATSURL = "http://127.0.0.1:1" },
 			[]string{"http://127.0.0.1:1", "nats://, tls://"}},
 		{"no NATS server", func(c *RelayConfig) { c.NATSURL = "nats://127.0.0.1:1" },

@@ -31,6 +31,10 @@ type RelayConfig struct {
 	ClusterListen string
 	ClusterRoutes []string
 
+	// ClusterSize is the number of relays and witnesses that the cluster will have: its
+	// first start needs a majority of them. Default: as many as are named.
+	ClusterSize int
+
 	// ClusterAdvertise is the address at which relays that learn about this relay
 	// indirectly reach it. Default: ClusterListen.
 	ClusterAdvertise string
@@ -101,6 +105,20 @@ func (c *RelayConfig) checkCluster() error {
 		return errors.New("--gateway-listen needs the name of this region: add --region")
 	case c.Region != "" && c.GatewayListen == "" && c.NATSURL == "":
 		return fmt.Errorf("--region %s: add --gateway-listen, the address for other regions", c.Region)
+	}
+	return c.checkClusterSize()
+}
+
+func (c *RelayConfig) checkClusterSize() error {
+	switch {
+	case c.ClusterSize == 0:
+		return nil
+	case c.ClusterSize < 2:
+		return fmt.Errorf("--cluster-size %d; want 2 or more", c.ClusterSize)
+	case c.ClusterListen == "":
+		return fmt.Errorf("--cluster-size %d: add --cluster-listen host:port, and the other relays with --cluster-route", c.ClusterSize)
+	case c.GatewayListen != "":
+		return fmt.Errorf("--cluster-size %d is for a cluster without regions: with --gateway-listen, the list of --gateway has all relays", c.ClusterSize)
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -35,6 +36,10 @@ type Cluster struct {
 	// Advertise is the host:port at which servers that learn about this server
 	// indirectly reach it; default: Listen.
 	Advertise string
+
+	// Size is the number of servers that the cluster will have, this one included. Its
+	// first start needs a majority of them. Default: this server and those in Routes.
+	Size int
 }
 
 // listens returns the cluster listener in brackets, for errors.
@@ -88,6 +93,37 @@ func setCluster(opts *server.Options, cfg Config) (err error) {
 	// Routing waits for a client listener. That listener requires credentials too.
 	opts.DontListen = false
 	opts.Host, opts.Port = "127.0.0.1", server.RANDOM_PORT
+	return nil
+}
+
+// expect makes a majority of a cluster's size start the cluster. At the first start, NATS
+// elects a leader when as many servers are connected as a server has routes. So the list
+// gets that length: with routes to this server, which NATS gives up at the first
+// connection, or without the servers just before this one. Those have a route to this
+// server, because all lists have one order, and servers also hear of each other.
+func expect(opts *server.Options, c Cluster) error {
+	others := othersOf(opts)
+	switch {
+	case c.Size == 0:
+		return nil
+	case c.Size <= len(others):
+		return fmt.Errorf("cluster of %d servers, but its routes name %d", c.Size, len(others)+1)
+	}
+	if err := routeToItself(&opts.Cluster); err != nil {
+		return err
+	}
+	majority := c.Size/2 + 1
+	first := slices.IndexFunc(c.Routes, func(r string) bool { // this server's place
+		u, err := routeURL(r)
+		return err == nil && !slices.Contains(others, u.Host)
+	})
+	if first > 0 && first < len(opts.Routes) {
+		opts.Routes = slices.Concat(opts.Routes[first:], opts.Routes[:first])
+	}
+	opts.Routes = opts.Routes[:min(len(opts.Routes), majority)]
+	for len(opts.Routes) < majority {
+		opts.Routes = append(opts.Routes, &url.URL{Scheme: "nats", Host: ownRoute(&opts.Cluster)})
+	}
 	return nil
 }
 

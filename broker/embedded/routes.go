@@ -202,7 +202,7 @@ func (a *accepts) has(address string) bool {
 // are connected, this one included.
 func (s *Server) Members() (connected, all int) {
 	connected = len(s.Routes()) + 1
-	all = max(connected, len(s.others)+1)
+	all = max(connected, len(s.others)+1, s.size)
 	if s.nats.GatewayAddr() != nil { // JetStream counts the servers of all regions
 		return connected, all
 	}

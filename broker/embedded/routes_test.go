@@ -1,6 +1,7 @@
 package embedded
 
 import (
+	"fmt"
 	"net"
 	"net/url"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 
 	"ahprelay/auth"
+	"ahprelay/test/faultproxy"
 )
 
 // A server's own route is found in each spelling, and no other server's.
@@ -140,4 +142,90 @@ func TestAddressesAreKnownBeforeACut(t *testing.T) {
 	if s.accepts.due(time.Now(), 2) || !s.accepts.due(time.Now().Add(acceptEvery), 2) {
 		t.Error("a server that has not accepted is not tried every acceptEvery")
 	}
+}
+
+// TestMajorityStartsACluster: with a size, a majority starts a cluster, whether lists name
+// all servers or two.
+func TestMajorityStartsACluster(t *testing.T) {
+	t.Parallel()
+	keys, err := auth.LoadKeys(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct{ size, named, majority int }{
+		{size: 3, named: 2, majority: 2},
+		{size: 4, named: 4, majority: 3}, // two are no majority
+		{size: 5, named: 2, majority: 3},
+		{size: 5, named: 5, majority: 3},
+	} {
+		t.Run(fmt.Sprintf("%d of %d named", test.named, test.size), func(t *testing.T) {
+			t.Parallel()
+			var routes []string
+			for range test.size {
+				address, err := faultproxy.FreeAddress()
+				if err != nil {
+					t.Fatal(err)
+				}
+				routes = append(routes, address)
+			}
+			start := func(i int) *Server {
+				t.Helper()
+				known := routes
+				if test.named < test.size {
+					known = []string{routes[0], routes[i]}
+				}
+				s, err := Start(Config{Keys: keys, Name: fmt.Sprint("relay-", i), Store: t.TempDir(), Cluster: Cluster{Listen: routes[i], Routes: known, Size: test.size}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(s.Close)
+				return s
+			}
+			var servers []*Server
+			for i := range test.majority - 1 {
+				servers = append(servers, start(i))
+			}
+			for _, s := range servers {
+				if err := awaitRoutes(t, s, test.majority-2); err != nil {
+					t.Fatal(err)
+				}
+				if _, all := s.Members(); all != test.size {
+					t.Errorf("cluster of %d; want %d", all, test.size)
+				}
+				if info, err := s.nats.Jsz(nil); err != nil || info.Meta == nil || info.Meta.Size != test.majority {
+					t.Errorf("%+v, %v: the first leader needs a different number of servers than %d", info, err, test.majority)
+				}
+			}
+			if led(servers) {
+				t.Errorf("%d of %d servers have a leader", len(servers), test.size)
+			}
+			servers = append(servers, start(test.majority-1))
+			for until := time.Now().Add(time.Minute); !led(servers); time.Sleep(routePoll) {
+				if time.Now().After(until) {
+					t.Fatalf("%d of %d servers have no leader", len(servers), test.size)
+				}
+			}
+		})
+	}
+}
+
+// awaitRoutes returns when a server is connected to so many others.
+func awaitRoutes(t *testing.T, s *Server, others int) error {
+	t.Helper()
+	for until := time.Now().Add(time.Minute); len(s.Routes()) < others; time.Sleep(routePoll) {
+		if time.Now().After(until) {
+			return fmt.Errorf("%s is connected to %d servers; want %d", s.Name(), len(s.Routes()), others)
+		}
+	}
+	return nil
+}
+
+// led reports whether a server knows a leader of JetStream.
+func led(servers []*Server) bool {
+	for _, s := range servers {
+		if info, err := s.nats.Jsz(nil); err == nil && info.Meta != nil && info.Meta.Leader != "" {
+			return true
+		}
+	}
+	return false
 }

@@ -82,6 +82,7 @@ type Server struct {
 	turns    *turns    // of host-agents
 	store    string    // directory of JetStream; "": none
 	others   []string  // addresses of the other servers of the cluster
+	size     int       // of the cluster, if it is configured; else 0
 	accepts  accepts   // those that have accepted a connection
 
 	close sync.Once
@@ -93,6 +94,10 @@ func Start(cfg Config) (_ *Server, err error) {
 	accounts := newResolver(cfg.Wait)
 	opts, err := serverOptions(cfg, accounts)
 	if err != nil {
+		return nil, fmt.Errorf("NATS server: %w", err)
+	}
+	others := othersOf(opts)
+	if err := expect(opts, cfg.Cluster); err != nil {
 		return nil, fmt.Errorf("NATS server: %w", err)
 	}
 	var p *port
@@ -113,7 +118,7 @@ func Start(cfg Config) (_ *Server, err error) {
 	accounts.server.Store(ns)
 	log := newServerLog(cfg.Log)
 	ns.SetLoggerV2(log, false, false, false)
-	s := &Server{nats: ns, keys: cfg.Keys, accounts: accounts, port: p, turns: newTurns(), store: cfg.Store, others: othersOf(opts)}
+	s := &Server{nats: ns, keys: cfg.Keys, accounts: accounts, port: p, turns: newTurns(), store: cfg.Store, others: others, size: cfg.Cluster.Size}
 	for tenant, revoked := range cfg.Tenants {
 		if err := s.SetTenant(tenant, revoked); err != nil {
 			return nil, fmt.Errorf("NATS server: %w", err)

@@ -29,6 +29,7 @@ type serveCmd struct {
 	NATSURL          string   `help:"External NATS cluster, instead of the embedded server." placeholder:"URL" name:"nats-url"`
 	ClusterListen    string   `help:"Address for other relays with the same keys: their embedded NATS servers form a cluster with this relay's." placeholder:"HOST:PORT"`
 	ClusterRoute     []string `help:"Cluster address of another relay. Repeatable; this relay's own address may be included." placeholder:"nats://HOST:PORT"`
+	ClusterSize      int      `help:"Relays that the cluster will have, witnesses included: its first start needs a majority of them, whichever of them --cluster-route names. Default: as many as are named." placeholder:"N"`
 	Region           string   `help:"This relay's region, if gateways join several regions. With --nats-url: the name of that NATS cluster." placeholder:"NAME"`
 	Zone             string   `help:"The failure domain of this relay, such as its data centre: host-agents keep a second connection to a relay in a different zone or region, if there is one." placeholder:"NAME"`
 	GatewayListen    string   `help:"Address for relays in other regions with the same keys: their embedded NATS servers connect here as gateways." placeholder:"HOST:PORT"`
@@ -75,7 +76,7 @@ func (c *serveCmd) config(s *streams) gateway.RelayConfig {
 	origins := append([]string{}, gateway.DefaultOrigins...)
 	return gateway.RelayConfig{
 		DataDir: c.DataDir, Listen: c.Listen, AdminListen: c.AdminListen, MetricsListen: c.MetricsListen,
-		NATSListen: c.NATSListen, NATSURL: c.NATSURL, ClusterListen: c.ClusterListen, ClusterRoutes: c.ClusterRoute,
+		NATSListen: c.NATSListen, NATSURL: c.NATSURL, ClusterListen: c.ClusterListen, ClusterRoutes: c.ClusterRoute, ClusterSize: c.ClusterSize,
 		Region: c.Region, GatewayListen: c.GatewayListen, GatewayAdvertise: c.GatewayAdvertise, Gateways: c.Gateway,
 		ForgetAfter: c.ForgetAfter, RememberHost: c.RememberHost, RememberTenant: c.RememberTenant,
 		Gateway: gateway.Config{
