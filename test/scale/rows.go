@@ -26,10 +26,13 @@ type Sizes struct {
 	Changes   int           // of one of them, whose way to all is timed
 	Cut       time.Duration // how long a relay is isolated
 	Sessions  int           // remembered sessions of each of few hosts
+
+	Real       int // host-agents with connections of their own
+	RealRelays int // that they connect to
 }
 
 // Full are the sizes of the promises.
-var Full = Sizes{Few: 1000, Many: 50000, Restart: 20000, Hosts: 100000, Relays: 10, Watch: 20 * time.Second, Tenants: []int{1000, 10000}, Far: 5000, Delay: 35 * time.Millisecond, Changes: 20, Cut: 40 * time.Second, Sessions: 100}
+var Full = Sizes{Few: 1000, Many: 50000, Restart: 20000, Hosts: 100000, Relays: 10, Watch: 20 * time.Second, Tenants: []int{1000, 10000}, Far: 5000, Delay: 35 * time.Millisecond, Changes: 20, Cut: 40 * time.Second, Sessions: 100, Real: 20000, RealRelays: 4}
 
 // A Row is a measurement.
 type Row struct {

@@ -5,6 +5,8 @@ import (
 	"log/slog"
 	"testing"
 	"time"
+
+	"ahprelay/test/procs"
 )
 
 // TestEachScenarioMakesRows at a small size, without judging times.
@@ -74,6 +76,42 @@ func TestMajorityIsServedDuringACut(t *testing.T) {
 		t.Logf("%s: %s", r.Name, r.Got)
 		if !r.Good {
 			t.Errorf("%s: %s; want %s", r.Name, r.Got, r.Wanted)
+		}
+	}
+}
+
+// TestRealHostAgentsMakeRows at a small size: every host-agent has connections of its own,
+// and no restart, replacement or crash makes relays list one as offline.
+func TestRealHostAgentsMakeRows(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	programs, err := procs.Build(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := RealRun{
+		Programs: programs, Dir: t.TempDir(), Hosts: 200, Relays: 3, Restarts: 1,
+		Fleet: func(ctx context.Context, _ string, a Agents) (stop func(), err error) {
+			ctx, cancel := context.WithCancel(ctx)
+			done := make(chan error, 1)
+			go func() { done <- a.Run(ctx) }()
+			return func() {
+				cancel()
+				if err := <-done; err != nil {
+					t.Error(err)
+				}
+			}, nil
+		},
+	}
+	rows, err := run.Run(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range rows {
+		t.Logf("%s: %s", r.Name, r.Got)
+		if r.Wanted == "0" && !r.Good {
+			t.Errorf("%s: %s", r.Name, r.Got)
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -20,11 +21,12 @@ import (
 	"github.com/alecthomas/kong"
 
 	"ahprelay/auth"
+	"ahprelay/test/procs"
 	"ahprelay/test/scale"
 )
 
 type flags struct {
-	Only    string `placeholder:"REGEXP" help:"Run only what matches: costs, tenants, restart, idle, remembered, far, regions, partition, clients."`
+	Only    string `placeholder:"REGEXP" help:"Run only what matches: costs, tenants, restart, idle, remembered, far, regions, partition, clients, moves, real."`
 	Few     int    `default:"${few}" help:"Hosts between which costs are compared (${default})."`
 	Many    int    `default:"${many}" help:"Hosts between which costs are compared (${default})."`
 	Restart int    `default:"${restart}" help:"Hosts of a cluster that is restarted (${default})."`
@@ -33,6 +35,11 @@ type flags struct {
 
 	Far   int           `default:"${far}" help:"Hosts of relays that are far from each other (${default})."`
 	Delay time.Duration `default:"${delay}" help:"Between those, each way (${default})."`
+
+	Real       int `default:"${real}" help:"Host-agents with connections of their own (${default})."`
+	RealRelays int `default:"${realrelays}" help:"Their relays (${default}). After a crash, each other relay has up to two connections for each of its host-agents."`
+
+	Agents []string `hidden:"" help:"Be the host-agents with connections of their own from a number on: DIR,FIRST,COUNT,URL,…"`
 
 	Fleet []string `hidden:"" help:"Be so many hosts of the keys in a directory, at these URLs: DIR,URL,…"`
 	Join  []string `hidden:"" help:"Be another relay of a cluster of so many, until it knows so many hosts: DIR,ROUTE,…"`
@@ -54,12 +61,16 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	size := func(n int) string { return strconv.Itoa(n) }
 	parser, err := kong.New(&f, kong.Name("scale"), kong.Description("Measures a cluster of relays with many hosts."), kong.Writers(stdout, stderr), kong.Vars{
 		"few": size(scale.Full.Few), "many": size(scale.Full.Many), "restart": size(scale.Full.Restart), "hosts": size(scale.Full.Hosts), "relays": size(scale.Full.Relays), "far": size(scale.Full.Far), "delay": scale.Full.Delay.String(),
+		"real": size(scale.Full.Real), "realrelays": size(scale.Full.RealRelays),
 	})
 	if err != nil {
 		return err
 	}
 	if _, err := parser.Parse(args); err != nil {
 		return err
+	}
+	if len(f.Agents) > 0 {
+		return beAgents(ctx, f.Agents)
 	}
 	if len(f.Fleet) > 0 {
 		return beFleet(ctx, &f)
@@ -71,7 +82,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	sizes := scale.Sizes{Few: f.Few, Many: f.Many, Restart: f.Restart, Hosts: f.Hosts, Relays: f.Relays, Watch: scale.Full.Watch, Tenants: scale.Full.Tenants, Far: f.Far, Delay: f.Delay, Changes: scale.Full.Changes, Cut: scale.Full.Cut, Sessions: scale.Full.Sessions}
+	sizes := scale.Sizes{Few: f.Few, Many: f.Many, Restart: f.Restart, Hosts: f.Hosts, Relays: f.Relays, Watch: scale.Full.Watch, Tenants: scale.Full.Tenants, Far: f.Far, Delay: f.Delay, Changes: scale.Full.Changes, Cut: scale.Full.Cut, Sessions: scale.Full.Sessions, Real: f.Real, RealRelays: f.RealRelays}
 	return table(ctx, stdout, only, sizes, slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelError})))
 }
 
@@ -110,6 +121,7 @@ func table(ctx context.Context, out io.Writer, only *regexp.Regexp, s scale.Size
 		{"moves", 3, func(ctx context.Context, c *scale.Cluster) ([]scale.Row, error) {
 			return scale.PartitionMoves(ctx, c, s)
 		}},
+		{"real", 0, func(ctx context.Context, c *scale.Cluster) ([]scale.Row, error) { return measureReal(ctx, c.Dir(), s) }},
 	} {
 		if !only.MatchString(m.name) {
 			continue
@@ -166,7 +178,12 @@ func list(first string, others []string) string {
 // startFleet runs the host-agents in a separate process, so that their cost is not
 // counted.
 func startFleet(ctx context.Context, c *scale.Cluster, hosts int) (stop func(), err error) {
-	cmd, err := another(ctx, "--hosts", strconv.Itoa(hosts), "--fleet", list(c.KeyDir(), c.URLs()))
+	return startAnother(ctx, "--hosts", strconv.Itoa(hosts), "--fleet", list(c.KeyDir(), c.URLs()))
+}
+
+// startAnother starts this program once more, until stop.
+func startAnother(ctx context.Context, args ...string) (stop func(), err error) {
+	cmd, err := another(ctx, args...)
 	if err != nil {
 		return nil, err
 	}
@@ -187,6 +204,47 @@ func beFleet(ctx context.Context, f *flags) error {
 	}
 	fleet := &scale.Fleet{Keys: keys, URLs: f.Fleet[1:], Hosts: f.Hosts, Tenants: scale.FleetTenants}
 	return fleet.Run(ctx)
+}
+
+// How often the cluster of the real host-agents restarts, and how long they rest before
+// one relay is killed.
+const (
+	realRestarts = 5
+	realSettle   = 25 * time.Second
+)
+
+// measureReal measures host-agents with connections of their own.
+func measureReal(ctx context.Context, dir string, s scale.Sizes) ([]scale.Row, error) {
+	programs := filepath.Join(dir, "programs")
+	if err := os.Mkdir(programs, 0o700); err != nil {
+		return nil, err
+	}
+	if err := procs.BuildTo(ctx, programs); err != nil {
+		return nil, err
+	}
+	run := scale.RealRun{Programs: programs, Dir: dir, Hosts: s.Real, Relays: s.RealRelays, Restarts: realRestarts, Settle: realSettle, Fleet: startAgents}
+	return run.Run(ctx)
+}
+
+// startAgents runs such host-agents in a separate process.
+func startAgents(ctx context.Context, dir string, a scale.Agents) (stop func(), err error) {
+	return startAnother(ctx, "--agents", list(dir, append([]string{strconv.Itoa(a.First), strconv.Itoa(a.Count)}, a.URLs...)))
+}
+
+// beAgents is such a process.
+func beAgents(ctx context.Context, args []string) error {
+	keys, err := auth.ExistingKeys(args[0])
+	if err != nil {
+		return err
+	}
+	a := &scale.Agents{Keys: keys, URLs: args[3:]}
+	if a.First, err = strconv.Atoi(args[1]); err != nil {
+		return err
+	}
+	if a.Count, err = strconv.Atoi(args[2]); err != nil {
+		return err
+	}
+	return a.Run(ctx)
 }
 
 // startRelay runs a further relay of a cluster in a separate process, so that its

@@ -1,0 +1,169 @@
+package scale
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"ahprelay/auth"
+	"ahprelay/broker"
+	"ahprelay/broker/link"
+	"ahprelay/broker/registry"
+	"ahprelay/gateway/api/agents"
+)
+
+// Agents are host-agents without hosts, in one process. Each connects like a real one: it
+// asks for credentials, has its own TCP connection, WebSocket and NATS login, a second
+// connection to another relay, and a lease. Eight share an IP address.
+type Agents struct {
+	Keys  *auth.Keys
+	URLs  []string // the relays' base URLs
+	First int      // the first host's number
+	Count int
+}
+
+// realTenant is these hosts' tenant.
+const realTenant = "fleet"
+
+func realHost(i int) string { return fmt.Sprintf("host-%d", i) }
+
+// Run runs the host-agents until ctx ends. They keep their leases then.
+func (a *Agents) Run(ctx context.Context) error {
+	var running sync.WaitGroup
+	failed := make([]error, a.Count)
+	for i := range a.Count {
+		agent, err := a.agent(a.First + i)
+		if err != nil {
+			return err
+		}
+		running.Go(func() { failed[i] = agent.run(ctx) })
+	}
+	running.Wait()
+	return errors.Join(failed...)
+}
+
+// A realAgent is a host-agent.
+type realAgent struct {
+	host     string
+	instance string
+	token    string
+	key      *auth.AgentKey
+	urls     []string // the relays, its first choice first
+	dial     net.Dialer
+	http     http.Client
+}
+
+func (a *Agents) agent(i int) (*realAgent, error) {
+	token, err := a.Keys.Tokens().IssueHost(auth.Enrolment{Tenant: realTenant, Host: realHost(i), Expires: time.Now().Add(time.Hour)})
+	if err != nil {
+		return nil, err
+	}
+	key, err := auth.NewAgentKey()
+	if err != nil {
+		return nil, err
+	}
+	office := i / 8
+	r := &realAgent{host: realHost(i), instance: link.NewInstance(), token: token, key: key}
+	r.dial.LocalAddr = &net.TCPAddr{IP: net.IPv4(127, 200, byte(office>>8), byte(office))}
+	r.http = http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DialContext: r.dial.DialContext}}
+	for n := range a.URLs {
+		r.urls = append(r.urls, a.URLs[(i+n)%len(a.URLs)])
+	}
+	return r, nil
+}
+
+// run connects, and holds the lease until ctx ends.
+func (r *realAgent) run(ctx context.Context) error {
+	cfg := broker.AgentDialConfig{
+		Tenant: realTenant, Host: r.host, Instance: r.instance, Credentials: r.credentials, Sign: r.key.SignNonce, Compress: broker.Zstandard,
+		Headers: func() (http.Header, error) { return r.headers(), nil }, Dial: r.dial.DialContext,
+	}
+	for _, u := range r.urls {
+		cfg.URLs = append(cfg.URLs, "ws"+strings.TrimPrefix(u, "http")+"/nats")
+	}
+	conn, err := broker.DialAgent(ctx, cfg)
+	if err != nil {
+		return ended(ctx, err)
+	}
+	defer conn.Close()
+	holder, err := registry.NewLeaseHolder(registry.LeaseConfig{
+		Conn: conn, Tenant: realTenant, Host: r.host, Instance: r.instance,
+		Presence: registry.Presence{State: registry.Online, AgentVersion: "scale"}, Quiet: func() bool { return true },
+	})
+	if err != nil {
+		return err
+	}
+	if err := holder.Acquire(ctx); err != nil {
+		return ended(ctx, err)
+	}
+	return ended(ctx, holder.Run(ctx))
+}
+
+// ended returns err unless ctx has ended.
+func ended(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+func (r *realAgent) headers() http.Header {
+	return http.Header{"Authorization": {"Bearer " + r.token}}
+}
+
+// credentials asks the relays in turn.
+func (r *realAgent) credentials(ctx context.Context) (jwt string, err error) {
+	defer r.http.CloseIdleConnections()
+	for _, u := range r.urls {
+		if jwt, err = r.credentialsFrom(ctx, u); err == nil {
+			return jwt, nil
+		}
+	}
+	return "", err
+}
+
+func (r *realAgent) credentialsFrom(ctx context.Context, base string) (string, error) {
+	var challenge agents.Challenge
+	if err := r.post(ctx, base+"/agent/challenge", struct{}{}, &challenge); err != nil {
+		return "", err
+	}
+	signature, err := auth.SignChallenge(r.key, challenge.Challenge, realTenant, r.host)
+	if err != nil {
+		return "", err
+	}
+	var answer agents.Credentials
+	err = r.post(ctx, base+"/agent/credentials", agents.Proof{Challenge: challenge.Challenge, NKey: r.key.Public(), Signature: signature}, &answer)
+	return answer.JWT, err
+}
+
+func (r *realAgent) post(ctx context.Context, address string, body, answer any) error {
+	data, err := json.Marshal(body)
+	if err != nil {
+		return err
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, address, bytes.NewReader(data))
+	if err != nil {
+		return err
+	}
+	request.Header = r.headers()
+	response, err := r.http.Do(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	if data, err = io.ReadAll(response.Body); err != nil {
+		return err
+	}
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s: HTTP %d: %s", address, response.StatusCode, data)
+	}
+	return json.Unmarshal(data, answer)
+}

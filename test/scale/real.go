@@ -1,0 +1,394 @@
+package scale
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"ahprelay/auth"
+	hostsapi "ahprelay/gateway/api/hosts"
+	"ahprelay/test/bench/loadgen"
+	"ahprelay/test/procs"
+)
+
+// A RealRun is a cluster whose relays are processes, with host-agents that each have their
+// own connections. Hosts, clients and networks between machines are simulated: no
+// host-agent has a host, and all processes share a machine.
+type RealRun struct {
+	Programs string // directory of the programs
+	Dir      string // for keys, stores and logs
+	Hosts    int
+	Relays   int
+	Restarts int           // of the whole cluster
+	Settle   time.Duration // before a relay is killed: second connections are made 10 to 20 s after a login
+
+	// Fleet starts host-agents, and returns what ends them.
+	Fleet func(ctx context.Context, dir string, agents Agents) (stop func(), err error)
+
+	bench  procs.Bench
+	keys   *auth.Keys
+	relays []*realRelay
+	viewer string // a client's token
+	stops  []func()
+	rows   []Row
+}
+
+// perProcess is how many host-agents share a process. Each has up to three sockets, and a
+// process may have 20,000.
+const perProcess = 4000
+
+// notReal is what each row's name ends with.
+const notReal = "no hosts or clients, one machine"
+
+// Run measures everything.
+func (r *RealRun) Run(ctx context.Context) ([]Row, error) {
+	defer r.end()
+	for _, step := range []func(context.Context) error{r.prepare, r.firstStart, r.crashOne, r.restartAll, r.replaceInTurn} {
+		if err := step(ctx); err != nil {
+			return r.rows, errors.Join(err, r.bench.Verify())
+		}
+	}
+	return r.rows, r.bench.Verify()
+}
+
+func (r *RealRun) end() {
+	for _, stop := range r.stops {
+		stop()
+	}
+	r.bench.Kill()
+}
+
+// A realRelay is a relay's process.
+type realRelay struct {
+	*procs.Process
+	base, metrics string // URLs
+}
+
+func (r *RealRun) prepare(ctx context.Context) (err error) {
+	r.bench = procs.Bench{Programs: r.Programs, Dir: r.Dir}
+	if r.keys, err = auth.LoadKeys(r.dataDir(0)); err != nil {
+		return err
+	}
+	r.viewer, err = r.keys.Tokens().IssueClient(auth.Client{
+		Tenant: realTenant, Subject: "viewer", Hosts: []string{auth.AllHosts}, Access: auth.AccessRead, Expires: time.Now().Add(time.Hour),
+	})
+	if err != nil {
+		return err
+	}
+	var routes []string
+	for i := range r.Relays {
+		address, err := procs.FreeAddress()
+		if err != nil {
+			return err
+		}
+		routes = append(routes, net.JoinHostPort(address, "6222"))
+		if i > 0 {
+			if err := procs.CopyKeys(filepath.Join(r.dataDir(0), "keys"), filepath.Join(r.dataDir(i), "keys")); err != nil {
+				return err
+			}
+		}
+	}
+	for i, route := range routes {
+		address, _, _ := net.SplitHostPort(route)
+		public, admin := net.JoinHostPort(address, "8484"), net.JoinHostPort(address, "8485")
+		r.relays = append(r.relays, &realRelay{
+			Process: r.bench.Process("", fmt.Sprintf("relay-%d", i), procs.RelayProgram, "serve", "--data-dir", r.dataDir(i), "--listen", public, "--admin-listen", admin,
+				"--cluster-listen", route, "--cluster-route", strings.Join(routes, ",")),
+			base: "http://" + public, metrics: "http://" + admin + "/metrics",
+		})
+	}
+	return r.startRelays(ctx)
+}
+
+func (r *RealRun) dataDir(i int) string { return filepath.Join(r.Dir, fmt.Sprintf("data-%d", i)) }
+
+// startRelays starts all relays, and returns when they are ready.
+func (r *RealRun) startRelays(ctx context.Context) error {
+	failed := make([]error, len(r.relays))
+	var all sync.WaitGroup
+	for i, relay := range r.relays {
+		all.Go(func() { failed[i] = relay.start(ctx) })
+	}
+	all.Wait()
+	return errors.Join(failed...)
+}
+
+func (r *realRelay) start(ctx context.Context) error {
+	return r.Launch(ctx, func() error { return procs.Ready(http.DefaultClient, r.base) })
+}
+
+// firstStart starts all host-agents at once, each new to the relays.
+func (r *RealRun) firstStart(ctx context.Context) error {
+	used, err := r.processors()
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	var urls []string
+	for _, relay := range r.relays {
+		urls = append(urls, relay.base)
+	}
+	for first := 0; first < r.Hosts; first += perProcess {
+		stop, err := r.Fleet(ctx, r.dataDir(0), Agents{Keys: r.keys, URLs: urls, First: first, Count: min(perProcess, r.Hosts-first)})
+		if err != nil {
+			return err
+		}
+		r.stops = append(r.stops, stop)
+	}
+	if err := r.awaitAll(ctx, r.relays); err != nil {
+		return fmt.Errorf("first start: %w", err)
+	}
+	took := time.Since(began)
+	now, err := r.processors()
+	if err != nil {
+		return err
+	}
+	r.wall(fmt.Sprintf("%d new host-agents in one tenant, all started at once: all online", r.Hosts), took)
+	r.each("the same: the relays, for each", now-used, 0)
+	return nil
+}
+
+// restartAll kills and starts all relays repeatedly.
+func (r *RealRun) restartAll(ctx context.Context) error {
+	before, err := r.listed(ctx)
+	if err != nil {
+		return err
+	}
+	var used, longest time.Duration
+	fell := 0
+	for i := range r.Restarts {
+		for _, relay := range r.relays {
+			if err := relay.End(syscall.SIGKILL); err != nil {
+				return err
+			}
+		}
+		began := time.Now()
+		if err := r.startRelays(ctx); err != nil {
+			return err
+		}
+		if err := r.awaitAll(ctx, r.relays); err != nil {
+			return fmt.Errorf("restart %d: %w", i+1, err)
+		}
+		longest = max(longest, time.Since(began))
+		now, err := r.processors()
+		if err != nil {
+			return err
+		}
+		used += now
+		after, err := r.listed(ctx)
+		if err != nil {
+			return err
+		}
+		fell += changed(before, after)
+		before = after
+	}
+	name := fmt.Sprintf("all relays killed and started, %d times in a row, %d host-agents: ", r.Restarts, r.Hosts)
+	r.wall(name+"the longest until all are held", longest)
+	r.each(name+"the relays with their own start, for each return", used/time.Duration(r.Restarts), 1200*time.Microsecond)
+	r.none(name+"hosts that were listed as offline meanwhile", fell)
+	return nil
+}
+
+// replaceInTurn ends one relay after the other in good order, and starts it again.
+func (r *RealRun) replaceInTurn(ctx context.Context) error {
+	before, err := r.listed(ctx)
+	if err != nil {
+		return err
+	}
+	var longest time.Duration
+	for i, relay := range r.relays {
+		began := time.Now()
+		if err := relay.End(syscall.SIGTERM); err != nil {
+			return err
+		}
+		if err := r.awaitAll(ctx, r.without(i)); err != nil {
+			return fmt.Errorf("without relay %d: %w", i, err)
+		}
+		longest = max(longest, time.Since(began))
+		if err := relay.start(ctx); err != nil {
+			return err
+		}
+	}
+	after, err := r.listed(ctx)
+	if err != nil {
+		return err
+	}
+	r.wall(fmt.Sprintf("rolling replacement with %d host-agents: the longest until the other relays hold all", r.Hosts), longest)
+	r.none("the same: hosts that were listed as offline meanwhile", changed(before, after))
+	return nil
+}
+
+// crashBound is the time in which a crashed relay's hosts are served again.
+const crashBound = time.Second
+
+// crashOne kills the relay that holds most hosts.
+func (r *RealRun) crashOne(ctx context.Context) error {
+	wait(ctx, r.Settle)
+	before, err := r.listed(ctx)
+	if err != nil {
+		return err
+	}
+	victim, most := 0, 0
+	for i, relay := range r.relays {
+		n, err := relay.holds(ctx)
+		if err != nil {
+			return err
+		}
+		if n > most {
+			victim, most = i, n
+		}
+	}
+	began := time.Now()
+	if err := r.relays[victim].End(syscall.SIGKILL); err != nil {
+		return err
+	}
+	if err := r.awaitAll(ctx, r.without(victim)); err != nil {
+		return fmt.Errorf("after the crash: %w", err)
+	}
+	took := time.Since(began)
+	after, err := r.listedAt(ctx, r.without(victim)[0])
+	if err != nil {
+		return err
+	}
+	r.rows = append(r.rows, Row{
+		Name: fmt.Sprintf("one relay of %d killed, with %d of %d host-agents: all are served by the others (%s)", len(r.relays), most, r.Hosts, notReal),
+		Got:  took.Round(10 * time.Millisecond).String(), Wanted: "≤ " + crashBound.String(), Good: took <= crashBound,
+	})
+	r.none("the same: hosts that were listed as offline meanwhile", changed(before, after))
+	return r.relays[victim].start(ctx)
+}
+
+// without returns all relays but one.
+func (r *RealRun) without(i int) (others []*realRelay) {
+	return append(append(others, r.relays[:i]...), r.relays[i+1:]...)
+}
+
+// processors returns the relays' processor time since their start.
+func (r *RealRun) processors() (sum time.Duration, err error) {
+	for _, relay := range r.relays {
+		used, err := loadgen.CPU(relay.Pid())
+		if err != nil {
+			return 0, err
+		}
+		sum += used
+	}
+	return sum, nil
+}
+
+// holdsEvery is the pause between requests for metrics, which cost a relay some time.
+const holdsEvery = 50 * time.Millisecond
+
+// awaitAll returns when these relays hold all hosts through their own ports.
+func (r *RealRun) awaitAll(ctx context.Context, relays []*realRelay) error {
+	var held int
+	var err error
+	for ctx.Err() == nil {
+		held = 0
+		for _, relay := range relays {
+			n, failed := relay.holds(ctx)
+			held, err = held+n, errors.Join(failed)
+		}
+		if held >= r.Hosts {
+			return nil
+		}
+		wait(ctx, holdsEvery)
+	}
+	return fmt.Errorf("%d of %d hosts are held: %w", held, r.Hosts, errors.Join(context.Cause(ctx), err))
+}
+
+var leasesHeard = regexp.MustCompile(`(?m)^ahp_relay_registry_leases_heard (\d+)$`)
+
+// holds returns how many hosts a relay holds through its own port.
+func (r *realRelay) holds(ctx context.Context) (int, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, r.metrics, nil)
+	if err != nil {
+		return 0, err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return 0, err
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		return 0, err
+	}
+	found := leasesHeard.FindSubmatch(text)
+	if found == nil {
+		return 0, fmt.Errorf("%s has no %s", r.metrics, leasesHeard)
+	}
+	return strconv.Atoi(string(found[1]))
+}
+
+// listed returns since when each host is online, as all relays list them.
+func (r *RealRun) listed(ctx context.Context) (since map[string]time.Time, err error) {
+	for _, relay := range r.relays {
+		if since, err = r.listedAt(ctx, relay); err != nil {
+			return nil, err
+		}
+	}
+	return since, nil
+}
+
+func (r *RealRun) listedAt(ctx context.Context, relay *realRelay) (since map[string]time.Time, err error) {
+	late := await(ctx, func() bool {
+		var list struct{ Hosts []hostsapi.Info }
+		if list, err = procs.GetJSON[struct{ Hosts []hostsapi.Info }](ctx, relay.base+"/api/hosts", r.viewer); err != nil {
+			return false
+		}
+		since = map[string]time.Time{}
+		for i := range list.Hosts {
+			if h := &list.Hosts[i]; h.State == "online" {
+				since[h.Host] = h.Since
+			}
+		}
+		return len(since) >= r.Hosts
+	})
+	if late != nil {
+		return nil, fmt.Errorf("%w: %s lists %d of %d hosts as online: %w", late, relay.base, len(since), r.Hosts, err)
+	}
+	return since, nil
+}
+
+// changed returns how many hosts have not been online since the same time: they were
+// offline in between.
+func changed(before, after map[string]time.Time) (n int) {
+	for host, since := range before {
+		if !after[host].Equal(since) {
+			n++
+		}
+	}
+	return n
+}
+
+// Rows.
+
+// wall adds a time that depends on the machine.
+func (r *RealRun) wall(name string, took time.Duration) {
+	r.rows = append(r.rows, Row{Name: name + " (" + notReal + ")", Got: took.Round(10 * time.Millisecond).String(), Wanted: "reported: relays and host-agents share the processors", Good: true})
+}
+
+// each adds the relays' processor time for each host.
+func (r *RealRun) each(name string, used, most time.Duration) {
+	each := used / time.Duration(r.Hosts)
+	row := Row{Name: name + " (" + notReal + ")", Got: each.Round(10*time.Microsecond).String() + " of processor", Wanted: "reported", Good: true}
+	if most > 0 {
+		row.Wanted, row.Good = "≤ "+most.String(), each <= most
+	}
+	r.rows = append(r.rows, row)
+}
+
+// none adds a number that must be 0.
+func (r *RealRun) none(name string, n int) {
+	r.rows = append(r.rows, Row{Name: name + " (" + notReal + ")", Got: strconv.Itoa(n), Wanted: "0", Good: n == 0})
+}
