@@ -250,7 +250,7 @@ func (c *hostConn) run(ctx context.Context) {
 func (c *hostConn) dial(ctx context.Context) hostSocket {
 	opening, cancel := context.WithTimeout(ctx, openTime)
 	defer cancel()
-	sock, err := c.agent.dialFor(opening, c.caller())
+	sock, err := c.reach(opening)
 	if err != nil {
 		if ctx.Err() == nil {
 			c.log.Warn("connection to the host failed", "error", err)

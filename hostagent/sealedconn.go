@@ -14,6 +14,7 @@ import (
 	"ahprelay/internal/idle"
 	"ahprelay/internal/sealed"
 	"ahprelay/routing"
+	"ahprelay/routing/audience"
 )
 
 // Sealing configures a sealed host. Both functions may be nil; host-agent devices shows
@@ -51,6 +52,8 @@ type seals struct {
 	held       atomic.Int64 // bytes of clients' incomplete messages
 	shared     sealShares
 	replies    outcomes // of letters, by their digest
+	pooled     sync.Once
+	pool       *audience.Pool // see viewers
 }
 
 // A sealedConn is a client's connection to a sealed host. It performs the handshake, and
@@ -200,7 +203,7 @@ func (c *sealedConn) run() {
 		c.turnAway(s, arrival, ahp.CloseTokenEnded, err)
 		return
 	}
-	if s.guest, err = c.agent.seals.enter(authority); err != nil {
+	if s.guest, err = c.agent.seals.enter(authority, arrival.Greeting.Viewer); err != nil {
 		c.turnAway(s, arrival, ahp.CloseOverloaded, err)
 		return
 	}

@@ -73,7 +73,7 @@ func (s *seals) makeLink(ctx context.Context, order DeviceOrder) (SealedLink, er
 	}
 	is := device.Identity()
 	id := is.Fingerprint().String()
-	made.Key, made.Verifier, made.Subject = is.Key[:], is.Verifier[:], "link-"+id[:10]
+	made.Key, made.Verifier, made.Subject = is.Key[:], is.Verifier[:], linkSubject(is.Fingerprint())
 	if err := s.keepLink(made, now); err != nil {
 		return SealedLink{}, err
 	}
@@ -81,6 +81,9 @@ func (s *seals) makeLink(ctx context.Context, order DeviceOrder) (SealedLink, er
 	host := s.secret.Public()
 	return SealedLink{id, s.agent.host, base64.RawURLEncoding.EncodeToString(host[:]), keys, s.agent.cfg.Sealed.Console, made.End}, nil
 }
+
+// linkSubject returns the subject of a link's device.
+func linkSubject(device sealed.Fingerprint) string { return "link-" + device.String()[:10] }
 
 // keepLink stores a link's device, and forgets links that are over.
 func (v *vault) keepLink(made vaultDevice, now time.Time) error {
@@ -104,8 +107,9 @@ func (v *vault) keepLink(made vaultDevice, now time.Time) error {
 // errCrowded reports a link with as many viewers as it may have.
 var errCrowded = errors.New("as many people as this link permits are here already")
 
-// enter counts a connection of a link's device, and reports whether it is one.
-func (v *vault) enter(a *sealed.Authority) (link bool, err error) {
+// enter counts a connection of a link's device, and reports whether it is one. Each viewer
+// becomes a subject.
+func (v *vault) enter(a *sealed.Authority, viewer string) (link bool, err error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	holder := a.Chain[0]
@@ -117,6 +121,9 @@ func (v *vault) enter(a *sealed.Authority) (link bool, err error) {
 		return false, errCrowded
 	}
 	v.here[holder]++
+	if viewer != "" {
+		a.Subject += "-" + sealed.ViewerName(viewer)
+	}
 	return true, nil
 }
 

@@ -61,6 +61,7 @@ type sharedMessage struct {
 	set    *shareSet
 	hash   uint64
 	number uint64
+	first  bool // of its epoch
 	plain  []byte
 	epoch  uint32
 	key    []byte                  // body of the epoch's EpochKey parcel
@@ -90,6 +91,9 @@ func (h *sealShares) message(s *sealing, plain, channel []byte) *sharedMessage {
 	if len(set.readers) < 2 {
 		return nil
 	}
+	if !set.over(now) && !set.mayHave(s, set.epoch.Number(), false) {
+		return nil
+	}
 	return h.sealLocked(set, s, plain, hash, now)
 }
 
@@ -112,12 +116,26 @@ func (set *shareSet) join(s *sealing, m *sharedMessage) *sharedMessage {
 	set.took[s] = m.number
 	if set.epoch != nil && set.epoch.Number() == m.epoch && m.number >= set.mark {
 		set.readers[s] = max(set.readers[s], m.number)
-		return m
+		if set.mayHave(s, m.epoch, m.first) {
+			return m
+		}
+		return nil
 	}
 	if s.holds(m.epoch) {
 		return m
 	}
 	return nil
+}
+
+// mayHave reports whether a reader has an epoch's key, or may get it. A link's viewer gets
+// none with which it could open what was said before it came: a relay that has kept that may
+// have the link, too. Such a viewer waits for the next epoch, which comes soon.
+func (set *shareSet) mayHave(s *sealing, epoch uint32, first bool) bool {
+	if !s.guest || first || s.holds(epoch) {
+		return true
+	}
+	set.expire(false)
+	return false
 }
 
 // setLocked returns the set with a key.
@@ -162,9 +180,15 @@ func (set *shareSet) dropLate(now time.Time, except *sealing) {
 	set.mark, set.marked = set.last, now
 }
 
+// over reports whether the next message begins an epoch.
+func (set *shareSet) over(now time.Time) bool {
+	return set.epoch == nil || set.epoch.Spent() || now.After(set.until)
+}
+
 // sealLocked seals a new message for a set, or returns nil.
 func (h *sealShares) sealLocked(set *shareSet, s *sealing, plain []byte, hash uint64, now time.Time) *sharedMessage {
-	if set.epoch == nil || set.epoch.Spent() || now.After(set.until) {
+	first := set.over(now)
+	if first {
 		if h.epochs == math.MaxUint32 {
 			return nil
 		}
@@ -181,7 +205,7 @@ func (h *sealShares) sealLocked(set *shareSet, s *sealing, plain []byte, hash ui
 	}
 	set.last++
 	set.readers[s], set.took[s] = set.last, set.last
-	m := &sharedMessage{set: set, hash: hash, number: set.last, plain: plain, epoch: set.epoch.Number(), key: set.epoch.Key(), size: len(plain)}
+	m := &sharedMessage{set: set, hash: hash, number: set.last, first: first, plain: plain, epoch: set.epoch.Number(), key: set.epoch.Key(), size: len(plain)}
 	for _, body := range bodies {
 		m.bodies = append(m.bodies, routing.NewSealedBody(body, set.name))
 		m.size += len(body)

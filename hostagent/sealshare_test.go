@@ -435,3 +435,42 @@ func TestReadersOfCommandsShareNothing(t *testing.T) {
 		}
 	})
 }
+
+// TestLinkOpensNothingEarlier lets a third viewer of a link join two that share messages. A
+// relay that has kept all bodies, and has the link, opens none from before that viewer came.
+// The viewers share one copy again within 5 s.
+func TestLinkOpensNothingEarlier(t *testing.T) {
+	inCrowd(t, nil, func(c *sealedCrowd, _ []*sharedReader) {
+		join := func() *sharedReader {
+			return c.openReader(vaultDevice{Level: auth.AccessTalk, People: 9}, false)
+		}
+		readers := []*sharedReader{join(), join()}
+		for range 60 {
+			c.say(100*time.Millisecond, readers...)
+		}
+		kept, joined := slices.Clone(readers[0].bodies), time.Now()
+		if len(kept) == 0 {
+			t.Fatal("the viewers share nothing")
+		}
+		late := join()
+		from := len(c.sent)
+		readers = append(readers, late)
+		for time.Since(joined) < 5*time.Second {
+			c.say(100*time.Millisecond, readers...)
+		}
+		for range 10 {
+			c.say(100*time.Millisecond, readers...)
+		}
+		if !slices.Equal(late.got, c.sent[from:]) {
+			t.Fatalf("the late viewer received %d messages; want %d, in order", len(late.got), len(c.sent)-from)
+		}
+		if late.own == len(late.got) || late.epoch() != readers[0].epoch() {
+			t.Error("the late viewer shares nothing with the others")
+		}
+		for _, body := range kept {
+			if epoch := binary.BigEndian.Uint32(body[1:]); slices.Contains(late.hostEnd().conn.seal.epochs, epoch) {
+				t.Fatalf("the late viewer has the key of epoch %d, which began before it came", epoch)
+			}
+		}
+	})
+}

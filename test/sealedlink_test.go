@@ -3,6 +3,8 @@ package test
 import (
 	"context"
 	"encoding/base64"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -198,5 +200,68 @@ func TestSealedLinkEndsInTime(t *testing.T) {
 		if made, err := h.control.Link(ctx, order); err == nil {
 			t.Errorf("%s: %+v; want no link", what, made)
 		}
+	}
+}
+
+// subjects returns the subjects of connected clients whose names begin with a text.
+func (h *sealedHost) subjects(begin string) (all []string) {
+	h.t.Helper()
+	list, err := h.control.Clients(h.t.Context())
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	for _, c := range list.Clients {
+		if strings.HasPrefix(c.Subject, begin) {
+			all = append(all, c.Subject)
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// TestViewersOfASealedLinkAreOneClientOfTheHost follows a link with two machines, each with
+// three clients. All receive the host's actions, through one connection to the host. Each
+// machine has its own subject, and one is kicked alone.
+func TestViewersOfASealedLinkAreOneClientOfTheHost(t *testing.T) {
+	t.Parallel()
+	_, server := newRefhost(t, nil)
+	h := startSealed(t, server.URL(), nil)
+	h.pair(h.home, h.relays, "owner", auth.AccessAdmin)
+	vars := flowVars("demo", "00000000")
+	owner := join(t, h.throughConnect(h.relays), "owner", vars)
+	create(t, owner, vars)
+	watch(t, owner, vars)
+	_, l := h.link(hostagent.DeviceOrder{Session: vars["session"]})
+	before := len(h.Tap.Conns())
+	var machines [2][]*refclient.Client
+	for i := range machines {
+		dial := h.throughConnect(h.followed(l))
+		for j := range 3 {
+			c := join(t, dial, fmt.Sprintf("viewer-%d-%d", i, j), vars)
+			watch(t, c, vars)
+			machines[i] = append(machines[i], c)
+		}
+	}
+	const actions = 50
+	say(t, owner, vars["chat"], 1, fmt.Sprintf("stream %d 2 100", actions))
+	awaitDeltas(t, append(slices.Concat(machines[0], machines[1]), owner), actions)
+	for i, machine := range machines {
+		for _, c := range machine {
+			wantSameFrames(t, fmt.Sprint("viewer of machine ", i), deltas(c), deltas(owner))
+		}
+	}
+	if n := len(h.Tap.Conns()) - before; n != 1 {
+		t.Errorf("the host has %d connections for the viewers of a link; want 1", n)
+	}
+	subjects := h.subjects("link-")
+	if len(subjects) != len(machines) {
+		t.Fatalf("two machines are the subjects %v", subjects)
+	}
+	if ended, err := h.control.KickSubject(t.Context(), subjects[0], time.Minute); err != nil || ended != 3 {
+		t.Errorf("%d connections of %s are ended, %v; want 3", ended, subjects[0], err)
+	}
+	h.awaitConnected(4)
+	if left := h.subjects("link-"); len(left) != 1 || left[0] != subjects[1] {
+		t.Errorf("%v are left; want %s, who has not been kicked", left, subjects[1])
 	}
 }

@@ -17,7 +17,7 @@ import (
 // Follow stores a link to a session of a sealed host in a home, as this machine's pairing
 // with that host. A machine that is paired already keeps its own keys.
 func (r *Relay) Follow(home *Home, l *sealed.ShareLink) (*Pairing, error) {
-	p := &Pairing{Relay: r.URL, Host: l.Host, Key: l.Key, Device: l.Device, Link: true}
+	p := &Pairing{Relay: r.URL, Host: l.Host, Key: l.Key, Device: l.Device, Link: true, Viewer: sealed.NewViewer()}
 	known, err := home.Pairing(r.URL, l.Host)
 	switch {
 	case err != nil:

@@ -22,7 +22,8 @@ type Pairing struct {
 	Key    sealed.Key
 	Device *sealed.Device
 	Grants []string
-	Link   bool // the device is that of a link to a session
+	Link   bool   // the device is that of a link to a session
+	Viewer string // of the link: see sealed.NewViewer
 }
 
 // pairingFile is the JSON of a pairing's file.
@@ -33,6 +34,7 @@ type pairingFile struct {
 	Device []byte   `json:"device,omitempty"` // absent: in the key store
 	Grants []string `json:"grants,omitempty"`
 	Link   bool     `json:"link,omitempty"`
+	Viewer string   `json:"viewer,omitempty"`
 
 	Unpaired bool `json:"unpaired,omitempty"` // the host is sealed, and this machine has no key for it
 }
@@ -55,7 +57,7 @@ func (h *Home) SavePairing(p *Pairing) error {
 	if err != nil {
 		return err
 	}
-	file := pairingFile{Relay: p.Relay, Host: p.Host, Key: p.Key[:], Device: secret, Grants: p.Grants, Link: p.Link}
+	file := pairingFile{Relay: p.Relay, Host: p.Host, Key: p.Key[:], Device: secret, Grants: p.Grants, Link: p.Link, Viewer: p.Viewer}
 	if h.Keys != nil && h.Keys.Set(pairingKey(p.Relay, p.Host), string(secret)) == nil {
 		file.Device = nil
 	}
@@ -109,7 +111,7 @@ func (h *Home) Pairing(relay, host string) (*Pairing, error) {
 	if err != nil {
 		return nil, damaged(err)
 	}
-	return &Pairing{Relay: file.Relay, Host: file.Host, Key: sealed.Key(file.Key), Device: device, Grants: file.Grants, Link: file.Link}, nil
+	return &Pairing{Relay: file.Relay, Host: file.Host, Key: sealed.Key(file.Key), Device: device, Grants: file.Grants, Link: file.Link, Viewer: file.Viewer}, nil
 }
 
 // errUnpaired reports a sealed host without a pairing.
@@ -155,5 +157,5 @@ func ReadLink(text string) (link sealed.PairLink, ok bool, err error) {
 
 // ask returns the request for a sealed connection.
 func (p *Pairing) ask() sealAsk {
-	return sealAsk{relay: p.Relay, host: p.Host, key: &p.Key, device: p.Device, grants: p.Grants}
+	return sealAsk{relay: p.Relay, host: p.Host, key: &p.Key, device: p.Device, grants: p.Grants, viewer: p.Viewer}
 }

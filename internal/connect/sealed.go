@@ -56,6 +56,7 @@ type sealAsk struct {
 	name        string
 	grants      []string
 	level       auth.Access
+	viewer      string // of a link
 	away        func() bool
 	pending     func(host sealed.Key) // a person must confirm the device
 }
@@ -71,7 +72,7 @@ func openSealed(ctx context.Context, ws *websocket.Conn, ask sealAsk) (*sealedEn
 	defer cancel()
 	i, frame, err := sealed.NewInitiator(sealed.InitiatorConfig{
 		Host: ask.host, HostKey: ask.key, Expect: ask.expect, Code: ask.code, Device: ask.device, Limit: maxMessage,
-		Greeting: sealed.Greeting{Name: ask.name, Window: int(sealed.MaxWindow / time.Second), Grants: ask.grants, Level: ask.level},
+		Greeting: sealed.Greeting{Name: ask.name, Window: int(sealed.MaxWindow / time.Second), Grants: ask.grants, Level: ask.level, Viewer: ask.viewer},
 	})
 	if err != nil {
 		return nil, sealed.Key{}, err

@@ -44,6 +44,9 @@ type Greeting struct {
 
 	// Level is the highest level that the client wants, "" for the device's own.
 	Level auth.Access `json:"level,omitempty"`
+
+	// Viewer tells a link's viewers apart: see NewViewer. Devices have none.
+	Viewer string `json:"viewer,omitempty"`
 }
 
 // Times of a session's liveness.
@@ -66,6 +69,8 @@ func (g *Greeting) check() (Verifier, error) {
 		return Verifier{}, errors.New("greeting with a bad name")
 	case g.Level != "" && !slices.Contains(auth.Levels(), g.Level):
 		return Verifier{}, errors.New("greeting with an unknown level")
+	case g.Viewer != "" && !isSerial(g.Viewer):
+		return Verifier{}, errors.New("greeting of an unreadable viewer")
 	case len(g.Grants) > maxChain:
 		return Verifier{}, fmt.Errorf("greeting with %d grants; want at most %d", len(g.Grants), maxChain)
 	}

@@ -2,6 +2,7 @@ package sealed
 
 import (
 	"cmp"
+	"crypto/rand"
 	"encoding/base64"
 	"errors"
 	"net/url"
@@ -97,4 +98,16 @@ func ParseShareLink(text string) (l ShareLink, err error) {
 	l.Key = Key(key)
 	l.Device, err = ReadLinkKeys(values.Get("link"))
 	return l, err
+}
+
+// NewViewer returns a random secret by which a host-agent knows a link's viewer again.
+func NewViewer() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return base64.RawURLEncoding.EncodeToString(b[:])
+}
+
+// ViewerName returns the name of a link's viewer for people. It does not give the secret away.
+func ViewerName(viewer string) string {
+	return base64.RawURLEncoding.EncodeToString(digest("viewer", []byte(viewer)))[:10]
 }

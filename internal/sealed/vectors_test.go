@@ -196,6 +196,7 @@ func makeVectors(t *testing.T) *vectors {
 		{Name: "connect with a grant", Host: "laptop", KnowsHostKey: true, Greeting: `{"name":"phone","verifier":"","window":615,"grants":["` + text + `"]}`},
 		{Name: "pair by a typed code", Host: "build-7", Code: code.String(), Greeting: `{"name":"Ada’s phone","verifier":"","window":30}`},
 		{Name: "pair by a scanned code", Host: "laptop", Code: code.String(), KnowsHostKey: true, Greeting: `{"name":"","verifier":"","window":15}`},
+		{Name: "connect by a link", Host: "laptop", KnowsHostKey: true, Greeting: `{"name":"phone","verifier":"","window":30,"viewer":"` + Fingerprint(fixed(7, 16)).String() + `"}`},
 	}
 	for i := range v.Handshakes {
 		v.Handshakes[i].ClientEphemeral, v.Handshakes[i].HostEphemeral = fixed(160+i, 32), fixed(200+i, 32)

@@ -139,7 +139,7 @@ func (p *pairOfWays) end() {
 
 // sealedCost measures a sealed host beside one that is not, in turns.
 func sealedCost(b *testbed) (figures []Figure, err error) {
-	for _, part := range []func(*testbed) ([]Figure, error){sealedUplink, sealedFanout, sealedLatency, sealedConsole} {
+	for _, part := range []func(*testbed) ([]Figure, error){sealedUplink, sealedFanout, sealedAudience, sealedLatency, sealedConsole} {
 		more, err := part(b)
 		figures = append(figures, more...)
 		if err != nil {

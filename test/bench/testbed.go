@@ -165,7 +165,11 @@ func (b *testbed) newCrowd(s *system, readers, size int) (*crowd, error) {
 
 // add connects the readers of a further channel.
 func (c *crowd) add(s *system, name string, readers, quiet int) (took time.Duration, err error) {
-	channel := "ahp-chat:/" + name
+	return c.addTo("ahp-chat:/"+name, s, name, readers, quiet)
+}
+
+// addTo is add with the channel's name.
+func (c *crowd) addTo(channel string, s *system, name string, readers, quiet int) (took time.Duration, err error) {
 	err = c.bed.clients.Call("Clients.Connect", loadgen.ConnectArgs{
 		Group: name, Kind: s.kind, URL: s.url, Tokens: s.tokens, Channel: channel, Size: c.size, Readers: readers, Slot: c.slot, Seal: s.seal, Quiet: quiet,
 	}, &took)

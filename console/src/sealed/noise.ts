@@ -14,7 +14,7 @@ const longestGreeting = 16 << 10;
 const none = new Uint8Array(0);
 
 /** The payload of the last message. */
-export interface Greeting { name: string; window: number; grants?: string[] }
+export interface Greeting { name: string; window: number; grants?: string[]; viewer?: string }
 
 /** A handshake's input. hostKey is known unless a typed code proves it; expect is its fingerprint from a QR code. */
 export interface Handshake { host: string; hostKey?: Bytes; expect?: string; code?: Bytes; device: Device; greeting: Greeting; limit: number; ephemeral?: Secret }
@@ -145,8 +145,8 @@ export class Initiator {
     } catch {
       throw new OtherKey();
     }
-    const { name, window, grants } = greeting;
-    const payload = utf8(JSON.stringify({ name, verifier: base64url(device.verifier), window, grants }));
+    const { name, window, grants, viewer } = greeting;
+    const payload = utf8(JSON.stringify({ name, verifier: base64url(device.verifier), window, grants, viewer }));
     if (payload.length > longestGreeting) throw new Error(`a greeting of ${payload.length} bytes`);
     const own = await state.encrypt(device.secret.public);
     await state.mixKey(await agree(device.secret, theirs));

@@ -1,6 +1,6 @@
 // Opens, pairs and certifies: everything that uses this device's keys. Loaded only for sealed hosts.
 
-import { pin, pinOf, relay, vault, type Pin } from '../pins';
+import { keepLink, pin, pinOf, relay, vault, type Pin } from '../pins';
 import { deviceName } from '../words';
 import { base64url, fromBase64url, nameOfDevice, nameOfHost, printable, readCode, same, utf8, type Bytes, type Name } from './bytes';
 import { mostGrants, readChain, signGrant } from './grant';
@@ -57,9 +57,16 @@ export async function open(to: Pin, dial: Dial): Promise<SealedSocket> {
 
 /** Opens a connection with the keys of a link: the host's key, and those of the link's device. */
 export async function openLink(host: string, keys: string, dial: Dial): Promise<SealedSocket> {
-  const [key, link] = keys.split(' ');
+  const [key, link, viewer = newViewer(host, keys)] = keys.split(' ');
   const [hostKey, device] = [fromBase64url(key, keySize), await readDevice(link)];
-  return new SealedSocket(await dial(host, subprotocol), { host, hostKey, device, limit, greeting: { name: deviceName(), window: windowSeconds } }, {});
+  return new SealedSocket(await dial(host, subprotocol), { host, hostKey, device, limit, greeting: { name: deviceName(), window: windowSeconds, viewer } }, {});
+}
+
+/** Returns the secret by which the host knows this tab again, and keeps it with the link's keys. */
+function newViewer(host: string, keys: string): string {
+  const viewer = base64url(crypto.getRandomValues(new Uint8Array(16)));
+  keepLink(host, `${keys} ${viewer}`);
+  return viewer;
 }
 
 export const changedReason = 'the host shows a different key';

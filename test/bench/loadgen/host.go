@@ -193,6 +193,7 @@ func (h *Host) hear(c *hostConn, message []byte) error {
 			if err != nil {
 				return err
 			}
+			h.join(c, []string{p.Channel})
 			return c.result(r.ID, `{"snapshot":`+string(state)+"}")
 		}
 		h.join(c, []string{p.Channel})

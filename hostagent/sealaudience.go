@@ -1,0 +1,312 @@
+package hostagent
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"sync"
+
+	"ahprelay/ahp"
+	"ahprelay/auth"
+	"ahprelay/routing"
+	"ahprelay/routing/audience"
+)
+
+// Bounds of audiences at a sealed host.
+const (
+	audienceAhead = 1 << 20 // bytes of the host's messages that an audience has not handled
+	viewerQueue   = 8 << 20 // bytes that wait for a viewer, behind the first message
+)
+
+// viewers returns the pool in which the viewers of each link share a connection to the host.
+// A viewer's own connection, with its gates, sees the viewer as its host.
+func (s *seals) viewers() *audience.Pool {
+	s.pooled.Do(func() {
+		a := s.agent
+		s.pool = audience.New(audience.Config{
+			Open: func(open routing.Open, client routing.ClientConn) (audience.Upstream, error) {
+				return watchFor(a, open, client), nil
+			},
+			Encode: encodePiece, Decode: decodePieces, Life: a.life,
+			Spawn: func(f func()) bool {
+				a.conns.Go(f)
+				return true
+			},
+		})
+	})
+	return s.pool
+}
+
+// encodePiece and decodePieces are the output of an audience inside of the host-agent: flags,
+// length, piece.
+func encodePiece(piece []byte, first, last, _ bool) []byte {
+	var flags byte
+	if first {
+		flags |= 1
+	}
+	if last {
+		flags |= 2
+	}
+	return append(binary.BigEndian.AppendUint32([]byte{flags}, uint32(len(piece))), piece...)
+}
+
+func decodePieces(encoded []byte, each func(payload, whole []byte, first, last, binary bool)) {
+	for len(encoded) > 0 {
+		n := 5 + int(binary.BigEndian.Uint32(encoded[1:]))
+		each(encoded[5:n:n], encoded[:n:n], encoded[0]&1 != 0, encoded[0]&2 != 0, false)
+		encoded = encoded[n:]
+	}
+}
+
+// sharesHost reports whether a client is one viewer among several with equal authority, who
+// change nothing: by a link to look.
+func (c *hostConn) sharesHost() bool {
+	seal := c.conn.seal
+	return seal != nil && seal.guest && !c.agent.ownProcess() && !c.policy.Access.Includes(auth.AccessTalk)
+}
+
+// reach connects to the host, or to the connection that a link's viewers share.
+func (c *hostConn) reach(ctx context.Context) (hostSocket, error) {
+	if !c.sharesHost() {
+		return c.agent.dialFor(ctx, c.caller())
+	}
+	s := &viewerSocket{came: make(chan struct{}, 1), life: c.agent.life}
+	name := linkSubject(c.conn.seal.device.Chain[0])
+	s.viewer = c.agent.seals.viewers().Enter(name, routing.Open{Access: c.open.Access, Sealed: true}, s, false)
+	return s, nil
+}
+
+// A viewerSocket is a viewer's place in an audience, as its connection to the host. It
+// implements [routing.ClientConn].
+type viewerSocket struct {
+	viewer *audience.Viewer
+	came   chan struct{} // frames or err; capacity 1
+	life   context.Context
+
+	mu     sync.Mutex // guards the fields below
+	frames []routing.Frame
+	bytes  int // in frames
+	whole  int // messages in frames
+	err    error
+
+	// Owned by Read.
+	pieces []byte          // before the last of a message
+	taken  []routing.Frame // out of frames
+}
+
+// Event implements [routing.ClientConn].
+func (s *viewerSocket) Event(routing.Event) {}
+
+// Deliver implements [routing.ClientConn].
+func (s *viewerSocket) Deliver(frames []routing.Frame) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, f := range frames {
+		s.bytes += len(f.Data)
+		s.whole += f.Messages
+	}
+	if s.bytes > viewerQueue && s.whole > 1 && s.err == nil {
+		s.err = routing.ErrStalled
+	}
+	if s.err == nil {
+		s.frames = append(s.frames, frames...)
+	}
+	signal(s.came)
+}
+
+// Closed implements [routing.ClientConn].
+func (s *viewerSocket) Closed(code ahp.CloseCode, reason string) {
+	s.fail(errors.New(code.Reason() + ": " + reason))
+}
+
+func (s *viewerSocket) fail(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err == nil {
+		s.err = err
+	}
+	signal(s.came)
+}
+
+// Read implements [hostSocket].
+func (s *viewerSocket) Read() (message []byte, binary bool, err error) {
+	for {
+		for len(s.taken) > 0 {
+			f := s.taken[0]
+			s.taken = s.taken[1:]
+			if message = s.piece(f); message != nil {
+				return message, false, nil
+			}
+		}
+		if s.taken, err = s.take(); err != nil {
+			return nil, false, err
+		}
+	}
+}
+
+// piece adds a frame to the message that is arriving, and returns a complete one. Other
+// viewers share a frame, so the caller gets a copy where it may keep the message.
+func (s *viewerSocket) piece(f routing.Frame) (message []byte) {
+	decodePieces(f.Data, func(payload, _ []byte, first, last, _ bool) {
+		switch {
+		case first && last && len(payload) <= routing.MaxLent:
+			message = payload
+		default:
+			if s.pieces = append(s.pieces, payload...); last {
+				message, s.pieces = s.pieces, nil
+			}
+		}
+	})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.bytes -= len(f.Data)
+	s.whole -= f.Messages
+	return message
+}
+
+// take waits for frames. A viewer that is too slow gets none of those that wait.
+func (s *viewerSocket) take() ([]routing.Frame, error) {
+	for {
+		s.mu.Lock()
+		frames, err := s.frames, s.err
+		s.frames = nil
+		s.mu.Unlock()
+		switch {
+		case errors.Is(err, routing.ErrStalled):
+			return nil, err
+		case len(frames) > 0:
+			return frames, nil
+		case err != nil:
+			return nil, err
+		}
+		select {
+		case <-s.came:
+		case <-s.life.Done():
+			return nil, s.life.Err()
+		}
+	}
+}
+
+// Whole implements [hostSocket].
+func (s *viewerSocket) Whole() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.whole > 0
+}
+
+// Write implements [hostSocket].
+func (s *viewerSocket) Write(message []byte, _ bool) error {
+	return s.viewer.Send(s.life, bytes.Clone(message))
+}
+
+// Close implements [hostSocket].
+func (s *viewerSocket) Close(reason string) {
+	s.viewer.Close(ahp.CloseShuttingDown, reason)
+	s.fail(routing.ErrConnClosed)
+}
+
+// A crowdLine is an audience's connection to the host. It implements [audience.Upstream].
+type crowdLine struct {
+	agent  *Agent
+	client routing.ClientConn
+	life   context.Context
+	end    context.CancelFunc
+	open   chan struct{} // closed when sock is set, or will never be
+	sock   hostSocket    // nil: the host is away
+	took   chan struct{} // ahead has shrunk; capacity 1
+
+	mu    sync.Mutex // guards ahead
+	ahead int        // bytes that the audience has not handled
+}
+
+// watchFor connects an audience to the host, and returns at once.
+func watchFor(a *Agent, open routing.Open, client routing.ClientConn) *crowdLine {
+	life, end := context.WithCancel(a.life)
+	u := &crowdLine{agent: a, client: client, life: life, end: end, open: make(chan struct{}), took: make(chan struct{}, 1)}
+	who := &caller{tenant: a.tenant, subject: open.Subject, access: open.Access, conn: open.ID}
+	a.conns.Go(func() {
+		defer end()
+		opening, cancel := context.WithTimeout(life, openTime)
+		sock, err := a.dialFor(opening, who)
+		cancel()
+		u.sock = sock
+		close(u.open)
+		if err != nil {
+			a.monitor.suspect()
+			client.Closed(ahp.CloseHostOffline, publicReason(err))
+			return
+		}
+		stop := context.AfterFunc(life, func() { sock.Close("no viewers") })
+		defer stop()
+		client.Event(routing.Opened)
+		err = u.carry()
+		sock.Close("no viewers")
+		client.Closed(ahp.CloseResync, publicReason(err))
+	})
+	return u
+}
+
+// carry passes the host's messages on, and returns the reason for its end.
+func (u *crowdLine) carry() error {
+	for {
+		message, isBinary, err := u.sock.Read()
+		var skip *skippedError
+		switch {
+		case errors.As(err, &skip) && skip.env.Kind == ahp.Response:
+			message = ahp.AppendTooLong(nil, &skip.env, skip.size, skip.limit)
+		case errors.As(err, &skip), err == nil && isBinary:
+			continue // hosts get no answers of an audience, and viewers no binary messages
+		case err != nil:
+			return err
+		}
+		if err := u.room(len(message)); err != nil {
+			return err
+		}
+		u.client.Deliver([]routing.Frame{{Data: encodePiece(message, true, true, false), Messages: 1, Credit: len(message)}})
+	}
+}
+
+// room counts a message, and waits while the audience has much to handle.
+func (u *crowdLine) room(n int) error {
+	for {
+		u.mu.Lock()
+		free := u.ahead == 0 || u.ahead+n <= audienceAhead
+		if free {
+			u.ahead += n
+		}
+		u.mu.Unlock()
+		if free {
+			return nil
+		}
+		select {
+		case <-u.took:
+		case <-u.life.Done():
+			return u.life.Err()
+		}
+	}
+}
+
+// Written implements [audience.Upstream].
+func (u *crowdLine) Written(n int) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.ahead -= n
+	signal(u.took)
+}
+
+// Send implements [audience.Upstream].
+func (u *crowdLine) Send(ctx context.Context, message []byte) error {
+	select {
+	case <-u.open:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if u.sock == nil {
+		return routing.ErrConnClosed
+	}
+	return u.sock.Write(message, false)
+}
+
+// Close implements [audience.Upstream].
+func (u *crowdLine) Close(ahp.CloseCode, string) { u.end() }

@@ -1,0 +1,86 @@
+package hostagent
+
+import (
+	"bytes"
+	"errors"
+	"testing"
+
+	"ahprelay/ahp"
+	"ahprelay/routing"
+)
+
+func newViewerSocket(t *testing.T) *viewerSocket {
+	t.Helper()
+	return &viewerSocket{came: make(chan struct{}, 1), life: t.Context()}
+}
+
+// framesOf returns a message as an audience delivers it, in pieces.
+func framesOf(message []byte, size int) (frames []routing.Frame) {
+	for at := 0; at < len(message); at += size {
+		end := min(len(message), at+size)
+		f := routing.Frame{Data: encodePiece(message[at:end], at == 0, end == len(message), false)}
+		if end == len(message) {
+			f.Messages = 1
+		}
+		frames = append(frames, f)
+	}
+	return frames
+}
+
+// TestViewerReadsLongMessages delivers a message above a queue's bound, and a short one behind
+// it. Both arrive whole, and a caller that changes a long one changes no other viewer's.
+func TestViewerReadsLongMessages(t *testing.T) {
+	s := newViewerSocket(t)
+	long, short := bytes.Repeat([]byte("x"), viewerQueue+routing.MaxLent), []byte("short")
+	frames := framesOf(long, 128<<10)
+	s.Deliver(frames)
+	got, _, err := s.Read()
+	if err != nil || !bytes.Equal(got, long) {
+		t.Fatalf("a message of %d bytes arrives as %d bytes, %v", len(long), len(got), err)
+	}
+	whole := framesOf(long[:routing.MaxLent+1], len(long))
+	s.Deliver(whole)
+	got, _, err = s.Read()
+	if err != nil {
+		t.Fatal(err)
+	}
+	clear(got)
+	if !bytes.Equal(whole[0].Data[5:], long[:routing.MaxLent+1]) {
+		t.Error("a viewer's message is in the memory of the others")
+	}
+	s.Deliver(framesOf(short, len(short)))
+	if !s.Whole() {
+		t.Error("a whole message is not known")
+	}
+	if got, _, err = s.Read(); err != nil || !bytes.Equal(got, short) || s.Whole() {
+		t.Errorf("%q, %v, %v", got, err, s.Whole())
+	}
+}
+
+// TestViewerThatReadsNothingEnds fills a viewer's queue, which ends its connection.
+func TestViewerThatReadsNothingEnds(t *testing.T) {
+	s := newViewerSocket(t)
+	message := framesOf(bytes.Repeat([]byte("x"), 1<<20), 1<<20)
+	for range viewerQueue >> 20 {
+		s.Deliver(message)
+	}
+	if _, _, err := s.Read(); !errors.Is(err, routing.ErrStalled) {
+		t.Errorf("a viewer that reads nothing: %v", err)
+	}
+	if n := len(s.frames); n > 0 {
+		t.Errorf("%d frames are kept for it", n)
+	}
+}
+
+// TestViewerEndsWithItsAudience delivers a last message, and the end. The viewer reads both.
+func TestViewerEndsWithItsAudience(t *testing.T) {
+	s := newViewerSocket(t)
+	s.Deliver(framesOf([]byte("last"), 4))
+	s.Closed(ahp.CloseResync, "gone")
+	if got, _, err := s.Read(); err != nil || string(got) != "last" {
+		t.Errorf("the last message is %q, %v", got, err)
+	}
+	if _, _, err := s.Read(); err == nil {
+		t.Error("no end behind the last message")
+	}
+}
