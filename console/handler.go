@@ -82,7 +82,7 @@ func Handler(frames string) http.Handler {
 			http.NotFound(w, r)
 			return
 		}
-		if relays := furtherRelays(r); relays != "" && r.URL.Path == "/" {
+		if relays := furtherRelays(r); relays != "" && (r.URL.Path == "/" || r.URL.Path == "/sw.js" && r.URL.Query().Has("account")) {
 			h.Set("Content-Security-Policy", policyWith(relays))
 			file.serve(w, r, relays)
 			return

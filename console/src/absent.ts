@@ -1,32 +1,39 @@
-// The person's items for absent hosts. left.ts keeps them; it is loaded once this device is
-// signed in.
+// The person's items for absent hosts: for the page's account, and for further accounts with a key in
+// this browser. left.ts keeps them; it is loaded once there is a key.
 
-import { accountOf } from './accounts';
+import { accountOf, accounts, tokenOf, type Account, type Accounts } from './accounts';
 import type { Conversation } from './conversation';
+import { name } from './device';
 import type { Hosts } from './hosts';
-import type { LeftPage, Leaving } from './left';
+import type { Left, LeftPage, Leaving } from './left';
 import type { Link } from './link';
 import type { Requests } from './requests';
+import type { Rights } from './rights';
 import { randomId, toRelay } from './words';
 
 /** The parts of the page that are used. */
 export interface AbsentPage {
   readonly byDevice: boolean;
+  readonly token: string;
   readonly host: string;
   readonly session: string;
   readonly chatUri: string | undefined;
   readonly link: Pick<Link, 'live'> | undefined;
   readonly links: Map<string, Link>;
-  readonly hosts: Pick<Hosts, 'grant' | 'own' | 'stale'>;
+  readonly hosts: Pick<Hosts, 'all' | 'own' | 'staleAt'>;
+  readonly accounts: Pick<Accounts, 'of'>;
+  readonly rights: Pick<Rights, 'grantAt' | 'narrowAt'>;
   readonly conversation: Pick<Conversation, 'models'>;
-  readonly requests: Pick<Requests, 'ask'>;
+  readonly requests: Pick<Requests, 'askAt'>;
   who(): Promise<string>;
   draw(): void;
 }
 
+/** An account's part: its items, once they are known. */
+interface Part { left?: Leaving }
+
 export class Absent {
-  left: Leaving | undefined; // the items, once they are known
-  #leaving: Promise<void> | undefined;
+  #parts = new Map<string, Part>(); // by what follows in the names of an account's hosts
   #page: AbsentPage;
 
   constructor(page: AbsentPage) {
@@ -35,31 +42,59 @@ export class Absent {
 
   /** Follows the items. The page calls it again and again. */
   follow(): void {
-    this.#leaving ??= import('./left').then(async ({ Leaving }) => {
-      const left = new Leaving(this.#ownPart());
-      await left.start();
-      if (this.#page.byDevice) this.left = left;
-    }).catch(() => {}); // a browser without X25519: nothing can be left
-    this.left?.look();
+    const { byDevice, token, rights } = this.#page;
+    const wanted = token ? [...(byDevice ? [''] : []), ...accounts().filter((a) => a.token === undefined).map((a) => `@${a.name}`)] : [];
+    for (const at of this.#parts.keys()) if (!wanted.includes(at)) this.#parts.delete(at);
+    for (const at of wanted) if (!rights.narrowAt(at)) this.#follow(at);
+  }
+
+  #follow(at: string): void {
+    let part = this.#parts.get(at);
+    if (!part) {
+      const made: Part = part = {};
+      this.#parts.set(at, made);
+      import('./left').then(async ({ Leaving }) => {
+        const left = new Leaving(this.#pageOf(at, accountOf(at)));
+        await left.start();
+        made.left = left;
+      }).catch(() => {}); // a browser without X25519: nothing can be left
+    }
+    part.left?.look();
   }
 
   forget(): void {
-    this.left = this.#leaving = undefined;
+    this.#parts.clear();
   }
 
-  /** The part of the page for the own account: nothing is left for hosts of further accounts. */
-  #ownPart(): LeftPage {
+  /** The page as an account's items see it. */
+  #pageOf(at: string, account: Account | undefined): LeftPage {
     const page = this.#page;
     return {
-      get hosts() { return page.hosts.own; },
-      get hostsStale() { return page.hosts.stale; },
-      get links() { return new Map([...page.links].filter(([host]) => !accountOf(host))); },
+      at,
+      get hosts() { return account ? page.accounts.of(account)?.hosts ?? [] : page.hosts.own; },
+      get hostsStale() { return page.hosts.staleAt(at); },
+      get links() { return new Map([...page.links].filter(([host]) => tokenOf(host, '') === at)); },
       get host() { return page.host; },
       get session() { return page.session; },
       get chatUri() { return page.chatUri; },
-      get readOnly() { return page.hosts.grant?.access === 'read'; },
-      who: () => page.who(), ask: (method, path, json) => page.requests.ask(method, path, json), draw: () => page.draw(),
+      get readOnly() { return page.rights.grantAt(at)?.access === 'read'; },
+      who: () => (account ? name(account) : page.who()), ask: (method, path, json) => page.requests.askAt(at, method, path, json), draw: () => page.draw(),
     };
+  }
+
+  /** A host's account's items, once they are known. */
+  at(host: string): Leaving | undefined {
+    return this.#parts.get(tokenOf(host, ''))?.left;
+  }
+
+  /** The items at the account in view. */
+  get left(): Leaving | undefined {
+    return this.at(this.#page.host);
+  }
+
+  /** All accounts' items. */
+  all(): Left[] {
+    return [...this.#parts.values()].flatMap((p) => p.left?.of() ?? []);
   }
 
   /** Whether the open session's host is away, and takes items. */

@@ -42,10 +42,16 @@ export function accountOf(name: string): Account | undefined {
   return at < 0 ? undefined : all.find((a) => a.name === name.slice(at + 1));
 }
 
+/** Whether this page still has a host's account. */
+export const isHeld = (host: string) => !host.includes('@') || accountOf(host) !== undefined;
+
 /** A host's name at its relay. */
 export function bare(host: string): string {
   return host.split('@')[0];
 }
+
+/** A relay's origin, by its host. */
+export const relayOf = (host: string) => accountOf(host)?.relay ?? relay();
 
 /** What stands for the account of a host, where a token is named. */
 export function tokenOf(host: string, own: string): string {
@@ -88,12 +94,6 @@ export function tookChange(of: string | null): boolean {
   return true;
 }
 
-export function removeAll(): void {
-  if (all.length === 0) return;
-  keep([]);
-  admit();
-}
-
 const cookie = () => (location.protocol === 'https:' ? '__Host-ahp-relays' : 'ahp-relays');
 
 /** The relays that this page's policy admits beside its own. */
@@ -129,7 +129,7 @@ export function begun(): Account | undefined {
 }
 
 /** An account as its relay has described it. */
-export interface Known { hosts: HostInfo[]; grant: Grant | null; why: string; subject: string }
+export interface Known { hosts: HostInfo[]; grant: Grant | null; why: string; subject: string; signedOut: boolean }
 
 /** The parts of the page that are used. */
 export interface AccountsPage {
@@ -150,9 +150,27 @@ export class Accounts {
     return account && this.#known.get(account.name);
   }
 
+  /** A host's name in this page: by the account at a relay that lists it, else by the first account there; '' without any. */
+  named(host: string, at: string, own: HostInfo[]): string {
+    const site = at.replace(/\/$/, '');
+    const there = [...(site === relay() ? [host] : []), ...all.filter((a) => a.relay === site).map((a) => `${host}@${a.name}`)];
+    const listed = [...own, ...this.hosts()];
+    return there.find((name) => listed.some((h) => h.host === name)) ?? there[0] ?? '';
+  }
+
   /** The hosts of all accounts, under their names in this page. */
   hosts(): HostInfo[] {
     return all.flatMap((a) => this.#known.get(a.name)?.hosts ?? []);
+  }
+
+  /** Takes the hosts as this device has kept them, until the accounts' relays answer. */
+  keep(hosts: HostInfo[]): void {
+    for (const a of all) {
+      const had = this.#known.get(a.name);
+      const kept = hosts.filter((h) => accountOf(h.host) === a);
+      if (kept.length === 0 || had && (had.why === '' || had.signedOut)) continue;
+      this.#known.set(a.name, { hosts: kept, grant: null, subject: '', signedOut: false, why: t`The relay is unreachable, or does not admit this page.`, ...(had && { why: had.why }) });
+    }
   }
 
   /** Asks all accounts' relays for their hosts. */
@@ -162,15 +180,16 @@ export class Accounts {
 
   /** Asks an account's relay for its hosts. The result is why it has given none, or ''. */
   async ask(account: Account): Promise<string> {
-    const had = this.#known.get(account.name);
+    const before = () => this.#known.get(account.name) ?? { hosts: [], grant: null, subject: '' }; // an older list may be read meanwhile
     const next = await this.#page.askAs<HostList>(`@${account.name}`, 'GET', 'api/hosts').then(({ status, body }): Known => {
-      if (status === 200) return { hosts: array(body.hosts).map((h) => ({ ...h, host: `${h.host}@${account.name}` })), grant: body.token ?? null, why: '', subject: String(body.token?.subject ?? '') };
+      if (status === 200) return { hosts: array(body.hosts).map((h) => ({ ...h, host: `${h.host}@${account.name}` })), grant: body.token ?? null, why: '', subject: String(body.token?.subject ?? ''), signedOut: false };
       const why = status === 401 ? t`Not signed in any more.` : t`The relay answered ${status}.`;
-      return { hosts: status === 401 ? [] : had?.hosts ?? [], grant: status === 401 ? null : had?.grant ?? null, why, subject: had?.subject ?? '' };
-    }, () => ({ hosts: had?.hosts ?? [], grant: had?.grant ?? null, why: t`The relay is unreachable, or does not admit this page.`, subject: had?.subject ?? '' }));
+      const signedOut = status === 401;
+      return { hosts: signedOut ? [] : before().hosts, grant: signedOut ? null : before().grant, why, subject: before().subject, signedOut };
+    }, () => ({ ...before(), why: t`The relay is unreachable, or does not admit this page.`, signedOut: false }));
     if (!all.some((a) => a.name === account.name)) return next.why; // removed meanwhile
     this.#known.set(account.name, next);
-    if (next.why && next.hosts.length === 0) this.#page.signedOut(account);
+    if (next.signedOut) this.#page.signedOut(account);
     this.#page.listed();
     return next.why;
   }

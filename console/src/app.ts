@@ -3,7 +3,7 @@
 // requests.ts, conversation.ts, sessions.ts, asked.ts, offline.ts, remembered.ts, absent.ts, accounts.ts, lend.ts.
 
 import { Absent } from './absent';
-import { Accounts, accountOf, accounts, bare, removeAll, type Account } from './accounts';
+import { Accounts, accountOf, accounts, bare, type Account } from './accounts';
 import { fragment, isOurs, itsQuestion, params, place, setAddress, wentBack, type Pane, type Place } from './address';
 import type { AuthRequired, Params } from './ahp';
 import { Questions } from './asked';
@@ -151,7 +151,7 @@ export class App {
   /** Forgets the token. Without a reason the person wants it, and the further accounts end too. */
   forget(why = ''): void {
     this.hosts.forget();
-    if (!why) removeAll();
+    if (!why) this.#leaveAll();
     keepToken('');
     this.past.erase();
     this.remembered.forget();
@@ -161,6 +161,11 @@ export class App {
     this.dialog = null;
     this.disconnect();
     this.draw();
+  }
+
+  /** Removes the further accounts. */
+  #leaveAll(): void {
+    if (accounts().length > 0) import('./leave').then((m) => m.leaveAll()).catch(() => {});
   }
 
   /** Whether the device is signed in, instead of a token. */
@@ -223,13 +228,19 @@ export class App {
       return true;
     }
     if (!has('code') && !has('admit') && !has('grants')) return false;
-    const host = params().get('admit') ?? '';
+    const asked = params().get('admit') ?? '';
+    const host = asked && this.named(asked, params().get('relay') ?? relay());
     setAddress(this.here); // a code must not stay in the address
     if (token && !this.token) this.useToken(token);
     else this.follow();
     if (host && this.token) this.open({ kind: 'sealed', link: this.linkTo(host), request: link });
     else this.open({ kind: 'pair', link });
     return true;
+  }
+
+  /** A host's name in this page: see Accounts. */
+  named(host: string, at: string): string {
+    return this.accounts.named(host, at, this.hosts.own);
   }
 
   /** Opens a link to a session of a sealed host. A page with a token asks first, and keeps its token. */
@@ -403,6 +414,7 @@ export class App {
     this.#connections.drop((l) => l.host.includes('@') && !accountOf(l.host));
     if (this.onlyHost.includes('@') && !accountOf(this.onlyHost)) this.onlyHost = '';
     this.hosts.take();
+    if (!this.token) return;
     this.saveNow();
     this.hosts.refresh();
   }
@@ -452,7 +464,7 @@ export class App {
     if (!(await device.signedIn())) {
       if (await device.name().catch(() => '?') === '') { // signed out, on its page
         this.past.erase();
-        removeAll();
+        this.#leaveAll();
       }
       return;
     }

@@ -44,8 +44,8 @@ export async function signedIn(): Promise<boolean> {
 }
 
 /** Names the device that is signed in. */
-export async function name(): Promise<string> {
-  const self = await (await load()).stored();
+export async function name(account?: Account): Promise<string> {
+  const self = await (await load(account)).stored();
   return self ? `${self.tenant} ${self.subject} ${self.device}` : '';
 }
 
@@ -100,10 +100,14 @@ export async function signIn(account: Account, name: string, shows: (asked: Aske
   }
 }
 
-/** Ends an account's key, here and at its relay. A relay that does not answer keeps the device in its list. */
+/** Ends an account's key at its relay. A relay that does not answer keeps the device in its list. */
 export async function signOut(account: Account): Promise<void> {
   const k = await load(account);
   const self = await k.stored();
-  if (self) await k.call('DELETE', `api/devices/${encodeURIComponent(self.device)}`).catch(() => {});
-  await k.forget();
+  if (self) await k.call('DELETE', `api/devices/${encodeURIComponent(self.device)}`);
+}
+
+/** Erases an account's key. */
+export async function forget(account: Account): Promise<void> {
+  await (await load(account)).forget();
 }

@@ -6,7 +6,6 @@ import type { Dialog } from './dialog';
 import type { Hosts } from './hosts';
 import type { Link } from './link';
 import type { Offline } from './offline';
-import type { Rights } from './rights';
 import { text } from './store';
 
 const untaken = 20_000; // ms; after that the host has not accepted a prompt
@@ -20,7 +19,6 @@ export interface EventsPage {
   readonly link: Link | undefined;
   readonly links: Map<string, Link>;
   readonly hosts: Pick<Hosts, 'asked' | 'offline' | 'refresh'>;
-  readonly rights: Pick<Rights, 'narrow'>;
   readonly past: Pick<Offline, 'load' | 'tick'>;
   readonly sessions: { flush(): void };
   readonly questions: { follow(): void };
@@ -76,7 +74,7 @@ function tick(page: EventsPage): void {
   if (page.token && !document.hidden && Date.now() - page.hosts.asked > pause) page.hosts.refresh();
   if (page.token === device.DEVICE) page.renew();
   if (page.token) for (const a of accounts()) if (a.token === undefined) page.renew(a);
-  if (page.byDevice && !page.rights.narrow && !document.hidden) page.absent.follow();
+  if (!document.hidden) page.absent.follow();
   page.questions.follow();
   page.past.tick();
   page.draw(); // updates times and countdowns

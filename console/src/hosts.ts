@@ -46,6 +46,7 @@ export class Hosts {
   forget(): void {
     this.#round++;
     this.all = [];
+    this.own = [];
     this.grant = null;
   }
 

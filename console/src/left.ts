@@ -9,6 +9,7 @@ import { ROOT, RpcError } from './rpc';
 import { digestOf, mostLife, mostText, newId, newOwn, openItem, ownOf, sealItem, type Content, type Item, type Own, type WaitingKeys } from './sealed/item';
 import type { Device } from './sealed/keys';
 import { array, text } from './store';
+import { bare } from './accounts';
 import { randomId, relayNow } from './words';
 import { t } from './language';
 
@@ -31,6 +32,7 @@ interface LeftLink { host: string; live: boolean; seal?: unknown; store: { agent
 
 /** The parts of the page that are used. */
 export interface LeftPage {
+  readonly at: string; // what follows in the account's host names, '' for the page's own
   readonly hosts: HostInfo[];
   readonly hostsStale: boolean;
   readonly links: Map<string, LeftLink>;
@@ -71,7 +73,13 @@ const usualLife = 24;
 /** A text that fits into an item's title. */
 const shortened = (words: string) => { const line = words.trim().replace(/\s+/g, ' '); return line.length > longestTitle ? `${line.slice(0, longestTitle)}…` : line; };
 
-const pathOf = (host: string, id: string) => `api/hosts/${encodeURIComponent(host)}/waiting/${id}`;
+const pathOf = (host: string, id: string) => `api/hosts/${encodeURIComponent(bare(host))}/waiting/${id}`;
+
+/** Names the record with an account's keys. */
+const recordOf = (at: string) => (at ? `keys ${at}` : 'keys');
+
+/** Forgets an account's keys: items for its hosts cannot be read here any more. */
+export const forgetKeys = (at: string) => record('ahp-waiting', 'kept', 'readwrite', (s) => s.delete(recordOf(at)));
 
 export class Leaving {
   all: Left[] = []; // in the order of delivery
@@ -93,7 +101,7 @@ export class Leaving {
   /** Reads or makes this device's keys. It rejects where the browser has no X25519. */
   async start(): Promise<void> {
     const who = await this.#page.who();
-    const kept = await record<KeptKeys | undefined>('ahp-waiting', 'kept', 'readonly', (s) => s.get('keys'));
+    const kept = await record<KeptKeys | undefined>('ahp-waiting', 'kept', 'readonly', (s) => s.get(recordOf(this.#page.at)));
     if (kept?.who === who) this.#hosts = new Map(kept.hosts);
     this.#own = kept?.who === who ? await ownOf(kept.device) : await newOwn();
     this.#who = who;
@@ -103,7 +111,7 @@ export class Leaving {
 
   #save(): Promise<unknown> {
     const kept: KeptKeys = { who: this.#who, device: this.#own!.device, hosts: [...this.#hosts] };
-    return record('ahp-waiting', 'kept', 'readwrite', (s) => s.put(kept, 'keys'));
+    return record('ahp-waiting', 'kept', 'readwrite', (s) => s.put(kept, recordOf(this.#page.at)));
   }
 
   /** Whether something can be left for a host now: it is away, and has given its key before. */
@@ -192,10 +200,11 @@ export class Leaving {
   }
 
   async #opens(shown: Shown): Promise<Left> {
-    const { host, item, by, at, woken, expired, result } = shown;
+    const { item, by, at, woken, expired, result } = shown;
+    const host = shown.host + this.#page.at;
     const key = `${host} ${item.id} ${item.version}`;
     const keys = this.#hosts.get(host);
-    const content = this.#opened.get(key) ?? (keys && await openItem(this.#own!, host, keys, item).catch(() => undefined));
+    const content = this.#opened.get(key) ?? (keys && await openItem(this.#own!, bare(host), keys, item).catch(() => undefined));
     if (content) this.#opened.set(key, content);
     return { host, item, by: text(by), at: text(at), woken: woken === true, expired: expired === true, result, content };
   }
@@ -263,7 +272,7 @@ export class Leaving {
     const length = new TextEncoder().encode(content.text ?? '').length;
     if (length > mostText) throw new Error(t`This is too long to wait at the relay: at most 16 KiB.`);
     const keys = this.#hosts.get(host)!;
-    const item = await sealItem(this.#own!, host, keys, { id: i.id, version: i.version, expires, ...(wake ? { wake } : {}), ...(i.cancelled ? { cancelled: true } : {}) }, content);
+    const item = await sealItem(this.#own!, bare(host), keys, { id: i.id, version: i.version, expires, ...(wake ? { wake } : {}), ...(i.cancelled ? { cancelled: true } : {}) }, content);
     await this.#change('PUT', host, i.id, { ...item });
   }
 

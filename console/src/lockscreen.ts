@@ -1,6 +1,6 @@
 // Answers from a notification, given by the service worker while no page is open.
 
-import { call, stored } from '../../gateway/api/people/pages/keys.js';
+import { base, call, stored } from '../../gateway/api/people/pages/keys.js';
 import { texts, type Texts } from './language/worker';
 import { sealAnswer, type SealedAnswer, type SealedOffer } from './sealed/note';
 
@@ -10,7 +10,7 @@ export interface Offered { label: string; path: string; text: boolean }
 /** A notification's action, as in the Notifications API. type is in browsers that support a reply. */
 export interface Action { action: string; title: string; type?: 'text' }
 
-/** Reads the answers of a push message. They go to this relay only, so the path counts. */
+/** Reads the answers of a push message. They go to the account's relay only, so the path counts. */
 export function offeredBy(message: Record<string, unknown>): Offered[] {
   if (!Array.isArray(message.answers)) return [];
   return message.answers.flatMap((a: Record<string, unknown> | null): Offered[] => {
@@ -75,7 +75,7 @@ async function attempt(path: string, words: Texts, body?: { text: string }): Pro
 }
 
 async function plain(path: string, body?: { text: string }): Promise<void> {
-  const answer = await fetch(`/${path}`, {
+  const answer = await fetch(new URL(path, base), {
     method: 'POST', cache: 'no-store', credentials: 'omit', ...(body ? { body: JSON.stringify(body), headers: { 'Content-Type': 'application/json' } } : {}),
   });
   if (answer.ok) return;

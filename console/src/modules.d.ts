@@ -1,6 +1,7 @@
 declare module '*.css';
 declare module 'highlight.js/*';
-declare module '*/keys.js' { // the relay's module for the device's key
+declare module '*/keys.js' {
+  export const base: URL; // the relay's module for the device's key
   export function stored(): Promise<{ tenant: string; subject: string } | undefined>;
   export function call(method: string, path: string, json?: unknown): Promise<unknown>;
 }

@@ -2,6 +2,7 @@
 // without a network. They are encrypted with a key that the browser keeps unreadable, and erased
 // when the device signs out or is removed. A token that only the tab has keeps nothing.
 
+import { isHeld, type Accounts } from './accounts';
 import type { ChatState, State, Summary, Turn } from './ahp';
 import { record as keep } from './kept';
 import type { HostInfo } from './relay';
@@ -23,7 +24,8 @@ export interface OfflinePage {
   readonly chatUri: string | undefined;
   readonly links: Map<string, KeptLink>;
   readonly remembered: { keys: Map<string, HostKeys> };
-  readonly hosts: { all: HostInfo[]; stale: boolean };
+  readonly hosts: { all: HostInfo[]; own: HostInfo[]; stale: boolean };
+  readonly accounts: Pick<Accounts, 'hosts' | 'keep'>;
   who(): Promise<string>; // names the device or token; '' if there is none
   linkTo(host: string): KeptLink;
   draw(): void;
@@ -53,12 +55,16 @@ export class Offline {
     const content = who ? await read().catch(() => undefined) : undefined;
     if (!content) return;
     if (content.who !== who) return this.erase();
-    if (page.hosts.all.length === 0) {
-      page.hosts.all = content.hosts;
+    const hosts = content.hosts.filter((h) => isHeld(h.host));
+    page.accounts.keep(hosts);
+    if (page.hosts.own.length === 0) {
+      page.hosts.own = hosts.filter((h) => !h.host.includes('@'));
       page.hosts.stale = true;
     }
-    for (const [host, keys] of content.keys ?? []) if (!page.remembered.keys.has(host)) page.remembered.keys.set(host, keys);
+    page.hosts.all = [...page.hosts.own, ...page.accounts.hosts()];
+    for (const [host, keys] of content.keys ?? []) if (isHeld(host) && !page.remembered.keys.has(host)) page.remembered.keys.set(host, keys);
     for (const [host, all, at] of content.sessions) {
+      if (!isHeld(host)) continue;
       const link = page.linkTo(host);
       const { store } = link;
       if (store.sessions.size > 0) continue;
@@ -67,6 +73,7 @@ export class Offline {
       store.listRevision++;
     }
     for (const [host, session, kept] of content.conversations) {
+      if (!isHeld(host)) continue;
       const { past } = page.linkTo(host);
       if (!past.has(session)) past.set(session, kept);
     }
@@ -103,11 +110,11 @@ export class Offline {
   async #save(): Promise<void> {
     const page = this.#page;
     const who = this.#who ||= await page.who();
-    const all = [...page.links.values()];
+    const all = [...page.links.values()].filter((l) => isHeld(l.host)); // a different tab may have removed an account
     const conversations = all.flatMap((l) => [...l.past].map(([session, kept]): [string, string, Kept] => [l.host, session, kept]))
       .sort((a, b) => b[2].at - a[2].at).slice(0, mostConversations).map(([host, session, kept]): [string, string, Kept] => [host, session, { ...kept, state: lastOf(kept.state) }]);
     const content: Content = {
-      who, hosts: page.hosts.all, keys: [...page.remembered.keys], conversations,
+      who, hosts: page.hosts.all.filter((h) => isHeld(h.host)), keys: [...page.remembered.keys].filter(([host]) => isHeld(host)), conversations,
       sessions: all.map((l) => [l.host, [...l.store.sessions.values()].slice(0, mostSessions), l.listAt]),
     };
     if (who && page.keeps) await write(content);

@@ -9,7 +9,8 @@ export interface Given { fingerprint: string; words: string; name: string; subje
 /** A sealed host at a relay. */
 export interface Pin {
   relay: string; // its origin
-  host: string;
+  host: string; // its name there
+  account?: string; // the further account through which this page reaches it: see accounts.ts
   key: Uint8Array<ArrayBuffer>; // the host's
   grants: string[]; // the chain that admits this device; empty: the host knows it
   subject: string;
@@ -31,8 +32,12 @@ export function elsewhere(): boolean {
   return relay() !== location.origin;
 }
 
-const keyOf = (host: string) => `host ${relay()} ${host}`;
-const markOf = (host: string) => `sealed ${relay()} ${host}`;
+// A further account has its own pins: two tenants at a relay may use a name twice.
+const keyOf = (host: string) => (host.includes('@') ? `host ${host}` : `host ${relay()} ${host}`);
+const markOf = (host: string) => (host.includes('@') ? `sealed ${host}` : `sealed ${relay()} ${host}`);
+
+/** A pinned host's name in this page. */
+export const nameIn = ({ host, account }: Pick<Pin, 'host' | 'account'>) => (account ? `${host}@${account}` : host);
 
 /** Acts on the records of pins, and of this device's keys. */
 export const vault = <T>(mode: IDBTransactionMode, act: (store: IDBObjectStore) => IDBRequest<T>) => record('ahp-sealed', 'kept', mode, act);
@@ -42,14 +47,14 @@ export async function pinOf(host: string): Promise<Pin | undefined> {
   return 'indexedDB' in globalThis ? vault<Pin | undefined>('readonly', (s) => s.get(keyOf(host))) : undefined;
 }
 
-/** Returns the pins of hosts with a name, at all relays. */
-export async function pinsOf(host: string): Promise<Pin[]> {
+/** Returns an account's pins, '' for the page's own: all, or those for hosts with a name. */
+export async function pinsOf(account: string, host?: string): Promise<Pin[]> {
   const all = await vault<Pin[]>('readonly', (s) => s.getAll());
-  return all.filter((p) => p?.host === host && p.key instanceof Uint8Array);
+  return all.filter((p) => p?.key instanceof Uint8Array && (p.account ?? '') === account && (host === undefined || p.host === host));
 }
 
 export async function pin(to: Pin): Promise<void> {
-  await vault('readwrite', (s) => s.put(to, keyOf(to.host)));
+  await vault('readwrite', (s) => s.put(to, keyOf(nameIn(to))));
   await navigator.storage?.persist?.(); // the browser must not forget it for room
 }
 

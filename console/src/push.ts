@@ -1,11 +1,15 @@
-// Subscribes this device to encrypted notifications (Web Push).
+// Subscribes this device to encrypted notifications (Web Push). Each account has its own subscription,
+// which contains its relay's key: a browser has one for each registration of a service worker, so a further
+// account has its own registration. at is '' for the page's own account, or stands for a further one: "@work".
 
+import { accountOf, accounts } from './accounts';
 import { app, requests } from './app';
+import { registerFor, scopeOf } from './trusted';
 import { deviceName } from './words';
 import * as told from './told';
 import { t } from './language';
 
-const flag = 'told-on-this-device'; // the target's id; without it, the relay need not be asked
+const flag = (at: string) => `told-on-this-device${at}`; // the target's id; without it, the relay need not be asked
 
 /** Reports whether this browser has push notifications. On a phone the page must be installed. */
 export function possible(): boolean {
@@ -13,45 +17,63 @@ export function possible(): boolean {
 }
 
 /** The id of this device's way, '' if it has none. */
-export function wayHere(): string {
-  return localStorage.getItem(flag) ?? '';
+export function wayHere(at: string): string {
+  return localStorage.getItem(flag(at)) ?? '';
 }
 
-async function registration(): Promise<ServiceWorkerRegistration> {
-  return navigator.serviceWorker.ready;
+/** The service worker's registration for an account. The page's own keeps the page, too. */
+async function registration(at: string): Promise<ServiceWorkerRegistration> {
+  const account = accountOf(at);
+  return account ? registerFor(account) : navigator.serviceWorker.ready;
+}
+
+/** This device's subscription for an account, as it is, or null. */
+export async function subscriptionAt(at: string): Promise<PushSubscription | null> {
+  return (await registration(at)).pushManager.getSubscription();
 }
 
 function bytes(base64url: string): Uint8Array<ArrayBuffer> {
   return Uint8Array.from(atob(base64url.replaceAll('-', '+').replaceAll('_', '/')), (c) => c.charCodeAt(0));
 }
 
-/** Enables notifications on this device; details includes the questions. */
-export async function turnOn(details: boolean): Promise<void> {
+/** Enables an account's notifications on this device; details includes the questions. */
+export async function turnOn(at: string, details: boolean): Promise<void> {
   if (await Notification.requestPermission() !== 'granted') throw new Error(t`The browser does not let this page tell you anything: allow notifications in its settings.`);
-  const { pushKey } = await requests.relay<told.Settings>('GET', 'api/notify');
+  const { pushKey } = await requests.relayAt<told.Settings>(at, 'GET', 'api/notify');
   if (!pushKey) throw new Error(t`Notifications are not configured on this relay.`);
-  const subscription = await (await registration()).pushManager.subscribe({ userVisibleOnly: true, applicationServerKey: bytes(pushKey) });
+  const subscription = await (await registration(at)).pushManager.subscribe({ userVisibleOnly: true, applicationServerKey: bytes(pushKey) });
   const { endpoint, keys } = subscription.toJSON();
-  const way = await told.setWay({ kind: 'webpush', name: deviceName(), url: endpoint, keys: { p256dh: keys?.p256dh!, auth: keys?.auth! }, details });
-  localStorage.setItem(flag, String(way.id));
-  await (await import('./tell')).keepDetails(details);
+  const way = await told.setWay(at, { kind: 'webpush', name: deviceName(), url: endpoint, keys: { p256dh: keys?.p256dh!, auth: keys?.auth! }, details });
+  localStorage.setItem(flag(at), String(way.id));
+  await (await import('./tell')).keepDetails(at, details);
 }
 
-/** Disables notifications, first at the relay, which would otherwise continue. */
-export async function turnOff(): Promise<void> {
-  const id = wayHere();
-  if (id && told.known()?.ways?.some((w: { id?: string }) => w?.id === id)) await told.removeWay(id);
-  localStorage.removeItem(flag);
-  await (await import('./tell')).tellAll();
-  const subscription = await (await registration()).pushManager.getSubscription();
-  await subscription?.unsubscribe();
+/** Disables an account's notifications, first at the relay, which would otherwise continue. */
+export async function turnOff(at: string): Promise<void> {
+  const id = wayHere(at);
+  if (id && told.known(at)?.ways?.some((w: { id?: string }) => w?.id === id)) await told.removeWay(at, id);
+  localStorage.removeItem(flag(at));
+  await (await import('./tell')).tellAll(at);
+  await forget(at);
+}
+
+/** Ends an account's subscription in this browser. */
+export async function forget(at: string): Promise<void> {
+  localStorage.removeItem(flag(at));
+  if (!possible()) return;
+  const account = accountOf(at);
+  const here = await (account ? navigator.serviceWorker.getRegistration(scopeOf(account)) : registration(at));
+  await (await here?.pushManager.getSubscription())?.unsubscribe();
+  if (account) await here?.unregister();
 }
 
 const lookEvery = 20_000; // ms
 
-/** Reports to the relay that the page is in view, so it sends no notification. */
+/** Reports to the relays that the page is in view, so they send no notification. */
 export function look(): void {
+  for (const { name } of accounts()) if (wayHere(`@${name}`)) registration(`@${name}`).then((r) => r.update()).catch(() => {}); // no page brings it a new version
   setInterval(() => {
-    if ((wayHere() || told.known()?.ways?.length) && !document.hidden && app.token) requests.relay('POST', 'api/notify/looking').catch(() => {});
+    if (document.hidden || !app.token) return;
+    for (const at of ['', ...accounts().map((a) => `@${a.name}`)]) if (wayHere(at) || told.known(at)?.ways?.length) requests.relayAt(at, 'POST', 'api/notify/looking').catch(() => {});
   }, lookEvery);
 }

@@ -8,7 +8,7 @@ import { lastOf } from './offline';
 import type { HostInfo } from './relay';
 import type { Requests } from './requests';
 import { ROOT } from './rpc';
-import { bare } from './accounts';
+import { bare, tokenOf } from './accounts';
 import { array, isObject, normal, text } from './store';
 import { fromRelay } from './words';
 import { t } from './language';
@@ -84,10 +84,9 @@ export class Remembered {
     }
   }
 
-  forget(): void {
-    this.keys.clear();
-    this.#looks.clear();
-    this.#why.clear();
+  /** Forgets everything, or an account's hosts only. */
+  forget(at = ''): void {
+    for (const kept of [this.keys, this.#looks, this.#why]) for (const key of [...kept.keys()]) if (!at || tokenOf(key.split(' ')[0], '') === at) kept.delete(key);
   }
 
   /** Why a session's last state cannot be shown; '' if nothing is known against it. */

@@ -55,9 +55,9 @@ export class Requests {
     return ask(tokenOf(host, this.#page.token), method, path, json);
   }
 
-  /** Sends the relay a request; rejects unless it succeeds. */
-  async relay<T = object>(method: string, path: string, json?: object): Promise<T> {
-    const { status: said, body } = await this.ask<T>(method, path, json);
+  /** Sends a host's relay a request; rejects unless it succeeds. */
+  async relayAt<T = object>(host: string, method: string, path: string, json?: object): Promise<T> {
+    const { status: said, body } = await this.askAt<T>(host, method, path, json);
     if (said !== 200) throw new Error(text(body?.error) || t`The relay answered ${said}.`);
     return body;
   }

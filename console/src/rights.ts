@@ -56,16 +56,16 @@ export class Rights {
   }
 
   /** Whether the token at a host is for certain sessions only, so it cannot create sessions. */
-  #isNarrow(host: string): boolean {
+  narrowAt(host: string): boolean {
     return array(this.grantAt(host)?.channels).length > 0;
   }
 
   get narrow(): boolean {
-    return this.#isNarrow(this.#page.host);
+    return this.narrowAt(this.#page.host);
   }
 
   /** Whether sessions can be created somewhere. */
   get mayCreate(): boolean {
-    return [this.#page.host, ...this.#page.links.keys()].some((h) => !belowOperate.includes(this.#access(h)) && !this.#isNarrow(h));
+    return [this.#page.host, ...this.#page.links.keys()].some((h) => !belowOperate.includes(this.#access(h)) && !this.narrowAt(h));
   }
 }

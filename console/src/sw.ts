@@ -21,10 +21,15 @@ interface Data { host?: string; session?: string; asks?: boolean; offered?: Reco
 /** Options that not all browsers have, and the library's types lack. */
 type Shown = NotificationOptions & { actions?: object[] };
 
+/** The further account whose notifications this worker shows, '' for the page's own: see registerFor. */
+const account = new URL(self.location.href).searchParams.get('account') ?? '';
+const at = account && `@${account}`;
+
 const name = `shell ${SHELL.join(' ')}`;
 
 self.addEventListener('install', (event) => {
   event.waitUntil((async () => {
+    if (account) return self.skipWaiting(); // the page is the other worker's
     const cache = await caches.open(name);
     await cache.addAll(['/', ...SHELL]);
     await cache.add(keys).catch(() => {}); // a relay without devices has none
@@ -35,6 +40,7 @@ self.addEventListener('install', (event) => {
 });
 
 self.addEventListener('activate', (event) => {
+  if (account) return;
   event.waitUntil((async () => {
     for (const other of await caches.keys()) if (![name, 'shared', withdrawn, choices].includes(other)) await caches.delete(other);
     await self.clients.claim();
@@ -129,7 +135,7 @@ const text = (value: unknown) => (typeof value === 'string' ? value : '');
 const withdrawn = 'withdrawn';
 const mostWithdrawn = 100;
 
-const keyOf = (id: string) => `/withdrawn/${encodeURIComponent(id)}`;
+const keyOf = (id: string) => `/withdrawn/${encodeURIComponent(id + at)}`;
 const timeOf = (at: unknown) => Date.parse(text(at)) || 0;
 
 async function withdraw(id: string, at: number): Promise<void> {
@@ -148,19 +154,20 @@ async function isWithdrawn(id: string, at: number): Promise<boolean> {
 /** Reads a push: a sealed host's own message, or the relay's. Of a sealed host, the relay's words have no content. */
 async function read(told: Told): Promise<{ told: Told; offered: (Offered | SealedOffer)[] }> {
   if (typeof told.sealed === 'string') {
-    const opened = await openNote(told as Pushed);
-    return opened ? { told: opened.note, offered: offersOf(opened.note, opened.relay) } : { told: {}, offered: [] };
+    const opened = await openNote(told as Pushed, account);
+    return opened ? { told: opened.note, offered: offersOf(opened.note, opened.from) } : { told: {}, offered: [] };
   }
-  if (!text(told.host) || !(await isSealed(told.host as string))) return { told, offered: offeredBy(told) };
+  if (!text(told.host) || !(await isSealed(account, told.host as string))) return { told, offered: offeredBy(told) };
   const { id, kind, host, at, says, withdrawn: over } = told;
   return { told: { id, host, at, withdrawn: over, ...(['offline', 'joined'].includes(kind!) ? { kind, says } : {}) }, offered: [] };
 }
 
 async function show(pushed: Told): Promise<void> {
   const { told, offered } = await read(pushed);
-  const tag = text(told.id) || 'event';
-  if (told.withdrawn === true) await withdraw(tag, timeOf(told.at));
-  else if (await isWithdrawn(tag, timeOf(told.at))) return;
+  const id = text(told.id) || 'event';
+  const tag = id + at;
+  if (told.withdrawn === true) await withdraw(id, timeOf(told.at));
+  else if (await isWithdrawn(id, timeOf(told.at))) return;
   const before = await self.registration.getNotifications({ tag });
   for (const notification of before) notification.close();
   if (told.withdrawn === true) return;
@@ -170,7 +177,7 @@ async function show(pushed: Told): Promise<void> {
     ...looks, tag,
     body: [text(told.title) && says, text(told.text), text(told.detail)].filter(Boolean).join('\n'),
     actions: actionsOf(offered, self.Notification.maxActions ?? 0, 'reply' in self.NotificationEvent.prototype, texts[tongue]),
-    data: { host: text(told.host), session: text(told.session), ...(isAsked(told, offered) ? { asks: true } : {}), ...(offered.length > 0 ? { offered } : {}) },
+    data: { host: text(told.host) && text(told.host) + at, session: text(told.session), ...(isAsked(told, offered) ? { asks: true } : {}), ...(offered.length > 0 ? { offered } : {}) },
   } as Shown);
 }
 
@@ -206,7 +213,7 @@ async function answer({ title, body, tag, data }: Notification, offered: Offered
 
 /** Opens the session in an existing page or a new one, at its question if it asks. */
 async function open({ host, session, asks }: Data): Promise<void> {
-  const [page] = (await self.clients.matchAll({ type: 'window' })).filter((c) => new URL(c.url).pathname === '/');
+  const [page] = (await self.clients.matchAll({ type: 'window', includeUncontrolled: true })).filter((c) => new URL(c.url).pathname === '/');
   if (page) {
     await page.focus();
     page.postMessage({ open: { host, session, asks } });

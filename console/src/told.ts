@@ -1,5 +1,7 @@
-// The user's notification settings. The relay keeps them for the token's subject.
+// The user's notification settings. Each account's relay keeps them for the account's subject. at
+// is '' for the page's own account, or stands for a further one: "@work".
 
+import { bare, tokenOf } from './accounts';
 import { app, requests } from './app';
 import { array, text } from './store';
 import { t } from './language';
@@ -19,74 +21,73 @@ export interface Delivery { id: string; at: string; way?: string; host: string; 
 /** The settings, and the history of a day. */
 export interface Settings { pushKey?: string; ways?: Way[]; mail?: boolean; quiet?: Quiet | null; mutes?: MuteOf[]; deliveries?: Delivery[] }
 
-let said: Settings | null | undefined; // undefined: not loaded; null: not configured on this relay
-let of = ''; // the token used for the load
+const said = new Map<string, { token: string; settings: Settings | null }>(); // by at, with the page's token; null: not configured on this relay
 
-/** Returns the settings from the relay's last answer, or undefined. */
-export function known(): Settings | null | undefined {
-  return of === app.token ? said : undefined;
+/** Returns an account's settings from its relay's last answer, or undefined. */
+export function known(at: string): Settings | null | undefined {
+  const last = said.get(at);
+  return last?.token === app.token ? last.settings : undefined;
 }
 
-function keep(token: string, value: Settings | null): void {
-  of = token;
-  said = value;
+function keep(at: string, token: string, settings: Settings | null): void {
+  said.set(at, { token, settings });
   app.draw();
 }
 
-/** Loads the settings; rejects if the relay does not answer. */
-export async function load(): Promise<void> {
+/** Loads an account's settings; rejects if the relay does not answer. */
+export async function load(at: string): Promise<void> {
   const { token } = app;
-  const { status, body } = await requests.ask<Settings>('GET', 'api/notify');
+  const { status, body } = await requests.askAt<Settings>(at, 'GET', 'api/notify');
   if (status !== 200 && status !== 404) throw new Error(text(body?.error) || t`The relay answered ${status}.`);
-  if (token === app.token) keep(token, status === 404 ? null : body);
+  if (token === app.token) keep(at, token, status === 404 ? null : body);
 }
 
 /** Returns the mute that covers a session, or undefined. */
 export function muted(host: string, session: string, now = Date.now()): MuteOf | undefined {
-  return array(known()?.mutes).find((m) => m?.host === host && (!m.session || m.session === session) && (!m.until || Date.parse(m.until) > now));
+  return array(known(tokenOf(host, ''))?.mutes).find((m) => m?.host === bare(host) && (!m.session || m.session === session) && (!m.until || Date.parse(m.until) > now));
 }
 
 /** Changes the quiet settings, on top of changes made elsewhere meanwhile. */
-async function setTimes(change: (had: { quiet: Quiet | null; mutes: MuteOf[] }) => object): Promise<void> {
+async function setTimes(at: string, change: (had: { quiet: Quiet | null; mutes: MuteOf[] }) => object): Promise<void> {
   const { token } = app;
-  const { quiet, mutes } = await requests.relay<Settings>('GET', 'api/notify');
+  const { quiet, mutes } = await requests.relayAt<Settings>(at, 'GET', 'api/notify');
   const next = change({ quiet: quiet ?? null, mutes: array(mutes) });
-  keep(token, await requests.relay('PUT', 'api/notify/times', next));
+  keep(at, token, await requests.relayAt(at, 'PUT', 'api/notify/times', next));
 }
 
 /** Mutes a session, or a host if none is named, until a time; undefined means for good. */
 export function mute(host: string, session: string, until?: Date): Promise<void> {
-  return setTimes(({ quiet, mutes }) => ({ quiet, mutes: [...others(mutes, host, session), { host, ...(session ? { session } : {}), ...(until ? { until: until.toISOString() } : {}) }] }));
+  return setTimes(tokenOf(host, ''), ({ quiet, mutes }) => ({ quiet, mutes: [...others(mutes, host, session), { host: bare(host), ...(session ? { session } : {}), ...(until ? { until: until.toISOString() } : {}) }] }));
 }
 
 export function unmute(host: string, session: string): Promise<void> {
-  return setTimes(({ quiet, mutes }) => ({ quiet, mutes: others(mutes, host, session) }));
+  return setTimes(tokenOf(host, ''), ({ quiet, mutes }) => ({ quiet, mutes: others(mutes, host, session) }));
 }
 
 function others(mutes: MuteOf[], host: string, session: string): MuteOf[] {
-  return mutes.filter((m) => m?.host !== host || (m?.session ?? '') !== session);
+  return mutes.filter((m) => m?.host !== bare(host) || (m?.session ?? '') !== session);
 }
 
 /** Sets the quiet hours {from, to, zone}; null for none. */
-export function setQuiet(quiet: Quiet | null): Promise<void> {
-  return setTimes(({ mutes }) => ({ quiet, mutes }));
+export function setQuiet(at: string, quiet: Quiet | null): Promise<void> {
+  return setTimes(at, ({ mutes }) => ({ quiet, mutes }));
 }
 
 /** Adds a target, or changes the target with its id. The result has secrets that the relay shows only once. */
-export async function setWay(way: Way): Promise<Way> {
-  const made = way.id ? await requests.relay<Way>('PUT', `api/notify/ways/${encodeURIComponent(way.id)}`, way) : await requests.relay<Way>('POST', 'api/notify/ways', way);
-  await load();
+export async function setWay(at: string, way: Way): Promise<Way> {
+  const made = way.id ? await requests.relayAt<Way>(at, 'PUT', `api/notify/ways/${encodeURIComponent(way.id)}`, way) : await requests.relayAt<Way>(at, 'POST', 'api/notify/ways', way);
+  await load(at);
   return made;
 }
 
-export async function removeWay(id: string): Promise<void> {
-  await requests.relay('DELETE', `api/notify/ways/${encodeURIComponent(id)}`);
-  await load();
+export async function removeWay(at: string, id: string): Promise<void> {
+  await requests.relayAt(at, 'DELETE', `api/notify/ways/${encodeURIComponent(id)}`);
+  await load(at);
 }
 
 /** Sends a test to a target and returns the outcome, with a line for each part that the notifications lack. */
-export async function tryWay(id: string): Promise<string> {
-  const { outcome, why, missing } = await requests.relay<{ outcome?: string; why?: string; missing?: unknown[] }>('POST', `api/notify/ways/${encodeURIComponent(id)}/test`);
-  load().catch(() => {});
+export async function tryWay(at: string, id: string): Promise<string> {
+  const { outcome, why, missing } = await requests.relayAt<{ outcome?: string; why?: string; missing?: unknown[] }>(at, 'POST', `api/notify/ways/${encodeURIComponent(id)}/test`);
+  load(at).catch(() => {});
   return [outcome === 'ok' ? t`The test was delivered.` : t`The test was not taken: ${text(why) || outcome}.`, ...array(missing).map(text)].join('\n');
 }

@@ -17,8 +17,17 @@ import (
 	"ahprelay/test/procs"
 )
 
-// ownRelay starts a relay of the site's own, with a host.
+// startOwnRelay starts the site's own relay, with a host.
 func startOwnRelay(t *testing.T, flags ...string) *site {
+	t.Helper()
+	s := startRelayAlone(t, flags...)
+	s.host = s.addHost(hostName)
+	s.startAgent(s.host)
+	return s
+}
+
+// startRelayAlone starts the site's own relay, without a host.
+func startRelayAlone(t *testing.T, flags ...string) *site {
 	t.Helper()
 	s := newSite(t)
 	s.cfg.still = true
@@ -37,8 +46,6 @@ func startOwnRelay(t *testing.T, flags ...string) *site {
 		return nil
 	}))
 	t.Cleanup(func() { s.end(relay) })
-	s.host = s.addHost(hostName)
-	s.startAgent(s.host)
 	return s
 }
 
@@ -61,6 +68,40 @@ func (p *page) answersIn(host, label string) {
 	button := "[...document.querySelectorAll(" + js(`[data-group=needs] [data-host-of="`+host+`"] .answers button`) + ")].find((b) => b.textContent === " + js(label) + ")"
 	p.holds(label+" for "+host, button+" !== undefined")
 	p.until(label+" to be taken", patience, func() bool { return eval[bool](p, "(b => { b?.click(); return !b; })("+button+")") })
+}
+
+// addsByDevice adds the account that the owner has at a different relay, where a signed-in device approves
+// it. shown is called while the page shows the code; the hosts' sheet stays open.
+func (p *page) addsByDevice(other *site, shown func()) (owner *page) {
+	p.t.Helper()
+	owner = newPage(p.t)
+	owner.do(desktop(), chromedp.Navigate(other.invite()))
+	owner.click("#form button")
+	owner.until("the page of devices", patience, func() bool { return eval[string](owner, "location.pathname") == "/device" })
+	p.click("#add-account")
+	p.enter("#account-relay", other.url)
+	p.click("#account .primary")
+	p.await("#account-code svg.qr") // after the page was loaded again, with a policy for that relay
+	shown()
+	owner.click("#to-add-device")
+	owner.enter("#code-device", p.text("#account-code code"))
+	owner.click("#lookup-device button[type=submit]")
+	owner.wants("#what", p.text("#account-code p b + b, #account-code p.dim b"))
+	owner.click("#decide button[type=submit]")
+	p.wants(`[data-account="127.0.0.1"]`, "owner at "+strings.TrimPrefix(other.url, "http://"))
+	return owner
+}
+
+// addsByToken adds an account by a token. The hosts' sheet stays open.
+func (p *page) addsByToken(tenant *site, name string) {
+	p.t.Helper()
+	p.click("#add-account")
+	p.enter("#account-relay", tenant.url)
+	p.click("#account .paste summary")
+	p.enter("#account-token", tenant.token(time.Hour))
+	p.enter("#account-name", name)
+	p.click("#account .primary")
+	p.wants("#accounts [data-account]", "browser at")
 }
 
 // TestAccountsShareOneInbox adds a different tenant of the relay by a token, and a
@@ -102,22 +143,10 @@ func TestAccountsShareOneInbox(t *testing.T) {
 	p.wants(`#hosts [data-host="`+atTenant+`"] .badge`, "online")
 
 	// A different relay: a signed-in device approves.
-	owner := newPage(t)
-	owner.do(desktop(), chromedp.Navigate(other.invite()))
-	owner.click("#form button")
-	owner.until("the page of devices", patience, func() bool { return eval[string](owner, "location.pathname") == "/device" })
-	p.click("#add-account")
-	p.enter("#account-relay", other.url)
-	p.click("#account .primary")
-	p.await("#account-code svg.qr") // after the page was loaded again, with a policy for that relay
-	p.accessible("the code for an account")
-	p.shot("accounts-code-390")
-	owner.click("#to-add-device")
-	owner.enter("#code-device", p.text("#account-code code"))
-	owner.click("#lookup-device button[type=submit]")
-	owner.wants("#what", p.text("#account-code p b + b, #account-code p.dim b"))
-	owner.click("#decide button[type=submit]")
-	p.wants(`[data-account="127.0.0.1"]`, "owner at "+strings.TrimPrefix(other.url, "http://"))
+	owner := p.addsByDevice(other, func() {
+		p.accessible("the code for an account")
+		p.shot("accounts-code-390")
+	})
 	p.wants(`#hosts [data-host="`+atOther+`"] .badge`, "online")
 	p.accessible("accounts")
 	p.shot("accounts-status-390")

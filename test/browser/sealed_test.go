@@ -29,13 +29,13 @@ type sealedSite struct {
 	state   string // the host-agent's directory
 }
 
-// startSealed starts a sealed host, without a paired device.
-func startSealed(t *testing.T) *sealedSite {
+// startSealed starts a sealed host, without a paired device. The relay gets the flags.
+func startSealed(t *testing.T, flags ...string) *sealedSite {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
 	s := &sealedSite{site: newSite(t), console: "http://" + l.Addr().String()}
-	s.firstRelay("--console-origin", s.console, "--notify-private", "127.0.0.0/8")
+	s.firstRelay(append([]string{"--console-origin", s.console, "--notify-private", "127.0.0.0/8"}, flags...)...)
 	s.keys, err = auth.LoadKeys(s.file("data"))
 	must(t, err)
 	files, err := web.Of(s.url)

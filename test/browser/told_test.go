@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/chromedp/cdproto/browser"
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/serviceworker"
 	"github.com/chromedp/chromedp"
@@ -30,33 +29,11 @@ func pushed(origin string, id serviceworker.RegistrationID, data string) step {
 }
 
 // allowNotifications lets an origin notify, and returns a function that returns the
-// origin's latest service worker registration.
+// registration for its page.
 func (p *page) allowNotifications(origin string) (latest func() serviceworker.RegistrationID) {
 	p.t.Helper()
-	registered := make(chan serviceworker.RegistrationID, 16)
-	must(p.t, chromedp.Listen(p.ctx, func(event any) {
-		if e, ok := event.(*serviceworker.EventWorkerRegistrationUpdated); ok {
-			for _, r := range e.Registrations {
-				select {
-				case registered <- r.RegistrationID:
-				default:
-				}
-			}
-		}
-	}))
-	p.do(func(ctx context.Context, target *chromedp.Target) (v chromedp.Void, err error) {
-		if _, err = cdp.Call(ctx, target, browser.SetPermission, browser.SetPermissionParams{Permission: &browser.PermissionDescriptor{Name: "notifications"}, Setting: browser.PermissionSettingGranted, Origin: origin}); err == nil {
-			_, err = cdp.Call(ctx, target, serviceworker.Enable, cdp.Empty{})
-		}
-		return v, err
-	})
-	var id serviceworker.RegistrationID
-	return func() serviceworker.RegistrationID {
-		for id == "" || len(registered) > 0 {
-			id = <-registered
-		}
-		return id
-	}
+	workers := p.workersOf(origin)
+	return func() serviceworker.RegistrationID { return workers("/") }
 }
 
 // notifications returns the device's notifications: title and text.

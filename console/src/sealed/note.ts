@@ -24,29 +24,29 @@ export interface Pushed { sealed?: string; body?: unknown; signature?: unknown }
 /** An event that a notification shows. Its members have not been checked. */
 export interface Note { host: string; id: string; nonce: string; to?: string; answers?: unknown; [name: string]: unknown }
 
-/** Returns the message in a push, and the relay of its host; undefined if no host of this browser has written it to this device. */
-export async function openNote(told: Pushed): Promise<{ note: Note; relay: string } | undefined> {
+/** Returns the message in a push to an account, and its host's pin; undefined if none of that account's hosts has written it to this device. */
+export async function openNote(told: Pushed, account: string): Promise<{ note: Note; from: Pin } | undefined> {
   const device = await ownDevice();
   if (!device || typeof told.body !== 'string' || typeof told.signature !== 'string') return undefined;
   const own = await fingerprintOf(device);
-  for (const of of await pinsOf(told.sealed!)) {
+  for (const of of await pinsOf(account, told.sealed!)) {
     if (!of.push || of.changed || !(await signed(of, 'push', told.body, fromBase64(told.signature)))) continue;
     const note: Note = JSON.parse(told.body);
-    if (note.to === own && note.host === of.host) return { note, relay: of.relay };
+    if (note.to === own && note.host === of.host) return { note, from: of };
   }
   return undefined;
 }
 
-/** Whether this browser knows a host as sealed: then the relay alone tells nothing about its sessions. */
-export const isSealed = async (host: string) => 'indexedDB' in globalThis && (await pinsOf(host)).length > 0;
+/** Whether this browser knows an account's host as sealed: then the relay alone tells nothing about its sessions. */
+export const isSealed = async (account: string, host: string) => 'indexedDB' in globalThis && (await pinsOf(account, host)).length > 0;
 
 /** An answer that a sealed notification offers. */
-export interface SealedOffer { label: string; text: boolean; option: string; host: string; relay: string; event: string; nonce: string }
+export interface SealedOffer { label: string; text: boolean; option: string; host: string; relay: string; account: string; event: string; nonce: string }
 
 /** Reads the answers of a sealed notification. */
-export function offersOf(note: Note, relay: string): SealedOffer[] {
+export function offersOf(note: Note, { relay, account = '' }: Pin): SealedOffer[] {
   if (!Array.isArray(note.answers)) return [];
-  return note.answers.map((a: { label?: unknown; option?: unknown }) => ({ label: String(a.label), text: a.option === '', option: String(a.option), host: note.host, relay, event: note.id, nonce: note.nonce }));
+  return note.answers.map((a: { label?: unknown; option?: unknown }) => ({ label: String(a.label), text: a.option === '', option: String(a.option), host: note.host, relay, account, event: note.id, nonce: note.nonce }));
 }
 
 /** A sealed answer, and the request that brings it to the host. */
@@ -54,7 +54,7 @@ export interface SealedAnswer { url: string; body: string; proves(result: string
 
 /** Seals an answer to its host, signed by this device; undefined if it knows the host no more. */
 export async function sealAnswer(o: SealedOffer, typed: string): Promise<SealedAnswer | undefined> {
-  const [device, to] = [await ownDevice(), (await pinsOf(o.host)).find((p) => p.relay === o.relay)];
+  const [device, to] = [await ownDevice(), (await pinsOf(o.account, o.host)).find((p) => p.relay === o.relay)];
   if (!device || !to?.push) return undefined;
   const [own, host] = [await fingerprintOf(device), (await nameOfHost(to.key)).fingerprint];
   const content = { nonce: o.nonce, ...(o.text ? { text: typed } : { option: o.option }) };

@@ -1,6 +1,7 @@
 // Opens, pairs and certifies: everything that uses this device's keys. Loaded only for sealed hosts.
 
-import { keepLink, pin, pinOf, relay, vault, type Pin } from '../pins';
+import { accountOf, bare, relayOf } from '../accounts';
+import { keepLink, nameIn, pin, pinOf, vault, type Pin } from '../pins';
 import { deviceName } from '../words';
 import { base64url, fromBase64url, nameOfDevice, nameOfHost, printable, readCode, same, utf8, type Bytes, type Name } from './bytes';
 import { mostGrants, readChain, signGrant } from './grant';
@@ -49,8 +50,8 @@ export async function open(to: Pin, dial: Dial): Promise<SealedSocket> {
   if (to.changed) throw Object.assign(new Error(changedReason), { code: closed.otherKey });
   const device = await ownDevice();
   const { host, key, grants } = to;
-  return new SealedSocket(await dial(host, subprotocol), { host, hostKey: key, device, limit, greeting: { name: deviceName(), window: windowSeconds, grants: grants.length > 0 ? grants : undefined } }, {
-    welcome: async ({ subject, level, end }) => { if (subject !== to.subject || level !== to.level || end !== to.end) await pin({ ...await pinOf(host) ?? to, subject, level, end }); },
+  return new SealedSocket(await dial(nameIn(to), subprotocol), { host, hostKey: key, device, limit, greeting: { name: deviceName(), window: windowSeconds, grants: grants.length > 0 ? grants : undefined } }, {
+    welcome: async ({ subject, level, end }) => { if (subject !== to.subject || level !== to.level || end !== to.end) await pin({ ...await pinOf(nameIn(to)) ?? to, subject, level, end }); },
     unproved: (bye) => suspect(to, dial, bye),
   });
 }
@@ -77,7 +78,7 @@ export const changedReason = 'the host shows a different key';
  */
 async function suspect(to: Pin, dial: Dial, bye: Bye): Promise<Bye> {
   if (bye.code !== closed.otherKey && bye.code !== 4500) return bye;
-  const key = await claimedKey(await dial(to.host, subprotocol));
+  const key = await claimedKey(await dial(nameIn(to), subprotocol));
   if (!key || same(key, to.key)) return { code: closed.broken, reason: t`The sealed handshake was disturbed on the way.` };
   await pin({ ...to, changed: (await nameOfHost(key)).words });
   return { code: closed.otherKey, reason: changedReason };
@@ -110,7 +111,7 @@ function claimedKey(socket: WebSocket): Promise<Bytes | undefined> {
   });
 }
 
-/** What a QR code, a link or a person says about a pairing. */
+/** What a QR code, a link or a person says about a pairing. host is the name in this page, or in a link the one at its relay. */
 export interface Invitation { host: string; code: Bytes; expect?: string; relay?: string; token?: string }
 
 /** Reads a code, or a link with one. host is for a code without a link. */
@@ -139,8 +140,8 @@ export async function pair(to: Invitation, name: string, dial: Dial, pending: (h
   if (had?.changed) throw new Error(changedReason);
   if (had && to.expect && (await nameOfHost(had.key)).fingerprint !== to.expect) throw new Error(t`This code is of a host with a different key than the one that this device knows under that name.`);
   const socket = new SealedSocket(await dial(to.host, subprotocol), {
-    host: to.host, hostKey: had?.key, expect: to.expect, code: to.code, device, limit, greeting: { name: cleaned(name), window: windowSeconds },
-  }, { pending: (key) => { nameOfHost(key).then(pending); }, welcome: async ({ subject, level, end }, key) => { made = { relay: relay(), host: to.host, key, grants: [], subject, level, end, since: Date.now() }; await pin(made); } });
+    host: bare(to.host), hostKey: had?.key, expect: to.expect, code: to.code, device, limit, greeting: { name: cleaned(name), window: windowSeconds },
+  }, { pending: (key) => { nameOfHost(key).then(pending); }, welcome: async ({ subject, level, end }, key) => { made = { ...placeOf(to.host), key, grants: [], subject, level, end, since: Date.now() }; await pin(made); } });
   let made: Pin | undefined;
   return new Promise((resolve, reject) => {
     signal.addEventListener('abort', () => { socket.close(); reject(new Error('')); });
@@ -160,10 +161,13 @@ function pairingFailed(code: number, reason: string): string {
 
 const prefix = () => location.origin + location.pathname;
 
+/** Where a host is. */
+const placeOf = (host: string): Pick<Pin, 'relay' | 'host' | 'account'> => ({ relay: relayOf(host), host: bare(host), account: accountOf(host)?.name });
+
 /** The link that a new device shows to one that the host knows. */
 export async function requestLink(host: string, name: string): Promise<string> {
   const { secret, verifier } = await ownDevice();
-  return `${prefix()}#${new URLSearchParams({ admit: host, keys: publicText(secret.public, verifier), name: cleaned(name) })}`;
+  return `${prefix()}#${new URLSearchParams({ admit: bare(host), relay: relayOf(host), keys: publicText(secret.public, verifier), name: cleaned(name) })}`;
 }
 
 /** A new device's request. */
@@ -186,24 +190,25 @@ export async function admit(request: Request, by: Pin, level: string, days: numb
   const now = Math.floor(Date.now() / 1000);
   const grant = await signGrant(await ownDevice(), by.key, { key: request.key, verifier: request.verifier, subject, level, from: now, end: now + days * 86400 });
   await pin({ ...by, given: [...by.given ?? [], { ...request.is, name: request.device, subject, level, end: now + days * 86400 }].filter((g) => g.end > now) });
-  return `${prefix()}#${new URLSearchParams({ relay: relay(), host: by.host, hostkey: base64url(by.key), grants: [...by.grants, grant].join('~') })}`;
+  return `${prefix()}#${new URLSearchParams({ relay: by.relay, host: by.host, hostkey: base64url(by.key), grants: [...by.grants, grant].join('~') })}`;
 }
 
-/** Reads the link that admits this device, without keeping it. */
-export async function readAdmission(link: string): Promise<{ made: Pin; is: Name }> {
+/** Reads the link that admits this device, without keeping it. named gives a host's name in this page, '' for a relay that it does not know. */
+export async function readAdmission(link: string, named: (host: string, relay: string) => string): Promise<{ made: Pin; is: Name }> {
   const values = new URLSearchParams(link.slice(link.indexOf('#') + 1));
   const [host, key, grants] = [values.get('host') ?? '', fromBase64url(values.get('hostkey'), keySize), (values.get('grants') ?? '').split('~')];
   const { secret, verifier } = await ownDevice();
   const chain = await readChain(grants, key, { key: secret.public, verifier });
-  const had = await pinOf(host);
-  if (values.get('relay') !== relay()) throw new Error(t`This link is for a different relay.`);
+  const name = host && named(host, values.get('relay') ?? '');
+  if (host && !name) throw new Error(t`This link is for a different relay.`);
+  const had = await pinOf(name);
   if (had && had.grants.length === 0 && had.end * 1000 > Date.now()) throw new Error(t`The host knows this device itself.`);
   if (!host || (had && !same(had.key, key))) throw new Error(t`This device knows a different key of that host.`);
   const { subject, level } = chain.at(-1)!;
-  return { made: { relay: relay(), host, key, grants, subject, level, end: Math.min(...chain.map((g) => g.end)), since: Date.now() }, is: await nameOfHost(key) };
+  return { made: { ...placeOf(name), key, grants, subject, level, end: Math.min(...chain.map((g) => g.end)), since: Date.now() }, is: await nameOfHost(key) };
 }
 
 /** The words of a pin's host. */
 export const hostName = (of: Pin) => nameOfHost(of.key);
 
-export { marked, pin, unmark, unpin } from '../pins';
+export { marked, nameIn, pin, unmark, unpin } from '../pins';

@@ -4,6 +4,7 @@ import { useEffect, useRef, useState } from 'preact/hooks';
 import { accounts, add, admit, begunKey, keepPage, mostAccounts, nameFor, originOf, remove, type Account, type Known } from '../accounts';
 import { app } from '../app';
 import * as device from '../device';
+import { leave } from '../leave';
 import { elsewhere, relay } from '../pins';
 import { tokenForm } from '../relay';
 import { text } from '../store';
@@ -19,13 +20,6 @@ function whose(account: Account, known: Known, now: number): string {
   const who = known.subject || t`an unnamed user`;
   const site = siteOf(account.relay);
   return account.token === undefined ? t`${who} at ${site}` : t`${who} at ${site}, until ${when(known.grant?.expires, now)}`;
-}
-
-async function leave(account: Account): Promise<void> {
-  if (account.token === undefined) await device.signOut(account).catch(() => {});
-  remove(account.name);
-  keepPage();
-  app.accountsChanged();
 }
 
 /** The accounts beside the page's own, with their state. */

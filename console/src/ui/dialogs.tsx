@@ -117,7 +117,7 @@ function commands(): Command[] {
   if (session) all.push({ name: t`Find in this conversation`, hint: 'Ctrl F', run: () => app.open({ kind: 'find' }) }, { name: t`Usage of this session`, run: () => app.open({ kind: 'usage' }) });
   if (session && app.byDeviceAt(app.host)) all.push({ name: t`Share this session`, run: () => app.open({ kind: 'share' }) });
   all.push({ name: t`Notifications, quiet hours`, run: () => app.open({ kind: 'told' }) });
-  if (session && !accountOf(app.host)) all.push({ name: t`Mute this session`, run: () => app.open({ kind: 'mute' }) });
+  if (session) all.push({ name: t`Mute this session`, run: () => app.open({ kind: 'mute' }) });
   all.push({ name: t`Status of hosts and connection`, run: () => app.open({ kind: 'status' }) });
   all.push({ name: t`Check the connection`, run: () => app.open({ kind: 'help' }) });
   for (const { rows } of groups()) {

@@ -51,7 +51,7 @@ export function Inbox({ now }: { now: number }) {
       {app.hosts.all.filter((h) => app.hosts.mayWake(h.host) || app.hosts.waking.has(h.host)).map((h) => (
         <p key={h.host} class="notice waking" data-wake={h.host}><span class="grow">{many ? h.host : t`Host ${hostWord(h.state)}`}</span><Wake host={h.host} /></p>
       ))}
-      {absent.left && absent.left.of().length > 0 && <LeftAll now={now} />}
+      {absent.all().length > 0 && <LeftAll now={now} />}
       <div id="sessions" ref={list} data-live={app.link?.live || !app.host ? 'yes' : 'no'} onKeyDown={walk} onPointerDown={hold} onPointerMove={aim}>
         {all.map((g) => <Section key={g.name} g={g} many={many} minute={minute} scroller={list} />)}
         {all.length === 0 && links.size > 0 && [...links.values()].some((l) => l.listing) && <Skeletons />}
@@ -62,7 +62,7 @@ export function Inbox({ now }: { now: number }) {
 }
 
 function canCreate(): boolean {
-  return [...links.values()].some((l) => (l.live ? l.store.agents.length > 0 : absent.left?.takesSession(l.host)));
+  return [...links.values()].some((l) => (l.live ? l.store.agents.length > 0 : absent.at(l.host)?.takesSession(l.host)));
 }
 
 function note(all: Group[], now: number): string {

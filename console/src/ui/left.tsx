@@ -19,12 +19,12 @@ export function WakeAt({ id, value, set, disabled }: { id: string; value: string
 
 /** The items for a session. */
 export function LeftHere({ host, session, now }: { host: string; session: string; now: number }) {
-  return <Items all={absent.left?.of(host, session) ?? []} now={now} />;
+  return <Items all={absent.at(host)?.of(host, session) ?? []} now={now} />;
 }
 
 /** The items for all sessions, above their list. */
 export function LeftAll({ now }: { now: number }) {
-  const all = absent.left?.of() ?? [];
+  const all = absent.all();
   if (all.length === 0) return null;
   const open = all.filter((l) => !l.result && !l.expired).length;
   return (
@@ -60,11 +60,11 @@ function Item({ l, now, title }: { l: Left; now: number; title?: boolean }) {
       {edits && content && !over ? <Edit l={l} close={() => setEdits(false)} /> : <p class="text" dir="auto">{content ? wordsOf(l) : t`This device cannot read it. It was left on ${l.by || t`a different device`}.`}</p>}
       <p class="state" role="status"><Badge tone={tone}>{word}</Badge> <span class="dim">{more}</span></p>
       {why && <p class="error" role="alert">{why}</p>}
-      {!edits && !rights.readOnly && (
+      {!edits && rights.mayAnswer(l.host, false) && (
         <div class="row start">
           {!over && !l.item.cancelled && isEditable(l) && <button type="button" class="small" data-do="edit" disabled={busy} onClick={() => { setWhy(''); setEdits(true); }}>{t`Edit`}</button>}
-          {!over && !l.item.cancelled && content && <button type="button" class="small" data-do="cancel" disabled={busy} onClick={() => act(() => absent.left?.cancel(l))}>{t`Do not deliver`}</button>}
-          {over && <button type="button" class="small" data-do="remove" disabled={busy} onClick={() => act(() => absent.left?.remove(l))}>{t`Remove`}</button>}
+          {!over && !l.item.cancelled && content && <button type="button" class="small" data-do="cancel" disabled={busy} onClick={() => act(() => absent.at(l.host)?.cancel(l))}>{t`Do not deliver`}</button>}
+          {over && <button type="button" class="small" data-do="remove" disabled={busy} onClick={() => act(() => absent.at(l.host)?.remove(l))}>{t`Remove`}</button>}
         </div>
       )}
     </li>
@@ -85,11 +85,11 @@ function Edit({ l, close }: { l: Left; close: () => void }) {
     setBusy(true);
     setWhy('');
     try {
-      await absent.left?.change(l, seen, { ...l.content!, text: value }, life ? Number(life) : undefined, wakeOf(l, wake));
+      await absent.at(l.host)?.change(l, seen, { ...l.content!, text: value }, life ? Number(life) : undefined, wakeOf(l, wake));
       close();
       return;
     } catch (err) {
-      const now = absent.left?.all.find((o) => o.host === l.host && o.item.id === l.item.id);
+      const now = absent.at(l.host)?.all.find((o) => o.host === l.host && o.item.id === l.item.id);
       setWhy(sentenceOf(err as Error));
       if (err instanceof Conflict && now) setSeen(now.item.version);
     }

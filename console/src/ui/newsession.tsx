@@ -28,7 +28,7 @@ function lastChoice(host: string): Last {
 }
 
 export function NewSession() {
-  const links = [...app.links.values()].filter((l) => (l.live ? l.store.agents.length > 0 : absent.left?.takesSession(l.host)));
+  const links = [...app.links.values()].filter((l) => (l.live ? l.store.agents.length > 0 : absent.at(l.host)?.takesSession(l.host)));
   const [host, setHost] = useState(links.some((l) => l.host === app.host) ? app.host : links[0]?.host ?? '');
   const link = app.links.get(host);
   return (
@@ -44,7 +44,7 @@ export function NewSession() {
 function Form({ link }: { link: Link }) {
   const last = useMemo(() => lastChoice(link.host), [link]);
   const away = !link.live;
-  const agents = away ? absent.left?.agentsOf(link.host) ?? [] : link.store.agents;
+  const agents = away ? absent.at(link.host)?.agentsOf(link.host) ?? [] : link.store.agents;
   const [words, setWords] = useState(''); // the first message, left for a host that is away
   const [wake, setWake] = useState('');
   const [provider, setProvider] = useState<string>(agents.some((a) => a.provider === last.provider) ? last.provider! : agents[0]?.provider ?? '');
@@ -69,7 +69,7 @@ function Form({ link }: { link: Link }) {
       const chosen = choices.some((m) => m.id === model) ? { id: model } : undefined;
       if (away) {
         const title = [text(agent.displayName) || provider, folder.trim()].filter(Boolean).join(', ');
-        app.openSession(link.host, await absent.left!.leaveSession(link.host, { provider, directory, model: chosen, text: words, title }, toRelay(wake)));
+        app.openSession(link.host, await absent.at(link.host)!.leaveSession(link.host, { provider, directory, model: chosen, text: words, title }, toRelay(wake)));
         app.open(null);
       } else await app.sessions.create(link, { provider, directory, model: chosen, config: { ...schema?.values, ...config } });
       localStorage.setItem(key(link.host), JSON.stringify({ provider, model, folder: folder.trim(), config }));

@@ -2,9 +2,10 @@
 
 import { useEffect, useRef, useState } from 'preact/hooks';
 import type { ComponentChildren } from 'preact';
+import { relayOf, tokenOf } from '../accounts';
 import { app } from '../app';
 import type { Link } from '../link';
-import { elsewhere, pinOf, relay, type Pin } from '../pins';
+import { elsewhere, nameIn, pinOf, relay, type Pin } from '../pins';
 import { dial } from '../relay';
 import * as seal from '../sealed/open';
 import { codeLength, type Name } from '../sealed/bytes';
@@ -27,14 +28,24 @@ function levelName(level: string): string {
 const lengths: Option[] = [['30', t`30 days`], ['7', t`a week`], ['1', t`a day`]];
 
 /** What sealing protects against, depending on whose page this is. */
-function Served() {
+function Served({ host }: { host: string }) {
+  const from = location.host;
   return <p class="dim" id="served-by">{elsewhere()
     ? t`This page does not come from the relay: the relay can neither read nor change your sessions here.`
+    : relayOf(host) !== relay() ? t`This page comes from ${from}, which could change it. This host’s own relay can neither read nor change your sessions here.`
     : t`This page comes from the relay. Sealing protects you from everything but a relay that changes this page; a console from elsewhere protects you from that, too.`}</p>;
 }
 
 function Words({ of, id, children }: { of: string; id: string; children: ComponentChildren }) {
   return <p class="fields"><span class="dim">{children}</span><strong id={id} class="words">{of || '…'}</strong></p>;
+}
+
+const named = (host: string, at: string) => app.named(host, at);
+
+/** Reads a code, or a link that was typed in. Without an account here at the link's relay, host is ''. */
+function pasted(typed: string, host: string): seal.Invitation | undefined {
+  const to = seal.readInvitation(typed, host);
+  return to && typed.includes('#') ? { ...to, host: named(to.host, to.relay ?? relay()) } : to;
 }
 
 /** Connects to a host anew, after its pin has changed. */
@@ -56,13 +67,15 @@ export function Pair({ link, host }: { link?: string; host?: string }) {
   const [offered, setOffered] = useState<{ made: Pin; is: Name }>();
   const form = useRef<HTMLFormElement>(null);
   const end = useRef<AbortController>();
-  const invited = link ? seal.readInvitation(link) : undefined;
+  const read = link ? seal.readInvitation(link) : undefined;
   const [marked, setMarked] = useState(false);
-  const opens = host ?? app.host;
-  const other = invited?.relay !== undefined && invited.relay.replace(/\/$/, '') !== relay();
+  const name = read && app.named(read.host, read.relay ?? relay());
+  const invited = read && { ...read, host: name || read.host };
+  const opens = invited?.host ?? host ?? app.host;
+  const other = invited !== undefined && !name;
   useEffect(() => {
     seal.ownName().then(setOwn, (err) => setSaid(err.message));
-    if (link && new URLSearchParams(link.slice(link.indexOf('#') + 1)).has('grants')) seal.readAdmission(link).then(setOffered, (err) => setSaid(t`This link does not admit this device: ${err.message}`));
+    if (link && new URLSearchParams(link.slice(link.indexOf('#') + 1)).has('grants')) seal.readAdmission(link, named).then(setOffered, (err) => setSaid(t`This link does not admit this device: ${err.message}`));
     seal.marked(opens).then(setMarked);
     return () => end.current?.abort();
   }, []);
@@ -71,10 +84,14 @@ export function Pair({ link, host }: { link?: string; host?: string }) {
     e.preventDefault();
     const typed = value('code').trim();
     if (/[#&]grants=/.test(typed)) {
-      seal.readAdmission(typed).then(setOffered, (err) => setSaid(t`This link does not admit this device: ${err.message}`));
+      seal.readAdmission(typed, named).then(setOffered, (err) => setSaid(t`This link does not admit this device: ${err.message}`));
       return;
     }
-    const to = invited ?? seal.readInvitation(typed, value('host'));
+    const to = invited ?? pasted(typed, value('host'));
+    if (to?.host === '') {
+      setSaid(t`This link is for a different relay.`);
+      return;
+    }
     if (!to) {
       setSaid(t`A code has ${codeLength} letters and digits. Compare it with the host’s screen.`);
       return;
@@ -82,7 +99,7 @@ export function Pair({ link, host }: { link?: string; host?: string }) {
     setNow('waiting');
     setSaid('');
     end.current = new AbortController();
-    seal.pair(to, value('name'), dial(app.token), setTheirs, end.current.signal).then(() => again(to.host), (err) => {
+    seal.pair(to, value('name'), dial(tokenOf(to.host, app.token)), setTheirs, end.current.signal).then(() => again(to.host), (err) => {
       setNow('typing');
       setTheirs(undefined);
       setSaid(err.message);
@@ -109,7 +126,7 @@ export function Pair({ link, host }: { link?: string; host?: string }) {
               <p id="pair-help" class="dim">{t`${codeLength} letters and digits; hyphens and case do not matter. Or paste a link from a device.`}</p></>}
             <label for="pair-name">{t`This device’s name`}</label>
             <input id="pair-name" name="name" maxLength={60} defaultValue={deviceName()} />
-            <Served />
+            <Served host={opens} />
           </div>
           {now === 'waiting' && (
             <div class="fields" id="pair-waiting" role="status">
@@ -142,10 +159,10 @@ function Offered({ made, is }: { made: Pin; is: Name }) {
   const [said, setSaid] = useState('');
   return (
     <Dialog title={t`Use this host`} id="offered" onClose={close}>
-      <p>{rich`The other device admits this one to ${<strong>{made.host}</strong>}, as ${made.subject}, until ${when(new Date(made.end * 1000).toISOString())}.`}</p>
+      <p>{rich`The other device admits this one to ${<strong>{nameIn(made)}</strong>}, as ${made.subject}, until ${when(new Date(made.end * 1000).toISOString())}.`}</p>
       <Words of={is.words} id="host-words">{t`The host. The other device shows the same words under Devices:`}</Words>
       <p class="error" role="alert">{said}</p>
-      <div class="row start"><button class="primary" type="button" data-do="accept" onClick={() => { seal.pin(made).then(() => again(made.host), (err) => setSaid(err.message)); }}>{t`Use it`}</button></div>
+      <div class="row start"><button class="primary" type="button" data-do="accept" onClick={() => { seal.pin(made).then(() => again(nameIn(made)), (err) => setSaid(err.message)); }}>{t`Use it`}</button></div>
     </Dialog>
   );
 }
@@ -186,7 +203,7 @@ export function Sealed({ link, request }: { link: Link; request?: string }) {
   const admit = pin && <Admit pin={pin} request={request} done={() => { pinOf(link.host).then(setPin); }} />;
   return (
     <Dialog title={`${link.host}, sealed`} id="sealed" onClose={close}>
-      <Served />
+      <Served host={link.host} />
       <Words of={host?.words ?? ''} id="host-words">{t`The host. Its screen shows the same words:`}</Words>
       {request && admit}
       <Words of={own?.words ?? ''} id="own-words">{t`This device`}</Words>

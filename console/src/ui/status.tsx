@@ -1,6 +1,5 @@
 // The state of the hosts and of this page's connection, in a sheet.
 
-import { accountOf } from '../accounts';
 import { app, links, rights } from '../app';
 import { text } from '../store';
 import type { HostInfo } from '../relay';
@@ -85,8 +84,7 @@ function keptAwake({ sessions, people }: { sessions: number; people: number }): 
 /** Agents that want to be signed in before they can do anything. */
 export function SignInNotes() {
   const unpaired = app.hosts.all.filter((h) => links.get(h.host)?.unpaired(h));
-  const sealed = unpaired.map((h) => (accountOf(h.host)
-    ? <p key={`sealed ${h.host}`} class="notice"><Icon name="key" /><span>{t`${h.host} is sealed: open it at ${accountOf(h.host)!.relay}`}</span></p> :
+  const sealed = unpaired.map((h) => (
     <button key={`sealed ${h.host}`} type="button" class="notice" data-pair={h.host} onClick={() => app.open({ kind: 'pair', host: h.host })}>
       <Icon name="key" /><span>{t`${h.host} is sealed: pair this device`}</span>
     </button>

@@ -1,6 +1,7 @@
 // Notification settings: this device, other targets, quiet times and the history.
 
 import { useEffect, useRef, useState } from 'preact/hooks';
+import { accounts, tokenOf } from '../accounts';
 import { app, links } from '../app';
 import * as push from '../push';
 import { setDetails } from '../tell';
@@ -36,35 +37,38 @@ function Said({ of, id }: { of: { said: string; failed: boolean }; id?: string }
 
 export function Told({ now }: { now: number }) {
   const [why, setWhy] = useState('');
-  const known = told.known();
+  const [at, setAt] = useState(''); // the account
+  const known = told.known(at);
   useEffect(() => {
-    const look = () => told.load().then(() => setWhy(''), (err) => setWhy((err as Error).message));
+    const look = () => told.load(at).then(() => setWhy(''), (err) => setWhy((err as Error).message));
     look();
     const timer = setInterval(() => { if (!document.hidden) look(); }, lookEvery);
     return () => clearInterval(timer);
-  }, [app.token]);
-  const ways = array(known?.ways).filter((w) => w?.id !== push.wayHere());
+  }, [app.token, at]);
+  const ways = array(known?.ways).filter((w) => w?.id !== push.wayHere(at));
+  const all = accounts().map((a): [string, string] => [`@${a.name}`, a.name]);
   return (
     <Dialog title={t`Notifications`} id="told" onClose={close}>
       <p class="dim">{t`Get a notification when an agent waits for you, is done or has failed, even while this page is closed.`}</p>
+      {all.length > 0 && <Select id="told-account" label={t`Account`} value={at} options={[['', t`This page’s own`], ...all]} onChange={(next) => { setWhy(''); setAt(next); }} />}
       {why && <p class="error" role="status">{why}</p>}
       {known === undefined && !why && <p class="dim" role="status">{t`Asking the relay…`}</p>}
       {known === null && <p role="status">{t`Notifications are not configured on this relay.`}</p>}
       {known && <>
-        <ThisDevice known={known} />
-        <Ways ways={ways} mail={known.mail === true} />
-        <Times quiet={known.quiet} mutes={array(known.mutes)} now={now} />
-        <Deliveries all={array(known.deliveries)} ways={array(known.ways)} now={now} />
+        <ThisDevice key={`here ${at}`} at={at} known={known} />
+        <Ways key={`ways ${at}`} at={at} ways={ways} mail={known.mail === true} />
+        <Times key={`times ${at}`} at={at} quiet={known.quiet} mutes={array(known.mutes)} now={now} />
+        <Deliveries at={at} all={array(known.deliveries)} ways={array(known.ways)} now={now} />
       </>}
     </Dialog>
   );
 }
 
-function ThisDevice({ known }: { known: Settings }) {
+function ThisDevice({ at, known }: { at: string; known: Settings }) {
   const [details, setDetailed] = useState(true);
   const work = useWork();
-  const way = array(known.ways).find((w) => w?.id && w.id === push.wayHere());
-  const forgotten = push.wayHere() !== '' && !way;
+  const way = array(known.ways).find((w) => w?.id && w.id === push.wayHere(at));
+  const forgotten = push.wayHere(at) !== '' && !way;
   return (
     <section class="part" aria-labelledby="told-here">
       <div class="row"><h3 id="told-here">{t`This device`}</h3><Badge tone={way ? way.paused ? 'wait' : 'ok' : ''}>{way ? way.paused ? t`paused` : t`on` : t`off`}</Badge></div>
@@ -72,10 +76,10 @@ function ThisDevice({ known }: { known: Settings }) {
       {forgotten && <p class="wait">{t`This device no longer gets notifications: its subscription or token has expired. Turn them on again.`}</p>}
       {!way && push.possible() && <label class="check"><input type="checkbox" checked={details} onChange={(e) => setDetailed(e.currentTarget.checked)} /> {t`Show questions on the locked screen`}</label>}
       <div class="row start wrap">
-        {!way && <button id="told-on" type="button" class="primary" disabled={work.busy || !push.possible()} onClick={() => work.act(async () => { await push.turnOn(details); return t`This device gets notifications now.`; })}>{t`Turn on`}</button>}
-        {way && <button id="told-try" type="button" disabled={work.busy} onClick={() => work.act(() => told.tryWay(way.id!))}>{t`Send a test`}</button>}
-        {way && <button type="button" disabled={work.busy} onClick={() => work.act(() => setDetails(asSet(way), !way.details))}>{way.details ? t`Hide questions` : t`Show questions`}</button>}
-        {way && <button id="told-off" type="button" disabled={work.busy} onClick={() => work.act(async () => { await push.turnOff(); return t`This device gets no notifications now.`; })}>{t`Turn off`}</button>}
+        {!way && <button id="told-on" type="button" class="primary" disabled={work.busy || !push.possible()} onClick={() => work.act(async () => { await push.turnOn(at, details); return t`This device gets notifications now.`; })}>{t`Turn on`}</button>}
+        {way && <button id="told-try" type="button" disabled={work.busy} onClick={() => work.act(() => told.tryWay(at, way.id!))}>{t`Send a test`}</button>}
+        {way && <button type="button" disabled={work.busy} onClick={() => work.act(() => setDetails(at, asSet(way), !way.details))}>{way.details ? t`Hide questions` : t`Show questions`}</button>}
+        {way && <button id="told-off" type="button" disabled={work.busy} onClick={() => work.act(async () => { await push.turnOff(at); return t`This device gets no notifications now.`; })}>{t`Turn off`}</button>}
       </div>
       <Said of={work} id="told-note" />
     </section>
@@ -115,7 +119,7 @@ function wayName(way: Target | undefined): string {
   return text(way?.name) || text(way?.to) || text(way?.url) || kindName(way);
 }
 
-function Ways({ ways, mail }: { ways: Target[]; mail: boolean }) {
+function Ways({ at, ways, mail }: { at: string; ways: Target[]; mail: boolean }) {
   const [editing, setEditing] = useState<Target | null>(null); // the target in the form, {} for a new target
   const [secret, setSecret] = useState('');
   return (
@@ -124,9 +128,9 @@ function Ways({ ways, mail }: { ways: Target[]; mail: boolean }) {
       {secret && <div class="made" id="way-secret"><p>{t`The relay signs with this secret, which it shows only now:`}</p><div class="row"><code class="grow">{secret}</code><Copy text={() => secret} label={t`Copy the secret`} /></div></div>}
       {ways.length === 0 && !editing && <p class="dim">{mail ? t`None. ntfy, Slack, a webhook or e-mail can be told, too.` : t`None. ntfy, Slack or a webhook can be told, too.`}</p>}
       {ways.length > 0 && <ul class="cards">{ways.map((w) => (editing?.id === w.id
-        ? <li key={w.id} class="item-card"><WayForm way={w} mail={mail} done={() => setEditing(null)} /></li>
-        : <Way key={w.id} way={w} change={() => setEditing(w)} />))}</ul>}
-      {editing && !editing.id ? <div class="item-card"><WayForm way={{}} mail={mail} done={(made) => { setEditing(null); setSecret(text(made?.secret)); }} /></div>
+        ? <li key={w.id} class="item-card"><WayForm at={at} way={w} mail={mail} done={() => setEditing(null)} /></li>
+        : <Way key={w.id} at={at} way={w} change={() => setEditing(w)} />))}</ul>}
+      {editing && !editing.id ? <div class="item-card"><WayForm at={at} way={{}} mail={mail} done={(made) => { setEditing(null); setSecret(text(made?.secret)); }} /></div>
         : <div class="row start"><button id="way-add" type="button" onClick={() => { setSecret(''); setEditing({}); }}><Icon name="plus" /> {t`Add a way`}</button></div>}
     </section>
   );
@@ -138,7 +142,7 @@ function tells(way: Target): string {
   return `${kindName(way)} · ${what} · ${way.details ? t`with questions` : t`without questions`}`;
 }
 
-function Way({ way, change }: { way: Target; change: () => void }) {
+function Way({ at, way, change }: { at: string; way: Target; change: () => void }) {
   const work = useWork();
   const [sure, setSure] = useState(false);
   return (
@@ -146,17 +150,17 @@ function Way({ way, change }: { way: Target; change: () => void }) {
       <div class="row"><span class="name">{wayName(way)}</span>{way.paused && <Badge tone="wait">{t`paused`}</Badge>}</div>
       <p class="dim">{tells(way)}</p>
       <div class="row start wrap">
-        <button type="button" class="small" data-do="test" disabled={work.busy} onClick={() => work.act(() => told.tryWay(way.id!))}>{t`Send a test`}</button>
-        <button type="button" class="small" disabled={work.busy} onClick={() => work.act(async () => { await told.setWay({ ...asSet(way), paused: !way.paused }); })}>{way.paused ? t`Go on` : t`Pause`}</button>
+        <button type="button" class="small" data-do="test" disabled={work.busy} onClick={() => work.act(() => told.tryWay(at, way.id!))}>{t`Send a test`}</button>
+        <button type="button" class="small" disabled={work.busy} onClick={() => work.act(async () => { await told.setWay(at, { ...asSet(way), paused: !way.paused }); })}>{way.paused ? t`Go on` : t`Pause`}</button>
         {way.kind !== 'webpush' && <button type="button" class="small" data-do="change" disabled={work.busy} onClick={change}>{t`Change`}</button>}
-        <button type="button" class={sure ? 'small armed' : 'small'} data-do="remove" disabled={work.busy} onClick={() => (sure ? work.act(() => told.removeWay(way.id!)) : setSure(true))}>{sure ? t`Yes, remove it` : t`Remove`}</button>
+        <button type="button" class={sure ? 'small armed' : 'small'} data-do="remove" disabled={work.busy} onClick={() => (sure ? work.act(() => told.removeWay(at, way.id!)) : setSure(true))}>{sure ? t`Yes, remove it` : t`Remove`}</button>
       </div>
       <Said of={work} />
     </li>
   );
 }
 
-function WayForm({ way, mail, done }: { way: Target; mail: boolean; done: (made?: Target) => void }) {
+function WayForm({ at, way, mail, done }: { at: string; way: Target; mail: boolean; done: (made?: Target) => void }) {
   const [kind, setKind] = useState<string>(way.kind ?? 'ntfy');
   const [kinds, setKinds] = useState<string[]>(array(way.kinds).length ? array(way.kinds) : allKinds);
   const form = useRef<HTMLFormElement>(null);
@@ -172,7 +176,7 @@ function WayForm({ way, mail, done }: { way: Target; mail: boolean; done: (made?
       ...(kind === 'mail' ? { to: field('to') } : { url: field('url') }),
       ...(kind === 'ntfy' && field('token') ? { token: field('token') } : {}), ...(kind === 'webhook' && field('secret') ? { secret: field('secret') } : {}),
     };
-    work.act(async () => { done(await told.setWay(next)); });
+    work.act(async () => { done(await told.setWay(at, next)); });
   };
   return (
     <form class="fields" id="way-form" ref={form} onSubmit={submit} autocomplete="off">
@@ -196,30 +200,31 @@ function WayForm({ way, mail, done }: { way: Target; mail: boolean; done: (made?
 
 // ---- quiet times
 
+/** A session's title; host is the name in this page. */
 function titleOf(host: string, session: string): string {
   const title = text(links.get(host)?.store.sessions.get(session)?.title);
   return session ? title || t`A session that is not in the list` : t`Everything`;
 }
 
-function Times({ quiet, mutes, now }: { quiet: Quiet | null | undefined; mutes: MuteOf[]; now: number }) {
+function Times({ at, quiet, mutes, now }: { at: string; quiet: Quiet | null | undefined; mutes: MuteOf[]; now: number }) {
   const work = useWork();
   const here = Intl.DateTimeFormat().resolvedOptions().timeZone || 'UTC';
   const hours = { from: text(quiet?.from) || '22:00', to: text(quiet?.to) || '07:00', zone: here };
-  const set = (change: Partial<Quiet>) => work.act(() => told.setQuiet({ ...hours, ...change }));
+  const set = (change: Partial<Quiet>) => work.act(() => told.setQuiet(at, { ...hours, ...change }));
   const field = (name: 'from' | 'to', label: string) => (
     <label class="row start time-of"><span>{label}</span><input id={`quiet-${name}`} type="time" required value={hours[name]} disabled={!quiet || work.busy} onChange={(e) => { if (e.currentTarget.value) set({ [name]: e.currentTarget.value }); }} /></label>
   );
   return (
     <section class="part" aria-labelledby="told-quiet">
       <h3 id="told-quiet">{t`Quiet times`}</h3>
-      <label class="check"><input id="quiet" type="checkbox" checked={Boolean(quiet)} disabled={work.busy} onChange={(e) => (e.currentTarget.checked ? set({}) : work.act(() => told.setQuiet(null)))} /> {t`Quiet hours: questions still open at their end are sent then`}</label>
+      <label class="check"><input id="quiet" type="checkbox" checked={Boolean(quiet)} disabled={work.busy} onChange={(e) => (e.currentTarget.checked ? set({}) : work.act(() => told.setQuiet(at, null)))} /> {t`Quiet hours: questions still open at their end are sent then`}</label>
       {quiet && <div class="row start wrap">{field('from', t`from`)}{field('to', t`to`)}<span class="dim">{text(quiet.zone)}</span></div>}
       {mutes.length > 0 && (
         <ul class="cards" id="mutes" aria-label={t`Muted`}>
           {mutes.map((m) => (
             <li key={`${m.host} ${m.session ?? ''}`} class="row item-card">
-              <span class="grow"><span class="name">{titleOf(text(m.host), text(m.session))}</span> <span class="dim">{text(m.host)} · {m.until ? t`until ${when(m.until, now)}` : t`for good`}</span></span>
-              <button type="button" class="small" disabled={work.busy} onClick={() => work.act(() => told.unmute(text(m.host), text(m.session)))}>{t`Unmute`}</button>
+              <span class="grow"><span class="name">{titleOf(text(m.host) + at, text(m.session))}</span> <span class="dim">{text(m.host)} · {m.until ? t`until ${when(m.until, now)}` : t`for good`}</span></span>
+              <button type="button" class="small" disabled={work.busy} onClick={() => work.act(() => told.unmute(text(m.host) + at, text(m.session)))}>{t`Unmute`}</button>
             </li>
           ))}
         </ul>
@@ -233,7 +238,7 @@ function Times({ quiet, mutes, now }: { quiet: Quiet | null | undefined; mutes: 
 export function Mute({ host, session, now }: { host: string; session: string; now: number }) {
   const [whole, setWhole] = useState(false);
   const work = useWork();
-  useEffect(() => { told.load().catch(() => {}); }, []);
+  useEffect(() => { told.load(tokenOf(host, '')).catch(() => {}); }, []);
   const had = told.muted(host, session, now);
   const until = (hours: number) => work.act(async () => { await told.mute(host, whole ? '' : session, hours ? new Date(Date.now() + hours * 3600_000) : undefined); close(); });
   return (
@@ -267,7 +272,7 @@ const outcomes: Record<string, [string, string]> = {
   ok: [t`told`, 'ok'], retry: [t`tried again`, 'wait'], refused: [t`refused`, 'bad'], gone: [t`gone`, 'bad'], expired: [t`given up`, 'bad'],
 };
 
-function Deliveries({ all, ways, now }: { all: Delivery[]; ways: Target[]; now: number }) {
+function Deliveries({ at, all, ways, now }: { at: string; all: Delivery[]; ways: Target[]; now: number }) {
   if (all.length === 0) return <section class="part" aria-labelledby="told-last"><h3 id="told-last">{t`Last told`}</h3><p class="dim">{t`Nothing in the last day.`}</p></section>;
   return (
     <section class="part" aria-labelledby="told-last">
@@ -276,7 +281,7 @@ function Deliveries({ all, ways, now }: { all: Delivery[]; ways: Target[]; now: 
         {all.map((d) => {
           const way = ways.find((w) => w?.id === d.way);
           const [word, tone] = outcomes[d.outcome] ?? [String(d.outcome), ''];
-          const title = text(links.get(d.host)?.store.sessions.get(d.session)?.title);
+          const title = text(links.get(d.host + at)?.store.sessions.get(d.session)?.title);
           return (
             <li key={`${d.id} ${d.at}`}>
               <span class="dim time">{when(d.at, now)}</span>

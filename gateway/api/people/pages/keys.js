@@ -5,7 +5,7 @@
 // The console loads this module once more for each further account: with its name, and
 // its relay's address, in the query.
 const named = new URL(import.meta.url).searchParams;
-const base = new URL(named.get('relay') ?? '../', import.meta.url); // the relay's base URL
+export const base = new URL(named.get('relay') ?? '../', import.meta.url); // the relay's base URL
 const own = named.has('account') ? `account ${named.get('account')}` : 'self';
 
 /** In the database there are two records: self, or one for each further account, is {keys, device, tenant, subject}, begun is {keys, issuer} while its user signs in elsewhere. */

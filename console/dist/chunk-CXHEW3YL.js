@@ -1,1 +1,0 @@
-async function u(s,r,a,c){let n=await new Promise((o,t)=>{let e=indexedDB.open(s,1);e.onupgradeneeded=()=>e.result.createObjectStore(r),e.onsuccess=()=>o(e.result),e.onerror=()=>t(e.error)});try{return await new Promise((o,t)=>{let e=n.transaction(r,a),i=c(e.objectStore(r));e.oncomplete=()=>o(i.result),e.onabort=e.onerror=()=>t(e.error)})}finally{n.close()}}export{u as a};

@@ -1,1 +1,0 @@
-import{a,b,c}from"./chunk-IGAC56AX.js";import"./chunk-V3RF4FH6.js";import"./chunk-O4JKDYS7.js";import"./chunk-ZXB7SZOS.js";import"./chunk-CXHEW3YL.js";import"./chunk-R4WTDPQN.js";import"./chunk-SD5H6D5O.js";export{a as Conflict,c as Leaving,b as lives};

@@ -1,1 +1,0 @@
-import{a,b,c}from"./chunk-AY4VIIMV.js";import"./chunk-WZ2DCNPG.js";import"./chunk-3IVW5EEI.js";import"./chunk-ZXB7SZOS.js";import"./chunk-GKPVAK5U.js";import"./chunk-CXHEW3YL.js";import"./chunk-R4WTDPQN.js";import"./chunk-SD5H6D5O.js";export{b as Asks,c as CameraView,a as Lend};

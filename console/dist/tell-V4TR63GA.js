@@ -1,1 +1,0 @@
-import{a,b,c,d}from"./chunk-CEFAK4HW.js";import"./chunk-2UA33HJR.js";import"./chunk-V3RF4FH6.js";import"./chunk-O4JKDYS7.js";import"./chunk-3IVW5EEI.js";import"./chunk-ZXB7SZOS.js";import"./chunk-GKPVAK5U.js";import"./chunk-CXHEW3YL.js";import"./chunk-R4WTDPQN.js";import"./chunk-SD5H6D5O.js";export{a as keepDetails,b as setDetails,c as tell,d as tellAll};

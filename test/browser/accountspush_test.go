@@ -1,0 +1,239 @@
+//go:build !race
+
+package browser_test
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/browser"
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/serviceworker"
+	"github.com/chromedp/chromedp"
+
+	"ahprelay/test/pushsite"
+)
+
+// workersOf lets an origin notify, and returns a function that finds its service worker's registration
+// for a scope.
+func (p *page) workersOf(origin string) func(scope string) serviceworker.RegistrationID {
+	p.t.Helper()
+	var mu sync.Mutex
+	known := map[string]serviceworker.RegistrationID{}
+	must(p.t, chromedp.Listen(p.ctx, func(event any) {
+		if e, ok := event.(*serviceworker.EventWorkerRegistrationUpdated); ok {
+			mu.Lock()
+			defer mu.Unlock()
+			for _, r := range e.Registrations {
+				known[r.ScopeURL] = r.RegistrationID
+			}
+		}
+	}))
+	p.do(func(ctx context.Context, target *chromedp.Target) (v chromedp.Void, err error) {
+		if _, err = cdp.Call(ctx, target, browser.SetPermission, browser.SetPermissionParams{Permission: &browser.PermissionDescriptor{Name: "notifications"}, Setting: browser.PermissionSettingGranted, Origin: origin}); err == nil {
+			_, err = cdp.Call(ctx, target, serviceworker.Enable, cdp.Empty{})
+		}
+		return v, err
+	})
+	return func(scope string) (id serviceworker.RegistrationID) {
+		p.until("a service worker for "+scope, patience, func() bool {
+			mu.Lock()
+			defer mu.Unlock()
+			id = known[origin+scope]
+			return id != ""
+		})
+		return id
+	}
+}
+
+// An accountPush is an account's notifications in a page.
+type accountPush struct {
+	*lockScreen
+	service *pushsite.Service
+	scope   string // of its service worker
+}
+
+// fakesPush gives the page push services: no real one is reachable here. Each service worker's
+// registration has its own subscription.
+func (p *page) fakesPush(services map[string]*pushsite.Service) {
+	p.t.Helper()
+	var all []string
+	for scope, service := range services {
+		way := service.Way(true)
+		all = append(all, fmt.Sprintf("%q: {endpoint: %q, keys: {p256dh: %q, auth: %q}}", scope, way.URL, way.Keys.P256dh, way.Keys.Auth))
+	}
+	eval[any](p, `(() => {
+		const all = {`+strings.Join(all, ",")+`};
+		window.asked = {};
+		const scopeOf = async (manager) => new URL((await navigator.serviceWorker.getRegistrations()).find((r) => r.pushManager === manager).scope).pathname;
+		const subscription = (scope) => ({ toJSON: () => all[scope], unsubscribe: async () => delete window.asked[scope] });
+		PushManager.prototype.getSubscription = async function () { const scope = await scopeOf(this); return window.asked[scope] ? subscription(scope) : null; };
+		PushManager.prototype.subscribe = async function ({ applicationServerKey }) {
+			const scope = await scopeOf(this);
+			window.asked[scope] = btoa(String.fromCharCode(...applicationServerKey)).replaceAll('+', '-').replaceAll('/', '_').replaceAll('=', '');
+			return subscription(scope);
+		};
+		return null;
+	})()`)
+}
+
+// toldOf shows an account's notification settings, "" for the page's own.
+func (p *page) toldOf(account string) {
+	p.t.Helper()
+	p.click("#bell")
+	p.click("#told-account")
+	p.click(`#told-account-list [data-value="` + account + `"]`)
+	p.await("#told-here")
+}
+
+// toldOn turns an account's notifications on.
+func (a *accountPush) toldOn(p *page, account string) {
+	p.t.Helper()
+	p.toldOf(account)
+	p.click("#told-on")
+	p.wants("#told-note", "This device gets notifications now.")
+	p.click("#told [aria-label=Close]")
+	a.service.RelayKey = eval[string](p, "window.asked["+js(a.scope)+"]")
+}
+
+// attaches delivers a message until it appears, in a worker whose requests are recorded.
+func (a *accountPush) attaches(p *page, script, message string) {
+	p.t.Helper()
+	last := time.Now()
+	a.push(message) // starts it
+	a.worker = p.newTarget("service_worker", script, "true")
+	eval[any](a.worker, `self.sent = []; self.real = self.fetch;
+		self.fetch = (url, init) => { sent.push(url + ' ' + (init?.headers?.DPoP ? 'proof' : 'plain')); return real(url, init); };
+		self.setTimeout = (act) => queueMicrotask(act);
+		WindowClient.prototype.focus = async function () { return this; }; null`)
+	a.worker.until("the notification", patience, func() bool {
+		if time.Since(last) > 5*time.Second {
+			last = time.Now()
+			a.push(message)
+		}
+		return strings.Contains(a.shown(), `"offered":`)
+	})
+}
+
+// shown returns the account's notifications.
+func (a *accountPush) shown() string {
+	a.worker.t.Helper()
+	return a.worker.later(`registration.getNotifications().then((all) => all.map((n) => n.title + ': ' + n.body + ' ' + JSON.stringify(n.data)).join('|') || 'none')`)
+}
+
+// TestEachAccountNotifiesThroughItsOwnSubscription turns notifications on for three accounts: the page's
+// own, a tenant at the same relay, and a different relay. Each relay pushes to a subscription with
+// its own key; each answer goes to the relay that asked, with the account's own key; a press opens
+// the account's session. Mutes are each account's own. Removed, an account keeps no
+// worker, subscription or target; the remaining ones work on.
+func TestEachAccountNotifiesThroughItsOwnSubscription(t *testing.T) {
+	t.Parallel()
+	p := newBrowser(t, nil)
+	s := startStackWith(t, stackConfig{still: true})
+	tenant := startStackWith(t, stackConfig{still: true})
+	other := startOwnRelay(t, "--console-origin", s.url, "--notify-private", "127.0.0.0/8")
+	worker := p.workersOf(s.url)
+	p.do(desktop(), chromedp.Navigate(s.url+"/#host="+hostName+"&token="+s.token(time.Hour)))
+	p.wants("#status-text", "Live")
+	p.holds("the page to be kept", "navigator.serviceWorker.controller !== null")
+	p.click("#status-open")
+	p.addsByToken(tenant, "work")
+	p.addsByDevice(other, func() {})
+	p.click("#status-sheet [aria-label=Close]")
+
+	const atWork, atOther = "/accounts/work/", "/accounts/127.0.0.1/"
+	services := map[string]*pushsite.Service{"/": pushsite.New(t), atWork: pushsite.New(t), atOther: pushsite.New(t)}
+	p.fakesPush(services)
+	accounts := map[string]*accountPush{"": {scope: "/"}, "@work": {scope: atWork}, "@127.0.0.1": {scope: atOther}}
+	for at, a := range accounts {
+		a.lockScreen, a.service = &lockScreen{page: p}, services[a.scope]
+		a.toldOn(p, at)
+		a.push = func(message string) { p.do(pushed(s.url, worker(a.scope), message)) }
+	}
+	p.toldOf("@127.0.0.1")
+	p.accessible("the notifications of an account")
+	p.shot("accounts-told-1440")
+	p.click("#told [aria-label=Close]")
+	if own, same, further := services["/"].RelayKey, services[atWork].RelayKey, services[atOther].RelayKey; own != same || own == further || further == "" {
+		t.Errorf("the subscriptions have the keys %q, %q and %q; want one for each relay", own, same, further)
+	}
+
+	// A session at the other relay is muted there, and nowhere else.
+	p.openSessionOf(hostName+"@127.0.0.1", "demo:/notes")
+	p.press(".chat-head details button", "Mute…")
+	p.press("#mute button", "For good")
+	p.holds("the end of the sheet", "document.querySelector('#mute') === null")
+	p.toldOf("@127.0.0.1")
+	p.wants("#mutes", "demo · for good")
+	p.click("#told-account")
+	p.click(`#told-account-list [data-value=""]`)
+	p.await("#told-off")
+	if p.count("#mutes") != 0 {
+		t.Error("the session is muted at the page's own relay")
+	}
+	p.click("#told [aria-label=Close]")
+	p.openSessionOf(hostName, "demo:/notes")
+
+	// Each relay's question is answered there.
+	scripts := map[string]string{"": "/sw.js", "@work": "/sw.js?account=work&" + url.Values{"relay": {s.url + "/"}}.Encode(), "@127.0.0.1": "/sw.js?account=127.0.0.1&" + url.Values{"relay": {other.url + "/"}}.Encode()}
+	asks := map[string]*page{"": s.asksIn("demo:/login"), "@work": tenant.asksIn("demo:/login"), "@127.0.0.1": other.asksIn("demo:/login")}
+	relays := map[string]string{"": s.url, "@work": s.url, "@127.0.0.1": other.url}
+	for at, a := range accounts {
+		message := a.service.Next()
+		for message.Kind != "approval" || message.Withdrawn {
+			message = a.service.Next()
+		}
+		a.attaches(p, scripts[at], string(message.Text))
+		if got, want := a.shown(), `"host":"`+hostName+at+`"`; !strings.Contains(got, want) {
+			t.Errorf("the notification of %q is %s; want %s", at, got, want)
+		}
+		a.lockScreen.press("0", "")
+		asks[at].wants(lastTurn+" .parts", "Allowed.")
+		proof := map[string]string{"@127.0.0.1": "proof"}[at]
+		if got := eval[string](a.worker, "sent.filter((s) => s.includes('/api/answers/')).join()"); !strings.HasPrefix(got, relays[at]+"/api/answers/") || strings.HasSuffix(got, "proof") != (proof != "") {
+			t.Errorf("%q was answered by %s", at, got)
+		}
+	}
+
+	// A press on the notification itself opens its account's session.
+	further := accounts["@127.0.0.1"]
+	asks["@127.0.0.1"].say("permission")
+	message := further.service.Next()
+	for message.Kind != "approval" || message.Withdrawn {
+		message = further.service.Next()
+	}
+	further.attaches(p, scripts["@127.0.0.1"], string(message.Text))
+	further.lockScreen.press("", "")
+	p.until("the session", patience, func() bool {
+		at := eval[string](p, "location.hash")
+		return strings.Contains(at, url.QueryEscape(hostName+"@127.0.0.1")) && strings.Contains(at, url.QueryEscape("demo:/login"))
+	})
+
+	// Removed, the account has no worker here, and no target at its relay.
+	p.click("#status-open")
+	p.press(`[data-account="127.0.0.1"] button`, "Remove")
+	p.click("#confirm-yes")
+	p.until("the workers of the other accounts only", patience, func() bool {
+		return p.later("navigator.serviceWorker.getRegistrations().then((all) => all.map((r) => new URL(r.scope).pathname).sort().join())") == "/,"+atWork
+	})
+	if got := eval[string](p, "Object.keys(asked).sort().join()"); got != "/,"+atWork {
+		t.Errorf("the subscriptions of %s remain", got)
+	}
+	if got := eval[string](p, "Object.keys(localStorage).filter((k) => k.startsWith('told-') && k.includes('127.0.0.1')).join()"); got != "" {
+		t.Errorf("%s remains", got)
+	}
+	p.toldOf("@work")
+	p.await("#told-off")
+}
+
+// openSessionOf selects a host's session by script.
+func (p *page) openSessionOf(host, session string) {
+	p.t.Helper()
+	p.holds("the session of "+host, "(b => { b.click(); return true; })(document.querySelector("+js(`[data-host-of="`+host+`"][data-session="`+session+`"] button`)+"))")
+	p.until("its place", patience, func() bool { return strings.Contains(eval[string](p, "location.hash"), url.QueryEscape(session)) })
+}

@@ -1,0 +1,122 @@
+//go:build !race
+
+package browser_test
+
+import (
+	"fmt"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+
+	"ahprelay/test/pushsite"
+)
+
+// admitsThere has a second page ask for an account's host, and the first page, which knows the
+// host, admit it. Their names for the account differ.
+func (p *page) admitsThere(second *page, host string) {
+	p.t.Helper()
+	second.click(`[data-pair="` + host + `"]`)
+	second.press("#pair button", "Ask a paired device")
+	second.holds("the request", "document.querySelector('#pair-request')?.textContent.includes('#admit=')")
+	eval[any](p, "location.href = "+js(second.text("#pair-request"))+", null")
+	p.wants("#admit-words", second.text("#own-words"))
+	p.press("#admit button", "The words are equal: admit it")
+	p.holds("the answer", "document.querySelector('#admit-link')?.textContent.includes('grants=')")
+	second.press("#pair button", "I have the answer")
+	second.enter("#pair-code", p.text("#admit-link"))
+	second.click("#pair button[type=submit]")
+	second.wants("#offered", host)
+	second.click("[data-do=accept]")
+	second.holds("the sessions of "+host, "document.querySelector("+js(`[data-host-of="`+host+`"][data-session="demo:/login"]`)+") !== null")
+	p.click("#sealed [aria-label=Close]")
+}
+
+// TestSealedHostOfAFurtherAccount pairs a page from its relay with a sealed host at a different relay, works
+// there, admits a second device, and answers a sealed notification. The page's own host has
+// the same name and is not sealed: neither account's word counts for the other. Removed, the
+// account leaves no key for the host, only the mark that it was sealed.
+func TestSealedHostOfAFurtherAccount(t *testing.T) {
+	t.Parallel()
+	p := newBrowser(t, nil)
+	own := startStackWith(t, stackConfig{still: true})
+	s := startSealed(t, "--console-origin", own.url)
+	worker := p.workersOf(own.url)
+	const host, scope = hostName + "@127.0.0.1", "/accounts/127.0.0.1/"
+	p.do(desktop(), chromedp.Navigate(own.url+"/#host="+hostName+"&token="+own.token(time.Hour)))
+	p.wants("#status-text", "Live")
+	p.holds("the page to be kept", "navigator.serviceWorker.controller !== null")
+	p.click("#status-open")
+	p.addsByDevice(s.site, func() {})
+	p.click("#status-sheet [aria-label=Close]")
+	p.click(`#sessions [data-pair="` + host + `"]`)
+	p.wants("#served-by", "This host’s own relay can neither read nor change")
+	p.accessible("pairing at an account")
+	s.pairs(p)
+	p.openSessionOf(host, "demo:/login")
+	p.wants("#turns", "Done. 500 runs")
+	p.say("hello")
+	p.wants(lastTurn+" .parts", "Hello, world!")
+	p.do(chromedp.Reload())
+	p.wants("#turns", "Hello, world!")
+
+	second := newPage(t)
+	second.do(desktop(), chromedp.Navigate(own.url+"/#host="+hostName+"&token="+own.token(time.Hour)))
+	second.wants("#status-text", "Live")
+	second.click("#status-open")
+	second.addsByToken(s.site, "far")
+	second.click("#status-sheet [aria-label=Close]")
+	p.admitsThere(second, hostName+"@far")
+
+	a := &accountPush{lockScreen: &lockScreen{page: p}, service: pushsite.New(t), scope: scope}
+	p.fakesPush(map[string]*pushsite.Service{scope: a.service})
+	a.toldOn(p, "@127.0.0.1")
+	a.push = func(message string) { p.do(pushed(own.url, worker(scope), message)) }
+	p.until("the keys at the host", patience, func() bool {
+		return p.later(`(async () => {
+			const db = await new Promise((r) => { const o = indexedDB.open('ahp-sealed', 1); o.onsuccess = () => r(o.result); });
+			const pin = await new Promise((r) => { const q = db.transaction('kept').objectStore('kept').get('host `+host+`'); q.onsuccess = () => r(q.result); });
+			db.close();
+			return String(Boolean(pin?.push?.way));
+		})()`) == "true"
+	})
+	p.say("permission")
+	a.attaches(p, "/sw.js?account=127.0.0.1&"+url.Values{"relay": {s.url + "/"}}.Encode(), string(a.service.Next().Text))
+	if got := a.shown(); !strings.Contains(got, "echo test") || !strings.Contains(got, `"host":"`+host+`"`) {
+		t.Errorf("the lock screen shows %s", got)
+	}
+	a.lockScreen.press("0", "")
+	p.wants(lastTurn+" .parts", "Allowed.")
+	if got := eval[string](a.worker, "sent.filter((s) => s.includes('/api/letters/')).join()"); !strings.HasPrefix(got, s.url+"/api/letters/") {
+		t.Errorf("the answer was sent to %q", got)
+	}
+
+	// The same words from both relays about a host with that name.
+	words := func(id string) string {
+		return fmt.Sprintf(`{"id":%q,"kind":"approval","at":"2126-11-23T12:00:00Z","host":%q,"session":"demo:/x","title":"The title","says":"The words"}`, id, hostName)
+	}
+	p.until("the own relay's notification", patience, func() bool {
+		p.do(pushed(own.url, worker("/"), words("own")))
+		return strings.Contains(p.notifications(), "The title")
+	})
+	var last time.Time
+	a.worker.until("the further relay's notification", patience, func() bool {
+		if time.Since(last) > 5*time.Second {
+			last = time.Now()
+			a.push(words("further"))
+		}
+		return strings.Contains(a.shown(), `"host":"`+host+`"`)
+	})
+	if got := a.shown(); strings.Contains(got, "The title") {
+		t.Errorf("the relay of a sealed host is taken at its word: %s", got)
+	}
+
+	p.click("#status-open")
+	p.press(`[data-account="127.0.0.1"] button`, "Remove")
+	p.click("#confirm-yes")
+	p.until("the host's key to go", patience, func() bool {
+		return p.keptRecords("ahp-sealed", "kept") == "device,sealed "+host
+	})
+}
