@@ -52,14 +52,14 @@ type hostConn struct {
 // connect accepts a client's connection and returns at once.
 func (a *Agent) connect(conn *routing.AgentConn, open routing.Open) routing.HostConn {
 	switch {
+	case open.Ticket != "" && open.Canvas == nil:
+		return a.moves.connect(a, conn, open)
 	case a.seals != nil:
 		return a.seals.connect(conn, open)
 	case open.Canvas != nil:
 		return a.live.connect(conn, open)
-	case open.Ticket != "":
-		return a.moves.connect(a, conn, open)
 	}
-	return serveClient(a, newClientLine(conn, nil), open, a.policy(open))
+	return serveClient(a, newClientLine(conn), open, a.policy(open))
 }
 
 // serveClient serves a client with the given authority until it leaves. It returns at

@@ -434,7 +434,7 @@ func (a *Agent) newLinks(conn *broker.Conn, lease link.Lease) *link.AgentLinks {
 	hello.Version = a.cfg.Version
 	hello.Features = []string{link.FeatureAuthority, link.FeatureCanvas, link.FeaturePreview, link.FeatureMove}
 	if a.seals != nil {
-		hello.Features = []string{link.FeatureAuthority, link.FeatureSealed, link.FeatureTags}
+		hello.Features = []string{link.FeatureAuthority, link.FeatureSealed, link.FeatureTags, link.FeatureMove}
 	}
 	return link.NewAgentLinks(conn, link.AgentLinksConfig{
 		Tenant: a.tenant, Host: a.host, Agent: a.instance, Lease: lease,

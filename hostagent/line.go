@@ -12,8 +12,8 @@ import (
 )
 
 // A clientLine is a client's connection, as a hostConn uses it. On a sealed connection,
-// all messages to the client are sealed here. Any other connection may move to a different
-// relay: see move.
+// all messages to the client are sealed here. The connection may move to a different relay:
+// see move.
 type clientLine struct {
 	seal *sealing // nil: not sealed
 
@@ -28,8 +28,8 @@ type clientLine struct {
 	gone bool       // the client's last line has ended: it cannot move any more
 }
 
-func newClientLine(conn *routing.AgentConn, seal *sealing) *clientLine {
-	l := &clientLine{seal: seal}
+func newClientLine(conn *routing.AgentConn) *clientLine {
+	l := &clientLine{}
 	l.now.Store(conn)
 	return l
 }
@@ -75,14 +75,15 @@ func (l *clientLine) FromHostWith(message []byte, from, to int) error {
 
 // Take is [routing.AgentConn.Take]. The caller holds the connection's order.
 func (l *clientLine) Take(message []byte, binary bool, channel []byte) (due bool, err error) {
-	if l.seal != nil && (binary || len(channel) == 0) {
+	m := l.moving.Load()
+	if l.seal != nil && (binary || len(channel) == 0 || m != nil) {
 		return l.seal.take(sealed.Message, message)
 	}
 	if l.seal != nil {
 		_, due, err = l.seal.notify([]*routing.Notification{routing.NewNotification(bytes.Clone(message), bytes.Clone(channel))})
 		return due, err
 	}
-	if m := l.moving.Load(); m != nil {
+	if m != nil {
 		return false, m.keep(message, binary, channel)
 	}
 	return l.now.Load().Take(message, binary, channel)
@@ -90,15 +91,15 @@ func (l *clientLine) Take(message []byte, binary bool, channel []byte) (due bool
 
 // Notify is [routing.AgentConn.Notify]. The caller holds the connection's order.
 func (l *clientLine) Notify(row []*routing.Notification) (taken int, due bool, err error) {
-	m := l.moving.Load()
 	switch {
+	case l.moving.Load() != nil:
 	case l.seal != nil:
 		return l.seal.notify(row)
-	case m == nil:
+	default:
 		return l.now.Load().Notify(row)
 	}
 	for i, n := range row {
-		if err := m.keep(n.Message(), false, n.Channel()); err != nil {
+		if _, err := l.Take(n.Message(), false, n.Channel()); err != nil {
 			return i, false, err
 		}
 	}

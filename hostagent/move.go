@@ -30,7 +30,9 @@ import (
 //  4. The client connects to a different relay, or to the restarted one, whose open
 //     record has the ticket. The new line gets the kept messages, and everything after.
 //
-// A ticket is valid once, and only for the same person, device and permissions.
+// A ticket is valid once, and only for the same person, device and permissions. The keys of a
+// sealed connection prove more than a relay's word: its stream goes on with its next record,
+// and a relay that is neither asked nor honest gains nothing, because it has no keys.
 // While too much is kept, the host-agent does not read from the host. A revocation of the
 // client, which the host-agent learns from a relay, ends what is kept.
 
@@ -270,9 +272,13 @@ func (c *hostConn) beginMove(as *routing.Move) bool {
 	defer l.sending.Unlock()
 	life := min(keptTime, time.Until(as.Until)) // open.Expires is the time of the first token, which the client may have renewed
 	m := &move{c: c, ticket: as.Ticket, holder: as.Holder, left: make(chan struct{}), over: make(chan struct{})}
+	if l.seal != nil { // holds back records
+		l.seal.mu.Lock()
+		defer l.seal.mu.Unlock()
+	}
 	l.mu.Lock()
 	m.timer = time.AfterFunc(life, func() { m.expire(ahp.CloseResync, "the client did not arrive") }) // which waits for mu
-	moves := life > 0 && l.seal == nil && !l.gone && l.moving.Load() == nil && c.agent.moves.add(m)
+	moves := life > 0 && !l.gone && l.moving.Load() == nil && c.agent.moves.add(m)
 	if moves {
 		l.moving.Store(m)
 	}
@@ -300,7 +306,7 @@ func (l *clientLine) leaves(code ahp.CloseCode) bool {
 }
 
 // An arrival is the line of a client that has moved here. It implements
-// [routing.HostConn] and [routing.Mover].
+// [routing.HostConn], [routing.Mover] and [routing.Tagger].
 type arrival struct {
 	conn *routing.AgentConn
 	gone chan struct{} // closed when the client leaves before it has arrived
@@ -314,7 +320,7 @@ type arrival struct {
 func (s *moves) connect(a *Agent, conn *routing.AgentConn, open routing.Open) routing.HostConn {
 	in := &arrival{conn: conn, gone: make(chan struct{})}
 	a.conns.Go(func() {
-		if bar, blocked := a.blocked.has(open); blocked {
+		if bar, blocked := a.blocked.has(open); blocked && !open.Sealed {
 			conn.Close(ahp.CloseForbidden, bar)
 		} else if !in.run(a, open) {
 			conn.Close(ahp.CloseResync, "the host-agent does not keep this connection")
@@ -343,8 +349,12 @@ func (in *arrival) run(a *Agent, open routing.Open) bool {
 	return false
 }
 
-// isFor reports whether a client may continue the connection.
+// isFor reports whether a client may continue the connection. That of a sealed one has its
+// keys.
 func (c *hostConn) isFor(open routing.Open) bool {
+	if c.conn.seal != nil {
+		return open.Sealed
+	}
 	return open.Subject == c.open.Subject && open.DeviceID == c.open.DeviceID && open.Authority() == c.open.Authority() &&
 		open.Strict == c.open.Strict && !open.Sealed
 }
@@ -356,6 +366,10 @@ func (c *hostConn) arrive(m *move, in *arrival, open routing.Open) bool {
 	l := c.conn
 	l.sending.Lock()
 	defer l.sending.Unlock()
+	if l.seal != nil {
+		l.seal.mu.Lock()
+		defer l.seal.mu.Unlock()
+	}
 	l.mu.Lock()
 	moves := !l.gone && l.moving.Load() == m
 	if moves {
@@ -372,6 +386,9 @@ func (c *hostConn) arrive(m *move, in *arrival, open routing.Open) bool {
 		_ = in.conn.Ready()
 	}
 	kept := m.end()
+	if l.seal != nil {
+		l.seal.arrives(in.conn, len(kept))
+	}
 	for _, k := range kept {
 		_, _ = in.conn.Take(k.message, k.binary, k.channel)
 	}
@@ -414,6 +431,14 @@ func (in *arrival) Flush() {
 	if c := in.arrived(); c != nil {
 		c.Flush()
 	}
+}
+
+// Tag implements [routing.Tagger].
+func (in *arrival) Tag(sum [32]byte, own uint64) (tag [routing.TagSize]byte) {
+	if c := in.arrived(); c != nil && c.conn.seal != nil {
+		return c.conn.seal.tag(in.conn, sum, own)
+	}
+	return tag
 }
 
 // Move implements [routing.Mover].

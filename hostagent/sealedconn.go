@@ -57,7 +57,7 @@ type seals struct {
 }
 
 // A sealedConn is a client's connection to a sealed host. It performs the handshake, and
-// then passes everything on to a hostConn. It implements [routing.HostConn] and
+// then passes everything on to a hostConn. It implements [routing.HostConn], [routing.Mover] and
 // [routing.Tagger].
 type sealedConn struct {
 	agent *Agent
@@ -108,6 +108,17 @@ func (c *sealedConn) Deliver(message []byte, binary bool, credit int) {
 		return
 	}
 	c.earlyLocked(delivery{message: message, binary: binary, credit: credit})
+}
+
+// Move implements [routing.Mover]. A client that is not admitted does not move.
+func (c *sealedConn) Move(m routing.Move) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.inner != nil {
+		c.inner.Move(m)
+		return
+	}
+	c.earlyLocked(delivery{flush: true})
 }
 
 // Flush implements [routing.HostConn].
@@ -190,7 +201,7 @@ func (c *sealedConn) run() {
 		c.refuse(err)
 		return
 	}
-	s := newSealing(c.agent, c.conn, arrival, answers, c.cut)
+	s := newSealing(c.agent, newClientLine(c.conn), arrival, answers, c.cut)
 	c.seal = s
 	if arrival.Purpose == sealed.Pair {
 		if err := c.pair(s, arrival, code); err != nil {
@@ -349,7 +360,7 @@ func (c *sealedConn) admit(s *sealing, a *sealed.Authority) {
 		s.stop()
 		return
 	}
-	inner := serveClient(c.agent, newClientLine(c.conn, s), open, policy)
+	inner := serveClient(c.agent, s.line, open, policy)
 	defer func() {
 		if c.agent.seals.removedOf(a) { // while it was being admitted
 			c.agent.seals.endRemoved()

@@ -15,7 +15,7 @@ import (
 // A sealing is the sealed stream of a client's connection, at the host-agent.
 type sealing struct {
 	agent   *Agent
-	conn    *routing.AgentConn
+	line    *clientLine
 	session *sealed.Session // open is called by one goroutine at a time
 	window  time.Duration   // silence after Beat that ends the connection
 	end     func()          // ends the connection to the host
@@ -23,7 +23,6 @@ type sealing struct {
 	guest   bool   // by a link, and counted
 	manages bool   // the client may list and remove devices
 	class   string // of authority: connections with the same class may share messages; "": this one shares none
-	greeted uint64 // messages of the handshake to the client
 
 	identity sealed.Identity // of the device
 	browser  vaultBrowser    // without keys and target
@@ -39,12 +38,21 @@ type sealing struct {
 	epochs []uint32    // whose keys the client has, at most sealed.MaxEpochs
 	timer  *time.Timer // for the next heartbeat
 	until  *time.Timer // ends the connection with the device's time; nil: not yet admitted
+
+	tagging sync.Mutex         // guards the fields below. Routing's lock may be held
+	on      *routing.AgentConn // the line whose bodies get tags
+	before  uint64             // records that went to the client before that line
+	greeted uint64             // messages of the handshake on that line
 }
 
 // newSealing starts the stream behind a handshake.
-func newSealing(a *Agent, conn *routing.AgentConn, arrival *sealed.Arrival, greeted int, end func()) *sealing {
+func newSealing(a *Agent, line *clientLine, arrival *sealed.Arrival, greeted int, end func()) *sealing {
 	window := time.Duration(arrival.Greeting.Window) * time.Second
-	s := &sealing{agent: a, conn: conn, session: arrival.Session, window: min(max(window, sealed.MinWindow), sealed.MaxWindow), greeted: uint64(greeted), end: end}
+	s := &sealing{
+		agent: a, line: line, session: arrival.Session, window: min(max(window, sealed.MinWindow), sealed.MaxWindow), end: end,
+		on: line.now.Load(), greeted: uint64(greeted),
+	}
+	line.seal = s
 	s.heard.Store(time.Now().UnixNano())
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -68,18 +76,46 @@ func (s *sealing) takeLocked(content sealed.Content, body []byte) (due bool, err
 		return false, err
 	}
 	for _, frame := range frames {
-		if due, err = s.conn.Take(frame, true, nil); err != nil {
+		if due, err = s.put(frame); err != nil {
 			return false, err
 		}
 	}
 	return due, nil
 }
 
+// put queues a record on the present line, or keeps it while the client moves. The mutex is
+// held.
+func (s *sealing) put(frame []byte) (due bool, err error) {
+	if m := s.line.moving.Load(); m != nil {
+		return false, m.keep(frame, true, nil)
+	}
+	return s.line.now.Load().Take(frame, true, nil)
+}
+
+// arrives begins the client's next line, which gets the kept records first. The mutex is
+// held.
+func (s *sealing) arrives(line *routing.AgentConn, kept int) {
+	s.tagging.Lock()
+	defer s.tagging.Unlock()
+	s.on, s.before, s.greeted = line, s.session.Sealed()-uint64(kept), 0
+}
+
+// tag returns the next tag for a line. A line that the client has left gets none that is
+// valid.
+func (s *sealing) tag(line *routing.AgentConn, sum [32]byte, own uint64) (tag [routing.TagSize]byte) {
+	s.tagging.Lock()
+	defer s.tagging.Unlock()
+	if line != s.on {
+		return tag
+	}
+	return s.session.Tag(sum, s.before+own-s.greeted)
+}
+
 // send sends a parcel.
 func (s *sealing) send(content sealed.Content, body []byte) error {
 	due, err := s.take(content, body)
 	if due {
-		s.conn.Send()
+		s.line.Send()
 	}
 	return err
 }
@@ -102,7 +138,8 @@ func (s *sealing) close(code ahp.CloseCode, reason string) {
 	}
 	s.mu.Unlock()
 	s.agent.seals.shared.leave(s, true)
-	s.conn.Close(code, "")
+	s.line.endMove()
+	s.line.now.Load().Close(code, "")
 }
 
 // silence ends the stream without a last word: the connection is about to be cut. It gets no
@@ -149,7 +186,7 @@ func (s *sealing) beat() {
 	}
 	due, _ := s.takeLocked(sealed.Heartbeat, sealed.AppendHeartbeat(s.opened.Load())) // fails if the client has left
 	if due {
-		s.conn.Send()
+		s.line.Send()
 	}
 	s.timer.Reset(sealed.Beat)
 }

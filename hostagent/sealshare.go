@@ -276,7 +276,7 @@ func (s *sealing) holds(epoch uint32) bool {
 
 // Tag implements [routing.Tagger].
 func (c *sealedConn) Tag(sum [32]byte, own uint64) [routing.TagSize]byte {
-	return c.seal.session.Tag(sum, own-c.seal.greeted)
+	return c.seal.tag(c.conn, sum, own)
 }
 
 // sharable reports whether a notification may be sealed for several readers. The mutex is
@@ -286,16 +286,18 @@ func (s *sealing) sharable(n *routing.Notification) bool {
 }
 
 // notify queues consecutive notifications, each shared or in the connection's own stream.
-// It is [routing.AgentConn.Notify].
+// It is [routing.AgentConn.Notify], on a line that
+// carries the connection.
 func (s *sealing) notify(row []*routing.Notification) (taken int, due bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.over {
 		return 0, false, routing.ErrConnClosed
 	}
+	conn := s.line.now.Load()
 	var bodies []*routing.Notification
 	own := func(content sealed.Content, body []byte) error {
-		_, look, err := s.conn.Notify(bodies)
+		_, look, err := conn.Notify(bodies)
 		due, bodies = due || look, bodies[:0]
 		if err == nil {
 			look, err = s.takeLocked(content, body)
@@ -325,6 +327,6 @@ func (s *sealing) notify(row []*routing.Notification) (taken int, due bool, err 
 			bodies = append(bodies, m.bodies...)
 		}
 	}
-	_, look, err := s.conn.Notify(bodies)
+	_, look, err := conn.Notify(bodies)
 	return len(row), due || look, err
 }

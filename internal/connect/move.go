@@ -38,6 +38,22 @@ func (u *upstream) present() (*websocket.Conn, error) {
 	return u.ws, nil
 }
 
+// current returns the present leg's WebSocket, and whether the connection moves.
+func (u *upstream) current() (ws *websocket.Conn, moving bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.ws, u.moving
+}
+
+// finish ends all moves, and returns the last leg.
+func (u *upstream) finish() leg {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.over = true
+	u.changeLocked()
+	return u.leg
+}
+
 // waitLocked waits for a change, without the lock.
 func (u *upstream) waitLocked(done <-chan struct{}) {
 	changed := u.changed
@@ -107,7 +123,7 @@ func (u *upstream) move(reason error) error {
 func (u *upstream) next() (*leg, error) {
 	until := time.Now().Add(resume.DefaultTime)
 	for pause := dialAgain; ; pause = min(2*pause, moveMost) {
-		next, err := u.relay.dialWS(u.life, u.host, u.level, false, u.ticket)
+		next, err := u.relay.dialWS(u.life, u.host, u.level, u.seal != nil, u.ticket)
 		var refusal *Refusal
 		switch {
 		case err == nil:

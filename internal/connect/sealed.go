@@ -28,7 +28,7 @@ const (
 
 // A sealedEnd is the sealed stream of a connection.
 type sealedEnd struct {
-	ws      *websocket.Conn
+	ws      *websocket.Conn // with the handshake
 	session *sealed.Session // Open is called by the reader
 	away    func() bool
 
@@ -36,6 +36,8 @@ type sealedEnd struct {
 	opened  atomic.Uint64
 	answers chan []byte // to requests to the host-agent
 	stop    func()      // ends the heartbeats
+
+	up atomic.Pointer[upstream] // carries the records; nil: ws does
 
 	mu   sync.Mutex // guards the order of records, and over
 	over bool
@@ -197,7 +199,7 @@ func (e *sealedEnd) live() (stop func()) {
 			case <-tick.C:
 			}
 			if !e.away() && time.Duration(e.silent.Add(1))*sealTick > sealSilence {
-				_ = e.ws.CloseNow()
+				_ = e.present().CloseNow()
 				return
 			}
 			if beat <= 1 {
@@ -227,11 +229,30 @@ func (e *sealedEnd) send(ctx context.Context, content sealed.Content, body []byt
 		return err
 	}
 	for _, frame := range frames {
-		if err := e.ws.Write(ctx, websocket.MessageBinary, frame); err != nil {
+		if err := e.writeLocked(ctx, frame, content != sealed.Close); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// writeLocked writes a record. If moves is true, it goes to the next relay where this one
+// stops.
+func (e *sealedEnd) writeLocked(ctx context.Context, frame []byte, moves bool) error {
+	if up := e.up.Load(); up != nil && moves {
+		return up.write(ctx, websocket.MessageBinary, frame)
+	}
+	return e.present().Write(ctx, websocket.MessageBinary, frame)
+}
+
+// present returns the WebSocket to the present relay.
+func (e *sealedEnd) present() *websocket.Conn {
+	up := e.up.Load()
+	if up == nil {
+		return e.ws
+	}
+	ws, _ := up.current()
+	return ws
 }
 
 // share tells the host-agent that this client reads shared messages. Host-agents of version

@@ -80,6 +80,7 @@ func (r *Relay) Dial(ctx context.Context, host string, level auth.Access) (*upst
 		up.end()
 		return nil, err
 	}
+	up.seal.up.Store(up) // from now on, a reader notices that the relay stops
 	return up, nil
 }
 
@@ -137,10 +138,8 @@ func (r *Relay) dialWS(ctx context.Context, host string, level auth.Access, seal
 		client.Transport = &http.Transport{DisableKeepAlives: true, DialContext: func(context.Context, string, string) (net.Conn, error) { return up.stream, nil }}
 	}
 	options := &websocket.DialOptions{HTTPClient: client, HTTPHeader: http.Header{"Authorization": {"Bearer " + token}}, CompressionMode: websocket.CompressionNoContextTakeover}
-	if !seals {
-		up.ticket = rand.Text()
-		options.HTTPHeader.Set(resume.MoveHeader, up.ticket)
-	}
+	up.ticket = rand.Text()
+	options.HTTPHeader.Set(resume.MoveHeader, up.ticket)
 	if former != "" {
 		options.HTTPHeader.Set(resume.MovedHeader, former)
 	}
@@ -170,12 +169,17 @@ func (u *upstream) send(message []byte) error {
 	if u.seal != nil {
 		return u.seal.send(context.Background(), sealed.Message, message)
 	}
+	return u.write(context.Background(), websocket.MessageText, message)
+}
+
+// write writes a message on the present leg, or on a later one.
+func (u *upstream) write(ctx context.Context, kind websocket.MessageType, message []byte) error {
 	for {
 		ws, err := u.present()
 		if err != nil {
 			return err
 		}
-		if err := ws.Write(context.Background(), websocket.MessageText, message); err == nil || !u.movesFrom(ws) {
+		if err := ws.Write(ctx, kind, message); err == nil || !u.movesFrom(ws) {
 			return err
 		} // the relay has not received it, because it came behind the close frame
 	}
@@ -209,11 +213,14 @@ func (u *upstream) receive(buf *bytes.Buffer) (message []byte, ofRelay bool, err
 	}
 	for {
 		message, err := readMessage(u.ws, buf)
-		switch {
-		case err == nil:
+		if err == nil {
 			return message, true, nil
-		case !errors.Is(err, errBinary):
-			return nil, false, relaysWord(err)
+		}
+		if !errors.Is(err, errBinary) {
+			if err = u.move(err); err != nil {
+				return nil, false, relaysWord(err)
+			}
+			continue
 		}
 		message, err = u.seal.read(buf.Bytes())
 		if closed := (*Closed)(nil); err != nil && !errors.As(err, &closed) {
@@ -240,18 +247,20 @@ func relaysWord(err error) error {
 
 // close ends the connection.
 func (u *upstream) close(code ahp.CloseCode, reason string) {
+	ws, moving := u.current()
+	if moving {
+		return // no relay is there to close
+	}
 	if u.seal != nil {
-		timer := time.AfterFunc(closeTime, func() { _ = u.ws.CloseNow() })                    // also ends a send that has the lock
+		timer := time.AfterFunc(closeTime, func() { // also ends a send that has the lock
+			u.finish()
+			_ = ws.CloseNow()
+		})
 		_ = u.seal.send(context.Background(), sealed.Close, sealed.AppendClose(code, reason)) // the relay may be gone
 		timer.Stop()
 		reason = ""
 	}
-	u.mu.Lock()
-	ws, moving := u.ws, u.moving
-	u.mu.Unlock()
-	if !moving {
-		closeWS(ws, code, reason)
-	}
+	closeWS(ws, code, reason)
 }
 
 // lease returns the present token, and when it should be renewed.
@@ -357,11 +366,7 @@ func (u *upstream) why(err error) error {
 // end releases everything that the connection uses. No other method may run afterwards.
 func (u *upstream) end() {
 	u.quit()
-	u.mu.Lock()
-	u.over = true
-	u.changeLocked()
-	last := u.leg
-	u.mu.Unlock()
+	last := u.finish()
 	if u.seal != nil {
 		u.seal.stop()
 	}

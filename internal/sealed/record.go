@@ -165,6 +165,9 @@ func (s *Session) ID() []byte { return slices.Clone(s.hash) }
 // Held returns the bytes of an incomplete parcel.
 func (s *Session) Held() int { return cap(s.parcel) }
 
+// Sealed returns the number of records that have been sealed.
+func (s *Session) Sealed() uint64 { return s.out.count }
+
 // Opened returns the number of records that have been opened.
 func (s *Session) Opened() uint64 { return s.in.count }
 

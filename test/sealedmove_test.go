@@ -1,0 +1,91 @@
+package test
+
+import (
+	"bytes"
+	"fmt"
+	"testing"
+	"time"
+
+	"ahprelay/auth"
+	"ahprelay/test/faultproxy"
+	"ahprelay/test/stack"
+)
+
+// TestRestartIsInvisibleToSealedClients restarts the relay gracefully, twice, while a sealed
+// host sends 500 actions a second to three clients behind ahp-connect, and one sends
+// up to 2,000 messages a second. All connections stay open, no message is lost, repeated or
+// changed in either direction, and the host sees one connection for each client.
+func TestRestartIsInvisibleToSealedClients(t *testing.T) {
+	t.Parallel()
+	_, server := newRefhost(t, nil)
+	address, err := faultproxy.FreeAddress()
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := startSealed(t, server.URL(), func(cfg *stack.Config) { cfg.Relay.Listen = address })
+	h.pair(h.home, h.relays, "owner", auth.AccessAdmin)
+	vars := flowVars("demo", "00000000")
+	const clients, actions = 3, 600
+	all := joinAll(t, h.throughConnect(h.relays), clients, vars)
+	say(t, all[0], vars["chat"], 1, "stream 20 2 100") // teaches the host-agent which clients share
+	awaitDeltas(t, all, 20)
+	say(t, all[0], vars["chat"], 2, fmt.Sprintf("stream %d 2 512", actions))
+	awaitDeltas(t, all, 100)
+
+	stop := make(chan struct{})
+	typed := make(chan int)
+	go func() { // with short pauses, so that a message is often being written
+		n := 0
+		defer func() { typed <- n }()
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			if _, err := all[0].Dispatch(vars["chat"], map[string]any{"type": "chat/draftChanged", "n": n}); err != nil {
+				<-all[0].Done()
+				code, reason := all[0].CloseStatus()
+				t.Errorf("message %d: %v (%d %s)", n, err, code, reason)
+				return
+			}
+			n++
+			time.Sleep(time.Millisecond / 2)
+		}
+	}()
+	for range 2 {
+		if err := h.RestartRelay(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	close(stop)
+	n := <-typed
+	if t.Failed() {
+		return
+	}
+	awaitDeltas(t, all, 20+actions)
+	for _, c := range all { // behind the rest
+		if _, err := c.Call(t.Context(), "listSessions", map[string]any{"channel": "ahp-root://"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	conns := h.Tap.Conns()
+	if len(conns) != clients {
+		t.Fatalf("the host has seen %d connections; want %d", len(conns), clients)
+	}
+	for i, c := range all {
+		wantAllOf(t, fmt.Sprintf("viewer-%d", i), c, conns[i])
+	}
+	seen := 0
+	for _, frame := range conns[0].ToHost() {
+		if bytes.Contains(frame, []byte("chat/draftChanged")) {
+			if !bytes.Contains(frame, fmt.Appendf(nil, `"n":%d,`, seen)) {
+				t.Fatalf("the host has received %s in place of message %d", frame, seen)
+			}
+			seen++
+		}
+	}
+	if seen != n {
+		t.Errorf("the host has received %d messages; the client sent %d", seen, n)
+	}
+}
