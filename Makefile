@@ -13,7 +13,7 @@
 # make waking   how soon a phone's page shows what it has missed, after WAKING=5s,1m,5m without a network: with AHP's reconnect, and on a stream that resumes
 # make soak     the model of the whole path between sockets, for SOAK=10m; a failure tells the seed that repeats it
 # make fuzz     each fuzz target for FUZZTIME=30s; FUZZ='regexp' picks some
-# make packages a signed release installed from its apt and yum repositories, with npx, from its formulas and with its script; its images run with podman; publishing to stand-ins
+# make packages a signed release installed from its apt and yum repositories, with npx, from its formulas and with its script; its images run with podman as in the compose files, without and with a certificate; publishing to stand-ins
 # make release  an archive of each program, packages, images, a Helm chart, SBOMs and checksums of this commit, in dist/; ARGS='-only linux_amd64' for one system, ARGS='-key FILE' signs (RELEASING.md)
 # make release-twice  the same in two clean clones, with caches of their own, compares all files, and leaves them in dist/; same ARGS
 # make site     the documentation's site, in bin/site, with a generator from npm; then checks it in Chromium, with axe-core and all links

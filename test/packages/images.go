@@ -1,14 +1,20 @@
 package main
 
 import (
+	"cmp"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log"
+	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 
 	"ahprelay/test/faultproxy"
+	"ahprelay/test/testca"
 )
 
 // podman runs podman with all state in a directory of its own, without a daemon or
@@ -30,9 +36,10 @@ var inImages = []string{"relay", "host-agent"}
 // on any machine.
 var locked = []string{"--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges", "--ulimit", "nofile=4096:4096", "--ulimit", "nproc=1024:1024"}
 
-// checkImages loads the images that were made, and has them serve a host as docker-compose.yml does: three
-// networks, of which two lead nowhere else, and the host's token as a secret.
-func checkImages(dist, dir string) (err error) {
+// checkImages loads the images that were made, and has them serve a host as
+// docker-compose.yml does: three networks, of which two lead nowhere else, and the host's
+// token as a secret. Then it does so with a certificate, as docker-compose.tls.yml does.
+func checkImages(dist, dir string) error {
 	p := podman{dir}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
@@ -49,9 +56,25 @@ func checkImages(dist, dir string) (err error) {
 		}
 		_, images[name], _ = strings.Cut(said, ": ")
 	}
+	var err error
 	if images["refhost"], err = refhost(p); err != nil {
 		return err
 	}
+	if err := p.serve(images, ""); err != nil {
+		return err
+	}
+	if err := p.serve(images, tlsName); err != nil {
+		return fmt.Errorf("with a certificate: %w", err)
+	}
+	return nil
+}
+
+// tlsName is the name in the relay's certificate.
+const tlsName = "relay.example.com"
+
+// serve runs the services, with a certificate for a name unless that is empty, and
+// removes everything but the images.
+func (p podman) serve(images map[string]string, name string) (err error) {
 	defer func() {
 		_, e := p.do("rm", "--force", "--all", "--time", "5")
 		_, e2 := p.do("network", "prune", "--force")
@@ -64,7 +87,7 @@ func checkImages(dist, dir string) (err error) {
 			return err
 		}
 	}
-	return serveHost(p, images)
+	return p.serveHost(images, name)
 }
 
 // refhost makes an image of the reference host, from nothing.
@@ -86,81 +109,150 @@ func refhost(p podman) (string, error) {
 	return "localhost/refhost", err
 }
 
-// names has containers find others by their names, without a plugin of podman's: at their addresses in a
-// network.
-func (p podman) names(networks map[string]string) (args []string, err error) {
-	for name, network := range networks {
-		address, err := p.do("inspect", "--format", "{{(index .NetworkSettings.Networks \""+network+"\").IPAddress}}", name)
+// addressOf returns a container's address in a network. It takes the place of names, for
+// which podman has a plugin that is not everywhere.
+func (p podman) addressOf(container, network string) (string, error) {
+	return p.do("inspect", "--format", "{{(index .NetworkSettings.Networks \"ahp-"+network+"\").IPAddress}}", container)
+}
+
+// secret stores a secret.
+func (p podman) secret(name string, value []byte) error {
+	file := filepath.Join(p.dir, name)
+	if err := os.WriteFile(file, value, 0o600); err != nil {
+		return err
+	}
+	defer os.Remove(file)
+	_, err := p.do("secret", "create", name, file)
+	return err
+}
+
+// certify stores the secrets of docker-compose.tls.yml, and returns a client that trusts
+// the certificate. Its authority is the certificate itself, unknown to the images.
+func (p podman) certify(name string) (*http.Client, error) {
+	certFile, keyFile, err := testca.WriteFilesFor(net.IPv4(127, 0, 0, 1), p.dir, name)
+	if err != nil {
+		return nil, err
+	}
+	roots := x509.NewCertPool()
+	for secret, file := range map[string]string{"tls-cert": certFile, "tls-key": keyFile} {
+		text, err := os.ReadFile(file)
+		if err == nil {
+			err = errors.Join(os.Remove(file), p.secret(secret, text))
+		}
 		if err != nil {
 			return nil, err
 		}
-		args = append(args, "--add-host", name+":"+address)
+		roots.AppendCertsFromPEM(text)
 	}
-	return args, nil
+	return &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, ServerName: name}}}, nil
 }
 
 // serveHost runs relay, host and host-agent, and checks that the host is reachable
-// through them only.
-func serveHost(p podman, images map[string]string) error {
+// through them only, and that the relay's commands reach it.
+func (p podman) serveHost(images map[string]string, name string) error {
 	address, err := faultproxy.FreeAddress()
 	if err != nil {
 		return err
 	}
-	start := func(name string, args ...string) error {
-		_, err := p.do(append(append([]string{"run", "--detach", "--name", name}, locked...), args...)...)
+	ip, port, err := net.SplitHostPort(address)
+	if err != nil {
 		return err
 	}
-	if err := start("relay", "--network", "ahp-public,ahp-uplink", "--publish", address+":8484", "--volume", "relay-data:/data", images["relay"]); err != nil {
+	variables, files, client, base := map[string]string{"AHP_ADDRESS": ip, "AHP_PORT": port}, []string{"docker-compose.yml"}, http.DefaultClient, "http://"+address
+	if name != "" {
+		variables["AHP_NAME"], files, base = name, append(files, "docker-compose.tls.yml"), "https://"+address
+		if client, err = p.certify(name); err != nil {
+			return err
+		}
+	}
+	services, err := compose(variables, files...)
+	if err != nil {
 		return err
 	}
-	if err := eventually(func() error { _, err := p.do("exec", "relay", "/relay", "check"); return err }); err != nil {
+	start := func(service string, more ...string) error {
+		args := append(append([]string{"run", "--detach", "--name", service}, locked...), services[service].flags()...)
+		_, err := p.do(append(append(args, more...), images[cmp.Or(map[string]string{"host": "refhost"}[service], service)])...)
+		return err
+	}
+	relay := func(args ...string) (string, error) {
+		return p.do(append([]string{"exec", "relay", "/relay"}, args...)...)
+	}
+	if err := start("relay"); err != nil {
+		return err
+	}
+	if err := eventually(func() error { _, err := relay("check"); return err }); err != nil {
 		return fmt.Errorf("the relay's health check: %w", err)
 	}
-	if err := eventually(func() error { _, err := answers("http://"+address+"/readyz", ""); return err }); err != nil {
+	if err := eventually(func() error { _, err := answers(client, base+"/readyz", ""); return err }); err != nil {
 		return fmt.Errorf("the published port: %w", err)
 	}
-	if err := start("host", "--network", "ahp-private", images["refhost"]); err != nil {
+	if err := start("host"); err != nil {
 		return err
 	}
-	token, err := p.do("exec", "relay", "/relay", "token", "host", "--host", "demo")
+	token, err := relay("token", "host", "--host", "demo")
+	if err == nil {
+		err = p.secret("host-token", []byte(token))
+	}
 	if err != nil {
 		return err
 	}
-	secret := filepath.Join(p.dir, "host.token")
-	if err := os.WriteFile(secret, []byte(token), 0o600); err != nil {
-		return err
-	}
-	defer os.Remove(secret)
-	if _, err := p.do("secret", "create", "host-token", secret); err != nil {
-		return err
-	}
-	names, err := p.names(map[string]string{"relay": "ahp-uplink", "host": "ahp-private"})
+	atRelay, err := p.addressOf("relay", "uplink")
 	if err != nil {
 		return err
 	}
-	if err := start("host-agent", append(names, "--network", "ahp-uplink,ahp-private", "--volume", "agent-data:/data", "--secret", "host-token,uid=65532,mode=0400",
-		"--read-only=false", // podman 4.3 mounts a secret at a place that is not there, which Docker makes before it locks the rest
-		"--env", "AHP_AGENT_RELAY=http://relay:8484", "--env", "AHP_AGENT_RELAY_PLAIN=true", "--env", "AHP_AGENT_TOKEN_FILE=/run/secrets/host-token",
-		"--env", "AHP_AGENT_UPSTREAM=ws://host:8090", "--env", "AHP_AGENT_STATE_DIR=/data", images["host-agent"])...); err != nil {
+	atHost, err := p.addressOf("host", "private")
+	if err != nil {
 		return err
 	}
-	client, err := p.do("exec", "relay", "/relay", "token", "client", "--host", "demo", "--subject", "ada")
+	more := []string{"--add-host", cmp.Or(name, "relay") + ":" + atRelay, "--add-host", "host:" + atHost}
+	if name != "" {
+		more = append(more, "--secret", "tls-cert,uid=65532,mode=0400", "--env", "AHP_AGENT_CA_FILE=/run/secrets/tls-cert")
+	}
+	if err := start("host-agent", more...); err != nil {
+		return err
+	}
+	if err := p.checkHost(client, base, relay); err != nil {
+		logs, _ := p.do("logs", "host-agent")
+		return fmt.Errorf("%w\n%s", err, logs)
+	}
+	if said, err := p.do("exec", "host-agent", "/host-agent", "clients"); err != nil {
+		return fmt.Errorf("host-agent clients: %s, %w", said, err)
+	}
+	log.Print("the host is online through relay and host-agent in containers, at ", base)
+	return p.endWell("host-agent", "relay")
+}
+
+// checkHost checks that a client reaches the host, until its token is revoked.
+func (p podman) checkHost(client *http.Client, base string, relay func(...string) (string, error)) error {
+	token, err := relay("token", "client", "--host", "demo", "--subject", "ada")
 	if err != nil {
 		return err
 	}
 	err = eventually(func() error {
-		said, err := answers("http://"+address+"/api/hosts/demo", client)
+		said, err := answers(client, base+"/api/hosts/demo", token)
 		if err == nil && !strings.Contains(said, `"online"`) {
 			err = fmt.Errorf("the host is not online: %s", said)
 		}
 		return err
 	})
 	if err != nil {
-		logs, _ := p.do("logs", "host-agent")
-		return fmt.Errorf("%w\n%s", err, logs)
+		return err
 	}
-	log.Print("the host is online through relay and host-agent in containers")
-	for _, name := range []string{"host-agent", "relay"} {
+	if said, err := relay("hosts"); err != nil || !strings.Contains(said, "demo") || !strings.Contains(said, "online") {
+		return fmt.Errorf("relay hosts: %s, %w", said, err)
+	}
+	if said, err := relay("revoke", "--subject", "ada"); err != nil {
+		return fmt.Errorf("relay revoke: %s, %w", said, err)
+	}
+	if said, err := answers(client, base+"/api/hosts/demo", token); err == nil {
+		return fmt.Errorf("a revoked token is accepted: %s", said)
+	}
+	return nil
+}
+
+// endWell stops containers, which end with 0.
+func (p podman) endWell(names ...string) error {
+	for _, name := range names {
 		if _, err := p.do("stop", "--time", "15", name); err != nil {
 			return err
 		}

@@ -2,7 +2,7 @@
 // the .deb from its apt repository in a debootstrap chroot, where its unit's command is
 // started; the .rpm with dnf; the npm packages with npx; Homebrew's formulas with a
 // stand-in for Homebrew. It runs the images with podman, like the services of
-// docker-compose.yml with their networks and secret, checks all signatures, and publishes
+// docker-compose.yml with their networks and secret, without and with a certificate, checks all signatures, and publishes
 // to stand-ins for registries and repositories. It needs root, a signed release with all keys, and createrepo-c,
 // debootstrap, dnf, minisign, npm, podman, rpm, rsync, runc, containernetworking-plugins, ruby and
 // skopeo; helm publishes the chart if it is there. It runs on request: make packages.
@@ -116,7 +116,7 @@ func eventually(try func() error) (err error) {
 	}
 }
 
-func answers(url, token string) (string, error) {
+func answers(client *http.Client, url, token string) (string, error) {
 	request, err := http.NewRequest(http.MethodGet, url, nil)
 	if err != nil {
 		return "", err
@@ -124,7 +124,7 @@ func answers(url, token string) (string, error) {
 	if token != "" {
 		request.Header.Set("Authorization", "Bearer "+token)
 	}
-	response, err := http.DefaultClient.Do(request)
+	response, err := client.Do(request)
 	if err != nil {
 		return "", err
 	}
@@ -229,7 +229,7 @@ func startUnit(root string) error {
 		return err
 	}
 	err = eventually(func() error {
-		_, err := answers("http://"+public+"/readyz", "")
+		_, err := answers(http.DefaultClient, "http://"+public+"/readyz", "")
 		return err
 	})
 	if err == nil {

@@ -29,8 +29,8 @@ var Certificate = sync.OnceValues(func() (tls.Certificate, error) {
 	return certificate, trust(certificate)
 })
 
-// create makes a certificate for an address.
-func create(address net.IP) (tls.Certificate, error) {
+// create makes a certificate for an address, and for names.
+func create(address net.IP, names ...string) (tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return tls.Certificate{}, err
@@ -39,7 +39,7 @@ func create(address net.IP) (tls.Certificate, error) {
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
-		IPAddresses: []net.IP{address},
+		IPAddresses: []net.IP{address}, DNSNames: names,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
@@ -48,10 +48,10 @@ func create(address net.IP) (tls.Certificate, error) {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, nil
 }
 
-// WriteFilesFor writes a certificate for an address, which this process does not
-// trust, and its key to files in a directory.
-func WriteFilesFor(address net.IP, dir string) (certFile, keyFile string, err error) {
-	certificate, err := create(address)
+// WriteFilesFor writes a certificate for an address and for names, which this process does
+// not trust, and its key to files in a directory.
+func WriteFilesFor(address net.IP, dir string, names ...string) (certFile, keyFile string, err error) {
+	certificate, err := create(address, names...)
 	if err != nil {
 		return "", "", err
 	}
