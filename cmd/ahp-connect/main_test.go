@@ -142,6 +142,23 @@ func TestStdioSpeaksAHP(t *testing.T) {
 	}
 }
 
+// TestStdioAwaitsAnswers ends the input directly behind requests: all of them are answered.
+func TestStdioAwaitsAnswers(t *testing.T) {
+	s, tokenFile := newStack(t)
+	in := strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"channel":"ahp-root://","clientId":"s","protocolVersions":["0.9.0"]}}
+{"jsonrpc":"2.0","id":"two","method":"listSessions","params":{"channel":"ahp-root://"}}
+`)
+	var out bytes.Buffer
+	if err := new(app).run(t.Context(), []string{"--state-dir", t.TempDir(), "--log-level", "error", "stdio", stack.Host, "--relay", s.Relay.URL(), "--token-file", tokenFile}, in, &out, io.Discard); err != nil {
+		t.Errorf("stdio ends with %v", err)
+	}
+	for _, id := range []string{`"id":1,`, `"id":"two",`} {
+		if !strings.Contains(out.String(), id) {
+			t.Errorf("no answer with %s in %q", id, out.String())
+		}
+	}
+}
+
 // TestCommandsNameTheRemedy gives each command bad input.
 func TestCommandsNameTheRemedy(t *testing.T) {
 	dir := t.TempDir()

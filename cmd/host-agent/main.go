@@ -124,7 +124,7 @@ type hostFlags struct {
 	UpstreamTokenFile string   `help:"File with the connection token required by the host (?tkn=)." type:"path" placeholder:"FILE"`
 	NATSURL           []string `help:"NATS server, unless the relay provides it: nats://, tls://, ws:// or wss://. Repeatable, for clusters." placeholder:"URL" name:"nats-url"`
 	plainFlag
-	Command []string `arg:"" optional:"" passthrough:"" help:"Host command; with --agent, the agent's command."`
+	Command []string `arg:"" optional:"" passthrough:"partial" help:"Host command; with --agent, the agent's command."`
 
 	agents *agents.Host // serves --agent; nil for other hosts
 }

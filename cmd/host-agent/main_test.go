@@ -224,6 +224,8 @@ func TestErrorsNameFaultAndRemedy(t *testing.T) {
 		{"no flags", with(), []string{"--relay", "--token-file"}},
 		{"no upstream", with("--relay", relay.URL(), "--token-file", token), []string{"upstream", "ws://", "--"}},
 		{"two upstreams", with("--relay", relay.URL(), "--token-file", token, "--upstream", host, "--", "cat"), []string{"upstream", "either"}},
+		{"unknown flag", with("--relay", relay.URL(), "--token-file", token, "--host", "x"), []string{"unknown flag --host"}},
+		{"unknown flag of up", []string{"up", relay.URL(), "--host", "x"}, []string{"unknown flag --host"}},
 		{"bad upstream", with("--relay", relay.URL(), "--token-file", token, "--upstream", "http://x"), []string{"upstream", "http", "ws://"}},
 		{"no such command", with("--relay", relay.URL(), "--token-file", token, "--", "no-such-program"), []string{"no-such-program"}},
 		{"plain relay", with("--relay", "http://192.0.2.1", "--token-file", token, "--upstream", host), []string{"http://192.0.2.1", "https://", "--relay-plain"}},

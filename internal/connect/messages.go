@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"sync"
 	"time"
 
@@ -106,28 +107,96 @@ func (m *wsMessages) Close(code ahp.CloseCode, reason string) { closeWS(m.ws, co
 
 // lineMessages are messages on streams, one on each line.
 type lineMessages struct {
-	in  *bufio.Reader
-	end func()
+	in    *bufio.Reader
+	end   func()
+	ended chan struct{} // closed by Close
+	once  sync.Once
 
-	mu  sync.Mutex
-	out io.Writer
+	mu       sync.Mutex // guards the fields below
+	out      io.Writer
+	asked    map[string]bool // ids of requests without an answer, at most maxAsked
+	answered chan struct{}   // receives an item when asked becomes empty
 }
+
+// answersTime bounds the wait for answers behind the last line, and maxAsked the requests
+// whose answers are awaited.
+const (
+	answersTime = 30 * time.Second
+	maxAsked    = 1024
+)
 
 // NewLines returns messages on streams, one on each line. Close calls end, which must
 // unblock Read.
 func NewLines(in io.Reader, out io.Writer, end func()) Messages {
-	return &lineMessages{in: bufio.NewReader(in), out: out, end: end}
+	return &lineMessages{
+		in: bufio.NewReader(in), out: out, end: end, ended: make(chan struct{}),
+		asked: map[string]bool{}, answered: make(chan struct{}, 1),
+	}
 }
 
-// Read implements [Messages].
+// Read implements [Messages]. The end comes behind the answers to all requests.
 func (m *lineMessages) Read() ([]byte, error) {
 	for {
 		line, err := m.line()
 		if errors.Is(err, io.EOF) {
+			m.awaitAnswers()
 			err = &Closed{closeNormal, ""}
 		}
 		if line = bytes.TrimSpace(line); len(line) > 0 || err != nil {
+			m.note(line)
 			return line, err
+		}
+	}
+}
+
+// note remembers the id of a request.
+func (m *lineMessages) note(line []byte) {
+	env, err := ahp.Peek(line)
+	if err != nil || env.Kind != ahp.Request {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.asked) < maxAsked {
+		m.asked[string(env.ID)] = true
+	}
+}
+
+// awaitAnswers waits until all requests have answers, or answersTime has passed.
+func (m *lineMessages) awaitAnswers() {
+	timer := time.NewTimer(answersTime)
+	defer timer.Stop()
+	for {
+		m.mu.Lock()
+		done := len(m.asked) == 0
+		m.mu.Unlock()
+		if done {
+			return
+		}
+		select {
+		case <-m.answered:
+		case <-m.ended:
+			return
+		case <-timer.C:
+			return
+		}
+	}
+}
+
+// noteAnswerLocked forgets a request that has its answer.
+func (m *lineMessages) noteAnswerLocked(message []byte) {
+	if len(m.asked) == 0 {
+		return
+	}
+	env, err := ahp.Peek(message)
+	if err != nil || env.Kind != ahp.Response {
+		return
+	}
+	maps.DeleteFunc(m.asked, func(id string, _ bool) bool { return ahp.SameID([]byte(id), env.ID) })
+	if len(m.asked) == 0 {
+		select {
+		case m.answered <- struct{}{}:
+		default: // one waits already
 		}
 	}
 }
@@ -163,8 +232,12 @@ func (m *lineMessages) Write(message []byte) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	_, err := m.out.Write(line)
+	m.noteAnswerLocked(message)
 	return err
 }
 
 // Close implements [Messages].
-func (m *lineMessages) Close(ahp.CloseCode, string) { m.end() }
+func (m *lineMessages) Close(ahp.CloseCode, string) {
+	m.once.Do(func() { close(m.ended) })
+	m.end()
+}
