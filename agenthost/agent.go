@@ -257,7 +257,7 @@ const (
 	ToolFailed    ToolStatus = "failed"
 )
 
-// A ToolUpdate begins or changes a tool call. Zero members leave their former values.
+// A ToolUpdate begins or changes a tool call. Zero members leave their previous values.
 type ToolUpdate struct {
 	ID        string // the agent's, unique in a turn
 	Name      string // the tool's own name
@@ -266,7 +266,7 @@ type ToolUpdate struct {
 	Status    ToolStatus
 	Input     json.RawMessage
 	Locations []Location
-	Content   []ToolContent   // replaces the former content; empty but not nil clears it
+	Content   []ToolContent   // replaces the previous content; empty but not nil clears it
 	Output    json.RawMessage // shown at the end if there is no Content
 	Error     string          // for ToolFailed
 }

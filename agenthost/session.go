@@ -310,7 +310,7 @@ func (ss *sessionTable) addSessionLocked(p *provider, uri string, directories []
 	return h.sessions.addSessionWithLocked(p, uri, directories, now, &chat{uri: defaultChat(uri), status: statusIdle, modified: now})
 }
 
-// addSessionWithLocked adds a session with a chat. A moved chat keeps its former
+// addSessionWithLocked adds a session with a chat. A moved chat keeps its previous
 // session's URI.
 func (ss *sessionTable) addSessionWithLocked(p *provider, uri string, directories []string, now time.Time, ch *chat) *session {
 	h := ss.host

@@ -95,7 +95,7 @@ func (ss *sessionTable) restoreLocked() error {
 	return nil
 }
 
-// lockWait is how long a host waits for the end of the storage's former host. A
+// lockWait is how long a host waits for the end of the storage's previous host. A
 // program that a killed host has just started keeps the lock for a moment.
 const lockWait = 5 * time.Second
 
@@ -310,7 +310,7 @@ func (ch *chat) moveDiskLocked(to *session) {
 	if from.disk == nil || to.disk == nil {
 		return
 	}
-	// The logs have the former session's paths: they open again.
+	// The logs have the previous session's paths: they open again.
 	from.host.sessions.storageFailed(errors.Join(ch.log.close(), from.disk.MoveChat(ch.uri, to.disk)))
 	from.saveLocked()
 }

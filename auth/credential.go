@@ -32,8 +32,8 @@ type confirmation struct {
 	Thumbprint string `json:"jkt,omitempty"` // of a device's key (RFC 9449, section 6.1)
 }
 
-// A Former is the credential that a renewed credential replaces.
-type Former struct {
+// Replaced is the credential that a renewed credential replaces.
+type Replaced struct {
 	ID      string    `json:"jti"`
 	Expires time.Time `json:"exp"`
 }
@@ -41,7 +41,7 @@ type Former struct {
 // credentialClaims are the claims that only credentials have.
 type credentialClaims struct {
 	Confirmation *confirmation `json:"cnf,omitempty"`
-	Former       *Former       `json:"former,omitempty"`
+	Replaces     *Replaced     `json:"former,omitempty"`
 }
 
 // IssueCredential signs a credential for the holder of e.Key. It fills in an empty ID
@@ -59,7 +59,7 @@ func (t Tokens) credentialClaims(e Enrolment) (*claims, error) {
 		return nil, errors.New("credential: no expiry time")
 	}
 	cl := t.newClaims(e.ID, e.Host, e.Tenant, e.IssuedAt, e.Expires)
-	cl.Confirmation, cl.Former, cl.Origins = new(confirmation), e.Former, e.Origins
+	cl.Confirmation, cl.Replaces, cl.Origins = new(confirmation), e.Replaces, e.Origins
 	jwk := &cl.Confirmation.JWK
 	jwk.Type, jwk.Curve, jwk.X = "OKP", "Ed25519", base64.RawURLEncoding.EncodeToString(e.Key)
 	if _, err := cl.credential(); err != nil {
@@ -69,9 +69,9 @@ func (t Tokens) credentialClaims(e Enrolment) (*claims, error) {
 }
 
 // RenewCredential issues a credential to the holder of a valid one. It signs with a
-// key named in the former credential, because the holder trusts no other key yet.
-func (t Tokens) RenewCredential(e Enrolment, former string) (string, error) {
-	cl, kid, err := peekRelayKeys(former)
+// key named in the replaced credential, because the holder trusts no other key yet.
+func (t Tokens) RenewCredential(e Enrolment, replaced string) (string, error) {
+	cl, kid, err := peekRelayKeys(replaced)
 	if err != nil {
 		return "", err
 	}
@@ -143,10 +143,10 @@ func (cl *claims) credential() (Enrolment, error) {
 	if err != nil || jwk.Type != "OKP" || jwk.Curve != "Ed25519" || len(key) != ed25519.PublicKeySize {
 		return Enrolment{}, errors.New("cnf is not an Ed25519 key")
 	}
-	if cl.Former != nil && (CheckSubject(cl.Former.ID) != nil || cl.Former.Expires.IsZero()) {
+	if cl.Replaces != nil && (CheckSubject(cl.Replaces.ID) != nil || cl.Replaces.Expires.IsZero()) {
 		return Enrolment{}, errors.New("former has no jti or exp")
 	}
-	e.Key, e.Former = key, cl.Former
+	e.Key, e.Replaces = key, cl.Replaces
 	return e, nil
 }
 

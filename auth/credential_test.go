@@ -18,14 +18,14 @@ func TestCredentialRoundTrip(t *testing.T) {
 	key := auth.NewHostKey()
 	e := auth.Enrolment{
 		Tenant: "acme", Host: "laptop", Key: key.Public(), Expires: start.Add(time.Hour),
-		Former: &auth.Former{ID: "f1", Expires: start.Add(time.Minute)},
+		Replaces: &auth.Replaced{ID: "f1", Expires: start.Add(time.Minute)},
 	}
 	credential, err := k.Tokens().IssueCredential(e)
 	if err != nil {
 		t.Fatal(err)
 	}
 	got, err := k.Tokens().VerifyAgent(credential)
-	if err != nil || got.Host != "laptop" || !bytes.Equal(got.Key, key.Public()) || got.Former == nil || got.Former.ID != "f1" || got.ID == "" {
+	if err != nil || got.Host != "laptop" || !bytes.Equal(got.Key, key.Public()) || got.Replaces == nil || got.Replaces.ID != "f1" || got.ID == "" {
 		t.Errorf("VerifyAgent: %+v, %v", got, err)
 	}
 	if tenant, host, err := auth.PeekHost(credential); tenant != "acme" || host != "laptop" || err != nil {

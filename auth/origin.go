@@ -101,10 +101,10 @@ func (e Enrolment) Renewed() []Origin {
 // AllOrigins returns the origins of the enrolment, including the credential that it
 // replaces.
 func (e Enrolment) AllOrigins() []Origin {
-	if e.Former == nil {
+	if e.Replaces == nil {
 		return e.Origins
 	}
-	return before(Origin{ID: e.Former.ID, Host: e.Host, Issued: e.IssuedAt.Unix()}, e.Origins)
+	return before(Origin{ID: e.Replaces.ID, Host: e.Host, Issued: e.IssuedAt.Unix()}, e.Origins)
 }
 
 // before returns a new slice with nearest in front of origins.

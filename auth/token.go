@@ -127,8 +127,8 @@ type Enrolment struct {
 	Expires  time.Time // to the second
 
 	// Set in a credential, see [Tokens.IssueCredential].
-	Key    ed25519.PublicKey // the host-agent must prove it; nil: an enrolment token
-	Former *Former           // the credential that this one replaces; nil: none
+	Key      ed25519.PublicKey // the host-agent must prove it; nil: an enrolment token
+	Replaces *Replaced         // the credential that this one replaces; nil: none
 
 	Origins []Origin // as in Client
 }

@@ -65,7 +65,7 @@ func (a *awaiting) run(ctx context.Context) {
 	tick := time.NewTicker(awaitEvery)
 	defer tick.Stop()
 	for last := ""; ; {
-		now := a.look(ctx)
+		now := a.lacking(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return
@@ -87,8 +87,8 @@ func (a *awaiting) run(ctx context.Context) {
 	}
 }
 
-// look returns the reason why the relay is not ready now, or nil.
-func (a *awaiting) look(ctx context.Context) *lack {
+// lacking returns the reason why the relay is not ready now, or nil.
+func (a *awaiting) lacking(ctx context.Context) *lack {
 	ctx, cancel := context.WithTimeout(ctx, awaitLook)
 	defer cancel()
 	if why := a.unread(); why != nil {

@@ -742,14 +742,14 @@ func (c *client) toHost() upstream {
 // overload closes a client because too many bytes wait on its account, and drops them.
 // A client that does not read is in the middle of a frame, so it cannot receive a close
 // frame, and only the end of its connection frees the bytes of that frame.
-func (c *client) overload(standing time.Duration, deaf bool) {
+func (c *client) overload(standing time.Duration, unread bool) {
 	c.load.cut.Store(true)
 	const reason = "the relay is out of memory for queued messages"
 	end := c.out.abort(closing{code: ahp.CloseOverloaded, reason: closeReason(ahp.CloseOverloaded, reason), full: true})
 	c.log().Warn("client closed: memory is short", "stood_still", standing.Round(time.Millisecond))
 	c.abort(end)
 	c.load.doneReading()
-	if deaf || standing >= wire.WriteLook {
+	if unread || standing >= wire.WriteLook {
 		c.sock.Drop()
 	}
 }

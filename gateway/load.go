@@ -64,7 +64,7 @@ func (l *load) weigh(b *burden, pending, out int, now time.Time) {
 	}
 	if since := l.conn.StandsSince(); !since.IsZero() {
 		b.standsFrom(since)
-		b.deaf = now.Sub(since)
+		b.unread = now.Sub(since)
 	}
 	b.bytes = in + coming + out + int(l.kernel.Load())
 }

@@ -17,7 +17,7 @@ type relief struct {
 
 // A client that reads never queues behind clients that do not: as soon as it waits for
 // memory, the clients that have not read for longest are closed. It may wait for the proof
-// (deafTime), and behind clients that read slowly.
+// (unreadTime), and behind clients that read slowly.
 
 // relieve frees memory whenever it is short, until the server ends. Meanwhile it holds
 // sources back: clients that read catch up, and clients that do not read become known
@@ -40,11 +40,11 @@ const (
 	// reliefShare is the part of the limit kept free: memory is short above the rest.
 	reliefShare = 4
 
-	// deafTime is the standstill that proves that a client does not read: longer than
+	// unreadTime is the standstill that proves that a client does not read: longer than
 	// the pause of a line that loses a packet. Patience bounds the time for which
 	// sources are held back.
-	deafTime = 400 * time.Millisecond
-	patience = 1500 * time.Millisecond
+	unreadTime = 400 * time.Millisecond
+	patience   = 1500 * time.Millisecond
 
 	// spareShare is the part of the limit freed at a time, beyond the need, as long as
 	// clients that do not read have it: sources are then held back rarely.
@@ -95,7 +95,7 @@ type burden struct {
 	*client
 	bytes   int
 	since   time.Time
-	deaf    time.Duration // for which the client has not read
+	unread  time.Duration // for which the client has not read
 	stopped time.Duration // for which it has stopped in the middle of a large message
 	inTurns bool          // it sends a large message that moves or has waited less than stillTime, or its data only waits to be read
 }
@@ -103,12 +103,12 @@ type burden struct {
 // Rules about which clients may be closed.
 func isAny(burden, time.Time) bool            { return true }
 func isNotInTurns(b burden, _ time.Time) bool { return !b.inTurns }
-func isDeaf(b burden, _ time.Time) bool       { return !b.inTurns && b.deaf >= deafTime }
+func isUnread(b burden, _ time.Time) bool     { return !b.inTurns && b.unread >= unreadTime }
 
 // isStill selects clients without progress. The host is not the client's fault, so a
 // client that waits for it has more time.
 func isStill(b burden, now time.Time) bool {
-	return isDeaf(b, now) || !b.inTurns && (b.stopped >= stopTime || now.Sub(b.since) >= stillTime)
+	return isUnread(b, now) || !b.inTurns && (b.stopped >= stopTime || now.Sub(b.since) >= stillTime)
 }
 
 // burdenOf returns a client's burden. Call noteMoved first.
@@ -157,7 +157,7 @@ func (r *relief) overload(now time.Time, want int64, may func(burden, time.Time)
 		if want <= 0 {
 			break
 		}
-		b.overload(now.Sub(b.since), b.deaf >= deafTime)
+		b.overload(now.Sub(b.since), b.unread >= unreadTime)
 		want -= int64(b.bytes)
 	}
 	return want
@@ -185,7 +185,7 @@ func (r *relief) takeTurns() {
 			switch {
 			case lacks <= 0:
 			case moves:
-				r.overload(now, lacks, isDeaf)
+				r.overload(now, lacks, isUnread)
 			case r.overload(now, lacks, isStill) > 0 && t.giveOne(now):
 				r.overload(now, lacks, isAny)
 			}

@@ -13,7 +13,7 @@ import (
 )
 
 // longestWait is the longest wait of a client that reads beside clients that do not: their proof, and turns.
-const longestWait = deafTime + 200*time.Millisecond
+const longestWait = unreadTime + 200*time.Millisecond
 
 // within waits until holds returns true.
 func (w *world) within(holds func() bool) {
@@ -143,20 +143,20 @@ func TestStalledClientsLeaveMemory(t *testing.T) {
 func TestSlowHostIsNotTheClientsFault(t *testing.T) {
 	now := time.Now()
 	for _, test := range []struct {
-		name        string
-		b           burden
-		deaf, still bool
+		name          string
+		b             burden
+		unread, still bool
 	}{
-		{"reads nothing", burden{since: now.Add(-time.Second), deaf: time.Second}, true, true},
-		{"has just stopped reading", burden{since: now.Add(-deafTime / 2), deaf: deafTime / 2}, false, false},
+		{"reads nothing", burden{since: now.Add(-time.Second), unread: time.Second}, true, true},
+		{"has just stopped reading", burden{since: now.Add(-unreadTime / 2), unread: unreadTime / 2}, false, false},
 		{"has stopped in the middle of a message", burden{since: now.Add(-stopTime), stopped: stopTime}, false, true},
 		{"waits for a slow host", burden{since: now.Add(-5 * time.Second)}, false, false},
 		{"waits for a host that takes nothing", burden{since: now.Add(-stillTime)}, false, true},
-		{"takes turns", burden{since: now.Add(-time.Second), deaf: time.Second, inTurns: true}, false, false},
+		{"takes turns", burden{since: now.Add(-time.Second), unread: time.Second, inTurns: true}, false, false},
 		{"moves", burden{since: now}, false, false},
 	} {
-		if isDeaf(test.b, now) != test.deaf || isStill(test.b, now) != test.still || !isAny(test.b, now) || isNotInTurns(test.b, now) == test.b.inTurns {
-			t.Errorf("%s: %v, %v; want %v, %v", test.name, isDeaf(test.b, now), isStill(test.b, now), test.deaf, test.still)
+		if isUnread(test.b, now) != test.unread || isStill(test.b, now) != test.still || !isAny(test.b, now) || isNotInTurns(test.b, now) == test.b.inTurns {
+			t.Errorf("%s: %v, %v; want %v, %v", test.name, isUnread(test.b, now), isStill(test.b, now), test.unread, test.still)
 		}
 	}
 }

@@ -105,13 +105,13 @@ func (r *keyRelay) serve(w http.ResponseWriter, request *http.Request) {
 		if r.refuses {
 			writeError(w, http.StatusInternalServerError, errors.New("a bad day"))
 		} else if prove(host.Key, auth.ToRenew, "") {
-			give(auth.Enrolment{Key: host.Key, Former: &auth.Former{ID: host.ID, Expires: host.Expires}})
+			give(auth.Enrolment{Key: host.Key, Replaces: &auth.Replaced{ID: host.ID, Expires: host.Expires}})
 		}
 	case "/agent/credentials":
 		if prove(host.Key, auth.ToConnect, body.NKey) {
 			r.uses++
-			if host.Former != nil {
-				r.spent[host.Former.ID] = true
+			if host.Replaces != nil {
+				r.spent[host.Replaces.ID] = true
 			}
 			say(w, http.StatusOK, map[string]any{"jwt": "x", "nats": true})
 		}

@@ -44,7 +44,7 @@ const (
 	keptTotal  = 64 << 20             // the same for all
 	keptCost   = 64                   // of a message, beside its bytes
 
-	leaveLineTime = 10 * time.Second // for the end of the former line, once the client has arrived
+	leaveLineTime = 10 * time.Second // for the end of the previous line, once the client has arrived
 	hurryTime     = 3 * time.Second  // for a client that has also connected anew
 
 	revokedEvery = time.Second // how soon a revocation ends kept connections
@@ -138,7 +138,7 @@ type move struct {
 	c      *hostConn
 	ticket string
 	holder auth.Holder
-	left   chan struct{} // closed when the former line has ended in order
+	left   chan struct{} // closed when the previous line has ended in order
 	over   chan struct{} // closed when the move is over: the client has arrived, or the connection has ended
 	timer  *time.Timer
 
@@ -229,7 +229,7 @@ func (s *moves) endAll() {
 		select {
 		case <-m.left:
 			m.c.leave(ahp.CloseHostOffline, stoppedReason)
-		default: // the former line ends like all others
+		default: // the previous line ends like all others
 		}
 	}
 }
@@ -329,7 +329,7 @@ func (s *moves) connect(a *Agent, conn *routing.AgentConn, open routing.Open) ro
 	return in
 }
 
-// run waits for the end of the client's former line, and continues the connection. It
+// run waits for the end of the client's previous line, and continues the connection. It
 // returns false if that is impossible.
 func (in *arrival) run(a *Agent, open routing.Open) bool {
 	m := a.moves.find(open.Ticket)

@@ -282,7 +282,7 @@ type sealedAsk struct {
 	Device string `json:"device,omitempty"`
 
 	// With push: the browser's notification target at the relay, and its keys.
-	Way     string `json:"way,omitempty"`
+	Target  string `json:"way,omitempty"`
 	Details bool   `json:"details,omitempty"`
 	sealed.Subscription
 }
@@ -313,7 +313,7 @@ func (s *sealing) ask(body []byte) error {
 		answer.Error = "a link is for its session only"
 	case asked.Do == "push":
 		b := s.browser
-		b.Way, b.Details, b.Subscription = asked.Way, asked.Details, asked.Subscription
+		b.Target, b.Details, b.Subscription = asked.Target, asked.Details, asked.Subscription
 		var err error
 		if answer.Signer, err = s.agent.seals.subscribe(s.identity, b); err != nil {
 			answer.Error = err.Error()

@@ -31,7 +31,7 @@ type vaultBrowser struct {
 	Grants   []string    `json:"grants,omitempty"`
 	Wanted   auth.Access `json:"wanted,omitempty"` // the device asked for this level at most
 	Name     string      `json:"name"`
-	Way      string      `json:"way"` // the browser's notification target at the relay
+	Target   string      `json:"way"` // the browser's notification target at the relay
 	Details  bool        `json:"details,omitempty"`
 	sealed.Subscription
 }
@@ -93,10 +93,10 @@ func (v *vault) signer() (*sealed.Device, error) {
 	return signer, v.saveLocked()
 }
 
-// maxBrowserName bounds the name of a browser's device, and maxWay the ID of its target, in bytes.
+// maxBrowserName bounds the name of a browser's device, and maxTarget the ID of its target, in bytes.
 const (
 	maxBrowserName = 100
-	maxWay         = 64
+	maxTarget      = 64
 )
 
 // subscribe keeps a browser of a device, in place of its last one, and returns the host's
@@ -106,11 +106,11 @@ func (s *seals) subscribe(of sealed.Identity, b vaultBrowser) (verifier string, 
 	if err != nil {
 		return "", err
 	}
-	if b.Way != "" {
+	if b.Target != "" {
 		switch _, err := b.Encrypt([]byte("{}")); {
 		case err != nil:
 			return "", fmt.Errorf("the browser's keys: %w", err)
-		case len(b.Way) > maxWay || strings.Trim(b.Way, "abcdefghijklmnopqrstuvwxyz0123456789") != "":
+		case len(b.Target) > maxTarget || strings.Trim(b.Target, "abcdefghijklmnopqrstuvwxyz0123456789") != "":
 			return "", errors.New("way: want the id of the browser's notification target")
 		}
 	}
@@ -120,7 +120,7 @@ func (s *seals) subscribe(of sealed.Identity, b vaultBrowser) (verifier string, 
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	others := slices.DeleteFunc(slices.Clone(s.state.Browsers), func(old vaultBrowser) bool { return old.identity() == of })
-	if b.Way != "" {
+	if b.Target != "" {
 		others = append(others, b)
 	}
 	if len(others) > notice.MaxPushes {
@@ -247,7 +247,7 @@ func (p *pending) pushes(host string, signer *sealed.Device, browsers []browser)
 		if err != nil {
 			return nil, err // too long, although all parts have bounds
 		}
-		list = append(list, notice.Push{Way: b.Way, Data: data})
+		list = append(list, notice.Push{Target: b.Target, Data: data})
 	}
 	return list, nil
 }

@@ -118,7 +118,7 @@ func (r *asker) subscribed(d *sealed.Device, grants ...string) vaultBrowser {
 	if err != nil {
 		r.Fatal(err)
 	}
-	b := vaultBrowser{Way: "w", Grants: grants, Subscription: sealed.Subscription{
+	b := vaultBrowser{Target: "w", Grants: grants, Subscription: sealed.Subscription{
 		P256dh: base64.RawURLEncoding.EncodeToString(key.PublicKey().Bytes()), Auth: base64.RawURLEncoding.EncodeToString(make([]byte, 16)),
 	}}
 	if _, err := r.subscribe(d.Identity(), b); err != nil {

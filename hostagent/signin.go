@@ -39,7 +39,7 @@ import (
 // The host-agent subscribes once more on the client's own connection to read it, so a
 // client cannot name a server of its own. The token goes to the host as the client's
 // authenticate, on the client's connection; no relay and no client sees it. A client has
-// one sign-in at a time: a new request, or relay/signInCancel, ends the former. Each
+// one sign-in at a time: a new request, or relay/signInCancel, ends the previous. Each
 // request causes up to 13 requests to authorization servers, so a person's requests have
 // a rate, on whatever connections they arrive.
 
@@ -181,7 +181,7 @@ func (g signInGate) FromClient(_ []byte, env *ahp.Envelope) gate.Decision {
 	return gate.Decision{Verdict: gate.Answer} // without a message: the flow answers
 }
 
-// begin begins a sign-in in place of the connection's former one. It answers the request.
+// begin begins a sign-in in place of the connection's previous one. It answers the request.
 func (g signInGate) begin(channel, resource string, request []byte) {
 	c := g.conn
 	ctx, cancel := context.WithTimeout(c.agent.life, maxSignIn)

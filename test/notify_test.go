@@ -333,7 +333,7 @@ func subscribe(t *testing.T, s *stack.Stack, service *pushsite.Service, details 
 		service.RelayKey = settings.PushKey
 		return service.RelayKey != ""
 	})
-	way, status := api[notify.Target](t, s, "POST", "/api/notify/ways", service.Way(details), change)
+	way, status := api[notify.Target](t, s, "POST", "/api/notify/ways", service.Target(details), change)
 	if status != http.StatusOK {
 		t.Fatalf("POST /api/notify/ways: HTTP %d", status)
 	}

@@ -108,7 +108,7 @@ func (h *sealedHost) newBrowser(subject string, level auth.Access, details bool)
 	home, relays := h.newHome(nil)
 	b := &sealedBrowser{Service: pushsite.New(h.t), h: h, pairing: h.pair(home, relays, subject, level)}
 	b.way = subscribe(h.t, h.Stack, b.Service, false, nil)
-	keys := b.Service.Way(details).Keys
+	keys := b.Service.Target(details).Keys
 	answer := h.asks(b.pairing, map[string]any{"id": 1, "do": "push", "way": b.way.ID, "details": details, "p256dh": keys.P256dh, "auth": keys.Auth})[0]
 	text, _ := answer["verifier"].(string)
 	point, err := base64.RawURLEncoding.DecodeString(text)

@@ -79,7 +79,7 @@ func (s *keySet) close() {
 // find returns the key for a token's header. If the key is missing and a fetch is
 // allowed, it waits for the fetch.
 func (s *keySet) find(ctx context.Context, id, alg string) (crypto.PublicKey, error) {
-	found, pending := s.look(id, alg)
+	found, pending := s.known(id, alg)
 	if found != nil || pending == nil {
 		return s.result(found)
 	}
@@ -88,13 +88,13 @@ func (s *keySet) find(ctx context.Context, id, alg string) (crypto.PublicKey, er
 	case <-ctx.Done():
 		return nil, fmt.Errorf("%w: %w", auth.ErrIssuerAway, ctx.Err())
 	}
-	found, _ = s.look(id, alg)
+	found, _ = s.known(id, alg)
 	return s.result(found)
 }
 
-// look returns the key if it is known and not too old. Otherwise it returns a fetch to
+// known returns the key if it is present and not too old. Otherwise it returns a fetch to
 // wait for, if one runs or may start.
-func (s *keySet) look(id, alg string) (found crypto.PublicKey, pending chan struct{}) {
+func (s *keySet) known(id, alg string) (found crypto.PublicKey, pending chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	age := s.now().Sub(s.fetched)

@@ -115,8 +115,8 @@ type Event struct {
 
 // A Push is a message of a sealed host for a browser. Only the browser can read it.
 type Push struct {
-	Way  string `json:"way"`  // the browser's notification target at the relay
-	Data []byte `json:"data"` // for the push service: aes128gcm (RFC 8291)
+	Target string `json:"way"`  // the browser's notification target at the relay
+	Data   []byte `json:"data"` // for the push service: aes128gcm (RFC 8291)
 }
 
 // Limits of events and reports.
@@ -257,8 +257,8 @@ func checkPushes(pushes []Push) error {
 		return fmt.Errorf("%d pushes of an event; want at most %d", len(pushes), MaxPushes)
 	}
 	for _, p := range pushes {
-		if !isID(p.Way) || len(p.Data) == 0 || len(p.Data) > MaxPush {
-			return fmt.Errorf("push of %d bytes for %.70q", len(p.Data), p.Way)
+		if !isID(p.Target) || len(p.Data) == 0 || len(p.Data) > MaxPush {
+			return fmt.Errorf("push of %d bytes for %.70q", len(p.Data), p.Target)
 		}
 	}
 	return nil
@@ -267,7 +267,7 @@ func checkPushes(pushes []Push) error {
 // Push returns the push for a browser, or nil.
 func (e *Event) Push(way string) []byte {
 	for _, p := range e.Pushes {
-		if p.Way == way {
+		if p.Target == way {
 			return p.Data
 		}
 	}

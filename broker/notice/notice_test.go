@@ -75,7 +75,7 @@ func TestLateAnswersAreIgnored(t *testing.T) {
 // TestSealedEventsAreBare refuses events of sealed hosts with readable content, and
 // too many, too large or misplaced pushes.
 func TestSealedEventsAreBare(t *testing.T) {
-	push := notice.Push{Way: "w1", Data: make([]byte, notice.MaxPush)}
+	push := notice.Push{Target: "w1", Data: make([]byte, notice.MaxPush)}
 	bare := notice.Event{ID: "0f", Kind: notice.Sealed, At: time.Now(), Pushes: slices.Repeat([]notice.Push{push}, notice.MaxPushes)}
 	report := func(events int, ends map[string][]notice.Push, change func(*notice.Event)) error {
 		t.Helper()
@@ -110,7 +110,7 @@ func TestSealedEventsAreBare(t *testing.T) {
 		"too many pushes": func(e *notice.Event) { e.Pushes = append(e.Pushes, push) },
 		"a long push":     func(e *notice.Event) { e.Pushes[0].Data = make([]byte, notice.MaxPush+1) },
 		"an empty push":   func(e *notice.Event) { e.Pushes[0].Data = nil },
-		"a bad way":       func(e *notice.Event) { e.Pushes[0].Way = "../x" },
+		"a bad way":       func(e *notice.Event) { e.Pushes[0].Target = "../x" },
 		"a readable kind": func(e *notice.Event) { e.Kind, e.Session = notice.Approval, "s:/1" },
 	} {
 		if report(1, nil, change) == nil {

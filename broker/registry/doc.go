@@ -43,6 +43,6 @@
 //
 // Silence does not prove that a relay has crashed: host-agents keep its links for the
 // resume window. There are two proofs: its successor runs with the same locked data
-// directory, or its former address refuses connections (neighbours.go). Host-agents
+// directory, or its previous address refuses connections (neighbours.go). Host-agents
 // are then notified, and close the connections of its clients.
 package registry

@@ -100,7 +100,7 @@ func (u *upkeep) run(ctx context.Context) {
 		next := tick.C
 		switch full := u.noRoom() != nil; {
 		case full:
-			if !u.look() {
+			if !u.checkRoom() {
 				u.revive()
 			}
 			next, written = time.After(roomEvery), time.Now()
@@ -110,7 +110,7 @@ func (u *upkeep) run(ctx context.Context) {
 				written = time.Now()
 			}
 			if !wrote || u.isFull() {
-				u.look()
+				u.checkRoom()
 			}
 			u.r.regions.announce()
 			if now := time.Now(); now.Sub(tended) > u.tendAfter() {
@@ -146,8 +146,8 @@ func (u *upkeep) writesNothing(ctx context.Context) bool {
 // roomEvery is the interval of checks whether a full disk has space again.
 const roomEvery = 500 * time.Millisecond
 
-// look records whether the directory of this relay's own store can be written.
-func (u *upkeep) look() (full bool) {
+// checkRoom records whether the directory of this relay's own store can be written.
+func (u *upkeep) checkRoom() (full bool) {
 	if u.r.cfg.Room == nil {
 		return false
 	}

@@ -428,7 +428,7 @@ func (c *Conn) receive(carrier Carrier) error {
 	}
 }
 
-// errReplaced reports a packet of a former carrier.
+// errReplaced reports a packet of a previous carrier.
 var errReplaced = errors.New("a newer carrier has replaced this one")
 
 func (c *Conn) received(carrier Carrier, packet []byte) error {

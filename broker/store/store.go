@@ -89,7 +89,7 @@ type Config struct {
 	Servers func() int
 }
 
-// A Record is a current or former record.
+// A Record is a current or previous record.
 type Record struct {
 	Key   string
 	Rev   uint64

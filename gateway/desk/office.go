@@ -121,14 +121,14 @@ func (o *Office) SweepNow(ctx context.Context) {
 	})
 }
 
-// errStranger reports a request of a host-agent that does not serve the host.
-var errStranger = errors.New("this host-agent does not serve the host")
+// errForeignAgent reports a request of a host-agent that does not serve the host.
+var errForeignAgent = errors.New("this host-agent does not serve the host")
 
 // answer answers a request of a host.
 func (o *Office) answer(ctx context.Context, tenant, host string, data []byte) []byte {
 	answer, err := o.cfg.Do(ctx, tenant, host, data, func(instance string) error {
 		if known, ok := o.cfg.Registry.Lookup(tenant, host); !ok || known.AgentInstance != instance {
-			return errStranger
+			return errForeignAgent
 		}
 		return nil
 	})

@@ -285,7 +285,7 @@ func (n *Notifier) planLocked(item *Item, p *Person, t *Target, now time.Time) {
 
 func newJob(id string, item *Item, p *Person, t *Target, due, until time.Time) Job {
 	e := item.Event
-	e.Pushes = slices.DeleteFunc(slices.Clone(e.Pushes), func(p notice.Push) bool { return t.Kind != WebPush || p.Way != t.ID })
+	e.Pushes = slices.DeleteFunc(slices.Clone(e.Pushes), func(p notice.Push) bool { return t.Kind != WebPush || p.Target != t.ID })
 	return Job{
 		ID: id, Tenant: item.Tenant, Host: item.Host, Subject: p.Subject, Target: t.ID, Event: e,
 		Withdrawn: item.Change == Withdrawn, Due: due.UTC(), Until: until.UTC(),

@@ -435,7 +435,7 @@ func (k *Keeper) check(ctx context.Context) error {
 	if err != nil || len(answer.Removed) == 0 {
 		return err
 	}
-	former, err := k.keys.renew()
+	previous, err := k.keys.renew()
 	if err != nil {
 		return err
 	}
@@ -443,12 +443,12 @@ func (k *Keeper) check(ctx context.Context) error {
 	if k.cfg.Renewed != nil {
 		k.cfg.Renewed()
 	}
-	return k.sealAgain(ctx, former)
+	return k.sealAgain(ctx, previous)
 }
 
 // sealAgain seals all records with the new key. A record that cannot be sealed again is
 // read from the host again.
-func (k *Keeper) sealAgain(ctx context.Context, former remember.Vault) error {
+func (k *Keeper) sealAgain(ctx context.Context, previous remember.Vault) error {
 	k.mu.Lock()
 	ids := slices.Collect(maps.Keys(k.stored))
 	byID := map[string]*session{}
@@ -458,7 +458,7 @@ func (k *Keeper) sealAgain(ctx context.Context, former remember.Vault) error {
 	k.list, k.listWrote, k.listHash = true, time.Time{}, [sha256.Size]byte{}
 	k.mu.Unlock()
 	for _, id := range ids {
-		if id == remember.ListID || k.sealRecordAgain(ctx, id, former) == nil {
+		if id == remember.ListID || k.sealRecordAgain(ctx, id, previous) == nil {
 			continue
 		}
 		k.mu.Lock()
@@ -473,7 +473,7 @@ func (k *Keeper) sealAgain(ctx context.Context, former remember.Vault) error {
 	return ctx.Err()
 }
 
-func (k *Keeper) sealRecordAgain(ctx context.Context, id string, former remember.Vault) error {
+func (k *Keeper) sealRecordAgain(ctx context.Context, id string, previous remember.Vault) error {
 	got, err := k.ask(ctx, &remember.Request{Op: remember.Get, ID: id})
 	if err != nil {
 		return err
@@ -481,7 +481,7 @@ func (k *Keeper) sealRecordAgain(ctx context.Context, id string, former remember
 	if got.Record == nil {
 		return errNoState
 	}
-	content, err := former.Open(&former.Signer.PublicKey, got.Record)
+	content, err := previous.Open(&previous.Signer.PublicKey, got.Record)
 	if err != nil {
 		return err
 	}

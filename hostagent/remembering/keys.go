@@ -119,12 +119,12 @@ func (r *keyring) current() remember.Vault {
 }
 
 // renew replaces the host's key, and forgets the holders.
-func (r *keyring) renew() (former remember.Vault, err error) {
+func (r *keyring) renew() (previous remember.Vault, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	former = r.vault
+	previous = r.vault
 	r.vault.Key, r.holders = newKey(), nil
-	return former, r.saveLocked()
+	return previous, r.saveLocked()
 }
 
 // hand notes that a holder has the present keys.

@@ -14,8 +14,8 @@ import (
 // A relay that stops gracefully closes the connections of clients with 1001. The relay's
 // host-agent keeps the connection to the host if the reason is [resume.MoveReason]. The
 // upstream then continues on the restarted relay, or on a different one: the reader closes
-// the former leg, so everything that was sent has arrived, and dials the next leg with the
-// former one's ticket. A message whose Write has failed on the former leg is not complete at
+// the previous leg, so everything that was sent has arrived, and dials the next leg with the
+// previous one's ticket. A message whose Write has failed on the previous leg is not complete at
 // the relay, and is sent again on the next leg. A leg that was lost otherwise is not
 // continued.
 
@@ -84,7 +84,7 @@ func (u *upstream) movesFrom(ws *websocket.Conn) bool {
 	return u.ws != ws && !u.over
 }
 
-// move continues the connection on a new leg, if the reason for the former one's end
+// move continues the connection on a new leg, if the reason for the previous one's end
 // allows it. Otherwise it returns the reason for the end. The reader calls it.
 func (u *upstream) move(reason error) error {
 	var closed *Closed

@@ -116,9 +116,9 @@ func (r *Relay) open(ctx context.Context, host string, level auth.Access, seals 
 	return up, nil
 }
 
-// dialWS opens a WebSocket to a host. With the ticket of a former leg, it continues that
+// dialWS opens a WebSocket to a host. With the ticket of a previous leg, it continues that
 // leg's connection.
-func (r *Relay) dialWS(ctx context.Context, host string, level auth.Access, seals bool, former string) (*leg, error) {
+func (r *Relay) dialWS(ctx context.Context, host string, level auth.Access, seals bool, previous string) (*leg, error) {
 	token, renew, err := r.Token(ctx, host, level)
 	if err != nil {
 		return nil, err
@@ -140,8 +140,8 @@ func (r *Relay) dialWS(ctx context.Context, host string, level auth.Access, seal
 	options := &websocket.DialOptions{HTTPClient: client, HTTPHeader: http.Header{"Authorization": {"Bearer " + token}}, CompressionMode: websocket.CompressionNoContextTakeover}
 	up.ticket = rand.Text()
 	options.HTTPHeader.Set(resume.MoveHeader, up.ticket)
-	if former != "" {
-		options.HTTPHeader.Set(resume.MovedHeader, former)
+	if previous != "" {
+		options.HTTPHeader.Set(resume.MovedHeader, previous)
 	}
 	if seals {
 		options.Subprotocols, options.CompressionMode = []string{sealed.Subprotocol}, websocket.CompressionDisabled
@@ -157,7 +157,7 @@ func (r *Relay) dialWS(ctx context.Context, host string, level auth.Access, seal
 	case seals && ws.Subprotocol() != sealed.Subprotocol:
 		up.end()
 		return nil, errNotSealed(host, r.Name)
-	case former != "" && response.Header.Get(resume.MovedHeader) == "":
+	case previous != "" && response.Header.Get(resume.MovedHeader) == "":
 		up.end()
 		return nil, errLostMove
 	}

@@ -51,7 +51,7 @@ func Handler(r *prometheus.Registry) http.Handler {
 // A Table is a [prometheus.Collector] whose metrics are computed when they are
 // scraped. T is one sample of the program's state.
 type Table[T any] struct {
-	look func() T
+	read func() T
 	rows []row[T]
 }
 
@@ -62,9 +62,9 @@ type row[T any] struct {
 	labels []string // values
 }
 
-// NewTable returns an empty Table. One call of look provides the values of all
+// NewTable returns an empty Table. One call of read provides the values of all
 // metrics.
-func NewTable[T any](look func() T) *Table[T] { return &Table[T]{look: look} }
+func NewTable[T any](read func() T) *Table[T] { return &Table[T]{read: read} }
 
 // Gauge adds a metric. labels is empty, or the name and value of one label.
 func (t *Table[T]) Gauge(name, help string, of func(T) float64, labels ...string) {
@@ -93,7 +93,7 @@ func (t *Table[T]) Describe(out chan<- *prometheus.Desc) {
 
 // Collect implements [prometheus.Collector].
 func (t *Table[T]) Collect(out chan<- prometheus.Metric) {
-	seen := t.look()
+	seen := t.read()
 	for _, r := range t.rows {
 		out <- prometheus.MustNewConstMetric(r.desc, r.kind, r.of(seen), r.labels...)
 	}

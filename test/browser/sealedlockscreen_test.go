@@ -39,7 +39,7 @@ func (l *lockScreen) pairsForNotes(s *sealedSite, service *pushsite.Service) {
 	l.await("#pair-code")
 	s.pairs(l.page)
 	l.holds("the page to be kept", "navigator.serviceWorker.controller !== null")
-	way := service.Way(true)
+	way := service.Target(true)
 	eval[any](l.page, fmt.Sprintf(`(() => {
 		const subscription = { toJSON: () => ({ endpoint: %q, keys: { p256dh: %q, auth: %q } }), unsubscribe: async () => true };
 		PushManager.prototype.getSubscription = async () => subscription;

@@ -62,8 +62,8 @@ func New(t testing.TB) *Service {
 	return s
 }
 
-// Way is the browser's subscription.
-func (s *Service) Way(details bool) notify.Target {
+// Target is the browser's subscription.
+func (s *Service) Target(details bool) notify.Target {
 	encode := base64.RawURLEncoding.EncodeToString
 	return notify.Target{
 		Kind: notify.WebPush, URL: s.URL + "/push/1", Details: details,

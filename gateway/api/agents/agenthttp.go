@@ -102,7 +102,7 @@ func (a *API) serveCredentials(w http.ResponseWriter, r *http.Request) {
 		authn.WriteJSON(w, http.StatusServiceUnavailable, map[string]string{"error": why})
 		return
 	}
-	// The host's NATS user now belongs to the new credential, so the end of the former
+	// The host's NATS user now belongs to the new credential, so the end of the previous
 	// credential does not cut it off.
 	if err := a.takeOver(host); err != nil && !errors.Is(err, errNotWritten) { // a later use tries again
 		a.Caller.Unauthorized(w, r, err)

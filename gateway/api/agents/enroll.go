@@ -83,7 +83,7 @@ func (a *API) serveRenew(w http.ResponseWriter, r *http.Request) {
 	}
 	a.Caller.Audit.Write(a.HostLine("enrol", host, r, "credential renewed"))
 	a.giveCredential(w, r, auth.Enrolment{
-		Tenant: host.Tenant, Host: host.Host, Key: host.Key, Former: &auth.Former{ID: host.ID, Expires: host.Expires}, Origins: host.Renewed(),
+		Tenant: host.Tenant, Host: host.Host, Key: host.Key, Replaces: &auth.Replaced{ID: host.ID, Expires: host.Expires}, Origins: host.Renewed(),
 	})
 }
 
@@ -145,8 +145,8 @@ const inUsePrefix = "in-use:"
 // MayTakeOver refuses a credential if a sibling renewed from the same credential was
 // used first.
 func (a *API) MayTakeOver(host auth.Enrolment) error {
-	if host.Former == nil || a.Caller.Revoked.Revoked(host.IssuedAt, auth.RevocationKey{Token: inUsePrefix + host.ID}) ||
-		!a.Caller.Revoked.Revoked(host.IssuedAt, auth.RevocationKey{Token: host.Former.ID}) {
+	if host.Replaces == nil || a.Caller.Revoked.Revoked(host.IssuedAt, auth.RevocationKey{Token: inUsePrefix + host.ID}) ||
+		!a.Caller.Revoked.Revoked(host.IssuedAt, auth.RevocationKey{Token: host.Replaces.ID}) {
 		return nil
 	}
 	return errElsewhere
@@ -155,7 +155,7 @@ func (a *API) MayTakeOver(host auth.Enrolment) error {
 // takeOver records the first proved use of a renewed credential, which ends the
 // previous one. Before that use, the answer could have been lost.
 func (a *API) takeOver(host auth.Enrolment) error {
-	if host.Former == nil {
+	if host.Replaces == nil {
 		return nil
 	}
 	a.renewing.Lock()
@@ -167,10 +167,10 @@ func (a *API) takeOver(host auth.Enrolment) error {
 		return errNotWritten
 	}
 	// Other relays must learn that this credential is in use before they learn that
-	// the former one has ended.
+	// the previous one has ended.
 	_, err := a.Caller.Revoked.Spend(inUsePrefix+host.ID, host.Expires)
 	if err == nil {
-		_, err = a.Caller.Revoked.Spend(host.Former.ID, host.Former.Expires)
+		_, err = a.Caller.Revoked.Spend(host.Replaces.ID, host.Replaces.Expires)
 	}
 	if err != nil {
 		a.Log.Error("credential renewal not recorded; previous credential stays valid", "tenant", host.Tenant, "host", host.Host, "error", err)

@@ -38,7 +38,7 @@ func (s *session) readQuestions(list []json.RawMessage) {
 	}
 }
 
-// ask asks the editor's user. A changed question replaces the former one.
+// ask asks the editor's user. A changed question replaces the previous one.
 func (s *session) ask(raw json.RawMessage) {
 	id := ahp.TextOf(objectOr(raw), "id")
 	if old := s.asked[id]; old != nil {

@@ -78,7 +78,7 @@ func (d *Door) answer(r *acp.Request) (any, error) {
 		list := s.configOptions()
 		for i := range list {
 			if list[i].ID == p.ConfigID {
-				list[i].CurrentValue = p.Value // the host may repeat former values before this one
+				list[i].CurrentValue = p.Value // the host may repeat previous values before this one
 			}
 		}
 		return acp.SetSessionConfigOptionResponse{ConfigOptions: list}, err

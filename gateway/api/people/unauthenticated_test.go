@@ -174,10 +174,10 @@ func (c *caller) send(method, path, token, proof, body string, answer any) (stat
 	return w.Code, w.Body.String()
 }
 
-// TestProofsOfStrangersLockNoDeviceOut has an unauthenticated address send 65,839
+// TestUnauthenticatedProofsLockNoDeviceOut has an unauthenticated address send 65,839
 // valid proofs of unknown keys in 35 s. Devices still renew their tokens, also at that
 // address.
-func TestProofsOfStrangersLockNoDeviceOut(t *testing.T) {
+func TestUnauthenticatedProofsLockNoDeviceOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t)
 		ada, near := s.caller("192.0.2.1").enter(), s.caller("198.51.100.7").enter()
@@ -200,7 +200,7 @@ func TestProofsOfStrangersLockNoDeviceOut(t *testing.T) {
 			time.Sleep(35 * time.Second / proofs)
 		}
 		if answers[http.StatusOK] > 0 || answers[http.StatusTooManyRequests] < proofs-300 {
-			t.Errorf("the stranger's proofs were answered %v", answers)
+			t.Errorf("the unauthenticated proofs were answered %v", answers)
 		}
 		for name, device := range map[string]*caller{"elsewhere": ada, "at the same address": near} {
 			if status, said := device.renew(); status != http.StatusOK {
