@@ -64,7 +64,7 @@ func (p *page) fakesPush(services map[string]*pushsite.Service) {
 	p.t.Helper()
 	var all []string
 	for scope, service := range services {
-		way := service.Way(true)
+		way := service.Target(true)
 		all = append(all, fmt.Sprintf("%q: {endpoint: %q, keys: {p256dh: %q, auth: %q}}", scope, way.URL, way.Keys.P256dh, way.Keys.Auth))
 	}
 	eval[any](p, `(() => {

@@ -188,6 +188,7 @@ func (s *sealedSite) pairs(p *page) {
 	p.enter("#pair-code", s.code().Code)
 	p.click("#pair button[type=submit]")
 	s.confirms(p)
+	p.holds("the end of the pairing", "document.querySelector('#pair') === null") // a page with a further host is live before
 	p.wants("#status-text", "Live")
 }
 
