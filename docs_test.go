@@ -126,3 +126,46 @@ func TestReadmeIsShort(t *testing.T) {
 		t.Errorf("README.md has %d bytes; want at most %d: what is longer belongs in docs/", info.Size(), 10<<10)
 	}
 }
+
+var (
+	readmeFigures = regexp.MustCompile(`(?s)<!-- make bench writes from here -->(.*)<!-- to here -->`)
+	spread        = regexp.MustCompile(`\([\d.]+ to [\d.]+\)`)
+	resumeClaim   = regexp.MustCompile(`waits at the relay for up to (\d+) minutes`)
+)
+
+// TestReadmeClaims: each of the README's figures about the relay has its spread, and the
+// stated time for which a client waits for its host is the flag's default.
+func TestReadmeClaims(t *testing.T) {
+	text, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	reference, err := os.ReadFile("docs/reference.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	block := readmeFigures.FindSubmatch(text)
+	if block == nil {
+		t.Fatal("README.md has no place for figures")
+	}
+	lines := 0
+	for line := range strings.Lines(string(block[1])) {
+		if !strings.HasPrefix(line, "- ") {
+			continue
+		}
+		lines++
+		if !spread.MatchString(line) {
+			t.Errorf("a figure without its spread: %s", line)
+		}
+	}
+	if lines != 5 {
+		t.Errorf("%d lines have figures; want five", lines)
+	}
+	claim := resumeClaim.FindSubmatch(text)
+	if claim == nil {
+		t.Fatal("README.md does not name the time for which a client waits")
+	}
+	if want := "| `--hold=DURATION` | `AHP_RELAY_HOLD` | `" + string(claim[1]) + "m` |"; !strings.Contains(string(reference), want) {
+		t.Errorf("README.md says %q; docs/reference.md has a different default", claim[0])
+	}
+}

@@ -9,27 +9,52 @@ import (
 	"testing"
 	"time"
 
+	"ahprelay/auth"
+	"ahprelay/gateway"
+	"ahprelay/hostagent"
 	"ahprelay/test/procs"
 	"ahprelay/test/stack"
 )
 
-// One client watches a host. relay nats-tail prints every notification, short and long, as
-// the host sent it, and no answer.
+// One client watches a host. Wherever an operator can listen, without further flags, relay
+// nats-tail prints every notification, short and long, as the host sent it, and no answer.
 func TestTailPrintsASingleViewersNotifications(t *testing.T) {
 	t.Parallel()
+	t.Run("at the relay's own NATS listener", func(t *testing.T) {
+		t.Parallel()
+		host, dir := newScriptedHost(t), t.TempDir()
+		s := startStackWith(t, stack.Config{DataDir: dir, Upstream: host.server.URL(), NATSOverTCP: true}, nil)
+		checkTail(t, s, host, dir, s.Relay.NATSAddr().String())
+	})
+	t.Run("at the operator's NATS server", func(t *testing.T) {
+		t.Parallel()
+		host, dir := newScriptedHost(t), t.TempDir()
+		keys, err := auth.LoadKeys(dir)
+		must(t, err)
+		must(t, keys.Authority().WriteTrustConfig(filepath.Join(dir, gateway.TrustFile)))
+		at := startNATS(t, dir, "")
+		relay := gateway.RelayConfig{DataDir: dir, NATSURL: "nats://" + at}
+		s := startStackWith(t, stack.Config{DataDir: dir, Upstream: host.server.URL(), Relay: relay}, func(_ *stack.Stack, cfg *hostagent.Config) error {
+			cfg.NATSURLs = []string{relay.NATSURL}
+			return nil
+		})
+		checkTail(t, s, host, dir, at)
+	})
+}
+
+func checkTail(t *testing.T, s *stack.Stack, host *scriptedHost, dir, server string) {
+	t.Helper()
 	programs, err := procs.Build(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	host, dir := newScriptedHost(t), t.TempDir()
-	s := startStackWith(t, stack.Config{DataDir: dir, Upstream: host.server.URL(), NATSOverTCP: true}, nil)
 	greet(t, s, stack.Host, "only", nil, nil)
 	conn := host.conn("only", 0)
 
 	ctx, cancel := context.WithTimeout(t.Context(), 2*stepTime)
 	defer cancel()
 	tail := exec.CommandContext(ctx, filepath.Join(programs, procs.RelayProgram), "nats-tail",
-		"--data-dir", dir, "--host", stack.Host, "--channel", "ahp-session:/1", "--server", "nats://"+s.Relay.NATSAddr().String())
+		"--data-dir", dir, "--host", stack.Host, "--channel", "ahp-session:/1", "--server", "nats://"+server)
 	out, err := tail.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
