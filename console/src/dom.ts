@@ -14,6 +14,15 @@ export function el<K extends keyof HTMLElementTagNameMap>(tag: K, props: JsonObj
   return node;
 }
 
+const asked = new Map<string, MediaQueryList>();
+
+/** Whether a media query holds. Each is made once: the browser keeps every one for a while. */
+export function media(query: string): boolean {
+  let list = asked.get(query);
+  if (!list) asked.set(query, list = matchMedia(query));
+  return list.matches;
+}
+
 /** Changes a text only if it differs, so that screen readers stay quiet. */
 export function setText(node: Node, value: string): void {
   if (node.textContent !== value) node.textContent = value;

@@ -4,6 +4,7 @@ import './style.css';
 import { render } from 'preact';
 import { look } from './push';
 import { app } from './app';
+import { media } from './dom';
 import { elsewhere } from './pins';
 import { Shell } from './ui/shell';
 import { settled } from './ui/mcpcalls';
@@ -25,7 +26,7 @@ function now() {
     return;
   }
   const place = `${app.host} ${app.session}`;
-  const moves = place !== last && last !== undefined && 'startViewTransition' in document && matchMedia('(max-width: 46rem) and (prefers-reduced-motion: no-preference)').matches;
+  const moves = place !== last && last !== undefined && 'startViewTransition' in document && media('(max-width: 46rem) and (prefers-reduced-motion: no-preference)');
   last = place;
   if (moves) document.startViewTransition(all); // on a phone, a session slides over the list
   else all();

@@ -57,7 +57,7 @@ var (
 	// technical lists properties whose values no one sees.
 	technical = []string{"class", "className", "d", "viewBox", "style", "id", "key", "href", "src", "sandbox", "allow", "rel", "accept", "autocomplete"}
 	// asks finds calls whose texts are selectors or names.
-	asks = regexp.MustCompile(`(querySelector|querySelectorAll|closest|matches|matchMedia|setAttribute|toggleAttribute|addEventListener|split|TypeError)$`)
+	asks = regexp.MustCompile(`(querySelector|querySelectorAll|closest|matches|media|matchMedia|setAttribute|toggleAttribute|addEventListener|split|TypeError)$`)
 	// prose finds two words in a row, or a single word that begins like a sentence.
 	prose = regexp.MustCompile(`\pL{2,}[,:]? \pL*\p{Ll}{2,}|^\p{Lu}\p{Ll}{2,}[.…?]?$`)
 	word  = regexp.MustCompile(`\pL{2}`)

@@ -825,7 +825,6 @@ export default {
   'The host reports no use of tokens here.': 'لا يُبلغ المضيف عن استهلاك رموز هنا.',
   'Tokens of the last {0} turns': { zero: 'لا رموز', one: 'رموز الدور الأخير', two: 'رموز آخر دورين', few: 'رموز آخر {0} أدوار', many: 'رموز آخر {0} دورًا', other: 'رموز آخر {0} دور' },
   'Context: {0} of {1} tokens ({2} %).': 'السياق: {0} من {1} رمز ({2} %).',
-  'Of': 'لـ',
   'Turns': 'الأدوار',
   'Older turns are not loaded, and not counted.': 'الأدوار الأقدم غير محمّلة وغير محسوبة.',
   'A host did not take what I left for it': 'لم يستلم مضيف ما تركته له',

@@ -825,7 +825,6 @@ export default {
   'The host reports no use of tokens here.': 'Der Host meldet hier keinen Verbrauch von Tokens.',
   'Tokens of the last {0} turns': { one: 'Tokens des letzten Schritts', other: 'Tokens der letzten {0} Schritte' },
   'Context: {0} of {1} tokens ({2} %).': 'Kontext: {0} von {1} Tokens ({2} %).',
-  'Of': 'Von',
   'Turns': 'Schritte',
   'Older turns are not loaded, and not counted.': 'Ältere Schritte sind nicht geladen und nicht gezählt.',
   'A host did not take what I left for it': 'Ein Host hat nicht angenommen, was ich hinterlegt habe',

@@ -825,7 +825,6 @@ export default {
   'The host reports no use of tokens here.': 'ホストはここでのトークン使用量を報告していません。',
   'Tokens of the last {0} turns': '直近 {0} ターンのトークン',
   'Context: {0} of {1} tokens ({2} %).': 'コンテキスト: {1} 中 {0} トークン（{2} %）。',
-  'Of': '対象',
   'Turns': 'ターン',
   'Older turns are not loaded, and not counted.': '以前のターンは読み込まれておらず、集計に含まれません。',
   'A host did not take what I left for it': 'ホストが預けた内容を受け取らなかった',

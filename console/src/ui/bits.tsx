@@ -3,6 +3,7 @@
 import type { ComponentChildren } from 'preact';
 import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks';
 import type { Customization, MessageAttachment } from '../ahp';
+import { media } from '../dom';
 import { text } from '../store';
 import { iconOf } from '../words';
 import { t } from '../language';
@@ -23,7 +24,7 @@ export function Icon({ name }: { name: string }) {
 
 /** An MCP server's own icon, or nothing. */
 export function ServerIcon({ server, instead }: { server: Customization | undefined; instead?: ComponentChildren }) {
-  const src = iconOf(server?.icons, matchMedia('(prefers-color-scheme: dark)').matches);
+  const src = iconOf(server?.icons, media('(prefers-color-scheme: dark)'));
   return src ? <img class="icon" src={src} alt="" /> : <>{instead}</>;
 }
 
@@ -122,12 +123,12 @@ export function Copy({ text, label = t`Copy` }: { text: () => string; label?: st
 }
 
 export function isTouch(): boolean {
-  return matchMedia('(pointer: coarse)').matches;
+  return media('(pointer: coarse)');
 }
 
 /** Whether the screen shows one pane at a time: see style.css. */
 export function isNarrow(): boolean {
-  return matchMedia('(max-width: 46rem)').matches;
+  return media('(max-width: 46rem)');
 }
 
 /** Unknown content, as JSON. */

@@ -44,10 +44,12 @@ const Block = memo(({ raw, live }: { raw: string; live: boolean }) => {
     if (live && !plain) { // buttons would be in the way of more text
       growing.current ??= new Growing();
       growing.current.show(node, raw);
+      node.hidden = !node.firstChild;
       return;
     }
     const there = growing.current?.shows(raw);
     growing.current?.stop();
+    growing.current = undefined; // it holds the text once more
     if (plain) {
       // Text only grows.
       if (!(node.firstChild instanceof Text)) node.replaceChildren('');
@@ -57,6 +59,7 @@ const Block = memo(({ raw, live }: { raw: string; live: boolean }) => {
       return;
     }
     if (!there) node.replaceChildren(nodesOf(raw));
+    node.hidden = !node.firstChild;
     for (const a of node.querySelectorAll<HTMLElement>('a[data-path]')) a.replaceWith(pathButton(a));
     for (const tex of node.querySelectorAll<HTMLElement>('[data-math]')) import('../math').then((m) => m.showFormula(tex), () => {}); // the source stays
     for (const pre of node.querySelectorAll<HTMLElement>('pre.code')) {

@@ -4,6 +4,7 @@ import type { ComponentChildren } from 'preact';
 import { useLayoutEffect, useRef, useState } from 'preact/hooks';
 import { safeUrl } from '../answers';
 import { app, conversation, requests, rights } from '../app';
+import { media } from '../dom';
 import { array, isObject, text } from '../store';
 import type { ChangedFile, ChangesetState, ChatState, FileEdit, Operation, SessionState, TerminalState } from '../ahp';
 import { baseName, pathOf, shortPathOf } from '../words';
@@ -85,12 +86,13 @@ function Changes({ channel, state }: { channel: string; state: ChangesetState })
       {text(o.label) || o.id}{o.status === 'running' ? '…' : ''}
     </button>
   ));
-  const wide = matchMedia('(min-width: 90rem)').matches;
+  const wide = media('(min-width: 90rem)');
   const seen = files.filter((f) => f.reviewed).length;
   return (
     <div class="changes">
       {text(branchName) && <p class="dim branch"><Icon name="branch" /><bdi class="name">{text(branchName)}</bdi>{text(baseBranchName) && <> → <bdi>{text(baseBranchName)}</bdi></>}{app.folders[0] && <span class="path">{pathOf(app.folders[0])}</span>}</p>}
-      {may && files.length > 0 && array(state.operations).some(takesMessage) && <textarea id="commit-message" rows={2} aria-label={t`Commit message`} placeholder={text(session?.title) || t`Commit message`} value={message} dir="auto" onInput={(e) => setMessage(e.currentTarget.value)} />}
+      {may && files.length > 0 && array(state.operations).some(takesMessage) && <label class="dim" for="commit-message">{t`Commit message`}</label>}
+      {may && files.length > 0 && array(state.operations).some(takesMessage) && <textarea id="commit-message" rows={2} placeholder={text(session?.title)} value={message} dir="auto" onInput={(e) => setMessage(e.currentTarget.value)} />}
       <div class="row wrap">
         <p class="dim" role="status">{state.status === 'computing' ? t`Being computed…` : state.status === 'error' ? text(state.error?.message) || t`This could not be computed.` : `${plural(files.length, '{0} file', '{0} files')}${reviewable && files.length ? `, ${plural(seen, '{0} looked at', '{0} looked at')}` : ''}`}</p>
         <div class="row">{buttons('changeset')}</div>

@@ -29,6 +29,7 @@ const LeftHere = later<{ host: string; session: string; now: number }>(() => imp
 const atEnd = 48; // px from the end that count as the end
 const atFirst = 20; // turns drawn at the end, and added at a time
 const mostTurns = 60; // turns drawn at most
+const wordsRest = 300; // ms without words
 const nearEdge = 600; // px from the drawn part's edge before more is drawn
 
 export function titleOf(link = app.link, session = app.session): string {
@@ -217,8 +218,12 @@ function Log({ agent, now }: { agent: string; now: number }) {
   const past = link?.seen(app.session);
   const chat = link?.store.get<ChatState>(chatUri) ?? (past?.chat === chatUri ? past?.state : undefined); // not a prop: it is drawn separately while an answer grows
   const [, again] = useState(0);
+  const grew = useRef(() => {});
   useLayoutEffect(() => {
-    const draw = () => again((n) => n + 1);
+    const draw = () => {
+      grew.current();
+      again((n) => n + 1);
+    };
     app.drawLog = draw;
     return () => { if (app.drawLog === draw) app.drawLog = null; };
   }, []);
@@ -246,7 +251,11 @@ function Log({ agent, now }: { agent: string; now: number }) {
     const log = at.current!;
     // Scrolling up stops following. A change caused by new text does not.
     const up = log.scrollTop < was.current;
-    if (Math.abs(log.scrollTop - was.current) > 4) log.closest<HTMLElement>('.chat')!.dataset.reads = following.current || up ? '' : 'down'; // on a phone, the header makes room
+    if (Math.abs(log.scrollTop - was.current) > 4) { // on a phone, the header makes room
+      const reads = following.current || up ? '' : 'down';
+      const { dataset } = log.closest<HTMLElement>('.chat')!;
+      if (dataset.reads !== reads) dataset.reads = reads;
+    }
     was.current = log.scrollTop;
     const left = log.scrollHeight - log.scrollTop - log.clientHeight;
     if (ends && left < atEnd) following.current = true;
@@ -294,7 +303,17 @@ function Log({ agent, now }: { agent: string; now: number }) {
     const resized = new ResizeObserver(() => { if (following.current) toEnd(); }); // resized by text, a phone's keyboard or an app
     resized.observe(at.current!);
     resized.observe(inner.current!);
-    return () => resized.disconnect();
+    // While words come, each draw goes to the end by itself. The observer would have each frame laid out twice.
+    let rest: ReturnType<typeof setTimeout> | undefined;
+    grew.current = () => {
+      resized.unobserve(inner.current!);
+      clearTimeout(rest);
+      rest = setTimeout(() => resized.observe(inner.current!), wordsRest);
+    };
+    return () => {
+      clearTimeout(rest);
+      resized.disconnect();
+    };
   }, []);
   // Content added or removed above must not move the turn in view.
   const key = [shown[0]?.id, shown.length, turns.length, Boolean(chat?.activeTurn), pending.length, Boolean(chat?.steeringMessage), chat?.queuedMessages?.length, more].join(' ');

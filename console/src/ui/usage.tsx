@@ -149,12 +149,12 @@ function Bars({ all }: { all: Used[] }) {
   const most = Math.max(1, ...all.map((u) => u.input + u.output));
   const room = Math.max(leastBars, all.length);
   return (
-    <svg class="bars" viewBox={`0 0 ${room * 10} 100`} preserveAspectRatio="none" role="img" aria-label={plural(all.length, 'Tokens of the last turn', 'Tokens of the last {0} turns')}>
+    <figure><svg class="bars" viewBox={`0 0 ${room * 10} 100`} preserveAspectRatio="none" role="img" aria-label={plural(all.length, 'Tokens of the last turn', 'Tokens of the last {0} turns')}>
       {all.map((u, i) => {
         const [x, high, low] = [i * 10, (100 * u.input) / most, (100 * u.output) / most];
         return <g key={`${i} ${u.turn}`}><title>{`${roughly(u.input)} → ${roughly(u.output)}`}</title><rect x={x} width="8" y={100 - high} height={high} /><rect class="out" x={x} width="8" y={100 - high - low} height={low} /></g>;
       })}
-    </svg>
+    </svg><figcaption class="dim" aria-hidden="true">{plural(all.length, 'Tokens of the last turn', 'Tokens of the last {0} turns')} · <i class="in" />{t`Input`} <i class="out" />{t`Output`}</figcaption></figure>
   );
 }
 
@@ -169,7 +169,7 @@ function Sums({ all, wide }: { all: Used[]; wide: boolean }) {
   ];
   return (
     <div class="wide md" tabIndex={0}><table>
-      <thead><tr><th>{t`Of`}</th><th>{t`Turns`}</th><th>{t`Input`}</th><th>{t`Output`}</th>{costs && <th>{t`Cost`}</th>}</tr></thead>
+      <thead><tr><td /><th>{t`Turns`}</th><th>{t`Input`}</th><th>{t`Output`}</th>{costs && <th>{t`Cost`}</th>}</tr></thead>
       {parts.map(([title, name]) => (
         <tbody key={title}>
           {title && <tr><th class="dim" scope="rowgroup" colSpan={costs ? 5 : 4}>{title}</th></tr>}

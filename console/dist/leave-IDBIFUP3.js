@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-3XFTWHDP.js";import"./chunk-5QCW5YES.js";import"./chunk-IQ7YIOKI.js";import"./chunk-WJHX4EJO.js";import"./chunk-KVPTE26I.js";import"./chunk-CUED3JH6.js";import"./chunk-V3RF4FH6.js";import"./chunk-O4JKDYS7.js";import"./chunk-QQ4275OU.js";import"./chunk-4AUSLBO6.js";import"./chunk-T5YHWSQT.js";export{a as leave,b as leaveAll};

@@ -1,1 +1,0 @@
-import{a,b,c,d}from"./chunk-5QCW5YES.js";import"./chunk-V3RF4FH6.js";import"./chunk-O4JKDYS7.js";import"./chunk-QQ4275OU.js";import"./chunk-4AUSLBO6.js";import"./chunk-T5YHWSQT.js";export{a as Conflict,d as Leaving,c as forgetKeys,b as lives};

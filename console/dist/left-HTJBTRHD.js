@@ -1,1 +1,0 @@
-import{a,b,c}from"./chunk-WOGDLZHP.js";import"./chunk-2YOTLHPC.js";import"./chunk-JTZPQLNR.js";import"./chunk-5QCW5YES.js";import"./chunk-CUED3JH6.js";import"./chunk-V3RF4FH6.js";import"./chunk-O4JKDYS7.js";import"./chunk-QQ4275OU.js";import"./chunk-4AUSLBO6.js";import"./chunk-T5YHWSQT.js";export{c as LeftAll,b as LeftHere,a as WakeAt};

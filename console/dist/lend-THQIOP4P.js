@@ -1,1 +1,0 @@
-import{a,b,c}from"./chunk-G4SRZ4AV.js";import"./chunk-JTZPQLNR.js";import"./chunk-CUED3JH6.js";import"./chunk-QQ4275OU.js";import"./chunk-4AUSLBO6.js";import"./chunk-T5YHWSQT.js";export{b as Asks,c as CameraView,a as Lend};

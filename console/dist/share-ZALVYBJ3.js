@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-Q3GYN3I3.js";import"./chunk-2YOTLHPC.js";import"./chunk-JTZPQLNR.js";import"./chunk-CUED3JH6.js";import"./chunk-QQ4275OU.js";import"./chunk-4AUSLBO6.js";import"./chunk-T5YHWSQT.js";export{b as Code,a as Share};

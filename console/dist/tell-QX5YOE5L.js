@@ -1,1 +1,0 @@
-import{a,b,c,d,e}from"./chunk-IQ7YIOKI.js";import"./chunk-WJHX4EJO.js";import"./chunk-KVPTE26I.js";import"./chunk-CUED3JH6.js";import"./chunk-V3RF4FH6.js";import"./chunk-O4JKDYS7.js";import"./chunk-QQ4275OU.js";import"./chunk-4AUSLBO6.js";import"./chunk-T5YHWSQT.js";export{a as forgetDetails,b as keepDetails,c as setDetails,d as tell,e as tellAll};
