@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -32,18 +33,42 @@ func TestStoppedProcessLosesNothing(t *testing.T) {
 		away, pause = long, 66
 		n = int((long + 20*time.Second) / (66 * time.Millisecond))
 	}
+	r := startRunning(t, s, nil, s.Relay.URL(), tokenFile, n, pause)
+	if err := r.program.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(away)
+	if err := r.program.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	r.wantAll()
+}
+
+// A running is ahp-connect as a process, with a client that watches a turn.
+type running struct {
+	t       *testing.T
+	stack   *stack.Stack
+	program *exec.Cmd
+	client  *refclient.Client
+}
+
+// startRunning starts ahp-connect, behind a command for its surroundings, and a turn with n
+// deltas, each behind a pause in milliseconds.
+func startRunning(t *testing.T, s *stack.Stack, around []string, relay, tokenFile string, n, pause int, more ...string) *running {
+	t.Helper()
 	dir := t.TempDir()
 	local, socket := filepath.Join(dir, "local"), filepath.Join(dir, "sock")
-	program := exec.CommandContext(t.Context(), os.Args[0], "--state-dir", dir, "--key-file", "up", "--relay", s.Relay.URL(), "--token-file", tokenFile, "--listen", "unix:"+socket, "--local-token-file", local)
+	args := slices.Concat(around, []string{os.Args[0], "--state-dir", dir, "--key-file", "up", "--relay", relay, "--token-file", tokenFile, "--listen", "unix:" + socket, "--local-token-file", local}, more)
+	program := exec.CommandContext(t.Context(), args[0], args[1:]...)
 	program.Env = append(os.Environ(), "AHP_TEST_PROGRAM=1")
 	if err := program.Start(); err != nil {
 		t.Fatal(err)
 	}
-	defer func() {
+	t.Cleanup(func() {
 		_ = program.Process.Signal(syscall.SIGCONT)
 		_ = program.Process.Kill()
 		_ = program.Wait()
-	}()
+	})
 	natssite.Eventually(t, "the local token is written", func() bool { _, err := os.Stat(local); return err == nil })
 	token, err := os.ReadFile(local)
 	if err != nil {
@@ -57,7 +82,7 @@ func TestStoppedProcessLosesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer client.Close()
+	t.Cleanup(func() { _ = client.Close() })
 	if _, err := client.Initialize(t.Context(), refclient.InitializeParams{ClientID: "sleeper", ProtocolVersions: []string{"0.9.0"}}); err != nil {
 		t.Fatal(err)
 	}
@@ -80,17 +105,22 @@ func TestStoppedProcessLosesNothing(t *testing.T) {
 	if _, err := client.WaitFor(t.Context(), func(frame []byte) bool { return bytes.Contains(frame, []byte(`"chat/delta"`)) }); err != nil {
 		t.Fatal(err)
 	}
-	if err := program.Process.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
-	time.Sleep(away)
-	if err := program.Process.Signal(syscall.SIGCONT); err != nil {
-		t.Fatal(err)
-	}
+	return &running{t, s, program, client}
+}
+
+// wantAll fails unless the client gets the whole turn, and exactly the frames that the host
+// has sent, on one connection.
+func (r *running) wantAll() {
+	t, client := r.t, r.client
+	t.Helper()
 	if _, err := client.WaitFor(t.Context(), func(frame []byte) bool { return bytes.Contains(frame, []byte(`"chat/turnComplete"`)) }); err != nil {
 		t.Fatal(err)
 	}
-	sent := s.Tap.Conns()[0]
+	conns := r.stack.Tap.Conns()
+	if len(conns) != 1 {
+		t.Errorf("the host has seen %d connections; want one", len(conns))
+	}
+	sent := conns[0]
 	natssite.Eventually(t, "the client has all frames", func() bool { return len(client.Frames()) >= len(sent.ToClient()) })
 	if got, want := bytes.Join(client.Frames(), nil), bytes.Join(sent.ToClient(), nil); !bytes.Equal(got, want) {
 		t.Errorf("the client received %d bytes; the host sent %d, or others", len(got), len(want))

@@ -8,12 +8,11 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"ahprelay/test/procs"
 )
 
 // Addresses in the networks.
@@ -118,31 +117,7 @@ func (n *network) must(cmd *exec.Cmd) string {
 // address without a name to look up.
 func dialer(ns string) func(ctx context.Context, network, address string) (net.Conn, error) {
 	return func(ctx context.Context, network, address string) (conn net.Conn, err error) {
-		enterErr := within(ns, func() { conn, err = (&net.Dialer{Timeout: 10 * time.Second}).DialContext(ctx, network, address) })
+		enterErr := procs.Within(ns, func() { conn, err = (&net.Dialer{Timeout: 10 * time.Second}).DialContext(ctx, network, address) })
 		return conn, errors.Join(enterErr, err)
 	}
-}
-
-// within calls f on a thread in a namespace.
-func within(ns string, f func()) error {
-	runtime.LockOSThread()
-	here, err := os.Open("/proc/thread-self/ns/net")
-	if err != nil {
-		return err
-	}
-	defer here.Close()
-	there, err := os.Open("/run/netns/" + ns)
-	if err != nil {
-		return err
-	}
-	defer there.Close()
-	if err := unix.Setns(int(there.Fd()), unix.CLONE_NEWNET); err != nil {
-		return err
-	}
-	f()
-	if err := unix.Setns(int(here.Fd()), unix.CLONE_NEWNET); err != nil {
-		return err // the thread stays locked, and ends with the goroutine
-	}
-	runtime.UnlockOSThread()
-	return nil
 }
