@@ -3,6 +3,7 @@ package faults
 import (
 	"context"
 	"fmt"
+	"syscall"
 	"time"
 
 	"ahprelay/test/procs"
@@ -13,8 +14,10 @@ const readyTime = 30 * time.Second
 
 // rollingRows replace all three relays of a cluster under load, with clients at each. The
 // clients of a relay that ends are asked to reconnect, and no other client is closed. All
-// other relays stay ready meanwhile.
+// other relays stay ready meanwhile. A last row kills a relay without clients, and starts
+// an empty one in its place.
 func rollingRows() (rows []Row) {
+	nothing := func(context.Context, *procs.Site) error { return nil }
 	for _, empty := range []bool{false, true} {
 		what := "SIGTERM and start, one after the other"
 		if empty {
@@ -22,23 +25,31 @@ func rollingRows() (rows []Row) {
 		}
 		rows = append(rows, Row{
 			Place: "all relays of three", Fault: what, others: 2, balanced: true, promise: promise{codes: []int{codeShutdown}, must: true},
-			inject: func(context.Context, *procs.Site) error { return nil },
-			heal:   func(context.Context, *procs.Site) error { return nil },
+			inject: nothing, heal: nothing,
 			during: func(ctx context.Context, s *procs.Site) error { return replaceAll(ctx, s, empty) },
 		})
 	}
-	return rows
+	return append(rows, Row{
+		Place: "another relay of three", Fault: "kill -9, and start with an empty data directory", others: 2, inject: nothing, heal: nothing,
+		during: func(ctx context.Context, s *procs.Site) error { return replaceOne(ctx, s, 0, syscall.SIGKILL, true) },
+	})
 }
 
 func replaceAll(ctx context.Context, s *procs.Site, empty bool) error {
 	for i := len(s.Others) - 1; i >= -1; i-- {
-		began := time.Now()
-		ready, cancel := context.WithTimeout(ctx, readyTime)
-		err := s.Replace(ready, i, empty)
-		cancel()
-		if err != nil {
-			return fmt.Errorf("relay %d, after %v: %w", i+1, time.Since(began), err)
+		if err := replaceOne(ctx, s, i, syscall.SIGTERM, empty); err != nil {
+			return err
 		}
+	}
+	return nil
+}
+
+func replaceOne(ctx context.Context, s *procs.Site, i int, sig syscall.Signal, empty bool) error {
+	began := time.Now()
+	ready, cancel := context.WithTimeout(ctx, readyTime)
+	defer cancel()
+	if err := s.Replace(ready, i, sig, empty); err != nil {
+		return fmt.Errorf("relay %d, after %v: %w", i+1, time.Since(began), err)
 	}
 	return nil
 }

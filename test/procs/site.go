@@ -243,14 +243,14 @@ func (s *Site) StartOther(ctx context.Context, i int) error {
 	return s.Others[i].Launch(ctx, func() error { return Ready(http.DefaultClient, "http://"+s.other(i)) })
 }
 
-// Replace ends a relay with SIGTERM, starts it again, and returns when it is ready. With
+// Replace ends a relay with a signal, starts it again, and returns when it is ready. With
 // empty, only its keys remain. Relay -1 is that of the clients.
-func (s *Site) Replace(ctx context.Context, i int, empty bool) error {
+func (s *Site) Replace(ctx context.Context, i int, sig syscall.Signal, empty bool) error {
 	relay, dir, start := s.Relay, s.DataDir(), s.StartRelay
 	if i >= 0 {
 		relay, dir, start = s.Others[i], s.otherDir(i), func(ctx context.Context) error { return s.StartOther(ctx, i) }
 	}
-	if err := relay.End(syscall.SIGTERM); err != nil {
+	if err := relay.End(sig); err != nil {
 		return err
 	}
 	if empty {
