@@ -87,6 +87,10 @@ func Files(dir string) (map[string][]byte, error) {
 	if err := index(dir, files, names); err != nil {
 		return nil, err
 	}
+	var err error
+	if files["keys.js"], err = os.ReadFile(filepath.Join(dir, "..", "gateway", "api", "people", "pages", "keys.js")); err != nil {
+		return nil, err
+	}
 	return files, serviceWorker(dir, files)
 }
 

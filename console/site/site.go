@@ -26,12 +26,13 @@ const policyField = "Content-Security-Policy"
 // Of returns the console's files, by name, for any web server. Each page contains its own
 // policy, because the server may send none. The file _headers has the header fields in the
 // form of common static hosts: without them, other pages can frame this one.
-func Of(relay string) (map[string][]byte, error) {
-	at, err := url.Parse(relay)
-	if err != nil || at.Host == "" || at.Scheme != "https" && at.Scheme != "http" || strings.Trim(at.Path, "/")+at.RawQuery+at.Fragment != "" || at.User != nil {
-		return nil, fmt.Errorf("relay %q: want its address, such as https://relay.example.com", relay)
+//
+// The page's own account is at the first relay. A person may add accounts at all of them.
+func Of(relays ...string) (map[string][]byte, error) {
+	origins, err := originsOf(relays)
+	if err != nil {
+		return nil, err
 	}
-	origin := at.Scheme + "://" + at.Host
 	files, err := console.Files()
 	if err != nil {
 		return nil, err
@@ -50,8 +51,15 @@ func Of(relay string) (map[string][]byte, error) {
 				if !strings.Contains(policy, connect) {
 					return nil, errors.New("the console's policy has no " + connect)
 				}
-				policy = strings.Replace(policy, connect, connect+" "+origin+" ws"+strings.TrimPrefix(origin, "http"), 1)
-				head = "\n  " + `<meta name="relay" content="` + html.EscapeString(origin) + `">`
+				sources := ""
+				for _, origin := range origins {
+					sources += " " + origin + " ws" + strings.TrimPrefix(origin, "http")
+				}
+				policy = strings.Replace(policy, connect, connect+sources, 1)
+				head = meta("relay", origins[0])
+				if len(origins) > 1 {
+					head += meta("relays", strings.Join(origins[1:], " "))
+				}
 				fields = answer.Header()
 			}
 			if !bytes.Contains(content, []byte(charset)) {
@@ -64,6 +72,28 @@ func Of(relay string) (map[string][]byte, error) {
 	}
 	site["_headers"] = headers(fields, policies)
 	return site, nil
+}
+
+// originsOf returns the origins of relays, of which there has to be at least one.
+func originsOf(relays []string) (origins []string, err error) {
+	for _, relay := range relays {
+		at, err := url.Parse(relay)
+		if err != nil || at.Host == "" || at.Scheme != "https" && at.Scheme != "http" || strings.Trim(at.Path, "/")+at.RawQuery+at.Fragment != "" || at.User != nil {
+			return nil, fmt.Errorf("relay %q: want its address, such as https://relay.example.com", relay)
+		}
+		if origin := at.Scheme + "://" + at.Host; !slices.Contains(origins, origin) {
+			origins = append(origins, origin)
+		}
+	}
+	if len(origins) == 0 {
+		return nil, errors.New("no relay: want an address, such as https://relay.example.com")
+	}
+	return origins, nil
+}
+
+// meta returns a line that tells the page's script something.
+func meta(name, content string) string {
+	return "\n  " + `<meta name="` + name + `" content="` + html.EscapeString(content) + `">`
 }
 
 // policyMeta returns the element with a policy, without the directives that browsers

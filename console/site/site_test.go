@@ -57,6 +57,21 @@ func TestSiteHasStrictPolicies(t *testing.T) {
 			t.Errorf("_headers lacks %q:\n%s", want, headers)
 		}
 	}
+	more, err := Of("https://relay.example.com", "https://b.example.com/", "https://relay.example.com")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"connect-src &#39;self&#39; https://relay.example.com wss://relay.example.com https://b.example.com wss://b.example.com; frame-src",
+		`<meta name="relay" content="https://relay.example.com">`, `<meta name="relays" content="https://b.example.com">`,
+	} {
+		if !strings.Contains(string(more["index.html"]), want) {
+			t.Errorf("for two relays, index.html lacks %s", want)
+		}
+	}
+	if _, err := Of(); err == nil {
+		t.Error("a site for no relay")
+	}
 	for _, bad := range []string{"", "relay.example.com", "https://relay.example.com/x", "ftp://a", "https://a?b", "https://u@a"} {
 		if _, err := Of(bad); err == nil {
 			t.Errorf("a site for %q", bad)

@@ -4,7 +4,7 @@
 // this page (relay serve --console-origin), and the page's own policy admits the relays that
 // the person has added: see furtherRelays in console.go.
 
-import { relay } from './pins';
+import { elsewhere, relay } from './pins';
 import type { Answer, Grant, HostInfo, HostList } from './relay';
 import { array } from './store';
 import { t } from './language';
@@ -107,6 +107,7 @@ function admitted(): string {
  * load on. Reports whether the policy of this load lacks one.
  */
 export function admit(more?: string): boolean {
+  if (elsewhere()) return false; // a site's policy is in its page: see further
   const origins = [...new Set([...all.map((a) => a.relay), ...(more ? [more] : [])])].filter((r) => r !== relay()).sort().join(' ');
   const had = admitted();
   if (origins === '' && had === '') return false;

@@ -3,6 +3,7 @@
 // of its own, in an instance of that module of its own.
 
 import type { Account } from './accounts';
+import { elsewhere } from './pins';
 import type { Answer } from './relay';
 
 /** Stands for the tokens of this device, where a token is named. */
@@ -20,11 +21,13 @@ interface Keys {
   open(path: string, signal: AbortSignal): Promise<Response>;
 }
 
-const address = '/pages/keys.js'; // served by the relay, not part of this bundle
+// Served by the relay, not part of this bundle. A site elsewhere has a copy, for further accounts only.
+const address = () => (elsewhere() ? '/keys.js' : '/pages/keys.js');
 const loaded = new Map<string, Promise<Keys>>();
 
 function load(account?: Account): Promise<Keys> {
-  const from = account ? `${address}?${new URLSearchParams({ account: account.name, relay: `${account.relay}/` })}` : address;
+  if (!account && elsewhere()) return Promise.reject(new Error('none'));
+  const from = account ? `${address()}?${new URLSearchParams({ account: account.name, relay: `${account.relay}/` })}` : address();
   const keys = loaded.get(from) ?? import(from).catch((err) => {
     loaded.delete(from); // allows a retry
     throw err;

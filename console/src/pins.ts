@@ -27,6 +27,11 @@ export function relay(): string {
   return globalThis.document?.querySelector?.<HTMLMetaElement>('meta[name=relay]')?.content || location.origin;
 }
 
+/** The further relays for which a site elsewhere was made: its policy admits no other. */
+export function further(): string[] {
+  return (globalThis.document?.querySelector?.<HTMLMetaElement>('meta[name=relays]')?.content ?? '').split(' ').filter(Boolean);
+}
+
 /** Whether this page comes from elsewhere than the relay. */
 export function elsewhere(): boolean {
   return relay() !== location.origin;

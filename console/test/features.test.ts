@@ -41,10 +41,14 @@ test('the use of all sessions is read one after the other, and leaves no subscri
     live: true, tidy: () => followed.clear(), conn: { subscribe: async (c: string) => { followed.add(c); most = Math.max(most, followed.size); if (!states[c]) throw new Error('gone'); return { state: states[c] }; } },
     store: { get: () => undefined, agents: [{ provider: 'a', displayName: 'Ada' }], sessions: new Map([['a:/1', { resource: 'a:/1', provider: 'a', title: 'Old' }], ['b:/2', { resource: 'b:/2', provider: 'b', title: 'Gone', modifiedAt: '2026' }]]) },
   };
+  const far: any = { ...link, host: 'lab@work', store: { ...link.store, sessions: new Map([['a:/1', { resource: 'a:/1', provider: 'a' }]]) } };
   let said: any;
-  await everywhere(link, (all, read, of) => { said = { all, read, of }; }, () => false);
+  await everywhere([link], (all, read, of) => { said = { all, read, of }; }, () => false);
   assert.deepEqual(sums(said.all, (u: any) => `${u.agent} ${u.session}`), [['Ada One', 2, 12, 0, 0]]);
   assert.deepEqual([said.read, said.of, most, followed.size], [2, 2, 1, 0]);
+  await everywhere([{ ...link, host: 'lab' }, far], (all, read, of) => { said = { all, read, of }; }, () => false);
+  assert.deepEqual(sums(said.all, (u: any) => u.host), [['lab', 2, 12, 0, 0], ['lab@work', 2, 12, 0, 0]]);
+  assert.deepEqual([said.read, said.of, most, followed.size], [3, 3, 1, 0]);
 });
 
 test('a turn costs what it adds to the conversation, and no more than is known', async () => {

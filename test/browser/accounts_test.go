@@ -187,7 +187,20 @@ func TestAccountsShareOneInbox(t *testing.T) {
 	if asked[0].text(lastTurn+" .parts") == "Hello, world!" {
 		t.Error("the message went to the page's own relay")
 	}
+	p.click(".chat-head .menu summary")
+	p.press(".chat-head .menu button", "Usage")
+	p.click("#usage-hosts")
+	p.holds("the use at all accounts", `["|Hosts|", "|`+hostName+`|", "|`+atTenant+`|", "|`+atOther+`|"].every((part) => [...document.querySelectorAll('#usage tbody tr')].map((r) => r.firstChild.textContent).join('|').includes(part))`)
+	p.click("#usage [aria-label=Close]")
 	p.click("#back")
+	p.enter("#search", "login")
+	for _, host := range hosts {
+		p.await(`[data-session="demo:/login"][data-host-of="` + host + `"]`)
+	}
+	if got := p.count(`#sessions [data-session]:not([data-session="demo:/login"])`); got != 0 {
+		t.Errorf("the search finds %d other sessions", got)
+	}
+	p.enter("#search", " ")
 
 	// A relay refuses this page: the message has the remedy.
 	p.click("#status-open")

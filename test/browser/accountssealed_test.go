@@ -4,6 +4,7 @@ package browser_test
 
 import (
 	"fmt"
+	"net"
 	"net/url"
 	"strings"
 	"testing"
@@ -119,4 +120,60 @@ func TestSealedHostOfAFurtherAccount(t *testing.T) {
 	p.until("the host's key to go", patience, func() bool {
 		return p.keptRecords("ahp-sealed", "kept") == "device,sealed "+host
 	})
+}
+
+// TestSiteServesTwoRelays works at the sealed hosts behind two relays from one static site: one list, one
+// inbox, and an account with its own key at the second relay. The site's policy admits no third
+// relay, and the page explains it.
+func TestSiteServesTwoRelays(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	console := "http://" + l.Addr().String()
+	first, second := startSealedFor(t, console), startSealedFor(t, console)
+	third := startRelayFor(t, stackConfig{still: true})
+	servesConsole(t, l, first.url, second.url)
+	const further = hostName + "@127.0.0.1"
+	p := newPage(t)
+	p.do(phone(), colours("light"), chromedp.Navigate(first.address(url.Values{"host": {hostName}, "token": {first.token(time.Hour)}})))
+	p.click("[data-pair]")
+	p.await("#pair-code")
+	first.pairs(p)
+
+	p.click("#status-open")
+	p.click("#add-account")
+	p.enter("#account-relay", third.url)
+	p.click("#account .primary")
+	p.wants("#account-why", "This site is made for "+strings.TrimPrefix(first.url, "http://")+", "+strings.TrimPrefix(second.url, "http://")+" only.")
+	p.click("#account [aria-label=Close]")
+	p.click("#status-open")
+	p.addsByDevice(second.site, func() {})
+	p.click("#status-sheet [aria-label=Close]")
+	p.click(`#sessions [data-pair="` + further + `"]`)
+	p.wants("#served-by", "does not come from the relay")
+	second.pairs(p)
+	p.click("#only-host") // the list shows the paired host's sessions only
+	for _, host := range []string{hostName, further} {
+		p.openSessionOf(host, "demo:/login")
+		p.wants("#turns", "Done. 500 runs")
+		p.say("permission")
+		p.wants(lastTurn+" .question", "Allow")
+		p.click("#back")
+	}
+	p.await(`[data-group=needs] [data-host-of="` + hostName + `"]`)
+	p.await(`[data-group=needs] [data-host-of="` + further + `"]`)
+	p.accessible("one inbox on a site")
+	p.shot("accounts-site-390")
+
+	p.do(chromedp.Reload())
+	p.click(`[data-host-of="` + further + `"][data-session="demo:/login"] button`) // as a finger: an answer vibrates
+	p.press(lastTurn+" .question button", "Allow Once")
+	p.wants(lastTurn+" .parts", "Allowed.")
+	p.click("#back")
+	p.holds("the first host's question only", "document.querySelectorAll('[data-group=needs] [data-session]').length === 1")
+	p.await(`[data-group=needs] [data-host-of="` + hostName + `"]`)
+	p.expects = "Content Security Policy"
+	if got := p.later("fetch(" + js(third.url+"/api/hosts") + ").then((r) => 'answered ' + r.status, () => 'blocked')"); got != "blocked" {
+		t.Errorf("a third relay has %s", got)
+	}
 }

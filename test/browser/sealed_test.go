@@ -34,11 +34,32 @@ func startSealed(t *testing.T, flags ...string) *sealedSite {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
-	s := &sealedSite{site: newSite(t), console: "http://" + l.Addr().String()}
+	s := startSealedFor(t, "http://"+l.Addr().String(), flags...)
+	servesConsole(t, l, s.url)
+	return s
+}
+
+// startSealedFor starts a sealed host, for a console at an origin.
+func startSealedFor(t *testing.T, console string, flags ...string) *sealedSite {
+	t.Helper()
+	s := &sealedSite{site: newSite(t), console: console}
 	s.firstRelay(append([]string{"--console-origin", s.console, "--notify-private", "127.0.0.0/8"}, flags...)...)
-	s.keys, err = auth.LoadKeys(s.file("data"))
+	keys, err := auth.LoadKeys(s.file("data"))
 	must(t, err)
-	files, err := web.Of(s.url)
+	s.keys = keys
+	dir, err := os.MkdirTemp("", "ahp") // short enough for a socket's path
+	must(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	s.control, s.state = hostagent.Control{Path: filepath.Join(dir, "control.sock")}, s.file("state")
+	s.host = s.addHost(hostName)
+	s.startSealedAgent()
+	return s
+}
+
+// servesConsole serves the console as a static site for relays.
+func servesConsole(t *testing.T, l net.Listener, relays ...string) {
+	t.Helper()
+	files, err := web.Of(relays...)
 	must(t, err)
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		name := strings.TrimPrefix(r.URL.Path, "/")
@@ -58,13 +79,6 @@ func startSealed(t *testing.T, flags ...string) *sealedSite {
 	server.Listener = l
 	server.Start()
 	t.Cleanup(server.Close)
-	dir, err := os.MkdirTemp("", "ahp") // short enough for a socket's path
-	must(t, err)
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	s.control, s.state = hostagent.Control{Path: filepath.Join(dir, "control.sock")}, s.file("state")
-	s.host = s.addHost(hostName)
-	s.startSealedAgent()
-	return s
 }
 
 func (s *sealedSite) startSealedAgent() {

@@ -1,5 +1,5 @@
-// Command write writes the console as a static site for one relay, and prints the SHA-256
-// of each file. The same sources and relay give the same bytes.
+// Command write writes the console as a static site for relays, and prints the SHA-256
+// of each file. The same sources and relays give the same bytes.
 //
 //	go run ./console/site/write -relay https://relay.example.com -out artifacts/console-site
 package main
@@ -13,22 +13,23 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"ahprelay/console/site"
 )
 
 func main() {
-	relay := flag.String("relay", "", "the relay's address")
+	relays := flag.String("relay", "", "the relay's address; further relays, for more accounts, after spaces")
 	out := flag.String("out", "artifacts/console-site", "the directory to write")
 	flag.Parse()
-	if err := write(*relay, *out, os.Stdout); err != nil {
+	if err := write(strings.Fields(*relays), *out, os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "site:", err)
 		os.Exit(1)
 	}
 }
 
-func write(relay, out string, w io.Writer) error {
-	files, err := site.Of(relay)
+func write(relays []string, out string, w io.Writer) error {
+	files, err := site.Of(relays...)
 	if err != nil {
 		return err
 	}

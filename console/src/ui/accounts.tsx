@@ -5,7 +5,7 @@ import { accounts, add, admit, begunKey, keepPage, mostAccounts, nameFor, origin
 import { app } from '../app';
 import * as device from '../device';
 import { leave } from '../leave';
-import { elsewhere, relay } from '../pins';
+import { elsewhere, further, relay } from '../pins';
 import { tokenForm } from '../relay';
 import { text } from '../store';
 import { deviceName, when } from '../words';
@@ -24,7 +24,6 @@ function whose(account: Account, known: Known, now: number): string {
 
 /** The accounts beside the page's own, with their state. */
 export function AccountList({ now }: { now: number }) {
-  if (elsewhere()) return null;
   return (
     <section class="part" aria-labelledby="accounts-title">
       <h3 id="accounts-title">{t`Further accounts`}</h3>
@@ -89,6 +88,8 @@ export function AddAccount({ first }: { first?: Account }) {
     token.current!.value = '';
     const origin = typed === '' ? relay() : originOf(typed);
     if (!origin) return setSaid(t`That is not the address of a relay: https://relay.example.com is one.`);
+    const known = [relay(), ...further()];
+    if (elsewhere() && !known.includes(origin)) return setSaid(t`This site is made for ${known.map(siteOf).join(', ')} only.`);
     if (given && !tokenForm.test(given)) return setSaid(t`That does not look like a token.`);
     const account: Account = { name: nameFor(name.current!.value.trim() || new URL(origin).hostname), relay: origin, ...(given ? { token: given } : {}) };
     if (!admit(origin)) return finish(account);
@@ -103,7 +104,7 @@ export function AddAccount({ first }: { first?: Account }) {
       {doing.name === 'code' && <Approve asked={doing.asked} />}
       {doing.name === 'working' && <p class="dim" role="status">{t`Asking the relay…`}</p>}
       <form class="fields" onSubmit={submit} autocomplete="off" hidden={doing.name !== 'form'}>
-        <p class="dim">{t`Its hosts and questions appear in the same list. This page comes from ${siteOf(relay())}, which could use each account that you add here.`}</p>
+        <p class="dim">{t`Its hosts and questions appear in the same list. This page comes from ${location.host}, which could use each account that you add here.`}</p>
         <label for="account-relay">{t`Address of the relay`}</label>
         <input id="account-relay" ref={address} type="text" inputMode="url" autocapitalize="off" spellcheck={false} placeholder={relay()} defaultValue={first?.relay} data-focus aria-describedby="account-help" />
         <p id="account-help" class="dim">{t`Empty: a different account at this relay.`}</p>

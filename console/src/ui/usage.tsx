@@ -2,7 +2,7 @@
 // in the host's other sessions: by turn, model, agent, session and day.
 
 import { useEffect, useRef, useState } from 'preact/hooks';
-import { app } from '../app';
+import { app, links } from '../app';
 import type { Link } from '../link';
 import { array, isObject, text } from '../store';
 import type { ChatState, ChatSummary, SessionState, Turn, TurnUsage } from '../ahp';
@@ -10,7 +10,7 @@ import { roughly, when } from '../words';
 import { Dialog } from './bits';
 import { locale, plural, t } from '../language';
 
-interface Used { turn: string; at: number; agent: string; session: string; limits: Limit[]; day: string; model: string; input: number; output: number; cached: number; cost: number; currency: string; context: number; size: number }
+interface Used { turn: string; at: number; agent: string; session: string; host: string; limits: Limit[]; day: string; model: string; input: number; output: number; cached: number; cost: number; currency: string; context: number; size: number }
 
 const day = new Intl.DateTimeFormat(locale, { day: 'numeric', month: 'short' });
 
@@ -19,7 +19,7 @@ const day = new Intl.DateTimeFormat(locale, { day: 'numeric', month: 'short' });
  * conversation so far, so a turn's own is the difference. Without the oldest turns, the first
  * turn's own cost is unknown.
  */
-export function used(turns: Turn[], whole = true, of = { agent: '', session: '' }): Used[] {
+export function used(turns: Turn[], whole = true, of = { agent: '', session: '', host: '' }): Used[] {
   let before = whole ? 0 : NaN;
   return turns.filter((t): t is Turn & { usage: TurnUsage } => t?.usage as unknown as boolean).map(({ id, startedAt, usage }) => {
     const n = (v: unknown) => (typeof v === 'number' && v >= 0 ? v : 0);
@@ -69,16 +69,15 @@ export function sums(all: Used[], name: (u: Used) => string): [name: string, tur
 
 const mostBars = 60;
 const leastBars = 12; // a few turns stand at the left
-const mostSessions = 20; // read on request
+const mostSessions = 20; // of a host, read on request
 const mostChats = 8; // of each
 const mostTurns = 50; // of each
 
-/** Reads the use in the host's latest sessions, one after the other, until stopped reports true. */
-export async function everywhere(link: Link, on: (all: Used[], read: number, of: number) => void, stopped: () => boolean): Promise<void> {
-  const named = new Map(link.store.agents.map((a) => [a?.provider, text(a?.displayName)]));
-  const latest = [...link.store.sessions.values()].sort((a, b) => String(b.modifiedAt ?? '').localeCompare(String(a.modifiedAt ?? ''))).slice(0, mostSessions);
+/** Reads the use in the latest sessions at hosts, one after the other, until stopped reports true. */
+export async function everywhere(links: Link[], on: (all: Used[], read: number, of: number) => void, stopped: () => boolean): Promise<void> {
+  const latest = links.flatMap((link) => [...link.store.sessions.values()].sort((a, b) => String(b.modifiedAt ?? '').localeCompare(String(a.modifiedAt ?? ''))).slice(0, mostSessions).map((summary) => ({ link, summary })));
   const all: Used[] = [];
-  const state = async <S,>(channel: string): Promise<S | undefined> => {
+  const state = async <S,>(link: Link, channel: string): Promise<S | undefined> => {
     const known = link.store.get(channel);
     if (known || !link.live || stopped()) return known as S | undefined;
     try {
@@ -89,12 +88,13 @@ export async function everywhere(link: Link, on: (all: Used[], read: number, of:
       link.tidy(); // only the state was needed
     }
   };
-  for (const [i, { resource, provider, title }] of latest.entries()) {
+  for (const [i, { link, summary: { resource, provider, title } }] of latest.entries()) {
     on(all.toSorted((a, b) => a.at - b.at), i, latest.length);
-    const session = await state<SessionState>(resource);
-    const of = { agent: named.get(provider!) || text(provider), session: text(session?.title) || text(title) };
+    const session = await state<SessionState>(link, resource);
+    const agent = text(link.store.agents.find((a) => a?.provider === provider)?.displayName);
+    const of = { agent: agent || text(provider), session: text(session?.title) || text(title), host: link.host };
     for (const { resource: channel } of array<ChatSummary>(session?.chats).slice(0, mostChats)) {
-      const chat = await state<ChatState>(channel);
+      const chat = await state<ChatState>(link, channel);
       all.push(...used([...array(chat?.turns), ...(chat?.activeTurn ? [chat.activeTurn] : [])], !chat?.turnsNextCursor, of));
     }
     if (stopped()) return;
@@ -115,7 +115,8 @@ export function Usage() {
   const model = array(agent?.models).find((m) => m?.id === last?.model) ?? array(agent?.models)[0];
   const size = last?.size || Number(model?.maxContextWindow ?? model?._meta?.maxContextWindow) || 0;
   const context = last?.context || last?.input || 0;
-  const readAll = () => everywhere(link!, (found, read, of) => { if (!gone.current) setWide({ all: found, read, of }); }, () => gone.current);
+  const hosts = [...links.values()].filter((l) => l.live && l.store.sessions.size > 0);
+  const readAll = (at: Link[]) => everywhere(at, (found, read, of) => { if (!gone.current) setWide({ all: found, read, of }); }, () => gone.current);
   return (
     <Dialog title={t`Usage`} id="usage" onClose={() => app.open(null)}>
       {all.length === 0 && (!wide || wide.read === wide.of) && <p class="empty">{t`The host reports no use of tokens here.`}</p>}
@@ -124,7 +125,8 @@ export function Usage() {
       {!wide && size > 0 && last && <p class="dim">{t`Context: ${roughly(context)} of ${roughly(size)} tokens (${Math.round((100 * context) / size)} %).`}</p>}
       {all.length > 0 && <Sums all={all} wide={Boolean(wide)} />}
       {!wide && all.length > 0 && chat?.turnsNextCursor && <p class="dim">{t`Older turns are not loaded, and not counted.`}</p>}
-      {!wide && link?.live && link.store.sessions.size > 1 && <button id="usage-all" type="button" onClick={readAll}>{t`All sessions of this host`}</button>}
+      {!wide && link?.live && link.store.sessions.size > 1 && <button id="usage-all" type="button" onClick={() => readAll([link])}>{t`All sessions of this host`}</button>}
+      {!wide && hosts.length > 1 && <button id="usage-hosts" type="button" onClick={() => readAll(hosts)}>{t`All sessions of all hosts`}</button>}
       {wide && <p class="dim" role="status">{wide.read < wide.of ? t`Reading session ${wide.read + 1} of ${wide.of}…` : t`The latest ${wide.of} sessions, with at most ${mostTurns} turns of each chat.`}</p>}
     </Dialog>
   );
@@ -164,6 +166,7 @@ function Sums({ all, wide }: { all: Used[]; wide: boolean }) {
   const costs = all.some((u) => money(u.cost, currency));
   const parts: [string, (u: Used) => string][] = [
     ['', () => t`All`],
+    ...(new Set(all.map((u) => u.host)).size > 1 ? [[t`Hosts`, (u) => u.host]] as [string, (u: Used) => string][] : []),
     ...(wide ? [[t`Agents`, (u) => u.agent || t`Agent`], [t`Sessions`, (u) => u.session || t`New session`]] as [string, (u: Used) => string][] : []),
     [t`Models`, (u) => u.model || t`Unnamed model`], [t`Days`, (u) => u.day || t`Unknown day`],
   ];

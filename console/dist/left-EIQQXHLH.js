@@ -1,1 +1,0 @@
-import{a,b,c,d}from"./chunk-3S3ZC75J.js";import"./chunk-V3RF4FH6.js";import"./chunk-O4JKDYS7.js";import"./chunk-KNNFI3Q3.js";import"./chunk-7IQ2KXY6.js";import"./chunk-ZRFD2PXQ.js";export{a as Conflict,d as Leaving,c as forgetKeys,b as lives};

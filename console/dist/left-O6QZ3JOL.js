@@ -1,1 +1,0 @@
-import{a,b,c}from"./chunk-IL7KFVLR.js";import"./chunk-LYHFDKWD.js";import"./chunk-RSVZCGTG.js";import"./chunk-26WMZINT.js";import"./chunk-3S3ZC75J.js";import"./chunk-LPF32KY2.js";import"./chunk-V3RF4FH6.js";import"./chunk-O4JKDYS7.js";import"./chunk-KNNFI3Q3.js";import"./chunk-7IQ2KXY6.js";import"./chunk-ZRFD2PXQ.js";export{c as LeftAll,b as LeftHere,a as WakeAt};

@@ -1,1 +1,0 @@
-import{a,b,c}from"./chunk-Y54JHSBV.js";import"./chunk-RSVZCGTG.js";import"./chunk-26WMZINT.js";import"./chunk-LPF32KY2.js";import"./chunk-KNNFI3Q3.js";import"./chunk-7IQ2KXY6.js";import"./chunk-ZRFD2PXQ.js";export{b as Asks,c as CameraView,a as Lend};

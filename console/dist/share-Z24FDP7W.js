@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-KZVCTHTA.js";import"./chunk-LYHFDKWD.js";import"./chunk-RSVZCGTG.js";import"./chunk-26WMZINT.js";import"./chunk-LPF32KY2.js";import"./chunk-KNNFI3Q3.js";import"./chunk-7IQ2KXY6.js";import"./chunk-ZRFD2PXQ.js";export{b as Code,a as Share};

@@ -1,1 +1,0 @@
-import{a,b,c,d,e}from"./chunk-GMJSCG23.js";import"./chunk-UPRKOXDT.js";import"./chunk-TKVFLVY4.js";import"./chunk-LPF32KY2.js";import"./chunk-V3RF4FH6.js";import"./chunk-O4JKDYS7.js";import"./chunk-KNNFI3Q3.js";import"./chunk-7IQ2KXY6.js";import"./chunk-ZRFD2PXQ.js";export{a as forgetDetails,b as keepDetails,c as setDetails,d as tell,e as tellAll};
