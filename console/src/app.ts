@@ -492,3 +492,9 @@ export const app = new App();
 
 /** The parts of the page, for components that need no more of it. */
 export const { absent, conversation, hosts, lender, links, questions, remembered, requests, rights, sessions } = app;
+
+/** The place in view, to read. */
+export const view: Readonly<Pick<App, 'here' | 'host' | 'session' | 'chatUri' | 'folders' | 'link' | 'onlyHost' | 'pane'>> = app;
+
+/** The ways to other places. */
+export const nav: Pick<App, 'open' | 'openSession' | 'openQuestion' | 'showPane' | 'chooseChat' | 'signIn' | 'addressOf'> = app;

@@ -1,7 +1,7 @@
 // Open questions with their answers, in the session list and in the first pane.
 
 import { useLayoutEffect, useRef } from 'preact/hooks';
-import { app, hosts, links, questions, rights, sessions } from '../app';
+import { hosts, links, nav, questions, rights, sessions, view } from '../app';
 import type { Asked } from '../asked';
 import { visible } from '../approval';
 import { ago, unmarked } from '../words';
@@ -61,7 +61,7 @@ export function Question({ q, given, over = false, connected }: { q: Asked; give
 /** The first pane of a wide screen while no session is open: all questions. */
 export function FirstPane() {
   useRest();
-  const all = questions.all().filter((q) => !app.onlyHost || q.host === app.onlyHost);
+  const all = questions.all().filter((q) => !view.onlyHost || q.host === view.onlyHost);
   const live = [...links.values()].some((l) => l.live);
   const working = sessions.all().filter(({ session }) => (session.status & 24) === 8).length;
   return (
@@ -71,7 +71,7 @@ export function FirstPane() {
       <ul class="cards" aria-label={t`Questions`}>
         {all.map((q) => (
           <li key={`${q.host} ${q.id} ${q.digest}`} class="item-card">
-            <button type="button" class="item" onClick={() => app.openQuestion(q.host, q.session, q.chat)}>
+            <button type="button" class="item" onClick={() => nav.openQuestion(q.host, q.session, q.chat)}>
               <span class="row"><span class="name">{q.title || t`New session`}</span><span class="dim time">{ago(q.at)}</span></span>
               {hosts.all.length > 1 && <span class="dim">{q.host}</span>}
             </button>

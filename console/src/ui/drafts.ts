@@ -1,8 +1,8 @@
 // Keeps unsent drafts across page loads.
 
-import { app } from '../app';
+import { view } from '../app';
 
-const key = (chat: string) => `draft ${app.host} ${chat}`;
+const key = (chat: string) => `draft ${view.host} ${chat}`;
 let handed = ''; // shared by a different app, for the next chat to open
 
 export function draftOf(chat: string): string {

@@ -1,7 +1,7 @@
 // A session's files, and the file view.
 
 import { useEffect, useRef, useState } from 'preact/hooks';
-import { app, requests, rights } from '../app';
+import { nav, requests, rights, view } from '../app';
 import { highlight } from '../highlight';
 import { ROOT } from '../rpc';
 import { array, text } from '../store';
@@ -25,17 +25,17 @@ export function Files({ uri }: { uri: string }) {
       (err) => { if (!gone) setRead({ why: err.message }); });
     return () => { gone = true; };
   }, [uri]);
-  const roots = app.folders;
+  const roots = view.folders;
   const up = roots.includes(uri) ? '' : parentOf(uri);
-  const go = (name: string, folder: boolean) => app.showPane({ kind: folder ? 'files' : 'file', channel: below(uri, name) });
+  const go = (name: string, folder: boolean) => nav.showPane({ kind: folder ? 'files' : 'file', channel: below(uri, name) });
   return (
     <>
-      {roots.length > 1 && <ul class="chips" aria-label={t`Folders`}>{roots.map((r) => <li key={r}><button type="button" class="chip" aria-pressed={r === uri} disabled={r === uri} onClick={() => app.showPane({ kind: 'files', channel: r })}><Icon name="folder" /><span>{baseName(r)}</span></button></li>)}</ul>}
+      {roots.length > 1 && <ul class="chips" aria-label={t`Folders`}>{roots.map((r) => <li key={r}><button type="button" class="chip" aria-pressed={r === uri} disabled={r === uri} onClick={() => nav.showPane({ kind: 'files', channel: r })}><Icon name="folder" /><span>{baseName(r)}</span></button></li>)}</ul>}
       <p class="dim path">{pathOf(uri)}</p>
       {read.why && <p class="empty">{t`It could not be read: ${read.why}`}</p>}
       {!read.why && !read.entries && <p class="empty">{t`Reading…`}</p>}
       <ul class="list files">
-        {up && <li><button type="button" class="item" onClick={() => app.showPane({ kind: 'files', channel: up })}><span class="row"><Icon name="up" /><span class="name grow">{baseName(up) || '/'}</span></span></button></li>}
+        {up && <li><button type="button" class="item" onClick={() => nav.showPane({ kind: 'files', channel: up })}><span class="row"><Icon name="up" /><span class="name grow">{baseName(up) || '/'}</span></span></button></li>}
         {read.entries?.slice(0, mostEntries).map((e) => (
           <li key={e.name}><button type="button" class="item" onClick={() => go(e.name, e.type === 'directory')}><span class="row"><Icon name={e.type === 'directory' ? 'folder' : 'file'} /><span class="name grow">{e.name}</span></span></button></li>
         ))}
@@ -67,13 +67,13 @@ export function File({ uri }: { uri: string }) {
     return () => { gone = true; };
   }, [uri]);
   useEffect(() => { if (read.text && at.current) highlight(at.current, ending); }, [read.text]);
-  const folder = app.folders.find((f) => uri.startsWith(f.endsWith('/') ? f : `${f}/`));
+  const folder = view.folders.find((f) => uri.startsWith(f.endsWith('/') ? f : `${f}/`));
   const there = read.text !== undefined || read.picture !== undefined;
   return (
     <>
       <div class="row start wrap">
-        {folder && <button type="button" class="small" onClick={() => app.showPane({ kind: 'files', channel: parentOf(uri) })}><Icon name="folder" /> {baseName(parentOf(uri))}</button>}
-        {there && !rights.readOnly && app.chatUri && <button type="button" class="small" onClick={add}>{t`Add to the message`}</button>}
+        {folder && <button type="button" class="small" onClick={() => nav.showPane({ kind: 'files', channel: parentOf(uri) })}><Icon name="folder" /> {baseName(parentOf(uri))}</button>}
+        {there && !rights.readOnly && view.chatUri && <button type="button" class="small" onClick={add}>{t`Add to the message`}</button>}
         {read.text !== undefined && <Copy text={() => read.text!} label={t`Copy the file`} />}
       </div>
       <p class="dim path">{pathOf(uri)}</p>
@@ -85,7 +85,7 @@ export function File({ uri }: { uri: string }) {
   );
 
   function add(): void {
-    attach(app.chatUri!, [{ label: baseName(uri), uri, displayKind: read.picture ? 'image' : 'document' }]);
-    app.showPane(null);
+    attach(view.chatUri!, [{ label: baseName(uri), uri, displayKind: read.picture ? 'image' : 'document' }]);
+    nav.showPane(null);
   }
 }

@@ -1,7 +1,7 @@
 // The items at the relay for absent hosts: their state, and their changes.
 
 import { useState } from 'preact/hooks';
-import { app, absent, hosts, links, rights } from '../app';
+import { absent, hosts, links, nav, rights } from '../app';
 import { Conflict, lives, type Left } from '../left';
 import { text } from '../store';
 import { fromRelay, toInput, toRelay, when } from '../words';
@@ -56,7 +56,7 @@ function Item({ l, now, title }: { l: Left; now: number; title?: boolean }) {
   const session = content?.session ?? '';
   return (
     <li class="item-card" data-left={l.item.id} data-state={l.result?.state ?? (l.expired ? 'expired' : l.item.cancelled ? 'cancelling' : 'waiting')}>
-      {title && content && <button type="button" class="quiet small where" onClick={() => app.openSession(l.host, session)}>{[text(links.get(l.host)?.store.sessions.get(session)?.title) || t`New session`, l.host].join(' · ')}</button>}
+      {title && content && <button type="button" class="quiet small where" onClick={() => nav.openSession(l.host, session)}>{[text(links.get(l.host)?.store.sessions.get(session)?.title) || t`New session`, l.host].join(' · ')}</button>}
       {edits && content && !over ? <Edit l={l} close={() => setEdits(false)} /> : <p class="text" dir="auto">{content ? wordsOf(l) : t`This device cannot read it. It was left on ${l.by || t`a different device`}.`}</p>}
       <p class="state" role="status"><Badge tone={tone}>{word}</Badge> <span class="dim">{more}</span></p>
       {why && <p class="error" role="alert">{why}</p>}

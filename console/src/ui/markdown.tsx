@@ -1,6 +1,6 @@
 import { memo } from './memo';
 import { useLayoutEffect, useRef } from 'preact/hooks';
-import { app } from '../app';
+import { nav, view } from '../app';
 import { highlight } from '../highlight';
 import { Blocks, open } from '../blocks';
 import { Growing, nodesOf } from '../markdown';
@@ -81,7 +81,7 @@ function pathButton(a: HTMLElement): HTMLElement {
   button.className = 'link';
   button.title = path;
   button.append(...a.childNodes);
-  button.addEventListener('click', () => { if (app.folders[0]) app.showPane({ kind: 'file', channel: fileOf(path, app.folders[0]) }); });
+  button.addEventListener('click', () => { if (view.folders[0]) nav.showPane({ kind: 'file', channel: fileOf(path, view.folders[0]) }); });
   return button;
 }
 

@@ -3,7 +3,7 @@
 import type { ComponentChildren } from 'preact';
 import { useLayoutEffect, useRef, useState } from 'preact/hooks';
 import { safeUrl } from '../answers';
-import { app, conversation, requests, rights } from '../app';
+import { conversation, nav, requests, rights, view } from '../app';
 import { media } from '../dom';
 import { array, isObject, text } from '../store';
 import type { ChangedFile, ChangesetState, ChatState, FileEdit, Operation, SessionState, TerminalState } from '../ahp';
@@ -17,7 +17,7 @@ import { SignInAgain } from './turn';
 import { plural, t } from '../language';
 
 export function SidePane() {
-  const { pane, link } = app;
+  const { pane, link } = view;
   const title = useRef<HTMLHeadingElement>(null);
   useLayoutEffect(() => { if (pane && pane.kind !== 'canvas') title.current?.focus({ preventScroll: true }); }, [pane?.channel]);
   if (!pane || pane.kind === 'canvas') return null;
@@ -27,7 +27,7 @@ export function SidePane() {
   return (
     <section id="beside" class="beside" data-kind={pane.kind} aria-labelledby="beside-title">
       <header class="beside-head">
-        <div class="row"><h2 id="beside-title" tabIndex={-1} ref={title}>{name}</h2><button id="beside-hide" type="button" onClick={() => app.showPane(null)}>{t`Hide`}</button></div>
+        <div class="row"><h2 id="beside-title" tabIndex={-1} ref={title}>{name}</h2><button id="beside-hide" type="button" onClick={() => nav.showPane(null)}>{t`Hide`}</button></div>
       </header>
       <div class="beside-body">
         {error ? <p class="empty">{t`This cannot be shown: ${error}`}</p>
@@ -56,9 +56,9 @@ function Changes({ channel, state }: { channel: string; state: ChangesetState })
   const [message, setMessage] = useState('');
   const [next, setNext] = useState(''); // a page that the host's operation has made
   const files = array(state.files).filter((f): f is Changed => isObject(f?.edit));
-  const may = app.link?.live && rights.mayOperate;
-  const session = app.link?.store.get(app.session);
-  const catalogue = [...array(session?.changesets), ...array(app.link?.store.get<ChatState>(app.chatUri)?.changesets)].find((c) => c?.uriTemplate === channel);
+  const may = view.link?.live && rights.mayOperate;
+  const session = view.link?.store.get(view.session);
+  const catalogue = [...array(session?.changesets), ...array(view.link?.store.get<ChatState>(view.chatUri)?.changesets)].find((c) => c?.uriTemplate === channel);
   const { branchName, baseBranchName } = isObject(session?._meta?.git) ? session._meta.git : {} as NonNullable<NonNullable<SessionState['_meta']>['git']>;
   const reviewable = may && catalogue?.capabilities?.review !== undefined;
   const invoke = async (op: Operation, file?: Changed) => {
@@ -78,7 +78,7 @@ function Changes({ channel, state }: { channel: string; state: ChangesetState })
   const press = (op: Operation, file?: Changed) => {
     const says = text(op.confirmation).replaceAll('{0}', file ? baseName(uriOfEdit(file.edit)) : text(state.title) || t`all changes`);
     if (!says) invoke(op, file);
-    else app.open({ kind: 'confirm', title: `${text(op.label) || op.id}?`, says, yes: text(op.label) || op.id, act: () => invoke(op, file) });
+    else nav.open({ kind: 'confirm', title: `${text(op.label) || op.id}?`, says, yes: text(op.label) || op.id, act: () => invoke(op, file) });
   };
   const failed = array(state.operations).filter((o) => o?.error?.message);
   const buttons = (scope: string, file?: Changed) => array(state.operations).filter((o) => array(o?.scopes).includes(scope) && (files.length > 0 || !takesMessage(o))).map((o) => (
@@ -90,7 +90,7 @@ function Changes({ channel, state }: { channel: string; state: ChangesetState })
   const seen = files.filter((f) => f.reviewed).length;
   return (
     <div class="changes">
-      {text(branchName) && <p class="dim branch"><Icon name="branch" /><bdi class="name">{text(branchName)}</bdi>{text(baseBranchName) && <> → <bdi>{text(baseBranchName)}</bdi></>}{app.folders[0] && <span class="path">{pathOf(app.folders[0])}</span>}</p>}
+      {text(branchName) && <p class="dim branch"><Icon name="branch" /><bdi class="name">{text(branchName)}</bdi>{text(baseBranchName) && <> → <bdi>{text(baseBranchName)}</bdi></>}{view.folders[0] && <span class="path">{pathOf(view.folders[0])}</span>}</p>}
       {may && files.length > 0 && array(state.operations).some(takesMessage) && <label class="dim" for="commit-message">{t`Commit message`}</label>}
       {may && files.length > 0 && array(state.operations).some(takesMessage) && <textarea id="commit-message" rows={2} placeholder={text(session?.title)} value={message} dir="auto" onInput={(e) => setMessage(e.currentTarget.value)} />}
       <div class="row wrap">
@@ -121,7 +121,7 @@ function FileChange({ file, open, wide, children }: { file: Changed; open: boole
   const kind = kindOfEdit(file.edit);
   return (
     <details open={open} onToggle={(e) => setShown(e.currentTarget.open)}>
-      <summary title={pathOf(uriOfEdit(file.edit))}><span class="name path">{shortPathOf(uriOfEdit(file.edit), app.folders)}</span>{kind && <Badge>{kind}</Badge>} <Stat edit={file.edit} />{file.reviewed && <Icon name="check" />}</summary>
+      <summary title={pathOf(uriOfEdit(file.edit))}><span class="name path">{shortPathOf(uriOfEdit(file.edit), view.folders)}</span>{kind && <Badge>{kind}</Badge>} <Stat edit={file.edit} />{file.reviewed && <Icon name="check" />}</summary>
       <div class="row start wrap">{children}</div>
       {shown && <Diff edit={file.edit} wide={wide} />}
     </details>

@@ -1,7 +1,7 @@
 // Opens ports of the host's machine in the browser.
 
 import { useEffect, useRef, useState } from 'preact/hooks';
-import { app, requests } from '../app';
+import { nav, requests, view } from '../app';
 import { elsewhere } from '../canvas';
 import { array, text } from '../store';
 import type { Result } from '../ahp';
@@ -13,7 +13,7 @@ export function Previews() {
   const [open, setOpen] = useState<NonNullable<Result<'relay/previews'>['previews']>>([]);
   const [said, setSaid] = useState('');
   const port = useRef<HTMLInputElement>(null);
-  const channel = app.session;
+  const channel = view.session;
   const act = async (work: () => Promise<void>) => {
     try {
       await work();
@@ -45,7 +45,7 @@ export function Previews() {
     show(port.current!.valueAsNumber);
   };
   return (
-    <Dialog title={t`Host’s ports`} id="previews" onClose={() => app.open(null)}>
+    <Dialog title={t`Host’s ports`} id="previews" onClose={() => nav.open(null)}>
       <form class="fields" onSubmit={submit}>
         <p class="dim">{t`Opens a server on the host’s machine, such as a development server, in this browser.`}</p>
         <label for="preview-port">{t`Port`}</label>

@@ -2,7 +2,7 @@
 
 import { useState } from 'preact/hooks';
 import { answerFor, safeUrl, type Input } from '../answers';
-import { app, absent, conversation } from '../app';
+import { absent, conversation, nav } from '../app';
 import { array, isObject, text } from '../store';
 import type { Part, PlanReview, QuestionAnswer, QuestionItem, Request } from '../ahp';
 import { Icon } from './bits';
@@ -85,7 +85,7 @@ function Plan({ plan }: { plan: PlanReview }) {
     <div class="plan">
       {text(plan.title) && <h3>{text(plan.title)}</h3>}
       {text(plan.content) && <Markdown text={text(plan.content)} />}
-      {text(plan.planUri) && <button type="button" class="chip" onClick={() => app.showPane({ kind: 'file', channel: text(plan.planUri) })}><Icon name="file" /><span>{t`The whole plan`}</span></button>}
+      {text(plan.planUri) && <button type="button" class="chip" onClick={() => nav.showPane({ kind: 'file', channel: text(plan.planUri) })}><Icon name="file" /><span>{t`The whole plan`}</span></button>}
     </div>
   );
 }

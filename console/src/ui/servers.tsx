@@ -1,7 +1,7 @@
 // A session's MCP servers: their states, tools and switches.
 
 import { useEffect, useState } from 'preact/hooks';
-import { app, conversation, rights } from '../app';
+import { conversation, nav, rights, view } from '../app';
 import { array, text } from '../store';
 import type { Action, AuthRequired, Customization, SessionState, Tool } from '../ahp';
 import { baseName } from '../words';
@@ -37,7 +37,7 @@ export function serversNeed(all: Pick<Served, 'server'>[]): { word: string; tone
 }
 
 export function Servers() {
-  const { link, session } = app;
+  const { link, session } = view;
   const all = serversOf(link?.store.get(session));
   return (
     <div class="changes">
@@ -49,7 +49,7 @@ export function Servers() {
 }
 
 function Server({ server, of }: Served) {
-  const { link, session } = app;
+  const { link, session } = view;
   const may = Boolean(link?.live) && rights.mayOperate;
   const on = inUse(server);
   const kind = text(server.state?.kind);
@@ -68,7 +68,7 @@ function Server({ server, of }: Served) {
       {may ? (
         <div class="row start wrap">
           <label class="check"><input type="checkbox" role="switch" checked={on} onChange={(e) => toggle(e.currentTarget.checked)} /> {t`In use`}<span class="unseen"> {name}</span></label>
-          {on && kind === 'authRequired' && <button type="button" class="primary small" onClick={() => app.signIn(name, server.state as AuthRequired)}>{t`Sign in`}</button>}
+          {on && kind === 'authRequired' && <button type="button" class="primary small" onClick={() => nav.signIn(name, server.state as AuthRequired)}>{t`Sign in`}</button>}
           {on && kind === 'starting' && server.state!.blocking === true && <button type="button" class="small" onClick={() => act({ type: 'session/mcpServerBackgroundRequested' })}>{t`Do not wait for it`}</button>}
           {on && runs && <button type="button" class="small" data-do="stop" onClick={() => act({ type: 'session/mcpServerStopRequested' })}>{t`Stop`}</button>}
           {on && !runs && <button type="button" class="small" data-do="start" onClick={() => act({ type: 'session/mcpServerStartRequested' })}>{kind === 'error' ? t`Try again` : t`Start`}</button>}

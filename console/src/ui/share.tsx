@@ -2,7 +2,7 @@
 
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { bare } from '../accounts';
-import { app, requests } from '../app';
+import { nav, requests, view } from '../app';
 import { array, text } from '../store';
 import { Copy, Dialog } from './bits';
 import { Select } from './select';
@@ -21,13 +21,13 @@ interface Link { id: string; host: string; session: string; level: string; expir
 interface Made { link?: string; expires?: string; qr?: string[] }
 
 async function ask<T = object>(method: string, path: string, json?: object): Promise<T> {
-  const { status, body } = await requests.askAt<T>(app.host, method, path, json);
+  const { status, body } = await requests.askAt<T>(view.host, method, path, json);
   if (status !== 200) throw new Error(text(body?.error) || `HTTP ${status}`);
   return body;
 }
 
 export function Share() {
-  const { host, session } = app;
+  const { host, session } = view;
   const [made, setMade] = useState<Made | null>(null);
   const [links, setLinks] = useState<Link[]>([]);
   const [own, setOwn] = useState('');
@@ -66,7 +66,7 @@ export function Share() {
     setMade(null);
   });
   return (
-    <Dialog title={t`Share this session`} id="share" onClose={() => app.open(null)}>
+    <Dialog title={t`Share this session`} id="share" onClose={() => nav.open(null)}>
       {made ? (
         <div class="fields" id="share-made">
           <Code rows={array(made.qr)} />

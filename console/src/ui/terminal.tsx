@@ -2,7 +2,7 @@
 // are not allowed on this page.
 
 import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks';
-import { app, conversation, rights } from '../app';
+import { conversation, rights, view } from '../app';
 import { ansi } from './colours';
 import { array } from '../store';
 import type { TerminalState } from '../ahp';
@@ -33,7 +33,7 @@ export function Terminal({ channel, state }: { channel: string; state: TerminalS
     conversation.perform(channel, { type: 'terminal/input', data: held ? String.fromCharCode(input.toUpperCase().charCodeAt(0) & 31) : input });
   };
   const paste = () => { navigator.clipboard?.readText().then((words) => { if (words) type(words); }, () => {}); };
-  const may = Boolean(app.link?.live) && rights.mayOperate && state.lifecycle?.status !== 'exited' && state.exitCode === undefined;
+  const may = Boolean(view.link?.live) && rights.mayOperate && state.lifecycle?.status !== 'exited' && state.exitCode === undefined;
   const mayNow = useRef(may);
   mayNow.current = may;
 
@@ -59,7 +59,7 @@ export function Terminal({ channel, state }: { channel: string; state: TerminalS
     if (!mayNow.current || data === null || typeof data !== 'object') return;
     if (typeof data.input === 'string' && data.input.length < 65_536) type(data.input);
     else if (Number.isInteger(data.cols) && Number.isInteger(data.rows) && data.cols > 1 && data.cols < 1000 && data.rows > 1 && data.rows < 1000) {
-      if (conversation.ownTerminals.has(channel) || (state.claim?.kind === 'client' && state.claim.clientId === app.link?.conn?.clientId)) conversation.perform(channel, { type: 'terminal/resized', cols: data.cols, rows: data.rows });
+      if (conversation.ownTerminals.has(channel) || (state.claim?.kind === 'client' && state.claim.clientId === view.link?.conn?.clientId)) conversation.perform(channel, { type: 'terminal/resized', cols: data.cols, rows: data.rows });
     }
   };
   useLayoutEffect(print);

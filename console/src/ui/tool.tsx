@@ -1,7 +1,7 @@
 // A tool call: its purpose, input, result and pending question.
 
 import { useLayoutEffect, useRef } from 'preact/hooks';
-import { app } from '../app';
+import { view } from '../app';
 import { array, text } from '../store';
 import type { ToolCall } from '../ahp';
 import { toolTone, toolWord, unmarked } from '../words';
@@ -50,7 +50,7 @@ export function Tool({ turnId, call, readOnly, connected, leaves, answer, by, li
       <div class="tool-body">
         <details open={open}>
           <summary class="row">
-            <ServerIcon server={app.link?.store.mcpServer(app.session, text(call.contributor?.customizationId))} instead={<Icon name={kind} />} /><span class="name">{text(call.displayName) || text(call.toolName) || t`Tool`}</span>
+            <ServerIcon server={view.link?.store.mcpServer(view.session, text(call.contributor?.customizationId))} instead={<Icon name={kind} />} /><span class="name">{text(call.displayName) || text(call.toolName) || t`Tool`}</span>
             {said && said !== asked && !pending && <span class="says">{said}</span>}
             <Badge tone={toolTone(call)}>{state}</Badge>
           </summary>

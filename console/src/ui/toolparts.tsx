@@ -1,7 +1,7 @@
 // The parts of a tool call: its input and output.
 
 import { useLayoutEffect, useState } from 'preact/hooks';
-import { app, requests } from '../app';
+import { nav, requests } from '../app';
 import { contentId, textOfRead, type State } from '../approval';
 import { array, isObject, text } from '../store';
 import type { FileEdit, ToolCall } from '../ahp';
@@ -41,13 +41,13 @@ function Content({ content, reading }: { content: FileEdit; reading?: Reading })
       return (
         <div class="terminal-ref">
           {text(content.result?.preview) && <Output value={text(content.result!.preview)} />}
-          <button type="button" class="chip" onClick={() => open(() => app.showPane({ kind: 'terminal', channel: text(content.resource), title: text(content.title) }))}><Icon name="command" /><span>{text(content.title) || t`Terminal`}</span></button>
+          <button type="button" class="chip" onClick={() => open(() => nav.showPane({ kind: 'terminal', channel: text(content.resource), title: text(content.title) }))}><Icon name="command" /><span>{text(content.title) || t`Terminal`}</span></button>
           {content.result?.exitCode !== undefined && <span class="dim">{t`exit ${content.result.exitCode}`}</span>}
         </div>
       );
     case 'subagent':
       return (
-        <button type="button" class="chip" onClick={() => open(() => app.chooseChat(text(content.resource)))}><Icon name="agent" /><span>{text(content.title) || t`Subagent`}</span>{text(content.description) && <span class="dim">{text(content.description)}</span>}</button>
+        <button type="button" class="chip" onClick={() => open(() => nav.chooseChat(text(content.resource)))}><Icon name="agent" /><span>{text(content.title) || t`Subagent`}</span>{text(content.description) && <span class="dim">{text(content.description)}</span>}</button>
       );
     case 'embeddedResource':
     case 'image':
@@ -56,7 +56,7 @@ function Content({ content, reading }: { content: FileEdit; reading?: Reading })
       }
       break;
     case 'resource':
-      if (text(content.uri)) return <button type="button" class="chip" onClick={() => open(() => app.showPane({ kind: 'file', channel: text(content.uri) }))}><Icon name="file" /><span>{baseName(content.uri)}</span></button>;
+      if (text(content.uri)) return <button type="button" class="chip" onClick={() => open(() => nav.showPane({ kind: 'file', channel: text(content.uri) }))}><Icon name="file" /><span>{baseName(content.uri)}</span></button>;
   }
   return <Raw what={text(content.type) || t`something`} value={content} />;
 }

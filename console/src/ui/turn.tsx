@@ -2,7 +2,7 @@
 
 import type { VNode } from 'preact';
 import { useState } from 'preact/hooks';
-import { app, absent, conversation, rights } from '../app';
+import { absent, conversation, nav, rights, view } from '../app';
 import { array, ofTurn, text, type Pending } from '../store';
 import type { ChangesetRef, ChatMessage, ChatState, Part as AnswerPart, ToolCall, Turn as AnyTurn } from '../ahp';
 import { canSpeak, speak } from '../speech';
@@ -39,7 +39,7 @@ export const Turn = memo(({ turn, agent, channel, pending, active, live, connect
         <div class="reply">
           <p class="by"><span class="name">{agent}</span>{modelOf(turn) && <span class="dim">{modelOf(turn)}</span>}</p>
           <div class="parts">
-            <Parts parts={parts} channel={channel} draw={(part, i) => <Part key={keyOf(part, i)} part={part} turn={turn} channel={channel} live={live && i === parts.length - 1} readOnly={readOnly} connected={connected} leaves={leaves} answer={answerOf(channel, part, leaves)} by={giverOf(channel, part)} line={part?.toolCall?.status === 'running' ? lastLine(part.toolCall, (c) => app.link?.store.get(c)) : ''} />} />
+            <Parts parts={parts} channel={channel} draw={(part, i) => <Part key={keyOf(part, i)} part={part} turn={turn} channel={channel} live={live && i === parts.length - 1} readOnly={readOnly} connected={connected} leaves={leaves} answer={answerOf(channel, part, leaves)} by={giverOf(channel, part)} line={part?.toolCall?.status === 'running' ? lastLine(part.toolCall, (c) => view.link?.store.get(c)) : ''} />} />
           </div>
           {doing && <p class={parts.at(-1)?.kind === 'markdown' ? 'progress steady' : 'progress'}>{doing}</p>}
         </div>
@@ -94,7 +94,7 @@ function Parts({ parts, channel, draw }: { parts: AnswerPart[]; channel: string;
     const shown = open.includes(first);
     if (folds) {
       const names = [...new Set(parts.slice(i, end).map((p) => text(p.toolCall!.displayName) || text(p.toolCall!.toolName)))].filter(Boolean);
-      const took = lasted(together(parts.slice(i, end).map((p) => app.link?.store.ranFor(channel, p.toolCall!))));
+      const took = lasted(together(parts.slice(i, end).map((p) => view.link?.store.ranFor(channel, p.toolCall!))));
       all.push(<button key={`steps ${first}`} type="button" class="steps quiet small" aria-expanded={shown} onClick={() => setOpen(shown ? open.filter((k) => k !== first) : [...open, first])}>
         <Icon name="down" /><span class="name">{[plural(end - i, '{0} step', '{0} steps'), took].filter(Boolean).join(' · ')}</span><span class="dim says">{names.join(', ')}</span></button>);
     }
@@ -114,14 +114,14 @@ function keyOf(part: AnswerPart, i: number): string {
 function answerOf(channel: string, part: AnswerPart, leaves: boolean): string | undefined {
   const id = part.toolCall?.toolCallId ?? part.request?.id;
   if (leaves) return absent.left?.waitsFor(text(id))?.content?.title;
-  return id === undefined ? undefined : app.link?.store.answerOf(channel, id);
+  return id === undefined ? undefined : view.link?.store.answerOf(channel, id);
 }
 
 /** Returns the person who gave a part's answer, or ''. */
 function giverOf(channel: string, part: AnswerPart): string {
   const call = part.toolCall;
   const type = call ? call.reason === 'result-denied' ? 'chat/toolCallResultConfirmed' : 'chat/toolCallConfirmed' : 'chat/inputCompleted';
-  return app.link?.store.giverOf(channel, type, (call?.toolCallId ?? part.request?.id)!) ?? '';
+  return view.link?.store.giverOf(channel, type, (call?.toolCallId ?? part.request?.id)!) ?? '';
 }
 
 interface PartProps { part: AnswerPart; turn: AnyTurn; channel: string; live: boolean; readOnly: boolean; connected: boolean; leaves: boolean; answer?: string; by: string; line: string }
@@ -141,7 +141,7 @@ const Part = memo(({ part, turn, live, readOnly, connected, leaves, answer, by, 
     case 'systemNotification':
       return <div class="system dim">{typeof part.content === 'string' ? <p class="text">{part.content}</p> : <Markdown text={text(part.content)} />}</div>;
     case 'contentRef':
-      return <button type="button" class="chip" onClick={() => app.showPane({ kind: 'file', channel: text(part.uri) })}><Icon name="file" /><span>{text(part.uri)}</span></button>;
+      return <button type="button" class="chip" onClick={() => nav.showPane({ kind: 'file', channel: text(part.uri) })}><Icon name="file" /><span>{text(part.uri)}</span></button>;
   }
   return <Raw what={text(part.kind) || t`something`} value={part} />;
 });
@@ -182,17 +182,17 @@ function Outcome({ turn, pending, last, connected, readOnly }: { turn: AnyTurn; 
 
 /** An agent that has failed may have wanted a token. */
 export function SignInAgain() {
-  const { link, session } = app;
+  const { link, session } = view;
   const provider = link?.store.get(session)?.provider;
   const agent = link?.store.agents.find((a) => a?.provider === provider);
   const resources = agent ? link!.unsigned(agent) : [];
   if (resources.length === 0) return null;
-  return <button type="button" class="primary" onClick={() => app.open({ kind: 'sign-in', link: link!, who: text(agent!.displayName) || provider!, resources })}>{t`Sign in to ${text(resources[0].resource_name) || resources[0].resource}`}</button>;
+  return <button type="button" class="primary" onClick={() => nav.open({ kind: 'sign-in', link: link!, who: text(agent!.displayName) || provider!, resources })}>{t`Sign in to ${text(resources[0].resource_name) || resources[0].resource}`}</button>;
 }
 
 /** The changesets of a turn, of session and chat. */
 function changesOf(turn: AnyTurn): { channel: string; title: string }[] {
-  const { link, session, chatUri } = app;
+  const { link, session, chatUri } = view;
   return ofTurn([...array(link?.store.get(session)?.changesets), ...array(link?.store.get<ChatState>(chatUri)?.changesets)], turn.id);
 }
 
@@ -209,10 +209,10 @@ function Foot({ turn, parts, last, may }: { turn: AnyTurn; parts: AnswerPart[]; 
         <Menu label={t`More about this turn`}>
           {last && <button type="button" onClick={() => conversation.again(turn)}>{t`Send again`}</button>}
           {conversation.mayFork && rights.mayOperate && <button type="button" onClick={() => conversation.fork(turn)}>{t`Continue from here in a new chat`}</button>}
-          {changes.map(({ channel, title }) => <button key={channel} type="button" onClick={() => app.showPane({ kind: 'changes', channel, title })}>{title}</button>)}
-          <button type="button" onClick={() => { navigator.clipboard?.writeText(app.addressOf({ ...app.here, pane: null, turn: turn.id })).catch(() => {}); }}>{t`Copy a link to this`}</button>
+          {changes.map(({ channel, title }) => <button key={channel} type="button" onClick={() => nav.showPane({ kind: 'changes', channel, title })}>{title}</button>)}
+          <button type="button" onClick={() => { navigator.clipboard?.writeText(nav.addressOf({ ...view.here, pane: null, turn: turn.id })).catch(() => {}); }}>{t`Copy a link to this`}</button>
           {said && canSpeak() && <button type="button" onClick={() => speak(said)}>{t`Read aloud, or stop`}</button>}
-          {!last && rights.mayOperate && <button type="button" class="danger" onClick={() => app.open({ kind: 'confirm', title: t`Delete later turns?`, says: t`This deletes all turns after this one.`, yes: t`Delete`, act: () => conversation.backTo(turn) })}>{t`Delete later turns`}</button>}
+          {!last && rights.mayOperate && <button type="button" class="danger" onClick={() => nav.open({ kind: 'confirm', title: t`Delete later turns?`, says: t`This deletes all turns after this one.`, yes: t`Delete`, act: () => conversation.backTo(turn) })}>{t`Delete later turns`}</button>}
         </Menu>
       )}
     </div>

@@ -2,7 +2,7 @@
 // in the host's other sessions: by turn, model, agent, session and day.
 
 import { useEffect, useRef, useState } from 'preact/hooks';
-import { app, links } from '../app';
+import { links, nav, view } from '../app';
 import type { Link } from '../link';
 import { array, isObject, text } from '../store';
 import type { ChatState, ChatSummary, SessionState, Turn, TurnUsage } from '../ahp';
@@ -103,7 +103,7 @@ export async function everywhere(links: Link[], on: (all: Used[], read: number, 
 }
 
 export function Usage() {
-  const { link, session, chatUri } = app;
+  const { link, session, chatUri } = view;
   const state = link?.store.get(session);
   const chat = link?.store.get<ChatState>(chatUri);
   const [wide, setWide] = useState<{ all: Used[]; read: number; of: number } | null>(null);
@@ -118,7 +118,7 @@ export function Usage() {
   const hosts = [...links.values()].filter((l) => l.live && l.store.sessions.size > 0);
   const readAll = (at: Link[]) => everywhere(at, (found, read, of) => { if (!gone.current) setWide({ all: found, read, of }); }, () => gone.current);
   return (
-    <Dialog title={t`Usage`} id="usage" onClose={() => app.open(null)}>
+    <Dialog title={t`Usage`} id="usage" onClose={() => nav.open(null)}>
       {all.length === 0 && (!wide || wide.read === wide.of) && <p class="empty">{t`The host reports no use of tokens here.`}</p>}
       <Limits all={all.findLast((u) => u.limits.length > 0)?.limits ?? []} />
       {all.length > 0 && <Bars all={all.slice(-mostBars)} />}
