@@ -13,6 +13,7 @@ import (
 	"github.com/chromedp/cdproto/emulation"
 	cdppage "github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
 )
 
 // before runs a script at the start of each later document.
@@ -89,11 +90,35 @@ func TestPhoneShowsTheNextStep(t *testing.T) {
 	}
 
 	p.begin()
+	p.opensSheets()
 	p.foldsWork()
 	p.hearsAndSpeaks()
 	p.headerGivesWay()
 	p.answersStayInView()
 	p.typesWithKeys()
+}
+
+// opensSheets opens a session's menu, the sheets behind it, and the status: each is accessible.
+func (p *page) opensSheets() {
+	p.t.Helper()
+	sheet := func(name string, open func()) {
+		p.t.Helper()
+		open()
+		p.await("dialog[open]")
+		p.accessible(name)
+		p.do(chromedp.KeyEvent(kb.Escape))
+		p.holds(name+" to close", "document.querySelector('dialog[open]') === null")
+	}
+	p.click(".chat-head .menu summary")
+	p.accessible("a session's menu")
+	p.click(".chat-head .menu summary")
+	for _, name := range []string{"Model and settings", "Rename", "Host’s ports", "Find", "Usage"} {
+		sheet(name, func() { p.press(".chat-head .menu button", name) })
+	}
+	p.click("#back")
+	sheet("Status", func() { p.click("#status-open") })
+	p.holds("the new session", `(b => b && (b.click(), true))([...document.querySelectorAll("#sessions button.item")].find((b) => b.textContent.includes("New session")))`)
+	p.wants("#chat-note", "No messages yet.")
 }
 
 // foldsWork shows runs of finished tools as a line, and the start of a long prompt.
