@@ -248,7 +248,10 @@ export class Frame {
     iframe.src = page;
     iframe.addEventListener('load', () => {
       if (name !== 'live') this.#begin(iframe, name, entry);
-      else if (iframe === this.#iframe) this.#on.state({ name: 'shown', why: '' });
+      else if (iframe === this.#iframe) {
+        this.#on.state({ name: 'shown', why: '' });
+        this.#await(); // it may have ended while it loaded
+      }
     }, { once: true });
     this.#iframe = iframe;
     this.#parent.append(iframe);

@@ -61,23 +61,28 @@ func TestEventSourceSurvivesCutAndNewHostAgent(t *testing.T) {
 	f.until("the stream of a new host-agent", 2*patience, func() bool { return eval[string](f, "document.title") == "streams 3" })
 }
 
-// TestEndedCanvasCanBeReopened shortens a canvas session's lifetime in the console.
-// The console reports its end and opens the canvas again.
+// TestEndedCanvasCanBeReopened shortens a canvas session's lifetime in the console: it ends
+// while it loads, and the next 3 s later. The console reports each end and opens the
+// canvas again.
 func TestEndedCanvasCanBeReopened(t *testing.T) {
 	t.Parallel()
 	app, _ := serveCounting(t)
 	p, s := canvasPage(t, stackConfig{byURL: true, canvases: []hostrpc.Canvas{{ID: "app", URL: app.URL + "/start"}}})
 	eval[any](p, `{
 		const parse = JSON.parse;
-		let left = 1;
+		const lifetimes = [0, 3000];
 		JSON.parse = (...of) => {
 			const value = parse(...of);
-			if (value?.result?.url?.includes('/.ahp-canvas/') && left-- > 0) value.result.expires = new Date(Date.now() + 3000).toISOString();
+			if (value?.result?.url?.includes('/.ahp-canvas/') && lifetimes.length) value.result.expires = new Date(Date.now() + lifetimes.shift()).toISOString();
 			return value;
 		};
 	}`)
 	p.openCanvas(s, "app")
 	f := p.newFrame("/start", "document.title === 'streams 1'")
+	p.wants("#canvas-ended", "This canvas has ended.")
+	eval[any](f, "window.mark = 1")
+	p.click("#canvas-ended button")
+	f = p.newFrame("/start", "document.title === 'streams 1' && !window.mark")
 	p.wants("#canvas-ended", "This canvas has ended.")
 	p.do(chromedp.EmulateViewport(1440, 900))
 	p.shot("canvas-ended")
