@@ -48,7 +48,7 @@ type RealRun struct {
 const perProcess = 4000
 
 // notReal is what each row's name ends with.
-const notReal = "no hosts or clients, one machine"
+const notReal = "no hosts, clients or compression, one machine"
 
 // Run measures everything.
 func (r *RealRun) Run(ctx context.Context) ([]Row, error) {
