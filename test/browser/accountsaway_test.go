@@ -74,6 +74,7 @@ func TestHostsOfAllAccountsMayBeAway(t *testing.T) {
 	must(t, other.agent.End(syscall.SIGTERM))
 	p.openSessionOf(hostName, "demo:/login")
 	p.wants("#leave", "Send when back")
+	p.wants("#turns", "Done. 500 runs") // the relay's copy brings the chat to which the editor belongs
 	p.leaves("hello to my own")
 	p.click("#back")
 	p.openSessionOf(atOther, "demo:/login")
