@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"time"
 
 	"ahprelay/ahp"
@@ -46,19 +47,24 @@ func newLastStates(a *Agent) (l lastStates, err error) {
 	return l, err
 }
 
-// remembers reports whether relays keep the last state of sessions. Relays would read it,
-// so they keep nothing of a sealed host.
+// remembers reports whether relays keep the last state of sessions.
 func (c *Config) remembers() bool {
-	return c.Remember != "" && c.Remember != remembering.Off && c.Sealed == nil && len(c.Upstream.Command) == 0
+	return c.Remember != "" && c.Remember != remembering.Off && len(c.Upstream.Command) == 0
 }
 
 func (l lastStates) config() remembering.Config {
 	a := l.agent
-	return remembering.Config{
+	cfg := remembering.Config{
 		Mode: a.cfg.Remember, Tenant: a.tenant, Host: a.host, Instance: a.instance, StateDir: a.cfg.StateDir, Log: a.cfg.Log,
 		Omits: func(session string) bool { return a.private.owner(session) != "" },
 		Dial:  l.dial, Renewed: l.keysChanged,
 	}
+	if a.cfg.Sealed != nil { // no relay judges the devices
+		cfg.Ended = func(h *remembering.Holder) bool {
+			return !time.Now().Before(h.End) || slices.ContainsFunc(h.Rests, a.seals.Removed)
+		}
+	}
+	return cfg
 }
 
 // dial opens a connection to the host for the host-agent's own reading.
@@ -118,7 +124,7 @@ func (w *hostWriter) answersKeys(env *ahp.Envelope) (isRequest bool, err error) 
 	return true, w.answerHere(func() []byte {
 		c.hasKeys.Store(true) // before the keys are read: a later renewal is announced
 		c.auditOften(connectsAtOnce, "keys", "")
-		keys, err := keeper.Keys(c.policy, holderOf(c.open))
+		keys, err := keeper.Keys(c.policy, c.keyHolder())
 		if err != nil {
 			c.log.Warn("keys for remembered sessions not handed out", "error", err)
 			return ahp.AppendError(nil, env.ID, ahp.CodeInternalError, "the host-agent cannot keep its keys", nil)
@@ -142,7 +148,13 @@ func (w *hostWriter) answerHere(answer func() []byte) error {
 	return nil
 }
 
-// holderOf names the client of a connection.
-func holderOf(open routing.Open) auth.Holder {
-	return auth.Holder{Token: open.Token, Device: open.DeviceID, Subject: open.Subject, At: time.Now().UTC().Truncate(time.Second)}
+// keyHolder names the client of a connection.
+func (c *hostConn) keyHolder() remembering.Holder {
+	h := remembering.Holder{Holder: auth.Holder{
+		Token: c.open.Token, Device: c.open.DeviceID, Subject: c.open.Subject, At: time.Now().UTC().Truncate(time.Second),
+	}}
+	if seal := c.conn.seal; seal != nil {
+		h.End, h.Rests = seal.device.End.UTC(), seal.device.All()
+	}
+	return h
 }

@@ -348,6 +348,9 @@ func (s *seals) removeDevice(what string, owner bool) error {
 		return err
 	}
 	s.agent.cfg.Log.Info(auditMessage, "event", "device removed", "device", what)
+	if keeper := s.agent.last.keeper; keeper != nil {
+		keeper.HolderEnded() // what it could read has new keys
+	}
 	return nil
 }
 

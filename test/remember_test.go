@@ -362,17 +362,20 @@ func wantNoKeys(t *testing.T, state string) {
 }
 
 // TestSealingRemovesRememberedState seals a host whose relay has its last state. Records and
-// keys must disappear.
+// keys must disappear, and blind records with new keys replace them. Off removes those, too.
 func TestSealingRemovesRememberedState(t *testing.T) {
 	t.Parallel()
 	_, server := newRefhost(t, nil)
 	state := t.TempDir()
 	var sealing *hostagent.Sealing
+	mode := remembering.Turns
 	s := startStackWith(t, stack.Config{Upstream: server.URL()}, func(_ *stack.Stack, cfg *hostagent.Config) error {
-		cfg.Remember, cfg.StateDir, cfg.Sealed = remembering.Turns, state, sealing
+		cfg.Remember, cfg.StateDir, cfg.Sealed = mode, state, sealing
 		return nil
 	})
-	speak(t, join(t, throughRelay(t, s), "a", nil), flowVars("demo", "00000007"), "hello")
+	vars := flowVars("demo", "00000007")
+	session := vars["session"]
+	speak(t, join(t, throughRelay(t, s), "a", nil), vars, "hello")
 	await := func(records int) {
 		t.Helper()
 		natssite.Eventually(t, fmt.Sprint(records, " records are at the relay"), func() bool {
@@ -381,7 +384,20 @@ func TestSealingRemovesRememberedState(t *testing.T) {
 		})
 	}
 	await(2)
+	before := wantKeys(t, state)
 	sealing = new(hostagent.Sealing)
+	if err := errors.Join(s.StopAgent(), s.StartAgent()); err != nil {
+		t.Fatal(err)
+	}
+	natssite.Eventually(t, "the relay has blind records", func() bool {
+		all, err := rememberedAt(t, s, nil)
+		return err == nil && all.List != nil && all.List.Record.Blind && len(all.Sessions) == 2 && all.Sessions[0].ID != remember.IDOf(session) && all.Sessions[1].ID != remember.IDOf(session)
+	})
+	var was, is struct{ Key, Signer []byte }
+	if err := errors.Join(json.Unmarshal(before, &was), json.Unmarshal(wantKeys(t, state), &is)); err != nil || bytes.Equal(was.Key, is.Key) || bytes.Equal(was.Signer, is.Signer) {
+		t.Errorf("the keys of the time before are still used: %v", err)
+	}
+	mode = remembering.Off
 	if err := errors.Join(s.StopAgent(), s.StartAgent()); err != nil {
 		t.Fatal(err)
 	}

@@ -64,13 +64,21 @@ func startSealed(t *testing.T, upstream string, change func(*stack.Config), more
 	return h.controlled(ctx)
 }
 
-// controlled waits for the control socket: the host is online before it is there.
+// controlled waits for the control socket, and makes a home.
 func (h *sealedHost) controlled(ctx context.Context) *sealedHost {
+	h.t.Helper()
+	h.awaitControl(ctx)
+	h.home, h.relays = h.newHome(nil)
+	return h
+}
+
+// awaitControl waits for the control socket: the host is online before it is there.
+func (h *sealedHost) awaitControl(ctx context.Context) {
 	h.t.Helper()
 	for {
 		_, err := h.control.Devices(ctx)
 		if err == nil {
-			break
+			return
 		}
 		select {
 		case <-ctx.Done():
@@ -78,8 +86,6 @@ func (h *sealedHost) controlled(ctx context.Context) *sealedHost {
 		case <-time.After(5 * time.Millisecond):
 		}
 	}
-	h.home, h.relays = h.newHome(nil)
-	return h
 }
 
 // newHome returns an ahp-connect with a client token of its own.

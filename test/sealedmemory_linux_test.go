@@ -19,6 +19,7 @@ import (
 	"ahprelay/auth"
 	"ahprelay/gateway"
 	"ahprelay/hostagent"
+	"ahprelay/hostagent/remembering"
 	"ahprelay/test/stack"
 )
 
@@ -146,7 +147,7 @@ func startApart(t *testing.T, upstream string, seals bool, before func(*relayPro
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	cfg := hostagent.Config{
 		Relays: []string{p.URL}, Token: func() (string, error) { return token, nil }, Log: slog.New(slog.DiscardHandler),
-		StateDir: t.TempDir(), Control: filepath.Join(dir, "control.sock"), Notify: hostagent.NotifyAll,
+		StateDir: t.TempDir(), Control: filepath.Join(dir, "control.sock"), Notify: hostagent.NotifyAll, Remember: remembering.Turns,
 	}
 	cfg.Upstream.URL = tap.URL()
 	if seals {

@@ -2,6 +2,7 @@ package test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"io"
@@ -17,6 +18,8 @@ import (
 
 	"ahprelay/auth"
 	"ahprelay/hostagent"
+	"ahprelay/hostagent/remembering"
+	"ahprelay/test/natssite"
 	"ahprelay/test/refclient"
 	"ahprelay/test/stack"
 )
@@ -188,15 +191,16 @@ func TestTapFindsNothing(t *testing.T) {
 		last := func(s *stack.Stack, agent *hostagent.Config) error {
 			agent.NATSURLs = []string{"nats://" + recordTCP(t, s.Relay.NATSAddr().String(), &wire)}
 			agent.Notify = hostagent.NotifyAll
+			agent.Remember, agent.StateDir = remembering.Turns, cmp.Or(agent.StateDir, t.TempDir())
 			agent.Log = slog.New(slog.DiscardHandler) // the host-agent's log belongs to the host's owner
 			return nil
 		}
 		var dial dialer
-		var tap *stack.Tap
+		var at *stack.Stack
 		if seals {
 			h := startSealed(t, host.url, func(c *stack.Config) { *c = cfg }, last)
 			h.pair(h.home, h.relays, "owner", auth.AccessAdmin)
-			dial, tap = h.throughConnect(h.relays), h.Tap
+			dial, at = h.throughConnect(h.relays), h.Stack
 		} else {
 			ctx, cancel := context.WithTimeout(t.Context(), stepTime)
 			s, err := stack.StartWith(ctx, cfg, last)
@@ -205,7 +209,7 @@ func TestTapFindsNothing(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(s.Close)
-			dial, tap = throughRelay(t, s), s.Tap
+			dial, at = throughRelay(t, s), s
 		}
 		secrets := secretTurn(t, dial)
 		for i, f := range readFlows(t) {
@@ -213,7 +217,11 @@ func TestTapFindsNothing(t *testing.T) {
 				play(t, f, dial, host.vars(f.name, i))
 			}
 		}
-		for _, conn := range tap.Conns() {
+		natssite.Eventually(t, "the relay has the last state", func() bool {
+			all, err := rememberedAt(t, at, nil)
+			return err == nil && all.List != nil && len(all.Sessions) > 1
+		})
+		for _, conn := range at.Tap.Conns() {
 			secrets = append(secrets, secretsOf(slices.Concat(conn.ToHost(), conn.ToClient()))...)
 		}
 		slices.Sort(secrets)

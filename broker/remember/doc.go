@@ -8,6 +8,9 @@
 //	list                 {"sessions": [summary], "kept": {ID: digest}}
 //	SHA-256 of the URI   {"session": URI, "summary": summary, "chat": URI, "state": {title, turns, activeTurn}}
 //
+// A sealed host computes IDs with a key, has "versions" in the list and pads its records:
+// docs/sealed.md has the differences.
+//
 // Both are JSON of at most [MaxContent] bytes with the host's own words for summaries
 // and turns. The ID of a session's record is the SHA-256 of its URI in hexadecimal.
 //

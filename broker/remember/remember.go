@@ -52,6 +52,9 @@ type Record struct {
 	Time      int64  `json:"time"`    // of the content, by the host's clock, in ms
 	Data      []byte `json:"data"`    // sealed
 	Signature []byte `json:"signature"`
+
+	// Blind is set for sealed hosts: relays give the record to requests for its ID.
+	Blind bool `json:"blind,omitempty"`
 }
 
 // Check rejects a malformed record.

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"ahprelay/broker/remember"
+	"ahprelay/internal/sealed"
 )
 
 func newVault(t testing.TB) *remember.Vault {
@@ -100,6 +101,7 @@ var update = flag.Bool("update", false, "write testdata/vector.json")
 // A vector is a record with its keys, for other implementations.
 type vector struct {
 	Tenant, Host, Content string
+	Session               string
 	Key, RecordKey        []byte
 	KeyID                 string
 	Verifier              []byte
@@ -108,11 +110,21 @@ type vector struct {
 
 // TestRecordOpensAsInTheConsole opens the record that the console's tests open, too.
 func TestRecordOpensAsInTheConsole(t *testing.T) {
-	const file = "testdata/vector.json"
+	for file, blind := range map[string]bool{"testdata/vector.json": false, "testdata/blind.json": true} {
+		checkVector(t, file, blind)
+	}
+}
+
+func checkVector(t *testing.T, file string, blind bool) {
+	t.Helper()
 	if *update {
 		v := newVault(t)
-		one := vector{Tenant: v.Tenant, Host: v.Host, Content: `{"session":"s:/1","state":{"turns":[]}}`, Key: v.Key, KeyID: v.KeyID(), Verifier: v.Verifier()}
-		one.Record = remember.Record{ID: remember.IDOf("s:/1"), Version: 1<<32 + 1, Time: 1763848800000}
+		v.Blind = blind
+		one := vector{Tenant: v.Tenant, Host: v.Host, Content: `{"session":"s:/1","state":{"turns":[]}}`, Session: "s:/1", Key: v.Key, KeyID: v.KeyID(), Verifier: v.Verifier()}
+		if blind { // long enough for padding
+			one.Content = `{"session":"s:/1","chat":"c:/1","state":{"title":"a title","turns":[]}}`
+		}
+		one.Record = remember.Record{ID: v.IDOf("s:/1"), Version: 1<<32 + 1, Time: 1763848800000}
 		one.RecordKey = v.RecordKey(one.Record.ID)
 		if err := v.Seal(&one.Record, []byte(one.Content)); err != nil {
 			t.Fatal(err)
@@ -137,9 +149,13 @@ func TestRecordOpensAsInTheConsole(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	v := remember.Vault{Tenant: one.Tenant, Host: one.Host, Key: one.Key}
-	if got, err := v.Open(verifier, &one.Record); err != nil || string(got) != one.Content {
-		t.Errorf("Open = %s, %v; want %s", got, err, one.Content)
+	v := remember.Vault{Tenant: one.Tenant, Host: one.Host, Key: one.Key, Blind: blind}
+	got, err := v.Open(verifier, &one.Record)
+	if err != nil || strings.TrimRight(string(got), " ") != one.Content || blind && len(got) != sealed.Padded(len(one.Content)) {
+		t.Errorf("Open = %q, %v; want %s, padded: %v", got, err, one.Content, blind)
+	}
+	if id := v.IDOf(one.Session); id != one.Record.ID || one.Record.Blind != blind {
+		t.Errorf("the record of %s has the ID %s, blind %v; want %s, %v", one.Session, one.Record.ID, one.Record.Blind, id, blind)
 	}
 	if string(v.RecordKey(one.Record.ID)) != string(one.RecordKey) || v.KeyID() != one.KeyID {
 		t.Error("the keys differ from the vector's")

@@ -1,6 +1,7 @@
 package remember
 
 import (
+	"bytes"
 	"crypto/aes"
 	"crypto/cipher"
 	"crypto/ecdsa"
@@ -13,6 +14,9 @@ import (
 	"errors"
 	"fmt"
 	"math/big"
+	"slices"
+
+	"ahprelay/internal/sealed"
 )
 
 // Sizes in bytes.
@@ -23,12 +27,16 @@ const (
 	coordinate    = 32
 )
 
-const domain = "ahp-remember v1\n"
+const (
+	domain = "ahp-remember v1\n"
+	idsKey = "ids" // names the key of blind IDs; no record has this ID
+)
 
 // A Vault seals and opens a host's records.
 type Vault struct {
 	Tenant, Host string
 	Key          []byte            // the host's key
+	Blind        bool              // the host is sealed: IDs and sizes reveal nothing to relays
 	Signer       *ecdsa.PrivateKey // on P-256; nil: the Vault only opens
 }
 
@@ -46,6 +54,17 @@ func (v *Vault) RecordKey(id string) []byte {
 		panic(err) // the length is valid
 	}
 	return key
+}
+
+// IDOf returns the ID of a session's record. With a blind vault, only holders of the host's
+// key can compute it.
+func (v *Vault) IDOf(session string) string {
+	if !v.Blind {
+		return IDOf(session)
+	}
+	sum := hmac.New(sha256.New, v.RecordKey(idsKey))
+	sum.Write([]byte(session))
+	return hex.EncodeToString(sum.Sum(nil))
 }
 
 // Verifier returns the public key that verifies signatures, as an uncompressed point.
@@ -70,7 +89,10 @@ func (v *Vault) Seal(r *Record, content []byte) error {
 	if len(content) > MaxContent {
 		return fmt.Errorf("record of %d bytes; want at most %d", len(content), MaxContent)
 	}
-	r.Key = v.KeyID()
+	if v.Blind {
+		content = append(slices.Clip(content), bytes.Repeat([]byte{' '}, sealed.Padded(len(content))-len(content))...)
+	}
+	r.Key, r.Blind = v.KeyID(), v.Blind
 	aead, err := v.aead(r.ID)
 	if err != nil {
 		return err

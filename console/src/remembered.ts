@@ -11,6 +11,7 @@ import { ROOT } from './rpc';
 import { bare, tokenOf } from './accounts';
 import { array, isObject, normal, text } from './store';
 import { fromRelay } from './words';
+import { hmac, utf8 } from './sealed/bytes';
 import { t } from './language';
 
 /** A host's keys: key for all records, or records for some. Bytes are in Base64. */
@@ -20,6 +21,8 @@ export interface HostKeys {
   verifier: string;
   key?: string;
   records?: Record<string, string>; // by ID
+  blind?: boolean; // of a sealed host: IDs follow from the key
+  ids?: Record<string, string>; // session to its ID, without the key
   seen?: Record<string, number>; // ID to the latest version that this device has seen
 }
 
@@ -30,7 +33,7 @@ interface Sealed { id: string; key: string; version: number; time: number; data:
 interface Stored { stored: string; record: Sealed }
 
 /** The content of a record: of the list, or of a session. */
-interface Content { sessions?: Summary[]; session?: string; chat?: string; state?: Partial<ChatState>; summary?: Summary }
+interface Content { sessions?: Summary[]; versions?: Record<string, number>; session?: string; chat?: string; state?: Partial<ChatState>; summary?: Summary }
 
 /** The parts of a Link that are used. */
 interface RememberedLink {
@@ -55,6 +58,7 @@ export interface RememberedPage {
 }
 
 const domain = 'ahp-remember v1\n';
+const listId = 'list';
 const justNow = 30_000; // ms in which a host that has left may still write
 const mostLooks = 3;
 const staleClock = 10 * 60_000; // ms between the clocks of host and relay that are worth a note
@@ -117,9 +121,11 @@ export class Remembered {
   async #list(link: RememberedLink): Promise<void> {
     const { status, body } = await this.#page.requests.askAt<{ list?: Stored }>(link.host, 'GET', `api/hosts/${encodeURIComponent(bare(link.host))}/remembered`).catch(() => ({ status: 0, body: undefined }));
     if (status !== 200 || !body?.list) return;
-    const at = fromRelay(body.list.stored);
-    const content = at > link.listAt ? await this.#open(link.host, body.list.record) : undefined;
+    const at = this.#at(link.host, body.list);
+    const content = at > link.listAt ? await this.#open(link.host, body.list.record, listId) : undefined;
     if (!isObject(content) || link.live) return;
+    const { seen = {} } = this.keys.get(link.host)!;
+    for (const [id, version] of Object.entries(content.versions ?? {})) seen[id] = Math.max(seen[id] ?? 0, version);
     link.store.sessions = new Map(array(content.sessions).filter((s) => typeof s?.resource === 'string').map((s) => [s.resource, s]));
     link.store.listRevision++;
     link.store.revision++;
@@ -130,17 +136,25 @@ export class Remembered {
 
   async #session(link: RememberedLink, session: string): Promise<void> {
     const key = `${link.host} ${session}`;
-    const { status, body } = await this.#page.requests.askAt<Partial<Stored>>(link.host, 'GET', `api/hosts/${encodeURIComponent(bare(link.host))}/remembered/session?uri=${encodeURIComponent(session)}`).catch(() => ({ status: 0, body: undefined }));
+    const keys = this.keys.get(link.host)!;
+    const id = await idOf(bare(link.host), keys, session);
+    if (!id) {
+      this.#why.set(key, t`This device has no key for its last state.`);
+      this.#page.draw();
+      return;
+    }
+    const which = keys.blind ? `id=${id}` : `uri=${encodeURIComponent(session)}`;
+    const { status, body } = await this.#page.requests.askAt<Partial<Stored>>(link.host, 'GET', `api/hosts/${encodeURIComponent(bare(link.host))}/remembered/session?${which}`).catch(() => ({ status: 0, body: undefined }));
     if (status !== 200 || !body?.record) {
       if (status === 404) this.#why.set(key, t`The relay has no copy of its last state.`);
       this.#page.draw();
       return;
     }
-    const at = fromRelay(body.stored!);
+    const at = this.#at(link.host, body as Stored);
     if (at <= (link.past.get(session)?.at ?? 0)) return;
-    const content = await this.#open(link.host, body.record, key);
+    const content = await this.#open(link.host, body.record, id, key);
     if (isObject(content) && content.session === session && !link.live) {
-      const drift = body.record.time - Date.parse(body.stored!);
+      const drift = keys.blind ? 0 : body.record.time - Date.parse(body.stored!);
       link.past.set(session, { chat: text(content.chat), state: lastOf(normal(content.state ?? {}) as ChatState), at, ...(Math.abs(drift) > staleClock ? { clock: body.record.time } : {}) });
       if (!link.store.sessions.has(session) && isObject(content.summary)) {
         link.store.sessions.set(session, content.summary);
@@ -152,10 +166,16 @@ export class Remembered {
     this.#page.draw();
   }
 
-  /** Returns a record's content, or undefined if it is not the host's latest. */
-  async #open(host: string, record: Sealed, key = ''): Promise<Content | undefined> {
+  /** When a record was stored, by the relay's clock; at a sealed host, when the host has signed it. */
+  #at(host: string, { stored, record }: Stored): number {
+    return this.keys.get(host)!.blind ? record.time : fromRelay(stored);
+  }
+
+  /** Returns the content of the record with an ID, or undefined if it is not the host's latest. */
+  async #open(host: string, record: Sealed, id: string, key = ''): Promise<Content | undefined> {
     const keys = this.keys.get(host)!;
     try {
+      if (record.id !== id) throw new Error(t`The relay’s copy of its last state is not from this host.`);
       if (record.version < (keys.seen?.[record.id] ?? 0)) throw new Error(t`The relay’s copy of its last state is older than the one that this device has seen.`);
       const content = await openRecord(bare(host), keys, record);
       keys.seen = { ...keys.seen, [record.id]: record.version };
@@ -172,8 +192,13 @@ function bytesOf(base64: string): Uint8Array<ArrayBuffer> {
   return Uint8Array.from(atob(base64), (c) => c.charCodeAt(0));
 }
 
-function utf8(words: string): Uint8Array<ArrayBuffer> {
-  return new TextEncoder().encode(words);
+/** The ID of a session's record; undefined if this device has no key for it. */
+export async function idOf(host: string, keys: HostKeys, session: string): Promise<string | undefined> {
+  if (keys.blind && !keys.key) return keys.ids?.[session];
+  const named = keys.blind
+    ? await hmac(new Uint8Array(await derived(bytesOf(keys.key!), `${domain}${keys.tenant}\n${host}\nids`)), utf8(session))
+    : new Uint8Array(await crypto.subtle.digest('SHA-256', utf8(session)));
+  return [...named].map((b) => b.toString(16).padStart(2, '0')).join('');
 }
 
 /** Verifies and opens a record. */

@@ -56,6 +56,7 @@ type Config struct {
 	Dial                   func(ctx context.Context) (watch.Socket, error) // required; connects to the host
 	Omits                  func(session string) bool                       // reports sessions that are not to be kept; may be nil
 	Renewed                func()                                          // called after the key was renewed; must not block; may be nil
+	Ended                  func(*Holder) bool                              // of a sealed host: reports whether a holder is not admitted any more; nil: relays know
 	Log                    *slog.Logger                                    // required
 }
 
@@ -109,6 +110,7 @@ type Keeper struct {
 	loaded    bool              // kept is known
 	kept      map[string]string // digests by ID, from the relays' list
 	stored    map[string]bool   // IDs at the relays
+	versions  map[string]uint64 // of the relays' records, by ID
 	drops     map[string]bool   // IDs to remove
 	list      bool              // the list has changed
 	listWrote time.Time         // of the last write of the list
@@ -117,13 +119,13 @@ type Keeper struct {
 
 // New returns a Keeper that Run starts.
 func New(cfg Config) (*Keeper, error) {
-	keys, err := openKeyring(cfg.StateDir, cfg.Tenant, cfg.Host)
+	keys, err := openKeyring(cfg.StateDir, cfg.Tenant, cfg.Host, cfg.Ended != nil)
 	if err != nil {
 		return nil, err
 	}
 	return &Keeper{
 		cfg: cfg, keys: keys, wake: make(chan struct{}, 1), flush: make(chan chan struct{}),
-		sessions: map[string]*session{}, kept: map[string]string{}, stored: map[string]bool{}, drops: map[string]bool{},
+		sessions: map[string]*session{}, kept: map[string]string{}, stored: map[string]bool{}, versions: map[string]uint64{}, drops: map[string]bool{},
 	}, nil
 }
 
@@ -151,6 +153,12 @@ func Forget(ctx context.Context, cfg Config, relay Ask) {
 	}
 }
 
+// idOf returns the ID of a session's record with the present key.
+func (k *Keeper) idOf(session string) string {
+	vault := k.keys.current()
+	return vault.IDOf(session)
+}
+
 // uris returns the known sessions.
 func (k *Keeper) uris() []string {
 	k.mu.Lock()
@@ -167,7 +175,7 @@ func (k *Keeper) Summary(uri string, raw []byte, older bool) {
 	if raw == nil || k.cfg.Omits != nil && k.cfg.Omits(uri) {
 		if s != nil {
 			delete(k.sessions, uri)
-			k.drops[remember.IDOf(uri)] = true
+			k.drops[k.idOf(uri)] = true
 			k.list = true
 			k.signal()
 		}
@@ -180,9 +188,9 @@ func (k *Keeper) Summary(uri string, raw []byte, older bool) {
 	if s == nil {
 		s = &session{uri: uri, summary: map[string]json.RawMessage{}}
 		s.summary["resource"], _ = json.Marshal(uri)
-		s.kept = k.kept[remember.IDOf(uri)]
+		s.kept = k.kept[k.idOf(uri)]
 		k.sessions[uri] = s
-		delete(k.drops, remember.IDOf(uri))
+		delete(k.drops, k.idOf(uri))
 	}
 	for name, value := range members {
 		if _, known := s.summary[name]; (!known || !older) && len(value) <= maxSummary && name != "activity" { // that is of the moment
@@ -253,7 +261,7 @@ func (k *Keeper) tidyLocked() {
 	has := map[string]bool{remember.ListID: true}
 	if k.cfg.Mode == Turns {
 		for uri := range k.sessions {
-			has[remember.IDOf(uri)] = true
+			has[k.idOf(uri)] = true
 		}
 	}
 	for id := range k.stored {
@@ -388,10 +396,19 @@ func (k *Keeper) ask(ctx context.Context, r *remember.Request) (remember.Answer,
 type listContent struct {
 	Sessions []map[string]json.RawMessage `json:"sessions"`
 	Kept     map[string]string            `json:"kept"`
+	Versions map[string]uint64            `json:"versions,omitempty"` // of a sealed host: a device takes no older record
 }
 
 // load learns which records the relays have.
 func (k *Keeper) load(ctx context.Context) error {
+	if k.keys.wipes() {
+		if _, err := k.ask(ctx, &remember.Request{Op: remember.Drop}); err != nil {
+			return err
+		}
+		if err := k.keys.wiped(); err != nil {
+			return err
+		}
+	}
 	index, err := k.ask(ctx, &remember.Request{Op: remember.Index})
 	if err != nil {
 		return err
@@ -412,13 +429,16 @@ func (k *Keeper) load(ctx context.Context) error {
 	k.loaded = true
 	for _, id := range index.IDs {
 		k.stored[id] = true
+		if version := list.Versions[id]; version > 0 {
+			k.versions[id] = version
+		}
 		if digest := list.Kept[id]; digest != "" {
 			k.kept[id] = digest
 		}
 	}
 	now := time.Now()
 	for _, s := range k.sessions {
-		s.kept = k.kept[remember.IDOf(s.uri)]
+		s.kept = k.kept[k.idOf(s.uri)]
 		k.changedLocked(s, now)
 	}
 	k.tidyLocked()
@@ -427,23 +447,41 @@ func (k *Keeper) load(ctx context.Context) error {
 
 // check renews the keys if a holder is revoked.
 func (k *Keeper) check(ctx context.Context) error {
-	holders := k.keys.all()
-	if len(holders) == 0 {
-		return nil
-	}
-	answer, err := k.ask(ctx, &remember.Request{Op: remember.Check, Holders: holders})
-	if err != nil || len(answer.Removed) == 0 {
+	revoked, err := k.revoked(ctx)
+	if err != nil || revoked == 0 {
 		return err
 	}
 	previous, err := k.keys.renew()
 	if err != nil {
 		return err
 	}
-	k.cfg.Log.Info("keys for remembered sessions renewed", "revoked", len(answer.Removed))
+	k.cfg.Log.Info("keys for remembered sessions renewed", "revoked", revoked)
 	if k.cfg.Renewed != nil {
 		k.cfg.Renewed()
 	}
 	return k.sealAgain(ctx, previous)
+}
+
+// revoked returns how many holders of the keys are not to read any more.
+func (k *Keeper) revoked(ctx context.Context) (n int, err error) {
+	holders := k.keys.all()
+	if k.cfg.Ended != nil {
+		for i := range holders {
+			if k.cfg.Ended(&holders[i]) {
+				n++
+			}
+		}
+		return n, nil
+	}
+	if len(holders) == 0 {
+		return 0, nil
+	}
+	r := &remember.Request{Op: remember.Check}
+	for i := range holders {
+		r.Holders = append(r.Holders, holders[i].Holder)
+	}
+	answer, err := k.ask(ctx, r)
+	return len(answer.Removed), err
 }
 
 // sealAgain seals all records with the new key. A record that cannot be sealed again is
@@ -453,19 +491,31 @@ func (k *Keeper) sealAgain(ctx context.Context, previous remember.Vault) error {
 	ids := slices.Collect(maps.Keys(k.stored))
 	byID := map[string]*session{}
 	for _, s := range k.sessions {
-		byID[remember.IDOf(s.uri)] = s
+		byID[previous.IDOf(s.uri)] = s
 	}
 	k.list, k.listWrote, k.listHash = true, time.Time{}, [sha256.Size]byte{}
 	k.mu.Unlock()
 	for _, id := range ids {
-		if id == remember.ListID || k.sealRecordAgain(ctx, id, previous) == nil {
+		if id == remember.ListID {
 			continue
 		}
+		s, next := byID[id], id
+		var err error
+		switch {
+		case s == nil && previous.Blind: // it has no ID any more
+			err = errNoState
+		case s != nil:
+			next = k.idOf(s.uri)
+			fallthrough
+		default:
+			err = k.sealRecordAgain(ctx, id, next, previous)
+		}
 		k.mu.Lock()
-		if s := byID[id]; s != nil {
+		if err != nil && s != nil {
 			s.kept, s.content = "", [sha256.Size]byte{}
 			k.changedLocked(s, time.Now())
-		} else {
+		}
+		if next != id || err != nil && s == nil {
 			k.drops[id] = true
 		}
 		k.mu.Unlock()
@@ -473,7 +523,8 @@ func (k *Keeper) sealAgain(ctx context.Context, previous remember.Vault) error {
 	return ctx.Err()
 }
 
-func (k *Keeper) sealRecordAgain(ctx context.Context, id string, previous remember.Vault) error {
+// sealRecordAgain stores a record with the new key, and with the ID that follows from it.
+func (k *Keeper) sealRecordAgain(ctx context.Context, id, next string, previous remember.Vault) error {
 	got, err := k.ask(ctx, &remember.Request{Op: remember.Get, ID: id})
 	if err != nil {
 		return err
@@ -485,7 +536,7 @@ func (k *Keeper) sealRecordAgain(ctx context.Context, id string, previous rememb
 	if err != nil {
 		return err
 	}
-	return k.put(ctx, id, content, time.UnixMilli(got.Record.Time))
+	return k.put(ctx, next, content, time.UnixMilli(got.Record.Time))
 }
 
 // put seals and stores a record.
@@ -499,7 +550,7 @@ func (k *Keeper) put(ctx context.Context, id string, content []byte, at time.Tim
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.stored[id] = true
+	k.stored[id], k.versions[id] = true, record.Version
 	return nil
 }
 
@@ -589,7 +640,7 @@ func (k *Keeper) writeSession(ctx context.Context, r *reader, s *session) error 
 	}
 	hash := sha256.Sum256(content)
 	if content != nil && hash != s.content { // written by this goroutine only
-		if err := k.put(ctx, remember.IDOf(s.uri), content, time.Now()); err != nil {
+		if err := k.put(ctx, k.idOf(s.uri), content, time.Now()); err != nil {
 			return err
 		}
 	}
@@ -640,16 +691,21 @@ func (k *Keeper) writeList(ctx context.Context, now bool) error {
 // listLocked returns the content of the list, with the latest sessions for which there
 // is room.
 func (k *Keeper) listLocked() []byte {
+	vault := k.keys.current()
 	all := k.writableLocked()
 	slices.SortFunc(all, func(a, b *session) int {
 		return cmp.Or(cmp.Compare(string(b.summary["modifiedAt"]), string(a.summary["modifiedAt"])), cmp.Compare(a.uri, b.uri))
 	})
 	for {
-		list := listContent{Sessions: []map[string]json.RawMessage{}, Kept: map[string]string{}}
+		list := listContent{Sessions: []map[string]json.RawMessage{}, Kept: map[string]string{}, Versions: map[string]uint64{}}
 		for _, s := range all {
 			list.Sessions = append(list.Sessions, s.summary)
 			if s.kept != "" {
-				list.Kept[remember.IDOf(s.uri)] = s.kept
+				id := vault.IDOf(s.uri)
+				list.Kept[id] = s.kept
+				if vault.Blind && k.versions[id] > 0 {
+					list.Versions[id] = k.versions[id]
+				}
 			}
 		}
 		data, _ := json.Marshal(list) // its members were parsed

@@ -39,6 +39,7 @@ type world struct {
 	records map[string]*remember.Record
 	puts    []string // IDs
 	revoked map[string]bool
+	sealed  bool  // from the next start; revoked names what holders rest on
 	away    bool  // the relay does not answer
 	refuse  error // the relay's answer to a put
 	renewed int
@@ -56,10 +57,18 @@ func (w *world) start(mode Mode) {
 	if w.stop != nil {
 		w.stop()
 	}
-	k, err := New(Config{
+	cfg := Config{
 		Mode: mode, Tenant: "acme", Host: "laptop", Instance: "i", StateDir: w.dir, Dial: w.dial, Log: slog.New(slog.DiscardHandler),
-		Renewed: func() { w.renewed++ },
-	})
+		Renewed: func() {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.renewed++
+		},
+	}
+	if w.sealed {
+		cfg.Ended = w.ended
+	}
+	k, err := New(cfg)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -71,6 +80,50 @@ func (w *world) start(mode Mode) {
 		cancel()
 		running.Wait()
 	}
+}
+
+// ended judges a holder as the vault of a sealed host does.
+func (w *world) ended(h *Holder) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return !time.Now().Before(h.End) || slices.ContainsFunc(h.Rests, func(on string) bool { return w.revoked[on] })
+}
+
+// again tells a new Keeper of the sessions of the last one.
+func (w *world) again(mode Mode) {
+	first := w.keeper.sessions
+	w.start(mode)
+	w.lists(first)
+}
+
+// lists gives the Keeper the host's list.
+func (w *world) lists(sessions map[string]*session) {
+	for uri, s := range sessions {
+		data, _ := json.Marshal(s.summary)
+		w.keeper.Summary(uri, data, false)
+	}
+	w.keeper.Listed()
+}
+
+// renewals returns how often the keys were renewed.
+func (w *world) renewals() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.renewed
+}
+
+// record returns a record at the relay, or nil.
+func (w *world) record(id string) *remember.Record {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.records[id]
+}
+
+// readsOf returns how often a session was read.
+func (w *world) readsOf(session string) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.reads[session]
 }
 
 // ask is the relay.
@@ -102,6 +155,9 @@ func (w *world) ask(_ context.Context, data []byte) ([]byte, error) {
 			clear(w.records)
 		}
 	case remember.Check:
+		if w.sealed {
+			w.t.Error("a sealed host names its devices to a relay")
+		}
 		for i, h := range r.Holders {
 			if w.revoked[h.Device] {
 				answer.Removed = append(answer.Removed, i)
@@ -357,7 +413,7 @@ func TestRemovedDeviceRenewsTheKeys(t *testing.T) {
 		w.say("s:/2", "two", 1)
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		phone := auth.Holder{Device: "phone", Subject: "ada", At: time.Now()}
+		phone := Holder{Holder: auth.Holder{Device: "phone", Subject: "ada", At: time.Now()}}
 		given, err := w.keeper.Keys(all, phone)
 		if err != nil {
 			t.Fatal(err)
@@ -367,29 +423,23 @@ func TestRemovedDeviceRenewsTheKeys(t *testing.T) {
 		w.mu.Unlock()
 		time.Sleep(2 * checkEvery)
 		synctest.Wait()
-		if got, _ := w.keeper.Keys(all, phone); got.KeyID != given.KeyID || w.renewed != 0 {
+		if got, _ := w.keeper.Keys(all, phone); got.KeyID != given.KeyID || w.renewals() != 0 {
 			t.Error("a stranger's removal renewed the keys")
 		}
 		reads := w.reads["s:/1"]
 		w.mu.Lock()
 		w.revoked["phone"] = true
 		w.mu.Unlock()
-		first := w.keeper.sessions
-		w.start(Turns) // the holders outlive a restart
-		for uri, s := range first {
-			data, _ := json.Marshal(s.summary)
-			w.keeper.Summary(uri, data, false)
-		}
-		w.keeper.Listed()
+		w.again(Turns) // the holders outlive a restart
 		time.Sleep(checkEvery + time.Minute)
 		synctest.Wait()
 		vault := w.keeper.keys.current()
-		if vault.KeyID() == given.KeyID || w.renewed != 1 {
+		if vault.KeyID() == given.KeyID || w.renewals() != 1 {
 			t.Fatal("the keys are not renewed")
 		}
 		for id, r := range w.records {
 			if r.Key != vault.KeyID() {
-				t.Errorf("record %.8s has the former key", id)
+				t.Errorf("record %.8s has the previous key", id)
 			}
 		}
 		if w.reads["s:/1"] != reads || !strings.Contains(w.content(remember.IDOf("s:/1")), "one") {
@@ -420,7 +470,7 @@ func TestKeysFollowAuthority(t *testing.T) {
 			{all.Narrow(gate.NewPolicy(auth.AccessRead, []string{"other:/1"}, nil, false)), false, []string{"other:/1"}},
 			{gate.Policy{}, false, nil},
 		} {
-			given, err := w.keeper.Keys(c.policy, auth.Holder{Subject: "ada"})
+			given, err := w.keeper.Keys(c.policy, Holder{Holder: auth.Holder{Subject: "ada"}})
 			if err != nil {
 				t.Fatal(err)
 			}

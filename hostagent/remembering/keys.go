@@ -22,10 +22,20 @@ import (
 
 // keyFile is the JSON of the file with the keys.
 type keyFile struct {
-	Runs    uint64        `json:"runs"` // starts of the host-agent
-	Key     []byte        `json:"key"`
-	Signer  []byte        `json:"signer"` // PKCS #8
-	Holders []auth.Holder `json:"holders"`
+	Runs    uint64   `json:"runs"` // starts of the host-agent
+	Key     []byte   `json:"key"`
+	Signer  []byte   `json:"signer"` // PKCS #8
+	Holders []Holder `json:"holders"`
+	Blind   bool     `json:"blind,omitempty"` // of a sealed host
+	Wipe    bool     `json:"wipe,omitempty"`  // relays may have records of the time before the host was sealed, or unsealed
+}
+
+// A Holder is a client with the keys. End and Rests are set at a sealed host, which knows by
+// itself whether its holders are still admitted.
+type Holder struct {
+	auth.Holder
+	End   time.Time `json:"end,omitzero"`
+	Rests []string  `json:"rests,omitempty"` // devices and grants that the authority rests on
 }
 
 // keyring holds the keys of a host and remembers the clients that received them.
@@ -36,15 +46,16 @@ type keyring struct {
 	vault   remember.Vault
 	runs    uint64
 	version uint64
-	holders []auth.Holder // oldest first
+	wipe    bool
+	holders []Holder // oldest first
 }
 
 // FileName returns the name of the file with a host's keys in the state directory.
 func FileName(tenant, host string) string { return "remembered." + tenant + "." + host + ".json" }
 
 // openKeyring reads or creates the keys. An error means that they cannot be kept.
-func openKeyring(dir, tenant, host string) (*keyring, error) {
-	r := &keyring{vault: remember.Vault{Tenant: tenant, Host: host}}
+func openKeyring(dir, tenant, host string, blind bool) (*keyring, error) {
+	r := &keyring{vault: remember.Vault{Tenant: tenant, Host: host, Blind: blind}}
 	var kept keyFile
 	if dir != "" {
 		r.path = filepath.Join(dir, FileName(tenant, host))
@@ -56,17 +67,20 @@ func openKeyring(dir, tenant, host string) (*keyring, error) {
 			kept = keyFile{} // new keys: devices read the records after their next connection
 		}
 	}
+	if len(kept.Key) > 0 && kept.Blind != blind { // relays have seen the keys of a host that was not sealed
+		kept = keyFile{Wipe: true}
+	}
 	if signer, err := x509.ParsePKCS8PrivateKey(kept.Signer); err == nil {
 		r.vault.Signer, _ = signer.(*ecdsa.PrivateKey)
 	}
 	if r.vault.Signer == nil || len(kept.Key) != remember.KeySize {
-		kept = keyFile{}
+		kept = keyFile{Wipe: kept.Wipe}
 		var err error
 		if r.vault.Signer, err = remember.NewSigner(); err != nil {
 			return nil, err
 		}
 	}
-	r.vault.Key, r.runs, r.holders = kept.Key, kept.Runs+1, kept.Holders
+	r.vault.Key, r.runs, r.holders, r.wipe = kept.Key, kept.Runs+1, kept.Holders, kept.Wipe
 	if r.vault.Key == nil {
 		r.vault.Key = newKey()
 	}
@@ -89,7 +103,7 @@ func (r *keyring) saveLocked() error {
 	if err != nil {
 		return err
 	}
-	data, err := json.Marshal(keyFile{r.runs, r.vault.Key, signer, r.holders})
+	data, err := json.Marshal(keyFile{r.runs, r.vault.Key, signer, r.holders, r.vault.Blind, r.wipe})
 	if err == nil {
 		err = os.MkdirAll(filepath.Dir(r.path), 0o700)
 	}
@@ -118,6 +132,21 @@ func (r *keyring) current() remember.Vault {
 	return r.vault
 }
 
+// wipes reports whether the relays' records are to be removed before all else.
+func (r *keyring) wipes() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.wipe
+}
+
+// wiped notes that the relays' records were removed.
+func (r *keyring) wiped() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.wipe = false
+	return r.saveLocked()
+}
+
 // renew replaces the host's key, and forgets the holders.
 func (r *keyring) renew() (previous remember.Vault, err error) {
 	r.mu.Lock()
@@ -127,16 +156,30 @@ func (r *keyring) renew() (previous remember.Vault, err error) {
 	return previous, r.saveLocked()
 }
 
+// endEvery is how precisely the file knows when a holder's authority ends.
+const endEvery = time.Hour
+
 // hand notes that a holder has the present keys.
-func (r *keyring) hand(to auth.Holder) error {
+func (r *keyring) hand(to Holder) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	same := func(h auth.Holder) bool {
+	same := func(h Holder) bool {
+		if r.vault.Blind { // all viewers of a link are one device
+			return slices.Equal(h.Rests, to.Rests)
+		}
 		return h.Subject == to.Subject && h.Device == to.Device && (to.Device != "" || h.Token == to.Token)
 	}
 	if i := slices.IndexFunc(r.holders, same); i >= 0 {
+		if late := to.End.Sub(r.holders[i].End); late >= 0 && late < endEvery {
+			to.End = r.holders[i].End // the file keeps an earlier time, which is as good
+			r.holders[i] = to
+			return nil
+		}
 		r.holders[i] = to
-		return nil // the file keeps an earlier time, which is as good
+		return r.saveLocked()
+	}
+	if r.vault.Blind && len(r.holders) >= remember.MaxHolders {
+		return fmt.Errorf("%d devices have the keys for remembered sessions: no further one gets them", len(r.holders))
 	}
 	r.holders = append(r.holders, to)
 	if n := len(r.holders) - remember.MaxHolders; n > 0 {
@@ -146,7 +189,7 @@ func (r *keyring) hand(to auth.Holder) error {
 }
 
 // all returns the holders.
-func (r *keyring) all() []auth.Holder {
+func (r *keyring) all() []Holder {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.holders)
@@ -160,21 +203,29 @@ type Keys struct {
 	Verifier []byte            `json:"verifier"` // public key, as an uncompressed point
 	Key      []byte            `json:"key,omitempty"`
 	Records  map[string][]byte `json:"records,omitempty"` // by ID
+
+	// Blind is set by sealed hosts. A client with Key computes the IDs; the others get them by
+	// session.
+	Blind bool              `json:"blind,omitempty"`
+	IDs   map[string]string `json:"ids,omitempty"`
 }
 
 // Keys returns the keys for a client, and notes that it has them. A client without
 // any session gets none.
-func (k *Keeper) Keys(policy gate.Policy, to auth.Holder) (Keys, error) {
+func (k *Keeper) Keys(policy gate.Policy, to Holder) (Keys, error) {
 	vault := k.keys.current()
-	given := Keys{Tenant: vault.Tenant, KeyID: vault.KeyID(), Verifier: vault.Verifier()}
+	given := Keys{Tenant: vault.Tenant, KeyID: vault.KeyID(), Verifier: vault.Verifier(), Blind: vault.Blind}
 	if policy.SeesAll() {
 		given.Key = vault.Key
 	} else {
-		given.Records = map[string][]byte{}
+		given.Records, given.IDs = map[string][]byte{}, map[string]string{}
 		for _, uri := range k.uris() {
 			if policy.Sees(uri) {
-				id := remember.IDOf(uri)
+				id := vault.IDOf(uri)
 				given.Records[id] = vault.RecordKey(id)
+				if vault.Blind {
+					given.IDs[uri] = id
+				}
 			}
 		}
 		if len(given.Records) == 0 {

@@ -226,6 +226,15 @@ func (a *Authority) Rests(on string) bool {
 	return slices.Contains(a.Serials, on) || slices.ContainsFunc(a.Chain, func(f Fingerprint) bool { return f.String() == on })
 }
 
+// All returns everything that the authority rests on, for Rests.
+func (a *Authority) All() []string {
+	all := slices.Clone(a.Serials)
+	for _, f := range a.Chain {
+		all = append(all, f.String())
+	}
+	return all
+}
+
 // An Authority is the authority of an admitted device.
 type Authority struct {
 	Subject string

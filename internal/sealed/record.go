@@ -81,8 +81,8 @@ var errMixed = errors.New("sealed message in two parts of different kinds")
 // errSpent reports a direction that has reached its bound.
 var errSpent = errors.New("this sealed connection has carried as much as its keys allow; reconnect")
 
-// padded returns the length to which n bytes are padded: Padmé.
-func padded(n int) int {
+// Padded returns the length to which n bytes are padded: Padmé.
+func Padded(n int) int {
 	if n < 2 {
 		return n
 	}
@@ -197,7 +197,7 @@ func (s *Session) Seal(content Content, body []byte) (frames [][]byte, err error
 // cut calls each with the pieces of a parcel. A piece stands behind head bytes, and has
 // room for a tag behind it.
 func cut(content Content, body []byte, head int, each func(frame []byte) error) error {
-	size := padded(headSize + len(body))
+	size := Padded(headSize + len(body))
 	front := binary.BigEndian.AppendUint32([]byte{byte(content)}, uint32(len(body)))
 	for at := 0; at < size; at += pieceSize {
 		n := min(pieceSize, size-at)
@@ -302,7 +302,7 @@ func (s *Session) begin(piece []byte) error {
 	if int64(n) > int64(s.limit) {
 		return fmt.Errorf("message of %d bytes; want at most %d", n, s.limit)
 	}
-	s.whole = padded(headSize + int(n))
+	s.whole = Padded(headSize + int(n))
 	return nil
 }
 

@@ -151,7 +151,7 @@ func makeVectors(t *testing.T) *vectors {
 		}{b, code.String(), strings.NewReplacer("-", " ", "0", "o", "1", "l").Replace(strings.ToLower(code.String())), code.secret()})
 	}
 	for _, n := range []int{0, 1, 2, 5, 7, 8, 9, 13, 31, 33, 64, 65, 100, 1000, 1023, 1025, 4101, 65541, 1048581, 134217728} {
-		v.Padding = append(v.Padding, [2]int{n, padded(n)})
+		v.Padding = append(v.Padding, [2]int{n, Padded(n)})
 	}
 	for _, from := range []int{1, 65} {
 		id := vectorDevice(t, from).Identity()
@@ -419,8 +419,8 @@ func TestVectorsAreReproduced(t *testing.T) {
 		}
 	}
 	for _, p := range v.Padding {
-		if got := padded(p[0]); got != p[1] {
-			t.Errorf("padded(%d) = %d; want %d", p[0], got, p[1])
+		if got := Padded(p[0]); got != p[1] {
+			t.Errorf("Padded(%d) = %d; want %d", p[0], got, p[1])
 		}
 	}
 	for _, d := range v.Devices {

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 	"ahprelay/auth"
 	web "ahprelay/console/site"
 	"ahprelay/hostagent"
+	"ahprelay/test/procs"
 )
 
 // A sealedSite is a site with a sealed host, and the console on an origin that is not the
@@ -322,4 +324,47 @@ func (s *sealedSite) changesKey(p *page) {
 	p.click("#pair button[type=submit]")
 	s.confirms(p)
 	p.wants("#status-text", "Live")
+}
+
+// TestSealedHostIsReadWhileAway reads a sealed host's list and conversations after it has left, also one that
+// the page has never opened. The record's address names no session.
+func TestSealedHostIsReadWhileAway(t *testing.T) {
+	t.Parallel()
+	p := newPage(t)
+	s := startSealed(t)
+	p.do(phone(), colours("light"), chromedp.Navigate(s.address(url.Values{"host": {hostName}, "token": {s.token(time.Hour)}})))
+	p.click("[data-pair]")
+	s.pairs(p)
+	p.openSession("demo:/notes")
+	p.say("hello")
+	p.wants(lastTurn+" .parts", "Hello, world!")
+	p.click("#back")
+	sessions, token := p.count("#sessions [data-session]"), s.token(patience)
+	p.until("the relay to have the last state", patience, func() bool {
+		kept, err := procs.GetJSON[struct{ Sessions []struct{ ID string } }](t.Context(), s.url+"/api/hosts/"+hostName+"/remembered", token)
+		return err == nil && sessions > 1 && len(kept.Sessions) > sessions
+	})
+
+	must(t, s.agent.End(syscall.SIGTERM))
+	p.wants("#sessions-note", "host offline")
+	p.wants("#sessions", "Release notes")
+	p.openSession("demo:/login") // this page has never seen it
+	p.wants("#turns", "Done. 500 runs")
+	p.wants("#past", "As of")
+	p.wants("#past", "host offline")
+	p.shot("sealed-away-phone")
+	if asked := eval[string](p, `performance.getEntriesByType('resource').map((e) => e.name).filter((n) => n.includes('/remembered/session')).join(' ')`); !strings.Contains(asked, "?id=") || strings.Contains(asked, "uri=") {
+		t.Errorf("the page asks the relay for %s", asked)
+	}
+	for _, control := range []string{"#prompt", "#send", "#stop", ".question button:not(:disabled)"} {
+		if p.count(control) > 0 {
+			t.Errorf("%s is shown while the host is away", control)
+		}
+	}
+
+	s.startSealedAgent()
+	p.wants("#status-text", "Live")
+	p.await("#prompt")
+	p.say("hello")
+	p.wants(lastTurn+" .parts", "Hello, world!")
 }

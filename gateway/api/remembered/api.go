@@ -76,16 +76,19 @@ func (a *API) serveSession(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	session := r.URL.Query().Get("uri")
-	if !policy.Sees(session) {
+	session, id := r.URL.Query().Get("uri"), r.URL.Query().Get("id")
+	if session != "" {
+		id = remember.IDOf(session)
+	}
+	if session != "" && !policy.Sees(session) || !remember.IsID(id) || id == remember.ListID {
 		authn.WriteError(w, http.StatusNotFound, errNone)
 		return
 	}
-	kept, err := a.load(r, from, who, remember.IDOf(session))
+	kept, err := a.load(r, from, who, id)
 	switch {
 	case err != nil:
 		a.failed(w, err)
-	case kept == nil:
+	case kept == nil, kept.Record.Blind != (session == ""): // by its ID, a sealed host's record only
 		authn.WriteError(w, http.StatusNotFound, errNone)
 	default:
 		authn.WriteJSON(w, http.StatusOK, kept)

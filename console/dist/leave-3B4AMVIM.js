@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-VX4JGZHY.js";import"./chunk-3NOEE5GH.js";import"./chunk-FEKRRUIK.js";import"./chunk-YMT7AE7F.js";import"./chunk-4K6RYUJX.js";import"./chunk-XOSWMCY6.js";import"./chunk-V3RF4FH6.js";import"./chunk-O4JKDYS7.js";import"./chunk-MN2IKTNE.js";import"./chunk-FWUXSPMV.js";import"./chunk-N4DMWHQL.js";export{a as leave,b as leaveAll};

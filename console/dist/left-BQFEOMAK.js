@@ -1,1 +1,0 @@
-import{a,b,c,d}from"./chunk-3NOEE5GH.js";import"./chunk-V3RF4FH6.js";import"./chunk-O4JKDYS7.js";import"./chunk-MN2IKTNE.js";import"./chunk-FWUXSPMV.js";import"./chunk-N4DMWHQL.js";export{a as Conflict,d as Leaving,c as forgetKeys,b as lives};

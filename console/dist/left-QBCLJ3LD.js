@@ -1,1 +1,0 @@
-import{a,b,c}from"./chunk-TKLU4ZLN.js";import"./chunk-DSU3PGQB.js";import"./chunk-DTSN4DEF.js";import"./chunk-26WMZINT.js";import"./chunk-3NOEE5GH.js";import"./chunk-XOSWMCY6.js";import"./chunk-V3RF4FH6.js";import"./chunk-O4JKDYS7.js";import"./chunk-MN2IKTNE.js";import"./chunk-FWUXSPMV.js";import"./chunk-N4DMWHQL.js";export{c as LeftAll,b as LeftHere,a as WakeAt};

@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-SFVJU35R.js";import"./chunk-DSU3PGQB.js";import"./chunk-DTSN4DEF.js";import"./chunk-26WMZINT.js";import"./chunk-XOSWMCY6.js";import"./chunk-MN2IKTNE.js";import"./chunk-FWUXSPMV.js";import"./chunk-N4DMWHQL.js";export{b as Code,a as Share};

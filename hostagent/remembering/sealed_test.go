@@ -1,0 +1,223 @@
+package remembering
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"ahprelay/auth"
+	"ahprelay/auth/gate"
+	"ahprelay/broker/remember"
+)
+
+// wantBlind fails if the relay has a record that it can tell from others, or fewer or more
+// than n.
+func (w *world) wantBlind(n int) {
+	w.t.Helper()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	vault := w.keeper.keys.current()
+	if len(w.records) != n {
+		w.t.Errorf("the relay has %d records; want %d", len(w.records), n)
+	}
+	for id, r := range w.records {
+		if r.Key != vault.KeyID() || !r.Blind {
+			w.t.Errorf("record %.8s has the key %s, blind %v; want %s, true", id, r.Key, r.Blind, vault.KeyID())
+		}
+		for uri := range w.texts {
+			if id == remember.IDOf(uri) {
+				w.t.Errorf("a relay can compute the ID of %s", uri)
+			}
+		}
+	}
+}
+
+// TestSealedRecordsAreBlind writes a sealed host's records: their IDs follow from the host's
+// key, and a device learns its own sessions' IDs only. The list has each record's version.
+func TestSealedRecordsAreBlind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, Turns)
+		defer func() { w.stop() }()
+		w.sealed = true
+		w.start(Turns)
+		w.keeper.Listed()
+		w.say("s:/1", "one", 1)
+		w.say("s:/2", "two", 1)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		w.wantBlind(3)
+		id := w.keeper.idOf("s:/1")
+		if got := w.content(id); !strings.Contains(got, "one") {
+			t.Errorf("s:/1 opens as %q", got)
+		}
+		var list listContent
+		if err := json.Unmarshal([]byte(w.content(remember.ListID)), &list); err != nil {
+			t.Fatal(err)
+		}
+		if len(list.Versions) != 2 || list.Versions[id] != w.record(id).Version {
+			t.Errorf("the list has the versions %v; want that of both records", list.Versions)
+		}
+		one := gate.NewPolicy(auth.AccessRead, []string{"s:/1"}, nil, false)
+		given, err := w.keeper.Keys(one, Holder{Holder: auth.Holder{Subject: "ada"}, End: time.Now().Add(time.Hour)})
+		if err != nil || given.Key != nil || len(given.IDs) != 1 || given.IDs["s:/1"] != id || len(given.Records[id]) != remember.KeySize {
+			t.Errorf("a link to s:/1 gets %+v, %v", given, err)
+		}
+	})
+}
+
+// TestSealedHoldersEndAtTheHost removes a device on which a key holder's authority rests, and lets
+// another holder's time end: each time all records get a new key and new IDs, without a read
+// from the host.
+func TestSealedHoldersEndAtTheHost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, Turns)
+		defer func() { w.stop() }()
+		w.sealed = true
+		w.start(Turns)
+		w.keeper.Listed()
+		w.say("s:/1", "one", 1)
+		w.say("s:/2", "two", 1)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		holder := func(name string, life time.Duration, rests ...string) Keys {
+			t.Helper()
+			given, err := w.keeper.Keys(all, Holder{Holder: auth.Holder{Token: name, Subject: "ada"}, End: time.Now().Add(life), Rests: rests})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return given
+		}
+		before := holder("phone", 24*time.Hour, "phone", "laptop")
+		reads := w.readsOf("s:/1")
+		w.mu.Lock()
+		w.revoked["laptop"] = true // it had admitted the phone
+		w.mu.Unlock()
+		w.keeper.HolderEnded()
+		time.Sleep(time.Second)
+		synctest.Wait()
+		w.wantBlind(3)
+		if vault := w.keeper.keys.current(); vault.KeyID() == before.KeyID || w.renewals() != 1 {
+			t.Error("a removal renewed no keys")
+		}
+		former := remember.Vault{Tenant: "acme", Host: "laptop", Key: before.Key, Blind: true}
+		if w.record(former.IDOf("s:/1")) != nil {
+			t.Error("the removed device knows the ID of a record")
+		}
+		holder("tablet", 3*time.Hour, "tablet")
+		time.Sleep(2 * time.Hour)
+		holder("tablet", 3*time.Hour, "tablet") // it has connected again
+		w.again(Turns)                          // the time outlives a restart
+		time.Sleep(2*time.Hour + 45*time.Minute)
+		synctest.Wait()
+		if w.renewals() != 1 {
+			t.Error("the keys are renewed before a holder's time is over")
+		}
+		time.Sleep(20 * time.Minute)
+		synctest.Wait()
+		if w.renewals() != 2 {
+			t.Errorf("%d renewals; want one when a holder's time is over", w.renewals())
+		}
+		w.wantBlind(3)
+		if w.readsOf("s:/1") != reads || !strings.Contains(w.content(w.keeper.idOf("s:/1")), "one") {
+			t.Error("the host was read for the new key, or the content changed")
+		}
+	})
+}
+
+// TestSealingWipesTheRecords seals a host with records, and unseals it again: nothing from the
+// time before stays at the relay, even if the relay is away at first.
+func TestSealingWipesTheRecords(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, Turns)
+		defer func() { w.stop() }()
+		w.keeper.Listed()
+		w.say("s:/1", "one", 1)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		for range 2 {
+			before := w.keeper.keys.current()
+			w.mu.Lock()
+			was := w.records[before.IDOf("s:/1")]
+			w.away, w.sealed = true, !w.sealed
+			w.mu.Unlock()
+			if was == nil {
+				t.Fatal("nothing is remembered")
+			}
+			first := w.keeper.sessions
+			w.start(Turns)
+			w.start(Turns) // before the relay has answered
+			w.mu.Lock()
+			w.away = false
+			w.mu.Unlock()
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			w.mu.Lock()
+			left := len(w.records)
+			w.mu.Unlock()
+			if left > 0 {
+				t.Error("records of the time before wait for the host's list")
+			}
+			w.lists(first)
+			time.Sleep(5 * time.Minute)
+			synctest.Wait()
+			after := w.keeper.keys.current()
+			if after.KeyID() == before.KeyID() || after.Signer.Equal(before.Signer) {
+				t.Error("the keys stayed, which relays may have seen")
+			}
+			w.mu.Lock()
+			for id, r := range w.records {
+				if slices.Equal(r.Data, was.Data) || r.Key == before.KeyID() || r.Blind != w.sealed {
+					t.Errorf("record %.8s is of the time before", id)
+				}
+			}
+			w.mu.Unlock()
+			if !strings.Contains(w.content(after.IDOf("s:/1")), "one") {
+				t.Error("the session is not remembered anew")
+			}
+		}
+	})
+}
+
+// TestSealedHoldersStayKnown gives the keys to more devices than a host-agent keeps, and to
+// many viewers with one link. No holder is forgotten: its removal would go unnoticed.
+func TestSealedHoldersStayKnown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, Turns)
+		defer func() { w.stop() }()
+		w.sealed = true
+		w.start(Turns)
+		w.keeper.Listed()
+		w.say("s:/1", "one", 1)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		hand := func(subject, device string) error {
+			_, err := w.keeper.Keys(all, Holder{Holder: auth.Holder{Subject: subject}, End: time.Now().Add(time.Hour), Rests: []string{device}})
+			return err
+		}
+		for i := range remember.MaxHolders {
+			if err := errors.Join(hand("ada", fmt.Sprint("device-", i)), hand(fmt.Sprint("viewer-", i), "device-0")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := hand("ada", "one-more"); err == nil {
+			t.Error("a holder above the bound gets the keys")
+		}
+		w.mu.Lock()
+		w.revoked["device-0"] = true
+		w.mu.Unlock()
+		w.keeper.HolderEnded()
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if w.renewals() != 1 {
+			t.Error("the first holder is forgotten")
+		}
+		if err := hand("ada", "one-more"); err != nil {
+			t.Error(err)
+		}
+	})
+}
