@@ -35,6 +35,7 @@ type sealing struct {
 	over   bool
 	left   bool        // a guest that is not counted any more
 	shares bool        // the client has asked for shared messages
+	parts  bool        // and for shared parts of messages
 	epochs []uint32    // whose keys the client has, at most sealed.MaxEpochs
 	timer  *time.Timer // for the next heartbeat
 	until  *time.Timer // ends the connection with the device's time; nil: not yet admitted
@@ -70,6 +71,11 @@ func (s *sealing) take(content sealed.Content, body []byte) (due bool, err error
 func (s *sealing) takeLocked(content sealed.Content, body []byte) (due bool, err error) {
 	if s.over {
 		return false, routing.ErrConnClosed
+	}
+	if content == sealed.Message && s.parts && s.class != "" {
+		if taken, due, err := s.takeJoined(body); taken {
+			return due, err
+		}
 	}
 	frames, err := s.session.Seal(content, body)
 	if err != nil {
@@ -280,6 +286,7 @@ type sealedAsk struct {
 	ID     int64  `json:"id"`
 	Do     string `json:"do"`
 	Device string `json:"device,omitempty"`
+	Parts  bool   `json:"parts,omitempty"` // with share
 
 	// With push: the browser's notification target at the relay, and its keys.
 	Target  string `json:"way,omitempty"`
@@ -306,7 +313,7 @@ func (s *sealing) ask(body []byte) error {
 	switch {
 	case asked.Do == "share":
 		s.mu.Lock()
-		s.shares = true
+		s.shares, s.parts = true, asked.Parts
 		s.mu.Unlock()
 		answer.Done = true
 	case s.guest:

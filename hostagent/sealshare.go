@@ -35,6 +35,7 @@ type sealShares struct {
 	byHash map[uint64][]*sharedMessage // the window, oldest first
 	recent list.List                   // of *sharedMessage, the window, oldest first
 	bytes  int                         // in the window
+	parts  sharedParts
 }
 
 // A shareKey names a set of readers.
@@ -274,6 +275,14 @@ func (s *sealing) holds(epoch uint32) bool {
 	return false
 }
 
+// gave notes that the client has an epoch's key. The mutex is held.
+func (s *sealing) gave(epoch uint32) {
+	if len(s.epochs) == sealed.MaxEpochs {
+		s.epochs = s.epochs[1:]
+	}
+	s.epochs = append(s.epochs, epoch)
+}
+
 // Tag implements [routing.Tagger].
 func (c *sealedConn) Tag(sum [32]byte, own uint64) [routing.TagSize]byte {
 	return c.seal.tag(c.conn, sum, own)
@@ -314,10 +323,8 @@ func (s *sealing) notify(row []*routing.Notification) (taken int, due bool, err 
 		case m == nil:
 			err = own(sealed.Message, n.Message())
 		case !s.holds(m.epoch):
-			if err = own(sealed.EpochKey, m.key); len(s.epochs) == sealed.MaxEpochs {
-				s.epochs = s.epochs[1:]
-			}
-			s.epochs = append(s.epochs, m.epoch)
+			err = own(sealed.EpochKey, m.key)
+			s.gave(m.epoch)
 		}
 		if err != nil {
 			return i, due, err

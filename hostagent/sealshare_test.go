@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -38,7 +39,7 @@ func (w *world) openReader(known vaultDevice, old bool) *sharedReader {
 	w.Helper()
 	r := w.openSealedAs(known, sealed.Greeting{Window: 615})
 	if !old {
-		r.post(sealed.Ask, `{"id":0,"do":"share"}`)
+		r.post(sealed.Ask, `{"id":0,"do":"share","parts":true}`)
 		if contents, answer := r.opens(); len(contents) != 1 || string(answer) != `{"id":0,"done":true}` {
 			w.Fatalf("the host-agent answers %v %s", contents, answer)
 		}
@@ -471,6 +472,51 @@ func TestLinkOpensNothingEarlier(t *testing.T) {
 			if epoch := binary.BigEndian.Uint32(body[1:]); slices.Contains(late.hostEnd().conn.seal.epochs, epoch) {
 				t.Fatalf("the late viewer has the key of epoch %d, which began before it came", epoch)
 			}
+		}
+	})
+}
+
+// TestReadersShareTheStateTheyBeginWith has the host answer ten readers with the same
+// snapshot, and each with its own id. All readers have whole answers, and the same bytes of
+// the snapshot. A reader that asks once more gets none of these bytes again, nor does one
+// with different authority.
+func TestReadersShareTheStateTheyBeginWith(t *testing.T) {
+	inCrowd(t, nil, func(c *sealedCrowd, _ []*sharedReader) {
+		state := `{"resource":"s:/1","fromSeq":1,"state":{"text":"` + strings.Repeat("all work ", 2*partLeast) + `"}}`
+		answer := func(id int) string {
+			return fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"result":{"snapshot":%s}}`, id, state)
+		}
+		gives := func(r *sharedReader, id int) (parts [][]byte) {
+			before := len(r.bodies)
+			r.sock.toUs <- answer(id)
+			synctest.Wait()
+			r.hear()
+			if got := r.got[len(r.got)-1]; got != answer(id) {
+				t.Fatalf("the answer is %.200s; want %.200s", got, answer(id))
+			}
+			return r.bodies[before:]
+		}
+		var first [][]byte
+		for i := range 10 {
+			r := c.openReader(vaultDevice{Level: auth.AccessWrite}, false)
+			parts := gives(r, i)
+			if i == 0 {
+				first = parts
+			}
+			if len(parts) == 0 || !slices.EqualFunc(parts, first, bytes.Equal) {
+				t.Fatalf("reader %d receives %d bodies that differ from the first reader's %d", i, len(parts), len(first))
+			}
+			if again := gives(r, 100+i); len(again) > 0 {
+				t.Error("a reader receives the same bytes twice")
+			}
+		}
+		other := gives(c.openReader(vaultDevice{Level: auth.AccessTalk}, false), 11)
+		if len(other) == 0 || bytes.Equal(other[0], first[0]) {
+			t.Error("a reader with different authority shares a part")
+		}
+		old := c.openReader(vaultDevice{Level: auth.AccessWrite}, true)
+		if parts := gives(old, 12); len(parts) > 0 {
+			t.Error("an older client receives a part")
 		}
 	})
 }

@@ -109,8 +109,9 @@ for (const h of vectors.handshakes) {
     for (const r of records(h, true)) assert.deepEqual((await session.seal(r.content, bytes(r.body))).map(hex), r.frames);
     for (const r of records(h, false)) {
       const opened = await Promise.all(r.frames.map((f: string) => session.open(bytes(f))));
-      const last = r.content === content.packed ? [r.opened] : r.shared ?? [r.body];
-      const want = r.content === content.epochKey ? [] : last.map((body: string) => [r.content === content.packed ? content.message : r.content, body]);
+      const whole = r.content === content.packed || r.content === content.joined;
+      const last = whole ? [r.opened] : r.shared ?? [r.body];
+      const want = r.content === content.epochKey || r.content === content.part ? [] : last.map((body: string) => [whole ? content.message : r.content, body]);
       assert.deepEqual(opened.map((parcels: any) => parcels.map((p: any) => [p.content, hex(p.body)])), [...r.frames.slice(1).map(() => []), want]);
     }
   });
@@ -239,6 +240,10 @@ test('a host with a fault, whose tags are true, is held to the forms of shared b
   const forms: Record<string, Bytes[]> = {
     'a tag for no body': [await tagOf(0, 1)], 'a compressed body': await one(content.packed, new Uint8Array(deflateRawSync('message'))), 'a heartbeat': await one(content.heartbeat, new Uint8Array(8)),
     'a close': await one(content.close, new Uint8Array([0x11, 0x95])), 'a key of an epoch': await one(content.epochKey, concat(number(10, 4), epoch)),
+    'a joined message in a body': await one(content.joined, concat(number(0, 4), [120])), 'a damaged part': await one(content.part, utf8('message')),
+    'an empty part': await one(content.part, new Uint8Array(deflateRawSync(''))), 'a part in a record': [await recordOf(1, 0, pieces(content.part, new Uint8Array(deflateRawSync('x')))[0])],
+    'a joined message without a part': [await recordOf(1, 0, pieces(content.joined, concat(number(0, 4), [120]))[0])],
+    'a part outside of its message': [...await one(content.part, new Uint8Array(deflateRawSync('x'))), await recordOf(1, 1, pieces(content.joined, concat(number(9, 4), [120]))[0])],
     'a message that ends in a record': [first, await tagOf(0, 1, first), await recordOf(1, 1, back)],
     'a message that ends in a body': [await recordOf(1, 0, front), rest, await tagOf(0, 2, rest)],
   };
@@ -391,10 +396,10 @@ test('a sealed socket gives whole messages, and only the last word of the host',
     for (const frame of all) wire.give(frame);
     wire.onclose({ code: 4501, reason: 'a word of the relay' });
     await settle();
-    assert.deepEqual(heard.map((e) => e[0]), ['pending', 'welcome', 'open', ...Array(6).fill('message'), 'close'], h.name);
+    assert.deepEqual(heard.map((e) => e[0]), ['pending', 'welcome', 'open', ...Array(7).fill('message'), 'close'], h.name);
     assert.equal(heard[1][2], vectors.host.public);
     assert.match(heard[3][1], /^{"jsonrpc":"2.0","id":7,"result"/);
-    assert.deepEqual(heard[9], ['close', 4999, 'removed'], 'a host that removes the device says nothing about the token of the relay');
+    assert.deepEqual(heard[10], ['close', 4999, 'removed'], 'a host that removes the device says nothing about the token of the relay');
     assert.equal(socket.level, 'admin');
   }
 });

@@ -258,7 +258,7 @@ func (e *sealedEnd) present() *websocket.Conn {
 // share tells the host-agent that this client reads shared messages. Host-agents of version
 // 1.0.0-rc.1 answer that they do not know the request, and share none.
 func (e *sealedEnd) share(ctx context.Context) error {
-	return e.send(ctx, sealed.Ask, []byte(`{"id":0,"do":"share"}`))
+	return e.send(ctx, sealed.Ask, []byte(`{"id":0,"do":"share","parts":true}`))
 }
 
 // next returns a further message that read has read, or nil.

@@ -48,6 +48,8 @@ const (
 	Ask                      // JSON of a request to the host-agent
 	Answer                   // JSON of its answer
 	EpochKey                 // the key of an epoch: see Epoch. Open keeps it, and does not return it
+	Part                     // a part of messages, compressed, in shared bodies. Open keeps it, and does not return it
+	Joined                   // where the part stands, and the rest of an AHP message: Open returns it as Message
 	contents                 // one more than the last
 )
 
@@ -264,8 +266,11 @@ func (s *Session) openRecord(frame []byte) (content Content, body []byte, done b
 		return 0, nil, false, errMixed
 	}
 	content, body, done, err = s.take(piece)
-	if done && content == EpochKey {
+	switch {
+	case done && content == EpochKey:
 		return 0, nil, false, s.hearing.add(body)
+	case done && content == Part:
+		return 0, nil, false, errors.New("a part of a message that is not shared")
 	}
 	return content, body, done, err
 }
@@ -320,7 +325,12 @@ func (s *Session) unpack(parcel []byte) (Content, []byte, error) {
 	case content == packed && s.client:
 		body, err := inflate(body, s.limit)
 		return Message, body, err
-	case content == packed, content == EpochKey && !s.client:
+	case content == Part && s.client:
+		return Part, nil, s.hearing.keepPart(body, s.limit)
+	case content == Joined && s.client:
+		body, err := s.hearing.join(body, s.limit)
+		return Message, body, err
+	case content == packed, content >= EpochKey && !s.client:
 		return 0, nil, errors.New("sealed record for the other direction")
 	}
 	return content, body, nil

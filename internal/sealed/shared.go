@@ -56,7 +56,11 @@ func (e *Epoch) Key() []byte {
 
 // Seal returns the WebSocket messages of a message's parcel, for all readers.
 func (e *Epoch) Seal(message []byte) (bodies [][]byte, err error) {
-	err = cut(Message, message, bodyHead, func(frame []byte) error {
+	return e.seal(Message, message)
+}
+
+func (e *Epoch) seal(content Content, body []byte) (bodies [][]byte, err error) {
+	err = cut(content, body, bodyHead, func(frame []byte) error {
 		if e.count > math.MaxUint32 {
 			return errSpent
 		}
@@ -70,6 +74,46 @@ func (e *Epoch) Seal(message []byte) (bodies [][]byte, err error) {
 		return nil
 	})
 	return bodies, err
+}
+
+// SealPart returns the WebSocket messages of a part, for all who join it into a message. It
+// returns nil if the part is too long to be shared.
+func (e *Epoch) SealPart(part []byte) (bodies [][]byte, err error) {
+	small := deflate(part)
+	if len(small) > MaxShared {
+		return nil, nil
+	}
+	return e.seal(Part, small)
+}
+
+// AppendJoined returns the body of a Joined parcel: the part stands at a place of the message.
+func AppendJoined(message []byte, at, n int) []byte {
+	b := binary.BigEndian.AppendUint32(make([]byte, 0, 4+len(message)-n), uint32(at))
+	return append(append(b, message[:at]...), message[at+n:]...)
+}
+
+// keepPart keeps a part for the next Joined parcel.
+func (h *hearing) keepPart(small []byte, limit int) error {
+	part, err := inflate(small, limit)
+	if h.part != nil || err == nil && len(part) == 0 {
+		err = errors.New("a part of no message")
+	}
+	h.part = part
+	return err
+}
+
+// join returns the message with its part.
+func (h *hearing) join(body []byte, limit int) ([]byte, error) {
+	part := h.part
+	h.part = nil
+	if len(body) < 4 || part == nil || len(body)-4+len(part) > limit {
+		return nil, errors.New("a message without its part")
+	}
+	at, rest := binary.BigEndian.Uint32(body), body[4:]
+	if uint64(at) > uint64(len(rest)) {
+		return nil, errors.New("a message without the place of its part")
+	}
+	return slices.Concat(rest[:at], part, rest[at:]), nil
 }
 
 // bodyNonce returns the nonce of a body with a head.
@@ -100,6 +144,7 @@ type hearing struct {
 	bodies []heardBody  // their tag is still to come
 	bytes  int          // of bodies
 	ready  []parcel     // verified
+	part   []byte       // waits for the message that it belongs to; nil: none
 }
 
 type heardEpoch struct {
@@ -199,9 +244,9 @@ func (s *Session) verify(frame []byte) error {
 		switch {
 		case err != nil:
 			return err
-		case begins && Content(piece[0]) != Message:
+		case begins && Content(piece[0]) != Message && Content(piece[0]) != Part:
 			return errors.New("a shared body without a message")
-		case done:
+		case done && content != Part:
 			h.ready = append(h.ready, parcel{content, body})
 		}
 	}

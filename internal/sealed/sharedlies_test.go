@@ -37,7 +37,7 @@ func newCrowd(t testing.TB, session func(reader int) (client, host *Session)) *c
 		c.readers[i] = &reader{}
 		c.readers[i].client, c.readers[i].host = session(i)
 	}
-	for i, name := range []string{"x1", "y1", "x2"} {
+	for i, name := range []string{"x1", "y1", "x2", "p1", "q1"} {
 		e, err := NewEpoch(uint32(i + 1))
 		if err != nil {
 			t.Fatal(err)
@@ -55,6 +55,8 @@ func newCrowd(t testing.TB, session func(reader int) (client, host *Session)) *c
 	c.share(t, "x2", "f", "g", "h")
 	c.own(t, "third")
 	c.share(t, "y1", "i")
+	c.join(t, "p1", "P")
+	c.join(t, "q1", "Q")
 	for _, r := range c.readers {
 		r.seal(t, Close, AppendClose(ahp.CloseShuttingDown, ""))
 	}
@@ -109,6 +111,26 @@ func (c *crowd) share(t testing.TB, epoch string, texts ...string) {
 		tag := r.host.Tag([32]byte(sums.Sum(nil)), r.host.out.count)
 		r.frames = append(append(r.frames, all...), append([]byte{byte(kindTag)}, tag[:]...))
 		r.sent = append(r.sent, texts...)
+	}
+}
+
+// join sends a message to each reader alone, with a part that both share.
+func (c *crowd) join(t testing.TB, epoch, part string) {
+	t.Helper()
+	c.key(t, epoch)
+	bodies, err := c.epochs[epoch].SealPart([]byte(part))
+	if err != nil || len(bodies) != 1 {
+		t.Fatal(len(bodies), err)
+	}
+	c.bodies[part] = bodies[0]
+	sum := sha256.Sum256(bodies[0])
+	for i, r := range c.readers {
+		r.host.Give(1)
+		tag := r.host.Tag(sha256.Sum256(sum[:]), r.host.out.count)
+		r.frames = append(r.frames, bodies[0], append([]byte{byte(kindTag)}, tag[:]...))
+		message := fmt.Sprintf(`{"id":%d,"result":%q}`, i, part)
+		r.seal(t, Joined, AppendJoined([]byte(message), strings.Index(message, part), len(part)))
+		r.sent = append(r.sent, message)
 	}
 }
 
@@ -174,12 +196,13 @@ func (r *reader) wantFound(t interface {
 // key.
 func (c *crowd) forge(text, other string) []byte {
 	body := c.bodies[text]
-	e := c.epochs[map[bool]string{true: "x1", false: "y1"}[body[4] == 1]]
-	if body[4] == 3 {
-		e = c.epochs["x2"]
+	e := c.epochs[[]string{"x1", "y1", "x2", "p1", "q1"}[body[4]-1]]
+	content := Message
+	if body[4] > 3 {
+		content, other = Part, string(deflate([]byte(other)))
 	}
 	var made []byte
-	err := cut(Message, []byte(other), bodyHead, func(frame []byte) error {
+	err := cut(content, []byte(other), bodyHead, func(frame []byte) error {
 		copy(frame, body[:bodyHead])
 		made = e.aead.Seal(frame[:bodyHead], bodyNonce(body[:bodyHead]), frame[bodyHead:], body[:bodyHead])
 		return nil
@@ -312,6 +335,24 @@ var sharedLies = []sharedLie{
 		i := c.place("a")
 		return at(f, i, append([]byte{byte(kindRecord)}, f[i][bodyHead:]...))
 	}},
+	{"drops a part", func(c *crowd, f, _ [][]byte) [][]byte { return without(f, c.place("P"), 1) }},
+	{"drops a part and its tag", func(c *crowd, f, _ [][]byte) [][]byte { return without(f, c.place("P"), 2) }},
+	{"drops a part and its message", func(c *crowd, f, _ [][]byte) [][]byte { return without(f, c.place("P"), 3) }},
+	{"drops a part's message", func(c *crowd, f, _ [][]byte) [][]byte { return without(f, c.place("P")+2, 1) }},
+	{"gives a part behind its message", func(c *crowd, f, _ [][]byte) [][]byte {
+		i := c.place("P")
+		return slices.Concat(f[:i], f[i+2:i+3], f[i:i+2], f[i+3:])
+	}},
+	{"repeats a part", func(c *crowd, f, _ [][]byte) [][]byte {
+		i := c.place("P")
+		return slices.Concat(f[:i+2], f[i:i+2], f[i+2:])
+	}},
+	{"swaps parts", func(c *crowd, f, _ [][]byte) [][]byte { return exchange(f, c.place("P"), c.place("Q")) }},
+	{"gives the second reader's message with a part", func(c *crowd, f, second [][]byte) [][]byte {
+		i := c.place("P") + 2
+		return at(f, i, second[i])
+	}},
+	{"forges a part with a reader's help", func(c *crowd, f, _ [][]byte) [][]byte { return at(f, c.place("P"), c.forge("P", "x")) }},
 	{"gives a record as a shared body", func(c *crowd, f, _ [][]byte) [][]byte {
 		return at(f, 0, slices.Concat([]byte{byte(kindBody), 0, 0, 0, 1, 0, 0, 0, 0}, f[0][1:]))
 	}},
@@ -486,6 +527,36 @@ func TestHostKeepsToSharedForms(t *testing.T) {
 		"a heartbeat":       one(Heartbeat, make([]byte, 8)),
 		"a close":           one(Close, AppendClose(ahp.CloseForbidden, "")),
 		"a key of an epoch": one(EpochKey, make([]byte, 36)),
+		"a joined message":  one(Joined, AppendJoined([]byte("message"), 1, 1)),
+		"a damaged part":    one(Part, []byte("message")),
+		"an empty part":     one(Part, deflate(nil)),
+		"two parts": func(p *pair) [][]byte {
+			bodies := append(p.bodies(Part, deflate([]byte("a"))), p.bodies(Part, deflate([]byte("b")))...)
+			return append(bodies, p.tag(1, bodies...))
+		},
+		"a part in a record": func(p *pair) [][]byte {
+			frames, err := p.host.Seal(Part, deflate([]byte("message")))
+			if err != nil {
+				p.Fatal(err)
+			}
+			return frames
+		},
+		"a joined message without a part": func(p *pair) [][]byte {
+			frames, err := p.host.Seal(Joined, AppendJoined([]byte("message"), 1, 1))
+			if err != nil {
+				p.Fatal(err)
+			}
+			return frames
+		},
+		"a part outside of its message": func(p *pair) [][]byte {
+			bodies := p.bodies(Part, deflate([]byte("a")))
+			bodies = append(bodies, p.tag(1, bodies...))
+			frames, err := p.host.Seal(Joined, []byte{0, 0, 0, 9, 'x'})
+			if err != nil {
+				p.Fatal(err)
+			}
+			return append(bodies, frames...)
+		},
 		"a body in a record": func(p *pair) [][]byte {
 			bodies := p.bodies(Message, long)
 			rest := p.cut(Message, long, 1, func(frame []byte) []byte {

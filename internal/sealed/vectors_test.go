@@ -278,6 +278,8 @@ func (h *vectorHandshake) fillRecords(t *testing.T, client, host *Session) {
 	notification := func(text string) hexBytes {
 		return hexBytes(`{"jsonrpc":"2.0","method":"action","params":{"channel":"ahp-chat:/abc","text":"` + text + `"}}`)
 	}
+	state := []byte(`{"resource":"ahp-session:/abc","fromSeq":4,"state":{}}`)
+	whole := slices.Concat([]byte(`{"jsonrpc":"2.0","id":3,"result":{"snapshot":`), state, []byte("}}"))
 	var bodies uint32
 	for _, r := range []struct {
 		toHost  bool
@@ -296,6 +298,8 @@ func (h *vectorHandshake) fillRecords(t *testing.T, client, host *Session) {
 		{false, Message, nil, []hexBytes{notification("one")}},
 		{false, Heartbeat, []byte{0, 0, 0, 0, 0, 0, 0, 5}, nil},
 		{false, Message, nil, []hexBytes{notification("two"), notification(large), notification("three")}},
+		{false, Part, state, nil},
+		{false, Joined, AppendJoined(whole, bytes.Index(whole, state), len(state)), nil},
 		{true, Ask, []byte(`{"id":1,"do":"devices"}`), nil},
 		{false, Answer, []byte(`{"id":1,"devices":[]}`), nil},
 		{false, Close, AppendClose(ahp.CloseTokenEnded, "removed"), nil},
@@ -314,7 +318,13 @@ func (h *vectorHandshake) fillRecords(t *testing.T, client, host *Session) {
 			h.Records = append(h.Records, line)
 			continue
 		}
-		frames, err := from.Seal(r.content, r.body)
+		switch r.content {
+		case Part:
+			line.Epoch, line.From, line.Body, line.Opened = epoch, bodies, deflate(state), state
+		case Joined:
+			line.Opened = whole
+		}
+		frames, err := line.seal(from)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -328,6 +338,25 @@ func (h *vectorHandshake) fillRecords(t *testing.T, client, host *Session) {
 	}
 }
 
+// seal returns the messages of a line that shares no message.
+func (r *vectorRecord) seal(from *Session) (frames [][]byte, err error) {
+	if Content(r.Content) != Part {
+		return from.Seal(Content(r.Content), r.Body)
+	}
+	e, err := newEpoch(binary.BigEndian.Uint32(r.Epoch), [32]byte(r.Epoch[4:]))
+	if err != nil {
+		return nil, err
+	}
+	e.count = uint64(r.From)
+	if frames, err = e.seal(Part, r.Body); err != nil {
+		return nil, err
+	}
+	sum := sha256.Sum256(frames[0])
+	from.Give(1)
+	tag := from.Tag(sha256.Sum256(sum[:]), from.out.count)
+	return append(frames, append([]byte{byte(kindTag)}, tag[:]...)), nil
+}
+
 func (h *vectorHandshake) checkRecords(t *testing.T, client, host *Session) {
 	t.Helper()
 	for i, r := range h.Records {
@@ -339,21 +368,27 @@ func (h *vectorHandshake) checkRecords(t *testing.T, client, host *Session) {
 			h.checkShared(t, &r, client, host)
 			continue
 		}
-		frames, err := from.Seal(Content(r.Content), r.Body)
+		frames, err := r.seal(from)
 		if err != nil || !slices.EqualFunc(frames, r.Frames, func(a []byte, b hexBytes) bool { return bytes.Equal(a, b) }) {
 			t.Fatalf("%s: record %d is %x, %v; want %x", h.Name, i, frames, err, r.Frames)
 		}
 		want, body := Content(r.Content), []byte(r.Body)
-		if want == packed {
+		if want == packed || want == Joined {
 			want, body = Message, r.Opened
 		}
 		var content Content
 		var got []byte
 		for j, frame := range r.Frames {
 			var done bool
-			if content, got, done, err = to.Open(bytes.Clone(frame)); done != (j == len(r.Frames)-1 && Content(r.Content) != EpochKey) {
+			if content, got, done, err = to.Open(bytes.Clone(frame)); done != (j == len(r.Frames)-1 && Content(r.Content) != EpochKey && Content(r.Content) != Part) {
 				break
 			}
+		}
+		if Content(r.Content) == Part { // Open keeps it
+			if err != nil || !bytes.Equal(client.hearing.part, r.Opened) {
+				t.Fatalf("%s: a part is kept as %q, %v; want %q", h.Name, client.hearing.part, err, r.Opened)
+			}
+			continue
 		}
 		if Content(r.Content) == EpochKey { // Open keeps it
 			if err != nil || len(client.hearing.epochs) != 1 {

@@ -5,8 +5,8 @@ import { Lie } from './lie';
 import { t } from '../language';
 
 /** The meaning of a parcel's body. */
-export const content = { message: 0, packed: 1, heartbeat: 2, close: 3, pending: 4, welcome: 5, ask: 6, answer: 7, epochKey: 8 };
-const toClient = [content.message, content.packed, content.heartbeat, content.close, content.pending, content.welcome, content.answer, content.epochKey];
+export const content = { message: 0, packed: 1, heartbeat: 2, close: 3, pending: 4, welcome: 5, ask: 6, answer: 7, epochKey: 8, part: 9, joined: 10 };
+const toClient = [content.message, content.packed, content.heartbeat, content.close, content.pending, content.welcome, content.answer, content.epochKey, content.part, content.joined];
 
 export const tagSize = 16;
 const headSize = 5;
@@ -70,6 +70,7 @@ export class Session {
   #pieces: Bytes[] = [];
   #arrived = 0; // bytes of it
   #shared = false; // its pieces came in shared bodies
+  #part: Bytes | undefined; // waits for the message that it belongs to
   #epochs = new Map<number, CryptoKey>(); // of shared bodies, oldest first
   #heard: Heard[] = [];
   #heardBytes = 0;
@@ -203,7 +204,7 @@ export class Session {
   async #take(piece: Bytes, shared: boolean): Promise<Parcel | undefined> {
     if (this.#whole === 0) {
       this.#begin(piece);
-      if (shared && piece[0] !== content.message) throw new Error('a shared body without a message');
+      if (shared ? piece[0] !== content.message && piece[0] !== content.part : piece[0] === content.part) throw new Error('a shared body without a message');
       this.#shared = shared;
     } else if (this.#shared !== shared) throw new Error('a sealed message in two parts of different kinds');
     if (piece.length !== Math.min(pieceSize, this.#whole - this.#arrived)) throw new Error('a sealed record of a wrong length');
@@ -223,12 +224,28 @@ export class Session {
     this.#whole = padded(headSize + n);
   }
 
-  async #unpack(parcel: Bytes): Promise<Parcel> {
+  async #unpack(parcel: Bytes): Promise<Parcel | undefined> {
     const end = headSize + lengthOf(parcel);
     if (parcel.subarray(end).some((b) => b !== 0)) throw new Error('a sealed record with wrong padding');
     const body = parcel.subarray(headSize, end);
     if (!toClient.includes(parcel[0])) throw new Error('a sealed record of an unknown kind: the host has a newer version');
-    return parcel[0] === content.packed ? { content: content.message, body: await inflate(body, this.#limit) } : { content: parcel[0], body };
+    if (parcel[0] === content.packed) return { content: content.message, body: await inflate(body, this.#limit) };
+    if (parcel[0] === content.joined) return { content: content.message, body: this.#join(body) };
+    if (parcel[0] !== content.part) return { content: parcel[0], body };
+    if (this.#part) throw new Error('a part of no message');
+    this.#part = await inflate(body, this.#limit);
+    if (this.#part.length === 0) throw new Error('a part of no message');
+    return undefined;
+  }
+
+  /** Puts the part into its message. */
+  #join(body: Bytes): Bytes {
+    const part = this.#part;
+    this.#part = undefined;
+    if (!part || body.length < 4 || body.length - 4 + part.length > this.#limit) throw new Error('a message without its part');
+    const [at, rest] = [u32(body, 0), body.subarray(4)];
+    if (at > rest.length) throw new Error('a message without the place of its part');
+    return concat(rest.subarray(0, at), part, rest.subarray(at));
   }
 }
 

@@ -174,7 +174,7 @@ export class SealedSocket {
       this.level = welcome.level;
       await this.#on.welcome?.(welcome, this.#initiator.hostKey!);
       this.readyState = 1;
-      this.ask({ do: 'share' }).catch(() => {}); // an older host-agent shares no messages
+      this.ask({ do: 'share', parts: true }).catch(() => {}); // an older host-agent shares no messages
       this.onopen?.({});
     } else if (what === content.heartbeat) readHeartbeat(body);
     else if (!this.#welcomed || this.#bye) throw new Error('a sealed record out of turn');

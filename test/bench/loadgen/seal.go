@@ -65,7 +65,7 @@ func (c *wsConn) seal(s *Seal) error {
 		return fmt.Errorf("the host answers the handshake with content %d, %q: %w", content, body, err)
 	}
 	c.sealing = &sealing{session: session}
-	return c.sealed(sealed.Ask, []byte(`{"id":0,"do":"share"}`))
+	return c.sealed(sealed.Ask, []byte(`{"id":0,"do":"share","parts":true}`))
 }
 
 // sealed sends a parcel.

@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-KL46SJBX.js";import"./chunk-ICKXE5VR.js";import"./chunk-LDSDLNEO.js";import"./chunk-YHNKFZFX.js";import"./chunk-4K6RYUJX.js";import"./chunk-L4ZXJTXA.js";import"./chunk-7VK7FXS4.js";import"./chunk-REOFUSDL.js";import"./chunk-EHKAZ6VU.js";import"./chunk-FWUXSPMV.js";import"./chunk-N4DMWHQL.js";export{a as leave,b as leaveAll};

@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-BJ4LANQJ.js";import"./chunk-DSU3PGQB.js";import"./chunk-DTSN4DEF.js";import"./chunk-26WMZINT.js";import"./chunk-L4ZXJTXA.js";import"./chunk-EHKAZ6VU.js";import"./chunk-FWUXSPMV.js";import"./chunk-N4DMWHQL.js";export{b as Code,a as Share};
