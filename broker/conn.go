@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -87,6 +88,8 @@ type Conn struct {
 	online    atomic.Bool           // between Connected or Reconnected and Disconnected
 	lost      atomic.Bool           // after the first Disconnected, while not online
 	lastError atomic.Pointer[error] // why the server could not be reached
+
+	after []atomic.Int64 // earliest times for the next attempts at urls, as their relays have said; Unix nanoseconds
 
 	through atomic.Pointer[string] // URL of the WebSocket in use or being made; nil: none
 
@@ -193,6 +196,7 @@ func (c *Conn) beforeRetry(attempt int) time.Duration {
 	if time.Since(time.Unix(0, c.lostAt.Load())) < quickTime {
 		wait = delayUpTo(attempt, quickCeiling)
 	}
+	wait = max(wait, c.turnToReady(time.Now()))
 	if c.events.Retrying != nil && !c.closing.Load() {
 		c.events.Retrying(attempt, c.lastFailure(), wait)
 	}
@@ -212,6 +216,34 @@ func (c *Conn) turnToNext() {
 		return
 	}
 	c.turnTo((int(c.turn.Load()) + 1) % len(c.urls))
+}
+
+// obey records the time until which the current relay wants no attempt. Up to a second is
+// random, because relays name whole seconds.
+func (c *Conn) obey(err error) {
+	var busy *busyError
+	if i := int(c.turn.Load()); errors.As(err, &busy) && i < len(c.after) {
+		c.after[i].Store(time.Now().Add(busy.after - rand.N(time.Second)).UnixNano())
+	}
+}
+
+// turnToReady keeps the selected URL if its relay may be tried now, or else selects the
+// one that may be tried first. It returns the time until then.
+func (c *Conn) turnToReady(now time.Time) (wait time.Duration) {
+	best, first := int(c.turn.Load()), int64(math.MaxInt64)
+	for n := range c.after {
+		i := (int(c.turn.Load()) + n) % len(c.after)
+		if at := max(c.after[i].Load(), now.UnixNano()); at < first {
+			best, first = i, at
+		}
+	}
+	if len(c.after) == 0 {
+		return 0
+	}
+	if best != int(c.turn.Load()) {
+		c.turnTo(best)
+	}
+	return time.Duration(first - now.UnixNano())
 }
 
 func (c *Conn) turnTo(i int) {
@@ -243,7 +275,10 @@ func (c *Conn) attemptFailed(err error) {
 }
 
 // failed records why the server could not be reached.
-func (c *Conn) failed(err error) { c.lastError.Store(&err) }
+func (c *Conn) failed(err error) {
+	c.obey(err)
+	c.lastError.Store(&err)
+}
 
 // RetryDelay returns the delay before an attempt, counted from 1: 125 to 500 ms at
 // first, twice as long each time, and 1.25 to 5 s in the end. Three quarters of it are

@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -789,4 +790,49 @@ func (p *proxy) connect(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.Copy(there, here)
 	there.Close()
 	<-done
+}
+
+// TestBusyRelayIsObeyed: a host-agent returns to a relay that has named a time after that
+// time only, and tries another relay meanwhile.
+func TestBusyRelayIsObeyed(t *testing.T) {
+	t.Parallel()
+	var asked [2][]time.Time
+	var mu sync.Mutex
+	both := make(chan struct{})
+	var urls []string
+	for i, after := range []string{"60", "2"} {
+		relay := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			mu.Lock()
+			defer mu.Unlock()
+			asked[i] = append(asked[i], time.Now())
+			if i == 1 && len(asked[i]) == 2 {
+				close(both)
+			}
+			w.Header().Set("Retry-After", after)
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}))
+		t.Cleanup(relay.Close)
+		urls = append(urls, "ws"+strings.TrimPrefix(relay.URL, "http")+"/nats")
+	}
+	s := natssite.New(t)
+	cfg := inProcess(t, s, "acme", "laptop")
+	cfg.URLs, cfg.Dial = urls, nil
+	c, err := broker.DialAgent(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	select {
+	case <-both:
+	case <-time.After(time.Minute):
+		t.Fatal("the second relay is not tried again")
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if len(asked[0]) != 1 {
+		t.Errorf("the first relay was tried %d times within its 60 s", len(asked[0]))
+	}
+	if pause := asked[1][1].Sub(asked[1][0]); pause < 900*time.Millisecond {
+		t.Errorf("the second relay was tried again after %v; want 1 to 2 s", pause)
+	}
 }

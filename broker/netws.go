@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -47,13 +48,28 @@ func (d *wsDialer) dial(ctx, life context.Context, rawURL string, dial dialFunc)
 }
 
 // refusedWith returns the error for a handshake's answer that is not a WebSocket.
-func refusedWith(status int) error {
-	err := fmt.Errorf("the WebSocket handshake was answered with HTTP %d", status)
-	if status == http.StatusUnauthorized {
+func refusedWith(response *http.Response) error {
+	err := fmt.Errorf("the WebSocket handshake was answered with HTTP %d", response.StatusCode)
+	if response.StatusCode == http.StatusUnauthorized {
 		err = fmt.Errorf("%w: %w", err, errUnauthorized)
+	}
+	if seconds, _ := strconv.Atoi(response.Header.Get("Retry-After")); seconds > 0 {
+		err = &busyError{err, min(time.Duration(seconds)*time.Second, mostAfter)}
 	}
 	return err
 }
+
+// mostAfter bounds the time for which a host-agent obeys a relay that is busy.
+const mostAfter = 2 * time.Minute
+
+// A busyError reports a relay that has named the time until the next attempt.
+type busyError struct {
+	error
+	after time.Duration
+}
+
+// Unwrap returns the refusal without its time.
+func (e *busyError) Unwrap() error { return e.error }
 
 // handshake opens a WebSocket, which may be idle until its use.
 func (d *wsDialer) handshake(ctx, life context.Context, rawURL string, dial dialFunc, idle bool) (*wsConn, error) {
@@ -102,7 +118,7 @@ func (d *wsDialer) handshake(ctx, life context.Context, rawURL string, dial dial
 			_ = conn.Close()
 		}
 		if response != nil {
-			err = refusedWith(response.StatusCode)
+			err = refusedWith(response)
 		}
 		return nil, err
 	}

@@ -10,10 +10,12 @@ import (
 // maxLater bounds the pause after repeated refusals for a limit.
 const maxLater = 5 * time.Minute
 
-// A limitError reports a relay's refusal for a limit (HTTP 429).
+// A limitError reports a relay's refusal for a limit (HTTP 429), or while it is busy with
+// other host-agents (503).
 type limitError struct {
 	error
 	after time.Duration // as demanded by the relay
+	busy  bool          // the relay spreads the returns itself
 }
 
 // Unwrap returns the refusal without its time.
@@ -43,6 +45,10 @@ func (p *pausing) refused(e *limitError) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	wait := min(max(e.after, time.Second)<<min(p.refusals, 10), maxLater)
+	if e.busy {
+		p.until, p.last = time.Now().Add(min(e.after, maxLater)-rand.N(time.Second)), e.error
+		return
+	}
 	p.refusals++
 	p.until, p.last = time.Now().Add(wait/2+rand.N(wait/2+1)), e.error
 }

@@ -49,7 +49,7 @@ func TestHostAgentBacksOffBeyondLimit(t *testing.T) {
 func TestGrantedRequestEndsPauses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var p pausing
-		refusal := &limitError{errors.New("full"), 10 * time.Second}
+		refusal := &limitError{error: errors.New("full"), after: 10 * time.Second}
 		for range 20 {
 			p.refused(refusal)
 		}

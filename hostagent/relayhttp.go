@@ -219,10 +219,13 @@ func refusal(relay string, response *http.Response, data []byte) error {
 		to.Path = strings.TrimSuffix(to.Path, response.Request.URL.Path)
 		text = (&url.URL{Scheme: to.Scheme, Host: to.Host, Path: to.Path}).String()
 	}
+	seconds, _ := strconv.Atoi(response.Header.Get("Retry-After"))
+	after := time.Duration(seconds) * time.Second
 	switch err := fmt.Errorf("relay %s: HTTP %d: %s", relay, status, text); {
 	case status == http.StatusTooManyRequests:
-		seconds, _ := strconv.Atoi(response.Header.Get("Retry-After"))
-		return &limitError{err, time.Duration(seconds) * time.Second}
+		return &limitError{error: err, after: after}
+	case status >= 500 && after > 0:
+		return &limitError{error: err, after: after, busy: true}
 	case status >= 500:
 		return err
 	}

@@ -7,8 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -60,6 +62,7 @@ type realAgent struct {
 	urls     []string // the relays, its first choice first
 	dial     net.Dialer
 	http     http.Client
+	rests    time.Time // until then, it does not ask for credentials, as relays demand
 }
 
 func (a *Agents) agent(i int) (*realAgent, error) {
@@ -123,6 +126,9 @@ func (r *realAgent) headers() http.Header {
 // credentials asks the relays in turn.
 func (r *realAgent) credentials(ctx context.Context) (jwt string, err error) {
 	defer r.http.CloseIdleConnections()
+	if left := time.Until(r.rests); left > 0 {
+		return "", fmt.Errorf("the next attempt is in %v", left)
+	}
 	for _, u := range r.urls {
 		if jwt, err = r.credentialsFrom(ctx, u); err == nil {
 			return jwt, nil
@@ -164,6 +170,9 @@ func (r *realAgent) post(ctx context.Context, address string, body, answer any) 
 		return err
 	}
 	if response.StatusCode != http.StatusOK {
+		if seconds, _ := strconv.Atoi(response.Header.Get("Retry-After")); seconds > 0 {
+			r.rests = time.Now().Add(time.Duration(seconds)*time.Second - rand.N(time.Second))
+		}
 		return fmt.Errorf("%s: HTTP %d: %s", address, response.StatusCode, data)
 	}
 	return json.Unmarshal(data, answer)

@@ -84,7 +84,7 @@ func TestMajorityIsServedDuringACut(t *testing.T) {
 // and no restart, replacement or crash makes relays list one as offline.
 func TestRealHostAgentsMakeRows(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)
 	defer cancel()
 	programs, err := procs.Build(ctx)
 	if err != nil {

@@ -66,6 +66,12 @@ func (a *API) serveCredentials(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
+	done, after := a.enrolments.Enter(r.Context(), host.Tenant)
+	if done == nil {
+		a.busy(w, after)
+		return
+	}
+	defer done()
 	var proof Proof
 	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, MaxBody)).Decode(&proof); err != nil {
 		authn.WriteJSON(w, http.StatusBadRequest, map[string]string{"error": "body is not JSON with challenge, nkey and signature"})

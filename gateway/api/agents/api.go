@@ -10,6 +10,7 @@ import (
 
 	"ahprelay/ahp"
 	"ahprelay/broker/registry"
+	"ahprelay/gateway/admission"
 	"ahprelay/gateway/authn"
 )
 
@@ -63,10 +64,14 @@ type API struct {
 	Config
 	tunnels  tunnels
 	renewing sync.Mutex // held while the credential in use is checked and recorded
+
+	logins, enrolments *admission.Arrivals
 }
 
 // New returns an API.
-func New(cfg Config) *API { return &API{Config: cfg} }
+func New(cfg Config) *API {
+	return &API{Config: cfg, logins: admission.NewArrivals(), enrolments: admission.NewArrivals()}
+}
 
 // Routes registers the API's handlers.
 func (a *API) Routes(mux *http.ServeMux) {

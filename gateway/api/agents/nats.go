@@ -38,10 +38,8 @@ func (a *API) serveNATS(w http.ResponseWriter, r *http.Request) {
 	}
 	var server net.Conn
 	if !idle {
-		var err error
-		if server, err = a.openNATS(r.Context(), host); err != nil {
+		if server = a.arrive(w, r, host); server == nil {
 			admitted.Leave()
-			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 			return
 		}
 	}
@@ -51,6 +49,23 @@ func (a *API) serveNATS(w http.ResponseWriter, r *http.Request) {
 			_ = server.Close()
 		}
 	}
+}
+
+// arrive opens a connection to the NATS server for a login. It answers the request if it
+// cannot.
+func (a *API) arrive(w http.ResponseWriter, r *http.Request, host auth.Enrolment) net.Conn {
+	done, after := a.logins.Enter(r.Context(), host.Tenant)
+	if done == nil {
+		a.busy(w, after)
+		return nil
+	}
+	server, err := a.openNATS(r.Context(), host)
+	if err != nil {
+		done()
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		return nil
+	}
+	return newLogin(server, done)
 }
 
 // openNATS opens a connection to the NATS server. The error is for the host-agent.

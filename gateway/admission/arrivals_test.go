@@ -1,0 +1,190 @@
+package admission
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// A slowBackend has one processor that works on all logins in turn. A login needs it for
+// loginWork. It is lost when its host-agent gives up.
+type slowBackend struct {
+	mu   sync.Mutex
+	jobs []*job
+}
+
+type job struct {
+	left time.Duration
+	done chan struct{}
+}
+
+const (
+	loginWork  = 10 * time.Millisecond
+	slice      = 2 * time.Millisecond
+	agentWaits = 5 * time.Second
+)
+
+// run works until ctx ends.
+func (b *slowBackend) run(ctx context.Context) {
+	for ctx.Err() == nil {
+		time.Sleep(slice)
+		b.mu.Lock()
+		if len(b.jobs) > 0 {
+			j := b.jobs[0]
+			b.jobs = b.jobs[1:]
+			if j.left -= slice; j.left > 0 {
+				b.jobs = append(b.jobs, j)
+			} else {
+				close(j.done)
+			}
+		}
+		b.mu.Unlock()
+	}
+}
+
+// login reports whether a login completes before the host-agent gives up.
+func (b *slowBackend) login(ctx context.Context) bool {
+	j := &job{loginWork, make(chan struct{})}
+	b.mu.Lock()
+	b.jobs = append(b.jobs, j)
+	b.mu.Unlock()
+	select {
+	case <-j.done:
+		return true
+	case <-ctx.Done():
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for i, other := range b.jobs {
+		if other == j {
+			b.jobs = append(b.jobs[:i:i], b.jobs[i+1:]...)
+			break
+		}
+	}
+	return false
+}
+
+// goodput returns the logins per second that complete while host-agents come at the given
+// rate. An arrival without an Arrivals is worked on at once.
+func goodput(t *testing.T, arrivals *Arrivals, perSecond int) (rate float64) {
+	synctest.Test(t, func(t *testing.T) {
+		const long = 20 * time.Second
+		ctx, cancel := context.WithTimeout(t.Context(), long)
+		defer cancel()
+		var b slowBackend
+		var running sync.WaitGroup
+		running.Go(func() { b.run(ctx) })
+		var mu sync.Mutex
+		online := 0
+		for range perSecond * int(long/time.Second) {
+			time.Sleep(time.Second / time.Duration(perSecond))
+			running.Go(func() {
+				for ctx.Err() == nil {
+					wait, came := arrive(ctx, &b, arrivals)
+					if came && ctx.Err() == nil {
+						mu.Lock()
+						online++
+						mu.Unlock()
+						return
+					}
+					select {
+					case <-time.After(wait):
+					case <-ctx.Done():
+					}
+				}
+			})
+		}
+		cancel()
+		running.Wait()
+		rate = float64(online) / long.Seconds()
+	})
+	return rate
+}
+
+// arrive makes one attempt, and returns the time until the next.
+func arrive(ctx context.Context, b *slowBackend, arrivals *Arrivals) (wait time.Duration, came bool) {
+	ctx, cancel := context.WithTimeout(ctx, agentWaits)
+	defer cancel()
+	if arrivals == nil {
+		return time.Second, b.login(ctx)
+	}
+	done, after := arrivals.Enter(ctx, "fleet")
+	if done == nil {
+		return after, false
+	}
+	defer done()
+	return time.Second, b.login(ctx)
+}
+
+// TestOverloadCompletesLogins: while four times as many host-agents arrive as the backend
+// can serve, at least 80 % of its peak complete. Without admission, hardly any do.
+func TestOverloadCompletesLogins(t *testing.T) {
+	t.Parallel()
+	const most = int(time.Second / loginWork)
+	peak := goodput(t, newArrivals(32, 400), most)
+	over := goodput(t, newArrivals(32, 400), 4*most)
+	without := goodput(t, nil, 4*most)
+	t.Logf("%.0f logins/s at the peak, %.0f at four times as many arrivals, %.0f without admission", peak, over, without)
+	if over < 0.8*peak {
+		t.Errorf("%.0f logins/s at four times as many arrivals; want 80 %% of %.0f", over, peak)
+	}
+	if without > 0.5*peak {
+		t.Errorf("%.0f logins/s without admission: the backend shows no overload", without)
+	}
+}
+
+// TestOneTenantsRushDelaysNoOther: while a tenant's host-agents wait, another tenant's has
+// the second turn that becomes free. Those without a turn return at different times.
+func TestOneTenantsRushDelaysNoOther(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		a := newArrivals(4, 10)
+		var working []func()
+		for range 4 {
+			done, after := a.Enter(t.Context(), "crowd")
+			if done == nil {
+				t.Fatalf("told to return in %v though turns are free", after)
+			}
+			working = append(working, done)
+		}
+		calm := false
+		times := map[time.Duration]int{}
+		var mu sync.Mutex
+		come := func(tenant string) {
+			done, after := a.Enter(t.Context(), tenant)
+			mu.Lock()
+			defer mu.Unlock()
+			if done == nil {
+				times[after]++
+				return
+			}
+			calm = calm || tenant == "calm"
+			working = append(working, done)
+		}
+		for range 100 {
+			go come("crowd")
+		}
+		synctest.Wait()
+		go come("calm")
+		synctest.Wait()
+		mu.Lock()
+		first, second := working[0], working[1]
+		mu.Unlock()
+		first()
+		second()
+		synctest.Wait()
+		mu.Lock()
+		if !calm {
+			t.Error("another tenant's host-agent waits for the crowd")
+		}
+		mu.Unlock()
+		time.Sleep(2 * arrivalPatience)
+		mu.Lock()
+		defer mu.Unlock()
+		if len(times) < 80 {
+			t.Errorf("refused arrivals return at %d different times: %v", len(times), times)
+		}
+	})
+}

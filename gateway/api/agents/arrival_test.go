@@ -1,0 +1,93 @@
+package agents
+
+import (
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"strconv"
+	"testing"
+	"testing/synctest"
+
+	"ahprelay/auth"
+	"ahprelay/gateway/admission"
+)
+
+// TestLoginCountsUntilItsAnswer: the NATS server's first PONG ends the login, however it is
+// divided into reads, and so does the end of the connection. A text that contains it does not.
+func TestLoginCountsUntilItsAnswer(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		server []string
+		before int // writes after which the login still counts
+	}{
+		"one read":      {[]string{"INFO {}\r\n", "INFO {}\r\nPONG\r\n"}, 1},
+		"divided":       {[]string{"INFO {}\r\n", "PO", "NG", "\r", "\n"}, 4},
+		"in the middle": {[]string{"INFO {}\r\nPI", "NG\r\nPONG\r\nMSG"}, 1},
+		"in a text":     {[]string{"INFO {\"nonce\":\"PONG\"}\r\n", "+OK\r\nPONG\r\n"}, 1},
+		"refused":       {[]string{"INFO {}\r\n", "-ERR 'Authorization Violation'\r\n", ""}, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server, ours := net.Pipe()
+			ended := 0
+			l := newLogin(ours, func() { ended++ })
+			p := make([]byte, 512)
+			for i, text := range test.server {
+				go func() {
+					if text == "" {
+						_ = server.Close()
+						return
+					}
+					_, _ = io.WriteString(server, text)
+				}()
+				_, _ = l.Read(p)
+				if counts := i < test.before; counts == (ended > 0) {
+					t.Errorf("after %q, the login counts: %v; want %v", text, !counts, counts)
+				}
+			}
+			if err := l.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestBusyRelayTellsWhenToReturn: without a free turn, a host-agent gets 503 and the seconds
+// until its return: all together return at the rate at which logins complete.
+func TestBusyRelayTellsWhenToReturn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		perSecond := 100 * runtime.GOMAXPROCS(0) // assumed before any login has completed
+		a := &API{logins: admission.NewArrivals()}
+		host := auth.Enrolment{Tenant: "acme", Host: "laptop"}
+		for {
+			if done, _ := a.logins.Enter(t.Context(), "acme"); done == nil {
+				break
+			}
+		}
+		answers := make(chan *httptest.ResponseRecorder, 20*perSecond)
+		for range cap(answers) {
+			go func() {
+				w := httptest.NewRecorder()
+				if server := a.arrive(w, httptest.NewRequest(http.MethodGet, "/nats", nil), host); server != nil {
+					t.Error("a login without a turn")
+				}
+				answers <- w
+			}()
+		}
+		last := 0
+		for range cap(answers) {
+			w := <-answers
+			seconds, err := strconv.Atoi(w.Header().Get("Retry-After"))
+			if w.Code != http.StatusServiceUnavailable || err != nil || seconds < 1 {
+				t.Fatalf("HTTP %d, Retry-After %q; want 503 and a number", w.Code, w.Header().Get("Retry-After"))
+			}
+			last = max(last, seconds)
+		}
+		if last < 15 || last > 25 {
+			t.Errorf("the last returns in %d s; want about 20", last)
+		}
+	})
+}
