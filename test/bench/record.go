@@ -84,21 +84,48 @@ func ReadRecord(file string) (*Record, error) {
 }
 
 // NewestRecord reads the newest record in a directory; nil: there is none.
-func NewestRecord(dir string) (newest *Record, err error) {
+func NewestRecord(dir string) (*Record, error) {
+	records, err := readRecords(dir)
+	if len(records) == 0 {
+		return nil, err
+	}
+	return records[0], nil
+}
+
+// NewestParts reads the records in a directory, newest first, and leaves each part to the
+// newest record that has it. Records that keep no part are left out.
+func NewestParts(dir string) ([]*Record, error) {
+	records, err := readRecords(dir)
+	if err != nil {
+		return nil, err
+	}
+	seen := map[string]bool{}
+	for _, r := range records {
+		r.Parts = slices.DeleteFunc(r.Parts, func(p RecordedPart) bool { return seen[p.Name] })
+		r.Figures = slices.DeleteFunc(r.Figures, func(f Figure) bool { return seen[f.Part] })
+		for _, p := range r.Parts {
+			seen[p.Name] = true
+		}
+	}
+	return slices.DeleteFunc(records, func(r *Record) bool { return len(r.Parts) == 0 }), nil
+}
+
+// readRecords reads all records in a directory, newest first.
+func readRecords(dir string) ([]*Record, error) {
 	files, err := filepath.Glob(filepath.Join(dir, "*.json"))
 	if err != nil {
 		return nil, err
 	}
+	var records []*Record
 	for _, file := range files {
 		r, err := ReadRecord(file)
 		if err != nil {
 			return nil, err
 		}
-		if newest == nil || newest.Date.Before(r.Date) {
-			newest = r
-		}
+		records = append(records, r)
 	}
-	return newest, nil
+	slices.SortStableFunc(records, func(a, b *Record) int { return b.Date.Compare(a.Date) })
+	return records, nil
 }
 
 // ThisCommit returns the current commit of a directory, or "unknown".

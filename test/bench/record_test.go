@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -49,6 +50,34 @@ func TestRecordReplacesRepeatedParts(t *testing.T) {
 	}
 	if none, err := NewestRecord(t.TempDir()); none != nil || err != nil {
 		t.Errorf("NewestRecord of nothing = %v, %v", none, err)
+	}
+}
+
+// TestEachPartComesFromItsNewestRecord: a run of some parts leaves the figures of the rest.
+func TestEachPartComesFromItsNewestRecord(t *testing.T) {
+	dir := t.TempDir()
+	day := time.Date(2026, 11, 22, 0, 0, 0, 0, time.UTC)
+	for i, parts := range [][]string{{"gate", "fanout"}, {"gate"}, {"fanout"}, {"fanout"}} {
+		r := &Record{Commit: fmt.Sprint(i), Date: day.AddDate(0, 0, i)}
+		for _, name := range parts {
+			r.Add([]RecordedPart{{name, 1}}, []Figure{figureOf(name, fmt.Sprint(name, i), 1)})
+		}
+		if err := r.Save(filepath.Join(dir, r.Name())); err != nil {
+			t.Fatal(err)
+		}
+	}
+	records, err := NewestParts(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, r := range records {
+		for _, f := range r.Figures {
+			got = append(got, r.Commit+" "+f.Work)
+		}
+	}
+	if want := []string{"3 fanout3", "1 gate1"}; !slices.Equal(got, want) {
+		t.Errorf("figures %q; want %q", got, want)
 	}
 }
 

@@ -172,25 +172,32 @@ func keep(record *bench.Record, dir string, parts []bench.RecordedPart, figures 
 // writer is this program's name at the tables in documents.
 const writer = "make bench"
 
-// publish writes everything that depends on the newest record: the tables, the
-// README's figures, and the pictures.
+// publish writes everything that depends on the newest records of all parts: the tables,
+// the README's figures, and the pictures.
 func publish(ctx context.Context, root, kept string, stderr io.Writer) error {
-	newest, err := bench.NewestRecord(kept)
+	records, err := bench.NewestParts(kept)
 	if err != nil {
 		return err
 	}
-	if newest == nil {
+	if len(records) == 0 {
 		return fmt.Errorf("%s has no record", kept)
 	}
 	var table bytes.Buffer
-	fmt.Fprintf(&table, "Commit %s, %s. ", newest.Commit, newest.Date.Format(time.DateOnly))
-	if err := bench.WriteTable(&table, newest.Machine, newest.Figures); err != nil {
-		return err
+	var figures []bench.Figure
+	for i, r := range records {
+		if i > 0 {
+			table.WriteString("\nParts that have not run since, at earlier commits: ")
+		}
+		fmt.Fprintf(&table, "Commit %s, %s. ", r.Commit, r.Date.Format(time.DateOnly))
+		if err := bench.WriteTable(&table, r.Machine, r.Figures); err != nil {
+			return err
+		}
+		figures = append(figures, r.Figures...)
 	}
 	if err := document.Replace(filepath.Join(root, "docs", "performance.md"), writer, table.Bytes()); err != nil {
 		return err
 	}
-	lines, err := bench.ReadmeLines(newest.Figures)
+	lines, err := bench.ReadmeLines(figures)
 	if err != nil {
 		fmt.Fprintf(stderr, "the README stays as it is: %v\n", err)
 	} else if err := document.Replace(filepath.Join(root, "README.md"), writer, lines); err != nil {
