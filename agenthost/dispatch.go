@@ -200,7 +200,7 @@ func (h *Host) answerFrame(id json.RawMessage, result any, err error) ([]byte, e
 		if len(frame) <= h.cfg.MaxFrame {
 			return frame, nil
 		}
-		err = fail(ahp.CodeInternalError, "The result of %d bytes does not fit into a frame of %d", len(frame), h.cfg.MaxFrame)
+		err = fail(ahp.CodeInternalError, "The result has %d bytes, and a frame has at most %d", len(frame), h.cfg.MaxFrame)
 	}
 	return errorFrame(id, asRPCError(err)), err
 }

@@ -119,7 +119,7 @@ func PeekRelayKeys(token string) ([]ed25519.PublicKey, error) {
 		return nil, errors.New("enrolment token: not a JWT, or only a part of one; " + want)
 	}
 	if len(cl.RelayKeys) == 0 || len(cl.RelayKeys) > maxRelayKeys {
-		return nil, fmt.Errorf("enrolment token: %d relay keys; %s", len(cl.RelayKeys), want)
+		return nil, fmt.Errorf("enrolment token: it has %d relay keys, and 1 to %d are allowed; %s", len(cl.RelayKeys), maxRelayKeys, want)
 	}
 	keys := make([]ed25519.PublicKey, 0, len(cl.RelayKeys))
 	for _, text := range cl.RelayKeys {

@@ -47,7 +47,7 @@ func TestManyComeBack(t *testing.T) {
 	}
 }
 
-// A returned records the return of host-agents.
+// A returned has the figures for host-agents that reconnected.
 type returned struct {
 	histogram []int         // in each 100 ms after the server was back
 	last      time.Duration // until all were back

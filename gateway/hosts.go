@@ -279,7 +279,7 @@ func (h *hosts) runLink(ctx context.Context, key hostKey, l *hostLink) {
 	h.reconsiderAll(key)
 }
 
-// fence returns the number of the host's newest known lease.
+// fence returns the fencing number of the host's newest known lease.
 func (h *hosts) fence(key hostKey) uint64 {
 	host, _ := h.lookup(key.tenant, key.name)
 	return host.Fence

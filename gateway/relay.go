@@ -356,8 +356,8 @@ func (r *Relay) startPeople(ctx context.Context, cfg *RelayConfig, limit time.Ti
 	return nil
 }
 
-// degraded returns the function for Config.Degraded. The argument is whether the first
-// keys were retired at the start.
+// degraded returns the function for Config.Degraded. retired: the relay started with its
+// first key set retired.
 func (r *Relay) degraded(retired bool) func() string {
 	return func() string {
 		if why := r.registry.Degraded(); why != "" {

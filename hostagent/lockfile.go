@@ -52,7 +52,7 @@ func readLock(path string) (address, token string, pid int, err error) {
 	}
 	u, err := url.Parse(address)
 	if err != nil || u.Scheme != "ws" || u.Port() == "" || !isLoopback(u.Hostname()) {
-		return "", "", 0, fmt.Errorf("%s names no agent host on this machine", path)
+		return "", "", 0, fmt.Errorf("%s does not have the address of an agent host on this machine", path)
 	}
 	if lock.Token == "" {
 		lock.Token = lock.ConnectionToken

@@ -186,9 +186,8 @@ func TestSealedReadersShareOneCopy(t *testing.T) {
 	})
 }
 
-// TestOlderReadersShareNothing sends notifications to clients that have not asked for shared
-// messages, as those of 1.0.0-rc.1, beside one that has: all messages are in records, which
-// such clients read.
+// TestOlderReadersShareNothing sends notifications to three clients. Two are like 1.0.0-rc.1
+// and do not support shared messages, so nothing is shared: every client gets records.
 func TestOlderReadersShareNothing(t *testing.T) {
 	inCrowd(t, three[:1], func(c *sealedCrowd, readers []*sharedReader) {
 		for range 2 {

@@ -363,7 +363,7 @@ func isSkipped(err error) bool {
 func skipped(skim *ahp.Skimmer, limit int) error {
 	env, err := skim.Envelope()
 	if err != nil {
-		return fmt.Errorf("%w: more than %d bytes: %w", errTooBig, limit, err)
+		return fmt.Errorf("%w: more than %d bytes, and not readable: %w", errTooBig, limit, err)
 	}
 	if env.Kind == ahp.Notification {
 		return fmt.Errorf("%w: more than %d bytes: a notification of %d", errTooBig, limit, skim.Size())

@@ -59,7 +59,7 @@ type Hello struct {
 }
 
 // FeatureAuthority marks a host-agent that enforces client authority. A relay opens
-// limited connections only there.
+// limited connections only to such host-agents.
 const FeatureAuthority = "authority"
 
 // FeatureFeed marks a relay that publishes notifications of single viewers for readers of

@@ -150,7 +150,8 @@ func (c *Conn) awayLocked(now time.Time) bool {
 // is replaced at once makes no peer silent.
 func (c *Conn) silentLocked(now time.Time) bool { return now.Sub(c.heard) > awayAfter }
 
-// Queued returns the bytes that the peer has not confirmed, and those not read here.
+// Queued returns two counts of bytes: written and not confirmed by the peer, and received
+// and not read here.
 func (c *Conn) Queued() (written, unread int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -71,7 +71,7 @@ type agentHostCmd struct {
 	Stdio     bool     `help:"Serve one client on standard input and output, one message per line." xor:"to"`
 	TokenFile string   `help:"File with the connection token (?tkn=) for clients on a loopback address. A new token is written to it if it does not exist. Required for loopback addresses, which every user of this machine can reach." type:"path" placeholder:"FILE"`
 	Dir       string   `help:"Directory in which sessions are kept. Default: one in your state directory." type:"path" placeholder:"DIR"`
-	Command   []string `arg:"" optional:"" passthrough:"partial" help:"The agent's command, behind --."`
+	Command   []string `arg:"" optional:"" passthrough:"partial" help:"The agent's command, after --."`
 }
 
 // Run serves agents to AHP clients on this machine until ctx ends.

@@ -120,7 +120,7 @@ type hostFlags struct {
 	Relay             []string `help:"The relay's base URL. Repeatable for a cluster: if a relay is unreachable, the host-agent uses the next." required:"" placeholder:"URL"`
 	TokenFile         string   `help:"File with the enrolment token (relay token host)." xor:"token" required:"" type:"path" placeholder:"FILE"`
 	CredentialsFile   string   `help:"Credential file written by host-agent enroll, instead of --token-file. The host-agent renews the credential in it." xor:"token" required:"" type:"path" placeholder:"FILE"`
-	Upstream          string   `help:"The AHP host's address: ws://, wss:// or unix:/path, or lock:/path for VS Code's lock file. Alternatively, give a command behind -- that speaks AHP on standard input and output; it is started once for each client." placeholder:"URL"`
+	Upstream          string   `help:"The AHP host's address: ws://, wss:// or unix:/path, or lock:/path for VS Code's lock file. Alternatively, give a command after -- that speaks AHP on standard input and output; it is started once for each client." placeholder:"URL"`
 	UpstreamTokenFile string   `help:"File with the connection token required by the host (?tkn=)." type:"path" placeholder:"FILE"`
 	NATSURL           []string `help:"NATS server, unless the relay provides it: nats://, tls://, ws:// or wss://. Repeatable, for clusters." placeholder:"URL" name:"nats-url"`
 	plainFlag

@@ -33,7 +33,7 @@ type upCmd struct {
 	Name              string   `help:"Suggested host name; the person who approves decides." placeholder:"HOST"`
 	NoQR              bool     `help:"Print no QR code." name:"no-qr"`
 	Enroll            bool     `help:"Join the relay and find the host, then print the command that serves it." name:"only-join"`
-	Command           []string `arg:"" optional:"" passthrough:"partial" help:"Command of a coding agent or of a host, behind --. host-agent asks the command which protocol it speaks; --agent gives an agent a name."`
+	Command           []string `arg:"" optional:"" passthrough:"partial" help:"Command of a coding agent or of a host, after --. host-agent asks the command which protocol it speaks; --agent gives an agent a name."`
 	agents.Flags
 	serveFlags
 	plainFlag

@@ -85,8 +85,8 @@ type updater struct {
 // errNotServing means that the new version did not serve its host in time.
 var errNotServing = fmt.Errorf("the new version did not serve its host within %v", connectTime)
 
-// run returns an error if the new version is not in place and, as a service, serving.
-// The earlier version is then in place, and was started again.
+// run installs the new version. If host-agent is a service, run waits until the new
+// version serves. After an error, run has restored and restarted the earlier version.
 func (u *updater) run(ctx context.Context) error {
 	before, beforeErr := u.instance(ctx)
 	if err := u.replace(); err != nil {

@@ -70,7 +70,7 @@ func (c *diagCmd) Run(ctx context.Context, s *streams) (err error) {
 	return err
 }
 
-// diagPages maps names in the file to admin pages.
+// diagPages maps each name in the archive to the admin page that it holds.
 var diagPages = map[string]string{
 	"settings.json":    "/admin/settings",
 	"metrics.txt":      "/metrics",

@@ -58,7 +58,7 @@ type serveCmd struct {
 	WakeCommand map[string]string `help:"Command that wakes a host's machine, for example in a cloud: default/laptop=/etc/ahp/wake. A shell runs it with AHP_TENANT and AHP_HOST set, when a signed-in person with the level operate asks for it. Repeatable." placeholder:"TENANT/HOST=COMMAND" mapsep:"none"`
 
 	RememberHost   int64 `help:"Quota for the sealed last state of a host's sessions. Above it, the host's oldest records are removed." default:"67108864" placeholder:"BYTES"`
-	RememberTenant int64 `help:"Quota for the sealed last states of a tenant's hosts together." default:"1073741824" placeholder:"BYTES"`
+	RememberTenant int64 `help:"Quota for the sealed last states of all hosts in a tenant together." default:"1073741824" placeholder:"BYTES"`
 
 	Drain time.Duration `help:"Time limit for stopping. Clients are asked to reconnect, spread over half of it." default:"10s"`
 

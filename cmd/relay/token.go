@@ -10,7 +10,7 @@ import (
 
 type clientTokenCmd struct {
 	dataFlag
-	Host    []string      `help:"Hosts for this token; * stands for any characters, alone for all hosts. Repeatable." required:"" placeholder:"HOST"`
+	Host    []string      `help:"Host that this token may use. * stands for any characters; a single * means all hosts. Repeatable." required:"" placeholder:"HOST"`
 	Subject string        `help:"The token's user: a name for each person or program. The host treats users with the same name as one, with shared files. The name appears in logs, and relay revoke accepts it." required:"" placeholder:"NAME"`
 	TTL     time.Duration `help:"The token's lifetime." default:"720h" name:"ttl"`
 	Level   auth.Access   `help:"Access granted: look (read sessions and chats), talk (also turns, the queue, answers), approve (also tool calls), operate (everything at the host, including a shell), own (also sharing)." enum:"look,talk,approve,operate,own,read,write,admin" default:"operate"`

@@ -61,7 +61,7 @@ func personKey(tenant, subject string) string {
 var (
 	ErrNoTarget = errors.New("no such notification target")
 	ErrTooMany  = errors.New("too many notification targets or mutes")
-	ErrLess     = errors.New("set with a token that has more or different authority; use that token to change it")
+	ErrLess     = errors.New("a token with rights that this token lacks has made this setting; change it with that token")
 )
 
 // change changes a person's record.

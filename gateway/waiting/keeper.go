@@ -119,7 +119,7 @@ type coming struct {
 	entry
 }
 
-// Start starts a Keeper. Close ends it.
+// Start starts a Keeper. Stop it with Close.
 func Start(cfg Config) *Keeper {
 	k := &Keeper{cfg: cfg, items: map[desk.Key]*entry{}}
 	stop := desk.Follow(cfg.Store, prefix, k.apply)

@@ -147,7 +147,7 @@ func (h *Home) Device(relay string) (*device.Device, error) {
 	return nil, fmt.Errorf("not signed in at %s: run ahp-connect login, or choose one of %s", relay, strings.Join(names, ", "))
 }
 
-// Remove deletes the sign-in at a relay.
+// Remove deletes the sign-in at a relay from this machine. The relay is not informed.
 func (h *Home) Remove(d *device.Device) error {
 	if h.Keys != nil {
 		_ = h.Keys.Delete(d.Relay) // it may be in the file

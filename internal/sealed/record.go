@@ -356,7 +356,7 @@ func deflate(message []byte) []byte {
 	return b.Bytes()
 }
 
-// inflate decompresses a message of at most limit bytes.
+// inflate decompresses a message. It fails if the result is longer than limit bytes.
 func inflate(small []byte, limit int) ([]byte, error) {
 	rest := bytes.NewReader(small)
 	message, err := io.ReadAll(io.LimitReader(flate.NewReader(rest), int64(limit)+1))

@@ -34,7 +34,7 @@ var inImages = []string{"relay", "host-agent"}
 func (r *release) images() error {
 	roots, err := os.ReadFile("/" + certificates)
 	if err != nil {
-		return fmt.Errorf("%w (Debian: ca-certificates)", err)
+		return fmt.Errorf("%w; install the CA certificates (on Debian, the package ca-certificates)", err)
 	}
 	for _, name := range inImages {
 		var index v1.ImageIndex = mutate.IndexMediaType(empty.Index, types.OCIImageIndex)

@@ -54,7 +54,7 @@ func (c *chatFiles) begin(id, minute string) {
 	c.add(file, `{"$set":{"messages":[]}}`)
 }
 
-// said adds a message to the oldest file.
+// said adds a message to the oldest file of a session.
 func (c *chatFiles) said(id string) {
 	if c == nil {
 		return

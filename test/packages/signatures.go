@@ -156,7 +156,7 @@ func inArchive(archive, name string, into any) (string, error) {
 func blob(digest string) string { return "blobs/" + strings.ReplaceAll(digest, ":", "/") }
 
 // checkImageSignature checks the signature image as cosign verify does: its tag and its
-// payload name the image's digest, and the annotation signs the payload.
+// payload name the image's digest, and the annotation has a valid signature over the payload.
 func checkImageSignature(dist, name string) error {
 	key, err := releaseKey(dist)
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 
 // Flags select coding agents, and where they may work.
 type Flags struct {
-	Agent  []string `help:"Coding agent to serve: claude, codex, copilot, gemini, opencode, pi or qwen, if it is on PATH; NAME=PATH for its program elsewhere; or any name with the agent's command behind --. Repeatable. host-agent agents lists the installed ones." placeholder:"NAME"`
+	Agent  []string `help:"Coding agent to serve: claude, codex, copilot, gemini, opencode, pi or qwen, if it is on PATH; NAME=PATH for its program elsewhere; or any name with the agent's command after --. Repeatable. host-agent agents lists the installed ones." placeholder:"NAME"`
 	Folder []string `help:"Folder in which sessions of --agent may run, with all folders below it. Repeatable. Default: the git repositories below your home directory." placeholder:"DIR" type:"path"`
 	Bypass bool     `help:"With --agent, offer the agents' modes and commands that skip permissions to clients with the level operate. --no-bypass forbids them to all." default:"true" negatable:""`
 }
@@ -32,12 +32,12 @@ func Behind(command []string) []string {
 	return command
 }
 
-// Programs returns the agents selected with --agent. The command from behind -- replaces
+// Programs returns the agents selected with --agent. The command from after -- replaces
 // an agent's own command, and is an error unless exactly one agent is selected.
 func (f *Flags) Programs(command []string) (list []acp.Program, err error) {
 	command = Behind(command)
 	if len(command) > 0 && len(f.Agent) != 1 {
-		return nil, errors.New("a command behind -- belongs to one --agent")
+		return nil, errors.New("a command after -- belongs to one --agent")
 	}
 	for _, setting := range f.Agent {
 		program, err := acp.Parse(setting, command)

@@ -47,7 +47,7 @@ type Common struct {
 	Config    kong.ConfigFlag  `help:"YAML file with flag values: each key is a flag's name." placeholder:"FILE"`
 	LogLevel  slog.Level       `help:"Lowest level to log: debug, info, warn or error." default:"info"`
 	LogFormat string           `help:"Log format: text or json." enum:"text,json" default:"text"`
-	CAFile    string           `help:"PEM file with the authorities of a private CA, for connections to relays and NATS; like SSL_CERT_FILE. On Linux and BSD; elsewhere, add them to the system's." type:"path" placeholder:"FILE" name:"ca-file"`
+	CAFile    string           `help:"PEM file with the certificates of a private CA, trusted for connections to relays and NATS; like SSL_CERT_FILE. Only on Linux and BSD; elsewhere, add them to the system's store." type:"path" placeholder:"FILE" name:"ca-file"`
 	Version   kong.VersionFlag `help:"Print the version and exit." env:"-"`
 }
 

@@ -20,5 +20,5 @@
 // # Concurrency
 //
 // An [API] is safe for concurrent use after Start. The lock of the streams guards
-// their counts; no function is called under it.
+// their counts; no callback runs while it is held.
 package notify
