@@ -318,7 +318,7 @@ func (d *Device) exchange(request *http.Request) (status int, data []byte, fresh
 		if errors.As(err, &inURL) {
 			err = inURL.Err
 		}
-		return 0, nil, false, fmt.Errorf("no relay answers at %s: %w", d.Relay, err)
+		return 0, nil, false, fmt.Errorf("no relay answers at %s: check the network and the relay's URL (%w)", d.Relay, err)
 	}
 	defer response.Body.Close()
 	data, err = io.ReadAll(io.LimitReader(response.Body, maxAnswer))
@@ -366,8 +366,8 @@ func read(relay string, status int, data []byte, into any) error {
 			refused.Name, refused.Text = said.Error, said.Description
 		}
 	}
-	if refused.Text == "" {
-		refused.Text = fmt.Sprintf("the server at %s is not a relay of this version (HTTP %d)", relay, status)
+	if refused.Text == "" || strings.HasPrefix(refused.Text, "<") { // nothing, or a web page
+		refused.Text = fmt.Sprintf("the server at %s is not a relay of this version (HTTP %d): check the URL", relay, status)
 	}
 	return refused
 }

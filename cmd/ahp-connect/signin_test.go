@@ -16,6 +16,7 @@ import (
 	"ahprelay/gateway"
 	peopleapi "ahprelay/gateway/api/people"
 	"ahprelay/internal/connect"
+	"ahprelay/test/stack"
 )
 
 // A terminal records a command's output.
@@ -151,5 +152,19 @@ func TestSignIn(t *testing.T) {
 		if _, err := command(t.Context(), io.Discard, "login", bad, "--state-dir", other); err == nil {
 			t.Errorf("login %s is tried", bad)
 		}
+	}
+	page, err := stack.Serve(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusNotImplemented)
+		_, _ = io.WriteString(w, "<html>\n<h1>Not here</h1>")
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := "http" + strings.TrimPrefix(page.URL(), "ws")
+	for range 2 { // a web server, then none
+		if _, err := command(t.Context(), io.Discard, "login", at, "--state-dir", other); err == nil || !strings.Contains(err.Error(), "URL") || strings.Contains(err.Error(), "\n") {
+			t.Errorf("login at a web server: %v; want one sentence with the remedy", err)
+		}
+		page.Stop()
 	}
 }

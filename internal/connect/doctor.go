@@ -11,6 +11,9 @@ import (
 // harms nothing.
 const maxSkew = 2 * time.Minute
 
+// remedyAway is the advice for a person whose host is away.
+const remedyAway = "; run host-agent check on its machine"
+
 // Check examines a relay step by step, and reports each result in a sentence. It stops
 // at the first fault of the relay.
 func (r *Relay) Check(ctx context.Context, say func(ok bool, text string)) {
@@ -22,7 +25,7 @@ func (r *Relay) Check(ctx context.Context, say func(ok bool, text string)) {
 	began := time.Now()
 	response, err := r.http.Do(request)
 	if err != nil {
-		say(false, fmt.Sprintf("%v: check the network and the relay's URL", r.explain(unwrapURL(r.URL, err))))
+		say(false, r.explain(unwrapURL(r.URL, err)).Error())
 		return
 	}
 	_ = response.Body.Close()
@@ -44,6 +47,9 @@ func (r *Relay) Check(ctx context.Context, say func(ok bool, text string)) {
 		text := fmt.Sprintf("%s at %s is %s", h.Name, r.Name, h.State)
 		if h.Reason != "" {
 			text += ": " + h.Reason
+		}
+		if h.State != "online" {
+			text += remedyAway
 		}
 		say(h.State == "online", text)
 	}

@@ -1,16 +1,20 @@
 package connect_test
 
 import (
+	"encoding/base64"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"ahprelay/ahp"
 	"ahprelay/auth"
+	"ahprelay/auth/device"
 	"ahprelay/internal/connect"
 	"ahprelay/test/natssite"
 	"ahprelay/test/refclient"
@@ -43,6 +47,10 @@ func TestDoctorNamesTheRemedy(t *testing.T) {
 	}{
 		{"a web server", func(rw http.ResponseWriter, _ *http.Request) { _, _ = rw.Write([]byte("<html>Welcome")) }, "is no relay: check the URL"},
 		{"no page", http.NotFound, "refuses"},
+		{"a page for what is not there", func(rw http.ResponseWriter, _ *http.Request) {
+			rw.WriteHeader(http.StatusNotFound)
+			_, _ = rw.Write([]byte("<html>\n<h1>Not here"))
+		}, "is no relay (HTTP 404): check the URL"},
 		{"a clock an hour behind", func(rw http.ResponseWriter, _ *http.Request) {
 			rw.Header().Set("Date", time.Now().Add(-time.Hour).UTC().Format(http.TimeFormat))
 			_, _ = rw.Write([]byte(`{"hosts":[{"host":"laptop","state":"online"}]}`))
@@ -65,8 +73,65 @@ func TestDoctorNamesTheRemedy(t *testing.T) {
 		t.Fatal(err)
 	}
 	natssite.Eventually(t, "the host is away", func() bool {
-		return strings.Contains(checked(t, connect.NewRelay(w.Relay.URL(), connect.FileTokens(w.file))), stack.Host+" at "+connect.RelayName(w.Relay.URL())+" is offline")
+		got := checked(t, connect.NewRelay(w.Relay.URL(), connect.FileTokens(w.file)))
+		return strings.Contains(got, stack.Host+" at "+connect.RelayName(w.Relay.URL())+" is offline") && strings.HasSuffix(got, "; run host-agent check on its machine")
 	})
+}
+
+// TestSignInWorksWithAWrongClock signs in at relays whose clocks differ from this machine's by
+// an hour. A token is used for half its life by this machine's clock. A revoked sign-in has its
+// remedy.
+func TestSignInWorksWithAWrongClock(t *testing.T) {
+	for _, differs := range []time.Duration{-time.Hour, 0, time.Hour} {
+		var made atomic.Int32
+		server, err := stack.Serve(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+			switch r.URL.Path {
+			case "/api/hosts":
+				http.Error(rw, "token revoked", http.StatusUnauthorized)
+				return
+			case "/api/tokens":
+			default:
+				_, _ = rw.Write([]byte(`{"access_token":"a","expires_in":900,"device":"d","tenant":"default","subject":"ada"}`))
+				return
+			}
+			made.Add(1)
+			now := time.Now().Add(differs)
+			claims := fmt.Sprintf(`{"iat":%d,"exp":%d}`, now.Unix(), now.Add(time.Hour).Unix())
+			_ = json.NewEncoder(rw).Encode(map[string]any{"token": "h." + base64.RawURLEncoding.EncodeToString([]byte(claims)) + ".s", "expires": now.Add(time.Hour)})
+		}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(server.Stop)
+		d, err := device.Login{Relay: "http" + strings.TrimPrefix(server.URL(), "ws") + "/setup#link"}.Run(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		home := &connect.Home{Dir: t.TempDir()}
+		if _, _, err := home.Save(d); err != nil {
+			t.Fatal(err)
+		}
+		relays, err := home.Relays()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			before := time.Now()
+			_, until, err := relays.All()[0].Token(t.Context(), stack.Host, "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if good := until.Sub(before); good < 25*time.Minute || good > 31*time.Minute {
+				t.Errorf("the relay's clock differs by %v: a token is used for %v; want 30 minutes of its hour", differs, good)
+			}
+		}
+		if made.Load() != 1 {
+			t.Errorf("the relay's clock differs by %v: %d tokens for two uses; want one", differs, made.Load())
+		}
+		if _, err := relays.All()[0].Hosts(t.Context()); err == nil || !strings.Contains(err.Error(), "run ahp-connect login "+d.Relay) {
+			t.Errorf("a token that is revoked: %v", err)
+		}
+	}
 }
 
 // TestLevelOfATokenFileIsItsOwn connects with a local token of a lower level than the

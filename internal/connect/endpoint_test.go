@@ -21,6 +21,7 @@ import (
 
 	"ahprelay/agenthost"
 	"ahprelay/agenthost/scripted"
+	"ahprelay/ahp"
 	"ahprelay/auth"
 	"ahprelay/gateway"
 	"ahprelay/internal/connect"
@@ -297,7 +298,7 @@ func TestRelaysEndIsPassedOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	natssite.Next(t, "the connection ends", c.Done())
-	if code, reason := c.CloseStatus(); code != 4501 || !strings.Contains(reason, "ahp-connect login "+w.Relay.URL()) {
+	if code, reason := c.CloseStatus(); code != 4501 || !strings.Contains(reason, "relay token client into the --token-file") {
 		t.Errorf("closed with %d %q; want 4501 with the remedy", code, reason)
 	}
 	late, err := w.dial(t, "/ahp/"+stack.Host, refclient.Options{Token: w.token(t, "editor"), TokenIn: refclient.InTkn})
@@ -305,7 +306,7 @@ func TestRelaysEndIsPassedOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	natssite.Next(t, "a new connection ends", late.Done())
-	if code, reason := late.CloseStatus(); code != 4501 || !strings.Contains(reason, "ahp-connect login") {
+	if code, reason := late.CloseStatus(); code != 4501 || !strings.Contains(reason, "relay token client into the --token-file") {
 		t.Errorf("closed with %d %q; want 4501 with the remedy", code, reason)
 	}
 }
@@ -336,6 +337,25 @@ func TestTokenIsRenewedOnTheConnection(t *testing.T) {
 		if _, err := c.Call(t.Context(), "ping", map[string]any{"channel": "ahp-root://"}); err != nil {
 			t.Fatalf("after %d pings: %v", n, err)
 		}
+	}
+}
+
+// TestClosedForAnAwayHostNamesTheRemedy connects to a host whose host-agent has ended.
+func TestClosedForAnAwayHostNamesTheRemedy(t *testing.T) {
+	w := newWorldAt(t, gateway.RelayConfig{Gateway: gateway.Config{HoldTime: 200 * time.Millisecond}}, nil)
+	if err := w.StopAgent(); err != nil {
+		t.Fatal(err)
+	}
+	c, err := w.dial(t, "/ahp/"+stack.Host, refclient.Options{Token: w.token(t, "editor"), TokenIn: refclient.InTkn})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.SendRaw([]byte(early)); err != nil {
+		t.Fatal(err)
+	}
+	natssite.Next(t, "the connection ends", c.Done())
+	if code, reason := c.CloseStatus(); code != int(ahp.CloseHostOffline) || !strings.HasPrefix(reason, "host offline") || !strings.HasSuffix(reason, "; run host-agent check on its machine") {
+		t.Errorf("closed with %d %q; want 4100 with the remedy", code, reason)
 	}
 }
 

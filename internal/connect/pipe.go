@@ -140,10 +140,7 @@ func (p *pipe) endOf(err error, parent context.Context) *Closed {
 		if closed.Code == closeLost {
 			return &Closed{ahp.CloseResync, "resync: the connection to the relay was lost"}
 		}
-		if closed.Code == ahp.CloseTokenEnded {
-			return &Closed{closed.Code, closed.Reason + ": run ahp-connect login " + p.relay.URL}
-		}
-		return closed
+		return p.relay.advise(closed)
 	case errors.As(err, &refusal):
 		return &Closed{refusal.Code, refusal.Reason}
 	case errors.As(err, &bad), errors.Is(err, errBinary):

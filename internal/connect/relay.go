@@ -62,6 +62,8 @@ type tokens interface {
 	// token returns a token for a host ("" for all), with at most the given level. The
 	// relay's audit names the program.
 	token(ctx context.Context, host string, level auth.Access, program string) (token string, expires time.Time, err error)
+	// remedy returns the advice for a person whose tokens the relay no longer accepts.
+	remedy(relay string) string
 }
 
 // A Relay is one relay with the person's authority there.
@@ -156,6 +158,22 @@ func (r *Relay) explain(err error) error {
 	return err
 }
 
+// remedy returns the advice for a token that is no longer accepted.
+func (r *Relay) remedy() string { return r.tokens.remedy(r.URL) }
+
+// advise adds the remedy to a relay's reason for a close.
+func (r *Relay) advise(c *Closed) *Closed {
+	switch c.Code {
+	case ahp.CloseTokenEnded:
+		return &Closed{c.Code, c.Reason + ": " + r.remedy()}
+	case ahp.CloseHostOffline:
+		return &Closed{c.Code, c.Reason + remedyAway}
+	case ahp.CloseUnknownHost:
+		return &Closed{c.Code, c.Reason + "; ahp-connect hosts lists those that you may open"}
+	}
+	return c
+}
+
 // do sends a request with a token, and decodes the answer.
 func (r *Relay) do(ctx context.Context, path, token string, into any) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, r.URL+path, nil)
@@ -191,17 +209,21 @@ func unwrapURL(at string, err error) error {
 	if errors.As(err, &in) {
 		err = in.Err
 	}
-	return fmt.Errorf("no relay answers at %s: %w", at, err)
+	return fmt.Errorf("no relay answers at %s: check the network and the relay's URL (%w)", at, err)
 }
 
 // refusedBy returns the error for an HTTP status.
 func (r *Relay) refusedBy(status int, body []byte) error {
 	text := strings.TrimSpace(string(body[:min(len(body), 200)]))
+	page := strings.HasPrefix(text, "<")
+	if page {
+		text = "a web page"
+	}
 	switch {
 	case status == http.StatusUnauthorized:
 		r.forget()
-		return &Refusal{ahp.CloseTokenEnded, fmt.Sprintf("%s no longer accepts this sign-in (%s): run ahp-connect login %s", r.Name, text, r.URL)}
-	case status == http.StatusForbidden, status == http.StatusNotFound:
+		return &Refusal{ahp.CloseTokenEnded, fmt.Sprintf("%s refuses this token: %s (%s)", r.Name, r.remedy(), text)}
+	case !page && (status == http.StatusForbidden || status == http.StatusNotFound):
 		return &Refusal{ahp.CloseForbidden, fmt.Sprintf("%s refuses: %s", r.Name, text)}
 	case status >= http.StatusInternalServerError, status == http.StatusTooManyRequests:
 		return fmt.Errorf("%s answers HTTP %d: %s", r.Name, status, text)
@@ -247,8 +269,14 @@ func (d deviceTokens) token(ctx context.Context, host string, level auth.Access,
 		Expires time.Time
 	}
 	err := d.Call(ctx, http.MethodPost, "/api/tokens", ask, &made)
+	if times := timesOf(made.Token); times.Exp > times.Iat && times.Iat > 0 {
+		// The relay's clock may differ from this machine's, so the life counts from now.
+		made.Expires = time.Now().Add(time.Duration(times.Exp-times.Iat) * time.Second)
+	}
 	return made.Token, made.Expires, err
 }
+
+func (deviceTokens) remedy(relay string) string { return "run ahp-connect login " + relay }
 
 // FileTokens takes each token from a file, which may be replaced at any time.
 type FileTokens string
@@ -268,17 +296,34 @@ func (f FileTokens) token(_ context.Context, _ string, level auth.Access, _ stri
 	return token, expiryOf(token), nil
 }
 
-// expiryOf returns the time in a token's exp claim (RFC 7519, section 4.1.4), which the
-// relay verifies. Without the claim, the file is soon read again.
+// remedy has no path: a close reason has room for 123 bytes.
+func (FileTokens) remedy(string) string {
+	return "write the output of relay token client into the --token-file"
+}
+
+// expiryOf returns a token's end, which the relay verifies. Without that claim, the file is
+// soon read again.
 func expiryOf(token string) time.Time {
-	var claims struct{ Exp int64 }
-	parts := strings.Split(token, ".")
-	if len(parts) == 3 {
-		if raw, err := base64.RawURLEncoding.DecodeString(parts[1]); err == nil && json.Unmarshal(raw, &claims) == nil && claims.Exp > 0 {
-			return time.Unix(claims.Exp, 0)
-		}
+	if times := timesOf(token); times.Exp > 0 {
+		return time.Unix(times.Exp, 0)
 	}
 	return time.Now().Add(time.Minute)
+}
+
+// tokenTimes are times in a token (RFC 7519, section 4.1).
+type tokenTimes struct{ Iat, Exp int64 }
+
+// timesOf reads a token's claims, unverified.
+func timesOf(token string) (times tokenTimes) {
+	parts := strings.Split(token, ".")
+	if len(parts) != 3 {
+		return tokenTimes{}
+	}
+	raw, err := base64.RawURLEncoding.DecodeString(parts[1])
+	if err != nil || json.Unmarshal(raw, &times) != nil {
+		return tokenTimes{}
+	}
+	return times
 }
 
 // CheckURL reports why a text is no relay's base URL, or an unsafe one.

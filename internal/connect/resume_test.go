@@ -313,7 +313,7 @@ func TestRevocationReachesAnAbsentClient(t *testing.T) {
 		t.Fatal(err)
 	}
 	natssite.Next(t, "the connection ends", j.client.Done())
-	if code, reason := j.client.CloseStatus(); code != 4501 || !strings.Contains(reason, "run ahp-connect login http://") {
+	if code, reason := j.client.CloseStatus(); code != 4501 || !strings.Contains(reason, "relay token client into the --token-file") {
 		t.Errorf("closed with %d %q; want 4501 with the remedy", code, reason)
 	}
 	if n := len(j.client.Frames()) - before; n > 100 { // those that were on their way

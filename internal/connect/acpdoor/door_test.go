@@ -21,6 +21,7 @@ import (
 
 	"ahprelay/agenthost"
 	"ahprelay/agenthost/scripted"
+	"ahprelay/auth"
 	"ahprelay/hostagent/watch"
 	"ahprelay/internal/acp"
 	"ahprelay/internal/connect"
@@ -772,7 +773,19 @@ func TestErrorsNameTheRemedy(t *testing.T) {
 		}
 	}
 	nowhere := s.open(t, everything, func(c *acpdoor.Config) { c.Host = "nowhere" })
-	if err := nowhere.conn.Call(t.Context(), "session/new", acp.NewSessionRequest{Cwd: "/"}, nil); err == nil || !strings.Contains(err.Error(), "ever enrolled") {
+	if err := nowhere.conn.Call(t.Context(), "session/new", acp.NewSessionRequest{Cwd: "/"}, nil); err == nil || !strings.Contains(err.Error(), "under that name; ahp-connect hosts lists") {
 		t.Errorf("an unknown host: %v", err)
+	}
+	low, err := s.Token(func(c *auth.Client) { c.Access = auth.AccessRead })
+	if err == nil {
+		err = os.WriteFile(s.token, []byte(low), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.relay = connect.NewRelay(s.Relay.URL(), connect.FileTokens(s.token))
+	viewer := s.open(t, everything, nil)
+	if err := viewer.conn.Call(t.Context(), "session/new", acp.NewSessionRequest{Cwd: "/"}, nil); err == nil || !strings.Contains(err.Error(), "use a higher --level") {
+		t.Errorf("a new session with the level look: %v", err)
 	}
 }

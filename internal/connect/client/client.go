@@ -70,7 +70,12 @@ type Error struct {
 	Message string
 }
 
-func (e *Error) Error() string { return e.Message }
+func (e *Error) Error() string {
+	if e.Code == ahp.CodePermissionDenied {
+		return e.Message + ": use a higher --level, or sign in with more rights"
+	}
+	return e.Message
+}
 
 // An Ended is the end of a connection.
 type Ended struct {

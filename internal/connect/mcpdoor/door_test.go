@@ -150,9 +150,13 @@ func TestTextCannotLeaveItsMarks(t *testing.T) {
 func TestLevelBoundsTheTools(t *testing.T) {
 	relays, _ := newRelays(t)
 	for level, want := range map[auth.Access]int{auth.AccessRead: 4, auth.AccessTalk: 6, auth.AccessApprove: 6, auth.AccessWrite: 7} {
-		tools, err := newAgent(t, relays, level).ListTools(t.Context(), nil)
+		bounded := newAgent(t, relays, level)
+		tools, err := bounded.ListTools(t.Context(), nil)
 		if err != nil || len(tools.Tools) != want {
 			t.Errorf("%s has %d tools, %v; want %d", level.Level(), len(tools.Tools), err, want)
+		}
+		if said := bounded.InitializeResult().Instructions; !strings.Contains(said, "level "+level.Level()+"; tools above it need ahp-connect mcp with a higher --level") {
+			t.Errorf("the instructions at %s: %q", level.Level(), said)
 		}
 	}
 	full, talks := newAgent(t, relays, auth.AccessWrite), newAgent(t, relays, auth.AccessTalk)
