@@ -1,15 +1,18 @@
 package gateway
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
 	"time"
 
+	"ahprelay/ahp"
 	"ahprelay/auth"
 	"ahprelay/broker/waiting"
 	waitingapi "ahprelay/gateway/api/waiting"
@@ -17,6 +20,7 @@ import (
 	"ahprelay/hostagent"
 	"ahprelay/hostagent/remembering"
 	waitbook "ahprelay/hostagent/waiting"
+	"ahprelay/internal/sealed"
 )
 
 // crashed writes a journal as a crashed host-agent left it.
@@ -373,5 +377,42 @@ func TestLeavingSaysWhyNot(t *testing.T) {
 	relay.nats.Close()
 	if status, said := w.leave(w.item(1, 2, message("demo:/1", "", "turn-1", "hello"), nil)); status != http.StatusServiceUnavailable || !strings.Contains(said, "nothing was kept") {
 		t.Errorf("with the store away: %d %s; want 503", status, said)
+	}
+}
+
+// TestFailureToKeepKeysIsNoRefusal: keys that are none are refused, but a disk that takes
+// nothing is an error inside the host-agent, behind which a page asks again.
+func TestFailureToKeepKeysIsNoRefusal(t *testing.T) {
+	t.Parallel()
+	_, ada, laptop, _ := setUpLaptop(t)
+	ask := func(keys string, want int) {
+		t.Helper()
+		c := dialHost(t, ada.relay.URL()+"/ahp/laptop", "ahp", "bearer."+ada.in.Token, "dpop."+ada.proof("GET", "/ahp/laptop", ada.in.Token))
+		defer func() { _ = c.conn.CloseNow() }()
+		c.write(fmt.Sprintf(`{"jsonrpc":"2.0","id":"keys","method":"relay/waitingKeys","params":{"channel":"ahp-root://","keys":%q,"name":"phone"}}`, keys))
+		for {
+			env := c.read()
+			if env.Kind != ahp.Response || string(env.ID) != `"keys"` {
+				continue
+			}
+			var got struct{ Code int }
+			if err := json.Unmarshal(env.Error, &got); err != nil || got.Code != want {
+				t.Errorf("keys %.8q: %s, %v; want code %d", keys, env.Error, err, want)
+			}
+			return
+		}
+	}
+	device, err := sealed.NewDevice()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ask("AAAA", ahp.CodeInvalidParams)
+	away := laptop.state + "-away"
+	if err := errors.Join(os.Rename(laptop.state, away), os.WriteFile(laptop.state, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	ask(base64.RawURLEncoding.EncodeToString(device.Identity().Bytes()), ahp.CodeInternalError)
+	if err := errors.Join(os.Remove(laptop.state), os.Rename(away, laptop.state)); err != nil {
+		t.Fatal(err)
 	}
 }

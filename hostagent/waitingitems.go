@@ -423,10 +423,13 @@ func (c *hostConn) waitingKeys(book *waitbook.Book, env *ahp.Envelope) []byte {
 	}
 	keys, _ := ahp.Text(m[0].Raw)
 	name, _ := ahp.Text(m[1].Raw)
+	if _, err := waitbook.ReadKeys(keys); err != nil {
+		return ahp.AppendError(nil, env.ID, ahp.CodeInvalidParams, err.Error(), nil)
+	}
 	devices, err := book.Enter(waitbook.Device{Subject: c.open.Subject, ID: c.open.DeviceID, Keys: keys, Name: name, At: time.Now().UTC()})
 	if err != nil {
 		c.log.Warn("keys of a device not kept", "error", err)
-		return ahp.AppendError(nil, env.ID, ahp.CodeInvalidParams, "the host-agent does not keep these keys", nil)
+		return ahp.AppendError(nil, env.ID, ahp.CodeInternalError, "the host-agent could not keep these keys", nil)
 	}
 	c.auditOften(connectsAtOnce, "waitingKeys", "")
 	given := WaitingKeys{Tenant: c.agent.tenant, Subject: c.open.Subject, Host: book.PublicKey()}

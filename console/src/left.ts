@@ -57,6 +57,7 @@ interface Shown extends Pick<Left, 'host' | 'item' | 'result'> { by?: string; at
 interface KeptKeys { who: string; device: Device; hosts: [string, KeptHost][] }
 
 const learnEvery = 5 * 60_000; // ms; then this device learns of the person's new devices
+const refusals = new Set([-32601, -32602, -32009]); // unknown method, invalid params, permission denied
 const lookEvery = 15_000; // ms
 const lookSoon = 2_000; // ms, while a host that is online has not confirmed an item
 const shownFor = 24 * 3_600_000; // ms in which a finished item is shown
@@ -179,7 +180,7 @@ export class Leaving {
       if (typeof keys?.host !== 'string') return;
       this.#hosts.set(host, { tenant: text(keys.tenant), subject: text(keys.subject), host: keys.host, devices: array(keys.devices) as WaitingKeys['devices'], agents: this.agentsOf(host) });
     } catch (err) {
-      if (!(err instanceof RpcError)) return;
+      if (!(err instanceof RpcError) || !refusals.has(err.code)) return; // the next connection asks again
       this.#hosts.delete(host); // this host takes nothing
     }
     await this.#save();

@@ -7,6 +7,8 @@ import { test } from 'node:test';
 import { base64url, fromBase64url, nameOfHost, textOf, type Bytes } from '../src/sealed/bytes';
 import { newSecret } from '../src/sealed/keys';
 import { openLetter } from '../src/sealed/letter';
+import { Leaving, type LeftPage } from '../src/left';
+import { RpcError } from '../src/rpc';
 import { digestOf, headOf, idOf, newId, newOwn, openItem, sealItem, type Content, type WaitingKeys } from '../src/sealed/item';
 
 const vector = JSON.parse(readFileSync('../../broker/waiting/testdata/vector.json', 'utf8'));
@@ -46,4 +48,55 @@ test('the person’s devices open an item, others do not', async () => {
   await assert.rejects(openItem(second, 'laptop', keys, { ...item, version: 2 }), /not signed/);
   const { fingerprint } = await nameOfHost(host.public);
   assert.deepEqual(JSON.parse(textOf(await openLetter(host, fingerprint, item.letter, headOf(item, 'laptop', keys), own.device.verifier))), content);
+});
+
+/** A database in memory, as far as one record needs it. */
+function database() {
+  const kept = new Map<string, unknown>();
+  const later = (act: () => void) => { setTimeout(act, 0); };
+  const store = {
+    get: (key: string) => ({ result: kept.get(key) }),
+    put: (value: unknown, key: string) => { kept.set(key, value); return {}; },
+  };
+  const db = {
+    close() {},
+    transaction: () => { const t: any = { objectStore: () => store }; later(() => t.oncomplete()); return t; },
+  };
+  return { open: () => { const open: any = { result: db }; later(() => open.onsuccess()); return open; } };
+}
+
+test('only a refusal makes the page forget that a host takes items', async () => {
+  (globalThis as any).indexedDB = database();
+  const host = await newSecret();
+  const info = { host: 'laptop', state: 'online', since: '', clients: 0 };
+  const link = { host: 'laptop', live: true, store: { agents: [] }, conn: null as any };
+  const page: LeftPage = {
+    at: '', hosts: [info as any], hostsStale: false, links: new Map([['laptop', link]]), host: 'laptop', session: '', chatUri: undefined, readOnly: false,
+    who: async () => 'who', ask: async () => ({ status: 200, body: { items: [] } } as any), draw() {},
+  };
+  const left = new Leaving(page);
+  const connects = async (answer: () => unknown) => { // with a new connection, the page asks again
+    let asked = false;
+    info.state = 'online';
+    link.conn = { request: async () => { asked = true; return answer(); } };
+    left.look();
+    for (let n = 0; n < 1000 && !asked; n++) await new Promise((r) => { setTimeout(r, 10); });
+    assert.ok(asked);
+    await new Promise((r) => { setTimeout(r, 20); }); // the answer is handled in the same task
+    info.state = 'offline';
+  };
+  const refuses = (code: number) => () => { throw new RpcError({ code, message: 'no' } as any); };
+  const gives = () => ({ ...who, host: base64url(host.public), devices: [] });
+  await left.start();
+  await connects(gives);
+  assert.ok(left.takes('laptop'));
+  for (const code of [4100, 4290, -32603, -32007, -32000]) {
+    await connects(refuses(code));
+    assert.ok(left.takes('laptop'), `after the error ${code}`);
+  }
+  for (const code of [-32601, -32602, -32009]) {
+    await connects(gives);
+    await connects(refuses(code));
+    assert.ok(!left.takes('laptop'), `after the refusal ${code}`);
+  }
 });

@@ -7,7 +7,7 @@ import type { ChatState, Turn } from '../ahp';
 import { array } from '../store';
 import { canDictate, dictate } from '../speech';
 import { Icon, Menu, isNarrow, isPicture, isTouch } from './bits';
-import { draftOf, handedFiles, keepDraft } from './drafts';
+import { both, draftOf, handedFiles, keepDraft, keptDraft } from './drafts';
 import { later } from './later';
 import { useLeaving } from './leaving';
 import { waitsForUser } from './waits';
@@ -25,17 +25,18 @@ export function openTurn(chat: ChatState | undefined): Turn | undefined {
 }
 
 export function Composer({ chat }: { chat: ChatState }) {
-  const { link } = app;
+  const { link, host, session } = app;
   const leaves = absent.takes;
-  const chatUri = app.chatUri ?? app.session;
+  const chatUri = app.chatUri ?? session;
   const at = useRef<HTMLTextAreaElement>(null);
   const pick = { picture: useRef<HTMLInputElement>(null), camera: useRef<HTMLInputElement>(null), file: useRef<HTMLInputElement>(null) };
-  const [value, setValue] = useState(() => draftOf(chatUri));
+  const [value, setValue] = useState(() => draftOf(host, chatUri, app.chat ? '' : session));
+  const to = useRef(chatUri); // the text is this chat's, or the session's until its chat is known
   const attached = conversation.attachments.get(chatUri) ?? [];
   const [said, setSaid] = useState('');
   const [hears, setHears] = useState<{ stop: () => void }>(); // dictation
   useEffect(() => () => hears?.stop(), [hears]);
-  const live = Boolean(link?.live);
+  const live = Boolean(link?.live && (leaves || link.store.get(chatUri)));
   const works = Boolean(chat.activeTurn) && !leaves;
   const leaving = useLeaving();
   const [wake, setWake] = useState(''); // when to wake the host for the message
@@ -49,8 +50,22 @@ export function Composer({ chat }: { chat: ChatState }) {
 
   const write = (text: string) => {
     setValue(text);
-    keepDraft(chatUri, text);
+    keepDraft(host, to.current, text);
   };
+  useLayoutEffect(() => {
+    const from = to.current;
+    if (from === chatUri || chatUri === session) return;
+    to.current = chatUri;
+    if (from !== session) { // the session has a different first chat
+      setValue(draftOf(host, chatUri, ''));
+      return;
+    }
+    keepDraft(host, from, '');
+    write(both(keptDraft(host, chatUri), value));
+    const files = conversation.attachments.get(from);
+    conversation.attachments.delete(from);
+    if (files) attach(chatUri, files);
+  }, [chatUri]);
   const send = (how: 'queued' | 'steering' = 'queued') => {
     const text = at.current!.value;
     if ((text.trim() === '' && attached.length === 0) || !conversation.send(text, attached, how)) return;
@@ -63,7 +78,8 @@ export function Composer({ chat }: { chat: ChatState }) {
     if (empty || leaving.busy || attached.length > 0) return;
     setSaid('');
     if (!await leaving.leave(() => absent.leaveMessage(value, wake))) return;
-    write('');
+    const now = at.current?.value ?? keptDraft(host, to.current);
+    write(now.startsWith(value) ? now.slice(value.length).trimStart() : now); // more may have been written meanwhile
     setWake('');
     toPrompt();
   };
@@ -77,7 +93,7 @@ export function Composer({ chat }: { chat: ChatState }) {
       if (file.size > mostFile) setSaid(t`${file.name} is larger than 8 MB.`);
       else added.push({ label: file.name || t`picture`, data: await base64(file), contentType: file.type || 'application/octet-stream', displayKind: file.type.startsWith('image/') ? 'image' : 'document' });
     }
-    attach(chatUri, added);
+    attach(to.current, added);
   };
   const listen = () => {
     if (hears) hears.stop();

@@ -1,22 +1,34 @@
 // Keeps unsent drafts across page loads.
 
-import { view } from '../app';
-
-const key = (chat: string) => `draft ${view.host} ${chat}`;
+const key = (host: string, chat: string) => `draft ${host} ${chat}`;
 let handed = ''; // shared by a different app, for the next chat to open
 
-export function draftOf(chat: string): string {
-  const draft = localStorage.getItem(key(chat)) ?? '';
-  if (!handed) return draft;
-  const all = [draft, handed].filter(Boolean).join('\n');
+/** A chat's draft as it is kept. */
+export const keptDraft = (host: string, chat: string) => localStorage.getItem(key(host, chat)) ?? '';
+
+/**
+ * Returns the draft to begin with. If a session is named, the text written before its
+ * chat was known becomes the chat's.
+ */
+export function draftOf(host: string, chat: string, session: string): string {
+  const early = session && session !== chat ? keptDraft(host, session) : '';
+  const draft = both(keptDraft(host, chat), early);
+  if (early) {
+    keepDraft(host, session, '');
+    keepDraft(host, chat, draft);
+  }
+  const all = both(draft, handed);
   handed = '';
   return all;
 }
 
-export function keepDraft(chat: string, text: string): void {
+/** Joins two drafts for one chat. */
+export const both = (first: string, second: string) => [first, second].filter(Boolean).join('\n');
+
+export function keepDraft(host: string, chat: string, text: string): void {
   try {
-    if (text) localStorage.setItem(key(chat), text);
-    else localStorage.removeItem(key(chat));
+    if (text) localStorage.setItem(key(host, chat), text);
+    else localStorage.removeItem(key(host, chat));
   } catch {
     // The storage is full; the draft is still on the page.
   }

@@ -51,10 +51,18 @@ export function agentName(state: { provider?: string } | undefined): string {
 
 export function Session({ now }: { now: number }) {
   const { link, session, chatUri } = app;
-  if (!session) return <div class="chat" role="region" aria-labelledby="chat-title"><FirstPane /></div>;
+  const edited = useRef(''); // the place with an editor
+  if (!session) {
+    edited.current = '';
+    return <div class="chat" role="region" aria-labelledby="chat-title"><FirstPane /></div>;
+  }
   const state = link?.store.get(session);
   const chat = link?.store.get<ChatState>(chatUri);
-  const editable = chat ?? (absent.takes ? link?.seen(session)?.state ?? {} as ChatState : undefined);
+  // An editor stays, with its text and focus, until a host that comes back has sent the chat.
+  const place = `${app.host} ${session} ${app.chat}`;
+  const gone = link?.errors.has(session) && !link.store.sessions.has(session);
+  const editable = chat ?? (absent.takes || (edited.current === place && !gone) ? link?.seen(session)?.state ?? {} as ChatState : undefined);
+  edited.current = editable ? place : '';
   const agent = agentName(state ?? link?.store.sessions.get(session));
   return (
     <div class="chat" role="region" aria-labelledby="chat-title">
@@ -62,7 +70,7 @@ export function Session({ now }: { now: number }) {
       <Log key={`${app.host} ${session} ${chatUri}`} agent={agent} now={now} />
       {chat && rights.readOnly && <p id="looking" class="looking">{t`You can look at this, and change nothing. Good until ${when(rights.grantAt(app.host)?.expires, now)}.`}</p>}
       {chat && !rights.readOnly && chat.interactivity === 'read-only' && <p class="looking">{t`A different agent works here: you can only watch.`}</p>}
-      {editable && !rights.readOnly && editable.interactivity !== 'read-only' && <Composer key={chatUri ?? session} chat={editable} />}
+      {editable && !rights.readOnly && editable.interactivity !== 'read-only' && <Composer key={place} chat={editable} />}
     </div>
   );
 }

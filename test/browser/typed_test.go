@@ -1,0 +1,88 @@
+//go:build !race
+
+package browser_test
+
+import (
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// types types at the cursor.
+func (p *page) types(text string) {
+	p.t.Helper()
+	p.do(inserted(text))
+}
+
+// TestTextStaysWhileItsChatArrives writes to an absent host before the relay's copy of the
+// conversation is there, then while a message is on its way, then while the host returns.
+// The editor keeps all text and the focus. A second absent host's session with the same URI
+// begins with an empty editor.
+func TestTextStaysWhileItsChatArrives(t *testing.T) {
+	t.Parallel()
+	p := newPage(t)
+	s := startRelayFor(t, stackConfig{still: true})
+	const desk = "desk"
+	second := s.addHost(desk)
+	s.host = s.addHost(hostName)
+	s.startAgentThatTakes()
+	laptopAgent := s.agent
+	s.signIn(p)
+	s.startAgentWith(desk, "--upstream", "ws://"+second.address, "--state-dir", s.file("state-desk"))
+	p.do(desktop())
+	p.knowsHosts("keys", 2)
+	p.until("the keys for the last states", patience, func() bool { return strings.Count(p.keptText(), `"verifier"`) == 2 })
+	p.isRemembered(s, "demo:/login", 0)
+	eval[any](p, `(() => {
+		const plain = window.fetch;
+		const until = (name) => new Promise((go) => { window[name] = go; });
+		window.fetch = async (address, options) => {
+			const path = String(address?.url ?? address);
+			if (path.includes('/remembered/session')) await (window.copy ??= until('letCopyIn'));
+			if (path.includes('/waiting/') && options?.method === 'PUT') await (window.put ??= until('letPutOut'));
+			return plain(address, options);
+		};
+		return null;
+	})()`)
+	must(t, s.agent.End(syscall.SIGTERM))
+	must(t, laptopAgent.End(syscall.SIGTERM))
+
+	p.openSessionOf(hostName, "demo:/login")
+	p.wants("#leave", "Send when back")
+	p.holds("the copy to be asked for", "!!window.letCopyIn")
+	p.enter("#prompt", "hello")
+	eval[any](p, "window.editor = document.querySelector('#prompt'), null")
+	eval[any](p, "window.letCopyIn(), null")
+	p.wants("#turns", "Done. 500 runs")
+	p.types(" there")
+	keeps := func(text string) {
+		t.Helper()
+		p.holds("the text "+text, "document.querySelector('#prompt')?.value === "+js(text))
+		if !eval[bool](p, "window.editor.isConnected && document.activeElement === window.editor") {
+			t.Error("the editor, or its focus, was replaced")
+		}
+	}
+	keeps("hello there")
+
+	p.openSessionOf(desk, "demo:/login")
+	p.wants("#turns", "Done. 500 runs")
+	p.wants("#leave", "Send when back")
+	p.holds("an empty editor for a different host", "document.querySelector('#prompt')?.value === ''")
+	p.openSessionOf(hostName, "demo:/login")
+	p.holds("the draft", "document.querySelector('#prompt')?.value === 'hello there'")
+	p.focus("#prompt")
+	eval[any](p, "window.editor = document.querySelector('#prompt'), window.editor.setSelectionRange(99, 99), null")
+
+	p.keys("#prompt", "\r")
+	p.holds("the message to be on its way", "!!window.letPutOut")
+	p.types(" more")
+	eval[any](p, "window.letPutOut(), null")
+	p.wants(".log .left", "hello there")
+	keeps("more")
+
+	s.startAgentThatTakes()
+	p.wants(lastTurn+" .parts", "You said: hello there")
+	p.types(" words")
+	keeps("more words")
+	p.await("#send:not(:disabled)")
+}
