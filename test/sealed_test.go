@@ -458,10 +458,10 @@ func TestRemovedDeviceIsDisconnected(t *testing.T) {
 	if err != nil || len(list) != 2 {
 		t.Fatalf("the owner sees %+v, %v", list, err)
 	}
-	removed := time.Now()
 	if list, err = h.relays.All()[0].Devices(ctx, stack.Host, bob); err != nil || len(list) != 1 {
 		t.Fatalf("after the removal, the owner sees %+v, %v", list, err)
 	}
+	removed := time.Now() // acknowledged by the host-agent
 	select {
 	case <-client.Done():
 	case <-ctx.Done():
