@@ -230,17 +230,18 @@ func (c *Conn) obey(err error) {
 // turnToReady keeps the selected URL if its relay may be tried now, or else selects the
 // one that may be tried first. It returns the time until then.
 func (c *Conn) turnToReady(now time.Time) (wait time.Duration) {
-	best, first := int(c.turn.Load()), int64(math.MaxInt64)
+	if len(c.after) == 0 {
+		return 0
+	}
+	turn, first := int(c.turn.Load()), int64(math.MaxInt64)
+	best := turn
 	for n := range c.after {
-		i := (int(c.turn.Load()) + n) % len(c.after)
+		i := (turn + n) % len(c.after)
 		if at := max(c.after[i].Load(), now.UnixNano()); at < first {
 			best, first = i, at
 		}
 	}
-	if len(c.after) == 0 {
-		return 0
-	}
-	if best != int(c.turn.Load()) {
+	if best != turn {
 		c.turnTo(best)
 	}
 	return time.Duration(first - now.UnixNano())

@@ -2,6 +2,8 @@ package admission
 
 import (
 	"context"
+	"maps"
+	"math/rand/v2"
 	"runtime"
 	"sync"
 	"time"
@@ -31,7 +33,7 @@ const (
 	// rateWindow is the least time over which the rate is measured.
 	rateWindow = 250 * time.Millisecond
 
-	maxArrivals = 1 << 16 // waiting
+	maxArrivals = 1 << 16 // waiting, of a tenant
 )
 
 // Arrivals admits host-agents that come at the same time.
@@ -79,7 +81,7 @@ func (a *Arrivals) Enter(ctx context.Context, tenant string) (done func(), after
 	if err != nil {
 		return nil, a.bookLocked(tenant)
 	}
-	if a.working++; a.working == a.atOnce {
+	if a.working++; a.working == a.atOnce && a.since.IsZero() {
 		a.since, a.counted = time.Now(), 0
 	}
 	return sync.OnceFunc(func() { a.left(); end() }), 0
@@ -89,7 +91,7 @@ func (a *Arrivals) Enter(ctx context.Context, tenant string) (done func(), after
 func (a *Arrivals) queue(tenant string) (after time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.working >= a.atOnce && a.waitLocked(tenant) > arrivalPatience {
+	if (a.working >= a.atOnce || len(a.waiting) > 0) && a.waitLocked(tenant) > arrivalPatience {
 		return a.bookLocked(tenant)
 	}
 	a.waiting[tenant]++
@@ -106,25 +108,23 @@ func (a *Arrivals) waitLocked(tenant string) time.Duration {
 }
 
 // bookLocked returns the time until a refused arrival may return. Refused arrivals return
-// one after the other, at the tenant's part of the rate.
+// one after the other, at the tenant's part of the rate. Those without a place before
+// maxReturn return at a random time before it, and are then told anew.
 func (a *Arrivals) bookLocked(tenant string) time.Duration {
 	now := time.Now()
-	for other, last := range a.booked {
-		if now.After(last) {
-			delete(a.booked, other)
-		}
+	if _, known := a.booked[tenant]; !known {
+		maps.DeleteFunc(a.booked, func(_ string, last time.Time) bool { return now.After(last) })
+		a.booked[tenant] = now
 	}
-	next := later(a.booked[tenant], now.Add(a.waitLocked(tenant)))
-	tenants := max(1, len(a.booked))
-	a.booked[tenant] = next.Add(time.Duration(float64(tenants) / a.rate * float64(time.Second)))
-	return min(next.Sub(now), maxReturn)
-}
-
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
+	next := now.Add(a.waitLocked(tenant))
+	if last := a.booked[tenant]; last.After(next) {
+		next = last
 	}
-	return b
+	if next.Sub(now) > maxReturn {
+		return maxReturn/2 + rand.N(maxReturn/2)
+	}
+	a.booked[tenant] = next.Add(time.Duration(float64(len(a.booked)) / a.rate * float64(time.Second)))
+	return next.Sub(now)
 }
 
 // left counts the end of an arrival's work.

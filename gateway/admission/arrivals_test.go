@@ -122,11 +122,15 @@ func arrive(ctx context.Context, b *slowBackend, arrivals *Arrivals) (wait time.
 // can serve, at least 80 % of its peak complete. Without admission, hardly any do.
 func TestOverloadCompletesLogins(t *testing.T) {
 	t.Parallel()
-	const most = int(time.Second / loginWork)
-	peak := goodput(t, newArrivals(32, 400), most)
-	over := goodput(t, newArrivals(32, 400), 4*most)
-	without := goodput(t, nil, 4*most)
-	t.Logf("%.0f logins/s at the peak, %.0f at four times as many arrivals, %.0f without admission", peak, over, without)
+	const most = float64(time.Second / loginWork)
+	peak := goodput(t, newArrivals(32, 400), int(most))
+	admitted := newArrivals(32, 400)
+	over := goodput(t, admitted, 4*int(most))
+	without := goodput(t, nil, 4*int(most))
+	t.Logf("%.0f logins/s at the peak, %.0f at four times as many arrivals, %.0f without admission; measured %.0f/s", peak, over, without, admitted.rate)
+	if admitted.rate > 1.5*most || admitted.rate < most/1.5 {
+		t.Errorf("the relay measured %.0f completions/s; want about %.0f", admitted.rate, most)
+	}
 	if over < 0.8*peak {
 		t.Errorf("%.0f logins/s at four times as many arrivals; want 80 %% of %.0f", over, peak)
 	}
