@@ -60,7 +60,7 @@ export function tokenOf(host: string, own: string): string {
 
 /** A name for a new account at a relay: short, and not in use. */
 export function nameFor(wanted: string): string {
-  const name = wanted.toLowerCase().replace(/[^\p{L}\p{N}.-]+/gu, '-').replace(/^-+|-+$/g, '').slice(0, 40) || 'relay';
+  const name = wanted.toLowerCase().replace(/[^\p{L}\p{N}.-]+/gu, '-').replace(/^[-.]+|[-.]+$/g, '').slice(0, 40) || 'relay';
   for (let n = 1; ; n++) {
     const one = n === 1 ? name : `${name}-${n}`;
     if (!all.some((a) => a.name === one)) return one;

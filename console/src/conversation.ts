@@ -37,7 +37,7 @@ export class Conversation {
   note = ''; // message below the editor
   models = new Map<string, { id: string }>(); // session to its chosen model
   ownTerminals = new Set<string>(); // created here, so sized as shown here
-  attachments = new Map<string, Attachment[]>(); // chat to its next message's attachments
+  attachments = new Map<string, Attachment[]>(); // host and chat to the next message's attachments
   #contexts = new Map<object, Context>(); // app to its context for the next message
   #page: ConversationPage;
 

@@ -1,7 +1,7 @@
 // Removes further accounts: their keys, pins, subscriptions and everything else that this browser keeps
 // for them, and nothing from a different account.
 
-import { accounts, keepPage, remove, type Account } from './accounts';
+import { accounts, keepPage, remove, tokenOf, type Account } from './accounts';
 import { app } from './app';
 import * as device from './device';
 import { forgetKeys } from './left';
@@ -29,6 +29,7 @@ async function erase(account: Account, way: string): Promise<void> {
   const at = `@${account.name}`;
   forgetDetails(at);
   app.remembered.forget(at);
+  for (const kept of Object.keys(localStorage)) if (/^(draft|new-session) /.test(kept) && tokenOf(kept.split(' ')[1], '') === at) localStorage.removeItem(kept);
   const local = (async () => {
     for (const pin of await pinsOf(account.name)) await unpin(nameIn(pin));
     await forgetKeys(at);

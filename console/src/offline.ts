@@ -42,6 +42,7 @@ export class Offline {
   #saved = 0; // time of the last save
   #revision = -1; // what it saved
   #who = '';
+  #saving: Promise<void> = Promise.resolve();
 
   constructor(page: OfflinePage) {
     this.#page = page;
@@ -107,7 +108,13 @@ export class Offline {
     if (this.#page.keeps) this.#save().catch(() => {});
   }
 
-  async #save(): Promise<void> {
+  /** Saves behind a save under way, which would otherwise bring back what was removed meanwhile. */
+  #save(): Promise<void> {
+    this.#saving = this.#saving.catch(() => {}).then(() => this.#write());
+    return this.#saving;
+  }
+
+  async #write(): Promise<void> {
     const page = this.#page;
     const who = this.#who ||= await page.who();
     const all = [...page.links.values()].filter((l) => isHeld(l.host)); // a different tab may have removed an account

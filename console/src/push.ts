@@ -24,6 +24,7 @@ export function wayHere(at: string): string {
 /** The service worker's registration for an account. The page's own keeps the page, too. */
 async function registration(at: string): Promise<ServiceWorkerRegistration> {
   const account = accountOf(at);
+  if (at && !account) throw new Error(t`Not signed in any more.`); // a different tab has removed it
   return account ? registerFor(account) : navigator.serviceWorker.ready;
 }
 
@@ -62,7 +63,9 @@ export async function forget(at: string): Promise<void> {
   localStorage.removeItem(flag(at));
   if (!possible()) return;
   const account = accountOf(at);
-  const here = await (account ? navigator.serviceWorker.getRegistration(scopeOf(account)) : registration(at));
+  if (at && !account) return;
+  // getRegistration would return the page's own for an account without one.
+  const here = account ? (await navigator.serviceWorker.getRegistrations()).find((r) => new URL(r.scope).pathname === scopeOf(account)) : await registration(at);
   await (await here?.pushManager.getSubscription())?.unsubscribe();
   if (account) await here?.unregister();
 }

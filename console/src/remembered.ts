@@ -121,10 +121,12 @@ export class Remembered {
   async #list(link: RememberedLink): Promise<void> {
     const { status, body } = await this.#page.requests.askAt<{ list?: Stored }>(link.host, 'GET', `api/hosts/${encodeURIComponent(bare(link.host))}/remembered`).catch(() => ({ status: 0, body: undefined }));
     if (status !== 200 || !body?.list) return;
-    const at = this.#at(link.host, body.list);
-    const content = at > link.listAt ? await this.#open(link.host, body.list.record, listId) : undefined;
+    const keys = this.keys.get(link.host);
+    if (!keys) return; // the account was removed meanwhile
+    const at = storedAt(keys, body.list);
+    const content = at > link.listAt ? await this.#open(link.host, keys, body.list.record, listId) : undefined;
     if (!isObject(content) || link.live) return;
-    const { seen = {} } = this.keys.get(link.host)!;
+    const seen = keys.seen!;
     for (const [id, version] of Object.entries(content.versions ?? {})) seen[id] = Math.max(seen[id] ?? 0, version);
     link.store.sessions = new Map(array(content.sessions).filter((s) => typeof s?.resource === 'string').map((s) => [s.resource, s]));
     link.store.listRevision++;
@@ -150,9 +152,9 @@ export class Remembered {
       this.#page.draw();
       return;
     }
-    const at = this.#at(link.host, body as Stored);
-    if (at <= (link.past.get(session)?.at ?? 0)) return;
-    const content = await this.#open(link.host, body.record, id, key);
+    const at = storedAt(keys, body as Stored);
+    if (this.keys.get(link.host) !== keys || at <= (link.past.get(session)?.at ?? 0)) return;
+    const content = await this.#open(link.host, keys, body.record, id, key);
     if (isObject(content) && content.session === session && !link.live) {
       const drift = keys.blind ? 0 : body.record.time - Date.parse(body.stored!);
       link.past.set(session, { chat: text(content.chat), state: lastOf(normal(content.state ?? {}) as ChatState), at, ...(Math.abs(drift) > staleClock ? { clock: body.record.time } : {}) });
@@ -166,14 +168,8 @@ export class Remembered {
     this.#page.draw();
   }
 
-  /** When a record was stored, by the relay's clock; at a sealed host, when the host has signed it. */
-  #at(host: string, { stored, record }: Stored): number {
-    return this.keys.get(host)!.blind ? record.time : fromRelay(stored);
-  }
-
   /** Returns the content of the record with an ID, or undefined if it is not the host's latest. */
-  async #open(host: string, record: Sealed, id: string, key = ''): Promise<Content | undefined> {
-    const keys = this.keys.get(host)!;
+  async #open(host: string, keys: HostKeys, record: Sealed, id: string, key = ''): Promise<Content | undefined> {
     try {
       if (record.id !== id) throw new Error(t`The relay’s copy of its last state is not from this host.`);
       if (record.version < (keys.seen?.[record.id] ?? 0)) throw new Error(t`The relay’s copy of its last state is older than the one that this device has seen.`);
@@ -187,6 +183,9 @@ export class Remembered {
     }
   }
 }
+
+/** When a record was stored, by the relay's clock; at a sealed host, when the host has signed it. */
+const storedAt = ({ blind }: HostKeys, { stored, record }: Stored) => (blind ? record.time : fromRelay(stored));
 
 function bytesOf(base64: string): Uint8Array<ArrayBuffer> {
   return Uint8Array.from(atob(base64), (c) => c.charCodeAt(0));

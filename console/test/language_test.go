@@ -54,7 +54,7 @@ func newReader() *reader {
 var (
 	// shown lists attributes whose values people see or hear.
 	shown = []string{"aria-label", "title", "placeholder", "alt", "label", "children", "says", "yes"}
-	// technical lists properties whose values no one sees.
+	// technical lists properties with values that are never displayed.
 	technical = []string{"class", "className", "d", "viewBox", "style", "id", "key", "href", "src", "sandbox", "allow", "rel", "accept", "autocomplete"}
 	// asks finds calls whose texts are selectors or names.
 	asks = regexp.MustCompile(`(querySelector|querySelectorAll|closest|matches|media|matchMedia|setAttribute|toggleAttribute|addEventListener|split|TypeError)$`)

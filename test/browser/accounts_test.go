@@ -202,6 +202,13 @@ func TestAccountsShareOneInbox(t *testing.T) {
 	}
 	p.enter("#search", " ")
 
+	keepsWorker := func() {
+		t.Helper()
+		if got := p.later("navigator.serviceWorker.getRegistration('/').then((r) => r?.active?.state ?? 'none')"); got != "activated" {
+			t.Errorf("an account without notifications has left the page's own service worker as %s", got)
+		}
+	}
+
 	// A relay refuses this page: the message has the remedy.
 	p.click("#status-open")
 	p.click("#add-account")
@@ -211,6 +218,7 @@ func TestAccountsShareOneInbox(t *testing.T) {
 	p.expects = "CORS"
 	p.click("#account .primary")
 	p.wants("#account-why", "--console-origin "+s.url)
+	keepsWorker()
 	p.expects = ""
 	p.click("#account [aria-label=Close]")
 
@@ -223,6 +231,7 @@ func TestAccountsShareOneInbox(t *testing.T) {
 	p.holds("its sessions to leave", "!document.querySelector("+js(`[data-host-of="`+atOther+`"]`)+")")
 	p.await(`[data-host-of="` + atTenant + `"]`)
 	owner.until("its device to be removed", patience, func() bool { return devices() == 1 })
+	keepsWorker()
 	p.do(chromedp.Reload())
 	p.await(`[data-host-of="` + atTenant + `"]`)
 	p.expects = "Content Security Policy"

@@ -1,7 +1,7 @@
 // Further accounts: the list of them, and the sheet that adds one.
 
 import { useEffect, useRef, useState } from 'preact/hooks';
-import { accounts, add, admit, begunKey, keepPage, mostAccounts, nameFor, originOf, remove, type Account, type Known } from '../accounts';
+import { accounts, add, admit, begunKey, keepPage, mostAccounts, nameFor, originOf, type Account, type Known } from '../accounts';
 import { app } from '../app';
 import * as device from '../device';
 import { leave } from '../leave';
@@ -68,7 +68,7 @@ export function AddAccount({ first }: { first?: Account }) {
       add(account);
       const why = await app.accounts.ask(account);
       if (why) {
-        remove(account.name);
+        await (await import('../leave')).leave(account); // with its key
         throw new Error(why);
       }
       app.accountsChanged();

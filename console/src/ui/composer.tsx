@@ -32,11 +32,11 @@ export function Composer({ chat }: { chat: ChatState }) {
   const pick = { picture: useRef<HTMLInputElement>(null), camera: useRef<HTMLInputElement>(null), file: useRef<HTMLInputElement>(null) };
   const [value, setValue] = useState(() => draftOf(host, chatUri, app.chat ? '' : session));
   const to = useRef(chatUri); // the text is this chat's, or the session's until its chat is known
-  const attached = conversation.attachments.get(chatUri) ?? [];
+  const attached = conversation.attachments.get(placeOf(host, chatUri)) ?? [];
   const [said, setSaid] = useState('');
   const [hears, setHears] = useState<{ stop: () => void }>(); // dictation
   useEffect(() => () => hears?.stop(), [hears]);
-  const live = Boolean(link?.live && (leaves || link.store.get(chatUri)));
+  const live = Boolean(link?.live && link.store.get(chatUri));
   const works = Boolean(chat.activeTurn) && !leaves;
   const leaving = useLeaving();
   const [wake, setWake] = useState(''); // when to wake the host for the message
@@ -62,15 +62,15 @@ export function Composer({ chat }: { chat: ChatState }) {
     }
     keepDraft(host, from, '');
     write(both(keptDraft(host, chatUri), value));
-    const files = conversation.attachments.get(from);
-    conversation.attachments.delete(from);
-    if (files) attach(chatUri, files);
+    const files = conversation.attachments.get(placeOf(host, from));
+    conversation.attachments.delete(placeOf(host, from));
+    if (files) attach(host, chatUri, files);
   }, [chatUri]);
   const send = (how: 'queued' | 'steering' = 'queued') => {
     const text = at.current!.value;
     if ((text.trim() === '' && attached.length === 0) || !conversation.send(text, attached, how)) return;
     write('');
-    conversation.attachments.delete(chatUri);
+    conversation.attachments.delete(placeOf(host, chatUri));
     (document.querySelector('#log') as HTMLElement).scrollTop = 1e9;
     toPrompt();
   };
@@ -93,7 +93,7 @@ export function Composer({ chat }: { chat: ChatState }) {
       if (file.size > mostFile) setSaid(t`${file.name} is larger than 8 MB.`);
       else added.push({ label: file.name || t`picture`, data: await base64(file), contentType: file.type || 'application/octet-stream', displayKind: file.type.startsWith('image/') ? 'image' : 'document' });
     }
-    attach(to.current, added);
+    attach(host, to.current, added);
   };
   const listen = () => {
     if (hears) hears.stop();
@@ -131,7 +131,7 @@ export function Composer({ chat }: { chat: ChatState }) {
           {attached.map((a, i) => (
             <li key={a.label + i}>
               {'data' in a && isPicture(a) ? <img src={`data:${a.contentType};base64,${a.data}`} alt={a.label} /> : <span class="chip"><Icon name="file" /><span>{a.label}</span></span>}
-              <button type="button" class="round" aria-label={t`Remove ${a.label}`} onClick={() => { conversation.attachments.set(chatUri, attached.toSpliced(i, 1)); app.draw(); }}><Icon name="close" /></button>
+              <button type="button" class="round" aria-label={t`Remove ${a.label}`} onClick={() => { conversation.attachments.set(placeOf(host, chatUri), attached.toSpliced(i, 1)); app.draw(); }}><Icon name="close" /></button>
             </li>
           ))}
         </ul>
@@ -178,9 +178,13 @@ export function Composer({ chat }: { chat: ChatState }) {
   );
 }
 
+/** A chat's place among the attachments: hosts may have equal URIs. */
+const placeOf = (host: string, chat: string) => `${host} ${chat}`;
+
 /** Has files go with the next message of a chat. */
-export function attach(chat: string, added: Attachment[]): void {
-  conversation.attachments.set(chat, [...(conversation.attachments.get(chat) ?? []), ...added].slice(0, mostFiles));
+export function attach(host: string, chat: string, added: Attachment[]): void {
+  const place = placeOf(host, chat);
+  conversation.attachments.set(place, [...(conversation.attachments.get(place) ?? []), ...added].slice(0, mostFiles));
   app.draw();
 }
 

@@ -85,7 +85,7 @@ export function File({ uri }: { uri: string }) {
   );
 
   function add(): void {
-    attach(view.chatUri!, [{ label: baseName(uri), uri, displayKind: read.picture ? 'image' : 'document' }]);
+    attach(view.host, view.chatUri!, [{ label: baseName(uri), uri, displayKind: read.picture ? 'image' : 'document' }]);
     nav.showPane(null);
   }
 }

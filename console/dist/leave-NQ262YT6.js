@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-HAVZEDBQ.js";import"./chunk-LZC4QF4Y.js";import"./chunk-2KL7JO5E.js";import"./chunk-MOQRIVB7.js";import"./chunk-4K6RYUJX.js";import"./chunk-K2MW7BUZ.js";import"./chunk-7VK7FXS4.js";import"./chunk-REOFUSDL.js";import"./chunk-EHKAZ6VU.js";import"./chunk-FWUXSPMV.js";import"./chunk-N4DMWHQL.js";export{a as leave,b as leaveAll};

@@ -1,1 +1,0 @@
-import{a,b,c,d}from"./chunk-LZC4QF4Y.js";import"./chunk-7VK7FXS4.js";import"./chunk-REOFUSDL.js";import"./chunk-EHKAZ6VU.js";import"./chunk-FWUXSPMV.js";import"./chunk-N4DMWHQL.js";export{a as Conflict,d as Leaving,c as forgetKeys,b as lives};

@@ -1,1 +1,0 @@
-import{a,b,c}from"./chunk-ZF2QRLMM.js";import"./chunk-DSU3PGQB.js";import"./chunk-DTSN4DEF.js";import"./chunk-26WMZINT.js";import"./chunk-LZC4QF4Y.js";import"./chunk-K2MW7BUZ.js";import"./chunk-7VK7FXS4.js";import"./chunk-REOFUSDL.js";import"./chunk-EHKAZ6VU.js";import"./chunk-FWUXSPMV.js";import"./chunk-N4DMWHQL.js";export{c as LeftAll,b as LeftHere,a as WakeAt};

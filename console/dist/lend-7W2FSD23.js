@@ -1,1 +1,0 @@
-import{a,b,c}from"./chunk-GMLNPKRF.js";import"./chunk-DTSN4DEF.js";import"./chunk-26WMZINT.js";import"./chunk-K2MW7BUZ.js";import"./chunk-EHKAZ6VU.js";import"./chunk-FWUXSPMV.js";import"./chunk-N4DMWHQL.js";export{b as Asks,c as CameraView,a as Lend};
