@@ -31,8 +31,8 @@ import (
 //     record has the ticket. The new line gets the kept messages, and everything after.
 //
 // A ticket is valid once, and only for the same person, device and permissions. The keys of a
-// sealed connection prove more than a relay's word: its stream goes on with its next record,
-// and a relay that is neither asked nor honest gains nothing, because it has no keys.
+// sealed connection prove more than a relay's word: its stream goes on with its next record.
+// A dishonest relay gains nothing with the ticket, because it has no keys.
 // While too much is kept, the host-agent does not read from the host. A revocation of the
 // client, which the host-agent learns from a relay, ends what is kept.
 
@@ -349,8 +349,8 @@ func (in *arrival) run(a *Agent, open routing.Open) bool {
 	return false
 }
 
-// isFor reports whether a client may continue the connection. That of a sealed one has its
-// keys.
+// isFor reports whether a client may continue the connection. A sealed connection needs no
+// further check: without its keys, a client can read nothing.
 func (c *hostConn) isFor(open routing.Open) bool {
 	if c.conn.seal != nil {
 		return open.Sealed

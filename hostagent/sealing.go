@@ -355,13 +355,11 @@ func (s *seals) removeDevice(what string, owner bool) error {
 		return err
 	}
 	s.agent.cfg.Log.Info(auditMessage, "event", "device removed", "device", what)
-	if keeper := s.agent.last.keeper; keeper != nil {
-		keeper.HolderEnded() // what it could read has new keys
-	}
 	return nil
 }
 
-// endRemoved ends the connections of removed devices.
+// endRemoved ends the connections of removed devices, and then the keys that they have for
+// remembered sessions.
 func (s *seals) endRemoved() {
 	for _, c := range s.agent.clients.every() {
 		if seal := c.conn.seal; seal == nil || !s.removedOf(seal.device) || c.kicked.Swap(true) {
@@ -369,5 +367,8 @@ func (s *seals) endRemoved() {
 		}
 		c.conn.Close(ahp.CloseTokenEnded, removedReason)
 		c.cancel()
+	}
+	if keeper := s.agent.last.keeper; keeper != nil {
+		keeper.HolderEnded()
 	}
 }

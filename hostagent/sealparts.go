@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"ahprelay/ahp"
@@ -30,11 +31,13 @@ type sharedParts struct {
 
 // A sharedPart is a part of answers to connections with equal authority.
 type sharedPart struct {
-	class  string
-	plain  []byte
-	until  time.Time
-	epoch  uint32
-	key    []byte // body of the epoch's EpochKey parcel
+	class string
+	name  []byte // of the class, for relays
+	plain []byte
+	epoch uint32
+
+	once   sync.Once // makes the fields below
+	key    []byte    // body of the epoch's EpochKey parcel
 	bodies []*routing.Notification
 }
 
@@ -59,10 +62,21 @@ func snapshotIn(message []byte) (at, n int) {
 
 // part returns a part as sealed for a class, or nil if it goes in the reader's own stream.
 func (h *sealShares) part(class string, plain []byte) *sharedPart {
+	p := h.partOf(class, plain)
+	if p == nil {
+		return nil
+	}
+	p.once.Do(p.seal)
+	if p.bodies == nil {
+		return nil
+	}
+	return p
+}
+
+// partOf returns the part, which may not be sealed yet; nil: no epoch is left for it.
+func (h *sealShares) partOf(class string, plain []byte) *sharedPart {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	now := time.Now()
-	h.parts.recent = slices.DeleteFunc(h.parts.recent, func(p *sharedPart) bool { return now.After(p.until) })
 	for _, p := range h.parts.recent {
 		if p.class == class && bytes.Equal(p.plain, plain) {
 			return p
@@ -72,22 +86,35 @@ func (h *sealShares) part(class string, plain []byte) *sharedPart {
 		return nil
 	}
 	h.epochs++
-	epoch, err := sealed.NewEpoch(h.epochs)
-	if err != nil {
-		return nil
-	}
-	bodies, err := epoch.SealPart(plain)
-	if err != nil || bodies == nil {
-		return nil
-	}
-	p := &sharedPart{class: class, plain: bytes.Clone(plain), until: now.Add(partTime), epoch: h.epochs, key: epoch.Key()}
-	for _, body := range bodies {
-		p.bodies = append(p.bodies, routing.NewSealedBody(body, h.parts.name(class)))
-	}
+	p := &sharedPart{class: class, name: h.parts.name(class), plain: bytes.Clone(plain), epoch: h.epochs}
 	if h.parts.recent = append(h.parts.recent, p); len(h.parts.recent) > maxParts {
 		h.parts.recent = slices.Delete(h.parts.recent, 0, 1)
 	}
+	time.AfterFunc(partTime, func() { h.forget(p) })
 	return p
+}
+
+// seal makes key and bodies. A part that is too long to be shared gets none.
+func (p *sharedPart) seal() {
+	epoch, err := sealed.NewEpoch(p.epoch)
+	if err != nil {
+		return
+	}
+	bodies, err := epoch.SealPart(p.plain)
+	if err != nil {
+		return
+	}
+	p.key = epoch.Key()
+	for _, body := range bodies {
+		p.bodies = append(p.bodies, routing.NewSealedBody(body, p.name))
+	}
+}
+
+// forget frees a part.
+func (h *sealShares) forget(p *sharedPart) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.parts.recent = slices.DeleteFunc(h.parts.recent, func(other *sharedPart) bool { return other == p })
 }
 
 // name returns a random name for a class, for relays.
@@ -116,7 +143,8 @@ func (s *sealing) takeJoined(message []byte) (taken, due bool, err error) {
 		return false, false, nil
 	}
 	due, err = s.takeLocked(sealed.EpochKey, p.key)
-	if s.gave(p.epoch); err != nil {
+	s.gave(p.epoch)
+	if err != nil {
 		return true, due, err
 	}
 	s.session.Give(len(p.bodies))

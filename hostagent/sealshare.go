@@ -295,8 +295,7 @@ func (s *sealing) sharable(n *routing.Notification) bool {
 }
 
 // notify queues consecutive notifications, each shared or in the connection's own stream.
-// It is [routing.AgentConn.Notify], on a line that
-// carries the connection.
+// It is [routing.AgentConn.Notify], on the line that carries the connection.
 func (s *sealing) notify(row []*routing.Notification) (taken int, due bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

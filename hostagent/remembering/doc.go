@@ -17,8 +17,9 @@
 // The host's key and the signing key are in a file of the state directory. Without one,
 // each start has new keys, and a device can read the records only if it was connected
 // since that start. The Keeper remembers the holders of its keys. Every checkEvery, and
-// when a relay ends a holder's connection because of its token, it asks a relay which of them are revoked; if any is, it makes a new key, seals all
-// records again, and forgets the holders. A sealed host-agent judges the holders by itself,
+// when a relay ends a holder's connection because of its token, it asks a relay which of
+// them are revoked. If any is, it makes a new key, seals all records again, and forgets the
+// holders. A sealed host-agent judges the holders by itself,
 // also when it removes a device, and its records' IDs change with the key.
 //
 // # Bounds

@@ -500,14 +500,11 @@ func (k *Keeper) sealAgain(ctx context.Context, previous remember.Vault) error {
 			continue
 		}
 		s, next := byID[id], id
-		var err error
-		switch {
-		case s == nil && previous.Blind: // it has no ID any more
-			err = errNoState
-		case s != nil:
+		if s != nil {
 			next = k.idOf(s.uri)
-			fallthrough
-		default:
+		}
+		err := errNoState
+		if s != nil || !previous.Blind { // else it has no ID any more
 			err = k.sealRecordAgain(ctx, id, next, previous)
 		}
 		k.mu.Lock()
@@ -571,6 +568,7 @@ func (k *Keeper) dropAll(ctx context.Context) error {
 		k.mu.Lock()
 		delete(k.drops, id)
 		delete(k.stored, id)
+		delete(k.versions, id)
 		k.mu.Unlock()
 	}
 	return nil
