@@ -124,7 +124,7 @@ func (s *taskServer) addTools() {
 			return said("Published %d tasks.", len(s.list().Tasks)), nil, nil
 		})
 	mcp.AddTool(s.Server, &mcp.Tool{Name: "grow", Title: "Grow", Description: "Gives the server another tool, and another resource."}, s.grow)
-	mcp.AddTool(s.Server, &mcp.Tool{Name: "read_log", Title: "Read the log", Description: "Says what clients have logged.",
+	mcp.AddTool(s.Server, &mcp.Tool{Name: "read_log", Title: "Read the log", Description: "Returns the lines that clients have logged.",
 		Meta: visibleTo("app")},
 		func(context.Context, *mcp.CallToolRequest, struct{}) (*mcp.CallToolResult, any, error) {
 			s.mu.Lock()

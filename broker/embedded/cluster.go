@@ -97,12 +97,11 @@ func setCluster(opts *server.Options, cfg Config) (err error) {
 }
 
 // expect makes a majority of a cluster's size start the cluster. At the first start, NATS
-// elects a leader when as many servers are connected as a server has routes. So the list
-// gets that length: with routes to this server, which NATS gives up at the first
-// connection, or without the servers just before this one. Those have a route to this
-// server, because all lists have one order, and servers also hear of each other.
-func expect(opts *server.Options, c Cluster) error {
-	others := othersOf(opts)
+// elects a leader when as many servers are connected as a server has routes, so the list of
+// routes gets the length of a majority. A shorter list gets routes to this server, which NATS
+// gives up at the first connection. A longer list loses the servers just before this one:
+// they have a route to this server, because all lists have the same order.
+func expect(opts *server.Options, c Cluster, others []string) error {
 	switch {
 	case c.Size == 0:
 		return nil

@@ -97,7 +97,7 @@ func Start(cfg Config) (_ *Server, err error) {
 		return nil, fmt.Errorf("NATS server: %w", err)
 	}
 	others := othersOf(opts)
-	if err := expect(opts, cfg.Cluster); err != nil {
+	if err := expect(opts, cfg.Cluster, others); err != nil {
 		return nil, fmt.Errorf("NATS server: %w", err)
 	}
 	var p *port

@@ -30,7 +30,7 @@ type upCmd struct {
 	Upstream          string   `help:"The AHP host's address, as for run. Default: the host found on this machine." placeholder:"URL"`
 	UpstreamTokenFile string   `help:"File with the connection token required by the host (?tkn=)." type:"path" placeholder:"FILE"`
 	CredentialsFile   string   `help:"Credential file. Default: one for this relay, in your state directory." type:"path" placeholder:"FILE"`
-	Name              string   `help:"Suggested host name; the person who approves decides." placeholder:"HOST"`
+	Name              string   `help:"Suggested host name; it can be changed at the approval." placeholder:"HOST"`
 	NoQR              bool     `help:"Print no QR code." name:"no-qr"`
 	Enroll            bool     `help:"Join the relay and find the host, then print the command that serves it." name:"only-join"`
 	Command           []string `arg:"" optional:"" passthrough:"partial" help:"Command of a coding agent or of a host, after --. host-agent asks the command which protocol it speaks; --agent gives an agent a name."`

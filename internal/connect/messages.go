@@ -112,8 +112,10 @@ type lineMessages struct {
 	ended chan struct{} // closed by Close
 	once  sync.Once
 
-	mu       sync.Mutex // guards the fields below
-	out      io.Writer
+	mu  sync.Mutex // held during writes
+	out io.Writer
+
+	asking   sync.Mutex      // guards asked; not held during reads and writes
 	asked    map[string]bool // ids of requests without an answer, at most maxAsked
 	answered chan struct{}   // receives an item when asked becomes empty
 }
@@ -155,8 +157,8 @@ func (m *lineMessages) note(line []byte) {
 	if err != nil || env.Kind != ahp.Request {
 		return
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	m.asking.Lock()
+	defer m.asking.Unlock()
 	if len(m.asked) < maxAsked {
 		m.asked[string(env.ID)] = true
 	}
@@ -167,9 +169,9 @@ func (m *lineMessages) awaitAnswers() {
 	timer := time.NewTimer(answersTime)
 	defer timer.Stop()
 	for {
-		m.mu.Lock()
+		m.asking.Lock()
 		done := len(m.asked) == 0
-		m.mu.Unlock()
+		m.asking.Unlock()
 		if done {
 			return
 		}
@@ -183,8 +185,10 @@ func (m *lineMessages) awaitAnswers() {
 	}
 }
 
-// noteAnswerLocked forgets a request that has its answer.
-func (m *lineMessages) noteAnswerLocked(message []byte) {
+// noteAnswer forgets a request that has its answer.
+func (m *lineMessages) noteAnswer(message []byte) {
+	m.asking.Lock()
+	defer m.asking.Unlock()
 	if len(m.asked) == 0 {
 		return
 	}
@@ -232,7 +236,7 @@ func (m *lineMessages) Write(message []byte) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	_, err := m.out.Write(line)
-	m.noteAnswerLocked(message)
+	m.noteAnswer(message)
 	return err
 }
 

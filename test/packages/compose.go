@@ -10,7 +10,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// A composed is what the compose files say about a service.
+// A composed is a service's entry in the compose files.
 type composed struct {
 	Container   string `yaml:"container_name"`
 	Ports       []string

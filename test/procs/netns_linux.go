@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Within calls f on a thread in a network namespace. What f opens stays in that namespace.
+// Within calls f on a thread in a network namespace. Files and sockets that f opens stay in that namespace.
 func Within(netns string, f func()) error {
 	runtime.LockOSThread()
 	here, err := os.Open("/proc/thread-self/ns/net")

@@ -32,7 +32,7 @@ func Behind(command []string) []string {
 	return command
 }
 
-// Programs returns the agents selected with --agent. The command from after -- replaces
+// Programs returns the agents selected with --agent. The command after -- replaces
 // an agent's own command, and is an error unless exactly one agent is selected.
 func (f *Flags) Programs(command []string) (list []acp.Program, err error) {
 	command = Behind(command)
