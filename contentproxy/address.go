@@ -8,14 +8,14 @@ import (
 	"strings"
 )
 
-// Scheme is the scheme of addresses that are read over a canvas's channel (Canvas
-// proposal, §10).
+// Scheme is the URI scheme of minted addresses, whose content clients read over a canvas's AHP
+// channel (Canvas proposal, §10).
 const Scheme = "ahp-canvas-content"
 
-// maxAddress bounds an address, in bytes.
+// maxAddress is the longest accepted address in bytes.
 const maxAddress = 8 << 10
 
-// An Address is the address of canvas content:
+// An Address is a parsed address of canvas content:
 // ahp-canvas-content:/<instanceId>/<path>?<query>.
 type Address struct {
 	Instance string // decoded
@@ -23,9 +23,8 @@ type Address struct {
 	Query    string // as written, without the question mark
 }
 
-// ParseAddress parses an address. It refuses addresses that could lead out of the
-// canvas: after decoding once, no segment of the path may be "..", or contain a
-// backslash or a control character.
+// ParseAddress parses an address. To keep reads inside the canvas, it returns an error if the path,
+// percent-decoded once, contains a backslash, a control character or a ".." segment.
 func ParseAddress(text string) (Address, error) {
 	rest, ok := strings.CutPrefix(text, Scheme+":/")
 	switch {
@@ -50,7 +49,7 @@ func ParseAddress(text string) (Address, error) {
 	return Address{instance, path, query}, checkPath(path)
 }
 
-// checkPath checks a percent-encoded path.
+// checkPath returns an error if a percent-encoded path is malformed or could lead out of a canvas.
 func checkPath(path string) error {
 	decoded, err := url.PathUnescape(path)
 	switch {

@@ -13,13 +13,13 @@ import (
 	"strings"
 )
 
-// An Allowed is a pattern for origins beyond literal loopback that the host's owner
-// allows canvases to show: https://localhost:*, http://192.168.1.7:3000,
-// http://*.localhost:*. DNS resolves its names. It can also be a folder,
+// An Allowed is a pattern for web servers beyond the loopback interface whose content the host's
+// owner allows canvases to show: https://localhost:*, http://192.168.1.7:3000,
+// http://*.localhost:*. Names in patterns are resolved by DNS. A pattern can also be a folder:
 // file:///home/ada/project/dist.
 type Allowed struct{ scheme, host, port string } // for a folder: its path, and the path with links resolved
 
-// ParseAllowed parses a pattern.
+// ParseAllowed parses a pattern. Its errors quote the text.
 func ParseAllowed(text string) (Allowed, error) {
 	scheme, rest, _ := strings.Cut(text, "://")
 	if scheme == filesScheme {
@@ -66,8 +66,8 @@ func (a Allowed) takes(o origin) bool {
 	return a.scheme == o.scheme && (a.port == "*" || a.port == o.port)
 }
 
-// ParsePin parses a certificate's SHA-256, as openssl x509 -fingerprint -sha256 prints
-// it, or in lower case without colons.
+// ParsePin parses the SHA-256 of a certificate: 64 hexadecimal digits, with colons as printed by
+// openssl x509 -fingerprint -sha256, or without.
 func ParsePin(text string) (pin [sha256.Size]byte, err error) {
 	b, err := hex.DecodeString(strings.ToLower(strings.ReplaceAll(text, ":", "")))
 	if err != nil || len(b) != len(pin) {
@@ -76,7 +76,7 @@ func ParsePin(text string) (pin [sha256.Size]byte, err error) {
 	return [sha256.Size]byte(b), nil
 }
 
-// tls returns how origins' certificates are checked; nil: as usual.
+// tls returns the TLS configuration for connections to origins; nil means Go's default checks.
 func (cfg *Config) tls() *tls.Config {
 	switch {
 	case cfg.Insecure:
@@ -95,7 +95,8 @@ func (cfg *Config) tls() *tls.Config {
 	}
 }
 
-// dial dials a URL's host. Only allowed names are looked up.
+// dial connects to a URL's host. It resolves names by DNS only if the host's owner has allowed
+// them.
 func (cfg *Config) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {

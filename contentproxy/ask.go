@@ -6,28 +6,28 @@ import (
 	"ahprelay/ahp/view"
 )
 
-// The host's states show what a canvas is, and whether this client may still see it. A
-// client that is not subscribed to the canvas's session does not learn when the canvas
-// closes, and a replay after reconnect omits unchanged canvases. So before a read is
-// served, the host is asked again unless it has described the canvas recently: with
-// the client's own subscribe on its connection, which changes nothing for a subscribed
-// client.
+// A read is served only if the host has recently described the canvas on this connection. Such a
+// description proves that the canvas is still open and that the client may still see it. But hosts
+// do not report a closed canvas to clients that are not subscribed to its session, and a replay
+// after a reconnect omits unchanged canvases. If the description is too old, the host-agent
+// therefore repeats the client's own subscribe request on the client's connection. For a client
+// that is already subscribed, the host treats this request as a query.
 
 const (
-	// fresh is how long the host's description of a canvas is valid.
+	// fresh is how long a description is valid.
 	fresh = 2 * time.Second
 
-	// askTimeout bounds the host's answer.
+	// askTimeout limits the wait for the host's answer.
 	askTimeout = 10 * time.Second
 
-	// maxAsked bounds the canvases that the host is asked about at once when a client
-	// reconnects. For other canvases it is asked when they are read.
+	// maxAsked is the number of canvases that are queried at once when a client reconnects. Further
+	// canvases are queried when the client reads them.
 	maxAsked = 16
 )
 
-// Asks returns the requests for the host after one of its answers. The answers go to
-// FromHost, like answers to the client. Afterwards, or if a request is not sent, the
-// caller calls Settle.
+// Asks returns the queries to send to the host after one of its answers. The caller passes the
+// host's responses to FromHost, and then calls Settle. If it cannot send a query, it calls Settle
+// at once.
 func (c *Conn) Asks() []view.Ask {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -40,8 +40,8 @@ func (c *Conn) takeAsks() []view.Ask {
 	return asks
 }
 
-// Settle records that the host has answered a [view.Ask], or will not. Requests about
-// channels other than canvases are ignored.
+// Settle ends the wait for a query, with or without an answer. It ignores channels other than
+// canvases.
 func (c *Conn) Settle(a view.Ask) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -55,8 +55,7 @@ func (c *Conn) settle(channel string) {
 	}
 }
 
-// End records that the connection has ended: its subscriptions are gone, and pending
-// requests will not be answered.
+// End ends a connection: it removes the client's subscriptions and unblocks all waiting reads.
 func (c *Conn) End() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -66,8 +65,7 @@ func (c *Conn) End() {
 	clear(c.canvases)
 }
 
-// ask requests a canvas's state from the host. The returned channel is closed by the
-// answer.
+// ask queues a query for a canvas, and returns a channel that is closed when the query is settled.
 func (c *Conn) ask(channel string, s *seen) <-chan struct{} {
 	if s.asked == nil {
 		s.asked = make(chan struct{})
@@ -76,7 +74,7 @@ func (c *Conn) ask(channel string, s *seen) <-chan struct{} {
 	return s.asked
 }
 
-// askUnknown requests the state of unknown canvases.
+// askUnknown queues queries for canvases that the host has not described yet, up to maxAsked.
 func (c *Conn) askUnknown(channels []string) {
 	for _, channel := range channels {
 		s := c.canvases[channel]
@@ -86,5 +84,5 @@ func (c *Conn) askUnknown(channels []string) {
 	}
 }
 
-// stale reports whether the host's latest description of a canvas is older than since.
+// stale reports whether the host can be queried about a canvas and last described it before since.
 func (s *seen) stale(since time.Time) bool { return s.params != nil && s.described.Before(since) }

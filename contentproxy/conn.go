@@ -10,8 +10,8 @@ import (
 	"ahprelay/ahp/view"
 )
 
-// A Conn is one client's connection to the host. One goroutine may pass it the
-// client's messages while another passes the host's messages.
+// A Conn is one client's connection to the host. One goroutine may record the client's messages
+// while another records the host's.
 type Conn struct {
 	host  *Host
 	known *view.Host
@@ -21,7 +21,7 @@ type Conn struct {
 	asks     []view.Ask       // returned by the next Asks
 }
 
-// seen is a canvas as this client sees it.
+// seen is this client's subscription to a canvas.
 type seen struct {
 	params    []byte        // the client's subscribe; nil: the host cannot be asked with it
 	described time.Time     // when the host last described the canvas here
@@ -29,12 +29,12 @@ type seen struct {
 	rechecked bool          // StillShows has asked since described
 }
 
-// Conn returns a new connection to a known host process.
+// Conn returns a new connection to the host process known.
 func (h *Host) Conn(known *view.Host) *Conn {
 	return &Conn{host: h, known: known, canvases: map[string]*seen{}}
 }
 
-// canvasChannel begins every canvas channel.
+// canvasChannel is the prefix of all canvas channels.
 const canvasChannel = "ahp-canvas:"
 
 func isCanvas(channel string) bool { return strings.HasPrefix(channel, canvasChannel) }
@@ -54,15 +54,15 @@ func (c *Conn) FromClient(env *ahp.Envelope) {
 	}
 }
 
-// A Message is for the client. Bytes[From:To], if not empty, is content that other
-// clients are likely to receive too.
+// A Message is a message for the client. Bytes[From:To], if not empty, is content that other
+// clients probably receive too, so its bytes can be shared.
 type Message struct {
 	Bytes    []byte
 	From, To int
 }
 
-// FromHost records a message from the host, and mints addresses in it. Each kind of
-// fact has its branch.
+// FromHost records a message from the host, and replaces loopback addresses in it by minted ones.
+// Each branch handles a kind of fact.
 func (c *Conn) FromHost(said *view.Reading) {
 	if said == nil || len(said.Granted)+len(said.Facts) == 0 {
 		return
@@ -97,7 +97,8 @@ func (c *Conn) FromHost(said *view.Reading) {
 	}
 }
 
-// mint examines the url and contentUri in a canvas's state, or in a change.
+// mint replaces the url and contentUri in a canvas's state or in a change by minted addresses,
+// unless they may come from a client.
 func (c *Conn) mint(said *view.Reading, f *view.Fact) {
 	m := [...]ahp.Member{{Name: "url"}, {Name: "contentUri"}}
 	if c.host.cfg.Off || ahp.Members(f.Raw, m[:]) != nil {
@@ -118,8 +119,9 @@ func (c *Conn) mint(said *view.Reading, f *view.Fact) {
 	}
 }
 
-// Answer returns the message for the client when the host has answered its request, or
-// the read to serve instead. Said is the answer's reading.
+// Answer handles the host's response to a client's request. It returns the message for the client
+// or, if the host does not serve this kind of read, the read that the caller must serve instead.
+// said is the parsed response.
 func (c *Conn) Answer(message []byte, env *ahp.Envelope, said *view.Reading) (Message, *Read) {
 	if said == nil || said.Call.URI == "" || said.Call.Method != "canvasReadResource" && said.Call.Method != "resourceRead" {
 		return Message{Bytes: message}, nil
@@ -130,7 +132,8 @@ func (c *Conn) Answer(message []byte, env *ahp.Envelope, said *view.Reading) (Me
 	return withContent(message), nil
 }
 
-// each calls f with each element of an array.
+// each calls f for each element of a JSON array, with the element's offset in the message. at is
+// the offset of the array's parent.
 func each(array *ahp.Member, at int, f func(raw []byte, at int)) {
 	for _, e := range ahp.ElementsOf(array.Raw) {
 		f(e.Raw, at+array.Offset()+e.Offset())

@@ -2,8 +2,8 @@ package contentproxy
 
 import "ahprelay/ahp"
 
-// withContent finds the largest content in a read's response: result.contents[].text
-// or .blob, or result.data.
+// withContent marks the largest content in a response to a read: result.contents[].text or .blob,
+// or result.data.
 func withContent(message []byte) Message {
 	out := Message{Bytes: message}
 	result, ok := ahp.MemberOf(message, "result")
@@ -25,8 +25,8 @@ func withContent(message []byte) Message {
 	return out
 }
 
-// take selects a member of an object at an offset in the message, if it is longer than
-// the previous selection.
+// take marks a member as the message's content if it is longer than the content marked so far. at
+// is the offset of the member's object in the message.
 func (m *Message) take(content *ahp.Member, at int) {
 	if len(content.Raw) > m.To-m.From {
 		m.From = at + content.Offset()

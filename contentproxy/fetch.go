@@ -19,37 +19,38 @@ import (
 	"ahprelay/internal/fair"
 )
 
-// Times and bounds of reading from an origin.
+// Limits for reads from web servers.
 const (
 	fetchTimeout = 20 * time.Second // from its turn on
 
-	// Concurrent reads. fetchesWait reads of each client may wait for a turn.
+	// Concurrent reads from one host and from one client. Further reads wait their turn, at most
+	// fetchesWait for each client.
 	hostFetches   = 16
 	clientFetches = 8
 	fetchesWait   = 1024
 )
 
-// content is a resource, encoded for a result.
+// content is a resource's content, encoded for a JSON result.
 type content struct {
 	mimeType []byte // a JSON string
 	data     []byte // a JSON string
 	text     bool   // data is text; else base64
 }
 
-// A refusal is an error for a client.
+// A refusal is the JSON-RPC error with which a read is refused.
 type refusal struct {
 	code    int
 	message string
 }
 
-// Error returns the message.
+// Error implements error.
 func (r *refusal) Error() string { return r.message }
 
 func refuse(code int, format string, args ...any) *refusal {
 	return &refusal{code, fmt.Sprintf(format, args...)}
 }
 
-// A fetcher reads canvas resources from the loopback origins that serve them.
+// A fetcher reads canvas content from the web servers on the loopback interface.
 type fetcher struct {
 	client *http.Client
 	limit  int         // bytes of one resource
@@ -59,15 +60,15 @@ type fetcher struct {
 	flights map[string]*flight
 }
 
-// A flight is a resource requested by several clients at once. It is read once, at the
-// turn of any of them, and cancelled when no client wants it any more.
+// A flight is one read of a resource on behalf of all clients that currently request it. It is
+// cancelled when the last of them gives up.
 type flight struct {
 	life   context.Context // ends when no client wants it
 	end    context.CancelFunc
 	landed context.Context // ends when content or no is set
 	land   context.CancelFunc
 
-	// Guarded by the mutex of the fetcher.
+	// Guarded by the fetcher's mutex.
 	wanted int // by this many clients
 	begun  bool
 
@@ -79,7 +80,7 @@ func newFetcher(cfg *Config) *fetcher {
 	f := &fetcher{limit: cfg.Limit, turns: fair.New(fetchesWait, hostFetches, clientFetches), flights: map[string]*flight{}}
 	f.client = &http.Client{
 		Timeout: fetchTimeout,
-		// A redirect could lead anywhere.
+		// Redirects are not followed, because they could lead to any server.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		Transport: &http.Transport{
 			Proxy:                  nil,
@@ -94,8 +95,8 @@ func newFetcher(cfg *Config) *fetcher {
 	return f
 }
 
-// read reads a resource for a client at its turn, or at the turn of another client
-// that wants the same resource.
+// read reads a resource for a client. If another client is already reading the same resource, both
+// get that client's result.
 func (f *fetcher) read(ctx context.Context, client any, o origin, a Address) (*content, *refusal) {
 	target := o.url(a)
 	one := f.join(ctx, target)
@@ -123,7 +124,7 @@ func (f *fetcher) read(ctx context.Context, client any, o origin, a Address) (*c
 	}
 }
 
-// join returns a resource's flight.
+// join adds the caller to a resource's flight, which it creates if necessary.
 func (f *fetcher) join(ctx context.Context, target string) *flight {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -139,7 +140,7 @@ func (f *fetcher) join(ctx context.Context, target string) *flight {
 	return one
 }
 
-// leave ends a client's interest in a flight.
+// leave removes the caller from a flight, and cancels the flight if no caller is left.
 func (f *fetcher) leave(target string, one *flight) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -149,14 +150,14 @@ func (f *fetcher) leave(target string, one *flight) {
 	}
 }
 
-// forgetLocked makes later requests read the resource anew.
+// forgetLocked removes a flight, so that the next request reads the resource again.
 func (f *fetcher) forgetLocked(target string, one *flight) {
 	if f.flights[target] == one {
 		delete(f.flights, target)
 	}
 }
 
-// begins reports whether the caller is the first to begin the flight.
+// begins reports whether the caller must perform the read, because no caller has begun it yet.
 func (f *fetcher) begins(one *flight) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -165,7 +166,7 @@ func (f *fetcher) begins(one *flight) bool {
 	return first
 }
 
-// fly reads a resource for all clients that want it.
+// fly reads a flight's resource and publishes the result.
 func (f *fetcher) fly(one *flight, o origin, target string, a Address) {
 	ctx, cancel := context.WithTimeout(one.life, fetchTimeout)
 	defer cancel()
@@ -206,7 +207,8 @@ func (f *fetcher) fetch(ctx context.Context, target string, a Address) (*content
 	return newContent(body, mimeType(response.Header.Get("Content-Type"), a.Path, body)), nil
 }
 
-// mimeType returns the origin's media type, or detects it from name and bytes.
+// mimeType returns the media type that the web server gave. Without one, it derives the type from
+// the file name, or else from the content.
 func mimeType(said, name string, body []byte) string {
 	if said != "" {
 		return said
@@ -220,7 +222,7 @@ func mimeType(said, name string, body []byte) string {
 func newContent(body []byte, mimeType string) *content {
 	kind := quote(strings.ToValidUTF8(mimeType, "?"))
 	if isText(mimeType) && utf8.Valid(body) {
-		// Text of nearly only escapes would exceed a frame.
+		// Escaped text that is longer than base64 could exceed the limit for a frame.
 		if text := quote(string(body)); len(text) < 2*len(body)+1024 {
 			return &content{kind, text, true}
 		}
@@ -230,7 +232,7 @@ func newContent(body []byte, mimeType string) *content {
 	return &content{kind, append(data, '"'), false}
 }
 
-// quote returns a JSON string.
+// quote returns s as a JSON string.
 func quote(s string) []byte {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -239,7 +241,7 @@ func quote(s string) []byte {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
 }
 
-// isText reports whether content with a media type is UTF-8 text.
+// isText reports whether a media type means text in UTF-8.
 func isText(mimeType string) bool {
 	kind, params, err := mime.ParseMediaType(mimeType)
 	if err != nil {

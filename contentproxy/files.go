@@ -19,19 +19,18 @@ import (
 	"ahprelay/ahp"
 )
 
-// Files of a workspace. When the host's owner allows a folder, a canvas with the
-// address file:///<folder>/<path> shows its files. The folder is the origin's root, so
-// that absolute paths in pages built for a web server work. A file must be below the
-// folder after all symbolic links are resolved, and no name in its resolved path may
-// begin with a dot, because workspaces contain .git and .env. Links that change
-// meanwhile do not lead out of the folder either (os.Root). The folder is resolved
-// when it is allowed: a link that replaces it later shows nothing.
+// If the host's owner allows a folder, canvases with an address file:///<folder>/<path> show files
+// from it. The folder acts as the root of a web server, so that pages with absolute paths work.
+//
+// A file must lie below the folder after all symbolic links are resolved, even if links change
+// during the read (os.Root). No name in its resolved path may begin with a dot, because workspaces
+// contain .git and .env. The folder's own links are resolved when the owner allows it; a link that
+// replaces the folder later is not followed.
 
-// filesScheme is the scheme of such addresses. It also serves as their port in
-// comparisons.
+// filesScheme is the scheme of addresses in folders. Origins of files have it as their port too.
 const filesScheme = "file"
 
-// parseFolder parses an allowed folder's URL.
+// parseFolder parses the URL of an allowed folder.
 func parseFolder(text string) (Allowed, error) {
 	folder, ok := filePath(text)
 	if !ok || folder == filepath.VolumeName(folder)+string(filepath.Separator) {
@@ -44,8 +43,8 @@ func parseFolder(text string) (Allowed, error) {
 	return Allowed{filesScheme, folder, real}, nil
 }
 
-// filePath returns the path in a local file: URL. It accepts only the canonical
-// notation.
+// filePath returns the path in a file: URL; ok is false unless the URL is local and in canonical
+// form.
 func filePath(text string) (name string, ok bool) {
 	rest, ok := strings.CutPrefix(text, filesScheme+":///")
 	if !ok || len(text) > maxAddress || strings.ContainsAny(rest, "?#") || checkPath(rest) != nil {
@@ -60,7 +59,7 @@ func filePath(text string) (name string, ok bool) {
 	return clean, err == nil && filepath.ToSlash(clean) == strings.TrimSuffix(name, "/") && filepath.IsAbs(clean)
 }
 
-// resolve resolves the symbolic links in the existing part of a path.
+// resolve resolves the symbolic links in a path. The last parts of the path need not exist.
 func resolve(name string) (string, error) {
 	real, err := filepath.EvalSymlinks(name)
 	if !errors.Is(err, fs.ErrNotExist) {
@@ -73,8 +72,8 @@ func resolve(name string) (string, error) {
 	return filepath.Join(parent, filepath.Base(name)), err
 }
 
-// splitFile splits the URL of a file that canvases may show into its folder and the
-// path below it.
+// splitFile splits a file's URL into the allowed folder, as an origin, and the URL relative to that
+// folder.
 func (cfg *Config) splitFile(text string) (origin, *url.URL, bool) {
 	address, fragment, _ := strings.Cut(text, "#")
 	address, query, _ := strings.Cut(address, "?")
@@ -104,13 +103,13 @@ func (cfg *Config) splitFile(text string) (origin, *url.URL, bool) {
 	return origin{}, nil, false
 }
 
-// errNoFile reports a path without a readable file.
+// errNoFile reports that a path names no readable file.
 var errNoFile = errors.New("file not found")
 
-// errFolder reports a folder's path without a slash at its end.
+// errFolder reports that a path names a folder but lacks the final slash.
 var errFolder = errors.New("path is a folder")
 
-// hidden reports whether a part of a path begins with a dot.
+// hidden reports whether a path has a part that begins with a dot, except .well-known.
 func hidden(name string) bool {
 	for part := range strings.SplitSeq(name, "/") {
 		if strings.HasPrefix(part, ".") && part != "." && part != ".well-known" {
@@ -120,8 +119,8 @@ func hidden(name string) bool {
 	return false
 }
 
-// openFile opens the file at a decoded URL path in a folder. For a folder it opens
-// index.html. Each way out of the folder has its branch.
+// openFile opens the file at a decoded URL path below a folder. A path that ends in a slash means
+// its index.html. Each branch refuses a way out of the folder with errNoFile.
 func openFile(folder, at string) (*os.File, fs.FileInfo, error) {
 	name := strings.TrimPrefix(at, "/")
 	if name == "" || strings.HasSuffix(name, "/") {
@@ -163,7 +162,7 @@ func openFile(folder, at string) (*os.File, fs.FileInfo, error) {
 	return file, info, nil
 }
 
-// serveFile answers a request with a file from a folder.
+// serveFile answers an HTTP request with a file from a folder.
 func serveFile(w http.ResponseWriter, r *http.Request, folder string) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET, HEAD")
@@ -191,7 +190,7 @@ func serveFile(w http.ResponseWriter, r *http.Request, folder string) {
 	http.ServeContent(w, r, "", info.ModTime(), file)
 }
 
-// readFile reads a file from a folder for a client's request over AHP.
+// readFile reads a file from a folder for a client's AHP request.
 func (f *fetcher) readFile(ctx context.Context, folder string, a Address) (*content, *refusal) {
 	at, err := url.PathUnescape(a.Path)
 	if err != nil {
@@ -212,8 +211,8 @@ func (f *fetcher) readFile(ctx context.Context, folder string, a Address) (*cont
 	return newContent(body, mimeType("", info.Name(), body)), nil
 }
 
-// webTypes are media types that pages depend on, independent of the machine's
-// configuration.
+// webTypes are media types that web pages depend on. They take precedence over the types that the
+// operating system configures.
 var webTypes = map[string]string{
 	".html": "text/html; charset=utf-8", ".htm": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8",
 	".js": "text/javascript; charset=utf-8", ".mjs": "text/javascript; charset=utf-8", ".json": "application/json", ".map": "application/json",
@@ -222,7 +221,7 @@ var webTypes = map[string]string{
 	".webp": "image/webp", ".avif": "image/avif", ".gif": "image/gif", ".ico": "image/x-icon", ".mp4": "video/mp4", ".webm": "video/webm",
 }
 
-// typeByName returns the media type for a file's name, or "".
+// typeByName returns the media type for a file name, or "" if unknown.
 func typeByName(name string) string {
 	ext := path.Ext(name)
 	if kind := webTypes[strings.ToLower(ext)]; kind != "" {

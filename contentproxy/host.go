@@ -14,11 +14,11 @@ import (
 	"ahprelay/ahp/view"
 )
 
-// DefaultLimit is the default size limit for a resource, in bytes. In base64 it fits
-// into a frame of 32 MiB.
+// DefaultLimit is the default limit for the size of a resource, in bytes. Encoded in base64, such a
+// resource fits into a frame of 32 MiB.
 const DefaultLimit = 16 << 20
 
-// Bounds of the remembered state.
+// Limits for remembered state.
 const (
 	maxCanvases = 1024 // of a connection
 	maxClaims   = 4096 // canvases with addresses named by clients
@@ -38,7 +38,7 @@ type Config struct {
 	Insecure bool                // do not check origins' certificates
 }
 
-// A Host is the state shared by the connections to one AHP host.
+// A Host is the state that all connections to one AHP host share.
 type Host struct {
 	cfg     Config
 	fetcher *fetcher
@@ -49,13 +49,13 @@ type Host struct {
 	vouched map[claim]bool         // addresses that the host named before any client
 }
 
-// A canvasKey is a canvas of a host process.
+// A canvasKey identifies a canvas of a host process.
 type canvasKey struct {
 	of      *view.Host
 	channel string
 }
 
-// A claim is a port named as a canvas's address.
+// A claim is a port in a canvas's address.
 type claim struct {
 	canvasKey
 	port string
@@ -71,26 +71,27 @@ func NewHost(cfg Config) *Host {
 	return h
 }
 
-// Close closes idle connections to origins.
+// Close closes the idle connections to web servers.
 func (h *Host) Close() {
 	h.fetcher.client.CloseIdleConnections()
 	h.proxy.Transport.(*http.Transport).CloseIdleConnections()
 }
 
-// loopback splits the address of a canvas's content; ok is false if it may not be read
-// here.
+// loopback splits the address of a canvas's content into its origin and URL; ok is false if this
+// package must not read that address.
 func (h *Host) loopback(canvas view.Canvas, address string) (o origin, u *url.URL, ok bool) {
 	o, u, ok = h.cfg.split(address)
 	return o, u, ok && canvas.Hosted && canvas.Instance != "" && !h.denied(o.port)
 }
 
-// denied reports whether a port is never read, because it is configured so or is the
-// AHP host's own.
+// denied reports whether reads from a port are forbidden: the port is in Config.DenyPorts, or
+// belongs to the AHP host itself.
 func (h *Host) denied(port string) bool {
 	return slices.Contains(h.cfg.DenyPorts, port) || h.cfg.Own != nil && slices.Contains(h.cfg.Own(), port)
 }
 
-// origin returns the origin of a canvas's content, if the host vouches for it.
+// origin returns the origin of a canvas's content, or the zero origin if the address may come from
+// a client.
 func (h *Host) origin(known *view.Host, channel string, canvas view.Canvas) origin {
 	for _, address := range []string{canvas.ContentURI, canvas.URL} {
 		if o, _, ok := h.loopback(canvas, address); ok && !h.mayBeClients(known, channel, o) {
@@ -110,7 +111,7 @@ func (h *Host) closed(known *view.Host) {
 	})
 }
 
-// Ended forgets the addresses of an ended host process.
+// Ended forgets all addresses that belong to a host process, which has ended.
 func (h *Host) Ended(known *view.Host) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -122,7 +123,7 @@ func (h *Host) forgetLocked(gone func(canvasKey) bool) {
 	maps.DeleteFunc(h.vouched, func(c claim, _ bool) bool { return gone(c.canvasKey) })
 }
 
-// claimed records the addresses that a client dispatches to a canvas.
+// claimed records the addresses in an action that a client dispatches to a canvas.
 func (h *Host) claimed(known *view.Host, env *ahp.Envelope) {
 	of := canvasKey{known, string(env.Channel)}
 	ahp.Strings(env.Params, func(s ahp.StringAt) bool {
@@ -138,8 +139,7 @@ func (h *Host) claimed(known *view.Host, env *ahp.Envelope) {
 	})
 }
 
-// claimedPort returns the port in an action's member if the member is an address of
-// canvas content.
+// claimedPort returns the port of an address in an action, if the JSON member is url or contentUri.
 func claimedPort(s ahp.StringAt) (string, bool) {
 	if s.IsKey || !bytes.EqualFold(s.Key, []byte("url")) && !bytes.EqualFold(s.Key, []byte("contentUri")) {
 		return "", false
@@ -147,7 +147,7 @@ func claimedPort(s ahp.StringAt) (string, bool) {
 	return portOf(string(s.Text))
 }
 
-// vouch records an address from the host.
+// vouch records that an address came from the host itself.
 func (h *Host) vouch(known *view.Host, channel string, o origin) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -156,9 +156,9 @@ func (h *Host) vouch(known *view.Host, channel string, o origin) {
 	}
 }
 
-// mayBeClients reports whether an address in a canvas's state may come from a client:
-// a client has named it, and the host has not named it before. Beyond the bounds, any
-// address may.
+// mayBeClients reports whether an address in a canvas's state may come from a client: a client has
+// named its port, and the host had not named it before. If too many ports or canvases were named to
+// remember them all, it returns true.
 func (h *Host) mayBeClients(known *view.Host, channel string, o origin) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

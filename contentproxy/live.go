@@ -14,15 +14,14 @@ import (
 	"ahprelay/ahp/view"
 )
 
-// Content by URL is served by a reverse proxy to the canvas's single origin. The
-// application sees a request from a browser on the host's machine: Host, Origin and
-// Referer name the application's origin in place of the canvas's. It may not redirect
-// to other origins.
+// Content by URL is served by a reverse proxy to the canvas's single web server. To that server, a
+// request looks like one from a browser on the host's machine: Host, Origin and Referer name the
+// server's origin instead of the canvas's. Redirects to other origins are refused.
 
-// placeKey is the context key of a request's Place.
+// placeKey is the context key for a request's Place.
 type placeKey struct{}
 
-// newProxy returns the proxy to all places.
+// newProxy returns the reverse proxy for all places.
 func newProxy(cfg *Config) *httputil.ReverseProxy {
 	return &httputil.ReverseProxy{
 		Rewrite: rewrite,
@@ -44,7 +43,8 @@ func newProxy(cfg *Config) *httputil.ReverseProxy {
 	}
 }
 
-// Serve answers a request with content at a place that is not [Place.AtHost].
+// Serve answers an HTTP request with content from a place. The caller must not pass a place with
+// [Place.AtHost].
 func (h *Host) Serve(w http.ResponseWriter, r *http.Request, p Place) {
 	if len(r.URL.Path) == 0 || r.URL.Path[0] != '/' || r.Method == http.MethodConnect {
 		http.Error(w, "the address is malformed", http.StatusBadRequest)
@@ -57,8 +57,8 @@ func (h *Host) Serve(w http.ResponseWriter, r *http.Request, p Place) {
 	h.proxy.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), placeKey{}, p)))
 }
 
-// PlaceOf returns the place of a canvas instance's content, if the canvas is open as
-// far as known.
+// PlaceOf returns the place of a canvas's content. It fails if the host has closed the canvas or
+// now shows a different instance, according to the host's last description.
 func (h *Host) PlaceOf(known *view.Host, channel, instance string) (Place, error) {
 	canvas, _ := known.Canvas(channel)
 	switch {
@@ -72,8 +72,8 @@ func (h *Host) PlaceOf(known *view.Host, channel, instance string) (Place, error
 	return Place{h.origin(known, channel, canvas)}, nil
 }
 
-// PlaceAt returns a port of the loopback interface as a place, unless that port is
-// never read.
+// PlaceAt returns the place for a port on the loopback interface. It fails if reads from that port
+// are forbidden.
 func (h *Host) PlaceAt(port string) (Place, error) {
 	if h.denied(port) {
 		return Place{}, refuse(ahp.CodePermissionDenied, "this port of the host is blocked")
@@ -81,7 +81,7 @@ func (h *Host) PlaceAt(port string) (Place, error) {
 	return Place{origin{"http", "localhost", port}}, nil
 }
 
-// base returns the origin as a URL.
+// base returns the origin's URL without a path.
 func (o origin) base() *url.URL {
 	u := &url.URL{Scheme: o.scheme, Host: o.host}
 	if o.port != defaultPorts[o.scheme] {
@@ -90,7 +90,7 @@ func (o origin) base() *url.URL {
 	return u
 }
 
-// rewrite turns a request to the canvas's origin into a request to the application's.
+// rewrite redirects a request from the canvas's origin to the web server.
 func rewrite(pr *httputil.ProxyRequest) {
 	place, _ := pr.In.Context().Value(placeKey{}).(Place)
 	to := place.at.base()
@@ -109,7 +109,7 @@ func rewrite(pr *httputil.ProxyRequest) {
 	}
 }
 
-// within returns an address if it is at a host.
+// within parses an address, and reports whether it is an http or https URL at the given host.
 func within(text, host string) (*url.URL, bool) {
 	u, err := url.Parse(text)
 	ok := err == nil && (u.Scheme == "http" || u.Scheme == "https") && strings.EqualFold(u.Host, host)
@@ -119,12 +119,12 @@ func within(text, host string) (*url.URL, bool) {
 // errLeads reports a redirect to another origin.
 var errLeads = errors.New("the canvas's server redirects to a different origin; such redirects are not followed")
 
-// ForNowHeader marks a temporary answer by the host-agent itself. Relays do not pass
-// it on, and withhold such an answer from a request for an event stream: see
+// ForNowHeader marks a response that the host-agent makes itself while the web server does not
+// answer. Relays remove the header. They do not forward such a response to an event stream: see
 // gateway/canvas/events.go.
 const ForNowHeader = "Ahp-Canvas-For-Now"
 
-// keepWithin keeps redirects at the canvas's origin.
+// keepWithin makes the redirect in a response relative, and fails if it leads to another origin.
 func keepWithin(response *http.Response) error {
 	place, _ := response.Request.Context().Value(placeKey{}).(Place)
 	h := response.Header
@@ -142,8 +142,8 @@ func keepWithin(response *http.Response) error {
 	return nil
 }
 
-// local returns an address at this origin without the origin. Each way in which browsers
-// read an address as a different origin has its branch.
+// local returns an address without its scheme, host and port. Each branch finds addresses that
+// a browser could resolve to a different origin, for which it returns errLeads.
 func (o origin) local(address string) (string, error) {
 	u, err := url.Parse(address)
 	switch {
@@ -166,7 +166,7 @@ func (o origin) local(address string) (string, error) {
 	return path + local.String(), nil
 }
 
-// proxyFailed answers a request in place of the application.
+// proxyFailed responds when the web server does not.
 func proxyFailed(w http.ResponseWriter, r *http.Request, err error) {
 	switch {
 	case errors.Is(err, errLeads):

@@ -8,8 +8,8 @@ import (
 	"ahprelay/ahp/view"
 )
 
-// A Look is a check of a canvas that a client sees as a separate page: whether the
-// client may still see it, and where its content is.
+// A Look checks a canvas that a browser shows as a page of its own: whether the client may still
+// see the canvas, and where its content is.
 type Look struct {
 	conn              *Conn
 	channel, instance string
@@ -17,8 +17,8 @@ type Look struct {
 	asked             <-chan struct{} // closed by the host's answer; nil: none is needed
 }
 
-// Look begins the check of a canvas instance. A description from the host is valid if
-// it is younger than fresh; asks are requests for the host.
+// Look begins a check. The host's description of the canvas is valid if it is younger than fresh;
+// otherwise asks contains a query, which the caller sends to the host.
 func (c *Conn) Look(channel, instance string, fresh time.Duration) (l *Look, asks []view.Ask) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -29,11 +29,11 @@ func (c *Conn) Look(channel, instance string, fresh time.Duration) (l *Look, ask
 	return l, c.takeAsks()
 }
 
-// Fresh is the longest age of a valid description for a request.
+// Fresh is the longest age of a valid description when a page is requested.
 const Fresh = fresh
 
-// Place waits for the host's answer, and returns the place of the canvas's content, or
-// the reason why the client may not see it.
+// Place waits for the host's answer, and returns the place of the canvas's content. The error says
+// why the client may not see the canvas.
 func (l *Look) Place(ctx context.Context) (Place, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -57,13 +57,12 @@ func (l *Look) Place(ctx context.Context) (Place, error) {
 	return Place{from}, nil
 }
 
-// keptFor is how long a description from the host is valid while a client continuously
-// sees the canvas.
+// keptFor is the longest age of a valid description while a browser keeps a page open.
 const keptFor = 10 * time.Second
 
-// StillShows reports whether the client is subscribed to a canvas, and if so, whether
-// it may still see that instance as far as known. Asks are requests for the host, for
-// the next call's sake.
+// StillShows reports whether the client is subscribed to a canvas, and whether the client may still
+// see the instance according to the host's last description. If that description is too old, asks
+// contains a query for the host. The next call then has its answer.
 func (c *Conn) StillShows(channel, instance string) (subscribed, shown bool, asks []view.Ask) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -84,7 +83,7 @@ func (c *Conn) StillShows(channel, instance string) (subscribed, shown bool, ask
 	return true, true, c.takeAsks()
 }
 
-// Views returns the client's subscribed canvases.
+// Views returns the channels of the canvases to which the client is subscribed.
 func (c *Conn) Views() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -95,7 +94,7 @@ func (c *Conn) Views() []string {
 	return list
 }
 
-// Code returns the JSON-RPC code of an error from this package, 0 if it has none.
+// Code returns the JSON-RPC error code of an error from this package, or 0.
 func Code(err error) int {
 	if no, ok := err.(*refusal); ok {
 		return no.code
@@ -103,9 +102,9 @@ func Code(err error) int {
 	return 0
 }
 
-// A Place is an origin on the host's loopback interface with a canvas's content. The
-// zero Place means the AHP host itself.
+// A Place is the source of a canvas's content: a web server or an allowed folder. The zero Place
+// means that the AHP host serves the content.
 type Place struct{ at origin }
 
-// AtHost reports whether the AHP host itself serves the content.
+// AtHost reports whether the AHP host serves the content.
 func (p Place) AtHost() bool { return p.at == origin{} }

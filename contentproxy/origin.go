@@ -7,19 +7,20 @@ import (
 	"strings"
 )
 
-// An origin is a web server on the host's loopback interface, as named by an http URL,
-// or an origin or folder allowed by the host's owner.
+// An origin is a source of canvas content: a web server on the loopback interface, or a server or
+// folder that the host's owner has allowed.
 type origin struct {
 	scheme string // http; https or file if allowed
 	host   string // localhost, 127.0.0.1 or [::1], or an allowed name; a folder's path
 	port   string // "80" or "443" if the URL has none; filesScheme for a folder
 }
 
-// loopbackNames are the accepted names for the loopback interface: no other notation,
-// and no name that DNS would resolve.
+// loopbackNames are the host names that mean the loopback interface. Other notations, and names
+// that DNS would resolve, are not accepted.
 var loopbackNames = []string{"localhost", "127.0.0.1", "[::1]"}
 
-// splitOrigin splits the URL of a web server.
+// splitOrigin parses the URL of a web server, and returns its origin. The last result is false if
+// the URL is invalid.
 func splitOrigin(text string) (origin, *url.URL, bool) {
 	scheme, _, _ := strings.Cut(text, "://")
 	if defaultPorts[scheme] == "" || len(text) > maxAddress {
@@ -36,10 +37,11 @@ func splitOrigin(text string) (origin, *url.URL, bool) {
 	return o, u, isPort(o.port) && checkPath(strings.TrimPrefix(u.EscapedPath(), "/")) == nil
 }
 
-// loopback reports whether the origin is literally on the loopback interface.
+// loopback reports whether the origin's host is one of loopbackNames, by http.
 func (o origin) loopback() bool { return o.scheme == "http" && slices.Contains(loopbackNames, o.host) }
 
-// split splits a canvas's URL, if canvases may show that web server or file.
+// split parses a canvas's URL. The last result is false if canvases may not show that server or
+// file.
 func (cfg *Config) split(text string) (origin, *url.URL, bool) {
 	if strings.HasPrefix(text, filesScheme+":") {
 		return cfg.splitFile(text)
@@ -48,16 +50,16 @@ func (cfg *Config) split(text string) (origin, *url.URL, bool) {
 	return o, u, ok && (o.loopback() || slices.ContainsFunc(cfg.Allow, func(a Allowed) bool { return a.takes(o) }))
 }
 
-// isPort reports whether a port is in canonical notation. Ports are compared as text,
-// and 0080 would be dialled as 80.
+// isPort reports whether text is a port number in canonical form. Ports are compared as text, so
+// 0080 must not pass for 80.
 func isPort(text string) bool {
 	n, err := strconv.ParseUint(text, 10, 16)
 	return err == nil && n > 0 && strconv.FormatUint(n, 10) == text
 }
 
-// portOf returns the port in any text that a browser, or a host that rewrites
-// addresses, may read as an http or https URL, whatever its name or notation (WHATWG
-// URL). For a file it is filesScheme.
+// portOf returns the port in a URL that a client has named. It parses leniently, as browsers do
+// (WHATWG URL), because a host may rewrite a client's address before it uses it. For a file the
+// port is filesScheme.
 func portOf(text string) (string, bool) {
 	text = strings.Map(func(r rune) rune {
 		switch {
@@ -87,7 +89,7 @@ func portOf(text string) (string, bool) {
 	return port, true
 }
 
-// mint returns the AHP address for a canvas's URL.
+// mint returns the ahp-canvas-content address for a canvas's URL.
 func mint(instance string, u *url.URL) string {
 	a := Address{Instance: instance, Path: strings.TrimPrefix(u.EscapedPath(), "/"), Query: u.RawQuery}
 	if u.Fragment != "" {
@@ -105,8 +107,8 @@ func (o origin) url(a Address) string {
 	return s
 }
 
-// dialAddresses returns the addresses to dial. DNS is asked only for names that the
-// host's owner has allowed.
+// dialAddresses returns the addresses to dial for an origin. They contain a name for DNS only if
+// the host's owner has allowed that name.
 func (o origin) dialAddresses() []string {
 	switch {
 	case o.host == "localhost" || strings.HasSuffix(o.host, ".localhost"):

@@ -10,7 +10,7 @@ import (
 	"ahprelay/ahp/view"
 )
 
-// A Read is a request that is served here because the host does not serve it.
+// A Read is a client's read request that this package answers because the host does not.
 type Read struct {
 	conn  *Conn
 	id    []byte
@@ -19,8 +19,8 @@ type Read struct {
 	asked []<-chan struct{} // closed by the host's answers
 }
 
-// Asks returns the requests for the host before the read is answered. The caller calls
-// it once, at the read's turn.
+// Asks returns queries to send to the host before the read is answered. The caller calls it once,
+// when it is this read's turn.
 func (r *Read) Asks() []view.Ask {
 	c := r.conn
 	c.mu.Lock()
@@ -34,9 +34,9 @@ func (r *Read) Asks() []view.Ask {
 	return c.takeAsks()
 }
 
-// unserved reports whether an error means that the host does not serve such reads. A
-// host serves resourceRead but does not know minted addresses, so only its
-// prohibitions stand.
+// unserved reports whether the host's error means that this package should serve the read. For
+// resourceRead, the host's errors count only if they deny permission or require authentication: a
+// host may implement resourceRead without knowing minted addresses.
 func unserved(call *view.Call, failure []byte) bool {
 	m := [...]ahp.Member{{Name: "code"}}
 	if ahp.Members(failure, m[:]) != nil {
@@ -49,8 +49,9 @@ func unserved(call *view.Call, failure []byte) bool {
 	return code == "-32601"
 }
 
-// mayBeOf returns the channels that a read may concern: the named canvas, or the
-// canvases that have or may have the instance.
+// mayBeOf returns the canvases that a read may concern. For resourceRead, which names no channel,
+// these are the canvases with the instance in the address or, if there is none, all canvases
+// without a known instance.
 func (c *Conn) mayBeOf(call *view.Call) (list []string) {
 	if call.Method != "resourceRead" {
 		if c.canvases[call.Channel] != nil {
@@ -74,7 +75,7 @@ func (c *Conn) mayBeOf(call *view.Call) (list []string) {
 	return unknown
 }
 
-// allow checks a read (Canvas proposal, §8).
+// allow checks whether the client may read the content (Canvas proposal, §8).
 func (r *Read) allow() (Address, origin, *refusal) {
 	c, call := r.conn, &r.of
 	at, err := ParseAddress(call.URI)
@@ -96,9 +97,8 @@ func (r *Read) allow() (Address, origin, *refusal) {
 	return at, from, no
 }
 
-// shows returns the origin of a canvas's content, or the reason why the client may not
-// see the instance according to the host's descriptions since the given time. The zero
-// origin means the AHP host itself.
+// shows returns the origin of a canvas's content; the zero origin means the AHP host itself. It
+// refuses unless the host has described the instance since the given time.
 func (c *Conn) shows(channel, instance string, since time.Time) (origin, *refusal) {
 	s := c.canvases[channel]
 	canvas, _ := c.known.Canvas(channel)
@@ -115,8 +115,7 @@ func (c *Conn) shows(channel, instance string, since time.Time) (origin, *refusa
 	return c.host.origin(c.known, channel, canvas), nil
 }
 
-// byInstance returns the channel of the canvas with an instance, "" if the client is
-// not subscribed to it.
+// byInstance returns the channel of the client's canvas with the given instance, or "".
 func (c *Conn) byInstance(instance string) string {
 	for channel := range c.canvases {
 		if canvas, _ := c.known.Canvas(channel); canvas.Instance == instance {
@@ -126,8 +125,7 @@ func (c *Conn) byInstance(instance string) string {
 	return ""
 }
 
-// Answer reads the content at the client's turn (package fair), and returns the
-// response.
+// Answer reads the content, after waiting for its turn (package fair), and returns the response.
 func (r *Read) Answer(ctx context.Context) Message {
 	if !r.wait(ctx) {
 		return r.failed(refuse(ahp.CodeNotFound, "no answer from the host about the canvas within %v", askTimeout))
@@ -143,7 +141,7 @@ func (r *Read) Answer(ctx context.Context) Message {
 	return withContent(ahp.AppendResult(nil, r.id, r.result(c)))
 }
 
-// wait waits for the host's answers, and reports whether they came.
+// wait waits until all queries are settled. It returns false on timeout.
 func (r *Read) wait(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -157,8 +155,7 @@ func (r *Read) wait(ctx context.Context) bool {
 	return true
 }
 
-// TooMany returns the response that refuses the read because the client has too many
-// pending reads.
+// TooMany returns an error response for a client with too many pending reads.
 func (r *Read) TooMany() Message {
 	return r.failed(refuse(ahp.CodeRateLimited, "too many concurrent reads of canvas content"))
 }
@@ -167,7 +164,7 @@ func (r *Read) failed(no *refusal) Message {
 	return Message{Bytes: ahp.AppendError(nil, r.id, no.code, no.message, nil)}
 }
 
-// result formats the content as the method's result.
+// result formats content as the result of the read's method.
 func (r *Read) result(c *content) []byte {
 	if r.of.Method == "resourceRead" {
 		encoding := `"base64"`

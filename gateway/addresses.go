@@ -25,17 +25,17 @@ import (
 	"ahprelay/internal/atomicfile"
 )
 
-// Addresses are those of a running relay, for commands on its machine. The relay keeps
-// them in its data directory while it runs. After a crash the file remains.
+// Addresses are the addresses of a running relay. Commands on the relay's machine read
+// them from its data directory. The relay deletes the file when it stops, but not when it
+// crashes.
 type Addresses struct {
-	URL    string `json:"url"`              // of the public listener, as this machine reaches it
+	URL    string `json:"url"`              // of the public listener, for this machine
 	Admin  string `json:"admin,omitempty"`  // of the admin listener
-	Public string `json:"public,omitempty"` // for links; "": unknown, see [Relay.PublicURL]
+	Public string `json:"public,omitempty"` // base URL for links; "": unknown, see [Relay.PublicURL]
 
-	// Certificate is the SHA-256 of the certificate that the public listener shows for
-	// the name localName, if the listener has TLS. The relay makes it at each start. A
-	// command thus recognizes the relay whatever its public certificate is, and also
-	// before there is one.
+	// Certificate is the SHA-256 of a self-signed certificate that the relay makes at
+	// each start, and presents for the server name localName. Commands verify it instead
+	// of the public certificate, which may have a different name or not exist yet.
 	Certificate []byte `json:"certificate,omitempty"`
 }
 
@@ -44,7 +44,7 @@ type Addresses struct {
 const localName = "commands.relay.invalid"
 
 // ReadAddresses returns the addresses in a data directory. They are empty if no relay
-// runs with it, or if it is only starting.
+// uses the directory or the relay has not finished starting.
 func ReadAddresses(dataDir string) (at Addresses, err error) {
 	text, err := os.ReadFile(filepath.Join(dataDir, addressesName))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -59,7 +59,7 @@ func ReadAddresses(dataDir string) (at Addresses, err error) {
 	return at, nil
 }
 
-// Client returns a client for requests to these addresses.
+// Client returns an HTTP client for requests to these addresses.
 func (a Addresses) Client() *http.Client {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.Proxy, transport.DisableKeepAlives = nil, true
@@ -78,7 +78,7 @@ func (a Addresses) Client() *http.Client {
 	return &http.Client{Transport: transport}
 }
 
-// withLocal adds a new certificate for localName, and returns its SHA-256.
+// withLocal adds a new certificate for localName to others, and returns its SHA-256.
 func withLocal(others certificates) (certificates, []byte, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -102,7 +102,7 @@ func withLocal(others certificates) (certificates, []byte, error) {
 	}, sum[:], nil
 }
 
-// publish writes the addresses into the data directory. Without them, commands need
+// publish writes the addresses into the data directory. If that fails, commands need
 // --relay.
 func (r *Relay) publish() {
 	text, err := json.Marshal(Addresses{URL: r.URL(), Admin: r.AdminURL(), Public: r.PublicURL(), Certificate: r.local})
@@ -128,7 +128,7 @@ func (r *Relay) scheme() string {
 	return "http"
 }
 
-// reached returns the address at which this machine reaches a listener.
+// reached returns the host and port at which this machine reaches a listener.
 func reached(listener net.Addr) string {
 	at, err := netip.ParseAddrPort(listener.String())
 	if err != nil || !at.Addr().IsUnspecified() {
@@ -140,9 +140,10 @@ func reached(listener net.Addr) string {
 // ErrNoPublicURL reports that [Relay.PublicURL] is unknown.
 var ErrNoPublicURL = errors.New("the address at which browsers reach this relay is unknown")
 
-// PublicURL returns the base URL for links. If none is configured, it is the
-// listener's address, or a name or address in the certificate file. It is "" for a
-// listener on all addresses without a certificate, whose address at a browser is unknown.
+// PublicURL returns the base URL for links. If none is configured, it is built from the
+// listener's address, or from a name in the certificate file. It is "" if the listener
+// accepts connections at all addresses and there is no certificate file, because then the
+// relay cannot know the address that browsers use.
 func (r *Relay) PublicURL() string {
 	if url := r.server.Load().cfg.PublicURL; url != "" {
 		return strings.TrimSuffix(url, "/")
@@ -172,8 +173,9 @@ func (r *Relay) PublicURL() string {
 	return r.scheme() + "://" + net.JoinHostPort(host, fmt.Sprint(at.Port()))
 }
 
-// nameIn returns the address if a certificate is valid for it, or else the first name or
-// address in the certificate. Without any, it returns the address.
+// nameIn returns the given address if the certificate is valid for it, and otherwise the
+// certificate's first name or address. If the certificate has none, it returns the given
+// address.
 func nameIn(cert *x509.Certificate, address string) string {
 	if address != "" && cert.VerifyHostname(address) == nil {
 		return address

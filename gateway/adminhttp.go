@@ -68,12 +68,12 @@ func connectionInfoOf(c *client) connectionInfo {
 	}
 }
 
-// serveConnections counts the connections, and lists them with details=1.
+// serveConnections responds with the number of connections and, with details=1, a list.
 func (a *adminPages) serveConnections(w http.ResponseWriter, r *http.Request) {
 	answerConnections(a, w, r, connectionInfoOf, map[string]any{"links": a.hosts.links()})
 }
 
-// answerConnections adds the connection count to an answer, and with details=1 the
+// answerConnections adds the number of connections to an answer, and with details=1 the
 // info for each connection, oldest first.
 func answerConnections[T any](a *adminPages, w http.ResponseWriter, r *http.Request, info func(*client) T, answer map[string]any) {
 	clients := a.hosts.all()

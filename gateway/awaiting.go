@@ -16,15 +16,16 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Times of an awaiting.
+// Timing of readiness checks.
 const (
-	awaitEvery = time.Second     // interval between looks
-	awaitLook  = 5 * time.Second // bound for one look
+	awaitEvery = time.Second     // interval between checks
+	awaitLook  = 5 * time.Second // timeout for a check
 )
 
-// An awaiting finds the reason why a relay of a cluster is not ready: absent relays
-// until it has read the registry, and then missing copies of the stores. Without them,
-// the next relay that is replaced may take the last copy along.
+// An awaiting checks why a relay in a cluster is not ready yet. The first condition is
+// that the registry has been read, which may need relays that are absent. The second is
+// that each store has all its copies: otherwise the next relay that an operator replaces
+// might have held the last copy.
 type awaiting struct {
 	nats    *embedded.Server
 	js      jetstream.JetStream
@@ -40,13 +41,13 @@ type awaiting struct {
 // A lack is the reason why a relay is not ready.
 type lack struct {
 	why     error
-	waiting string // for what; it may contain addresses of relays
+	waiting string // the awaited event or relays; may contain relays' addresses
 }
 
-// errUnchecked reports that nothing is known about copies yet.
+// errUnchecked is the reason until the first check has finished.
 var errUnchecked = errors.New("the copies of the stores have not been checked yet")
 
-// startAwaiting starts the search. The caller must close it.
+// startAwaiting starts the checks. The caller must close the result.
 func startAwaiting(a *awaiting) *awaiting {
 	ctx, end := context.WithCancel(context.Background())
 	a.end = end
@@ -60,7 +61,7 @@ func (a *awaiting) close() {
 	a.running.Wait()
 }
 
-// run returns when the relay is ready or ctx ends.
+// run checks until the relay is ready or ctx ends.
 func (a *awaiting) run(ctx context.Context) {
 	tick := time.NewTicker(awaitEvery)
 	defer tick.Stop()
@@ -87,7 +88,7 @@ func (a *awaiting) run(ctx context.Context) {
 	}
 }
 
-// lacking returns the reason why the relay is not ready now, or nil.
+// lacking returns the current reason why the relay is not ready, or nil.
 func (a *awaiting) lacking(ctx context.Context) *lack {
 	ctx, cancel := context.WithTimeout(ctx, awaitLook)
 	defer cancel()
@@ -100,7 +101,7 @@ func (a *awaiting) lacking(ctx context.Context) *lack {
 	return nil
 }
 
-// awaited names the relays that this relay waits for, or the event.
+// awaited names the relays or the event that this relay waits for.
 func (a *awaiting) awaited(ctx context.Context) string {
 	absent := a.nats.Absent(ctx)
 	switch {
@@ -114,8 +115,8 @@ func (a *awaiting) awaited(ctx context.Context) string {
 	return "a second relay: none is named with --cluster-route, and none has connected"
 }
 
-// err returns the lack as an error, or nil. Inside permits addresses of relays: it is
-// false at the public listener.
+// err returns the reason as an error, or nil. It names the awaited relays only if inside
+// is true, because the public listener must not show their addresses.
 func (l *lack) err(inside bool) error {
 	switch {
 	case l == nil:

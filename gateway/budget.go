@@ -7,11 +7,11 @@ import (
 	"ahprelay/routing"
 )
 
-// A budget counts the bytes queued in the relay from and to all clients, and other
-// memory that grows with the number of clients. A nil budget counts nothing.
+// A budget counts the relay's memory that grows with the number of clients: queued
+// messages, connections and kernel buffers. A nil budget counts nothing.
 type budget struct {
 	limit int64
-	over  chan struct{} // signals that memory is short; holds one
+	over  chan struct{} // wakes relief when memory is short; capacity 1
 
 	used   atomic.Int64 // queued bytes
 	beside atomic.Int64 // connections, kernel buffers, bodies and chunks
@@ -25,14 +25,14 @@ type budget struct {
 	uploads uploads
 }
 
-// A holding records how long sources have been held back. It is immutable.
+// A holding records how long sources were blocked (see holdBack). It is immutable.
 type holding struct {
-	before time.Duration // total time before since
-	since  time.Time     // start of the current hold
-	over   chan struct{} // closed at the end of the current hold; nil: no current hold
+	before time.Duration // total blocked time before since
+	since  time.Time     // start of the latest block
+	over   chan struct{} // closed when the block ends; nil: it has ended
 }
 
-// newBudget returns a budget of limit bytes, for messages of at most longest bytes.
+// newBudget returns a budget with a limit in bytes, for messages up to longest bytes.
 func newBudget(limit, longest int) *budget {
 	b := &budget{limit: int64(limit), over: make(chan struct{}, 1)}
 	b.uploads = uploads{budget: b, claim: int64(longest), eased: make(chan struct{}, 1)}
@@ -46,7 +46,7 @@ func (b *budget) add(n int) {
 	}
 }
 
-// keep adds n, which may be negative, to the other bytes in use.
+// keep adds n, which may be negative, to the bytes other than queued messages.
 func (b *budget) keep(n int) { b.count(&b.beside, n) }
 
 func (b *budget) count(what *atomic.Int64, n int) {
@@ -65,7 +65,7 @@ func (b *budget) count(what *atomic.Int64, n int) {
 	}
 }
 
-// alarm requests relief if memory is short.
+// alarm wakes relief if memory is short.
 func (b *budget) alarm() {
 	if b.pressure() > 0 {
 		select {
@@ -75,13 +75,13 @@ func (b *budget) alarm() {
 	}
 }
 
-// The minimum cost of an idle connection in bytes, in the process and the kernel.
+// Minimum cost of an idle connection in bytes, in the relay and in the kernel.
 const (
 	connCost = 16 << 10
 	tlsCost  = 32 << 10 // in addition, with TLS
 )
 
-// reserve counts a connection until the caller calls leave.
+// reserve counts a connection's minimum cost until the caller calls leave.
 func (b *budget) reserve(tls bool) (leave func()) {
 	cost := connCost
 	if tls {
@@ -95,8 +95,8 @@ func (b *budget) reserve(tls bool) (leave func()) {
 	}
 }
 
-// full reports whether there is no memory for another connection: existing connections
-// take half of the limit, or all memory is in use and none can be freed.
+// full reports whether a new connection must be refused: idle connections use half of the
+// limit, or the limit is reached and relief cannot free memory.
 func (b *budget) full() bool {
 	return b.conns.Load() > b.limit/2 || b.short.Load() && b.excess() > 0
 }
@@ -131,15 +131,17 @@ func (b *budget) refund(frames []routing.Frame) {
 	b.add(-n)
 }
 
-// excess returns the bytes in use above the limit; negative if there is room.
+// excess returns the bytes in use above the limit. It is negative while memory is
+// available.
 func (b *budget) excess() int64 { return b.used.Load() + b.beside.Load() - b.limit }
 
-// lentShare is the part of the limit that clients' credit beyond their first may use.
+// lentShare divides the limit: this part is available for credit beyond clients' initial
+// credit.
 const lentShare = 4
 
-// lend counts n bytes of credit beyond a client's first, and reports whether there is
-// memory for them. With a negative n, it counts them back. With 0, it reports whether the
-// last request was granted.
+// lend requests n bytes of credit beyond a client's initial credit, and reports whether
+// the budget grants them. A negative n returns credit. 0 requests nothing, and reports
+// whether the last request was granted.
 func (b *budget) lend(n int) bool {
 	switch {
 	case n == 0:
@@ -157,11 +159,11 @@ func (b *budget) lend(n int) bool {
 	return granted
 }
 
-// pressure returns the bytes in use above the threshold for relief, which is below the
-// limit.
+// pressure returns the bytes in use above the threshold at which relief begins. The
+// threshold is below the limit.
 func (b *budget) pressure() int64 { return b.excess() + b.limit/reliefShare }
 
-// hold blocks while sources are held back.
+// hold blocks while holdBack is in effect.
 func (b *budget) hold() {
 	if b == nil {
 		return
@@ -171,8 +173,8 @@ func (b *budget) hold() {
 	}
 }
 
-// holdBack holds sources back until the caller calls release. Only relieve may call
-// it.
+// holdBack makes hold block until the caller calls release, which stops data from hosts.
+// Only relieve may call it.
 func (b *budget) holdBack() (release func()) {
 	held := &holding{since: time.Now(), over: make(chan struct{})}
 	if last := b.held.Load(); last != nil {
@@ -185,8 +187,8 @@ func (b *budget) holdBack() (release func()) {
 	}
 }
 
-// clock returns the time in ns, but stands still while sources are held back: a client
-// that waits for its source cannot show progress then.
+// clock returns the time in ns, without the time during which holdBack was in effect:
+// clients that wait for data cannot make progress then.
 func (b *budget) clock(now time.Time) (ns int64) {
 	ns = now.UnixNano()
 	if held := b.held.Load(); held != nil {

@@ -15,16 +15,17 @@ import (
 	"ahprelay/gateway/authn"
 )
 
-// ahp-connect reaches the relay over streams that survive their network connections
-// (package resume). A stream carries an ordinary client connection with its own handshake
-// and token, for which everything else here is the same. Only three things know of
-// streams: liveness does not judge an absent client, the budget counts the stream's
-// buffers in place of the kernel's, and a revocation drops them.
+// ahp-connect keeps a client's connection in a stream that survives the loss of its
+// network connection (package resume). Inside the stream is an ordinary WebSocket with
+// its own handshake and token, so most code treats it like any other. There are three
+// exceptions: liveness ignores a client whose network connection is lost, the budget
+// counts the stream's buffers instead of the kernel's, and a revocation discards the
+// stream.
 
-// maxStreams bounds the streams of a person.
+// maxStreams is the largest number of streams for each person.
 const maxStreams = 256
 
-// carried serves the connections in streams.
+// carried serves client connections that arrive in streams.
 type carried struct {
 	relay  *resume.Relay
 	pool   *resume.Pool
@@ -59,7 +60,7 @@ func (c *carried) close() {
 	_ = c.server.Close()
 }
 
-// serveCarrier carries a stream over a WebSocket.
+// serveCarrier accepts a WebSocket that carries a stream.
 func (s *Server) serveCarrier(w http.ResponseWriter, r *http.Request) {
 	if s.draining.Load() {
 		authn.RefuseDraining(w)
@@ -95,7 +96,7 @@ func (s *Server) serveCarrier(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// clientAddr returns a client's address for the inner connection.
+// clientAddr converts a client's IP address for the connection inside a stream.
 func clientAddr(address string) net.Addr {
 	ip, err := netip.ParseAddr(address)
 	if err != nil {

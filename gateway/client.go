@@ -30,9 +30,9 @@ import (
 type phase int
 
 const (
-	phaseNew     phase = iota // host away, no request from the client yet
-	phaseWaiting              // host online; the connection is being made
-	phaseHeld                 // host away; the client's requests wait
+	phaseNew     phase = iota // the host is offline, and the client has sent no request
+	phaseWaiting              // the host is online, and the link to it is being made
+	phaseHeld                 // the host is offline, and the client's requests wait
 	phaseOpening              // the host-agent is connecting to the host
 	phaseOpen                 // messages pass
 	phaseClosed
@@ -43,7 +43,7 @@ func (p phase) String() string {
 	return [...]string{"new", "waiting", "held", "opening", "open", "closed"}[p]
 }
 
-// A client is one connection of a client to a host.
+// A client is a client's connection to a host.
 type client struct {
 	// Set by newClient, then read-only.
 	id       string
@@ -51,9 +51,9 @@ type client struct {
 	remote   string
 	since    time.Time
 	sock     *wire.Socket
-	admitted *admission.Admission // counts against the limits
+	admitted *admission.Admission // the connection's share of the limits
 	out      *outbox
-	shares   *fair.Shares // of the processors, among tenants
+	shares   *fair.Shares // divides the processors among tenants
 	hosts    *hosts
 	cfg      *Config
 	metrics  *metrics
@@ -62,18 +62,18 @@ type client struct {
 	audit    *audit.Log
 	revoked  func(auth.Client) bool
 	spawn    func(func()) bool // starts a goroutine that the server waits for
-	cutOff   *atomic.Bool      // the server's
+	cutOff   *atomic.Bool      // Server.cutOff
 
 	page string // origin of the web page that opened the connection; "" for other clients
 
-	beginning beginning     // owned by readLoop, as is worked
+	beginning beginning     // used only by readLoop
 	worked    time.Duration // processing time of the last message
-	token     credential    // what it may, and until when
+	token     credential    // the client's authority and its expiry
 
-	begun  chan struct{} // closed when the connection is open or ending; long messages of a client that has moved here wait for it
+	begun  chan struct{} // closed when the connection is open or ends; see awaitBegun
 	begin  func()        // closes begun
 	moved  atomic.Bool   // the host-agent keeps the connection for the client's next relay
-	parted atomic.Bool   // the client has closed in answer to that
+	parted atomic.Bool   // the client has closed its connection because of moved
 
 	accepted                               atomic.Bool  // the host has accepted the connection
 	ready                                  atomic.Bool  // the host has answered initialize or reconnect
@@ -86,7 +86,7 @@ type client struct {
 	alive   liveness
 
 	reported   atomic.Pointer[json.RawMessage] // connection state reported by the host-agent; nil: none yet
-	introduced atomic.Pointer[string]          // clientId reported by the host-agent, of a client that has moved here
+	introduced atomic.Pointer[string]          // a moved client's clientId, from the host-agent
 	warnings   []string                        // reported warning classes; guarded by the mutex of reports
 
 	counted bool // included in metrics.ended; guarded by the mutex of metrics
@@ -98,18 +98,18 @@ type client struct {
 	phase   phase
 	conn    upstream        // from phaseOpening on
 	pending pendingMessages // waiting for phaseOpen
-	away    string          // last known reason for the host's absence
-	silent  bool            // the host does not answer its host-agent
-	hold    *time.Timer     // closes the client if its host does not accept it in time; nil: nothing requested yet
-	holdFor time.Duration   // of hold
-	leaving bool            // flush and close once open
+	away    string          // why the host is offline
+	silent  bool            // the host does not respond to its host-agent
+	hold    *time.Timer     // closes the client if the host does not accept it in time; nil: no request yet
+	holdFor time.Duration   // duration of hold
+	leaving bool            // close as soon as the connection is open
 	moves   bool            // the host-agent can keep the connection for a different relay
 	handed  chan struct{}   // set when the client has disconnected early; closed when its messages have left or are lost
-	parting *time.Timer     // runs from the close frame on; ends the connection
+	parting *time.Timer     // ends the connection some time after the close frame
 }
 
-// An upstream is a client's connection to its host: its own, *[routing.RelayConn], or
-// a share of an audience's connection, *audience.Viewer.
+// An upstream is a client's connection to its host: a [routing.RelayConn] of its own, or
+// an [audience.Viewer], which shares a connection with other clients.
 type upstream interface {
 	Send(ctx context.Context, message []byte) error
 	SendCounted(ctx context.Context, message []byte, counted int) error
@@ -128,18 +128,18 @@ func (c *client) phaseNow() phase {
 	return c.phase
 }
 
-// log returns a logger with the connection's ids. It is built for each use, because
-// uses are rare.
+// log returns a logger with the connection's ids. It builds a new one for each call,
+// because calls are rare.
 func (c *client) log() *slog.Logger {
 	return c.cfg.Log.With("conn", c.id, "tenant", c.host.tenant, "host", c.host.name, "subject", c.token.first.Subject, "remote", c.remote)
 }
 
-// readBuffers holds buffers for reading messages. Buffers that have grown beyond
-// wire.KeepBuffer are dropped.
+// readBuffers holds buffers for reading messages. Buffers larger than wire.KeepBuffer are
+// not reused.
 var readBuffers = sync.Pool{New: func() any { b := make([]byte, 0, wire.FirstBuffer); return &b }}
 
-// serve carries a client's connection until it ends. It checks draining after the host
-// knows the client, so either Drain finds the client there or serve ends it.
+// serve runs a client's connection until it ends. It registers the client before it
+// checks draining, so a concurrent Drain either finds the client or is seen here.
 func (c *client) serve(draining func() bool) {
 	defer c.cancel()
 	defer c.budget.reserve(c.sock.Conn.IsTLS())()
@@ -166,7 +166,7 @@ func (c *client) enter(draining func() bool) {
 	}
 }
 
-// exit ends the remaining parts after reading has ended with err.
+// exit cleans up after the reader has ended with err.
 func (c *client) exit(err error) {
 	defer c.hosts.leave(c)
 	c.readEnd.Store(true)
@@ -189,12 +189,11 @@ func (c *client) exit(err error) {
 	c.audit.Comings(lineOf(c, "disconnect", end))
 }
 
-// handOverTime bounds the wait for a host connection on behalf of a client that has
-// disconnected.
+// handOverTime limits handOver.
 const handOverTime = 30 * time.Second
 
-// handOver waits until the last messages of a disconnected client have left for the
-// host, if the connection to the host is just being opened.
+// handOver delivers the last messages of a client that disconnected while the connection
+// to its host was being opened. It waits until they are sent.
 func (c *client) handOver() {
 	c.mu.Lock()
 	c.handed = make(chan struct{})
@@ -211,9 +210,8 @@ func (c *client) handOver() {
 	}
 }
 
-// handedLocked unblocks handOver once no message waits for a connection that is being
-// opened. For a disconnected client, the relay does not wait until an absent host
-// returns.
+// handedLocked unblocks handOver when no pending message remains, or when the host turns
+// out to be offline: messages of a disconnected client do not wait for the host's return.
 func (c *client) handedLocked() {
 	coming := c.phase == phaseWaiting || c.phase == phaseOpening
 	if c.handed == nil || coming && len(c.pending.list) > 0 {
@@ -226,10 +224,11 @@ func (c *client) handedLocked() {
 	}
 }
 
-// hasMoved reports whether the client continues a connection of a different relay.
+// hasMoved reports whether the connection continues a connection at a different relay.
 func (c *client) hasMoved() bool { return c.sock.Moved != "" }
 
-// awaitBegun waits until a client that has moved here is connected to its host, or ends.
+// awaitBegun blocks until a moved client is connected to its host, or its connection
+// ends.
 func awaitBegun(c *client) {
 	c.load.stuck.Store(true)
 	<-c.begun
@@ -250,7 +249,7 @@ func (c *client) readLoop() error {
 	}
 }
 
-// read reads one message and passes it on.
+// read reads one message and passes it to the host.
 func (c *client) read(r io.Reader, binary bool) error {
 	buf := readBuffers.Get().(*[]byte)
 	defer readBuffers.Put(buf)
@@ -289,7 +288,8 @@ func (c *client) read(r io.Reader, binary bool) error {
 	return err
 }
 
-// fromClient handles one message. It keeps a large one's buffer.
+// fromClient handles one message. It does not copy a large message, but takes over its
+// buffer.
 func (c *client) fromClient(message []byte) error {
 	env, err := ahp.Peek(message)
 	if err != nil {
@@ -309,7 +309,8 @@ func (c *client) fromClient(message []byte) error {
 	return c.pass(&env, message)
 }
 
-// await delays a message that exceeds the rate limits, and all messages behind it.
+// await delays a message that exceeds the rate limits. Because it blocks the reader,
+// later messages wait too.
 func (c *client) await(env *ahp.Envelope, bytes int) error {
 	c.load.stuck.Store(true)
 	c.load.slowed.Store(true)
@@ -326,7 +327,7 @@ func (c *client) await(env *ahp.Envelope, bytes int) error {
 	return over
 }
 
-// appendOverRate appends the error response for a request over the rate limit.
+// appendOverRate appends an error response for a request that exceeds the rate limit.
 func appendOverRate(b, id []byte, over *admission.OverLimit) []byte {
 	data, err := json.Marshal(map[string]any{"limit": over.Limit, "retryAfterMs": over.Retry.Milliseconds()})
 	if err != nil {
@@ -335,13 +336,13 @@ func appendOverRate(b, id []byte, over *admission.OverLimit) []byte {
 	return ahp.AppendError(b, id, ahp.CodeRateLimited, over.Error(), data)
 }
 
-// A beginning records a client's initialize or reconnect.
+// A beginning records whether the client has sent initialize or reconnect.
 type beginning struct {
 	begun    bool
 	clientID string // from the latest request
 }
 
-// anew reports whether a client sends initialize or reconnect again.
+// anew reports whether a message is a repeated initialize or reconnect.
 func (b *beginning) anew(env *ahp.Envelope) bool {
 	if method := string(env.Method); env.Kind != ahp.Request || method != "initialize" && method != "reconnect" {
 		return false
@@ -351,7 +352,7 @@ func (b *beginning) anew(env *ahp.Envelope) bool {
 	return again
 }
 
-// pass sends a message to the host, or keeps it until the connection is open.
+// pass sends a message to the host, or queues it until the connection is open.
 func (c *client) pass(env *ahp.Envelope, message []byte) error {
 	c.mu.Lock()
 	if c.hasMoved() && c.phase < phaseOpen && c.pending.bytes+len(message) > c.cfg.MaxFirstFrame {
@@ -386,7 +387,7 @@ func (c *client) pass(env *ahp.Envelope, message []byte) error {
 	return c.beforeOpen(env, message)
 }
 
-// beforeOpen handles a message before the connection to the host is open.
+// beforeOpen handles a message that arrives before the connection to the host is open.
 func (c *client) beforeOpen(env *ahp.Envelope, message []byte) error {
 	away := c.phase == phaseNew || c.phase == phaseHeld || c.silent
 	switch {
@@ -410,7 +411,7 @@ func isPing(env *ahp.Envelope) bool {
 	return env.Kind == ahp.Request && string(env.Method) == "ping"
 }
 
-// answer sends the client a message that the relay has made.
+// answer sends a message from the relay itself to the client.
 func (c *client) answer(message []byte) {
 	c.out.pushOwn(wire.EncodePiece(message, true, true, false))
 }
@@ -420,14 +421,14 @@ func (c *client) pong(payload []byte) {
 	c.out.push(routing.Frame{Data: wire.AppendFrame(nil, wire.FinBit|wire.OpPong, payload)})
 }
 
-// greetingHold bounds the wait for the host by a client that begins a new session. VS
-// Code treats an error answer to initialize as final, and gives up after ten ended
-// connections.
+// greetingHold is the longest wait for the host by a client with a new session. If the
+// relay answered initialize with an error, VS Code would not try again. If the relay
+// closed the connection quickly, VS Code would give up after ten attempts.
 const greetingHold = 20 * time.Second
 
-// holdLocked limits the time until the host accepts the connection, counted from the
-// first message other than a ping. A client that resumes waits longer, because stock
-// clients give up after a few failed attempts.
+// holdLocked starts the timer that closes the client unless the host accepts it in time.
+// The time begins with the first message other than a ping. It is longer for reconnect,
+// because stock clients give up after a few failed attempts to resume.
 func (c *client) holdLocked(env *ahp.Envelope) {
 	limit := min(greetingHold, c.cfg.HoldTime)
 	if env.Kind == ahp.Request && string(env.Method) == "reconnect" {
@@ -444,9 +445,9 @@ func (c *client) holdLocked(env *ahp.Envelope) {
 	c.holdFor = max(c.holdFor, limit)
 }
 
-// holdEnded closes a client when its host has not accepted it in time. Its requests
-// stay unanswered: clients reconnect after a closed connection, but not after an error
-// response.
+// holdEnded closes a client whose host has not accepted it in time. It does not answer
+// pending requests with errors, because clients retry after a closed connection but not
+// after an error response.
 func (c *client) holdEnded() {
 	c.mu.Lock()
 	viewer, shares := c.conn.(*audience.Viewer) // a viewer has a connection before the host has accepted it
@@ -467,8 +468,8 @@ func (c *client) holdEnded() {
 	c.end(code, closeReason(code, detail))
 }
 
-// hostAwayLocked makes a client wait for its absent host. The relay answers pings in
-// the meantime.
+// hostAwayLocked makes a client wait for its offline host. Until the host returns, the
+// relay answers the client's pings.
 func (c *client) hostAwayLocked(detail string) {
 	c.away = detail
 	c.pending.answerPings(c.answer)
@@ -483,9 +484,9 @@ func (c *client) hostAwayLocked(detail string) {
 	}
 }
 
-// reconsider moves a client without a host connection to its next phase. It looks the
-// host up under the client's lock, so the later of two concurrent calls has the newer
-// state.
+// reconsider updates the phase of a client that has no connection to its host. It looks
+// up the host while it holds the client's lock, so of two concurrent calls the later has
+// the newer state.
 func (c *client) reconsider() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -508,7 +509,8 @@ func (c *client) reconsider() {
 	}
 }
 
-// unreachable handles a failed link to a host whose lease is still valid.
+// unreachable marks a client's host as offline after its link has failed although its
+// lease is valid.
 func (c *client) unreachable(detail string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -518,7 +520,7 @@ func (c *client) unreachable(detail string) {
 	}
 }
 
-// openLocked opens the client's connection at the host-agent.
+// openLocked asks the host-agent to open the client's connection to the host.
 func (c *client) openLocked(link linkUse) {
 	who := c.token.now()
 	if who.Restricted() && !link.enforces {
@@ -553,11 +555,10 @@ func (c *client) openLocked(link linkUse) {
 		c.maxFrame = link.maxFrame
 		c.phase = phaseOpening
 	}
-	// Any other error means that the link has ended; hosts then calls reconsider
-	// again.
+	// Any other error means that the link has ended. Then hosts calls reconsider again.
 }
 
-// openAs returns the description of the client for the host-agent.
+// openAs returns the client's description for the host-agent.
 func (c *client) openAs(who auth.Client) routing.Open {
 	open := routing.Open{
 		ID: c.id, Subject: who.Subject, Token: who.ID, DeviceID: who.Device, Access: string(who.Access),
@@ -571,14 +572,14 @@ func (c *client) openAs(who auth.Client) routing.Open {
 	return open
 }
 
-// survivesRestarts reports whether the client's connection can continue on a different
-// relay. It is then the client's own, because an audience's connection cannot. Streams that
-// resume are few: maxStreams bounds them.
+// survivesRestarts reports whether a different relay can continue the client's connection.
+// Such a client does not join an audience, because a shared connection cannot move.
+// maxStreams limits the number of these clients.
 func survivesRestarts(c *client) bool {
 	return c.hasMoved() || c.moves && c.sock.Move != "" && wire.ResumableOf(c.sock.Conn.Conn) != nil
 }
 
-// opened sends the pending messages, now that the host accepts messages.
+// opened sends the pending messages when the host has accepted the connection.
 func (c *client) opened() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -587,8 +588,7 @@ func (c *client) opened() {
 		return
 	}
 	for _, message := range c.pending.list {
-		// It never blocks: pending messages are far smaller than the amount that Send
-		// takes at once.
+		// Send does not block here, because it accepts more at once than can be pending.
 		if err := c.conn.Send(c.ctx, message); err != nil {
 			return
 		}
@@ -605,8 +605,8 @@ func (c *client) opened() {
 	}
 }
 
-// partLocked requests the end of a client's open connection, because the relay stops. The
-// event Moved or Flushed follows. The caller holds the client's mu.
+// partLocked begins to end a client's open connection because the relay stops. The event
+// Moved or Flushed reports the end. The caller holds the client's lock.
 func partLocked(c *client) {
 	conn, movable := c.conn.(interface {
 		Move(m routing.Move)
@@ -619,7 +619,7 @@ func partLocked(c *client) {
 	c.conn.Flush()
 }
 
-// rejected handles a host-agent's refusal, or the end of the link, before the
+// rejected handles a refusal by the host-agent, or a link that ended before the
 // connection was open.
 func (c *client) rejected(code ahp.CloseCode, detail string) {
 	c.mu.Lock()
@@ -644,8 +644,8 @@ func (c *client) rejected(code ahp.CloseCode, detail string) {
 	c.hosts.retry(c)
 }
 
-// readFailed closes the connection according to the reader's error, unless it is
-// already closing, and returns the reason.
+// readFailed closes the connection for the given read error, unless it is already
+// closing, and returns the reason for the end.
 func (c *client) readFailed(err error) closing {
 	var bad *ahp.FrameError
 	var over *admission.OverLimit
@@ -668,8 +668,8 @@ func (c *client) readFailed(err error) closing {
 	return end
 }
 
-// end closes the direction to the host at once, and the direction to the client behind
-// the queued frames.
+// end disconnects from the host at once, and closes the client's connection behind the
+// queued frames.
 func (c *client) end(code ahp.CloseCode, reason string) {
 	c.disconnect(c.out.close(code, reason))
 }
@@ -696,11 +696,10 @@ func (c *client) disconnect(end closing) {
 	conn.Close(end.code, end.reason)
 }
 
-// ended is called by the outbox at its end, to send the close frame. For up to
-// wire.CloseTime, the client's earlier messages are still read, also if the connection
-// was lost in a write: received data may still be unread. If a write timed out, or
-// failed while the connection was closing for a different reason, the socket is closed
-// at once.
+// ended sends the close frame when the outbox has ended. For up to wire.CloseTime, the
+// relay still reads messages that the client sent earlier, even if a write failed because
+// the connection was lost. If a write timed out, or failed while the connection was
+// already closing, the socket is closed at once.
 func (c *client) ended(end closing) {
 	c.begin()
 	gone := end.code == wire.CloseLost
@@ -722,7 +721,7 @@ func (c *client) ended(end closing) {
 	}
 }
 
-// written returns credit to the host-agent.
+// written returns credit for written frames to the host-agent.
 func (c *client) written(credit int) {
 	c.mu.Lock()
 	conn := c.conn
@@ -739,9 +738,9 @@ func (c *client) toHost() upstream {
 	return c.conn
 }
 
-// overload closes a client because too many bytes wait on its account, and drops them.
-// A client that does not read is in the middle of a frame, so it cannot receive a close
-// frame, and only the end of its connection frees the bytes of that frame.
+// overload closes a client that uses too much memory, and discards its queue. A client
+// that does not read has received only part of a frame, so a close frame cannot follow,
+// and the frame's memory is only freed when the connection ends.
 func (c *client) overload(standing time.Duration, unread bool) {
 	c.load.cut.Store(true)
 	const reason = "the relay is out of memory for queued messages"
@@ -754,7 +753,7 @@ func (c *client) overload(standing time.Duration, unread bool) {
 	}
 }
 
-// abort disconnects, and drops messages not yet sent to the host.
+// abort disconnects from the host, and drops messages that have not reached it.
 func (c *client) abort(end closing) {
 	if conn := c.toHost(); conn != nil {
 		conn.Abort(end.code, end.reason)
@@ -762,8 +761,8 @@ func (c *client) abort(end closing) {
 	c.disconnect(end)
 }
 
-// clientEvents implements [routing.ClientConn]. Package routing calls its methods
-// under locks, so they only use the outbox or start a goroutine.
+// clientEvents implements [routing.ClientConn]. Package routing calls its methods while
+// it holds locks, so they must not block: they use the outbox or start a goroutine.
 type clientEvents struct{ *client }
 
 // Event implements [routing.ClientConn].
@@ -810,7 +809,8 @@ func (c clientEvents) Closed(code ahp.CloseCode, detail string) {
 	c.spawn(func() { c.rejected(code, detail) })
 }
 
-// closeReason returns the text of a close frame.
+// closeReason returns the reason in a close frame: the code's text, with the detail if
+// there is any.
 func closeReason(code ahp.CloseCode, detail string) string {
 	reason := code.Reason()
 	switch {
@@ -822,7 +822,7 @@ func closeReason(code ahp.CloseCode, detail string) string {
 	return reason + ": " + detail
 }
 
-// lineOf returns an audit line about a connection.
+// lineOf returns an audit log line about a client's connection.
 func lineOf(c *client, event string, end closing) audit.Line {
 	line := audit.Line{Event: event, Host: c.host.name, Conn: c.id, Address: c.remote, Code: end.code, Reason: end.reason}.Of(c.token.now())
 	if event == "disconnect" {

@@ -29,64 +29,64 @@ import (
 // Config configures a [Server]. Zero durations and sizes mean their defaults.
 type Config struct {
 	Keys     *auth.Keys         // required; they verify tokens
-	Bus      link.Bus           // required; the relay's connections to NATS
+	Bus      link.Bus           // required; connects to NATS
 	Registry *registry.Registry // required
-	Instance string             // required; the instance name of this run
+	Instance string             // required; names this process
 	Version  string             // the program's version
 
 	// Settings are the relay's start settings without secrets, for the admin listener.
 	Settings map[string]string
 
-	// Issuers verify the tokens of external issuers, by iss (package oidc). They
-	// outlive the Server. Default: none.
+	// Issuers verify tokens from external issuers, by iss (package oidc). The Server does
+	// not close them. Default: none.
 	Issuers map[string]auth.Verifier
 
 	// SignIn lists the identity providers for sign-in with a browser. Default: none.
 	SignIn []*oidc.SignIn
 
-	// People is the directory of people and their devices. Default: none, device keys
-	// get no tokens.
+	// People is the directory of people and their devices. Default: none, so device keys
+	// cannot get tokens.
 	People *people.Directory
 
-	// PublicURL is the relay's public base URL, for links and device proofs. Default:
-	// the URL of the request.
+	// PublicURL is the relay's public base URL, for links and device proofs. Default: the
+	// URL in each request.
 	PublicURL string
 
-	// OwnURL is the base URL at which clients reach exactly this relay of a cluster.
-	// Default: unknown.
+	// OwnURL is a base URL that leads clients to this relay and not to another one of the
+	// cluster. Default: unknown.
 	OwnURL string
 
-	// NATS opens a connection to the NATS server for a tenant's host-agent connected
-	// over WebSocket, until ctx ends. Without it, /nats does not exist.
+	// NATS connects a host-agent that uses WebSocket to its tenant's account at the NATS
+	// server. The connection ends with ctx. If nil, /nats does not exist.
 	NATS func(ctx context.Context, tenant, host string) (net.Conn, error)
 
-	// Listens reports whether a subject in a tenant's account may have readers, and must
-	// not block. Notifications of single viewers are then published there. Default: there
-	// are no readers.
+	// Listens reports whether the account of a tenant may have subscriptions to a
+	// subject. It must not block. If so, the relay publishes notifications for single
+	// viewers there. Default: no subscriptions.
 	Listens func(tenant, subject string) bool
 
-	// Ready returns an error while new clients should not come, for /readyz. Default:
-	// only draining counts. Inside permits addresses of relays in the error: it is
-	// false at the public listener.
+	// Ready returns an error while the relay should get no new clients; /readyz reports
+	// it. If inside is false, the error must not contain addresses of relays, because the
+	// public listener shows it. Default: ready unless draining.
 	Ready func(inside bool) error
 
-	// Degraded describes a lack that does not stop the service, for /readyz; "" for
-	// none. May be nil.
+	// Degraded describes a fault that reduces redundancy but not service, for /readyz; ""
+	// means none. May be nil.
 	Degraded func() string
 
-	// Origins are patterns for web origins allowed to connect, beside the relay's own:
-	// "app.example.com", "*.example.com", "https://example.com". Default:
+	// Origins are patterns for web origins that may connect, in addition to the relay's
+	// own: "app.example.com", "*.example.com", "https://example.com". Default:
 	// DefaultOrigins.
 	Origins []string
 
-	// ConsoleOrigins are the origins of consoles that the relay does not serve. Their
-	// pages may connect, and call the HTTP interfaces under /api/ with tokens.
+	// ConsoleOrigins are the origins of consoles that are served elsewhere. Their pages
+	// may connect, and call the HTTP interfaces under /api/ with tokens.
 	ConsoleOrigins []string
 
-	MaxFrame      int           // longest message in bytes, each way; default 128 MiB, or a quarter of MaxQueued if that is less
+	MaxFrame      int           // longest message in bytes, in either direction; default 128 MiB, at most a quarter of MaxQueued
 	MaxFirstFrame int           // longest message before the host has answered initialize or reconnect; default 64 KiB, at most 256 KiB
 	QueueLimit    int           // bytes queued for a client before it counts as too slow; default 8 MiB, at least 1 MiB
-	MaxQueued     int           // bytes in use for all clients before the longest stalled are closed; default 1 GiB
+	MaxQueued     int           // bytes in use for all clients; above it, clients that stall are closed; default 1 GiB
 	Ping          time.Duration // interval of pings; three unanswered pings end the connection; default 15 s
 	Stall         time.Duration // longest time without any byte accepted by a client; default 40 s
 	Resume        time.Duration // longest outage of a host-agent's link that goes unnoticed; default 15 s
@@ -94,48 +94,48 @@ type Config struct {
 	AgentTTL      time.Duration // lifetime of NATS credentials for host-agents; default 15 min
 	CredentialTTL time.Duration // lifetime of credentials issued for enrolment tokens; default 90 days
 
-	// Strict are patterns of hosts, tenant/host, with strictly gated connections
-	// (package mcpgate). "default/*" matches all hosts of a tenant.
+	// Strict are patterns for hosts, as tenant/host, whose connections are gated strictly
+	// (package mcpgate). "default/*" matches all hosts in tenant default.
 	Strict []string
 
-	// CanvasDomain is the domain below which each canvas has an origin:
+	// CanvasDomain is the domain for canvases, each of which has a subdomain:
 	// "canvas.example.com", or with scheme and port "http://localhost:8484". Its names
-	// must resolve to the public listener; a [Relay] replaces port 0 by that
-	// listener's port. Default: none, canvases are read in band only.
+	// must resolve to the public listener. A [Relay] replaces port 0 by the listener's
+	// port. Default: none, so canvases can only be read over AHP.
 	CanvasDomain string
 
-	// A client behind ahp-connect may be away for ClientResume (default 10 min) and
-	// miss ClientBacklog bytes (default 8 MiB). PersonBacklog (default 32 MiB) and
-	// TotalBacklog (default an eighth of MaxQueued) bound the bytes held for the
-	// absent clients of a person, and for all. A negative ClientResume turns it off.
+	// ClientResume is how long a client behind ahp-connect may lose its network
+	// connection (default 10 min), and ClientBacklog the bytes that are kept for it
+	// meanwhile (default 8 MiB). PersonBacklog (default 32 MiB) and TotalBacklog (default
+	// MaxQueued/8) limit the bytes kept for all clients of a person and of the relay. A
+	// negative ClientResume disables resuming.
 	ClientResume                               time.Duration
 	ClientBacklog, PersonBacklog, TotalBacklog int
 
-	// Compress selects the clients that get compressed messages, if they offer
+	// Compress selects the clients that get compressed messages if they offer
 	// compression. Default: CompressFar.
 	Compress wire.Compression
 
-	// Place names the relay's region and zone. Host-agents keep a second connection to a
-	// relay with a different value. Default: all relays are at one place.
+	// Place names the relay's region and zone. Host-agents connect to relays at two
+	// places if they can. Default: all relays have the same place.
 	Place string
 
-	// Minority is what the relay does while it is cut off from the majority of its
-	// cluster for 15 s. Default: MinorityRead.
+	// Minority selects the behaviour after the relay has been cut off from its cluster's
+	// majority for 15 s. Default: MinorityRead.
 	Minority Minority
 
-	// Limits bound the use per subject, tenant and address.
+	// Limits are the limits for subjects, tenants and addresses.
 	Limits admission.Limits
 
-	// Wake are the operator's commands to wake hosts that are away, by tenant/host. A shell
+	// Wake are the operator's commands that wake sleeping hosts, by tenant/host. A shell
 	// runs them with AHP_TENANT and AHP_HOST in its environment.
 	Wake map[string]string
 
-	// TrustProxy lists the proxies in front of the relay: their X-Forwarded-For header
-	// names the client's address. Default: none.
+	// TrustProxy lists the proxies in front of the relay. In requests from them,
+	// X-Forwarded-For names the client's address. Default: none.
 	TrustProxy []netip.Prefix
 
-	// AuditFile receives the audit log as JSON lines, in addition to Log. Default:
-	// none.
+	// AuditFile receives the audit log as JSON lines, in addition to Log. Default: none.
 	AuditFile io.Writer
 
 	Log *slog.Logger // default: no log
@@ -145,26 +145,25 @@ type Config struct {
 	Tracer *tracing.Tracer
 }
 
-// DefaultOrigins are the origins of public clients not served by relays. Their
-// connections still need a token.
+// DefaultOrigins are the web origins of well-known clients. Their connections need a
+// token like all others.
 var DefaultOrigins = []string{
 	"vscode-file://vscode-app", // VS Code on the desktop
 }
 
-// defaultStall bounds the time without any byte accepted by a client. Stock clients
-// give up a connection after 25 s of silence. But after an outage of 14 s, the kernel
-// may send the next byte 13 s late, and the client then waits another 25 s.
+// defaultStall is how long a client may accept no byte. It exceeds 38 s because stock
+// clients wait 25 s for data, and TCP may repeat the next byte up to 13 s after an outage
+// of 14 s has ended.
 const defaultStall = 40 * time.Second
 
-// Bounds of limits.
+// Bounds for configured limits.
 const (
-	// maxFirst is the size of a first message that a host connection takes without
-	// waiting.
+	// maxFirst is the largest first message that a host connection accepts without
+	// blocking.
 	maxFirst = 256 << 10
 
-	// minQueue is the data that a host-agent sends ahead of the client's progress.
-	// With a smaller queue, any large message could end the connection of a client
-	// that is not slow.
+	// minQueue is the amount that a host-agent may send ahead of the client. In a smaller
+	// queue, any large message could exceed the limit although the client reads quickly.
 	minQueue = 1 << 20
 )
 
@@ -207,17 +206,16 @@ func (cfg Config) withDefaults() Config {
 	return cfg
 }
 
-// leastHeld is the minimum in bytes kept for the bodies, and for the chunks, of each
-// host, even when memory is short.
+// leastHeld is the minimum in bytes for each host's message bodies, and for its chunks,
+// even if MaxQueued is small.
 const leastHeld = 4 << 20
 
-// ofMemory returns the n-th part of MaxQueued, at least leastHeld and at most the
-// given maximum.
+// ofMemory returns MaxQueued/n, but at least leastHeld and at most most.
 func (cfg *Config) ofMemory(n, most int) int { return min(max(cfg.MaxQueued/n, leastHeld), most) }
 
-// A new client may have as much in flight from its host as firstCredit returns. A client
-// that stops reading at once thus keeps little of the memory in use: a thousand of them
-// fit. The amount grows to mostCredit as a client reads.
+// A host may send firstCredit bytes ahead of a new client. A thousand clients that never
+// read cannot exhaust memory, because this is a small part of MaxQueued. Credit grows to
+// mostCredit while a client reads.
 const (
 	creditShare = 1024 // of MaxQueued
 	leastCredit = 64 << 10
@@ -228,7 +226,7 @@ func (cfg *Config) firstCredit() int {
 	return min(max(cfg.MaxQueued/creditShare, leastCredit), mostCredit)
 }
 
-// check returns the first invalid field. Each field has its branch and its words.
+// check returns an error for the first invalid field. Each branch checks a field.
 func (cfg *Config) check() error {
 	switch {
 	case cfg.Keys == nil:
@@ -288,7 +286,7 @@ func (cfg *Config) checkTimes() error {
 	return nil
 }
 
-// clientShare is the part of all processors for clients' messages while tenants
-// compete. It covers reading a message and passing it on, about a quarter of the work
-// for a request and its answer.
+// clientShare is the part of all processors that clients' messages may use while tenants
+// compete. It counts reading and forwarding a message, which is about a quarter of the
+// work for a request and its response.
 const clientShare = 1.0 / 16

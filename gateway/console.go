@@ -16,8 +16,8 @@ func console(canvases canvas.Origin) http.Handler {
 	return web.Handler(canvases.Of("*"))
 }
 
-// oauthClientPath is the console's client metadata for authorization servers, and its
-// client_id (draft-ietf-oauth-client-id-metadata-document).
+// oauthClientPath serves the console's client metadata for authorization servers. Its URL
+// is the console's client_id (draft-ietf-oauth-client-id-metadata-document).
 const oauthClientPath = "/oauth-client.json"
 
 // oauthClient is a public client, which has no secret (RFC 7591, section 2).
@@ -31,7 +31,8 @@ type oauthClient struct {
 	Method    string   `json:"token_endpoint_auth_method"`
 }
 
-// serveOAuthClient serves the console's client metadata for the requested name.
+// serveOAuthClient serves the console's client metadata, with URLs for the host name in
+// the request.
 func serveOAuthClient(w http.ResponseWriter, r *http.Request) {
 	origin := "https://" + r.Host // authorization servers require https
 	authn.WriteJSON(w, http.StatusOK, oauthClient{

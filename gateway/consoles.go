@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// checkConsoles checks ConsoleOrigins.
+// checkConsoles returns an error for an invalid ConsoleOrigins.
 func (cfg *Config) checkConsoles() error {
 	for _, origin := range cfg.ConsoleOrigins {
 		u, err := url.Parse(origin)
@@ -19,12 +19,11 @@ func (cfg *Config) checkConsoles() error {
 	return nil
 }
 
-// signsIn are the paths with which a browser gets a key of its own, and tokens for it or for a
-// link.
+// signsIn are the paths at which a browser registers a device key and gets tokens.
 var signsIn = []string{"/auth/device", "/auth/token", "/auth/share"}
 
-// admitConsoles lets the pages of ConsoleOrigins sign in, and call the HTTP interfaces
-// under /api/ with tokens (CORS). Browsers send no cookies with these calls.
+// admitConsoles allows pages from ConsoleOrigins to sign in and to call /api/ with tokens
+// (CORS). Cookies are not sent with these calls.
 func (s *Server) admitConsoles(next http.Handler) http.Handler {
 	if len(s.cfg.ConsoleOrigins) == 0 {
 		return next

@@ -30,8 +30,9 @@ const (
 	runsName      = "instances"        // the running instance and those that crashed before it; removed after a clean exit
 )
 
-// OfThisRun reports whether a file or directory, relative to the data directory, is
-// useless in a copy: it belongs to one machine, or can be rebuilt from other files.
+// OfThisRun reports whether a backup should omit a file or directory, given relative to
+// the data directory, because it belongs to one machine or can be rebuilt from other
+// files.
 func OfThisRun(name string) bool {
 	switch first, _, _ := strings.Cut(filepath.ToSlash(name), "/"); first {
 	case lockName, runsName, addressesName, nodeName, storeName:
@@ -41,8 +42,8 @@ func OfThisRun(name string) bool {
 	}
 }
 
-// storeOf returns the directory for JetStream. A relay that joins a region starts a
-// new one, because the old one holds decisions of a different group of servers.
+// storeOf returns the JetStream directory for a region. Each region has its own, because
+// an old directory holds the Raft state of a different group of servers.
 func storeOf(region string) string {
 	if region == "" {
 		return storeName
@@ -50,7 +51,7 @@ func storeOf(region string) string {
 	return storeName + "-" + region
 }
 
-// maxCrashed bounds the crashed instances remembered.
+// maxCrashed is the number of crashed instances to remember.
 const maxCrashed = 8
 
 // A dataDir is a locked data directory.
@@ -103,9 +104,9 @@ func readRuns(path string) (runs []string, err error) {
 	return runs, err
 }
 
-// node returns the permanent name for this directory's NATS server. Servers that share
-// the store identify each other by name, so the name outlives the process. The first
-// name is place(), or random if that is "".
+// node returns the permanent name of this directory's NATS server. It outlives the
+// process, because NATS servers with a shared store identify each other by name. The
+// first name is place(), or random if that is "".
 func (d *dataDir) node(place func() string) (string, error) {
 	path := filepath.Join(d.path, nodeName)
 	data, err := os.ReadFile(path)
@@ -122,8 +123,9 @@ func (d *dataDir) node(place func() string) (string, error) {
 	return name, nil
 }
 
-// note records the running instance, so its successor can detect a crash. On a full disk
-// it records nothing: the relay serves, and its successor waits for the leases instead.
+// note records the running instance, so that the next start can detect a crash. If the
+// disk is full, it records nothing and returns nil: after a crash, the next relay then
+// waits until the leases expire.
 func (d *dataDir) note(instance string) error {
 	text := strings.Join(append([]string{instance}, d.crashed...), "\n") + "\n"
 	err := os.WriteFile(filepath.Join(d.path, runsName), []byte(text), 0o600)

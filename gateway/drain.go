@@ -8,26 +8,25 @@ import (
 	"ahprelay/ahp"
 )
 
-// A relay that stops takes these steps, each with a part of the time:
+// Drain closes clients in these steps, each within a part of the available time:
 //
-//  1. It accepts no new clients. One after the other, clients are drained: the
-//     host gets all messages that the client has sent, the client gets all
-//     messages that the host has sent by then, and then close 1001. Messages
-//     that the client sends before its own close frame still go to the host.
-//     The host-agent keeps the connections of clients behind ahp-connect, which
-//     continue elsewhere ([routing.RelayConn.Move]).
-//  2. Clients still connected, because they or their hosts accept nothing, get
-//     the close frame at once, and are then cut.
-//  3. Links deliver the remaining messages to host-agents.
-//  4. Host-agents connected through /nats are asked to reconnect elsewhere.
+//   1. The relay refuses new clients. It drains the connected clients in turn: it
+//      delivers all messages sent by the client, then all messages sent by the host
+//      until then, and closes the connection with 1001. Messages that the client sends
+//      before its own close frame are delivered too. For clients behind ahp-connect, the
+//      host-agent keeps the host connection for the next relay ([routing.RelayConn.Move]).
+//   2. Clients that are still connected, because they or their hosts do not read, get
+//      the close frame at once. Then their connections are cut.
+//   3. The remaining messages are delivered to host-agents.
+//   4. Host-agents connected through /nats are asked to reconnect to a different relay.
 
-// drainTail divides the time for a drain: each of the last three steps keeps one part.
+// drainTail divides the drain time: each of the last three steps gets 1/drainTail.
 const drainTail = 16
 
-// Drain closes all clients with the advice to reconnect at once, each behind its
-// queued messages. It spreads them over the given time, so they do not arrive
-// elsewhere together. It refuses new clients from its start, and returns when no
-// client is left and their messages have reached the hosts, or when ctx ends.
+// Drain refuses new clients and closes the connected ones, each behind its queued
+// messages, with the advice to reconnect at once. It spreads the closes over the given
+// time, so that clients do not reconnect together. It returns when all clients are gone
+// and their messages have reached the hosts, or when ctx ends.
 func (s *Server) Drain(ctx context.Context, spread time.Duration) {
 	s.draining.Store(true)
 	s.endStreams()
@@ -50,7 +49,7 @@ func (s *Server) Drain(ctx context.Context, spread time.Duration) {
 	s.agents.Dismiss(ctx)
 }
 
-// before returns a context that ends before the deadline of ctx, by tail.
+// before returns a context that ends tail before the deadline of ctx.
 func before(ctx context.Context, tail time.Duration) (context.Context, context.CancelFunc) {
 	if deadline, ok := ctx.Deadline(); ok {
 		return context.WithDeadline(ctx, deadline.Add(-tail))
@@ -73,8 +72,8 @@ func (s *Server) drainClients(ctx context.Context, spread time.Duration) {
 	}
 }
 
-// closeClients closes the remaining clients without a flush at their hosts, and
-// returns when they are gone or ctx ends.
+// closeClients closes the remaining clients without waiting for their hosts, and returns
+// when all are gone or ctx ends.
 func (s *Server) closeClients(ctx context.Context) {
 	clients := s.hosts.all()
 	for _, c := range clients {
@@ -89,7 +88,7 @@ func awaitAll(ctx context.Context, clients []*client) {
 	}
 }
 
-// wait returns after an event on the channel or the end of ctx.
+// wait returns when a value arrives, the channel is closed, or ctx ends.
 func wait[T any](ctx context.Context, happened <-chan T) {
 	select {
 	case <-ctx.Done():

@@ -9,9 +9,9 @@ import (
 	"ahprelay/routing"
 )
 
-// A feeder publishes notifications of single viewers on the subjects of their channels, for
-// readers of the NATS servers. It drops pieces while the servers are slow; readers see the
-// gap. Nothing is published without a reader.
+// A feeder publishes AHP notifications for single viewers on NATS subjects, one for each
+// channel, if there are subscribers. While the NATS servers are slow, it drops
+// notifications; subscribers can detect the gap.
 type feeder struct {
 	host    hostKey
 	source  string
@@ -25,35 +25,36 @@ type feeder struct {
 	next fedPieces
 }
 
-// Fed pieces wait to be published. Their messages lie in one buffer.
+// fedPieces are pieces of notifications that wait to be published. Their messages share a
+// buffer.
 type fedPieces struct {
 	list []fedMessage
 	data []byte
 }
 
-// A fedMessage has pieces of one channel.
+// A fedMessage is a NATS message with pieces for one channel.
 type fedMessage struct {
 	subject    string
-	start, end int // in the buffer
+	start, end int // offsets in the buffer
 }
 
-// An interest is whether a channel has readers, as of a moment ago.
+// An interest caches whether a channel has subscribers.
 type interest struct {
 	subject string
 	any     bool
 	until   time.Time
 }
 
-// Bounds of a feeder.
+// Limits for a feeder.
 const (
-	mostFed   = 8 << 20  // bytes of pieces that wait
-	keptFed   = 1 << 20  // bytes of a buffer kept for reuse
-	mostHeard = 2048     // channels with a known interest
-	fullFed   = 64 << 10 // bytes from which a message takes no further piece
+	mostFed   = 8 << 20  // bytes of waiting pieces
+	keptFed   = 1 << 20  // largest buffer kept for reuse, in bytes
+	mostHeard = 2048     // channels with a cached interest
+	fullFed   = 64 << 10 // a message of this size gets no further piece
 	hearAgain = 100 * time.Millisecond
 )
 
-// newFeeder returns a feeder for a host, or nil where there are no readers.
+// newFeeder returns a feeder for a host, or nil if notifications are not published.
 func (h *hosts) newFeeder(key hostKey) *feeder {
 	if h.cfg.Listens == nil {
 		return nil
@@ -64,7 +65,7 @@ func (h *hosts) newFeeder(key hostKey) *feeder {
 	}
 }
 
-// take queues a piece if its channel has readers.
+// take queues a piece if its channel has subscribers.
 func (f *feeder) take(token string, p routing.Piece) {
 	now := time.Now()
 	in, known := f.heard[token]
@@ -91,8 +92,8 @@ func (f *feeder) take(token string, p routing.Piece) {
 	}
 }
 
-// add adds a piece to the last message, if that is of the same channel and has room, or to
-// a new one.
+// add appends a piece to the last message if that has the same channel and is not full,
+// and otherwise begins a new message.
 func (w *fedPieces) add(source, subject string, p routing.Piece) {
 	last, at := len(w.list)-1, len(w.data)
 	if last < 0 || w.list[last].subject != subject || at-w.list[last].start >= fullFed {

@@ -85,7 +85,7 @@ func New(cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// newServer returns a Server that resolves hosts with known.
+// newServer returns a Server that finds hosts in known.
 func newServer(cfg Config, origin canvas.Origin, known directory, revoked *registry.Revocations) *Server {
 	s := &Server{
 		cfg: cfg, budget: newBudget(cfg.MaxQueued, cfg.MaxFrame), quiet: func() {},
@@ -158,8 +158,8 @@ func (s *Server) newAPIs(origin canvas.Origin) {
 	})
 }
 
-// endStreams ends all event streams and canvases by URL. Their clients reconnect, to a
-// different relay if this one stops.
+// endStreams ends all event streams and all canvases served by URL. Their clients
+// reconnect.
 func (s *Server) endStreams() {
 	s.notify.EndStreams()
 	s.canvases.Close()
@@ -168,21 +168,21 @@ func (s *Server) endStreams() {
 // Handler serves the public listener: clients, host-agents, the API and the console.
 func (s *Server) Handler() http.Handler { return s.public }
 
-// AdminHandler serves the admin listener. It answers only requests for a loopback
-// address that do not come from a web page.
+// AdminHandler serves the admin listener. It refuses requests from web pages, and
+// requests whose Host is not a loopback address.
 func (s *Server) AdminHandler() http.Handler { return s.admin }
 
-// MetricsHandler serves metrics alone, for a listener at an address.
+// MetricsHandler serves only metrics, for a listener at the given address.
 func (s *Server) MetricsHandler(at net.Addr) http.Handler {
 	return meter.Page(s.metrics.registry, at)
 }
 
-// Resumed reports to the Server that a tenant's connection to NATS has been
-// interrupted.
+// Resumed tells the Server that a tenant's connection to NATS was interrupted and works
+// again.
 func (s *Server) Resumed(tenant string) { s.hosts.resumed(tenant) }
 
-// spawn runs a function in a goroutine that Close waits for. After Close it does
-// nothing and returns false.
+// spawn runs a function in a goroutine that Close waits for. After Close it returns false
+// without running the function.
 func (s *Server) spawn(run func()) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -193,8 +193,8 @@ func (s *Server) spawn(run func()) bool {
 	return true
 }
 
-// Close ends all connections and links without close frames, and returns when no
-// goroutine of the Server is left.
+// Close ends all connections and links without close frames. It returns when all
+// goroutines of the Server have ended.
 func (s *Server) Close() {
 	s.draining.Store(true)
 	s.endStreams()

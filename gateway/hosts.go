@@ -16,23 +16,24 @@ import (
 	"ahprelay/routing/audience"
 )
 
-// A hostKey names a host.
+// A hostKey identifies a host.
 type hostKey struct{ tenant, name string }
 
 // Timing of links.
 const (
-	// linkRetry is the pause before a new attempt after a link has ended.
+	// linkRetry is the pause before the next attempt after a link has failed.
 	linkRetry = 500 * time.Millisecond
 
-	// linkIdle is the time after which an unused link ends.
+	// linkIdle is how long an unused link is kept.
 	linkIdle = 30 * time.Second
 )
 
-// hosts keeps a link to each host in use, and notifies waiting clients of changes.
+// hosts keeps a link to each host that is in use, and updates waiting clients when a host
+// changes.
 type hosts struct {
 	life     context.Context // the server's
 	cfg      *Config
-	lookup   func(tenant, host string) (registry.Host, bool)      // in the registry
+	lookup   func(tenant, host string) (registry.Host, bool)      // finds a host in the registry
 	enrolled func(ctx context.Context, tenant, host string) error // [registry.Registry.Find]
 	spawn    func(func()) bool                                    // starts a goroutine that the server waits for
 	cutOff   *atomic.Bool                                         // the server's
@@ -45,19 +46,19 @@ type hosts struct {
 	closed  bool
 }
 
-// A hostEntry is a host with clients or a link.
+// A hostEntry is a host that has clients or a link.
 type hostEntry struct {
 	clients map[*client]bool
 	guests  int           // other users of the link: see borrow
-	changed chan struct{} // closed when the host has changed; nil: no guest waits
+	changed chan struct{} // closed when the host changes; nil: no borrower waits
 	link    *hostLink
-	moved   atomic.Int64 // when part of a client's large message last left for the host, Unix time in ns
+	moved   atomic.Int64 // when the host last accepted part of a client's large message, Unix time in ns
 }
 
-// used reports whether the link has a user.
+// used reports whether the link has clients or borrowers.
 func (e *hostEntry) used() bool { return len(e.clients)+e.guests > 0 }
 
-// A hostLink is the link to the host-agent instance of a host.
+// A hostLink is a link to a host-agent.
 type hostLink struct {
 	agent  string
 	cancel context.CancelCauseFunc
@@ -66,16 +67,16 @@ type hostLink struct {
 	link   *link.RelayLink
 }
 
-// linkUse is the part of a link that clients use.
+// linkUse is what clients need to use a link.
 type linkUse struct {
 	relay     *routing.RelayEnd // nil until the host-agent has answered
 	audiences *audience.Pool    // for clients that share a connection to the host
 	maxFrame  int               // longest message in bytes accepted by the host-agent
 	enforces  bool              // the host-agent enforces limits on clients
-	canvases  bool              // it accepts streams to canvases
-	previews  bool              // it accepts streams to previews
-	seals     bool              // it opens sealed connections
-	moves     bool              // it keeps connections for clients that change relays
+	canvases  bool              // the host-agent accepts streams to canvases
+	previews  bool              // the host-agent accepts streams to previews
+	seals     bool              // the host-agent opens sealed connections
+	moves     bool              // the host-agent keeps connections for clients that change relays
 }
 
 // Reasons for ending a link.
@@ -89,7 +90,7 @@ func newHosts(life context.Context, cfg *Config, known directory, spawn func(fun
 	return &hosts{life: life, cfg: cfg, lookup: known.Lookup, enrolled: known.Find, spawn: spawn, viewers: audience.NewMemory(), entries: map[hostKey]*hostEntry{}}
 }
 
-// join adds a client and notifies it of host changes from now on.
+// join adds a client. From now on, the client is updated when its host changes.
 func (h *hosts) join(c *client) {
 	h.mu.Lock()
 	e := h.entryLocked(c.host)
@@ -100,7 +101,8 @@ func (h *hosts) join(c *client) {
 	c.reconsider()
 }
 
-// entryLocked returns a host's entry for a new user.
+// entryLocked returns a host's entry for a new user, and stops the timer that would end
+// an unused link.
 func (h *hosts) entryLocked(key hostKey) *hostEntry {
 	e := h.entries[key]
 	if e == nil {
@@ -124,7 +126,8 @@ func (h *hosts) leave(c *client) {
 	h.leftLocked(c.host, e)
 }
 
-// leftLocked updates a host's entry after a user has left.
+// leftLocked updates a host's entry after a user has left: an entry without a link is
+// removed, and an unused link ends after linkIdle.
 func (h *hosts) leftLocked(key hostKey, e *hostEntry) {
 	if e.used() {
 		return
@@ -137,8 +140,8 @@ func (h *hosts) leftLocked(key hostKey, e *hostEntry) {
 	l.idle = time.AfterFunc(linkIdle, func() { h.endIdle(key, l) })
 }
 
-// borrow returns the link to a host for a user that is not a client, and makes the
-// link if necessary. The caller must call release exactly once.
+// borrow returns the link to a host for a user other than a client. It makes the link if
+// necessary. The caller must call release exactly once.
 func (h *hosts) borrow(ctx context.Context, key hostKey) (_ linkUse, release func(), err error) {
 	h.mu.Lock()
 	e := h.entryLocked(key)
@@ -184,7 +187,7 @@ func (h *hosts) endIdle(key hostKey, l *hostLink) {
 	}
 }
 
-// retry reconsiders a client a moment after its connection attempt failed.
+// retry reconsiders a client after linkRetry.
 func (h *hosts) retry(c *client) {
 	time.AfterFunc(linkRetry, func() {
 		if c.ctx.Err() == nil {
@@ -279,14 +282,14 @@ func (h *hosts) runLink(ctx context.Context, key hostKey, l *hostLink) {
 	h.reconsiderAll(key)
 }
 
-// fence returns the fencing number of the host's newest known lease.
+// fence returns the fencing number in the host's latest known lease.
 func (h *hosts) fence(key hostKey) uint64 {
 	host, _ := h.lookup(key.tenant, key.name)
 	return host.Fence
 }
 
-// outdated reports whether a link failed because its host-agent has an outdated lease.
-// Clients then wait for the newer host-agent.
+// outdated reports whether a link failed because the host-agent's lease is outdated.
+// Clients then wait for the host-agent with the newer lease.
 func outdated(err error) bool { return errors.Is(err, link.ErrOutdated) }
 
 // newPool returns the pool for audiences at a link's host.
@@ -300,7 +303,7 @@ func (h *hosts) newPool(key hostKey, relay *routing.RelayEnd) *audience.Pool {
 	})
 }
 
-// watching counts the audiences and their viewers.
+// watching returns the number of audiences and of their viewers.
 func (h *hosts) watching() (audiences, viewers int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -313,8 +316,9 @@ func (h *hosts) watching() (audiences, viewers int) {
 	return audiences, viewers
 }
 
-// maxFrame returns the longest message in bytes from a client to a host. A host-agent
-// treats a longer one as a fault of the relay, and ends the link.
+// maxFrame returns the longest message in bytes that a client may send to a host. A
+// host-agent that gets a longer one ends the link, because it treats the message as the
+// relay's fault.
 func (h *hosts) maxFrame(agent link.Hello) int {
 	if agent.MaxFrame <= 0 {
 		return h.cfg.MaxFrame
@@ -322,8 +326,8 @@ func (h *hosts) maxFrame(agent link.Hello) int {
 	return min(agent.MaxFrame, h.cfg.MaxFrame)
 }
 
-// use publishes a link after the host-agent's hello. It runs in the link's reader, so
-// clients open their connections in another goroutine.
+// use makes a link available to clients after the host-agent's hello. It runs in the
+// link's reader, so it starts a goroutine in which clients open their connections.
 func (h *hosts) use(key hostKey, l *hostLink, use linkUse) {
 	h.mu.Lock()
 	l.use = use
@@ -331,7 +335,7 @@ func (h *hosts) use(key hostKey, l *hostLink, use linkUse) {
 	h.spawn(func() { h.reconsiderAll(key) })
 }
 
-// unreachable reports the failed link to the waiting clients.
+// unreachable tells the waiting clients why the link failed.
 func (h *hosts) unreachable(key hostKey, err error) {
 	why := "its host-agent does not answer"
 	var untrusted *link.UntrustedError
@@ -357,9 +361,9 @@ func (h *hosts) drop(key hostKey, l *hostLink) {
 	}
 }
 
-// changed is the registry's callback for a changed host. It ends the link at once if
-// that host-agent has released the host or has been replaced. An expired lease alone
-// does not end a link: the link may still work, and detects its own failure.
+// changed is the registry's callback for a changed host. It ends the link if the link's
+// host-agent has released the host or was replaced. An expired lease does not end a link,
+// because the link may still work, and it detects its own failure.
 func (h *hosts) changed(host registry.Host) {
 	key := hostKey{host.Tenant, host.Name}
 	h.mu.Lock()
@@ -379,7 +383,7 @@ func (h *hosts) changed(host registry.Host) {
 	}
 }
 
-// reconsiderAll reconsiders all clients of a host, and wakes its guests.
+// reconsiderAll reconsiders all clients of a host, and wakes those that wait in borrow.
 func (h *hosts) reconsiderAll(key hostKey) {
 	h.mu.Lock()
 	if e := h.entries[key]; e != nil && e.changed != nil {
@@ -406,7 +410,7 @@ func (h *hosts) clientsOf(key hostKey) []*client {
 	return list
 }
 
-// shed reduces the memory held by all links.
+// shed reduces the memory that links hold.
 func (h *hosts) shed() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -460,8 +464,8 @@ func (h *hosts) silent() (n int) {
 	return n
 }
 
-// resumed reports to all links of a tenant that the NATS connection has been
-// interrupted.
+// resumed tells all links in a tenant that the NATS connection was interrupted and works
+// again.
 func (h *hosts) resumed(tenant string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -484,16 +488,17 @@ func (h *hosts) close() {
 	}
 }
 
-// lend is borrow for package canvas.
+// lend is borrow for package canvas. It fails while the relay is cut off, because
+// requests from a canvas may change anything.
 func (h *hosts) lend(ctx context.Context, tenant, host string) (canvas.Link, func(), error) {
-	if h.cutOff.Load() { // a canvas's requests may change anything
+	if h.cutOff.Load() {
 		return canvas.Link{}, nil, canvas.ErrHostAway
 	}
 	link, release, err := h.borrow(ctx, hostKey{tenant, host})
 	return canvas.Link{Relay: link.relay, Canvases: link.canvases, Previews: link.previews}, release, err
 }
 
-// byToken returns a tenant's connected viewers by token id.
+// byToken returns the connected viewers of a tenant, by token id.
 func (h *hosts) byToken(tenant string) map[string][]peopleapi.Viewer {
 	viewers := map[string][]peopleapi.Viewer{}
 	for _, c := range h.all() {
@@ -504,8 +509,7 @@ func (h *hosts) byToken(tenant string) map[string][]peopleapi.Viewer {
 	return viewers
 }
 
-// A directory answers a Server's questions about hosts. [registry.Registry] implements
-// it.
+// A directory finds hosts for a Server. [registry.Registry] implements it.
 type directory interface {
 	Lookup(tenant, host string) (registry.Host, bool)
 	Find(ctx context.Context, tenant, host string) error

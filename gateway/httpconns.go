@@ -11,19 +11,21 @@ import (
 	"ahprelay/internal/unauthenticated"
 )
 
-// httpBounds limit the HTTP connections whose requests have not shown a valid
-// token: connections in the TLS handshake, in a header, between requests, or at a
-// public page. A group is an address ([admission.AddressGroup]).
+// httpBounds limit the HTTP connections that have not shown a valid token: connections in
+// a TLS handshake, while reading a request header, between requests, or at a public page.
+// A group is an IP address or prefix ([admission.AddressGroup]).
 var httpBounds = unauthenticated.Bounds{Group: 512, Total: 4096, Authenticated: 512}
 
-// longHeaderBounds are for canvas domains: with headers longer by canvas.MaxCookies,
-// the connections together take at most about three times the memory.
+// longHeaderBounds apply with a canvas domain. Because request headers may then be longer
+// by canvas.MaxCookies, fewer connections are allowed. Together they use at most about
+// three times the memory.
 var longHeaderBounds = unauthenticated.Bounds{Group: httpBounds.Group / 4, Total: httpBounds.Total / 4, Authenticated: httpBounds.Authenticated}
 
-// evictedReason is the reason for an eviction in the audit log.
+// evictedReason is the reason in the audit log when a connection is closed for a newer
+// one.
 const evictedReason = "too many unauthenticated connections; the oldest is closed"
 
-// httpConns tracks connections in HTTP. WebSockets leave it.
+// httpConns tracks HTTP connections until they become WebSockets.
 type httpConns struct {
 	exempt  func(address string) bool
 	evicted func(address string) // after a connection from the address was evicted
@@ -85,7 +87,7 @@ func (h *httpConns) enter(conn net.Conn) {
 	}))
 }
 
-// proved records that a connection's request has shown a valid token.
+// proved records that a request on the connection had a valid token.
 func (h *httpConns) proved(r *http.Request) {
 	conn, _ := r.Context().Value(httpConnKey{}).(net.Conn)
 	if c, ok := h.of(conn); ok {

@@ -10,10 +10,10 @@ import (
 	"ahprelay/auth"
 )
 
-// keysEvery is the interval of checks for changed keys in the data directory.
+// keysEvery is how often the data directory is checked for changed keys.
 const keysEvery = 5 * time.Second
 
-// A keyRoll applies key changes in a relay's data directory.
+// A keyRoll loads changed keys from a relay's data directory.
 type keyRoll struct {
 	keys    *auth.Keys
 	changed func() error
@@ -26,8 +26,8 @@ type keyRoll struct {
 	lastError string     // last error logged
 }
 
-// rollKeys checks for changed keys until close. It calls changed after each change,
-// and again until that succeeds.
+// rollKeys checks for changed keys until close. It calls changed after each change, and
+// repeats the call until it succeeds.
 func rollKeys(keys *auth.Keys, changed func() error, log *slog.Logger) *keyRoll {
 	ctx, cancel := context.WithCancel(context.Background())
 	k := &keyRoll{keys: keys, changed: changed, log: log, cancel: cancel}

@@ -21,7 +21,7 @@ type listener struct {
 	done      sync.WaitGroup
 }
 
-// listen opens a listener. The flag is for error messages.
+// listen opens a listener. Its errors name the given flag.
 func listen(ctx context.Context, flag, address, byDefault string) (*listener, error) {
 	if address == "" {
 		address = byDefault
@@ -34,7 +34,7 @@ func listen(ctx context.Context, flag, address, byDefault string) (*listener, er
 	return &listener{Listener: l}, nil
 }
 
-// unwrapOp removes the address from an error of package net.
+// unwrapOp returns an error from package net without the operation and address.
 func unwrapOp(err error) error {
 	var op *net.OpError
 	if errors.As(err, &op) {
@@ -46,8 +46,8 @@ func unwrapOp(err error) error {
 // secure adds TLS to the listener.
 func (l *listener) secure(config *tls.Config) { l.Listener = tlsListener{l.Listener, config} }
 
-// An HTTP/2 connection without traffic for http2Ping is pinged, and ends without an
-// answer within http2Pong.
+// An HTTP/2 connection without traffic gets a ping after http2Ping, and is closed if
+// there is no answer within http2Pong.
 const (
 	http2Ping = 30 * time.Second
 	http2Pong = 15 * time.Second
@@ -76,8 +76,8 @@ func (l *listener) serve(handler http.Handler, conns *httpConns, times requestTi
 	})
 }
 
-// stop accepts no more requests, and waits for current requests to finish. WebSockets
-// no longer count as requests: the Server ends them.
+// stop refuses new requests, and waits until current requests have finished. The Server
+// ends the WebSockets, which no longer count as requests.
 func (l *listener) stop() {
 	if l.http == nil {
 		_ = l.Close()

@@ -8,33 +8,35 @@ import (
 	"ahprelay/gateway/wire"
 )
 
-// One goroutine pings all clients, each every Config.Ping. Any received byte is a sign
-// of life. Three unanswered pings in a row end the connection: it is half open, or the
-// client hangs. A line may be dead for 14 s, and TCP then waits as long again before
-// it retries. Stock clients tolerate that, and so does the relay.
+// A single goroutine pings each client every Config.Ping. Any byte from the client proves
+// that the connection is alive. After three unanswered pings in a row, the connection is
+// closed. This is patient on purpose: after an outage of 14 s, TCP may wait another 14 s
+// before it sends again, and stock clients tolerate that too.
 //
-// A slow client is not dead. A ping waits behind all data for the client: first in the
-// outbox, which has its own time limit (Config.Stall), then in the buffers of kernels
-// and proxies, which may hold minutes of data for a slow line. So a client is not
-// judged until slowTime after its line was last full. While the relay waits for the
-// host, and so does not read from the client, it neither pings nor judges the client:
-// some clients cannot answer while their own writes block, and give the connection up.
+// A slow client is not closed. Pings wait behind all queued data: in the outbox, which
+// has its own time limit (Config.Stall), and then in buffers of kernels and proxies,
+// which can hold minutes of data for a slow connection. So missing pongs do not count
+// until slowTime after a write last blocked. Missing pongs also do not count while the
+// relay waits for the host and does not read from the client: some clients cannot answer
+// pings while their own writes block.
 
-// maxMissed is the number of unanswered pings in a row that end a connection.
+// maxMissed is the number of unanswered pings in a row after which a connection is
+// closed.
 const maxMissed = 3
 
-// probeTime is the time for a client to answer on its old connection after it has
-// opened a new one.
+// probeTime is how long a client's old connection has to answer a ping after the client
+// has opened a new connection.
 const probeTime = 3 * time.Second
 
-// slowTime is the longest delivery time of a ping after a blocked write: enough for 8
+// slowTime is the longest delivery time for a ping after a blocked write: enough for 8
 // MiB at 70 KB/s.
 const slowTime = 2 * time.Minute
 
-// sweepShare divides the time between pings, to spread the clients over it.
+// sweepShare divides the ping interval into rounds, so that clients are not all pinged
+// together.
 const sweepShare = 15
 
-// liveness holds the sweeper's view of a client. Only the sweeper uses it.
+// liveness is a client's state for the sweep goroutine, which alone uses it.
 type liveness struct {
 	due    time.Time // time of the next ping
 	reads  uint32    // wire.Conn.reads at the last check
@@ -64,9 +66,9 @@ func (s *Server) sweep() {
 }
 
 // check pings a client when a ping is due, and reports whether the client is dead. A
-// client in the middle of a large message is not pinged: its pong could not arrive
-// before the message's end, and some clients give the connection up when a pong has to
-// wait (coder/websocket after 5 s).
+// client in the middle of a large message is not pinged, because its pong can only follow
+// that message. Some clients close the connection if their pong is delayed
+// (coder/websocket after 5 s).
 func (v *liveness) check(c *client, now time.Time) (dead bool) {
 	if v.due.IsZero() { // the first ping comes in the second half of the interval
 		v.due = c.since.Add(c.cfg.Ping/2 + rand.N(c.cfg.Ping/2+1))
@@ -99,15 +101,15 @@ func (v *liveness) check(c *client, now time.Time) (dead bool) {
 	return false
 }
 
-// absent reports whether the client's connection may resume, and the client is
-// unreachable.
+// absent reports whether the client has lost its network connection but may still resume
+// the stream.
 func (c *client) absent() bool {
 	r := wire.ResumableOf(c.sock.Conn.Conn)
 	return r != nil && r.Away()
 }
 
-// probe checks the old connection of a client that has opened a new one. Without a sign
-// of life within probeTime, the old connection is given up.
+// probe pings the old connection of a client that has opened a new one, and closes it
+// without an answer within probeTime.
 func (c *client) probe() {
 	if c.probing.Swap(true) {
 		return
@@ -136,19 +138,19 @@ func (c *client) probe() {
 	}
 }
 
-// giveUp ends the connection of a vanished client.
+// giveUp closes a connection whose client no longer responds.
 func (c *client) giveUp(cause, reason string) {
 	end := c.out.abort(closing{code: wire.CloseLost, reason: reason, full: true, lost: true})
-	c.log().Info("client given up", "reason", reason)
+	c.log().Info("unresponsive client closed", "reason", reason)
 	c.metrics.givenUp.WithLabelValues(cause).Inc()
 	c.sock.Kill()
 	c.disconnect(end)
 }
 
-// leave closes a client because the relay stops. The close frame follows the host's
-// messages up to its receipt of all that the client has sent by now. The client's
-// reader continues until the client has closed too. A client that has just moved here waits
-// for its host first, so that it can move on.
+// leave closes a client because the relay stops. The host first gets all messages that the
+// client has sent by now, and the client gets all messages that the host sends until then;
+// the close frame follows. The reader continues until the client has closed too. A client
+// that has just moved here must connect to its host before it can move on.
 func (c *client) leave() {
 	c.mu.Lock()
 	open := c.phase == phaseOpen

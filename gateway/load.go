@@ -10,8 +10,8 @@ import (
 	"ahprelay/internal/fair"
 )
 
-// A load tracks the bytes that wait on a client's account in the direction to its
-// host, and the time of their last progress.
+// A load tracks the memory that a client uses for messages to its host, and when these
+// messages last made progress.
 type load struct {
 	// Set by newClient, then read-only; join sets ofHost.
 	budget *budget
@@ -19,7 +19,7 @@ type load struct {
 	ctx    context.Context // the client's context
 	ofHost *atomic.Int64   // hostEntry.moved
 
-	stuck   atomic.Bool  // the reader waits for the host, and reads nothing
+	stuck   atomic.Bool  // the reader is blocked, because the host accepts nothing
 	slowed  atomic.Bool  // the client's messages wait for its rate limits
 	whole   atomic.Int64 // bytes beyond wire.KeepBuffer in a complete message until it waits for the host
 	sending atomic.Int64 // bytes of the message waiting for earlier ones to leave
@@ -36,9 +36,9 @@ type load struct {
 	queued   int        // bytes queued for the host at the last noteMoved
 }
 
-// weigh adds this load to a burden, together with the bytes pending until the host is
-// open, and the bytes queued for the client. A client whose data only waits until a
-// busy relay reads it also counts as taking turns.
+// weigh adds this load to a burden, with the bytes pending until the host connection is
+// open and the bytes queued for the client. If the client's data waits only because the
+// busy relay has not read it yet, the client counts as inTurns.
 func (l *load) weigh(b *burden, pending, out int, now time.Time) {
 	l.mu.Lock()
 	queued := l.queued
@@ -69,10 +69,9 @@ func (l *load) weigh(b *burden, pending, out int, now time.Time) {
 	b.bytes = in + coming + out + int(l.kernel.Load())
 }
 
-// lastMoved returns the time of the last progress of a client's messages, given the
-// bytes queued for the host. While a host accepts another client's large message,
-// messages waiting behind it do not count as standing still, nor does anything while
-// sources are held back.
+// lastMoved returns when the client's messages last made progress. Progress of another
+// client's large message to the same host counts too, because this client's messages may
+// wait behind that one. Time during which holdBack was in effect does not count.
 func (l *load) lastMoved(now time.Time, queued int) time.Time {
 	moved := l.moved.Load()
 	if queued > wire.KeepBuffer {
@@ -81,11 +80,11 @@ func (l *load) lastMoved(now time.Time, queued int) time.Time {
 	return now.Add(min(0, time.Duration(moved-l.budget.clock(now))))
 }
 
-// progressed records progress of the client's messages.
+// progressed records that the client's messages made progress.
 func (l *load) progressed(now time.Time) { l.moved.Store(l.budget.clock(now)) }
 
-// noteMoved checks the client's messages for progress. Call it before judging a
-// client.
+// noteMoved checks whether the client's messages made progress since the last call.
+// Callers use it before they close clients without progress.
 func (l *load) noteMoved(now time.Time, host upstream) {
 	queued := 0
 	if host != nil {
@@ -103,8 +102,8 @@ func (l *load) noteMoved(now time.Time, host upstream) {
 	l.read, l.queued = read, queued
 }
 
-// noteLoad measures the kernel buffers of a client, and reports the client's progress
-// to the host-agent. The sweeper calls it, and so does relief before judging clients.
+// noteLoad measures the client's kernel buffers, and reports the client's progress to the
+// host-agent.
 func (l *load) noteLoad(host upstream) {
 	conn := l.conn
 	l.mu.Lock()
@@ -119,12 +118,11 @@ func (l *load) noteLoad(host upstream) {
 	l.written, l.received = written, heard
 }
 
-// kernelCost returns the kernel memory used for queued bytes, which it keeps in
-// blocks.
+// kernelCost estimates the kernel memory for a number of queued bytes.
 func kernelCost(bytes int) int { return bytes + bytes/4 }
 
-// setKernel records the kernel's buffers: bytes written and still unsent, and bytes
-// unread.
+// setKernel records the bytes in the kernel: written but not sent, and received but not
+// read.
 func (l *load) setKernel(written, unread int) {
 	unread = kernelCost(unread)
 	n := kernelCost(written) + unread
@@ -132,31 +130,31 @@ func (l *load) setKernel(written, unread int) {
 	l.budget.keep(n - int(l.kernel.Swap(int64(n))))
 }
 
-// readMore waits until n more bytes of a message may be read.
+// readMore waits until the uploads scheduler permits reading n more bytes.
 func (l *load) readMore(n int) error {
 	l.stuck.Store(true)
 	defer l.stuck.Store(false)
 	return l.budget.uploads.more(l.ctx, &l.upload, n)
 }
 
-// hasCome ends the turn of a complete message. Its bytes still count.
+// hasCome ends the upload of a complete message. Its bytes still count until doneReading.
 func (l *load) hasCome() {
 	l.progressed(time.Now())
 	l.whole.Add(l.budget.uploads.end(&l.upload))
 }
 
-// doneReading stops counting the current message.
+// doneReading stops counting the current message's bytes.
 func (l *load) doneReading() {
 	held := l.budget.uploads.end(&l.upload) + l.whole.Swap(0)
 	l.budget.add(-int(held))
 }
 
-// longestStep bounds the time that a message counts as work: a longer one was
-// waiting for credit.
+// longestStep is the longest processing time charged for a message. A message that took
+// longer was waiting for credit, not working.
 const longestStep = 100 * time.Microsecond
 
-// rest delays the next message while the client's tenant has used more than its
-// share. The last message took the time worked.
+// rest delays the client's next message while its tenant uses more than its share of the
+// processors. worked is the processing time of the last message.
 func (l *load) rest(shares *fair.Shares, tenant string, worked time.Duration) {
 	d := shares.Spend(tenant, min(worked, longestStep))
 	if d == 0 {

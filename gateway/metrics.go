@@ -71,8 +71,8 @@ func (m *metrics) count(c *client, code ahp.CloseCode) {
 	c.counted = true
 }
 
-// codeLabel returns a close code as a label value. Clients may close with any code, so
-// all unknown codes share one label.
+// codeLabel returns the label value for a close code. Unknown codes share a label,
+// because clients may close with any code.
 func codeLabel(code ahp.CloseCode) string {
 	switch code {
 	case 1000, 1005, wire.CloseLost:
@@ -97,7 +97,7 @@ func (m *metrics) total(open []*client) traffic {
 	return t
 }
 
-// A census is a snapshot of the clients for metrics.
+// A census is a snapshot of the connected clients, for metrics.
 type census struct {
 	phases             map[phase]int
 	queued             int64

@@ -13,19 +13,20 @@ import (
 	"ahprelay/broker/notice"
 )
 
-// A Minority is what a relay does while it is cut off from the majority of its cluster.
-// Both sides may then serve the same host, through different host-agents.
+// A Minority selects the behaviour of a relay that is cut off from its cluster's
+// majority. The relays on both sides of the cut may then serve the same host, through
+// different host-agents.
 type Minority string
 
-// The choices. In each but MinorityServe, the relay asks its host-agents to connect to
-// other relays, which they may reach, and is not ready.
+// Except with MinorityServe, the relay reports that it is not ready, and asks its
+// host-agents to connect to other relays.
 const (
-	MinorityServe Minority = "serve" // everything goes on
-	MinorityRead  Minority = "read"  // clients receive and read; requests that change anything end their connection
-	MinorityStop  Minority = "stop"  // no client is served
+	MinorityServe Minority = "serve" // serve as before
+	MinorityRead  Minority = "read"  // serve, but close a client that requests a change
+	MinorityStop  Minority = "stop"  // serve no client
 )
 
-// check reports an unknown choice.
+// check returns an error for an unknown value.
 func (m Minority) check() error {
 	switch m {
 	case MinorityServe, MinorityRead, MinorityStop:
@@ -34,27 +35,27 @@ func (m Minority) check() error {
 	return fmt.Errorf("minority %q: want %s, %s or %s", string(m), MinorityServe, MinorityRead, MinorityStop)
 }
 
-// Times of a cut.
+// Timing of a cut.
 const (
-	adviseAfter   = 2 * time.Second  // host-agents are advised to move, which costs them a pause
-	adviseEvery   = 5 * time.Second  // interval between advices
+	adviseAfter   = 2 * time.Second  // then host-agents are asked to move, which interrupts them briefly
+	adviseEvery   = 5 * time.Second  // interval between such requests
 	minorityAfter = 15 * time.Second // a shorter cut has no effect
-	minorityEvery = time.Second      // interval between looks
-	minorityLook  = 3 * time.Second  // bound for one look
+	minorityEvery = time.Second      // interval between checks
+	minorityLook  = 3 * time.Second  // timeout for a check
 )
 
 // cutReason is the reason in close frames and at /readyz.
 const cutReason = "this relay is cut off from the majority of its cluster"
 
-// errCutOff ends a client that asks for a change during a cut.
+// errCutOff closes a client that requests a change during a cut.
 var errCutOff = errors.New(cutReason + "; reconnect to reach another relay")
 
-// A cutWatch finds the cuts of a relay.
+// A cutWatch detects when the relay is cut off from its cluster's majority.
 type cutWatch struct {
 	cutOff  func(context.Context) bool // see [embedded.Server.CutOff]
 	members func() (connected, all int)
-	advise  func()        // a cut has lasted for adviseAfter, and each adviseEvery later
-	changed func(on bool) // a cut has lasted for minorityAfter, or has ended
+	advise  func()        // called when a cut has lasted adviseAfter, and then each adviseEvery
+	changed func(on bool) // called when a cut has lasted minorityAfter, and when it ends
 	log     *slog.Logger
 	seen    *atomic.Bool // a cut was seen
 
@@ -115,9 +116,9 @@ func (w *cutWatch) run(ctx context.Context) {
 	}
 }
 
-// missingMajority describes the lack of a majority of servers, and the remedy, or
-// returns "". Servers that come back empty at their old addresses get their copies from
-// any that are left.
+// missingMajority says that too few servers are connected for a majority, and how to
+// repair that; "" if there is a majority. A server that returns with an empty directory
+// at its old address gets its copies from the remaining servers.
 func missingMajority(connected, all int) string {
 	if connected > all/2 {
 		return ""
@@ -126,8 +127,7 @@ func missingMajority(connected, all int) string {
 		"if their data is lost for good, start each with relay serve, the same keys, its old --cluster-listen and --cluster-route, and an empty data directory", connected, all)
 }
 
-// leave advises host-agents to move to other relays. With MinorityServe, it does
-// nothing.
+// leave asks host-agents to move to other relays, except with MinorityServe.
 func (s *Server) leave() {
 	if s.cfg.Minority != MinorityServe {
 		s.agents.Advise()
@@ -137,7 +137,7 @@ func (s *Server) leave() {
 // leaving reports whether host-agents should not connect to this relay.
 func (s *Server) leaving() bool { return s.cfg.Minority != MinorityServe && s.cutSeen.Load() }
 
-// setCutOff begins or ends the effect of a cut.
+// setCutOff begins or ends the restrictions for clients.
 func (s *Server) setCutOff(on bool) {
 	if s.cfg.Minority == MinorityServe {
 		return
@@ -154,7 +154,7 @@ func (s *Server) setCutOff(on bool) {
 	}
 }
 
-// unlessCutOff returns answer, except during a cut: then the host counts as away.
+// unlessCutOff wraps answer. During a cut, the result is that the host is away.
 func (s *Server) unlessCutOff(answer func(context.Context, notice.Answer) (notice.Outcome, error)) func(context.Context, notice.Answer) (notice.Outcome, error) {
 	return func(ctx context.Context, a notice.Answer) (notice.Outcome, error) {
 		if s.cutOff.Load() {
@@ -164,10 +164,10 @@ func (s *Server) unlessCutOff(answer func(context.Context, notice.Answer) (notic
 	}
 }
 
-// stopped reports whether a cut keeps the relay from serving any client.
+// stopped reports whether the relay serves no clients because of a cut.
 func (s *Server) stopped() bool { return s.cfg.Minority == MinorityStop && s.cutOff.Load() }
 
-// changes reports whether a client's message may change something at the host.
+// changes reports whether a client's message may change state at the host.
 func changes(env *ahp.Envelope) bool {
 	if env.Kind == ahp.Response {
 		return false

@@ -14,7 +14,7 @@ import (
 	"ahprelay/gateway/wire"
 )
 
-// A tunnel is a host-agent's WebSocket that carries a NATS connection.
+// A tunnel is a WebSocket through which a host-agent connects to NATS.
 type tunnel struct{ *wire.Socket }
 
 // acceptTunnel upgrades a host-agent's request.
@@ -30,9 +30,9 @@ func (s *Server) acceptTunnel(w http.ResponseWriter, r *http.Request) (agentsapi
 // Stream implements [agentsapi.Tunnel].
 func (t tunnel) Stream() net.Conn { return binaryFrames{t.Socket.Stream(), t.Socket} }
 
-// binaryFrames is a tunnel's stream. Each Write becomes a frame in a single system call.
-// Through the library's buffer, which is small because most connections are idle, it
-// would take two, and the host-agent would wake up for the first.
+// binaryFrames is a tunnel's stream. It sends each Write as a frame in a single system
+// call. The WebSocket library would need two calls, because its buffer is small, and the
+// first would already wake the host-agent.
 type binaryFrames struct {
 	net.Conn
 	sock *wire.Socket
@@ -54,11 +54,12 @@ func (t tunnel) Ping(payload string) {
 	_ = t.Write(wire.AppendFrame(nil, wire.FinBit|wire.OpPing, []byte(payload))) // a failure also fails the next read
 }
 
-// natsPatience is the wait for external NATS servers without a word in the log.
+// natsPatience is how long the relay waits for external NATS servers before it logs that
+// they do not answer.
 const natsPatience = 1500 * time.Millisecond
 
-// reportAbsence logs that external NATS servers are not reached, until stopped. It adds
-// to the events of the first connection.
+// reportAbsence logs that external NATS servers cannot be reached, until stop is called.
+// It sets the Retrying handler in events.
 func (r *Relay) reportAbsence(events *broker.Events, url, trust string) (stop func()) {
 	var last atomic.Pointer[error]
 	events.Retrying = func(_ int, err error, _ time.Duration) { last.Store(&err) }

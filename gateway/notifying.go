@@ -12,7 +12,7 @@ import (
 
 // Files in the data directory.
 const (
-	recordsName = "records.json" // shared by relays without expiry: notification settings, and keys for push services
+	recordsName = "records.json" // permanent records shared by relays: notification settings, and keys for push services
 )
 
 // NotifyConfig configures notifications.
@@ -23,8 +23,8 @@ type NotifyConfig struct {
 	Ways    []notify.TenantTarget // targets of tenants
 }
 
-// startNotify starts to keep the last states of hosts, and notifications for the events on
-// the server's board, and connects the board to host-agents.
+// startNotify starts the notification service and the keeper of hosts' last states. It
+// connects host-agents to the server's board of pending events.
 func (r *Relay) startNotify(ctx context.Context, cfg *RelayConfig, server *Server) (err error) {
 	r.startKeeper(cfg, server)
 	if cfg.Notify.Mail != nil {
@@ -55,7 +55,7 @@ func (r *Relay) startNotify(ctx context.Context, cfg *RelayConfig, server *Serve
 	return nil
 }
 
-// stopNotify ends everything that startNotify has started.
+// stopNotify stops everything that startNotify started.
 func (r *Relay) stopNotify() {
 	if r.receiver != nil {
 		r.receiver.Close()
