@@ -16,35 +16,38 @@ import (
 	"ahprelay/internal/lockorder"
 )
 
-// A HostConn is a host-agent's connection to the local host, on behalf of one client.
-// A link's reader calls its methods. They must not block, nor call back into the
+// A HostConn is a host-agent's connection to the local host, on behalf of one client. The
+// link's reader calls its methods, which must not block, nor call back into the
 // [AgentConn].
 type HostConn interface {
-	// Deliver queues a message for the host. Once it is written, the host-agent calls
-	// [AgentConn.Written] with the message's credit. That bounds the queue.
+	// Deliver queues a message for the host. Once the message is written, the host-agent
+	// calls [AgentConn.Written] with its credit. The client's credit thus bounds the
+	// queue.
 	Deliver(message []byte, binary bool, credit int)
 
-	// Flush makes the host-agent call [AgentConn.Flushed] once every message delivered
-	// before is written to the host.
+	// Flush makes the host-agent call [AgentConn.Flushed] once all messages delivered
+	// before are written to the host.
 	Flush()
 
-	// Closed reports that the client is gone: no message follows. The host-agent still
-	// writes what is queued, then closes the local connection.
+	// Closed reports that the client has left; no message follows. The host-agent still
+	// writes the queued messages, then closes its connection to the host.
 	Closed(code ahp.CloseCode, reason string)
 }
 
 // A Mover is a [HostConn] that can continue on a different relay.
 type Mover interface {
-	// Move is Flush, but the host-agent keeps the connection to the host, if it can, and
-	// tells [AgentConn.Flushed] whether it does.
+	// Move is Flush for a client that moves to a different relay. The host-agent keeps the
+	// connection to the host if it can, and reports to [AgentConn.Flushed] whether it
+	// does.
 	Move(m Move)
 }
 
-// A Move is a relay's request to keep a connection for a client that continues elsewhere.
+// A Move is a relay's request to keep the connection to the host, because the client will
+// continue through a different relay.
 type Move struct {
-	Ticket string      // of the client
-	Until  time.Time   // the connection is kept no longer
-	Holder auth.Holder // whose revocation ends it
+	Ticket string      // the secret with which the client continues
+	Until  time.Time   // when the host-agent stops keeping the connection
+	Holder auth.Holder // the client's token and device: a revocation of either ends the kept connection
 }
 
 // ErrConnClosed reports the use of a connection that has ended.
@@ -54,32 +57,32 @@ var ErrConnClosed = errors.New("connection closed")
 type AgentEndConfig struct {
 	Instance string // the host-agent's instance
 
-	// Connect connects a client to the host. A link's reader calls it, so it must not
-	// block: it returns at once, and calls Opened or Close on conn later.
+	// Connect connects a client to the host. The link's reader calls it, so it must not
+	// block: it returns at once, and later calls Opened or Close on conn.
 	Connect func(conn *AgentConn, open Open) HostConn
 
 	Credit     int // bytes a relay may send ahead on each connection; default 1 MiB
 	MaxFrame   int // longest message in bytes; default 128 MiB
-	QueueLimit int // bytes queued for each client behind the message being sent, before the host is held back; default 8 MiB
+	QueueLimit int // bytes queued for each client, beside the message being sent, above which the host is not read; default 8 MiB
 	Window     int // bytes of recent bodies kept; default 8 MiB
-	Pinned     int // for each link, bytes of bodies still to be published or possibly requested by the relay; default 32 MiB
+	Pinned     int // for each link, bytes of bodies that are not yet published or that the relay may still request; default 32 MiB
 
-	// MaxQueued bounds the bytes queued for all clients and for the host, beside the
-	// window. Beyond it, the connection without progress for longest is closed.
-	// Default 512 MiB; at least twice MaxFrame.
+	// MaxQueued bounds the bytes queued for all clients and for the host, without the
+	// window. Above it, the connection that has stalled for longest is closed. Default 512
+	// MiB; at least twice MaxFrame.
 	MaxQueued int
 
-	// Delayed receives the time between a host message's arrival and its departure on
-	// a link, for a sample of messages. It must not block, nor call the AgentEnd. May
-	// be nil.
+	// Delayed receives a sample of the delays between a message's arrival from the host
+	// and its departure on a link. It must not block, nor call the AgentEnd. May be nil.
 	Delayed func(time.Duration)
 
-	// Sealed makes connections share sealed bodies only: see Tagger.
+	// Sealed restricts sharing to sealed bodies: see Tagger.
 	Sealed bool
 
-	// Stall is the longest time a client may take nothing while its host is held back.
-	// Default 40 s: stock clients give up after 25 s, and a dropped line may be silent
-	// for a resume window.
+	// Stall is how long a client may take no bytes while its queue is full and its host is
+	// not read; the connection then ends. The default, 40 s, covers two cases: stock
+	// clients give up a silent connection after 25 s, and a lost client may be silent for
+	// a resume window.
 	Stall time.Duration
 }
 
@@ -101,16 +104,16 @@ func (c AgentEndConfig) withDefaults() AgentEndConfig {
 	return c
 }
 
-// shareFrom is the number of connections to which a notification must be likely to go
-// before it is published.
+// shareFrom is the expected number of receiving connections from which a notification is
+// published as a body.
 const shareFrom = 2
 
-// maxBody bounds a shared message. A longer message goes to each connection
-// separately, in fragments.
+// maxBody bounds a shared message. A longer message is sent to each connection separately,
+// in fragments.
 const maxBody = 512 << 10
 
-// An AgentEnd is the host-agent's end of all links. It takes the host's messages on
-// each connection, and sends equal bytes across each link only once. It implements
+// An AgentEnd is the host-agent's end of all links. It takes the host's messages for each
+// connection, and sends equal messages across each link only once. It implements
 // [link.AgentTraffic] and is safe for concurrent use.
 type AgentEnd struct {
 	cfg AgentEndConfig
@@ -120,11 +123,11 @@ type AgentEnd struct {
 	channels channelTable
 	publish  fifo[*body]
 	waiting  int     // bytes in publish
-	queued   uint64  // bodies ever put into publish
-	left     uint64  // bodies ever taken out of publish
+	queued   uint64  // bodies ever added to publish
+	left     uint64  // bodies ever removed from publish
 	together []*body // scratch
 
-	leaving       []byte // the message that NextBody has returned for the front of publish; nil: none
+	leaving       []byte // the encoded message that NextBody has returned; nil: none
 	leavingBodies int    // bodies in leaving
 	links         []*agentLink
 	conns         int
@@ -134,7 +137,7 @@ type AgentEnd struct {
 
 	short    bool                    // more than half of MaxQueued is in use
 	crowded  bool                    // more than crowdShare's part of it is in use
-	waiters  map[*AgentConn]struct{} // held back, with a waiting caller
+	waiters  map[*AgentConn]struct{} // connections whose reader waits because their queue is full
 	turns    []*turn                 // large messages still to be read, next first
 	reserved int                     // bytes of large messages being read
 	uploads  []*AgentConn            // connections with an incomplete message for the host, oldest first
@@ -146,7 +149,7 @@ func NewAgentEnd(cfg AgentEndConfig) *AgentEnd {
 	return &AgentEnd{cfg: cfg, bodies: newBodyTable(cfg.Window), channels: newChannelTable(), waiters: map[*AgentConn]struct{}{}}
 }
 
-// Hello returns the bounds announced to relays.
+// Hello returns the bounds and features announced to relays.
 func (a *AgentEnd) Hello() link.Hello {
 	hello := link.Hello{Credit: a.cfg.Credit, MaxFrame: a.cfg.MaxFrame}
 	if a.cfg.Sealed {
@@ -175,10 +178,10 @@ func (a *AgentEnd) Accept(relay string, offer link.Hello, lines link.Lines) link
 	return l
 }
 
-// Stats are the bytes and links held by an AgentEnd.
+// Stats are the sizes of an AgentEnd's queues.
 type Stats struct {
 	Links  int // to relays
-	Queued int // bytes that wait for clients and for the host, and bodies still needed outside of the window
+	Queued int // bytes that wait for clients and for the host, and bodies that have left the window but are still needed
 	Window int // bytes of recent bodies, kept for comparison
 }
 
@@ -205,9 +208,9 @@ func (a *AgentEnd) NextBody() (token string, payload []byte) {
 	return (*a.publish.at(0)).channel.token, a.leaving
 }
 
-// nextBodies returns a message with the first bodies to publish, and their number. It puts
-// many bodies into one message, because a message costs NATS and relays more than its
-// bytes.
+// nextBodies encodes the first bodies of the publish queue as one message, and returns
+// their number. Several bodies share a message because each message has a cost at NATS and
+// at relays beside its bytes.
 func (a *AgentEnd) nextBodies() (message []byte, n int) {
 	first := *a.publish.at(0)
 	together := append(a.together[:0], first)
@@ -236,15 +239,14 @@ func (a *AgentEnd) Published() {
 	a.leaving = nil
 }
 
-// skip removes the first body from the publish queue.
 func (a *AgentEnd) skip() {
 	b := a.publish.pop()
 	a.waiting -= b.size
 	a.left++
 }
 
-// fromHost takes a message from the host on one connection, and reports whether to
-// wake the link's writer.
+// fromHost queues a host's message for one client. It reports whether to wake the link's
+// writer.
 func (a *AgentEnd) fromHost(c *AgentConn, message []byte, binary bool, channel []byte) (due bool, err error) {
 	share := !binary && len(channel) > 0 && len(message) <= maxBody && !a.cfg.Sealed
 	var hash uint64
@@ -257,7 +259,7 @@ func (a *AgentEnd) fromHost(c *AgentConn, message []byte, binary bool, channel [
 		return false, ErrConnClosed
 	}
 	defer a.grown()
-	// Sharing gains nothing for a single client.
+	// With a single client, no message can be shared.
 	if !share || a.conns < shareFrom {
 		it := item{frame: kept(message), whole: len(message), binary: binary}
 		if !binary && len(channel) > 0 {
@@ -272,8 +274,8 @@ func (a *AgentEnd) fromHost(c *AgentConn, message []byte, binary bool, channel [
 	return a.send(c, b, time.Now())
 }
 
-// notify takes consecutive notifications from the host on one connection. It returns
-// how many it took, and whether to wake the link's writer.
+// notify queues consecutive notifications for one client. It returns how many it queued,
+// and whether to wake the link's writer.
 func (a *AgentEnd) notify(c *AgentConn, row []*Notification) (taken int, due bool, err error) {
 	now := time.Now()
 	a.mu.Lock()
@@ -301,7 +303,7 @@ func (a *AgentEnd) notify(c *AgentConn, row []*Notification) (taken int, due boo
 	return len(row), due, nil
 }
 
-// bodyOf returns the body for a notification, and creates it if necessary.
+// bodyOf returns the body of a notification. It creates the body if the window has none.
 func (a *AgentEnd) bodyOf(n *Notification) *body {
 	if n.body == nil || n.body.old {
 		if n.body = a.bodies.find(n.hash, n.message); n.body == nil {
@@ -312,8 +314,8 @@ func (a *AgentEnd) bodyOf(n *Notification) *body {
 	return n.body
 }
 
-// newBody adds a new message to the table. It publishes the message if several
-// connections of listening relays are likely to receive it.
+// newBody adds a message to the table. It publishes the message if several connections at
+// subscribed relays will probably receive it.
 func (a *AgentEnd) newBody(hash uint64, message, uri []byte) *body {
 	ch, forgotten := a.channels.channel(uri)
 	if forgotten != nil {
@@ -327,10 +329,11 @@ func (a *AgentEnd) newBody(hash uint64, message, uri []byte) *body {
 	return b
 }
 
-// share publishes a body, and makes listening relays receive references to it.
+// share publishes a body. From now on, relays subscribed to its channel get references to
+// it.
 func (a *AgentEnd) share(b *body) {
 	if a.waiting > a.cfg.Pinned {
-		return // the network is too slow: queues fill up, and their bounds apply
+		return // publishing is too slow: send the bytes on each connection, whose bounds apply
 	}
 	for _, on := range b.channel.links {
 		if on.ready {
@@ -343,14 +346,14 @@ func (a *AgentEnd) share(b *body) {
 	a.waiting += b.size
 }
 
-// send queues a body for one connection: a reference if the relay hears the body, else
-// its bytes. It reports whether to wake the link's writer.
+// send queues a body for one connection: as a reference if the relay receives the
+// published body, else as bytes. It reports whether to wake the link's writer.
 func (a *AgentEnd) send(c *AgentConn, b *body, now time.Time) (due bool, err error) {
 	arrival := b.arrival(c.link)
 	arrival.count++
 	on := arrival.on
 	on.most[0] = max(on.most[0], arrival.count)
-	if b.receivers() >= shareFrom || b.place != 0 { // the body crosses anyway, and must not cross twice
+	if b.receivers() >= shareFrom || b.place != 0 { // a published body must not also be sent on the link
 		b.channel.watch(b.arrivals)
 		if on.ready && b.place == 0 { // more connections than expected
 			a.share(b)
@@ -370,7 +373,6 @@ func (a *AgentEnd) send(c *AgentConn, b *body, now time.Time) (due bool, err err
 	return c.refer(b, arrival, now)
 }
 
-// forgetLink removes an ended link, also from all channels.
 func (a *AgentEnd) forgetLink(link *agentLink) {
 	a.links = slices.DeleteFunc(a.links, func(l *agentLink) bool { return l == link })
 	for _, ch := range a.channels.byURI {
@@ -390,13 +392,13 @@ type AgentConn struct {
 	host   HostConn
 	bytes  bool // carries bytes in place of messages: see ByteConn
 
-	full     atomic.Bool   // probably held back: Wait checks
-	room     chan struct{} // closed when the connection may go on; nil: no caller waits
+	full     atomic.Bool   // the queue is probably full: Wait checks
+	room     chan struct{} // closed when Wait may return; nil: no caller waits
 	holds    atomic.Bool   // reserved is not zero
 	reserved int           // bytes of a host message being read
 	credited int           // credit that the client has returned
 
-	fed        time.Time // last progress of fragmented messages: the host took bytes, or the relay sent some
+	fed        time.Time // when the host last took bytes of fragmented messages, or the relay last sent some
 	partial    []byte    // collected fragments of a message
 	whole      int       // bytes of complete fragmented messages, delivered but not written
 	unwritten  int       // credit of delivered messages that are not written
@@ -407,11 +409,11 @@ type AgentConn struct {
 	report func() Report // makes the next report for the relay; nil: none is due
 }
 
-// Opened tells the relay that the host accepts messages.
+// Opened reports to the relay that the host accepts messages.
 func (c *AgentConn) Opened() error { return c.signal(recordOpened) }
 
-// Ready tells the relay that the host has accepted initialize or reconnect. Call it
-// before FromHost takes the answer.
+// Ready reports to the relay that the host has accepted initialize or reconnect. Call it
+// before passing the host's answer to FromHost.
 func (c *AgentConn) Ready() error { return c.signal(recordReady) }
 
 // signal queues a record without fields.
@@ -420,7 +422,7 @@ func (c *AgentConn) signal(kind recordKind) error {
 		if c.stream.ended {
 			return ErrConnClosed
 		}
-		// These records are few, so no bound applies.
+		// There are few such records, so no queue bound applies.
 		if err := c.link.mux.push(&c.stream, item{raw: appendRecord(nil, kind, c.stream.conn)}, math.MaxInt); err != nil {
 			return err
 		}
@@ -429,11 +431,12 @@ func (c *AgentConn) signal(kind recordKind) error {
 	})
 }
 
-// MaxLent is the longest message, in bytes, that an [AgentConn] copies in order to
-// keep it. A longer message is kept as it is.
+// MaxLent is the longest message, in bytes, that an [AgentConn] copies. It keeps a longer
+// message's memory itself.
 const MaxLent = 16 << 10
 
-// kept returns a message that the caller's buffer does not share.
+// kept returns a copy of a short message, whose memory belongs to the caller. It returns a
+// long message itself.
 func kept(message []byte) []byte {
 	if len(message) <= MaxLent {
 		return bytes.Clone(message)
@@ -441,10 +444,10 @@ func kept(message []byte) []byte {
 	return message
 }
 
-// FromHost takes one complete message from the host on this connection. See MaxLent
-// for its ownership. Channel is a notification's channel, else nil. FromHost never
-// blocks: the reader calls Wait before each read. The error is [ErrConnClosed] once
-// the client is gone.
+// FromHost takes one complete message from the host for this client. Messages longer than
+// MaxLent are kept, shorter messages are copied. Channel is the channel of a notification,
+// else nil. FromHost never blocks; the reader calls Wait before each read. The error is
+// [ErrConnClosed] once the client has left.
 func (c *AgentConn) FromHost(message []byte, binary bool, channel []byte) error {
 	due, err := c.Take(message, binary, channel)
 	if due {
@@ -453,26 +456,26 @@ func (c *AgentConn) FromHost(message []byte, binary bool, channel []byte) error 
 	return err
 }
 
-// Take is FromHost for one of several messages that arrived together. If due, call
-// Send after the last message.
+// Take is FromHost for one of several messages that arrived together. If due is true for
+// any of them, call Send after the last.
 func (c *AgentConn) Take(message []byte, binary bool, channel []byte) (due bool, err error) {
 	return c.link.agent.fromHost(c, message, binary, channel)
 }
 
-// Send wakes the link's writer for the messages taken.
+// Send wakes the link's writer after Take or Notify.
 func (c *AgentConn) Send() { c.link.lines.Wake() }
 
-// A Notification is a host message that may go to several connections. Its body is
-// looked up once for all of them.
+// A Notification is a host's message for several connections. Its body is looked up once
+// for all of them.
 type Notification struct {
 	message, channel []byte
 	hash             uint64
 	sum              *[32]byte // of a sealed body
-	body             *body     // the body it was last; nil: none. The agent's mutex guards it.
+	body             *body     // the body found last; nil: none. The agent's mutex guards it.
 }
 
-// NewNotification returns a notification from an [AgentEnd]'s host. It keeps both
-// slices, which must not change any more.
+// NewNotification returns a notification. It keeps both slices, which must not change any
+// more.
 func NewNotification(message, channel []byte) *Notification {
 	return &Notification{message: message, channel: channel, hash: bodyHash(message)}
 }
@@ -483,8 +486,8 @@ func (n *Notification) Message() []byte { return n.message }
 // Channel returns the channel of the notification.
 func (n *Notification) Channel() []byte { return n.channel }
 
-// Notify is Take for consecutive notifications. After an error, the first taken
-// notifications were queued.
+// Notify is Take for consecutive notifications. If it returns an error, the first taken
+// notifications are queued.
 func (c *AgentConn) Notify(row []*Notification) (taken int, due bool, err error) {
 	return c.link.agent.notify(c, row)
 }
@@ -496,7 +499,7 @@ func (c *AgentConn) Relay() string { return c.link.relay }
 func (c *AgentConn) Probe() {
 	_ = c.link.with(func() error {
 		if !c.stream.ended {
-			// The record bypasses the stream, because a dead client's queue does not
+			// The record bypasses the stream: if the client is dead, its stream does not
 			// move.
 			c.link.mux.sendControl(appendRecord(nil, recordProbe, c.stream.conn))
 			c.link.lines.Wake()
@@ -505,9 +508,9 @@ func (c *AgentConn) Probe() {
 	})
 }
 
-// Flushed tells the relay that every message delivered before a Flush or Move is written
-// to the host. If the host-agent keeps the connection for a Move, FromHost must take
-// no more messages.
+// Flushed reports to the relay that all messages delivered before a Flush or Move are
+// written to the host. Keeps reports that the connection to the host is kept for a Move;
+// afterwards, FromHost must not be called.
 func (c *AgentConn) Flushed(keeps bool) error {
 	if keeps {
 		return c.signal(recordMoved)
@@ -515,7 +518,7 @@ func (c *AgentConn) Flushed(keeps bool) error {
 	return c.signal(recordFlushed)
 }
 
-// Written returns the credit of messages written to the host.
+// Written returns the credit of messages that were written to the host.
 func (c *AgentConn) Written(n int) {
 	_ = c.link.with(func() error {
 		c.unwritten -= n
@@ -529,15 +532,16 @@ func (c *AgentConn) Written(n int) {
 	})
 }
 
-// wrote stops counting complete fragmented messages.
+// wrote subtracts the complete fragmented messages from the agent's queued bytes, because
+// the host has them.
 func (c *AgentConn) wrote() {
 	c.link.agent.held -= c.whole
 	c.link.agent.wholes -= c.whole
 	c.whole = 0
 }
 
-// repay returns credit n. It adds withheld credit once the host has everything
-// delivered and the message has its turn.
+// repay returns n bytes of credit to the relay. It adds the withheld credit of fragments
+// once the host has all complete messages and the incomplete message may continue.
 func (c *AgentConn) repay(n int) {
 	if c.unwritten == 0 && c.link.agent.mayUpload(c) {
 		n += c.kept
@@ -548,7 +552,7 @@ func (c *AgentConn) repay(n int) {
 	}
 }
 
-// Close ends the connection after everything that FromHost has taken.
+// Close ends the connection after all messages that FromHost has taken.
 func (c *AgentConn) Close(code ahp.CloseCode, reason string) {
 	_ = c.link.with(func() error {
 		c.end(code, reason)
@@ -556,7 +560,7 @@ func (c *AgentConn) Close(code ahp.CloseCode, reason string) {
 	})
 }
 
-// Abort ends the connection at once, and drops unsent messages.
+// Abort ends the connection at once and drops unsent messages.
 func (c *AgentConn) Abort(code ahp.CloseCode, reason string) {
 	_ = c.link.with(func() error {
 		c.link.mux.drop(&c.stream, c.link.agent.bodies.release)
@@ -575,14 +579,14 @@ func (c *AgentConn) end(code ahp.CloseCode, reason string) {
 	c.forget()
 }
 
-// counted adds n to the number of client connections.
+// counted adds n to the number of connections. Byte streams do not count.
 func (c *AgentConn) counted(n int) {
 	if !c.bytes {
 		c.link.agent.conns += n
 	}
 }
 
-// closeHost closes the host connection, because the client is gone.
+// closeHost closes the connection to the host, because the client has left.
 func (c *AgentConn) closeHost(code ahp.CloseCode, reason string) {
 	if !c.hostClosed {
 		c.hostClosed = true
@@ -605,8 +609,8 @@ func (c *AgentConn) queue(it item) error {
 	return err
 }
 
-// refer queues a reference, or adds it to the batch if the queue is empty. It reports
-// whether to wake the link's writer.
+// refer adds a reference to the link's batch, or queues it behind the connection's earlier
+// items. It reports whether to wake the link's writer.
 func (c *AgentConn) refer(b *body, a *arrival, now time.Time) (due bool, err error) {
 	batch := &c.link.mux.batch
 	if c.stream.items.len() > 0 || batch.full() || !c.link.mux.mayRefer(&c.stream) {
@@ -622,7 +626,6 @@ func (c *AgentConn) refer(b *body, a *arrival, now time.Time) (due bool, err err
 	return first || batch.missing == 0 || batch.full(), nil
 }
 
-// decodeOpen decodes a relay's open record.
 func decodeOpen(data []byte) (Open, error) {
 	var open Open
 	if err := json.Unmarshal(data, &open); err != nil {
@@ -631,7 +634,7 @@ func decodeOpen(data []byte) (Open, error) {
 	return open, nil
 }
 
-// CloseAll ends all connections after everything that FromHost has taken.
+// CloseAll ends all connections after all messages that FromHost has taken.
 func (a *AgentEnd) CloseAll(code ahp.CloseCode, reason string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -9,8 +9,8 @@ import (
 	"ahprelay/broker/link"
 )
 
-// An agentLink is the host-agent's traffic on one link. It implements [link.Traffic].
-// The agent's mutex guards it.
+// An agentLink is the host-agent's end of one link. It implements [link.Traffic]. The AgentEnd's
+// mutex guards it.
 type agentLink struct {
 	agent  *AgentEnd
 	relay  string
@@ -21,7 +21,7 @@ type agentLink struct {
 
 	mux     mux
 	conns   map[uint64]*AgentConn
-	watches map[uint64]*channelLink // by watch number, from watch to unwatch
+	watches map[uint64]*channelLink // by watch number, until unwatch is sent
 	answers fifo[answer]            // for bodies requested by the relay
 	packets fifo[sentBodies]
 	pinned  int // bytes of bodies referenced by unreleased packets
@@ -32,8 +32,8 @@ type agentLink struct {
 	nextReports time.Time        // when the next reports may leave
 }
 
-// An answer is a body that the relay requested. The body is nil if the host-agent no
-// longer has it.
+// An answer is a body that the relay has requested. The body is nil if the host-agent no longer
+// has it.
 type answer struct {
 	number uint64
 	body   *body
@@ -47,24 +47,24 @@ const (
 	maxAsked = 1 << 17
 )
 
-// sentBodies are the bodies referenced by a packet, or carried by it as answers.
+// sentBodies are bodies that must be kept until a packet is released. The packet refers to them,
+// or is an answer with their bytes.
 type sentBodies struct {
 	number uint64
 	answer bool
 	bodies []*body
 }
 
-// with calls f under the agent's lock.
 func (l *agentLink) with(f func() error) error {
 	l.agent.mu.Lock()
 	defer l.agent.mu.Unlock()
 	return f()
 }
 
-// shares reports whether the relay takes references.
+// shares reports whether references may be sent to the relay.
 func (l *agentLink) shares() bool { return l.tags || !l.agent.cfg.Sealed }
 
-// watch asks the relay to listen to a channel's bodies.
+// watch asks the relay to subscribe to a channel's bodies.
 func (l *agentLink) watch(ch *channel, on *channelLink) {
 	l.watches[ch.number] = on
 	l.mux.sendControl(appendBytes(appendRecord(nil, recordWatch, ch.number), []byte(ch.token)))
@@ -86,7 +86,7 @@ func (l *agentLink) Next(number uint64, size int, now time.Time) (payload []byte
 		return payload, time.Time{}
 	}
 	again = l.queueReports(now)
-	if l.pinned > l.agent.cfg.Pinned { // Released continues
+	if l.pinned > l.agent.cfg.Pinned { // resumed by Released
 		if l.mux.control.len() > 0 {
 			payload = l.mux.nextControl(size)
 		}
@@ -104,11 +104,10 @@ func (l *agentLink) Next(number uint64, size int, now time.Time) (payload []byte
 	return payload, again
 }
 
-// answer returns a payload of requested bodies. Answers leave even when the window is
-// full, because the relay may release nothing before they arrive. The bodies missing
-// from the relay's first unreleased packet are at most the pinned bytes, and are
-// requested before all others. So this bound never delays a body that the relay waits
-// for.
+// answer returns a payload with requested bodies. Answers leave even when too many bytes are
+// pinned: the relay may wait for these very bodies before it releases anything. The bound below
+// cannot block such an answer, because the relay first requests the bodies missing from its
+// oldest unreleased packet, and those are at most the pinned bytes.
 func (l *agentLink) answer(number uint64) []byte {
 	if l.answers.len() == 0 || l.given > l.agent.cfg.Pinned+maxBody {
 		return nil
@@ -128,7 +127,7 @@ func (l *agentLink) answer(number uint64) []byte {
 	return b
 }
 
-// sent records the bodies that a packet needs until its release.
+// sent pins the bodies that a packet needs until its release.
 func (l *agentLink) sent(p sentBodies) {
 	for _, b := range p.bodies {
 		l.pin(p.answer, b.size)
@@ -136,7 +135,7 @@ func (l *agentLink) sent(p sentBodies) {
 	l.packets.push(p)
 }
 
-// pin adds n bytes to the bodies held by packets.
+// pin adds n to the bytes of bodies that unreleased packets need.
 func (l *agentLink) pin(answer bool, n int) {
 	if answer {
 		l.given += n
@@ -163,7 +162,7 @@ func (l *agentLink) Released(number uint64) (more bool) {
 	return more && l.waits()
 }
 
-// waits reports whether the link has anything to send.
+// waits reports whether the link has data to send.
 func (l *agentLink) waits() bool {
 	return l.answers.len() > 0 || l.mux.control.len() > 0 || l.mux.turns.len() > 0 || len(l.mux.batch.streams) > 0
 }
@@ -182,8 +181,8 @@ func (l *agentLink) Handle(_ uint64, payload []byte) (done bool, err error) {
 	return true, nil
 }
 
-// An agentHandler handles a record from a relay. It reads the fields behind the number, and does
-// nothing if they are cut short (f.Bad).
+// An agentHandler handles a record from a relay. It reads the fields after the number, and
+// ignores the record if they are cut short (f.Bad).
 type agentHandler func(l *agentLink, number uint64, f *link.Fields) error
 
 // agentRecords has a handler for each kind of record from relays.
@@ -199,7 +198,6 @@ var agentRecords = [recordKinds]agentHandler{
 	recordMove:     (*agentLink).moveRecord,
 }
 
-// record handles one record from the relay.
 func (l *agentLink) record(f *link.Fields) error {
 	l.agent.mu.Lock()
 	defer l.agent.mu.Unlock()
@@ -285,7 +283,7 @@ func (l *agentLink) openRecord(number uint64, f *link.Fields) error {
 	return nil
 }
 
-// frameRecord passes a message to the host.
+// frameRecord delivers a message to the host.
 func (l *agentLink) frameRecord(number uint64, f *link.Fields) error {
 	message := f.Bytes()
 	if f.Bad {
@@ -306,10 +304,10 @@ func (l *agentLink) frameRecord(number uint64, f *link.Fields) error {
 	return nil
 }
 
-// fragmentRecord collects a message. Each piece is credited on arrival, because the message
-// may exceed the credit. No piece is credited while other messages wait for the host:
-// otherwise messages would pile up before a host that does not read. So at most two
-// messages are buffered.
+// fragmentRecord collects the pieces of a message for the host. Each piece's credit is returned
+// on arrival, because the message may exceed the credit. But while earlier messages wait for the
+// host, no credit is returned; otherwise messages would pile up before a host that does not
+// read. So at most two messages are buffered.
 func (l *agentLink) fragmentRecord(number uint64, f *link.Fields) error {
 	flags, data := f.Uvarint(), f.Bytes()
 	if f.Bad {
@@ -326,7 +324,7 @@ func (l *agentLink) fragmentRecord(number uint64, f *link.Fields) error {
 		return nil
 	case (flags&fragmentFirst != 0) != (c.partial == nil):
 		return fmt.Errorf("%w: unexpected fragment on connection %d", link.ErrBadPacket, number)
-	case len(c.partial)+len(data) > l.agent.cfg.MaxFrame: // a correct relay never sends this
+	case len(c.partial)+len(data) > l.agent.cfg.MaxFrame: // relays enforce this bound themselves
 		c.forgetFragments()
 		reason := fmt.Sprintf("more than %d bytes for the host", l.agent.cfg.MaxFrame)
 		c.end(ahp.CloseMessageTooBig, reason)
@@ -355,7 +353,8 @@ func (l *agentLink) fragmentRecord(number uint64, f *link.Fields) error {
 	return nil
 }
 
-// closeRecord ends the connection towards the host, then in the other direction.
+// closeRecord handles a close from the relay. It ends the connection to the host, and confirms
+// the close to the relay.
 func (l *agentLink) closeRecord(number uint64, f *link.Fields) error {
 	code, reason := ahp.CloseCode(f.Uvarint()), string(f.Bytes())
 	c := l.conns[number]
@@ -371,7 +370,6 @@ func (l *agentLink) closeRecord(number uint64, f *link.Fields) error {
 	return nil
 }
 
-// needRecord answers a relay's request for a missing body.
 func (l *agentLink) needRecord(number uint64, _ *link.Fields) error {
 	if l.answers.len() >= maxAsked {
 		return fmt.Errorf("%w: relay requested more than %d bodies", link.ErrBadPacket, maxAsked)

@@ -7,14 +7,15 @@ import (
 	"ahprelay/internal/ablation"
 )
 
-// maxRefs bounds a packet's references, counted for each connection. It keeps packets
-// far below 1 MiB, and bounds the work that a few bytes can demand from a relay.
+// maxRefs bounds the references in a packet; a body for n connections counts n times.
+// It keeps packets far below 1 MiB, and limits the work that a short packet can cause
+// at a relay.
 const maxRefs = 1 << 15
 
-// The longest time a reference waits for more references. A packet costs about 150
-// bytes. If the batch's bodies are small and reach their connections slowly, a longer
-// wait pays: with 200 actions a second to 100 clients, it saves 6 % of the bytes that
-// leave the host's machine.
+// linger is how long a reference waits for more references to share its packet, which
+// costs about 150 bytes. longLinger applies while a batch's bodies are small and
+// reach their connections slowly: with 200 actions a second to 100 clients, it saves
+// 6 % of the bytes that the host's machine sends.
 const (
 	linger     = time.Millisecond
 	longLinger = 4 * time.Millisecond
@@ -22,27 +23,29 @@ const (
 )
 
 // A batch collects a link's unsent references. It is due when every body in it has as
-// many references as the channel's earlier bodies had, or after patience.
+// many references as earlier bodies of the same channel had, or after the time that
+// patience returns.
 //
-// Connections that receive the same bodies in the same order share a node in a tree
-// whose edges are bodies. Each reference moves its connection down the tree. A node's
-// record thus has nearly the same size for any number of connections.
+// The batch is a tree whose edges are bodies. Each connection is at a node, and each
+// reference moves it to a child. Connections that receive the same bodies in the same
+// order are at the same node. The batch is encoded node by node, so its size hardly
+// depends on the number of connections.
 type batch struct {
 	root    batchNode
 	streams []*stream    // streams with a node
 	nodes   []*batchNode // all nodes except the root
 	joined  []*arrival   // the arrivals of the bodies in the batch
-	missing int          // bodies in the batch with more connections expected
+	missing int          // bodies in the batch that expect more connections
 	since   time.Time
-	late    time.Duration // extra wait that recently paid off; 0: none
+	late    time.Duration // wait beyond linger, because references have recently come late; 0: none
 	floor   func() uint64 // lower bound of body numbers in later records
-	left    func() uint64 // the number of bodies published
-	newest  uint64        // the highest place among the batch's bodies
+	left    func() uint64 // the number of bodies published so far
+	newest  uint64        // the highest position in the publish queue among the batch's bodies
 	refs    int           // references in the batch, counted for each connection
 	packed  int           // references in the current packet's records
 	bytes   int           // sizes of the batch's bodies, once for each node
 	tagged  bool          // each connection's bodies have a tag
-	room    int           // bound for bytes plus spent; the body that crosses it still fits
+	room    int           // bound for bytes plus spent; only the last body added may exceed it
 	spent   int           // sizes of the bodies referenced by the current packet's records
 
 	sent []*body // bodies of the records that append made since the last takeSent
@@ -82,7 +85,8 @@ func (t *batch) child(at *batchNode, b *body) *batchNode {
 	return c
 }
 
-// expect records a reference to a's body, and updates how many more are expected.
+// expect records that a, the arrival of a body on this link, has one more reference.
+// It updates whether the body expects further references.
 func (t *batch) expect(a *arrival, now time.Time) {
 	if len(t.joined) == 0 {
 		t.since = now
@@ -104,12 +108,12 @@ func (t *batch) expect(a *arrival, now time.Time) {
 	}
 }
 
-// full reports whether the packet has no room for more references, or the relay's
-// bodies have reached their bound.
+// full reports whether the packet may hold no more references, or its bodies would
+// exceed the bytes that the link may have unreleased.
 func (t *batch) full() bool { return t.refs+t.packed >= maxRefs || t.bytes+t.spent > t.room }
 
-// held reports whether the batch waits for a body's publication. A relay would
-// otherwise request bodies that are about to arrive.
+// held reports whether a body in the batch is not yet published. If its reference
+// were sent first, relays would request a body that is about to arrive.
 func (t *batch) held() bool { return len(t.streams) > 0 && t.newest > t.left() }
 
 func (t *batch) due(now time.Time) bool {
@@ -135,7 +139,7 @@ func (t *batch) deadline() time.Time {
 
 // append encodes the batch as a refs record and empties it.
 func (t *batch) append(b []byte) []byte {
-	t.late -= t.late / 8 // decays until late references come again
+	t.late -= t.late / 8 // decays until references come late again
 	entries := 0
 	for _, s := range t.streams {
 		if s.node.conns.count == 0 {
@@ -190,8 +194,8 @@ func (t *batch) reset() {
 	t.newest, t.refs, t.bytes = 0, 0, 0
 }
 
-// takeSent ends a packet. It returns the bodies referenced by the packet's records,
-// once for each use.
+// takeSent ends a packet. It returns the bodies referenced by the packet's records; a
+// body with several uses is listed several times.
 func (t *batch) takeSent() []*body {
 	t.packed, t.spent = 0, 0
 	sent := t.sent

@@ -6,36 +6,36 @@ import (
 	"sort"
 )
 
-// A body is a message that the host has sent on one or more connections. Bodies are
-// numbered in the order of their first appearance.
+// A body is a message that the host has sent, on one or more connections, and that
+// may be shared. Numbers follow the order of first appearance.
 type body struct {
 	number   uint64
 	hash     uint64
-	frame    []byte // nil when outside of the window and unused
+	frame    []byte // nil after the body has left the window and its uses have ended
 	size     int    // length of frame plus frameCost
 	channel  *channel
 	uses     int        // by queued items, batches and unreleased packets
 	sum      *[32]byte  // of a sealed body
 	arrivals []*arrival // one for each link with a connection that receives the body
-	fed      bool       // a relay publishes a copy from a connection's stream
-	old      bool       // outside of the window, kept for its uses
+	fed      bool       // a relay already publishes the message from a connection's stream
+	old      bool       // has left the window, and is kept for its uses
 	place    uint64     // position among all bodies queued for publication; 0: not queued
 }
 
-// cost is the credit that a reference takes: as much as the bytes would.
+// cost is the credit that a reference uses: as much as the body's bytes would.
 func (b *body) cost() int { return b.size - frameCost + pieceCost }
 
-// An arrival counts the connections of one link on which the host has sent a body.
+// An arrival counts the connections of one link for which the host has sent a body.
 type arrival struct {
 	on     *channelLink
 	count  int
-	shared bool // the link's relay hears the body, and receives references
+	shared bool // the relay receives the published body, so it gets references
 
 	joined  bool // in the link's batch
 	missing bool // more connections are expected in the batch
 }
 
-// arrival returns the body's count for a link.
+// arrival returns the body's arrival for a link, and creates it if necessary.
 func (b *body) arrival(link *agentLink) *arrival {
 	for _, a := range b.arrivals {
 		if a.on.link == link {
@@ -47,7 +47,7 @@ func (b *body) arrival(link *agentLink) *arrival {
 	return a
 }
 
-// receivers returns the number of connections on which the host has sent the body.
+// receivers returns the number of connections for which the host has sent the body.
 func (b *body) receivers() (n int) {
 	for _, a := range b.arrivals {
 		n += a.count
@@ -55,14 +55,15 @@ func (b *body) receivers() (n int) {
 	return n
 }
 
-// A bodyTable holds the newest bodies, bounded by bytes, and older bodies in use.
+// A bodyTable stores the newest bodies (the window, bounded in bytes) and older
+// bodies in use.
 type bodyTable struct {
 	window int // bound in bytes
 
 	byHash map[uint64]*body // bodies in the window
 	recent fifo[*body]      // the window, oldest first
 	bytes  int              // bytes in the window
-	old    fifo[*body]      // outside of the window and in use, oldest first
+	old    fifo[*body]      // bodies in use that have left the window, oldest first
 	kept   int              // bytes in old
 	last   uint64           // number of the newest body
 }
@@ -122,7 +123,7 @@ func (t *bodyTable) release(b *body) {
 	}
 }
 
-// floor returns a number below which no body can be referenced any more.
+// floor returns the lowest body number that a later record may contain.
 func (t *bodyTable) floor() uint64 {
 	if t.old.len() > 0 {
 		return (*t.old.at(0)).number
@@ -133,7 +134,7 @@ func (t *bodyTable) floor() uint64 {
 	return t.last + 1
 }
 
-// numbered returns the body with a number, or nil if it is gone.
+// numbered returns the body with a number, or nil if the table no longer has it.
 func (t *bodyTable) numbered(number uint64) *body {
 	for _, q := range []*fifo[*body]{&t.old, &t.recent} {
 		i := sort.Search(q.len(), func(i int) bool { return (*q.at(i)).number >= number })

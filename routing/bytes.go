@@ -13,13 +13,13 @@ import (
 	"ahprelay/ahp"
 )
 
-// A connection can carry bytes in place of messages: its Open names the canvas. Its
-// frames are consecutive pieces, in each direction. Credit and the end work as for
-// messages. Each end is a [ByteConn].
+// A connection whose Open names a canvas carries a stream of bytes instead of messages.
+// In both directions, its frames are consecutive pieces of the stream. Credit and close
+// records work as for messages. Each end is a [ByteConn].
 
 const (
-	// bytesWindow is a byte stream's credit, whatever the hello announces for message
-	// connections. It bounds the bytes in flight in front of messages.
+	// bytesWindow is a byte stream's credit, instead of the credit announced in the
+	// hello. It bounds the bytes in flight that messages may have to wait behind.
 	bytesWindow = 512 << 10
 
 	// bytesQueue bounds the bytes of a stream that wait at a host-agent.
@@ -32,13 +32,13 @@ const (
 // CloseBytes is the close code of a byte stream that ended in good order.
 const CloseBytes ahp.CloseCode = 1000
 
-// A ByteConn is a [net.Conn] over a link. Read and Write may run at once, each in one
-// goroutine. Bytes written before Close still leave.
+// A ByteConn is a [net.Conn] over a link. One goroutine may Read while another
+// goroutine Writes. Bytes written before Close are still sent.
 type ByteConn struct {
 	name    byteAddr
 	end     byteEnd
 	count   func(n int)   // receives changes of the number of unread bytes
-	arrived chan struct{} // holds a token after bytes or the end have arrived
+	arrived chan struct{} // has a token after bytes or the end have arrived
 	over    chan struct{} // closed when either end has closed
 
 	reading, writing timeout
@@ -50,15 +50,15 @@ type ByteConn struct {
 	closed  bool  // this end is closed
 }
 
-// A byteChunk is received bytes, and the credit to return when they are read.
+// A byteChunk holds received bytes, and the credit to return when they are read.
 type byteChunk struct {
 	data   []byte
 	credit int
 }
 
-// A byteEnd is the connection below a ByteConn.
+// A byteEnd is the connection that carries a ByteConn.
 type byteEnd interface {
-	// send queues a piece, which it keeps. It waits for room until over or late is
+	// send queues a piece, and keeps it. It waits for room until over or late is
 	// closed.
 	send(piece []byte, over, late <-chan struct{}) error
 	written(credit int)
@@ -75,7 +75,7 @@ func newByteConn(id string, count func(n int)) *ByteConn {
 	return &ByteConn{name: byteAddr(id), count: count, reading: newTimeout(), writing: newTimeout(), arrived: make(chan struct{}, 1), over: make(chan struct{})}
 }
 
-// deliver takes received bytes.
+// deliver queues received bytes for Read.
 func (b *ByteConn) deliver(data []byte, credit int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -111,8 +111,8 @@ func (b *ByteConn) peerClosed(code ahp.CloseCode, reason string) {
 	b.signal()
 }
 
-// A CutError reports a byte stream that the other end, or the end of the link, has cut
-// off.
+// A CutError reports that a byte stream was cut off, by the other end or because the
+// link ended.
 type CutError struct {
 	Code   ahp.CloseCode
 	Reason string
@@ -308,8 +308,8 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
-// OpenBytes makes the host-agent open a byte stream for the purpose in open. The caller
-// may write immediately: the bytes follow open without a wait for the host-agent.
+// OpenBytes opens a byte stream to the canvas or port that open names. The caller may
+// write at once: the bytes follow the open record without a round trip.
 func (r *RelayEnd) OpenBytes(open Open) (*ByteConn, error) {
 	b := newByteConn(open.ID, r.cfg.Kept)
 	conn, err := r.open(open, byteClient{b}, true)
@@ -320,7 +320,7 @@ func (r *RelayEnd) OpenBytes(open Open) (*ByteConn, error) {
 	return b, nil
 }
 
-// relayBytes is the relay's end.
+// relayBytes is a ByteConn's byteEnd at the relay.
 type relayBytes struct{ conn *RelayConn }
 
 func (e relayBytes) send(piece []byte, over, late <-chan struct{}) error {
@@ -343,7 +343,7 @@ func (e relayBytes) written(credit int) { e.conn.Written(credit) }
 
 func (e relayBytes) close(code ahp.CloseCode, reason string) { e.conn.Close(code, reason) }
 
-// byteClient is a ByteConn as the RelayEnd sees it.
+// byteClient makes a ByteConn the client of a RelayConn.
 type byteClient struct{ bytes *ByteConn }
 
 // Event implements [ClientConn].
@@ -359,15 +359,15 @@ func (c byteClient) Deliver(frames []Frame) {
 // Closed implements [ClientConn].
 func (c byteClient) Closed(code ahp.CloseCode, reason string) { c.bytes.peerClosed(code, reason) }
 
-// Bytes returns a connection's byte stream, and the HostConn that Connect returns for
-// it. Connect calls it if open asks for a byte stream.
+// Bytes returns a connection's byte stream, and its HostConn. [AgentEndConfig.Connect]
+// calls it if open asks for a byte stream, and returns that HostConn.
 func (c *AgentConn) Bytes(id string) (*ByteConn, HostConn) {
 	b := newByteConn(id, func(int) {})
 	b.end = agentBytes{c}
 	return b, byteHost{b}
 }
 
-// agentBytes is the host-agent's end.
+// agentBytes is a ByteConn's byteEnd at the host-agent.
 type agentBytes struct{ conn *AgentConn }
 
 func (e agentBytes) send(piece []byte, over, late <-chan struct{}) error {
@@ -381,7 +381,7 @@ func (e agentBytes) written(credit int) { e.conn.Written(credit) }
 
 func (e agentBytes) close(code ahp.CloseCode, reason string) { e.conn.Close(code, reason) }
 
-// byteHost is a ByteConn as the AgentEnd sees it.
+// byteHost makes a ByteConn the HostConn of an AgentConn.
 type byteHost struct{ bytes *ByteConn }
 
 // Deliver implements [HostConn].

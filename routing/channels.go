@@ -5,20 +5,21 @@ import (
 	"time"
 )
 
-// maxChannels bounds the channels with shared messages. The least recently used
-// channel is forgotten: its messages go to each connection separately.
+// maxChannels bounds the channels with shared messages. Beyond it, the least recently
+// used channel is forgotten, and its messages are sent to each connection separately.
 const maxChannels = 1024
 
-// A generation is at least this many bodies of a channel over at least this time. The
-// current and the previous generation predict a body's receivers.
+// A generation is a period in which a channel had at least generationBodies bodies,
+// and at least generationTime. The number of receivers in the current and the previous
+// generation predicts a body's receivers.
 const (
 	generationBodies = 64
 	generationTime   = time.Second
 )
 
-// A channel is a host-agent's knowledge about the receivers of one AHP channel. It
-// learns from the host's messages, not from subscriptions, and so needs to understand
-// neither methods nor schemes.
+// A channel records which relays receive the messages of one AHP channel. It learns
+// that from the host's messages. It does not read subscriptions, and so needs to
+// understand neither methods nor URI schemes.
 type channel struct {
 	uri    string
 	token  string
@@ -28,16 +29,16 @@ type channel struct {
 	since  time.Time // start of this generation
 	place  *list.Element
 
-	forgotten bool // a body may still name the channel, but no relay is asked to watch it
+	forgotten bool // the channel was removed from the table: bodies may still refer to it, but no relay is asked to subscribe
 }
 
 // A channelLink is a channel's state on one link.
 type channelLink struct {
 	link    *agentLink
-	watched bool   // the relay was asked to listen
-	ready   bool   // the relay has confirmed
-	named   bool   // the relay knows the channel's number in fed records
-	most    [2]int // the most connections that received one body, in this generation and the previous
+	watched bool   // the relay was asked to subscribe
+	ready   bool   // the relay has confirmed the subscription
+	named   bool   // the relay has received the channel's name for fed records
+	most    [2]int // the highest number of connections that received one body, in this generation and in the previous
 }
 
 func (c *channel) on(link *agentLink) *channelLink {
@@ -55,7 +56,8 @@ func (c *channel) on(link *agentLink) *channelLink {
 // probably reach.
 func (on *channelLink) expected() int { return max(on.most[0], on.most[1]) }
 
-// receivers returns the expected connections of all relays that listen.
+// receivers returns the expected number of receiving connections at all subscribed
+// relays.
 func (c *channel) receivers() (n int) {
 	for _, on := range c.links {
 		if on.ready {
@@ -65,8 +67,8 @@ func (c *channel) receivers() (n int) {
 	return n
 }
 
-// watch makes relays listen if a connection of theirs has received a body, and if they
-// take references.
+// watch asks relays to subscribe if at least one of their connections has received a
+// body, and if they support references.
 func (c *channel) watch(heard []*arrival) {
 	for _, a := range heard {
 		if on := a.on; !on.watched && on.link.shares() && !on.link.ended && !c.forgotten {
@@ -76,8 +78,8 @@ func (c *channel) watch(heard []*arrival) {
 	}
 }
 
-// age counts a body. When a generation ends, relays without a receiver in two
-// generations stop listening.
+// age counts a body. At the end of a generation, it unsubscribes relays that had no
+// receiver in this generation and the previous.
 func (c *channel) age(now time.Time) {
 	c.bodies++
 	if c.bodies < generationBodies || now.Sub(c.since) < generationTime {
@@ -92,7 +94,7 @@ func (c *channel) age(now time.Time) {
 	}
 }
 
-// forget ends the watch of all relays.
+// forget unsubscribes all relays.
 func (c *channel) forget() {
 	c.forgotten = true
 	for _, on := range c.links {

@@ -8,13 +8,13 @@ import (
 	"ahprelay/broker/link"
 )
 
-// Clients that read the same content receive answers that differ only around the
-// content. Such an answer is sent in parts: the client's own bytes, and chunks, which
-// cross to a relay once. The host-agent knows a chunk by its SHA-256, numbers it,
-// sends its bytes ahead of the first message with a reference to it, and tells the
-// relay when to drop it. It therefore knows the relay's chunks, and never needs the
-// bytes again. A chunk abbreviates bytes that the host has just sent on a connection;
-// it decides nothing.
+// Clients that read the same content get responses that differ only before and after
+// that content. Such a response is sent in parts: bytes of its own, and chunks of
+// content. A chunk crosses to each relay only once. The host-agent identifies a chunk
+// by its SHA-256, gives it a number, sends its bytes before the first message that
+// refers to it, and sends drop when the relay is to forget it. So it always knows
+// which chunks a relay has. A reference only replaces bytes that the host has just
+// sent on the same connection, so chunks need no access checks.
 const (
 	// chunkSize is the size of every chunk except the last.
 	chunkSize = 1 << 20
@@ -26,37 +26,37 @@ const (
 	maxPieces = 256
 )
 
-// A chunk is a part of messages.
+// A chunk is a part of one or more messages.
 type chunk struct {
 	number uint64
 	sum    [sha256.Size]byte
 	size   int
 	left   []byte    // unsent bytes
-	sent   bool      // every byte was sent
+	sent   bool      // all bytes were sent
 	uses   int       // queued references
 	waits  []*stream // streams that wait for it
 }
 
-// wait schedules a stream when the chunk has been sent.
+// wait registers a stream that is scheduled when the chunk has been sent.
 func (ch *chunk) wait(s *stream) {
 	if ch != nil && !ch.sent && !slices.Contains(ch.waits, s) {
 		ch.waits = append(ch.waits, s)
 	}
 }
 
-// A chunkTable is a host-agent's knowledge about the chunks that one relay has. The
-// relay's limit bounds it.
+// A chunkTable lists the chunks that one relay has. Their total is bounded by the
+// limit in the relay's hello.
 type chunkTable struct {
 	limit    int // in bytes
 	bySum    map[[sha256.Size]byte]*chunk
 	order    fifo[*chunk] // roughly in the order of last use
 	bytes    int
 	last     uint64
-	transfer stream       // has turns while chunks are pending
+	transfer stream       // pseudo-stream that is scheduled while chunks are pending
 	pending  fifo[*chunk] // chunks to be sent
 }
 
-// chunkSums returns the hashes of the chunks in a message's part.
+// chunkSums returns the SHA-256 of each chunk in part of a message.
 func chunkSums(part []byte) (sums [][sha256.Size]byte) {
 	for len(part) > 0 {
 		n := min(len(part), chunkSize)
@@ -66,8 +66,8 @@ func chunkSums(part []byte) (sums [][sha256.Size]byte) {
 	return sums
 }
 
-// FromHostWith is FromHost for a response with content in message[from:to] that other
-// responses are likely to repeat.
+// FromHostWith is FromHost for a response whose content, message[from:to], is likely
+// to appear in more responses.
 func (c *AgentConn) FromHostWith(message []byte, from, to int) error {
 	if to-from < minChunk {
 		return c.FromHost(message, false, nil)
@@ -83,8 +83,8 @@ func (c *AgentConn) FromHostWith(message []byte, from, to int) error {
 	})
 }
 
-// queueParts queues a message as the bytes before its chunks, references to the
-// chunks, and the rest.
+// queueParts queues the bytes before the content, references to its chunks, and the
+// rest.
 func (c *AgentConn) queueParts(message []byte, from, to int, sums [][sha256.Size]byte) error {
 	m := &c.link.mux
 	items := []item{{frame: message[:from], whole: from, more: true}}
@@ -110,8 +110,8 @@ func (c *AgentConn) queueParts(message []byte, from, to int, sums [][sha256.Size
 	return nil
 }
 
-// chunk returns the chunk with a hash, and sends it if the relay does not have it. It
-// returns nil if there is no room.
+// chunk returns the chunk with a hash. If the relay does not have it, chunk queues its
+// bytes. It returns nil if the relay has no room.
 func (m *mux) chunk(sum [sha256.Size]byte, data []byte) *chunk {
 	t := &m.chunks
 	if ch := t.bySum[sum]; ch != nil {
@@ -137,8 +137,8 @@ func (m *mux) chunk(sum [sha256.Size]byte, data []byte) *chunk {
 	return ch
 }
 
-// makeRoom drops chunks from the relay until n bytes fit, and reports whether they do.
-// Chunks in use go to the end of the queue.
+// makeRoom makes the relay drop its oldest unused chunks until n more bytes fit, and
+// reports whether they do. Chunks in use move to the end of the order.
 func (m *mux) makeRoom(n int) bool {
 	t := &m.chunks
 	for tries := t.order.len(); t.bytes+n+frameCost > t.limit; tries-- {
@@ -183,8 +183,8 @@ func (m *mux) sendChunk(b []byte, size int) []byte {
 	return b
 }
 
-// chunkRef sends a reference. It takes as much credit as the bytes would, so the
-// credit may become negative.
+// chunkRef sends a reference to a chunk. The reference uses as much credit as the
+// chunk's bytes, so the credit may become negative.
 func (m *mux) chunkRef(s *stream, it *item, b []byte) []byte {
 	b = appendRecord(b, recordChunkRef, s.conn, it.chunk.number)
 	it.chunk.uses--
@@ -195,14 +195,14 @@ func (m *mux) chunkRef(s *stream, it *item, b []byte) []byte {
 	return b
 }
 
-// dropAll stops counting unsent chunks.
+// dropAll reports all unsent chunks as no longer queued.
 func (t *chunkTable) dropAll(count func(n int)) {
 	for t.pending.len() > 0 {
 		count(-len(t.pending.pop().left))
 	}
 }
 
-// A chunkStore holds a relay's chunks from one host-agent instance.
+// A chunkStore stores the chunks that a relay received from one host-agent instance.
 type chunkStore struct {
 	limit    int
 	chunks   map[uint64]*storedChunk
@@ -216,13 +216,12 @@ func (s *chunkStore) counted(n int) {
 	s.kept(n)
 }
 
-// A storedChunk is encoded for clients.
+// A storedChunk is a chunk, encoded for clients.
 type storedChunk struct {
 	frames []Frame
 	size   int
 }
 
-// chunkRecord takes a piece of a chunk.
 func (r *RelayEnd) chunkRecord(number uint64, f *link.Fields) error {
 	flags, data := f.Uvarint(), f.Bytes()
 	if f.Bad {
@@ -253,7 +252,6 @@ func (r *RelayEnd) chunkRecord(number uint64, f *link.Fields) error {
 	return nil
 }
 
-// dropRecord forgets a chunk.
 func (r *RelayEnd) dropRecord(number uint64, f *link.Fields) error {
 	if f.Bad {
 		return nil

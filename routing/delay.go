@@ -6,19 +6,19 @@ import (
 	"ahprelay/internal/ablation"
 )
 
-// A delay measures the time from an item's queueing to its departure on a link, for
-// one sampled item at a time, so that items need no timestamps. Its cost is below the
-// variance of `make bench ARGS=ablate`. Its link's mutex guards it.
+// A delay measures how long items stay in a link's queues. It measures one sampled
+// item at a time, so that items need no timestamps. Its cost is below the variance of
+// `make bench ARGS=ablate`. The link's mutex guards it.
 type delay struct {
-	report  func(time.Duration) // receives each measurement; nil: none wanted
+	report  func(time.Duration) // receives each measurement; nil: do not measure
 	sampler Sampler
 
-	at     time.Time // when the measured item was queued; zero: no item is measured
+	at     time.Time // when the measured item was queued; zero: no measurement is in progress
 	of     *stream   // the item's stream
-	before int       // items of the stream that leave up to and including it
+	before int       // items to send on the stream until the measured item has left
 }
 
-// pushed considers the last item of a stream for measurement.
+// pushed may start a measurement of the item just queued on a stream.
 func (d *delay) pushed(s *stream) {
 	if d.report == nil || d.of != nil || s.items.len() == 0 {
 		return
@@ -28,7 +28,7 @@ func (d *delay) pushed(s *stream) {
 	}
 }
 
-// popped records that the first item of a stream leaves.
+// popped records that a stream's first item is sent.
 func (d *delay) popped(s *stream) {
 	if d.of != s {
 		return
@@ -39,24 +39,25 @@ func (d *delay) popped(s *stream) {
 	}
 }
 
-// dropped records that a stream was emptied.
+// dropped cancels the measurement if its stream was emptied.
 func (d *delay) dropped(s *stream) {
 	if d.of == s {
 		d.of = nil
 	}
 }
 
-// measured reports the delay of an item that leaves now.
+// measured reports the delay of an item that was queued at since and is sent now.
 func (d *delay) measured(since time.Time) {
 	if d.report != nil && !ablation.Delays {
 		d.report(time.Since(since))
 	}
 }
 
-// A Sampler selects one of every sampleOf events for measurement. Its owner guards it.
+// A Sampler selects every sampleOf-th event for measurement. It is not safe for
+// concurrent use.
 type Sampler struct{ n uint32 }
 
-// sampleOf is the number of events for each measurement.
+// sampleOf is the number of events per measurement.
 const sampleOf = 8
 
 // Now returns the current time if this event is selected, else zero.

@@ -1,10 +1,10 @@
-// Package routing carries the connections of many clients to one host as records in the
-// packets of a link (package link), and sends bytes that many clients receive across each
-// link only once.
+// Package routing carries the connections of many clients to one host. It encodes their messages
+// as records in the packets of a link (package link). A message that many clients receive crosses
+// each link only once.
 //
-// An [AgentEnd] is the host-agent's end, and serves one host. A [RelayEnd] is a relay's end,
-// and serves that relay's clients of one host. A link between them delivers packets
-// once and in order, or not at all.
+// An [AgentEnd] is the host-agent's end, and serves one host. A [RelayEnd] is a relay's end, and
+// serves that relay's clients of one host. The link between them delivers packets once and in
+// order, or it ends.
 //
 // # The flow of a frame
 //
@@ -25,39 +25,40 @@
 //	    RelayConn.deliver                     relayconn.go  THE LINE WHERE A BODY IS COPIED TO ITS READERS
 //	      ClientConn.Deliver                                a queue of package gateway
 //
-// Bodies travel beside the links, on the NATS subject of their channel ([RelayEnd.Body]).
-// Bodies that leave together share a message. Relays subscribe to a channel at the
-// host-agent's request. Clients' messages take the opposite way, always in their own
-// stream: [RelayConn.Send], mux.next, link, agentLink.Handle, HostConn.Deliver.
+// A message shared by several connections is a body. Bodies do not use links: the host-agent
+// publishes them on the channel's NATS subject ([RelayEnd.Body]), several in one NATS message if
+// they are sent together. A relay subscribes to a channel when the host-agent asks for it
+// (watch). Messages from clients take the opposite way and are never shared: [RelayConn.Send],
+// mux.next, link, agentLink.Handle, HostConn.Deliver.
 //
 // # Bytes are shared, never authority
 //
-// The host decides which client gets a message, on a separate connection for each client,
-// and so do the gates on that connection (package gate). Messages come here only after both.
-// Each reference thus stands for bytes that the host did send on that connection, and its
-// gates let pass. From there on:
+// The host has a separate connection for each client, and decides for each connection which
+// messages to send. The gates on that connection (package gate) then drop what the client may not
+// see. Routing gets only the remaining messages. A reference therefore stands for bytes that the
+// host has sent, and the gates have permitted, on that very connection. The following rules keep
+// it so:
 //
-//   - Bodies are compared byte by byte (bodyTable.find), never by hash alone. This package
-//     does not read AHP, except the channel's name, which only selects the
-//     bytes' subject.
-//   - A reference is a number in a record. It names connections of that link only,
-//     in the order of each connection's stream: a connection has a place in the
-//     batch only while nothing is queued before it (mux.mayRefer).
-//   - A relay hears bodies that none of its clients may see. It keeps them for a while,
-//     and delivers a body only for a refs record (RelayEnd.entry).
-//   - A missing body stops only the connections that wait for it
-//     (pendingItem, row). The relay requests it (need) and does not release the packet
-//     before it arrives, so the host-agent still has it.
-//   - A body's message names the host-agent's instance, and each instance numbers its
-//     bodies anew, so bodies of different instances are never confused.
+//   - Bodies are compared byte by byte (bodyTable.find), never by hash alone. From AHP, this
+//     package reads only the channel's name, which selects the NATS subject.
+//   - A reference is a number in a record. It names only connections of that link, and keeps the
+//     order of each connection's stream: a reference joins the batch only while nothing else is
+//     queued on its connection (mux.mayRefer).
+//   - A relay receives bodies that none of its clients may see. It stores them for a while, and
+//     delivers a body only if a refs record names it (RelayEnd.entry).
+//   - A missing body delays only the connections that need it (pendingItem, row). The relay
+//     requests it (need) and releases the packet only when the body has arrived, so the
+//     host-agent still stores the body.
+//   - Each instance of a host-agent has its own body numbers. A published body names its
+//     instance, so bodies of two instances are never confused.
 //
-// A wrong guess about shared channels costs only bytes. The host's own messages show which
-// channels are shared (channel), not subscriptions.
+// Channels count as shared if the host sends their messages to several connections (channel);
+// subscriptions are not read. A wrong guess wastes bandwidth, and reveals nothing.
 //
 // # Records
 //
-// A packet's payload is a sequence of records. A record is its kind, one byte, and these
-// fields. Numbers are unsigned varints; texts and bytes stand behind their length.
+// A packet's payload is a sequence of records. A record consists of its kind, one byte, and the
+// fields below. Numbers are unsigned varints; a length precedes each text and each byte string.
 //
 //	kind       way  fields               meaning
 //	frame      ↔    conn, bytes          a complete text message
@@ -87,31 +88,30 @@
 //	feed       ←    channel, token       the name of a channel in fed records, see feed.go
 //	fed        ←    conn, channel, bytes like frame; the relay also publishes it for readers
 //
-// → is from relay to host-agent. An unknown kind ends the link: the hellos of both ends
-// announce which kinds may come.
+// → is from relay to host-agent. An unknown kind ends the link. A peer sends optional kinds only
+// if the other peer's hello has announced support.
 //
 // # Credit
 //
-// Each connection has credit in each direction, 1 MiB at first. Everything sent takes
-// credit, including referenced bodies, and the credit returns when the bytes are written to
-// the socket at the far end. The reader's speed thus bounds the bytes in flight, and a slow
-// reader fills only its own stream. At a relay with little memory, a client's credit begins
-// smaller and grows while the client reads (RelayConn.adapt). Streams take turns in pieces of at most a packet.
-// hold.go and relief.go handle streams with long queues; docs/limits.md has all bounds.
+// Each connection has credit in each direction, 1 MiB at first. Sent bytes, including referenced
+// bodies, use up credit. The receiver returns credit when it has written the bytes to its socket.
+// The reader's speed thus bounds the bytes in flight, and a slow reader delays only its own
+// stream. At a relay with little memory, a client's credit begins smaller and grows while the
+// client reads (RelayConn.adapt). Streams are sent round-robin, in pieces of at most one packet.
+// See hold.go and relief.go for streams with long queues, and docs/limits.md for all bounds.
 //
 // # Streams of bytes
 //
-// A connection whose Open names a canvas carries bytes in place of messages, in each direction:
-// its frames are pieces of a stream, and each end is a [ByteConn]. It has half the credit,
-// and takes turns like all streams. All byte streams together have a share of the link, so
-// messages do not wait behind a download (share.go). Relays open byte streams only at
-// host-agents with [link.FeatureCanvas], and to ports opened by clients only with
-// [link.FeaturePreview].
+// A connection whose Open names a canvas carries a stream of bytes, without message boundaries,
+// and each of its ends is a [ByteConn]. It has half the credit. All byte streams together may use
+// only a share of the link, so messages do not wait behind a download (share.go). Relays open
+// byte streams only at host-agents with [link.FeatureCanvas], and streams to ports that clients
+// opened only with [link.FeaturePreview].
 //
 // # Locks
 //
-// [AgentEnd] and [RelayEnd] have one mutex each (Routing in the list of package lockorder).
-// Methods of HostConn and ClientConn are called under it, and must not block nor call back.
-// Links call their traffic (Next, Handle, Released) without holding a lock of their own, so
-// either end may wake its link under its own lock.
+// [AgentEnd] and [RelayEnd] have one mutex each (Routing in the list of package lockorder). They
+// call HostConn and ClientConn while holding it, so these methods must not block nor call back.
+// Links hold no lock when they call Next, Handle or Released, so either end may wake its link
+// under its own mutex.
 package routing

@@ -9,33 +9,34 @@ import (
 	"ahprelay/broker/link"
 )
 
-// Readers of the NATS servers, such as an operator's tools, hear every notification on its
-// channel's subject. A body is there already. A notification for a single connection travels
-// in that connection's stream; the host-agent marks it, and the relay publishes it again.
-// That costs nothing on the host's line. The relay publishes only if there may be a reader
-// ([link.FeatureFeed]). If a notification travels in several streams, it is marked in a
-// single stream. A message on a channel's subject that the relay publishes is
+// Programs that are connected to the NATS servers, such as an operator's tools, can read
+// every notification on its channel's NATS subject. Bodies are published there anyway. A
+// notification for a single connection is not: it is sent in that connection's stream. The
+// host-agent marks it with its channel (fed), and the relay publishes a copy. The host's
+// network line carries no additional bytes. Relays publish copies only if there may be
+// readers ([link.FeatureFeed]). A notification in several streams is marked in only one of
+// them. The message that a relay publishes on a channel's subject is
 //
 //	checksum (4 bytes), version 3, source, and for each piece: number, index, flags, bytes
 //
-// The source is the relay's instance. Source and bytes stand behind their length. The
-// number counts the source's notifications, so a gap shows a loss. Long notifications are
-// published in pieces, counted from 0; flag 1 marks the last one. Pieces of the same channel
-// that wait together share a message.
+// The source is the relay's instance. A length precedes source and bytes. The number counts
+// the source's notifications, so readers can detect a loss. Long notifications are published
+// in pieces with an index from 0; flag 1 marks the last piece. Waiting pieces of one channel
+// share a message.
 
 // pieceLast marks the last piece of a published message.
 const pieceLast = 1
 
-// maxFed bounds the channels that a relay knows by number.
+// maxFed bounds the channel names that a relay keeps for fed records.
 const maxFed = 2 * maxChannels
 
-// longSeen are the last notifications that are too long for bodies.
+// longSeen remembers the last notifications that were too long for bodies.
 type longSeen struct {
 	hashes [8]uint64
 	next   int
 }
 
-// isNew reports whether a message was not among the last, and adds it.
+// isNew reports whether a message differs from all remembered messages, and remembers it.
 func (l *longSeen) isNew(message []byte) bool {
 	hash := bodyHash(message)
 	if slices.Contains(l.hashes[:], hash) {
@@ -46,8 +47,8 @@ func (l *longSeen) isNew(message []byte) bool {
 	return true
 }
 
-// feedOnce returns the channel's number for a notification that is no body, or 0 if it is
-// not to be fed on this connection.
+// feedOnce returns the channel number with which to mark a notification that is not a body.
+// It returns 0 if the notification must not be marked on this connection.
 func (a *AgentEnd) feedOnce(l *agentLink, uri, message []byte) uint64 {
 	if !l.feeds || len(uri) == 0 || a.conns > 1 && !a.long.isNew(message) {
 		return 0
@@ -59,8 +60,8 @@ func (a *AgentEnd) feedOnce(l *agentLink, uri, message []byte) uint64 {
 	return a.feed(ch.on(l), ch)
 }
 
-// feed returns a channel's number for a fed record, and tells the relay the channel's name
-// before its first use. It returns 0 if the relay does not feed.
+// feed returns a channel's number for fed records. Before the first use, it sends the
+// channel's name to the relay. It returns 0 if the relay publishes no copies.
 func (a *AgentEnd) feed(on *channelLink, ch *channel) uint64 {
 	if !on.link.feeds || on.link.ended {
 		return 0
@@ -75,20 +76,20 @@ func (a *AgentEnd) feed(on *channelLink, ch *channel) uint64 {
 // A Piece is a part of a notification that a relay publishes.
 type Piece struct {
 	Source string // the relay's instance
-	Number uint64 // of the message
-	Index  uint64 // of the piece in the message
+	Number uint64 // counts the source's messages
+	Index  uint64 // of this piece within the message, from 0
 	Last   bool
 	Data   []byte
 }
 
-// AppendFeed appends the beginning of a message that publishes a source's pieces. Then come
-// the pieces (AppendPiece), and at last the checksum of all (SealFeed).
+// AppendFeed appends the head of a message that publishes pieces. The pieces follow
+// (AppendPiece), then SealFeed completes the message.
 func AppendFeed(b []byte, source string) []byte {
 	b = append(b, 0, 0, 0, 0, pieceVersion)
 	return append(binary.AppendUvarint(b, uint64(len(source))), source...)
 }
 
-// AppendPiece appends a piece. Its source is the message's.
+// AppendPiece appends a piece. Its Source is not written, because AppendFeed has written it.
 func AppendPiece(b []byte, p Piece) []byte {
 	b = binary.AppendUvarint(slices.Grow(b, 1+3*binary.MaxVarintLen64+len(p.Data)), p.Number)
 	b = binary.AppendUvarint(b, p.Index)
@@ -100,14 +101,15 @@ func AppendPiece(b []byte, p Piece) []byte {
 	return append(b, p.Data...)
 }
 
-// SealFeed writes the checksum of a message, and returns the message.
+// SealFeed writes the checksum into a complete message, and returns the message.
 func SealFeed(message []byte) []byte { return sealBodies(message) }
 
 // errNoFeed reports a message that is neither body nor piece.
 var errNoFeed = errors.New("not a message of this version")
 
-// ReadFeed decodes a message on a channel's subject. It calls take with each notification
-// or piece, which aliases data; bodies are single pieces, with the host-agent as source.
+// ReadFeed decodes a message from a channel's subject. It calls take with each notification
+// or piece. A body is passed as a single piece whose source is the host-agent. Data of
+// pieces aliases data.
 func ReadFeed(data []byte, take func(Piece)) error {
 	data, intact := openBodies(data)
 	if !intact {
@@ -136,16 +138,17 @@ func ReadFeed(data []byte, take func(Piece)) error {
 	return errNoFeed
 }
 
-// A feed publishes fed records, at the relay. Its mutex is the RelayEnd's.
+// A feed publishes copies of marked notifications, at the relay. The RelayEnd's mutex guards
+// it.
 type feed struct {
-	publish func(token string, p Piece) // must not block; nil: there is no feed
-	tokens  map[uint64]string           // by channel
+	publish func(token string, p Piece) // must not block; nil: no copies are published
+	tokens  map[uint64]string           // by channel number
 	order   fifo[uint64]                // of tokens, oldest first
 	number  uint64                      // of the last message
-	parts   map[uint64]Piece            // by connection: the message in pieces that it receives
+	parts   map[uint64]Piece            // by connection: the fragmented message that is being published
 }
 
-// name records a channel's name.
+// name stores the name of a channel number.
 func (d *feed) name(channel uint64, token string) {
 	if d.publish == nil {
 		return
@@ -162,8 +165,8 @@ func (d *feed) name(channel uint64, token string) {
 	}
 }
 
-// take publishes a message, or a piece of one, that was marked for a channel; 0: it was
-// not.
+// take publishes a message, or a piece, that is marked with a channel. It does nothing if
+// channel is 0.
 func (d *feed) take(channel, conn uint64, data []byte, flags uint64) {
 	token, known := d.tokens[channel]
 	if channel == 0 || !known {
@@ -183,7 +186,7 @@ func (d *feed) take(channel, conn uint64, data []byte, flags uint64) {
 	}
 }
 
-// feedRecord takes a channel's name.
+// feedRecord stores the name of a channel number.
 func (r *RelayEnd) feedRecord(channel uint64, f *link.Fields) error {
 	token := string(f.Bytes())
 	switch {
@@ -196,7 +199,7 @@ func (r *RelayEnd) feedRecord(channel uint64, f *link.Fields) error {
 	return nil
 }
 
-// fedRecord takes a complete message for one client that is also published.
+// fedRecord delivers a complete message to one client, and publishes a copy.
 func (r *RelayEnd) fedRecord(conn uint64, f *link.Fields) error {
 	channel := f.Uvarint()
 	data := f.Bytes()

@@ -26,7 +26,7 @@ func (q *fifo[T]) pop() T {
 	q.head++
 	if q.head == len(q.buf) {
 		q.buf, q.head = q.buf[:0], 0
-		// Release a long queue's memory, and a rarely used queue's.
+		// Free the memory of a long queue, and of a queue that is rarely used.
 		if cap(q.buf) > 1024 || cap(q.buf) <= 4 {
 			q.buf = nil
 		}

@@ -7,39 +7,40 @@ import (
 	"time"
 )
 
-// A stream whose client reads more slowly than the host sends is held back at its
-// source: the reader of the host's connection calls Wait before each read, and so
-// stops reading. The host's messages then stay in the host's own socket, as if the
-// client were connected there. The bound is lower when memory is short, and for the
-// clients of a crowd that have not yet shown that they read. A message
-// longer than [Reserved] waits for its turn before it is read (Reserve). The bound for
-// all streams together is therefore rarely exceeded.
+// Backpressure: if a client reads more slowly than the host sends, the host-agent stops
+// reading that client's connection to the host. For this, the connection's reader calls
+// Wait before each read. The host's messages then stay in the host's own socket, as if
+// the client were connected there directly. The queue's bound is lower while memory is
+// short. In a crowd (see crowdShare), it is also lower for clients that have not yet
+// shown that they read. Before it reads a message longer than [Reserved], the reader
+// calls Reserve, which waits for room. So the bound for all streams together is rarely
+// exceeded.
 //
-// The relay proves its client's progress with credit, even of 0 bytes. A stream that
-// is held back without progress for [AgentEndConfig.Stall] is over, and Wait reports
-// that.
+// The relay proves its client's progress with credit, even with 0 bytes. If a stream
+// waits for [AgentEndConfig.Stall] without progress, Wait returns ErrStalled and the
+// connection ends.
 
-// ErrStalled reports a client that has read nothing for too long.
+// ErrStalled reports that a client has read nothing for too long.
 var ErrStalled = errors.New("client reads nothing")
 
-// Reserved is the length in bytes from which a message needs [AgentConn.Reserve]
-// before it is read.
+// Reserved is the message length in bytes from which a reader must call
+// [AgentConn.Reserve] before reading.
 const Reserved = 64 << 10
 
-// leastShare is the queue bound of a connection however short memory is.
+// leastShare is the lowest queue bound of a connection while memory is short.
 const leastShare = 4 << 10
 
-// shortStall is the time without progress after which a stream may be closed because
-// other streams need its room. It equals the time after which stock clients give up a
-// silent connection.
+// shortStall is how long a stream must have made no progress before it may be closed to
+// make room for other streams. Stock clients give up a silent connection after the same
+// time.
 const shortStall = 25 * time.Second
 
-// total returns the bytes that wait for clients and host.
+// total returns the bytes that wait for clients and for the host.
 func (a *AgentEnd) total() int { return a.held + a.bodies.kept }
 
-// allowance returns the bytes that may wait behind the message being sent, for each
-// connection, before its source is held back. While memory is short, connections share
-// a quarter of MaxQueued equally.
+// allowance returns how many bytes may be queued for each connection, beside the message
+// being sent, before its source is not read any more. While memory is short, connections
+// share a quarter of MaxQueued equally.
 func (a *AgentEnd) allowance() int {
 	if !a.short {
 		return a.cfg.QueueLimit
@@ -47,11 +48,12 @@ func (a *AgentEnd) allowance() int {
 	return min(a.cfg.QueueLimit, max(leastShare, a.cfg.MaxQueued/4/max(a.conns, 1)))
 }
 
-// crowdShare is the part of MaxQueued from which the queues are a crowd's: sources of
-// clients that have not shown that they read are then held back at once.
+// The host-agent is crowded while more than 1/crowdShare of MaxQueued is queued. It then
+// stops reading the sources of clients that have not yet shown that they read
+// (unproven).
 const crowdShare = 32
 
-// grown is called after queues have grown.
+// grown updates short and crowded after queues have grown.
 func (a *AgentEnd) grown() {
 	if a.total() > a.cfg.MaxQueued/crowdShare {
 		a.crowded = true
@@ -62,8 +64,8 @@ func (a *AgentEnd) grown() {
 	a.relieve()
 }
 
-// eased is called when queues may have shrunk. It resumes the connections that were
-// held back because of the others, and grants turns to large messages.
+// eased runs after queues may have shrunk. It wakes connections that waited for memory,
+// and grants turns to large messages.
 func (a *AgentEnd) eased() {
 	room := false
 	if a.short && a.total()+a.reserved <= a.cfg.MaxQueued*3/8 {
@@ -91,15 +93,15 @@ func (a *AgentEnd) eased() {
 	}
 }
 
-// fits reports whether there is room for n more bytes. Any message fits if nothing
-// else waits.
+// fits reports whether n more bytes fit into MaxQueued. If nothing is queued, any
+// message fits.
 func (a *AgentEnd) fits(n int) bool {
 	waits := a.total() + a.reserved
 	return waits == 0 || waits+n <= a.cfg.MaxQueued
 }
 
-// over reports whether the queue exceeds the given multiple of the connection's
-// allowance.
+// over reports whether the connection's queue exceeds its allowance, multiplied by
+// times.
 func (c *AgentConn) over(times int) bool {
 	most := c.link.agent.allowance()
 	if c.bytes {
@@ -108,28 +110,28 @@ func (c *AgentConn) over(times int) bool {
 	return !c.stream.ended && (c.stream.behind() > times*most || times == 1 && c.unproven())
 }
 
-// unproven reports whether, in a crowd, the stream waits for the credit of a client that
-// has not shown that it reads. A host may have megabytes for each of a thousand clients
-// that read nothing, and while the host-agent reads them, clients that read must wait.
+// unproven reports whether the agent is crowded and the queue exceeds the credit of a
+// client that has not yet shown that it reads. A host may have megabytes for each of a
+// thousand clients that read nothing. Reading all of these would delay the clients that
+// do read.
 func (c *AgentConn) unproven() bool {
 	return c.link.agent.crowded && !c.bytes && c.credited < growAfter*c.link.credit && c.stream.queued > max(c.stream.credit, 0)
 }
 
-// filled records that the queue has grown.
 func (c *AgentConn) filled() {
 	if !c.full.Load() && c.over(1) {
 		c.full.Store(true)
 	}
 }
 
-// drained resumes callers that wait for room in a stream, if there is room.
+// drained wakes a connection's waiting callers if its queue is within the allowance.
 func (l *agentLink) drained(s *stream) {
 	if c := l.conns[s.conn]; c != nil && &c.stream == s && !c.over(1) {
 		c.proceed()
 	}
 }
 
-// proceed wakes all callers that wait for the connection.
+// proceed wakes all callers that wait on the connection.
 func (c *AgentConn) proceed() {
 	c.stream.waits = false
 	delete(c.link.agent.waiters, c)
@@ -139,7 +141,7 @@ func (c *AgentConn) proceed() {
 	}
 }
 
-// wakened returns a channel that is closed when the connection may go on.
+// wakened returns a channel that is closed by the next proceed.
 func (c *AgentConn) wakened() <-chan struct{} {
 	if c.room == nil {
 		c.room = make(chan struct{})
@@ -153,9 +155,8 @@ func (c *AgentConn) wakened() <-chan struct{} {
 func (c *AgentConn) HeldBack() bool { return c.full.Load() }
 
 // Wait returns when the host's next message on this connection may be read. Call it
-// before each read, and never under a lock. The error is [ErrStalled] if the client
-// has read nothing for too long, and [ErrConnClosed] once the client is gone or done
-// is closed.
+// before each read, without locks. The error is [ErrStalled] if the client has read
+// nothing for too long, and [ErrConnClosed] if the client has left or done is closed.
 func (c *AgentConn) Wait(done <-chan struct{}) error {
 	if !c.full.Load() {
 		return nil
@@ -163,9 +164,9 @@ func (c *AgentConn) Wait(done <-chan struct{}) error {
 	return c.wait(done, nil, 1)
 }
 
-// WaitToAnswer is Wait for a goroutine that answers requests in place of the host. It
-// waits only if the answers themselves exceed the bound, so requests continue while
-// the host's messages wait.
+// WaitToAnswer is Wait for a goroutine that answers the client's requests itself,
+// without the host. It tolerates twice the queue, so the client's requests are still
+// answered while the host's messages wait.
 func (c *AgentConn) WaitToAnswer(done <-chan struct{}) error {
 	if !c.full.Load() {
 		return nil
@@ -195,8 +196,8 @@ func (c *AgentConn) wait(done, late <-chan struct{}, times int) error {
 	}
 }
 
-// waitState returns a channel to wait for, and the longest wait. The channel is nil if
-// the connection may go on or has ended.
+// waitState returns a channel to wait on, and the longest time to wait. The channel is
+// nil if no wait is necessary or the connection has ended.
 func (c *AgentConn) waitState(times int) (room <-chan struct{}, patience time.Duration, err error) {
 	a := c.link.agent
 	a.mu.Lock()
@@ -210,7 +211,7 @@ func (c *AgentConn) waitState(times int) (room <-chan struct{}, patience time.Du
 		}
 		return nil, 0, nil
 	}
-	if c.bytes { // a person may have paused a film: the queue is bounded anyway
+	if c.bytes { // no stall limit: a person may have paused a film, and the queue is bounded
 		return c.wakened(), a.cfg.Stall, nil
 	}
 	standing := c.stream.stalledFor(time.Now())
@@ -220,15 +221,14 @@ func (c *AgentConn) waitState(times int) (room <-chan struct{}, patience time.Du
 	return c.wakened(), a.cfg.Stall - standing, nil
 }
 
-// A turn is a large message's permission to be read.
+// A turn is the permission to read one large message.
 type turn struct {
 	conn  *AgentConn
 	bytes int
-	given bool // or given up
+	given bool // granted, or given up
 	ready chan struct{}
 }
 
-// give grants the turn.
 func (t *turn) give() {
 	t.given = true
 	t.conn.holds.Store(true)
@@ -237,8 +237,8 @@ func (t *turn) give() {
 	close(t.ready)
 }
 
-// Reserve waits for room for a message with n bytes that is about to be read from the
-// host. Callers take turns in order. The errors are Wait's.
+// Reserve waits for room for a message of n bytes that is about to be read from the
+// host. Callers are served in order. It returns the same errors as Wait.
 func (c *AgentConn) Reserve(done <-chan struct{}, n int) error {
 	a := c.link.agent
 	t := &turn{conn: c, bytes: n, ready: make(chan struct{})}
@@ -263,8 +263,8 @@ func (c *AgentConn) Reserve(done <-chan struct{}, n int) error {
 	}
 }
 
-// ended reports whether the connection that waits for its turn has ended. It makes
-// room for the first turn by closing connections without progress.
+// ended reports whether the connection of a waiting turn has ended. For the first turn,
+// it also closes connections without progress, to make room.
 func (t *turn) ended() bool {
 	a := t.conn.link.agent
 	a.mu.Lock()
@@ -284,7 +284,8 @@ func (t *turn) ended() bool {
 	return false
 }
 
-// giveUp cancels a turn. If it was granted meanwhile, Unreserve follows.
+// giveUp cancels a turn. If the turn was granted meanwhile, the caller still calls
+// Unreserve.
 func (t *turn) giveUp() {
 	a := t.conn.link.agent
 	a.mu.Lock()
@@ -300,7 +301,7 @@ func (a *AgentEnd) drop(t *turn) {
 	a.eased()
 }
 
-// Unreserve releases a reservation after the message is read.
+// Unreserve ends a reservation after the message is read.
 func (c *AgentConn) Unreserve() {
 	if !c.holds.Load() {
 		return
@@ -314,9 +315,9 @@ func (c *AgentConn) Unreserve() {
 	a.eased()
 }
 
-// mayUpload reports whether an incomplete message for the host may continue. When
-// memory is short, only the oldest continues, and only if the host takes the complete
-// messages.
+// mayUpload reports whether the client may send more of an incomplete message for the
+// host. While memory is short, only the oldest incomplete message may continue, and only
+// while the host reads its complete messages.
 func (a *AgentEnd) mayUpload(c *AgentConn) bool {
 	switch {
 	case c.partial == nil, a.total()+a.reserved <= a.cfg.MaxQueued/2:
@@ -327,7 +328,7 @@ func (a *AgentEnd) mayUpload(c *AgentConn) bool {
 	return a.wholes == 0 || a.total()+a.cfg.MaxFrame-len(c.partial) <= a.cfg.MaxQueued*3/4
 }
 
-// endPartial ends the collection of a connection's message for the host.
+// endPartial removes a connection's incomplete message for the host.
 func (a *AgentEnd) endPartial(c *AgentConn) {
 	if c.partial != nil {
 		a.uploads = slices.DeleteFunc(a.uploads, func(other *AgentConn) bool { return other == c })

@@ -10,23 +10,23 @@ import (
 	"ahprelay/broker/link"
 )
 
-// ErrQueueFull reports a frame for which the connection's queue has no room.
+// ErrQueueFull reports that a connection's queue has no room for a message.
 var ErrQueueFull = errors.New("queue full")
 
 const (
-	// pieceCost is added to each message's or piece's size in credit and queue bounds.
-	// It bounds the number of small messages.
+	// pieceCost is added to the size of each message or piece, in credit and in queue
+	// bounds. It thus bounds the number of small messages.
 	pieceCost = 64
 
 	// maxCredit is the most credit that a peer can accumulate.
 	maxCredit = 1 << 30
 )
 
-// creditShare is the part of the initial credit that is returned in one record: few,
-// large credit records.
+// Credit is returned when 1/creditShare of the window is due, so that credit records
+// are few.
 const creditShare = 4
 
-// An item is one unit to send on a stream: exactly one of raw, frame, body and chunk
+// An item is one unit to send on a stream. Exactly one of raw, frame, body and chunk
 // is set.
 type item struct {
 	raw    []byte // an encoded record
@@ -39,11 +39,11 @@ type item struct {
 	body   *body  // a reference
 	chunk  *chunk // a reference to a part of a message
 
-	aside bool      // frame is a sealed body or its tag: not counted in stream.own
-	sum   *[32]byte // frame becomes the tag of the body with this sum; nil: it is no tag
+	aside bool      // frame is a sealed body or its tag, which stream.own does not count
+	sum   *[32]byte // frame is a tag for the body with this sum, still to be computed; nil: no tag
 }
 
-// size returns the item's share of its queue's bound.
+// size returns how much the item counts towards the queue's bound.
 func (it *item) size() int {
 	switch {
 	case it.body != nil:
@@ -51,7 +51,7 @@ func (it *item) size() int {
 	case it.raw != nil:
 		return 0 // records are few
 	case it.chunk != nil:
-		return pieceCost // the chunk's bytes are counted elsewhere
+		return pieceCost // the chunkTable counts the chunk's bytes
 	}
 	return len(it.frame) + pieceCost
 }
@@ -63,37 +63,39 @@ type stream struct {
 	queued     int  // sizes of items
 	large      int  // size of the largest item behind the first, if that is at least largeItem
 	credit     int  // cost of frames that may be sent
-	creditDue  int  // cost of received frames that were written but not yet credited
-	uncredited int  // cost of received frames not yet credited
+	creditDue  int  // cost of received messages that were written, but whose credit was not yet returned
+	uncredited int  // cost of received messages whose credit was not yet returned
 	window     int  // bytes the peer may send ahead
-	bytes      bool // carries bytes, which have a share of the link
-	shares     bool // waits for room in that share
-	ready      bool // waits for its turn in mux.turns
-	ended      bool // the close record is queued: nothing more is taken
+	bytes      bool // a byte stream: see share.go
+	shares     bool // waits for room in the link's share for byte streams
+	ready      bool // is in mux.turns
+	ended      bool // the close record is queued, and nothing more is accepted
 	left       bool // the close record was sent: the peer may reuse the number
 
-	moved time.Time // while there is no credit: when it ran out, or the peer last proved progress
+	moved time.Time // while credit is used up: when it ran out, or when the peer last proved progress
 
-	room  chan struct{} // holds a token after frames have left, for a caller that waits for room; may be nil
-	waits bool          // the mux's owner waits for items to leave
+	room  chan struct{} // has a token after items have left, for a caller that waits for room; may be nil
+	waits bool          // mux.drained is called when items leave
 
-	node *batchNode // the batch's last node for this connection; nil: none
+	node *batchNode // the connection's node in the batch; nil: none
 
-	tagger Tagger // of a sealed host's connection
-	own    uint64 // messages that have left, without sealed bodies and tags
+	tagger Tagger // makes tags, for a sealed host's connection
+	own    uint64 // messages sent on the stream, except sealed bodies and tags
 }
 
-// ofBytes makes the stream carry bytes, with a window of its own in each direction.
+// ofBytes marks a byte stream, and reduces its credit in both directions.
 func (s *stream) ofBytes() {
 	s.bytes = true
 	s.credit, s.window = min(s.credit, bytesWindow), min(s.window, bytesWindow)
 }
 
-// largeItem is the size from which one item does not count against its queue's bound.
+// largeItem is the size of a large item. One large item does not count towards its
+// queue's bound.
 const largeItem = 1 << 20
 
-// behind returns the bytes queued behind the item being sent. The largest item never
-// counts, whether it is being sent or about to be.
+// behind returns the queued bytes that count towards the bound: all except the first
+// item, which is being sent. If a later large item is the largest, that item is left
+// out instead, so it may always be queued.
 func (s *stream) behind() int {
 	if s.items.len() == 0 {
 		return 0
@@ -101,7 +103,7 @@ func (s *stream) behind() int {
 	return s.queued - max(s.items.at(0).size(), s.large)
 }
 
-// pushed records a new item at the end of the queue.
+// pushed updates the sizes after an item was appended to the queue.
 func (s *stream) pushed(size int) {
 	s.queued += size
 	if size >= largeItem && s.items.len() > 1 {
@@ -131,7 +133,6 @@ func (s *stream) hasRoom() {
 	}
 }
 
-// spend takes credit for n bytes.
 func (s *stream) spend(n int) {
 	s.credit -= n
 	if s.credit <= 0 {
@@ -139,8 +140,8 @@ func (s *stream) spend(n int) {
 	}
 }
 
-// stalledFor returns how long the stream has waited for credit without a sign of the
-// peer's progress. It is 0 if the stream does not wait for credit.
+// stalledFor returns how long the stream has waited for credit since the peer last
+// proved progress. It is 0 if the stream does not wait for credit.
 func (s *stream) stalledFor(now time.Time) time.Duration {
 	if s.credit > 0 || s.items.len() == 0 {
 		return 0
@@ -148,30 +149,31 @@ func (s *stream) stalledFor(now time.Time) time.Duration {
 	return max(0, now.Sub(s.moved))
 }
 
-// A mux is the sending side of a link: a queue for each connection. Connections take
-// turns, so that a large frame does not delay other connections. A mux is not safe for
-// concurrent use.
+// A mux is the sending side of a link, with a queue for each connection. Connections
+// are served round-robin, so a large message does not delay other connections. A mux
+// is not safe for concurrent use.
 type mux struct {
 	count func(n int) // receives changes of the bytes queued on all streams; may be nil
 
 	delay delay // samples the items' delay
 
-	drained func(s *stream) // called when an item has left a stream whose owner waits
+	drained func(s *stream) // called when an item has left a stream with waits
 
 	control fifo[[]byte]  // encoded records outside of any stream
 	turns   fifo[*stream] // streams with something to send, next first
 	chunks  chunkTable    // parts of messages that the relay has; host-agents only
-	batch   batch         // references that wait for company
+	batch   batch         // references that wait for more references
 	share   share         // of byte streams
 	closed  []uint64      // connections whose close record has left since the owner's last check
 	freed   []*stream     // scratch of flushBatch
 }
 
-// push queues an item. It accepts an item while at most limit bytes are queued behind
-// the item being sent.
+// push queues an item, unless more than limit bytes are queued already; see
+// stream.behind.
 func (m *mux) push(s *stream, it item, limit int) error { return m.pushCounted(s, it, limit, 0) }
 
-// pushCounted is push for an item of which the owner has already counted some bytes.
+// pushCounted is push for an item whose first counted bytes the owner has already
+// counted.
 func (m *mux) pushCounted(s *stream, it item, limit, counted int) error {
 	if s.behind() > limit {
 		return ErrQueueFull
@@ -183,15 +185,16 @@ func (m *mux) pushCounted(s *stream, it item, limit, counted int) error {
 	return nil
 }
 
-// counted reports a change of an item's queued bytes to the owner. Bodies are shared,
-// so they are counted where they are kept.
+// counted reports a change of an item's queued bytes to the owner. Bodies are shared
+// between queues, so the bodyTable counts them.
 func (m *mux) counted(it *item, n int) {
 	if m.count != nil && it.body == nil {
 		m.count(n)
 	}
 }
 
-// end queues the close record behind everything queued. The stream takes nothing more.
+// end queues the close record behind all queued items. The stream accepts nothing
+// more.
 func (m *mux) end(s *stream, code ahp.CloseCode, reason string) {
 	if s.ended {
 		return
@@ -225,7 +228,7 @@ func (m *mux) drop(s *stream, release func(*body)) {
 	}
 }
 
-// pop removes the first item of a stream, which leaves.
+// pop removes the first item of a stream, because it is sent.
 func (m *mux) pop(s *stream) item {
 	m.delay.popped(s)
 	return s.next()
@@ -234,30 +237,30 @@ func (m *mux) pop(s *stream) item {
 // sendControl queues a record outside of any stream.
 func (m *mux) sendControl(record []byte) { m.control.push(record) }
 
-// grant takes credit from the peer. Even zero credit proves that the stream makes
-// progress.
+// grant adds credit from the peer. Even zero bytes prove that the peer makes progress.
 func (m *mux) grant(s *stream, n int) {
 	s.moved = time.Now()
 	s.credit = min(s.credit+n, maxCredit)
 	m.schedule(s)
 }
 
-// charge records that the peer sent something with cost n on this connection, and
-// reports whether it had the credit.
+// charge records that the peer has used n bytes of credit on this connection, and
+// reports whether it had them.
 func (m *mux) charge(s *stream, n int) bool {
 	s.uncredited += n
 	return s.uncredited <= s.window+pieceCost // the last piece may exceed the credit by its cost
 }
 
-// chargeLate is charge for something that needs only some credit, however large it is.
+// chargeLate is charge for a chunk, which may be sent while any credit is left,
+// however large it is.
 func (m *mux) chargeLate(s *stream, n int) bool {
 	had := s.uncredited < s.window+pieceCost
 	s.uncredited += n
 	return had
 }
 
-// written records that received bytes with cost n were written. It returns credit in
-// larger pieces, and reports whether a record is due.
+// written records that received bytes with cost n were written. Once enough credit is
+// due, it queues a credit record, and returns true.
 func (m *mux) written(s *stream, n int) (due bool) {
 	s.creditDue += n
 	if s.creditDue < s.window/creditShare || s.left {
@@ -267,7 +270,7 @@ func (m *mux) written(s *stream, n int) (due bool) {
 	return true
 }
 
-// returnCredit returns the connection's due credit plus n, however little that is.
+// returnCredit returns all credit that is due, and n more.
 func (m *mux) returnCredit(s *stream, n int) {
 	s.creditDue += n
 	m.sendControl(appendRecord(nil, recordCredit, s.conn, uint64(s.creditDue)))
@@ -275,15 +278,16 @@ func (m *mux) returnCredit(s *stream, n int) {
 	s.creditDue = 0
 }
 
-// widen adds n, which may be negative, to the bytes that the peer may send ahead. A
-// reduction takes effect with the credit that is returned next, which must be as much.
+// widen adds n, which may be negative, to the window. A reduction is subtracted from
+// the next credit that is returned, which must be at least as large.
 func (s *stream) widen(n int) {
 	s.window += n
 	s.creditDue += n
 	s.uncredited += n
 }
 
-// schedule gives a stream a turn if it can use one.
+// schedule appends a stream to m.turns if its first item may be sent. Otherwise it
+// registers the stream for the event that it waits for.
 func (m *mux) schedule(s *stream) {
 	switch {
 	case s.ready:
@@ -298,8 +302,8 @@ func (m *mux) schedule(s *stream) {
 	}
 }
 
-// released records that the peer has all packets up to a number, and reports whether
-// waiting streams continue.
+// released records that the peer has received all packets up to a number, and reports
+// whether waiting streams continue.
 func (m *mux) released(number uint64) (more bool) {
 	for _, s := range m.share.released(number, time.Now()) {
 		m.schedule(s)
@@ -308,7 +312,8 @@ func (m *mux) released(number uint64) (more bool) {
 	return more
 }
 
-// sendable reports whether a stream's first item may leave.
+// sendable reports whether a stream's first item may be sent now. The comments name
+// the function that resumes the stream.
 func (m *mux) sendable(s *stream) bool {
 	if s.items.len() == 0 {
 		return false
@@ -316,18 +321,18 @@ func (m *mux) sendable(s *stream) bool {
 	it := s.items.at(0)
 	switch {
 	case it.body != nil:
-		return m.mayRefer(s) // grant continues
+		return m.mayRefer(s) // resumed by grant
 	case s.node != nil && m.batch.held():
-		return false // flushBatch continues
+		return false // resumed by flushBatch
 	case it.chunk != nil && !it.chunk.sent:
-		return false // sendChunk continues
+		return false // resumed by sendChunk
 	}
-	return it.raw != nil || s.credit > 0 && (!s.bytes || m.share.room()) // grant or released continues
+	return it.raw != nil || s.credit > 0 && (!s.bytes || m.share.room()) // resumed by grant or released
 }
 
-// next returns a payload of about size bytes, with room for the packet's header in
-// front. If there is none, it returns nil and the time when the batch is due. The
-// referenced bodies are in m.batch.sent.
+// next returns a payload of about size bytes, behind room for the packet's header. If
+// there is nothing to send, it returns nil and the time when the batch is due.
+// m.batch.sent then lists the bodies that the payload refers to.
 func (m *mux) next(size int, now time.Time) (payload []byte, again time.Time) {
 	b := m.nextControl(size)
 	for m.turns.len() > 0 && len(b) < size && !m.batch.full() {
@@ -337,7 +342,7 @@ func (m *mux) next(size int, now time.Time) (payload []byte, again time.Time) {
 			b = m.sendChunk(b, size)
 			continue
 		}
-		if m.sendable(s) { // true when it got its turn
+		if m.sendable(s) { // it was when it was scheduled
 			b = m.turn(s, b, size)
 			if s.waits {
 				m.drained(s)
@@ -354,7 +359,6 @@ func (m *mux) next(size int, now time.Time) (payload []byte, again time.Time) {
 	return b, time.Time{}
 }
 
-// nextControl returns a payload of control records.
 func (m *mux) nextControl(size int) []byte {
 	b := make([]byte, link.HeaderRoom, link.HeaderRoom+256)
 	for m.control.len() > 0 && len(b) < size {
@@ -363,7 +367,8 @@ func (m *mux) nextControl(size int) []byte {
 	return b
 }
 
-// turn sends a stream's first item, a piece of it, or all references at its front.
+// turn sends a stream's first item, or a piece of it. If the first item is a
+// reference, it sends all references at the front.
 func (m *mux) turn(s *stream, b []byte, size int) []byte {
 	it := s.items.at(0)
 	if it.body != nil {
@@ -375,7 +380,7 @@ func (m *mux) turn(s *stream, b []byte, size int) []byte {
 		}
 		return b
 	}
-	if s.node != nil { // must be sent before this item
+	if s.node != nil { // the connection's references in the batch precede this item
 		b = m.flushBatch(b)
 	}
 	if it.raw != nil {
@@ -400,13 +405,14 @@ func (m *mux) turn(s *stream, b []byte, size int) []byte {
 // mayRefer reports whether a stream has credit for a reference.
 func (m *mux) mayRefer(s *stream) bool { return s.credit > 0 }
 
-// refer adds a reference to the batch, for which there is credit.
+// refer adds a reference to the batch and uses its credit.
 func (m *mux) refer(s *stream, b *body) {
 	m.batch.add(s, b)
 	s.spend(b.cost())
 }
 
-// flushBatch sends the batch, and schedules the streams that waited for it.
+// flushBatch sends the batch. It then schedules the streams with references in it,
+// whose later items had to wait.
 func (m *mux) flushBatch(b []byte) []byte {
 	if len(m.batch.joined) > 0 {
 		m.delay.measured(m.batch.since)

@@ -1,9 +1,9 @@
 package routing
 
-// mostJoining bounds the messages in pieces that a Joiner holds.
+// mostJoining bounds the incomplete messages that a Joiner stores.
 const mostJoining = 64
 
-// A Joiner joins the pieces of published messages.
+// A Joiner assembles published messages from their pieces.
 type Joiner struct {
 	open  map[joinKey]*joining
 	order fifo[joinKey]
@@ -19,8 +19,8 @@ type joining struct {
 	data []byte
 }
 
-// Add adds a piece, and returns the message that it completes, or nil. A message without
-// one of its pieces never completes.
+// Add adds a piece, and returns the message that it completes, or nil. If a piece is
+// missing, the message is dropped.
 func (j *Joiner) Add(p Piece) []byte {
 	if p.Index == 0 && p.Last {
 		return p.Data

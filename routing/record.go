@@ -15,8 +15,8 @@ import (
 	"ahprelay/broker/link"
 )
 
-// A recordKind is a record's first byte. The fields follow: numbers as varints, texts
-// and bytes behind their length. A packet's payload consists only of records.
+// A recordKind is the first byte of a record. Package documentation lists the fields of
+// each kind.
 type recordKind byte
 
 const (
@@ -71,13 +71,14 @@ const (
 	fragmentFed // a channel follows the flags; the relay publishes the message
 )
 
-// A message on a channel's subject is the CRC-32C of the rest in four bytes, big-endian, a
-// version, the host-agent's instance behind its length, and
+// A message on a channel's NATS subject begins with a CRC-32C of the remaining bytes (four
+// bytes, big-endian), a version, and the host-agent's instance with its length. Then
+// follows
 //   - one body: its number and its bytes; or
-//   - several bodies that left together: how many, the number of each, and their
-//     bytes, each behind its length in four bytes. The header of a WebSocket frame for
-//     that size has the same length. Relays write it in place of the length, so
-//     clients can receive adjacent bodies as they lie in memory.
+//   - several bodies that were sent together: their count, all their numbers, and then the
+//     bytes of each body behind a length of four bytes. A WebSocket frame header for such
+//     a size also has four bytes. Relays overwrite the length with that header, and so can
+//     send adjacent bodies to clients without copying.
 const (
 	bodyVersion   = 1
 	bodiesVersion = 2
@@ -93,13 +94,14 @@ const (
 // bodySum is the size of the checksum in front of bodies.
 const bodySum = 4
 
-// sealBodies writes the checksum into the first bytes of a message, which are free.
+// sealBodies writes the checksum of a message into its first bodySum bytes, which the
+// caller has reserved.
 func sealBodies(message []byte) []byte {
 	binary.BigEndian.PutUint32(message, link.Sum(message[bodySum:]))
 	return message
 }
 
-// openBodies returns a message without its checksum, and whether that matches.
+// openBodies strips the checksum from a message, and reports whether the checksum matches.
 func openBodies(message []byte) (rest []byte, intact bool) {
 	if len(message) < bodySum {
 		return nil, false
@@ -108,17 +110,17 @@ func openBodies(message []byte) (rest []byte, intact bool) {
 	return rest, binary.BigEndian.Uint32(message) == link.Sum(rest)
 }
 
-// Open describes a connection that the host-agent is to open.
+// Open describes the connection to the host that a relay asks the host-agent to open.
 type Open struct {
 	ID       string     `json:"id"`                 // the connection's id in all logs
 	Subject  string     `json:"subject"`            // the token's subject
 	Token    string     `json:"token"`              // the token's jti
-	DeviceID string     `json:"deviceId,omitempty"` // ID of the device that got the token
+	DeviceID string     `json:"deviceId,omitempty"` // the device for which the token was issued
 	Access   string     `json:"access"`             // read, write or admin
 	Expires  *time.Time `json:"expires,omitempty"`
 	Remote   string     `json:"remote,omitempty"` // the client's network address
 	Device   string     `json:"device,omitempty"` // the name of the person's device, for display
-	Strict   bool       `json:"strict,omitempty"` // refuse everything that host and client have not declared, see package mcpgate
+	Strict   bool       `json:"strict,omitempty"` // refuse all methods that host and client have not declared, see package mcpgate
 
 	// Channels and Methods limit the client: patterns, see package auth. Relays send
 	// them only to host-agents that enforce them ([link.FeatureAuthority]).
@@ -129,35 +131,35 @@ type Open struct {
 	Reverse bool `json:"reverse,omitempty"` // the host may ask the client for the client's files
 
 	// Sealed makes the connection carry binary messages that only the client and the
-	// host-agent can read (docs/sealed.md). Nothing else here then has authority. Relays
-	// send it only to host-agents with [link.FeatureSealed].
+	// host-agent can read (docs/sealed.md). The host-agent then ignores the permissions in
+	// this Open. Relays send it only to host-agents with [link.FeatureSealed].
 	Sealed bool `json:"sealed,omitempty"`
 
-	// Ticket makes the connection continue one that the host-agent keeps: see
-	// [RelayConn.Move]. Relays send it only to host-agents with [link.FeatureMove].
+	// Ticket names a connection to the host that the host-agent has kept for this client,
+	// see [RelayConn.Move]. Relays send it only to host-agents with [link.FeatureMove].
 	Ticket string `json:"ticket,omitempty"`
 
-	// Trace is the W3C traceparent of the client's handshake. Relays with tracing send
-	// it for clients with full authority.
+	// Trace is the W3C traceparent of the client's handshake. Relays with tracing send it
+	// only for clients with full authority.
 	Trace string `json:"trace,omitempty"`
 
-	// Canvas makes the connection carry bytes, to a canvas that a client sees. Relays
-	// send it only to host-agents with [link.FeatureCanvas].
+	// Canvas makes the connection carry bytes to and from a canvas that a client has on
+	// its screen. Relays send it only to host-agents with [link.FeatureCanvas].
 	Canvas *Canvas `json:"canvas,omitempty"`
 }
 
-// A Canvas names a canvas in view of a client.
+// A Canvas names a canvas that a client has on its screen.
 type Canvas struct {
 	Channel   string `json:"channel"`
 	Instance  string `json:"instance"`
 	ClientID  string `json:"clientId"`  // from the client's connection to the host
 	Authority string `json:"authority"` // Open.Authority of that connection
 
-	Check bool `json:"check,omitempty"` // only checks whether and how the canvas may be seen
+	Check bool `json:"check,omitempty"` // only report whether the client may see the canvas, and how
 
-	// Preview selects a port of the host's machine that the client has opened, in
-	// place of a canvas. Channel is the session's, Instance the preview's. Relays send
-	// it only to host-agents with [link.FeaturePreview].
+	// Preview selects a port of the host's machine that the client has opened, instead of
+	// a canvas. Channel is then the session, and Instance the preview. Relays send it only
+	// to host-agents with [link.FeaturePreview].
 	Preview bool `json:"preview,omitempty"`
 }
 
@@ -206,8 +208,8 @@ var (
 	lastTime  = time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
 )
 
-// writable returns the nearest time that JSON can represent. A token's issuer chooses its
-// times.
+// writable returns the time nearest to t that JSON can represent. A token's issuer may
+// choose times beyond that range.
 func writable(t time.Time) time.Time {
 	switch t = t.UTC(); {
 	case t.Before(firstTime):
@@ -223,7 +225,7 @@ func appendMove(b []byte, conn uint64, m Move) []byte {
 	m.Holder.At = writable(m.Holder.At)
 	var holder bytes.Buffer
 	encoder := json.NewEncoder(&holder)
-	encoder.SetEscapeHTML(false) // six bytes for each < in a subject would exceed maxHolder
+	encoder.SetEscapeHTML(false) // escaping would turn < into six bytes, and long subjects would exceed maxHolder
 	if err := encoder.Encode(m.Holder); err != nil {
 		panic(err) // only times can fail, and writable excludes that
 	}
@@ -270,10 +272,10 @@ func encodeBodies(agent string, bodies []*body) []byte {
 	return sealBodies(b)
 }
 
-// readBodies decodes a message from openBodies. It calls each with the offsets
-// of every body in data, and the offset from which the bytes before the body are free
-// for reuse. It returns false and calls nothing if the message is from a different
-// host-agent instance or version, or is cut short.
+// readBodies decodes a message from openBodies. For every body it calls each with the
+// body's number and range in data. data[free:start] are bytes before the body that may be
+// overwritten. It returns false and calls nothing if the message comes from a different
+// host-agent instance, has an unknown version, or is cut short.
 func readBodies(data []byte, agent string, each func(number uint64, free, start, end int)) bool {
 	f := link.Fields{B: data}
 	version := f.Byte()
@@ -301,8 +303,8 @@ func readBodies(data []byte, agent string, each func(number uint64, free, start,
 	return !f.Bad
 }
 
-// splitBodies returns the numbers and the frames of several bodies. ok reports that
-// both are equally many.
+// splitBodies returns the numbers and the frames of several bodies. It reports whether
+// there are as many frames as numbers.
 func splitBodies(f link.Fields) (numbers link.Fields, frames []byte, ok bool) {
 	count := f.Uvarint()
 	numbers = f

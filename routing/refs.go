@@ -8,15 +8,16 @@ import (
 	"ahprelay/broker/link"
 )
 
-// A refs record assigns bodies to connections. It has the floor (no later record on the link
-// names a body with a lower number), a count, and that many entries. An entry is a list
-// of bodies in delivery order and a set of connections that receive them all. A connection
-// appears in at most one entry.
+// A refs record assigns bodies to connections. It contains the floor (no later record on the
+// link names a body with a lower number), the number of entries, and the entries. An entry is
+// a list of bodies in delivery order, and the set of connections that receive all of them. A
+// connection appears in at most one entry.
 //
-// The list is a count, and for each run of consecutive numbers two varints: the signed
-// distance from the end of the run before it in the record (at first from the floor), and its
-// length less one. The set is a form, followed either by runs with unsigned distances, or by
-// its first connection and a bitmap.
+// The list is encoded as runs of consecutive body numbers: first how many runs, then two
+// varints for each. The first is the signed distance from the end of the previous run in the
+// record (for the first run, from the floor); the second is the run's length minus one. The
+// set begins with its form. Form setRuns encodes runs in the same way with unsigned
+// distances. Form setBitmap encodes the first connection and a bitmap.
 const (
 	setRuns = iota
 	setBitmap
@@ -42,8 +43,7 @@ func (s *connSet) add(conn uint64) {
 	s.count++
 }
 
-// next returns the first run of members at or after from; ok is false if there is
-// none.
+// next returns the first run of members at or above from. It reports false if there is none.
 func (s *connSet) next(from int) (first, after int, ok bool) {
 	first = s.scan(from, 0)
 	if first < 0 {
@@ -56,8 +56,8 @@ func (s *connSet) next(from int) (first, after int, ok bool) {
 	return first, after, true
 }
 
-// scan returns the first number at or after from whose bit differs from the bits in
-// same, or -1.
+// scan returns the lowest number at or above from whose bit differs from the bits in same, or
+// -1.
 func (s *connSet) scan(from int, same uint64) int {
 	for w := from / 64; w < len(s.words); w++ {
 		word := s.words[w] ^ same
@@ -144,8 +144,8 @@ func readRuns(f *link.Fields, visit func(conn uint64)) error {
 	return nil
 }
 
-// appendBodyList encodes a list of body numbers relative to last, and returns the
-// number after the final one.
+// appendBodyList encodes a list of body numbers relative to last. It returns the number that
+// follows the final one.
 func appendBodyList(b []byte, numbers []uint64, last uint64) ([]byte, uint64) {
 	runs := 0
 	for i, n := range numbers {
@@ -167,8 +167,8 @@ func appendBodyList(b []byte, numbers []uint64, last uint64) ([]byte, uint64) {
 	return b, last
 }
 
-// readBodyList decodes a list of at most maxRefs body numbers. It appends them to
-// list, and returns the number after the final one.
+// readBodyList decodes a list of at most maxRefs body numbers and appends them to list. It
+// also returns the number that follows the final one.
 func readBodyList(f *link.Fields, list []uint64, last uint64) ([]uint64, uint64, error) {
 	for runs := f.Uvarint(); runs > 0; runs-- {
 		first := last + uint64(f.Varint())

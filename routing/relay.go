@@ -12,7 +12,7 @@ import (
 	"ahprelay/internal/lockorder"
 )
 
-// A Frame is output for a client, from one or more calls of [RelayEndConfig.Encode].
+// A Frame is output for a client, produced by one or more calls of [RelayEndConfig.Encode].
 // Its bytes are shared and must not be changed.
 type Frame struct {
 	Data     []byte
@@ -31,8 +31,8 @@ type Shared struct {
 	Holders atomic.Int32
 }
 
-// Join appends next to the frame if both lie next to each other in the same shared
-// memory, and reports whether it did.
+// Join appends next to the frame if next follows it directly in the same shared memory, and
+// reports whether it did.
 func (f *Frame) Join(next Frame) bool {
 	n := len(f.Data)
 	if f.Shared == nil || f.Shared != next.Shared || cap(f.Data)-n < len(next.Data) || len(next.Data) == 0 || &f.Data[:n+1][n] != &next.Data[0] {
@@ -44,8 +44,8 @@ func (f *Frame) Join(next Frame) bool {
 	return true
 }
 
-// A ClientConn is a client's connection at the relay. The link's reader calls its
-// methods. They must not block, nor call back into the [RelayConn].
+// A ClientConn is a client's connection at the relay. The link's reader calls its methods,
+// which must not block, nor call back into the [RelayConn].
 type ClientConn interface {
 	// Event takes an event from the host-agent.
 	Event(e Event)
@@ -53,8 +53,8 @@ type ClientConn interface {
 	// Deliver queues output for the client. It may keep the frames, but not the slice.
 	Deliver(frames []Frame)
 
-	// Closed reports the end of the connection and its cause. The relay still writes
-	// the queued messages.
+	// Closed reports that the connection has ended, and why. The relay still writes the
+	// messages queued before.
 	Closed(code ahp.CloseCode, reason string)
 }
 
@@ -65,23 +65,23 @@ type Event int
 const (
 	Opened  Event = iota // the host accepts messages
 	Ready                // the host has accepted the client's initialize or reconnect
-	Probe                // its client has connected again: check whether this connection is alive
-	Flushed              // messages sent before a Flush are written, and the host's earlier messages are delivered
-	Moved                // like Flushed, for a Move: the host-agent keeps the connection, and all later messages of the host
+	Probe                // the client has connected again: check whether this older connection is alive
+	Flushed              // the host has all messages sent before the Flush, and the host's earlier messages are delivered
+	Moved                // like Flushed, for a Move: the host-agent keeps the connection, and stores all later messages from the host
 )
 
 // A RelayEndConfig sets the bounds of a [RelayEnd]. A zero field means its default.
 type RelayEndConfig struct {
 	Agent string // the host-agent's instance
 
-	// Encode returns a message, or a piece of a message, as output for clients. The
-	// output ends with the piece.
+	// Encode returns the output for a message, or for a piece of a message. A client can
+	// write the output of each piece at once.
 	Encode func(piece []byte, first, last, binary bool) []byte
 
 	// Append appends the output for a complete message. Default: it calls Encode.
 	Append func(b, message []byte, binary bool) []byte
 
-	// EncodeIn encodes the complete message at an offset of a buffer that it may use.
+	// EncodeIn encodes the complete message buffer[at:]. It may overwrite all of buffer.
 	// Default: Encode.
 	EncodeIn func(buffer []byte, at int, binary bool) []byte
 
@@ -93,31 +93,31 @@ type RelayEndConfig struct {
 	ChunkLimit   int // bytes of chunks held; default 64 MiB
 	PendingLimit int // bytes waiting for a missing body, for each connection; default 8 MiB
 
-	// Queued receives changes of the bytes queued for the host. It is called under
+	// Queued is called with each change of the bytes queued for the host. It runs under
 	// locks and must not block. May be nil.
 	Queued func(n int)
 
-	// Kept receives changes of the bytes in bodies, chunks and queues behind missing
-	// bodies. It is called under locks and must not block. May be nil.
+	// Kept is called with each change of the bytes stored in bodies, chunks, and queues
+	// that wait for missing bodies. It runs under locks and must not block. May be nil.
 	Kept func(n int)
 
-	// Lend takes n bytes of credit beyond Credit, and reports whether there were so many;
-	// with a negative n, it takes them back. With 0, it reports whether the last request
-	// of any connection was granted. It is called under locks and must not block.
-	// Default: there are enough.
+	// Lend reserves n bytes of credit beyond Credit, and reports whether they were
+	// available. A negative n gives bytes back. With n = 0 it reports whether the last
+	// reservation for any connection succeeded. It is called under locks and must not
+	// block. Default: always succeeds.
 	Lend func(n int) bool
 
-	// Hold may block for some seconds because memory is short. It is called without
-	// locks, before records that take memory. May be nil.
+	// Hold may block for some seconds because memory is short. It is called before records
+	// that take memory, without locks. May be nil.
 	Hold func()
 
-	// Feed publishes a piece of a notification on a channel's subject, for readers. It is
-	// called under locks, must not block, and must not keep the piece's data. Default:
-	// there are no readers.
+	// Feed publishes a piece of a notification on a channel's NATS subject, where other
+	// programs read it. It is called under locks, must not block, and must not keep the
+	// piece's data. Default: nothing is published.
 	Feed func(token string, p Piece)
 
-	// Report receives the host-agent's report about a connection, which may have
-	// ended. It is called under locks and must not block. May be nil.
+	// Report receives the host-agent's report about a connection, even after that
+	// connection has ended. It is called under locks and must not block. May be nil.
 	Report func(Report)
 }
 
@@ -151,16 +151,15 @@ func (c RelayEndConfig) withDefaults() RelayEndConfig {
 	return c
 }
 
-// Bounds of the memory that a host-agent can occupy at a relay. Only a broken
-// host-agent exceeds them.
+// Bounds of the memory that a host-agent can occupy at a relay. A host-agent without faults
+// stays below them.
 const (
 	maxMissingSlots = 1 << 20 // slots for missing bodies in rows
 	maxControl      = 1 << 18 // control records waiting to leave
 )
 
-// A RelayEnd is the relay's traffic on one link. It assembles each client's stream
-// from frames, references and bodies. It implements [link.RelayTraffic] and is safe
-// for concurrent use.
+// A RelayEnd is the relay's end of one link. It assembles each client's stream from frames,
+// references and bodies. It implements [link.RelayTraffic] and is safe for concurrent use.
 type RelayEnd struct {
 	cfg RelayEndConfig
 
@@ -175,18 +174,18 @@ type RelayEnd struct {
 	chunks     chunkStore
 	watched    map[uint64]string // watch number to token
 	awaited    awaitedBodies
-	incomplete map[uint64]int // for each packet, its incomplete rows
+	incomplete map[uint64]int // for each packet, its rows that wait for bodies
 	ended      error
 
 	packet uint64 // the packet being handled
-	budget int    // references that the packet's records may still demand
+	budget int    // references that the remaining records of the packet may contain
 	list   []uint64
 	set    []*RelayConn
 	tags   entryTags // of the connections of set
 	frames []Frame   // scratch
 	run    [][]byte  // scratch
 	feed   feed
-	rows   int // rows behind the current row, up to mostRows
+	rows   int // entries that follow in the refs record, at most mostRows
 	block  block
 }
 
@@ -200,12 +199,12 @@ func NewRelayEnd(cfg RelayEndConfig) *RelayEnd {
 	}
 }
 
-// Hello returns the bounds announced to the host-agent.
+// Hello returns the bounds and features announced to the host-agent.
 func (r *RelayEnd) Hello() link.Hello {
 	return link.Hello{Credit: r.cfg.Credit, MaxFrame: r.cfg.MaxFrame, Chunks: r.cfg.ChunkLimit, Features: []string{link.FeatureSealed, link.FeatureTags}}
 }
 
-// Start joins the RelayEnd to its link, before the link calls it.
+// Start attaches the RelayEnd to its link. It precedes the link's first call.
 func (r *RelayEnd) Start(answer link.Hello, lines link.RelayLines) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -215,8 +214,8 @@ func (r *RelayEnd) Start(answer link.Hello, lines link.RelayLines) {
 // ErrTooManyConns reports that a link has no free connection number.
 var ErrTooManyConns = errors.New("too many connections")
 
-// Open makes the host-agent connect a client to the host. The client's event Opened,
-// or Closed, follows.
+// Open makes the host-agent connect a client to the host. The client then gets the event
+// Opened, or Closed.
 func (r *RelayEnd) Open(open Open, client ClientConn) (*RelayConn, error) {
 	return r.open(open, client, false)
 }
@@ -249,13 +248,12 @@ func (r *RelayEnd) open(open Open, client ClientConn, ofBytes bool) (*RelayConn,
 	return c, nil
 }
 
-// connNumbers are the numbers of a link's connections.
 type connNumbers struct {
 	free []uint64 // used numbers that are free again
 	last uint64   // highest number used
 }
 
-// take returns a free number. The error is [ErrTooManyConns].
+// take returns a free number, or [ErrTooManyConns].
 func (n *connNumbers) take() (uint64, error) {
 	if free := len(n.free); free > 0 {
 		number := n.free[free-1]
@@ -272,7 +270,7 @@ func (n *connNumbers) take() (uint64, error) {
 // Next implements [link.Traffic].
 func (r *RelayEnd) Next(number uint64, size int, now time.Time) (payload []byte, again time.Time) {
 	if size == 0 {
-		return nil, time.Time{} // host-agents wait for nothing
+		return nil, time.Time{} // host-agents never wait for a packet from a relay
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -318,8 +316,8 @@ func (r *RelayEnd) Body(payload []byte) (intact bool) {
 // shedShare is the fraction of its bodies that a RelayEnd keeps when memory is short.
 const shedShare = 8
 
-// Shed drops most bodies, because memory is short. Bodies that are still needed are
-// requested again.
+// Shed drops most bodies, because memory is short. If one is needed later, the relay
+// requests it again.
 func (r *RelayEnd) Shed() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -345,12 +343,12 @@ func (r *RelayEnd) Ended(reason error) {
 		c.finish(code, detail)
 	}
 	r.cfg.Kept(-r.bodies.bytes - r.chunks.bytes)
-	r.bodies, r.chunks, r.awaited = bodyStore{}, chunkStore{}, awaitedBodies{} // a client may hold on to its connection
+	r.bodies, r.chunks, r.awaited = bodyStore{}, chunkStore{}, awaitedBodies{} // frees their memory even if a client still holds its RelayConn
 }
 
-// Handle implements [link.Traffic]. When memory is short, it waits before the first
-// record that takes memory, but not before credit: credit lets clients' messages
-// leave, which frees memory.
+// Handle implements [link.Traffic]. When memory is short, it calls Hold before the first
+// record that takes memory. It handles leading credit and event records before that: credit
+// lets clients' messages leave, which frees memory.
 func (r *RelayEnd) Handle(packet uint64, payload []byte) (done bool, err error) {
 	f := link.Fields{B: payload}
 	if len(payload) > 0 && bringsNothing(recordKind(payload[0])) {
@@ -369,8 +367,8 @@ func bringsNothing(kind recordKind) bool {
 	return kind == recordCredit || kind == recordFlushed || kind == recordMoved || kind == recordReady || kind == recordOpened
 }
 
-// records handles a packet's records up to the first kind that take refuses. It
-// reports whether no record waits for a body.
+// records handles a packet's records up to the first whose kind take refuses. It reports
+// whether every handled record has all its bodies.
 func (r *RelayEnd) records(packet uint64, f *link.Fields, take func(recordKind) bool) (done bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -391,8 +389,8 @@ func (r *RelayEnd) records(packet uint64, f *link.Fields, take func(recordKind) 
 	return r.incomplete[packet] == 0, nil
 }
 
-// A relayHandler handles a record from a host-agent. It reads the fields behind the number, and does
-// nothing if they are cut short (f.Bad).
+// A relayHandler handles a record from a host-agent. It reads the fields after the number,
+// and ignores the record if they are cut short (f.Bad).
 type relayHandler func(r *RelayEnd, number uint64, f *link.Fields) error
 
 // relayRecords has a handler for each kind of record from host-agents.
@@ -420,7 +418,6 @@ var relayRecords = [recordKinds]relayHandler{
 	recordTagged:   refsRecord(true),
 }
 
-// record handles one record from the host-agent.
 func (r *RelayEnd) record(f *link.Fields) error {
 	kind, number := recordKind(f.Byte()), f.Uvarint()
 	if kind >= recordKinds || relayRecords[kind] == nil {
@@ -429,7 +426,7 @@ func (r *RelayEnd) record(f *link.Fields) error {
 	return relayRecords[kind](r, number, f)
 }
 
-// live returns the connection with a number, or nil if its client is gone.
+// live returns the connection with a number, or nil if that client has left.
 func (r *RelayEnd) live(number uint64) *RelayConn {
 	if c := r.conns[number]; c != nil && c.client != nil {
 		return c
@@ -437,7 +434,7 @@ func (r *RelayEnd) live(number uint64) *RelayConn {
 	return nil
 }
 
-// eventRecord returns a handler that passes an event on.
+// eventRecord returns a handler that reports an event to the client's connection.
 func eventRecord(e Event) relayHandler {
 	return func(r *RelayEnd, number uint64, _ *link.Fields) error {
 		if c := r.live(number); c != nil {
@@ -455,7 +452,8 @@ func (r *RelayEnd) openedRecord(number uint64, _ *link.Fields) error {
 	return nil
 }
 
-// lateRecord returns a handler that passes an event on behind pending items.
+// lateRecord returns a handler that reports an event after the items pending on the
+// connection.
 func lateRecord(e Event) relayHandler {
 	return func(r *RelayEnd, number uint64, _ *link.Fields) error {
 		if c := r.live(number); c != nil {
@@ -493,14 +491,14 @@ func (r *RelayEnd) bodyRecord(number uint64, f *link.Fields) error {
 // mostOfRun is the longest message, in bytes, that is joined with others.
 const mostOfRun = 2 << 10
 
-// frameRecord takes a message for one client, and joins it with the messages behind it in f
-// for the same client, so that queues see one frame.
+// frameRecord handles a message for one client. It joins short messages that follow in f
+// for the same client into one frame, so that queues handle fewer frames.
 func (r *RelayEnd) frameRecord(conn uint64, f *link.Fields) error {
 	return r.frameFrom(conn, f.Bytes(), f)
 }
 
-// frameFrom is frameRecord for data that has been read. The rest of the packet is in f.
-// Each reason to end a run of frames has its branch.
+// frameFrom is frameRecord for a message, data, that has already been read from f. Each
+// reason to end a run of frames has its branch.
 func (r *RelayEnd) frameFrom(conn uint64, data []byte, f *link.Fields) error {
 	if f.Bad {
 		return nil
@@ -546,7 +544,7 @@ func (r *RelayEnd) frameFrom(conn uint64, data []byte, f *link.Fields) error {
 	return nil
 }
 
-// maxFrameHead is the encoded header's size, for allocation.
+// maxFrameHead is the assumed size of an encoded frame's header, for allocation.
 const maxFrameHead = 4
 
 func (r *RelayEnd) fragmentRecord(conn uint64, f *link.Fields) error {
@@ -562,7 +560,7 @@ func (r *RelayEnd) fragmentRecord(conn uint64, f *link.Fields) error {
 	return r.piece(conn, data, flags)
 }
 
-// piece takes a message, or a piece of a message, for one client.
+// piece delivers a message, or a piece of a message, to one client.
 func (r *RelayEnd) piece(conn uint64, data []byte, flags uint64) error {
 	c := r.conns[conn]
 	if c == nil {
@@ -572,7 +570,7 @@ func (r *RelayEnd) piece(conn uint64, data []byte, flags uint64) error {
 	if c.client != nil && !r.mux.charge(&c.stream, cost) {
 		return fmt.Errorf("%w: message on connection %d beyond its credit", link.ErrBadPacket, conn)
 	}
-	if c.client == nil { // gone, and the host-agent will soon know
+	if c.client == nil { // the client has left, and the host-agent will soon learn it
 		return nil
 	}
 	last := flags&fragmentLast != 0
@@ -590,9 +588,9 @@ func (r *RelayEnd) piece(conn uint64, data []byte, flags uint64) error {
 	return nil
 }
 
-// watchRecord listens to a channel's bodies, and confirms that to the host-agent. The
-// confirmation travels on the same connection behind the subscription, so it never
-// arrives first.
+// watchRecord subscribes to a channel's bodies, then confirms it to the host-agent.
+// Subscription and confirmation use the same NATS connection, so the confirmation never
+// overtakes the subscription.
 func (r *RelayEnd) watchRecord(number uint64, f *link.Fields) error {
 	token := string(f.Bytes())
 	if f.Bad {

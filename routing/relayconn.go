@@ -9,29 +9,28 @@ import (
 	"ahprelay/ahp"
 )
 
-// A RelayConn is one client's connection to a host, at the relay. The RelayEnd's mutex
-// guards it.
+// A RelayConn is one client's connection to a host, at the relay. The RelayEnd's mutex guards it.
 type RelayConn struct {
 	relay  *RelayEnd
 	client ClientConn // nil once either side has closed
 	stream stream
 
-	pending      fifo[pendingItem] // waits for a missing body
-	pendingBytes int               // sizes of pending, with pendingCost for each
-	bytes        bool              // carries bytes in place of messages: see ByteConn
+	pending      fifo[pendingItem] // items that wait for a missing body
+	pendingBytes int               // sizes of pending, plus pendingCost for each item
+	bytes        bool              // carries a byte stream: see ByteConn
 	binary       bool              // its messages are binary
 	opened       bool              // the client has received the event Opened
 	received     bool              // the host-agent's close has arrived
-	sentClose    bool              // our close has left
+	sentClose    bool              // the relay's close has left
 
-	window int // the stream's window at first; immutable
-	taken  int // credit of frames that the client has taken, since it last gave credit back
-	giving int // lent credit to give back with the next frames
+	window int // the stream's initial window; immutable
+	taken  int // bytes that the client has read since it last returned lent credit
+	giving int // lent credit still to return as the client reads
 
-	writtenCredit atomic.Int64 // credit of written frames, not yet passed on
+	writtenCredit atomic.Int64 // credit of written frames, not yet passed to the mux
 }
 
-// A pendingItem waits for the bodies in front of it: a frame, a row, an event, or the
+// A pendingItem waits for missing bodies. It is a frame, a row, an event, or the connection's
 // end.
 type pendingItem struct {
 	frame Frame
@@ -49,16 +48,15 @@ type closing struct {
 	reason string
 }
 
-// Send queues one complete message for the host, and keeps it. The message is text, or
-// binary on a sealed connection. Send waits while the
-// queue is full. The error is [ErrConnClosed] once the connection has ended. At most
-// one goroutine may Send at a time.
+// Send queues one complete message for the host, and keeps it. The message is text, or binary on
+// a sealed connection. Send waits while the queue is full. The error is [ErrConnClosed] once the
+// connection has ended. Only one goroutine at a time may call Send.
 func (c *RelayConn) Send(ctx context.Context, message []byte) error {
 	return c.SendCounted(ctx, message, 0)
 }
 
-// SendCounted is Send for a message of which counted bytes are already counted:
-// [RelayEndConfig.Queued] receives the difference, unless there is an error.
+// SendCounted is Send for a message of which the caller has already added counted bytes to
+// [RelayEndConfig.Queued]. If it succeeds, Queued receives the difference.
 func (c *RelayConn) SendCounted(ctx context.Context, message []byte, counted int) error {
 	for {
 		err := c.trySend(message, counted)
@@ -91,11 +89,11 @@ func (c *RelayConn) queue(message []byte, counted int) error {
 	return r.mux.pushCounted(&c.stream, item{frame: message, whole: len(message), binary: c.binary}, r.cfg.QueueLimit, counted)
 }
 
-// Written returns the credit of frames that were written to the client.
+// Written returns the credit of frames that are written to the client.
 func (c *RelayConn) Written(credit int) {
 	r := c.relay
 	if c.writtenCredit.Add(int64(credit)) < int64(c.window/creditShare) {
-		return // the mux would keep it anyway
+		return // too little for a credit record
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -109,11 +107,11 @@ func (c *RelayConn) Written(credit int) {
 	}
 }
 
-// adapt changes the connection's window as its client reads n bytes. The window grows by
-// as much, so it doubles in a round trip, until it lets the client use the whole line. A
-// client that stops reading early thus has a small window in the relay's memory. If no
-// more credit can be lent, each client that reads gives half back, for the others. A
-// window shrinks by credit of bytes that the client has read: the host-agent loses none that it has.
+// adapt changes the connection's window after its client has read n bytes. The window grows by n,
+// and so doubles in each round trip, until MostCredit. A client that stops reading early thus
+// occupies little memory at the relay. If no more credit can be lent, each reading client returns
+// half of its lent credit. The window shrinks only as the client reads, so credit that the
+// host-agent already has stays valid.
 func (c *RelayConn) adapt(n int) {
 	most := c.relay.cfg.MostCredit
 	if c.bytes {
@@ -127,20 +125,20 @@ func (c *RelayConn) adapt(n int) {
 		c.stream.widen(-less)
 		c.relay.cfg.Lend(-less)
 	case c.taken < growAfter*c.window:
-	case c.relay.cfg.Lend(more): // of 0, by a client with the most
+	case c.relay.cfg.Lend(more): // more is 0 at the maximum: Lend then only reports
 		c.stream.widen(more)
 	default:
 		if c.giving = (c.stream.window - c.window) / 2; c.giving > 0 {
-			c.taken = 0 // a client with its first window asks again at once
+			c.taken = 0 // a client without lent credit asks again at once
 		}
 	}
 }
 
-// growAfter is the number of first windows that a client must read before its window
-// grows: more than its kernel takes from the relay without the client.
+// growAfter is how many initial windows a client must read before its window grows. The kernel
+// accepts some data even if the client reads nothing; growAfter windows are more than that.
 const growAfter = 4
 
-// giveBack returns the lent credit of a connection that has ended.
+// giveBack returns the lent credit of an ended connection.
 func (c *RelayConn) giveBack() {
 	if lent := c.stream.window - c.window; lent > 0 {
 		c.stream.window = c.window
@@ -148,8 +146,8 @@ func (c *RelayConn) giveBack() {
 	}
 }
 
-// Progress tells the host-agent that the client reads, in case the credit is too small
-// for a record yet. Call it every few seconds while the client's queue moves.
+// Progress informs the host-agent that the client reads, even if too little for a credit record.
+// Call it every few seconds while the client takes queued data.
 func (c *RelayConn) Progress() {
 	r := c.relay
 	r.mu.Lock()
@@ -161,20 +159,20 @@ func (c *RelayConn) Progress() {
 	r.lines.Wake()
 }
 
-// Flush requests the event [Flushed], behind everything sent.
+// Flush requests the event [Flushed]. The request follows all messages sent before.
 func (c *RelayConn) Flush() { c.request(appendRecord(nil, recordFlush, c.stream.conn)) }
 
-// Move is Flush for a client that continues on a different relay: the host-agent keeps
-// the connection to the host under a ticket, which that relay's [Open] names. The event
-// is then [Moved], or [Flushed] if the host-agent cannot keep the connection. It is kept
-// only if Close follows with [ahp.CloseShuttingDown]: then the client has received
-// everything up to the event, and has sent everything before its Close. Relays call Move only for
-// host-agents with [link.FeatureMove].
+// Move is Flush for a client that moves to a different relay. The host-agent keeps the connection
+// to the host under a ticket, and that relay's [Open] names the ticket. The client gets the event
+// [Moved], or [Flushed] if the host-agent cannot keep the connection. Afterwards the relay must
+// call Close with [ahp.CloseShuttingDown], otherwise the connection is not kept. That Close
+// states two facts: the client has received all messages before the event, and all the client's
+// messages precede the Close. Relays call Move only for host-agents with [link.FeatureMove].
 func (c *RelayConn) Move(m Move) {
 	c.request(appendMove(nil, c.stream.conn, m))
 }
 
-// request queues a record behind everything sent.
+// request queues a record after all messages sent before.
 func (c *RelayConn) request(record []byte) {
 	r := c.relay
 	r.mu.Lock()
@@ -184,14 +182,14 @@ func (c *RelayConn) request(record []byte) {
 	}
 }
 
-// Queued returns the bytes that wait to leave for the host.
+// Queued returns the bytes queued for the host.
 func (c *RelayConn) Queued() int {
 	c.relay.mu.Lock()
 	defer c.relay.mu.Unlock()
 	return c.stream.queued
 }
 
-// Abort is Close, and drops unsent messages.
+// Abort is Close, but drops unsent messages.
 func (c *RelayConn) Abort(code ahp.CloseCode, reason string) {
 	c.relay.mu.Lock()
 	defer c.relay.mu.Unlock()
@@ -200,8 +198,8 @@ func (c *RelayConn) Abort(code ahp.CloseCode, reason string) {
 	c.endStream(code, reason)
 }
 
-// Close ends the connection behind its queued messages, because the client is gone.
-// Nothing more is delivered.
+// Close ends the connection after its queued messages, because the client has left. Nothing more
+// is delivered to the client.
 func (c *RelayConn) Close(code ahp.CloseCode, reason string) {
 	c.relay.mu.Lock()
 	defer c.relay.mu.Unlock()
@@ -209,7 +207,7 @@ func (c *RelayConn) Close(code ahp.CloseCode, reason string) {
 	c.endStream(code, reason)
 }
 
-// deliver sends frames to the client, behind pending items.
+// deliver delivers frames to the client, after all pending items.
 func (c *RelayConn) deliver(frames []Frame) {
 	if c.pending.len() == 0 {
 		c.client.Deliver(frames)
@@ -220,7 +218,6 @@ func (c *RelayConn) deliver(frames []Frame) {
 	}
 }
 
-// addPending queues an item behind a missing body.
 func (c *RelayConn) addPending(d pendingItem) {
 	if c.client != nil {
 		c.pending.push(d)
@@ -228,7 +225,8 @@ func (c *RelayConn) addPending(d pendingItem) {
 	c.pendingGrew(d.size + pendingCost)
 }
 
-// pendingGrew records n more pending bytes, and delivers complete items.
+// pendingGrew adds n to the pending bytes, checks their bound, and delivers items that are
+// complete.
 func (c *RelayConn) pendingGrew(n int) {
 	if c.client == nil {
 		return
@@ -240,13 +238,12 @@ func (c *RelayConn) pendingGrew(n int) {
 	}
 }
 
-// countPending records n more pending bytes.
 func (c *RelayConn) countPending(n int) {
 	c.pendingBytes += n
 	c.relay.cfg.Kept(n)
 }
 
-// deliverPending delivers pending items up to the first missing body.
+// deliverPending delivers pending items up to the first that lacks a body.
 func (c *RelayConn) deliverPending() {
 	for c.pending.len() > 0 && c.client != nil {
 		d := c.pending.at(0)
@@ -270,7 +267,7 @@ func (c *RelayConn) deliverPending() {
 	}
 }
 
-// late delivers an event behind pending items.
+// late reports an event after all pending items.
 func (c *RelayConn) late(e Event) {
 	if c.pending.len() > 0 {
 		c.addPending(pendingItem{event: &e})
@@ -279,7 +276,7 @@ func (c *RelayConn) late(e Event) {
 	c.client.Event(e)
 }
 
-// closedByHost ends the connection behind pending items, as the host-agent requested.
+// closedByHost ends the connection after all pending items, as the host-agent requested.
 func (c *RelayConn) closedByHost(code ahp.CloseCode, reason string) {
 	if c.client != nil && c.pending.len() > 0 {
 		c.addPending(pendingItem{end: &closing{code, reason}})
@@ -288,7 +285,7 @@ func (c *RelayConn) closedByHost(code ahp.CloseCode, reason string) {
 	c.finish(code, reason)
 }
 
-// finish ends the connection: the host-agent has closed its side, or is gone.
+// finish ends the connection because the host-agent has closed it, or the link has ended.
 func (c *RelayConn) finish(code ahp.CloseCode, reason string) {
 	c.received = true
 	c.closeClient(code, reason)
@@ -301,7 +298,7 @@ func (c *RelayConn) lose(reason string) {
 	c.endStream(ahp.CloseResync, reason)
 }
 
-// closeClient closes the client, once.
+// closeClient reports the end to the client, once.
 func (c *RelayConn) closeClient(code ahp.CloseCode, reason string) {
 	if client := c.client; client != nil {
 		c.client = nil
@@ -309,9 +306,9 @@ func (c *RelayConn) closeClient(code ahp.CloseCode, reason string) {
 	}
 }
 
-// endStream ends the direction to the host and drops pending items. From now on, the
-// host-agent has unlimited credit: if both sides close at once, neither close record
-// may wait for credit from the opposite side.
+// endStream ends the direction to the host and drops pending items. It gives the host-agent
+// unlimited credit: if both sides close at once, neither close record may wait for the peer's
+// credit.
 func (c *RelayConn) endStream(code ahp.CloseCode, reason string) {
 	r := c.relay
 	for c.pending.len() > 0 {
@@ -335,7 +332,8 @@ func (c *RelayConn) endStream(code ahp.CloseCode, reason string) {
 	c.recycle()
 }
 
-// recycle frees the connection's number once no record can use it any more.
+// recycle frees the connection's number once both close records have arrived, so that no later
+// record can mean this connection.
 func (c *RelayConn) recycle() {
 	if c.received && c.sentClose && c.relay.conns[c.stream.conn] == c {
 		delete(c.relay.conns, c.stream.conn)

@@ -6,16 +6,16 @@ import (
 	"ahprelay/broker/link"
 )
 
-// A row is the output for a refs record's entry while some bodies are missing.
+// A row is the output for an entry of a refs record that lacks at least one body.
 type row struct {
 	frames  []Frame // missing frames have no data
 	missing int
 	bytes   int // bytes of frames
 	packet  uint64
-	conns   []*RelayConn // connections that wait for it
+	conns   []*RelayConn // connections that will receive the row
 }
 
-// A missingSlot is a missing body's place in a row.
+// A missingSlot is the position of a missing body in a row.
 type missingSlot struct {
 	row   *row
 	index int
@@ -26,8 +26,8 @@ func refsRecord(tagged bool) relayHandler {
 	return func(r *RelayEnd, floor uint64, f *link.Fields) error { return r.refs(floor, f, tagged) }
 }
 
-// refs handles a refs record: each connection of an entry receives the entry's bodies, and
-// its tag.
+// refs handles a refs record: the connections of each entry receive its bodies, and then
+// their tags.
 func (r *RelayEnd) refs(floor uint64, f *link.Fields, tagged bool) error {
 	entries := f.Uvarint()
 	r.bodies.forgetBelow(floor)
@@ -45,7 +45,7 @@ func (r *RelayEnd) refs(floor uint64, f *link.Fields, tagged bool) error {
 	return nil
 }
 
-// entry sends the bodies of r.list to the connections that f names next.
+// entry reads the next set of connections from f, and sends them the bodies of r.list.
 func (r *RelayEnd) entry(f *link.Fields, tagged bool) error {
 	r.budget -= len(r.list)
 	r.set, r.tags = r.set[:0], entryTags{places: r.tags.places[:0]}
@@ -81,7 +81,7 @@ func (r *RelayEnd) entry(f *link.Fields, tagged bool) error {
 	return nil
 }
 
-// awaitRow makes the entry's connections wait for a row, and their tags behind it.
+// awaitRow queues a row, and then the tags, on the connections of the current entry.
 func awaitRow(r *RelayEnd, missing *row) {
 	for i, c := range r.set {
 		if c.client != nil {
@@ -94,7 +94,6 @@ func awaitRow(r *RelayEnd, missing *row) {
 	}
 }
 
-// creditOf returns the credit of frames.
 func creditOf(frames []Frame) (credit int) {
 	for i := range frames {
 		credit += frames[i].Credit
@@ -102,8 +101,8 @@ func creditOf(frames []Frame) (credit int) {
 	return credit
 }
 
-// lookUp fills r.frames with the bodies of r.list. If bodies are missing, it requests
-// them, and returns a row that waits for them.
+// lookUp fills r.frames with the bodies of r.list. If bodies are missing, it requests them
+// from the host-agent, and returns the row that they will complete.
 func (r *RelayEnd) lookUp() *row {
 	r.frames = r.frames[:0]
 	if r.inRows() {
@@ -136,8 +135,8 @@ func (r *RelayEnd) lookUp() *row {
 	return missing
 }
 
-// body stores a new body that was heard, or sent on request. Encoded is a part of
-// shared, and size the length before encoding.
+// body stores a published or requested body, and completes the rows that wait for it.
+// Encoded is part of the memory in shared, and size is the length before encoding.
 func (r *RelayEnd) body(number uint64, encoded []byte, size int, shared *Shared) {
 	frame := Frame{Data: encoded, Messages: 1, Credit: size + pieceCost, Shared: shared}
 	r.bodies.put(number, frame)
@@ -154,7 +153,7 @@ func (r *RelayEnd) body(number uint64, encoded []byte, size int, shared *Shared)
 	}
 }
 
-// goneRecord handles the host-agent's answer that it no longer has a body.
+// goneRecord handles the host-agent's answer that it no longer has a requested body.
 func (r *RelayEnd) goneRecord(number uint64, _ *link.Fields) error {
 	for _, p := range r.awaited.take(number) {
 		p.row.missing--
@@ -168,7 +167,7 @@ func (r *RelayEnd) goneRecord(number uint64, _ *link.Fields) error {
 	return nil
 }
 
-// awaitedBodies are the slots that wait for requested bodies, by the number of the body.
+// awaitedBodies lists the row positions that wait for requested bodies, by body number.
 type awaitedBodies struct {
 	slots map[uint64][]missingSlot
 	count int // slots
@@ -179,7 +178,7 @@ func (a *awaitedBodies) add(number uint64, slot missingSlot) {
 	a.count++
 }
 
-// take removes and returns the slots that wait for a body.
+// take removes and returns the positions that wait for a body.
 func (a *awaitedBodies) take(number uint64) []missingSlot {
 	slots := a.slots[number]
 	delete(a.slots, number)
@@ -187,14 +186,14 @@ func (a *awaitedBodies) take(number uint64) []missingSlot {
 	return slots
 }
 
-// rowComplete records that a row has no missing body any more.
+// rowComplete handles a row that lacks no more bodies.
 func (r *RelayEnd) rowComplete(w *row) {
 	r.incomplete[w.packet]--
 	if r.incomplete[w.packet] > 0 {
 		return
 	}
 	delete(r.incomplete, w.packet)
-	if w.packet != r.packet { // else Handle reports it
+	if w.packet != r.packet { // else Handle reports the packet as done
 		r.lines.Done(w.packet)
 	}
 }

@@ -6,15 +6,15 @@ import (
 	"ahprelay/ahp"
 )
 
-// relieve closes connections until all queues together are within their bound: first
-// the connections without progress for longest, then those with the longest queues.
-// Sources are held back long before (hold.go), so this applies to messages that arrive
-// in spite of that.
+// relieve closes connections until all queues together are within MaxQueued. It begins
+// with the connections that have made no progress for longest, then takes those with
+// the longest queues. Backpressure (hold.go) begins far earlier; relieve is for
+// messages that arrive nevertheless.
 func (a *AgentEnd) relieve() {
 	for a.total() > a.cfg.MaxQueued {
 		c, _ := a.worst(time.Now())
 		if c == nil {
-			return // the rest is bodies held by packets, which have a bound of their own
+			return // the remaining bytes are bodies needed by packets, which have a bound of their own
 		}
 		c.overload()
 	}
@@ -29,7 +29,7 @@ func (c *AgentConn) overload() {
 	c.closeHost(ahp.CloseOverloaded, reason)
 }
 
-// worst returns the connection to close first, among those with queued bytes, and how
+// worst returns the connection to close first among those with queued bytes, and how
 // long it has made no progress.
 func (a *AgentEnd) worst(now time.Time) (worst *AgentConn, standing time.Duration) {
 	most := 0
@@ -44,7 +44,8 @@ func (a *AgentEnd) worst(now time.Time) (worst *AgentConn, standing time.Duratio
 	return worst, standing
 }
 
-// stalledFor returns how long neither the client has taken queued bytes, nor the host.
+// stalledFor returns how long queued bytes have waited while neither the client nor
+// the host took any.
 func (c *AgentConn) stalledFor(now time.Time) time.Duration {
 	still := c.stream.stalledFor(now)
 	if c.whole+len(c.partial) > 0 {
@@ -53,8 +54,8 @@ func (c *AgentConn) stalledFor(now time.Time) time.Duration {
 	return still
 }
 
-// forgetFragments drops the fragments of an incomplete message, and stops counting
-// complete messages, which the host has a moment to take.
+// forgetFragments drops an incomplete message for the host. It also stops counting
+// complete messages, which the host may still take.
 func (c *AgentConn) forgetFragments() {
 	c.link.agent.held -= len(c.partial)
 	c.link.agent.endPartial(c)

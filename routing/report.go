@@ -9,29 +9,29 @@ import (
 	"ahprelay/broker/link"
 )
 
-// A host-agent reports the parts of a connection's state that the relay cannot see.
-// Reports travel beside the connection's stream, and name the connection by its id in
-// [Open], so a report may arrive after the connection's end. Only the latest state is
-// sent.
+// A host-agent reports the parts of a connection's state that the relay cannot see. Reports
+// are not part of the connection's stream. They name the connection by its id in [Open], so
+// a report may arrive after the connection has ended. If several reports wait, only the
+// latest is sent.
 
 // A Report is a host-agent's report about one connection.
 type Report struct {
 	Conn string `json:"conn"` // Open.ID
 
 	// State is a JSON object that replaces the previous state. The relay shows it
-	// unchanged. It is nil if there is none or it exceeds MaxReport.
+	// unchanged. It is nil if there is no state, or if the state exceeds MaxReport.
 	State json.RawMessage `json:"state,omitempty"`
 
-	// ClientID is the client's id at the host, if the relay may not know it: the client has
-	// introduced itself through a different relay.
+	// ClientID is the client's id at the host. It is set only if the relay may not know it,
+	// because the client sent initialize through a different relay.
 	ClientID string `json:"clientId,omitempty"`
 
 	// Counts are the events since the previous report.
 	Counts []Count `json:"counts,omitempty"`
 }
 
-// A Count is a number of events. Kind and class are 1 to 64 characters from a-z, 0-9,
-// "_" and ".".
+// A Count is how often an event occurred. Kind and class are 1 to 64 characters from a-z,
+// 0-9, "_" and ".".
 type Count struct {
 	Kind  string `json:"kind"`  // the event: "warning", "rejection", …
 	Class string `json:"class"` // the reason
@@ -46,18 +46,18 @@ const (
 	// MaxCounts bounds a report's counts.
 	MaxCounts = 64
 
-	// reportGap is the time between the reports of a link. reportTurn bounds the
-	// reports that leave together.
+	// reportGap is the shortest time between two batches of reports on a link. reportTurn
+	// bounds the reports in a batch.
 	reportGap  = 200 * time.Millisecond
 	reportTurn = 32
 
 	maxCount = 1 << 40
 )
 
-// Report sends the result of report to the relay. The function is called once, later,
-// under locks: it must not block, nor call back. A later call to Report replaces a
-// function that was not called yet. Report may be called after the connection's end.
-// Unsent reports are dropped when the link ends.
+// Report sends a report to the relay. It calls report later and once, under locks: report
+// must not block, nor call back. If an earlier function was not called yet, it is replaced.
+// Report may be called after the connection has ended. When the link ends, unsent reports
+// are dropped.
 func (c *AgentConn) Report(report func() Report) {
 	l := c.link
 	_ = l.with(func() error {
@@ -73,7 +73,8 @@ func (c *AgentConn) Report(report func() Report) {
 	})
 }
 
-// queueReports queues the reports that are due, and returns when more will be due.
+// queueReports queues the reports that are due, and returns when further reports will be
+// due.
 func (l *agentLink) queueReports(now time.Time) (again time.Time) {
 	switch {
 	case l.reports.len() == 0:
@@ -93,7 +94,7 @@ func (l *agentLink) queueReports(now time.Time) (again time.Time) {
 	return time.Time{}
 }
 
-// appendReport encodes a report, and omits a state that is too large.
+// appendReport encodes a report. It omits a state that is too large.
 func appendReport(b []byte, r Report) []byte {
 	data, err := encodeReport(r)
 	if err != nil || len(data) > MaxReport {
@@ -105,8 +106,8 @@ func appendReport(b []byte, r Report) []byte {
 	return appendBytes(appendRecord(b, recordReport, 0), data)
 }
 
-// encodeReport does not escape <, > and &, as package json does for web pages: escapes
-// make some states six times as long.
+// encodeReport encodes a report without escaping <, > and &, because escapes would make
+// some states six times as long.
 func encodeReport(r Report) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -115,7 +116,6 @@ func encodeReport(r Report) ([]byte, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
 }
 
-// reportRecord handles a report from the host-agent.
 func (r *RelayEnd) reportRecord(_ uint64, f *link.Fields) error {
 	data := f.Bytes()
 	if f.Bad {
@@ -128,7 +128,6 @@ func (r *RelayEnd) reportRecord(_ uint64, f *link.Fields) error {
 	return err
 }
 
-// readReport decodes a report and checks its bounds.
 func readReport(data []byte) (Report, error) {
 	var r Report
 	if len(data) > MaxReport {

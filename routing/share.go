@@ -2,26 +2,26 @@ package routing
 
 import "time"
 
-// A share bounds the byte streams' data in flight on a link. The link stays in use,
-// but hardly anything queues on the network, where messages would have to wait behind
-// it. Credit does not achieve that: a browser behind a slow line takes at once what
-// the line needs seconds for.
+// A share bounds the bytes that all byte streams together have in flight on a link. It
+// keeps the network busy, but avoids queues in the network, because messages would
+// have to wait behind them. Credit alone cannot avoid them: a browser at the far end
+// takes bytes at once that a slow line needs seconds to carry.
 //
-// It measures the time from a packet's departure to its release. The shortest recent
-// time is the network's own; any excess is queueing. With more than shareDelay of
-// queueing, the window shrinks, at most once for the data in flight. Otherwise it
-// grows: at first by the bytes that have arrived, then by one piece for each window
-// (compare LEDBAT, RFC 6817).
+// The share measures the time from sending a packet to its release. The shortest
+// recent time is the network's own delay; anything longer is queueing. If queueing
+// exceeds shareDelay, the window shrinks, at most once per round trip. Otherwise it
+// grows: at first by the bytes that have arrived, and after its first reduction by one
+// piece per window (compare LEDBAT, RFC 6817).
 type share struct {
 	window  int // bound of bytes in flight
 	out     int // bytes in flight
-	leaving int // bytes in the packet being made
+	leaving int // bytes in the packet that is being built
 	sent    fifo[sharedPacket]
-	waiting []*stream // streams with data to send when there is room
+	waiting []*stream // streams with data that wait for room
 
-	least, previous time.Duration // in this period, and in the previous; 0: unknown
+	least, previous time.Duration // shortest time in this period, and in the previous period; 0: unknown
 	period          time.Time     // start of this period
-	cut             uint64        // the window does not shrink again before a later packet is released
+	cut             uint64        // the window does not shrink again before a packet after this is released
 }
 
 type sharedPacket struct {
@@ -35,7 +35,7 @@ const (
 	leastWindow = 16 << 10
 	mostWindow  = 4 << 20
 
-	shareDelay  = 30 * time.Millisecond // acknowledgements wait for 20 ms themselves
+	shareDelay  = 30 * time.Millisecond // must exceed 20 ms, by which acknowledgements may be delayed
 	sharePeriod = 30 * time.Second
 )
 
@@ -46,7 +46,7 @@ func (h *share) room() bool {
 	return h.out+h.leaving < h.window
 }
 
-// wait schedules a stream when there is room.
+// wait registers a stream that is scheduled when there is room.
 func (h *share) wait(s *stream) {
 	if !s.shares {
 		s.shares = true
@@ -54,7 +54,7 @@ func (h *share) wait(s *stream) {
 	}
 }
 
-// left records that a packet leaves.
+// left records that a packet is sent.
 func (h *share) left(number uint64, now time.Time) {
 	if h.leaving > 0 {
 		h.sent.push(sharedPacket{number, h.leaving, now})
@@ -63,8 +63,8 @@ func (h *share) left(number uint64, now time.Time) {
 	}
 }
 
-// released records the arrival of packets up to a number, and returns the streams that
-// may go on.
+// released records that the peer has received all packets up to a number. It returns
+// the streams that may continue.
 func (h *share) released(number uint64, now time.Time) []*stream {
 	for h.sent.len() > 0 && h.sent.at(0).number <= number {
 		p := h.sent.pop()
@@ -82,7 +82,6 @@ func (h *share) released(number uint64, now time.Time) []*stream {
 	return waiting
 }
 
-// adapt changes the window.
 func (h *share) adapt(p sharedPacket, now time.Time) {
 	took := now.Sub(p.at)
 	if h.period.IsZero() || now.Sub(h.period) > sharePeriod {
@@ -96,7 +95,7 @@ func (h *share) adapt(p sharedPacket, now time.Time) {
 		base = min(base, h.previous)
 	}
 	switch {
-	case took-base <= shareDelay && h.cut == 0: // it was never too large
+	case took-base <= shareDelay && h.cut == 0: // the window has never been too large
 		h.window = min(h.window+p.bytes, mostWindow)
 	case took-base <= shareDelay:
 		h.window = min(h.window+p.bytes*bytesPiece/h.window+1, mostWindow)

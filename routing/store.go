@@ -3,7 +3,7 @@ package routing
 // frameCost is added to each body's size in bounds.
 const frameCost = 128
 
-// A bodyStore holds a relay's bodies from one host-agent instance, encoded for
+// A bodyStore stores bodies from one host-agent instance at a relay, encoded for
 // clients.
 type bodyStore struct {
 	limit  int // in bytes
@@ -17,8 +17,8 @@ func newBodyStore(limit int, kept func(n int)) bodyStore {
 	return bodyStore{limit: limit, frames: map[uint64]Frame{}, kept: kept}
 }
 
-// put adds a new body and drops the oldest. A client's missing body is requested
-// again.
+// put stores a new body and drops the oldest bodies beyond the limit. A dropped body
+// can be requested again.
 func (s *bodyStore) put(number uint64, frame Frame) {
 	s.frames[number] = frame
 	s.order.push(number)
@@ -26,8 +26,8 @@ func (s *bodyStore) put(number uint64, frame Frame) {
 	s.shrink(s.limit)
 }
 
-// shrink drops the oldest bodies until the given number of bytes is held, or a single
-// body.
+// shrink drops the oldest bodies until at most the given number of bytes is stored,
+// or a single body.
 func (s *bodyStore) shrink(bytes int) {
 	for s.bytes > bytes && s.order.len() > 1 {
 		s.drop()
@@ -39,7 +39,8 @@ func (s *bodyStore) counted(n int) {
 	s.kept(n)
 }
 
-// forgetBelow drops the oldest bodies while their numbers are below floor.
+// forgetBelow drops bodies with numbers below floor, which no later record names. It
+// stops at the first body, in order of arrival, that is not below.
 func (s *bodyStore) forgetBelow(floor uint64) {
 	for s.order.len() > 0 && *s.order.at(0) < floor {
 		s.drop()

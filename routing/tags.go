@@ -7,30 +7,31 @@ import (
 	"ahprelay/broker/link"
 )
 
-// A sealed host's connections share bodies that neither this package nor a relay can
-// read. The sealing layer gives each body as a [Notification] of [NewSealedBody], and each
-// connection has a [Tagger]. A relay without [link.FeatureTags] gets the bodies in each connection's own stream. A connection's tag follows its bodies: it proves to that client
-// alone that the host-agent sent exactly these bodies, at exactly this place in the
-// connection's stream. A tag is made as its batch leaves, so one tag covers all bodies of
-// the batch.
+// At a sealed host, connections share bodies that are encrypted: neither this package nor
+// a relay can read them. The sealing layer passes each body as a [Notification] from
+// [NewSealedBody], and each connection has a [Tagger]. A tag is sent to one client, after
+// its bodies. It proves to that client that the host-agent sent exactly these bodies at
+// exactly this position in the connection's stream. Tags are made when the batch is sent,
+// and one tag covers all the connection's bodies in it. Relays without [link.FeatureTags]
+// get the bodies in each connection's own stream.
 
-// A tag is delivered to its client as the binary message TagKind ‖ tag.
+// A client receives a tag as the binary message TagKind ‖ tag.
 const (
 	TagKind = 8
 	TagSize = 16
 )
 
-// A Tagger makes the tags of a connection's sealed bodies. The [HostConn] of each
-// connection to a sealed host is its Tagger.
+// A Tagger makes the tags for a connection's sealed bodies. At a sealed host, each
+// [HostConn] is a Tagger.
 type Tagger interface {
-	// Tag returns the next tag, for bodies with a sum: the SHA-256 of the SHA-256 of
-	// each body. Own is the number of messages in the connection's own stream that the
-	// bodies follow. Tag is called under locks, and must not block.
+	// Tag returns the next tag. Sum is the SHA-256 over the SHA-256 sums of the bodies.
+	// Own is the number of messages in the connection's own stream before these bodies.
+	// Tag is called under locks, and must not block.
 	Tag(sum [32]byte, own uint64) [TagSize]byte
 }
 
-// NewSealedBody returns a notification for a message that a sealed host's connections
-// share. Equal channels have equal receivers.
+// NewSealedBody returns a notification for an encrypted message that several connections
+// receive. All messages with equal channels must have the same receivers.
 func NewSealedBody(message, channel []byte) *Notification {
 	n := NewNotification(message, channel)
 	sum := sha256.Sum256(message)
@@ -43,17 +44,17 @@ func queueSealed(c *AgentConn, message []byte, sum *[32]byte) error {
 	if err := c.queue(item{frame: message, whole: len(message), binary: true, aside: true}); err != nil {
 		return err
 	}
-	tag := make([]byte, 1+TagSize) // filled as it leaves
+	tag := make([]byte, 1+TagSize) // filled when it is sent
 	return c.queue(item{frame: tag, whole: len(tag), binary: true, aside: true, sum: sum})
 }
 
-// tag returns the message with the tag of bodies.
+// tag makes a tag, and returns the message for the client.
 func (s *stream) tag(sum [32]byte) []byte {
 	tag := s.tagger.Tag(sum, s.own)
 	return append([]byte{TagKind}, tag[:]...)
 }
 
-// sumOf returns the sum of bodies.
+// sumOf returns the SHA-256 over the sums of several bodies.
 func sumOf(sums ...*[32]byte) [32]byte {
 	h := sha256.New()
 	for _, sum := range sums {
@@ -62,8 +63,8 @@ func sumOf(sums ...*[32]byte) [32]byte {
 	return [32]byte(h.Sum(nil))
 }
 
-// appendTags appends the tags of a node's connections, in ascending order of their
-// numbers. Bodies are the node's.
+// appendTags appends the tags for a node's connections, in ascending order of connection
+// numbers. Bodies has the sums of the node's bodies.
 func (n *batchNode) appendTags(b []byte, bodies []*[32]byte) []byte {
 	sum := sumOf(bodies...)
 	slices.SortFunc(n.streams, func(a, b *stream) int { return int(a.conn) - int(b.conn) }) // below maxConns
@@ -74,14 +75,14 @@ func (n *batchNode) appendTags(b []byte, bodies []*[32]byte) []byte {
 	return b
 }
 
-// entryTags are the tags of a refs record's entry, encoded for clients.
+// entryTags are the tags in an entry of a refs record, encoded for clients.
 type entryTags struct {
-	encoded []byte // nil: there are none
+	encoded []byte // nil: the entry has no tags
 	size    int    // of each
-	places  []int  // among the tags, for each connection that is still there
+	places  []int  // for each connection that still exists, the index of its tag
 }
 
-// read reads the tags of an entry with n connections.
+// read decodes the tags of an entry with n connections.
 func (t *entryTags) read(f *link.Fields, n int, encode func(b, message []byte, binary bool) []byte) {
 	if n == 0 || n*TagSize > len(f.B) {
 		f.Bad = f.Bad || n > 0
@@ -96,8 +97,8 @@ func (t *entryTags) read(f *link.Fields, n int, encode func(b, message []byte, b
 	t.size = len(t.encoded) / n
 }
 
-// frames returns the output for a connection: its tag, if there are tags. A tag takes no
-// credit, because its bodies pay for it.
+// frames returns the output with a connection's tag, or nil. A tag uses no credit; its
+// bodies have paid for it.
 func (t *entryTags) frames(conn int) []Frame {
 	if t.encoded == nil {
 		return nil

@@ -5,19 +5,19 @@ import (
 	"encoding/hex"
 )
 
-// maxToken bounds a token. Subjects then stay far below 4 KiB, NATS's limit for a
-// control line.
+// maxToken bounds a token in bytes. NATS subjects thus stay far below 4 KiB, the limit
+// for a NATS control line.
 const maxToken = 160
 
-// hashMark begins the hash of a shortened token. No escape begins so, because "_" is
-// no hexadecimal digit.
+// hashMark precedes the hash in a shortened token. No escape looks like it, because
+// "_" is no hexadecimal digit.
 const hashMark = "=_"
 
-// ChannelToken returns a channel URI as one NATS token. Letters, digits and most
-// punctuation stand for themselves. Dots, wildcards, spaces, controls, non-ASCII bytes
-// and "=" are written as "=" and two hexadecimal digits. If the token would exceed 160
-// bytes, "=_" and the SHA-256 of the complete URI replace its tail. Different URIs
-// have different tokens.
+// ChannelToken encodes a channel URI as one NATS token. Letters, digits and most
+// punctuation are unchanged. Dots, wildcards, spaces, control characters, non-ASCII
+// bytes and "=" are written as "=" and two hexadecimal digits. If the token would
+// exceed 160 bytes, its tail is replaced by "=_" and the SHA-256 of the complete URI.
+// Different URIs have different tokens.
 func ChannelToken(uri string) string {
 	clean := uri != "" && len(uri) <= maxToken
 	for i := 0; clean && i < len(uri); i++ {
@@ -55,8 +55,8 @@ func validToken(token string) bool {
 	return token != "" && len(token) <= maxToken
 }
 
-// cutToken returns a token's front with room for a hash, without half an escape at its
-// end.
+// cutToken shortens an escaped token to leave room for a hash. It does not cut within
+// an escape.
 func cutToken(b []byte) string {
 	const keep = maxToken - len(hashMark) - 2*sha256.Size
 	b = b[:keep]
@@ -68,7 +68,7 @@ func cutToken(b []byte) string {
 	return string(b)
 }
 
-// plain marks the bytes that stand for themselves.
+// plain marks the bytes that need no escape.
 var plain = func() (t [256]bool) {
 	for c := byte('!'); c <= '~'; c++ {
 		t[c] = true

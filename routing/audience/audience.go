@@ -13,7 +13,7 @@ import (
 
 const rootChannel = "ahp-root://"
 
-// An audience is a group of viewers with a shared connection to the host.
+// An audience is a group of viewers that share one connection to the host.
 type audience struct {
 	// Set by openLocked, then read-only.
 	pool *Pool
@@ -26,14 +26,14 @@ type audience struct {
 	taken atomic.Bool // the host has accepted the connection
 
 	// Guarded by the pool's mutex.
-	base      []byte      // members of the host's answer to initialize that all viewers share; nil: no answer yet
-	greetings []*greeting // waiting for base
+	base      []byte      // the members of the host's answer to initialize that are equal for all viewers; nil: no answer yet
+	greetings []*greeting // viewers whose initialize or reconnect waits for base
 	viewers   []*Viewer
-	touched   []*Viewer // with frames for flush
+	touched   []*Viewer // viewers with output, for flush
 	feeds     map[string]*feed
-	requests  map[string]*sharedRequest // by content; see sharedRequest
-	underWay  map[int64]*sharedRequest  // by the id of their request
-	waiting   []*sharedRequest          // waiting until fewer are pending
+	requests  map[string]*sharedRequest // by content
+	underWay  map[int64]*sharedRequest  // requests pending at the host, by id
+	waiting   []*sharedRequest          // requests that wait because too many are pending
 	lastID    int64
 	seq       int64  // the highest serverSeq received
 	at        uint64 // messages received from the host
@@ -45,12 +45,12 @@ type audience struct {
 	in inboxState
 }
 
-// A feed is a channel with subscriptions, at present or earlier.
+// A feed is a channel that viewers are or were subscribed to.
 type feed struct {
 	channel       string
 	subscriptions []*subscription
-	asked         int  // pending requests that may open it
-	open          bool // the host has confirmed the audience's subscription
+	asked         int  // pending requests that may subscribe the audience
+	open          bool // the audience is subscribed
 }
 
 // A subscription is one viewer's subscription to one channel.
@@ -58,36 +58,38 @@ type subscription struct {
 	viewer *Viewer
 	feed   *feed
 	index  int    // in feed.subscriptions; -1: removed
-	asks   int    // requests for it without an answer
+	asks   int    // the viewer's unanswered subscribe requests
 	asked  int    // asks that are pending at the host
-	taken  bool   // the viewer is subscribed
-	floor  int64  // the snapshot contains actions up to this serverSeq
-	at     uint64 // audience.at when the answer came
+	taken  bool   // the host has confirmed, so the viewer is subscribed
+	floor  int64  // the snapshot contains all actions up to this serverSeq
+	at     uint64 // audience.at when the host answered
 }
 
-// inboxState holds unhandled output from the link. The connection's credit bounds it.
+// inboxState holds frames from the link that are not yet handled. The connection's
+// credit bounds them.
 type inboxState struct {
-	mu      sync.Mutex // guards the fields below; taken under the routing package's
+	mu      sync.Mutex // guards the fields below; may be locked while the routing package's mutex is held
 	frames  []routing.Frame
 	end     *ending
 	working bool
 
 	// Owned by work.
-	pieces []byte // of an incomplete message
+	pieces []byte // an incomplete message so far
 	shared []hostMessage
 }
 
-// ending is the end of the connection to the host.
+// ending is how the connection to the host ended.
 type ending struct {
 	code   ahp.CloseCode
 	reason string
 }
 
-// inbox is an audience as the link's reader sees it.
+// inbox is an audience in its role as the link's client.
 type inbox audience
 
 // Event implements [routing.ClientConn]. Messages sent before the host accepts the
-// connection wait in the link. An audience always proves that it is alive.
+// connection wait in the link. A Probe needs no reaction, because an audience is
+// always alive.
 func (b *inbox) Event(e routing.Event) {
 	if e == routing.Opened {
 		b.taken.Store(true)
@@ -116,7 +118,8 @@ func (b *inbox) startLocked() {
 	}
 }
 
-// nextBatch returns unhandled output; false if there is none.
+// nextBatch takes the frames that are not yet handled. It reports false if there are
+// none.
 func (a *audience) nextBatch() (frames []routing.Frame, end *ending, ok bool) {
 	a.in.mu.Lock()
 	defer a.in.mu.Unlock()
@@ -126,14 +129,13 @@ func (a *audience) nextBatch() (frames []routing.Frame, end *ending, ok bool) {
 	return frames, end, a.in.working
 }
 
-// hostMessage is a message from the host.
 type hostMessage struct {
 	env    ahp.Envelope
 	text   *text   // for a notification
 	answer *answer // for an answer
 }
 
-// work handles messages until there are no more.
+// work handles frames until none are left.
 func (a *audience) work() {
 	for {
 		frames, end, ok := a.nextBatch()
@@ -168,7 +170,7 @@ func (a *audience) work() {
 	}
 }
 
-// read appends the messages that end in a frame to the unhandled messages.
+// read appends the messages that end in a frame to the messages to handle.
 func (a *audience) read(f routing.Frame) {
 	if f.Shared == nil {
 		f.Shared = &routing.Shared{Size: len(f.Data)}
@@ -184,7 +186,8 @@ func (a *audience) read(f routing.Frame) {
 			a.pool.cfg.Kept(-len(in.pieces))
 			message, in.pieces, whole = in.pieces, nil, nil
 		}
-		// Gates of a restricted client never pass an unreadable message.
+		// Gates of a restricted client pass only readable messages, so an unreadable
+		// one can be ignored.
 		if env, err := ahp.Peek(message); err == nil && !binary {
 			s := hostMessage{env: env, text: &text{raw: message, first: true, last: true}}
 			if whole != nil {
@@ -195,7 +198,6 @@ func (a *audience) read(f routing.Frame) {
 	})
 }
 
-// fromHost handles one message.
 func (a *audience) fromHost(s *hostMessage) {
 	if a.ended {
 		return
@@ -211,7 +213,8 @@ func (a *audience) fromHost(s *hostMessage) {
 	}
 }
 
-// answerHost answers a request from the host: no viewer may act.
+// answerHost answers a request from the host: with an error, because viewers are
+// read-only, except for ping.
 func (a *audience) answerHost(env *ahp.Envelope) {
 	answer := ahp.AppendError(nil, env.ID, ahp.CodePermissionDenied, "this client is read-only", nil)
 	if string(env.Method) == "ping" {
@@ -223,8 +226,8 @@ func (a *audience) answerHost(env *ahp.Envelope) {
 	a.send(answer)
 }
 
-// notified passes a notification to its channel's subscribers, or to all viewers if it
-// is a broadcast.
+// notified delivers a notification to its channel's subscribers, or to all viewers if
+// it is a broadcast.
 func (a *audience) notified(s *hostMessage) {
 	i := item{text: s.text, at: a.at}
 	isAction := string(s.env.Method) == "action"
@@ -241,7 +244,7 @@ func (a *audience) notified(s *hostMessage) {
 		for _, s := range f.subscriptions {
 			s.viewer.offer(s, &i)
 		}
-	case isAction: // without a subscriber
+	case isAction: // no viewer is subscribed
 	default:
 		for _, v := range a.viewers {
 			if v.phase == live {
@@ -251,7 +254,7 @@ func (a *audience) notified(s *hostMessage) {
 	}
 }
 
-// flush delivers viewers' frames.
+// flush delivers the output of touched viewers.
 func (a *audience) flush() {
 	for _, v := range a.touched {
 		v.touched = false
@@ -268,7 +271,6 @@ func (a *audience) flush() {
 	a.touched = a.touched[:0]
 }
 
-// enter adds a viewer.
 func (a *audience) enter(v *Viewer) {
 	v.in, v.index = a, len(a.viewers)
 	a.viewers = append(a.viewers, v)
@@ -278,7 +280,6 @@ func (a *audience) enter(v *Viewer) {
 	}
 }
 
-// leave removes a viewer with its subscriptions.
 func (a *audience) leave(v *Viewer) {
 	for _, s := range v.subscriptions {
 		a.unsubscribe(s)
@@ -295,7 +296,7 @@ func (a *audience) leave(v *Viewer) {
 	}
 }
 
-// endIdle ends an audience without viewers.
+// endIdle ends the audience if it still has no viewers.
 func (a *audience) endIdle() {
 	a.pool.mu.Lock()
 	defer a.pool.mu.Unlock()
@@ -304,14 +305,14 @@ func (a *audience) endIdle() {
 	}
 }
 
-// closeLocked ends the connection to the host.
+// closeLocked ends the audience and its connection to the host.
 func (a *audience) closeLocked() {
 	up := a.up
 	a.endLocked(ahp.CloseShuttingDown, "")
 	a.pool.cfg.Spawn(func() { up.Close(1000, "no viewers") })
 }
 
-// endLocked ends the audience with all its viewers.
+// endLocked ends the audience and its viewers.
 func (a *audience) endLocked(code ahp.CloseCode, reason string) {
 	if a.ended {
 		return
@@ -333,11 +334,12 @@ func (a *audience) endLocked(code ahp.CloseCode, reason string) {
 	a.flush()
 }
 
-// feed returns a channel's feed, and creates it if necessary; nil: there are too many.
+// feed returns a channel's feed, and creates it if necessary. It returns nil if there
+// are too many.
 func (a *audience) feed(channel string) *feed {
 	f := a.feeds[channel]
 	if f == nil && len(a.feeds) >= maxChannels {
-		for name, old := range a.feeds { // channels without subscribers may be broadcast again
+		for name, old := range a.feeds { // forgets channels without subscribers; their messages count as broadcasts again
 			if len(old.subscriptions) == 0 && old.asked == 0 {
 				delete(a.feeds, name)
 			}
@@ -353,7 +355,7 @@ func (a *audience) feed(channel string) *feed {
 	return f
 }
 
-// subscribe returns a viewer's subscription to a channel, and creates it if necessary.
+// subscribe returns a viewer's subscription, and creates it if necessary.
 func (a *audience) subscribe(v *Viewer, f *feed) *subscription {
 	s := v.subscriptions[f.channel]
 	if s == nil {
@@ -364,7 +366,6 @@ func (a *audience) subscribe(v *Viewer, f *feed) *subscription {
 	return s
 }
 
-// unsubscribe ends a viewer's subscription.
 func (a *audience) unsubscribe(s *subscription) {
 	if s.index < 0 {
 		return
@@ -380,7 +381,7 @@ func (a *audience) unsubscribe(s *subscription) {
 	a.leaveFeed(f)
 }
 
-// leaveFeed unsubscribes the audience from a channel without viewers.
+// leaveFeed unsubscribes the audience from a channel if no viewer is subscribed.
 func (a *audience) leaveFeed(f *feed) {
 	if len(f.subscriptions) > 0 || f.asked > 0 || !f.open || a.ended {
 		return
@@ -390,7 +391,6 @@ func (a *audience) leaveFeed(f *feed) {
 	a.send(append(append([]byte(`{"jsonrpc":"2.0","method":"unsubscribe","params":`), params...), '}'))
 }
 
-// send queues a message for the host.
 func (a *audience) send(message []byte) {
 	a.out = append(a.out, message)
 	if !a.sending {
@@ -398,7 +398,8 @@ func (a *audience) send(message []byte) {
 	}
 }
 
-// sendAll sends queued messages to the host, and may wait for room.
+// sendAll sends queued messages to the host. It waits while the connection's queue is
+// full.
 func (a *audience) sendAll() {
 	for {
 		a.pool.mu.Lock()
@@ -412,7 +413,7 @@ func (a *audience) sendAll() {
 		}
 		for _, message := range out {
 			if up.Send(a.ctx, message) != nil {
-				break // the connection has ended; the inbox receives that
+				break // the connection has ended, and Closed reports that
 			}
 		}
 	}

@@ -1,14 +1,15 @@
 // Package audience lets many read-only viewers share one connection to a host.
 //
-// The holders of a link may all see the same and change nothing, so their conversations with the
-// host are nearly equal. A [Pool] puts viewers with the same name, authority, protocol versions and
-// capabilities into an audience. The audience is one client to the host: it initializes once, and
-// subscribes to every channel that a viewer watches. However many viewers there are, the host
-// writes each message once, and it crosses the link once. Each relay has audiences of its own.
+// A read-only link may be opened by many people. All of them may see the same and change nothing,
+// so their connections would carry nearly the same messages. A [Pool] groups viewers with the same
+// name, authority, protocol versions and capabilities into an audience. To the host, the audience
+// is a single client: it initializes once, and subscribes to every channel that a viewer watches.
+// The host writes each message once, and the message crosses the link once, for any number of
+// viewers. Each relay has its own audiences.
 //
 // # A viewer's connection
 //
-// Each [Viewer] has an AHP conversation as on a connection of its own:
+// Each [Viewer] has an AHP conversation as if it had its own connection:
 //
 //	the viewer sends   the pool's response
 //	ping               answered here
@@ -25,55 +26,55 @@
 //
 // A request from the host to the audience is answered with error -32009.
 //
-// Requests are shared: at most one of several equal requests is pending at the host, and the
-// next follows after 50 ms at the earliest. A viewer that asks meanwhile gets the answer to the
-// next request. An answer is thus never older than the viewer's request, and as good as an
-// answer of the viewer's own.
+// Equal requests from viewers are merged. At most one of them is pending at the host, and the next
+// is sent at least 50 ms after it. A viewer that asks meanwhile gets the answer to that next
+// request. An answer is thus never older than the viewer's request.
 //
 // # Why a viewer never sees more than its link allows
 //
-// All messages on the audience's connection have passed its gates (package gate), which judge by
-// the authority that the connection was opened with. Every viewer has the same authority
-// ([routing.Open.Authority] is part of the audience's identity). Viewers receive messages from
-// no other source. A viewer's words become part of a request only where the table above names
-// them, so no clientId of a viewer reaches the host, and no viewer can request more than the gates
-// permit to all. A viewer's subscriptions are a matter of order, not of authority.
+// The gates (package gate) check all messages on the audience's connection, with the authority of
+// that connection. Every viewer has the same authority, because [routing.Open.Authority] is part of
+// the audience's identity. Viewers receive messages from no other source. Only the parts of a
+// viewer's message listed in the table above become part of a request to the host. So no viewer's
+// clientId reaches the host, and no viewer can request more than the gates permit for all. A
+// viewer's subscriptions only select messages; they grant nothing.
 //
-// # Why an action comes once, behind its snapshot, and in order
+// # Why a viewer gets each action once, after its snapshot, and in order
 //
-// A host sends actions to a connection in the order of serverSeq. A snapshot's fromSeq is the
-// last action that it contains. The host makes the snapshot after it has received the
-// subscribe. On each channel, a viewer must therefore receive every action with a serverSeq greater than
-// its snapshot's:
+// On each connection, a host sends actions in the order of serverSeq. A snapshot's fromSeq is the
+// serverSeq of the last action that it contains. The host makes a snapshot after it has received
+// the subscribe. On each channel, a viewer must therefore receive exactly the actions with a
+// serverSeq greater than its snapshot's:
 //
-//   - Actions before the subscribe leaves here are in the snapshot. A subscription without a
-//     request takes nothing (Viewer.offer).
-//   - Actions while the subscribe is pending may be later than the snapshot, although the
-//     answer has not arrived: hosts make snapshots and send answers at different times. They
-//     are held, together with everything for the viewer from then on, so that order is kept
-//     across channels (Viewer.hold).
-//   - The answer goes to the viewer before the held messages. Messages in the snapshot are left
-//     out; the rest follows in order of arrival (Viewer.release).
-//   - From then on, the viewer receives each action with a serverSeq greater than the
-//     snapshot's: the host may still send earlier actions.
+//   - Actions that arrive before the subscribe is sent are in the snapshot. A subscription whose
+//     subscribe was not sent yet ignores them (Viewer.offer).
+//   - Actions that arrive while the subscribe is pending may or may not be in the snapshot: hosts
+//     do not make snapshots and send answers at the same moment. They are held, and so is
+//     everything that arrives for the viewer later, to preserve the order across channels
+//     (Viewer.hold).
+//   - The viewer gets the answer first, then the held messages in order of arrival, without those
+//     that the snapshot contains (Viewer.release).
+//   - From then on, the viewer gets each action with a serverSeq greater than the snapshot's. The
+//     check is still necessary, because the host may send earlier actions late.
 //
-// Each message from the host is handled once (audience.notified), and is sent, held or left out
-// once for each subscription. A notification without serverSeq is left out if it came before the
-// answer. An answer to initialize or reconnect contains all snapshots, so messages behind the
-// first snapshot wait for the last.
+// Each message from the host is handled once (audience.notified). For each subscription it is then
+// sent, held or dropped. A notification without serverSeq is dropped if it arrived before the
+// answer. An answer to initialize or reconnect contains several snapshots, so messages held after
+// the first snapshot wait for the last.
 //
-// Broadcasts go to all live viewers: notifications on the root other than actions, and
-// notifications on channels that no viewer watches or has watched.
+// Broadcasts go to all live viewers. A notification is a broadcast if it is on the root and not an
+// action, or if no viewer is or was subscribed to its channel.
 //
 // # Slow viewers
 //
-// A viewer cannot hold the host back, because others listen too. Each viewer has its own
-// queue, and is closed when that is full (1013). It returns with reconnect, and receives snapshots.
+// A slow viewer must not slow down the host, because that would delay all viewers. Each viewer has
+// its own queue, and is closed with 1013 when the queue is full. The viewer then reconnects and
+// receives snapshots.
 //
 // # Concurrency
 //
-// A pool has one mutex for all its state. Messages from the link are queued without it, and
-// handled by one goroutine for each audience, which runs while there are messages. Another
-// goroutine sends. Methods of [routing.ClientConn] are called under the mutex. Package lockorder
-// has its place among other locks.
+// A pool has one mutex for all its state. Messages from the link are queued without it. For each
+// audience, one goroutine handles them; it runs only while there are messages. A second goroutine
+// sends. Methods of [routing.ClientConn] are called under the mutex. Package lockorder defines its
+// place among other locks.
 package audience

@@ -13,14 +13,14 @@ import (
 // greetID is the id of the audience's own initialize.
 const greetID = 0
 
-// A greeting is an unanswered initialize or reconnect.
+// A greeting is a viewer's initialize or reconnect that is not answered yet.
 type greeting struct {
 	viewer   *Viewer
 	id       []byte // raw
 	form     form
-	channels []string // channels in the answer
+	channels []string // the channels whose snapshots the answer needs
 	answers  []*answer
-	left     int // answers still awaited
+	left     int // answers from the host that are still missing
 }
 
 // A form is the layout of snapshots in an answer.
@@ -32,7 +32,6 @@ const (
 	toChannels        // {channels[]}, where subscriptions[] are objects
 )
 
-// initialize starts a viewer's conversation.
 func (v *Viewer) initialize(env *ahp.Envelope) {
 	m := [...]ahp.Member{{Name: "clientId"}, {Name: "initialSubscriptions"}, {Name: "protocolVersions"}, {Name: "capabilities"}}
 	if ahp.Members(env.Params, m[:]) != nil {
@@ -59,7 +58,7 @@ func or(raw []byte, other string) []byte {
 	return raw
 }
 
-// reconnect restarts the conversation of a known viewer. The answer has snapshots.
+// reconnect handles a viewer's reconnect. It is answered with snapshots.
 func (v *Viewer) reconnect(env *ahp.Envelope) {
 	clientID := ahp.TextOf(env.Params, "clientId")
 	said, ok := v.pool.cfg.Memory.recall(v.name, clientID)
@@ -80,7 +79,7 @@ func (v *Viewer) reconnect(env *ahp.Envelope) {
 	v.begin(env, form, clientID, said, channels)
 }
 
-// begin puts the viewer into its audience.
+// begin puts the viewer into the audience for its capabilities (greets).
 func (v *Viewer) begin(env *ahp.Envelope, form form, clientID, greets string, channels []string) {
 	if v.phase != fresh {
 		v.refuse(env, ahp.CodeInvalidRequest, "the connection is already initialized")
@@ -105,14 +104,13 @@ func (v *Viewer) begin(env *ahp.Envelope, form form, clientID, greets string, ch
 	a.begin(g)
 }
 
-// greetHost initializes for all viewers.
+// greetHost sends the audience's initialize to the host.
 func (a *audience) greetHost() {
 	hello, _ := json.Marshal(map[string]string{"name": "ahp-relay audience"}) // never fails
 	a.send(fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%d,"method":"initialize","params":{"channel":%q,"clientId":%q,"clientInfo":%s,%s}}`,
 		greetID, rootChannel, a.clientID, hello, a.greeting))
 }
 
-// greeted handles the host's answer to initialize.
 func (a *audience) greeted(ans *answer) {
 	greetings := a.greetings
 	a.greetings = nil
@@ -122,7 +120,7 @@ func (a *audience) greeted(ans *answer) {
 				ans.to(v, g.id, v.push)
 				a.flush()
 				a.leave(v)
-				v.phase = fresh // it may try again
+				v.phase = fresh // the viewer may try again
 			}
 		}
 		a.closeLocked()
@@ -147,7 +145,7 @@ func (a *audience) greeted(ans *answer) {
 	}
 }
 
-// begin requests the snapshots for a greeting's answer.
+// begin requests the snapshots that a greeting's answer needs.
 func (a *audience) begin(g *greeting) {
 	g.answers, g.left = make([]*answer, len(g.channels)), len(g.channels)+1
 	for n, channel := range g.channels {
@@ -157,7 +155,7 @@ func (a *audience) begin(g *greeting) {
 	g.done()
 }
 
-// part takes the answer for one channel.
+// part stores the host's answer for one channel.
 func (g *greeting) part(place int, ans *answer) {
 	if ans.err == nil {
 		g.answers[place] = ans
@@ -165,7 +163,7 @@ func (g *greeting) part(place int, ans *answer) {
 	g.done()
 }
 
-// done answers the viewer once no answer is awaited any more.
+// done answers the viewer once no answer is missing.
 func (g *greeting) done() {
 	if g.left--; g.left > 0 {
 		return
@@ -177,8 +175,8 @@ func (g *greeting) done() {
 	v.release()
 }
 
-// answer sends the answer in pieces. The snapshots' pieces are the same for all
-// viewers.
+// answer sends the viewer's answer in pieces, because all viewers share the pieces
+// with the snapshots.
 func (g *greeting) answer() {
 	v, a := g.viewer, g.viewer.in
 	head := append(append([]byte(`{"jsonrpc":"2.0","id":`), g.id...), `,"result":{`...)
@@ -213,15 +211,15 @@ func (g *greeting) answer() {
 	v.pushPart(&own, packed)
 }
 
-// pushPart is push for a part of a message.
+// pushPart is pushText for a part of a message.
 func (v *Viewer) pushPart(t *text, packed bool) {
 	for _, f := range t.frames(&v.pool.cfg, packed) {
 		v.push(f)
 	}
 }
 
-// frame returns the JSON around a channel's snapshot in the answer; ok is false if the
-// channel is left out.
+// frame returns the JSON before and after a channel's snapshot in the answer. It
+// reports false if the channel has no place in the answer.
 func (g *greeting) frame(n int, ans *answer) (before, after string, ok bool) {
 	if g.form != toChannels {
 		return "", "", ans != nil && ans.snapshot.raw != nil
@@ -230,13 +228,14 @@ func (g *greeting) frame(n int, ans *answer) (before, after string, ok bool) {
 	switch {
 	case ans == nil:
 		return `{"kind":"missing","channel":` + string(channel) + `}`, "", true
-	case ans.snapshot.raw == nil: // there is no state
+	case ans.snapshot.raw == nil: // the channel has no state
 		return `{"kind":"replay","channel":` + string(channel) + `,"actions":[]}`, "", true
 	}
 	return `{"kind":"snapshot","channel":` + string(channel) + `,"snapshot":`, "}", true
 }
 
-// seq returns the answer's serverSeq: not beyond any of its snapshots.
+// seq returns the answer's serverSeq, which must not exceed the serverSeq of any of
+// its snapshots.
 func (g *greeting) seq() int64 {
 	seq := g.viewer.in.seq
 	for _, ans := range g.answers {

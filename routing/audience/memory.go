@@ -6,24 +6,26 @@ import (
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 )
 
-// Bounds of the memory for viewers.
+// Bounds of a Memory.
 const (
 	maxRemembered = 16384
 	maxGreeting   = 1 << 10 // bytes
 )
 
-// A Memory keeps the capabilities that viewers have declared in initialize, for their
-// reconnect, which does not repeat them. It is safe for concurrent use.
+// A Memory remembers the capabilities that viewers declared in initialize, because
+// reconnect does not repeat them. It is safe for concurrent use.
 type Memory struct {
 	mu        sync.Mutex
 	greetings *simplelru.LRU[viewerKey, string]
 }
 
-// A viewerKey identifies an earlier viewer by its own clientId. An impostor learns
-// nothing, because the memory contains only capabilities.
+// A viewerKey identifies a viewer by link name and the clientId that the viewer
+// chose. Somebody who uses a foreign clientId learns nothing, because the memory
+// contains only capabilities.
 type viewerKey struct{ name, clientID string }
 
-// NewMemory returns an empty Memory. It forgets the least recent viewers.
+// NewMemory returns an empty Memory. If it is full, it forgets the least recently
+// used viewers.
 func NewMemory() *Memory {
 	greetings, _ := simplelru.NewLRU[viewerKey, string](maxRemembered, nil) // fails only without a limit
 	return &Memory{greetings: greetings}

@@ -12,25 +12,25 @@ import (
 	"ahprelay/routing"
 )
 
-// Bounds of audiences. Beyond a bound, the relay answers with error 4290, or closes
-// the viewer with 1013.
+// Bounds of audiences. Beyond a bound, the relay answers with error 4290 or closes the
+// viewer with 1013.
 const (
-	maxKinds         = 16      // audiences with one name
-	maxChannels      = 4096    // for each audience; a host's view has the same bound
-	maxSubscriptions = 1024    // channels of a viewer
-	maxAsked         = 64      // unanswered requests of a viewer
-	maxUnderWay      = 256     // an audience's pending requests at the host; more wait for their turn
-	maxHeldBytes     = 8 << 20 // bytes held for a viewer until its snapshot arrives
+	maxKinds         = 16      // audiences of one link
+	maxChannels      = 4096    // of an audience; equal to the bound of ahp/view
+	maxSubscriptions = 1024    // channels of one viewer
+	maxAsked         = 64      // unanswered requests of one viewer
+	maxUnderWay      = 256     // requests of an audience that are pending at the host; further requests wait
+	maxHeldBytes     = 8 << 20 // bytes held for one viewer until its snapshots arrive
 	maxHeldItems     = 1 << 16
 )
 
 const (
 	// spacing is the shortest time between two equal requests to the host. A viewer
-	// that asks meanwhile gets the answer to the second.
+	// that asks in between gets the answer to the second.
 	spacing = 50 * time.Millisecond
 
-	// linger is how long an audience without viewers stays connected: viewers come
-	// back.
+	// linger is how long an audience without viewers stays connected, because viewers
+	// may return.
 	linger = 10 * time.Second
 )
 
@@ -40,37 +40,38 @@ type Upstream interface {
 	// Send queues a message for the host, and waits while the queue is full.
 	Send(ctx context.Context, message []byte) error
 
-	// Written returns the credit of frames.
+	// Written returns the credit of frames that were handled.
 	Written(credit int)
 
-	// Close ends the connection behind sent messages.
+	// Close ends the connection after all sent messages.
 	Close(code ahp.CloseCode, reason string)
 }
 
 // A Config configures a Pool.
 type Config struct {
 	// Open connects to the host, like [routing.RelayEnd.Open]. It calls the client's
-	// methods from another goroutine.
+	// methods from a different goroutine.
 	Open func(open routing.Open, client routing.ClientConn) (Upstream, error)
 
-	// Encode returns a message, or a piece of a message, as output for viewers, like
-	// [routing.RelayEndConfig]. Decode splits such output into its pieces. Whole is
-	// the encoded piece.
+	// Encode returns a message or a piece as output for viewers, as in
+	// [routing.RelayEndConfig]. Decode is its inverse: it calls piece for each piece,
+	// with the payload and the encoded form (whole).
 	Encode func(piece []byte, first, last, binary bool) []byte
 	Decode func(encoded []byte, piece func(payload, whole []byte, first, last, binary bool))
 
-	// Deflate is Encode with compression. Each piece is compressed by itself, so
-	// pieces of different texts form a message. Nil: no compression.
+	// Deflate is Encode with compression. Each piece is compressed separately, so
+	// pieces of different texts can form a message. Nil: no compression.
 	Deflate func(piece []byte, first, last, binary bool) []byte
 
-	Life   context.Context   // ends calls that wait for a host
+	Life   context.Context   // its end ends calls that wait for a host
 	Spawn  func(func()) bool // starts a goroutine; false: no more are started
 	Queued func(n int)       // receives changes of the bytes queued for the host; may be nil
 	Kept   func(n int)       // receives changes of the bytes held for viewers; may be nil
-	Memory *Memory           // remembers viewers for reconnect; several pools may share it
+	Memory *Memory           // remembers viewers for reconnect; pools may share it
 }
 
-// A Pool has the audiences of one host on one link. It is safe for concurrent use.
+// A Pool contains the audiences of one host on one link. It is safe for concurrent
+// use.
 type Pool struct {
 	cfg Config
 
@@ -78,7 +79,7 @@ type Pool struct {
 	audiences map[kind]*audience
 }
 
-// A kind is the identity of an audience: all its viewers agree in it.
+// A kind identifies an audience. It is equal for all its viewers.
 type kind struct {
 	name      string // the link's name
 	authority string // the link's permissions, see [routing.Open.Authority]
@@ -98,11 +99,11 @@ func New(cfg Config) *Pool {
 	return &Pool{cfg: cfg, audiences: map[kind]*audience{}}
 }
 
-// Enter returns a viewer of the audience with a name. Open holds its permissions, and
-// later describes the audience's connection to the host. The client gets the event
-// Opened at once, and Ready with the answer to initialize or reconnect. Its methods
-// are called under locks of this package, and must not call back. Deflates reports
-// that the viewer benefits from compression.
+// Enter returns a viewer for the link with a name. Open holds the link's permissions,
+// and later describes the audience's connection to the host. The client gets the event
+// Opened at once, and Ready with the answer to initialize or reconnect. The client's
+// methods are called under this package's locks, and must not call back. Deflates
+// requests compression for this viewer.
 func (p *Pool) Enter(name string, open routing.Open, client routing.ClientConn, deflates bool) *Viewer {
 	v := &Viewer{pool: p, name: name, open: open, client: client, deflates: deflates, subscriptions: map[string]*subscription{}}
 	client.Event(routing.Opened)
@@ -119,10 +120,10 @@ func (p *Pool) Stats() (audiences, viewers int) {
 	return len(p.audiences), viewers
 }
 
-// errTooManyKinds reports a viewer beyond maxKinds.
+// errTooManyKinds reports that a link already has maxKinds audiences.
 var errTooManyKinds = errors.New("viewers of this link use too many different versions and capabilities")
 
-// joinLocked puts a viewer into the audience of its kind, and creates that if
+// joinLocked puts a viewer into the audience of its kind, which it creates if
 // necessary.
 func (p *Pool) joinLocked(v *Viewer, greeting string) (*audience, error) {
 	k := kind{v.name, v.open.Authority(), greeting}
@@ -166,7 +167,7 @@ func (p *Pool) openLocked(v *Viewer, k kind) (*audience, error) {
 	return a, nil
 }
 
-// forgetLocked removes an audience, so that no viewer joins it any more.
+// forgetLocked removes an audience from the pool, so that no further viewer joins it.
 func (p *Pool) forgetLocked(a *audience) {
 	if p.audiences[a.kind] == a {
 		delete(p.audiences, a.kind)

@@ -10,31 +10,33 @@ import (
 	"ahprelay/routing"
 )
 
-// A sharedRequest is sent to the host for all viewers with an equal request. At most
-// one is pending, and two are at least spacing apart. A viewer that asks meanwhile
-// waits for the next, so an answer is never older than the viewer's request.
+// A sharedRequest merges equal requests from several viewers. At most one of them is
+// pending at the host, and two are sent at least spacing apart. A viewer that asks
+// meanwhile waits for the next, so an answer is never older than the viewer's
+// request.
 type sharedRequest struct {
 	key     string
 	request []byte // without its id
 	feed    *feed  // for subscribe
 	waiting []*waiter
 	flying  []*waiter
-	asked   bool        // a request is pending
-	inLine  bool        // it waits until fewer requests are pending
-	rested  bool        // spacing has passed
+	asked   bool        // pending at the host
+	inLine  bool        // waits until fewer requests are pending
+	rested  bool        // spacing has passed since the request was last sent
 	rest    *time.Timer // sets rested
 }
 
 // A waiter is a viewer's unanswered request.
 type waiter struct {
 	viewer       *Viewer
-	id           []byte        // the request's raw id; nil: part of a greeting
-	subscription *subscription // the requested subscription
-	greet        *greeting     // the greeting that it is part of
+	id           []byte        // the raw id of the viewer's request; nil: part of a greeting
+	subscription *subscription // the subscription that was requested; may be nil
+	greet        *greeting     // the greeting that the request is part of; may be nil
 	place        int           // index in greet.answers
 }
 
-// subscribe requests a channel. Only the params that shape a snapshot are passed on.
+// subscribe handles a viewer's subscribe. Of its params, only channel and view are
+// sent to the host.
 func (v *Viewer) subscribe(env *ahp.Envelope) {
 	view, _ := ahp.MemberOf(env.Params, "view")
 	channel := string(env.Channel)
@@ -45,7 +47,7 @@ func (v *Viewer) subscribe(env *ahp.Envelope) {
 	v.join(channel, view.Raw, &waiter{viewer: v, id: bytes.Clone(env.ID)}, func(why string) { v.refuse(env, ahp.CodeRateLimited, why) })
 }
 
-// join requests a channel from the host on behalf of a viewer.
+// join requests a channel's snapshot from the host for a viewer.
 func (v *Viewer) join(channel string, view []byte, w *waiter, refuse func(why string)) {
 	a := v.in
 	f := a.feed(channel)
@@ -62,7 +64,7 @@ func (v *Viewer) join(channel string, view []byte, w *waiter, refuse func(why st
 	a.ask("subscribe", append(params, '}'), nil, w)
 }
 
-// ask sends a request that other viewers may share.
+// ask handles a request that equal requests of other viewers may share.
 func (v *Viewer) ask(env *ahp.Envelope) {
 	w := &waiter{viewer: v, id: bytes.Clone(env.ID)}
 	var top []byte
@@ -72,7 +74,7 @@ func (v *Viewer) ask(env *ahp.Envelope) {
 	v.in.ask(string(env.Method), compact(env.Params), top, w)
 }
 
-// compact returns raw JSON without white space, so that equal requests compare equal.
+// compact returns JSON without white space, so that equal requests compare equal.
 func compact(raw []byte) []byte {
 	var b bytes.Buffer
 	if raw == nil || json.Compact(&b, raw) != nil {
@@ -81,7 +83,7 @@ func compact(raw []byte) []byte {
 	return b.Bytes()
 }
 
-// ask adds a viewer to an equal request.
+// ask adds a viewer to the sharedRequest with the same content.
 func (a *audience) ask(method string, params, channel []byte, w *waiter) {
 	name, _ := json.Marshal(method) // never fails
 	request := append([]byte(`"method":`), name...)
@@ -110,7 +112,7 @@ func (a *audience) ask(method string, params, channel []byte, w *waiter) {
 	a.turn(q)
 }
 
-// turn sends a request that is due, and forgets a finished request.
+// turn sends a request if it is due, and deletes it if no viewer waits.
 func (a *audience) turn(q *sharedRequest) {
 	switch {
 	case q.asked, q.inLine, !q.rested:
@@ -136,7 +138,7 @@ func (a *audience) turn(q *sharedRequest) {
 	}
 }
 
-// rested allows a request to be sent again.
+// rested records that spacing has passed since the request was sent.
 func (a *audience) rested(q *sharedRequest) {
 	a.pool.mu.Lock()
 	defer a.pool.mu.Unlock()
@@ -146,7 +148,6 @@ func (a *audience) rested(q *sharedRequest) {
 	}
 }
 
-// answered handles an answer from the host.
 func (a *audience) answered(ans *answer) {
 	id, err := idOf(ans.env.ID)
 	if err == nil && id == greetID && a.base == nil {
@@ -180,10 +181,10 @@ func (a *audience) answered(ans *answer) {
 	}
 }
 
-// idOf parses an answer's id: the audience's own ids are numbers.
+// idOf parses the id of an answer. The audience's own requests have numbers.
 func idOf(raw []byte) (int64, error) { return strconv.ParseInt(string(raw), 10, 64) }
 
-// seqOf parses a serverSeq. It returns 0 for an invalid number.
+// seqOf parses a serverSeq. It returns 0 if that is invalid.
 func seqOf(raw []byte) int64 {
 	seq, err := strconv.ParseInt(string(raw), 10, 64)
 	if err != nil {
@@ -192,7 +193,6 @@ func seqOf(raw []byte) int64 {
 	return seq
 }
 
-// answerOne gives a viewer its answer.
 func (a *audience) answerOne(w *waiter, ans *answer) {
 	v, s := w.viewer, w.subscription
 	if s != nil {
@@ -201,11 +201,11 @@ func (a *audience) answerOne(w *waiter, ans *answer) {
 		v.flying--
 	}
 	if v.in != a {
-		return // the viewer is gone
+		return // the viewer has left
 	}
 	v.asked--
 	switch {
-	case s == nil || s.index < 0: // or already unsubscribed
+	case s == nil || s.index < 0: // no subscription was requested, or the viewer has unsubscribed
 	case ans.err == nil:
 		s.taken, s.floor, s.at = true, ans.seq, a.at
 	case !s.taken && s.asks == 0:
@@ -215,7 +215,7 @@ func (a *audience) answerOne(w *waiter, ans *answer) {
 	case w.greet != nil:
 		w.greet.part(w.place, ans)
 	case s != nil:
-		ans.to(v, w.id, v.push) // before held messages
+		ans.to(v, w.id, v.push) // before the held messages
 	default:
 		ans.to(v, w.id, func(f routing.Frame) { v.deliver(&item{text: &text{plain: []routing.Frame{f}}}) })
 	}

@@ -6,18 +6,18 @@ import (
 )
 
 const (
-	// longest is the longest piece of a message. Other frames may come between two
-	// pieces.
+	// longest is the longest piece of a message, in bytes. Control frames may be sent
+	// between two pieces.
 	longest = 128 << 10
 
-	// Shorter texts gain little from compression.
+	// Shorter texts are not compressed, because they gain little.
 	packLeast   = 256     // for a notification, in bytes
 	packAnswers = 1 << 10 // for an answer, which also has a piece for each viewer
 )
 
-// A text is a message, or a part of a message, for several viewers. It is encoded
-// once, and compressed once for the viewers that want compression. Each piece is
-// compressed without earlier context, so that pieces of several texts form a message.
+// A text is a message or a part of a message for several viewers. It is encoded once,
+// and compressed once for the viewers that want compression. Pieces are compressed
+// without earlier context, so pieces of several texts can form a message.
 type text struct {
 	raw         []byte
 	first, last bool // part of its message
@@ -25,7 +25,8 @@ type text struct {
 	packed      []routing.Frame
 }
 
-// frames returns the text as output. The first call for each encoding makes it.
+// frames returns the text's output, plain or compressed. Each form is made once, when
+// it is first needed.
 func (t *text) frames(cfg *Config, packed bool) []routing.Frame {
 	made, encode := &t.plain, cfg.Encode
 	if packed {
@@ -48,22 +49,21 @@ func (t *text) frames(cfg *Config, packed bool) []routing.Frame {
 	return *made
 }
 
-// packs reports whether a text is compressed for a viewer.
+// packs reports whether to compress a text of that size for this viewer.
 func (v *Viewer) packs(bytes, least int) bool {
 	return v.deflates && bytes >= least && v.pool.cfg.Deflate != nil
 }
 
-// An answer is the host's answer to a request.
 type answer struct {
 	env      ahp.Envelope
-	rest     text   // everything behind the id
-	snapshot text   // its raw is nil if there is none
+	rest     text   // everything after the id
+	snapshot text   // raw is nil if there is none
 	seq      int64  // the snapshot's
-	size     int    // of the requested text, which decides about compression
+	size     int    // size of the requested text, for the choice of compression
 	err      []byte // raw; nil: success
 }
 
-// readAnswer parses an answer, which takes time for a long answer.
+// readAnswer parses an answer. It takes long for a long answer.
 func readAnswer(env ahp.Envelope) *answer {
 	ans := &answer{env: env, err: env.Error}
 	body, name := env.Result, `"result":`
@@ -84,8 +84,8 @@ func readAnswer(env ahp.Envelope) *answer {
 	return ans
 }
 
-// to sends an answer to one viewer: the beginning with its id, and the rest, which all
-// viewers share.
+// to sends an answer to one viewer: first the viewer's own request id, then the rest,
+// which is shared by all viewers.
 func (ans *answer) to(v *Viewer, id []byte, push func(routing.Frame)) {
 	head := append(append([]byte(`{"jsonrpc":"2.0","id":`), id...), ',')
 	cfg, packed := &v.pool.cfg, v.packs(ans.size, packAnswers)
@@ -99,8 +99,9 @@ func (ans *answer) to(v *Viewer, id []byte, push func(routing.Frame)) {
 	}
 }
 
-// prepare encodes the parts of an answer for its waiters, without the pool's mutex,
-// because long answers take time. The branches choose among four forms of the answer.
+// prepare encodes the parts of an answer for its waiting viewers. It runs without the
+// pool's mutex, because long answers take time. The branches choose among four forms
+// of the answer.
 func (a *audience) prepare(s *hostMessage) {
 	s.answer = readAnswer(s.env)
 	id, err := idOf(s.env.ID)

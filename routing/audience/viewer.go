@@ -9,19 +9,19 @@ import (
 	"ahprelay/routing"
 )
 
-// A phase is a viewer's phase of life.
+// A phase is a viewer's state in its conversation.
 type phase int
 
 const (
 	fresh   phase = iota // before initialize or reconnect
-	joining              // initialize or reconnect is not answered yet
+	joining              // initialize or reconnect is not yet answered
 	live
 	gone
 )
 
-// A Viewer is one client of an audience. It has the methods of a [routing.RelayConn],
-// which it replaces. It is safe for concurrent use, but only one goroutine at a time
-// may Send.
+// A Viewer is one client of an audience. It replaces a [routing.RelayConn], and has
+// the same methods. It is safe for concurrent use, but only one goroutine at a time
+// may call Send.
 type Viewer struct {
 	// Set by Enter, then read-only.
 	pool   *Pool
@@ -29,11 +29,11 @@ type Viewer struct {
 	open   routing.Open
 	client routing.ClientConn
 
-	deflates bool // it benefits from compression
+	deflates bool // the client wants compression
 
 	// Guarded by the pool's mutex.
 	phase         phase
-	in            *audience // nil while fresh, and when gone
+	in            *audience // nil while the viewer is fresh or gone
 	index         int       // in its audience's viewers
 	clientID      string    // chosen by the client
 	asked         int       // unanswered requests
@@ -41,9 +41,9 @@ type Viewer struct {
 	flying        int // subscribe requests pending at the host
 	held          []item
 	heldSize      int
-	failed        bool            // too much is held: close the viewer
-	ready         bool            // send the event Ready
-	touched       bool            // it is in the audience's touched
+	failed        bool            // too many bytes are held: flush closes the viewer
+	ready         bool            // the event Ready is due
+	touched       bool            // is in audience.touched
 	out           []routing.Frame // delivered by flush
 }
 
@@ -51,14 +51,14 @@ type Viewer struct {
 type item struct {
 	text *text
 	feed *feed  // nil: a broadcast
-	seq  int64  // an action's serverSeq; 0: none
-	at   uint64 // audience.at
+	seq  int64  // the action's serverSeq; 0: no action
+	at   uint64 // audience.at when it arrived
 }
 
-// itemCost is added to each item's size in bounds.
+// itemCost is added to the size of each held item.
 const itemCost = 64
 
-// Send takes one message from the viewer, and may keep it. The error is
+// Send handles one message from the client, and may keep it. The error is
 // [routing.ErrConnClosed] once the viewer has ended.
 func (v *Viewer) Send(_ context.Context, message []byte) error {
 	env, err := ahp.Peek(message)
@@ -81,7 +81,7 @@ func (v *Viewer) Send(_ context.Context, message []byte) error {
 		if echo, _ := gate.TakeBack(&env, v.clientID, v.in.seq, "this link is read-only"); echo != nil {
 			v.reply(echo)
 		}
-	} // no answers are expected, and other notifications need more authority
+	} // other notifications and answers are dropped: viewers are read-only
 	if v.in == nil {
 		v.hand()
 	} else {
@@ -90,8 +90,8 @@ func (v *Viewer) Send(_ context.Context, message []byte) error {
 	return nil
 }
 
-// SendCounted is [Viewer.Send]. Counted bytes are released at once, because a viewer
-// has no queue towards the host.
+// SendCounted is [Viewer.Send]. It releases the counted bytes at once, because
+// viewers have no queue towards the host.
 func (v *Viewer) SendCounted(ctx context.Context, message []byte, counted int) error {
 	if err := v.Send(ctx, message); err != nil {
 		return err
@@ -100,7 +100,7 @@ func (v *Viewer) SendCounted(ctx context.Context, message []byte, counted int) e
 	return nil
 }
 
-// Written does nothing: viewers do not hold the host back.
+// Written does nothing, because viewers do not slow down the host.
 func (v *Viewer) Written(int) {}
 
 // Progress does nothing, like Written.
@@ -115,7 +115,7 @@ func (v *Viewer) Flush() { v.client.Event(routing.Flushed) }
 // Abort is Close.
 func (v *Viewer) Abort(code ahp.CloseCode, reason string) { v.Close(code, reason) }
 
-// Close takes the viewer out of its audience. Nothing more is delivered.
+// Close removes the viewer from its audience. Nothing more is delivered.
 func (v *Viewer) Close(ahp.CloseCode, string) {
 	v.pool.mu.Lock()
 	defer v.pool.mu.Unlock()
@@ -125,7 +125,7 @@ func (v *Viewer) Close(ahp.CloseCode, string) {
 	}
 }
 
-// Waits reports whether the host has not yet accepted the audience's connection.
+// Waits reports whether the audience's connection still waits for the host.
 func (v *Viewer) Waits() bool {
 	v.pool.mu.Lock()
 	defer v.pool.mu.Unlock()
@@ -142,14 +142,13 @@ func (v *Viewer) HostClient() string {
 	return v.in.clientID
 }
 
-// end closes the viewer because its connection to the host has ended.
+// end closes the viewer because the connection to the host has ended.
 func (v *Viewer) end(code ahp.CloseCode, reason string) {
 	v.phase = gone
 	v.in.leave(v)
 	v.client.Closed(code, reason)
 }
 
-// request handles a request.
 func (v *Viewer) request(env *ahp.Envelope) {
 	method := string(env.Method)
 	mcp := strings.HasPrefix(string(env.Channel), "mcp:")
@@ -166,20 +165,19 @@ func (v *Viewer) request(env *ahp.Envelope) {
 		v.refuse(env, ahp.CodeInvalidRequest, "initialize first")
 	case method == "subscribe":
 		v.subscribe(env)
-	case shared(env): // gates at the host-agent judge it again, by the link's authority
+	case shared(env): // the gates at the host-agent check it with the link's authority
 		v.ask(env)
 	default:
 		v.refuse(env, ahp.CodePermissionDenied, "this link is read-only")
 	}
 }
 
-// shared reports whether an audience may send a request once for all viewers.
+// shared reports whether equal requests with this method may be merged.
 func shared(env *ahp.Envelope) bool {
 	m, _ := ahp.MethodOn(string(env.Channel), string(env.Method))
 	return m.Shared
 }
 
-// refuse answers a request with an error.
 func (v *Viewer) refuse(env *ahp.Envelope, code int, why string) {
 	answer := ahp.AppendError(nil, env.ID, code, why, nil)
 	if isTop(env) {
@@ -188,7 +186,7 @@ func (v *Viewer) refuse(env *ahp.Envelope, code int, why string) {
 	v.reply(answer)
 }
 
-// isTop reports whether a message has its channel at its top level only.
+// isTop reports whether a message has its channel at the top level and not in params.
 func isTop(env *ahp.Envelope) bool {
 	if env.Channel == nil {
 		return false
@@ -197,12 +195,13 @@ func isTop(env *ahp.Envelope) bool {
 	return !inParams
 }
 
-// reply sends a message to this viewer alone, behind held messages.
+// reply sends a message to this viewer only, after held messages.
 func (v *Viewer) reply(message []byte) {
 	v.deliver(&item{text: &text{raw: message, first: true, last: true}})
 }
 
-// offer passes a message to a subscription that exists or is pending.
+// offer delivers an item to a subscribed viewer, or holds it while the snapshot is
+// pending.
 func (v *Viewer) offer(s *subscription, i *item) {
 	switch {
 	case s.asked > 0, s.taken && v.phase == joining:
@@ -213,7 +212,8 @@ func (v *Viewer) offer(s *subscription, i *item) {
 	}
 }
 
-// deliver sends an item to the viewer, or holds it behind held items.
+// deliver appends an item to the output. If items are held, it holds this item too,
+// to preserve the order.
 func (v *Viewer) deliver(i *item) {
 	if len(v.held) > 0 {
 		v.hold(i)
@@ -229,7 +229,7 @@ func (v *Viewer) pushText(t *text) {
 	}
 }
 
-// touch makes flush visit the viewer.
+// touch registers the viewer for flush.
 func (v *Viewer) touch() {
 	if v.in != nil && !v.touched {
 		v.touched = true
@@ -237,8 +237,8 @@ func (v *Viewer) touch() {
 	}
 }
 
-// push appends a frame to the viewer's output. It joins frames that lie next to each
-// other in memory.
+// push appends a frame to the viewer's output. Frames that are neighbours in memory
+// are joined.
 func (v *Viewer) push(f routing.Frame) {
 	v.touch()
 	f.Credit = 0
@@ -262,13 +262,12 @@ func (v *Viewer) hold(i *item) {
 	v.pool.cfg.Kept(size)
 }
 
-// drop discards held items.
 func (v *Viewer) drop() {
 	v.pool.cfg.Kept(-v.heldSize)
 	v.held, v.heldSize = nil, 0
 }
 
-// hand delivers the viewer's output.
+// hand delivers the viewer's output to the client.
 func (v *Viewer) hand() {
 	if len(v.out) > 0 && v.phase != gone {
 		v.client.Deliver(v.out)
@@ -277,7 +276,7 @@ func (v *Viewer) hand() {
 	v.out = v.out[:0]
 }
 
-// release sends held items once no answer is pending.
+// release delivers the held items once no subscribe is pending.
 func (v *Viewer) release() {
 	if v.phase == live && v.flying == 0 && len(v.held) > 0 {
 		held := v.held
@@ -290,8 +289,8 @@ func (v *Viewer) release() {
 	}
 }
 
-// isFor reports whether to send a held item: not if the viewer's snapshot contains or
-// follows it.
+// isFor reports whether a held item must be delivered: the viewer is subscribed, and
+// the snapshot does not contain the item.
 func (v *Viewer) isFor(i *item) bool {
 	if i.feed == nil {
 		return true
