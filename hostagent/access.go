@@ -21,7 +21,7 @@ type access struct {
 	file      *CredentialFile               // holds the credential; nil without one
 	hostKey   func() (*auth.HostKey, error) // returns the key bound to the credential; nil without a credential
 	http      *http.Client
-	pausing   pausing // after refusals for a limit
+	pausing   pausing // pauses new requests after a relay refused one because of a limit
 	tenant    string
 	host      string
 	instance  string // this run's name
@@ -64,9 +64,9 @@ func (a *access) trusted() ([]ed25519.PublicKey, error) {
 	return auth.PeekRelayKeys(token)
 }
 
-// natsConfig returns the configuration for connecting to NATS through any of urls. The
-// first connection uses userJWT if it is set. answered receives the result of each
-// request for credentials; it may be nil.
+// natsConfig returns the configuration of a NATS connection that tries the
+// given URLs. The first connection uses userJWT if it is not empty. answered,
+// which may be nil, receives the result of each request for credentials.
 func (a *access) natsConfig(urls []string, userJWT string, answered func(error), events broker.Events) broker.AgentDialConfig {
 	fetch := func(ctx context.Context) (string, error) {
 		if given := userJWT; given != "" {
@@ -85,7 +85,7 @@ func (a *access) natsConfig(urls []string, userJWT string, answered func(error),
 	}
 }
 
-// natsURLs returns the NATS URLs. All of them lead to the same cluster.
+// natsURLs returns the NATS URLs of the cluster.
 func (a *access) natsURLs() []string {
 	if len(a.elsewhere) > 0 {
 		return a.elsewhere
@@ -97,8 +97,9 @@ func (a *access) natsURLs() []string {
 	return urls
 }
 
-// credentials requests NATS credentials for this host-agent's nkey from the relays in
-// turn. A refused enrolment token is final, because all relays have the same keys.
+// credentials requests NATS credentials for this host-agent's nkey, from one
+// relay after the other. It stops at the first relay that refuses the token,
+// because all relays have the same keys.
 func (a *access) credentials(ctx context.Context) (userJWT string, err error) {
 	if err := a.pausing.err(); err != nil {
 		return "", err
@@ -145,7 +146,8 @@ func (a *access) ready(ctx context.Context, relay string) bool {
 	return response.StatusCode == http.StatusOK
 }
 
-// goHome runs goHome for the host's first relay, if NATS is behind relays.
+// goHome runs the function goHome for the host's first relay, unless NATS has
+// URLs of its own or there is only one relay.
 func (a *access) goHome(ctx context.Context, conn *broker.Conn) {
 	if len(a.elsewhere) > 0 || len(a.relays.inOrder()) < 2 {
 		return

@@ -9,9 +9,9 @@ import (
 	"ahprelay/hostagent/watch"
 )
 
-// An answering gives an answer to the host on a connection of its own. People may answer the
-// same question elsewhere at the same moment, and the host repeats all their actions. The
-// first action in the host's order is the one that counts:
+// An answering sends a person's answer to the host, on a new connection. Another person may answer
+// the same question at the same moment. The host repeats all their actions to everyone, and the
+// first one that it repeats is the valid answer:
 //
 //	host-agent                                      host
 //	  initialize; subscribe chat; subscribe session  ──▶
@@ -56,8 +56,8 @@ func answerOf(action []byte) (kind, subject string) {
 	return kind, subject
 }
 
-// run gives the answer. The result is Given, Answered, or Unknown. An error means that no
-// byte of the answer was sent.
+// run sends the answer, and returns Given, Answered or Unknown. If it returns an error, no byte of
+// the answer was sent.
 func (a *answering) run() (notice.Result, error) {
 	open, err := a.isOpen()
 	if err != nil {
@@ -72,8 +72,8 @@ func (a *answering) run() (notice.Result, error) {
 	return a.outcome(), nil
 }
 
-// isOpen greets the host, subscribes to chat and session, and reports whether the
-// question is still open. From then on, the chat's actions show every answer.
+// isOpen initializes the connection, subscribes to the chat and the session, and reports whether
+// the question is still open. Every later answer appears as an action of the chat.
 func (a *answering) isOpen() (bool, error) {
 	if err := a.greet(answerInitialize); err != nil {
 		return false, err
@@ -108,8 +108,8 @@ func (a *answering) isListed(result []byte) bool {
 	return false
 }
 
-// outcome returns the outcome of a dispatched answer. If the host does not show it in
-// time, the answer counts as given.
+// outcome waits for the outcome of an answer that was sent. If the host shows no outcome in time,
+// the answer counts as given.
 func (a *answering) outcome() notice.Result {
 	for {
 		env, err := a.next()

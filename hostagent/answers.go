@@ -19,8 +19,8 @@ import (
 	"ahprelay/routing"
 )
 
-// NotifyAnswers limits the answers permitted from a notification, where the page with
-// the full context is not shown.
+// NotifyAnswers selects the answers that people may give from a notification, which does not show
+// the whole context.
 type NotifyAnswers string
 
 // Values of NotifyAnswers.
@@ -32,7 +32,7 @@ const (
 
 // Bounds of answers.
 const (
-	answerRoom    = 64 // queued answers; further ones are dropped, and the relay repeats them
+	answerRoom    = 64 // queued answers; above it, an answer is dropped and the relay sends it again
 	answerWorkers = 8
 	answerTime    = 7 * time.Second // time for the host to accept an answer
 	maxOutcomes   = 1024            // remembered outcomes
@@ -54,7 +54,7 @@ type outcomes struct {
 	order []string
 }
 
-// begin reports whether a nonce is new. If not, it returns the outcome so far.
+// begin reports whether a nonce is new. For a known nonce, it returns the outcome so far.
 func (o *outcomes) begin(nonce string) (*notice.Outcome, bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -79,7 +79,7 @@ func (o *outcomes) end(out *notice.Outcome) {
 	o.of[out.Nonce] = out
 }
 
-// forget lets a nonce begin again.
+// forget removes a nonce, so that begin accepts it again.
 func (o *outcomes) forget(nonce string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -221,9 +221,9 @@ func letsAnswer(policy gate.Policy, e *notice.Event) bool {
 	return policy.Access.Includes(needs) && policy.Takes(e.Session, "dispatchAction")
 }
 
-// dispatch sends an answer to the host on a new connection with the answering person's
-// authority. Unless the answer counts, a different person may still answer. An error
-// means that no byte was sent.
+// dispatch sends an answer to the host, on a new connection with the authority of the person who
+// answered. Until the answer is valid, another person may still answer. If it returns an error, no
+// byte was sent.
 func (a *Agent) dispatch(ctx context.Context, open routing.Open, answer *watch.Answer) (result notice.Result, err error) {
 	defer func() {
 		if result != notice.Given {

@@ -17,10 +17,10 @@ func (c *hostConn) audit(event string, fields ...any) {
 	c.log.Info(auditMessage, append([]any{"event", event}, fields...)...)
 }
 
-// Bounds of repeated audit lines. Lines with the same auditKey are coalesced over all
-// connections: the first few are written at once, and the rest of the auditEvery
-// interval becomes a single line at its end, with count as an attribute. This keeps a
-// client from flooding the log.
+// Bounds of repeated audit lines. Lines with the same auditKey are coalesced,
+// over all connections: the first few are written at once, and all later ones
+// of the interval auditEvery become one line with the attribute count. A client
+// can therefore not flood the log.
 const (
 	auditEvery = 10 * time.Second
 
@@ -31,8 +31,8 @@ const (
 // auditKey is the set of attributes shared by coalesced lines.
 type auditKey struct{ event, why, subject, token, address string }
 
-// auditOften writes a line that a client can cause at any rate. The argument why comes
-// from a fixed set, never from the client.
+// auditOften writes an audit line that a client can trigger as often as it
+// wants. why is one of a fixed set of words; a client cannot choose it.
 func (c *hostConn) auditOften(atOnce int, event, why string, fields ...any) {
 	c.agent.auditOften(&c.open, atOnce, event, why, fields...)
 }
@@ -79,5 +79,6 @@ func (c *hostConn) reject(reason string) {
 	c.conn.Close(ahp.CloseForbidden, reason)
 }
 
-// errExpelled reports a client disconnected for a forbidden message.
+// errExpelled reports a client whose connection ended because of a forbidden
+// message.
 var errExpelled = errors.New("client sent away")

@@ -4,17 +4,17 @@ import (
 	"ahprelay/ahp"
 )
 
-// The audit log records the client actions that may need to be explained later:
-// approvals of tool calls, writes to files and terminals, configuration changes,
-// opened canvases. It never records message texts or contents.
+// The audit log records client actions that may have to be explained later:
+// approved tool calls, changed files and configuration, terminal input, opened
+// canvases. It never contains message texts or file contents.
 
-// auditEventsAtOnce is how many events of a kind are written singly before they are
-// coalesced.
+// auditEventsAtOnce is how many events of one kind get a line each; later ones
+// are coalesced.
 const auditEventsAtOnce = 20
 
-// auditSent writes an audit line for a client message that was sent to the host. A
-// canvas is opened once and read often, so it has a single line per connection and
-// interval.
+// auditSent writes an audit line for a client message that was sent to the
+// host. Reads of an opened canvas are frequent, so each connection gets one
+// line per interval for them.
 func (c *hostConn) auditSent(env *ahp.Envelope) {
 	method := string(env.Method)
 	if method != "dispatchAction" {

@@ -22,8 +22,9 @@ var errTooManyBlocked = errors.New("too many blocked subjects and tokens; restar
 // A blockedKey identifies a blocked subject, or a blocked token.
 type blockedKey struct{ subject, token string }
 
-// blocklist holds the subjects and tokens that may not connect for a while after a
-// kick by the host's owner. It is lost when the host-agent ends.
+// blocklist holds the subjects and tokens that may not connect until a given
+// time, because the host's owner has kicked them. It is not stored: a new
+// host-agent starts with an empty list.
 type blocklist struct {
 	mu    sync.Mutex
 	until map[blockedKey]time.Time
@@ -102,14 +103,14 @@ func (k *kick) endPreview(a *Agent) (ended int, err error) {
 	return ended, nil
 }
 
-// kick ends connections and returns their number. The kicked subject, or the
-// connection's token, is blocked for k.For. Each kind of target has its branch.
+// kick ends the connections, or the preview, that k names, and returns their
+// number. It blocks the kicked subject, or the connection's token, for k.For. Each kind of target has its branch.
 func (a *Agent) kick(k kick) (ended int, err error) {
 	if k.Preview != "" {
 		return k.endPreview(a)
 	}
 	until := time.Now().Add(k.For)
-	if k.Subject != "" && k.For > 0 { // before the connections are listed, so a new connection cannot slip through
+	if k.Subject != "" && k.For > 0 { // block before listing connections: none opens in between
 		if err := a.blocked.add(blockedKey{subject: k.Subject}, until); err != nil {
 			return 0, err
 		}
@@ -131,7 +132,7 @@ func (a *Agent) kick(k kick) (ended int, err error) {
 		c.cancel()
 		ended++
 	}
-	if k.Subject != "" { // also previews of a subject without a connection
+	if k.Subject != "" { // a subject without a connection may have previews
 		ended += a.live.previews.end(func(one *openPreview) bool { return one.Subject == k.Subject })
 	}
 	if ended == 0 && (k.Subject == "" || k.For == 0) {

@@ -15,8 +15,8 @@ import (
 	"ahprelay/routing"
 )
 
-// A caller is the client behind a connection to the host, as verified by the relay.
-// The host-agent's own connection has no caller.
+// A caller is the client behind a connection to the host, as verified by the
+// relay. The connection of the monitor has none.
 type caller struct {
 	tenant, subject, access, conn string
 
@@ -28,8 +28,9 @@ func (c *hostConn) caller() *caller {
 	return &caller{tenant: c.agent.tenant, subject: c.open.Subject, access: string(c.policy.Access), conn: c.open.ID, room: c.room}
 }
 
-// roomFor returns the function that waits for queue space before a long message is
-// read. Messages to the host-agent itself never wait.
+// roomFor returns the function that waits for queue space before the host-agent
+// reads a long message for this client. Connections of the host-agent itself
+// never wait.
 func (who *caller) roomFor() roomFunc {
 	if who == nil {
 		return nil
@@ -76,24 +77,25 @@ func (who *caller) environment() (list []string) {
 	return list
 }
 
-// dialForClient connects to the host for a client, without a time limit of its own: a
-// slow host is as slow as on a direct connection.
+// dialForClient connects to the host for a client. It sets no time limit, so
+// that a slow host behaves as it would without a relay.
 func (a *Agent) dialForClient(ctx context.Context, who *caller) (hostSocket, error) {
 	upstream := a.cfg.Upstream
 	upstream.caller = who
 	return a.dialUpstream(ctx, upstream)
 }
 
-// dialForMonitor connects to the host for the monitor. The connection ends when the
-// host's machine acknowledges nothing for the resume time.
+// dialForMonitor connects to the host for the monitor. The connection ends if
+// the host's machine acknowledges no data for the resume time.
 func (a *Agent) dialForMonitor(ctx context.Context, accepted func()) (hostSocket, error) {
 	upstream := a.cfg.Upstream
 	upstream.accepted, upstream.unacked = accepted, a.cfg.Resume
 	return a.dialUpstream(ctx, upstream)
 }
 
-// dialUpstream connects to the host. A refused connection proves the host process's
-// end, so the subjects' clientIds are forgotten.
+// dialUpstream connects to the host. A refused connection proves that the
+// host's process has ended, so dialUpstream forgets the clientIds of all
+// subjects.
 func (a *Agent) dialUpstream(ctx context.Context, upstream Upstream) (hostSocket, error) {
 	sock, err := upstream.dial(ctx, a.cfg.MaxFrame)
 	if isRefused(err) {
@@ -104,9 +106,9 @@ func (a *Agent) dialUpstream(ctx context.Context, upstream Upstream) (hostSocket
 	return sock, err
 }
 
-// isRefused reports whether nothing listens at the host's address, as opposed to a
-// busy, hanging or refusing host. It is always false for a command, because each of
-// its processes has one client.
+// isRefused reports whether nothing listens at the host's address. It is false
+// for a host that is busy, hangs or refuses the handshake, and for commands,
+// where each connection has a process of its own.
 func isRefused(err error) bool {
 	const windowsRefused = syscall.Errno(10061) // WSAECONNREFUSED
 	var dial *net.OpError

@@ -8,9 +8,9 @@ import (
 	"ahprelay/broker"
 )
 
-// Check tests each requirement of Run in turn: the token, the relay, NATS and the
-// host. It calls ok for each success and returns the first problem with a remedy. It
-// serves no client.
+// Check tests in turn what Run needs: the token, the relay, NATS and the host.
+// It calls ok for each success, and returns the first problem with a remedy. It
+// does not serve clients.
 func (a *Agent) Check(ctx context.Context, ok func(result string)) error {
 	ok(fmt.Sprintf("token: for host %s of tenant %s", a.host, a.tenant))
 	for _, relay := range a.cfg.Relays {

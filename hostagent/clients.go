@@ -8,10 +8,11 @@ import (
 	"time"
 )
 
-// A clientIndex holds the connections of clients, and finds them by clientId across
-// all relays. A phone that changes networks leaves a dead connection behind and
-// returns with the same clientId. Two live connections with one clientId are also
-// legal, so the older connection is probed and stays if it answers.
+// A clientIndex holds the clients' connections through all relays, and finds
+// them by clientId. A phone that changes networks returns with the same
+// clientId, while its previous connection is still open here. A clientId may
+// also have two live connections, so the index does not close the earlier one:
+// it probes it.
 type clientIndex struct {
 	mu    sync.Mutex // guards the fields below
 	byID  map[string][]*hostConn
@@ -34,7 +35,7 @@ func (t *traffic) add(c *hostConn) {
 	t.refused += c.counts.refused.Load()
 }
 
-// total returns the traffic of all connections, open ones included.
+// total returns the traffic of all connections, ended and open.
 func (x *clientIndex) total() traffic {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -86,12 +87,12 @@ func (x *clientIndex) close() (none <-chan struct{}) {
 	return x.none
 }
 
-// maxProbed bounds how many of a client's earlier connections are probed; the latest
-// come first.
+// maxProbed is how many earlier connections with the same clientId are probed,
+// the latest first.
 const maxProbed = 16
 
-// move records the connection's new clientId and removes its previous one, if any.
-// Earlier connections with the new clientId are probed.
+// move enters the connection under its new clientId in place of the previous
+// one. It probes earlier connections that have the new clientId.
 func (x *clientIndex) move(c *hostConn, previous, id string) {
 	x.forget(c, previous)
 	if id == "" {
@@ -110,14 +111,14 @@ func (x *clientIndex) move(c *hostConn, previous, id string) {
 	}
 }
 
-// forget removes a connection from its clientId.
+// forget removes a connection from the entry of its clientId.
 func (x *clientIndex) forget(c *hostConn, id string) {
 	if id == "" {
 		return
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	// The slice is copied because move may still use the previous one.
+	// move may still use the previous slice, so forget changes a copy.
 	rest := slices.DeleteFunc(slices.Clone(x.byID[id]), func(o *hostConn) bool { return o == c })
 	if len(rest) == 0 {
 		delete(x.byID, id)

@@ -74,8 +74,9 @@ func (s *commandSocket) Write(message []byte, _ bool) error {
 	return err
 }
 
-// Close ends the program's standard input. If the program does not exit, Close kills
-// it with its process group. It returns when the program is gone.
+// Close closes the program's standard input, and kills the program's process
+// group if the program does not exit in time. It returns when the program has
+// ended.
 func (s *commandSocket) Close(string) {
 	s.end.Do(func() {
 		_ = s.in.Close()
@@ -85,7 +86,8 @@ func (s *commandSocket) Close(string) {
 	})
 }
 
-// lineOf returns a message as one line. A line break in JSON is white space.
+// lineOf returns a message as one line: it replaces line breaks, which JSON
+// permits as white space.
 func lineOf(message []byte) []byte {
 	line := make([]byte, 0, len(message)+1)
 	line = append(append(line, message...), '\n')
@@ -104,9 +106,10 @@ type lineReader struct {
 	room  roomFunc
 }
 
-// next returns the next line that is not empty, without its line break. Bytes behind
-// the last line break are dropped as an incomplete message. A line above the limit is
-// skipped; the error is a [*skippedError] if the line was a request or response.
+// next returns the next line that is not empty, without its line break. Input
+// that ends without a line break is an incomplete message, and is dropped. A
+// line above the limit is skipped; if it was a request or response, the error
+// is a [*skippedError].
 func (r lineReader) next() ([]byte, error) {
 	var line []byte
 	for {

@@ -21,9 +21,9 @@ import (
 	"ahprelay/routing"
 )
 
-// A hostConn is one client's connection to the host. It implements [routing.HostConn].
-// The hostConn owns the connection's life; its writer carries messages towards the host,
-// and its reader those from the host.
+// A hostConn is one client's connection to the host, and implements [routing.HostConn]. It starts
+// and ends the connection; its writer carries the client's messages to the host, and its reader the
+// host's messages to the client.
 type hostConn struct {
 	agent  *Agent
 	conn   *clientLine
@@ -34,15 +34,15 @@ type hostConn struct {
 	cancel context.CancelFunc // ends the connection to the host
 	ended  <-chan struct{}    // closed by cancel
 
-	order   lockorder.Mutex[lockorder.HostConn] // held from a message's decision until the message, or its answer, is queued for the client
+	order   lockorder.Mutex[lockorder.HostConn] // held from the gates' decision on a message until the message, or the answer to it, is queued for the client
 	gates   gate.Chain                          // guarded by order
-	asks    asks                                // requests that the client did not send
+	asks    asks                                // requests that the host-agent sent on this connection
 	canvas  *contentproxy.Conn
 	report  *reporter
 	traced  *tracing.Conn // nil without tracing
 	counts  counts
 	kicked  atomic.Bool // by the host's owner
-	hasKeys atomic.Bool // it has asked for the keys of remembered sessions
+	hasKeys atomic.Bool // the client has requested the keys of remembered sessions
 	signIns signIns
 
 	writer hostWriter
@@ -81,8 +81,8 @@ func serveClient(a *Agent, conn *clientLine, open routing.Open, policy gate.Poli
 		})
 		return c
 	}
-	c.policy.Hidden = a.private.hidden(open) // again: a session that becomes private ends the connections in clients
-	bar, blocked := a.blocked.has(open)      // a concurrent kick finds the connection in clients
+	c.policy.Hidden = a.private.hidden(open) // read again: the connection is now in clients, so a later change ends it
+	bar, blocked := a.blocked.has(open)      // checked after enter: a later kick finds the connection in clients
 	if blocked {
 		a.conns.Go(func() {
 			defer cancel()
@@ -130,8 +130,8 @@ func (a *Agent) chain(c *hostConn, open routing.Open, identity gate.Gate) gate.C
 	return chain
 }
 
-// process returns the state of a new connection's host process. A command runs one
-// process per connection.
+// process returns the view of the host process behind a new connection. If the host is a command,
+// each connection has a new process.
 func (a *Agent) process() *view.Host {
 	if a.ownProcess() {
 		return view.NewHost(gate.Key)
@@ -139,8 +139,8 @@ func (a *Agent) process() *view.Host {
 	return a.known
 }
 
-// ownProcess reports whether each connection has a host process of its own. Equal names of
-// channels then mean different channels.
+// ownProcess reports whether each connection has a host process of its own. The same channel name
+// on two connections then means two different channels.
 func (a *Agent) ownProcess() bool { return len(a.cfg.Upstream.Command) > 0 }
 
 // processLeft records the end of a connection to a host process.
@@ -150,7 +150,7 @@ func (a *Agent) processLeft(known *view.Host) {
 	}
 }
 
-// policy returns a client's permissions: those of its token, limited by the host's
+// policy returns a client's permissions: those of its token, limited by the settings of the host's
 // owner.
 func (a *Agent) policy(open routing.Open) gate.Policy {
 	policy := gate.NewPolicy(auth.Access(open.Access), open.Channels, open.Methods, open.Reverse)
@@ -180,7 +180,7 @@ func (c *hostConn) Deliver(message []byte, binary bool, credit int) {
 // Flush implements [routing.HostConn].
 func (c *hostConn) Flush() { c.writer.request(delivery{flush: true}) }
 
-// leaveTime is how long the host may take to accept a departed client's last messages.
+// leaveTime is how long the host may take to accept the last messages of a client that has left.
 const leaveTime = 30 * time.Second
 
 // Closed implements [routing.HostConn].
@@ -194,14 +194,14 @@ func (c *hostConn) Closed(code ahp.CloseCode, reason string) {
 	}
 }
 
-// leave ends the connection to the host behind the client's last messages.
+// leave ends the connection to the host after the client's last messages are written.
 func (c *hostConn) leave(code ahp.CloseCode, reason string) {
 	c.writer.leave(code, reason)
 	time.AfterFunc(leaveTime, c.cancel)
 }
 
-// isSentAway reports whether the client must not return unchanged: the host's owner
-// kicked it, or its token expired or was revoked.
+// isSentAway reports whether the client may not return with the same token: the host's owner kicked
+// it, or the token expired or was revoked.
 func (c *hostConn) isSentAway() bool {
 	bye := c.writer.left()
 	return c.kicked.Load() || bye != nil && bye.code == ahp.CloseTokenEnded
@@ -267,8 +267,8 @@ func (c *hostConn) dial(ctx context.Context) hostSocket {
 	return sock
 }
 
-// hostGone closes all clients after the host's machine was unreachable for the resume
-// time. A connection on which the host was heard within that time stays.
+// hostGone closes the clients after the host's machine was unreachable for the resume time. It
+// spares a client on whose connection the host sent something during that time.
 func (a *Agent) hostGone() {
 	for _, c := range a.clients.every() {
 		if time.Since(time.Unix(0, c.reader.lastHeard.Load())) < a.monitor.resume {
@@ -283,8 +283,8 @@ func (a *Agent) hostGone() {
 // room waits for queue space for a host message.
 func (c *hostConn) room(bytes int) error { return c.conn.Reserve(c.ended, bytes) }
 
-// hostEnded closes the client's connection with the reason, and reports whether
-// writing to the host is impossible now.
+// hostEnded handles the end of the connection to the host. It closes the client with the reason,
+// and reports whether nothing more can be written to the host.
 func (c *hostConn) hostEnded(ctx context.Context, err error) bool {
 	switch {
 	case errors.Is(err, routing.ErrConnClosed):
@@ -304,7 +304,7 @@ func (c *hostConn) hostEnded(ctx context.Context, err error) bool {
 	return true
 }
 
-// slow closes a client that has not read for too long.
+// slow closes a client that has not read its messages for too long.
 func (c *hostConn) slow() {
 	c.log.Warn("client does not read")
 	c.conn.Abort(ahp.CloseOverloaded, "slow consumer: takes nothing")

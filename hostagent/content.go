@@ -17,15 +17,15 @@ import (
 	"ahprelay/routing"
 )
 
-// Bounds of canvas reads per connection. Each result waits in the stream to the
-// client, so a read starts only when there is space.
+// Bounds of canvas reads per connection. A result stays in memory until the
+// client has received it, so few reads run at the same time.
 const (
 	maxReads    = 1024 // active or queued
 	readsAtOnce = 8    // active
 )
 
-// A canvasGate replaces canvas addresses in messages to the client, and reports ended
-// canvases to the previews and streams.
+// A canvasGate replaces the addresses of canvases in messages to the client.
+// When a canvas ends, it informs the previews and the streams.
 type canvasGate struct {
 	canvas *contentproxy.Conn
 	live   *live
@@ -48,8 +48,9 @@ func (g canvasGate) FromHost(_ []byte, _ *ahp.Envelope, reading *view.Reading) g
 	return gate.Decision{}
 }
 
-// response passes a host response to its requester: the client, or the host-agent
-// itself. A canvas read that the host does not serve is served here.
+// response passes a response of the host to the sender of the request: the
+// client or the host-agent itself. If the host refuses to read a canvas, the
+// host-agent serves the content.
 func (r *hostReader) response(ctx context.Context, wg *sync.WaitGroup, message []byte, env *ahp.Envelope, reading *view.Reading) error {
 	asked, _ := r.c.asks.pop(env.ID)
 	out, read := r.c.canvas.Answer(message, env, reading)
@@ -98,9 +99,9 @@ func (r *hostReader) toClient(m contentproxy.Message) error {
 	return r.c.conn.FromHostWith(m.Bytes, m.From, m.To)
 }
 
-// askAbout subscribes to channels as the client would, to learn their state. The gates
-// judge these requests like the client's. If waits is set, the client's messages wait
-// for the answers.
+// askAbout subscribes to channels in the client's name, to learn their state.
+// The gates judge these requests like the client's own. If waits is true, the
+// client's messages are held until the answers arrive.
 func (c *hostConn) askAbout(list []view.Ask, waits bool) {
 	for _, about := range list {
 		id := fmt.Appendf(nil, "%q", "host-agent-"+rand.Text())
@@ -122,7 +123,8 @@ func (c *hostConn) dropAsk(id []byte, about *view.Ask) {
 // maxAsks bounds the pending requests.
 const maxAsks = 64
 
-// asks holds a connection's pending requests besides the client's own.
+// asks holds the pending requests that the host-agent has sent on a client's
+// connection.
 type asks struct {
 	mu      sync.Mutex
 	list    []ask
@@ -131,24 +133,25 @@ type asks struct {
 	until   time.Time     // deadline of the wait
 }
 
-// stateTime is how long a resumed client's messages wait for the state requested from
-// the host.
+// stateTime is how long messages of a client that resumed wait until the host
+// answers askAbout.
 const stateTime = 5 * time.Second
 
-// An ask is a request by the host-agent itself: about or reply is set.
+// An ask is a request of the host-agent itself. Either about or reply is set.
 type ask struct {
 	about *view.Ask     // the channel whose state is requested
 	waits bool          // the client's messages wait for the answer
-	reply chan<- []byte // receives the answer to a canvas read by URL, with capacity for it
+	reply chan<- []byte // receives the answer to a read for a canvas by URL; has capacity 1
 	id    []byte
 }
 
-// read requests content from the host as the client would, and returns the answer.
+// read requests a canvas's content from the host in the client's name, and
+// returns the answer.
 func (c *hostConn) read(ctx context.Context, channel, uri string) ([]byte, error) {
 	return c.ask(ctx, "canvasReadResource", map[string]string{"channel": channel, "uri": uri})
 }
 
-// errTooManyAsks reports maxAsks pending requests.
+// errTooManyAsks reports that maxAsks requests are pending.
 var errTooManyAsks = errors.New("too many pending requests of the host-agent")
 
 // add records a request. It returns false if there is no room.
@@ -167,8 +170,9 @@ func (a *asks) add(one ask) bool {
 	return true
 }
 
-// pending returns a channel that is closed when the awaited answers have arrived, and
-// the longest wait. The channel is nil if none is awaited.
+// pending returns a channel that is closed when the awaited answers have
+// arrived, and the longest time to wait. The channel is nil if no answer is
+// awaited.
 func (a *asks) pending() (settled <-chan struct{}, most time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -178,8 +182,8 @@ func (a *asks) pending() (settled <-chan struct{}, most time.Duration) {
 	return a.settled, time.Until(a.until)
 }
 
-// awaitState waits for the state requested when the client resumed, because the
-// client's permissions depend on it.
+// awaitState waits for the state that askAbout requested when the client
+// resumed: the gates need it to judge the client's messages.
 func (w *hostWriter) awaitState() {
 	settled, most := w.c.asks.pending()
 	if settled == nil || most <= 0 {

@@ -27,7 +27,7 @@ import (
 type Clients struct {
 	Tenant  string        `json:"tenant"`
 	Host    string        `json:"host"`
-	Agent   string        `json:"agent"`   // the host-agent's instance
+	Agent   string        `json:"agent"`   // name of this run of the host-agent
 	Clients []ClientInfo  `json:"clients"` // the earliest first
 	Blocked []BlockedInfo `json:"barred"`  // currently blocked
 
@@ -122,8 +122,8 @@ func writeError(w http.ResponseWriter, status int, err error) {
 	say(w, status, map[string]string{"error": err.Error()})
 }
 
-// serveControl serves the control socket, if there is one, until ctx ends. If that fails,
-// the host is served without it.
+// serveControl serves the control socket, if one is configured, until ctx ends. The host is served
+// even if the socket cannot be opened.
 func (a *Agent) serveControl(ctx context.Context) {
 	if a.cfg.Control == "" {
 		return
@@ -155,12 +155,14 @@ func (c Control) Clients(ctx context.Context) (list Clients, err error) {
 	return list, err
 }
 
-// KickConn ends the connection with an id, and blocks its token for a time.
+// KickConn ends a connection, and blocks its token for a time. It returns the number of ended
+// connections.
 func (c Control) KickConn(ctx context.Context, id string, bar time.Duration) (ended int, err error) {
 	return c.kick(ctx, kick{Conn: id, For: bar})
 }
 
-// KickSubject ends a subject's connections, and blocks the subject for a time.
+// KickSubject ends a subject's connections, and blocks the subject for a time. It returns the
+// number of connections.
 func (c Control) KickSubject(ctx context.Context, subject string, bar time.Duration) (ended int, err error) {
 	return c.kick(ctx, kick{Subject: subject, For: bar})
 }
@@ -196,7 +198,7 @@ func (c Control) Link(ctx context.Context, order DeviceOrder) (link SealedLink, 
 	return link, err
 }
 
-// ErrNoAgent reports a control socket without a listening host-agent.
+// ErrNoAgent reports that no host-agent listens on the control socket.
 var ErrNoAgent = errors.New("no running host-agent")
 
 // maxClients bounds the list of clients, in bytes.

@@ -36,8 +36,9 @@ func controlDirs() []string {
 // isPrivate reports whether a directory is for this user alone.
 func isPrivate(string) bool { return true }
 
-// ListenPrivate listens at a path, in place of an earlier listener. The directory's
-// permissions decide who may connect. remove deletes the socket.
+// ListenPrivate listens at a path and replaces an earlier listener there. The
+// permissions of the directory limit who may connect. remove deletes the
+// socket.
 func ListenPrivate(path string) (listener net.Listener, remove func(), err error) {
 	_ = os.Remove(path)
 	listener, err = net.Listen("unix", path)

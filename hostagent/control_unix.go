@@ -49,10 +49,11 @@ func isPrivate(dir string) bool {
 	return info.IsDir() && info.Mode().Perm()&0o077 == 0 && (!ok || int(owner.Uid) == os.Getuid())
 }
 
-// ListenPrivate listens at a path, in place of an earlier listener, for this user
-// only. remove deletes the socket unless a later listener has replaced it.
+// ListenPrivate listens at a path, for this user only, and replaces an earlier
+// listener there. remove deletes the socket, unless a later listener has
+// replaced it.
 func ListenPrivate(path string) (listener net.Listener, remove func(), err error) {
-	// The socket is made in a private directory, until it has the right mode.
+	// The socket stays in a private directory until its mode is set.
 	dir, err := os.MkdirTemp(filepath.Dir(path), ".ahp")
 	if err != nil {
 		return nil, nil, fmt.Errorf("socket: %w", err)
@@ -75,7 +76,8 @@ func ListenPrivate(path string) (listener net.Listener, remove func(), err error
 	}, nil
 }
 
-// place moves a new socket to its path. It replaces nothing but sockets.
+// place moves a new socket to its path. An existing file there must be a
+// socket, which it replaces.
 func place(made, path string) (os.FileInfo, error) {
 	if there, err := os.Lstat(path); err == nil && there.Mode().Type() != os.ModeSocket {
 		return nil, fmt.Errorf("%s exists and is not a socket", path)

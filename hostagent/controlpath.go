@@ -46,8 +46,9 @@ func socketIn(dir, tenant, host string) string {
 	return path
 }
 
-// FindControl returns the control socket of a host-agent that this user runs, also as a
-// service: that of a host, or, if host is empty, that of the only host-agent.
+// FindControl returns the control socket of a host-agent of this user,
+// including those that run as services. It looks for the given host, or, if
+// host is empty, for the only socket.
 func FindControl(tenant, host string) (string, error) {
 	dirs := controlDirs()
 	var found []string

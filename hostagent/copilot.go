@@ -11,9 +11,9 @@ import (
 	"strings"
 )
 
-// GitHub Copilot CLI's AHP host (copilot --ahp-host) writes no lock file. Its address
-// and connection token are among its process's arguments, if they were given there. A
-// token that it generated itself appears only on its terminal.
+// GitHub Copilot CLI's AHP host (copilot --ahp-host) writes no lock file. Its
+// address and connection token can be read from its command line if they were
+// given there. If Copilot generated the token, only its terminal shows it.
 
 // copilotAddress is the default address of Copilot's host.
 const copilotAddress = "127.0.0.1:8765"
@@ -47,8 +47,8 @@ func copilotHosts(proc string) (list []Found) {
 
 func copilotName(address string) string { return "GitHub Copilot CLI's AHP host, " + address }
 
-// copilotArguments reads a process's arguments. For a Copilot host on this machine, it
-// returns the address and the connection token, or "" if no token was given.
+// copilotArguments reads a process's arguments. If they are those of a Copilot
+// host on this machine, it returns the address, and the connection token or "".
 func copilotArguments(arguments []string) (address, token string, ok bool) {
 	host := slices.Index(arguments, "--ahp-host")
 	named := func(s string) bool {

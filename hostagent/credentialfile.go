@@ -13,9 +13,9 @@ import (
 	"ahprelay/internal/atomicfile"
 )
 
-// A CredentialFile holds a host-agent's credential and the key bound to it: JSON with
-// "credential" and "key", the key's seed in base64. Only its owner may read it,
-// because its contents are enough to pose as the host.
+// A CredentialFile holds a host-agent's credential and the key bound to it:
+// JSON with "credential" and "key", the key's seed in base64. A reader of the
+// file can impersonate the host, so the file's mode admits its owner only.
 type CredentialFile struct {
 	path  string
 	relay string // base URL to write; "" keeps the current one
@@ -61,7 +61,7 @@ func (f *CredentialFile) Key() (*auth.HostKey, error) {
 	return key, err
 }
 
-// read reads the file anew, because it may have been replaced by a new enrolment.
+// read reads the file each time, because a new enrolment may have replaced it.
 func (f *CredentialFile) read() (c credential, key *auth.HostKey, err error) {
 	info, err := os.Stat(f.path)
 	switch {
@@ -85,8 +85,8 @@ func (f *CredentialFile) read() (c credential, key *auth.HostKey, err error) {
 	return c, key, nil
 }
 
-// write replaces the credential atomically: the file always holds either the old or
-// the new one.
+// write replaces the credential atomically: a reader finds either the old
+// credential or the new one.
 func (f *CredentialFile) write(text string, key *auth.HostKey) error {
 	relay := f.relay
 	if relay == "" {
@@ -102,8 +102,8 @@ func (f *CredentialFile) write(text string, key *auth.HostKey) error {
 	return nil
 }
 
-// makeable reports why a new file cannot be written. It never replaces a file, which
-// may hold a valid credential.
+// makeable returns an error if the file cannot be created. It is also an error
+// if the file exists, because a valid credential may be in it.
 func (f *CredentialFile) makeable() error {
 	if _, err := os.Lstat(f.path); !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("credentials file %s exists; move it away to enroll the host again", f.path)
@@ -111,7 +111,7 @@ func (f *CredentialFile) makeable() error {
 	return f.writable()
 }
 
-// writable reports why the file could not be written.
+// writable returns an error if the file cannot be written.
 func (f *CredentialFile) writable() error {
 	probe, err := os.CreateTemp(filepath.Dir(f.path), ".ahp-credential-")
 	if err != nil {

@@ -32,7 +32,7 @@ type DeviceOrder struct {
 	People  int    `json:"people,omitempty"`  // connections at the same time; 0: 64
 }
 
-// errNotSealed reports a request for devices to a host-agent of a host that is not sealed.
+// errNotSealed reports a request for devices at a host that is not sealed.
 var errNotSealed = errors.New("this host is not sealed: start host-agent with --sealed")
 
 func (s *seals) serveDevices(w http.ResponseWriter, _ *http.Request) {
@@ -43,7 +43,8 @@ func (s *seals) serveDevices(w http.ResponseWriter, _ *http.Request) {
 	say(w, http.StatusOK, Devices{s.agent.host, s.fingerprint().Words(), s.devices(), s.requests()})
 }
 
-// newCode makes a code, for its link's console and the agent's first relay.
+// newCode makes a pairing code. Its link leads to the console in order or in the settings, and
+// names the agent's first relay.
 func (s *seals) newCode(order DeviceOrder) (PairingCode, error) {
 	cfg := &s.agent.cfg
 	console := cmp.Or(order.Console, cfg.Sealed.Console)

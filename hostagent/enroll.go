@@ -22,8 +22,8 @@ type Enrolment struct {
 }
 
 // Enroll trades an enrolment token for a credential bound to a new key of this
-// machine, and writes both to a file. It returns the host's tenant and name, and the
-// credential's expiry.
+// machine, and writes credential and key to a file. It returns the host's
+// tenant and name, and the credential's expiry.
 func Enroll(ctx context.Context, e Enrolment) (tenant, host string, expires time.Time, err error) {
 	if err := checkRelays(e.Relays); err != nil {
 		return "", "", expires, err
@@ -56,8 +56,9 @@ type keyAnswer struct {
 	Expires    time.Time
 }
 
-// prove requests a credential from the first reachable relay. Once a relay may have
-// received the request, prove tries no further relay: the token would be used up.
+// prove requests a credential from the first reachable relay. If a relay may
+// have received the request, prove does not try another: the token may be used
+// up.
 func (a *access) prove(ctx context.Context, key *auth.HostKey, purpose auth.Purpose, bound, path string, body map[string]any) (answer keyAnswer, err error) {
 	var failures []error
 	for _, relay := range a.relays.inOrder() {
@@ -85,8 +86,9 @@ func (a *access) prove(ctx context.Context, key *auth.HostKey, purpose auth.Purp
 	return answer, joined(failures)
 }
 
-// renewShare is the divisor of a credential's life after which it is renewed: a
-// machine that is off still has two thirds left.
+// renewShare is the divisor of a credential's lifetime after which it is
+// renewed. With 3, two thirds of the lifetime remain if the machine is off at
+// that moment.
 const renewShare = 3
 
 // Times of renewal.
@@ -95,12 +97,14 @@ const (
 	renewMost  = 6 * time.Hour   // longest wait after failures
 	renewSoon  = 5 * time.Second // earliest renewal after the start
 
-	// renewSpread is the divisor of the renewal time that bounds its random delay.
+	// renewSpread is the divisor of the time until renewal that limits its
+	// random delay.
 	renewSpread = 10
 )
 
-// renewLoop renews the credential in time, until ctx ends. redial reconnects to NATS
-// with the new credential. done receives each outcome.
+// renewLoop renews the credential before it expires, until ctx ends. redial
+// connects to NATS with the new credential. done receives the result of each
+// attempt.
 func (a *access) renewLoop(ctx context.Context, redial func(), done func(expires time.Time, err error)) {
 	wait := backoff.NewExponentialBackOff()
 	wait.InitialInterval, wait.MaxInterval = renewRetry, renewMost
@@ -120,7 +124,7 @@ func (a *access) renewLoop(ctx context.Context, redial func(), done func(expires
 			return
 		}
 		select {
-		case <-a.outdated: // a relay reported the credential as outdated; relays with different keys ask again with the next NATS credentials
+		case <-a.outdated: // a relay reported the credential as outdated; a relay with different keys reports it again with the next NATS credentials
 		default:
 		}
 		done(expires, err)
@@ -131,9 +135,9 @@ func (a *access) renewLoop(ctx context.Context, redial func(), done func(expires
 	}
 }
 
-// renewal returns the time until the next renewal, with a random delay, and the
-// credential's remaining life. It never exceeds the credential's full life, because
-// clocks may be wrong.
+// renewal returns the time until the next renewal, including a random delay,
+// and the remaining lifetime of the credential. Because clocks may be wrong,
+// both are at most the full lifetime.
 func (a *access) renewal() (share, left time.Duration, err error) {
 	token, err := a.token()
 	if err != nil {
@@ -148,8 +152,9 @@ func (a *access) renewal() (share, left time.Duration, err error) {
 	return share, min(max(time.Until(issued.Add(share)), renewSoon), share), nil
 }
 
-// renew requests a new credential and uses it, which ends the previous one. It does
-// not renew again before that, because the previous credential would never end.
+// renew requests a new credential and uses it at once; that use invalidates the
+// previous credential. A second request before that use would leave the
+// previous credential valid.
 func (a *access) renew(ctx context.Context, redial func()) (expires time.Time, err error) {
 	key, err := a.file.Key()
 	if err != nil {

@@ -14,24 +14,25 @@ import (
 	"ahprelay/internal/sealed"
 )
 
-// An errand gives one waiting item to the host, on a connection of its own:
+// An errand gives one waiting item (a message, answer or order that a person left while the host
+// was away) to the host, on a new connection:
 //
 //	host-agent                                       host
 //	  initialize; subscribe session; subscribe chat  ──▶
-//	  ◀── states: is the turn there already? is the question still open?
-//	  (the journal: sending)
+//	  ◀── states: does the turn exist already? is the question still open?
+//	  (journal entry: sending)
 //	  dispatchAction                                 ──▶
 //	  ◀── the host's echo of the action
 //
-// An error before the journal's entry means that nothing was sent. An error behind it means
-// that the end is not known; the next errand for the item asks the host.
+// After an error before the journal entry, nothing was sent. After a later error, the result is
+// unknown; the next errand for the item asks the host.
 type errand struct {
 	speaker
 	content *waiting.Content
-	had     bool // an earlier errand has begun
+	had     bool // an earlier errand may have sent the item
 	entry   waitbook.Entry
 	mark    func(waitbook.Stage) error
-	looks   bool     // had, and it only learns the end
+	looks   bool     // only find out whether an earlier errand succeeded; send nothing
 	greeted bool     // the host has answered
 	answers givenKey // the question that was answered
 
@@ -40,9 +41,9 @@ type errand struct {
 
 // Times of an errand.
 const (
-	chatTries  = 40 // looks for the first chat of a new session
+	chatTries  = 40 // attempts to read the first chat of a new session
 	chatPause  = 250 * time.Millisecond
-	turnsAsked = 50 // turns in which a message is looked for
+	turnsAsked = 50 // how many of the latest turns are searched for a message
 )
 
 // hostName returns the fingerprint of the host's key.
@@ -50,7 +51,7 @@ func hostName(b *waitbook.Book) sealed.Fingerprint {
 	return sealed.HostFingerprint(b.Secret().Public())
 }
 
-// unknown is the result of an item that was sent to a host that has ended since.
+// unknown is the result of an item that was sent to a host that then ended.
 func unknown() waiting.Result {
 	return waiting.Because(waiting.Unknown, "the host or its agent ended at that moment")
 }
@@ -59,7 +60,7 @@ func late(why string) waiting.Result { return waiting.Because(waiting.Late, why)
 
 func refused(why string) waiting.Result { return waiting.Because(waiting.Refused, why) }
 
-// run performs the errand. A gate's refusal is a result.
+// run performs the errand. If a gate refuses the action, that is a result and no error.
 func (e *errand) run() (r waiting.Result, err error) {
 	if err := e.greet(1); err != nil {
 		return r, err
@@ -101,7 +102,7 @@ func (e *errand) call(method, channel, more string) (ahp.Envelope, error) {
 	}
 }
 
-// state subscribes to a channel, and returns its state; nil: the host does not show it.
+// state subscribes to a channel and returns its state, or nil if the host returns none.
 func (e *errand) state(channel, more string) (json.RawMessage, error) {
 	env, err := e.call("subscribe", channel, more)
 	if err != nil || env.Error != nil {
@@ -119,7 +120,7 @@ func (e *errand) chatState(channel string) (json.RawMessage, error) {
 	return e.state(channel, fmt.Sprintf(`,"view":{"turns":%d}`, turnsAsked))
 }
 
-// createSession creates a session, unless it exists, and gives it its first message.
+// createSession creates the item's session unless it exists, and sends its first message.
 func (e *errand) createSession() (r waiting.Result, err error) {
 	c := e.content
 	session, err := e.state(c.Session, "")
@@ -149,7 +150,7 @@ func (e *errand) createSession() (r waiting.Result, err error) {
 		}
 		e.had = false
 	} else if e.had && e.entry.Stage == waitbook.Creating {
-		e.had = false // it was created, and its message was not sent
+		e.had = false // the session exists, but its message was not sent
 	}
 	if c.Text == "" {
 		return waiting.Result{State: waiting.Done}, nil
@@ -166,7 +167,7 @@ func (e *errand) createSession() (r waiting.Result, err error) {
 	return refused("the session was created, and its agent does not answer"), nil
 }
 
-// firstChat returns a session's default chat, or its first.
+// firstChat returns the default chat of a session, or else its first chat.
 func firstChat(session []byte) string {
 	if chat := ahp.TextOf(session, "defaultChat"); chat != "" {
 		return chat
@@ -178,7 +179,7 @@ func firstChat(session []byte) string {
 	return ""
 }
 
-// message begins a turn, or queues the message behind the running one.
+// message starts a turn with the item's message. If a turn is running, it queues the message.
 func (e *errand) message() (r waiting.Result, err error) {
 	c := e.content
 	session, err := e.state(c.Session, "")
@@ -213,7 +214,8 @@ func (e *errand) message() (r waiting.Result, err error) {
 	return e.act(c.Chat, action)
 }
 
-// missing is the result if the item's session, chat or turn is not there.
+// missing returns the result for an item whose session, chat or turn does not exist: unknown if an
+// earlier errand may have sent the item, late otherwise.
 func (e *errand) missing(why string) (waiting.Result, error) {
 	if e.had {
 		return unknown(), nil
@@ -221,7 +223,7 @@ func (e *errand) missing(why string) (waiting.Result, error) {
 	return late(why), nil
 }
 
-// hasMessage reports whether a chat has a turn, or a queued message, with an ID.
+// hasMessage reports whether a chat has a turn or a queued message with this ID.
 func hasMessage(chat []byte, id string) bool {
 	active, _ := ahp.MemberOf(chat, "activeTurn")
 	steering, _ := ahp.MemberOf(chat, "steeringMessage")
@@ -239,7 +241,7 @@ func hasMessage(chat []byte, id string) bool {
 	return false
 }
 
-// stop cancels the turn that was running.
+// stop cancels the turn that the item names.
 func (e *errand) stop() (r waiting.Result, err error) {
 	_, turn, err := e.activeTurn()
 	switch {
@@ -255,7 +257,7 @@ func (e *errand) stop() (r waiting.Result, err error) {
 	return e.act(e.content.Chat, map[string]any{"type": "chat/turnCancelled", "turnId": e.content.Turn, "duration": took})
 }
 
-// activeTurn returns the chat of the item, and its running turn; nil: none.
+// activeTurn returns the item's chat and its running turn, or nil if no turn runs.
 func (e *errand) activeTurn() (chat, turn []byte, err error) {
 	if _, err := e.state(e.content.Session, ""); err != nil {
 		return nil, nil, err
@@ -267,7 +269,7 @@ func (e *errand) activeTurn() (chat, turn []byte, err error) {
 	return chat, active.Raw, nil
 }
 
-// gone is the result of an answer whose question is not open.
+// gone returns the result of an answer whose question is no longer open.
 func (e *errand) gone() (waiting.Result, error) {
 	if e.had {
 		return unknown(), nil
@@ -275,8 +277,8 @@ func (e *errand) gone() (waiting.Result, error) {
 	return late("the question no longer exists"), nil
 }
 
-// approve answers a tool call, if it is the one that the person saw. The first answer counts,
-// so an answer may be sent again.
+// approve answers a tool call if it is still the one that the person saw. It may send an answer
+// twice, because the host accepts only the first.
 func (e *errand) approve() (r waiting.Result, err error) {
 	c := e.content
 	_, turn, err := e.activeTurn()
@@ -312,7 +314,8 @@ func (e *errand) approve() (r waiting.Result, err error) {
 	return e.act(c.Chat, action)
 }
 
-// offers reports whether a tool call has an option that allows, or denies.
+// offers reports whether a tool call has this option, and whether the option allows (or, if allows
+// is false, denies) the call.
 func offers(call []byte, id string, allows bool) bool {
 	options, _ := ahp.MemberOf(call, "options")
 	for _, o := range ahp.ElementsOf(options.Raw) {
@@ -323,8 +326,8 @@ func offers(call []byte, id string, allows bool) bool {
 	return false
 }
 
-// digestOfCall returns the digest of a tool call. A call whose input is elsewhere, or that
-// edits files, has none: a person cannot see all of it while the host is away.
+// digestOfCall returns the digest of a tool call. It returns false for a call that edits files or
+// whose input is stored elsewhere: a person cannot see all of it while the host is away.
 func digestOfCall(call []byte) (digest string, ok bool) {
 	m := [...]ahp.Member{{Name: "toolInput"}, {Name: "edits"}, {Name: "invocationMessage"}}
 	if ahp.Members(call, m[:]) != nil {
@@ -345,7 +348,7 @@ func plainOf(raw []byte) string {
 	return ahp.TextOf(raw, "markdown")
 }
 
-// reply answers a question, if it is the one that the person saw.
+// reply answers a question if it is still the one that the person saw.
 func (e *errand) reply() (r waiting.Result, err error) {
 	c := e.content
 	_, turn, err := e.activeTurn()
@@ -384,8 +387,8 @@ func memberRaw(object []byte, name string) []byte {
 	return m.Raw
 }
 
-// act notes in the journal that an action is about to be sent, sends it, and waits for the
-// host's echo.
+// act writes to the journal that it is about to send an action, sends it, and waits for the host's
+// echo.
 func (e *errand) act(channel string, action map[string]any) (r waiting.Result, err error) {
 	if e.looks {
 		return unknown(), nil

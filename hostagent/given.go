@@ -11,15 +11,14 @@ import (
 	"ahprelay/auth/gate"
 )
 
-// Answers that people have given. A host's state shows that a tool call was allowed, but
-// not by whom. The host-agent knows the person behind each connection, so it answers
+// Answers that people have given. A host's state shows that a tool call was allowed, but not by
+// whom. The host-agent knows the person behind each connection, and answers this request for a chat
+// to which the client is subscribed. The host never receives the request.
 //
 //	→ {"id":1,"method":"relay/answers","params":{"channel":"ahp-chat:/1"}}
 //	← {"id":1,"result":{"answers":[{"type":"chat/toolCallConfirmed","id":"call-1","subject":"ada","device":"phone","at":"…"}]}}
-//
-// for a chat to which the client is subscribed. The host never receives this method.
 
-// answersMethod is answered by the host-agent.
+// answersMethod is the request that the host-agent answers.
 const answersMethod = "relay/answers"
 
 // Bounds of the remembered answers.
@@ -45,9 +44,8 @@ type givenAnswer struct {
 // A givenKey identifies a question.
 type givenKey struct{ channel, kind, id string }
 
-// givenAnswers remembers the person behind the answer to each question. If there are
-// several answers, the first in the host's order counts. The table is lost when the
-// host-agent ends.
+// givenAnswers remembers who answered each question. If several people answered, the first answer
+// in the host's order counts. It is kept in memory only.
 type givenAnswers struct {
 	mu    sync.Mutex // guards the fields below
 	of    map[givenKey]givenEntry
@@ -98,7 +96,8 @@ func (g *givenAnswers) on(channel string) []givenAnswer {
 	return list
 }
 
-// A givenGate records the answers of a connection's client, and lists those of others.
+// A givenGate records the answers of one connection's client, and answers its requests for the
+// answers of all clients.
 type givenGate struct {
 	view  *view.Conn
 	given *givenAnswers

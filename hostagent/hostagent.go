@@ -32,7 +32,7 @@ import (
 
 // Config configures an [Agent]. A zero duration or size means the default.
 type Config struct {
-	Relays      []string               // required; base URLs of the relays of one cluster, all http:// required; base URLs of one cluster's relays, all http:// or all https://
+	Relays      []string               // required; base URLs of one cluster's relays, all http:// or all https://
 	Token       func() (string, error) // required unless Credentials is set; returns the enrolment token, called before each use
 	Credentials *CredentialFile        // used in place of Token
 
@@ -87,7 +87,8 @@ type Config struct {
 	Tracer *tracing.Tracer
 }
 
-// clientPatience is how long stock clients wait for a silent connection.
+// clientPatience is how long common clients wait for a message before they consider a
+// connection dead.
 const clientPatience = 25 * time.Second
 
 // Times for stopping.
@@ -343,12 +344,12 @@ func (a *Agent) Run(ctx context.Context) error {
 	return ended(ctx, err)
 }
 
-// tokenRefused logs the refusal of a running host-agent's token.
+// tokenRefused logs that relays refuse the running host-agent's token.
 func (a *Agent) tokenRefused(err error) {
 	a.cfg.Log.Error("this host-agent's token is refused; it stops in a minute unless it gets a valid one", "error", err)
 }
 
-// trouble logs an error with effect on clients while NATS is connected.
+// trouble logs an error that affects clients although NATS is connected.
 func (a *Agent) trouble(err error) {
 	if errors.Is(err, link.ErrIncompatible) {
 		a.cfg.Log.Error("host unavailable to clients", "error", err)
@@ -357,14 +358,15 @@ func (a *Agent) trouble(err error) {
 	a.cfg.Log.Warn("lease not confirmed by relays", "error", err)
 }
 
-// goodbye closes clients behind the host's last messages, lets their messages reach
-// the host, and releases the host. It reports whether relays have confirmed.
+// goodbye closes the clients after the host's last messages, waits until the
+// clients' messages have reached the host, and releases the host. It reports
+// whether relays have confirmed the release.
 func (a *Agent) goodbye(links *link.AgentLinks, holder *registry.LeaseHolder) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), settleTime)
 	defer cancel()
 	none := a.dismiss()
 	select {
-	case <-none: // each ends when its relay has confirmed all messages
+	case <-none: // each connection ends when its relay has confirmed all messages
 	case <-ctx.Done():
 	}
 	links.Settle(ctx)
@@ -377,8 +379,8 @@ func (a *Agent) goodbye(links *link.AgentLinks, holder *registry.LeaseHolder) bo
 	return err == nil
 }
 
-// dismiss closes clients, and ends kept connections. The channel is closed when all have
-// left.
+// dismiss closes all clients, and ends the connections that are kept for
+// clients on the move. The returned channel is closed when all have ended.
 func (a *Agent) dismiss() (none <-chan struct{}) {
 	none = a.clients.close()
 	a.moves.endAll()
@@ -389,9 +391,9 @@ func (a *Agent) dismiss() (none <-chan struct{}) {
 // stoppedReason is the close reason when the host-agent was asked to stop.
 const stoppedReason = "host-agent stopped"
 
-// dial connects to NATS, first with userJWT if it is set. The connection returns by
-// itself: answered receives the result of each request for credentials, and resumed is
-// called after each interruption.
+// dial connects to NATS, first with userJWT if it is not empty. The returned
+// connection reconnects by itself: answered receives the result of each request
+// for credentials, and resumed is called after each interruption.
 func (a *Agent) dial(ctx context.Context, userJWT string, answered func(error), resumed func()) (*broker.Conn, error) {
 	return broker.DialAgent(ctx, a.natsConfig(a.natsURLs(), userJWT, answered, broker.Events{
 		Connected: func(url string) { a.cfg.Log.Info("relay connected", "nats", url) },
@@ -427,8 +429,8 @@ func (a *Agent) dial(ctx context.Context, userJWT string, answered func(error), 
 	}))
 }
 
-// newLinks returns the links to relays, which exist while this instance holds the
-// lease.
+// newLinks returns the links to relays. They exist while this instance holds
+// the lease.
 func (a *Agent) newLinks(conn *broker.Conn, lease link.Lease) *link.AgentLinks {
 	hello := a.routing.Hello()
 	hello.Version = a.cfg.Version
@@ -438,15 +440,16 @@ func (a *Agent) newLinks(conn *broker.Conn, lease link.Lease) *link.AgentLinks {
 	}
 	return link.NewAgentLinks(conn, link.AgentLinksConfig{
 		Tenant: a.tenant, Host: a.host, Agent: a.instance, Lease: lease,
-		Linked: lease.Recheck, // answers show from now on which relays are gone
+		Linked: lease.Recheck, // after each new link, check again which relays have gone
 		Hello:  hello, Trust: a.trusted, Link: link.Config{Resume: a.cfg.Resume}, Log: a.cfg.Log,
 	}, a.routing)
 }
 
-// errNATS reports a permanently lost NATS connection.
+// errNATS reports that NATS has ended the connection for good.
 var errNATS = errors.New("the NATS server broke the protocol; see the log")
 
-// watchConn calls fail when the connection has ended for good, until stopped.
+// watchConn calls fail if the NATS connection ends for good, until stop is
+// called.
 func watchConn(conn *broker.Conn, fail func(error)) (stop func()) {
 	stopped := make(chan struct{})
 	var wg sync.WaitGroup

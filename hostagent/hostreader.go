@@ -28,12 +28,12 @@ type hostReader struct {
 	env  ahp.Envelope            // envelope of the current message
 	last uint32                  // cache slot of the last known notification
 	row  []*routing.Notification // decided, but not yet passed on
-	due  bool                    // a batch must be flushed after the messages that arrived together
+	due  bool                    // true until the batch of messages that arrived together is flushed
 }
 
-// run passes the host's messages on, and returns the reason for its end. While
-// the client's queue is full, it does not read and holds no lock, so the client can
-// still send.
+// run passes the host's messages to the client, and returns why it ended. While
+// the client's queue is full, run does not read from the host, and it holds no
+// lock, so the client can still send.
 func (r *hostReader) run(ctx context.Context, sock hostSocket) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
@@ -66,9 +66,9 @@ func (r *hostReader) run(ctx context.Context, sock hostSocket) error {
 // errAnswered reports a host request answered by the host-agent itself.
 var errAnswered = errors.New("answered")
 
-// inPlaceOf returns an error response in place of a response above the limit. It
-// answers a request above the limit itself, and returns errAnswered. Other read errors
-// are returned unchanged.
+// inPlaceOf handles the error of a message above the limit. For a response, it
+// returns an error response to pass on instead. For a request, it answers the
+// host, and returns errAnswered. Other read errors are returned unchanged.
 func (r *hostReader) inPlaceOf(err error) ([]byte, error) {
 	var skip *skippedError
 	if !errors.As(err, &skip) {
@@ -86,7 +86,8 @@ func (r *hostReader) inPlaceOf(err error) ([]byte, error) {
 	return nil, errAnswered
 }
 
-// passOn passes on a host message, and the messages behind it in the buffer.
+// passOn passes on a host message, and all complete messages behind it in the
+// read buffer.
 func (r *hostReader) passOn(ctx context.Context, wg *sync.WaitGroup, sock hostSocket, message []byte, binary bool) error {
 	r.c.order.Lock()
 	defer r.c.order.Unlock()
@@ -111,8 +112,9 @@ func (r *hostReader) passOn(ctx context.Context, wg *sync.WaitGroup, sock hostSo
 	}
 }
 
-// parse parses a host message. For a notification that may go to several connections,
-// it also returns the cached copy. The results are valid until the next call.
+// parse parses a host message. For a notification that may be for several
+// connections, it also returns the cached copy. The results are valid until the
+// next call.
 func (r *hostReader) parse(message []byte) (known *cachedFrame, env *ahp.Envelope, err error) {
 	frames := &r.c.agent.frames
 	if ablation.FrameCache {
@@ -136,7 +138,7 @@ func (r *hostReader) parse(message []byte) (known *cachedFrame, env *ahp.Envelop
 	return known, &known.env, nil
 }
 
-// fromHost passes on a host message, or adds it to the row.
+// fromHost judges a host message, and passes it on or adds it to the row.
 func (r *hostReader) fromHost(ctx context.Context, wg *sync.WaitGroup, message []byte, binary bool) error {
 	r.c.counts.out.Add(1)
 	known, env, err := r.parse(message)
@@ -177,7 +179,7 @@ func (r *hostReader) fromHost(ctx context.Context, wg *sync.WaitGroup, message [
 	return r.passAlone(message, false, channel)
 }
 
-// passAlone passes on a message behind the row.
+// passAlone passes on the row, and then this message.
 func (r *hostReader) passAlone(message []byte, binary bool, channel []byte) error {
 	if err := r.passRow(); err != nil {
 		return err
@@ -199,8 +201,8 @@ func (r *hostReader) passRow() error {
 	return err
 }
 
-// noteAnswer permits larger client messages once the host has accepted the client's
-// initialize or reconnect.
+// noteAnswer raises the limit for client messages after the host has accepted
+// the client's initialize or reconnect.
 func (r *hostReader) noteAnswer(env *ahp.Envelope, reading *view.Reading) {
 	if reading == nil || !reading.Greets {
 		return

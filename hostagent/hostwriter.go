@@ -14,8 +14,8 @@ import (
 	"ahprelay/routing"
 )
 
-// A hostWriter carries a client's messages towards the host. Its goroutine runs only while
-// messages are queued.
+// A hostWriter carries a client's messages to the host. Its goroutine runs only while messages are
+// queued.
 type hostWriter struct {
 	c *hostConn
 
@@ -41,15 +41,15 @@ type clientClose struct {
 	reason string
 }
 
-// A delivery is a message for the host, or a request to report when all earlier
-// messages are written.
+// A delivery is a message for the host, or a request to report that all earlier messages are
+// written.
 type delivery struct {
 	message []byte
 	binary  bool
 	credit  int
 	from    *routing.AgentConn // the line that gets the credit
 	flush   bool
-	move    *routing.Move // keeps the connection, when all earlier messages are written
+	move    *routing.Move // request to keep the connection for a client on the move, once all earlier messages are written
 	own     bool          // an answer to the host by a gate
 	arrived time.Time     // zero without tracing
 	about   *view.Ask     // set for the host-agent's own requests about channels
@@ -64,8 +64,9 @@ func (w *hostWriter) queueUp(d delivery) {
 	w.startLocked()
 }
 
-// request queues a flush or a move. Directly behind another one it is not queued, because
-// its answer would be the same: so relays cannot fill the queue with them.
+// request queues a flush or a move. It drops the request if the last queued delivery is a flush or
+// a move too, because both would get the same answer. Relays can therefore not fill the queue with
+// such requests.
 func (w *hostWriter) request(d delivery) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -119,8 +120,8 @@ func (w *hostWriter) setSocket(sock hostSocket) {
 	w.startLocked()
 }
 
-// write writes queued deliveries until the queue is empty. It ends the connection
-// after an error, or after the last delivery of a client that has left.
+// write writes deliveries until the queue is empty. It ends the connection after an error, and
+// after the last delivery of a client that has left.
 func (w *hostWriter) write(sock hostSocket) {
 	for {
 		queue, end := w.nextBatch()
@@ -149,8 +150,7 @@ func (w *hostWriter) write(sock hostSocket) {
 	}
 }
 
-// writeOne writes a message to the host if the gates pass it. Each origin and each
-// verdict has its branch.
+// writeOne writes a message to the host if the gates permit it. Each origin and each verdict has its branch.
 func (w *hostWriter) writeOne(sock hostSocket, d delivery) error {
 	if d.own {
 		w.answers.Add(-1)
@@ -168,7 +168,7 @@ func (w *hostWriter) writeOne(sock hostSocket, d delivery) error {
 	}
 	env, err := ahp.Peek(d.message)
 	if err != nil || d.binary {
-		// A correct relay never sends this, but the client of a sealed host can.
+		// A correct relay never sends a binary message, but the client of a sealed host can.
 		from := "relay"
 		if w.c.conn.seal != nil {
 			from = "client"
@@ -232,10 +232,10 @@ func (w *hostWriter) trace(env *ahp.Envelope, d *delivery) *tracing.Request {
 	return w.c.traced.HostAgent(env, len(d.message), d.arrived)
 }
 
-// decide lets the gates judge a message from the client, or from the relay on its
-// behalf, and lets them answer it. It first waits for queue space for answers. It
-// holds order: an answer ahead of the host's serverSeq would make the client drop the
-// host's next messages as old.
+// decide lets the gates judge a message of the client, or of the relay in the client's name, and
+// lets them answer it. It first waits for queue space for an answer. It holds order: an answer
+// queued before an earlier host message has a higher serverSeq, and the client would drop that
+// message as old.
 func (w *hostWriter) decide(message []byte, env *ahp.Envelope) (gate.Decision, error) {
 	if err := w.c.conn.WaitToAnswer(w.c.ended); errors.Is(err, routing.ErrStalled) {
 		w.c.slow()
@@ -253,8 +253,9 @@ func (w *hostWriter) decide(message []byte, env *ahp.Envelope) (gate.Decision, e
 // errBadMessage reports invalid JSON-RPC.
 var errBadMessage = errors.New("no message")
 
-// answerClient queues a gate's answer for the client or for the host-agent's own request. A departed client
-// is no error here, because its earlier messages must still be written.
+// answerClient queues a gate's answer for the client, or gives it to the host-agent's own request.
+// It ignores that the client may have left, because the client's earlier messages must still be
+// written.
 func (w *hostWriter) answerClient(env *ahp.Envelope, answer []byte) {
 	asked, ok := w.c.asks.pop(env.ID)
 	switch ok = ok && env.Kind == ahp.Request; {
@@ -267,8 +268,8 @@ func (w *hostWriter) answerClient(env *ahp.Envelope, answer []byte) {
 	}
 }
 
-// noteSent records the clientId when the client introduces itself to the host, and
-// probes the client's earlier connections.
+// noteSent records the clientId in an initialize or reconnect that was sent to the host, and probes
+// the client's earlier connections.
 func (w *hostWriter) noteSent(env *ahp.Envelope) {
 	if env.Kind != ahp.Request || string(env.Method) != "initialize" && string(env.Method) != "reconnect" {
 		return

@@ -10,18 +10,19 @@ import (
 // maxLater bounds the pause after repeated refusals for a limit.
 const maxLater = 5 * time.Minute
 
-// A limitError reports a relay's refusal for a limit (HTTP 429), or while it is busy with
-// other host-agents (503).
+// A limitError reports that a relay refused a request because of a limit (HTTP
+// 429), or because many other host-agents arrive at the same time (503).
 type limitError struct {
 	error
-	after time.Duration // as demanded by the relay
-	busy  bool          // the relay spreads the returns itself
+	after time.Duration // pause that the relay demands
+	busy  bool          // the relay is busy, and gives each host-agent a different pause
 }
 
 // Unwrap returns the refusal without its time.
 func (e *limitError) Unwrap() error { return e.error }
 
-// A pausing keeps a host-agent from asking again too soon after refusals for a limit.
+// A pausing delays a host-agent's next request after a relay refused one
+// because of a limit.
 type pausing struct {
 	mu       sync.Mutex
 	until    time.Time
@@ -29,7 +30,7 @@ type pausing struct {
 	last     error
 }
 
-// err returns the last refusal while it is too soon to ask again.
+// err returns the last refusal during the pause, and nil otherwise.
 func (p *pausing) err() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -39,8 +40,8 @@ func (p *pausing) err() error {
 	return nil
 }
 
-// refused begins a pause: as long as the relay demanded, twice as long after each
-// further refusal, with jitter.
+// refused begins a pause. It lasts as long as the relay demanded, and twice as
+// long after each further refusal, with jitter.
 func (p *pausing) refused(e *limitError) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -11,9 +11,9 @@ import (
 	"ahprelay/routing"
 )
 
-// A clientLine is a client's connection, as a hostConn uses it. On a sealed connection,
-// all messages to the client are sealed here. The connection may move to a different relay:
-// see move.
+// A clientLine carries a hostConn's messages to its client. On a sealed connection, it seals them.
+// A client may move to a different relay; its hostConn then keeps its clientLine, and now points to
+// the new connection (see move).
 type clientLine struct {
 	seal *sealing // nil: not sealed
 
@@ -143,9 +143,9 @@ func (l *clientLine) Unreserve() {
 	}
 }
 
-// follow calls wait with the present line, and again with the next one if that line has
-// ended because the client moves. While no line carries the connection, it returns at
-// once if messages can be kept, unless only a line will do.
+// follow calls wait for the present connection to the relay. If that connection ends because the
+// client moves, follow calls wait again for the next one. During the move it returns at once,
+// because messages are kept; it waits only if too many are kept or line is true.
 func (l *clientLine) follow(done <-chan struct{}, line bool, wait func(*routing.AgentConn) error) error {
 	for {
 		conn, m := l.now.Load(), l.moving.Load()
@@ -156,7 +156,7 @@ func (l *clientLine) follow(done <-chan struct{}, line bool, wait func(*routing.
 				return err
 			}
 		case m.isOver():
-			if l.moving.Load() == m { // the client has not arrived
+			if l.moving.Load() == m { // the move ended, and the client did not arrive
 				return routing.ErrConnClosed
 			}
 		case !line && !m.full():
@@ -196,7 +196,7 @@ func (l *clientLine) Abort(code ahp.CloseCode, reason string) {
 // Relay is [routing.AgentConn.Relay].
 func (l *clientLine) Relay() string { return l.now.Load().Relay() }
 
-// Probe is [routing.AgentConn.Probe]. A client that moves gets time to arrive.
+// Probe is [routing.AgentConn.Probe]. A client on the move gets some time to arrive instead.
 func (l *clientLine) Probe() {
 	if m := l.moving.Load(); m != nil {
 		m.hurry()

@@ -23,13 +23,16 @@ import (
 	"ahprelay/routing"
 )
 
-// Canvases by URL. A relay opens byte streams for a browser that views a canvas. Each
-// stream carries HTTP/1.1 requests, answered by the server here. The relay has
-// authenticated the browser. This file authorizes each request when it starts, and
-// every checkEvery while it lasts. The client needs a connection with equal authority
-// on which the host has confirmed its subscription to that open canvas. A connection
-// that ended at most awayTime ago without an unsubscribe also counts. Streams to
-// previews are served in the same way; see previews.go.
+// Canvases by URL. A relay opens a byte stream for each browser connection that
+// shows a canvas, and authenticates the browser. The stream carries HTTP/1.1
+// requests, which the server here answers.
+//
+// This file authorizes each request at its start, and again every checkEvery
+// while it lasts. A request is permitted if its client, with the same
+// authority, has a connection here on which the host has confirmed a
+// subscription to the canvas. A connection that ended at most awayTime ago,
+// without an unsubscribe, counts as well. Streams to previews work in the same
+// way; see previews.go.
 
 // CanvasLive limits the use of canvases by URL.
 type CanvasLive string
@@ -82,7 +85,8 @@ type live struct {
 // A viewer is a client with its authority.
 type viewer struct{ subject, clientID, authority string }
 
-// shown is a canvas visible to a client at its departure.
+// shown records a canvas that was visible to a client when its connection
+// ended.
 type shown struct {
 	known  *view.Host
 	policy gate.Policy
@@ -203,13 +207,14 @@ func (l *live) all() []*canvasStream {
 	return list
 }
 
-// left records the canvases of a client whose connection ends, for its return. It
-// records nothing for a kicked or revoked client.
+// left records the visible canvases of a client whose connection ends: the
+// client may return. It records nothing if the client was kicked or its token
+// was revoked.
 func (l *live) left(c *hostConn, clientID string) {
 	sentAway := c.isSentAway()
 	l.previews.clientLeft(c.open.Subject, c.open.Authority(), sentAway)
 	known := c.gates.View.Host()
-	if clientID == "" || known != l.agent.known { // a command's process and its canvases end with the connection
+	if clientID == "" || known != l.agent.known { // the canvases of a command's process end with the connection
 		return
 	}
 	who := viewer{c.open.Subject, clientID, c.open.Authority()}
@@ -264,9 +269,9 @@ func (l *live) connsOf(who viewer) (list []*hostConn) {
 // errBlocked reports a client kicked by the host's owner.
 var errBlocked = errors.New(kickedReason)
 
-// A canvasView is a canvas as a browser sees it: the place of its content, its
-// permissions, and the connection on which the host shows it. The connection is nil
-// while the client is away, and for a preview.
+// A canvasView is what a browser may see of a canvas: where its content is,
+// with which permissions, and on which connection the host shows it. The
+// connection is nil while the client is away, and for a preview.
 type canvasView struct {
 	place   contentproxy.Place
 	policy  gate.Policy
@@ -274,7 +279,7 @@ type canvasView struct {
 	preview bool
 }
 
-// view returns the view of a stream, or an error if access is denied.
+// view returns the canvasView of a stream, or an error if access is denied.
 func (l *live) view(ctx context.Context, s *canvasStream) (canvasView, error) {
 	if _, blocked := l.agent.blocked.has(s.open); blocked {
 		return canvasView{}, errBlocked
@@ -307,8 +312,8 @@ func (l *live) view(ctx context.Context, s *canvasStream) (canvasView, error) {
 	return canvasView{place: place, policy: was.policy}, err
 }
 
-// isForNow reports whether an access error may end by itself: the client returns, or
-// has connected and is about to subscribe.
+// isForNow reports whether the reason for a denied access may soon end: the
+// client may return, or it has connected and has not subscribed yet.
 func (l *live) isForNow(s *canvasStream, err error) bool {
 	if errors.Is(err, errAway) || errors.Is(err, errUnattended) {
 		return true
@@ -318,11 +323,12 @@ func (l *live) isForNow(s *canvasStream, err error) bool {
 	})
 }
 
-// errAway reports a client without a current or recent connection.
+// errAway reports that the canvas's client has no connection, and had none
+// recently.
 var errAway = errors.New("no client that views this canvas is connected to the host")
 
-// watch ends streams that have lost their permission, until ctx ends. Without streams and
-// previews it sleeps: a ticker would wake the machine four times a second.
+// watch ends the streams that are no longer permitted, until ctx ends. It
+// sleeps while there are neither streams nor previews.
 func (l *live) watch(ctx context.Context) {
 	for {
 		select {
@@ -357,8 +363,8 @@ func (l *live) watchStreams(ctx context.Context) {
 	}
 }
 
-// mayStay reports whether a stream may continue. A stream without a permitted request
-// stays, because the next request is checked itself.
+// mayStay reports whether a stream may continue. A stream on which no request
+// runs may stay: its next request is checked when it starts.
 func (l *live) mayStay(s *canvasStream) bool {
 	if !s.shows.Load() {
 		return true
@@ -439,7 +445,7 @@ func refuseLive(w http.ResponseWriter, status int, why string) {
 // A usage holds the permitted uses of a canvas.
 type usage struct{ look, use, sockets bool }
 
-// allows returns the permitted uses of a view: the client's permissions in band,
+// allows returns the permitted uses of a canvas: the client's permissions,
 // limited by the host's owner.
 func (l *live) allows(seen *canvasView) usage {
 	look, use := seen.policy.Canvas()
@@ -456,8 +462,8 @@ func (l *live) allows(seen *canvasView) usage {
 	return u
 }
 
-// refuses returns the status and text for a refused request, or status 0 for a
-// permitted one.
+// refuses returns the status and text that refuse a request, or status 0 if the
+// request is permitted.
 func (u usage) refuses(r *http.Request) (status int, why string) {
 	reads := r.Method == http.MethodGet || r.Method == http.MethodHead
 	switch upgrades := len(r.Header["Upgrade"]) > 0; {
@@ -484,7 +490,8 @@ func (u usage) word() string {
 // accessHeader carries the permitted usage in the response to a check: look or use.
 const accessHeader = "Ahp-Canvas-Access"
 
-// checked answers a check, which a relay makes before it issues a ticket.
+// checked answers a check. A relay makes one before it issues a ticket for a
+// canvas.
 func (l *live) checked(w http.ResponseWriter, s *canvasStream, use usage) {
 	if !use.look {
 		refuseLive(w, http.StatusForbidden, "canvases by URL are disabled on this host")

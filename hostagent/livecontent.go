@@ -15,7 +15,7 @@ import (
 	"ahprelay/contentproxy"
 )
 
-// liveRead is how long the host may take to return a content.
+// liveRead is how long the host may take to return a canvas's content.
 const liveRead = 30 * time.Second
 
 // serveFromHost answers a request with content from the host, read on the client's own

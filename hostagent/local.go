@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// A Local is the listener of an AHP host in this process. Its host serves WebSockets on
-// it, as on any listener; an [Upstream] connects to it. No other process can connect.
+// A Local is the listener of an AHP host that runs in this process. An
+// [Upstream] connects to it; other processes cannot.
 type Local struct {
 	name  string
 	conns chan net.Conn // to Accept; never closed

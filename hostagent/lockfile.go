@@ -13,13 +13,14 @@ import (
 	"strings"
 )
 
-// VS Code's command line (code agent host) writes its agent host's address and
-// connection token to a lock file: anew at each start, one file for each quality, in
-// the cli directory of the user's VS Code. The upstream lock:/path names such a file,
-// which is read for each connection.
+// At each start, VS Code's command line (code agent host) writes the address
+// and connection token of its agent host to a lock file in the cli directory of
+// the user's VS Code; each VS Code quality (stable, insiders) has its own file.
+// The upstream lock:/path names such a file, which the host-agent reads for
+// each connection.
 //
-// The file has two forms: {address, pid, connection_token} and {schemaVersion: 1, pid,
-// port, host?, dialHost?, connectionToken?}.
+// The file has one of two forms: {address, pid, connection_token} or
+// {schemaVersion: 1, pid, port, host?, dialHost?, connectionToken?}.
 
 const lockScheme = "lock"
 
@@ -101,9 +102,10 @@ func (f Found) Locked() bool { return strings.HasPrefix(f.Upstream, lockScheme+"
 // knownPorts are the documented ports of AHP hosts.
 var knownPorts = []string{"18990", "8081", "8765"}
 
-// FindHosts looks for AHP hosts on this machine: in VS Code's lock files below the
-// home directory and among this user's processes (Copilot). If it finds none, it tries
-// known ports, where something must accept connections. It sends no message.
+// FindHosts looks for AHP hosts on this machine: in the lock files of VS Code
+// below the home directory, and among this user's processes (Copilot). If it
+// finds none, it checks whether something listens on a known port. It sends no
+// message.
 func FindHosts(home string) (list []Found) {
 	var seen []string
 	for _, dir := range lockDirs {

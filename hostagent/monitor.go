@@ -19,10 +19,10 @@ import (
 const (
 	pingEvery    = 5 * time.Second
 	pingTimeout  = 5 * time.Second        // silence after which a host is reported as silent
-	listenEvery  = time.Second            // interval of looking for a silent host's messages to clients
-	identifyTime = time.Second            // time for a host to report its AHP version, before it is announced
+	listenEvery  = time.Second            // how often to check whether a silent host has sent a message to a client
+	identifyTime = time.Second            // time for a host to report its AHP versions before its presence is announced without them
 	aliveWithin  = 500 * time.Millisecond // time to choose between two close codes when a host's connection ends
-	endWithin    = 200 * time.Millisecond // a shutting-down host may close this long after its answer
+	endWithin    = 200 * time.Millisecond // a host that shuts down may still close the connection this long after an answer
 	retryFirst   = 100 * time.Millisecond
 	retryMost    = 2 * time.Second
 
@@ -31,7 +31,7 @@ const (
 	openTime = 10 * time.Minute
 )
 
-// A condition is the host's state, as announced to relays.
+// A condition is the host's state as announced to relays.
 type condition struct {
 	state   registry.State
 	reason  string        // close reason for clients while offline
@@ -39,8 +39,8 @@ type condition struct {
 	version string        // of the host's software, or of its AHP
 }
 
-// A monitorDial connects the monitor to the host. It calls accepted once the
-// connection is accepted and only the handshake is missing.
+// A monitorDial connects the monitor to the host. It calls accepted when the host has
+// accepted the connection, before the handshake.
 type monitorDial func(ctx context.Context, accepted func()) (hostSocket, error)
 
 // A pinger is a hostSocket that can ping below AHP.
@@ -52,29 +52,30 @@ type pinger interface {
 	Ping() error
 }
 
-// A monitor keeps its own connection to the host, so the host's state is known while
-// no client is connected. It sends requests that every host answers at any time: a
-// ping, and an initialize that offers no version, so the host answers with its
-// versions and the monitor never becomes a client.
+// A monitor keeps a connection of its own to the host, so that the host's state is
+// known while no client is connected. It sends requests that every host answers at any
+// time: a ping, and an initialize that offers no AHP version. The host answers the
+// latter with an error that lists its versions, so the monitor never becomes a client.
 //
-// A host is gone only with proof: its socket ended, no process accepts a new
-// connection, or its machine acknowledged nothing for the resume time. A host that
-// does not answer is silent. Relays learn since when, and nothing else happens,
-// because a host need not answer a ping before an initialize. Any message, any control
-// frame and any message to a client is a sign of life.
+// The monitor reports a host as gone only with proof: the host closed the connection,
+// no process accepts a new one, or the host's machine acknowledged nothing for the
+// resume time. A host that does not answer is silent: relays learn since when, and
+// nothing else happens, because a host need not answer a ping before an initialize.
+// Every message or control frame on this connection, and every message to a client, is a
+// sign of life.
 //
-// Hosts of AHP 1.0 close a connection after they refuse its offer. So a close directly
-// behind that answer proves nothing, and the monitor does not ask for versions on the
-// next connection.
+// Hosts of AHP 1.0 close a connection after they refuse its offer. A close directly
+// after that answer therefore proves nothing, and the monitor does not ask for
+// versions on the next connection.
 type monitor struct {
 	upstream string // name for messages
 	dial     monitorDial
 	log      *slog.Logger
 	resume   time.Duration       // how long the host's machine may be unreachable before connections count as lost
-	gone     func()              // called then, and again while it lasts; may be nil
+	gone     func()              // called when that time is over, and again while the machine stays unreachable; may be nil
 	heard    func() time.Time    // time of the host's last message to a client; nil without clients
 	changed  func(now condition) // called in order; must neither block nor call the monitor
-	poke     chan struct{}       // skips the current wait; capacity 1
+	poke     chan struct{}       // ends the current wait early; capacity 1
 
 	mu        sync.Mutex    // guards the fields below
 	sock      hostSocket    // nil while the host is away
@@ -84,11 +85,11 @@ type monitor struct {
 	spoke     bool          // the host has shown life on this connection
 	pongs     bool          // the host has answered an AHP ping on this connection
 	named     time.Time     // time of the answer to initialize; zero before it
-	turn      chan struct{} // closed by the next sign of life, or when the host goes away
-	asked     time.Time     // start of the wait for a sign of life; zero if none is due
+	turn      chan struct{} // closed at the next sign of life, or when the host is gone
+	asked     time.Time     // start of the wait for a sign of life; zero: none is awaited
 	announced condition     // last announced condition
-	silent    time.Duration // silence when it was announced; 0 while the host answers
-	lost      *time.Timer   // timer of an unreachable machine; nil while it is reachable
+	silent    time.Duration // length of the silence when it was announced; 0 while the host answers
+	lost      *time.Timer   // runs while the host's machine is unreachable; otherwise nil
 }
 
 func newMonitor(upstream string, dial monitorDial, resume time.Duration, log *slog.Logger, changed func(now condition)) *monitor {
@@ -133,12 +134,12 @@ func (m *monitor) rest() {
 	m.mu.Unlock()
 }
 
-// errOfferRefused reports a connection that the host closed because it accepts none of
-// the offered versions.
+// errOfferRefused reports that the host closed the connection because it accepts none
+// of the offered versions.
 var errOfferRefused = errors.New("the host closed the connection after it refused the offered AHP versions")
 
-// watch connects to the host and monitors the connection until it ends. It requests
-// the host's versions if ask is set.
+// watch connects to the host and monitors the connection until the connection ends. If
+// ask is true, it requests the host's versions. up is called when the host is present.
 func (m *monitor) watch(ctx context.Context, ask bool, up func()) error {
 	sock, err := m.connect(ctx)
 	if err != nil {
@@ -184,15 +185,16 @@ func (m *monitor) watch(ctx context.Context, ask bool, up func()) error {
 	}
 }
 
-// offerRefused reports whether the host has just refused the ended connection's offer.
+// offerRefused reports whether the host has just refused the offer on the connection
+// that ended.
 func (m *monitor) offerRefused() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return !m.named.IsZero() && time.Since(m.named) < identifyTime
 }
 
-// connect dials the host. A host that accepts the connection without a handshake is
-// present and silent.
+// connect dials the host. A host that accepts the connection but does not complete the
+// handshake is present and silent.
 func (m *monitor) connect(ctx context.Context) (hostSocket, error) {
 	ctx, cancel := context.WithTimeout(ctx, openTime)
 	defer cancel()
@@ -215,9 +217,8 @@ const (
 	initializeRequest = `{"jsonrpc":"2.0","id":2,"method":"initialize","params":{"channel":"ahp-root://","clientId":"ahp-host-agent","protocolVersions":[]}}`
 )
 
-// identify requests the host's AHP versions, or a mere sign of life if the versions
-// are known. It returns when the host has answered, or after identifyTime: the host
-// may never answer.
+// identify requests the host's AHP versions, or, if they are known, only a sign of
+// life. It waits at most identifyTime for the answer, because a host may never answer.
 func (m *monitor) identify(sock hostSocket, versions bool, ended <-chan error) error {
 	requests := []string{pingRequest, initializeRequest}
 	if !versions {
@@ -258,8 +259,9 @@ func (m *monitor) pause() time.Duration {
 	return max(time.Until(m.asked.Add(pingTimeout)), 0)
 }
 
-// check requests a sign of life, or checks for a requested one. It sends no second
-// request meanwhile, because the host might never read it.
+// check requests a sign of life, or checks whether the requested one has arrived. It
+// sends no second request in the meantime: a host that does not read would collect
+// them.
 func (m *monitor) check(sock hostSocket) error {
 	m.mu.Lock()
 	_, below := sock.(pinger)
@@ -269,7 +271,7 @@ func (m *monitor) check(sock hostSocket) error {
 	case !asked.IsZero():
 		m.overdue()
 		return nil
-	case below || pongs: // otherwise silence proves nothing
+	case below || pongs: // otherwise, silence proves nothing
 		return m.ask(sock, pingRequest)
 	}
 	return nil
@@ -338,7 +340,7 @@ func (m *monitor) life() {
 	m.turnLocked()
 }
 
-// livesLocked clears the due sign of life.
+// livesLocked ends the wait for a sign of life.
 func (m *monitor) livesLocked() {
 	was := m.silent
 	m.asked, m.silent, m.spoke = time.Time{}, 0, true
@@ -368,7 +370,8 @@ func (m *monitor) announceLocked() {
 // maxSpeaks bounds the AHP versions of a host.
 const maxSpeaks = 8
 
-// learnVersions records the versions in the host's answer to an empty offer.
+// learnVersions records the versions in the host's answer to an initialize that
+// offered none.
 func (m *monitor) learnVersions(answer *ahp.Envelope) {
 	data := [...]ahp.Member{{Name: "data"}}
 	versions := [...]ahp.Member{{Name: "supportedVersions"}}
@@ -409,7 +412,7 @@ func (m *monitor) knownLocked() {
 	}
 }
 
-// versionLocked returns the host's software, or its AHP versions.
+// versionLocked returns the host's software, or, if it is unknown, its AHP versions.
 func (m *monitor) versionLocked() string {
 	switch {
 	case m.speaks == "":
@@ -420,7 +423,7 @@ func (m *monitor) versionLocked() string {
 	return m.name + ", AHP " + m.speaks
 }
 
-// online announces a present host.
+// online announces that the host is present.
 func (m *monitor) online() {
 	m.inReach()
 	m.mu.Lock()
@@ -434,7 +437,7 @@ func (m *monitor) online() {
 	}
 }
 
-// away announces an absent host.
+// away announces that the host is absent.
 func (m *monitor) away(err error) {
 	m.mu.Lock()
 	news := m.err == nil || m.sock != nil || m.err.Error() != err.Error()
@@ -453,7 +456,8 @@ func (m *monitor) away(err error) {
 	}
 }
 
-// outOfReach starts the timer of an unreachable machine, or fires it if over is set.
+// outOfReach starts the timer of an unreachable machine. If over is true, it runs at
+// once.
 func (m *monitor) outOfReach(over bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -506,10 +510,9 @@ func (m *monitor) reason() string {
 // suspect triggers an immediate check of the host.
 func (m *monitor) suspect() { signal(m.poke) }
 
-// alive reports whether the host seems present now. A host that shuts down ends its
-// connections one by one, and may answer here after it has ended a client's
-// connection. So its answer counts only if the monitor's connection does not end
-// directly afterwards.
+// alive reports whether the host is present at this moment. A host that shuts down may
+// answer here although it has already closed a client's connection. So its answer
+// counts only if the monitor's connection stays open for endWithin afterwards.
 func (m *monitor) alive(ctx context.Context) bool {
 	turn, there := m.present()
 	m.suspect()
@@ -540,8 +543,8 @@ func (m *monitor) alive(ctx context.Context) bool {
 	return false
 }
 
-// present reports whether the host is connected. The channel is closed by its next
-// sign of life, or when it goes away.
+// present reports whether the host is connected. The channel is closed at the host's
+// next sign of life, or when the host is gone.
 func (m *monitor) present() (turn <-chan struct{}, there bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

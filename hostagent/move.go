@@ -16,42 +16,44 @@ import (
 	"ahprelay/routing"
 )
 
-// A relay that stops asks for its clients behind ahp-connect to be kept. Each keeps its
-// connection to the host, under a ticket that ahp-connect has chosen:
+// A relay that stops asks the host-agent to keep the connections of its clients behind
+// ahp-connect. The host-agent keeps each connection to the host under a ticket that
+// ahp-connect has chosen. A line is the client's way through one relay:
 //
-//  1. The relay's move record follows all messages of the client so far. Once they are
-//     written to the host, the host-agent answers moved, behind all messages of the host
-//     so far. From then on it keeps the host's messages.
-//  2. The relay closes the client, which answers with its own close frame. The client
-//     thus has everything up to the answer, and the relay has everything of the client.
-//  3. The relay passes the client's last messages on, and ends the line with
-//     [ahp.CloseShuttingDown]. Any other end shows that messages may be missing: the
-//     connection to the host then ends as well.
-//  4. The client connects to a different relay, or to the restarted one, whose open
-//     record has the ticket. The new line gets the kept messages, and everything after.
+// 1. The relay sends a move record behind all messages of the client so far. Once these
+//    messages are written to the host, the host-agent answers "moved" behind all messages
+//    of the host so far. From then on, it keeps the host's messages.
+// 2. The relay closes the client's connection, and the client answers with its own close
+//    frame. The client now has all messages up to the answer, and the relay has all
+//    messages of the client.
+// 3. The relay passes the client's last messages on, and ends the line with
+//    [ahp.CloseShuttingDown]. After any other end, messages may be missing, so the
+//    connection to the host ends as well.
+// 4. The client connects to a different relay, or to the restarted one, whose open record
+//    has the ticket. The new line gets the kept messages first.
 //
-// A ticket is valid once, and only for the same person, device and permissions. The keys of a
-// sealed connection prove more than a relay's word: its stream goes on with its next record.
-// A dishonest relay gains nothing with the ticket, because it has no keys.
-// While too much is kept, the host-agent does not read from the host. A revocation of the
-// client, which the host-agent learns from a relay, ends what is kept.
+// A ticket is valid once, and only for the same person, device and permissions. For a
+// sealed connection, its keys prove the client's identity, and a dishonest relay gains
+// nothing with the ticket. While too many bytes are kept, the host-agent does not read from
+// the host. If a relay reports that the client was revoked, the connection to the host
+// ends.
 
 // Bounds of kept connections.
 const (
-	keptTime   = resume.DefaultTime   // longest absence
-	keptMost   = resume.DefaultWindow // bytes of a connection's messages before its host is not read
-	keptPerson = 32 << 20             // the same for a person
-	keptTotal  = 64 << 20             // the same for all
-	keptCost   = 64                   // of a message, beside its bytes
+	keptTime   = resume.DefaultTime   // longest absence of a client
+	keptMost   = resume.DefaultWindow // kept bytes of one connection above which its host is not read
+	keptPerson = 32 << 20             // the same for all connections of one person
+	keptTotal  = 64 << 20             // the same for all connections
+	keptCost   = 64                   // counted for each message in addition to its bytes
 
-	leaveLineTime = 10 * time.Second // for the end of the previous line, once the client has arrived
-	hurryTime     = 3 * time.Second  // for a client that has also connected anew
+	leaveLineTime = 10 * time.Second // wait for the previous line's end after the client has arrived
+	hurryTime     = 3 * time.Second  // remaining time once the client has also opened a new connection
 
-	revokedEvery = time.Second // how soon a revocation ends kept connections
-	revokedMost  = 128         // of them in a request
+	revokedEvery = time.Second // longest time from a revocation to the end of its kept connections
+	revokedMost  = 128         // connections in one request
 )
 
-// moves are the connections without a line.
+// moves holds the connections to the host that have no line at the moment.
 type moves struct {
 	pool  *resume.Pool
 	added chan struct{} // wakes endRevoked; holds one
@@ -99,8 +101,8 @@ func (s *moves) all() []*move {
 	return slices.Collect(maps.Values(s.byTicket))
 }
 
-// endRevoked ends the connections whose clients are revoked, until ctx ends. It asks a relay
-// in the name of the host-agent's instance.
+// endRevoked ends the kept connections whose clients are revoked, until ctx ends. It asks a
+// relay, as this instance of the host-agent.
 func (s *moves) endRevoked(ctx context.Context, instance string, relay remembering.Ask) {
 	for {
 		select {
@@ -115,7 +117,7 @@ func (s *moves) endRevoked(ctx context.Context, instance string, relay rememberi
 					request.Holders = append(request.Holders, m.holder)
 				}
 				answer, err := relay.Do(ctx, instance, request)
-				if err != nil { // no relay can revoke anything either
+				if err != nil { // no relay answers, so none revokes either
 					break
 				}
 				for _, i := range answer.Removed {
@@ -133,7 +135,7 @@ func (s *moves) endRevoked(ctx context.Context, instance string, relay rememberi
 	}
 }
 
-// A move is a connection to the host without a line to its client.
+// A move is a connection to the host that waits for its client to arrive on another line.
 type move struct {
 	c      *hostConn
 	ticket string
@@ -145,10 +147,10 @@ type move struct {
 	mu    sync.Mutex // guards the fields below
 	kept  []keptMessage
 	bytes int
-	ended bool // nothing is kept any more
+	ended bool // no more messages are kept
 }
 
-// A keptMessage waits for the client.
+// A keptMessage is a host message that waits for the client.
 type keptMessage struct {
 	message, channel []byte
 	binary           bool
@@ -171,21 +173,21 @@ func (m *move) keep(message []byte, binary bool, channel []byte) error {
 	return nil
 }
 
-// full reports whether the host is not read for now.
+// full reports whether so much is kept that the host is not read.
 func (m *move) full() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.bytes > keptMost || m.c.agent.moves.pool.Full(m.c.open.Subject)
 }
 
-// isOver reports whether nothing is kept any more.
+// isOver reports whether the move has ended: no more messages are kept.
 func (m *move) isOver() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.ended
 }
 
-// end ends the move, and returns what was kept.
+// end ends the move, and returns the kept messages.
 func (m *move) end() []keptMessage {
 	m.c.agent.moves.remove(m)
 	m.mu.Lock()
@@ -201,8 +203,8 @@ func (m *move) end() []keptMessage {
 	return kept
 }
 
-// hurry bounds the rest of the move: the client has connected anew, and probably does
-// not arrive.
+// hurry shortens the rest of the move to hurryTime: the client has opened a new connection,
+// and will probably not continue this one.
 func (m *move) hurry() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -211,7 +213,7 @@ func (m *move) hurry() {
 	}
 }
 
-// expire ends the connection to the host, unless the client has arrived.
+// expire ends the connection to the host if the client has not arrived.
 func (m *move) expire(code ahp.CloseCode, reason string) {
 	if m.c.conn.endMoveOf(m) {
 		m.c.log.Info("client has not arrived at another relay; its connection ends", "reason", reason)
@@ -220,7 +222,7 @@ func (m *move) expire(code ahp.CloseCode, reason string) {
 	}
 }
 
-// endAll ends all moves, because the host-agent stops.
+// endAll ends all moves when the host-agent stops.
 func (s *moves) endAll() {
 	for _, m := range s.all() {
 		if !m.c.conn.endMoveOf(m) {
@@ -229,12 +231,13 @@ func (s *moves) endAll() {
 		select {
 		case <-m.left:
 			m.c.leave(ahp.CloseHostOffline, stoppedReason)
-		default: // the previous line ends like all others
+		default: // this line ends like one without a move
 		}
 	}
 }
 
-// endMoveOf ends a move for good. It returns false if the client has arrived.
+// endMoveOf ends a move without an arrival. It returns false if the client has already
+// arrived.
 func (l *clientLine) endMoveOf(m *move) bool {
 	l.mu.Lock()
 	current := l.moving.Load() == m
@@ -246,7 +249,7 @@ func (l *clientLine) endMoveOf(m *move) bool {
 	return current
 }
 
-// endMove ends the move in progress, if any, for good.
+// endMove ends the line's move, if there is one, without an arrival.
 func (l *clientLine) endMove() {
 	if m := l.moving.Load(); m != nil {
 		l.endMoveOf(m)
@@ -256,8 +259,8 @@ func (l *clientLine) endMove() {
 // Move implements [routing.Mover].
 func (c *hostConn) Move(m routing.Move) { c.writer.request(delivery{move: &m}) }
 
-// move keeps the connection for a client that moves. It is called once everything before
-// is written to the host.
+// move starts to keep the host's messages for a client that changes relays. It is called
+// when all earlier messages of the client are written to the host.
 func (c *hostConn) move(as *routing.Move) {
 	if !c.beginMove(as) {
 		_ = c.conn.Flushed() // fails if the client has left
@@ -270,7 +273,7 @@ func (c *hostConn) beginMove(as *routing.Move) bool {
 	l := c.conn
 	l.sending.Lock()
 	defer l.sending.Unlock()
-	life := min(keptTime, time.Until(as.Until)) // open.Expires is the time of the first token, which the client may have renewed
+	life := min(keptTime, time.Until(as.Until)) // not open.Expires, because the client may have renewed its token
 	m := &move{c: c, ticket: as.Ticket, holder: as.Holder, left: make(chan struct{}), over: make(chan struct{})}
 	if l.seal != nil { // holds back records
 		l.seal.mu.Lock()
@@ -291,8 +294,8 @@ func (c *hostConn) beginMove(as *routing.Move) bool {
 	return false
 }
 
-// leaves records the end of the present line. It returns true if the client continues on
-// a different line. Routing calls it under its lock.
+// leaves records that the present line has ended. It returns true if the client may
+// continue on another line. Routing calls it under its lock.
 func (l *clientLine) leaves(code ahp.CloseCode) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -305,11 +308,11 @@ func (l *clientLine) leaves(code ahp.CloseCode) bool {
 	return true
 }
 
-// An arrival is the line of a client that has moved here. It implements
+// An arrival is the new line of a client that has changed relays. It implements
 // [routing.HostConn], [routing.Mover] and [routing.Tagger].
 type arrival struct {
 	conn *routing.AgentConn
-	gone chan struct{} // closed when the client leaves before it has arrived
+	gone chan struct{} // closed if the client leaves before its connection continues
 
 	mu  sync.Mutex // guards the fields below; Routing's lock may be held
 	c   *hostConn  // nil before the client has arrived
@@ -329,8 +332,8 @@ func (s *moves) connect(a *Agent, conn *routing.AgentConn, open routing.Open) ro
 	return in
 }
 
-// run waits for the end of the client's previous line, and continues the connection. It
-// returns false if that is impossible.
+// run waits until the client's previous line has ended, and then continues the connection
+// on this line. It returns false if the connection cannot be continued.
 func (in *arrival) run(a *Agent, open routing.Open) bool {
 	m := a.moves.find(open.Ticket)
 	if m == nil || !m.c.isFor(open) {
@@ -341,7 +344,7 @@ func (in *arrival) run(a *Agent, open routing.Open) bool {
 	select {
 	case <-m.left:
 		return m.c.arrive(m, in, open)
-	case <-in.gone: // the ticket stays valid
+	case <-in.gone: // the ticket stays valid for another attempt
 	case <-timer.C:
 	case <-m.over:
 	case <-a.life.Done():
@@ -349,8 +352,8 @@ func (in *arrival) run(a *Agent, open routing.Open) bool {
 	return false
 }
 
-// isFor reports whether a client may continue the connection. A sealed connection needs no
-// further check: without its keys, a client can read nothing.
+// isFor reports whether this client may continue the connection. On a sealed connection no
+// check is needed: without the keys, a client can read nothing.
 func (c *hostConn) isFor(open routing.Open) bool {
 	if c.conn.seal != nil {
 		return open.Sealed
@@ -359,7 +362,7 @@ func (c *hostConn) isFor(open routing.Open) bool {
 		open.Strict == c.open.Strict && !open.Sealed
 }
 
-// arrive continues the connection on a new line.
+// arrive continues the connection on the new line.
 func (c *hostConn) arrive(m *move, in *arrival, open routing.Open) bool {
 	c.order.Lock()
 	defer c.order.Unlock()
@@ -398,7 +401,7 @@ func (c *hostConn) arrive(m *move, in *arrival, open routing.Open) bool {
 	return true
 }
 
-// enter passes everything on to the connection from now on.
+// enter makes the arrival pass everything on to the connection from now on.
 func (in *arrival) enter(c *hostConn) {
 	in.mu.Lock()
 	in.c = c
@@ -409,7 +412,7 @@ func (in *arrival) enter(c *hostConn) {
 	}
 }
 
-// arrived returns the connection, or nil before the client has arrived.
+// arrived returns the connection, or nil until the client has arrived.
 func (in *arrival) arrived() *hostConn {
 	in.mu.Lock()
 	defer in.mu.Unlock()

@@ -23,16 +23,16 @@ const (
 
 // Times of reports.
 const (
-	// noticeEvery is how often open events are reported again, in case a relay has
-	// lost them.
+	// noticeEvery is the interval in which open events are reported again, in case a relay
+	// has lost them.
 	noticeEvery = 20 * time.Second
 
 	// noticeTimeout is how long a relay may take to confirm a report.
 	noticeTimeout = 2 * time.Second
 )
 
-// notices watches the host until ctx ends, reports events to relays, and writes the
-// last state of sessions there.
+// notices reports the host's events to relays, and writes the last state of its sessions
+// there, until ctx ends.
 func (a *Agent) notices(ctx context.Context, conn *broker.Conn) {
 	var watching sync.WaitGroup
 	defer watching.Wait()
@@ -53,9 +53,9 @@ func (a *Agent) notices(ctx context.Context, conn *broker.Conn) {
 // notifies reports whether events go to relays.
 func (c *Config) notifies() bool { return c.Notify != "" && c.Notify != NotifyOff }
 
-// newWatch returns the watch of the host, or nil if nothing needs it. A command is
-// not watched: it is a new process for each connection, so a separate connection would
-// see no session.
+// newWatch returns the watch of the host, or nil if neither notifications nor last states
+// are configured. A command is not watched: each connection starts a new process, so the
+// watch would see no session.
 func (a *Agent) newWatch() *watch.Watch {
 	if !a.cfg.notifies() && a.last.keeper == nil || len(a.cfg.Upstream.Command) > 0 {
 		return nil
@@ -94,13 +94,13 @@ func (a *Agent) report(ctx context.Context, conn *broker.Conn) {
 		always = false
 		wake := a.ledger.Wake()
 		if again != nil {
-			wake = nil // later events go into the same report
+			wake = nil // more events may arrive before the report is sent
 		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-again:
-		case <-login: // perhaps to a new relay without any events
+		case <-login: // the new relay may not have any events
 			login, always = conn.NextLogin(), true
 		case <-wake:
 		case <-every.C:
@@ -109,8 +109,8 @@ func (a *Agent) report(ctx context.Context, conn *broker.Conn) {
 	}
 }
 
-// sendReport returns a relay's confirmation, or nil. A sealed host's report has no content
-// that a relay can read.
+// sendReport sends a report, and returns a relay's confirmation or nil. For a sealed host,
+// relays cannot read the report's contents.
 func (a *Agent) sendReport(ctx context.Context, conn *broker.Conn, report notice.Report) *notice.Ack {
 	if a.seals == nil {
 		return requestReport(ctx, conn, a, report)

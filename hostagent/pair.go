@@ -60,8 +60,9 @@ const (
 	maxPair = time.Hour
 )
 
-// Pair requests access, and returns after the approval: the host's tenant and name,
-// and the expiry of the written credential. It trusts the server at the relay's URL.
+// Pair requests approval for this machine and waits for it. It writes the credential,
+// and returns the host's tenant and name and the credential's expiry. It trusts the
+// server at the relay's URL.
 func Pair(ctx context.Context, p Pairing) (tenant, host string, expires time.Time, err error) {
 	if err := checkRelays([]string{p.Relay}); err != nil {
 		return "", "", expires, err
@@ -90,7 +91,7 @@ func Pair(ctx context.Context, p Pairing) (tenant, host string, expires time.Tim
 	return tenant, host, got.Expires, file.write(got.Credential, key)
 }
 
-// approved requests a code and polls until a person has decided.
+// approved requests a code, and polls until a person has approved or refused.
 func (p *Pairing) approved(ctx context.Context, key *auth.HostKey) (got grantAnswer, err error) {
 	ask := url.Values{"kind": {"host"}, "machine": {p.Machine}, "user": {p.User}, "name": {p.Name}, "key": {key.PublicText()}}
 	asked, err := p.post(ctx, "/auth/device", ask)
@@ -125,8 +126,8 @@ func (p *Pairing) approved(ctx context.Context, key *auth.HostKey) (got grantAns
 	}
 }
 
-// post sends a form and returns the response. With an error, it also returns the
-// readable part of the response.
+// post sends a form and returns the relay's response. If err is not nil, answer may
+// still hold the parts of the response that could be read.
 func (p *Pairing) post(ctx context.Context, path string, form url.Values) (answer grantAnswer, err error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, strings.TrimRight(p.Relay, "/")+path, strings.NewReader(form.Encode()))
 	if err != nil {

@@ -48,10 +48,10 @@ func (p *presence) now() registry.Presence {
 	return p.current
 }
 
-// asleepReason is the reason for people while the machine sleeps.
+// asleepReason is the close reason for clients while the machine sleeps.
 const asleepReason = "this host's machine sleeps"
 
-// sleeps sets whether the machine sleeps.
+// sleeps records whether the machine sleeps.
 func (p *presence) sleeps(asleep bool) {
 	p.mu.Lock()
 	p.asleep = asleep
@@ -59,8 +59,9 @@ func (p *presence) sleeps(asleep bool) {
 	signal(p.changed)
 }
 
-// announceSleep reports sleep before the machine sleeps, and its end. It ends without
-// D-Bus, and where the system does not announce sleep.
+// announceSleep reports to relays that the machine is about to sleep, and that it has
+// woken up. On systems that do not announce sleep, or without D-Bus, it returns at
+// once.
 func (a *Agent) announceSleep(ctx context.Context, settled func() bool) {
 	err := awake.Watch(ctx, func(asleep bool) {
 		a.presence.sleeps(asleep)
@@ -74,7 +75,7 @@ func (a *Agent) announceSleep(ctx context.Context, settled func() bool) {
 		}
 	})
 	if err != nil {
-		a.presence.sleeps(false) // the end of sleep would not be reported
+		a.presence.sleeps(false) // no further event would report that sleep has ended
 		a.cfg.Log.Debug("sleep of this machine is not announced", "error", err)
 	}
 }

@@ -18,20 +18,20 @@ import (
 	"ahprelay/contentproxy"
 )
 
-// Previews. Where a host shows no canvas, a client may open a port of the host's
-// loopback interface in the same way, if the owner permits the port. The client's
-// token must permit a raw connection there (createTcpConnection). A preview belongs to
-// a session, to which the client is subscribed when it opens the preview, and to the
-// subject: a page in its own tab outlives the page that opened it. Relays send these
-// requests on a stream for checks:
+// Previews. If a host has no canvas, a client may still open a port of the host's loopback
+// interface in the browser, provided that the host's owner permits the port and the
+// client's token permits a raw connection to it (createTcpConnection). A preview belongs to
+// the subject and to one session, to which the client must be subscribed when it opens the
+// preview. It does not belong to a connection, because the preview's browser tab may stay
+// open longer than the client. Relays send these requests on a stream for checks:
 //
 //	POST   /?port=3000  opens a preview, or finds the open one → Preview
 //	GET    /            → the subject's previews in that session, or all for ahp-root://
 //	DELETE /?id=…       closes one of these
 //
 // A preview stays open until it is closed, its session is removed, the owner kicks its
-// subject, or it is unused for previewIdle. Its id is new each time, so an ended
-// preview never returns.
+// subject, or it is unused for previewIdle. Each preview has a new id, so an address of a
+// closed preview never works again.
 
 // Bounds of previews.
 const (
@@ -86,7 +86,7 @@ type previews struct {
 
 type openPreview struct {
 	Preview
-	authority string // of the clients that may use it
+	authority string // class of the clients that may use the preview
 	policy    gate.Policy
 	used      time.Time // time of a browser's last request
 	left      time.Time // when the last of its clients left without being kicked or revoked
@@ -100,7 +100,7 @@ func (p *openPreview) isFor(who viewer) bool {
 // errPreviews reports too many previews.
 var errPreviews = fmt.Errorf("too many open previews (limits: %d per subject, %d in total): close one first", subjectsPreviews, maxPreviews)
 
-// add opens a preview, or returns an equal open one.
+// add opens a preview, or returns the open one for the same subject, session and port.
 func (p *previews) add(who viewer, channel string, port uint16, policy gate.Policy) (Preview, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -126,7 +126,7 @@ func (p *previews) add(who viewer, channel string, port uint16, policy gate.Poli
 	return one.Preview, nil
 }
 
-// use returns a preview for a browser's request.
+// use finds the preview for a browser's request, and records the use.
 func (p *previews) use(who viewer, id string) (openPreview, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -138,7 +138,7 @@ func (p *previews) use(who viewer, id string) (openPreview, bool) {
 	return *one, true
 }
 
-// clientLeft records the end of a client's connection.
+// clientLeft records that a client's connection has ended.
 func (p *previews) clientLeft(subject, authority string, sentAway bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -166,7 +166,7 @@ func (p *previews) list(wanted func(*openPreview) bool) []Preview {
 	return list
 }
 
-// end closes the matching previews, which ends their streams, and returns their
+// end closes the previews for which over returns true, and their streams, and returns their
 // number.
 func (p *previews) end(over func(*openPreview) bool) (ended int) {
 	p.mu.Lock()
@@ -180,7 +180,7 @@ func (p *previews) end(over func(*openPreview) bool) (ended int) {
 	return ended
 }
 
-// sessionsGone closes the previews of removed sessions.
+// sessionsGone closes the previews of sessions that a host message removes.
 func (p *previews) sessionsGone(reading *view.Reading) {
 	if reading == nil {
 		return
@@ -216,7 +216,7 @@ type liveError struct {
 
 func (e *liveError) Error() string { return e.why }
 
-// previewView returns the preview that a browser's byte stream names, with its port at the host.
+// previewView returns the canvasView of the preview that a browser's stream names.
 func (l *live) previewView(s *canvasStream) (canvasView, error) {
 	one, ok := l.previews.use(s.viewer(), s.open.Canvas.Instance)
 	if !ok {
@@ -229,14 +229,13 @@ func (l *live) previewView(s *canvasStream) (canvasView, error) {
 	return canvasView{place: place, policy: one.policy, preview: true}, err
 }
 
-// errUnattended reports a preview whose browser's token has expired while no client of
-// the subject is connected.
+// errUnattended reports that the browser's token has expired and no client of the preview's
+// subject is connected.
 var errUnattended = &liveError{http.StatusForbidden, "the token has expired, and no client of its subject is connected to the host"}
 
-// isAttended reports whether the stream's token is valid, or a client of the same
-// subject and authority is connected, or left within awayTime and may return. A page
-// in its own tab outlives the page that opened it, but not the subject's
-// authorization.
+// isAttended reports whether the stream's token is valid, or a client with the same subject
+// and authority is connected, or left within awayTime and may return. A page in its own tab
+// may outlive the client's page, but not the subject's authorization.
 func (l *live) isAttended(s *canvasStream, one *openPreview) bool {
 	now := time.Now()
 	if s.open.Expires == nil || now.Before(*s.open.Expires) || now.Before(one.left.Add(awayTime)) {
@@ -303,7 +302,7 @@ func (l *live) openPreview(w http.ResponseWriter, r *http.Request, s *canvasStre
 		refuseLive(w, http.StatusForbidden, "subscribe to the session first")
 		return
 	}
-	policy := conns[0].policy // equal on all, because they have the same authority
+	policy := conns[0].policy // the same for all, because their authority is equal
 	use := usage{}
 	if _, err = l.mayPreview(policy, port); err == nil {
 		use = l.allows(&canvasView{policy: policy, preview: true})

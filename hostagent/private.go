@@ -18,34 +18,35 @@ import (
 	"ahprelay/routing"
 )
 
-// Private sessions. A person with the level own keeps a session to itself: no other
-// subject sees it, whatever its token permits.
+// Private sessions. A person with the level own can hide a session from all other
+// subjects, even from those whose tokens permit it.
 //
 //	→ {"id":1,"method":"relay/private","params":{"channel":"s:/1","private":true}}
 //	← {"id":1,"result":{"sessions":["s:/1"]}}   the subject's private sessions
 //
-// Without the member private, the request only lists. The host never receives it. When a
-// session becomes private, the connections of other subjects end, so that they begin anew
-// under the new rules. Relays do not remember private sessions, and only their owner is
-// notified of them. Connections at the level look may be shared by viewers, so they see
-// none. People who operate the host can still read its files and use its terminals.
+// Without the member private, the request only lists. The host-agent answers; the host
+// never receives it. When a session becomes private, the host-agent ends the connections
+// of all other subjects, so that they reconnect under the new rules. Relays keep no last
+// state of private sessions, and notify only their owner. At the level look, viewers may
+// share a connection, so they never see private sessions. People who operate the host can
+// still read a private session's files and use its terminals.
 
-// privateMethod is answered by the host-agent.
+// privateMethod is the request that the host-agent answers.
 const privateMethod = "relay/private"
 
 // Bounds of private sessions.
 const (
 	maxPrivate      = 1000
-	maxPrivateChats = 256 // channels of a session, known when it becomes private
+	maxPrivateChats = 256 // channels of a session that are known when it becomes private
 )
 
 // privateSession is a private session.
 type privateSession struct {
 	Owner    string   `json:"owner"`
-	Channels []string `json:"channels,omitempty"` // they belong to the session
+	Channels []string `json:"channels,omitempty"` // channels that belong to the session
 }
 
-// privateSessions holds the private sessions by URI, also in a file.
+// privateSessions holds the private sessions by URI, in memory and in a file.
 type privateSessions struct {
 	path string // "": no file
 
@@ -53,7 +54,8 @@ type privateSessions struct {
 	of map[string]privateSession
 }
 
-// open reads the file. An unreadable file is an error: its sessions would be visible.
+// open reads the file. An unreadable file is an error, because its sessions would become
+// visible.
 func (p *privateSessions) open(dir, tenant, host string) error {
 	if dir == "" {
 		return nil
@@ -78,7 +80,8 @@ var (
 	errPrivateForeign = errors.New("this session is private to a different person")
 )
 
-// set changes a session, and reports whether that hides it.
+// set makes a session private or visible, and reports whether other subjects can see less
+// than before.
 func (p *privateSessions) set(owner, session string, private bool, channels []string) (hides bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -210,7 +213,7 @@ func (g privateGate) set(session string, private bool) error {
 	a.live.previews.end(func(one *openPreview) bool { return one.Channel == session && one.Subject != by.open.Subject })
 	for _, c := range a.clients.every() {
 		if c != by && (c.open.Subject != by.open.Subject || !auth.Access(c.open.Access).Includes(auth.AccessTalk)) {
-			c.kicked.Store(true) // its canvases end with it
+			c.kicked.Store(true) // also ends the client's canvases
 			c.conn.Abort(ahp.CloseResync, "the host's sessions have changed")
 			c.cancel()
 		}

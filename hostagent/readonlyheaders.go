@@ -5,11 +5,11 @@ import (
 	"strings"
 )
 
-// readOnlyHeaders are the only headers accepted in a request at level look. An
-// application's own header can turn a GET into a change, as X-HTTP-Method-Override,
-// X-HTTP-Method and X-Method-Override do in many frameworks. The query is not judged:
-// it is part of the address, and frameworks that read _method there do so for POST,
-// which is refused.
+// readOnlyHeaders lists the headers that a request at level look may have. Other
+// headers are removed, because some applications let a header turn a GET into a
+// change: X-HTTP-Method-Override, X-HTTP-Method and X-Method-Override are common.
+// Queries pass unchanged: frameworks that read _method from the query do so for POST
+// only, which is refused.
 var readOnlyHeaders = map[string]bool{
 	"Accept": true, "Accept-Charset": true, "Accept-Encoding": true, "Accept-Language": true, "Authorization": true,
 	"Cache-Control": true, "Connection": true, "Cookie": true, "Date": true, "Dnt": true, "If-Match": true, "If-Modified-Since": true,

@@ -12,9 +12,9 @@ import (
 	"github.com/coder/websocket"
 )
 
-// Close reasons for a host that is away. They never contain addresses, names or paths
-// of the host, because clients and people with access to it must not learn those. The
-// owner finds them in the log and with host-agent check.
+// Close reasons while the host is away. Clients, and people with access to the host,
+// may read them, so they never contain the host's addresses, names or paths. The
+// owner finds these details in the log, and with host-agent check.
 const (
 	reasonSilent      = "the host does not answer"
 	reasonNobody      = "nothing listens at the host's address"
@@ -28,7 +28,8 @@ const (
 	reasonOther       = "the host cannot be reached"
 )
 
-// An httpError reports an HTTP response in place of a WebSocket.
+// An httpError reports that the host answered with an HTTP response in place of a
+// WebSocket.
 type httpError struct {
 	status int
 	err    error
@@ -37,7 +38,7 @@ type httpError struct {
 func (e *httpError) Error() string { return e.err.Error() }
 func (e *httpError) Unwrap() error { return e.err }
 
-// A handshakeError reports a host that accepted a connection without opening a
+// A handshakeError reports that the host accepted the connection and then opened no
 // WebSocket.
 type handshakeError struct{ error }
 
@@ -48,15 +49,15 @@ type programError struct{ state *os.ProcessState }
 
 func (e *programError) Error() string { return fmt.Sprintf("the program ended: %v", e.state) }
 
-// Distinguishable causes of errors.
+// Errors that have a close reason of their own.
 var (
 	errUpstreamToken = errors.New("upstream token file")
 	errStart         = errors.New("the program does not start")
 	errHangs         = errors.New("does not answer: is this an AHP host's port?")
 )
 
-// publicReason returns the close reason for a connection error. It never contains the
-// error's own text, which may contain an address.
+// publicReason returns the close reason for a connection error. It does not contain
+// the error's text, in which there may be an address.
 func publicReason(err error) string {
 	var answer *httpError
 	var program *programError
@@ -93,15 +94,15 @@ func publicReason(err error) string {
 	return reasonOther
 }
 
-// isEnd reports whether an error means a connection's end.
+// isEnd reports whether an error means that the connection has ended.
 func isEnd(err error) bool {
 	var closed websocket.CloseError
 	return errors.As(err, &closed) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
 		errors.Is(err, net.ErrClosed) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
 
-// reach classifies an error: out reports that the host's machine is unreachable, and
-// unacknowledged that it acknowledged nothing for the limit.
+// reach classifies an error: out is true if the host's machine cannot be reached;
+// unacknowledged is true if that machine acknowledged nothing for the time limit.
 func reach(err error) (unacknowledged, out bool) {
 	var name *net.DNSError
 	var dial *net.OpError

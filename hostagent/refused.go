@@ -7,23 +7,23 @@ import (
 	"time"
 )
 
-// refusedFor is how long relays may refuse a running host-agent's token until it gives
-// up. Meanwhile its operator can replace the token file, or relays can get their keys
-// back.
+// refusedFor is how long relays may refuse a running host-agent's token before the
+// host-agent gives up. During this time, an operator can replace the token file or
+// restore the relays' keys.
 const refusedFor = time.Minute
 
-// refusals follows the relays' answers to a running host-agent's token.
+// refusals records how relays answer the token of a running host-agent.
 type refusals struct {
 	after  time.Duration
-	report func(error) // called at the first refusal in a row
-	fail   func(error) // called at each refusal later than after
+	report func(error) // called at the first refusal after a success
+	fail   func(error) // called at each refusal once the time after is over
 
 	mu    sync.Mutex
-	since time.Time // of the first refusal in a row; zero: none
+	since time.Time // time of the first refusal after a success; zero: the last answer was a success
 }
 
-// answered notes the result of a request for credentials. Only success ends the row: an
-// unreachable or overloaded relay says nothing about the token.
+// answered records the result of a request for credentials. Only a success ends a
+// series of refusals: an unreachable or overloaded relay has not judged the token.
 func (r *refusals) answered(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -39,8 +39,8 @@ func (r *refusals) answered(err error) {
 	}
 }
 
-// TokenRefused reports whether an error is a relay's refusal of the token itself. A
-// start with the same token would end in the same way.
+// TokenRefused reports whether an error is a relay's refusal of the token. A restart
+// with the same token would fail in the same way.
 func TokenRefused(err error) bool {
 	var refused *RefusedError
 	return errors.As(err, &refused) && (refused.Status == http.StatusUnauthorized || refused.Status == http.StatusForbidden)

@@ -11,31 +11,31 @@ import (
 	"ahprelay/auth/gate"
 )
 
-// Some clients repeat a rejected action at once and without end, because each
-// rejection changes the state that triggered it. Rejections are counted by action and
-// client. A client that repeats them is slowed down: its next message is read after a
+// Some clients repeat a rejected action at once and forever, because each rejection
+// changes the state that triggers the action. The host-agent counts rejections by action
+// and client, and reads the next message of a client that repeats an action only after a
 // delay.
 
 // Bounds of rejected actions.
 const (
-	rejectedAtOnce = 64          // per action and connection, without a delay; a VS Code window sends about 40 when it connects
-	rejectedEvery  = time.Second // interval between further ones
+	rejectedAtOnce = 64          // per action and connection, without a delay; when a VS Code window connects, it sends about 40
+	rejectedEvery  = time.Second // interval between later ones
 	rejectedNames  = 16          // client names with their own series
-	rejectedName   = 32          // bytes of such a name
+	rejectedName   = 32          // longest such name, in bytes
 )
 
 // otherClient is the label of clients without their own series.
 const otherClient = "other"
 
-// A pace slows down a client that repeats rejected actions. Its methods must not be
-// called concurrently.
+// A pace delays a client that repeats rejected actions. Its methods must not be called
+// concurrently.
 type pace struct {
-	due map[string]time.Time // by action, bounded by the labels of actions: when the earlier rejections are worked off at one per rejectedEvery
+	due map[string]time.Time // for each action, the time at which its rejections so far have been worked off at one per rejectedEvery
 }
 
-// wait counts a rejection of an action, and returns the delay before the client's next
-// message. A burst of up to rejectedAtOnce rejections has no delay. Beyond such a burst,
-// the delay is at most rejectedEvery.
+// wait counts a rejection of an action, and returns how long to delay the client's next
+// message. The first rejectedAtOnce rejections cause no delay; each later one causes at
+// most rejectedEvery.
 func (p *pace) wait(action string, now time.Time) time.Duration {
 	if p.due == nil {
 		p.due = map[string]time.Time{}
@@ -117,7 +117,8 @@ func (r *rejections) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// rejected counts a rejected action of the client, and waits if the client repeats it.
+// rejected counts a rejected action of the client, and delays a client that repeats the
+// action.
 func (w *hostWriter) rejected(env *ahp.Envelope) {
 	if string(env.Method) != "dispatchAction" {
 		return

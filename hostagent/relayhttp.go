@@ -23,7 +23,7 @@ const relayTimeout = 8 * time.Second
 // Bounds of responses, in bytes.
 const (
 	maxAnswer = 16 << 10 // read from a response
-	maxText   = 200      // quoted in messages from an unknown response
+	maxText   = 200      // of an unknown response, as quoted in errors
 )
 
 // newHTTPClient returns the default client for the relay's base URL. It does not
@@ -35,13 +35,13 @@ func newHTTPClient() *http.Client {
 	}
 }
 
-// A RefusedError reports a relay's refusal of this host-agent: a new attempt does not
-// help.
+// A RefusedError reports that a relay refused this host-agent. Another attempt with
+// the same token does not help.
 type RefusedError struct {
 	Status int    // HTTP status; 0 if the host-agent cannot use the response
 	Text   string // the relay's text, or the problem
 
-	Credential bool // the refused token is a credential rather than an enrolment token
+	Credential bool // the refused token is a credential, not an enrolment token
 }
 
 // Error includes the remedy.
@@ -62,8 +62,8 @@ func (e *RefusedError) Error() string {
 	return fmt.Sprintf("the relay refuses (HTTP %d): %s", e.Status, e.Text)
 }
 
-// ofToken reports whether the token was refused, as all relays with the same keys
-// would.
+// ofToken reports whether the relay refused the token itself. All relays with the same
+// keys would then refuse it.
 func (e *RefusedError) ofToken() bool {
 	return e.Status == 0 || e.Status == http.StatusUnauthorized || e.Status == http.StatusForbidden
 }
@@ -100,7 +100,7 @@ func (a *access) headers() (http.Header, error) {
 }
 
 // credentialsFrom requests NATS credentials for this host-agent's nkey from one relay.
-// It presents the enrolment token and proves the nkey.
+// It presents the enrolment token, and proves that it has the nkey's seed.
 func (a *access) credentialsFrom(ctx context.Context, relay string) (userJWT string, err error) {
 	challenge, err := a.challenge(ctx, relay)
 	if err != nil {
@@ -137,8 +137,8 @@ func (a *access) credentialsFrom(ctx context.Context, relay string) (userJWT str
 	return answer.JWT, nil
 }
 
-// challenge requests a challenge from a relay, and checks whether the token is still
-// for the same host.
+// challenge requests a challenge from a relay, and checks that the token is still for
+// the same host.
 func (a *access) challenge(ctx context.Context, relay string) (string, error) {
 	var challenge struct{ Challenge, Tenant, Host string }
 	if err := a.post(ctx, relay, "/agent/challenge", struct{}{}, &challenge); err != nil {
@@ -189,8 +189,8 @@ func (a *access) post(ctx context.Context, relay, path string, body, answer any)
 	return nil
 }
 
-// exchange sends a request to a relay. It returns the response and its body, which is
-// closed.
+// exchange sends a request to a relay. It returns the response and its body, which
+// exchange has already closed.
 func exchange(client *http.Client, relay string, request *http.Request) (response *http.Response, data []byte, err error) {
 	response, err = client.Do(request)
 	if err != nil {
@@ -208,7 +208,7 @@ func notRelay(relay string) error {
 	return fmt.Errorf("relay %s: the response is not that of a relay", relay)
 }
 
-// refusal returns the error for a response other than success.
+// refusal returns the error for an unsuccessful response.
 func refusal(relay string, response *http.Response, data []byte) error {
 	status, text := response.StatusCode, shorten(string(data))
 	var failure struct{ Error string }

@@ -16,14 +16,14 @@ import (
 	"time"
 )
 
-// relays holds the base URLs of one cluster's relays. Each host has its own fixed
-// order. This spreads host-agents over relays, and spreads a failed relay's
-// host-agents over all others.
+// relays holds the base URLs of one cluster's relays. Each host has an order of its own,
+// computed from its name. This spreads host-agents over the relays, and the host-agents
+// of a failed relay over all other relays.
 type relays struct {
 	home string // the first in that order
 
 	mu   sync.Mutex
-	urls []string // starts with the relay that answered last
+	urls []string // in the order of attempts; the relay that answered last is the first
 }
 
 func newRelays(urls []string, tenant, host string) *relays {
@@ -36,16 +36,15 @@ func newRelays(urls []string, tenant, host string) *relays {
 	return &relays{home: urls[0], urls: urls}
 }
 
-// Times of returning to the first relay.
+// Times for the return to the first relay.
 const (
-	homeEvery  = time.Minute // interval of checks whether the first relay accepts host-agents again, plus a random delay of up to the same time
-	homeChecks = 2           // consecutive successes before the return
+	homeEvery  = time.Minute // interval in which the first relay is checked, plus a random delay of up to the same time
+	homeChecks = 2           // consecutive successful checks before the return
 )
 
 // goHome moves a host-agent back to its first relay when that relay is ready again,
-// until ctx ends. Without it, after a rolling restart of the relays most host-agents
-// would be at the first restarted relay, and none at the last. Clients do not notice
-// the move.
+// until ctx ends. Without it, a rolling restart would leave most host-agents at the
+// relay that restarted first, and none at the last. Clients do not notice the move.
 func goHome(ctx context.Context, away, ready func() bool, move func()) {
 	looks := 0
 	for {
@@ -72,8 +71,8 @@ func (r *relays) inOrder() []string {
 	return slices.Clone(r.urls)
 }
 
-// answered moves a reachable relay to the front. The relays before it were unreachable
-// and move to the end.
+// answered makes a relay that answered the first in the order of attempts. The relays
+// before it did not answer, and become the last.
 func (r *relays) answered(relay string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -101,8 +100,8 @@ func checkRelays(urls []string) error {
 	return nil
 }
 
-// checkPlain returns an error for a relay or NATS URL that leads over a network
-// without encryption, where the tokens and all messages could be read and changed.
+// checkPlain returns an error for a relay or NATS URL without encryption beyond this
+// machine: the network could read and change tokens and messages.
 func checkPlain(relays, nats []string) error {
 	for _, list := range []struct {
 		what, want, plain string
@@ -122,7 +121,7 @@ func checkPlain(relays, nats []string) error {
 	return nil
 }
 
-// isLoopback reports whether a URL's host is this machine, without DNS.
+// isLoopback reports whether a URL's host is this machine. It does not ask DNS.
 func isLoopback(host string) bool {
 	at, err := netip.ParseAddr(host)
 	return host == "localhost" || err == nil && at.Unmap().IsLoopback()
@@ -133,8 +132,8 @@ func natsURL(relay string) string {
 	return "ws" + strings.TrimPrefix(strings.TrimRight(relay, "/"), "http") + "/nats"
 }
 
-// share returns a context with the share of the remaining time for one of n attempts.
-// The last attempt gets all of it.
+// share returns a context with an equal part of the remaining time for one of n
+// attempts. With n = 1, the attempt gets all of it.
 func share(ctx context.Context, n int) (context.Context, context.CancelFunc) {
 	deadline, limited := ctx.Deadline()
 	if !limited {

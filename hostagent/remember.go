@@ -16,15 +16,15 @@ import (
 	"ahprelay/routing"
 )
 
-// A client asks for the keys of the remembered sessions that it may see:
+// A client requests the keys of the remembered sessions that it may see. The host-agent
+// answers; the host receives nothing:
 //
 //	→ {"id":1,"method":"relay/rememberKeys","params":{"channel":"ahp-root://"}}
 //	← {"id":1,"result":{"tenant":"…","keyId":"…","verifier":"…","key":"…"}}             may see all sessions
 //	← {"id":1,"result":{"tenant":"…","keyId":"…","verifier":"…","records":{"ID":"…"}}}  otherwise
 //	← {"method":"relay/rememberKeysChanged","params":{"channel":"ahp-root://"}}
 //
-// The host-agent answers; the host gets no request. The notification goes only to
-// clients that have asked, and means: ask again.
+// The notification goes only to clients that have requested keys. They request them again.
 const (
 	rememberMethod  = "relay/rememberKeys"
 	rememberChanged = `{"jsonrpc":"2.0","method":"relay/rememberKeysChanged","params":{"channel":"ahp-root://"}}`
@@ -59,7 +59,7 @@ func (l lastStates) config() remembering.Config {
 		Omits: func(session string) bool { return a.private.owner(session) != "" },
 		Dial:  l.dial, Renewed: l.keysChanged,
 	}
-	if a.cfg.Sealed != nil { // no relay judges the devices
+	if a.cfg.Sealed != nil { // a sealed host judges its devices itself
 		cfg.Ended = func(h *remembering.Holder) bool {
 			return !time.Now().Before(h.End) || slices.ContainsFunc(h.Rests, a.seals.Removed)
 		}
@@ -67,33 +67,34 @@ func (l lastStates) config() remembering.Config {
 	return cfg
 }
 
-// dial opens a connection to the host for the host-agent's own reading.
+// dial opens a connection to the host on which the host-agent reads sessions.
 func (l lastStates) dial(ctx context.Context) (watch.Socket, error) {
 	ctx, cancel := context.WithTimeout(ctx, openTime)
 	defer cancel()
 	return l.agent.dialForMonitor(ctx, nil)
 }
 
-// run writes until ctx ends, or removes the state that an earlier run has written.
+// run writes the last state of sessions until ctx ends. If that is turned off, it removes
+// the records of an earlier run.
 func (l lastStates) run(ctx context.Context, conn *broker.Conn) {
 	ask := keeperAt(l.agent, conn)
 	switch {
 	case l.keeper != nil:
 		l.keeper.Run(ctx, ask)
-	case l.agent.cfg.Remember == remembering.Off, l.agent.cfg.Sealed != nil: // relays may still have records of before
+	case l.agent.cfg.Remember == remembering.Off, l.agent.cfg.Sealed != nil: // relays may still have records from before
 		remembering.Forget(ctx, l.config(), ask)
 	}
 }
 
-// keeperAt returns how to send requests to the relays' keeper of last states, which also knows
-// revocations.
+// keeperAt returns a function that sends requests to the relay which stores last states.
+// That relay also knows revocations.
 func keeperAt(a *Agent, conn *broker.Conn) remembering.Ask {
 	return func(ctx context.Context, data []byte) ([]byte, error) {
 		return conn.Request(ctx, remember.Subject(a.tenant, a.host), data)
 	}
 }
 
-// flush writes everything before the machine sleeps.
+// flush writes all changes before the machine sleeps.
 func (l lastStates) flush(ctx context.Context) {
 	if l.keeper != nil {
 		ctx, cancel := context.WithTimeout(ctx, sleepDelay)
@@ -102,8 +103,8 @@ func (l lastStates) flush(ctx context.Context) {
 	}
 }
 
-// keysChanged notifies the clients that have requested keys to remembered sessions: the
-// keys have changed, so the clients request them again.
+// keysChanged notifies the clients that have requested keys for remembered sessions, so
+// that they request the new keys.
 func (l lastStates) keysChanged() {
 	for _, c := range l.agent.clients.every() {
 		if c.hasKeys.Load() {
@@ -114,7 +115,8 @@ func (l lastStates) keysChanged() {
 	}
 }
 
-// answersKeys answers a client's request for keys, and reports whether it was one.
+// answersKeys answers a client's request for keys. It returns false if env is a different
+// message.
 func (w *hostWriter) answersKeys(env *ahp.Envelope) (isRequest bool, err error) {
 	c := w.c
 	keeper := c.agent.last.keeper
@@ -122,7 +124,7 @@ func (w *hostWriter) answersKeys(env *ahp.Envelope) (isRequest bool, err error) 
 		return false, nil
 	}
 	return true, w.answerHere(func() []byte {
-		c.hasKeys.Store(true) // before the keys are read: a later renewal is announced
+		c.hasKeys.Store(true) // before the keys are read, so that a later change is announced to this client
 		c.auditOften(connectsAtOnce, "keys", "")
 		keys, err := keeper.Keys(c.policy, c.keyHolder())
 		if err != nil {
@@ -148,7 +150,7 @@ func (w *hostWriter) answerHere(answer func() []byte) error {
 	return nil
 }
 
-// keyHolder names the client of a connection.
+// keyHolder describes the connection's client as a holder of keys.
 func (c *hostConn) keyHolder() remembering.Holder {
 	h := remembering.Holder{Holder: auth.Holder{
 		Token: c.open.Token, Device: c.open.DeviceID, Subject: c.open.Subject, At: time.Now().UTC().Truncate(time.Second),

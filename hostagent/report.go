@@ -21,18 +21,18 @@ type reporter struct {
 
 	mu     sync.Mutex // guards the fields below
 	id     string     // of the connection, at its relay
-	client string     // clientId, once the relay is not the one that has heard it
+	client string     // clientId, if the client came from another relay, where it sent the clientId
 	counts map[occasion]*tally
 }
 
-// An occasion is the kind and class of a gate event. Both come from fixed sets, never
-// from the client.
+// An occasion is the kind and class of a gate event. Both come from fixed sets; a
+// client cannot choose them.
 type occasion struct{ kind, class string }
 
-// A tally counts the events of an occasion.
+// A tally counts the events of one occasion.
 type tally struct{ all, reported int64 }
 
-// count records a gate event. The log gets the first, tenth, hundredth … event of an
+// count records a gate event. It logs the first, tenth, hundredth … event of each
 // occasion.
 func (r *reporter) count(kind, class, method string) {
 	r.mu.Lock()
@@ -64,7 +64,7 @@ func isPowerOfTen(n int64) bool {
 	return n == 1
 }
 
-// log writes the n-th event of an occasion to the log.
+// say logs the n-th event of an occasion.
 func (r *reporter) say(kind, class, method string, n int64) {
 	switch kind {
 	case mcpgate.Warning:
@@ -77,12 +77,12 @@ func (r *reporter) say(kind, class, method string, n int64) {
 	}
 }
 
-// maxReportedID is the longest clientId in a report, in bytes. A relay takes no report
+// maxReportedID is the longest clientId in a report, in bytes. Relays refuse reports
 // above [routing.MaxReport].
 const maxReportedID = 1024
 
-// continues sends the next reports to the relay where the connection has this id. That
-// relay has not heard the clientId.
+// continues sends later reports to the relay at which the connection has this id. That
+// relay needs the clientId, because the client did not send it there.
 func (r *reporter) continues(id, clientID string) {
 	r.mu.Lock()
 	if r.id = id; len(clientID) <= maxReportedID {
@@ -103,7 +103,7 @@ type connState struct {
 	Seen map[string]map[string]int64 `json:"seen,omitempty"`
 }
 
-// report returns the current state and the new counts since the last call. Routing
+// report returns the current state, and the counts since the previous call. Routing
 // calls it under its locks.
 func (r *reporter) report() routing.Report {
 	state := connState{MCP: r.mcp.State(), Seen: map[string]map[string]int64{}}
@@ -134,7 +134,7 @@ func encode(state connState) []byte {
 	return b.Bytes()
 }
 
-// mcpGate returns a new connection's gate for MCP, with its events reported.
+// mcpGate returns the MCP gate of a new connection. The gate's events are reported.
 func (a *Agent) mcpGate(c *hostConn, v *view.Conn, open routing.Open) *mcpgate.Gate {
 	r := &reporter{id: open.ID, conn: c.conn, log: c.log}
 	r.mcp = mcpgate.New(v, mcpgate.Config{

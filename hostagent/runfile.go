@@ -14,27 +14,27 @@ import (
 	"ahprelay/auth"
 )
 
-// A runFile records a host-agent's instance for its successor. The running host-agent
-// holds the file's lock. A successor that gets the lock knows that its predecessor has
-// ended, however it died. It then releases the host on the predecessor's behalf, in
-// case no sentinel was left to do so.
+// A runFile records the instance of a host-agent for the next host-agent of the same
+// host. The running host-agent holds the file's lock. A host-agent that gets the lock
+// knows that the previous one has ended, even if it was killed. It then releases the
+// host for it, in case no sentinel has done so.
 //
-// The lock proves that the process that had this very file open, on this kernel since
-// its boot, is gone. The note therefore contains the file's inode and the kernel's
-// boot id: a copy has a different inode, another machine has a different boot, and a
-// lock on a file system shared by machines proves nothing. A host-agent with a copy,
-// or without the file, waits for the lease. Relays require no proof, because a holder
-// of the host's credentials may take over the host anyway.
+// The lock proves only that the process which had this file open, under this kernel
+// since its boot, has ended. So the note contains the file's inode and the kernel's
+// boot id: a copied file has a different inode, and another machine, which may share
+// the file system, has a different boot id. A host-agent without such proof waits until
+// the lease expires. Relays require no proof, because whoever has the host's
+// credentials may take over the host anyway.
 type runFile struct {
 	f        *os.File
-	previous []string // instances that have ended, and may still hold the host
+	previous []string // instances that have ended, but may not have released the host
 }
 
 // A runNote is the JSON in a runFile.
 type runNote struct {
 	Boot      string   `json:"boot"`
 	Inode     uint64   `json:"inode"`
-	Instances []string `json:"instances"` // the running instance, and earlier ones that may hold the host
+	Instances []string `json:"instances"` // the running instance, and ended ones that may not have released the host
 }
 
 // Bounds of a runNote.
@@ -68,7 +68,7 @@ func openRunFile(dir, tenant, host string) (*runFile, error) {
 	return r, nil
 }
 
-// read returns the instances that have ended, as proved by the file.
+// read returns the instances in the file. The lock proves that they have ended.
 func (r *runFile) read() []string {
 	here, ok := r.here()
 	if !ok {
@@ -95,22 +95,22 @@ func (r *runFile) here() (runNote, bool) {
 	return runNote{Boot: boot, Inode: inode}, ok && boot != ""
 }
 
-// note records that this host-agent, with a new instance name, is about to run. Earlier
-// instances that may still hold the host stay in the file.
+// note records the instance name of this host-agent before it runs. Ended instances
+// that may not have released the host stay in the file.
 func (r *runFile) note(instance string) error {
 	return r.write(append([]string{instance}, r.previous...))
 }
 
-// holds records this instance as the host's only holder.
+// holds records that this instance has the host, so that no ended instance can hold it.
 func (r *runFile) holds(instance string) error {
 	r.previous = nil
 	return r.write([]string{instance})
 }
 
-// released records the host's release.
+// released records that the host is released.
 func (r *runFile) released() error { return r.write(nil) }
 
-// write replaces the note in place, so the file keeps its inode and its lock.
+// write replaces the note without a new file, so that inode and lock stay.
 func (r *runFile) write(instances []string) error {
 	note, ok := r.here()
 	if !ok {
@@ -133,14 +133,14 @@ func (r *runFile) write(instances []string) error {
 // close releases the lock for a successor.
 func (r *runFile) close() { _ = r.f.Close() }
 
-// A run records this host-agent's instance. Without a file it records nothing.
+// A run records this host-agent's instance. Without a file, it records nothing.
 type run struct {
 	file     *runFile // nil for none
 	instance string
 	log      *slog.Logger
 }
 
-// enter records this host-agent's start.
+// enter records that this host-agent starts.
 func (a *Agent) enter() *run {
 	r := &run{instance: a.instance, log: a.cfg.Log}
 	if a.cfg.StateDir == "" {
@@ -156,7 +156,7 @@ func (a *Agent) enter() *run {
 	return r
 }
 
-// previous returns the instances that have ended and may still hold the host.
+// previous returns the ended instances that may not have released the host.
 func (r *run) previous() []string {
 	if r.file == nil {
 		return nil
@@ -164,14 +164,14 @@ func (r *run) previous() []string {
 	return r.file.previous
 }
 
-// holds records this instance as holder.
+// holds records that this instance has the host.
 func (r *run) holds() {
 	if r.file != nil {
 		r.check(r.file.holds(r.instance))
 	}
 }
 
-// released records the host's release.
+// released records that the host is released.
 func (r *run) released() {
 	if r.file != nil {
 		r.check(r.file.released())
@@ -184,7 +184,8 @@ func (r *run) close() {
 	}
 }
 
-// check logs an error. It is not fatal: a successor only has to wait.
+// check logs an error. The error is not fatal: after a crash, the next host-agent only
+// has to wait for the lease.
 func (r *run) check(err error) {
 	if err != nil {
 		r.log.Warn("run file unavailable: after a crash with its sentinel, a new host-agent must wait for the lease", "error", err)

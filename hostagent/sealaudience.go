@@ -15,12 +15,13 @@ import (
 
 // Bounds of audiences at a sealed host.
 const (
-	audienceAhead = 1 << 20 // bytes of the host's messages that an audience has not handled
-	viewerQueue   = 8 << 20 // bytes that wait for a viewer, behind the first message
+	audienceAhead = 1 << 20 // host messages that the audience has not handled yet, in bytes
+	viewerQueue   = 8 << 20 // queue of one viewer, in bytes, beyond its first message
 )
 
-// viewers returns the pool in which the viewers of each link share a connection to the host.
-// A viewer's own connection, with its gates, sees the viewer as its host.
+// viewers returns the pool in which all viewers of a link share one connection to the host.
+// Each viewer still has a connection with gates of its own, whose host is the shared
+// connection.
 func (s *seals) viewers() *audience.Pool {
 	s.pooled.Do(func() {
 		a := s.agent
@@ -38,8 +39,8 @@ func (s *seals) viewers() *audience.Pool {
 	return s.pool
 }
 
-// encodePiece and decodePieces are the output of an audience inside of the host-agent: flags,
-// length, piece.
+// encodePiece and decodePieces are the format in which an audience passes messages to its
+// viewers: flags, length, piece.
 func encodePiece(piece []byte, first, last, _ bool) []byte {
 	var flags byte
 	if first {
@@ -59,14 +60,14 @@ func decodePieces(encoded []byte, each func(payload, whole []byte, first, last, 
 	}
 }
 
-// sharesHost reports whether a client is one viewer among several with equal authority, who
-// change nothing: by a link to look.
+// sharesHost reports whether a client may share a connection to the host: it is one of
+// several viewers of a link at level look.
 func (c *hostConn) sharesHost() bool {
 	seal := c.conn.seal
 	return seal != nil && seal.guest && !c.agent.ownProcess() && !c.policy.Access.Includes(auth.AccessTalk)
 }
 
-// reach connects to the host, or to the connection that a link's viewers share.
+// reach connects to the host, or joins the connection that the viewers of a link share.
 func (c *hostConn) reach(ctx context.Context) (hostSocket, error) {
 	if !c.sharesHost() {
 		return c.agent.dialFor(ctx, c.caller())
@@ -77,8 +78,8 @@ func (c *hostConn) reach(ctx context.Context) (hostSocket, error) {
 	return s, nil
 }
 
-// A viewerSocket is a viewer's place in an audience, as its connection to the host. It
-// implements [routing.ClientConn].
+// A viewerSocket is a viewer's hostSocket: its connection to the audience in place of the
+// host. It implements [routing.ClientConn].
 type viewerSocket struct {
 	viewer *audience.Viewer
 	came   chan struct{} // frames or err; capacity 1
@@ -87,12 +88,12 @@ type viewerSocket struct {
 	mu     sync.Mutex // guards the fields below
 	frames []routing.Frame
 	bytes  int // in frames
-	whole  int // messages in frames
+	whole  int // complete messages in frames
 	err    error
 
 	// Owned by Read.
-	pieces []byte          // before the last of a message
-	taken  []routing.Frame // out of frames
+	pieces []byte          // pieces of a message whose last piece has not arrived
+	taken  []routing.Frame // frames that Read has taken and not yet returned
 }
 
 // Event implements [routing.ClientConn].
@@ -145,8 +146,8 @@ func (s *viewerSocket) Read() (message []byte, binary bool, err error) {
 	}
 }
 
-// piece adds a frame to the message that is arriving, and returns a complete one. Other
-// viewers share a frame, so the caller gets a copy where it may keep the message.
+// piece adds a frame's pieces to the incomplete message, and returns a complete message.
+// Frames are shared with other viewers, so a message that the caller may keep is a copy.
 func (s *viewerSocket) piece(f routing.Frame) (message []byte) {
 	decodePieces(f.Data, func(payload, _ []byte, first, last, _ bool) {
 		switch {
@@ -165,7 +166,8 @@ func (s *viewerSocket) piece(f routing.Frame) (message []byte) {
 	return message
 }
 
-// take waits for frames. A viewer that is too slow gets none of those that wait.
+// take waits for frames. For a viewer that is too slow, it returns an error instead of the
+// waiting frames.
 func (s *viewerSocket) take() ([]routing.Frame, error) {
 	for {
 		s.mu.Lock()
@@ -206,21 +208,22 @@ func (s *viewerSocket) Close(reason string) {
 	s.fail(routing.ErrConnClosed)
 }
 
-// A crowdLine is an audience's connection to the host. It implements [audience.Upstream].
+// A crowdLine is the connection to the host that an audience shares. It implements
+// [audience.Upstream].
 type crowdLine struct {
 	agent  *Agent
 	client routing.ClientConn
 	life   context.Context
 	end    context.CancelFunc
-	open   chan struct{} // closed when sock is set, or will never be
-	sock   hostSocket    // nil: the host is away
-	took   chan struct{} // ahead has shrunk; capacity 1
+	open   chan struct{} // closed when sock is set, or connecting has failed
+	sock   hostSocket    // nil: not connected
+	took   chan struct{} // signals that ahead has become smaller; capacity 1
 
 	mu    sync.Mutex // guards ahead
 	ahead int        // bytes that the audience has not handled
 }
 
-// watchFor connects an audience to the host, and returns at once.
+// watchFor starts to connect an audience to the host, and returns at once.
 func watchFor(a *Agent, open routing.Open, client routing.ClientConn) *crowdLine {
 	life, end := context.WithCancel(a.life)
 	u := &crowdLine{agent: a, client: client, life: life, end: end, open: make(chan struct{}), took: make(chan struct{}, 1)}
@@ -247,7 +250,7 @@ func watchFor(a *Agent, open routing.Open, client routing.ClientConn) *crowdLine
 	return u
 }
 
-// carry passes the host's messages on, and returns the reason for its end.
+// carry passes the host's messages to the audience, and returns why it ended.
 func (u *crowdLine) carry() error {
 	for {
 		message, isBinary, err := u.sock.Read()
@@ -256,7 +259,7 @@ func (u *crowdLine) carry() error {
 		case errors.As(err, &skip) && skip.env.Kind == ahp.Response:
 			message = ahp.AppendTooLong(nil, &skip.env, skip.size, skip.limit)
 		case errors.As(err, &skip), err == nil && isBinary:
-			continue // hosts get no answers of an audience, and viewers no binary messages
+			continue // an audience answers no requests, and viewers get no binary messages
 		case err != nil:
 			return err
 		}
@@ -267,7 +270,8 @@ func (u *crowdLine) carry() error {
 	}
 }
 
-// room counts a message, and waits while the audience has much to handle.
+// room counts a host message, and waits while the audience has more than audienceAhead to
+// handle.
 func (u *crowdLine) room(n int) error {
 	for {
 		u.mu.Lock()

@@ -17,11 +17,11 @@ import (
 	"ahprelay/routing/audience"
 )
 
-// Sealing configures a sealed host. Both functions may be nil; host-agent devices shows
-// codes and confirms devices as well.
+// Sealing configures a sealed host. Show and Confirm may be nil, because host-agent devices
+// also shows codes and confirms devices.
 type Sealing struct {
-	// Console is the address that begins links in QR codes: a console that the relay does
-	// not serve. Without it, only ahp-connect reads them.
+	// Console is the address at which links in QR codes begin: a console that the relay
+	// does not serve. If it is empty, the links are for ahp-connect only.
 	Console string
 
 	// Show displays the first device's code.
@@ -34,44 +34,44 @@ type Sealing struct {
 // Bounds of handshakes.
 const (
 	handshakeTime = 10 * time.Second
-	maxHandshakes = 64 // at once, with pairings that wait for a person
-	maxEarly      = 64 // messages of a client before it is admitted
+	maxHandshakes = 64 // concurrent handshakes, including pairings that wait for a person
+	maxEarly      = 64 // messages of a client that is not yet admitted
 )
 
-// Close reasons before the first record. A relay may read them.
+// Close reasons before the first record. The relay can read them.
 const (
 	sealedReason = "this host is sealed: pair this device with ahp-connect pair"
 	unsealable   = "no valid sealed handshake"
 )
 
-// seals are the parts of a sealed host.
+// seals holds the state of a sealed host.
 type seals struct {
 	agent *Agent
 	*vault
 	handshakes atomic.Int32 // in progress
 	held       atomic.Int64 // bytes of clients' incomplete messages
 	shared     sealShares
-	replies    outcomes // of letters, by their digest
+	replies    outcomes // outcomes of replies from notifications, by their digest
 	pooled     sync.Once
 	pool       *audience.Pool // see viewers
 }
 
 // A sealedConn is a client's connection to a sealed host. It performs the handshake, and
-// then passes everything on to a hostConn. It implements [routing.HostConn], [routing.Mover] and
+// then passes messages to a hostConn. It implements [routing.HostConn], [routing.Mover] and
 // [routing.Tagger].
 type sealedConn struct {
 	agent *Agent
 	conn  *routing.AgentConn
-	open  routing.Open // in the relay's words: only ID and Remote count
+	open  routing.Open // from the relay: only its ID and Remote are trusted
 	log   *slog.Logger
 	life  context.Context // ends with the client, or with the host-agent
 	end   context.CancelFunc
 
-	came chan struct{} // early has grown; capacity 1
+	came chan struct{} // signals that early has grown; capacity 1
 
-	seal *sealing // set behind the handshake, before anything is shared
+	seal *sealing // set after the handshake, before other goroutines can see it
 
-	wanted auth.Access // the client asks for this level at most; "": its own
+	wanted auth.Access // highest level that the client asks for; "": its own level
 
 	mu    sync.Mutex // guards the fields below
 	inner *hostConn  // nil before the client is admitted
@@ -110,7 +110,7 @@ func (c *sealedConn) Deliver(message []byte, binary bool, credit int) {
 	c.earlyLocked(delivery{message: message, binary: binary, credit: credit})
 }
 
-// Move implements [routing.Mover]. A client that is not admitted does not move.
+// Move implements [routing.Mover]. A client that is not yet admitted cannot move.
 func (c *sealedConn) Move(m routing.Move) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -132,7 +132,8 @@ func (c *sealedConn) Flush() {
 	c.earlyLocked(delivery{flush: true})
 }
 
-// earlyLocked keeps a delivery for the handshake. A correct client sends few.
+// earlyLocked queues a delivery until the client is admitted. A correct client sends few
+// messages before that.
 func (c *sealedConn) earlyLocked(d delivery) {
 	if len(c.early) >= maxEarly {
 		c.end()
@@ -165,7 +166,7 @@ func (c *sealedConn) cut() {
 	c.end()
 }
 
-// next waits for the client's next message before it is admitted.
+// next returns the next message of a client that is not yet admitted.
 func (c *sealedConn) next(ctx context.Context) (delivery, error) {
 	for {
 		c.mu.Lock()
@@ -225,8 +226,8 @@ func (c *sealedConn) run() {
 	c.admit(s, authority)
 }
 
-// handshake performs the handshake. It returns the code that a pairing has used, and the
-// number of the host-agent's messages.
+// handshake performs the handshake. code is the pairing code that the client has proved,
+// and answers the number of messages that the host-agent has sent.
 func (c *sealedConn) handshake(ctx context.Context) (arrival *sealed.Arrival, code sealed.Code, answers int, err error) {
 	r := sealed.NewResponder(sealed.ResponderConfig{
 		Host: c.agent.host, Secret: c.agent.seals.secret, Limit: c.agent.cfg.MaxFrame,
@@ -274,7 +275,7 @@ func (c *sealedConn) refuse(err error) {
 	c.conn.Close(closeCode, reason)
 }
 
-// turnAway ends a connection inside its sealed stream.
+// turnAway ends a connection after the handshake, with a sealed reason.
 func (c *sealedConn) turnAway(s *sealing, arrival *sealed.Arrival, code ahp.CloseCode, err error) {
 	c.log.Warn(auditMessage, "event", "refuse", "why", "device", "device", arrival.Identity.Fingerprint(), "error", err, "address", c.open.Remote)
 	s.close(code, err.Error())
@@ -318,7 +319,7 @@ func (c *sealedConn) confirm(s *sealing, w *waitingDevice) (bool, error) {
 	if ask := c.agent.cfg.Sealed.Confirm; ask != nil {
 		c.agent.conns.Go(func() {
 			if yes, err := ask(ctx, w.PairingRequest); err == nil {
-				_ = c.agent.seals.decide(w.Fingerprint, yes) // decided otherwise meanwhile
+				_ = c.agent.seals.decide(w.Fingerprint, yes) // a different decision may have come first
 			}
 		})
 	}
@@ -362,7 +363,7 @@ func (c *sealedConn) admit(s *sealing, a *sealed.Authority) {
 	}
 	inner := serveClient(c.agent, s.line, open, policy)
 	defer func() {
-		if c.agent.seals.removedOf(a) { // while it was being admitted
+		if c.agent.seals.removedOf(a) { // the device was removed during its admission
 			c.agent.seals.endRemoved()
 		}
 	}()
@@ -378,7 +379,7 @@ func (c *sealedConn) admit(s *sealing, a *sealed.Authority) {
 	}
 }
 
-// showFirstCode makes and displays a code while the host has no device.
+// showFirstCode makes a code and displays it, if the host has no device yet.
 func (s *seals) showFirstCode() {
 	if s == nil {
 		return

@@ -12,41 +12,41 @@ import (
 	"ahprelay/routing"
 )
 
-// A sealing is the sealed stream of a client's connection, at the host-agent.
+// A sealing is the host-agent's end of a client's sealed stream.
 type sealing struct {
 	agent   *Agent
 	line    *clientLine
 	session *sealed.Session // open is called by one goroutine at a time
-	window  time.Duration   // silence after Beat that ends the connection
+	window  time.Duration   // the connection ends after a silence of Beat plus this time
 	end     func()          // ends the connection to the host
 	device  *sealed.Authority
-	guest   bool   // by a link, and counted
+	guest   bool   // a viewer of a link, which is counted
 	manages bool   // the client may list and remove devices
-	class   string // of authority: connections with the same class may share messages; "": this one shares none
+	class   string // connections with the same class have equal authority and may share messages; "": it shares none
 
 	identity sealed.Identity // of the device
-	browser  vaultBrowser    // without keys and target
+	browser  vaultBrowser    // keys and target are not set
 
-	held   int          // bytes counted in seals.held; of the goroutine that calls open
+	held   int          // bytes counted in seals.held; used only by the goroutine that calls open
 	heard  atomic.Int64 // time of the last record, in Unix nanoseconds
 	opened atomic.Uint64
 
 	mu     sync.Mutex // guards the fields below, and the order of records
 	over   bool
-	left   bool        // a guest that is not counted any more
+	left   bool        // the guest is no longer counted
 	shares bool        // the client has asked for shared messages
-	parts  bool        // and for shared parts of messages
-	epochs []uint32    // whose keys the client has, at most sealed.MaxEpochs
+	parts  bool        // the client has also asked for shared parts of messages
+	epochs []uint32    // epochs whose keys the client has, at most sealed.MaxEpochs
 	timer  *time.Timer // for the next heartbeat
-	until  *time.Timer // ends the connection with the device's time; nil: not yet admitted
+	until  *time.Timer // ends the connection when the device's authority expires; nil: not yet admitted
 
 	tagging sync.Mutex         // guards the fields below. Routing's lock may be held
-	on      *routing.AgentConn // the line whose bodies get tags
-	before  uint64             // records that went to the client before that line
-	greeted uint64             // messages of the handshake on that line
+	on      *routing.AgentConn // the line whose message bodies get tags
+	before  uint64             // records that the client received on earlier lines
+	greeted uint64             // handshake messages on that line
 }
 
-// newSealing starts the stream behind a handshake.
+// newSealing begins the sealed stream after a handshake.
 func newSealing(a *Agent, line *clientLine, arrival *sealed.Arrival, greeted int, end func()) *sealing {
 	window := time.Duration(arrival.Greeting.Window) * time.Second
 	s := &sealing{
@@ -61,7 +61,8 @@ func newSealing(a *Agent, line *clientLine, arrival *sealed.Arrival, greeted int
 	return s
 }
 
-// take queues a parcel for the client, and reports whether to wake the link's writer.
+// take seals a parcel and queues it for the client. due reports whether to wake the link's
+// writer.
 func (s *sealing) take(content sealed.Content, body []byte) (due bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -89,8 +90,8 @@ func (s *sealing) takeLocked(content sealed.Content, body []byte) (due bool, err
 	return due, nil
 }
 
-// put queues a record on the present line, or keeps it while the client moves. The mutex is
-// held.
+// put queues a record on the present line, or keeps it while the client changes relays. The
+// mutex is held.
 func (s *sealing) put(frame []byte) (due bool, err error) {
 	if m := s.line.moving.Load(); m != nil {
 		return false, m.keep(frame, true, nil)
@@ -98,16 +99,15 @@ func (s *sealing) put(frame []byte) (due bool, err error) {
 	return s.line.now.Load().Take(frame, true, nil)
 }
 
-// arrives begins the client's next line, which gets the kept records first. The mutex is
-// held.
+// arrives continues the stream on the client's next line, which gets the kept records
+// first. The mutex is held.
 func (s *sealing) arrives(line *routing.AgentConn, kept int) {
 	s.tagging.Lock()
 	defer s.tagging.Unlock()
 	s.on, s.before, s.greeted = line, s.session.Sealed()-uint64(kept), 0
 }
 
-// tag returns the next tag for a line. A line that the client has left gets none that is
-// valid.
+// tag returns the next tag for a line. The tag is invalid if the client has left that line.
 func (s *sealing) tag(line *routing.AgentConn, sum [32]byte, own uint64) (tag [routing.TagSize]byte) {
 	s.tagging.Lock()
 	defer s.tagging.Unlock()
@@ -135,7 +135,7 @@ func (s *sealing) sendJSON(content sealed.Content, value any) error {
 	return s.send(content, body)
 }
 
-// close ends the connection behind its queued messages. Only the client reads the reason.
+// close ends the connection after its queued messages. The reason is sealed for the client.
 func (s *sealing) close(code ahp.CloseCode, reason string) {
 	s.mu.Lock()
 	if !s.over {
@@ -148,8 +148,8 @@ func (s *sealing) close(code ahp.CloseCode, reason string) {
 	s.line.now.Load().Close(code, "")
 }
 
-// silence ends the stream without a last word: the connection is about to be cut. It gets no
-// key any more, and its sets have new ones.
+// silence ends the stream without a close record, because the connection is about to be
+// cut. The client gets no more keys, and the sets that it was in change theirs.
 func (s *sealing) silence() {
 	s.mu.Lock()
 	s.over = true
@@ -157,13 +157,13 @@ func (s *sealing) silence() {
 	s.agent.seals.shared.leave(s, true)
 }
 
-// stop releases the timers. Nothing is sent any more.
+// stop releases the timers. No record is sent afterwards.
 func (s *sealing) stop() {
 	s.agent.seals.held.Add(-int64(s.held)) // open is not called any more
 	s.held = 0
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.over = true // nothing joins a set any more
+	s.over = true // it joins no more sets
 	s.agent.seals.shared.leave(s, false)
 	s.timer.Stop()
 	if s.until != nil {
@@ -178,7 +178,7 @@ func (s *sealing) stop() {
 // silentReason is the close reason after a silence.
 const silentReason = "no sealed message for too long: the relay delivers nothing from this client"
 
-// beat sends a heartbeat, or ends the connection after a silence.
+// beat sends a heartbeat, or ends the connection if the client was silent for too long.
 func (s *sealing) beat() {
 	if time.Since(time.Unix(0, s.heard.Load())) > sealed.Beat+s.window {
 		s.close(ahp.CloseResync, silentReason)
@@ -208,14 +208,14 @@ func (s *sealing) admitted(a *sealed.Authority) error {
 	return s.sendJSON(sealed.Welcome, sealed.Admission{Subject: a.Subject, Level: a.Level, End: a.End.Unix()})
 }
 
-// errParcels reports too many bytes in incomplete messages.
+// errParcels reports that incomplete messages of clients take too much memory.
 var errParcels = errors.New("too many long messages for the host at once")
 
-// errUnsealed reports a message that is not sealed, on a sealed connection.
+// errUnsealed reports an unsealed message on a sealed connection.
 var errUnsealed = errors.New("a message that is not sealed")
 
-// open opens a record from the client. It returns the AHP message that the record
-// completes, or nil.
+// open opens a record from the client. If the record completes an AHP message, open returns
+// the message, and otherwise nil.
 func (s *sealing) open(d *delivery) ([]byte, error) {
 	if !d.binary {
 		return nil, errUnsealed
@@ -244,7 +244,7 @@ func (s *sealing) open(d *delivery) ([]byte, error) {
 			return nil, errors.New("sealed heartbeat of a wrong length")
 		}
 		return nil, nil
-	case sealed.Close: // the relay's close follows
+	case sealed.Close: // the relay's close record follows
 		return nil, nil
 	case sealed.Ask:
 		return nil, s.ask(body)
@@ -255,8 +255,9 @@ func (s *sealing) open(d *delivery) ([]byte, error) {
 // urlOff explains why a sealed host has no canvases and previews by URL.
 const urlOff = "this host is sealed: its canvases and previews have no address on the web, because the relay would read them. Canvases are shown inside the sealed connection"
 
-// refusesURL answers a sealed client's request for an address of a canvas or preview. On other
-// connections, relays answer it themselves, or pass it on to the host.
+// refusesURL answers a sealed client's request for the address of a canvas or preview. On
+// connections that are not sealed, the relay answers such requests or passes them to the
+// host.
 func (w *hostWriter) refusesURL(env *ahp.Envelope) (isRequest bool, err error) {
 	if w.c.conn.seal == nil || env.Kind != ahp.Request {
 		return false, nil
@@ -288,18 +289,18 @@ type sealedAsk struct {
 	Device string `json:"device,omitempty"`
 	Parts  bool   `json:"parts,omitempty"` // with share
 
-	// With push: the browser's notification target at the relay, and its keys.
+	// With push: the browser's notification target at the relay, and the browser's keys.
 	Target  string `json:"way,omitempty"`
 	Details bool   `json:"details,omitempty"`
 	sealed.Subscription
 }
 
-// A sealedAnswer is its answer.
+// A sealedAnswer is the answer to a sealedAsk.
 type sealedAnswer struct {
 	ID      int64        `json:"id"`
 	Devices []DeviceInfo `json:"devices,omitzero"`
 	Done    bool         `json:"done,omitempty"`
-	Signer  string       `json:"verifier,omitempty"` // with push: of the host's notifications
+	Signer  string       `json:"verifier,omitempty"` // with push: verifies the host's notifications
 	Error   string       `json:"error,omitempty"`
 }
 
@@ -341,14 +342,14 @@ func (s *sealing) ask(body []byte) error {
 	if err := s.sendJSON(sealed.Answer, answer); err != nil {
 		return err
 	}
-	s.agent.seals.endRemoved() // behind the answer, which may be for a removed device
+	s.agent.seals.endRemoved() // after the answer, because the client's own device may be removed
 	return nil
 }
 
 // removedReason is the close reason for a removed device.
 const removedReason = "this device, or one that has admitted it, has been removed from the host"
 
-// removeDevice removes a device or a grant's serial, durably. The caller then calls
+// removeDevice removes a device, or a grant by its serial, durably. The caller then calls
 // endRemoved.
 func (s *seals) removeDevice(what string, owner bool) error {
 	if err := s.remove(what, owner); err != nil {
@@ -358,8 +359,8 @@ func (s *seals) removeDevice(what string, owner bool) error {
 	return nil
 }
 
-// endRemoved ends the connections of removed devices, and then the keys that they have for
-// remembered sessions.
+// endRemoved ends the connections of removed devices, and then changes the keys of
+// remembered sessions that they know.
 func (s *seals) endRemoved() {
 	for _, c := range s.agent.clients.every() {
 		if seal := c.conn.seal; seal == nil || !s.removedOf(seal.device) || c.kicked.Swap(true) {

@@ -24,8 +24,8 @@ const (
 	maxLinks          = maxDevices / 2 // valid at the same time
 )
 
-// SealedLink is a new link to one session of a sealed host. Its keys are a device's, which
-// all viewers use.
+// SealedLink is a new link to one session of a sealed host. The link contains the keys of
+// a device, which all viewers of the link use.
 type SealedLink struct {
 	ID      string    `json:"id"` // the device's fingerprint: host-agent devices lists it
 	Host    string    `json:"host"`
@@ -35,7 +35,8 @@ type SealedLink struct {
 	Expires time.Time `json:"expires"`
 }
 
-// link returns a device for a link. Each invalid field has its branch and its words.
+// link returns the device for a new link. Each invalid field has its branch with its
+// error.
 func (o *DeviceOrder) link(now time.Time) (vaultDevice, error) {
 	level, people := cmp.Or(o.Level, auth.AccessRead), cmp.Or(o.People, defaultLinkPeople)
 	life := cmp.Or(time.Duration(o.Seconds)*time.Second, defaultLinkLife)
@@ -53,7 +54,7 @@ func (o *DeviceOrder) link(now time.Time) (vaultDevice, error) {
 	return vaultDevice{Name: "link", Level: level, Channels: []string{o.Session}, Since: now, Seen: now, End: now.Add(life), People: people}, auth.CheckPatterns("session", []string{o.Session})
 }
 
-// makeLink makes a link, durably, if the host has the session.
+// makeLink makes a link durably, if the host has the session.
 func (s *seals) makeLink(ctx context.Context, order DeviceOrder) (SealedLink, error) {
 	now := time.Now()
 	made, err := order.link(now)
@@ -85,7 +86,7 @@ func (s *seals) makeLink(ctx context.Context, order DeviceOrder) (SealedLink, er
 // linkSubject returns the subject of a link's device.
 func linkSubject(device sealed.Fingerprint) string { return "link-" + device.String()[:10] }
 
-// keepLink stores a link's device, and forgets links that are over.
+// keepLink stores the device of a new link, and removes expired links.
 func (v *vault) keepLink(made vaultDevice, now time.Time) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -104,11 +105,11 @@ func (v *vault) keepLink(made vaultDevice, now time.Time) error {
 	return v.saveLocked()
 }
 
-// errCrowded reports a link with as many viewers as it may have.
+// errCrowded reports a link with the most viewers that it permits.
 var errCrowded = errors.New("as many people as this link permits are here already")
 
-// enter counts a connection of a link's device, and reports whether it is one. Each viewer
-// becomes a subject.
+// enter counts a new connection of a link's device, and makes its viewer a subject. It
+// returns false if the device is not a link's.
 func (v *vault) enter(a *sealed.Authority, viewer string) (link bool, err error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -127,7 +128,7 @@ func (v *vault) enter(a *sealed.Authority, viewer string) (link bool, err error)
 	return true, nil
 }
 
-// exit ends the count of a link's connection.
+// exit uncounts a link's connection that has ended.
 func (v *vault) exit(a *sealed.Authority) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 	"ahprelay/routing"
 )
 
-// Bounds of parts of answers that several connections share.
+// Bounds of shared parts: parts of answers that several connections receive.
 const (
 	partLeast = 4 << 10 // bytes
 	partMost  = 4 << 20 // bytes
@@ -22,27 +22,28 @@ const (
 	maxParts  = 16
 )
 
-// sharedParts are the snapshots that were sent last. Clients who come together get the same
-// one, so it is sealed once, and crosses once. The mutex is that of sealShares.
+// sharedParts holds the latest snapshots that were sent. Clients that connect at the same
+// time get the same snapshot, so it is sealed once and sent to the relay once. The mutex of
+// sealShares guards it.
 type sharedParts struct {
 	recent []*sharedPart // oldest first
 	names  map[string][]byte
 }
 
-// A sharedPart is a part of answers to connections with equal authority.
+// A sharedPart is a part of the answers to connections with equal authority.
 type sharedPart struct {
 	class string
-	name  []byte // of the class, for relays
+	name  []byte // name of the class at relays
 	plain []byte
 	epoch uint32
 
-	once   sync.Once // makes the fields below
+	once   sync.Once // runs seal, which sets the fields below
 	key    []byte    // body of the epoch's EpochKey parcel
 	bodies []*routing.Notification
 }
 
-// snapshotIn returns the place and length of the snapshots in a host's answer; 0: it has
-// none that is worth sharing.
+// snapshotIn returns the place and length of the snapshots in a host's answer. The length
+// is 0 if none is long enough to be shared.
 func snapshotIn(message []byte) (at, n int) {
 	if len(message) < partLeast {
 		return 0, 0
@@ -60,7 +61,8 @@ func snapshotIn(message []byte) (at, n int) {
 	return 0, 0
 }
 
-// part returns a part as sealed for a class, or nil if it goes in the reader's own stream.
+// part returns a part sealed for a class, or nil if the reader must get it in its own
+// stream.
 func (h *sealShares) part(class string, plain []byte) *sharedPart {
 	p := h.partOf(class, plain)
 	if p == nil {
@@ -73,7 +75,7 @@ func (h *sealShares) part(class string, plain []byte) *sharedPart {
 	return p
 }
 
-// partOf returns the part, which may not be sealed yet; nil: no epoch is left for it.
+// partOf returns the part, which may not be sealed yet, or nil if no epoch is left.
 func (h *sealShares) partOf(class string, plain []byte) *sharedPart {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -94,7 +96,7 @@ func (h *sealShares) partOf(class string, plain []byte) *sharedPart {
 	return p
 }
 
-// seal makes key and bodies. A part that is too long to be shared gets none.
+// seal makes the part's key and bodies. A part that is too long to be shared gets none.
 func (p *sharedPart) seal() {
 	epoch, err := sealed.NewEpoch(p.epoch)
 	if err != nil {
@@ -117,7 +119,7 @@ func (h *sealShares) forget(p *sharedPart) {
 	h.parts.recent = slices.DeleteFunc(h.parts.recent, func(other *sharedPart) bool { return other == p })
 }
 
-// name returns a random name for a class, for relays.
+// name returns a random name that stands for a class at relays.
 func (s *sharedParts) name(class string) []byte {
 	if len(s.names) >= maxShareSets {
 		clear(s.names)
@@ -131,8 +133,8 @@ func (s *sharedParts) name(class string) []byte {
 	return s.names[class]
 }
 
-// takeJoined queues an answer whose snapshots other connections share, and reports whether it
-// has done so. The mutex is held.
+// takeJoined queues an answer whose snapshots are shared with other connections. It returns
+// taken = false if there are none. The mutex is held.
 func (s *sealing) takeJoined(message []byte) (taken, due bool, err error) {
 	at, n := snapshotIn(message)
 	if n == 0 || s.line.moving.Load() != nil {

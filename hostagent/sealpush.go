@@ -24,12 +24,12 @@ import (
 // A sealed host's notifications: see docs/sealed.md. The host-agent encrypts them to the
 // browsers of its devices, and relays forward them.
 
-// A vaultBrowser is a device's browser.
+// A vaultBrowser is a browser that receives notifications for a device.
 type vaultBrowser struct {
 	Key      []byte      `json:"key"`
 	Verifier []byte      `json:"verifier"`
 	Grants   []string    `json:"grants,omitempty"`
-	Wanted   auth.Access `json:"wanted,omitempty"` // the device asked for this level at most
+	Wanted   auth.Access `json:"wanted,omitempty"` // highest level that the device asked for
 	Name     string      `json:"name"`
 	Target   string      `json:"way"` // the browser's notification target at the relay
 	Details  bool        `json:"details,omitempty"`
@@ -40,7 +40,7 @@ func (b *vaultBrowser) identity() sealed.Identity {
 	return sealed.Identity{Key: sealed.Key(b.Key), Verifier: sealed.Verifier(b.Verifier)}
 }
 
-// A vaultAsked is an event that needs a person, as relays and devices know it.
+// A vaultAsked is an event that needs a person, under the ID that relays and devices know.
 type vaultAsked struct {
 	Event   string    `json:"event"` // its ID in the ledger
 	Digest  string    `json:"digest"`
@@ -49,7 +49,7 @@ type vaultAsked struct {
 	ID      string    `json:"id"`    // random
 	Nonce   string    `json:"nonce"` // permits one answer
 	Used    bool      `json:"used,omitempty"`
-	Ended   bool      `json:"ended,omitempty"` // relays have not confirmed that yet
+	Ended   bool      `json:"ended,omitempty"` // the event has ended, and relays have not yet confirmed the end
 }
 
 // A browser is a vaultBrowser with the present authority of its device.
@@ -59,8 +59,8 @@ type browser struct {
 	policy gate.Policy
 }
 
-// authority returns what a device may do at the host: as an Open in the host's own words, and
-// its policy. wanted narrows it.
+// authority returns what a device may do at the host: an Open made by the host-agent
+// instead of a relay, and a policy. wanted, if set, lowers the level.
 func (s *seals) authority(d *sealed.Authority, wanted auth.Access) (routing.Open, gate.Policy) {
 	open := routing.Open{
 		Subject: d.Subject, Token: d.Chain[len(d.Chain)-1].String(), Access: string(d.Level),
@@ -76,7 +76,8 @@ func (s *seals) authority(d *sealed.Authority, wanted auth.Access) (routing.Open
 	return open, policy
 }
 
-// signer returns the host's key for signatures outside of connections, made at its first use.
+// signer returns the host's key for signatures outside of connections. The first call
+// creates the key.
 func (v *vault) signer() (*sealed.Device, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -99,8 +100,8 @@ const (
 	maxTarget      = 64
 )
 
-// subscribe keeps a browser of a device, in place of its last one, and returns the host's
-// key for signatures. A browser without a target is removed.
+// subscribe stores a device's browser in place of its previous one, and returns the key
+// that verifies the host's signatures. A browser without a target is removed.
 func (s *seals) subscribe(of sealed.Identity, b vaultBrowser) (verifier string, err error) {
 	signer, err := s.signer()
 	if err != nil {
@@ -144,7 +145,8 @@ func (s *seals) browsers(now time.Time) (list []browser) {
 	return list
 }
 
-// A sealedNote is a notification, as a device reads it. A relay's message has the same names.
+// A sealedNote is a notification as a device reads it. Its members are named as in a
+// relay's notification.
 type sealedNote struct {
 	ID        string        `json:"id"`
 	To        string        `json:"to"` // fingerprint of the device
@@ -169,24 +171,25 @@ type sealedOffer struct {
 	Option string `json:"option"` // "": takes text
 }
 
-// A signedNote is the plaintext of a push.
+// A signedNote is the plaintext of an encrypted push message.
 type signedNote struct {
 	Sealed    string `json:"sealed"` // the host
 	Body      string `json:"body"`   // JSON of a sealedNote
 	Signature []byte `json:"signature"`
 }
 
-// maxNote bounds a push's plaintext, in bytes: services accept 4,096 including the
-// encryption's overhead.
+// maxNote bounds the plaintext of a push message, in bytes: push services accept 4,096,
+// including the encryption's overhead.
 const maxNote = 3900
 
-// A pending is an event on its way into a report.
+// A pending is an event to be reported.
 type pending struct {
 	event *notice.Event // nil: it has ended
 	asked vaultAsked    // of an event that needs a person
 }
 
-// note returns an event as a browser's device may read it, or false.
+// note returns the notification of an event for a browser's device, or false if the device
+// may not see the event.
 func (p *pending) note(host string, b *browser) (n sealedNote, ok bool) {
 	n = sealedNote{ID: p.asked.ID, To: b.identity().Fingerprint().String(), Host: host, At: time.Now().UTC()}
 	e := p.event
@@ -205,8 +208,8 @@ func (p *pending) note(host string, b *browser) (n sealedNote, ok bool) {
 	return n, b.policy.Sees(e.Session) && (e.Only == "" || e.Only == b.open.Subject)
 }
 
-// offers returns the answers that a browser's notification offers. Without details, only
-// refusals: a hidden request cannot be approved.
+// offers returns the answers that a notification offers. If the browser shows no details,
+// it offers refusals only: nobody should approve a request unseen.
 func (b *browser) offers(e *notice.Event) (list []sealedOffer) {
 	form, options := e.FromAfar()
 	if form == notice.NoForm {
@@ -223,8 +226,8 @@ func (b *browser) offers(e *notice.Event) (list []sealedOffer) {
 	return list
 }
 
-// pushes encrypts an event to the browsers that may see it. After the answer, only its end
-// is of interest.
+// pushes encrypts an event for each browser that may see it. Once the question is answered,
+// it encrypts only the event's end.
 func (p *pending) pushes(host string, signer *sealed.Device, browsers []browser) (list []notice.Push, err error) {
 	if p.asked.Used && p.event != nil {
 		return nil, nil
@@ -236,7 +239,7 @@ func (p *pending) pushes(host string, signer *sealed.Device, browsers []browser)
 			continue
 		}
 		text, err := n.sign(signer)
-		if len(text) > maxNote { // titles may be long
+		if len(text) > maxNote { // a long title may be the cause
 			n.Detail, n.Text, n.Answers = notice.Cut(n.Detail, 200), notice.Cut(n.Text, 200), nil
 			text, err = n.sign(signer)
 		}
@@ -265,8 +268,8 @@ func (n *sealedNote) sign(signer *sealed.Device) ([]byte, error) {
 	return json.Marshal(signedNote{n.Host, string(body), signature})
 }
 
-// report returns a ledger's report as relays get it, and the ends in it. It is on disk then
-// which question each ID and nonce stand for.
+// report translates a ledger's report into one for relays, and returns the IDs of the ended
+// events in it. When it returns, the question behind each ID and nonce is on disk.
 func (s *seals) report(r notice.Report) (out notice.Report, ends []string, err error) {
 	out = notice.Report{Instance: r.Instance, Seq: r.Seq, Open: []string{}, Events: []notice.Event{}, Ends: map[string][]notice.Push{}}
 	list, err := s.ask(&r, &out)
@@ -298,11 +301,11 @@ func (s *seals) report(r notice.Report) (out notice.Report, ends []string, err e
 	return out, ends, nil
 }
 
-// maxEnds bounds the ends in a report.
+// maxEnds bounds the ended events in a report.
 const maxEnds = 2
 
-// ask gives the events of a report IDs and nonces, and fills in the open ones. It returns the
-// events and ends to report now.
+// ask gives IDs and nonces to the events of a report, and lists the open ones in out. It
+// returns the events to report now, including ended ones.
 func (s *seals) ask(r, out *notice.Report) (list []pending, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -328,7 +331,7 @@ func (s *seals) ask(r, out *notice.Report) (list []pending, err error) {
 		if a.Ended && ends < maxEnds {
 			ends++
 			list = append(list, pending{nil, a})
-		} else { // ended ones stay open at relays until their end is reported
+		} else { // for relays, an ended event stays open until its end is reported
 			out.Open = append(out.Open, a.ID)
 		}
 	}
@@ -338,9 +341,9 @@ func (s *seals) ask(r, out *notice.Report) (list []pending, err error) {
 	return list, err
 }
 
-// askLocked returns the entry of an event that needs a person, and whether it is new. The
-// host may ask the same question again: only a question that was not answered keeps its
-// nonce.
+// askLocked returns the entry of an event that needs a person, and whether the entry is
+// new. If the host repeats a question, the entry keeps its nonce unless the question was
+// answered.
 func (s *seals) askLocked(e *notice.Event) (a *vaultAsked, fresh bool) {
 	digest := e.Digest()
 	for i := range s.state.Asked {
@@ -359,7 +362,8 @@ func (s *seals) askLocked(e *notice.Event) (a *vaultAsked, fresh bool) {
 	return &s.state.Asked[len(s.state.Asked)-1], true
 }
 
-// reported forgets ends that relays have confirmed, and reports whether more wait.
+// reported removes the ended events that relays have confirmed, and reports whether others
+// are left.
 func (s *seals) reported(ends []string) (more bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -372,8 +376,8 @@ func (s *seals) reported(ends []string) (more bool) {
 	return slices.ContainsFunc(s.state.Asked, func(a vaultAsked) bool { return a.Ended })
 }
 
-// answer gives a device's answer to the host. A relay's own answers, and those of targets
-// that relays can read, are refused.
+// answer gives a device's answer to the host. It refuses answers that a relay made itself
+// or could read.
 func (s *seals) answer(ctx context.Context, given notice.Answer) *notice.Outcome {
 	out := &notice.Outcome{Nonce: given.Nonce, Result: notice.Forbidden}
 	if len(given.Letter) == 0 {
@@ -387,7 +391,7 @@ func (s *seals) answer(ctx context.Context, given notice.Answer) *notice.Outcome
 	case fresh:
 		out.Result = s.reply(ctx, &given)
 		if out.Result == notice.Away {
-			s.replies.forget(once) // the device tries again
+			s.replies.forget(once) // so that the device can try again
 		} else {
 			s.replies.end(&notice.Outcome{Nonce: once, Result: out.Result})
 		}
@@ -406,7 +410,8 @@ func (s *seals) answer(ctx context.Context, given notice.Answer) *notice.Outcome
 	return out
 }
 
-// reply reads a device's letter, and gives its answer to the host. Each reason has its branch.
+// reply reads a device's sealed answer and gives it to the host. Each reason for a refusal
+// has its branch.
 func (s *seals) reply(ctx context.Context, given *notice.Answer) notice.Result {
 	letter, err := sealed.ReadReply(given.Letter)
 	if err != nil {
@@ -447,7 +452,7 @@ func (s *seals) reply(ctx context.Context, given *notice.Answer) notice.Result {
 	return out.Result
 }
 
-// asked returns the open question that an ID and a nonce stand for, unless it was answered.
+// asked returns the open question with an ID and a nonce, unless it was answered.
 func (s *seals) asked(id, nonce string) (vaultAsked, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -18,15 +18,15 @@ import (
 const (
 	maxShareSets = 1024             // sets of readers; the least recently used one is forgotten
 	sharedWindow = 8 << 20          // bytes of recent messages, each as it came and sealed
-	epochTime    = 10 * time.Minute // of an epoch
-	lagTime      = 2 * time.Second  // a reader that misses a message for up to twice this time has left
-	leftTime     = 4 * time.Second  // from a reader's end to the next epoch, at most
+	epochTime    = 10 * time.Minute // longest use of an epoch's key
+	lagTime      = 2 * time.Second  // a reader that misses a message for up to twice this time is removed from its set
+	leftTime     = 4 * time.Second  // longest time from a reader's end to the next epoch
 )
 
-// sealShares seals messages once for several connections. Connections with equal authority
-// that receive a channel's messages are a set, and share random keys. The host's own
-// messages show which connections those are, after the gates of each. The zero value is
-// ready.
+// sealShares seals a message once for several connections. A set is the connections with
+// equal authority that receive the messages of one channel; its members share random keys,
+// and each key is valid for an epoch. sealShares learns a set's members from the messages
+// that the gates of each connection let through. The zero value is ready.
 type sealShares struct {
 	mu     sync.Mutex
 	sets   map[shareKey]*shareSet
@@ -41,28 +41,28 @@ type sealShares struct {
 // A shareKey names a set of readers.
 type shareKey struct{ class, channel string }
 
-// A shareSet is the readers of a channel with equal authority.
+// A shareSet is the set of readers of one channel with equal authority.
 type shareSet struct {
 	key     shareKey
 	name    []byte // for relays, which do not learn the channel
 	seed    maphash.Seed
 	place   *list.Element
-	readers map[*sealing]uint64    // number of the last message that each received. With the epoch's key, or about to have it
-	took    map[*sealing]uint64    // the same, also of connections that are late, or have unsubscribed
-	left    map[*sealing]time.Time // readers that have unsubscribed
+	readers map[*sealing]uint64    // readers that have the epoch's key or are about to get it, with the number of the last message that each received
+	took    map[*sealing]uint64    // the same for all connections, including late and unsubscribed ones
+	left    map[*sealing]time.Time // readers that have unsubscribed, with the time
 	last    uint64                 // number of the newest message
 	epoch   *sealed.Epoch          // nil: the next message begins an epoch
 	until   time.Time              // the epoch's end
-	mark    uint64                 // last, lagTime ago or earlier
+	mark    uint64                 // number of the newest message at least lagTime ago
 	marked  time.Time
 }
 
-// A sharedMessage is a message that is sealed for a set.
+// A sharedMessage is a message sealed for a set.
 type sharedMessage struct {
 	set    *shareSet
 	hash   uint64
 	number uint64
-	first  bool // of its epoch
+	first  bool // it is the first of its epoch
 	plain  []byte
 	epoch  uint32
 	key    []byte                  // body of the epoch's EpochKey parcel
@@ -70,8 +70,8 @@ type sharedMessage struct {
 	size   int
 }
 
-// message returns a message as sealed for the reader's set, or nil if it goes in the
-// reader's own stream. It keeps plain and channel. The reader's mutex is held.
+// message returns a message sealed for the reader's set, or nil if the reader must get it
+// in its own stream. It keeps plain and channel. The reader's mutex is held.
 func (h *sealShares) message(s *sealing, plain, channel []byte) *sharedMessage {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -79,7 +79,7 @@ func (h *sealShares) message(s *sealing, plain, channel []byte) *sharedMessage {
 	set := h.setLocked(shareKey{s.class, string(channel)})
 	if at, ok := set.left[s]; ok {
 		if now.Sub(at) < leftTime {
-			return nil // messages on their way as it unsubscribed
+			return nil // the message was on its way when the reader unsubscribed
 		}
 		delete(set.left, s)
 	}
@@ -98,9 +98,9 @@ func (h *sealShares) message(s *sealing, plain, channel []byte) *sharedMessage {
 	return h.sealLocked(set, s, plain, hash, now)
 }
 
-// foundLocked returns a message in the window, or nil. The host may send the same message
-// several times. A reader gets each sealed form once, so a relay does not see that they are
-// the same.
+// foundLocked returns the sealed form of a message in the window, or nil. If the host sends
+// equal messages, a reader gets a different sealed form of each, so that relays cannot see
+// that they are equal.
 func (h *sealShares) foundLocked(set *shareSet, s *sealing, plain []byte, hash uint64) *sharedMessage {
 	for _, m := range h.byHash[hash] {
 		if m.set == set && m.number > set.took[s] && bytes.Equal(m.plain, plain) {
@@ -110,9 +110,9 @@ func (h *sealShares) foundLocked(set *shareSet, s *sealing, plain []byte, hash u
 	return nil
 }
 
-// join returns a sealed message if the reader has the epoch's key, or gets it now. A
-// connection with the present key is one of the readers, so the key ends with it. One that
-// is late is no reader, and gets no key.
+// join returns a sealed message if the connection has the epoch's key or may get it now.
+// With the present key, the connection becomes a reader, and the key ends when it leaves. A
+// connection that is too late gets no key.
 func (set *shareSet) join(s *sealing, m *sharedMessage) *sharedMessage {
 	set.took[s] = m.number
 	if set.epoch != nil && set.epoch.Number() == m.epoch && m.number >= set.mark {
@@ -128,9 +128,10 @@ func (set *shareSet) join(s *sealing, m *sharedMessage) *sharedMessage {
 	return nil
 }
 
-// mayHave reports whether a reader has an epoch's key, or may get it. A link's viewer gets
-// none with which it could open what was said before it came: a relay that has kept that may
-// have the link, too. Such a viewer waits for the next epoch, which comes soon.
+// mayHave reports whether a reader has an epoch's key or may get it. A viewer of a link
+// gets only keys of epochs that begin after it came: a relay may have stored earlier sealed
+// messages, and may know the link's keys. The viewer waits for the next epoch, which begins
+// soon.
 func (set *shareSet) mayHave(s *sealing, epoch uint32, first bool) bool {
 	if !s.guest || first || s.holds(epoch) {
 		return true
@@ -139,7 +140,7 @@ func (set *shareSet) mayHave(s *sealing, epoch uint32, first bool) bool {
 	return false
 }
 
-// setLocked returns the set with a key.
+// setLocked returns the set with a key, and creates it if needed.
 func (h *sealShares) setLocked(key shareKey) *shareSet {
 	if set := h.sets[key]; set != nil {
 		h.used.MoveToFront(set.place)
@@ -161,8 +162,8 @@ func (h *sealShares) setLocked(key shareKey) *shareSet {
 	return set
 }
 
-// dropLate removes readers that have not received a message of at least lagTime ago.
-// Except has just received one.
+// dropLate removes the readers that have not received a message which is at least lagTime
+// old. except has just received a message, and stays.
 func (set *shareSet) dropLate(now time.Time, except *sealing) {
 	if now.Sub(set.marked) < lagTime {
 		return
@@ -181,12 +182,12 @@ func (set *shareSet) dropLate(now time.Time, except *sealing) {
 	set.mark, set.marked = set.last, now
 }
 
-// over reports whether the next message begins an epoch.
+// over reports whether the next message begins a new epoch.
 func (set *shareSet) over(now time.Time) bool {
 	return set.epoch == nil || set.epoch.Spent() || now.After(set.until)
 }
 
-// sealLocked seals a new message for a set, or returns nil.
+// sealLocked seals a new message for a set. It returns nil on failure.
 func (h *sealShares) sealLocked(set *shareSet, s *sealing, plain []byte, hash uint64, now time.Time) *sharedMessage {
 	first := set.over(now)
 	if first {
@@ -226,14 +227,15 @@ func (h *sealShares) sealLocked(set *shareSet, s *sealing, plain []byte, hash ui
 	return m
 }
 
-// leave removes a connection that ends from all sets. Their next message has a new key if
-// now is true, or soon: readers that come and go change keys only so often.
+// leave removes a connection that ends from all sets. If now is true, the next message of
+// each set has a new key; otherwise the keys change within leftTime, so that readers who
+// come and go do not cause a new key each time.
 func (h *sealShares) leave(s *sealing, now bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, set := range h.sets {
 		_, reader := set.readers[s]
-		_, was := set.left[s] // it still has the key
+		_, was := set.left[s] // it still has the set's key
 		delete(set.readers, s)
 		delete(set.left, s)
 		delete(set.took, s)
@@ -256,7 +258,7 @@ func (h *sealShares) unsubscribed(s *sealing, channel []byte) {
 	}
 }
 
-// expire ends the set's epoch now, or soon.
+// expire ends the set's epoch at once, or within leftTime.
 func (set *shareSet) expire(now bool) {
 	if now {
 		set.epoch = nil
@@ -275,7 +277,7 @@ func (s *sealing) holds(epoch uint32) bool {
 	return false
 }
 
-// gave notes that the client has an epoch's key. The mutex is held.
+// gave records that the client has an epoch's key. The mutex is held.
 func (s *sealing) gave(epoch uint32) {
 	if len(s.epochs) == sealed.MaxEpochs {
 		s.epochs = s.epochs[1:]
@@ -294,8 +296,8 @@ func (s *sealing) sharable(n *routing.Notification) bool {
 	return s.shares && s.class != "" && len(n.Message()) <= sealed.MaxShared && len(n.Channel()) > 0
 }
 
-// notify queues consecutive notifications, each shared or in the connection's own stream.
-// It is [routing.AgentConn.Notify], on the line that carries the connection.
+// notify queues consecutive notifications, each sealed for the set or in the connection's
+// own stream. It is [routing.AgentConn.Notify] for the present line.
 func (s *sealing) notify(row []*routing.Notification) (taken int, due bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

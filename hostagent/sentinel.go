@@ -17,12 +17,12 @@ import (
 	"ahprelay/internal/memory"
 )
 
-// To a NATS server, a crashed host-agent looks like a host-agent with a broken
-// network. Clients must learn of a crash at once, and must not notice a short break.
-// The host-agent therefore starts a second process of its program, the sentinel, which
-// can tell the two apart: its standard input is a pipe that ends with the host-agent.
-// The pipe carries lines of JSON. Each is a [sentinelInput] that replaces the one
-// before, and the last is a farewell if the host-agent ends in good order.
+// To a NATS server, a crashed host-agent looks like one with a broken network. But
+// clients must learn of a crash at once, and must not notice a short interruption. So
+// the host-agent starts a second process of its program, the sentinel, whose standard
+// input is a pipe from the host-agent. The pipe ends when the host-agent's process
+// ends. It carries lines of JSON: each is a [sentinelInput] that replaces the previous
+// one. The last is a farewell if the host-agent ends in good order.
 
 // A sentinelInput holds the data with which a sentinel reports a crash. It may contain
 // secrets, because it goes through the pipe.
@@ -39,18 +39,18 @@ type sentinelInput struct {
 const (
 	maxSentinelInput = 256 << 10 // bytes of a line
 
-	// sentinelTime is how long a sentinel outlives its host-agent at most. The lease
-	// has expired by then.
+	// sentinelTime is the longest time that a sentinel runs after its host-agent has
+	// ended. The lease has expired by then.
 	sentinelTime = 30 * time.Second
 
 	// askAgain is the pause between requests for credentials.
 	askAgain = time.Second
 )
 
-// RunSentinel waits until the host-agent at the pipe's other end has ended. Without a
-// farewell, it releases the host on the host-agent's behalf, so relays close its
-// clients and a new host-agent can serve the host at once. It tries for sentinelTime,
-// and returns the last error.
+// RunSentinel waits until the host-agent at the other end of the pipe has ended. If it
+// sent no farewell, RunSentinel releases the host for it, so that relays close its
+// clients and the next host-agent can serve the host at once. It retries for
+// sentinelTime, and returns the last error.
 func RunSentinel(pipe io.Reader, log *slog.Logger) error {
 	in, err := readSentinelInput(pipe)
 	if err != nil || in.Farewell || in.Instance == "" {
@@ -66,9 +66,9 @@ func RunSentinel(pipe io.Reader, log *slog.Logger) error {
 	return nil
 }
 
-// readSentinelInput returns the last line when the pipe ends or a farewell arrives.
+// readSentinelInput returns the last line once the pipe ends or a farewell arrives.
 func readSentinelInput(pipe io.Reader) (in sentinelInput, err error) {
-	debug.FreeOSMemory() // frees the memory of the program's start
+	debug.FreeOSMemory() // the program's start needed memory that the sentinel does not
 	memory.ReleaseCode()
 	lines := bufio.NewScanner(pipe)
 	lines.Buffer(make([]byte, 0, 4<<10), maxSentinelInput)
@@ -84,7 +84,7 @@ func readSentinelInput(pipe io.Reader) (in sentinelInput, err error) {
 	return in, lines.Err()
 }
 
-// release releases the host of the crashed instance.
+// release releases the host for the crashed instance.
 func (in *sentinelInput) release(ctx context.Context) error {
 	client := newHTTPClient()
 	defer client.CloseIdleConnections()
@@ -109,7 +109,7 @@ func (in *sentinelInput) release(ctx context.Context) error {
 	}, registry.ReasonCrashed)
 }
 
-// access returns the sentinel's own access.
+// access returns an access with the sentinel's own nkey.
 func (in *sentinelInput) access(client *http.Client) (*access, error) {
 	a, err := newAccess(in.Relays, in.NATSURLs, func() (string, error) { return in.Token, nil }, client)
 	if err == nil && in.Key != nil {
@@ -118,8 +118,8 @@ func (in *sentinelInput) access(client *http.Client) (*access, error) {
 	return a, err
 }
 
-// keepAsking requests credentials from the relays in turn, until one refuses or ctx
-// ends.
+// keepAsking requests credentials from the relays, one after the other, until a relay
+// issues or refuses them or ctx ends.
 func (a *access) keepAsking(ctx context.Context) (userJWT string, err error) {
 	for {
 		userJWT, err := a.credentials(ctx)

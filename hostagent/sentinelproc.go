@@ -32,8 +32,8 @@ const (
 	sentinelAgain = 10 * time.Second
 )
 
-// sentinelEnv lists the environment variables that a sentinel receives: those for
-// reaching relays. Others may contain secrets.
+// sentinelEnv lists the environment variables that a sentinel gets: those needed to
+// reach relays. Other variables may contain secrets.
 var sentinelEnv = []string{
 	"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR", "SYSTEMROOT", "TZ",
 }
@@ -41,7 +41,7 @@ var sentinelEnv = []string{
 // sentinelTuning keeps the waiting process small.
 var sentinelTuning = []string{"GOMAXPROCS=1", "GOGC=25"}
 
-// A sentinel is the host-agent's end of its sentinel.
+// A sentinel starts and feeds the sentinel process of a host-agent.
 type sentinel struct {
 	cfg   SentinelCommand
 	log   *slog.Logger
@@ -50,7 +50,7 @@ type sentinel struct {
 
 	again time.Duration // pause before an ended process is replaced
 
-	ready chan struct{} // closed by run when a process has its input, or none can be started
+	ready chan struct{} // closed by run when a process has its input, or cannot be started
 	once  sync.Once
 }
 
@@ -95,7 +95,7 @@ func (s *sentinel) keep(ctx context.Context) error {
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
 	for ctx.Err() == nil {
-		if in, err := s.input(); err == nil { // after an error, the last input stays
+		if in, err := s.input(); err == nil { // after an error, the process keeps its last input
 			writeSentinelInput(pipe, in)
 			s.setReady()
 		}
@@ -114,7 +114,8 @@ func (s *sentinel) keep(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// writeSentinelInput ignores write errors: the end of the process is noticed by keep.
+// writeSentinelInput writes a line of input. It ignores write errors, because keep
+// notices the end of the process.
 func writeSentinelInput(pipe io.Writer, in sentinelInput) {
 	line, err := json.Marshal(in)
 	if err != nil {

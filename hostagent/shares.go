@@ -12,8 +12,9 @@ import (
 	"ahprelay/auth"
 )
 
-// Sharing lets the owner of a host's machine share its sessions through a relay. The
-// host-agent applies its owner's limits to links too.
+// Sharing lets the owner of a host's machine share the host's sessions by links
+// through a relay. The limits that the owner has set at the host-agent apply to links
+// too.
 type Sharing struct {
 	Relays      []string               // required; base URLs of one cluster's relays
 	Token       func() (string, error) // required; as in Config
@@ -62,14 +63,15 @@ func (s *Sharing) List(ctx context.Context) ([]Shared, error) {
 	return answer.Shares, s.do(ctx, map[string]any{"do": "list"}, &answer)
 }
 
-// TakeBack ends a link to the host, or all for "", and returns their number.
+// TakeBack ends a link to the host, or all links if id is empty, and returns their
+// number.
 func (s *Sharing) TakeBack(ctx context.Context, id string) (int, error) {
 	var answer struct{ Ended int }
 	return answer.Ended, s.do(ctx, map[string]any{"do": "end", "id": id, "all": id == ""}, &answer)
 }
 
-// Open returns a new link's token, as its first viewer gets it, and the relay that has
-// issued the token.
+// Open redeems a new link like its first viewer. It returns the relay that issued the
+// viewer's token, the token and the host.
 func (s *Sharing) Open(ctx context.Context, link Link) (relay, token, host string, err error) {
 	_, secret, _ := strings.Cut(link.Link, "#")
 	var answer struct{ Token, Host string }
@@ -89,7 +91,7 @@ func (s *Sharing) do(ctx context.Context, ask map[string]any, answer any) error 
 	return s.first(func(a *access, relay string) error { return s.askRelay(ctx, a, relay, text, answer) })
 }
 
-// first calls ask with each relay until one answers.
+// first calls ask with one relay after the other until one answers.
 func (s *Sharing) first(ask func(a *access, relay string) error) error {
 	if err := checkRelays(s.Relays); err != nil {
 		return err

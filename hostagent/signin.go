@@ -23,27 +23,27 @@ import (
 	"ahprelay/routing"
 )
 
-// Sign-in of agents by the host-agent. Some authorization servers do not answer web pages
-// (GitHub is one), so the console cannot run the device flow (RFC 8628). The host-agent
-// runs it at the host's machine, with the client id that the host names:
+// Sign-in of agents by the host-agent. Some authorization servers, such as GitHub's, do not
+// answer web pages, so the console cannot run the device flow (RFC 8628). The host-agent
+// runs it on the host's machine, with the client id that the host names:
 //
 //	→ {"id":1,"method":"relay/signIn","params":{"channel":"ahp-root://","resource":"https://api.example.com"}}
 //	← {"id":1,"result":{"id":"…","code":"WDJB-MJHT","where":"https://example.com/device","whole":"…","expiresIn":900}}
-//	← {"method":"relay/signedIn","params":{"channel":"ahp-root://","id":"…"}}            the host has taken the token
+//	← {"method":"relay/signedIn","params":{"channel":"ahp-root://","id":"…"}}            the host has the token
 //	← {"method":"relay/signedIn","params":{"channel":"ahp-root://","id":"…","error":"…"}}
 //
-// For a server without the device flow, the answer has the address of the server's page
-// in place of a code: see signinback.go.
+// For a server without the device flow, the answer contains the address of the server's
+// page in place of a code: see signinback.go.
 //
 // The channel's state names the resource: root for agents, a session for its MCP servers.
-// The host-agent subscribes once more on the client's own connection to read it, so a
-// client cannot name a server of its own. The token goes to the host as the client's
-// authenticate, on the client's connection; no relay and no client sees it. A client has
-// one sign-in at a time: a new request, or relay/signInCancel, ends the previous. Each
-// request causes up to 13 requests to authorization servers, so a person's requests have
-// a rate, on whatever connections they arrive.
+// The host-agent reads that state by a second subscribe on the client's connection, so a
+// client cannot choose the server. It sends the token to the host as an authenticate of the
+// client, on the client's connection; relays and clients never see the token. A client has
+// one sign-in at a time: a new request, or relay/signInCancel, ends the previous one. One
+// request may cause 13 requests to authorization servers, so each person's requests are
+// limited to a rate, over all connections.
 
-// Methods that the host-agent answers.
+// Methods of requests that the host-agent answers.
 const (
 	signInMethod       = "relay/signIn"
 	signInBackMethod   = "relay/signInBack"
@@ -55,11 +55,11 @@ const (
 const (
 	maxSignIn       = 30 * time.Minute // a device code's longest life
 	maxSignInAnswer = 256 << 10        // bytes of an authorization server's answer
-	signInPause     = 5 * time.Second  // between polls, unless the server wants longer
+	signInPause     = 5 * time.Second  // between polls, unless the server asks for a longer pause
 	signInTimeout   = 10 * time.Second // of a request to an authorization server
 	signInServers   = 4                // authorization servers that are tried
 
-	signInEvery  = 10 * time.Second // a person's requests to sign in
+	signInEvery  = 10 * time.Second // interval between sign-in requests of one person
 	signInAtOnce = 5
 )
 
@@ -70,8 +70,8 @@ const githubIssuer = "https://github.com/login/oauth"
 
 var githubServer = authServer{Issuer: githubIssuer, Device: "https://github.com/login/device/code", Token: "https://github.com/login/oauth/access_token"}
 
-// A protectedResource is what a host says about a resource (RFC 9728), with the client id
-// for its authorization servers, as in the state of MCP servers.
+// A protectedResource is the host's description of a resource (RFC 9728), with the client
+// id for its authorization servers, as in the state of MCP servers.
 type protectedResource struct {
 	Resource string   `json:"resource"`
 	Servers  []string `json:"authorization_servers"`
@@ -106,14 +106,14 @@ type deviceCode struct {
 	Interval int    `json:"interval"`
 }
 
-// A signIns holds a connection's sign-in.
+// A signIns holds the sign-in of a connection.
 type signIns struct {
 	mu   sync.Mutex
-	stop context.CancelFunc // of the sign-in that runs; nil: none
-	back *landing           // of the sign-in that runs, if its server sends the browser back
+	stop context.CancelFunc // cancels the running sign-in; nil: none
+	back *landing           // landing of the running sign-in, if its server redirects the browser
 }
 
-// replace ends the sign-in that runs, and remembers the next; nil: none.
+// replace cancels the running sign-in and records its successor, or none if stop is nil.
 func (s *signIns) replace(stop context.CancelFunc, back *landing) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -123,8 +123,7 @@ func (s *signIns) replace(stop context.CancelFunc, back *landing) {
 	s.stop, s.back = stop, back
 }
 
-// landing returns the place where a server's answer to the sign-in that runs is
-// expected, or nil.
+// landing returns where the server's answer to the running sign-in is expected, or nil.
 func (s *signIns) landing() *landing {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -178,16 +177,17 @@ func (g signInGate) FromClient(_ []byte, env *ahp.Envelope) gate.Decision {
 		return refuse(ahp.CodeRateLimited, fmt.Sprintf("too many sign-ins: try again in %d s", int(wait.Seconds())+1))
 	}
 	g.begin(channel, resource, bytes.Clone(env.ID))
-	return gate.Decision{Verdict: gate.Answer} // without a message: the flow answers
+	return gate.Decision{Verdict: gate.Answer} // the flow sends the answer
 }
 
-// begin begins a sign-in in place of the connection's previous one. It answers the request.
+// begin starts a sign-in in place of the connection's previous one, and answers the
+// request.
 func (g signInGate) begin(channel, resource string, request []byte) {
 	c := g.conn
 	ctx, cancel := context.WithTimeout(c.agent.life, maxSignIn)
 	flow := &signIn{conn: c, channel: channel, resource: resource, id: rand.Text(), http: signInClient(c.agent.cfg.HTTP), back: newLanding()}
 	c.signIns.replace(cancel, flow.back)
-	c.agent.conns.Go(func() { // the connection's own goroutine waits for this writer, so the group is not empty
+	c.agent.conns.Go(func() { // the writer that calls begin belongs to the group, so the group is not empty
 		defer cancel()
 		c.agent.conns.Go(func() { // ends with the connection
 			select {
@@ -211,7 +211,8 @@ func signInClient(relays *http.Client) *http.Client {
 	return client
 }
 
-// A signIn is a device flow, or one in which the server sends the browser back.
+// A signIn is one sign-in: a device flow, or a flow in which the server redirects the
+// browser.
 type signIn struct {
 	conn     *hostConn
 	channel  string
@@ -224,21 +225,21 @@ type signIn struct {
 	server authServer
 }
 
-// errNoClient reports a resource that the host-agent cannot ask for.
+// Reasons why a sign-in cannot begin.
 var (
 	errNoResource = errors.New("the host names no such resource")
 	errNoClient   = errors.New("the host names no client id for this resource")
 	errNoDevice   = errors.New("the authorization server offers no sign-in by code, and none with PKCE (S256)")
 )
 
-// An offer is a sign-in that has begun: the members of the answer to the client, and the
-// function that completes the sign-in.
+// An offer is a started sign-in: the members of the answer to the client, and the function
+// that completes the sign-in.
 type offer struct {
 	told   map[string]any
 	finish func(context.Context) error
 }
 
-// run signs in, and answers the client's request with the given id.
+// run runs the sign-in, and answers the client's request with this id.
 func (s *signIn) run(ctx context.Context, request []byte) {
 	begun, err := s.begin(ctx)
 	if err != nil {
@@ -270,7 +271,7 @@ func (s *signIn) say(message []byte) {
 	_ = s.conn.conn.FromHost(message, false, nil) // fails if the client has left
 }
 
-// begin finds the server, and begins the sign-in there.
+// begin finds the authorization server and starts the sign-in there.
 func (s *signIn) begin(ctx context.Context) (offer, error) {
 	wanted, err := s.named(ctx)
 	if err != nil {
@@ -300,7 +301,7 @@ func (s *signIn) begin(ctx context.Context) (offer, error) {
 	}, err
 }
 
-// code gets a code from the server.
+// code requests a device code from the server.
 func (s *signIn) code(ctx context.Context, form url.Values) (code deviceCode, err error) {
 	if err := s.post(ctx, s.server.Device, form, &code); err != nil {
 		return code, err
@@ -332,10 +333,10 @@ func (s *signIn) named(ctx context.Context) (protectedResource, error) {
 	return findResource(said.Result.Snapshot.State, s.resource)
 }
 
-// findResource looks for a resource where hosts name resources: among the agents of root, and in
-// the states of a session's MCP servers. The client id stands in the resource's metadata, or
-// beside it. All else in a state may be the text of clients, tools and models, which must not
-// choose the addresses that the host-agent asks.
+// findResource looks for a resource only where hosts name resources: among the agents of
+// root, and in the states of a session's MCP servers. The client id is in the resource's
+// metadata, or beside it. Other parts of a state may be text of clients, tools or models,
+// which must not choose the addresses that the host-agent contacts.
 func findResource(state any, resource string) (protectedResource, error) {
 	for _, agent := range listIn(state, "agents") {
 		for _, each := range listIn(agent, "protectedResources") {
@@ -347,7 +348,7 @@ func findResource(state any, resource string) (protectedResource, error) {
 	return serverResource(listIn(state, "customizations"), resource)
 }
 
-// serverResource looks for a resource among MCP servers, and among those of plugins.
+// serverResource looks for a resource among MCP servers, including those of plugins.
 func serverResource(customizations []any, resource string) (protectedResource, error) {
 	for _, each := range customizations {
 		server := memberIn(each, "state")
@@ -361,8 +362,8 @@ func serverResource(customizations []any, resource string) (protectedResource, e
 	return protectedResource{}, errNoResource
 }
 
-// resourceIn reads metadata if it is the resource's and names servers. The client id may stand
-// beside it.
+// resourceIn reads metadata if it is about the resource and names servers. The client id
+// may be in beside.
 func resourceIn(metadata any, resource string, beside any) (found protectedResource, is bool) {
 	if memberIn(metadata, "resource") != any(resource) {
 		return found, false
@@ -390,8 +391,8 @@ func listIn(object any, name string) []any {
 	return list
 }
 
-// discover returns the first server that offers the device flow, or that sends browsers
-// back with a code that is useless without its verifier (RFC 7636).
+// discover returns the first server with the device flow, or with the code flow protected
+// by a verifier (PKCE, RFC 7636).
 func (s *signIn) discover(ctx context.Context, issuers []string) (authServer, error) {
 	err := errNoDevice
 	for _, issuer := range issuers[:min(len(issuers), signInServers)] {
@@ -442,8 +443,8 @@ func metadataPlaces(issuer string) []string {
 	return places
 }
 
-// askable reports whether an address may get requests: https, or http at this machine if
-// the issuer is there as well.
+// askable reports whether the host-agent may send requests to an address: it must be https,
+// or http on this machine if the issuer is on this machine as well.
 func askable(address, issuer string) bool {
 	at, err := url.Parse(address)
 	by, byErr := url.Parse(issuer)
@@ -456,7 +457,7 @@ func askable(address, issuer string) bool {
 	return at.Scheme == "https"
 }
 
-// finish polls until the person has signed in, and gives the token to the host.
+// finish polls until the person has signed in, and then gives the token to the host.
 func (s *signIn) finish(ctx context.Context, code deviceCode) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(code.Expires)*time.Second)
 	defer cancel()
@@ -477,7 +478,7 @@ func (s *signIn) finish(ctx context.Context, code deviceCode) error {
 			return s.give(ctx, granted.Token)
 		case err == nil:
 			return fmt.Errorf("%s has given no token", siteOf(s.server.Issuer))
-		case !errors.As(err, &refused): // unreachable: RFC 8628, section 3.5
+		case !errors.As(err, &refused): // no answer: RFC 8628, section 3.5
 			pause = min(2*pause, time.Minute)
 		case refused.Code == "authorization_pending":
 		case refused.Code == "slow_down":
@@ -490,7 +491,7 @@ func (s *signIn) finish(ctx context.Context, code deviceCode) error {
 	}
 }
 
-// give authenticates the client at the host.
+// give sends the token to the host, as the client's authenticate.
 func (s *signIn) give(ctx context.Context, token string) error {
 	answer, err := s.conn.ask(ctx, "authenticate", map[string]string{"channel": ahp.RootChannel, "resource": s.resource, "token": token})
 	if err != nil {
@@ -506,7 +507,7 @@ func (s *signIn) give(ctx context.Context, token string) error {
 	return nil
 }
 
-// An oauthError is a server's refusal (RFC 6749, section 5.2).
+// An oauthError is an authorization server's error response (RFC 6749, section 5.2).
 type oauthError struct {
 	Code        string `json:"error"`
 	Description string `json:"error_description"`
@@ -525,7 +526,8 @@ func (s *signIn) get(ctx context.Context, address string, into any) error {
 	return s.do(r, into)
 }
 
-// post sends a form with the client's id. GitHub reports errors with status 200.
+// post sends a form with the client id, and decodes the response. GitHub reports errors
+// with status 200.
 func (s *signIn) post(ctx context.Context, address string, form url.Values, into any) error {
 	form.Set("client_id", s.client.ID)
 	if s.client.Secret != "" {
@@ -543,7 +545,7 @@ func (s *signIn) do(r *http.Request, into any) error {
 	r.Header.Set("Accept", "application/json") // GitHub's default is a form
 	answer, err := s.http.Do(r)
 	if err != nil {
-		return fmt.Errorf("%s cannot be reached", r.URL.Host) // the error may have the form's secrets
+		return fmt.Errorf("%s cannot be reached", r.URL.Host) // the transport's error may contain secrets of the form
 	}
 	defer answer.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(answer.Body, maxSignInAnswer+1))
@@ -567,7 +569,7 @@ func siteOf(issuer string) string {
 	return issuer
 }
 
-// clean bounds a server's text for a client.
+// clean shortens a server's text for a client, and removes control characters.
 func clean(text string) string {
 	text = strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f {
@@ -578,7 +580,7 @@ func clean(text string) string {
 	return text[:min(len(text), maxText)]
 }
 
-// ask sends a request to the host as the client would, and returns the answer.
+// ask sends a request to the host in the client's name, and returns the answer.
 func (c *hostConn) ask(ctx context.Context, method string, params any) ([]byte, error) {
 	encoded, err := json.Marshal(params)
 	if err != nil {
@@ -596,7 +598,7 @@ func (c *hostConn) ask(ctx context.Context, method string, params any) ([]byte, 
 	case <-c.ended:
 		return nil, routing.ErrConnClosed
 	case <-ctx.Done():
-		c.asks.pop(id) // drops a late answer
+		c.asks.pop(id) // a late answer is dropped
 		return nil, ctx.Err()
 	}
 }

@@ -15,21 +15,22 @@ import (
 	"time"
 )
 
-// An authorization server without the device flow sends the browser back with a code
-// (RFC 8252): to the host's machine, since the client id is the host's.
+// An authorization server without the device flow redirects the browser with a code to a
+// loopback address (RFC 8252). That address is on the host's machine, because the client id
+// is the host's.
 //
 //	← {"id":1,"result":{"id":"…","url":"https://example.com/authorize?…","redirect":"http://127.0.0.1:40001/","expiresIn":600}}
 //
-// A browser on that machine arrives at the host-agent. A browser elsewhere, such as a
-// phone's, ends at that address and shows an error. The person then gives the page the
-// address, and the page the host-agent:
+// A browser on the host's machine reaches the host-agent there. A browser elsewhere, such
+// as a phone's, shows an error at that address. The person then copies the address into the
+// console, and the console sends it to the host-agent:
 //
 //	→ {"id":2,"method":"relay/signInBack","params":{"channel":"ahp-root://","address":"http://127.0.0.1:40001/?code=…&state=…"}}
 //
-// The code in it is useless without the verifier, which stays at the host-agent.
+// The code in the address is useless without the verifier, which only the host-agent has.
 
 const (
-	maxSignInBack  = 10 * time.Minute // the life of such a sign-in
+	maxSignInBack  = 10 * time.Minute // lifetime of such a sign-in
 	maxBackAddress = 16 << 10         // bytes of the address, and of a browser's request
 )
 
@@ -40,18 +41,18 @@ var (
 	errNotIts      = errors.New("this address is not the end of this sign-in: copy the whole address at which the browser has ended")
 )
 
-// A landing is where a server's answer arrives. It takes one.
+// A landing receives a server's answer, once.
 type landing struct {
 	state   string
 	arrived chan url.Values
-	expects atomic.Bool // an answer is expected, and has not come
+	expects atomic.Bool // an answer is expected and has not arrived
 }
 
 func newLanding() *landing {
 	return &landing{state: rand.Text(), arrived: make(chan url.Values, 1)}
 }
 
-// take takes the server's answer. A nil landing expects none.
+// take receives the server's answer. A nil landing expects none.
 func (l *landing) take(said url.Values) error {
 	switch {
 	case l == nil || !l.expects.Load():
@@ -61,11 +62,11 @@ func (l *landing) take(said url.Values) error {
 	case !l.expects.CompareAndSwap(true, false):
 		return errNotExpected
 	}
-	l.arrived <- said // the only one, so there is room
+	l.arrived <- said // at most one is sent, so there is room
 	return nil
 }
 
-// takeAddress takes the address at which a browser has ended.
+// takeAddress receives the address at which a browser has shown an error.
 func (l *landing) takeAddress(address string) error {
 	at, err := url.Parse(address)
 	if err != nil || len(address) > maxBackAddress {
@@ -94,7 +95,7 @@ func (l *landing) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = fmt.Fprintln(w, "Close this window, and return to the console: it shows the result.")
 }
 
-// beginBack waits for a browser, and returns the address of the server's page.
+// beginBack starts to listen for a browser, and returns the address of the server's page.
 func (s *signIn) beginBack(_ context.Context, form url.Values) (offer, error) {
 	l, err := s.conn.agent.listenBack()
 	if err != nil {
@@ -121,7 +122,7 @@ func (s *signIn) beginBack(_ context.Context, form url.Values) (offer, error) {
 	at.RawQuery = asks.Encode()
 	server := &http.Server{Handler: s.back, ReadHeaderTimeout: signInTimeout, ReadTimeout: signInTimeout, WriteTimeout: signInTimeout, MaxHeaderBytes: maxBackAddress}
 	done := make(chan struct{})
-	s.conn.agent.conns.Go(func() { // this goroutine is one of the group, which is therefore not empty
+	s.conn.agent.conns.Go(func() { // the calling goroutine belongs to the group, so the group is not empty
 		defer close(done)
 		_ = server.Serve(l) // ends with Close
 	})
@@ -130,7 +131,7 @@ func (s *signIn) beginBack(_ context.Context, form url.Values) (offer, error) {
 		map[string]any{"url": at.String(), "redirect": redirect, "expiresIn": int(maxSignInBack.Seconds())},
 		func(ctx context.Context) error {
 			defer func() {
-				soon, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second) // the browser's answer
+				soon, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second) // for the response to the browser
 				defer cancel()
 				_ = server.Shutdown(soon)
 				_ = server.Close()
@@ -141,7 +142,8 @@ func (s *signIn) beginBack(_ context.Context, form url.Values) (offer, error) {
 	}, nil
 }
 
-// finishBack waits for the browser, gets the token, and gives it to the host.
+// finishBack waits for the browser, exchanges the code for a token, and gives the token to
+// the host.
 func (s *signIn) finishBack(ctx context.Context, redirect, verifier string) error {
 	ctx, cancel := context.WithTimeout(ctx, maxSignInBack)
 	defer cancel()

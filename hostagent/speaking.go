@@ -12,25 +12,26 @@ import (
 	"ahprelay/hostagent/watch"
 )
 
-// A speaker is the host-agent's own client of the host, for one errand of a person. If it has
-// gates, they judge what it sends, as on a connection of that person.
+// A speaker is a connection on which the host-agent itself is the host's client, to do
+// something for a person. If it has gates, they judge its messages as on a connection of
+// that person.
 type speaker struct {
 	sock     hostSocket
 	clientID string
-	gates    *gate.Chain // nil: the caller has judged
+	gates    *gate.Chain // nil: the caller has checked the permissions
 }
 
 func newSpeaker(sock hostSocket, errand string) speaker {
 	return speaker{sock: sock, clientID: "ahp-" + errand + "-" + strings.ToLower(rand.Text())}
 }
 
-// A forbiddenError reports a message that the person may not send.
+// A forbiddenError reports that the person may not send a message.
 type forbiddenError struct{ why string }
 
 // Error is the gate's reason.
 func (e *forbiddenError) Error() string { return e.why }
 
-// write sends a message to the host, if the gates let it pass.
+// write sends a message to the host if the gates permit it.
 func (s *speaker) write(message []byte) error {
 	if s.gates != nil {
 		env, err := ahp.Peek(message)
@@ -63,7 +64,7 @@ func reasonOf(message []byte) string {
 	return "you may not do this"
 }
 
-// greet opens the conversation with the host.
+// greet initializes the connection.
 func (s *speaker) greet(id int) error {
 	const hello = `{"jsonrpc":"2.0","id":%d,"method":"initialize","params":{"channel":"ahp-root://","clientId":%q,"protocolVersions":%s,"capabilities":{}}}`
 	if err := s.write(fmt.Appendf(nil, hello, id, s.clientID, watch.Versions)); err != nil {
@@ -76,7 +77,7 @@ func (s *speaker) greet(id int) error {
 	return err
 }
 
-// A greetingSocket shows the gates what the host sends.
+// A greetingSocket shows the host's messages to the gates.
 type greetingSocket struct{ *speaker }
 
 // Read implements [watch.Socket].
@@ -96,7 +97,7 @@ func (g greetingSocket) Write(message []byte, binary bool) error {
 // Close implements [watch.Socket].
 func (g greetingSocket) Close(reason string) { g.sock.Close(reason) }
 
-// heard shows a message of the host to the gates, which learn from it.
+// heard shows a host message to the gates, which learn the host's state from it.
 func (s *speaker) heard(message []byte) {
 	if s.gates == nil {
 		return
@@ -106,7 +107,8 @@ func (s *speaker) heard(message []byte) {
 	}
 }
 
-// request sends a request about a channel; more are further members of its params.
+// request sends a request about a channel. more holds additional members of the params, as
+// JSON.
 func (s *speaker) request(id int, method string, channel []byte, more string) error {
 	return s.write(fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%d,"method":%q,"params":{"channel":%s%s}}`, id, method, channel, more))
 }
@@ -116,8 +118,8 @@ func (s *speaker) dispatch(channel []byte, seq int, action []byte) error {
 	return s.write(fmt.Appendf(nil, `{"jsonrpc":"2.0","method":"dispatchAction","params":{"channel":%s,"clientSeq":%d,"action":%s}}`, channel, seq, action))
 }
 
-// next returns the host's next message. It refuses requests. A message above the limit
-// has no content.
+// next returns the host's next message. It answers the host's requests with an error. A
+// message above the limit has no content.
 func (s *speaker) next() (ahp.Envelope, error) {
 	for {
 		message, _, err := s.sock.Read()
@@ -131,7 +133,7 @@ func (s *speaker) next() (ahp.Envelope, error) {
 		s.heard(message)
 		env, err := ahp.Peek(message)
 		switch {
-		case err != nil: // a later message may be readable
+		case err != nil: // the next message may be readable
 		case env.Kind == ahp.Request:
 			if err := s.sock.Write(ahp.AppendError(nil, env.ID, ahp.CodeMethodNotFound, "this client only answers", nil), false); err != nil {
 				return env, err

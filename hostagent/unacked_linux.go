@@ -7,10 +7,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// limitUnacked ends a connection when the other machine has acknowledged neither bytes
-// nor the kernel's probes for a time. A stopped or blocked process has a kernel that
-// still acknowledges. A process that accepts no more bytes would also be cut off, so
-// this is for connections with little data in flight.
+// limitUnacked ends a connection when the peer's machine has acknowledged neither data
+// nor keep-alive probes for the time limit. The kernel acknowledges even if the peer's
+// process is stopped. But once a process reads too little, its machine acknowledges no
+// more data, so limitUnacked is only for connections with little data in flight.
 func limitUnacked(conn *net.TCPConn, limit time.Duration) {
 	probeEvery(conn, limit)
 	raw, err := conn.SyscallConn()

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// limitUnacked ends a connection when the other machine does not acknowledge the
-// kernel's probes for a time. Bytes in flight are sent again for as long as the system
-// decides.
+// limitUnacked ends a connection when the peer's machine does not acknowledge
+// keep-alive probes for the time limit. How long data in flight is sent again depends
+// on the system.
 func limitUnacked(conn *net.TCPConn, limit time.Duration) { probeEvery(conn, limit) }

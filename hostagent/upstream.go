@@ -39,7 +39,7 @@ type Upstream struct {
 	unacked  time.Duration // how long the host's machine may acknowledge nothing; 0 for the system's limit
 }
 
-// String returns the upstream for the log, without secrets.
+// String returns the upstream without secrets, for the log.
 func (u Upstream) String() string {
 	if u.Local != nil {
 		return u.Local.name
@@ -55,7 +55,8 @@ func (u Upstream) String() string {
 	return parsed.String()
 }
 
-// port returns the host's TCP port, by default 80 or 443, or nil for a command or socket.
+// port returns the host's TCP port in a list, by default 80 or 443. The list is empty for
+// a command or a socket.
 func (u Upstream) port() []string {
 	if u.Local != nil {
 		return nil
@@ -76,8 +77,8 @@ func (u Upstream) port() []string {
 	return []string{"80"}
 }
 
-// HostFiles states whether the host shares the file system of the host-agent's
-// machine. If so, symbolic links are resolved before a path is judged.
+// HostFiles states whether the host uses the file system of the host-agent's machine. If
+// so, the host-agent resolves symbolic links before it judges a path.
 type HostFiles string
 
 // Values of HostFiles.
@@ -107,7 +108,7 @@ func (u Upstream) isHere() bool {
 	return parsed.Scheme == "unix" || parsed.Scheme == lockScheme || isLoopback(parsed.Hostname())
 }
 
-// Check returns the errors in an upstream that are visible without connecting.
+// Check returns an error if the upstream cannot be valid. It does not connect.
 func (u Upstream) Check() error {
 	if u.Local != nil && (u.URL != "" || len(u.Command) > 0 || u.TokenFile != "") {
 		return errors.New("upstream: a host in this process has neither URL nor command nor token")
@@ -173,25 +174,26 @@ func (u Upstream) token() (string, error) {
 // A hostSocket carries whole messages to and from the AHP host. One goroutine may read
 // while another writes. Close ends both.
 type hostSocket interface {
-	// Read returns the next message. A message of up to [routing.MaxLent] bytes is
-	// valid until the next Read; the caller owns a longer one. A request or response
-	// above the limit is skipped: the error is a [*skippedError], and the next Read
-	// continues behind it.
+	// Read returns the next message. A message of up to [routing.MaxLent] bytes is valid
+	// until the next Read; a longer one belongs to the caller. If a request or response
+	// is above the limit, Read skips it and returns a [*skippedError]; the next Read
+	// returns the following message.
 	Read() (message []byte, binary bool, err error)
 
-	// Whole reports whether the next Read returns a message without waiting. A false
-	// result may be wrong.
+	// Whole reports whether the next Read returns a message without waiting. It may
+	// return false even so.
 	Whole() bool
 
 	// Write writes a message, and does not keep it.
 	Write(message []byte, binary bool) error
 
-	// Close says goodbye if the transport can, and ends the connection. Close, Read
-	// and Write then return within seconds. It may be called more than once.
+	// Close sends a close message if the transport has one, and ends the connection.
+	// Close, Read and Write then return within seconds. Close may be called more than
+	// once.
 	Close(reason string)
 }
 
-// A roomFunc waits until a message of so many bytes, more than [routing.Reserved], may
+// A roomFunc waits until a message of the given size, more than [routing.Reserved], may
 // be read. A nil roomFunc never waits.
 type roomFunc func(bytes int) error
 
@@ -202,8 +204,8 @@ func (f roomFunc) wait(bytes int) error {
 	return f(bytes)
 }
 
-// dial connects to the host. It waits for the handshake of a host that has accepted
-// the connection, until ctx ends.
+// dial connects to the host. If the host accepts the connection, dial waits for the
+// handshake until ctx ends.
 func (u Upstream) dial(ctx context.Context, maxFrame int) (hostSocket, error) {
 	if len(u.Command) > 0 {
 		return startCommand(u.Command, u.caller.environment(), u.Stderr, maxFrame, u.caller.roomFor())
@@ -214,7 +216,7 @@ func (u Upstream) dial(ctx context.Context, maxFrame int) (hostSocket, error) {
 	}
 	var conn net.Conn
 	var connected atomic.Bool
-	// Proxies are for remote addresses, and not used.
+	// The transport uses no proxy: proxies are for remote addresses.
 	transport := &http.Transport{DisableKeepAlives: true}
 	transport.DialContext = func(ctx context.Context, _, at string) (_ net.Conn, err error) {
 		if u.Local != nil {
@@ -234,7 +236,7 @@ func (u Upstream) dial(ctx context.Context, maxFrame int) (hostSocket, error) {
 	}
 	client := &http.Client{
 		Transport: transport,
-		// The token is for this host only.
+		// No redirect may carry the token to a different host.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	if ablation.OwnFrames {
@@ -247,11 +249,11 @@ func (u Upstream) dial(ctx context.Context, maxFrame int) (hostSocket, error) {
 	return newWebSocket(conn, stream, strings.HasPrefix(address, "wss:"), maxFrame, u.caller.roomFor()), nil
 }
 
-// fullEvery is the pause between attempts on a Unix socket with a full backlog, where
-// a TCP connection would wait.
+// fullEvery is the pause between attempts while the backlog of a Unix socket is full. A
+// TCP connection would wait by itself.
 const fullEvery = 100 * time.Millisecond
 
-// connect opens the connection below the WebSocket.
+// connect opens the connection that carries the WebSocket.
 func (u Upstream) connect(ctx context.Context, network, at string) (net.Conn, error) {
 	d := net.Dialer{Timeout: u.unacked}
 	for notified := false; ; {
@@ -275,8 +277,8 @@ func (u Upstream) connect(ctx context.Context, network, at string) (net.Conn, er
 	}
 }
 
-// probeEvery enables the kernel's keep-alive probes, which detect the other machine's
-// absence while no bytes are in flight.
+// probeEvery enables keep-alive probes, which detect that the other machine is
+// unreachable while no data is in flight.
 func probeEvery(conn *net.TCPConn, limit time.Duration) {
 	third := max(limit/3, time.Second) // the shortest interval of all systems
 	// This fails if the connection is closed.
@@ -314,7 +316,7 @@ func (u Upstream) endpoint() (address, network, path string, err error) {
 	return parsed.String(), network, path, nil
 }
 
-// dialError describes a failed dial without the URL, which may contain a token.
+// dialError describes a failed dial without the URL, in which there may be a token.
 func (u Upstream) dialError(connected bool, response *http.Response, err error) error {
 	if response != nil && response.StatusCode != http.StatusSwitchingProtocols {
 		hint := "is this an AHP host's port?"

@@ -17,8 +17,8 @@ import (
 	"ahprelay/internal/sealed"
 )
 
-// A vault holds a sealed host's key, its devices, and the removed ones, in a file of the
-// state directory. It is safe for concurrent use.
+// A vault holds a sealed host's key, its devices and the list of removed devices, in a
+// file of the state directory. It is safe for concurrent use.
 type vault struct {
 	path   string
 	secret sealed.Secret
@@ -27,7 +27,7 @@ type vault struct {
 	state   vaultState
 	code    *pairingCode
 	waiting map[sealed.Fingerprint]*waitingDevice
-	here    map[sealed.Fingerprint]int // connections of links
+	here    map[sealed.Fingerprint]int // open connections of each link's device
 }
 
 // vaultState is the JSON of a vault's file.
@@ -54,7 +54,7 @@ type vaultDevice struct {
 	Seen     time.Time   `json:"seen"`
 	End      time.Time   `json:"end"`
 
-	People int `json:"people,omitempty"` // of a link: its connections at the same time; 0: not a link
+	People int `json:"people,omitempty"` // for a link: concurrent connections; 0: not a link
 }
 
 // A vaultRemoved is a removed device's fingerprint, or a removed grant's serial.
@@ -72,19 +72,20 @@ const (
 	codeLife    = 10 * time.Minute
 	codeTries   = 5
 	confirmTime = 5 * time.Minute
-	seenEvery   = time.Hour // how precisely the file knows when a device connected
+	seenEvery   = time.Hour // precision of the time at which a device last connected
 	maxDevices  = 1000
 	maxWaiting  = 4 // pairings that wait for a person
 
-	// maxRemoved bounds the removed devices and grants. They stay for good: a grant may
-	// begin at any later time. Devices may fill half, so the owner always has room.
+	// maxRemoved bounds the removed devices and grants. They are never forgotten,
+	// because a grant may start at any later time. Removals by devices may fill half of
+	// the list, so that the owner always has room.
 	maxRemoved = 1 << 14
 )
 
-// firstSubject is the subject of the device that owns the host first.
+// firstSubject is the subject of the first device, which owns the host.
 const firstSubject = "owner"
 
-// openVault opens a host's vault, or makes one with a new key.
+// openVault opens a host's vault, or creates one with a new key.
 func openVault(dir, tenant, host string) (*vault, error) {
 	if dir == "" {
 		return nil, errors.New("a sealed host needs a state directory: give --state-dir")
@@ -123,7 +124,7 @@ func openVault(dir, tenant, host string) (*vault, error) {
 	return v, nil
 }
 
-// saveLocked writes the file. It returns when the file is on disk.
+// saveLocked writes the file, and returns when it is on disk.
 func (v *vault) saveLocked() error {
 	data, err := json.MarshalIndent(&v.state, "", "  ")
 	if err != nil {
@@ -160,8 +161,8 @@ func (v *vault) Removed(what string) bool {
 	return slices.ContainsFunc(v.state.Removed, func(r vaultRemoved) bool { return r.What == what })
 }
 
-// admit returns the authority of a device. A device without grants is paired with this
-// host: admit records when it was last here.
+// admit returns the authority of a device. If the device presents no grants, it must be
+// paired with this host, and admit records the time of its visit.
 func (v *vault) admit(device sealed.Identity, grants []string, now time.Time) (*sealed.Authority, error) {
 	a, err := sealed.Admit(v, v.secret.Public(), device, grants, now)
 	if err != nil || len(grants) > 0 {
@@ -172,8 +173,8 @@ func (v *vault) admit(device sealed.Identity, grants []string, now time.Time) (*
 	d := v.deviceLocked(device.Fingerprint())
 	switch {
 	case d == nil:
-		return nil, sealed.ErrRemoved // meanwhile
-	case d.People > 0: // it ends when its maker has said
+		return nil, sealed.ErrRemoved // the device was removed in the meantime
+	case d.People > 0: // a link ends at the time set by its maker
 		return a, nil
 	}
 	a.End = now.Add(sealed.MaxLife)
@@ -184,11 +185,11 @@ func (v *vault) admit(device sealed.Identity, grants []string, now time.Time) (*
 	return a, v.saveLocked()
 }
 
-// errManyRemoved reports a full list of removals.
+// errManyRemoved reports that the list of removed devices and grants is full.
 var errManyRemoved = errors.New("this host has removed too many devices and grants: give it a new key, by removing its file in the host-agent's state directory, and pair its devices again")
 
-// remove removes a device or a grant's serial, durably. The owner, at the host's own
-// terminal, has more room than devices.
+// remove removes a device, or a grant by its serial, durably. owner, at the host's own
+// terminal, has more room in the list than a device.
 func (v *vault) remove(what string, owner bool) error {
 	if _, err := sealed.ParseFingerprint(what); err != nil {
 		return fmt.Errorf("%w: host-agent devices lists them", err)
@@ -223,7 +224,7 @@ type DeviceInfo struct {
 	Seen        time.Time   `json:"seen"`
 	End         time.Time   `json:"end"`
 	Session     string      `json:"session,omitempty"` // of a link
-	People      int         `json:"people,omitempty"`  // of a link: its connections at the same time
+	People      int         `json:"people,omitempty"`  // for a link: concurrent connections
 }
 
 // devices returns all devices.
@@ -242,7 +243,7 @@ func (v *vault) devices() []DeviceInfo {
 	return list
 }
 
-// A pairingCode is the valid code.
+// A pairingCode is the code that is valid at the moment.
 type pairingCode struct {
 	code    sealed.Code
 	subject string
@@ -251,7 +252,7 @@ type pairingCode struct {
 	tries   int
 }
 
-// PairingCode is a code for a person, who types it at a device.
+// PairingCode is a code that a person types at a device.
 type PairingCode struct {
 	Code    string      `json:"code"`
 	Link    string      `json:"link"` // content of a QR code
@@ -262,8 +263,8 @@ type PairingCode struct {
 	Expires time.Time   `json:"expires"`
 }
 
-// makeCode makes a code, which replaces the last one, and completes its link. The first
-// device owns the host.
+// makeCode makes a code in place of the previous one, and completes its link. The first
+// device to use a code owns the host.
 func (v *vault) makeCode(subject string, level auth.Access, link sealed.PairLink) (PairingCode, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -279,7 +280,7 @@ func (v *vault) makeCode(subject string, level auth.Access, link sealed.PairLink
 	return PairingCode{v.code.code.String(), link.String(), v.fingerprint().Words(), link.Host, subject, level, v.code.until}, nil
 }
 
-// validCode returns the valid code.
+// validCode returns the code that is valid now.
 func (v *vault) validCode() (sealed.Code, bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -293,7 +294,7 @@ func (v *vault) validCodeLocked() (sealed.Code, bool) {
 	return v.code.code, true
 }
 
-// try counts an attempt with the valid code, and reports whether it may be made.
+// try counts an attempt with the code. It returns false if no code is valid.
 func (v *vault) try() bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -304,13 +305,14 @@ func (v *vault) try() bool {
 	return ok
 }
 
-// A waitingDevice is a paired device before a person has confirmed it.
+// A waitingDevice is a device that waits for a person to confirm its pairing.
 type waitingDevice struct {
 	PairingRequest
 	decided chan bool // capacity 1
 }
 
-// PairingRequest is a device that has proved the code, for a person to confirm.
+// PairingRequest describes a device that has proved the code, for the person who
+// confirms it.
 type PairingRequest struct {
 	Fingerprint string      `json:"fingerprint"`
 	Words       string      `json:"words"`
@@ -319,15 +321,14 @@ type PairingRequest struct {
 	Level       auth.Access `json:"level"`
 }
 
-// errCodeUsed reports a code that a different device has used meanwhile.
+// errCodeUsed reports that another device has used the code first.
 var errCodeUsed = errors.New("the pairing code has been used")
 
-// errRemovedKeys reports a removed device. If it came back, so would all that it has
-// admitted.
+// errRemovedKeys reports that a removed device tries to pair. Its return would also
+// restore all devices that it has admitted.
 var errRemovedKeys = errors.New("this device has been removed: pair it with new keys")
 
-// proved uses the code up for a device that has proved it. The code that the device
-// proved is the valid one: a code is replaced as a whole.
+// proved marks the code as used by a device that has proved it.
 func (v *vault) proved(code sealed.Code, device sealed.Identity, name string) (*waitingDevice, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -344,7 +345,7 @@ func (v *vault) proved(code sealed.Code, device sealed.Identity, name string) (*
 	return w, nil
 }
 
-// requests returns the devices that wait for a person.
+// requests returns the devices that wait for confirmation.
 func (v *vault) requests() []PairingRequest {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -363,7 +364,7 @@ func (v *vault) decide(fingerprint string, admitted bool) error {
 		if w.Fingerprint == fingerprint {
 			select {
 			case w.decided <- admitted:
-			default: // decided already
+			default: // already decided
 			}
 			return nil
 		}
@@ -371,7 +372,7 @@ func (v *vault) decide(fingerprint string, admitted bool) error {
 	return errors.New("no such device waits: host-agent devices lists them")
 }
 
-// leave ends a device's wait. If admitted, the device becomes a holder, durably.
+// leave ends the wait of a device. If admitted is true, it stores the device durably.
 func (v *vault) leave(w *waitingDevice, device sealed.Identity, admitted bool) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -396,7 +397,7 @@ func (v *vault) empty() bool {
 	return !slices.ContainsFunc(v.state.Devices, func(d vaultDevice) bool { return d.People == 0 })
 }
 
-// removedOf reports whether an authority rests on a removed device or grant.
+// removedOf reports whether an authority depends on a removed device or grant.
 func (v *vault) removedOf(a *sealed.Authority) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()

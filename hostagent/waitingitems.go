@@ -20,28 +20,29 @@ import (
 	"ahprelay/routing"
 )
 
-// waitingMethod is answered by the host-agent: see package broker/waiting.
+// waitingMethod is a request that the host-agent answers: see package broker/waiting.
 const waitingMethod = "relay/waitingKeys"
 
 // Times and bounds of waiting items.
 const (
-	waitingRoom  = 8                // unread messages about new items; one is enough
-	waitingAgain = 2 * time.Second  // after such a message, for relays that learn of the item later
-	waitingEvery = 5 * time.Minute  // otherwise
-	waitingAsk   = 5 * time.Second  // for a relay's answer
-	deliveryTime = 30 * time.Second // for the host, for each item
-	mostBatches  = 64               // of a round
+	waitingRoom  = 8                // unread announcements of new items; one is enough
+	waitingAgain = 2 * time.Second  // time until the second round after an announcement, because a relay may learn of the item later
+	waitingEvery = 5 * time.Minute  // interval between rounds without an announcement
+	waitingAsk   = 5 * time.Second  // time for a relay's answer
+	deliveryTime = 30 * time.Second // time for the host to take one item
+	mostBatches  = 64               // in one round
 )
 
-// waitingItems delivers what people have left for the host while it was away.
+// waitingItems delivers the items that people have left while the host was away.
 type waitingItems struct {
 	agent *Agent
 	book  *waitbook.Book // nil: the host takes no items
 	conn  *broker.Conn   // set by run
 }
 
-// newWaitingItems opens the book. Items need a directory for its journal, and a host that all
-// connections share. The relays judge the authors, so a sealed host takes no items.
+// newWaitingItems opens the book. Items need a state directory for the journal, and a host
+// process that all connections share. A sealed host takes no items, because relays would
+// judge their authors.
 func newWaitingItems(a *Agent) (*waitingItems, error) {
 	w := &waitingItems{agent: a}
 	if a.cfg.StateDir == "" || a.cfg.Sealed != nil || len(a.cfg.Upstream.Command) > 0 {
@@ -52,7 +53,7 @@ func newWaitingItems(a *Agent) (*waitingItems, error) {
 	return w, err
 }
 
-// books returns the book; nil: the host takes no items.
+// books returns the book, or nil if the host takes no items.
 func (w *waitingItems) books() *waitbook.Book {
 	if w == nil {
 		return nil
@@ -60,7 +61,8 @@ func (w *waitingItems) books() *waitbook.Book {
 	return w.book
 }
 
-// run delivers items until ctx ends: at the start, after each login, and when a relay has news.
+// run delivers items until ctx ends: at the start, after each login, and when a relay
+// announces an item.
 func (w *waitingItems) run(ctx context.Context, conn *broker.Conn) {
 	if w.book == nil {
 		return
@@ -90,7 +92,7 @@ func (w *waitingItems) run(ctx context.Context, conn *broker.Conn) {
 		case <-login:
 			login = conn.NextLogin()
 		case <-news:
-			if w.round(ctx) == nil { // the relay that answers may not have the item yet
+			if w.round(ctx) == nil { // the relay that answered may not have had the item yet
 				timer.Reset(waitingAgain)
 				select {
 				case <-ctx.Done():
@@ -125,7 +127,7 @@ func (w *waitingItems) ask(ctx context.Context, r *waiting.Request) (answer wait
 	return answer, err
 }
 
-// batch returns the next items, from a trusted relay.
+// batch returns the next items from a relay. It checks that the relay is trusted.
 func (w *waitingItems) batch(ctx context.Context, without []string) (b waiting.Batch, err error) {
 	nonce := rand.Text()
 	answer, err := w.ask(ctx, &waiting.Request{Op: waiting.List, Nonce: nonce, Devices: w.book.Devices(), Without: without})
@@ -151,8 +153,9 @@ func (w *waitingItems) batch(ctx context.Context, without []string) (b waiting.B
 	return b, nil
 }
 
-// round delivers all items in their order, and reports the results. The first item that cannot
-// be delivered now stops it. An item that the host does not take stops only its author's.
+// round delivers all items in order, and reports the results. It stops at the first item
+// that cannot be delivered now. If the host does not accept an item, only the later items
+// of the same author wait.
 func (w *waitingItems) round(ctx context.Context) error {
 	stuck := map[string]error{} // by author
 	for range mostBatches {
@@ -185,12 +188,12 @@ func (w *waitingItems) round(ctx context.Context) error {
 		for _, err := range stuck {
 			return err
 		}
-		return w.book.Drop(b.Removed) // removed devices are known until their items are refused
+		return w.book.Drop(b.Removed) // removed devices are needed until their items are refused
 	}
 	return nil
 }
 
-// someOf returns authors, as many as a request has room for.
+// someOf returns as many of the authors as fit into a request.
 func someOf(stuck map[string]error) (authors []string) {
 	size := 0
 	for author := range stuck {
@@ -202,7 +205,7 @@ func someOf(stuck map[string]error) (authors []string) {
 	return authors
 }
 
-// reportAll reports the results that relays may not have.
+// reportAll reports the results that may be unknown to relays.
 func (w *waitingItems) reportAll(ctx context.Context, now time.Time) error {
 	for _, id := range w.book.Unreported() {
 		e, _ := w.book.Entry(id)
@@ -213,7 +216,7 @@ func (w *waitingItems) reportAll(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// report reports a result to a relay, and notes that.
+// report reports a result to a relay, and records that it did.
 func (w *waitingItems) report(ctx context.Context, e waitbook.Entry, now time.Time) error {
 	if _, err := w.ask(ctx, &waiting.Request{Op: waiting.Report, Result: e.Result}); err != nil {
 		return err
@@ -222,7 +225,8 @@ func (w *waitingItems) report(ctx context.Context, e waitbook.Entry, now time.Ti
 	return w.book.Write(e.Result.ID, e, now)
 }
 
-// take brings an item to its end. An error means that it is to be tried again.
+// take delivers an item, or refuses it, and reports the result. After an error, the item is
+// tried again.
 func (w *waitingItems) take(ctx context.Context, o *waiting.Offer, now time.Time) error {
 	e, had := w.book.Entry(o.Item.ID)
 	if had && e.Stage == waitbook.Over {
@@ -267,7 +271,7 @@ func (w *waitingItems) finished(d *delivering, r *waiting.Result) {
 	w.agent.ledger.Add(e)
 }
 
-// A delivering is one item on its way to the host.
+// A delivering is the delivery of one item.
 type delivering struct {
 	items   *waitingItems
 	offer   *waiting.Offer
@@ -275,22 +279,23 @@ type delivering struct {
 	open    routing.Open
 	content waiting.Content
 
-	had   bool // an earlier host-agent, or an earlier attempt, began with it
+	had   bool // an earlier attempt has begun
 	entry waitbook.Entry
-	looks bool // had, and it may not be sent any more: what remains is to learn its end
+	looks bool // an earlier attempt may have sent it: only find out its result
 }
 
-// A heldError reports an item that a host does not take, although the host answers.
+// A heldError reports that the host answers but does not accept an item.
 type heldError struct{ error }
 
 // Unwrap returns the reason.
 func (e *heldError) Unwrap() error { return e.error }
 
-// errLost reports that the host left between an item and its confirmation.
+// errLost reports that the connection to the host ended after an item was sent and before
+// it was confirmed.
 var errLost = errors.New("the host left before it confirmed a waiting item")
 
-// judge returns the result of an item that is not to be delivered, and otherwise reads its
-// content. Each reason has its branch.
+// judge returns the result of an item that must not be delivered. Otherwise it reads the
+// item's content. Each reason has its branch.
 func (d *delivering) judge() (waiting.Result, error) {
 	o, a := d.offer, d.items.agent
 	keys, known := d.items.book.Signer(o.Subject, o.Device, o.Item.Device)
@@ -328,8 +333,8 @@ func (d *delivering) judge() (waiting.Result, error) {
 	return d.mayLeave(a.policy(d.open)), nil
 }
 
-// mayLeave returns a refusal if the author's level is too low. The gates on the connection to
-// the host judge the rest.
+// mayLeave returns a refusal if the author's level is too low. All other permissions are
+// judged by the gates on the connection to the host.
 func (d *delivering) mayLeave(policy gate.Policy) waiting.Result {
 	needs, word, method := auth.AccessTalk, "talk", "dispatchAction"
 	switch d.content.Kind {
@@ -347,7 +352,7 @@ func (d *delivering) mayLeave(policy gate.Policy) waiting.Result {
 	return waiting.Result{}
 }
 
-// deliver gives the item to the host on a connection with its author's authority.
+// deliver gives the item to the host, on a connection with the author's authority.
 func (d *delivering) deliver(ctx context.Context) (waiting.Result, error) {
 	a := d.items.agent
 	ctx, cancel := context.WithTimeout(ctx, deliveryTime)
@@ -379,8 +384,8 @@ func (d *delivering) deliver(ctx context.Context) (waiting.Result, error) {
 	return result, err
 }
 
-// answersWaiting answers a client's request for the keys of waiting items, and reports whether
-// it was one.
+// answersWaiting answers a client's request for the keys of waiting items. It returns false
+// if env is a different message.
 func (w *hostWriter) answersWaiting(env *ahp.Envelope) (isRequest bool, err error) {
 	c := w.c
 	book := c.agent.waiting.books()
@@ -403,7 +408,7 @@ type WaitingKeys struct {
 	Tenant  string          `json:"tenant"`
 	Subject string          `json:"subject"`
 	Host    string          `json:"host"`    // the host's key
-	Devices []WaitingDevice `json:"devices"` // of the person, with the one that asks
+	Devices []WaitingDevice `json:"devices"` // of the person, including the one that sent the request
 }
 
 // A WaitingDevice is a device of the person.
@@ -412,7 +417,7 @@ type WaitingDevice struct {
 	Name string `json:"name"`
 }
 
-// waitingKeys keeps a device's keys, and returns the answer to its request.
+// waitingKeys stores a device's keys, and returns the answer to its request.
 func (c *hostConn) waitingKeys(book *waitbook.Book, env *ahp.Envelope) []byte {
 	m := [...]ahp.Member{{Name: "keys"}, {Name: "name"}}
 	if ahp.Members(env.Params, m[:]) != nil {

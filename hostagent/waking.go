@@ -21,24 +21,23 @@ import (
 
 // Bounds of orders to wake machines.
 const (
-	ordersRoom = 16          // unread orders; further ones are dropped, and the relay repeats them
-	wakeEvery  = time.Second // for each host, after the first
+	ordersRoom = 16          // unread orders; above it, an order is dropped and the relay sends it again
+	wakeEvery  = time.Second // between two orders for the same host
 	wakeAtOnce = 4
 	mostKeys   = 16 // keys of relays whose last order is remembered
 )
 
 // Waking is a host-agent's part in waking machines.
 type Waking struct {
-	For []string // hosts whose machines, on networks of this one, the host-agent wakes
+	For []string // hosts whose machines the host-agent may wake; they are on networks of this machine
 	By  []string // hosts whose host-agents may wake this machine
 
-	// Send and Addresses stand for the machine in tests. Defaults: [wol.Send] and
-	// [wol.Addresses].
+	// Send and Addresses are replaced in tests. Defaults: [wol.Send] and [wol.Addresses].
 	Send      func(net.HardwareAddr) error
 	Addresses func(most int) []string
 }
 
-// check rejects names of hosts that cannot be woken, or cannot wake.
+// check rejects invalid host names.
 func (c *Waking) check() error {
 	for name, list := range map[string][]string{"For": c.For, "By": c.By} {
 		if _, err := wake.Names(strings.Join(list, ",")); err != nil {
@@ -48,8 +47,8 @@ func (c *Waking) check() error {
 	return nil
 }
 
-// terms returns the part in waking that relays learn. The addresses are those of this moment,
-// because a machine changes its networks.
+// terms returns what relays must know to have machines woken. The addresses are read at
+// each call, because a machine may change networks.
 func (c *Waking) terms() wake.Terms {
 	terms := wake.Terms{By: strings.Join(c.By, ","), For: strings.Join(c.For, ",")}
 	if terms.By == "" {
@@ -63,12 +62,12 @@ func (c *Waking) terms() wake.Terms {
 	return terms
 }
 
-// A waker wakes the machines of other hosts on this network, when a relay orders it. It is used
-// by one goroutine.
+// A waker wakes the machines of other hosts on this network when a relay orders it. One
+// goroutine uses it.
 type waker struct {
 	agent *Agent
 	rates *fair.Buckets    // by host
-	last  map[string]int64 // key of a relay to the time of its last order
+	last  map[string]int64 // time of the last order, by the relay's key
 	send  func(net.HardwareAddr) error
 }
 
@@ -80,7 +79,7 @@ func newWaker(a *Agent) *waker {
 	return w
 }
 
-// run takes orders until ctx ends.
+// run carries out orders until ctx ends.
 func (w *waker) run(ctx context.Context, conn *broker.Conn) {
 	if len(w.agent.cfg.Waking.For) == 0 {
 		return
@@ -104,7 +103,7 @@ func (w *waker) run(ctx context.Context, conn *broker.Conn) {
 	}
 }
 
-// take checks an order, and carries it out.
+// take checks an order and carries it out.
 func (w *waker) take(data []byte) error {
 	o, key, err := w.read(data)
 	switch {

@@ -19,25 +19,24 @@ import (
 	"ahprelay/routing"
 )
 
-// webSocket is a hostSocket over WebSocket (RFC 6455). A library performs the
-// handshake. Frames are read and written here, because all host messages for all
-// clients pass this way: a message is parsed in the read buffer without a copy, and an
-// idle connection has no buffers. With the library's frames, a host-agent needs 4
-// times the processor time for each delivery to 100 clients, and twice the memory for
-// an idle connection.
+// webSocket is a hostSocket over WebSocket (RFC 6455). A library performs the handshake;
+// webSocket reads and writes the frames itself, because all host messages pass here. It
+// parses a message in the read buffer without a copy, and an idle connection has no
+// buffers. With the library's frames, a host-agent needs 4 times the processor time to
+// deliver a message to 100 clients, and twice the memory for an idle connection.
 type webSocket struct {
-	conn   net.Conn           // below the stream; for deadlines, and to end it
-	stream io.ReadWriteCloser // carries the frames: conn, perhaps TLS over it, and bytes that came with the handshake
+	conn   net.Conn           // carries the stream; for deadlines, and to end the connection
+	stream io.ReadWriteCloser // carries the frames: conn, possibly with TLS, after the bytes that came with the handshake
 	limit  int                // bytes of a message from the host
-	quiet  *idle.Reader       // over conn; nil if waiting needs a buffer
+	quiet  *idle.Reader       // over conn; nil if a buffer is needed to wait for data
 	room   roomFunc
 	life   func() // called for each ping and pong; may be nil
 
 	reading  sync.Mutex // held while the fields below are used
 	buf      *[]byte    // the read buffer; nil while idle
 	from, to int        // the unread part of buf
-	lent     bool       // buf holds a message that the reader may still use
-	begun    bool       // bytes were read, so none are left from the handshake
+	lent     bool       // buf holds the message returned by the last Read
+	begun    bool       // bytes were read; the handshake has left none
 	err      error      // of reading; final
 
 	writing   sync.Mutex // held while a frame is written; guards the field below
@@ -50,7 +49,7 @@ const (
 	readSize   = routing.MaxLent + maxHeader // of a read
 	writeSize  = 64 << 10                    // of a write
 	maxControl = 125                         // payload of a control frame
-	growStep   = 1 << 20                     // allocated on the strength of a frame header alone
+	growStep   = 1 << 20                     // most that is allocated because of a frame header, before its bytes arrive
 )
 
 var (
@@ -58,7 +57,8 @@ var (
 	writeBuffers = sync.Pool{New: func() any { b := make([]byte, 0, writeSize); return &b }}
 )
 
-// newWebSocket takes over a stream and its underlying connection.
+// newWebSocket returns a webSocket, which then owns the stream and the connection below
+// it.
 func newWebSocket(conn net.Conn, stream io.ReadWriteCloser, encrypted bool, limit int, room roomFunc) *webSocket {
 	s := &webSocket{conn: conn, stream: stream, limit: limit, room: room}
 	if !encrypted {
@@ -93,14 +93,14 @@ func (s *webSocket) Read() (message []byte, binary bool, err error) {
 	s.reading.Lock()
 	defer s.reading.Unlock()
 	if s.putBack(); s.buf == nil && s.err == nil {
-		s.err = s.getBuffer() // here, where the stack is shallow, because it mostly waits
+		s.err = s.getBuffer() // called at a shallow stack, because it waits most of the time
 	}
 	message, binary, err = s.readLocked()
 	s.lent = err == nil
 	return message, binary, err
 }
 
-// skip reads and drops a message. The last message returned by Read stays intact.
+// skip reads and drops a message. The message returned by the last Read stays valid.
 func (s *webSocket) skip() error {
 	s.reading.Lock()
 	defer s.reading.Unlock()
@@ -125,8 +125,8 @@ func (s *webSocket) readLocked() (message []byte, binary bool, err error) {
 	return nil, false, s.err
 }
 
-// dataHeader reads the header of a message's next frame, and answers control frames
-// before it.
+// dataHeader returns the header of a message's next frame. It answers the control frames
+// before that.
 func (s *webSocket) dataHeader(first bool) (h frameHeader, err error) {
 	for {
 		if h, err = s.header(); err != nil {
@@ -145,8 +145,8 @@ func (s *webSocket) dataHeader(first bool) (h frameHeader, err error) {
 	return h, nil
 }
 
-// message reads the next message. The branches serve frames of three sizes: lent without
-// a copy, copied, and reserved first.
+// message reads the next message. Its branches handle frames of three sizes: lent
+// without a copy, copied, and read after a reservation.
 func (s *webSocket) message() (message []byte, binary bool, err error) {
 	reserved := false
 	for first := true; ; {
@@ -181,9 +181,9 @@ func (s *webSocket) message() (message []byte, binary bool, err error) {
 	}
 }
 
-// skipLong reads and drops the rest of a message above the limit, from a frame with
-// header h. It keeps the envelope. A message that is neither request nor response ends
-// the connection.
+// skipLong reads and drops the rest of a message above the limit, beginning at a frame
+// with header h. It keeps the envelope of a request or response. Any other long message
+// ends the connection.
 func (s *webSocket) skipLong(h frameHeader, begun []byte, binary bool) error {
 	var skim ahp.Skimmer
 	_, _ = skim.Write(begun)
@@ -242,7 +242,7 @@ func (s *webSocket) header() (h frameHeader, err error) {
 	return h, err
 }
 
-// control answers a control frame. At the end of the connection it returns a
+// control answers a control frame. For a close frame, it returns a
 // [websocket.CloseError].
 func (s *webSocket) control(h frameHeader) error {
 	payload, err := s.next(h.length)
@@ -272,13 +272,13 @@ func (s *webSocket) OnControl(life func()) { s.life = life }
 // Ping implements pinger.
 func (s *webSocket) Ping() error { return s.writeControl(opPing, nil) }
 
-// violation ends the connection with a host that breaks the protocol.
+// violation ends the connection because the host has broken the protocol.
 func (s *webSocket) violation(what string) error {
 	s.goodbye(websocket.StatusProtocolError, what)
 	return errors.New("WebSocket protocol violated: " + what)
 }
 
-// next reads n bytes, at most readSize. They are valid until the following call.
+// next reads and returns n bytes, at most readSize. They are valid until the next call.
 func (s *webSocket) next(n int) ([]byte, error) {
 	if err := s.buffer(n); err != nil {
 		return nil, err
@@ -288,7 +288,7 @@ func (s *webSocket) next(n int) ([]byte, error) {
 	return b, nil
 }
 
-// buffer reads until n bytes are unread.
+// buffer reads until at least n bytes are unread.
 func (s *webSocket) buffer(n int) error {
 	if s.buf == nil {
 		if err := s.getBuffer(); err != nil {
@@ -312,8 +312,8 @@ func (s *webSocket) buffer(n int) error {
 	return nil
 }
 
-// getBuffer allocates the buffer, after bytes have arrived if the connection can
-// report that.
+// getBuffer allocates the read buffer. It first waits for data, if the connection can
+// report that without a buffer.
 func (s *webSocket) getBuffer() (err error) {
 	s.from, s.to = 0, 0
 	if s.quiet == nil || !s.begun {
@@ -326,14 +326,14 @@ func (s *webSocket) getBuffer() (err error) {
 	return nil
 }
 
-// appendNext reads n more bytes of a message with its own buffer, which grows as bytes
-// arrive.
+// appendNext appends n bytes to a message that has its own buffer. The buffer grows only
+// as bytes arrive.
 func (s *webSocket) appendNext(message []byte, n int) ([]byte, error) {
 	pieces := len(message) > 0 // further frames follow
 	for n > 0 {
 		if free := cap(message) - len(message); free == 0 {
 			room := n
-			if len(message) < growStep { // after so many bytes, the declared length is credible
+			if len(message) < growStep { // once this many bytes have arrived, the declared length is credible
 				room = min(n, growStep)
 			}
 			if pieces {
@@ -358,7 +358,7 @@ func (s *webSocket) appendNext(message []byte, n int) ([]byte, error) {
 	return message, nil
 }
 
-// putBack releases the buffer if no byte in it is unread.
+// putBack releases the read buffer if all its bytes are read.
 func (s *webSocket) putBack() {
 	if s.buf != nil && (s.from == s.to || s.err != nil) {
 		readBuffers.Put(s.buf)
@@ -398,7 +398,7 @@ func (s *webSocket) Write(message []byte, binary bool) error {
 	return s.writeLocked(first, message)
 }
 
-// writeLocked writes a frame. A client's frames are masked (section 5.3).
+// writeLocked writes a frame, masked as required for clients (section 5.3).
 func (s *webSocket) writeLocked(first byte, payload []byte) error {
 	buf := writeBuffers.Get().(*[]byte)
 	defer writeBuffers.Put(buf)
@@ -433,7 +433,7 @@ func appendHeader(b []byte, first byte, n int, key uint32) []byte {
 	return binary.LittleEndian.AppendUint32(b, key)
 }
 
-// mask masks b in place, and returns the key for the bytes behind it.
+// mask masks b in place, and returns the key for the following bytes.
 func mask(b []byte, key uint32) uint32 {
 	both := uint64(key)<<32 | uint64(key)
 	for ; len(b) >= 8; b = b[8:] {
@@ -446,7 +446,7 @@ func mask(b []byte, key uint32) uint32 {
 	return key
 }
 
-// controlTime is how long a host may take for a control frame.
+// controlTime is how long the host may take to accept a control frame.
 const controlTime = 5 * time.Second
 
 // writeControl writes a control frame. A close frame is the last frame.
@@ -474,19 +474,19 @@ const goodbyeTime = time.Second
 // Close implements hostSocket.
 func (s *webSocket) Close(reason string) {
 	defer func() { _ = s.stream.Close() }()
-	// A hanging host does not answer, and may block a Write.
+	// A host that hangs does not answer, and may block a Write.
 	timer := time.AfterFunc(goodbyeTime, func() { _ = s.conn.Close() })
 	defer timer.Stop()
 	s.goodbye(websocket.StatusNormalClosure, reason)
-	for { // until the host's close frame, whichever goroutine reads it
+	for { // until the host's close frame, which another goroutine may read
 		if err := s.skip(); err != nil {
 			return
 		}
 	}
 }
 
-// handshake opens a WebSocket, and returns the stream of its frames. It changes
-// client.
+// handshake opens a WebSocket, and returns the stream that carries its frames. It
+// changes client.
 func handshake(ctx context.Context, address string, header http.Header, client *http.Client) (io.ReadWriteCloser, *http.Response, error) {
 	taken := &takenStream{RoundTripper: client.Transport}
 	client.Transport = taken
@@ -502,8 +502,7 @@ func handshake(ctx context.Context, address string, header http.Header, client *
 	return stream, response, nil
 }
 
-// A takenStream lets a library perform a handshake, and then takes the stream away
-// from it.
+// A takenStream lets a library perform a handshake, and then takes over the stream.
 type takenStream struct {
 	http.RoundTripper
 	io.ReadWriteCloser

@@ -12,7 +12,7 @@ type acpCmd struct {
 	relayFlags
 	Host    string      `help:"The host, or RELAY/HOST." required:"" placeholder:"HOST"`
 	Folder  string      `help:"Folder of new sessions, an absolute path at the host. Default: the editor's folder, for machines with the same paths." placeholder:"DIR"`
-	Session string      `help:"Join this session in place of a new one: its address, as the console and ahp-connect mcp show it." placeholder:"URI"`
+	Session string      `help:"Address of an existing session to join, as the console and ahp-connect mcp show it. Default: a new session." placeholder:"URI"`
 	Agent   string      `help:"The host's agent for new sessions, such as claude. Default: the host's first." placeholder:"NAME"`
 	Level   auth.Access `help:"The highest level to use: look, talk, approve or operate. Default: your own, at most operate." enum:"look,talk,approve,operate,read,write," default:""`
 }

@@ -40,7 +40,7 @@ type app struct {
 	Open   openCmd   `cmd:"" help:"Open the console in your browser, served by the running ahp-connect up."`
 	VSCode vscodeCmd `cmd:"" name:"vscode" help:"Write hosts into the settings of VS Code on this machine, or remove them."`
 
-	ACP acpCmd `cmd:"" name:"acp" help:"Be an agent of the Agent Client Protocol on standard input and output, so that an editor drives a session on a distant host."`
+	ACP acpCmd `cmd:"" name:"acp" help:"Serve the Agent Client Protocol (ACP) as an agent on standard input and output: an editor that starts this command drives a session on a remote host."`
 	MCP mcpCmd `cmd:"" name:"mcp" help:"Serve MCP on standard input and output, so that an agent can watch and drive the agents at your hosts."`
 
 	Install   installCmd   `cmd:"" help:"Install a service of this user's session that runs ahp-connect up (systemd, launchd, Windows services and more)."`

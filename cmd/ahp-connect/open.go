@@ -16,7 +16,7 @@ import (
 
 type openCmd struct {
 	Host  string `arg:"" optional:"" help:"Show this host. Default: the page lists all hosts." placeholder:"HOST"`
-	Print bool   `help:"Print the address, and open no browser. Whoever has the address acts as you."`
+	Print bool   `help:"Print the address instead of opening a browser. Keep the address secret: it contains a token of yours."`
 }
 
 // consoleToken is the name of the console's local token.

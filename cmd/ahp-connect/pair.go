@@ -137,7 +137,7 @@ func (f *relayFlags) find(ctx context.Context, s *streams, relay, host string) (
 
 type unpairCmd struct {
 	Host   string `arg:"" help:"The host, or RELAY/HOST." placeholder:"HOST"`
-	Forget bool   `help:"Also forget that the host is sealed, so that this machine may open it unsealed: only if its owner has told you so."`
+	Forget bool   `help:"Also forget that the host is sealed. This machine then opens it without end-to-end encryption; use this only on the owner's request."`
 	relayFlags
 }
 

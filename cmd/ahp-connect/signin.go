@@ -87,7 +87,7 @@ type accessCmd struct {
 	Channel []string      `help:"Channels, as patterns. Default: all channels that you may reach." placeholder:"URI"`
 	Level   auth.Access   `help:"The token's level, at most your own: look, talk, approve, operate or own. Default: your own, at most operate." enum:"look,talk,approve,operate,own,read,write,admin," default:""`
 	TTL     time.Duration `help:"The token's lifetime, at most 720h; --keep renews it after half of this time." default:"1h" name:"ttl"`
-	Keep    string        `help:"Keep a valid token in this file until stopped, instead of printing one: for clients that read the file each time." type:"path" placeholder:"FILE"`
+	Keep    string        `help:"Instead of printing a token, keep a valid token in this file until stopped, for clients that read the file at each connection." type:"path" placeholder:"FILE"`
 }
 
 // Run prints a token for a client that cannot prove a key, or keeps one in a file.

@@ -10,13 +10,13 @@ import (
 
 // allowFlags limit clients, whatever their tokens and the relay allow.
 type allowFlags struct {
-	Allow        auth.Access         `help:"Highest level for every client, whatever the relay claims: look, talk, approve, operate or own (see relay token client --help)." enum:"look,talk,approve,operate,own,read,write,admin" default:"own"`
-	ApproveOnly  []string            `help:"Subjects that may approve tool calls and operate the host; * stands for any characters. Repeatable. All other subjects get at most the level talk and reach no files, whatever the relay claims. Default: every subject that its token allows." placeholder:"SUBJECT" sep:"none"`
-	AllowChannel []string            `help:"Channels and files that clients may reach at most; * stands for any characters. Repeatable. Default: all." placeholder:"URI" sep:"none"`
-	HostFiles    hostagent.HostFiles `help:"Whether the host shares this machine's files. If so, symbolic links are followed before a file is compared with the channels of a token or --allow-channel. auto means shared for commands, Unix sockets and loopback addresses." enum:"auto,shared,separate" default:"auto"`
+	Allow        auth.Access         `help:"Highest level for every client, even if its token grants a higher level: look, talk, approve, operate or own (see relay token client --help)." enum:"look,talk,approve,operate,own,read,write,admin" default:"own"`
+	ApproveOnly  []string            `help:"Subjects that may approve tool calls and operate the host; * stands for any characters. Repeatable. All other subjects get at most the level talk, and no files, even if their tokens grant more. Default: each subject gets the level of its token." placeholder:"SUBJECT" sep:"none"`
+	AllowChannel []string            `help:"The only channels and files that clients may reach; * stands for any characters. Repeatable. Default: all." placeholder:"URI" sep:"none"`
+	HostFiles    hostagent.HostFiles `help:"Whether the host has the same files as this machine: shared or separate. If shared, the host-agent resolves symbolic links before it compares a file with the channels in a token or --allow-channel. auto means shared for commands, Unix sockets and loopback addresses." enum:"auto,shared,separate" default:"auto"`
 	AllowFiles   bool                `help:"With --allow look, talk or approve, or with --allow-channel: also allow files in the working directories of the client's sessions, if its token does too. All other files need --allow-channel."`
-	AllowMethod  []string            `help:"Methods that clients may call at most; * stands for any characters. Repeatable. Default: all." placeholder:"NAME"`
-	Reverse      bool                `help:"Let the host ask clients for their own files. With --no-reverse, the host-agent refuses these requests." default:"true" negatable:""`
+	AllowMethod  []string            `help:"The only methods that clients may call; * stands for any characters. Repeatable. Default: all." placeholder:"NAME"`
+	Reverse      bool                `help:"Let the host send requests for the clients' own files. With --no-reverse, the host-agent refuses these requests." default:"true" negatable:""`
 }
 
 // Validate refuses malformed patterns.

@@ -118,7 +118,7 @@ type kickCmd struct {
 	ID      string        `arg:"" optional:"" help:"Connection ID, as printed by host-agent clients."`
 	Subject string        `help:"End all connections of this subject." placeholder:"NAME"`
 	Preview string        `help:"Close this preview, given by its ID." placeholder:"ID"`
-	For     time.Duration `help:"How long the kicked subject, or the kicked connection's token, is refused. 0: not at all; some clients then return at once." default:"1m" placeholder:"TIME"`
+	For     time.Duration `help:"How long the kicked subject, or the kicked connection's token, is refused. With 0 it is not refused, and some clients reconnect at once." default:"1m" placeholder:"TIME"`
 }
 
 // Run ends connections.

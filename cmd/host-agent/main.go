@@ -124,7 +124,7 @@ type hostFlags struct {
 	UpstreamTokenFile string   `help:"File with the connection token required by the host (?tkn=)." type:"path" placeholder:"FILE"`
 	NATSURL           []string `help:"NATS server, unless the relay provides it: nats://, tls://, ws:// or wss://. Repeatable, for clusters." placeholder:"URL" name:"nats-url"`
 	plainFlag
-	Command []string `arg:"" optional:"" passthrough:"partial" help:"Host command; with --agent, the agent's command."`
+	Command []string `arg:"" optional:"" passthrough:"partial" help:"Command that starts the host, or with --agent, the agent."`
 
 	agents *agents.Host // serves --agent; nil for other hosts
 }
@@ -183,26 +183,26 @@ type serveFlags struct {
 	Resume          time.Duration `help:"How long relays, or the host's machine, may be unreachable before connections are closed." default:"${resume}"`
 	CanvasLoopback  bool          `help:"Let clients see canvases served on the host's own loopback interface. --no-canvas-loopback disables this." default:"true" negatable:""`
 	CanvasDenyPorts []string      `help:"Loopback ports that canvases never show, even if the host names them." placeholder:"PORT" name:"canvas-deny-port"`
-	CanvasAllow     []string      `help:"Origins that canvases may show in addition to http://localhost, 127.0.0.1 and [::1], if the host names them: https://localhost:*, http://192.168.1.7:3000, http://*.localhost:*. Names are resolved by DNS. Also folders of files: file:///home/ada/project/dist." placeholder:"ORIGIN" name:"canvas-allow"`
-	CanvasPins      []string      `help:"SHA-256 fingerprints for certificates accepted from these origins; all others are refused." placeholder:"HEX" name:"canvas-pin"`
-	CanvasInsecure  bool          `help:"Do not verify the certificates of these origins."`
+	CanvasAllow     []string      `help:"Further origins that the host may show as canvases, beyond http://localhost, 127.0.0.1 and [::1]: https://localhost:*, http://192.168.1.7:3000, http://*.localhost:*. Names are resolved by DNS. Also folders of files: file:///home/ada/project/dist." placeholder:"ORIGIN" name:"canvas-allow"`
+	CanvasPins      []string      `help:"SHA-256 fingerprints of the only certificates accepted from the origins in --canvas-allow." placeholder:"HEX" name:"canvas-pin"`
+	CanvasInsecure  bool          `help:"Do not verify the certificates of the origins in --canvas-allow."`
 	CanvasLive      string        `help:"Access to canvases by URL, at relays with a canvas domain: on (as the client's level allows), read (GET and HEAD only) or off." default:"on" enum:"on,read,off"`
 	CanvasSockets   bool          `help:"Let clients with the level look open WebSockets to canvases by URL." name:"canvas-read-sockets"`
 	PreviewPorts    []string      `help:"Loopback ports, such as 3000-5999, that clients with the level operate may open by URL, at relays with a canvas domain. Default: none." placeholder:"PORTS" name:"preview-port"`
-	MCP             string        `help:"Requests without the capability declared by client or host: soft passes them with a warning, strict refuses them. A relay can require strict as well." default:"soft" enum:"soft,strict" name:"mcp"`
+	MCP             string        `help:"MCP requests that need a capability which client or host did not declare: soft passes them with a warning, strict refuses them. A relay's --strict has priority." default:"soft" enum:"soft,strict" name:"mcp"`
 	Compress        string        `help:"Compression towards the relay's /nats: zstd or off." default:"zstd" enum:"zstd,off"`
-	MaxQueued       int           `help:"Memory for all clients' queues together. Above it, the connections without progress for the longest time are closed. Default: a quarter of this process's cgroup memory, or an eighth of the machine's memory, at most 536870912." placeholder:"BYTES"`
-	Sentinel        bool          `help:"Start a small second process that reports a crash to the relays. Without it, clients learn of a crash when the resume time is over." default:"true" negatable:""`
-	StateDir        string        `help:"Directory for the running host-agent's record, so that its successor can serve at once after a crash, and for the sessions of --agent. Default: the directory of --credentials-file, or one in your state directory. In a container, use a volume. off: no record." placeholder:"DIR"`
+	MaxQueued       int           `help:"Most memory for the messages of all clients, in bytes. Above it, the host-agent closes the connections that have been stalled longest. Default: a quarter of this process's cgroup memory, or an eighth of the machine's memory, at most 536870912." placeholder:"BYTES"`
+	Sentinel        bool          `help:"Start a small second process that reports a crash of the host-agent to the relays at once. Without it, clients learn of a crash after --resume." default:"true" negatable:""`
+	StateDir        string        `help:"Directory for the sessions of --agent, and for a record of the running host-agent: after a crash, the next host-agent reads it and serves the host at once. Default: the directory of --credentials-file, or one in your state directory. In a container, use a volume. off: no record." placeholder:"DIR"`
 	Sealed          bool          `help:"Seal the host: only devices paired by a code open it, and relays carry its conversations without reading them. Canvases by URL are then off."`
 	Console         string        `help:"With --sealed, the console that the link in the QR code opens: a site that the relay does not serve (make console-site). The code is behind #, so no server receives it. Default: a link for ahp-connect." placeholder:"URL"`
 	Notify          string        `help:"Events for notifications: needs (an agent waits for a person), all (also finished and failed turns) or off. Session titles and questions go to the relay, and from there to the notification targets." default:"all" enum:"off,needs,all"`
-	NotifyAnswers   string        `help:"Answers offered in notifications: safe (allow once if the notification shows the whole request and the host does not mark it dangerous; refuse always) or none. all means safe." default:"safe" enum:"none,safe,all"`
+	NotifyAnswers   string        `help:"Buttons in notifications with which a person answers a request: safe or none. With safe, each has the button to refuse; it also has the button to allow once, if it shows the whole request and the host does not mark the request as dangerous. all means safe." default:"safe" enum:"none,safe,all"`
 	Remember        string        `help:"What relays keep for people to read while this host is away, sealed with keys that the relays do not store: turns (the list of sessions and the end of each conversation), titles (the list) or off (nothing; earlier records are removed)." default:"turns" enum:"off,titles,turns"`
 	KeepAwake       string        `help:"What keeps this machine from idle sleep: working (a turn that runs), connected (also a connected client with the level talk or higher) or never. Running turns are known only with --notify or --remember." default:"working" enum:"working,connected,never"`
 	WakeFor         []string      `help:"Hosts whose machines this host-agent wakes, by Wake-on-LAN on its own networks, when a signed-in person with the level operate asks for it. Their host-agents need --wake-by with this host's name." placeholder:"HOST" name:"wake-for"`
 	WakeBy          []string      `help:"Hosts whose host-agents may wake this machine. The relays then keep this machine's hardware addresses." placeholder:"HOST" name:"wake-by"`
-	OnBattery       bool          `help:"Keep the machine awake also without mains power."`
+	OnBattery       bool          `help:"Keep the machine awake on battery power as well."`
 	Control         string        `help:"Unix socket for host-agent clients and kick. Default: one in a directory that only you can read. off: none." placeholder:"PATH"`
 	MetricsListen   string        `help:"Address for Prometheus metrics, such as 127.0.0.1:8487. Every process that can connect can read them. Default: none." placeholder:"HOST:PORT"`
 	allowFlags

@@ -23,7 +23,7 @@ import (
 type diagCmd struct {
 	relayFlag
 	Admin string `help:"The running relay's admin URL. Default: the address that the relay has written into --data-dir; with --relay, none." placeholder:"URL"`
-	Log   string `help:"The relay's log file. Its end is included; - is standard input: journalctl -u ahp-relay | relay diag --log - …" placeholder:"FILE"`
+	Log   string `help:"The relay's log file, whose last 4 MiB are included; - is standard input: journalctl -u ahp-relay | relay diag --log - …" placeholder:"FILE"`
 	File  string `arg:"" help:"File to create, a .tar.gz." placeholder:"FILE"`
 }
 

@@ -11,7 +11,7 @@ import (
 
 type keysCmd struct {
 	List   keysListCmd   `cmd:"" help:"List the relay's key sets."`
-	Add    keysAddCmd    `cmd:"" help:"Add a key set. It signs everything new after --sign-after."`
+	Add    keysAddCmd    `cmd:"" help:"Add a key set. After the delay given with --sign-after, it signs all new tokens."`
 	Retire keysRetireCmd `cmd:"" help:"Retire a key set: its signatures are refused from then on."`
 }
 
@@ -60,7 +60,7 @@ func (c *keysAddCmd) Run(_ context.Context, s *streams) error {
 type keysRetireCmd struct {
 	dataFlag
 	ID    string `arg:"" help:"Key set, as printed by relay keys list." placeholder:"KEYS"`
-	Force bool   `help:"Retire even if newer keys have not signed long enough: older tokens, and host-agents that were offline meanwhile, are refused."`
+	Force bool   `help:"Retire the key set even if valid tokens are signed with it. Those tokens, and host-agents that have been offline since the newer keys were added, are refused."`
 }
 
 // Run retires a key set.

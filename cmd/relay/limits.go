@@ -13,10 +13,10 @@ import (
 type limitFlags struct {
 	LimitAddress  map[string]int `help:"Limit for all connections from one address: ${limits}. 0 is no limit." placeholder:"LIMIT=N,..." mapsep:","`
 	LimitSubject  map[string]int `help:"Limit for all connections of one subject." placeholder:"LIMIT=N,..." mapsep:","`
-	LimitToken    map[string]int `help:"Limit for all connections with one token." placeholder:"LIMIT=N,..." mapsep:","`
+	LimitToken    map[string]int `help:"Limit for all connections that use the same token." placeholder:"LIMIT=N,..." mapsep:","`
 	LimitHost     map[string]int `help:"Limit for all connections to one host." placeholder:"LIMIT=N,..." mapsep:","`
 	LimitTenant   map[string]int `help:"Limit for all connections of one tenant." placeholder:"LIMIT=N,..." mapsep:","`
-	LimitHosts    map[string]int `help:"Connected host-agents of a tenant, in the whole cluster; * stands for each tenant not named. 0 is no limit. Default: no limit." placeholder:"TENANT=N,..." mapsep:","`
+	LimitHosts    map[string]int `help:"Limit for a tenant's connected host-agents in the whole cluster. * stands for every tenant that is not named. 0 is no limit. Default: no limit." placeholder:"TENANT=N,..." mapsep:","`
 	LimitFailures int            `help:"Requests without a valid token that one address may send in a minute. 0 is no limit." default:"120" placeholder:"N"`
 }
 

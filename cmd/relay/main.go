@@ -53,7 +53,7 @@ type app struct {
 		Check configCheckCmd `cmd:"" help:"Check a configuration file for relay serve, without starting a relay."`
 	} `cmd:"" name:"config" help:"Check a configuration file."`
 	Keys    keysCmd    `cmd:"" help:"Replace a relay's keys while it runs."`
-	Backup  backupCmd  `cmd:"" help:"Write a data directory's keys and state into one file. The relay may run meanwhile."`
+	Backup  backupCmd  `cmd:"" help:"Write a data directory's keys and state into one file. The relay may be running."`
 	Restore restoreCmd `cmd:"" help:"Create a data directory from a file written by relay backup."`
 	Diag    diagCmd    `cmd:"" help:"Collect diagnostic data, without secrets, into one file."`
 	Check   checkCmd   `cmd:"" help:"Check a relay's data directory and listeners."`

@@ -29,43 +29,43 @@ type serveCmd struct {
 	NATSURL          string   `help:"External NATS cluster, instead of the embedded server." placeholder:"URL" name:"nats-url"`
 	ClusterListen    string   `help:"Address for other relays with the same keys: their embedded NATS servers form a cluster with this relay's." placeholder:"HOST:PORT"`
 	ClusterRoute     []string `help:"Cluster address of another relay. Repeatable; this relay's own address may be included." placeholder:"nats://HOST:PORT"`
-	ClusterSize      int      `help:"Relays that the cluster will have, witnesses included: its first start needs a majority of them, whichever of them --cluster-route names. Default: as many as are named." placeholder:"N"`
+	ClusterSize      int      `help:"Number of relays in the complete cluster, including witnesses. The cluster's first start needs a majority of this number, even if --cluster-route names fewer relays. Default: the number that --cluster-route names." placeholder:"N"`
 	Region           string   `help:"This relay's region, if gateways join several regions. With --nats-url: the name of that NATS cluster." placeholder:"NAME"`
-	Zone             string   `help:"The failure domain of this relay, such as its data centre: host-agents keep a second connection to a relay in a different zone or region, if there is one." placeholder:"NAME"`
+	Zone             string   `help:"The failure domain of this relay, such as its data centre. Each host-agent opens its second connection to a relay in a different zone or region, if there is one." placeholder:"NAME"`
 	GatewayListen    string   `help:"Address for relays in other regions with the same keys: their embedded NATS servers connect here as gateways." placeholder:"HOST:PORT"`
 	GatewayAdvertise string   `help:"Address at which other regions reach --gateway-listen, if it differs." placeholder:"HOST:PORT"`
 	Gateway          []string `help:"Gateway address of a relay in another region. Repeatable; at least one for each region." placeholder:"REGION=HOST:PORT"`
-	Minority         string   `help:"While this relay is cut off from the majority of its cluster for more than 15s: serve, read (clients receive and read; requests that change anything are refused with 4100) or stop (no client is served)." enum:"serve,read,stop" default:"read"`
-	Witness          bool     `help:"Serve no clients, and keep only a copy of the cluster's shared store. With a witness, two relays lose nothing while one is away."`
+	Minority         string   `help:"Service while this relay has no connection to the majority of its cluster for more than 15s: serve (all requests), read (clients receive and read; requests that change anything are refused with code 4100) or stop (no client is served)." enum:"serve,read,stop" default:"read"`
+	Witness          bool     `help:"Serve no clients; only keep a copy of the cluster's shared store. Two relays with a witness keep working while one of the three is down."`
 	AllowOrigin      []string `help:"Additional web origins that may connect, as patterns such as *.example.com." placeholder:"PATTERN"`
 	ConsoleOrigin    []string `help:"Origin of a console that this relay does not serve: a site made by make console-site, or a different relay whose users add accounts of this one. Its pages may sign in, connect, and call /api/ with tokens. Repeatable." placeholder:"URL"`
 	OIDC             issuers  `help:"Accepted OpenID Connect providers, with the access that their tokens grant: a YAML file with a list; in the --config file, the list itself." placeholder:"FILE" name:"oidc"`
 	Compress         string   `help:"Which clients get compressed messages, if they offer compression: far (2 ms away or more), all or off." enum:"far,all,off" default:"far" name:"compress-clients"`
-	CanvasDomain     string   `help:"Domain for canvases by URL; all names below it must lead to this relay: canvas.example.com, or with scheme and port http://localhost:8484. Without it, canvases are read in band only." placeholder:"DOMAIN"`
-	Strict           []string `help:"Hosts, as patterns tenant/host such as default/laptop or default/*, at which requests without a declared capability are refused. Elsewhere, their host-agents decide." placeholder:"TENANT/HOST"`
-	OwnURL           string   `help:"Base URL of this relay alone, not of its cluster: /api/hosts/HOST names the relay to which a host is connected. Default: not named." placeholder:"URL" name:"own-url"`
+	CanvasDomain     string   `help:"Domain for canvases by URL, such as canvas.example.com, or with scheme and port http://localhost:8484. In DNS, all names below it must resolve to this relay. Without it, clients read canvases only through their AHP connection." placeholder:"DOMAIN"`
+	Strict           []string `help:"Hosts at which a request is refused if client or host did not declare its capability, as patterns TENANT/HOST: default/laptop, default/*. At all other hosts, the host-agent's --mcp applies." placeholder:"TENANT/HOST"`
+	OwnURL           string   `help:"Base URL of this relay alone, not of its cluster. /api/hosts/HOST returns it for each host connected to this relay. Default: no URL is returned." placeholder:"URL" name:"own-url"`
 	PublicURL        string   `help:"The relay's base URL for people and host-agents, used in links and device proofs: https://relay.example.com. Default: from --acme-domain; otherwise each request's own address, and in printed links a name in --tls-cert, or the address of --listen." placeholder:"URL" name:"public-url"`
 	edgeFlags
 	notifyFlags
 	cli.FrameLimit
 	Resume        time.Duration `help:"How long a host-agent may be unreachable before its clients are closed." default:"${resume}"`
-	Hold          time.Duration `help:"How long a resuming client waits for an absent host. A new client waits at most 20s." default:"10m"`
-	ClientResume  time.Duration `help:"How long a client behind ahp-connect may be away without noticing. 0 ends its connection at once." default:"10m"`
-	ClientBacklog int           `help:"Most bytes that the relay keeps for such a client while it is away." default:"8388608" placeholder:"BYTES"`
-	PersonBacklog int           `help:"Most bytes that the relay keeps for all absent clients of a person." default:"33554432" placeholder:"BYTES"`
-	TotalBacklog  int           `help:"Most bytes that the relay keeps for all absent clients. Default: an eighth of --max-queued." placeholder:"BYTES"`
+	Hold          time.Duration `help:"How long a client that reconnects waits for an absent host. A new client waits at most 20s." default:"10m"`
+	ClientResume  time.Duration `help:"How long the relay keeps the session of a disconnected ahp-connect, so that its programs do not notice the interruption. 0: their connections end at once." default:"10m"`
+	ClientBacklog int           `help:"Most bytes that the relay queues for one client of a disconnected ahp-connect." default:"8388608" placeholder:"BYTES"`
+	PersonBacklog int           `help:"Most bytes that the relay queues for all such clients of a person." default:"33554432" placeholder:"BYTES"`
+	TotalBacklog  int           `help:"Most bytes that the relay queues for all such clients together. Default: an eighth of --max-queued." placeholder:"BYTES"`
 
 	WakeCommand map[string]string `help:"Command that wakes a host's machine, for example in a cloud: default/laptop=/etc/ahp/wake. A shell runs it with AHP_TENANT and AHP_HOST set, when a signed-in person with the level operate asks for it. Repeatable." placeholder:"TENANT/HOST=COMMAND" mapsep:"none"`
 
 	RememberHost   int64 `help:"Quota for the sealed last state of a host's sessions. Above it, the host's oldest records are removed." default:"67108864" placeholder:"BYTES"`
 	RememberTenant int64 `help:"Quota for the sealed last states of all hosts in a tenant together." default:"1073741824" placeholder:"BYTES"`
 
-	Drain time.Duration `help:"Time limit for stopping. Clients are asked to reconnect, spread over half of it." default:"10s"`
+	Drain time.Duration `help:"Time limit for stopping. During its first half, the relay asks its clients, a few at a time, to reconnect." default:"10s"`
 
 	Ping          time.Duration `help:"Interval between pings to a client; three unanswered pings end a connection." default:"15s"`
 	CredentialTTL time.Duration `help:"Lifetime of credentials from host-agent enroll; host-agents renew them after a third of it." default:"2160h" name:"credential-ttl"`
 	ForgetAfter   time.Duration `help:"Forget a host that was absent for this long. Default: never." placeholder:"DURATION"`
-	MaxQueued     int           `help:"Memory in use for all clients together, in bytes. Above it, the clients without progress for the longest time are closed. Default: a quarter of this process's cgroup memory, or an eighth of the machine's memory, at most 1073741824." placeholder:"BYTES"`
+	MaxQueued     int           `help:"Most memory for the messages of all clients, in bytes. Above it, the relay closes clients that do not read, those stalled longest first. Default: a quarter of this process's cgroup memory, or an eighth of the machine's memory, at most 1073741824." placeholder:"BYTES"`
 }
 
 // mostQueued is the default for --max-queued on a machine with enough memory, in

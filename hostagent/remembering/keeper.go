@@ -26,7 +26,7 @@ type Mode string
 
 // Values of Mode.
 const (
-	Off    Mode = "off"    // nothing; what relays have is removed
+	Off    Mode = "off"    // nothing; existing records are removed
 	Titles Mode = "titles" // the list of sessions
 	Turns  Mode = "turns"  // also the end of each conversation
 )
@@ -38,10 +38,10 @@ const (
 	workingEvery = 30 * time.Second
 	checkEvery   = time.Minute
 	askTime      = 5 * time.Second
-	readPause    = 50 * time.Millisecond // between sessions, for a host that loads each from its disk
+	readPause    = 50 * time.Millisecond // between the reads of two sessions, because a host may load each from its disk
 	firstRetry   = 2 * time.Second
 	mostRetry    = time.Minute
-	warnAfter    = 4 // failures in a row
+	warnAfter    = 4 // consecutive failures before a warning
 
 	mostSessions = 300
 	maxSummary   = 8 << 10 // bytes; larger members are left out
@@ -54,9 +54,9 @@ type Config struct {
 	Tenant, Host, Instance string
 	StateDir               string                                          // "": the keys last until the host-agent stops
 	Dial                   func(ctx context.Context) (watch.Socket, error) // required; connects to the host
-	Omits                  func(session string) bool                       // reports sessions that are not to be kept; may be nil
-	Renewed                func()                                          // called after the key was renewed; must not block; may be nil
-	Ended                  func(*Holder) bool                              // of a sealed host: reports whether a holder is not admitted any more; nil: relays know
+	Omits                  func(session string) bool                       // reports whether a session must not be stored; may be nil
+	Renewed                func()                                          // called after a change of the key; must not block; may be nil
+	Ended                  func(*Holder) bool                              // for sealed hosts: reports whether a holder is no longer admitted; nil: a relay decides
 	Log                    *slog.Logger                                    // required
 }
 
@@ -86,11 +86,11 @@ func (ask Ask) Do(ctx context.Context, instance string, r *remember.Request) (an
 type session struct {
 	uri     string
 	summary map[string]json.RawMessage
-	digest  string // of the summary
-	kept    string // the digest when the record was written; "": there is no record
+	digest  string // of its summary
+	kept    string // digest of the summary when the record was written; "": there is no record
 	content [sha256.Size]byte
-	first   time.Time // of the changes since the last write; zero: none
-	due     time.Time // zero: not
+	first   time.Time // time of the first change since the last write; zero: no change
+	due     time.Time // time of the next write; zero: none
 	wrote   time.Time
 }
 
@@ -101,15 +101,15 @@ type Keeper struct {
 	keys  *keyring
 	wake  chan struct{}      // holds one
 	flush chan chan struct{} // requests to write everything now
-	ended atomic.Bool        // a holder's token has ended since the last check
+	ended atomic.Bool        // a holder's token was revoked or expired since the last check
 	relay Ask                // set by Run
 
 	mu        sync.Mutex // guards the fields below
 	sessions  map[string]*session
-	listed    bool              // all sessions are known
-	loaded    bool              // kept is known
+	listed    bool              // the summaries of all sessions have arrived
+	loaded    bool              // the relays' list of records has arrived
 	kept      map[string]string // digests by ID, from the relays' list
-	stored    map[string]bool   // IDs at the relays
+	stored    map[string]bool   // IDs of the records that relays have
 	versions  map[string]uint64 // of the relays' records, by ID
 	drops     map[string]bool   // IDs to remove
 	list      bool              // the list has changed
@@ -129,8 +129,8 @@ func New(cfg Config) (*Keeper, error) {
 	}, nil
 }
 
-// Forget removes everything that an earlier run has stored, and its keys. It tries
-// until it succeeds or ctx ends.
+// Forget removes all records that an earlier run has stored, and the keys. It retries until
+// it succeeds or ctx ends.
 func Forget(ctx context.Context, cfg Config, relay Ask) {
 	path := filepath.Join(cfg.StateDir, FileName(cfg.Tenant, cfg.Host))
 	if _, err := os.Stat(path); cfg.StateDir == "" || err != nil {
@@ -166,8 +166,9 @@ func (k *Keeper) uris() []string {
 	return slices.Collect(maps.Keys(k.sessions))
 }
 
-// Summary takes a session's summary, or members of it. Nil raw means that the session
-// has ended. If older is set, members that are known already stay.
+// Summary receives a session's summary, or the members of it that have changed. Nil raw
+// means that the session has ended. If older is true, members that are already known keep
+// their values.
 func (k *Keeper) Summary(uri string, raw []byte, older bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -193,7 +194,7 @@ func (k *Keeper) Summary(uri string, raw []byte, older bool) {
 		delete(k.drops, k.idOf(uri))
 	}
 	for name, value := range members {
-		if _, known := s.summary[name]; (!known || !older) && len(value) <= maxSummary && name != "activity" { // that is of the moment
+		if _, known := s.summary[name]; (!known || !older) && len(value) <= maxSummary && name != "activity" { // it is newer
 			s.summary[name] = slices.Clone(value)
 		}
 	}
@@ -206,8 +207,8 @@ func (k *Keeper) Summary(uri string, raw []byte, older bool) {
 	k.signal()
 }
 
-// digestOf returns a digest of the members that change with a session. Lists and
-// notifications differ in other members.
+// digestOf returns a digest of the summary members whose changes matter. The host's lists
+// and notifications differ in other members.
 func digestOf(summary map[string]json.RawMessage) string {
 	var b []byte
 	for _, name := range []string{"status", "title", "modifiedAt"} {
@@ -217,7 +218,7 @@ func digestOf(summary map[string]json.RawMessage) string {
 	return hex.EncodeToString(sum[:12])
 }
 
-// changedLocked schedules the write of a session.
+// changedLocked schedules a write of a session.
 func (k *Keeper) changedLocked(s *session, now time.Time) {
 	k.list = true
 	if s.digest == s.kept || k.cfg.Mode != Turns {
@@ -244,7 +245,7 @@ func minTime(a, b time.Time) time.Time {
 	return b
 }
 
-// Listed tells that all sessions of the host are known.
+// Listed reports to the Keeper that the summaries of all sessions have arrived.
 func (k *Keeper) Listed() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -253,7 +254,7 @@ func (k *Keeper) Listed() {
 	k.signal()
 }
 
-// tidyLocked schedules the removal of records without a session.
+// tidyLocked schedules the removal of records whose sessions no longer exist.
 func (k *Keeper) tidyLocked() {
 	if !k.listed || !k.loaded {
 		return
@@ -278,14 +279,14 @@ func (k *Keeper) signal() {
 	}
 }
 
-// HolderEnded tells that a client with the keys lost its token, so the holders are checked now.
+// HolderEnded reports that the token of a client with the keys was revoked or has expired.
+// The Keeper then checks all holders at once.
 func (k *Keeper) HolderEnded() {
 	k.ended.Store(true)
 	k.signal()
 }
 
-// Flush writes all changes now, without waiting for them to settle. It returns when
-// that is done or ctx ends.
+// Flush writes all changes at once. It returns when they are written or ctx ends.
 func (k *Keeper) Flush(ctx context.Context) {
 	done := make(chan struct{})
 	select {
@@ -299,7 +300,7 @@ func (k *Keeper) Flush(ctx context.Context) {
 	}
 }
 
-// Run writes until ctx ends.
+// Run writes records until ctx ends.
 func (k *Keeper) Run(ctx context.Context, relay Ask) {
 	k.relay = relay
 	failures := 0
@@ -334,7 +335,7 @@ func (k *Keeper) Run(ctx context.Context, relay Ask) {
 	}
 }
 
-// nextAt returns when the next step is due.
+// nextAt returns the time of the next step.
 func (k *Keeper) nextAt(checked time.Time) time.Time {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -353,7 +354,7 @@ func (k *Keeper) nextAt(checked time.Time) time.Time {
 	return at
 }
 
-// writableLocked returns the sessions that get records.
+// writableLocked returns the sessions that get a record.
 func (k *Keeper) writableLocked() []*session {
 	all := slices.Collect(maps.Values(k.sessions))
 	if len(all) > mostSessions {
@@ -365,7 +366,7 @@ func (k *Keeper) writableLocked() []*session {
 	return all
 }
 
-// step does all that is due; with now, all that has changed.
+// step does everything that is due. If now is true, it writes all changes.
 func (k *Keeper) step(ctx context.Context, checked *time.Time, now bool) error {
 	if !k.loaded { // written by this goroutine only
 		if err := k.load(ctx); err != nil {
@@ -396,10 +397,10 @@ func (k *Keeper) ask(ctx context.Context, r *remember.Request) (remember.Answer,
 type listContent struct {
 	Sessions []map[string]json.RawMessage `json:"sessions"`
 	Kept     map[string]string            `json:"kept"`
-	Versions map[string]uint64            `json:"versions,omitempty"` // of a sealed host: a device takes no older record
+	Versions map[string]uint64            `json:"versions,omitempty"` // for sealed hosts: devices refuse a record with an older version than here
 }
 
-// load learns which records the relays have.
+// load requests the relays' list of records.
 func (k *Keeper) load(ctx context.Context) error {
 	if k.keys.wipes() {
 		if _, err := k.ask(ctx, &remember.Request{Op: remember.Drop}); err != nil {
@@ -421,7 +422,7 @@ func (k *Keeper) load(ctx context.Context) error {
 	vault := k.keys.current()
 	if got.Record != nil {
 		if data, err := vault.Open(&vault.Signer.PublicKey, got.Record); err == nil {
-			_ = json.Unmarshal(data, &list) // its own words; otherwise all is written again
+			_ = json.Unmarshal(data, &list) // written by an earlier Keeper; if it is unreadable, all records are written again
 		}
 	}
 	k.mu.Lock()
@@ -445,7 +446,7 @@ func (k *Keeper) load(ctx context.Context) error {
 	return nil
 }
 
-// check renews the keys if a holder is revoked.
+// check changes the key if a holder is revoked.
 func (k *Keeper) check(ctx context.Context) error {
 	revoked, err := k.revoked(ctx)
 	if err != nil || revoked == 0 {
@@ -462,7 +463,7 @@ func (k *Keeper) check(ctx context.Context) error {
 	return k.sealAgain(ctx, previous)
 }
 
-// revoked returns how many holders of the keys are not to read any more.
+// revoked returns how many holders may no longer read the records.
 func (k *Keeper) revoked(ctx context.Context) (n int, err error) {
 	holders := k.keys.all()
 	if k.cfg.Ended != nil {
@@ -484,8 +485,8 @@ func (k *Keeper) revoked(ctx context.Context) (n int, err error) {
 	return len(answer.Removed), err
 }
 
-// sealAgain seals all records with the new key. A record that cannot be sealed again is
-// read from the host again.
+// sealAgain seals all records with the new key. If a record cannot be fetched, its session
+// is read from the host again.
 func (k *Keeper) sealAgain(ctx context.Context, previous remember.Vault) error {
 	k.mu.Lock()
 	ids := slices.Collect(maps.Keys(k.stored))
@@ -504,7 +505,7 @@ func (k *Keeper) sealAgain(ctx context.Context, previous remember.Vault) error {
 			next = k.idOf(s.uri)
 		}
 		err := errNoState
-		if s != nil || !previous.Blind { // else it has no ID any more
+		if s != nil || !previous.Blind { // otherwise, no ID can be computed for it
 			err = k.sealRecordAgain(ctx, id, next, previous)
 		}
 		k.mu.Lock()
@@ -520,7 +521,7 @@ func (k *Keeper) sealAgain(ctx context.Context, previous remember.Vault) error {
 	return ctx.Err()
 }
 
-// sealRecordAgain stores a record with the new key, and with the ID that follows from it.
+// sealRecordAgain stores a record with the new key, under its new ID.
 func (k *Keeper) sealRecordAgain(ctx context.Context, id, next string, previous remember.Vault) error {
 	got, err := k.ask(ctx, &remember.Request{Op: remember.Get, ID: id})
 	if err != nil {
@@ -574,7 +575,7 @@ func (k *Keeper) dropAll(ctx context.Context) error {
 	return nil
 }
 
-// dueLocked returns the sessions to write.
+// dueLocked returns the sessions whose writes are due, or all changed sessions.
 func (k *Keeper) dueLocked(all bool) []*session {
 	now := time.Now()
 	var list []*session
@@ -624,14 +625,14 @@ func (k *Keeper) writeSessions(ctx context.Context, all bool) error {
 	return nil
 }
 
-// writeSession reads and writes a session.
+// writeSession reads a session from the host and writes its record.
 func (k *Keeper) writeSession(ctx context.Context, r *reader, s *session) error {
 	k.mu.Lock()
 	summary, digest := maps.Clone(s.summary), s.digest
 	k.mu.Unlock()
 	content, err := r.read(ctx, s.uri, summary)
 	switch {
-	case errors.Is(err, errNoState): // it is listed, and its conversation stays unknown
+	case errors.Is(err, errNoState): // the session stays in the list without a conversation
 		content = nil
 	case err != nil:
 		return err
@@ -656,7 +657,7 @@ func (k *Keeper) writeSession(ctx context.Context, r *reader, s *session) error 
 }
 
 func status(summary map[string]json.RawMessage) (bits int64) {
-	_ = json.Unmarshal(summary["status"], &bits) // an unknown form has no bits
+	_ = json.Unmarshal(summary["status"], &bits) // an unknown form means no bits
 	return bits
 }
 
@@ -686,8 +687,7 @@ func (k *Keeper) writeList(ctx context.Context, now bool) error {
 	return nil
 }
 
-// listLocked returns the content of the list, with the latest sessions for which there
-// is room.
+// listLocked returns the content of the list: the latest sessions, as many as fit.
 func (k *Keeper) listLocked() []byte {
 	vault := k.keys.current()
 	all := k.writableLocked()

@@ -27,15 +27,15 @@ type keyFile struct {
 	Signer  []byte   `json:"signer"` // PKCS #8
 	Holders []Holder `json:"holders"`
 	Blind   bool     `json:"blind,omitempty"` // of a sealed host
-	Wipe    bool     `json:"wipe,omitempty"`  // relays may have records of the time before the host was sealed, or unsealed
+	Wipe    bool     `json:"wipe,omitempty"`  // relays may have records from before the host was sealed, or unsealed; remove them
 }
 
-// A Holder is a client with the keys. End and Rests are set at a sealed host, which knows by
-// itself whether its holders are still admitted.
+// A Holder is a client that has received the keys. End and Rests are set for sealed hosts,
+// which decide themselves whether a holder is still admitted.
 type Holder struct {
 	auth.Holder
 	End   time.Time `json:"end,omitzero"`
-	Rests []string  `json:"rests,omitempty"` // devices and grants that the authority rests on
+	Rests []string  `json:"rests,omitempty"` // devices and grants on which the holder's authority depends
 }
 
 // keyring holds the keys of a host and remembers the clients that received them.
@@ -53,7 +53,8 @@ type keyring struct {
 // FileName returns the name of the file with a host's keys in the state directory.
 func FileName(tenant, host string) string { return "remembered." + tenant + "." + host + ".json" }
 
-// openKeyring reads or creates the keys. An error means that they cannot be kept.
+// openKeyring reads the keys, or creates them. It returns an error if they cannot be
+// stored.
 func openKeyring(dir, tenant, host string, blind bool) (*keyring, error) {
 	r := &keyring{vault: remember.Vault{Tenant: tenant, Host: host, Blind: blind}}
 	var kept keyFile
@@ -67,7 +68,7 @@ func openKeyring(dir, tenant, host string, blind bool) (*keyring, error) {
 			kept = keyFile{} // new keys: devices read the records after their next connection
 		}
 	}
-	if len(kept.Key) > 0 && kept.Blind != blind { // relays have seen the keys of a host that was not sealed
+	if len(kept.Key) > 0 && kept.Blind != blind { // relays could read the keys' records while the host was not sealed
 		kept = keyFile{Wipe: true}
 	}
 	if signer, err := x509.ParsePKCS8PrivateKey(kept.Signer); err == nil {
@@ -132,14 +133,14 @@ func (r *keyring) current() remember.Vault {
 	return r.vault
 }
 
-// wipes reports whether the relays' records are to be removed before all else.
+// wipes reports whether the relays' records must be removed first.
 func (r *keyring) wipes() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.wipe
 }
 
-// wiped notes that the relays' records were removed.
+// wiped records that the relays' records are removed.
 func (r *keyring) wiped() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -156,22 +157,22 @@ func (r *keyring) renew() (previous remember.Vault, err error) {
 	return previous, r.saveLocked()
 }
 
-// endEvery is how precisely the file knows when a holder's authority ends.
+// endEvery is the precision with which the file records the end of a holder's authority.
 const endEvery = time.Hour
 
-// hand notes that a holder has the present keys.
+// hand records that a holder has received the present keys.
 func (r *keyring) hand(to Holder) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	same := func(h Holder) bool {
-		if r.vault.Blind { // all viewers of a link are one device
+		if r.vault.Blind { // all viewers of a link use the same device
 			return slices.Equal(h.Rests, to.Rests)
 		}
 		return h.Subject == to.Subject && h.Device == to.Device && (to.Device != "" || h.Token == to.Token)
 	}
 	if i := slices.IndexFunc(r.holders, same); i >= 0 {
 		if late := to.End.Sub(r.holders[i].End); late >= 0 && late < endEvery {
-			to.End = r.holders[i].End // the file keeps an earlier time, which is as good
+			to.End = r.holders[i].End // avoids a write of the file for a small difference
 			r.holders[i] = to
 			return nil
 		}
@@ -195,8 +196,9 @@ func (r *keyring) all() []Holder {
 	return slices.Clone(r.holders)
 }
 
-// Keys are the keys for one client, in the answer to its request. Key is for clients
-// that may see the whole host, Records for the others.
+// Keys are the keys for one client, as in the answer to its request. Key is set for a
+// client that may see the whole host; Records holds a key for each record that another
+// client may see.
 type Keys struct {
 	Tenant   string            `json:"tenant"`
 	KeyID    string            `json:"keyId"`
@@ -204,14 +206,14 @@ type Keys struct {
 	Key      []byte            `json:"key,omitempty"`
 	Records  map[string][]byte `json:"records,omitempty"` // by ID
 
-	// Blind is set by sealed hosts. A client with Key computes the IDs; the others get them by
-	// session.
+	// Blind is true for sealed hosts. A client with Key computes the records' IDs; other
+	// clients get them in IDs, by session.
 	Blind bool              `json:"blind,omitempty"`
 	IDs   map[string]string `json:"ids,omitempty"`
 }
 
-// Keys returns the keys for a client, and notes that it has them. A client without
-// any session gets none.
+// Keys returns the keys for a client, and records that the client has them. A client that
+// may see no session gets none.
 func (k *Keeper) Keys(policy gate.Policy, to Holder) (Keys, error) {
 	vault := k.keys.current()
 	given := Keys{Tenant: vault.Tenant, KeyID: vault.KeyID(), Verifier: vault.Verifier(), Blind: vault.Blind}

@@ -20,13 +20,13 @@ const (
 	readTime  = 20 * time.Second // for one session
 )
 
-// A reader reads sessions from the host on a connection of its own.
+// A reader reads sessions from the host on its own connection.
 type reader struct {
 	sock watch.Socket
 	id   int
 }
 
-// openReader connects and initializes.
+// openReader connects to the host and initializes the connection.
 func openReader(ctx context.Context, dial func(ctx context.Context) (watch.Socket, error)) (*reader, error) {
 	sock, err := dial(ctx)
 	if err != nil {
@@ -51,7 +51,7 @@ func openReader(ctx context.Context, dial func(ctx context.Context) (watch.Socke
 	return r, nil
 }
 
-// limit closes the connection when ctx ends, or after readTime, until stop.
+// limit closes the connection when ctx ends or readTime is over. stop ends that limit.
 func (r *reader) limit(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithTimeout(ctx, readTime)
 	end := context.AfterFunc(ctx, func() { r.sock.Close("too slow") })
@@ -61,7 +61,7 @@ func (r *reader) limit(ctx context.Context) (stop func()) {
 	}
 }
 
-// Shows returns an error if a host does not show a session to the host-agent itself.
+// Shows returns an error if the host does not show a session to the host-agent.
 func Shows(ctx context.Context, dial func(ctx context.Context) (watch.Socket, error), session string) error {
 	r, err := openReader(ctx, dial)
 	if err != nil {
@@ -78,7 +78,7 @@ func (r *reader) close() { r.sock.Close("read") }
 // errNoState reports a session that the host does not show.
 var errNoState = errors.New("the host sent no state")
 
-// subscribe returns the state of a channel. It subscribes only for that moment.
+// subscribe returns the state of a channel, and unsubscribes again.
 func (r *reader) subscribe(channel, more string) (json.RawMessage, error) {
 	r.id++
 	uri, _ := json.Marshal(channel) // a string always encodes
@@ -147,7 +147,7 @@ func (r *reader) read(ctx context.Context, uri string, summary map[string]json.R
 	return c.fit()
 }
 
-// chatOf returns a session's default chat, or its first.
+// chatOf returns the default chat of a session, or else its first chat.
 func chatOf(session []byte) string {
 	if chat := ahp.TextOf(session, "defaultChat"); chat != "" {
 		return chat
@@ -159,8 +159,8 @@ func chatOf(session []byte) string {
 	return ""
 }
 
-// fit encodes the content, with as many of the last turns as there is room for. Of a
-// last turn that is too long alone, the end of the answer stays.
+// fit encodes the content with as many of the last turns as fit. If even the last turn
+// is too long, only the end of its answer is kept.
 func (c *content) fit() ([]byte, error) {
 	if n := len(c.State.Turns) - mostTurns; n > 0 {
 		c.State.Turns = c.State.Turns[n:]
@@ -187,8 +187,9 @@ func (c *content) fit() ([]byte, error) {
 	}
 }
 
-// cutTurn removes at least that many bytes of an answer from its beginning, or returns
-// nil.
+// cutTurn removes at least the given number of bytes from the beginning of a turn's
+// answer. It returns nil if nothing
+// of the answer would be left.
 func cutTurn(turn json.RawMessage, bytes int) json.RawMessage {
 	var members map[string]json.RawMessage
 	var parts []json.RawMessage

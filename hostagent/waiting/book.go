@@ -19,23 +19,23 @@ import (
 
 // Bounds of a Book.
 const (
-	MaxEntries = 512 // of the journal; above, the oldest reported entries are removed
-	maxName    = 100 // bytes of a device's name
+	MaxEntries = 512 // entries of the journal; above it, the oldest reported entries are removed
+	maxName    = 100 // of a device, in bytes
 
-	keepOver  = 24 * time.Hour     // of a reported entry behind its item's expiry
-	keepStuck = 8 * 24 * time.Hour // of any other entry; relays have forgotten its item by then
+	keepOver  = 24 * time.Hour     // how long a reported entry is kept after its item has expired
+	keepStuck = 8 * 24 * time.Hour // how long any other entry is kept; by then, relays have forgotten its item
 )
 
-// A Device is a device whose person may leave items.
+// A Device is a device on which a person may leave items.
 type Device struct {
 	Subject string    `json:"subject"`
-	ID      string    `json:"id"`   // the relay's
+	ID      string    `json:"id"`   // as at the relay
 	Keys    string    `json:"keys"` // base64url: see sealed.ReadIdentity
 	Name    string    `json:"name"`
 	At      time.Time `json:"at"`
 }
 
-// A Stage is the last step of an entry.
+// A Stage is the last step that an entry records.
 type Stage string
 
 // The stages.
@@ -45,7 +45,7 @@ const (
 	Over     Stage = "over"
 )
 
-// An Entry is an item in the journal.
+// An Entry is the journal's entry of an item.
 type Entry struct {
 	Stage    Stage           `json:"stage"`
 	Version  uint64          `json:"version"`
@@ -54,14 +54,14 @@ type Entry struct {
 	Reported bool            `json:"reported,omitempty"`
 }
 
-// file is the JSON of the file.
+// file is the JSON of a Book's file.
 type file struct {
 	Secret  []byte           `json:"secret"`
 	Devices []Device         `json:"devices"` // oldest first
 	Entries map[string]Entry `json:"entries"` // by item
 }
 
-// A Book is the memory of one host.
+// A Book is the lasting memory of one host.
 type Book struct {
 	path   string
 	secret sealed.Secret
@@ -73,8 +73,8 @@ type Book struct {
 // FileName returns the name of a host's file in the state directory.
 func FileName(tenant, host string) string { return "waiting." + tenant + "." + host + ".json" }
 
-// Open reads or creates the file. An unreadable file is an error: without its journal, an item
-// could be delivered twice.
+// Open reads or creates the file. An unreadable file is an error, because without its
+// journal an item could be delivered twice.
 func Open(dir, tenant, host string) (*Book, error) {
 	b := &Book{path: filepath.Join(dir, FileName(tenant, host))}
 	data, err := os.ReadFile(b.path)
@@ -120,7 +120,7 @@ func (b *Book) PublicKey() string {
 	return base64.RawURLEncoding.EncodeToString(key[:])
 }
 
-// errKeys reports keys that are none.
+// errKeys reports malformed keys of a device.
 var errKeys = errors.New("keys: want base64url of an X25519 key and a point on P-256")
 
 // ReadKeys decodes a device's keys.
@@ -136,8 +136,8 @@ func ReadKeys(text string) (sealed.Identity, error) {
 	return i, nil
 }
 
-// Enter keeps a device's keys, and returns all devices of its person, with this one. The keys
-// replace earlier keys of the device. Above the bounds, the oldest devices are forgotten.
+// Enter stores a device's keys in place of its earlier ones, and returns all devices of its
+// person, including this one. Above the bounds, the oldest devices are removed.
 func (b *Book) Enter(d Device) ([]Device, error) {
 	if _, err := ReadKeys(d.Keys); err != nil {
 		return nil, err
@@ -178,7 +178,7 @@ func (b *Book) Enter(d Device) ([]Device, error) {
 	return list, nil
 }
 
-// Devices returns the relay's IDs of all devices.
+// Devices returns the IDs of all devices, as at the relay.
 func (b *Book) Devices() (ids []string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -188,7 +188,7 @@ func (b *Book) Devices() (ids []string) {
 	return ids
 }
 
-// Drop forgets removed devices.
+// Drop removes devices.
 func (b *Book) Drop(ids []string) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -200,8 +200,8 @@ func (b *Book) Drop(ids []string) error {
 	return b.saveLocked()
 }
 
-// Signer returns the keys of a person's device with a fingerprint. The device must be the one
-// that the relay names.
+// Signer returns the keys of a person's device. It returns false unless the device with the
+// relay's id has this fingerprint.
 func (b *Book) Signer(subject, id, fingerprint string) (sealed.Identity, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -224,12 +224,12 @@ func (b *Book) Entry(id string) (Entry, bool) {
 	return e, ok
 }
 
-// ErrFull reports a journal without room.
+// ErrFull reports that the journal is full.
 var ErrFull = errors.New("too many results of waiting items are not reported yet")
 
-// Write writes an item's entry durably. Old entries are removed. Where there is no room,
-// those that expire first of the entries whose results relays have are removed: relays no
-// longer offer their items.
+// Write writes an item's entry durably. It removes old entries. If the journal is full, it
+// also removes reported entries, those that expire first: relays do not offer their items
+// again.
 func (b *Book) Write(id string, e Entry, now time.Time) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -265,7 +265,7 @@ func (b *Book) makeRoomLocked(now time.Time) {
 	}
 }
 
-// Unreported returns the items whose results relays may not have.
+// Unreported returns the items whose results may be unknown to relays.
 func (b *Book) Unreported() (ids []string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -8,7 +8,7 @@ import (
 
 // A Pending is an entry of a session's inputNeeded that a person must answer.
 type Pending struct {
-	Event notice.Event // as shown to people, without title and time
+	Event notice.Event // as people see it, without title and time
 	Chat  string       // channel for the answer
 
 	question *question
@@ -21,7 +21,7 @@ func ReadPending(session string, raw []byte) (Pending, bool) {
 	return Pending{e, e.Chat, q}, ok
 }
 
-// Action returns the action that answers, to be dispatched on the chat.
+// Action returns the action that gives this answer, to be dispatched on the chat.
 func (p *Pending) Action(said Reply) ([]byte, error) {
 	action, err := p.question.action(&p.Event, said)
 	if err != nil {

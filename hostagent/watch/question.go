@@ -11,7 +11,7 @@ import (
 	"ahprelay/broker/notice"
 )
 
-// A question is a pending question of a session, with the ids for an answer.
+// A question is a session's pending question, with the ids that an answer needs.
 type question struct {
 	event string // event id
 	name  string // the host's id
@@ -27,7 +27,7 @@ type question struct {
 	request, asks, form string // ids of the request and of its only question, and the question's kind
 }
 
-// Option ids where the host offers no options.
+// Options if the host offers none.
 const (
 	allow = "allow"
 	deny  = "deny"
@@ -90,7 +90,7 @@ func (q *question) tool(e *notice.Event, raw []byte) {
 	}
 	e.Text = cmp.Or(words(title), words(m[3].Raw), words(m[4].Raw))
 	input, here := ahp.Text(m[5].Raw)
-	if e.Detail = input; !here || input == "" { // the message is then the host's only description
+	if e.Detail = input; !here || input == "" { // otherwise, the message is the only description
 		e.Detail = words(m[3].Raw)
 	}
 	elsewhere := !here && !ahp.IsNone(m[5].Raw)
@@ -104,14 +104,14 @@ func (q *question) tool(e *notice.Event, raw []byte) {
 	}
 	e.Answer = notice.Choice
 	if q.result {
-		q.options(e, nil) // the call's options belong to the earlier confirmation
+		q.options(e, nil) // the options of the call belong to its earlier confirmation
 	} else {
 		q.options(e, m[6].Raw)
 	}
 }
 
-// options reads the host's options for an answer. Without options, a person may allow
-// the call once, or deny it.
+// options reads the answers that the host offers. If it offers none, a person may
+// allow the call once or deny it.
 func (q *question) options(e *notice.Event, raw []byte) {
 	for _, o := range ahp.ElementsOf(raw) {
 		e.Options = append(e.Options, notice.Option{ID: ahp.TextOf(o.Raw, "id"), Label: ahp.TextOf(o.Raw, "label"), Deny: ahp.TextOf(o.Raw, "kind") != "approve"})
@@ -122,8 +122,8 @@ func (q *question) options(e *notice.Event, raw []byte) {
 	}
 }
 
-// isRisky reports whether the host's risk assessment is pending or has not found a
-// call safe.
+// isRisky reports whether the host has not assessed a call's risk yet, or has not
+// found the call safe.
 func isRisky(raw []byte) bool {
 	if ahp.IsNone(raw) {
 		return false
@@ -133,7 +133,7 @@ func isRisky(raw []byte) bool {
 	return ahp.TextOf(raw, "status") != "complete" || m.Raw == nil || json.Unmarshal(m.Raw, &safety) != nil || safety < safeEnough || safety > 1
 }
 
-// safeEnough is the least safety, from 0 to 1, of a call without risk.
+// safeEnough is the least safety, from 0 to 1, at which a call counts as safe.
 const safeEnough = 0.5
 
 // asked reads an agent's question.
@@ -183,15 +183,15 @@ type Reply struct {
 
 // Reasons for a refused answer.
 var (
-	// ErrUnknown reports an event without an open question.
+	// ErrUnknown reports that the event has no open question.
 	ErrUnknown = errors.New("the question is no longer open")
-	// ErrChanged reports a question changed since it was shown.
+	// ErrChanged reports that the question has changed since it was shown.
 	ErrChanged = errors.New("the question has changed; open it again")
-	// ErrNoAnswer reports an unsuitable answer.
+	// ErrNoAnswer reports that the answer does not fit the question.
 	ErrNoAnswer = errors.New("the answer does not fit the question")
 )
 
-// An AnsweredError reports an earlier answer.
+// An AnsweredError reports that the question is already answered.
 type AnsweredError struct{ By string }
 
 // Error includes the name of the person, if known.
@@ -202,7 +202,7 @@ func (e *AnsweredError) Error() string {
 	return "already answered by " + e.By
 }
 
-// action returns the question's answering action.
+// action returns the action that answers the question.
 func (q *question) action(e *notice.Event, said Reply) (map[string]any, error) {
 	option, chosen := notice.Option{}, false
 	for _, o := range e.Options {
@@ -250,7 +250,7 @@ func (q *question) confirmation(o notice.Option) map[string]any {
 	return action
 }
 
-// answers remembers each event's answering person.
+// answers remembers who answered each event.
 type answers struct {
 	by    map[string]string // by event id
 	order []string
@@ -287,9 +287,9 @@ type Answer struct {
 	watch *Watch
 }
 
-// Answer accepts an answer to an event shown with the given digest. It
-// returns an Answer for the first call only. The caller dispatches it, or calls
-// [Answer.Undo] if no byte of it was sent.
+// Answer accepts an answer to an event that was shown with this digest. The first
+// caller gets an Answer, and dispatches it; if it sent no byte, it calls
+// [Answer.Undo]. Later callers get an error.
 func (w *Watch) Answer(id, digest, by string, said Reply) (*Answer, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -316,7 +316,7 @@ func (w *Watch) Answer(id, digest, by string, said Reply) (*Answer, error) {
 	return &Answer{Chat: q.chat, Question: q.name, Action: data, Event: e, watch: w}, nil
 }
 
-// Undo permits a new answer after nothing was sent to the host.
+// Undo permits another answer. It is for a caller that has sent nothing to the host.
 func (a *Answer) Undo() {
 	a.watch.mu.Lock()
 	defer a.watch.mu.Unlock()

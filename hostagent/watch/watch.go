@@ -22,11 +22,11 @@ const (
 	retryFirst = 500 * time.Millisecond
 	retryMost  = 5 * time.Second
 
-	// refusedWait is the pause after a host has refused the Watch.
+	// refusedWait is the pause after the host has refused the Watch as a client.
 	refusedWait = time.Minute
 
 	// vagueAfter is how long a session may need input without a listed question before
-	// an event reports it.
+	// an event is reported.
 	vagueAfter = time.Second
 
 	maxSessions  = 4096
@@ -47,20 +47,22 @@ type Config struct {
 	Ledger *notice.Ledger                            // required; receives the events
 	Log    *slog.Logger                              // required
 
-	// Moments adds events without a need for an answer.
+	// Moments adds events that need no answer: sessions that finished or failed.
 	Moments bool
 
-	// Answers removes from an event the answers that a notification may not offer.
+	// Answers removes the answers that notifications may not offer from an event.
 	// Default: removes none.
 	Answers func(*notice.Event)
 
-	// Working receives the number of sessions whose agent works, after each change: 0
-	// while the host is not connected. It must not block. Default: nothing receives it.
+	// Working receives the number of sessions whose agents work, after each change. The
+	// number is 0 while the host is not connected. It must not block. Default: not
+	// called.
 	Working func(sessions int)
 
-	// Summary receives each session's summary, or the members that have changed. Older
-	// means that members received before are newer. Nil members: the session has ended.
-	// Listed is called when all sessions are known. Both must not block. May be nil.
+	// Summary receives a session's summary, or the members that have changed. If older
+	// is true, members that it received before are newer. Nil members mean that the
+	// session has ended. Listed is called when the summaries of all sessions have
+	// arrived. Both must not block, and may be nil.
 	Summary func(session string, members []byte, older bool)
 	Listed  func()
 
@@ -68,8 +70,8 @@ type Config struct {
 	Tells func(session string) bool
 }
 
-// A Watch watches one host while Run runs. The other methods are safe for concurrent
-// use.
+// A Watch watches one host while Run runs. Methods other than Run are safe for
+// concurrent use.
 type Watch struct {
 	cfg      Config
 	clientID string
@@ -84,7 +86,7 @@ type Watch struct {
 	answered answers
 	ended    bool
 	working  int // sessions whose agent works
-	shown    int // the last number for Config.Working
+	shown    int // number last given to Config.Working
 }
 
 // A session is the state of a host's session.
@@ -106,7 +108,7 @@ const (
 	neededBit  = 16
 )
 
-// New returns a stopped Watch.
+// New returns a Watch, which Run starts.
 func New(cfg Config) *Watch {
 	return &Watch{
 		cfg: cfg, clientID: "ahp-host-agent-" + strings.ToLower(rand.Text()),
@@ -114,7 +116,7 @@ func New(cfg Config) *Watch {
 	}
 }
 
-// errRefused reports a host's refusal of the Watch as a client.
+// errRefused reports that the host refused the Watch as a client.
 var errRefused = errors.New("the host refused the connection for notifications")
 
 // Run watches until ctx ends.
@@ -163,7 +165,8 @@ func (w *Watch) end() {
 	}
 }
 
-// watch reads one connection until it ends.
+// watch follows one connection until it ends. It calls good when the host has accepted
+// the Watch.
 func (w *Watch) watch(ctx context.Context, good func()) error {
 	sock, err := w.cfg.Dial(ctx)
 	if err != nil {
@@ -214,8 +217,8 @@ func (w *Watch) greet(sock Socket) error {
 	return w.askLocked("listSessions", "ahp-root://", "")
 }
 
-// FirstAnswer returns the first response on a connection on which only initialize was
-// sent. It skips earlier messages.
+// FirstAnswer returns the first response on a connection, and skips messages before it.
+// It is for connections on which only initialize was sent.
 func FirstAnswer(sock Socket) (ahp.Envelope, error) {
 	for {
 		message, _, err := sock.Read()
@@ -316,15 +319,15 @@ func (w *Watch) answerLocked(env *ahp.Envelope) error {
 	return nil
 }
 
-// syncedLocked releases the ledger's reports once all open events are known, because
-// relays withdraw events that a report omits.
+// syncedLocked lets the ledger send reports once all open events are known: relays
+// withdraw the events that a report omits.
 func (w *Watch) syncedLocked() {
 	if len(w.asked) == 0 && w.touched == nil {
 		w.cfg.Ledger.Ready()
 	}
 }
 
-// listLocked handles the list of sessions. A session that changed since the request
+// listLocked handles the list of sessions. A session that has changed since the request
 // keeps its newer state.
 func (w *Watch) listLocked(items []byte) error {
 	there := map[string]bool{}
@@ -412,7 +415,7 @@ func (w *Watch) workingLocked() {
 	w.shown = now
 }
 
-// momentLocked reports a session's end or failure.
+// momentLocked reports that a session has finished or failed.
 func (w *Watch) momentLocked(s *session, was int64) {
 	var kind notice.Kind
 	switch now := s.status; {
@@ -461,7 +464,7 @@ func (w *Watch) quietLocked(s *session) {
 	w.clearUpLocked(s)
 }
 
-// clearUpLocked withdraws the event without a question.
+// clearUpLocked withdraws the session's event without a question.
 func (w *Watch) clearUpLocked(s *session) {
 	if s.unclear != "" {
 		delete(w.open, s.unclear)
@@ -528,7 +531,7 @@ func (w *Watch) askedLocked(s *session, raw []byte) {
 	w.cfg.Ledger.Add(e)
 }
 
-// withdrawLocked removes a withdrawn or answered question.
+// withdrawLocked removes a question that was answered or withdrawn.
 func (w *Watch) withdrawLocked(s *session, name string) {
 	q := s.asks[name]
 	if q == nil {
@@ -539,8 +542,8 @@ func (w *Watch) withdrawLocked(s *session, name string) {
 	w.cfg.Ledger.Withdraw(q.event)
 }
 
-// vagueLocked starts the timer of an event without a question, for a session that
-// needs input but lists none.
+// vagueLocked starts the timer for an event without a question, if a session needs
+// input but lists no question.
 func (w *Watch) vagueLocked(s *session) {
 	if len(s.asks) > 0 || s.vague != nil || s.unclear != "" || w.ended {
 		return
