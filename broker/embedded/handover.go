@@ -28,7 +28,7 @@ func (s *Server) handOver() {
 	asked := map[string]time.Time{}
 	for ctx.Err() == nil {
 		streams, meta, settled := s.leads()
-		if len(streams) == 0 && !meta && (settled || len(asked) == 0) {
+		if len(streams) == 0 && !meta && settled {
 			return
 		}
 		ask := func(what string, stepDown func()) {
@@ -51,11 +51,11 @@ func (s *Server) handOver() {
 }
 
 // leads returns the streams that this server leads, and whether it leads JetStream as
-// a whole. Settled reports that each has a leader.
+// a whole. Settled reports that each has a leader: this server may win a pending election.
 func (s *Server) leads() (streams []string, meta, settled bool) {
 	info, err := s.nats.Jsz(&server.JSzOptions{Account: s.keys.Authority().RelaysAccount(), Streams: true})
 	if err != nil || info.Meta == nil {
-		return nil, false, true // nothing to hand over
+		return nil, false, false
 	}
 	settled = info.Meta.Leader != ""
 	for _, account := range info.AccountDetails {

@@ -6,9 +6,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
-
 	"ahprelay/ahp"
 	"ahprelay/broker"
 )
@@ -90,33 +87,12 @@ func (v *view) find(ctx context.Context, key string) error {
 // readLast is read, answered by the leader of the copies. Other copies, which answer
 // read, may be behind.
 func (s *store) readLast(ctx context.Context, key string, value any) (rev uint64, err error) {
-	body, err := json.Marshal(map[string]string{"last_by_subj": "$KV." + s.name + "." + key})
-	if err != nil {
-		return 0, err
-	}
-	msg, err := broker.AskAgain(ctx, func(ctx context.Context) (*nats.Msg, error) {
-		return s.js.Conn().RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET.KV_"+s.name, body)
-	})
+	rev, data, err := broker.LastMessage(ctx, s.js, "KV_"+s.name, "$KV."+s.name+"."+key)
 	if err != nil {
 		return 0, storeError(err)
 	}
-	var answer struct {
-		Error   *jetstream.APIError `json:"error"`
-		Message struct {
-			Seq  uint64 `json:"seq"`
-			Data []byte `json:"data"` // empty: the key was removed
-		} `json:"message"`
-	}
-	if err := json.Unmarshal(msg.Data, &answer); err != nil {
-		return 0, fmt.Errorf("%w: %w", ErrStoreAway, err)
-	}
-	switch {
-	case answer.Error != nil && answer.Error.ErrorCode == jetstream.JSErrCodeMessageNotFound:
-		return 0, nil
-	case answer.Error != nil:
-		return 0, storeError(answer.Error)
-	case len(answer.Message.Data) == 0:
+	if len(data) == 0 { // the key is missing, or was removed
 		return 0, nil
 	}
-	return answer.Message.Seq, json.Unmarshal(answer.Message.Data, value)
+	return rev, json.Unmarshal(data, value)
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"ahprelay/auth"
+	"ahprelay/broker"
 
 	"github.com/nats-io/nats.go/jetstream"
 )
@@ -43,6 +44,10 @@ func (v *view) followOnce(ctx context.Context) error {
 	if v.own() {
 		wakeUp(v.r.upkeep.opened)
 	}
+	newest, err := v.newest(ctx)
+	if err != nil {
+		return fmt.Errorf("registry store: %w", err)
+	}
 	watch, err := v.store.watch(ctx)
 	if err != nil {
 		return fmt.Errorf("registry store: %w", err)
@@ -63,11 +68,14 @@ func (v *view) followOnce(ctx context.Context) error {
 			if !open {
 				return errors.New("registry store: the watch has ended")
 			}
-			if entry == nil {
-				v.synced(epoch, id)
+			if entry != nil {
+				v.applyEntry(entry, epoch)
 				continue
 			}
-			v.applyEntry(entry, epoch)
+			if !v.hasSeen(newest) {
+				return errors.New("registry store: the watch reads a copy that lags")
+			}
+			v.synced(epoch, id)
 		}
 	}
 }
@@ -175,6 +183,21 @@ func (v *view) applyEntry(entry jetstream.KeyValueEntry, epoch uint64) {
 		}
 		v.r.cfg.Revocations.stored(rev, entry.Revision())
 	}
+}
+
+// newest returns the store's newest revision, by the word of the copies' leader.
+func (v *view) newest(ctx context.Context) (uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, openTimeout)
+	defer cancel()
+	rev, _, err := broker.LastMessage(ctx, v.store.js, "KV_"+v.store.name, "$KV."+v.store.name+".>")
+	return rev, err
+}
+
+// hasSeen reports whether the watch has delivered a revision.
+func (v *view) hasSeen(rev uint64) bool {
+	v.r.mu.RLock()
+	defer v.r.mu.RUnlock()
+	return v.seen >= rev
 }
 
 // noteProgress records how far the watch has come.

@@ -126,10 +126,7 @@ func (rv *revoker) catchUp(ctx context.Context, v *view) bool {
 	look := time.NewTicker(catchUpEvery)
 	defer look.Stop()
 	for {
-		rv.r.mu.RLock()
-		there := v.seen >= rev
-		rv.r.mu.RUnlock()
-		if there {
+		if v.hasSeen(rev) {
 			return true
 		}
 		select {

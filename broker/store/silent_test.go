@@ -68,6 +68,8 @@ func (s *silentStore) answer(m *nats.Msg) {
 	switch {
 	case strings.HasPrefix(what, "STREAM.INFO."):
 		answer = map[string]any{"config": jetstream.StreamConfig{Name: strings.TrimPrefix(what, "STREAM.INFO.")}, "created": time.Now(), "state": map[string]any{}}
+	case strings.HasPrefix(what, "STREAM.MSG.GET."):
+		answer = map[string]any{"error": jetstream.APIError{Code: 404, ErrorCode: jetstream.JSErrCodeMessageNotFound}}
 	case strings.HasPrefix(what, "CONSUMER.CREATE."):
 		var ask struct {
 			Stream string         `json:"stream_name"`

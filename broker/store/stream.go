@@ -228,7 +228,11 @@ func (s *Store) followOnce(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	at := &reading{epoch: epoch, id: info.Created.UTC().Format(time.RFC3339Nano), synced: info.State.Msgs == 0}
+	newest, err := s.newest(ctx)
+	if err != nil {
+		return err
+	}
+	at := &reading{epoch: epoch, id: info.Created.UTC().Format(time.RFC3339Nano), newest: newest, synced: newest == 0}
 	messages, err := s.messages(ctx, at)
 	if err != nil {
 		return err
@@ -254,7 +258,19 @@ type reading struct {
 	epoch  uint64
 	id     string // of the stream
 	last   uint64 // last applied sequence
+	newest uint64 // the newest sequence at the start
 	synced bool   // everything present at the start has been read
+}
+
+// errLags reports a consumer on a copy of the stream that lags behind its leader.
+var errLags = errors.New("the messages come from a copy that lags")
+
+// newest returns the newest sequence, by the word of the copies' leader.
+func (s *Store) newest(ctx context.Context) (uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, openTimeout)
+	defer cancel()
+	seq, _, err := broker.LastMessage(ctx, s.js, s.cfg.Stream, ">")
+	return seq, err
 }
 
 // messages requests the messages after a reading. JetStream's own ordered consumer
@@ -274,6 +290,9 @@ func (s *Store) messages(ctx context.Context, at *reading) (jetstream.MessagesCo
 	})
 	if err != nil {
 		return nil, err
+	}
+	if !at.synced && consumer.CachedInfo().NumPending == 0 {
+		return nil, errLags
 	}
 	return consumer.Messages(jetstream.PullExpiry(pullFor), jetstream.PullHeartbeat(pullHeartbeat))
 }
@@ -299,6 +318,9 @@ func (s *Store) take(ctx context.Context, messages jetstream.MessagesContext, at
 		}
 		at.last = meta.Sequence.Stream
 		if !at.synced && meta.NumPending == 0 {
+			if at.last < at.newest {
+				return errLags
+			}
 			at.synced = true
 			s.sync(ctx, at.epoch, at.id)
 		}

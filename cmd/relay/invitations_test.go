@@ -31,7 +31,7 @@ func TestInvitationIsListedAndWithdrawn(t *testing.T) {
 	if _, err := command("withdraw", found[1]); err == nil {
 		t.Error("an invitation is withdrawn twice")
 	}
-	if out, err := command("invitations"); err != nil || strings.Contains(out, "ada") {
+	if out, err := command("invitations"); err != nil || strings.Contains(out, found[1]) {
 		t.Errorf("after that, invitations: %v\n%s", err, out)
 	}
 }

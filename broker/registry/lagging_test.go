@@ -1,0 +1,77 @@
+package registry
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"ahprelay/test/natssite"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// A laggingCopy is a JetStream whose first watches read a copy that lags behind its leader.
+type laggingCopy struct {
+	jetstream.JetStream
+	copy    jetstream.KeyValue
+	watches atomic.Int32 // still to come at the copy
+}
+
+func (l *laggingCopy) KeyValue(ctx context.Context, bucket string) (jetstream.KeyValue, error) {
+	kv, err := l.JetStream.KeyValue(ctx, bucket)
+	return laggingBucket{kv, l}, err
+}
+
+type laggingBucket struct {
+	jetstream.KeyValue
+	l *laggingCopy
+}
+
+func (b laggingBucket) WatchAll(ctx context.Context, opts ...jetstream.WatchOpt) (jetstream.KeyWatcher, error) {
+	if b.l.watches.Add(-1) >= 0 {
+		return b.l.copy.WatchAll(ctx, opts...)
+	}
+	return b.KeyValue.WatchAll(ctx, opts...)
+}
+
+// TestLaggingCopyIsNotTheStore reads the store from an empty copy, as JetStream lets a
+// relay do that has just replaced another: its hosts stay known, and the relay does not
+// say that it has read the store before it has.
+func TestLaggingCopyIsNotTheStore(t *testing.T) {
+	r := startTest(t, newTestServer(t), Config{})
+	natssite.Eventually(t, "the store has been read", func() bool { return r.Unread() == nil })
+	if err := r.Enrol("acme", "laptop"); err != nil {
+		t.Fatal(err)
+	}
+	empty, err := r.view.store.js.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: "empty"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lagging := &laggingCopy{JetStream: r.view.store.js, copy: empty}
+	lagging.watches.Store(1)
+	v := &view{r: r, name: "us", store: &store{js: lagging, name: bucket}}
+	ctx, cancel := context.WithTimeout(t.Context(), natssite.Patience)
+	defer cancel()
+	if err := v.followOnce(ctx); err == nil || errors.Is(err, context.DeadlineExceeded) || v.isSynced {
+		t.Fatalf("a lagging copy was read: synced %v, %v; want an error", v.isSynced, err)
+	}
+	over, end := context.WithCancel(ctx)
+	done := make(chan error, 1)
+	go func() { done <- v.followOnce(over) }()
+	natssite.Eventually(t, "the current copy has been read", func() bool {
+		r.mu.RLock()
+		defer r.mu.RUnlock()
+		return v.isSynced
+	})
+	end()
+	select {
+	case <-done:
+	case <-time.After(natssite.Patience):
+		t.Fatal("followOnce did not end")
+	}
+	if _, known := r.Lookup("acme", "laptop"); !known {
+		t.Error("the host is forgotten")
+	}
+}

@@ -1,0 +1,95 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"ahprelay/test/natssite"
+)
+
+// A laggingCopy is a JetStream whose first consumers read a copy that lags behind its
+// leader.
+type laggingCopy struct {
+	jetstream.JetStream
+	stream    string       // the copy
+	consumers atomic.Int32 // still to come at the copy
+}
+
+func (l *laggingCopy) CreateConsumer(ctx context.Context, stream string, cfg jetstream.ConsumerConfig) (jetstream.Consumer, error) {
+	if l.consumers.Add(-1) >= 0 {
+		stream = l.stream
+	}
+	return l.JetStream.CreateConsumer(ctx, stream, cfg)
+}
+
+// TestLaggingCopyIsNotTheStore reads the records from a copy without some or all of them,
+// as JetStream lets a relay do that has just replaced another. The records stay known, and the relay
+// does not say that it has read the store before it has.
+func TestLaggingCopyIsNotTheStore(t *testing.T) {
+	t.Parallel()
+	for _, copied := range []int{0, 1} {
+		t.Run(fmt.Sprintf("%d of 2 records", copied), func(t *testing.T) {
+			t.Parallel()
+			site := natssite.New(t)
+			conn := site.Relays(t)
+			js, err := conn.JetStream()
+			if err != nil {
+				t.Fatal(err)
+			}
+			sealer, err := site.Keys.Sealer("test")
+			if err != nil {
+				t.Fatal(err)
+			}
+			first, err := Start(t.Context(), Config{Conn: conn, Sealer: sealer, Name: "people", Known: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(first.Close)
+			natssite.Next(t, "the first read of the stream", first.Ready())
+			const lags = "lags"
+			if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: lags, Subjects: []string{"ahp.relays.v1.lags"}}); err != nil {
+				t.Fatal(err)
+			}
+			for i := range 2 {
+				key, data := fmt.Sprintf("device.%d", i), json.RawMessage(`"ada's"`)
+				for _, result := range first.Write(t.Context(), Change{Key: key, Data: data}) {
+					if result.Err != nil {
+						t.Fatal(result.Err)
+					}
+				}
+			}
+			if copied > 0 {
+				if _, err := js.Publish(t.Context(), "ahp.relays.v1.lags", []byte("of the copy")); err != nil {
+					t.Fatal(err)
+				}
+			}
+			lagging := &laggingCopy{JetStream: js, stream: lags}
+			lagging.consumers.Store(int32(copied + 1)) // the second one asks for the rest
+			s := &Store{
+				cfg: first.cfg, js: lagging, cancel: func() {}, ready: make(chan struct{}), save: make(chan struct{}, 1),
+				records: map[string]*known{"device.0": {Record: first.Get("device.0")}}, streamID: first.streamID,
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), natssite.Patience)
+			defer cancel()
+			if err := s.followOnce(ctx); !errors.Is(err, errLags) || s.synced {
+				t.Fatalf("a lagging copy was read: synced %v, %v; want %v", s.synced, err, errLags)
+			}
+			life, end := context.WithCancel(ctx)
+			s.running.Go(func() { _ = s.followOnce(life) })
+			natssite.Next(t, "a read of the current copy", s.ready)
+			for _, key := range []string{"device.0", "device.1"} {
+				if string(s.Get(key).Data) != `"ada's"` {
+					t.Errorf("%s is lost", key)
+				}
+			}
+			end()
+			s.Close()
+		})
+	}
+}
