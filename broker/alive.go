@@ -8,14 +8,14 @@ import (
 	"ahprelay/ahp"
 )
 
-// A line is a Conn's network connection, with a way to probe its peer.
+// A line is a Conn's network connection, and the way to probe its peer.
 type line struct {
 	*netConn
-	ask   func(ctx context.Context) error // returns when the peer has answered, or the connection ends
-	relay string                          // relay instance at its end; "": unknown
+	ask   func(ctx context.Context) error // sends a ping, and returns when the peer has answered or the connection ends
+	relay string                          // instance of the relay at the far end; "": unknown
 }
 
-// Relay returns the relay instance at the end of the connection, or "" if unknown.
+// Relay returns the instance of the relay at the far end, or "" if unknown.
 func (c *Conn) Relay() string {
 	if l := c.line.Load(); l != nil && ahp.CheckName("relay", l.relay) == nil {
 		return l.relay
@@ -23,18 +23,19 @@ func (c *Conn) Relay() string {
 	return ""
 }
 
-// dialled records the connection being made.
+// dialled records the network connection that is being made.
 func (c *Conn) dialled(conn net.Conn) {
 	switch conn := conn.(type) {
 	case *netConn:
 		c.line.Store(&line{netConn: conn, ask: func(context.Context) error { return c.nc.FlushTimeout(idleTimeout - askAfter) }})
 	case *wsConn:
-		// The relay's WebSocket answers, so NATS is not involved.
+		// The relay's WebSocket layer answers, without NATS.
 		c.line.Store(&line{netConn: conn.below, ask: conn.ws.Ping, relay: conn.relay})
 	}
 }
 
-// askWhenSilent probes the peer after each silence, until ctx ends.
+// askWhenSilent probes the peer whenever the connection has been silent for
+// askAfter, until ctx ends.
 func (c *Conn) askWhenSilent(ctx context.Context) {
 	timer := time.NewTimer(askAfter)
 	defer timer.Stop()
@@ -48,8 +49,8 @@ func (c *Conn) askWhenSilent(ctx context.Context) {
 	}
 }
 
-// askIfSilent probes the peer if it is time, and returns the delay until the next
-// check.
+// askIfSilent probes the peer if the connection has been silent for askAfter. It
+// returns the delay until the next check.
 func (c *Conn) askIfSilent(ctx context.Context) time.Duration {
 	l := c.line.Load()
 	if l == nil || !l.live.Load() || !c.online.Load() {

@@ -6,16 +6,16 @@ import (
 )
 
 // The timeouts of [AskAgain]. The first exceeds the round trip between distant
-// servers; later ones grow for busy servers.
+// servers. Each later timeout is longer times the previous, for busy servers.
 const (
 	firstAnswer = 150 * time.Millisecond
 	longer      = 4
 )
 
 // AskAgain repeats a JetStream request with growing timeouts until a server answers or
-// ctx ends. A new server does not reach its whole cluster at once, and requests to an
-// unreachable server are lost silently. Ask must end with its context, and must be
-// repeatable.
+// ctx ends. Repetition is necessary because a new server does not reach all servers of
+// its cluster at once, and a request to an unreachable server is lost silently. Ask
+// must return when its context ends, and must be safe to repeat.
 func AskAgain[T any](ctx context.Context, ask func(ctx context.Context) (T, error)) (T, error) {
 	for wait := firstAnswer; ; wait *= longer {
 		once, cancel := context.WithTimeout(ctx, wait)

@@ -11,27 +11,27 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// A host-agent can compress its stream inside the WebSocket to a relay. The whole
-// stream is in order and complete there: bodies, packets and the NATS protocol around
-// them. Earlier messages are therefore always available as context, even those lost
-// beyond the relay. The host-agent requests compression in the handshake, with the
-// header Ahp-Compress and the name of a method. A relay that supports the method
-// answers with the same header. The client's stream is then Zstandard (RFC 8878), with
-// a block boundary after each batch of messages. A frame ends when the stream has been
-// idle, so both ends can free its state.
+// A host-agent can compress the byte stream inside its WebSocket to a relay. It
+// compresses the whole stream, which includes NATS protocol lines, packets and bodies,
+// so all earlier bytes serve as compression context. To request compression, the
+// host-agent sends the header Ahp-Compress with the name of a method in the handshake.
+// A relay that supports the method answers with the same header. From then on the
+// host-agent's stream is Zstandard (RFC 8878), with a block boundary after each batch
+// of messages. When the stream becomes idle, the Zstandard frame ends, so both ends
+// can free its memory.
 
 // CompressHeader is the WebSocket handshake header by which a host-agent requests a
 // compression method, and a relay accepts it.
 const CompressHeader = "Ahp-Compress"
 
-// Zstandard names the only method.
+// Zstandard is the name of the only method.
 const Zstandard = "zstd"
 
-// compressWindow is a compressed stream's window in bytes. Both ends keep that much
-// for each open frame.
+// compressWindow is the Zstandard window in bytes. For each open frame, both ends need
+// that much memory.
 const compressWindow = 64 << 10
 
-// Compresses returns the method that a relay accepts, or "".
+// Compresses returns the requested method if relays support it, else "".
 func Compresses(asked string) string {
 	if asked == Zstandard {
 		return Zstandard
@@ -39,24 +39,24 @@ func Compresses(asked string) string {
 	return ""
 }
 
-// A packer's bounds.
+// Bounds of a packer.
 const (
-	// frameIdle is the time without larger writes after which a frame ends. Both ends
-	// then free its memory.
+	// A frame ends after frameIdle without large writes. Both ends then free its
+	// memory.
 	frameIdle = 10 * time.Second
 
-	// someSize exceeds a lease request or the answer to a ping. Smaller writes do not
-	// open a frame.
+	// Writes below someSize bytes do not open a frame. A lease request and the answer
+	// to a ping are smaller.
 	someSize = 1 << 10
 )
 
-// A packer compresses its input and writes each piece at once.
+// A packer compresses its input. Each Write is sent at once.
 type packer struct {
 	to io.Writer
 
 	mu      sync.Mutex // guards the fields below, and writing
 	encoder *zstd.Encoder
-	little  []byte      // buffer of a raw frame
+	little  []byte      // scratch for writeLittle
 	open    bool        // a frame is open
 	idle    *time.Timer // ends the frame
 	closed  bool
@@ -98,8 +98,8 @@ func (p *packer) Write(b []byte) (int, error) {
 	return n, p.encoder.Flush()
 }
 
-// writeLittle writes a complete frame with one raw block, which costs neither end more
-// than its bytes.
+// writeLittle writes b as a complete frame with one uncompressed block. Such a frame
+// needs no compression state at either end.
 func (p *packer) writeLittle(b []byte) (int, error) {
 	f := binary.LittleEndian.AppendUint32(p.little[:0], frameMagic)
 	if len(b) < 256 {
@@ -115,7 +115,7 @@ func (p *packer) writeLittle(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// endFrame ends the open frame. The next write begins another.
+// endFrame ends the open frame. The next write begins a new one.
 func (p *packer) endFrame() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -125,7 +125,6 @@ func (p *packer) endFrame() {
 	}
 }
 
-// close ends writing.
 func (p *packer) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -20,55 +20,57 @@ const (
 	// PingInterval is the interval at which NATS servers ping silent clients.
 	PingInterval = 2 * time.Second
 
-	// DialTimeout bounds each step of an attempt: connection, TLS and WebSocket
-	// handshake together, then the login.
+	// DialTimeout bounds the connection, TLS and WebSocket handshake together, and then
+	// the login.
 	DialTimeout = 5 * time.Second
 
 	// closeTimeout bounds how long Close flushes.
 	closeTimeout = 2 * time.Second
 
-	// retryFloor and retryCeiling bound the delay before an attempt.
+	// retryFloor and retryCeiling bound the delay before an attempt; retryFirst is the
+	// longest first delay.
 	retryFloor   = 100 * time.Millisecond
 	retryFirst   = 500 * time.Millisecond
 	retryCeiling = 5 * time.Second
 
-	// quickTime is the period after a loss in which quickCeiling applies instead.
-	// Links wait for the connection, so an interruption shorter than the resume window
-	// must not be prolonged beyond it.
+	// For quickTime after a loss, quickCeiling applies instead of retryCeiling. Links
+	// survive an interruption that is shorter than the resume window, so long delays must
+	// not prolong a short interruption.
 	quickTime    = 20 * time.Second
 	quickCeiling = 800 * time.Millisecond
 )
 
 // Events are the callbacks of a [Conn]. Each may be nil. Calls are sequential and in
-// order. A callback must neither block nor close the Conn.
+// order, except where noted. A callback must neither block nor close the Conn.
 type Events struct {
-	// Connected reports the first login, at the server with that URL.
+	// Connected reports the first login, and the server's URL.
 	Connected func(url string)
-	// Disconnected reports a lost connection, which will be made anew. A nil error
-	// means a deliberate reconnect with new credentials.
+	// Disconnected reports a lost connection; the Conn reconnects. A nil error means that
+	// the Conn reconnects on purpose, with new credentials.
 	Disconnected func(err error)
-	// Reconnected reports a new connection. Messages may have been lost meanwhile.
+	// Reconnected reports a new login. Messages may have been lost in between.
 	Reconnected func(url string)
-	// Dropped reports lost messages on a subject, because a receiver was slow.
+	// Dropped reports that messages on a subject were lost because their receiver was
+	// slow.
 	Dropped func(subject string)
-	// Error reports any other complaint by the server or the library.
+	// Error reports other errors from the server or the library.
 	Error func(err error)
-	// Retrying announces another attempt after wait. It may be called concurrently
-	// with other callbacks.
+	// Retrying announces the next attempt, after wait. It may be called concurrently with
+	// other callbacks.
 	Retrying func(attempt int, err error, wait time.Duration)
-	// Standby reports the URL of a new second connection, or "" for its end or use. It
-	// may be called concurrently with other callbacks.
+	// Standby reports the URL of a new second connection, or "" when that connection has
+	// ended or is in use. It may be called concurrently with other callbacks.
 	Standby func(url string)
 	// Woke reports that the machine slept or its clock jumped forward. The Conn
-	// reconnects. It may be called concurrently with other callbacks.
+	// reconnects then. It may be called concurrently with other callbacks.
 	Woke func(slept time.Duration)
 }
 
-// A Conn is a connection to NATS that reconnects for ever. It is a [link.Bus], and
+// A Conn is a connection to NATS that reconnects until Close. It is a [link.Bus], and
 // safe for concurrent use.
 //
-// It buffers nothing while disconnected: Publish fails at once. Otherwise Publish
-// takes as long as the peer needs to accept the bytes.
+// While disconnected, Publish fails at once; nothing is buffered. While connected,
+// Publish may block until the peer accepts the bytes.
 type Conn struct {
 	// Set by start, then read-only.
 	nc     *nats.Conn
@@ -77,21 +79,21 @@ type Conn struct {
 	made   chan struct{}      // closed when nc is set
 	gone   chan struct{}      // closed after the last event
 
-	urls      []string     // tried in turn; empty if the library chooses
-	turn      atomic.Int32 // index in urls of the connection or the next attempt
-	wanted    atomic.Int32 // index in urls of the next attempt, counted from 1; 0: the one after turn
-	creds     *credentials // nil if they never expire
-	standbys  *standbys    // of the second connection; nil: there is none
+	urls      []string     // tried in turn; empty if the NATS library chooses
+	turn      atomic.Int32 // index in urls of the current connection or of the next attempt
+	wanted    atomic.Int32 // index in urls for the next attempt, plus 1; 0: the URL after turn
+	creds     *credentials // nil if the credentials never expire
+	standbys  *standbys    // keeps the second connection; nil: there is none
 	running   sync.WaitGroup
 	closing   atomic.Bool
 	lostAt    atomic.Int64          // when the connection was lost, Unix nanoseconds; 0: never
 	online    atomic.Bool           // between Connected or Reconnected and Disconnected
 	lost      atomic.Bool           // after the first Disconnected, while not online
-	lastError atomic.Pointer[error] // why the server could not be reached
+	lastError atomic.Pointer[error] // why the last attempt failed
 
-	after []atomic.Int64 // earliest times for the next attempts at urls, as their relays have said; Unix nanoseconds
+	after []atomic.Int64 // for each URL, the earliest time of the next attempt that its relay permits; Unix nanoseconds
 
-	through atomic.Pointer[string] // URL of the WebSocket in use or being made; nil: none
+	through atomic.Pointer[string] // URL of the WebSocket in use or being dialled; nil: none
 
 	outlet   atomic.Pointer[outlet] // of the current or last network connection; nil: none yet
 	together atomic.Int32           // callers in Together
@@ -105,15 +107,15 @@ func newConn(events Events) *Conn {
 	return &Conn{events: events, made: make(chan struct{}), gone: make(chan struct{}), up: make(chan struct{})}
 }
 
-// start connects with the given options. If the first attempt fails, the library
-// continues to try.
+// start connects with the given options. If the first attempt fails, the library goes on
+// trying.
 func (c *Conn) start(url string, opts ...nats.Option) error {
 	opts = append(opts,
 		nats.RetryOnFailedConnect(true),
 		nats.MaxReconnects(-1),
 		nats.CustomReconnectDelay(c.beforeRetry),
-		nats.IgnoreAuthErrorAbort(), // otherwise two refusals in a row would close it for good
-		nats.ReconnectBufSize(-1),   // buffer nothing: links decide about repetition
+		nats.IgnoreAuthErrorAbort(), // otherwise two refusals in a row would close the connection finally
+		nats.ReconnectBufSize(-1),   // buffer nothing: links decide what to repeat
 		nats.Timeout(DialTimeout),
 		nats.NoEcho(),
 		c.writeAtOnce,
@@ -149,7 +151,6 @@ func (c *Conn) connected(nc *nats.Conn, tell func(url string)) {
 	}
 }
 
-// connectedURL returns the URL of the connection.
 func (c *Conn) connectedURL(nc *nats.Conn) string {
 	if through := c.through.Load(); through != nil {
 		return *through
@@ -177,8 +178,8 @@ func (c *Conn) complained(sub *nats.Subscription, err error) {
 	}
 }
 
-// beforeRetry runs before each attempt but the first, without the library's locks. It
-// selects a server, updates credentials, and returns the delay.
+// beforeRetry runs before each attempt except the first, outside the library's locks. It
+// selects a URL, renews credentials if necessary, and returns the delay.
 func (c *Conn) beforeRetry(attempt int) time.Duration {
 	<-c.made // soon
 	if len(c.urls) > 1 {
@@ -187,7 +188,7 @@ func (c *Conn) beforeRetry(attempt int) time.Duration {
 	}
 	if c.creds != nil {
 		if last := c.lastError.Load(); last != nil && errors.Is(*last, errUnauthorized) {
-			_ = c.creds.update() // the relay's answer to this request has the reason
+			_ = c.creds.update() // the relay's answer to this request contains the reason
 		} else {
 			c.creds.ready(refuses(c.nc.LastError()))
 		}
@@ -203,9 +204,9 @@ func (c *Conn) beforeRetry(attempt int) time.Duration {
 	return wait
 }
 
-// turnToNext selects the next URL. The library knows only one URL at a time: it would
-// try others without delay, and all clients of a lost server would reach the next one
-// at the same moment.
+// turnToNext selects the next URL. The library is given only one URL at a time. With
+// several, it would try them without delay, and all clients of a lost server would reach
+// the next server at the same moment.
 func (c *Conn) turnToNext() {
 	if i := c.wanted.Swap(0); i > 0 {
 		c.turnTo(int(i) - 1)
@@ -218,8 +219,8 @@ func (c *Conn) turnToNext() {
 	c.turnTo((int(c.turn.Load()) + 1) % len(c.urls))
 }
 
-// obey records the time until which the current relay wants no attempt. Up to a second is
-// random, because relays name whole seconds.
+// obey records when the current relay permits the next attempt. It subtracts a random
+// part of a second, because relays give whole seconds.
 func (c *Conn) obey(err error) {
 	var busy *busyError
 	if i := int(c.turn.Load()); errors.As(err, &busy) && i < len(c.after) {
@@ -227,8 +228,8 @@ func (c *Conn) obey(err error) {
 	}
 }
 
-// turnToReady keeps the selected URL if its relay may be tried now, or else selects the
-// one that may be tried first. It returns the time until then.
+// turnToReady keeps the selected URL if its relay permits an attempt now. Otherwise it
+// selects the URL that permits one first. It returns the time to wait.
 func (c *Conn) turnToReady(now time.Time) (wait time.Duration) {
 	if len(c.after) == 0 {
 		return 0
@@ -252,7 +253,7 @@ func (c *Conn) turnTo(i int) {
 	_ = c.nc.SetServerPool([]string{libraryURL(c.urls[i])}) // fails only when closed
 }
 
-// lastFailure returns why there is no connection, if known.
+// lastFailure returns the reason why there is no connection.
 func (c *Conn) lastFailure() error {
 	if c.creds != nil {
 		if err := c.creds.failure(); err != nil {
@@ -260,7 +261,7 @@ func (c *Conn) lastFailure() error {
 		}
 	}
 	if err := c.nc.LastError(); err != nil {
-		return err // of a login; the library forgets it after a later failure to connect
+		return err // a login's error, which the library forgets when it later cannot connect
 	}
 	if p := c.lastError.Load(); p != nil {
 		return *p
@@ -268,33 +269,31 @@ func (c *Conn) lastFailure() error {
 	return errors.New("refused or disconnected")
 }
 
-// attemptFailed records the library's error of an attempt.
 func (c *Conn) attemptFailed(err error) {
 	if !errors.Is(err, nats.ErrNoServers) { // the library's error for a refusal that the dialer has recorded
 		c.failed(err)
 	}
 }
 
-// failed records why the server could not be reached.
 func (c *Conn) failed(err error) {
 	c.obey(err)
 	c.lastError.Store(&err)
 }
 
-// RetryDelay returns the delay before an attempt, counted from 1: 125 to 500 ms at
-// first, twice as long each time, and 1.25 to 5 s in the end. Three quarters of it are
-// random: if a thousand host-agents lose a relay, about 300 return in the busiest 100
+// RetryDelay returns a random delay before an attempt, counted from 1. It is 125 to 500
+// ms at first, doubles with each attempt, and is at most 1.25 to 5 s. Randomness spreads
+// reconnects: if a thousand host-agents lose a relay, about 300 return in the busiest 100
 // ms.
 func RetryDelay(attempt int) time.Duration { return delayUpTo(attempt, retryCeiling) }
 
-// delayUpTo is RetryDelay with a different maximum.
+// delayUpTo is RetryDelay with a different longest delay.
 func delayUpTo(attempt int, most time.Duration) time.Duration {
 	ceiling := min(retryFirst<<min(attempt-1, 10), most)
 	floor := max(retryFloor, ceiling/4)
 	return floor + rand.N(ceiling-floor)
 }
 
-// NextLogin returns a channel that the next login closes.
+// NextLogin returns a channel that is closed at the next login.
 func (c *Conn) NextLogin() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -310,8 +309,8 @@ func (c *Conn) Traffic() (in, out uint64) {
 	return s.InBytes, s.OutBytes
 }
 
-// AwaitConnected returns when the Conn is connected, or the last failure when ctx
-// ends.
+// AwaitConnected returns nil when the Conn is connected. When ctx ends, it returns the
+// last failure.
 func (c *Conn) AwaitConnected(ctx context.Context) error {
 	for {
 		up := c.NextLogin()
@@ -328,7 +327,7 @@ func (c *Conn) AwaitConnected(ctx context.Context) error {
 	}
 }
 
-// Publish implements Bus. It fails without a connection.
+// Publish implements [link.Bus]. It fails while disconnected.
 func (c *Conn) Publish(subject string, data []byte) error {
 	if c.lost.Load() { // the library would wait for the current attempt
 		return fmt.Errorf("publish on %s: %w", subject, nats.ErrDisconnected)
@@ -339,7 +338,8 @@ func (c *Conn) Publish(subject string, data []byte) error {
 	return nil
 }
 
-// Subscribe implements Bus. It works without a connection, and survives reconnects.
+// Subscribe implements [link.Bus]. It also works while disconnected, and survives
+// reconnects.
 func (c *Conn) Subscribe(subject string, into chan *nats.Msg) (cancel func(), err error) {
 	sub, err := c.nc.ChanSubscribe(subject, into)
 	if err != nil {
@@ -348,8 +348,8 @@ func (c *Conn) Subscribe(subject string, into chan *nats.Msg) (cancel func(), er
 	return func() { _ = sub.Unsubscribe() }, nil // fails only when closed
 }
 
-// Hear calls take with each message on a subject, from one goroutine, until end, which
-// waits for it. Beyond room waiting messages, later messages are lost.
+// Hear calls take with each message on a subject, from one goroutine. While room messages
+// wait, further messages are lost. end unsubscribes and waits for the goroutine.
 func (c *Conn) Hear(subject string, room int, take func(data []byte)) (end func(), err error) {
 	into, over := make(chan *nats.Msg, room), make(chan struct{})
 	cancel, err := c.Subscribe(subject, into)
@@ -370,8 +370,8 @@ func (c *Conn) Hear(subject string, room int, take func(data []byte)) (end func(
 	return sync.OnceFunc(func() { cancel(); close(over); hearing.Wait() }), nil
 }
 
-// QueueSubscribe is Subscribe in a queue group, where one member gets each message,
-// preferably at the server where the message arrives.
+// QueueSubscribe is Subscribe in a queue group. Each message goes to one member,
+// preferably to a member at the server where the message arrives.
 func (c *Conn) QueueSubscribe(subject, group string, into chan *nats.Msg) (cancel func(), err error) {
 	sub, err := c.nc.ChanQueueSubscribe(subject, group, into)
 	if err != nil {
@@ -380,10 +380,10 @@ func (c *Conn) QueueSubscribe(subject, group string, into chan *nats.Msg) (cance
 	return func() { _ = sub.Unsubscribe() }, nil
 }
 
-// Flush returns when the server has received everything sent so far, or after limit.
+// Flush returns when the server has received everything sent before, or after limit.
 func (c *Conn) Flush(limit time.Duration) error { return c.nc.FlushTimeout(limit) }
 
-// PublishRequest publishes a message whose answers go to reply.
+// PublishRequest publishes a message with a reply subject.
 func (c *Conn) PublishRequest(subject, reply string, data []byte) error {
 	return c.nc.PublishRequest(subject, reply, data)
 }
@@ -397,19 +397,18 @@ func (c *Conn) Request(ctx context.Context, subject string, data []byte) ([]byte
 	return msg.Data, nil
 }
 
-// Redial replaces the connection at once, or starts the next attempt now: for when the
-// network is known to have changed. Messages published so far are flushed first.
+// Redial replaces the connection, or starts the next attempt, at once. It is for a known
+// change of the network. Messages published before are flushed first.
 func (c *Conn) Redial() {
 	_ = c.nc.ForceReconnect() // fails only when closed
 }
 
-// Leads reports whether the Conn is connected to one of the URLs.
+// Leads reports whether the Conn is connected to a URL.
 func (c *Conn) Leads(url string) bool {
 	return c.Connected() && int(c.turn.Load()) < len(c.urls) && c.urls[c.turn.Load()] == url
 }
 
-// Move reconnects to another of the URLs. If that fails, the next URL is tried as
-// usual.
+// Move reconnects to a different URL. If that fails, the next URL is tried as usual.
 func (c *Conn) Move(url string) {
 	if i := slices.Index(c.urls, url); i >= 0 {
 		c.wanted.Store(int32(i) + 1) // for beforeRetry
@@ -418,12 +417,12 @@ func (c *Conn) Move(url string) {
 	}
 }
 
-// Done returns a channel that is closed when the connection has ended for good: after
-// Close, or after a fatal protocol error, which no correct program causes.
+// Done returns a channel that is closed when the connection has ended finally: after
+// Close, or after a protocol error that only a faulty program causes.
 func (c *Conn) Done() <-chan struct{} { return c.gone }
 
-// Close flushes for at most two seconds, ends the connection and all subscriptions,
-// and returns after the last event. Subscribed channels stay open.
+// Close flushes for at most two seconds, then ends the connection and all subscriptions.
+// It returns after the last event. It does not close the channels given to Subscribe.
 func (c *Conn) Close() {
 	c.closing.Store(true)
 	if !c.online.Load() {

@@ -8,20 +8,20 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// MaxCopies is the number of copies of relays' data, if there are enough servers.
+// MaxCopies is the highest number of copies of the relays' data in JetStream.
 const MaxCopies = 3
 
-// Delays between checks for missing copies. They double from the start or the last
-// change in the number of servers: a young cluster gets its copies before a server is
-// likely to fail.
+// Delays between checks for missing copies. They begin at firstLook, and double. They
+// start anew when the number of servers changes, so a young cluster gets its copies
+// before a server is likely to fail.
 const (
 	firstLook = 500 * time.Millisecond
 	lastLook  = 20 * time.Second
-	countEach = 2 * time.Second // interval of counting servers meanwhile
-	turn      = 7 * time.Second // for the responsible relay, before others act
+	countEach = 2 * time.Second // interval at which servers are counted between checks
+	turn      = 7 * time.Second // how long other relays wait for the responsible relay
 )
 
-// Copies keeps the number of copies in JetStream as high as possible.
+// Copies keeps the number of copies in JetStream at the maximum that the servers allow.
 type Copies struct {
 	// Count returns the configured number of copies, or MaxCopies if no more are
 	// wanted.
@@ -30,18 +30,19 @@ type Copies struct {
 	// Make sets the number of copies.
 	Make func(ctx context.Context, copies int) error
 
-	// Mine reports whether this relay is responsible. A responsible relay of an earlier
-	// version may not know these data, so any other relay acts after some time.
+	// Mine reports whether this relay is responsible for adding copies. If the
+	// responsible relay has an earlier version, it may not do so; other relays
+	// therefore act after a delay (turn).
 	Mine func() bool
 
-	// Servers returns the number of other servers known to this relay's server.
+	// Servers returns the number of other servers that this relay's server knows.
 	// Default: unknown.
 	Servers func() int
 
-	short time.Time // since when copies have been missing, and others responsible; owned by Keep
+	short time.Time // since when copies have been missing although a different relay is responsible; owned by Keep
 }
 
-// Keep raises the number of copies whenever possible, until ctx ends.
+// Keep adds copies whenever possible, until ctx ends.
 func (c *Copies) Keep(ctx context.Context) {
 	known := c.servers()
 	for wait, enough := firstLook, false; c.await(ctx, wait, known, enough); {
@@ -59,8 +60,8 @@ func (c *Copies) Keep(ctx context.Context) {
 	}
 }
 
-// await waits for some time. With too few copies, it also returns when the number of
-// servers changes. It reports whether ctx goes on.
+// await waits for the next check. While copies are missing, it also returns when the
+// number of servers changes. It returns false when ctx ends.
 func (c *Copies) await(ctx context.Context, wait time.Duration, known int, enough bool) bool {
 	for over := time.Now().Add(wait); ; {
 		left := time.Until(over)
@@ -85,7 +86,7 @@ func (c *Copies) servers() int {
 	return c.Servers()
 }
 
-// raise tries to add copies, and reports whether the maximum is reached.
+// raise tries to add copies, and reports whether there are MaxCopies.
 func (c *Copies) raise(ctx context.Context) bool {
 	copies, err := c.Count(ctx)
 	if err != nil || copies >= MaxCopies || c.Mine() {
@@ -97,7 +98,7 @@ func (c *Copies) raise(ctx context.Context) bool {
 		return err == nil && copies >= MaxCopies
 	}
 	made := copies
-	_ = MostCopies(func(more int) error { // repeated later
+	_ = MostCopies(func(more int) error { // repeated at the next check
 		if more <= copies {
 			return nil
 		}
@@ -110,13 +111,13 @@ func (c *Copies) raise(ctx context.Context) bool {
 	return made >= MaxCopies
 }
 
-// MostCopies calls with for decreasing numbers of copies until it succeeds.
+// MostCopies calls with for MaxCopies, then for fewer copies, until a call succeeds.
 func MostCopies(with func(copies int) error) (err error) {
 	for copies := MaxCopies; copies > 0; copies-- {
 		err = with(copies)
 		var refused *jetstream.APIError
 		if err == nil || errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) || !errors.As(err, &refused) {
-			break // only a server's answer proves that there are too few servers
+			break // only a server's refusal means that there are too few servers
 		}
 	}
 	return err

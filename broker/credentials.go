@@ -17,7 +17,7 @@ import (
 const credentialsTimeout = 5 * time.Second
 
 // credentials are a host-agent's user JWT. They are fetched in advance, because the
-// library asks for them under its lock and must not wait.
+// NATS library needs them while it holds its lock, when a fetch would block it.
 type credentials struct {
 	// Set by newCredentials, then read-only.
 	fetch func() (string, error)
@@ -26,12 +26,12 @@ type credentials struct {
 
 	mu     sync.Mutex // guards the fields below
 	jwt    string
-	renew  time.Time // time of the next fetch; zero: never
-	shown  int       // logins since a server last accepted it
-	reason error     // of the last fetch
+	renew  time.Time // when to fetch again; zero: never
+	shown  int       // logins since a server last accepted the credentials
+	reason error     // error of the last fetch
 }
 
-// newCredentials returns credentials that fetch provides until ctx ends.
+// newCredentials returns credentials that are provided by fetch, until ctx ends.
 func newCredentials(ctx context.Context, fetch func(context.Context) (string, error)) *credentials {
 	return &credentials{fetch: func() (string, error) {
 		ctx, cancel := context.WithTimeout(ctx, credentialsTimeout)
@@ -40,23 +40,23 @@ func newCredentials(ctx context.Context, fetch func(context.Context) (string, er
 	}}
 }
 
-// maxShown is the number of unanswered logins after which credentials are suspect. It
-// exceeds one, because logins may time out when many host-agents return at once, and
-// fetches would add to the load.
+// maxShown is the number of logins without an answer after which credentials are
+// fetched anew. It is above one, because logins can time out when many host-agents
+// return at once, and fetches would then add to the load.
 const maxShown = 3
 
-// ready fetches credentials if there are none, if they are due, or if they were
-// refused: the relay may have new keys, or the server a different clock.
+// ready fetches credentials if there are none, if they are due for renewal, or if a
+// server refused them: the relay may have new keys, or the server's clock may differ.
 func (c *credentials) ready(refused bool) {
 	c.mu.Lock()
 	good := c.jwt != "" && !(refused && c.shown > 0) && c.shown < maxShown && (c.renew.IsZero() || time.Now().Before(c.renew))
 	c.mu.Unlock()
 	if !good {
-		_ = c.update() // recorded for failure
+		_ = c.update() // failure returns the error later
 	}
 }
 
-// update fetches new credentials. On failure the old ones stay.
+// update fetches new credentials. If that fails, the old credentials remain.
 func (c *credentials) update() error {
 	c.fetching.Lock()
 	defer c.fetching.Unlock()
@@ -78,16 +78,16 @@ func (c *credentials) update() error {
 	return nil
 }
 
-// renewAfter returns when to renew credentials of the given lifetime: after about
-// three quarters, with jitter, which leaves time for an absent relay. JWTs count whole
-// seconds, so up to one may be missing.
+// renewAfter returns when to renew credentials with the given lifetime: at random
+// between 70 % and 80 %, which leaves time in case the relay is unreachable. JWTs
+// count whole seconds, so the real lifetime may be up to a second shorter.
 func renewAfter(life time.Duration) time.Duration {
 	life = max(life-time.Second, life/2)
 	return life*7/10 + rand.N(life/10+1)
 }
 
-// show returns the credentials for a login, and counts the login until accepted resets
-// the count. Without credentials, it returns an error with the reason.
+// show returns the credentials for a login, and counts the login. Without credentials,
+// it returns an error with the reason.
 func (c *credentials) show() (string, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -98,17 +98,17 @@ func (c *credentials) show() (string, error) {
 	return c.jwt, nil
 }
 
-// accepted records a successful login.
+// accepted records a successful login, and resets the count.
 func (c *credentials) accepted() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.shown = 0
 }
 
-// errUnauthorized reports that a relay refused the token in a WebSocket handshake.
-var errUnauthorized = errors.New("the token is refused")
+// errUnauthorized reports that a relay has refused the token in the WebSocket
+// handshake.
+var errUnauthorized = errors.New("the relay refused the token")
 
-// refuses reports whether an error means that a server refused the credentials.
 func refuses(err error) bool {
 	for _, refusal := range []error{
 		nats.ErrAuthorization, nats.ErrAuthExpired, nats.ErrAuthRevoked, nats.ErrAccountAuthExpired,
@@ -120,7 +120,6 @@ func refuses(err error) bool {
 	return false
 }
 
-// failure returns the error of the last fetch.
 func (c *credentials) failure() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -134,10 +133,11 @@ func (c *credentials) due() time.Time {
 	return c.renew
 }
 
-// renewLoop fetches new credentials before the old ones expire, and reconnects to log
-// in with them. A disconnect by NATS at expiry would lose messages and add a delay.
+// renewLoop fetches new credentials before the old ones expire, and reconnects with
+// them. If NATS disconnected the host-agent at expiry, messages would be lost and the
+// reconnect would be delayed.
 func (c *Conn) renewLoop(ctx context.Context) {
-	const idle = time.Hour // credentials without expiry may be replaced
+	const idle = time.Hour // credentials without expiry are checked this often, because they may be replaced
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for failures := 0; ; {
@@ -149,7 +149,7 @@ func (c *Conn) renewLoop(ctx context.Context) {
 		case !due.IsZero():
 			wait = time.Until(due)
 		case !c.Connected():
-			wait = retryCeiling // none yet: check again soon
+			wait = retryCeiling // there are none yet: check again soon
 		}
 		timer.Reset(wait)
 		select {
@@ -158,7 +158,7 @@ func (c *Conn) renewLoop(ctx context.Context) {
 		case <-timer.C:
 		}
 		if due.IsZero() || !due.Equal(c.creds.due()) {
-			continue // already fetched by an attempt
+			continue // beforeRetry has fetched them already
 		}
 		if err := c.creds.update(); err != nil {
 			failures++

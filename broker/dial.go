@@ -19,8 +19,8 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// nats.go gives up a connection that still delivers bytes but answers no ping, after
-// one ping a minute and two missing answers. A silent connection ends sooner, see
+// The NATS library sends one ping a minute, and closes a connection after two pings
+// without a pong, even while other bytes arrive. A silent connection ends sooner, see
 // netConn.
 const (
 	libraryPing        = time.Minute
@@ -31,22 +31,23 @@ const (
 type Server interface {
 	nats.InProcessConnProvider
 
-	// RelayConn opens a connection of the relay itself to a tenant's account; an empty
-	// tenant selects the relays' own account.
+	// RelayConn opens the relay's own connection to a tenant's account, or, if tenant
+	// is empty, to the account that relays share.
 	RelayConn(tenant string) (net.Conn, error)
 
-	// SetTenant loads a tenant's account with its revoked users: see
+	// SetTenant loads a tenant's account and its revoked users, see
 	// [auth.Authority.TenantAccountJWT].
 	SetTenant(tenant string, revoked map[string]time.Time) error
 
-	// DropTenant unloads the account. The next user's login asks for it again.
+	// DropTenant unloads a tenant's account. The next login of a user requests it
+	// again (Resolve).
 	DropTenant(tenant string) error
 
-	// Resolve sets the function that provides unknown accounts when a user logs in. It
-	// gets the account's name, and must not block.
+	// Resolve sets the function that returns the claim of an unknown account when a
+	// user logs in. It is called with the account's name, and must not block.
 	Resolve(others func(account string) (claim string, err error))
 
-	// Connections returns the number of this server's connections in a tenant's
+	// Connections returns the number of connections at this server in a tenant's
 	// account.
 	Connections(tenant string) int
 }
@@ -54,10 +55,10 @@ type Server interface {
 // A RelayDialConfig describes a relay's connection to NATS.
 type RelayDialConfig struct {
 	Keys     *auth.Keys  // required; they sign the relay's credentials
-	Instance string      // required; the relay's run
-	Tenant   string      // tenant of the account; default: the relays' own account
+	Instance string      // required; instance name of the relay process
+	Tenant   string      // the account to connect to; default: the account that relays share
 	Server   Server      // connect to this server, within the process
-	URL      string      // or to these, separated by commas: nats://host:port, tls://host:port
+	URL      string      // or one or more of these, separated by commas: nats://host:port, tls://host:port
 	TLS      *tls.Config // for URL; default: the system's authorities
 
 	// WallClock returns the time, for URL; default: time.Now.
@@ -66,13 +67,13 @@ type RelayDialConfig struct {
 	Events Events
 }
 
-// DialRelay connects a relay to NATS. It returns when connected, or when ctx ends,
-// with the last failure. From then on the Conn reconnects by itself.
+// DialRelay connects a relay to NATS. It returns when connected. When ctx ends first,
+// it returns the last failure. The Conn later reconnects by itself.
 func DialRelay(ctx context.Context, cfg RelayDialConfig) (*Conn, error) {
 	if err := cfg.check(); err != nil {
 		return nil, fmt.Errorf("connect relay to NATS: %w", err)
 	}
-	whole := context.WithoutCancel(ctx) // a late attempt still returns its error
+	whole := context.WithoutCancel(ctx) // a late attempt must still be able to return its error
 	c, err := startRelay(whole, cfg, func() (*auth.User, error) { return cfg.Keys.Authority().RelayUser(cfg.Tenant) })
 	if err != nil {
 		return nil, err
@@ -84,9 +85,9 @@ func DialRelay(ctx context.Context, cfg RelayDialConfig) (*Conn, error) {
 	return c, nil
 }
 
-// startRelay starts a relay's connection to NATS as the given user, which it creates
-// for each login. It makes one attempt, which ends with ctx. An in-process connection
-// is ready at once.
+// startRelay starts a relay's connection to NATS. It calls user for the credentials of
+// each login. It makes one attempt, which ends with ctx. An in-process connection is
+// connected on return.
 func startRelay(ctx context.Context, cfg RelayDialConfig, user func() (*auth.User, error)) (*Conn, error) {
 	c := newConn(cfg.Events)
 	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -94,8 +95,8 @@ func startRelay(ctx context.Context, cfg RelayDialConfig, user func() (*auth.Use
 	show, sign := freshUser(user)
 	opts := []nats.Option{nats.Name(cfg.Instance), nats.UserJWT(show, sign)}
 	if cfg.Server != nil {
-		// No time limits within the process: after a pause of the process they would
-		// all have expired.
+		// No time limits within the process: if the process pauses, all of them would
+		// have expired afterwards.
 		dial := inProcess(func() (net.Conn, error) { return cfg.Server.RelayConn(cfg.Tenant) })
 		opts = append(opts, nats.InProcessServer(dial), nats.FlusherTimeout(0))
 	} else {
@@ -144,7 +145,7 @@ func (cfg *RelayDialConfig) check() error {
 	return nil
 }
 
-// freshUser returns a login that creates its user for each login.
+// freshUser returns login functions that create a new user for each login.
 func freshUser(user func() (*auth.User, error)) (show func() (string, error), sign func([]byte) ([]byte, error)) {
 	var current atomic.Pointer[auth.User]
 	show = func() (string, error) {
@@ -164,30 +165,31 @@ type AgentDialConfig struct {
 	URLs     []string    // required; nats://host:port, tls://host:port, ws://host:port/path or wss://host:port/path, all of one scheme
 	Tenant   string      // required
 	Host     string      // required
-	Instance string      // required; the host-agent's run
+	Instance string      // required; instance name of the host-agent process
 	TLS      *tls.Config // for tls and wss; default: the system's authorities
 
 	// Credentials fetches a user JWT (required). It is called before the old JWT
-	// expires and after each refusal, never concurrently, and may take
+	// expires and after each refusal, never concurrently. It may take up to
 	// credentialsTimeout.
 	Credentials func(ctx context.Context) (userJWT string, err error)
 
 	// Sign signs a nonce with the nkey of the JWT (required). It must not block.
 	Sign func(nonce []byte) ([]byte, error)
 
-	// Compress is the compression method to request from a relay over WebSocket:
-	// Zstandard. Default: none.
+	// Compress is the compression method to request from relays over WebSocket, such
+	// as Zstandard. Default: none.
 	Compress string
 
-	// Headers returns the headers of a WebSocket handshake; default: none. It is
+	// Headers returns the headers for a WebSocket handshake; default: none. It is
 	// called for each handshake, and must not block.
 	Headers func() (http.Header, error)
 
 	// Proxy returns the HTTP proxy for an http or https URL, or nil. It is called for
-	// ws and wss. Default: HTTP_PROXY, HTTPS_PROXY and NO_PROXY in the environment.
+	// ws and wss URLs. Default: HTTP_PROXY, HTTPS_PROXY and NO_PROXY in the
+	// environment.
 	Proxy func(*url.URL) (*url.URL, error)
 
-	// Dial makes network connections, also to proxies; default: TCP.
+	// Dial makes network connections, including those to proxies; default: TCP.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 
 	// WallClock returns the time; default: time.Now.
@@ -196,17 +198,18 @@ type AgentDialConfig struct {
 	Events Events
 }
 
-// DialAgent connects a host-agent to NATS. It makes one attempt and returns whether or
-// not the attempt succeeds: the Conn connects and reconnects in the background until
+// DialAgent connects a host-agent to NATS. It makes one attempt, and returns a Conn
+// even if the attempt fails: the Conn connects and reconnects in the background until
 // Close. An error means that the configuration can never work, or that ctx ended
 // during the attempt.
 //
-// All URLs must lead to the same NATS servers. The first is tried first. Each failure
-// or loss selects the next. With several WebSocket URLs, a second, idle connection
-// leads to a different URL (see standby.go), and takes over after a loss.
+// All URLs must lead to the same NATS servers. The first URL is tried first; each
+// failure or loss selects the next. With several WebSocket URLs, the Conn keeps an
+// idle second connection to a different URL, and uses it after a loss (see
+// standby.go).
 //
 // A connection ends after idleTimeout without received bytes, or after writeTimeout
-// without progress. Credentials are renewed before they expire.
+// without sent bytes while bytes wait. Credentials are renewed before they expire.
 func DialAgent(ctx context.Context, cfg AgentDialConfig) (*Conn, error) {
 	if err := cfg.check(); err != nil {
 		return nil, fmt.Errorf("connect host-agent to NATS: %w", err)
@@ -271,8 +274,8 @@ func (cfg *AgentDialConfig) options(life context.Context, c *Conn) []nats.Option
 	)
 }
 
-// login is nats.UserJWT without its trial call, which fails without credentials: the
-// relay that issues them may start later.
+// login is nats.UserJWT without the trial call, which would fail while there are no
+// credentials. That is normal at first: the relay that issues them may start later.
 func login(show func() (string, error), sign func([]byte) ([]byte, error)) nats.Option {
 	return func(o *nats.Options) error {
 		o.UserJWT, o.SignatureCB = show, sign
@@ -300,7 +303,7 @@ func (cfg *AgentDialConfig) check() error {
 	return nil
 }
 
-// checkURLs rejects URLs that cannot be addresses of the same NATS servers.
+// checkURLs rejects URLs that cannot all lead to the same NATS servers.
 func checkURLs(rawURLs []string) error {
 	if len(rawURLs) == 0 {
 		return errors.New("no URLs given")
@@ -316,7 +319,7 @@ func checkURLs(rawURLs []string) error {
 	return nil
 }
 
-// CheckURL rejects URLs that are not addresses of a NATS server.
+// CheckURL rejects URLs that are no address of a NATS server.
 func CheckURL(rawURL string, schemes ...string) error {
 	want := strings.Join(schemes, "://, ") + "://"
 	u, err := url.Parse(rawURL)
@@ -334,7 +337,7 @@ func CheckURL(rawURL string, schemes ...string) error {
 	return fmt.Errorf("URL %s: scheme %q is not one of %s", redact(u), u.Scheme, want)
 }
 
-// redact returns a URL without secrets, for messages.
+// redact returns a URL without user and query, for messages.
 func redact(u *url.URL) string {
 	if u == nil {
 		return ""
@@ -342,16 +345,15 @@ func redact(u *url.URL) string {
 	return (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}).String()
 }
 
-// isTLS reports whether connections to a URL are encrypted.
 func isTLS(rawURL string) bool {
 	return strings.HasPrefix(rawURL, "tls://") || strings.HasPrefix(rawURL, "wss://")
 }
 
-// networkOptions returns the options of a connection that leaves the process.
+// networkOptions returns the options for a connection over the network.
 func networkOptions(d dialer, rawURL string, tlsConfig *tls.Config) []nats.Option {
 	opts := []nats.Option{
 		nats.SetCustomDialer(d),
-		nats.SkipHostLookup(), // the dialer does it, outside the library's lock
+		nats.SkipHostLookup(), // the dialer resolves names, outside the library's lock
 		nats.FlusherTimeout(writeTimeout),
 		nats.PingInterval(libraryPing),
 		nats.MaxPingsOutstanding(maxUnansweredPings),

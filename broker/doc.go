@@ -1,22 +1,23 @@
 // Package broker connects relays and host-agents to NATS, and manages the NATS
-// accounts of tenants. The embedded server is a separate package, embedded, so
-// host-agents do not link it.
+// accounts of tenants. The embedded server is the separate package embedded, so that
+// host-agents are built without it.
 //
 // # Connections
 //
-// A [Conn] reconnects for ever. After 4 s without traffic it probes the peer: a NATS
-// server by a NATS ping, a relay by a WebSocket ping. After 6.5 s, or when the machine
-// has slept, it closes the connection and dials again after a random delay: at most
-// 0.8 s for the first 20 s, while links survive, later up to 5 s. The randomness
-// spreads a thousand host-agents that lose the same relay. A host-agent with several
-// relay URLs tries them in turn. It can compress its stream through a WebSocket, see
-// [CompressHeader].
+// A [Conn] reconnects until it is closed. After 4 s without traffic it probes its
+// peer: a NATS server with a NATS ping, a relay with a WebSocket ping. After 6.5 s
+// without an answer, or when the machine has slept, it closes the network connection
+// and dials again after a random delay. The delay is at most 0.8 s during the first 20
+// s, while links survive, and later at most 5 s. It is random to spread a thousand
+// host-agents that lose the same relay. A host-agent with several relay URLs tries
+// them in turn. It can compress its stream in a WebSocket, see [CompressHeader].
 //
 // # Tenants
 //
-// Each tenant has its own NATS account, and relays share another. A relay connects to
-// the accounts that it serves ([Tenants]). Accounts are opened on demand ([Demand])
-// and closed after a time without use. An embedded server asks for the tenant of an
-// unknown account when one of its users logs in. Relays make NATS refuse users whose
-// enrolment was revoked (registry.Registry.Admit).
+// Each tenant has a NATS account of its own, and relays share a further account. A
+// relay connects to the accounts of the tenants that it serves ([Tenants]). It opens
+// accounts on demand ([Demand]), and closes them when they have been unused for some
+// time. When a user of an unknown account logs in, the embedded server asks for that
+// account's tenant. Relays make NATS refuse users whose enrolment was revoked
+// (registry.Registry.Admit).
 package broker

@@ -12,40 +12,41 @@ import (
 
 // A network connection's limits.
 const (
-	// idleTimeout ends a connection without received bytes, although the peer was
-	// probed after askAfter. Including the delay before the next attempt, a frozen
-	// connection is redialled within 7 s.
+	// idleTimeout ends a connection on which no bytes have arrived for this long,
+	// although the peer was probed after askAfter. Together with the delay before the
+	// next attempt, a frozen connection is replaced within 7 s.
 	idleTimeout = 6500 * time.Millisecond
 
 	// askAfter is the silence after which the peer is probed. No ping is sent while
-	// there is other traffic: any message proves that the connection is alive.
+	// there is other traffic, because any message proves that the connection is alive.
 	askAfter = 4 * time.Second
 
-	// writeTimeout ends a connection if the kernel accepts no byte for this long.
+	// writeTimeout ends a connection if the kernel accepts no bytes for this long.
 	writeTimeout = 5 * time.Second
 
-	// writePiece is the number of bytes that must leave within writeTimeout. A
-	// connection below 105 kbit/s with full buffers counts as frozen.
+	// writePiece is the number of bytes that must be accepted within writeTimeout. If
+	// the kernel's buffers are full, a connection slower than 105 kbit/s counts as
+	// frozen.
 	writePiece = 64 << 10
 )
 
-// A netConn is a network connection that fails only when it makes no progress.
+// A netConn is a network connection that fails only if no bytes move.
 //
-// The library's own deadlines would end slow connections: it requires a pong in time,
-// though the pong may wait behind a large message, and bounds each whole write. It
-// also continues after a failed write, without the lost bytes, where a netConn is
-// closed. Outside handshakes, for which the library sets both deadlines at once, a
-// netConn therefore ignores deadlines.
+// The library's own deadlines would end slow connections that work: it expects a pong
+// in time, although the pong may wait behind a large message, and it limits the time
+// for a whole write. After a failed write, the library would also continue without the
+// lost bytes; a netConn is closed instead. A netConn therefore ignores deadlines,
+// except during handshakes, when the library sets the deadlines for both directions.
 type netConn struct {
 	net.Conn
-	live atomic.Bool // no handshake in progress
-	stop func() bool // cancels the close at the end of the Conn
+	live atomic.Bool // the handshake is complete
+	stop func() bool // cancels the AfterFunc that closes c when life ends
 
 	began time.Time
-	heard atomic.Int64 // when bytes last arrived, or the handshake ended; ns since began
+	heard atomic.Int64 // when bytes last arrived or the handshake ended; ns since began
 }
 
-// newNetConn wraps c, which it closes when life ends. A handshake must complete within
+// newNetConn wraps c, and closes it when life ends. The handshake must complete within
 // the timeout.
 func newNetConn(life context.Context, c net.Conn, timeout time.Duration) (*netConn, error) {
 	if err := c.SetDeadline(time.Now().Add(timeout)); err != nil {
@@ -55,18 +56,18 @@ func newNetConn(life context.Context, c net.Conn, timeout time.Duration) (*netCo
 	return &netConn{Conn: c, stop: stop, began: time.Now()}, nil
 }
 
-// SetDeadline begins a handshake, or ends it if t is zero.
+// SetDeadline marks the begin of a handshake, or its end if t is zero.
 func (c *netConn) SetDeadline(t time.Time) error {
 	c.live.Store(t.IsZero())
 	if !t.IsZero() {
 		return c.Conn.SetDeadline(t)
 	}
 	c.hear()
-	// A Read may already be waiting.
+	// This also applies to a Read that already waits.
 	return errors.Join(c.Conn.SetWriteDeadline(t), c.Conn.SetReadDeadline(time.Now().Add(idleTimeout)))
 }
 
-// SetReadDeadline applies only during handshakes.
+// SetReadDeadline has an effect only during handshakes.
 func (c *netConn) SetReadDeadline(t time.Time) error {
 	if c.live.Load() {
 		return nil
@@ -74,7 +75,7 @@ func (c *netConn) SetReadDeadline(t time.Time) error {
 	return c.Conn.SetReadDeadline(t)
 }
 
-// SetWriteDeadline applies only during handshakes.
+// SetWriteDeadline has an effect only during handshakes.
 func (c *netConn) SetWriteDeadline(t time.Time) error {
 	if c.live.Load() {
 		return nil
@@ -95,7 +96,7 @@ func (c *netConn) Read(p []byte) (int, error) {
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) && c.live.Load() {
 		err = fmt.Errorf("nothing received for %v: %w", idleTimeout, err)
-		_ = c.Close() // TLS would first send a close alert
+		_ = c.Close() // Close of a TLS connection would first try to send an alert
 	}
 	return n, err
 }
@@ -105,8 +106,8 @@ func (c *netConn) hear() { c.heard.Store(int64(time.Since(c.began))) }
 // silent returns the time since bytes last arrived.
 func (c *netConn) silent() time.Duration { return time.Since(c.began) - time.Duration(c.heard.Load()) }
 
-// Write fails if a piece takes longer than writeTimeout. Any error closes the
-// connection.
+// Write fails if the kernel takes longer than writeTimeout to accept a piece. Any
+// error closes the connection.
 func (c *netConn) Write(p []byte) (written int, err error) {
 	for len(p) > 0 && err == nil {
 		if c.live.Load() {

@@ -22,9 +22,9 @@ type dialer func(network, address string) (net.Conn, error)
 // Dial implements the dialer interface of the NATS library.
 func (d dialer) Dial(network, address string) (net.Conn, error) { return d(network, address) }
 
-// newDialer returns a dialer that closes its last connection before the next, because
-// the library forgets connections with failed handshakes without closing them. It
-// reports each result to the Conn.
+// newDialer returns a dialer that closes its previous connection before it dials. This
+// is necessary because the library does not close a connection whose handshake has
+// failed. The dialer reports each result to the Conn.
 func newDialer(life context.Context, dial dialFunc, of *Conn) dialer {
 	var last net.Conn // the library dials under its lock
 	return func(network, address string) (net.Conn, error) {
@@ -44,8 +44,8 @@ func newDialer(life context.Context, dial dialFunc, of *Conn) dialer {
 	}
 }
 
-// live returns a dialFunc. Its connections end when life ends, or after a time without
-// progress.
+// live returns a dialFunc whose connections end when life ends, or when no bytes move
+// for some time.
 func live(life context.Context, dial dialFunc) dialFunc {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		c, err := dialLive(ctx, life, dial, network, address)
@@ -64,13 +64,12 @@ func dialLive(ctx, life context.Context, dial dialFunc, network, address string)
 	return newNetConn(life, c, DialTimeout)
 }
 
-// dialTCP is the default dialFunc.
 func dialTCP(ctx context.Context, network, address string) (net.Conn, error) {
 	var d net.Dialer
 	return d.DialContext(ctx, network, address)
 }
 
-// proxied returns a dialFunc that connects through the chosen proxy, if any.
+// proxied returns a dialFunc that connects through a proxy if choose returns one.
 func proxied(dial dialFunc, choose func(address string) (*url.URL, error)) dialFunc {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		proxy, err := choose(address)

@@ -14,28 +14,29 @@ import (
 	"github.com/coder/websocket"
 )
 
-// InstanceHeader is the WebSocket handshake header that names the host-agent instance.
-// While the WebSocket delivers bytes, the relay knows that this instance is alive.
+// InstanceHeader is the WebSocket handshake header with the host-agent's instance. While
+// the WebSocket delivers bytes, the relay knows that this instance is alive.
 const InstanceHeader = "Ahp-Instance"
 
-// RelayHeader is the response header naming the relay instance. NATS gives a request
-// for any relay to an arbitrary relay.
+// RelayHeader is the response header with the relay's instance. The host-agent needs it
+// to address requests to this relay, because NATS would deliver a request for any relay
+// to an arbitrary one.
 const RelayHeader = "Ahp-Relay"
 
-// A wsDialer makes connections that carry the NATS protocol in a WebSocket, one at a
-// time. The NATS library's own WebSocket would leave no place for compression; see
-// compress.go.
+// A wsDialer makes connections that carry the NATS protocol in a WebSocket, one
+// connection at a time. The NATS library's own WebSocket support has no place for our
+// compression, see compress.go.
 type wsDialer struct {
 	tls      *tls.Config
 	headers  func() (http.Header, error)
 	compress string
 	instance string
 
-	advised func(payload []byte)    // receives the payload of each ping of a relay; nil: no use
-	learn   func(url, place string) // receives the place of each relay; nil: no use
+	advised func(payload []byte)    // called with the payload of each ping from a relay; may be nil
+	learn   func(url, place string) // called with the place of each relay (PlaceHeader); may be nil
 }
 
-// dial connects through the WebSocket at a URL. The connection ends with life.
+// dial connects through the WebSocket at a URL. The connection ends when life ends.
 func (d *wsDialer) dial(ctx, life context.Context, rawURL string, dial dialFunc) (net.Conn, error) {
 	c, err := d.handshake(ctx, life, rawURL, dial, false)
 	if err == nil {
@@ -47,7 +48,7 @@ func (d *wsDialer) dial(ctx, life context.Context, rawURL string, dial dialFunc)
 	return c, nil
 }
 
-// refusedWith returns the error for a handshake's answer that is not a WebSocket.
+// refusedWith returns the error for an HTTP answer other than a WebSocket handshake.
 func refusedWith(response *http.Response) error {
 	err := fmt.Errorf("the WebSocket handshake was answered with HTTP %d", response.StatusCode)
 	if response.StatusCode == http.StatusUnauthorized {
@@ -59,19 +60,20 @@ func refusedWith(response *http.Response) error {
 	return err
 }
 
-// mostAfter bounds the time for which a host-agent obeys a relay that is busy.
+// mostAfter bounds how long a host-agent waits because a busy relay asks for it.
 const mostAfter = 2 * time.Minute
 
-// A busyError reports a relay that has named the time until the next attempt.
+// A busyError reports that a relay is busy, and the time after which it permits the next
+// attempt.
 type busyError struct {
 	error
 	after time.Duration
 }
 
-// Unwrap returns the refusal without its time.
+// Unwrap returns the refusal.
 func (e *busyError) Unwrap() error { return e.error }
 
-// handshake opens a WebSocket, which may be idle until its use.
+// handshake opens a WebSocket, which may stay idle until it is used.
 func (d *wsDialer) handshake(ctx, life context.Context, rawURL string, dial dialFunc, idle bool) (*wsConn, error) {
 	header := http.Header{}
 	if d.headers != nil {
@@ -88,7 +90,7 @@ func (d *wsDialer) handshake(ctx, life context.Context, rawURL string, dial dial
 	if idle {
 		header.Set(StandbyHeader, "1")
 	}
-	var below atomic.Pointer[netConn] // the transport may still dial after ctx has ended the handshake
+	var below atomic.Pointer[netConn] // the transport may still dial after ctx has ended
 	transport := &http.Transport{
 		DisableKeepAlives: true, TLSClientConfig: d.tls,
 		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
@@ -137,7 +139,7 @@ func (d *wsDialer) handshake(ctx, life context.Context, rawURL string, dial dial
 	return c, nil
 }
 
-// pack starts compression, if the relay has accepted it. An error closes the connection.
+// pack starts compression if the relay supports it. An error closes the connection.
 func (c *wsConn) pack() (err error) {
 	if !c.packs {
 		return nil
@@ -167,17 +169,17 @@ func (c *wsConn) Write(p []byte) (int, error) {
 	return c.packed.Write(p)
 }
 
-// Close ends the connection at once. Earlier writes have left.
+// Close ends the connection at once. All earlier writes have been sent.
 func (c *wsConn) Close() error {
 	err := c.ws.CloseNow()
-	_ = c.Conn.Close() // the close handshake is useless here and ignores contexts
+	_ = c.Conn.Close() // the WebSocket close handshake would block
 	if c.packed != nil {
 		c.packed.close()
 	}
 	return err
 }
 
-// Deadlines apply to the network connection.
+// The deadline methods apply to the network connection.
 
 // SetDeadline implements [net.Conn].
 func (c *wsConn) SetDeadline(t time.Time) error { return c.below.SetDeadline(t) }
@@ -188,8 +190,8 @@ func (c *wsConn) SetReadDeadline(t time.Time) error { return c.below.SetReadDead
 // SetWriteDeadline implements [net.Conn].
 func (c *wsConn) SetWriteDeadline(t time.Time) error { return c.below.SetWriteDeadline(t) }
 
-// libraryURL returns the URL for the NATS library, which treats the WebSocket as part
-// of the network.
+// libraryURL returns the URL to give to the NATS library. The library must not know
+// about the WebSocket, which is part of the network connection here.
 func libraryURL(rawURL string) string {
 	u, err := url.Parse(rawURL)
 	if err != nil || u.Scheme != "ws" && u.Scheme != "wss" {

@@ -8,21 +8,23 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// The NATS library writes published messages from its own goroutine. Waking it costs a
-// fifth of the latency that relay and host-agent add to a request. The library is
-// therefore set to write at once. Messages that belong together are held here and
-// leave with one system call, one TLS record, one frame.
+// The NATS library normally writes published messages from a goroutine of its own.
+// Waking that goroutine takes a fifth of the latency that relay and host-agent add to
+// a request, so the library is configured to write at once. To send several messages
+// with one system call, one TLS record and one frame, an outlet collects them during
+// Together.
 
-// mostHeld bounds the bytes held for one write.
+// mostHeld bounds the bytes collected for one write.
 const mostHeld = 64 << 10
 
-// An outlet is the library's connection to a server.
+// An outlet is the library's connection to a server. During Together, it collects
+// writes.
 type outlet struct {
 	net.Conn
 	together *atomic.Int32 // callers in Together
 
 	mu   sync.Mutex // held during a write
-	held *[]byte    // from heldBuffers; nil: nothing is held
+	held *[]byte    // collected bytes, from heldBuffers; nil: none
 }
 
 var heldBuffers = sync.Pool{New: func() any { b := make([]byte, 0, mostHeld); return &b }}
@@ -44,7 +46,7 @@ func (o *outlet) Write(p []byte) (n int, err error) {
 	return o.Conn.Write(p)
 }
 
-// room returns how much more may be held.
+// room returns how many more bytes can be collected.
 func (o *outlet) room() int {
 	if o.held == nil {
 		return mostHeld
@@ -52,8 +54,8 @@ func (o *outlet) room() int {
 	return mostHeld - len(*o.held)
 }
 
-// release writes the held bytes. A failure ends the connection, because the library
-// considers them written.
+// release writes the collected bytes. If that fails, it closes the connection, because
+// the library believes that they are written.
 func (o *outlet) release() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -73,8 +75,8 @@ func (o *outlet) releaseLocked() error {
 	return err
 }
 
-// Together calls publish and sends its messages together on return. Concurrent
-// publishers are not delayed. It implements Bus.
+// Together calls publish, and then sends all messages that it has published in one
+// write. Concurrent publishers are not delayed. It implements [link.Bus].
 func (c *Conn) Together(_ string, publish func()) {
 	c.together.Add(1)
 	publish()
@@ -84,7 +86,7 @@ func (c *Conn) Together(_ string, publish func()) {
 	}
 }
 
-// letOut routes a connection's writes through an outlet.
+// letOut wraps a new connection in an outlet.
 func (c *Conn) letOut(conn net.Conn, err error) (net.Conn, error) {
 	if err != nil {
 		return nil, err // not a typed nil
@@ -94,7 +96,7 @@ func (c *Conn) letOut(conn net.Conn, err error) (net.Conn, error) {
 	return o, nil
 }
 
-// writeAtOnce makes the library write at once, through an outlet.
+// writeAtOnce configures the library to write at once, to an outlet.
 func (c *Conn) writeAtOnce(o *nats.Options) error {
 	o.WriteBufferSize = 1
 	if dial := o.CustomDialer; dial != nil {
@@ -106,7 +108,7 @@ func (c *Conn) writeAtOnce(o *nats.Options) error {
 	return nil
 }
 
-// An inProcess connects to a server within the process.
+// An inProcess connects to a NATS server in the same process.
 type inProcess func() (net.Conn, error)
 
 // InProcessConn implements [nats.InProcessConnProvider].

@@ -6,22 +6,22 @@ import (
 	"time"
 )
 
-// Buffer sizes for each direction in a host-agent's NATS connection at a relay, in
-// bytes.
+// Buffer sizes in bytes, for each direction of a host-agent's NATS connection at a
+// relay.
 const (
-	// PumpBuffer is the size of Pump's reads.
+	// PumpBuffer is the size of Pump's reads under load.
 	PumpBuffer = 32 << 10
 
 	idleBuffer = 512 // while traffic is light
 )
 
-// quietRead is the silence after which the large buffer is released.
+// quietRead is the silence after which the large buffer is returned.
 const quietRead = time.Second
 
 var pumpBuffers = sync.Pool{New: func() any { return new([PumpBuffer]byte) }}
 
-// Pump copies until either side ends, and returns the error. It has a large buffer
-// only under load.
+// Pump copies until either side ends, and returns the error. It uses a large
+// buffer only under load.
 func Pump(to io.Writer, from io.Reader) error {
 	little := make([]byte, idleBuffer)
 	for {
@@ -35,7 +35,7 @@ func Pump(to io.Writer, from io.Reader) error {
 	}
 }
 
-// pumpMuch copies until a silence, or until either side ends.
+// pumpMuch copies with a large buffer until from is silent or either side ends.
 func pumpMuch(to io.Writer, from io.Reader) error {
 	buffer := pumpBuffers.Get().(*[PumpBuffer]byte)
 	defer pumpBuffers.Put(buffer)
@@ -48,7 +48,6 @@ func pumpMuch(to io.Writer, from io.Reader) error {
 	}
 }
 
-// copyOnce copies a single read.
 func copyOnce(to io.Writer, from io.Reader, buffer []byte) (n int, err error) {
 	n, err = from.Read(buffer)
 	if n > 0 {

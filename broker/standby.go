@@ -13,24 +13,24 @@ import (
 	"time"
 )
 
-// A host-agent with several relays keeps a second WebSocket to a relay other than its
-// own, in a different region or zone if it knows such a relay. It is idle: the relay
-// opens its connection to NATS when the first byte arrives on it. If the host-agent
-// loses its relay, or the relay is cut off from its cluster and advises the host-agent
-// to move, the host-agent uses this connection, which is known to work. A move takes
-// less than the resume window, so clients at other relays notice a pause only.
+// A host-agent with several relays keeps a second WebSocket, to a different relay,
+// preferably in a different region or zone. This connection is idle: the relay connects
+// it to NATS only when its first byte arrives. The host-agent uses it in two cases: if
+// it loses its relay, or if its relay is cut off from the cluster and sends MoveAdvice.
+// The second connection is then known to work, so the move takes less than the resume
+// window, and clients at other relays notice only a pause.
 
 const (
-	// StandbyHeader is the handshake header by which a host-agent asks for an idle
-	// connection. A relay that knows it repeats it in the response.
+	// StandbyHeader is the handshake header with which a host-agent requests an idle
+	// connection. A relay that supports it repeats it in the response.
 	StandbyHeader = "Ahp-Standby"
 
-	// PlaceHeader is the response header with the relay's region and zone. Relays with
-	// different values fail independently.
+	// PlaceHeader is the response header with the relay's region and zone. Relays in
+	// different places should not fail together.
 	PlaceHeader = "Ahp-Relay-Place"
 
-	// MoveAdvice is the payload of a ping by which a relay advises a host-agent to move
-	// to its second connection.
+	// MoveAdvice is the payload of a ping with which a relay advises a host-agent to
+	// change to its second connection.
 	MoveAdvice = "ahp-move"
 
 	// StandbyPing is the interval of a host-agent's pings on its second connection.
@@ -39,15 +39,17 @@ const (
 
 // Times of second connections.
 const (
-	standbyAfter   = 10 * time.Second // delay after the login, plus a random delay of up to the same time
+	standbyAfter   = 10 * time.Second // delay after the login, plus a random delay up to the same length
 	standbyCeiling = time.Minute      // longest delay after failures
 	standbyPong    = 10 * time.Second // bound for the answer to a ping
 )
 
-// standbyWake is the byte that starts the use of a second connection.
+// standbyWake is the first byte on a second connection. It tells the relay to connect
+// to NATS.
 const standbyWake = '+'
 
-// ReadWake returns when a host-agent starts to use a second connection.
+// ReadWake waits for the first byte on a second connection, with which the host-agent
+// starts to use it.
 func ReadWake(from io.Reader) error {
 	var b [1]byte
 	if _, err := io.ReadFull(from, b[:]); err != nil {
@@ -59,25 +61,24 @@ func ReadWake(from io.Reader) error {
 	return nil
 }
 
-// errNoStandby reports a relay of an earlier version.
+// errNoStandby reports that the relay does not support StandbyHeader.
 var errNoStandby = errors.New("the relay has no idle connections")
 
-// A standby is a second connection.
 type standby struct {
 	url  string
 	conn *wsConn
-	done chan struct{} // closed when it has ended, or is in use
+	done chan struct{} // closed when the connection has ended or is in use
 	once sync.Once
 }
 
 // end closes done. Later calls do nothing.
 func (s *standby) end() { s.once.Do(func() { close(s.done) }) }
 
-// A startedConn is a connection. A separate goroutine reads its first byte.
+// A startedConn is a connection whose first byte is read by a separate goroutine.
 type startedConn struct {
 	net.Conn
-	first   chan firstByte // gets one value
-	started bool           // it was read; owned by Read
+	first   chan firstByte // receives the result of that read
+	started bool           // the first byte was returned; owned by Read
 }
 
 type firstByte struct {
@@ -99,16 +100,16 @@ func (c *startedConn) Read(p []byte) (int, error) {
 	return 1, nil
 }
 
-// standbys keeps the second connection of a Conn.
+// standbys keeps the second connection for a Conn.
 type standbys struct {
 	of     *Conn
 	dial   func(ctx context.Context, url string) (*wsConn, error)
-	advice chan struct{} // holds one
+	advice chan struct{} // has a token after MoveAdvice
 	told   func(url string)
 
 	mu      sync.Mutex        // guards the fields below
 	current *standby          // nil: none
-	places  map[string]string // of relays, by URL
+	places  map[string]string // region and zone of relays, by URL
 }
 
 func newStandbys(of *Conn, dial func(ctx context.Context, url string) (*wsConn, error), told func(url string)) *standbys {
@@ -118,7 +119,7 @@ func newStandbys(of *Conn, dial func(ctx context.Context, url string) (*wsConn, 
 	return &standbys{of: of, dial: dial, advice: make(chan struct{}, 1), told: told, places: map[string]string{}}
 }
 
-// advise records a relay's advice to move. It does not block.
+// advise handles a ping's payload. It does not block.
 func (k *standbys) advise(payload []byte) {
 	if string(payload) != MoveAdvice {
 		return
@@ -129,14 +130,13 @@ func (k *standbys) advise(payload []byte) {
 	}
 }
 
-// learn records the place of a relay.
 func (k *standbys) learn(url, place string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.places[url] = place
 }
 
-// set records the second connection, or its end.
+// set records the new second connection; nil: it has ended.
 func (k *standbys) set(s *standby) {
 	k.mu.Lock()
 	k.current = s
@@ -161,7 +161,8 @@ func (k *standbys) url() string {
 	return k.current.url
 }
 
-// take returns the second connection for use, if it leads to a URL, or else nil.
+// take returns the second connection if it leads to a URL, else nil. The caller then
+// uses it.
 func (k *standbys) take(url string) *wsConn {
 	k.mu.Lock()
 	s := k.current
@@ -205,7 +206,7 @@ func (k *standbys) run(ctx context.Context) {
 		}
 		wait = standbyAfter
 		select {
-		case <-k.advice: // it is older
+		case <-k.advice: // advice from before this connection
 		default:
 		}
 		k.set(s)
@@ -220,7 +221,8 @@ func (k *standbys) run(ctx context.Context) {
 	}
 }
 
-// hold returns when the second connection has ended, or is in use, or ctx ends.
+// hold keeps a second connection alive. It returns when the connection has ended or is
+// in use, or when ctx ends.
 func (k *standbys) hold(ctx context.Context, s *standby) {
 	tick := time.NewTicker(StandbyPing)
 	defer tick.Stop()
@@ -233,7 +235,7 @@ func (k *standbys) hold(ctx context.Context, s *standby) {
 		case <-k.advice:
 			k.of.Move(s.url)
 		case <-tick.C:
-			if k.of.Leads(s.url) { // a different connection leads there meanwhile
+			if k.of.Leads(s.url) { // the main connection leads to the same relay now
 				return
 			}
 			ping, cancel := context.WithTimeout(ctx, standbyPong)
@@ -246,12 +248,12 @@ func (k *standbys) hold(ctx context.Context, s *standby) {
 	}
 }
 
-// open opens a second connection: to a relay at a different place than the
-// Conn's relay if possible, and otherwise to any other.
+// open opens a second connection. It prefers relays in a place other than the Conn's
+// relay.
 func (k *standbys) open(ctx context.Context) *standby {
 	own := int(k.of.turn.Load())
 	rest := slices.Concat(k.of.urls[own+1:], k.of.urls[:own])
-	var same *standby // at the place of the Conn's relay
+	var same *standby // a connection to a relay in the same place as the Conn's relay
 	for len(rest) > 0 {
 		i := k.best(rest, k.of.urls[own])
 		url := rest[i]
@@ -281,7 +283,7 @@ func (k *standbys) open(ctx context.Context) *standby {
 // Ranks of relays for the second connection; lower is better.
 const (
 	rankOther   = iota // at a different place
-	rankUnknown        // never connected
+	rankUnknown        // its place is unknown, because this host-agent was never connected to it
 	rankSame           // at the same place
 )
 
@@ -298,7 +300,6 @@ func (k *standbys) rank(url, own string) int {
 	return rankSame
 }
 
-// best returns the index of the best relay.
 func (k *standbys) best(urls []string, own string) int {
 	best := 0
 	for i, url := range urls {
@@ -309,7 +310,6 @@ func (k *standbys) best(urls []string, own string) int {
 	return best
 }
 
-// openAt opens a second connection to a relay.
 func (k *standbys) openAt(ctx context.Context, url string) (*standby, error) {
 	dialing, cancel := context.WithTimeout(ctx, DialTimeout)
 	defer cancel()
@@ -317,13 +317,13 @@ func (k *standbys) openAt(ctx context.Context, url string) (*standby, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := conn.below.Conn.SetDeadline(time.Time{}); err != nil { // it may be idle
+	if err := conn.below.Conn.SetDeadline(time.Time{}); err != nil { // no deadlines while the connection is idle
 		return nil, errors.Join(err, conn.Close())
 	}
 	s := &standby{url: url, conn: conn, done: make(chan struct{})}
 	started := &startedConn{Conn: conn.Conn, first: make(chan firstByte, 1)}
 	conn.Conn = started
-	k.of.running.Go(func() { // ends with the connection, or with the first byte
+	k.of.running.Go(func() { // ends with the connection, or after the first byte
 		var b [1]byte
 		_, err := started.Conn.Read(b[:])
 		started.first <- firstByte{b[0], err}
@@ -334,7 +334,7 @@ func (k *standbys) openAt(ctx context.Context, url string) (*standby, error) {
 	return s, nil
 }
 
-// knowsStandby returns an error for a response of a relay of an earlier version.
+// knowsStandby returns errNoStandby if the relay's response lacks StandbyHeader.
 func knowsStandby(response *http.Response) error {
 	if response.Header.Get(StandbyHeader) == "" {
 		return errNoStandby

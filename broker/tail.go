@@ -9,12 +9,12 @@ import (
 	"ahprelay/broker/link"
 )
 
-// tailRoom bounds the messages that wait for Tail's reader.
+// tailRoom bounds the messages that wait for take.
 const tailRoom = 4096
 
-// Tail delivers the messages on the channel subjects of a host to take until ctx ends or
-// the connection fails. The token selects a channel; "" selects all. Lost receives the
-// number of messages that were dropped because take is slow.
+// Tail calls take with each message on the channel subjects of a host, until ctx ends or
+// the connection fails. Token selects one channel; "" selects all. Lost is called with
+// the number of messages that were dropped because take was slow.
 func Tail(ctx context.Context, url string, creds []byte, tenant, host, token string, take func(data []byte), lost func(n int)) error {
 	into, ended, dropped := make(chan *nats.Msg, tailRoom), make(chan error, 1), make(chan struct{}, 1)
 	conn, err := nats.Connect(url, nats.UserCredentialBytes(creds), nats.MaxReconnects(-1),

@@ -21,34 +21,33 @@ import (
 
 // Times of tenants' accounts.
 const (
-	// openTimeout bounds how long Subscribe waits for an account.
+	// openTimeout bounds how long Subscribe waits until an account is open.
 	openTimeout = 2 * time.Second
 
-	// claimTimeout bounds how long an external NATS server may take to accept an
-	// account.
+	// claimTimeout bounds how long external NATS servers may take to load an account.
 	claimTimeout = 3 * time.Second
 
 	// attachFlush bounds the wait for a NATS server to process subscriptions.
 	attachFlush = time.Second
 )
 
-// claimSubject is the subject in the system account on which NATS servers accept
-// accounts.
+// claimSubject is the subject in the system account on which NATS servers receive
+// accounts to load.
 const claimSubject = "$SYS.REQ.CLAIMS.UPDATE"
 
 // A TenantsConfig describes [Tenants].
 type TenantsConfig struct {
-	Relay  RelayDialConfig            // as for DialRelay; Tenant and Events are filled in
-	Events func(tenant string) Events // events of a tenant's connection; default: none
+	Relay  RelayDialConfig            // as for DialRelay, except Tenant and Events
+	Events func(tenant string) Events // callbacks for a tenant's connection; default: none
 	Log    *slog.Logger               // default: none
 }
 
-// Tenants holds a relay's connections to the NATS accounts of the tenants that it
-// serves. Accounts are isolated: messages of one account cannot be received in
-// another.
+// Tenants manages a relay's connections to the NATS accounts of the tenants that it
+// serves. Accounts are isolated: a message published in one account cannot be received
+// in another.
 //
-// Tenants is a [link.Bus] that finds the account by the subject, and opens it for
-// subscriptions. It is safe for concurrent use.
+// Tenants is a [link.Bus]. It finds the account for each subject, and Subscribe opens
+// the account if necessary. It is safe for concurrent use.
 type Tenants struct {
 	// Set by StartTenants, then read-only.
 	cfg    TenantsConfig
@@ -65,43 +64,43 @@ type Tenants struct {
 	closed   bool
 }
 
-// A Demand opens accounts on demand. Its functions must not block.
+// A Demand decides which accounts to open on demand. Its functions must not block.
 type Demand struct {
 	// Open opens a tenant's account, or returns why it cannot.
 	Open func(tenant string) error
 
-	// Find returns the tenant of an account, given its name from
-	// [auth.Authority.TenantAccount], and the users to refuse.
+	// Find returns the tenant of an account, and the users that NATS must refuse. The
+	// account's name comes from [auth.Authority.TenantAccount].
 	Find func(account string) (tenant string, revoked map[string]time.Time, ok bool)
 }
 
-// An account is a tenant's open account.
+// An account is an open account of a tenant.
 type account struct {
 	tenant string
-	ready  chan struct{} // closed when conn is set and served
+	ready  chan struct{} // closed when conn is set and all servers serve it
 	conn   atomic.Pointer[Conn]
-	wake   chan struct{} // for run; holds one
+	wake   chan struct{} // wakes run
 	cancel context.CancelFunc
 
 	// Guarded by Tenants.mu.
-	uses int       // holders that keep it open
-	used time.Time // end of the last use, or when it was opened
+	uses int       // callers of Use and Subscribe that keep the account open
+	used time.Time // when the last use ended, or when the account was opened
 
 	mu      sync.Mutex // guards the fields below
 	revoked map[string]time.Time
-	told    bool               // NATS knows revoked
-	settled chan struct{}      // closed when told; replaced when told becomes false
-	stops   map[*server]func() // by server
+	told    bool               // NATS has loaded the account with the current revoked users
+	settled chan struct{}      // closed when told is true; replaced when told becomes false
+	stops   map[*server]func() // stop functions, by server
 }
 
-// A server is a function that serves each account.
+// A server is a function that serves each account's connection (Serve).
 type server struct {
 	serve func(tenant string, c *Conn) (stop func(), err error)
 }
 
-// StartTenants returns Tenants without open accounts. With external NATS servers it
-// first connects to their system account, where it loads accounts. Close ends
-// everything.
+// StartTenants returns Tenants without open accounts. With external NATS servers, it
+// first connects to their system account, through which it loads accounts. Close ends
+// all connections and goroutines.
 func StartTenants(ctx context.Context, cfg TenantsConfig) (*Tenants, error) {
 	if err := cfg.Relay.check(); err != nil {
 		return nil, fmt.Errorf("tenants: %w", err)
@@ -117,7 +116,7 @@ func StartTenants(ctx context.Context, cfg TenantsConfig) (*Tenants, error) {
 	if cfg.Relay.Server != nil {
 		return t, nil
 	}
-	// A server that was away may have lost its accounts.
+	// NATS servers that were disconnected may have lost their accounts.
 	system := cfg.Relay
 	system.Events = Events{Reconnected: func(string) { t.tellAgain() }}
 	var err error
@@ -131,8 +130,8 @@ func StartTenants(ctx context.Context, cfg TenantsConfig) (*Tenants, error) {
 	return t, nil
 }
 
-// Serve calls serve with the connection of each account, open now or later, until
-// cancel. Cancel calls the returned stop functions and waits for them.
+// Serve calls serve with the connection of each account that is open now or opened
+// later. Cancel ends that, calls the returned stop functions and waits for them.
 func (t *Tenants) Serve(serve func(tenant string, c *Conn) (stop func(), err error)) (cancel func()) {
 	s := &server{serve}
 	t.mu.Lock()
@@ -167,8 +166,9 @@ func (t *Tenants) listLocked() []*account {
 	return list
 }
 
-// Open opens a tenant's account and makes NATS refuse the revoked users, see
-// [auth.Authority.TenantAccountJWT]. It returns at once; Await waits for the result.
+// Open opens a tenant's account, and makes NATS refuse its revoked users (see
+// [auth.Authority.TenantAccountJWT]). It returns at once; Await waits until it is
+// done.
 func (t *Tenants) Open(tenant string, revoked map[string]time.Time) error {
 	if err := ahp.CheckName("tenant", tenant); err != nil {
 		return fmt.Errorf("open: %w", err)
@@ -195,7 +195,7 @@ func (t *Tenants) Open(tenant string, revoked map[string]time.Time) error {
 }
 
 // Await returns when a tenant's account is open and NATS refuses its revoked users. It
-// fails when ctx ends, or if the account is not to be open.
+// fails if ctx ends or the account was closed.
 func (t *Tenants) Await(ctx context.Context, tenant string) error {
 	a := t.find(tenant)
 	if a == nil {
@@ -214,8 +214,8 @@ func (t *Tenants) Await(ctx context.Context, tenant string) error {
 	return nil
 }
 
-// OnDemand sets how accounts are opened for subscriptions here and, at an embedded
-// server, for logins. Only the first call counts.
+// OnDemand enables opening accounts on demand: for Subscribe, and for logins at an
+// embedded server. Only the first call has an effect.
 func (t *Tenants) OnDemand(d Demand) {
 	t.mu.Lock()
 	t.demand = d
@@ -225,7 +225,7 @@ func (t *Tenants) OnDemand(d Demand) {
 	}
 }
 
-// resolve opens the account of a user that logs in, and returns its claim.
+// resolve opens the account of a user who logs in, and returns the account's claim.
 func (t *Tenants) resolve(public string) (claim string, err error) {
 	tenant, revoked, ok := t.demand.Find(public)
 	if !ok {
@@ -237,8 +237,8 @@ func (t *Tenants) resolve(public string) (claim string, err error) {
 	return t.cfg.Relay.Keys.Authority().TenantAccountJWT(auth.Embedded, tenant, revoked)
 }
 
-// Use opens a tenant's account if needed, and keeps it open until release. It returns
-// at once: see Await.
+// Use opens a tenant's account if necessary, and keeps it open until release is
+// called. It returns at once; Await waits until it is open.
 func (t *Tenants) Use(tenant string) (release func(), err error) {
 	a, err := t.use(tenant)
 	if err != nil {
@@ -283,9 +283,8 @@ func (t *Tenants) Account(tenant string) (string, error) {
 // External reports whether the NATS servers are external.
 func (t *Tenants) External() bool { return t.cfg.Relay.Server == nil }
 
-// DropIdle closes a tenant's account unless it is in use, was used after the given
-// time, or has connections at the server here. It reports whether the account is
-// closed.
+// DropIdle closes a tenant's account and returns true. It returns false if the account
+// is in use, was used after since, or has connections at the embedded server.
 func (t *Tenants) DropIdle(tenant string, since time.Time) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -302,7 +301,7 @@ func (t *Tenants) DropIdle(tenant string, since time.Time) bool {
 			return false
 		}
 		t.forget(tenant)
-		if server.Connections(tenant) > own { // a connection has arrived meanwhile
+		if server.Connections(tenant) > own { // a user has connected in between
 			t.unsettle(a)
 			return false
 		}
@@ -311,7 +310,7 @@ func (t *Tenants) DropIdle(tenant string, since time.Time) bool {
 	return true
 }
 
-// Drop closes the account of a removed tenant. Its users fail.
+// Drop closes the account of a removed tenant. Its users are disconnected.
 func (t *Tenants) Drop(tenant string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -325,7 +324,6 @@ func (t *Tenants) Drop(tenant string) {
 	t.dropLocked(a)
 }
 
-// forget unloads a tenant from the embedded server.
 func (t *Tenants) forget(tenant string) {
 	if err := t.cfg.Relay.Server.DropTenant(tenant); err != nil {
 		t.cfg.Log.Error("tenant account not unloaded", "tenant", tenant, "error", err)
@@ -337,8 +335,8 @@ func (t *Tenants) dropLocked(a *account) {
 	a.cancel()
 }
 
-// Stray reports whether the embedded server has connections in a tenant's account that
-// is not open here.
+// Stray reports whether the embedded server has connections in a tenant's account
+// although the account is not open here.
 func (t *Tenants) Stray(tenant string) bool {
 	return t.cfg.Relay.Server != nil && t.find(tenant) == nil && t.cfg.Relay.Server.Connections(tenant) > 0
 }
@@ -366,10 +364,10 @@ func (t *Tenants) Close() {
 	}
 }
 
-// errNotOpen reports a tenant without known hosts.
+// errNotOpen reports that a tenant's account is not open, and may not be opened.
 var errNotOpen = errors.New("account is not open")
 
-// Publish implements Bus.
+// Publish implements [link.Bus].
 func (t *Tenants) Publish(subject string, data []byte) error {
 	a := t.find(link.TenantOf(subject))
 	if a == nil {
@@ -382,7 +380,7 @@ func (t *Tenants) Publish(subject string, data []byte) error {
 	return c.Publish(subject, data)
 }
 
-// Together implements Bus.
+// Together implements [link.Bus].
 func (t *Tenants) Together(subject string, publish func()) {
 	if a := t.find(link.TenantOf(subject)); a != nil {
 		if c := a.conn.Load(); c != nil {
@@ -393,8 +391,8 @@ func (t *Tenants) Together(subject string, publish func()) {
 	publish()
 }
 
-// Subscribe implements Bus. It opens the account, waits briefly for it, and keeps it
-// open until cancel.
+// Subscribe implements [link.Bus]. It opens the account if necessary, waits briefly
+// for it, and keeps it open until cancel.
 func (t *Tenants) Subscribe(subject string, into chan *nats.Msg) (cancel func(), err error) {
 	a, err := t.use(link.TenantOf(subject))
 	if err != nil {
@@ -423,11 +421,10 @@ func (t *Tenants) find(tenant string) *account {
 	return t.accounts[tenant]
 }
 
-// KeysChanged makes NATS accept users signed with the current keys, and disconnect
-// others.
+// KeysChanged makes NATS accept only users signed with the current keys.
 func (t *Tenants) KeysChanged() { t.tellAgain() }
 
-// tellAgain reloads all accounts in NATS.
+// tellAgain makes NATS load all accounts again.
 func (t *Tenants) tellAgain() {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -436,7 +433,7 @@ func (t *Tenants) tellAgain() {
 	}
 }
 
-// unsettle marks an account for reloading.
+// unsettle marks an account to be loaded again.
 func (t *Tenants) unsettle(a *account) {
 	a.mu.Lock()
 	a.unsettleLocked()
@@ -444,7 +441,7 @@ func (t *Tenants) unsettle(a *account) {
 	wakeUp(a.wake)
 }
 
-// run keeps one account open until ctx ends.
+// run keeps one account open and served until ctx ends.
 func (t *Tenants) run(ctx context.Context, a *account) {
 	defer t.end(a)
 	for failures := 0; ; {
@@ -463,7 +460,7 @@ func (t *Tenants) run(ctx context.Context, a *account) {
 		case <-a.wake:
 		case <-again:
 		case <-a.ended():
-			t.cfg.Log.Error("NATS connection ended for good; making another", "tenant", a.tenant)
+			t.cfg.Log.Error("NATS connection replaced", "tenant", a.tenant)
 			a.conn.Load().Close()
 			a.stopServing()
 			a.conn.Store(nil)
@@ -471,7 +468,8 @@ func (t *Tenants) run(ctx context.Context, a *account) {
 	}
 }
 
-// settle connects, serves and loads an account as needed.
+// settle loads the account into NATS, connects to it, and serves it, as far as
+// necessary.
 func (t *Tenants) settle(ctx context.Context, a *account) error {
 	if err := t.tell(ctx, a); err != nil {
 		return err
@@ -485,26 +483,26 @@ func (t *Tenants) settle(ctx context.Context, a *account) error {
 		return err
 	}
 	select {
-	case <-a.ready: // a new connection replaced an ended one
+	case <-a.ready: // a new connection replaces an ended connection
 	default:
 		close(a.ready)
 	}
 	return nil
 }
 
-// attach serves an account if it is not served yet.
+// attach starts the servers that do not serve an account yet.
 func (t *Tenants) attach(a *account) error {
 	c, err := t.attachQuietly(a)
 	if err == nil && c != nil && c.Connected() {
-		_ = c.nc.FlushTimeout(attachFlush) // without it, everything happens a moment later
+		_ = c.nc.FlushTimeout(attachFlush) // so that subscriptions are active on return
 	}
 	return err
 }
 
-// attachQuietly is attach without a flush. It returns the connection if it attached
-// any server.
+// attachQuietly is attach without a flush. It returns the connection if it started a
+// server.
 func (t *Tenants) attachQuietly(a *account) (*Conn, error) {
-	t.mu.RLock() // until stops are set; Serve's cancel calls them
+	t.mu.RLock() // until stops are set, because Serve's cancel reads them
 	defer t.mu.RUnlock()
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -526,7 +524,7 @@ func (t *Tenants) attachQuietly(a *account) (*Conn, error) {
 	return news, nil
 }
 
-// tell loads the account into NATS if needed.
+// tell loads the account into NATS unless NATS already has its current state.
 func (t *Tenants) tell(ctx context.Context, a *account) error {
 	a.mu.Lock()
 	told, revoked := a.told, a.revoked
@@ -554,8 +552,9 @@ func (t *Tenants) tell(ctx context.Context, a *account) error {
 	return nil
 }
 
-// setTenant loads an account into the embedded server, and unloads it again if it was
-// dropped meanwhile: otherwise users could log in where nothing serves them.
+// setTenant loads an account into the embedded server. If the account was dropped
+// meanwhile, it unloads it again, because users could otherwise log in to an account
+// that no relay serves.
 func (t *Tenants) setTenant(a *account, revoked map[string]time.Time) error {
 	err := t.cfg.Relay.Server.SetTenant(a.tenant, revoked)
 	t.mu.Lock()
@@ -565,7 +564,7 @@ func (t *Tenants) setTenant(a *account, revoked map[string]time.Time) error {
 		return err
 	case nil:
 		t.forget(a.tenant)
-	default: // opened again, perhaps with other revoked users
+	default: // opened again, perhaps with different revoked users
 		t.unsettle(other)
 	}
 	return errNotOpen
@@ -584,7 +583,7 @@ func (t *Tenants) claim(ctx context.Context, tenant string, revoked map[string]t
 		return errors.New("the NATS servers accept no accounts: their resolver must be of type full, as in the relay's trust configuration")
 	}
 	if err != nil {
-		return fmt.Errorf("tell NATS: %w", err)
+		return fmt.Errorf("load account into NATS: %w", err)
 	}
 	var answer struct {
 		Data  struct{ Code int }
@@ -592,14 +591,13 @@ func (t *Tenants) claim(ctx context.Context, tenant string, revoked map[string]t
 	}
 	switch err := json.Unmarshal(reply, &answer); {
 	case err != nil:
-		return fmt.Errorf("tell NATS: %w", err)
+		return fmt.Errorf("load account into NATS: %w", err)
 	case answer.Error != nil:
-		return fmt.Errorf("tell NATS: %s", answer.Error.Description)
+		return fmt.Errorf("load account into NATS: %s", answer.Error.Description)
 	}
 	return nil
 }
 
-// connect makes an account's connection.
 func (t *Tenants) connect(ctx context.Context, a *account) error {
 	cfg := t.cfg.Relay
 	cfg.Tenant, cfg.Events = a.tenant, t.cfg.Events(a.tenant)
@@ -611,7 +609,7 @@ func (t *Tenants) connect(ctx context.Context, a *account) error {
 	return nil
 }
 
-// end releases everything that run has created.
+// end stops the servers of an account and closes its connection.
 func (t *Tenants) end(a *account) {
 	a.stopServing()
 	if c := a.conn.Load(); c != nil {
@@ -619,7 +617,7 @@ func (t *Tenants) end(a *account) {
 	}
 }
 
-// want sets the revoked users.
+// want sets the users that NATS must refuse.
 func (a *account) want(revoked map[string]time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -636,7 +634,7 @@ func (a *account) unsettleLocked() {
 	}
 }
 
-// takeStop returns the function that stops s, or nil.
+// takeStop removes and returns the function that stops s; nil if there is none.
 func (a *account) takeStop(s *server) func() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -645,7 +643,6 @@ func (a *account) takeStop(s *server) func() {
 	return stop
 }
 
-// stopServing stops all servers of the account.
 func (a *account) stopServing() {
 	a.mu.Lock()
 	stops := slices.Collect(maps.Values(a.stops))
@@ -656,7 +653,8 @@ func (a *account) stopServing() {
 	}
 }
 
-// ended returns a channel that is closed when the connection has ended for good.
+// ended returns a channel that is closed when the account's connection has ended
+// finally.
 func (a *account) ended() <-chan struct{} {
 	if c := a.conn.Load(); c != nil {
 		return c.Done()
@@ -664,7 +662,6 @@ func (a *account) ended() <-chan struct{} {
 	return nil
 }
 
-// wakeUp wakes the goroutine waiting on c.
 func wakeUp(c chan struct{}) {
 	select {
 	case c <- struct{}{}:

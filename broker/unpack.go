@@ -20,7 +20,7 @@ const (
 	checksum    = 4 // bytes
 )
 
-// decoders holds decoders outside of frames. Each needs some hundred KiB.
+// decoders are reused. Each needs several hundred KiB.
 var decoders = sync.Pool{New: func() any {
 	d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(compressWindow))
 	if err != nil {
@@ -29,18 +29,18 @@ var decoders = sync.Pool{New: func() any {
 	return d
 }}
 
-// An unpacker reads a host-agent's compressed stream. Between frames it has no
-// decoder.
+// An unpacker decompresses a host-agent's stream. It has a decoder only while a frame
+// is open.
 type unpacker struct {
 	from    *bufio.Reader
 	decoder *zstd.Decoder // nil between frames
-	raw     int           // remaining bytes of a raw frame, which needs no decoder
+	raw     int           // remaining bytes of an uncompressed frame, which needs no decoder
 }
 
-// NewUnpacker returns a reader of a host-agent's compressed stream. Close frees it.
-// Within a frame it needs some hundred KiB, whatever the input, and it never reads
-// ahead. The compression ratio has no bound, because a host may repeat itself: the
-// caller bounds the reader's share of time.
+// NewUnpacker returns a reader that decompresses a host-agent's stream. Close frees
+// it. While a frame is open, it needs several hundred KiB, independent of the input,
+// and it never reads ahead. The compression ratio is unbounded, because a host may
+// repeat itself, so the caller must bound the time spent on one reader.
 func NewUnpacker(from io.Reader) (io.ReadCloser, error) {
 	return &unpacker{from: bufio.NewReaderSize(from, unpackBuffer)}, nil
 }
@@ -60,7 +60,7 @@ func (u *unpacker) Read(p []byte) (int, error) {
 			return n, unexpected(err)
 		}
 		n, err := u.decoder.Read(p)
-		if errors.Is(err, io.EOF) { // of the frame
+		if errors.Is(err, io.EOF) { // the frame's end
 			u.release()
 			err = nil
 		}
@@ -70,7 +70,8 @@ func (u *unpacker) Read(p []byte) (int, error) {
 	}
 }
 
-// begin waits for the next frame, and takes a decoder if the frame needs one.
+// begin waits for the next frame. It takes a decoder from the pool if the frame is
+// compressed.
 func (u *unpacker) begin() error {
 	if _, err := u.from.Peek(1); err != nil {
 		return err
@@ -90,15 +91,15 @@ func (u *unpacker) begin() error {
 	return nil
 }
 
-// isRaw reports whether the next frame is a raw block from writeLittle, and reads its
-// header.
+// isRaw reports whether the next frame was written by writeLittle. If so, it consumes
+// the frame's header.
 func (u *unpacker) isRaw() (bool, error) {
 	head, err := u.from.Peek(5)
 	if err != nil {
 		return false, unexpected(err)
 	}
 	if binary.LittleEndian.Uint32(head) != frameMagic || head[4]&^(3<<6) != 1<<5 {
-		return false, nil // or it has a checksum, a dictionary or a window
+		return false, nil // a compressed frame, or a frame with checksum, dictionary or window
 	}
 	size := headerSize(head[4])
 	if head, err = u.from.Peek(size + blockHeader); err != nil {
@@ -113,7 +114,7 @@ func (u *unpacker) isRaw() (bool, error) {
 	return true, err
 }
 
-// release returns the decoder to the pool. A failed decoder is reusable.
+// release returns the decoder to the pool. A decoder that failed can be reused.
 func (u *unpacker) release() {
 	if u.decoder != nil && u.decoder.Reset(nil) == nil {
 		decoders.Put(u.decoder)
@@ -121,23 +122,23 @@ func (u *unpacker) release() {
 	u.decoder = nil
 }
 
-// Close implements [io.Closer]. No Read may follow.
+// Close implements [io.Closer]. Read must not be called afterwards.
 func (u *unpacker) Close() error {
 	u.release()
 	return nil
 }
 
-// A frame reads one Zstandard frame of a stream. It ends with the frame, where the
-// decoder would wait for the next frame.
+// A frame reads the bytes of one Zstandard frame, and then returns io.EOF. Without
+// it, the decoder would wait for the next frame.
 type frame struct {
 	from   *bufio.Reader
 	begun  bool
-	last   bool // the current block is the last
-	sums   bool // a checksum follows
+	last   bool // the current block is the frame's last
+	sums   bool // a checksum follows the last block
 	remain int  // bytes until the next header
 }
 
-// errNoFrame reports input that is not Zstandard.
+// errNoFrame reports input other than Zstandard frames.
 var errNoFrame = errors.New("compression: not a Zstandard frame")
 
 // Read implements [io.Reader].
@@ -152,7 +153,7 @@ func (f *frame) Read(p []byte) (int, error) {
 	return n, unexpected(err)
 }
 
-// next reads a header, and leaves it for the decoder.
+// next parses the next header, and leaves its bytes for the decoder.
 func (f *frame) next() error {
 	switch {
 	case !f.begun:
@@ -173,7 +174,7 @@ func (f *frame) next() error {
 			return unexpected(err)
 		}
 		v := int(head[0]) | int(head[1])<<8 | int(head[2])<<16
-		const repeated = 1 // one byte, repeated
+		const repeated = 1 // one byte that is to be repeated
 		size := v >> 3
 		if v>>1&3 == repeated {
 			size = 1
@@ -186,8 +187,8 @@ func (f *frame) next() error {
 	return nil
 }
 
-// headerSize returns the length of a frame header, from its descriptor: RFC 8878,
-// section 3.1.1.1.
+// headerSize returns the length of a frame header with the given descriptor byte (RFC
+// 8878, section 3.1.1.1).
 func headerSize(descriptor byte) int {
 	const magic, own = 4, 1
 	single := descriptor&(1<<5) != 0
@@ -199,7 +200,7 @@ func headerSize(descriptor byte) int {
 	return magic + own + window + [...]int{0, 1, 2, 4}[descriptor&3] + content
 }
 
-// unexpected converts io.EOF where more input must follow.
+// unexpected returns io.ErrUnexpectedEOF for io.EOF, because more input must follow.
 func unexpected(err error) error {
 	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF

@@ -8,18 +8,19 @@ import (
 // Detection of sleep.
 const (
 	clockEvery = time.Second     // interval of clock comparisons
-	clockJump  = 5 * time.Second // lead over monotonic time that means sleep, or a clock that was set
+	clockJump  = 5 * time.Second // if wall time gains this much, the machine slept or its clock was set
 )
 
-// watchClock compares wall time with monotonic time, which stops while the machine
-// sleeps, until ctx ends. It calls jumped when wall time has gained: the servers have
-// closed the old network connections by then. A clock that was set forward looks the
-// same. Wall is the wall clock; nil means the system's.
+// watchClock detects that the machine has slept, until ctx ends. It compares wall
+// time with monotonic time, which stops during sleep, and calls jumped if wall time
+// has gained: servers have then closed the old network connections. A clock that was
+// set forward has the same effect. Wall returns the wall time; nil means the
+// system's.
 func watchClock(ctx context.Context, wall func() time.Time, jumped func(by time.Duration)) {
 	if wall == nil {
 		wall = time.Now
 	}
-	// Round removes the monotonic reading, which Sub would prefer.
+	// Round removes the monotonic reading, which Sub would otherwise use.
 	then, wallThen := time.Now(), wall().Round(0)
 	tick := time.NewTicker(clockEvery)
 	defer tick.Stop()

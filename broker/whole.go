@@ -7,11 +7,10 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Whole returns nil if the relays' data no longer depends on the copies of other
-// servers alone: in a server's cluster, each stream has as many copies as possible, and
-// this server's copy is current, or all are. Servers is the number of connected servers,
-// this one included. Cluster is the name of the cluster where several are joined;
-// streams of the others do not count.
+// Whole returns nil if this server may stop without loss of the relays' data: each
+// stream has as many copies as possible, and this server's copy or all copies are
+// current. Servers is the number of connected servers, including this one. If cluster is
+// not empty, streams of other clusters are ignored.
 func Whole(ctx context.Context, js jetstream.JetStream, server, cluster string, servers int) error {
 	names := js.StreamNames(ctx)
 	for name := range names.Name() {

@@ -12,17 +12,18 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// AgentTraffic creates the host-agent's end of the traffic on each link, and holds the
+// AgentTraffic creates the host-agent's end of the traffic on each link. It stores the
 // bodies that all links share.
 type AgentTraffic interface {
-	// Accept returns the traffic for the link that a relay instance has opened.
+	// Accept returns the traffic for a link that a relay instance has opened.
 	Accept(relay string, offer Hello, lines Lines) Traffic
 
-	// NextBody returns the next body to publish and the token of its channel, or nil.
-	// It returns the same body until Published is called.
+	// NextBody returns the next body to publish and its channel's token, or nil. It
+	// returns the same body again until Published is called.
 	NextBody() (token string, payload []byte)
 
-	// Published reports that the body has been published: references to it may follow.
+	// Published reports that this body is published. From now on, records may refer to
+	// it.
 	Published()
 }
 
@@ -31,19 +32,19 @@ type AgentLinksConfig struct {
 	Tenant, Host string
 	Agent        string // the instance of this host-agent
 
-	Hello Hello  // the host-agent's answer; links fill in Epoch, Wire and Fence, and drop Features that the relay lacks
+	Hello Hello  // the host-agent's answer; links fill in Epoch, Wire and Fence, and remove Features that the relay lacks
 	Trust Trust  // the relays to accept links from; required unless only relays can reach the bus
 	Link  Config // times and bounds
 	Lease Lease  // default: a lease without a number
 
-	Linked func() // called when a relay has a link and no relay had one; must not block or call the links; may be nil
+	Linked func() // called when the first relay has linked; must not block or call the links; may be nil
 
 	Log *slog.Logger
 }
 
-// A Lease permits a host-agent instance to serve its host.
+// A Lease is the permission of a host-agent instance to serve its host.
 type Lease interface {
-	Fence() uint64 // its number; 0: unknown
+	Fence() uint64 // the lease's number; 0: unknown
 	Recheck()      // asks the relays for a newer lease; does not block
 }
 
@@ -52,15 +53,16 @@ type unnumbered struct{}
 func (unnumbered) Fence() uint64 { return 0 }
 func (unnumbered) Recheck()      {}
 
-// maxLinks bounds the relay instances that a host-agent serves at a time.
+// maxLinks bounds the relay instances that a host-agent serves at the same time.
 const maxLinks = 256
 
-// bodyRound is the number of body bytes that are published before each link sends a
-// packet. Neither delays the other for long, however slow the network.
+// bodyRound is how many bytes of bodies are published before each link sends a packet.
+// Bodies and packets alternate, so neither delays the other for long on a slow
+// network.
 const bodyRound = 256 << 10
 
-// AgentLinks holds the host-agent's ends of all links to it. One writer sends for all
-// links.
+// AgentLinks contains the host-agent's ends of all its links. One writer sends for all
+// of them.
 type AgentLinks struct {
 	bus     Bus
 	cfg     AgentLinksConfig
@@ -68,14 +70,14 @@ type AgentLinks struct {
 	in      chan *nats.Msg
 	writer  *writer
 	trials  map[string]*trial    // by relay instance, at most maxLinks; owned by Run
-	refused map[string]time.Time // when the log last reported an untrusted relay; owned by Run
+	refused map[string]time.Time // by relay instance: when its refusal was last logged; owned by Run
 	damage  damage               // owned by Run
 
 	mu      sync.Mutex
 	links   map[string]*boundLink // by relay instance
 	order   []*boundLink          // the same links, for the writer
-	settled chan struct{}         // closed by the writer when nothing is left to send; nil: no caller waits
-	gone    []string              // the relay instances of the last RelaysGone
+	settled chan struct{}         // closed by the writer when nothing is left to send; nil: Settle does not wait
+	gone    []string              // relay instances reported by the last RelaysGone
 }
 
 // NewAgentLinks returns a host-agent's links. Run serves them.
@@ -129,7 +131,7 @@ func (a *AgentLinks) Linked() bool {
 	return len(a.links) > 0
 }
 
-// Settle returns when relays have released everything that was sent, or when ctx ends.
+// Settle returns when relays have released all sent packets, or when ctx ends.
 func (a *AgentLinks) Settle(ctx context.Context) {
 	a.mu.Lock()
 	if a.settled == nil {
@@ -144,7 +146,8 @@ func (a *AgentLinks) Settle(ctx context.Context) {
 	}
 }
 
-// Resumed tells the links that the NATS connection was interrupted.
+// Resumed makes the links check for lost packets, because the NATS connection was
+// interrupted.
 func (a *AgentLinks) Resumed() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -153,11 +156,12 @@ func (a *AgentLinks) Resumed() {
 	}
 }
 
-// errRelayGone ends a link whose relay crashed.
+// errRelayGone ends a link because its relay has crashed.
 var errRelayGone = errors.New("relay is gone")
 
-// RelaysGone ends the links to crashed relay instances. Only the first report about an
-// instance counts: a relay that links again later was cut off, not gone.
+// RelaysGone ends the links to relay instances that have crashed. Only the first
+// report about an instance has an effect: if the instance opens a link again, it was
+// cut off, and did not crash.
 func (a *AgentLinks) RelaysGone(relays []string) {
 	a.mu.Lock()
 	var ended []*boundLink
@@ -174,7 +178,7 @@ func (a *AgentLinks) RelaysGone(relays []string) {
 	}
 }
 
-// flush publishes some bodies, and one packet on each link.
+// flush publishes up to bodyRound bytes of bodies, and one packet on each link.
 func (a *AgentLinks) flush() (more bool, again time.Time, err error) {
 	more, none := a.publishBodies()
 	idle := none
@@ -194,7 +198,7 @@ func (a *AgentLinks) flush() (more bool, again time.Time, err error) {
 		}
 		idle = idle && b.idle
 	}
-	if none { // a body may have arrived meanwhile, for a link that waits without a time
+	if none { // a link without a next time may wait for a body that has arrived meanwhile
 		_, body := a.traffic.NextBody()
 		more = more || body != nil
 	}
@@ -207,8 +211,8 @@ func (a *AgentLinks) flush() (more bool, again time.Time, err error) {
 	return more, again, nil
 }
 
-// publishBodies publishes bodies. It returns whether more may follow now, and whether
-// none is left.
+// publishBodies publishes bodies. It returns whether more may follow at once, and
+// whether none is left.
 func (a *AgentLinks) publishBodies() (more, none bool) {
 	for sent := 0; sent < bodyRound; {
 		token, body := a.traffic.NextBody()
@@ -217,20 +221,19 @@ func (a *AgentLinks) publishBodies() (more, none bool) {
 		}
 		err := a.bus.Publish(ChannelSubject(a.cfg.Tenant, a.cfg.Host, token), body)
 		if err != nil && !errors.Is(err, nats.ErrMaxPayload) {
-			return false, false // the body is published when the connection is back
+			return false, false // published when the connection is back
 		}
-		// A relay that misses a body asks for it.
+		// A relay that has not received the body requests it.
 		a.traffic.Published()
 		sent += len(body)
 	}
 	return true, false
 }
 
-// receive handles one message from any relay.
 func (a *AgentLinks) receive(msg *nats.Msg) {
 	relay, err := relayOf(msg.Subject)
 	if err != nil {
-		a.cfg.Log.Warn("message on a strange subject", "subject", msg.Subject, "error", err)
+		a.cfg.Log.Warn("message on an unexpected subject ignored", "subject", msg.Subject, "error", err)
 		return
 	}
 	a.mu.Lock()
@@ -252,8 +255,7 @@ func (a *AgentLinks) receive(msg *nats.Msg) {
 	}
 }
 
-// settle makes the writer check whether everything is released, if a caller waits for
-// that.
+// settle makes the writer check whether all packets are released, if Settle waits.
 func (a *AgentLinks) settle() {
 	a.mu.Lock()
 	waited := a.settled != nil
@@ -263,7 +265,7 @@ func (a *AgentLinks) settle() {
 	}
 }
 
-// refuseStray tells a relay that its link has ended.
+// refuseStray answers a packet of an unknown link, to make the relay end that link.
 func (a *AgentLinks) refuseStray(relay string, packet []byte) {
 	r := Fields{B: packet}
 	version, kind, epoch := r.Byte(), packetKind(r.Byte()), r.Uvarint()
@@ -272,11 +274,10 @@ func (a *AgentLinks) refuseStray(relay string, packet []byte) {
 	}
 }
 
-// hello answers a relay's offer.
 func (a *AgentLinks) hello(relay string, b *boundLink, packet []byte) {
 	kind, offer, err := readHello(packet)
 	if err != nil || kind != helloHello {
-		a.cfg.Log.Warn("bad handshake", "relay", relay, "error", err)
+		a.cfg.Log.Warn("handshake rejected", "relay", relay, "error", err)
 		return
 	}
 	answer := a.cfg.Hello
@@ -294,12 +295,12 @@ func (a *AgentLinks) hello(relay string, b *boundLink, packet []byte) {
 	}
 	answer.Wire = [2]int{int(version), int(version)}
 	if b != nil && b.link.epoch >= offer.Epoch {
-		if b.link.epoch == offer.Epoch { // our answer was late or lost
+		if b.link.epoch == offer.Epoch { // the welcome was late or lost
 			a.publish(relay, appendHello(helloWelcome, answer))
 		}
 		return
 	}
-	if answer.Fence != 0 && answer.Fence < offer.Fence { // the relay repeats its offer; by then this host-agent may know of a new lease, or may have given up
+	if answer.Fence != 0 && answer.Fence < offer.Fence { // the relay repeats its hello; until then, this host-agent may learn of a newer lease or stop
 		a.cfg.Lease.Recheck()
 		return
 	}
@@ -337,11 +338,11 @@ func (a *AgentLinks) open(relay string, version byte, offer Hello, tags *linkSea
 	}
 	a.links[relay] = b
 	a.order = append(a.order[:len(a.order):len(a.order)], b)
-	a.Wake() // for its heartbeats
+	a.Wake() // sends the link's heartbeats
 	return nil
 }
 
-// end removes a link and ends its traffic, once.
+// end removes a link and reports its end to the traffic, once.
 func (a *AgentLinks) end(b *boundLink, reason error) {
 	a.mu.Lock()
 	known := false
@@ -380,5 +381,5 @@ func (a *AgentLinks) subject(relay string) string {
 }
 
 func (a *AgentLinks) publish(relay string, packet []byte) {
-	_ = a.bus.Publish(a.subject(relay), packet) // the relay asks again
+	_ = a.bus.Publish(a.subject(relay), packet) // if it is lost, the relay repeats its hello
 }

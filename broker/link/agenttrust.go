@@ -10,8 +10,8 @@ import (
 // untrustedEvery is the interval between log lines about the same untrusted relay.
 const untrustedEvery = time.Minute
 
-// proved reports whether the offer proves the relay's identity. If not, the relay is
-// challenged, or refused if it has answered a challenge wrongly.
+// proved reports whether a hello proves the relay's identity. If the hello has no
+// proof, proved sends a challenge; if the proof is wrong, it refuses the relay.
 func (a *AgentLinks) proved(relay string, offer Hello) (tags *linkSeal, ok bool) {
 	if a.cfg.Trust == nil {
 		return nil, true
@@ -51,13 +51,13 @@ func (a *AgentLinks) checkProof(t *trial, id auth.LinkID, offer Hello) (*linkSea
 	return newLinkSeal(t.share, offer.Share, id, "up", "down")
 }
 
-// refuseUntrusted tells a relay why it gets no link, and logs that at most once per
-// interval.
+// refuseUntrusted sends a relay the reason why it gets no link. It logs the refusal
+// at most once per untrustedEvery.
 func (a *AgentLinks) refuseUntrusted(relay string, offer Hello, err error) {
 	if now := time.Now(); now.Sub(a.refused[relay]) >= untrustedEvery {
 		makeRoom(a.refused)
 		a.refused[relay] = now
-		a.cfg.Log.Error("relay refused: clients cannot come through it", "relay", relay, "version", offer.Version, "error", err)
+		a.cfg.Log.Error("untrusted relay refused", "relay", relay, "version", offer.Version, "error", err)
 	}
 	answer := a.cfg.Hello
 	answer.Epoch, answer.Wire = offer.Epoch, [2]int{WireMin, WireMax}
@@ -65,8 +65,9 @@ func (a *AgentLinks) refuseUntrusted(relay string, offer Hello, err error) {
 	a.publish(relay, appendHello(helloRefuse, answer))
 }
 
-// makeRoom removes an entry if the map is full. Anybody can choose instance names, so
-// the map must be bounded; a removed relay tries again.
+// makeRoom removes an arbitrary entry if the map is full. The map must be bounded
+// because anybody can choose instance names. A relay whose entry was removed tries
+// again.
 func makeRoom[V any](known map[string]V) {
 	for relay := range known {
 		if len(known) < maxLinks {

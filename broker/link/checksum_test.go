@@ -53,7 +53,7 @@ func TestChangedBitsAreGaps(t *testing.T) {
 				r.wantGot(t, numbers(0, 299)...)
 				lines := 0
 				for len(log.Lines) > 0 {
-					if line := <-log.Lines; strings.HasPrefix(line, "WARN") && strings.Contains(line, "bad checksum") {
+					if line := <-log.Lines; strings.HasPrefix(line, "WARN") && strings.Contains(line, "damaged message") {
 						lines++
 					}
 				}

@@ -4,13 +4,13 @@
 //
 // # Subjects
 //
-// All subjects of a host lie below ahp.v1.<tenant>.<host>., which is all that the
-// credentials of its host-agent allow. See [HostPrefix].
+// All subjects of a host begin with ahp.v1.<tenant>.<host>., and the credentials of its
+// host-agent permit no other subjects. See [HostPrefix].
 //
 // # Links
 //
-// A [Link] joins one run of a relay to one run of a host-agent. Both processes have a
-// random instance name, so that a restarted process is never taken for its previous run:
+// A [Link] joins one relay process to one host-agent process. Each process has a random
+// instance name, so that peers do not mistake a restarted process for its predecessor:
 //
 //	relay                                      host-agent
 //	  hello {epoch, versions, bounds, fence} ── down ──▶
@@ -21,49 +21,51 @@
 //	  ack {released, have, last}      ◀── both ──▶
 //	  bye {reason}                    ◀── either
 //
-// The relay repeats its hello until the host-agent answers. The fence is the number of
-// the host's newest lease. A host-agent with an older lease than the relay knows of does
-// not answer, and asks the relays whether it still holds the host; a relay refuses a
-// welcome with an older lease. A higher epoch replaces the previous link and everything on
-// it.
+// The relay repeats its hello until the host-agent answers. The fence is the number of the
+// host's newest lease. If the relay knows a newer lease than the host-agent has, the
+// host-agent does not answer, and asks the relays whether it still holds the lease. A relay
+// refuses a welcome with an older lease than it knows. A hello with a higher epoch replaces
+// the previous link and all its connections.
 //
-// Each direction numbers its data packets from 1. The receiver accepts packets in order
-// and once each. It reports a gap by an ack with the gap flag, and the sender resends
-// from there. Core NATS may lose messages but never reorders those of one connection, so
-// the receiver drops packets after a gap instead of keeping them. An ack carries three
-// numbers: the packets that its sender has released, the packets that it has, and the
-// last packet that it has sent. The last number reveals a lost final packet. Acks are sent
-// as a heartbeat every 2 s, as a probe when a packet stays unreleased for 500 ms or the
-// peer's heartbeat is 500 ms late, and as a probe after each reconnect. A cut shorter than
-// the resume window (15 s) thus heals in time, whichever end noticed it. A peer that is
-// silent for 18 s is lost.
+// Each direction numbers its data packets from 1. The receiver accepts packets in order and
+// once each. When a packet is missing, the receiver sends an ack with the gap flag, and the
+// sender resends from the missing packet on. The receiver drops packets after a gap instead
+// of storing them: core NATS may lose messages but never reorders those of one connection,
+// so the missing packet will not come late. An ack carries three numbers: up to which
+// packet its sender has released, up to which it has received, and the last packet that it
+// has sent. The last number reveals that a final packet was lost. An end sends acks as a
+// heartbeat every 2 s. It probes the peer when a packet stays unreleased for 500 ms, when
+// the peer's heartbeat is 500 ms late, and after each reconnect. Either end thus notices a
+// cut that is shorter than the resume window (15 s) in time to repair it. A peer that is
+// silent for 18 s counts as lost.
 //
-// A host-agent knows relays by the key that its token names, and checks a tag on each of
-// their packets. A relay knows a host-agent by its subject, on which NATS lets only that
-// host-agent publish. The operator of the NATS servers can therefore pose as a host, but
-// not as a relay.
+// A host-agent's token contains the public key of the relays. With it the host-agent
+// authenticates relays, and it checks a tag on each of their packets. A relay authenticates
+// a host-agent only by its subject, because NATS lets no other host-agent publish there.
+// The operator of the NATS servers can therefore impersonate a host, but not a relay.
 //
-// The content of packets is a [Traffic], which package routing implements. The link asks
-// it for the next payload when the window has room, so that small records that are ready
-// together travel together.
+// A [Traffic] produces and handles the content of packets; package routing implements it.
+// The link asks it for the next payload only when the window has room, so small records
+// that are ready by then share a packet.
 //
 // # What an attacker can do
 //
-// With stolen NATS credentials of a host-agent and their private nkey: the same as that
-// host-agent, for the 15 minutes of the credentials or until its enrolment is revoked. The
-// attacker can read and forge the host's messages to clients, hold or give up its lease,
-// and read the messages of clients. The attacker cannot open a link to the host or add to
-// one. The tenant's account opens nothing else: no subject of a different host, no inbox of
-// a relay, no JetStream, no import or export, and nothing of other tenants.
+// With the stolen NATS credentials and private nkey of a host-agent, an attacker can do
+// what that host-agent can, until the credentials expire (15 minutes) or its enrolment is
+// revoked: read and forge the host's messages to clients, hold or give up its lease, and
+// read the messages of clients. The attacker cannot open a link to the host or add packets
+// to one. The credentials permit nothing else in the tenant's account: no subjects of
+// different hosts, no inboxes of relays, no JetStream, no imports or exports; and nothing
+// in accounts of other tenants.
 //
-// As a NATS server outside of the relays: read and drop everything in every account, forge
-// a host's messages, bodies and leases, and so pose as any host to clients. It can send
-// nothing to a host.
+// An attacker who controls a NATS server outside of the relays can read and drop everything
+// in every account, and forge a host's messages, bodies and leases, and so impersonate any
+// host to clients. The attacker can send nothing to a host.
 //
-// With the keys of relays: everything.
+// An attacker with the keys of the relays can do everything.
 //
 // # Concurrency
 //
-// [RelayLink] and [AgentLinks] each have a reader and a writer goroutine, both within
-// Run. A slow network stops the writer only.
+// [RelayLink] and [AgentLinks] each have a reader and a writer goroutine, both within Run.
+// A slow network blocks only the writer.
 package link

@@ -2,8 +2,9 @@ package link
 
 import "encoding/binary"
 
-// Fields reads a packet's fields from the front of B. After the first missing field,
-// Bad is set, and all later fields are zero.
+// Fields decodes a packet's fields, one after the other, from the front of B. If a
+// field is missing or malformed, Bad becomes true, and this and all later fields are
+// zero.
 type Fields struct {
 	B   []byte
 	Bad bool
@@ -42,7 +43,7 @@ func (f *Fields) Varint() int64 {
 	return v
 }
 
-// Bytes reads a length and as many bytes, which alias B.
+// Bytes reads a length and that many bytes. The result aliases B.
 func (f *Fields) Bytes() []byte {
 	n := f.Uvarint()
 	if n > uint64(len(f.B)) {

@@ -7,11 +7,11 @@ import (
 	"slices"
 )
 
-// The handshake of a link. A relay sends a hello on the link's down subject, and
-// repeats it until the host-agent instance answers on the up subject with a challenge,
-// a welcome or a refusal. A handshake message is the byte 0, which no wire version
-// uses, then its kind, then JSON, then the CRC-32C of all that. Unknown members are
-// ignored, so every later version can read it.
+// The handshake of a link: a relay sends a hello on the link's down subject, and repeats
+// it until the host-agent instance answers on the up subject with a challenge, a welcome
+// or a refusal. A handshake message consists of the byte 0, which is no wire version, the
+// kind, JSON, and the CRC-32C of all that. Unknown JSON members are ignored, so that later
+// versions can add some.
 type helloKind byte
 
 const (
@@ -21,55 +21,57 @@ const (
 	helloChallenge
 )
 
-// This program's wire versions. A wire version fixes the form of packets and records.
+// The wire versions that this program supports. A wire version defines the encoding of
+// packets and records.
 const (
 	WireMin = 2
 	WireMax = 2
 )
 
-// ErrOutdated reports a host-agent instance with an older lease than the relay's newest
-// lease of the host.
+// ErrOutdated reports a host-agent instance whose lease is older than the host's newest
+// lease that the relay knows.
 var ErrOutdated = errors.New("host-agent has an older lease than the relay knows of")
 
-// ErrIncompatible reports peers without a common wire version.
+// ErrIncompatible reports that the peers support no common wire version.
 var ErrIncompatible = errors.New("no common wire version")
 
-// A Hello is the relay's offer of a link, or the host-agent's answer.
+// A Hello is a relay's hello, or a host-agent's answer.
 type Hello struct {
-	Epoch    uint64   `json:"epoch"`              // of the link; rises with each offer of a relay instance
-	Version  string   `json:"version"`            // of the program
-	Wire     [2]int   `json:"wire"`               // lowest and highest version spoken; in a welcome, both are the chosen version
+	Epoch    uint64   `json:"epoch"`              // number of the link; rises with each offer of a relay instance
+	Version  string   `json:"version"`            // version of the program
+	Wire     [2]int   `json:"wire"`               // lowest and highest supported wire version; in a welcome, the chosen version twice
 	Features []string `json:"features,omitempty"` // in a welcome: the features of the offer that the host-agent supports
-	Credit   int      `json:"credit"`             // bytes that the peer may send on each connection before any is written
-	MaxFrame int      `json:"maxFrame"`           // bytes of the longest frame that the sender passes on
-	Chunks   int      `json:"chunks,omitempty"`   // bytes of content chunks that the relay keeps
-	Reason   string   `json:"reason,omitempty"`   // of a refusal: which side must do something, and what
+	Credit   int      `json:"credit"`             // bytes that the peer may send on each connection before any credit returns
+	MaxFrame int      `json:"maxFrame"`           // longest message that the sender accepts, in bytes
+	Chunks   int      `json:"chunks,omitempty"`   // bytes of content chunks that the relay stores
+	Reason   string   `json:"reason,omitempty"`   // of a refusal: which side must change what
 
-	// Fence is the number of the host's newest lease that the sender knows: a relay's
-	// from the registry, a host-agent's its own; 0: unknown. A relay makes no link to
-	// a host-agent whose lease has a lower number.
+	// Fence is the number of the host's newest lease: the newest that a relay knows from
+	// the registry, or the host-agent's own; 0: unknown. A relay opens no link to a
+	// host-agent whose lease has a lower number than the relay knows.
 	Fence uint64 `json:"fence,omitempty"`
 
-	// The relay's proof, see linkauth.go.
-	Share     []byte `json:"share,omitempty"`     // of this end, in a hello or challenge
-	Peer      []byte `json:"peer,omitempty"`      // the share in the challenge that this hello answers
+	// The relay's proof of identity, see linkauth.go.
+	Share     []byte `json:"share,omitempty"`     // this end's share, in a hello or challenge
+	Peer      []byte `json:"peer,omitempty"`      // the share from the challenge that this hello answers
 	Key       []byte `json:"key,omitempty"`       // the relay's public key
 	Proof     []byte `json:"proof,omitempty"`     // the relay's signature
-	Untrusted bool   `json:"untrusted,omitempty"` // of a refusal: the relay has not proved its identity
+	Untrusted bool   `json:"untrusted,omitempty"` // of a refusal: the proof is wrong
 }
 
-// FeatureAuthority marks a host-agent that enforces client authority. A relay opens
-// limited connections only to such host-agents.
+// FeatureAuthority marks a host-agent that enforces a client's permissions. A relay opens
+// connections for restricted clients only to such host-agents.
 const FeatureAuthority = "authority"
 
-// FeatureFeed marks a relay that publishes notifications of single viewers for readers of
-// its NATS servers, see package routing.
+// FeatureFeed marks a relay that publishes copies of notifications for programs connected
+// to NATS, see package routing.
 const FeatureFeed = "feed"
 
-// FeatureCanvas marks a host-agent with byte streams to canvases, see package routing.
+// FeatureCanvas marks a host-agent that supports byte streams to canvases, see package
+// routing.
 const FeatureCanvas = "canvas"
 
-// FeaturePreview marks a host-agent with byte streams to previews.
+// FeaturePreview marks a host-agent that supports byte streams to previews.
 const FeaturePreview = "preview"
 
 // FeatureSealed marks a host-agent whose host is sealed: see package sealed.
@@ -79,10 +81,10 @@ const FeatureSealed = "sealed"
 // change relays: see routing.RelayConn.Move.
 const FeatureMove = "move"
 
-// FeatureTags marks a relay that passes on the tags of sealed bodies, see package routing.
+// FeatureTags marks a relay that delivers the tags of sealed bodies, see package routing.
 const FeatureTags = "tags"
 
-// Has reports whether both ends have a feature, according to a welcome.
+// Has reports whether a welcome contains a feature: both ends then support it.
 func (h *Hello) Has(feature string) bool { return slices.Contains(h.Features, feature) }
 
 // common returns the offered features that own also contains.
@@ -90,7 +92,7 @@ func common(offer, own []string) []string {
 	return slices.DeleteFunc(slices.Clone(own), func(f string) bool { return !slices.Contains(offer, f) })
 }
 
-// check reports bounds under which no message could ever be sent.
+// check rejects bounds with which no message could be sent.
 func (h *Hello) check() error {
 	if h.Credit < 1 || h.MaxFrame < 1 {
 		return fmt.Errorf("%w: credit of %d and frames of %d bytes", ErrBadPacket, h.Credit, h.MaxFrame)
@@ -98,7 +100,6 @@ func (h *Hello) check() error {
 	return nil
 }
 
-// appendHello encodes a handshake message.
 func appendHello(kind helloKind, h Hello) []byte {
 	b, err := json.Marshal(h)
 	if err != nil {
@@ -107,10 +108,8 @@ func appendHello(kind helloKind, h Hello) []byte {
 	return appendSum(append([]byte{0, byte(kind)}, b...))
 }
 
-// isHello reports whether a packet belongs to the handshake.
 func isHello(packet []byte) bool { return len(packet) >= 2 && packet[0] == 0 }
 
-// readHello decodes a handshake message.
 func readHello(packet []byte) (helloKind, Hello, error) {
 	var h Hello
 	packet, err := cutSum(packet)
@@ -126,9 +125,9 @@ func readHello(packet []byte) (helloKind, Hello, error) {
 	return helloKind(packet[1]), h, nil
 }
 
-// CommonWire returns the highest wire version shared with a peer that speaks peer[0]
-// to peer[1]. The error names the side to upgrade; peerName is the users' name for the
-// peer.
+// CommonWire returns the highest wire version shared with a peer that supports peer[0] to
+// peer[1]. The names are those that users know, for the error, which names the program to
+// upgrade.
 func CommonWire(peer [2]int, peerName, peerVersion, selfName, selfVersion string) (byte, error) {
 	self := [2]int{WireMin, WireMax}
 	v, newer := commonWire(peer, self)
@@ -143,8 +142,8 @@ func CommonWire(peer [2]int, peerName, peerVersion, selfName, selfVersion string
 		ErrIncompatible, peerName, peerVersion, peer[0], peer[1], selfName, selfVersion, self[0], self[1], older, version)
 }
 
-// commonWire returns the highest version in both ranges, or 0 and whether self is
-// newer.
+// commonWire returns the highest version in both ranges, or 0; newer then reports that
+// self has the newer range.
 func commonWire(peer, self [2]int) (v byte, newer bool) {
 	highest := min(peer[1], self[1])
 	if highest >= max(peer[0], self[0]) && highest > 0 {

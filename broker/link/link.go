@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// A data packet is wire version, kind, epoch, number, released, payload. An ack packet
-// is wire version, kind, epoch, flags, released, have, last. A bye packet is wire
-// version, kind, epoch, reason. All numbers are unsigned varints. Each packet ends in a
-// tag (linkauth.go), or else in the CRC-32C of the bytes before it, big-endian. Packets of
-// version 0 belong to the handshake, see hello.go.
+// Packets consist of these fields. Data: wire version, kind, epoch, number, released,
+// payload. Ack: wire version, kind, epoch, flags, released, have, last. Bye: wire version,
+// kind, epoch, reason. Numbers are unsigned varints. Each packet ends with a tag
+// (linkauth.go), or, without tags, with the big-endian CRC-32C of all bytes before it.
+// Packets with version 0 belong to the handshake, see hello.go.
 type packetKind byte
 
 const (
@@ -22,35 +22,35 @@ const (
 )
 
 const (
-	ackGap   = 1 << iota // packets after have are missing: send them again
+	ackGap   = 1 << iota // packets after have are missing: resend them
 	ackProbe             // answer with an ack at once
 )
 
-// HeaderRoom is the free space, in bytes, that [Link.Seal] needs at a payload's front
-// for the packet header.
+// HeaderRoom is how many bytes [Link.Seal] needs before a payload, for the packet's
+// header.
 const HeaderRoom = 2 + 3*binary.MaxVarintLen64
 
 // Errors from [Link.Receive].
 var (
-	// ErrOtherEpoch reports a packet from an earlier or later run.
+	// ErrOtherEpoch reports a packet of an earlier or later link.
 	ErrOtherEpoch = errors.New("packet of a different epoch")
 	// ErrBadPacket reports bytes that this wire version never produces.
 	ErrBadPacket = errors.New("bad packet")
 )
 
-// DefaultResume is the resume window of links: the longest interruption that clients do
-// not notice. The lifetime of leases and the liveness limits of relays and host-agents
-// derive from it.
+// DefaultResume is the resume window: the longest interruption that links survive, so that
+// clients do not notice it. The lifetime of leases and the timeouts for lost relays and
+// host-agents derive from it.
 const DefaultResume = 15 * time.Second
 
 // A Config sets a [Link]'s times and bounds. A zero field means its default.
 type Config struct {
-	Window    int           // most bytes sent and not released, with packetCost for each packet; default 16 MiB
-	Heartbeat time.Duration // an idle end sends an ack this often; default 2 s
-	Resume    time.Duration // the longest cut that a link survives: a peer silent for this time, a heartbeat and two probes is lost; default DefaultResume
-	AckDelay  time.Duration // an ack waits this long for a packet to travel with; default 20 ms
-	Probe     time.Duration // interval of probes for packets that are not released, and for a late heartbeat; default 500 ms
-	Retry     time.Duration // a gap is reported again after this time, doubled each time; default 100 ms
+	Window    int           // bound for sent and unreleased bytes, plus packetCost for each packet; default 16 MiB
+	Heartbeat time.Duration // an end that sends nothing else sends an ack this often; default 2 s
+	Resume    time.Duration // longest interruption that a link survives: a peer is lost after this time, a heartbeat and two probes of silence; default DefaultResume
+	AckDelay  time.Duration // an ack waits this long for a data packet that can carry it; default 20 ms
+	Probe     time.Duration // interval of probes while packets are unreleased or a heartbeat is late; default 500 ms
+	Retry     time.Duration // a gap is reported again after this time, then after twice that, and so on; default 100 ms
 }
 
 func (c Config) withDefaults() Config {
@@ -71,26 +71,26 @@ func (c Config) withDefaults() Config {
 }
 
 const (
-	// ackEvery is the number of received bytes that makes an ack due at once.
+	// After ackEvery received bytes, an ack is due at once.
 	ackEvery = 256 << 10
 
-	// packetCost is each packet's cost in the window beside its bytes. It bounds the
-	// count of small packets.
+	// packetCost is added to each packet's size in the window. It thus bounds the number
+	// of small packets.
 	packetCost = 256
 
-	// maxReason bounds a peer's reason, in bytes.
+	// maxReason bounds the reason in a bye or refusal, in bytes.
 	maxReason = 256
 )
 
-// A Link is one end of a numbered, acknowledged stream of packets in each direction
-// between a relay instance and a host-agent instance. It does no I/O and reads no
+// A Link is one end of two numbered, acknowledged packet streams between a relay instance
+// and a host-agent instance, one stream in each direction. It does no I/O and reads no
 // clock: its owner publishes the packets that Seal, Resend and Tick return, and passes
-// arriving packets to Receive.
+// received packets to Receive.
 //
-// Packets are numbered from 1. The receiver accepts each packet once and in order: it
-// drops duplicates, drops packets after a gap, and asks for the missing ones. The
-// sender keeps a packet until the receiver has released it ([Link.Done]). The sender
-// never forgets an unreleased packet; when its window is full, CanSend returns false.
+// Packets are numbered from 1. The receiver accepts each packet once and in order. It
+// drops duplicates and packets after a gap, and requests the missing packets. The sender
+// stores each packet until the receiver has released it ([Link.Done]). When the stored
+// packets fill the window, CanSend returns false.
 //
 // A Link is not safe for concurrent use.
 type Link struct {
@@ -101,34 +101,33 @@ type Link struct {
 
 	// Sending.
 	sent       uint64   // number of the newest packet
-	unreleased [][]byte // packets sent-len+1 … sent
-	bytes      int      // of unreleased
-	resend     uint64   // next number to send again; 0: none
+	unreleased [][]byte // packets sent-len+1 to sent
+	bytes      int      // size of unreleased, with packetCost for each packet
+	resend     uint64   // number of the next packet to resend; 0: none
 	resentAt   time.Time
 	resentFrom uint64
-	timed      uint64 // packet whose round trip is being timed; 0: none
+	timed      uint64 // number of the packet whose round trip is measured; 0: none
 	timedAt    time.Time
 	roundTrip  time.Duration // the last measured round trip
 	progressAt time.Time     // when unreleased last shrank
 	askedAt    time.Time     // time of the last probe
-	spokeAt    time.Time     // time of the last packet of any kind
+	spokeAt    time.Time     // when this end last sent a packet
 
 	// Receiving.
 	have    uint64   // all packets up to this number have been received
-	seen    uint64   // highest number known to exist
-	undone  []uint64 // received and not done, in order
-	acked   uint64   // released number in the last ack
+	seen    uint64   // highest packet number that the peer is known to have sent
+	undone  []uint64 // received packets that are not done, in order
+	acked   uint64   // the released number in the last ack
 	unacked int      // bytes received since the last ack
 	ackAt   time.Time
-	ask     bool      // the next ack requests an ack in return
-	gapAt   time.Time // when to report the gap after have next; zero: there is none
+	ask     bool      // the next ack requests an ack from the peer
+	gapAt   time.Time // when to report the gap after have; zero: there is none
 	gapWait time.Duration
-	moved   bool // have grew since the gap was reported, so the missing packets were lost anew
+	moved   bool // have has grown since the gap was reported, so missing packets were lost again
 	heardAt time.Time
 }
 
-// New returns one end of a link with the wire version and epoch that both ends agreed
-// on in the handshake.
+// New returns one end of a link, for the wire version and epoch from the handshake.
 func New(cfg Config, version byte, epoch uint64, now time.Time) *Link {
 	cfg = cfg.withDefaults()
 	return &Link{cfg: cfg, version: version, epoch: epoch, spokeAt: now, heardAt: now, gapWait: cfg.Retry}
@@ -137,22 +136,22 @@ func New(cfg Config, version byte, epoch uint64, now time.Time) *Link {
 // Epoch returns the link's epoch.
 func (l *Link) Epoch() uint64 { return l.epoch }
 
-// CanSend reports whether the window has room for one more packet. One packet of any
-// size fits an empty window.
+// CanSend reports whether the window has room for a packet. An empty window has room for a
+// packet of any size.
 func (l *Link) CanSend() bool { return l.bytes < l.cfg.Window }
 
-// Held returns the bytes that were sent and not released, with the cost of each packet.
+// Held returns the bytes of unreleased packets, with packetCost for each.
 func (l *Link) Held() int { return l.bytes }
 
-// Settled reports whether the peer has released everything that was sent.
+// Settled reports whether the peer has released all sent packets.
 func (l *Link) Settled() bool { return len(l.unreleased) == 0 }
 
-// Next returns the next sealed packet's number.
+// Next returns the number of the next packet that Seal makes.
 func (l *Link) Next() uint64 { return l.sent + 1 }
 
-// Seal numbers a payload and returns the packet to publish. The payload's first
-// [HeaderRoom] bytes are free for the header. The link keeps the slice until the peer
-// has released it.
+// Seal makes a data packet from a payload, for its owner to publish. It writes the header
+// into the payload's first [HeaderRoom] bytes. The link keeps the slice until the peer has
+// released the packet.
 func (l *Link) Seal(payload []byte, now time.Time) []byte {
 	var h [HeaderRoom]byte
 	b := append(h[:0], l.version, byte(packetData))
@@ -175,7 +174,7 @@ func (l *Link) Seal(payload []byte, now time.Time) []byte {
 	return packet
 }
 
-// Resend returns the next packet that the peer misses, or nil.
+// Resend returns the next packet to resend, or nil.
 func (l *Link) Resend(now time.Time) []byte {
 	if l.resend == 0 {
 		return nil
@@ -192,7 +191,7 @@ func (l *Link) Resend(now time.Time) []byte {
 	return packet
 }
 
-// spoke records that a packet with the current released number has been sent.
+// spoke records that a packet was sent; each packet carries the current released number.
 func (l *Link) spoke(now time.Time) {
 	l.spokeAt = now
 	l.acked = l.released()
@@ -200,7 +199,7 @@ func (l *Link) spoke(now time.Time) {
 	l.ackAt = time.Time{}
 }
 
-// released returns the number up to which this end needs nothing more from the peer.
+// released returns the number up to which all received packets are done.
 func (l *Link) released() uint64 {
 	if len(l.undone) > 0 {
 		return l.undone[0] - 1
@@ -208,8 +207,8 @@ func (l *Link) released() uint64 {
 	return l.have
 }
 
-// Done records that this end needs nothing more from the peer for packet number, which
-// Receive has returned.
+// Done records that a packet returned by Receive is done: this end will not need it from
+// the peer again.
 func (l *Link) Done(number uint64, now time.Time) {
 	if i, found := slices.BinarySearch(l.undone, number); found {
 		l.undone = slices.Delete(l.undone, i, i+1)
@@ -224,15 +223,15 @@ func (l *Link) Done(number uint64, now time.Time) {
 	}
 }
 
-// A Received describes an arrived packet.
+// A Received describes the packet given to Receive.
 type Received struct {
-	Number   uint64 // of a data packet that is new and in order, else 0
-	Payload  []byte // of that packet; aliases it
-	Released uint64 // the peer needs nothing more of the packets up to this number
-	Bye      string // the peer's reason for ending the link; empty: the link goes on
+	Number   uint64 // number of a data packet that is new and in order, else 0
+	Payload  []byte // payload of that packet; aliases the packet
+	Released uint64 // up to which number the peer has released this end's packets
+	Bye      string // the peer's reason for ending the link; empty: it has not ended the link
 }
 
-// open checks a packet, and returns it without its tag or checksum.
+// open checks the tag or checksum of a packet, and removes it.
 func (l *Link) open(packet []byte) ([]byte, error) {
 	if len(packet) > 1 && packetKind(packet[1]) == packetBye {
 		return cutSum(packet)
@@ -240,8 +239,8 @@ func (l *Link) open(packet []byte) ([]byte, error) {
 	return l.tags.open(packet)
 }
 
-// Receive handles a packet that arrived. A damaged packet counts as lost: the sender
-// repeats it after the gap is found.
+// Receive handles a received packet. It ignores a damaged packet, which the sender repeats
+// like a lost one.
 func (l *Link) Receive(packet []byte, now time.Time) (Received, error) {
 	body, damaged := l.open(packet)
 	r := Fields{B: body}
@@ -251,7 +250,7 @@ func (l *Link) Receive(packet []byte, now time.Time) (Received, error) {
 	version, kind := r.Byte(), packetKind(r.Byte())
 	epoch := r.Uvarint()
 	switch {
-	case !r.Bad && epoch != l.epoch: // its tag has a different key
+	case !r.Bad && epoch != l.epoch: // tags have a different key for each epoch
 		return Received{}, fmt.Errorf("%w: %d, want %d", ErrOtherEpoch, epoch, l.epoch)
 	case damaged != nil:
 		return Received{}, damaged
@@ -289,13 +288,12 @@ func (l *Link) receiveData(r *Fields, now time.Time) Received {
 	l.release(released, now)
 	l.seen = max(l.seen, number)
 	switch {
-	case number <= l.have: // the peer has not received our ack: send it again
+	case number <= l.have: // a duplicate: the peer has not received the ack, so send it again
 		l.ackAt = now
 		return Received{}
 	case number > l.have+1:
-		// Packets that were sent before the peer learnt of the gap arrive first and
-		// mean nothing; the missing packets follow. If have has grown since the
-		// report, this is a new gap.
+		// After a loss, the packets already on their way arrive first; they are not a new
+		// gap. But if have has grown since the last report, this is a new gap.
 		if l.gapAt.IsZero() || l.moved {
 			l.gapAt, l.moved = now, false
 		}
@@ -303,7 +301,7 @@ func (l *Link) receiveData(r *Fields, now time.Time) Received {
 	}
 	l.have, l.moved = number, true
 	l.gapAt, l.gapWait = time.Time{}, l.cfg.Retry
-	if l.have < l.seen { // the rest is on its way
+	if l.have < l.seen { // the remaining packets are on their way
 		l.gapAt = now.Add(l.gapWait)
 	}
 	l.undone = append(l.undone, number)
@@ -332,17 +330,18 @@ func (l *Link) receiveAck(r *Fields, now time.Time) {
 	}
 }
 
-// startResend resends from number on, unless a resend is under way: the peer reports a
-// gap more than once, and some reports cross with the packets that they ask for.
+// startResend resends from a packet on. It does nothing if a resend from there has just
+// begun: the peer reports a gap several times, and some reports cross with the resent
+// packets.
 func (l *Link) startResend(number uint64, now time.Time) {
 	if number == l.resentFrom && now.Sub(l.resentAt) < max(l.cfg.Retry/2, l.roundTrip*3/2) {
 		return
 	}
 	l.resend, l.resentFrom, l.resentAt = number, number, now
-	l.timed = 0 // its ack could be for either copy
+	l.timed = 0 // an ack could be for the first or the second copy
 }
 
-// arrived records that the peer has received everything up to number.
+// arrived records that the peer has received all packets up to number.
 func (l *Link) arrived(number uint64, now time.Time) {
 	if l.timed != 0 && number >= l.timed {
 		l.roundTrip, l.timed = now.Sub(l.timedAt), 0
@@ -364,7 +363,7 @@ func (l *Link) release(number uint64, now time.Time) {
 	l.progressAt = now
 }
 
-// Tick returns an ack packet if one is due, the latest time of the next call, and
+// Tick returns an ack packet if one is due, the latest time for the next call of Tick, and
 // whether the peer has been silent for too long. Receive, Seal and Done may bring that
 // time forward.
 func (l *Link) Tick(now time.Time) (ack []byte, next time.Time, lost bool) {
@@ -374,7 +373,7 @@ func (l *Link) Tick(now time.Time) (ack []byte, next time.Time, lost bool) {
 	if due(l.gapAt) {
 		flags |= ackGap
 		l.gapAt = now.Add(l.gapWait)
-		l.gapWait = min(2*l.gapWait, l.cfg.Heartbeat) // do not send the same again and again over a slow network
+		l.gapWait = min(2*l.gapWait, l.cfg.Heartbeat) // avoids frequent resends on a slow network
 		speak = true
 	}
 	if l.ask || due(l.probeAt()) {
@@ -389,13 +388,14 @@ func (l *Link) Tick(now time.Time) (ack []byte, next time.Time, lost bool) {
 	return ack, l.deadline(), due(l.limit())
 }
 
-// limit returns the time at which the peer counts as lost. A cut may begin just before
-// a heartbeat and end just before a probe, whose answer takes a moment.
+// limit returns when a silent peer counts as lost. The resume window alone is too short: a
+// cut may begin just before a heartbeat and end just after a probe, and a probe's answer
+// takes time.
 func (l *Link) limit() time.Time {
 	return l.heardAt.Add(l.cfg.Resume + l.cfg.Heartbeat + 2*l.cfg.Probe)
 }
 
-// due returns when to call Resend or Tick, in the current state.
+// due returns when to call Resend or Tick.
 func (l *Link) due() time.Time {
 	if l.resend != 0 || l.ask {
 		return time.Time{} // now
@@ -414,8 +414,7 @@ func (l *Link) deadline() time.Time {
 	return next
 }
 
-// probeAt returns the time of the next probe, which is sent when the peer is late with
-// a release or a heartbeat.
+// probeAt returns when to probe the peer, because a release or a heartbeat is late.
 func (l *Link) probeAt() time.Time {
 	at := l.heardAt.Add(l.cfg.Heartbeat + l.cfg.Probe)
 	if slow := l.progressAt.Add(l.cfg.Probe); len(l.unreleased) > 0 && slow.Before(at) {
@@ -427,7 +426,7 @@ func (l *Link) probeAt() time.Time {
 	return at
 }
 
-// Probe makes the next Tick send a probe. The owner calls it after a reconnect, when
+// Probe makes the next Tick return a probe. The owner calls it after a reconnect, because
 // packets may have been lost in either direction.
 func (l *Link) Probe() { l.ask = true }
 

@@ -14,9 +14,9 @@ import (
 	"ahprelay/auth"
 )
 
-// A relay proves its identity to a host-agent before there is a link, and tags each packet
-// after that. A NATS server in between, or an intruder in an account, can thus neither open a
-// link nor add a packet to one.
+// A relay proves its identity to a host-agent before a link opens, and adds a tag to each
+// packet. So neither a NATS server on the way nor an intruder in the tenant's account can
+// open a link or add packets to one.
 //
 //	relay                                       host-agent
 //	  hello {epoch, share}             ── down ──▶
@@ -24,19 +24,21 @@ import (
 //	  hello {epoch, share, peer, key, proof} ──▶
 //	  ◀── up ── welcome
 //
-// Shares are X25519 public keys that both ends create for this link alone. The proof is a
-// signature by the relays' key over everything that identifies the link, see [auth.LinkID].
-// The host-agent knows that key from its token. Each packet then ends in a count of 8 bytes,
-// which is different for each sealed packet, and a tag of 16 bytes. The tag is the output of
-// AES-256-GCM for an empty plaintext, with the packet and the count as additional data and a
-// nonce of four zero bytes and the count. Each direction has a key, derived from both shares
-// with HKDF-SHA256 and the info
+// Shares are X25519 public keys, which both ends create for one link only. The proof is a
+// signature with the relays' key over all parameters of the link, see [auth.LinkID]. The
+// host-agent knows that key from its token.
+//
+// Each packet ends with a counter of 8 bytes, which rises with each sealed packet, and a tag
+// of 16 bytes. The tag is the output of AES-256-GCM for an empty plaintext; the additional
+// data are packet and counter, and the nonce is four zero bytes and the counter. Each
+// direction has its own key, derived from both shares with HKDF-SHA256 and the info
 //
 //	"ahp-relay link v1 up" or "… down", SHA-256 of the signed bytes
 //
-// This costs less than a fifth of HMAC-SHA256. A packet with a bad tag counts as lost. A bye
-// has no tag: it can do no more than the loss of all packets. Bodies have no tag, because all
-// relays share them. Both have a checksum, which only finds accidents.
+// This takes less than a fifth of the time of HMAC-SHA256. A packet with a bad tag counts as
+// lost. Byes have no tag, because a forged bye does no more harm than the loss of all
+// packets. Bodies have no tag, because all relays share them. Both have a checksum, which
+// detects accidental changes only.
 const (
 	linkCount = 8  // bytes
 	linkTag   = 16 // bytes
@@ -44,15 +46,14 @@ const (
 	linkInfo  = "ahp-relay link v1 "
 )
 
-// A linkSeal creates and checks the tags of the packets of a link. It is not safe for
-// concurrent use.
+// A linkSeal makes the tags of sent packets and checks those of received packets. It is not
+// safe for concurrent use.
 type linkSeal struct {
 	out, in cipher.AEAD
-	count   uint64 // of sealed packets
+	count   uint64 // counts sealed packets
 	nonce   [linkNonce]byte
 }
 
-// newShare returns one end's share of the secret of a link.
 func newShare() *ecdh.PrivateKey {
 	key, err := ecdh.X25519().GenerateKey(rand.Reader)
 	if err != nil {
@@ -61,7 +62,8 @@ func newShare() *ecdh.PrivateKey {
 	return key
 }
 
-// newLinkSeal derives the keys of a link. out is the direction of this end's packets.
+// newLinkSeal derives the keys of a link. out is the direction of this end's packets, "up" or
+// "down"; in is the opposite.
 func newLinkSeal(own *ecdh.PrivateKey, peer []byte, id auth.LinkID, out, in string) (*linkSeal, error) {
 	digest, err := id.Digest()
 	if err != nil {
@@ -92,7 +94,7 @@ func newLinkSeal(own *ecdh.PrivateKey, peer []byte, id auth.LinkID, out, in stri
 	return s, nil
 }
 
-// seal appends count and tag to a packet of this end. A nil seal appends a checksum.
+// seal appends counter and tag to a packet. If s is nil, it appends a checksum.
 func (s *linkSeal) seal(packet []byte) []byte {
 	if s == nil {
 		return appendSum(packet)
@@ -103,7 +105,7 @@ func (s *linkSeal) seal(packet []byte) []byte {
 	return s.out.Seal(packet, s.nonce[:], nil, packet)
 }
 
-// open checks and removes the trailer appended by the peer's seal.
+// open checks and removes what the peer's seal has appended.
 func (s *linkSeal) open(packet []byte) ([]byte, error) {
 	if s == nil {
 		return cutSum(packet)
@@ -119,16 +121,15 @@ func (s *linkSeal) open(packet []byte) ([]byte, error) {
 	return body[:len(body)-linkCount], nil
 }
 
-// A trial is a relay's attempt to open a link, until the relay has proved its
-// identity.
+// A trial is a challenge that a relay has not answered yet.
 type trial struct {
 	epoch      uint64
 	relayShare string
 	share      *ecdh.PrivateKey
 }
 
-// A Trust returns the keys of the relays from which a host-agent accepts links.
+// A Trust returns the public keys of the relays from which a host-agent accepts links.
 type Trust func() ([]ed25519.PublicKey, error)
 
-// A Proof signs a link in the relay's name, see [auth.Links.Prove].
+// A Proof signs a link's parameters with the relays' key, see [auth.Links.Prove].
 type Proof func(auth.LinkID) (key ed25519.PublicKey, proof []byte, err error)

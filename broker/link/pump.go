@@ -11,89 +11,91 @@ import (
 )
 
 // A Bus carries packets between processes: NATS, or memory in tests. It may lose
-// messages, and does nothing worse: the messages of one publisher arrive in order in
-// one Go channel, across subjects.
+// messages, but never reorders those from one publisher to one Go channel, even across
+// subjects.
 type Bus interface {
 	// Publish sends one message and does not keep data.
 	Publish(subject string, data []byte) error
 
-	// Together calls publish. All messages that publish sends for this tenant leave
-	// together when publish returns.
+	// Together calls publish, and sends all messages that it publishes for this
+	// subject's tenant at once when it returns.
 	Together(subject string, publish func())
 
-	// Subscribe delivers the messages of a subject, which may contain wildcards, to
-	// the channel into until cancel. It drops messages while into is full.
+	// Subscribe sends the messages on a subject to the channel into, until cancel. The
+	// subject may contain wildcards. While into is full, messages are dropped.
 	Subscribe(subject string, into chan *nats.Msg) (cancel func(), err error)
 }
 
-// Traffic is the content of a link. The link's writer calls Next, and its reader calls
-// the other methods.
+// Traffic produces and handles the content of a link. The link's writer calls Next;
+// its reader calls all other methods.
 type Traffic interface {
-	// Next returns the payload for packet number: about size bytes behind HeaderRoom
-	// free bytes. Without anything to send it returns nil, and the time to ask again
-	// without a wake-up (zero: never). With a size of 0 the window is full: Next then
-	// returns only the records without which the peer cannot release a packet.
+	// Next returns the payload for packet number: about size bytes, after HeaderRoom
+	// bytes for the header. If there is nothing to send, it returns nil, and the time
+	// of the next call if Wake is not called earlier (zero: never). A size of 0 means
+	// that the window is full: Next then returns only records that the peer needs in
+	// order to release packets.
 	Next(number uint64, size int, now time.Time) (payload []byte, again time.Time)
 
-	// Handle receives the payload of a packet, which it may keep. It returns false if
-	// it still needs the peer for that packet; Lines.Done follows then. An error ends
-	// the link.
+	// Handle receives the payload of a packet, and may keep it. It returns false if it
+	// still needs the peer for this packet, and then calls Lines.Done later. An error
+	// ends the link.
 	Handle(number uint64, payload []byte) (done bool, err error)
 
-	// Released reports that the peer needs nothing more up to packet number. It
-	// returns whether Next may now have something to send.
+	// Released reports that the peer has released all packets up to a number. It
+	// returns whether Next may have something to send now.
 	Released(number uint64) (more bool)
 
-	// Ended is the last call: the link and everything on it are gone.
+	// Ended is the last call. It reports that the link has ended, and why.
 	Ended(reason error)
 }
 
-// Lines are a [Traffic]'s requests to its link, from any goroutine and under any of
-// its own locks: links call their traffic without holding locks.
+// Lines are a [Traffic]'s calls to its link. They may be made from any goroutine, and
+// while the traffic holds its own locks, because links hold no lock when they call
+// their traffic.
 type Lines interface {
 	// Wake makes the link call Next soon.
 	Wake()
 
-	// Done reports that a packet for which Handle returned false is done.
+	// Done reports that a packet is done for which Handle has returned false.
 	Done(number uint64)
 }
 
-// Reasons for a link's end.
+// Reasons why a link ended.
 var (
-	// ErrSilent reports a peer that was silent for the resume window.
+	// ErrSilent reports that the peer was silent for too long, see Config.Resume.
 	ErrSilent = errors.New("peer silent")
-	// ErrBye reports a peer that ended the link.
+	// ErrBye reports that the peer has ended the link.
 	ErrBye = errors.New("peer ended the link")
-	// ErrReplaced reports a peer that started the link anew.
+	// ErrReplaced reports that the peer has opened a new link.
 	ErrReplaced = errors.New("peer started the link anew")
 )
 
-// An AgentGoneError ends the link to a host-agent instance that is known to have
-// ended, without waiting for its silence.
+// An AgentGoneError reports that the host-agent instance is known to have ended. The
+// relay then need not wait for its silence.
 type AgentGoneError struct {
-	Reason string // for people
+	Reason string // shown to users
 }
 
 // Error returns the reason.
 func (e *AgentGoneError) Error() string { return e.Reason }
 
-// maxPayload bounds a packet's payload, so that frames of other connections can slip
-// in between.
+// maxPayload bounds a packet's payload, so that messages of several connections can
+// alternate.
 const maxPayload = 64 << 10
 
-// inboxSize bounds the messages that wait for a link's reader. NATS drops messages
-// beyond it, and the peer sends them again.
+// inboxSize bounds the messages that wait for a link's reader. NATS drops further
+// messages, and the peer resends them.
 const inboxSize = 8192
 
-// boundLink joins a [Link], its [Traffic], and the subject of its packets. One
-// goroutine may flush while a second one receives.
+// A boundLink connects a [Link], its [Traffic], and the subject for its packets. One
+// goroutine may call flush while another calls receive.
 type boundLink struct {
 	bus     Bus
 	subject string
 	traffic Traffic
 	writer  *writer
 
-	idle bool // nothing is left to send or to be released; owned by the writer
+	idle bool // nothing is left to send, and all packets are released; owned by the writer
 
 	mu      lockorder.Mutex[lockorder.Link] // guards the fields below
 	link    *Link
@@ -112,7 +114,7 @@ func (b *boundLink) Done(number uint64) {
 	b.Wake()
 }
 
-// probe sends a probe. Call it when packets may have been lost.
+// probe sends a probe. It is called when packets may have been lost.
 func (b *boundLink) probe() {
 	b.mu.Lock()
 	b.link.Probe()
@@ -121,14 +123,14 @@ func (b *boundLink) probe() {
 }
 
 // flush publishes one packet if one is ready, and an ack if one is due. It returns
-// whether more may follow now, or the latest time of the next call. An error ends the
-// link.
+// whether more may follow at once, or the latest time of the next call. An error ends
+// the link.
 func (b *boundLink) flush() (more bool, again time.Time, err error) {
 	now := time.Now()
 	packet, again := b.next(now)
 	if packet != nil {
-		// The link keeps a packet that cannot be published, and sends it again when
-		// the peer is back.
+		// If a packet cannot be published, the link resends it when the peer is
+		// reachable again.
 		err := b.bus.Publish(b.subject, packet)
 		if errors.Is(err, nats.ErrMaxPayload) {
 			return false, time.Time{}, fmt.Errorf("packet of %d bytes: %w", len(packet), err)
@@ -157,7 +159,7 @@ func (b *boundLink) flush() (more bool, again time.Time, err error) {
 	return more, again, nil
 }
 
-// next returns the next packet to publish, or nil and the time to ask again.
+// next returns the next packet to publish, or nil and the time of the next call.
 func (b *boundLink) next(now time.Time) ([]byte, time.Time) {
 	b.mu.Lock()
 	packet := b.link.Resend(now)
@@ -188,7 +190,7 @@ func (b *boundLink) receive(packet []byte) error {
 	b.mu.Unlock()
 	switch {
 	case errors.Is(err, ErrOtherEpoch):
-		return nil // late, or of an earlier run
+		return nil // late, or from an earlier link
 	case err != nil:
 		return err
 	case got.Bye != "":

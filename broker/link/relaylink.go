@@ -17,38 +17,38 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// RelayTraffic is the relay's end of a link's traffic.
+// RelayTraffic is the traffic at the relay's end of a link.
 type RelayTraffic interface {
 	Traffic
 
-	// Body receives a message from a watched channel's subject, and may keep and
-	// change it. It reports whether the message arrived undamaged. The link's reader
-	// calls it.
+	// Body handles a message from a watched channel's subject. It may keep and change
+	// payload. It reports whether the message was undamaged. The link's reader calls
+	// it.
 	Body(payload []byte) (intact bool)
 }
 
-// RelayLines are a [RelayTraffic]'s requests to its link.
+// RelayLines are a [RelayTraffic]'s calls to its link.
 type RelayLines interface {
 	Lines
 
-	// Watch subscribes to the bodies of a channel, given as a NATS token. Records that
-	// Next returns after Watch leave the relay after the subscription.
+	// Watch subscribes to the bodies of a channel, which is given as a NATS token.
+	// Records that Next returns later are sent after the subscription.
 	Watch(token string) error
 
-	// Unwatch ends the subscription.
+	// Unwatch ends that subscription.
 	Unwatch(token string)
 }
 
-// A RelayLinkConfig describes a link from the relay's side.
+// A RelayLinkConfig configures a RelayLink.
 type RelayLinkConfig struct {
 	Tenant, Host string
 	Agent, Relay string // instances
 
-	Hello Hello         // the relay's offer; the link fills in Epoch, Wire, Fence and the proof
+	Hello Hello         // the relay's hello; the link fills in Epoch, Wire, Fence and the proof
 	Fence func() uint64 // number of the host's newest lease that the relay knows; default: unknown
 	Prove Proof         // required unless only relays can reach the bus
 	Link  Config        // times and bounds
-	Retry time.Duration // interval between hellos without an answer; default 250 ms
+	Retry time.Duration // interval at which an unanswered hello is repeated; default 250 ms
 	Log   *slog.Logger
 }
 
@@ -60,7 +60,7 @@ type RelayLink struct {
 	in     chan *nats.Msg // link packets and bodies, in order
 	done   chan struct{}  // closed when Run returns
 	share  *ecdh.PrivateKey
-	tags   *linkSeal // of the answered challenge; owned by Run, as is damage
+	tags   *linkSeal // for the answered challenge; owned by Run, like damage
 	damage damage
 
 	mu      sync.Mutex
@@ -68,11 +68,12 @@ type RelayLink struct {
 	watched map[string]func() // from token to the subscription's cancel; nil when closed
 }
 
-// epochs counts the offers of this process, so that each offer has a higher epoch.
+// epochs counts the offers of this process, so that each has a higher epoch than the
+// last.
 var epochs atomic.Uint64
 
-// NewRelayLink returns a link; Run runs it. accept is called once, when the host-agent
-// has answered, and returns the traffic.
+// NewRelayLink returns a link; Run runs it. accept is called once, after the
+// host-agent's welcome, and returns the traffic.
 func NewRelayLink(bus Bus, cfg RelayLinkConfig, accept func(answer Hello, lines RelayLines) RelayTraffic) *RelayLink {
 	if cfg.Retry == 0 {
 		cfg.Retry = 250 * time.Millisecond
@@ -92,9 +93,9 @@ func NewRelayLink(bus Bus, cfg RelayLinkConfig, accept func(answer Hello, lines 
 	}
 }
 
-// Run keeps the link until ctx ends, the peer is silent for too long, or the peer ends
-// the link, and returns the reason. All subscriptions and goroutines of the link end
-// before it returns.
+// Run opens the link and keeps it until ctx ends, the peer is silent for too long, or
+// the peer ends the link. It returns the reason, after all subscriptions and
+// goroutines of the link have ended.
 func (l *RelayLink) Run(ctx context.Context) error {
 	defer close(l.done)
 	defer l.unwatchAll()
@@ -152,7 +153,7 @@ func (l *RelayLink) readLoop(ctx context.Context, bound *boundLink, traffic Rela
 				if !traffic.Body(msg.Data) {
 					err = errDamaged
 				}
-			case isHello(msg.Data): // the answer to a repeated offer
+			case isHello(msg.Data): // an answer to a repeated hello
 			default:
 				err = bound.receive(msg.Data)
 			}
@@ -165,7 +166,7 @@ func (l *RelayLink) readLoop(ctx context.Context, bound *boundLink, traffic Rela
 	}
 }
 
-// handshake offers the link until the host-agent answers.
+// handshake sends hellos until the host-agent answers.
 func (l *RelayLink) handshake(ctx context.Context) (Hello, error) {
 	retry := time.NewTicker(l.cfg.Retry)
 	defer retry.Stop()
@@ -187,7 +188,7 @@ func (l *RelayLink) handshake(ctx context.Context) (Hello, error) {
 			}
 			if len(answer.Share) > 0 {
 				if err := l.prove(answer.Share); err != nil {
-					l.cfg.Log.Warn("challenge of a host-agent", "error", err)
+					l.cfg.Log.Warn("challenge not answered", "error", err)
 					continue
 				}
 				l.offer()
@@ -196,13 +197,12 @@ func (l *RelayLink) handshake(ctx context.Context) (Hello, error) {
 	}
 }
 
-// offer sends a hello with the current state. A lost hello is repeated.
 func (l *RelayLink) offer() {
 	l.cfg.Hello.Fence = l.cfg.Fence()
 	_ = l.bus.Publish(l.subject("down"), appendHello(helloHello, l.cfg.Hello))
 }
 
-// answer reads a message that arrived before the link was agreed.
+// answer handles a message that arrives before the link is open.
 func (l *RelayLink) answer(packet []byte) (answer Hello, done bool, err error) {
 	kind, answer, err := readHello(packet)
 	if err != nil || answer.Epoch != l.cfg.Hello.Epoch {
@@ -233,7 +233,7 @@ func (l *RelayLink) answer(packet []byte) (answer Hello, done bool, err error) {
 	return Hello{}, false, nil
 }
 
-// prove answers a challenge from now on.
+// prove adds the proof for a challenge to all further hellos.
 func (l *RelayLink) prove(agentShare []byte) error {
 	h := &l.cfg.Hello
 	if bytes.Equal(h.Peer, agentShare) {
@@ -258,15 +258,16 @@ func (l *RelayLink) prove(agentShare []byte) error {
 	return nil
 }
 
-// An UntrustedError reports a host-agent that does not accept links from this relay.
+// An UntrustedError reports that a host-agent accepts no links from this relay.
 type UntrustedError struct {
-	Reason string // in the host-agent's words
+	Reason string // the host-agent's reason
 }
 
 // Error implements error.
 func (e *UntrustedError) Error() string { return "host-agent refuses this relay: " + e.Reason }
 
-// Resumed tells the link that its NATS connection was interrupted.
+// Resumed makes the link check for lost packets, because the NATS connection was
+// interrupted.
 func (l *RelayLink) Resumed() {
 	l.mu.Lock()
 	bound := l.bound
@@ -276,14 +277,14 @@ func (l *RelayLink) Resumed() {
 	}
 }
 
-// Settle returns when the host-agent has released everything that was sent, when the
-// link ends, or when ctx ends.
+// Settle returns when the host-agent has released all sent packets, when the link
+// ends, or when ctx ends.
 func (l *RelayLink) Settle(ctx context.Context) {
 	l.mu.Lock()
 	bound := l.bound
 	l.mu.Unlock()
 	if bound == nil {
-		return // nothing was sent
+		return // no packet was sent
 	}
 	settled := make(chan struct{})
 	bound.mu.Lock()
@@ -333,7 +334,7 @@ func (l *RelayLink) unwatchAll() {
 	l.watched = nil
 }
 
-// relayLines adds the relay's subscriptions to a bound link.
+// relayLines adds Watch and Unwatch to a boundLink.
 type relayLines struct {
 	*boundLink
 	relay *RelayLink

@@ -9,7 +9,7 @@ import (
 	"ahprelay/ahp"
 )
 
-// Subjects of one host, below "ahp.v1.<tenant>.<host>.":
+// Subjects of a host, after "ahp.v1.<tenant>.<host>.":
 //
 //	chan.<channel>                       bodies, published once by the host-agent
 //	link.<agent>.<relay>.up              numbered stream, host-agent to relay
@@ -23,8 +23,8 @@ func HostPrefix(tenant, host string) string {
 	return subjectRoot + tenant + "." + host + "."
 }
 
-// ChannelSubject returns the subject of the bodies of one channel, given as a NATS
-// token.
+// ChannelSubject returns the subject of a channel's bodies. Token is the channel as a
+// NATS token.
 func ChannelSubject(tenant, host, token string) string {
 	return HostPrefix(tenant, host) + "chan." + token
 }
@@ -33,7 +33,7 @@ func linkSubject(tenant, host, agent, relay, direction string) string {
 	return HostPrefix(tenant, host) + "link." + agent + "." + relay + "." + direction
 }
 
-// TenantOf returns the tenant in a subject of a host, or "" for other subjects.
+// TenantOf returns the tenant of a host's subject, or "" for other subjects.
 func TenantOf(subject string) string {
 	rest, ok := strings.CutPrefix(subject, subjectRoot)
 	tenant, _, more := strings.Cut(rest, ".")
@@ -43,7 +43,6 @@ func TenantOf(subject string) string {
 	return tenant
 }
 
-// relayOf returns the relay instance in a link subject.
 func relayOf(subject string) (string, error) {
 	tokens := strings.Split(subject, ".")
 	if len(tokens) != 8 || tokens[4] != "link" {
@@ -55,8 +54,8 @@ func relayOf(subject string) (string, error) {
 	return tokens[6], nil
 }
 
-// NewInstance returns a random name for one run of a process: 13 letters and digits,
-// 65 bits.
+// NewInstance returns a random instance name for a process: 13 letters and digits
+// with 65 random bits.
 func NewInstance() string {
 	var b [10]byte
 	rand.Read(b[:]) // never fails

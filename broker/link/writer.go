@@ -7,23 +7,23 @@ import (
 	"time"
 )
 
-// A writer sends the data of one or more links, when it is woken or when a link is
-// due.
+// A writer runs the sending side of one or more links. It calls flush when it is
+// woken, and when a link is due.
 type writer struct {
-	// flush sends some data. It returns whether more may follow now, or the latest
-	// time of the next call. An error ends the writer.
+	// flush sends some data. It returns whether more may follow at once, or the
+	// latest time of the next call. An error ends the writer.
 	flush func() (more bool, again time.Time, err error)
 
-	woken chan struct{} // holds a token after wake
+	woken chan struct{} // has a token after wake
 	began time.Time
-	until atomic.Int64 // time of run's next check in ns since began; far off while it checks
+	until atomic.Int64 // when run next calls flush, in ns since began; MaxInt64 while it runs flush
 }
 
 func newWriter(flush func() (more bool, again time.Time, err error)) *writer {
 	return &writer{flush: flush, began: time.Now(), woken: make(chan struct{}, 1)}
 }
 
-// wake makes run check for work.
+// wake makes run call flush.
 func (w *writer) wake() {
 	select {
 	case w.woken <- struct{}{}:
@@ -31,7 +31,8 @@ func (w *writer) wake() {
 	}
 }
 
-// sleepsBeyond reports whether run would sleep past t, so that it must be woken.
+// sleepsBeyond reports whether run would not call flush before t, and so must be
+// woken.
 func (w *writer) sleepsBeyond(t time.Time) bool { return w.until.Load() > int64(t.Sub(w.began)) }
 
 // run flushes until ctx ends or a flush fails.
