@@ -12,28 +12,28 @@ import (
 	"ahprelay/routing"
 )
 
-// keepQueue bounds an empty queue kept for reuse, in frames.
+// keepQueue is the largest empty queue kept for reuse, in frames.
 const keepQueue = 32
 
-// frameCost is a frame's cost in addition to its bytes: its slot in the queue, which
-// may be half empty, and allocation rounding.
+// frameCost is the memory for a queued frame in addition to its bytes: its slot in a
+// slice that may be half empty, and rounding by the allocator.
 const frameCost = 128
 
-// maxOwn bounds the relay's own messages that wait for the end of a fragmented
-// message.
+// maxOwn is the largest number of the relay's own messages that wait behind an incomplete
+// fragmented message.
 const maxOwn = 256
 
-// flushTime bounds the delivery of queued data before a close, and separately the
-// close itself.
+// flushTime limits the delivery of queued data before a close, and then again the closing
+// handshake.
 const flushTime = 30 * time.Second
 
-// An outbox queues frames for a client. One goroutine writes all queued frames in as
-// few calls as possible; it runs only while the queue has frames.
+// An outbox queues frames for a client. While the queue has frames, one goroutine writes
+// them in as few system calls as possible.
 type outbox struct {
 	sock    *wire.Socket
-	limit   int                   // bytes queued behind the current write
+	limit   int                   // longest queue in bytes, without the current write
 	budget  *budget               // shared by all clients
-	written func(credit int)      // returns the credit of written frames
+	written func(credit int)      // called with the credit of written frames
 	ended   func(end closing)     // called last: after a close the queue is empty, or writing has failed
 	spawn   func(func()) bool     // starts a goroutine that the server waits for
 	packing wire.Packing          // compression; owned by run, except on
@@ -59,14 +59,15 @@ type outbox struct {
 type closing struct {
 	code   ahp.CloseCode
 	reason string
-	full   bool // discard the queue
-	lost   bool // the client cannot be reached
+	full   bool // the queue is discarded
+	lost   bool // the client is unreachable
 }
 
-// slowConsumer begins the reason of CloseOverloaded when the client reads too slowly.
+// slowConsumer begins the close reason for a client that reads too slowly.
 const slowConsumer = "slow consumer"
 
-// push queues frames. If the queue is above the limit, it closes the client.
+// push queues frames. If the queue was longer than the limit, it closes the client
+// instead.
 func (o *outbox) push(frames ...routing.Frame) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -99,8 +100,8 @@ func (o *outbox) queueLocked(f routing.Frame) {
 	}
 }
 
-// pushOwn queues a message from the relay itself, never between the pieces of another
-// message.
+// pushOwn queues a message from the relay itself, but never between the fragments of
+// another message.
 func (o *outbox) pushOwn(frame []byte) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -117,7 +118,7 @@ func (o *outbox) pushOwn(frame []byte) {
 	o.startLocked()
 }
 
-// ownLocked queues the relay's own messages if no fragmented message is incomplete.
+// ownLocked queues the relay's own messages unless a fragmented message is incomplete.
 func (o *outbox) ownLocked() {
 	if o.midway || len(o.own) == 0 {
 		return
@@ -130,8 +131,8 @@ func (o *outbox) ownLocked() {
 	o.own = nil
 }
 
-// makeRoomLocked moves the queue to the front of its slice if most of the slice is
-// written.
+// makeRoomLocked drops written frames from the front of the queue's slice when they
+// occupy most of it.
 func (o *outbox) makeRoomLocked() {
 	if o.head > keepQueue && o.head > len(o.queue)/2 {
 		n := copy(o.queue, o.queue[o.head:])
@@ -143,7 +144,7 @@ func (o *outbox) makeRoomLocked() {
 // pingFrame is a ping without payload.
 var pingFrame = wire.AppendFrame(nil, wire.FinBit|wire.OpPing, nil)
 
-// ping queues a ping, and returns its mark for [outbox.past].
+// ping queues a ping, and returns the ping's mark for [outbox.past].
 func (o *outbox) ping() (mark uint64) {
 	o.push(routing.Frame{Data: pingFrame})
 	o.mu.Lock()
@@ -151,15 +152,15 @@ func (o *outbox) ping() (mark uint64) {
 	return o.pushed
 }
 
-// past reports whether the kernel has accepted all bytes up to a mark.
+// past reports whether the kernel has accepted all bytes up to a mark from [outbox.ping].
 func (o *outbox) past(mark uint64) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.passed >= mark
 }
 
-// close ends the outbox behind the queued frames. It returns the effective reason: the
-// first call counts.
+// close ends the outbox after the queued frames are written. It returns the reason of the
+// first call of close or abort.
 func (o *outbox) close(code ahp.CloseCode, reason string) closing {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -170,8 +171,8 @@ func (o *outbox) close(code ahp.CloseCode, reason string) closing {
 	return *o.closing
 }
 
-// abort ends the outbox without the queued frames. It returns the effective reason:
-// the first call of abort or close counts.
+// abort ends the outbox and discards the queued frames. It returns the reason of the
+// first call of close or abort.
 func (o *outbox) abort(end closing) closing {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -213,19 +214,20 @@ func (o *outbox) queued() int {
 	return o.bytes
 }
 
-// held returns the bytes queued and being written.
+// held returns the bytes queued and in the current write.
 func (o *outbox) held() int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.bytes + o.leaving
 }
 
-// A writeBatch holds the frames of a system call: several small frames, or a single frame.
+// A writeBatch holds the frames for one system call: a single frame, or several small
+// frames.
 type writeBatch struct {
 	frames []routing.Frame
-	joined *[]byte // buffer from scratch for several frames
+	joined *[]byte // buffer from the scratch pools, for several frames
 	packed int     // size of the compressed frame that replaces the original
-	beside int     // bytes held by TLS meanwhile
+	beside int     // bytes that TLS holds during the write
 	bytes  int
 	credit int
 	since  time.Time // outbox.since
@@ -233,7 +235,7 @@ type writeBatch struct {
 
 var writeBatches = sync.Pool{New: func() any { return new(writeBatch) }}
 
-// run writes until the queue is empty.
+// run writes frames until the queue is empty.
 func (o *outbox) run() {
 	l := writeBatches.Get().(*writeBatch)
 	defer writeBatches.Put(l)
@@ -255,8 +257,8 @@ func (o *outbox) run() {
 	}
 }
 
-// nextBatch fills a batch from the queue. If the queue is empty, it returns the
-// outbox's end, or false for no more frames now.
+// nextBatch moves frames from the queue into a batch. If the queue is empty, it returns
+// the reason for the end, or nil and false if the outbox has not ended.
 func (o *outbox) nextBatch(l *writeBatch) (end *closing, more bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -292,8 +294,9 @@ func (o *outbox) nextBatch(l *writeBatch) (end *closing, more bool) {
 	return nil, false
 }
 
-// scratch has buffers for joining frames, in three sizes with a factor of 4 between
-// them: a client that reads nothing keeps its buffer for long.
+// scratch are pools of buffers for joining frames, in three sizes. A buffer no larger
+// than necessary matters, because a client that does not read occupies its buffer for
+// long. Each size is four times the previous one.
 var scratch [3]sync.Pool
 
 func init() {
@@ -302,7 +305,7 @@ func init() {
 	}
 }
 
-// scratchFor returns the pool with buffers for n bytes.
+// scratchFor returns the pool whose buffers fit n bytes.
 func scratchFor(n int) *sync.Pool {
 	for i := range scratch {
 		if n <= wire.WritePiece>>(2*(len(scratch)-1-i)) {
@@ -312,8 +315,8 @@ func scratchFor(n int) *sync.Pool {
 	return nil
 }
 
-// join returns a batch as one buffer. For several frames the budget then counts the
-// copy in place of the frames.
+// join returns the batch as one buffer. If it copies frames, the budget counts the copy
+// instead of the frames.
 func (o *outbox) join(l *writeBatch) []byte {
 	l.bytes, l.credit = 0, 0
 	for i := range l.frames {
@@ -348,14 +351,14 @@ func (o *outbox) join(l *writeBatch) []byte {
 	return joined
 }
 
-// leave records the bytes counted for the current write.
+// leave records how many bytes the current write counts.
 func (o *outbox) leave(bytes int) {
 	o.mu.Lock()
 	o.leaving = bytes
 	o.mu.Unlock()
 }
 
-// wrote records the result of a write, and empties the batch.
+// wrote records a write's result, and empties the batch.
 func (o *outbox) wrote(l *writeBatch, err error) {
 	o.budget.refund(l.frames)
 	clear(l.frames)
@@ -381,11 +384,11 @@ func (o *outbox) wrote(l *writeBatch, err error) {
 	}
 }
 
-// fail records a failed write, and returns the reason for the connection's end.
+// fail records a failed write, and returns the reason with which the connection ends.
 func (o *outbox) fail(err error) closing {
 	end := closing{code: wire.CloseLost, reason: "connection lost"}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		end = closing{code: ahp.CloseOverloaded, reason: slowConsumer + ": takes nothing"}
+		end = closing{code: ahp.CloseOverloaded, reason: slowConsumer + ": accepts no data"}
 	}
 	end = o.close(end.code, end.reason)
 	end.lost = true

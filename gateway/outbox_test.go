@@ -219,12 +219,12 @@ func TestStalledOutboxCloses(t *testing.T) {
 		time.Sleep(7 * time.Second)
 		e.wantEnd(t)
 		time.Sleep(3 * time.Second) // 8 s, with a check each 2 s
-		e.wantEnd(t, closing{code: ahp.CloseOverloaded, reason: "slow consumer: takes nothing", lost: true})
+		e.wantEnd(t, closing{code: ahp.CloseOverloaded, reason: "slow consumer: accepts no data", lost: true})
 		if e.queued() != 0 {
 			t.Errorf("queued = %d; want 0", e.queued())
 		}
 		e.push(list...)
-		e.wantEnd(t, closing{code: ahp.CloseOverloaded, reason: "slow consumer: takes nothing", lost: true})
+		e.wantEnd(t, closing{code: ahp.CloseOverloaded, reason: "slow consumer: accepts no data", lost: true})
 	})
 }
 

@@ -6,7 +6,7 @@ import (
 	"ahprelay/ahp"
 )
 
-// pendingMessages holds a client's messages until the host connection is open. The
+// pendingMessages holds a client's messages until the connection to the host is open. The
 // client's lock guards it.
 type pendingMessages struct {
 	budget *budget
@@ -14,7 +14,7 @@ type pendingMessages struct {
 	bytes  int
 }
 
-// add keeps a copy of a message.
+// add appends a copy of a message.
 func (p *pendingMessages) add(message []byte) {
 	p.list = append(p.list, append([]byte(nil), message...))
 	p.count(len(message))
@@ -32,7 +32,7 @@ func (p *pendingMessages) clear() {
 	p.list = nil
 }
 
-// answerPings answers and removes the pings.
+// answerPings answers the pending pings and removes them.
 func (p *pendingMessages) answerPings(answer func(message []byte)) {
 	p.list = slices.DeleteFunc(p.list, func(message []byte) bool {
 		env, err := ahp.Peek(message)

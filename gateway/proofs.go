@@ -7,16 +7,16 @@ import (
 	"ahprelay/gateway/authn"
 )
 
-// proofSubject is the subject in the relays' own account where relays publish used
-// proofs.
+// proofSubject is the NATS subject on which relays publish the device proofs that they
+// have accepted, so that other relays refuse a second use.
 const proofSubject = "ahp.relays.v1.proof"
 
-// proofRoom bounds the queue of other relays' proofs. Above it, the relay drops
-// proofs, and then rejects all earlier nonces: see missedProofs.
+// proofRoom limits the queue of proofs from other relays. If it overflows, proofs are
+// lost, and this relay then refuses all earlier nonces: see missedProofs.
 const proofRoom = 4096
 
-// shareProofs publishes the proofs that this relay accepts to other relays, and
-// subscribes to theirs.
+// shareProofs publishes the proofs that this relay accepts, and subscribes to those from
+// other relays.
 func (r *Relay) shareProofs(server *Server) (err error) {
 	proofs := server.caller.Proofs
 	proofs.Others = func(used authn.UsedProof) {
@@ -34,7 +34,7 @@ func (r *Relay) shareProofs(server *Server) (err error) {
 	return err
 }
 
-// missedProofs records that proofs of other relays may have been lost before now.
+// missedProofs records that proofs from other relays may have been lost until now.
 func (r *Relay) missedProofs() {
 	if server := r.server.Load(); server != nil {
 		server.caller.Proofs.HearsSince(time.Now())

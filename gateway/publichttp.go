@@ -49,9 +49,9 @@ func (s *Server) publicHandler() http.Handler {
 	return closeUpgrades(s.canvases.Handler(s.admitConsoles(mux)))
 }
 
-// closeUpgrades closes the connection after a request that asks for an upgrade and
-// gets none. A careless proxy may treat the bytes behind such a request as a tunnel
-// instead of further requests.
+// closeUpgrades closes the connection after a request for an upgrade that was not
+// granted. Otherwise a careless proxy could treat it as a tunnel, and forward what a
+// client sends next without checks.
 func closeUpgrades(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header["Upgrade"] != nil {
@@ -68,9 +68,9 @@ func (s *Server) serveAHP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// rootHandler serves a client's connection to the only host that its token names, and
-// passes all other requests to page. Some clients, such as VS Code's bridge, cannot
-// configure a path.
+// rootHandler connects a client at "/" to the only host that its token names. It exists
+// for clients that cannot configure a path, such as VS Code's bridge. All other requests
+// go to page.
 func (s *Server) rootHandler(page http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, err := auth.RequestToken(r)
@@ -92,8 +92,8 @@ func (s *Server) rootHandler(page http.Handler) http.Handler {
 	})
 }
 
-// authenticate returns the client that requests a connection. If ok is false, it has
-// answered the request.
+// authenticate returns the client identified by a request's token. If ok is false, it has
+// already responded with an error.
 func (s *Server) authenticate(w http.ResponseWriter, r *http.Request) (who auth.Client, ok bool) {
 	if s.draining.Load() {
 		authn.RefuseDraining(w)
@@ -111,14 +111,15 @@ func (s *Server) authenticate(w http.ResponseWriter, r *http.Request) (who auth.
 	return who, true
 }
 
-// connect upgrades a client's request to a connection to the host in the path value.
+// connect upgrades a client's request to a WebSocket, for the host in the path.
 func (s *Server) connect(w http.ResponseWriter, r *http.Request, who auth.Client) {
 	if s.budget.full() {
 		s.refuseFull(w, r, who)
 		return
 	}
 	if resume.TicketOf(r.Header, resume.MovedHeader) != "" && !s.hosts.online(hostKey{who.Tenant, r.PathValue("host")}) {
-		// ahp-connect answers its client's pings until the connection continues here.
+		// Until the host is connected to this relay, ahp-connect tries again, and answers
+		// its client's pings itself.
 		w.Header().Set("Retry-After", "1")
 		http.Error(w, "the host is not connected to this relay yet", http.StatusServiceUnavailable)
 		return
@@ -150,7 +151,7 @@ func (s *Server) connect(w http.ResponseWriter, r *http.Request, who auth.Client
 	}
 }
 
-// serveClient carries a connection after its handshake.
+// serveClient serves a client after the WebSocket handshake.
 func (s *Server) serveClient(sock *wire.Socket, who auth.Client, host hostKey, remote string, admitted *admission.Admission) {
 	var c *client
 	idle.Deep(func() { c = s.enter(sock, who, host, remote, admitted) })
@@ -159,7 +160,7 @@ func (s *Server) serveClient(sock *wire.Socket, who auth.Client, host hostKey, r
 	}
 }
 
-// enter admits a client, or returns nil.
+// enter creates the client, or returns nil if it is refused.
 func (s *Server) enter(sock *wire.Socket, who auth.Client, host hostKey, remote string, admitted *admission.Admission) *client {
 	c := s.newClient(sock, who, host, remote)
 	c.admitted = admitted
@@ -175,7 +176,8 @@ func (s *Server) enter(sock *wire.Socket, who auth.Client, host hostKey, remote 
 	return c
 }
 
-// admit returns the reason against a client's access to a host; 0 for none.
+// admit returns the close code and reason with which a client is refused; code 0 means
+// admitted.
 func (s *Server) admit(who auth.Client, host hostKey) (ahp.CloseCode, string) {
 	if !who.MayReach(host.tenant, host.name) {
 		return ahp.CloseForbidden, closeReason(ahp.CloseForbidden, "this token is not for that host")
@@ -215,8 +217,8 @@ func (s *Server) newClient(sock *wire.Socket, who auth.Client, host hostKey, rem
 
 func serveHealthy(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) }
 
-// serveReady returns the handler that reports whether new clients should come here.
-// Inside is [Config.Ready]'s.
+// serveReady returns the handler that reports whether this relay should get new clients.
+// For inside, see [Config.Ready].
 func (s *Server) serveReady(inside bool) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		if err := s.unready(inside); err != nil {
@@ -233,7 +235,7 @@ func (s *Server) serveReady(inside bool) http.HandlerFunc {
 	}
 }
 
-// unready returns the reason why new clients should not come here, or nil.
+// unready returns the reason why this relay should get no new clients, or nil.
 func (s *Server) unready(inside bool) error {
 	if s.draining.Load() {
 		return errors.New(ahp.CloseShuttingDown.Reason())
@@ -249,7 +251,8 @@ func (s *Server) unready(inside bool) error {
 	return nil
 }
 
-// refuseFull refuses a client for lack of memory (RFC 9110, section 15.6.4).
+// refuseFull refuses a client with HTTP 503 because memory is short (RFC 9110, section
+// 15.6.4).
 func (s *Server) refuseFull(w http.ResponseWriter, r *http.Request, who auth.Client) {
 	const reason = "no memory for more connections on this relay"
 	s.caller.Refuse("memory", "", audit.Line{Host: r.PathValue("host"), Address: s.caller.Address(r), Reason: reason}.Of(who))

@@ -13,21 +13,21 @@ import (
 	"ahprelay/auth"
 )
 
-// A client replaces its expiring token on its connection:
+// A client replaces its token on an open connection before it expires:
 //
 //	→ {"id":1,"method":"relay/refreshToken","params":{"channel":"ahp-root://","token":"…"}}
 //	← {"id":1,"result":{"expiresAt":"2026-03-04T05:06:07Z"}}
 //
-// The connection then ends (4501) with the new token. The new token must be for the
-// same tenant and subject, for this host, and with equal authority: access, channels,
-// methods and reverse. A connection's authority never changes; a client with different
-// authority must reconnect. An invalid token is refused with -32007, different
-// authority with -32009, and with -32603 if the token cannot be verified at the
-// moment. The previous token then stays valid.
+// From then on, the connection is closed with 4501 when the new token expires. The new
+// token must have the same tenant and subject, be valid for this host, and give the same
+// access, channels, methods and reverse. A client that needs different authority must
+// reconnect. Errors are -32007 for an invalid token, -32009 for different authority, and
+// -32603 if the token cannot be verified at the moment. After an error, the previous token
+// stays valid.
 //
 // The host never receives a message with this method, not even a notification.
 
-// refreshMethod is answered by the relay.
+// refreshMethod is the method that refreshes a token. The relay answers it.
 const refreshMethod = "relay/refreshToken"
 
 // A credential holds a client's first and latest tokens.
@@ -43,7 +43,7 @@ type credential struct {
 	expiry *time.Timer
 }
 
-// now returns the latest token's client.
+// now returns the client identified by the latest token.
 func (t *credential) now() auth.Client {
 	if latest := t.latest.Load(); latest != nil {
 		return *latest
@@ -51,7 +51,7 @@ func (t *credential) now() auth.Client {
 	return t.first
 }
 
-// expireLater calls end when the latest token expires.
+// expireLater starts a timer that calls end when the latest token expires.
 func (t *credential) expireLater(end func()) *time.Timer {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -59,7 +59,8 @@ func (t *credential) expireLater(end func()) *time.Timer {
 	return t.expiry
 }
 
-// refresh verifies and adopts a new token.
+// refresh verifies a new token, and replaces the latest token. code is for the error
+// response.
 func (t *credential) refresh(ctx context.Context, params []byte) (who auth.Client, code int, err error) {
 	m := [...]ahp.Member{{Name: "token"}}
 	if ahp.Members(params, m[:]) != nil {
@@ -85,7 +86,7 @@ func (t *credential) refresh(ctx context.Context, params []byte) (who auth.Clien
 	return who, 0, nil
 }
 
-// sameAuthority reports a difference between a token's authority and the connection's.
+// sameAuthority returns an error if the token's authority differs from the connection's.
 func (t *credential) sameAuthority(who auth.Client) error {
 	before := &t.first
 	same := func(a, b []string) bool {
@@ -104,7 +105,7 @@ func (t *credential) sameAuthority(who auth.Client) error {
 	return nil
 }
 
-// answerRefresh handles a token refresh, and reports whether the message was one.
+// answerRefresh handles a token refresh. It returns false for other messages.
 func (c *client) answerRefresh(env *ahp.Envelope) bool {
 	if string(env.Method) != refreshMethod {
 		return false

@@ -27,7 +27,7 @@ import (
 	"ahprelay/gateway/waiting"
 )
 
-// requestTimes bound the time in which a request must arrive.
+// requestTimes limit how long a request's header and body may take to arrive.
 type requestTimes struct{ header, body time.Duration }
 
 var defaultTimes = requestTimes{header: 10 * time.Second, body: 30 * time.Second}
@@ -35,22 +35,23 @@ var defaultTimes = requestTimes{header: 10 * time.Second, body: 30 * time.Second
 // Timeouts of a relay's start and stop.
 const (
 	startTimeout  = 20 * time.Second
-	answerTimeout = 2 * time.Minute // a profile takes long
+	answerTimeout = 2 * time.Minute // a profile takes up to a minute
 	idleTimeout   = 2 * time.Minute
 	stopTimeout   = time.Second
 
-	// accountWait bounds the wait of a connecting host-agent, during the relay's
-	// start, until its account is known. It is shorter than the time for its login.
+	// accountWait is how long a host-agent that connects during the relay's start waits
+	// until its account is known. It is shorter than the host-agent's login timeout.
 	accountWait = 4 * time.Second
 
-	// routeTimeout is the wait for another relay of the cluster before starting alone.
+	// routeTimeout is how long a starting relay waits for another relay in its cluster
+	// before it starts alone.
 	routeTimeout = 2 * time.Second
 )
 
-// maxHeader bounds a request header in bytes. It has room for a few tokens.
+// maxHeader is the longest request header in bytes. A header may contain several tokens.
 const maxHeader = 64 << 10
 
-// A Relay is a whole relay: NATS, the registry, a [Server] and its listeners.
+// A Relay is a complete relay: NATS, the registry, a [Server] and its listeners.
 type Relay struct {
 	log       *slog.Logger
 	keys      *auth.Keys
@@ -83,8 +84,8 @@ type Relay struct {
 	rolling   *keyRoll  // nil: not started yet
 }
 
-// StartRelay starts a relay and returns when it accepts connections. Errors name the
-// unusable address, file or server.
+// StartRelay starts a relay, and returns when it accepts connections. Errors name the
+// address, file or server that cannot be used.
 func StartRelay(ctx context.Context, cfg RelayConfig) (relay *Relay, err error) {
 	cfg.Gateway = cfg.Gateway.withDefaults()
 	r := &Relay{log: cfg.Gateway.Log}
@@ -143,7 +144,7 @@ func StartRelay(ctx context.Context, cfg RelayConfig) (relay *Relay, err error) 
 	return r, nil
 }
 
-// serve answers requests at all ports.
+// serve starts serving requests at all listeners.
 func (r *Relay) serve(server *Server, times requestTimes) {
 	r.public.serve(server.Handler(), server.httpConns, times, r.log)
 	if r.admin != nil {
@@ -154,8 +155,8 @@ func (r *Relay) serve(server *Server, times requestTimes) {
 	}
 }
 
-// listen opens the ports of a configuration, and writes a port chosen by the system
-// into the canvas domain.
+// listen opens all listeners. If the canvas domain has port 0, it gets the public
+// listener's port.
 func (r *Relay) listen(ctx context.Context, cfg *RelayConfig) (err error) {
 	if r.public, err = listen(ctx, "--listen", cfg.Listen, DefaultListen); err != nil {
 		return err
@@ -204,7 +205,8 @@ func (r *Relay) useTLS(cfg *RelayConfig) error {
 	return nil
 }
 
-// natsTLS returns the TLS configuration for the NATS listener, or nil.
+// natsTLS returns the TLS configuration for the NATS listener, or nil if the address is a
+// loopback address or there is no certificate.
 func (r *Relay) natsTLS(ctx context.Context, address string) *tls.Config {
 	if r.certs == nil {
 		return nil
@@ -215,13 +217,13 @@ func (r *Relay) natsTLS(ctx context.Context, address string) *tls.Config {
 	return r.certs.tlsConfig(false)
 }
 
-// startNATS starts or joins NATS.
+// startNATS starts the embedded NATS server or connects to an external one.
 func (r *Relay) startNATS(ctx context.Context, cfg *RelayConfig) (err error) {
 	g := &cfg.Gateway
 	dial := broker.RelayDialConfig{Keys: r.keys, Instance: g.Instance, URL: cfg.NATSURL, Events: r.events("")}
 	trust := filepath.Join(cfg.DataDir, TrustFile)
 	switch {
-	case cfg.NATSURL != "" || cfg.NATSListen != "" && cfg.several(): // readers may be at another server
+	case cfg.NATSURL != "" || cfg.NATSListen != "" && cfg.several(): // subscribers may be at another server
 		g.Listens = func(string, string) bool { return true }
 	case cfg.NATSListen != "":
 		g.Listens = func(tenant, subject string) bool { return r.nats.Listens(tenant, subject) }
@@ -247,8 +249,8 @@ func (r *Relay) startNATS(ctx context.Context, cfg *RelayConfig) (err error) {
 	return err
 }
 
-// startServer starts the embedded server. In a cluster it waits for a route to another
-// relay for a moment, then starts alone.
+// startServer starts the embedded NATS server. In a cluster it waits up to routeTimeout
+// for another relay.
 func (r *Relay) startServer(ctx context.Context, cfg *RelayConfig) (err error) {
 	cluster := embedded.Cluster{Listen: cfg.ClusterListen, Routes: cfg.ClusterRoutes, Advertise: cfg.ClusterAdvertise, Size: cfg.ClusterSize}
 	node, err := r.dir.node(cluster.Place)
@@ -277,8 +279,7 @@ func (r *Relay) startServer(ctx context.Context, cfg *RelayConfig) (err error) {
 	return nil
 }
 
-// startStores starts the stores that relays share. All stores together have one time
-// limit.
+// startStores starts the stores that relays share. They have a common deadline.
 func (r *Relay) startStores(ctx context.Context, cfg *RelayConfig) error {
 	limit := time.Now().Add(storesWait)
 	if cfg.several() {
@@ -299,7 +300,8 @@ func (r *Relay) startStores(ctx context.Context, cfg *RelayConfig) error {
 	return err
 }
 
-// startRegistry starts the registry, and completes the gateway's configuration.
+// startRegistry starts the registry, and sets the fields in the gateway's configuration
+// that depend on it.
 func (r *Relay) startRegistry(ctx context.Context, cfg *RelayConfig) (err error) {
 	g := &cfg.Gateway
 	var neighbours registry.Neighbours
@@ -342,7 +344,7 @@ func (r *Relay) startRegistry(ctx context.Context, cfg *RelayConfig) (err error)
 	return nil
 }
 
-// startPeople loads the shared directory of people.
+// startPeople loads the directory of people, which all relays share.
 func (r *Relay) startPeople(ctx context.Context, cfg *RelayConfig, limit time.Time) error {
 	in, err := r.awaitRecords(ctx, r.people, limit)
 	if err == nil && !in && !cfg.several() {
@@ -356,8 +358,8 @@ func (r *Relay) startPeople(ctx context.Context, cfg *RelayConfig, limit time.Ti
 	return nil
 }
 
-// degraded returns the function for Config.Degraded. retired: the relay started with its
-// first key set retired.
+// degraded returns the function for Config.Degraded. retired means that the relay started
+// while its first key set was retired.
 func (r *Relay) degraded(retired bool) func() string {
 	return func() string {
 		if why := r.registry.Degraded(); why != "" {
@@ -376,8 +378,8 @@ func (r *Relay) degraded(retired bool) func() string {
 	}
 }
 
-// events returns the handlers for a tenant's connection to NATS, or, for "", the
-// connection between relays.
+// events returns the event handlers for a tenant's connection to NATS. "" means the
+// connection that relays share.
 func (r *Relay) events(tenant string) broker.Events {
 	log := r.log
 	if tenant != "" {
@@ -406,39 +408,39 @@ func (r *Relay) events(tenant string) broker.Events {
 	}
 }
 
-// resumed reports to a tenant's links that messages may have been lost.
+// resumed tells a tenant's links that NATS messages may have been lost.
 func (r *Relay) resumed(tenant string) {
 	if server := r.server.Load(); server != nil {
 		server.Resumed(tenant)
 	}
 }
 
-// Unready returns the reason why /readyz answers 503 now, or nil. It names relays that
-// this relay waits for.
+// Unready returns the reason why /readyz answers 503, or nil. The reason may name other
+// relays.
 func (r *Relay) Unready() error { return r.server.Load().unready(true) }
 
-// Done returns a channel that is closed when the relay has lost NATS for good, or after
-// Close. After such a loss, the relay must be restarted.
+// Done returns a channel that is closed after Close, or when the connection to NATS has
+// failed permanently. In that case the relay must be restarted.
 func (r *Relay) Done() <-chan struct{} { return r.conn.Done() }
 
 // Keys returns the keys for signing tokens.
 func (r *Relay) Keys() *auth.Keys { return r.keys }
 
-// ReloadKeys loads changed keys from the data directory now. Otherwise that happens
-// within seconds.
+// ReloadKeys loads changed keys from the data directory at once. Without a call, the
+// relay loads them within seconds.
 func (r *Relay) ReloadKeys() { r.rolling.reload() }
 
 // Revocations returns the known revocations.
 func (r *Relay) Revocations() *registry.Revocations { return r.registry.Revocations() }
 
-// PeopleKnown returns a channel that is closed when the relay has loaded the people
-// known to other relays.
+// PeopleKnown returns a channel that is closed when the relay has loaded the shared
+// directory of people.
 func (r *Relay) PeopleKnown() <-chan struct{} { return r.people.Ready() }
 
-// SetupLink returns a link that makes its user the owner of the default tenant, or ""
-// if the tenant has an owner. Each new link replaces this relay's previous one.
-// Subject names the owner; "" means "owner". Call SetupLink after PeopleKnown is
-// closed. Without a base URL for links, the error is ErrNoPublicURL.
+// SetupLink returns a link that makes its user the owner of the default tenant, or "" if
+// that tenant has an owner. It replaces this relay's previous setup link. subject is the
+// owner's name; "" means "owner". Call SetupLink after PeopleKnown is closed. It returns
+// ErrNoPublicURL if there is no base URL for links.
 func (r *Relay) SetupLink(subject string) (string, error) {
 	directory := r.server.Load().cfg.People
 	node, err := r.dir.node(func() string { return "" }) // exists
@@ -469,7 +471,7 @@ func (r *Relay) AdminURL() string {
 	return "http://" + reached(r.admin.Addr())
 }
 
-// NATSAddr returns the address of NATS over TCP, or nil.
+// NATSAddr returns the address for NATS over TCP, or nil.
 func (r *Relay) NATSAddr() net.Addr {
 	if r.nats == nil {
 		return nil
@@ -477,7 +479,7 @@ func (r *Relay) NATSAddr() net.Addr {
 	return r.nats.Addr()
 }
 
-// ClusterAddr returns the address for other relays of the cluster, or "".
+// ClusterAddr returns the address for other relays in the cluster, or "".
 func (r *Relay) ClusterAddr() string {
 	if r.nats == nil {
 		return ""
@@ -493,14 +495,14 @@ func (r *Relay) GatewayAddr() string {
 	return r.nats.GatewayAddr()
 }
 
-// Drain closes all clients with the advice to reconnect, spread over the given time.
-// It returns when no client is left or ctx ends.
+// Drain closes all clients, spread over the given time, with the advice to reconnect. It
+// returns when no client is left or ctx ends.
 func (r *Relay) Drain(ctx context.Context, spread time.Duration) {
 	r.server.Load().Drain(ctx, spread)
 }
 
-// Close ends everything in reverse order of dependence, and returns when nothing is
-// left. A branch skips each part that StartRelay had not started when it failed.
+// Close stops everything in reverse order of the start. Each branch skips a part that was
+// not started because StartRelay failed earlier.
 func (r *Relay) Close() {
 	if server := r.server.Load(); server != nil {
 		server.endStreams()

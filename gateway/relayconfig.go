@@ -11,51 +11,52 @@ import (
 
 // RelayConfig configures a [Relay]. Everything except DataDir has a default.
 type RelayConfig struct {
-	DataDir       string // required; holds keys and the registry; not shared with other relays
+	DataDir       string // required; has the keys and the registry; each relay needs its own
 	Listen        string // public listener; default 127.0.0.1:8484
 	AdminListen   string // admin listener; default 127.0.0.1:8485; "none" for none
-	MetricsListen string // listener for /metrics alone, readable without authentication; default: none, the admin listener has it
-	NATSListen    string // NATS over TCP for host-agents, with the public listener's TLS unless the address is loopback; default: none, host-agents use /nats
+	MetricsListen string // serves only /metrics, without authentication; default: none, the admin listener serves it
+	NATSListen    string // NATS over TCP for host-agents, with the public listener's certificate unless the address is loopback; default: none, host-agents use /nats
 	NATSURL       string // an external NATS cluster to join; default: the embedded server
 
 	// ForgetAfter is the time after which an absent host is forgotten. Default: never.
 	ForgetAfter time.Duration
 
-	// HostLimits bound the connected host-agents of tenants: see [registry.Config].
+	// HostLimits limit the connected host-agents in each tenant: see [registry.Config].
 	// Default: no limits.
 	HostLimits map[string]int
 
-	// ClusterListen is the embedded NATS server's address for the other relays of its
-	// cluster, which have the same keys; ClusterRoutes are their addresses. Default:
-	// no cluster. See [embedded.Cluster].
+	// ClusterListen is the embedded NATS server's address for other relays in its
+	// cluster, and ClusterRoutes are their addresses. All relays in a cluster need the
+	// same keys. Default: no cluster. See [embedded.Cluster].
 	ClusterListen string
 	ClusterRoutes []string
 
-	// ClusterSize is the number of relays and witnesses that the cluster will have: its
-	// first start needs a majority of them. Default: as many as are named.
+	// ClusterSize is the planned number of relays and witnesses in the cluster. The first
+	// start needs a majority of them. Default: the number of relays in ClusterRoutes and
+	// this one.
 	ClusterSize int
 
-	// ClusterAdvertise is the address at which relays that learn about this relay
-	// indirectly reach it. Default: ClusterListen.
+	// ClusterAdvertise is this relay's address for relays that learn about it from
+	// another relay. Default: ClusterListen.
 	ClusterAdvertise string
 
-	// Region names this relay's cluster of NATS servers, where gateways join several
-	// clusters: embedded servers as configured below (see [embedded.Gateways]), or the
-	// cluster behind NATSURL.
+	// Region is the name of this relay's cluster if several clusters are joined. The
+	// clusters have embedded NATS servers, configured below (see [embedded.Gateways]), or
+	// this one is behind NATSURL.
 	Region           string
 	GatewayListen    string
 	GatewayAdvertise string
 	Gateways         []string // REGION=HOST:PORT
 
-	// TLS configures the public listener; default: none. Without TLS, a listener on a
-	// public address is an error, unless ListenPlain is set.
+	// TLS configures the public listener's certificates. Default: no TLS. Without TLS, a
+	// public address is an error unless ListenPlain is set.
 	TLS         TLSConfig
 	ListenPlain bool
 
 	Notify NotifyConfig // notifications
 
-	// RememberHost and RememberTenant are the quotas, in bytes, for the sealed last
-	// states of a host and of a tenant's hosts. Default: see package remembered.
+	// RememberHost and RememberTenant limit the bytes stored for the last states of a
+	// host, and of all hosts in a tenant. Default: see package remembered.
 	RememberHost, RememberTenant int64
 
 	Gateway Config // StartRelay fills in Keys, Bus, Registry, Instance, NATS, Ready and Degraded
@@ -70,13 +71,12 @@ const (
 	NoListener         = "none"
 )
 
-// TrustFile is the file in the data directory for the configuration of an external
-// NATS cluster. It makes the cluster accept this relay and its host-agents.
+// TrustFile is a file in the data directory that an external NATS cluster must include in
+// its configuration. It makes the cluster accept this relay and its host-agents.
 const TrustFile = "nats-trust.conf"
 
-// Check returns an error for settings with which no relay starts: those that contradict
-// each other, or would carry tokens over a network in plain text. It opens no port and
-// no data directory.
+// Check returns an error for settings that contradict each other or would send tokens
+// over a network in plain text. It opens no port and no data directory.
 func (c *RelayConfig) Check(ctx context.Context) error {
 	if err := c.TLS.check(c.Gateway.CanvasDomain); err != nil {
 		return err
@@ -90,7 +90,7 @@ func (c *RelayConfig) Check(ctx context.Context) error {
 	return c.checkCluster()
 }
 
-// checkCluster reports settings that conflict.
+// checkCluster returns an error for conflicting cluster settings.
 func (c *RelayConfig) checkCluster() error {
 	switch {
 	case c.ClusterListen == "" && len(c.ClusterRoutes) > 0:
@@ -123,7 +123,7 @@ func (c *RelayConfig) checkClusterSize() error {
 	return nil
 }
 
-// several reports whether other NATS servers may hold the store too.
+// several reports whether other NATS servers may also hold the shared stores.
 func (c *RelayConfig) several() bool { return c.ClusterListen != "" || c.Region != "" }
 
 // gateways returns the configuration for connections to other regions.

@@ -7,21 +7,21 @@ import (
 	"time"
 )
 
-// A relief keeps memory for clients within its limit: it closes clients that hold
-// memory without progress, and schedules large messages.
+// A relief frees memory when the budget is short: it closes clients that hold memory
+// without progress. It also schedules large messages.
 type relief struct {
 	life   context.Context // the server's
 	budget *budget
 	hosts  *hosts
 }
 
-// A client that reads never queues behind clients that do not: as soon as it waits for
-// memory, the clients that have not read for longest are closed. It may wait for the proof
-// (unreadTime), and behind clients that read slowly.
+// Clients that read must not suffer because others do not. When memory is short, relief
+// closes the clients that have not read for longest. It takes unreadTime to recognize such
+// a client. A client that reads may still have to wait for clients that read slowly.
 
-// relieve frees memory whenever it is short, until the server ends. Meanwhile it holds
-// sources back: clients that read catch up, and clients that do not read become known
-// soon, and are closed.
+// relieve frees memory whenever it is short, until the server ends. During that time it
+// blocks data from hosts. Then clients that read empty their queues, and the others are
+// recognized and closed.
 func (r *relief) relieve() {
 	for {
 		select {
@@ -37,27 +37,27 @@ func (r *relief) relieve() {
 }
 
 const (
-	// reliefShare is the part of the limit kept free: memory is short above the rest.
+	// reliefShare divides the limit: memory is short when less than this part is free.
 	reliefShare = 4
 
-	// unreadTime is the standstill that proves that a client does not read: longer than
-	// the pause of a line that loses a packet. Patience bounds the time for which
-	// sources are held back.
+	// unreadTime is the time without progress after which a client counts as not reading.
+	// It is longer than the pause after a lost packet. patience is how long data from
+	// hosts is blocked before other clients are closed too.
 	unreadTime = 400 * time.Millisecond
 	patience   = 1500 * time.Millisecond
 
-	// spareShare is the part of the limit freed at a time, beyond the need, as long as
-	// clients that do not read have it: sources are then held back rarely.
+	// spareShare divides the limit: this part is freed in addition to what is needed, if
+	// clients that do not read hold it, so that relief is needed less often.
 	spareShare = 8
 
-	// lookTime is the interval of checks, and shortTime the interval after nothing
+	// lookTime is the interval between checks, and shortTime the interval if nothing
 	// could be freed.
 	lookTime  = 10 * time.Millisecond
 	shortTime = 100 * time.Millisecond
 )
 
-// makeRoom closes clients until memory is no longer short: first those that do not read.
-// It closes others only if all memory is in use, or after patience.
+// makeRoom closes clients until memory is no longer short. It closes clients that do not
+// read first, and others only if the limit is exceeded, or after patience.
 func (r *relief) makeRoom() {
 	release := sync.OnceFunc(r.budget.holdBack())
 	defer release()
@@ -85,33 +85,33 @@ func (r *relief) makeRoom() {
 	}
 }
 
-// reliefSteps groups clients by the bytes on their account: a client is closed only
-// after all in larger groups. Closing a client with one small request waiting for its
-// host frees hardly anything.
+// reliefSteps groups clients by the bytes that they hold. Clients in a larger group are
+// closed first, because closing a client with one small pending request frees hardly
+// anything.
 var reliefSteps = []int{4 << 10, 1}
 
-// A burden is the bytes on a client's account, and the start of their standstill.
+// A burden describes the memory that a client holds.
 type burden struct {
 	*client
 	bytes   int
 	since   time.Time
-	unread  time.Duration // for which the client has not read
-	stopped time.Duration // for which it has stopped in the middle of a large message
-	inTurns bool          // it sends a large message that moves or has waited less than stillTime, or its data only waits to be read
+	unread  time.Duration // how long the client has not read
+	stopped time.Duration // how long the client has paused in the middle of a large message
+	inTurns bool          // the client's large message makes progress or has waited less than stillTime, or the relay has yet to read the client's data
 }
 
-// Rules about which clients may be closed.
+// Rules that select the clients to close.
 func isAny(burden, time.Time) bool            { return true }
 func isNotInTurns(b burden, _ time.Time) bool { return !b.inTurns }
 func isUnread(b burden, _ time.Time) bool     { return !b.inTurns && b.unread >= unreadTime }
 
-// isStill selects clients without progress. The host is not the client's fault, so a
-// client that waits for it has more time.
+// isStill selects clients without progress. A client that only waits for its host gets
+// more time, because the delay is not the client's fault.
 func isStill(b burden, now time.Time) bool {
 	return isUnread(b, now) || !b.inTurns && (b.stopped >= stopTime || now.Sub(b.since) >= stillTime)
 }
 
-// burdenOf returns a client's burden. Call noteMoved first.
+// burdenOf returns a client's burden. The caller must call noteMoved first.
 func burdenOf(c *client, now time.Time) burden {
 	c.mu.Lock()
 	pending := c.pending.bytes
@@ -127,9 +127,9 @@ func (b *burden) standsFrom(since time.Time) {
 	}
 }
 
-// overload closes clients that the rule selects, until want bytes will be free. Within a
-// step it begins with the longest standstill, and among moving clients with the most
-// bytes. It returns the bytes still missing.
+// overload closes clients selected by the rule may, until want bytes will be free. Within
+// a group, it first closes those that have made no progress for longest, and then those
+// that hold the most bytes. It returns the number of bytes still missing.
 func (r *relief) overload(now time.Time, want int64, may func(burden, time.Time) bool) (left int64) {
 	clients := r.hosts.all()
 	for _, c := range clients {
@@ -167,9 +167,9 @@ func reliefStep(bytes int) int {
 	return slices.IndexFunc(reliefSteps, func(least int) bool { return bytes >= least })
 }
 
-// takeTurns schedules large messages until the server ends. While some wait, it closes
-// clients that do not read, and if none moves, other clients without progress too. If
-// there are none, and memory is too short for any message, it closes one waiting client.
+// takeTurns schedules large messages until the server ends. While a message waits, it
+// closes clients that do not read. If no message makes progress, it also closes other
+// clients without progress. If that does not help, it closes one of the waiting clients.
 func (r *relief) takeTurns() {
 	t := &r.budget.uploads
 	tick := time.NewTicker(uploadLook)

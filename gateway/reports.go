@@ -18,20 +18,20 @@ import (
 	"ahprelay/routing"
 )
 
-// reports collects host-agents' reports on connections: each connection's state for
-// the admin pages, and counts of gate events for metrics.
+// reports collects what host-agents report about clients: the state of each connection,
+// for the admin pages, and the number of gate events, for metrics.
 type reports struct {
 	log *slog.Logger
 
 	mu      sync.Mutex
-	clients map[string]*client // connected clients by id
-	seen    map[occasion]int64 // totals of all gates
+	clients map[string]*client // by connection id
+	seen    map[occasion]int64 // totals for all host-agents
 }
 
-// An occasion is a kind of gate event and its class.
+// An occasion identifies a kind and class of gate events.
 type occasion struct{ kind, class string }
 
-// other stands for kinds and classes unknown to this relay.
+// other replaces kinds and classes that this relay does not know.
 const other = "other"
 
 // A gateMetric is a metric for one kind of gate event.
@@ -41,8 +41,8 @@ type gateMetric struct {
 	classes []string
 }
 
-// gateMetrics lists the counted kinds with their classes. Everything else from
-// host-agents counts as other, so a host-agent cannot create many metrics.
+// gateMetrics lists the known kinds of gate events and their classes. Unknown ones count
+// as other, so that a host-agent cannot create many metrics.
 var gateMetrics = []gateMetric{
 	mcpMetric(mcpgate.Warning, "ahp_relay_mcp_capability_warnings_total", "Host messages passed although the client has not declared the capability."),
 	mcpMetric(mcpgate.Rejection, "ahp_relay_mcp_rejections_total", "Messages refused by host-agents because client or host had not declared the capability."),
@@ -59,14 +59,14 @@ func mcpMetric(kind, name, help string) gateMetric {
 var (
 	samplingDesc = prometheus.NewDesc("ahp_relay_mcp_sampling_capability_warnings_total",
 		"ahp_relay_mcp_capability_warnings_total for the class "+samplingWarning+".", nil, nil)
-	// unprefixedSamplingDesc is the same under its older name.
+	// unprefixedSamplingDesc is samplingDesc under its previous name.
 	unprefixedSamplingDesc = prometheus.NewDesc("mcp_sampling_capability_warnings_total",
 		"The same as ahp_relay_mcp_sampling_capability_warnings_total.", nil, nil)
 	otherSeenDesc = prometheus.NewDesc("ahp_relay_gate_events_other_total",
 		"Gate events from host-agents unknown to this relay.", nil, nil)
 )
 
-// samplingWarning is the class of sampling requests that a client cannot answer.
+// samplingWarning is the class for sampling requests to a client that cannot answer them.
 const samplingWarning = "sampling_without_client_capability"
 
 func newReports(log *slog.Logger) *reports {
@@ -91,8 +91,8 @@ func (r *reports) remove(c *client) {
 	delete(r.clients, c.id)
 }
 
-// accept processes a report from a host's host-agent. Package routing calls it under
-// locks.
+// accept processes a report from a host-agent. Package routing calls it under locks, so
+// it must not block.
 func (r *reports) accept(key hostKey, report routing.Report) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -126,7 +126,8 @@ func (r *reports) count(n routing.Count) {
 	r.seen[occasion{other, other}] += n.N
 }
 
-// first reports whether a warning class is new for a client.
+// first reports whether a client has not caused this warning class before, and records
+// the class.
 func (r *reports) first(c *client, class string) bool {
 	if len(c.warnings) >= routing.MaxCounts || slices.Contains(c.warnings, class) {
 		return false
@@ -180,7 +181,7 @@ type mcpInfo struct {
 	MCP     json.RawMessage `json:"mcp,omitempty"`  // reported by the host-agent
 	Seen    json.RawMessage `json:"seen,omitempty"` // reported by the host-agent
 
-	// Declared is MCP.clientCapabilities as a text: the JSON that the client has sent.
+	// Declared is MCP.clientCapabilities as text: the JSON that the client sent.
 	Declared string `json:"client_capabilities_json,omitempty"`
 }
 
@@ -202,7 +203,7 @@ func (a *adminPages) mcpInfo(c *client) mcpInfo {
 	return info
 }
 
-// serveMCP serves the counts of gate events, and with details=1 the state of each
+// serveMCP responds with the number of gate events and, with details=1, the state of each
 // connection.
 func (a *adminPages) serveMCP(w http.ResponseWriter, r *http.Request) {
 	answer := map[string]any{
@@ -237,7 +238,7 @@ func (cfg *Config) checkStrict() error {
 	return nil
 }
 
-// strict reports whether a host's connections are gated strictly.
+// strict reports whether connections to a host are gated strictly.
 func (cfg *Config) strict(host hostKey) bool {
 	return slices.ContainsFunc(cfg.Strict, func(pattern string) bool {
 		match, _ := path.Match(pattern, host.tenant+"/"+host.name)

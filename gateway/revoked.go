@@ -11,7 +11,7 @@ import (
 	"ahprelay/gateway/wire"
 )
 
-// watchRevocations ends the connections of revoked tokens, until the server ends.
+// watchRevocations closes the connections of revoked tokens, until the server ends.
 func (s *Server) watchRevocations() {
 	for {
 		select {
@@ -23,7 +23,7 @@ func (s *Server) watchRevocations() {
 	}
 }
 
-// revokedNow wakes watchRevocations.
+// revokedNow makes watchRevocations check all connections.
 func (s *Server) revokedNow() {
 	select {
 	case s.revoking <- struct{}{}:
@@ -39,17 +39,18 @@ func (s *Server) endRevoked() {
 	s.agents.EndRevoked()
 }
 
-// endIfRevoked ends the connection if its token is revoked.
+// endIfRevoked closes the connection if its token is revoked.
 func (c *client) endIfRevoked() {
 	if c.revoked(c.token.now()) {
 		if r := wire.ResumableOf(c.sock.Conn.Conn); r != nil && r.Away() {
-			r.Discard() // nothing waits for a client that must not come back
+			r.Discard() // a revoked client must not resume
 		}
 		c.end(ahp.CloseTokenEnded, auth.ErrTokenRevoked.Error())
 	}
 }
 
-// RevokeForNextStart adds a revocation to a data directory that no relay uses.
+// RevokeForNextStart adds a revocation to the data directory of a relay that is not
+// running.
 func RevokeForNextStart(dataDir string, ask operatorapi.RevokeRequest) (rev auth.Revocation, err error) {
 	dir, err := openDataDir(dataDir)
 	if err != nil {

@@ -5,11 +5,11 @@ import (
 	"ahprelay/gateway/wire"
 )
 
-// A sealed connection's binary messages are for the host-agent, and the relay cannot read
-// them. Its text messages are for the relay: see docs/sealed.md.
+// On a sealed connection, binary messages are encrypted for the host-agent, and the relay
+// cannot read them. Text messages are for the relay: see docs/sealed.md.
 
-// fromSealed passes a sealed message to the host-agent. While the relay is cut off from the
-// majority, it ends the connection: the message may be a request for a change.
+// fromSealed passes an encrypted message to the host-agent. During a cut from the cluster's
+// majority, it closes the connection instead, because the message may request a change.
 func fromSealed(c *client, message []byte) error {
 	var unread ahp.Envelope
 	if err := c.await(&unread, len(message)); err != nil {
@@ -21,7 +21,7 @@ func fromSealed(c *client, message []byte) error {
 	return c.pass(&unread, message)
 }
 
-// forRelay handles a text message of a sealed connection.
+// forRelay handles a text message on a sealed connection.
 func forRelay(c *client, message []byte) error {
 	env, err := ahp.Peek(message)
 	if err != nil {

@@ -16,22 +16,22 @@ import (
 	"ahprelay/gateway/waiting"
 )
 
-// Beside the registry, relays share four stores (package store): people, where a full
-// store refuses new requests; notification records, where a full store drops the
-// oldest; remembered sessions, which have quotas (package remembered); and items that wait
-// for hosts, where a full store refuses new items (package waiting).
+// Relays share five stores in NATS. The first is the registry. The others use package
+// store: people, which refuses new records when it is full; notification records, which
+// drops the oldest; remembered sessions, with quotas (package remembered); and waiting
+// items for offline hosts, which refuses new items (package waiting).
 
-// peopleBucket is the bucket for records of people.
+// peopleBucket is the name of the store of people.
 const peopleBucket = "ahp-people"
 
-// The time to load all shared stores at the start. A relay that is not in a cluster
-// gets more, because it has no other relays to ask.
+// How long a starting relay waits until all shared stores are loaded. A single relay
+// waits longer, because no other relay has the data.
 const (
 	storesWait        = 15 * time.Second
 	storesWaitCluster = 3 * time.Second
 )
 
-// startRecords starts loading the shared stores while the registry starts.
+// startRecords begins to load the shared stores.
 func (r *Relay) startRecords(ctx context.Context, cfg *RelayConfig, tends *atomic.Pointer[registry.Registry]) (err error) {
 	first := func() bool {
 		g := tends.Load()
@@ -67,7 +67,8 @@ func (r *Relay) startRecords(ctx context.Context, cfg *RelayConfig, tends *atomi
 	return err
 }
 
-// startKeeper starts to keep the last states of hosts, and the items that wait for them.
+// startKeeper starts package remembered, which stores hosts' last states, and package
+// waiting, which stores items for offline hosts.
 func (r *Relay) startKeeper(cfg *RelayConfig, server *Server) {
 	r.keeper = remembered.Start(remembered.Config{
 		Store: r.kept, Tenants: r.tenants, Registry: r.registry, PerHost: cfg.RememberHost, PerTenant: cfg.RememberTenant, Log: r.log,
@@ -85,7 +86,7 @@ func (r *Relay) startKeeper(cfg *RelayConfig, server *Server) {
 	server.waiting.Store(r.waiting)
 }
 
-// awaitRecords waits until a store is loaded; in is false after a timeout.
+// awaitRecords waits until a store is loaded. in is false after a timeout.
 func (r *Relay) awaitRecords(ctx context.Context, s *store.Store, limit time.Time) (in bool, err error) {
 	timeout := time.NewTimer(time.Until(limit))
 	defer timeout.Stop()
@@ -102,7 +103,7 @@ func (r *Relay) awaitRecords(ctx context.Context, s *store.Store, limit time.Tim
 	}
 }
 
-// sharedPeople is the store of people shared by all relays.
+// sharedPeople implements [people.Store] with the shared store.
 type sharedPeople struct{ store *store.Store }
 
 // Update implements [people.Store].

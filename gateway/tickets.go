@@ -10,14 +10,14 @@ import (
 	"ahprelay/routing/audience"
 )
 
-// tickets handles a client's requests for canvases by URL and previews.
+// tickets answers a client's requests for canvases by URL and for previews.
 type tickets struct {
 	canvases *canvas.Canvases
 	asked    atomic.Int32 // requests in progress
 }
 
-// answer handles a request for a ticket or about previews, and reports whether the
-// message was one.
+// answer handles a request for a ticket or about previews. It returns false for other
+// messages.
 func (t *tickets) answer(c *client, env *ahp.Envelope) bool {
 	if !t.canvases.Asks(env) {
 		return false
@@ -40,7 +40,7 @@ func (t *tickets) answer(c *client, env *ahp.Envelope) bool {
 	return true
 }
 
-// grant returns the grant for a browser to show a channel on behalf of a client.
+// grant returns the authority for a browser to show a canvas on behalf of a client.
 func (t *tickets) grant(c *client, channel string) (grant auth.CanvasGrant, err error) {
 	clientID := c.beginning.clientID
 	if moved := c.introduced.Load(); clientID == "" && moved != nil {

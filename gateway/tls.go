@@ -25,13 +25,13 @@ import (
 	"ahprelay/internal/acmedns"
 )
 
-// A TLSConfig selects the source of the public listener's certificates: files, or an
+// A TLSConfig selects the source for the public listener's certificates: files, or an
 // ACME certificate authority (RFC 8555). Its zero value means no TLS.
 //
-// Changed files are loaded again. For ACME the relay proves control of a name by
-// TLS-ALPN-01 (RFC 8737) on port 443 of the public listener, or by DNS records
-// (package acmedns). Only DNS gets the wildcard certificate for a canvas domain, also
-// beside files for the relay's own names.
+// Changed files are loaded again. With ACME, the relay proves that it controls a name by
+// TLS-ALPN-01 (RFC 8737), for which the authority connects to port 443, or by DNS records
+// (package acmedns). The wildcard certificate for a canvas domain always needs DNS
+// records, even if the relay's own certificate comes from files.
 type TLSConfig struct {
 	CertFile string // PEM, with the chain
 	KeyFile  string // PEM
@@ -48,7 +48,8 @@ func (c *TLSConfig) on() bool {
 	return c.CertFile != "" || c.KeyFile != "" || len(c.ACMEDomains) > 0 || c.ACMEDNS != nil
 }
 
-// check returns the first contradiction between flags. Each has its branch and its words.
+// check returns an error for flags that contradict each other. Each branch is a
+// contradiction.
 func (c *TLSConfig) check(canvasDomain string) error {
 	switch {
 	case (c.CertFile == "") != (c.KeyFile == ""):
@@ -70,11 +71,11 @@ func (c *TLSConfig) check(canvasDomain string) error {
 	return nil
 }
 
-// certificates finds the certificate for a handshake.
+// certificates returns the certificate for a TLS handshake.
 type certificates func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 
-// certificates loads the files, so errors appear at the start. The ACME cache is in
-// the data directory. The caller must call end.
+// certificates loads the configured files, so that errors appear at the start. It keeps
+// certificates from ACME in the data directory. The caller must call end.
 func (c *TLSConfig) certificates(dataDir string, canvases canvas.Origin, log *slog.Logger) (get certificates, end func(), err error) {
 	end = func() {}
 	switch {
@@ -111,14 +112,15 @@ func (c *TLSConfig) certificates(dataDir string, canvases canvas.Origin, log *sl
 	}, byDNS.Close, nil
 }
 
-// withName completes the hello from a client that connects by address.
+// withName returns a copy of a client's hello with a server name. Clients that connect to
+// an IP address send none.
 func withName(hello *tls.ClientHelloInfo, name string) *tls.ClientHelloInfo {
 	named := *hello
 	named.ServerName = name
 	return &named
 }
 
-// byALPN gets certificates for the relay's own names.
+// byALPN gets certificates for the relay's own names by TLS-ALPN-01.
 func (c *TLSConfig) byALPN(dataDir string, log *slog.Logger) certificates {
 	manager := &autocert.Manager{
 		Prompt: autocert.AcceptTOS, Email: c.ACMEEmail,
@@ -139,11 +141,12 @@ func (c *TLSConfig) byALPN(dataDir string, log *slog.Logger) certificates {
 	}
 }
 
-// tlsConfig returns the public listener's configuration. WebSockets need HTTP/1.1.
+// tlsConfig returns the public listener's TLS configuration. It offers only HTTP/1.1,
+// because WebSockets need it.
 func (get certificates) tlsConfig(ca bool) *tls.Config {
 	cfg := &tls.Config{
 		MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}, GetCertificate: get,
-		DynamicRecordSizingDisabled: true, // writes are large, and should become few records; a small message is one record anyway
+		DynamicRecordSizingDisabled: true, // large writes need few records; a small message is a single record anyway
 	}
 	if ca {
 		cfg.NextProtos = append(cfg.NextProtos, acme.ALPNProto)
@@ -151,9 +154,9 @@ func (get certificates) tlsConfig(ca bool) *tls.Config {
 	return cfg
 }
 
-// withHTTP2 returns a configuration with HTTP/2 for names below the canvas domain:
-// pages load hundreds of modules, and browsers open only six connections in HTTP/1.1.
-// Browsers open separate connections for WebSockets.
+// withHTTP2 also offers HTTP/2 for names below the canvas domain. Pages load hundreds of
+// modules, and browsers open only six HTTP/1.1 connections to a server. For WebSockets,
+// browsers open separate HTTP/1.1 connections.
 func withHTTP2(cfg *tls.Config, canvases canvas.Origin) *tls.Config {
 	both := cfg.Clone()
 	both.NextProtos = append([]string{"h2"}, cfg.NextProtos...)
@@ -167,10 +170,11 @@ func withHTTP2(cfg *tls.Config, canvases canvas.Origin) *tls.Config {
 	return cfg
 }
 
-// certLook is the shortest interval between checks of the files.
+// certLook is the shortest interval between checks for changed files.
 const certLook = time.Second
 
-// certFiles holds a certificate and its key from files that may be renewed.
+// certFiles holds a certificate and its key, which are loaded again when their files
+// change.
 type certFiles struct {
 	cert, key string
 	log       *slog.Logger
@@ -181,7 +185,7 @@ type certFiles struct {
 	loaded *tls.Certificate
 }
 
-// A fileMark identifies a file's version.
+// A fileMark identifies a version of a file.
 type fileMark struct {
 	at   time.Time
 	size int64
@@ -198,7 +202,7 @@ func (f *certFiles) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 			} else {
 				f.log.Info("certificate reloaded", "file", f.cert, "until", f.loaded.Leaf.NotAfter)
 			}
-			f.seen = seen // a file still being written changes again
+			f.seen = seen // if the file was still being written, its mark changes again
 		}
 	}
 	return f.loaded, nil
@@ -213,7 +217,7 @@ func (f *certFiles) marks() (marks [2]fileMark) {
 	return marks
 }
 
-// load reads the files.
+// load reads the files, and returns an error if they cannot be used.
 func (f *certFiles) load() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -233,14 +237,15 @@ func (f *certFiles) loadLocked() error {
 	return nil
 }
 
-// A tlsListener is a TLS listener whose connections write through a pacedConn once
-// they are WebSockets.
+// A tlsListener is a TLS listener. When its connections become WebSockets, they write
+// through [wire.BelowTLS].
 type tlsListener struct {
 	net.Listener
 	config *tls.Config
 }
 
-// Accept implements [net.Listener]. The first Read performs the handshake.
+// Accept implements [net.Listener]. The TLS handshake happens in the connection's first
+// Read.
 func (l tlsListener) Accept() (net.Conn, error) {
 	conn, err := l.Listener.Accept()
 	if err != nil {
@@ -249,8 +254,8 @@ func (l tlsListener) Accept() (net.Conn, error) {
 	return tls.Server(wire.BelowTLS(conn), l.config), nil
 }
 
-// checkPlain refuses listeners that would carry tokens over a network in plain text,
-// unless ListenPlain is set.
+// checkPlain returns an error for a listener that would send tokens over a network in
+// plain text, unless ListenPlain is set.
 func (c *RelayConfig) checkPlain(ctx context.Context) error {
 	if c.ListenPlain {
 		return nil
@@ -274,7 +279,7 @@ func (c *RelayConfig) checkPlain(ctx context.Context) error {
 	return nil
 }
 
-// isLocal reports whether only this machine can connect to an address.
+// isLocal reports whether an address accepts connections only from this machine.
 func isLocal(ctx context.Context, address string) (bool, error) {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil || host == "" {

@@ -9,12 +9,12 @@ import (
 	"ahprelay/gateway/wire"
 )
 
-// skipStep is the number of skipped bytes charged to the rate limits at a time.
+// skipStep is the number of skipped bytes that are charged to the rate limits at a time.
 const skipStep = 1 << 20
 
-// skip reads the rest of a message above the limit, and keeps only its envelope. It
-// answers a request with an error. In place of a response, the host gets an error
-// response. Other messages end the connection.
+// skip reads the rest of a message that exceeds the limit, and keeps only its envelope.
+// If the message is a request, the client gets an error response. If it is a response,
+// the host gets an error response instead. Otherwise the connection is closed.
 func (c *client) skip(r io.Reader, begun []byte, limit int) error {
 	tooBig := fmt.Errorf("%w: more than %d bytes", wire.ErrTooBig, limit)
 	var skim ahp.Skimmer

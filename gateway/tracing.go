@@ -9,8 +9,8 @@ import (
 	"ahprelay/routing"
 )
 
-// openTraced opens a connection to a host. With a tracer, it traces requests from here
-// to the host-agent and back; package routing is not involved.
+// openTraced opens a client's connection to a host. If tracing is on, it wraps the
+// connection so that each request has a span from this relay to the host-agent and back.
 func openTraced(tracer *tracing.Tracer, host hostKey, relay *routing.RelayEnd, open routing.Open, client routing.ClientConn) (upstream, error) {
 	var requests *tracing.Conn
 	if tracer != nil && !open.Sealed {
@@ -27,7 +27,7 @@ func openTraced(tracer *tracing.Tracer, host hostKey, relay *routing.RelayEnd, o
 	return conn, nil
 }
 
-// tracedUpstream starts spans for a client's requests.
+// tracedUpstream begins a span for each request from the client.
 type tracedUpstream struct {
 	*routing.RelayConn
 	requests *tracing.Conn
@@ -57,11 +57,11 @@ func (u tracedUpstream) Abort(code ahp.CloseCode, reason string) {
 	u.requests.Close()
 }
 
-// tracedClient ends the spans with the host's responses.
+// tracedClient ends each span when the host responds.
 type tracedClient struct {
 	routing.ClientConn
 	requests *tracing.Conn
-	large    *ahp.Skimmer // reads a fragmented message; nil: no request waits. Owned by the link's reader
+	large    *ahp.Skimmer // scans a fragmented message; nil if no request is pending. Used only by the link's reader
 }
 
 // Deliver implements [routing.ClientConn].
@@ -72,7 +72,7 @@ func (c *tracedClient) Deliver(frames []routing.Frame) {
 	c.ClientConn.Deliver(frames)
 }
 
-// observe checks whether a host's message answers a traced request.
+// observe ends a span if a message from the host answers a traced request.
 func (c *tracedClient) observe(payload, _ []byte, first, last, _ bool) {
 	if first {
 		c.large = nil

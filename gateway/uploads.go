@@ -11,68 +11,66 @@ import (
 	"ahprelay/gateway/wire"
 )
 
-// Large messages from clients take turns. The length of a message is unknown until its
-// end, so the reader requests memory beyond wire.KeepBuffer step by step, and waits with
-// the socket unread until there is room. There is room as long as the most advanced
-// message could still grow to the maximum: so one message can always be completed, and
-// then, with its memory returned, the next. (This is the banker's algorithm, for one
-// resource with equal claims.) Messages from clients therefore never make memory
-// short, and no client is closed for waiting.
+// Large messages from clients must not exhaust memory. The length of a message is unknown
+// until its end. So beyond wire.KeepBuffer, the reader requests memory in steps, and does
+// not read from the socket until the request is granted. A request is granted only if
+// enough memory remains for the most advanced message to grow to the maximum. Then at
+// least one message can always complete, and its memory is available to the next. (This
+// is the banker's algorithm for one resource with equal claims.) Clients are not closed
+// because they wait for memory.
 //
-// No room is kept for a client that stalls in the middle of its message. It is closed
-// only if the others cannot go on without its memory, like clients that do not read: see
-// [relief.takeTurns].
+// No memory is reserved for a client that stalls in the middle of its message. Such a
+// client is closed only if others need its memory to continue: see [relief.takeTurns].
 
 const (
-	// leastPace is the number of bytes between two checks that count as progress.
-	// After turnTime without progress, no room is kept for the rest of the message.
+	// leastPace is the number of bytes between two checks that counts as progress. After
+	// turnTime without progress, no memory is reserved for the rest of the message.
 	leastPace = 1 << 10
 	turnTime  = time.Second
 
-	// stopTime is the standstill in the middle of a message that proves that the client
-	// has stopped, beyond the time for which the relay last left its socket unread: the
-	// client's kernel doubles its intervals meanwhile, and may need as long again to
-	// go on.
+	// stopTime is the time without progress after which a client counts as stopped. To it
+	// is added the time for which the relay last did not read: during that time the
+	// client's TCP doubles its retry interval, and may need equally long to continue.
 	stopTime = 3 * time.Second
 
-	// uploadLook is the interval of these checks.
+	// uploadLook is the interval between progress checks.
 	uploadLook = 100 * time.Millisecond
 
-	// stillTime is the standstill after which a client whose messages wait for a slow
-	// host is closed in favour of a waiting large message.
+	// stillTime is how long a client's messages may wait for a slow host before the
+	// client is closed so that a waiting large message can continue.
 	stillTime = 10 * time.Second
 )
 
-// errCut ends the reading of a client that is being closed.
+// errCut ends the read of a client that is being closed.
 var errCut = errors.New("client is closed")
 
 // uploads schedules the large messages being read.
 type uploads struct {
 	budget *budget
-	claim  int64         // most bytes for one message
-	waits  atomic.Int32  // messages that wait
-	eased  chan struct{} // signals freed memory while messages wait; holds one
+	claim  int64         // longest message in bytes
+	waits  atomic.Int32  // number of waiting messages
+	eased  chan struct{} // wakes takeTurns when memory is freed while messages wait; capacity 1
 
 	mu   sync.Mutex // guards the fields below, and those of each upload
-	line []*upload  // in order of their beginning
-	went time.Time  // when a message was last given room
+	line []*upload  // oldest first
+	went time.Time  // when a request was last granted
 	look time.Time  // when check was last called
 }
 
-// An upload is a client's large message being read.
+// An upload is a client's large message that is being read.
 type upload struct {
 	conn     *wire.Conn
 	held     int64         // bytes granted
-	wants    int64         // further bytes requested; 0: it does not wait
+	wants    int64         // bytes requested in addition; 0: the message does not wait
 	ready    chan struct{} // closed when the request is granted, or the client is closed
 	over     bool          // the client is closed
-	asked    time.Time     // when it last began to wait
-	waited   time.Duration // its last wait, up to stillTime
-	moved    time.Time     // when it last made progress or waited
-	received uint64        // bytes received by then
+	asked    time.Time     // when the latest wait began
+	waited   time.Duration // duration of the latest wait, up to stillTime
+	moved    time.Time     // when the message last made progress or waited
+	received uint64        // bytes received at that time
 }
 
-// more waits until n more bytes may be read. It returns [errCut] once the client is
+// more waits until n more bytes may be read. It returns [errCut] when the client is
 // closed.
 func (t *uploads) more(ctx context.Context, u *upload, n int) error {
 	t.mu.Lock()
@@ -101,7 +99,7 @@ func (t *uploads) more(ctx context.Context, u *upload, n int) error {
 	return nil
 }
 
-// end removes a message from the line, and returns its granted bytes.
+// end removes a message from the schedule, and returns its granted bytes.
 func (t *uploads) end(u *upload) (held int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -112,8 +110,7 @@ func (t *uploads) end(u *upload) (held int64) {
 	return held
 }
 
-// stop ends the current message of a closed client, and refuses new ones. The client's
-// reader removes it from the line.
+// stop makes the reader of a closed client fail with errCut. The reader then calls end.
 func (t *uploads) stop(u *upload) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -129,9 +126,9 @@ func (t *uploads) waitsNoMoreLocked(u *upload) {
 	}
 }
 
-// state returns a message's granted bytes, when it last made progress or waited, and
-// since when it has stopped: zero times without a message. A message waiting for its
-// first turn has no bytes.
+// state returns a message's granted bytes, the time of its last progress or wait, and
+// since when the client counts as stopped. Both times are zero if there is no message. A
+// message that waits for its first grant has 0 bytes.
 func (t *uploads) state(u *upload, now time.Time) (held int, moved, stopped time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -147,15 +144,15 @@ func (t *uploads) state(u *upload, now time.Time) (held int, moved, stopped time
 	return int(u.held), moved, stopped
 }
 
-// give grants the requests for which there is room.
+// give grants the requests for which there is memory.
 func (t *uploads) give(now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.giveLocked(now)
 }
 
-// giveLocked considers the most advanced message first, which has room reserved, and
-// then the others in order: a smaller request does not overtake.
+// giveLocked serves the most advanced message first, because memory is reserved for it.
+// It serves the others in order, so a small request does not overtake a large one.
 func (t *uploads) giveLocked(now time.Time) {
 	for t.waits.Load() > 0 {
 		first := t.firstLocked(now)
@@ -178,17 +175,17 @@ func (t *uploads) goOnLocked(u *upload, now time.Time) {
 	t.waitsNoMoreLocked(u)
 }
 
-// giveOne grants the most advanced message's request if there is memory for it, all
-// others wait too, and hardly anything else is queued: connections and kernel buffers
-// may leave less room than was reserved. It reports whether there is no memory, and no
-// message went on for stillTime.
+// giveOne grants the most advanced message's request when all messages wait although
+// hardly anything else is queued. Connections and kernel buffers can use so much memory
+// that the usual reservation never fits. It returns true if even this request does not
+// fit, and nothing was granted for stillTime.
 func (t *uploads) giveOne(now time.Time) (locked bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	waits := t.budget.used.Load()
 	for _, u := range t.line {
 		if u.wants == 0 {
-			return false // it may end, or its client is closed
+			return false // this message may complete, or its client be closed
 		}
 		waits -= u.held
 	}
@@ -203,8 +200,7 @@ func (t *uploads) giveOne(now time.Time) (locked bool) {
 	return now.Sub(t.went) >= stillTime
 }
 
-// firstLocked returns the most advanced message among those that wait or make
-// progress, or nil.
+// firstLocked returns the most advanced message that waits or makes progress, or nil.
 func (t *uploads) firstLocked(now time.Time) (first *upload) {
 	for _, u := range t.line {
 		if (u.wants > 0 || now.Sub(u.moved) < turnTime) && (first == nil || u.held > first.held) {
@@ -214,8 +210,8 @@ func (t *uploads) firstLocked(now time.Time) (first *upload) {
 	return first
 }
 
-// lacksLocked returns the bytes to free before a message can go on; 0 if only that
-// message is queued.
+// lacksLocked returns how many bytes must be freed before a message can continue. It is 0
+// if nothing else is queued.
 func (t *uploads) lacksLocked(u, first *upload) int64 {
 	furthest := u.held + u.wants
 	if first != nil {
@@ -227,8 +223,8 @@ func (t *uploads) lacksLocked(u, first *upload) int64 {
 	return t.budget.pressure() + u.wants + max(0, t.claim-furthest)
 }
 
-// check records which messages make progress, and grants requests. It returns the bytes
-// that the next waiting message lacks, and whether any message has made progress lately.
+// check updates each message's progress, and grants requests. It returns how many bytes
+// the next waiting message lacks, and whether any message has made progress lately.
 func (t *uploads) check(now time.Time) (lacks int64, moves bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -254,7 +250,7 @@ func (t *uploads) check(now time.Time) (lacks int64, moves bool) {
 	return lacks, moves
 }
 
-// unread reports whether the kernel has bytes that the relay has yet to read.
+// unread reports whether the kernel has bytes that the relay has not read yet.
 func (u *upload) unread() bool {
 	if u.conn.Conn == nil {
 		return false

@@ -7,7 +7,7 @@ import (
 	"ahprelay/broker/wake"
 )
 
-// orderWake has a host-agent wake the machine of a different host.
+// orderWake asks a host-agent to wake a different host's machine.
 func (s *Server) orderWake(o wake.Order) error {
 	body, err := json.Marshal(o)
 	if err != nil {

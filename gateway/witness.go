@@ -10,8 +10,8 @@ import (
 	"ahprelay/broker/registry"
 )
 
-// A Witness is a cluster member without clients. It holds a copy of the shared store,
-// so that a majority remains when one relay is away.
+// A Witness is a cluster member without clients. It holds a copy of the shared stores, so
+// that a majority remains when one relay fails.
 type Witness struct {
 	log     *slog.Logger
 	dir     *dataDir
@@ -19,8 +19,8 @@ type Witness struct {
 	rolling *keyRoll
 }
 
-// StartWitness starts a witness. It uses cfg's data directory, with the relays' keys,
-// and the cluster settings.
+// StartWitness starts a witness. It uses the data directory and cluster settings in cfg.
+// The directory needs the same keys as the relays.
 func StartWitness(ctx context.Context, cfg RelayConfig) (*Witness, error) {
 	if cfg.ClusterListen == "" || len(cfg.ClusterRoutes) == 0 {
 		return nil, errors.New("--witness needs a cluster: add --cluster-listen and --cluster-route")
@@ -45,7 +45,7 @@ func StartWitness(ctx context.Context, cfg RelayConfig) (*Witness, error) {
 	return &Witness{r.log, r.dir, r.nats, rollKeys(keys, r.nats.KeysChanged, r.log)}, nil
 }
 
-// errServesNobody rejects host-agents at a witness.
+// errServesNobody refuses host-agents at a witness.
 var errServesNobody = errors.New("a witness serves no host-agents")
 
 // ClusterAddr returns the address for the cluster's relays.

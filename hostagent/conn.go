@@ -307,7 +307,7 @@ func (c *hostConn) hostEnded(ctx context.Context, err error) bool {
 // slow closes a client that has not read its messages for too long.
 func (c *hostConn) slow() {
 	c.log.Warn("client does not read")
-	c.conn.Abort(ahp.CloseOverloaded, "slow consumer: takes nothing")
+	c.conn.Abort(ahp.CloseOverloaded, "slow consumer: accepts no data")
 }
 
 // closeText describes the host's close code.

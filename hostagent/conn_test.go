@@ -498,7 +498,7 @@ func TestSlowClientHoldsItsHostBack(t *testing.T) {
 				return
 			}
 			time.Sleep(2 * time.Second)
-			r.wantClosed(ahp.CloseOverloaded, "slow consumer: takes nothing")
+			r.wantClosed(ahp.CloseOverloaded, "slow consumer: accepts no data")
 			if !s.isClosed() {
 				t.Error("the connection to the host is open")
 			}
@@ -524,7 +524,7 @@ func TestRefusalsAreBounded(t *testing.T) {
 		}
 		r.wantClosed(0, "")
 		time.Sleep(3 * time.Second)
-		r.wantClosed(ahp.CloseOverloaded, "slow consumer: takes nothing")
+		r.wantClosed(ahp.CloseOverloaded, "slow consumer: accepts no data")
 		if !s.isClosed() || len(s.messages()) > 0 {
 			t.Errorf("the connection to the host is open: %v; it got %d messages", !s.isClosed(), len(s.messages()))
 		}

@@ -11,32 +11,35 @@ import (
 	"ahprelay/internal/fair"
 )
 
-// When all host-agents return at once, a relay that works on all of them finishes none
-// before they give up, and its work is lost. So only a few logins are worked on at a time,
-// some wait, and the rest are told when to return: at the rate at which logins have
-// completed. Tenants take turns.
+// When all host-agents return at once, a relay that served all of them together would be
+// too slow for each: they would time out, and their logins would be wasted work. So the
+// relay processes a few logins at a time, and lets some wait. It refuses the rest with the
+// time at which to return, which depends on the rate of completed logins. Tenants take
+// turns.
 
 const (
-	// arrivalsEach is the number of arrivals worked on at a time, for each processor.
+	// arrivalsEach is the number of arrivals processed at a time, for each processor.
 	arrivalsEach = 16
 
-	// arrivalPatience bounds the wait for a turn. A host-agent gives up after
-	// broker.DialTimeout, and its login takes time, too.
+	// arrivalPatience is the longest wait for a turn. It is shorter than
+	// broker.DialTimeout, after which a host-agent gives up, because the login takes time
+	// too.
 	arrivalPatience = 2 * time.Second
 
-	// maxReturn bounds the time until a refused arrival may return.
+	// maxReturn is the longest time after which a refused arrival may return.
 	maxReturn = 30 * time.Second
 
-	// firstRate is the assumed rate of completions per second for each processor.
+	// firstRate is the assumed number of completions per second for each processor, until
+	// the rate is measured.
 	firstRate = 100
 
-	// rateWindow is the least time over which the rate is measured.
+	// rateWindow is the shortest time over which the rate is measured.
 	rateWindow = 250 * time.Millisecond
 
-	maxArrivals = 1 << 16 // waiting, of a tenant
+	maxArrivals = 1 << 16 // waiting arrivals for each tenant
 )
 
-// Arrivals admits host-agents that come at the same time.
+// Arrivals admits host-agents that arrive at the same time.
 type Arrivals struct {
 	atOnce int
 	turns  *fair.Turns
@@ -50,7 +53,7 @@ type Arrivals struct {
 	counted int                  // completions since then
 }
 
-// NewArrivals returns an Arrivals for this process's processors.
+// NewArrivals returns an Arrivals for the number of processors that this process may use.
 func NewArrivals() *Arrivals {
 	processors := runtime.GOMAXPROCS(0)
 	return newArrivals(arrivalsEach*processors, firstRate*float64(processors))
@@ -63,9 +66,9 @@ func newArrivals(atOnce int, rate float64) *Arrivals {
 	}
 }
 
-// Enter waits for a tenant's turn. The caller calls done when the arrival has completed or
-// failed; later calls do nothing. A nil done means that the arrival may return after the
-// given time.
+// Enter waits for a tenant's turn. The caller must call done when the arrival has
+// completed or failed; further calls have no effect. If done is nil, the arrival is
+// refused and may return after the given time.
 func (a *Arrivals) Enter(ctx context.Context, tenant string) (done func(), after time.Duration) {
 	if after := a.queue(tenant); after > 0 {
 		return nil, after
@@ -87,7 +90,8 @@ func (a *Arrivals) Enter(ctx context.Context, tenant string) (done func(), after
 	return sync.OnceFunc(func() { a.left(); end() }), 0
 }
 
-// queue counts an arrival as waiting, or returns when it may return.
+// queue counts an arrival as waiting and returns 0. If the wait would be too long, it
+// returns the time after which the arrival may return.
 func (a *Arrivals) queue(tenant string) (after time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -98,7 +102,7 @@ func (a *Arrivals) queue(tenant string) (after time.Duration) {
 	return 0
 }
 
-// waitLocked returns how long a tenant's next arrival would wait.
+// waitLocked estimates how long a tenant's next arrival would wait.
 func (a *Arrivals) waitLocked(tenant string) time.Duration {
 	tenants := len(a.waiting)
 	if a.waiting[tenant] == 0 {
@@ -107,9 +111,10 @@ func (a *Arrivals) waitLocked(tenant string) time.Duration {
 	return time.Duration(float64((a.waiting[tenant]+1)*tenants) / a.rate * float64(time.Second))
 }
 
-// bookLocked returns the time until a refused arrival may return. Refused arrivals return
-// one after the other, at the tenant's part of the rate. Those without a place before
-// maxReturn return at a random time before it, and are then told anew.
+// bookLocked returns the time after which a refused arrival may return. It spreads a
+// tenant's refused arrivals at the tenant's share of the rate. If that time exceeds
+// maxReturn, it returns a shorter random time, after which the arrival will be refused
+// again.
 func (a *Arrivals) bookLocked(tenant string) time.Duration {
 	now := time.Now()
 	if _, known := a.booked[tenant]; !known {
@@ -127,7 +132,7 @@ func (a *Arrivals) bookLocked(tenant string) time.Duration {
 	return next.Sub(now)
 }
 
-// left counts the end of an arrival's work.
+// left records that an arrival has completed or failed.
 func (a *Arrivals) left() {
 	a.mu.Lock()
 	defer a.mu.Unlock()

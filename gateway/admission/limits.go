@@ -14,26 +14,27 @@ import (
 	"ahprelay/internal/fair"
 )
 
-// Limits bound the use of a relay by clients.
+// Limits limit what clients may use at a relay.
 type Limits struct {
 	Address, Subject, Token, Host, Tenant Limit
 
-	// Failures bounds the requests per minute without a good token from one address;
-	// above, it gets 429 instead of 401. Default: 120; negative: no limit.
+	// Failures is the number of requests without a valid token per minute from one
+	// address, beyond which the response is 429 instead of 401. Default: 120. Negative:
+	// no limit.
 	Failures int
 }
 
-// A Limit bounds the use in a scope. Zero means the default, a negative value no
+// A Limit limits the use in a scope. Zero means the default, and a negative value no
 // limit.
 type Limit struct {
 	Connections int // concurrent
 	Pending     int // connections not yet accepted by their hosts
 	Frames      int // client messages per second, averaged over RateWindow
-	Bytes       int // bytes in client messages per second, averaged likewise
-	Opens       int // connections, and repeated initialize or reconnect requests, per second, averaged likewise
+	Bytes       int // bytes in client messages per second, averaged over RateWindow
+	Opens       int // new connections, and repeated initialize or reconnect requests, per second, averaged over RateWindow
 }
 
-// DefaultLimits are far above the use by well-behaved clients.
+// DefaultLimits are far above what well-behaved clients need.
 var DefaultLimits = Limits{
 	Address:  Limit{Connections: 4096, Pending: 1024, Frames: 10_000, Bytes: 128 << 20, Opens: 200},
 	Subject:  Limit{Connections: 2048, Pending: 1024, Frames: 5_000, Bytes: 64 << 20, Opens: 20},
@@ -45,30 +46,30 @@ var DefaultLimits = Limits{
 
 // Times and bounds.
 const (
-	// RateWindow is the averaging time of rates: the amount allowed in it may come at
-	// once.
+	// RateWindow is the time over which rates are averaged. The amount permitted in it
+	// may be used at once.
 	RateWindow = 10 * time.Second
 
-	// maxDelay bounds the delay of a message. Clients give up after 25 s without a
-	// sign of life.
+	// maxDelay is the longest delay for a message. It is short because clients give up
+	// after 25 s without data.
 	maxDelay = 10 * time.Second
 
-	// maxAgentConns bounds the NATS connections of a host's agents. Each has one or
-	// two during a reconnect.
+	// maxAgentConns is the largest number of NATS connections by host-agents for a host.
+	// Each host-agent has one, or two while it reconnects.
 	maxAgentConns = 32
 
-	// agentOpens bounds their new connections per second. Each agent backs off between
-	// attempts.
+	// agentOpens is the largest number of new NATS connections per second for a host.
+	// Host-agents increase the pause between attempts.
 	agentOpens = 5
 
-	// A host-agent renews its credential after weeks, or at once if the new credential
-	// was lost.
+	// A host-agent exchanges its credential every few weeks, or again at once if the
+	// response was lost.
 	tradesEvery  = 10 * time.Minute
 	tradesAtOnce = 20
 
-	connectRetry = 5 * time.Second // Retry-After for a connection above the limit
+	connectRetry = 5 * time.Second // Retry-After for a connection that exceeds a limit
 
-	// maxIdle bounds the remembered scopes without connections.
+	// maxIdle is the largest number of remembered scopes without connections.
 	maxIdle = 16384
 )
 
@@ -93,7 +94,7 @@ func (l Limits) WithDefaults() Limits {
 	return l
 }
 
-// An OverLimit reports a reached limit, and when to try again.
+// An OverLimit is the error for a client that exceeds a limit.
 type OverLimit struct {
 	Limit string // "connections of this subject"
 	Max   int
@@ -104,10 +105,10 @@ func (e *OverLimit) Error() string {
 	return fmt.Sprintf("%s reached; try again in %v", e.Name(), e.Retry.Round(time.Millisecond))
 }
 
-// Name returns the limit without the time.
+// Name returns the text that describes the limit.
 func (e *OverLimit) Name() string { return fmt.Sprintf("limit of %d %s", e.Max, e.Limit) }
 
-// A scopeKey identifies a scope. The kind, such as address or tenant, appears in
+// A scopeKey identifies a scope. Its kind, such as address or tenant, appears in error
 // messages.
 type scopeKey struct{ kind, name string }
 
@@ -120,22 +121,22 @@ type limitScope struct {
 
 	// Guarded by the mutex of Limiter.
 	connections, pending int
-	idle                 bool // its key is in Limiter.idle
+	idle                 bool // the scope's key is in Limiter.idle
 }
 
 // A Limiter counts connections, messages and requests.
 type Limiter struct {
 	limits Limits
-	frame  int // longest message in bytes: always allowed at once
+	frame  int // longest message in bytes; rates always permit one such message
 
 	failures, trades *fair.Buckets
 
 	mu     sync.Mutex // guards the fields below, and the marked fields of scopes
 	scopes map[scopeKey]*limitScope
-	idle   []scopeKey // scopes that have lost their last connection, oldest first
+	idle   []scopeKey // scopes without connections, idle for longest first
 }
 
-// New returns a Limiter for messages of at most maxFrame bytes.
+// New returns a Limiter. maxFrame is the length in bytes of the longest message.
 func New(limits Limits, maxFrame int) *Limiter {
 	return &Limiter{
 		limits: limits, frame: maxFrame, scopes: map[scopeKey]*limitScope{},
@@ -144,7 +145,7 @@ func New(limits Limits, maxFrame int) *Limiter {
 	}
 }
 
-// An Admission is one connection's use of its scopes.
+// An Admission is a connection that counts in its scopes.
 type Admission struct {
 	limiter *Limiter
 	scopes  []*limitScope
@@ -153,7 +154,8 @@ type Admission struct {
 	left    bool
 }
 
-// Connect admits a client's connection before its handshake.
+// Connect admits a client's connection before the handshake, or returns the limit that it
+// exceeds.
 func (l *Limiter) Connect(who auth.Client, host, address string) (*Admission, *OverLimit) {
 	a := &Admission{limiter: l, pending: true}
 	l.mu.Lock()
@@ -173,7 +175,8 @@ func (l *Limiter) Connect(who auth.Client, host, address string) (*Admission, *O
 	return a.fitLocked()
 }
 
-// ofToken returns the limits for a token, including the token's own limit.
+// ofToken returns the limits for a token: the configured ones, with the token's own
+// maximum for connections if that is lower.
 func (l *Limiter) ofToken(who auth.Client) Limit {
 	limit := l.limits.Token
 	if own := who.MaxConnections; own > 0 && (limit.Connections <= 0 || own < limit.Connections) {
@@ -182,7 +185,8 @@ func (l *Limiter) ofToken(who auth.Client) Limit {
 	return limit
 }
 
-// ConnectAgent admits a host-agent's connection to NATS.
+// ConnectAgent admits a host-agent's connection to NATS, or returns the limit that it
+// exceeds.
 func (l *Limiter) ConnectAgent(host auth.Enrolment, address string) (*Admission, *OverLimit) {
 	a := &Admission{limiter: l, pending: true}
 	l.mu.Lock()
@@ -193,7 +197,7 @@ func (l *Limiter) ConnectAgent(host auth.Enrolment, address string) (*Admission,
 	return a.fitLocked()
 }
 
-// fitLocked returns the admission, unless a limit is exceeded.
+// fitLocked returns the admission, or the limit that it exceeds.
 func (a *Admission) fitLocked() (*Admission, *OverLimit) {
 	for _, p := range a.scopes {
 		for _, count := range []struct {
@@ -213,8 +217,9 @@ func (a *Admission) fitLocked() (*Admission, *OverLimit) {
 	return a, nil
 }
 
-// comeLocked counts a new connection, unless it exceeds a rate. A refused connection
-// counts in no scope, so a client limited in one scope cannot exhaust a different scope.
+// comeLocked counts a new connection against the rates for new connections. A refused
+// connection counts in no scope, so a client that exceeds one scope's rate does not use
+// up another scope's.
 func (a *Admission) comeLocked(now time.Time) *OverLimit {
 	for _, p := range a.scopes {
 		if lack := p.lackOf(now); lack > 0 {
@@ -229,10 +234,10 @@ func (a *Admission) comeLocked(now time.Time) *OverLimit {
 	return nil
 }
 
-// opensName is the name of the limit Opens, before the kind of scope.
+// opensName begins the name of the limit Opens; the kind of scope follows.
 const opensName = "connections made in a second of this "
 
-// lackOf returns the time until the scope allows a new connection.
+// lackOf returns how long until the scope permits a new connection.
 func (p *limitScope) lackOf(now time.Time) time.Duration {
 	if p.opens == nil {
 		return 0
@@ -241,8 +246,9 @@ func (p *limitScope) lackOf(now time.Time) time.Duration {
 	return max(0, time.Duration(lack/float64(p.opens.Limit())*float64(time.Second)))
 }
 
-// joinLocked counts the connection in a scope with limits. Back is how many
-// connections may come at once: all that were connected may reconnect.
+// joinLocked counts the connection in a scope with limits. back is the number of
+// connections that may arrive at once: after an outage, all that were connected may
+// reconnect.
 func (a *Admission) joinLocked(kind, name string, limit Limit, back int) {
 	if name == "" || limit.Connections <= 0 && limit.Pending <= 0 && limit.Frames <= 0 && limit.Bytes <= 0 && limit.Opens <= 0 {
 		return
@@ -262,7 +268,8 @@ func (a *Admission) joinLocked(kind, name string, limit Limit, back int) {
 	a.scopes, a.keys = append(a.scopes, p), append(a.keys, key)
 }
 
-// bucket returns a limiter with the given rate, whose burst is at least least.
+// bucket returns a rate limiter whose burst is the amount for RateWindow, but at least
+// least. It returns nil for no limit.
 func bucket(perSecond, least int) *rate.Limiter {
 	if perSecond <= 0 {
 		return nil
@@ -288,7 +295,7 @@ func (a *Admission) openedLocked() {
 	}
 }
 
-// Leave returns the admission.
+// Leave ends the admission: the connection no longer counts.
 func (a *Admission) Leave() {
 	a.limiter.mu.Lock()
 	defer a.limiter.mu.Unlock()
@@ -311,7 +318,8 @@ func (a *Admission) leaveLocked() {
 	a.limiter.forgetLocked()
 }
 
-// forgetLocked forgets the scopes idle for longest.
+// forgetLocked forgets the scopes that were idle for longest, until at most maxIdle
+// remain.
 func (l *Limiter) forgetLocked() {
 	for len(l.idle) > maxIdle {
 		p := l.scopes[l.idle[0]]
@@ -323,9 +331,9 @@ func (l *Limiter) forgetLocked() {
 	}
 }
 
-// AwaitRate counts a message, and waits until there is room for it. If the wait would
-// be too long, it returns an OverLimit at once. A message that begins anew costs the
-// host as much as a new connection, and also counts as a connection.
+// AwaitRate counts a message, and waits until all scopes permit it. If the wait would be
+// too long, it returns an OverLimit at once. anew marks a repeated initialize or
+// reconnect, which also counts as a new connection, because it costs the host as much.
 func (a *Admission) AwaitRate(ctx context.Context, bytes int, anew bool) *OverLimit {
 	now := time.Now()
 	var w rateWait
@@ -353,14 +361,14 @@ func (a *Admission) AwaitRate(ctx context.Context, bytes int, anew bool) *OverLi
 	return nil
 }
 
-// rateWait is a message's wait.
+// rateWait is the delay for a message, over all scopes.
 type rateWait struct {
 	delay   time.Duration
-	taken   []*rate.Reservation // reservations in buckets without enough tokens
-	refused *rate.Limiter       // the bucket with too long a wait
+	taken   []*rate.Reservation // reservations that wait for tokens
+	refused *rate.Limiter       // the limiter whose wait is too long
 }
 
-// use takes n tokens from a bucket, and reports whether the wait is short enough.
+// use takes n tokens from a rate limiter. It returns false if the wait is too long.
 func (w *rateWait) use(now time.Time, bucket *rate.Limiter, n int) bool {
 	if bucket == nil {
 		return true
@@ -380,21 +388,22 @@ func (w *rateWait) use(now time.Time, bucket *rate.Limiter, n int) bool {
 	return true
 }
 
-// cancel returns the reservations. Tokens taken at once are not returned: the
-// connection ends.
+// cancel gives back the reservations. Tokens that were available at once are not given
+// back, because the connection ends anyway.
 func (w *rateWait) cancel(now time.Time) {
 	for _, r := range w.taken {
 		r.CancelAt(now)
 	}
 }
 
-// Failed counts a request without a good token, and reports too many from the address.
-// Failures count separately for each device key; "" means no key.
+// Failed counts a request without a valid token, and returns an OverLimit if there were
+// too many from the address. Failures count separately for each device key; "" means no
+// key.
 func (l *Limiter) Failed(address, key string) *OverLimit {
 	return l.failing(address, key, l.failures.Take)
 }
 
-// FailedTooOften reports too many failures, and does not count.
+// FailedTooOften returns an OverLimit if there were too many failures. It counts nothing.
 func (l *Limiter) FailedTooOften(address, key string) *OverLimit {
 	return l.failing(address, key, l.failures.Wait)
 }
@@ -411,8 +420,8 @@ func (l *Limiter) failing(address, key string, wait func(whose string) time.Dura
 	return &OverLimit{"requests a minute without a good token from this address", l.limits.Failures, delay}
 }
 
-// Traded counts an exchange of a host-agent's credential or enrolment token. Relays
-// must remember each for long.
+// Traded counts an exchange of a host-agent's credential or enrolment token. These are
+// limited because relays must remember each exchange for a long time.
 func (l *Limiter) Traded(host auth.Enrolment) *OverLimit {
 	delay := l.trades.Take(host.Tenant + " " + host.Host)
 	if delay == 0 {
@@ -421,8 +430,8 @@ func (l *Limiter) Traded(host auth.Enrolment) *OverLimit {
 	return &OverLimit{"recent credentials for this host", tradesAtOnce, delay}
 }
 
-// AddressGroup returns the group in which an address is counted ([fair.Site]). It
-// returns "" for loopback addresses, which proxies use.
+// AddressGroup returns the group in which an address counts ([fair.Site]), or "" for
+// loopback addresses, because all clients of a proxy share those.
 func AddressGroup(address string) string {
 	if at, ok := counted(address); ok {
 		return fair.Site(at)
@@ -430,8 +439,8 @@ func AddressGroup(address string) string {
 	return ""
 }
 
-// NetworkGroup returns the wider network of an address ([fair.Networks]), or "" for an
-// address that is not counted.
+// NetworkGroup returns the larger network to which an address belongs ([fair.Networks]),
+// or "" for loopback addresses.
 func NetworkGroup(address string) string {
 	if at, ok := counted(address); ok {
 		return fair.Networks(at)[0].String()

@@ -54,13 +54,13 @@ func (a Line) attrs() []slog.Attr {
 	return attrs
 }
 
-// Of fills in a client's fields.
+// Of returns the line with a client's fields.
 func (a Line) Of(who auth.Client) Line {
 	a.Tenant, a.Subject, a.Token, a.Device = who.Tenant, who.Subject, who.ID, who.Device
 	return a
 }
 
-// Shared returns the line for a link made for a token.
+// Shared returns the line about a new link, which a token represents.
 func Shared(who auth.Client, address string) Line {
 	line := Line{Event: "share", Address: address}.Of(who)
 	if len(who.Hosts) == 1 {
@@ -70,15 +70,16 @@ func Shared(who auth.Client, address string) Line {
 	return line
 }
 
-// Equal events are coalesced: the first are written at once, and the events within the
-// following [Every] become one line at its end, the last event with their number as
-// count. Events are equal if they agree in event, tenant, subject, token, address
-// group, and reason for a refusal. So no source is omitted, and none fills a disk.
+// Equal events are coalesced, so that no client can fill a disk and no event is omitted.
+// The first few are written at once. The events in the [Every] that follows become one
+// line: the last event, with the number of events as count. Events are equal if they have
+// the same event, tenant, subject, token, address group, and reason for a refusal.
 const (
-	Every = 10 * time.Second // the time over which equal events are counted
+	Every = 10 * time.Second // equal events in this time become one line
 
-	// Equal events that are written at once, before counting begins. A person opens
-	// several windows together, and each connection matters. Equal refusals carry no news.
+	// The number of equal events that are written at once. It is higher for connections,
+	// because each one matters and a person opens several windows together. Repeated
+	// refusals tell nothing new.
 	comingsAtOnce = 20
 	RefusedAtOnce = 1
 )
@@ -97,16 +98,17 @@ type eventKey struct {
 	event, why, tenant, subject, token, address string
 }
 
-// Refuse writes a refusal. Why must be from a small set, not chosen by the client.
+// Refuse writes a refusal. why must be from a small set that clients cannot extend.
 func (a *Log) Refuse(why string, line Line) {
 	line.Event = "refuse"
 	a.Often(why, RefusedAtOnce, line)
 }
 
-// Comings writes a client's connect or disconnect.
+// Comings writes that a client has connected or disconnected.
 func (a *Log) Comings(line Line) { a.Often("", comingsAtOnce, line) }
 
-// Often writes an event that a client can repeat at will.
+// Often writes an event that a client can repeat at will. Beyond atOnce, equal events are
+// coalesced.
 func (a *Log) Often(why string, atOnce int, line Line) {
 	from := cmp.Or(admission.AddressGroup(line.Address), line.Address)
 	key := eventKey{line.Event, why, line.Tenant, line.Subject, line.Token, from}
@@ -116,7 +118,7 @@ func (a *Log) Often(why string, atOnce int, line Line) {
 	})
 }
 
-// Write writes a line at once.
+// Write writes a line without coalescing.
 func (a *Log) Write(line Line) {
 	a.latest.add(line)
 	attrs := line.attrs()
@@ -126,8 +128,8 @@ func (a *Log) Write(line Line) {
 	}
 }
 
-// OpenFile opens a file for appending audit lines, readable only by its owner. It may
-// be rotated by copying and truncating.
+// OpenFile opens a file for appending audit lines, readable only by its owner. The file
+// can be rotated by copying and truncating.
 func OpenFile(path string) (*File, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, fmt.Errorf("--audit-file: %w", err)
@@ -166,7 +168,7 @@ func (a *Log) Run(ctx context.Context) { a.events.Run(ctx) }
 // Flush writes the coalesced events now.
 func (a *Log) Flush() { a.events.Flush() }
 
-// A fileWriter logs failed writes.
+// A fileWriter logs an error when a write fails.
 type fileWriter struct {
 	to  io.Writer
 	log *slog.Logger

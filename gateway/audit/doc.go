@@ -1,5 +1,5 @@
-// Package audit writes the audit log of a relay: one log line per event, with the
-// message "audit" and these fields. Empty fields are omitted.
+// Package audit writes the audit log of a relay: one log line per event, with the message
+// "audit" and these fields. Empty fields are omitted.
 //
 //	event    the event, see below
 //	tenant   of the host, subject or token
@@ -10,7 +10,7 @@
 //	conn     id of the connection, as in all other logs
 //	address  of the client, see TrustProxy of the relay's configuration
 //	code     close code of a client's connection
-//	reason   for people
+//	reason   why, in words for people
 //	detail   for example the shared or revoked scope, or a connection's traffic
 //	count    the number of equal events in this line; without it, one
 //
@@ -29,18 +29,18 @@
 //	token         a device made a token for another client
 //	expire        a link, or an unused invitation, expired
 //
-// Lines go to the log and, if configured, as JSON to a file. The file is a hash chain:
-// each line contains the hash of the previous line ([File], [Read]).
+// Lines are written to the log and, if configured, as JSON to a file. The file is a hash
+// chain: each line contains the hash of the previous line ([File], [Read]).
 //
 // # State
 //
-// A [Log] holds the last lines of all tenants, shown to their owners (latest), and
-// counts equal events, so no source fills a disk (package coalesce). A [File] holds
-// the end of its chain.
+// A [Log] holds the last lines of all tenants, to show them to tenants' owners, and
+// counts equal events, so that no client can fill a disk (package coalesce). A [File]
+// holds the last hash in its chain.
 //
 // # Concurrency
 //
 // Both are safe for concurrent use. The locks for the last lines and for the file are
-// held for one line each, during no other call. Log.Run writes the counted events, in
-// its caller's goroutine.
+// held while one line is processed, and no other call is made meanwhile. Log.Run writes
+// the coalesced events, in its caller's goroutine.
 package audit

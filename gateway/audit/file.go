@@ -13,12 +13,13 @@ import (
 	"sync"
 )
 
-// An audit file is a hash chain: each line ends with the member prev, the SHA-256 of
-// the previous line without its newline. A change, removal or insertion of a line
-// requires changes to all later lines, so it is visible to a reader that knows a later
-// hash. A line truncated by a crash is part of the chain.
+// An audit file is a hash chain: each line ends with the member prev, the SHA-256 of the
+// previous line without its newline. To change, remove or insert a line, a forger must
+// change all later lines too, which a reader with a later hash detects. A line that a
+// crash has truncated is part of the chain.
 
-// maxAuditLine bounds a line in bytes when reading. Written lines are far shorter.
+// maxAuditLine is the longest line that Read accepts, in bytes. Written lines are far
+// shorter.
 const maxAuditLine = 1 << 20
 
 // A File appends lines to a chain. It is safe for concurrent use.
@@ -84,9 +85,9 @@ type Entry struct {
 	Raw    []byte
 }
 
-// Read reads a chain in order, and calls visit with each line. Last is the hash of the
-// previous line, or "" if unknown; Read returns the hash of the last line. An error
-// names the line where the chain is broken.
+// Read reads a chain, and calls visit for each line. last is the hash of the line before
+// the first, or "" if unknown. Read returns the hash of the last line. Its error names
+// the line where the chain is broken.
 func Read(r io.Reader, last string, visit func(Entry) error) (string, error) {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, maxAuditLine)

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// keptLines bounds the audit lines kept in memory for all tenants. shownLines bounds
-// the lines shown to an owner.
+// keptLines is the number of audit lines kept in memory for all tenants, and shownLines
+// the number shown to an owner.
 const (
 	keptLines  = 4096
 	shownLines = 200
@@ -31,7 +31,7 @@ type latest struct {
 	since time.Time
 
 	mu    sync.Mutex // guards the fields below
-	lines []keptLine // a ring once it has keptLines; next is the oldest
+	lines []keptLine // a ring buffer when it has keptLines; next is the oldest
 	next  int
 }
 
@@ -68,7 +68,7 @@ func (l *latest) of(tenant string) (shown []ShownLine) {
 	return shown
 }
 
-// Since returns the time from which lines are kept.
+// Since returns the time since which lines are kept.
 func (a *Log) Since() time.Time { return a.latest.since }
 
 // Latest returns a tenant's last lines, latest first.

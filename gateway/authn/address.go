@@ -8,12 +8,12 @@ import (
 	"strings"
 )
 
-// maxProxies bounds the addresses read from X-Forwarded-For.
+// maxProxies is the largest number of addresses read from X-Forwarded-For.
 const maxProxies = 32
 
 // Address returns the IP address of the request's client. If a trusted proxy forwarded
-// the request, it is the last address in X-Forwarded-For that is not a trusted
-// proxy's. The client may have forged the addresses before it.
+// the request, the client's address is the last one in X-Forwarded-For that is not a
+// trusted proxy's: the addresses before it may be forged.
 func (c *Checker) Address(r *http.Request) string {
 	peer, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
@@ -35,14 +35,14 @@ func (c *Checker) Address(r *http.Request) string {
 	return at.String()
 }
 
-// ManyOf reports whether an address is shared by many clients, because it is a trusted
-// proxy's.
+// ManyOf reports whether many clients share an address, because it belongs to a trusted
+// proxy.
 func (c *Checker) ManyOf(address string) bool {
 	at, err := netip.ParseAddr(address)
 	return err == nil && c.trusts(at.Unmap().WithZone(""))
 }
 
-// parseHop parses an address, with or without a port.
+// parseHop parses an address in X-Forwarded-For, with or without a port.
 func parseHop(hop string) (netip.Addr, error) {
 	hop = strings.TrimSpace(hop)
 	if withPort, err := netip.ParseAddrPort(hop); err == nil {
@@ -52,12 +52,12 @@ func parseHop(hop string) (netip.Addr, error) {
 	return addr.Unmap().WithZone(""), err
 }
 
-// trusts reports whether an address is a trusted proxy's.
+// trusts reports whether an address belongs to a trusted proxy.
 func (c *Checker) trusts(at netip.Addr) bool {
 	return slices.ContainsFunc(c.TrustProxy, func(p netip.Prefix) bool { return p.Contains(at) })
 }
 
-// URL returns the relay's base URL, without a slash at its end.
+// URL returns the relay's base URL without a final slash.
 func (c *Checker) URL(r *http.Request) string {
 	if c.PublicURL != "" {
 		return strings.TrimSuffix(c.PublicURL, "/")
@@ -65,8 +65,8 @@ func (c *Checker) URL(r *http.Request) string {
 	return c.cameTo(r)
 }
 
-// urls returns the URLs, without query, to which a client may have sent the request:
-// at the relay's public URL, and at the address where the request arrived.
+// urls returns the URLs, without query, that a client may have used for the request: at
+// the relay's public URL, and at the address where the request arrived.
 func (c *Checker) urls(r *http.Request) []string {
 	path := r.URL.EscapedPath()
 	list := []string{c.URL(r) + path}
@@ -76,9 +76,8 @@ func (c *Checker) urls(r *http.Request) []string {
 	return list
 }
 
-// cameTo returns the scheme and host to which the request was sent. A proxy that ends
-// TLS sets X-Forwarded-Proto; the relay accepts it from a trusted proxy and from this
-// machine.
+// cameTo returns the scheme and host to which the request was sent. It accepts
+// X-Forwarded-Proto from trusted proxies and from this machine.
 func (c *Checker) cameTo(r *http.Request) string {
 	peer := peerOf(r)
 	at, err := netip.ParseAddr(peer)

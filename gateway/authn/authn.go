@@ -17,7 +17,7 @@ type Config struct {
 	Keys       *auth.Keys
 	Issuers    map[string]auth.Verifier // verifiers of external tokens, by iss
 	Revoked    *registry.Revocations
-	TrustProxy []netip.Prefix // proxies with a trusted X-Forwarded-For
+	TrustProxy []netip.Prefix // proxies whose X-Forwarded-For is trusted
 	PublicURL  string         // the relay's public base URL; "": taken from each request
 
 	Limits *admission.Limiter

@@ -12,18 +12,18 @@ import (
 	"ahprelay/gateway/authn"
 )
 
-// A host-agent gets NATS credentials with two requests. Both carry its enrolment token
-// or credential (see enroll.go) as Authorization: Bearer.
+// A host-agent gets NATS credentials with two requests. Both carry its enrolment token or
+// credential (see enroll.go) as Authorization: Bearer.
 //
 //	POST /agent/challenge    → {"challenge", "tenant", "host"}
 //	POST /agent/credentials  {"challenge", "nkey", "signature"} → {"jwt", "expires", "nats", "renew"}
 //
-// The signature, in base64, is made with the private part of nkey: see
-// [auth.SignChallenge]. An error is {"error"}.
+// The signature, in base64, is made with the private key for nkey: see [auth.SignChallenge]. An
+// error is {"error"}.
 
 // Challenge is the answer to POST /agent/challenge.
 type Challenge struct {
-	Challenge string `json:"challenge"` // to sign
+	Challenge string `json:"challenge"` // the host-agent signs it
 	Tenant    string `json:"tenant"`    // from the token
 	Host      string `json:"host"`
 }
@@ -34,7 +34,7 @@ type Proof struct {
 	NKey      string `json:"nkey"`      // public NATS user key
 	Signature []byte `json:"signature"` // in base64
 
-	KeySignature []byte `json:"keySignature,omitempty"` // made with a credential's key, see [auth.HostKey]
+	KeySignature []byte `json:"keySignature,omitempty"` // signature by the credential's key, see [auth.HostKey]
 }
 
 // Credentials is the answer to POST /agent/credentials.
@@ -43,12 +43,12 @@ type Credentials struct {
 	Expires time.Time `json:"expires"` // by the relay's clock
 	NATS    bool      `json:"nats"`    // the NATS server is behind this relay's /nats
 
-	// Renew asks the host-agent to renew its credential now, because the credential
-	// does not name the relays' current keys.
+	// Renew asks the host-agent to renew its credential now. It is set when the relays'
+	// keys have changed since the credential was issued.
 	Renew bool `json:"renew,omitempty"`
 }
 
-// MaxBody bounds a request's body, in bytes.
+// MaxBody is the longest request body in bytes.
 const MaxBody = 4 << 10
 
 func (a *API) serveChallenge(w http.ResponseWriter, r *http.Request) {
@@ -57,8 +57,8 @@ func (a *API) serveChallenge(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// fullRetry is the delay that a host-agent is told beyond its tenant's limit. It waits
-// longer after each refusal.
+// fullRetry is the Retry-After for a host-agent beyond its tenant's limit. The host-agent
+// increases the delay after each refusal.
 const fullRetry = 10 * time.Second
 
 func (a *API) serveCredentials(w http.ResponseWriter, r *http.Request) {
@@ -108,9 +108,9 @@ func (a *API) serveCredentials(w http.ResponseWriter, r *http.Request) {
 		authn.WriteJSON(w, http.StatusServiceUnavailable, map[string]string{"error": why})
 		return
 	}
-	// The host's NATS user now belongs to the new credential, so the end of the previous
-	// credential does not cut it off.
-	if err := a.takeOver(host); err != nil && !errors.Is(err, errNotWritten) { // a later use tries again
+	// The host's NATS user is now recorded with the new credential. So the host-agent
+	// stays connected when takeOver revokes the previous credential.
+	if err := a.takeOver(host); err != nil && !errors.Is(err, errNotWritten) { // the next use of the credential repeats it
 		a.Caller.Unauthorized(w, r, err)
 		return
 	}

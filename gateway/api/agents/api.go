@@ -23,39 +23,39 @@ type Config struct {
 	AgentTTL      time.Duration // lifetime of NATS credentials
 	CredentialTTL time.Duration // lifetime of host-agents' credentials
 
-	// NATS opens a connection to the NATS server for a tenant's host-agent, until ctx
-	// ends. If it is nil, there is no /nats.
+	// NATS connects a tenant's host-agent to the NATS server. The connection ends with
+	// ctx. If NATS is nil, there is no /nats.
 	NATS func(ctx context.Context, tenant, host string) (net.Conn, error)
 
-	// Accept upgrades a request, or answers it with an error.
+	// Accept upgrades a request to a WebSocket, or responds with an error.
 	Accept func(w http.ResponseWriter, r *http.Request) (Tunnel, error)
 
-	// Stopped reports whether host-agents have to connect to other relays. Leaving
-	// reports whether they should: then there are no idle connections.
+	// Stopped reports whether host-agents must connect to other relays. Leaving reports
+	// whether they should, and then this relay refuses idle connections.
 	Stopped, Leaving func() bool
 
 	// Place is the relay's region and zone; see [broker.PlaceHeader].
 	Place string
 
-	Life  context.Context   // ends with the server; so do all WebSockets
+	Life  context.Context   // ends with the server, and ends all WebSockets
 	Spawn func(func()) bool // starts a goroutine that the server waits for; false: the server has ended
 }
 
-// A Tunnel is a WebSocket of a host-agent.
+// A Tunnel is a host-agent's WebSocket.
 type Tunnel interface {
-	// Stream returns the stream of bytes in its binary messages.
+	// Stream returns the byte stream that binary messages carry.
 	Stream() net.Conn
 
-	// Close sends a close frame, and waits briefly for the peer's.
+	// Close sends a close frame, and waits briefly for the peer's close frame.
 	Close(code ahp.CloseCode, reason string)
 
 	// Kill closes the connection without a close frame.
 	Kill()
 
-	// Reads counts the messages read.
+	// Reads returns the number of messages read.
 	Reads() uint32
 
-	// Ping sends a ping. It waits for no answer.
+	// Ping sends a ping without waiting for the pong.
 	Ping(payload string)
 }
 
@@ -63,7 +63,7 @@ type Tunnel interface {
 type API struct {
 	Config
 	tunnels  tunnels
-	renewing sync.Mutex // held while the credential in use is checked and recorded
+	renewing sync.Mutex // held while takeOver checks and records the credential in use
 
 	logins, enrolments *admission.Arrivals
 }

@@ -13,30 +13,30 @@ import (
 	"ahprelay/gateway/authn"
 )
 
-// Host-agents that arrive together are admitted at the rate at which their requests
-// complete ([admission.Arrivals]): requests for credentials, and logins at the NATS
-// server. A login lasts from the WebSocket's handshake to the server's answer.
+// Requests for credentials and logins at the NATS server are admitted at the rate at
+// which they complete ([admission.Arrivals]), because all host-agents may arrive
+// together. A login lasts from the WebSocket handshake to the server's response.
 
-// busy tells a host-agent when to return.
+// busy refuses a host-agent, and gives the time at which to return.
 func (a *API) busy(w http.ResponseWriter, after time.Duration) {
 	seconds := max(1, int(math.Ceil(after.Seconds())))
 	w.Header().Set("Retry-After", strconv.Itoa(seconds))
 	authn.WriteJSON(w, http.StatusServiceUnavailable, map[string]string{"error": fmt.Sprintf("many host-agents arrive at this relay; return in %ds", seconds)})
 }
 
-// loginTime bounds the time for which a login counts. The server has closed the connection
-// by then.
+// loginTime is how long a login may count as incomplete. The NATS server has closed the
+// connection by then.
 const loginTime = 2 * broker.DialTimeout
 
-// A login is a connection to the NATS server that counts as an arrival until the server
-// has answered the login.
+// A login is a connection to the NATS server. It counts as an arrival until the server
+// has responded to the host-agent's login.
 type login struct {
 	net.Conn
-	done func() // called once or more
+	done func() // may be called repeatedly
 
-	// Owned by Read.
-	seen bool   // the answer
-	tail []byte // the last bytes before it
+	// Used only by Read.
+	seen bool   // the server has responded
+	tail []byte // the last bytes before the response
 }
 
 func newLogin(server net.Conn, done func()) *login {
@@ -44,8 +44,8 @@ func newLogin(server net.Conn, done func()) *login {
 	return &login{Conn: server, tail: []byte{'\n'}, done: func() { late.Stop(); done() }}
 }
 
-// pong is the server's answer to the PING that follows a host-agent's login, behind the
-// end of another line.
+// pong is the server's response to the PING that follows a host-agent's login. It is
+// preceded by the end of a line.
 var pong = []byte("\nPONG\r\n")
 
 // Read implements [net.Conn].

@@ -11,14 +11,15 @@ import (
 	"ahprelay/gateway/authn"
 )
 
-// A host-agent trades an enrolment token, in Authorization: Bearer, for a credential
-// bound to its own key, and later renews it. It begins with POST /agent/challenge.
+// A host-agent exchanges an enrolment token, in Authorization: Bearer, for a credential
+// bound to its own key, and later renews the credential. It begins with POST
+// /agent/challenge.
 //
 //	POST /agent/enroll  {"challenge", "key", "keySignature"} → {"credential", "expires"}
 //	POST /agent/renew   {"challenge", "keySignature"}        → {"credential", "expires"}
 //
-// The first enrolment uses up the token. Relays notify each other; a disconnected
-// relay learns it when it reconnects.
+// An enrolment token is used up by the first enrolment. Relays notify each other of it; a
+// disconnected relay learns it when it reconnects.
 
 // KeyProof is the body of POST /agent/enroll and /agent/renew.
 type KeyProof struct {
@@ -87,7 +88,7 @@ func (a *API) serveRenew(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// keyProof reads a request. If it is invalid, keyProof answers it.
+// keyProof reads a request's proof. If ok is false, it has responded with an error.
 func (a *API) keyProof(w http.ResponseWriter, r *http.Request) (host auth.Enrolment, proof KeyProof, ok bool) {
 	if host, ok = a.Caller.Host(w, r); !ok {
 		return host, proof, false
@@ -103,8 +104,8 @@ func (a *API) keyProof(w http.ResponseWriter, r *http.Request) (host auth.Enrolm
 	return host, proof, true
 }
 
-// ProvesKey reports whether a signature proves a credential's key, and otherwise
-// answers the request. An enrolment token has no key to prove.
+// ProvesKey reports whether a signature was made with a credential's key. If not, it
+// responds with an error. An enrolment token has no key, so any signature passes.
 func (a *API) ProvesKey(w http.ResponseWriter, host auth.Enrolment, purpose auth.Purpose, challenge, detail string, signature []byte) bool {
 	if host.Key == nil {
 		return true
@@ -116,7 +117,7 @@ func (a *API) ProvesKey(w http.ResponseWriter, host auth.Enrolment, purpose auth
 	return err == nil
 }
 
-// giveCredential answers with a credential that begins now.
+// giveCredential responds with a new credential.
 func (a *API) giveCredential(w http.ResponseWriter, r *http.Request, e auth.Enrolment) {
 	e.Expires = time.Now().Add(a.CredentialTTL)
 	shown, _ := auth.Bearer(r.Header.Get("Authorization"))
@@ -129,21 +130,21 @@ func (a *API) giveCredential(w http.ResponseWriter, r *http.Request, e auth.Enro
 	authn.WriteJSON(w, http.StatusOK, Credential{credential, e.Expires})
 }
 
-// errElsewhere reports a credential with a sibling, renewed from the same credential
-// and used before it.
+// errElsewhere reports that a different credential, renewed from the same predecessor,
+// was used first. So the predecessor was copied.
 var errElsewhere = errors.New("this credential was copied: its copy was renewed and used first")
 
-// errNotWritten reports that other relays may not know the host's NATS user yet. They
-// would disconnect the host if they learned first that the previous credential is used
-// up.
+// errNotWritten reports that the relays' store is unreachable. Other relays then may not
+// know that this credential replaces the previous one, and would disconnect the host when
+// they learn that the previous one has ended.
 var errNotWritten = errors.New("the relays' store is unreachable; try again")
 
 // inUsePrefix begins the key of the record that a renewed credential is in use. The
 // credential's ID follows.
 const inUsePrefix = "in-use:"
 
-// MayTakeOver refuses a credential if a sibling renewed from the same credential was
-// used first.
+// MayTakeOver returns an error for a renewed credential if a different renewal of the
+// same predecessor was used first.
 func (a *API) MayTakeOver(host auth.Enrolment) error {
 	if host.Replaces == nil || a.Caller.Revoked.Revoked(host.IssuedAt, auth.RevocationKey{Token: inUsePrefix + host.ID}) ||
 		!a.Caller.Revoked.Revoked(host.IssuedAt, auth.RevocationKey{Token: host.Replaces.ID}) {
@@ -152,8 +153,7 @@ func (a *API) MayTakeOver(host auth.Enrolment) error {
 	return errElsewhere
 }
 
-// takeOver records the first proved use of a renewed credential, which ends the
-// previous one. Before that use, the answer could have been lost.
+// takeOver records the first use of a renewed credential, and ends the previous one.
 func (a *API) takeOver(host auth.Enrolment) error {
 	if host.Replaces == nil {
 		return nil

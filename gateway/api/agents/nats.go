@@ -18,9 +18,9 @@ import (
 	"ahprelay/gateway/audit"
 )
 
-// serveNATS joins a host-agent's WebSocket to the NATS server. The server asks for
-// NATS credentials in its own protocol. The enrolment token is checked first, so that
-// unauthenticated bytes never reach the server.
+// serveNATS connects a host-agent's WebSocket to the NATS server, which asks for NATS
+// credentials in its own protocol. The enrolment token or credential is checked before,
+// so that no unauthenticated bytes reach the server.
 func (a *API) serveNATS(w http.ResponseWriter, r *http.Request) {
 	host, ok := a.Caller.Host(w, r)
 	if !ok {
@@ -51,8 +51,8 @@ func (a *API) serveNATS(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// arrive opens a connection to the NATS server for a login. It answers the request if it
-// cannot.
+// arrive opens a connection to the NATS server when it is this login's turn. On failure
+// it responds with an error and returns nil.
 func (a *API) arrive(w http.ResponseWriter, r *http.Request, host auth.Enrolment) net.Conn {
 	done, after := a.logins.Enter(r.Context(), host.Tenant)
 	if done == nil {
@@ -68,10 +68,11 @@ func (a *API) arrive(w http.ResponseWriter, r *http.Request, host auth.Enrolment
 	return newLogin(server, done)
 }
 
-// openNATS opens a connection to the NATS server. The error is for the host-agent.
+// openNATS opens a connection to the NATS server. Its errors are meant for the
+// host-agent.
 func (a *API) openNATS(ctx context.Context, host auth.Enrolment) (net.Conn, error) {
-	// A different relay may have issued the credentials: make sure that the account is
-	// open.
+	// A different relay may have issued the credentials, so the tenant's account may not
+	// be open at this one yet.
 	if err := a.Registry.Enrol(host.Tenant, host.Host); err != nil {
 		a.Log.Error("host-agent refused by registry", "tenant", host.Tenant, "host", host.Host, "error", err)
 		return nil, errors.New("the registry does not accept this host now; try again")
@@ -85,9 +86,10 @@ func (a *API) openNATS(ctx context.Context, host auth.Enrolment) (net.Conn, erro
 	return server, nil
 }
 
-// spliceNATS joins an authenticated WebSocket to the NATS server, and reports whether
-// it did. It calls leave when the connection ends. Without a server, the connection is
-// idle until the host-agent uses it.
+// spliceNATS upgrades an authenticated request, and forwards bytes between the WebSocket
+// and the NATS server. It returns false if the upgrade failed. It calls leave when the
+// connection ends. A nil server makes an idle connection, which is connected to the
+// server when the host-agent begins to use it.
 func (a *API) spliceNATS(w http.ResponseWriter, r *http.Request, host auth.Enrolment, server net.Conn, leave func()) bool {
 	header := w.Header()
 	compressed := broker.Compresses(r.Header.Get(broker.CompressHeader))
@@ -131,8 +133,8 @@ func (a *API) spliceNATS(w http.ResponseWriter, r *http.Request, host auth.Enrol
 	return true
 }
 
-// awaitUse waits until a host-agent uses its idle connection, and opens a connection to
-// the NATS server. It returns nil if the idle connection has ended.
+// awaitUse waits until a host-agent begins to use its idle connection, and then opens a
+// connection to the NATS server. It returns nil if the idle connection ends first.
 func (a *API) awaitUse(agent *tunnel) net.Conn {
 	err := broker.ReadWake(agent.Stream())
 	if err == nil {
@@ -147,8 +149,8 @@ func (a *API) awaitUse(agent *tunnel) net.Conn {
 	return nil
 }
 
-// tenantWait is the maximum wait for a tenant's account. If the account opens later,
-// the host-agent's first requests are lost, and the host-agent repeats them.
+// tenantWait is how long a login waits for the tenant's account. If the account opens
+// later, the host-agent's first requests are lost, and the host-agent repeats them.
 const tenantWait = time.Second
 
 func (a *API) awaitTenant(ctx context.Context, tenant string) {
@@ -164,8 +166,8 @@ func (a *API) HostLine(event string, host auth.Enrolment, r *http.Request, detai
 	return audit.Line{Event: event, Tenant: host.Tenant, Host: host.Host, Token: host.ID, Address: a.Caller.Address(r), Detail: detail}
 }
 
-// splice copies both ways until a side ends, and returns an error that names the side.
-// The host-agent's bytes may be compressed.
+// splice copies bytes in both directions until a side ends. The returned error names that
+// side. compressed means that the host-agent compresses what it sends.
 func splice(sock Tunnel, server net.Conn, compressed bool) error {
 	agent := sock.Stream()
 	from := io.NopCloser(agent)

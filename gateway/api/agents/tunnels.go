@@ -13,11 +13,11 @@ import (
 	"ahprelay/broker/registry"
 )
 
-// agentSilence is the time after which a silent WebSocket is closed. By then its
-// host-agent has given up, because it pings after 4 s.
+// agentSilence is how long a WebSocket may be silent before it is closed. A live
+// host-agent pings after 4 s.
 const agentSilence = 10 * time.Second
 
-// idleSilence is the same for a connection that is not in use.
+// idleSilence is how long an idle connection may be silent.
 const idleSilence = 5 * broker.StandbyPing / 2
 
 // A tunnel is a host-agent's WebSocket.
@@ -25,12 +25,12 @@ type tunnel struct {
 	Tunnel
 	host  auth.Enrolment
 	since time.Time
-	heard atomic.Int64 // time of the last known message after since, in ns
+	heard atomic.Int64 // time of the last message, in ns after since
 	reads uint32       // value of Reads at that time; owned by checkSilence
-	idle  bool         // not in use yet; guarded by tunnels.mu
+	idle  bool         // the host-agent does not use it yet; guarded by tunnels.mu
 }
 
-// patience returns the silence after which the WebSocket is closed.
+// patience returns how long the WebSocket may be silent.
 func (s *tunnel) patience() time.Duration {
 	if s.idle {
 		return idleSilence
@@ -38,10 +38,10 @@ func (s *tunnel) patience() time.Duration {
 	return agentSilence
 }
 
-// lastHeard returns the time of the last message, or up to a second earlier.
+// lastHeard returns the time of the last message, up to a second too early.
 func (s *tunnel) lastHeard() time.Time { return s.since.Add(time.Duration(s.heard.Load())) }
 
-// tunnels is the set of host-agents' WebSockets.
+// tunnels are the WebSockets of host-agents.
 type tunnels struct {
 	mu        sync.Mutex // guards the fields below
 	open      map[*tunnel]bool
@@ -72,8 +72,8 @@ func (a *tunnels) use(s *tunnel) {
 	s.heard.Store(int64(time.Since(s.since)))
 }
 
-// checkSilence records the host-agents with a message since the last call, and returns
-// those silent for too long.
+// checkSilence notes which host-agents have sent a message since the last call, and
+// returns those that were silent for too long.
 func (a *tunnels) checkSilence(now time.Time) (silent []*tunnel) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -89,10 +89,10 @@ func (a *tunnels) checkSilence(now time.Time) (silent []*tunnel) {
 	return silent
 }
 
-// attend makes the registry monitor the host-agent's connection until ended is called,
-// if the instance is known.
+// attend makes the registry monitor the host-agent's connection until the caller calls
+// ended. It does nothing if the handshake names no valid instance.
 func (a *API) attend(sock *tunnel, instance string) (ended func()) {
-	if ahp.CheckName("instance", instance) != nil { // sent by older versions only
+	if ahp.CheckName("instance", instance) != nil { // old host-agents send none
 		return func() {}
 	}
 	return a.Registry.Attend(&registry.Line{
@@ -114,8 +114,8 @@ func (a *tunnels) leave(sock *tunnel) {
 	delete(a.open, sock)
 }
 
-// dismiss closes all WebSockets with the advice to reconnect at once. It returns when
-// they are closed or ctx ends. Later WebSockets are refused.
+// dismiss closes all WebSockets with the advice to reconnect at once, and refuses new
+// ones. It returns when all are closed or ctx ends.
 func (a *tunnels) dismiss(ctx context.Context) {
 	a.mu.Lock()
 	a.dismissed = true
@@ -130,15 +130,15 @@ func (a *tunnels) dismiss(ctx context.Context) {
 	wg.Wait()
 }
 
-// EndSilent closes the WebSockets that were silent for too long. It is called about
-// once a second.
+// EndSilent closes the WebSockets that were silent for too long. The caller calls it
+// about once a second.
 func (a *API) EndSilent(now time.Time) {
 	for _, sock := range a.tunnels.checkSilence(now) {
 		a.Spawn(sock.Kill)
 	}
 }
 
-// EndRevoked closes the WebSockets with revoked enrolments.
+// EndRevoked closes the WebSockets whose enrolment is revoked.
 func (a *API) EndRevoked() {
 	for sock := range a.tunnels.all() {
 		a.endIfRevoked(sock)
@@ -151,16 +151,17 @@ func (a *API) endIfRevoked(sock *tunnel) {
 	}
 }
 
-// SendAway closes all WebSockets of host-agents with the advice to reconnect at once.
-// Their host-agents try other relays first, and return if they reach none.
+// SendAway closes all WebSockets with the advice to reconnect at once. The host-agents
+// try other relays first, and return if they reach none.
 func (a *API) SendAway() {
 	for sock := range a.tunnels.all() {
 		a.Spawn(func() { sock.Close(ahp.CloseShuttingDown, ahp.CloseShuttingDown.Reason()) })
 	}
 }
 
-// Advise advises all host-agents to move to their idle connections at other relays.
-// Host-agents without one stay. Idle connections here end: they lead to no better relay.
+// Advise asks all host-agents to move to their idle connections at other relays.
+// Host-agents without such a connection stay. Idle connections at this relay are closed,
+// because this relay is no better choice.
 func (a *API) Advise() {
 	a.tunnels.mu.Lock()
 	defer a.tunnels.mu.Unlock()
@@ -173,6 +174,6 @@ func (a *API) Advise() {
 	}
 }
 
-// Dismiss closes all WebSockets of host-agents with the advice to reconnect at once,
-// and returns when they are closed or ctx ends. Later WebSockets are refused.
+// Dismiss closes all WebSockets with the advice to reconnect at once, and refuses new
+// ones. It returns when all are closed or ctx ends.
 func (a *API) Dismiss(ctx context.Context) { a.tunnels.dismiss(ctx) }

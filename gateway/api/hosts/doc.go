@@ -4,12 +4,13 @@
 //	GET /api/hosts/{host}  → Info, or 404 for a host outside the token's authority
 //	POST /api/hosts/{host}/wake → Woken, when the host is back
 //
-// The last runs the operator's command for a host that is away. It needs the level operate
-// and a device's signature; at most one command per host runs in half a minute.
+// The last wakes a host whose machine sleeps: with the operator's command, or through
+// another host. It needs the level operate and a device's signature. There is at most one
+// attempt per host in half a minute.
 //
-// If a client connects through a relay other than its host-agent's, the response to
-// the handshake names the better relay: see [EndpointHeader].
+// If a client connects through a relay other than the one to which its host-agent is
+// connected, the handshake's response names the better relay: see [EndpointHeader].
 //
-// Hosts are in the registry; the package's own state is the latest wake of each host. An
-// [API] is safe for concurrent use.
+// The registry holds the hosts. This package's own state is the latest attempt to wake
+// each host. An [API] is safe for concurrent use.
 package hosts

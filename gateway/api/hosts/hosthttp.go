@@ -19,7 +19,7 @@ type Config struct {
 	Caller *authn.Checker
 	List   func(tenant string) []registry.Host
 	Lookup func(tenant, host string) (registry.Host, bool)
-	Find   func(ctx context.Context, tenant, host string) error // certain about unknown hosts: see [registry.Registry.Find]
+	Find   func(ctx context.Context, tenant, host string) error // fails if the host is surely unknown: see [registry.Registry.Find]
 	OwnURL string                                               // base URL of exactly this relay of its cluster; "": unknown
 
 	Wake  map[string]string      // the operator's commands to wake hosts, by tenant/host
@@ -59,27 +59,27 @@ type Info struct {
 	HostVersion  string         `json:"hostVersion,omitempty"`
 	Clients      int            `json:"clients"`             // connected now
 	KeptAwake    *KeptAwake     `json:"keptAwake,omitempty"` // null: nothing keeps the machine from idle sleep
-	Sealed       bool           `json:"sealed,omitempty"`    // it takes sealed connections only, of devices that it knows
+	Sealed       bool           `json:"sealed,omitempty"`    // the host accepts only sealed connections from known devices
 
 	Wakes bool `json:"wakes,omitempty"` // the machine can be woken now
 
-	// Endpoint is the nearest address of the host: the relay connected to its
-	// host-agent. Any other relay works too.
+	// Endpoint is the host's URL at the relay to which the host-agent is connected. All
+	// other relays work too, but are slower.
 	Endpoint string `json:"endpoint,omitempty"`
 }
 
-// KeptAwake counts the reasons why a host's machine does not idle-sleep.
+// KeptAwake counts the reasons why a host's machine does not sleep.
 type KeptAwake struct {
-	Sessions int `json:"sessions"` // with a running turn
-	People   int `json:"people"`   // connected, if the host-agent runs with --keep-awake=connected
+	Sessions int `json:"sessions"` // sessions in which the agent works
+	People   int `json:"people"`   // connected people, with --keep-awake=connected
 }
 
-// EndpointHeader, in a handshake's response, is the address of the relay connected to
-// the host's host-agent, if it is a different relay.
+// EndpointHeader is a header in the handshake's response. If the host-agent is connected
+// to a different relay, it has the host's URL there.
 const EndpointHeader = "AHP-Relay-Endpoint"
 
-// Endpoint returns a host's address at the relay connected to its host-agent, or "" if
-// unknown.
+// Endpoint returns a host's URL at the relay to which the host-agent is connected, or ""
+// if unknown.
 func Endpoint(h registry.Host) string {
 	rest, ok := strings.CutPrefix(h.URL, "http")
 	if !ok {
@@ -108,15 +108,15 @@ func Of(h registry.Host) Info {
 	return info
 }
 
-// of is Of with the relay's own part.
+// of returns a host's Info, with the fields that only this relay knows.
 func (a *API) of(h registry.Host) Info {
 	info := Of(h)
 	info.Wakes = a.CanWake(h.Tenant, h.Name)
 	return info
 }
 
-// A grant is a token's authority in the API's JSON. Pages use it to hide actions that
-// the host-agent would refuse.
+// A grant is a token's authority in JSON. The console uses it to hide actions that the
+// host-agent would refuse.
 type grant struct {
 	Subject  string      `json:"subject"`
 	Access   auth.Access `json:"access"`
@@ -130,7 +130,7 @@ func grantOf(who auth.Client) grant {
 	return grant{who.Subject, who.Access, who.Access.Level(), who.Channels, who.Methods, who.Expires}
 }
 
-// Hosts returns the hosts within a token's authority.
+// Hosts returns the hosts that a token may reach.
 func (a *API) Hosts(who auth.Client) []Info {
 	list := []Info{}
 	for _, h := range a.List(who.Tenant) {
@@ -141,8 +141,8 @@ func (a *API) Hosts(who auth.Client) []Info {
 	return list
 }
 
-// TellEndpoint adds the EndpointHeader for a client within its authority, if a
-// different relay is nearer to the host.
+// TellEndpoint sets the EndpointHeader if the client may reach the host and the
+// host-agent is connected to a different relay.
 func (a *API) TellEndpoint(w http.ResponseWriter, who auth.Client, name string) {
 	if !who.MayReach(who.Tenant, name) {
 		return
@@ -153,7 +153,8 @@ func (a *API) TellEndpoint(w http.ResponseWriter, who auth.Client, name string) 
 	}
 }
 
-// serveHosts lists the token's hosts, the token's authority, and the relay's clock.
+// serveHosts responds with the hosts that the token may reach, the token's authority, and
+// the relay's time.
 func (a *API) serveHosts(w http.ResponseWriter, r *http.Request) {
 	who, ok := a.Caller.Client(w, r)
 	if !ok {
@@ -162,7 +163,8 @@ func (a *API) serveHosts(w http.ResponseWriter, r *http.Request) {
 	authn.WriteJSON(w, http.StatusOK, map[string]any{"hosts": a.Hosts(who), "token": grantOf(who), "now": time.Now().UTC()})
 }
 
-// serveHost serves one host. A host outside the token's authority appears unknown.
+// serveHost responds with a host's Info. A host that the token may not reach appears
+// unknown.
 func (a *API) serveHost(w http.ResponseWriter, r *http.Request) {
 	who, ok := a.Caller.Client(w, r)
 	if !ok {

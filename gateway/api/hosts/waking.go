@@ -18,17 +18,17 @@ import (
 	"ahprelay/gateway/authn"
 )
 
-// Times of waking.
+// Timing of attempts to wake a host.
 const (
 	wakeCommandTime = 30 * time.Second
-	wakeTime        = 90 * time.Second // for the host to be online, the command included
-	wakeEvery       = 30 * time.Second // for each host
+	wakeTime        = 90 * time.Second // limit for an attempt, including the command
+	wakeEvery       = 30 * time.Second // shortest interval between attempts for a host
 	wakeCheck       = 200 * time.Millisecond
 	orderEvery      = 3 * time.Second
 )
 
-// waking wakes hosts, with the operator's commands or by other hosts. One attempt at a time runs for a
-// host, and later callers wait for its result.
+// waking wakes hosts, with the operator's commands or through other hosts. A host has one attempt
+// at a time; later callers wait for its result.
 type waking struct {
 	commands map[string]string // by tenant/host
 	life     context.Context
@@ -36,36 +36,37 @@ type waking struct {
 
 	mu   sync.Mutex
 	runs map[string]*wakeRun // the latest, by tenant/host
-	last int64               // time of the last order, in µs
+	last int64               // timestamp in the last order, in µs
 }
 
-// A wakeRun is one attempt.
+// A wakeRun is an attempt to wake a host.
 type wakeRun struct {
 	began time.Time
 	by    string
-	done  chan struct{} // closed at the end; then err and took are final
+	done  chan struct{} // closed at the end, after err and took are set
 	err   error
 	took  time.Duration
 }
 
-// ByRelay stands for the operator's command in [Woken].
+// ByRelay is the value of Woken.By for the operator's command.
 const ByRelay = "relay"
 
 // A Woken is the result of a successful request.
 type Woken struct {
-	By    string  `json:"by"`    // who has woken the host: ByRelay, or the name of a host
+	By    string  `json:"by"`    // ByRelay, or the host that woke this one
 	After float64 `json:"after"` // seconds until the host was back
 }
 
-// A way wakes a host.
+// A way is a method to wake a host.
 type way struct {
 	by    string
-	start func(ctx context.Context) error // starts the machine
-	again time.Duration                   // until the next start, if the host is not back
-	done  string                          // for people: what was done
+	start func(ctx context.Context) error // tries to start the machine
+	again time.Duration                   // interval between starts while the host is not back
+	done  string                          // describes the start, for error messages
 }
 
-// wayTo returns the way to wake a host for a person, with the operator's command first; nil: none.
+// wayTo returns the way to wake a host on a person's behalf, or nil if there is none. It prefers
+// the operator's command.
 func (a *API) wayTo(who *auth.Client, tenant, host string) *way {
 	if command := a.waking.commands[tenant+"/"+host]; command != "" {
 		start := func(ctx context.Context) error { return runCommand(ctx, command, tenant, host) }
@@ -105,7 +106,7 @@ func runCommand(ctx context.Context, command, tenant, host string) error {
 	return nil
 }
 
-// run wakes a host and waits for it. Online reports whether it is back.
+// run wakes a host, and waits until online returns true.
 func (y *way) run(ctx context.Context, online func() bool) error {
 	ctx, cancel := context.WithTimeout(ctx, wakeTime)
 	defer cancel()
@@ -127,10 +128,10 @@ func (y *way) run(ctx context.Context, online func() bool) error {
 	}
 }
 
-// errWokenLately reports a request too soon after the last.
+// errWokenLately reports that the last attempt was too recent.
 var errWokenLately = errors.New("this host was just woken; wait half a minute")
 
-// next returns a time for an order, later than the last one.
+// next returns a timestamp for an order, later than the previous one.
 func (w *waking) next() int64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -138,7 +139,8 @@ func (w *waking) next() int64 {
 	return w.last
 }
 
-// run joins or starts an attempt. Online reports whether the host is back.
+// run starts an attempt, or returns the one in progress. online reports whether the host
+// is back.
 func (w *waking) run(tenant, host string, way *way, online func() bool) (*wakeRun, error) {
 	key := tenant + "/" + host
 	w.mu.Lock()
@@ -165,8 +167,8 @@ func (w *waking) run(tenant, host string, way *way, online func() bool) (*wakeRu
 	return r, nil
 }
 
-// serveWake wakes a host for a person with the level operate. The request must be signed
-// by a device's key, so a copied token wakes nothing.
+// serveWake wakes a host for a person with the level operate. A copied token is not
+// enough: the request must be signed with a device's key.
 func (a *API) serveWake(w http.ResponseWriter, r *http.Request) {
 	who, ok := a.Caller.Client(w, r)
 	if !ok {
@@ -212,10 +214,10 @@ func (a *API) serveWake(w http.ResponseWriter, r *http.Request) {
 	authn.WriteJSON(w, http.StatusOK, Woken{By: run.by, After: run.took.Seconds()})
 }
 
-// errNoWay reports a host that cannot be woken now.
+// errNoWay reports that nothing can wake the host now.
 var errNoWay = errors.New("nothing can wake that host now: the relay has no command for it, and no host that may wake it is online")
 
-// startWake joins or starts an attempt to wake a host.
+// startWake starts an attempt to wake a host, or returns the one in progress.
 func (a *API) startWake(who *auth.Client, host string, online func() bool) (*wakeRun, error) {
 	way := a.wayTo(who, who.Tenant, host)
 	if way == nil {
@@ -224,7 +226,8 @@ func (a *API) startWake(who *auth.Client, host string, online func() bool) (*wak
 	return a.waking.run(who.Tenant, host, way, online)
 }
 
-// CanWake reports whether this relay can wake a host, by a command or by a different host.
+// CanWake reports whether this relay can wake a host, by the operator's command or through
+// another host.
 func (a *API) CanWake(tenant, host string) bool { return a.wayTo(&auth.Client{}, tenant, host) != nil }
 
 // mayWake reports whether a signed-in person may wake a host.
@@ -232,7 +235,8 @@ func mayWake(who auth.Client) bool {
 	return who.Access.Includes(auth.AccessWrite) && len(who.Channels) == 0 && len(who.Methods) == 0
 }
 
-// WakeFor wakes a host at the time that a person has set earlier. It does not wait.
+// WakeFor wakes a host for an item that a person has left for it. It does not wait for
+// the result, which is in the audit log.
 func (a *API) WakeFor(who auth.Client, host string) {
 	line := audit.Line{Event: "wake", Tenant: who.Tenant, Subject: who.Subject, Host: host, Token: who.ID, Detail: "for a waiting item"}
 	if !mayWake(who) || !who.MayReach(who.Tenant, host) {
@@ -251,7 +255,7 @@ func (a *API) online(tenant, host string) func() bool {
 	}
 }
 
-// CheckWake rejects an invalid name of a command's host.
+// CheckWake returns an error unless name is a valid TENANT/HOST.
 func CheckWake(name string) error {
 	tenant, host, ok := strings.Cut(name, "/")
 	if !ok || tenant == "" || host == "" || strings.Contains(host, "/") {

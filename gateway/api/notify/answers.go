@@ -23,17 +23,15 @@ import (
 //
 //	POST /api/answers/{capability}  {"text"} for a text answer; otherwise no body is needed. A token is optional, and must be the same person's
 //	POST /api/answers/{event}       {"host", "option" | "text", "digest"}, with a token; the digest is that of the event in GET /api/events
-//	POST /api/letters/{way}         {"host", "letter"}: a device's answer to a sealed host, which the relay cannot read
+//	POST /api/letters/{way}         {"host", "letter"}: a device's encrypted answer to a sealed host, which the relay cannot read
 //
-// A notification contains capabilities. Each permits one answer by one person to one
-// event as shown, for a day, while the notification target and the token that set it
-// are valid. The host receives a single answer, however often and wherever it is
-// given: the host-agent ensures that, and checks the person's permissions. The
-// response is {"result": "given"}, or an error with 409 (and "by", if the event was
-// answered before), 410 (no longer open), 403, 404 (unknown capability), 400, or 503
-// (try again).
+// A notification contains capabilities. Each permits one answer by one person to one event as
+// shown. It is valid for a day, while the notification target and the token that set it are valid.
+// The host-agent checks the person's permissions, and ensures that the host receives only one
+// answer. The response is {"result": "given"}, or an error with 409 (and "by", if the event was
+// answered before), 410 (no longer open), 403, 404 (unknown capability), 400, or 503 (try again).
 
-// A capability permits an answer to an event.
+// A capability is the signed content of an answer link.
 type capability struct {
 	Tenant  string `json:"t"`
 	Host    string `json:"h"`
@@ -48,10 +46,10 @@ type capability struct {
 // capabilityTTL is how long a capability is valid.
 const capabilityTTL = 24 * time.Hour
 
-// maxCapability bounds a capability, in bytes.
+// maxCapability is the longest capability in bytes.
 const maxCapability = 4 << 10
 
-// Capability returns the capability for an option of a job's event, or "" if the
+// Capability returns the capability to choose an option of a job's event, or "" if the
 // person may not choose it.
 func (a *API) Capability(job *notify.Job, who auth.Client, o notice.Option) string {
 	if !mayAnswer(who, job.Tenant, job.Host, &job.Event) {
@@ -68,7 +66,7 @@ func (a *API) Capability(job *notify.Job, who auth.Client, o notice.Option) stri
 	return base64.RawURLEncoding.EncodeToString(body) + "." + base64.RawURLEncoding.EncodeToString(signature)
 }
 
-// mayAnswer reports whether a token permits answering an event.
+// mayAnswer reports whether a token permits an answer to an event.
 func mayAnswer(who auth.Client, tenant, host string, e *notice.Event) bool {
 	needs := auth.AccessTalk
 	if e.Kind == notice.Approval {
@@ -81,8 +79,7 @@ func mayAnswer(who auth.Client, tenant, host string, e *notice.Event) bool {
 // errCapability reports an invalid or expired capability.
 var errCapability = errors.New("unknown or expired answer link")
 
-// readCapability verifies a capability and returns the current authority of its
-// person.
+// readCapability verifies a capability, and returns its person's current authority.
 func (a *API) readCapability(text string) (c capability, who auth.Client, err error) {
 	first, second, ok := strings.Cut(text, ".")
 	body, err1 := base64.RawURLEncoding.Strict().DecodeString(first)
@@ -110,7 +107,7 @@ type answerBody struct {
 	Host   string `json:"host"`
 	Option string `json:"option"`
 	Text   string `json:"text"`
-	Digest string `json:"digest"` // of the event as the person saw it; "": as it is now
+	Digest string `json:"digest"` // of the event that the person saw; "": the current event
 }
 
 func (a *API) serveAnswer(w http.ResponseWriter, r *http.Request) {
@@ -147,8 +144,8 @@ func (a *API) serveAnswer(w http.ResponseWriter, r *http.Request) {
 	a.give(r.Context(), w, answer)
 }
 
-// answerByID reads an answer to an open question, which the token must permit. It writes
-// the error if there is one.
+// answerByID reads an answer with a token to an open question. If ok is false, it has
+// responded with an error.
 func (a *API) answerByID(w http.ResponseWriter, r *http.Request, who auth.Client, id string, body answerBody) (answer notice.Answer, ok bool) {
 	e, open := a.Board.Open(who.Tenant, body.Host, id)
 	switch {
@@ -165,8 +162,9 @@ func (a *API) answerByID(w http.ResponseWriter, r *http.Request, who auth.Client
 	return notice.Answer{Tenant: who.Tenant, Host: body.Host, Event: id, Digest: e.Digest(), Option: body.Option, Text: body.Text}, true
 }
 
-// answerByLink reads an answer with a capability, and returns its holder. A token beside
-// it only proves the person and the device; the capability states what they may do.
+// answerByLink reads an answer with a capability, and returns the capability's person. A
+// token sent with it proves only the person and the device; the capability decides what
+// they may do.
 func (a *API) answerByLink(w http.ResponseWriter, r *http.Request, who auth.Client, byToken bool, id string, body answerBody) (answer notice.Answer, by auth.Client, ok bool) {
 	c, holder, err := a.readCapability(id)
 	switch {
@@ -190,17 +188,18 @@ func (a *API) answerByLink(w http.ResponseWriter, r *http.Request, who auth.Clie
 	return answer, who, true
 }
 
-// A letterBody is a POST's body.
+// A letterBody is the body of POST /api/letters.
 type letterBody struct {
 	Host   string `json:"host"`
 	Letter []byte `json:"letter"`
 }
 
-// maxLetter bounds a letter, in bytes.
+// maxLetter is the longest encrypted answer in bytes.
 const maxLetter = 16 << 10
 
-// serveLetter passes a device's letter on to a sealed host. The host alone judges it: the id
-// of the browser's target admits it, as far as the target's token admits to the host.
+// serveLetter forwards a device's encrypted answer to a sealed host, which alone can judge
+// it. The relay checks only that the ID in the path is a browser's notification target, and
+// that the target's token permits access to the host.
 func (a *API) serveLetter(w http.ResponseWriter, r *http.Request) {
 	var body letterBody
 	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxNotify)).Decode(&body); err != nil || len(body.Letter) == 0 || len(body.Letter) > maxLetter {
@@ -229,7 +228,7 @@ func (a *API) serveLetter(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// give sends an answer to the host and responds with the outcome.
+// give sends an answer to the host, and responds with the result.
 func (a *API) give(ctx context.Context, w http.ResponseWriter, answer notice.Answer) {
 	out, err := a.answer(ctx, answer)
 	if err != nil {

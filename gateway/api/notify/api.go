@@ -14,10 +14,10 @@ import (
 type Config struct {
 	Caller   *authn.Checker
 	Board    *notify.Board // the events
-	Instance string        // this run of the relay
+	Instance string        // names this relay process
 
-	// Standing returns the current authority of the token that set a target, and
-	// whether it is still valid.
+	// Standing returns the current authority for the token that set a target, and whether
+	// that token is still valid.
 	Standing func(who auth.Client) (auth.Client, bool)
 
 	Life context.Context // ends with the server
@@ -35,21 +35,20 @@ type API struct {
 	follow   func(ctx context.Context, tenant string) (release func())
 }
 
-// New returns an API without notifications, which Start adds.
+// New returns an API without notifications. Start adds them.
 func New(cfg Config) *API {
 	return &API{Config: cfg, streams: streams{of: map[[2]string]int{}}, over: make(chan struct{})}
 }
 
-// LearnURL tells the relays an address at which an owner's device has reached this
-// relay.
+// LearnURL reports a base URL at which an owner's device has reached this relay.
 func (a *API) LearnURL(address string) {
 	if a.notifier != nil {
 		a.notifier.LearnURL(address)
 	}
 }
 
-// Start enables notifications and answers, before the first request. follow requests a
-// tenant's open events from other relays until release.
+// Start enables notifications and answers. The caller calls it before the first request.
+// follow requests a tenant's open events from other relays until release is called.
 func (a *API) Start(notifier *notify.Notifier, answer func(context.Context, notice.Answer) (notice.Outcome, error), follow func(ctx context.Context, tenant string) (release func())) {
 	a.notifier, a.answer, a.follow = notifier, answer, follow
 }

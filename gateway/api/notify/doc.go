@@ -1,5 +1,4 @@
-// Package notify serves the events of hosts, the notification settings and the answers
-// over HTTP.
+// Package notify serves hosts' events, notification settings and answers over HTTP.
 //
 // # The flow
 //
@@ -8,17 +7,16 @@
 //	POST /api/answers/{id}    an answer to an event, by a token or by a capability
 //	                            → answer → notify.Receiver → the host-agent, which applies it once
 //
-// A capability is signed by the relay's keys and is part of a notification:
-// [API.Capability] makes it, and readCapability returns its person's current
-// authority.
+// A capability is part of a notification, and is signed with the relay's keys. [API.Capability]
+// makes it, and readCapability returns its person's current authority.
 //
 // # State
 //
-// The package owns the event streams, counted by subject. Events and settings belong
-// to gateway/notify.
+// The package owns the event streams, counted by subject. gateway/notify owns the events and
+// settings.
 //
 // # Concurrency
 //
-// An [API] is safe for concurrent use after Start. The lock of the streams guards
-// their counts; no callback runs while it is held.
+// An [API] is safe for concurrent use after Start. The lock of streams guards the counts; no
+// callback runs while it is held.
 package notify

@@ -15,18 +15,18 @@ import (
 	"ahprelay/gateway/notify"
 )
 
-// Event stream bounds and times.
+// Limits for event streams.
 const (
 	streamsOfSubject = 16   // concurrent
 	streamsInAll     = 4096 // concurrent
 	StreamBeat       = 15 * time.Second
-	streamWrite      = 30 * time.Second // for the client to accept a write
+	streamWrite      = 30 * time.Second // timeout for a write
 	streamLife       = time.Hour        // then the client reconnects
-	streamPiece      = 64 << 10         // bytes per write, exceeded by at most one event
+	streamPiece      = 64 << 10         // bytes in a write; the last event may exceed it
 )
 
-// joinedEvery is the shortest interval between events of one subject joining a
-// session.
+// joinedEvery is the shortest interval between events that report the same subject
+// joining a session.
 const joinedEvery = 10 * time.Minute
 
 // Joined adds an event when a client connects with a link to a single session.
@@ -43,15 +43,15 @@ func (a *API) Joined(who auth.Client, tenant, host string) {
 	a.Board.Add(tenant, host, e, false)
 }
 
-// A shownEvent is an event in the API.
+// A shownEvent is an event as sent to clients.
 type shownEvent struct {
 	Host string `json:"host"`
 	notice.Event
-	Needs  bool   `json:"needsYou"` // open until a person has acted
-	Digest string `json:"digest"`   // of the event as shown, for its answer
+	Needs  bool   `json:"needsYou"` // the event stays open until a person acts
+	Digest string `json:"digest"`   // digest of the event, for an answer
 }
 
-// A shownEnd reports that an event is no longer open.
+// A shownEnd tells clients that an event is no longer open.
 type shownEnd struct {
 	Host    string      `json:"host"`
 	ID      string      `json:"id"`
@@ -66,7 +66,8 @@ type streams struct {
 	of  map[[2]string]int // by tenant and subject
 }
 
-// enter reserves a stream, which leave releases. It returns false at the bound.
+// enter counts a new stream until leave is called. It returns false if there are too
+// many.
 func (a *streams) enter(who auth.Client) (leave func(), ok bool) {
 	key := [2]string{who.Tenant, who.Subject}
 	a.mu.Lock()
@@ -87,8 +88,8 @@ func (a *streams) enter(who auth.Client) (leave func(), ok bool) {
 }
 
 // serveEvents streams events as Server-Sent Events. A client that names its last event
-// receives the later ones. Otherwise, or if that event is no longer known, it receives
-// all open events.
+// (Last-Event-ID) receives the later ones. Otherwise, or if this relay no longer knows
+// that event, the client receives all open events.
 func (a *API) serveEvents(w http.ResponseWriter, r *http.Request) {
 	who, ok := a.Caller.Client(w, r)
 	if !ok {
@@ -114,8 +115,8 @@ func (a *API) serveEvents(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// afterEvent returns the number of the client's last event. Numbers of different
-// relays or earlier runs are unknown here.
+// afterEvent returns the number in Last-Event-ID. It returns unknownEvent if a different
+// relay, or an earlier process, assigned the number.
 func (a *API) afterEvent(r *http.Request) uint64 {
 	instance, number, _ := strings.Cut(r.Header.Get("Last-Event-ID"), "-")
 	seq, err := strconv.ParseUint(number, 10, 63)
@@ -125,14 +126,13 @@ func (a *API) afterEvent(r *http.Request) uint64 {
 	return seq
 }
 
-// unknownEvent is greater than all event numbers.
+// unknownEvent is greater than any event number.
 const unknownEvent = 1 << 63
 
-// EndStreams ends all event streams. Their clients reconnect, to a different relay if
-// this relay stops.
+// EndStreams ends all event streams. Their clients reconnect.
 func (a *API) EndStreams() { a.ending.Do(func() { close(a.over) }) }
 
-// An eventStream sends the events of one tenant to one client, as server-sent events.
+// An eventStream sends a tenant's events to a client as Server-Sent Events.
 type eventStream struct {
 	api     *API
 	who     auth.Client
@@ -141,7 +141,7 @@ type eventStream struct {
 	next    uint64
 }
 
-// sayAll sends items in pieces of bounded size.
+// sayAll sends items in several writes of bounded size.
 func (e *eventStream) sayAll(items []notify.Item) error {
 	var text strings.Builder
 	for i := range items {
@@ -156,7 +156,7 @@ func (e *eventStream) sayAll(items []notify.Item) error {
 	return nil
 }
 
-// follow sends events until the client, its token or the relay ends.
+// follow sends events until the client disconnects, its token expires or the relay stops.
 func (e *eventStream) follow(r *http.Request) {
 	beat := time.NewTicker(StreamBeat)
 	defer beat.Stop()
@@ -198,7 +198,7 @@ func (e *eventStream) follow(r *http.Request) {
 	}
 }
 
-// append adds an item that the client may see.
+// append appends an item to a write, if the client may see it.
 func (e *eventStream) append(text *strings.Builder, item *notify.Item) {
 	if !notify.MayHear(e.who, item.Tenant, item.Host, &item.Event) {
 		return
@@ -216,7 +216,7 @@ func (e *eventStream) append(text *strings.Builder, item *notify.Item) {
 
 // send writes a piece of the stream and flushes it.
 func (e *eventStream) say(text string) error {
-	// Tests have no write deadline.
+	// In tests, the writer supports no deadline.
 	_ = e.control.SetWriteDeadline(time.Now().Add(streamWrite))
 	if _, err := e.w.Write([]byte(text)); err != nil {
 		return err

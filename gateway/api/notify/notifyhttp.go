@@ -11,19 +11,18 @@ import (
 	"ahprelay/gateway/notify"
 )
 
-// Notification settings, for any client token. The settings belong to the token's
-// subject. A target receives the events that the token which set it may see, while
-// that token is valid; for a device, while the device belongs to the person. A token
-// with less authority can change neither the target nor the person's quiet hours and
-// mutes.
+// Notification settings belong to the subject of a client's token. A target receives the events
+// that the token with which it was added may see, as long as that token is valid. If a device added
+// it, the target works while the device belongs to the person. A token with less authority can
+// change neither the target nor the person's quiet hours and mutes.
 //
 //	GET    /api/notify                 Notifying
 //	POST   /api/notify/ways            notify.Target → notify.Target: adds a target; only this response has its secret
-//	PUT    /api/notify/ways/{id}       notify.Target → notify.Target: omitted secrets stay, a token only with its server
+//	PUT    /api/notify/ways/{id}       notify.Target → notify.Target: omitted secrets stay, but a token only if its server stays
 //	DELETE /api/notify/ways/{id}
 //	POST   /api/notify/ways/{id}/test  → notify.Delivery
 //	PUT    /api/notify/times           {"quiet", "mutes"} → Notifying
-//	POST   /api/notify/looking         a page is visible, for 30 s: its person is notified 10 s later
+//	POST   /api/notify/looking         a page is visible: for 30 s, notifications to its person are delayed by 10 s
 //
 // Errors are {"error"}.
 
@@ -52,12 +51,12 @@ func (a *API) Routes(mux *http.ServeMux) {
 	mux.HandleFunc("POST /api/notify/looking", a.settings(a.serveLooking))
 }
 
-// maxNotify bounds a request's body, in bytes.
+// maxNotify is the longest request body in bytes.
 const maxNotify = 64 << 10
 
 type settingsHandler func(w http.ResponseWriter, r *http.Request, who auth.Client)
 
-// settings serves authenticated requests if notifications are configured.
+// settings authenticates a request, and refuses it if notifications are not configured.
 func (a *API) settings(serve settingsHandler) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		who, ok := a.Caller.Client(w, r)
@@ -73,7 +72,7 @@ func (a *API) settings(serve settingsHandler) http.HandlerFunc {
 	}
 }
 
-// notifyErrors maps errors to statuses; other errors are 400.
+// notifyErrors maps errors to HTTP statuses. All other errors are 400.
 var notifyErrors = []struct {
 	err    error
 	status int

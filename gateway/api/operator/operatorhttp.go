@@ -111,8 +111,8 @@ func (a *API) serveForget(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// serveShare records a new link in the audit log. Its fields come from the verified
-// token, so a false record is impossible.
+// serveShare records a new link in the audit log. The fields come from the verified
+// token, so a caller cannot forge them.
 func (a *API) serveShare(w http.ResponseWriter, r *http.Request) {
 	var body struct{ Token string }
 	if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
@@ -128,8 +128,8 @@ func (a *API) serveShare(w http.ResponseWriter, r *http.Request) {
 	authn.WriteJSON(w, http.StatusOK, struct{}{})
 }
 
-// revocation returns the requested revocation, effective now. For an external issuer's
-// token it has no end: the issuer's rules may change.
+// revocation returns the requested revocation, effective now. The revocation of an
+// external issuer's token never expires, because the issuer's rules may change.
 func (a *API) revocation(ctx context.Context, ask RevokeRequest) (auth.Revocation, error) {
 	if ask.Whole != "" {
 		who, err := a.Caller.VerifyIssued(ctx, ask.Whole)
@@ -141,7 +141,7 @@ func (a *API) revocation(ctx context.Context, ask RevokeRequest) (auth.Revocatio
 	return ask.Revocation(), nil
 }
 
-// Revocation returns the requested revocation, effective now, for a request without
+// Revocation returns the requested revocation, effective now. The request must not have
 // Whole.
 func (ask RevokeRequest) Revocation() auth.Revocation {
 	return auth.Revocation{

@@ -12,15 +12,15 @@ import (
 	"ahprelay/gateway/authn"
 )
 
-// A host's machine can share the host's sessions (host-agent share) with the
-// host-agent's credential, whose key signs the request, or with its enrolment token.
-// It can grant at most the level operate, which the machine has anyway. It can also
-// list and take back all links to the host, including people's.
+// A host's machine can share the host's sessions (host-agent share). It authenticates
+// with the host-agent's credential, whose key signs the request, or with the enrolment
+// token. The highest level that it can grant is operate, which the machine has anyway. It
+// can also list and withdraw all links to the host, including those that people made.
 
 // AgentShares is the body of POST /agent/shares.
 type AgentShares struct {
 	Challenge    string `json:"challenge"`    // of POST /agent/challenge
-	KeySignature []byte `json:"keySignature"` // made with a credential's key, see [auth.HostKey]; its detail is the SHA-256 of Ask
+	KeySignature []byte `json:"keySignature"` // signature by the credential's key, with the SHA-256 of Ask as detail; see [auth.HostKey]
 	Ask          string `json:"ask"`          // AgentShareAsk, as JSON
 }
 
@@ -36,7 +36,7 @@ type AgentShareAsk struct {
 	Files   bool        `json:"files,omitempty"`
 }
 
-// byAgent returns the name shown as the maker of a link made on a host's machine.
+// byAgent returns the author's name for a link made on a host's machine.
 func byAgent(host string) string { return "host-agent of " + host }
 
 func (a *shares) serveAgentShares(w http.ResponseWriter, r *http.Request) {
@@ -70,7 +70,7 @@ func (a *shares) serveAgentShares(w http.ResponseWriter, r *http.Request) {
 	a.listOrEnd(w, r, who, host, ask)
 }
 
-// listOrEnd answers a host-agent that lists or ends links to its host.
+// listOrEnd handles a host-agent's request to list or withdraw links to its host.
 func (a *shares) listOrEnd(w http.ResponseWriter, r *http.Request, who people.Person, host auth.Enrolment, ask AgentShareAsk) {
 	list, err := a.People.Shares(host.Tenant, "")
 	if err != nil {

@@ -23,8 +23,8 @@ type Config struct {
 	SignIn []*oidc.SignIn    // identity providers
 	Log    *slog.Logger
 
-	// Reached receives each base URL at which a device of the relay's owner has reached
-	// this relay. May be nil.
+	// Reached is called with each base URL at which a device of the relay's owner has
+	// reached this relay. May be nil.
 	Reached func(url string)
 
 	CredentialTTL time.Duration // lifetime of approved host-agents' credentials
@@ -34,20 +34,20 @@ type Config struct {
 	Watching func(tenant string) (byToken map[string][]Viewer) // connections at this relay
 }
 
-// An API serves people, their devices, and requests to be let in.
+// An API serves people and their devices, and requests for access.
 type API struct {
 	*base
 	parts []part
 }
 
-// A part serves the requests of one concern.
+// A part serves a group of related requests.
 type part interface{ routes(mux *http.ServeMux) }
 
-// base has the configuration, and the methods that several parts use.
+// base has the configuration, and methods that several parts use.
 type base struct{ Config }
 
-// New returns an API. From then on, removed devices, and devices of removed people, are
-// out.
+// New returns an API. Devices that are removed, or whose person is removed, no longer get
+// access through the Checker.
 func New(cfg Config) *API {
 	b := &base{cfg}
 	in := &access{
@@ -62,11 +62,12 @@ func New(cfg Config) *API {
 	}}
 }
 
-// maxBody bounds the body of an unauthenticated request, in bytes.
+// maxBody is the longest body of an unauthenticated request, in bytes.
 const maxBody = 4 << 10
 
-// Standing returns the current authority for a token that was valid once. Devices'
-// tokens last only minutes, so a device's record decides.
+// Standing returns the current authority for a token that was valid at some time. A
+// device's tokens expire after minutes, so the device's record decides instead of the
+// token's expiry.
 func (a *base) Standing(who auth.Client) (auth.Client, bool) {
 	switch {
 	case a.Caller.IsRevoked(who):

@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// grantsEvery is the interval between checks for expired grants, and so the precision
-// of their audit lines.
+// grantsEvery is how often expired grants are deleted. Audit lines about them can be late
+// by as much.
 const grantsEvery = time.Minute
 
-// EndGrants records expired links and invitations until ctx ends. Of several relays,
-// the one that deletes a grant records it.
+// EndGrants deletes and records expired links and invitations until ctx ends. Of several
+// relays, the one that deletes a grant records it.
 func (a *API) EndGrants(ctx context.Context) {
 	if a.People == nil {
 		return
@@ -29,9 +29,9 @@ func (a *API) EndGrants(ctx context.Context) {
 	}
 }
 
-// ExpireGrants deletes the expired links and invitations, and everything derived from a
-// revoked grant. The audit log receives each deleted link and invitation, except expired
-// invitations that were used.
+// ExpireGrants deletes expired links and invitations, and everything derived from a
+// revoked grant. It writes an audit line for each deleted link and each unused
+// invitation.
 func (a *API) ExpireGrants() {
 	shares, err := a.People.EndShares()
 	for _, one := range shares {
@@ -58,8 +58,8 @@ func (a *API) ExpireGrants() {
 	}
 }
 
-// endRevoked removes everything derived from a revoked grant from the store, and
-// records each removed link and invitation.
+// endRevoked deletes everything derived from a revoked grant, and writes an audit line
+// for each deleted link and invitation.
 func (a *API) endRevoked() error {
 	shares, invites, err := a.People.EndRevoked()
 	for _, one := range shares {

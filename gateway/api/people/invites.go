@@ -14,15 +14,15 @@ import (
 	"ahprelay/gateway/authn"
 )
 
-// Open invitations are listed and withdrawn by the owner of the tenant, and by the
-// people who made them.
+// A tenant's owner can list and withdraw open invitations, and so can the person who made
+// them.
 //
 //	GET    /api/invites                     → {"invites": [ShownInvite]}
 //	DELETE /api/invites/{id}                → {}
 //	GET    /operator/invites/{tenant}       → as GET /api/invites: relay invitations
 //	DELETE /operator/invites/{tenant}/{id}  → {}: relay withdraw
 
-// invitations serves the making, listing and withdrawing of invitations.
+// invitations serves requests to make, list and withdraw invitations.
 type invitations struct{ *base }
 
 func (a *invitations) routes(mux *http.ServeMux) {
@@ -34,7 +34,7 @@ func (a *invitations) routes(mux *http.ServeMux) {
 	mux.HandleFunc("DELETE /operator/invites/{tenant}/{id}", a.Caller.Operator(a.serveOperatorWithdraw))
 }
 
-// A ShownInvite is an open invitation in a list. Its ID is not the secret.
+// A ShownInvite is an open invitation in a list. Its ID does not reveal the secret.
 type ShownInvite struct {
 	ID      string    `json:"id"`
 	Subject string    `json:"subject"` // the invited person
@@ -44,7 +44,8 @@ type ShownInvite struct {
 	Expires time.Time `json:"expires"`
 }
 
-// inviter returns the subject of the inviting person, "" for the operator.
+// inviter returns the subject of the person who made an invitation, or "" for the
+// operator.
 func inviter(i people.OpenInvite) string {
 	if len(i.Person.Origins) == 0 {
 		return ""
@@ -71,7 +72,7 @@ func (a *invitations) serveOperatorInvites(w http.ResponseWriter, r *http.Reques
 	a.showInvites(w, list, err)
 }
 
-// showInvites answers with a list of invitations.
+// showInvites responds with a list of invitations.
 func (a *invitations) showInvites(w http.ResponseWriter, list []people.OpenInvite, err error) {
 	if err != nil {
 		a.failed(w, err)
@@ -103,7 +104,7 @@ func (a *invitations) serveOperatorWithdraw(w http.ResponseWriter, r *http.Reque
 	a.withdraw(w, r, list, tenant, "relay withdraw")
 }
 
-// withdraw ends the invitation in the list that the request names.
+// withdraw withdraws the invitation that the request names, if it is in the list.
 func (a *invitations) withdraw(w http.ResponseWriter, r *http.Request, list []people.OpenInvite, tenant, by string) {
 	i := slices.IndexFunc(list, func(i people.OpenInvite) bool { return i.ID == r.PathValue("id") })
 	if i < 0 {
@@ -126,10 +127,9 @@ func (a *invitations) withdraw(w http.ResponseWriter, r *http.Request, list []pe
 	authn.WriteJSON(w, http.StatusOK, struct{}{})
 }
 
-// serveInvite makes an invitation's link, if the caller owns the tenant. Without a
-// subject, it makes a link for a further device of the caller. That link is not
-// secret: it leads to the page where the device requests entry, shows a code, and is
-// approved.
+// serveInvite makes an invitation's link for an owner of the tenant. Without a subject,
+// it makes a link for the caller's next device. That link is not secret: it only opens
+// the page on which the device requests access and shows a code for approval.
 func (a *invitations) serveInvite(w http.ResponseWriter, r *http.Request, who people.Person, device string) {
 	var ask struct {
 		Subject string
@@ -178,7 +178,7 @@ func (a *invitations) peopleOf(tenant string) []people.Person {
 	return list
 }
 
-// invite answers with the link of an invitation.
+// invite responds with an invitation's link.
 func (a *invitations) invite(w http.ResponseWriter, r *http.Request, i people.Invite, by string) {
 	secret, err := a.People.Invite(i)
 	switch {
@@ -197,11 +197,11 @@ func (a *invitations) invite(w http.ResponseWriter, r *http.Request, i people.In
 	authn.WriteJSON(w, http.StatusOK, map[string]any{"link": link, "qr": qrRows(link), "expires": i.Expires.UTC()})
 }
 
-// SetupLink returns an invitation's link. The secret is in the fragment, which
-// browsers do not send.
+// SetupLink returns an invitation's link. The secret is in the fragment, which browsers
+// do not send to servers.
 func SetupLink(base, secret string) string { return base + "/setup#" + secret }
 
-// serveOperatorInvite makes an invitation for the operator, the holder of the relay's
+// serveOperatorInvite makes an invitation for the relay's operator, who has the relay's
 // keys.
 func (a *invitations) serveOperatorInvite(w http.ResponseWriter, r *http.Request) {
 	var ask struct{ Tenant, Subject string }
@@ -212,7 +212,7 @@ func (a *invitations) serveOperatorInvite(w http.ResponseWriter, r *http.Request
 	a.invite(w, r, people.Invite{Person: OwnerOf(ask.Tenant, ask.Subject), Expires: time.Now().Add(InviteTTL)}, "relay setup-link")
 }
 
-// OwnerOf returns the owner of a tenant.
+// OwnerOf returns a person who owns a tenant.
 func OwnerOf(tenant, subject string) people.Person {
 	return people.Person{Tenant: tenant, Subject: subject, Access: auth.AccessAdmin, Hosts: []string{auth.AllHosts}, Files: true}
 }

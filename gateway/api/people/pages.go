@@ -11,7 +11,7 @@ import (
 //go:embed pages
 var pageFiles embed.FS
 
-// pagePolicy allows the pages their own scripts and styles, and requests to this
+// pagePolicy restricts the pages to their own scripts and styles, and to requests to this
 // relay.
 const pagePolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 

@@ -18,19 +18,19 @@ import (
 	"ahprelay/internal/fair"
 )
 
-// Grants of POST /auth/token.
+// Values of grant_type in POST /auth/token.
 const (
 	GrantDevice     = "device"
 	GrantDeviceCode = "urn:ietf:params:oauth:grant-type:device_code"
 )
 
-// Limits of unauthenticated requests.
+// Limits for unauthenticated requests.
 const (
-	codeEvery   = 2 * time.Minute // for each further wrong code
+	codeEvery   = 2 * time.Minute // after codesAtOnce, one wrong code is allowed in this time
 	codesAtOnce = 5
 	askEvery    = 20 * time.Second
 	asksAtOnce  = 15
-	asksOfMany  = 4 // sites' worth of requests that a network may make
+	asksOfMany  = 4 // a network may make as many requests as this number of addresses
 
 	// InviteTTL is the lifetime of an invitation.
 	InviteTTL    = 24 * time.Hour
@@ -38,7 +38,7 @@ const (
 	defaultToken = 8 * time.Hour
 )
 
-// Access is the answer to a device: a token bound to its key.
+// Access is the response to a device: a token bound to the device's key.
 type Access struct {
 	Token   string   `json:"access_token"`
 	Type    string   `json:"token_type"` // DPoP
@@ -50,8 +50,9 @@ type Access struct {
 	Hosts   []string `json:"hosts"`
 }
 
-// DeviceCode is the answer to POST /auth/device (RFC 8628, section 3.2). The complete
-// address does not contain the code, so a sent link alone approves nothing.
+// DeviceCode is the response to POST /auth/device (RFC 8628, section 3.2). Complete does
+// not contain the user code, so a person who only receives the link cannot approve the
+// device by mistake.
 type DeviceCode struct {
 	DeviceCode string `json:"device_code"`
 	UserCode   string `json:"user_code"`
@@ -61,19 +62,19 @@ type DeviceCode struct {
 	Interval   int    `json:"interval"`
 	Key        string `json:"fingerprint"`
 
-	// QR has the rows of a QR code of the complete address with the code, for a device
-	// to display. A person who scans it is shown this device for approval.
+	// QR is a QR code, as rows, for a device to display. It encodes Complete together
+	// with the code. A person who scans it can approve the device.
 	QR []string `json:"qr,omitempty"`
 }
 
-// HostCredential is the answer to an approved host-agent.
+// HostCredential is the response to an approved host-agent.
 type HostCredential struct {
 	agentsapi.Credential
 	Tenant string `json:"tenant"`
 	Host   string `json:"host"`
 }
 
-// Waiting is a request as shown to the deciding person.
+// Waiting is a request for access, as shown to the person who decides.
 type Waiting struct {
 	ID          string      `json:"id"`
 	Kind        people.Kind `json:"kind"`
@@ -100,12 +101,12 @@ func (a *API) Routes(mux *http.ServeMux) {
 	mux.Handle("GET /pages/", pages)
 }
 
-// access lets in people and devices: by invitations, by approved requests, and with
-// tokens for devices that are in.
+// access serves requests with which people and devices get access: invitations, requests
+// for approval, and new tokens.
 type access struct {
 	*base
-	asks          *fair.Buckets // requests to be let in, by address
-	asksOfNetwork *fair.Buckets // requests to be let in, by network
+	asks          *fair.Buckets // requests for access, by address
+	asksOfNetwork *fair.Buckets // requests for access, by network
 }
 
 func (a *access) routes(mux *http.ServeMux) {
@@ -114,7 +115,7 @@ func (a *access) routes(mux *http.ServeMux) {
 	mux.HandleFunc("POST /auth/token", a.serveToken)
 }
 
-// oauthErrors maps errors to their names in answers of /auth (RFC 6749, RFC 8628 and
+// oauthErrors maps errors to their names in responses of /auth (RFC 6749, RFC 8628 and
 // RFC 9449).
 var oauthErrors = []struct {
 	err    error
@@ -138,7 +139,7 @@ var oauthErrors = []struct {
 	{people.ErrAway, "temporarily_unavailable", http.StatusServiceUnavailable},
 }
 
-// refuseGrant answers a refused request of /auth.
+// refuseGrant responds to a refused request at /auth.
 func (a *base) refuseGrant(w http.ResponseWriter, r *http.Request, err error) {
 	if over := (*admission.OverLimit)(nil); errors.As(err, &over) {
 		a.Caller.TooMany(w, over, audit.Line{Address: a.Caller.Address(r)})
@@ -181,19 +182,19 @@ func (a *access) serveSetup(w http.ResponseWriter, r *http.Request) {
 	a.giveAccess(w, r, device)
 }
 
-// useUp uses up the proof of a device that was just let in. The invitation or code is
-// used up in any case, so the device stays in even if there is no room for its proof.
+// useUp marks a new device's proof as used. It ignores errors, because the invitation or
+// code is used up anyway: the device keeps its access.
 func (a *access) useUp(proof auth.Proof, device people.Device) {
 	_ = a.Caller.Proofs.Use(authn.UsedProof{Proof: proof, Person: authn.PersonOf(device.Tenant, device.Subject)}, time.Now())
 }
 
-// errRemoved reports a removed device.
+// errRemoved reports that the device was removed.
 var errRemoved = errors.New("this device was removed; sign in again")
 
-// errTokenNotMade reports a fault at the relay.
+// errTokenNotMade reports that the relay could not make a token.
 var errTokenNotMade = errors.New("the relay cannot make a token; see its log")
 
-// giveAccess answers with a token for a device that has proved its key.
+// giveAccess responds with a token for a device that has proved its key.
 func (a *access) giveAccess(w http.ResponseWriter, r *http.Request, device people.Device) {
 	id := device.ID
 	device, person, err := a.People.Device(id)
@@ -232,14 +233,14 @@ func (a *access) giveAccess(w http.ResponseWriter, r *http.Request, device peopl
 	authn.WriteJSON(w, http.StatusOK, Access{token, "DPoP", int(time.Until(who.Expires).Round(time.Second).Seconds()), device.ID, device.Tenant, device.Subject, who.Access.Level(), who.Hosts})
 }
 
-// isRemoved reports whether the device, its person since it came in, or a grant by
-// which it came in is revoked. Its record may still exist.
+// isRemoved reports whether the device, its person, or the grant from which it is derived
+// has been revoked. The device's record may still exist.
 func (a *base) isRemoved(device people.Device) bool {
 	return a.Caller.IsRevoked(auth.Client{ID: device.ID, Tenant: device.Tenant, Subject: device.Subject, IssuedAt: device.Added, Origins: device.Origins})
 }
 
-// mayAsk counts a request to be let in, for its address and network. If there were too
-// many, it answers the request.
+// mayAsk counts a request for access by address and network. If there were too many, it
+// responds with an error and returns false.
 func (a *access) mayAsk(w http.ResponseWriter, r *http.Request) bool {
 	address := a.Caller.Address(r)
 	over := &admission.OverLimit{Limit: "requests to be let in from this address", Max: asksAtOnce}
@@ -256,7 +257,7 @@ func (a *access) mayAsk(w http.ResponseWriter, r *http.Request) bool {
 	return over.Retry == 0
 }
 
-// serveAsk accepts a request to be let in.
+// serveAsk accepts a request for access.
 func (a *access) serveAsk(w http.ResponseWriter, r *http.Request) {
 	r.Body = http.MaxBytesReader(w, r.Body, maxBody)
 	if !a.mayAsk(w, r) {
@@ -298,8 +299,8 @@ func (a *access) serveAsk(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// serveToken gives a token to a device, or the result of its request to a waiting
-// device or host-agent.
+// serveToken responds with a token for a device, or with the decision about a request for
+// access.
 func (a *access) serveToken(w http.ResponseWriter, r *http.Request) {
 	r.Body = http.MaxBytesReader(w, r.Body, maxBody)
 	switch r.PostFormValue("grant_type") {
@@ -323,8 +324,8 @@ func (a *access) serveToken(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// servePoll answers with the result of a request. A device proves its key now, a
-// host-agent when it uses the credential.
+// servePoll responds with the decision about a request for access. A device proves its
+// key in this request; a host-agent does so when it uses the credential.
 func (a *access) servePoll(w http.ResponseWriter, r *http.Request) {
 	id, secret, _ := strings.Cut(r.PostFormValue("device_code"), ".")
 	hostKey, key, err := hostKeyOf(r.PostFormValue("key"))
@@ -357,7 +358,7 @@ func (a *access) servePoll(w http.ResponseWriter, r *http.Request) {
 	authn.WriteJSON(w, http.StatusOK, HostCredential{agentsapi.Credential{Credential: credential, Expires: e.Expires}, e.Tenant, e.Host})
 }
 
-// hostKeyOf parses a host-agent's key, and returns its thumbprint too.
+// hostKeyOf parses a host-agent's public key, and returns it with its thumbprint.
 func hostKeyOf(text string) (key ed25519.PublicKey, thumbprint string, err error) {
 	if text == "" {
 		return nil, "", errors.New("no key")
@@ -365,12 +366,12 @@ func hostKeyOf(text string) (key ed25519.PublicKey, thumbprint string, err error
 	return auth.ReadHostPublic(text)
 }
 
-// A personHandler serves a signed-in person. Device is the ID of the device, "" for a
+// A personHandler serves a signed-in person. device is the ID of the device, or "" for a
 // token without a device.
 type personHandler func(w http.ResponseWriter, r *http.Request, who people.Person, device string)
 
-// person restricts a handler to devices, and unrestricted tokens that own the whole
-// tenant.
+// person restricts a handler to devices' tokens, and to unrestricted tokens that own the
+// whole tenant.
 func (a *base) person(serve personHandler) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		client, ok := a.Caller.Client(w, r)

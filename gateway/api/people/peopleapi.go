@@ -54,10 +54,10 @@ func (a *devices) serveDevices(w http.ResponseWriter, _ *http.Request, who peopl
 // A ShownDevice is a device in a list.
 type ShownDevice struct {
 	people.Device
-	Level string `json:"level,omitempty"` // its maximum level; "": its person's
+	Level string `json:"level,omitempty"` // the device's maximum level; "": the same as its person's
 }
 
-// failed answers with an error of the relay.
+// failed responds with an error that is the relay's fault.
 func (a *base) failed(w http.ResponseWriter, err error) {
 	if errors.Is(err, people.ErrAway) {
 		authn.WriteError(w, http.StatusServiceUnavailable, err)
@@ -67,8 +67,8 @@ func (a *base) failed(w http.ResponseWriter, err error) {
 	authn.WriteError(w, http.StatusInternalServerError, errors.New("the relay cannot use its store of people; see its log"))
 }
 
-// serveRemoveDevice ends a device at all relays. A device that signs itself out is not
-// mistrusted, so the grants derived from it stay.
+// serveRemoveDevice removes a device at all relays. If a device removes itself, the
+// grants derived from it stay, because nobody mistrusts it.
 func (a *devices) serveRemoveDevice(w http.ResponseWriter, r *http.Request, who people.Person, own string) {
 	device, _, err := a.People.Device(r.PathValue("id"))
 	if err != nil || device.Tenant != who.Tenant || device.Subject != who.Subject && !who.OwnsAll() {
@@ -96,7 +96,7 @@ func (a *devices) serveRemoveDevice(w http.ResponseWriter, r *http.Request, who 
 	authn.WriteJSON(w, http.StatusOK, struct{}{})
 }
 
-// mostOf returns a device's maximum level, "" for none of its own.
+// mostOf returns a device's maximum level, or "" if it has no limit of its own.
 func (a *base) mostOf(device string) auth.Access {
 	if device == "" {
 		return ""
@@ -108,8 +108,8 @@ func (a *base) mostOf(device string) auth.Access {
 	return found.Access
 }
 
-// keepsDerived reports whether a removal keeps the derived grants (?derived=keep). It
-// refuses a removal that would end the caller's own grant.
+// keepsDerived reports whether a removal keeps the derived grants (?derived=keep). If the
+// removal would end the caller's own access, it responds with an error and ok is false.
 func (a *base) keepsDerived(w http.ResponseWriter, r *http.Request, who people.Person, removed func(auth.Origin) bool) (keep, ok bool) {
 	switch text := r.URL.Query().Get("derived"); {
 	case text == "keep":
@@ -124,24 +124,24 @@ func (a *base) keepsDerived(w http.ResponseWriter, r *http.Request, who people.P
 	return false, true
 }
 
-// errEndsCaller reports a removal that would end the caller's own access.
+// errEndsCaller reports that the removal would end the caller's own access.
 var errEndsCaller = errors.New("this would sign you out too, because you were let in by it: remove it alone (?derived=keep), or ask the operator (relay revoke)")
 
-// endToken ends a token that expires at until, and everything derived from it, at all
+// endToken revokes a token that expires at until, and everything derived from it, at all
 // relays.
 func (a *base) endToken(id string, until time.Time) error {
 	return a.Caller.Revoked.Add(auth.Revocation{Token: id, At: time.Now().UTC(), Until: until})
 }
 
-// endDevice ends a device at all relays, with its tokens and links. Unless alone, it
-// also ends everything else derived from the device: devices and people that it let
-// in, and host-agents' credentials.
+// endDevice revokes a device with its tokens and links, at all relays. Unless alone is
+// set, it also revokes everything else derived from the device: devices and people that
+// it approved or invited, and host-agents' credentials.
 func (a *base) endDevice(id string, alone bool) error {
 	now := time.Now().UTC()
 	return a.Caller.Revoked.Add(auth.Revocation{Token: id, At: now, Until: now.Add(maxTokenTTL + time.Hour), Alone: alone}.Spanning())
 }
 
-// requests serves the decisions about requests to be let in.
+// requests serves decisions about requests for access.
 type requests struct {
 	*base
 	codes *fair.Buckets // wrong codes by person and by address
@@ -152,7 +152,8 @@ func (a *requests) routes(mux *http.ServeMux) {
 	mux.HandleFunc("POST /api/requests/{id}", a.person(a.serveDecide))
 }
 
-// guess counts a possibly wrong code. If there were too many, it answers the request.
+// guess counts a code that may be wrong. If there were too many, it responds with an
+// error and returns false.
 func (a *requests) guess(w http.ResponseWriter, r *http.Request, who people.Person) bool {
 	wait := a.codes.Take("subject " + who.Tenant + " " + who.Subject)
 	if group := admission.AddressGroup(a.Caller.Address(r)); wait == 0 && group != "" {
@@ -164,7 +165,7 @@ func (a *requests) guess(w http.ResponseWriter, r *http.Request, who people.Pers
 	return wait == 0
 }
 
-// serveWaiting shows a request to a person with the authority to decide about it.
+// serveWaiting shows a request for access to a person who may decide about it.
 func (a *requests) serveWaiting(w http.ResponseWriter, r *http.Request, who people.Person, _ string) {
 	request, err := a.People.Find(r.PathValue("which"), &who)
 	if err == nil && request.Kind == people.OfHost && !who.Owns() {
@@ -190,8 +191,8 @@ func (a *requests) serveWaiting(w http.ResponseWriter, r *http.Request, who peop
 	}
 }
 
-// levelFor returns the level of an approved device: the chosen level, at most the
-// approving person's, or by default the approving device's own.
+// levelFor returns the level for an approved device. It is the chosen level, which must
+// not exceed the approving person's, or by default the approving device's own.
 func (a *requests) levelFor(who people.Person, device string, chosen auth.Access) (auth.Access, error) {
 	if chosen == "" {
 		return a.mostOf(device), nil
@@ -205,7 +206,7 @@ func (a *requests) levelFor(who people.Person, device string, chosen auth.Access
 	return chosen, nil
 }
 
-// serveDecide approves or denies a request.
+// serveDecide approves or denies a request for access.
 func (a *requests) serveDecide(w http.ResponseWriter, r *http.Request, who people.Person, device string) {
 	var say struct {
 		Approve    bool
@@ -249,7 +250,7 @@ func (a *requests) serveDecide(w http.ResponseWriter, r *http.Request, who peopl
 	a.undecided(w, r, who, line, err)
 }
 
-// undecided answers a decision that failed. A wrong id or code counts as a guess.
+// undecided responds to a failed decision. A wrong ID or code counts as a guess.
 func (a *requests) undecided(w http.ResponseWriter, r *http.Request, who people.Person, line audit.Line, err error) {
 	switch {
 	case errors.Is(err, people.ErrNone): // as in serveWaiting
@@ -271,10 +272,10 @@ func (a *requests) undecided(w http.ResponseWriter, r *http.Request, who people.
 	}
 }
 
-// errHostThere reports a host name that is taken.
+// errHostThere reports that a host's name is taken.
 var errHostThere = errors.New("a host with that name exists: choose a different name, or replace it")
 
-// mayEnrol reports why a person may not let in a host with this name.
+// mayEnrol returns an error if a person may not approve a host with this name.
 func (a *requests) mayEnrol(who people.Person, host string, approve, replace bool) error {
 	if !who.Owns() {
 		return people.ErrNone
@@ -295,11 +296,11 @@ func (a *requests) mayEnrol(who people.Person, host string, approve, replace boo
 	return nil
 }
 
-// maxProgram bounds the name of a program, in bytes.
+// maxProgram is the longest name of a program, in bytes.
 const maxProgram = 100
 
-// serveMakeToken makes a token for a client that cannot prove a key. It allows no more
-// than the caller's, and ends with the caller's device.
+// serveMakeToken makes a token for a client that cannot prove a key. The token has at
+// most the caller's authority, and is revoked together with the caller's device.
 func (a *devices) serveMakeToken(w http.ResponseWriter, r *http.Request, who people.Person, device string) {
 	var ask struct {
 		Level    auth.Access
@@ -346,8 +347,8 @@ func (a *devices) serveMakeToken(w http.ResponseWriter, r *http.Request, who peo
 	authn.WriteJSON(w, http.StatusOK, map[string]any{"token": token, "id": id, "expires": client.Expires.UTC().Truncate(time.Second)})
 }
 
-// narrowed returns the part of a person's authority that the person wants to give. The
-// default is all levels except own, all hosts, and all the person's channels.
+// narrowed returns the part of a person's authority that a new token gets. By default
+// that is the level operate, all hosts, and all the person's channels.
 func narrowed(who people.Person, level auth.Access, hosts, channels []string) (auth.Client, error) {
 	client := who.Client()
 	if level == "" {

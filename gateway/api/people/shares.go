@@ -15,19 +15,19 @@ import (
 	"ahprelay/gateway/authn"
 )
 
-// Owners of hosts share sessions by links, without the relay's operator, and see the
+// An owner of a host can share its sessions by links without the relay's operator, and see the
 // viewers.
 //
 //	POST   /api/shares       needs the level own: {"host", "session", "level", "seconds", "people", "files"} → {"id", "link", "qr", "expires"}
 //	GET    /api/shares       → {"shares": [people.Share and "watching": [Viewer]]}: the caller's own, or all for an owner of the tenant
-//	DELETE /api/shares       takes all of the caller's back
-//	DELETE /api/shares/{id}  takes one back
+//	DELETE /api/shares       withdraws all of the caller's links
+//	DELETE /api/shares/{id}  withdraws a link
 //	POST   /auth/share       {"link"} → {"token", "host", "session", "level", "expires"}: link is the part after /s#
 //	POST   /agent/shares     {"challenge", "keySignature", "ask"} → depends on ask: the same for a host-agent, see agentshares.go
 //
-// The host's owner limits links at the host-agent; a relay cannot widen them.
+// The host-agent's own limits for links apply too; a relay cannot extend them.
 
-// Bounds of shares.
+// Limits for links.
 const (
 	defaultShare = time.Hour
 	maxShareTTL  = 7 * 24 * time.Hour
@@ -62,7 +62,7 @@ type shareAsk struct {
 	Files         bool
 }
 
-// share returns the requested link. Each invalid field has its branch and its words.
+// share returns the requested link. Each branch refuses an invalid field.
 func (ask *shareAsk) share(who people.Person, device string) (people.Share, error) {
 	if ask.Level == "" {
 		ask.Level = auth.AccessRead
@@ -112,7 +112,7 @@ func (a *shares) serveMakeShare(w http.ResponseWriter, r *http.Request, who peop
 	a.makeShare(w, r, who, device, ask)
 }
 
-// makeShare answers with the requested link.
+// makeShare responds with the requested link.
 func (a *shares) makeShare(w http.ResponseWriter, r *http.Request, who people.Person, device string, ask shareAsk) {
 	share, err := ask.share(who, device)
 	share.Expires = a.atMost(share.Expires, device)
@@ -140,7 +140,7 @@ func (a *shares) makeShare(w http.ResponseWriter, r *http.Request, who people.Pe
 	authn.WriteJSON(w, http.StatusOK, map[string]any{"id": share.ID, "link": link, "qr": qrRows(link), "expires": share.Expires})
 }
 
-// serveFollow gives the holder of a link its token.
+// serveFollow responds with the token for a link.
 func (a *shares) serveFollow(w http.ResponseWriter, r *http.Request) {
 	var body struct{ Link string }
 	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody)).Decode(&body); err != nil {
@@ -162,10 +162,10 @@ func (a *shares) serveFollow(w http.ResponseWriter, r *http.Request) {
 	authn.WriteJSON(w, http.StatusOK, map[string]any{"token": token, "host": share.Host, "session": share.Session, "level": share.Access.Level(), "expires": share.Expires})
 }
 
-// ErrLinkOver reports a link that was taken back or has expired.
+// ErrLinkOver reports that a link was withdrawn or has expired.
 var ErrLinkOver = errors.New("this link was taken back or has expired; ask its sender for a new link")
 
-// sharesOf returns the shares that a person may manage.
+// sharesOf returns the links that a person may manage.
 func (a *shares) sharesOf(who people.Person) ([]people.Share, error) {
 	by := who.Subject
 	if who.OwnsAll() {
@@ -224,7 +224,7 @@ func (a *shares) serveTakeBackAll(w http.ResponseWriter, r *http.Request, who pe
 	a.takeBack(w, r, who, list...)
 }
 
-// takeBack ends links at all relays.
+// takeBack withdraws links at all relays.
 func (a *shares) takeBack(w http.ResponseWriter, r *http.Request, who people.Person, list ...people.Share) {
 	for _, one := range list {
 		a.Caller.Audit.Write(audit.Line{Event: "revoke", Tenant: who.Tenant, Subject: who.Subject, Host: one.Host, Token: one.ID, Address: a.Caller.Address(r), Detail: "link to " + one.Session})

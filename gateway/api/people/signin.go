@@ -14,16 +14,16 @@ import (
 	"ahprelay/gateway/authn"
 )
 
-// People sign in at the relay's identity providers, if there are any (package oidc).
-// The browser makes its key first, and begins with a proof of it. Only with that key
-// can it complete the sign-in. It then is one of the person's devices.
+// People can sign in at an identity provider, if the relay has any (package oidc). The
+// browser first makes a key, and proves it in POST /auth/signin. Only the holder of that
+// key can complete the sign-in. Then the browser is one of the person's devices.
 //
 //	GET  /auth/providers → {"providers": [{"issuer", "name"}]}
 //	POST /auth/signin    {"issuer"} → {"url"}: where the browser goes
 //	GET  /signin         where the provider sends the browser back, with a code
 //	POST /auth/code      {"issuer", "state", "code", "iss", "name"} → Access
 
-// Reasons to refuse a person after a sign-in at a provider.
+// Errors after a sign-in at an identity provider.
 var (
 	ErrNoProvider   = errors.New("this relay does not know the identity provider")
 	ErrSignInAgain  = errors.New("your sign-in at the identity provider has expired; sign in there again")
@@ -51,7 +51,7 @@ func (a *signIns) serveProviders(w http.ResponseWriter, _ *http.Request) {
 	authn.WriteJSON(w, http.StatusOK, map[string]any{"providers": list})
 }
 
-// provider returns the relay's provider with that issuer.
+// provider returns the identity provider with the given issuer.
 func (a *base) provider(issuer string) (*oidc.SignIn, error) {
 	for _, p := range a.SignIn {
 		if p.Issuer() == issuer {
@@ -61,13 +61,14 @@ func (a *base) provider(issuer string) (*oidc.SignIn, error) {
 	return nil, ErrNoProvider
 }
 
-// signInAddress returns the URL to which browsers return.
+// signInAddress returns the URL to which the identity provider sends browsers back.
 func (a *signIns) signInAddress(r *http.Request) string { return a.Caller.URL(r) + "/signin" }
 
-// signInAsk is the body of both requests. Iss is the one in the provider's response.
+// signInAsk is the body of both requests. Iss is the issuer in the provider's response.
 type signInAsk struct{ Issuer, State, Code, Iss, Name string }
 
-// readSignIn reads and checks either request, or answers it with an error.
+// readSignIn reads and checks either request. If ok is false, it has responded with an
+// error.
 func (a *signIns) readSignIn(w http.ResponseWriter, r *http.Request) (ask signInAsk, provider *oidc.SignIn, proof auth.Proof, ok bool) {
 	err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody)).Decode(&ask)
 	if err != nil {
@@ -82,8 +83,9 @@ func (a *signIns) readSignIn(w http.ResponseWriter, r *http.Request) (ask signIn
 	return ask, provider, proof, true
 }
 
-// serveSignIn answers with the URL where a browser signs in. It does not use the proof
-// up: the key belongs to no device yet, and the answer is valid only with that key.
+// serveSignIn responds with the URL where the browser signs in. It does not mark the
+// proof as used, because the key has no device yet, and the response is useless without
+// the key.
 func (a *signIns) serveSignIn(w http.ResponseWriter, r *http.Request) {
 	if !a.mayAsk(w, r) {
 		return
@@ -100,7 +102,7 @@ func (a *signIns) serveSignIn(w http.ResponseWriter, r *http.Request) {
 	authn.WriteJSON(w, http.StatusOK, map[string]string{"url": url})
 }
 
-// serveCode lets in a device after its user has signed in.
+// serveCode adds a device after its user has signed in.
 func (a *signIns) serveCode(w http.ResponseWriter, r *http.Request) {
 	ask, provider, proof, ok := a.readSignIn(w, r)
 	if !ok {
@@ -131,8 +133,8 @@ func (a *signIns) serveCode(w http.ResponseWriter, r *http.Request) {
 	a.giveAccess(w, r, device)
 }
 
-// providerError returns the error for the client. The details of an unreachable
-// provider stay in the log.
+// providerError returns the error for the client. If the provider is unreachable, details
+// appear only in the log.
 func (a *signIns) providerError(provider *oidc.SignIn, err error) error {
 	if !errors.Is(err, auth.ErrIssuerAway) {
 		return err
@@ -141,8 +143,9 @@ func (a *signIns) providerError(provider *oidc.SignIn, err error) error {
 	return ErrProviderAway
 }
 
-// Allowed returns a person's current authority and its end, zero for no end. For
-// people from an identity provider, the rules decide; the provider is not contacted.
+// Allowed returns a person's current authority and when it ends; zero means never. For
+// people from an identity provider, the configured rules are applied to the stored
+// claims, without a request to the provider.
 func (a *base) Allowed(p people.Person) (who auth.Client, until time.Time, err error) {
 	if p.Issuer == "" {
 		return p.Client(), until, nil
@@ -163,7 +166,7 @@ func (a *base) Allowed(p people.Person) (who auth.Client, until time.Time, err e
 	return who, until, nil
 }
 
-// atMost limits a device's grant to its person's sign-in.
+// atMost shortens the lifetime of a device's grant to that of its person's sign-in.
 func (a *base) atMost(expires time.Time, device string) time.Time {
 	if device == "" {
 		return expires

@@ -12,10 +12,10 @@ import (
 	"ahprelay/gateway/authn"
 )
 
-// An owner of all hosts in a tenant manages its people, and sees the audit.
+// An owner of all hosts in a tenant can manage its people and read the audit log.
 //
 //	GET    /api/people            → {"people": [ShownPerson]}
-//	DELETE /api/people/{subject}  ends all tokens and devices of a person with everything derived from them, and deletes the person; ?derived=keep as for devices
+//	DELETE /api/people/{subject}  revokes all tokens and devices of a person with everything derived from them, and deletes the person; ?derived=keep as for devices
 //	GET    /api/audit             → {"since", "lines": [audit.ShownLine]}: of this relay since its start, latest first
 
 // A ShownPerson is a person in the owner's list.
@@ -31,7 +31,7 @@ type ShownPerson struct {
 	LastSeen time.Time `json:"lastSeen,omitzero"`
 }
 
-// team serves the owners of a tenant.
+// team serves a tenant's owners.
 type team struct{ *base }
 
 func (a *team) routes(mux *http.ServeMux) {
@@ -80,7 +80,7 @@ func (a *team) servePeople(w http.ResponseWriter, _ *http.Request, who people.Pe
 	authn.WriteJSON(w, http.StatusOK, map[string]any{"people": shown})
 }
 
-// serveRemovePerson ends every grant of a person and all grants derived from them, at
+// serveRemovePerson revokes all grants of a person and everything derived from them, at
 // all relays, and deletes the person.
 func (a *team) serveRemovePerson(w http.ResponseWriter, r *http.Request, who people.Person, _ string) {
 	subject := r.PathValue("subject")

@@ -13,7 +13,7 @@ import (
 	"ahprelay/gateway/remembered"
 )
 
-// A Source has the records.
+// A Source holds the stored records.
 type Source interface {
 	Entries(tenant, host string) []remembered.Entry
 	Load(ctx context.Context, tenant, host, id string) (*remember.Record, time.Time, error)
@@ -25,7 +25,7 @@ type API struct {
 	Source func() Source // returns nil before the relay has one
 }
 
-// A Kept is a record with the time of its storage, by the relay's clock.
+// A Kept is a record with the time at which it was stored, by the relay's clock.
 type Kept struct {
 	Stored time.Time        `json:"stored"`
 	Record *remember.Record `json:"record"`
@@ -37,10 +37,11 @@ func (a *API) Routes(mux *http.ServeMux) {
 	mux.HandleFunc("GET /api/hosts/{host}/remembered/session", a.serveSession)
 }
 
-// errNone does not tell whether the record is missing or outside of the token's authority.
+// errNone does not reveal whether the record is missing or the token may not read it.
 var errNone = errors.New("nothing is remembered here for this token")
 
-// enter returns the caller and its policy, or answers the request.
+// enter returns the caller and its policy. If ok is false, it has responded with an
+// error.
 func (a *API) enter(w http.ResponseWriter, r *http.Request) (who auth.Client, policy gate.Policy, from Source, ok bool) {
 	if who, ok = a.Caller.Client(w, r); !ok {
 		return who, policy, nil, false

@@ -1,14 +1,14 @@
-// Package waiting serves the items that people leave for hosts that are away (package
-// broker/waiting) over HTTP, each person's own alone.
+// Package waiting serves items that people leave for offline hosts (package broker/waiting) over
+// HTTP. Each person sees only their own.
 //
 //	GET    /api/waiting                    → {"items": [Shown], "now"}: at all hosts of the token
 //	PUT    /api/hosts/{host}/waiting/{id}    Item → Shown; 409 {"error", "item"}: changed meanwhile, or over
 //	DELETE /api/hosts/{host}/waiting/{id}    removes a finished or expired item
 //
-// PUT and DELETE need a signed-in device, so that a copied token leaves nothing.
+// PUT and DELETE need a signed-in device, so that a copied token can leave nothing.
 //
-// The package has no state beside a rate limit for each person. An [API] is safe for
-// concurrent use, and has no lock.
+// The package's only state is a rate limit for each person. An [API] is safe for concurrent use,
+// and has no lock.
 package waiting
 
 import (
@@ -27,7 +27,7 @@ import (
 
 // Rates of changes.
 const (
-	putEvery  = time.Second // for each person, after the first
+	putEvery  = time.Second // for each person, after putAtOnce
 	putAtOnce = 40
 )
 
@@ -38,7 +38,7 @@ type API struct {
 	puts   *fair.Buckets
 }
 
-// New returns an API. Keeper returns nil before the relay has one.
+// New returns an API. keeper returns nil until the relay has started its Keeper.
 func New(caller *authn.Checker, keeper func() *keeping.Keeper) *API {
 	return &API{caller, keeper, fair.NewBuckets(putEvery, putAtOnce)}
 }
@@ -50,7 +50,7 @@ func (a *API) Routes(mux *http.ServeMux) {
 	mux.HandleFunc("DELETE /api/hosts/{host}/waiting/{id}", a.serveDelete)
 }
 
-// Shown is an item as its author's devices see it.
+// Shown is an item as shown to its author's devices.
 type Shown struct {
 	Host    string          `json:"host"`
 	Item    waiting.Item    `json:"item"`
@@ -68,7 +68,8 @@ func shown(s *keeping.Stored) *Shown {
 
 var errNotReady = errors.New("this relay has just started; try again")
 
-// enter returns the caller, or answers the request. A change needs a device.
+// enter returns the caller. If ok is false, it has responded with an error. Changes need
+// a device.
 func (a *API) enter(w http.ResponseWriter, r *http.Request, changes bool) (who auth.Client, k *keeping.Keeper, ok bool) {
 	if who, ok = a.caller.Client(w, r); !ok {
 		return who, nil, false
@@ -147,7 +148,7 @@ func (a *API) serveDelete(w http.ResponseWriter, r *http.Request) {
 	authn.WriteJSON(w, http.StatusOK, map[string]any{})
 }
 
-// statuses are the errors that people can act on.
+// statuses maps errors to HTTP statuses.
 var statuses = []struct {
 	err    error
 	status int
