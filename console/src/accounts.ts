@@ -5,6 +5,7 @@
 // the person has added: see furtherRelays in console.go.
 
 import { elsewhere, relay } from './pins';
+import { registered, registerKey } from './registered';
 import type { Answer, Grant, HostInfo, HostList } from './relay';
 import { array } from './store';
 import { t } from './language';
@@ -12,20 +13,9 @@ import { t } from './language';
 /** A further account. Without a token, this browser has a key for it. */
 export interface Account { name: string; relay: string; token?: string }
 
-export const mostAccounts = 8;
-
-const key = 'ahp-accounts';
 const cookieAge = 34_560_000; // s, the longest that browsers allow
 
-function read(): Account[] {
-  try {
-    return array<Account>(JSON.parse(localStorage.getItem(key) ?? '[]')).filter((a) => typeof a?.name === 'string' && typeof a.relay === 'string').slice(0, mostAccounts);
-  } catch {
-    return []; // none, or no browser
-  }
-}
-
-let all = read();
+let all = registered();
 
 export function accounts(): Account[] {
   return all;
@@ -33,7 +23,7 @@ export function accounts(): Account[] {
 
 function keep(next: Account[]): void {
   all = next;
-  localStorage.setItem(key, JSON.stringify(next));
+  localStorage.setItem(registerKey, JSON.stringify(next));
 }
 
 /** The account of a host, or of a token that stands for one; undefined for the page's own. */
@@ -41,9 +31,6 @@ export function accountOf(name: string): Account | undefined {
   const at = name.indexOf('@');
   return at < 0 ? undefined : all.find((a) => a.name === name.slice(at + 1));
 }
-
-/** Whether this page still has a host's account. */
-export const isHeld = (host: string) => !host.includes('@') || accountOf(host) !== undefined;
 
 /** A host's name at its relay. */
 export function bare(host: string): string {
@@ -79,18 +66,18 @@ export function originOf(typed: string): string {
 
 /** Adds an account, or replaces the one of that name. A different tab may have changed the others. */
 export function add(account: Account): void {
-  keep([...read().filter((a) => a.name !== account.name), account]);
+  keep([...registered().filter((a) => a.name !== account.name), account]);
 }
 
 export function remove(name: string): void {
-  keep(read().filter((a) => a.name !== name));
+  keep(registered().filter((a) => a.name !== name));
   admit();
 }
 
 /** Takes a change by a different tab: by the key of the event of the browser's storage. */
 export function tookChange(of: string | null): boolean {
-  if (of !== key && of !== null) return false;
-  all = read();
+  if (of !== registerKey && of !== null) return false;
+  all = registered();
   return true;
 }
 

@@ -409,6 +409,12 @@ export class App {
     this.forget(this.#linkEnded || `${sentence(reason || t`token expired`)} ${t`Please paste a new one.`}`);
   }
 
+  /** Follows a different tab's change of the accounts. This tab may have written for a removed one meanwhile. */
+  accountsChangedElsewhere(): void {
+    this.accountsChanged();
+    import('./leave').then((m) => m.sweep()).catch(() => {});
+  }
+
   /** Follows the accounts after one was added or removed. */
   accountsChanged(): void {
     this.#connections.drop((l) => l.host.includes('@') && !accountOf(l.host));

@@ -4,17 +4,20 @@
 
 import type { Account } from './accounts';
 import { elsewhere } from './pins';
+import { record } from './kept';
 import type { Answer } from './relay';
 
 /** Stands for the tokens of this device, where a token is named. */
 export const DEVICE = 'device';
 
+/** A device's record in this browser. */
+interface Self { keys: object; tenant: string; subject: string; device: string }
+
 interface Keys {
   newKeys(): Promise<object>;
   send<T>(keys: object, method: string, path: string, more: object): Promise<T>;
   signIn(keys: object, answer: object): Promise<void>;
-  forget(): Promise<void>;
-  stored(): Promise<{ tenant: string; subject: string; device: string } | undefined>;
+  stored(): Promise<Self | undefined>;
   call<T>(method: string, path: string, json?: object): Promise<T & { error?: string }>;
   accessToken(): Promise<string>;
   subprotocols(path: string): Promise<string[]>;
@@ -103,14 +106,19 @@ export async function signIn(account: Account, name: string, shows: (asked: Aske
   }
 }
 
-/** Ends an account's key at its relay. A relay that does not answer keeps the device in its list. */
-export async function signOut(account: Account): Promise<void> {
-  const k = await load(account);
-  const self = await k.stored();
-  if (self) await k.call('DELETE', `api/devices/${encodeURIComponent(self.device)}`);
+/** Takes an account's key out of this browser, for a last use. */
+export function takeOut({ name }: Account): Promise<Self | undefined> {
+  const id = `account ${name}`; // as in pages/keys.js
+  return record<Self | undefined>('ahp-device', 'device', 'readwrite', (s) => {
+    const had = s.get(id);
+    s.delete(id);
+    return had;
+  });
 }
 
-/** Erases an account's key. */
-export async function forget(account: Account): Promise<void> {
-  await (await load(account)).forget();
+/** Ends a key that was taken out at its relay, after what paths name. A relay that does not answer keeps the device in its list. */
+export async function signOut(account: Account, { keys, device }: Self, paths: string[]): Promise<void> {
+  const { send } = await load(account);
+  const { access_token: token } = await send<{ access_token: string }>(keys, 'POST', 'auth/token', { form: { grant_type: 'device', device } });
+  for (const path of [...paths, `api/devices/${encodeURIComponent(device)}`]) await send(keys, 'DELETE', path, { token }).catch(() => {}); // the next one may succeed
 }

@@ -25,7 +25,7 @@ export interface EventsPage {
   readonly absent: { follow(): void };
   route(): void;
   wander(): void;
-  accountsChanged(): void;
+  accountsChangedElsewhere(): void;
   open(dialog: Dialog): void;
   openSession(host: string, session: string): void;
   openQuestion(host: string, session: string): void;
@@ -39,7 +39,7 @@ export function follow(page: EventsPage): void {
   addEventListener('popstate', () => page.wander());
   addEventListener('online', () => network(page, true));
   addEventListener('offline', () => network(page, false));
-  addEventListener('storage', (e: StorageEvent) => { if (tookChange(e.key)) page.accountsChanged(); });
+  addEventListener('storage', (e: StorageEvent) => { if (tookChange(e.key)) page.accountsChangedElsewhere(); });
   document.addEventListener('visibilitychange', () => {
     if (!document.hidden) {
       for (const link of page.links.values()) link.conn?.wake(true);

@@ -1,7 +1,12 @@
 // One record of a database in this browser.
 
-/** Acts on a store of a database, both made when they are first used. */
-export async function record<T>(name: string, store: string, mode: IDBTransactionMode, act: (store: IDBObjectStore) => IDBRequest<T>): Promise<T> {
+import { isRegistered } from './registered';
+
+/**
+ * Acts on a store of a database, both made when they are first used. A record for the account of a host is
+ * written only while the browser has the account: its removal, which erases afterwards, is final.
+ */
+export async function record<T>(name: string, store: string, mode: IDBTransactionMode, act: (store: IDBObjectStore) => IDBRequest<T>, host = ''): Promise<T> {
   const db = await new Promise<IDBDatabase>((resolve, reject) => {
     const open = indexedDB.open(name, 1);
     open.onupgradeneeded = () => open.result.createObjectStore(store);
@@ -11,9 +16,16 @@ export async function record<T>(name: string, store: string, mode: IDBTransactio
   try {
     return await new Promise((resolve, reject) => {
       const transaction = db.transaction(store, mode);
-      const request = act(transaction.objectStore(store));
+      const objects = transaction.objectStore(store);
+      let request: IDBRequest<T>;
+      if (host.includes('@')) {
+        objects.count().onsuccess = () => { // the transaction runs now, alone
+          if (isRegistered(host)) request = act(objects);
+          else transaction.abort();
+        };
+      } else request = act(objects);
       transaction.oncomplete = () => resolve(request.result);
-      transaction.onabort = transaction.onerror = () => reject(transaction.error);
+      transaction.onabort = transaction.onerror = () => reject(transaction.error ?? new Error(''));
     });
   } finally {
     db.close();

@@ -1,50 +1,44 @@
 // Removes further accounts: their keys, pins, subscriptions and everything else that this browser keeps
-// for them, and nothing from a different account.
+// for them, and nothing from a different account. The register goes first: see registered.ts.
 
 import { accounts, keepPage, remove, tokenOf, type Account } from './accounts';
 import { app } from './app';
 import * as device from './device';
 import { forgetKeys } from './left';
-import { nameIn, pinsOf, unpin } from './pins';
+import { forgetPins } from './pins';
 import { forget, wayHere } from './push';
+import { isRegistered } from './registered';
 import { forgetDetails } from './tell';
 
-const patience = 5_000; // ms for a relay to answer; the keys go then
+const patience = 5_000; // ms for a relay to answer
 
 export async function leave(account: Account): Promise<void> {
   await leaveAll([account]);
 }
 
-/** Removes accounts: from the page at once, then from the browser and their relays. */
+/** Removes accounts: from the page and the browser at once, then at their relays. */
 export async function leaveAll(all = accounts()): Promise<void> {
   if (all.length === 0) return;
   const ways = all.map(({ name }) => wayHere(`@${name}`));
   const subscriptions = all.map(({ name }) => forget(`@${name}`)); // begins while the account is known
   for (const { name } of all) remove(name);
   app.accountsChanged();
-  await Promise.all([keepPage(), ...subscriptions, ...all.map((a, i) => erase(a, ways[i]))].map((done) => done.catch(() => {})));
+  await Promise.all([sweep(), keepPage(), ...subscriptions, ...all.map((a, i) => end(a, ways[i]))].map((done) => done.catch(() => {})));
 }
 
-async function erase(account: Account, way: string): Promise<void> {
-  const at = `@${account.name}`;
-  forgetDetails(at);
-  app.remembered.forget(at);
-  for (const kept of Object.keys(localStorage)) if (/^(draft|new-session) /.test(kept) && tokenOf(kept.split(' ')[1], '') === at) localStorage.removeItem(kept);
-  const local = (async () => {
-    for (const pin of await pinsOf(account.name)) await unpin(nameIn(pin));
-    await forgetKeys(at);
-  })();
-  const told = (async () => {
-    if (way) await endWay(account, way);
-    if (account.token === undefined) await device.signOut(account);
-  })();
-  await Promise.allSettled([local, Promise.race([told, new Promise((resolve) => { setTimeout(resolve, patience); })])]);
-  if (account.token === undefined) await device.forget(account);
+/** Erases what is kept for accounts that the browser does not have any more. Their device keys go with end. */
+export async function sweep(): Promise<void> {
+  for (const kept of Object.keys(localStorage)) if (/^(draft|new-session) /.test(kept) && !isRegistered(tokenOf(kept.split(' ')[1], ''))) localStorage.removeItem(kept);
+  await Promise.allSettled([forgetPins(), forgetKeys()]);
 }
 
-/** Has the relay send this browser nothing more for an account. */
-async function endWay({ relay, token, ...more }: Account, way: string): Promise<void> {
-  const path = `api/notify/ways/${encodeURIComponent(way)}`;
-  if (token === undefined) await device.call('DELETE', path, undefined, { relay, ...more });
-  else await fetch(`${relay}/${path}`, { method: 'DELETE', headers: { Authorization: `Bearer ${token}` } });
+/** Erases an account's key, and has its relay forget this browser. */
+async function end(account: Account, way: string): Promise<void> {
+  const { name, relay, token } = account;
+  forgetDetails(`@${name}`);
+  app.remembered.forget(`@${name}`);
+  const self = token === undefined ? await device.takeOut(account) : undefined;
+  const ways = way ? [`api/notify/ways/${encodeURIComponent(way)}`] : [];
+  const told = self ? device.signOut(account, self, ways) : Promise.all(ways.map((path) => fetch(`${relay}/${path}`, { method: 'DELETE', headers: { Authorization: `Bearer ${token}` } })));
+  await Promise.race([told, new Promise((resolve) => { setTimeout(resolve, patience); })]);
 }

@@ -10,6 +10,7 @@ import { digestOf, mostLife, mostText, newId, newOwn, openItem, ownOf, sealItem,
 import type { Device } from './sealed/keys';
 import { array, text } from './store';
 import { bare } from './accounts';
+import { isRegistered } from './registered';
 import { randomId, relayNow } from './words';
 import { t } from './language';
 
@@ -79,8 +80,11 @@ const pathOf = (host: string, id: string) => `api/hosts/${encodeURIComponent(bar
 /** Names the record with an account's keys. */
 const recordOf = (at: string) => (at ? `keys ${at}` : 'keys');
 
-/** Forgets an account's keys: items for its hosts cannot be read here any more. */
-export const forgetKeys = (at: string) => record('ahp-waiting', 'kept', 'readwrite', (s) => s.delete(recordOf(at)));
+/** Forgets the keys of accounts that the browser does not have any more: items for their hosts cannot be read here any more. */
+export async function forgetKeys(): Promise<void> {
+  const gone = (await record<IDBValidKey[]>('ahp-waiting', 'kept', 'readonly', (s) => s.getAllKeys())).filter((id) => !isRegistered(String(id)));
+  for (const id of gone) await record('ahp-waiting', 'kept', 'readwrite', (s) => s.delete(id));
+}
 
 export class Leaving {
   all: Left[] = []; // in the order of delivery
@@ -112,7 +116,7 @@ export class Leaving {
 
   #save(): Promise<unknown> {
     const kept: KeptKeys = { who: this.#who, device: this.#own!.device, hosts: [...this.#hosts] };
-    return record('ahp-waiting', 'kept', 'readwrite', (s) => s.put(kept, recordOf(this.#page.at)));
+    return record('ahp-waiting', 'kept', 'readwrite', (s) => s.put(kept, recordOf(this.#page.at)), this.#page.at);
   }
 
   /** Whether something can be left for a host now: it is away, and has given its key before. */
@@ -183,7 +187,7 @@ export class Leaving {
       if (!(err instanceof RpcError) || !refusals.has(err.code)) return; // the next connection asks again
       this.#hosts.delete(host); // this host takes nothing
     }
-    await this.#save();
+    await this.#save().catch(() => {}); // as above, or the account was removed
     this.look(true);
   }
 

@@ -2,9 +2,10 @@
 // without a network. They are encrypted with a key that the browser keeps unreadable, and erased
 // when the device signs out or is removed. A token that only the tab has keeps nothing.
 
-import { isHeld, type Accounts } from './accounts';
+import type { Accounts } from './accounts';
 import type { ChatState, State, Summary, Turn } from './ahp';
 import { record as keep } from './kept';
+import { isRegistered } from './registered';
 import type { HostInfo } from './relay';
 import type { HostKeys } from './remembered';
 
@@ -56,16 +57,16 @@ export class Offline {
     const content = who ? await read().catch(() => undefined) : undefined;
     if (!content) return;
     if (content.who !== who) return this.erase();
-    const hosts = content.hosts.filter((h) => isHeld(h.host));
+    const hosts = content.hosts.filter((h) => isRegistered(h.host));
     page.accounts.keep(hosts);
     if (page.hosts.own.length === 0) {
       page.hosts.own = hosts.filter((h) => !h.host.includes('@'));
       page.hosts.stale = true;
     }
     page.hosts.all = [...page.hosts.own, ...page.accounts.hosts()];
-    for (const [host, keys] of content.keys ?? []) if (isHeld(host) && !page.remembered.keys.has(host)) page.remembered.keys.set(host, keys);
+    for (const [host, keys] of content.keys ?? []) if (isRegistered(host) && !page.remembered.keys.has(host)) page.remembered.keys.set(host, keys);
     for (const [host, all, at] of content.sessions) {
-      if (!isHeld(host)) continue;
+      if (!isRegistered(host)) continue;
       const link = page.linkTo(host);
       const { store } = link;
       if (store.sessions.size > 0) continue;
@@ -74,7 +75,7 @@ export class Offline {
       store.listRevision++;
     }
     for (const [host, session, kept] of content.conversations) {
-      if (!isHeld(host)) continue;
+      if (!isRegistered(host)) continue;
       const { past } = page.linkTo(host);
       if (!past.has(session)) past.set(session, kept);
     }
@@ -117,20 +118,23 @@ export class Offline {
   async #write(): Promise<void> {
     const page = this.#page;
     const who = this.#who ||= await page.who();
-    const all = [...page.links.values()].filter((l) => isHeld(l.host)); // a different tab may have removed an account
+    const all = [...page.links.values()].filter((l) => isRegistered(l.host)); // a different tab may have removed an account
     const conversations = all.flatMap((l) => [...l.past].map(([session, kept]): [string, string, Kept] => [l.host, session, kept]))
       .sort((a, b) => b[2].at - a[2].at).slice(0, mostConversations).map(([host, session, kept]): [string, string, Kept] => [host, session, { ...kept, state: lastOf(kept.state) }]);
     const content: Content = {
-      who, hosts: page.hosts.all.filter((h) => isHeld(h.host)), keys: [...page.remembered.keys].filter(([host]) => isHeld(host)), conversations,
+      who, hosts: page.hosts.all.filter((h) => isRegistered(h.host)), keys: [...page.remembered.keys].filter(([host]) => isRegistered(host)), conversations,
       sessions: all.map((l) => [l.host, [...l.store.sessions.values()].slice(0, mostSessions), l.listAt]),
     };
     if (who && page.keeps) await write(content);
   }
 
+  /** Erases everything, also behind a save under way. */
   async erase(): Promise<void> {
     this.#who = '';
     this.#revision = -1;
     await record('readwrite', (s) => s.clear()).catch(() => {});
+    this.#saving = this.#saving.catch(() => {}).then(() => record('readwrite', (s) => s.clear())).catch(() => {});
+    await this.#saving;
   }
 }
 

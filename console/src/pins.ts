@@ -2,6 +2,7 @@
 // opened unsealed, whatever the relay says, and never with a different key.
 
 import { record } from './kept';
+import { isRegistered } from './registered';
 
 /** A device that this one has admitted to a host. */
 export interface Given { fingerprint: string; words: string; name: string; subject: string; level: string; end: number }
@@ -45,7 +46,7 @@ const markOf = (host: string) => (host.includes('@') ? `sealed ${host}` : `seale
 export const nameIn = ({ host, account }: Pick<Pin, 'host' | 'account'>) => (account ? `${host}@${account}` : host);
 
 /** Acts on the records of pins, and of this device's keys. */
-export const vault = <T>(mode: IDBTransactionMode, act: (store: IDBObjectStore) => IDBRequest<T>) => record('ahp-sealed', 'kept', mode, act);
+export const vault = <T>(mode: IDBTransactionMode, act: (store: IDBObjectStore) => IDBRequest<T>, host = '') => record('ahp-sealed', 'kept', mode, act, host);
 
 /** Returns a host's pin. It rejects if the browser cannot tell: then nothing is opened. */
 export async function pinOf(host: string): Promise<Pin | undefined> {
@@ -59,7 +60,7 @@ export async function pinsOf(account: string, host?: string): Promise<Pin[]> {
 }
 
 export async function pin(to: Pin): Promise<void> {
-  await vault('readwrite', (s) => s.put(to, keyOf(nameIn(to))));
+  await vault('readwrite', (s) => s.put(to, keyOf(nameIn(to))), nameIn(to));
   await navigator.storage?.persist?.(); // the browser must not forget it for room
 }
 
@@ -67,6 +68,11 @@ export async function pin(to: Pin): Promise<void> {
 export async function unpin(host: string): Promise<void> {
   await vault('readwrite', (s) => s.put(true, markOf(host)));
   await vault('readwrite', (s) => s.delete(keyOf(host)));
+}
+
+/** Removes the pins of accounts that the browser does not have any more. */
+export async function forgetPins(): Promise<void> {
+  for (const p of await vault<Pin[]>('readonly', (s) => s.getAll())) if (p?.account && !isRegistered(`@${p.account}`)) await unpin(nameIn(p));
 }
 
 /** Whether this browser has known a host as sealed, and has no key of it any more. */

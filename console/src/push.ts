@@ -4,6 +4,7 @@
 
 import { accountOf, accounts } from './accounts';
 import { app, requests } from './app';
+import { isRegistered } from './registered';
 import { registerFor, scopeOf } from './trusted';
 import { deviceName } from './words';
 import * as told from './told';
@@ -24,9 +25,17 @@ export function wayHere(at: string): string {
 /** The service worker's registration for an account. The page's own keeps the page, too. */
 async function registration(at: string): Promise<ServiceWorkerRegistration> {
   const account = accountOf(at);
-  if (at && !account) throw new Error(t`Not signed in any more.`); // a different tab has removed it
-  return account ? registerFor(account) : navigator.serviceWorker.ready;
+  if (!at) return navigator.serviceWorker.ready;
+  if (!account) throw new Error(gone()); // a different tab has removed it
+  const made = await registerFor(account);
+  if (!isRegistered(at)) { // removed meanwhile
+    await made.unregister();
+    throw new Error(gone());
+  }
+  return made;
 }
+
+const gone = () => t`Not signed in any more.`;
 
 /** This device's subscription for an account, as it is, or null. */
 export async function subscriptionAt(at: string): Promise<PushSubscription | null> {
@@ -42,9 +51,15 @@ export async function turnOn(at: string, details: boolean): Promise<void> {
   if (await Notification.requestPermission() !== 'granted') throw new Error(t`The browser does not let this page tell you anything: allow notifications in its settings.`);
   const { pushKey } = await requests.relayAt<told.Settings>(at, 'GET', 'api/notify');
   if (!pushKey) throw new Error(t`Notifications are not configured on this relay.`);
-  const subscription = await (await registration(at)).pushManager.subscribe({ userVisibleOnly: true, applicationServerKey: bytes(pushKey) });
+  const here = await registration(at);
+  const subscription = await here.pushManager.subscribe({ userVisibleOnly: true, applicationServerKey: bytes(pushKey) });
   const { endpoint, keys } = subscription.toJSON();
   const way = await told.setWay(at, { kind: 'webpush', name: deviceName(), url: endpoint, keys: { p256dh: keys?.p256dh!, auth: keys?.auth! }, details });
+  if (!isRegistered(at)) {
+    await subscription.unsubscribe();
+    await here.unregister();
+    throw new Error(gone());
+  }
   localStorage.setItem(flag(at), String(way.id));
   await (await import('./tell')).keepDetails(at, details);
 }

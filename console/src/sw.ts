@@ -32,7 +32,7 @@ self.addEventListener('install', (event) => {
     if (account) return self.skipWaiting(); // the page is the other worker's
     const cache = await caches.open(name);
     await cache.addAll(['/', ...SHELL]);
-    await cache.add(keys).catch(() => {}); // a relay without devices has none
+    await cache.add(keys[0]).catch(() => cache.add(keys[1])).catch(() => {}); // a relay without devices has none
     const own = LANGUAGES[await language()];
     if (own) await cache.add(own).catch(() => {}); // the page is in English without it
     await self.skipWaiting();
@@ -54,7 +54,7 @@ self.addEventListener('fetch', (event) => {
   if (request.method !== 'GET' || url.origin !== self.location.origin) return;
   if (SHELL.includes(url.pathname)) event.respondWith(kept(request));
   else if (Object.values(LANGUAGES).includes(url.pathname)) event.respondWith(keptFromNow(request));
-  else if (url.pathname === keys) event.respondWith(latest(request));
+  else if (keys.includes(url.pathname)) event.respondWith(latest(request, url.pathname));
   else if (request.mode === 'navigate' && request.destination === 'document' && url.pathname === '/') event.respondWith(page(request));
 });
 
@@ -93,16 +93,17 @@ async function language(): Promise<string> {
   return languageOf(await keptChoice(), self.navigator.languages ?? []).language;
 }
 
-const keys = '/pages/keys.js'; // the relay's module for the device's key
+const keys = ['/pages/keys.js', '/keys.js']; // the module for the device's key, at a relay and at a static site
 
-/** The relay's file; the last one where it cannot be had soon. */
-async function latest(request: Request): Promise<Response> {
-  const ours = await caches.match(request);
+/** The server's file; the last one where it cannot be had soon. All accounts share it, and each finds itself in the request's address. */
+async function latest(request: Request, path: string): Promise<Response> {
+  const kept = await caches.match(path);
   const now = fetch(request).then(async (answer) => {
-    if (answer.ok) await (await caches.open(name)).put(request, answer.clone());
+    if (answer.ok) await (await caches.open(name)).put(path, answer.clone());
     return answer;
   });
-  if (!ours) return now;
+  if (!kept) return now;
+  const ours = new Response(kept.body, { headers: kept.headers }); // without an address of its own
   const late = new Promise<Response>((resolve) => { setTimeout(() => resolve(ours), 2500); });
   return Promise.race([now.catch(() => ours), late]);
 }

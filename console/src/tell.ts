@@ -3,6 +3,7 @@
 import { tokenOf } from './accounts';
 import { links } from './app';
 import type { Link } from './link';
+import { isRegistered } from './registered';
 import { possible, subscriptionAt, wayHere } from './push';
 import { subscribe } from './sealed/note';
 import * as told from './told';
@@ -14,7 +15,7 @@ export const forgetDetails = (at: string) => localStorage.removeItem(hidden(at))
 
 export async function keepDetails(at: string, details: boolean): Promise<void> {
   if (details) localStorage.removeItem(hidden(at));
-  else localStorage.setItem(hidden(at), '1');
+  else if (isRegistered(at)) localStorage.setItem(hidden(at), '1');
   await tellAll(at);
 }
 

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/chromedp/chromedp"
 )
@@ -131,4 +132,85 @@ func TestHostsOfAllAccountsMayBeAway(t *testing.T) {
 	}
 	p.openSessionOf(hostName, "demo:/login")
 	p.wants("#turns", "Done. 500 runs")
+}
+
+// holdsOpens holds back each opening of the databases in opens, behind as many as it names there, until
+// letOpen. What was held back has acted when letOpen ends.
+const holdsOpens = `
+	window.opens = JSON.parse(sessionStorage.getItem('opens') ?? '{}');
+	window.heldOpens = [];
+	const open = IDBFactory.prototype.open;
+	IDBFactory.prototype.open = function (name, version) {
+		if (!(name in opens) || opens[name]-- > 0) return open.call(this, name, version);
+		const later = {};
+		heldOpens.push((done) => {
+			const real = open.call(this, name, version);
+			real.onupgradeneeded = () => { later.result = real.result; later.onupgradeneeded(); };
+			real.onsuccess = () => { later.result = real.result; later.onsuccess(); setTimeout(done); };
+		});
+		return later;
+	};
+	window.letOpen = async () => { opens = {}; for (const go of heldOpens.splice(0)) await new Promise(go); return 'open'; };
+`
+
+// removesAccount removes the account at a different relay.
+func (p *page) removesAccount() {
+	p.t.Helper()
+	p.click("#status-open")
+	p.press(`[data-account="127.0.0.1"] button`, "Remove")
+	p.click("#confirm-yes")
+	p.holds("the account to leave the list", "!document.querySelector('#accounts [data-account]')")
+}
+
+// TestRemovedAccountIsNotWrittenAgain removes an account while its relay does not answer, and while two tabs
+// are about to write the account's keys. The device's key goes at once, and neither tab's write
+// brings a record back. A record of a tab that learns late is erased by that tab.
+func TestRemovedAccountIsNotWrittenAgain(t *testing.T) {
+	t.Parallel()
+	p := newPage(t)
+	s := startStackWith(t, stackConfig{still: true})
+	other := startOwnRelay(t, "--console-origin", s.url)
+	p.do(forms[2].size, colours("light"), chromedp.Navigate(s.url+"/#host="+hostName+"&token="+s.token(time.Hour)))
+	p.wants("#status-text", "Live")
+	p.click("#status-open")
+	p.addsByDevice(other, func() {})
+	p.until("the keys for items", patience, func() bool { return p.keptRecords("ahp-waiting", "kept") == "keys @127.0.0.1" })
+
+	// Both tabs have read the keys, and are about to write them.
+	ctx, cancel := chromedp.NewContext(p.ctx)
+	t.Cleanup(cancel)
+	second := pageOf(t, ctx)
+	second.do(desktop(), chromedp.Navigate(s.url+"/#host="+hostName+"&token="+s.token(time.Hour)))
+	second.wants("#status-text", "Live")
+	for _, tab := range []*page{p, second} {
+		eval[any](tab, `sessionStorage.setItem('opens', '{"ahp-waiting": 1}'), null`)
+		tab.before(holdsOpens)
+		tab.do(chromedp.Reload())
+		tab.holds("a write that is held back", "window.heldOpens?.length === 1")
+		eval[any](tab, "opens = {}, null")
+	}
+
+	// No request ends, and the page's patience neither.
+	eval[any](p, `window.fetch = () => new Promise(() => {}), (wait => { window.setTimeout = (act, ms, ...more) => ms === 5000 ? 0 : wait(act, ms, ...more); })(setTimeout), null`)
+	p.removesAccount()
+	p.until("its device key to go", patience, func() bool { return p.keptRecords("ahp-device", "device") == "none" })
+	p.until("its keys for items to go", patience, func() bool { return p.keptRecords("ahp-waiting", "kept") == "none" })
+	second.holds("the removal to be known", "localStorage.getItem('ahp-accounts') === '[]'")
+	for _, tab := range []*page{p, second} {
+		tab.later("letOpen()")
+		if got := p.keptRecords("ahp-waiting", "kept"); got != "none" {
+			t.Fatalf("a late write has brought back %s", got)
+		}
+	}
+
+	second.later(`(async () => {
+		const db = await new Promise((r) => { const o = indexedDB.open('ahp-waiting', 1); o.onsuccess = () => r(o.result); });
+		await new Promise((r) => { const t = db.transaction('kept', 'readwrite'); t.objectStore('kept').put({}, 'keys @127.0.0.1'); t.oncomplete = r; });
+		db.close();
+	})()`)
+	eval[any](second, "dispatchEvent(new StorageEvent('storage', { key: 'ahp-accounts' })), null")
+	p.until("the late record to go", patience, func() bool { return p.keptRecords("ahp-waiting", "kept") == "none" })
+	if got := p.later("(async () => { const all = []; for (const name of await caches.keys()) all.push(...await (await caches.open(name)).keys()); return all.map((r) => r.url).filter((u) => u.includes('127.0.0.1%') || u.includes('account=')).join() || 'none'; })()"); got != "none" {
+		t.Errorf("the cache still has %s", got)
+	}
 }

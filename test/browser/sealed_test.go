@@ -59,7 +59,7 @@ func startSealedFor(t *testing.T, console string, flags ...string) *sealedSite {
 }
 
 // servesConsole serves the console as a static site for relays.
-func servesConsole(t *testing.T, l net.Listener, relays ...string) {
+func servesConsole(t *testing.T, l net.Listener, relays ...string) *httptest.Server {
 	t.Helper()
 	files, err := web.Of(relays...)
 	must(t, err)
@@ -81,6 +81,7 @@ func servesConsole(t *testing.T, l net.Listener, relays ...string) {
 	server.Listener = l
 	server.Start()
 	t.Cleanup(server.Close)
+	return server
 }
 
 func (s *sealedSite) startSealedAgent() {

@@ -1,11 +1,12 @@
 // Further accounts: the list of them, and the sheet that adds one.
 
 import { useEffect, useRef, useState } from 'preact/hooks';
-import { accounts, add, admit, begunKey, keepPage, mostAccounts, nameFor, originOf, type Account, type Known } from '../accounts';
+import { accounts, add, admit, begunKey, keepPage, nameFor, originOf, type Account, type Known } from '../accounts';
 import { app } from '../app';
 import * as device from '../device';
 import { leave } from '../leave';
 import { elsewhere, further, relay } from '../pins';
+import { mostAccounts } from '../registered';
 import { tokenForm } from '../relay';
 import { text } from '../store';
 import { deviceName, when } from '../words';

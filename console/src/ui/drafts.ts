@@ -1,5 +1,7 @@
 // Keeps unsent drafts across page loads.
 
+import { isRegistered } from '../registered';
+
 const key = (host: string, chat: string) => `draft ${host} ${chat}`;
 let handed = ''; // shared by a different app, for the next chat to open
 
@@ -27,7 +29,7 @@ export const both = (first: string, second: string) => [first, second].filter(Bo
 
 export function keepDraft(host: string, chat: string, text: string): void {
   try {
-    if (text) localStorage.setItem(key(host, chat), text);
+    if (text && isRegistered(host)) localStorage.setItem(key(host, chat), text);
     else localStorage.removeItem(key(host, chat));
   } catch {
     // The storage is full; the draft is still on the page.

@@ -1,1 +1,0 @@
-import{a,b,c,d}from"./chunk-CSX5GEVM.js";import"./chunk-P72B2O3Q.js";import"./chunk-KR2DCYFS.js";import"./chunk-E42DVRGA.js";import"./chunk-FWUXSPMV.js";import"./chunk-N4DMWHQL.js";export{a as Conflict,d as Leaving,c as forgetKeys,b as lives};

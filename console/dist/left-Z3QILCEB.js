@@ -1,1 +1,0 @@
-import{a,b,c}from"./chunk-QTS2VEZB.js";import"./chunk-DSU3PGQB.js";import"./chunk-DTSN4DEF.js";import"./chunk-26WMZINT.js";import"./chunk-CSX5GEVM.js";import"./chunk-3ILLTZQY.js";import"./chunk-P72B2O3Q.js";import"./chunk-KR2DCYFS.js";import"./chunk-E42DVRGA.js";import"./chunk-FWUXSPMV.js";import"./chunk-N4DMWHQL.js";export{c as LeftAll,b as LeftHere,a as WakeAt};

@@ -1,1 +1,0 @@
-import{a,b,c}from"./chunk-JFCMHL22.js";import"./chunk-DTSN4DEF.js";import"./chunk-26WMZINT.js";import"./chunk-3ILLTZQY.js";import"./chunk-E42DVRGA.js";import"./chunk-FWUXSPMV.js";import"./chunk-N4DMWHQL.js";export{b as Asks,c as CameraView,a as Lend};

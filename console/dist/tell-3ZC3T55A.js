@@ -1,1 +1,0 @@
-import{a,b,c,d,e}from"./chunk-6UPSWSYR.js";import"./chunk-HW22BSG2.js";import"./chunk-4K6RYUJX.js";import"./chunk-3ILLTZQY.js";import"./chunk-P72B2O3Q.js";import"./chunk-KR2DCYFS.js";import"./chunk-E42DVRGA.js";import"./chunk-FWUXSPMV.js";import"./chunk-N4DMWHQL.js";export{a as forgetDetails,b as keepDetails,c as setDetails,d as tell,e as tellAll};
