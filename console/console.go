@@ -6,11 +6,11 @@
 package console
 
 import (
-	"bytes"
 	"compress/gzip"
 	"crypto/sha256"
 	"embed"
 	"encoding/base64"
+	"encoding/binary"
 	"fmt"
 	"io"
 	"io/fs"
@@ -32,7 +32,10 @@ type File struct {
 	ETag      string
 	Immutable bool // the name contains the content hash
 
-	plain, packed []byte // packed is nil if compression does not make the file shorter
+	name   string // in dist; what is stored is read from there, because a copy stays in memory
+	stored int    // bytes there
+	packed bool   // they are compressed
+	plain  int    // bytes of the content
 }
 
 var hashed = regexp.MustCompile(`-[A-Z0-9]{8}\.(js|css)$`)
@@ -47,20 +50,11 @@ func readFiles() (map[string]*File, error) {
 		if err != nil || d.IsDir() {
 			return err
 		}
-		content, err := dist.ReadFile(name)
+		f, err := readFile(name)
 		if err != nil {
-			return err
+			return fmt.Errorf("%s: %w", name, err)
 		}
-		f := &File{plain: content}
-		name = strings.TrimPrefix(name, "dist")
-		if plain, ok := strings.CutSuffix(name, ".gz"); ok {
-			name, f.packed = plain, content
-			if f.plain, err = unpack(content); err != nil {
-				return fmt.Errorf("%s: %w", name, err)
-			}
-		}
-		sum := sha256.Sum256(f.plain)
-		f.ETag = `"` + base64.RawURLEncoding.EncodeToString(sum[:12]) + `"`
+		name = strings.TrimSuffix(strings.TrimPrefix(name, "dist"), packedExt)
 		f.Type = typeOf(name)
 		f.Immutable = hashed.MatchString(name)
 		files[strings.TrimSuffix(name, "index.html")] = f
@@ -69,12 +63,40 @@ func readFiles() (map[string]*File, error) {
 	return files, err
 }
 
-func unpack(packed []byte) ([]byte, error) {
-	r, err := gzip.NewReader(bytes.NewReader(packed))
+// packedExt ends the names of compressed files.
+const packedExt = ".gz"
+
+func readFile(name string) (*File, error) {
+	content, err := dist.Open(name)
 	if err != nil {
 		return nil, err
 	}
-	return io.ReadAll(r)
+	defer content.Close()
+	sum := sha256.New()
+	stored, err := io.Copy(sum, content)
+	if err != nil {
+		return nil, err
+	}
+	f := &File{
+		ETag: `"` + base64.RawURLEncoding.EncodeToString(sum.Sum(nil)[:12]) + `"`,
+		name: name, stored: int(stored), packed: strings.HasSuffix(name, packedExt), plain: int(stored),
+	}
+	if !f.packed {
+		return f, nil
+	}
+	var length [4]byte // of the content; gzip ends with it
+	_, err = content.(io.ReaderAt).ReadAt(length[:], stored-int64(len(length)))
+	f.plain = int(binary.LittleEndian.Uint32(length[:]))
+	return f, err
+}
+
+// open returns the content as it is stored, or else plain.
+func (f *File) open(asStored bool) (io.ReadCloser, error) {
+	content, err := dist.Open(f.name)
+	if err != nil || asStored || !f.packed {
+		return content, err
+	}
+	return gzip.NewReader(content) // a file of dist needs no Close
 }
 
 // types overrides content types for which operating systems have different defaults.
@@ -113,15 +135,23 @@ func (f *File) serve(w http.ResponseWriter, r *http.Request, policy string) {
 		return
 	}
 	h.Set("Content-Type", f.Type)
-	body := f.plain
-	if f.packed != nil && takesGzip(r.Header.Get("Accept-Encoding")) {
+	asStored, size := !f.packed || takesGzip(r.Header.Get("Accept-Encoding")), f.plain
+	if asStored {
+		size = f.stored
+	}
+	if f.packed && asStored {
 		h.Set("Content-Encoding", "gzip")
-		body = f.packed
 	}
-	h.Set("Content-Length", strconv.Itoa(len(body)))
-	if r.Method != http.MethodHead {
-		_, _ = w.Write(body) // the client may have disconnected
+	h.Set("Content-Length", strconv.Itoa(size))
+	if r.Method == http.MethodHead {
+		return
 	}
+	body, err := f.open(asStored)
+	if err != nil {
+		panic(err) // the files are embedded
+	}
+	defer body.Close()
+	_, _ = io.Copy(w, body) // the client may have disconnected
 }
 
 var gzipRefused = regexp.MustCompile(`gzip\s*;\s*q=0(\.0*)?\s*(,|$)`)

@@ -264,3 +264,42 @@ func TestHostAgentServesWithoutSentinel(t *testing.T) {
 		t.Errorf("host-agent ended with %v", err)
 	}
 }
+
+// TestSentinelIsSmall: a sentinel waits before its program's libraries are initialized, so
+// it needs less than half of the host-agent's own memory.
+func TestSentinelIsSmall(t *testing.T) {
+	t.Parallel()
+	relay, token := newRelay(t)
+	host := newHost(t, agenthost.Config{})
+	agent := start(t, "run", "--relay", relay.URL(), "--token-file", token, "--upstream", host, "--control", "off")
+	awaitOnline(t, relay)
+	sentinel := agent.sentinel(t)
+	if sentinel == 0 {
+		t.Fatal("no sentinel")
+	}
+	own := func(pid int) (kB int) {
+		status, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, field, _ := strings.Cut(string(status), "RssAnon:")
+		if kB, err = strconv.Atoi(strings.Fields(field)[0]); err != nil {
+			t.Fatal(err)
+		}
+		return kB
+	}
+	small, large := 0, own(agent.cmd.Process.Pid)
+	for end := time.Now().Add(2 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		small = max(small, own(sentinel)) // it may still start
+	}
+	t.Logf("sentinel %d kB, host-agent %d kB", small, large)
+	if 2*small > large {
+		t.Errorf("the sentinel has %d kB of its own, the host-agent %d kB", small, large)
+	}
+	if err := agent.cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	if err := agent.cmd.Wait(); err != nil {
+		t.Errorf("host-agent ended with %v", err)
+	}
+}

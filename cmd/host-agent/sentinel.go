@@ -2,10 +2,9 @@ package main
 
 import (
 	"os"
-	"os/signal"
-	"syscall"
 
 	"ahprelay/hostagent"
+	"ahprelay/internal/orphan"
 )
 
 type sentinelCmd struct{}
@@ -13,8 +12,8 @@ type sentinelCmd struct{}
 // Run waits for the end of the host-agent that started this process. It ends soon
 // after, so it ignores signals for all processes of a session or service.
 func (c *sentinelCmd) Run(s *streams) error {
-	signal.Ignore(os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	return hostagent.RunSentinel(os.Stdin, s.log)
+	orphan.Outlive()
+	return hostagent.RunSentinel(orphan.Input(), s.log)
 }
 
 // sentinelCommand returns the command that starts a sentinel. The first process of a
@@ -28,5 +27,5 @@ func sentinelCommand(s *streams) hostagent.SentinelCommand {
 		s.log.Warn("sentinel unavailable: clients learn of a crash only when the resume time is over", "error", err)
 		return hostagent.SentinelCommand{}
 	}
-	return hostagent.SentinelCommand{Command: append([]string{program, "sentinel"}, s.logs.Args()...), Stderr: s.err}
+	return hostagent.SentinelCommand{Command: append([]string{program, orphan.Command}, s.logs.Args()...), Stderr: s.err}
 }

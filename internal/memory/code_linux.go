@@ -5,8 +5,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
-
-	"golang.org/x/sys/unix"
+	"syscall"
 )
 
 // ReleaseCode unmaps the pages of the program's file that the process has used so far.
@@ -28,7 +27,7 @@ func ReleaseCode() {
 		if name, size, isField := strings.Cut(line, ":"); isField && !strings.Contains(name, " ") {
 			// A mapping without own pages equals its file.
 			if name == "Anonymous" && to > from && strings.TrimSpace(size) == "0 kB" {
-				_, _, _ = unix.Syscall(unix.SYS_MADVISE, from, to-from, unix.MADV_DONTNEED)
+				_, _, _ = syscall.Syscall(syscall.SYS_MADVISE, from, to-from, syscall.MADV_DONTNEED)
 			}
 			continue
 		}

@@ -18,8 +18,9 @@ const (
 	restEvery = 5 * time.Second        // largest interval
 	giveAgain = 10 * time.Second       // after the last time, unless worthAtOnce is reached
 
-	quietBytes = 256 << 10 // allocated between two samples, at most
-	worthBytes = 8 << 20   // allocated since memory was returned, at least
+	quietBytes  = 256 << 10 // allocated between two samples, at most
+	worthBytes  = 8 << 20   // allocated since memory was returned, at least
+	worthAtRest = 1 << 20   // the same of a process at rest
 
 	worthAtOnce = 32 << 20 // allocated since memory was returned: enough to ignore giveAgain
 
@@ -70,41 +71,65 @@ func giveBack(ctx context.Context) {
 	defer restore()
 	collected := make(chan struct{}, 1)
 	signalCollections(ctx, collected)
-	wait := lookEvery
-	timer := time.NewTimer(wait)
+	p := pace{wait: lookEvery}
+	timer := time.NewTimer(p.wait)
 	defer timer.Stop()
-	var last, given uint64 // bytes allocated at the last sample, and when memory was returned
-	var givenAt time.Time
-	var atRest bool // since the last activity
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-collected:
-			wait = lookEvery
-			timer.Reset(wait)
+			p.wait = lookEvery
+			timer.Reset(p.wait)
 			continue
 		case <-timer.C:
 		}
 		metrics.Read(samples)
-		now, live := samples[0].Value.Uint64(), samples[1].Value.Uint64()
-		setPercent(percentFor(live))
-		soon := now-given >= worthAtOnce || time.Since(givenAt) >= giveAgain
-		if now-last <= quietBytes && now-given >= worthBytes && soon {
-			runtime.GC() // twice: pools survive one collection, and stacks shrink by half each time
-			debug.FreeOSMemory()
-			given, givenAt = now, time.Now()
+		setPercent(percentFor(samples[1].Value.Uint64()))
+		give, release := p.look(samples[0].Value.Uint64(), time.Now())
+		if give {
+			giveAll()
 		}
-		if wait = min(2*wait, restEvery); now-last > quietBytes || now-given >= worthBytes {
-			wait, atRest = lookEvery, false
+		if release {
+			ReleaseCode() // last, because collections use much of it
 		}
-		if wait == restEvery && !atRest {
-			ReleaseCode()
-			atRest = true
-		}
-		timer.Reset(wait)
-		last = now
+		timer.Reset(p.wait)
 	}
+}
+
+// A pace decides when memory is returned.
+type pace struct {
+	wait        time.Duration // until the next sample
+	last, given uint64        // bytes allocated at the last sample, and when memory was returned
+	givenAt     time.Time
+	atRest      bool // since the last activity
+}
+
+// look takes a sample: the bytes allocated since the start. It reports whether to return
+// memory, and whether to release code.
+func (p *pace) look(allocated uint64, now time.Time) (give, release bool) {
+	since, quiet := allocated-p.given, allocated-p.last <= quietBytes
+	p.last = allocated
+	again := now.Sub(p.givenAt) >= giveAgain
+	give = quiet && since >= worthBytes && (again || since >= worthAtOnce)
+	if p.wait = min(2*p.wait, restEvery); !quiet || since >= worthBytes && !give {
+		p.wait, p.atRest = lookEvery, false
+	}
+	if p.wait == restEvery {
+		give = again && since >= worthAtRest
+		release = give || !p.atRest
+		p.atRest = true
+	}
+	if give {
+		p.given, p.givenAt = allocated, now
+	}
+	return give, release
+}
+
+// giveAll collects twice: pools survive one collection, and stacks shrink by half each time.
+func giveAll() {
+	runtime.GC()
+	debug.FreeOSMemory()
 }
 
 // signalCollections sends to collected after each garbage collection, until ctx ends. It

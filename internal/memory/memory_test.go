@@ -86,3 +86,40 @@ func TestPercentFor(t *testing.T) {
 		}
 	}
 }
+
+// TestRestingProcessReturnsItsStart: a process that was busy for a moment returns the
+// garbage and the code of its start once it rests, and then no more.
+func TestRestingProcessReturnsItsStart(t *testing.T) {
+	now := time.Now()
+	p := pace{wait: lookEvery}
+	// rests passes time in which a process allocates little.
+	allocated := uint64(0)
+	rests := func(d time.Duration, perSecond uint64) (gave, released int) {
+		for end := now.Add(d); now.Before(end); {
+			now = now.Add(p.wait)
+			allocated += uint64(p.wait.Seconds() * float64(perSecond))
+			give, release := p.look(allocated, now)
+			if give {
+				gave++
+			}
+			if release {
+				released++
+			}
+		}
+		return gave, released
+	}
+	allocated = 2 << 20
+	if gave, released := rests(30*time.Second, 0); gave != 1 || released != 1 {
+		t.Errorf("a start of 2 MiB: memory returned %d times, code released %d times; want once each", gave, released)
+	}
+	if gave, released := rests(time.Hour, 0); gave != 0 || released != 0 {
+		t.Errorf("an hour without work: memory returned %d times, code released %d times", gave, released)
+	}
+	if gave, released := rests(time.Hour, 10<<10); gave < 30 || gave > 40 || released != gave {
+		t.Errorf("an hour at 10 KiB/s: memory returned %d times, code released %d times; want once for each MiB", gave, released)
+	}
+	allocated += 1 << 19
+	if gave, released := rests(time.Minute, 0); gave > 1 || released != 1 {
+		t.Errorf("after a moment of work: memory returned %d times, code released %d times; want code released once", gave, released)
+	}
+}

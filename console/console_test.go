@@ -1,0 +1,84 @@
+package console
+
+import (
+	"bytes"
+	"compress/gzip"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"strconv"
+	"testing"
+)
+
+// TestFilesStayInTheProgram: the files that a relay serves have no copy in its memory.
+func TestFilesStayInTheProgram(t *testing.T) {
+	live := func() int {
+		runtime.GC()
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int(m.HeapAlloc)
+	}
+	const times, most = 8, 256 << 10 // one copy of all stored files has 1.4 MB
+	before := live()
+	var all []map[string]*File
+	for range times {
+		files, err := readFiles()
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, files)
+	}
+	each := (live() - before) / times
+	runtime.KeepAlive(all)
+	if each > most {
+		t.Errorf("the files take %d bytes of memory; want at most %d", each, most)
+	}
+}
+
+// TestBothFormsAreTheSameContent: a client that takes gzip and one that takes none get the
+// same content, each with its length.
+func TestBothFormsAreTheSameContent(t *testing.T) {
+	files, err := Files()
+	if err != nil {
+		t.Fatal(err)
+	}
+	handler := Handler("")
+	get := func(method, path, encoding string) *httptest.ResponseRecorder {
+		r := httptest.NewRequest(method, path, nil)
+		r.Header.Set("Accept-Encoding", encoding)
+		answer := httptest.NewRecorder()
+		handler.ServeHTTP(answer, r)
+		return answer
+	}
+	compressed := 0
+	for path := range files {
+		plain, packed, head := get(http.MethodGet, path, ""), get(http.MethodGet, path, "gzip"), get(http.MethodHead, path, "gzip")
+		for _, answer := range []*httptest.ResponseRecorder{plain, packed} {
+			if got, want := answer.Header().Get("Content-Length"), strconv.Itoa(answer.Body.Len()); got != want {
+				t.Errorf("%s: length %s of %s bytes", path, got, want)
+			}
+		}
+		if head.Body.Len() > 0 || head.Header().Get("Content-Length") != packed.Header().Get("Content-Length") {
+			t.Errorf("%s: HEAD has %d bytes and %v", path, head.Body.Len(), head.Header())
+		}
+		content := packed.Body.Bytes()
+		if packed.Header().Get("Content-Encoding") == "gzip" {
+			compressed++
+			r, err := gzip.NewReader(bytes.NewReader(content))
+			if err != nil {
+				t.Fatal(path, err)
+			}
+			if content, err = io.ReadAll(r); err != nil {
+				t.Fatal(path, err)
+			}
+		}
+		if !bytes.Equal(content, plain.Body.Bytes()) {
+			t.Errorf("%s: %d bytes plain, %d compressed", path, plain.Body.Len(), len(content))
+		}
+	}
+	if compressed < len(files)/2 {
+		t.Errorf("%d of %d files are sent compressed", compressed, len(files))
+	}
+}

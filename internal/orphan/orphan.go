@@ -1,0 +1,87 @@
+// Package orphan lets a process wait for the end of its parent with little memory: it
+// waits before most other packages of the program are initialized. Go initializes
+// packages in the order of their paths, each behind its imports. So this package imports
+// few, and its path precedes those of libraries.
+package orphan
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"ahprelay/internal/memory"
+)
+
+// Command is the first argument of a process that waits. Its standard input is a pipe
+// from its parent with lines of text, each in place of the one before.
+const Command = "sentinel"
+
+// Farewell is the line behind which the process ends at once.
+const Farewell = `{"farewell":true}`
+
+// maxLine bounds what is kept of a line.
+const maxLine = 512 << 10
+
+var input []byte
+
+func init() {
+	if len(os.Args) < 2 || os.Args[1] != Command {
+		return
+	}
+	if stat, err := os.Stdin.Stat(); err != nil || stat.Mode()&os.ModeNamedPipe == 0 {
+		return // started by hand
+	}
+	Outlive()
+	memory.ReleaseCode()
+	line, farewell := lastLine(os.Stdin)
+	if farewell {
+		os.Exit(0)
+	}
+	input = line
+}
+
+// Outlive has the process ignore the signals that a session or service sends to all its
+// processes.
+func Outlive() { signal.Ignore(os.Interrupt, syscall.SIGTERM, syscall.SIGHUP) }
+
+// Input returns the parent's last line, once the parent has ended. In a process that was
+// started by hand, it returns standard input.
+func Input() io.Reader {
+	if input == nil {
+		return os.Stdin
+	}
+	return bytes.NewReader(input)
+}
+
+// lastLine returns the last whole line when the input ends, or all of it without one. It
+// ends early behind a farewell.
+func lastLine(in io.Reader) (line []byte, farewell bool) {
+	line, rest := []byte{}, make([]byte, 0, 4<<10)
+	whole := false
+	for {
+		if len(rest) == cap(rest) {
+			rest = append(rest, 0)[:len(rest)]
+		}
+		n, err := in.Read(rest[len(rest):cap(rest)])
+		rest = rest[:len(rest)+n]
+		for {
+			end := bytes.IndexByte(rest, '\n')
+			if end < 0 {
+				break
+			}
+			line, whole = append(line[:0], rest[:end]...), true
+			rest = append(rest[:0], rest[end+1:]...)
+			if string(line) == Farewell {
+				return nil, true
+			}
+		}
+		if err != nil || len(rest) > maxLine {
+			if !whole {
+				line = rest
+			}
+			return line, false
+		}
+	}
+}

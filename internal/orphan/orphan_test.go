@@ -1,0 +1,73 @@
+package orphan
+
+import (
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"testing/iotest"
+)
+
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == Command { // a process that has waited
+		_, _ = io.Copy(os.Stdout, Input())
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// TestLastWholeLineCounts, however the bytes arrive.
+func TestLastWholeLineCounts(t *testing.T) {
+	long := strings.Repeat("x", 100<<10)
+	for _, test := range []struct {
+		name, in, want string
+		farewell       bool
+	}{
+		{"nothing", "", "", false},
+		{"a line", "one\n", "one", false},
+		{"a later line", "one\ntwo\nthree\n", "three", false},
+		{"the parent died while it wrote", "one\ntw", "one", false},
+		{"half of the first line", "on", "on", false},
+		{"an empty line", "one\n\n", "", false},
+		{"a long line, and a short one", long + "\nshort\n", "short", false},
+		{"a short line, and a long one", "short\n" + long + "\n", long, false},
+		{"a farewell", "one\n" + Farewell + "\ntwo\n", "", true},
+	} {
+		for way, in := range map[string]io.Reader{"at once": strings.NewReader(test.in), "byte for byte": iotest.OneByteReader(strings.NewReader(test.in))} {
+			if got, farewell := lastLine(in); string(got) != test.want || farewell != test.farewell {
+				t.Errorf("%s, %s: %.20q, %v; want %.20q, %v", test.name, way, got, farewell, test.want, test.farewell)
+			}
+		}
+	}
+	endless, farewell := lastLine(strings.NewReader(strings.Repeat("x", 4*maxLine)))
+	if len(endless) < maxLine || len(endless) > 2*maxLine || farewell {
+		t.Errorf("%d bytes of an endless line are kept, farewell %v; want about %d", len(endless), farewell, maxLine)
+	}
+}
+
+// TestProcessWaitsForItsParent: the process has its parent's last line when the pipe ends,
+// and ends without work behind a farewell.
+func TestProcessWaitsForItsParent(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string]string{"one\ntwo\n": "two", "one\n" + Farewell + "\n": ""} {
+		cmd := exec.Command(os.Args[0], Command)
+		cmd.Stdin = strings.NewReader(in) // a pipe
+		if got, err := cmd.Output(); err != nil || string(got) != want {
+			t.Errorf("%q: %q, %v; want %q", in, got, err, want)
+		}
+	}
+}
+
+// FuzzLastLine: pieces of any size give the same line.
+func FuzzLastLine(f *testing.F) {
+	f.Add("one\ntwo\n" + Farewell + "\n")
+	f.Add("one\ntw")
+	f.Fuzz(func(t *testing.T, in string) {
+		line, farewell := lastLine(strings.NewReader(in))
+		each, last := lastLine(iotest.OneByteReader(strings.NewReader(in)))
+		if string(line) != string(each) || farewell != last {
+			t.Errorf("%q: %q, %v at once; %q, %v byte for byte", in, line, farewell, each, last)
+		}
+	})
+}
