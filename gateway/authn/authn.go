@@ -36,7 +36,7 @@ type Checker struct {
 // New returns a Checker without any used proofs.
 func New(cfg Config) *Checker { return &Checker{cfg, newProofs()} }
 
-// VerifyClient checks a client token and its revocation.
+// VerifyClient verifies a client token, and that it is not revoked.
 func (c *Checker) VerifyClient(ctx context.Context, token string) (auth.Client, error) {
 	who, err := c.VerifyIssued(ctx, token)
 	if err == nil && c.IsRevoked(who) {
@@ -45,12 +45,12 @@ func (c *Checker) VerifyClient(ctx context.Context, token string) (auth.Client, 
 	return who, err
 }
 
-// VerifyIssued checks a client token, but not its revocation.
+// VerifyIssued verifies a client token, which may be revoked.
 func (c *Checker) VerifyIssued(ctx context.Context, token string) (auth.Client, error) {
 	return auth.Issuers{Own: c.Keys.Tokens(), Others: c.Issuers}.Verify(ctx, token)
 }
 
-// VerifyHost checks an enrolment token or credential, and its revocation.
+// VerifyHost verifies an enrolment token or credential, and that it is not revoked.
 func (c *Checker) VerifyHost(token string) (auth.Enrolment, error) {
 	host, err := c.Keys.Tokens().VerifyAgent(token)
 	if err == nil && c.IsEnrolmentRevoked(host) {
@@ -59,20 +59,20 @@ func (c *Checker) VerifyHost(token string) (auth.Enrolment, error) {
 	return host, err
 }
 
-// IsRevoked reports whether a client's token, or a grant from which it was derived, is
-// revoked.
+// IsRevoked reports whether a client's token is revoked, or a grant from which it is
+// derived.
 func (c *Checker) IsRevoked(who auth.Client) bool {
 	return c.Revoked.Revoked(who.IssuedAt, who.Keys()...) || c.Revoked.RevokedOrigin(who.Tenant, who.Origins)
 }
 
-// IsEnrolmentRevoked reports whether a host-agent's token, or a grant from which it
-// was derived, is revoked.
+// IsEnrolmentRevoked reports whether a host-agent's token is revoked, or a grant from
+// which it is derived.
 func (c *Checker) IsEnrolmentRevoked(host auth.Enrolment) bool {
 	return c.Revoked.Revoked(host.IssuedAt, host.Keys()...) || c.Revoked.RevokedOrigin(host.Tenant, host.AllOrigins())
 }
 
-// Client returns the client that sent the request, or answers the request with an
-// error.
+// Client returns the client that sent the request. If ok is false, it has responded with
+// an error.
 func (c *Checker) Client(w http.ResponseWriter, r *http.Request) (auth.Client, bool) {
 	token, ok := auth.Bearer(r.Header.Get("Authorization"))
 	if !ok {
@@ -88,7 +88,8 @@ func (c *Checker) Client(w http.ResponseWriter, r *http.Request) (auth.Client, b
 	return who, true
 }
 
-// Host returns the sending host-agent's host, or answers the request with an error.
+// Host returns the host whose host-agent sent the request. If ok is false, it has
+// responded with an error.
 func (c *Checker) Host(w http.ResponseWriter, r *http.Request) (auth.Enrolment, bool) {
 	token, ok := auth.Bearer(r.Header.Get("Authorization"))
 	if !ok {
@@ -104,10 +105,10 @@ func (c *Checker) Host(w http.ResponseWriter, r *http.Request) (auth.Enrolment, 
 	return host, true
 }
 
-// MaxOperator bounds the body of a request by an operator or a person, in bytes.
+// MaxOperator is the longest request body by an operator or a person, in bytes.
 const MaxOperator = 16 << 10
 
-// Operator restricts a handler to the relay's operator, the holder of its keys.
+// Operator restricts a handler to the relay's operator, who has the relay's keys.
 func (c *Checker) Operator(serve http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		token, ok := auth.Bearer(r.Header.Get("Authorization"))

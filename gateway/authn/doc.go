@@ -1,6 +1,6 @@
-// Package authn authenticates HTTP requests: it finds the client's address, verifies
-// the token, and checks a device's proof of its key. It answers and records the
-// requests that it refuses.
+// Package authn authenticates HTTP requests: it determines the client's address, verifies
+// the token, and checks a device's proof of its key. It refuses invalid requests and
+// records the refusals.
 //
 // # The flow of a request
 //
@@ -16,30 +16,30 @@
 //
 // # Proofs of devices' keys
 //
-// A proof is read, compared with the known key, checked (the signature last), and then
-// used up. This bounds the work and the memory that an unauthenticated client can
-// cause:
+// A proof is parsed, compared with the known key, and verified (its signature last). Then
+// it is marked as used, so that it is valid once. This order limits the work and memory
+// that an unauthenticated client can cause:
 //
-//   - [Checker.ProveKey] is for a known key, of a device or a pairing (a request to be
-//     let in). A proof with a different key is refused before its signature is
-//     checked.
+//   - [Checker.ProveKey] is for a key that the relay knows: a device's, or that of a
+//     pairing, which is a device's request for access. A proof with a different key is
+//     refused before its signature is verified.
 //   - [Checker.ProveNewKey] is for an unknown key. After too many failures, an address
-//     is refused before the signature is checked. Nothing is remembered: the caller
-//     calls [Proofs.Use] when the key belongs to a device or a pairing.
+//     is refused before the signature is verified. The proof is not remembered: the
+//     caller calls [Proofs.Use] when the key belongs to a device or a pairing.
 //   - Proofs of pairings and of devices have separate limits in [Proofs].
 //
 // A proof names the whole URL of its request as the client sees it: the relay's public
-// URL with the path, or scheme, host and path as the request arrived. Behind a proxy
-// that ends TLS, the relay reads the scheme from X-Forwarded-Proto, if the proxy is
-// trusted or on the same machine.
+// URL with the path, or scheme, host and path as the request arrived. Behind a proxy that
+// ends TLS, the relay gets the scheme from X-Forwarded-Proto if the proxy is trusted or
+// on the same machine.
 //
 // # What it owns
 //
-// The used proofs ([Proofs]). Its caller provides the keys, the revocations, the
-// limits, the audit, and the counter of refusals.
+// The used proofs ([Proofs]). The caller provides keys, revocations, limits, the audit
+// log and the counter of refusals.
 //
 // # Concurrency
 //
-// A [Checker] does not change, and is safe for concurrent use. The lock of Proofs
-// guards the used proofs; no function is called under it.
+// A [Checker] is immutable, and safe for concurrent use. The lock of Proofs guards the
+// used proofs; no function is called under it.
 package authn

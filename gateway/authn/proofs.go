@@ -10,17 +10,17 @@ import (
 	"ahprelay/auth"
 )
 
-// Bounds of the remembered proofs. Devices and unauthenticated clients have separate
-// bounds, so the latter cannot displace the former.
+// Limits for remembered proofs. Devices and unauthenticated clients have separate limits,
+// so unauthenticated clients cannot displace devices' proofs.
 const (
 	maxOfDevices  = 64 << 10
-	maxOfPerson   = 4 << 10 // for all devices of a person
+	maxOfPerson   = 4 << 10 // for all of a person's devices
 	maxOfDevice   = 1 << 10
 	maxOfPairings = 16 << 10
 	maxOfPairing  = 64 // a pairing polls for its approval every two seconds
 )
 
-// Reasons to refuse a proof in addition to those of [auth.Keys.CheckProof].
+// Reasons to refuse a proof, in addition to those from [auth.Keys.CheckProof].
 var (
 	ErrNoProof    = errors.New("this token is bound to a device's key: send a proof (DPoP) in the header DPoP or as subprotocol dpop.<proof>")
 	ErrOtherKey   = errors.New("this token is bound to a different device's key: it was copied")
@@ -32,30 +32,30 @@ var (
 type UsedProof struct {
 	auth.Proof
 
-	// Person is the owner of the key's device: tenant and subject. "" stands for a
-	// pairing's key, or comes from a relay with an older version.
+	// Person is the owner of the device with this key: tenant and subject. It is "" for a
+	// pairing's key, and in messages from old relays.
 	Person string `json:",omitempty"`
 }
 
-// Proofs remembers used proofs until their nonces expire: a proof is valid once. The
-// relays in a cluster exchange used proofs. Two relays accept the same proof only if
-// it reaches both before they have exchanged it.
+// Proofs remembers used proofs until their nonces expire, so that each proof is valid
+// once. The relays in a cluster exchange used proofs. Two relays accept the same proof
+// only if it reaches both before they have exchanged it.
 //
-// A new process does not know the proofs used before. It therefore accepts only proofs
-// with a nonce made since it began to receive used proofs: an earlier used proof has
-// an older nonce. A client with an older nonce gets a new one. The same applies after
-// a time without contact to the other relays.
+// A new process does not know which proofs were used before. So it accepts only proofs
+// whose nonce was made after it began to receive used proofs; all proofs used earlier
+// have older nonces. A client with an older nonce gets a new one. The same applies after
+// an interruption of the contact to other relays.
 type Proofs struct {
-	Others func(UsedProof) // sends to other relays; nil: there are none. Set before the first proof
+	Others func(UsedProof) // sends a proof to other relays; nil: none. Set before the first proof
 
 	mu    sync.Mutex // guards the fields below
-	since time.Time  // used contains every proof that a relay has accepted since
+	since time.Time  // used is complete for proofs accepted after this time
 	used  map[string]bool
 	count map[string]int // used proofs by group name
 	queue []rememberedProof
 }
 
-// A rememberedProof is an entry of Proofs.queue, which is sorted by age, oldest first.
+// A rememberedProof is an entry in Proofs.queue, which is sorted by age, oldest first.
 type rememberedProof struct {
 	UsedProof
 	until time.Time
@@ -67,15 +67,15 @@ func newProofs() *Proofs {
 	return p
 }
 
-// HearsSince sets the time since which the process has received, without a gap, the
-// proofs that other relays accept.
+// HearsSince sets the time since which the process has received all proofs that other
+// relays accept.
 func (p *Proofs) HearsSince(t time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.since = t.Truncate(time.Millisecond) // the precision of nonces
 }
 
-// A proofGroup is a group in which used proofs are counted, with its bound.
+// A proofGroup is a group in which used proofs are counted, with its limit.
 type proofGroup struct {
 	name string
 	most int
@@ -88,7 +88,7 @@ func (u *UsedProof) groups() []proofGroup {
 	return []proofGroup{{"devices", maxOfDevices}, {"person " + u.Person, maxOfPerson}, {"device " + u.Thumbprint, maxOfDevice}}
 }
 
-// Use accepts a checked proof, and notifies the other relays.
+// Use accepts a verified proof, and sends it to the other relays.
 func (p *Proofs) Use(u UsedProof, now time.Time) error {
 	err := p.Unused(u.Proof)
 	if err == nil {
@@ -100,8 +100,8 @@ func (p *Proofs) Use(u UsedProof, now time.Time) error {
 	return err
 }
 
-// Unused reports why a proof was used before, or may have been. It does not remember
-// the proof.
+// Unused returns an error if a proof was used before, or may have been. It does not
+// remember the proof.
 func (p *Proofs) Unused(proof auth.Proof) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -118,7 +118,7 @@ func (p *Proofs) Unused(proof auth.Proof) error {
 	return nil
 }
 
-// Note remembers a proof that this or a different relay has accepted.
+// Note remembers a proof that this or another relay has accepted.
 func (p *Proofs) Note(u UsedProof, now time.Time) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -140,7 +140,7 @@ func (p *Proofs) Note(u UsedProof, now time.Time) error {
 	return nil
 }
 
-// forgetLocked forgets proofs with expired nonces.
+// forgetLocked forgets proofs whose nonces have expired.
 func (p *Proofs) forgetLocked(now time.Time) {
 	for len(p.queue) > 0 && now.After(p.queue[0].until) {
 		old := p.queue[0]
@@ -154,7 +154,7 @@ func (p *Proofs) forgetLocked(now time.Time) {
 	}
 }
 
-// Authenticate checks a client token, and for a device's token the proof.
+// Authenticate verifies a client token and, for a device's token, the proof.
 func (c *Checker) Authenticate(r *http.Request, token string) (auth.Client, error) {
 	who, err := c.VerifyClient(r.Context(), token)
 	if err != nil || who.Key == "" {
@@ -163,12 +163,12 @@ func (c *Checker) Authenticate(r *http.Request, token string) (auth.Client, erro
 	return who, c.ProveKey(r, token, who.Key, PersonOf(who.Tenant, who.Subject))
 }
 
-// PersonOf returns the name of a person in [UsedProof].
+// PersonOf returns the value of UsedProof.Person.
 func PersonOf(tenant, subject string) string { return tenant + " " + subject }
 
-// ProveKey checks that a request proves a known key, and uses the proof up. Person is
-// as in [UsedProof]. The signature is checked last, which an unauthenticated client
-// without a known key cannot reach.
+// ProveKey verifies that a request proves a known key, and marks the proof as used.
+// person is as in [UsedProof]. It verifies the signature last: a client that does not
+// know the key is refused before this costly step.
 func (c *Checker) ProveKey(r *http.Request, token, key, person string) error {
 	claimed, err := claimedProof(r)
 	if err != nil {
@@ -184,8 +184,8 @@ func (c *Checker) ProveKey(r *http.Request, token, key, person string) error {
 	return c.Proofs.Use(UsedProof{proof, person}, time.Now())
 }
 
-// ProveNewKey checks that a request proves an unknown key. The caller uses the proof
-// up once the key belongs to a device or a pairing.
+// ProveNewKey verifies that a request proves an unknown key. The caller marks the proof
+// as used when the key belongs to a device or a pairing.
 func (c *Checker) ProveNewKey(r *http.Request) (auth.Proof, error) {
 	claimed, err := claimedProof(r)
 	if err != nil {
@@ -198,10 +198,10 @@ func (c *Checker) ProveNewKey(r *http.Request) (auth.Proof, error) {
 	return proof, err
 }
 
-// checkProof checks a request's proof. The argument key is the key if it is known.
-// After too many failures, an address is refused before the signature is checked.
-// Failures with a known key are counted separately, so that neighbours at the address
-// do not block a device.
+// checkProof verifies a request's proof. key is the key if known, and otherwise "". After
+// too many failures, an address is refused before the signature is verified. Failures
+// with a known key count separately, so that other clients at the same address cannot
+// block a device.
 func (c *Checker) checkProof(r *http.Request, claimed *auth.ClaimedProof, token, key string) (auth.Proof, error) {
 	address := c.Address(r)
 	if over := c.Limits.FailedTooOften(address, key); over != nil {
@@ -214,8 +214,8 @@ func (c *Checker) checkProof(r *http.Request, claimed *auth.ClaimedProof, token,
 	return proof, err
 }
 
-// claimedProof reads a request's proof from the DPoP header or, for a WebSocket, the
-// list of subprotocols.
+// claimedProof parses a request's proof, from the DPoP header or, for a WebSocket, from
+// the list of subprotocols.
 func claimedProof(r *http.Request) (*auth.ClaimedProof, error) {
 	text := r.Header.Get("DPoP")
 	for _, header := range r.Header.Values("Sec-WebSocket-Protocol") {
@@ -231,8 +231,8 @@ func claimedProof(r *http.Request) (*auth.ClaimedProof, error) {
 	return auth.ReadProof(text)
 }
 
-// WantsProof adds a nonce for the proof to the answer, if the error is a missing or
-// stale proof (RFC 9449, sections 7.1 and 8).
+// WantsProof adds a nonce to the response if the error means a missing or outdated proof
+// (RFC 9449, sections 7.1 and 8).
 func (c *Checker) WantsProof(w http.ResponseWriter, err error) bool {
 	if !errors.Is(err, auth.ErrProofStale) && !errors.Is(err, ErrNoProof) {
 		return false

@@ -15,20 +15,21 @@ import (
 	"ahprelay/gateway/audit"
 )
 
-// Refuse counts and records a refusal. The arguments why and exactly are few words
-// each: see [audit.Log.Refuse].
+// Refuse counts and records a refusal. why and exactly must be short fixed texts: see
+// [audit.Log.Refuse].
 func (c *Checker) Refuse(why, exactly string, line audit.Line) {
 	c.Count(why)
 	c.Audit.Refuse(why+" "+exactly, line)
 }
 
-// ErrUsedUp reports an enrolment token that was traded for a credential.
+// ErrUsedUp reports an enrolment token that was already exchanged for a credential.
 var ErrUsedUp = errors.New("the enrolment token is used up")
 
-// tokenTrouble are the distinguished kinds of token faults.
+// tokenTrouble are the token errors whose text is safe to show.
 var tokenTrouble = []error{auth.ErrNoToken, auth.ErrTokenExpired, auth.ErrTokenRevoked, ErrUsedUp}
 
-// TroubleOf returns the kind of a token's fault, "" for all others.
+// TroubleOf returns the text for a token error that is safe to show, and "" for all
+// others.
 func TroubleOf(err error) string {
 	i := slices.IndexFunc(tokenTrouble, func(kind error) bool { return errors.Is(err, kind) })
 	if i < 0 {
@@ -37,7 +38,7 @@ func TroubleOf(err error) string {
 	return tokenTrouble[i].Error()
 }
 
-// Unauthorized answers a request without a valid token (RFC 6750, section 3).
+// Unauthorized responds to a request without a valid token (RFC 6750, section 3).
 func (c *Checker) Unauthorized(w http.ResponseWriter, r *http.Request, err error) {
 	line := audit.Line{Address: c.Address(r), Reason: err.Error(), Detail: r.Method + " " + r.URL.Path}
 	if errors.Is(err, auth.ErrIssuerAway) { // not the client's fault
@@ -71,8 +72,8 @@ func (c *Checker) Unauthorized(w http.ResponseWriter, r *http.Request, err error
 	http.Error(w, err.Error(), http.StatusUnauthorized)
 }
 
-// TooManyFailures counts an unauthenticated request, and answers it if there were too
-// many from its address.
+// TooManyFailures counts an unauthenticated request. If there were too many from its
+// address, it responds with an error and returns true.
 func (c *Checker) TooManyFailures(w http.ResponseWriter, r *http.Request) bool {
 	over := c.Limits.Failed(c.Address(r), "")
 	if over != nil {
@@ -81,7 +82,7 @@ func (c *Checker) TooManyFailures(w http.ResponseWriter, r *http.Request) bool {
 	return over != nil
 }
 
-// TooMany answers a request above a limit (RFC 6585, section 4).
+// TooMany responds to a request that exceeds a limit (RFC 6585, section 4).
 func (c *Checker) TooMany(w http.ResponseWriter, over *admission.OverLimit, line audit.Line) {
 	line.Reason = over.Name()
 	c.Refuse("limit", over.Limit, line)
@@ -89,7 +90,7 @@ func (c *Checker) TooMany(w http.ResponseWriter, over *admission.OverLimit, line
 	http.Error(w, over.Error(), http.StatusTooManyRequests)
 }
 
-// WriteJSON answers with a value as JSON, and forbids caching.
+// WriteJSON responds with a value as JSON, which must not be cached.
 func WriteJSON(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
@@ -97,12 +98,12 @@ func WriteJSON(w http.ResponseWriter, status int, v any) {
 	_ = json.NewEncoder(w).Encode(v) // the client may be gone
 }
 
-// WriteError answers with {"error"}.
+// WriteError responds with {"error"}.
 func WriteError(w http.ResponseWriter, status int, err error) {
 	WriteJSON(w, status, map[string]string{"error": err.Error()})
 }
 
-// RefuseDraining answers a request that arrives while the relay stops.
+// RefuseDraining responds to a request that arrives while the relay stops.
 func RefuseDraining(w http.ResponseWriter) {
 	w.Header().Set("Retry-After", "1")
 	http.Error(w, ahp.CloseShuttingDown.Reason(), http.StatusServiceUnavailable)

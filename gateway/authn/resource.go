@@ -7,11 +7,12 @@ import (
 	"strings"
 )
 
-// ResourcePath begins the paths of the relay's metadata as a protected resource
-// (RFC 9728). The path of a resource follows, such as /ahp/HOST.
+// ResourcePath begins the paths of the relay's metadata as a protected resource (RFC
+// 9728). The resource's own path follows, such as /ahp/HOST.
 const ResourcePath = "/.well-known/oauth-protected-resource"
 
-// A resource describes where a client gets a token for a part of the relay.
+// A resource is the metadata for a part of the relay: it names the servers that issue
+// tokens.
 type resource struct {
 	Resource string   `json:"resource"`
 	Name     string   `json:"resource_name"`
@@ -20,13 +21,13 @@ type resource struct {
 	Proofs   []string `json:"dpop_signing_alg_values_supported"`
 }
 
-// metadataOf returns the address of the metadata for a request's resource.
+// metadataOf returns the URL of the metadata for a request's resource.
 func (c *Checker) metadataOf(r *http.Request) string {
 	return c.URL(r) + ResourcePath + strings.TrimSuffix(r.URL.EscapedPath(), "/")
 }
 
-// ServeResource serves the metadata. The authorization servers are the accepted token
-// issuers. Devices of the relay sign in without OAuth.
+// ServeResource responds with the metadata. The authorization servers are the external
+// issuers whose tokens the relay accepts; the relay's own devices sign in without OAuth.
 func (c *Checker) ServeResource(w http.ResponseWriter, r *http.Request) {
 	WriteJSON(w, http.StatusOK, resource{
 		Resource: c.URL(r) + strings.TrimPrefix(r.URL.EscapedPath(), ResourcePath), Name: "AHP relay",

@@ -26,31 +26,32 @@ import (
 	"ahprelay/routing"
 )
 
-// ticketMethod is answered by the relay.
+// ticketMethod is a method that the relay answers itself.
 const ticketMethod = "relay/canvasTicket"
 
-// enterPath is the path for tickets. The application gets no request below it.
+// enterPath begins the path of a URL with a ticket. The application gets no request below
+// it.
 const enterPath = "/.ahp-canvas/"
 
-// Bounds of canvases by URL.
+// Limits for canvases by URL.
 const (
-	maxCanvasCookie = 3800             // bytes: browsers accept 4096, with name and attributes
-	maxSessions     = 4096             // verified sessions remembered
-	checkTimeout    = 15 * time.Second // to consult the host-agent
+	maxCanvasCookie = 3800             // bytes; browsers accept 4096, including name and attributes
+	maxSessions     = 4096             // cached verified sessions
+	checkTimeout    = 15 * time.Second // timeout for the host-agent's answer
 
-	// Tickets for one subject: the burst, and the interval after it.
+	// A subject may get ticketsAtOnce tickets at once, and then one per ticketEvery.
 	ticketsAtOnce = 100
 	ticketEvery   = time.Second
 
-	// Concurrent requests, including open streams. Further requests wait in turn,
-	// usesWait in all.
+	// Concurrent requests, including open streams. Up to usesWait further requests wait
+	// for a turn.
 	tenantUses  = 2048
 	hostUses    = 1024
 	sessionUses = 256
 	usesWait    = 4096
 )
 
-// An Origin is the canvas domain with scheme and port.
+// An Origin is the canvas domain with its scheme and port.
 type Origin struct {
 	Scheme, Domain, Port string
 }
@@ -69,9 +70,9 @@ func ParseDomain(text string) (Origin, error) {
 	return Origin{u.Scheme, strings.ToLower(u.Hostname()), u.Port()}, nil
 }
 
-// CheckDomain reports an error if names below a canvas domain do not lead browsers to
-// a relay with that domain. Browsers resolve names below localhost to their own
-// machine.
+// CheckDomain connects to a name below the canvas domain, and returns an error unless a
+// relay with that domain answers. It does not check names below localhost, which browsers
+// resolve to their own machine.
 func CheckDomain(ctx context.Context, text string) error {
 	origin, err := ParseDomain(text)
 	if err != nil {
@@ -118,7 +119,7 @@ func (o Origin) missing(err error) string {
 	return fmt.Sprintf("the relay, or a proxy in front of it, must serve *.%s there", o.Domain)
 }
 
-// Of returns the origin with a name; "*" makes a pattern.
+// Of returns the origin for a name; "*" makes a pattern.
 func (o Origin) Of(name string) string {
 	host := name + "." + o.Domain
 	if o.Port != "" {
@@ -127,8 +128,8 @@ func (o Origin) Of(name string) string {
 	return o.Scheme + "://" + host
 }
 
-// NameIn returns the name in a request's host; ok is false if the host is not below
-// the canvas domain.
+// NameIn returns the name in a request's Host; ok is false if that is not below the
+// canvas domain.
 func (o Origin) NameIn(host string) (name string, ok bool) {
 	if o.Domain == "" {
 		return "", false
@@ -137,17 +138,17 @@ func (o Origin) NameIn(host string) (name string, ok bool) {
 	return strings.CutSuffix(name, "."+o.Domain)
 }
 
-// secure reports whether browsers accept Secure cookies from the domain.
+// secure reports whether browsers accept Secure cookies from the canvas domain.
 func (o Origin) secure() bool {
 	return o.Scheme == "https" || o.Domain == "localhost" || strings.HasSuffix(o.Domain, ".localhost")
 }
 
-// A canvasSession is a browser's permission to show a canvas.
+// A canvasSession permits a browser to show a canvas.
 type canvasSession struct {
 	auth.CanvasGrant
-	name   string // in its origin
+	name   string // first label of the canvas's host name
 	pool   string // key of the connection pool for its requests
-	remote string // address of its first request
+	remote string // client's address in the first request
 	check  bool   // not a session yet: consult the host-agent
 }
 
@@ -159,14 +160,13 @@ func newSession(g auth.CanvasGrant, name, remote string) *canvasSession {
 type Config struct {
 	Origin   Origin // empty Domain: no canvases by URL
 	Caller   *authn.Checker
-	Draining func() bool // the relay accepts no more requests
+	Draining func() bool // reports whether the relay refuses new requests
 
-	// MaxHeader bounds a request header in bytes, without dropped cookies. Default: no
-	// bound.
+	// MaxHeader is the longest request header in bytes, without cookies that are dropped.
+	// Default: no limit.
 	MaxHeader int
 
-	// Borrow returns the link to a host; the caller must call release. It returns
-	// [ErrHostAway] if there is no link.
+	// Borrow returns the link to a host, or [ErrHostAway]. The caller must call release.
 	Borrow func(ctx context.Context, tenant, host string) (link Link, release func(), err error)
 }
 
@@ -174,13 +174,13 @@ type Config struct {
 type Link struct {
 	Relay    *routing.RelayEnd
 	Canvases bool // the host-agent accepts streams to canvases
-	Previews bool // and to previews
+	Previews bool // the host-agent accepts streams to previews
 }
 
-// ErrHostAway reports a host that is not online.
+// ErrHostAway reports that a host is offline.
 var ErrHostAway = errors.New("host offline")
 
-// errClosed ends requests when the relay closes.
+// errClosed ends requests because the relay closes.
 var errClosed = errors.New("relay closed")
 
 // Canvases serves canvases by URL.
@@ -188,7 +188,7 @@ type Canvases struct {
 	Config
 	turns     *fair.Turns   // shared between tenants, hosts and sessions
 	hold      time.Duration // holdTime
-	tickets   *fair.Buckets // per subject
+	tickets   *fair.Buckets // by subject
 	cookies   *knownCookies
 	transport *http.Transport
 	proxy     *httputil.ReverseProxy
@@ -236,7 +236,7 @@ func (c *Canvases) Close() {
 	c.transport.CloseIdleConnections()
 }
 
-// endIf ends the requests of matching sessions.
+// endIf ends the requests in sessions for which over returns true.
 func (c *Canvases) endIf(over func(*canvasSession) bool, why error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -247,7 +247,7 @@ func (c *Canvases) endIf(over func(*canvasSession) bool, why error) {
 	}
 }
 
-// EndRevoked ends the requests of revoked tokens.
+// EndRevoked ends the requests whose tokens are revoked.
 func (c *Canvases) EndRevoked() {
 	c.endIf(c.isRevoked, auth.ErrTokenRevoked)
 	c.mu.Lock()
@@ -263,8 +263,9 @@ func (c *Canvases) isRevoked(s *canvasSession) bool {
 	return c.Caller.IsRevoked(s.Client()) || c.Caller.Revoked.Revoked(time.Now(), auth.RevocationKey{Token: s.ID})
 }
 
-// isRevokedForGood is isRevoked, and also revokes the session itself if it can outlive
-// its token: the token's revocation is forgotten when the token expires.
+// isRevokedForGood is like isRevoked. A token's revocation is forgotten when the token
+// expires. So if a revoked session can outlive its token, isRevokedForGood revokes the
+// session itself too.
 func (c *Canvases) isRevokedForGood(s *canvasSession) bool {
 	if !c.isRevoked(s) {
 		return false
@@ -275,8 +276,8 @@ func (c *Canvases) isRevokedForGood(s *canvasSession) bool {
 	return true
 }
 
-// use registers a request in progress; the caller must call done. The returned context
-// ends with the session.
+// use registers a request in progress. The returned context ends with the session. The
+// caller must call done.
 func (c *Canvases) use(ctx context.Context, s *canvasSession) (_ context.Context, done func(), err error) {
 	ctx, end := context.WithCancelCause(context.WithValue(ctx, sessionKey{}, s))
 	ctx, stop := context.WithDeadlineCause(ctx, s.Expires, auth.ErrTokenExpired)
@@ -307,7 +308,7 @@ func (c *Canvases) use(ctx context.Context, s *canvasSession) (_ context.Context
 // sessionKey is the context key for a request's canvasSession.
 type sessionKey struct{}
 
-// A canvasStream is a stream to a host-agent.
+// A canvasStream is a stream to a host-agent, whose link it releases when it is closed.
 type canvasStream struct {
 	net.Conn
 	release func()
@@ -319,7 +320,7 @@ func (s *canvasStream) Close() error {
 	return s.Conn.Close()
 }
 
-// dial opens a stream for a request's session.
+// dial opens a stream to the host-agent for a request's session.
 func (c *Canvases) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	s, ok := ctx.Value(sessionKey{}).(*canvasSession)
 	if !ok {
@@ -349,13 +350,13 @@ func (c *Canvases) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	return &canvasStream{stream, sync.OnceFunc(release)}, nil
 }
 
-// ErrOldAgent reports a host-agent without support for canvases by URL or previews.
+// ErrOldAgent reports that the host-agent does not support canvases by URL or previews.
 var ErrOldAgent = errors.New("the host-agent is too old for canvases by URL; upgrade it")
 
-// MaxAsked bounds a client's concurrent requests for tickets.
+// MaxAsked is the largest number of concurrent ticket requests from a client.
 const MaxAsked = 16
 
-// A ticketError is the reason for a refused ticket.
+// A ticketError says why a ticket was refused.
 type ticketError struct {
 	code int
 	why  string
@@ -367,7 +368,7 @@ func fail(code int, format string, args ...any) error {
 	return &ticketError{code, fmt.Sprintf(format, args...)}
 }
 
-// ticket returns a ticket, if the host-agent agrees.
+// ticket asks the host-agent, and returns the response with a ticket.
 func (c *Canvases) ticket(ctx context.Context, grant auth.CanvasGrant, uri, remote string) ([]byte, error) {
 	response, body, err := c.consult(ctx, grant, remote, http.MethodGet, "/")
 	if err != nil {
@@ -388,13 +389,13 @@ func (c *Canvases) ticket(ctx context.Context, grant auth.CanvasGrant, uri, remo
 	}{at, response.Header.Get(canvasAccessHeader), grant.Expires})
 }
 
-// A canvasAddress is the start address for a browser.
+// A canvasAddress is the address at which a browser begins.
 type canvasAddress struct {
 	URL    string `json:"url"`
 	Origin string `json:"origin"`
 }
 
-// address returns a page's address with a ticket.
+// address returns a page's URL with a ticket.
 func (c *Canvases) address(grant auth.CanvasGrant, page string) (*canvasAddress, error) {
 	keys := c.Caller.Keys
 	session, err := keys.Canvases().IssueSession(grant)
@@ -412,13 +413,15 @@ func (c *Canvases) address(grant auth.CanvasGrant, page string) (*canvasAddress,
 	return &canvasAddress{origin + enterPath + ticket + "/" + page, origin}, nil
 }
 
-// canvasAccessHeader is the host-agent's header for the permitted access: look or use.
+// canvasAccessHeader is the header with which the host-agent states the permitted access:
+// look or use.
 const canvasAccessHeader = "Ahp-Canvas-Access"
 
-// maxConsulted bounds a host-agent's answer to consult, in bytes.
+// maxConsulted is the longest response to consult in bytes.
 const maxConsulted = 256 << 10
 
-// consult asks the host-agent for permission to show a canvas, or about previews.
+// consult sends a request about a canvas or preview to the host-agent, which answers it
+// itself.
 func (c *Canvases) consult(ctx context.Context, grant auth.CanvasGrant, remote, method, target string) (*http.Response, []byte, error) {
 	s := newSession(grant, "", remote)
 	s.check = true
@@ -440,7 +443,7 @@ func (c *Canvases) consult(ctx context.Context, grant auth.CanvasGrant, remote, 
 	return nil, nil, fail(ahp.CodeHostOffline, "the host-agent did not answer: %v", err)
 }
 
-// refusedBy returns the error for a host-agent's refusal.
+// refusedBy converts a host-agent's refusal into an error.
 func refusedBy(response *http.Response, body []byte) error {
 	code := ahp.CodePermissionDenied
 	switch response.StatusCode {

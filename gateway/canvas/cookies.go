@@ -10,38 +10,38 @@ import (
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 )
 
-// Scripts of a canvas can set cookies on the canvas domain, which the browser then
-// sends to all other canvases. Many or long cookies make requests too long for the
-// relay or the application (HTTP 431). A Cookie header does not show the origin of a
-// cookie, and a canvas's own scripts set cookies too. So all cookies pass up to
-// spareCookies. Above, these pass: cookies set by responses from this origin, and the
-// first others that fit, because browsers send the oldest first.
+// A canvas's scripts can set cookies for the whole canvas domain, which browsers then
+// send to all other canvases. If these cookies are many or long, the relay or the
+// application refuses requests as too long (HTTP 431). A Cookie header does not show
+// which origin set a cookie, and the canvas's own scripts set cookies too. So the relay
+// forwards all cookies if they are not longer than spareCookies. Otherwise it forwards
+// the cookies set by responses from this origin, and then the first others that fit,
+// because browsers send the oldest first.
 //
-// Each relay remembers the cookie names seen in responses. A newly started relay knows
-// none: there the first cookies that fit pass, until the application sets its own
-// again.
+// Each relay remembers the cookie names in responses. After a start it knows none, and
+// forwards the first cookies that fit until the application sets its own again.
 
 // Bounds of cookies.
 const (
-	// MaxCookies is the most that browsers send in cookies, in bytes: 180 per domain,
-	// with 4 KiB each. The header of a request for a canvas may be longer by this
-	// much.
+	// MaxCookies is the longest Cookie header that browsers send, in bytes: 180 cookies
+	// per domain, with 4 KiB each. Headers of requests for canvases may be longer by this
+	// amount.
 	MaxCookies = maxCookies * 4 << 10
 
-	spareCookies = 8 << 10 // bytes of cookies: applications accept 16 KiB of header (Node's default)
-	maxOrigins   = 4096    // origins with remembered cookies
-	maxCookies   = 180     // per origin
+	spareCookies = 8 << 10 // bytes; by default, Node accepts a header of 16 KiB
+	maxOrigins   = 4096    // remembered origins
+	maxCookies   = 180     // remembered names per origin
 
-	maxOwnCookies = 8 // session cookies: without https, other canvases of the domain can set the same name
+	maxOwnCookies = 8 // session cookies in a request; without https, other canvases can set the same name
 )
 
-// knownCookies remembers the names of cookies set by each origin's responses. It is
-// safe for concurrent use.
+// knownCookies remembers the names of cookies that responses from each origin have set.
+// It is safe for concurrent use.
 type knownCookies struct {
 	seed maphash.Seed
 
 	mu      sync.Mutex                       // guards the field below
-	origins *simplelru.LRU[string, []uint64] // hashes of names, oldest first
+	origins *simplelru.LRU[string, []uint64] // hashes of cookie names, oldest first
 }
 
 func newKnownCookies() *knownCookies {
@@ -50,8 +50,8 @@ func newKnownCookies() *knownCookies {
 	return k
 }
 
-// add records a cookie set by an origin's response. Above maxCookies it drops the
-// origin's oldest name.
+// add records a cookie that a response from an origin sets. Beyond maxCookies, it forgets
+// the origin's oldest name.
 func (k *knownCookies) add(origin, cookie string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -66,7 +66,7 @@ func (k *knownCookies) add(origin, cookie string) {
 	k.origins.Add(origin, append(slices.Clone(names), name)) // callers of of still use the old slice
 }
 
-// of returns a function that reports whether a response of an origin has set a cookie.
+// of returns a function that reports whether a response from the origin has set a cookie.
 func (k *knownCookies) of(origin string) func(cookie string) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -74,7 +74,7 @@ func (k *knownCookies) of(origin string) func(cookie string) bool {
 	return func(cookie string) bool { return slices.Contains(names, maphash.String(k.seed, cookie)) }
 }
 
-// A cookie is a cookie as written in a request.
+// A cookie is a cookie in a request: its name, and its text with name and value.
 type cookie struct{ name, text string }
 
 // cookiesOf returns a request's cookies in order.
@@ -90,11 +90,10 @@ func cookiesOf(h http.Header) (all []cookie) {
 	return all
 }
 
-// size returns a cookie's length in a header, with its separator.
+// size returns a cookie's length in a header, with separator.
 func (c cookie) size() int { return len(c.text) + len("; ") }
 
-// keepOnly removes a request's cookies for which keep returns false. It calls keep in
-// order.
+// keepOnly removes the cookies for which keep returns false. It calls keep in order.
 func keepOnly(h http.Header, keep func(cookie) bool) {
 	var kept []string
 	for _, c := range cookiesOf(h) {
@@ -108,8 +107,8 @@ func keepOnly(h http.Header, keep func(cookie) bool) {
 	}
 }
 
-// dropForeignCookies drops cookies from a request for an origin if there are more than
-// spareCookies: see above.
+// dropForeignCookies removes cookies from a request as described above, if they are
+// longer than spareCookies.
 func (c *Canvases) dropForeignCookies(h http.Header, origin string) {
 	own, known := c.Origin.cookieName(), c.cookies.of(origin)
 	size, room, owns := 0, spareCookies, 0
@@ -139,7 +138,7 @@ func (c *Canvases) dropForeignCookies(h http.Header, origin string) {
 	})
 }
 
-// isTooLong reports whether a request's header is longer than MaxHeader.
+// isTooLong reports whether a request's header exceeds MaxHeader.
 func (c *Canvases) isTooLong(r *http.Request) bool {
 	if c.MaxHeader == 0 {
 		return false

@@ -8,10 +8,11 @@ import (
 	"golang.org/x/net/publicsuffix"
 )
 
-// Shares returns an error text if the canvas domain is unsafe beside a relay's own
-// name, or "". Scripts of a canvas can set cookies for each domain above their own
-// name up to the registrable domain, and browsers treat pages below one registrable
-// domain as same-site. So no other site may share it, least of all the relay.
+// Shares returns a text for an error if it is unsafe to use the canvas domain beside a
+// relay's own name, or "". A canvas's scripts can set cookies for all parent domains up
+// to the registrable domain, and browsers treat all pages below that domain as the same
+// site. So no other site may share the canvas domain's registrable domain, and certainly
+// not the relay.
 func (o Origin) Shares(relay string) string {
 	relay = strings.ToLower(strings.TrimSuffix(relay, "."))
 	local := o.Domain == "localhost" || strings.HasSuffix(o.Domain, ".localhost")

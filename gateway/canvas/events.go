@@ -11,47 +11,45 @@ import (
 	"ahprelay/auth"
 )
 
-// An EventSource gives up for good after any answer other than an event stream, and
-// retries when the connection ends without an answer. So a request for an event stream
-// never gets a temporary error: it is held while the host is away, retried, and ended
-// without an answer if the host does not come back in time. HTTP/1.1 closes the
-// connection, HTTP/2 resets the stream. Final errors and the application's answers
-// pass.
+// A browser's EventSource retries when the connection ends without a response. After any
+// response other than an event stream, it stops for good. So while the host is offline, a
+// request for an event stream gets no temporary error. The relay holds the request and
+// retries it. If the host does not return in time, the relay ends the request without a
+// response: HTTP/1.1 closes the connection, HTTP/2 resets the stream. Permanent errors
+// and the application's responses are forwarded.
 
-// Times of held requests for event streams.
+// Timing of held requests.
 const (
-	holdTime  = 20 * time.Second // longest hold
-	holdRetry = time.Second      // interval of attempts
+	holdTime  = 20 * time.Second // how long a request is held
+	holdRetry = time.Second      // interval between attempts
 )
 
-// errForNow reports a temporary answer from the host-agent itself: the application
-// does not answer, or the client is not connected yet.
+// errForNow reports a temporary response from the host-agent itself: the application does
+// not answer, or the client is not connected yet.
 var errForNow = errors.New("the canvas is not available at the moment")
 
-// An eventRequest records the result of one attempt to open an event stream at the
-// application.
+// An eventRequest is the state of a held request for an event stream.
 type eventRequest struct {
-	refused bool // the last attempt got a temporary answer; nothing was written
+	refused bool // the last attempt got a temporary response, which was not forwarded
 }
 
 // eventsKey is the context key for a request's *eventRequest.
 type eventsKey struct{}
 
-// eventsOf returns the event request of a context, or nil.
+// eventsOf returns a context's eventRequest, or nil.
 func eventsOf(ctx context.Context) *eventRequest {
 	e, _ := ctx.Value(eventsKey{}).(*eventRequest)
 	return e
 }
 
-// wantsEvents reports whether a request is for an event stream, as sent by an
-// EventSource.
+// wantsEvents reports whether an EventSource has sent a request.
 func wantsEvents(r *http.Request) bool {
 	return r.Method == http.MethodGet && len(r.Header["Upgrade"]) == 0 && r.ContentLength == 0 &&
 		slices.ContainsFunc(r.Header["Accept"], func(accept string) bool { return strings.Contains(strings.ToLower(accept), "text/event-stream") })
 }
 
-// refuseForNow gives a request a temporary answer, but ends a request for an event
-// stream without an answer.
+// refuseForNow calls answer, which writes a temporary error. For an event stream, it ends
+// the request without a response instead.
 func (c *Canvases) refuseForNow(w http.ResponseWriter, r *http.Request, answer func()) {
 	if wantsEvents(r) {
 		panic(http.ErrAbortHandler)
@@ -59,8 +57,8 @@ func (c *Canvases) refuseForNow(w http.ResponseWriter, r *http.Request, answer f
 	answer()
 }
 
-// serveEvents serves a request for an event stream. It retries until the application
-// answers, the answer is final, or holdTime is over.
+// serveEvents serves a request for an event stream. It retries until there is a response
+// to forward or the hold time is over.
 func (c *Canvases) serveEvents(w http.ResponseWriter, r *http.Request) {
 	over := time.NewTimer(c.hold)
 	defer over.Stop()

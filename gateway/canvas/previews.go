@@ -13,8 +13,8 @@ import (
 	"ahprelay/auth"
 )
 
-// A client with operate authority opens a port on the host's loopback interface, at an
-// origin of its own like a canvas, if the host's owner permits that (host-agent run
+// A client with the level operate can open a port on the host's loopback interface. Like a canvas,
+// the port gets an origin of its own. The host's owner must permit the port (host-agent run
 // --preview-port):
 //
 //	→ {"id":1,"method":"relay/preview","params":{"channel":"ahp-session:/<id>","port":5173,"path":"/"}}
@@ -25,9 +25,9 @@ import (
 //	→ {"id":3,"method":"relay/previewClose","params":{"channel":"ahp-session:/<id>","id":"…"}}
 //	← {"id":3,"result":{}}
 //
-// The host-agent decides, and remembers the open previews; the relay stores nothing. A
-// list contains the previews that the subject has opened with any client; with
-// ahp-root://, for all sessions.
+// The host-agent decides, and remembers the open previews; the relay stores nothing. A list
+// contains the previews that the subject has opened with any client. With ahp-root:// it covers all
+// sessions.
 
 // The methods of previews.
 const (
@@ -36,7 +36,7 @@ const (
 	previewCloseMethod = "relay/previewClose"
 )
 
-// maxPreviewPath bounds a preview's path, in bytes.
+// maxPreviewPath is the longest path of a preview in bytes.
 const maxPreviewPath = 4096
 
 // previewAnswer returns the function that answers a client's request about previews.
@@ -72,8 +72,8 @@ func (c *Canvases) previewAnswer(env *ahp.Envelope, from Asker) (answer func(con
 	}, nil
 }
 
-// previewPath returns a path with query and fragment in URL form, without the first
-// slash.
+// previewPath returns a path, with query and fragment, in URL form without the first
+// slash; ok is false if it is invalid.
 func previewPath(text string) (path string, ok bool) {
 	if text == "" {
 		return "", true
@@ -85,7 +85,7 @@ func previewPath(text string) (path string, ok bool) {
 	return strings.TrimPrefix(u.String(), "/"), true
 }
 
-// preview opens a preview, and returns a ticket for it.
+// preview asks the host-agent to open a preview, and returns the response with a ticket.
 func (c *Canvases) preview(ctx context.Context, grant auth.CanvasGrant, port uint64, path, remote string) ([]byte, error) {
 	response, body, err := c.consult(ctx, grant, remote, http.MethodPost, "/?port="+strconv.FormatUint(port, 10))
 	if err != nil {

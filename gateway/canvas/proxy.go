@@ -8,11 +8,12 @@ import (
 	"ahprelay/contentproxy"
 )
 
-// A finalWriter passes final answers and 101. It drops informational answers (1xx) and
-// trailers: they are not part of a page, and would bypass the checks of headers.
+// A finalWriter forwards final responses and 101. It drops informational responses (1xx)
+// and trailers, because they are not part of a page and would bypass the checks of
+// headers.
 type finalWriter struct {
 	http.ResponseWriter
-	behind http.Header // receives headers set after the answer has begun; nil before
+	behind http.Header // collects headers set after the response has begun, which are dropped; nil before
 }
 
 // Header implements [http.ResponseWriter].
@@ -35,10 +36,10 @@ func (w *finalWriter) WriteHeader(status int) {
 	w.ResponseWriter.WriteHeader(status)
 }
 
-// Unwrap supports [http.ResponseController].
+// Unwrap implements the method that [http.ResponseController] needs.
 func (w *finalWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// newProxy returns the proxy to the host-agents.
+// newProxy returns the reverse proxy to the host-agents.
 func (c *Canvases) newProxy() *httputil.ReverseProxy {
 	return &httputil.ReverseProxy{
 		Transport:     c.transport,

@@ -10,16 +10,16 @@ import (
 	"ahprelay/contentproxy"
 )
 
-// An Asker is a client with a request on its connection.
+// An Asker is a client that sends a request on its AHP connection.
 type Asker struct {
-	Remote string // its address
+	Remote string // the client's address
 
-	// Grant returns the grant for a browser to show a channel.
+	// Grant returns the authority for a browser to show a channel.
 	Grant func(channel string) (auth.CanvasGrant, error)
 }
 
-// Asks reports whether a client's message is a request for Answer: about tickets or
-// previews. It runs for each message.
+// Asks reports whether a client's message is a request about tickets or previews, which
+// Answer handles. It runs for each message, so it must be fast.
 func (c *Canvases) Asks(env *ahp.Envelope) bool {
 	if c.Origin.Domain == "" || env.Kind != ahp.Request {
 		return false
@@ -51,14 +51,14 @@ func AppendAnswer(b, id, result []byte, err error) []byte {
 	return ahp.AppendResult(b, id, result)
 }
 
-// Errors for a client without clientId or with too many requests.
+// Errors for a client without clientId, or with too many requests.
 var (
 	ErrNoClientID = fail(ahp.CodeInvalidParams, "no clientId yet: send initialize first")
 	ErrTooOften   = fail(ahp.CodeRateLimited, "too many tickets; try again later")
 	ErrTooMany    = fail(ahp.CodeRateLimited, "more than %d concurrent requests for tickets", MaxAsked)
 )
 
-// MayAsk counts a subject's request, and reports whether it is within the rate.
+// MayAsk counts a subject's request, and reports whether the rate permits it.
 func (c *Canvases) MayAsk(tenant, subject string) bool {
 	return c.tickets.Take(tenant+" "+subject) == 0
 }

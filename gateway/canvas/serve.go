@@ -16,7 +16,7 @@ import (
 )
 
 // Handler serves requests for canvases, and passes all others to next. It first drops
-// foreign cookies, and then refuses requests with too long a header.
+// foreign cookies, and then refuses requests whose header is too long.
 func (c *Canvases) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		name, ok := c.Origin.NameIn(r.Host)
@@ -34,10 +34,10 @@ func (c *Canvases) Handler(next http.Handler) http.Handler {
 	})
 }
 
-// refusedPolicy is the policy of answers from the relay itself.
+// refusedPolicy is the Content-Security-Policy in responses from the relay itself.
 const refusedPolicy = "default-src 'none'; frame-ancestors *"
 
-// refuseCanvas answers in place of the application.
+// refuseCanvas responds with an error from the relay itself.
 func refuseCanvas(w http.ResponseWriter, status int, why string) {
 	h := w.Header()
 	h.Set("Cache-Control", "no-store")
@@ -83,7 +83,8 @@ func (c *Canvases) serve(w http.ResponseWriter, r *http.Request, name string) {
 	defer done()
 	place, err := c.turns.Take(ctx, session.Tenant, session.Host, session.ID)
 	if err != nil {
-		// The browser is gone, or has far more waiting requests than a page would.
+		// The browser has disconnected, or has far more waiting requests than a page
+		// would.
 		c.refuseForNow(w, r, func() { refuseCanvas(w, http.StatusServiceUnavailable, err.Error()) })
 		return
 	}
@@ -100,8 +101,8 @@ func (c *Canvases) serve(w http.ResponseWriter, r *http.Request, name string) {
 	c.proxy.ServeHTTP(&finalWriter{ResponseWriter: w}, r)
 }
 
-// cookieName returns the name of the session cookie. The __Host- prefix makes browsers
-// accept it only from this exact origin.
+// cookieName returns the name of the session cookie. With the prefix __Host-, browsers
+// accept the cookie only from this exact origin.
 func (o Origin) cookieName() string {
 	if o.Scheme == "https" {
 		return "__Host-ahp-canvas"
@@ -119,7 +120,7 @@ func (c *Canvases) sessionOf(r *http.Request, name string) *canvasSession {
 	return nil
 }
 
-// session returns the session of a cookie.
+// session returns the session in a cookie, or nil.
 func (c *Canvases) session(cookie, remote string) *canvasSession {
 	c.mu.Lock()
 	s, ok := c.sessions.Get(cookie)
@@ -145,7 +146,8 @@ func (c *Canvases) session(cookie, remote string) *canvasSession {
 }
 
 // ofItsOwn reports whether a request comes from the canvas itself, or navigates to it.
-// Browsers send cookies with any request.
+// Without this check, other sites could use the session, because browsers send cookies
+// with any request.
 func (c *Canvases) ofItsOwn(r *http.Request) bool {
 	reads := r.Method == http.MethodGet || r.Method == http.MethodHead
 	upgrades := len(r.Header["Upgrade"]) > 0
@@ -204,10 +206,10 @@ func (c *Canvases) enter(w http.ResponseWriter, r *http.Request, name, ticket st
 	w.WriteHeader(http.StatusSeeOther)
 }
 
-// errTicketUsed reports a used ticket.
+// errTicketUsed reports that a ticket was used before.
 var errTicketUsed = errors.New("ticket already used")
 
-// spend invalidates a ticket at all relays.
+// spend marks a ticket as used at all relays.
 func (c *Canvases) spend(grant *auth.CanvasGrant) error {
 	first, err := c.Caller.Revoked.Spend(grant.ID, grant.Expires)
 	if err == nil && !first {
@@ -233,22 +235,22 @@ func (c *Canvases) begin(w http.ResponseWriter, r *http.Request, grant auth.Canv
 	return nil
 }
 
-// cookie returns a cookie for use in a frame of another site, partitioned by that
-// site.
+// cookie returns a cookie that works in a frame on another site. Browsers store it
+// separately for each such site (partitioned).
 func (c *Canvases) cookie(name, value string, expires time.Time) *http.Cookie {
 	cookie := &http.Cookie{Name: name, Value: value, Path: "/", HttpOnly: true, Expires: expires}
 	c.inFrame(cookie)
 	return cookie
 }
 
-// inFrame makes browsers send a cookie from frames.
+// inFrame sets the attributes with which browsers send a cookie from frames.
 func (c *Canvases) inFrame(cookie *http.Cookie) {
 	if c.Origin.secure() {
 		cookie.Secure, cookie.Partitioned, cookie.SameSite = true, true, http.SameSiteNoneMode
 	}
 }
 
-// refusedStatus returns the answer to a request that got none from the application.
+// refusedStatus returns the response to a request that the application did not answer.
 func refusedStatus(ctx context.Context, err error) (int, string) {
 	cause := context.Cause(ctx)
 	switch {
@@ -264,8 +266,9 @@ func refusedStatus(ctx context.Context, err error) (int, string) {
 	return http.StatusBadGateway, "The host did not answer."
 }
 
-// hiddenHeaders lists request headers that reveal more about the browser or the
-// proxies in front than a local browser would.
+// hiddenHeaders are request headers that the application does not get, because they
+// reveal more about the browser or about proxies than a request from a local browser
+// would.
 var hiddenHeaders = []string{"Forwarded", "Via", "X-Real-Ip", "True-Client-Ip", "Cf-Connecting-Ip"}
 
 func hide(h http.Header) {
@@ -279,11 +282,11 @@ func hide(h http.Header) {
 	}
 }
 
-// droppedHeaders lists response headers that would break the frame, outlast the
-// canvas, or reach beyond its origin.
+// droppedHeaders are response headers that are dropped, because they would prevent
+// framing, outlast the canvas, or affect other origins.
 var droppedHeaders = []string{
-	"X-Frame-Options",                                                                                     // the relay decides on framing
-	"Strict-Transport-Security", "Public-Key-Pins", "Public-Key-Pins-Report-Only", "Expect-Ct", "Alt-Svc", // for the relay's names and ports
+	"X-Frame-Options",                                                                                     // the relay decides about framing
+	"Strict-Transport-Security", "Public-Key-Pins", "Public-Key-Pins-Report-Only", "Expect-Ct", "Alt-Svc", // would apply to the relay's names and ports
 	"Clear-Site-Data",                                                 // would end the session
 	"Nel", "Report-To", "Reporting-Endpoints", "Origin-Agent-Cluster", // reports go elsewhere; canvases are separate
 
@@ -292,7 +295,8 @@ var droppedHeaders = []string{
 	"X-Sendfile", "X-Lighttpd-Send-File", "X-Lighttpd-Send-Tempfile", "X-Reproxy-Url", "X-Reproxy-File", "Fly-Replay",
 }
 
-// framable adapts an answer's headers for a frame with its own origin.
+// framable changes a response's headers so that the page works in a frame, in an origin
+// of its own.
 func (c *Canvases) framable(h http.Header, page string) {
 	for _, name := range droppedHeaders {
 		h.Del(name)
@@ -328,7 +332,8 @@ func byDefault(h http.Header, name, value string) {
 	}
 }
 
-// withoutFraming returns a policy without its rules on framing and reporting.
+// withoutFraming returns a Content-Security-Policy without its directives about framing
+// and reporting.
 func withoutFraming(policy string) string {
 	var kept []string
 	for directive := range strings.SplitSeq(policy, ";") {
@@ -346,7 +351,8 @@ func withoutFraming(policy string) string {
 	return strings.Join(kept, "; ")
 }
 
-// private returns a Cache-Control that keeps answers out of shared caches.
+// private returns a Cache-Control header that prevents shared caches from storing the
+// response.
 func private(values []string) string {
 	kept := []string{"private"}
 	for _, value := range values {
@@ -363,7 +369,7 @@ func private(values []string) string {
 	return strings.Join(kept, ", ")
 }
 
-// ownCookies confines the application's cookies to this origin.
+// ownCookies restricts the application's cookies to this origin.
 func (c *Canvases) ownCookies(h http.Header) {
 	lines := slices.Clone(h["Set-Cookie"])
 	h.Del("Set-Cookie")

@@ -1,15 +1,16 @@
-// Package desk answers the requests that host-agents send to any relay of their cluster.
+// Package desk answers requests that host-agents send to any relay in their cluster.
 //
-// The relays of a cluster share the subject of a kind of request as a queue group, so one of
-// them gets each request. A request that exceeds the bounds of its host or tenant is dropped,
-// and the host-agent repeats it. A host-agent could name any subject for the reply, so only
-// subjects below its own prefix are answered.
+// All relays in a cluster subscribe to the subject of a kind of request as a queue group, so one of
+// them gets each request. A request that exceeds the limits for its host or tenant is dropped, and
+// the host-agent repeats it. Because a host-agent could name any subject for the reply, only
+// subjects below the host's own prefix get replies.
 //
-// An [Office] is the part that all kinds of records of hosts share: it has a Desk, finds the host-agent that serves a host,
-// and removes records from time to time.
+// A [Desk] answers one kind of request. An [Office] is the common part of the packages that store
+// records of hosts: it has a Desk, checks that a host-agent serves its host, and removes old
+// records from time to time.
 //
-// A [Desk] is safe for concurrent use. It owns a goroutine for each tenant and for each request
-// in work, until stopped.
+// A Desk is safe for concurrent use. It owns a goroutine for each tenant and for each request in
+// progress, until it is stopped.
 package desk
 
 import (
@@ -27,20 +28,20 @@ import (
 	"ahprelay/internal/fair"
 )
 
-// Bounds and times.
+// Limits and times.
 const (
-	backlog   = 4096 // queued requests of a tenant; further ones are dropped, and sent again
-	atOnce    = 64   // requests of a tenant in work
-	hostRate  = 50   // requests of a host in a second
+	backlog   = 4096 // queued requests per tenant; host-agents repeat dropped requests
+	atOnce    = 64   // requests per tenant in progress
+	hostRate  = 50   // requests per host and second
 	hostBurst = 512
 	queue     = "relays"
 	flushTime = time.Second
 )
 
-// An Answer answers a host's request.
+// An Answer handles a host's request, and returns the reply.
 type Answer func(ctx context.Context, tenant, host string, data []byte) []byte
 
-// A Desk serves one kind of request of all tenants.
+// A Desk answers one kind of request, for all tenants.
 type Desk struct {
 	tenants *broker.Tenants
 	subject func(tenant, host string) string
@@ -56,7 +57,7 @@ func New(tenants *broker.Tenants, subject func(tenant, host string) string, answ
 	return &Desk{tenants: tenants, subject: subject, answer: answer, log: log, conns: map[string]*broker.Conn{}}
 }
 
-// Start begins to serve, until stop.
+// Start begins to answer requests until stop is called.
 func (d *Desk) Start() (stop func()) { return d.tenants.Serve(d.serve) }
 
 // Publish sends a message to a tenant's host-agents, if this relay serves the tenant.
@@ -70,7 +71,7 @@ func (d *Desk) Publish(tenant, subject string, data []byte) error {
 	return conn.Publish(subject, data)
 }
 
-// A counter serves a tenant.
+// A counter answers the requests in a tenant.
 type counter struct {
 	*Desk
 	tenant  string
@@ -82,7 +83,7 @@ type counter struct {
 	rates   *fair.Buckets // by host
 }
 
-// serve answers a tenant's host-agents until stop.
+// serve begins to answer the requests of a tenant's host-agents until stop is called.
 func (d *Desk) serve(tenant string, conn *broker.Conn) (stop func(), err error) {
 	c := &counter{
 		Desk: d, tenant: tenant, conn: conn, in: make(chan *nats.Msg, backlog), quiet: make(chan struct{}),
@@ -96,7 +97,8 @@ func (d *Desk) serve(tenant string, conn *broker.Conn) (stop func(), err error) 
 	ctx, cancel := context.WithCancel(context.Background())
 	c.running.Go(func() { c.work(ctx) })
 	return func() {
-		// These fail while the connection is away. Then no request can arrive.
+		// While the connection to NATS is lost, these calls fail, but no request can
+		// arrive either.
 		unsubscribe()
 		_ = conn.Flush(flushTime)
 		d.set(tenant, nil)

@@ -15,13 +15,14 @@ import (
 	"ahprelay/broker/store"
 )
 
-// A Key names a record of a host.
+// A Key identifies a host's record.
 type Key struct{ Tenant, Host, ID string }
 
-// In returns the record's key in a store. Prefix ends with a dot.
+// In returns the record's key in a store. prefix ends with a dot.
 func (k Key) In(prefix string) string { return prefix + k.Tenant + "." + k.Host + "." + k.ID }
 
-// Follow calls apply for each record of hosts below a prefix, present and to come, until stop.
+// Follow calls apply for each record of a host below a prefix, existing and future, until stop
+// is called.
 func Follow(s *store.Store, prefix string, apply func(Key, store.Record)) (stop func()) {
 	return s.Follow(prefix, func(r store.Record) {
 		if parts := strings.Split(strings.TrimPrefix(r.Key, prefix), "."); len(parts) == 3 {
@@ -30,7 +31,7 @@ func Follow(s *store.Store, prefix string, apply func(Key, store.Record)) (stop 
 	})
 }
 
-// sweepEvery is the time between two searches for records that are to be removed.
+// sweepEvery is the interval between searches for records to remove.
 const sweepEvery = time.Minute
 
 // An OfficeConfig configures an [Office]. All fields are required.
@@ -38,22 +39,21 @@ type OfficeConfig struct {
 	Tenants  *broker.Tenants
 	Registry *registry.Registry
 	Log      *slog.Logger
-	Name     string // of the records, for the log: remembered sessions
+	Name     string // names the records in the log, such as "remembered sessions"
 
-	// Subject returns the subject of a host's requests.
+	// Subject returns the NATS subject for a host's requests.
 	Subject func(tenant, host string) string
-	// Do carries out a host's request. Serves rejects an instance of a host-agent that does not
-	// serve the host.
+	// Do handles a host's request. serves returns an error unless the given host-agent instance
+	// serves the host.
 	Do func(ctx context.Context, tenant, host string, data []byte, serves func(instance string) error) (answer any, err error)
-	// Refused returns the answer for an error.
+	// Refused returns the reply for an error.
 	Refused func(error) any
-	// Sweep removes the records that are to be removed. Unknown reports whether the registry has forgotten a
-	// host.
+	// Sweep removes old records. unknown reports whether the registry has forgotten a host.
 	Sweep func(ctx context.Context, unknown func(tenant, host string) bool)
 }
 
-// An Office answers the requests of hosts about their records, and sweeps the records, if this relay maintains the
-// store.
+// An Office answers hosts' requests about their records. If this relay maintains the store, the
+// Office also removes old records.
 type Office struct {
 	cfg     OfficeConfig
 	desk    *Desk
@@ -73,10 +73,10 @@ func Open(cfg OfficeConfig) *Office {
 	return o
 }
 
-// Also has Close call stop. Functions are called in reverse order.
+// Also makes Close call stop. Close calls such functions in reverse order.
 func (o *Office) Also(stop func()) { o.stop = append(o.stop, stop) }
 
-// Every does something again and again, until the Office closes.
+// Every calls do again and again, with a pause between the calls, until Close.
 func (o *Office) Every(pause time.Duration, do func(context.Context)) {
 	o.running.Go(func() {
 		tick := time.NewTicker(pause)
@@ -106,7 +106,7 @@ func (o *Office) Publish(tenant, subject string, data []byte) error {
 	return o.desk.Publish(tenant, subject, data)
 }
 
-// SweepNow sweeps the records.
+// SweepNow removes old records, if this relay maintains the store.
 func (o *Office) SweepNow(ctx context.Context) {
 	if o.cfg.Registry.Unread() != nil || !o.cfg.Registry.Maintains() {
 		return
@@ -121,10 +121,10 @@ func (o *Office) SweepNow(ctx context.Context) {
 	})
 }
 
-// errForeignAgent reports a request of a host-agent that does not serve the host.
+// errForeignAgent reports that the requesting host-agent does not serve the host.
 var errForeignAgent = errors.New("this host-agent does not serve the host")
 
-// answer answers a request of a host.
+// answer handles a host's request, and returns the reply.
 func (o *Office) answer(ctx context.Context, tenant, host string, data []byte) []byte {
 	answer, err := o.cfg.Do(ctx, tenant, host, data, func(instance string) error {
 		if known, ok := o.cfg.Registry.Lookup(tenant, host); !ok || known.AgentInstance != instance {

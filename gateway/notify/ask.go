@@ -14,17 +14,17 @@ import (
 	"ahprelay/broker/notice"
 )
 
-// Answer times.
+// Timing of answers.
 const (
-	answerAgain = 2 * time.Second  // an unconfirmed answer is sent again; the host-agent applies it once
-	answerTime  = 10 * time.Second // then the outcome is unknown
+	answerAgain = 2 * time.Second  // interval at which an unconfirmed answer is sent again; the host-agent applies it once
+	answerTime  = 10 * time.Second // after this time, the outcome counts as unknown
 )
 
-// ErrNoOutcome reports a host-agent that does not confirm an answer.
+// ErrNoOutcome reports that the host-agent has not confirmed an answer in time.
 var ErrNoOutcome = errors.New("the host has not confirmed the answer")
 
-// Answer sends a person's answer to the host-agent and returns its outcome. The caller
-// sets the person and the event in a; Answer fills in the sender.
+// Answer sends a person's answer to the host-agent, and returns the outcome. The caller
+// sets the person and the event in a; Answer adds the sender.
 func (r *Receiver) Answer(ctx context.Context, a notice.Answer) (notice.Outcome, error) {
 	host, ok := r.cfg.Registry.Lookup(a.Tenant, a.Host)
 	if release, err := r.cfg.Tenants.Use(a.Tenant); err == nil {
@@ -61,7 +61,7 @@ func (r *Receiver) Answer(ctx context.Context, a notice.Answer) (notice.Outcome,
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
 	for {
-		// Publish fails while the connection is away; the next attempt may succeed.
+		// Publish fails while the connection is lost; the next attempt may succeed.
 		_ = conn.Publish(notice.AnswerSubject(a.Tenant, a.Host, a.Agent), message)
 		select {
 		case out := <-heard:
@@ -73,7 +73,7 @@ func (r *Receiver) Answer(ctx context.Context, a notice.Answer) (notice.Outcome,
 	}
 }
 
-// handleOutcome handles a host-agent's outcome of an answer.
+// handleOutcome handles a host-agent's message with the outcome of an answer.
 func (r *Receiver) handleOutcome(msg *nats.Msg) {
 	var out notice.Outcome
 	if len(msg.Data) > maxOutcome || json.Unmarshal(msg.Data, &out) != nil {
@@ -91,7 +91,7 @@ func (r *Receiver) handleOutcome(msg *nats.Msg) {
 	}
 }
 
-// maxOutcome bounds an outcome, in bytes.
+// maxOutcome is the longest such message in bytes.
 const maxOutcome = 4 << 10
 
 // join records the connection to a tenant's account.

@@ -11,14 +11,14 @@ import (
 	"ahprelay/broker/notice"
 )
 
-// Board bounds.
+// Limits for a Board.
 const (
 	keepItems = 4096 // per tenant
-	keepOver  = 512  // remembered ids per host: ended events without a person's action
+	keepOver  = 512  // remembered IDs per host of events that need no action
 	maxHosts  = 1 << 17
 )
 
-// A Change is an event's change.
+// A Change says how an event has changed.
 type Change string
 
 // Change values.
@@ -27,7 +27,7 @@ const (
 	Withdrawn Change = "withdrawn" // the event is no longer open
 )
 
-// An Item is one change on a Board.
+// An Item is a change to an event on a Board.
 type Item struct {
 	Seq    uint64
 	Tenant string
@@ -36,10 +36,10 @@ type Item struct {
 	Event  notice.Event // complete, also when withdrawn
 	At     time.Time
 
-	handled bool // a different relay has received it and takes care of notifications
+	handled bool // another relay has received the event, and sends its notifications
 }
 
-// A Board holds the events known to a relay. It is safe for concurrent use.
+// A Board holds the events that a relay knows. It is safe for concurrent use.
 type Board struct {
 	mu        sync.Mutex // guards the fields below; not held while followers are called
 	seq       uint64
@@ -53,35 +53,36 @@ type hostKey struct{ tenant, host string }
 // hostEvents holds a host's events.
 type hostEvents struct {
 	instance string
-	seq      uint64                  // of the last report taken here
-	open     map[string]notice.Event // reported by the host-agent
+	seq      uint64                  // number of the last report that this relay received
+	open     map[string]notice.Event // open events from the host-agent, by ID
 	merged   mergedEvents
 	own      map[string]notice.Event // detected by the relay
-	over     []string                // ids of ended events, the oldest first
+	over     []string                // IDs of ended events, oldest first
 }
 
-// mergedEvents are the events that this relay knows from other relays only. Their
-// notifications depend on relays that may end before they have stored them.
+// mergedEvents are the events that this relay knows only through other relays. Those
+// relays send the notifications, unless they end before they have stored the notification
+// jobs.
 type mergedEvents struct {
-	seq  uint64          // of the last report that was merged
-	only map[string]bool // by event id
+	seq  uint64          // number of the last merged report
+	only map[string]bool // by event ID
 }
 
-// reported returns the number of the last report that h reflects.
+// reported returns the number of the latest report that h includes.
 func (h *hostEvents) reported() uint64 { return max(h.seq, h.merged.seq) }
 
-// begin prepares for the reports of a host-agent instance.
+// begin prepares for reports from a host-agent instance.
 func (h *hostEvents) begin(instance string) {
 	if h.instance != instance {
 		h.instance, h.seq, h.merged.seq = instance, 0, 0
 	}
 }
 
-// tenantItems holds a tenant's latest changes, the oldest first.
+// tenantItems holds a tenant's latest changes, oldest first.
 type tenantItems struct {
 	items []Item
-	first uint64        // all later items are present
-	more  chan struct{} // closed and replaced with each item
+	first uint64        // items has all changes after this number
+	more  chan struct{} // closed and replaced when an item is added
 }
 
 type follower struct{ apply func(Item) }
@@ -91,8 +92,8 @@ func NewBoard() *Board {
 	return &Board{hosts: map[hostKey]*hostEvents{}, tenants: map[string]*tenantItems{}}
 }
 
-// Subscribe calls f with each item, in order, until cancel. f must neither block nor
-// call the Board.
+// Subscribe calls f for each item, in order, until cancel is called. f must neither block
+// nor call the Board.
 func (b *Board) Subscribe(f func(Item)) (cancel func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -105,9 +106,9 @@ func (b *Board) Subscribe(f func(Item)) (cancel func()) {
 	}
 }
 
-// Take applies a report from the host-agent that serves a host. Every event of the
-// report goes to the followers once, also if another relay has received it before: that
-// relay may have ended.
+// Take applies a report from the host-agent that serves a host. It passes each event in
+// the report to the subscribers once, even if another relay has received the event
+// before, because that relay may have ended.
 func (b *Board) Take(tenant, host string, r notice.Report) notice.Ack {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -130,7 +131,7 @@ func (b *Board) Take(tenant, host string, r notice.Report) notice.Ack {
 	return ack
 }
 
-// takeEventLocked applies an event of a report.
+// takeEventLocked applies an event in a report.
 func (b *Board) takeEventLocked(h *hostEvents, item Item, open []string, late bool) {
 	e := &item.Event
 	if !e.Kind.Needs() {
@@ -155,8 +156,9 @@ func (b *Board) takeEventLocked(h *hostEvents, item Item, open []string, late bo
 	}
 }
 
-// withdrawLocked withdraws events that are not open in a report. It comes before the
-// report's new events: a question ends before its session does.
+// withdrawLocked withdraws the events that are no longer open according to a report. It
+// runs before the report's new events are added, because a question ends before its
+// session does.
 func (b *Board) withdrawLocked(tenant, host string, h *hostEvents, r *notice.Report, now time.Time) {
 	for id, e := range h.open {
 		if !slices.Contains(r.Open, id) {
@@ -168,8 +170,8 @@ func (b *Board) withdrawLocked(tenant, host string, h *hostEvents, r *notice.Rep
 	}
 }
 
-// merge applies a report that a different relay has received, or a part of it, unless
-// this relay has a later report.
+// merge applies a report, or part of a report, that another relay has received. It does
+// nothing if this relay has a later report.
 func (b *Board) merge(tenant, host string, r notice.Report) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -190,8 +192,8 @@ func (b *Board) merge(tenant, host string, r notice.Report) {
 	}
 }
 
-// reports returns the open events of a tenant as reports, with one or more parts for
-// each host.
+// reports returns a tenant's open events as reports, with one or more parts for each
+// host.
 func (b *Board) reports(tenant string) map[string][]notice.Report {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -216,7 +218,8 @@ func (b *Board) reports(tenant string) map[string][]notice.Report {
 	return all
 }
 
-// Add adds an event detected by the relay. An open event stays until Remove.
+// Add adds an event that the relay itself has detected. If open is set, the event stays
+// open until Remove.
 func (b *Board) Add(tenant, host string, e notice.Event, open bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -233,7 +236,8 @@ func (b *Board) Add(tenant, host string, e notice.Event, open bool) {
 	b.addLocked(Item{Tenant: tenant, Host: host, Change: Raised, Event: e, At: time.Now().UTC()})
 }
 
-// markOver records an event without a person's action, and reports whether it is new.
+// markOver records the ID of an event that needs no action, and reports whether it is
+// new.
 func (h *hostEvents) markOver(id string) bool {
 	if slices.Contains(h.over, id) {
 		return false
@@ -243,7 +247,7 @@ func (h *hostEvents) markOver(id string) bool {
 	return true
 }
 
-// Remove withdraws an event added by Add.
+// Remove withdraws an event that Add has added.
 func (b *Board) Remove(tenant, host, id string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -276,7 +280,7 @@ func (b *Board) tenantLocked(tenant string) *tenantItems {
 	return t
 }
 
-// addLocked numbers an item and passes it to all followers.
+// addLocked numbers an item and passes it to all subscribers.
 func (b *Board) addLocked(item Item) {
 	t := b.tenantLocked(item.Tenant)
 	b.seq++
@@ -292,16 +296,16 @@ func (b *Board) addLocked(item Item) {
 	b.offerLocked(item)
 }
 
-// offerLocked passes an item to all followers.
+// offerLocked passes an item to all subscribers.
 func (b *Board) offerLocked(item Item) {
 	for _, f := range b.followers {
 		f.apply(item)
 	}
 }
 
-// After returns a tenant's changes after a number, and a channel that is closed when
-// there are more. If the Board no longer has these changes, lost is true, and the
-// items are all open events. next is the number to continue from.
+// After returns a tenant's changes after number seq, and a channel that is closed when
+// there are more. If the Board no longer has these changes, lost is true and items are
+// all open events. next is the number to continue from.
 func (b *Board) After(tenant string, seq uint64) (items []Item, next uint64, more <-chan struct{}, lost bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -328,7 +332,7 @@ func (b *Board) Open(tenant, host, id string) (notice.Event, bool) {
 	return e, ok
 }
 
-// openLocked returns a tenant's open events, the oldest first.
+// openLocked returns a tenant's open events, oldest first.
 func (b *Board) openLocked(tenant string) (items []Item) {
 	for key, h := range b.hosts {
 		if key.tenant != tenant {
@@ -364,7 +368,7 @@ func MayHear(who auth.Client, tenant, host string, e *notice.Event) bool {
 	return len(who.Channels) == 0 || auth.MatchesAny(who.Channels, e.Session)
 }
 
-// Heard reports whether the host's host-agent has reported its open events.
+// Heard reports whether the host's host-agent has reported its open events to this relay.
 func (b *Board) Heard(tenant, host string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -15,16 +15,16 @@ import (
 	"ahprelay/broker/registry"
 )
 
-// openSubject is the NATS subject, in the relays' own account, for requesting a
-// tenant's open events from other relays. Host-agents report only to relays that have
-// their tenant's account open. A relay that opens the account for a follower or an
-// answer requests the earlier reports here.
+// openSubject is the NATS subject, in the account that relays share, on which a relay
+// requests a tenant's open events. Host-agents report events only to relays that have
+// opened their tenant's account. So a relay that opens an account later requests the
+// earlier events from the others.
 const openSubject = "ahp.relays.v1.open"
 
-// Exchange bounds and times.
+// Limits and times of an Exchange.
 const (
-	openRoom    = 256         // queued requests of other relays; further ones are dropped and get no reply
-	answersRoom = 1024        // queued replies; further ones are dropped
+	openRoom    = 256         // queued requests from other relays; further requests get no reply
+	answersRoom = 1024        // queued replies; further replies are dropped
 	followTime  = time.Second // how long a follower waits for replies
 	pieceEvents = 32          // events per reply
 	pieceHosts  = 256
@@ -51,24 +51,24 @@ type Exchange struct {
 	asked map[string]chan struct{} // tenants with an open account; closed when the other relays have replied
 }
 
-// An openQuestion is a request to all relays.
+// An openQuestion is a relay's request to all others.
 type openQuestion struct {
 	Tenant string `json:"tenant"`
 }
 
-// An openAnswer is a part of a relay's reply.
+// An openAnswer is a reply, or a part of it.
 type openAnswer struct {
 	Hosts []hostOpen `json:"hosts"`
 	Last  bool       `json:"last"`
 }
 
-// hostOpen is a host's report, or a part.
+// hostOpen is a host's report, or a part of it.
 type hostOpen struct {
 	Host   string          `json:"host"`
 	Report json.RawMessage `json:"report"` // notice.Report
 }
 
-// StartExchange starts an Exchange. Close ends it.
+// StartExchange starts an Exchange. The caller must Close it.
 func StartExchange(cfg ExchangeConfig) (*Exchange, error) {
 	x := &Exchange{cfg: cfg, asked: map[string]chan struct{}{}}
 	x.life, x.cancel = context.WithCancel(context.Background())
@@ -103,15 +103,15 @@ func (x *Exchange) Close() {
 	x.running.Wait()
 }
 
-// closed forgets a tenant after this relay has closed its account.
+// closed forgets a tenant when this relay has closed the tenant's account.
 func (x *Exchange) closed(tenant string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	delete(x.asked, tenant)
 }
 
-// Follow keeps the Board up to date for a tenant until release. It returns when other
-// relays have replied, or after followTime.
+// Follow keeps the Board up to date for a tenant until release is called. It returns when
+// the other relays have replied, or after followTime.
 func (x *Exchange) Follow(ctx context.Context, tenant string) (release func()) {
 	release, err := x.cfg.Tenants.Use(tenant)
 	if err != nil {
@@ -129,8 +129,8 @@ func (x *Exchange) Follow(ctx context.Context, tenant string) (release func()) {
 	return release
 }
 
-// ask requests a tenant's open events from other relays, once while its account is
-// open.
+// ask requests a tenant's open events from other relays. While the tenant's account stays
+// open, it does so only once.
 func (x *Exchange) ask(tenant string) (done <-chan struct{}) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -176,7 +176,7 @@ func (x *Exchange) askOthers(tenant string) {
 	}
 }
 
-// take merges a reply, and reports whether it is the relay's last.
+// take merges a reply, and reports whether it is the last from its relay.
 func (x *Exchange) take(tenant string, data []byte) (last bool) {
 	var a openAnswer
 	if err := json.Unmarshal(data, &a); err != nil {
@@ -189,7 +189,7 @@ func (x *Exchange) take(tenant string, data []byte) (last bool) {
 			x.cfg.Log.Warn("open events of a relay unreadable", "tenant", tenant, "host", h.Host, "error", err)
 			continue
 		}
-		// For a host without a host-agent, the last known report counts.
+		// If no host-agent serves the host now, the last known report counts.
 		known, there := x.cfg.Registry.Lookup(tenant, h.Host)
 		serves := known.AgentInstance
 		if there && (serves == report.Instance || serves == "" && !x.cfg.Board.Heard(tenant, h.Host)) {
@@ -199,7 +199,7 @@ func (x *Exchange) take(tenant string, data []byte) (last bool) {
 	return a.Last
 }
 
-// answer replies with this relay's open events.
+// answer replies with the open events that this relay knows.
 func (x *Exchange) answer(msg *nats.Msg) {
 	var q openQuestion
 	if json.Unmarshal(msg.Data, &q) != nil || ahp.CheckName("tenant", q.Tenant) != nil || msg.Reply == "" {

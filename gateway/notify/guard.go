@@ -14,25 +14,26 @@ import (
 	"time"
 )
 
-// People choose the addresses of notification targets. The relay connects only to
-// public addresses, and checks the address of each connection, so a changed DNS answer
-// has no effect. It follows no redirect, uses no proxy, and never reveals a response's
-// body.
+// People choose the addresses of notification targets. So the relay connects only to
+// public addresses. It checks the IP address of each connection, so that a changed DNS
+// answer cannot lead it elsewhere. It follows no redirects, uses no proxy, and never
+// shows a response's body.
 
-// sendTimeout bounds one attempt.
+// sendTimeout limits a delivery attempt.
 const sendTimeout = 10 * time.Second
 
-// errPrivate reports an address that is not public, or a name that does not resolve.
-// It does not reveal which.
+// errPrivate reports an address that is not public, or a name that does not resolve. The
+// error does not reveal which.
 var errPrivate = errors.New("no public address; the operator can permit others with --notify-private")
 
-// publicIPv6 is the only block of IPv6 from which public addresses are assigned (RFC 4291, section 2.4). Addresses
-// outside it can embed an IPv4 address that a router or the kernel connects to instead: ::/96, 64:ff9b::/96, ::ffff:0:0:0/96.
+// publicIPv6 is the only IPv6 block from which public addresses are assigned (RFC 4291, section
+// 2.4). Other addresses can contain an IPv4 address to which a router or the kernel would connect:
+// ::/96, 64:ff9b::/96, ::ffff:0:0:0/96.
 var publicIPv6 = netip.MustParsePrefix("2000::/3")
 
-// notPublic lists the special-purpose blocks that netip counts as public. The IPv6
-// blocks are the exceptions inside publicIPv6: 2001::/23 contains Teredo, and
-// 2002::/16 is 6to4, which embeds IPv4 addresses.
+// notPublic lists special-purpose blocks that netip treats as public. The IPv6 blocks are
+// exceptions inside publicIPv6: 2001::/23 contains Teredo, and 2002::/16 is 6to4, which
+// contains IPv4 addresses.
 var notPublic = []netip.Prefix{
 	netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("100.64.0.0/10"), netip.MustParsePrefix("192.0.0.0/24"),
 	netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("192.88.99.0/24"), netip.MustParsePrefix("198.18.0.0/15"),
@@ -40,8 +41,8 @@ var notPublic = []netip.Prefix{
 	netip.MustParsePrefix("2001::/23"), netip.MustParsePrefix("2001:db8::/32"), netip.MustParsePrefix("2002::/16"), netip.MustParsePrefix("3fff::/20"),
 }
 
-// allowed reports whether the relay may connect to an address: a public address, or an
-// exception set by the operator.
+// allowed reports whether the relay may connect to an address: it is public, or the
+// operator has permitted it.
 func allowed(ip netip.Addr, private []netip.Prefix) bool {
 	ip = ip.Unmap().WithZone("")
 	in := func(p netip.Prefix) bool { return p.Contains(ip) }
@@ -54,7 +55,7 @@ func allowed(ip netip.Addr, private []netip.Prefix) bool {
 	return ip.IsGlobalUnicast() && !ip.IsPrivate() && !slices.ContainsFunc(notPublic, in)
 }
 
-// newClient returns an HTTP client that connects to permitted addresses only.
+// newClient returns an HTTP client that connects only to permitted addresses.
 func newClient(private []netip.Prefix) *http.Client {
 	dialer := &net.Dialer{Timeout: sendTimeout, Control: func(_, address string, _ syscall.RawConn) error {
 		at, err := netip.ParseAddrPort(address)
@@ -74,9 +75,9 @@ func newClient(private []netip.Prefix) *http.Client {
 	}
 }
 
-// checkURL returns an error unless the URL has https and resolves to public
-// addresses. http is permitted for addresses that the operator allows. Each kind of bad
-// URL has its branch and its words.
+// checkURL returns an error unless the URL begins with https and resolves to permitted
+// addresses. http is permitted if the operator has listed the address. Each branch
+// refuses a kind of invalid URL.
 func checkURL(ctx context.Context, text string, private []netip.Prefix) error {
 	u, err := url.Parse(text)
 	switch {
@@ -104,5 +105,5 @@ func checkURL(ctx context.Context, text string, private []netip.Prefix) error {
 	return nil
 }
 
-// maxURL bounds a URL, in bytes.
+// maxURL is the longest URL in bytes.
 const maxURL = 2048

@@ -7,11 +7,12 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// lookingSubject is the NATS subject, in the relays' own account, on which relays share the
-// people who have a page open. A lost message is repeated by the page.
+// lookingSubject is the NATS subject, in the account that relays share, on which relays
+// tell each other which people have a visible page. A lost message does no harm, because
+// the page repeats its report.
 const lookingSubject = "ahp.relays.v1.looking"
 
-// lookingRoom bounds the queued messages of other relays.
+// lookingRoom is the number of queued messages from other relays.
 const lookingRoom = 1024
 
 type looking struct {
@@ -19,7 +20,7 @@ type looking struct {
 	Subject string `json:"subject"`
 }
 
-// Looking records that a person has a page of the relay open and visible.
+// Looking records that a person has a visible page of the console.
 func (n *Notifier) Looking(tenant, subject string) {
 	n.noteLooking(tenant, subject)
 	if n.cfg.Bus != nil {

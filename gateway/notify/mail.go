@@ -15,7 +15,7 @@ import (
 	"ahprelay/internal/fair"
 )
 
-// mailsInHour bounds the mails to a person.
+// mailsInHour is the largest number of mails to a person in an hour.
 const mailsInHour = 20
 
 // A MailConfig configures the mail server.
@@ -50,7 +50,7 @@ func (m *MailConfig) client() (*gomail.Client, error) {
 	return gomail.NewClient(u.Hostname(), opts...)
 }
 
-// Check returns an error in the configuration.
+// Check returns an error if the configuration is invalid.
 func (m *MailConfig) Check() error {
 	if err := gomail.NewMsg().From(m.From); err != nil {
 		return fmt.Errorf("--notify-mail-from: %w", err)

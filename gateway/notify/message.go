@@ -24,10 +24,10 @@ type Message struct {
 	URL       string      `json:"url,omitempty"`       // the console's page of the session
 	Withdrawn bool        `json:"withdrawn,omitempty"` // the event is no longer open
 	Answers   []Answer    `json:"answers,omitempty"`
-	Says      string      `json:"says"` // a line for people
+	Says      string      `json:"says"` // one line that describes the event
 }
 
-// An Answer can be given from a message, once, with a POST to the URL.
+// An Answer is a choice in a message. It can be given once, with a POST to the URL.
 type Answer struct {
 	Label string `json:"label"`
 	Deny  bool   `json:"deny,omitempty"`
@@ -35,7 +35,7 @@ type Answer struct {
 	URL   string `json:"url"`            // only the path if the relay has no public URL
 }
 
-// message returns a job's message.
+// message returns the message for a job.
 func (n *Notifier) message(job *Job, t *Target, who auth.Client) Message {
 	e := &job.Event
 	m := Message{ID: e.ID, Kind: e.Kind, Host: job.Host, Session: e.Session, At: e.At, Withdrawn: job.Withdrawn, Risky: e.Risky}
@@ -50,8 +50,9 @@ func (n *Notifier) message(job *Job, t *Target, who auth.Client) Message {
 	if e.Kind == notice.Test {
 		m.Says, m.Text, m.URL = notice.Line("", "AHP relay", e.Kind), e.Text, public
 	}
-	// A message without details shows no call that could be allowed. Refusing is always possible.
-	form, options := e.FromAfar() // an older host-agent reports more options than permitted
+	// Without details, a message does not show the call in question, so it offers no permission
+	// for it, but still a refusal.
+	form, options := e.FromAfar() // old host-agents report options that must not be offered
 	if form == notice.Text {
 		options = append(slices.Clone(options), notice.Option{Label: "Reply"})
 	}
@@ -66,7 +67,7 @@ func (n *Notifier) message(job *Job, t *Target, who auth.Client) Message {
 	return m
 }
 
-// body returns the text below the message's line.
+// body returns the text below the message's first line.
 func (m *Message) body() string {
 	text := m.Text
 	if m.Detail != "" {

@@ -24,13 +24,13 @@ import (
 	"ahprelay/internal/fair"
 )
 
-// Notifier times and bounds.
+// Limits and times of a Notifier.
 const (
-	lookingFor   = 30 * time.Second // validity of a page's report that it is visible
-	lookingDelay = 10 * time.Second // delay of notifications to a person with a visible page
+	lookingFor   = 30 * time.Second // how long a page counts as visible after its report
+	lookingDelay = 10 * time.Second // notifications to a person with a visible page are delayed by this time
 
-	needsFor   = 24 * time.Hour // attempts for an event that needs a person
-	momentsFor = 4 * time.Hour  // attempts for other events
+	needsFor   = 24 * time.Hour // attempts end after this time for an event that needs a person
+	momentsFor = 4 * time.Hour  // and for other events
 
 	sendsAtOnce   = 256
 	sendsOfServer = 32
@@ -51,35 +51,36 @@ const (
 type Config struct {
 	Board    *Board       // required
 	Records  Records      // required; settings and jobs, shared by relays
-	Instance string       // required; this relay's
+	Instance string       // required; names this relay process
 	Log      *slog.Logger // required
 
-	// HasEnded reports whether a different relay is known to have ended. May be nil.
+	// HasEnded reports whether another relay process is known to have ended. May be nil.
 	HasEnded func(instance string) bool
 
-	Bus     link.Bus // to other relays; nil without any
+	Bus     link.Bus // connects to other relays; nil if there are none
 	Targets []TenantTarget
 
-	// Follow keeps the Board up to date for a tenant, until release. May be nil.
+	// Follow keeps the Board up to date for a tenant until release is called. May be nil.
 	Follow func(ctx context.Context, tenant string) (release func())
 
-	// Standing returns the current authority of a token that set a target, and false if
-	// it is no longer valid. Required.
+	// Standing returns the current authority for the token that set a target, and false
+	// if that token is no longer valid. Required.
 	Standing func(auth.Client) (auth.Client, bool)
 
-	// Capability returns the capability for an answer to a job's event, or "" if it is
-	// not permitted; see package gateway/api/notify. May be nil.
+	// Capability returns the capability for an answer to a job's event, or "" if the
+	// person may not answer; see package gateway/api/notify. May be nil.
 	Capability func(job *Job, who auth.Client, o notice.Option) string
 
-	PublicURL string         // the relay's, for links; "": see LearnURL
-	Contact   string         // the operator's, for push services: mailto:… or https://…; required
+	PublicURL string         // the relay's base URL, for links; "": see LearnURL
+	Contact   string         // the operator's contact, for push services: mailto:… or https://…; required
 	Mail      *MailConfig    // nil disables mail
 	Private   []netip.Prefix // permitted addresses that are not public
 
 	Transport http.RoundTripper // replaces the network in tests
 }
 
-// A Delivery is a delivery attempt.
+// A Delivery is an attempt to deliver a notification. R  // of event, target and kind of
+// notification
 type Delivery struct {
 	ID      string      `json:"id"` // of event, target and kind of notification
 	Target  string      `json:"way"`
@@ -89,11 +90,11 @@ type Delivery struct {
 	At      time.Time   `json:"at"`
 	Outcome Result      `json:"outcome"`
 	Why     string      `json:"why,omitempty"`
-	Missing []string    `json:"missing,omitempty"` // of a test: what the target's notifications lack, and the remedy
+	Missing []string    `json:"missing,omitempty"` // in a test: what notifications to the target lack, and the remedy
 }
 
-// A Notifier sends notifications of a Board's events to the targets that people have set. It is
-// safe for concurrent use.
+// A Notifier sends notifications about a Board's events to people's targets. It is safe for
+// concurrent use.
 type Notifier struct {
 	cfg      Config
 	http     *http.Client
@@ -112,7 +113,7 @@ type Notifier struct {
 
 	mu       sync.Mutex // guards the fields below
 	people   map[string]map[string]*Person
-	waiting  []Item                  // the Board's items without jobs yet
+	waiting  []Item                  // items on the Board that have no jobs yet
 	looking  map[[2]string]time.Time // end of a page's visibility, by tenant and subject
 	backoff  map[string]backoff      // by target
 	busy     map[string]bool         // running jobs
@@ -120,13 +121,13 @@ type Notifier struct {
 	ofServer map[string]int          // running jobs by server
 }
 
-// A backoff is the pause of a target after failures.
+// A backoff is a target's pause after failures.
 type backoff struct {
 	failures int
 	until    time.Time
 }
 
-// Start starts a Notifier. Close ends it.
+// Start starts a Notifier. The caller must Close it.
 func Start(cfg Config) (*Notifier, error) {
 	n := &Notifier{
 		cfg: cfg, http: newClient(cfg.Private), keys: &pushKeyring{records: cfg.Records}, public: &publicURL{configured: cfg.PublicURL, records: cfg.Records, log: cfg.Log}, tests: fair.NewBuckets(testsEvery, testsAtOnce),
@@ -170,10 +171,11 @@ func Start(cfg Config) (*Notifier, error) {
 	return n, nil
 }
 
-// closeTimeout bounds the last write.
+// closeTimeout limits the last write.
 const closeTimeout = time.Second
 
-// Close ends the Notifier and waits for its goroutines. Other relays take over its jobs.
+// Close ends the Notifier and waits for its goroutines. Other relays then take over its
+// jobs.
 func (n *Notifier) Close() {
 	for _, stop := range n.stop {
 		stop()
@@ -188,7 +190,7 @@ func (n *Notifier) Close() {
 	}
 }
 
-// enqueue receives an item of the Board.
+// enqueue receives an item from the Board.
 func (n *Notifier) enqueue(item Item) {
 	if item.handled {
 		return
@@ -206,8 +208,8 @@ func (n *Notifier) signal() {
 	}
 }
 
-// Keep returns when the jobs of all items on the Board are stored. Until the records
-// have been read, it fails: this relay then does not know the targets.
+// Keep returns when the jobs for all items on the Board are stored. It fails until the
+// shared records have been read, because the relay does not know the targets before.
 func (n *Notifier) Keep() error {
 	if !n.absorb() {
 		return fmt.Errorf("notification targets not read yet: %w", store.ErrAway)
@@ -215,15 +217,15 @@ func (n *Notifier) Keep() error {
 	return n.queue.sync(context.Background())
 }
 
-// absorb makes jobs of the waiting items. It reports false, and leaves the items, while
-// the targets are unknown.
+// absorb creates jobs for the waiting items. While the targets are unknown, it does
+// nothing and returns false.
 func (n *Notifier) absorb() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	select {
 	case <-n.cfg.Records.Ready():
 	default:
-		n.waiting = n.waiting[max(len(n.waiting)-maxJobs, 0):] // unconfirmed; they come again
+		n.waiting = n.waiting[max(len(n.waiting)-maxJobs, 0):] // host-agents repeat dropped items, because these are not confirmed
 		return false
 	}
 	now := time.Now()
@@ -239,23 +241,23 @@ func (n *Notifier) absorb() bool {
 	return true
 }
 
-// afterwards is the id suffix for a job behind another job.
+// afterwards is the ID suffix of a job that follows another job.
 const afterwards = ".w"
 
-// planEndLocked drops the job of a withdrawn item, or plans to show the end of the item
-// where the target has it.
+// planEndLocked handles a withdrawn item. A job that has not been sent is dropped. If the
+// target shows the notification, a job is created that reports the end.
 func planEndLocked(n *Notifier, id string, item *Item, p *Person, t *Target, now time.Time) {
 	if n.queue.state(id) == waiting && !n.busy[id] {
 		n.queue.done(id, nil)
 	}
 	state := n.queue.state(id)
 	if s := n.services[t.Kind]; s != nil && s.updates() && t.reads(&item.Event) && (state == delivered || state == claimed || n.busy[id]) {
-		// The job waits until the first one is finished, and is dropped if that sent nothing.
+		// This job waits for the first one, and is dropped if that has sent nothing.
 		n.queue.put(newJob(id+afterwards, item, p, t, now, now.Add(momentsFor)), now)
 	}
 }
 
-// planLocked makes the job of an item for a target, if one is due.
+// planLocked creates the job for an item and a target, if the target wants it.
 func (n *Notifier) planLocked(item *Item, p *Person, t *Target, now time.Time) {
 	e := &item.Event
 	id := e.ID + "." + t.ID
@@ -317,15 +319,15 @@ func (n *Notifier) run(ctx context.Context) {
 	}
 }
 
-// run's pauses.
+// Pauses of run.
 const (
 	longestPause = time.Minute
-	storeRetry   = time.Second // while the relays' store is away
+	storeRetry   = time.Second // while the shared store is unreachable
 )
 
-// begin starts the due jobs, and returns the pause until the next call.
+// begin starts the due jobs, and returns the pause before the next call.
 func (n *Notifier) begin(ctx context.Context) time.Duration {
-	n.mu.Lock() // before due, which then omits the jobs that have just ended
+	n.mu.Lock() // locked before calling due, so that due omits jobs that have just ended
 	defer n.mu.Unlock()
 	now, next := time.Now(), longestPause
 	jobs, later := n.queue.due(now)
@@ -372,7 +374,7 @@ func (n *Notifier) begin(ctx context.Context) time.Duration {
 	return next
 }
 
-// claimPause is the pause of a job after a failed claim.
+// claimPause is a job's pause after a failed claim.
 const claimPause = 100 * time.Millisecond
 
 func pause(ctx context.Context, d time.Duration) {
@@ -384,8 +386,8 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// followsLocked reports whether a job may begin. A job that follows another job waits for its end,
-// and is dropped if the first job sent nothing.
+// followsLocked reports whether a job may begin. A job that follows another waits for it, and is
+// dropped if the first has sent nothing.
 func (n *Notifier) followsLocked(job *Job) bool {
 	before, follows := strings.CutSuffix(job.ID, afterwards)
 	if !follows {
@@ -406,7 +408,7 @@ func decrement(counts map[string]int, key string) {
 	}
 }
 
-// targetLocked returns a copy of a job's target, or nil if it was removed.
+// targetLocked returns a copy of a job's target, or nil if the target was removed.
 func (n *Notifier) targetLocked(job *Job) *Target {
 	p := n.people[job.Tenant][job.Subject]
 	if p == nil {
@@ -420,7 +422,7 @@ func (n *Notifier) targetLocked(job *Job) *Target {
 	return nil
 }
 
-// do runs a claimed job, or reschedules it.
+// do runs a claimed job, or schedules it again.
 func (n *Notifier) do(ctx context.Context, job *Job, t *Target) {
 	now := time.Now()
 	who, good := n.standing(t)
@@ -452,7 +454,7 @@ func (n *Notifier) do(ctx context.Context, job *Job, t *Target) {
 	n.end(job, result)
 }
 
-// send makes one attempt.
+// send makes a delivery attempt.
 func (n *Notifier) send(ctx context.Context, job *Job, t *Target, who auth.Client) outcome {
 	s := n.services[t.Kind]
 	if s == nil {
@@ -462,7 +464,7 @@ func (n *Notifier) send(ctx context.Context, job *Job, t *Target, who auth.Clien
 	return s.send(ctx, job, t, &m)
 }
 
-// isOpen reports whether a job's event is open, and whether that is known, at any relay.
+// isOpen reports whether a job's event is open, and whether any relay knows that.
 func (n *Notifier) isOpen(ctx context.Context, job *Job) (open, known bool, release func()) {
 	release = func() {}
 	if job.Event.Kind.Needs() && !job.Withdrawn && n.cfg.Follow != nil {
@@ -472,7 +474,7 @@ func (n *Notifier) isOpen(ctx context.Context, job *Job) (open, known bool, rele
 	return open, open || n.cfg.Board.Heard(job.Tenant, job.Host), release
 }
 
-// end records an attempt's outcome.
+// end records the outcome of an attempt.
 func (n *Notifier) end(job *Job, o outcome) {
 	now := time.Now()
 	n.mu.Lock()
@@ -506,7 +508,7 @@ func (n *Notifier) end(job *Job, o outcome) {
 	}
 }
 
-// endBackoff lets a changed target be tried at once.
+// endBackoff ends the pause of a target, because it was changed.
 func (n *Notifier) endBackoff(target string) {
 	n.mu.Lock()
 	delete(n.backoff, target)
@@ -522,7 +524,7 @@ func (n *Notifier) Deliveries(tenant, subject string) []Delivery {
 // ErrTooOften reports a rate limit.
 var ErrTooOften = errors.New("too many attempts; wait a moment")
 
-// Try sends a test notification to a target now. The Delivery has its outcome.
+// Try sends a test notification to a target at once, and returns the result.
 func (n *Notifier) Try(ctx context.Context, who auth.Client, target string) (Delivery, error) {
 	job := &Job{
 		Tenant: who.Tenant, Subject: who.Subject, Target: target, Until: time.Now().Add(time.Minute),
@@ -544,14 +546,15 @@ func (n *Notifier) Try(ctx context.Context, who auth.Client, target string) (Del
 	return d, nil
 }
 
-// PushKey returns the public key for browsers' subscriptions, or "" if it is not known yet.
+// PushKey returns the public key with which browsers subscribe, or "" if it is not known
+// yet.
 func (n *Notifier) PushKey() string { return n.keys.current() }
 
 // PublicURL returns the relays' public base URL, or "" if it is not known yet.
 func (n *Notifier) PublicURL() string { return n.public.get() }
 
-// LearnURL tells the relays an address at which an owner's device has reached this
-// relay. It becomes their public base URL unless they know it already.
+// LearnURL reports an address at which an owner's device has reached this relay. If the
+// relays do not know their public base URL, they use this address.
 func (n *Notifier) LearnURL(address string) { n.public.learn(address) }
 
 // SendsMail reports whether mail is configured.

@@ -27,7 +27,7 @@ func (s *ntfy) check(ctx context.Context, t *Target) error {
 // updates implements service.
 func (*ntfy) updates() bool { return false }
 
-// redact implements service. The topic is shown, so that its subscribers can find it.
+// redact implements service. It leaves the topic, because people need it to subscribe.
 func (*ntfy) redact(t *Target) {
 	if u, err := url.Parse(t.URL); err == nil && t.URL != "" {
 		t.URL = u.Scheme + "://" + u.Host + u.Path

@@ -9,11 +9,12 @@ import (
 	"ahprelay/broker/store"
 )
 
-// publicURLRecord is the record of the relays' learned address.
+// publicURLRecord is the record with the learned public URL.
 const publicURLRecord = "public.url"
 
-// A publicURL is the relays' public base URL, for links. Unless it is configured, the
-// relays learn it from the first device of an owner of the relay, and share it.
+// A publicURL is the relays' public base URL, for links. If it is not configured, the
+// relays use the address at which the first device of a relay's owner reached them, and
+// share it.
 type publicURL struct {
 	configured string
 	records    Records
@@ -33,7 +34,7 @@ func (p *publicURL) get() string {
 	return p.learned
 }
 
-// learn records the address at which an owner's device has reached the relay, if no
+// learn records the address at which an owner's device has reached the relay, unless an
 // address is known.
 func (p *publicURL) learn(address string) {
 	if p.get() != "" || !isPublicURL(address) {
@@ -54,7 +55,8 @@ func (p *publicURL) learn(address string) {
 	}
 }
 
-// isPublicURL reports whether a URL is worth a link: other devices can use it.
+// isPublicURL reports whether other devices can use a URL, so that it is suitable for
+// links.
 func isPublicURL(address string) bool {
 	u, err := url.Parse(address)
 	if err != nil || u.Scheme != "https" || u.Hostname() == "localhost" || u.Path != "" || u.User != nil {
@@ -64,7 +66,7 @@ func isPublicURL(address string) bool {
 	return err != nil || !at.IsLoopback()
 }
 
-// apply handles a change of the record.
+// apply handles a change to the record.
 func (p *publicURL) apply(r store.Record) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

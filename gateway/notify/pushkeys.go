@@ -67,7 +67,7 @@ func (k *pushKeyring) ensure() error {
 	return nil
 }
 
-// apply handles a change of the record.
+// apply handles a change to the record.
 func (k *pushKeyring) apply(r store.Record) {
 	var keys []PushKey
 	if json.Unmarshal(r.Data, &keys) != nil {
@@ -88,7 +88,7 @@ func (k *pushKeyring) current() string {
 	return k.keys[0].Public
 }
 
-// find returns a browser's relay key.
+// find returns the key pair with which a browser has subscribed.
 func (k *pushKeyring) find(public string) (PushKey, bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 	"ahprelay/broker/store"
 )
 
-// A Job is an event's notification for one target.
+// A Job is a notification about an event for a target.
 type Job struct {
 	ID        string       `json:"id"` // of event, target and kind of notification
 	Tenant    string       `json:"tenant"`
@@ -27,41 +27,41 @@ type Job struct {
 	Tries     int          `json:"tries,omitempty"`
 }
 
-// Records is the store that relays share, as in package store.
+// Records is the store that relays share; [store.Store] implements it.
 type Records interface {
 	Write(ctx context.Context, changes ...store.Change) []store.Result
 	Follow(prefix string, tell func(store.Record)) (cancel func())
 	Update(key string, change func(old []byte) ([]byte, error)) error
 	All(prefix string) (map[string][]byte, error)
-	Ready() <-chan struct{} // closed when all records have been read once
+	Ready() <-chan struct{} // closed when all existing records have been read
 }
 
-// Queue bounds and times.
+// Limits and times of a queue.
 const (
 	maxJobs  = 64 << 10
 	maxTold  = 256 << 10
 	keepTold = 24 * time.Hour
 
-	// A relay may begin a job for claimGood after its claim, and needs at most
-	// sendTimeout. Other relays count the claim as lapsed claimLasts after they have
-	// received it, which is later than its start.
+	// A relay begins a job within claimGood after claiming it, and needs at most
+	// sendTimeout. Another relay treats the claim as void claimLasts after receiving it,
+	// which is later.
 	claimGood  = 5 * time.Second
 	claimLasts = claimGood + sendTimeout + 5*time.Second
 )
 
 const jobPrefix = "job."
 
-// A queue holds the jobs of all relays. Each is a record with its state: waiting,
-// claimed by a relay, or over. A claim names the revision of the waiting record, so
-// only one relay gets the job. If that relay ends, a different relay claims the job
-// when the end is known, or when the claim has lapsed. Records of finished jobs are
-// kept for a day, so repeated events are not sent again.
+// A queue holds the notification jobs of all relays, as shared records. A job is waiting,
+// claimed by a relay, or over. A claim is a write that requires the revision of the
+// waiting record, so only one relay gets the job. If that relay ends, another relay
+// claims the job when the end is known or when the claim has become void. Records of
+// finished jobs are kept for a day, so that repeated events are not sent again.
 //
-// Changes apply to memory at once, and to the records with sync.
+// Changes apply to memory at once. sync writes them to the records.
 type queue struct {
 	records  Records
-	me       string                     // this relay
-	hasEnded func(instance string) bool // whether a different relay has ended
+	me       string                     // names this relay process
+	hasEnded func(instance string) bool // reports whether another relay process has ended
 	changed  func()                     // called when jobs may have become due
 	wake     chan struct{}              // wakes run for pending writes; capacity 1
 	stop     func()
@@ -76,12 +76,12 @@ type queue struct {
 	away  bool // the last write failed
 }
 
-// kept is a job's record.
+// kept is the record of a job.
 type kept struct {
 	Job     *Job      `json:"job,omitempty"`   // nil when finished
-	By      string    `json:"by,omitempty"`    // the relay with the claim
+	By      string    `json:"by,omitempty"`    // the relay process that has claimed the job
 	Claim   int       `json:"claim,omitempty"` // counts claims, so that no two records are equal
-	Maybe   bool      `json:"maybe,omitempty"` // a relay ended while it held the claim, and may have sent the notification
+	Maybe   bool      `json:"maybe,omitempty"` // a relay ended while it had the claim, so the notification may have been sent
 	Last    *Delivery `json:"last,omitempty"`
 	Tenant  string    `json:"tenant,omitempty"` // set with Last
 	Subject string    `json:"subject,omitempty"`
@@ -92,13 +92,13 @@ type entry struct {
 	kept
 	rev       uint64
 	raw       string    // the record's bytes
-	lastHeard time.Time // time of By's record, or before this relay wrote it
+	lastHeard time.Time // when By's record arrived, or before this relay wrote it
 	want      *kept     // record to write; nil for none
 	sent      []byte    // record that is being written
-	since     time.Time // start of that write
+	since     time.Time // when that write began
 }
 
-// now returns the entry's state, with pending changes.
+// now returns the entry's state, including pending changes.
 func (e *entry) now() *kept {
 	if e.want != nil {
 		return e.want
@@ -120,7 +120,7 @@ func (q *queue) apply(r store.Record) {
 	id := r.Key[len(jobPrefix):]
 	var k kept
 	if r.Data != nil && json.Unmarshal(r.Data, &k) != nil {
-		return // written by a different version; ignored
+		return // ignored: written by a different version
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -155,7 +155,7 @@ func (q *queue) apply(r store.Record) {
 	q.changed()
 }
 
-// indexLocked updates the indexes after a change of an entry.
+// indexLocked updates the indexes after an entry has changed.
 func (q *queue) indexLocked(id string, e *entry) {
 	delete(q.open, id)
 	delete(q.dirty, id)
@@ -167,7 +167,7 @@ func (q *queue) indexLocked(id string, e *entry) {
 	}
 }
 
-// setLocked schedules a job's record for writing.
+// setLocked schedules a job's record to be written.
 func (q *queue) setLocked(id string, e *entry, want kept) {
 	e.want = &want
 	q.indexLocked(id, e)
@@ -196,7 +196,7 @@ func (q *queue) boundLocked() {
 	}
 }
 
-// noteLocked records a delivery attempt.
+// noteLocked records a delivery attempt in the list of a person's attempts.
 func (q *queue) noteLocked(whose [2]string, d Delivery) {
 	list := q.last[whose]
 	at, there := slices.BinarySearchFunc(list, d, func(a, b Delivery) int {
@@ -216,8 +216,8 @@ func (q *queue) deliveries(tenant, subject string) []Delivery {
 	return slices.Clone(q.last[[2]string{tenant, subject}])
 }
 
-// put adds a job, unless a job with its id exists or existed within a day. A due job
-// is claimed by the same write.
+// put adds a job, unless a job with the same ID was added in the last 24 hours. If the
+// job is due, the same write also claims it.
 func (q *queue) put(job Job, now time.Time) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -234,7 +234,7 @@ func (q *queue) put(job Job, now time.Time) bool {
 	return true
 }
 
-// claim claims a job for this relay, and reports whether that succeeded.
+// claim claims a job for this relay, and reports whether it has succeeded.
 func (q *queue) claim(ctx context.Context, id string) bool {
 	q.mu.Lock()
 	e := q.jobs[id]
@@ -261,7 +261,7 @@ func (q *queue) claim(ctx context.Context, id string) bool {
 	return q.mineLocked(e)
 }
 
-// mineLocked reports whether this relay may begin a job.
+// mineLocked reports whether this relay has claimed a job and may begin it.
 func (q *queue) mineLocked(e *entry) bool {
 	return e.want == nil && e.Job != nil && e.By == q.me && time.Since(e.lastHeard) < claimGood
 }
@@ -269,7 +269,7 @@ func (q *queue) mineLocked(e *entry) bool {
 // maybeSent reports whether a relay other than me may have sent the notification.
 func (k *kept) maybeSent(me string) bool { return k.Maybe || k.By != "" && k.By != me }
 
-// retry reschedules a job that this relay has claimed.
+// retry schedules a claimed job again.
 func (q *queue) retry(id string, due time.Time, tries int, last *Delivery) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -280,7 +280,7 @@ func (q *queue) retry(id string, due time.Time, tries int, last *Delivery) {
 	}
 }
 
-// unsure records that a claimed job may have been sent.
+// unsure records that the notification of a claimed job may have been sent.
 func (q *queue) unsure(id string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -291,7 +291,7 @@ func (q *queue) unsure(id string) {
 	}
 }
 
-// done finishes a job; last is nil if nothing was sent.
+// done finishes a job. last is nil if nothing was sent.
 func (q *queue) done(id string, last *Delivery) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -300,7 +300,8 @@ func (q *queue) done(id string, last *Delivery) {
 	}
 }
 
-// attemptLocked records an attempt and the job's new state; nil means finished.
+// attemptLocked records an attempt and the job's new state. now is nil if the job is
+// finished.
 func (q *queue) attemptLocked(id string, e *entry, now, was *Job, last *Delivery) {
 	k := kept{Job: now, Last: last, Maybe: e.now().maybeSent(q.me)}
 	if last != nil {
@@ -310,7 +311,7 @@ func (q *queue) attemptLocked(id string, e *entry, now, was *Job, last *Delivery
 	q.setLocked(id, e, k)
 }
 
-// over records a finished job without a queue entry: a test.
+// over records a finished job that was never queued, because it was a test.
 func (q *queue) over(id, tenant, subject string, last *Delivery) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -322,7 +323,7 @@ func (q *queue) over(id, tenant, subject string, last *Delivery) {
 	q.attemptLocked(id, e, nil, &Job{Tenant: tenant, Subject: subject}, last)
 }
 
-// A jobState is a job's progress.
+// A jobState is how far a job has got.
 type jobState int
 
 const (
@@ -350,13 +351,13 @@ func (q *queue) state(id string) jobState {
 	return waiting
 }
 
-// voidLocked reports whether a claim has lapsed, or its relay has ended.
+// voidLocked reports whether a claim is too old, or the relay that made it has ended.
 func (q *queue) voidLocked(e *entry, now time.Time) bool {
 	return now.Sub(e.lastHeard) > claimLasts || e.By != q.me && q.hasEnded(e.By)
 }
 
-// due returns the jobs that this relay may begin now, which the caller must not
-// change, and the time of the next check. A zero time means after the next change.
+// due returns the jobs that this relay may begin now, and when to call due again. A zero
+// time means after the next change. The caller must not change the jobs.
 func (q *queue) due(now time.Time) (jobs []*Job, next time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -379,7 +380,7 @@ func (q *queue) due(now time.Time) (jobs []*Job, next time.Time) {
 	return jobs, next
 }
 
-// sync writes the pending changes. After an error they stay pending.
+// sync writes the pending changes. After an error they remain pending.
 func (q *queue) sync(ctx context.Context) error {
 	q.writing.Lock()
 	defer q.writing.Unlock()
@@ -448,7 +449,7 @@ func (q *queue) isAway() bool {
 	return q.away
 }
 
-// close releases this relay's claims, and writes the pending changes if possible.
+// close releases this relay's claims, and tries to write the pending changes.
 func (q *queue) close(ctx context.Context) error {
 	q.mu.Lock()
 	for id, e := range q.open {

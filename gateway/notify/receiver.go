@@ -16,14 +16,14 @@ import (
 	"ahprelay/broker/registry"
 )
 
-// Receiver bounds and times.
+// Limits and times of a Receiver.
 const (
-	receiverBacklog = 1024        // queued reports of a tenant; further ones are dropped, and sent again
+	receiverBacklog = 1024        // queued reports per tenant; host-agents repeat dropped reports
 	receiverBatch   = 256         // reports stored together
-	receiverFlush   = time.Second // for the NATS server to stop sending reports
+	receiverFlush   = time.Second // timeout for the NATS server to stop sending reports
 
-	// offlineAfter is how long a host must be away before an event reports it. Most
-	// hosts return sooner.
+	// offlineAfter is how long a host must be offline before there is an event about it.
+	// Most hosts return sooner.
 	offlineAfter = 30 * time.Second
 )
 
@@ -34,15 +34,15 @@ type ReceiverConfig struct {
 	Registry *registry.Registry // required
 	Log      *slog.Logger       // required
 
-	Instance string                                    // required; the relay's, to which host-agents send outcomes
+	Instance string                                    // required; names this relay, to which host-agents send outcomes
 	Sign     func(body []byte) (key, signature []byte) // required; signs answers for host-agents
 
-	// Keep is called after the Board has taken reports, before they are confirmed.
-	// After an error they are not confirmed. Default: no call.
+	// Keep is called after the Board has received reports. They are confirmed only if it
+	// succeeds. Default: no call.
 	Keep func() error
 }
 
-// A Receiver receives host-agents' reports, and detects hosts that are away.
+// A Receiver receives reports from host-agents, and detects offline hosts.
 type Receiver struct {
 	cfg  ReceiverConfig
 	stop []func()
@@ -54,14 +54,14 @@ type Receiver struct {
 	closed bool
 }
 
-// away is a host's offline state.
+// away tracks whether a host is offline.
 type away struct {
 	was   bool        // the host has been online
-	timer *time.Timer // delays the event; nil if not running
-	event string      // id of the open event; "" for none
+	timer *time.Timer // creates the event; nil if not running
+	event string      // ID of the open event; "" for none
 }
 
-// StartReceiver starts a Receiver. Close ends it.
+// StartReceiver starts a Receiver. The caller must Close it.
 func StartReceiver(cfg ReceiverConfig) *Receiver {
 	r := &Receiver{cfg: cfg, hosts: map[hostKey]*away{}, conns: map[string]*broker.Conn{}, asked: map[string]chan<- notice.Outcome{}}
 	r.stop = append(r.stop, cfg.Registry.Subscribe(r.hostChanged), cfg.Tenants.Serve(r.serve))
@@ -81,7 +81,8 @@ func (r *Receiver) Close() {
 	}
 }
 
-// wait replaces the timer with a call of f after a time; a nil f stops the timer.
+// wait replaces the timer by a call to f after the given time. If f is nil, it only stops
+// the timer.
 func (h *away) wait(after time.Duration, f func(*time.Timer)) {
 	if h.timer != nil {
 		h.timer.Stop()
@@ -96,7 +97,7 @@ func (h *away) wait(after time.Duration, f func(*time.Timer)) {
 	}
 }
 
-// hostChanged handles a change in the registry.
+// hostChanged is called when a host changes in the registry.
 func (r *Receiver) hostChanged(host registry.Host) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -119,7 +120,7 @@ func (r *Receiver) hostChanged(host registry.Host) {
 	}
 }
 
-// reportAway adds the event of a host that is still away.
+// reportAway adds an event if the host is still offline.
 func (r *Receiver) reportAway(key hostKey, h *away, timer *time.Timer, host registry.Host) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -133,7 +134,7 @@ func (r *Receiver) reportAway(key hostKey, h *away, timer *time.Timer, host regi
 	r.cfg.Board.Add(key.tenant, key.host, e, true)
 }
 
-// serve receives a tenant's reports until stop.
+// serve receives a tenant's reports until stop is called.
 func (r *Receiver) serve(tenant string, conn *broker.Conn) (stop func(), err error) {
 	in, outcomes, quiet := make(chan *nats.Msg, receiverBacklog), make(chan *nats.Msg, receiverBacklog), make(chan struct{})
 	unsubscribe, err := conn.Subscribe(notice.Subject(tenant, "*"), in)
@@ -170,7 +171,8 @@ func (r *Receiver) serve(tenant string, conn *broker.Conn) (stop func(), err err
 	return func() {
 		leave()
 		unsubscribeOutcomes()
-		// These fail while the connection is away. Then no report can arrive.
+		// While the connection to NATS is lost, these calls fail, but no report can
+		// arrive either.
 		unsubscribe()
 		_ = conn.Flush(receiverFlush)
 		close(quiet)
@@ -178,13 +180,14 @@ func (r *Receiver) serve(tenant string, conn *broker.Conn) (stop func(), err err
 	}, nil
 }
 
-// A receivedReport has been taken by the Board and is not confirmed yet.
+// A receivedReport is on the Board but not confirmed yet.
 type receivedReport struct {
 	msg *nats.Msg
 	ack notice.Ack
 }
 
-// acceptAll takes a report and all queued ones, which are stored together.
+// acceptAll receives a report together with all queued ones, so that they are stored
+// together.
 func (r *Receiver) acceptAll(tenant string, conn *broker.Conn, msg *nats.Msg, in <-chan *nats.Msg) {
 	var all []receivedReport
 	for more := true; more; {
@@ -219,13 +222,13 @@ func (r *Receiver) acceptAll(tenant string, conn *broker.Conn, msg *nats.Msg, in
 	}
 }
 
-// accept takes a report. It ignores an instance that does not serve the host. If the
-// registry is merely late, the report comes again.
+// accept puts a report on the Board. It ignores reports from an instance that does not
+// serve the host; if only the registry is late, the host-agent repeats the report.
 func (r *Receiver) accept(tenant string, msg *nats.Msg) (ack notice.Ack, ok bool) {
 	host := strings.Split(msg.Subject, ".")[3] // the subscription has six tokens
 	log := r.cfg.Log.With("tenant", tenant, "host", host)
-	// A host-agent could name any subject for the reply, so the subject is checked;
-	// see leaseDesk.
+	// A host-agent could name any subject for the reply, so the subject is checked, as in
+	// leaseDesk.
 	if ahp.CheckName("host", host) != nil || !strings.HasPrefix(msg.Reply, link.HostPrefix(tenant, host)+"inbox.") {
 		log.Warn("event report with an invalid reply subject", "reply", msg.Reply)
 		return ack, false

@@ -16,7 +16,7 @@ import (
 	"ahprelay/broker/store"
 )
 
-// Bounds per person.
+// Limits for a person's settings.
 const (
 	maxTargets = 16
 	maxMutes   = 256
@@ -24,14 +24,14 @@ const (
 	maxToken   = 512
 )
 
-// A Mute suppresses notifications of a session, or of a host if it names no session.
+// A Mute suppresses notifications about a session or, if it names none, about a host.
 type Mute struct {
 	Host    string    `json:"host"`
 	Session string    `json:"session,omitempty"`
-	Until   time.Time `json:"until,omitzero"` // zero: without end
+	Until   time.Time `json:"until,omitzero"` // zero: forever
 }
 
-// Quiet are the quiet hours. Events that are still open are sent at their end.
+// Quiet are a person's quiet hours. When they end, events that are still open are sent.
 type Quiet struct {
 	From string `json:"from"` // 22:00
 	To   string `json:"to"`   // 07:00
@@ -46,7 +46,7 @@ type Person struct {
 	Mutes   []Mute   `json:"mutes"`
 	Quiet   *Quiet   `json:"quiet,omitempty"`
 
-	// TimesBy is the token that set Mutes and Quiet; nil if both are empty.
+	// TimesBy is the token with which Mutes and Quiet were set; nil if both are empty.
 	TimesBy *auth.Client `json:"timesBy,omitempty"`
 }
 
@@ -64,7 +64,7 @@ var (
 	ErrLess     = errors.New("a token with rights that this token lacks has made this setting; change it with that token")
 )
 
-// change changes a person's record.
+// change applies a function to a person's record.
 func (n *Notifier) change(tenant, subject string, change func(*Person) error) error {
 	return n.cfg.Records.Update(personKey(tenant, subject), func(old []byte) ([]byte, error) {
 		p := &Person{Tenant: tenant, Subject: subject}
@@ -100,7 +100,8 @@ func (n *Notifier) Person(tenant, subject string) Person {
 	return Person{Tenant: tenant, Subject: subject}
 }
 
-// SetTarget adds a target, or changes the target with its ID. Omitted secrets stay.
+// SetTarget adds a target, or changes the target with the same ID. Omitted secrets keep
+// their values.
 func (n *Notifier) SetTarget(ctx context.Context, who auth.Client, t Target) (Target, error) {
 	if t.ID != "" {
 		for _, old := range n.Person(who.Tenant, who.Subject).Targets {
@@ -140,8 +141,9 @@ func (n *Notifier) SetTarget(ctx context.Context, who auth.Client, t Target) (Ta
 	return t, err
 }
 
-// Letterbox returns the current authority behind a browser's target with an ID, which only its
-// person knows. ok is false without such a target, and often if it may not be used now.
+// Letterbox returns the current authority for a browser's target. Only the target's person
+// knows its ID. ok is false if there is no such target. often is true if it was used too
+// often.
 func Letterbox(n *Notifier, id string) (who auth.Client, often, ok bool) {
 	var t Target
 	n.mu.Lock()
@@ -160,7 +162,7 @@ func Letterbox(n *Notifier, id string) (who auth.Client, often, ok bool) {
 	return who, ok && !n.letters.Allow(t.ID), ok
 }
 
-// standing returns the current authority behind a target, and whether it is valid.
+// standing returns the current authority for a target, and whether it is valid.
 func (n *Notifier) standing(t *Target) (auth.Client, bool) {
 	if t.ofTenant {
 		return t.Who, true
@@ -168,8 +170,8 @@ func (n *Notifier) standing(t *Target) (auth.Client, bool) {
 	return n.cfg.Standing(t.Who)
 }
 
-// mayChange reports whether a token may change a target: while the target's token is valid, the
-// changing token needs at least its authority.
+// mayChange reports whether a token may change a target. As long as the token that set the
+// target is valid, the new token needs at least the same authority.
 func (n *Notifier) mayChange(who auth.Client, t *Target) bool {
 	now, good := n.standing(t)
 	return !good || who.Covers(now)
@@ -180,7 +182,7 @@ func (n *Notifier) RemoveTarget(who auth.Client, id string) error {
 	return n.remove(who.Tenant, who.Subject, id, func(t *Target) bool { return n.mayChange(who, t) })
 }
 
-// remove removes a target if may permits it.
+// remove removes a target, if may returns true for it.
 func (n *Notifier) remove(tenant, subject, id string, may func(*Target) bool) error {
 	return n.change(tenant, subject, func(p *Person) error {
 		i := slices.IndexFunc(p.Targets, func(t Target) bool { return t.ID == id })
@@ -196,7 +198,7 @@ func (n *Notifier) remove(tenant, subject, id string, may func(*Target) bool) er
 }
 
 // SetTimes sets a person's quiet hours and mutes. They apply to targets within the token's
-// authority, also to targets that are set later; see [Notifier.TimesFor].
+// authority, including later ones; see [Notifier.TimesFor].
 func (n *Notifier) SetTimes(who auth.Client, quiet *Quiet, mutes []Mute) error {
 	if quiet != nil {
 		if _, _, err := quiet.until(time.Now()); err != nil {
@@ -230,8 +232,9 @@ func (n *Notifier) SetTimes(who auth.Client, quiet *Quiet, mutes []Mute) error {
 	})
 }
 
-// TimesFor returns the quiet hours and mutes that apply to a token: those set by a token that is
-// still valid and has at least the same authority. A link to a session must not silence its owner's devices.
+// TimesFor returns the quiet hours and mutes that apply to targets of a token: those set with a
+// valid token that has at least the same authority. So a link to a session cannot silence its
+// owner's devices.
 func (n *Notifier) TimesFor(p *Person, who auth.Client) (*Quiet, []Mute) {
 	if p.TimesBy == nil {
 		return nil, nil
@@ -243,7 +246,7 @@ func (n *Notifier) TimesFor(p *Person, who auth.Client) (*Quiet, []Mute) {
 	return p.Quiet, p.Mutes
 }
 
-// until reports whether a time is in the quiet hours, and returns their end.
+// until reports whether a time is in the quiet hours, and returns when these end.
 func (q *Quiet) until(now time.Time) (end time.Time, quiet bool, err error) {
 	zone, err := time.LoadLocation(q.Zone)
 	if err != nil || len(q.Zone) > maxName {
@@ -277,7 +280,7 @@ func muted(mutes []Mute, host string, e *notice.Event, now time.Time) bool {
 	})
 }
 
-// applyPerson handles a change of a person's record by any relay.
+// applyPerson handles a change to a person's record by any relay.
 func (n *Notifier) applyPerson(r store.Record) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

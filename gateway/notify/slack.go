@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// slack posts to incoming webhooks of Slack.
+// slack posts to Slack's incoming webhooks.
 type slack struct{ sender }
 
 func (s *slack) check(ctx context.Context, t *Target) error { return s.checkURL(ctx, t) }
@@ -22,7 +22,7 @@ func (s *slack) send(ctx context.Context, _ *Job, t *Target, m *Message) outcome
 	return s.post(ctx, t.URL, nil, data)
 }
 
-// slackText formats a message for Slack, with all markup in its texts escaped.
+// slackText formats a message for Slack. It escapes all markup in the message's texts.
 func slackText(m *Message) string {
 	escape := strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", "*", "\u2217", "_", "\u02cd", "`", "\u02cb", "~", "\u223c").Replace
 	text := "*" + escape(m.Says) + "*"

@@ -18,7 +18,7 @@ import (
 	"ahprelay/broker/notice"
 )
 
-// A TargetKind selects the service behind a target.
+// A TargetKind names the service that a target uses.
 type TargetKind string
 
 // TargetKind values.
@@ -30,7 +30,8 @@ const (
 	Mail    TargetKind = "mail"
 )
 
-// A Target is a destination of a person's notifications. Its secrets are shown only once.
+// A Target is where a person's notifications go. Its secrets are shown only when it is
+// created.
 type Target struct {
 	ID      string        `json:"id"`
 	Kind    TargetKind    `json:"kind"`
@@ -47,22 +48,22 @@ type Target struct {
 	Created time.Time     `json:"created"`
 	Who     auth.Client   `json:"who"` // the token that set it, as of then; it bounds the events
 
-	ofTenant bool // it is a TenantTarget
+	ofTenant bool // the target is a TenantTarget
 }
 
 // A service delivers notifications to one kind of target. Its methods are safe for
 // concurrent use.
 type service interface {
-	// check completes a target, and returns an error if a field is wrong.
+	// check completes a target, and returns an error if a field is invalid.
 	check(ctx context.Context, t *Target) error
 
-	// send makes one attempt.
+	// send makes a delivery attempt.
 	send(ctx context.Context, job *Job, t *Target, m *Message) outcome
 
 	// redact removes secrets from the target's URL.
 	redact(t *Target)
 
-	// updates reports whether the end of an event is sent too.
+	// updates reports whether the service also reports the end of an event.
 	updates() bool
 }
 
@@ -78,7 +79,7 @@ func services(cfg *Config, client *http.Client, keys *pushKeyring) map[TargetKin
 	}
 }
 
-// check completes a target, and returns an error if a field is wrong.
+// check completes a target, and returns an error if a field is invalid.
 func (n *Notifier) check(ctx context.Context, t *Target) error {
 	t.Name = notice.Cut(t.Name, maxName)
 	for _, k := range t.Kinds {
@@ -96,7 +97,7 @@ func (n *Notifier) check(ctx context.Context, t *Target) error {
 	return s.check(ctx, t)
 }
 
-// missing lists the parts that a target's notifications lack, each with its remedy.
+// missing lists what notifications to a target lack, each with a remedy.
 func (n *Notifier) missing(t *Target) (list []string) {
 	if n.public.get() == "" {
 		switch t.Kind {
@@ -130,9 +131,9 @@ func (n *Notifier) Redacted(t Target) Target {
 	return t
 }
 
-// keep copies the fields that are not shown from the target's previous version. The token is
-// sent only to the server for which it was set: the change may come from a token with the
-// same subject and less authority.
+// keep copies omitted fields from the target's previous version. The token is copied only if
+// the server stays the same. Otherwise a token with less authority could redirect the secret
+// to its own server.
 func (t *Target) keep(old *Target) {
 	if t.Token == "" && (t.URL == "" || serverOf(t.URL) == serverOf(old.URL)) {
 		t.Token = old.Token
@@ -156,7 +157,8 @@ func serverOf(text string) string {
 	return u.Scheme + "://" + u.Host
 }
 
-// limitKey returns the key under which concurrent attempts are limited: the server.
+// limitKey returns the key under which concurrent attempts are counted: the server or,
+// without a URL, the kind.
 func (t *Target) limitKey() string {
 	if u, err := url.Parse(t.URL); err == nil && t.URL != "" {
 		return u.Host
@@ -164,21 +166,22 @@ func (t *Target) limitKey() string {
 	return string(t.Kind)
 }
 
-// sameSubscription reports whether two targets are the same browser's.
+// sameSubscription reports whether two targets are the same subscription of a browser.
 func (t *Target) sameSubscription(o *Target) bool {
 	return t.Kind == o.Kind && t.Keys != nil && o.Keys != nil && t.URL == o.URL
 }
 
-// wants reports whether a target receives events of a kind. A sealed host's kinds stand
-// for others.
+// wants reports whether a target receives a kind of event. For a sealed host the relay
+// does not know the exact kind, so the kinds with the same urgency count.
 func (t *Target) wants(kind notice.Kind) bool {
 	return !t.Paused && (len(t.Kinds) == 0 || slices.ContainsFunc(t.Kinds, func(k notice.Kind) bool {
 		return k == kind || kind.IsSealed() && kind.Needs() == k.Needs()
 	}))
 }
 
-// reads reports whether a target can show an event. A browser reads only what a sealed
-// host has encrypted to it; all other targets get a line without content.
+// reads reports whether a target can show an event. If the host is sealed, a browser can
+// show only what the host has encrypted for it. All other targets show a line without
+// content.
 func (t *Target) reads(e *notice.Event) bool {
 	return !e.Kind.IsSealed() || t.Kind != WebPush || e.Push(t.ID) != nil
 }
@@ -195,20 +198,20 @@ const (
 	Expired   Result = "expired"
 )
 
-// An outcome describes an attempt's end.
+// An outcome is the result of a delivery attempt.
 type outcome struct {
 	result Result
 	why    string
-	after  time.Duration // for Retry: the shortest wait
+	after  time.Duration // shortest pause before a Retry
 }
 
-// A sender sends requests to servers that people choose.
+// A sender sends HTTP requests to servers that people choose.
 type sender struct {
 	client  *http.Client
 	private []netip.Prefix
 }
 
-// checkURL returns an error unless a target's URL may be used.
+// checkURL returns an error if a target's URL may not be used.
 func (s *sender) checkURL(ctx context.Context, t *Target) error {
 	if err := checkURL(ctx, t.URL, s.private); err != nil {
 		return fmt.Errorf("url: %w", err)
@@ -216,14 +219,14 @@ func (s *sender) checkURL(ctx context.Context, t *Target) error {
 	return nil
 }
 
-// redact implements service. A URL may be a secret itself.
+// redact implements service. It removes the path, because that may be the secret.
 func (*sender) redact(t *Target) {
 	if u, err := url.Parse(t.URL); err == nil && t.URL != "" {
 		t.URL = u.Scheme + "://" + u.Host + "/…"
 	}
 }
 
-// post sends a JSON body.
+// post sends a JSON body by POST.
 func (s *sender) post(ctx context.Context, to string, header http.Header, data []byte) outcome {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, to, bytes.NewReader(data))
 	if err != nil {
@@ -238,11 +241,11 @@ func (s *sender) post(ctx context.Context, to string, header http.Header, data [
 	return judge(response, err, http.StatusGone)
 }
 
-// maxAnswer bounds a response's bytes.
+// maxAnswer is the longest part of a response that is read, in bytes.
 const maxAnswer = 4 << 10
 
-// failed returns the outcome of an attempt without a response. Its text is shown to the target's
-// owner, and does not reveal where a name leads.
+// failed returns the outcome of an attempt that got no response. The target's owner sees its
+// text, which does not reveal the address to which a name resolves.
 func failed(err error) outcome {
 	if errors.Is(err, errPrivate) {
 		return outcome{result: Refused, why: errPrivate.Error()}
@@ -250,7 +253,8 @@ func failed(err error) outcome {
 	return outcome{result: Retry, why: "no response"}
 }
 
-// judge returns a request's outcome. The statuses in gone mean that the target no longer exists.
+// judge returns the outcome for a response. The statuses in gone mean that the target no longer
+// exists.
 func judge(response *http.Response, err error, gone ...int) outcome {
 	if err != nil {
 		return failed(err)

@@ -13,15 +13,15 @@ import (
 	"ahprelay/auth"
 )
 
-// A TenantTarget is a notification target of a whole tenant, set in the configuration of all its
-// relays. It receives the events of the named hosts, without answers.
+// A TenantTarget is a notification target for a whole tenant. It is set in the configuration of
+// all relays. It receives events about the given hosts, and offers no answers.
 type TenantTarget struct {
 	Tenant string   `json:"tenant,omitempty"` // default: auth.DefaultTenant
 	Hosts  []string `json:"hosts,omitempty"`  // default: all
 	Target
 }
 
-// tenantSubject is the subject of tenant targets. No token has it.
+// tenantSubject is the subject that owns tenants' targets. No token can have it.
 const tenantSubject = "\x00the tenant"
 
 // ReadTenantTargets decodes a JSON array of tenant targets. [Start] checks them.
@@ -47,8 +47,8 @@ func ReadTenantTargets(data []byte) (targets []TenantTarget, err error) {
 	return targets, nil
 }
 
-// addTenantTargets checks and adds the targets of tenants. An address that does not resolve is only
-// logged, because each attempt checks it again.
+// addTenantTargets checks and adds the tenants' targets. If an address does not resolve, it only
+// logs a warning, because each attempt checks the address again.
 func (n *Notifier) addTenantTargets(ctx context.Context, targets []TenantTarget) error {
 	for _, t := range targets {
 		if err := n.check(ctx, &t.Target); errors.Is(err, errPrivate) {

@@ -36,7 +36,8 @@ func (s *webhook) check(ctx context.Context, t *Target) error {
 	return checkSecret(t.Secret)
 }
 
-// checkSecret returns an error unless a secret has Standard Webhooks' form.
+// checkSecret returns an error unless a secret has the form that Standard Webhooks
+// requires.
 func checkSecret(secret string) error {
 	text, ok := strings.CutPrefix(secret, secretPrefix)
 	key, err := base64.StdEncoding.DecodeString(text)
@@ -67,9 +68,9 @@ func (s *webhook) send(ctx context.Context, job *Job, t *Target, m *Message) out
 	return s.post(ctx, t.URL, header, data)
 }
 
-// signature signs a request's body.
+// signature returns the signature of a request's body.
 func signature(secret, id string, at time.Time, data []byte) string {
-	key, _ := base64.StdEncoding.DecodeString(strings.TrimPrefix(secret, secretPrefix)) // check has decoded it
+	key, _ := base64.StdEncoding.DecodeString(strings.TrimPrefix(secret, secretPrefix)) // cannot fail: check has decoded it
 	mac := hmac.New(sha256.New, key)
 	fmt.Fprintf(mac, "%s.%d.%s", id, at.Unix(), data)
 	return "v1," + base64.StdEncoding.EncodeToString(mac.Sum(nil))

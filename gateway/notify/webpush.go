@@ -23,7 +23,7 @@ type PushKeys struct {
 	Auth   string `json:"auth"`
 }
 
-// webPush sends to browsers' push services.
+// webPush sends notifications through browsers' push services.
 type webPush struct {
 	sender
 	contact string
@@ -61,11 +61,12 @@ func (k *PushKeys) check() error {
 // updates implements service.
 func (*webPush) updates() bool { return true }
 
-// maxPush bounds a message to a browser, in bytes: services accept 4,096 including
-// the encryption's overhead.
+// maxPush is the longest message to a browser in bytes. Push services accept 4,096 bytes,
+// including the overhead of encryption.
 const maxPush = 3900
 
-// A forwarder sends a body that a sealed host has encrypted, in place of the library's.
+// A forwarder sends a body that a sealed host has encrypted, instead of the body made by
+// the library.
 type forwarder struct {
 	client *http.Client
 	body   []byte
@@ -77,7 +78,8 @@ func (f forwarder) Do(r *http.Request) (*http.Response, error) {
 	return f.client.Do(r)
 }
 
-// send implements service. The topic lets the push service keep only the latest message of an event.
+// send implements service. It sets a topic, so that the push service keeps only the latest message
+// about an event.
 func (p *webPush) send(ctx context.Context, job *Job, t *Target, m *Message) outcome {
 	key, ok := p.keys.find(t.PushKey)
 	if !ok {
@@ -111,5 +113,5 @@ func (p *webPush) send(ctx context.Context, job *Job, t *Target, m *Message) out
 	return judge(response, err, http.StatusGone, http.StatusNotFound)
 }
 
-// topic returns an event's topic for push services: at most 32 characters.
+// topic returns an event's topic for push services, which has at most 32 characters.
 func topic(id string) string { return id[:min(len(id), 32)] }

@@ -29,15 +29,16 @@ const (
 	prefix = "s."
 )
 
-// Bounds and times of a Keeper.
+// Limits of a Keeper.
 const (
 	DefaultPerHost   = 64 << 20 // bytes
 	DefaultPerTenant = 1 << 30
 
-	// MaxBytes bounds the records of all tenants together. Beyond it, the oldest go.
+	// MaxBytes limits the records of all tenants together. Beyond it, the oldest records
+	// are removed.
 	MaxBytes = 4 << 30
 
-	overhead = 256 // bytes of a record beside its content, counted against quotas
+	overhead = 256 // bytes that a record costs in addition to its content
 
 	writeTries = 3
 )
@@ -55,12 +56,12 @@ type Config struct {
 // A hostKey names a host.
 type hostKey struct{ tenant, host string }
 
-// A Keeper is one relay's access to the records. It is safe for concurrent use.
+// A Keeper gives a relay access to the stored records. It is safe for concurrent use.
 type Keeper struct {
-	*desk.Office // answers hosts, and removes the records of forgotten ones
+	*desk.Office // answers hosts' requests, and removes records of forgotten hosts
 
 	cfg  Config
-	stop func() // ends following the store
+	stop func() // stops following the store
 
 	mu      sync.Mutex // guards the fields below
 	hosts   map[hostKey]*kept
@@ -80,7 +81,7 @@ type Entry struct {
 	Stored time.Time `json:"stored"`
 }
 
-// Start starts a Keeper. Close ends it.
+// Start starts a Keeper. The caller must Close it.
 func Start(cfg Config) *Keeper {
 	k := newKeeper(cfg)
 	k.Office = desk.Open(desk.OfficeConfig{
@@ -103,7 +104,7 @@ func keyOf(of hostKey, id string) string {
 	return desk.Key{Tenant: of.tenant, Host: of.host, ID: id}.In(prefix)
 }
 
-// apply follows the store.
+// apply is called for each record that changes in the store.
 func (k *Keeper) apply(key desk.Key, r store.Record) {
 	of, id := hostKey{key.Tenant, key.Host}, key.ID
 	k.mu.Lock()
@@ -136,10 +137,10 @@ func (k *Keeper) apply(key desk.Key, r store.Record) {
 	}
 }
 
-// cost is a record's share of the quotas.
+// cost returns how much a record counts against the quotas, in bytes.
 func cost(size int) int64 { return int64(size) + overhead }
 
-// Entries returns a host's records without content, the latest first.
+// Entries returns a host's records without content, latest first.
 func (k *Keeper) Entries(tenant, host string) []Entry {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -170,7 +171,7 @@ func (k *Keeper) Stats() (s Stats) {
 	return s
 }
 
-// Load returns a record and the time of its storage, or nil.
+// Load returns a record and when it was stored. The record is nil if there is none.
 func (k *Keeper) Load(ctx context.Context, tenant, host, id string) (*remember.Record, time.Time, error) {
 	r, err := k.cfg.Store.Load(ctx, keyOf(hostKey{tenant, host}, id))
 	if err != nil || r.Data == nil {
@@ -202,7 +203,7 @@ func (k *Keeper) drop(ctx context.Context, of hostKey, id string) error {
 	return k.cfg.Store.Write(ctx, store.Change{Key: key, Rev: r.Rev})[0].Err
 }
 
-// errQuota reports a record that does not fit into the quotas.
+// errQuota reports that a record does not fit into the quotas.
 var errQuota = errors.New("the quota for remembered sessions is used up")
 
 // put stores a record.
@@ -227,7 +228,7 @@ func (k *Keeper) put(ctx context.Context, of hostKey, record *remember.Record) e
 	return err
 }
 
-// makeRoom removes the oldest records of a host until a record fits.
+// makeRoom removes a host's oldest records until the new record fits.
 func (k *Keeper) makeRoom(ctx context.Context, of hostKey, id string, bytes int64) error {
 	for {
 		oldest, fits := k.oldest(of, id, bytes)
@@ -243,7 +244,7 @@ func (k *Keeper) makeRoom(ctx context.Context, of hostKey, id string, bytes int6
 	}
 }
 
-// oldest reports whether a record fits into the quotas, and otherwise returns the
+// oldest reports whether a record fits into the quotas. If not, it returns the ID of the
 // host's oldest other record, or "".
 func (k *Keeper) oldest(of hostKey, id string, bytes int64) (oldest string, fits bool) {
 	k.mu.Lock()
@@ -283,7 +284,7 @@ func (k *Keeper) sweep(ctx context.Context, unknown func(tenant, host string) bo
 	}
 }
 
-// do carries out a host-agent's request.
+// do handles a host-agent's request.
 func (k *Keeper) do(ctx context.Context, tenant, host string, data []byte, serves func(string) error) (any, error) {
 	var answer remember.Answer
 	r, err := remember.ReadRequest(data)
@@ -318,7 +319,7 @@ func (k *Keeper) do(ctx context.Context, tenant, host string, data []byte, serve
 	return answer, err
 }
 
-// removed returns the indices of the holders whose tokens or devices are revoked.
+// removed returns the indices of the holders whose token or device is revoked.
 func (k *Keeper) removed(tenant string, holders []auth.Holder) []int {
 	var list []int
 	for i, h := range holders {

@@ -29,16 +29,17 @@ const (
 	prefix = "w."
 )
 
-// Bounds and times of a Keeper.
+// Limits and times of a Keeper.
 const (
 	MaxRecords = 16384    // of all tenants
-	maxBytes   = 64 << 20 // of all tenants; relays keep them in memory
+	maxBytes   = 64 << 20 // of all tenants; relays have all items in memory
 
-	// StoreBytes bounds the stream. The oldest items would go beyond it, so it is far above
-	// maxBytes: relays that do not know of each other's latest items may exceed that.
+	// StoreBytes limits the stream, which removes its oldest items beyond it. It is far
+	// above maxBytes, because relays that do not know each other's latest items may exceed
+	// maxBytes.
 	StoreBytes = 4 * maxBytes
 
-	ofPerson    = 32 // items of a person at a host
+	ofPerson    = 32 // items per person and host
 	ofHost      = 256
 	ofTenant    = 4096
 	tenantBytes = 16 << 20
@@ -47,7 +48,7 @@ const (
 	wakeEvery = 5 * time.Second
 )
 
-// Errors of changes. Their texts are for people.
+// Errors that are shown to people.
 var (
 	ErrConflict = errors.New("it was changed on a different device meanwhile")
 	ErrOver     = errors.New("the host has it already")
@@ -66,30 +67,30 @@ type Config struct {
 	Registry *registry.Registry // required
 	Log      *slog.Logger       // required
 
-	// Standing returns the present authority of a device, and false if it has none. Required.
+	// Standing returns a device's current authority, and false if it has none. Required.
 	Standing func(auth.Client) (auth.Client, bool)
-	// Removed reports whether a device is removed. Required.
+	// Removed reports whether a device was removed. Required.
 	Removed func(tenant, device string) bool
 	// Sign signs a statement (auth.WaitingItems). Required.
 	Sign func(body []byte) (key, signature []byte)
-	// Wakes reports whether Wake can wake a host. Both may be nil.
+	// Wakes reports whether Wake can wake a host. Wakes and Wake may both be nil.
 	Wakes func(tenant, host string) bool
-	// Wake wakes a host for a person. It returns at once.
+	// Wake wakes a host on a person's behalf, without waiting for the result.
 	Wake func(who auth.Client, host string)
 }
 
-// A Stored is an item with the relay's part.
+// A Stored is an item with what the relay adds.
 type Stored struct {
 	Item   waiting.Item    `json:"item"`
 	Host   string          `json:"host"`
-	Who    auth.Client     `json:"who"`   // of the latest version
-	First  time.Time       `json:"first"` // of the first version; items are delivered in this order
+	Who    auth.Client     `json:"who"`   // author of the latest version
+	First  time.Time       `json:"first"` // when the first version arrived; items are delivered in this order
 	At     time.Time       `json:"at"`    // of the latest version
 	Woken  bool            `json:"woken,omitempty"`
 	Result *waiting.Result `json:"result,omitempty"`
 }
 
-// Expired reports whether the item's time is over.
+// Expired reports whether the item has expired.
 func (s *Stored) Expired(now time.Time) bool { return now.UnixMilli() >= s.Item.Expires }
 
 // waits reports whether the host may still get the item.
@@ -101,25 +102,25 @@ type entry struct {
 	size int
 }
 
-// A Keeper is one relay's access to the items. It is safe for concurrent use.
+// A Keeper gives a relay access to the stored items. It is safe for concurrent use.
 type Keeper struct {
-	*desk.Office // answers hosts, and removes old records
+	*desk.Office // answers hosts' requests, and removes old items
 
 	cfg Config
 
 	mu     sync.Mutex // guards the fields below
 	items  map[desk.Key]*entry
-	coming []*coming // this relay's changes under way
+	coming []*coming // changes that this relay is storing
 }
 
-// A coming is an item on its way into the store. It counts against the bounds, because
-// changes that arrive together would otherwise each find room.
+// A coming is an item that is being stored. It counts against the limits, because
+// otherwise simultaneous changes could exceed them together.
 type coming struct {
 	key desk.Key
 	entry
 }
 
-// Start starts a Keeper. Stop it with Close.
+// Start starts a Keeper. The caller must Close it.
 func Start(cfg Config) *Keeper {
 	k := &Keeper{cfg: cfg, items: map[desk.Key]*entry{}}
 	stop := desk.Follow(cfg.Store, prefix, k.apply)
@@ -132,7 +133,7 @@ func Start(cfg Config) *Keeper {
 	return k
 }
 
-// apply follows the store.
+// apply is called for each record that changes in the store.
 func (k *Keeper) apply(key desk.Key, r store.Record) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -144,7 +145,7 @@ func (k *Keeper) apply(key desk.Key, r store.Record) {
 	k.items[key] = e
 }
 
-// where returns the items for which a function is true, in the order of delivery.
+// where returns the items for which is returns true, in the order of delivery.
 func (k *Keeper) where(is func(desk.Key, *entry) bool) (list []Stored) {
 	k.mu.Lock()
 	for key, e := range k.items {
@@ -159,8 +160,8 @@ func (k *Keeper) where(is func(desk.Key, *entry) bool) (list []Stored) {
 	return list
 }
 
-// Of returns a person's items at all hosts that the token may reach. A token for some sessions
-// only sees the items of those that it names without a wildcard.
+// Of returns a person's items at all hosts that the token may reach. If the token names
+// sessions, only their items are returned; names with wildcards do not count.
 func (k *Keeper) Of(who auth.Client) []Stored {
 	return k.where(func(key desk.Key, e *entry) bool {
 		return e.Who.Subject == who.Subject && who.MayReach(key.Tenant, key.Host) &&
@@ -168,8 +169,8 @@ func (k *Keeper) Of(who auth.Client) []Stored {
 	})
 }
 
-// Put stores a new version of an item. After ErrConflict and ErrOver, it also returns the
-// current item. Each refusal has its branch.
+// Put stores a new version of an item. With ErrConflict and ErrOver, it also returns the
+// current item. Each branch refuses an item.
 func (k *Keeper) Put(ctx context.Context, who auth.Client, host string, item waiting.Item) (*Stored, error) {
 	key := desk.Key{Tenant: who.Tenant, Host: host, ID: item.ID}
 	switch err := k.cfg.Registry.Find(ctx, who.Tenant, host); {
@@ -215,13 +216,13 @@ func (k *Keeper) Put(ctx context.Context, who auth.Client, host string, item wai
 		return nil, err
 	}
 	if h, _ := k.cfg.Registry.Lookup(who.Tenant, host); h.State == registry.Online {
-		// A lost message costs time only: the host-agent asks again.
+		// If this message is lost, the host-agent gets the item later, when it asks.
 		_ = k.Publish(who.Tenant, waiting.NewsSubject(who.Tenant, host), nil)
 	}
 	return &kept, nil
 }
 
-// change changes an item; nil removes it.
+// change applies a function to an item. A nil result removes the item.
 func (k *Keeper) change(key desk.Key, change func(old *Stored) (*Stored, error)) error {
 	err := k.cfg.Store.Update(key.In(prefix), func(old []byte) ([]byte, error) {
 		var was *Stored
@@ -246,7 +247,7 @@ func (k *Keeper) change(key desk.Key, change func(old *Stored) (*Stored, error))
 	return err
 }
 
-// use counts items and bytes.
+// use is a number of items and their bytes.
 type use struct{ items, bytes int }
 
 func (u *use) add(e *entry) {
@@ -254,13 +255,14 @@ func (u *use) add(e *entry) {
 	u.bytes += e.size
 }
 
-// uses are the items and bytes within each bound, without one item.
+// uses are the items that count against each limit, without the item that is being
+// changed.
 type uses struct {
 	all, tenant, host, person use
-	oldest                    *entry // the person's oldest finished item
+	oldest                    *entry // the person's oldest finished item at the host
 }
 
-// usesLocked counts the items beside the one with a key.
+// usesLocked counts all items except the one with the given key.
 func (k *Keeper) usesLocked(key desk.Key, subject string, now time.Time) (u uses) {
 	for at, e := range k.items {
 		if at != key && u.add(key, at, e, subject) && !e.waits(now) && (u.oldest == nil || e.At.Before(u.oldest.At)) {
@@ -275,7 +277,7 @@ func (k *Keeper) usesLocked(key desk.Key, subject string, now time.Time) (u uses
 	return u
 }
 
-// add counts an item, and reports whether it is the person's own at the host of key.
+// add counts an item, and reports whether it belongs to the same person and host as key.
 func (u *uses) add(key, at desk.Key, e *entry, subject string) (own bool) {
 	u.all.add(e)
 	if at.Tenant != key.Tenant {
@@ -293,14 +295,14 @@ func (u *uses) add(key, at desk.Key, e *entry, subject string) (own bool) {
 	return true
 }
 
-// fits reports whether there is room for an item.
+// fits reports whether another item of that size is within the limits.
 func (u *uses) fits(bytes int) bool {
 	return u.all.bytes+bytes <= maxBytes && u.all.items < MaxRecords && u.tenant.items < ofTenant && u.tenant.bytes+bytes <= tenantBytes &&
 		u.host.items < ofHost && u.person.items < ofPerson
 }
 
-// reserve keeps room for an item until release. It removes the person's oldest finished items
-// where that makes room.
+// reserve counts an item against the limits until release is called. If the item does not
+// fit, reserve removes the person's oldest finished items, and otherwise fails.
 func (k *Keeper) reserve(key desk.Key, who auth.Client, item *waiting.Item) (release func(), err error) {
 	data, err := json.Marshal(item)
 	if err != nil {
@@ -321,7 +323,8 @@ func (k *Keeper) reserve(key desk.Key, who auth.Client, item *waiting.Item) (rel
 	}
 }
 
-// reserveNow keeps room for an item, or returns the person's oldest finished item; "": none.
+// reserveNow counts an item if it fits. If not, it returns the person's oldest finished
+// item, or "".
 func (k *Keeper) reserveNow(c *coming) (oldest string, fits bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -356,7 +359,7 @@ func (k *Keeper) Remove(who auth.Client, host, id string) error {
 	})
 }
 
-// do carries out a host-agent's request.
+// do handles a host-agent's request.
 func (k *Keeper) do(_ context.Context, tenant, host string, data []byte, serves func(string) error) (any, error) {
 	r, err := waiting.ReadRequest(data)
 	if err != nil {
@@ -379,7 +382,8 @@ func (k *Keeper) do(_ context.Context, tenant, host string, data []byte, serves 
 	return waiting.Answer{Batch: &waiting.Signed{Body: body, Key: key, Signature: signature}}, nil
 }
 
-// report notes an item's result. A later result replaces it only if it is certain.
+// report stores an item's result. A later result replaces an uncertain one only if it is
+// certain itself.
 func (k *Keeper) report(key desk.Key, result *waiting.Result) error {
 	return k.change(key, func(old *Stored) (*Stored, error) {
 		if old == nil || old.Result != nil && (old.Result.State != waiting.Unknown || result.State == waiting.Unknown) {
@@ -391,7 +395,7 @@ func (k *Keeper) report(key desk.Key, result *waiting.Result) error {
 	})
 }
 
-// batch returns the next items of a host.
+// batch returns the next items for a host.
 func (k *Keeper) batch(tenant, host string, r *waiting.Request) waiting.Batch {
 	now := time.Now().UTC()
 	b := waiting.Batch{Tenant: tenant, Host: host, Instance: r.Instance, Nonce: r.Nonce, Now: now, Items: []waiting.Offer{}}
@@ -415,7 +419,7 @@ func (k *Keeper) batch(tenant, host string, r *waiting.Request) waiting.Batch {
 	return b
 }
 
-// offer returns an item with its author's present authority.
+// offer returns an item with its author's current authority.
 func (k *Keeper) offer(s *Stored, host string) waiting.Offer {
 	o := waiting.Offer{Item: s.Item, Subject: s.Who.Subject, Device: s.Who.Device, Token: s.Who.ID, Name: s.Who.DeviceName}
 	who, ok := k.cfg.Standing(s.Who)
@@ -431,7 +435,7 @@ func (k *Keeper) offer(s *Stored, host string) waiting.Offer {
 	return o
 }
 
-// sweep removes old items, and items of forgotten hosts.
+// sweep removes old items, and items for forgotten hosts.
 func (k *Keeper) sweep(_ context.Context, unknown func(tenant, host string) bool) {
 	now := time.Now()
 	for key, e := range k.copied() {
@@ -455,7 +459,7 @@ func (k *Keeper) copied() map[desk.Key]Stored {
 	return all
 }
 
-// WakeDue wakes the hosts whose items' wake time has come.
+// WakeDue wakes the hosts that have items whose wake time has come.
 func (k *Keeper) WakeDue() {
 	if k.cfg.Wake == nil {
 		return

@@ -12,24 +12,25 @@ import (
 	"github.com/klauspost/compress/flate"
 )
 
-// The relay compresses messages to clients with permessage-deflate (RFC 7692), if the
-// client offers it, without context between messages. So a message's length
-// reveals nothing about earlier messages, no connection keeps a window of 32 KiB, and
-// all viewers of an audience share the same bytes. Each piece of a message is
-// compressed separately and ends at a byte boundary, so pieces from several sources
-// form one message.
+// The relay compresses messages to clients that offer permessage-deflate (RFC 7692). Each
+// message is compressed without the context of earlier messages. So a message's length
+// reveals nothing about earlier messages, no connection needs a window of 32 KiB, and all
+// viewers in an audience can share the same bytes. Each piece of a message is compressed
+// separately and ends at a byte boundary, so a message can combine pieces from several
+// sources.
 //
-// Messages of audiences (package audience) are compressed once for all viewers. On
+// Messages to an audience (package audience) are compressed once for all viewers. On
 // other connections, messages from 4 KiB are compressed for each client: a snapshot
-// shrinks to a fifth, while a delta of 0.3 KB would keep three quarters.
+// shrinks to a fifth. Shorter messages are not worth it: a delta of 0.3 KB would keep
+// three quarters.
 
-// A Compression selects the clients that get compressed messages, among those that
-// offer compression.
+// A Compression selects which clients get compressed messages, among those that offer
+// compression.
 type Compression string
 
-// The values for Compression.
+// Values of Compression.
 const (
-	CompressFar Compression = "far" // clients not in the local network; the default
+	CompressFar Compression = "far" // clients outside the local network; the default
 	CompressAll Compression = "all"
 	CompressOff Compression = "off"
 )
@@ -42,7 +43,7 @@ func (c Compression) Check() error {
 	return fmt.Errorf("compression is %q; want %s, %s or %s", c, CompressFar, CompressAll, CompressOff)
 }
 
-// Mode returns the library's compression mode for the handshake.
+// Mode returns the WebSocket library's compression mode for the handshake.
 func (c Compression) Mode() websocket.CompressionMode {
 	if c == CompressOff {
 		return websocket.CompressionDisabled
@@ -51,24 +52,24 @@ func (c Compression) Mode() websocket.CompressionMode {
 }
 
 const (
-	// DeflateLeast is the smallest message in bytes worth compressing for a single
+	// DeflateLeast is the smallest message in bytes that is compressed for a single
 	// client.
 	DeflateLeast = 4 << 10
 
-	// farAway is the shortest round trip of a line that may be slower than
-	// compression. Machines in the same room are nearer.
+	// farAway is the shortest round trip of a network that may be slower than
+	// compression. Machines in the same room have a shorter one.
 	farAway = 2 * time.Millisecond
 
-	// deflateLevel is the lowest level with good results on short messages: 300 bytes
-	// shrink to 0.73 (level 1: 0.81), and a session in pieces of 128 KiB to 0.16, at
-	// 300 MB/s.
+	// deflateLevel is the lowest compression level with good results for short messages.
+	// Messages of 300 bytes shrink to 0.73 (level 1: 0.81), and a session in pieces of
+	// 128 KiB to 0.16, at 300 MB/s.
 	deflateLevel = 3
 
 	RSV1Bit = 0x40 // set in the first frame of a compressed message (RFC 7692, section 7.2.3.1)
 )
 
-// Pays reports whether to compress for a client that offers compression. Behind a
-// proxy the distance is unknown, so it reports true.
+// Pays reports whether messages to a client should be compressed. Behind a proxy the
+// distance is unknown, so it returns true.
 func (c Compression) Pays(conn net.Conn, remote string) bool {
 	if c != CompressFar {
 		return c == CompressAll
@@ -90,8 +91,8 @@ func hostOf(address string) string {
 	return address
 }
 
-// deflateTurns bounds concurrent compressions for single clients, to leave processors
-// for other work.
+// deflateTurns limits concurrent compressions for single clients, so that processors
+// remain for other work.
 var deflateTurns = make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2))
 
 // A deflater compresses pieces independently.
@@ -106,8 +107,8 @@ var deflaters = sync.Pool{New: func() any {
 	return d
 }}
 
-// syncTail is the length of the marker behind a flushed piece. The last piece
-// omits it (RFC 7692, section 7.2.1).
+// syncTail is the length of the marker at the end of a flushed piece. The last piece
+// omits the marker (RFC 7692, section 7.2.1).
 const syncTail = 4
 
 // DeflatePiece is [EncodePiece] with compression.
@@ -132,14 +133,13 @@ func DeflatePiece(piece []byte, first, last, binary bool) []byte {
 	return frame
 }
 
-// A Packing tracks the compression of the message being written to a client.
+// A Packing is the state of the compression for a client's outgoing messages.
 type Packing struct {
-	On     bool // compress messages where it pays
+	On     bool // compress messages from DeflateLeast
 	within bool // the current message is being compressed
 }
 
-// Alone reports whether a frame must be written separately, because it may be
-// compressed.
+// Alone reports whether a frame must be written alone, because it may be compressed.
 func (p *Packing) Alone(frame []byte) bool {
 	if !p.On {
 		return false
@@ -148,8 +148,8 @@ func (p *Packing) Alone(frame []byte) bool {
 	return op < OpClose && (op == OpContinuation || len(frame) >= DeflateLeast)
 }
 
-// Pack returns a frame compressed, or nil to send it unchanged. The caller passes
-// frames in order.
+// Pack returns the compressed frame, or nil if the frame is sent unchanged. The caller
+// must pass frames in order.
 func (p *Packing) Pack(frame []byte) []byte {
 	if !p.On {
 		return nil
@@ -183,7 +183,7 @@ func (p *Packing) Pack(frame []byte) []byte {
 	return packed
 }
 
-// wholePayload returns the payload if the bytes are exactly a frame.
+// wholePayload returns the payload, if the bytes are exactly one frame.
 func wholePayload(frame []byte) ([]byte, bool) {
 	head, size := frameSizes(frame)
 	if len(frame) != head+size {

@@ -1,21 +1,20 @@
-// Package wire carries the relay's WebSockets: handshake, frames, compression, TLS
-// and writes at the kernel's pace. It knows AHP's close codes and nothing else from
-// the gateway.
+// Package wire implements the relay's side of WebSockets: handshake, frames, compression,
+// TLS and paced writes. The only knowledge of AHP that it has is the close codes.
 //
 //	Accept → Socket → Conn → tls.Conn → pacedConn → TCP
 //
-// A [Socket] reads through the WebSocket library and writes encoded frames past it.
-// A [Conn] keeps the order of both, and counts received bytes. Below TLS, a
-// pacedConn fails a Write after a time without progress, and joins the records of a
-// Write into one system call.
+// A [Socket] reads through the WebSocket library, but writes encoded frames without it. A
+// [Conn] keeps the frames of both in order, and counts received bytes. Below TLS, a
+// pacedConn fails a Write that makes no progress for some time, and joins the TLS records
+// of a Write into one system call.
 //
 // # Frames
 //
-// [EncodePiece] makes frames. Server frames are not masked, so all clients of a
+// [EncodePiece] makes frames. Server frames are not masked, so all clients that get a
 // message share its bytes. [DeflatePiece] does the same with compression.
 //
 // # Concurrency
 //
 // One goroutine may read from a Socket while others write. The package starts no
-// goroutines: a Conn ends with the life passed to [Accept].
+// goroutines: a Conn ends with the context life passed to [Accept].
 package wire

@@ -19,7 +19,7 @@ const (
 )
 
 // EncodePiece returns a message, or a piece of it, as a WebSocket frame (RFC 6455,
-// section 5.2). Server frames are not masked, so the same bytes serve every client.
+// section 5.2). Server frames are not masked, so all clients can share the bytes.
 func EncodePiece(piece []byte, first, last, binary bool) []byte {
 	opcode := byte(OpContinuation)
 	switch {
@@ -34,7 +34,7 @@ func EncodePiece(piece []byte, first, last, binary bool) []byte {
 	return AppendFrame(make([]byte, 0, len(piece)+10), opcode, piece)
 }
 
-// AppendWhole appends a whole message, encoded like EncodePiece's.
+// AppendWhole appends a whole message as one frame.
 func AppendWhole(b, message []byte, binary bool) []byte {
 	return AppendFrame(b, wholeOpcode(binary), message)
 }
@@ -47,8 +47,8 @@ func wholeOpcode(binary bool) byte {
 	return FinBit | OpText
 }
 
-// EncodeIn encodes the whole message at buffer[at:], and puts the frame head before it in
-// place.
+// EncodeIn encodes the whole message in buffer[at:] as a frame, and writes the frame head
+// directly before the message.
 func EncodeIn(buffer []byte, at int, binary bool) []byte {
 	message := buffer[at:]
 	var head [10]byte
@@ -60,8 +60,8 @@ func EncodeIn(buffer []byte, at int, binary bool) []byte {
 	return buffer[at-n:]
 }
 
-// DecodePieces reads consecutive frames made by EncodePiece. Whole is the encoded
-// frame.
+// DecodePieces calls piece for each of the consecutive frames made by EncodePiece. whole
+// is the encoded frame.
 func DecodePieces(encoded []byte, piece func(payload, whole []byte, first, last, binary bool)) {
 	for len(encoded) >= 2 {
 		head, size := frameSizes(encoded)
@@ -71,8 +71,7 @@ func DecodePieces(encoded []byte, piece func(payload, whole []byte, first, last,
 	}
 }
 
-// frameSizes returns the head and payload lengths for a frame made by
-// [AppendFrame].
+// frameSizes returns the lengths of head and payload in a frame made by [AppendFrame].
 func frameSizes(frame []byte) (head, size int) {
 	switch n := frame[1]; n {
 	case 126:
@@ -84,12 +83,12 @@ func frameSizes(frame []byte) (head, size int) {
 	}
 }
 
-// AppendFrame appends a frame with the given first byte.
+// AppendFrame appends a frame. first is the frame's first byte.
 func AppendFrame(b []byte, first byte, payload []byte) []byte {
 	return append(appendHead(b, first, len(payload)), payload...)
 }
 
-// appendHead appends a frame head for n payload bytes.
+// appendHead appends a frame head. n is the length of the payload.
 func appendHead(b []byte, first byte, n int) []byte {
 	switch {
 	case n < 126:

@@ -11,39 +11,41 @@ import (
 	"time"
 )
 
-// WritePiece is the most that a system call writes to a client, in bytes.
+// WritePiece is the largest write to a client in a system call, in bytes.
 const WritePiece = 64 << 10
 
-// A pacedConn is the TCP connection. A Write continues as long as the kernel accepts
-// bytes. It lies below TLS, because a TLS connection is unusable after a timeout.
+// A pacedConn is a TCP connection whose Write continues as long as the kernel accepts
+// bytes. It lies below TLS, because a write deadline above TLS would make the TLS
+// connection unusable.
 type pacedConn struct {
 	net.Conn
 	pace
-	raw     syscall.RawConn // nil: not a system connection
-	quiet   *quiet          // source of reads; nil: the connection itself
+	raw     syscall.RawConn // nil if the connection has no file descriptor
+	quiet   *quiet          // reads through it unless nil
 	records tlsRecords
 }
 
-// TLS writes each record, up to 16 KiB, with a separate call. tlsRecords joins the
-// records of a Write above TLS, so they take a single system call.
+// TLS writes each record, up to 16 KiB, with a separate call. tlsRecords collects the
+// records of one Write above TLS, so that they need only one system call.
 type tlsRecords struct {
-	left   atomic.Int32 // records still to come from the Write above
-	joined *[]byte      // collected records, from recordBuffers; owned by the writer: TLS writes one record at a time
+	left   atomic.Int32 // records still expected from the Write above
+	joined *[]byte      // collected records, from recordBuffers; used by one writer at a time
 }
 
 // TLS record sizes (RFC 8446, section 5.1).
 const (
-	recordSize  = 16 << 10 // most plaintext in a record
-	recordExtra = 256      // most overhead of a record (section 5.2)
+	recordSize  = 16 << 10 // longest plaintext
+	recordExtra = 256      // largest overhead (section 5.2)
 )
 
-// recordsTogether bounds the records from a single write to a client, in bytes.
+// recordsTogether is the largest size in bytes of the records from a single write to a
+// client.
 const recordsTogether = WritePiece / recordSize * (recordSize + recordExtra)
 
 var recordBuffers = sync.Pool{New: func() any { b := make([]byte, 0, recordsTogether); return &b }}
 
-// recordsOf returns the number of records for a write to be joined, or 0 if it is not
-// to be joined.
+// recordsOf returns the number of records for a write that should be joined, or 0 if
+// joining does not help.
 func recordsOf(bytes int) int32 {
 	if bytes <= recordSize || bytes > WritePiece {
 		return 0
@@ -51,8 +53,8 @@ func recordsOf(bytes int) int32 {
 	return int32((bytes + recordSize - 1) / recordSize)
 }
 
-// join adds a record, and returns the bytes to write now. TLS may insert a record of
-// its own, which keeps its place.
+// join adds a record. It returns the bytes to write now, or wait if more records are
+// expected. A record that TLS inserts itself keeps its place.
 func (r *tlsRecords) join(record []byte) (whole []byte, wait bool) {
 	if r.left.Load() <= 0 {
 		return record, false
@@ -81,15 +83,16 @@ func (c *pacedConn) Read(p []byte) (int, error) {
 	return c.Conn.Read(p)
 }
 
-// A pace describes write progress.
+// A pace describes a connection's write progress.
 type pace struct {
-	stall    atomic.Int64  // a Write fails after so many ns without progress; 0: the connection's own deadline applies
+	stall    atomic.Int64  // a Write fails after this time without progress, in ns; 0: the connection's own deadline applies
 	Written  atomic.Uint64 // bytes accepted by the kernel
-	waited   atomic.Int64  // when a Write last blocked, Unix time in ns
-	standing atomic.Int64  // start of the current Write's standstill, Unix time in ns; 0: no Write
+	waited   atomic.Int64  // Unix time in ns at which a Write last blocked
+	standing atomic.Int64  // Unix time in ns since which the current Write is blocked; 0: none is
 }
 
-// paced puts a pacedConn below conn, and returns it with its pace.
+// paced puts a pacedConn below conn if there is none, and returns the connection with its
+// pace.
 func paced(conn net.Conn, stall time.Duration) (net.Conn, *pace) {
 	p, ok := KernelConn(conn).(*pacedConn)
 	if !ok {
@@ -121,24 +124,25 @@ func tcpConn(conn net.Conn) *net.TCPConn {
 	return tcp
 }
 
-// longWrite is the duration from which a write counts as blocked: the peer is slow or
-// gone.
+// longWrite is how long a write must take to count as blocked. Then the peer is slow or
+// unreachable.
 const longWrite = 50 * time.Millisecond
 
 // WaitedSince reports whether a Write has blocked since t.
 func (p *pace) WaitedSince(t time.Time) bool { return p.waited.Load() > t.UnixNano() }
 
-// A blocked Write checks its progress after firstLook, and then at intervals that grow
-// with the standstill, up to WriteLook: a moving connection gets precise times, and a
-// stalled one costs little. There are at least stallLooks checks within stall.
+// While a Write is blocked, its progress is checked after firstLook, and then at growing
+// intervals up to WriteLook. So times are precise for a connection that makes progress,
+// and a stalled one costs little. There are at least stallLooks checks before the Write
+// fails.
 const (
 	firstLook  = 20 * time.Millisecond
 	WriteLook  = time.Second
 	stallLooks = 4
 )
 
-// StandsSince returns the start of the current write's standstill, or zero if no write
-// is blocked.
+// StandsSince returns the time since which the current write is blocked, or zero if none
+// is.
 func (p *pace) StandsSince() time.Time {
 	if at := p.standing.Load(); at != 0 {
 		return time.Unix(0, at)
@@ -160,14 +164,14 @@ func (c *pacedConn) Write(p []byte) (n int, err error) {
 	return min(n, len(p)), err
 }
 
-// write writes p at the kernel's pace.
+// write writes p as fast as the kernel accepts it.
 func (c *pacedConn) write(p []byte) (n int, err error) {
 	stall := time.Duration(c.stall.Load())
 	if stall == 0 {
 		return c.Conn.Write(p)
 	}
-	// Usually the kernel accepts all bytes at once. Without a deadline such a write
-	// needs no runtime timer, which could wake a thread.
+	// Usually the kernel accepts all bytes at once. Writing without a deadline first
+	// avoids a runtime timer, which could wake a thread.
 	if c.raw != nil {
 		n = writeNow(c.raw, p)
 		c.Written.Add(uint64(n))
@@ -179,7 +183,7 @@ func (c *pacedConn) write(p []byte) (n int, err error) {
 	return n + m, err
 }
 
-// writeOn writes the bytes that the kernel has not accepted at once.
+// writeOn writes the remaining bytes, which the kernel has not accepted at once.
 func (c *pacedConn) writeOn(p []byte, stall time.Duration) (n int, err error) {
 	defer func() { _ = c.SetWriteDeadline(time.Time{}) }() // fails if the connection is closed
 	start := time.Now()
@@ -208,5 +212,5 @@ func (c *pacedConn) writeOn(p []byte, stall time.Duration) (n int, err error) {
 	}
 }
 
-// BelowTLS returns conn with paced writes, for TLS to be put above it.
+// BelowTLS returns conn with paced writes. TLS must be put above it.
 func BelowTLS(conn net.Conn) net.Conn { return &pacedConn{Conn: conn} }

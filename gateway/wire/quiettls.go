@@ -9,34 +9,35 @@ import (
 	"ahprelay/internal/idle"
 )
 
-// An idle TLS connection waits inside crypto/tls, with a stack twice as deep as
-// without TLS, and stacks do not shrink soon. So the wait happens outside: the
-// connection below TLS reports a timeout whenever it has no bytes. quiet then waits
-// with a small stack, stores the received bytes, and TLS reads again.
+// An idle TLS connection waits inside crypto/tls, with a stack twice as deep as without
+// TLS, and stacks do not shrink soon. So the wait happens outside: whenever it has no
+// bytes, the connection below TLS returns a temporary error, which ends TLS's read. Then
+// quiet waits with a small stack, stores the received bytes, and lets TLS read again.
 
-// A quiet is the connection below a client's TLS. One goroutine at a time may use it.
+// A quiet is the connection below a client's TLS. Only one goroutine at a time may use
+// it.
 type quiet struct {
 	reader *idle.Reader
 
-	buf  *[]byte // from quietBuffers, while it has bytes
+	buf  *[]byte // from quietBuffers; nil if there are no bytes
 	left []byte  // the unread part of buf
-	err  error   // ended the wait; reported to TLS once
+	err  error   // error from the wait, which Read returns once
 }
 
 // quietBuffers hold received bytes until TLS reads them.
 var quietBuffers = sync.Pool{New: func() any { b := make([]byte, 16<<10); return &b }}
 
-// errNothing reports that no bytes are available. TLS continues after a temporary
-// error.
+// errNothing reports that no bytes are available. After a temporary error, TLS can
+// continue.
 var errNothing net.Error = nothingError{}
 
 type nothingError struct{}
 
-func (nothingError) Error() string   { return "nothing has come" }
+func (nothingError) Error() string   { return "no bytes received yet" }
 func (nothingError) Timeout() bool   { return true }
 func (nothingError) Temporary() bool { return true }
 
-// Read returns received bytes, or errNothing.
+// Read returns received bytes, or errNothing if there are none.
 func (c *quiet) Read(p []byte) (int, error) {
 	if len(c.left) == 0 {
 		if err := c.err; err != nil {
@@ -53,7 +54,7 @@ func (c *quiet) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// wait returns when bytes have arrived, or reading has failed.
+// wait returns when bytes have arrived or the read has failed.
 func (c *quiet) wait() {
 	var n int
 	if c.buf, n, c.err = c.reader.Read(); c.err == nil {
@@ -61,8 +62,8 @@ func (c *quiet) wait() {
 	}
 }
 
-// WaitQuietly makes a TLS connection wait with a small stack. Call it before the first
-// read.
+// WaitQuietly makes a TLS connection wait with a small stack. The caller calls it before
+// the first read.
 func (c *Conn) WaitQuietly() {
 	below, ok := KernelConn(c.Conn).(*pacedConn)
 	if !ok || !c.IsTLS() || ablation.SmallStacks {
@@ -74,7 +75,7 @@ func (c *Conn) WaitQuietly() {
 	}
 }
 
-// readQuietly reads from the TLS connection above.
+// readQuietly reads from conn, the TLS connection above.
 func (c *quiet) readQuietly(conn net.Conn, p []byte) (n int, err error) {
 	for {
 		idle.Deep(func() { n, err = conn.Read(p) })

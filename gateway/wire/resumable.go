@@ -2,12 +2,13 @@ package wire
 
 import "net"
 
-// A Resumable is a connection that outlives its network connections (package resume).
+// A Resumable is a connection that survives the loss of network connections (package
+// resume).
 type Resumable interface {
-	// Away reports whether the client is unreachable at the moment.
+	// Away reports whether the client has no network connection at the moment.
 	Away() bool
-	// Queued returns the bytes that the client has not confirmed, and the bytes not
-	// read here.
+	// Queued returns the number of bytes that the client has not confirmed, and of bytes
+	// received but not read.
 	Queued() (written, unread int)
 	// Discard ends the connection and drops the queued bytes.
 	Discard()
@@ -22,8 +23,8 @@ func ResumableOf(conn net.Conn) Resumable {
 	return r
 }
 
-// Queued returns a connection's bytes on their way: in the kernel, or in the buffers of
-// a connection that resumes.
+// Queued returns the number of bytes in transit: in the kernel, or in the buffers of a
+// Resumable.
 func Queued(conn net.Conn) (written, unread int) {
 	if r := ResumableOf(conn); r != nil {
 		return r.Queued()

@@ -22,43 +22,42 @@ import (
 	"ahprelay/internal/tracing"
 )
 
-// Buffer sizes for an idle connection in bytes. Large messages bypass these buffers.
+// Buffer sizes in bytes for an idle connection. Large messages bypass these buffers.
 const (
 	readBuffer  = 512
 	writeBuffer = 256
 )
 
-// subprotocol is the relay's answer to clients that pass their token in the list of
-// subprotocols.
+// subprotocol is the subprotocol that the relay selects when a client passes its token in
+// the list of subprotocols.
 const subprotocol = "ahp"
 
 // A Socket is a WebSocket to a client or a host-agent. The library performs the
-// handshake, reads, and closes. Data frames to clients are already encoded and bypass
-// the library; a single goroutine at a time writes them. Both paths share one Conn,
-// which keeps their order.
+// handshake, reads, and closes. Data frames to clients are already encoded, and are
+// written without the library by one goroutine at a time. Both paths share a Conn, which
+// keeps the frames in order.
 type Socket struct {
 	ws         *websocket.Conn
 	Conn       *Conn
-	Page       string // origin of the opening web page; "" for other clients
+	Page       string // origin of the web page that opened the connection; "" for other clients
 	Trace      string // traceparent of the handshake; "" for none
 	Compresses bool   // the peer accepts compressed messages, which help
 	Move       string // ticket for a move to a different relay; "": the client does not move
-	Moved      string // ticket of the connection that goes on here; "": a new connection
+	Moved      string // ticket of the connection that continues here; "": a new connection
 	Sealed     bool   // binary messages are for the host-agent: see package sealed
 
-	// Pong queues the answer to a ping; nil: the library writes it. The library would
-	// wait for the current write, and close the connection after 5 s. Set before the
-	// first read.
+	// Pong queues the response to a ping. It must be set before the first read. If it is
+	// nil, the library writes the response; but the library would wait for the current
+	// write, and close the connection after 5 s.
 	Pong func(payload []byte)
 }
 
-// Accept upgrades a request, or answers it with an error. Browsers must come from the
-// relay's own origin or from one that matches origins. The connection ends with life
-// at the latest.
+// Accept upgrades a request, or responds with an error. A web page must have the relay's
+// own origin, or one that matches origins. The connection ends with life at the latest.
 func Accept(life context.Context, w http.ResponseWriter, r *http.Request, origins []string, stall time.Duration, compression websocket.CompressionMode) (*Socket, error) {
 	if r.ContentLength != 0 || len(r.TransferEncoding) > 0 {
-		// Proxies may disagree about the end of the body, and treat its bytes as data
-		// behind the handshake, or the reverse.
+		// Proxies may disagree about where a body ends, and treat its bytes as data after
+		// the handshake, or the reverse.
 		http.Error(w, "the request has a body; a WebSocket handshake has none", http.StatusBadRequest)
 		return nil, errors.New("handshake with a body")
 	}
@@ -82,7 +81,7 @@ func Accept(life context.Context, w http.ResponseWriter, r *http.Request, origin
 	return s, nil
 }
 
-// pageOf returns the origin of the web page that sends a request, or "".
+// pageOf returns the origin of the web page that sent a request, or "".
 func pageOf(r *http.Request) string {
 	u, err := url.Parse(r.Header.Get("Origin"))
 	odd := func(r rune) bool { return !strings.ContainsRune("abcdefghijklmnopqrstuvwxyz0123456789.-:[]", r) }
@@ -92,7 +91,7 @@ func pageOf(r *http.Request) string {
 	return u.Scheme + "://" + u.Host
 }
 
-// pinged handles a ping, and reports whether the library must answer it.
+// pinged handles a ping, and reports whether the library must respond.
 func (s *Socket) pinged(_ context.Context, payload []byte) bool {
 	if s.Pong == nil {
 		return true
@@ -101,21 +100,21 @@ func (s *Socket) pinged(_ context.Context, payload []byte) bool {
 	return false
 }
 
-// PongNow answers a ping at once. The library would create two contexts with timers, a
-// third of an idle host's cost.
+// PongNow responds to a ping at once. The library would create two contexts with timers,
+// which are a third of the cost of an idle host.
 func (s *Socket) PongNow(payload []byte) {
 	_ = s.Write(AppendFrame(nil, FinBit|OpPong, payload)) // a failure also fails the next read
 }
 
-// Read errors that determine the close code.
+// Read errors for which the relay chooses the close code.
 var (
 	ErrBinary = errors.New("binary frame; AHP messages are text frames")
 	ErrText   = errors.New("text frame; sealed messages are binary frames, and relays answer relay/refreshToken only")
 	ErrTooBig = errors.New("message too big")
 )
 
-// Next waits for the next message, and returns its reader. Messages are binary only if
-// the connection is sealed.
+// Next waits for the next message, and returns its reader. Only sealed connections may
+// have binary messages.
 func (s *Socket) Next() (r io.Reader, binary bool, err error) {
 	kind, r, err := s.ws.Reader(context.Background())
 	binary = kind == websocket.MessageBinary
@@ -125,14 +124,14 @@ func (s *Socket) Next() (r io.Reader, binary bool, err error) {
 	return r, binary, err
 }
 
-// The initial read buffer size, and the largest size kept for reuse.
+// Size of a new read buffer, and the largest size kept for reuse.
 const (
 	FirstBuffer = 4 << 10
 	KeepBuffer  = 64 << 10
 )
 
-// ReadAll appends all of r to buf, at most limit bytes. Before each growth of the
-// buffer beyond KeepBuffer, it calls more with the added bytes.
+// ReadAll appends all of r to buf, up to limit bytes. Whenever the buffer must grow
+// beyond KeepBuffer, it first calls more with the number of additional bytes.
 func ReadAll(r io.Reader, buf []byte, limit int, more func(bytes int) error) ([]byte, error) {
 	for {
 		if len(buf) == cap(buf) {
@@ -171,26 +170,25 @@ func (s *Socket) Write(frames []byte) error {
 // maxReason is the longest reason in a close frame, in bytes (RFC 6455, section 5.5).
 const maxReason = 123
 
-// CloseTime bounds the closing handshake.
+// CloseTime limits the closing handshake.
 const CloseTime = 5 * time.Second
 
-// SendClose sends a close frame, and nothing after it. The peer's messages can still
-// be read until its own close frame.
+// SendClose sends a close frame, and nothing after it. The peer's messages can still be
+// read until its close frame arrives.
 func (s *Socket) SendClose(code ahp.CloseCode, reason string) {
 	s.Conn.last(encodeClose(code, reason))
 }
 
-// Close sends a close frame and waits up to CloseTime for the peer's. Messages before
-// the peer's close frame are lost.
+// Close sends a close frame, and waits up to CloseTime for the peer's close frame.
+// Messages that arrive before it are dropped.
 func (s *Socket) Close(code ahp.CloseCode, reason string) {
-	// The library reads on until the peer's close frame. It sets no limit for the rest
-	// of a message before it.
+	// The library skips a message before the peer's close frame without any time limit.
 	timer := time.AfterFunc(CloseTime, func() { _ = s.Conn.Close() })
 	defer timer.Stop()
 	_ = s.ws.Close(websocket.StatusCode(code), fitReason(reason)) // the peer may be gone already
 }
 
-// fitReason shortens a text to fit into a close frame, as valid UTF-8.
+// fitReason shortens a text so that it fits into a close frame, as valid UTF-8.
 func fitReason(reason string) string {
 	reason = strings.ToValidUTF8(reason, "?")
 	if len(reason) <= maxReason {
@@ -209,8 +207,8 @@ func (s *Socket) Kill() {
 	_ = s.ws.CloseNow()
 }
 
-// Drop is Kill, and makes the kernel discard its buffers. Otherwise it keeps them for
-// minutes if the client does not read.
+// Drop is like Kill, but also makes the kernel discard its buffers. Otherwise the kernel
+// would keep them for minutes if the client does not read.
 func (s *Socket) Drop() {
 	if tcp := tcpConn(s.Conn.Conn); tcp != nil {
 		_ = tcp.SetLinger(0) // fails if the connection is closed
@@ -218,16 +216,16 @@ func (s *Socket) Drop() {
 	s.Kill()
 }
 
-// CloseLost stands for the close code of a connection that ended without a close frame
+// CloseLost is the close code in logs for a connection that ended without a close frame
 // (RFC 6455, section 7.4.1).
 const CloseLost ahp.CloseCode = 1006
 
-// Stream returns a net.Conn over binary messages.
+// Stream returns a net.Conn that reads and writes binary messages.
 func (s *Socket) Stream() net.Conn {
 	return websocket.NetConn(context.Background(), s.ws, websocket.MessageBinary)
 }
 
-// CloseStatus returns the code and reason from a client's close.
+// CloseStatus returns the code and reason with which a client closed the connection.
 func CloseStatus(err error) (ahp.CloseCode, string) {
 	var closed websocket.CloseError
 	if errors.As(err, &closed) {
@@ -236,7 +234,7 @@ func CloseStatus(err error) (ahp.CloseCode, string) {
 	return CloseLost, "connection lost"
 }
 
-// A hijacker makes the library use a Conn with small buffers.
+// A hijacker makes the library use a Conn, with small buffers.
 type hijacker struct {
 	http.ResponseWriter
 	life  context.Context
@@ -244,8 +242,8 @@ type hijacker struct {
 	conn  *Conn
 }
 
-// WriteHeader closes the connection after a failed handshake: a careless proxy may treat the connection as a tunnel. The
-// library sets "Connection: Upgrade" instead.
+// WriteHeader makes the server close the connection after a failed handshake. The library would set
+// "Connection: Upgrade", and a careless proxy may then treat the connection as a tunnel.
 func (h *hijacker) WriteHeader(status int) {
 	if status != http.StatusSwitchingProtocols {
 		h.Header().Set("Connection", "close")
@@ -268,7 +266,7 @@ func (h *hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return h.conn, bufio.NewReadWriter(r, bufio.NewWriterSize(h.conn, writeBuffer)), nil
 }
 
-// A Conn writes the bytes of each call contiguously, at the pace of a pacedConn.
+// A Conn writes the bytes of each call contiguously, as fast as the kernel accepts them.
 type Conn struct {
 	net.Conn
 	*pace // of the connection below TLS
@@ -281,11 +279,11 @@ type Conn struct {
 	Taken atomic.Uint64 // bytes read
 
 	mu   sync.Mutex  // held during a Write
-	mute atomic.Bool // the close frame is written, nothing may follow; set under mu
+	mute atomic.Bool // the close frame has been written, so nothing may follow; set under mu
 }
 
-// NewConn takes over conn, which is closed when life ends. A write fails when
-// the kernel accepts no byte for stall.
+// NewConn takes over conn, and closes it when life ends. A write fails when the kernel
+// accepts no byte for the time stall.
 func NewConn(life context.Context, conn net.Conn, stall time.Duration) *Conn {
 	conn, pace := paced(conn, stall)
 	c := &Conn{
@@ -298,7 +296,7 @@ func NewConn(life context.Context, conn net.Conn, stall time.Duration) *Conn {
 	return c
 }
 
-// Holds returns the extra bytes held during a Write of the given size.
+// Holds returns the extra memory in bytes that a Write of the given size needs.
 func (c *Conn) Holds(bytes int) int {
 	if c.records == nil || recordsOf(bytes) == 0 {
 		return 0
@@ -306,10 +304,10 @@ func (c *Conn) Holds(bytes int) int {
 	return recordsTogether
 }
 
-// IsTLS reports whether this process encrypts the connection.
+// IsTLS reports whether the connection uses TLS in this process.
 func (c *Conn) IsTLS() bool { return KernelConn(c.Conn) != c.Conn }
 
-// Close closes the connection, and ends a Write.
+// Close closes the connection, which ends a Write in progress.
 func (c *Conn) Close() error {
 	c.untie()
 	return c.Conn.Close()
@@ -342,7 +340,7 @@ func (c *Conn) Write(p []byte) (n int, err error) {
 	return c.Conn.Write(p)
 }
 
-// last writes a frame, and nothing after it.
+// last writes a frame. Later writes are discarded.
 func (c *Conn) last(frame []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -351,5 +349,5 @@ func (c *Conn) last(frame []byte) {
 	}
 }
 
-// ClosedForWriting reports whether the connection is closed for writing.
+// ClosedForWriting reports whether the close frame has been written.
 func (c *Conn) ClosedForWriting() bool { return c.mute.Load() }

@@ -10,24 +10,24 @@ import (
 )
 
 const (
-	// notSentLowWater bounds the kernel's unsent bytes for a client that does not
-	// read. Without it, the kernel holds 4 MB. With a lower value it would still hold
-	// a segment, which may be 64 KiB.
+	// notSentLowWater limits the bytes that the kernel holds unsent for a client that
+	// does not read. By default, the kernel holds 4 MB. A lower limit would not help,
+	// because the kernel still holds a segment, which may be 64 KiB.
 	notSentLowWater = 32 << 10
 
-	// receiveBuffer bounds the unread bytes in the kernel; the kernel counts twice as
-	// much for its own use. Without it, the kernel accepts 6 MB from each client that
-	// the relay does not read. With it, a line with 50 ms delay carries 10 MB/s.
+	// receiveBuffer limits the bytes that the kernel holds for the relay to read. The
+	// kernel counts twice as much for its own use. By default, the kernel accepts 6 MB
+	// from each client. With this limit, a connection with a delay of 50 ms carries 10
+	// MB/s.
 	receiveBuffer = 512 << 10
 
-	// longestRetry bounds the retransmission interval, in milliseconds. By default
-	// the interval grows to the length of an outage, up to 2 minutes, and a client
-	// stays silent for that long after the outage.
+	// longestRetry limits the retransmission interval, in milliseconds. By default the
+	// interval grows to the length of an outage, up to 2 minutes, and after the outage
+	// the connection stays silent for that long.
 	longestRetry = 5000
 )
 
-// setOptions bounds the kernel's buffers for a client that does not read and for one
-// that is not read, and the delay after an outage.
+// setOptions limits the kernel's buffers, and the silence after an outage.
 func setOptions(conn net.Conn) {
 	control(conn, func(fd int) { // older kernels lack some options
 		_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, notSentLowWater)
@@ -36,8 +36,8 @@ func setOptions(conn net.Conn) {
 	})
 }
 
-// KernelQueued returns a connection's bytes in the kernel: written and unacknowledged,
-// and unread.
+// KernelQueued returns the number of bytes in the kernel: written but not acknowledged,
+// and received but not read.
 func KernelQueued(conn net.Conn) (written, unread int) {
 	control(conn, func(fd int) { // 0 after an error
 		written, _ = unix.IoctlGetInt(fd, unix.SIOCOUTQ)

@@ -11,10 +11,10 @@ import (
 // setOptions does nothing on this system.
 func setOptions(net.Conn) {}
 
-// KernelQueued is unknown on this system.
+// KernelQueued returns 0, because the number is unknown on this system.
 func KernelQueued(net.Conn) (written, unread int) { return 0, 0 }
 
-// roundTrip is unknown on this system.
+// roundTrip returns false, because the time is unknown on this system.
 func roundTrip(*net.TCPConn) (time.Duration, bool) { return 0, false }
 
 // writeNow writes nothing on this system.
