@@ -16,47 +16,49 @@ import (
 	"ahprelay/broker"
 )
 
-// A relay keeps the NATS accounts of its tenants open: it keeps a lease of the tenant,
-// the account is in use or a token was just presented here, or, on an embedded server,
-// a connection uses the account. External NATS servers do not report connections.
-// There, for each tenant with unexpired credentials (hostState.Users), one extra relay
-// keeps the account open for host-agents whose relay has ended.
+// A relay keeps a tenant's NATS account open in these cases: it keeps a lease of the
+// tenant, the account is in use, a host-agent has just presented a token here, or the
+// embedded server has a connection in the account. External NATS servers do not report
+// connections. With them, one additional relay keeps the account of each tenant with
+// unexpired credentials (hostState.Users) open, for host-agents whose relay has ended.
 const (
 	// tidyEvery is the interval between searches for unused accounts.
 	tidyEvery = time.Minute
 
-	// accountIdle is the time without use after which an account is closed.
+	// accountIdle is how long an account must be unused before it is closed.
 	accountIdle = 2 * time.Minute
 
-	// admitTimeout bounds the wait until the store and NATS know new credentials.
+	// admitTimeout bounds the wait until store and NATS have received new credentials.
 	admitTimeout = 4 * time.Second
 
-	// catchUpEvery is the polling interval for a write to come back.
+	// catchUpEvery is the polling interval while Admit waits for its own write in the
+	// watch.
 	catchUpEvery = 5 * time.Millisecond
 
-	// reasonRevoked is published for a host with revoked credentials.
+	// reasonRevoked is the published reason why a host with revoked credentials is
+	// offline.
 	reasonRevoked = "access of the host-agent was revoked"
 )
 
-// A tenant is a relay's knowledge about a tenant.
+// A tenant is what a relay knows about a tenant.
 type tenant struct {
 	name    string
 	hosts   map[string]*knownHost
 	shown   time.Time            // when a host-agent last presented a token here
-	refused map[string]time.Time // users to refuse; never changed in place
+	refused map[string]time.Time // users that NATS must refuse; never changed in place
 }
 
-// tenantAccounts opens and closes the accounts of tenants. Registry.mu guards the
-// changing fields, except index and closed.
+// tenantAccounts opens and closes the NATS accounts of tenants. Registry.mu guards all
+// fields except index and closed.
 type tenantAccounts struct {
 	r      *Registry
 	index  accountIndex
-	closed []string // tenants whose account the last tidy closed; owned by Registry.run
+	closed []string // tenants whose account the last tidy has closed; owned by Registry.run
 
 	tenants   map[string]*tenant
 	forgotten []string                               // tenants whose last host was forgotten
-	full      uint64                                 // host-agents refused beyond HostLimits
-	tokens    map[auth.RevocationKey]map[string]bool // hosts by the revocation keys that affect their users
+	full      uint64                                 // host-agents refused because of HostLimits
+	tokens    map[auth.RevocationKey]map[string]bool // hosts by revocation key, for all keys that affect their users
 }
 
 func newTenantAccounts(r *Registry) *tenantAccounts {
@@ -75,15 +77,16 @@ func (ta *tenantAccounts) tenantLocked(name string) *tenant {
 	return t
 }
 
-// Admit creates a host if needed, and records a NATS user, given by its public nkey,
-// with the enrolment that permits it until the given time. Call it before a host-agent
-// gets that user's credentials: the tenant's account is then open. An error means that
-// the credentials would not work.
+// Admit records a NATS user of a host-agent: its public nkey, its enrolment, and when
+// its credentials expire. It creates the host if necessary, and waits until the
+// tenant's account is open. Call it before giving the credentials to the host-agent;
+// after an error they would not work.
 //
-// When any relay revokes the enrolment, the user is disconnected. The lease ends too
-// if the host has no other user. While the store is away, known hosts are still
-// admitted, and other relays learn of that later; for unknown hosts the error wraps
-// ErrStoreAway. Beyond the tenant's limit it is a [*FullError].
+// If any relay later revokes the enrolment, NATS disconnects the user. The lease also
+// ends, unless the host has other users. While the store is unreachable, known hosts
+// are still admitted, and other relays learn of the user later; for unknown hosts the
+// error wraps ErrStoreAway. If the tenant's limit is reached, the error is a
+// [*FullError].
 func (r *Registry) Admit(ctx context.Context, e auth.Enrolment, nkey string, until time.Time) error {
 	fail := func(err error) error {
 		if err != nil {
@@ -119,8 +122,8 @@ func (r *Registry) Admit(ctx context.Context, e auth.Enrolment, nkey string, unt
 	return fail(r.cfg.Tenants.Await(ctx, e.Tenant))
 }
 
-// AllWritten reports whether the store has all known users for a host. Other relays
-// then learn of them before any later write.
+// AllWritten reports whether all known users of a host are in the store. If so, other
+// relays read these users before any change that is written later.
 func (r *Registry) AllWritten(tenant, host string) bool {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -128,7 +131,7 @@ func (r *Registry) AllWritten(tenant, host string) bool {
 	return k == nil || len(k.unwritten) == 0
 }
 
-// admitHere records a known host's users, to be written later.
+// admitHere records users of a known host in memory, to be written to the store later.
 func (r *Registry) admitHere(key string, users natsUsers, now time.Time) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -144,8 +147,8 @@ func (r *Registry) admitHere(key string, users natsUsers, now time.Time) error {
 	return nil
 }
 
-// tokensLocked indexes the revocation keys for a host's users, and updates the users
-// to refuse.
+// tokensLocked updates the index from revocation keys to a host, and the users that
+// NATS must refuse.
 func (ta *tenantAccounts) tokensLocked(k *knownHost) {
 	for _, token := range k.indexed {
 		delete(ta.tokens[token], k.Key)
@@ -174,7 +177,7 @@ func (ta *tenantAccounts) tokensLocked(k *knownHost) {
 	}
 }
 
-// open opens a tenant's account if needed, with the users to refuse.
+// open opens a tenant's account if necessary, with the users that NATS must refuse.
 func (ta *tenantAccounts) open(name string) {
 	ta.r.mu.RLock()
 	var refused map[string]time.Time
@@ -187,7 +190,7 @@ func (ta *tenantAccounts) open(name string) {
 	}
 }
 
-// demand opens accounts on demand.
+// demand returns the functions with which broker.Tenants opens accounts on demand.
 func (ta *tenantAccounts) demand() broker.Demand {
 	return broker.Demand{
 		Open: func(name string) error {
@@ -219,8 +222,8 @@ func (ta *tenantAccounts) names() []string {
 	return slices.Collect(maps.Keys(ta.tenants))
 }
 
-// An accountIndex finds a NATS account's tenant. Deriving an account takes some 50 µs,
-// so the index grows on demand.
+// An accountIndex maps NATS accounts to tenants. Computing a tenant's account takes
+// some 50 µs, so the index computes accounts only when needed.
 type accountIndex struct {
 	of func(tenant string) (account string, err error) // set once
 
@@ -229,7 +232,7 @@ type accountIndex struct {
 	known   map[string]bool   // tenants in the index
 }
 
-// tenant returns an account's tenant among names, or "".
+// tenant returns the tenant among names that has an account, or "".
 func (x *accountIndex) tenant(account string, names func() []string) string {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -248,13 +251,14 @@ func (x *accountIndex) tenant(account string, names func() []string) string {
 	return x.tenants[account]
 }
 
-// AwaitTenant returns when this relay answers a tenant's host-agents, or ctx ends.
+// AwaitTenant returns when this relay answers lease requests of a tenant's
+// host-agents, or when ctx ends.
 func (r *Registry) AwaitTenant(ctx context.Context, name string) error {
 	return r.cfg.Tenants.Await(ctx, name)
 }
 
-// usedLocked reports whether a tenant's account must stay open even without
-// connections.
+// usedLocked reports whether a tenant's account must stay open even if the NATS server
+// has no connections in it.
 func (ta *tenantAccounts) usedLocked(t *tenant, now time.Time) bool {
 	if !t.shown.IsZero() && now.Sub(t.shown) <= accountIdle {
 		return true
@@ -268,8 +272,8 @@ func (ta *tenantAccounts) usedLocked(t *tenant, now time.Time) bool {
 	return false
 }
 
-// standsByLocked reports whether this relay keeps a tenant's account open in any case.
-// Relays that know the same relays agree on the choice.
+// standsByLocked reports whether this relay is the additional relay that keeps a
+// tenant's account open. Relays that know the same relays agree on the choice.
 func (ta *tenantAccounts) standsByLocked(name string) bool {
 	if !ta.r.cfg.Tenants.External() {
 		return false
@@ -283,17 +287,17 @@ func (ta *tenantAccounts) standsByLocked(name string) bool {
 	return true
 }
 
-// standbyRank ranks a relay among the candidates for a tenant.
+// standbyRank returns a relay's rank for standsByLocked; the highest rank is chosen.
 func standbyRank(relay, tenant string) uint64 {
 	h := fnv.New64a()
 	_, _ = io.WriteString(h, tenant+"."+relay)
-	x := h.Sum64() // its upper bits depend little on the last letters
+	x := h.Sum64() // FNV's upper bits depend little on the last letters, so mix them
 	x ^= x >> 33
 	x *= 0xff51afd7ed558ccd
 	return x ^ x>>33
 }
 
-// tidy closes unused accounts and opens used ones.
+// tidy opens the accounts that are needed, and closes unused accounts.
 func (ta *tenantAccounts) tidy(now time.Time) {
 	ta.r.mu.Lock()
 	used := map[string]bool{}
@@ -313,7 +317,7 @@ func (ta *tenantAccounts) tidy(now time.Time) {
 			ta.closed = append(ta.closed, name)
 		}
 	}
-	for _, name := range closed { // a connection may have come during the close
+	for _, name := range closed { // a connection may have been made during the close
 		used[name] = used[name] || ta.r.cfg.Tenants.Stray(name)
 	}
 	for name, used := range used {
@@ -323,8 +327,8 @@ func (ta *tenantAccounts) tidy(now time.Time) {
 	}
 }
 
-// dropForgotten closes the accounts of tenants without hosts when no connection uses
-// them. A connected host-agent may still restore its host.
+// dropForgotten closes the accounts of tenants that have no hosts any more, unless a
+// connection uses them: its host-agent may still restore its host.
 func (ta *tenantAccounts) dropForgotten() {
 	ta.r.mu.Lock()
 	names := ta.forgotten
@@ -346,9 +350,9 @@ func (ta *tenantAccounts) dropForgotten() {
 	}
 }
 
-// refused returns a host's users with a revoked enrolment, and until when NATS must
-// refuse their credentials, by nkey. Users known only in sum count as having any of
-// the host's tokens.
+// refused returns a host's users with a revoked enrolment, by nkey, with the time
+// until when NATS must refuse their credentials. If users were merged into
+// auth.AllUsers, a revocation of any token of the host affects all of them.
 func (s *hostState) refused(revoked *Revocations, now time.Time) map[string]time.Time {
 	refused := map[string]time.Time{}
 	var last time.Time
@@ -359,7 +363,7 @@ func (s *hostState) refused(revoked *Revocations, now time.Time) map[string]time
 	}
 	for _, user := range s.Users.current(now) {
 		if user.NKey == auth.AllUsers && !last.IsZero() {
-			refused[auth.AllUsers] = last.Add(auth.Leeway) // another relay's clock may be ahead
+			refused[auth.AllUsers] = last.Add(auth.Leeway) // the other relay's clock may be ahead
 		}
 	}
 	return refused
@@ -375,7 +379,7 @@ func (s *hostState) revokedAt(revoked *Revocations, user natsUser) (time.Time, b
 	return at, ok
 }
 
-// mergeRefused returns the union, with the later times.
+// mergeRefused returns the union of two sets, with the later times.
 func mergeRefused(a, b map[string]time.Time) map[string]time.Time {
 	all := maps.Clone(a)
 	if all == nil {

@@ -1,48 +1,52 @@
-// Package registry knows all hosts: the host-agent that serves each, its presence, its
-// enrolments, and revocations.
+// Package registry lists all hosts. For each host it knows the host-agent that serves
+// it, its presence (online, offline or asleep), its enrolments, and revocations.
 //
 // # Leases
 //
-// A lease names the host-agent instance that serves a host. It expires unless it is
-// renewed. A host-agent requests it through its NATS connection ([LeaseHolder]), and
-// the relay that answers keeps it ([Registry]). Renewals are answered from memory:
-// they cause no write and no message to other relays.
+// A lease names the host-agent instance that may serve a host. It expires unless the
+// instance renews it. A host-agent requests and renews its lease through its NATS
+// connection ([LeaseHolder]). The relay that answers becomes the lease's keeper
+// ([Registry]): it answers renewals from memory, without a write to the store or a
+// message to other relays, and it reports the lease's end.
 //
 // # Store
 //
-// Changes go into a JetStream bucket (store.go): lease holders and keepers, presence,
-// versions, enrolments, revocations. A single relay has the bucket on its own NATS
-// server. A cluster has up to three copies, and can write while a majority of them is
-// available. Every relay watches the bucket and reads from memory.
+// Changes are written to a JetStream bucket (store.go): leases and their keepers,
+// presence, versions, enrolments and revocations. A single relay has the bucket on its
+// own NATS server. A cluster stores up to three copies, and can write while a majority
+// of them is available. Every relay watches the bucket and reads from memory. A view is
+// this copy in memory.
 //
-//   - A write names the revision that it replaces. If two instances want a host, exactly
-//     one gets it. No relay compares its clock with another relay's.
-//   - Each lease has a number, one more than the previous lease: the instance with the
-//     higher number is the later one. No relay accepts a lower number, even from a new
-//     store filled with old knowledge: it writes the number that it knows. Links carry
-//     the number too, see package link.
-//   - A relay is present while its session, a key of its own, is rewritten regularly.
-//     The other relays measure its silence in their own completed writes, not in time:
-//     after two more writes than fit into a lease, the leases that it kept have expired.
-//     A relay that cannot write, or was paused, therefore never misses another relay.
+//   - Each write names the revision that it replaces. If two instances request the same
+//     host, only one write succeeds. Relays never compare their clocks.
+//   - Each lease has a number that is one higher than the previous lease's, so the
+//     instance with the higher number is newer. A relay never accepts a lower number. If
+//     a new store was filled with old data, the relay writes the number that it knows.
+//     Links also contain the number, see package link.
+//   - Each relay has a session, a key that it rewrites regularly; such a write is a
+//     beat. A relay measures another relay's silence in its own completed beats, not in
+//     time: after two more beats than fit into a lease time, the other relay's leases
+//     have expired. A relay that cannot write, or was paused, completes no beats, and so
+//     never considers other relays lost.
 //
-// # While the store is away
+// # While the store is unreachable
 //
-// No lease expires and no host changes hands. A host-agent with a lease keeps it,
-// through any relay: the relay confirms it from memory, and writes the new keeper
-// later. A request by an instance without a lease is refused until the store is back
-// ([ErrStoreAway]), and so is the enrolment of an unknown host. A revocation is sent
-// to all relays at once, takes effect, and is in the file of the relay that made it.
-// It enters the store later.
+// No lease expires, and no host gets a different instance. A host-agent with a lease
+// keeps it and can renew it at any relay: that relay confirms the lease from memory, and
+// later writes itself as the new keeper. Two requests are refused until the store is
+// reachable ([ErrStoreAway]): for a host without a current lease, and the enrolment of
+// an unknown host. A revocation takes effect at once: the relay saves it in its own file
+// and sends it to all relays. It is written to the store later.
 //
-// Each relay also keeps its knowledge in a file. The relay starts from that file while
-// the store is away, and fills a new store from it: the first store, the store of a
-// single relay that joins a cluster, and a store that has lost all copies.
+// Each relay also saves its view in a file. If the store is unreachable, the relay
+// starts from that file. It also fills a new store from it: the first store, the store
+// of a cluster that a single relay joins, or a store that has lost all copies.
 //
-// # Silence
+// # Crashed relays
 //
-// Silence does not prove that a relay has crashed: host-agents keep its links for the
-// resume window. There are two proofs: its successor runs with the same locked data
-// directory, or its previous address refuses connections (neighbours.go). Host-agents
-// are then notified, and close the connections of its clients.
+// If a relay is silent, it need not have crashed, so host-agents keep its links for the
+// resume window. Two observations prove a crash: a successor runs with the same locked
+// data directory, or the relay's previous address refuses connections (neighbours.go).
+// Host-agents are then notified, and close the connections of that relay's clients at
+// once.
 package registry

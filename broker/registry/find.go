@@ -10,8 +10,8 @@ import (
 	"ahprelay/broker"
 )
 
-// Unread returns why this relay has not read its region's store yet, or nil. Until the
-// first complete read, a host missing here may be online elsewhere.
+// Unread returns nil if this relay has read its region's store completely, else the
+// reason. Before that, a host missing here may be online at a different relay.
 func (r *Registry) Unread() error {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -21,12 +21,13 @@ func (r *Registry) Unread() error {
 	return fmt.Errorf("%w: %w", errUnread, r.view.writeError())
 }
 
-// errUnread reports that the store was not read completely since the start.
+// errUnread reports that the store has not been read completely since the start.
 var errUnread = errors.New("the registry store has not been read since the start")
 
-// Find returns nil if a host was ever enrolled, and ErrUnknownHost only if the stores of
-// all regions confirm that it was not: another relay may just have enrolled it. While
-// that is not certain, the error wraps ErrStoreAway.
+// Find returns nil if a host is enrolled. It returns ErrUnknownHost only if the stores
+// of all regions confirm that the host is not enrolled; the views in memory do not
+// suffice, because a different relay may just have enrolled it. If a store cannot be
+// asked, the error wraps ErrStoreAway.
 func (r *Registry) Find(ctx context.Context, tenant, host string) error {
 	if errors.Join(ahp.CheckName("tenant", tenant), ahp.CheckName("host", host)) != nil {
 		return ErrUnknownHost
@@ -50,7 +51,7 @@ func (r *Registry) Find(ctx context.Context, tenant, host string) error {
 	return ErrUnknownHost
 }
 
-// all returns the views of all known regions.
+// all returns the views of all regions.
 func (rg *regions) all() []*view {
 	rg.r.mu.RLock()
 	defer rg.r.mu.RUnlock()
@@ -61,8 +62,8 @@ func (rg *regions) all() []*view {
 	return views
 }
 
-// find reads a host from a region's store. It returns ErrUnknownHost if the store does
-// not have it.
+// find reads a host from a region's store. The error is ErrUnknownHost if the store does
+// not contain the host.
 func (v *view) find(ctx context.Context, key string) error {
 	v.r.mu.RLock()
 	silent := !v.silent.IsZero()
@@ -84,8 +85,8 @@ func (v *view) find(ctx context.Context, key string) error {
 	return err
 }
 
-// readLast is read, answered by the leader of the copies. Other copies, which answer
-// read, may be behind.
+// readLast is read, but asks the leader of the copies. The other copies, which may also
+// answer read, can be out of date.
 func (s *store) readLast(ctx context.Context, key string, value any) (rev uint64, err error) {
 	rev, data, err := broker.LastMessage(ctx, s.js, "KV_"+s.name, "$KV."+s.name+"."+key)
 	if err != nil {

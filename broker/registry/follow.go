@@ -14,7 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// follow keeps a view up to date with its region's store, until ctx ends.
+// follow keeps a view up to date with its region's store until ctx ends.
 func (v *view) follow(ctx context.Context) {
 	for failures := 0; ctx.Err() == nil; failures++ {
 		err := v.followOnce(ctx)
@@ -40,7 +40,7 @@ func (v *view) followOnce(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	epoch := v.newEpoch(id) // before the watch begins: missing entries keep an older epoch
+	epoch := v.newEpoch(id) // begins before the watch, so that entries missing in the bucket keep an older epoch
 	if v.own() {
 		wakeUp(v.r.upkeep.opened)
 	}
@@ -80,8 +80,8 @@ func (v *view) followOnce(ctx context.Context) error {
 	}
 }
 
-// newEpoch begins a complete read of a bucket. Known revisions become invalid: the
-// bucket may be new, or have lost its last changes in a power failure.
+// newEpoch begins a complete read of a bucket. The known revisions become invalid,
+// because the bucket may be new, or may have lost its last changes in a power failure.
 func (v *view) newEpoch(id string) uint64 {
 	v.r.mu.Lock()
 	defer v.r.mu.Unlock()
@@ -99,7 +99,7 @@ func (v *view) newEpoch(id string) uint64 {
 		k.rev = 0
 		if v.newStore && own {
 			k.unwritten = k.Users.current(time.Now())
-			v.r.writer.dirty[key] = true // until the bucket is known to have them all
+			v.r.writer.dirty[key] = true // until the read shows that the bucket contains them
 		}
 	}
 	for _, p := range v.r.relays.peers {
@@ -110,10 +110,11 @@ func (v *view) newEpoch(id string) uint64 {
 	return v.epoch
 }
 
-// watchStalled reports whether the watch has stopped delivering: this relay wrote long
-// ago, and neither that write nor anything else has come back since. A watch that
-// still delivers is only behind, and a restart would set it back further. This relay
-// writes nothing to another region, so only that region's silence counts.
+// watchStalled reports whether the watch has stopped delivering. In this relay's own
+// region, that is the case if a write of this relay has not come back for a long time,
+// and nothing else has arrived since. A watch that still delivers is only late, and a
+// restart would delay it further. This relay writes nothing in other regions; there, a
+// long silence counts.
 func (v *view) watchStalled(began time.Time) bool {
 	v.r.mu.RLock()
 	defer v.r.mu.RUnlock()
@@ -124,7 +125,6 @@ func (v *view) watchStalled(began time.Time) bool {
 	return v.r.upkeep.wrote.Sub(later(v.r.relays.beaten, heard)) > 5*v.r.beatEvery
 }
 
-// readHost decodes and checks the entry of a host.
 func readHost(key string, value []byte, gone bool) (hostState, error) {
 	s := hostState{Key: strings.TrimPrefix(key, hostKeys)}
 	if gone {
@@ -139,7 +139,7 @@ func readHost(key string, value []byte, gone bool) (hostState, error) {
 	return s, s.check()
 }
 
-// applyEntry applies an entry from the store.
+// applyEntry applies an entry that the watch has delivered.
 func (v *view) applyEntry(entry jetstream.KeyValueEntry, epoch uint64) {
 	defer v.noteProgress(entry.Revision())
 	gone := entry.Operation() != jetstream.KeyValuePut
@@ -164,7 +164,7 @@ func (v *view) applyEntry(entry jetstream.KeyValueEntry, epoch uint64) {
 		}
 		instance := strings.TrimPrefix(key, relayKeys)
 		if instance != v.r.cfg.Instance {
-			now = earlier(now, entry.Created()) // a new watch repeats old sessions
+			now = earlier(now, entry.Created()) // a new watch delivers old sessions again
 		}
 		v.r.relays.apply(v, instance, s, rev, epoch, now)
 	case strings.HasPrefix(key, revokedKeys) && gone:
@@ -177,7 +177,7 @@ func (v *view) applyEntry(entry jetstream.KeyValueEntry, epoch uint64) {
 			bad(err)
 			return
 		}
-		if !v.own() { // copied into this region's store too
+		if !v.own() { // it must also be written to this region's store
 			v.r.cfg.Revocations.receive([]auth.Revocation{rev})
 			return
 		}
@@ -185,7 +185,7 @@ func (v *view) applyEntry(entry jetstream.KeyValueEntry, epoch uint64) {
 	}
 }
 
-// newest returns the store's newest revision, by the word of the copies' leader.
+// newest returns the store's newest revision, as the leader of the copies knows it.
 func (v *view) newest(ctx context.Context) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
@@ -200,7 +200,7 @@ func (v *view) hasSeen(rev uint64) bool {
 	return v.seen >= rev
 }
 
-// noteProgress records how far the watch has come.
+// noteProgress records the last revision that the watch has delivered.
 func (v *view) noteProgress(rev uint64) {
 	v.r.mu.Lock()
 	v.seen, v.heard = rev, time.Now()
@@ -210,8 +210,8 @@ func (v *view) noteProgress(rev uint64) {
 	v.r.mu.Unlock()
 }
 
-// applyHost applies a host's state from a region's store: from the watch, or, with
-// epoch 0, after this relay has read or written it.
+// applyHost applies a host's entry from a region's store. Epoch is the watch that
+// delivered it, or 0 if this relay has read or written the entry itself.
 func (r *Registry) applyHost(v *view, s hostState, rev, epoch uint64, gone bool) {
 	r.mu.Lock()
 	if epoch == 0 {
@@ -240,7 +240,8 @@ func (r *Registry) applyHost(v *view, s hostState, rev, epoch uint64, gone bool)
 		r.addLocked(k)
 	}
 	r.putLocked(k, s, rev)
-	// During the first read the other relays are not known yet: see turn.
+	// During the first read this relay does not know the other relays yet; tidy
+	// repeats the choice later.
 	wanted := v.taken == v.epoch && r.accounts.standsByLocked(s.tenant()) && (len(k.Users.current(time.Now())) > 0 || r.aliveLocked(k))
 	r.mu.Unlock()
 	if wanted {
@@ -248,14 +249,14 @@ func (r *Registry) applyHost(v *view, s hostState, rev, epoch uint64, gone bool)
 	}
 }
 
-// addLocked adds a host.
 func (r *Registry) addLocked(k *knownHost) {
 	r.hosts[k.Key] = k
 	r.accounts.tenantLocked(k.tenant()).hosts[k.Key] = k
 }
 
-// putLocked replaces a host's state by the store's. Its branches compare the store's
-// lease with this relay's own, in the order in which later ones rely on earlier ones.
+// putLocked replaces a host's state with the state from the store. Its branches
+// compare the store's lease with this relay's own. Their order matters, because later
+// branches use the result of earlier ones.
 func (r *Registry) putLocked(k *knownHost, s hostState, rev uint64) {
 	r.keptByLocked(k.Lease, k.Key, false)
 	s.LastSeen = later(s.LastSeen, k.LastSeen)
@@ -268,7 +269,7 @@ func (r *Registry) putLocked(k *knownHost, s hostState, rev uint64) {
 	older := k.outdates(&s, r.regions.homeOf(k).newStore)
 	overtaken := k.own != nil && !older && k.overtaken(s.Lease, r.cfg.Instance)
 	if older && k.own == nil {
-		k.own = k.Lease // it is written again
+		k.own = k.Lease // this relay's lease is newer, and is written again
 	}
 	k.hostState, k.rev = s, rev
 	r.keptByLocked(k.Lease, k.Key, true)
@@ -295,12 +296,12 @@ func (r *Registry) putLocked(k *knownHost, s hostState, rev uint64) {
 		r.accounts.tokensLocked(k)
 	}
 	r.changedLocked(k.Key)
-	if home := r.regions.homeOf(k); home.taken == home.epoch { // otherwise the file is written after the complete read
+	if home := r.regions.homeOf(k); home.taken == home.epoch { // during a complete read, the file is written only at its end
 		r.file.changed(true)
 	}
 }
 
-// keptByLocked updates the keeper's set of leases.
+// keptByLocked adds a lease to its keeper's set, or removes it.
 func (r *Registry) keptByLocked(l *lease, key string, keeps bool) {
 	switch {
 	case !l.runs():
@@ -311,7 +312,7 @@ func (r *Registry) keptByLocked(l *lease, key string, keeps bool) {
 	}
 }
 
-// forgetLocked removes a host missing in the store.
+// forgetLocked removes a host that the store no longer contains.
 func (r *Registry) forgetLocked(k *knownHost) {
 	if r.hosts[k.Key] != k {
 		return
@@ -334,8 +335,9 @@ func (r *Registry) forgetLocked(k *knownHost) {
 	r.file.changed(true)
 }
 
-// synced completes a read of the store. A host without an entry is forgotten. It is
-// written again if the bucket is new to this relay, or if this relay keeps its lease.
+// synced ends a complete read of the store. A host without an entry is forgotten. But
+// if the bucket is new to this relay, or this relay keeps the host's lease, the host
+// is written to the store again.
 func (v *view) synced(epoch uint64, id string) {
 	own := v.own()
 	if own {
@@ -373,17 +375,17 @@ func (v *view) synced(epoch uint64, id string) {
 		close(v.r.ready)
 	}
 	if len(missing) > 0 {
-		v.r.cfg.Log.Info("hosts missing in the registry store are written again", "hosts", len(missing))
+		v.r.cfg.Log.Info("missing hosts written to the registry store again", "hosts", len(missing))
 	}
 	v.setStoreError(nil)
 }
 
-// setStoreError records whether a region's store is usable.
+// setStoreError records why a region's store is unusable; nil: it is usable.
 func (v *view) setStoreError(err error) {
 	v.r.mu.Lock()
 	defer v.r.mu.Unlock()
 	switch {
-	case !v.own(): // regions.findSilent reports other regions
+	case !v.own(): // findSilent reports other regions
 	case err != nil && v.storeErr == nil:
 		v.r.cfg.Log.Warn("registry store unreachable: connected hosts continue, others wait", "error", err)
 	case err == nil && v.storeErr != nil && v.isSynced:
@@ -392,10 +394,10 @@ func (v *view) setStoreError(err error) {
 	v.storeErr = err
 }
 
-// reviveAfter is the number of beats without a successful write after which this
-// relay's own server is told to restart a store that writes nothing.
+// reviveAfter is the number of beats without a successful write after which this relay
+// may restart the store of its own server.
 const reviveAfter = 5
 
-// Maintains reports whether this relay performs the maintenance of stores for its
-// region.
+// Maintains reports whether this relay maintains its region's stores on behalf of all
+// relays.
 func (r *Registry) Maintains() bool { return r.relays.leads() }

@@ -7,17 +7,19 @@ import (
 	"time"
 )
 
-// ErrHostServed reports an attempt to forget a host with a connected host-agent.
+// ErrHostServed reports that a host cannot be forgotten because its host-agent is
+// connected.
 var ErrHostServed = errors.New("its host-agent is connected; stop it first")
 
 // ErrUnknownHost reports an unknown host.
 var ErrUnknownHost = errors.New("no such host")
 
-// forgetAtOnce bounds the hosts forgotten in one pass.
+// forgetAtOnce bounds the hosts that forgetUnseen removes in one pass.
 const forgetAtOnce = 1000
 
-// Forget removes a host without a host-agent from all relays. The credentials of its
-// host-agent stay valid: revoke them first, or the host returns with its host-agent.
+// Forget removes a host from all relays. Its host-agent must not be connected. The
+// host-agent's credentials stay valid: revoke them first, otherwise the host returns
+// when its host-agent connects.
 func (r *Registry) Forget(ctx context.Context, tenant, host string) error {
 	err := r.forget(ctx, hostKey(tenant, host), time.Time{})
 	if err != nil {
@@ -26,8 +28,8 @@ func (r *Registry) Forget(ctx context.Context, tenant, host string) error {
 	return nil
 }
 
-// forget removes a host from the store, unless it is served, or was seen after
-// unseenSince, if that is set.
+// forget removes a host from the store. It fails if the host is served. If
+// unseenSince is set, it does nothing for a host seen after that time.
 func (r *Registry) forget(ctx context.Context, key string, unseenSince time.Time) error {
 	for range maxConflicts {
 		k, alive := r.known(key)
@@ -58,24 +60,25 @@ func (r *Registry) forget(ctx context.Context, key string, unseenSince time.Time
 	return fmt.Errorf("%w: too many concurrent changes", ErrStoreAway)
 }
 
-// seen returns when the host was last heard.
+// seen returns when the host-agent was last heard, or the enrolment if that is
+// later.
 func (s *hostState) seen() time.Time { return later(s.Enrolled, s.LastSeen) }
 
 // Stats are a registry's counters.
 type Stats struct {
-	Hosts   int    // known
-	Kept    int    // kept leases
-	Heard   int    // of those, with the host-agent connected to this relay
-	Tenants int    // known
-	Relays  int    // present, including this relay
-	Writes  uint64 // of hosts, into the store
+	Hosts   int    // known hosts
+	Kept    int    // leases that this relay keeps
+	Heard   int    // of these, leases whose host-agent is connected to this relay
+	Tenants int    // known tenants
+	Relays  int    // present relays, including this relay
+	Writes  uint64 // writes of hosts into the store
 	Refused uint64 // requests answered with "busy"
-	Full    uint64 // host-agents refused beyond their tenant's limit
-	Dropped uint64 // requests dropped unread, beyond their host's rate
-	Waiting int    // unwritten changes
-	Store   bool   // it is usable
-	Copies  int    // required copies; 0: unknown
-	Current int    // copies online
+	Full    uint64 // host-agents refused because of their tenant's limit
+	Dropped uint64 // requests dropped unread because of their host's rate
+	Waiting int    // changes not yet written to the store
+	Store   bool   // the store is usable
+	Copies  int    // configured copies of the store; 0: unknown
+	Current int    // copies on connected servers
 }
 
 // Stats returns the counters.
@@ -100,5 +103,6 @@ func (r *Registry) Stats() Stats {
 	return s
 }
 
-// presentLocked reports whether a relay is present.
+// presentLocked reports whether a relay is running: its session exists, and it has
+// not missed more beats than patience.
 func (p *peer) presentLocked(patience int) bool { return p.rev != 0 && !p.Bye && p.missed <= patience }

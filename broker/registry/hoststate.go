@@ -10,38 +10,37 @@ import (
 	"ahprelay/broker/link"
 )
 
-// A hostState is a host's store entry. Its times are for people: no relay compares
-// them with its clock.
+// A hostState is a host's entry in the store. Its times are for display: relays do not
+// compare them with their clocks.
 type hostState struct {
 	Key      string    `json:"host"` // "<tenant>.<name>"
 	Enrolled time.Time `json:"enrolled"`
-	LastSeen time.Time `json:"lastSeen,omitzero"` // when its host-agent was last heard, as of the last change
-	Lease    *lease    `json:"lease,omitempty"`   // the last lease, which may have ended; nil: none yet; never changed in place
-	Users    natsUsers `json:"users,omitempty"`   // issued to its host-agents
+	LastSeen time.Time `json:"lastSeen,omitzero"` // when the host-agent was last heard, as of the entry's last change
+	Lease    *lease    `json:"lease,omitempty"`   // the latest lease, which may have ended; nil: there was none; never changed in place
+	Users    natsUsers `json:"users,omitempty"`   // NATS users of its host-agents
 }
 
-// A knownHost is a host as a relay knows it.
+// A knownHost is a host as one relay knows it.
 type knownHost struct {
-	hostState        // the store's last known entry
-	rev       uint64 // its revision; 0: the store has none
-	epoch     uint64 // the watch that last delivered it
-	home      *view  // its home view; nil: this relay's region
+	hostState        // the entry in the store, as last read
+	rev       uint64 // the entry's revision; 0: the store has no entry
+	epoch     uint64 // the watch that last delivered the entry
+	home      *view  // view of the home region; nil: this relay's region
 
-	// This relay's own knowledge. Own replaces Lease until the store has it, and while
-	// this relay keeps the lease.
+	// Knowledge of this relay only. While own is set, it replaces Lease: until it is
+	// in the store, and as long as this relay keeps the lease.
 	own       *lease
-	kept      *keptLease // in leaseKeeper.kept; nil: this relay does not keep the lease
-	renewed   time.Time  // last renewal, or last sign of life from the holder
-	renewals  uint64     // of that lease
-	dirty     bool       // own has to be written
-	unwritten natsUsers  // those of Users missing in the store
+	kept      *keptLease // entry in leaseKeeper.kept; nil: this relay does not keep the lease
+	renewed   time.Time  // last renewal, or when the holder's connection last delivered something
+	renewals  uint64     // number of renewals
+	dirty     bool       // own must be written to the store
+	unwritten natsUsers  // users that the store does not have yet
 
-	indexed []auth.RevocationKey // the keys under which tenantAccounts.tokens lists the host
+	indexed []auth.RevocationKey // revocation keys under which tenantAccounts.tokens lists the host
 
-	last Host // as last reported to subscribers, without times that only progress
+	last Host // as last reported to subscribers, without the times that every renewal changes
 }
 
-// hostKey returns a host's key.
 func hostKey(tenant, host string) string { return tenant + "." + host }
 
 func tenantOfKey(key string) string {
@@ -49,10 +48,8 @@ func tenantOfKey(key string) string {
 	return tenant
 }
 
-// tenant returns the host's tenant.
 func (s *hostState) tenant() string { return tenantOfKey(s.Key) }
 
-// check rejects an invalid state.
 func (s *hostState) check() error {
 	tenant, host, _ := strings.Cut(s.Key, ".")
 	if err := errors.Join(ahp.CheckName("tenant", tenant), ahp.CheckName("host", host)); err != nil {
@@ -67,7 +64,7 @@ func (s *hostState) check() error {
 	return nil
 }
 
-// lease returns the current lease as this relay knows it.
+// lease returns the latest lease that this relay knows, or nil.
 func (k *knownHost) lease() *lease {
 	if k.own != nil {
 		return k.own
@@ -75,18 +72,19 @@ func (k *knownHost) lease() *lease {
 	return k.Lease
 }
 
-// outdates reports whether this relay knows a later lease than the store. The store
-// may have been filled with old knowledge, or have lost its last changes in a power
-// failure; the later lease stays valid. A host forgotten and enrolled again in the
-// same store starts to count anew.
+// outdates reports whether this relay knows a later lease than the store. That happens
+// if the store was filled with old data, or has lost its last changes in a power
+// failure. The later lease stays valid. If the host was forgotten and enrolled again
+// in the same store, its lease numbers begin anew, and the result is false.
 func (k *knownHost) outdates(stored *hostState, newStore bool) bool {
 	again := !newStore && stored.Enrolled.After(k.Enrolled)
 	return !again && stored.Lease.number() < k.lease().number()
 }
 
-// overtaken reports whether the store's lease supersedes this relay's: another writer
-// came first. A lower Seq of the same instance is a late write, and never does: the
-// instance has asked this relay since.
+// overtaken reports whether the store's lease replaces this relay's own, because a
+// different writer was first. A lease of the same instance with a lower Seq is a late
+// write and replaces nothing: the instance has sent a newer request to this relay
+// since.
 func (k *knownHost) overtaken(stored *lease, relay string) bool {
 	own, was := k.own, k.Lease
 	switch {
@@ -99,9 +97,9 @@ func (k *knownHost) overtaken(stored *lease, relay string) bool {
 	case stored.Released, stored.Seq > own.Seq:
 		return true
 	case stored.Lost && k.kept != nil:
-		return false // this relay hears the holder, unlike the relay that reported the loss
+		return false // this relay hears the holder, whatever the relay that reported the loss knows
 	case was.held() && was.Instance == stored.Instance && was.Keeper == stored.Keeper && was.Lost == stored.Lost:
-		return false // a different field has changed
+		return false // only other fields have changed
 	}
 	return stored.Keeper != relay
 }
@@ -114,7 +112,7 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// downSince returns when a host without a lease went offline.
+// downSince returns since when a host without a current lease has been offline.
 func (k *knownHost) downSince() time.Time {
 	switch l := k.lease(); {
 	case l == nil:
@@ -126,8 +124,8 @@ func (k *knownHost) downSince() time.Time {
 }
 
 // describe returns a host's description for a relay of the given version. Alive
-// reports whether its lease is in force. Seen is when its host-agent was last heard,
-// if later than LastSeen.
+// reports whether the lease is current. Seen is when the host-agent was last heard
+// here.
 func (k *knownHost) describe(version string, alive bool, seen time.Time) Host {
 	tenant, name, _ := strings.Cut(k.Key, ".")
 	h := Host{
@@ -150,14 +148,14 @@ func (k *knownHost) describe(version string, alive bool, seen time.Time) Host {
 		if _, err := link.CommonWire(p.Wire, "host-agent", p.AgentVersion, "relay", version); err != nil {
 			h.State, h.Since, h.Reason = Incompatible, l.Acquired, err.Error()
 		}
-	case p.State == Asleep: // the last report before the silence
+	case p.State == Asleep: // its last report before it became silent
 		h.State, h.Reason = p.State, p.Reason
 	}
 	return h
 }
 
-// sameForRelays reports whether two leases are equal apart from fields that may be
-// stale at other relays.
+// sameForRelays reports whether two leases are equal, except for fields that other
+// relays may know late.
 func (l *lease) sameForRelays(o *lease) bool {
 	a, b := l.Presence, o.Presence
 	a.Clients, b.Clients, a.Silent, b.Silent = 0, 0, 0, 0

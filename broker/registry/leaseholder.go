@@ -26,27 +26,28 @@ import (
 const (
 	defaultRenew = DefaultLeaseTTL / 3
 
-	// leaseTimeout bounds the wait for an answer.
+	// leaseTimeout bounds the wait for an answer to a request.
 	leaseTimeout = 3 * time.Second
 
-	// takenAgain is the delay before a holder that lost its lease asks again: relays
-	// need time to synchronize.
+	// takenAgain is the delay before a holder that seems to have lost its lease asks a
+	// second time, because relays need time to synchronize.
 	takenAgain = 1500 * time.Millisecond
 
-	// maxAfter bounds the delay demanded by a relay, and maxEvery the renewal
-	// interval.
+	// maxAfter bounds the delay, and maxEvery the renewal interval, that a relay may
+	// demand.
 	maxAfter = 10 * time.Second
 	maxEvery = 5 * time.Minute
 
-	// rivalEvery is the interval of requests while a rival's lease may expire.
+	// rivalEvery is the interval of requests while the lease of a different instance
+	// may expire.
 	rivalEvery = 500 * time.Millisecond
 )
 
 // Reasons for a [LeaseHolder] to stop.
 var (
-	// ErrHostTaken reports that another host-agent serves the host.
+	// ErrHostTaken reports that a different host-agent serves the host.
 	ErrHostTaken = errors.New("host is served by another host-agent")
-	// ErrLeaseRefused reports that relays reject the request.
+	// ErrLeaseRefused reports that relays refuse the request.
 	ErrLeaseRefused = errors.New("lease request refused")
 )
 
@@ -55,32 +56,34 @@ type LeaseConfig struct {
 	Conn     *broker.Conn  // required; the host-agent's
 	Tenant   string        // required
 	Host     string        // required
-	Instance string        // required; the host-agent's run
+	Instance string        // required; the host-agent's instance name
 	Presence Presence      // required; the initial presence
-	TakeOver bool          // take the host from another instance, which then stops
+	TakeOver bool          // take the host from the instance that holds it, which then stops
 	Renew    time.Duration // default: a third of DefaultLeaseTTL
 
-	// Previous are instances known to have ended without a release. Acquire releases
-	// it in their name, so it need not wait for the end of their lease.
+	// Previous are instances that are known to have ended without releasing the host.
+	// Acquire releases the host on their behalf, so it need not wait until their lease
+	// expires.
 	Previous []string
 
-	// Gone receives the relay instances crashed within the last minute, after each
-	// answer with any. Links to them are useless. May be nil.
+	// Gone is called after each answer that lists relay instances which crashed within
+	// the last minute. Links to these relays can be closed. May be nil.
 	Gone func(relays []string)
 
-	// Quiet reports whether no relay has a link to this instance. If so, news of
-	// crashed relays can wait. The holder then renews at the longest interval that
-	// relays allow. It must not block. Default: never quiet.
+	// Quiet reports whether no relay has a link to this instance. The holder then
+	// renews at the longest interval that relays allow, because it need not learn
+	// quickly of crashed relays. It must not block. Default: never quiet.
 	Quiet func() bool
 
-	// Trouble receives the error of each request to be repeated, the rival of Acquire,
-	// and, with ErrIncompatible, the program to upgrade. May be nil.
+	// Trouble receives errors while the holder continues: a request that will be
+	// repeated, a different instance that Acquire waits for, and ErrIncompatible with
+	// the program to upgrade. May be nil.
 	Trouble func(error)
 }
 
-// A LeaseHolder acquires and renews the lease of a host, and reports the host's
-// presence to relays. Call Acquire, then Run, then Release. Update, Fence and Recheck
-// are safe for concurrent use at any time.
+// A LeaseHolder acquires and renews a host's lease, and reports the host's presence to
+// relays. Call Acquire, then Run, then Release. All other methods are safe for
+// concurrent use at any time.
 type LeaseHolder struct {
 	cfg     LeaseConfig
 	subject string
@@ -88,17 +91,17 @@ type LeaseHolder struct {
 
 	// Owned by the caller of Acquire, Run and Release.
 	seq     uint64
-	reason  string        // of Release; default: the host-agent stopped
-	upgrade string        // the last one reported
-	keeper  string        // the relay to ask; "": any
-	after   time.Duration // delay demanded by a relay; 0: none
-	every   time.Duration // renewal interval allowed by a relay; 0: none
+	reason  string        // reason sent by Release; default: the host-agent stopped
+	upgrade string        // the last incompatibility reported to Trouble
+	keeper  string        // the relay to send requests to; "": any
+	after   time.Duration // delay demanded by the last answer; 0: none
+	every   time.Duration // renewal interval allowed by the last answer; 0: none
 
-	fence atomic.Uint64 // number of the last lease; 0: unknown
+	fence atomic.Uint64 // number of the latest lease; 0: unknown
 
 	mu        sync.Mutex
 	presence  Presence
-	confirmed Presence // by a relay
+	confirmed Presence // the presence that a relay has confirmed
 }
 
 // NewLeaseHolder returns a holder without a lease.
@@ -124,7 +127,7 @@ func NewLeaseHolder(cfg LeaseConfig) (*LeaseHolder, error) {
 	}, nil
 }
 
-// withDefaults adds defaults to a presence and truncates long texts.
+// withDefaults adds defaults to a presence and shortens long texts.
 func withDefaults(p Presence) Presence {
 	if p.Wire == [2]int{} {
 		p.Wire = [2]int{link.WireMin, link.WireMax}
@@ -152,11 +155,11 @@ func printable(r rune) rune {
 	return r
 }
 
-// Acquire returns when this instance holds the host. It repeats the request while no
-// relay answers. If another instance holds the host, Acquire waits: the lease of a
-// crashed instance expires, and a live instance renews its lease, which ends Acquire
-// with ErrHostTaken. It takes two renewals, because the relay may have learnt late of
-// the first.
+// Acquire returns when this instance holds the host. While no relay answers, it
+// repeats the request. If a different instance holds the host, Acquire waits: if that
+// instance has crashed, its lease expires; if it is alive, it renews its lease, and
+// Acquire fails with ErrHostTaken. Acquire waits for two renewals, because the relay
+// may have learnt of the first one late.
 func (h *LeaseHolder) Acquire(ctx context.Context) error {
 	var rival leaseAnswer
 	previous := slices.Clone(h.cfg.Previous)
@@ -195,13 +198,13 @@ func (h *LeaseHolder) Acquire(ctx context.Context) error {
 	}
 }
 
-// Run renews the lease until ctx ends, which is no error, or until another instance
-// has taken the host, which is ErrHostTaken. Run asks twice before it gives up,
-// because separated relays may need a moment to agree. Unreachable relays are no
-// reason to stop: an expired lease is requested again.
+// Run renews the lease until ctx ends, which is no error, or until a different
+// instance has taken the host (ErrHostTaken). It asks twice before it gives up,
+// because relays that were separated need a moment to agree. If no relay can be
+// reached, Run continues, and requests an expired lease again.
 func (h *LeaseHolder) Run(ctx context.Context) error {
 	wait := h.renewal()
-	var taken time.Time // when an answer first named another holder; zero: none did
+	var taken time.Time // when an answer first named a different holder; zero: none did
 	for failures := 0; ; {
 		login, err := h.pause(ctx, wait)
 		if err != nil {
@@ -209,7 +212,7 @@ func (h *LeaseHolder) Run(ctx context.Context) error {
 		}
 		if login {
 			failures = 0
-			h.keeper = h.cfg.Conn.Relay() // the nearest relay from now on
+			h.keeper = h.cfg.Conn.Relay() // prefer the relay of the new connection
 		}
 		answer, err := h.ask(ctx, opHold, false)
 		switch {
@@ -232,8 +235,8 @@ func (h *LeaseHolder) Run(ctx context.Context) error {
 	}
 }
 
-// Update changes the reported presence, at once while Run runs. Long texts are
-// truncated. The state must be Online, Offline or Asleep.
+// Update changes the reported presence. While Run runs, it is sent at once. Long texts
+// are shortened. The state must be Online, Offline or Asleep.
 func (h *LeaseHolder) Update(p Presence) {
 	h.mu.Lock()
 	h.presence = withDefaults(p)
@@ -248,16 +251,16 @@ func (h *LeaseHolder) Settled() bool {
 	return h.confirmed == h.presence
 }
 
-// Fence returns this instance's last lease number, or 0 if relays sent none. The
+// Fence returns the number of this instance's latest lease, or 0 if unknown. The
 // instance with the higher number is newer.
 func (h *LeaseHolder) Fence() uint64 { return h.fence.Load() }
 
-// Recheck makes Run check the lease at once. It is safe for concurrent use.
+// Recheck makes Run check the lease at once.
 func (h *LeaseHolder) Recheck() { wakeUp(h.wake) }
 
-// Release releases the host, so it is listed as offline at once and another instance
-// can acquire it. It repeats the request until ctx ends; otherwise the lease expires.
-// Run must have returned.
+// Release releases the host: it becomes offline at once, and a different instance can
+// acquire it. Release repeats its request until ctx ends; then the lease just expires.
+// Call it after Run has returned.
 func (h *LeaseHolder) Release(ctx context.Context) error {
 	var before error
 	for failures := 0; ; {
@@ -279,13 +282,13 @@ func (h *LeaseHolder) Release(ctx context.Context) error {
 	}
 }
 
-// crashSeq numbers a request in an ended instance's name. It exceeds all numbers of
-// the instance.
+// crashSeq is the number of a request on behalf of an ended instance. It is above all
+// numbers that the instance itself has used.
 const crashSeq = math.MaxUint64 / 2
 
-// ReleaseCrashed releases a host in an ended instance's name. The reason is for
-// people. Conn is any connection with the host's permissions. It repeats the request
-// until ctx ends.
+// ReleaseCrashed releases a host on behalf of a crashed instance. The reason is shown
+// to users. cfg.Conn may be any connection with the host's permissions. It repeats the
+// request until ctx ends.
 func ReleaseCrashed(ctx context.Context, cfg LeaseConfig, reason string) error {
 	cfg.Presence = Presence{State: Offline}
 	h, err := NewLeaseHolder(cfg)
@@ -299,7 +302,7 @@ func ReleaseCrashed(ctx context.Context, cfg LeaseConfig, reason string) error {
 // ReasonCrashed is the published reason after a host-agent's crash.
 const ReasonCrashed = "host-agent crashed"
 
-// releasePrevious releases the host in an ended instance's name.
+// releasePrevious releases the host on behalf of an ended instance.
 func (h *LeaseHolder) releasePrevious(ctx context.Context, instance string) error {
 	ctx, cancel := context.WithTimeout(ctx, leaseTimeout)
 	defer cancel()
@@ -308,15 +311,15 @@ func (h *LeaseHolder) releasePrevious(ctx context.Context, instance string) erro
 	return ReleaseCrashed(ctx, cfg, ReasonCrashed)
 }
 
-// retryDelay returns the delay after the given number of failures, at least as long as
-// a relay demanded.
+// retryDelay returns the delay after the given number of failures, or the delay that a
+// relay has demanded if that is longer.
 func (h *LeaseHolder) retryDelay(failures int) time.Duration {
 	wait := max(broker.RetryDelay(failures), h.after)
 	h.after = 0
 	return wait
 }
 
-// renewal returns the delay until the next renewal, with jitter.
+// renewal returns the delay until the next renewal, with some randomness.
 func (h *LeaseHolder) renewal() time.Duration {
 	every := h.cfg.Renew
 	if h.cfg.Quiet != nil && h.cfg.Quiet() {
@@ -325,8 +328,8 @@ func (h *LeaseHolder) renewal() time.Duration {
 	return every - rand.N(every/10+1)
 }
 
-// pause waits for d, Update, Recheck or the next login, and reports a login. The error
-// reports the end of ctx.
+// pause waits for d, for Update or Recheck, or for the next NATS login, which it
+// reports. The error reports that ctx has ended.
 func (h *LeaseHolder) pause(ctx context.Context, d time.Duration) (login bool, err error) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -341,7 +344,8 @@ func (h *LeaseHolder) pause(ctx context.Context, d time.Duration) (login bool, e
 	return false, nil
 }
 
-// ask sends one request. It fails without an answer or a decision.
+// ask sends one request. It fails if there is no answer, or if the relay could not
+// decide.
 func (h *LeaseHolder) ask(ctx context.Context, op leaseOp, takeOver bool) (leaseAnswer, error) {
 	h.seq++
 	h.mu.Lock()
@@ -360,12 +364,12 @@ func (h *LeaseHolder) ask(ctx context.Context, op leaseOp, takeOver bool) (lease
 		subject = leaseSubjectOf(h.cfg.Tenant, h.cfg.Host, h.keeper)
 	}
 	reply, err := h.cfg.Conn.Request(asking, subject, body)
-	if errors.Is(err, nats.ErrNoResponders) && h.keeper != "" { // the relay has ended, or does not serve the tenant yet
+	if errors.Is(err, nats.ErrNoResponders) && h.keeper != "" { // that relay has ended, or does not serve the tenant yet
 		reply, err = h.cfg.Conn.Request(asking, h.subject, body)
 	}
 	if err != nil {
 		if ctx.Err() == nil {
-			h.keeper = "" // try any other relay
+			h.keeper = "" // ask any relay
 		}
 		return leaseAnswer{}, err
 	}
@@ -387,7 +391,7 @@ func (h *LeaseHolder) ask(ctx context.Context, op leaseOp, takeOver bool) (lease
 		if ahp.CheckName("relay", answer.Relay) == nil {
 			h.keeper = answer.Relay
 		}
-		if home := h.cfg.Conn.Relay(); home != "" && h.every == 0 { // another relay had to help
+		if home := h.cfg.Conn.Relay(); home != "" && h.every == 0 { // a different relay had to answer
 			h.keeper = home
 		}
 	}
@@ -398,7 +402,7 @@ func (h *LeaseHolder) ask(ctx context.Context, op leaseOp, takeOver bool) (lease
 	return answer, nil
 }
 
-// noteUpgrade reports an incompatible host once, although each answer repeats it.
+// noteUpgrade reports an incompatibility once, although each answer contains it.
 func (h *LeaseHolder) noteUpgrade(text string) {
 	if text == "" || text == h.upgrade {
 		return
@@ -408,7 +412,7 @@ func (h *LeaseHolder) noteUpgrade(text string) {
 }
 
 func (h *LeaseHolder) trouble(err error) {
-	away := errors.Is(err, nats.ErrReconnectBufExceeded) // not connected: the broker.Conn reports that itself
+	away := errors.Is(err, nats.ErrReconnectBufExceeded) // the broker.Conn itself reports that it is disconnected
 	if h.cfg.Trouble != nil && !away {
 		h.cfg.Trouble(err)
 	}

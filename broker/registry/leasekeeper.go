@@ -9,33 +9,34 @@ import (
 	"ahprelay/broker/link"
 )
 
-// A host-agent connected to this relay renews its lease rarely: everything it sends,
-// at least a ping, proves it alive. The relay checks that connection only when the
-// lease would expire, and grants the long interval in its answer
-// ([leaseAnswer.Every]). An idle host thus costs only its pings.
+// If a host-agent is connected to this relay, its lease rarely needs a renewal request:
+// everything that it sends, at least a ping, proves that it is alive. This relay
+// therefore looks at the connection when the lease would expire, and allows a long
+// renewal interval in its answers ([leaseAnswer.Every]). An idle host thus costs no more
+// than its pings.
 
-// renewLined is the renewal interval for a host-agent connected to this relay.
+// renewLined is the renewal interval allowed to a host-agent connected to this relay.
 const renewLined = time.Minute
 
 // A Line is a host-agent's connection to this relay.
 type Line struct {
 	Tenant, Host string
-	Instance     string           // of the host-agent, as it claims
-	Heard        func() time.Time // when a message last arrived; must not block
-	Cut          func()           // closes it; must not block
+	Instance     string           // the host-agent's instance, as it claims
+	Heard        func() time.Time // when bytes last arrived; must not block
+	Cut          func()           // closes the connection; must not block
 }
 
-// A leaseKeeper keeps leases for host-agents and knows their connections. Registry.mu
-// guards its fields.
+// A leaseKeeper keeps leases of host-agents, and knows which host-agents are connected to
+// this relay. Registry.mu guards its fields.
 type leaseKeeper struct {
 	r       *Registry
 	kept    keptLeases                // kept leases
 	lines   map[string]map[*Line]bool // connections of host-agents, by host key
-	recheck map[string]string         // host-agent instances to be told to check their lease, by host key
+	recheck map[string]string         // instances that must be told to check their lease, by host key
 }
 
-// Attend adds a connection until ended is called. An instance may have several,
-// because an abandoned connection ends late.
+// Attend adds a host-agent's connection until ended is called. An instance may have
+// several, because a lost connection may end late.
 func (r *Registry) Attend(l *Line) (ended func()) {
 	key := hostKey(l.Tenant, l.Host)
 	r.mu.Lock()
@@ -47,7 +48,7 @@ func (r *Registry) Attend(l *Line) (ended func()) {
 	return func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		r.keeping.checkLocked(r.hosts[key]) // its last sign of life
+		r.keeping.checkLocked(r.hosts[key]) // the connection's last sign of life
 		delete(r.keeping.lines[key], l)
 		if len(r.keeping.lines[key]) == 0 {
 			delete(r.keeping.lines, key)
@@ -55,8 +56,8 @@ func (r *Registry) Attend(l *Line) (ended func()) {
 	}
 }
 
-// lastHeardLocked returns when a kept lease's holder was last heard, by a renewal or
-// on its connection.
+// lastHeardLocked returns when the holder of a kept lease was last heard, through a
+// renewal or on its connection.
 func (lk *leaseKeeper) lastHeardLocked(k *knownHost) time.Time {
 	heard := k.renewed
 	for l := range lk.lines[k.Key] {
@@ -67,7 +68,8 @@ func (lk *leaseKeeper) lastHeardLocked(k *knownHost) time.Time {
 	return heard
 }
 
-// checkLocked updates a kept lease's renewal time. K may be nil.
+// checkLocked renews a kept lease if its holder was heard on its connection. K may be
+// nil.
 func (lk *leaseKeeper) checkLocked(k *knownHost) {
 	if k == nil || k.kept == nil {
 		return
@@ -77,16 +79,16 @@ func (lk *leaseKeeper) checkLocked(k *knownHost) {
 	}
 }
 
-// check calls checkLocked for a host key.
+// check is checkLocked for a host key.
 func (lk *leaseKeeper) check(key string) {
 	lk.r.mu.Lock()
 	defer lk.r.mu.Unlock()
 	lk.checkLocked(lk.r.hosts[key])
 }
 
-// renewEvery returns an instance's renewal interval in milliseconds. It returns 0, for
-// the instance's own interval, unless this relay keeps its lease and has its
-// connection.
+// renewEvery returns the renewal interval allowed to an instance, in milliseconds. It is
+// 0 unless this relay keeps the lease and has the instance's connection; the instance
+// then uses its own interval.
 func (lk *leaseKeeper) renewEvery(key, instance string) int64 {
 	lk.r.mu.RLock()
 	defer lk.r.mu.RUnlock()
@@ -106,8 +108,8 @@ func (lk *leaseKeeper) connectedLocked(key, instance string) bool {
 	return false
 }
 
-// cutLocked closes an instance's connections after the loss of its host, which then
-// asks why.
+// cutLocked closes an instance's connections because its host was removed. The instance
+// reconnects, and learns the reason.
 func (lk *leaseKeeper) cutLocked(key, instance string) {
 	for l := range lk.lines[key] {
 		if l.Instance == instance {
@@ -116,14 +118,15 @@ func (lk *leaseKeeper) cutLocked(key, instance string) {
 	}
 }
 
-// recheckLocked makes an instance check its lease at once: this relay no longer keeps
-// the lease, or the lease was lost, and the instance may have been allowed to ask rarely.
+// recheckLocked makes an instance check its lease soon. It is called when this relay
+// stops keeping the lease or the lease was lost, because the instance may renew at a long
+// interval.
 func (lk *leaseKeeper) recheckLocked(key, instance string) {
 	lk.recheck[key] = instance
 	wakeUp(lk.r.wake)
 }
 
-// sendRechecks notifies the instances that have to check their leases.
+// sendRechecks sends the messages that recheckLocked has requested.
 func (lk *leaseKeeper) sendRechecks() {
 	lk.r.mu.Lock()
 	var due map[string]string
@@ -134,7 +137,7 @@ func (lk *leaseKeeper) sendRechecks() {
 	for key, instance := range due {
 		tenant, host, _ := strings.Cut(key, ".")
 		subject, packet := link.Recheck(tenant, host, instance, lk.r.cfg.Instance)
-		_ = lk.r.cfg.Tenants.Publish(subject, packet) // without it, the instance asks in time
+		_ = lk.r.cfg.Tenants.Publish(subject, packet) // if it is lost, the instance still renews in time
 	}
 }
 
@@ -144,7 +147,7 @@ type keptLease struct {
 	place int // in keptLeases
 }
 
-// keptLeases is a heap ordered by renewal time: the first lease expires first.
+// keptLeases is a heap ordered by renewal time; the first lease expires first.
 type keptLeases []*keptLease
 
 // Len implements [heap.Interface].
@@ -175,7 +178,8 @@ func (h *keptLeases) Pop() any {
 	return kept
 }
 
-// keepLocked records a sign of life from a lease's holder, and keeps the lease.
+// keepLocked records a sign of life from a lease's holder. This relay becomes the lease's
+// keeper if it was not.
 func (lk *leaseKeeper) keepLocked(k *knownHost, at time.Time) {
 	k.renewed = at
 	k.renewals++
@@ -187,7 +191,7 @@ func (lk *leaseKeeper) keepLocked(k *knownHost, at time.Time) {
 	heap.Fix(&lk.kept, k.kept.place)
 }
 
-// sweep ends the kept leases of silent holders.
+// sweep ends the leases whose holders have been silent for the lease time.
 func (lk *leaseKeeper) sweep(now time.Time) {
 	lk.r.mu.Lock()
 	defer lk.r.mu.Unlock()
@@ -209,13 +213,13 @@ func (lk *leaseKeeper) sweep(now time.Time) {
 	}
 }
 
-// hold executes a host-agent's request received by the relay keeper. Each case in which
-// the store is unreachable has its branch at the end.
+// hold handles a host-agent's request that the relay keeper has received. Each case in
+// which the store is unreachable has its branch at the end.
 func (lk *leaseKeeper) hold(ctx context.Context, key string, req leaseRequest, keeper string) leaseAnswer {
 	if answer, done := lk.renew(key, req, keeper); done {
 		return answer
 	}
-	lk.check(key) // the revision in the answer shows a rival whether the holder is alive
+	lk.check(key) // changes the revision in the answer, which shows a rival that the holder is alive
 	var answer leaseAnswer
 	var next *lease
 	now := time.Now().UTC()
@@ -252,8 +256,8 @@ func (lk *leaseKeeper) hold(ctx context.Context, key string, req leaseRequest, k
 	return answer
 }
 
-// renew answers a host's current holder from memory, so it works while the store is
-// away. Done reports success.
+// renew answers the current holder of a host from memory, and thus also while the store
+// is unreachable. It returns false if the request is not a renewal.
 func (lk *leaseKeeper) renew(key string, req leaseRequest, keeper string) (answer leaseAnswer, done bool) {
 	if req.Op != opHold || keeper != lk.r.cfg.Instance {
 		return answer, false
@@ -266,7 +270,7 @@ func (lk *leaseKeeper) renew(key string, req leaseRequest, keeper string) (answe
 	}
 	was, now := k.lease(), time.Now()
 	next, answer := decide(was, k.downSince(), k.renewals, req, now.UTC())
-	if next == nil && req.Seq < was.Seq { // a later request came first, perhaps at another relay, which then keeps the lease
+	if next == nil && req.Seq < was.Seq { // a later request has overtaken this one, perhaps at a different relay, which then keeps the lease
 		answer.Fence = was.number()
 		return answer, true
 	}
@@ -293,9 +297,10 @@ func (lk *leaseKeeper) renew(key string, req leaseRequest, keeper string) (answe
 	return answer, true
 }
 
-// adoptLocked starts to keep a lease that the store assigns to this relay, whichever
-// relay granted it. It makes no difference whether the host-agent got the answer,
-// because only this relay ends the lease.
+// adoptLocked makes this relay keep a lease whose keeper, according to the store, is this
+// relay. A different relay may have granted it. The host-agent may not have received the
+// answer, but that does not matter: until this relay ends the lease, no other instance
+// can get it.
 func (lk *leaseKeeper) adoptLocked(k *knownHost) {
 	l := k.Lease
 	if k.own != nil || !l.runs() || l.Keeper != lk.r.cfg.Instance {
@@ -306,9 +311,9 @@ func (lk *leaseKeeper) adoptLocked(k *knownHost) {
 	lk.keepLocked(k, time.Now())
 }
 
-// holdHere grants a lease to a known host while the store cannot be written. Only this
-// relay can grant leases then, because the store is its own. The store gets the lease
-// later.
+// holdHere grants a lease to a known host while the store cannot be written. It does so
+// only if the store belongs to this relay alone, because then no other relay can grant a
+// lease. The lease is written to the store later.
 func (lk *leaseKeeper) holdHere(key string, next *lease) bool {
 	lk.r.mu.Lock()
 	defer lk.r.mu.Unlock()
@@ -327,7 +332,7 @@ func (lk *leaseKeeper) holdHere(key string, next *lease) bool {
 	return true
 }
 
-// releaseHere records a host's release while the store is away.
+// releaseHere records the release of a host while the store is unreachable.
 func (lk *leaseKeeper) releaseHere(key string, req leaseRequest) bool {
 	lk.r.mu.Lock()
 	defer lk.r.mu.Unlock()
@@ -347,7 +352,7 @@ func (lk *leaseKeeper) releaseHere(key string, req leaseRequest) bool {
 	return true
 }
 
-// overtakenLocked gives up this relay's lease for the store's.
+// overtakenLocked replaces this relay's lease with the store's.
 func (lk *leaseKeeper) overtakenLocked(k *knownHost) {
 	instance, kept := k.own.Instance, k.kept != nil
 	lk.dropLocked(k)
@@ -359,7 +364,6 @@ func (lk *leaseKeeper) overtakenLocked(k *knownHost) {
 	}
 }
 
-// dropLocked stops keeping a lease.
 func (lk *leaseKeeper) dropLocked(k *knownHost) {
 	k.own, k.dirty = nil, false
 	if k.kept != nil {
@@ -369,8 +373,8 @@ func (lk *leaseKeeper) dropLocked(k *knownHost) {
 	delete(lk.r.writer.dirty, k.Key)
 }
 
-// keeper returns the relay with a foreign instance's lease, unless it is this relay,
-// or "".
+// keeper returns the relay that keeps the lease of a rival instance. It returns "" if
+// there is none, or if it is this relay.
 func (lk *leaseKeeper) keeper(key, instance string) string {
 	lk.r.mu.RLock()
 	defer lk.r.mu.RUnlock()

@@ -21,45 +21,46 @@ import (
 
 // A leaseServer's bounds.
 const (
-	// leaseQueue is the queue group in which relays share the requests of host-agents
-	// without a known relay. NATS gives each request to a single relay.
+	// leaseQueue is the queue group for requests that are not addressed to a
+	// particular relay. NATS delivers each of them to only one relay.
 	leaseQueue = "relays"
 
-	leaseBacklog = 1024        // waiting requests, from relays and from each tenant; more are dropped and repeated by their senders
-	leaseFlush   = time.Second // bound for the NATS server to stop sending requests
+	leaseBacklog = 1024        // waiting requests, from relays and from each tenant; further requests are dropped, and their senders repeat them
+	leaseFlush   = time.Second // bound for the wait until the NATS server has stopped sending requests
 
-	// leaseWrites bounds the requests waiting for the store. Renewals do not wait.
-	// Beyond the bound, the answer is to ask again later.
+	// leaseWrites bounds the requests that wait for the store. Further requests are
+	// answered with leaseRetry. Renewals do not wait.
 	leaseWrites = 256
 	busyDelay   = 2 * time.Second
 
-	// leaseRate and leaseBurst bound the requests read for a host: far more than its
-	// host-agents send. The rest is dropped unread and repeated, because a request
-	// costs the relay more than its sender.
+	// leaseRate and leaseBurst bound the requests per host that this relay reads: far
+	// more than host-agents send. Further requests are dropped unread, and their
+	// senders repeat them. The bound exists because a request costs the relay more
+	// than its sender.
 	leaseRate  = 50
 	leaseBurst = 256
 
-	// leaseForward bounds the wait for another relay's answer.
+	// leaseForward bounds the wait for the answer of a different relay.
 	leaseForward = time.Second
 )
 
-// A leaseServer answers the lease requests of host-agents: at once if this relay keeps
-// the lease and it continues, otherwise after the store has decided.
+// A leaseServer answers the lease requests of host-agents: renewals of leases that
+// this relay keeps at once, other requests after a write to the store.
 type leaseServer struct {
 	registry *Registry
 	log      *slog.Logger
-	writes   chan struct{} // a token for each request waiting for the store
+	writes   chan struct{} // has a token for each request that waits for the store
 }
 
 func newLeaseServer(r *Registry) *leaseServer {
 	return &leaseServer{registry: r, log: r.cfg.Log, writes: make(chan struct{}, leaseWrites)}
 }
 
-// A leaseConn receives a connection's requests.
+// A leaseConn receives requests from one NATS connection.
 type leaseConn struct {
 	server  *leaseServer
 	conn    *broker.Conn
-	tenant  string // of the host-agents; "": requests come from relays
+	tenant  string // the host-agents' tenant; "": requests come from relays
 	in      chan *nats.Msg
 	quiet   chan struct{} // closed when no more requests arrive
 	running sync.WaitGroup
@@ -67,14 +68,15 @@ type leaseConn struct {
 	rates *fair.Buckets // by host
 }
 
-// A forwardedRequest is a host-agent's request, on its way to the lease's keeper.
+// A forwardedRequest is a host-agent's request, forwarded to the relay that keeps the
+// lease.
 type forwardedRequest struct {
 	Key     string       `json:"host"`
-	From    string       `json:"from"` // the first recipient
+	From    string       `json:"from"` // the relay that received it
 	Request leaseRequest `json:"request"`
 }
 
-// serveRelays answers other relays, until stop.
+// serveRelays answers forwarded requests until stop.
 func (s *leaseServer) serveRelays(conn *broker.Conn) (stop func(), err error) {
 	c := s.newConn("", conn)
 	unsubscribe, err := conn.Subscribe(relaySubject(s.registry.cfg.Instance, "lease"), c.in)
@@ -84,7 +86,7 @@ func (s *leaseServer) serveRelays(conn *broker.Conn) (stop func(), err error) {
 	return c.start(unsubscribe), nil
 }
 
-// serveTenant answers a tenant's host-agents, until stop.
+// serveTenant answers the requests of a tenant's host-agents until stop.
 func (s *leaseServer) serveTenant(tenant string, conn *broker.Conn) (stop func(), err error) {
 	c := s.newConn(tenant, conn)
 	shared, err := conn.QueueSubscribe(leaseSubject(tenant, "*"), leaseQueue, c.in)
@@ -106,11 +108,12 @@ func (s *leaseServer) newConn(tenant string, conn *broker.Conn) *leaseConn {
 	}
 }
 
-// start begins to answer. Stop answers the waiting requests, and returns.
+// start begins to answer. Stop unsubscribes, answers the waiting requests, and
+// returns.
 func (c *leaseConn) start(unsubscribe func()) (stop func()) {
 	c.running.Go(c.work)
 	return func() {
-		// Without a connection, unsubscribe and Flush fail, and no request arrives.
+		// While disconnected, unsubscribe and Flush fail, but no request can arrive.
 		unsubscribe()
 		_ = c.conn.Flush(leaseFlush)
 		close(c.quiet)
@@ -136,7 +139,7 @@ func (c *leaseConn) work() {
 	}
 }
 
-// serve answers one message, or starts a goroutine that does.
+// serve answers one request, or starts a goroutine that does.
 func (c *leaseConn) serve(msg *nats.Msg) {
 	if c.tenant == "" {
 		c.serveRelay(msg)
@@ -154,8 +157,8 @@ func (c *leaseConn) serve(msg *nats.Msg) {
 		s.log.Warn("lease request on an invalid subject", "subject", msg.Subject, "error", err)
 		return
 	}
-	// NATS lets a host-agent choose any reply subject. The relay may publish to all
-	// hosts of the tenant, and must not do so on behalf of a single host.
+	// A host-agent may choose any reply subject. This relay may publish to all hosts
+	// of the tenant, so it checks that the reply goes to the requesting host.
 	if !strings.HasPrefix(msg.Reply, link.HostPrefix(c.tenant, host)+"inbox.") {
 		s.log.Warn("lease request with a foreign reply subject", "tenant", c.tenant, "host", host, "reply", msg.Reply)
 		return
@@ -177,8 +180,9 @@ func (c *leaseConn) serve(msg *nats.Msg) {
 	})
 }
 
-// inBackground runs do, which may wait for the store, unless too many requests wait
-// already. The context ends when the requester has given up.
+// inBackground runs do in a goroutine, because it may wait for the store. If too many
+// requests wait already, it calls tooMany instead. The context ends when the requester
+// has stopped waiting.
 func (c *leaseConn) inBackground(do func(ctx context.Context), tooMany func()) {
 	select {
 	case c.server.writes <- struct{}{}:
@@ -194,7 +198,8 @@ func (c *leaseConn) inBackground(do func(ctx context.Context), tooMany func()) {
 	})
 }
 
-// busy returns the answer to ask again later, with jitter.
+// busy returns an answer that asks the requester to try again later, with some
+// randomness.
 func (s *leaseServer) busy() leaseAnswer {
 	s.registry.mu.Lock()
 	s.registry.refused++
@@ -216,7 +221,6 @@ func (c *leaseConn) reply(msg *nats.Msg, key string, answer leaseAnswer) {
 	}
 }
 
-// readLease parses a request.
 func readLease(body []byte) (req leaseRequest, err error) {
 	if len(body) > maxLeaseBody {
 		return req, fmt.Errorf("request of %d bytes; want at most %d", len(body), maxLeaseBody)
@@ -227,7 +231,7 @@ func readLease(body []byte) (req leaseRequest, err error) {
 	return req, req.check()
 }
 
-// complete adds the fields for every holder to an answer.
+// complete adds to an answer what every holder must know.
 func (s *leaseServer) complete(key string, answer leaseAnswer, req leaseRequest) leaseAnswer {
 	answer.Gone = s.registry.relays.goneRelays()
 	if answer.Result == leaseHeld {
@@ -240,20 +244,20 @@ func (s *leaseServer) complete(key string, answer leaseAnswer, req leaseRequest)
 	return answer
 }
 
-// decide executes a request. If another instance holds the host, the lease's keeper
-// decides, because it knows about renewals.
+// decide handles a request. If a different instance holds the host, the relay that
+// keeps its lease decides, because it knows whether that instance is alive.
 func (s *leaseServer) decide(ctx context.Context, key string, req leaseRequest) leaseAnswer {
 	if keeper := s.registry.keeping.keeper(key, req.Instance); keeper != "" && req.Op == opHold {
 		answer, err := s.forward(ctx, keeper, key, req)
 		if err == nil {
 			return answer
 		}
-		s.log.Info("the relay that keeps the lease has not decided; this relay decides", "host", key, "relay", keeper, "error", err)
+		s.log.Info("lease decided without its keeper", "host", key, "relay", keeper, "error", err)
 	}
 	return s.registry.keeping.hold(ctx, key, req, s.registry.cfg.Instance)
 }
 
-// forward lets another relay decide, and keeps the lease if it is granted.
+// forward lets a different relay decide. If it grants the lease, this relay keeps it.
 func (s *leaseServer) forward(ctx context.Context, relay, key string, req leaseRequest) (answer leaseAnswer, err error) {
 	body, err := json.Marshal(forwardedRequest{key, s.registry.cfg.Instance, req})
 	if err != nil {
@@ -271,7 +275,7 @@ func (s *leaseServer) forward(ctx context.Context, relay, key string, req leaseR
 	if answer.Result != leaseHeld {
 		return answer, nil
 	}
-	// The store now assigns the lease to this relay.
+	// The store now names this relay as keeper.
 	if err := s.registry.writer.refresh(ctx, key); err != nil {
 		return answer, err
 	}
@@ -281,7 +285,7 @@ func (s *leaseServer) forward(ctx context.Context, relay, key string, req leaseR
 	return answer, nil
 }
 
-// serveRelay decides on behalf of another relay.
+// serveRelay decides about a forwarded request.
 func (c *leaseConn) serveRelay(msg *nats.Msg) {
 	s := c.server
 	var f forwardedRequest

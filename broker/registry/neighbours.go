@@ -8,39 +8,41 @@ import (
 	"time"
 )
 
-// Neighbours are the cluster's connected servers.
+// Neighbours are the NATS servers of the cluster that are connected to this relay's
+// server.
 type Neighbours interface {
 	Name() string              // of this relay's server
 	ClusterAddr() string       // its cluster address
-	Routes() map[string]string // connected servers' addresses without ports, by name
+	Routes() map[string]string // addresses of connected servers without ports, by name
 	Others() []string          // configured addresses of the other servers
 
-	// GiveUp removes a server from the store's placement.
+	// GiveUp removes a server from the cluster that stores the copies.
 	GiveUp(ctx context.Context, name string) error
 }
 
-// A prober finds crashed neighbours. Registry.run owns it.
+// A prober detects crashed relays by connecting to their NATS servers' addresses.
+// Registry.run owns it.
 type prober struct {
 	r      *Registry
-	routed map[string]*neighbour // current and previous neighbours, by name
-	probed chan probe            // ended probes that prove something
+	routed map[string]*neighbour // servers that are or were connected, by name
+	probed chan probe            // probes with a result
 }
 
-// A neighbour is a server that has been connected.
+// A neighbour is a server that is or was connected.
 type neighbour struct {
 	ip       string
-	accepted string    // the last address that accepted a connection of this relay
-	asked    time.Time // the last probe of a connected neighbour
+	accepted string    // the last address that accepted a connection from this relay
+	asked    time.Time // when it was last probed while connected
 }
 
-// A probe is a connection that a relay's address accepted or refused.
+// A probe is an attempt to connect to a relay's address.
 type probe struct {
 	instance, node, address string
-	lost                    bool // the server connection was lost when it was asked
+	lost                    bool // the server was not connected when the probe began
 	refused                 bool
 }
 
-// servers returns a function counting the neighbours, or nil without a cluster.
+// servers returns a function that counts the neighbours; nil without a cluster.
 func (pr *prober) servers() func() int {
 	if pr.r.cfg.Neighbours == nil {
 		return nil
@@ -48,21 +50,21 @@ func (pr *prober) servers() func() int {
 	return func() int { return len(pr.r.cfg.Neighbours.Routes()) }
 }
 
-// probeTimeout bounds the wait for a refusal. A disconnected or paused server does not
-// refuse.
+// probeTimeout bounds the wait for a refusal. A server that is cut off or paused neither
+// accepts nor refuses.
 const probeTimeout = 2 * time.Second
 
-// acceptEvery is the interval of probes of a connected neighbour whose address has not
-// accepted one yet.
+// acceptEvery is the interval at which a connected neighbour is probed until its address
+// has accepted a connection.
 const acceptEvery = 10 * time.Second
 
-// probeLost probes the address of each relay with a lost server connection. Only a
-// refusal proves a crash: a disconnected or paused relay is silent, and still has its
-// clients when it returns. A firewall or address translation may refuse for a running
-// relay. A refusal therefore counts only at an address that accepted a connection before,
-// or if the store has not heard of the relay either: it may have ended before this relay
-// could probe it.
-// Each state of a relay that forbids a verdict has its branch.
+// probeLost probes the addresses of relays whose servers are no longer connected. Only a
+// refused connection can prove a crash: a relay that is cut off or paused does not
+// refuse, and may return with its clients. A firewall or address translation may also
+// refuse, although the relay runs. A refusal therefore counts in two cases only: the
+// address has accepted a connection before, or the relay's session is silent in the store
+// too. The second case covers a relay that ended before this relay could probe it. Each
+// state of a relay that forbids a verdict has its branch.
 func (pr *prober) probeLost(now time.Time) {
 	if pr.r.cfg.Neighbours == nil {
 		return
@@ -90,12 +92,12 @@ func (pr *prober) probeLost(now time.Time) {
 		if here {
 			n.asked = now
 		}
-		asks := probe{instance: instance, node: p.Node, address: address, lost: !here} // p changes when the lock is free
+		asks := probe{instance: instance, node: p.Node, address: address, lost: !here} // copies, because p may change after the lock is released
 		pr.r.running.Go(func() { pr.probe(asks) })
 	}
 }
 
-// probe checks whether a relay's address accepts or refuses connections.
+// probe connects to a relay's address and reports the result to Registry.run.
 func (pr *prober) probe(p probe) {
 	ctx, cancel := context.WithTimeout(pr.r.life, probeTimeout)
 	defer cancel()
@@ -114,7 +116,7 @@ func (pr *prober) probe(p probe) {
 	}
 }
 
-// take records what a probe has proven.
+// take handles the result of a probe.
 func (pr *prober) take(p probe) {
 	n := pr.routed[p.node]
 	switch {
@@ -126,8 +128,8 @@ func (pr *prober) take(p probe) {
 	}
 }
 
-// silent reports whether the store has not heard of a relay for several of this relay's
-// beats.
+// silent reports whether a relay's session has not changed in the store for several beats
+// of this relay.
 func (pr *prober) silent(instance string) bool {
 	pr.r.mu.RLock()
 	defer pr.r.mu.RUnlock()
@@ -135,7 +137,7 @@ func (pr *prober) silent(instance string) bool {
 	return p != nil && p.silent(absentAfter)
 }
 
-// markCrashed records a proven crash.
+// markCrashed records that a relay has crashed.
 func (pr *prober) markCrashed(instance string) {
 	pr.r.mu.Lock()
 	defer pr.r.mu.Unlock()

@@ -13,29 +13,29 @@ import (
 	"ahprelay/broker/wake"
 )
 
-// How relays learn about hosts. A host-agent sends a leaseRequest to any relay, on
+// How relays learn of hosts: a host-agent sends a leaseRequest to any relay, on
 //
 //	ahp.v1.<tenant>.<host>.ctl.lease
 //
-// with one of its own inboxes as reply subject. One instance holds a host at a time.
-// It renews every third of the lease time with its current presence, and at once when
-// its presence changes, after each NATS login, and when it stops (to release the
-// host). A relay that has its connection allows an interval of one minute: see [Line].
-// While clients are connected the interval stays short, because answers list crashed
-// relays. Any relay may answer, and answers may be lost: requests are numbered, and a
-// repeated request changes nothing.
+// with one of its own inboxes as reply subject. Only one instance at a time holds a
+// host. It renews after each third of the lease time, with its current presence. It
+// also sends a request at once when its presence changes, after each NATS login, and
+// when it stops (which releases the host). The relay to which it is connected allows
+// it to renew only once a minute, see [Line]. While it has clients, it keeps the short
+// interval, because answers list crashed relays. Any relay may answer, and answers may
+// be lost. Requests are therefore numbered, and a repeated request changes nothing.
 //
-// The relay that answers keeps the lease, and renewals change nothing else. Its answer
-// contains its name, and the host-agent asks it on
+// The relay that answers becomes the lease's keeper. Its answer contains its name, and
+// until the next login the host-agent sends its requests to
 //
 //	ahp.v1.<tenant>.<host>.ctl.lease.<relay>
 //
-// until the next login. Changes go into the store, in the hostState of the host. All
-// its times are relays' times, never host-agents'.
+// Changes are written to the host's hostState in the store. Its times come from
+// relays, never from host-agents.
 
 func leaseSubject(tenant, host string) string { return link.HostPrefix(tenant, host) + "ctl.lease" }
 
-// leaseSubjectOf returns the subject for one relay.
+// leaseSubjectOf returns the subject of lease requests to one relay.
 func leaseSubjectOf(tenant, host, relay string) string {
 	return leaseSubject(tenant, host) + "." + relay
 }
@@ -45,10 +45,10 @@ type State string
 
 // A host's states. A host-agent reports Online, Offline or Asleep.
 const (
-	Online       State = "online"       // host-agent and AHP host are present
-	Offline      State = "offline"      // the host-agent or the AHP host is absent
-	Asleep       State = "asleep"       // the machine has announced its sleep, and nothing was heard since
-	Incompatible State = "incompatible" // the host-agent and this relay share no wire version
+	Online       State = "online"       // host-agent and AHP host are running
+	Offline      State = "offline"      // the host-agent or the AHP host is not running
+	Asleep       State = "asleep"       // the machine has announced sleep, and the host-agent was not heard since
+	Incompatible State = "incompatible" // the host-agent and this relay support no common wire version
 )
 
 // Limits of a host-agent's report, in bytes.
@@ -60,15 +60,15 @@ const (
 
 // A Presence is a host-agent's report about itself and its host.
 type Presence struct {
-	State        State      `json:"state"`                  // Online, Offline or Asleep: is the AHP host up
-	Reason       string     `json:"reason,omitempty"`       // for people: why it is offline
+	State        State      `json:"state"`                  // Online, Offline or Asleep: whether the AHP host runs
+	Reason       string     `json:"reason,omitempty"`       // shown to users: why the host is offline
 	AgentVersion string     `json:"agentVersion,omitempty"` // of the host-agent
 	HostVersion  string     `json:"hostVersion,omitempty"`  // of the AHP host, if known
-	Silent       int64      `json:"silent,omitempty"`       // online: the host does not answer; milliseconds of silence at the first report
+	Silent       int64      `json:"silent,omitempty"`       // while online: the host does not answer, and had not answered for so many milliseconds when that was first reported
 	Clients      int        `json:"clients,omitempty"`      // connected to the AHP host, through all relays
-	KeptAwake    [2]int     `json:"keptAwake,omitzero"`     // what keeps the machine from idle sleep: sessions that work, and connected people
-	Sealed       bool       `json:"sealed,omitempty"`       // the host takes sealed connections only
-	Wake         wake.Terms `json:"wake,omitzero"`          // this host-agent's part in waking machines
+	KeptAwake    [2]int     `json:"keptAwake,omitzero"`     // what prevents idle sleep: the numbers of working sessions, and of connected people
+	Sealed       bool       `json:"sealed,omitempty"`       // the host accepts only sealed connections
+	Wake         wake.Terms `json:"wake,omitzero"`          // what this host-agent contributes to waking machines, see package wake
 
 	Wire [2]int `json:"wire"` // the host-agent's lowest and highest wire version; default: this program's
 }
@@ -98,7 +98,7 @@ func (p Presence) check() error {
 	return nil
 }
 
-// checkText rejects a text that is too long, in bytes, or has control characters.
+// checkText rejects a text that exceeds limit bytes or has control characters.
 func checkText(name, value string, limit int) error {
 	if len(value) > limit {
 		return fmt.Errorf("%s is %d bytes long; want at most %d", name, len(value), limit)
@@ -109,21 +109,21 @@ func checkText(name, value string, limit int) error {
 	return nil
 }
 
-// A leaseOp is a request's operation.
+// A leaseOp is the operation that a request asks for.
 type leaseOp string
 
 const (
-	opHold    leaseOp = "hold"    // acquire or keep the host, with the given presence
+	opHold    leaseOp = "hold"    // acquire the host, or renew its lease
 	opRelease leaseOp = "release" // release the host
 )
 
-// A leaseRequest goes from a host-agent to any relay, on ctl.lease.
+// A leaseRequest is a host-agent's request to a relay.
 type leaseRequest struct {
 	Op       leaseOp  `json:"op"`
-	Instance string   `json:"instance"`           // of the host-agent
-	Seq      uint64   `json:"seq"`                // rises with each request, repeated requests included
-	TakeOver bool     `json:"takeOver,omitempty"` // acquire the host even if another instance holds it
-	Reason   string   `json:"reason,omitempty"`   // of a release, for people; default: the host-agent stopped
+	Instance string   `json:"instance"`           // the host-agent's instance
+	Seq      uint64   `json:"seq"`                // rises with each request, also when a request is repeated
+	TakeOver bool     `json:"takeOver,omitempty"` // acquire the host even if a different instance holds it
+	Reason   string   `json:"reason,omitempty"`   // reason of a release, shown to users; default: the host-agent stopped
 	Presence Presence `json:"presence"`
 }
 
@@ -140,73 +140,73 @@ func (r leaseRequest) check() error {
 	return errors.New("op is neither hold nor release")
 }
 
-// A leaseResult is a request's outcome.
+// A leaseResult is the result of a request.
 type leaseResult string
 
 const (
-	leaseHeld     leaseResult = "held"     // by the requester
-	leaseTaken    leaseResult = "taken"    // by another instance: see Holder, Since, Revision
-	leaseReleased leaseResult = "released" // not held by the requester
+	leaseHeld     leaseResult = "held"     // the requester holds the host
+	leaseTaken    leaseResult = "taken"    // a different instance holds the host: see Holder, Since, Revision
+	leaseReleased leaseResult = "released" // the requester does not hold the host
 	leaseRefused  leaseResult = "refused"  // the request is invalid: see Error
 	leaseRetry    leaseResult = "retry"    // the relay could not decide: see Error
 )
 
-// A leaseAnswer is the answer to a leaseRequest.
+// A leaseAnswer is a relay's answer to a leaseRequest.
 type leaseAnswer struct {
 	Result   leaseResult `json:"result"`
 	Error    string      `json:"error,omitempty"`
 	Holder   string      `json:"holder,omitempty"`   // taken: the instance that holds the host
 	Since    time.Time   `json:"since,omitzero"`     // taken: when its lease began
 	Revision uint64      `json:"revision,omitempty"` // taken: changes with each renewal
-	Gone     []string    `json:"gone,omitempty"`     // relay instances crashed within the last minute
+	Gone     []string    `json:"gone,omitempty"`     // relay instances that crashed within the last minute
 	Fence    uint64      `json:"fence,omitempty"`    // held: the lease's number
-	Relay    string      `json:"relay,omitempty"`    // held: the lease's keeper, to be asked from now on
+	Relay    string      `json:"relay,omitempty"`    // held: the relay that keeps the lease, to send further requests to
 	After    int64       `json:"after,omitempty"`    // retry: milliseconds to wait
-	Every    int64       `json:"every,omitempty"`    // held: allowed renewal interval in milliseconds while this connection lasts, because the relay hears the instance anyway
-	Upgrade  string      `json:"upgrade,omitempty"`  // held: why clients cannot connect all the same, and which program must be upgraded
+	Every    int64       `json:"every,omitempty"`    // held: allowed renewal interval in milliseconds, as long as the instance stays connected to this relay
+	Upgrade  string      `json:"upgrade,omitempty"`  // held: why clients still cannot connect, and which program must be upgraded
 }
 
-// A lease names the host-agent instance serving a host. It ends one lease time after
-// its last renewal, or when its keeper is lost.
+// A lease names the host-agent instance that serves a host. It ends one lease time
+// after its last renewal, or when its keeper is lost.
 type lease struct {
 	Instance string    `json:"instance"`
-	Acquired time.Time `json:"acquired"`           // when the instance got it
-	Seq      uint64    `json:"seq"`                // of the last applied request
-	Keeper   string    `json:"keeper,omitempty"`   // the relay renewing it and reporting its end
+	Acquired time.Time `json:"acquired"`           // when the instance acquired it
+	Seq      uint64    `json:"seq"`                // number of the last applied request
+	Keeper   string    `json:"keeper,omitempty"`   // the relay that renews it and reports its end
 	Fence    uint64    `json:"fence,omitempty"`    // its number among the host's leases; see number
-	Lost     bool      `json:"lost,omitempty"`     // it expired
-	Released bool      `json:"released,omitempty"` // the instance released it
-	Since    time.Time `json:"since"`              // when Presence.State was first reported
+	Lost     bool      `json:"lost,omitempty"`     // it has expired
+	Released bool      `json:"released,omitempty"` // the instance has released it
+	Since    time.Time `json:"since"`              // since when Presence.State has been reported
 	Silent   time.Time `json:"silent,omitzero"`    // when the host fell silent; zero: it answers
 	Presence Presence  `json:"presence"`
 }
 
-// held reports whether an instance holds l.
+// held reports whether the lease was not released. It may have expired.
 func (l *lease) held() bool { return l != nil && !l.Released }
 
-// runs reports whether l is held and not known to have expired.
+// runs reports whether the lease is held and is not known to have expired.
 func (l *lease) runs() bool { return l.held() && !l.Lost }
 
-// number returns the lease's number among the host's leases. It rises with each
-// instance, across stores, because it is part of the lease. It is 0 without a lease.
+// number returns the lease's number, or 0 without a lease. A host's later lease has a
+// higher number, even in a different store.
 func (l *lease) number() uint64 {
 	if l == nil {
 		return 0
 	}
-	return max(l.Fence, 1) // relays without a store did not count
+	return max(l.Fence, 1) // leases of relays without a store have no number
 }
 
-// Relays' reasons for an offline host.
+// Reasons that relays give for an offline host.
 const (
 	reasonNever   = "host-agent has never connected"
 	reasonStopped = "host-agent stopped"
 	reasonLost    = "host-agent unreachable"
 )
 
-// decide computes the effect of a request on a lease. Next is the lease to write, or
-// nil. Current is nil if there is no lease or it has expired; the host has then been
-// offline since downSince, if that is not zero. It has one branch for each case of the
-// table in TestLatestLeaseDecidesThePresence.
+// decide computes the result of a request. Next is the lease to write; nil: no change.
+// Current is nil if there is no lease or it has expired; downSince is then since when
+// the host has been offline, zero if unknown. The function has one branch for each
+// case of the table in TestLatestLeaseDecidesThePresence.
 func decide(current *lease, downSince time.Time, revision uint64, req leaseRequest, now time.Time) (next *lease, answer leaseAnswer) {
 	own := current != nil && current.Instance == req.Instance
 	switch {
@@ -216,7 +216,7 @@ func decide(current *lease, downSince time.Time, revision uint64, req leaseReque
 		return nil, leaseAnswer{
 			Result: leaseTaken, Holder: current.Instance, Since: current.Acquired, Revision: revision,
 		}
-	case own && req.Seq <= current.Seq && current.Released: // repeated, or late
+	case own && req.Seq <= current.Seq && current.Released: // a repeated or late request
 		return nil, leaseAnswer{Result: leaseReleased}
 	case own && req.Seq <= current.Seq:
 		return nil, leaseAnswer{Result: leaseHeld}
@@ -244,11 +244,11 @@ func decide(current *lease, downSince time.Time, revision uint64, req leaseReque
 	return next, answer
 }
 
-// maxSilent bounds how long ago a host-agent may date its host's silence.
+// maxSilent bounds how long ago a host-agent may claim that its host became silent.
 const maxSilent = time.Hour
 
-// silentSince returns when the host fell silent, or the zero time. The current lease
-// may know it already.
+// silentSince returns when the host became silent, or the zero time. If the current
+// lease has a time, that time stays.
 func (p Presence) silentSince(current *lease, now time.Time) time.Time {
 	switch {
 	case p.State != Online || p.Silent == 0:

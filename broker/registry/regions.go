@@ -12,56 +12,56 @@ import (
 	"ahprelay/ahp"
 )
 
-// A region is a cluster of NATS servers that gateways join to others. Each region has
-// a bucket on its own servers, and is the home of the hosts that were enrolled there
-// first. Relays watch all buckets, and write a host's changes into its home bucket. So
-// one place decides about a host's lease, and a change crosses to each relay of
-// another region once.
+// A region is a cluster of NATS servers; gateways connect the clusters. Each region
+// has a bucket on its own servers. The region in which a host was first enrolled is
+// the host's home. Relays watch all buckets, and write a host's changes to its home
+// bucket. So one store decides about a host's lease, and a change is sent to each
+// relay of the other regions only once.
 //
-// While a region is silent, its hosts stay listed as they were: silence proves
-// nothing. This region's own hosts continue, and their leases expire as usual. If two
-// regions have enrolled the same host while they were separated, the first by name
+// While a region is silent, its hosts stay listed as they were, because silence proves
+// nothing. Other regions' hosts are not affected, and their leases expire as usual. If
+// two separated regions have enrolled the same host, the region with the first name
 // becomes its home.
 const (
 	// regionSubject is where a relay from each region announces its name.
 	regionSubject = relayRoot + "region"
 
-	regionBacklog = 64 // waiting names; more are dropped and repeated
+	regionBacklog = 64 // waiting announcements; further ones are dropped, and repeated later
 	maxRegions    = 64
 
-	// regionBeats is the number of silent beats after which a region is reported as
+	// regionBeats is the number of beats without news after which a region counts as
 	// silent.
 	regionBeats = 3
 )
 
 var errNotReached = errors.New("not reached yet")
 
-// A view is the known content in one region's store. Registry.mu guards the changing
+// A view is a relay's copy of a region's store. Registry.mu guards the changing
 // fields.
 type view struct {
 	r     *Registry
-	name  string // the region's; "": there is only one
-	store *store // set before anything is followed
+	name  string // the region's name; "": there is only one region
+	store *store // set before follow
 
-	epoch    uint64 // of the watch
-	taken    uint64 // the last complete one
-	seen     uint64 // the last entry's revision
-	storeID  string // of the last completely read bucket
-	newStore bool   // a different bucket is being read
-	isSynced bool   // a bucket was read completely in this run
-	storeErr error  // why the store is away; nil: it is usable
+	epoch    uint64 // number of the current watch
+	taken    uint64 // number of the last watch that has read the bucket completely
+	seen     uint64 // revision of the last delivered entry
+	storeID  string // id of the last completely read bucket
+	newStore bool   // the current watch reads a different bucket than the previous
+	isSynced bool   // a bucket was read completely since the start
+	storeErr error  // why the store is unusable; nil: it is usable
 
 	heard time.Time // when an entry last arrived
 
-	// Of another region:
+	// For views of other regions:
 	news   bool      // an entry has arrived since the last beat
-	silent time.Time // start of a long silence; zero: it is heard
+	silent time.Time // since when the region has been silent; zero: it is not
 }
 
 // own reports whether v is the view of this relay's region.
 func (v *view) own() bool { return v == &v.r.view }
 
-// writeError returns why the store cannot be changed now.
+// writeError returns why the store cannot be written now, or nil.
 func (v *view) writeError() error {
 	switch {
 	case v.storeErr != nil:
@@ -79,8 +79,8 @@ type regions struct {
 	surplus map[string]surplus // by host key
 }
 
-// storeOf returns access to a region's store. Only this region's own store is created
-// here.
+// storeOf returns access to a region's store. Only the store of this relay's region
+// may be created by it.
 func (rg *regions) storeOf(region string) (*store, error) {
 	name := bucket
 	if region != "" {
@@ -109,8 +109,8 @@ func (rg *regions) homeOf(k *knownHost) *view {
 	return &rg.r.view
 }
 
-// getLocked returns another region's view and whether it is new. It returns nil for
-// this region and beyond maxRegions.
+// getLocked returns a different region's view, and whether it is new. It returns nil
+// for this region, and for new regions beyond maxRegions.
 func (rg *regions) getLocked(name string) (v *view, news bool) {
 	if name == rg.r.cfg.Region || rg.r.cfg.Region == "" || ahp.CheckName("region", name) != nil {
 		return nil, false
@@ -137,7 +137,8 @@ func (rg *regions) savedLocked(name string) *view {
 	return v
 }
 
-// follow follows all known regions, and listens for others.
+// follow follows the stores of all known regions, and listens for announcements of
+// further regions.
 func (rg *regions) follow() error {
 	if rg.r.cfg.Region == "" {
 		return nil
@@ -152,7 +153,7 @@ func (rg *regions) follow() error {
 	return err
 }
 
-// receive handles the announcement of another region.
+// receive handles a region's announcement.
 func (rg *regions) receive(name []byte) {
 	rg.r.mu.Lock()
 	v, news := rg.getLocked(string(name))
@@ -163,24 +164,25 @@ func (rg *regions) receive(name []byte) {
 	}
 }
 
-// announce announces this region elsewhere.
+// announce sends this region's announcement to relays of other regions.
 func (rg *regions) announce() {
 	if rg.r.cfg.Region != "" && rg.r.relays.leads() {
-		_ = rg.r.cfg.Conn.Publish(regionSubject, []byte(rg.r.cfg.Region)) // repeated soon
+		_ = rg.r.cfg.Conn.Publish(regionSubject, []byte(rg.r.cfg.Region)) // repeated at the next beat
 	}
 }
 
-// markHeardLocked records a region's sign of life.
+// markHeardLocked records that something has arrived from a region.
 func (rg *regions) markHeardLocked(v *view) {
 	v.news = true
 	if !v.silent.IsZero() {
 		v.silent = time.Time{}
-		rg.r.cfg.Log.Info("region heard again", "region", v.name)
+		rg.r.cfg.Log.Info("region reachable", "region", v.name)
 		rg.changedLocked(v)
 	}
 }
 
-// findSilent finds newly silent regions.
+// findSilent marks regions as silent from which nothing has arrived for regionBeats
+// beats.
 func (rg *regions) findSilent(now time.Time) {
 	rg.r.mu.Lock()
 	defer rg.r.mu.Unlock()
@@ -193,8 +195,8 @@ func (rg *regions) findSilent(now time.Time) {
 	}
 }
 
-// changedLocked marks a region's hosts as changed, because the region fell silent or
-// returned.
+// changedLocked marks a region's hosts as changed, because the region has become
+// silent or has returned.
 func (rg *regions) changedLocked(v *view) {
 	for key, k := range rg.r.hosts {
 		if k.home == v {
@@ -203,7 +205,8 @@ func (rg *regions) changedLocked(v *view) {
 	}
 }
 
-// heardLocked returns the regions heard since its last call.
+// heardLocked returns the regions from which something has arrived since the last
+// call.
 func (rg *regions) heardLocked() map[*view]bool {
 	heard := make(map[*view]bool, len(rg.others))
 	for _, v := range rg.others {
@@ -212,9 +215,9 @@ func (rg *regions) heardLocked() map[*view]bool {
 	return heard
 }
 
-// describeLocked adds to a description the host's home region and its silence. A
-// host whose host-agent is connected to a relay of this region is never shown as
-// unreachable.
+// describeLocked adds the home region to a host's description, and reports the host as
+// unreachable if that region is silent. A host whose host-agent is connected to a
+// relay of this region never counts as unreachable.
 func (rg *regions) describeLocked(k *knownHost, h *Host) {
 	v := rg.homeOf(k)
 	h.Region = v.name
@@ -232,7 +235,7 @@ func (rg *regions) describeLocked(k *knownHost, h *Host) {
 	}
 }
 
-// describeSilentLocked describes the silent regions, or returns "".
+// describeSilentLocked returns a text that lists the silent regions, or "".
 func (rg *regions) describeSilentLocked() string {
 	var names []string
 	for name, v := range rg.others {
@@ -247,9 +250,10 @@ func (rg *regions) describeSilentLocked() string {
 	return fmt.Sprintf("%s silent: hosts at home there stay listed as they were", strings.Join(names, ", "))
 }
 
-// decidesLocked reports whether a region is the home of a host in its store. If two
-// regions list it, the first by name is its home, and the others remove it: they
-// enrolled it while they were separated.
+// decidesLocked reports whether the region of a view is the home of a host in its
+// store. If two regions have the host, because they enrolled it while they were
+// separated, the first region by name is its home, and the other removes the host from
+// its store.
 func (rg *regions) decidesLocked(v *view, s *hostState, rev uint64, gone bool) bool {
 	k := rg.r.hosts[s.Key]
 	if k == nil || rg.homeOf(k) == v {
@@ -262,7 +266,7 @@ func (rg *regions) decidesLocked(v *view, s *hostState, rev uint64, gone bool) b
 			delete(rg.surplus, s.Key)
 		}
 		return false
-	case !home.isSynced: // its store may still have the host
+	case !home.isSynced: // its store was not read yet, and may still contain the host
 	case home.name < v.name:
 		if v == &rg.r.view {
 			rg.addSurplusLocked(s.Key, surplus{rev, s.Lease, s.LastSeen})
@@ -275,7 +279,7 @@ func (rg *regions) decidesLocked(v *view, s *hostState, rev uint64, gone bool) b
 	return true
 }
 
-// A surplus is an entry in this region's store for another region's host.
+// A surplus is a host in this region's store whose home is a different region.
 type surplus struct {
 	rev  uint64
 	last *lease // the last lease granted here; nil: none
@@ -287,9 +291,9 @@ func (rg *regions) addSurplusLocked(key string, s surplus) {
 	wakeUp(rg.r.writer.wake)
 }
 
-// removeSurplus removes from this region's store other regions' hosts, after their
-// home stores have taken over the lease numbers granted here: a removed entry would
-// lose its number. One relay does this for all.
+// removeSurplus removes surplus hosts from this region's store. First it raises the
+// lease numbers in their home stores above the numbers granted here, which would
+// otherwise be lost. One relay does this for all.
 func (rg *regions) removeSurplus(ctx context.Context) error {
 	rg.r.mu.RLock()
 	over := maps.Clone(rg.surplus)
@@ -300,7 +304,7 @@ func (rg *regions) removeSurplus(ctx context.Context) error {
 	var failed error
 	for key, s := range over {
 		err := rg.giveUp(ctx, key, s)
-		if err != nil && !errors.Is(err, errConflict) { // after a conflict the watch brings the change
+		if err != nil && !errors.Is(err, errConflict) { // after a conflict, the watch delivers the change
 			failed = err
 			continue
 		}
@@ -313,8 +317,8 @@ func (rg *regions) removeSurplus(ctx context.Context) error {
 	return failed
 }
 
-// giveUp removes one host from this region's store, unless this region is its home
-// again.
+// giveUp removes one surplus host from this region's store, unless this region has
+// become its home.
 func (rg *regions) giveUp(ctx context.Context, key string, s surplus) error {
 	if elsewhere, err := rg.elsewhere(key); !elsewhere || err != nil {
 		return err
@@ -325,8 +329,8 @@ func (rg *regions) giveUp(ctx context.Context, key string, s surplus) error {
 	return rg.r.view.store.remove(ctx, hostKeys+key, s.rev)
 }
 
-// elsewhere reports whether another region is a host's home. The error explains why
-// its store is unusable now.
+// elsewhere reports whether a different region is a host's home. The error explains
+// why that region's store is unusable.
 func (rg *regions) elsewhere(key string) (bool, error) {
 	rg.r.mu.RLock()
 	defer rg.r.mu.RUnlock()
@@ -342,7 +346,8 @@ func (rg *regions) elsewhere(key string) (bool, error) {
 	}
 }
 
-// raiseFence lifts the fence in a host's home store above another region's lease.
+// raiseFence raises a host's lease number in its home store above the number that
+// another region has granted.
 func (rg *regions) raiseFence(ctx context.Context, key string, other surplus) error {
 	return rg.r.writer.update(ctx, key, func(k *knownHost, _ bool) *hostState {
 		if k.home == nil || other.last == nil || k.lease().number() > other.last.number() {
@@ -361,7 +366,8 @@ func (rg *regions) raiseFence(ctx context.Context, key string, other surplus) er
 	})
 }
 
-// pending returns why other regions may still have unknown hosts.
+// pending returns why stores of other regions may contain hosts that this relay does
+// not know, or nil.
 func (rg *regions) pending() error {
 	if rg.r.cfg.Region == "" {
 		return nil

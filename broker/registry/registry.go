@@ -21,103 +21,107 @@ import (
 
 // Lease times.
 const (
-	// DefaultLeaseTTL is a lease's lifetime after its last renewal.
+	// DefaultLeaseTTL is how long a lease lasts after its last renewal.
 	DefaultLeaseTTL = link.DefaultResume
 
-	// sweepShare divides the lease time into the sweep interval, which is at most 1 s.
+	// The lease time divided by sweepShare is the interval of sweeps, which is at most
+	// 1 s.
 	sweepShare = 5
 )
 
-// joinTimeout bounds how long Start waits for a cluster's store, which may need other
-// relays.
+// joinTimeout bounds how long Start waits for a cluster's store, which may depend on
+// relays that are not running yet.
 const joinTimeout = 3 * time.Second
 
-// soloTimeout bounds how long Start waits for an independent store.
+// soloTimeout bounds how long Start waits for the store of a single relay.
 const soloTimeout = 15 * time.Second
 
 // A Config describes a [Registry].
 type Config struct {
-	Conn     *broker.Conn    // required; a relay's, in the account of relays
+	Conn     *broker.Conn    // required; connected to the account that relays share
 	Tenants  *broker.Tenants // required; the registry opens and closes their accounts
-	Instance string          // of this relay; default: random
-	Version  string          // of this relay, for messages about wire versions
-	LeaseTTL time.Duration   // the same at all relays; default DefaultLeaseTTL
-	File     string          // state for the next start and for new stores; default: none
+	Instance string          // this relay's instance name; default: random
+	Version  string          // this relay's version, for messages about incompatible versions
+	LeaseTTL time.Duration   // lease time, the same at all relays; default DefaultLeaseTTL
+	File     string          // saves the view, for the next start and for new stores; default: none
 	Log      *slog.Logger    // default: none
 
-	// Revocations are shared with all relays. Default: a set without a file.
+	// Revocations are exchanged with all relays. Default: a set without a file.
 	Revocations *Revocations
 
-	// URL is the base URL at which clients reach exactly this relay. Default: unknown.
+	// URL is the base URL at which clients reach this relay and no other. Default:
+	// unknown.
 	URL string
 
-	// Keys returns the names of this relay's key sets. Default: not published.
+	// Keys returns the names of this relay's key sets, so that relays with different
+	// keys are noticed. Default: not published.
 	Keys func() []string
 
-	// Cluster reports whether the store depends on other relays' NATS servers.
+	// Cluster reports whether the store depends on NATS servers of other relays.
 	Cluster bool
 
-	// Region names this relay's cluster of NATS servers, if gateways join several.
-	// Each region has its own store. Default: a single region.
+	// Region is the name of this relay's cluster of NATS servers, if gateways connect
+	// several clusters. Each region has its own store. Default: a single region.
 	Region string
 
 	// Revive restarts the store of this relay's own server, after writes have failed
-	// for a while. In a cluster it acts only if the server's part of the store has
-	// stopped, so it is called repeatedly. Default: none.
+	// for some time. In a cluster it is called repeatedly, and must do nothing unless
+	// this server's part of the store has stopped. Default: none.
 	Revive func() error
 
-	// Room reports why nothing can be written into the directory of this relay's own
-	// store. Default: none.
+	// Room returns why the directory of this relay's own store cannot be written, or
+	// nil. Default: none.
 	Room func() error
 
-	// Neighbours are the other servers of the cluster. They distinguish a crashed
-	// relay from a silent one. Default: none.
+	// Neighbours are the other servers of the cluster. With them, crashed relays can
+	// be distinguished from silent ones. Default: none.
 	Neighbours Neighbours
 
-	// HostLimits bound the connected host-agents of tenants in the whole cluster, by
+	// HostLimits bound the number of connected host-agents in the whole cluster, by
 	// tenant or for [EveryTenant]; 0 is no limit. Default: none.
 	HostLimits map[string]int
 
-	// ForgetAfter is the absence after which a host is forgotten. Default: never.
+	// ForgetAfter is how long a host must be absent before it is forgotten. Default:
+	// never.
 	ForgetAfter time.Duration
 
-	// Previous are relay instances ended without Close. They cannot be running,
-	// because this process holds their data directory.
+	// Previous are earlier relay instances that have ended without Close. They cannot
+	// be running, because this process holds the lock of their data directory.
 	Previous []string
 }
 
-// A Host describes a host.
+// A Host describes a host and its state.
 type Host struct {
 	Tenant, Name  string
 	State         State
-	Since         time.Time  // when it entered State
-	Silent        time.Time  // online: when the AHP host fell silent; zero: it answers
-	Reason        string     // for people: why it is offline
+	Since         time.Time  // since when it has been in State
+	Silent        time.Time  // while online: since when the AHP host has not answered; zero: it answers
+	Reason        string     // shown to users: why it is offline
 	LastSeen      time.Time  // when its host-agent was last heard; zero: never
-	Enrolled      time.Time  // when it first got credentials
+	Enrolled      time.Time  // when it was enrolled
 	Region        string     // home region; empty: there is only one region
-	AgentInstance string     // of its host-agent; empty: none
-	URL           string     // base URL of the relay where the host-agent is connected, if known
-	Fence         uint64     // number of the last lease; rises with each instance; 0: no lease yet
-	Released      string     // the last instance, if it is known to have ended and to have released the host
-	AgentVersion  string     // of the current or last host-agent
-	HostVersion   string     // of the AHP host, if known
+	AgentInstance string     // instance of its host-agent; empty: none
+	URL           string     // base URL of the relay to which the host-agent is connected, if known
+	Fence         uint64     // number of the latest lease; rises with each instance; 0: there was none
+	Released      string     // the last instance, if it has ended and released the host
+	AgentVersion  string     // version of the current or last host-agent
+	HostVersion   string     // version of the AHP host, if known
 	Clients       int        // connected to the AHP host, through all relays
-	KeptAwake     [2]int     // online: as in Presence
-	Sealed        bool       // as its current or last host-agent said
-	Wake          wake.Terms // as its current or last host-agent said
+	KeptAwake     [2]int     // while online: as in Presence
+	Sealed        bool       // according to its current or last host-agent
+	Wake          wake.Terms // according to its current or last host-agent
 }
 
-// A Registry is a relay's view of all hosts. It answers the lease requests of
-// connected host-agents. It holds the store's contents in memory, so reads are cheap
-// and work while the store is away. It is safe for concurrent use.
+// A Registry is a relay's view of all hosts, and answers lease requests of
+// host-agents. It has the store's contents in memory, so reads are cheap and work
+// while the store is unreachable. It is safe for concurrent use.
 type Registry struct {
 	// Set by Start, then read-only.
 	cfg       Config
 	started   time.Time
-	beatEvery time.Duration // interval of session writes
+	beatEvery time.Duration // interval at which the session is written
 	leases    *leaseServer
-	wake      chan struct{} // for run: subscribers have to be notified; holds one
+	wake      chan struct{} // wakes run, because subscribers must be notified
 	ready     chan struct{} // closed after the first complete read of the store
 	file      *stateFile
 	life      context.Context // ends at Close
@@ -138,25 +142,25 @@ type Registry struct {
 	relays      *relaySessions
 	mu          sync.RWMutex // guards the fields below
 	hosts       map[string]*knownHost
-	changed     map[string]bool // hosts with possible changes for subscribers
+	changed     map[string]bool // hosts that may have changed for subscribers
 	subscribers []*subscriber
-	view        view   // of this region, or of all hosts if there is only one region
-	dropped     uint64 // requests dropped unread, beyond their host's rate
+	view        view   // this region's view
+	dropped     uint64 // requests dropped unread because of their host's rate
 	refused     uint64 // requests answered with "busy"
 }
 
-// A relayClock holds the times for periodic work.
+// A relayClock records when periodic work was last done.
 type relayClock struct {
 	turned, tidied time.Time
-	others         string    // the relays present at the last tidy, if the NATS servers are external
-	listening      time.Time // since when no message can have been missed, as far as is known
+	others         string    // the relays that were present at the last tidy, with external NATS servers
+	listening      time.Time // since when this relay cannot have missed a message, as far as it knows
 }
 
 type subscriber struct{ notify func(Host) }
 
-// Start loads the state file, reads the store and starts to answer host-agents. It
-// returns when the view is as complete as possible: if the store waits for other
-// relays, Start continues with the state file. Close ends the registry.
+// Start loads the state file, reads the store and starts to answer host-agents. If the
+// store waits for other relays, Start continues with the state file. Close ends the
+// registry.
 func Start(ctx context.Context, cfg Config) (*Registry, error) {
 	switch {
 	case cfg.Conn == nil:
@@ -178,7 +182,7 @@ func Start(ctx context.Context, cfg Config) (*Registry, error) {
 		}
 	}
 	if cfg.Revocations == nil {
-		cfg.Revocations, _ = LoadRevocations("", nil) // nothing is read
+		cfg.Revocations, _ = LoadRevocations("", nil) // fails only for a file
 	}
 	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	r := &Registry{
@@ -198,7 +202,6 @@ func Start(ctx context.Context, cfg Config) (*Registry, error) {
 	return r, nil
 }
 
-// wire creates the parts of r.
 func (r *Registry) wire() {
 	r.view.r = r
 	r.upkeep = &upkeep{r: r, opened: make(chan struct{}, 1)}
@@ -238,7 +241,7 @@ func (r *Registry) begin(ctx, life context.Context) error {
 	if err := r.awaitStore(ctx); err != nil {
 		return err
 	}
-	r.notifySubscribers() // no subscriber exists yet: the initial state is no change
+	r.notifySubscribers() // there are no subscribers yet: the initial state is no change
 	r.running.Go(func() { r.run(life) })
 	r.running.Go(func() { r.writer.run(life) })
 	r.running.Go(func() { r.revoker.run(life) })
@@ -252,8 +255,8 @@ func (r *Registry) begin(ctx, life context.Context) error {
 	return nil
 }
 
-// awaitStore returns when the store has been read. In a cluster it gives up after
-// joinTimeout.
+// awaitStore returns when the store has been read. In a cluster it continues without
+// it after joinTimeout.
 func (r *Registry) awaitStore(ctx context.Context) error {
 	limit := soloTimeout
 	if r.cfg.Cluster {
@@ -278,7 +281,7 @@ func (r *Registry) awaitStore(ctx context.Context) error {
 	return nil
 }
 
-// load reads the previous run's state.
+// load reads the state file of the previous run.
 func (r *Registry) load() error {
 	kept, err := r.file.load()
 	if err != nil {
@@ -296,8 +299,8 @@ func (r *Registry) load() error {
 	return nil
 }
 
-// Close answers the pending requests, announces this relay's end, saves the state, and
-// waits for all goroutines of the registry.
+// Close answers the pending requests, marks this relay's session as ended, saves the
+// view, and waits for all goroutines of the registry.
 func (r *Registry) Close() {
 	ctx, cancel := context.WithTimeout(context.Background(), writeTimeout)
 	defer cancel()
@@ -316,13 +319,13 @@ func (r *Registry) Close() {
 	r.keep.Do(func() { r.file.save(r.snapshot()) })
 }
 
-// Instance returns this run's name.
+// Instance returns this relay's instance name.
 func (r *Registry) Instance() string { return r.cfg.Instance }
 
 // Revocations returns the revocations.
 func (r *Registry) Revocations() *Revocations { return r.cfg.Revocations }
 
-// Lookup returns a host. It returns false if the host was never enrolled.
+// Lookup returns a host, or false if the host is unknown.
 func (r *Registry) Lookup(tenant, host string) (Host, bool) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -366,7 +369,7 @@ func (r *Registry) describeLocked(k *knownHost) Host {
 	return h
 }
 
-// urlLocked returns the base URL of a lease's keeper.
+// urlLocked returns the base URL of the relay that keeps a host's lease.
 func (r *Registry) urlLocked(k *knownHost) string {
 	if k.kept != nil {
 		return r.cfg.URL
@@ -377,18 +380,18 @@ func (r *Registry) urlLocked(k *knownHost) string {
 	return ""
 }
 
-// aliveLocked reports whether a host's lease is in force: its keeper is this relay or
-// not lost.
+// aliveLocked reports whether a host's lease is current: this relay keeps it, or its
+// keeper is not lost.
 func (r *Registry) aliveLocked(k *knownHost) bool {
 	l := k.lease()
 	return l.runs() && (k.kept != nil || !r.relays.lostLocked(k, l.Keeper))
 }
 
-// Subscribe calls notify with each changed host, until cancel; a change of LastSeen
-// alone does not count. A single goroutine makes all calls in turn: they must not
-// block, and may use the registry. Close changes are merged into one call. The current
-// state is not reported: call Lookup after Subscribe. Cancel does not wait for a call
-// in progress.
+// Subscribe calls notify with each host that has changed, until cancel. A change of
+// LastSeen alone is not reported, and changes in quick succession are reported in one
+// call. One goroutine makes all calls in turn; notify must not block, and may use the
+// registry. The current state is not reported: call Lookup after Subscribe. Cancel
+// does not wait for a running call.
 func (r *Registry) Subscribe(notify func(Host)) (cancel func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -401,8 +404,8 @@ func (r *Registry) Subscribe(notify func(Host)) (cancel func()) {
 	}
 }
 
-// Enrol creates a host when a host-agent gets credentials. It does nothing for a known
-// host. The error wraps ErrStoreAway while the store is away.
+// Enrol creates a host when its host-agent gets credentials. It does nothing if the
+// host is known. The error wraps ErrStoreAway if the store is unreachable.
 func (r *Registry) Enrol(tenant, host string) error {
 	if err := errors.Join(ahp.CheckName("tenant", tenant), ahp.CheckName("host", host)); err != nil {
 		return fmt.Errorf("enrol: %w", err)
@@ -433,18 +436,19 @@ func (r *Registry) Enrol(tenant, host string) error {
 	return nil
 }
 
-// storeAway returns why the store is away, or nil.
+// storeAway returns why the store is unusable, or nil.
 func (r *Registry) storeAway() error {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	return r.view.storeErr
 }
 
-// decidesAlone reports whether no other relay can change the store: it belongs to this
-// relay's own server.
+// decidesAlone reports whether the store belongs to this relay's own server alone, so
+// that no other relay can change it.
 func (r *Registry) decidesAlone() bool { return r.cfg.Revive != nil && !r.cfg.Cluster }
 
-// Degraded describes missing redundancy or connections of this relay, or returns "".
+// Degraded returns a text that describes missing copies or connections of this relay,
+// or "".
 func (r *Registry) Degraded() string {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -459,7 +463,7 @@ func (r *Registry) Degraded() string {
 	return cmp.Or(r.relays.otherKeysLocked(), r.regions.describeSilentLocked())
 }
 
-// run performs periodic work and notifies subscribers, until ctx ends.
+// run does periodic work and notifies subscribers until ctx ends.
 func (r *Registry) run(ctx context.Context) {
 	turn := time.NewTicker(min(time.Second, r.cfg.LeaseTTL/sweepShare))
 	defer turn.Stop()
@@ -481,10 +485,10 @@ func (r *Registry) run(ctx context.Context) {
 	}
 }
 
-// turn performs the due work.
+// turn does the periodic work that is due.
 func (r *Registry) turn(now time.Time) {
 	c := &r.clock
-	// After a pause of this process or its connection, silence proves nothing.
+	// If this process or its connection was paused, silence of others proves nothing.
 	paused := !c.turned.IsZero() && now.Sub(c.turned) > max(2*time.Second, r.cfg.LeaseTTL/4)
 	c.turned = now
 	if paused || r.storeAway() != nil || !r.cfg.Conn.Connected() {
@@ -513,7 +517,7 @@ func (r *Registry) changedLocked(keys ...string) {
 	wakeUp(r.wake)
 }
 
-// notifySubscribers reports the changed hosts to subscribers.
+// notifySubscribers calls the subscribers with each changed host.
 func (r *Registry) notifySubscribers() {
 	r.mu.Lock()
 	var news []Host
@@ -540,7 +544,7 @@ func (r *Registry) notifySubscribers() {
 	}
 }
 
-// snapshot returns the state for the next run.
+// snapshot returns the view for the state file.
 func (r *Registry) snapshot() keptState {
 	r.mu.RLock()
 	defer r.mu.RUnlock()

@@ -18,51 +18,51 @@ import (
 
 // Bounds for revocations.
 const (
-	// MaxRevocations bounds a relay's revocations; half of them are reserved for Add.
-	// Relayed revocations count, but are never refused.
+	// MaxRevocations bounds the revocations at a relay. Half of them are reserved for
+	// Add. Revocations from other relays count too, but are always accepted.
 	MaxRevocations = 1 << 18
 
-	// revocationBacklog bounds the relays' waiting messages. A lost revocation arrives
-	// through the store.
+	// revocationBacklog bounds the waiting messages from other relays. A lost
+	// revocation arrives later through the store.
 	revocationBacklog = 1024
 
 	// pruneEvery is the interval at which revocations of expired tokens are removed.
 	pruneEvery = time.Minute
 )
 
-// ErrTooManyRevocations reports a full set.
+// ErrTooManyRevocations reports that MaxRevocations is reached.
 var ErrTooManyRevocations = errors.New("too many tokens, subjects and hosts are revoked; new keys end all tokens")
 
-// Revocations are the revocations that one relay knows. The set only grows, except
-// that revocations of expired tokens are removed. Separated relays therefore both have
-// the union after they meet. It is safe for concurrent use.
+// Revocations is the set of revocations that one relay knows. Only revocations of
+// expired tokens are ever removed, so after two separated relays have met, both have
+// the union. It is safe for concurrent use.
 //
-// A relay sends a new revocation to all relays at once and writes it into the store,
-// for relays that missed the message. While the store is away, the revocation waits in
-// the relay's file.
+// A relay sends a new revocation to all relays at once. It also writes the revocation
+// to the store, for relays that have missed the message. While the store is
+// unreachable, the revocation is in this relay's file only.
 type Revocations struct {
 	file string // "": none
 	log  *slog.Logger
-	wake chan struct{} // for run: there is something to write; holds one
+	wake chan struct{} // wakes run, because revocations must be saved
 
-	saving sync.Mutex // serializes writes of the file; taken before mu
+	saving sync.Mutex // serializes writes of the file; locked before mu
 
 	mu      sync.RWMutex // guards the fields below
 	entries map[auth.RevocationKey]auth.Revocation
 	revs    map[string]uint64           // revisions in the store, by store key
-	over    map[string]uint64           // of those, revocations that have expired
-	behind  map[auth.RevocationKey]bool // newer here than in the store
-	news    []auth.Revocation           // not yet enforced by the registry
+	over    map[string]uint64           // of these, expired revocations, to be removed from the store
+	behind  map[auth.RevocationKey]bool // revocations that the store lacks or has in an older form
+	news    []auth.Revocation           // revocations that the registry has not enforced yet
 	unsaved bool
 	told    []*revocationSubscriber
-	others  func(auth.Revocation) // sends to other relays; may be nil
+	others  func(auth.Revocation) // sends a revocation to other relays; may be nil
 }
 
 type revocationSubscriber struct{ notify func() }
 
-// LoadRevocations reads a file, which may be missing, and writes later changes to it.
-// The path "" keeps nothing. An unreadable file is an error: revoked tokens must not
-// become valid again.
+// LoadRevocations reads a file, and later writes changes to it. The file may be
+// missing. With the path "", nothing is saved. An unreadable file is an error, because
+// revoked tokens must not become valid again.
 func LoadRevocations(path string, log *slog.Logger) (*Revocations, error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
@@ -93,21 +93,23 @@ func LoadRevocations(path string, log *slog.Logger) (*Revocations, error) {
 	return r, nil
 }
 
-// Add adds a revocation. It takes effect at this relay and all connected relays at
-// once, and is on disk when Add returns. An error reports a failed write, or, if it
-// wraps ErrTooManyRevocations, a full set.
+// Add adds a revocation. When Add returns, the revocation has taken effect at this
+// relay, is in its file, and has been sent to all connected relays. The error is
+// ErrTooManyRevocations if the set is full, else it reports that the file could not be
+// written.
 func (r *Revocations) Add(rev auth.Revocation) error {
 	_, err := r.add(rev, MaxRevocations, func(auth.Revocation) bool { return true })
 	return err
 }
 
-// Spend revokes a single token, and reports whether it was valid before: of two calls
-// at one relay, only the first returns true. Errors are as for Add.
+// Spend revokes a single token, and reports whether it was valid before. If two calls at
+// one relay name the same token, only the first returns true. The errors are those of Add.
 func (r *Revocations) Spend(token string, expires time.Time) (first bool, err error) {
 	return r.add(auth.Revocation{Token: token, At: time.Now(), Until: expires, Alone: true}, MaxRevocations/2, func(was auth.Revocation) bool { return was.Token == "" })
 }
 
-// add adds a revocation if the existing one permits, and if there is room.
+// add adds a revocation if wanted accepts the existing one and the set has less than
+// most revocations.
 func (r *Revocations) add(rev auth.Revocation, most int, wanted func(was auth.Revocation) bool) (news bool, err error) {
 	if err := rev.Check(); err != nil {
 		return false, err
@@ -136,8 +138,8 @@ func (r *Revocations) add(rev auth.Revocation, most int, wanted func(was auth.Re
 	return true, r.save()
 }
 
-// mergeAllLocked adds a revocation, also for derived grants, and returns the changed
-// ones.
+// mergeAllLocked adds a revocation, and the revocation of grants that derive from it.
+// It returns those that have changed the set.
 func (r *Revocations) mergeAllLocked(rev auth.Revocation) (news []auth.Revocation) {
 	if r.mergeLocked(rev) {
 		news = append(news, rev)
@@ -148,14 +150,14 @@ func (r *Revocations) mergeAllLocked(rev auth.Revocation) (news []auth.Revocatio
 	return news
 }
 
-// announce sets the function for sending new revocations.
+// announce sets the function that sends new revocations to other relays.
 func (r *Revocations) announce(others func(auth.Revocation)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.others = others
 }
 
-// receive adds relayed revocations.
+// receive adds revocations from other relays.
 func (r *Revocations) receive(list []auth.Revocation) {
 	now, news := time.Now(), false
 	r.mu.Lock()
@@ -179,9 +181,9 @@ func (r *Revocations) receive(list []auth.Revocation) {
 	r.notify()
 }
 
-// mergeLocked adds a revocation, and reports whether the set changed.
+// mergeLocked adds a revocation and reports whether the set has changed.
 func (r *Revocations) mergeLocked(rev auth.Revocation) bool {
-	rev.At, rev.Until = rev.At.UTC().Round(0), rev.Until.UTC().Round(0) // as after JSON
+	rev.At, rev.Until = rev.At.UTC().Round(0), rev.Until.UTC().Round(0) // as it is after JSON
 	key := rev.Key()
 	if was, known := r.entries[key]; known {
 		rev = was.Merge(rev)
@@ -196,7 +198,7 @@ func (r *Revocations) mergeLocked(rev auth.Revocation) bool {
 	return true
 }
 
-// takeNews returns new revocations since the last call.
+// takeNews returns the revocations that are new since its last call.
 func (r *Revocations) takeNews() []auth.Revocation {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -205,7 +207,7 @@ func (r *Revocations) takeNews() []auth.Revocation {
 	return news
 }
 
-// stored records a revocation's revision in the store.
+// stored records that the store contains a revocation, and its revision.
 func (r *Revocations) stored(rev auth.Revocation, revision uint64) {
 	r.receive([]auth.Revocation{rev})
 	key, stored := rev.Key(), revokedKey(rev)
@@ -224,7 +226,7 @@ func (r *Revocations) stored(rev auth.Revocation, revision uint64) {
 	}
 }
 
-// removed records a key's removal from the store.
+// removed records that a key was removed from the store.
 func (r *Revocations) removed(stored string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -232,14 +234,15 @@ func (r *Revocations) removed(stored string) {
 	delete(r.over, stored)
 }
 
-// toRemove returns the store keys of expired revocations, with their revisions.
+// toRemove returns the store keys and revisions of expired revocations.
 func (r *Revocations) toRemove() map[string]uint64 {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	return maps.Clone(r.over)
 }
 
-// toStore returns the revocations missing in the store, and their previous revisions.
+// toStore returns the revocations to write to the store, and the revisions that they
+// replace.
 func (r *Revocations) toStore() (list []auth.Revocation, revs []uint64) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -250,7 +253,7 @@ func (r *Revocations) toStore() (list []auth.Revocation, revs []uint64) {
 	return list, revs
 }
 
-// watched reports the begin or end of a complete read.
+// watched records that a complete read of the store begins, or is done.
 func (r *Revocations) watched(done bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -282,14 +285,14 @@ func (r *Revocations) prune(now time.Time) {
 	}
 }
 
-// Revoked reports whether a token with any of the keys, issued at that time, is
-// revoked: see [auth.Client.Keys], [auth.Enrolment.Keys].
+// Revoked reports whether a token issued at a time is revoked under any of its keys,
+// see [auth.Client.Keys] and [auth.Enrolment.Keys].
 func (r *Revocations) Revoked(issued time.Time, keys ...auth.RevocationKey) bool {
 	_, revoked := r.since(issued, keys...)
 	return revoked
 }
 
-// since is Revoked with the revocation's time.
+// since is Revoked, and also returns the time of the revocation.
 func (r *Revocations) since(issued time.Time, keys ...auth.RevocationKey) (at time.Time, revoked bool) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -301,13 +304,13 @@ func (r *Revocations) since(issued time.Time, keys ...auth.RevocationKey) (at ti
 	return at, revoked
 }
 
-// RevokedOrigin reports whether any of a grant's origins is revoked.
+// RevokedOrigin reports whether any origin of a grant is revoked.
 func (r *Revocations) RevokedOrigin(tenant string, origins []auth.Origin) bool {
 	_, revoked := r.originSince(tenant, origins)
 	return revoked
 }
 
-// originSince is RevokedOrigin with the revocation's time.
+// originSince is RevokedOrigin, and also returns the time of the revocation.
 func (r *Revocations) originSince(tenant string, origins []auth.Origin) (at time.Time, revoked bool) {
 	if len(origins) == 0 {
 		return at, false
@@ -331,8 +334,8 @@ func (r *Revocations) List() []auth.Revocation {
 	return list
 }
 
-// Subscribe calls notify after each change, until cancel. It must not block, and calls
-// may overlap.
+// Subscribe calls notify after each change until cancel. Notify must not block, and
+// may be called concurrently.
 func (r *Revocations) Subscribe(notify func()) (cancel func()) {
 	s := &revocationSubscriber{notify}
 	r.mu.Lock()
@@ -354,7 +357,7 @@ func (r *Revocations) notify() {
 	}
 }
 
-// run saves relayed revocations and prunes expired ones, until ctx ends.
+// run saves changes and removes expired revocations until ctx ends.
 func (r *Revocations) run(ctx context.Context) {
 	prune := time.NewTicker(pruneEvery)
 	defer prune.Stop()
@@ -389,7 +392,7 @@ func (r *Revocations) save() error {
 	err := replaceJSON(r.file, r.List())
 	if err != nil {
 		r.mu.Lock()
-		r.unsaved = true // run tries again
+		r.unsaved = true // run saves them later
 		r.mu.Unlock()
 	}
 	return err

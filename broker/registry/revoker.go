@@ -12,11 +12,11 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// revokedSubject is the subject for new revocations, whether or not the store is
-// available.
+// revokedSubject is the subject on which relays send new revocations. It works while the store
+// is unreachable.
 const revokedSubject = relayRoot + "revoked"
 
-// Subjects of relays. Host-agents have no permissions there.
+// Subjects of relays. Host-agents have no permission for them.
 //
 //	ahp.relays.v1.revoked                  auth.Revocation, for all
 //	ahp.relays.v1.to.<instance>.lease      a request about a lease that another relay keeps
@@ -26,11 +26,11 @@ const relayRoot = "ahp.relays.v1."
 
 func relaySubject(instance, what string) string { return relayRoot + "to." + instance + "." + what }
 
-// A revoker exchanges and enforces revocations.
+// A revoker exchanges revocations with other relays and enforces them.
 type revoker struct {
 	r    *Registry
 	in   chan *nats.Msg // revocations from other relays
-	wake chan struct{}  // for run: there are new revocations; holds one
+	wake chan struct{}  // wakes run, because there are new revocations
 }
 
 // publish sends a revocation to all relays.
@@ -39,7 +39,7 @@ func (rv *revoker) publish(rev auth.Revocation) {
 	if err == nil {
 		err = rv.r.cfg.Conn.Publish(revokedSubject, body)
 	}
-	if err != nil && rv.r.cfg.Conn.Connected() { // otherwise the broker.Conn reports the error
+	if err != nil && rv.r.cfg.Conn.Connected() { // while disconnected, the broker.Conn reports the error
 		rv.r.cfg.Log.Warn("revocation not sent to other relays", "error", err)
 	}
 }
@@ -54,7 +54,7 @@ func (rv *revoker) receive(msg *nats.Msg) {
 	rv.r.cfg.Revocations.receive([]auth.Revocation{rev})
 }
 
-// write writes the revocations missing in the store.
+// write writes revocations that the store lacks.
 func (rv *revoker) write(ctx context.Context) error {
 	list, revs := rv.r.cfg.Revocations.toStore()
 	for i, rev := range list {
@@ -64,7 +64,7 @@ func (rv *revoker) write(ctx context.Context) error {
 			var there auth.Revocation
 			if at, err = rv.r.view.store.read(ctx, key, &there); err == nil && at != 0 {
 				rv.r.cfg.Revocations.stored(there, at)
-				wakeUp(rv.r.writer.wake) // if there is still something to write
+				wakeUp(rv.r.writer.wake) // if more must be written
 				continue
 			}
 		}
@@ -76,7 +76,7 @@ func (rv *revoker) write(ctx context.Context) error {
 	return nil
 }
 
-// run applies new revocations, until ctx ends.
+// run enforces new revocations until ctx ends.
 func (rv *revoker) run(ctx context.Context) {
 	for {
 		select {
@@ -100,7 +100,7 @@ func (rv *revoker) run(ctx context.Context) {
 	}
 }
 
-// homesOf returns the home regions of hosts with users affected by revocations.
+// homesOf returns the home regions of hosts whose users are affected by revocations.
 func (rv *revoker) homesOf(news []auth.Revocation) (homes []*view) {
 	rv.r.mu.RLock()
 	defer rv.r.mu.RUnlock()
@@ -114,10 +114,10 @@ func (rv *revoker) homesOf(news []auth.Revocation) (homes []*view) {
 	return homes
 }
 
-// catchUp returns true when this relay has read a region's store up to the time of the
-// call, and false on failure or when ctx ends. A renewed token is revoked only after
-// the store has the successor's user, but revocations travel between relays faster
-// than the store's changes.
+// catchUp returns true when this relay has read a region's store up to the time of the call. It
+// returns false on failure, or when ctx ends. It is called before a revocation is enforced: a
+// renewed token is revoked only after its successor's user is in the store, but the revocation
+// may arrive before that change.
 func (rv *revoker) catchUp(ctx context.Context, v *view) bool {
 	rev, err := rv.newest(ctx, v)
 	if err != nil {
@@ -149,8 +149,8 @@ func (rv *revoker) newest(ctx context.Context, v *view) (uint64, error) {
 	return rv.r.upkeep.putSession(ctx, false)
 }
 
-// end makes NATS refuse the users of revoked enrolments, and ends the leases of hosts
-// left without users.
+// end makes NATS refuse users with revoked enrolments. It ends the lease of each host that has
+// no other user.
 func (rv *revoker) end(news []auth.Revocation, now time.Time) {
 	tenants := map[string]bool{}
 	holders := map[string]string{}
@@ -167,7 +167,7 @@ func (rv *revoker) end(news []auth.Revocation, now time.Time) {
 	rv.r.mu.Unlock()
 	open := rv.r.cfg.Tenants.Names()
 	for name := range tenants {
-		// An embedded server loads the rest on demand.
+		// An embedded server loads the remaining accounts on demand.
 		if rv.r.cfg.Tenants.External() || slices.Contains(open, name) {
 			rv.r.accounts.open(name)
 		}
@@ -179,7 +179,7 @@ func (rv *revoker) end(news []auth.Revocation, now time.Time) {
 	}
 }
 
-// affectedLocked returns the hosts with possibly revoked users.
+// affectedLocked returns the hosts whose users revocations may affect.
 func (rv *revoker) affectedLocked(news []auth.Revocation) (keys []string) {
 	for _, rev := range news {
 		if key := hostKey(rev.Tenant, rev.Host); rev.Host != "" && rv.r.hosts[key] != nil {

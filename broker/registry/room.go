@@ -5,10 +5,11 @@ import (
 	"time"
 )
 
-// EveryTenant stands in [Config.HostLimits] for each tenant that is not named.
+// EveryTenant is the key in [Config.HostLimits] for all tenants without a key of their
+// own.
 const EveryTenant = "*"
 
-// A FullError reports that a tenant has its largest number of connected host-agents.
+// A FullError reports that a tenant has reached its limit of connected host-agents.
 type FullError struct {
 	Tenant string
 	Max    int
@@ -19,10 +20,10 @@ func (e *FullError) Error() string {
 	return fmt.Sprintf("tenant %s has %d connected host-agents, its limit (the relay's --limit-hosts)", e.Tenant, e.Max)
 }
 
-// roomFor returns a *FullError if a tenant has no room for one more host. A host counts
-// in the whole cluster while it has credentials for NATS, and until its host-agent
-// releases it, so host-agents that come together cannot all pass before any of them has
-// a lease.
+// roomFor returns a *FullError if a tenant has no room for a further host. Hosts in the
+// whole cluster count, from when they get NATS credentials until their host-agent
+// releases them. If only hosts with a lease counted, host-agents that arrive together
+// would all pass before the first has a lease.
 func (ta *tenantAccounts) roomFor(tenant, host string) error {
 	limits := ta.r.cfg.HostLimits
 	most, named := limits[tenant]
@@ -54,8 +55,8 @@ func (ta *tenantAccounts) roomFor(tenant, host string) error {
 	return &FullError{tenant, most}
 }
 
-// connects reports whether a host counts as connected: it has a lease, or credentials
-// for NATS and was not released.
+// connects reports whether a host counts towards the limit: it has a lease, or it has
+// NATS credentials and was not released.
 func (k *knownHost) connects(now time.Time) bool {
 	l := k.lease()
 	return l.runs() || (l == nil || !l.Released) && len(k.Users.current(now)) > 0

@@ -8,58 +8,59 @@ import (
 	"time"
 )
 
-// Session times.
+// Times of sessions.
 const (
-	beatEvery = 2 * time.Second // interval of session writes; shorter if leases are short
+	beatEvery = 2 * time.Second // interval at which a session is written; shorter if leases are short
 
-	absentAfter = 2               // missed beats before a successor's claim counts
-	goneFor     = time.Minute     // host-agents are notified of a crashed relay for this long
-	maxGone     = 64              // crashed relays in one answer
-	forgetAfter = 5 * time.Minute // silence, counted in beats, after which a session is removed
+	absentAfter = 2               // missed beats after which a successor's claim is believed
+	goneFor     = time.Minute     // how long host-agents are told of a crashed relay
+	maxGone     = 64              // bound for the crashed relays in one answer
+	forgetAfter = 5 * time.Minute // silence, in beats, after which a session is removed
 )
 
-// patience returns the missed beats after which a relay's leases have expired. A relay
-// pausing for less than a lease must not lose them: it may have paused just before a
-// beat, and the observer may have counted a beat just after the last one.
+// patience returns after how many missed beats a relay's leases have expired. Two are
+// added to the beats of a lease time, so that a relay that pauses for less than a
+// lease time does not lose its leases: it may have paused just before a beat, and the
+// observer may count its own beat just after the relay's last one.
 func patience(lease, beat time.Duration) int { return int(lease/beat) + 2 }
 
-// A session announces a running relay. Only the repeated writes prove a running relay,
-// not the contents.
+// A session is a relay's entry in the store. Its repeated writes prove that the relay
+// runs; its contents describe the relay.
 type session struct {
 	Instance string    `json:"instance"`
 	Version  string    `json:"version,omitempty"`
-	Started  time.Time `json:"started"`          // for people
-	Node     string    `json:"node,omitempty"`   // its NATS server's name in a cluster
-	Port     string    `json:"port,omitempty"`   // the server's cluster port
-	URL      string    `json:"url,omitempty"`    // base URL at which clients reach exactly this relay
-	Keys     []string  `json:"keys,omitempty"`   // its key sets' names
-	Previous []string  `json:"former,omitempty"` // its crashed predecessors
-	Bye      bool      `json:"bye,omitempty"`    // it ends in good order
+	Started  time.Time `json:"started"`          // for display
+	Node     string    `json:"node,omitempty"`   // name of its NATS server in a cluster
+	Port     string    `json:"port,omitempty"`   // cluster port of that server
+	URL      string    `json:"url,omitempty"`    // base URL at which clients reach this relay and no other
+	Keys     []string  `json:"keys,omitempty"`   // names of its key sets
+	Previous []string  `json:"former,omitempty"` // its predecessors that have crashed
+	Bye      bool      `json:"bye,omitempty"`    // it is ending normally
 }
 
-// A peer is another relay. Its silence is measured in this relay's own beats through
-// the store. A relay is therefore never missed because the store was away, this
-// process was paused, or clocks differ.
+// A peer is another relay. Its silence is counted in this relay's own completed beats.
+// So a relay is not considered silent because the store was unreachable, this process
+// was paused, or clocks differ.
 type peer struct {
 	session
-	rev    uint64 // its session's revision; 0: missing
-	epoch  uint64 // the watch that last delivered it
-	missed int    // own beats since it was last heard
-	home   *view  // its region's view; nil: this relay's region
-	there  int    // like missed, without beats in which the region was silent
+	rev    uint64 // revision of its session; 0: it has none
+	epoch  uint64 // the watch that last delivered its session
+	missed int    // this relay's beats since the peer was last heard
+	home   *view  // view of its region; nil: this relay's region
+	there  int    // like missed, but only beats in which its region was heard
 	heard  time.Time
-	keeps  map[string]bool // hosts whose lease it keeps, by the store
+	keeps  map[string]bool // hosts whose lease it keeps, according to the store
 }
 
-// relaySessions are the sessions of all relays, this one included. Registry.mu guards
+// relaySessions are the sessions of all relays, including this one. Registry.mu guards
 // the changing fields.
 type relaySessions struct {
 	r        *Registry
-	patience int // missed beats after which leases have expired
+	patience int // missed beats after which a peer's leases have expired
 
 	peers  map[string]*peer     // by instance
-	gone   map[string]time.Time // crashed instances, and when this was learnt
-	beaten time.Time            // when this relay's session last came back from the store
+	gone   map[string]time.Time // crashed instances, and when this relay learnt of the crash
+	beaten time.Time            // when the store last delivered this relay's own session
 }
 
 func newRelaySessions(r *Registry) *relaySessions {
@@ -80,9 +81,10 @@ func (rs *relaySessions) getLocked(instance string) *peer {
 	return p
 }
 
-// lostLocked reports whether a lease's keeper has been silent for a whole lease time,
-// and its leases have expired. Silence of a whole region proves nothing, except for
-// hosts of this region.
+// lostLocked reports whether the relay that keeps a host's lease has been silent for a
+// lease time, so that the lease has expired. If the host and that relay belong to
+// other regions, beats in which the relay's region was silent do not count: silence of
+// a whole region proves nothing.
 func (rs *relaySessions) lostLocked(k *knownHost, keeper string) bool {
 	p := rs.peers[keeper]
 	switch {
@@ -94,11 +96,11 @@ func (rs *relaySessions) lostLocked(k *knownHost, keeper string) bool {
 	return p.missed > rs.patience
 }
 
-// silent reports whether a relay has missed more than the given beats, by either
-// count.
+// silent reports whether a relay has missed more than the given number of beats by at
+// least one of both counts.
 func (p *peer) silent(beats int) bool { return p.missed > beats || p.there > beats }
 
-// heardLocked returns when a relay was last heard, for people, or the zero time.
+// heardLocked returns when a relay was last heard, for display, or the zero time.
 func (rs *relaySessions) heardLocked(instance string) time.Time {
 	if p := rs.peers[instance]; p != nil && p.rev != 0 {
 		return p.heard.UTC().Round(0)
@@ -112,14 +114,14 @@ func (rs *relaySessions) lastHeard(instance string) time.Time {
 	return rs.heardLocked(instance)
 }
 
-// apply applies a session from a store. After a removed session (rev 0), the relay's
-// leases last for one more lease time.
+// apply handles a relay's session from a store; rev is 0 if it was removed. After a
+// removal, the relay's leases last for one more lease time.
 func (rs *relaySessions) apply(v *view, instance string, s session, rev, epoch uint64, now time.Time) {
 	rs.r.mu.Lock()
 	p := rs.getLocked(instance)
 	was := p.silent(rs.patience)
 	p.home = rs.r.regions.foreign(v)
-	news := rev > p.rev // otherwise a new watch has repeated it
+	news := rev > p.rev // otherwise a new watch has delivered it again
 	p.rev, p.epoch = rev, epoch
 	if news && s.Bye {
 		p.session = s
@@ -140,7 +142,8 @@ func (rs *relaySessions) apply(v *view, instance string, s session, rev, epoch u
 	}
 }
 
-// beat counts a session write delivered by the store.
+// beat handles this relay's own session delivered by the store: for each other relay,
+// one more beat has passed.
 func (rs *relaySessions) beat(now time.Time) {
 	rs.r.mu.Lock()
 	defer rs.r.mu.Unlock()
@@ -166,7 +169,7 @@ func (rs *relaySessions) beat(now time.Time) {
 		}
 		if p.missed == rs.patience+1 {
 			if len(p.keeps) > 0 && p.home == nil {
-				rs.r.cfg.Log.Warn("relay silent: hosts at no other relay are listed as offline", "relay", instance, "hosts", len(p.keeps))
+				rs.r.cfg.Log.Warn("relay silent: its hosts are listed as offline", "relay", instance, "hosts", len(p.keeps))
 			}
 			rs.r.changedLocked(slices.Collect(maps.Keys(p.keeps))...)
 		}
@@ -178,10 +181,10 @@ func (rs *relaySessions) beat(now time.Time) {
 	maps.DeleteFunc(rs.gone, func(_ string, since time.Time) bool { return now.Sub(since) > 2*goneFor })
 }
 
-// losePreviousLocked ends the relays whose successors have started.
+// losePreviousLocked marks relays as crashed whose successors have started.
 func (rs *relaySessions) losePreviousLocked(previous []string, now time.Time) {
 	for _, instance := range previous {
-		// A heard relay is not gone: its data directory was copied.
+		// A relay that is still heard has not crashed: its data directory was copied.
 		p := rs.peers[instance]
 		heard := p != nil && p.rev != 0 && p.missed <= absentAfter
 		if !heard && now.Sub(rs.r.started) > absentAfter*rs.r.beatEvery && instance != rs.r.cfg.Instance {
@@ -190,16 +193,16 @@ func (rs *relaySessions) losePreviousLocked(previous []string, now time.Time) {
 	}
 }
 
-// loseLocked records a relay's crash.
+// loseLocked marks a relay as crashed.
 func (rs *relaySessions) loseLocked(instance, why string, now time.Time) {
 	if _, known := rs.gone[instance]; known {
 		return
 	}
 	rs.gone[instance] = now
-	rs.r.cfg.Log.Warn("relay crashed: host-agents close its connections", "relay", instance, "because", why)
+	rs.r.cfg.Log.Warn("relay crashed: host-agents close its connections", "relay", instance, "reason", why)
 }
 
-// previousLocked returns this relay's predecessors, for the first minute.
+// previousLocked returns this relay's crashed predecessors, during its first minute.
 func (rs *relaySessions) previousLocked(now time.Time) []string {
 	if now.Sub(rs.r.started) > goneFor {
 		return nil
@@ -207,7 +210,7 @@ func (rs *relaySessions) previousLocked(now time.Time) []string {
 	return slices.Clone(rs.r.cfg.Previous)
 }
 
-// goneRelays returns the crashed relays to report to host-agents.
+// goneRelays returns the crashed relays to list in answers to host-agents.
 func (rs *relaySessions) goneRelays() []string {
 	now := time.Now()
 	rs.r.mu.RLock()
@@ -222,7 +225,7 @@ func (rs *relaySessions) goneRelays() []string {
 	return names[:min(len(names), maxGone)]
 }
 
-// HasEnded reports whether a relay has ended for good.
+// HasEnded reports whether a relay is known to have crashed.
 func (r *Registry) HasEnded(instance string) bool {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -230,7 +233,8 @@ func (r *Registry) HasEnded(instance string) bool {
 	return gone || slices.Contains(r.cfg.Previous, instance)
 }
 
-// leads reports whether this relay performs the maintenance for its region.
+// leads reports whether this relay maintains its region's store on behalf of all
+// relays.
 func (rs *relaySessions) leads() bool {
 	rs.r.mu.RLock()
 	defer rs.r.mu.RUnlock()
@@ -242,8 +246,8 @@ func (rs *relaySessions) leads() bool {
 	return true
 }
 
-// otherKeysLocked names a relay with different key sets, or returns "". Such relays
-// cannot verify each other's signatures.
+// otherKeysLocked returns a text that names a relay with different key sets, or "".
+// Such relays cannot verify each other's signatures.
 func (rs *relaySessions) otherKeysLocked() string {
 	own := rs.r.cfg.Keys()
 	for instance, p := range rs.peers {
@@ -254,7 +258,7 @@ func (rs *relaySessions) otherKeysLocked() string {
 	return ""
 }
 
-// present lists the present relays. The list changes rarely.
+// present returns a text that lists the running relays, to notice a change.
 func (rs *relaySessions) present() string {
 	rs.r.mu.RLock()
 	defer rs.r.mu.RUnlock()
@@ -268,7 +272,8 @@ func (rs *relaySessions) present() string {
 	return strings.Join(there, " ")
 }
 
-// ended returns the sessions of long-silent relays.
+// ended returns the sessions to remove because their relays have been silent for long,
+// with their revisions.
 func (rs *relaySessions) ended() map[string]uint64 {
 	rs.r.mu.RLock()
 	defer rs.r.mu.RUnlock()

@@ -15,27 +15,27 @@ import (
 	"ahprelay/internal/atomicfile"
 )
 
-// Write delays, to combine changes.
+// Delays before a write, so that several changes are written together.
 const (
-	saveSoon = time.Second     // for changes to survive a crash
-	saveLate = 5 * time.Second // for the rest
+	saveSoon = time.Second     // for changes that must survive a crash
+	saveLate = 5 * time.Second // for other changes
 
-	// saveShare bounds the share of time spent on writing; the store has the changes
-	// too.
+	// Writing may take at most 1/saveShare of the time. Changes are in the store
+	// too, so a delay is acceptable.
 	saveShare = 50
 )
 
 // keptVersion is the file's format version.
 const keptVersion = 2
 
-// A keptState is a relay's saved knowledge, for a start while the store is away, and
-// to fill a new store.
+// A keptState is a relay's view in its state file. A relay starts from it while the
+// store is unreachable, and fills new stores from it.
 type keptState struct {
 	Version int         `json:"version"`
-	Store   string      `json:"store"` // the bucket of origin
+	Store   string      `json:"store"` // id of the bucket
 	Hosts   []hostState `json:"hosts"`
 
-	Regions map[string]string `json:"regions,omitempty"` // home regions of hosts, by host key, if not this relay's
+	Regions map[string]string `json:"regions,omitempty"` // home regions of hosts other than this relay's region, by host key
 }
 
 // homeOf records a host's home region.
@@ -46,15 +46,15 @@ func (s *keptState) homeOf(key, region string) {
 	s.Regions[key] = region
 }
 
-// A stateFile saves a relay's knowledge between runs and is replaced as a whole. It
-// contains a keptState. Relays without a store wrote a JSON array of hosts.
+// A stateFile saves a relay's view as JSON (keptState) between runs. It is always
+// replaced as a whole.
 type stateFile struct {
 	path string // "": none
 	log  *slog.Logger
-	wake chan struct{} // holds one
+	wake chan struct{} // wakes run
 
 	mu   sync.Mutex
-	due  time.Time     // time of the next write; zero: nothing has changed
+	due  time.Time     // when to write next; zero: nothing has changed
 	took time.Duration // duration of the last write
 
 	failed bool // the last write has failed; owned by the caller of save
@@ -64,7 +64,7 @@ func newStateFile(path string, log *slog.Logger) *stateFile {
 	return &stateFile{path: path, log: log, wake: make(chan struct{}, 1)}
 }
 
-// load reads the file, which may be missing. A damaged file is renamed: hosts become
+// load reads the file, which may be missing. It renames a damaged file; hosts become
 // known again when their host-agents connect.
 func (f *stateFile) load() (keptState, error) {
 	kept, damaged, err := f.read()
@@ -79,7 +79,7 @@ func (f *stateFile) load() (keptState, error) {
 	return keptState{}, nil
 }
 
-// read reads the file, and reports whether an error is damage to its contents.
+// read reads the file, and reports whether an error is due to its contents.
 func (f *stateFile) read() (kept keptState, damaged bool, err error) {
 	if f.path == "" {
 		return kept, false, nil
@@ -91,7 +91,7 @@ func (f *stateFile) read() (kept keptState, damaged bool, err error) {
 	if err != nil {
 		return kept, false, err
 	}
-	if bytes.HasPrefix(bytes.TrimSpace(data), []byte("[")) {
+	if bytes.HasPrefix(bytes.TrimSpace(data), []byte("[")) { // from a relay without a store: only the hosts
 		err = json.Unmarshal(data, &kept.Hosts)
 	} else if err = json.Unmarshal(data, &kept); err == nil && kept.Version != keptVersion {
 		err = fmt.Errorf("version %d; want %d", kept.Version, keptVersion)
@@ -107,7 +107,7 @@ func (f *stateFile) read() (kept keptState, damaged bool, err error) {
 	return kept, false, nil
 }
 
-// changed schedules a write.
+// changed schedules a write, after saveSoon or saveLate.
 func (f *stateFile) changed(soon bool) {
 	wait := saveLate
 	if soon {
@@ -128,7 +128,7 @@ func (f *stateFile) changed(soon bool) {
 	}
 }
 
-// run writes state's value when a write is due, until ctx ends.
+// run writes the value of state whenever a write is due, until ctx ends.
 func (f *stateFile) run(ctx context.Context, state func() any) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()

@@ -25,52 +25,54 @@ import (
 //	revoked.<SHA-256>        auth.Revocation
 //
 // Hosts and revocations are written only when they change. Each write names the
-// revision that it replaces, so the second of two concurrent writers gets a conflict.
+// revision that it replaces, so if two writers are concurrent, the second gets a
+// conflict.
 const (
 	bucket      = "ahp-registry"
 	hostKeys    = "host."
 	relayKeys   = "relay."
 	revokedKeys = "revoked."
 
-	// markerTTL is the lifetime of a removal marker in the store.
+	// markerTTL is how long the store keeps the marker of a removed key.
 	markerTTL = time.Hour
 )
 
 // Times of the store.
 const (
 	writeTimeout = 2 * time.Second // for one write
-	openTimeout  = 2 * time.Second // for each step of finding the bucket
+	openTimeout  = 2 * time.Second // for each step of opening the bucket
 	openRetry    = 500 * time.Millisecond
-	tendEvery    = 6 * time.Second // interval between checks of the copies
-	tendSoon     = 2 * time.Second // the same, while a copy is offline
+	tendEvery    = 6 * time.Second // interval at which the copies are checked
+	tendSoon     = 2 * time.Second // that interval while a copy is offline
 )
 
-// The times for which a copy is offline before its server is removed: a server may come
-// back with its data, unless its replacement has come.
+// After how long an offline copy's server is removed. The long time applies normally,
+// because the server may return with its data; the short time applies if a replacement
+// has already joined.
 const (
 	giveUpAfter   = 10 * time.Minute
 	replacedAfter = 6 * time.Second
 )
 
-// ErrStoreAway reports an unreachable store.
+// ErrStoreAway reports that the store is unreachable.
 var ErrStoreAway = errors.New("the registry store is unreachable")
 
-// ErrNoStore reports NATS servers without JetStream for relays.
+// ErrNoStore reports that the NATS servers offer no JetStream in the relays' account.
 var ErrNoStore = errors.New("the NATS servers have no JetStream for relays")
 
-// errConflict reports an unexpected revision.
+// errConflict reports that a key has a different revision than expected.
 var errConflict = errors.New("changed meanwhile")
 
 // A store gives a relay access to a bucket.
 type store struct {
 	js     jetstream.JetStream
-	name   string // of the bucket
-	about  string // description of the bucket, for people
-	region string // placement of the bucket; "": any
-	found  bool   // created elsewhere
+	name   string // name of the bucket
+	about  string // description of the bucket, for operators
+	region string // where the bucket is placed; "": anywhere
+	found  bool   // a different region creates the bucket
 
 	mu sync.RWMutex
-	kv jetstream.KeyValue // nil: not found yet
+	kv jetstream.KeyValue // nil: not opened yet
 }
 
 func newStore(conn *broker.Conn, name, about string) (*store, error) {
@@ -81,8 +83,8 @@ func newStore(conn *broker.Conn, name, about string) (*store, error) {
 	return &store{js: js, name: name, about: about}, nil
 }
 
-// open finds the bucket, or creates it with as many copies as possible. It returns the
-// bucket's unique id.
+// open opens the bucket, and creates it if necessary, with as many copies as possible.
+// It returns the bucket's unique id.
 func (s *store) open(ctx context.Context) (id string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
@@ -106,7 +108,8 @@ func (s *store) open(ctx context.Context) (id string, err error) {
 	return streamInfo(status).Created.UTC().Format(time.RFC3339Nano), nil
 }
 
-// watch delivers the bucket's contents and then each change, until ctx ends.
+// watch returns a watcher that delivers the bucket's contents and then each change,
+// until ctx ends.
 func (s *store) watch(ctx context.Context) (jetstream.KeyWatcher, error) {
 	limit, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
@@ -154,14 +157,14 @@ func streamInfo(status jetstream.KeyValueStatus) *jetstream.StreamInfo {
 	return &jetstream.StreamInfo{}
 }
 
-// A storeStatus describes the store's copies.
+// A storeStatus describes the copies of the store.
 type storeStatus struct {
-	copies  int      // required
-	current int      // online
-	away    []string // servers with an offline copy
+	copies  int      // configured copies
+	current int      // copies online
+	away    []string // servers whose copy is offline
 }
 
-// copies keeps as many copies as possible.
+// copies returns the configuration for keeping as many copies as possible.
 func (s *store) copies(mine func() bool, servers func() int) *broker.Copies {
 	return &broker.Copies{
 		Count: func(ctx context.Context) (int, error) {
@@ -196,7 +199,7 @@ func (s *store) info(ctx context.Context) (*jetstream.StreamInfo, error) {
 	return streamInfo(status), nil
 }
 
-// status returns the copies' state.
+// status returns the state of the copies.
 func (s *store) status(ctx context.Context) (storeStatus, error) {
 	info, err := s.info(ctx)
 	if err != nil {
@@ -222,9 +225,10 @@ func (s *store) bucket() jetstream.KeyValue {
 	return s.kv
 }
 
-// write replaces a key's given revision, where 0 means a missing key, and returns the
-// new revision. The error is errConflict if the key has a different revision, and
-// wraps ErrStoreAway if the outcome is unknown.
+// write replaces the given revision of a key, and returns the new revision. Revision 0
+// means that the key must not exist. The error is errConflict if the key has a
+// different revision. It wraps ErrStoreAway if it is unknown whether the write has
+// succeeded.
 func (s *store) write(ctx context.Context, key string, value any, rev uint64) (uint64, error) {
 	kv := s.bucket()
 	if kv == nil {
@@ -244,7 +248,7 @@ func (s *store) write(ctx context.Context, key string, value any, rev uint64) (u
 	return rev, storeError(err)
 }
 
-// put sets a key without concurrent writers, and returns its revision.
+// put sets a key that only this relay writes, and returns the new revision.
 func (s *store) put(ctx context.Context, key string, value any) (uint64, error) {
 	kv := s.bucket()
 	if kv == nil {
@@ -260,7 +264,7 @@ func (s *store) put(ctx context.Context, key string, value any) (uint64, error) 
 	return rev, storeError(err)
 }
 
-// remove deletes a key's given revision.
+// remove deletes a key if it has the given revision.
 func (s *store) remove(ctx context.Context, key string, rev uint64) error {
 	kv := s.bucket()
 	if kv == nil {
@@ -271,7 +275,8 @@ func (s *store) remove(ctx context.Context, key string, rev uint64) error {
 	return storeError(kv.Purge(ctx, key, jetstream.LastRevision(rev), jetstream.PurgeTTL(markerTTL)))
 }
 
-// read returns a key and its revision, which is 0 for a missing key.
+// read decodes a key into value, and returns its revision, or 0 if the key does not
+// exist.
 func (s *store) read(ctx context.Context, key string, value any) (uint64, error) {
 	kv := s.bucket()
 	if kv == nil {
@@ -292,7 +297,7 @@ func (s *store) read(ctx context.Context, key string, value any) (uint64, error)
 	return entry.Revision(), nil
 }
 
-// last returns the bucket's newest revision.
+// last returns the newest revision in the bucket.
 func (s *store) last(ctx context.Context) (uint64, error) {
 	kv := s.bucket()
 	if kv == nil {
@@ -317,13 +322,13 @@ func storeError(err error) error {
 	return fmt.Errorf("%w: %w", ErrStoreAway, err)
 }
 
-// refuses reports whether an error is the store's refusal.
+// refuses reports whether an error is an answer of the store that refuses the request.
 func refuses(err error) bool {
 	var refused *jetstream.APIError
 	return errors.Is(err, ErrNoStore) || errors.Is(err, nats.ErrNoResponders) || errors.Is(err, jetstream.ErrNoStreamResponse) || errors.As(err, &refused)
 }
 
-// revokedKey returns a revocation's key.
+// revokedKey returns the store key of a revocation.
 func revokedKey(rev auth.Revocation) string {
 	k := rev.Key()
 	sum := sha256.Sum256([]byte(strings.Join([]string{k.Token, k.Tenant, k.Subject, k.Host}, "\x00")))

@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// tidyAtOnce bounds the leases, and the revocations, of one pass.
+// tidyAtOnce bounds the leases, and the revocations, that one pass handles.
 const tidyAtOnce = 1000
 
 // An upkeep writes this relay's session and maintains the store.
 type upkeep struct {
 	r       *Registry
-	opened  chan struct{}        // for run: the store was found; holds one
-	missing map[string]time.Time // since when a server's copy has been offline; owned by run
+	opened  chan struct{}        // wakes run, because the store was opened
+	missing map[string]time.Time // since when the copy on a server has been offline; owned by run
 
 	// Guarded by Registry.mu.
 	wrote  time.Time // when this relay's session was last written
@@ -24,8 +24,8 @@ type upkeep struct {
 	status storeStatus
 }
 
-// tidyStore removes ended sessions and revocations from the store, on behalf of all
-// relays.
+// tidyStore removes ended sessions and expired revocations from the store, on behalf of
+// all relays.
 func (u *upkeep) tidyStore(ctx context.Context) error {
 	if err := u.endLost(ctx); err != nil {
 		return err
@@ -43,18 +43,19 @@ func (u *upkeep) tidyStore(ctx context.Context) error {
 		if err != nil && !errors.Is(err, errConflict) {
 			return err
 		}
-		u.r.cfg.Revocations.removed(key) // after a conflict the watch brings the change
+		u.r.cfg.Revocations.removed(key) // after a conflict, the watch delivers the change
 	}
 	return nil
 }
 
-// endLost ends the leases of long-silent relays on their behalf. Otherwise a relay
-// started later, still unaware of the silence, would list those hosts as online.
+// endLost ends the leases of relays that have been silent for long. Otherwise a relay
+// that starts later, and does not know of the silence yet, would list their hosts as
+// online.
 func (u *upkeep) endLost(ctx context.Context) error {
 	for key, keeper := range u.lostLeases() {
 		err := u.r.writer.update(ctx, key, func(k *knownHost, _ bool) *hostState {
 			if k.own != nil || !k.Lease.runs() || k.Lease.Keeper != keeper {
-				return nil // somebody has it again
+				return nil // a relay keeps the lease again
 			}
 			s, l := k.hostState, *k.Lease
 			l.Lost = true
@@ -68,7 +69,8 @@ func (u *upkeep) endLost(ctx context.Context) error {
 	return nil
 }
 
-// lostLeases returns hosts with leases of long-silent relays, and those relays.
+// lostLeases returns the hosts whose lease is kept by a relay that has been silent for
+// long, and that relay.
 func (u *upkeep) lostLeases() map[string]string {
 	u.r.mu.RLock()
 	defer u.r.mu.RUnlock()
@@ -79,7 +81,7 @@ func (u *upkeep) lostLeases() map[string]string {
 		}
 		for key := range p.keeps {
 			if k := u.r.hosts[key]; k == nil || k.home != nil {
-				continue // another region says so
+				continue // that host's home region decides
 			}
 			if len(lost) == tidyAtOnce {
 				return lost
@@ -90,8 +92,7 @@ func (u *upkeep) lostLeases() map[string]string {
 	return lost
 }
 
-// run writes this relay's session periodically and maintains the store, until ctx
-// ends.
+// run writes this relay's session regularly and maintains the store, until ctx ends.
 func (u *upkeep) run(ctx context.Context) {
 	tick := time.NewTicker(u.r.beatEvery)
 	defer tick.Stop()
@@ -131,9 +132,9 @@ func (u *upkeep) run(ctx context.Context) {
 	}
 }
 
-// writesNothing reports whether the store is reachable and writes nothing: it refuses, or
-// answers a question after it has left this relay's writes unanswered. A store that
-// answers nothing may be slow or out of reach, and needs no restart.
+// writesNothing reports whether the store is reachable but does not write: it refuses
+// writes, or it answers a query although it has not answered this relay's writes. A store
+// that answers nothing may be slow or unreachable, and a restart would not help.
 func (u *upkeep) writesNothing(ctx context.Context) bool {
 	err := u.r.storeAway()
 	if u.r.view.store.bucket() == nil || refuses(err) {
@@ -143,10 +144,11 @@ func (u *upkeep) writesNothing(ctx context.Context) bool {
 	return asked == nil || refuses(asked)
 }
 
-// roomEvery is the interval of checks whether a full disk has space again.
+// roomEvery is the interval at which a full disk is checked for free space.
 const roomEvery = 500 * time.Millisecond
 
-// checkRoom records whether the directory of this relay's own store can be written.
+// checkRoom checks and records whether the directory of this relay's own store can be
+// written.
 func (u *upkeep) checkRoom() (full bool) {
 	if u.r.cfg.Room == nil {
 		return false
@@ -165,14 +167,15 @@ func (u *upkeep) checkRoom() (full bool) {
 	return err != nil
 }
 
-// isFull reports whether the directory of this relay's own store could not be written.
+// isFull returns the last result of checkRoom.
 func (u *upkeep) isFull() bool {
 	u.r.mu.RLock()
 	defer u.r.mu.RUnlock()
 	return u.full != nil
 }
 
-// noRoom returns why nothing can be written, if this relay's own store is the only one.
+// noRoom returns why the store cannot be written, if this relay's own store is the only
+// one.
 func (u *upkeep) noRoom() error {
 	u.r.mu.RLock()
 	defer u.r.mu.RUnlock()
@@ -192,8 +195,8 @@ func (u *upkeep) revive() {
 	}
 }
 
-// putSession writes this relay's session, with Bye at its end, and returns the
-// revision.
+// putSession writes this relay's session and returns its revision. Bye marks that the
+// relay is ending.
 func (u *upkeep) putSession(ctx context.Context, bye bool) (uint64, error) {
 	u.r.mu.RLock()
 	s := session{
@@ -223,9 +226,10 @@ func (u *upkeep) writeSession(ctx context.Context, bye bool) bool {
 	return err == nil
 }
 
-// maintain maintains the store; the leading relay does most of it for all.
+// maintain maintains the store. Most of the work is done by the leading relay on behalf
+// of all.
 func (u *upkeep) maintain(ctx context.Context) {
-	if u.r.cfg.Cluster { // the store runs on without this relay's copy
+	if u.r.cfg.Cluster { // the other copies may work while this relay's copy has stopped
 		u.revive()
 	}
 	status, err := u.r.view.store.status(ctx)
@@ -246,8 +250,9 @@ func (u *upkeep) maintain(ctx context.Context) {
 	}
 }
 
-// firstConnected reports whether this relay's server is the first by name of those that
-// are connected. Unlike the leading relay, it is known as soon as a server is lost.
+// firstConnected reports whether this relay's server has the first name of all connected
+// servers. Unlike the leading relay, it is known as soon as a connection to a server is
+// lost.
 func (u *upkeep) firstConnected() bool {
 	n := u.r.cfg.Neighbours
 	if n == nil {
@@ -261,7 +266,7 @@ func (u *upkeep) firstConnected() bool {
 	return true
 }
 
-// tendAfter returns the interval between checks of the copies.
+// tendAfter returns the interval at which the copies are checked.
 func (u *upkeep) tendAfter() time.Duration {
 	if len(u.missing) > 0 {
 		return tendSoon
@@ -269,10 +274,11 @@ func (u *upkeep) tendAfter() time.Duration {
 	return tendEvery
 }
 
-// replaceCopies removes servers with a long-offline copy while a majority is
-// available: their relays were replaced without their data directory. The store is
-// then copied to other servers. If as many other servers are connected as are
-// configured, the offline server's replacement has come, and nothing is to be waited for.
+// replaceCopies removes servers whose copy has been offline for giveUpAfter, if a
+// majority of servers is available. It assumes that such a relay was replaced without its
+// data directory. The store is then copied to a different server. If already as many
+// other servers are connected as are configured, the replacement has joined, and
+// replacedAfter suffices.
 func (u *upkeep) replaceCopies(ctx context.Context, status storeStatus, now time.Time) {
 	missing := map[string]time.Time{}
 	n := u.r.cfg.Neighbours
@@ -301,9 +307,9 @@ func (u *upkeep) replaceCopies(ctx context.Context, status storeStatus, now time
 	u.missing = missing
 }
 
-// forgetUnseen forgets hosts after their configured absence. One relay does this for
-// all. A host with a running lease was last seen when its relay fell silent; tidyStore
-// records that when it ends the lease.
+// forgetUnseen removes hosts that have been absent for ForgetAfter. One relay does this
+// for all. Hosts with a current lease are not affected: when their relay becomes silent,
+// tidyStore ends the lease and records when they were last seen.
 func (u *upkeep) forgetUnseen(ctx context.Context, now time.Time) {
 	if u.r.cfg.ForgetAfter == 0 {
 		return

@@ -12,25 +12,25 @@ import (
 	"github.com/nats-io/nkeys"
 )
 
-// maxUsers bounds the individually known NATS users of a host. Beyond it, the first to
-// expire are merged into auth.AllUsers: to disconnect them, all users of the tenant
-// have to log in again.
+// maxUsers bounds the NATS users that are recorded per host. Beyond it, the users that
+// expire first are merged into auth.AllUsers. To disconnect a merged user, NATS must
+// disconnect all users of the tenant, who then log in again.
 const maxUsers = 16
 
-// userSlack allows for the clock of a NATS server.
+// userSlack allows for a NATS server's clock that is late.
 const userSlack = time.Minute
 
-// A natsUser is a host-agent's NATS user for an enrolment token.
+// A natsUser is the NATS user that a host-agent has got for an enrolment token.
 type natsUser struct {
-	NKey    string    `json:"nkey"`    // public, or auth.AllUsers
-	Token   string    `json:"token"`   // its id; empty for auth.AllUsers
+	NKey    string    `json:"nkey"`    // public key, or auth.AllUsers
+	Token   string    `json:"token"`   // id of the token; empty for auth.AllUsers
 	Issued  time.Time `json:"issued"`  // when the token was issued; the earliest time for auth.AllUsers
-	Expires time.Time `json:"expires"` // expiry of the credentials
+	Expires time.Time `json:"expires"` // when the user's credentials expire
 
-	Origins []auth.Origin `json:"origins,omitempty"` // of the token
+	Origins []auth.Origin `json:"origins,omitempty"` // origins of the token
 }
 
-// newer reports whether u replaces a user with the same nkey.
+// newer reports whether u replaces another user with the same nkey.
 func (u natsUser) newer(than natsUser) bool {
 	return cmp.Or(u.Expires.Compare(than.Expires), u.Issued.Compare(than.Issued), strings.Compare(u.Token, than.Token)) > 0
 }
@@ -40,14 +40,14 @@ func (u natsUser) equal(o natsUser) bool {
 	return u.NKey == o.NKey && u.Token == o.Token && u.Issued == o.Issued && u.Expires == o.Expires && slices.Equal(u.Origins, o.Origins)
 }
 
-// natsUsers are a host's unexpired users, sorted by NKey. They are never changed in
-// place.
+// natsUsers are a host's users that have not expired, sorted by NKey. A list is never
+// changed in place.
 type natsUsers []natsUser
 
 // equal reports whether both lists are equal.
 func (u natsUsers) equal(o natsUsers) bool { return slices.EqualFunc(u, o, natsUser.equal) }
 
-// with returns the union of u and more.
+// with returns the union of u and more. For equal nkeys, the newer user stays.
 func (u natsUsers) with(more ...natsUser) natsUsers {
 	if len(more) == 0 {
 		return u
@@ -67,7 +67,7 @@ func (u natsUsers) with(more ...natsUser) natsUsers {
 	return all.bounded()
 }
 
-// bounded merges surplus users into auth.AllUsers.
+// bounded merges users beyond maxUsers into auth.AllUsers.
 func (u natsUsers) bounded() natsUsers {
 	named := slices.DeleteFunc(slices.Clone(u), func(user natsUser) bool { return user.NKey == auth.AllUsers })
 	if len(named) <= maxUsers {
@@ -84,7 +84,7 @@ func (u natsUsers) bounded() natsUsers {
 	return kept.with(rest...)
 }
 
-// current returns the unexpired users.
+// current returns the users that have not expired.
 func (u natsUsers) current(now time.Time) natsUsers {
 	over := func(user natsUser) bool { return now.After(user.Expires.Add(userSlack)) }
 	if !slices.ContainsFunc(u, over) {

@@ -9,28 +9,29 @@ import (
 	"time"
 )
 
-// Write bounds.
+// Bounds of writes.
 const (
-	maxConflicts = 8                     // attempts at a change after conflicts
-	conflictWait = 20 * time.Millisecond // mean delay before the next attempt
-	flushers     = 32                    // hosts written concurrently
-	flushLater   = time.Second           // delay before failed writes are repeated
-	clientsEvery = 5 * time.Second       // maximum age of published client counts
+	maxConflicts = 8                     // attempts to make a change despite conflicts
+	conflictWait = 20 * time.Millisecond // mean delay after a conflict
+	flushers     = 32                    // hosts that are written concurrently
+	flushLater   = time.Second           // delay before a failed write is repeated
+	clientsEvery = 5 * time.Second       // interval at which changed client counts are written
 )
 
-// A writer writes changes of hosts into the store.
+// A writer writes changes of hosts to the store.
 type writer struct {
 	r    *Registry
-	wake chan struct{} // for run: there is something to write; holds one
+	wake chan struct{} // wakes run, because there are changes to write
 
 	// Guarded by Registry.mu.
-	dirty  map[string]bool // hosts with changes for the store
-	writes uint64          // writes of hosts into the store
+	dirty  map[string]bool // hosts with changes to write
+	writes uint64          // writes of hosts so far
 }
 
-// update changes a host in the store, and then in memory. Change receives the known
-// state and returns the new one, or nil for no change; after a conflict it is called
-// again. The error wraps ErrStoreAway if the outcome is unknown.
+// update changes a host, first in the store and then in memory. Change gets the
+// known state and returns the new state, or nil for no change. It is called again
+// after each conflict. The error wraps ErrStoreAway if it is unknown whether the
+// write has succeeded.
 func (w *writer) update(ctx context.Context, key string, change func(k *knownHost, alive bool) *hostState) error {
 	for range maxConflicts {
 		k, alive := w.r.known(key)
@@ -60,7 +61,8 @@ func (w *writer) update(ctx context.Context, key string, change func(k *knownHos
 	return fmt.Errorf("%w: too many concurrent changes to %s", ErrStoreAway, key)
 }
 
-// known returns a copy of a host's state.
+// known returns a copy of what this relay knows of a host, and whether its lease is
+// current.
 func (r *Registry) known(key string) (k knownHost, alive bool) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -96,8 +98,8 @@ func (w *writer) refresh(ctx context.Context, key string) error {
 	return nil
 }
 
-// run writes this relay's changes into the store until ctx ends: most at once, the
-// numbers of clients periodically.
+// run writes this relay's changes to the store until ctx ends: client counts every
+// clientsEvery, all other changes at once.
 func (w *writer) run(ctx context.Context) {
 	soft := time.NewTicker(clientsEvery)
 	defer soft.Stop()
@@ -119,13 +121,13 @@ func (w *writer) run(ctx context.Context) {
 	}
 }
 
-// flushAll writes all pending changes.
+// flushAll writes all changes.
 func (w *writer) flushAll(ctx context.Context) { _ = w.flushOnce(ctx, true) }
 
-// errReading reports an incomplete first read.
+// errReading reports that the store has not been read completely yet.
 var errReading = errors.New("the store is being read")
 
-// flushOnce writes the urgent changes, or with all set every change.
+// flushOnce writes all changes, or, unless all is set, without client counts.
 func (w *writer) flushOnce(ctx context.Context, all bool) error {
 	w.r.mu.RLock()
 	err := w.r.view.writeError()
@@ -173,8 +175,7 @@ func (w *writer) flushOnce(ctx context.Context, all bool) error {
 	return failed
 }
 
-// flushHost writes this relay's state of one host, unless the holder has changed
-// meanwhile.
+// flushHost writes this relay's state of a host to the store.
 func (w *writer) flushHost(ctx context.Context, key string) error {
 	var wrote *lease
 	err := w.update(ctx, key, func(k *knownHost, _ bool) *hostState {
@@ -182,7 +183,7 @@ func (w *writer) flushHost(ctx context.Context, key string) error {
 		wrote = k.own
 		switch {
 		case k.rev != 0 && len(k.unwritten) == 0 && (k.own == nil || k.Lease != nil && k.own.sameForRelays(k.Lease) && k.own.Presence.Clients == k.Lease.Presence.Clients):
-			return nil // the store has everything
+			return nil // the store has the current state
 		case k.own != nil:
 			own := *k.own
 			s.Lease = &own
@@ -203,7 +204,7 @@ func (w *writer) flushHost(ctx context.Context, key string) error {
 		return nil
 	}
 	k.unwritten = nil
-	if k.own == wrote { // not changed meanwhile
+	if k.own == wrote { // not changed during the write
 		delete(w.dirty, key)
 		k.dirty = false
 		if k.kept == nil {
