@@ -20,6 +20,7 @@
 # make recording  the animated picture at the top of README, from the console in Chromium, with ffmpeg
 # make apps     development servers and viewers from npm, as canvases in Chromium; APPS=DIR keeps what is installed
 # make interop  the wire suite against any host: AHP_UPSTREAM=ws://127.0.0.1:18990 make interop; AHP_VERSION=0.8.0 for one of that version.
+#               VS Code's host with its mock agent also gets a new user on a phone, from the first link to a merged change.
 #               With AHP_WORKBENCH=…/server-main.js of a VS Code server (AHP_WORKBENCH_NODE: its node), that one's windows in Chromium too; the host needs VS Code's mock agent for that
 # make agents   installs OpenCode, Gemini CLI, Claude Code and Codex from npm into ~/.cache/ahp-agents (1.4 GB), and drives each from a phone-sized browser;
 #               ARGS=-record keeps recordings, which make test replays
@@ -145,5 +146,5 @@ clients:
 interop: interop-copilot
 	@if [ -z "$$AHP_UPSTREAM" ]; then echo "say which host: AHP_UPSTREAM=ws://127.0.0.1:18990 make interop"; exit 2; fi
 	$(GO) test -count=1 -v -run 'TestRelayChangesNoByte|TestSealedHostChangesNoByte|TestFlows' ./test
-	AHP_CLIENTS_DIR=$${AHP_CLIENTS_DIR:-$$HOME/.cache/ahp-clients} $(GO) test -count=1 -v -timeout 40m -parallel 1 -run '^TestWorkbench' ./test/browser
+	AHP_CLIENTS_DIR=$${AHP_CLIENTS_DIR:-$$HOME/.cache/ahp-clients} $(GO) test -count=1 -v -timeout 40m -parallel 1 -run '^(TestWorkbench|TestFirstLinkToMergedChangeAtVSCode$$)' ./test/browser
 

@@ -9,7 +9,7 @@ import type { Left, LeftPage, Leaving } from './left';
 import type { Link } from './link';
 import type { Requests } from './requests';
 import type { Rights } from './rights';
-import { randomId, toRelay } from './words';
+import { placeOf, randomId, toRelay } from './words';
 
 /** The parts of the page that are used. */
 export interface AbsentPage {
@@ -105,7 +105,7 @@ export class Absent {
   /** Leaves a message for the open session at the relay. Wake is an input's local time, or ''. */
   leaveMessage(words: string, wake: string): Promise<void> {
     const { host, session, chatUri, conversation } = this.#page;
-    const model = conversation.models.get(session);
+    const model = conversation.models.get(placeOf(host, session));
     return this.left!.leave(host, { kind: 'message', session, ...(chatUri ? { chat: chatUri } : {}), turn: randomId(), text: words, ...(model ? { model } : {}) }, toRelay(wake));
   }
 }

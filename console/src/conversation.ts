@@ -6,14 +6,14 @@ import { requestKey } from './approval';
 import type { Link } from './link';
 import type { Requests } from './requests';
 import { array, text, type Pending } from './store';
-import { chatBeside, randomId } from './words';
+import { chatBeside, placeOf, randomId } from './words';
 import { t } from './language';
 
 /** A message's attachment: bytes, or a file on the host. */
 export type Attachment = { label: string; displayKind?: string } & ({ data: string; contentType: string } | { uri: string });
 
 /** An app's context for the agent. */
-interface Context { chat: string; label: string; text: string }
+interface Context { place: string; label: string; text: string } // place is a host's chat
 
 function asAttachment({ label, text }: Context): Attachment {
   const bytes = new TextEncoder().encode(text);
@@ -23,6 +23,7 @@ function asAttachment({ label, text }: Context): Attachment {
 /** The parts of the page that a conversation uses. */
 export interface ConversationPage {
   readonly link: Link | undefined;
+  readonly host: string;
   readonly session: string; // URI of the open session
   readonly chatUri: string | undefined; // URI of the chat in view
   readonly rights: { readonly readOnly: boolean };
@@ -35,9 +36,9 @@ export interface ConversationPage {
 
 export class Conversation {
   note = ''; // message below the editor
-  models = new Map<string, { id: string }>(); // session to its chosen model
+  models = new Map<string, { id: string }>(); // placeOf a session to its chosen model
   ownTerminals = new Set<string>(); // created here, so sized as shown here
-  attachments = new Map<string, Attachment[]>(); // host and chat to the next message's attachments
+  attachments = new Map<string, Attachment[]>(); // placeOf a chat to the next message's attachments
   #contexts = new Map<object, Context>(); // app to its context for the next message
   #page: ConversationPage;
 
@@ -65,18 +66,22 @@ export class Conversation {
   addContext(from: object, label: string, words: string): boolean {
     const had = this.#contexts.delete(from);
     const may = Boolean(words && this.#page.chatUri && !this.#page.rights.readOnly);
-    if (may) this.#contexts.set(from, { chat: this.#page.chatUri!, label, text: words });
+    if (may) this.#contexts.set(from, { place: this.#place, label, text: words });
     if (had || may) this.#page.draw();
     return may || words === '';
   }
 
   /** The apps' contexts for the chat in view. */
   get context(): [object, Context][] {
-    return [...this.#contexts].filter(([, c]) => c.chat === this.#page.chatUri);
+    return [...this.#contexts].filter(([, c]) => c.place === this.#place);
+  }
+
+  get #place(): string {
+    return placeOf(this.#page.host, this.#page.chatUri ?? '');
   }
 
   #message(prompt: string, attachments: Attachment[]): ChatMessage {
-    const model = this.models.get(this.#page.session);
+    const model = this.models.get(placeOf(this.#page.host, this.#page.session));
     return {
       text: prompt,
       origin: { kind: 'user' },
@@ -155,8 +160,9 @@ export class Conversation {
   }
 
   chooseModel(id: string): void {
-    if (id) this.models.set(this.#page.session, { id });
-    else this.models.delete(this.#page.session);
+    const place = placeOf(this.#page.host, this.#page.session);
+    if (id) this.models.set(place, { id });
+    else this.models.delete(place);
     this.#page.draw();
   }
 

@@ -5,7 +5,7 @@ import type { Conversation } from './conversation';
 import type { Dialog } from './dialog';
 import type { Link } from './link';
 import { status } from './reduce';
-import { randomId } from './words';
+import { placeOf, randomId } from './words';
 import { t } from './language';
 
 const undoTime = 6_000; // ms in which a deletion can be undone
@@ -58,7 +58,7 @@ export class Sessions {
       ...(model ? { model } : {}),
       ...(config && Object.keys(config).length ? { config } : {}),
     });
-    if (model) this.#page.conversation.models.set(channel, model);
+    if (model) this.#page.conversation.models.set(placeOf(link.host, channel), model);
     this.#page.openSession(link.host, channel);
     this.#page.open(null);
   }

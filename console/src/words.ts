@@ -232,6 +232,9 @@ export function parentOf(uri: string): string {
   return at < 0 || /^[a-z+.-]+:\/?$/i.test(parent) ? '' : /^[a-z+.-]+:\/\/[^/]*$/i.test(parent) ? `${parent}/` : parent;
 }
 
+/** The key of a host's session or chat in the page's maps: two hosts may have equal URIs. */
+export const placeOf = (host: string, uri: string) => `${host} ${uri}`;
+
 /** Returns a URI for a new chat. VS Code's host requires the same session name as in the first chat's URI. */
 export function chatBeside(first: string, id: string): string {
   const session = /^ahp-chat:\/\/[^/]+\/(.+)$/.exec(first)?.[1];

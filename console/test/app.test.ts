@@ -79,3 +79,21 @@ test('a host behind a different token gets nothing from the previous host', asyn
   assert.deepEqual(app.lender.lent(app.link!, 'ahp-session:/1'), []);
   app.forget();
 });
+
+test('equal URIs at two hosts share no model, file or context', async () => {
+  const { app } = await import('../src/app');
+  const { attach } = await import('../src/ui/composer');
+  const { placeOf } = await import('../src/words');
+  const { conversation } = app;
+  const files = (host: string) => (conversation.attachments.get(placeOf(host, 'ahp-chat:/1')) ?? []).map((f) => f.label);
+  Object.assign(app, { host: 'desk', session: 'ahp-session:/1', chat: 'ahp-chat:/1' });
+  conversation.chooseModel('large');
+  conversation.addContext({}, 'Map', 'north');
+  attach('desk', 'ahp-chat:/1', [{ label: 'note.txt', data: '', contentType: 'text/plain' }]);
+  assert.deepEqual([conversation.models.get(placeOf('desk', 'ahp-session:/1')), conversation.context.length, files('desk')], [{ id: 'large' }, 1, ['note.txt']]);
+  app.host = 'laptop';
+  conversation.chooseModel('');
+  assert.deepEqual([conversation.context.length, files('laptop')], [0, []]);
+  app.host = 'desk';
+  assert.deepEqual(conversation.models.get(placeOf('desk', 'ahp-session:/1')), { id: 'large' });
+});

@@ -163,6 +163,23 @@ func slowKey(key string) step {
 	})
 }
 
+// characters types text as a keyboard does: a key that the page uses writes nothing.
+func characters(text string) step {
+	return chromedp.Func(func(ctx context.Context, target *chromedp.Target) error {
+		for _, r := range text {
+			events := kb.Encode(r)
+			down, up := *events[0], events[len(events)-1]
+			down.Text = string(r)
+			for _, event := range []input.DispatchKeyEventParams{down, *up} {
+				if _, err := cdp.Call(ctx, target, input.DispatchKeyEvent, event); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	})
+}
+
 // enter replaces a field's content. The last character is typed; the rest appears at
 // once, as from a suggestion.
 func (p *page) enter(selector, text string) {

@@ -43,15 +43,22 @@ func repository(t *testing.T) (folder string) {
 	return folder
 }
 
-// firstLinkToMerge is a new user's way on a phone: the link of a new relay, a host-agent
-// with an agent, a session, and a change, which is allowed, read and committed.
-func firstLinkToMerge(t *testing.T, name, folder, allow string, command, environment []string) {
+// firstLink takes a new user on a phone from the link of a new relay to a host-agent
+// with these flags.
+func firstLink(t *testing.T, flags ...string) (*page, *site) {
 	p, s := newPage(t), newSite(t)
 	p.do(forms[2].size, colours("light"), chromedp.Navigate(s.firstRelay()))
 	p.click("#form button")
 	p.wants("#next", "host-agent up "+s.url)
-	code, fingerprint := s.joinsWith(p, s.bench, slices.Concat([]string{"--agent", name, "--folder", folder, "--state-dir", s.file("state"), "--", "/usr/bin/env"}, environment, command)...)
+	code, fingerprint := s.joinsWith(p, s.bench, flags...)
 	p.admits(code, fingerprint)
+	return p, s
+}
+
+// firstLinkToMerge is a new user's way on a phone: the link of a new relay, a host-agent
+// with an agent, a session, and a change, which is allowed, read and committed.
+func firstLinkToMerge(t *testing.T, name, folder, allow string, command, environment []string) {
+	p, _ := firstLink(t, slices.Concat([]string{"--agent", name, "--folder", folder, "--state-dir", t.TempDir(), "--", "/usr/bin/env"}, environment, command)...)
 	p.wants("#sessions-note", "There are no sessions yet.")
 	p.accessible("a new host without sessions")
 	p.shot("merged-" + name + "-empty")
@@ -96,6 +103,37 @@ func TestFirstLinkToMergedChange(t *testing.T) {
 	firstLinkToMerge(t, "test", repository(t), "Yes, once", command, environment)
 }
 
+// TestNewSessionIsOfTheFormAsItStands begins a session at once after the folder has
+// changed: its worktree belongs to that folder, and the form's defaults are sent.
+func TestNewSessionIsOfTheFormAsItStands(t *testing.T) {
+	t.Parallel()
+	command, environment := acpagent.Command(acpagent.Options{Store: t.TempDir(), With: "load resume options"})
+	former, folder := repository(t), repository(t)
+	s := &agentSite{site: startRelayFor(t, stackConfig{}), name: "test"}
+	s.startAgentWith(hostName, slices.Concat([]string{"--agent", "test", "--folder", former, "--folder", folder, "--state-dir", s.file("state"), "--", "/usr/bin/env"}, environment, command)...)
+	p := newPage(t)
+	s.opens(p)
+	p.click("#new-session")
+	p.enter("#new-folder", former)
+	p.click("#new-isolation")
+	p.click("#new-isolation-list [data-value=worktree]")
+	p.holds("the former folder's worktree", "document.querySelector('#new-worktreeLocation')?.value.startsWith("+js(former)+")")
+	eval[any](p, `(async (e) => {
+		Object.getOwnPropertyDescriptor(HTMLInputElement.prototype, 'value').set.call(e, `+js(folder)+`);
+		e.dispatchEvent(new InputEvent('input', {bubbles: true}));
+		while (document.querySelector('#new-folder').value !== `+js(folder)+`) await new Promise(requestAnimationFrame);
+		await new Promise((drawn) => setTimeout(drawn));
+		document.querySelector('#create').click();
+	})(document.querySelector('#new-folder'))`)
+	p.wants("#chat-note", "No messages yet.")
+	if got := git(t, former, "worktree", "list"); strings.Count(got, "\n") != 0 {
+		t.Errorf("the former folder has the worktrees\n%s", got)
+	}
+	if got := git(t, folder, "worktree", "list"); !strings.Contains(got, folder+"/.worktrees/agent-") {
+		t.Errorf("the folder has the worktrees\n%s", got)
+	}
+}
+
 // TestFirstLinkToMergedChangeWithRealAgents is the same with the installed agents. make
 // agents runs it.
 func TestFirstLinkToMergedChangeWithRealAgents(t *testing.T) {
@@ -110,5 +148,86 @@ func TestFirstLinkToMergedChangeWithRealAgents(t *testing.T) {
 			}
 			firstLinkToMerge(t, name, folder, allowLabels[name], real.Command, real.Environment)
 		})
+	}
+}
+
+// TestFirstLinkToMergedChangeAtVSCode takes a new user to a merged change at VS Code's
+// host: a folder that is a worktree, the host's own command for a change, its review, a
+// commit that needs a sign-in, a commit in a terminal by the keys of a phone, and the
+// host's merge. make interop runs it.
+func TestFirstLinkToMergedChangeAtVSCode(t *testing.T) {
+	upstream := os.Getenv(upstreamVariable)
+	if upstream == "" {
+		t.Skipf("%s names no host (make interop)", upstreamVariable)
+	}
+	main := repository(t)
+	folder := filepath.Join(t.TempDir(), "note")
+	git(t, main, "worktree", "add", "-q", "-b", "note", folder)
+	p, _ := firstLink(t, "--upstream", upstream)
+
+	p.click("#new-session")
+	p.await("#new-folder")
+	if p.count("#new-agent") == 0 {
+		t.Skip("the host has no agent with a script")
+	}
+	p.click("#new-agent")
+	p.press("#new-agent-list [role=option]", "Mock Agent")
+	p.enter("#new-folder", folder)
+	p.holds("the folder's branch", "document.querySelector('#new-branch')?.value === 'note'")
+	p.enter("#new-branch", "main") // to merge into
+	p.accessible("the form of VS Code's host")
+	p.shot("merged-vscode-form")
+	p.click("#create")
+	p.wants("#chat-note", "No messages yet.")
+	p.say("hello")
+	p.wants(lastTurn+" .parts", saidHello)
+	p.say("!pwd && echo written-on-a-phone > note.txt")
+	p.wants(lastTurn+" .parts", folder)
+	p.shot("merged-vscode-done")
+
+	work := func(chip string) { p.press("[aria-label=Work] .chip > span:first-of-type", chip) }
+	work("Branch Changes")
+	p.wants("#beside .branch", "note → main")
+	p.wants("#beside .diff .added", "written-on-a-phone")
+	p.click("#beside .check input")
+	p.wants("#beside", "1 file, 1 looked at")
+	p.accessible("changes at VS Code's host")
+	p.shot("merged-vscode-changes")
+	p.click("#beside-hide")
+
+	work("Uncommitted Changes")
+	p.press("#beside .changes > .row button", "Commit")
+	p.wants("#beside .error", "Commit: Sign in to GitHub Copilot")
+	p.shot("merged-vscode-refused")
+	p.click("#beside-hide")
+
+	p.click(".chat-head .menu summary")
+	p.press(".chat-head .menu button", "New terminal")
+	f := p.newFrame("/terminal.html", "document.body.dataset.printed > 0")
+	for i, words := range []string{"git add ", "A && git commit ", "qm 'Note on a phone'"} {
+		if i > 0 {
+			p.press("#beside .keys button", "-")
+		}
+		f.focus("textarea")
+		f.do(characters(words))
+		f.holds(words, "document.querySelector('.xterm-rows').textContent.replace(/\\s/g, '').endsWith("+js(strings.ReplaceAll(words, " ", ""))+")")
+	}
+	p.press("#beside .keys button", "⏎")
+	p.until("the commit", patience, func() bool { return git(t, folder, "log", "-1", "--format=%s") == "Note on a phone" })
+	p.shot("merged-vscode-terminal")
+	p.click("#beside-hide")
+
+	work("Branch Changes")
+	p.press("#beside .changes > .row button", "Merge Changes")
+	p.accessible("the question before a merge")
+	p.press("dialog[open] button", "Merge Changes")
+	p.until("the merge", patience, func() bool { return strings.Contains(git(t, main, "log", "--format=%s", "main"), "Note on a phone") })
+	p.wants("#beside", "Nothing has changed.")
+	p.shot("merged-vscode-merged")
+	if got, err := os.ReadFile(filepath.Join(main, "note.txt")); err != nil || string(got) != "written-on-a-phone\n" {
+		t.Errorf("the merged file has %q, %v", got, err)
+	}
+	if got := eval[string](p, overflows); got != "" {
+		t.Errorf("on a phone:\n%s", got)
 	}
 }

@@ -11,6 +11,7 @@ import { both, draftOf, handedFiles, keepDraft, keptDraft } from './drafts';
 import { later } from './later';
 import { useLeaving } from './leaving';
 import { waitsForUser } from './waits';
+import { placeOf } from '../words';
 import { t } from '../language';
 
 const mostFile = 8 << 20; // bytes
@@ -177,9 +178,6 @@ export function Composer({ chat }: { chat: ChatState }) {
     </form>
   );
 }
-
-/** A chat's place among the attachments: hosts may have equal URIs. */
-const placeOf = (host: string, chat: string) => `${host} ${chat}`;
 
 /** Has files go with the next message of a chat. */
 export function attach(host: string, chat: string, added: Attachment[]): void {

@@ -6,7 +6,7 @@ import type { Link } from '../link';
 import { ROOT } from '../rpc';
 import { array, isObject, text } from '../store';
 import type { Agent, JsonObject, Option, Result, Words } from '../ahp';
-import { pathOf, toRelay, uriOf } from '../words';
+import { pathOf, placeOf, toRelay, uriOf } from '../words';
 import { Dialog } from './bits';
 import { skips } from './bypass';
 import { WakeAt } from './left';
@@ -56,10 +56,15 @@ function Form({ link }: { link: Link }) {
   const [busy, setBusy] = useState(false);
   const [said, setSaid] = useState('');
   const directory = folder.trim() ? uriOf(folder.trim()) : '';
-  const schema = useSchema(link, provider, directory, config);
+  const { schema, latest } = useSchema(link, provider, directory, config);
   const properties = Object.entries<Option>(schema?.schema?.properties ?? {});
   const choices = choosesModel(properties) ? [] : models;
   const wants = away ? [] : link.unsigned(agent);
+  /** Goes to a different folder. A choice from the former folder's own values, such as a branch, stays behind. */
+  const move = (to: string) => {
+    setFolder(to);
+    setConfig(Object.fromEntries(Object.entries(config).filter(([name]) => !schema?.schema?.properties?.[name]?.enumDynamic)));
+  };
 
   const submit = async (e: Event) => {
     e.preventDefault();
@@ -71,7 +76,7 @@ function Form({ link }: { link: Link }) {
         const title = [text(agent.displayName) || provider, folder.trim()].filter(Boolean).join(', ');
         app.openSession(link.host, await absent.at(link.host)!.leaveSession(link.host, { provider, directory, model: chosen, text: words, title }, toRelay(wake)));
         app.open(null);
-      } else await app.sessions.create(link, { provider, directory, model: chosen, config: { ...schema?.values, ...config } });
+      } else await app.sessions.create(link, { provider, directory, model: chosen, config: configOf(await latest(), config) });
       localStorage.setItem(key(link.host), JSON.stringify({ provider, model, folder: folder.trim(), config }));
     } catch (err) {
       const { code, message } = err as Error & { code?: number };
@@ -86,7 +91,7 @@ function Form({ link }: { link: Link }) {
         <Select id="new-agent" label={t`Agent`} value={provider} options={agents.map((a) => [a.provider, text(a.displayName)])} onChange={(v) => { setProvider(v); setConfig({}); setModel(''); }} />
       ) : <p class="dim">{text(agent.displayName) || provider}{text(agent.description) ? `: ${text(agent.description)}` : ''}</p>}
       {wants.length > 0 && <button type="button" class="notice" onClick={() => app.open({ kind: 'sign-in', link, who: text(agent.displayName) || provider, resources: wants })}>{t`${text(agent.displayName) || provider} may want you to sign in to ${text(wants[0].resource_name) || wants[0].resource}`}</button>}
-      <Folder link={link} value={folder} set={setFolder} />
+      <Folder link={link} value={folder} set={move} />
       {choices.length > 0 && (
         <Select id="new-model" label={t`Model`} value={model} options={[['', t`The agent’s choice`], ...choices.map((m): [string, string] => [m.id, text(m.name)])]} onChange={setModel} />
       )}
@@ -117,23 +122,32 @@ function where(directory: string): object {
   return directory ? { workingDirectory: directory, workingDirectories: [directory] } : {};
 }
 
-/** Loads the host's options for such a session, again after each change. */
-function useSchema(link: Link, provider: string, directory: string, config: JsonObject): Result<'resolveSessionConfig'> | undefined {
-  const [schema, setSchema] = useState<Result<'resolveSessionConfig'> | undefined>(undefined);
+type Schema = Result<'resolveSessionConfig'> | undefined;
+
+/** Loads the host's options for such a session, again after each change. latest waits for those of the form as it is. */
+function useSchema(link: Link, provider: string, directory: string, config: JsonObject): { schema: Schema; latest: () => Promise<Schema> } {
+  const [loaded, setLoaded] = useState<{ asked: string; schema: Schema }>({ asked: '', schema: undefined });
   const asked = JSON.stringify([provider, directory, config]);
+  const ask = (): Promise<Schema> => link.conn!.request('resolveSessionConfig', { channel: ROOT, provider, ...where(directory), config }).catch(() => undefined); // not all hosts serve it
   useEffect(() => {
     if (!provider || !link.live) return;
     let gone = false;
-    const timer = setTimeout(() => {
-      link.conn!.request('resolveSessionConfig', { channel: ROOT, provider, ...where(directory), config })
-        .then((r) => { if (!gone) setSchema(r); }, () => { if (!gone) setSchema(undefined); }); // not all hosts serve it
+    const timer = setTimeout(async () => {
+      const schema = await ask();
+      if (!gone) setLoaded({ asked, schema });
     }, 250);
     return () => {
       gone = true;
       clearTimeout(timer);
     };
   }, [asked]);
-  return schema;
+  return { schema: loaded.schema, latest: async () => (loaded.asked === asked ? loaded.schema : ask()) };
+}
+
+/** The host's values with the user's choices, except for options that the host does not offer here. */
+function configOf(schema: Schema, chosen: JsonObject): JsonObject {
+  const offered = schema?.schema?.properties;
+  return { ...schema?.values, ...(isObject(offered) ? Object.fromEntries(Object.entries(chosen).filter(([name]) => name in offered)) : chosen) };
 }
 
 function Property({ name, p, value, set, complete }: { name: string; p: Option; value: unknown; set: (v: unknown) => void; complete?: (query: string) => Promise<Result<'sessionConfigCompletions'>> }) {
@@ -196,13 +210,13 @@ function Folder({ link, value, set }: { link: Link; value: string; set: (v: stri
 
 /** Settings of a running session: the next message's model, and the host's mutable options. */
 export function Settings() {
-  const { link, session } = app;
+  const { link, host, session } = app;
   const state = link?.store.get(session);
   const agent = link?.store.agents.find((a) => a?.provider === state?.provider);
   const models = array(agent?.models).filter((m) => m?.policyState !== 'disabled');
   const { schema, values } = state?.config ?? {};
   const mutable = Object.entries<Option>(schema?.properties ?? {}).filter(([, p]) => p?.sessionMutable && !p.readOnly);
-  const model = conversation.models.get(session)?.id ?? '';
+  const model = conversation.models.get(placeOf(host, session))?.id ?? '';
   return (
     <Dialog title={t`Model and settings`} id="settings" onClose={() => app.open(null)}>
       <div class="fields">

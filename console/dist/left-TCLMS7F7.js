@@ -1,1 +1,0 @@
-import{a,b,c,d}from"./chunk-M3IWQAWU.js";import"./chunk-SCPG2LUY.js";import"./chunk-AT2G6DFX.js";import"./chunk-O2N2WKOX.js";import"./chunk-FWUXSPMV.js";import"./chunk-N4DMWHQL.js";export{a as Conflict,d as Leaving,c as forgetKeys,b as lives};

@@ -1,1 +1,0 @@
-import{a,b,c}from"./chunk-NK4VF3US.js";import"./chunk-DSU3PGQB.js";import"./chunk-DTSN4DEF.js";import"./chunk-26WMZINT.js";import"./chunk-M3IWQAWU.js";import"./chunk-YW3SJZUU.js";import"./chunk-SCPG2LUY.js";import"./chunk-AT2G6DFX.js";import"./chunk-O2N2WKOX.js";import"./chunk-FWUXSPMV.js";import"./chunk-N4DMWHQL.js";export{c as LeftAll,b as LeftHere,a as WakeAt};

@@ -1,1 +1,0 @@
-import{a,b,c}from"./chunk-EJQ4D6RI.js";import"./chunk-DTSN4DEF.js";import"./chunk-26WMZINT.js";import"./chunk-YW3SJZUU.js";import"./chunk-O2N2WKOX.js";import"./chunk-FWUXSPMV.js";import"./chunk-N4DMWHQL.js";export{b as Asks,c as CameraView,a as Lend};

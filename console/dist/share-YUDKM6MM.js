@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-XN76PEZL.js";import"./chunk-DSU3PGQB.js";import"./chunk-DTSN4DEF.js";import"./chunk-26WMZINT.js";import"./chunk-YW3SJZUU.js";import"./chunk-O2N2WKOX.js";import"./chunk-FWUXSPMV.js";import"./chunk-N4DMWHQL.js";export{b as Code,a as Share};

@@ -1,1 +1,0 @@
-import{a,b,c,d,e}from"./chunk-QRKQFAGV.js";import"./chunk-SIDP4ENO.js";import"./chunk-4K6RYUJX.js";import"./chunk-YW3SJZUU.js";import"./chunk-SCPG2LUY.js";import"./chunk-AT2G6DFX.js";import"./chunk-O2N2WKOX.js";import"./chunk-FWUXSPMV.js";import"./chunk-N4DMWHQL.js";export{a as forgetDetails,b as keepDetails,c as setDetails,d as tell,e as tellAll};
