@@ -1,18 +1,13 @@
 package test
 
 import (
-	"bufio"
-	"bytes"
 	"context"
-	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -20,110 +15,9 @@ import (
 	"ahprelay/gateway"
 	"ahprelay/hostagent"
 	"ahprelay/hostagent/remembering"
+	"ahprelay/test/eavesdrop"
 	"ahprelay/test/stack"
 )
-
-// A dump is a process's memory: each region that the process may write.
-type dump [][]byte
-
-// dumpMemory stops a process for as long as it reads its memory. Regions that the process
-// cannot write have its program only, here with this file's texts.
-func dumpMemory(t *testing.T, pid int) (d dump) {
-	t.Helper()
-	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = syscall.Kill(pid, syscall.SIGCONT) }()
-	maps, err := os.Open(fmt.Sprintf("/proc/%d/maps", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer maps.Close()
-	mem, err := os.Open(fmt.Sprintf("/proc/%d/mem", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer mem.Close()
-	for lines := bufio.NewScanner(maps); lines.Scan(); {
-		var from, to uint64
-		var mode string
-		if _, err := fmt.Sscanf(lines.Text(), "%x-%x %s", &from, &to, &mode); err != nil {
-			t.Fatal(err)
-		}
-		if !strings.HasPrefix(mode, "rw") {
-			continue
-		}
-		d = append(d, usedPages(mem, int64(from), int64(to))...)
-	}
-	return d
-}
-
-// usedPages reads a region without its empty pages.
-func usedPages(mem io.ReaderAt, from, to int64) (d dump) {
-	const page = 4 << 10
-	empty := make([]byte, page)
-	chunk := make([]byte, 1<<20)
-	var used []byte
-	for ; from < to; from += int64(len(chunk)) {
-		part := chunk[:min(int64(len(chunk)), to-from)]
-		n, _ := mem.ReadAt(part, from) // a device's region cannot be read
-		for at := 0; at < n; at += page {
-			if p := part[at:min(at+page, n)]; !bytes.Equal(p, empty[:len(p)]) {
-				used = append(used, p...)
-			} else if len(used) > 0 {
-				d, used = append(d, used), nil
-			}
-		}
-	}
-	if len(used) > 0 {
-		d = append(d, used)
-	}
-	return d
-}
-
-// size returns its length in bytes.
-func (d dump) size() (n int) {
-	for _, region := range d {
-		n += len(region)
-	}
-	return n
-}
-
-// A piece is 16 bytes from a text.
-type piece [16]byte
-
-// piecesOf returns all pieces.
-func piecesOf(texts []string) map[piece]bool {
-	all := map[piece]bool{}
-	for _, text := range texts {
-		for i := range len(text) - 15 {
-			all[piece([]byte(text[i:]))] = true
-		}
-	}
-	return all
-}
-
-// finds returns those pieces that the dump has. The race detector would need a
-// minute for the loop, which no other goroutine shares.
-//
-//go:norace
-func (d dump) finds(pieces map[piece]bool) map[piece]bool {
-	var begins [1 << 16]bool // by the first two bytes
-	for p := range pieces {
-		begins[int(p[0])<<8|int(p[1])] = true
-	}
-	list := map[piece]bool{}
-	for _, region := range d {
-		for i := range max(len(region)-15, 0) {
-			if begins[int(region[i])<<8|int(region[i+1])] {
-				if p := piece(region[i:]); pieces[p] {
-					list[p] = true
-				}
-			}
-		}
-	}
-	return list
-}
 
 // startApart starts a relay in a process of its own, and a sealed or unsealed host at it.
 // before is called between the two.
@@ -189,8 +83,8 @@ func TestMemoryOfTheRelayHasNothing(t *testing.T) {
 		}
 		t.Cleanup(func() { _ = os.RemoveAll(folder) })
 		host := upstream(t, folder)
-		var own dump // the relay's own words are also in messages
-		p, h, tap := startApart(t, host.url, seals, func(p *relayProcess) { own = dumpMemory(t, p.cmd.Process.Pid) })
+		var own eavesdrop.Dump // the relay's own words are also in messages
+		p, h, tap := startApart(t, host.url, seals, func(p *relayProcess) { own = eavesdrop.DumpMemory(t, p.cmd.Process.Pid) })
 		dial := dialer(p.dial)
 		if seals {
 			h.pair(h.home, h.relays, "owner", auth.AccessAdmin)
@@ -203,15 +97,15 @@ func TestMemoryOfTheRelayHasNothing(t *testing.T) {
 			}
 		}
 		for _, conn := range tap.Conns() {
-			secrets = append(secrets, secretsOf(slices.Concat(conn.ToHost(), conn.ToClient()))...)
+			secrets = append(secrets, eavesdrop.SecretsOf(slices.Concat(conn.ToHost(), conn.ToClient()))...)
 		}
 		secrets = slices.DeleteFunc(secrets, func(s string) bool { return strings.HasPrefix(s, "2026-") }) // times
-		pieces := piecesOf(secrets)
-		for known := range own.finds(pieces) {
+		pieces := eavesdrop.PiecesOf(secrets)
+		for known := range own.Finds(pieces) {
 			delete(pieces, known)
 		}
 		for _, text := range []string{"A secret title of the session", "gho_a-secret-token-of-the-agent", "a-secret-file-name.txt"} {
-			if !pieces[piece([]byte(text))] {
+			if !pieces[eavesdrop.Piece([]byte(text))] {
 				t.Fatalf("%q is no secret: the relay had it before", text)
 			}
 		}
@@ -219,29 +113,18 @@ func TestMemoryOfTheRelayHasNothing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		now := dumpMemory(t, p.cmd.Process.Pid)
-		for place, data := range map[string]dump{"memory": now, "files": {filesIn(t, p.dir)}, "log": {log}} {
-			list := data.finds(pieces)
-			t.Logf("sealed %v, %s: %d bytes, %d of %d pieces", seals, place, data.size(), len(list), len(pieces))
+		now := eavesdrop.DumpMemory(t, p.cmd.Process.Pid)
+		for place, data := range map[string]eavesdrop.Dump{"memory": now, "files": {eavesdrop.FilesIn(t, p.dir)}, "log": {log}} {
+			list := data.Finds(pieces)
+			t.Logf("sealed %v, %s: %d bytes, %d of %d pieces", seals, place, data.Size(), len(list), len(pieces))
 			switch {
-			case data.size() < 500 || place == "memory" && data.size() < 1<<20:
-				t.Errorf("sealed %v: only %d bytes in %s", seals, data.size(), place)
+			case data.Size() < 500 || place == "memory" && data.Size() < 1<<20:
+				t.Errorf("sealed %v: only %d bytes in %s", seals, data.Size(), place)
 			case seals && len(list) > 0:
-				t.Errorf("%s of a relay with a sealed host: %q", place, some(list))
+				t.Errorf("%s of a relay with a sealed host: %q", place, eavesdrop.Some(list))
 			case !seals && place == "memory" && len(list) < len(pieces)/2:
 				t.Errorf("the dump finds only %d of %d pieces of an unsealed host", len(list), len(pieces))
 			}
 		}
 	}
-}
-
-// some returns a few pieces, as texts.
-func some(pieces map[piece]bool) (list []string) {
-	for p := range pieces {
-		if list = append(list, string(p[:])); len(list) == 20 {
-			break
-		}
-	}
-	slices.Sort(list)
-	return list
 }

@@ -22,6 +22,7 @@ import (
 	"ahprelay/hostagent"
 	"ahprelay/internal/connect"
 	"ahprelay/internal/sealed"
+	"ahprelay/test/eavesdrop"
 	"ahprelay/test/pushsite"
 	"ahprelay/test/stack"
 )
@@ -186,13 +187,13 @@ func TestSealedNotificationsAreReadAndAnswered(t *testing.T) {
 		hooked <- body
 	}))
 	t.Cleanup(hook.Close)
-	var wire, logs recording
+	var wire, logs eavesdrop.Recording
 	dir := t.TempDir()
 	_, server := newRefhost(t, func(cfg *agenthost.Config) { cfg.Protocol = agenthost.Protocol09 })
 	h := startSealed(t, server.URL(), func(c *stack.Config) {
 		*c = stack.Config{Upstream: server.URL(), Relay: onLoopback(), DataDir: dir, NATSOverTCP: true, Log: slog.New(slog.NewTextHandler(&logs, &slog.HandlerOptions{Level: slog.LevelDebug}))}
 	}, func(s *stack.Stack, agent *hostagent.Config) error {
-		agent.NATSURLs = []string{"nats://" + recordTCP(t, s.Relay.NATSAddr().String(), &wire)}
+		agent.NATSURLs = []string{"nats://" + eavesdrop.RecordTCP(t, s.Relay.NATSAddr().String(), &wire)}
 		agent.Notify, agent.Log = hostagent.NotifyAll, slog.New(slog.DiscardHandler)
 		return nil
 	})
@@ -307,12 +308,12 @@ func TestSealedNotificationsAreReadAndAnswered(t *testing.T) {
 
 	secrets := []string{"demo:/a-secret-session", owner.Device.Identity().Fingerprint().String()}
 	for _, conn := range h.Tap.Conns() {
-		secrets = append(secrets, secretsOf(slices.Concat(conn.ToHost(), conn.ToClient()))...)
+		secrets = append(secrets, eavesdrop.SecretsOf(slices.Concat(conn.ToHost(), conn.ToClient()))...)
 	}
 	slices.Sort(secrets)
 	secrets = slices.DeleteFunc(slices.Compact(secrets), func(s string) bool { return strings.HasPrefix(s, "2026-") })
-	for place, data := range map[string][]byte{"NATS": wire.bytes(), "files": filesIn(t, dir), "log": logs.bytes()} {
-		if list := found(data, secrets); len(list) > 0 || len(data) < 1000 {
+	for place, data := range map[string][]byte{"NATS": wire.Bytes(), "files": eavesdrop.FilesIn(t, dir), "log": logs.Bytes()} {
+		if list := eavesdrop.Found(data, secrets); len(list) > 0 || len(data) < 1000 {
 			t.Errorf("%d bytes in %s have %q", len(data), place, list)
 		}
 	}

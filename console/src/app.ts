@@ -40,6 +40,7 @@ export class App {
   sought = ''; // id of a linked turn until it is in view
   dialog: Dialog | null = null;
   readonly swaps: Swaps = new Swaps(this); // changes that links propose
+  #asked: (() => void) | undefined; // opens the dialog of a link that came before a token
   #shared: { host: string; keys: string } | undefined; // of a link that the page has not followed yet
   search = '';
   onlyHost = ''; // list only this host's sessions, '' for all
@@ -113,11 +114,13 @@ export class App {
     if (this.link?.live && host === this.host) {
       for (const link of this.links.values()) if (!accountOf(link.host)) this.#refresh(link, token);
       this.follow();
+      this.#answer();
       return;
     }
     this.disconnect();
     if (named) setAddress({ host: named });
     this.follow();
+    this.#answer();
   }
 
   /**
@@ -231,11 +234,20 @@ export class App {
     const asked = params().get('admit') ?? '';
     const host = asked && this.named(asked, params().get('relay') ?? relay());
     setAddress(this.here); // a code must not stay in the address
+    if (!token && !this.token) this.tokenWhy = t`Sign in first. Then this page continues with the link.`;
     if (token && !this.token) this.useToken(token);
     else this.follow();
-    if (host && this.token) this.open({ kind: 'sealed', link: this.linkTo(host), request: link });
-    else this.open({ kind: 'pair', link });
+    this.#asked = () => {
+      if (host && this.token) this.open({ kind: 'sealed', link: this.linkTo(host), request: link });
+      else this.open({ kind: 'pair', link });
+    };
+    if (this.token) this.#answer(); // else the dialog would hide the form
     return true;
+  }
+
+  #answer(): void {
+    this.#asked?.();
+    this.#asked = undefined;
   }
 
   /** A host's name in this page: see Accounts. */

@@ -67,7 +67,8 @@ export class Link {
     if (this.seal || this.pinned) return false; // also while it connects
     const state = this.conn?.state;
     const ended = state?.name === 'ended' ? state : undefined;
-    return (info?.sealed === true && this.pinned === false) || ended?.code === code.notPaired || (ended?.code === code.forbidden && ended.reason.includes('is sealed'));
+    return (info?.sealed === true && this.pinned === false) || ended?.code === code.notPaired
+      || (info?.sealed !== false && ended?.code === code.forbidden && ended.reason.includes('is sealed')); // ahp-connect says false: this page cannot pair it
   }
 
   get live(): boolean {

@@ -57,7 +57,7 @@ export interface HostInfo {
   reason?: string;
   notAnsweringSince?: string;
   clients: number;
-  sealed?: boolean;
+  sealed?: boolean; // false: ahp-connect seals in this page’s place
   hostVersion?: string;
   agentVersion?: string;
   keptAwake?: { sessions: number; people: number };

@@ -256,11 +256,18 @@ func (e *Endpoint) place(r *http.Request, token LocalToken) (relay, host string,
 	return "", rest, rest != ""
 }
 
+// A localHost is a host as the console reads it here: never sealed, because ahp-connect
+// does the sealing.
+type localHost struct {
+	Host
+	Sealed bool `json:"sealed"`
+}
+
 // serveHosts lists the hosts that a token opens, as a relay does. Where several relays
 // have a host of the same name, the names have the relay in front.
 func (e *Endpoint) serveHosts(w http.ResponseWriter, r *http.Request, token LocalToken) {
 	all, failed := e.cfg.Relays.Hosts(r.Context())
-	hosts := []Host{}
+	hosts := []localHost{}
 	for _, h := range all {
 		if !token.opens(h.Name) {
 			continue
@@ -268,7 +275,7 @@ func (e *Endpoint) serveHosts(w http.ResponseWriter, r *http.Request, token Loca
 		if slices.ContainsFunc(all, func(other Host) bool { return other.Name == h.Name && other.Relay != h.Relay }) {
 			h.Name = h.Relay + "/" + h.Name
 		}
-		hosts = append(hosts, h)
+		hosts = append(hosts, localHost{Host: h})
 	}
 	level := cmp.Or(token.Level, auth.AccessWrite) // the host-agent knows the person's own
 	answer := map[string]any{"hosts": hosts, "token": map[string]any{"subject": token.Name, "access": level, "level": level.Level()}}

@@ -100,6 +100,7 @@ func (s *site) firstRelay(flags ...string) (link string) {
 		return errors.New("no setup link")
 	}))
 	t.Cleanup(func() { s.end(relay) })
+	s.relay = relay
 	return link
 }
 

@@ -38,6 +38,12 @@ func (l *lockScreen) pairsForNotes(s *sealedSite, service *pushsite.Service) {
 	l.click("[data-pair]")
 	l.await("#pair-code")
 	s.pairs(l.page)
+	l.notifiesBy(service)
+}
+
+// notifiesBy turns notifications on, on a page whose browser has this push service.
+func (l *lockScreen) notifiesBy(service *pushsite.Service) {
+	l.t.Helper()
 	l.holds("the page to be kept", "navigator.serviceWorker.controller !== null")
 	way := service.Target(true)
 	eval[any](l.page, fmt.Sprintf(`(() => {

@@ -38,8 +38,9 @@ import (
 type site struct {
 	t      *testing.T
 	bench  *procs.Bench
-	keys   *auth.Keys // the relay's
-	url    string     // of the relay
+	keys   *auth.Keys     // the relay's
+	url    string         // of the relay
+	relay  *procs.Process // of this site alone
 	tenant string
 	proxy  *cutter
 	agent  *procs.Process // the latest host-agent

@@ -55,11 +55,10 @@ const (
 // windows.
 type workbenchSite struct {
 	*site
-	relay, agent *procs.Process
-	tap          *stack.Tap // between the windows and the relay
-	address      string     // of the relay and the windows' servers, without a port
-	folder       string     // the windows' folder: they list its sessions
-	servers      int
+	tap     *stack.Tap // between the windows and the relay
+	address string     // of the relay and the windows' servers, without a port
+	folder  string     // the windows' folder: they list its sessions
+	servers int
 }
 
 // startWorkbenchSite starts a site, or skips the test.

@@ -4,6 +4,7 @@ import type { Catalogue } from '../language';
 
 export default {
   'That does not look like a token.': 'هذا لا يبدو رمز وصول.',
+  'Sign in first. Then this page continues with the link.': 'سجّل الدخول أولًا، ثم تتابع الصفحة بالرابط.',
   'not connected': 'غير متصل',
   'This session is no longer shared with you: its link has expired or was revoked. Ask its owner for a new link.': 'لم تعد هذه الجلسة مشتركة معك: انتهت صلاحية الرابط أو أُلغي. اطلب من مالكها رابطًا جديدًا.',
   'This device is not signed in.': 'هذا الجهاز غير مسجّل الدخول.',

@@ -4,6 +4,7 @@ import type { Catalogue } from '../language';
 
 export default {
   'That does not look like a token.': 'Das sieht nicht nach einem Token aus.',
+  'Sign in first. Then this page continues with the link.': 'Melden Sie sich zuerst an. Danach geht es mit dem Link weiter.',
   'not connected': 'nicht verbunden',
   'This session is no longer shared with you: its link has expired or was revoked. Ask its owner for a new link.': 'Diese Sitzung ist nicht mehr für Sie freigegeben: Der Link ist abgelaufen oder wurde zurückgenommen. Bitten Sie den Eigentümer um einen neuen.',
   'This device is not signed in.': 'Dieses Gerät ist nicht angemeldet.',

@@ -4,6 +4,7 @@ import type { Catalogue } from '../language';
 
 export default {
   'That does not look like a token.': 'トークンの形ではありません。',
+  'Sign in first. Then this page continues with the link.': '先にサインインしてください。その後、リンクの続きに進みます。',
   'not connected': '接続されていません',
   'This session is no longer shared with you: its link has expired or was revoked. Ask its owner for a new link.': 'このセッションの共有は終了しました。リンクの期限が切れたか、取り消されました。所有者に新しいリンクを依頼してください。',
   'This device is not signed in.': 'このデバイスはサインインしていません。',

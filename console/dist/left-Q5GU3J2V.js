@@ -1,1 +1,0 @@
-import{a,b,c}from"./chunk-TKPLN2TB.js";import"./chunk-64BH44XL.js";import"./chunk-LWISNVFN.js";import"./chunk-26WMZINT.js";import"./chunk-QQLSOLDT.js";import"./chunk-OA3OG4UP.js";import"./chunk-I4ZRB7PG.js";import"./chunk-VHNMSXG6.js";import"./chunk-A2M6YRHY.js";import"./chunk-SNOC3GSC.js";import"./chunk-N4DMWHQL.js";export{c as LeftAll,b as LeftHere,a as WakeAt};

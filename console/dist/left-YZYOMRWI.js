@@ -1,1 +1,0 @@
-import{a,b,c,d}from"./chunk-QQLSOLDT.js";import"./chunk-I4ZRB7PG.js";import"./chunk-VHNMSXG6.js";import"./chunk-A2M6YRHY.js";import"./chunk-SNOC3GSC.js";import"./chunk-N4DMWHQL.js";export{a as Conflict,d as Leaving,c as forgetKeys,b as lives};

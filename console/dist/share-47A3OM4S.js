@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-SHJXLLNV.js";import"./chunk-64BH44XL.js";import"./chunk-LWISNVFN.js";import"./chunk-26WMZINT.js";import"./chunk-OA3OG4UP.js";import"./chunk-A2M6YRHY.js";import"./chunk-SNOC3GSC.js";import"./chunk-N4DMWHQL.js";export{b as Code,a as Share};

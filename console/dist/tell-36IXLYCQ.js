@@ -1,1 +1,0 @@
-import{a,b,c,d,e}from"./chunk-LRRSVI4F.js";import"./chunk-5M3CGMRY.js";import"./chunk-4K6RYUJX.js";import"./chunk-OA3OG4UP.js";import"./chunk-I4ZRB7PG.js";import"./chunk-VHNMSXG6.js";import"./chunk-A2M6YRHY.js";import"./chunk-SNOC3GSC.js";import"./chunk-N4DMWHQL.js";export{a as forgetDetails,b as keepDetails,c as setDetails,d as tell,e as tellAll};
