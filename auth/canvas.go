@@ -12,15 +12,15 @@ import (
 	"ahprelay/ahp"
 )
 
-// A CanvasGrant allows a browser to see a canvas with the authority of a client's
-// token. Relays sign it twice: as a ticket, which starts a session once, and as a
-// session, which the browser keeps. Any relay in the cluster accepts it, and relays
-// store nothing.
+// A CanvasGrant permits a browser to see a canvas with the authority of a client's token.
+// It exists in two signed forms: a ticket, which starts a session and is valid once, and
+// a session, which the browser keeps. All relays in the cluster accept both, and store
+// nothing.
 type CanvasGrant struct {
 	ID      string    // unique ID of this grant
 	Tenant  string    // name of the tenant
-	Subject string    // of the client's token
-	Expires time.Time // of the ticket or session
+	Subject string    // subject of the client's token
+	Expires time.Time // when the ticket or session expires
 
 	Origins []Origin // the grants from which it was derived, see [Client.Derive]
 
@@ -40,15 +40,14 @@ type CanvasClaims struct {
 	Instance  string `json:"instance,omitempty"`
 	Authority string `json:"authority,omitempty"` // see routing.Open.Authority
 	Page      string `json:"page,omitempty"`      // origin of the page that shows the canvas; "": unknown
-	Preview   bool   `json:"preview,omitempty"`   // a port on the host's machine in place of a canvas: see routing.Canvas
+	Preview   bool   `json:"preview,omitempty"`   // the grant is for a port on the host's machine, not a canvas: see routing.Canvas
 }
 
-// CanvasSessionTTL is the longest time from a ticket to the end of its session. A
-// session is bound to its client, which renews its token meanwhile: the host-agent
-// ends the session earlier when that client has gone.
+// CanvasSessionTTL is the longest time from a ticket to the end of its session. The
+// host-agent ends a session earlier when its client has disconnected.
 const CanvasSessionTTL = 7 * 24 * time.Hour
 
-// TokenExpires returns when the client's token was to expire when the grant was made.
+// TokenExpires returns when the client's token expires, as known when the grant was made.
 func (g *CanvasGrant) TokenExpires() time.Time {
 	if g.TokenEnds == 0 {
 		return g.Expires
@@ -56,7 +55,8 @@ func (g *CanvasGrant) TokenExpires() time.Time {
 	return time.Unix(g.TokenEnds, 0)
 }
 
-// Client returns the fields of the grant's client that revocations need.
+// Client returns the fields that are needed to check whether the client's token is
+// revoked.
 func (g *CanvasGrant) Client() Client {
 	return Client{ID: g.Token, Device: g.Device, Tenant: g.Tenant, Subject: g.Subject, IssuedAt: time.Unix(g.Issued, 0), Expires: g.Expires, Origins: g.Origins}
 }
@@ -74,7 +74,7 @@ const CanvasTicketTTL = time.Minute
 // [Keys.Canvases] returns it.
 type Canvases struct{ keys *Keys }
 
-// IssueTicket signs a ticket. It fills in an empty ID.
+// IssueTicket signs a ticket. It generates an ID if g has none.
 func (c Canvases) IssueTicket(g CanvasGrant) (string, error) {
 	if soon := c.keys.now().Add(CanvasTicketTTL); soon.Before(g.Expires) {
 		g.Expires = soon
@@ -87,7 +87,7 @@ func (c Canvases) IssueSession(g CanvasGrant) (string, error) {
 	return c.issue(sessionKind, g)
 }
 
-// VerifyTicket checks a ticket. Expires is the ticket's.
+// VerifyTicket verifies a ticket. Expires in the result is the ticket's own expiry.
 func (c Canvases) VerifyTicket(token string) (CanvasGrant, error) {
 	return verified(c.keys.Tokens(), ticketKind, token, (*claims).canvas)
 }
@@ -122,9 +122,9 @@ func (cl *claims) canvas() (CanvasGrant, error) {
 	}, nil
 }
 
-// Name returns the name of a canvas's origin below the canvas domain. All relays
-// compute the same name for a client's canvas, and it cannot be guessed without the
-// keys. The name alone gives no access.
+// Name returns the first label of a canvas's host name below the canvas domain. All
+// relays compute the same name for a client's canvas. It cannot be guessed without the
+// keys, but gives no access by itself.
 func (c Canvases) Name(g *CanvasGrant) string {
 	mac := hmac.New(sha256.New, c.keys.oldest().canvases)
 	for _, part := range []string{g.Tenant, g.Host, g.Subject, g.ClientID, g.Channel, g.Instance, g.Authority} {

@@ -28,8 +28,8 @@ const (
 	challengeSize    = challengeBody + sha256.Size
 )
 
-// proofPrefix begins every text that a host-agent signs to prove its nkey, and no
-// other text.
+// proofPrefix begins each text that a host-agent signs to prove its nkey. No other signed
+// text begins with it.
 const proofPrefix = "ahp-relay agent credentials v1\x00"
 
 // NewChallenge returns a text for a host-agent to sign within ChallengeTTL.
@@ -42,8 +42,8 @@ func (k *Keys) NewChallenge() string {
 	return base64.RawURLEncoding.EncodeToString(append(b, k.signing().challengeMAC(b)...))
 }
 
-// CheckChallenge checks that the signature proves the private part of userNKey, for
-// that host's credentials and a fresh challenge.
+// CheckChallenge verifies that the host-agent has the private key for userNKey: the
+// signature must cover a challenge that has not expired, the tenant and the host.
 func (k *Keys) CheckChallenge(challenge, tenant, host, userNKey string, signature []byte) error {
 	if err := k.checkFresh(challenge); err != nil {
 		return err
@@ -65,14 +65,15 @@ func (k *Keys) CheckChallenge(challenge, tenant, host, userNKey string, signatur
 	return nil
 }
 
-// checkFresh reports why a challenge is foreign or expired.
+// checkFresh returns an error if a challenge has expired or was not made by a relay with
+// these keys.
 func (k *Keys) checkFresh(challenge string) error {
 	_, _, err := k.readChallenge(challenge)
 	return err
 }
 
-// readChallenge returns the time when a relay made a valid challenge, and whether it
-// was this process.
+// readChallenge verifies a challenge, and returns when it was made, and whether by this
+// process.
 func (k *Keys) readChallenge(challenge string) (made time.Time, own bool, err error) {
 	b, err := base64.RawURLEncoding.Strict().DecodeString(challenge)
 	if err != nil || len(b) != challengeSize || b[0] != challengeVersion {
@@ -95,8 +96,8 @@ func (s *keySet) challengeMAC(body []byte) []byte {
 	return mac.Sum(nil)
 }
 
-// proofMessage returns the bytes that a host-agent signs. No part can contain the NUL
-// separator.
+// proofMessage returns the text that a host-agent signs. NUL separates its parts, which
+// cannot contain NUL.
 func proofMessage(challenge, tenant, host, userNKey string) ([]byte, error) {
 	if err := ahp.CheckName("tenant", tenant); err != nil {
 		return nil, fmt.Errorf("challenge: %w", err)
@@ -107,8 +108,7 @@ func proofMessage(challenge, tenant, host, userNKey string) ([]byte, error) {
 	return []byte(proofPrefix + strings.Join([]string{challenge, tenant, host, userNKey}, "\x00")), nil
 }
 
-// An AgentKey is the NATS user nkey of a host-agent process. It is safe for concurrent
-// use.
+// An AgentKey is the NATS nkey of a host-agent process. It is safe for concurrent use.
 type AgentKey struct{ key natsKey }
 
 // NewAgentKey generates an nkey.
@@ -124,11 +124,12 @@ func NewAgentKey() (*AgentKey, error) {
 	return &AgentKey{natsKey{pair, public}}, nil
 }
 
-// Public returns the public part, for CheckChallenge and AgentUser.
+// Public returns the public key, for CheckChallenge and AgentUser.
 func (a *AgentKey) Public() string { return a.key.public }
 
-// SignNonce signs the nonce of a NATS server at login. It refuses a nonce that a relay
-// would accept as an answer to a challenge.
+// SignNonce signs a NATS server's nonce at login. It refuses nonces that look like texts
+// for relays, because a malicious server could use the signature to answer a relay's
+// challenge.
 func (a *AgentKey) SignNonce(nonce []byte) ([]byte, error) {
 	if strings.HasPrefix(string(nonce), "ahp-relay ") {
 		return nil, errors.New("the NATS server asked for a signature with the prefix reserved for relays")
@@ -136,7 +137,8 @@ func (a *AgentKey) SignNonce(nonce []byte) ([]byte, error) {
 	return a.key.Sign(nonce)
 }
 
-// SignChallenge answers a relay's challenge for [Keys.CheckChallenge].
+// SignChallenge signs a relay's challenge; the relay verifies the signature with
+// [Keys.CheckChallenge].
 func SignChallenge(key *AgentKey, challenge, tenant, host string) ([]byte, error) {
 	if strings.ContainsRune(challenge, 0) {
 		return nil, errors.New("challenge: not made by a relay")

@@ -8,12 +8,13 @@ import (
 	"unicode"
 )
 
-// errTwoReadings reports a token that two parsers could read differently.
+// errTwoReadings reports a token that different parsers could read differently.
 var errTwoReadings = errors.New("duplicate name in header or claims (case ignored)")
 
-// CheckKeys refuses a JWT with a duplicate name in its header or claims, also if only
-// the case differs. The signer may have checked one value while we read the other (RFC
-// 8725, section 2.4). Text that is not a JWT is left to its parser.
+// CheckKeys returns an error for a JWT in which a name occurs twice in the header or
+// claims, ignoring case. With such a token, the signer and this program could read
+// different values (RFC 8725, section 2.4). If the text is not a JWT, CheckKeys returns
+// nil.
 func CheckKeys(token string) error {
 	for i, part := range strings.SplitN(token, ".", 3) {
 		if i == 2 {
@@ -27,8 +28,8 @@ func CheckKeys(token string) error {
 	return nil
 }
 
-// foldRune returns the smallest of the characters that encoding/json reads alike in a
-// name, such as s, S and U+017F.
+// foldRune maps the characters that encoding/json treats as equal in names, such as s, S
+// and U+017F, to one of them.
 func foldRune(r rune) rune {
 	for {
 		next := unicode.SimpleFold(r)

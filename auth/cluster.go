@@ -17,14 +17,14 @@ import (
 // clusterServer is the name in all cluster certificates.
 const clusterServer = "cluster.ahp-relay.invalid"
 
-// errOtherCluster reports a peer that does not belong to the cluster.
+// errOtherCluster reports that a peer does not have this cluster's keys.
 var errOtherCluster = errors.New("cluster: failed to verify certificate: it was made with different keys")
 
-// ClusterTLS returns the TLS configuration, for both ends, for connections between the
-// embedded NATS servers of relays with these keys. Each end sends a certificate
-// derived from the current token key, and accepts the certificates of all sets. A peer
-// with other keys, or none, is refused. The same keys always yield the same
-// certificate, which never expires.
+// ClusterTLS returns the TLS configuration for connections between the embedded NATS
+// servers of relays with the same keys, for both ends. Each end presents a certificate
+// derived from its current token key, and accepts certificates derived from any key set.
+// All other peers are refused. The same keys always give the same certificate, which
+// never expires.
 func (k *Keys) ClusterTLS() (*tls.Config, error) {
 	certificate, err := k.signing().clusterCertificate()
 	if err != nil {
@@ -35,14 +35,15 @@ func (k *Keys) ClusterTLS() (*tls.Config, error) {
 		GetCertificate:       func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return k.signing().clusterCertificate() },
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return k.signing().clusterCertificate() },
 
-		// VerifyConnection replaces certificate authorities, because the set of valid
-		// keys changes.
+		// VerifyConnection replaces the check by certificate authorities, because the
+		// accepted keys change over time.
 		InsecureSkipVerify: true, ClientAuth: tls.RequireAnyClientCert, VerifyConnection: k.checkClusterPeer,
 		ServerName: clusterServer, MinVersion: tls.VersionTLS13,
 	}, nil
 }
 
-// checkClusterPeer reports that the peer has none of the keys.
+// checkClusterPeer returns an error unless the peer's certificate is derived from one of
+// the keys.
 func (k *Keys) checkClusterPeer(state tls.ConnectionState) error {
 	if len(state.PeerCertificates) == 0 {
 		return errOtherCluster
@@ -60,7 +61,7 @@ func (k *Keys) checkClusterPeer(state tls.ConnectionState) error {
 	return errOtherCluster
 }
 
-// clusterKey derives the key with which relays prove themselves to each other.
+// clusterKey derives the private key with which relays authenticate to each other.
 func (s *keySet) clusterKey() (ed25519.PrivateKey, error) {
 	seed, err := hkdf.Key(sha256.New, s.token.Seed(), nil, "ahp-relay cluster v1", ed25519.SeedSize)
 	if err != nil {

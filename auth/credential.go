@@ -17,11 +17,11 @@ import (
 )
 
 // DefaultCredentialTTL is the lifetime of a host-agent's credential. A machine that is
-// off for longer must enroll again.
+// off for longer must be enrolled again.
 const DefaultCredentialTTL = 90 * 24 * time.Hour
 
-// confirmation is the claim cnf (RFC 7800). In a credential, it has an Ed25519 key as
-// a JWK (RFC 8037).
+// confirmation is the claim cnf (RFC 7800). In a credential, it contains an Ed25519 key
+// as a JWK (RFC 8037).
 type confirmation struct {
 	JWK struct {
 		Type  string `json:"kty"`
@@ -29,7 +29,7 @@ type confirmation struct {
 		X     string `json:"x"`
 	} `json:"jwk,omitzero"`
 
-	Thumbprint string `json:"jkt,omitempty"` // of a device's key (RFC 9449, section 6.1)
+	Thumbprint string `json:"jkt,omitempty"` // thumbprint of a device's key (RFC 9449, section 6.1)
 }
 
 // Replaced is the credential that a renewed credential replaces.
@@ -44,8 +44,8 @@ type credentialClaims struct {
 	Replaces     *Replaced     `json:"former,omitempty"`
 }
 
-// IssueCredential signs a credential for the holder of e.Key. It fills in an empty ID
-// and a zero IssuedAt.
+// IssueCredential signs a credential that is bound to e.Key. It generates an ID and
+// IssuedAt if they are missing.
 func (t Tokens) IssueCredential(e Enrolment) (string, error) {
 	cl, err := t.credentialClaims(e)
 	if err != nil {
@@ -68,8 +68,8 @@ func (t Tokens) credentialClaims(e Enrolment) (*claims, error) {
 	return cl, nil
 }
 
-// RenewCredential issues a credential to the holder of a valid one. It signs with a
-// key named in the replaced credential, because the holder trusts no other key yet.
+// RenewCredential issues a credential that replaces a valid one. It signs with a key that
+// the replaced credential names, because the host-agent does not trust other keys yet.
 func (t Tokens) RenewCredential(e Enrolment, replaced string) (string, error) {
 	cl, kid, err := peekRelayKeys(replaced)
 	if err != nil {
@@ -88,14 +88,14 @@ func (t Tokens) RenewCredential(e Enrolment, replaced string) (string, error) {
 	return t.issueWith(set, credentialKind, next)
 }
 
-// Outdated reports whether a valid host-agent's token lacks a relay key, or was signed
-// by an older set. Its holder should renew it.
+// Outdated reports whether a host-agent should renew its token: a relay key is missing in
+// it, or an older key set has signed it.
 func (t Tokens) Outdated(token string) bool {
 	cl, kid, err := peekRelayKeys(token)
 	return err == nil && (kid != t.keys.signing().tokenID || !slices.Equal(cl.RelayKeys, t.relayKeyTexts()))
 }
 
-// peekRelayKeys reads the claims and kid of a verified token.
+// peekRelayKeys returns the claims and kid of a token, which the caller has verified.
 func peekRelayKeys(token string) (cl *claims, kid string, err error) {
 	cl = new(claims)
 	parsed, _, err := jwt.NewParser().ParseUnverified(token, cl)
@@ -106,9 +106,9 @@ func peekRelayKeys(token string) (cl *claims, kid string, err error) {
 	return cl, kid, nil
 }
 
-// VerifyAgent checks an enrolment token or a credential, and returns its content. A
-// credential has a Key, and is valid only with a proof of that key. The error wraps
-// ErrTokenExpired or ErrTokenInvalid.
+// VerifyAgent verifies an enrolment token or a credential. If the result has a Key, the
+// token is a credential, and the caller must also verify a proof of that key. The error
+// wraps ErrTokenExpired or ErrTokenInvalid.
 func (t Tokens) VerifyAgent(token string) (Enrolment, error) {
 	if kindOf(token) != credentialKind {
 		return t.VerifyHost(token)
@@ -116,7 +116,7 @@ func (t Tokens) VerifyAgent(token string) (Enrolment, error) {
 	return verified(t, credentialKind, token, (*claims).credential)
 }
 
-// kindOf returns the kind in a token's header, "" if token is not a JWT.
+// kindOf returns the kind in a token's header, or "" if token is not a JWT.
 func kindOf(token string) tokenKind {
 	if len(token) > MaxTokenSize {
 		return ""
@@ -151,23 +151,23 @@ func (cl *claims) credential() (Enrolment, error) {
 }
 
 // A Purpose is the operation for which a host-agent proves its key. A proof for one
-// purpose is invalid for all others.
+// purpose is not valid for another.
 type Purpose string
 
 // The purposes.
 const (
 	ToEnroll  Purpose = "enroll"      // binds the credential to the key
 	ToRenew   Purpose = "renew"       // renews a credential
-	ToConnect Purpose = "credentials" // gets NATS credentials for the nkey in the proof
+	ToConnect Purpose = "credentials" // gets NATS credentials; the proof contains the nkey
 	ToShare   Purpose = "shares"      // manages links to the host; the proof contains a hash of the request
 )
 
-// keyProofPrefix begins every text signed with a host key for a relay's challenge, and
-// no other text.
+// keyProofPrefix begins each text that a host key signs for a relay's challenge. No other
+// signed text begins with it.
 const keyProofPrefix = "ahp-relay host key v1\x00"
 
-// keyProof returns the bytes that a host-agent signs. No part can contain the NUL
-// separator. The signature also covers detail.
+// keyProof returns the text that a host-agent signs. NUL separates its parts, which
+// cannot contain NUL.
 func keyProof(purpose Purpose, challenge, tenant, host, detail string) ([]byte, error) {
 	if err := errors.Join(ahp.CheckName("tenant", tenant), ahp.CheckName("host", host)); err != nil {
 		return nil, fmt.Errorf("challenge: %w", err)
@@ -181,8 +181,8 @@ func keyProof(purpose Purpose, challenge, tenant, host, detail string) ([]byte, 
 	return []byte(keyProofPrefix + strings.Join(parts, "\x00")), nil
 }
 
-// CheckKey checks that the signature proves the private key, for this purpose, host
-// and fresh challenge.
+// CheckKey verifies that the host-agent has the private key: the signature must cover a
+// challenge that has not expired, the purpose, the host and the detail.
 func (k *Keys) CheckKey(key ed25519.PublicKey, purpose Purpose, challenge, tenant, host, detail string, signature []byte) error {
 	if err := k.checkFresh(challenge); err != nil {
 		return err
@@ -197,8 +197,8 @@ func (k *Keys) CheckKey(key ed25519.PublicKey, purpose Purpose, challenge, tenan
 	return nil
 }
 
-// A HostKey is the key to which a host-agent's credential is bound. It is stored on
-// the host's machine, and safe for concurrent use.
+// A HostKey is the key to which a host-agent's credential is bound. It is stored on the
+// host's machine. It is safe for concurrent use.
 type HostKey struct{ key ed25519.PrivateKey }
 
 // NewHostKey generates a key.
@@ -210,7 +210,7 @@ func NewHostKey() *HostKey {
 	return &HostKey{key}
 }
 
-// ReadHostKey returns the key with a seed that Seed has returned.
+// ReadHostKey returns the key for a seed from [HostKey.Seed].
 func ReadHostKey(seed []byte) (*HostKey, error) {
 	if len(seed) != ed25519.SeedSize {
 		return nil, fmt.Errorf("host key: %d bytes; want %d", len(seed), ed25519.SeedSize)
@@ -218,13 +218,13 @@ func ReadHostKey(seed []byte) (*HostKey, error) {
 	return &HostKey{ed25519.NewKeyFromSeed(seed)}, nil
 }
 
-// Seed returns the private part. It is secret.
+// Seed returns the private key's seed, which is secret.
 func (h *HostKey) Seed() []byte { return h.key.Seed() }
 
-// Public returns the public part.
+// Public returns the public key.
 func (h *HostKey) Public() ed25519.PublicKey { return h.key.Public().(ed25519.PublicKey) }
 
-// Prove answers a relay's challenge for [Keys.CheckKey].
+// Prove signs a relay's challenge; the relay verifies the signature with [Keys.CheckKey].
 func (h *HostKey) Prove(purpose Purpose, challenge, tenant, host, detail string) ([]byte, error) {
 	proof, err := keyProof(purpose, challenge, tenant, host, detail)
 	if err != nil {
@@ -233,9 +233,10 @@ func (h *HostKey) Prove(purpose Purpose, challenge, tenant, host, detail string)
 	return ed25519.Sign(h.key, proof), nil
 }
 
-// CheckCredential reports why a credential received from a relay is not acceptable. It
-// must be signed with a key that the previous token names, and be for the same host
-// and key. Times are not checked: the host-agent's clock may be wrong.
+// CheckCredential returns an error if a host-agent must not accept a credential from a
+// relay. The credential must be signed with a key that the previous token names, and have
+// the same host and key. Its times are not checked, because the host-agent's clock may be
+// wrong.
 func CheckCredential(credential, before string, key ed25519.PublicKey) error {
 	trusted, err := PeekRelayKeys(before)
 	if err != nil {
@@ -266,7 +267,7 @@ func CheckCredential(credential, before string, key ed25519.PublicKey) error {
 	return errors.New("credential: not signed by a relay that this host-agent trusts; check the relay's URL")
 }
 
-// PublicText returns the public part in base64url, as it is sent to relays.
+// PublicText returns the public key in base64url, as it is sent to relays.
 func (h *HostKey) PublicText() string { return base64.RawURLEncoding.EncodeToString(h.Public()) }
 
 // Fingerprint returns the key's fingerprint for people to compare.
@@ -278,7 +279,7 @@ func (h *HostKey) Fingerprint() string {
 	return Fingerprint(thumbprint)
 }
 
-// ReadHostPublic decodes the result of PublicText, and returns the key's thumbprint
+// ReadHostPublic decodes a public key from PublicText, and returns it with its thumbprint
 // (RFC 7638).
 func ReadHostPublic(text string) (key ed25519.PublicKey, thumbprint string, err error) {
 	b, err := base64.RawURLEncoding.Strict().DecodeString(text)

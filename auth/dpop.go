@@ -20,17 +20,17 @@ import (
 )
 
 // A device proves its key with each request by a DPoP proof (RFC 9449): a JWT with typ
-// dpop+jwt, signed with ES256 by a P-256 key. The public key is in the header. The
-// claims are htm and htu (the request's method and URL), jti, nonce (from
-// [Keys.NewChallenge]) and, with an access token, ath (the token's SHA-256). The nonce
-// carries the time by the relay's clock, so the device's clock and iat do not count.
+// dpop+jwt, signed with ES256 by a P-256 key. The public key is in the header. The claims
+// are htm and htu (the request's method and URL), jti, nonce (from [Keys.NewChallenge])
+// and, with an access token, ath (the token's SHA-256). The nonce contains the time by
+// the relay's clock. So the device's clock need not be correct, and iat is ignored.
 //
-// A relay checks a proof in two steps, because a signature costs a hundred times more
-// than all other checks together. [ReadProof] reads the proof without checking its
-// signature: the caller learns the claimed key, and can refuse it. [Keys.CheckProof]
-// then checks the claims, and the signature last.
+// A relay checks a proof in two steps, because verifying a signature costs a hundred
+// times more than all other checks together. [ReadProof] parses the proof without
+// verifying its signature, so that the caller can refuse an unknown key.
+// [Keys.CheckProof] then checks the claims, and finally the signature.
 
-// MaxProofSize bounds a proof's length, in bytes.
+// MaxProofSize is the longest proof in bytes.
 const MaxProofSize = 4 << 10
 
 // Reasons to refuse a proof.
@@ -42,24 +42,24 @@ var (
 	ErrProofStale = errors.New("the proof needs a new nonce from the relay")
 )
 
-// Asked is the request that a proof is for.
+// Asked is the request for which a proof was made.
 type Asked struct {
-	Method string   // of HTTP
+	Method string   // HTTP method
 	URLs   []string // the request's URLs without query; the proof names one of them
-	Token  string   // sent with the proof; "": none
+	Token  string   // access token in the request; "": none
 }
 
-// A Proof is a checked proof.
+// A Proof is a verified proof.
 type Proof struct {
-	Thumbprint string    // of the key (RFC 7638), SHA-256 in base64url
-	ID         string    // key and jti together, so it is unique
-	Made       time.Time `json:"-"` // when the nonce was made, by the clock of the relay that made it
-	Own        bool      `json:"-"` // this process made the nonce
+	Thumbprint string    // thumbprint of the key (RFC 7638), SHA-256 in base64url
+	ID         string    // unique: thumbprint and jti
+	Made       time.Time `json:"-"` // when a relay made the nonce, by that relay's clock
+	Own        bool      `json:"-"` // whether this process made the nonce
 }
 
-// A ClaimedProof is a proof with an unchecked signature: it may be forged.
+// A ClaimedProof is a proof whose signature has not been verified: it may be forged.
 type ClaimedProof struct {
-	Thumbprint string // of the key in its header
+	Thumbprint string // thumbprint of the key in the header
 
 	key    *jose.JSONWebKey
 	signed *jose.JSONWebSignature
@@ -76,9 +76,9 @@ type proofClaims struct {
 	Token  string `json:"ath,omitempty"`
 }
 
-// CheckProof checks a proof for a current request. It does not detect replays: the
+// CheckProof verifies a proof for a request. It does not detect replays: for that, the
 // caller compares Proof.ID. The error wraps ErrProofInvalid or ErrProofStale, and
-// contains nothing from the proof.
+// contains no data from the proof.
 func (k *Keys) CheckProof(proof *ClaimedProof, asked Asked) (Proof, error) {
 	said := proof.claims
 	switch {
@@ -99,7 +99,7 @@ func (k *Keys) CheckProof(proof *ClaimedProof, asked Asked) (Proof, error) {
 	return Proof{proof.Thumbprint, proof.Thumbprint + " " + said.ID, made, own}, nil
 }
 
-// ReadProof reads a proof without checking its signature. The error wraps
+// ReadProof parses a proof without verifying its signature. The error wraps
 // ErrProofInvalid.
 func ReadProof(proof string) (*ClaimedProof, error) {
 	bad := func(why string) error { return fmt.Errorf("%w: %s", ErrProofInvalid, why) }
@@ -135,9 +135,8 @@ func ReadProof(proof string) (*ClaimedProof, error) {
 	return read, nil
 }
 
-// isTarget reports whether a proof's htu equals one of the request's URLs: the same
-// scheme, host, port and path after normalization (RFC 9449, section 4.3). Query and
-// fragment are ignored.
+// isTarget reports whether a proof's htu equals one of the request's URLs after
+// normalization (RFC 9449, section 4.3). Query and fragment are ignored.
 func isTarget(htu string, urls []string) bool {
 	target, ok := normalURL(htu)
 	return ok && slices.ContainsFunc(urls, func(one string) bool {
@@ -146,9 +145,8 @@ func isTarget(htu string, urls []string) bool {
 	})
 }
 
-// normalURL returns an HTTP URL in its normal form (RFC 3986, section 6.2), without
-// query and fragment. It treats ws as http, because a WebSocket handshake is an HTTP
-// request.
+// normalURL returns an HTTP URL in normal form (RFC 3986, section 6.2), without query and
+// fragment. It replaces ws by http, because a WebSocket handshake is an HTTP request.
 func normalURL(text string) (normal string, ok bool) {
 	u, err := url.Parse(text)
 	if err != nil || u.User != nil || u.Opaque != "" || u.Hostname() == "" {
@@ -170,7 +168,7 @@ func normalURL(text string) (normal string, ok bool) {
 	return scheme + "://" + host + "/" + strings.TrimPrefix(u.Path, "/"), true
 }
 
-// tokenHash returns the claim ath for a token, "" for none.
+// tokenHash returns the claim ath for a token, or "" for none.
 func tokenHash(token string) string {
 	if token == "" {
 		return ""
@@ -187,7 +185,7 @@ func thumbprintOf(key *jose.JSONWebKey) (string, error) {
 	return base64.RawURLEncoding.EncodeToString(sum), nil
 }
 
-// CheckThumbprint reports why text is not a thumbprint.
+// CheckThumbprint returns an error unless text is a key's thumbprint.
 func CheckThumbprint(text string) error {
 	if b, err := base64.RawURLEncoding.Strict().DecodeString(text); err != nil || len(b) != sha256.Size {
 		return errors.New("not the thumbprint of a key")
@@ -195,7 +193,8 @@ func CheckThumbprint(text string) error {
 	return nil
 }
 
-// Fingerprint returns a thumbprint's first 64 bits, for people to compare.
+// Fingerprint returns the first 64 bits of a thumbprint, in a form that people can
+// compare.
 func Fingerprint(thumbprint string) string {
 	b, err := base64.RawURLEncoding.DecodeString(thumbprint)
 	if err != nil || len(b) < 8 {
@@ -217,7 +216,7 @@ func NewDeviceKey() (*DeviceKey, error) {
 	return &DeviceKey{key}, nil
 }
 
-// ReadDeviceKey decodes a key that Private has encoded.
+// ReadDeviceKey decodes a private key from [DeviceKey.Private].
 func ReadDeviceKey(private []byte) (*DeviceKey, error) {
 	key, err := ecdsa.ParseRawPrivateKey(elliptic.P256(), private)
 	if err != nil {
@@ -226,7 +225,7 @@ func ReadDeviceKey(private []byte) (*DeviceKey, error) {
 	return &DeviceKey{key}, nil
 }
 
-// Private returns the private part. It is secret.
+// Private returns the private key, which is secret.
 func (d *DeviceKey) Private() ([]byte, error) { return d.key.Bytes() }
 
 // Thumbprint returns the key's thumbprint (RFC 7638).
@@ -238,7 +237,7 @@ func (d *DeviceKey) Thumbprint() string {
 	return thumbprint
 }
 
-// Prove makes a proof for a request to the first of its URLs, with a relay's nonce.
+// Prove returns a proof for a request to the first URL in asked, with a relay's nonce.
 func (d *DeviceKey) Prove(asked Asked, nonce string) (string, error) {
 	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: d.key}, (&jose.SignerOptions{EmbedJWK: true}).WithType("dpop+jwt"))
 	if err != nil {

@@ -1,9 +1,9 @@
-// Package device implements a device that is not a browser: a command-line client that
-// enters with a code (RFC 8628) and proves its key with each request (RFC 9449). The
-// relay's side is in package gateway/api/people.
+// Package device implements a command-line client that signs in like a device: a person
+// approves it by a code (RFC 8628), and it proves its key with each request (RFC 9449).
+// The relay's side is in package gateway/api/people.
 //
-// A [Device] is stored in a file with its key, accessible to its owner only. A copy of
-// the file acts as the device until the device is removed.
+// A [Device] is stored with its key in a file that only its owner can read. A copy of the
+// file has the device's access until the device is removed.
 package device
 
 import (
@@ -25,7 +25,7 @@ import (
 	"ahprelay/auth"
 )
 
-// Bounds of a relay's answers.
+// Limits for a relay's responses.
 const (
 	timeout   = 10 * time.Second
 	maxAnswer = 256 << 10 // bytes
@@ -33,13 +33,13 @@ const (
 	minPoll   = time.Second
 	maxPoll   = time.Minute
 	slowDown  = 5 * time.Second // added to the interval when the relay asks for it (RFC 8628, section 3.5)
-	early     = time.Minute     // a token is renewed this long before it expires
+	early     = time.Minute     // a token is renewed this time before it expires
 )
 
-// A Refused error is a refusal by the relay.
+// A Refused is an error response from the relay.
 type Refused struct {
 	Status int
-	Name   string // of RFC 6749 or 8628, "" for others
+	Name   string // error code from RFC 6749 or 8628, or ""
 	Text   string // explanation
 }
 
@@ -50,7 +50,7 @@ func (e *Refused) Error() string {
 	return e.Text
 }
 
-// A Device is signed in, or requests entry. It is safe for concurrent use.
+// A Device is signed in, or requests access. It is safe for concurrent use.
 type Device struct {
 	Relay   string // base URL
 	ID      string
@@ -75,7 +75,7 @@ type kept struct {
 	Key     []byte `json:"key"`
 }
 
-// Login configures a request for entry.
+// Login configures a request for access.
 type Login struct {
 	Relay   string // required; base URL, or an invitation's link
 	Name    string // shown to the approving person
@@ -83,20 +83,20 @@ type Login struct {
 	User    string
 	Plain   bool // http:// allow http:// to a different machine
 
-	// Show displays the code; required.
+	// Show displays the code. Required.
 	Show func(Code)
 }
 
-// A Code is shown while a request waits for approval.
+// A Code is shown while the device waits for approval.
 type Code struct {
 	Code        string // to be typed
-	Page        string // URL of the page where to type it
-	Link        string // URL of that page with the request; without the code
-	Fingerprint string // of the key; the page shows it too
+	Page        string // URL of the page on which a person types the code
+	Link        string // URL of that page, with the request but without the code
+	Fingerprint string // fingerprint of the key, which the page shows too
 	Expires     time.Time
 }
 
-// answer is an answer of the relay's /auth endpoints.
+// answer is a response from the relay's /auth endpoints.
 type answer struct {
 	Access   string `json:"access_token"`
 	Seconds  int    `json:"expires_in"`
@@ -117,8 +117,8 @@ func newDevice(relay string, key *auth.DeviceKey) *Device {
 	}}
 }
 
-// CheckRelay reports why relay is not a base URL, or not a safe one: plain allows http:// to
-// other machines.
+// CheckRelay returns an error unless relay is a valid base URL. If plain is false, http://
+// is valid only for this machine.
 func CheckRelay(relay string, plain bool) error {
 	u, err := url.Parse(relay)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
@@ -131,7 +131,7 @@ func CheckRelay(relay string, plain bool) error {
 	return nil
 }
 
-// Run requests entry, and returns the device after a person has approved it.
+// Run requests access, and returns the device when a person has approved it.
 func (l Login) Run(ctx context.Context) (*Device, error) {
 	relay, invite, invited := strings.Cut(l.Relay, "/setup#")
 	if err := CheckRelay(relay, l.Plain); err != nil {
@@ -165,7 +165,7 @@ func (l Login) Run(ctx context.Context) (*Device, error) {
 	return d, d.poll(ctx, asked)
 }
 
-// poll asks the relay until a person has decided.
+// poll asks the relay repeatedly until a person has decided.
 func (d *Device) poll(ctx context.Context, asked answer) error {
 	wait := min(max(time.Duration(asked.Interval)*time.Second, minPoll), maxPoll)
 	poll := url.Values{"grant_type": {"urn:ietf:params:oauth:grant-type:device_code"}, "device_code": {asked.Device}}
@@ -191,20 +191,20 @@ func (d *Device) poll(ctx context.Context, asked answer) error {
 	}
 }
 
-// came stores the identity and token of a device that was let in.
+// came stores the identity and token of an approved device.
 func (d *Device) came(got answer) {
 	d.ID, d.Tenant, d.Subject = got.ID, got.Tenant, got.Subject
 	d.took(got)
 }
 
-// took stores a token and the time of its renewal.
+// took stores a token, and when to renew it.
 func (d *Device) took(got answer) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.access, d.until = got.Access, time.Now().Add(time.Duration(got.Seconds)*time.Second-early)
 }
 
-// Open reads a file with the result of Encode.
+// Open reads a device from a file with the result of Encode.
 func Open(path string) (*Device, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -224,7 +224,7 @@ func Open(path string) (*Device, error) {
 	return d, nil
 }
 
-// errDamaged reports bytes that Encode never returns.
+// errDamaged reports data that Encode did not produce.
 var errDamaged = errors.New("the device's record is damaged; sign in again with ahp-connect login")
 
 // Decode returns a device encoded by Encode.
@@ -242,7 +242,7 @@ func Decode(data []byte) (*Device, error) {
 	return d, nil
 }
 
-// Encode returns the device with its private key, as JSON.
+// Encode returns the device as JSON, including its private key.
 func (d *Device) Encode() ([]byte, error) {
 	key, err := d.key.Private()
 	if err != nil {
@@ -252,8 +252,8 @@ func (d *Device) Encode() ([]byte, error) {
 	return append(data, '\n'), err
 }
 
-// Call sends a request with the person's authority, with body as JSON unless nil, and
-// decodes the answer.
+// Call sends a request with the device's access token, and decodes the response into
+// into. body is sent as JSON unless it is nil.
 func (d *Device) Call(ctx context.Context, method, path string, body, into any) error {
 	d.mu.Lock()
 	token, fresh := d.access, time.Now().Before(d.until)
@@ -269,8 +269,8 @@ func (d *Device) Call(ctx context.Context, method, path string, body, into any) 
 	return d.send(ctx, method, path, token, body, into)
 }
 
-// send sends a request with a proof. It sends the request again if the relay wants a
-// new nonce.
+// send sends a request with a proof. If the relay asks for a new nonce, it sends the
+// request again.
 func (d *Device) send(ctx context.Context, method, path, token string, body, into any) error {
 	u, err := url.Parse(d.Relay + path)
 	if err != nil {
@@ -310,7 +310,7 @@ func (d *Device) send(ctx context.Context, method, path, token string, body, int
 	}
 }
 
-// exchange sends a request, and reports whether the answer has a new nonce.
+// exchange sends a request. fresh reports whether the response has a new nonce.
 func (d *Device) exchange(request *http.Request) (status int, data []byte, fresh bool, err error) {
 	response, err := d.http.Do(request)
 	if err != nil {
@@ -344,7 +344,7 @@ func encode(body any) (content []byte, kind string, err error) {
 	}
 }
 
-// read decodes an answer, or returns the relay's error.
+// read decodes a response into into, or returns the relay's error.
 func read(relay string, status int, data []byte, into any) error {
 	if status == http.StatusOK {
 		if into == nil {

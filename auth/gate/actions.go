@@ -9,21 +9,21 @@ import (
 	"ahprelay/auth"
 )
 
-// Clients change a host's state mostly through actions. The levels talk and approve
-// allow a few of these, with the members package ahp lists: a host could give a
-// meaning to any additional member.
+// Clients change a host's state mostly by actions. The levels talk and approve permit
+// only a few of them, with the members that package ahp lists: a host could give any
+// meaning to further members.
 //
-// A client that may talk but not operate must not run a command in a different way.
-// Hosts run a message that begins with terminalCommandPrefix in a shell, without an
-// approval, and treat a leading slash as a command to themselves. Such messages need
-// the level operate. So do messages that choose an agent or have provider metadata
-// (_meta), and approvals with changed tool input.
+// A client that may talk but not operate must not run commands indirectly. Hosts run a
+// message that begins with terminalCommandPrefix in a shell, without an approval, and
+// treat a message with a leading slash as a command to themselves. Such messages need the
+// level operate. So do messages that choose an agent or have provider metadata (_meta),
+// and approvals with changed tool input.
 
-// OtherAction labels unknown actions.
+// OtherAction is the label for unknown actions.
 const OtherAction = "other"
 
-// ActionLabel returns a known client action's type, or else [OtherAction]. It bounds
-// the metric labels, whatever clients send.
+// ActionLabel returns the type of a known client action, and otherwise [OtherAction]. So
+// clients cannot create metric labels.
 func ActionLabel(kind string) string {
 	if _, known := ahp.Actions[kind]; known {
 		return kind
@@ -31,15 +31,17 @@ func ActionLabel(kind string) string {
 	return OtherAction
 }
 
-// The members that a client below operate may send: in the params of dispatchAction, in
-// a message to an agent, and in a pending message. Further members are refused.
+// The members that a client below the level operate may send in the params of
+// dispatchAction, in a message to an agent, and in a pending message. Messages with other
+// members are refused.
 var (
 	dispatched     = []string{"channel", "clientSeq", "action"}
 	messageMembers = []string{"text", "origin", "attachments", "model"}
 	pendingMembers = []string{"id", "message"}
 )
 
-// judgeAction returns why a client below operate may not dispatch an action, or nil.
+// judgeAction returns the reason why a client below the level operate may not dispatch an
+// action, or nil.
 func (a *Authority) judgeAction(env *ahp.Envelope) *refusal {
 	if string(env.Method) != "dispatchAction" {
 		return nil
@@ -77,8 +79,8 @@ func (a *Authority) judgeAction(env *ahp.Envelope) *refusal {
 	return a.judgeMessage(message)
 }
 
-// judgeMessage returns nil if a message is plain text to an agent, and otherwise the
-// reason for its refusal.
+// judgeMessage returns nil if a message is plain text for an agent, and otherwise the
+// reason to refuse it.
 func (a *Authority) judgeMessage(raw []byte) *refusal {
 	if ahp.IsNone(raw) {
 		return nil
@@ -101,20 +103,20 @@ func (a *Authority) judgeMessage(raw []byte) *refusal {
 	return nil
 }
 
-// anyCommand are possible command prefixes of a host that has not announced its prefix
-// yet.
+// anyCommand are the command prefixes that a host could have, for hosts that have not
+// announced their prefix yet.
 var anyCommand = strings.Split("$ % & > < | ; : \\ ^ ~ = + ? . # @", " ")
 
-// isCommand reports whether a text begins a command to a host. Hosts skip blanks
-// before a command, each by its own definition: JavaScript also skips U+FEFF. All
-// invisible characters are skipped here.
+// isCommand reports whether a host could treat a text as a command. Hosts skip blanks
+// before a command, but define blanks differently: JavaScript also skips U+FEFF. So
+// isCommand skips all invisible characters.
 func isCommand(text string, prefixes ...string) bool {
 	text = strings.TrimLeftFunc(text, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsGraphic(r) })
 	return slices.ContainsFunc(append(prefixes, "!", "/"), func(p string) bool { return p != "" && strings.HasPrefix(text, p) })
 }
 
-// onlyMembers returns an object's members by name. ok is false if raw is no object or
-// has a member that is neither in names nor "type".
+// onlyMembers returns an object's members by name. ok is false if raw is not an object,
+// or has a member that is neither in names nor "type".
 func onlyMembers(raw []byte, names []string) (members map[string][]byte, ok bool) {
 	list, err := ahp.AllMembers(raw)
 	if err != nil {

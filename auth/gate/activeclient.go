@@ -9,44 +9,44 @@ import (
 	"ahprelay/ahp/view"
 )
 
-// A client that writes to a session sends session/activeClientSet, and offers its own
-// tools and customizations with it. VS Code's window waits until the session's state
-// has the very entry it sent, and repeats the action whenever the state has a
-// different entry. If the relay rejected the action or changed the entry, VS Code
-// would repeat the action forever.
+// A client that writes to a session sends session/activeClientSet, with an entry that
+// offers the client's tools and customizations. VS Code's window waits until the
+// session's state contains exactly the entry that it has sent, and repeats the action
+// whenever the state has a different entry. So if the relay rejected the action or
+// changed the entry, VS Code would repeat the action forever.
 //
-// Tools and customizations reach the agent, with descriptions it obeys and plugins the
-// host runs. A client below the level operate therefore enters the session without
-// them: the host gets the entry with an empty list of tools, and echoes that to all
-// clients. In the echo to this client, its own entry stands as it was sent. All else
-// in the echo, including its serverSeq, is the host's. An entry that may not pass is
-// settled ([TakeBack]).
+// Tools and customizations influence the agent: it obeys tool descriptions, and the host
+// runs plugins. So a client below the level operate enters the session without them. The
+// host gets the entry with an empty list of tools, and echoes that entry to all clients.
+// In the echo to this client, the gate restores the entry that the client sent, and
+// leaves the rest, including serverSeq, as the host sent it. If an entry is not permitted
+// at all, [TakeBack] handles it.
 
-// activeClientSet is the action's type.
+// activeClientSet is the type of this action.
 const activeClientSet = "session/activeClientSet"
 
-// Bounds for the entries of a connection that the host has not echoed yet.
+// Limits for the entries on a connection that the host has not echoed yet.
 const (
 	maxClaims     = 16
-	maxClaimBytes = 64 << 10 // of an entry
+	maxClaimBytes = 64 << 10 // longest entry in bytes
 )
 
-// A claim is an entry that went to the host without its tools.
+// A claim is an entry that the gate has sent to the host without its tools.
 type claim struct {
 	channel string
-	seq     string // clientSeq, as the client wrote it
-	entry   []byte // as the client wrote it
+	seq     string // clientSeq as the client sent it
+	entry   []byte // entry as the client sent it
 }
 
-// An activeClient is an entry as the host gets it.
+// An activeClient is an entry as it is sent to the host.
 type activeClient struct {
 	ClientID    string   `json:"clientId"`
 	DisplayName string   `json:"displayName,omitempty"`
-	Tools       []string `json:"tools"` // always empty, and required
+	Tools       []string `json:"tools"` // always empty; hosts require the member
 }
 
-// judgeActiveClient returns why a client below operate may not enter a session with
-// this entry.
+// judgeActiveClient returns the reason why a client below the level operate may not enter
+// a session with this entry, or nil.
 func (a *Authority) judgeActiveClient(entry []byte) *refusal {
 	switch {
 	case !isEntryOf(entry, a.view.ClientID()):
@@ -57,7 +57,8 @@ func (a *Authority) judgeActiveClient(entry []byte) *refusal {
 	return nil
 }
 
-// memberOf returns an object's member if its key has only one spelling, or nil.
+// memberOf returns an object's member, or nil if it is missing or its key occurs in
+// several spellings.
 func memberOf(object []byte, name string) []byte {
 	m := [...]ahp.Member{{Name: name}}
 	if ahp.Spelt(object, m[:]) != nil {
@@ -66,9 +67,8 @@ func memberOf(object []byte, name string) []byte {
 	return m[0].Raw
 }
 
-// withoutTools rewrites a permitted session/activeClientSet from a client below
-// operate: its entry goes on without tools and customizations. All other messages
-// pass.
+// withoutTools handles session/activeClientSet from a client below the level operate: it
+// removes tools and customizations from the entry. All other messages pass.
 func (a *Authority) withoutTools(message []byte, env *ahp.Envelope) Decision {
 	if a.policy.Writes() || string(env.Method) != "dispatchAction" || string(env.Said.Type) != activeClientSet {
 		return Decision{}
@@ -92,8 +92,8 @@ func (a *Authority) withoutTools(message []byte, env *ahp.Envelope) Decision {
 	return Decision{Replace, e.Apply(message)}
 }
 
-// withOwnEntry returns the echo of this client's entry with the entry as the client
-// sent it. ok is false for all other messages.
+// withOwnEntry returns the echo of this client's entry, with the entry as the client sent
+// it. ok is false for all other messages.
 func (a *Authority) withOwnEntry(message []byte, env *ahp.Envelope) (echo []byte, ok bool) {
 	if len(a.claims) == 0 || env == nil || env.Kind != ahp.Notification || string(env.Said.Type) != activeClientSet ||
 		ahp.TextOf(env.Said.Origin, "clientId") != a.view.ClientID() {
@@ -111,7 +111,7 @@ func (a *Authority) withOwnEntry(message []byte, env *ahp.Envelope) (echo []byte
 	return e.Apply(message), true
 }
 
-// nested returns the member at a path of names, with its place in the object.
+// nested returns the member at a path of names, with its position in the object.
 func nested(object []byte, names ...string) (ahp.Member, bool) {
 	at := ahp.Member{Raw: object}
 	for _, name := range names {

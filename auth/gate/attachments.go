@@ -9,14 +9,15 @@ import (
 )
 
 // A message to an agent may have attachments: chats, annotations and files, which the
-// host reads for the agent. A chat may belong to a different session, whose transcript
-// the agent then gets. With limited channels, an attachment must be in reach like
-// anything the client requests itself, wherever it stands: in chat/turnStarted,
-// chat/pendingMessageSet, a draft, createChat's initialMessage, and later actions.
+// host reads for the agent. An attached chat may belong to a different session, whose
+// transcript the agent then gets. So with limited channels, an attachment must be in
+// reach, like everything that the client requests itself. This applies wherever
+// attachments occur: in chat/turnStarted, chat/pendingMessageSet, a draft, createChat's
+// initialMessage, and later actions.
 
-// Below the level operate, a client may attach only the kinds AHP defines, with AHP's
-// members: a host may take a file's URI from any additional member. Metadata (_meta)
-// belongs to the provider.
+// A client below the level operate may attach only the kinds that AHP defines, with AHP's
+// members: a host could take a file's URI from any further member. Metadata (_meta) is
+// not permitted, because it belongs to the provider.
 var (
 	attachmentKinds   = []string{"simple", "embeddedResource", "resource", "annotations", "chat"}
 	attachmentMembers = []string{
@@ -28,8 +29,7 @@ var (
 
 var unknownAttachment = no("an attachment with an unknown kind or member needs the level operate")
 
-// attachmentsKnown returns the reason for a refusal if an attachment has an unknown
-// kind or member.
+// attachmentsKnown returns a refusal if an attachment has an unknown kind or member.
 func attachmentsKnown(raw []byte) *refusal {
 	list, ok := listOf(raw)
 	if !ok {
@@ -49,8 +49,8 @@ func attachmentsKnown(raw []byte) *refusal {
 	return nil
 }
 
-// attachmentValue reports whether an attachment's member has a valid value: a range,
-// an id list, or a text or number.
+// attachmentValue reports whether an attachment's member has a valid value: a range, a
+// list of IDs, or a text or number.
 func attachmentValue(name string, value []byte) bool {
 	switch name {
 	case "range", "selection":
@@ -73,7 +73,7 @@ func isRange(value []byte, depth int) bool {
 	})
 }
 
-// judgeAttachments returns why a message's attachment is unreachable.
+// judgeAttachments returns a refusal if an attachment in a message is out of reach.
 func (a *Authority) judgeAttachments(env *ahp.Envelope) (no *refusal) {
 	if bytes.HasPrefix(env.Channel, []byte(ahp.MCPScheme)) {
 		return nil // such a message does not go to an agent
@@ -109,7 +109,7 @@ func (a *Authority) judgeAttachments(env *ahp.Envelope) (no *refusal) {
 	return no
 }
 
-// namesURI reports whether an attachment's key holds a URI.
+// namesURI reports whether the member with this key in an attachment contains a URI.
 func namesURI(key []byte) bool {
 	return slices.ContainsFunc([]string{"resource", "uri", "chat", "session", "channel"}, func(name string) bool { return isText(key, name) })
 }
@@ -117,8 +117,9 @@ func namesURI(key []byte) bool {
 // isText reports whether a text equals a word, ignoring case.
 func isText(text []byte, word string) bool { return bytes.EqualFold(text, []byte(word)) }
 
-// judgeAttachment returns why a URI may not be attached. Web addresses are not the
-// host's, and [Identity] judges clients' files.
+// judgeAttachment returns the reason why a URI may not be attached, or nil. Web addresses
+// may be attached, because they are not on the host, and so may clients' files, which
+// [Identity] judges.
 func (a *Authority) judgeAttachment(uri string) *refusal {
 	scheme, _, _ := strings.Cut(uri, ":")
 	switch scheme {

@@ -9,7 +9,7 @@ import (
 	"ahprelay/auth"
 )
 
-// An Authority is the gate for a client with limited authority: see the package
+// An Authority is the gate for a client with limited authority; see the package
 // documentation. [Policy.Gate] returns it.
 type Authority struct {
 	policy   Policy
@@ -50,13 +50,13 @@ func (a *Authority) FromClient(message []byte, env *ahp.Envelope) Decision {
 	return a.withoutTools(message, env)
 }
 
-// Refusals for requests whose responses would be ambiguous or could not be judged.
+// Refusals for requests whose responses could not be matched.
 var (
 	sameID  = &refusal{ahp.CodeInvalidRequest, "a request with this id is still open"}
 	tooMany = &refusal{ahp.CodeRateLimited, "too many open requests"}
 )
 
-// tellApart returns why a response to this request would be ambiguous.
+// tellApart refuses a request whose response could not be matched to it.
 func (a *Authority) tellApart(env *ahp.Envelope) *refusal {
 	switch waits, full := a.view.Waits(env.ID); {
 	case full:
@@ -86,8 +86,8 @@ var (
 	noAsk    = no("unknown method: a limited client gets known methods only")
 )
 
-// judge returns why a client's message may not pass, or nil. Each rule has its branch,
-// and the first rule that refuses decides.
+// judge returns the reason why a client's message may not pass, or nil. Each branch is a
+// rule, and the first rule that refuses decides.
 func (a *Authority) judge(env *ahp.Envelope) *refusal {
 	m, known := ahp.MethodOn(string(env.Channel), string(env.Method))
 	switch {
@@ -131,7 +131,7 @@ func (a *Authority) judge(env *ahp.Envelope) *refusal {
 	return a.judgeAttachments(env)
 }
 
-// accessOf maps the table's levels to those in tokens.
+// accessOf maps the levels in package ahp's table to those in tokens.
 var accessOf = map[ahp.Level]auth.Access{
 	ahp.Look: auth.AccessRead, ahp.Talk: auth.AccessTalk, ahp.Approve: auth.AccessApprove, ahp.Operate: auth.AccessWrite, ahp.Own: auth.AccessAdmin,
 }
@@ -139,7 +139,7 @@ var accessOf = map[ahp.Level]auth.Access{
 // allows reports whether the policy includes a level.
 func (a *Authority) allows(level ahp.Level) bool { return a.policy.Access.Includes(accessOf[level]) }
 
-// noAccess refuses a message above the token's level.
+// noAccess returns the refusal for a message that needs a higher level than the token's.
 func (a *Authority) noAccess(needs auth.Access) *refusal {
 	if !a.policy.Speaks() {
 		return no("this token allows the level look only")
@@ -147,8 +147,8 @@ func (a *Authority) noAccess(needs auth.Access) *refusal {
 	return no("this needs the level %s; this token has %s", needs.Level(), a.policy.Access.Level())
 }
 
-// refuse answers a request with an error and dispatchAction with its echo. It drops
-// other notifications.
+// refuse responds to a refused message: to a request with an error, and to dispatchAction
+// with the action's echo. Other notifications are dropped.
 func (a *Authority) refuse(env *ahp.Envelope, no *refusal) Decision {
 	switch {
 	case env.Kind == ahp.Request:
@@ -196,8 +196,8 @@ func (a *Authority) judgeHost(message []byte, env *ahp.Envelope, reading *view.R
 	return a.reach.response(message, env, reading)
 }
 
-// answered decides about a client's response. A result that could grant a permission
-// is replaced by an error.
+// answered judges a client's response. If the result could grant a permission, the host
+// gets an error instead.
 func (a *Authority) answered(env *ahp.Envelope) Decision {
 	if env.Misspelt { // the message may be a request
 		return Decision{Replace, ahp.AppendError(nil, env.ID, noCase.code, noCase.reason, nil)}

@@ -10,34 +10,35 @@ import (
 	"ahprelay/ahp"
 )
 
-// Hosts have URIs for the files of clients, with the clientId as the authority:
-// vscode-agent-client://<clientId>/file/-/home/ada/notes.txt. A client that requests
-// such a URI makes the host ask the named client for the file. These URIs stand in
-// many places, and hosts read them in many ways: as strings, as objects with a member
-// "authority", in a channel's name as base64 of JSON. The search therefore covers
-// every string of a request, in every reading a parser could choose. If an authority
-// in any reading is the clientId of a different subject, the request is refused.
+// Hosts have URIs for files on clients' machines, with the clientId as the authority:
+// vscode-agent-client://<clientId>/file/-/home/ada/notes.txt. If a client requests such a
+// URI, the host asks the client with that clientId for the file. So a client could read
+// files of another subject's client. These URIs occur in many places, and hosts parse
+// them in many ways: as strings, as objects with a member "authority", and in a channel's
+// name as base64 of JSON. So the gate searches all strings in a request, and considers
+// every reading that a parser could choose. If an authority in any reading is the
+// clientId of another subject, the request is refused.
 
-// clientScheme occurs in every scheme for clients' files, and in no other. The
-// authority in such a URI must be the subject's own.
+// clientScheme is part of every URI scheme for clients' files, and of no other scheme.
+// The authority in such a URI must be the requesting subject's own clientId.
 const clientScheme = "agent-client"
 
-// Nesting bounds for the search. A deeper request is refused.
+// Nesting limits for the search. A request with deeper nesting is refused.
 const (
-	maxEscapes = 4        // times that a text is percent-encoded
-	maxPacks   = 3        // base64 within base64
-	maxPacked  = 64 << 10 // bytes of base64; a longer text is no channel's name
-	minPacked  = 8        // bytes of base64; any URI with an authority is longer
+	maxEscapes = 4        // levels of percent-encoding
+	maxPacks   = 3        // levels of base64 within base64
+	maxPacked  = 64 << 10 // bytes of base64; no channel's name is longer
+	minPacked  = 8        // bytes of base64; every URI with an authority is longer
 	maxStarts  = 8        // places where base64 with slashes may start: at the text's start, or in scheme://user@name:port/ behind any of these
 )
 
-// Steps measure a search's cost. A step takes at most about a nanosecond, except while
-// a text's JSON is read. A request has enough steps for each of its bytes to search
-// any natural text completely, in one string or in many. A request crafted to cost
-// more is refused, so that its cost falls on its sender.
+// The cost of a search is counted in steps. A step takes about a nanosecond at most,
+// except while JSON in a text is parsed. A request may use enough steps, in proportion to
+// its length, to search any natural text completely. A request that was crafted to cost
+// more is refused.
 const (
-	freeSteps   = 128 << 10 // for each request,
-	stepsPerTwo = 5         // and for each two bytes of its params
+	freeSteps   = 128 << 10 // steps for each request
+	stepsPerTwo = 5         // and for each two bytes of params
 
 	perString    = 18  // besides half a step for each byte
 	perMarked    = 23  // for a string that could name a file, besides half a step for each byte
@@ -51,8 +52,8 @@ const (
 	perPacked    = 12  // for each of its bytes
 )
 
-// foreignFile returns why to refuse a request: it names a file of a different
-// subject's client, or its search costs too much.
+// foreignFile returns an objection if a request names a file of another subject's client,
+// or if its search costs too much.
 func (i *Identity) foreignFile(env *ahp.Envelope) objection {
 	l := newSearch(i.subjects, i.user.Subject, len(env.Params))
 	data := string(env.Method) == "resourceWrite"
@@ -65,29 +66,28 @@ func (i *Identity) foreignFile(env *ahp.Envelope) objection {
 	return none
 }
 
-// A search looks for URIs that name foreign files: files at different subjects'
-// clients.
+// A search looks for URIs that name foreign files: files of other subjects' clients.
 type search struct {
 	subjects *Subjects
 	own      string // the requesting subject
 	left     int    // remaining steps
 
-	escapedAuthority bool // the last text had an authority with an escape
+	escapedAuthority bool // the last text had an authority with a percent-escape
 }
 
-// newSearch begins a search in size bytes.
+// newSearch returns a search through size bytes.
 func newSearch(subjects *Subjects, own string, size int) search {
 	return search{subjects: subjects, own: own, left: freeSteps + size*stepsPerTwo/2}
 }
 
-// tooMuch takes steps, and reports whether too few were left.
+// tooMuch counts steps, and reports whether the request has used too many.
 func (l *search) tooMuch(steps int) bool {
 	l.left -= steps
 	return l.left < 0
 }
 
-// strings reports whether a string of a raw JSON value names a foreign file. It skips
-// the content in resourceWrite.
+// strings reports whether a string in a JSON value names a foreign file. If data is set,
+// it skips the member data: the content that resourceWrite writes.
 func (l *search) strings(raw []byte, data bool, nested int) (found bool) {
 	ahp.Strings(raw, func(s ahp.StringAt) bool {
 		switch {
@@ -109,12 +109,12 @@ func (l *search) strings(raw []byte, data bool, nested int) (found bool) {
 	return found
 }
 
-// maxSearched bounds the search in a string that is no URI as a whole. No host reads a
-// URI further behind, in a text or in a picture.
+// maxSearched is how much of a long string is searched, if the string as a whole is no
+// URI. Hosts do not read a URI from the middle of a longer text or a picture.
 const maxSearched = 32 << 10
 
-// long searches a longer string. A string that could be a URI as a whole is refused:
-// no real URI is so long, except those with inline content.
+// long searches a string longer than maxSearched. It refuses a string that could be a URI
+// as a whole, because real URIs are not so long, except those with inline content.
 func (l *search) long(text []byte, nested int) bool {
 	var start []byte
 	for _, c := range text {
@@ -134,8 +134,8 @@ func (l *search) long(text []byte, nested int) bool {
 	return l.text(text[:maxSearched], nested)
 }
 
-// hasClientScheme reports whether an object in a raw JSON value has a scheme of
-// clients' files as a member.
+// hasClientScheme reports whether an object in a JSON value has a member "scheme" with a
+// scheme for clients' files.
 func hasClientScheme(raw []byte) (found bool) {
 	ahp.Strings(raw, func(s ahp.StringAt) bool {
 		found = bytes.EqualFold(s.Key, []byte("scheme")) && strings.Contains(strings.ToLower(string(s.Text)), clientScheme)
@@ -144,8 +144,8 @@ func hasClientScheme(raw []byte) (found bool) {
 	return found
 }
 
-// text reports whether a text names a foreign file, however often it is
-// percent-encoded.
+// text reports whether a text names a foreign file, also if it is percent-encoded several
+// times.
 func (l *search) text(text []byte, nested int) bool {
 	for range maxEscapes {
 		start := firstMark(text)
@@ -176,15 +176,15 @@ const (
 	highBits = 0x8080808080808080
 )
 
-// marksIn marks the slashes, backslashes and colons in a word. The lowest mark is
-// exact; false marks may stand above it.
+// marksIn marks the slashes, backslashes and colons in a word of eight bytes. The lowest
+// mark is correct; marks above it may be false.
 func marksIn(word uint64) uint64 {
 	s, b, c := word^'/'*lowBits, word^'\\'*lowBits, word^':'*lowBits
 	return ((s-lowBits)&^s | (b-lowBits)&^b | (c-lowBits)&^c) & highBits
 }
 
-// firstMark returns the index of the first byte that could make a text name a file: a
-// slash, backslash, colon or percent sign. Without such a byte, it returns the text's
+// firstMark returns the index of the first byte without which a text cannot name a file:
+// a slash, backslash, colon or percent sign. If there is none, it returns the text's
 // length.
 func firstMark(text []byte) int {
 	at := 0
@@ -212,9 +212,9 @@ func isSlash(c byte) bool { return c == '/' || c == '\\' }
 // isDropped reports whether some URI parsers drop a byte.
 func isDropped(c byte) bool { return c == '\t' || c == '\n' || c == '\r' }
 
-// parts searches a text's parts between slashes and colons: the part behind two
-// slashes, and a part that could be base64, which stands before a query or fragment.
-// No mark stands before start. The branches share one pass over eight bytes at a time.
+// parts searches a text: the authority after two slashes, and each part between marks
+// that could be base64. There are no marks before start. Each branch is a mark, found in
+// one pass over eight bytes at a time.
 func (l *search) parts(text []byte, start, nested int) bool {
 	p := part{text: text, path: text, nested: nested}
 	if nested == maxPacks {
@@ -249,7 +249,7 @@ func (l *search) parts(text []byte, start, nested int) bool {
 	return l.tooMuch(perMark) || p.mayBePacked() && l.packed(&p, len(text))
 }
 
-// A part is the current part in a text.
+// A part is the part of a text that is being searched.
 type part struct {
 	text, path []byte // path is the text before a query or fragment, once it is cut
 	cut        bool
@@ -260,8 +260,8 @@ type part struct {
 	lookedForUser, user bool // see hasUser
 }
 
-// hasUser reports whether the text's authority may begin with a user. Most texts have
-// no @ at all.
+// hasUser reports whether the text's authority may begin with a user name. It looks for @
+// once.
 func (p *part) hasUser() bool {
 	if !p.lookedForUser {
 		p.lookedForUser, p.user = true, bytes.IndexByte(p.text, '@') >= 0
@@ -269,18 +269,18 @@ func (p *part) hasUser() bool {
 	return p.user
 }
 
-// mayBePacked reports whether the current part, or the rest of the text, could be
-// base64 that must be searched. Few parts could.
+// mayBePacked reports whether the current part, or the rest of the text from there, could
+// be base64 that must be searched.
 func (p *part) mayBePacked() bool {
 	return p.at+minPacked <= len(p.path) && mayBegin([4]byte(p.path[p.at:]))
 }
 
-// mayFollow is true for bytes that may stand behind the first slash of an authority: a
-// second slash, or a byte some parsers drop.
+// mayFollow contains the bytes that may follow the first slash before an authority: a
+// second slash, or a byte that some parsers drop.
 var mayFollow = [256]bool{'/': true, '\\': true, '\t': true, '\n': true, '\r': true}
 
-// authorityBehind searches an authority behind two slashes, the first of which stands
-// at an index. Of three slashes, a parser may use the last two.
+// authorityBehind searches the authority after two slashes. at is the index of the first
+// slash. If there are three, a parser may use the last two.
 func (l *search) authorityBehind(p *part, at int) bool {
 	text, next := p.text, at+1
 	for next < len(text) && isDropped(text[next]) {
@@ -297,10 +297,10 @@ func (l *search) authorityBehind(p *part, at int) bool {
 	return l.authorityAt(before, rest, plain)
 }
 
-// authorityAt searches an authority that may end in several ways: at a slash, query or
-// fragment, if its beginning is clear; at a byte that is invalid in a URI; or at a
-// backslash, after some parsers have dropped bytes. One pass finds all ends, so that
-// long texts are cheap; therefore the branches for them stand together.
+// authorityAt searches an authority. It considers all places where parsers could end the
+// authority: a slash, query or fragment, if the beginning is clear; a byte that is
+// invalid in a URI; and a backslash, after some parsers have dropped bytes. It finds them
+// in one pass, so that long texts are cheap; each branch is such a place.
 func (l *search) authorityAt(before, rest []byte, plain bool) bool {
 	end, lenient, drops := -1, -1, false
 	port, endPort := -1, -1 // the last colon, and the last colon before end
@@ -356,7 +356,7 @@ scan:
 	return l.authority(dropped(rest), client, class)
 }
 
-// foreignTo calls foreign for the text before an index; -1 means none.
+// foreignTo calls foreign for the text before index at; -1 means none.
 func (l *search) foreignTo(text []byte, at int, class authorityClass) bool {
 	return at >= 0 && l.foreign(text[:at], class)
 }
@@ -369,7 +369,7 @@ func first(found, at int) int {
 	return found
 }
 
-// dropped returns a text without the bytes some parsers drop.
+// dropped returns a text without the bytes that some parsers drop.
 func dropped(text []byte) []byte {
 	var out []byte
 	for _, c := range text {
@@ -380,10 +380,10 @@ func dropped(text []byte) []byte {
 	return out
 }
 
-// maxScheme bounds the search for a scheme, from its end.
+// maxScheme is how many bytes before a colon are searched for a scheme.
 const maxScheme = 256
 
-// ofClient reports whether a text ends with a scheme of clients' files, and its colon.
+// ofClient reports whether a text ends with a scheme for clients' files and a colon.
 func ofClient(before []byte) bool {
 	i := len(before) - 1
 	for i >= 0 && isDropped(before[i]) {
@@ -406,8 +406,8 @@ func ofClient(before []byte) bool {
 	return long >= len(clientScheme) && isClientScheme(before[start:i])
 }
 
-// isClientScheme reports whether a scheme is for clients' files. The scheme has at
-// most maxScheme bytes, and bytes some parsers drop.
+// isClientScheme reports whether a scheme is for clients' files. It ignores bytes that
+// some parsers drop.
 func isClientScheme(scheme []byte) bool {
 	var buffer [maxScheme]byte
 	small := buffer[:0]
@@ -424,7 +424,7 @@ func ofScheme(c byte) bool {
 	return 'a' <= c|0x20 && c|0x20 <= 'z' || '0' <= c && c <= '9' || c == '+' || c == '-' || c == '.'
 }
 
-// An authorityClass is a set with an authority's special bytes.
+// An authorityClass is a set of properties of the bytes in an authority.
 type authorityClass uint8
 
 const (
@@ -462,9 +462,9 @@ func authorityClassOf(text []byte) (class authorityClass) {
 	return class
 }
 
-// authority reports whether an authority is a different subject's clientId. If the
-// authority must be a client's, an unknown clientId is foreign too, because a
-// different subject could use it later. class is an upper bound.
+// authority reports whether an authority is another subject's clientId. If client is set,
+// the URI is for a client's file; then an unknown clientId counts as foreign too, because
+// another subject could use it later. class contains at least the text's properties.
 func (l *search) authority(text []byte, client bool, class authorityClass) bool {
 	if len(text) == 0 {
 		return l.left < 0
@@ -493,8 +493,8 @@ func (l *search) authority(text []byte, client bool, class authorityClass) bool 
 	return true
 }
 
-// foreignAmong reports whether an authority without escapes has a foreign reading.
-// Most readings differ from all clientIds in length, and cost nothing more.
+// foreignAmong reports whether an authority without escapes has a reading that is
+// foreign. Most readings are cheap to check, because no clientId has their length.
 func (l *search) foreignAmong(text []byte, class authorityClass) bool {
 	if class&severalReadings == 0 {
 		return l.foreign(text, class)
@@ -508,7 +508,7 @@ func (l *search) foreignAmong(text []byte, class authorityClass) bool {
 	return false
 }
 
-// foreign reports whether a different subject owns a clientId.
+// foreign reports whether another subject owns a clientId.
 func (l *search) foreign(id []byte, class authorityClass) bool {
 	if class&notASCII == 0 && !l.subjects.hasLength(len(id)) {
 		return false
@@ -517,8 +517,8 @@ func (l *search) foreign(id []byte, class authorityClass) bool {
 	return owner != "" && owner != l.own
 }
 
-// owner returns a clientId's owner, or "". Most texts differ from all clientIds in
-// length. class is an upper bound.
+// owner returns a clientId's owner, or "". Most texts are cheap to check, because no
+// clientId has their length. class contains at least the text's properties.
 func (l *search) owner(id []byte, class authorityClass) string {
 	switch {
 	case len(id) > 3*maxClientIDLen: // in lower case it may be a third as long
@@ -548,7 +548,8 @@ func isASCII(text []byte) bool {
 	return true
 }
 
-// readings returns an authority's readings: with or without a possible user or port.
+// readings returns all readings of an authority: with and without a possible user and
+// port.
 func readings(text []byte) (list [6][]byte, n int) {
 	user, last, port := -1, -1, -1 // the first and the last @, and the last colon
 	for i, c := range text {
@@ -574,8 +575,8 @@ func readings(text []byte) (list [6][]byte, n int) {
 	return list, n
 }
 
-// packed searches base64 up to a mark, and from the current part to the end, because
-// base64 may contain slashes: resource watches have such channels.
+// packed searches base64 in the current part, up to end, and also in all of the rest,
+// because base64 may contain slashes. Channels of resource watches have such names.
 func (l *search) packed(p *part, end int) bool {
 	if !p.cut {
 		p.cut = true
@@ -595,8 +596,8 @@ func (l *search) packed(p *part, end int) bool {
 	return p.starts < maxStarts && whole < len(p.path) && l.base64(rest, p.nested) || l.base64(p.path[p.at:whole], p.nested)
 }
 
-// base64 decodes and searches a text in base64, in either alphabet, if its beginning
-// is plausible.
+// base64 decodes a text in either base64 alphabet and searches the result, if the
+// beginning is plausible.
 func (l *search) base64(text []byte, nested int) bool {
 	if len(text) < minPacked || len(text) > maxPacked {
 		return false
@@ -625,8 +626,8 @@ func (l *search) base64(text []byte, nested int) bool {
 	return err == nil && l.strings(env.Params, false, nested+1)
 }
 
-// mayBegin reports whether begins could accept base64 with these first four
-// characters. It rejects most texts cheaply.
+// mayBegin reports whether base64 that begins with these four characters could pass
+// begins. It excludes most texts cheaply.
 func mayBegin(text [4]byte) bool {
 	one, two, three, four := base64Values[text[0]], base64Values[text[1]], base64Values[text[2]], base64Values[text[3]]
 	if one|two|three|four >= 64 { // the decoded bytes stand further behind
@@ -642,7 +643,7 @@ func mayBegin(text [4]byte) bool {
 	return goesOn[second] && (goesOn[third] || second == ':' || second == '%')
 }
 
-// goesOn is true for bytes that begins accepts behind a scheme's byte.
+// goesOn contains the bytes that begins accepts after a scheme's first byte.
 var goesOn = func() (may [256]bool) {
 	for c := range may {
 		may[c] = ofScheme(byte(c)) || isDropped(byte(c)) || c == ':' || c == '%'
@@ -650,7 +651,7 @@ var goesOn = func() (may [256]bool) {
 	return may
 }()
 
-// beginning is true for bytes that begins accepts first, including 0xEF of a byte
+// beginning contains the bytes that begins accepts first, including 0xEF from a byte
 // order mark.
 var beginning = func() (may [256]bool) {
 	for c := range may {
@@ -659,11 +660,11 @@ var beginning = func() (may [256]bool) {
 	return may
 }()
 
-// maxBeginning bounds the bytes that begins decodes.
+// maxBeginning is the largest number of bytes that begins decodes.
 const maxBeginning = 64
 
-// begins decodes the first size bytes of a base64 text, and reports whether a URI, or
-// JSON that contains strings, can begin with the result.
+// begins decodes the first size bytes of a base64 text. It reports whether the result
+// could begin a URI, or JSON that contains strings.
 func begins(text []byte, size int) bool {
 	var buffer [maxBeginning]byte
 	data, ok := decodeBase64(buffer[:0], text[:min(size, len(text))])
@@ -686,8 +687,8 @@ func begins(text []byte, size int) bool {
 	return size < len(text)
 }
 
-// base64Values are the character values in both alphabets, with a backslash as a
-// slash. 64 marks ignored characters, and 65 all characters outside base64.
+// base64Values are the values of characters in both alphabets. A backslash counts as a
+// slash. 64 marks characters that decoders ignore, and 65 characters that are not base64.
 var base64Values = func() (values [256]byte) {
 	for i := range values {
 		values[i] = 65
@@ -701,8 +702,7 @@ var base64Values = func() (values [256]byte) {
 	return values
 }()
 
-// decodeBase64 appends the decoded text. ok is false if it has characters outside
-// base64.
+// decodeBase64 appends the decoded text. ok is false if a character is not base64.
 func decodeBase64(data, text []byte) (_ []byte, ok bool) {
 	var bits uint32
 	have := 0
@@ -723,9 +723,9 @@ func decodeBase64(data, text []byte) (_ []byte, ok bool) {
 	return data, true
 }
 
-// escapesNothing reports whether a text's escapes matter only inside an authority:
-// none stands for a byte in a scheme, in base64 or in an escape, nor for a byte that
-// begins or ends an authority or a path.
+// escapesNothing reports whether the escapes in a text matter only inside an authority.
+// So no escape stands for a byte in a scheme, in base64 or in another escape, or for a
+// byte that begins or ends an authority or a path.
 func (l *search) escapesNothing(text []byte) bool {
 	for at := 0; ; at++ {
 		next := bytes.IndexByte(text[at:], '%')
@@ -739,7 +739,7 @@ func (l *search) escapesNothing(text []byte) bool {
 	}
 }
 
-// unescape decodes each escape of a text once, and reports whether there were any.
+// unescape decodes each escape in a text once, and reports whether there were any.
 func (l *search) unescape(text []byte) (plain []byte, escaped bool) {
 	copied := 0
 	for at := 0; ; at++ {

@@ -11,14 +11,14 @@ import (
 	"ahprelay/ahp/view"
 )
 
-// A fileRule is the set of files a token, or a host's owner, allows.
+// A fileRule is the set of files that a token, or a host's owner, permits.
 type fileRule struct {
 	patternList
-	folders bool // also the files in the working directories of visible sessions
+	folders bool // also permits files in the working directories of visible sessions
 }
 
-// newFileRule returns the rule for a channel list. A client below operate reaches only
-// named files: those in patterns that include a scheme.
+// newFileRule returns the rule for a list of channel patterns. For a client below the
+// level operate, only patterns with a scheme count.
 func newFileRule(channels []string, writes bool) fileRule {
 	if !writes {
 		channels = slices.DeleteFunc(slices.Clone(channels), func(p string) bool {
@@ -29,14 +29,14 @@ func newFileRule(channels []string, writes bool) fileRule {
 	return fileRule{patternList: newPatternList(channels)}
 }
 
-// takes reports whether the patterns match a canonical URI, or a URI above it.
+// takes reports whether the patterns match a canonical URI, or a folder above it.
 func (r *fileRule) takes(uri string) bool { return patternLists{r.patternList}.takeBelow(uri) }
 
-// maxFolders bounds the working directories kept for a connection.
+// maxFolders is the largest number of working directories remembered for a connection.
 const maxFolders = 1024
 
-// A fileReach holds the files, and the resource methods' other content, that a client
-// may reach.
+// A fileReach decides which files, and which other content of the resource methods, a
+// client may reach.
 type fileReach struct {
 	rules  []fileRule
 	shared bool   // symbolic links are followed before a file is judged
@@ -53,11 +53,11 @@ func newFileReach(p Policy, r *reach, v *view.Conn, t *mentions) *fileReach {
 	return &fileReach{rules: p.files, shared: p.SharedFiles, reach: r, writes: p.Writes(), mentions: t, view: v, folders: map[string]bool{}}
 }
 
-// resourceKeys are the members in which the resource methods name URIs.
+// resourceKeys are the members in which resource methods name URIs.
 var resourceKeys = []string{"uri", "source", "destination", "target", "from", "to", "root", "resource"}
 
-// judgeResource requires a resource method's URIs to be in reach. They must be
-// strings, because hosts that accept objects read them in different ways.
+// judgeResource refuses a resource method if a URI in it is out of reach. URIs must be
+// strings, because hosts that accept objects parse them in different ways.
 func (f *fileReach) judgeResource(env *ahp.Envelope) *refusal {
 	if f.reach != nil && env.Channel != nil && string(env.Channel) != ahp.RootChannel {
 		if no := f.reach.judgeURI(string(env.Channel)); no != nil {
@@ -71,8 +71,8 @@ func (f *fileReach) judgeResource(env *ahp.Envelope) *refusal {
 	return no
 }
 
-// judgeOthers judges the files in methods that do not access resources: the content of
-// canvases and MCP servers, and file watches, to which clients subscribe.
+// judgeOthers judges files in other methods: reads of content from canvases and MCP
+// servers, and subscriptions to file watches.
 func (f *fileReach) judgeOthers(env *ahp.Envelope) *refusal {
 	switch string(env.Method) {
 	case "canvasReadResource", "resources/read":
@@ -84,7 +84,8 @@ func (f *fileReach) judgeOthers(env *ahp.Envelope) *refusal {
 		if !ok && !ahp.IsNone(m[0].Raw) {
 			return unreadable
 		}
-		// An MCP server's resources have its own schemes. A canvas's content does not.
+		// An MCP server's resources have schemes of their own, but a canvas's content
+		// does not.
 		unknown := string(env.Method) == "canvasReadResource" && contentRules[bareScheme(uri)] == byReach && !f.writes
 		if unknown || isHosts(uri) {
 			return f.judgeURI(uri)
@@ -103,12 +104,12 @@ func (f *fileReach) judgeOthers(env *ahp.Envelope) *refusal {
 	return nil
 }
 
-// watchScheme begins watches' channels. A channel's name contains the watched URI, and
-// some hosts create the watch for any client that names it.
+// watchScheme begins the channels of file watches. The channel's name contains the
+// watched URI, and some hosts create the watch for any client that subscribes.
 const watchScheme = "ahp-resource-watch:"
 
-// judgeChannel requires a channel that is a file, or a watch of files, to be in reach.
-// Limited channels have been judged before.
+// judgeChannel refuses a channel that is a file, or a watch on files, if these are out of
+// reach. With limited channels, reach has judged the channel before.
 func (f *fileReach) judgeChannel(channel string) *refusal {
 	switch {
 	case f.reach != nil:
@@ -132,8 +133,8 @@ func (f *fileReach) judgeChannel(channel string) *refusal {
 
 func (f *fileReach) judgeURI(uri string) *refusal { return notFor(uri, f.objection(uri)) }
 
-// objection returns why the URI in a resource method is unreachable, by its scheme's
-// rule.
+// objection returns the reason why a URI in a resource method is out of reach, by the
+// rule for its scheme.
 func (f *fileReach) objection(uri string) error {
 	if uri == "" || len(uri) > maxURI {
 		return errOut
@@ -159,10 +160,10 @@ func (f *fileReach) objection(uri string) error {
 	return errOut
 }
 
-// namedObjection returns why a client may not read a file's content a session keeps.
-// The host must have named this URI on this connection, and the session must be in
-// reach. For a revision's URI, the file must be in reach too: the host reads it from a
-// repository, which has more files than the session.
+// namedObjection returns the reason why a client may not read a version of a file that a
+// session keeps. The host must have named the URI on this connection, and the session
+// must be in reach. If the URI names a revision, the file itself must be in reach too,
+// because the host reads it from the repository, which has more files than the session.
 func (f *fileReach) namedObjection(uri string, revision bool) error {
 	session, path, ok := keptBy(uri)
 	switch {
@@ -176,12 +177,11 @@ func (f *fileReach) namedObjection(uri string, revision bool) error {
 	return nil
 }
 
-// errUnnamed reports file content that is unreadable because the host has not named
-// it.
+// errUnnamed reports content that the host has not named on this connection.
 var errUnnamed = errors.New("the host has not named it on this connection")
 
-// fileObjection returns why a file is unreachable: a rule does not match the file or
-// its target.
+// fileObjection returns the reason why a file is out of reach: a rule does not match the
+// file, or not its target.
 func (f *fileReach) fileObjection(uri string) error {
 	plain, err := canonical(uri)
 	if err != nil {
@@ -205,9 +205,9 @@ func (f *fileReach) fileObjection(uri string) error {
 	return nil
 }
 
-// keptBy parses the URI of file content a session keeps, and returns the session and
-// the file's path, if present. The URI is compared byte for byte with the URIs the
-// host has named, so its spelling needs no further check.
+// keptBy parses the URI of a version of a file that a session keeps. It returns the
+// session, and the file's path if the URI has one. It does not check the spelling
+// further, because the URI is compared byte for byte with those that the host has named.
 func keptBy(uri string) (session, path string, ok bool) {
 	before, query, _ := strings.Cut(uri, "?")
 	if _, err := canonical(before); err != nil {
@@ -225,8 +225,8 @@ func keptBy(uri string) (session, path string, ok bool) {
 	return session, path, ok
 }
 
-// learn records reachable sessions' working directories from the host's messages:
-// session lists, states, and added sessions.
+// learn records the working directories of sessions in reach, from the host's session
+// lists, states, and added sessions.
 func (f *fileReach) learn(reading *view.Reading) {
 	if reading == nil {
 		return

@@ -15,17 +15,17 @@ import (
 )
 
 // If the host's files are on this machine, the gate ensures that symbolic links do not
-// lead out of the named folders. It follows links in the requested file's path and in
-// the named folders, and compares the targets.
+// lead out of the permitted folders. It follows links in the requested file's path and in
+// the permitted folders, and compares the targets.
 //
-// Two gaps remain. Between this check and the host's access, a user with write
-// permission can replace a folder by a link. And the host may follow further links
-// within the request, such as while it copies a folder.
+// Two gaps remain. Between this check and the host's access, a user with write permission
+// can replace a folder by a link. And the host may follow further links in the same
+// request, such as while it copies a folder.
 
 // errLocal reports a file on a different machine.
 var errLocal = errors.New("it is on a server or drive that this machine does not have")
 
-// leadsInside returns why a file's canonical URI leads outside all patterns and
+// leadsInside returns an error if a file's canonical URI leads outside all patterns and
 // folders in a list, or nil.
 func leadsInside(uri string, patterns, folders []string) error {
 	scheme := schemeOf(uri)
@@ -55,8 +55,8 @@ func schemeOf(uri string) string {
 	return scheme
 }
 
-// follow returns a file target's canonical URI. For a missing file, that is its path
-// below the folder's target.
+// follow returns the canonical URI of a file's target. If the file is missing, it returns
+// the path below the folder's target.
 func follow(uri string) (string, error) {
 	origin, path, err := localPath(uri)
 	if err != nil {
@@ -85,7 +85,7 @@ func follow(uri string) (string, error) {
 	return target, nil
 }
 
-// cause returns a file system error without the path, which the client may not know.
+// cause returns a file system error without the path, which the client may not learn.
 func cause(err error) error {
 	var at *fs.PathError
 	if errors.As(err, &at) {
@@ -94,8 +94,8 @@ func cause(err error) error {
 	return errors.New("links cannot be followed")
 }
 
-// localPath returns the path on this machine for a file's canonical URI, and the part
-// of the URI before it.
+// localPath returns the path on this machine for a file's canonical URI, and the part of
+// the URI before the path.
 func localPath(uri string) (origin, path string, err error) {
 	scheme, rest, _ := strings.Cut(uri, "://")
 	authority, path, _ := cutAuthority("//" + rest)
@@ -132,8 +132,8 @@ func localURI(origin, path string) string {
 	return origin + strings.Join(parts, "/")
 }
 
-// followPattern follows a pattern's folder, up to the first star, to its target. If
-// that is impossible, the pattern stays as it is.
+// followPattern replaces the folder in a pattern, up to the first star, by its target. If
+// that fails, it returns the pattern unchanged.
 func followPattern(pattern, scheme string) string {
 	folder, rest := pattern, ""
 	if star := strings.IndexByte(pattern, '*'); star >= 0 {

@@ -9,11 +9,11 @@ import (
 	"ahprelay/ahp/view"
 )
 
-// Filters for a client with limited channels, see [ahp.Shape]. A client that may see the
-// root gets everything, except response and snapshot parts on unreachable channels.
+// Filters for a client with limited channels: see [ahp.Shape]. If the root is in reach,
+// only parts of responses and snapshots on channels out of reach are removed.
 
-// response filters a response to a client's request. A response that matches no
-// request is dropped, except the id-null error that reports an unreadable request.
+// response filters a response to a client's request. A response that matches no request
+// is dropped, except the id-null error that reports an unreadable request.
 func (r *reach) response(message []byte, env *ahp.Envelope, reading *view.Reading) Decision {
 	own := new(view.Reading)
 	if reading == nil {
@@ -35,8 +35,7 @@ func (r *reach) response(message []byte, env *ahp.Envelope, reading *view.Readin
 	return Decision{Replace, ahp.AppendError(nil, env.ID, ahp.CodePermissionDenied, "the host's response is unreadable, so its visible parts are unknown", nil)}
 }
 
-// changed returns the decision about a message with a reading of its own, which a
-// filter may have edited.
+// changed returns the decision about a message that a filter may have edited.
 func changed(own *view.Reading, message []byte) Decision {
 	if own.Edit.Changes() {
 		return Decision{Replace, own.Edit.Apply(message)}
@@ -67,8 +66,8 @@ func (r *reach) notification(message []byte, env *ahp.Envelope, reading *view.Re
 	return changed(own, message)
 }
 
-// request returns why a host's request may not pass. A known request about the
-// connection or the client itself may.
+// request returns the reason why a host's request may not pass, or nil. Known requests
+// about the connection or the client itself pass.
 func (r *reach) request(env *ahp.Envelope) *refusal {
 	switch {
 	case !r.root && ahp.HostMethods[string(env.Method)].Kind != ahp.Request:
@@ -79,7 +78,7 @@ func (r *reach) request(env *ahp.Envelope) *refusal {
 	return r.judgeURI(string(env.Channel))
 }
 
-// A sight shows a client the parts of one message that are in its reach. It implements
+// A sight reduces a message to the parts that a client may see. It implements
 // [ahp.Sight].
 type sight struct {
 	reach *reach
@@ -87,7 +86,7 @@ type sight struct {
 	named []string // channels that the client has named itself
 }
 
-// All implements [ahp.Sight]. A client that sees the root sees all unknown parts too.
+// All implements [ahp.Sight]. If the root is in reach, unknown parts are visible too.
 func (s *sight) All() bool { return s.reach.root }
 
 // Reaches implements [ahp.Sight].
@@ -98,7 +97,8 @@ func (s *sight) Knows(uri string) bool {
 	return s.reach.allows(uri) || uri == ahp.RootChannel || slices.Contains(s.named, uri)
 }
 
-// response reduces a response to its visible parts, and reports whether anything is left.
+// response removes the parts of a response that the client may not see, and reports
+// whether anything remains.
 func (s *sight) response(message []byte, env *ahp.Envelope, call *view.Call) bool {
 	method, _ := ahp.MethodOn(call.Channel, call.Method)
 	key, shape := "result", method.Result
@@ -113,8 +113,8 @@ func (s *sight) response(message []byte, env *ahp.Envelope, call *view.Call) boo
 	return ahp.MessageShape(key, shape)(s, ahp.Member{Raw: message})
 }
 
-// notification reduces a notification to its visible parts, and reports whether anything
-// is left.
+// notification removes the parts of a notification that the client may not see, and
+// reports whether anything remains.
 func (s *sight) notification(message []byte, env *ahp.Envelope) bool {
 	method := ahp.HostMethods[string(env.Method)]
 	if method.Kind != ahp.Notification || method.Where == ahp.OnMCP && !bytes.HasPrefix(env.Channel, []byte(ahp.MCPScheme)) {
@@ -123,11 +123,11 @@ func (s *sight) notification(message []byte, env *ahp.Envelope) bool {
 	return ahp.MessageShape("params", method.Params)(s, ahp.Member{Raw: message})
 }
 
-// plainAction begins an action in the form most hosts write.
+// plainAction begins an action in the form that most hosts write.
 const plainAction = `{"jsonrpc":"2.0","method":"action","params":`
 
-// usual reports whether an action has only known members. It compares lengths, which is
-// cheap.
+// usual reports whether an action has only known members. It only compares lengths, so it
+// is cheap.
 func usual(message []byte, env *ahp.Envelope) bool {
 	action := &env.Said
 	if action.Action == nil {

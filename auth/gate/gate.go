@@ -5,46 +5,47 @@ import (
 	"ahprelay/ahp/view"
 )
 
-// A Verdict tells how a message continues.
+// A Verdict is the result of a gate's judgement.
 type Verdict int
 
 // The verdicts.
 const (
-	Pass    Verdict = iota // the message goes on
-	Answer                 // the message stops; its sender gets Decision.Message, if any
-	Settle                 // like Answer, for an action that the answer does not reject
-	Replace                // Decision.Message goes on in its place
+	Pass    Verdict = iota // the message continues unchanged
+	Answer                 // the message is dropped; its sender gets Decision.Message, if any
+	Settle                 // like Answer, but the answer does not reject the action
+	Replace                // Decision.Message continues instead
 	Expel                  // like Answer, and then the client's connection ends with CloseForbidden
 )
 
 // A Decision is a gate's verdict about a message. The zero Decision lets it pass.
 type Decision struct {
 	Verdict Verdict
-	Message []byte // the answer, nil for none; or the replacement
+	Message []byte // the answer or the replacement; nil for no answer
 }
 
-// A Gate stands between a client and the host on one connection. Its methods are
-// called one at a time, and must neither keep nor change their arguments.
+// A Gate judges the messages on a connection between a client and the host. The caller
+// calls its methods one at a time. They must neither keep nor change their arguments.
 type Gate interface {
 	// FromClient judges a client's message.
 	FromClient(message []byte, env *ahp.Envelope) Decision
 
-	// FromHost judges a host's message. Env is nil if the message is unreadable. Reading
-	// has the view's facts, or is nil if the message has none. A gate may edit the
-	// message through reading.Edit and let it pass.
+	// FromHost judges a host's message. env is nil if the message is unreadable. reading
+	// has the facts that the view learned from the message, or is nil. A gate may edit
+	// the message through reading.Edit and let it pass.
 	FromHost(message []byte, env *ahp.Envelope, reading *view.Reading) Decision
 }
 
-// A Chain is the gates of one connection, from the client to the host, and the view on
-// which they rely. A message goes on if all gates let it pass. A message a gate
-// answers does not reach the gates behind it. If a gate replaces a message, the gates
-// behind it see the replacement.
+// A Chain is the list of gates on a connection, from the client to the host, with the
+// view that they use. A message continues if all gates let it pass. If a gate answers a
+// message, later gates do not see the message. If a gate replaces it, later gates see the
+// replacement.
 type Chain struct {
 	View  *view.Conn
 	Gates []Gate
 }
 
-// FromClient judges a client's message, and records it in the view if it goes on.
+// FromClient judges a client's message. If the message continues, it is recorded in the
+// view.
 func (c *Chain) FromClient(message []byte, env *ahp.Envelope) Decision {
 	p := passage{message: message, env: env}
 	for _, g := range c.Gates {
@@ -57,8 +58,8 @@ func (c *Chain) FromClient(message []byte, env *ahp.Envelope) Decision {
 	return p.end()
 }
 
-// FromHost records a host's message in the view, and judges it. It also returns the
-// message's reading.
+// FromHost records a host's message in the view, and then judges it. It also returns the
+// facts in the message.
 func (c *Chain) FromHost(message []byte, env *ahp.Envelope) (Decision, *view.Reading) {
 	p := passage{message: message, env: env}
 	if env != nil {
@@ -77,7 +78,7 @@ func (c *Chain) FromHost(message []byte, env *ahp.Envelope) (Decision, *view.Rea
 	return p.end(), reading
 }
 
-// A passage is a message on its way through the gates.
+// A passage is a message while the gates judge it.
 type passage struct {
 	message  []byte
 	env      *ahp.Envelope
@@ -85,7 +86,8 @@ type passage struct {
 	replaced bool
 }
 
-// goesOn reports whether a gate lets the message, or its replacement, go on.
+// goesOn reports whether the message, or its replacement, continues after a gate's
+// decision.
 func (p *passage) goesOn(d *Decision) bool {
 	switch d.Verdict {
 	case Pass:
@@ -102,7 +104,7 @@ func (p *passage) goesOn(d *Decision) bool {
 	return false
 }
 
-// end returns the decision about a message that passed all gates.
+// end returns the decision about a message that all gates let pass.
 func (p *passage) end() Decision {
 	if p.reading != nil && p.reading.Edit.Changes() {
 		return Decision{Replace, p.reading.Edit.Apply(p.message)}

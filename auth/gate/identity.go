@@ -7,51 +7,51 @@ import (
 	"ahprelay/ahp/view"
 )
 
-// A User is a connection's user, as the relay has verified it.
+// A User is the user of a connection, as the relay has verified it.
 type User struct {
 	Subject string
-	Write   bool // may make an agent of the host act
+	Write   bool // the user may make agents act
 	Reverse Reverse
 
-	// Refused is called with each refused message's class, see RefusalClasses. It may
+	// Refused is called for each refused message with its class, see RefusalClasses. May
 	// be nil.
 	Refused func(class string)
 }
 
-// Refusal is the kind for refused messages in reports and metrics.
+// Refusal is the kind of refused messages in reports and metrics.
 const Refusal = "refusal"
 
 // Refusal classes.
 const (
-	RefusedClientID   = "client_id"   // a different subject's, or one too many
-	RefusedGreeting   = "greeting"    // an ambiguous clientId
-	RefusedClientFile = "client_file" // a file of a different subject's client
-	RefusedReverse    = "reverse"     // the host asks a client for its files
+	RefusedClientID   = "client_id"   // a clientId of another subject, or too many clientIds
+	RefusedGreeting   = "greeting"    // a clientId that parsers could read differently
+	RefusedClientFile = "client_file" // a file of another subject's client
+	RefusedReverse    = "reverse"     // a host's request for a client's files
 )
 
 // RefusalClasses lists all refusal classes.
 var RefusalClasses = []string{RefusedClientID, RefusedGreeting, RefusedClientFile, RefusedReverse}
 
-// A Reverse defines when a host may ask a client for the client's own files.
+// A Reverse selects when a host may request files from a client.
 type Reverse int
 
 // Reverse values.
 const (
-	ReverseAlone  Reverse = iota // until a different subject with write access has connected
-	ReverseAlways                // always: the client's token allows it
+	ReverseAlone  Reverse = iota // until another subject with write access has connected
+	ReverseAlways                // always: the client's token permits it
 	ReverseNever                 // never: the host's owner forbids it
 )
 
-// An Identity is the gate that separates subjects at a host, which does not know them.
-// There is one for each client connection:
+// An Identity is the gate on a client's connection that separates subjects, because hosts
+// cannot distinguish them:
 //
-//   - initialize and reconnect with a different subject's clientId are refused, and end
-//     the connection.
-//   - A request that names a file of a different subject's client is refused, because
-//     hosts would ask that client for it.
-//   - Once a different subject with write access has connected, the host may ask this
-//     client for its files only if the client's token allows it: that subject could have
-//     caused the request.
+//   - initialize and reconnect with another subject's clientId are refused, and the
+//     connection is closed.
+//   - A request that names a file of another subject's client is refused, because the
+//     host would ask that client for the file.
+//   - When another subject with write access has connected, the host may request files
+//     from this client only if the client's token permits it, because the other subject
+//     could have caused the request.
 type Identity struct {
 	// Set by Enter, then read-only.
 	subjects *Subjects
@@ -62,10 +62,10 @@ type Identity struct {
 	ids   []*clientID
 }
 
-// Leave ends the connection to the host.
+// Leave ends the connection.
 func (i *Identity) Leave() { i.subjects.leave(i) }
 
-// An objection is a refusal's reason, or "".
+// An objection is the reason for a refusal, or "".
 type objection string
 
 const (
@@ -98,7 +98,7 @@ func (i *Identity) FromClient(_ []byte, env *ahp.Envelope) Decision {
 	return Decision{}
 }
 
-// greeting judges a connection's first request.
+// greeting judges a connection's initialize or reconnect.
 func (i *Identity) greeting(env *ahp.Envelope) Decision {
 	id, ok := view.ClientIDOf(env.Params)
 	if !ok || len(id) > maxClientIDLen {
@@ -122,7 +122,7 @@ func (i *Identity) count(class string) {
 	}
 }
 
-// answer returns the error response to a request, or nil for a notification.
+// answer returns the error response to a request. It returns nil for a notification.
 func (o objection) answer(env *ahp.Envelope, code int) []byte {
 	if env.Kind != ahp.Request {
 		return nil
@@ -139,7 +139,7 @@ func (i *Identity) FromHost(_ []byte, env *ahp.Envelope, _ *view.Reading) Decisi
 	return Decision{Verdict: Answer, Message: refusedAsk.answer(env, ahp.CodePermissionDenied)}
 }
 
-// mayBeAsked reports whether the host may ask this client for its files now.
+// mayBeAsked reports whether the host may request files from this client now.
 func (i *Identity) mayBeAsked() bool {
 	switch i.user.Reverse {
 	case ReverseAlways:
@@ -150,8 +150,8 @@ func (i *Identity) mayBeAsked() bool {
 	return !i.subjects.othersWrite(i.user.Subject)
 }
 
-// asksForFiles reports whether a host's request is for a client's own files:
-// resourceRead and all methods with that prefix, future methods included.
+// asksForFiles reports whether a host's request is for a client's files: all methods that
+// begin with resource, including future ones, and createResourceWatch.
 func asksForFiles(method []byte) bool {
 	return strings.HasPrefix(string(method), "resource") || string(method) == "createResourceWatch"
 }

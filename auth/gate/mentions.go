@@ -10,17 +10,17 @@ import (
 	"ahprelay/ahp/view"
 )
 
-// Bounds for named content. The oldest entries make room.
+// Limits for remembered content. When a limit is reached, the oldest entries are dropped.
 const (
-	maxTexts   = 16 << 10 // contents of files
-	maxOffers  = 256      // tool calls that wait for an answer
-	maxOptions = 32       // of a call
+	maxTexts   = 16 << 10 // URIs of file contents
+	maxOffers  = 256      // tool calls that wait for approval
+	maxOptions = 32       // options per call
 )
 
-// mentions records the URIs the host has named on one connection, on channels in reach: file
-// contents, and the options in tool calls that wait for an approval. A limited client
-// may name only these. After a replay the host names nothing again, so it is asked for
-// the state.
+// mentions remembers what the host has named on this connection, on channels in reach: URIs
+// of file contents, and the options in tool calls that wait for approval. A client with
+// limited authority may name only these. After a replay the host does not name them again,
+// so the host-agent requests the state.
 type mentions struct {
 	reach   *reach                                          // nil: all channels
 	texts   *simplelru.LRU[[sha256.Size]byte, struct{}]     // hashes of URIs
@@ -35,8 +35,8 @@ func newMentions(r *reach) *mentions {
 	return &mentions{r, texts, options}
 }
 
-// learn records a host message's facts, and requests the state for channels the client
-// resumes by a replay.
+// learn records the facts in a host's message. For channels that the client resumes by a
+// replay, it makes the host-agent request the state.
 func (t *mentions) learn(reading *view.Reading) {
 	if reading == nil {
 		return
@@ -62,7 +62,7 @@ func (t *mentions) learn(reading *view.Reading) {
 	}
 }
 
-// isNamed reports whether a URI is readable only after the host has named it.
+// isNamed reports whether the host must have named a URI before a client may read it.
 func isNamed(uri string) bool {
 	rule := contentRules[bareScheme(uri)]
 	return rule == byName || rule == byRevision

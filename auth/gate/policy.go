@@ -10,28 +10,29 @@ import (
 	"ahprelay/auth"
 )
 
-// A Policy describes a client's authority on a connection. The zero Policy allows
-// nothing. [Policy.Narrow] combines two policies.
+// A Policy is a client's authority on a connection. The zero Policy permits nothing.
+// [Policy.Narrow] combines two policies.
 type Policy struct {
 	Access  auth.Access
 	Reverse bool // a client below operate may answer the host's requests for its files
 
-	// Pattern lists: each list must match a channel or method. No lists match
+	// Lists of patterns. A channel or method must match every list. No lists match
 	// everything.
 	Channels, Methods [][]string
 
-	Hidden []string // channels that the client may not see, nor anything that belongs to them
+	Hidden []string // channels that are hidden from the client, with everything that belongs to them
 
-	files []fileRule // each must allow a file; none: all files are in reach
+	files []fileRule // every rule must permit a file; none: all files are in reach
 
-	// SharedFiles means that the host's files are on this machine: symbolic links are
-	// followed before a file is judged.
+	// SharedFiles means that the host's files are on this machine, so that the gate
+	// follows symbolic links before it judges a file.
 	SharedFiles bool
 }
 
-// NewPolicy returns the policy for a token, or for flags. Empty channels or methods
-// mean all. The patterns must be checked ([auth.CheckPatterns]). If the channels are
-// limited or access is below operate, only files the channels name are in reach.
+// NewPolicy returns the policy for a token, or for flags. Empty channels or methods mean
+// all. The caller must have checked the patterns with [auth.CheckPatterns]. If channels
+// are limited or access is below the level operate, only files that channels name are in
+// reach.
 func NewPolicy(access auth.Access, channels, methods []string, reverse bool) Policy {
 	p := Policy{Access: access, Reverse: reverse, Channels: lists(channels), Methods: lists(methods)}
 	if !p.Full() && (!p.Writes() || len(p.Channels) > 0) {
@@ -40,8 +41,8 @@ func NewPolicy(access auth.Access, channels, methods []string, reverse bool) Pol
 	return p
 }
 
-// WithFolders returns the policy with the working directories of visible sessions
-// added to its files, if its files are limited.
+// WithFolders returns the policy with the working directories of visible sessions added,
+// if its files are limited.
 func (p Policy) WithFolders() Policy {
 	p.files = slices.Clone(p.files)
 	for i := range p.files {
@@ -58,7 +59,7 @@ func lists(patterns []string) [][]string {
 	return [][]string{patterns}
 }
 
-// Narrow returns the policy that allows only messages both policies allow.
+// Narrow returns the policy that permits a message only if both policies permit it.
 func (p Policy) Narrow(q Policy) Policy {
 	p.Access = p.Access.Less(q.Access)
 	p.Reverse = p.Reverse && q.Reverse
@@ -75,9 +76,9 @@ func (p Policy) Writes() bool { return p.Access.Includes(auth.AccessWrite) }
 // Speaks reports whether the policy has the level talk.
 func (p Policy) Speaks() bool { return p.Access.Includes(auth.AccessTalk) }
 
-// Canvas reports whether the client may look at canvas pages, and use them. A client
-// that may not read canvas content, or not act on canvas channels, may not do so over
-// HTTP either.
+// Canvas reports whether the client may look at canvas pages, and use them. The same
+// permissions apply as over AHP: for reading canvas content, and for acting on canvas
+// channels.
 func (p Policy) Canvas() (look, use bool) {
 	look = p.Access.Includes(auth.AccessRead) && p.allowsMethod("canvasReadResource")
 	return look, look && p.Writes() && p.allowsMethod("dispatchAction")
@@ -93,14 +94,14 @@ func (p Policy) Sees(session string) bool {
 	return session != "" && p.Access.Includes(auth.AccessRead) && p.Takes(session, "subscribe")
 }
 
-// Previews reports whether the client may open ports of the host's machine as pages.
-// This needs the same authority as raw connections.
+// Previews reports whether the client may open ports on the host's machine as pages. This
+// needs the same authority as raw connections.
 func (p Policy) Previews() bool {
 	return p.Writes() && p.Takes(ahp.TCPScheme+"/preview", "createTcpConnection")
 }
 
-// Class returns a digest of the rules for messages to the client: a client receives the
-// same of a channel as any other client of its class.
+// Class returns a digest of the rules for messages to the client. Clients with the same
+// class receive the same messages on a channel.
 func (p Policy) Class() string {
 	type files struct {
 		Channels []string
@@ -115,13 +116,13 @@ func (p Policy) Class() string {
 	return string(sum[:])
 }
 
-// Full reports whether the policy allows everything, so that it needs no gate.
+// Full reports whether the policy permits everything, and so needs no gate.
 func (p Policy) Full() bool {
 	return p.Writes() && len(p.Channels) == 0 && len(p.Methods) == 0 && len(p.Hidden) == 0
 }
 
-// Gate returns the gate that enforces the policy on one connection, or nil if the
-// policy is full. The gate relies on the view's reading.
+// Gate returns the gate that enforces the policy on a connection, or nil if the policy is
+// full.
 func (p Policy) Gate(v *view.Conn) Gate {
 	if p.Full() {
 		return nil

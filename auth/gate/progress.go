@@ -6,17 +6,18 @@ import (
 	"ahprelay/ahp"
 )
 
-// Bounds for a connection's progress tokens. The oldest make room.
+// Limits for the progress tokens on a connection. When a limit is reached, the oldest
+// token is dropped.
 const (
 	maxProgress      = 256
 	maxProgressToken = 256 // bytes
 )
 
-// Hosts send root/progress to all clients, whichever client's request it is about:
-// only its token shows that. A client with limited channels gets the progress of its
-// own tokens, from requests above the level look: no other request takes long.
+// Hosts send root/progress to all clients. Only the token in it shows which client's
+// request it is about. A client with limited channels gets the progress for its own
+// tokens from requests above the level look, because other requests are fast.
 
-// A progress is the set of progress tokens a client has sent on one connection.
+// A progress is the set of progress tokens that a client has sent on a connection.
 type progress struct {
 	tokens *simplelru.LRU[string, struct{}]
 }
@@ -26,7 +27,7 @@ func newProgress() progress {
 	return progress{tokens}
 }
 
-// gives records the token in a client's request that has passed.
+// gives records the token in a client's request that passes.
 func (p progress) gives(env *ahp.Envelope) {
 	if m, known := ahp.MethodOn(string(env.Channel), string(env.Method)); env.Kind != ahp.Request || !known || m.Level == ahp.Look {
 		return
@@ -42,8 +43,8 @@ func (p progress) given(params []byte) bool {
 	return token != "" && p.tokens.Contains(token)
 }
 
-// progressToken returns the token in some params, or "". A text begins with a quote,
-// so that it differs from an equal number.
+// progressToken returns the token in params, or "". The quote at a text's beginning
+// distinguishes the text from an equal number.
 func progressToken(params []byte) string {
 	m := [...]ahp.Member{{Name: "progressToken"}}
 	if !ahp.IsObject(params) || ahp.Spelt(params, m[:]) != nil || ahp.IsNone(m[0].Raw) || len(m[0].Raw) > maxProgressToken {

@@ -11,26 +11,27 @@ import (
 	"ahprelay/auth"
 )
 
-// Bounds on the work to judge a URI.
+// Limits for judging a URI.
 const (
 	maxURI    = 4096 // bytes; longer URIs are out of reach
-	maxOwners = 32   // channels to which it belongs, directly or not
+	maxOwners = 32   // channels to which a URI may belong, directly or indirectly
 )
 
-// A reach is the set of channels and files a client may reach: those its patterns
-// match, and those that belong to these, according to the host. URIs are compared as
-// [canonical] writes them. A URI that is not canonical must match literally.
+// A reach is the set of channels and files that a client may reach: those that match its
+// patterns, and those that belong to such channels according to the host. URIs are
+// compared in canonical form. A URI without canonical form must equal a pattern
+// literally.
 type reach struct {
 	lists  patternLists
-	hidden map[string]bool // canonical; nothing that belongs to these is in reach
-	root   bool            // the root itself is in reach; never with hidden channels, so everything is filtered
+	hidden map[string]bool // canonical URIs; these, and everything that belongs to them, are out of reach
+	root   bool            // the root is in reach; false if channels are hidden, so that everything is filtered
 	host   *view.Host
 	progress
 	inReach map[string]bool // a cache of channels in reach
 	changes uint64          // host.Changes() when the cache was filled
 }
 
-// A patternList has patterns as given and canonical.
+// A patternList has patterns as given, and in canonical form.
 type patternList struct{ given, canonical []string }
 
 func newPatternList(list []string) patternList { return patternList{list, canonicalPatterns(list)} }
@@ -47,11 +48,11 @@ func newReach(lists [][]string, hidden []string, host *view.Host) *reach {
 	return r
 }
 
-// maxInReach bounds a connection's cache of channels in reach.
+// maxInReach is the size of a connection's cache of channels in reach.
 const maxInReach = 64
 
-// allowsNext is allows for a host's message, with a cache: a host sends often, on few
-// channels. The cache is valid until a channel may have left its owner.
+// allowsNext is allows with a cache, for hosts' messages, because a host sends many
+// messages on few channels. The cache is cleared when a channel may have left its owner.
 func (r *reach) allowsNext(channel []byte) bool {
 	if changes := r.host.Changes(); changes != r.changes {
 		r.changes = changes
@@ -71,15 +72,16 @@ func (r *reach) allowsNext(channel []byte) bool {
 	return true
 }
 
-// allows reports whether a URI is in reach: objection has the rules.
+// allows reports whether a URI is in reach.
 func (r *reach) allows(uri string) bool { return r.objection(uri) == nil }
 
-// errOut reports an unreachable URI.
+// errOut reports a URI that is out of reach.
 var errOut = errors.New("out of reach")
 
-// objection returns why a URI is out of reach, or nil. In reach are the named URIs,
-// those below them, and those that belong to them according to the host, except hidden
-// channels. A file's URI never matches literally: it must lead below a named URI.
+// objection returns the reason why a URI is out of reach, or nil. In reach are URIs that
+// match a pattern, URIs below those, and URIs that belong to those according to the host,
+// except hidden channels. For files a literal match is not enough: the canonical path
+// must match.
 func (r *reach) objection(uri string) error {
 	if uri == "" || len(uri) > maxURI {
 		return errOut
@@ -94,9 +96,9 @@ func (r *reach) objection(uri string) error {
 	return nil
 }
 
-// hides reports whether a URI is a hidden channel, lies below one, or belongs to one,
-// according to the host. It hides URIs without a canonical form, because a host may read
-// them as anything.
+// hides reports whether a URI is a hidden channel, lies below one, or belongs to one. It
+// returns true for a URI without canonical form, because a host could read that as any
+// URI.
 func (r *reach) hides(uri string, seen map[string]bool) bool {
 	if seen[uri] {
 		return false
@@ -114,7 +116,7 @@ func (r *reach) hides(uri string, seen map[string]bool) bool {
 	})
 }
 
-// judgeContent refuses to read content of hidden channels.
+// judgeContent refuses reads of content that belongs to hidden channels.
 func (r *reach) judgeContent(env *ahp.Envelope) *refusal {
 	if len(r.hidden) == 0 || !ahp.IsObject(env.Params) {
 		return nil
@@ -134,8 +136,8 @@ func (r *reach) judgeContent(env *ahp.Envelope) *refusal {
 	return no
 }
 
-// contentObjection returns why a URI is unreadable: it is unreachable, and is no
-// reachable channel's content.
+// contentObjection returns the reason why a URI may not be read, or nil if it is in reach
+// or is content of a channel in reach.
 func (r *reach) contentObjection(uri string) error {
 	is := func(u string) bool { return slices.ContainsFunc(r.host.ContentOf(u), r.allows) }
 	if above(Key(uri), is) || is(uri) {
@@ -144,7 +146,7 @@ func (r *reach) contentObjection(uri string) error {
 	return r.objection(uri)
 }
 
-// taken returns why the patterns do not match a URI, or nil.
+// taken returns the reason why the patterns do not match a URI, or nil.
 func (r *reach) taken(uri string, file bool) error {
 	if !file && r.lists.match(uri) {
 		return nil
@@ -159,8 +161,8 @@ func (r *reach) taken(uri string, file bool) error {
 	return nil
 }
 
-// belongs reports whether a URI, or a URI above it, belongs to a channel the patterns
-// match, according to the host. Seen collects the owners visited so far. Files belong
+// belongs reports whether a URI, or a URI above it, belongs to a channel that matches the
+// patterns, according to the host. seen contains the owners visited so far. Files belong
 // to no channel.
 func (r *reach) belongs(uri string, seen map[string]bool) (found bool) {
 	is := func(u string) bool {
@@ -181,7 +183,7 @@ func (r *reach) owns(owner string, seen map[string]bool) bool {
 	return r.taken(owner, file) == nil || !file && r.belongs(owner, seen)
 }
 
-// patternLists are pattern lists, each of which must match a URI.
+// patternLists are lists of patterns. A URI must match every list.
 type patternLists []patternList
 
 // match reports whether each list contains the URI literally.
@@ -195,9 +197,8 @@ func (lists patternLists) match(uri string) bool {
 }
 
 // takeBelow reports whether the patterns match a canonical URI, or a URI above it. A
-// parser that decodes a URI before it splits the URI would end the path at an encoded
-// ? or #. A star therefore matches these only if the pattern also matches the part
-// before them.
+// parser that decodes a URI before splitting it would end the path at an encoded ? or #.
+// So a star matches these only if the pattern also matches the part before them.
 func (lists patternLists) takeBelow(uri string) bool {
 	cut := len(uri)
 	for _, mark := range []string{"%3F", "%23"} {
@@ -215,7 +216,7 @@ func (lists patternLists) takeBelow(uri string) bool {
 	return true
 }
 
-// above reports whether is holds for a canonical URI or for a URI above it.
+// above reports whether is returns true for a canonical URI or for a URI above it.
 func above(uri string, is func(string) bool) bool {
 	for end := len(uri); end > 0; end = strings.LastIndexByte(uri[:end], '/') {
 		if is(uri[:end]) {
@@ -225,8 +226,8 @@ func above(uri string, is func(string) bool) bool {
 	return false
 }
 
-// Key returns the form in which URIs are compared: the canonical form, or the URI
-// itself if it has none.
+// Key returns the form in which URIs are compared: the canonical form or, without one,
+// the URI itself.
 func Key(uri string) string {
 	if plain, err := canonical(uri); err == nil {
 		return plain
@@ -234,11 +235,11 @@ func Key(uri string) string {
 	return uri
 }
 
-// hinted reports whether a client may subscribe to a URI that may be a terminal of a
-// channel in reach. The terminal's state then shows its owner.
+// hinted reports whether a URI may be a terminal that belongs to a channel in reach. A
+// client may subscribe to it, because only the terminal's state shows the owner.
 func (r *reach) hinted(uri string) bool { return slices.ContainsFunc(r.host.Hinted(uri), r.allows) }
 
-// judge returns why a client's request or notification is out of reach, or nil.
+// judge returns the reason why a client's message is out of reach, or nil.
 func (r *reach) judge(target ahp.Target, env *ahp.Envelope) *refusal {
 	switch target {
 	case ahp.OnConnection, ahp.OnList, ahp.OnResources: // files are judged in the same way, with or without limited channels
@@ -272,7 +273,7 @@ func (r *reach) judgeURI(uri string) *refusal {
 	return notFor(uri, r.objection(uri))
 }
 
-// notFor returns a URI's refusal, or nil if objection is nil.
+// notFor returns the refusal for a URI, or nil if objection is nil.
 func notFor(uri string, objection error) *refusal {
 	switch objection {
 	case nil:
@@ -294,8 +295,8 @@ func quote(uri string) string {
 	return strings.ToValidUTF8(uri, "?")
 }
 
-// judgeRoot allows every client to subscribe to the root, because its state and actions
-// are filtered; but not with flow control: its frames are not filtered.
+// judgeRoot permits subscriptions to the root, whose state and actions are filtered. It
+// refuses flow control, because frames are not filtered.
 func (r *reach) judgeRoot(env *ahp.Envelope) *refusal {
 	m := [...]ahp.Member{{Name: "flowControl"}}
 	if ahp.Spelt(env.Params, m[:]) != nil {
@@ -307,9 +308,9 @@ func (r *reach) judgeRoot(env *ahp.Envelope) *refusal {
 	return nil
 }
 
-// judgeSubscriptions judges the channels in initialize and reconnect. A client that
-// resumes with an unknown channel gets hosts' error for unknown clients: it begins
-// anew, and the host's response shows which channels belong together.
+// judgeSubscriptions judges the channels in initialize and reconnect. If a client resumes
+// an unknown channel, it gets the error that hosts use for unknown clients. The client
+// then begins anew, and the host's response shows which channels belong together.
 func (r *reach) judgeSubscriptions(env *ahp.Envelope) *refusal {
 	list, no := subscriptionsOf(env)
 	if no != nil {
@@ -331,7 +332,8 @@ func (r *reach) judgeSubscriptions(env *ahp.Envelope) *refusal {
 	return nil
 }
 
-// subscriptionsOf returns the channels in initialize or reconnect, in all forms.
+// subscriptionsOf returns the channels in initialize or reconnect, in all forms that AHP
+// has.
 func subscriptionsOf(env *ahp.Envelope) (channels []string, refused *refusal) {
 	unclear := no("unreadable subscriptions")
 	m := [...]ahp.Member{{Name: "initialSubscriptions"}, {Name: "subscriptions"}, {Name: "windows"}}
@@ -367,11 +369,11 @@ func listOf(raw []byte) ([]ahp.Member, bool) {
 	return ahp.Elements(raw)
 }
 
-// moreKeys are the members in which a method may name a URI besides its channel, such
-// as a terminal's owner.
+// moreKeys are the members in which a method may name a URI in addition to its channel,
+// such as a terminal's owner.
 var moreKeys = []string{"session", "chat", "claim"}
 
-// judgeMore requires all URIs besides the channel to be in reach.
+// judgeMore refuses a message in which such a URI is out of reach.
 func (r *reach) judgeMore(env *ahp.Envelope) *refusal {
 	if !ahp.IsObject(env.Params) {
 		return nil
@@ -380,11 +382,11 @@ func (r *reach) judgeMore(env *ahp.Envelope) *refusal {
 	return no
 }
 
-// sourceKeys are the members in which methods name a source of a new object.
+// sourceKeys are the members in which a method names the source of a new object.
 var sourceKeys = []string{"session", "source", "fork", "parent", "target", "destination", "automation"}
 
-// judgeSources requires a new object's sources to be in reach. The host decides about
-// the new URI, unless that URI is known to belong to a different session.
+// judgeSources refuses a new object if a source is out of reach. The host decides about
+// the new URI, unless the URI is known to belong to another session.
 func (r *reach) judgeSources(env *ahp.Envelope) *refusal {
 	keys := sourceKeys
 	switch string(env.Method) {
@@ -402,9 +404,8 @@ func (r *reach) judgeSources(env *ahp.Envelope) *refusal {
 // chatScheme begins chat URIs. Sessions have their providers' schemes.
 const chatScheme = "ahp-chat:"
 
-// judgeNew refuses to create a chat under a URI that exists in a different session, or
-// that may be a different session: a host that takes such a URI for the client's own
-// shows it to the client.
+// judgeNew refuses a new chat whose URI exists in another session, or may itself be a
+// session. A host might take such a URI for the client's own, and show it to the client.
 func (r *reach) judgeNew(env *ahp.Envelope) *refusal {
 	m := [...]ahp.Member{{Name: "chat"}}
 	if ahp.Spelt(env.Params, m[:]) != nil {
@@ -425,8 +426,8 @@ func (r *reach) judgeNew(env *ahp.Envelope) *refusal {
 	return nil
 }
 
-// sessionIn returns the session in a chat's URI, or "". VS Code's URIs contain it:
-// ahp-chat://name/base64, with the session's URI in base64.
+// sessionIn returns the session in a chat's URI, or "". VS Code's chat URIs contain the
+// session's URI in base64: ahp-chat://name/base64.
 func sessionIn(chat string) string {
 	name := chat[strings.LastIndexByte(chat, '/')+1:]
 	session, err := base64.RawURLEncoding.DecodeString(strings.TrimRight(name, "="))
@@ -445,7 +446,7 @@ const (
 
 var unreadable = no("unreadable params")
 
-// judgeKeys requires the URIs in some members to be allowed, and counts them.
+// judgeKeys judges the URIs in some members, and counts them.
 func judgeKeys(params []byte, keys []string, depth int, judge func(uri string) *refusal) (named int, refused *refusal) {
 	m := make([]ahp.Member, len(keys))
 	for i, key := range keys {
@@ -470,7 +471,7 @@ func judgeKeys(params []byte, keys []string, depth int, judge func(uri string) *
 // nestedKeys are the members in which an object names a URI.
 var nestedKeys = []string{"channel", "chat", "session", "resource", "uri", "source", "automation"}
 
-// judgeValue requires a URI, or all URIs in an object or array, to be allowed.
+// judgeValue judges a URI, or all URIs in an object or array, and counts them.
 func judgeValue(raw []byte, depth int, judge func(uri string) *refusal) (named int, refused *refusal) {
 	switch raw[0] {
 	case '"':
