@@ -13,32 +13,33 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// A resolver provides account claims to the server: those that were set, and others on
-// demand. The server assumes that a MemAccResolver is complete: it would discard the
-// interest that other servers report for accounts that are added later. A resolver is
-// therefore a type of its own.
+// A resolver returns account claims to the NATS server: stored ones, and others on
+// demand. It is a type of its own because the server assumes a MemAccResolver to be
+// complete. For accounts added later, the server would discard the interest reported by
+// other servers.
 type resolver struct {
 	server.MemAccResolver // for the remaining methods
 
 	wait  time.Duration
 	ready chan struct{} // closed when others is set
-	over  chan struct{} // closed at the server's end
+	over  chan struct{} // closed when the server ends
 	once  [2]sync.Once
 
-	known  sync.Map // claims by account
+	known  sync.Map // claims, by account
 	others func(account string) (claim string, err error)
 
-	server   atomic.Pointer[server.Server] // nil until it is made
+	server   atomic.Pointer[server.Server] // nil until the server is made
 	mu       sync.Mutex                    // guards building
-	building map[string]time.Time          // start of the first fetch, by account
+	building map[string]time.Time          // when the first fetch began, by account
 }
 
-// Times of a first fetch.
+// Times for a first fetch.
 const (
-	// buildTimeout is how long the server may take to make an account of its claim.
+	// buildTimeout is how long the server may take to build an account from its claim.
 	buildTimeout = 2 * time.Second
 
-	// buildPoll is how often a login checks whether the account is made.
+	// buildPoll is the interval at which a waiting login checks whether the account is
+	// built.
 	buildPoll = time.Millisecond
 )
 
@@ -46,25 +47,25 @@ func newResolver(wait time.Duration) *resolver {
 	return &resolver{wait: wait, ready: make(chan struct{}), over: make(chan struct{}), building: map[string]time.Time{}}
 }
 
-// errNoAccount reports an account without a known tenant.
+// errNoAccount reports an account whose tenant is unknown.
 var errNoAccount = errors.New("unknown account")
 
 // Fetch implements [server.AccountResolver].
 func (r *resolver) Fetch(account string) (claim string, err error) {
 	if claim, err = r.find(account); err == nil && r.awaitOther(account) {
-		return r.find(account) // the claim may have changed meanwhile
+		return r.find(account) // the claim may have changed during the wait
 	}
 	return claim, err
 }
 
-// awaitOther lets one caller at a time fetch an account that the server does not have
-// yet. The server gives the second of two concurrent logins the account that it is
-// still making for the first. That account has no revocations, so a revoked user could
-// log in. awaitOther reports whether the caller had to wait.
+// awaitOther lets only one login at a time fetch an account which the server does not
+// have yet. Otherwise a second, concurrent login would get the account while the server
+// still builds it. At that time the account has no revocations yet, so a revoked user
+// could log in. awaitOther reports whether the caller had to wait.
 func (r *resolver) awaitOther(account string) (waited bool) {
 	ns := r.server.Load()
 	if ns == nil {
-		return false // while the server starts, there are no logins
+		return false // no logins while the server starts
 	}
 	for ; ; waited = true {
 		made := isMade(ns, account)
@@ -89,13 +90,14 @@ func (r *resolver) awaitOther(account string) (waited bool) {
 	}
 }
 
-// isMade reports whether the server has an account. Unlike a lookup, it fetches nothing.
+// isMade reports whether the server has an account. Unlike LookupAccount, it does not
+// fetch the account.
 func isMade(ns *server.Server, account string) bool {
 	_, err := ns.Accountz(&server.AccountzOptions{Account: account})
 	return err == nil
 }
 
-// find returns an account's claim.
+// find returns an account's claim. For an unknown account it calls others.
 func (r *resolver) find(account string) (string, error) {
 	if text, ok := r.known.Load(account); ok {
 		return text.(string), nil
@@ -122,7 +124,7 @@ func (r *resolver) Store(account, text string) error {
 	return nil
 }
 
-// end releases all callers that wait.
+// end makes all waiting callers return.
 func (r *resolver) end() { r.once[1].Do(func() { close(r.over) }) }
 
 // put stores a claim.
@@ -140,9 +142,9 @@ func (r *resolver) put(text string, err error) (*jwt.AccountClaims, error) {
 	return claims, nil
 }
 
-// Resolve sets the function that provides claims of unknown accounts when one of their
-// users logs in. It gets the account's name from [auth.Authority.TenantAccount], and must
-// not block. Only the first call counts.
+// Resolve sets the function for claims of unknown accounts. It is called with the
+// account's name (see [auth.Authority.TenantAccount]) when one of the account's users
+// logs in, and must not block. Only the first call of Resolve has an effect.
 func (s *Server) Resolve(others func(account string) (claim string, err error)) {
 	s.accounts.once[0].Do(func() {
 		s.accounts.others = others
@@ -150,15 +152,15 @@ func (s *Server) Resolve(others func(account string) (claim string, err error)) 
 	})
 }
 
-// set loads an account's claim and returns the account's name.
+// set loads an account's claim into the server, and returns the account's name.
 func (s *Server) set(text string, err error) (name string, _ error) {
 	claims, err := s.accounts.put(text, err)
 	if err != nil {
 		return "", err
 	}
-	account, known := s.account(claims.Subject) // a lookup fails for an account that was just dropped
+	account, known := s.account(claims.Subject) // a lookup would fail for an account dropped just now
 	if !known {
-		if account, err = s.nats.LookupAccount(claims.Subject); err != nil { // creates a new account
+		if account, err = s.nats.LookupAccount(claims.Subject); err != nil { // creates the account
 			return "", fmt.Errorf("account: %w", err)
 		}
 		s.made.Store(claims.Subject, account)
@@ -167,7 +169,7 @@ func (s *Server) set(text string, err error) (name string, _ error) {
 	return claims.Subject, nil
 }
 
-// account returns an account that was loaded once.
+// account returns an account loaded before.
 func (s *Server) account(public string) (*server.Account, bool) {
 	account, known := s.made.Load(public)
 	if !known {
@@ -176,9 +178,8 @@ func (s *Server) account(public string) (*server.Account, bool) {
 	return account.(*server.Account), true
 }
 
-// KeysChanged makes the server accept users signed with the current keys, and
-// disconnect others, in the accounts without host-agents. Tenants' accounts are set
-// again one by one.
+// KeysChanged makes the server accept only users signed with the current keys, in the
+// accounts without host-agents. For tenants' accounts, SetTenant must be called again.
 func (s *Server) KeysChanged() error {
 	var all []error
 	for _, sign := range relaysOwn(s.keys) {
@@ -200,8 +201,8 @@ func (s *Server) SetTenant(tenant string, revoked map[string]time.Time) error {
 	return nil
 }
 
-// DropTenant unloads a tenant's account. Its connections stay; the next login asks for
-// the account again (Resolve).
+// DropTenant unloads a tenant's account. Existing connections stay; the next login
+// requests the account again (Resolve).
 func (s *Server) DropTenant(tenant string) error {
 	public, err := s.keys.Authority().TenantAccount(tenant)
 	if err != nil {
@@ -212,7 +213,7 @@ func (s *Server) DropTenant(tenant string) error {
 	if !made {
 		return nil
 	}
-	if !known { // dropped between its lookup and its creation
+	if !known { // dropped before it was built
 		if text, err = s.keys.Authority().TenantAccountJWT(auth.Embedded, tenant, nil); err != nil {
 			return err
 		}
@@ -221,7 +222,7 @@ func (s *Server) DropTenant(tenant string) error {
 	if err != nil {
 		return fmt.Errorf("account: %w", err)
 	}
-	claims.Expires = 1 // expired: the server asks before the next login
+	claims.Expires = 1 // expired, so the server requests the claim at the next login
 	s.nats.UpdateAccountClaims(account, claims)
 	return nil
 }

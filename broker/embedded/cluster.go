@@ -17,32 +17,32 @@ import (
 	"ahprelay/broker"
 )
 
-// clusterName is the cluster name of all relays without regions: their keys keep
-// clusters apart.
+// clusterName is the cluster name of all relays without regions. Different clusters have
+// different keys, so they cannot connect to each other.
 const clusterName = "ahp-relays"
 
 // routePoll is the polling interval of AwaitRoute.
 const routePoll = 20 * time.Millisecond
 
-// A Cluster joins embedded servers: clients of all servers receive each other's
-// messages. There is no leader, and no server depends on another.
+// A Cluster connects embedded servers: clients of any server receive messages from clients of
+// all. There is no leader, and no server depends on another.
 //
-// The servers of a cluster have the same keys and prove it: routes are TLS connections
-// whose certificates are derived from the keys at both ends.
+// All servers of a cluster have the same keys, and prove it to each other: routes are TLS
+// connections with certificates derived from the keys.
 type Cluster struct {
-	Listen string   // host:port for the other servers, port 0 picks one; default: no cluster
-	Routes []string // nats://host:port or host:port of all servers; this server's own is ignored
+	Listen string   // host:port for routes from other servers, port 0 picks a free one; default: no cluster
+	Routes []string // nats://host:port or host:port of all servers; this server's own entry is ignored
 
-	// Advertise is the host:port at which servers that learn about this server
-	// indirectly reach it; default: Listen.
+	// Advertise is the host:port under which servers reach this server if they do not have it
+	// in their Routes; default: Listen.
 	Advertise string
 
-	// Size is the number of servers that the cluster will have, this one included. Its
-	// first start needs a majority of them. Default: this server and those in Routes.
+	// Size is the planned number of servers, including this one. The first start of the
+	// cluster needs a majority of them. Default: this server and those in Routes.
 	Size int
 }
 
-// listens returns the cluster listener in brackets, for errors.
+// listens returns the address of the cluster listener in parentheses, for errors.
 func (c *Cluster) listens() string {
 	if c.Listen == "" {
 		return ""
@@ -52,7 +52,7 @@ func (c *Cluster) listens() string {
 
 func setCluster(opts *server.Options, cfg Config) (err error) {
 	c := cfg.Cluster
-	if c.Listen == "" && opts.Gateway.Port != 0 { // NATS requires a region to be a cluster, even of one server
+	if c.Listen == "" && opts.Gateway.Port != 0 { // NATS requires a cluster for gateways, even if it has one server
 		c.Listen = "127.0.0.1:0"
 	}
 	if c.Listen == "" {
@@ -71,8 +71,8 @@ func setCluster(opts *server.Options, cfg Config) (err error) {
 	o.Advertise = c.Advertise
 	o.Name = cmp.Or(cfg.Gateways.Region, clusterName)
 	o.TLSTimeout = broker.DialTimeout.Seconds()
-	o.NoAdvertise = true // host-agents know their relays
-	o.PoolSize = 1       // one connection to each, for all tenants
+	o.NoAdvertise = true // host-agents are configured with their relays
+	o.PoolSize = 1       // one connection to each server, for all tenants
 	o.PingInterval, o.MaxPingsOut = broker.PingInterval, maxPingsOut
 	o.WriteDeadline, o.WriteTimeout = writeDeadline, server.WriteTimeoutPolicyRetry
 	for _, r := range c.Routes {
@@ -84,23 +84,24 @@ func setCluster(opts *server.Options, cfg Config) (err error) {
 	}
 	opts.Routes = withoutOwn(opts.Routes, o)
 	if cfg.Store != "" && len(opts.Routes) == 0 {
-		// JetStream requires a route. A server without routes gets one to itself.
+		// JetStream requires a route. If there is none, the server gets a route to itself.
 		if err := routeToItself(o); err != nil {
 			return err
 		}
 		opts.Routes = []*url.URL{{Scheme: "nats", Host: ownRoute(o)}}
 	}
-	// Routing waits for a client listener. That listener requires credentials too.
+	// Routes need a client listener. It requires credentials like all listeners.
 	opts.DontListen = false
 	opts.Host, opts.Port = "127.0.0.1", server.RANDOM_PORT
 	return nil
 }
 
-// expect makes a majority of a cluster's size start the cluster. At the first start, NATS
-// elects a leader when as many servers are connected as a server has routes, so the list of
-// routes gets the length of a majority. A shorter list gets routes to this server, which NATS
-// gives up at the first connection. A longer list loses the servers just before this one:
-// they have a route to this server, because all lists have the same order.
+// expect lets a cluster start as soon as a majority of its planned size is connected. At the
+// first start, NATS elects a leader when as many servers are connected as a server has
+// routes. So expect makes the list of routes as long as a majority. It extends a short list
+// with routes to this server itself, which NATS gives up at the first connection. It shortens
+// a long list by the servers listed just before this one. They still connect: all lists have
+// the same order, so those servers keep a route to this one.
 func expect(opts *server.Options, c Cluster, others []string) error {
 	switch {
 	case c.Size == 0:
@@ -112,7 +113,7 @@ func expect(opts *server.Options, c Cluster, others []string) error {
 		return err
 	}
 	majority := c.Size/2 + 1
-	first := slices.IndexFunc(c.Routes, func(r string) bool { // this server's place
+	first := slices.IndexFunc(c.Routes, func(r string) bool { // this server's position
 		u, err := routeURL(r)
 		return err == nil && !slices.Contains(others, u.Host)
 	})
@@ -139,12 +140,12 @@ func routeToItself(o *server.ClusterOpts) error {
 	return l.Close()
 }
 
-// ownRoute returns the address of a server's route to itself.
+// ownRoute returns the address under which a server reaches itself.
 func ownRoute(o *server.ClusterOpts) string {
 	return net.JoinHostPort(loopback(o.Host), strconv.Itoa(o.Port))
 }
 
-// loopback returns the loopback address for a listener on all addresses.
+// loopback returns the loopback address if the listener is on all addresses, else host.
 func loopback(host string) string {
 	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
 		return "127.0.0.1"
@@ -166,7 +167,7 @@ func routeURL(route string) (*url.URL, error) {
 	return u, err
 }
 
-// ClusterAddr returns the address for other cluster servers, or "".
+// ClusterAddr returns this server's address for routes, or "".
 func (s *Server) ClusterAddr() string {
 	if a := s.nats.ClusterAddr(); a != nil {
 		return a.String()
@@ -174,10 +175,10 @@ func (s *Server) ClusterAddr() string {
 	return ""
 }
 
-// Linked reports whether another cluster server is connected.
+// Linked reports whether a different server of the cluster is connected.
 func (s *Server) Linked() bool { return s.nats.NumRoutes() > 0 }
 
-// AwaitRoute returns when another cluster server is connected, or ctx ends.
+// AwaitRoute returns when a different server of the cluster is connected, or ctx ends.
 func (s *Server) AwaitRoute(ctx context.Context) error {
 	tick := time.NewTicker(routePoll)
 	defer tick.Stop()
@@ -191,7 +192,7 @@ func (s *Server) AwaitRoute(ctx context.Context) error {
 	return nil
 }
 
-// Routes returns the connected servers' addresses without ports, by name.
+// Routes returns the addresses of connected servers without ports, by server name.
 func (s *Server) Routes() map[string]string {
 	routes := map[string]string{}
 	z, err := s.nats.Routez(nil)
@@ -204,8 +205,8 @@ func (s *Server) Routes() map[string]string {
 	return routes
 }
 
-// GiveUp removes a permanently absent server from the cluster: its JetStream data is
-// copied to another server.
+// GiveUp removes a permanently lost server from the cluster. JetStream then copies its data
+// to another server.
 func (s *Server) GiveUp(ctx context.Context, name string) error {
 	body, err := json.Marshal(server.JSApiMetaServerRemoveRequest{Server: name})
 	if err != nil {

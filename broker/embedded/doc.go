@@ -2,12 +2,12 @@
 //
 // # Cluster
 //
-// Embedded servers can be connected by routes ([Cluster]). They share messages and the
-// relays' JetStream data, which a majority of them can change. For that, a server
-// needs a permanent name and a directory.
+// Embedded servers can be connected by routes ([Cluster]). They then share messages,
+// and JetStream data of the relays, which a majority of the servers can change. Each
+// server needs a permanent name and a data directory.
 //
 // # Regions
 //
-// Gateways connect clusters ([Gateways]). Each cluster is then a region, which decides
-// alone about its relays' data.
+// Gateways connect clusters ([Gateways]). Each cluster is then a region, with its own
+// JetStream data.
 package embedded

@@ -13,26 +13,26 @@ import (
 	"ahprelay/broker"
 )
 
-// Gateways connect this server's cluster, then a region, to other regions. Messages
-// between two regions cross one connection, once for all receivers, and only if there
-// is a receiver.
+// Gateways connect this server's cluster to clusters elsewhere; each cluster is then
+// called a region. A message between two regions crosses one connection, once for all
+// receivers, and only if the other region has a receiver.
 //
-// Servers of all regions have the same keys and prove it, like the servers of a
-// cluster.
+// All servers of all regions have the same keys, and prove it to each other, like the
+// servers of a cluster.
 //
-// JetStream spans all regions. A majority of all servers decides where data is placed.
-// A majority of a region's own servers changes that region's data. The first start
-// needs a majority of all servers named in Remotes and routes. Remotes must therefore
-// name all servers of the other regions, or regions that start separately do not learn
-// in time that they are not alone.
+// JetStream spans all regions. A majority of all servers decides where data is placed;
+// a majority of a region's servers changes that region's data. The first start needs a
+// majority of all servers in Remotes and routes. Remotes must name every server of the
+// other regions. Otherwise regions which start separately do not notice each other in
+// time.
 type Gateways struct {
-	Region    string              // name of the cluster; default: a single region
-	Listen    string              // host:port for servers of other regions, port 0 picks one; default: no gateways
-	Advertise string              // host:port at which they reach it; default: Listen
-	Remotes   map[string][]string // host:port for each server in other regions, by region
+	Region    string              // name of this server's cluster; default: there are no regions
+	Listen    string              // host:port for servers of other regions, port 0 picks a free one; default: no gateways
+	Advertise string              // host:port under which they reach this server; default: Listen
+	Remotes   map[string][]string // host:port of each server in other regions, by region
 }
 
-// CheckRegion rejects an invalid name of a region.
+// CheckRegion rejects an invalid region name.
 func CheckRegion(name string) error { return ahp.CheckName("region", name) }
 
 // check rejects inconsistent settings.
@@ -70,7 +70,7 @@ func setGateways(opts *server.Options, cfg Config) (err error) {
 	o.TLSTimeout = broker.DialTimeout.Seconds()
 	o.WriteDeadline, o.WriteTimeout = writeDeadline, server.WriteTimeoutPolicyRetry
 	for _, region := range slices.Sorted(maps.Keys(g.Remotes)) {
-		if region == g.Region { // so all regions can have equal settings
+		if region == g.Region { // a region's own entry is ignored, so all regions can have equal settings
 			continue
 		}
 		remote := &server.RemoteGatewayOpts{Name: region, TLSConfig: o.TLSConfig.Clone(), TLSTimeout: o.TLSTimeout}
@@ -86,7 +86,7 @@ func setGateways(opts *server.Options, cfg Config) (err error) {
 	return nil
 }
 
-// GatewayAddr returns the address for servers of other regions, or "".
+// GatewayAddr returns this server's address for gateways, or "".
 func (s *Server) GatewayAddr() string {
 	if a := s.nats.GatewayAddr(); a != nil {
 		return a.String()
@@ -94,7 +94,8 @@ func (s *Server) GatewayAddr() string {
 	return ""
 }
 
-// ParseRemotes parses REGION=HOST:PORT values, each for one server of another region.
+// ParseRemotes parses REGION=HOST:PORT values. Each names one server in a different
+// region.
 func ParseRemotes(list []string) (map[string][]string, error) {
 	remotes := map[string][]string{}
 	for _, entry := range list {

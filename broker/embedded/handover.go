@@ -8,17 +8,17 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// Handover times.
+// Times of a handover.
 const (
-	handOverTime = 2 * time.Second // maximum
+	handOverTime = 2 * time.Second // for the whole handover
 	handOverLook = 20 * time.Millisecond
-	stepDownWait = 500 * time.Millisecond // for a server to take over leadership
+	stepDownWait = 500 * time.Millisecond // for another server to become leader
 )
 
-// handOver transfers this server's leaderships before it ends. Otherwise the others
-// notice the missing leader late: after up to 9 s for JetStream as a whole, and as
-// long again for each stream. Of two servers, the other cannot become leader at all
-// without this server's vote.
+// handOver transfers this server's leaderships to other servers before it ends. Otherwise
+// they would notice the loss late: after up to 9 s for JetStream as a whole, and again up
+// to 9 s for each stream. In a cluster of two, the other server could not become leader at
+// all without this server's vote.
 func (s *Server) handOver() {
 	if s.store == "" || !s.nats.JetStreamIsClustered() || !s.Linked() {
 		return
@@ -38,9 +38,9 @@ func (s *Server) handOver() {
 			}
 		}
 		for _, name := range streams {
-			ask(name, func() { _ = s.nats.JetStreamStepdownStream(s.keys.Authority().RelaysAccount(), name) }) // repeated
+			ask(name, func() { _ = s.nats.JetStreamStepdownStream(s.keys.Authority().RelaysAccount(), name) }) // repeated in the next round
 		}
-		if meta && len(streams) == 0 { // the meta leader decides about streams, so it goes last
+		if meta && len(streams) == 0 { // last, because the meta leader controls the streams
 			ask("", func() { _, _ = s.askSystem(ctx, server.JSApiLeaderStepDown, nil) })
 		}
 		select {
@@ -50,8 +50,9 @@ func (s *Server) handOver() {
 	}
 }
 
-// leads returns the streams that this server leads, and whether it leads JetStream as
-// a whole. Settled reports that each has a leader: this server may win a pending election.
+// leads returns the streams led by this server, and whether it is JetStream's meta leader.
+// Settled reports whether each stream has a leader; if not, this server may still win the
+// election.
 func (s *Server) leads() (streams []string, meta, settled bool) {
 	info, err := s.nats.Jsz(&server.JSzOptions{Account: s.keys.Authority().RelaysAccount(), Streams: true})
 	if err != nil || info.Meta == nil {
@@ -61,7 +62,7 @@ func (s *Server) leads() (streams []string, meta, settled bool) {
 	for _, account := range info.AccountDetails {
 		for _, stream := range account.Streams {
 			switch {
-			case stream.Cluster == nil || len(stream.Cluster.Replicas) == 0: // no other server has it
+			case stream.Cluster == nil || len(stream.Cluster.Replicas) == 0: // there is no copy on another server
 			case stream.Cluster.Leader == s.Name():
 				streams = append(streams, stream.Name)
 			case stream.Cluster.Leader == "":

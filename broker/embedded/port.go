@@ -24,22 +24,22 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// The NATS server could listen itself, but would then read from each connection
-// without pause. The relay therefore accepts the connections, and gives their bytes to
-// the server in turns (turns.go), like those from the relay's public port. The server
-// reports the owner of a connection after its login. Until then, all connections are
-// one party divided by address, and there are at most maxUnauthenticated
-// (package unauthenticated): the server only has a login timeout, and no bound that
-// protects the process's file descriptors.
+// The NATS server could listen itself, but it would read from each connection without
+// pause. The relay therefore accepts the connections, and passes their bytes to the
+// server in turns (turns.go), like connections from the relay's public port. A
+// connection's owner is known after its login. Before it, all connections share the
+// turns of one party, divided by address, and at most maxUnauthenticated of them are
+// open (package unauthenticated). The server itself has only a login timeout, which
+// would not protect the process's file descriptors.
 
-// acceptRetry is the pause after a failed accept, for example without free file
-// descriptors.
+// acceptRetry is the pause after a failed accept, for example if there are no free
+// file descriptors.
 const acceptRetry = 100 * time.Millisecond
 
-// maxUnauthenticated bounds the connections before their login, by all addresses.
+// maxUnauthenticated bounds the connections before login, from all addresses together.
 const maxUnauthenticated = 4096
 
-// A port accepts connections over TCP.
+// A port accepts TCP connections for the NATS server.
 type port struct {
 	net.Listener
 	server *Server
@@ -49,14 +49,14 @@ type port struct {
 	unauthenticated *unauthenticated.Table // connections before their login
 
 	mu    sync.Mutex        // guards the fields below
-	conns map[[2]string]int // logged in, by tenant and host
+	conns map[[2]string]int // connections after login, by tenant and host
 
 	life    context.Context // ends with close
 	cancel  context.CancelFunc
 	running sync.WaitGroup
 }
 
-// listen opens the port; connections wait until open.
+// listen opens the TCP listener. Connections wait until open is called.
 func listen(cfg Config) (*port, error) {
 	if _, _, err := listenAddress("Listen", cfg.Listen); err != nil {
 		return nil, err
@@ -107,7 +107,7 @@ func (p *port) accept() {
 	}
 }
 
-// addressOf returns the group of a remote address among unauthenticated connections.
+// addressOf returns the key of a remote address among unauthenticated connections.
 func addressOf(remote string) string {
 	at, err := netip.ParseAddr(remote)
 	if err != nil {
@@ -116,7 +116,7 @@ func addressOf(remote string) string {
 	return fair.Site(at)
 }
 
-// serve connects a connection to the server until either side ends.
+// serve copies between a connection and the server until either ends.
 func (p *port) serve(conn net.Conn) {
 	inner, err := p.server.InProcessConn()
 	if err != nil {
@@ -146,8 +146,9 @@ func (p *port) serve(conn net.Conn) {
 	var both sync.WaitGroup
 	both.Go(func() {
 		_ = broker.Pump(inTurn, login) // the other direction reports the error
-		// If the server ended the connection, its last message, such as a refused
-		// login, is still in transit and is sent first.
+		// If the server has ended the connection, its last message, such as the
+		// refusal of a login, may still be on its way to the client; it is sent before
+		// the close.
 		_ = inner.Close()
 	})
 	leave := func() {}
@@ -165,12 +166,11 @@ func (p *port) serve(conn net.Conn) {
 	both.Wait()
 }
 
-// maxHostConns bounds the connections by one host's agents, as on the relay's public
-// port.
+// maxHostConns bounds the connections per host, like the relay's public port.
 const maxHostConns = 32
 
-// join counts an authenticated connection until leave, or ends it if its host has too
-// many.
+// join counts a connection after login, until leave is called. If its host has too
+// many connections, join calls end.
 func (p *port) join(whose *party, end func()) (leave func()) {
 	tenant, _ := whose[1].(string)
 	host, ok := whose[2].(string)
@@ -194,8 +194,8 @@ func (p *port) join(whose *party, end func()) (leave func()) {
 	}
 }
 
-// greet forwards the server's greeting, and starts TLS if configured. It returns the
-// server's id for the connection.
+// greet forwards the server's first line, and then starts TLS if configured. It
+// returns the server's id of the connection.
 func (p *port) greet(conn net.Conn, from *bufio.Reader) (to net.Conn, id uint64, err error) {
 	line, err := from.ReadBytes('\n')
 	if err != nil {
@@ -226,12 +226,13 @@ func (p *port) greet(conn net.Conn, from *bufio.Reader) (to net.Conn, id uint64,
 	return secure, id, secure.HandshakeContext(ctx)
 }
 
-// answerBuffer is the size of pieces from the server in bytes. It is small, because
-// the server ends a connection if a piece is not accepted within writeDeadline.
+// answerBuffer is the size of a write to the client in bytes. It is small because the
+// server ends a connection if one piece is not accepted within writeDeadline.
 const answerBuffer = 8 << 10
 
-// answer forwards the server's messages until either side ends. The first ones may
-// answer a login: isKnown is called for each until it returns true.
+// answer forwards the server's messages until either side ends. After each read it
+// calls isKnown, until isKnown returns true, because each may be the answer to a
+// login.
 func (p *port) answer(to net.Conn, from io.Reader, isKnown func() bool) {
 	known := false
 	buf := make([]byte, answerBuffer)
@@ -247,11 +248,11 @@ func (p *port) answer(to net.Conn, from io.Reader, isKnown func() bool) {
 	}
 }
 
-// stalledWrite bounds the time without write progress.
+// stalledWrite is how long a write may make no progress.
 const stalledWrite = 2 * writeDeadline
 
-// A steadyConn fails a write only after stalledWrite without progress. It lies below
-// TLS, which does not survive a write timeout.
+// A steadyConn fails a write only after stalledWrite without progress. It wraps the
+// connection below TLS, because TLS cannot continue after a write timeout.
 type steadyConn struct{ net.Conn }
 
 // Write implements [net.Conn].
@@ -267,8 +268,8 @@ func (c steadyConn) Write(p []byte) (n int, err error) {
 	}
 }
 
-// partyOf returns the owner of a connection: a host, or a party of its own for other
-// users. ok is false before the login.
+// partyOf returns the owner of a connection: a host, or a separate party for other
+// users. It reports false before the login.
 func (s *Server) partyOf(id uint64, login *loginLine) (_ *party, ok bool) {
 	c := s.nats.GetClient(id)
 	if c == nil {
@@ -288,11 +289,12 @@ func (s *Server) partyOf(id uint64, login *loginLine) (_ *party, ok bool) {
 	return &party{"all", tenant, id}, true
 }
 
-// maxLogin bounds a login in bytes: the server's own bound.
+// maxLogin bounds a login in bytes, like the server.
 const maxLogin = server.MAX_CONTROL_LINE_SIZE
 
-// A loginLine reads a connection and keeps its first line. The server accepts no
-// message before a login, and ends the connection after a bad login.
+// A loginLine reads from a connection, and stores its first line, which is the login:
+// the server accepts no other message before it, and ends the connection if the login
+// is bad.
 type loginLine struct {
 	from io.Reader
 
@@ -314,7 +316,7 @@ func (l *loginLine) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// jwt returns the JWT in the login, or "", and frees the line.
+// jwt returns the login's JWT, or "", and frees the line.
 func (l *loginLine) jwt() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -322,7 +324,7 @@ func (l *loginLine) jwt() string {
 		JWT string `json:"jwt"`
 	}
 	if at := bytes.IndexByte(l.line, '{'); at >= 0 {
-		_ = json.Unmarshal(l.line[at:], &says) // the server has parsed it
+		_ = json.Unmarshal(l.line[at:], &says) // valid, because the server has accepted it
 	}
 	l.line, l.whole = nil, true
 	return says.JWT

@@ -9,11 +9,11 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// reviveRoom is the number of bytes that must fit into the store's directory before a
-// restart.
+// reviveRoom is how many bytes must fit into the store's directory before JetStream is
+// restarted.
 const reviveRoom = 4 << 20
 
-// StoreRoom reports why nothing can be written into the store's directory.
+// StoreRoom returns nil if the store's directory can be written, else the reason.
 func (s *Server) StoreRoom() error {
 	if s.store == "" {
 		return nil
@@ -24,11 +24,11 @@ func (s *Server) StoreRoom() error {
 	return nil
 }
 
-// ReviveStore restarts JetStream from its data on disk. After the first failed write,
-// as on a full disk, JetStream writes nothing more, or stops, until the server
-// restarts. If JetStream still runs on a server of a cluster, ReviveStore does
-// nothing, because other servers have the data. The error reports why a restart is not
-// possible now.
+// ReviveStore restarts JetStream from its data on disk. After a failed write, for
+// example on a full disk, JetStream stops or refuses all writes until a restart. In a
+// cluster, ReviveStore does nothing while this server's JetStream still runs, because
+// other servers have the data. An error gives the reason why a restart is impossible
+// now.
 func (s *Server) ReviveStore() error {
 	fail := func(err error) error { return fmt.Errorf("NATS server: store %s: %w", s.store, err) }
 	if s.store == "" || s.nats.JetStreamEnabled() && s.nats.JetStreamIsClustered() {
@@ -49,7 +49,7 @@ func (s *Server) ReviveStore() error {
 	return nil
 }
 
-// tryRoom reports whether a directory can be written to.
+// tryRoom reports whether reviveRoom bytes can be written into a directory.
 func tryRoom(dir string) error {
 	f, err := os.CreateTemp(dir, "room-")
 	if err != nil {

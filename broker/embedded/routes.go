@@ -18,24 +18,24 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// Times for routes.
+// Times for connections to routes.
 const (
-	resolveTimeout = 2 * time.Second // for the names of all routes together
+	resolveTimeout = 2 * time.Second // for resolving the names of all routes together
 	absentTimeout  = time.Second     // for a server to accept a connection
 )
 
-// withoutOwn returns the routes to other servers. NATS counts each route among the
-// servers that must vote at a cluster's first start, including a server's route to
-// itself, which makes it wait for more servers than exist. A route is the server's own,
-// however it is spelled, if it has the listener's port and one of the listener's
-// addresses. A name that cannot be resolved yet is compared with the machine's name:
-// in Kubernetes, a pod's own name may appear late.
+// withoutOwn removes a server's route to itself from the list of routes. NATS counts all
+// routes as servers needed for the cluster's first start, so with its own route it would
+// wait for more servers than exist. A route is the server's own if it has the listener's
+// port and one of the listener's addresses, in any spelling. A name which cannot be
+// resolved yet is compared with the machine's name, because in Kubernetes a pod's own
+// name may appear late.
 func withoutOwn(routes []*url.URL, o *server.ClusterOpts) []*url.URL {
 	_, others := splitRoutes(routes, o)
 	return others
 }
 
-// splitRoutes separates a server's own routes from those to other servers.
+// splitRoutes separates a server's routes to itself from the others.
 func splitRoutes(routes []*url.URL, o *server.ClusterOpts) (mine, others []*url.URL) {
 	ctx, cancel := context.WithTimeout(context.Background(), resolveTimeout)
 	defer cancel()
@@ -65,11 +65,10 @@ func splitRoutes(routes []*url.URL, o *server.ClusterOpts) (mine, others []*url.
 	return mine, others
 }
 
-// Place returns this server's name by its place in the cluster: it follows from the
-// server's own route, as it is spelled in the list that all servers share. A server
-// that takes the place of a lost one, with an empty store, has the same name, so the
-// others give it the lost copies again. Place returns "" if the list does not contain
-// this server.
+// Place returns a permanent server name, derived from this server's own entry in Routes,
+// which all servers share. If a server is lost, its replacement with an empty store has
+// the same entry, and so the same name; the others then give it the copies of the lost
+// server. Place returns "" if the list has no entry for this server.
 func (c *Cluster) Place() string {
 	o := &server.ClusterOpts{}
 	var err error
@@ -90,7 +89,7 @@ func (c *Cluster) Place() string {
 	return "relay-at-" + strings.ToLower(base32.StdEncoding.EncodeToString(sum[:]))[:13]
 }
 
-// addresses returns a host's IP addresses; none for an unknown name.
+// addresses returns a host's IP addresses, none if its name is unknown.
 func addresses(ctx context.Context, host string) []net.IP {
 	if host == "" {
 		return []net.IP{net.IPv6unspecified}
@@ -99,8 +98,7 @@ func addresses(ctx context.Context, host string) []net.IP {
 	return ips
 }
 
-// covers reports whether a listener on the given addresses accepts connections to an
-// address of this machine.
+// covers reports whether a listener with the given addresses accepts connections to ip.
 func covers(listens []net.IP, ip net.IP) bool {
 	for _, l := range listens {
 		if l.Equal(ip) || l.IsUnspecified() && isOfMachine(ip) {
@@ -110,7 +108,7 @@ func covers(listens []net.IP, ip net.IP) bool {
 	return false
 }
 
-// isOfMachine reports whether this machine has an IP address.
+// isOfMachine reports whether an IP address belongs to this machine.
 func isOfMachine(ip net.IP) bool {
 	if ip.IsLoopback() || ip.IsUnspecified() {
 		return true
@@ -122,11 +120,11 @@ func isOfMachine(ip net.IP) bool {
 	})
 }
 
-// Others returns the configured addresses of other cluster servers.
+// Others returns the configured addresses of the other servers in the cluster.
 func (s *Server) Others() []string { return s.others }
 
-// Absent returns the configured cluster servers that accept no connection now, each
-// with the reason.
+// Absent returns the configured servers which accept no connection now, each with the
+// reason.
 func (s *Server) Absent(ctx context.Context) []string {
 	var found []string
 	for i, err := range s.try(ctx) {
@@ -137,12 +135,13 @@ func (s *Server) Absent(ctx context.Context) []string {
 	return found
 }
 
-// CutOff reports whether other servers of the cluster may have a majority without this
-// server and those connected to it. A server whose address refuses connections has
-// ended, and has no part in a majority. So the loss of the others' processes, or of one
-// server of two, is no cut. A refusal counts only at an address that accepted a
-// connection before: a firewall or address translation may refuse for a running server.
-// Call CutOff at least every few seconds, so that it knows these addresses before a cut.
+// CutOff reports whether the other servers of the cluster may have a majority without
+// this server and those connected to it. Servers which have ended are in no majority. A
+// refused connection proves that a server has ended, but only if its address has
+// accepted a connection before: otherwise a firewall or address translation may refuse
+// for a running server. So the crash of all other servers, or of one server of two, is
+// not a cut. Call CutOff at least every few seconds, so it learns these addresses before
+// a cut.
 func (s *Server) CutOff(ctx context.Context) bool {
 	connected, all := s.Members()
 	majority := all/2 + 1
@@ -161,18 +160,18 @@ func (s *Server) CutOff(ctx context.Context) bool {
 	return missing >= majority
 }
 
-// acceptEvery is the interval of attempts to connect to servers that have not accepted
-// a connection yet.
+// acceptEvery is the interval at which CutOff tries servers which have not accepted a
+// connection yet.
 const acceptEvery = 10 * time.Second
 
-// accepts are the addresses that have accepted a connection of this process.
+// accepts are the addresses which have accepted a connection from this process.
 type accepts struct {
 	mu    sync.Mutex // guards the fields below
 	of    map[string]bool
 	asked time.Time
 }
 
-// due reports whether it is time to connect to the others, since some are missing.
+// due reports whether it is time to try the servers again.
 func (a *accepts) due(now time.Time, others int) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -199,11 +198,11 @@ func (a *accepts) has(address string) bool {
 }
 
 // Members returns the number of servers in this server's cluster, and how many of them
-// are connected, this one included.
+// are connected. Both include this server.
 func (s *Server) Members() (connected, all int) {
 	connected = len(s.Routes()) + 1
 	all = max(connected, len(s.others)+1, s.size)
-	if s.nats.GatewayAddr() != nil { // JetStream counts the servers of all regions
+	if s.nats.GatewayAddr() != nil { // JetStream counts the servers of all regions together
 		return connected, all
 	}
 	if info, err := s.nats.Jsz(nil); err == nil && info.Meta != nil {
@@ -212,7 +211,7 @@ func (s *Server) Members() (connected, all int) {
 	return connected, all
 }
 
-// try connects to each of the configured servers, and returns the errors.
+// try connects to each configured server, and returns an error or nil for each.
 func (s *Server) try(ctx context.Context) []error {
 	ctx, cancel := context.WithTimeout(ctx, absentTimeout)
 	defer cancel()
@@ -232,7 +231,7 @@ func (s *Server) try(ctx context.Context) []error {
 	return found
 }
 
-// shortReason returns why a connection could not be made, without the address.
+// shortReason returns the reason of a failed connection, without the address.
 func shortReason(err error) string {
 	var unknown *net.DNSError
 	var refused syscall.Errno

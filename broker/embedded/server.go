@@ -18,37 +18,38 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// The embedded NATS server's settings.
+// Settings of the embedded NATS server.
 const (
-	// The server closes a client after at most four silent ping intervals (it checks
-	// once per interval, and allows two missing pings): 8 s.
+	// The server closes a client after at most four ping intervals of silence, 8 s: it
+	// checks once per interval, and allows two missing pongs.
 	maxPingsOut = 2
 
-	// quietPing is the ping interval of a server that is reached only through a
-	// relay's port, which detects absent host-agents itself. Pings to a thousand idle
-	// connections every 2 s would cost a tenth of a processor.
+	// quietPing is the ping interval of a server without listeners of its own. All its
+	// connections come through the relay's port, which detects lost host-agents
+	// itself. Pings to a thousand idle connections every 2 s would need a tenth of a
+	// processor.
 	quietPing = 2 * time.Minute
 
-	// writeDeadline is the time without a single accepted byte after which the server
-	// closes a client. A slow client stays connected.
+	// writeDeadline is how long a client may accept no byte before the server closes
+	// it. A slow client stays connected.
 	writeDeadline = 5 * time.Second
 
 	// maxPending bounds the server's queue for one client in bytes: two link windows.
-	// Above three quarters, messages for that client are dropped. Above the bound, the
-	// client is closed.
+	// Above three quarters, the server drops messages for this client; above the
+	// bound, it closes the client.
 	maxPending = 32 << 20
 
-	// maxServerPayload bounds a NATS message in bytes. It is the default, and exceeds
-	// a link packet.
+	// maxServerPayload bounds a NATS message in bytes. It is NATS's default, and
+	// larger than a link packet.
 	maxServerPayload = 1 << 20
 
-	// maxStoreMemory and maxStoreDisk bound JetStream. A registry of 100,000 hosts has
-	// 100 MB.
+	// maxStoreMemory and maxStoreDisk bound JetStream's data in bytes. A registry with
+	// 100,000 hosts takes 100 MB.
 	maxStoreMemory = 256 << 20
 	maxStoreDisk   = 16 << 30
 
-	// syncInterval bounds the writes that a machine crash can lose: hosts return, and
-	// revocations are in the relay's file.
+	// syncInterval bounds how much a crash of the machine can lose. Lost hosts return
+	// when their host-agents connect; revocations are also in the relay's file.
 	syncInterval = time.Second
 
 	startTimeout = 10 * time.Second
@@ -57,12 +58,12 @@ const (
 
 // A Config describes a [Server].
 type Config struct {
-	Keys    *auth.Keys                      // required; the server accepts users signed with them
+	Keys    *auth.Keys                      // required; the server accepts users signed with these keys
 	Name    string                          // unique in a cluster; default: random
-	Listen  string                          // host:port for NATS over TCP, port 0 picks one; default: connections within the process only
+	Listen  string                          // host:port for NATS over TCP, port 0 picks a free one; default: only connections within the process
 	TLS     *tls.Config                     // for the TCP listener; default: none
-	Tenants map[string]map[string]time.Time // initial accounts with their revoked users
-	Wait    time.Duration                   // how long users of unknown accounts wait for Resolve to be called; default: 0
+	Tenants map[string]map[string]time.Time // accounts to open at first, each with its revoked users
+	Wait    time.Duration                   // how long logins to unknown accounts wait for the call of Resolve; default: 0
 	Store   string                          // directory for JetStream; default: none
 	Cluster Cluster                         // cluster of this server; default: none
 	Log     *slog.Logger                    // default: none
@@ -70,26 +71,26 @@ type Config struct {
 	Gateways Gateways // connections to other regions; default: none
 }
 
-// A Server is a NATS server within this process. It accepts users signed with its
-// keys, and always authenticates.
+// A Server is a NATS server within this process. It requires authentication, and
+// accepts users signed with its keys.
 type Server struct {
 	nats     *server.Server
 	keys     *auth.Keys
 	accounts *resolver // accounts with permitted users
-	made     sync.Map  // accounts that were loaded once: *server.Account by name
-	tenants  sync.Map  // tenants by account
+	made     sync.Map  // accounts loaded before: *server.Account by name
+	tenants  sync.Map  // tenants, by account
 	port     *port     // nil: no listener
-	turns    *turns    // of host-agents
-	store    string    // directory of JetStream; "": none
-	others   []string  // addresses of the other servers of the cluster
-	size     int       // of the cluster, if it is configured; else 0
-	accepts  accepts   // those that have accepted a connection
+	turns    *turns    // turns of host-agents
+	store    string    // JetStream's directory; "": none
+	others   []string  // addresses of the other servers in the cluster
+	size     int       // configured size of the cluster; 0: not configured
+	accepts  accepts   // which of others have accepted a connection
 
 	close sync.Once
 }
 
-// Start starts a NATS server and returns when it accepts connections. Errors name the
-// address or directory that cannot be used.
+// Start starts a NATS server, and returns when it accepts connections. Errors name the
+// address or directory which cannot be used.
 func Start(cfg Config) (_ *Server, err error) {
 	accounts := newResolver(cfg.Wait)
 	opts, err := serverOptions(cfg, accounts)
@@ -129,7 +130,7 @@ func Start(cfg Config) (_ *Server, err error) {
 		s.Close()
 		return nil, fmt.Errorf("NATS server%s: %w", cfg.Cluster.listens(), err)
 	}
-	if cfg.Store != "" { // existing data is read when the account is known
+	if cfg.Store != "" { // existing data is read when the relays' account is loaded
 		if _, err := ns.LookupAccount(cfg.Keys.Authority().RelaysAccount()); err != nil {
 			s.Close()
 			return nil, fmt.Errorf("NATS server: relays' account: %w", err)
@@ -141,7 +142,7 @@ func Start(cfg Config) (_ *Server, err error) {
 	return s, nil
 }
 
-// awaitReady returns when the server's listeners are open or have failed.
+// awaitReady returns when the server's listeners are open, or with the reason why not.
 func awaitReady(ns *server.Server, log *serverLog) error {
 	for until := time.Now().Add(startTimeout); ; {
 		ready := ns.ReadyForConnections(startPoll)
@@ -157,8 +158,8 @@ func awaitReady(ns *server.Server, log *serverLog) error {
 	}
 }
 
-// Close transfers leaderships to other cluster servers, ends all connections and waits
-// for the server's end.
+// Close hands leaderships over to other servers, ends all connections and waits until
+// the server has ended.
 func (s *Server) Close() {
 	s.close.Do(func() {
 		s.accounts.end()
@@ -171,8 +172,8 @@ func (s *Server) Close() {
 	})
 }
 
-// InProcessConn opens a connection with the plain NATS protocol. The server does not
-// know its address: log the remote address where it is known.
+// InProcessConn opens a connection which carries plain NATS protocol. The server sees
+// no remote address, so callers must log it.
 func (s *Server) InProcessConn() (net.Conn, error) {
 	c, err := s.nats.InProcessConn()
 	if err != nil {
@@ -189,7 +190,7 @@ func (s *Server) Addr() net.Addr {
 	return s.port.Addr()
 }
 
-// Name returns the server's name in its cluster.
+// Name returns the server's name, unique in its cluster.
 func (s *Server) Name() string { return s.nats.Name() }
 
 func serverOptions(cfg Config, accounts *resolver) (*server.Options, error) {
@@ -202,19 +203,18 @@ func serverOptions(cfg Config, accounts *resolver) (*server.Options, error) {
 	opts := &server.Options{
 		ServerName: cfg.Name,
 		NoSigs:     true, // the program handles signals
-		DontListen: true, // see port
+		DontListen: true, // the port listens, see port
 
 		PingInterval:  quietPing,
 		MaxPingsOut:   maxPingsOut,
 		AuthTimeout:   broker.DialTimeout.Seconds(),
 		WriteDeadline: writeDeadline,
-		WriteTimeout:  server.WriteTimeoutPolicyRetry, // closes only clients that accepted nothing at all
+		WriteTimeout:  server.WriteTimeoutPolicyRetry, // closes a client only if it has accepted no byte
 		MaxPayload:    maxServerPayload,
 		MaxPending:    maxPending,
 
-		// A stalled reader must not slow its senders down. It loses messages until it
-		// reads again or is closed, and links repair the loss: they number their
-		// packets.
+		// A stalled reader must not slow down its senders. Until it reads again or is
+		// closed, it loses messages; links detect and repair the loss.
 		NoFastProducerStall: true,
 	}
 	if cfg.Listen != "" || cfg.Gateways.Listen != "" {
@@ -250,7 +250,8 @@ func listenAddress(what, address string) (host string, port int, err error) {
 	return host, int(n), nil
 }
 
-// setTrust selects operator mode, with the accounts without host-agents.
+// setTrust makes the server accept JWTs from the keys' operator, and loads the
+// accounts without host-agents.
 func setTrust(opts *server.Options, keys *auth.Keys, accounts *resolver) error {
 	operators, err := keys.Authority().OperatorJWTs(auth.Embedded)
 	if err != nil {
@@ -273,7 +274,8 @@ func setTrust(opts *server.Options, keys *auth.Keys, accounts *resolver) error {
 	return nil
 }
 
-// relaysOwn returns the claims for accounts without host-agents.
+// relaysOwn returns functions which make the claims of the accounts without
+// host-agents.
 func relaysOwn(keys *auth.Keys) []func(auth.Servers) (string, error) {
 	return []func(auth.Servers) (string, error){keys.Authority().SystemAccountJWT, keys.Authority().RelaysAccountJWT}
 }

@@ -12,29 +12,29 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Log lines are limited, because a host-agent can cause one with each forbidden
-// message.
+// Log lines are limited, because each forbidden message from a host-agent causes one.
 const (
 	logLinesEvery = 100 * time.Millisecond
 	logLinesBurst = 50
 
-	// foreignEvery is the interval between log lines about routes with foreign keys
-	// and unreachable regions, which are retried every second.
+	// foreignEvery is the interval between log lines about routes with different
+	// keys, and between lines about unreachable regions. NATS retries both every
+	// second.
 	foreignEvery = 10 * time.Second
 )
 
-// A serverLog receives a NATS server's log. Notices become debug lines, except slow
-// consumers. Errors about a client or an absent server become warnings. Quoted
-// protocol bytes are removed.
+// A serverLog receives a NATS server's log. Notices become debug lines, except those
+// about slow consumers. Errors about a client or a lost server become warnings.
+// Protocol bytes quoted in a line are removed.
 type serverLog struct {
 	log     *slog.Logger
 	limit   *rate.Limiter
 	foreign *rate.Limiter
-	away    *rate.Limiter // for unreachable regions
+	away    *rate.Limiter // for lines about unreachable regions
 	skipped atomic.Int64
 
 	mu    sync.Mutex
-	first string // first fatal message
+	first string // the first fatal message
 }
 
 func newServerLog(log *slog.Logger) *serverLog {
@@ -47,17 +47,17 @@ func newServerLog(log *slog.Logger) *serverLog {
 	}
 }
 
-// fatal returns why the server could not start, or "".
+// fatal returns the reason why the server could not start, or "".
 func (l *serverLog) fatal() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.first
 }
 
-// misleads reports whether a line of the server warns of a normal state.
+// misleads reports whether a line warns of something normal.
 func misleads(text string) bool {
 	return strings.Contains(text, "solicited routes will not be verified") || strings.Contains(text, "solicited gateways will not be verified") || // the keys verify them: see auth.Keys.ClusterTLS
-		strings.HasSuffix(text, "TLS route handshake error: EOF") // another relay has tried whether this server accepts connections: see Absent
+		strings.HasSuffix(text, "TLS route handshake error: EOF") // another relay's Absent has tried whether this server accepts connections
 }
 
 func (l *serverLog) write(level slog.Level, format string, args []any) {
@@ -96,8 +96,8 @@ func (l *serverLog) write(level slog.Level, format string, args []any) {
 	l.log.LogAttrs(ctx, level, "NATS server", attrs...)
 }
 
-// isForeignRoute reports whether a line is about a route or gateway refused for
-// different or missing keys.
+// isForeignRoute reports whether a line is about a route or gateway refused because
+// of different or missing keys.
 func isForeignRoute(text string) bool {
 	return (strings.Contains(text, "TLS route handshake error") || strings.Contains(text, "TLS gateway handshake error")) &&
 		(strings.Contains(text, "certificate") || strings.Contains(text, "verify"))
@@ -118,8 +118,8 @@ func (l *serverLog) Warnf(format string, v ...any) { l.write(slog.LevelWarn, for
 // Errorf implements the NATS server's logger interface.
 func (l *serverLog) Errorf(format string, v ...any) { l.write(slog.LevelError, format, v) }
 
-// Fatalf implements the NATS server's logger interface, which calls it when it cannot
-// start. Start returns the message as an error.
+// Fatalf implements the NATS server's logger interface. The server calls it if it
+// cannot start, and Start returns the message as an error.
 func (l *serverLog) Fatalf(format string, v ...any) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -128,9 +128,9 @@ func (l *serverLog) Fatalf(format string, v ...any) {
 	}
 }
 
-// Debugf implements the NATS server's logger interface. It is disabled.
+// Debugf implements the NATS server's logger interface. Debugging is disabled.
 func (l *serverLog) Debugf(string, ...any) {}
 
-// Tracef implements the NATS server's logger interface. It is disabled, because it
-// would log messages.
+// Tracef implements the NATS server's logger interface. Tracing is disabled, because
+// it would log message bodies.
 func (l *serverLog) Tracef(string, ...any) {}

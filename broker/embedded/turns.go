@@ -11,43 +11,44 @@ import (
 	"ahprelay/internal/fair"
 )
 
-// The NATS server works on host-agents' messages in one goroutine for each connection,
-// without pause. Eight host-agents that publish as fast as possible take all
-// processors, and a message of another tenant then waits 10 ms or more at each step.
-// Host-agents therefore take turns: at most half of the processors work for them at a
-// time, on one connection of each host. Tenants take turns, and hosts within a tenant.
-// A turn is one read of up to broker.PumpBuffer. It lasts until the server has
-// processed the bytes, or for longestTurn: after that the server is blocked, not busy.
-// Without competitors, a host-agent does not wait for the end of its own turn. With
-// room for all writers, no turns are needed.
+// The NATS server handles each connection in a goroutine of its own, without pause.
+// Eight host-agents publishing as fast as possible would take all processors, and a
+// message of a different tenant would then wait 10 ms or more at each step. Host-agents
+// therefore take turns: their messages occupy at most half of the processors, with one
+// connection for each host. Turns alternate between tenants, and within a tenant between
+// its hosts. A turn is one read of up to broker.PumpBuffer bytes. It ends when the
+// server has processed the bytes, or after longestTurn, because then the server is
+// blocked and not busy. A host-agent without competitors does not wait for the end of
+// its own turn. While fewer host-agents write than may work at a time, no turns are
+// needed.
 //
-// Turns alone would leave half of the processors to one tenant, even for messages
-// without subscribers. While another tenant is active, a host-agent therefore rests
-// after a turn until its tenant has paid for the work (fair.Shares), and TCP holds its
-// messages back. A tenant pays for the work at the NATS server and at the relay that
-// reads the messages.
+// With turns alone, one tenant could still use half of the processors, even with
+// messages nobody subscribes to. While a different tenant is active, a host-agent
+// therefore pauses after each turn until its tenant has paid for the work (fair.Shares).
+// TCP then slows the sender down. A tenant pays for the work of the NATS server and of
+// the relay which reads the messages.
 
-// longestTurn bounds a turn. The smallest messages that fill broker.PumpBuffer take
-// less.
+// longestTurn bounds a turn. Even the most expensive content of broker.PumpBuffer, many
+// small messages, takes less.
 const longestTurn = time.Millisecond
 
-// hostShare is the part of all processors for host-agents' messages while tenants
-// compete.
+// hostShare is the share of all processors available for messages of host-agents while
+// tenants compete.
 const hostShare = 1.0 / 8
 
-// littleWrite is the size in bytes up to which the server's work is not measured.
+// Up to littleWrite bytes, the server's work is not measured.
 const littleWrite = 512
 
-// maxTurns bounds a host's waiting connections.
+// maxTurns bounds the waiting connections of a host.
 const maxTurns = 1 << 16
 
-// turns schedules the turns of host-agents.
+// turns schedules the turns of all host-agents.
 type turns struct {
 	fair   *fair.Turns
-	shares *fair.Shares // of tenants
+	shares *fair.Shares // what each tenant has used and paid
 	atOnce int32
-	asked  atomic.Int32 // writers that have a turn or wait for one
-	guests atomic.Int32 // writers without a turn, because none was requested
+	asked  atomic.Int32 // writers with a turn, or waiting for one
+	guests atomic.Int32 // writers without a turn, see enter
 }
 
 func newTurns() *turns {
@@ -58,9 +59,10 @@ func newTurns() *turns {
 	}
 }
 
-// enter reports whether a writer may do one write without a turn; the writer then calls
-// leave. It refuses while any writer has or awaits a turn, or while atOnce writers write
-// without one. A turn requested later does not interrupt the write.
+// enter lets a writer make one write without a turn, and returns true; the writer then
+// calls leave. It returns false while any writer has a turn or waits for one, or while
+// atOnce writers write without a turn. A turn requested later does not interrupt the
+// write.
 func (t *turns) enter() bool {
 	if t.asked.Load() > 0 {
 		return false
@@ -74,21 +76,22 @@ func (t *turns) enter() bool {
 
 func (t *turns) leave() { t.guests.Add(-1) }
 
-// A party owns turns: the path from all connections to one host's.
+// A party owns turns. It is the path from all connections to the tenant, and to its
+// host.
 type party [3]any
 
 // partyOf returns the party of a tenant's host.
 func partyOf(tenant, host string) *party { return &party{"all", tenant, host} }
 
-// writer returns a writer for a party's bytes, until ctx ends.
+// writer returns a writer for the bytes of a party. It stops waiting when ctx ends.
 func (t *turns) writer(ctx context.Context, whose *party, to io.Writer) *turnWriter {
 	w := &turnWriter{ctx: ctx, turns: t, to: to}
 	w.whose.Store(whose)
 	return w
 }
 
-// A turnWriter writes in turns to a NATS server, through a [net.Pipe]: a write ends
-// when the server has read all bytes.
+// A turnWriter writes to a NATS server in turns. It writes into a [net.Pipe], so a write
+// returns when the server has read all bytes.
 type turnWriter struct {
 	ctx   context.Context
 	turns *turns
@@ -96,7 +99,8 @@ type turnWriter struct {
 	to    io.Writer
 }
 
-// Write implements [io.Writer]. It returns when the tenant has paid.
+// Write implements [io.Writer]. It returns when the bytes are written and the tenant has
+// paid.
 func (w *turnWriter) Write(p []byte) (n int, err error) {
 	tenant, known := w.whose.Load()[1].(string)
 	n, took, err := w.inTurn(p, known && len(p) > littleWrite && w.turns.shares.Contended(tenant))
@@ -106,8 +110,8 @@ func (w *turnWriter) Write(p []byte) (n int, err error) {
 	return n, err
 }
 
-// inTurn writes in its turn, and returns the time that this took. A time that is not
-// measured may lack some of the server's work.
+// inTurn writes in a turn, and returns the time of the server's work. If measured is
+// false, that time may be too short.
 func (w *turnWriter) inTurn(p []byte, measured bool) (n int, took time.Duration, err error) {
 	if w.turns.enter() {
 		defer w.turns.leave()
@@ -128,8 +132,8 @@ func (w *turnWriter) inTurn(p []byte, measured bool) (n int, took time.Duration,
 	return n, time.Since(began), err
 }
 
-// write writes, and with wait set it returns when the server has processed all but the
-// last byte.
+// write writes p. With wait set, it returns only when the server has processed all bytes
+// except the last.
 func (w *turnWriter) write(p []byte, wait bool) (n int, err error) {
 	if len(p) == 0 || !wait {
 		return w.to.Write(p)
@@ -138,12 +142,12 @@ func (w *turnWriter) write(p []byte, wait bool) (n int, err error) {
 	if n, err = w.to.Write(p[:last]); err != nil {
 		return n, err
 	}
-	// The server reads the last byte after it has processed the others.
+	// The server reads the last byte only after it has processed the others.
 	more, err := w.to.Write(p[last:])
 	return n + more, err
 }
 
-// rest waits, unless the connection ends.
+// rest waits for d, or until the connection ends.
 func (w *turnWriter) rest(d time.Duration) {
 	if d == 0 {
 		return
@@ -156,12 +160,12 @@ func (w *turnWriter) rest(d time.Duration) {
 	}
 }
 
-// A turnConn is a connection to the server. Its writes take turns with those of other
+// A turnConn is a connection to the NATS server whose writes take turns with other
 // connections.
 type turnConn struct {
 	net.Conn
 	in     *turnWriter
-	cancel context.CancelFunc // cancels a wait of in
+	cancel context.CancelFunc // ends a wait of in
 }
 
 // Close implements [net.Conn].
@@ -173,8 +177,8 @@ func (c turnConn) Close() error {
 // Write implements [net.Conn].
 func (c turnConn) Write(p []byte) (int, error) { return c.in.Write(p) }
 
-// HostConn is InProcessConn for a known host's host-agent: its writes take turns with
-// other host-agents', until ctx ends, in pieces of at most 32 KiB.
+// HostConn is InProcessConn for a host-agent which has logged in. Its writes take turns
+// with those of other host-agents, in pieces of at most 32 KiB, until ctx ends.
 func (s *Server) HostConn(ctx context.Context, tenant, host string) (net.Conn, error) {
 	conn, err := s.InProcessConn()
 	if err != nil {
@@ -184,8 +188,8 @@ func (s *Server) HostConn(ctx context.Context, tenant, host string) (net.Conn, e
 	return turnConn{conn, s.turns.writer(ctx, partyOf(tenant, host), conn), cancel}, nil
 }
 
-// RelayConn is InProcessConn for the relay itself. The relay's work on a tenant's
-// messages is charged to the tenant's host-agents.
+// RelayConn is InProcessConn for the relay itself. The tenant is charged for the relay's
+// work on its messages.
 func (s *Server) RelayConn(tenant string) (net.Conn, error) {
 	conn, err := s.InProcessConn()
 	if err != nil || tenant == "" {
@@ -194,13 +198,13 @@ func (s *Server) RelayConn(tenant string) (net.Conn, error) {
 	return &heardConn{Conn: conn, tenant: tenant, shares: s.turns.shares}, nil
 }
 
-// A heardConn charges a tenant for the work between two reads.
+// A heardConn charges a tenant for the time between two reads.
 type heardConn struct {
 	net.Conn
 	tenant string
 	shares *fair.Shares
 
-	read time.Time // end of the last Read; owned by Read
+	read time.Time // when the last Read returned; owned by Read
 }
 
 // Read implements [net.Conn].

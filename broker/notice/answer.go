@@ -8,25 +8,25 @@ import (
 	"ahprelay/broker/link"
 )
 
-// An Answer is a person's answer to a question, sent by a relay to a host-agent. It is
-// the body of a [SignedAnswer].
+// An Answer is a person's answer to an agent's question. A relay sends it to the
+// host-agent, as the body of a [SignedAnswer].
 type Answer struct {
 	Tenant string `json:"tenant"`
 	Host   string `json:"host"`
-	Agent  string `json:"agent"` // instance
-	Relay  string `json:"relay"` // instance that gets the [Outcome]
-	Nonce  string `json:"nonce"` // of this answer: a repeated answer has the same nonce
+	Agent  string `json:"agent"` // instance of the host-agent
+	Relay  string `json:"relay"` // instance of the relay, which gets the [Outcome]
+	Nonce  string `json:"nonce"` // identifies this answer; a repeated answer has the same nonce
 
 	Event  string `json:"event"`
-	Digest string `json:"digest"`           // of the displayed question
-	Option string `json:"option,omitempty"` // exactly one of Option and Text
+	Digest string `json:"digest"`           // digest of the question as it was displayed
+	Option string `json:"option,omitempty"` // set either Option or Text
 	Text   string `json:"text,omitempty"`
 
-	// Letter is a device's answer to a sealed host, which relays cannot read. Event,
-	// Digest, Option and Text are then empty.
+	// Letter is an answer for a sealed host, from a person's device; relays cannot
+	// read it. Event, Digest, Option and Text are then empty.
 	Letter []byte `json:"letter,omitempty"`
 
-	// The person and their authority, as in routing.Open.
+	// The person's identity and permissions, as in routing.Open.
 	Subject  string   `json:"subject"`
 	Token    string   `json:"token"`
 	Access   string   `json:"access"`
@@ -36,34 +36,34 @@ type Answer struct {
 	Device   string   `json:"device,omitempty"` // the name of the person's device, for display
 }
 
-// A SignedAnswer is an Answer with the relay's signature (auth.AnswerRequest), because
-// NATS servers may be external.
+// A SignedAnswer is an Answer with a relay's signature (auth.AnswerRequest). The
+// signature is necessary because the NATS servers may belong to someone else.
 type SignedAnswer struct {
 	Body      []byte `json:"body"`
 	Key       []byte `json:"key"`
 	Signature []byte `json:"signature"`
 }
 
-// A Result is the outcome of an answer.
+// A Result is what has become of an answer.
 type Result string
 
 // The results.
 const (
-	Given     Result = "given"     // the host has it
+	Given     Result = "given"     // the host has received it
 	Answered  Result = "answered"  // another person answered first
 	Unknown   Result = "unknown"   // the question is no longer open
 	Changed   Result = "changed"   // the question has changed
-	NoAnswer  Result = "noAnswer"  // invalid, or not permitted in a notification
+	NoAnswer  Result = "noAnswer"  // invalid, or not permitted from a notification
 	Forbidden Result = "forbidden" // the person may not answer
 	Away      Result = "away"      // the host is unreachable; try again
 )
 
-// An Outcome is a host-agent's response to an answer.
+// An Outcome is a host-agent's reply to an Answer.
 type Outcome struct {
 	Nonce  string `json:"nonce"`
 	Result Result `json:"result"`
-	By     string `json:"by,omitempty"`    // Answered: the person who was first
-	Proof  []byte `json:"proof,omitempty"` // a sealed host's signature of Result, for a Letter
+	By     string `json:"by,omitempty"`    // Answered: the person who answered first
+	Proof  []byte `json:"proof,omitempty"` // signature of Result by a sealed host, for a Letter
 }
 
 // MaxAnswer bounds a SignedAnswer in bytes.
@@ -74,8 +74,8 @@ func AnswerSubject(tenant, host, agent string) string {
 	return link.HostPrefix(tenant, host) + "ctl.answer." + agent
 }
 
-// OutcomeSubject returns the subject on which a relay receives outcomes; host may be
-// *.
+// OutcomeSubject returns the subject on which a relay receives outcomes. Host may be
+// *, for all hosts.
 func OutcomeSubject(tenant, host, relay string) string {
 	return link.HostPrefix(tenant, host) + "ctl.answered." + relay
 }

@@ -1,12 +1,13 @@
-// Package notice defines the events that host-agents report to relays for people who
-// are not looking: an agent needs a person, is done, or has failed. It does no I/O.
+// Package notice defines the events of which people are notified while they do not
+// look at a session: an agent needs a person, has finished, or has failed. Host-agents
+// report events to relays. The package does no I/O.
 //
 // # Events
 //
-// An [Event] is reported once. An event that needs a person ([Kind.Needs]) stays open
-// until it is answered, and is then withdrawn. Its ID follows from the session and the
-// host's name of the question, so it is equal for every reporter and after any
-// restart. Other events are over at once and have random IDs.
+// An [Event] is reported once. An event which needs a person ([Kind.Needs]) stays open
+// until it is answered, and is then withdrawn. Its ID is computed from the session and
+// the host's name for the question, so every host-agent instance computes the same ID.
+// All other events are closed from the start, and have random IDs.
 //
 // # Reports
 //
@@ -14,13 +15,14 @@
 //
 //	ahp.v1.<tenant>.<host>.ctl.notice
 //
-// to every relay. It contains the IDs of all open events, and the events that no relay
-// has confirmed. The next report therefore repairs a lost one, a repeated report
-// changes nothing, and an ID missing from a newer report means a withdrawn event.
-// Reports of an instance are numbered, and an old report is ignored.
+// to every relay. The report contains the IDs of all open events, and in full those
+// events which no relay has confirmed yet. Each report thus also repairs the loss of
+// an earlier one, and a repeated report changes nothing. If a newer report lacks an
+// ID, that event was withdrawn. An instance numbers its reports; relays ignore older
+// ones.
 //
 // A relay answers with an [Ack] when it has stored the events; the first answer
-// counts. A relay that lacks an open event asks for all of them. A host-agent sends a
-// report after each change, repeats it until a relay answers, and sends one
-// periodically while events are open, for new relays.
+// counts. If the relay lacks an open event, it asks for all open events. A host-agent
+// sends a report after each change, and repeats it until a relay answers. While events
+// are open, it also reports periodically, for relays which have started since.
 package notice

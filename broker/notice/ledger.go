@@ -5,38 +5,37 @@ import (
 	"sync"
 )
 
-// A Ledger holds the events that a host-agent has to report. It is safe for concurrent
-// use.
+// A Ledger lists the events a host-agent has to report. It is safe for concurrent use.
 type Ledger struct {
 	instance string
-	only     func(session string) string // returns the only subject that may see a session, or ""; nil: all may
+	only     func(session string) string // returns the only subject who may see a session, or ""; nil: all may
 	wake     chan struct{}               // holds one
-	most     int                         // events in a report
+	most     int                         // bound for the events in a report
 
 	mu     sync.Mutex // guards the fields below
 	seq    uint64
 	open   []Event         // oldest first
-	over   []Event         // over and not confirmed
-	known  map[string]bool // confirmed open events
-	inward map[string]bool // in the pending report
-	dirty  bool            // the list of open events is not confirmed
-	ready  bool            // the open events are known
+	over   []Event         // closed events to report once
+	known  map[string]bool // open events confirmed by a relay
+	inward map[string]bool // new events in the pending report
+	dirty  bool            // the list of open events was not confirmed
+	ready  bool            // the list of open events is complete
 }
 
-// NewLedger returns an empty Ledger of a host-agent instance.
+// NewLedger returns an empty Ledger for a host-agent instance.
 func NewLedger(instance string) *Ledger {
 	return &Ledger{instance: instance, wake: make(chan struct{}, 1), most: MaxEvents, known: map[string]bool{}, dirty: true}
 }
 
-// Limit makes the ledger ask for each session's only subject. Call it before the first
-// Add, and [Ledger.Judge] after each change.
+// Limit sets the function which returns the only subject who may see a session. Call it
+// before the first Add, and call [Ledger.Judge] when its results change.
 func (l *Ledger) Limit(only func(session string) string) { l.only = only }
 
-// Seal makes reports smaller, for the events of a sealed host. Call it before the first
-// report.
+// Seal reduces the size of reports, because events of a sealed host are larger. Call it
+// before the first report.
 func (l *Ledger) Seal() { l.most = MaxSealed - 2 }
 
-// Touch makes a further report due.
+// Touch makes a report due.
 func (l *Ledger) Touch() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -44,8 +43,8 @@ func (l *Ledger) Touch() {
 	l.signal()
 }
 
-// Judge applies a change of the sessions' only subjects to the open events, and reports
-// those that differ.
+// Judge applies changed results of Limit's function to the open events, and reports
+// events which change.
 func (l *Ledger) Judge() {
 	l.mu.Lock()
 	open := slices.Clone(l.open)
@@ -55,8 +54,8 @@ func (l *Ledger) Judge() {
 	}
 }
 
-// Add adds an event. It replaces an open event with the same ID, and reports it again
-// if it differs. Beyond the bounds, the oldest events are dropped.
+// Add adds an event. An open event with the same ID is replaced, and reported again if
+// it differs. Beyond the bounds, the oldest events are dropped.
 func (l *Ledger) Add(e Event) {
 	if l.only != nil && e.Session != "" && (e.Only == "" || e.Kind.Needs()) {
 		e.Only = l.only(e.Session)
@@ -85,7 +84,7 @@ func (l *Ledger) Add(e Event) {
 	l.signal()
 }
 
-// Ready marks the list of open events as complete. No report is sent before.
+// Ready marks the list of open events as complete. Before it, no report is sent.
 func (l *Ledger) Ready() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -108,7 +107,7 @@ func (l *Ledger) Withdraw(id string) {
 	}
 }
 
-// Open returns an open event.
+// Open returns an open event, or false.
 func (l *Ledger) Open(id string) (Event, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -128,8 +127,8 @@ func (l *Ledger) signal() {
 	}
 }
 
-// Report returns the report to send now. ok is false if relays have confirmed
-// everything and always is false.
+// Report returns the next report. It returns false if there is nothing new; with always
+// set, it also repeats the list of open events.
 func (l *Ledger) Report(always bool) (r Report, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -158,7 +157,7 @@ func (l *Ledger) Report(always bool) (r Report, ok bool) {
 	return r, true
 }
 
-// Sent records the answer to the last report; nil: no answer.
+// Sent records the answer to the last report; nil means no answer.
 func (l *Ledger) Sent(ack *Ack) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -16,11 +16,11 @@ import (
 	"ahprelay/broker/link"
 )
 
-// Subject returns the subject for a host's reports; host may be *, for all hosts in a
+// Subject returns the subject for a host's reports. Host may be *, for all hosts of a
 // tenant.
 func Subject(tenant, host string) string { return link.HostPrefix(tenant, host) + "ctl.notice" }
 
-// A Kind is the topic of an event.
+// A Kind is what an event is about.
 type Kind string
 
 // The kinds of events.
@@ -29,35 +29,35 @@ const (
 	Question Kind = "question" // the agent asks a question
 	SignIn   Kind = "signIn"   // a tool needs a person to sign in
 	Input    Kind = "input"    // the session needs a person; the host gives no reason
-	Done     Kind = "done"     // the agent has stopped working
-	Failed   Kind = "failed"   // it has stopped with an error
+	Done     Kind = "done"     // the agent has finished
+	Failed   Kind = "failed"   // the agent has stopped with an error
 
-	Undelivered Kind = "undelivered" // what a person has left for the host was not delivered
+	Undelivered Kind = "undelivered" // the host has not accepted an item left for it
 
-	// Events of sealed hosts. Their content is in [Event.Pushes].
+	// Events of sealed hosts. Their content is encrypted in [Event.Pushes].
 	Sealed     Kind = "sealed"     // the host needs a person
 	SealedNews Kind = "sealedNews" // the host has news
 
 	// Events that relays detect.
 	Offline Kind = "offline" // the host cannot be reached
 	Joined  Kind = "joined"  // a person joined a shared session
-	Test    Kind = "test"    // a person tests a target
+	Test    Kind = "test"    // a test of a notification target
 )
 
 // Kinds lists all kinds in display order.
 var Kinds = []Kind{Approval, Question, SignIn, Input, Done, Failed, Undelivered, Offline, Joined}
 
-// says has the words about an event of a kind.
+// says has the words for an event, after the name of its session or host.
 var says = map[Kind]string{
 	Approval: "needs your approval", Question: "asks you something", SignIn: "needs you to sign in", Input: "needs you",
 	Done: "is done", Failed: "has failed", Undelivered: "did not take what you left", Sealed: "needs you", SealedNews: "has news",
 	Offline: "cannot be reached", Joined: "is being watched", Test: "this is a test",
 }
 
-// Says returns the words about an event of the kind, behind the name of a session or host.
+// Says returns the words for an event of the kind, after the name of its session or host.
 func (k Kind) Says() string { return says[k] }
 
-// Line returns a line about an event, for people. The title of its session may be "".
+// Line returns one line about an event, for display. The session's title may be "".
 func Line(title, host string, k Kind) string {
 	if title == "" {
 		return host + ": " + k.Says()
@@ -70,7 +70,7 @@ func (k Kind) Needs() bool {
 	return k == Approval || k == Question || k == SignIn || k == Input || k == Sealed
 }
 
-// IsSealed reports whether events of the kind have no readable content.
+// IsSealed reports whether the content of such events is encrypted.
 func (k Kind) IsSealed() bool { return k == Sealed || k == SealedNews }
 
 // fromHost reports whether host-agents report events of the kind.
@@ -78,12 +78,12 @@ func (k Kind) fromHost() bool {
 	return k.Needs() || k == Done || k == Failed || k == Undelivered || k == SealedNews
 }
 
-// A Form is the form of a short answer.
+// A Form is how a question can be answered in a notification.
 type Form string
 
 // The forms of answers.
 const (
-	NoForm Form = ""       // needs a page
+	NoForm Form = ""       // only on the page
 	Choice Form = "choice" // one of Options
 	Text   Form = "text"   // text, or one of Options if there are any
 )
@@ -95,28 +95,28 @@ type Option struct {
 	Deny  bool   `json:"deny,omitempty"` // refuses the request
 }
 
-// An Event is an occurrence that people may want to know about.
+// An Event is something people may want to be notified of.
 type Event struct {
 	ID      string    `json:"id"`
 	Kind    Kind      `json:"kind"`
-	Session string    `json:"session,omitempty"` // URI; "": the event is about the host
+	Session string    `json:"session,omitempty"` // URI; "": the event concerns the host
 	Chat    string    `json:"chat,omitempty"`    // URI
-	Title   string    `json:"title,omitempty"`   // of the session
-	Text    string    `json:"text,omitempty"`    // question or error
+	Title   string    `json:"title,omitempty"`   // title of the session
+	Text    string    `json:"text,omitempty"`    // the question or error
 	Detail  string    `json:"detail,omitempty"`  // the command or other action of the tool
 	Answer  Form      `json:"answer,omitempty"`
 	Options []Option  `json:"options,omitempty"`
-	Risky   bool      `json:"risky,omitempty"` // the host does not call it safe, or not yet
-	Hidden  bool      `json:"edits,omitempty"` // the event omits part of the request; the JSON name is older
-	Only    string    `json:"only,omitempty"`  // the only subject that may see the event; "": all
+	Risky   bool      `json:"risky,omitempty"` // the host does not consider the request safe, or has not decided yet
+	Hidden  bool      `json:"edits,omitempty"` // the event does not show the whole request; the JSON name is historical
+	Only    string    `json:"only,omitempty"`  // the only subject who may see the event; "": all
 	At      time.Time `json:"at"`
-	Pushes  []Push    `json:"pushes,omitempty"` // of a sealed kind
+	Pushes  []Push    `json:"pushes,omitempty"` // for a sealed kind
 }
 
-// A Push is a message of a sealed host for a browser. Only the browser can read it.
+// A Push is an encrypted message from a sealed host to a browser, which alone can read it.
 type Push struct {
-	Target string `json:"way"`  // the browser's notification target at the relay
-	Data   []byte `json:"data"` // for the push service: aes128gcm (RFC 8291)
+	Target string `json:"way"`  // id of the browser's notification target at the relay
+	Data   []byte `json:"data"` // encrypted for the push service as aes128gcm (RFC 8291)
 }
 
 // Limits of events and reports.
@@ -139,14 +139,14 @@ const (
 	MaxSealed = 5 // events and ends in a sealed host's report, because of their pushes
 )
 
-// ID returns the ID of an event that needs a person. The argument what is the host's
-// name for the event within its session.
+// ID returns the ID for an event which needs a person. What is the host's name for the
+// event within its session.
 func ID(session, what string) string {
 	sum := sha256.Sum256([]byte(session + "\x00" + what))
 	return hex.EncodeToString(sum[:16])
 }
 
-// Digest returns a digest of the displayed event. It changes when the host asks a
+// Digest returns a digest of the event's displayed content. It changes if the host asks a
 // different question under the same name.
 func (e *Event) Digest() string {
 	shown := *e
@@ -156,12 +156,12 @@ func (e *Event) Digest() string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// Fit makes texts printable and truncates long ones. An approval that loses text is
-// Hidden. If an option does not fit, all options and the form are removed.
+// Fit makes texts printable and shortens long ones. An approval is marked Hidden if it
+// loses text. If an option does not fit, all options and the form are removed.
 func (e *Event) Fit() {
 	title, text, detail := Cut(e.Title, MaxTitle), Cut(e.Text, MaxText), Cut(e.Detail, MaxDetail)
 	if e.Kind == Approval && (!slices.Equal(strings.Fields(text), strings.Fields(e.Text)) || detail != strings.TrimSpace(e.Detail)) {
-		e.Hidden = true // a line break in a command changes its meaning; in a sentence it is a space
+		e.Hidden = true // in a command, a line break has a meaning; in a sentence, it equals a space
 	}
 	e.Title, e.Text, e.Detail = title, text, detail
 	whole := len(e.Options) <= MaxOptions
@@ -178,7 +178,7 @@ func (e *Event) Fit() {
 	}
 }
 
-// Cut makes s printable on one line and at most limit bytes long.
+// Cut makes s printable, on one line, and at most limit bytes long.
 func Cut(s string, limit int) string {
 	if len(s) > 4*limit {
 		s = s[:4*limit] // the rest is cut anyway
@@ -196,8 +196,8 @@ func Cut(s string, limit int) string {
 	return s + more
 }
 
-// printable replaces characters that could disguise a text: controls and changes of
-// direction.
+// printable replaces characters which could disguise a text: control characters and
+// changes of text direction.
 func printable(r rune) rune {
 	switch {
 	case r == '\n' || r == '\t' || r == '\r':
@@ -208,8 +208,8 @@ func printable(r rune) rune {
 	return r
 }
 
-// Check rejects an event that a host-agent must not report. Each field has its branch
-// and its words.
+// Check rejects an event which host-agents must not report. Each field has its branch and
+// its message.
 func (e *Event) Check() error {
 	if e.Kind.IsSealed() {
 		return e.checkSealed()
@@ -242,8 +242,7 @@ func (e *Event) Check() error {
 	return nil
 }
 
-// checkSealed rejects an event of a sealed kind that is more than an ID, a time and
-// pushes.
+// checkSealed rejects an event of a sealed kind if it has more than ID, time and pushes.
 func (e *Event) checkSealed() error {
 	bare := Event{ID: e.ID, Kind: e.Kind}
 	if !isID(e.ID) || e.Digest() != bare.Digest() || e.At.IsZero() {
@@ -264,7 +263,7 @@ func checkPushes(pushes []Push) error {
 	return nil
 }
 
-// Push returns the push for a browser, or nil.
+// Push returns the push for a notification target, or nil.
 func (e *Event) Push(way string) []byte {
 	for _, p := range e.Pushes {
 		if p.Target == way {
@@ -285,21 +284,22 @@ func isID(id string) bool {
 	return 0 < len(id) && len(id) <= MaxID
 }
 
-// A Report is a host-agent's report to relays.
+// A Report lists a host's events, from its host-agent to relays.
 type Report struct {
-	Instance string   `json:"instance"` // of the host-agent
-	Seq      uint64   `json:"seq"`      // increases
+	Instance string   `json:"instance"` // the host-agent's instance
+	Seq      uint64   `json:"seq"`      // rises with each report
 	Open     []string `json:"open"`     // IDs of all open events
-	Events   []Event  `json:"events"`   // unconfirmed events, oldest first
+	Events   []Event  `json:"events"`   // events not confirmed yet, oldest first
 
-	// Ends has the pushes that report the ends of a sealed host's events, by event.
+	// Ends contains the pushes which tell browsers that events of a sealed host are
+	// closed, by event ID.
 	Ends map[string][]Push `json:"ends,omitempty"`
 }
 
-// An Ack answers a report.
+// An Ack confirms a report.
 type Ack struct {
-	Seq   uint64 `json:"seq"`             // of the stored report
-	Again bool   `json:"again,omitempty"` // the relay asks for all open events
+	Seq   uint64 `json:"seq"`             // of the report
+	Again bool   `json:"again,omitempty"` // the relay needs all open events in full
 }
 
 // ReadReport decodes and checks a report.

@@ -5,14 +5,14 @@ import (
 	"slices"
 )
 
-// MayAllow reports whether a person may allow the request on the basis of the event
-// alone: the event shows the whole request, and the host calls it safe or does not
-// judge it. The console applies the same rule: console/src/approval.ts.
-// hostagent/watch/testdata/approvals.json is the common table.
+// MayAllow reports whether a person may allow a request who sees only the event: the
+// event shows the whole request, and the host considers it safe or does not judge it.
+// The console has the same rule in console/src/approval.ts;
+// hostagent/watch/testdata/approvals.json tests both.
 func (e *Event) MayAllow() bool { return !e.Risky && !e.Hidden }
 
-// FromAfar returns the answers that a notification offers: to allow once, if
-// [Event.MayAllow], and to refuse. Wider permissions need the page.
+// FromAfar returns the answers offered in a notification: to refuse, and, if
+// [Event.MayAllow], to allow once. Wider permissions can be given on the page only.
 func (e *Event) FromAfar() (Form, []Option) {
 	if e.Kind != Approval {
 		return e.Answer, e.Options
@@ -28,16 +28,16 @@ func (e *Event) FromAfar() (Form, []Option) {
 	return e.Answer, offered
 }
 
-// Patterns of the words in options.
+// Patterns for the words of options.
 var (
 	onceWords  = regexp.MustCompile(`(?i)\bonce\b`)
 	widerWords = regexp.MustCompile(`(?i)session|always|workspace|\ball\b|remember|every|user|global|again|trust|forever|permanent|project|folder|similar|\bany\b|auto`)
 	joints     = regexp.MustCompile(`[-_]`)
 )
 
-// Arrange sorts an approval's options into their display order: those that allow once,
-// those that refuse, and those that allow more. If several allow and none is named
-// "once", those whose words suggest a wider scope come last.
+// Arrange sorts an approval's options for display: first those which allow once, then
+// those which refuse, then those which allow more. If several options allow, and none
+// contains "once", options whose words suggest a wider scope count as allowing more.
 func Arrange(options []Option) (once, deny, wider []Option) {
 	named := false
 	for _, o := range options {
@@ -56,5 +56,5 @@ func Arrange(options []Option) (once, deny, wider []Option) {
 	return once, deny, wider
 }
 
-// words returns the words in an option's id and label.
+// words returns an option's id and label as words.
 func (o *Option) words() string { return joints.ReplaceAllString(o.ID+" "+o.Label, " ") }
