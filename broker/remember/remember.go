@@ -12,21 +12,21 @@ import (
 	"ahprelay/broker/link"
 )
 
-// Subject returns the subject for a host's requests; host may be *, for all hosts in a
+// Subject returns the subject for a host's requests. Host may be *, for all hosts of a
 // tenant.
 func Subject(tenant, host string) string { return link.HostPrefix(tenant, host) + "ctl.remember" }
 
 // Bounds.
 const (
 	MaxContent = 256 << 10 // bytes of a record's content before sealing
-	MaxRecords = 1024      // of a host
-	MaxHolders = 512       // in a request, and of a host's keys
+	MaxRecords = 1024      // records of a host
+	MaxHolders = 512       // holders in a request, and holders of a host's keys
 
 	maxData    = MaxContent + 64
 	maxRequest = 512 << 10
 )
 
-// ListID is the ID of the record with the list of sessions.
+// ListID is the ID of the record which lists the sessions.
 const ListID = "list"
 
 // IDOf returns the ID of a session's record.
@@ -35,7 +35,7 @@ func IDOf(session string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// IsID reports whether id is the ID of a record.
+// IsID reports whether id is a valid record ID.
 func IsID(id string) bool {
 	if id == ListID {
 		return true
@@ -44,16 +44,17 @@ func IsID(id string) bool {
 	return err == nil && len(sum) == sha256.Size && hex.EncodeToString(sum) == id
 }
 
-// A Record is a version of a session or of the list.
+// A Record is one version of a session's state or of the list.
 type Record struct {
 	ID        string `json:"id"`
 	Key       string `json:"key"`     // ID of the host's key
-	Version   uint64 `json:"version"` // increases
-	Time      int64  `json:"time"`    // of the content, by the host's clock, in ms
-	Data      []byte `json:"data"`    // sealed
+	Version   uint64 `json:"version"` // higher than in all earlier versions
+	Time      int64  `json:"time"`    // when the host had this content, by the host's clock, in ms
+	Data      []byte `json:"data"`    // encrypted content
 	Signature []byte `json:"signature"`
 
-	// Blind is set for sealed hosts: relays give the record to requests for its ID.
+	// Blind is set for sealed hosts: a relay then returns the record to anybody who
+	// knows its ID.
 	Blind bool `json:"blind,omitempty"`
 }
 
@@ -74,27 +75,27 @@ func (r *Record) Check() error {
 	return nil
 }
 
-// isKeyID reports whether id is the ID of a host's key.
+// isKeyID reports whether id is a valid ID of a host's key.
 func isKeyID(id string) bool {
 	raw, err := hex.DecodeString(id)
 	return err == nil && len(raw) == keyIDSize
 }
 
-// An Op is the operation of a request.
+// An Op is what a request asks for.
 type Op string
 
-// The requests of host-agents.
+// The operations.
 const (
 	Put   Op = "put"   // store Record
 	Get   Op = "get"   // return the record with ID
 	Index Op = "index" // return the IDs of all records
 	Drop  Op = "drop"  // remove the record with ID; "": all records
-	Check Op = "check" // return the holders whose tokens are revoked
+	Check Op = "check" // return which of Holders are revoked
 )
 
-// A Request is a host-agent's request.
+// A Request is a request from a host-agent.
 type Request struct {
-	Instance string        `json:"instance"` // of the host-agent
+	Instance string        `json:"instance"` // the host-agent's instance
 	Op       Op            `json:"op"`
 	ID       string        `json:"id,omitempty"`
 	Record   *Record       `json:"record,omitempty"`
@@ -127,10 +128,10 @@ func ReadRequest(data []byte) (r Request, err error) {
 	return r, nil
 }
 
-// An Answer answers a Request. Without an Error, the request is done.
+// An Answer answers a Request. If Error is empty, the request has succeeded.
 type Answer struct {
 	Error   string   `json:"error,omitempty"`
-	IDs     []string `json:"ids,omitempty"`     // of Index
-	Record  *Record  `json:"record,omitempty"`  // of Get; null: there is none
-	Removed []int    `json:"removed,omitempty"` // of Check: indices of revoked holders
+	IDs     []string `json:"ids,omitempty"`     // for Index
+	Record  *Record  `json:"record,omitempty"`  // for Get; null: there is none
+	Removed []int    `json:"removed,omitempty"` // for Check: indices of revoked Holders
 }

@@ -29,18 +29,18 @@ const (
 
 const (
 	domain = "ahp-remember v1\n"
-	idsKey = "ids" // names the key of blind IDs; no record has this ID
+	idsKey = "ids" // derives the key for the IDs of a sealed host; no record has this ID
 )
 
-// A Vault seals and opens a host's records.
+// A Vault encrypts and decrypts a host's records.
 type Vault struct {
 	Tenant, Host string
 	Key          []byte            // the host's key
-	Blind        bool              // the host is sealed: IDs and sizes reveal nothing to relays
-	Signer       *ecdsa.PrivateKey // on P-256; nil: the Vault only opens
+	Blind        bool              // the host is sealed: IDs and sizes must reveal nothing to relays
+	Signer       *ecdsa.PrivateKey // on P-256; nil: the Vault only decrypts
 }
 
-// KeyID returns the ID of the host's key. It does not reveal the key.
+// KeyID returns the ID of the host's key. The ID does not reveal the key.
 func (v *Vault) KeyID() string {
 	sum := hmac.New(sha256.New, v.Key)
 	sum.Write([]byte(domain + "key id"))
@@ -56,8 +56,8 @@ func (v *Vault) RecordKey(id string) []byte {
 	return key
 }
 
-// IDOf returns the ID of a session's record. With a blind vault, only holders of the host's
-// key can compute it.
+// IDOf returns the ID of a session's record. In a blind vault, computing it requires the
+// host's key.
 func (v *Vault) IDOf(session string) string {
 	if !v.Blind {
 		return IDOf(session)
@@ -67,11 +67,11 @@ func (v *Vault) IDOf(session string) string {
 	return hex.EncodeToString(sum.Sum(nil))
 }
 
-// Verifier returns the public key that verifies signatures, as an uncompressed point.
+// Verifier returns the public key for Signer, as an uncompressed point.
 func (v *Vault) Verifier() []byte {
 	point, err := v.Signer.PublicKey.Bytes()
 	if err != nil {
-		panic(err) // P-256
+		panic(err) // cannot fail for P-256
 	}
 	return point
 }
@@ -79,12 +79,12 @@ func (v *Vault) Verifier() []byte {
 // NewSigner returns a random signing key.
 func NewSigner() (*ecdsa.PrivateKey, error) { return ecdsa.GenerateKey(elliptic.P256(), rand.Reader) }
 
-// head returns the record's additional data.
+// head returns a record's additional data.
 func (v *Vault) head(r *Record) string {
 	return fmt.Sprintf("%s%s\n%s\n%s\n%s\n%d\n%d", domain, v.Tenant, v.Host, r.ID, r.Key, r.Version, r.Time)
 }
 
-// Seal sets the record's key ID, data and signature.
+// Seal encrypts content into a record, and signs it. It sets Key, Data and Signature.
 func (v *Vault) Seal(r *Record, content []byte) error {
 	if len(content) > MaxContent {
 		return fmt.Errorf("record of %d bytes; want at most %d", len(content), MaxContent)
@@ -107,10 +107,11 @@ func (v *Vault) Seal(r *Record, content []byte) error {
 	return nil
 }
 
-// ErrForged reports a record that the host has not signed, or not sealed with this key.
+// ErrForged reports a record which this host has not signed, or which was encrypted with a
+// different key.
 var ErrForged = errors.New("not a record of this host")
 
-// Open verifies a record and returns its content.
+// Open verifies a record and returns its decrypted content.
 func (v *Vault) Open(verifier *ecdsa.PublicKey, r *Record) ([]byte, error) {
 	if err := r.Check(); err != nil {
 		return nil, err
@@ -131,7 +132,7 @@ func (v *Vault) Open(verifier *ecdsa.PublicKey, r *Record) ([]byte, error) {
 	return content, nil
 }
 
-// signed returns the digest to sign.
+// signed returns the digest which is signed.
 func signed(head string, data []byte) []byte {
 	content := sha256.Sum256(data)
 	sum := sha256.Sum256(append([]byte(head+"\n"), content[:]...))

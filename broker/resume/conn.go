@@ -12,42 +12,43 @@ import (
 	"ahprelay/broker/link"
 )
 
-// Times and bounds of streams.
+// Times and bounds for streams.
 const (
-	// DefaultTime is the longest absence that a client's connections survive.
+	// DefaultTime is how long a client may be absent without losing its connections.
 	DefaultTime = 10 * time.Minute
 
-	// DefaultWindow is the most that a relay holds for an absent client, in bytes.
+	// DefaultWindow is how many bytes a relay stores for an absent client.
 	DefaultWindow = 8 << 20
 
-	// clientWindow bounds the bytes that a relay has received and not read.
+	// clientWindow bounds the bytes which a relay has received but not read.
 	clientWindow = 1 << 20
 
-	// A peer that has not been heard for awayAfter is away. It is probed before.
+	// A peer is away if it was not heard for awayAfter. It is probed before.
 	heartbeat = 5 * time.Second
 	probe     = 2 * time.Second
 	awayAfter = 10 * time.Second
 
-	flushTime = 5 * time.Second // for the last bytes of a closed Conn
+	flushTime = 5 * time.Second // for sending the last bytes of a closed Conn
 	maxPacket = 64<<10 + 64     // bytes in a packet
-	cost      = 256             // of a packet that waits to be read, beside its bytes
+	cost      = 256             // added to the size of each packet which waits to be read
 	payload   = 64<<10 - link.HeaderRoom
 )
 
-// Reasons for a stream's end.
+// Reasons why a stream has ended.
 var (
-	// ErrMissed reports a peer that has missed more than the window, or was away for
-	// longer than the resume time.
+	// ErrMissed reports that the peer was away for longer than the resume time, or that
+	// the bytes for it have exceeded the window.
 	ErrMissed = errors.New("the peer was away for too long, or has missed too much")
-	// ErrGone reports a stream that the relay does not know, or no longer.
+	// ErrGone reports that the relay does not know the stream.
 	ErrGone = errors.New("the relay does not know this stream")
-	// ErrBroken reports a peer that violates the protocol.
+	// ErrBroken reports that the peer has violated the protocol.
 	ErrBroken = errors.New("the peer broke the rules of the stream")
-	// ErrDiscarded reports a stream ended by Discard.
+	// ErrDiscarded reports that Discard was called.
 	ErrDiscarded = errors.New("stream discarded")
 )
 
-// A Carrier is one network connection. One goroutine may Send while another Recvs.
+// A Carrier is one network connection. One goroutine may call Send while another calls
+// Recv.
 type Carrier interface {
 	// Send sends one packet and does not keep it.
 	Send(packet []byte) error
@@ -60,12 +61,12 @@ type Carrier interface {
 // A Config configures a [Conn]. All fields are required unless noted.
 type Config struct {
 	ID      [32]byte
-	Window  int           // most bytes held for the peer
-	Inbox   int           // most bytes that the peer may send ahead
-	Time    time.Duration // longest absence
-	Pool    *Pool         // of the relay; nil: at a client, whose Writes wait while the relay is away
-	Person  string        // whose bytes the Pool counts
-	Address net.Addr      // of the peer
+	Window  int           // bound for the bytes stored for the peer
+	Inbox   int           // bound for the bytes the peer may send before they are read
+	Time    time.Duration // how long the peer may be away
+	Pool    *Pool         // at a relay; nil: at a client, where Write waits while the relay is away
+	Person  string        // the person whose bytes the Pool counts
+	Address net.Addr      // address of the peer
 	Local   net.Addr
 }
 
@@ -73,22 +74,22 @@ type Config struct {
 type Conn struct {
 	cfg Config
 
-	wake chan struct{} // wakes the sender; holds one
-	over chan struct{} // closed at the end
+	wake chan struct{} // wakes send
+	over chan struct{} // closed when the stream has ended
 
 	mu       sync.Mutex // guards the fields below
 	changed  chan struct{}
 	link     *link.Link
-	queue    [][]byte // sealed packets that no carrier has taken
-	held     int      // bytes that the Pool counts
+	queue    [][]byte // packets not given to a carrier yet
+	held     int      // bytes counted in the Pool
 	carrier  Carrier  // nil: none
-	attached bool     // there has been a carrier
+	attached bool     // there was a carrier
 	heard    time.Time
-	awayFrom time.Time // when the last carrier ended
+	awayFrom time.Time // when the last carrier has ended
 	inbox    []arrived
 	unread   int  // bytes in inbox
-	closed   bool // by Close: no more Writes
-	bye      bool // the peer has ended the stream; the inbox can still be read
+	closed   bool // Close was called
+	bye      bool // the peer has closed the stream; the inbox can still be read
 	err      error
 	readBy   time.Time // deadlines; zero: none
 	writeBy  time.Time
@@ -100,7 +101,7 @@ type arrived struct {
 	rest   []byte
 }
 
-// New returns one end of a stream without a carrier.
+// New returns one end of a stream. It has no carrier yet.
 func New(cfg Config) *Conn {
 	now := time.Now()
 	epoch := uint64(0)
@@ -112,13 +113,13 @@ func New(cfg Config) *Conn {
 	return c
 }
 
-// ID returns the stream's id, which is a secret.
+// ID returns the stream's id, which must be kept secret.
 func (c *Conn) ID() [32]byte { return c.cfg.ID }
 
-// Done returns a channel that is closed at the stream's end.
+// Done returns a channel which is closed when the stream has ended.
 func (c *Conn) Done() <-chan struct{} { return c.over }
 
-// AwaitEnd waits for the stream's end, for at most the given time.
+// AwaitEnd returns when the stream has ended, or after the given time.
 func (c *Conn) AwaitEnd(most time.Duration) {
 	timer := time.NewTimer(most)
 	defer timer.Stop()
@@ -128,14 +129,14 @@ func (c *Conn) AwaitEnd(most time.Duration) {
 	}
 }
 
-// Err returns the reason for the end, or nil.
+// Err returns the reason why the stream has ended, or nil.
 func (c *Conn) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.err
 }
 
-// Away reports whether the peer is unreachable.
+// Away reports whether the peer is away.
 func (c *Conn) Away() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -146,25 +147,25 @@ func (c *Conn) awayLocked(now time.Time) bool {
 	return c.carrier == nil && c.attached || c.silentLocked(now)
 }
 
-// silentLocked reports whether the peer has not been heard for a while. A carrier that
-// is replaced at once makes no peer silent.
+// silentLocked reports whether the peer was not heard for awayAfter. If a new carrier
+// replaces an ended one quickly, the peer is not silent.
 func (c *Conn) silentLocked(now time.Time) bool { return now.Sub(c.heard) > awayAfter }
 
-// Queued returns two counts of bytes: written and not confirmed by the peer, and received
-// and not read here.
+// Queued returns the number of bytes written but not yet confirmed by the peer, and of
+// bytes received but not yet read.
 func (c *Conn) Queued() (written, unread int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.held, c.unread
 }
 
-// changeLocked wakes all waiting calls.
+// changeLocked wakes all callers of waitLocked.
 func (c *Conn) changeLocked() {
 	close(c.changed)
 	c.changed = make(chan struct{})
 }
 
-// waitLocked waits for a change, without the lock. It fails at the deadline.
+// waitLocked unlocks the mutex and waits for a change. It fails at the deadline.
 func (c *Conn) waitLocked(by time.Time) error {
 	changed := c.changed
 	var late <-chan time.Time
@@ -193,7 +194,7 @@ func (c *Conn) wakeSender() {
 	}
 }
 
-// Write implements [net.Conn]. Each reason to end or to wait has its branch.
+// Write implements [net.Conn]. Each reason to fail or to wait has its branch.
 func (c *Conn) Write(p []byte) (n int, err error) {
 	defer c.wakeSender()
 	c.mu.Lock()
@@ -212,7 +213,7 @@ func (c *Conn) Write(p []byte) (n int, err error) {
 			continue
 		case !c.link.CanSend():
 			by := c.writeBy
-			if c.cfg.Pool != nil { // a silent peer counts as away after a while
+			if c.cfg.Pool != nil { // a silent peer counts as away after some time
 				if soon := now.Add(time.Second); by.IsZero() || soon.Before(by) {
 					by = soon
 				}
@@ -236,7 +237,7 @@ func (c *Conn) Write(p []byte) (n int, err error) {
 	return n, nil
 }
 
-// countLocked tells the Pool the bytes held.
+// countLocked updates the bytes counted in the Pool.
 func (c *Conn) countLocked() {
 	held := c.link.Held()
 	if c.err != nil {
@@ -282,7 +283,8 @@ func (c *Conn) Read(p []byte) (n int, err error) {
 	return n, nil
 }
 
-// Close implements [net.Conn]. Bytes written before are still sent, for a while.
+// Close implements [net.Conn]. Bytes written before are still sent, for at most
+// flushTime.
 func (c *Conn) Close() error {
 	c.mu.Lock()
 	if c.closed || c.err != nil {
@@ -302,10 +304,10 @@ func (c *Conn) Close() error {
 	return nil
 }
 
-// Discard ends the stream and drops everything that is on its way to the peer.
+// Discard ends the stream at once, and drops all bytes for the peer.
 func (c *Conn) Discard() { c.end(ErrDiscarded) }
 
-// end ends the stream. The first reason counts.
+// end ends the stream. Only the first call sets the reason.
 func (c *Conn) end(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -323,8 +325,8 @@ func (c *Conn) endLocked(err error) {
 	c.changeLocked()
 }
 
-// expireLocked ends the stream if the peer is away for too long, or if the Conn is
-// closed and all its bytes have arrived. It returns the time of the next check.
+// expireLocked ends the stream if the peer has been away for too long, or if Close was
+// called and the peer has all bytes. It returns when to check again.
 func (c *Conn) expireLocked(now time.Time) time.Time {
 	if c.closed && c.link.Settled() {
 		c.endLocked(net.ErrClosed)
@@ -339,8 +341,8 @@ func (c *Conn) expireLocked(now time.Time) time.Time {
 	return limit
 }
 
-// Expire ends the stream if the peer is away for too long. The owner of streams calls
-// it from time to time.
+// Expire ends the stream if the peer has been away for too long. The owner calls it
+// regularly.
 func (c *Conn) Expire(now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -350,7 +352,7 @@ func (c *Conn) Expire(now time.Time) {
 // LocalAddr implements [net.Conn].
 func (c *Conn) LocalAddr() net.Addr { return c.cfg.Local }
 
-// RemoteAddr implements [net.Conn]. It is the address of the first carrier.
+// RemoteAddr implements [net.Conn]. It is the peer's address on the first carrier.
 func (c *Conn) RemoteAddr() net.Addr { return c.cfg.Address }
 
 // SetDeadline implements [net.Conn].
@@ -372,8 +374,9 @@ func (c *Conn) setDeadline(which *time.Time, t time.Time) error {
 	return nil
 }
 
-// Attach carries the stream over a carrier until the carrier or the stream ends, and
-// closes the carrier. A later Attach replaces it. It returns the carrier's error.
+// Attach sends and receives the stream's packets over a carrier, until the carrier or the
+// stream ends, and then closes the carrier. A later Attach replaces the carrier. Attach
+// returns the carrier's error.
 func (c *Conn) Attach(carrier Carrier) error {
 	now := time.Now()
 	c.mu.Lock()
@@ -386,7 +389,7 @@ func (c *Conn) Attach(carrier Carrier) error {
 		c.carrier.Close()
 	}
 	c.carrier, c.attached, c.heard = carrier, true, now
-	c.queue = nil // the link still has these packets
+	c.queue = nil // the link resends these packets
 	c.link.Probe()
 	c.changeLocked()
 	c.mu.Unlock()
@@ -413,7 +416,7 @@ func (c *Conn) Attach(carrier Carrier) error {
 	return errors.Join(sendErr, err)
 }
 
-// receive handles the peer's packets until the carrier ends.
+// receive handles packets from a carrier until it ends.
 func (c *Conn) receive(carrier Carrier) error {
 	for {
 		packet, err := carrier.Recv()
@@ -429,7 +432,7 @@ func (c *Conn) receive(carrier Carrier) error {
 	}
 }
 
-// errReplaced reports a packet of a previous carrier.
+// errReplaced reports a packet on a carrier which was replaced.
 var errReplaced = errors.New("a newer carrier has replaced this one")
 
 func (c *Conn) received(carrier Carrier, packet []byte) error {
@@ -470,7 +473,8 @@ func (c *Conn) received(carrier Carrier, packet []byte) error {
 	return nil
 }
 
-// send sends packets until the carrier has ended, or the stream. Then it sends the bye.
+// send sends packets until the carrier or the stream has ended. At the stream's end it
+// sends a bye.
 func (c *Conn) send(carrier Carrier, ended <-chan struct{}) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -500,7 +504,7 @@ func (c *Conn) send(carrier Carrier, ended <-chan struct{}) error {
 // errSilent reports that the peer does not answer on a carrier.
 var errSilent = errors.New("the peer does not answer on this carrier")
 
-// next returns the next packet for a carrier, or nil and the time to ask again.
+// next returns the next packet for a carrier, or nil and the time until the next call.
 func (c *Conn) next(carrier Carrier) ([]byte, time.Duration, error) {
 	now := time.Now()
 	c.mu.Lock()
@@ -509,7 +513,7 @@ func (c *Conn) next(carrier Carrier) ([]byte, time.Duration, error) {
 		return nil, 0, errReplaced
 	}
 	if c.expireLocked(now); c.err != nil {
-		return nil, time.Hour, nil // over is closed
+		return nil, time.Hour, nil // send sees that over is closed
 	}
 	if packet := c.link.Resend(now); packet != nil {
 		return packet, 0, nil
@@ -528,7 +532,7 @@ func (c *Conn) next(carrier Carrier) ([]byte, time.Duration, error) {
 		c.endLocked(ErrMissed)
 		return nil, time.Hour, nil
 	case c.silentLocked(now) && c.cfg.Pool == nil:
-		return nil, 0, errSilent // the client dials again
+		return nil, 0, errSilent // the client dials a new carrier
 	}
 	return ack, max(time.Until(due), 0), nil
 }

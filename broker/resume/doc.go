@@ -1,41 +1,44 @@
-// Package resume carries a byte stream over network connections that come and go: a
-// client that changes its network, or sleeps, keeps its connection to the relay.
+// Package resume carries a byte stream over successive network connections. With it, a
+// client which changes its network or sleeps keeps its connection to the relay.
 //
 // # Streams
 //
-// A [Conn] is one end of a stream, and a net.Conn. Its bytes travel in the numbered,
+// A [Conn] is one end of a stream, and a net.Conn. Its bytes are sent in the numbered,
 // acknowledged packets of package link, over a carrier: a WebSocket between ahp-connect
-// and a relay. When a carrier ends, the client dials another one, and each end sends
-// what the other end misses. Above a Conn runs an ordinary WebSocket connection with its
-// own handshake, so relay and client treat it like any other connection.
+// and a relay. When a carrier ends, the client dials a new one, and each end resends
+// what the peer has not received. An ordinary WebSocket connection with its own
+// handshake runs inside the stream, so relay and client treat it like any other
+// connection.
 //
 //	client                                       relay
 //	  hello {version, stream id, or none}  ──▶
 //	  ◀──  welcome {version, stream id, window, resume time}, or refuse {reason}
 //	  data, ack, bye of package link       ◀──both──▶
 //
-// The relay chooses the id: 32 random bytes, which also prove that a later carrier comes
-// from the same client. The relay wants the same person's token on each carrier.
+// The relay chooses the id: 32 random bytes. A later carrier must name the id, which
+// proves that it comes from the same client. It must also present a token for the same
+// person.
 //
 // # Bounds
 //
-// Each end holds at most its window of bytes that the other end has not read: 8 MiB at a
-// relay, 1 MiB at a client. A Write waits while the window is full, as on a TCP
-// connection. While the peer is away, the relay's end does not wait: a full window ends
-// the stream, because then the peer has missed more than may be made up for. A [Pool]
-// bounds the bytes held for peers that are away, for each person and in total. A peer
-// that is away for longer than the resume time loses the stream as well.
+// Each end stores bytes until the peer has read them, at most a window: 8 MiB at a
+// relay, 1 MiB at a client. While the window is full, Write waits, as on a TCP
+// connection. But if the peer is away, the relay's end does not wait: a full window ends
+// the stream, because the peer has missed too much. A [Pool] bounds the bytes stored for
+// absent peers, per person and in total. The stream also ends if the peer is away for
+// longer than the resume time.
 //
-// A peer that sends more than its window, or bytes that are no packets, loses the
-// stream.
+// If a peer sends more than its window, or an invalid packet, the stream ends.
 //
-// # Ends
+// # How a stream ends
 //
-// Close sends everything written before, for at most 5 s, and then a bye. A stream that
-// was closed, or ended by a bound, does not resume: the client's local connections get
-// close code 1012. [Conn.Discard] drops everything, for revoked tokens.
+// Close sends all bytes written before, for at most 5 s, and then a bye. A stream which
+// was closed, or which has exceeded a bound, cannot resume: the client's local
+// connections get close code 1012. [Conn.Discard] drops all bytes; it is for revoked
+// tokens.
 //
 // # Concurrency
 //
-// The methods of Conn may run at once. Attach owns two goroutines until it returns.
+// The methods of Conn are safe for concurrent use. Attach starts two goroutines, which
+// end before it returns.
 package resume

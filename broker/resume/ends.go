@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// A Relay keeps the relay's ends of streams. Its Accept method makes it a net.Listener
-// for the server of the inner connections.
+// A Relay manages the relay's ends of streams. It is a net.Listener for the server of the
+// connections inside the streams.
 type Relay struct {
 	cfg    RelayConfig
 	arrive chan net.Conn
@@ -22,12 +22,12 @@ type Relay struct {
 
 // A RelayConfig configures a [Relay].
 type RelayConfig struct {
-	Window     int           // bytes held for an absent client
-	Time       time.Duration // longest absence
-	MaxStreams int           // streams of a person
+	Window     int           // bytes stored for an absent client
+	Time       time.Duration // how long a client may be absent
+	MaxStreams int           // streams of one person
 }
 
-// A stream belongs to a person.
+// A stream is a Conn with the person it belongs to.
 type stream struct {
 	*Conn
 	person string
@@ -41,15 +41,14 @@ func NewRelay(cfg RelayConfig) *Relay {
 // handshakeTime bounds a handshake.
 const handshakeTime = 10 * time.Second
 
-// within closes a carrier whose handshake takes too long. The caller calls done behind
-// the handshake.
+// within closes a carrier unless done is called within handshakeTime.
 func within(carrier Carrier) (done func()) {
 	return stopped(time.AfterFunc(handshakeTime, carrier.Close))
 }
 
 func stopped(t *time.Timer) func() { return func() { t.Stop() } }
 
-// Serve serves a carrier of a person until it ends. A new stream comes out of Accept.
+// Serve serves a person's carrier until it ends. Accept returns the Conn of a new stream.
 func (r *Relay) Serve(carrier Carrier, pool *Pool, person string, local, remote net.Addr) error {
 	defer carrier.Close()
 	done := within(carrier)
@@ -64,7 +63,7 @@ func (r *Relay) Serve(carrier Carrier, pool *Pool, person string, local, remote 
 	}
 	s, fresh := r.stream(id, pool, person, local, remote)
 	if s == nil {
-		_ = carrier.Send(refuse("unknown stream")) // the carrier ends in any case
+		_ = carrier.Send(refuse("unknown stream")) // the carrier ends even if this fails
 		return ErrGone
 	}
 	if err := carrier.Send(welcome(s.ID(), clientWindow, r.cfg.Time)); err != nil {
@@ -84,8 +83,8 @@ func (r *Relay) Serve(carrier Carrier, pool *Pool, person string, local, remote 
 	return s.Attach(carrier)
 }
 
-// stream returns the stream with an id, or a new one for none. It returns nil if the id
-// is unknown, belongs to a different person, or the person has too many streams.
+// stream returns the stream with an id, or a new one if id is none. It returns nil if the
+// id is unknown or belongs to a different person, or if the person has too many streams.
 func (r *Relay) stream(id [32]byte, pool *Pool, person string, local, remote net.Addr) (s *stream, fresh bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -114,10 +113,11 @@ func (r *Relay) stream(id [32]byte, pool *Pool, person string, local, remote net
 	return s, true
 }
 
-// sweepEvery is the interval between checks for clients that stay away.
+// sweepEvery is the interval of checks for clients absent too long.
 const sweepEvery = time.Second
 
-// Run ends streams that may not resume, until ctx ends. Then it ends all streams.
+// Run ends streams whose client has been absent for too long. When ctx ends, it ends all
+// streams.
 func (r *Relay) Run(ctx context.Context) {
 	tick := time.NewTicker(sweepEvery)
 	defer tick.Stop()
@@ -149,7 +149,7 @@ func (r *Relay) all() []*stream {
 	return list
 }
 
-// Count returns the number of streams, and how many of them have an absent client.
+// Count returns the number of streams, and of those with an absent client.
 func (r *Relay) Count() (streams, away int) {
 	for _, s := range r.all() {
 		if s.Err() == nil {
@@ -190,7 +190,8 @@ func (r *Relay) Close() error {
 // Addr implements [net.Listener].
 func (r *Relay) Addr() net.Addr { return &net.TCPAddr{} }
 
-// A Refused error ends a client's stream: the relay refuses its carriers.
+// A Refused error is permanent: the relay refuses all carriers of the stream, which
+// therefore ends.
 type Refused struct{ Err error }
 
 func (e *Refused) Error() string { return e.Err.Error() }
@@ -198,19 +199,20 @@ func (e *Refused) Error() string { return e.Err.Error() }
 // Unwrap returns the reason.
 func (e *Refused) Unwrap() error { return e.Err }
 
-// Pauses between attempts to dial a carrier.
+// Pauses between attempts to dial.
 const (
 	dialAgain = 100 * time.Millisecond
 	dialMost  = 5 * time.Second
 
-	// Behind maxQuick carriers in succession that end within quick, there is a pause before
-	// the next one as well.
+	// If maxQuick successive carriers have ended within quick, a pause also precedes the
+	// next carrier.
 	quick    = time.Second
 	maxQuick = 20
 )
 
-// Dial opens a stream. It dials carriers with dial, which fails for good with a
-// [Refused] error, until the stream or ctx ends.
+// Dial opens a stream. It calls dial for the first carrier, and again whenever a carrier
+// has ended, until the stream or ctx ends. If dial returns a [Refused] error, the stream
+// ends.
 func Dial(ctx context.Context, dial func(context.Context) (Carrier, error)) (*Conn, <-chan struct{}, error) {
 	carrier, err := dial(ctx)
 	if err != nil {
@@ -230,7 +232,7 @@ func Dial(ctx context.Context, dial func(context.Context) (Carrier, error)) (*Co
 	return c, over, nil
 }
 
-// greet performs a client's handshake on a carrier.
+// greet does the client's handshake on a carrier.
 func greet(carrier Carrier, id [32]byte) (welcomed, error) {
 	done := within(carrier)
 	defer done()
@@ -244,20 +246,20 @@ func greet(carrier Carrier, id [32]byte) (welcomed, error) {
 	return readWelcome(packet)
 }
 
-// carry keeps a client's stream on carriers until its end.
+// carry attaches carriers to a client's stream until the stream ends.
 func (c *Conn) carry(ctx context.Context, carrier Carrier, dial func(context.Context) (Carrier, error)) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() { c.end(net.ErrClosed) })
 	defer stop()
-	go func() { // dialling ends with the stream
+	go func() { // a dial in progress ends with the stream
 		select {
 		case <-c.over:
 			cancel()
 		case <-ctx.Done():
 		}
 	}()
-	ended := 0 // carriers in succession
+	ended := 0 // successive quick carriers
 	for pause := dialAgain; ; {
 		if carrier != nil {
 			began := time.Now()
@@ -292,7 +294,7 @@ func (c *Conn) carry(ctx context.Context, carrier Carrier, dial func(context.Con
 	}
 }
 
-// rest waits for a pause, and doubles it. It reports whether the stream goes on.
+// rest waits for a pause, and doubles it. It returns false if the stream has ended.
 func (c *Conn) rest(pause *time.Duration) bool {
 	select {
 	case <-c.over:
@@ -303,7 +305,7 @@ func (c *Conn) rest(pause *time.Duration) bool {
 	return true
 }
 
-// finished reports whether the stream needs no further carrier, and ends it then.
+// finished reports whether the stream needs no further carrier. It then ends the stream.
 func (c *Conn) finished() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -316,7 +318,7 @@ func (c *Conn) finished() bool {
 	return c.err != nil || c.bye
 }
 
-// again dials a new carrier for the stream.
+// again dials a new carrier and does the handshake.
 func (c *Conn) again(ctx context.Context, dial func(context.Context) (Carrier, error)) (Carrier, error) {
 	carrier, err := dial(ctx)
 	if err != nil {

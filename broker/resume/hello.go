@@ -11,7 +11,7 @@ import (
 	"ahprelay/broker/link"
 )
 
-// wireVersion is the version of hello, welcome and all packets.
+// wireVersion is the version of handshakes and packets.
 const wireVersion = 1
 
 // Subprotocol is the WebSocket subprotocol of carriers.
@@ -20,20 +20,20 @@ const Subprotocol = "ahp-resume.v1"
 // Path is the relay's path for carriers.
 const Path = "/resume"
 
-// A relay that stops gracefully may let the connection above a stream move to a different
-// relay. The client asks for that in each WebSocket handshake, and names a ticket. A relay
-// that closes with 1001 and MoveReason has received everything that the client had sent before
-// its own close frame, and lets the host-agent keep the connection to the host. The client
-// then names the ticket in its next handshake. The relay's answer repeats that header: a relay
-// that cannot continue connections does not.
+// When a relay stops gracefully, the connection inside a stream can move to a different relay.
+// In each WebSocket handshake, the client announces support and names a ticket (MoveHeader).
+// If the relay later closes with 1001 and MoveReason, it has received everything the client
+// had sent before its own close frame, and the host-agent keeps the connection to the host. In
+// its next handshake, the client names the ticket again (MovedHeader). If the new relay
+// continues the connection, its response repeats that header.
 const (
-	MoveHeader  = "Ahp-Move"  // in requests: the ticket for the next move
-	MovedHeader = "Ahp-Moved" // in requests: the ticket of the connection that goes on; in answers: "yes"
+	MoveHeader  = "Ahp-Move"  // request: the ticket for the next move
+	MovedHeader = "Ahp-Moved" // request: the ticket of the connection to continue; response: "yes"
 	MoveReason  = "relay shutting down: this connection may move"
 	maxTicket   = 64
 )
 
-// TicketOf returns a request's ticket in MoveHeader or MovedHeader, or "".
+// TicketOf returns the ticket in a request's header, or "".
 func TicketOf(header http.Header, name string) string {
 	ticket := header.Get(name)
 	if len(ticket) < 16 || len(ticket) > maxTicket {
@@ -42,23 +42,23 @@ func TicketOf(header http.Header, name string) string {
 	return ticket
 }
 
-// The kinds of handshake packets.
+// Kinds of handshake packets.
 const (
 	kindHello byte = iota + 1
 	kindWelcome
 	kindRefuse
 )
 
-// maxReason bounds a refusal's reason, in bytes.
+// maxReason bounds the reason of a refusal, in bytes.
 const maxReason = 256
 
-// none is the id in the hello for a new stream.
+// none is the id in a hello which asks for a new stream.
 var none [32]byte
 
-// hello returns the first packet of a carrier.
+// hello returns the first packet on a carrier.
 func hello(id [32]byte) []byte { return append([]byte{wireVersion, kindHello}, id[:]...) }
 
-// readHello reads a carrier's first packet.
+// readHello decodes the first packet on a carrier.
 func readHello(packet []byte) (id [32]byte, err error) {
 	if len(packet) != 2+len(id) || packet[0] != wireVersion || packet[1] != kindHello {
 		return id, fmt.Errorf("%w: no hello", ErrBroken)
@@ -67,32 +67,32 @@ func readHello(packet []byte) (id [32]byte, err error) {
 	return id, nil
 }
 
-// welcome returns the answer to a hello.
+// welcome returns the relay's answer to a hello.
 func welcome(id [32]byte, window int, resume time.Duration) []byte {
 	b := append([]byte{wireVersion, kindWelcome}, id[:]...)
 	b = binary.AppendUvarint(b, uint64(window))
 	return binary.AppendUvarint(b, uint64(resume/time.Second))
 }
 
-// refuse returns the answer to a hello for an unknown stream.
+// refuse returns the relay's answer to a hello for an unknown stream.
 func refuse(reason string) []byte {
 	return append([]byte{wireVersion, kindRefuse}, reason[:min(len(reason), maxReason)]...)
 }
 
-// A welcomed stream is the relay's answer.
+// welcomed is a decoded welcome.
 type welcomed struct {
 	id     [32]byte
 	window int
 	resume time.Duration
 }
 
-// Largest values that a client accepts from a relay.
+// Bounds for the values a client accepts from a relay.
 const (
 	maxWindow = 64 << 20
 	maxTime   = 24 * time.Hour
 )
 
-// readWelcome reads the answer to a hello.
+// readWelcome decodes the answer to a hello.
 func readWelcome(packet []byte) (w welcomed, err error) {
 	r := link.Fields{B: packet}
 	version, kind := r.Byte(), r.Byte()
@@ -114,11 +114,11 @@ func readWelcome(packet []byte) (w welcomed, err error) {
 	return w, nil
 }
 
-// newID returns a stream's id.
+// newID returns a random stream id.
 func newID() (id [32]byte) {
 	rand.Read(id[:]) // never fails
 	return id
 }
 
-// errLate reports a peer that does not finish the handshake in time.
+// errLate reports that the peer has not finished the handshake in time.
 var errLate = errors.New("no answer in the handshake")

@@ -2,8 +2,8 @@ package resume
 
 import "sync"
 
-// A Pool bounds the bytes that a relay holds for absent clients: for each person, and
-// in total. A nil Pool bounds nothing.
+// A Pool bounds the bytes a relay stores for absent clients, per person and in total.
+// A nil Pool has no bounds.
 type Pool struct {
 	person, total int
 
@@ -12,12 +12,12 @@ type Pool struct {
 	all  int
 }
 
-// NewPool returns a Pool with bounds in bytes.
+// NewPool returns a Pool with its bounds, in bytes.
 func NewPool(person, total int) *Pool {
 	return &Pool{person: person, total: total, held: map[string]int{}}
 }
 
-// Add counts bytes of a person.
+// Add adds bytes, which may be negative, to a person's count.
 func (p *Pool) Add(person string, bytes int) {
 	if p == nil || bytes == 0 {
 		return
@@ -30,14 +30,15 @@ func (p *Pool) Add(person string, bytes int) {
 	}
 }
 
-// Full reports whether no more may be held for an absent client of a person.
+// Full reports whether a bound is reached, so no more bytes may be stored for a
+// person's absent client.
 func (p *Pool) Full(person string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.held[person] > p.person || p.all > p.total
 }
 
-// Held returns the bytes held for all clients, present ones included.
+// Held returns the bytes stored for all clients, including present ones.
 func (p *Pool) Held() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()

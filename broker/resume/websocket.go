@@ -10,17 +10,18 @@ import (
 	"github.com/coder/websocket"
 )
 
-// sendTime bounds the sending of a packet. A carrier that takes longer is broken.
+// sendTime is how long sending one packet may take. Otherwise the carrier is closed.
 const sendTime = 20 * time.Second
 
-// A webSocket is a carrier over binary messages.
+// A webSocket is a Carrier which sends packets as binary messages.
 type webSocket struct {
 	ws   *websocket.Conn
 	once sync.Once
 	stop func() bool
 }
 
-// NewWebSocket returns a carrier over a WebSocket, which ends with life at the latest.
+// NewWebSocket returns a carrier over a WebSocket. It is closed when life ends, if not
+// before.
 func NewWebSocket(life context.Context, ws *websocket.Conn) Carrier {
 	ws.SetReadLimit(maxPacket + 1)
 	c := &webSocket{ws: ws}
@@ -35,7 +36,7 @@ func (c *webSocket) Send(packet []byte) error {
 	return c.ws.Write(context.Background(), websocket.MessageBinary, packet)
 }
 
-// Recv implements [Carrier]. A message that no peer sends ends the stream.
+// Recv implements [Carrier]. An invalid message ends the stream.
 func (c *webSocket) Recv() ([]byte, error) {
 	kind, packet, err := c.ws.Read(context.Background())
 	switch {
@@ -51,6 +52,6 @@ func (c *webSocket) Recv() ([]byte, error) {
 func (c *webSocket) Close() {
 	c.once.Do(func() {
 		c.stop()
-		_ = c.ws.CloseNow() // a close frame would wait for the peer
+		_ = c.ws.CloseNow() // a close frame would have to wait for the peer
 	})
 }

@@ -1,45 +1,46 @@
-// Package store holds the records that relays share beside their registry: small and
-// rarely changed, such as people, settings, and notifications to send.
+// Package store stores the records which relays share besides their registry: small
+// records that rarely change, such as people, settings, and notifications to send.
 //
 // # Stream
 //
-// The records of a [Store] are in one JetStream stream of the relays' account, with up
-// to three copies in a cluster:
+// The records of a [Store] are in one JetStream stream in the relays' account. A
+// cluster has up to three copies:
 //
 //	ahp.relays.v1.records.<key>   one record; its revision is the message's sequence
 //
-// There is one stream for all tenants. Tenants' own accounts have no JetStream,
-// because host-agents log in there. The relays' account may have eight streams, and
-// each costs every server memory and an election, but a subject costs nothing.
+// All tenants share the stream, because host-agents log in to the tenants' own
+// accounts, which therefore have no JetStream. Nor is there one stream for each
+// tenant: the relays' account may have eight streams, and each stream costs every
+// server memory and an election, while a subject costs nothing.
 //
-// Alternatively, the records are the values of a JetStream key-value bucket, each a
-// JSON string, under the bucket's subjects. People are in such a bucket for
-// compatibility.
+// Alternatively, the records are values in a JetStream key-value bucket, each as a
+// JSON string, under the bucket's subjects. For compatibility, the records of people
+// are in such a bucket.
 //
-// Each change names the revision that it replaces, 0 for a missing record, so the
-// second of two concurrent writers gets [ErrConflict]. A record may have an expiry,
-// after which the servers drop it. A removed record is an empty message for a while,
-// for relays that were away.
+// Each change names the revision it replaces, or 0 for a missing record. If two
+// writers are concurrent, the second gets [ErrConflict]. A record may have an expiry,
+// after which servers drop it. Removing a record leaves an empty message for some
+// time, so relays which were disconnected notice the removal.
 //
-// Messages are sealed under their key (auth.Sealer): external NATS servers can
-// withhold records, but neither read nor forge them.
+// Each message is encrypted under its record's key (auth.Sealer): external NATS
+// servers can withhold records, but neither read nor forge them.
 //
 // # Memory and file
 //
-// Every relay follows the stream and reads all records from memory. It also keeps
-// records without expiry in a file, and starts from it while the store is away. A new
-// stream, or a stream that has lost its last changes in a power failure, gets the
-// records that relays still have. For records whose return would readmit a removed
-// person (Config.Known), this applies only to a new stream: if the relay has seen the
-// stream before, it deletes records that are missing there.
+// Every relay follows the stream, and reads all records from memory. It also keeps
+// records without expiry in a file, and starts from it while the store is unreachable.
+// If the stream is new, or has lost its last changes in a power failure, relays write
+// the records they still have. This must not readmit a removed person. With
+// Config.Known, records are therefore written to a new stream only; if the relay has
+// seen the stream before, it deletes records which the stream lacks.
 //
-// With [Config.Sizes], memory holds only the size and time of each record, which the
-// servers send without the data, and [Store.Load] reads one record. There is no file:
-// a record that the stream has lost is gone.
+// With [Config.Sizes], memory has only the size and time of each record, which servers
+// send without the data, and [Store.Load] reads the data. There is no file, so a
+// record which the stream has lost is lost.
 //
 // # Bounds
 //
-// Beyond the bounds, the oldest records are removed if relays create them. Records
-// created by outside requests are refused instead (Config.Most), so an attacker cannot
-// evict others.
+// If relays create too many records, the oldest are removed. If requests from outside
+// create records, further records are refused instead (Config.Most), so an attacker
+// cannot remove the records of others.
 package store

@@ -13,10 +13,12 @@ import (
 	"ahprelay/internal/atomicfile"
 )
 
-// saveAfter is the delay of a write to the file, to combine changes.
+// saveAfter is the delay of a write, so several changes are written
+// together.
 const saveAfter = 200 * time.Millisecond
 
-// streamRecord is the file's extra record with the id of the copied stream.
+// streamRecord is the key of an additional entry in the file: the id of the
+// stream.
 const streamRecord = "store"
 
 // load reads the file.
@@ -32,23 +34,23 @@ func (s *Store) load() error {
 	if err == nil {
 		err = json.Unmarshal(data, &kept)
 	}
-	if err != nil { // an empty start could give the relay to the first person who asks
+	if err != nil { // starting empty could let the first person who asks own the relay
 		return fmt.Errorf("%s: %s: %w; restore it from a copy, or remove it to start empty", s.cfg.Name, s.cfg.File, err)
 	}
-	_ = json.Unmarshal(kept[streamRecord], &s.streamID) // a different form counts as unknown
+	_ = json.Unmarshal(kept[streamRecord], &s.streamID) // any other form counts as unknown
 	delete(kept, streamRecord)
 	for key, record := range kept {
 		if !recordKey.MatchString(key) {
 			continue
 		}
 		var b bytes.Buffer
-		_ = json.Compact(&b, record) // it was parsed
+		_ = json.Compact(&b, record) // cannot fail, because it was parsed
 		s.records[key] = &known{Record: Record{Key: key, Data: b.Bytes()}}
 	}
 	return nil
 }
 
-// keep writes changes to the file, until ctx ends and none is left.
+// keep writes changes to the file until ctx ends and none is left.
 func (s *Store) keep(ctx context.Context) {
 	for {
 		select {
@@ -81,7 +83,7 @@ func (s *Store) saveFile() error {
 			kept[key] = k.Data
 		}
 	}
-	kept[streamRecord], _ = json.Marshal(s.streamID) // a string cannot fail
+	kept[streamRecord], _ = json.Marshal(s.streamID) // cannot fail
 	s.mu.Unlock()
 	data, err := json.MarshalIndent(kept, "", "\t")
 	if err != nil {

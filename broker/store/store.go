@@ -21,8 +21,8 @@ import (
 
 // Bounds and times of a Store.
 const (
-	maxRecords = 512 << 10 // beyond it the oldest go, unless Config.Most refuses earlier
-	maxBytes   = 1 << 30   // of all records
+	maxRecords = 512 << 10 // above it the oldest records are removed, unless Config.Most refuses earlier
+	maxBytes   = 1 << 30   // bound for all records
 
 	// MaxData bounds a record in bytes.
 	MaxData = 512 << 10
@@ -31,94 +31,95 @@ const (
 	writeAtOnce   = 256
 	updateTries   = 16
 	updatePause   = 50 * time.Millisecond // maximum, between attempts
-	removedFor    = 30 * 24 * time.Hour   // lifetime of a removal marker
+	removedFor    = 30 * 24 * time.Hour   // how long the marker of a removed record stays
 	openTimeout   = 2 * time.Second
 	openRetry     = 500 * time.Millisecond
 	tendEvery     = 20 * time.Second
-	pullFor       = 4 * time.Second // then, without a heartbeat, messages are requested anew
+	pullFor       = 4 * time.Second // then, without a heartbeat, messages are requested again
 	pullHeartbeat = time.Second
 	consumerIdle  = time.Minute // then the server removes the consumer
 )
 
-// Errors of changes.
+// Reasons why a change has failed.
 var (
 	ErrConflict = errors.New("changed meanwhile")
 	ErrAway     = errors.New("the record store is unreachable")
 	ErrFull     = errors.New("too many records")
 )
 
-// recordKey matches valid keys.
+// recordKey matches a valid key.
 var recordKey = regexp.MustCompile(`^[a-z]+(\.[a-zA-Z0-9_-]+)+$`)
 
 // A Config describes a [Store].
 type Config struct {
-	Conn   *broker.Conn // required; a relay's, in the account of relays
+	Conn   *broker.Conn // required; connected to the account that relays share
 	Sealer *auth.Sealer // required
-	Name   string       // description for people; required
-	Stream string       // its name; default: ahp-records
+	Name   string       // required; description for logs
+	Stream string       // name of the stream; default: ahp-records
 
-	// Subjects is the prefix of the records' subjects. Default: ahp.relays.v1.records.
+	// Subjects is the prefix for the records' subjects. Default: ahp.relays.v1.records.
 	Subjects string
 
-	File string       // keeps records without expiry; default: none
+	File string       // for records without expiry; default: none
 	Log  *slog.Logger // default: none
 
-	// Bucket names a JetStream key-value bucket that holds the records as JSON values,
-	// instead of Stream.
+	// Bucket is the name of a JetStream key-value bucket which has the records as JSON
+	// values, instead of Stream.
 	Bucket string
 
-	// Most bounds the records: beyond it Update creates no more, and none is removed
-	// to make room. Default: the oldest are removed.
+	// Most bounds the records which Update may create; records are then never removed to
+	// make room. Default: the oldest are removed.
 	Most int
 
-	// Known deletes a record that is missing in a stream this relay has seen before.
-	// Default: the stream has lost the record, and gets it again.
+	// Known makes the relay delete records which are missing in a stream it has seen
+	// before. Default: such records were lost, and are written again.
 	Known bool
 
-	// Sizes keeps the records' data out of memory: a Record has its size, and Load reads
-	// its data from the stream. The oldest records are removed beyond MaxBytes. Such a
-	// Store has no file, and Most and Known do not apply.
+	// Sizes keeps the data of records out of memory: a Record has only its size, and
+	// Load reads its data. Beyond MaxBytes, the oldest records are removed. Such a Store
+	// has no file, and ignores Most and Known.
 	Sizes    bool
-	MaxBytes int64 // of all records; default: 1 GiB
+	MaxBytes int64 // bound for all records; default: 1 GiB
 
-	// Maintains reports whether this relay adds copies of the stream. Default: always.
+	// Maintains reports whether this relay is to add copies of the stream. Default:
+	// always.
 	Maintains func() bool
 
-	// Servers returns the number of other servers in the cluster. Default: unknown;
+	// Servers returns the number of other servers in the cluster. Default: unknown; then
 	// copies may be added some 20 s late.
 	Servers func() int
 }
 
-// A Record is a current or previous record.
+// A Record is a record, or a removed record.
 type Record struct {
 	Key   string
 	Rev   uint64
 	Data  []byte    // nil: removed; must not be changed
-	Until time.Time // expiry; zero: never
+	Until time.Time // when it expires; zero: never
 
 	// With Config.Sizes, Data is nil.
-	Size int       // of the stored message in bytes; 0: removed
+	Size int       // size of the stored message in bytes; 0: removed
 	At   time.Time // when the record was stored
 }
 
-// gone reports whether a record is removed.
+// gone reports whether a record was removed.
 func (r *Record) gone() bool { return r.Data == nil && r.Size == 0 }
 
-// A Change is a change to make.
+// A Change is a change to a record.
 type Change struct {
 	Key  string
-	Rev  uint64        // to replace; 0: the record is missing
-	Data []byte        // nil: remove
+	Rev  uint64        // revision to replace; 0: the record must not exist
+	Data []byte        // nil: remove the record
 	For  time.Duration // time until expiry; 0: never
 }
 
-// A Result is the outcome of a change.
+// A Result is the result of a change.
 type Result struct {
 	Rev uint64 // the new revision, if Err is nil
-	Err error  // wraps ErrConflict or ErrAway; after ErrAway the change may have been made
+	Err error  // wraps ErrConflict or ErrAway; with ErrAway, the change may have been made
 }
 
-// A Store is one relay's view of all records. It is safe for concurrent use.
+// A Store is one relay's copy of all records. It is safe for concurrent use.
 type Store struct {
 	// Set by Start, then read-only.
 	cfg     Config
@@ -126,19 +127,19 @@ type Store struct {
 	cancel  context.CancelFunc
 	running sync.WaitGroup
 	ready   chan struct{} // closed after the first complete read of the stream
-	save    chan struct{} // for keep; holds one
+	save    chan struct{} // wakes keep
 
-	mu        sync.Mutex // guards the fields below; held while followers are called
+	mu        sync.Mutex // guards the fields below; also held while followers are called
 	records   map[string]*known
 	followers []*follower
-	stream    jetstream.Stream // nil: not found yet
-	epoch     uint64           // of the current watch
-	err       error            // why the stream is away; nil: it is available
-	streamID  string           // of the stream that was last read completely
-	synced    bool             // a stream was read completely in this run
+	stream    jetstream.Stream // nil: not opened yet
+	epoch     uint64           // number of the current watch
+	err       error            // why the stream is unusable; nil: it is usable
+	streamID  string           // id of the last completely read stream
+	synced    bool             // a stream was read completely since the start
 }
 
-// known is a Record with the epoch that last delivered it.
+// known is a Record, and the watch which has last delivered it.
 type known struct {
 	Record
 	epoch uint64
@@ -149,8 +150,8 @@ type follower struct {
 	notify func(Record)
 }
 
-// Start reads the file and begins to follow the stream. The file's records are current
-// until the stream was read: see Ready. Close ends the Store.
+// Start reads the file and starts to follow the stream. Until the stream has been read
+// (Ready), the file's records count as current. Close ends the Store.
 func Start(ctx context.Context, cfg Config) (*Store, error) {
 	cfg.Stream, cfg.Subjects, cfg.MaxBytes = cmp.Or(cfg.Stream, "ahp-records"), cmp.Or(cfg.Subjects, streamSubjects), cmp.Or(cfg.MaxBytes, maxBytes)
 	if cfg.Bucket != "" {
@@ -180,7 +181,7 @@ func Start(ctx context.Context, cfg Config) (*Store, error) {
 	return s, nil
 }
 
-// Ready returns a channel that is closed after the first complete read of the stream.
+// Ready returns a channel which is closed after the first complete read of the stream.
 func (s *Store) Ready() <-chan struct{} { return s.ready }
 
 // Close ends the Store's goroutines and waits for them.
@@ -189,8 +190,9 @@ func (s *Store) Close() {
 	s.running.Wait()
 }
 
-// Follow calls notify with each record whose key begins with prefix, and then with
-// each change, sequentially, until cancel. It must neither block nor use the Store.
+// Follow calls notify with each record whose key begins with prefix, and then with each
+// change, one after the other, until cancel. Notify must neither block nor use the
+// Store.
 func (s *Store) Follow(prefix string, notify func(Record)) (cancel func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -208,7 +210,7 @@ func (s *Store) Follow(prefix string, notify func(Record)) (cancel func()) {
 	}
 }
 
-// Get returns a record; its revision is 0 if there was none.
+// Get returns a record from memory. Its revision is 0 if there is none.
 func (s *Store) Get(key string) Record {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -218,8 +220,8 @@ func (s *Store) Get(key string) Record {
 	return Record{Key: key}
 }
 
-// Read returns a record's current data, or nil. For an unknown record it asks the
-// stream, because another relay may just have created it.
+// Read returns a record's data, or nil. If the record is not in memory, it asks the
+// stream, because a different relay may just have created the record.
 func (s *Store) Read(key string) ([]byte, error) {
 	r := s.Get(key)
 	if r.Data == nil && r.Rev == 0 && s.Away() == nil && recordKey.MatchString(key) {
@@ -233,7 +235,8 @@ func (s *Store) Read(key string) ([]byte, error) {
 	return slices.Clone(r.Data), nil
 }
 
-// Load returns a record with its data from the stream; without data, it was removed.
+// Load reads a record with its data from the stream. Data is nil if the record was
+// removed.
 func (s *Store) Load(ctx context.Context, key string) (Record, error) {
 	if !recordKey.MatchString(key) {
 		return Record{Key: key}, nil
@@ -258,10 +261,11 @@ func (s *Store) All(prefix string) (map[string][]byte, error) {
 	return found, nil
 }
 
-// Update replaces a record's current data by the result of change; nil means no
-// record. Change may be called repeatedly and must not retain its argument. If it
-// fails, nothing changes and Update returns its error. While the stream is away, every
-// change fails. An error wraps ErrAway if the outcome is unknown.
+// Update replaces a record's data with the result of change; a nil result removes the
+// record. Change may be called several times, and must not keep its argument. If change
+// returns an error, so does Update, and nothing changes. While the stream is
+// unreachable, Update fails. The error wraps ErrAway if it is unknown whether the change
+// was made.
 func (s *Store) Update(key string, change func(old []byte) ([]byte, error)) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*writeTimeout)
 	defer cancel()
@@ -287,12 +291,12 @@ func (s *Store) Update(key string, change func(old []byte) ([]byte, error)) erro
 		if !errors.Is(err, ErrConflict) {
 			return err
 		}
-		time.Sleep(rand.N(updatePause)) // spreads concurrent writers
+		time.Sleep(rand.N(updatePause)) // so that concurrent writers spread
 	}
 	return fmt.Errorf("%w: too many concurrent changes to %s", ErrAway, key)
 }
 
-// full reports whether Config.Most is reached.
+// full reports whether there are Config.Most records.
 func (s *Store) full() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -308,8 +312,8 @@ func (s *Store) full() bool {
 	return there >= s.cfg.Most
 }
 
-// Write makes changes together, and returns their results. After a conflict, followers
-// get the current record.
+// Write makes several changes together, and returns a result for each. After a conflict,
+// followers get the current record.
 func (s *Store) Write(ctx context.Context, changes ...Change) []Result {
 	results := make([]Result, len(changes))
 	for done := 0; done < len(changes); done += writeAtOnce {
@@ -351,7 +355,7 @@ func (s *Store) write(ctx context.Context, changes []Change, results []Result) {
 	}
 }
 
-// recordOf returns the record after a change.
+// recordOf returns the record as it is after a change.
 func (s *Store) recordOf(c *Change, rev uint64) Record {
 	r := Record{Key: c.Key, Rev: rev, Data: c.Data}
 	if s.cfg.Sizes {
@@ -373,8 +377,8 @@ func (c *Change) lasts() time.Duration {
 	return c.For
 }
 
-// apply applies a record: from the stream in an epoch, or, with epoch 0, after a read
-// or write.
+// apply applies a record which was delivered by the watch with number epoch, or, if
+// epoch is 0, which was read or written by this relay.
 func (s *Store) apply(r Record, epoch uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -386,7 +390,7 @@ func (s *Store) apply(r Record, epoch uint64) {
 	case k == nil:
 		k = &known{}
 		s.records[r.Key] = k
-	case epoch > k.epoch: // revisions of an earlier epoch are not comparable
+	case epoch > k.epoch: // revisions from an earlier watch cannot be compared
 		k.epoch = epoch
 		if r.Rev == k.Rev && string(r.Data) == string(k.Data) && r.Size == k.Size {
 			return
@@ -409,7 +413,7 @@ func (s *Store) notifyLocked(r Record) {
 	}
 }
 
-// Away returns why the stream is away, or nil.
+// Away returns why the stream is unusable, or nil.
 func (s *Store) Away() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

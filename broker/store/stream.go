@@ -26,7 +26,7 @@ const (
 	operationHeader = "KV-Operation"
 	operationPurge  = "PURGE"
 
-	markerTTL = time.Hour // lifetime of JetStream's own expiry markers
+	markerTTL = time.Hour // how long JetStream keeps its own markers of expired records
 )
 
 // subjects returns the prefix of the records' subjects.
@@ -37,7 +37,7 @@ func (s *Store) subjects() string {
 	return s.cfg.Subjects
 }
 
-// open finds or creates the stream.
+// open opens the stream, and creates it if necessary.
 func (s *Store) open(ctx context.Context) (jetstream.Stream, error) {
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
@@ -50,7 +50,7 @@ func (s *Store) open(ctx context.Context) (jetstream.Stream, error) {
 	if err != nil && !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) && !errors.Is(err, jetstream.ErrBucketExists) {
 		return nil, err
 	}
-	return broker.AskAgain(ctx, find) // another relay may have created it with other settings
+	return broker.AskAgain(ctx, find) // a different relay may have created it with other settings
 }
 
 func (s *Store) create(ctx context.Context, copies int) (err error) {
@@ -69,7 +69,7 @@ func (s *Store) create(ctx context.Context, copies int) (err error) {
 	return err
 }
 
-// message returns the message for a change.
+// message returns the message which makes a change.
 func (s *Store) message(c *Change) *nats.Msg {
 	msg := nats.NewMsg(s.subjects() + c.Key)
 	switch {
@@ -77,14 +77,14 @@ func (s *Store) message(c *Change) *nats.Msg {
 		msg.Header.Set(operationHeader, operationPurge)
 	case c.Data == nil:
 	case s.cfg.Bucket != "":
-		msg.Data, _ = json.Marshal(s.cfg.Sealer.Seal(c.Key, c.Data)) // bytes cannot fail
+		msg.Data, _ = json.Marshal(s.cfg.Sealer.Seal(c.Key, c.Data)) // cannot fail
 	default:
 		msg.Data = s.cfg.Sealer.Seal(c.Key, c.Data)
 	}
 	return msg
 }
 
-// publish starts a change.
+// publish starts to publish a change.
 func (s *Store) publish(c *Change) (jetstream.PubAckFuture, error) {
 	if len(c.Data) > MaxData {
 		return nil, fmt.Errorf("%s: record of %d bytes; want at most %d", c.Key, len(c.Data), MaxData)
@@ -108,7 +108,7 @@ func storeError(err error) error {
 	return fmt.Errorf("%w: %w", ErrAway, err)
 }
 
-// refresh reads a record from the stream.
+// refresh reads a record from the stream, and applies it.
 func (s *Store) refresh(ctx context.Context, key string) error {
 	r, err := s.fetch(ctx, key)
 	if err != nil || r.Rev == 0 {
@@ -126,7 +126,7 @@ func (s *Store) learn(r Record) {
 	s.apply(r, 0)
 }
 
-// fetch reads a record from the stream; its revision is 0 if there is none.
+// fetch reads a record from the stream. Its revision is 0 if there is none.
 func (s *Store) fetch(ctx context.Context, key string) (Record, error) {
 	s.mu.Lock()
 	stream := s.stream
@@ -147,7 +147,7 @@ func (s *Store) fetch(ctx context.Context, key string) (Record, error) {
 	return s.read(msg.Subject, msg.Data, msg.Header, msg.Sequence, msg.Time)
 }
 
-// removed records that the stream no longer has a record.
+// removed deletes a record from memory, because the stream no longer has it.
 func (s *Store) removed(key string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -173,7 +173,7 @@ func (s *Store) read(subject string, data []byte, header nats.Header, seq uint64
 	if s.cfg.Sizes {
 		r.Size, r.At = len(data), at
 		if size := header.Get(nats.MsgSize); size != "" {
-			r.Size, _ = strconv.Atoi(size) // the server's own
+			r.Size, _ = strconv.Atoi(size) // set by the server
 		}
 	}
 	if len(data) == 0 {
@@ -191,7 +191,7 @@ func (s *Store) read(subject string, data []byte, header nats.Header, seq uint64
 	return r, nil
 }
 
-// follow keeps the view up to date with the stream, until ctx ends.
+// follow keeps the records in memory up to date until ctx ends.
 func (s *Store) follow(ctx context.Context) {
 	for failures := 0; ctx.Err() == nil; failures++ {
 		err := s.followOnce(ctx)
@@ -211,7 +211,7 @@ func (s *Store) follow(ctx context.Context) {
 	}
 }
 
-// followOnce reads the stream and watches it until that fails.
+// followOnce reads the stream and then watches it, until that fails.
 func (s *Store) followOnce(ctx context.Context) error {
 	stream, err := s.open(ctx)
 	if err != nil {
@@ -248,7 +248,7 @@ func (s *Store) followOnce(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return errors.Join(stopped, context.Cause(ctx))
 		}
-		messages, err = s.messages(ctx, at) // a new leader, or a lost message
+		messages, err = s.messages(ctx, at) // there is a new leader, or a message was lost
 	}
 	return err
 }
@@ -257,15 +257,15 @@ func (s *Store) followOnce(ctx context.Context) error {
 type reading struct {
 	epoch  uint64
 	id     string // of the stream
-	last   uint64 // last applied sequence
-	newest uint64 // the newest sequence at the start
-	synced bool   // everything present at the start has been read
+	last   uint64 // sequence of the last applied message
+	newest uint64 // the newest sequence when the read began
+	synced bool   // everything present when the read began was read
 }
 
-// errLags reports a consumer on a copy of the stream that lags behind its leader.
+// errLags reports that a consumer reads from a copy which is behind the leader.
 var errLags = errors.New("the messages come from a copy that lags")
 
-// newest returns the newest sequence, by the word of the copies' leader.
+// newest returns the newest sequence, as the leader of the copies knows it.
 func (s *Store) newest(ctx context.Context) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
@@ -273,8 +273,9 @@ func (s *Store) newest(ctx context.Context) (uint64, error) {
 	return seq, err
 }
 
-// messages requests the messages after a reading. JetStream's own ordered consumer
-// ignores ctx while it asks anew, for half a minute if a cluster has no leader.
+// messages requests the messages after a position. It does not use JetStream's own
+// ordered consumer, which ignores ctx while it renews its request: for half a minute
+// if the cluster has no leader.
 func (s *Store) messages(ctx context.Context, at *reading) (jetstream.MessagesContext, error) {
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
@@ -297,7 +298,7 @@ func (s *Store) messages(ctx context.Context, at *reading) (jetstream.MessagesCo
 	return consumer.Messages(jetstream.PullExpiry(pullFor), jetstream.PullHeartbeat(pullHeartbeat))
 }
 
-// take applies messages in order until it fails, and returns the error.
+// take applies messages in order until an error, which it returns.
 func (s *Store) take(ctx context.Context, messages jetstream.MessagesContext, at *reading) error {
 	for n := uint64(1); ; n++ {
 		msg, err := messages.Next(jetstream.NextContext(ctx))
@@ -327,15 +328,16 @@ func (s *Store) take(ctx context.Context, messages jetstream.MessagesContext, at
 	}
 }
 
-// within asks with a timeout.
+// within calls info with a timeout, repeatedly if necessary.
 func within(ctx context.Context, info func(context.Context, ...jetstream.StreamInfoOpt) (*jetstream.StreamInfo, error)) (*jetstream.StreamInfo, error) {
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
 	return broker.AskAgain(ctx, func(ctx context.Context) (*jetstream.StreamInfo, error) { return info(ctx) })
 }
 
-// missingLocked returns the records that a read of the stream did not deliver and that
-// it should have. It drops expired records, and if the stream is known, removed ones.
+// missingLocked returns the records to write again, because a complete read has not
+// delivered them. It deletes expired records, and, with removed set, all others that
+// are missing.
 func (s *Store) missingLocked(epoch uint64, removed bool, now time.Time) (missing []Change) {
 	for key, k := range s.records {
 		switch {
@@ -356,8 +358,8 @@ func (s *Store) missingLocked(epoch uint64, removed bool, now time.Time) (missin
 	return missing
 }
 
-// sync completes a read of the stream with an id. Records that the stream should have
-// are written again; expired and removed records are deleted.
+// sync ends a complete read of the stream with an id. It writes lost records again,
+// and deletes expired and removed records.
 func (s *Store) sync(ctx context.Context, epoch uint64, id string) {
 	now := time.Now()
 	s.mu.Lock()
@@ -369,11 +371,11 @@ func (s *Store) sync(ctx context.Context, epoch uint64, id string) {
 	whole := true
 	if len(missing) > 0 {
 		s.cfg.Log.Warn("records missing in the store are written again", "store", s.cfg.Name, "records", len(missing))
-		for _, r := range s.Write(ctx, missing...) { // failures are repeated with the next change or read
-			whole = whole && (r.Err == nil || errors.Is(r.Err, ErrConflict)) // a conflict means that another relay wrote it
+		for _, r := range s.Write(ctx, missing...) { // what fails is repeated with the next change or read
+			whole = whole && (r.Err == nil || errors.Is(r.Err, ErrConflict)) // a conflict means that a different relay has written it
 		}
 	}
-	if whole { // otherwise the stream stays unknown
+	if whole { // otherwise the stream counts as unknown
 		s.mu.Lock()
 		s.streamID = id
 		s.mu.Unlock()
@@ -384,10 +386,10 @@ func (s *Store) sync(ctx context.Context, epoch uint64, id string) {
 	}
 }
 
-// errOther reports that the stream was replaced.
+// errOther reports that a different stream has replaced this one.
 var errOther = errors.New("the stream was replaced")
 
-// tend removes expired records, and returns when the stream was replaced.
+// tend removes expired records. It returns when the stream was replaced.
 func (s *Store) tend(ctx context.Context, stream jetstream.Stream, created time.Time) error {
 	tick := time.NewTicker(tendEvery)
 	defer tick.Stop()
@@ -405,7 +407,8 @@ func (s *Store) tend(ctx context.Context, stream jetstream.Stream, created time.
 	}
 }
 
-// copies returns the control of the stream's copies.
+// copies returns the configuration for keeping as many copies of the stream as
+// possible.
 func (s *Store) copies(stream jetstream.Stream) *broker.Copies {
 	var found jetstream.StreamConfig
 	return &broker.Copies{

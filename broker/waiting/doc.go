@@ -1,36 +1,38 @@
-// Package waiting is for items that people leave for a host while it is away: a message, an
-// answer, a new session, or a stop. The relays keep them, and cannot read them.
+// Package waiting defines items which people leave for an unreachable host: a message, an answer,
+// a new session, or a stop. Relays store the items, and cannot read them.
 //
 // # Items
 //
-// An [Item] has a [Content], sealed to the host and to the devices of its author, and signed by
-// the author's device (sealed.Letter). The head of the letter is
+// An [Item] contains an encrypted [Content], readable for the host and the devices of its author,
+// and signed by the author's device (sealed.Letter). The head of this letter is
 //
 //	tenant LF host LF subject LF session LF id LF version LF expires LF wake LF cancelled LF device
 //
-// with the session's ID of package remember, times in ms, 0 or 1 for cancelled, and the
-// fingerprint of the device that signs. A change is an item with the same ID and the next
-// version. A cancelled item stays until the host has confirmed that. Devices may add members to
-// the content for their own display, such as the title of an answer; hosts ignore them.
+// with the session's ID as in package remember, times in ms, 0 or 1 for cancelled, and the
+// fingerprint of the signing device. To change an item, the device writes a new item with the same
+// ID and the next version. A cancelled item is stored until the host has confirmed the
+// cancellation. Devices may add members to the content for their own display, such as the title of
+// an answer; hosts ignore them.
 //
 // # Keys
 //
-// A device gives its public keys to the host-agent inside its connection, and gets the host's
+// Inside its connection, a device sends its public keys to the host-agent, and receives the host's
 // key and the keys of the person's other devices:
 //
 //	→ {"method":"relay/waitingKeys","params":{"channel":"ahp-root://","keys":"…","name":"…"}}
 //	← {"result":{"tenant":"…","host":"…","devices":[{"keys":"…","name":"…"}]}}
 //
-// Keys are base64url: a device's are its X25519 key and its verifier, the host's is its X25519
-// key. On hosts that are not sealed, these requests pass the relay. A relay could put in keys of
-// its own, so there the encryption protects the store and its backups, not against a relay
-// that lies from the first connection on.
+// Keys are base64url. A device's keys are its X25519 key and its verifier; the host's key is its
+// X25519 key. If the host is not sealed, these requests are readable for the relay, which could
+// replace the keys with its own. There the encryption protects the relay's store and its backups,
+// but not against a relay which lies from the first connection on.
 //
 // # Requests
 //
-// A host-agent sends a [Request] to ahp.v1.<tenant>.<host>.ctl.waiting. One relay gets it. For
-// List it returns a [Signed] [Batch] with the items that wait and the authority of each author
-// at that moment. A host-agent may leave out authors whose items the host does not take now, so that
-// these items do not fill each batch. For Report it notes the result of an item. A relay that gets a new item while
-// the host is online publishes an empty message to ahp.v1.<tenant>.<host>.ctl.waitingnews.
+// A host-agent sends a [Request] to ahp.v1.<tenant>.<host>.ctl.waiting. One relay receives it. For
+// List, the relay returns a [Signed] [Batch]: the waiting items, and each author's present
+// authority. If the host does not accept items of some authors now, the host-agent names these
+// authors in its request, so their items do not fill every batch. For Report, the relay records
+// the result of an item. If a relay gets a new item while the host is online, it publishes an
+// empty message to ahp.v1.<tenant>.<host>.ctl.waitingnews.
 package waiting

@@ -16,41 +16,41 @@ import (
 	"ahprelay/internal/sealed"
 )
 
-// Subject returns the subject for a host's requests; host may be *, for all hosts in a
+// Subject returns the subject for a host's requests. Host may be *, for all hosts of a
 // tenant.
 func Subject(tenant, host string) string { return link.HostPrefix(tenant, host) + "ctl.waiting" }
 
-// NewsSubject returns the subject on which a host-agent hears of new items.
+// NewsSubject returns the subject on which a host-agent learns of new items.
 func NewsSubject(tenant, host string) string {
 	return link.HostPrefix(tenant, host) + "ctl.waitingnews"
 }
 
 // Bounds.
 const (
-	MaxContent = 32 << 10 // bytes of an item's content before sealing
+	MaxContent = 32 << 10 // bytes of an item's content before encryption
 	MaxText    = 16 << 10 // bytes of a message
-	MaxBoxes   = 17       // readers of an item: the host and 16 devices
+	MaxBoxes   = 17       // recipients of an item: the host and 16 devices
 	MaxLife    = 7 * 24 * time.Hour
 	MaxItem    = 64 << 10  // bytes of an item in JSON
 	MaxBatch   = 384 << 10 // bytes of the items in a batch
-	MaxDevices = 256       // keys of devices that a host-agent keeps
+	MaxDevices = 256       // devices whose keys a host-agent keeps
 	MaxOwn     = MaxBoxes - 1
 
-	MaxWithout = 32 << 10 // bytes of the authors in a request
+	MaxWithout = 32 << 10 // bytes of the authors listed in a request
 
 	maxRequest = 64 << 10
-	maxWhy     = 200 // bytes of a result's reason
+	maxWhy     = 200 // bytes of a reason in a result
 )
 
-// An Item is a version of something that waits.
+// An Item is one version of something left for a host.
 type Item struct {
 	ID        string        `json:"id"`
-	Session   string        `json:"session"` // ID of its session: see remember.IDOf
+	Session   string        `json:"session"` // ID of its session, see remember.IDOf
 	Version   uint64        `json:"version"`
 	Expires   int64         `json:"expires"`        // ms
 	Wake      int64         `json:"wake,omitempty"` // when to wake the host, in ms; 0: never
 	Cancelled bool          `json:"cancelled,omitempty"`
-	Device    string        `json:"device"` // fingerprint of the device that has signed
+	Device    string        `json:"device"` // fingerprint of the device which has signed the item
 	Letter    sealed.Letter `json:"letter"`
 }
 
@@ -63,7 +63,7 @@ func (i *Item) Head(tenant, host, subject string) string {
 	return fmt.Sprintf("%s\n%s\n%s\n%s\n%s\n%d\n%d\n%d\n%d\n%s", tenant, host, subject, i.Session, i.ID, i.Version, i.Expires, i.Wake, cancelled, i.Device)
 }
 
-// IsID reports whether a text is the ID of an item: 16 bytes in hexadecimal.
+// IsID reports whether a text is a valid item ID: 16 bytes in hexadecimal.
 func IsID(id string) bool {
 	raw, err := hex.DecodeString(id)
 	return err == nil && len(raw) == 16 && hex.EncodeToString(raw) == id
@@ -87,45 +87,45 @@ func (i *Item) Check() error {
 	return i.Letter.Check(MaxContent, MaxBoxes)
 }
 
-// A Kind is the purpose of an item.
+// A Kind is what an item is to do.
 type Kind string
 
 // The kinds of items.
 const (
-	Message Kind = "message" // begins a turn, or is queued behind the running turn
-	Session Kind = "session" // creates a session, and begins a turn if there is a text
-	Approve Kind = "approve" // answers a tool call that waits for an approval
+	Message Kind = "message" // starts a turn, or is queued after the running turn
+	Session Kind = "session" // creates a session, and starts a turn if there is a text
+	Approve Kind = "approve" // answers a tool call which waits for approval
 	Reply   Kind = "answer"  // answers a question
 	Stop    Kind = "stop"    // cancels the running turn
 )
 
-// A Content is the secret part of an item. IDs are fixed by the author's device, so the
-// host can be asked whether it has the item already.
+// A Content is the encrypted part of an item. The author's device chooses the IDs in it. So
+// the host-agent can find out whether the host has the item already.
 type Content struct {
 	Kind    Kind   `json:"kind"`
 	Session string `json:"session"`        // URI
-	Chat    string `json:"chat,omitempty"` // URI; "": the session's first
-	Turn    string `json:"turn,omitempty"` // of the message, or the turn to cancel or answer
+	Chat    string `json:"chat,omitempty"` // URI; "": the session's first chat
+	Turn    string `json:"turn,omitempty"` // id for the message's turn, or of the turn to cancel or answer
 
 	Text  string          `json:"text,omitempty"`
 	Model json.RawMessage `json:"model,omitempty"`
 
-	// Of a session.
+	// For Session:
 	Provider  string `json:"provider,omitempty"`
 	Directory string `json:"directory,omitempty"`
 
-	// Of an answer.
+	// For answers:
 	Request  string          `json:"request,omitempty"` // ID of the tool call or question
-	Input    string          `json:"input,omitempty"`   // digest of the tool call, or of the question: see DigestOf
+	Input    string          `json:"input,omitempty"`   // digest of the tool call or question, see DigestOf
 	Approved bool            `json:"approved,omitempty"`
 	Option   string          `json:"option,omitempty"`
 	Response string          `json:"response,omitempty"` // accept or decline
 	Answers  json.RawMessage `json:"answers,omitempty"`
 }
 
-// DigestOf returns the digest of texts that an answer is for. The texts of a tool call are
-// its ID, name, input and message; those of a question are its ID, message, and for each part
-// its ID, kind and message.
+// DigestOf returns the digest of what an answer refers to. For a tool call, the texts are its
+// ID, name, input and message. For a question they are its ID and message, and the ID, kind
+// and message of each part.
 func DigestOf(texts ...string) string {
 	sum := sha256.New()
 	for _, text := range texts {
@@ -163,22 +163,22 @@ func ReadContent(data []byte, session string) (c Content, err error) {
 	return c, nil
 }
 
-// A State is the end of an item.
+// A State is what has become of an item.
 type State string
 
 // The states.
 const (
-	Done      State = "done"      // the host has it
-	Refused   State = "refused"   // not delivered, for the reason
-	Late      State = "late"      // not delivered: what it was for no longer exists, or its time was over
-	Unknown   State = "unknown"   // it may have been delivered: the host ended at that moment
-	Cancelled State = "cancelled" // the host has confirmed that it will not be delivered
+	Done      State = "done"      // the host has accepted it
+	Refused   State = "refused"   // not delivered; the result has the reason
+	Late      State = "late"      // not delivered, because what it refers to no longer exists, or it has expired
+	Unknown   State = "unknown"   // perhaps delivered: the host ended at that moment
+	Cancelled State = "cancelled" // the host has confirmed the cancellation
 )
 
-// A Result is the host-agent's report about an item.
+// A Result is a host-agent's report about an item.
 type Result struct {
 	ID      string `json:"id"`
-	Version uint64 `json:"version"` // of the item that the host-agent has judged
+	Version uint64 `json:"version"` // the version which the host-agent has handled
 	State   State  `json:"state"`
 	Why     string `json:"why,omitempty"`
 }
@@ -196,7 +196,7 @@ func (r *Result) Check() error {
 	return nil
 }
 
-// Because returns a result with a reason that people can read.
+// Because returns a result with a reason for display.
 func Because(state State, why string) Result {
 	why = strings.ToValidUTF8(why, "")
 	if len(why) > maxWhy {
@@ -205,23 +205,23 @@ func Because(state State, why string) Result {
 	return Result{State: state, Why: why}
 }
 
-// An Op is the operation of a request.
+// An Op is what a request asks for.
 type Op string
 
-// The requests of host-agents.
+// The operations.
 const (
 	List   Op = "list"
 	Report Op = "report"
 )
 
-// A Request is a host-agent's request.
+// A Request is a request from a host-agent.
 type Request struct {
 	Instance string   `json:"instance"`
 	Op       Op       `json:"op"`
-	Nonce    string   `json:"nonce,omitempty"`   // of List
-	Devices  []string `json:"devices,omitempty"` // of List: IDs of the devices whose keys the host-agent has
-	Without  []string `json:"without,omitempty"` // of List: authors whose items are not wanted now
-	Result   *Result  `json:"result,omitempty"`  // of Report
+	Nonce    string   `json:"nonce,omitempty"`   // for List
+	Devices  []string `json:"devices,omitempty"` // for List: IDs of the devices whose keys the host-agent has
+	Without  []string `json:"without,omitempty"` // for List: authors whose items are not accepted now
+	Result   *Result  `json:"result,omitempty"`  // for Report
 }
 
 // ReadRequest decodes and checks a request.
@@ -248,47 +248,47 @@ func ReadRequest(data []byte) (r Request, err error) {
 	return r, nil
 }
 
-// An Answer answers a Request. Without an Error, the request is done.
+// An Answer answers a Request. If Error is empty, the request has succeeded.
 type Answer struct {
 	Error string  `json:"error,omitempty"`
-	Batch *Signed `json:"batch,omitempty"` // of List
+	Batch *Signed `json:"batch,omitempty"` // for List
 }
 
-// A Signed is a Batch with the relay's signature (auth.WaitingItems), because NATS servers
-// may be external.
+// A Signed is a Batch with a relay's signature (auth.WaitingItems), necessary because NATS
+// servers may be external.
 type Signed struct {
 	Body      []byte `json:"body"`
 	Key       []byte `json:"key"`
 	Signature []byte `json:"signature"`
 }
 
-// A Batch has the next items of a host, in order.
+// A Batch contains the next items for a host, in order.
 type Batch struct {
 	Tenant   string    `json:"tenant"`
 	Host     string    `json:"host"`
-	Instance string    `json:"instance"` // of the host-agent
-	Nonce    string    `json:"nonce"`    // of the request
-	Now      time.Time `json:"now"`      // by the relay's clock, which judges expiry
+	Instance string    `json:"instance"` // the host-agent's instance
+	Nonce    string    `json:"nonce"`    // from the request
+	Now      time.Time `json:"now"`      // the relay's time, by which items expire
 	Items    []Offer   `json:"items"`
 	More     bool      `json:"more,omitempty"`
-	Removed  []string  `json:"removed,omitempty"` // of the request's devices, those that are removed
+	Removed  []string  `json:"removed,omitempty"` // which of the request's devices are removed
 }
 
-// An Offer is an item with its author's present authority.
+// An Offer is an item with the present authority of its author.
 type Offer struct {
 	Item    Item   `json:"item"`
 	Subject string `json:"subject"`
-	Device  string `json:"device"` // ID of the device that left the item
+	Device  string `json:"device"` // ID of the device which has left the item
 
-	Out      string   `json:"out,omitempty"` // why the author has no authority any more
+	Out      string   `json:"out,omitempty"` // why the author has lost all authority
 	Token    string   `json:"token"`
 	Access   string   `json:"access"`
 	Channels []string `json:"channels,omitempty"`
 	Methods  []string `json:"methods,omitempty"`
-	Name     string   `json:"name,omitempty"` // of the device, for display
+	Name     string   `json:"name,omitempty"` // name of the device, for display
 }
 
-// ReadBatch decodes a batch, and checks its items.
+// ReadBatch decodes a batch and checks its items.
 func ReadBatch(body []byte) (b Batch, err error) {
 	if json.Unmarshal(body, &b) != nil {
 		return b, errors.New("batch: invalid JSON")

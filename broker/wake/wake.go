@@ -21,12 +21,12 @@ const (
 	maxList = 512 // bytes of a list in Terms
 )
 
-// Terms are a host-agent's part in waking. Lists are separated by commas, so that Terms can be
-// compared.
+// Terms are what a host-agent permits and offers for waking. Lists are comma-separated texts,
+// so Terms can be compared with ==.
 type Terms struct {
-	By        string `json:"by,omitempty"`        // hosts that may wake this host's machine
-	Addresses string `json:"addresses,omitempty"` // hardware addresses of the machine; only with By
-	For       string `json:"for,omitempty"`       // hosts whose machines this host-agent wakes
+	By        string `json:"by,omitempty"`        // hosts which may wake this host's machine
+	Addresses string `json:"addresses,omitempty"` // hardware addresses of this machine; only with By
+	For       string `json:"for,omitempty"`       // hosts whose machines this host-agent can wake
 }
 
 // Check rejects malformed terms.
@@ -45,7 +45,7 @@ func (t Terms) Check() error {
 	return nil
 }
 
-// Names decodes a list of hosts.
+// Names decodes a list of host names.
 func Names(list string) ([]string, error) {
 	if list == "" {
 		return nil, nil
@@ -62,10 +62,10 @@ func Names(list string) ([]string, error) {
 	return names, nil
 }
 
-// Allows reports whether a host may wake this one.
+// Allows reports whether a host may wake this host.
 func (t Terms) Allows(host string) bool { return t.Addresses != "" && has(t.By, host) }
 
-// Wakes reports whether this host-agent wakes a host.
+// Wakes reports whether this host-agent is to wake a host.
 func (t Terms) Wakes(host string) bool { return has(t.For, host) }
 
 func has(list, name string) bool {
@@ -84,20 +84,20 @@ func checkAddresses(list []string) error {
 	return nil
 }
 
-// An Order has a host-agent wake a machine. It is the body of a [Signed].
+// An Order asks a host-agent to wake a machine. It is the body of a [Signed].
 type Order struct {
 	Tenant    string   `json:"tenant"`
-	Host      string   `json:"host"`      // of the host-agent that wakes
-	Agent     string   `json:"agent"`     // its instance
-	Target    string   `json:"target"`    // the host to wake
-	Addresses []string `json:"addresses"` // of its machine
-	Subject   string   `json:"subject"`   // the person
+	Host      string   `json:"host"`      // the waking host
+	Agent     string   `json:"agent"`     // instance of its host-agent
+	Target    string   `json:"target"`    // the sleeping host
+	Addresses []string `json:"addresses"` // hardware addresses of its machine
+	Subject   string   `json:"subject"`   // the person who wants it
 	Token     string   `json:"token"`
-	At        int64    `json:"at"` // µs by the relay's clock; rises with each order of the relay
+	At        int64    `json:"at"` // time in µs by the relay's clock; rises with each order of the relay
 }
 
-// A Signed is an Order with the relay's signature (auth.WakeOrder), because NATS servers may be
-// external.
+// A Signed is an Order with a relay's signature (auth.WakeOrder), necessary because NATS
+// servers may be external.
 type Signed struct {
 	Body      []byte `json:"body"`
 	Key       []byte `json:"key"`
