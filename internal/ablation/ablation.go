@@ -1,7 +1,7 @@
-// Package ablation switches optimizations off, so that `make bench ARGS=ablate` can
-// measure each optimization's gain. Released programs have no such switch: the
-// benchmark links programs with the name of an environment variable that lists the
-// optimizations to omit.
+// Package ablation switches optimizations off, so `make bench ARGS=ablate` can
+// measure what each gains. The switch is an environment variable with a list of
+// optimizations to omit. Only the benchmark links programs with the variable's
+// name; released programs have no such switch.
 package ablation
 
 import (
@@ -13,15 +13,16 @@ import (
 // variable is the name of the environment variable, or "". Only the linker sets it.
 var variable string
 
-// The omitted optimizations. docs/performance.md has the gain from each.
+// Each variable is true if its optimization is omitted. docs/performance.md lists
+// the gains.
 var (
-	SmallStacks    = off("small-stacks")    // package idle: work with a deep stack runs in a goroutine of its own
+	SmallStacks    = off("small-stacks")    // package idle: goroutines with deep stacks are not kept
 	LateBuffers    = off("late-buffers")    // package idle: no buffer before bytes arrive
-	GiveBack       = off("give-back")       // package memory: memory returns to the system when a process is quiet
+	GiveBack       = off("give-back")       // package memory: memory is returned to the system when a process is quiet
 	LateReferences = off("late-references") // package routing: references wait longer after late references
-	Rows           = off("rows")            // package routing: consecutive bodies are one frame for queues
+	Rows           = off("rows")            // package routing: consecutive bodies are queued as one frame
 	OwnFrames      = off("own-frames")      // package hostagent: the host's frames are read in place
-	FrameCache     = off("frame-cache")     // package hostagent: a copy of a recent message is not parsed again
+	FrameCache     = off("frame-cache")     // package hostagent: repeated messages are parsed once
 	Delays         = off("delays")          // package meter: the delay of messages is measured
 )
 

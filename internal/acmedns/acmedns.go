@@ -22,7 +22,7 @@ type Config struct {
 	Log       *slog.Logger
 }
 
-// Certificates are obtained and renewed until Close.
+// Certificates obtains and renews certificates until Close.
 type Certificates struct {
 	cache  *certmagic.Cache
 	magic  *certmagic.Config
@@ -30,10 +30,10 @@ type Certificates struct {
 }
 
 // Start begins to obtain certificates and returns at once. Stored certificates are
-// available immediately. Errors are logged, and certmagic tries again.
+// available immediately. Failures are logged and repeated.
 func Start(cfg Config) (*Certificates, error) {
 	c := &Certificates{}
-	quiet := zap.NewNop() // important events arrive in OnEvent
+	quiet := zap.NewNop() // event logs the important events
 	c.cache = certmagic.NewCache(certmagic.CacheOptions{
 		GetConfigForCert: func(certmagic.Certificate) (*certmagic.Config, error) { return c.magic, nil },
 		Logger:           quiet,

@@ -1,6 +1,6 @@
 // Package acmedns obtains certificates from an ACME authority (RFC 8555). It proves control
-// over the names with DNS records (DNS-01). No other method gives wildcard certificates, and
-// this method needs no incoming connection.
+// over the names with DNS records (DNS-01), because only this method permits wildcard
+// certificates and needs no incoming connection.
 //
 // certmagic orders, stores and renews the certificates. A [Provider] sets the records:
 //
@@ -15,9 +15,8 @@
 //   - rfc2136: a DNS server with dynamic updates (RFC 2136), signed with a key (TSIG, RFC
 //     8945), such as BIND, Knot or PowerDNS.
 //
-// The binary has no other providers: each service needs its own library, and none could be
+// There are no further providers, because each needs a library of its own, and none could be
 // tested here.
 //
-// Each relay keeps its certificates in its data directory. Relays in a cluster get one
-// certificate each.
+// Each relay of a cluster has its own certificates, in its data directory.
 package acmedns

@@ -23,8 +23,8 @@ type Provider struct {
 	records certmagic.DNSProvider
 }
 
-// ParseProvider parses a provider: "exec:/path/to/program", or
-// "rfc2136:ns.example.com" with a key file as written by BIND's tsig-keygen.
+// ParseProvider parses "exec:/path/to/program" or "rfc2136:ns.example.com".
+// The latter needs a key file in the format of BIND's tsig-keygen.
 func ParseProvider(text, keyFile string) (Provider, error) {
 	kind, rest, _ := strings.Cut(text, ":")
 	switch {

@@ -14,8 +14,8 @@ import (
 	"ahprelay/ahp"
 )
 
-// A Handler receives a peer's messages in their order, from the goroutine of
-// [Conn.Run]. Its methods must not wait for the peer.
+// A Handler handles the peer's messages, in order. [Conn.Run] calls it, so its methods
+// must not wait for the peer.
 type Handler interface {
 	// Notify handles a notification.
 	Notify(method string, params json.RawMessage)
@@ -23,16 +23,16 @@ type Handler interface {
 	// Request handles a request. The answer may be given later, from any goroutine.
 	Request(r *Request)
 
-	// Flush is called before the connection waits for more bytes, and before it passes
-	// an answer to a call. A handler that collects messages completes its work here.
+	// Flush is called before the connection waits for bytes, and before it passes an
+	// answer to a call. A handler which collects messages handles them here.
 	Flush()
 }
 
 // Limits bound a connection. Zero fields have the given defaults.
 type Limits struct {
 	Line     int // bytes of a message; default 16 MiB
-	Queue    int // bytes that the peer has not read, behind the message being written; default 64 MiB
-	Requests int // of the peer, without an answer; default 256
+	Queue    int // bytes which wait for the peer, beside the message being written; default 64 MiB
+	Requests int // unanswered requests from the peer; default 256
 }
 
 func (l Limits) withDefaults() Limits {
@@ -49,13 +49,13 @@ func (l Limits) withDefaults() Limits {
 
 // Errors of a connection.
 var (
-	// ErrClosed is the result of calls on a connection that has ended.
+	// ErrClosed reports a call on a connection which has ended.
 	ErrClosed = errors.New("the connection has ended")
 
-	// ErrStuck ends a connection because the peer does not read.
+	// ErrStuck reports that the connection was ended because the peer does not read.
 	ErrStuck = errors.New("the peer does not read its messages")
 
-	// ErrTooLong is the result of a call whose answer exceeds the limit.
+	// ErrTooLong reports that a call's answer exceeds the limit.
 	ErrTooLong = errors.New("the answer is too long")
 )
 
@@ -69,17 +69,17 @@ const (
 	CodeCancelled      = -32800
 )
 
-// An Error is a peer's error answer.
+// An Error is an error answer from the peer.
 type Error struct {
 	Code    int             `json:"code"`
 	Message string          `json:"message"`
 	Data    json.RawMessage `json:"data,omitzero"`
 }
 
-// maxDetails bounds the details in the text of an error, in bytes.
+// maxDetails bounds the details included in an error's text, in bytes.
 const maxDetails = 500
 
-// Error returns code and message, with the details that many agents give.
+// Error returns code, message, and the details which many agents add.
 func (e *Error) Error() string {
 	var data struct {
 		Details string `json:"details"`
@@ -97,7 +97,7 @@ type Conn struct {
 	handler Handler
 	limits  Limits
 	done    chan struct{} // closed when the connection has ended
-	wake    chan struct{} // to the writer; has capacity 1, never closed
+	wake    chan struct{} // wakes the writer; capacity 1, never closed
 
 	// Owned by Run.
 	in lineReader
@@ -106,7 +106,7 @@ type Conn struct {
 	err      error      // why the connection ended
 	lastID   int64
 	calls    map[string]chan answer // by id; each has capacity 1
-	requests int                    // of the peer, without an answer
+	requests int                    // unanswered requests from the peer
 	queue    []byte                 // lines for the peer
 	skipped  int                    // lines that were not messages
 }
@@ -116,8 +116,7 @@ type answer struct {
 	err    error
 }
 
-// NewConn returns a connection over a peer's output and input. It does nothing before
-// Run.
+// NewConn returns a connection which reads from in and writes to out. Run starts it.
 func NewConn(in io.Reader, out io.Writer, handler Handler, limits Limits) *Conn {
 	limits = limits.withDefaults()
 	return &Conn{
@@ -126,8 +125,9 @@ func NewConn(in io.Reader, out io.Writer, handler Handler, limits Limits) *Conn 
 	}
 }
 
-// Run reads messages until the input ends, the output fails or [Conn.Fail] is called,
-// and returns why. The caller then closes input and output; Run waits for neither.
+// Run handles messages until the input ends, the output fails or [Conn.Fail] is
+// called, and returns the reason. The caller then closes input and output; Run does
+// not wait for that.
 func (c *Conn) Run() error {
 	var writer sync.WaitGroup
 	writer.Go(c.writeLoop)
@@ -139,8 +139,8 @@ func (c *Conn) Run() error {
 // Done is closed when the connection has ended.
 func (c *Conn) Done() <-chan struct{} { return c.done }
 
-// Fail ends the connection. Calls get the error. The first call counts. To end a
-// blocked Run, close the input and the output as well.
+// Fail ends the connection and all its calls with an error. Only the first call has an
+// effect. To end a blocked Run, also close input and output.
 func (c *Conn) Fail(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -150,7 +150,7 @@ func (c *Conn) Fail(err error) {
 	}
 }
 
-// Skipped returns how many lines were not messages.
+// Skipped returns the number of lines which were no messages.
 func (c *Conn) Skipped() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -218,7 +218,7 @@ func (c *Conn) count() {
 	c.skipped++
 }
 
-// skip handles a line above the limit, of which only the envelope is known.
+// skip handles a line above the limit, whose envelope alone was read.
 func (c *Conn) skip(env ahp.Envelope) {
 	switch env.Kind {
 	case ahp.Request:
@@ -244,8 +244,8 @@ func (c *Conn) request(r *Request) {
 	c.handler.Request(r)
 }
 
-// answered passes an answer to its call. An unknown id is ignored: the call was
-// abandoned, or never made.
+// answered passes an answer to its call. An unknown id is ignored, because the call
+// may have been abandoned.
 func (c *Conn) answered(id json.RawMessage, a answer) {
 	c.mu.Lock()
 	call, ok := c.calls[string(id)]
@@ -257,9 +257,9 @@ func (c *Conn) answered(id json.RawMessage, a answer) {
 	}
 }
 
-// Call sends a request and reads the answer into result, which may be nil. If ctx ends
-// first, a later answer is ignored. Messages that the peer sent before the answer have
-// been handled.
+// Call sends a request and decodes the answer into result, which may be nil. If ctx
+// ends first, a later answer is ignored. When Call returns, all messages the peer has
+// sent before the answer were handled.
 func (c *Conn) Call(ctx context.Context, method string, params, result any) error {
 	return c.Begin(method, params).Wait(ctx, result)
 }
@@ -270,10 +270,11 @@ type Pending struct {
 	method string
 	id     string
 	reply  chan answer
-	err    error // of sending
+	err    error // why the request was not sent
 }
 
-// Begin sends a request. Messages sent later follow it. The caller calls Wait once.
+// Begin sends a request, before all messages sent later. The caller must call Wait
+// once.
 func (c *Conn) Begin(method string, params any) *Pending {
 	p := &Pending{conn: c, method: method, reply: make(chan answer, 1)}
 	text, err := json.Marshal(params)
@@ -324,8 +325,8 @@ func (p *Pending) Wait(ctx context.Context, result any) error {
 	return nil
 }
 
-// Cancel asks the peer to stop working on the request, which it may not support. Wait
-// then returns the peer's answer or error.
+// Cancel asks the peer to stop working on the request, which the peer may not support.
+// Wait still returns the peer's answer or error.
 func (p *Pending) Cancel() {
 	if p.err == nil {
 		_ = p.conn.Notify("$/cancel_request", CancelRequestNotification{RequestID: json.RawMessage(p.id)}) // without a connection, nothing works on it
@@ -348,7 +349,7 @@ func (c *Conn) Notify(method string, params any) error {
 	return c.send(message{Method: method, Params: text})
 }
 
-// respond sends an answer. Without a connection, nothing waits for it.
+// respond sends an answer. If the connection has ended, nothing waits for it.
 func (c *Conn) respond(m message) { _ = c.send(m) }
 
 // send queues a message for the peer.
@@ -407,8 +408,8 @@ type Request struct {
 	once sync.Once
 }
 
-// Reply answers the request with a result or an error. An error other than [*Error]
-// becomes an internal error. The first call counts.
+// Reply answers the request with a result or an error. Errors other than [*Error]
+// become internal errors. Only the first call has an effect.
 func (r *Request) Reply(result any, err error) {
 	r.once.Do(func() {
 		r.conn.mu.Lock()
@@ -446,12 +447,12 @@ func (*longLine) Error() string { return "the line is too long" }
 
 // whole reports whether a line can be read without waiting.
 func (r lineReader) whole() bool {
-	buffered, _ := r.in.Peek(r.in.Buffered()) // these bytes are there
+	buffered, _ := r.in.Peek(r.in.Buffered()) // buffered bytes, so Peek does not wait
 	return bytes.IndexByte(buffered, '\n') >= 0
 }
 
-// next returns the next line that is not empty, which the caller owns. Bytes behind
-// the last line break are dropped.
+// next returns the next line which is not empty, owned by the caller. At the end of
+// input, bytes without a line break are dropped.
 func (r lineReader) next() ([]byte, error) {
 	var line []byte
 	for {

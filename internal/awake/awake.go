@@ -4,8 +4,8 @@
 //	macOS    caffeinate
 //	Windows  SetThreadExecutionState
 //
-// The system ends each of these when the process ends, also by a crash. A person can
-// still send the machine to sleep, and closing a laptop's lid still does.
+// All of these end with the process, even if it crashes. A person can still send the
+// machine to sleep, and closing a laptop's lid still does.
 package awake
 
 import (
@@ -15,21 +15,21 @@ import (
 	"time"
 )
 
-// A Mode names the causes that keep the machine awake.
+// A Mode selects what keeps the machine awake.
 type Mode string
 
 // Values of Mode.
 const (
-	Working   Mode = "working"   // a turn that runs
-	Connected Mode = "connected" // also a connected person who may talk
+	Working   Mode = "working"   // running turns
+	Connected Mode = "connected" // also connected people with the level talk or higher
 	Never     Mode = "never"
 )
 
-// checkEvery is how often a Keeper looks for a change of the power supply, and tries
-// again after an error.
+// checkEvery is the interval at which a Keeper checks the power supply, and repeats
+// a failed attempt.
 const checkEvery = 30 * time.Second
 
-// Held counts the reasons to keep the machine awake. The zero value lets it sleep.
+// Held is what keeps the machine awake. The zero value lets it sleep.
 type Held struct {
 	Sessions int // with a running turn
 	People   int // connected; counted in mode Connected only
@@ -42,7 +42,7 @@ type Config struct {
 	Log       *slog.Logger
 	Changed   func(Held) // called by Run after each change; may be nil
 
-	// Hold and Mains stand for the machine in tests. Defaults: [Hold] and [Mains].
+	// Hold and Mains replace the machine in tests. Defaults: [Hold] and [Mains].
 	Hold  func(reason string) (release func(), err error)
 	Mains func() bool
 }
@@ -88,8 +88,8 @@ func (k *Keeper) set(change func(*Held)) {
 	}
 }
 
-// wanted returns the current reasons to keep the machine awake, by mode and power
-// supply.
+// wanted returns what currently must keep the machine awake, considering mode and
+// power supply.
 func (k *Keeper) wanted() Held {
 	k.mu.Lock()
 	want := k.want
@@ -100,7 +100,7 @@ func (k *Keeper) wanted() Held {
 	return want
 }
 
-// Run keeps the machine awake, as far as the numbers demand it, until ctx ends.
+// Run keeps the machine awake whenever necessary, until ctx ends.
 func (k *Keeper) Run(ctx context.Context) {
 	var now Held
 	var release func()

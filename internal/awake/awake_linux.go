@@ -16,7 +16,7 @@ func Hold(reason string) (release func(), err error) {
 	if err != nil {
 		return nil, fmt.Errorf("the system's D-Bus: %w", err)
 	}
-	defer conn.Close() // the inhibitor is a file, and outlives the connection
+	defer conn.Close() // closing it does not release the inhibitor, which is a file descriptor
 	return inhibit(conn, "idle", reason, "block")
 }
 

@@ -1,8 +1,7 @@
-// Package coalesce coalesces repeated events. It reports the first events of a kind at
-// once, and later ones as a count at the end of an interval.
-//
-// A log or an audit thus stays readable and bounded under a flood from any source, and
-// still shows each kind from each source.
+// Package coalesce merges repeated events. It reports the first events of a kind at
+// once, and the number of later ones at the end of an interval. A log thus stays
+// readable and bounded during a flood, and still shows each kind of event from each
+// source.
 //
 // # Concurrency
 //
@@ -16,8 +15,8 @@ import (
 	"time"
 )
 
-// Max bounds the kinds that a [Table] distinguishes. Beyond it, the oldest kind is
-// reported before its time and forgotten.
+// Max bounds the kinds in a [Table]. Beyond it, the oldest kind is reported early and
+// forgotten.
 const Max = 16384
 
 // A Table counts events by kind.
@@ -35,19 +34,19 @@ type Table struct {
 type kind struct {
 	key  any
 	end  time.Time
-	told int            // reported at once
-	more int            // not reported yet
-	tell func(more int) // the report of the last event
+	told int            // events reported at once
+	more int            // events not reported yet
+	tell func(more int) // reports the last event
 }
 
-// New returns a Table that reports each kind once in the interval.
+// New returns a Table with the interval every.
 func New(every time.Duration) *Table {
 	return &Table{every: every, kinds: map[any]*kind{}, wake: make(chan struct{}, 1)}
 }
 
-// Note records an event of the kind that key names. The first atOnce events are
-// reported at once, with tell(0). Later events are reported together at the end of the
-// interval, by the tell of the last event, with their number.
+// Note records an event whose kind is key. The first atOnce events in an interval are
+// reported at once with tell(0). At the end of the interval, the last event's tell is
+// called with the number of all later events.
 func (t *Table) Note(key any, atOnce int, tell func(more int)) {
 	for _, due := range t.note(key, atOnce, tell) {
 		due()
@@ -133,8 +132,8 @@ func (t *Table) next() (wait time.Duration, some bool) {
 	return time.Until(t.queue[0].end), true
 }
 
-// takeDue returns the reports of all kinds that are due at now. A kind with unreported
-// events begins a new interval in which no event is reported at once.
+// takeDue returns the reports of all due kinds. If a kind had unreported events, its
+// next interval begins at once, and no event in it is reported at once.
 func (t *Table) takeDue(now time.Time) (due []func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -1,5 +1,5 @@
-// Package dialhint turns failures of connections to a relay into advice: TLS where
-// plain text was meant, the reverse, or a certificate that this machine does not trust.
+// Package dialhint adds advice to connection errors: to use TLS, not to use TLS, or to
+// trust the relay's certificate.
 package dialhint
 
 import (
@@ -14,8 +14,7 @@ import (
 // status 400.
 const plainAtTLS = "Client sent an HTTP request to an HTTPS server"
 
-// Error adds advice to the error of a request to base. Without any advice, it returns
-// err.
+// Error adds advice to the error of a request to base. If it has none, it returns err.
 func Error(base string, err error) error {
 	if hint := of(base, err); hint != "" {
 		return &hinted{err, hint}

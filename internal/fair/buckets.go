@@ -10,8 +10,8 @@ import (
 // MaxBuckets bounds the keys of [Buckets].
 const MaxBuckets = 16384
 
-// Buckets holds a rate for each key, and forgets idle keys. It is safe for concurrent
-// use.
+// Buckets is a set of rate limiters, one for each key. Idle keys are forgotten. It is
+// safe for concurrent use.
 type Buckets struct {
 	rate  rate.Limit
 	burst int
@@ -20,7 +20,8 @@ type Buckets struct {
 	of map[string]*rate.Limiter
 }
 
-// NewBuckets returns Buckets that allow one event per interval, and burst at once.
+// NewBuckets returns Buckets which allow one event per interval, and bursts of the
+// given size.
 func NewBuckets(every time.Duration, burst int) *Buckets {
 	return &Buckets{rate: rate.Every(every), burst: burst, of: map[string]*rate.Limiter{}}
 }
@@ -58,8 +59,8 @@ func (b *Buckets) Wait(whose string) time.Duration {
 	return max(0, time.Duration(lack/float64(b.rate)*float64(time.Second)))
 }
 
-// forgetLocked makes room: it drops idle keys, then any keys until half is free, so it
-// runs rarely.
+// forgetLocked removes idle keys if there are MaxBuckets. If that does not suffice, it
+// removes arbitrary keys until half are left.
 func (b *Buckets) forgetLocked(now time.Time) {
 	if len(b.of) < MaxBuckets {
 		return

@@ -1,17 +1,18 @@
 // Package fair shares few places among many users.
 //
-// A user asks for a place with a path, such as tenant, host, client. Each level of the
-// path has a limit of places for one key; beyond it, requests wait. If several
-// requests wait for the same place, they take turns at each level: tenants, within a
-// tenant its hosts, within a host its clients. A busy user thus delays only itself,
-// and a user with few requests waits for at most one turn of each other user.
+// A user requests a place with a path, such as tenant, host, client. At each level of
+// the path, a key may have a limited number of places at a time; further requests
+// wait. A free place goes round-robin at each level: first between tenants, then
+// between a tenant's hosts, then between a host's clients. So a busy user delays only
+// itself, and a user with few requests waits for at most one request from each other
+// user.
 //
 // [Turns] bound the number of concurrent users. [Shares] bound a tenant's share of
 // processor time while another tenant is active. [Buckets] bound the rate of each key.
 //
 // Unauthenticated connections are grouped by the networks of their addresses ([Site],
-// [Networks]). In a full [Room], the oldest connection of the busiest network makes
-// place for a new connection.
+// [Networks]). If a [Room] is full, the oldest connection from the busiest network is
+// closed to admit a new one.
 //
 // # Concurrency
 //
@@ -25,10 +26,10 @@ import (
 	"sync"
 )
 
-// ErrFull reports that too many requests with the same path wait already.
+// ErrFull reports that too many requests with this path already wait.
 var ErrFull = errors.New("too many requests wait")
 
-// Turns are places for which requests take turns.
+// Turns are places granted to requests in turn.
 type Turns struct {
 	waiting int
 	limits  []int
@@ -37,7 +38,7 @@ type Turns struct {
 	root node
 }
 
-// A node is a key on a level, with the nodes below it.
+// A node is a key at one level of paths, with the nodes below it.
 type node struct {
 	parent *node // nil: the root
 	key    any
@@ -45,18 +46,18 @@ type node struct {
 
 	used     int
 	children map[any]*node
-	ring     []*node   // children with waiting requests below them; the next in turn first
-	queue    []*waiter // on the last level
+	ring     []*node   // children with waiting requests; the next in turn first
+	queue    []*waiter // waiting requests, at the last level
 }
 
 type waiter struct{ turn chan struct{} }
 
-// New returns Turns with paths as long as limits, the places for one key on each
-// level. For each path, the given number of requests may wait.
+// New returns Turns. Limits has the number of places for one key at each level, and so
+// sets the length of paths. At most waiting requests with the same path may wait.
 func New(waiting int, limits ...int) *Turns { return &Turns{waiting: waiting, limits: limits} }
 
-// Take waits for a place until ctx ends. The caller calls done to free the place. The
-// error is ctx's, or ErrFull.
+// Take waits for a place until ctx ends. The caller calls done to return the place.
+// The error is ctx's error or ErrFull.
 func (t *Turns) Take(ctx context.Context, path ...any) (done func(), err error) {
 	t.mu.Lock()
 	leaf := t.findLocked(path)
@@ -81,7 +82,7 @@ func (t *Turns) Take(ctx context.Context, path ...any) (done func(), err error) 
 	case <-ctx.Done():
 	}
 	if !t.leave(leaf, w) {
-		done() // the turn has come meanwhile
+		done() // granted just now
 	}
 	return nil, ctx.Err()
 }
@@ -117,7 +118,7 @@ func (t *Turns) findLocked(path []any) *node {
 func (n *node) waits() bool { return len(n.queue) > 0 || len(n.ring) > 0 }
 
 // awaitLocked adds the node to the rings of all levels above, because a request waits
-// here.
+// in it.
 func (n *node) awaitLocked() {
 	for ; n.parent != nil; n = n.parent {
 		if slices.Contains(n.parent.ring, n) {
@@ -127,8 +128,8 @@ func (n *node) awaitLocked() {
 	}
 }
 
-// tidyLocked removes the node from rings without waiting requests, and deletes unused
-// nodes.
+// tidyLocked removes the node and those above it from rings if no request waits in
+// them, and deletes them if they are unused.
 func (n *node) tidyLocked() {
 	for ; n.parent != nil; n = n.parent {
 		if n.waits() {
@@ -143,7 +144,7 @@ func (n *node) tidyLocked() {
 	}
 }
 
-// grantLocked grants all free places.
+// grantLocked grants places until none is free or no request waits.
 func (t *Turns) grantLocked() {
 	for {
 		leaf := t.root.nextLocked()
@@ -160,7 +161,8 @@ func (t *Turns) grantLocked() {
 	}
 }
 
-// nextLocked returns the node below n with the next turn, nil if no place is free.
+// nextLocked returns the leaf below n whose request is next, or nil if no place is
+// free.
 func (n *node) nextLocked() *node {
 	if n.limit > 0 && n.used >= n.limit {
 		return nil
@@ -187,7 +189,8 @@ func (t *Turns) release(leaf *node) {
 	t.grantLocked()
 }
 
-// leave reports whether a waiter has left before its turn came.
+// leave cancels a waiting request. It returns false if the place was granted
+// meanwhile.
 func (t *Turns) leave(leaf *node, w *waiter) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -7,30 +7,29 @@ import (
 )
 
 const (
-	// activeTime is how long a tenant counts as active after a step. A tenant with longer
-	// pauses between its steps is never active, for example if it only sends signs of
-	// life.
+	// activeTime is how long a tenant counts as active after a step. So a tenant which
+	// only sends heartbeats, with longer pauses in between, is hardly ever active.
 	activeTime = time.Second
 
-	// freeTime is the work, in units of a tenant's rate, that needs no rest after a pause.
+	// freeTime is how much work a tenant may do after a pause before it must rest.
 	freeTime = 10 * time.Millisecond
 
-	// leastRest is the shortest rest: a timer is not more exact.
+	// leastRest is the shortest rest, because timers are not more precise.
 	leastRest = time.Millisecond
 
-	// longestRest bounds a rest, and with it the debt of a tenant.
+	// longestRest bounds a rest, and so a tenant's debt.
 	longestRest = time.Second
 )
 
-// Shares bound the processor time that a tenant's input may use while another tenant
-// is active. Each connection reports its finished steps, and rests before its next
-// step until the tenant's time is paid for. A step thus never waits for a different
-// tenant's step, and a connection with little work hardly rests.
+// Shares limit the processor time spent on a tenant's input while a different tenant is
+// active. Each connection reports how long a finished step took, and then rests until the
+// tenant has paid for that time. So a step never waits for another tenant's step, and a
+// connection with little work hardly rests.
 //
-// All tenants in debt together use a fixed rate, in equal parts. A tenant that is
-// active alone never rests.
+// Together, all tenants in debt pay at a fixed rate, in equal parts. A tenant which alone
+// is active never rests.
 type Shares struct {
-	rate float64 // processor time in a unit of time
+	rate float64 // processors
 
 	mu      sync.Mutex // guards the fields below
 	tenants map[string]*account
@@ -39,10 +38,10 @@ type Shares struct {
 	latest  [2]activity // of the two most recently active tenants
 }
 
-// An account is a tenant's processor time.
+// An account records a tenant's processor time.
 type account struct {
 	worked time.Time // when its last step ended
-	paid   time.Time // the end of its paid time: in the future for a tenant in debt
+	paid   time.Time // until when the tenant's work is paid; in the future for a tenant in debt
 }
 
 // An activity is a step of an active tenant.
@@ -51,13 +50,14 @@ type activity struct {
 	at time.Time
 }
 
-// NewShares returns Shares with the given number of processors for tenants in debt.
+// NewShares returns Shares in which tenants in debt may use the given number of
+// processors.
 func NewShares(processors float64) *Shares {
 	return &Shares{rate: processors, tenants: map[string]*account{}, sweepAt: 16}
 }
 
-// Spend reports the duration of a tenant's step. The caller rests for the returned
-// time before the next step.
+// Spend reports how long a tenant's step took. The caller must rest for the returned time
+// before the next step.
 func (s *Shares) Spend(tenant string, took time.Duration) (rest time.Duration) {
 	now := time.Now()
 	s.mu.Lock()
@@ -79,8 +79,8 @@ func (s *Shares) Spend(tenant string, took time.Duration) (rest time.Duration) {
 	return rest
 }
 
-// Charge adds work that followed from a tenant's steps. The tenant's next step rests
-// for it.
+// Charge adds work caused by a tenant's steps. The tenant rests for it after its next
+// step.
 func (s *Shares) Charge(tenant string, took time.Duration) {
 	now := time.Now()
 	s.mu.Lock()

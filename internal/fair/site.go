@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// Site returns the network that counts as one user: an IPv4 address in any notation,
-// or an IPv6 address's /64, which belongs to a single site.
+// Site returns the network which counts as one user: an IPv4 address, or the /64 of an
+// IPv6 address, because a /64 belongs to one site.
 func Site(at netip.Addr) string {
 	if at = at.Unmap().WithZone(""); at.Is6() {
 		return netip.PrefixFrom(at, 64).Masked().String()
@@ -14,9 +14,9 @@ func Site(at netip.Addr) string {
 	return at.String()
 }
 
-// Networks returns an address's networks, the widest first: the /48 and the /64 for
-// IPv6, the /24 and the address itself for IPv4. The last is its [Site]. A customer
-// often has a /48, with 65,536 sites.
+// Networks returns the networks of an address, the widest first: /48 and /64 for IPv6,
+// /24 and the address itself for IPv4. The last is its [Site]. The wide network
+// matters because one customer often has a /48, with 65,536 sites.
 func Networks(at netip.Addr) [2]netip.Prefix {
 	at = at.Unmap().WithZone("")
 	bits := [2]int{24, 32}
@@ -26,20 +26,21 @@ func Networks(at netip.Addr) [2]netip.Prefix {
 	return [2]netip.Prefix{netip.PrefixFrom(at, bits[0]).Masked(), netip.PrefixFrom(at, bits[1]).Masked()}
 }
 
-// A Room has places for unauthenticated connections, which differ only by their
-// addresses.
+// A Room limits unauthenticated connections, which can be distinguished only by
+// address.
 type Room struct {
 	Places   int    // in total
 	Networks [2]int // for each network of an address, as returned by [Networks]
 }
 
-// GivesWay returns the index of the connection that makes place for a new connection,
-// or -1 if there is a free place. There are the addresses of the connections in the
-// room, the oldest first.
+// GivesWay returns the index of the connection to close so a new connection can be
+// admitted, or -1 if there is room. There are the addresses of the admitted
+// connections, the oldest first; comes is the address of the new one.
 //
-// The oldest connection of the busiest network goes: in a full network, or else in the
-// room. A flood thus evicts itself. Networks of this machine's own addresses have no
-// limit, because a proxy may use them.
+// If a network of comes is full, the oldest connection in that network's busiest part
+// is closed; if the room is full, the oldest connection of the busiest network. A
+// flood thus evicts itself. Addresses of this machine have no limit per network,
+// because a proxy may use them.
 func (r Room) GivesWay(there []netip.Addr, comes netip.Addr) int {
 	all := make([]int, len(there))
 	for i := range there {

@@ -1,9 +1,8 @@
-// Package idle makes idle connections cheap: they need no buffer, and a goroutine with
-// a small stack.
+// Package idle reduces the memory of idle connections: they need no buffer, and their
+// goroutine has a small stack.
 //
-// An idle client takes 14.8 KiB of a relay (18.8 with a deep stack) and 13.1 KiB of a
-// host-agent (25.9 with a buffer). `make bench ARGS=ablate` measures both, and the
-// gain of every other mechanism for speed.
+// An idle client takes 14.8 KiB at a relay (18.8 with a deep stack), and 13.1 KiB at a
+// host-agent (25.9 with a buffer). `make bench ARGS=ablate` measures this.
 package idle
 
 import (
@@ -14,8 +13,8 @@ import (
 	"ahprelay/internal/ablation"
 )
 
-// A Reader reads from a connection of the kernel. It takes a buffer from its pool only
-// when bytes have arrived. It is not safe for concurrent use.
+// A Reader reads from a network connection. It takes a buffer from its pool only after
+// bytes have arrived. It is not safe for concurrent use.
 type Reader struct {
 	raw     syscall.RawConn
 	buffers *sync.Pool // of *[]byte
@@ -27,8 +26,8 @@ type Reader struct {
 	err error
 }
 
-// NewReader returns a Reader for conn, or nil if conn is not a connection of the
-// kernel or the system cannot wait without a buffer. The pool holds non-empty *[]byte.
+// NewReader returns a Reader for conn, or nil if conn is no socket or the system does
+// not support it. The pool contains non-empty *[]byte.
 func NewReader(conn net.Conn, buffers *sync.Pool) *Reader {
 	system, ok := conn.(syscall.Conn)
 	if !ok || !reads || ablation.LateBuffers {
@@ -43,9 +42,9 @@ func NewReader(conn net.Conn, buffers *sync.Pool) *Reader {
 	return r
 }
 
-// Read waits for bytes, and returns a buffer of the pool with their number. An error,
-// as from [net.Conn.Read], comes without a buffer. A read deadline or Close ends the
-// wait.
+// Read waits for bytes, and returns a buffer from the pool and the number of bytes in
+// it. Errors are those of [net.Conn.Read]; buf is then nil. A read deadline or Close
+// ends the wait.
 func (r *Reader) Read() (buf *[]byte, n int, err error) {
 	err = r.raw.Read(r.try)
 	buf, n = r.buf, r.n
@@ -56,8 +55,8 @@ func (r *Reader) Read() (buf *[]byte, n int, err error) {
 	return buf, n, err
 }
 
-// Deep calls f in a new goroutine and returns when f does, so the stack that f needs
-// is freed.
+// Deep calls f in a new goroutine and waits for it. The large stack which f needs is
+// then freed.
 func Deep(f func()) {
 	if ablation.SmallStacks {
 		f()

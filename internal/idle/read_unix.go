@@ -11,7 +11,7 @@ import (
 
 const reads = true
 
-// tryRead reads once without blocking. It reports false if there was nothing to read.
+// tryRead reads once without blocking. It returns false if no bytes have arrived.
 func (r *Reader) tryRead(fd uintptr) (done bool) {
 	buf := r.buffers.Get().(*[]byte)
 	n, err := unix.Read(int(fd), *buf)

@@ -9,9 +9,10 @@ import "sync/atomic"
 // slower.
 func goroutine() uintptr
 
-// holders is a hash table from goroutines to the locks that they hold: bit n stands for rank n. An
-// entry is never removed: a later goroutine with the same descriptor reuses it. So goroutines do
-// not wait for each other, and the lookup orders no memory accesses that could hide a race.
+// holders is a hash table from goroutines to the locks which they hold; bit n stands for rank n.
+// Entries are never removed, and a later goroutine with the same descriptor reuses one. Goroutines
+// thus never wait for each other, and lookups do not order memory accesses, which could hide data
+// races.
 var holders [1 << 18]struct {
 	of   atomic.Uintptr
 	held uint64 // owned by the goroutine

@@ -1,8 +1,8 @@
-// Package lockorder fixes the order in which a goroutine takes several locks, and makes
-// tests fail that break it.
+// Package lockorder defines the order in which a goroutine may take several locks, and
+// makes tests fail if code violates it.
 //
-// A lock of the list is a [Mutex] of its rank. A goroutine that holds a lock may take
-// only locks further down:
+// Each lock in the list below is a [Mutex] with a rank. A goroutine which holds a lock
+// may take only locks further down in the list:
 //
 //	Client    gateway.client.mu             the state of a client's connection
 //	HostConn  hostagent.hostConn.order      from judging a message until it is queued
@@ -11,12 +11,12 @@
 //	Link      link.boundLink.mu             the link below
 //	Outbox    gateway.outbox.mu             the messages that wait for a client
 //
-// Opening, sending on and closing a client's connection takes Client or HostConn first,
-// and then descends through an audience and package routing to the link. Calls that
-// come up from a link run under Routing, so they may only queue in an outbox or start a
-// goroutine. All other locks are leaves: their holders call nothing.
+// Calls to open, use or close a client's connection first take Client or HostConn, and
+// then the locks below, down to the link. Calls from a link upward run under Routing, so
+// they may only append to an outbox or start a goroutine. All locks outside of this list
+// are leaves: no other lock is taken while one is held.
 //
-// In a build with the tag lockorder, as in make test, a Mutex panics if a goroutine takes
+// With the build tag lockorder, which make test sets, a Mutex panics if a goroutine takes
 // it out of order, or twice. Without the tag it is a [sync.Mutex].
 package lockorder
 

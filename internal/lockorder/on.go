@@ -51,7 +51,7 @@ func enter[R Rank]() {
 	}
 }
 
-// leave removes that record.
+// leave removes the record made by enter.
 func leave[R Rank]() {
 	var last R
 	if !give(holding(), last.rank()) {
@@ -59,9 +59,9 @@ func leave[R Rank]() {
 	}
 }
 
-// take adds a rank to the set of held locks. It returns the last held rank instead if that is
-// not before the new rank. Goroutines whose descriptor the runtime reuses share a set, which
-// is empty when the first goroutine ends, so there is no race.
+// take adds a rank to the set of held locks. If the set already has this rank or a later one,
+// take returns the last of them instead. When the runtime reuses a goroutine's descriptor,
+// two goroutines successively use the same set; it is empty in between, so there is no race.
 //
 //go:norace
 func take(held *uint64, rank int) (has Rank) {
@@ -72,7 +72,7 @@ func take(held *uint64, rank int) (has Rank) {
 	return nil
 }
 
-// give removes a rank from the set, and reports whether the set had it.
+// give removes a rank from the set, and reports whether it was in the set.
 //
 //go:norace
 func give(held *uint64, rank int) bool {
@@ -81,5 +81,5 @@ func give(held *uint64, rank int) bool {
 	return had
 }
 
-// list holds each rank at its number.
+// list has the ranks, indexed by number.
 var list = []Rank{nil, Client{}, HostConn{}, Audience{}, Routing{}, Link{}, Outbox{}}

@@ -8,9 +8,10 @@ import (
 	"syscall"
 )
 
-// ReleaseCode unmaps the pages of the program's file that the process has used so far.
-// The start of a program uses most pages, and a waiting program few. The kernel maps a
-// page again from its cache when the process next uses it. After an error, pages stay.
+// ReleaseCode frees the pages of the program's file which the process has used so far.
+// Starting a program uses most pages, but an idle program needs few. The kernel loads
+// a page again from its cache when it is used next. If ReleaseCode fails, pages stay
+// in memory.
 func ReleaseCode() {
 	exe, err := os.Readlink("/proc/self/exe")
 	if err != nil {
@@ -21,11 +22,11 @@ func ReleaseCode() {
 		return
 	}
 	defer smaps.Close()
-	var from, to uintptr // the mapping of the current lines; empty unless it is the program's file
+	var from, to uintptr // the mapping to which the current lines belong; empty if it is not the program's file
 	for lines := bufio.NewScanner(smaps); lines.Scan(); {
 		line := lines.Text()
 		if name, size, isField := strings.Cut(line, ":"); isField && !strings.Contains(name, " ") {
-			// A mapping without own pages equals its file.
+			// A mapping without modified pages equals its file.
 			if name == "Anonymous" && to > from && strings.TrimSpace(size) == "0 kB" {
 				_, _, _ = syscall.Syscall(syscall.SYS_MADVISE, from, to-from, syscall.MADV_DONTNEED)
 			}

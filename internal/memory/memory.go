@@ -12,29 +12,29 @@ import (
 	"ahprelay/internal/ablation"
 )
 
-// The conditions under which memory is returned.
+// When memory is returned:
 const (
-	lookEvery = 100 * time.Millisecond // interval of samples after activity; it doubles at rest
+	lookEvery = 100 * time.Millisecond // interval of samples after activity; it doubles while the process rests
 	restEvery = 5 * time.Second        // largest interval
-	giveAgain = 10 * time.Second       // after the last time, unless worthAtOnce is reached
+	giveAgain = 10 * time.Second       // shortest time between two returns, unless worthAtOnce is reached
 
-	quietBytes  = 256 << 10 // allocated between two samples, at most
-	worthBytes  = 8 << 20   // allocated since memory was returned, at least
-	worthAtRest = 1 << 20   // the same of a process at rest
+	quietBytes  = 256 << 10 // at most so much was allocated between two samples
+	worthBytes  = 8 << 20   // at least so much was allocated since the last return
+	worthAtRest = 1 << 20   // the same for a process at rest
 
-	worthAtOnce = 32 << 20 // allocated since memory was returned: enough to ignore giveAgain
+	worthAtOnce = 32 << 20 // so much was allocated since the last return that giveAgain does not apply
 
-	// A live heap of largeHeap or more is collected when garbage reaches half of it. A
-	// smaller heap saves processor time: its garbage may grow to the size of the live
-	// heap (Go's default), or to half of largeHeap.
+	// If the live heap has at least largeHeap bytes, garbage is collected when it reaches
+	// half of the heap. A smaller heap saves processor time instead: garbage may grow to the
+	// size of the heap (Go's default), or to half of largeHeap.
 	largeHeap    = 24 << 20
 	largePercent = 50
 	smallPercent = 100
 	mostPercent  = 800
 )
 
-// percentFor returns the headroom of garbage collection as a percentage of the live
-// heap. It has few values, because each change stops the process for a moment.
+// percentFor returns the GC percentage for a live heap. It returns only few values, because
+// each change stops the process for a moment.
 func percentFor(live uint64) (percent int) {
 	if live >= largeHeap {
 		return largePercent
@@ -47,9 +47,8 @@ func percentFor(live uint64) (percent int) {
 }
 
 // Start returns memory to the system whenever the process becomes quiet, until stop is
-// called. It also keeps the garbage of a large process small. Go alone keeps the
-// memory of the busiest moment for minutes, and collects no garbage while nothing is
-// allocated.
+// called. It also limits the garbage of a large process. Without it, Go keeps the memory of
+// the busiest moment for minutes, because it collects no garbage while nothing is allocated.
 func Start() (stop func()) {
 	if ablation.GiveBack {
 		return func() {}
@@ -63,8 +62,8 @@ func Start() (stop func()) {
 	}
 }
 
-// giveBack takes a sample soon after each garbage collection, and at intervals that grow
-// while the process is at rest.
+// giveBack takes a sample after each garbage collection, and at intervals which grow while
+// the process rests.
 func giveBack(ctx context.Context) {
 	samples := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}, {Name: "/gc/heap/live:bytes"}}
 	setPercent, restore := gcPercent()
@@ -91,7 +90,7 @@ func giveBack(ctx context.Context) {
 			giveAll()
 		}
 		if release {
-			ReleaseCode() // last, because collections use much of it
+			ReleaseCode() // last, because garbage collection uses much code
 		}
 		timer.Reset(p.wait)
 	}
@@ -99,13 +98,13 @@ func giveBack(ctx context.Context) {
 
 // A pace decides when memory is returned.
 type pace struct {
-	wait        time.Duration // until the next sample
-	last, given uint64        // bytes allocated at the last sample, and when memory was returned
+	wait        time.Duration // time until the next sample
+	last, given uint64        // bytes allocated in total, at the last sample and at the last return
 	givenAt     time.Time
-	atRest      bool // since the last activity
+	atRest      bool // there was no activity since the last sample of rest
 }
 
-// look takes a sample: the bytes allocated since the start. It reports whether to return
+// look takes a sample of the bytes allocated since the start. It reports whether to return
 // memory, and whether to release code.
 func (p *pace) look(allocated uint64, now time.Time) (give, release bool) {
 	since, quiet := allocated-p.given, allocated-p.last <= quietBytes
@@ -126,7 +125,8 @@ func (p *pace) look(allocated uint64, now time.Time) (give, release bool) {
 	return give, release
 }
 
-// giveAll collects twice: pools survive one collection, and stacks shrink by half each time.
+// giveAll collects twice, because pools survive one collection, and stacks shrink by half
+// each time.
 func giveAll() {
 	runtime.GC()
 	debug.FreeOSMemory()
@@ -135,7 +135,7 @@ func giveAll() {
 // signalCollections sends to collected after each garbage collection, until ctx ends. It
 // never blocks.
 func signalCollections(ctx context.Context, collected chan<- struct{}) {
-	garbage := new([16]byte) // not a tiny object: those are collected in blocks
+	garbage := new([16]byte) // not a tiny object, because those are collected in blocks
 	runtime.AddCleanup(garbage, func(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
@@ -148,8 +148,8 @@ func signalCollections(ctx context.Context, collected chan<- struct{}) {
 	}, ctx)
 }
 
-// gcPercent returns functions that set and restore the headroom of garbage collection.
-// Both do nothing if GOGC is set.
+// gcPercent returns functions which set and restore the GC percentage. If GOGC is set, they
+// do nothing.
 func gcPercent() (set func(percent int), restore func()) {
 	before := debug.SetGCPercent(smallPercent)
 	if before != smallPercent {

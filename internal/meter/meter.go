@@ -1,7 +1,6 @@
-// Package meter holds the metrics code that relay and host-agent share: build
-// information, histograms of delays, and the HTTP handlers. docs/operating.md
-// describes each metric. Each metric's full name stands where it is created, so that a
-// search finds it.
+// Package meter has metrics code for relay and host-agent: build information, histograms
+// of delays, and HTTP handlers. docs/operating.md describes each metric. Code names each
+// metric in full, so it can be found by search.
 package meter
 
 import (
@@ -23,8 +22,8 @@ func NewRegistry() *prometheus.Registry {
 	return r
 }
 
-// Build returns a metric with the constant value 1. Its labels name the build: for a
-// version such as 0.1.0+1a2b3c4d, the number and the commit.
+// Build returns a metric with the constant value 1 and labels for the build: a version
+// such as 0.1.0+1a2b3c4d is split into number and commit.
 func Build(name, version string) prometheus.Collector {
 	number, commit, _ := strings.Cut(version, "+")
 	g := prometheus.NewGauge(prometheus.GaugeOpts{
@@ -48,8 +47,8 @@ func Handler(r *prometheus.Registry) http.Handler {
 	return promhttp.HandlerFor(r, promhttp.HandlerOpts{})
 }
 
-// A Table is a [prometheus.Collector] whose metrics are computed when they are
-// scraped. T is one sample of the program's state.
+// A Table is a [prometheus.Collector] whose metrics are computed when they are scraped.
+// T is a snapshot of the program's state.
 type Table[T any] struct {
 	read func() T
 	rows []row[T]
@@ -62,7 +61,7 @@ type row[T any] struct {
 	labels []string // values
 }
 
-// NewTable returns an empty Table. One call of read provides the values of all
+// NewTable returns an empty Table. Each scrape calls read once, for the values of all
 // metrics.
 func NewTable[T any](read func() T) *Table[T] { return &Table[T]{read: read} }
 
@@ -107,9 +106,9 @@ func Bool(is bool) float64 {
 	return 0
 }
 
-// Page serves the metrics at /metrics, for a listener at an address. At a loopback
-// address it accepts only loopback names as Host; otherwise a web page could reach it by
-// DNS rebinding.
+// Page serves the metrics at /metrics, for a listener at an address. If that is a
+// loopback address, it accepts only loopback names as Host, because a web page could
+// otherwise read the metrics by DNS rebinding.
 func Page(registry *prometheus.Registry, at net.Addr) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", Handler(registry))
@@ -119,8 +118,8 @@ func Page(registry *prometheus.Registry, at net.Addr) http.Handler {
 	return NoPages(mux)
 }
 
-// NoPages refuses requests that a web page could have sent: those with an Origin, and
-// those that the browser marks as cross-site. Images and scripts send no Origin.
+// NoPages refuses requests which a web page could have sent: with an Origin, or marked
+// by the browser as cross-site (requests for images and scripts have no Origin).
 func NoPages(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		site := r.Header.Get("Sec-Fetch-Site")
@@ -132,8 +131,9 @@ func NoPages(next http.Handler) http.Handler {
 	})
 }
 
-// LocalOnly is NoPages, and also refuses requests to any name but a loopback address.
-// DNS rebinding could make such a name resolve to this listener.
+// LocalOnly is NoPages, and also refuses requests whose Host is not a loopback name or
+// address: a web page could make a name of its own resolve to this listener (DNS
+// rebinding).
 func LocalOnly(next http.Handler) http.Handler {
 	return NoPages(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		host := (&url.URL{Host: r.Host}).Hostname()

@@ -1,7 +1,7 @@
-// Package orphan lets a process wait for the end of its parent with little memory: it
-// waits before most other packages of the program are initialized. Go initializes
-// packages in the order of their paths, each behind its imports. So this package imports
-// few, and its path precedes those of libraries.
+// Package orphan lets a process wait with little memory until its parent has ended. It
+// waits in its init function, before most other packages of the program are initialized.
+// Go initializes packages in the order of their paths, each after its imports. So this
+// package imports little, and its path sorts before those of libraries.
 package orphan
 
 import (
@@ -14,14 +14,14 @@ import (
 	"ahprelay/internal/memory"
 )
 
-// Command is the first argument of a process that waits. Its standard input is a pipe
-// from its parent with lines of text, each in place of the one before.
+// Command is the first argument of a waiting process. Its standard input is a pipe from
+// its parent; each line of text replaces the previous one.
 const Command = "sentinel"
 
-// Farewell is the line behind which the process ends at once.
+// Farewell is a line after which the process ends at once.
 const Farewell = `{"farewell":true}`
 
-// maxLine bounds what is kept of a line.
+// maxLine bounds the stored part of a line.
 const maxLine = 512 << 10
 
 var input []byte
@@ -42,11 +42,11 @@ func init() {
 	input = line
 }
 
-// Outlive has the process ignore the signals that a session or service sends to all its
-// processes.
+// Outlive makes the process ignore the signals sent to all processes of a session or
+// service.
 func Outlive() { signal.Ignore(os.Interrupt, syscall.SIGTERM, syscall.SIGHUP) }
 
-// Input returns the parent's last line, once the parent has ended. In a process that was
+// Input returns the parent's last line after the parent has ended. If the process was
 // started by hand, it returns standard input.
 func Input() io.Reader {
 	if input == nil {
@@ -55,8 +55,8 @@ func Input() io.Reader {
 	return bytes.NewReader(input)
 }
 
-// lastLine returns the last whole line when the input ends, or all of it without one. It
-// ends early behind a farewell.
+// lastLine returns the last complete line when the input ends, or the whole input if
+// there is no line break. After Farewell it returns at once.
 func lastLine(in io.Reader) (line []byte, farewell bool) {
 	line, rest := []byte{}, make([]byte, 0, 4<<10)
 	whole := false

@@ -7,12 +7,12 @@ import (
 	"syscall"
 )
 
-// Own lets a program start in its own process group. [Kill] can end the group as a whole,
-// and a Ctrl-C for this program does not reach the group.
+// Own makes a program start in its own process group, so that [Kill] can end the whole
+// group, and a Ctrl-C for this program does not reach it.
 func Own(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }
 
-// OwnSession lets a program start in its own session, so that a terminal's signals do not
-// reach it.
+// OwnSession makes a program start in its own session, so signals from the terminal do
+// not reach it.
 func OwnSession(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} }
 
 // Kill kills a started program and its process group.

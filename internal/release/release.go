@@ -1,7 +1,7 @@
-// Package release finds newer releases of a program, checks their signature and puts
-// them in the place of an installed program. It reads what make release writes:
+// Package release finds newer releases of a program, verifies their signature, and
+// replaces an installed program. A release, written by make release, consists of
 // SHA256SUMS, its ECDSA signature SHA256SUMS.sig, and an archive for each program and
-// system. Requests carry no identifier.
+// system. Requests contain no identifier.
 package release
 
 import (
@@ -28,21 +28,21 @@ import (
 	"golang.org/x/mod/semver"
 )
 
-// make release sets both: the folder of the latest release, and the coordinates of the
-// public key, 32 bytes each, in base64.
+// Set by make release: the URL of the latest release, and the public key's coordinates,
+// 32 bytes each, in base64.
 var latest, publicPoint string
 
 var (
-	// ErrNoSource means that the program was not built by a signed make release.
+	// ErrNoSource reports that this program was not built by a signed make release.
 	ErrNoSource = errors.New("this program is not a signed release, so it knows no place for updates")
 
-	// ErrSignature means that our key did not sign the release.
+	// ErrSignature reports that the release is not signed with our key.
 	ErrSignature = errors.New("the signature of SHA256SUMS is wrong: the release was altered, or is not ours")
 
-	// ErrChecksum means that an archive is not the signed archive.
+	// ErrChecksum reports that an archive does not match its signed checksum.
 	ErrChecksum = errors.New("the archive does not have the signed checksum: the download was altered or cut")
 
-	// ErrNotInstalled means that the install script did not put the program in its place.
+	// ErrNotInstalled reports that the install script has not installed the program.
 	ErrNotInstalled = errors.New("the install script did not install this program: update it the way it was installed")
 )
 
@@ -52,14 +52,14 @@ const (
 	maxProgram = 512 << 20
 )
 
-// A Source is a folder with a release.
+// A Source is the URL of a release, and the key that must have signed it.
 type Source struct {
 	URL  string
 	Key  *ecdsa.PublicKey // P-256
 	HTTP *http.Client
 }
 
-// Released returns the source from which this program was released.
+// Released returns the source of this program's releases.
 func Released() (Source, error) {
 	if latest == "" || publicPoint == "" {
 		return Source{}, ErrNoSource
@@ -75,7 +75,7 @@ func Released() (Source, error) {
 	return Source{latest, key, http.DefaultClient}, nil
 }
 
-// An Archive is a program in a release, for this machine.
+// An Archive is a program's archive for this machine in a release.
 type Archive struct {
 	Version string
 	program string
@@ -84,13 +84,13 @@ type Archive struct {
 }
 
 // Newer reports whether the archive's version is higher than a program's version, which
-// may end with +COMMIT.
+// may end in +COMMIT.
 func (a Archive) Newer(version string) bool {
 	return semver.Compare("v"+a.Version, "v"+version) > 0
 }
 
-// Newest finds the program's archive for this machine in the release. It checks the
-// signature of SHA256SUMS; Fetch downloads the archive.
+// Newest finds the program's archive for this machine, and verifies the signature of
+// SHA256SUMS. It does not download the archive.
 func (s Source) Newest(ctx context.Context, program string) (Archive, error) {
 	sums, err := s.get(ctx, "SHA256SUMS", maxSums)
 	if err != nil {
@@ -206,10 +206,10 @@ func readProgram(r io.Reader) ([]byte, error) {
 	return data, err
 }
 
-// An Installed is a program that the install script put in its place.
+// An Installed is a program installed by the install script.
 type Installed struct{ path string }
 
-// mark is the file that the install script writes beside a program.
+// mark returns the path of the file which the install script writes beside a program.
 func (i Installed) mark() string {
 	return filepath.Join(filepath.Dir(i.path), "."+strings.TrimSuffix(filepath.Base(i.path), ".exe")+".installed")
 }
@@ -230,10 +230,10 @@ func Find(path string) (Installed, error) {
 	return i, nil
 }
 
-// Replace puts a program in the installed program's place, at once, and keeps the
-// earlier program for [Installed.Restore]. try gets the path of the new program first.
+// Replace replaces the installed program atomically, and keeps the earlier program for
+// [Installed.Restore]. Before that it calls try with the new program's path.
 func (i Installed) Replace(program []byte, try func(path string) error) (err error) {
-	// A name that ends with .exe, because Windows starts no other.
+	// The name ends in .exe if it must, because Windows starts no other file.
 	next := filepath.Join(filepath.Dir(i.path), ".next-"+filepath.Base(i.path))
 	defer os.Remove(next)
 	if err := os.WriteFile(next, program, 0o755); err != nil {
@@ -242,9 +242,9 @@ func (i Installed) Replace(program []byte, try func(path string) error) (err err
 	if err := try(next); err != nil {
 		return fmt.Errorf("the new program does not start on this machine: %w", err)
 	}
-	keep := os.Link // so that there is a program at each moment
+	keep := os.Link // keeps the program in place until it is replaced
 	if runtime.GOOS == "windows" {
-		keep = os.Rename // Windows lets a running program be renamed, and not be overwritten
+		keep = os.Rename // on Windows, a running program can be renamed, but not replaced
 	}
 	if err := os.Remove(i.previous()); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
@@ -258,5 +258,5 @@ func (i Installed) Replace(program []byte, try func(path string) error) (err err
 	return nil
 }
 
-// Restore puts the program before the last [Installed.Replace] back.
+// Restore undoes the last [Installed.Replace].
 func (i Installed) Restore() error { return os.Rename(i.previous(), i.path) }

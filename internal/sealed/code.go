@@ -49,12 +49,12 @@ func (c Code) String() string {
 	return b.String()
 }
 
-// errCode reports a text that is no code. It does not contain the text, which may be
-// nearly a code.
+// errCode reports an invalid code. It does not quote the text, which may be nearly a
+// valid code.
 var errCode = fmt.Errorf("this is no pairing code: want its %d letters and digits", codeLength)
 
-// ParseCode reads a code as a person types it: in either case, with hyphens and spaces
-// anywhere, with O for 0, and with I or L for 1.
+// ParseCode parses a code as people type it: upper or lower case, hyphens and spaces
+// anywhere, O for 0, I or L for 1.
 func ParseCode(text string) (c Code, err error) {
 	bits, held, at, n := 0, 0, 0, 0
 	for _, r := range strings.ToUpper(text) {
@@ -83,14 +83,14 @@ func ParseCode(text string) (c Code, err error) {
 	return c, nil
 }
 
-// secret returns the code as the handshake's pre-shared key.
+// secret returns the pre-shared key for the handshake.
 func (c Code) secret() []byte { return digest("pair", c[:]) }
 
-// label begins every text that is hashed or signed, and the prologue.
+// label begins all hashed or signed texts, and the prologue.
 const label = "ahp-sealed/1 "
 
-// digest returns the SHA-256 of a purpose's name and parts. The parts have fixed
-// lengths, so two purposes or lists of parts never have the same input.
+// digest returns the SHA-256 of a purpose and parts. Parts have fixed lengths, so
+// different purposes or parts never give the same input.
 func digest(purpose string, parts ...[]byte) []byte {
 	sum := sha256.New()
 	sum.Write([]byte(label + purpose + "\x00"))
@@ -100,7 +100,7 @@ func digest(purpose string, parts ...[]byte) []byte {
 	return sum.Sum(nil)
 }
 
-// A Fingerprint identifies a device's keys, or a host's.
+// A Fingerprint identifies the keys of a device or of a host.
 type Fingerprint [16]byte
 
 // FingerprintSize is the length of a fingerprint's text.
@@ -121,9 +121,9 @@ func ParseFingerprint(text string) (f Fingerprint, err error) {
 	return Fingerprint(b), nil
 }
 
-// Words returns the fingerprint's first 64 bits as four words that can be spoken, for
-// people to compare. Each word has the letters of a proquint: consonant, vowel,
-// consonant, vowel, consonant, for 16 bits.
+// Words returns the first 64 bits of the fingerprint as four pronounceable words, for
+// people to compare. Each word is a proquint of 16 bits: consonant, vowel, consonant,
+// vowel, consonant.
 func (f Fingerprint) Words() string {
 	const consonants, vowels = "bdfghjklmnprstvz", "aiou"
 	var b strings.Builder

@@ -1,22 +1,23 @@
-// Package sealed keeps the conversation between a client and a host-agent secret from
-// the relays between them. docs/sealed.md is its specification; the names here are those
-// of the specification, and testdata/vectors.json has its test vectors.
+// Package sealed encrypts the connection between a client and a host-agent, so the relays
+// between them cannot read it. docs/sealed.md is its specification, with the same names;
+// testdata/vectors.json has its test vectors.
 //
 // # The parts
 //
-// A [Code] is shown by the host-agent and typed at a device. A [Device] and a host have
-// keys. A [Grant] is a device's signed statement about a different device. An
-// [Initiator] (the client) and a [Responder] (the host-agent) perform the handshake. Each
-// gets a [Session], which seals the messages of its end and opens those of the peer.
+// The host-agent displays a [Code], which a person types on a device. Devices and hosts
+// have keys; a [Device] has a device's. A [Grant] is a statement about a device, signed
+// by another device. The client's [Initiator] and the host-agent's [Responder] do the
+// handshake. Each then has a [Session], which encrypts its own messages and decrypts the
+// peer's.
 //
 // # Errors
 //
-// Each function that reads a peer's bytes returns an error that wraps [ErrLie] if the
-// bytes cannot come from a correct peer behind an honest relay. The session is then over:
-// it opens and seals nothing more.
+// A function which reads a peer's bytes returns an error that wraps [ErrLie] if a correct
+// peer cannot have sent them through an honest relay. The session has then ended, and
+// encrypts and decrypts nothing more.
 //
 // # Concurrency
 //
-// An Initiator and a Responder belong to one goroutine. A Session has two halves: calls
-// of Seal, and calls of Open, each need a lock of their own.
+// An Initiator or Responder must be used by one goroutine. Calls of Session.Seal need one
+// lock, and calls of Session.Open another.
 package sealed

@@ -22,17 +22,17 @@ import (
 const (
 	maxChain    = 4
 	maxGrant    = 4 << 10             // bytes of a grant's text
-	MaxLife     = 30 * 24 * time.Hour // of a grant, and of a holder that does not connect
-	clockSkew   = 10 * time.Minute    // between the clocks of devices and hosts
+	MaxLife     = 30 * 24 * time.Hour // of a grant, and of a paired device which does not connect
+	clockSkew   = 10 * time.Minute    // tolerated difference between clocks of devices and hosts
 	maxChannels = 32
 )
 
-// A Grant is a device's statement that a host may admit another device.
+// A Grant is a device's statement that a host may admit a further device.
 type Grant struct {
 	Host     Fingerprint // of the host's key
 	By       Fingerprint // of the issuing device's keys
 	Device   Identity    // the admitted device
-	Subject  string      // the person, or service, to whom the device belongs
+	Subject  string      // the person or service which owns the device
 	Level    auth.Access
 	Channels []string // patterns, as in tokens; empty: all channels
 	From     time.Time
@@ -54,10 +54,10 @@ type grantBody struct {
 	Serial   string      `json:"serial"`
 }
 
-// signedGrant returns the bytes that are signed for a body.
+// signedGrant returns the bytes to sign for a grant.
 func signedGrant(body []byte) []byte { return append([]byte(label+"grant\x00"), body...) }
 
-// SignGrant returns a grant's text, signed by its issuer. It sets Host and By.
+// SignGrant returns a grant's text, signed by this device. It sets Host and By.
 func (d *Device) SignGrant(host Key, g Grant) (string, error) {
 	body, err := json.Marshal(grantBody{
 		Host: HostFingerprint(host).String(), By: d.Identity().Fingerprint().String(),
@@ -77,13 +77,13 @@ func (d *Device) SignGrant(host Key, g Grant) (string, error) {
 	return text, err
 }
 
-// A ClaimedGrant is a grant with an unchecked signature.
+// A ClaimedGrant is a grant whose signature was not checked.
 type ClaimedGrant struct {
 	Grant
 	body, signature []byte
 }
 
-// ReadGrant reads a grant's text without checking its signature.
+// ReadGrant parses a grant's text. It does not check the signature.
 func ReadGrant(text string) (*ClaimedGrant, error) {
 	if len(text) > maxGrant {
 		return nil, fmt.Errorf("grant of %d bytes; want at most %d", len(text), maxGrant)
@@ -113,7 +113,7 @@ func ReadGrant(text string) (*ClaimedGrant, error) {
 	return g, errors.Join(g.Device.Verifier.check(), g.check())
 }
 
-// check reports contents that no correct device signs.
+// check rejects contents which no correct device signs.
 func (g *Grant) check() error {
 	if err := CheckSubject(g.Subject, g.Level); err != nil {
 		return fmt.Errorf("grant: %w", err)
@@ -142,15 +142,15 @@ func printable(text string) bool {
 	return utf8.ValidString(text) && !strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) })
 }
 
-// maxWhole bounds whole numbers in JSON: every implementation reads them alike up to here.
+// maxWhole bounds integers in JSON, because JavaScript represents larger ones inexactly.
 const maxWhole = 1<<53 - 1
 
-// surrogate finds the escape of a surrogate. Readers of a lone one differ.
+// surrogate finds escaped surrogates. Readers treat a lone surrogate differently.
 var surrogate = regexp.MustCompile(`(?:^|[^\\])(?:\\\\)*\\u[dD][89a-fA-F]`)
 
-// decode decodes a JSON object into a struct. Member names count exactly, each at most
-// once; a member without omitempty is required. encoding/json reads names without regard
-// to case, null as no value, and bytes that are no UTF-8 as U+FFFD. Each rule has its branch.
+// decode decodes a JSON object into a struct. It is stricter than encoding/json: names must
+// match exactly and occur once, null and invalid UTF-8 are errors, and a member without
+// omitempty is required. Each rule has its branch.
 func decode(data []byte, into any) error {
 	if !utf8.Valid(data) || surrogate.Match(data) {
 		return errors.New("not UTF-8, or an escaped surrogate")
@@ -195,7 +195,7 @@ func decode(data []byte, into any) error {
 	return nil
 }
 
-// members returns the names of a struct's members in JSON, and whether each is required.
+// members returns the JSON names of a struct's members, and whether each is required.
 func members(of any) map[string]bool {
 	t := reflect.TypeOf(of).Elem()
 	names := make(map[string]bool, t.NumField())
@@ -206,13 +206,13 @@ func members(of any) map[string]bool {
 	return names
 }
 
-// hasNull reports whether a value is null, or a list with null.
+// hasNull reports whether a value is null, or a list which contains null.
 func hasNull(value json.RawMessage) bool {
 	var list []json.RawMessage
 	return string(value) == "null" || json.Unmarshal(value, &list) == nil && slices.ContainsFunc(list, func(v json.RawMessage) bool { return string(v) == "null" })
 }
 
-// A Holder is a device that the host knows by itself, with the device's authority.
+// A Holder is a device paired with the host, and its authority.
 type Holder struct {
 	Identity Identity
 	Subject  string
@@ -221,12 +221,12 @@ type Holder struct {
 	End      time.Time
 }
 
-// Rests reports whether the authority rests on a device or a grant's serial.
+// Rests reports whether the authority depends on a device or on a grant's serial.
 func (a *Authority) Rests(on string) bool {
 	return slices.Contains(a.Serials, on) || slices.ContainsFunc(a.Chain, func(f Fingerprint) bool { return f.String() == on })
 }
 
-// All returns everything that the authority rests on, for Rests.
+// All returns every device and serial on which the authority depends.
 func (a *Authority) All() []string {
 	all := slices.Clone(a.Serials)
 	for _, f := range a.Chain {
@@ -239,31 +239,31 @@ func (a *Authority) All() []string {
 type Authority struct {
 	Subject string
 	Level   auth.Access
-	Limits  [][]string // channels of the holder and of each grant, each list of patterns narrows
+	Limits  [][]string // channels of the holder and of each grant; a channel must match all lists
 	End     time.Time
-	Chain   []Fingerprint // the devices from the holder to the admitted device
-	Serials []string      // of the grants
+	Chain   []Fingerprint // the devices from the holder to this device
+	Serials []string      // serials of the grants
 }
 
-// A Registry is the host's knowledge for Admit.
+// A Registry is what a host knows of devices.
 type Registry interface {
-	// Holder returns a device that the host knows by itself.
+	// Holder returns a device paired with the host.
 	Holder(Fingerprint) (Holder, bool)
-	// Removed reports whether a device, or a grant's serial, has been removed.
+	// Removed reports whether a device, or a grant given by its serial, was removed.
 	Removed(fingerprintOrSerial string) bool
 }
 
 // Errors of Admit.
 var (
-	// ErrUnknownDevice reports a device that the host does not know, without grants.
+	// ErrUnknownDevice reports a device which is not paired and has no grants.
 	ErrUnknownDevice = errors.New("this host does not know this device: pair it with ahp-connect pair")
-	// ErrRemoved reports a removed device or grant.
+	// ErrRemoved reports that the device, or a grant it needs, was removed.
 	ErrRemoved = errors.New("this device, or one that has admitted it, has been removed from the host")
-	// ErrEnded reports an authority that is over.
+	// ErrEnded reports that the device's authority has expired.
 	ErrEnded = errors.New("this device's time at the host is over: pair it again")
 )
 
-// Admit returns the authority of a device with its grants, at a host with the given key.
+// Admit returns the authority which a device has at a host, through its grants.
 func Admit(known Registry, host Key, device Identity, grants []string, now time.Time) (*Authority, error) {
 	if len(grants) > maxChain {
 		return nil, fmt.Errorf("chain of %d grants; want at most %d", len(grants), maxChain)
@@ -304,7 +304,7 @@ func Admit(known Registry, host Key, device Identity, grants []string, now time.
 	return a, nil
 }
 
-// extend adds a grant to the chain.
+// extend checks a grant and adds it to the chain.
 func (a *Authority) extend(known Registry, host Key, issuer Identity, g *ClaimedGrant, now time.Time) error {
 	device := g.Device.Fingerprint()
 	switch {

@@ -14,17 +14,17 @@ import (
 	"ahprelay/auth"
 )
 
-// A Purpose is the aim of a handshake.
+// A Purpose is what a handshake is for.
 type Purpose byte
 
 const (
-	Connect Purpose = iota + 1 // the host knows the device, or an issuer of its grants
-	Pair                       // the device proves a code, and becomes known
+	Connect Purpose = iota + 1 // the host knows the device, or the device which has issued its first grant
+	Pair                       // the device proves that it knows a code, and the host then knows the device
 )
 
 // Sizes in a handshake, in bytes.
 const (
-	shortSize   = KeySize + tagSize // of the first two Noise messages
+	shortSize   = KeySize + tagSize // of each of the first two Noise messages
 	thirdSize   = KeySize + 2*tagSize
 	maxGreeting = 16 << 10
 )
@@ -32,26 +32,26 @@ const (
 // suite is the Noise cipher suite.
 var suite = noise.NewCipherSuite(noise.DH25519, noise.CipherAESGCM, noise.HashSHA256)
 
-// errTurn reports a handshake message out of turn.
+// errTurn reports a handshake message in a wrong order.
 var errTurn = lie("a handshake message out of turn")
 
 // A Greeting is the payload of the third handshake message.
 type Greeting struct {
-	Name     string   `json:"name"`     // of the device, for people
+	Name     string   `json:"name"`     // of the device, for display
 	Verifier string   `json:"verifier"` // base64url
-	Window   int      `json:"window"`   // seconds without a record, beyond the time between heartbeats, after which the host-agent may end the connection
+	Window   int      `json:"window"`   // seconds of silence, beyond the heartbeat interval, after which the host-agent may end the connection
 	Grants   []string `json:"grants,omitempty"`
 
-	// Level is the highest level that the client wants, "" for the device's own.
+	// Level is the highest level the client asks for; "": the device's own.
 	Level auth.Access `json:"level,omitempty"`
 
-	// Viewer tells a link's viewers apart: see NewViewer. Devices have none.
+	// Viewer distinguishes viewers with one link, see NewViewer. Devices have none.
 	Viewer string `json:"viewer,omitempty"`
 }
 
 // Times of a session's liveness.
 const (
-	Beat      = 15 * time.Second  // between heartbeats
+	Beat      = 15 * time.Second  // interval of heartbeats
 	MinWindow = 15 * time.Second  // of a greeting
 	MaxWindow = 615 * time.Second // of a greeting
 )
@@ -59,7 +59,7 @@ const (
 // maxName bounds the name of a device, in bytes.
 const maxName = 100
 
-// check reports a greeting that no correct client sends.
+// check rejects a greeting which no correct client sends.
 func (g *Greeting) check() (Verifier, error) {
 	point, err := base64.RawURLEncoding.Strict().DecodeString(g.Verifier)
 	switch {
@@ -82,7 +82,7 @@ func (g *Greeting) check() (Verifier, error) {
 type Admission struct {
 	Subject string      `json:"subject"`
 	Level   auth.Access `json:"level"` // before the host owner's --allow
-	End     int64       `json:"end"`   // Unix time; the device must connect again before it
+	End     int64       `json:"end"`   // Unix time; the device must connect again before
 }
 
 // prologue returns the prologue of a handshake.
@@ -118,23 +118,23 @@ func session(state *noise.HandshakeState, client bool, limit int, toHost, toClie
 	return s, errors.Join(err1, err2)
 }
 
-// An InitiatorConfig configures a client's handshake.
+// An InitiatorConfig configures an Initiator.
 type InitiatorConfig struct {
-	Host     string       // name
-	HostKey  *Key         // nil for a pairing without it: the code then proves the host's key
-	Expect   *Fingerprint // of the host's key, from a QR code; nil: not known
-	Code     *Code        // nil: the device is paired
+	Host     string       // the host's name
+	HostKey  *Key         // nil in a pairing without the host's key, which the code then proves
+	Expect   *Fingerprint // fingerprint of the host's key, from a QR code; nil: unknown
+	Code     *Code        // nil: the device is paired already
 	Device   *Device
 	Greeting Greeting  // without Verifier
-	Limit    int       // bytes of the longest message from the host
-	Random   io.Reader // nil: the system's
+	Limit    int       // bytes of the longest message accepted from the host
+	Random   io.Reader // nil: the system's random numbers
 }
 
-// An Initiator performs the client's part of a handshake.
+// An Initiator does the client's part of a handshake.
 type Initiator struct {
 	cfg     InitiatorConfig
 	purpose Purpose
-	state   *noise.HandshakeState // nil: the host's key is still to come
+	state   *noise.HandshakeState // nil: the host's key is not known yet
 	done    bool
 }
 
@@ -154,8 +154,8 @@ func NewInitiator(cfg InitiatorConfig) (*Initiator, []byte, error) {
 	return i, first, err
 }
 
-// HostKey returns the host's key. It is proved once Read has returned a session, and that
-// has opened a record.
+// HostKey returns the host's key. The key is proved only after the session has decrypted
+// a record.
 func (i *Initiator) HostKey() Key { return *i.cfg.HostKey }
 
 // first returns the first Noise message.
@@ -174,8 +174,8 @@ func (i *Initiator) first() ([]byte, error) {
 	return message, err
 }
 
-// Read reads a WebSocket message of the host-agent, and returns the answer. With the
-// last answer, it returns the session.
+// Read handles a WebSocket message from the host-agent, and returns the answer. With the
+// last answer it returns the session.
 func (i *Initiator) Read(frame []byte) (answer []byte, s *Session, err error) {
 	switch {
 	case len(frame) == 0 || i.done:
@@ -209,16 +209,16 @@ func (i *Initiator) Read(frame []byte) (answer []byte, s *Session, err error) {
 	return answer, s, err
 }
 
-// A ResponderConfig configures a host-agent's handshake.
+// A ResponderConfig configures a Responder.
 type ResponderConfig struct {
 	Host   string
 	Secret Secret
-	Code   func() (Code, bool) // the valid code, and whether there is one
-	Limit  int                 // bytes of the longest message from the client
-	Random io.Reader           // nil: the system's
+	Code   func() (Code, bool) // returns the valid code, if there is one
+	Limit  int                 // bytes of the longest message accepted from the client
+	Random io.Reader           // nil: the system's random numbers
 }
 
-// A Responder performs the host-agent's part of a handshake.
+// A Responder does the host-agent's part of a handshake.
 type Responder struct {
 	cfg     ResponderConfig
 	purpose Purpose
@@ -230,8 +230,8 @@ type Responder struct {
 // NewResponder returns a Responder.
 func NewResponder(cfg ResponderConfig) *Responder { return &Responder{cfg: cfg} }
 
-// An Arrival is a client after its handshake. Its keys are proved; in a pairing, it knows
-// the code.
+// An Arrival is a client after its handshake. It has proved its keys and, in a pairing,
+// that it knows the code.
 type Arrival struct {
 	Session  *Session
 	Purpose  Purpose
@@ -241,17 +241,17 @@ type Arrival struct {
 
 // Errors of a Responder.
 var (
-	// ErrNoCode reports a pairing while no code is valid.
+	// ErrNoCode reports a pairing although no code is valid.
 	ErrNoCode = errors.New("no pairing code is valid now: make one at the host")
-	// ErrWrongCode reports a pairing with a different code.
+	// ErrWrongCode reports a pairing with a wrong code.
 	ErrWrongCode = errors.New("wrong pairing code, or something between device and host has changed the pairing")
 )
 
-// Purpose returns the purpose that the client has stated.
+// Purpose returns the purpose stated by the client.
 func (r *Responder) Purpose() Purpose { return r.purpose }
 
-// Read reads a WebSocket message of the client, and returns the answer, or the client
-// after the last message.
+// Read handles a WebSocket message from the client, and returns the answer. After the
+// last message it returns the client.
 func (r *Responder) Read(frame []byte) (answer []byte, arrival *Arrival, err error) {
 	switch {
 	case len(frame) == 0 || r.done:
@@ -274,7 +274,7 @@ func (r *Responder) Read(frame []byte) (answer []byte, arrival *Arrival, err err
 // Third reports whether the next message is the last one.
 func (r *Responder) Third() bool { return r.state != nil && !r.done }
 
-// second reads the first Noise message, and returns the second.
+// second handles the first Noise message, and returns the second.
 func (r *Responder) second(purpose Purpose, first []byte) ([]byte, error) {
 	r.purpose = purpose
 	var code Code
@@ -300,7 +300,7 @@ func (r *Responder) second(purpose Purpose, first []byte) ([]byte, error) {
 	return answer, err
 }
 
-// third reads the third Noise message.
+// third handles the third Noise message.
 func (r *Responder) third(message []byte) (*Arrival, error) {
 	payload, toHost, toClient, err := r.state.ReadMessage(nil, message)
 	if err != nil && r.purpose == Pair {

@@ -10,39 +10,40 @@ import (
 	"errors"
 )
 
-// A Letter is content that a device leaves for a host at a relay. The host and some devices
-// can read it. The device's signature covers it together with a head that is not secret.
+// A Letter is content which a device leaves for a host at a relay. Only the host and the
+// chosen devices can read it. A head, which is not secret, accompanies the letter; the
+// device's signature covers both.
 //
-// The content is sealed with AES-256-GCM under a random key and a random nonce of 12 bytes,
-// which stands before the ciphertext. The head is the additional data. Each box has that key,
-// sealed to a recipient with HPKE (RFC 9180): DHKEM(X25519, HKDF-SHA256), HKDF-SHA256,
-// AES-256-GCM, base mode, without additional data. The info is "ahp-sealed/1 letter", one
-// zero byte, and the head. The device signs the info, a line feed, the SHA-256 of the sealed
-// content, and the SHA-256 of all boxes: for each box its recipient, a line feed and its key.
+// The content is encrypted with AES-256-GCM under a random key; the head is the additional
+// data. A random nonce of 12 bytes precedes the ciphertext. Each box contains that key,
+// encrypted for one recipient with HPKE (RFC 9180): DHKEM(X25519, HKDF-SHA256), HKDF-SHA256,
+// AES-256-GCM, base mode, without additional data. The info is "ahp-sealed/1 letter", a zero
+// byte, and the head. The device signs the info, a line feed, the SHA-256 of the encrypted
+// content, and the SHA-256 of all boxes: of each box its recipient, a line feed and its key.
 type Letter struct {
 	Boxes     []Box  `json:"boxes"`
 	Data      []byte `json:"data"`
 	Signature []byte `json:"signature"`
 }
 
-// A Box has a letter's key for a recipient.
+// A Box contains a letter's key, encrypted for one recipient.
 type Box struct {
 	To  string `json:"to"` // fingerprint of the recipient's keys
 	Key []byte `json:"key"`
 }
 
-// boxSize is the length of a sealed key: an encapsulated key, the key and a tag.
+// boxSize is the size of an encrypted key: an encapsulated key, the key and a tag.
 const boxSize = KeySize + KeySize + 16
 
-// letterSlack is the length of a letter's data beyond its content: a nonce and a tag.
+// letterSlack is how much longer a letter's data is than its content: a nonce and a tag.
 const letterSlack = 12 + 16
 
-// ErrLetter reports a letter that its sender has not signed, or that does not open.
+// ErrLetter reports a letter not signed by its sender, or which cannot be decrypted.
 var ErrLetter = errors.New("the message is damaged, or not from this device")
 
 func letterInfo(head string) []byte { return []byte(label + "letter\x00" + head) }
 
-// signedLetter returns the bytes that are signed.
+// signedLetter returns the bytes to sign for a letter.
 func signedLetter(head string, l *Letter) []byte {
 	boxes := sha256.New()
 	for _, b := range l.Boxes {
@@ -53,7 +54,8 @@ func signedLetter(head string, l *Letter) []byte {
 	return boxes.Sum(append(append(letterInfo(head), '\n'), data[:]...))
 }
 
-// Check rejects a letter of a wrong form, or with content above most bytes.
+// Check rejects a malformed letter, one with more than most bytes of content, or with more
+// than mostBoxes recipients.
 func (l *Letter) Check(most, mostBoxes int) error {
 	if len(l.Data) < letterSlack || len(l.Data) > most+letterSlack {
 		return errors.New("letter with content of a wrong size")
@@ -77,7 +79,7 @@ func letterCipher(key []byte) (cipher.AEAD, error) {
 	return cipher.NewGCMWithRandomNonce(block)
 }
 
-// SealLetter seals and signs content for recipients, named by fingerprint.
+// SealLetter encrypts and signs content for recipients, given by fingerprint.
 func (d *Device) SealLetter(head string, content []byte, to map[Fingerprint]Key) (*Letter, error) {
 	key := make([]byte, KeySize)
 	_, _ = rand.Read(key) // never fails
@@ -105,7 +107,7 @@ func (d *Device) SealLetter(head string, content []byte, to map[Fingerprint]Key)
 	return l, err
 }
 
-// OpenLetter checks a letter's signature, and returns its content for a recipient.
+// OpenLetter verifies a letter's signature, and returns the content for a recipient.
 func (s Secret) OpenLetter(l *Letter, head string, by Verifier, as Fingerprint) ([]byte, error) {
 	if !by.verify(signedLetter(head, l), l.Signature) {
 		return nil, ErrLetter
@@ -140,7 +142,7 @@ func (d *Device) OpenLetter(l *Letter, head string, by Verifier) ([]byte, error)
 	return d.secret.OpenLetter(l, head, by, d.Identity().Fingerprint())
 }
 
-// ReadIdentity decodes a device's public keys: key and verifier, one behind the other.
+// ReadIdentity decodes a device's public keys: the key and then the verifier.
 func ReadIdentity(b []byte) (i Identity, err error) {
 	if len(b) != KeySize+VerifierSize {
 		return i, errors.New("device keys of a wrong length")

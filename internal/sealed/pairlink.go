@@ -13,7 +13,7 @@ import (
 	"ahprelay/auth"
 )
 
-// CheckSubject reports a subject or level that no grant may have.
+// CheckSubject rejects a subject or level which no grant may have.
 func CheckSubject(subject string, level auth.Access) error {
 	if !slices.Contains(auth.Levels(), level) {
 		return fmt.Errorf("unknown level %q: want look, talk, approve, operate or own", string(level))
@@ -26,24 +26,24 @@ func CheckSubject(subject string, level auth.Access) error {
 
 // A PairLink is the content of a QR code for pairing.
 type PairLink struct {
-	Console string // address of a console that the relay does not serve; "": none
+	Console string // address of a console not served by the relay; "": none
 	Relay   string // base URL
 	Host    string
 	Code    Code
 	Key     Fingerprint // of the host's key
 }
 
-// pairPrefix begins a link without a console.
+// pairPrefix begins a link without a console address.
 const pairPrefix = "ahp-pair:"
 
-// String returns the link. Its secret is behind #, so browsers send it to no server.
+// String returns the link. The secret follows #, so browsers never send it to a server.
 func (l PairLink) String() string {
 	values := url.Values{"relay": {l.Relay}, "host": {l.Host}, "code": {l.Code.String()}, "key": {l.Key.String()}}
 	return cmp.Or(l.Console, pairPrefix) + "#" + values.Encode()
 }
 
-// CheckConsole reports an address that cannot begin a link for pairing at a relay. A page of
-// the relay would receive the secret behind #.
+// CheckConsole rejects an address which must not begin a pairing link for a relay. In
+// particular, a page served by the relay could read the secret after #.
 func CheckConsole(console, relay string) error {
 	u, err := url.Parse(console)
 	if err != nil || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" || strings.HasSuffix(console, "#") {
@@ -58,8 +58,8 @@ func CheckConsole(console, relay string) error {
 	return nil
 }
 
-// errLink reports a text that is no link for pairing. It does not contain the text,
-// which may have a code.
+// errLink reports a text which is no pairing link. It does not quote the text, which may
+// contain a code.
 var errLink = errors.New("this is no link for pairing: want ahp-pair:#relay=…&host=…&code=…&key=…")
 
 // ParsePairLink reads a link.

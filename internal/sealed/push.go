@@ -17,13 +17,13 @@ import (
 // A sealed host notifies a device while the device has no connection: see docs/sealed.md,
 // Notifications.
 
-// A Subscription is the keys of a device's browser, which its push service does not know.
+// A Subscription has the keys of a device's browser, which its push service does not know.
 type Subscription struct {
 	P256dh string `json:"p256dh"`
 	Auth   string `json:"auth"`
 }
 
-// A capture keeps the body of the library's request, which is never sent.
+// A capture stores the body of the library's request, and does not send it.
 type capture struct{ body []byte }
 
 // Do implements [webpush.HTTPClient].
@@ -33,8 +33,8 @@ func (c *capture) Do(r *http.Request) (*http.Response, error) {
 	return &http.Response{Body: http.NoBody}, err
 }
 
-// Encrypt returns a message as a browser's push service takes it (RFC 8291). A relay signs
-// the request: the library wants a key for that here, too.
+// Encrypt encrypts a message for a browser's push service (RFC 8291). The library also
+// signs the request and needs a key for that, but the relay later signs its own request.
 func (s Subscription) Encrypt(message []byte) ([]byte, error) {
 	private, public, err := webpush.GenerateVAPIDKeys()
 	if err != nil {
@@ -50,7 +50,7 @@ func (s Subscription) Encrypt(message []byte) ([]byte, error) {
 	return c.body, response.Body.Close()
 }
 
-// Purposes of a host's signatures outside of connections.
+// Purposes of signatures by a host outside of connections.
 const (
 	PushNote    = "push"
 	OutcomeNote = "outcome"
@@ -60,7 +60,7 @@ func note(purpose string, text []byte) []byte {
 	return append([]byte(label+purpose+"\x00"), text...)
 }
 
-// SignNote signs what a host sends outside of a connection.
+// SignNote signs a text sent outside of a connection.
 func (d *Device) SignNote(purpose string, text []byte) ([]byte, error) {
 	return d.sign(note(purpose, text))
 }
@@ -70,15 +70,15 @@ func (v Verifier) IsNote(purpose string, text, signature []byte) bool {
 	return v.verify(note(purpose, text), signature)
 }
 
-// A Reply is a device's answer to a notification, as its letter contains it. Exactly one of
-// Option and Text is set.
+// A Reply is a device's answer to a notification, inside its letter. Set either Option or
+// Text.
 type Reply struct {
 	Nonce  string `json:"nonce"` // of the notification
 	Option string `json:"option,omitempty"`
 	Text   string `json:"text,omitempty"`
 }
 
-// A ReplyLetter is a [Reply] on its way.
+// A ReplyLetter is an encrypted [Reply].
 type ReplyLetter struct {
 	Device string `json:"device"` // fingerprint
 	Event  string `json:"event"`  // id of the notification
@@ -92,7 +92,7 @@ func (l *ReplyLetter) head(host Fingerprint) string {
 	return strings.Join([]string{"reply", host.String(), l.Device, l.Event}, "\n")
 }
 
-// WriteReply seals a reply to an event for a host, and returns its bytes.
+// WriteReply encrypts a reply to an event for a host, and encodes it.
 func (d *Device) WriteReply(host Key, event string, r Reply) ([]byte, error) {
 	content, err := json.Marshal(r)
 	if err != nil {
@@ -108,10 +108,10 @@ func (d *Device) WriteReply(host Key, event string, r Reply) ([]byte, error) {
 	return json.Marshal(l)
 }
 
-// ErrReply reports a reply of a wrong form.
+// ErrReply reports a malformed reply.
 var ErrReply = errors.New("reply of a wrong form")
 
-// ReadReply decodes a reply. The caller finds the device, and opens the letter with Open.
+// ReadReply decodes a reply. The caller finds the device's keys, and then calls Open.
 func ReadReply(data []byte) (l ReplyLetter, err error) {
 	decoder := json.NewDecoder(bytes.NewReader(data))
 	decoder.DisallowUnknownFields()

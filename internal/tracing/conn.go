@@ -18,20 +18,20 @@ import (
 // maxOpen bounds a connection's open traced requests. Further requests are not traced.
 const maxOpen = 256
 
-// Bounds of a span's text from a message, in bytes. Longer text is no real method or
-// scheme.
+// Bounds for texts from a message in a span, in bytes. A longer text is no real method
+// or scheme.
 const (
 	maxMethod = 64
 	maxScheme = 32
 	maxID     = 64
 )
 
-// A Connection identifies the connection with the traced requests.
+// A Connection describes the connection on which requests are traced.
 type Connection struct {
 	ID, Tenant, Host string
 
-	// Full reports that the client has full authority, so that its own trace counts:
-	// in its requests, and in Traceparent, its handshake's header.
+	// Full reports that the client has full authority. Only then its own trace is
+	// used, from its requests or from Traceparent, the header of its handshake.
 	Full        bool
 	Traceparent string
 }
@@ -43,12 +43,12 @@ type Conn struct {
 	of     Connection
 	common []attribute.KeyValue
 
-	mu    sync.Mutex // guards the fields below; taken under any other lock
+	mu    sync.Mutex // guards the fields below; may be locked under any other lock
 	open  map[string]*Request
 	ended bool
 }
 
-// Conn returns a connection's Conn; nil for a nil Tracer.
+// Conn returns a Conn for a connection, or nil if the Tracer is nil.
 func (t *Tracer) Conn(of Connection) *Conn {
 	if t == nil {
 		return nil
@@ -58,18 +58,17 @@ func (t *Tracer) Conn(of Connection) *Conn {
 	}}
 }
 
-// A Request is a traced request. A nil Request is not traced.
+// A Request is a traced request. Methods of a nil Request do nothing.
 type Request struct {
 	conn *Conn
 	id   string
 	ctx  context.Context
 	span trace.Span // this end's outer span
-	part trace.Span // the inner span: publish at the relay, host at the host-agent; nil: ended or not begun
+	part trace.Span // the inner span: publish at the relay, host at the host-agent; nil: not begun or ended
 }
 
-// Relay begins the relay's spans for a request that is about to enter the link. Sent
-// ends the inner span. It returns nil if the message is not a request or is not
-// traced.
+// Relay begins the relay's spans for a request about to be sent on the link. It
+// returns nil if the message is no request or is not traced. Sent ends the inner span.
 func (c *Conn) Relay(env *ahp.Envelope, size int) *Request {
 	d, ok := c.idsOf(env)
 	if !ok {
@@ -87,7 +86,8 @@ func (c *Conn) Relay(env *ahp.Envelope, size int) *Request {
 	return r
 }
 
-// HostAgent begins the host-agent's span for a request that arrived at the given time.
+// HostAgent begins the host-agent's span for a request which arrived at the given
+// time.
 func (c *Conn) HostAgent(env *ahp.Envelope, size int, arrived time.Time) *Request {
 	d, ok := c.idsOf(env)
 	if !ok {
@@ -106,7 +106,8 @@ func (c *Conn) flags(d *ids) trace.TraceFlags {
 	return trace.TraceFlags(0).WithSampled(decision == sdktrace.RecordAndSample)
 }
 
-// ToHost begins the host's span: the request is about to be written to the host.
+// ToHost begins the host's span, because the request is about to be written to the
+// host.
 func (r *Request) ToHost() {
 	if r == nil {
 		return
@@ -118,7 +119,8 @@ func (r *Request) ToHost() {
 	}
 }
 
-// Sent ends the relay's inner span: the request has left, or could not.
+// Sent ends the relay's inner span: the request was sent, or err is the reason why
+// not.
 func (r *Request) Sent(err error) {
 	if r == nil {
 		return
@@ -134,7 +136,8 @@ func (r *Request) Sent(err error) {
 	}
 }
 
-// idsOf returns a request's ids; false if the message has none, or its id is too long.
+// idsOf returns a request's ids. It returns false if the message is no request, or its
+// id is too long.
 func (c *Conn) idsOf(env *ahp.Envelope) (ids, bool) {
 	if c == nil || env.Kind != ahp.Request || len(env.ID) > maxID {
 		return ids{}, false
@@ -146,7 +149,7 @@ func (c *Conn) idsOf(env *ahp.Envelope) (ids, bool) {
 	return d, true
 }
 
-// begin begins this end's outer span; nil: not recorded.
+// begin begins this end's outer span. It returns nil if the span is not recorded.
 func (c *Conn) begin(env *ahp.Envelope, size int, at time.Time, name string, kind trace.SpanKind, ctx context.Context) *Request {
 	method := string(env.Method[:min(len(env.Method), maxMethod)])
 	options := []trace.SpanStartOption{trace.WithSpanKind(kind), trace.WithAttributes(c.common...), trace.WithAttributes(
@@ -179,7 +182,7 @@ func schemeOf(channel []byte) string {
 	return scheme
 }
 
-// Waits reports whether a request is open.
+// Waits reports whether a traced request is unanswered.
 func (c *Conn) Waits() bool {
 	if c == nil {
 		return false
@@ -189,7 +192,7 @@ func (c *Conn) Waits() bool {
 	return len(c.open) > 0
 }
 
-// Answered ends the trace of a request: its answer has arrived, with the given size.
+// Answered ends the trace of a request whose answer, of the given size, has arrived.
 func (c *Conn) Answered(env *ahp.Envelope, size int) {
 	if c == nil || env.Kind != ahp.Response || len(env.ID) > maxID {
 		return
@@ -216,7 +219,8 @@ func (c *Conn) Answered(env *ahp.Envelope, size int) {
 	r.endLocked("ok")
 }
 
-// AnsweredHere ends a request that a gate answered in place of the host.
+// AnsweredHere ends the trace of a request which a gate has answered instead of the
+// host.
 func (r *Request) AnsweredHere() {
 	if r == nil {
 		return
@@ -226,7 +230,7 @@ func (r *Request) AnsweredHere() {
 	r.endLocked("answered by a gate")
 }
 
-// endLocked ends the spans with an outcome, unless they have ended.
+// endLocked ends a request's spans with an outcome, once.
 func (r *Request) endLocked(outcome string) {
 	if r.conn.open[r.id] != r {
 		return

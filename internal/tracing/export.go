@@ -28,12 +28,12 @@ import (
 )
 
 // An exporter sends spans by OTLP over HTTP with Protocol Buffers. OpenTelemetry's own
-// exporter links gRPC, which is a sixth of a program's size.
+// exporter would add gRPC, a sixth of a program's size.
 type exporter struct {
 	url     string
 	headers http.Header
 	gzip    bool
-	timeout time.Duration // for all attempts to send a batch
+	timeout time.Duration // for all attempts to send one batch
 	http    *http.Client
 }
 
@@ -58,8 +58,8 @@ func (e *exporter) addHeaders(list string) bool {
 	return true
 }
 
-// newExporter reads the variables of OpenTelemetry's specification "OpenTelemetry
-// Protocol Exporter". A variable for traces has priority over one for all signals.
+// newExporter reads the environment variables defined in OpenTelemetry's specification
+// "OpenTelemetry Protocol Exporter". Variables for traces override those for all signals.
 func newExporter(getenv func(string) string) (*exporter, error) {
 	of := func(name string) (value, from string) {
 		from = "OTEL_EXPORTER_OTLP_TRACES_" + name
@@ -105,7 +105,7 @@ func newExporter(getenv func(string) string) (*exporter, error) {
 	return e, nil
 }
 
-// exportTLS reads the variables for the collector's authority and the client's
+// exportTLS reads the variables with the collector's certificate authority and the client
 // certificate.
 func exportTLS(of func(string) (value, from string)) (*tls.Config, error) {
 	cfg := &tls.Config{}
@@ -131,9 +131,10 @@ func exportTLS(of func(string) (value, from string)) (*tls.Config, error) {
 	return cfg, nil
 }
 
-// ExportSpans sends a batch. It tries again if the collector is busy or away.
+// ExportSpans sends a batch, repeatedly if the collector is busy or unreachable.
 func (e *exporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
-	// TracesData has the bytes of ExportTraceServiceRequest, which gRPC's package defines.
+	// TracesData has the same encoding as ExportTraceServiceRequest, which is defined in
+	// gRPC's package.
 	body, err := proto.Marshal(&tracepb.TracesData{ResourceSpans: resourceSpans(spans)})
 	if err != nil {
 		return err
@@ -159,8 +160,8 @@ func (e *exporter) Shutdown(context.Context) error {
 	return nil
 }
 
-// send sends a body once. Its error is permanent if the specification forbids another
-// attempt.
+// send tries to send a body once. The error is permanent if the specification forbids a
+// repetition.
 func (e *exporter) send(ctx context.Context, body []byte) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, e.url, bytes.NewReader(body))
 	if err != nil {
@@ -190,7 +191,7 @@ func (e *exporter) send(ctx context.Context, body []byte) error {
 	}
 }
 
-// resourceSpans groups spans, which all have this process's resource, by scope.
+// resourceSpans groups spans by scope. All spans have this process as resource.
 func resourceSpans(spans []sdktrace.ReadOnlySpan) []*tracepb.ResourceSpans {
 	if len(spans) == 0 {
 		return nil
@@ -213,7 +214,7 @@ func resourceSpans(spans []sdktrace.ReadOnlySpan) []*tracepb.ResourceSpans {
 	return []*tracepb.ResourceSpans{all}
 }
 
-// span returns a span as OTLP has it.
+// span converts a span to OTLP.
 func span(s sdktrace.ReadOnlySpan) *tracepb.Span {
 	c := s.SpanContext()
 	id, traceID := c.SpanID(), c.TraceID()
@@ -243,7 +244,7 @@ func span(s sdktrace.ReadOnlySpan) *tracepb.Span {
 	return p
 }
 
-// flags returns a span's trace flags, and whether its parent is in another process.
+// flags returns a span's trace flags, including whether its parent is in another process.
 func flags(of, parent trace.SpanContext) uint32 {
 	f := uint32(of.TraceFlags()) | uint32(tracepb.SpanFlags_SPAN_FLAGS_CONTEXT_HAS_IS_REMOTE_MASK)
 	if parent.IsRemote() {
@@ -268,8 +269,8 @@ func keyValues(list []attribute.KeyValue) []*commonpb.KeyValue {
 	return out
 }
 
-// value returns an attribute's value. Lists become their text: this program's spans
-// have none.
+// value converts an attribute's value. Lists, which this program does not use, become
+// text.
 func value(v attribute.Value) *commonpb.AnyValue {
 	switch v.Type() {
 	case attribute.BOOL:

@@ -13,17 +13,17 @@ import (
 	"ahprelay/ahp"
 )
 
-// ids are a request's ids, which both ends derive.
+// ids are the ids for a request's spans, equal at both ends.
 type ids struct {
 	trace    trace.TraceID
 	relay    trace.SpanID
 	publish  trace.SpanID
-	parent   trace.SpanContext // the client's; invalid: none
+	parent   trace.SpanContext // the client's span; invalid: none
 	ofClient bool
 }
 
-// idsOf derives the ids for a request on a connection. The prefix separates them from
-// other hashes.
+// idsOf derives the ids for a request on a connection. A prefix separates this hash
+// from other uses.
 func idsOf(conn string, id []byte) (d ids) {
 	hash := sha256.New()
 	hash.Write([]byte("ahp-relay trace\x00"))
@@ -60,10 +60,10 @@ func traceparentOf(params []byte) string {
 	return ahp.TextOf(meta.Raw, "traceparent")
 }
 
-// derivedIDs generates the ids in the span's context, or random ids.
+// derivedIDs generates span ids: the ids stored in the context, or random ones.
 type derivedIDs struct{}
 
-// derivedKey is the context key of the next span's ids.
+// derivedKey is the context key of ids for the next span.
 type derivedKey struct{}
 
 type derived struct {
@@ -94,8 +94,8 @@ func anySpanID() (id trace.SpanID) {
 	return id
 }
 
-// maxTraceparent bounds a handshake's header, in bytes: version 00 has 55, and later
-// versions may be longer.
+// maxTraceparent bounds the header in bytes. Version 00 has 55; later versions may be
+// longer.
 const maxTraceparent = 256
 
 // Traceparent returns the client's traceparent in a handshake's header, or "".

@@ -15,24 +15,23 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// A Tracer makes spans. A nil Tracer makes none, and costs a nil check. It is safe for
-// concurrent use.
+// A Tracer makes spans. A nil Tracer makes none. It is safe for concurrent use.
 type Tracer struct {
 	provider *sdktrace.TracerProvider
 	tracer   trace.Tracer
-	root     sdktrace.Sampler // decides for traces that no client has begun
+	root     sdktrace.Sampler // decides for traces not begun by a client
 }
 
-// Service names the process in its spans.
+// Service describes this process in its spans.
 type Service struct {
 	Name     string // ahp-relay or ahp-host-agent; OTEL_SERVICE_NAME overrides it
 	Version  string
-	Instance string // of this run; may be empty
+	Instance string // instance of the process; may be empty
 }
 
-// FromEnv returns the Tracer configured by OpenTelemetry's environment variables: nil
-// unless OTEL_EXPORTER_OTLP_ENDPOINT or OTEL_EXPORTER_OTLP_TRACES_ENDPOINT names a
-// collector (OTLP over HTTP). Close ends it.
+// FromEnv returns a Tracer configured by OpenTelemetry's environment variables. It
+// returns nil unless OTEL_EXPORTER_OTLP_ENDPOINT or OTEL_EXPORTER_OTLP_TRACES_ENDPOINT
+// names a collector (OTLP over HTTP). Close ends it.
 func FromEnv(getenv func(string) string, service Service, log *slog.Logger) (*Tracer, error) {
 	endpoint := getenv("OTEL_EXPORTER_OTLP_ENDPOINT") + getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 	if endpoint == "" || getenv("OTEL_SDK_DISABLED") == "true" || getenv("OTEL_TRACES_EXPORTER") == "none" {
@@ -73,7 +72,7 @@ func newTracer(to sdktrace.TracerProviderOption, root sdktrace.Sampler, parentBa
 	return &Tracer{provider, provider.Tracer("ahprelay"), root}, nil
 }
 
-// Close sends unsent spans until ctx ends. Nothing is recorded from then on.
+// Close sends unsent spans until ctx ends. Later spans are not recorded.
 func (t *Tracer) Close(ctx context.Context) error {
 	if t == nil {
 		return nil
