@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// maxSkew is the largest difference between the clocks of this machine and a relay that
-// harms nothing.
+// maxSkew is how much the clocks of this machine and of a relay may differ without
+// harm.
 const maxSkew = 2 * time.Minute
 
-// remedyAway is the advice for a person whose host is away.
+// remedyAway is the advice if a host is unreachable.
 const remedyAway = "; run host-agent check on its machine"
 
-// Check examines a relay step by step, and reports each result in a sentence. It stops
-// at the first fault of the relay.
+// Check tests a relay step by step, and calls say with a sentence for each result. It
+// stops at the first error.
 func (r *Relay) Check(ctx context.Context, say func(ok bool, text string)) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, r.URL+"/healthz", nil)
 	if err != nil {

@@ -30,31 +30,31 @@ const DefaultListen = "127.0.0.1:8486"
 // Bounds of an Endpoint.
 const (
 	maxClients   = 256              // connections of local clients
-	maxHeader    = 16 << 10         // bytes of a request's header
-	headerTime   = 10 * time.Second // to send it
-	revokedEvery = time.Second      // how soon a revoked token's connections end
+	maxHeader    = 16 << 10         // bytes of a request header
+	headerTime   = 10 * time.Second // for sending a request header
+	revokedEvery = time.Second      // how soon connections with a revoked token end
 )
 
 // Config configures an [Endpoint].
 type Config struct {
 	Relays  *Relays
 	Tokens  *Tokens
-	Origins []string // patterns of web origins that may connect, beside the editor's own
+	Origins []string // patterns for web origins which may connect, in addition to editors
 	Log     *slog.Logger
 }
 
-// editorOrigins are the origins of editors on the desktop, which no web page has.
+// editorOrigins are the origins of desktop editors. No web page can have them.
 var editorOrigins = []string{"vscode-file://vscode-app"}
 
 // An Endpoint serves AHP to local clients.
 type Endpoint struct {
 	cfg  Config
-	page func() http.Handler // the console; its files take memory once it is used
+	page func() http.Handler // the console, loaded at first use to save memory
 
 	mu    sync.Mutex // guards the fields below
 	conns map[*localConn]bool
 	ended bool
-	wg    sync.WaitGroup // their handlers
+	wg    sync.WaitGroup // handlers of connections
 }
 
 // A localConn is a local client's connection.
@@ -68,8 +68,7 @@ func NewEndpoint(cfg Config) *Endpoint {
 	return &Endpoint{cfg: cfg, page: sync.OnceValue(func() http.Handler { return console.Handler("") }), conns: map[*localConn]bool{}}
 }
 
-// Listen opens the address of an endpoint: host:port on a loopback interface, or
-// unix:/path.
+// Listen opens a listener at host:port on a loopback interface, or at unix:/path.
 func Listen(address string) (net.Listener, error) {
 	if path, ok := strings.CutPrefix(address, "unix:"); ok {
 		return listenUnix(path)
@@ -88,7 +87,7 @@ func Listen(address string) (net.Listener, error) {
 	return l, nil
 }
 
-// PortTaken reports an address that a different program uses.
+// PortTaken reports that a different program uses the address.
 type PortTaken struct {
 	Address string
 	err     error
@@ -101,8 +100,8 @@ func (e *PortTaken) Error() string {
 // Unwrap returns the system's error.
 func (e *PortTaken) Unwrap() error { return e.err }
 
-// Serve serves local clients until ctx ends. It returns when all their connections have
-// ended.
+// Serve serves local clients until ctx ends, and returns when all their connections
+// have ended.
 func (e *Endpoint) Serve(ctx context.Context, l net.Listener) error {
 	server := &http.Server{
 		Handler: e, ReadHeaderTimeout: headerTime, IdleTimeout: time.Minute, MaxHeaderBytes: maxHeader,
@@ -127,7 +126,7 @@ func (e *Endpoint) Serve(ctx context.Context, l net.Listener) error {
 	return err
 }
 
-// watchTokens ends the connections of revoked tokens, until ctx ends.
+// watchTokens ends connections whose token was revoked, until ctx ends.
 func (e *Endpoint) watchTokens(ctx context.Context) {
 	tick := time.NewTicker(revokedEvery)
 	defer tick.Stop()
@@ -148,7 +147,7 @@ func (e *Endpoint) watchTokens(ctx context.Context) {
 	}
 }
 
-// endAll ends connections, and admits no more if last is true.
+// endAll ends the connections selected by of. If last is true, it admits no more.
 func (e *Endpoint) endAll(why *Closed, of func(LocalToken) bool, last bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -171,7 +170,7 @@ func (e *Endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if !strings.HasPrefix(r.URL.Path, "/ahp/") && !strings.HasPrefix(r.URL.Path, "/api/") && r.Header.Get("Upgrade") == "" {
 		w.Header().Del("Cache-Control") // each file has its own
-		e.page().ServeHTTP(w, r)        // without a token: the files have no secrets
+		e.page().ServeHTTP(w, r)        // needs no token, because the files contain no secrets
 		return
 	}
 	given, err := auth.RequestToken(r)
@@ -203,7 +202,7 @@ func refuse(w http.ResponseWriter, why string) {
 	http.Error(w, why, http.StatusUnauthorized)
 }
 
-// foreign returns the reason against a request of a web page, or "".
+// foreign returns why a request must be refused as a web page's, or "".
 func (e *Endpoint) foreign(r *http.Request) string {
 	if local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr); !ok || local.Network() == "tcp" {
 		name := r.Host
@@ -217,7 +216,7 @@ func (e *Endpoint) foreign(r *http.Request) string {
 	}
 	for _, origin := range r.Header.Values("Origin") {
 		if origin == "http://"+r.Host {
-			continue // the console's page, from here
+			continue // the console's own page
 		}
 		u, err := url.Parse(origin)
 		if err != nil || u.Host == "" || !slices.ContainsFunc(slices.Concat(editorOrigins, e.cfg.Origins), func(pattern string) bool {
@@ -240,8 +239,8 @@ func CheckOrigins(patterns []string) error {
 	return nil
 }
 
-// place returns the relay ("" if not named) and host of a request. Clients that cannot
-// set a path reach the only host of their token.
+// place returns the relay ("" if not named) and the host in a request's path. Clients
+// which cannot set a path get the only host their token opens.
 func (e *Endpoint) place(r *http.Request, token LocalToken) (relay, host string, ok bool) {
 	rest, found := strings.CutPrefix(r.URL.Path, "/ahp/")
 	switch {
@@ -256,15 +255,15 @@ func (e *Endpoint) place(r *http.Request, token LocalToken) (relay, host string,
 	return "", rest, rest != ""
 }
 
-// A localHost is a host as the console reads it here: never sealed, because ahp-connect
-// does the sealing.
+// localHost is a host as the local console sees it: never sealed, because ahp-connect
+// does the encryption.
 type localHost struct {
 	Host
 	Sealed bool `json:"sealed"`
 }
 
-// serveHosts lists the hosts that a token opens, as a relay does. Where several relays
-// have a host of the same name, the names have the relay in front.
+// serveHosts lists the hosts a token opens, in the same form as a relay. If several
+// relays have a host with one name, the name is prefixed with the relay.
 func (e *Endpoint) serveHosts(w http.ResponseWriter, r *http.Request, token LocalToken) {
 	all, failed := e.cfg.Relays.Hosts(r.Context())
 	hosts := []localHost{}
@@ -286,7 +285,7 @@ func (e *Endpoint) serveHosts(w http.ResponseWriter, r *http.Request, token Loca
 	_ = json.NewEncoder(w).Encode(answer) // the client may be gone
 }
 
-// connect joins a client to a host.
+// connect connects a client to a host.
 func (e *Endpoint) connect(w http.ResponseWriter, r *http.Request, token LocalToken, named, host string) {
 	if !token.opens(host) {
 		http.Error(w, fmt.Sprintf("the local token %q does not open %s: ahp-connect token %s --host %s replaces it", token.Name, host, token.Name, host), http.StatusForbidden)
@@ -319,7 +318,7 @@ func (e *Endpoint) connect(w http.ResponseWriter, r *http.Request, token LocalTo
 	ServeLocal(ctx, &wsMessages{ws: ws}, relay, host, token.Level, log)
 }
 
-// add counts a connection, or returns false.
+// add registers a connection. It returns false if there are too many.
 func (e *Endpoint) add(c *localConn) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -14,8 +14,8 @@ import (
 	"ahprelay/internal/sealed"
 )
 
-// Follow stores a link to a session of a sealed host in a home, as this machine's pairing
-// with that host. A machine that is paired already keeps its own keys.
+// Follow stores a link to a session of a sealed host as this machine's pairing with that
+// host. If the machine is paired already, it keeps its own keys.
 func (r *Relay) Follow(home *Home, l *sealed.ShareLink) (*Pairing, error) {
 	p := &Pairing{Relay: r.URL, Host: l.Host, Key: l.Key, Device: l.Device, Link: true, Viewer: sealed.NewViewer()}
 	known, err := home.Pairing(r.URL, l.Host)
@@ -33,7 +33,8 @@ func (r *Relay) Follow(home *Home, l *sealed.ShareLink) (*Pairing, error) {
 // maxJoin bounds a relay's answer to a link, in bytes.
 const maxJoin = 64 << 10
 
-// Join gets a token for a link's viewers from the link's relay, and writes it to a file.
+// Join exchanges a link's secret for a token at the link's relay, and writes the token to
+// a file.
 func Join(ctx context.Context, l *sealed.ShareLink, file string) error {
 	ctx, cancel := context.WithTimeout(ctx, relayTimeout)
 	defer cancel()

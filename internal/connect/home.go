@@ -17,33 +17,33 @@ import (
 	"ahprelay/internal/atomicfile"
 )
 
-// A Home is a directory with a person's sign-ins and local tokens.
+// A Home is the directory with a person's sign-ins and local tokens.
 type Home struct {
 	Dir  string
-	Keys KeyStore // nil: device keys lie in files
+	Keys KeyStore // nil: device keys are stored in files
 }
 
-// A KeyStore keeps secrets outside of files.
+// A KeyStore stores secrets outside of files.
 type KeyStore interface {
 	Set(name, secret string) error
 	Get(name string) (string, error)
 	Delete(name string) error
 }
 
-// A signIn is the content of a sign-in's file whose device is in the key store.
+// A signIn is the content of a sign-in's file when the keys are in the key store.
 type signIn struct {
 	Relay string `json:"relay"`
 	InKey bool   `json:"inKeyStore"`
 }
 
-// ErrNotSignedIn reports that no relay is known.
+// ErrNotSignedIn reports that there is no sign-in.
 var ErrNotSignedIn = errors.New("not signed in at any relay: run ahp-connect login https://relay.example.com")
 
 // signIns returns the directory with a file for each relay.
 func (h *Home) signIns() string { return filepath.Join(h.Dir, "relays") }
 
-// RelayName returns a relay's name in addresses: its host name, with the port if it is
-// not the scheme's.
+// RelayName returns a relay's name in addresses: its host name, and its port unless it
+// is the scheme's default.
 func RelayName(base string) string {
 	u, err := url.Parse(base)
 	if err != nil || u.Host == "" {
@@ -56,8 +56,8 @@ func (h *Home) file(relay string) string {
 	return filepath.Join(h.signIns(), RelayName(relay)+".json")
 }
 
-// Save stores a sign-in. It returns whether the key is in the key store; why is the
-// reason if the key store was tried without success.
+// Save stores a sign-in. It reports whether the key is in the key store; if the key
+// store has failed, why is the reason.
 func (h *Home) Save(d *device.Device) (inStore bool, why error, err error) {
 	if err := os.MkdirAll(h.signIns(), 0o700); err != nil {
 		return false, nil, err
@@ -121,8 +121,8 @@ func (h *Home) open(path string) (*device.Device, error) {
 	return device.Decode([]byte(secret))
 }
 
-// Device returns the sign-in at a relay, given by URL or name. "" stands for the only
-// sign-in.
+// Device returns the sign-in at a relay, given by URL or name. If relay is "", it
+// returns the only sign-in.
 func (h *Home) Device(relay string) (*device.Device, error) {
 	list, err := h.Devices()
 	switch {
@@ -150,7 +150,7 @@ func (h *Home) Device(relay string) (*device.Device, error) {
 // Remove deletes the sign-in at a relay from this machine. The relay is not informed.
 func (h *Home) Remove(d *device.Device) error {
 	if h.Keys != nil {
-		_ = h.Keys.Delete(d.Relay) // it may be in the file
+		_ = h.Keys.Delete(d.Relay) // fails if the key is in the file
 	}
 	return os.Remove(h.file(d.Relay))
 }
@@ -174,7 +174,7 @@ func (h *Home) Relays() (*Relays, error) {
 	return (&Relays{list}).Seal(h), nil
 }
 
-// Lock reserves the home for one running ahp-connect up, until release.
+// Lock ensures that only one ahp-connect up uses the home, until release.
 func (h *Home) Lock() (release func(), err error) {
 	if err := os.MkdirAll(h.Dir, 0o700); err != nil {
 		return nil, err
@@ -194,7 +194,7 @@ func (h *Home) NoteAddress(address string) error {
 	return atomicfile.Replace(filepath.Join(h.Dir, "address"), []byte(address+"\n"), 0o600)
 }
 
-// Address returns the address of the endpoint that ran last, or else [DefaultListen].
+// Address returns the address of the last running endpoint, or [DefaultListen].
 func (h *Home) Address() (string, error) {
 	b, err := os.ReadFile(filepath.Join(h.Dir, "address"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -203,7 +203,7 @@ func (h *Home) Address() (string, error) {
 	return strings.TrimSpace(string(b)), err
 }
 
-// ErrRuns reports a second ahp-connect up.
+// ErrRuns reports that ahp-connect up is already running.
 var ErrRuns = errors.New("ahp-connect up runs already for this user: use it, or stop it first")
 
 // Relays are the relays that a person may use.
@@ -215,8 +215,8 @@ func NewRelays(list ...*Relay) *Relays { return &Relays{list} }
 // All returns all relays.
 func (r *Relays) All() []*Relay { return slices.Clone(r.list) }
 
-// Find returns the relay of a host. With several relays, it asks each of them for its
-// hosts, unless the relay is named.
+// Find returns the relay which has a host. If the relay is not named and there are
+// several, it asks each for its hosts.
 func (r *Relays) Find(ctx context.Context, relay, host string) (*Relay, error) {
 	var names []string
 	for _, one := range r.list {
@@ -260,7 +260,8 @@ func (r *Relays) FindHost(ctx context.Context, name string) (relay *Relay, host 
 	return relay, host, err
 }
 
-// Hosts returns the hosts of all relays, and why some are missing.
+// Hosts returns the hosts of all relays. Missing is the reason if some relays have not
+// answered.
 func (r *Relays) Hosts(ctx context.Context) (all []Host, missing error) {
 	for _, one := range r.list {
 		hosts, err := one.Hosts(ctx)

@@ -10,7 +10,7 @@ import (
 // keyService is the name of ahp-connect's entries in the key store.
 const keyService = "ahp-connect"
 
-// keyWait bounds the wait for a key store that asks the person to unlock it.
+// keyWait bounds the wait while the key store asks the person to unlock it.
 const keyWait = 30 * time.Second
 
 // SystemKeys is the system's key store: the keychain of macOS, the credential manager
@@ -19,10 +19,11 @@ type SystemKeys struct{}
 
 var _ KeyStore = SystemKeys{}
 
-// errKeysSilent reports a key store without an answer.
+// errKeysSilent reports that the key store does not answer.
 var errKeysSilent = errors.New("the key store does not answer")
 
-// within bounds a call to the key store. A call that never returns keeps its goroutine.
+// within bounds the time of a call to the key store. If the call never returns, its
+// goroutine remains.
 func within[T any](call func() (T, error)) (T, error) {
 	type result struct {
 		value T

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// listenUnix listens on a socket that only this user can open. It replaces the socket
-// of a program that has ended.
+// listenUnix listens on a socket which only this user can open. A socket left by an
+// ended program is replaced.
 func listenUnix(path string) (net.Listener, error) {
 	if conn, err := net.DialTimeout("unix", path, time.Second); err == nil {
 		return nil, errors.Join(&PortTaken{path, os.ErrExist}, conn.Close())

@@ -124,7 +124,7 @@ func ReadReply(data []byte) (l ReplyLetter, err error) {
 	return l, l.Letter.Check(MaxReply, 1)
 }
 
-// Open checks that a device has written a reply, and returns it.
+// Open verifies that a device has written a reply, and decrypts it.
 func (l *ReplyLetter) Open(host Secret, by Identity) (r Reply, err error) {
 	if by.Fingerprint().String() != l.Device {
 		return r, ErrLetter
@@ -140,7 +140,7 @@ func (l *ReplyLetter) Open(host Secret, by Identity) (r Reply, err error) {
 	return r, nil
 }
 
-// OutcomeText is the text that a host signs, as its answer to a reply with these bytes.
+// OutcomeText returns the text which a host signs to confirm a reply.
 func OutcomeText(reply []byte, result string) []byte {
 	sum := sha256.Sum256(reply)
 	return []byte(hex.EncodeToString(sum[:]) + "\n" + result)

@@ -20,7 +20,7 @@ import (
 // Subprotocol is the WebSocket subprotocol of sealed connections.
 const Subprotocol = "ahp.sealed.1"
 
-// A kind is the first byte of a WebSocket message of a sealed connection.
+// A kind is the first byte of a WebSocket message on a sealed connection.
 type kind byte
 
 const (
@@ -34,22 +34,22 @@ const (
 	kindTag
 )
 
-// A Content is the meaning of a parcel's body. A parcel is padded, and travels in one
-// record or more.
+// A Content is the type of a parcel's body. A parcel is padded, and sent in one or more
+// records.
 type Content byte
 
 const (
 	Message   Content = iota // an AHP message
-	packed                   // an AHP message, compressed: Open returns it as Message
-	Heartbeat                // the number of records that the sender has opened, in 8 bytes
+	packed                   // a compressed AHP message; Open returns it as Message
+	Heartbeat                // how many records the sender has opened, in 8 bytes
 	Close                    // code in 2 bytes, reason
-	Pending                  // the pairing waits for a person at the host; empty
+	Pending                  // empty: the pairing waits for a person's consent at the host
 	Welcome                  // JSON of Admission
 	Ask                      // JSON of a request to the host-agent
 	Answer                   // JSON of its answer
-	EpochKey                 // the key of an epoch: see Epoch. Open keeps it, and does not return it
-	Part                     // a part of messages, compressed, in shared bodies. Open keeps it, and does not return it
-	Joined                   // where the part stands, and the rest of an AHP message: Open returns it as Message
+	EpochKey                 // an epoch's key, see Epoch; for Open only
+	Part                     // a compressed part of messages, in shared bodies; for Open only
+	Joined                   // an AHP message without its part, and the part's position; Open returns the whole as Message
 	contents                 // one more than the last
 )
 
@@ -61,29 +61,30 @@ const (
 	FrameSize = 1 + pieceSize + tagSize // of the longest WebSocket message with a record
 )
 
-// Bounds of a direction, within the limits of AES-GCM under one key.
+// Bounds for one direction, below the limits of AES-GCM for one key.
 const (
-	maxRecords = 1 << 32 // and shared bodies
+	maxRecords = 1 << 32 // also for shared bodies
 	maxBytes   = 1 << 44
 )
 
-// compressFrom is the smallest response that is compressed, in bytes.
+// compressFrom is the size from which responses are compressed, in bytes.
 const compressFrom = 4 << 10
 
-// ErrLie reports bytes that no correct peer sends through an honest relay: the relay, or
-// a machine on the way, has changed the conversation.
+// ErrLie reports bytes which a correct peer cannot have sent through an honest relay: the
+// relay, or a machine on the way, has changed them.
 var ErrLie = errors.New("not the bytes that the other end has sealed: the relay, or something on the way to it, has changed them")
 
 // lie returns an error that wraps ErrLie.
 func lie(why string) error { return fmt.Errorf("%w (%s)", ErrLie, why) }
 
-// errMixed reports a parcel whose pieces came in records and in shared bodies.
+// errMixed reports a parcel whose pieces came partly in records and partly in shared
+// bodies.
 var errMixed = errors.New("sealed message in two parts of different kinds")
 
-// errSpent reports a direction that has reached its bound.
+// errSpent reports that a direction has reached its bound.
 var errSpent = errors.New("this sealed connection has carried as much as its keys allow; reconnect")
 
-// Padded returns the length to which n bytes are padded: Padmé.
+// Padded returns the size to which n bytes are padded (Padmé).
 func Padded(n int) int {
 	if n < 2 {
 		return n
@@ -102,8 +103,8 @@ type half struct {
 	aead   cipher.AEAD
 	count  uint64 // records
 	bytes  uint64
-	bodies uint64 // shared bodies: given by the host-agent, or verified by the client
-	err    error  // after the end
+	bodies uint64 // shared bodies: announced by the host-agent with Give, or verified by the client
+	err    error  // why the direction has ended; nil: it has not
 	ad     [9]byte
 }
 
@@ -121,8 +122,8 @@ func newAEAD(key []byte) (cipher.AEAD, error) {
 	return cipher.NewGCM(block)
 }
 
-// recordAD returns the additional data of the next record. It is valid until the next
-// call. Without shared bodies, it is that of version 1.0.0-rc.1, which had none.
+// recordAD returns the additional data for the next record, valid until the next call.
+// Without shared bodies it equals the data of version 1.0.0-rc.1, which had none.
 func (h *half) recordAD() []byte {
 	h.ad[0] = byte(kindRecord)
 	if h.bodies == 0 {
@@ -146,25 +147,25 @@ func (h *half) next(n int) ([]byte, error) {
 	return nonce, nil
 }
 
-// A Session is an end of a sealed connection after the handshake.
+// A Session is one end of a sealed connection after the handshake.
 type Session struct {
 	in, out half
 	client  bool   // this is the client's end
-	limit   int    // bytes of the longest body that Open returns
-	hash    []byte // of the handshake
+	limit   int    // bytes of the longest body accepted by Open
+	hash    []byte // handshake hash
 
-	parcel []byte // the pieces of an incomplete parcel
-	shared bool   // they came in shared bodies
-	whole  int    // its length; 0: the next piece begins a parcel
+	parcel []byte // pieces of an incomplete parcel
+	shared bool   // the pieces came in shared bodies
+	whole  int    // size of the parcel; 0: the next piece begins one
 
-	tags    uint64  // made, or verified
-	hearing hearing // of a client
+	tags    uint64  // tags made, or verified
+	hearing hearing // a client's shared bodies
 }
 
-// ID identifies the session. Both ends have the same.
+// ID identifies the session. It is equal at both ends.
 func (s *Session) ID() []byte { return slices.Clone(s.hash) }
 
-// Held returns the bytes of an incomplete parcel.
+// Held returns the memory in use for an incomplete parcel, in bytes.
 func (s *Session) Held() int { return cap(s.parcel) }
 
 // Sealed returns the number of records that have been sealed.
@@ -173,8 +174,8 @@ func (s *Session) Sealed() uint64 { return s.out.count }
 // Opened returns the number of records that have been opened.
 func (s *Session) Opened() uint64 { return s.in.count }
 
-// Seal returns the WebSocket messages for the next parcel. Seals and the sending of their
-// results must have the same order.
+// Seal encrypts a parcel, and returns the WebSocket messages to send. They must be sent in
+// the order of the calls.
 func (s *Session) Seal(content Content, body []byte) (frames [][]byte, err error) {
 	if content == Message && !s.client && len(body) >= compressFrom && isResponse(body) {
 		if small := deflate(body); len(small) < len(body) {
@@ -196,8 +197,8 @@ func (s *Session) Seal(content Content, body []byte) (frames [][]byte, err error
 	return frames, err
 }
 
-// cut calls each with the pieces of a parcel. A piece stands behind head bytes, and has
-// room for a tag behind it.
+// cut splits a parcel into pieces, and calls each with each piece. Head free bytes precede
+// the piece, and room for a tag follows it.
 func cut(content Content, body []byte, head int, each func(frame []byte) error) error {
 	size := Padded(headSize + len(body))
 	front := binary.BigEndian.AppendUint32([]byte{byte(content)}, uint32(len(body)))
@@ -222,9 +223,9 @@ func isResponse(message []byte) bool {
 	return err == nil && env.Kind == ahp.Response
 }
 
-// Open reads the next WebSocket message. It uses the frame's memory. If the message
-// completes a parcel, Open returns it with done; the caller then calls Next until that has
-// none. After an error, it always returns that error.
+// Open handles a WebSocket message, and may overwrite it. If the message completes a
+// parcel, Open returns the parcel and true; the caller then calls Next until it returns
+// false. After an error, Open returns the same error again.
 func (s *Session) Open(frame []byte) (content Content, body []byte, done bool, err error) {
 	if content, body, done, err = s.open(frame); err != nil && s.in.err == nil {
 		s.in.err = err
@@ -275,7 +276,7 @@ func (s *Session) openRecord(frame []byte) (content Content, body []byte, done b
 	return content, body, done, err
 }
 
-// take reads the next piece of a parcel.
+// take handles the next piece of a parcel.
 func (s *Session) take(piece []byte) (content Content, body []byte, done bool, err error) {
 	if s.whole == 0 {
 		if err := s.begin(piece); err != nil {
@@ -298,7 +299,7 @@ func (s *Session) take(piece []byte) (content Content, body []byte, done bool, e
 	return content, body, err == nil, err
 }
 
-// begin reads the head of a parcel.
+// begin decodes the head of a parcel.
 func (s *Session) begin(piece []byte) error {
 	if len(piece) < headSize {
 		return errors.New("sealed record without a head")
@@ -311,7 +312,7 @@ func (s *Session) begin(piece []byte) error {
 	return nil
 }
 
-// unpack returns the content and the body of a complete parcel.
+// unpack returns the content and body of a complete parcel.
 func (s *Session) unpack(parcel []byte) (Content, []byte, error) {
 	content, body := Content(parcel[0]), parcel[headSize:]
 	n := binary.BigEndian.Uint32(parcel[1:])
@@ -336,7 +337,7 @@ func (s *Session) unpack(parcel []byte) (Content, []byte, error) {
 	return content, body, nil
 }
 
-// compressors are reused, because each has about 1 MB.
+// compressors are reused, because each needs about 1 MB.
 var compressors = sync.Pool{New: func() any {
 	w, err := flate.NewWriter(nil, flate.DefaultCompression)
 	if err != nil {
@@ -356,7 +357,7 @@ func deflate(message []byte) []byte {
 	return b.Bytes()
 }
 
-// inflate decompresses a message. It fails if the result is longer than limit bytes.
+// inflate decompresses a message. It fails if the result exceeds limit bytes.
 func inflate(small []byte, limit int) ([]byte, error) {
 	rest := bytes.NewReader(small)
 	message, err := io.ReadAll(io.LimitReader(flate.NewReader(rest), int64(limit)+1))
@@ -384,11 +385,11 @@ func ReadClose(body []byte) (code ahp.CloseCode, reason string, ok bool) {
 	return ahp.CloseCode(binary.BigEndian.Uint16(body)), string(body[2:]), true
 }
 
-// AppendHeartbeat returns the body of a Heartbeat record, with the number of records that
-// this end has opened.
+// AppendHeartbeat returns the body of a Heartbeat record: how many records this end has
+// opened.
 func AppendHeartbeat(opened uint64) []byte { return binary.BigEndian.AppendUint64(nil, opened) }
 
-// ReadHeartbeat returns the number of records that the peer had opened.
+// ReadHeartbeat decodes the body of a Heartbeat record.
 func ReadHeartbeat(body []byte) (opened uint64, ok bool) {
 	if len(body) != 8 {
 		return 0, false

@@ -12,17 +12,17 @@ import (
 
 // Bounds of shared bodies.
 const (
-	MaxEpochs = 256       // epochs whose keys a client keeps: the newest ones
+	MaxEpochs = 256       // newest epochs whose keys a client stores
 	MaxShared = 512 << 10 // bytes of a shared message
 
 	bodyHead   = 1 + 4 + 4 // of a body: kind, epoch, number
 	tagged     = 1 + tagSize
-	maxHeard   = 1 << 16 // bodies that wait for their tag
-	epochBytes = 1 << 32 // under one key
+	maxHeard   = 1 << 16 // bodies which wait for a tag
+	epochBytes = 1 << 32 // bytes encrypted with one key
 )
 
-// An Epoch seals messages for several clients at once: the readers of a set. A set's next
-// epoch has a random key again. An Epoch is not safe for concurrent use.
+// An Epoch encrypts messages for a set of clients, its readers. When the set changes, a new
+// epoch with a new random key begins. An Epoch is not safe for concurrent use.
 type Epoch struct {
 	number uint32
 	key    [32]byte
@@ -31,7 +31,7 @@ type Epoch struct {
 	bytes  uint64
 }
 
-// NewEpoch returns an epoch with a random key. The host-agent uses each number once.
+// NewEpoch returns an epoch with a random key. The host-agent must not use a number twice.
 func NewEpoch(number uint32) (*Epoch, error) {
 	var key [32]byte
 	_, _ = rand.Read(key[:]) // never fails
@@ -46,15 +46,15 @@ func newEpoch(number uint32, key [32]byte) (*Epoch, error) {
 // Number returns the epoch's number.
 func (e *Epoch) Number() uint32 { return e.number }
 
-// Spent reports whether the key has carried as much as it may.
+// Spent reports whether the key has reached its bound.
 func (e *Epoch) Spent() bool { return e.count >= 1<<24 || e.bytes >= epochBytes }
 
-// Key returns the body of the Key parcel for a reader.
+// Key returns the body of the parcel which gives the key to a reader.
 func (e *Epoch) Key() []byte {
 	return append(binary.BigEndian.AppendUint32(nil, e.number), e.key[:]...)
 }
 
-// Seal returns the WebSocket messages of a message's parcel, for all readers.
+// Seal encrypts a message for all readers, and returns the WebSocket messages.
 func (e *Epoch) Seal(message []byte) (bodies [][]byte, err error) {
 	return e.seal(Message, message)
 }
@@ -76,8 +76,8 @@ func (e *Epoch) seal(content Content, body []byte) (bodies [][]byte, err error) 
 	return bodies, err
 }
 
-// SealPart returns the WebSocket messages of a part, for all who join it into a message. It
-// returns nil if the part is too long to be shared.
+// SealPart encrypts a part of messages for all readers, and returns the WebSocket messages, or
+// nil if the part is too long.
 func (e *Epoch) SealPart(part []byte) (bodies [][]byte, err error) {
 	small := deflate(part)
 	if len(small) > MaxShared {
@@ -86,13 +86,14 @@ func (e *Epoch) SealPart(part []byte) (bodies [][]byte, err error) {
 	return e.seal(Part, small)
 }
 
-// AppendJoined returns the body of a Joined parcel: the part stands at a place of the message.
+// AppendJoined returns the body of a Joined parcel: the message without its part,
+// message[at:at+n].
 func AppendJoined(message []byte, at, n int) []byte {
 	b := binary.BigEndian.AppendUint32(make([]byte, 0, 4+len(message)-n), uint32(at))
 	return append(append(b, message[:at]...), message[at+n:]...)
 }
 
-// keepPart keeps a part for the next Joined parcel.
+// keepPart stores a part for the next Joined parcel.
 func (h *hearing) keepPart(small []byte, limit int) error {
 	part, err := inflate(small, limit)
 	if h.part != nil || err == nil && len(part) == 0 {
@@ -102,7 +103,7 @@ func (h *hearing) keepPart(small []byte, limit int) error {
 	return err
 }
 
-// join returns the message with its part.
+// join inserts the stored part into a message.
 func (h *hearing) join(body []byte, limit int) ([]byte, error) {
 	part := h.part
 	h.part = nil
@@ -116,35 +117,35 @@ func (h *hearing) join(body []byte, limit int) ([]byte, error) {
 	return slices.Concat(rest[:at], part, rest[at:]), nil
 }
 
-// bodyNonce returns the nonce of a body with a head.
+// bodyNonce returns the nonce of a shared body.
 func bodyNonce(head []byte) []byte { return append(make([]byte, 8, 12), head[5:bodyHead]...) }
 
-// Give counts bodies that follow for this client. The caller keeps the order of Give and
-// Seal. Behind too many, Seal returns an error.
+// Give counts shared bodies sent to this client. Calls of Give and Seal must be in the order
+// of sending. If there are too many, Seal returns an error.
 func (s *Session) Give(bodies int) { s.out.bodies += uint64(bodies) }
 
-// Tag returns the next tag: the given bodies with this sum follow the first records. It is
-// safe to use beside the other methods.
+// Tag returns the next tag: it confirms bodies with this sum, sent after the given number of
+// records. It may be called concurrently with other methods.
 func (s *Session) Tag(sum [32]byte, records uint64) (tag [tagSize]byte) {
 	nonce, ad := tagNonce(s.tags, sum, records)
 	s.tags++
 	return [tagSize]byte(s.out.aead.Seal(tag[:0], nonce, nil, ad))
 }
 
-// tagNonce returns the nonce and the additional data of a tag.
+// tagNonce returns the nonce and the additional data for a tag.
 func tagNonce(number uint64, sum [32]byte, records uint64) (nonce, ad []byte) {
 	nonce = binary.BigEndian.AppendUint64([]byte{0, 0, 0, 1}, number)
 	ad = binary.BigEndian.AppendUint64([]byte{byte(kindTag)}, records)
 	return nonce, append(ad, sum[:]...)
 }
 
-// hearing is a client's part in shared bodies.
+// hearing is what a client needs for shared bodies.
 type hearing struct {
 	epochs []heardEpoch // oldest first
-	bodies []heardBody  // their tag is still to come
+	bodies []heardBody  // not verified by a tag yet
 	bytes  int          // of bodies
-	ready  []parcel     // verified
-	part   []byte       // waits for the message that it belongs to; nil: none
+	ready  []parcel     // verified parcels
+	part   []byte       // part for the next Joined parcel; nil: none
 }
 
 type heardEpoch struct {
@@ -162,7 +163,7 @@ type parcel struct {
 	body    []byte
 }
 
-// add keeps an epoch's key.
+// add stores an epoch's key.
 func (h *hearing) add(body []byte) error {
 	if len(body) != 4+32 {
 		return errors.New("epoch with a key of a wrong length")
@@ -179,7 +180,7 @@ func (h *hearing) add(body []byte) error {
 	return err
 }
 
-// epoch returns an epoch's cipher, or nil. It is most likely a new one.
+// epoch returns the cipher of an epoch, or nil.
 func (h *hearing) epoch(number uint32) cipher.AEAD {
 	for i := len(h.epochs) - 1; i >= 0; i-- {
 		if h.epochs[i].number == number {
@@ -189,8 +190,8 @@ func (h *hearing) epoch(number uint32) cipher.AEAD {
 	return nil
 }
 
-// hear opens a shared body, which waits for its tag. Any reader of its set could have
-// made it until then.
+// hear decrypts a shared body, and stores it until its tag arrives. Without the tag, any other
+// reader could have made the body.
 func (s *Session) hear(frame []byte) error {
 	h := &s.hearing
 	if len(frame) <= bodyHead+tagSize || len(frame) > bodyHead+pieceSize+tagSize {
@@ -213,7 +214,7 @@ func (s *Session) hear(frame []byte) error {
 	return nil
 }
 
-// verify reads the tag of all bodies that wait.
+// verify handles a tag for all stored bodies.
 func (s *Session) verify(frame []byte) error {
 	h := &s.hearing
 	if len(frame) != tagged || len(h.bodies) == 0 {
@@ -253,7 +254,7 @@ func (s *Session) verify(frame []byte) error {
 	return nil
 }
 
-// Next returns a further parcel that Open has read.
+// Next returns a further complete parcel, or false.
 func (s *Session) Next() (content Content, body []byte, done bool) {
 	content, body, done, _ = s.next()
 	return content, body, done
@@ -270,5 +271,5 @@ func (s *Session) next() (content Content, body []byte, done bool, err error) {
 	return p.content, p.body, true, nil
 }
 
-// Heard returns a number that rises with each sign of life of the peer.
+// Heard returns a number which rises with each message from the peer.
 func (s *Session) Heard() uint64 { return s.in.count + s.tags }

@@ -12,21 +12,21 @@ import (
 )
 
 // A ShareLink is a link to one session of a sealed host. It contains the private keys of a
-// device that the host has made for the link: all viewers are that device.
+// device which the host has created for the link. All viewers act as that device.
 type ShareLink struct {
-	Console string // address of a console that the relay does not serve; "": none
+	Console string // address of a console not served by the relay; "": none
 	Relay   string // base URL
 	Host    string
 	Session string // URI
-	Key     Key    // of the host
+	Key     Key    // the host's key
 	Device  *Device
-	Join    string // secret of the relay's link, which admits viewers to the relay; "": none
+	Join    string // secret which admits viewers to the relay; "": none
 }
 
-// sharePrefix begins a link without a console.
+// sharePrefix begins a link without a console address.
 const sharePrefix = "ahp-link:"
 
-// linkKeysSize is the length of a link's keys: the private keys, and the verifier.
+// linkKeysSize is the size of a link's keys: the private keys and the verifier.
 const linkKeysSize = 2*KeySize + VerifierSize
 
 // LinkKeys encodes the keys of a link's device.
@@ -52,7 +52,7 @@ func ReadLinkKeys(text string) (*Device, error) {
 	return d, nil
 }
 
-// String returns the link. Its secrets are behind #, so browsers send them to no server.
+// String returns the link. Its secrets follow #, so browsers never send them to a server.
 func (l ShareLink) String() string {
 	keys, err := LinkKeys(l.Device)
 	if err != nil {
@@ -64,8 +64,8 @@ func (l ShareLink) String() string {
 	return cmp.Or(l.Console, sharePrefix) + "#" + values.Encode()
 }
 
-// errShareLink reports a text that is no link to a session. It does not contain the text,
-// which may have keys.
+// errShareLink reports a text which is no link to a session. It does not quote the text, which
+// may contain keys.
 var errShareLink = errors.New("this is no link to a session of a sealed host: want #relay=…&host=…&session=…&hostkey=…&link=…&join=…")
 
 // IsShareLink reports whether a text looks like a link to a session of a sealed host.
@@ -100,14 +100,14 @@ func ParseShareLink(text string) (l ShareLink, err error) {
 	return l, err
 }
 
-// NewViewer returns a random secret by which a host-agent knows a link's viewer again.
+// NewViewer returns a random secret by which a host-agent recognizes a viewer.
 func NewViewer() string {
 	var b [16]byte
 	_, _ = rand.Read(b[:]) // never fails
 	return base64.RawURLEncoding.EncodeToString(b[:])
 }
 
-// ViewerName returns the name of a link's viewer for people. It does not give the secret away.
+// ViewerName returns a viewer's name for display. It does not reveal the secret.
 func ViewerName(viewer string) string {
 	return base64.RawURLEncoding.EncodeToString(digest("viewer", []byte(viewer)))[:10]
 }

@@ -1,5 +1,5 @@
-// Package acpdoor is an agent of the Agent Client Protocol (ACP) that drives sessions of
-// a distant host. Editors start it, and show the host's agent like a local one.
+// Package acpdoor is an agent of the Agent Client Protocol (ACP) whose sessions run at a distant
+// host. Editors start it like a local agent.
 //
 // # Sessions
 //
@@ -14,7 +14,7 @@
 //	session/cancel   the end of that turn, or of the message in the queue
 //	session/set_mode, set_config_option  the session's config; a model goes with the next message
 //
-// Turns, messages and answers of other clients appear in the editor as well.
+// Turns, messages and answers of other clients are also shown in the editor.
 //
 // # Translation
 //
@@ -27,19 +27,18 @@
 //	notices, usage, title notice, usage_update, session_info_update
 //	slash commands        available_commands_update
 //
-// The first answer of any client counts. If it came from elsewhere, the editor's request
-// is withdrawn with $/cancel_request, and the tool call's new status shows the outcome.
-// A confirmation that does not show everything that would run can only be refused.
+// The first answer from any client counts. If a different client has answered, the editor's request
+// is withdrawn with $/cancel_request, and the tool call's new status shows the result. If a
+// confirmation does not show everything it would run, the editor can only refuse it.
 //
-// The relay's audit names the editor as the holder of the token.
+// In the relay's audit, the token's holder is the editor.
 //
-// Files in a prompt are read through the editor, because the host cannot reach them.
-// Other links pass as they are. MCP servers of the editor's machine are not used: the
-// agent runs elsewhere.
+// The host cannot read files of the editor's machine, so files in a prompt are read through the
+// editor. Other links are passed unchanged. MCP servers on the editor's machine are not used,
+// because the agent runs elsewhere.
 //
 // # Interruptions
 //
-// Short interruptions are invisible, as for all clients of ahp-connect. After a longer
-// one, the door connects again, compares the host's state with what it has shown, and
-// shows the rest.
+// Short interruptions are invisible, as for all clients of ahp-connect. After a longer one, the
+// door reconnects, compares the host's state with what the editor has, and shows the difference.
 package acpdoor

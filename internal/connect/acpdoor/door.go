@@ -18,8 +18,8 @@ import (
 
 // Times and bounds.
 const (
-	callTime    = 3 * time.Minute // for a host's answer; agents start slowly
-	maxSessions = 64              // open at once
+	callTime    = 3 * time.Minute // for an answer from the host; agents start slowly
+	maxSessions = 64              // open sessions
 	redialFirst = 500 * time.Millisecond
 	redialMost  = 15 * time.Second
 )
@@ -29,9 +29,9 @@ type Config struct {
 	Relays  *connect.Relays
 	Host    string // HOST or RELAY/HOST
 	Level   auth.Access
-	Folder  string // of new sessions, a path at the host; "": the editor's
-	Session string // the session that session/new opens; "": a new one
-	Agent   string // the provider of new sessions; "": the host's first
+	Folder  string // working directory for new sessions, a path at the host; "": the editor's
+	Session string // the session opened by session/new; "": a new one
+	Agent   string // provider for new sessions; "": the host's first
 	Version string
 	Log     *slog.Logger
 }
@@ -55,7 +55,8 @@ type Door struct {
 	closed   bool
 }
 
-// spawn runs f in a goroutine for which Serve waits. After the end it does nothing.
+// spawn runs f in a goroutine, and Serve waits for it. After the end it does
+// nothing.
 func (d *Door) spawn(f func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -64,7 +65,7 @@ func (d *Door) spawn(f func()) {
 	}
 }
 
-// An agentInfo is an agent of the host.
+// An agentInfo describes an agent at the host.
 type agentInfo struct {
 	Provider string `json:"provider"`
 	Models   []struct {
@@ -73,13 +74,14 @@ type agentInfo struct {
 	} `json:"models"`
 }
 
-// shows are extensions that the editor declares.
+// shows are the extensions declared by the editor.
 type shows struct {
 	Output bool `json:"terminal_output"`
 	Delta  bool `json:"terminal_output_delta"`
 }
 
-// member returns the member of _meta with a terminal's output, "" without support.
+// member returns the member of _meta for a terminal's output; "" if the editor
+// supports none.
 func (s shows) member() string {
 	switch {
 	case s.Output:
@@ -115,14 +117,14 @@ func Serve(ctx context.Context, cfg Config, in io.Reader, out io.Writer) error {
 	return err
 }
 
-// session returns an open session, nil if there is none.
+// session returns an open session, or nil.
 func (d *Door) session(id string) *session {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.sessions[id]
 }
 
-// follow gives a channel's actions to a session; nil: to none.
+// follow passes a channel's actions to a session from now on; nil: to none.
 func (d *Door) follow(channel string, s *session) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -152,7 +154,7 @@ func (d *Door) action(a client.Action) {
 	}
 }
 
-// host returns the connection to the host. It opens one if there is none, and then
+// host returns the connection to the host. If there is none, it opens one and
 // continues all sessions on it.
 func (d *Door) host(ctx context.Context) (*client.Client, error) {
 	select {
@@ -220,7 +222,7 @@ func (d *Door) begin(ctx context.Context, c *client.Client) error {
 	return nil
 }
 
-// watch connects again after the end of a connection, while sessions are open.
+// watch reconnects when the connection has ended, as long as sessions are open.
 func (d *Door) watch(c *client.Client) {
 	select {
 	case <-c.Done():

@@ -14,13 +14,13 @@ import (
 	"ahprelay/internal/connect/client"
 )
 
-// A show selects the turns to show of a state.
+// A show selects which turns of a state to show.
 type show int
 
 const (
 	showAll  show = iota // all turns
-	showLive             // the running turn
-	showRest             // what is not shown yet, after an interruption
+	showLive             // only the running turn
+	showRest             // turns not shown yet, after an interruption
 )
 
 // create answers session/new.
@@ -95,8 +95,8 @@ func (d *Door) open(ctx context.Context, r *acp.Request, id string, how show) (a
 	return answered, nil
 }
 
-// sync reads the session's state, and shows what the editor does not have. It calls
-// before in between, with the lock.
+// sync reads the session's state, and shows what the editor does not have. It calls before
+// under the lock, before showing anything.
 func (s *session) sync(ctx context.Context, c *client.Client, how show, before func()) error {
 	s.mu.Lock()
 	s.ready, s.early = false, nil
@@ -147,15 +147,15 @@ func (s *session) sync(ctx context.Context, c *client.Client, how show, before f
 	return nil
 }
 
-// Bounds of the turns that a state does not have.
+// Bounds for turns missing in a state.
 const (
 	maxPages = 500      // requests for them
 	maxOlder = 64 << 20 // their bytes
 )
 
-// older adds the earlier turns to a state of which the host has shown the last turns only. A
-// page is an action for all subscribers, and arrives before the answer to fetchTurns. Beyond
-// the bounds, the history begins later.
+// older fetches the earlier turns if the host's state contains only the last ones. Each page
+// arrives as an action for all subscribers, before the answer to fetchTurns. Beyond the
+// bounds, earlier turns are omitted.
 func (s *session) older(ctx context.Context, c *client.Client, channel string, chat *client.Chat) error {
 	bytes := 0
 	for page := 0; chat.Older != "" && page < maxPages && bytes < maxOlder; page++ {
@@ -182,7 +182,7 @@ func (s *session) older(ctx context.Context, c *client.Client, channel string, c
 	return nil
 }
 
-// takePages removes the pages of a chat's turns from a session's early actions.
+// takePages removes the pages with a chat's earlier turns from the session's stored actions.
 func takePages(s *session, channel string) (pages []client.Action) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -197,7 +197,7 @@ func takePages(s *session, channel string) (pages []client.Action) {
 	return pages
 }
 
-// showChat shows the turns of a state that the editor does not have.
+// showChat shows the turns which the editor does not have.
 func (s *session) showChat(chat client.Chat, how show) {
 	from := len(chat.Turns)
 	switch {
@@ -225,7 +225,7 @@ func (s *session) showChat(chat client.Chat, how show) {
 	endLostPrompts(s, chat)
 }
 
-// endLostPrompts ends prompts that were sent, and that the chat does not have.
+// endLostPrompts ends prompts which were sent, but are missing in the chat.
 func endLostPrompts(s *session, chat client.Chat) {
 	for _, p := range slices.Clone(s.prompts) {
 		waits := p.queued != "" && slices.ContainsFunc(chat.Queued, func(q struct {
@@ -293,7 +293,7 @@ func (s *session) apply(a client.Action) {
 	}
 }
 
-// rejected handles an action that had no effect.
+// rejected handles an action rejected by the host.
 func (s *session) rejected(a client.Action, act action) {
 	if !a.Mine {
 		return
@@ -328,7 +328,7 @@ func (s *session) close(ctx context.Context) error {
 	return nil
 }
 
-// leave forgets a session.
+// leave closes a session at the door.
 func (s *session) leave(why error) {
 	d := s.door
 	d.mu.Lock()
@@ -344,7 +344,7 @@ func (s *session) leave(why error) {
 	s.lose(why)
 }
 
-// lose ends everything that waits in a session.
+// lose ends all waiting prompts and questions of a session.
 func (s *session) lose(why error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 	"ahprelay/internal/connect/client"
 )
 
-// Ids of options that hosts do not declare as config.
+// Ids of options which are not in the host's config.
 const (
 	modeOption  = "mode"
 	modelOption = "model"
@@ -22,13 +22,13 @@ const (
 	hostsModel = "default" // the host's choice of a model
 )
 
-// options are the choices of a session.
+// options are the choices for a session.
 type options struct {
 	properties map[string]property
 	values     map[string]json.RawMessage
 
 	model  string // the model chosen for messages; "": the host's choice
-	unsent bool   // the next message carries the choice
+	unsent bool   // the choice must be sent with the next message
 }
 
 // A property is a member of a session's config.
@@ -46,7 +46,7 @@ type property struct {
 	Default json.RawMessage `json:"default"`
 }
 
-// offered reports whether an editor can offer it.
+// offered reports whether editors can offer the property as an option.
 func (p *property) offered() bool {
 	return p.Mutable && !p.ReadOnly && (p.Type == "boolean" || p.Type == "string" && len(p.Enum) > 0)
 }
@@ -59,7 +59,7 @@ func (p *property) category(id string) string {
 	return p.Category
 }
 
-// read reads a session's config, and the model of its latest message.
+// read reads a session's config, and the model from its latest message.
 func (o *options) read(config json.RawMessage, turns []client.Turn) {
 	var c struct {
 		Schema struct {
@@ -81,7 +81,7 @@ func (o *options) read(config json.RawMessage, turns []client.Turn) {
 	}
 }
 
-// takeModel returns the choice of a model for a message.
+// takeModel returns the model to send with a message.
 func (o *options) takeModel() *client.ModelChoice {
 	if o.model == "" {
 		return nil
@@ -103,7 +103,7 @@ func (o *options) mode() string {
 // order of the categories in an editor.
 var order = []string{acp.SessionConfigOptionCategoryMode, acp.SessionConfigOptionCategoryModel, acp.SessionConfigOptionCategoryThoughtLevel}
 
-// ids returns the options in their order.
+// ids returns the options in display order.
 func (o *options) ids() []string {
 	rank := func(id string) int {
 		p := o.properties[id]
@@ -128,7 +128,7 @@ func (o *options) value(id string) json.RawMessage {
 	return p.Default
 }
 
-// modes returns the session's modes in the older form.
+// modes returns the session's modes in ACP's older form.
 func (o *options) modes() *acp.SessionModeState {
 	id := o.mode()
 	if id == "" {
@@ -205,7 +205,7 @@ func (o *options) list(d *Door, provider string) []acp.SessionConfigOption {
 	return list
 }
 
-// optionsChanged applies new values, and shows them.
+// optionsChanged stores new values and sends them to the editor.
 func (s *session) optionsChanged(config json.RawMessage) {
 	var values map[string]json.RawMessage
 	if json.Unmarshal(config, &values) != nil {
@@ -235,7 +235,7 @@ func (s *session) setMode(ctx context.Context, mode string) error {
 	return s.setOption(ctx, id, value)
 }
 
-// setOption changes an option, and waits for the host.
+// setOption changes an option, and waits until the host has confirmed it.
 func (s *session) setOption(ctx context.Context, id string, value json.RawMessage) error {
 	var text string
 	isText := json.Unmarshal(value, &text) == nil
@@ -275,7 +275,7 @@ func (s *session) setOption(ctx context.Context, id string, value json.RawMessag
 	}
 }
 
-// changed answers the first change that waits for the host.
+// changed reports the result of the oldest waiting change.
 func (s *session) changed(err error) {
 	if len(s.changes) > 0 {
 		s.changes[0] <- err // its capacity is 1

@@ -15,15 +15,15 @@ import (
 	"ahprelay/internal/connect/client"
 )
 
-// A prompt is a message of the editor whose turn has not ended.
+// A prompt is a message from the editor, until its turn has ended.
 type prompt struct {
 	request *acp.Request
-	turn    string // the turn's id; "" while the message is in the queue
-	queued  string // the message's id in the queue
+	turn    string // id of the turn; "" while the message is queued
+	queued  string // id of the queued message
 	began   time.Time
 	usage   *acp.Usage
 
-	sent      bool // the host has the message
+	sent      bool // the host has accepted the message
 	cancelled bool
 }
 
@@ -94,11 +94,11 @@ func (s *session) finish(p *prompt, end ending) {
 	p.request.Reply(acp.PromptResponse{StopReason: end.reason, Usage: p.usage}, nil)
 }
 
-// cancel ends the editor's turns and messages.
+// cancel ends the editor's turns and removes its queued messages.
 func (s *session) cancel() {
 	s.mu.Lock()
 	chat := s.chat
-	var actions []map[string]any // removals first: the end of a turn begins the next message
+	var actions []map[string]any // removals come first, because the end of a turn starts the next queued message
 	for _, p := range slices.Clone(s.prompts) {
 		switch {
 		case !p.sent:
@@ -125,7 +125,8 @@ func (s *session) cancel() {
 	}
 }
 
-// message translates a prompt. A resource between texts leaves its name there.
+// message translates a prompt. For a resource between texts, its name is
+// inserted.
 func (s *session) message(ctx context.Context, prompt []acp.ContentBlock) client.Message {
 	var m client.Message
 	var text strings.Builder
@@ -172,10 +173,10 @@ func (s *session) attachment(ctx context.Context, b acp.ContentBlock) client.Att
 	return a
 }
 
-// errNotRead reports a file that the editor does not serve.
+// errNotRead reports that the editor does not provide a file.
 var errNotRead = errors.New("the editor does not serve this file")
 
-// editorFile reads a file through the editor, with unsaved changes.
+// editorFile reads a file through the editor, including unsaved changes.
 func (s *session) editorFile(ctx context.Context, uri string) (string, error) {
 	d := s.door
 	d.mu.Lock()
@@ -195,7 +196,8 @@ func (s *session) editorFile(ctx context.Context, uri string) (string, error) {
 	return response.Content, nil
 }
 
-// blocks is message's inverse, for messages of others and of the past.
+// blocks is the inverse of message, for messages from other clients and
+// earlier ones.
 func blocks(m *client.Message) []acp.ContentBlock {
 	var list []acp.ContentBlock
 	if m.Text != "" || len(m.Attachments) == 0 {

@@ -13,16 +13,16 @@ import (
 	"ahprelay/internal/connect/client"
 )
 
-// A question is a question of the session that waits for an answer.
+// A question is a question in the session which waits for an answer.
 type question struct {
 	session *session
 	raw     string
 	pending watch.Pending
 	over    bool         // answered, withdrawn or replaced
-	sent    *acp.Pending // the request at the editor; nil before
+	sent    *acp.Pending // the editor's pending request; nil: not sent yet
 }
 
-// readQuestions asks the open questions of a state, and withdraws the others.
+// readQuestions asks the open questions of a state, and withdraws all others.
 func (s *session) readQuestions(list []json.RawMessage) {
 	open := map[string]bool{}
 	for _, raw := range list {
@@ -56,7 +56,7 @@ func (s *session) ask(raw json.RawMessage) {
 	s.door.spawn(q.run)
 }
 
-// withdraw takes a question back, which has an answer or has ended.
+// withdraw withdraws a question which was answered or has ended.
 func (s *session) withdraw(id string) {
 	q := s.asked[id]
 	if q == nil {
@@ -69,7 +69,7 @@ func (s *session) withdraw(id string) {
 	}
 }
 
-// run asks the question, and passes on the answer.
+// run asks the question, and sends the answer to the host.
 func (q *question) run() {
 	s := q.session
 	var action []byte
@@ -93,7 +93,7 @@ func (q *question) run() {
 	s.mu.Unlock()
 	c := s.client()
 	if action == nil || over || c == nil {
-		return // the first answer counts, or the user has given none
+		return // answered elsewhere first, or the user has given no answer
 	}
 	ctx, cancel := context.WithTimeout(s.door.life, callTime)
 	defer cancel()
@@ -102,8 +102,8 @@ func (q *question) run() {
 	}
 }
 
-// send sends a request to the editor, and waits for the answer. It returns false without
-// an answer.
+// send sends a request to the editor, and waits for the answer. It returns false if
+// there is none.
 func (q *question) send(method string, params, result any) bool {
 	s := q.session
 	s.mu.Lock()
@@ -124,7 +124,7 @@ func (q *question) send(method string, params, result any) bool {
 	return err == nil
 }
 
-// permission asks for permission for a tool call. It returns the answering action.
+// permission asks for permission for a tool call. It returns the action which answers.
 func (q *question) permission() []byte {
 	s := q.session
 	member, _ := ahp.MemberOf([]byte(q.raw), "toolCall")
@@ -143,7 +143,7 @@ func (q *question) permission() []byte {
 	return q.choose(update, !whole)
 }
 
-// complete reads everything that a person must see before an answer. It returns false if
+// complete fetches everything a person must see before answering. It returns false if
 // something cannot be shown.
 func (s *session) complete(call *client.ToolCall) bool {
 	ctx, cancel := context.WithTimeout(s.door.life, callTime)
@@ -196,7 +196,7 @@ func (q *question) choice() []byte {
 	return q.choose(update, false)
 }
 
-// choose lets the user choose an option. It returns the answering action.
+// choose lets the user choose an option. It returns the action which answers.
 func (q *question) choose(update acp.ToolCallUpdate, refuse bool) []byte {
 	e := &q.pending.Event
 	once, deny, wider := notice.Arrange(e.Options)
@@ -253,13 +253,13 @@ type field struct {
 	} `json:"options"`
 }
 
-// read returns the form of a question.
+// read decodes the question's form.
 func (q *question) read() (f form, ok bool) {
 	request, _ := ahp.MemberOf([]byte(q.raw), "request")
 	return f, json.Unmarshal(objectOr(request.Raw), &f) == nil && f.ID != ""
 }
 
-// form reports whether the editor has a form for the question.
+// form reports whether the editor can show a form for the question.
 func (q *question) form() bool {
 	d := q.session.door
 	d.mu.Lock()
@@ -275,7 +275,7 @@ func (q *question) form() bool {
 	return can.Form != nil
 }
 
-// elicit asks with a form. It returns the answering action.
+// elicit asks with a form. It returns the action which answers.
 func (q *question) elicit() []byte {
 	f, _ := q.read()
 	r := acp.CreateElicitationRequest{SessionID: q.session.id, Message: f.Message, Mode: acp.CreateElicitationRequestForm}
@@ -311,7 +311,7 @@ func (q *question) elicit() []byte {
 	return text
 }
 
-// answer returns the kind of a field's value.
+// answer returns the type of a field's value.
 func (f *field) answer() string {
 	switch f.Kind {
 	case "single-select":
@@ -324,7 +324,7 @@ func (f *field) answer() string {
 	return f.Kind
 }
 
-// schema translates a field.
+// schema translates a field to JSON Schema.
 func (f *field) schema() acp.ElicitationPropertySchema {
 	p := acp.ElicitationPropertySchema{Type: acp.ElicitationPropertySchemaString, Title: cmp.Or(f.Title, f.Message), Default: f.Default}
 	if f.Title != "" {

@@ -15,27 +15,27 @@ type session struct {
 
 	mu        sync.Mutex // guards the fields below
 	chat      string
-	ready     bool            // the state is the host's; actions before wait in early
+	ready     bool            // the host's state was read; earlier actions wait in early
 	early     []client.Action // bounded by maxEarly
 	provider  string
 	options   options
 	last      string // the last completed turn that was shown
 	turn      *turn  // the running turn
 	prompts   []*prompt
-	sending   chan struct{}        // closed when the host has the latest prompt
-	asked     map[string]*question // by the host's id
-	changes   []chan error         // config changes that wait for the host
-	commands  string               // as shown, in JSON
+	sending   chan struct{}        // closed when the host has accepted the latest prompt
+	asked     map[string]*question // open questions, by the host's id
+	changes   []chan error         // config changes the host has not confirmed
+	commands  string               // the commands shown last, as JSON
 	terminals map[string]*terminal
 	files     map[string]string // content of files in edits, by URI
 	fetching  map[string]bool
-	ended     error // why the session cannot be used
+	ended     error // why the session cannot be used any more
 }
 
-// maxEarly bounds the actions that arrive before a state is read.
+// maxEarly bounds the actions stored until the state is read.
 const maxEarly = 10_000
 
-// An action holds the members of the actions that the door reads.
+// An action has the members of actions which the door uses.
 type action struct {
 	Type       string          `json:"type"`
 	TurnID     string          `json:"turnId"`
@@ -72,10 +72,10 @@ func (s *session) client() *client.Client {
 	return s.door.client
 }
 
-// answered is the result of a request that has its answer.
+// answered marks a request which was already replied to.
 var answered any = new(struct{ _ int })
 
-// params are the parameters of the requests.
+// params are the parameters of all requests.
 type params struct {
 	SessionID string          `json:"sessionId"`
 	Cwd       string          `json:"cwd"`

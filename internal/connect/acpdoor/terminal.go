@@ -14,7 +14,7 @@ import (
 
 // Bounds of a terminal's output as text.
 const (
-	maxOutput   = 32 << 10               // bytes: the last of a longer output
+	maxOutput   = 32 << 10               // bytes; only the end of a longer output is shown
 	outputPause = 500 * time.Millisecond // between two updates
 )
 
@@ -24,10 +24,10 @@ type terminal struct {
 	tool    *tool
 	uri     string
 	ready   bool            // its state has been read
-	early   []client.Action // before that
-	member  string          // of _meta, for its output; "": as text
-	output  []byte          // the end of it, for text
-	timer   *time.Timer     // of the next update, for text
+	early   []client.Action // actions before that
+	member  string          // member of _meta for the output; "": show it as text
+	output  []byte          // end of the output, for text
+	timer   *time.Timer     // sends the next update, for text
 	gone    bool
 }
 
@@ -50,7 +50,7 @@ func (t *tool) showTerminal(u *acp.ToolCallUpdate) {
 	}
 }
 
-// openTerminal begins to follow a terminal.
+// openTerminal starts to follow a terminal.
 func (s *session) openTerminal(t *tool, uri string) {
 	d := s.door
 	d.mu.Lock()
@@ -143,7 +143,7 @@ func (v *terminal) meta(member string, more map[string]any) json.RawMessage {
 	return text
 }
 
-// write shows output.
+// write shows new output.
 func (v *terminal) write(data string) {
 	if data == "" {
 		return
@@ -165,14 +165,14 @@ func (v *terminal) write(data string) {
 	}
 }
 
-// exited shows the program's end.
+// exited shows that the program has ended.
 func (v *terminal) exited(code *int) {
 	if v.member != "" {
 		v.session.update(acp.UpdateToolCallUpdate, acp.ToolCallUpdate{ToolCallID: v.tool.call.ID, Meta: v.meta("terminal_exit", map[string]any{"exit_code": code, "signal": nil})})
 	}
 }
 
-// leave stops following the terminal, and shows the rest.
+// leave stops following the terminal, and shows its remaining output.
 func (v *terminal) leave() {
 	if v.gone {
 		return

@@ -16,11 +16,11 @@ import (
 	"ahprelay/internal/connect/client"
 )
 
-// A tool is a tool call, as far as the editor has it.
+// A tool is a tool call as the editor has it.
 type tool struct {
 	turn     *turn
 	call     client.ToolCall
-	sent     []byte // the latest update, without its terminal's output
+	sent     []byte // the latest update, without terminal output
 	terminal *terminal
 }
 
@@ -78,7 +78,7 @@ func (v *turn) applyTool(act action, raw []byte) {
 	t.show()
 }
 
-// end shows that unfinished tool calls have been cancelled.
+// end marks unfinished tool calls as cancelled.
 func (v *turn) end() {
 	for _, t := range v.tools {
 		if t.call.Status != "completed" && t.call.Status != "cancelled" {
@@ -102,7 +102,7 @@ func (t *tool) show() {
 		return
 	}
 	if t.isPlan() && t.call.Status != "completed" {
-		return // its content follows
+		return // shown when its content was read
 	}
 	update := s.toolUpdate(&t.call)
 	t.showTerminal(&update)
@@ -144,8 +144,8 @@ func (s *session) toolUpdate(call *client.ToolCall) acp.ToolCallUpdate {
 	return u
 }
 
-// addContent adds a tool call's content, or else its planned edits, with the places of
-// both; for a call without either, its error.
+// addContent adds a tool call's content or, without content, its planned edits, and
+// the files of both. If there is neither, it adds the error.
 func addContent(s *session, call *client.ToolCall, u *acp.ToolCallUpdate) {
 	for _, item := range ahp.ElementsOf(call.Content) {
 		if c, ok := s.content(item.Raw); ok {
@@ -168,7 +168,7 @@ func addContent(s *session, call *client.ToolCall, u *acp.ToolCallUpdate) {
 	}
 }
 
-// objectOr returns an object, which is empty in place of another value.
+// objectOr returns raw if it is an object, else an empty object.
 func objectOr(raw json.RawMessage) json.RawMessage {
 	if !ahp.IsObject(raw) {
 		return json.RawMessage("{}")
@@ -180,7 +180,7 @@ func textContent(text string) acp.ToolCallContent {
 	return acp.ToolCallContent{Type: acp.ToolCallContentContent, Content: acp.ContentBlock{Type: acp.ContentBlockText, Text: text}}
 }
 
-// kinds of tools by words in their names, in this order.
+// kinds are tool kinds by words in the tool's name. The first match counts.
 var kinds = []struct {
 	words *regexp.Regexp
 	kind  string
@@ -195,7 +195,8 @@ var kinds = []struct {
 	{regexp.MustCompile(`(?i)think|todo|plan`), acp.ToolKindThink},
 }
 
-// kindOf returns a tool's kind: the host's word, or else a guess for the icon.
+// kindOf returns a tool's kind, from the host or guessed from the name. It selects the
+// icon.
 func kindOf(call *client.ToolCall) string {
 	if kind := ahp.TextOf(objectOr(call.Meta), "toolKind"); kind != "" {
 		return kind
@@ -208,7 +209,7 @@ func kindOf(call *client.ToolCall) string {
 	return acp.ToolKindOther
 }
 
-// content translates an item of a tool call's content. Terminals are shown otherwise.
+// content translates an item of a tool call's content, except terminals.
 func (s *session) content(raw []byte) (acp.ToolCallContent, bool) {
 	var item struct {
 		Type        string `json:"type"`
@@ -251,7 +252,7 @@ type side struct {
 	} `json:"content"`
 }
 
-// sides returns the sides of an edit.
+// sides returns the file before and after an edit.
 func sides(raw []byte) (before, after *side) {
 	var edit struct {
 		Before *side `json:"before"`
@@ -261,7 +262,7 @@ func sides(raw []byte) (before, after *side) {
 	return edit.Before, edit.After
 }
 
-// diff translates an edit. It returns false while the content is not there.
+// diff translates an edit. It returns false while the files are not read yet.
 func (s *session) diff(raw []byte) (acp.ToolCallContent, bool) {
 	before, after := sides(raw)
 	c := acp.ToolCallContent{Type: acp.ToolCallContentDiff}
@@ -282,14 +283,14 @@ func (s *session) diff(raw []byte) (acp.ToolCallContent, bool) {
 	return c, c.Path != ""
 }
 
-// Bounds of the content of files in edits, in bytes.
+// Bounds for the content of edited files, in bytes.
 const (
 	maxFile  = 1 << 20
 	maxFiles = 16 << 20
 )
 
-// file returns a text by its URI. It returns false, and reads the text, if it is not
-// there.
+// file returns the text of a file. If it was not read yet, it starts to read it and
+// returns false.
 func (s *session) file(uri string) (string, bool) {
 	if text, ok := dataText(uri); ok || uri == "" {
 		return text, true
@@ -302,7 +303,7 @@ func (s *session) file(uri string) (string, bool) {
 	return text, ok
 }
 
-// fetch reads a file of an edit from the host, and shows the tool calls again.
+// fetch reads an edited file from the host, and then shows its tool calls again.
 func (s *session) fetch(uri string) {
 	ctx, cancel := context.WithTimeout(s.door.life, callTime)
 	defer cancel()
@@ -320,7 +321,7 @@ func (s *session) fetch(uri string) {
 	}
 }
 
-// keep keeps the text of a file, within a bound.
+// keep stores the text of a file, within the bound.
 func (s *session) keep(uri, text string) {
 	delete(s.fetching, uri)
 	size := len(text)
@@ -376,10 +377,10 @@ func dataText(uri string) (string, bool) {
 	return strings.ToValidUTF8(text, "\uFFFD"), err == nil
 }
 
-// step is a line of a list of to-dos in Markdown.
+// step matches a line of a to-do list in Markdown.
 var step = regexp.MustCompile(`^- \[([ x>])\] (.+)$`)
 
-// isPlan reports whether a tool keeps the agent's plan.
+// isPlan reports whether a tool manages the agent's plan.
 func (t *tool) isPlan() bool { return t.call.Name == "todo" }
 
 // plan returns the steps of a plan, nil for other tool calls.
@@ -405,7 +406,7 @@ func (t *tool) plan() (entries []acp.PlanEntry) {
 	return entries
 }
 
-// listed reads the input of an agent's own tool for to-dos.
+// listed decodes the input of an agent's own to-do tool.
 func listed(input string) (entries []acp.PlanEntry) {
 	type entry struct{ Content, Title, Status string }
 	var in struct{ Todos, TodoList []entry }
@@ -427,7 +428,7 @@ func listed(input string) (entries []acp.PlanEntry) {
 	return entries
 }
 
-// filePath returns the path of a file: URI, "" for others.
+// filePath returns the path in a file: URI, or "".
 func filePath(uri string) string {
 	u, err := url.Parse(uri)
 	if err != nil || u.Scheme != "file" {
@@ -436,7 +437,7 @@ func filePath(uri string) string {
 	return u.Path
 }
 
-// fileURI is filePath's inverse.
+// fileURI is the inverse of filePath.
 func fileURI(path string) string { return (&url.URL{Scheme: "file", Path: path}).String() }
 
 func lastName(path string) string {

@@ -11,20 +11,20 @@ import (
 	"ahprelay/internal/connect/client"
 )
 
-// A turn is the running turn, as far as the editor has it.
+// A turn is the running turn as the editor has it.
 type turn struct {
 	session *session
 	id      string
 	texts   map[string]*text // by part id
-	parts   int              // without an id, in the last state
+	parts   int              // number of parts without an id in the last state
 	tools   map[string]*tool
 	usage   json.RawMessage
 }
 
-// A text is a part of an answer.
+// A text is one part of an answer.
 type text struct {
 	thought bool
-	shown   int // bytes
+	shown   int // bytes already shown
 }
 
 // An ending is how a turn ended.
@@ -72,7 +72,8 @@ func (s *session) startTurn(id string) *turn {
 	return s.turn
 }
 
-// beginTurn handles the beginning of a turn. The editor has the messages that it sent.
+// beginTurn handles the start of a turn. It does not show messages which the editor
+// has sent itself.
 func (s *session) beginTurn(act action) {
 	if s.turn != nil {
 		s.endTurn(s.turn.id, ending{reason: acp.StopReasonCancelled}) // a turn replaces a running one
@@ -89,7 +90,7 @@ func (s *session) beginTurn(act action) {
 	}
 }
 
-// showTurn shows the part of a turn that the editor does not have.
+// showTurn shows what the editor does not have of a turn.
 func (s *session) showTurn(t *client.Turn) {
 	if s.turn == nil || s.turn.id != t.ID {
 		mine := false
@@ -201,14 +202,14 @@ func (t *text) kind() string {
 	return acp.UpdateAgentMessageChunk
 }
 
-// say sends a piece of a text.
+// say sends a piece of text to the editor.
 func (v *turn) say(kind, id, words string) {
 	if words != "" {
 		v.session.update(kind, acp.ContentChunk{Content: acp.ContentBlock{Type: acp.ContentBlockText, Text: words}, MessageID: id})
 	}
 }
 
-// show shows the rest of a part.
+// show shows what the editor does not have of a part.
 func (v *turn) show(part *client.Part) {
 	if part.ID == "" && part.ToolCall == nil {
 		v.parts++
@@ -234,10 +235,10 @@ func (v *turn) show(part *client.Part) {
 	}
 }
 
-// titled is a notice with a title, in Markdown.
+// titled matches a notice with a title, in Markdown.
 var titled = regexp.MustCompile(`(?s)^\*\*(.+?)\*\*(?:\n\n(.*))?$`)
 
-// notice shows a message of the host.
+// notice shows a notice from the host.
 func (v *turn) notice(words string) {
 	d := v.session.door
 	d.mu.Lock()

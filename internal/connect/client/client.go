@@ -1,9 +1,9 @@
-// Package client is an AHP client for the doors of ahp-connect. Its connection to the
-// host is that of any local client: it resumes, renews its token, and is answered while
-// the relay is away.
+// Package client is an AHP client for the doors of ahp-connect. It uses the same
+// connection to the host as a local client of ahp-connect: the connection resumes,
+// renews its token, and answers pings while the relay is unreachable.
 //
-// A [Client] is safe for concurrent use. Its callback runs in the goroutine that reads
-// the host's messages, which waits for it.
+// A [Client] is safe for concurrent use. It calls Config.Action in the goroutine which
+// reads the host's messages, so no further message is read until Action returns.
 package client
 
 import (
@@ -20,15 +20,15 @@ import (
 	"ahprelay/internal/connect"
 )
 
-// Versions are the AHP versions that the doors understand, the best first.
+// Versions are the supported AHP versions, preferred first.
 var Versions = []string{"1.0.0", "0.10.0", "0.9.0"}
 
 // Config configures a [Client].
 type Config struct {
 	Relay *connect.Relay
 	Host  string
-	Level auth.Access // the highest level to use; "": the person's own, at most operate
-	Name  string      // of the program, in the host's list of clients
+	Level auth.Access // highest level to use; "": the person's own, at most operate
+	Name  string      // name of the program, shown in the host's list of clients
 	Log   *slog.Logger
 
 	// Action is called with each action, in order. Default: none.
@@ -41,7 +41,7 @@ type Action struct {
 	Seq      int64 // serverSeq
 	Raw      []byte
 	Mine     bool   // this client has dispatched it
-	Rejected string // why it has no effect; "" if it has
+	Rejected string // why the host has rejected it; "": it has not
 }
 
 // A Client is a connection to a host.
@@ -77,7 +77,7 @@ func (e *Error) Error() string {
 	return e.Message
 }
 
-// An Ended is the end of a connection.
+// An Ended is the error after the connection has ended.
 type Ended struct {
 	Code   ahp.CloseCode
 	Reason string
@@ -85,10 +85,10 @@ type Ended struct {
 
 func (e *Ended) Error() string { return e.Reason }
 
-// Final reports whether a new connection would end in the same way.
+// Final reports whether reconnecting would fail in the same way.
 func (e *Ended) Final() bool { return e.Code >= firstFinal }
 
-// firstFinal is the least close code that means "do not reconnect".
+// firstFinal is the lowest close code which means "do not reconnect".
 const firstFinal ahp.CloseCode = 4500
 
 // Open connects to a host, and initializes the connection.
@@ -188,7 +188,8 @@ func (c *Client) Subscribe(ctx context.Context, channel string) (state json.RawM
 	return state, err
 }
 
-// SubscribeAt is Subscribe, and returns the number of the last action in the state.
+// SubscribeAt is Subscribe, and also returns the number of the last action in the
+// state.
 func (c *Client) SubscribeAt(ctx context.Context, channel string) (state json.RawMessage, seq int64, err error) {
 	result, err := c.Call(ctx, "subscribe", map[string]any{"channel": channel})
 	if err != nil {
@@ -240,7 +241,7 @@ func (m *messages) Close(ahp.CloseCode, string) { m.once.Do(func() { close(m.clo
 func (m *messages) Write(message []byte) error {
 	env, err := ahp.Peek(message)
 	if err != nil {
-		return nil // not ours to judge
+		return nil // not readable, so ignored
 	}
 	switch env.Kind {
 	case ahp.Response:
@@ -268,7 +269,7 @@ func (m *messages) Write(message []byte) error {
 func (c *Client) action(channel string, params []byte) {
 	m := [...]ahp.Member{{Name: "action"}, {Name: "serverSeq"}, {Name: "origin"}, {Name: "rejectionReason"}}
 	if ahp.Members(params, m[:]) != nil || !ahp.IsObject(m[0].Raw) {
-		return // the host-agent refuses messages that a person cannot trust
+		return // the host-agent rejects messages with duplicate members
 	}
 	a := Action{Channel: channel, Raw: m[0].Raw}
 	_ = json.Unmarshal(m[1].Raw, &a.Seq) // without a number, it is 0
@@ -281,7 +282,7 @@ func (c *Client) action(channel string, params []byte) {
 	c.cfg.Action(a)
 }
 
-// refuse answers a host's request. It ends with the connection.
+// refuse answers a request from the host with an error.
 func (c *Client) refuse(message []byte) {
 	select {
 	case c.out <- message:

@@ -13,7 +13,7 @@ import (
 	"ahprelay/hostagent/watch"
 )
 
-// RootChannel is the channel of the connection's own commands.
+// RootChannel is the channel for commands to the host itself.
 const RootChannel = "ahp-root://"
 
 // A Summary is a session in a host's list.
@@ -35,7 +35,7 @@ const (
 	statusInputNeeded = 16
 )
 
-// Words returns a session's status in a word.
+// Words returns a session's status as text.
 func Words(status int) string {
 	switch {
 	case status&statusInputNeeded != 0:
@@ -83,7 +83,7 @@ func (c *Client) Session(ctx context.Context, session string) (s Session, err er
 	return s, nil
 }
 
-// Questions returns the questions of a session that a person must answer.
+// Questions returns the session's questions to a person.
 func (s *Session) Questions(session string) (list []watch.Pending) {
 	for _, raw := range s.InputNeeded {
 		if p, ok := watch.ReadPending(session, raw); ok {
@@ -97,7 +97,7 @@ func (s *Session) Questions(session string) (list []watch.Pending) {
 type Chat struct {
 	Turns  []Turn `json:"turns"`
 	Active *Turn  `json:"activeTurn"`
-	Older  string `json:"turnsNextCursor"` // the cursor of fetchTurns for the turns before; "": none
+	Older  string `json:"turnsNextCursor"` // cursor for fetchTurns to get earlier turns; "": there are none
 
 	Queued []struct {
 		ID string `json:"id"`
@@ -122,17 +122,17 @@ type Message struct {
 	Model       *ModelChoice `json:"model,omitempty"`
 }
 
-// An Origin is the kind of a message's author.
+// An Origin tells what kind of author a message has.
 type Origin struct {
 	Kind string `json:"kind"`
 }
 
-// A ModelChoice names the model for a message.
+// A ModelChoice selects the model for a message.
 type ModelChoice struct {
 	ID string `json:"id"`
 }
 
-// An Attachment goes with a message: a resource with its address, or embedded data.
+// An Attachment is part of a message: a resource by address, or embedded data.
 type Attachment struct {
 	Type        string `json:"type"` // resource, embeddedResource or another
 	Label       string `json:"label"`
@@ -191,8 +191,8 @@ func (c *Client) Chat(ctx context.Context, channel string) (Chat, error) {
 	return ReadChat(state)
 }
 
-// Transcript returns the last turns of a chat as text of at most the given bytes. A note
-// at the front marks an omission.
+// Transcript returns the last turns of a chat as text, at most the given number of
+// bytes. If it omits something, it begins with a note.
 func (chat *Chat) Transcript(turns, most int) string {
 	all := chat.Turns
 	if chat.Active != nil {
@@ -237,8 +237,8 @@ func (turn *Turn) write(b *strings.Builder) {
 	}
 }
 
-// Say begins a turn with a message, or queues the message behind a running turn. The id
-// becomes the turn's, or the queued message's.
+// Say sends a message to a chat. It starts a turn with the given id or, while a turn is
+// running, queues the message under that id.
 func (c *Client) Say(ctx context.Context, chat, id string, message Message, running bool) error {
 	message.Origin = Origin{"user"}
 	if running {

@@ -1,12 +1,12 @@
 // Package mcpdoor is an MCP server through which an agent watches and drives other
-// agents, at the hosts that a person may open. It acts as the person's device, with at
-// most the level given to it.
+// agents, at the hosts a person may open. It acts as the person's device, with at most
+// the configured level.
 //
-// Text from a session was written by agents, tools and other people. Each result marks
-// it as data, bounds it, and never contains tokens: the door reads sessions only, which
-// have none. An approval needs the level approve, and names the question with a digest,
-// so it does not count for a question that has changed since. The relay's audit names
-// the MCP client as the holder of the token.
+// Text in a session comes from agents, tools and other people. Each result marks it as
+// data, limits its size, and never contains tokens: the door reads only sessions, which
+// have none. An approval needs the level approve, and must name the question's digest,
+// so it has no effect if the question has changed. In the relay's audit, the token's
+// holder is the MCP client.
 package mcpdoor
 
 import (
@@ -31,8 +31,8 @@ import (
 
 // Bounds of results and waits.
 const (
-	maxText      = 16 << 10 // bytes of a session in a result
-	maxSessions  = 200      // in a list
+	maxText      = 16 << 10 // bytes of session text in a result
+	maxSessions  = 200      // sessions in a list
 	defaultTurns = 5
 	maxTurns     = 50
 	maxWait      = 10 * time.Minute
@@ -43,7 +43,7 @@ const (
 type Config struct {
 	Relays *connect.Relays
 	Level  auth.Access // highest level: AccessRead, AccessTalk, AccessApprove or AccessWrite
-	Fixed  bool        // the relay's token has a level of its own, so only the door enforces Level
+	Fixed  bool        // the relay's token has its own level, so only the door enforces Level
 	Log    *slog.Logger
 }
 
@@ -59,7 +59,7 @@ type Door struct {
 type host struct {
 	*client.Client
 	mu      sync.Mutex
-	changed map[string]chan struct{} // by session; closed at a change
+	changed map[string]chan struct{} // by session; closed when it changes
 }
 
 // New returns a Door.
@@ -95,7 +95,7 @@ func (d *Door) close() {
 	clear(d.clients)
 }
 
-// may reports whether the door has a level.
+// may reports whether the door's level includes a level.
 func (d *Door) may(level auth.Access) bool { return d.cfg.Level.Includes(level) }
 
 // host returns the connection to a host, given as HOST or RELAY/HOST.
@@ -127,7 +127,7 @@ func (d *Door) host(ctx context.Context, name string) (*host, error) {
 	return h, nil
 }
 
-// action wakes those that wait for a session.
+// action wakes callers which wait for a session.
 func (h *host) action(a client.Action) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -147,7 +147,7 @@ func (h *host) change(session string) <-chan struct{} {
 	return h.changed[session]
 }
 
-// data marks text from a session.
+// data marks text as data from a session.
 func data(text string) string {
 	for _, mark := range []string{"BEGIN DATA", "END DATA"} {
 		text = strings.ReplaceAll(text, mark, strings.ReplaceAll(mark, " ", "_"))
@@ -158,7 +158,7 @@ func data(text string) string {
 	return "BEGIN DATA\n" + text + "\nEND DATA"
 }
 
-// transcript serves a session as a resource.
+// transcript serves a session's transcript as a resource.
 func (d *Door) transcript(ctx context.Context, r *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {
 	rest, ok := strings.CutPrefix(r.Params.URI, "ahp-transcript://")
 	name, session, both := strings.Cut(rest, "/")
@@ -172,7 +172,7 @@ func (d *Door) transcript(ctx context.Context, r *mcp.ReadResourceRequest) (*mcp
 	return &mcp.ReadResourceResult{Contents: []*mcp.ResourceContents{{URI: r.Params.URI, MIMEType: "text/plain", Text: text}}}, nil
 }
 
-// read returns the end of a session, and its open questions.
+// read returns the last turns of a session, and its open questions.
 func (d *Door) read(ctx context.Context, name, session string, turns int) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
@@ -194,7 +194,7 @@ func (d *Door) read(ctx context.Context, name, session string, turns int) (strin
 	return fmt.Sprintf("Session %s is %s.\n%s\n%s", session, client.Words(s.Status), data(chat.Transcript(min(max(turns, 1), maxTurns), maxText)), describe(s.Questions(session))), nil
 }
 
-// describe lists questions with the ids for an answer.
+// describe lists questions, with the ids needed to answer.
 func describe(list []watch.Pending) string {
 	if len(list) == 0 {
 		return "No open questions."
@@ -218,7 +218,7 @@ func describe(list []watch.Pending) string {
 	return b.String()
 }
 
-// errClosed reports a kind of answer that the door's level does not allow.
+// errClosed reports an answer which the door's level does not permit.
 var errClosed = errors.New("this answer lets something run: start ahp-connect mcp with --level approve")
 
 // answer answers a question of a session.
