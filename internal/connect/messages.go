@@ -16,20 +16,20 @@ import (
 	"ahprelay/ahp"
 )
 
-// Messages is a local client's connection.
+// Messages is a connection to a local client.
 type Messages interface {
 	// Read returns the next message, which is valid until the next call. It returns
 	// a [*Closed] when the client has ended the connection.
 	Read() ([]byte, error)
 
-	// Write sends a message and does not keep it. Calls may run at once.
+	// Write sends a message, and does not keep it. It may be called concurrently.
 	Write(message []byte) error
 
 	// Close ends the connection and unblocks Read and Write.
 	Close(code ahp.CloseCode, reason string)
 }
 
-// Closed is the end of a connection by its other end.
+// Closed reports that the other end has closed the connection.
 type Closed struct {
 	Code   ahp.CloseCode
 	Reason string
@@ -120,8 +120,8 @@ type lineMessages struct {
 	answered chan struct{}   // receives an item when asked becomes empty
 }
 
-// answersTime bounds the wait for answers behind the last line, and maxAsked the requests
-// whose answers are awaited.
+// answersTime bounds the wait for answers after the last line. maxAsked bounds the
+// unanswered requests for which answers are awaited.
 const (
 	answersTime = 30 * time.Second
 	maxAsked    = 1024
@@ -136,7 +136,8 @@ func NewLines(in io.Reader, out io.Writer, end func()) Messages {
 	}
 }
 
-// Read implements [Messages]. The end comes behind the answers to all requests.
+// Read implements [Messages]. It reports the end of input only after all requests were
+// answered.
 func (m *lineMessages) Read() ([]byte, error) {
 	for {
 		line, err := m.line()
@@ -151,7 +152,7 @@ func (m *lineMessages) Read() ([]byte, error) {
 	}
 }
 
-// note remembers the id of a request.
+// note records the id of a request.
 func (m *lineMessages) note(line []byte) {
 	env, err := ahp.Peek(line)
 	if err != nil || env.Kind != ahp.Request {
@@ -185,7 +186,7 @@ func (m *lineMessages) awaitAnswers() {
 	}
 }
 
-// noteAnswer forgets a request that has its answer.
+// noteAnswer deletes the id of an answered request.
 func (m *lineMessages) noteAnswer(message []byte) {
 	m.asking.Lock()
 	defer m.asking.Unlock()
@@ -205,8 +206,8 @@ func (m *lineMessages) noteAnswer(message []byte) {
 	}
 }
 
-// line reads a line of bounded length. A last line without its end is dropped: it may be
-// incomplete.
+// line reads a line of bounded length. It drops a last line without a line break, which
+// may be incomplete.
 func (m *lineMessages) line() (line []byte, err error) {
 	for {
 		part, err := m.in.ReadSlice('\n')

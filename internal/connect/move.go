@@ -11,21 +11,21 @@ import (
 	"ahprelay/broker/resume"
 )
 
-// A relay that stops gracefully closes the connections of clients with 1001. The relay's
-// host-agent keeps the connection to the host if the reason is [resume.MoveReason]. The
-// upstream then continues on the restarted relay, or on a different one: the reader closes
-// the previous leg, so everything that was sent has arrived, and dials the next leg with the
-// previous one's ticket. A message whose Write has failed on the previous leg is not complete at
-// the relay, and is sent again on the next leg. A leg that was lost otherwise is not
-// continued.
+// A relay which stops gracefully closes clients' connections with 1001. If the reason is
+// [resume.MoveReason], the host-agent keeps the connection to the host, and the upstream
+// continues it at the restarted relay or at a different one. For this, the reader first closes
+// the previous leg, so all sent messages have arrived, and then dials a new leg with the
+// previous leg's ticket. If a Write has failed on the previous leg, the relay has not received
+// that message completely, and it is sent again on the new leg. A leg which ends in any other
+// way is not continued.
 
-// errLostMove reports a relay that does not continue the connection.
+// errLostMove reports that the next relay cannot continue the connection.
 var errLostMove = &Refusal{ahp.CloseResync, "resync: the next relay does not continue this connection"}
 
 // moveMost is the longest pause between attempts to reach a relay.
 const moveMost = 2 * time.Second
 
-// present returns the present leg's WebSocket. It waits while the connection moves.
+// present returns the current leg's WebSocket. During a move it waits.
 func (u *upstream) present() (*websocket.Conn, error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -38,7 +38,7 @@ func (u *upstream) present() (*websocket.Conn, error) {
 	return u.ws, nil
 }
 
-// current returns the present leg's WebSocket, and whether the connection moves.
+// current returns the current leg's WebSocket, and whether a move is in progress.
 func (u *upstream) current() (ws *websocket.Conn, moving bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -54,7 +54,7 @@ func (u *upstream) finish() leg {
 	return u.leg
 }
 
-// waitLocked waits for a change, without the lock.
+// waitLocked unlocks the mutex and waits for a change.
 func (u *upstream) waitLocked(done <-chan struct{}) {
 	changed := u.changed
 	u.mu.Unlock()
@@ -67,14 +67,14 @@ func (u *upstream) waitLocked(done <-chan struct{}) {
 	}
 }
 
-// changeLocked wakes all waiting calls.
+// changeLocked wakes all callers of waitLocked.
 func (u *upstream) changeLocked() {
 	close(u.changed)
 	u.changed = make(chan struct{})
 }
 
-// movesFrom reports, after a failed Write, whether the connection has moved from that
-// WebSocket. It waits for the reader, which knows the reason.
+// movesFrom reports, after a Write has failed on a WebSocket, whether the connection has moved
+// to a new one. It waits for the reader, which learns why the leg has ended.
 func (u *upstream) movesFrom(ws *websocket.Conn) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -84,8 +84,8 @@ func (u *upstream) movesFrom(ws *websocket.Conn) bool {
 	return u.ws != ws && !u.over
 }
 
-// move continues the connection on a new leg, if the reason for the previous one's end
-// allows it. Otherwise it returns the reason for the end. The reader calls it.
+// move continues the connection on a new leg if the relay has announced a move. Otherwise it
+// returns the reason of the end. Only the reader calls it.
 func (u *upstream) move(reason error) error {
 	var closed *Closed
 	movable := errors.As(reason, &closed) && closed.Code == ahp.CloseShuttingDown && closed.Reason == resume.MoveReason && u.ticket != ""
@@ -98,7 +98,7 @@ func (u *upstream) move(reason error) error {
 	if over {
 		return reason
 	}
-	u.leg.end() // waits until the relay has everything
+	u.leg.end() // waits until the relay has received all sent messages
 	next, err := u.next()
 	u.mu.Lock()
 	u.moving = false
@@ -112,14 +112,14 @@ func (u *upstream) move(reason error) error {
 	switch {
 	case err != nil:
 		return err
-	case over: // meanwhile
+	case over: // the connection was ended meanwhile
 		next.end()
 		return reason
 	}
 	return nil
 }
 
-// next dials a relay until it continues the connection.
+// next dials until a relay continues the connection.
 func (u *upstream) next() (*leg, error) {
 	until := time.Now().Add(resume.DefaultTime)
 	for pause := dialAgain; ; pause = min(2*pause, moveMost) {

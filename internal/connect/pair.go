@@ -16,9 +16,9 @@ import (
 type PairConfig struct {
 	Host    string
 	Code    sealed.Code
-	Expect  *sealed.Fingerprint // of the host's key, from a link; nil: the code alone proves the key
-	Name    string              // of this machine
-	Pending func(*Pairing)      // shows the keys' words, while a person at the host compares them
+	Expect  *sealed.Fingerprint // fingerprint of the host's key, from a link; nil: the code alone proves the key
+	Name    string              // name of this machine
+	Pending func(*Pairing)      // displays the keys' words while a person at the host compares them
 }
 
 // Pair pairs this machine with a sealed host, and stores the pairing in a home.
@@ -37,7 +37,7 @@ func (r *Relay) Pair(ctx context.Context, home *Home, cfg PairConfig) (*Pairing,
 	case err != nil && !errors.Is(err, errUnpaired):
 		return nil, err
 	case known != nil:
-		ask.key = &known.Key // a different key must be confirmed with unpair
+		ask.key = &known.Key // accepting a different key requires unpair first
 	}
 	up, err := r.open(ctx, cfg.Host, "", true)
 	if err != nil {
@@ -67,8 +67,8 @@ type HostDevice struct {
 	End         time.Time   `json:"end"`
 }
 
-// Devices lists the devices of a sealed host, after it has removed one unless remove is
-// "". The removal counts once Devices has returned without an error.
+// Devices lists the devices of a sealed host. If remove is not "", the host first
+// removes that device; if Devices returns no error, it was removed.
 func (r *Relay) Devices(ctx context.Context, host, remove string) (list []HostDevice, err error) {
 	paired, err := r.paired(host)
 	if err != nil {
@@ -109,7 +109,7 @@ func (u *upstream) readAnswers() error {
 	}
 }
 
-// ask sends a request to the host-agent, and returns the devices in its answer.
+// ask sends a request to the host-agent, and returns the devices from the answer.
 func (u *upstream) ask(ctx context.Context, reading <-chan error, request any) ([]HostDevice, error) {
 	body, err := json.Marshal(request)
 	if err != nil {

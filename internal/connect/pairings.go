@@ -15,15 +15,15 @@ import (
 )
 
 // A Pairing is this machine's pairing with a sealed host. While it exists, the host is
-// never opened unsealed, nor with a different key.
+// never opened unencrypted, nor with a different key.
 type Pairing struct {
 	Relay  string // base URL
 	Host   string
 	Key    sealed.Key
 	Device *sealed.Device
 	Grants []string
-	Link   bool   // the device is that of a link to a session
-	Viewer string // of the link: see sealed.NewViewer
+	Link   bool   // the device belongs to a link to one session
+	Viewer string // secret of the link's viewer, see sealed.NewViewer
 }
 
 // pairingFile is the JSON of a pairing's file.
@@ -31,12 +31,12 @@ type pairingFile struct {
 	Relay  string   `json:"relay"`
 	Host   string   `json:"host"`
 	Key    []byte   `json:"key"`
-	Device []byte   `json:"device,omitempty"` // absent: in the key store
+	Device []byte   `json:"device,omitempty"` // absent: stored in the key store
 	Grants []string `json:"grants,omitempty"`
 	Link   bool     `json:"link,omitempty"`
 	Viewer string   `json:"viewer,omitempty"`
 
-	Unpaired bool `json:"unpaired,omitempty"` // the host is sealed, and this machine has no key for it
+	Unpaired bool `json:"unpaired,omitempty"` // the host is sealed, but this machine has no key for it any more
 }
 
 func (h *Home) pairings() string { return filepath.Join(h.Dir, "sealed") }
@@ -48,7 +48,7 @@ func (h *Home) pairingPath(relay, host string) string {
 // pairingKey is the name of a pairing's secret in the key store.
 func pairingKey(relay, host string) string { return "sealed " + RelayName(relay) + " " + host }
 
-// SavePairing stores a pairing, durably.
+// SavePairing stores a pairing durably.
 func (h *Home) SavePairing(p *Pairing) error {
 	if err := os.MkdirAll(h.pairings(), 0o700); err != nil {
 		return err
@@ -72,8 +72,8 @@ func (h *Home) writePairing(file *pairingFile) error {
 	return atomicfile.Replace(h.pairingPath(file.Relay, file.Host), append(data, '\n'), 0o600)
 }
 
-// Pairing returns the pairing with a host, or nil if this machine has none. After an
-// error, the host must not be opened.
+// Pairing returns the pairing with a host, or nil if there is none. If it returns an
+// error, the host must not be opened at all.
 func (h *Home) Pairing(relay, host string) (*Pairing, error) {
 	if ahp.CheckName("host", host) != nil {
 		return nil, nil // no host has such a name
@@ -114,7 +114,7 @@ func (h *Home) Pairing(relay, host string) (*Pairing, error) {
 	return &Pairing{Relay: file.Relay, Host: file.Host, Key: sealed.Key(file.Key), Device: device, Grants: file.Grants, Link: file.Link, Viewer: file.Viewer}, nil
 }
 
-// errUnpaired reports a sealed host without a pairing.
+// errUnpaired reports that the host is sealed and this machine is not paired with it.
 var errUnpaired = errors.New("run ahp-connect pair")
 
 // Unpair forgets the keys of a pairing. The host stays sealed: a relay may have caused the
@@ -125,7 +125,7 @@ func (h *Home) Unpair(relay, host string, forget bool) error {
 		return fmt.Errorf("this machine is not paired with %s at %s", host, RelayName(relay))
 	}
 	if h.Keys != nil {
-		_ = h.Keys.Delete(pairingKey(relay, host)) // it may be in the file
+		_ = h.Keys.Delete(pairingKey(relay, host)) // fails if the key is in the file
 	}
 	if forget {
 		return os.Remove(path)
@@ -133,7 +133,7 @@ func (h *Home) Unpair(relay, host string, forget bool) error {
 	return h.writePairing(&pairingFile{Relay: relay, Host: host, Unpaired: true})
 }
 
-// Seal makes the relays open paired hosts sealed, with the pairings of a home.
+// Seal makes the relays open paired hosts sealed, with the pairings in a home.
 func (r *Relays) Seal(h *Home) *Relays {
 	for _, one := range r.list {
 		one.pairing = func(host string) (*Pairing, error) { return h.Pairing(one.URL, host) }
@@ -141,12 +141,12 @@ func (r *Relays) Seal(h *Home) *Relays {
 	return r
 }
 
-// Title returns the words of a pairing's keys, for people to compare.
+// Title returns the words of both keys, for people to compare.
 func (p *Pairing) Title() string {
 	return fmt.Sprintf("this device: %s; host %s: %s", p.Device.Identity().Fingerprint().Words(), p.Host, sealed.HostFingerprint(p.Key).Words())
 }
 
-// ReadLink returns the parts of a link for pairing, if text is one.
+// ReadLink parses text as a pairing link. It returns false if text is none.
 func ReadLink(text string) (link sealed.PairLink, ok bool, err error) {
 	if !strings.Contains(text, "#") {
 		return link, false, nil
@@ -155,7 +155,7 @@ func ReadLink(text string) (link sealed.PairLink, ok bool, err error) {
 	return link, true, err
 }
 
-// ask returns the request for a sealed connection.
+// ask returns the configuration for a sealed connection.
 func (p *Pairing) ask() sealAsk {
 	return sealAsk{relay: p.Relay, host: p.Host, key: &p.Key, device: p.Device, grants: p.Grants, viewer: p.Viewer}
 }

@@ -18,17 +18,17 @@ import (
 
 // Times of a pipe.
 const (
-	// greetingHold bounds the wait for the relay by a client that begins a session,
-	// resumeHold by a client that resumes. A relay holds clients of absent hosts as
-	// long.
+	// greetingHold bounds how long a new client waits until the relay is reached, and
+	// resumeHold how long a reconnecting client waits. Relays let clients wait equally long
+	// for an unreachable host.
 	greetingHold = 20 * time.Second
 	resumeHold   = 10 * time.Minute
 
 	dialAgain = 200 * time.Millisecond // pause after a failed attempt, doubled each time
-	dialMost  = 5 * time.Second        // its bound
+	dialMost  = 5 * time.Second        // longest pause
 
 	pingPatience = 2 * time.Second  // a ping unanswered for this long may be answered here
-	renewAgain   = 10 * time.Second // pause before another attempt to renew a token
+	renewAgain   = 10 * time.Second // after this time, ahp-connect may answer the ping itself
 
 	// maxPings bounds the remembered pings. Clients send one at a time.
 	maxPings = 64
@@ -39,7 +39,7 @@ const (
 	maxEarlyBytes = 1 << 20
 )
 
-// A pipe joins a local client to a host.
+// A pipe connects a local client to a host.
 type pipe struct {
 	local Messages
 	relay *Relay
@@ -47,36 +47,36 @@ type pipe struct {
 	level auth.Access
 	log   *slog.Logger
 
-	opened chan struct{} // closed once up is set
+	opened chan struct{} // closed when up is set
 	up     *upstream     // read-only once opened is closed
-	direct chan struct{} // closed when no message is early any more
-	mark   string        // begins the ids of requests of our own
-	buf    bytes.Buffer  // of messages from the host
+	direct chan struct{} // closed when no early message waits any more
+	mark   string        // prefix for the ids of this pipe's own requests
+	buf    bytes.Buffer  // for messages from the host
 
 	mu         sync.Mutex // guards the fields below
-	resumes    bool       // the first message was reconnect
-	first      bool       // the first message has come
+	resumes    bool       // the client's first message was reconnect
+	first      bool       // the client's first message has arrived
 	early      []early
 	earlyBytes int
 	pings      []*ping
-	renewed    string // id of our unanswered request; "": none
+	renewed    string // id of this pipe's pending renewal request; "": none
 }
 
-// An early message waits until the connection to the relay is open.
+// An early message waits until the relay is reached.
 type early struct {
 	message []byte
-	ping    *ping // nil: it is none
+	ping    *ping // nil: the message is no ping
 }
 
 // A ping is a client's unanswered ping.
 type ping struct {
 	id       []byte
-	answered bool // by us: the host's answer is dropped
+	answered bool // by this pipe, so the host's answer is dropped
 	timer    *time.Timer
 }
 
-// ServeLocal joins a local client to a host of the relay until either ends, or ctx. It
-// returns the reason for the end.
+// ServeLocal connects a local client to a host until either ends, or ctx ends. It returns the
+// reason.
 func ServeLocal(ctx context.Context, local Messages, relay *Relay, host string, level auth.Access, log *slog.Logger) *Closed {
 	p := &pipe{local: local, relay: relay, host: host, level: level, log: log, opened: make(chan struct{}), direct: make(chan struct{}), mark: "ahp-connect-" + rand.Text()}
 	end := p.run(ctx)
@@ -84,7 +84,7 @@ func ServeLocal(ctx context.Context, local Messages, relay *Relay, host string, 
 	return end
 }
 
-// run carries messages, and returns the reason for the end.
+// run copies messages, and returns why the connection has ended.
 func (p *pipe) run(parent context.Context) *Closed {
 	ctx, cancel := context.WithCancelCause(parent)
 	var wg sync.WaitGroup
@@ -114,7 +114,7 @@ func (p *pipe) run(parent context.Context) *Closed {
 	}
 	closing.Wait()
 	wg.Wait()
-	select { // open may have succeeded meanwhile
+	select { // open may have succeeded in the meantime
 	case <-p.opened:
 		p.up.end()
 	default:
@@ -154,8 +154,8 @@ func (p *pipe) endOf(err error, parent context.Context) *Closed {
 	return &Closed{ahp.CloseResync, "resync: the connection to the relay was lost"}
 }
 
-// open connects to the host. While the relay is unreachable, it tries again, for as long
-// as the client's first message allows.
+// open connects to the host. While the relay is unreachable, it retries, for as long as the
+// client's first message permits (greetingHold, resumeHold).
 func (p *pipe) open(ctx context.Context) error {
 	began := time.Now()
 	for pause := dialAgain; ; pause = min(2*pause, dialMost) {
@@ -187,17 +187,18 @@ func (p *pipe) open(ctx context.Context) error {
 	}
 }
 
-// errLocalGone reports a local client that vanished.
+// errLocalGone reports that the local client has disappeared.
 var errLocalGone = errors.New("the local client is gone")
 
-// fromLocal passes the client's messages on. It reads on while the connection to the relay is
-// not open: a client that has gone must not reach the host afterwards, where its reconnect
-// would take the place of its next connection's, and pings are answered.
+// fromLocal forwards the client's messages. It also reads while the relay is not reached yet.
+// Then it can answer pings, and notice if the client leaves: messages of a client which has
+// left must not reach the host later, where an old reconnect would replace the client's next
+// connection.
 func (p *pipe) fromLocal(ctx context.Context) error {
 	for {
 		message, err := p.local.Read()
 		if err != nil {
-			if p.isOpen() { // what came before goes to the host
+			if p.isOpen() { // messages sent before still go to the host
 				_ = p.awaitDirect(ctx)
 			}
 			if closed := (*Closed)(nil); errors.As(err, &closed) || errors.Is(err, errBinary) {
@@ -228,7 +229,7 @@ func (p *pipe) fromLocal(ctx context.Context) error {
 	}
 }
 
-// awaitDirect waits until no message is early any more.
+// awaitDirect waits until no early message waits any more.
 func (p *pipe) awaitDirect(ctx context.Context) error {
 	select {
 	case <-p.direct:
@@ -238,7 +239,8 @@ func (p *pipe) awaitDirect(ctx context.Context) error {
 	}
 }
 
-// keep adds a message to the early ones, unless none waits any more.
+// keep appends a message to the early messages. It reports waits false if the message can be
+// sent directly.
 func (p *pipe) keep(message []byte, one *ping) (waits, full bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -250,7 +252,7 @@ func (p *pipe) keep(message []byte, one *ping) (waits, full bool) {
 	return true, len(p.early) >= maxEarly || p.earlyBytes >= maxEarlyBytes
 }
 
-// sendEarly sends the early messages, once the connection to the relay is open.
+// sendEarly sends the early messages when the relay is reached.
 func (p *pipe) sendEarly(ctx context.Context) error {
 	for {
 		p.mu.Lock()
@@ -275,7 +277,7 @@ func (p *pipe) sendEarly(ctx context.Context) error {
 func (p *pipe) send(ctx context.Context, message []byte) error {
 	err := p.up.send(message)
 	if err != nil {
-		select { // the reader fails as well, and knows the relay's reason
+		select { // the reader has failed too, and knows the relay's reason
 		case <-ctx.Done():
 		case <-time.After(closeTime):
 		}
@@ -285,9 +287,9 @@ func (p *pipe) send(ctx context.Context, message []byte) error {
 
 var pingWord = []byte(`"ping"`)
 
-// note reads a client's first message, or a ping. It answers a ping itself while the
-// relay has become unreachable, and returns true then. Before the connection to the relay is
-// open, a ping waits like all other messages, for at most pingPatience.
+// note handles a client's first message, and pings. If the relay has become unreachable, it
+// answers a ping itself and returns true. Before the relay was first reached, a ping waits
+// like other messages, for at most pingPatience.
 func (p *pipe) note(message []byte) (one *ping, answered bool, err error) {
 	env, err := ahp.Peek(message)
 	if err != nil {
@@ -312,7 +314,7 @@ func (p *pipe) note(message []byte) (one *ping, answered bool, err error) {
 	return one, false, nil
 }
 
-// isOpen reports whether the connection to the relay has been opened.
+// isOpen reports whether the relay was reached.
 func (p *pipe) isOpen() bool { return isClosed(p.opened) }
 
 func isClosed(c <-chan struct{}) bool {
@@ -324,8 +326,8 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
-// answerLate answers a ping that was sent just before the relay became unreachable, or before
-// the relay was reached. The host does not get the latter.
+// answerLate answers a ping sent just before the relay became unreachable, or before it was
+// reached. In the second case the host never gets the ping.
 func (p *pipe) answerLate(one *ping) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -339,16 +341,16 @@ func (p *pipe) answerLate(one *ping) {
 	one.answered = true
 	before := len(p.early)
 	p.early = slices.DeleteFunc(p.early, func(e early) bool { return e.ping == one })
-	if len(p.early) < before { // no answer of the host will come
+	if len(p.early) < before { // the ping was still waiting, so the host will not answer it
 		p.pings = slices.DeleteFunc(p.pings, func(other *ping) bool { return other == one })
 	}
 	_ = p.local.Write(ahp.AppendResult(nil, one.id, nil)) // a failure also fails the next read
 }
 
-// errBadText reports a relay's message that is not UTF-8.
+// errBadText reports a message from a relay which is not UTF-8.
 var errBadText = errors.New("message is not UTF-8")
 
-// fromHost passes the host's messages on.
+// fromHost forwards the host's messages.
 func (p *pipe) fromHost() error {
 	for {
 		message, ofRelay, err := p.up.receive(&p.buf)
@@ -366,7 +368,7 @@ func (p *pipe) fromHost() error {
 	}
 }
 
-// isOurs reports whether a message answers a request of ours, or a ping that was
+// isOurs reports whether a message answers this pipe's own request, or a ping already
 // answered here.
 func (p *pipe) isOurs(message []byte) bool {
 	p.mu.Lock()
@@ -414,12 +416,12 @@ func (p *pipe) renewTokens(ctx context.Context) {
 		id := p.mark + rand.Text()
 		request, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": id, "method": "relay/refreshToken", "params": map[string]string{"channel": "ahp-root://", "token": next}})
 		if err != nil {
-			continue // no field can fail
+			continue // cannot fail
 		}
 		p.mu.Lock()
 		p.renewed = id
 		p.mu.Unlock()
-		if p.up.tell(ctx, request) != nil { // the relay stops, or ctx has ended
+		if p.up.tell(ctx, request) != nil { // the relay is stopping, or ctx has ended
 			wait = renewAgain
 			continue
 		}

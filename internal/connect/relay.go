@@ -27,21 +27,21 @@ const (
 	maxMessage   = 256 << 20        // bytes in a message, each way
 
 	tokenTTL   = time.Hour       // lifetime of a token for one host
-	hostsFresh = 5 * time.Second // a list of hosts is reused for this time
+	hostsFresh = 5 * time.Second // how long a list of hosts is reused
 )
 
-// A Refusal is final: trying again does not help.
+// A Refusal is a final error: retrying does not help.
 type Refusal struct {
 	Code   ahp.CloseCode
-	Reason string // one sentence with the remedy
+	Reason string // one sentence which includes the remedy
 }
 
-// auth404 is the close code for a host that does not exist.
+// auth404 is the close code for an unknown host.
 const auth404 = ahp.CloseUnknownHost
 
 func (r *Refusal) Error() string { return r.Reason }
 
-// A Host is a host that the person may open.
+// A Host is a host which the person may open.
 type Host struct {
 	Name   string `json:"host"`
 	State  string `json:"state"`
@@ -57,18 +57,18 @@ type Host struct {
 	Sealed       bool            `json:"sealed,omitempty"`
 }
 
-// tokens obtains tokens for the relay.
+// tokens gets tokens for a relay.
 type tokens interface {
-	// token returns a token for a host ("" for all), with at most the given level. The
-	// relay's audit names the program.
+	// token returns a token for a host ("" for all) with at most the given level. Program is
+	// the name for the relay's audit.
 	token(ctx context.Context, host string, level auth.Access, program string) (token string, expires time.Time, err error)
-	// remedy returns the advice for a person whose tokens the relay no longer accepts.
+	// remedy returns the advice if the relay does not accept tokens any more.
 	remedy(relay string) string
 }
 
-// A Relay is one relay with the person's authority there.
+// A Relay is one relay, with the person's sign-in there.
 type Relay struct {
-	Name string // in local addresses
+	Name string // name in local addresses
 	URL  string // base URL, without a slash at its end
 
 	tokens  tokens
@@ -77,10 +77,10 @@ type Relay struct {
 
 	mu      sync.Mutex // guards the fields below
 	kept    map[keptKey]keptToken
-	program string // that uses the tokens
+	program string // name of the program which uses the tokens
 	hosts   []Host
 	hostsAt time.Time
-	plain   time.Time // until then, the relay is known not to resume connections
+	plain   time.Time // until when the relay is assumed not to resume connections
 }
 
 type keptKey struct {
@@ -90,7 +90,7 @@ type keptKey struct {
 
 type keptToken struct {
 	token string
-	until time.Time // a new token is obtained then
+	until time.Time // when to get a new token
 }
 
 // NewRelay returns a relay.
@@ -101,8 +101,8 @@ func NewRelay(base string, tokens tokens) *Relay {
 	}
 }
 
-// Token returns a token for a host, or all hosts (""), with at most the given level
-// ("": the person's own, at most operate). It has at least half of its life left.
+// Token returns a token for a host, or for all hosts (""), with at most the given level ("":
+// the person's own, at most operate). At least half of its lifetime is left.
 func (r *Relay) Token(ctx context.Context, host string, level auth.Access) (string, time.Time, error) {
 	key := keptKey{host, level}
 	r.mu.Lock()
@@ -122,7 +122,7 @@ func (r *Relay) Token(ctx context.Context, host string, level auth.Access) (stri
 	return token, kept.until, nil
 }
 
-// ForProgram names the program that uses the tokens obtained from now on, in the relay's audit.
+// ForProgram sets the program's name for the relay's audit, for all tokens from now on.
 func (r *Relay) ForProgram(program string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -130,14 +130,14 @@ func (r *Relay) ForProgram(program string) {
 	clear(r.kept)
 }
 
-// forget drops the kept tokens, after the relay has refused one.
+// forget drops the cached tokens, because the relay has refused one.
 func (r *Relay) forget() {
 	r.mu.Lock()
 	clear(r.kept)
 	r.mu.Unlock()
 }
 
-// explain returns an error with its remedy.
+// explain adds the remedy to an error.
 func (r *Relay) explain(err error) error {
 	var refused *device.Refused
 	var expired x509.CertificateInvalidError
@@ -158,10 +158,10 @@ func (r *Relay) explain(err error) error {
 	return err
 }
 
-// remedy returns the advice for a token that is no longer accepted.
+// remedy returns the advice if a token is not accepted any more.
 func (r *Relay) remedy() string { return r.tokens.remedy(r.URL) }
 
-// advise adds the remedy to a relay's reason for a close.
+// advise adds the remedy to the reason with which a relay has closed a connection.
 func (r *Relay) advise(c *Closed) *Closed {
 	switch c.Code {
 	case ahp.CloseTokenEnded:
@@ -174,7 +174,7 @@ func (r *Relay) advise(c *Closed) *Closed {
 	return c
 }
 
-// do sends a request with a token, and decodes the answer.
+// do sends a request with a token, and decodes the answer into into.
 func (r *Relay) do(ctx context.Context, path, token string, into any) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, r.URL+path, nil)
 	if err != nil {
@@ -231,7 +231,7 @@ func (r *Relay) refusedBy(status int, body []byte) error {
 	return &Refusal{ahp.CloseHostOffline, fmt.Sprintf("the server at %s is no relay (HTTP %d): check the URL", r.URL, status)}
 }
 
-// Hosts returns the hosts that the person may open here.
+// Hosts returns the hosts which the person may open at this relay.
 func (r *Relay) Hosts(ctx context.Context) ([]Host, error) {
 	r.mu.Lock()
 	hosts, at := r.hosts, r.hostsAt
@@ -256,7 +256,7 @@ func (r *Relay) Hosts(ctx context.Context) ([]Host, error) {
 	return answer.Hosts, nil
 }
 
-// deviceTokens obtains tokens for a signed-in device.
+// deviceTokens gets tokens for a signed-in device.
 type deviceTokens struct{ *device.Device }
 
 func (d deviceTokens) token(ctx context.Context, host string, level auth.Access, program string) (string, time.Time, error) {
@@ -270,7 +270,7 @@ func (d deviceTokens) token(ctx context.Context, host string, level auth.Access,
 	}
 	err := d.Call(ctx, http.MethodPost, "/api/tokens", ask, &made)
 	if times := timesOf(made.Token); times.Exp > times.Iat && times.Iat > 0 {
-		// The relay's clock may differ from this machine's, so the life counts from now.
+		// The relay's clock may differ, so the lifetime counts from now.
 		made.Expires = time.Now().Add(time.Duration(times.Exp-times.Iat) * time.Second)
 	}
 	return made.Token, made.Expires, err
@@ -278,7 +278,7 @@ func (d deviceTokens) token(ctx context.Context, host string, level auth.Access,
 
 func (deviceTokens) remedy(relay string) string { return "run ahp-connect login " + relay }
 
-// FileTokens takes each token from a file, which may be replaced at any time.
+// FileTokens reads each token from a file, which may be replaced at any time.
 type FileTokens string
 
 func (f FileTokens) token(_ context.Context, _ string, level auth.Access, _ string) (string, time.Time, error) {
@@ -296,12 +296,12 @@ func (f FileTokens) token(_ context.Context, _ string, level auth.Access, _ stri
 	return token, expiryOf(token), nil
 }
 
-// remedy has no path: a close reason has room for 123 bytes.
+// remedy does not contain the path, because a close reason has at most 123 bytes.
 func (FileTokens) remedy(string) string {
 	return "write the output of relay token client into the --token-file"
 }
 
-// expiryOf returns a token's end, which the relay verifies. Without that claim, the file is
+// expiryOf returns when a token expires; the relay verifies that. A token without expiry is
 // soon read again.
 func expiryOf(token string) time.Time {
 	if times := timesOf(token); times.Exp > 0 {
@@ -313,7 +313,7 @@ func expiryOf(token string) time.Time {
 // tokenTimes are times in a token (RFC 7519, section 4.1).
 type tokenTimes struct{ Iat, Exp int64 }
 
-// timesOf reads a token's claims, unverified.
+// timesOf decodes a token's times without verifying the token.
 func timesOf(token string) (times tokenTimes) {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 {
@@ -326,5 +326,5 @@ func timesOf(token string) (times tokenTimes) {
 	return times
 }
 
-// CheckURL reports why a text is no relay's base URL, or an unsafe one.
+// CheckURL rejects a text which is no relay's base URL, or an unsafe one.
 func CheckURL(base string, plain bool) error { return device.CheckRelay(base, plain) }

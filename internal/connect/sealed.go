@@ -19,31 +19,31 @@ import (
 
 // Times of a sealed connection.
 const (
-	sealWait    = 25 * time.Second          // for a handshake; the relay holds a client of an absent host for 20 s
-	confirmWait = 10*time.Minute + sealWait // for a pairing, with the person at the host
+	sealWait    = 25 * time.Second          // for a handshake; a relay lets clients of an unreachable host wait for 20 s
+	confirmWait = 10*time.Minute + sealWait // for a pairing, which a person at the host confirms
 	sealTick    = 5 * time.Second
-	sealSilence = 45 * time.Second // without a record, while the relay is reachable
-	answerWait  = 30 * time.Second // for an answer of the host-agent
+	sealSilence = 45 * time.Second // longest silence while the relay is reachable
+	answerWait  = 30 * time.Second // for an answer from the host-agent
 )
 
-// A sealedEnd is the sealed stream of a connection.
+// A sealedEnd is the client's end of a sealed connection.
 type sealedEnd struct {
-	ws      *websocket.Conn // with the handshake
-	session *sealed.Session // Open is called by the reader
+	ws      *websocket.Conn // used for the handshake
+	session *sealed.Session // only the reader calls Open
 	away    func() bool
 
-	silent  atomic.Int32 // ticks since the last record
+	silent  atomic.Int32 // heartbeat intervals since the last record
 	opened  atomic.Uint64
-	answers chan []byte // to requests to the host-agent
-	stop    func()      // ends the heartbeats
+	answers chan []byte // answers to requests to the host-agent
+	stop    func()      // stops live
 
-	up atomic.Pointer[upstream] // carries the records; nil: ws does
+	up atomic.Pointer[upstream] // sends the records; nil: ws does
 
 	mu   sync.Mutex // guards the order of records, and over
 	over bool
 }
 
-// errNotSealed reports a relay that does not carry sealed connections.
+// errNotSealed reports that a relay does not support sealed connections.
 func errNotSealed(host, relay string) error {
 	return &Refusal{ahp.CloseForbidden, fmt.Sprintf("%s is sealed, and %s opens it unsealed only: this machine does not connect. Update the relay, or ask its operator", host, relay)}
 }
@@ -51,20 +51,19 @@ func errNotSealed(host, relay string) error {
 // A sealAsk configures a sealed connection.
 type sealAsk struct {
 	relay, host string
-	key         *sealed.Key         // nil for a first pairing
-	expect      *sealed.Fingerprint // of the key, from a link
-	code        *sealed.Code        // nil: paired
+	key         *sealed.Key         // nil in a first pairing
+	expect      *sealed.Fingerprint // fingerprint of the key, from a link
+	code        *sealed.Code        // nil: paired already
 	device      *sealed.Device
 	name        string
 	grants      []string
 	level       auth.Access
-	viewer      string // of a link
+	viewer      string // secret of a link's viewer
 	away        func() bool
-	pending     func(host sealed.Key) // a person must confirm the device
+	pending     func(host sealed.Key) // called if a person must confirm the device
 }
 
-// openSealed performs the handshake, and waits until the host-agent has admitted this
-// device.
+// openSealed does the handshake, and waits until the host-agent has admitted this device.
 func openSealed(ctx context.Context, ws *websocket.Conn, ask sealAsk) (*sealedEnd, sealed.Key, error) {
 	wait := sealWait
 	if ask.code != nil {
@@ -130,7 +129,7 @@ func (e *sealedEnd) awaitWelcome(ctx context.Context, ask *sealAsk, host sealed.
 	}
 }
 
-// readBinary reads a binary message. Text is the relay's, and is dropped.
+// readBinary reads a binary message. Text messages come from the relay, and are dropped.
 func readBinary(ctx context.Context, ws *websocket.Conn) ([]byte, error) {
 	for {
 		kind, data, err := ws.Read(ctx)
@@ -140,8 +139,8 @@ func readBinary(ctx context.Context, ws *websocket.Conn) ([]byte, error) {
 	}
 }
 
-// failed explains a failed handshake. Refusals are final; after other errors, trying again
-// may help.
+// failed explains a failed handshake. Refusals are final; after other errors, a retry may
+// help.
 func (a *sealAsk) failed(ctx context.Context, err error) error {
 	var closed *Closed
 	var frame websocket.CloseError
@@ -166,7 +165,7 @@ func (a *sealAsk) failed(ctx context.Context, err error) error {
 	return closed
 }
 
-// closedBy returns the close in a Close record.
+// closedBy decodes a Close record as an error.
 func closedBy(body []byte) error {
 	code, reason, ok := sealed.ReadClose(body)
 	if !ok {
@@ -175,7 +174,7 @@ func closedBy(body []byte) error {
 	return &Closed{code, code.Reason() + ": " + reason}
 }
 
-// open opens a record.
+// open decrypts a record.
 func (e *sealedEnd) open(frame []byte) (content sealed.Content, body []byte, done bool, err error) {
 	before := e.session.Heard()
 	if content, body, done, err = e.session.Open(frame); err == nil && e.session.Heard() > before {
@@ -185,7 +184,7 @@ func (e *sealedEnd) open(frame []byte) (content sealed.Content, body []byte, don
 	return content, body, done, err
 }
 
-// live sends heartbeats, and ends a silent connection, until stop.
+// live sends heartbeats until stop, and ends the connection if it is silent.
 func (e *sealedEnd) live() (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
@@ -204,7 +203,7 @@ func (e *sealedEnd) live() (stop func()) {
 			}
 			if beat <= 1 {
 				beat = sealed.Beat/sealTick + 1
-				_ = e.send(ctx, sealed.Heartbeat, sealed.AppendHeartbeat(e.opened.Load())) // a failure also fails the reader
+				_ = e.send(ctx, sealed.Heartbeat, sealed.AppendHeartbeat(e.opened.Load())) // the reader notices a failure too
 			}
 		}
 	})
@@ -216,7 +215,7 @@ func (e *sealedEnd) live() (stop func()) {
 	return e.stop
 }
 
-// send sends a parcel.
+// send encrypts and sends a parcel.
 func (e *sealedEnd) send(ctx context.Context, content sealed.Content, body []byte) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -236,8 +235,8 @@ func (e *sealedEnd) send(ctx context.Context, content sealed.Content, body []byt
 	return nil
 }
 
-// writeLocked writes a record. If moves is true, it goes to the next relay where this one
-// stops.
+// writeLocked writes a record. If moves is true and this relay stops, it writes the record
+// to the next relay.
 func (e *sealedEnd) writeLocked(ctx context.Context, frame []byte, moves bool) error {
 	if up := e.up.Load(); up != nil && moves {
 		return up.write(ctx, websocket.MessageBinary, frame)
@@ -245,7 +244,7 @@ func (e *sealedEnd) writeLocked(ctx context.Context, frame []byte, moves bool) e
 	return e.present().Write(ctx, websocket.MessageBinary, frame)
 }
 
-// present returns the WebSocket to the present relay.
+// present returns the WebSocket to the current relay.
 func (e *sealedEnd) present() *websocket.Conn {
 	up := e.up.Load()
 	if up == nil {
@@ -255,20 +254,20 @@ func (e *sealedEnd) present() *websocket.Conn {
 	return ws
 }
 
-// share tells the host-agent that this client reads shared messages. Host-agents of version
-// 1.0.0-rc.1 answer that they do not know the request, and share none.
+// share asks the host-agent to send shared messages. Host-agents of version 1.0.0-rc.1
+// answer with an error, and do not share.
 func (e *sealedEnd) share(ctx context.Context) error {
 	return e.send(ctx, sealed.Ask, []byte(`{"id":0,"do":"share","parts":true}`))
 }
 
-// next returns a further message that read has read, or nil.
+// next returns a further message from the last record, or nil.
 func (e *sealedEnd) next() []byte {
 	_, message, _ := e.session.Next() // only messages come together
 	return message
 }
 
-// read opens records until a message is complete. It returns nil for control. The caller
-// then calls next until that returns nil.
+// read decrypts a record. It returns the message which the record completes, or nil. The
+// caller then calls next until it returns nil.
 func (e *sealedEnd) read(frame []byte) ([]byte, error) {
 	content, body, done, err := e.open(frame)
 	switch {

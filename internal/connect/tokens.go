@@ -19,15 +19,15 @@ import (
 	"ahprelay/internal/atomicfile"
 )
 
-// localPrefix begins the secret of a local token.
+// localPrefix is the prefix of local tokens.
 const localPrefix = "local_"
 
 // maxTokens bounds the local tokens.
 const maxTokens = 256
 
-// A LocalToken lets one client program use the endpoint.
+// A LocalToken permits one client program to use the endpoint.
 type LocalToken struct {
-	Name  string      `json:"name"` // of the client program
+	Name  string      `json:"name"` // name of the client program
 	Token string      `json:"token"`
 	Hosts []string    `json:"hosts,omitempty"` // patterns; none: all
 	Level auth.Access `json:"level,omitempty"` // "": the person's own, at most operate
@@ -39,8 +39,9 @@ func (t *LocalToken) opens(host string) bool {
 	return len(t.Hosts) == 0 || auth.MatchesAny(t.Hosts, host)
 }
 
-// Tokens are the local tokens in a file with mode 0600, or in memory. All methods read
-// the file anew if it has changed, so that a command's change reaches a running endpoint.
+// Tokens are the local tokens, in a file with mode 0600 or in memory. All methods read
+// the file again if it has changed, so changes by another ahp-connect command take effect
+// at once.
 type Tokens struct {
 	path string // "": in memory
 
@@ -50,8 +51,8 @@ type Tokens struct {
 	size int64
 }
 
-// NewTokens returns the tokens in a file, which need not exist. With an empty path, they
-// are in memory.
+// NewTokens returns the tokens in a file, which may be missing. With the path "", tokens
+// are only in memory.
 func NewTokens(path string) *Tokens { return &Tokens{path: path} }
 
 // refreshLocked reads a changed file.
@@ -79,7 +80,7 @@ func (t *Tokens) refreshLocked() error {
 	return nil
 }
 
-// saveLocked writes the file, and reads it next time.
+// saveLocked writes the file. The next call reads it again.
 func (t *Tokens) saveLocked() error {
 	if t.path == "" {
 		return nil
@@ -103,7 +104,7 @@ func (t *Tokens) List() ([]LocalToken, error) {
 	return slices.Clone(t.list), err
 }
 
-// Make makes a client program's token, and replaces its previous token.
+// Make creates the token for a client program, and replaces its previous token.
 func (t *Tokens) Make(name string, hosts []string, level auth.Access) (LocalToken, error) {
 	if name == "" || len(name) > 64 || strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r == 0x7f }) {
 		return LocalToken{}, errors.New("a token's name has 1 to 64 bytes, without control characters")
@@ -126,7 +127,7 @@ func (t *Tokens) Make(name string, hosts []string, level auth.Access) (LocalToke
 	return made, t.saveLocked()
 }
 
-// For returns a client program's token, and makes one if there is none for the host.
+// For returns a client program's token for a host, and creates it if necessary.
 func (t *Tokens) For(name, host string) (LocalToken, error) {
 	list, err := t.List()
 	if err != nil {
@@ -166,8 +167,7 @@ func (t *Tokens) RenewAll() (renewed int, err error) {
 	return len(t.list), t.saveLocked()
 }
 
-// Match returns the token with the given secret. Its time does not depend on the
-// secrets.
+// Match returns the token with a secret, in constant time.
 func (t *Tokens) Match(secret string) (found LocalToken, ok bool) {
 	list, err := t.List()
 	if err != nil {

@@ -22,7 +22,7 @@ import (
 	"ahprelay/internal/sealed"
 )
 
-// An upstream is an open connection to a host. It may move to a different relay: see
+// An upstream is an open connection to a host. It can move to a different relay, see
 // move.go.
 type upstream struct {
 	relay *Relay
@@ -30,37 +30,37 @@ type upstream struct {
 	level auth.Access
 
 	seal    *sealedEnd // nil: not sealed
-	hostKey sealed.Key // of a sealed host
+	hostKey sealed.Key // key of a sealed host
 
 	life context.Context // ends with end
 	quit context.CancelFunc
 
 	mu      sync.Mutex // guards the fields below; only the reader changes leg
-	leg                // the present one
+	leg                // the current leg
 	moving  bool
-	over    bool          // it moves no more
-	changed chan struct{} // closed when the fields above change
+	over    bool          // it cannot move any more
+	changed chan struct{} // closed when a field above changes
 }
 
-// A leg is a WebSocket to a relay.
+// A leg is one WebSocket to a relay.
 type leg struct {
 	ws     *websocket.Conn
 	token  string
-	renew  time.Time // the token should be renewed then
-	ticket string    // for a move; "": it cannot move
+	renew  time.Time // when to renew the token
+	ticket string    // ticket for a move; "": this leg cannot move
 
-	stream *resume.Conn // below ws; nil: the connection does not resume
-	stop   func()       // ends the stream, and waits for it
+	stream *resume.Conn // stream below ws; nil: the connection cannot resume
+	stop   func()       // ends the stream and waits for its end
 }
 
-// plainFor is how long a relay that does not resume connections is not asked again.
+// plainFor is how long a relay which cannot resume connections is remembered.
 const plainFor = 10 * time.Minute
 
-// errPlain reports a relay that does not resume connections.
+// errPlain reports that the relay cannot resume connections.
 var errPlain = errors.New("this relay does not resume connections")
 
-// Dial opens a connection to a host. It survives interruptions if the relay permits. The
-// connection is sealed if this machine is paired with the host.
+// Dial opens a connection to a host. If the relay supports it, the connection resumes
+// after interruptions. If this machine is paired with the host, the connection is sealed.
 func (r *Relay) Dial(ctx context.Context, host string, level auth.Access) (*upstream, error) {
 	paired, err := r.paired(host)
 	if err != nil {
@@ -80,7 +80,7 @@ func (r *Relay) Dial(ctx context.Context, host string, level auth.Access) (*upst
 		up.end()
 		return nil, err
 	}
-	up.seal.up.Store(up) // from now on, a reader notices that the relay stops
+	up.seal.up.Store(up) // from now on, the connection can move when the relay stops
 	return up, nil
 }
 
@@ -96,7 +96,7 @@ func (r *Relay) paired(host string) (*Pairing, error) {
 	return paired, nil
 }
 
-// openSealed seals a new connection.
+// openSealed does the sealed handshake on a new connection.
 func (u *upstream) openSealed(ctx context.Context, ask sealAsk) (err error) {
 	ask.away = u.away
 	u.seal, u.hostKey, err = openSealed(ctx, u.ws, ask)
@@ -133,7 +133,7 @@ func (r *Relay) dialWS(ctx context.Context, host string, level auth.Access, seal
 	case err != nil:
 		return nil, err
 	default:
-		// TLS is below the stream.
+		// TLS is used by the carriers below the stream.
 		address = "ws" + strings.TrimPrefix(strings.TrimPrefix(r.URL, "https"), "http") + "/ahp/" + url.PathEscape(host)
 		client.Transport = &http.Transport{DisableKeepAlives: true, DialContext: func(context.Context, string, string) (net.Conn, error) { return up.stream, nil }}
 	}
@@ -172,7 +172,8 @@ func (u *upstream) send(message []byte) error {
 	return u.write(context.Background(), websocket.MessageText, message)
 }
 
-// write writes a message on the present leg, or on a later one.
+// write writes a message to the current leg, or, if the connection moves meanwhile, to the
+// next.
 func (u *upstream) write(ctx context.Context, kind websocket.MessageType, message []byte) error {
 	for {
 		ws, err := u.present()
@@ -181,11 +182,11 @@ func (u *upstream) write(ctx context.Context, kind websocket.MessageType, messag
 		}
 		if err := ws.Write(ctx, kind, message); err == nil || !u.movesFrom(ws) {
 			return err
-		} // the relay has not received it, because it came behind the close frame
+		} // the relay has not received it, because it was sent after the relay's close frame
 	}
 }
 
-// tell sends a message to the relay.
+// tell sends a message to the relay itself.
 func (u *upstream) tell(ctx context.Context, message []byte) error {
 	ws, err := u.present()
 	if err != nil {
@@ -194,8 +195,8 @@ func (u *upstream) tell(ctx context.Context, message []byte) error {
 	return ws.Write(ctx, websocket.MessageText, message)
 }
 
-// receive returns the next message of the host, or of the relay. It is valid until the
-// next call. A sealed host's message is never taken from the relay.
+// receive returns the next message from the host or from the relay, valid until the next
+// call. For a sealed host, messages from the relay never count as the host's.
 func (u *upstream) receive(buf *bytes.Buffer) (message []byte, ofRelay bool, err error) {
 	if u.seal == nil {
 		for {
@@ -232,8 +233,8 @@ func (u *upstream) receive(buf *bytes.Buffer) (message []byte, ofRelay bool, err
 	}
 }
 
-// relaysWord returns the end of a sealed connection by the relay. The host has ended
-// nothing, so messages may be missing.
+// relaysWord converts the error if a relay has closed a sealed connection. The host itself
+// has not closed it, so messages may be missing.
 func relaysWord(err error) error {
 	var closed *Closed
 	if !errors.As(err, &closed) || closed.Code == closeLost {
@@ -249,10 +250,10 @@ func relaysWord(err error) error {
 func (u *upstream) close(code ahp.CloseCode, reason string) {
 	ws, moving := u.current()
 	if moving {
-		return // no relay is there to close
+		return // no relay is connected
 	}
 	if u.seal != nil {
-		timer := time.AfterFunc(closeTime, func() { // also ends a send that has the lock
+		timer := time.AfterFunc(closeTime, func() { // also ends a send which holds the lock
 			u.finish()
 			_ = ws.CloseNow()
 		})
@@ -263,14 +264,14 @@ func (u *upstream) close(code ahp.CloseCode, reason string) {
 	closeWS(ws, code, reason)
 }
 
-// lease returns the present token, and when it should be renewed.
+// lease returns the current token, and when to renew it.
 func (u *upstream) lease() (token string, renew time.Time) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.token, u.renew
 }
 
-// openStream opens the stream below the connection.
+// openStream opens the stream below the WebSocket.
 func (u *leg) openStream(ctx context.Context, r *Relay, host string, level auth.Access) error {
 	r.mu.Lock()
 	plain := r.plain
@@ -279,7 +280,7 @@ func (u *leg) openStream(ctx context.Context, r *Relay, host string, level auth.
 		return errPlain
 	}
 	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	unlink := context.AfterFunc(ctx, cancel) // while it is being opened
+	unlink := context.AfterFunc(ctx, cancel) // only while the stream is being opened
 	stream, over, err := resume.Dial(life, func(ctx context.Context) (resume.Carrier, error) { return r.dialCarrier(ctx, life, host, level) })
 	if err != nil {
 		unlink()
@@ -296,7 +297,7 @@ func (u *leg) openStream(ctx context.Context, r *Relay, host string, level auth.
 	return nil
 }
 
-// dialCarrier opens a network connection for a stream.
+// dialCarrier dials a carrier for a stream.
 func (r *Relay) dialCarrier(ctx, life context.Context, host string, level auth.Access) (resume.Carrier, error) {
 	token, _, err := r.Token(ctx, host, level)
 	if err == nil {
@@ -338,19 +339,19 @@ func (r *Relay) dialFailed(response *http.Response, err error) error {
 	}
 	var text []byte
 	if response.Body != nil {
-		text, _ = io.ReadAll(io.LimitReader(response.Body, 1024)) // a part is enough
+		text, _ = io.ReadAll(io.LimitReader(response.Body, 1024)) // the beginning suffices
 	}
 	return r.refusedBy(response.StatusCode, text)
 }
 
-// away reports whether the relay is unreachable at the moment.
+// away reports whether the relay is unreachable.
 func (u *upstream) away() bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.moving || u.stream != nil && u.stream.Away()
 }
 
-// why returns the reason for a failed read.
+// why returns the reason behind a failed read.
 func (u *upstream) why(err error) error {
 	var closed *Closed
 	if errors.As(err, &closed) && closed.Code != closeLost || u.stream == nil {
@@ -363,7 +364,7 @@ func (u *upstream) why(err error) error {
 	return &Closed{ahp.CloseResync, "resync: the relay was away for too long, or has dropped the stream"}
 }
 
-// end releases everything that the connection uses. No other method may run afterwards.
+// end releases all resources of the connection. No other method may be called afterwards.
 func (u *upstream) end() {
 	u.quit()
 	last := u.finish()
@@ -373,7 +374,7 @@ func (u *upstream) end() {
 	last.end()
 }
 
-// end releases everything that the leg uses.
+// end releases all resources of the leg.
 func (u *leg) end() {
 	_ = u.ws.CloseNow()
 	u.stop()

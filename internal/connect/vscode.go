@@ -29,23 +29,24 @@ type vscodeHost struct {
 	Token   string `json:"connectionToken"`
 }
 
-// isOurs reports whether this program has made an entry.
+// isOurs reports whether this program has created the entry.
 func (h *vscodeHost) isOurs() bool { return strings.HasPrefix(h.Token, localPrefix) }
 
-// VSCode adds hosts to VS Code's settings, and removes others. The rest of the file stays
-// as it is, with its comments. The setting with the hosts is excluded from Settings Sync,
-// because it contains local tokens.
+// VSCode adds hosts to VS Code's settings file, and removes them. All other settings and
+// comments remain. Settings Sync is told to skip the setting with the hosts, because it
+// contains local tokens.
 type VSCode struct {
 	File   string // settings.json
 	Listen string // address of the endpoint
 	Tokens *Tokens
 }
 
-// tokenName returns the name of the local token for a host. VS Code cannot set a path, so
-// each host has a token.
+// tokenName returns the name of the local token for a host. Each host needs its own
+// token, because VS Code cannot set a path.
 func tokenName(host string) string { return "vscode " + host }
 
-// Add writes entries for hosts. Entries of the same name that others have made stay.
+// Add writes entries for hosts. It does not replace entries with these names which the
+// user has created.
 func (v *VSCode) Add(hosts []string) error {
 	return v.edit(func(list []json.RawMessage) ([]json.RawMessage, error) {
 		for _, host := range hosts {
@@ -93,7 +94,7 @@ func (v *VSCode) Remove(hosts []string) error {
 	return err
 }
 
-// without leaves out this program's entry of a host.
+// without returns the list without this program's entry for a host.
 func without(list []json.RawMessage, host string) []json.RawMessage {
 	return slices.DeleteFunc(slices.Clone(list), func(raw json.RawMessage) bool {
 		var h vscodeHost
@@ -105,7 +106,7 @@ func without(list []json.RawMessage, host string) []json.RawMessage {
 func (v *VSCode) edit(change func([]json.RawMessage) ([]json.RawMessage, error)) error {
 	file := v.File
 	if real, err := filepath.EvalSymlinks(file); err == nil {
-		file = real // the link stays
+		file = real // so that a symbolic link remains
 	}
 	text, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -155,7 +156,7 @@ type operation struct {
 	Value any    `json:"value,omitempty"`
 }
 
-// patchOf returns the change of the settings for a list of hosts.
+// patchOf returns the JSON patch which changes the list of hosts in the settings.
 func patchOf(now map[string]json.RawMessage, hosts, ignored []json.RawMessage) ([]byte, error) {
 	name, err := json.Marshal(vscodeHosts)
 	if err != nil {
