@@ -364,7 +364,6 @@ func networkOptions(d dialer, rawURL string, tlsConfig *tls.Config) []nats.Optio
 	return opts
 }
 
-// clientTLS returns a TLS client configuration with defaults.
 func clientTLS(given *tls.Config) *tls.Config {
 	if given == nil {
 		return &tls.Config{MinVersion: tls.VersionTLS12}

@@ -424,7 +424,6 @@ func (t *Tenants) find(tenant string) *account {
 // KeysChanged makes NATS accept only users signed with the current keys.
 func (t *Tenants) KeysChanged() { t.tellAgain() }
 
-// tellAgain makes NATS load all accounts again.
 func (t *Tenants) tellAgain() {
 	t.mu.RLock()
 	defer t.mu.RUnlock()

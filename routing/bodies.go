@@ -111,7 +111,6 @@ func (t *bodyTable) evict(b *body) {
 	}
 }
 
-// release ends one use of a body.
 func (t *bodyTable) release(b *body) {
 	b.uses--
 	if b.uses == 0 && b.old {

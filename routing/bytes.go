@@ -94,7 +94,6 @@ func (b *ByteConn) signal() {
 	}
 }
 
-// peerClosed records that the other end has closed.
 func (b *ByteConn) peerClosed(code ahp.CloseCode, reason string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

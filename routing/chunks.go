@@ -157,7 +157,6 @@ func (m *mux) makeRoom(n int) bool {
 	return true
 }
 
-// sendChunk sends a piece of the next chunk.
 func (m *mux) sendChunk(b []byte, size int) []byte {
 	t := &m.chunks
 	ch := *t.pending.at(0)

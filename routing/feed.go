@@ -148,7 +148,6 @@ type feed struct {
 	parts   map[uint64]Piece            // by connection: the fragmented message that is being published
 }
 
-// name stores the name of a channel number.
 func (d *feed) name(channel uint64, token string) {
 	if d.publish == nil {
 		return

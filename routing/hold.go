@@ -53,7 +53,6 @@ func (a *AgentEnd) allowance() int {
 // (unproven).
 const crowdShare = 32
 
-// grown updates short and crowded after queues have grown.
 func (a *AgentEnd) grown() {
 	if a.total() > a.cfg.MaxQueued/crowdShare {
 		a.crowded = true
@@ -131,7 +130,6 @@ func (l *agentLink) drained(s *stream) {
 	}
 }
 
-// proceed wakes all callers that wait on the connection.
 func (c *AgentConn) proceed() {
 	c.stream.waits = false
 	delete(c.link.agent.waiters, c)

@@ -234,7 +234,6 @@ func (m *mux) pop(s *stream) item {
 	return s.next()
 }
 
-// sendControl queues a record outside of any stream.
 func (m *mux) sendControl(record []byte) { m.control.push(record) }
 
 // grant adds credit from the peer. Even zero bytes prove that the peer makes progress.
@@ -402,7 +401,6 @@ func (m *mux) turn(s *stream, b []byte, size int) []byte {
 	return m.piece(s, it, b, size)
 }
 
-// mayRefer reports whether a stream has credit for a reference.
 func (m *mux) mayRefer(s *stream) bool { return s.credit > 0 }
 
 // refer adds a reference to the batch and uses its credit.

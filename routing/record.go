@@ -245,7 +245,6 @@ func appendOpen(b []byte, conn uint64, open Open) []byte {
 	return appendBytes(appendRecord(b, recordOpen, conn), data)
 }
 
-// encodeBody encodes the message that publishes a body.
 func encodeBody(agent string, number uint64, frame []byte) []byte {
 	b := append(make([]byte, bodySum, bodySum+1+2*binary.MaxVarintLen64+len(agent)+len(frame)), bodyVersion)
 	b = appendBytes(b, []byte(agent))
@@ -253,7 +252,6 @@ func encodeBody(agent string, number uint64, frame []byte) []byte {
 	return sealBodies(append(b, frame...))
 }
 
-// encodeBodies encodes the message that publishes several bodies.
 func encodeBodies(agent string, bodies []*body) []byte {
 	size := bodySum + 1 + 2*binary.MaxVarintLen64 + len(agent)
 	for _, body := range bodies {

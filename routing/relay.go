@@ -253,7 +253,6 @@ type connNumbers struct {
 	last uint64   // highest number used
 }
 
-// take returns a free number, or [ErrTooManyConns].
 func (n *connNumbers) take() (uint64, error) {
 	if free := len(n.free); free > 0 {
 		number := n.free[free-1]

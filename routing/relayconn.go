@@ -138,7 +138,6 @@ func (c *RelayConn) adapt(n int) {
 // accepts some data even if the client reads nothing; growAfter windows are more than that.
 const growAfter = 4
 
-// giveBack returns the lent credit of an ended connection.
 func (c *RelayConn) giveBack() {
 	if lent := c.stream.window - c.window; lent > 0 {
 		c.stream.window = c.window
@@ -267,7 +266,6 @@ func (c *RelayConn) deliverPending() {
 	}
 }
 
-// late reports an event after all pending items.
 func (c *RelayConn) late(e Event) {
 	if c.pending.len() > 0 {
 		c.addPending(pendingItem{event: &e})

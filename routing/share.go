@@ -54,7 +54,6 @@ func (h *share) wait(s *stream) {
 	}
 }
 
-// left records that a packet is sent.
 func (h *share) left(number uint64, now time.Time) {
 	if h.leaving > 0 {
 		h.sent.push(sharedPacket{number, h.leaving, now})

@@ -127,7 +127,6 @@ func (r *resolver) Store(account, text string) error {
 // end makes all waiting callers return.
 func (r *resolver) end() { r.once[1].Do(func() { close(r.over) }) }
 
-// put stores a claim.
 func (r *resolver) put(text string, err error) (*jwt.AccountClaims, error) {
 	if err != nil {
 		return nil, err
@@ -169,7 +168,6 @@ func (s *Server) set(text string, err error) (name string, _ error) {
 	return claims.Subject, nil
 }
 
-// account returns an account loaded before.
 func (s *Server) account(public string) (*server.Account, bool) {
 	account, known := s.made.Load(public)
 	if !known {

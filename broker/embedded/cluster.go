@@ -127,7 +127,6 @@ func expect(opts *server.Options, c Cluster, others []string) error {
 	return nil
 }
 
-// routeToItself replaces port 0 by a free port.
 func routeToItself(o *server.ClusterOpts) error {
 	if o.Port != server.RANDOM_PORT {
 		return nil

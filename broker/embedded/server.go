@@ -234,7 +234,6 @@ func serverOptions(cfg Config, accounts *resolver) (*server.Options, error) {
 	return opts, setTrust(opts, cfg.Keys, accounts)
 }
 
-// listenAddress splits host:port for the NATS server.
 func listenAddress(what, address string) (host string, port int, err error) {
 	host, digits, err := net.SplitHostPort(address)
 	if err != nil {

@@ -80,7 +80,6 @@ func (t *turns) leave() { t.guests.Add(-1) }
 // host.
 type party [3]any
 
-// partyOf returns the party of a tenant's host.
 func partyOf(tenant, host string) *party { return &party{"all", tenant, host} }
 
 // writer returns a writer for the bytes of a party. It stops waiting when ctx ends.

@@ -87,7 +87,6 @@ const FeatureTags = "tags"
 // Has reports whether a welcome contains a feature: both ends then support it.
 func (h *Hello) Has(feature string) bool { return slices.Contains(h.Features, feature) }
 
-// common returns the offered features that own also contains.
 func common(offer, own []string) []string {
 	return slices.DeleteFunc(slices.Clone(own), func(f string) bool { return !slices.Contains(offer, f) })
 }

@@ -73,7 +73,6 @@ func (k Kind) Needs() bool {
 // IsSealed reports whether the content of such events is encrypted.
 func (k Kind) IsSealed() bool { return k == Sealed || k == SealedNews }
 
-// fromHost reports whether host-agents report events of the kind.
 func (k Kind) fromHost() bool {
 	return k.Needs() || k == Done || k == Failed || k == Undelivered || k == SealedNews
 }
@@ -273,7 +272,6 @@ func (e *Event) Push(way string) []byte {
 	return nil
 }
 
-// isID reports whether id is a valid event ID.
 func isID(id string) bool {
 	for i := range len(id) {
 		c := id[i]

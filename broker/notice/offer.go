@@ -56,5 +56,4 @@ func Arrange(options []Option) (once, deny, wider []Option) {
 	return once, deny, wider
 }
 
-// words returns an option's id and label as words.
 func (o *Option) words() string { return joints.ReplaceAllString(o.ID+" "+o.Label, " ") }

@@ -369,7 +369,6 @@ func (s *hostState) refused(revoked *Revocations, now time.Time) map[string]time
 	return refused
 }
 
-// revokedAt returns when a user's enrolment was revoked.
 func (s *hostState) revokedAt(revoked *Revocations, user natsUser) (time.Time, bool) {
 	tenant, host, _ := strings.Cut(s.Key, ".")
 	at, ok := revoked.since(user.Issued, auth.Enrolment{ID: user.Token, Tenant: tenant, Host: host}.Keys()...)

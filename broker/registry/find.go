@@ -51,7 +51,6 @@ func (r *Registry) Find(ctx context.Context, tenant, host string) error {
 	return ErrUnknownHost
 }
 
-// all returns the views of all regions.
 func (rg *regions) all() []*view {
 	rg.r.mu.RLock()
 	defer rg.r.mu.RUnlock()

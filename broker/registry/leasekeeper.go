@@ -79,7 +79,6 @@ func (lk *leaseKeeper) checkLocked(k *knownHost) {
 	}
 }
 
-// check is checkLocked for a host key.
 func (lk *leaseKeeper) check(key string) {
 	lk.r.mu.Lock()
 	defer lk.r.mu.Unlock()

@@ -285,7 +285,6 @@ func (s *leaseServer) forward(ctx context.Context, relay, key string, req leaseR
 	return answer, nil
 }
 
-// serveRelay decides about a forwarded request.
 func (c *leaseConn) serveRelay(msg *nats.Msg) {
 	s := c.server
 	var f forwardedRequest

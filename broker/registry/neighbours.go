@@ -116,7 +116,6 @@ func (pr *prober) probe(p probe) {
 	}
 }
 
-// take handles the result of a probe.
 func (pr *prober) take(p probe) {
 	n := pr.routed[p.node]
 	switch {
@@ -137,7 +136,6 @@ func (pr *prober) silent(instance string) bool {
 	return p != nil && p.silent(absentAfter)
 }
 
-// markCrashed records that a relay has crashed.
 func (pr *prober) markCrashed(instance string) {
 	pr.r.mu.Lock()
 	defer pr.r.mu.Unlock()

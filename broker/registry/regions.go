@@ -101,7 +101,6 @@ func (rg *regions) foreign(v *view) *view {
 	return v
 }
 
-// homeOf returns the view of a host's home region.
 func (rg *regions) homeOf(k *knownHost) *view {
 	if k.home != nil {
 		return k.home
@@ -153,7 +152,6 @@ func (rg *regions) follow() error {
 	return err
 }
 
-// receive handles a region's announcement.
 func (rg *regions) receive(name []byte) {
 	rg.r.mu.Lock()
 	v, news := rg.getLocked(string(name))

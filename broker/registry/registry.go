@@ -517,7 +517,6 @@ func (r *Registry) changedLocked(keys ...string) {
 	wakeUp(r.wake)
 }
 
-// notifySubscribers calls the subscribers with each changed host.
 func (r *Registry) notifySubscribers() {
 	r.mu.Lock()
 	var news []Host
@@ -544,7 +543,6 @@ func (r *Registry) notifySubscribers() {
 	}
 }
 
-// snapshot returns the view for the state file.
 func (r *Registry) snapshot() keptState {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -563,7 +561,6 @@ func (r *Registry) snapshot() keptState {
 	return kept
 }
 
-// wakeUp wakes the goroutine waiting on c.
 func wakeUp(c chan struct{}) {
 	select {
 	case c <- struct{}{}:

@@ -44,7 +44,6 @@ func (rv *revoker) publish(rev auth.Revocation) {
 	}
 }
 
-// receive handles a revocation from another relay.
 func (rv *revoker) receive(msg *nats.Msg) {
 	var rev auth.Revocation
 	if err := json.Unmarshal(msg.Data, &rev); err != nil {
@@ -54,7 +53,6 @@ func (rv *revoker) receive(msg *nats.Msg) {
 	rv.r.cfg.Revocations.receive([]auth.Revocation{rev})
 }
 
-// write writes revocations that the store lacks.
 func (rv *revoker) write(ctx context.Context) error {
 	list, revs := rv.r.cfg.Revocations.toStore()
 	for i, rev := range list {
@@ -179,7 +177,6 @@ func (rv *revoker) end(news []auth.Revocation, now time.Time) {
 	}
 }
 
-// affectedLocked returns the hosts whose users revocations may affect.
 func (rv *revoker) affectedLocked(news []auth.Revocation) (keys []string) {
 	for _, rev := range news {
 		if key := hostKey(rev.Tenant, rev.Host); rev.Host != "" && rv.r.hosts[key] != nil {

@@ -38,7 +38,6 @@ type keptState struct {
 	Regions map[string]string `json:"regions,omitempty"` // home regions of hosts other than this relay's region, by host key
 }
 
-// homeOf records a host's home region.
 func (s *keptState) homeOf(key, region string) {
 	if s.Regions == nil {
 		s.Regions = map[string]string{}
@@ -156,7 +155,6 @@ func (f *stateFile) run(ctx context.Context, state func() any) {
 	}
 }
 
-// save replaces the file.
 func (f *stateFile) save(kept any) {
 	if f.path == "" {
 		return

@@ -184,7 +184,6 @@ func (s *store) copies(mine func() bool, servers func() int) *broker.Copies {
 	}
 }
 
-// info returns the bucket's stream state.
 func (s *store) info(ctx context.Context) (*jetstream.StreamInfo, error) {
 	kv := s.bucket()
 	if kv == nil {
@@ -328,7 +327,6 @@ func refuses(err error) bool {
 	return errors.Is(err, ErrNoStore) || errors.Is(err, nats.ErrNoResponders) || errors.Is(err, jetstream.ErrNoStreamResponse) || errors.As(err, &refused)
 }
 
-// revokedKey returns the store key of a revocation.
 func revokedKey(rev auth.Revocation) string {
 	k := rev.Key()
 	sum := sha256.Sum256([]byte(strings.Join([]string{k.Token, k.Tenant, k.Subject, k.Host}, "\x00")))

@@ -35,7 +35,6 @@ func (u natsUser) newer(than natsUser) bool {
 	return cmp.Or(u.Expires.Compare(than.Expires), u.Issued.Compare(than.Issued), strings.Compare(u.Token, than.Token)) > 0
 }
 
-// equal reports whether two users are equal.
 func (u natsUser) equal(o natsUser) bool {
 	return u.NKey == o.NKey && u.Token == o.Token && u.Issued == o.Issued && u.Expires == o.Expires && slices.Equal(u.Origins, o.Origins)
 }
@@ -84,7 +83,6 @@ func (u natsUsers) bounded() natsUsers {
 	return kept.with(rest...)
 }
 
-// current returns the users that have not expired.
 func (u natsUsers) current(now time.Time) natsUsers {
 	over := func(user natsUser) bool { return now.After(user.Expires.Add(userSlack)) }
 	if !slices.ContainsFunc(u, over) {

@@ -132,7 +132,6 @@ func (v *Vault) Open(verifier *ecdsa.PublicKey, r *Record) ([]byte, error) {
 	return content, nil
 }
 
-// signed returns the digest which is signed.
 func signed(head string, data []byte) []byte {
 	content := sha256.Sum256(data)
 	sum := sha256.Sum256(append([]byte(head+"\n"), content[:]...))

@@ -416,7 +416,6 @@ func (c *Conn) Attach(carrier Carrier) error {
 	return errors.Join(sendErr, err)
 }
 
-// receive handles packets from a carrier until it ends.
 func (c *Conn) receive(carrier Carrier) error {
 	for {
 		packet, err := carrier.Recv()

@@ -318,7 +318,6 @@ func (c *Conn) finished() bool {
 	return c.err != nil || c.bye
 }
 
-// again dials a new carrier and does the handshake.
 func (c *Conn) again(ctx context.Context, dial func(context.Context) (Carrier, error)) (Carrier, error) {
 	carrier, err := dial(ctx)
 	if err != nil {

@@ -55,7 +55,6 @@ const maxReason = 256
 // none is the id in a hello which asks for a new stream.
 var none [32]byte
 
-// hello returns the first packet on a carrier.
 func hello(id [32]byte) []byte { return append([]byte{wireVersion, kindHello}, id[:]...) }
 
 // readHello decodes the first packet on a carrier.

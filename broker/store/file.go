@@ -21,7 +21,6 @@ const saveAfter = 200 * time.Millisecond
 // stream.
 const streamRecord = "store"
 
-// load reads the file.
 func (s *Store) load() error {
 	if s.cfg.File == "" {
 		return nil

@@ -102,7 +102,6 @@ type Record struct {
 	At   time.Time // when the record was stored
 }
 
-// gone reports whether a record was removed.
 func (r *Record) gone() bool { return r.Data == nil && r.Size == 0 }
 
 // A Change is a change to a record.
@@ -296,7 +295,6 @@ func (s *Store) Update(key string, change func(old []byte) ([]byte, error)) erro
 	return fmt.Errorf("%w: too many concurrent changes to %s", ErrAway, key)
 }
 
-// full reports whether there are Config.Most records.
 func (s *Store) full() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -69,7 +69,6 @@ func (s *Store) create(ctx context.Context, copies int) (err error) {
 	return err
 }
 
-// message returns the message which makes a change.
 func (s *Store) message(c *Change) *nats.Msg {
 	msg := nats.NewMsg(s.subjects() + c.Key)
 	switch {
@@ -84,7 +83,6 @@ func (s *Store) message(c *Change) *nats.Msg {
 	return msg
 }
 
-// publish starts to publish a change.
 func (s *Store) publish(c *Change) (jetstream.PubAckFuture, error) {
 	if len(c.Data) > MaxData {
 		return nil, fmt.Errorf("%s: record of %d bytes; want at most %d", c.Key, len(c.Data), MaxData)

@@ -58,7 +58,6 @@ func Start(cfg Config) (*Certificates, error) {
 	return c, nil
 }
 
-// event logs a certificate's success or failure.
 func (cfg *Config) event(_ context.Context, event string, data map[string]any) error {
 	switch event {
 	case "cert_obtained":

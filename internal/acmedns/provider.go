@@ -38,7 +38,6 @@ func ParseProvider(text, keyFile string) (Provider, error) {
 	return Provider{}, fmt.Errorf("%q: want exec:/path/to/program, or rfc2136:ns.example.com", text)
 }
 
-// absolute returns a record's absolute name.
 func absolute(zone string, r libdns.RR) string { return dns.Fqdn(libdns.AbsoluteName(r.Name, zone)) }
 
 // each calls do with each record, and returns the records that succeeded.
@@ -81,7 +80,6 @@ func (p program) run(ctx context.Context, args ...string) error {
 	return nil
 }
 
-// lastLine returns the last line of a program's output.
 func lastLine(text string) string {
 	const most = 300
 	text = strings.TrimSpace(text)

@@ -191,7 +191,6 @@ func (c *Conn) readLoop() error {
 	}
 }
 
-// take handles one line.
 func (c *Conn) take(line []byte) {
 	var m message
 	if !ahp.IsObject(line) || Decode(line, &m) != nil {

@@ -60,7 +60,6 @@ func Watch(ctx context.Context, sleeping func(asleep bool)) error {
 	}
 }
 
-// delay takes an inhibitor that delays sleep.
 func delay(conn *dbus.Conn) (release func(), err error) {
 	return inhibit(conn, "sleep", "tells clients that the machine sleeps", "delay")
 }

@@ -53,7 +53,6 @@ func (t *Table) Note(key any, atOnce int, tell func(more int)) {
 	}
 }
 
-// note returns the reports that are due now.
 func (t *Table) note(key any, atOnce int, tell func(more int)) (due []func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -285,7 +285,6 @@ func (e *Endpoint) serveHosts(w http.ResponseWriter, r *http.Request, token Loca
 	_ = json.NewEncoder(w).Encode(answer) // the client may be gone
 }
 
-// connect connects a client to a host.
 func (e *Endpoint) connect(w http.ResponseWriter, r *http.Request, token LocalToken, named, host string) {
 	if !token.opens(host) {
 		http.Error(w, fmt.Sprintf("the local token %q does not open %s: ahp-connect token %s --host %s replaces it", token.Name, host, token.Name, host), http.StatusForbidden)

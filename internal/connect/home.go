@@ -101,7 +101,6 @@ func (h *Home) Devices() (list []*device.Device, err error) {
 	return list, nil
 }
 
-// open reads one sign-in.
 func (h *Home) open(path string) (*device.Device, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {

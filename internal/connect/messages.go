@@ -50,7 +50,6 @@ const keepBuffer = 64 << 10
 // errBinary reports a binary message.
 var errBinary = errors.New("binary message; AHP messages are text")
 
-// readMessage reads a WebSocket's next message into buf.
 func readMessage(ws *websocket.Conn, buf *bytes.Buffer) ([]byte, error) {
 	if buf.Reset(); buf.Cap() > keepBuffer {
 		*buf = bytes.Buffer{}

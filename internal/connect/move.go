@@ -119,7 +119,6 @@ func (u *upstream) move(reason error) error {
 	return nil
 }
 
-// next dials until a relay continues the connection.
 func (u *upstream) next() (*leg, error) {
 	until := time.Now().Add(resume.DefaultTime)
 	for pause := dialAgain; ; pause = min(2*pause, moveMost) {

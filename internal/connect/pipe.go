@@ -125,7 +125,6 @@ func (p *pipe) run(parent context.Context) *Closed {
 	return end
 }
 
-// endOf returns the close code for an error.
 func (p *pipe) endOf(err error, parent context.Context) *Closed {
 	var closed *Closed
 	var refusal *Refusal
@@ -273,7 +272,6 @@ func (p *pipe) sendEarly(ctx context.Context) error {
 	}
 }
 
-// send sends a message to the host.
 func (p *pipe) send(ctx context.Context, message []byte) error {
 	err := p.up.send(message)
 	if err != nil {
@@ -350,7 +348,6 @@ func (p *pipe) answerLate(one *ping) {
 // errBadText reports a message from a relay which is not UTF-8.
 var errBadText = errors.New("message is not UTF-8")
 
-// fromHost forwards the host's messages.
 func (p *pipe) fromHost() error {
 	for {
 		message, ofRelay, err := p.up.receive(&p.buf)

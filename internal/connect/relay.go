@@ -137,7 +137,6 @@ func (r *Relay) forget() {
 	r.mu.Unlock()
 }
 
-// explain adds the remedy to an error.
 func (r *Relay) explain(err error) error {
 	var refused *device.Refused
 	var expired x509.CertificateInvalidError
@@ -212,7 +211,6 @@ func unwrapURL(at string, err error) error {
 	return fmt.Errorf("no relay answers at %s: check the network and the relay's URL (%w)", at, err)
 }
 
-// refusedBy returns the error for an HTTP status.
 func (r *Relay) refusedBy(status int, body []byte) error {
 	text := strings.TrimSpace(string(body[:min(len(body), 200)]))
 	page := strings.HasPrefix(text, "<")

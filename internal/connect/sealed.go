@@ -165,7 +165,6 @@ func (a *sealAsk) failed(ctx context.Context, err error) error {
 	return closed
 }
 
-// closedBy decodes a Close record as an error.
 func closedBy(body []byte) error {
 	code, reason, ok := sealed.ReadClose(body)
 	if !ok {

@@ -34,7 +34,6 @@ type LocalToken struct {
 	Made  time.Time   `json:"made"`
 }
 
-// opens reports whether the token is for a host.
 func (t *LocalToken) opens(host string) bool {
 	return len(t.Hosts) == 0 || auth.MatchesAny(t.Hosts, host)
 }

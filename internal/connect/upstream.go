@@ -84,7 +84,6 @@ func (r *Relay) Dial(ctx context.Context, host string, level auth.Access) (*upst
 	return up, nil
 }
 
-// paired returns the pairing with a host, or nil.
 func (r *Relay) paired(host string) (*Pairing, error) {
 	if r.pairing == nil {
 		return nil, nil
@@ -103,7 +102,6 @@ func (u *upstream) openSealed(ctx context.Context, ask sealAsk) (err error) {
 	return err
 }
 
-// open opens a WebSocket to a host.
 func (r *Relay) open(ctx context.Context, host string, level auth.Access, seals bool) (*upstream, error) {
 	up := &upstream{relay: r, host: host, level: level, changed: make(chan struct{})}
 	up.life, up.quit = context.WithCancel(context.WithoutCancel(ctx))
@@ -164,7 +162,6 @@ func (r *Relay) dialWS(ctx context.Context, host string, level auth.Access, seal
 	return up, nil
 }
 
-// send sends a message to the host.
 func (u *upstream) send(message []byte) error {
 	if u.seal != nil {
 		return u.seal.send(context.Background(), sealed.Message, message)
@@ -271,7 +268,6 @@ func (u *upstream) lease() (token string, renew time.Time) {
 	return u.token, u.renew
 }
 
-// openStream opens the stream below the WebSocket.
 func (u *leg) openStream(ctx context.Context, r *Relay, host string, level auth.Access) error {
 	r.mu.Lock()
 	plain := r.plain
@@ -297,7 +293,6 @@ func (u *leg) openStream(ctx context.Context, r *Relay, host string, level auth.
 	return nil
 }
 
-// dialCarrier dials a carrier for a stream.
 func (r *Relay) dialCarrier(ctx, life context.Context, host string, level auth.Access) (resume.Carrier, error) {
 	token, _, err := r.Token(ctx, host, level)
 	if err == nil {
@@ -332,7 +327,6 @@ func (r *Relay) carrier(ctx, life context.Context, token string) (resume.Carrier
 	return nil, errPlain
 }
 
-// dialFailed explains a failed handshake.
 func (r *Relay) dialFailed(response *http.Response, err error) error {
 	if response == nil || response.StatusCode == http.StatusSwitchingProtocols {
 		return r.explain(unwrapURL(r.URL, err))

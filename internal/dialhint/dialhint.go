@@ -55,7 +55,6 @@ func of(base string, err error) string {
 	return ""
 }
 
-// with returns a URL with another scheme.
 func with(scheme, base string) string {
 	u, err := url.Parse(base)
 	if err != nil {

@@ -114,7 +114,6 @@ func (t *Turns) findLocked(path []any) *node {
 	return n
 }
 
-// waits reports whether a request waits here or below.
 func (n *node) waits() bool { return len(n.queue) > 0 || len(n.ring) > 0 }
 
 // awaitLocked adds the node to the rings of all levels above, because a request waits

@@ -113,7 +113,6 @@ func (s *Shares) chargeLocked(t *account, took time.Duration, now time.Time) {
 	}
 }
 
-// noteLocked records an activity.
 func (s *Shares) noteLocked(a activity) {
 	if s.latest[0].of != a.of {
 		s.latest[1] = s.latest[0]
@@ -140,7 +139,6 @@ func (s *Shares) debtorsLocked(t *account, now time.Time) int {
 	return len(s.debtors)
 }
 
-// forgetLocked forgets inactive tenants.
 func (s *Shares) forgetLocked(now time.Time) {
 	if len(s.tenants) < s.sweepAt {
 		return

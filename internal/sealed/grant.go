@@ -54,7 +54,6 @@ type grantBody struct {
 	Serial   string      `json:"serial"`
 }
 
-// signedGrant returns the bytes to sign for a grant.
 func signedGrant(body []byte) []byte { return append([]byte(label+"grant\x00"), body...) }
 
 // SignGrant returns a grant's text, signed by this device. It sets Host and By.
@@ -206,7 +205,6 @@ func members(of any) map[string]bool {
 	return names
 }
 
-// hasNull reports whether a value is null, or a list which contains null.
 func hasNull(value json.RawMessage) bool {
 	var list []json.RawMessage
 	return string(value) == "null" || json.Unmarshal(value, &list) == nil && slices.ContainsFunc(list, func(v json.RawMessage) bool { return string(v) == "null" })

@@ -85,7 +85,6 @@ type Admission struct {
 	End     int64       `json:"end"`   // Unix time; the device must connect again before
 }
 
-// prologue returns the prologue of a handshake.
 func prologue(host string, purpose Purpose) []byte {
 	b := append([]byte(label+"prologue\x00"), byte(purpose), byte(len(host)))
 	return append(b, host...)
@@ -105,7 +104,6 @@ func pattern(host string, purpose Purpose, code Code, own Secret, random io.Read
 	}
 }
 
-// session returns the session after a handshake.
 func session(state *noise.HandshakeState, client bool, limit int, toHost, toClient *noise.CipherState) (*Session, error) {
 	s := &Session{client: client, limit: limit, hash: state.ChannelBinding()}
 	in, out := toHost, toClient
@@ -300,7 +298,6 @@ func (r *Responder) second(purpose Purpose, first []byte) ([]byte, error) {
 	return answer, err
 }
 
-// third handles the third Noise message.
 func (r *Responder) third(message []byte) (*Arrival, error) {
 	payload, toHost, toClient, err := r.state.ReadMessage(nil, message)
 	if err != nil && r.purpose == Pair {

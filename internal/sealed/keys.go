@@ -60,7 +60,6 @@ func (v Verifier) check() error {
 	return nil
 }
 
-// verify reports whether a signature is valid.
 func (v Verifier) verify(signed, signature []byte) bool {
 	key, err := ecdsa.ParseUncompressedPublicKey(elliptic.P256(), v[:])
 	if err != nil || len(signature) != signatureSize {
@@ -128,7 +127,6 @@ func (d *Device) Identity() Identity {
 	return Identity{d.secret.Public(), Verifier(point)}
 }
 
-// sign signs with the device's signing key.
 func (d *Device) sign(what []byte) ([]byte, error) {
 	sum := sha256.Sum256(what)
 	r, s, err := ecdsa.Sign(rand.Reader, d.signer, sum[:])

@@ -43,7 +43,6 @@ var ErrLetter = errors.New("the message is damaged, or not from this device")
 
 func letterInfo(head string) []byte { return []byte(label + "letter\x00" + head) }
 
-// signedLetter returns the bytes to sign for a letter.
 func signedLetter(head string, l *Letter) []byte {
 	boxes := sha256.New()
 	for _, b := range l.Boxes {

@@ -113,7 +113,6 @@ func newHalf(key [32]byte) (half, error) {
 	return half{aead: aead}, err
 }
 
-// newAEAD returns AES-256-GCM.
 func newAEAD(key []byte) (cipher.AEAD, error) {
 	block, err := aes.NewCipher(key)
 	if err != nil {
@@ -217,7 +216,6 @@ func cut(content Content, body []byte, head int, each func(frame []byte) error) 
 	return nil
 }
 
-// isResponse reports whether a message is a response.
 func isResponse(message []byte) bool {
 	env, err := ahp.Peek(message)
 	return err == nil && env.Kind == ahp.Response

@@ -117,7 +117,6 @@ func (h *hearing) join(body []byte, limit int) ([]byte, error) {
 	return slices.Concat(rest[:at], part, rest[at:]), nil
 }
 
-// bodyNonce returns the nonce of a shared body.
 func bodyNonce(head []byte) []byte { return append(make([]byte, 8, 12), head[5:bodyHead]...) }
 
 // Give counts shared bodies sent to this client. Calls of Give and Seal must be in the order
@@ -163,7 +162,6 @@ type parcel struct {
 	body    []byte
 }
 
-// add stores an epoch's key.
 func (h *hearing) add(body []byte) error {
 	if len(body) != 4+32 {
 		return errors.New("epoch with a key of a wrong length")
@@ -180,7 +178,6 @@ func (h *hearing) add(body []byte) error {
 	return err
 }
 
-// epoch returns the cipher of an epoch, or nil.
 func (h *hearing) epoch(number uint32) cipher.AEAD {
 	for i := len(h.epochs) - 1; i >= 0; i-- {
 		if h.epochs[i].number == number {
@@ -214,7 +211,6 @@ func (s *Session) hear(frame []byte) error {
 	return nil
 }
 
-// verify handles a tag for all stored bodies.
 func (s *Session) verify(frame []byte) error {
 	h := &s.hearing
 	if len(frame) != tagged || len(h.bodies) == 0 {

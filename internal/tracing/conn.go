@@ -173,7 +173,6 @@ func (c *Conn) begin(env *ahp.Envelope, size int, at time.Time, name string, kin
 	return r
 }
 
-// schemeOf returns a channel's scheme, which is its kind.
 func schemeOf(channel []byte) string {
 	scheme, _, ok := strings.Cut(string(channel[:min(len(channel), maxScheme)]), ":")
 	if !ok {
@@ -230,7 +229,6 @@ func (r *Request) AnsweredHere() {
 	r.endLocked("answered by a gate")
 }
 
-// endLocked ends a request's spans with an outcome, once.
 func (r *Request) endLocked(outcome string) {
 	if r.conn.open[r.id] != r {
 		return

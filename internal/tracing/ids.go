@@ -51,7 +51,6 @@ func (d *ids) join(traceparent string) bool {
 	return true
 }
 
-// traceparentOf returns the traceparent in a request.
 func traceparentOf(params []byte) string {
 	meta, ok := ahp.MemberOf(params, "_meta")
 	if !ok {

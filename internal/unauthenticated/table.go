@@ -101,7 +101,6 @@ func (t *Table) add(name string, evict func()) (c, out *Conn) {
 	return c, out
 }
 
-// waitLocked makes a connection unauthenticated.
 func (t *Table) waitLocked(c *Conn, idle bool) {
 	if idle {
 		c.turn, c.at = 0, c.group.waiting.PushFront(c)

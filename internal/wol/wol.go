@@ -97,7 +97,6 @@ func broadcastOf(n *net.IPNet) net.IP {
 	return at
 }
 
-// send broadcasts a packet from the network's own address.
 func (n network) send(packet []byte) error {
 	conn, err := net.ListenPacket("udp4", net.JoinHostPort(n.own.String(), "0"))
 	if err != nil {

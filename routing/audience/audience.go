@@ -312,7 +312,6 @@ func (a *audience) closeLocked() {
 	a.pool.cfg.Spawn(func() { up.Close(1000, "no viewers") })
 }
 
-// endLocked ends the audience and its viewers.
 func (a *audience) endLocked(code ahp.CloseCode, reason string) {
 	if a.ended {
 		return

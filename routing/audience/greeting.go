@@ -104,7 +104,6 @@ func (v *Viewer) begin(env *ahp.Envelope, form form, clientID, greets string, ch
 	a.begin(g)
 }
 
-// greetHost sends the audience's initialize to the host.
 func (a *audience) greetHost() {
 	hello, _ := json.Marshal(map[string]string{"name": "ahp-relay audience"}) // never fails
 	a.send(fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%d,"method":"initialize","params":{"channel":%q,"clientId":%q,"clientInfo":%s,%s}}`,

@@ -267,7 +267,6 @@ func (v *Viewer) drop() {
 	v.held, v.heldSize = nil, 0
 }
 
-// hand delivers the viewer's output to the client.
 func (v *Viewer) hand() {
 	if len(v.out) > 0 && v.phase != gone {
 		v.client.Deliver(v.out)

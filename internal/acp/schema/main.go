@@ -213,7 +213,6 @@ func (g *generator) marshaller(name string, n node, key string) {
 	g.out.WriteString("}\nreturn withRequired(plain(v), required)\n}\n")
 }
 
-// constants writes the values of a union's discriminator.
 func (g *generator) constants(name string, n node, key string) {
 	g.out.WriteString("\nconst (\n")
 	for _, variant := range append(n.OneOf, n.AnyOf...) {
@@ -224,7 +223,6 @@ func (g *generator) constants(name string, n node, key string) {
 	g.out.WriteString(")\n")
 }
 
-// texts writes the values of a text type.
 func (g *generator) texts(name string, n node) {
 	var values []string
 	for _, variant := range append(n.OneOf, n.AnyOf...) {
@@ -250,7 +248,6 @@ type shape struct {
 	variants map[string]bool // members whose value selects the variant
 }
 
-// members returns the shape of a node.
 func (g *generator) members(n node) shape {
 	s := shape{n.Type == "object", map[string]string{}, map[string]bool{}, map[string]bool{}}
 	g.collect(n, &s, true)
@@ -321,7 +318,6 @@ func (g *generator) goType(n node) string {
 	return "json.RawMessage"
 }
 
-// refType returns the Go type of a named type.
 func (g *generator) refType(name string) string {
 	n := g.defs[name]
 	switch {

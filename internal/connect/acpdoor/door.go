@@ -135,7 +135,6 @@ func (d *Door) follow(channel string, s *session) {
 	}
 }
 
-// action handles an action of the host.
 func (d *Door) action(a client.Action) {
 	d.mu.Lock()
 	s := d.channels[a.Channel]
@@ -192,7 +191,6 @@ func (d *Door) host(ctx context.Context) (*client.Client, error) {
 	return next, nil
 }
 
-// begin subscribes to the channels of a new connection.
 func (d *Door) begin(ctx context.Context, c *client.Client) error {
 	state, err := c.Subscribe(ctx, client.RootChannel)
 	if err != nil {

@@ -23,7 +23,6 @@ const (
 	showRest             // turns not shown yet, after an interruption
 )
 
-// create answers session/new.
 func (d *Door) create(ctx context.Context, r *acp.Request, p params) (any, error) {
 	if d.cfg.Session != "" {
 		return d.open(ctx, r, d.cfg.Session, showAll)
@@ -55,7 +54,6 @@ func (d *Door) create(ctx context.Context, r *acp.Request, p params) (any, error
 	return d.open(ctx, r, id, showLive)
 }
 
-// open answers a request that opens a session.
 func (d *Door) open(ctx context.Context, r *acp.Request, id string, how show) (any, error) {
 	c, err := d.host(ctx)
 	if err != nil {
@@ -239,7 +237,6 @@ func endLostPrompts(s *session, chat client.Chat) {
 	}
 }
 
-// take handles an action on one of the session's channels.
 func (s *session) take(a client.Action) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -255,7 +252,6 @@ func (s *session) take(a client.Action) {
 	}
 }
 
-// apply shows an action.
 func (s *session) apply(a client.Action) {
 	var act action
 	if json.Unmarshal(a.Raw, &act) != nil {
@@ -293,7 +289,6 @@ func (s *session) apply(a client.Action) {
 	}
 }
 
-// rejected handles an action rejected by the host.
 func (s *session) rejected(a client.Action, act action) {
 	if !a.Mine {
 		return
@@ -311,7 +306,6 @@ func (s *session) rejected(a client.Action, act action) {
 	}
 }
 
-// close answers session/close.
 func (s *session) close(ctx context.Context) error {
 	s.leave(errors.New("the session was closed"))
 	c := s.client()
@@ -328,7 +322,6 @@ func (s *session) close(ctx context.Context) error {
 	return nil
 }
 
-// leave closes a session at the door.
 func (s *session) leave(why error) {
 	d := s.door
 	d.mu.Lock()

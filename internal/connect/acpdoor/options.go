@@ -51,7 +51,6 @@ func (p *property) offered() bool {
 	return p.Mutable && !p.ReadOnly && (p.Type == "boolean" || p.Type == "string" && len(p.Enum) > 0)
 }
 
-// category returns the category of a property.
 func (p *property) category(id string) string {
 	if p.Category == "" && id == modeOption {
 		return acp.SessionConfigOptionCategoryMode
@@ -103,7 +102,6 @@ func (o *options) mode() string {
 // order of the categories in an editor.
 var order = []string{acp.SessionConfigOptionCategoryMode, acp.SessionConfigOptionCategoryModel, acp.SessionConfigOptionCategoryThoughtLevel}
 
-// ids returns the options in display order.
 func (o *options) ids() []string {
 	rank := func(id string) int {
 		p := o.properties[id]
@@ -115,7 +113,6 @@ func (o *options) ids() []string {
 	return slices.SortedFunc(maps.Keys(o.properties), func(a, b string) int { return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a, b)) })
 }
 
-// value returns an option's value.
 func (o *options) value(id string) json.RawMessage {
 	if v := o.values[id]; v != nil {
 		return v
@@ -128,7 +125,6 @@ func (o *options) value(id string) json.RawMessage {
 	return p.Default
 }
 
-// modes returns the session's modes in ACP's older form.
 func (o *options) modes() *acp.SessionModeState {
 	id := o.mode()
 	if id == "" {
@@ -157,7 +153,6 @@ func (p *property) choices() (list []acp.SessionConfigSelectOptionsItem) {
 	return list
 }
 
-// configOptions returns the session's options.
 func (s *session) configOptions() []acp.SessionConfigOption {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -220,7 +215,6 @@ func (s *session) optionsChanged(config json.RawMessage) {
 	s.update(acp.UpdateConfigOptionUpdate, acp.ConfigOptionUpdate{ConfigOptions: s.options.list(s.door, s.provider)})
 }
 
-// setMode answers session/set_mode.
 func (s *session) setMode(ctx context.Context, mode string) error {
 	s.mu.Lock()
 	id := s.options.mode()

@@ -27,7 +27,6 @@ type prompt struct {
 	cancelled bool
 }
 
-// prompt handles session/prompt.
 func (d *Door) prompt(r *acp.Request) {
 	var p acp.PromptRequest
 	if acp.Decode(r.Params, &p) != nil {
@@ -73,14 +72,12 @@ func (d *Door) prompt(r *acp.Request) {
 	})
 }
 
-// channel returns the session's chat.
 func (s *session) channel() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.chat
 }
 
-// finish answers a prompt.
 func (s *session) finish(p *prompt, end ending) {
 	i := slices.Index(s.prompts, p)
 	if i < 0 {

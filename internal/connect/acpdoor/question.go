@@ -253,7 +253,6 @@ type field struct {
 	} `json:"options"`
 }
 
-// read decodes the question's form.
 func (q *question) read() (f form, ok bool) {
 	request, _ := ahp.MemberOf([]byte(q.raw), "request")
 	return f, json.Unmarshal(objectOr(request.Raw), &f) == nil && f.ID != ""
@@ -324,7 +323,6 @@ func (f *field) answer() string {
 	return f.Kind
 }
 
-// schema translates a field to JSON Schema.
 func (f *field) schema() acp.ElicitationPropertySchema {
 	p := acp.ElicitationPropertySchema{Type: acp.ElicitationPropertySchemaString, Title: cmp.Or(f.Title, f.Message), Default: f.Default}
 	if f.Title != "" {

@@ -31,7 +31,6 @@ type terminal struct {
 	gone    bool
 }
 
-// showTerminal adds a tool call's terminal to its update.
 func (t *tool) showTerminal(u *acp.ToolCallUpdate) {
 	for _, item := range ahp.ElementsOf(t.call.Content) {
 		if ahp.TextOf(item.Raw, "type") != "terminal" {
@@ -109,7 +108,6 @@ func (v *terminal) load() {
 	v.early = nil
 }
 
-// take handles an action on the terminal.
 func (v *terminal) take(a client.Action) {
 	if !v.ready {
 		if len(v.early) < maxEarly {
@@ -197,7 +195,6 @@ func (v *terminal) leave() {
 // escapes are a terminal's control sequences.
 var escapes = regexp.MustCompile("\x1b(\\[[0-?]*[ -/]*[@-~]|\\][^\x07\x1b]*(\x07|\x1b\\\\)|[@-_])|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
-// printable returns a terminal's output as text.
 func printable(output []byte) string {
 	text := strings.ToValidUTF8(string(output), "\uFFFD")
 	text = strings.ReplaceAll(text, "\r\n", "\n")

@@ -78,7 +78,6 @@ func (v *turn) applyTool(act action, raw []byte) {
 	t.show()
 }
 
-// end marks unfinished tool calls as cancelled.
 func (v *turn) end() {
 	for _, t := range v.tools {
 		if t.call.Status != "completed" && t.call.Status != "cancelled" {
@@ -118,7 +117,6 @@ func (t *tool) show() {
 	s.update(kind, update)
 }
 
-// toolUpdate translates a tool call.
 func (s *session) toolUpdate(call *client.ToolCall) acp.ToolCallUpdate {
 	u := acp.ToolCallUpdate{ToolCallID: call.ID, Name: call.Name, Kind: kindOf(call), Status: acp.ToolCallStatusPending}
 	u.Title = cmp.Or(client.Text(call.Invocation), call.Display, call.Name, "Tool")
@@ -252,7 +250,6 @@ type side struct {
 	} `json:"content"`
 }
 
-// sides returns the file before and after an edit.
 func sides(raw []byte) (before, after *side) {
 	var edit struct {
 		Before *side `json:"before"`
@@ -361,7 +358,6 @@ func (s *session) read(ctx context.Context, uri string) (string, error) {
 	return strings.ToValidUTF8(content.Data, "\uFFFD"), nil
 }
 
-// dataText returns the text in a data: URI.
 func dataText(uri string) (string, bool) {
 	rest, ok := strings.CutPrefix(uri, "data:")
 	head, body, both := strings.Cut(rest, ",")
@@ -380,7 +376,6 @@ func dataText(uri string) (string, bool) {
 // step matches a line of a to-do list in Markdown.
 var step = regexp.MustCompile(`^- \[([ x>])\] (.+)$`)
 
-// isPlan reports whether a tool manages the agent's plan.
 func (t *tool) isPlan() bool { return t.call.Name == "todo" }
 
 // plan returns the steps of a plan, nil for other tool calls.
@@ -428,7 +423,6 @@ func listed(input string) (entries []acp.PlanEntry) {
 	return entries
 }
 
-// filePath returns the path in a file: URI, or "".
 func filePath(uri string) string {
 	u, err := url.Parse(uri)
 	if err != nil || u.Scheme != "file" {

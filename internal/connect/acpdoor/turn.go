@@ -33,7 +33,6 @@ type ending struct {
 	err    error
 }
 
-// endOf returns how a completed turn ended.
 func endOf(t *client.Turn) ending {
 	if t.State == "cancelled" {
 		return ending{reason: acp.StopReasonCancelled}
@@ -49,7 +48,6 @@ func endOf(t *client.Turn) ending {
 	return ending{reason: acp.StopReasonEndTurn}
 }
 
-// endBy returns how an action ends a turn.
 func endBy(act action) ending {
 	switch {
 	case act.Type == "chat/turnCancelled":
@@ -66,7 +64,6 @@ func errorText(raw json.RawMessage) string {
 	return cmp.Or(ahp.TextOf(raw, "message"), "the agent's turn failed")
 }
 
-// startTurn makes a turn the running one.
 func (s *session) startTurn(id string) *turn {
 	s.turn = &turn{session: s, id: id, texts: map[string]*text{}, tools: map[string]*tool{}}
 	return s.turn
@@ -118,14 +115,12 @@ func (s *session) showTurn(t *client.Turn) {
 	}
 }
 
-// showMessage shows a user's message.
 func (s *session) showMessage(turn string, m *client.Message) {
 	for _, block := range blocks(m) {
 		s.update(acp.UpdateUserMessageChunk, acp.ContentChunk{Content: block, MessageID: turn})
 	}
 }
 
-// endTurn ends the running turn, and answers its prompt.
 func (s *session) endTurn(id string, end ending) {
 	if s.turn == nil || s.turn.id != id {
 		return
@@ -145,7 +140,6 @@ func (s *session) endTurn(id string, end ending) {
 	}
 }
 
-// usage gives the turn's usage to its prompt.
 func (ending) usage(raw json.RawMessage, p *prompt) {
 	var u struct {
 		Input  int64 `json:"inputTokens"`
@@ -167,7 +161,6 @@ func (ending) usage(raw json.RawMessage, p *prompt) {
 	}
 }
 
-// apply shows an action of the turn.
 func (v *turn) apply(act action, raw []byte) {
 	switch act.Type {
 	case "chat/responsePart":

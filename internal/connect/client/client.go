@@ -166,7 +166,6 @@ func (c *Client) Call(ctx context.Context, method string, params any) (json.RawM
 	}
 }
 
-// send sends a message.
 func (c *Client) send(ctx context.Context, message any) error {
 	data, err := json.Marshal(message)
 	if err != nil {
@@ -265,7 +264,6 @@ func (m *messages) Write(message []byte) error {
 	return nil
 }
 
-// action passes an action on.
 func (c *Client) action(channel string, params []byte) {
 	m := [...]ahp.Member{{Name: "action"}, {Name: "serverSeq"}, {Name: "origin"}, {Name: "rejectionReason"}}
 	if ahp.Members(params, m[:]) != nil || !ahp.IsObject(m[0].Raw) {

@@ -95,7 +95,6 @@ func (d *Door) close() {
 	clear(d.clients)
 }
 
-// may reports whether the door's level includes a level.
 func (d *Door) may(level auth.Access) bool { return d.cfg.Level.Includes(level) }
 
 // host returns the connection to a host, given as HOST or RELAY/HOST.
@@ -147,7 +146,6 @@ func (h *host) change(session string) <-chan struct{} {
 	return h.changed[session]
 }
 
-// data marks text as data from a session.
 func data(text string) string {
 	for _, mark := range []string{"BEGIN DATA", "END DATA"} {
 		text = strings.ReplaceAll(text, mark, strings.ReplaceAll(mark, " ", "_"))
@@ -158,7 +156,6 @@ func data(text string) string {
 	return "BEGIN DATA\n" + text + "\nEND DATA"
 }
 
-// transcript serves a session's transcript as a resource.
 func (d *Door) transcript(ctx context.Context, r *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {
 	rest, ok := strings.CutPrefix(r.Params.URI, "ahp-transcript://")
 	name, session, both := strings.Cut(rest, "/")

@@ -50,7 +50,6 @@ type (
 	}
 )
 
-// add registers a tool that returns text.
 func add[In any](s *mcp.Server, name, description string, readOnly bool, call func(context.Context, In) (string, error)) {
 	mcp.AddTool(s, &mcp.Tool{Name: name, Description: description, Annotations: &mcp.ToolAnnotations{ReadOnlyHint: readOnly}},
 		func(ctx context.Context, _ *mcp.CallToolRequest, in In) (*mcp.CallToolResult, any, error) {
@@ -62,7 +61,6 @@ func add[In any](s *mcp.Server, name, description string, readOnly bool, call fu
 		})
 }
 
-// addTools adds the tools that the door's level allows.
 func (d *Door) addTools(s *mcp.Server) {
 	add(s, "list_hosts", "List the hosts with agents that may be watched.", true, d.listHosts)
 	add(s, "list_sessions", "List a host's sessions.", true, d.listSessions)
