@@ -8,11 +8,11 @@ import (
 	"ahprelay/broker/link"
 )
 
-// beside is the queue that a model's host may add to a connection that is held back,
-// because it checks only before each row of messages.
+// beside is how much a model's host may add to the queue of a full connection,
+// because it calls Wait only before each row of messages.
 const beside = 64 << 10
 
-// Audit checks an AgentEnd's invariants, and at rest that it keeps nothing.
+// Audit checks an AgentEnd's invariants. At rest, it also checks for leftovers.
 func (a *AgentEnd) Audit(rest bool) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -253,7 +253,7 @@ func (s *stream) audit(limit int, rest bool) error {
 	return nil
 }
 
-// Audit checks a RelayEnd's invariants, and at rest that it keeps nothing.
+// Audit checks a RelayEnd's invariants. At rest, it also checks for leftovers.
 func (r *RelayEnd) Audit(rest bool) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -53,7 +53,7 @@ func fanOut(b testing.TB, l *agentLink, frame []byte) {
 	}
 }
 
-// drain makes all queued data leave, and the relay release it.
+// drain sends all queued data, and lets the relay release it.
 func drain(a *AgentEnd, l *agentLink, body, packet func(payload []byte)) {
 	for {
 		_, payload := a.NextBody()
@@ -135,9 +135,9 @@ func (c *payingClient) Deliver(frames []Frame) {
 	}
 }
 
-// BenchmarkSingleViewer measures host-agent and relay with 4 consecutive actions of
-// 512 bytes to the only client: without a feed, with a feed that has no reader, and with a
-// feed that is read, apart from NATS.
+// BenchmarkSingleViewer measures host-agent and relay with 4 consecutive actions of 512
+// bytes for a single client: without a feed, with an unread feed, and with a feed being
+// read. It does not include NATS.
 func BenchmarkSingleViewer(b *testing.B) {
 	const together = 4
 	var read []byte

@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// hears delivers a body to a relay.
+// hears delivers a published body to a relay.
 func hears(r *RelayEnd, number uint64, frame []byte) {
 	r.Body(encodeBody(r.cfg.Agent, number, frame))
 }
@@ -131,8 +131,8 @@ func TestRowsKeepTheirBodies(t *testing.T) {
 	})
 }
 
-// TestRowsAreFew sends one frame to each connection, although they are at different
-// places in a stream.
+// TestRowsAreFew ensures each connection gets a single frame, although the connections
+// are at different positions in a stream of bodies.
 func TestRowsAreFew(t *testing.T) {
 	r := NewRelayEnd(RelayEndConfig{Encode: func(piece []byte, _, _, _ bool) []byte { return bytes.Clone(piece) }})
 	for number := uint64(1); number <= 60; number++ {
@@ -150,8 +150,8 @@ func TestRowsAreFew(t *testing.T) {
 	}
 }
 
-// TestRowsAreBounded ensures a packet with repeated requests does not make the
-// relay copy without bound.
+// TestRowsAreBounded ensures a packet which refers to the same bodies many times does
+// not make the relay copy without bound.
 func TestRowsAreBounded(t *testing.T) {
 	r := NewRelayEnd(RelayEndConfig{Encode: func(piece []byte, _, _, _ bool) []byte { return bytes.Clone(piece) }})
 	const many = 3 * mostBlock / mostOfOne
@@ -176,8 +176,8 @@ func TestRowsAreBounded(t *testing.T) {
 	}
 }
 
-// TestDamagedBodyIsDropped changes each bit of a message with bodies. The relay takes
-// nothing from it, and says so.
+// TestDamagedBodyIsDropped changes each bit of a message with bodies. The relay must
+// ignore the message, and report it as damaged.
 func TestDamagedBodyIsDropped(t *testing.T) {
 	for _, message := range [][]byte{encodeBody("", 1, []byte("one")), encodeBodies("", []*body{{number: 1, frame: []byte("one")}, {number: 2, frame: []byte("two")}})} {
 		r := NewRelayEnd(headed())

@@ -122,8 +122,8 @@ func TestBytesArriveInOrder(t *testing.T) {
 	})
 }
 
-// TestSlowReaderOfBytes ensures an end that does not read delays only its own
-// stream, for any time.
+// TestSlowReaderOfBytes ensures an end which does not read delays only its own
+// stream, however long.
 func TestSlowReaderOfBytes(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newStreamWorld()

@@ -42,8 +42,8 @@ func (w *world) fromAgent() int {
 	return w.net.sent["agent"]
 }
 
-// TestContentCrossesOnce reads the same content with many clients of two relays, at
-// the same time and later.
+// TestContentCrossesOnce reads equal content with many clients at two relays, at the same time
+// and later.
 func TestContentCrossesOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(2, routing.AgentEndConfig{})
@@ -88,9 +88,9 @@ func TestContentWithoutRoomForChunksIsSentWhole(t *testing.T) {
 	})
 }
 
-// TestContentIsWhatTheHostSent mixes answers with more content than the relay keeps,
-// some of it equal, with other messages, over a lossy network and with slow or leaving
-// clients.
+// TestContentIsWhatTheHostSent sends answers with more content than the relay stores, partly
+// equal, mixed with other messages, through a lossy network, to clients which are slow or leave.
+// Each client must get its exact bytes.
 func TestContentIsWhatTheHostSent(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		synctest.Test(t, func(t *testing.T) {
@@ -137,8 +137,8 @@ func TestContentIsWhatTheHostSent(t *testing.T) {
 	})
 }
 
-// TestStalledReaderOfContent ensures a client that reads nothing delays only
-// itself, and continues where it was.
+// TestStalledReaderOfContent ensures a client which reads nothing delays only itself, and later
+// continues.
 func TestStalledReaderOfContent(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(1, routing.AgentEndConfig{})

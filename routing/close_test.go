@@ -10,9 +10,9 @@ import (
 	"ahprelay/broker/link"
 )
 
-// TestClosesNeedNoCredit ends a connection on both sides in either order, without
-// credit for queued messages. Each side must still receive the opposite close, or the
-// connection's number is lost for ever.
+// TestClosesNeedNoCredit closes a connection from both sides in either order, while no
+// credit is left. Each side must still receive the other's close, otherwise the connection's
+// number is lost forever.
 func TestClosesNeedNoCredit(t *testing.T) {
 	hostCloses := recordWith("bye", recordClose, 1, uint64(ahp.CloseResync))
 	missing, _ := appendBodyList(record(recordRefs, 1, 1), []uint64{1}, 1)
@@ -63,9 +63,8 @@ func TestClosesNeedNoCredit(t *testing.T) {
 	}
 }
 
-// TestClosedClientReturnsCredit ensures a closing client returns the credit of unread
-// messages, and of later messages. The host-agent could otherwise not send its close
-// behind them.
+// TestClosedClientReturnsCredit ensures a closing client returns the credit for unread and
+// later messages. Otherwise the host-agent could not send its close after them.
 func TestClosedClientReturnsCredit(t *testing.T) {
 	r := NewRelayEnd(RelayEndConfig{Agent: "agent", Credit: 1000, Encode: func(piece []byte, _, _, _ bool) []byte { return piece }})
 	r.Start(link.Hello{Credit: 10, MaxFrame: 1000}, &still{})
@@ -132,8 +131,8 @@ func leave(r *RelayEnd) {
 	}
 }
 
-// TestCreditIsNotHeldBack ensures messages wait while memory is short, but not the
-// credit in front of them.
+// TestCreditIsNotHeldBack ensures that messages wait while memory is short, but leading
+// credit records do not.
 func TestCreditIsNotHeldBack(t *testing.T) {
 	var conn *RelayConn
 	client, held := &stillClient{}, false

@@ -9,8 +9,8 @@ import (
 	"ahprelay/broker/link"
 )
 
-// A creditLine is a relay's connection to a host that sends as much as its credit allows,
-// in each round trip.
+// A creditLine is a relay's connection to a host which in each round trip sends as much as its
+// credit allows.
 type creditLine struct {
 	*testing.T
 	relay  *RelayEnd
@@ -20,8 +20,7 @@ type creditLine struct {
 
 const creditWindow = 8 << 10
 
-// newCreditLines returns connections at one relay, whose pool of lent credit has lent
-// bytes.
+// newCreditLines returns connections at one relay, which can lend the given bytes of credit.
 func newCreditLines(t *testing.T, n int, lent *int) (lines []*creditLine) {
 	scarce := false
 	r := NewRelayEnd(RelayEndConfig{
@@ -76,9 +75,9 @@ func (l *creditLine) take(n int) {
 	}
 }
 
-// TestCreditGrowsWithAReader lets the first client read: after some round trips, it gets nearly
-// sixteen times its first window in each. A second client reads nothing, and has its first
-// window in the relay's memory.
+// TestCreditGrowsWithAReader ensures a reading client gets nearly sixteen times its initial
+// window in each round trip, after some round trips. A client which reads nothing occupies only
+// its initial window in the relay's memory.
 func TestCreditGrowsWithAReader(t *testing.T) {
 	lent := 1 << 20
 	lines := newCreditLines(t, 2, &lent)
@@ -111,9 +110,9 @@ func TestCreditGrowsWithAReader(t *testing.T) {
 	}
 }
 
-// TestLentCreditMoves lets one client take all lent credit: less than the most for a
-// client, and as much. When another client reads, the first gives credit back, and never
-// less than its first window stays.
+// TestLentCreditMoves lets one client take all lent credit, in one case less than the maximum
+// for a client, in the other exactly the maximum. When another client reads, the first must
+// give credit back, but keep its initial window.
 func TestLentCreditMoves(t *testing.T) {
 	for _, windows := range []int{8, 15} {
 		t.Run(fmt.Sprintf("%d windows", windows), func(t *testing.T) { testLentCreditMoves(t, windows) })

@@ -9,8 +9,8 @@ import (
 	"ahprelay/broker/link"
 )
 
-// TestDelaysAreMeasured queues messages on a link for known times: behind messages of
-// the same connection, dropped messages, and a shared message.
+// TestDelaysAreMeasured queues messages for known times: after other messages, after
+// dropped messages, and as a shared message.
 func TestDelaysAreMeasured(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told []time.Duration

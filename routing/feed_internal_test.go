@@ -50,7 +50,7 @@ func newFeedRelay(t *testing.T, a *AgentEnd, name string, features ...string) *f
 	return r
 }
 
-// sent delivers everything that the host-agent has for the relay.
+// sent delivers to the relay everything the host-agent sends.
 func (r *feedRelay) sent(t *testing.T, a *AgentEnd) {
 	t.Helper()
 	drain(a, r.link, func([]byte) {}, func(packet []byte) {
@@ -72,8 +72,8 @@ func say(t *testing.T, relays []*feedRelay, message, channel string) {
 }
 
 // TestEachNotificationIsFedOnce sends notifications of all sizes to one viewer, and to two
-// viewers at two relays. Readers hear each that is no body exactly once, complete and on
-// its channel. They hear no answer.
+// viewers at two relays. Readers must get each notification which is no body exactly once,
+// complete and on its channel, and no answers.
 func TestEachNotificationIsFedOnce(t *testing.T) {
 	text := make([]byte, 700<<10)
 	dice := rand.New(rand.NewPCG(1, 2))
@@ -114,7 +114,7 @@ func TestEachNotificationIsFedOnce(t *testing.T) {
 	}
 }
 
-// TestNoFeedWithoutReaders marks nothing for a relay that cannot have readers.
+// TestNoFeedWithoutReaders ensures nothing is marked for a relay without readers.
 func TestNoFeedWithoutReaders(t *testing.T) {
 	a := NewAgentEnd(AgentEndConfig{Instance: "agent", Connect: func(*AgentConn, Open) HostConn { return &stillHost{} }})
 	r := newFeedRelay(t, a, "relay")

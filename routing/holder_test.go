@@ -7,8 +7,8 @@ import (
 	"ahprelay/auth"
 )
 
-// TestEachHolderFitsIntoAMove has the longest names that tokens permit, of characters that
-// JSON may escape. A host-agent ends the link of a relay that exceeds the bound.
+// TestEachHolderFitsIntoAMove uses the longest names permitted in tokens, of characters
+// which JSON escapes. They must stay below the bound at which a host-agent ends the link.
 func TestEachHolderFitsIntoAMove(t *testing.T) {
 	for _, character := range []string{"<", `"`, "\u00e9"} {
 		name := func(bytes int) string { return strings.Repeat(character, bytes/len(character)) }

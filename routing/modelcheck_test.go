@@ -12,27 +12,28 @@ import (
 	"ahprelay/broker/link"
 )
 
-// The oracle. At rest, with all faults over:
+// The oracle. At rest, after all faults:
+//   - A connected client has received all messages the host has sent on its connection,
+//     unchanged and in order, and the host has received all messages from the client.
+//   - A closed connection has delivered a prefix of the messages, and all of them if the
+//     host has closed it. The host has all messages from a client which left by itself.
+//   - A link has ended only if a process ended or was cut off for longer than the resume
+//     window. A connection has ended only with its link (4100 after silence, else 1012),
+//     because host or client closed it, beyond a bound (1012 after a missing body), or
+//     with 1013 because the client read nothing for too long, or was slow while memory
+//     was short.
+//   - Each side knows that the other side has ended.
+//   - No state is left over.
+//   - If nothing was lost, each body was sent once.
 //
-// - a connected client has received everything that the host sent on its connection,
-//      byte for byte and in order, and the host has received everything from the client;
-// - a closed connection has delivered a prefix, and everything if the host closed it;
-//      the host has everything from a client that left;
-// - links end only if a process ended, or was cut off for longer than the resume
-//      window; connections end only with their link (4100 after silence, else 1012), by
-//      a close from host or client, beyond a bound (1012 behind a missing body), or
-//      because the client read nothing for too long, or was slow while memory was
-//      short (1013);
-// - the opposite side knows each end; - no state remains; - if nothing was lost,
-// bodies crossed once.
-//
-// Meanwhile, each step checks bounds and invariants, and that nothing arrives before a
-// connection is opened, after it is closed, or twice.
+// In addition, each step checks bounds and invariants, and that nothing arrives twice,
+// before a connection is opened, or after it is closed.
 
-// limit bounds the time until rest. Small credit and slow networks need long.
+// limit bounds the time until the model rests. It is long with little credit or slow
+// networks.
 const limit = 20 * time.Minute
 
-// onTheWay checks the invariants.
+// onTheWay checks the invariants between steps.
 func (r *run) onTheWay() error {
 	if err := r.failure(); err != nil {
 		return err

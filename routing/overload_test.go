@@ -58,9 +58,9 @@ func (c *clientConn) send(t *testing.T, m []byte) {
 	c.sent = append(c.sent, m)
 }
 
-// TestLargestMessageFits stalls a client. Whatever the size and position of the
-// largest message in its queue, another 8 MiB fit, and everything arrives when the
-// client continues.
+// TestLargestMessageFits stalls a client. Whatever the size and position of the largest
+// message in its queue, another 8 MiB can be queued, and everything arrives when the client
+// continues.
 func TestLargestMessageFits(t *testing.T) {
 	for name, before := range map[string][]int{
 		"first":                 {},
@@ -125,10 +125,9 @@ func (h *hostConn) read(done <-chan struct{}, messages, size int, channel string
 	return n, nil
 }
 
-// TestSlowClientHoldsItsHostBack stalls a client with small, large and shared
-// messages. Its host connection is held back at about the queue bound, and no other
-// connection is. A client that continues in time gets everything; a client that does
-// not is closed alone.
+// TestSlowClientHoldsItsHostBack stalls a client with small, large and shared messages.
+// Only its own connection to the host is no longer read, at about the queue bound. If the
+// client continues in time, it gets everything; otherwise it alone is closed.
 func TestSlowClientHoldsItsHostBack(t *testing.T) {
 	for _, size := range []int{400, 64 << 10, 3 * mib} {
 		for _, channel := range []string{"", "ahp-chat:/1"} {
@@ -232,8 +231,8 @@ func TestSlowReaderIsNotClosed(t *testing.T) {
 	})
 }
 
-// TestLargeMessagesHaveTurns sends 4 MiB to each of many clients at once, with room
-// for three. All messages arrive, within that room.
+// TestLargeMessagesHaveTurns sends 4 MiB to each of many clients at once, while memory
+// suffices for three. All messages arrive, and the bound holds.
 func TestLargeMessagesHaveTurns(t *testing.T) {
 	const clients, size, bound = 12, 4 * mib, 16 * mib
 	for _, stalled := range []int{0, 3} {
@@ -333,9 +332,9 @@ func TestShortFreezeClosesNoClient(t *testing.T) {
 	})
 }
 
-// TestLongestStallIsClosedFirst exhausts memory. The connections without progress for
-// longest are closed first, however short their queues, and not the connection with
-// the longest queue.
+// TestLongestStallIsClosedFirst exhausts memory. The connections which have stalled for
+// longest must be closed first, even with short queues, and not the connection with the
+// longest queue.
 func TestLongestStallIsClosedFirst(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(1, routing.AgentEndConfig{MaxQueued: 25 * mib})
@@ -411,8 +410,8 @@ func TestFlushFollowsEarlierMessages(t *testing.T) {
 	})
 }
 
-// TestProbeReachesOnlyItsClient probes a stalled client, a closed client, and a client with a reused
-// number.
+// TestProbeReachesOnlyItsClient probes a stalled client, a closed client, and a client with
+// a reused number.
 func TestProbeReachesOnlyItsClient(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(1, routing.AgentEndConfig{})
@@ -495,9 +494,9 @@ func heap() int {
 	return int(sample[0].Value.Uint64())
 }
 
-// TestAllStreamsAreBounded floods stalled clients, and floods a stalled host. Queues
-// stay within their common bound, the connections with most bytes are closed, and all
-// others get everything.
+// TestAllStreamsAreBounded floods stalled clients, and a stalled host. The queues must stay
+// within their common bound, connections with most bytes must be closed, and all others
+// must get everything.
 func TestAllStreamsAreBounded(t *testing.T) {
 	const (
 		clients = 100
@@ -618,10 +617,10 @@ func floodHungHost(t *testing.T, bound int, some bool) {
 	}
 }
 
-// TestUnreadAnswersOfACrowdStayAtTheHost lets many new clients ask for several answers and
-// read none. The host-agent reads hardly more from the host than the clients may have in
-// flight. It reads all for a client that reads, for one that has read before, and for those
-// that remain when most of the crowd reads, too.
+// TestUnreadAnswersOfACrowdStayAtTheHost lets many new clients request several answers and
+// read none. The host-agent must read from the host hardly more than these clients may have
+// in flight. It must read everything for a client which reads, for a client which has read
+// before, and for the remaining clients when most of the crowd reads too.
 func TestUnreadAnswersOfACrowdStayAtTheHost(t *testing.T) {
 	const stalled, answers, size, credit = 40, 8, 100 << 10, 64 << 10
 	inBubble(t, func(t *testing.T) {

@@ -144,8 +144,8 @@ func TestBatchKeepsEachConnectionsOrder(t *testing.T) {
 	})
 }
 
-// TestReferencesWaitLongerOnlyWhileSomeComeLate ensures references wait longer while some arrive late and
-// bodies are small, and only then.
+// TestReferencesWaitLongerOnlyWhileSomeComeLate ensures references wait longer
+// only while bodies are small and some references arrive late.
 func TestReferencesWaitLongerOnlyWhileSomeComeLate(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	batch := batch{room: 1 << 30, floor: func() uint64 { return 0 }, left: func() uint64 { return 1 << 40 }}

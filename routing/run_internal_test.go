@@ -27,9 +27,9 @@ func (c *heardClient) Deliver(frames []Frame) {
 }
 func (c *heardClient) Closed(ahp.CloseCode, string) {}
 
-// TestJoinedMessagesKeepOrderAndCredit handles a packet with messages and pieces for several clients.
-// Each client gets its own in order and returns the same credit, however they are
-// joined.
+// TestJoinedMessagesKeepOrderAndCredit handles a packet with messages and pieces
+// for several clients. However messages are joined, each client must get its own
+// in order and return the same credit.
 func TestJoinedMessagesKeepOrderAndCredit(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := NewRelayEnd(RelayEndConfig{Encode: func(piece []byte, first, last, binary bool) []byte {
@@ -75,7 +75,8 @@ func TestJoinedMessagesKeepOrderAndCredit(t *testing.T) {
 	})
 }
 
-// TestConsecutiveMessagesAreOneFrame joins a client's consecutive messages into one frame, up to its credit.
+// TestConsecutiveMessagesAreOneFrame joins a client's consecutive messages into
+// one frame, up to its credit.
 func TestConsecutiveMessagesAreOneFrame(t *testing.T) {
 	r := NewRelayEnd(RelayEndConfig{Encode: func(piece []byte, _, _, _ bool) []byte { return slices.Clone(piece) }, Credit: 10 * (100 + pieceCost)})
 	r.Start(link.Hello{Credit: 1 << 20}, &still{})

@@ -7,8 +7,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestByteStreamsDoNotQueueOnTheLine fills a line with byte streams: the line is used, and data behind them
-// arrives soon after the line's time for one piece.
+// TestByteStreamsDoNotQueueOnTheLine fills a network line with byte
+// streams. The line must be busy, but later data must arrive soon: one
+// piece's time on the line after it could at best.
 func TestByteStreamsDoNotQueueOnTheLine(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rate := rapid.Float64Range(250_000, 100e6).Draw(t, "bytes a second")

@@ -11,8 +11,9 @@ import (
 	"ahprelay/routing"
 )
 
-// TestShedBodiesAreRequestedAgain drops bodies that a stalled client still needs: it receives them all the
-// same. The relay's count of held bytes is exact.
+// TestShedBodiesAreRequestedAgain drops bodies which a stalled client still
+// needs. The client must receive them nevertheless, and the relay's byte
+// count must be exact.
 func TestShedBodiesAreRequestedAgain(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		const limit = 16 << 20

@@ -7,7 +7,7 @@ import (
 	"ahprelay/broker/link"
 )
 
-// A keepingClient keeps its output.
+// A keepingClient records its output.
 type keepingClient struct {
 	still
 	got []byte
@@ -19,8 +19,8 @@ func (k *keepingClient) Deliver(frames []Frame) {
 	}
 }
 
-// TestTagWaitsForItsBody handles references before their body has come. Each client
-// receives the body, then its own tag; a client that is gone shifts no tag.
+// TestTagWaitsForItsBody handles references before their body arrives. Each client
+// must receive the body and then its own tag, even if another client has left.
 func TestTagWaitsForItsBody(t *testing.T) {
 	encode := func(piece []byte, _, _, binary bool) []byte {
 		if !binary {

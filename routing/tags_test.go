@@ -13,7 +13,7 @@ import (
 	"ahprelay/routing"
 )
 
-// A plainTagger makes tags that show what they cover.
+// A plainTagger makes tags which reveal what they confirm.
 type plainTagger struct{ made uint32 }
 
 func (p *plainTagger) Tag(sum [32]byte, own uint64) (tag [routing.TagSize]byte) {
@@ -91,8 +91,8 @@ func (c *taggedClient) untag() (rest [][]byte) {
 }
 
 // TestTagsCoverEachConnectionsBodies sends shared bodies and own messages to clients of a
-// sealed host, in random order, past slow clients and two relays. Each client receives its
-// messages in order, and behind its bodies a tag for exactly these.
+// sealed host, in random order, to slow clients and two relays. Each client must receive
+// its messages in order, and after its bodies a tag for exactly these.
 func TestTagsCoverEachConnectionsBodies(t *testing.T) {
 	for seed := range uint64(12) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -101,10 +101,10 @@ func TestTagsCoverEachConnectionsBodies(t *testing.T) {
 	}
 }
 
-// TestOldRelaysGetNoTags does the same past relays without the feature tags, alone and
-// beside one that has it. An old relay listens to no shared bodies, and gets no references:
-// they would end its link. Its clients receive all bodies and their tags in their own
-// streams.
+// TestOldRelaysGetNoTags does the same with relays without the feature tags, alone or
+// beside a relay with it. Old relays must get no references, which would end their link,
+// and must not subscribe to bodies. Their clients must receive all bodies and tags in their
+// own streams.
 func TestOldRelaysGetNoTags(t *testing.T) {
 	for name, old := range map[string][]bool{"alone": {true, true}, "beside a new one": {true, false}} {
 		for seed := range uint64(4) {
@@ -115,7 +115,7 @@ func TestOldRelaysGetNoTags(t *testing.T) {
 	}
 }
 
-// runTagged sends bodies and messages past two relays.
+// runTagged sends bodies and messages through two relays.
 func runTagged(t *testing.T, random *rand.Rand, old []bool) {
 	w := newSealedWorldOf(old)
 	defer w.end()

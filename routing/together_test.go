@@ -11,8 +11,8 @@ import (
 	"ahprelay/broker/link"
 )
 
-// TestBodiesLeaveTogether publishes waiting bodies in one message, up to a bound and only
-// for one channel. References wait for the whole message.
+// TestBodiesLeaveTogether ensures waiting bodies share a message, up to a bound and for
+// one channel only. References must wait until the whole message is published.
 func TestBodiesLeaveTogether(t *testing.T) {
 	const want = "1 2 3|4|5|6|7 8|"
 	a := NewAgentEnd(AgentEndConfig{Instance: "agent", Connect: func(*AgentConn, Open) HostConn { return &stillHost{} }})

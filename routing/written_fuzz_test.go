@@ -10,9 +10,9 @@ import (
 	"ahprelay/broker/link"
 )
 
-// FuzzEachClientCanBeAnnounced opens and moves connections of clients with any names and
-// times: issuers and clients choose them. The host-agent reads the same names, and the
-// nearest times that JSON has.
+// FuzzEachClientCanBeAnnounced opens and moves connections of clients with arbitrary
+// names and times, because issuers and clients choose these. The host-agent must read
+// equal names, and the nearest time which JSON can represent.
 func FuzzEachClientCanBeAnnounced(f *testing.F) {
 	f.Add("ada", "id", int64(1e9), int64(2e9))
 	f.Add("\xff<\u2028\"", "", int64(1_700_000_000_000), int64(-1_700_000_000_000)) // milliseconds

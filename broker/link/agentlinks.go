@@ -37,7 +37,7 @@ type AgentLinksConfig struct {
 	Link  Config // times and bounds
 	Lease Lease  // default: a lease without a number
 
-	Linked func() // called when the first relay has linked; must not block or call the links; may be nil
+	Linked func() // called when a relay opens a link and none was open; must not block or call the links; may be nil
 
 	Log *slog.Logger
 }

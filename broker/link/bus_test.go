@@ -23,11 +23,11 @@ type bus struct {
 	mu   sync.Mutex
 	subs []*busSub
 	tap  tap
-	took map[string]time.Duration // publishing time, by the subject's last token
+	took map[string]time.Duration // how long publishing takes, by the subject's last token
 }
 
-// A tap sees everything published, and returns what arrives; nil drops the message. A
-// nil tap changes nothing.
+// A tap sees each published message, and returns the message to deliver, or nil to
+// drop it. Without a tap, all are delivered.
 type tap func(subject string, data []byte) ([]byte, error)
 
 type busSub struct {
@@ -90,7 +90,7 @@ func (b *bus) Subscribe(subject string, into chan *nats.Msg) (func(), error) {
 	}, nil
 }
 
-// intercept makes f the tap from now on.
+// intercept sets the tap.
 func (b *bus) intercept(f tap) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -101,21 +101,21 @@ func (b *bus) intercept(f tap) {
 func refuseAll(string, []byte) ([]byte, error) { return nil, errors.New("no connection") }
 func loseAll(string, []byte) ([]byte, error)   { return nil, nil }
 
-// cargo is a traffic that sends given payloads and records arriving ones.
+// A cargo is a traffic with given payloads to send. It records received payloads.
 type cargo struct {
 	lines link.Lines
 
 	mu      sync.Mutex
 	queue   [][]byte
-	urgent  [][]byte // sent even into a full window
-	endless int      // payloads with this many bytes, without end; 0: none
-	hold    bool     // leave arriving packets undone
+	urgent  [][]byte // payloads to send even if the window is full
+	endless int      // size of an endless series of payloads; 0: none
+	hold    bool     // do not mark received packets as done
 	got     []string
 	gotAt   []time.Time
 	bodies  int
 	ended   []error
 	late    int    // calls after Ended
-	asked   func() // called by the next Next
+	asked   func() // called in the next call of Next
 }
 
 func (c *cargo) Next(_ uint64, size int, _ time.Time) ([]byte, time.Time) {
@@ -192,7 +192,7 @@ func (c *cargo) wantGot(t *testing.T, want ...string) {
 	}
 }
 
-// wantEnded fails unless the traffic has ended exactly once, without later calls.
+// wantEnded fails unless Ended was called exactly once, as the last call.
 func (c *cargo) wantEnded(t *testing.T, want error) {
 	t.Helper()
 	c.mu.Lock()
@@ -212,16 +212,16 @@ type ends struct {
 	wg   sync.WaitGroup
 
 	agent *link.AgentLinks
-	prove link.Proof // given to new relays; nil: relays have no proof
+	prove link.Proof // proof for new relays; nil: none
 	lease numbered
 
 	linked atomic.Int64  // calls of Linked
-	fence  atomic.Uint64 // the fence that relays know
+	fence  atomic.Uint64 // the lease number which relays know
 
 	mu       sync.Mutex
 	accepted []*cargo // at the host-agent, in hello order
 	bodies   int      // payloads to publish; -1: endless
-	left     int      // published
+	left     int      // payloads published so far
 }
 
 var testHello = link.Hello{Version: "test", Credit: 1, MaxFrame: 1}
@@ -240,7 +240,7 @@ func newEndsThat(t *testing.T, cfg link.Config, trust link.Trust, log *slog.Logg
 		Linked: func() { e.linked.Add(1) },
 	}, e)
 	e.wg.Go(func() { _ = e.agent.Run(e.life) })
-	synctest.Wait() // until it listens
+	synctest.Wait() // until it has subscribed
 	return e
 }
 
@@ -304,7 +304,7 @@ func (e *ends) start(name string, hello link.Hello) *relayEnd {
 	return e.startWith(name, hello, func(*cargo) {})
 }
 
-// startWith starts a relay's end, and calls first as soon as the end has its lines.
+// startWith starts a relay's end. It calls first when accept gets the link's lines.
 func (e *ends) startWith(name string, hello link.Hello, first func(*cargo)) *relayEnd {
 	ctx, cancel := context.WithCancel(e.life)
 	r := &relayEnd{cargo: &cargo{}, cancel: cancel, result: make(chan error, 1), joined: make(chan link.Hello, 1)}

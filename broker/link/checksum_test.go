@@ -16,7 +16,7 @@ import (
 )
 
 // Bits change on the network, in every kind of packet. Each end still receives exactly
-// what the other has sent, and the link goes on. The log reports it once.
+// the bytes sent by its peer, and the link survives. The log has one line about it.
 func TestChangedBitsAreGaps(t *testing.T) {
 	keys := natssite.NewKeys(t)
 	for name, proved := range map[string]bool{"with tags": true, "without": false} {
@@ -72,7 +72,7 @@ func proofIf(proved bool, keys *auth.Keys) link.Proof {
 	return keys.Links().Prove
 }
 
-// A packet with a changed bit never counts, whichever bit it is.
+// Whichever bit is changed, the packet is rejected.
 func TestEveryChangedBitIsFound(t *testing.T) {
 	for name, packet := range map[string][]byte{
 		"data": dataPacket(1, 0, "payload"), "ack": ackPacket(1, 0, 0, 5), "bye": link.Bye(1, testEpoch, "enough"),

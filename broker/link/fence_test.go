@@ -12,9 +12,9 @@ import (
 	"ahprelay/broker/link"
 )
 
-// If the relay knows a newer lease than a host-agent instance has, the instance does
-// not answer, and asks whether it still holds the host. With a newer lease it gets its
-// link. Ends without lease numbers always get a link.
+// If the relay knows a newer lease than a host-agent instance has, that instance does
+// not answer, and asks whether it still holds the host. When it has a newer lease, the
+// link opens. Ends without lease numbers always open a link.
 func TestOutdatedInstanceGetsNoLink(t *testing.T) {
 	for _, test := range []struct {
 		name         string
@@ -56,8 +56,8 @@ func TestOutdatedInstanceGetsNoLink(t *testing.T) {
 	}
 }
 
-// A relay that learns of a newer lease while its offer travels refuses the old
-// instance's welcome, even if that instance does not check.
+// A relay learns of a newer lease while its hello is on its way. It then refuses the
+// welcome from the instance with the old lease, even if that instance does not check.
 func TestRelayRefusesAnOutdatedWelcome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEnds(t, link.Config{})

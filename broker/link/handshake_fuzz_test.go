@@ -10,7 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// A deafBus keeps published messages.
+// A deafBus records published messages and delivers none.
 type deafBus struct{ published [][]byte }
 
 func (b *deafBus) Publish(_ string, data []byte) error {

@@ -37,7 +37,8 @@ func TestHighestCommonWireIsChosen(t *testing.T) {
 	}
 }
 
-// A relay that cannot be served is told why, and ends.
+// A relay with which no link is possible learns the reason, and its Run
+// ends.
 func TestRefusedRelayLearnsWhy(t *testing.T) {
 	for _, test := range []struct {
 		name   string
@@ -79,7 +80,7 @@ func TestRefusedRelayLearnsWhy(t *testing.T) {
 	}
 }
 
-// An answer that nothing could be sent with is refused by the relay.
+// A relay refuses a welcome with bounds under which nothing could be sent.
 func TestUselessWelcomeIsRefused(t *testing.T) {
 	for _, test := range []struct {
 		answer string
@@ -89,7 +90,7 @@ func TestUselessWelcomeIsRefused(t *testing.T) {
 		{"\x00\x02" + `{"epoch":%,"wire":[2,2],"credit":5,"maxFrame":-1}`, link.ErrBadPacket},
 		{"\x00\x02" + `{"epoch":%,"wire":[3,3],"credit":5,"maxFrame":1}`, link.ErrIncompatible},
 		{"\x00\x03" + `{"epoch":%,"reason":"upgrade the relay"}`, link.ErrIncompatible},
-		// These do not answer this hello.
+		// Answers with these epochs do not belong to the relay's hello.
 		{"\x00\x02" + `{"epoch":0,"wire":[2,2],"credit":5,"maxFrame":1}`, link.ErrSilent},
 		{"\x00\x02" + `{"epoch":%,"wire":[2,2],"credit":1e99}`, link.ErrSilent},
 		{"\x00\x07" + `{"epoch":%}`, link.ErrSilent},

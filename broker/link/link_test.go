@@ -19,7 +19,7 @@ const testEpoch = 7
 
 var testStart = time.Date(2026, 8, 1, 12, 0, 0, 0, time.UTC)
 
-// A wire carries packets one way: in order, late, or not at all.
+// A wire carries packets in one direction: in order, late, or not at all.
 type wire struct {
 	delay   time.Duration
 	flying  []flight
@@ -49,7 +49,7 @@ func newEnd(cfg link.Config, out *wire) *end {
 	return &end{link: link.New(cfg, 1, testEpoch, testStart), out: out, done: map[uint64]bool{}}
 }
 
-// flush sends like a link's writer. lose decides which packets are lost.
+// flush does the work of a link's writer. lose decides which packets are lost.
 func (e *end) flush(now time.Time, lose func() bool) {
 	put := func(packet []byte) {
 		e.out.sent++
@@ -128,8 +128,8 @@ func (e *end) wantGot(t *rapid.T, name string, sent [][]byte) {
 	}
 }
 
-// Despite losses each packet arrives once and in order, is not released before it is
-// done, and is released once losses end.
+// Despite losses, each packet arrives once and in order. It is not released before
+// it is done, and it is released when losses end.
 func TestEachPacketArrivesOnceAndInOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cfg := link.Config{Window: rapid.SampledFrom([]int{1, 2000, 1 << 20}).Draw(t, "window")}
@@ -188,8 +188,8 @@ func drawDelay(t *rapid.T) time.Duration {
 	return rapid.SampledFrom([]time.Duration{0, time.Millisecond, 80 * time.Millisecond, 900 * time.Millisecond}).Draw(t, "delay")
 }
 
-// On a slow network a repair takes long. Resending the same packets meanwhile would
-// slow it further.
+// On a slow network, repairing a loss takes long. The same packets must not be
+// resent meanwhile, because that would slow the repair down.
 func TestResendUnderWayIsNotRepeated(t *testing.T) {
 	for _, delay := range []time.Duration{time.Millisecond, 120 * time.Millisecond, 2 * time.Second} {
 		t.Run(delay.String(), func(t *testing.T) {
@@ -223,8 +223,8 @@ func TestResendUnderWayIsNotRepeated(t *testing.T) {
 	}
 }
 
-// A cut shorter than the resume window ends no link, idle or busy, whenever the cut
-// begins.
+// A cut shorter than the resume window does not end a link, idle or busy, at
+// whatever moment the cut begins.
 func TestLinkSurvivesAShortCut(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const window = 15 * time.Second
@@ -257,7 +257,7 @@ func TestLinkSurvivesAShortCut(t *testing.T) {
 	})
 }
 
-// The time that Tick returns lies in the future, or the writer would spin.
+// Tick always returns a time in the future; otherwise the writer would spin.
 func TestTickReturnsALaterTime(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := link.New(link.Config{}, 1, testEpoch, testStart)
@@ -349,7 +349,8 @@ func TestByeHasAReasonOfBoundedLength(t *testing.T) {
 	}
 }
 
-// The window bounds small packets by their cost, and one packet always fits.
+// The window bounds even small packets, because each has a minimum cost. An empty
+// window admits one packet of any size.
 func TestWindowBoundsSmallPackets(t *testing.T) {
 	for _, test := range []struct{ size, window, want int }{
 		{0, 1 << 20, 4000},

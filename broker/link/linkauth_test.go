@@ -28,7 +28,7 @@ func trust(keys ...*auth.Keys) link.Trust {
 	}
 }
 
-// A link with tags carries everything through a lossy network, like a link without
+// A link with tags carries all packets through a lossy network, like a link without
 // tags.
 func TestProvedLinkCarries(t *testing.T) {
 	keys, former := natssite.NewKeys(t), natssite.NewKeys(t)
@@ -108,8 +108,8 @@ func TestUntrustedRelayGetsNoLink(t *testing.T) {
 	}
 }
 
-// A relay without a key meets a host-agent that demands a proof, and a host-agent
-// without a challenge meets a relay that insists.
+// No link opens between a relay without a key and a host-agent which demands a proof,
+// nor between a host-agent without challenges and a relay which insists on one.
 func TestBothSidesMustWantAProof(t *testing.T) {
 	keys := natssite.NewKeys(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -206,8 +206,8 @@ func TestForgedPacketsAreIgnored(t *testing.T) {
 	})
 }
 
-// A flood of relays without proof uses bounded memory, and a good relay still gets its
-// link.
+// A flood of hellos without proof uses bounded memory, and an honest relay still gets
+// a link.
 func TestHandshakesWithoutProofAreBounded(t *testing.T) {
 	keys := natssite.NewKeys(t)
 	synctest.Test(t, func(t *testing.T) {

@@ -30,8 +30,8 @@ func TestLinkCarriesBothDirectionsInOrder(t *testing.T) {
 	})
 }
 
-// A long queue crosses a small window as fast as the peer accepts it, without waiting
-// for a writer's timer.
+// A long queue passes a small window as fast as the peer accepts it, without waiting
+// for the writer's timer.
 func TestWindowOpensAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEnds(t, link.Config{Window: 1000, Heartbeat: time.Hour, Probe: time.Hour, Resume: time.Hour, AckDelay: time.Millisecond})
@@ -89,8 +89,8 @@ func TestTrafficMayWakeItsLinkEarly(t *testing.T) {
 	})
 }
 
-// A long queue on a slow network delays neither the packets nor the heartbeats on the
-// remaining links.
+// One link with a long queue and a slow network delays neither packets nor heartbeats
+// of the others.
 func TestSlowNetworkIsShared(t *testing.T) {
 	for _, test := range []struct {
 		name  string
@@ -143,7 +143,7 @@ func TestSlowNetworkIsShared(t *testing.T) {
 	}
 }
 
-// While NATS is away nothing spins, and nothing is lost afterwards.
+// While NATS is disconnected, no goroutine spins, and afterwards nothing is lost.
 func TestNothingIsLostWhileNATSIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEnds(t, link.Config{})
@@ -186,8 +186,8 @@ func TestNothingIsLostWhileNATSIsAway(t *testing.T) {
 	})
 }
 
-// A packet that NATS never accepts ends the link: it would block everything behind it
-// forever.
+// A packet which NATS never accepts ends the link, because it would block all later
+// packets forever.
 func TestUnacceptablePacketEndsTheLink(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEnds(t, link.Config{})
@@ -215,7 +215,7 @@ func TestUnacceptablePacketEndsTheLink(t *testing.T) {
 	})
 }
 
-// Records that the peer waits for leave even through a full window.
+// Records which the peer waits for are sent even if the window is full.
 func TestFullWindowPassesAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEnds(t, link.Config{Window: 1})
@@ -240,7 +240,7 @@ func TestFullWindowPassesAnswers(t *testing.T) {
 	})
 }
 
-// Losses during the handshake end in one link without lost packets.
+// Losses during the handshake lead to exactly one link, which loses no packets.
 func TestLostHandshakeIsRepeated(t *testing.T) {
 	for _, lost := range []int{1, 2, 3, 5} {
 		synctest.Test(t, func(t *testing.T) {
@@ -271,8 +271,8 @@ func TestLostHandshakeIsRepeated(t *testing.T) {
 	}
 }
 
-// A relay that starts a link anew ends the previous link on both sides. None of its
-// packets cross over.
+// If a relay starts a link anew, the previous link ends at both sides, and no packet
+// of one link reaches the other.
 func TestNewLinkReplacesThePreviousLink(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEnds(t, link.Config{})
@@ -360,7 +360,7 @@ func TestEachEndOfALinkIsNoticed(t *testing.T) {
 	}
 }
 
-// A relay wrongly reported as gone links again, and stays linked while the report is
+// A relay wrongly reported as gone opens a new link, and keeps it while the report is
 // repeated.
 func TestRelayReportedGoneLinksAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -380,7 +380,7 @@ func TestRelayReportedGoneLinksAgain(t *testing.T) {
 	})
 }
 
-// A relay with an unknown link learns so at its next packet.
+// A relay whose link the host-agent does not know learns that at its next packet.
 func TestStrayPacketIsAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEnds(t, link.Config{})
@@ -409,7 +409,7 @@ func TestStrayPacketIsAnswered(t *testing.T) {
 	})
 }
 
-// Settle waits for everything queued, bodies included.
+// Settle waits until everything queued is released, including bodies.
 func TestSettleWaitsForEverything(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEnds(t, link.Config{})

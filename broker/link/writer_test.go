@@ -92,8 +92,8 @@ func TestWriterFinishesAllWork(t *testing.T) {
 	}
 }
 
-// The writer checks again at the time that a flush returned, although it planned to
-// sleep longer.
+// If a flush returned an earlier time than the writer has planned, the writer
+// flushes at that time.
 func TestWriterChecksOnTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := &work{again: time.Hour}

@@ -24,8 +24,8 @@ func start(w *world) (*hostEnd, *clientEnd) {
 	return h, first
 }
 
-// TestEqualViewersShareOneConnection ensures equal viewers of a link are one client at the host,
-// which never sees their identity. Different viewers use a different connection.
+// TestEqualViewersShareOneConnection ensures equal viewers with one link are a single client at the
+// host, which never learns their identities. A different viewer gets a different connection.
 func TestEqualViewersShareOneConnection(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a, b := w.begun("ada"), w.begun("bob")
@@ -116,8 +116,8 @@ func TestReadsAreShared(t *testing.T) {
 	})
 }
 
-// TestViewersChangeNothing ensures no viewer's action reaches the host, and that its
-// requests are refused.
+// TestViewersChangeNothing ensures no viewer's action reaches the host, and its requests are
+// refused.
 func TestViewersChangeNothing(t *testing.T) {
 	inWorld(t, func(w *world) {
 		h, a := start(w)
@@ -177,8 +177,8 @@ func TestNotificationsReachTheirViewers(t *testing.T) {
 	})
 }
 
-// TestReturningViewerGetsSnapshots ensures a returning viewer gets snapshots in the requested form,
-// and that an unknown viewer must initialize.
+// TestReturningViewerGetsSnapshots ensures a reconnecting viewer gets snapshots in the requested
+// form, and an unknown viewer must initialize.
 func TestReturningViewerGetsSnapshots(t *testing.T) {
 	inWorld(t, func(w *world) {
 		h, a := start(w)
@@ -207,7 +207,7 @@ func TestReturningViewerGetsSnapshots(t *testing.T) {
 	})
 }
 
-// TestViewersLearnTheHostsRefusal passes the host's refusal of initialize to all viewers, which may
+// TestViewersLearnTheHostsRefusal ensures all viewers get the host's refusal of initialize, and may
 // then try again.
 func TestViewersLearnTheHostsRefusal(t *testing.T) {
 	inWorld(t, func(w *world) {
@@ -227,8 +227,8 @@ func TestViewersLearnTheHostsRefusal(t *testing.T) {
 	})
 }
 
-// TestHostsEndClosesEachViewer ensures the host's end closes every viewer, and that the last viewer's
-// end closes the connection a while later.
+// TestHostsEndClosesEachViewer ensures all viewers are closed when the host closes, and the
+// connection to the host is closed some time after the last viewer has left.
 func TestHostsEndClosesEachViewer(t *testing.T) {
 	inWorld(t, func(w *world) {
 		h, a := start(w)
@@ -258,8 +258,8 @@ func TestHostsEndClosesEachViewer(t *testing.T) {
 	})
 }
 
-// TestViewerBeyondABoundDelaysNoViewer ensures a viewer beyond a bound gets an error, and delays no other
-// viewer.
+// TestViewerBeyondABoundDelaysNoViewer ensures a viewer beyond a bound gets an error, and delays no
+// other viewer.
 func TestViewerBeyondABoundDelaysNoViewer(t *testing.T) {
 	inWorld(t, func(w *world) {
 		h, a := start(w)

@@ -20,10 +20,10 @@ import (
 	"ahprelay/routing"
 )
 
-// The model: a host whose channels have a counter each; viewers that come, subscribe,
-// go and return; and a connection that ends now and then. The host makes and sends
-// snapshots with delays, and may send actions late. Each viewer must receive a
-// channel's numbers in order without gaps, and in the end the host's number.
+// The model: a host with a counter in each channel, viewers which subscribe, leave
+// and return, and a connection which sometimes ends. The host sends snapshots later
+// than it makes them, and may send actions late. Each viewer must receive a channel's
+// numbers in order and without gaps, and finally the host's number.
 
 var modelChannels = []string{"mock:/0", "mock:/1", "mock:/2", "ahp-root://"}
 
@@ -54,7 +54,7 @@ type model struct {
 	counts  map[string]int
 	conns   []*modelConn
 	viewers []*modelViewer
-	version int // of readable content
+	version int // version of the readable content
 }
 
 func (m *model) fail(format string, args ...any) {
@@ -69,7 +69,7 @@ type modelConn struct {
 	client routing.ClientConn
 	subs   map[string]bool
 	asked  map[string]time.Time // time of the last request
-	lag    time.Duration        // delay of actions
+	lag    time.Duration        // how late actions are sent
 	late   chan string          // delayed actions
 	closed chan struct{}
 }
@@ -127,7 +127,7 @@ func (c *modelConn) Send(_ context.Context, message []byte) error {
 	return nil
 }
 
-// after sends an answer later, made at that time.
+// after sends an answer after a delay, with the state of now.
 func (c *modelConn) after(d time.Duration, answer func() string) {
 	c.m.wait.Go(func() {
 		time.Sleep(d)
@@ -177,7 +177,7 @@ func (c *modelConn) sendLate() {
 func (c *modelConn) Written(int)                 {}
 func (c *modelConn) Close(ahp.CloseCode, string) { c.end() }
 
-// end ends the connection; true the first time.
+// end ends the connection. It returns true at the first call.
 func (c *modelConn) end() bool {
 	c.m.mu.Lock()
 	defer c.m.mu.Unlock()
@@ -419,7 +419,7 @@ func (m *model) leave(w *modelViewer) {
 	w.gone = true
 }
 
-// rest checks the state after all activity.
+// rest checks the state when nothing happens any more.
 func (m *model) rest() {
 	time.Sleep(5 * time.Second)
 	synctest.Wait()

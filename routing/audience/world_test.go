@@ -68,7 +68,7 @@ func (w *world) all() []*hostEnd {
 	return slices.Clone(w.hosts)
 }
 
-// encode puts a length and two flags before a piece, in place of a WebSocket header.
+// encode prefixes a piece with its length and two flags, like a WebSocket header.
 func encode(piece []byte, first, last, _ bool) []byte {
 	return fmt.Appendf(nil, "%08d%t,%t;%s", len(piece), first, last, piece)
 }
@@ -200,7 +200,7 @@ func (h *hostEnd) isClosed() bool {
 	return h.closed
 }
 
-// paid returns the credit that was given back.
+// paid returns the credit given back so far.
 func (h *hostEnd) paid() int {
 	synctest.Wait()
 	h.mu.Lock()
