@@ -28,7 +28,7 @@ const (
 	accountFile  = "account.nk"
 )
 
-// maxKeyFile bounds a key file, in bytes. Real key files are far smaller.
+// maxKeyFile is the longest accepted key file in bytes. Real key files are far smaller.
 const maxKeyFile = 4096
 
 // nkeyKinds maps a file name to the kind of its nkey.
@@ -38,9 +38,9 @@ var nkeyKinds = map[string]nkeys.PrefixByte{
 	accountFile:  nkeys.PrefixByteAccount,
 }
 
-// LoadKeys reads the keys in the data directory dir. It creates the directory and the
-// keys if there are none. Commands that start at the same time get the same keys: a
-// new set appears complete or not at all, and the first one stays.
+// LoadKeys reads the keys in the data directory dir. If there are none, it creates the
+// directory and the keys. Commands that start at the same time get the same keys, because
+// a new set is stored only if none exists, and always completely.
 //
 // An error names the file and the fault: unreadable, not writable, accessible to other
 // users, incomplete, or the wrong kind. Existing keys are never replaced.
@@ -69,9 +69,9 @@ func LoadKeys(dir string) (*Keys, error) {
 // ErrNoKeys reports a directory without keys.
 var ErrNoKeys = errors.New("no relay's data directory")
 
-// ExistingKeys reads the keys in the data directory dir and creates none, because no
-// relay would accept new ones. The error wraps ErrNoKeys if there are none, and is
-// otherwise like that of [LoadKeys].
+// ExistingKeys reads the keys in the data directory dir. Unlike [LoadKeys], it creates
+// none, because relays would not accept new ones. If there are none, the error wraps
+// ErrNoKeys.
 func ExistingKeys(dir string) (*Keys, error) {
 	path := filepath.Join(dir, keyDir)
 	missing, err := isMissing(path)
@@ -97,9 +97,9 @@ func isMissing(path string) (bool, error) {
 	return len(entries) == 0, err
 }
 
-// makeKeys writes keys into a temporary directory and renames it to path. The rename
-// fails if path exists and is not empty: then a different process was faster, and its
-// keys count.
+// makeKeys writes keys into a temporary directory, and renames it to path. If path exists
+// and is not empty, the rename fails, and the keys that another process has made there
+// are used.
 func makeKeys(dir, path string) (err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
@@ -243,8 +243,8 @@ func readNkey(path string, kind nkeys.PrefixByte) (natsKey, error) {
 	return natsKey{pair, public}, nil
 }
 
-// readSecret reads a file that is accessible to its owner only, or to a group on
-// purpose.
+// readSecret reads a file. It returns an error if users other than the owner can access
+// the file, unless it is shared with a group on purpose.
 func readSecret(path string) ([]byte, error) {
 	info, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -13,7 +13,7 @@ import (
 
 // Keys holds all private keys of a relay. It is safe for concurrent use.
 type Keys struct {
-	// Now returns the time; nil means time.Now. Set it before the first use. NATS
+	// Now returns the time; nil means time.Now. It must be set before the first use. NATS
 	// servers check their JWTs by their own clocks.
 	Now func() time.Time
 
@@ -30,16 +30,16 @@ type Keys struct {
 // Tokens issues and verifies tokens with these keys.
 func (k *Keys) Tokens() Tokens { return Tokens{k} }
 
-// Authority returns the authority of the NATS servers.
+// Authority issues the JWTs that NATS servers trust.
 func (k *Keys) Authority() Authority { return Authority{k} }
 
 // Canvases issues and verifies canvas grants with these keys.
 func (k *Keys) Canvases() Canvases { return Canvases{k} }
 
-// Links proves the relay to host-agents.
+// Links proves the relay's identity to host-agents.
 func (k *Keys) Links() Links { return Links{k} }
 
-// A natsKey is an nkey with its public part.
+// A natsKey is an nkey with its public key.
 type natsKey struct {
 	nkeys.KeyPair
 	public string

@@ -20,36 +20,36 @@ import (
 	"ahprelay/internal/atomicfile"
 )
 
-// Keys can be rotated. The first set lies in the key directory itself, each later set
-// in its own directory below:
+// Keys can be rotated. The first set of keys is in the key directory itself, and each later set
+// in a subdirectory:
 //
 //	token.pem, operator.nk, system.nk, account.nk     the first set
 //	retired.json                                      time when the first set was retired
 //	set-<id>/token.pem, operator.nk, account.nk       a later set
 //	set-<id>/set.json                                 when it was made, and when it begins to sign
 //
-// Signatures by any set are valid. The newest set whose signing time has come signs;
-// all relays and host-agents know it by then. Links, and relays among themselves, use
-// the oldest set, because every host-agent that can connect knows it.
+// Signatures by any set are valid. New signatures come from the newest set whose signing time has
+// arrived. By that time, all relays and host-agents know the set. Links, and relays among
+// themselves, use the oldest set, because every host-agent that can connect knows it.
 //
-// NATS accounts keep the names that the first set gave them. When the first set is
-// retired, its users are revoked, and servers that start later accept only users of
-// the remaining sets (signing keys under a strict operator). A running server cannot
-// change its operator.
+// NATS accounts keep the names that the first set gave them. When the first set is retired, its
+// users are revoked, and servers that start later accept only users of the remaining sets
+// (signing keys under a strict operator). A running server cannot change its operator.
 const (
 	setPrefix   = "set-"
 	setFile     = "set.json"
 	retiredFile = "retired.json"
 
-	// maxSets bounds the sets, because a host-agent's token names the key of each.
+	// maxSets is the largest number of sets. It is small because a host-agent's token
+	// names the key of each set.
 	maxSets = 4
 )
 
-// DefaultSignAfter is the time from making keys to signing with them. Host-agents
-// learn new keys when they fetch NATS credentials, which last 15 minutes.
+// DefaultSignAfter is the time between making keys and signing with them. Host-agents
+// learn new keys when they get NATS credentials, which are valid for 15 minutes.
 const DefaultSignAfter = time.Hour
 
-// A keySet is a set of keys made together.
+// A keySet is a set of keys that were made together.
 type keySet struct {
 	id          string
 	first       bool
@@ -75,11 +75,11 @@ type keySets struct {
 type SetInfo struct {
 	ID    string
 	Made  time.Time // when it begins to sign; zero: always
-	Signs time.Time // from when new things are signed with it; zero: always
+	Signs time.Time // when the set begins to sign; zero: always
 	State string    // for people
 }
 
-// newKeySet derives the remaining keys from those in files.
+// newKeySet returns a set from the keys in files, and derives its other keys.
 func newKeySet(token ed25519.PrivateKey, operator, account natsKey) (*keySet, error) {
 	s := &keySet{token: token, tokenID: thumbprint(token.Public().(ed25519.PublicKey)), operator: operator}
 	sum := sha256.Sum256(token.Public().(ed25519.PublicKey))
@@ -102,7 +102,7 @@ func newKeySet(token ed25519.PrivateKey, operator, account natsKey) (*keySet, er
 
 func (s *keySet) public() ed25519.PublicKey { return s.token.Public().(ed25519.PublicKey) }
 
-// signerOf returns the key that signs an account's users.
+// signerOf returns the key with which this set signs an account's users.
 func (s *keySet) signerOf(account natsKey) (natsKey, error) {
 	if s.first {
 		return account, nil
@@ -124,7 +124,7 @@ func deriveNkey(secret []byte, kind nkeys.PrefixByte, info string) (natsKey, err
 	return natsKey{pair, public}, err
 }
 
-// oldest returns the set that every host-agent knows.
+// oldest returns the oldest set, which every host-agent knows.
 func (k *Keys) oldest() *keySet { return k.sets.Load().all[0] }
 
 // signing returns the set that signs now.
@@ -138,7 +138,7 @@ func (k *Keys) signing() *keySet {
 	return sets[0]
 }
 
-// setOf returns the set with a kid, or nil.
+// setOf returns the set whose token key has the given kid, or nil.
 func (k *Keys) setOf(kid string) *keySet {
 	for _, s := range k.sets.Load().all {
 		if s.tokenID == kid {
@@ -175,8 +175,8 @@ func (k *Keys) List() (list []SetInfo) {
 	return list
 }
 
-// Reload reads the sets in the data directory again, and reports whether they changed.
-// After an error, the old sets stay.
+// Reload reads the sets in the data directory again, and reports whether they have
+// changed. After an error, the previous sets remain in use.
 func (k *Keys) Reload() (changed bool, err error) {
 	fresh, err := readKeys(k.dir)
 	if err != nil {
@@ -263,7 +263,8 @@ func readJSON(path string, value any) error {
 	return nil
 }
 
-// AddKeys adds a set of keys to a data directory. It begins to sign at the given time.
+// AddKeys adds a set of keys to a data directory. The set begins to sign at the time
+// signs.
 func AddKeys(dir string, made, signs time.Time) (SetInfo, error) {
 	keys, err := ExistingKeys(dir)
 	if err != nil {
@@ -301,12 +302,12 @@ func writeSet(dir string, times setTimes) (*keySet, error) {
 	return readSet(dir)
 }
 
-// overlap is the minimum time between a set's first signature and the previous set's
-// retirement. By then, host-agents hold nothing signed by the previous set.
+// overlap is the shortest time between a set's first signature and the retirement of the
+// previous set. After this time, host-agents have nothing that the previous set signed.
 const overlap = DefaultAgentTTL
 
-// RetireKeys makes a set of keys invalid. It refuses to retire the last set, and,
-// without force, a set in use.
+// RetireKeys makes a set of keys invalid. It never retires the last set. It retires a set
+// in use only with force.
 func RetireKeys(dir, id string, now time.Time, force bool) error {
 	keys, err := ExistingKeys(dir)
 	if err != nil {

@@ -1,21 +1,21 @@
 package auth
 
-// Access is a client's level of authority at its hosts. Each level includes the levels
-// before it. Package gate defines the levels; auth/gate/testdata/matrix.txt is the
-// table.
+// Access is a client's level of authority at its hosts. Each level includes the lower
+// levels. Package gate defines their meaning; auth/gate/testdata/matrix.txt is the
+// complete table.
 type Access string
 
-// The levels of access, as tokens and the wire have them. Three had other names first:
-// [Access.Level] returns the current names, and [Access.UnmarshalText] reads both.
+// The levels, as in tokens and on the wire. Three have new names, which [Access.Level]
+// returns and [Access.UnmarshalText] also accepts.
 const (
-	AccessRead    Access = "read"    // look: at sessions and chats; no files except those named
+	AccessRead    Access = "read"    // look: see sessions and chats, but only files that the token names
 	AccessTalk    Access = "talk"    // also send messages to agents, and answer their questions
 	AccessApprove Access = "approve" // also approve tool calls
 	AccessWrite   Access = "write"   // operate: everything at the host
 	AccessAdmin   Access = "admin"   // own: also share the host, and manage other clients' connections
 )
 
-// levels are the levels in ascending order, with their names for people.
+// levels are the levels, lowest first, with their current names.
 var levels = []struct {
 	access Access
 	name   string
@@ -23,7 +23,7 @@ var levels = []struct {
 	{AccessRead, "look"}, {AccessTalk, "talk"}, {AccessApprove, "approve"}, {AccessWrite, "operate"}, {AccessAdmin, "own"},
 }
 
-// rank returns a level's place in the order, -1 for an unknown level.
+// rank returns a level's index in levels, or -1 for an unknown level.
 func (a Access) rank() int {
 	for i, l := range levels {
 		if l.access == a {
@@ -33,7 +33,7 @@ func (a Access) rank() int {
 	return -1
 }
 
-// Includes reports whether level a allows everything that level b allows. An unknown
+// Includes reports whether level a permits everything that level b permits. An unknown
 // level includes nothing.
 func (a Access) Includes(b Access) bool { return a.rank() >= 0 && a.rank() >= b.rank() }
 

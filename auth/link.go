@@ -21,15 +21,15 @@ const (
 	// linkShare is the length of a share, an X25519 public key, in bytes.
 	linkShare = 32
 
-	// maxRelayKeys bounds the relay keys in a host-agent's token.
+	// maxRelayKeys is the largest number of relay keys in a host-agent's token.
 	maxRelayKeys = 8
 )
 
-// linkPrefix begins the statement with which a relay proves itself to a host-agent. A
-// JWT, the only other text signed with the token key, never begins with it.
+// linkPrefix begins the text that a relay signs to prove its identity to a host-agent. No
+// other text signed with the token key begins like this.
 const linkPrefix = "ahp-relay link v1"
 
-// ErrUntrusted reports a relay without proof of a key that the host-agent trusts.
+// ErrUntrusted reports that a relay has not proved a key that the host-agent trusts.
 var ErrUntrusted = errors.New("relay is not trusted")
 
 // A LinkID identifies an attempt to open a link between a relay and a host-agent.
@@ -41,14 +41,15 @@ type LinkID struct {
 	RelayShare, AgentShare []byte // X25519 public keys, made for this link only
 }
 
-// Digest returns a hash that binds later messages to the link.
+// Digest returns a hash of the link's data, which later messages use to refer to the
+// link.
 func (l *LinkID) Digest() ([sha256.Size]byte, error) {
 	message, err := l.message()
 	return sha256.Sum256(message), err
 }
 
-// message returns the bytes that the relay signs. Only the shares can contain the NUL
-// separator, and they have a fixed length.
+// message returns the text that the relay signs. NUL separates its parts. Only the shares
+// may contain NUL, and they have a fixed length.
 func (l *LinkID) message() ([]byte, error) {
 	for _, name := range []struct{ what, value string }{
 		{"tenant", l.Tenant}, {"host", l.Host}, {"host-agent instance", l.Agent}, {"relay instance", l.Relay},
@@ -64,12 +65,11 @@ func (l *LinkID) message() ([]byte, error) {
 	return slices.Concat([]byte(text), l.RelayShare, l.AgentShare), nil
 }
 
-// Links holds the keys with which relays prove themselves to host-agents.
-// [Keys.Links] returns it.
+// Links proves a relay's identity to host-agents. [Keys.Links] returns it.
 type Links struct{ keys *Keys }
 
-// RelayKey returns the public key with which relays prove themselves to host-agents.
-// It belongs to the oldest set, which all their tokens name.
+// RelayKey returns the public key that a relay proves to host-agents. It belongs to the
+// oldest set, which the tokens of all host-agents name.
 func (p Links) RelayKey() ed25519.PublicKey { return p.keys.oldest().public() }
 
 // RelayKeys returns the public keys of all sets.
@@ -80,7 +80,7 @@ func (p Links) RelayKeys() (keys []ed25519.PublicKey) {
 	return keys
 }
 
-// Prove signs a link for [CheckLink].
+// Prove signs a link; the host-agent verifies the signature with [CheckLink].
 func (p Links) Prove(l LinkID) (key ed25519.PublicKey, proof []byte, err error) {
 	message, err := l.message()
 	if err != nil {
@@ -90,8 +90,8 @@ func (p Links) Prove(l LinkID) (key ed25519.PublicKey, proof []byte, err error) 
 	return s.public(), ed25519.Sign(s.token, message), nil
 }
 
-// CheckLink checks that the relay has a trusted key and has signed this link. The
-// error wraps ErrUntrusted.
+// CheckLink verifies that the relay has a trusted key and has signed this link. The error
+// wraps ErrUntrusted.
 func CheckLink(trusted []ed25519.PublicKey, l LinkID, key, proof []byte) error {
 	known := slices.ContainsFunc(trusted, func(t ed25519.PublicKey) bool { return bytes.Equal(t, key) })
 	if !known || len(key) != ed25519.PublicKeySize {
@@ -107,8 +107,8 @@ func CheckLink(trusted []ed25519.PublicKey, l LinkID, key, proof []byte) error {
 	return nil
 }
 
-// PeekRelayKeys returns the relay keys that a host-agent's token names. The token is
-// not verified: its owner received it in a trusted way.
+// PeekRelayKeys returns the relay keys that a host-agent's token names. It does not
+// verify the token, because the host-agent's owner received it from a trusted source.
 func PeekRelayKeys(token string) ([]ed25519.PublicKey, error) {
 	const want = "get a new one with relay token host"
 	cl := new(claims)

@@ -7,9 +7,9 @@ import (
 	"syscall"
 )
 
-// LockFile locks a file for this process, until f is closed or the process ends. It
-// does not wait: an error means that a different process has the lock. On systems
-// without such locks, locked is false and err is nil.
+// LockFile locks a file until f is closed or the process ends. It does not wait: it
+// returns an error if another process has the lock. On systems without such locks, locked
+// is false and err is nil.
 func LockFile(f *os.File) (locked bool, err error) {
 	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 	return err == nil, err

@@ -12,12 +12,13 @@ import (
 	"github.com/nats-io/nkeys"
 )
 
-// DefaultAgentTTL is the lifetime of a host-agent's NATS credentials. A NATS server
-// unaware of a revocation accepts the host-agent for at most this time.
+// DefaultAgentTTL is the lifetime of a host-agent's NATS credentials. It limits how long
+// a NATS server that has missed a revocation still accepts the host-agent.
 const DefaultAgentTTL = 15 * time.Minute
 
-// MaxReaderTTL is the maximum lifetime of [Authority.ChannelReader] credentials: a
-// day, because only a revocation of all the tenant's users ends them earlier.
+// MaxReaderTTL is the longest lifetime of credentials from [Authority.ChannelReader]. It
+// is only a day, because the sole way to end them earlier is to revoke all users of the
+// tenant.
 const MaxReaderTTL = 24 * time.Hour
 
 // Limits for a host-agent's NATS user, and for a channel reader.
@@ -27,9 +28,9 @@ const (
 	agentMaxPayload = 1 << 20 // bytes; link packets are smaller
 )
 
-// userConnections are the connection types allowed to all users except relays.
+// userConnections are the types of connections that users other than relays may have.
 // In-process connections come through a relay's own listeners. Leaf nodes and MQTT are
-// excluded: they have subjects of their own.
+// not permitted, because they use subjects outside the user's permissions.
 var userConnections = jwt.StringList{
 	jwt.ConnectionTypeStandard, jwt.ConnectionTypeWebsocket, jwt.ConnectionTypeInProcess,
 }
@@ -43,7 +44,7 @@ func HostSubjects(tenant, host string) string {
 // TenantSubjects returns a tenant's subjects as a NATS wildcard: "ahp.v1.<tenant>.>".
 func TenantSubjects(tenant string) string { return "ahp.v1." + tenant + ".>" }
 
-// Subjects of relays in the accounts that no host-agent can use.
+// Subjects that relays use, in accounts that no host-agent can use.
 var (
 	relaySubjects  = []string{"ahp.relays.v1.>", "_INBOX.>", "$JS.API.>", "$JS.ACK.>", "$JS.FC.>", "$KV.>"}
 	systemSubjects = []string{"$SYS.>", "_INBOX.>", "$JS.API.META.LEADER.STEPDOWN", "$JS.API.SERVER.REMOVE"}
@@ -60,18 +61,18 @@ func (a Authority) SystemAccount() string { return a.keys.system.public }
 // their state. Only relays use it.
 func (a Authority) RelaysAccount() string { return a.keys.account.public }
 
-// Servers is the kind of NATS servers that a claim is for.
+// Servers says for which NATS servers a JWT is made.
 type Servers int
 
-// The kinds of NATS servers. An embedded server receives accounts only from its relay.
-// An external server accepts accounts from any holder of an operator key.
+// Kinds of NATS servers. An embedded server gets accounts only from its own relay. An
+// external server accepts accounts from anyone with an operator key.
 const (
 	Embedded Servers = iota
 	External
 )
 
-// operatorOf returns the key that signs accounts. After the first set is retired, it
-// belongs to a strict operator, which rejects users signed by an account's own key.
+// operatorOf returns the key that signs accounts. When the first set is retired, this is
+// the key of a strict operator, which rejects users signed by an account's own key.
 func (a Authority) operatorOf(of Servers) (natsKey, error) {
 	switch s := a.keys.oldest(); {
 	case s.first, of == External:
@@ -81,8 +82,8 @@ func (a Authority) operatorOf(of Servers) (natsKey, error) {
 	}
 }
 
-// OperatorJWTs returns the operator claims that NATS servers trust. A server reads
-// them only when it starts.
+// OperatorJWTs returns the operator JWTs that NATS servers must trust. Servers read them
+// only at the start.
 func (a Authority) OperatorJWTs(of Servers) (jwts []string, err error) {
 	var strict []natsKey
 	for _, s := range a.keys.sets.Load().all {
@@ -115,7 +116,7 @@ func (a Authority) OperatorJWTs(of Servers) (jwts []string, err error) {
 	return jwts, nil
 }
 
-// strictOperator returns the claim of an operator with a single signing key.
+// strictOperator returns the JWT of an operator with a single signing key.
 func (a Authority) strictOperator(signer natsKey) (string, error) {
 	seed, err := rawSeed(signer)
 	if err != nil {
@@ -131,22 +132,22 @@ func (a Authority) strictOperator(signer natsKey) (string, error) {
 	return encode("operator", c, identity)
 }
 
-// SystemAccountJWT returns the claim of the system account, in which NATS servers
-// announce connections and disconnections.
+// SystemAccountJWT returns the JWT of the system account, in which NATS servers announce
+// connections and disconnections.
 func (a Authority) SystemAccountJWT(of Servers) (string, error) {
 	return a.accountJWT(of, "SYS", a.keys.system, nil)
 }
 
-// RelaysAccountJWT returns the claim of the account [Authority.RelaysAccount], the
-// only one with JetStream.
+// RelaysAccountJWT returns the JWT of the account [Authority.RelaysAccount], the only
+// account with JetStream.
 func (a Authority) RelaysAccountJWT(of Servers) (string, error) {
 	return a.accountJWT(of, "AHP relays", a.keys.account, nil)
 }
 
-// AgentUser returns NATS credentials for a host-agent with the public user nkey
-// userNKey. They allow only the host's subjects: no inboxes, no JetStream, no replies
-// to subjects that a request names. A ttl of zero means DefaultAgentTTL. The NATS
-// server's clock decides about expiry, to the second.
+// AgentUser returns NATS credentials for the host-agent whose public nkey is userNKey.
+// They permit only the host's subjects: no inboxes, no JetStream, and no replies to
+// subjects that a request names. A ttl of zero means DefaultAgentTTL. The NATS server
+// checks the expiry by its own clock, to the second.
 func (a Authority) AgentUser(tenant, host, userNKey string, ttl time.Duration) (userJWT string, expires time.Time, err error) {
 	if err := ahp.CheckName("tenant", tenant); err != nil {
 		return "", time.Time{}, err
@@ -181,10 +182,10 @@ func (a Authority) AgentUser(tenant, host, userNKey string, ttl time.Duration) (
 	return userJWT, time.Unix(c.Expires, 0).UTC(), err
 }
 
-// ChannelReader returns a NATS credentials file, as nats --creds reads it, for an
-// operator's inspection of the shared notifications of a host, or with an empty host
-// of all the tenant's hosts. The credentials allow subscriptions to channel subjects
-// only: no client's private subjects, and no publishing.
+// ChannelReader returns a NATS credentials file (as for nats --creds) with which an
+// operator can watch a host's shared notifications or, if host is empty, those of all
+// hosts in the tenant. The credentials permit only subscriptions to channel subjects: no
+// clients' private subjects, and no publishing.
 func (a Authority) ChannelReader(tenant, host string, ttl time.Duration) (creds []byte, err error) {
 	account, err := a.tenantKey(tenant)
 	if err != nil {
@@ -222,9 +223,9 @@ func (a Authority) ChannelReader(tenant, host string, ttl time.Duration) (creds 
 	return jwt.FormatUserConfig(userJWT, seed)
 }
 
-// UserLifetime returns the time from a user JWT's issue to its expiry, so that a
-// host-agent with a wrong clock knows when to renew. Zero means no expiry. The JWT is
-// not checked: the NATS server does that.
+// UserLifetime returns how long a user JWT is valid after its issue, so that a host-agent
+// with a wrong clock knows when to renew it. Zero means no expiry. It does not verify the
+// JWT, because the NATS server does.
 func UserLifetime(userJWT string) (time.Duration, error) {
 	c, err := jwt.DecodeUserClaims(userJWT)
 	if err != nil {
@@ -236,8 +237,8 @@ func UserLifetime(userJWT string) (time.Duration, error) {
 	return time.Duration(c.Expires-c.IssuedAt) * time.Second, nil
 }
 
-// UserHost returns the host named in a user JWT of [Authority.AgentUser]; ok is false
-// for all others. The signature is not checked: the NATS server does that.
+// UserHost returns the host named in a user JWT from [Authority.AgentUser]; ok is false
+// for other JWTs. It does not verify the JWT, because the NATS server does.
 func UserHost(userJWT string) (tenant, host string, ok bool) {
 	c, err := jwt.DecodeUserClaims(userJWT)
 	if err != nil {
@@ -249,19 +250,19 @@ func UserHost(userJWT string) (tenant, host string, ok bool) {
 	return tenant, host, true
 }
 
-// A User is a NATS user with its private nkey, which stays in this process.
+// A User is a NATS user with its private nkey.
 type User struct {
 	JWT string // sent to the NATS server
 	key nkeys.KeyPair
 }
 
-// Sign signs the nonce of a NATS server.
+// Sign signs a NATS server's nonce.
 func (u *User) Sign(nonce []byte) ([]byte, error) { return u.key.Sign(nonce) }
 
-// RelayUser returns a relay's credentials in a tenant's account, with the rights of
-// all its host-agents together. For an empty tenant, it returns credentials in the
-// account [Authority.RelaysAccount]. They do not expire: NATS would cut the
-// connection, and relays hold the keys anyway.
+// RelayUser returns a relay's credentials in a tenant's account, with the permissions of
+// all host-agents together. For an empty tenant, they are for the account
+// [Authority.RelaysAccount]. They do not expire: NATS would close the connection, and
+// relays have the keys anyway.
 func (a Authority) RelayUser(tenant string) (*User, error) {
 	if tenant == "" {
 		return a.newUser("relay", a.keys.account, relaySubjects)
@@ -279,8 +280,8 @@ func (a Authority) SystemUser() (*User, error) {
 	return a.newUser("relay-system", a.keys.system, systemSubjects)
 }
 
-// newUser creates a user that may publish and subscribe to subjects in the account.
-// The oldest set signs it, because external servers learn new sets last.
+// newUser returns a user that may publish and subscribe to the given subjects. The oldest
+// set signs it, because external servers learn new sets last.
 func (a Authority) newUser(name string, account natsKey, subjects []string) (*User, error) {
 	signer, err := a.keys.oldest().signerOf(account)
 	if err != nil {
@@ -296,8 +297,8 @@ func (a Authority) newUser(name string, account natsKey, subjects []string) (*Us
 	return &User{userJWT, pair}, err
 }
 
-// newUserClaims creates a key and claims for a user of the account. The claims allow
-// nothing yet.
+// newUserClaims returns a new nkey, and claims for a user in the account. The claims
+// permit nothing yet.
 func newUserClaims(name string, account, signer natsKey) (nkeys.KeyPair, *jwt.UserClaims, error) {
 	pair, err := nkeys.CreateUser()
 	if err != nil {
@@ -313,7 +314,8 @@ func newUserClaims(name string, account, signer natsKey) (nkeys.KeyPair, *jwt.Us
 	return pair, c, nil
 }
 
-// setIssuer names the account in the claims if a different key signs them.
+// setIssuer adds the account's name to the claims, which they need if another key than
+// the account's signs them.
 func setIssuer(c *jwt.UserClaims, account, signer natsKey) {
 	if signer.public != account.public {
 		c.IssuerAccount = account.public

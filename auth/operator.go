@@ -5,21 +5,21 @@ import (
 	"time"
 )
 
-// operatorKind is the kind of token with which a command on the relay's machine proves
-// to the running relay that it can read the keys.
+// operatorKind is the kind of token that a command on the relay's machine sends to the
+// running relay. It proves that the command can read the relay's keys.
 const operatorKind tokenKind = "ahp-operator+jwt"
 
-// operatorTTL is the lifetime of such a token: long enough for one request.
+// operatorTTL is the lifetime of such a token, which is needed for one request only.
 const operatorTTL = 30 * time.Second
 
-// IssueOperator signs a token for one request of the relay's operator. It allows
-// everything in all tenants; name describes its purpose in logs.
+// IssueOperator signs a token for a request by the relay's operator, with full authority
+// in all tenants. name describes its purpose in logs.
 func (t Tokens) IssueOperator(name string) (string, error) {
 	cl := t.newClaims("", name, "", time.Time{}, t.keys.now().Add(operatorTTL))
 	return t.issue(operatorKind, cl)
 }
 
-// VerifyOperator checks such a token. The error wraps ErrTokenExpired or
+// VerifyOperator verifies such a token. The error wraps ErrTokenExpired or
 // ErrTokenInvalid.
 func (t Tokens) VerifyOperator(token string) error {
 	cl, err := t.verify(operatorKind, token)
@@ -32,8 +32,9 @@ func (t Tokens) VerifyOperator(token string) error {
 	return nil
 }
 
-// TokenID returns the ID and expiry of any token signed with these keys. The error
-// wraps ErrTokenExpired or ErrTokenInvalid. An expired token has an ID all the same.
+// TokenID returns the ID and expiry of any token signed with these keys. The error wraps
+// ErrTokenExpired or ErrTokenInvalid. For an expired token, it returns the ID with the
+// error.
 func (t Tokens) TokenID(token string) (id string, expires time.Time, err error) {
 	cl, err := t.verify(kindOf(token), token)
 	if cl == nil || cl.ID == "" || cl.ExpiresAt == nil {

@@ -9,30 +9,31 @@ import (
 	"ahprelay/ahp"
 )
 
-// Limits of a grant's origins. They are short because a canvas session carries them in
-// a cookie.
+// Limits for a grant's origins. They are low because a canvas session carries the origins
+// in a cookie.
 const (
-	// MaxOrigins bounds the grants between a grant and the operator's.
+	// MaxOrigins is the largest number of grants between a grant and the operator's
+	// grant.
 	MaxOrigins = 16
 
-	// MaxOriginsText bounds the names in a grant's origins, in bytes.
+	// MaxOriginsText is the total length of the names in a grant's origins, in bytes.
 	MaxOriginsText = 1 << 10
 )
 
-// ErrTooDerived reports a grant with more origins than a token can carry.
+// ErrTooDerived reports a grant with more origins than a token can contain.
 var ErrTooDerived = errors.New("too many grants between this grant and the operator's: ask the operator for a direct link (relay setup-link)")
 
-// An Origin is a grant from which a grant in the same tenant was derived: a token, a
-// device, or a host-agent's credential. Each grant carries all its origins, nearest
-// first, so a relay detects a revoked origin without a store.
+// An Origin is a grant from which another grant in the same tenant was derived: a token,
+// a device, or a host-agent's credential. Each grant contains all its origins, nearest
+// first. So a relay can detect that an origin is revoked without a lookup.
 type Origin struct {
-	ID      string `json:"id"`             // of the token or device
+	ID      string `json:"id"`             // ID of the token or device
 	Subject string `json:"sub,omitempty"`  // the origin's subject; "": it is a host-agent's
 	Host    string `json:"host,omitempty"` // the host-agent's host
 	Issued  int64  `json:"iat"`            // in Unix seconds
 }
 
-// CheckOrigins reports why a grant cannot have these origins.
+// CheckOrigins returns an error if a grant cannot have these origins.
 func CheckOrigins(origins []Origin) error {
 	if len(origins) > MaxOrigins {
 		return ErrTooDerived
@@ -57,12 +58,13 @@ func CheckOrigins(origins []Origin) error {
 	return nil
 }
 
-// Derive returns the origins of a grant that the client's token makes. A token bound
-// to a device's key lasts only minutes, so its device stands for it.
+// Derive returns the origins for a grant that is made with the client's token. A token
+// bound to a device's key is valid for minutes only, so the device is the origin instead
+// of the token.
 func (c Client) Derive() []Origin {
 	origins := c.Origins
 	if c.Device != "" && !slices.ContainsFunc(origins, func(o Origin) bool { return o.ID == c.Device }) {
-		// Relays did not record origins when this token was made.
+		// This token was made before relays recorded origins.
 		origins = before(Origin{ID: c.Device, Subject: c.Subject, Issued: c.IssuedAt.Unix()}, origins)
 	}
 	if c.Key != "" && c.Device != "" {
@@ -71,20 +73,19 @@ func (c Client) Derive() []Origin {
 	return before(Origin{ID: c.ID, Subject: c.Subject, Issued: c.IssuedAt.Unix()}, origins)
 }
 
-// DeriveFromDevice returns the origins of a grant made by a device with this ID,
-// subject, time of entry and origins.
+// DeriveFromDevice returns the origins for a grant made by a device.
 func DeriveFromDevice(id, subject string, added time.Time, origins []Origin) []Origin {
 	return before(Origin{ID: id, Subject: subject, Issued: added.Unix()}, origins)
 }
 
-// Derive returns the origins of a grant made by the enrolment's holder.
+// Derive returns the origins for a grant made with the enrolment.
 func (e Enrolment) Derive() []Origin {
 	return before(Origin{ID: e.ID, Host: e.Host, Issued: e.IssuedAt.Unix()}, e.Origins)
 }
 
-// Renewed returns the origins of the credential that replaces the enrolment. At most
-// two origins belong to the host itself: an enrolment token and the first credential,
-// or the first two credentials.
+// Renewed returns the origins for the credential that replaces this enrolment. It limits
+// the origins that belong to the host itself to two: an enrolment token and the first
+// credential, or the first two credentials.
 func (e Enrolment) Renewed() []Origin {
 	family := 0
 	for _, o := range e.Origins {
@@ -98,8 +99,7 @@ func (e Enrolment) Renewed() []Origin {
 	return e.Origins
 }
 
-// AllOrigins returns the origins of the enrolment, including the credential that it
-// replaces.
+// AllOrigins returns the enrolment's origins, including the credential that it replaces.
 func (e Enrolment) AllOrigins() []Origin {
 	if e.Replaces == nil {
 		return e.Origins
@@ -112,7 +112,7 @@ func before(nearest Origin, origins []Origin) []Origin {
 	return append([]Origin{nearest}, origins...)
 }
 
-// keys returns the targets of revocations that end grants derived from the origin.
+// keys returns the revocation targets that end everything derived from the origin.
 func (o Origin) keys(tenant string) [2]RevocationKey {
 	if o.Host != "" {
 		return [2]RevocationKey{{Token: derivedPrefix + o.ID}, {Tenant: tenant, Host: o.Host}}
@@ -120,8 +120,8 @@ func (o Origin) keys(tenant string) [2]RevocationKey {
 	return [2]RevocationKey{{Token: derivedPrefix + o.ID}, {Tenant: tenant, Subject: o.Subject}}
 }
 
-// EachOrigin calls see for each revocation target that ends a grant with these
-// origins, with the origin's time of issue.
+// EachOrigin calls see for each revocation target that ends a grant with these origins,
+// and when that origin was issued.
 func EachOrigin(tenant string, origins []Origin, see func(key RevocationKey, issued time.Time)) {
 	for _, o := range origins {
 		for _, key := range o.keys(tenant) {

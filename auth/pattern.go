@@ -11,9 +11,8 @@ import (
 	"ahprelay/ahp"
 )
 
-// A pattern names hosts, channels or methods in a token. It is the text itself, or
-// contains *, which stands for any characters, including none. No other character is
-// special, and case counts:
+// A pattern names hosts, channels or methods in a token. The character * stands for any
+// characters, including none. No other character is special, and case matters:
 //
 //	laptop         that host
 //	build-*        hosts with that prefix
@@ -21,7 +20,7 @@ import (
 //	ahp-session:/* all sessions of that scheme
 //	*              everything
 //
-// A list of patterns matches if any of them does.
+// A list of patterns matches if any pattern in it matches.
 
 // Bounds of patterns.
 const (
@@ -55,7 +54,7 @@ func Matches(pattern, text string) bool {
 	}
 	for {
 		// Up to the next star, the first match is as good as any later one. The part
-		// behind the last star must end the text.
+		// after the last star must end the text.
 		part, more, found := strings.Cut(rest, "*")
 		if !found {
 			return strings.HasSuffix(text, part)
@@ -68,8 +67,8 @@ func Matches(pattern, text string) bool {
 	}
 }
 
-// CheckPatterns checks a list of patterns. The argument what names their subject in
-// errors.
+// CheckPatterns returns an error for an invalid list of patterns. what names their kind
+// in errors.
 func CheckPatterns(what string, patterns []string) error {
 	if len(patterns) > MaxPatterns {
 		return fmt.Errorf("%d %s patterns; want at most %d", len(patterns), what, MaxPatterns)

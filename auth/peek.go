@@ -8,8 +8,8 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 )
 
-// PeekHost returns the host named in an enrolment token or credential. The token is
-// not verified: a host-agent has no keys for that, and needs only its own name.
+// PeekHost returns the host named in an enrolment token or credential. It does not verify
+// the token: a host-agent has no keys for that, and only needs its own name.
 func PeekHost(token string) (tenant, host string, err error) {
 	const want = "want what relay token host prints"
 	if len(token) > MaxTokenSize {

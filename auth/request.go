@@ -8,26 +8,26 @@ import (
 	"slices"
 )
 
-// A Statement is the purpose of a relay's signature. No signature for one statement is
-// valid for another, or as a token.
+// A Statement is the kind of a text that relays sign. A signature for one statement is
+// not valid for another, nor as a token.
 type Statement string
 
 // The statements.
 const (
-	AnswerRequest    Statement = "ahp-relay answer request v1\x00"    // to a host-agent: somebody answers the host
-	AnswerCapability Statement = "ahp-relay answer capability v1\x00" // to relays: whoever has it may answer
-	WakeOrder        Statement = "ahp-relay wake order v1\x00"        // to a host-agent: wake a machine on its network
-	WaitingItems     Statement = "ahp-relay waiting items v1\x00"     // to a host-agent: items that people have left for the host
+	AnswerRequest    Statement = "ahp-relay answer request v1\x00"    // for host-agents: a person answers an event
+	AnswerCapability Statement = "ahp-relay answer capability v1\x00" // for relays: the holder may answer an event
+	WakeOrder        Statement = "ahp-relay wake order v1\x00"        // for host-agents: wake a machine on the same network
+	WaitingItems     Statement = "ahp-relay waiting items v1\x00"     // for host-agents: items that people have left for the host
 )
 
-// Sign signs a statement for relays.
+// Sign signs a statement with the relays' oldest key, which every host-agent knows.
 func (k *Keys) Sign(what Statement, body []byte) (key ed25519.PublicKey, signature []byte) {
 	s := k.oldest()
 	return s.public(), ed25519.Sign(s.token, append([]byte(what), body...))
 }
 
-// CheckSigned checks that one of the trusted keys has signed a statement. The error
-// wraps ErrUntrusted.
+// CheckSigned verifies that a trusted key has signed a statement. The error wraps
+// ErrUntrusted.
 func CheckSigned(trusted []ed25519.PublicKey, what Statement, body, key, signature []byte) error {
 	known := slices.ContainsFunc(trusted, func(t ed25519.PublicKey) bool { return bytes.Equal(t, key) })
 	if !known || len(key) != ed25519.PublicKeySize {

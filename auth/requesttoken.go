@@ -7,12 +7,12 @@ import (
 	"strings"
 )
 
-// ErrNoToken reports a request without a token.
+// ErrNoToken reports that a request has no token.
 var ErrNoToken = errors.New("no token: pass one as Authorization: Bearer, ?access_token=, ?tkn= or subprotocol bearer.<token>")
 
-// RequestToken finds the token in a WebSocket handshake: in the Authorization header
-// (RFC 6750, section 2.1), in the query, for stock clients, or in the list of
-// subprotocols, for browsers. Several places may hold it if the tokens are equal.
+// RequestToken returns the token in a WebSocket handshake. It may be in the Authorization
+// header (RFC 6750, section 2.1), in the query (for stock clients), or in the list of
+// subprotocols (for browsers). A token may occur in several places, if it is the same.
 func RequestToken(r *http.Request) (string, error) {
 	query, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
@@ -42,8 +42,8 @@ func RequestToken(r *http.Request) (string, error) {
 	return found[0], nil
 }
 
-// Bearer returns the token in an Authorization header with the scheme Bearer, or DPoP
-// for a device's token (RFC 9449, section 7.1).
+// Bearer returns the token in an Authorization header with the scheme Bearer, or with
+// DPoP, which devices use (RFC 9449, section 7.1).
 func Bearer(header string) (string, bool) {
 	scheme, token, ok := strings.Cut(header, " ")
 	return strings.TrimSpace(token), ok && (strings.EqualFold(scheme, "Bearer") || strings.EqualFold(scheme, "DPoP"))

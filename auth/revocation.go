@@ -9,36 +9,36 @@ import (
 	"ahprelay/ahp"
 )
 
-// ErrTokenRevoked reports a token that was valid until it was revoked.
+// ErrTokenRevoked reports that a token is revoked but otherwise valid.
 var ErrTokenRevoked = errors.New("token revoked")
 
-// A Revocation ends tokens before they expire: one token, or all tokens that a subject
-// or a host received up to some time. It names exactly one of the three.
+// A Revocation ends tokens before they expire: a single token, or all tokens that a
+// subject or a host got up to some time. Exactly one of Token, Subject and Host is set.
 type Revocation struct {
-	Token   string `json:"token,omitempty"`   // the ID of a token, or of a device: all tokens of that device
-	Subject string `json:"subject,omitempty"` // of client tokens in Tenant
-	Host    string `json:"host,omitempty"`    // of enrolments in Tenant
-	Tenant  string `json:"tenant,omitempty"`  // of Subject or Host
+	Token   string `json:"token,omitempty"`   // ID of a token, or of a device whose tokens are all revoked
+	Subject string `json:"subject,omitempty"` // subject of client tokens in Tenant
+	Host    string `json:"host,omitempty"`    // host of enrolments in Tenant
+	Tenant  string `json:"tenant,omitempty"`  // tenant of Subject or Host
 
-	// At is the time of the decision. For a subject or host, tokens issued in a later
-	// second are valid.
+	// At is when the revocation was decided. For a subject or host, tokens issued in a
+	// later second are valid.
 	At time.Time `json:"at"`
 
-	// Until is when all revoked tokens have expired anyway, zero if unknown.
+	// Until is when all revoked tokens have expired anyway. Zero means unknown.
 	Until time.Time `json:"until,omitzero"`
 
-	// Alone keeps grants derived from the revoked one valid. It is set for retired
-	// grants, which are no reason for mistrust.
+	// Alone keeps grants derived from the revoked one valid. It is set if the revoked
+	// grant is no longer needed, but not mistrusted.
 	Alone bool `json:"alone,omitempty"`
 }
 
-// MaxDerivedTTL is the maximum lifetime of a token derived from a different grant;
-// host-agents' credentials live longest. A device never expires: relays remove it from
-// their store while its origin is revoked.
+// MaxDerivedTTL is the longest lifetime of a token that is derived from another grant:
+// that of host-agents' credentials. Devices never expire, but relays delete a device
+// while its origin is revoked.
 const MaxDerivedTTL = 366 * 24 * time.Hour
 
-// Spanning returns the revocation of a token or device, with an Until after which all
-// derived tokens have expired.
+// Spanning returns the revocation with an Until after which all derived tokens have
+// expired.
 func (r Revocation) Spanning() Revocation {
 	if last := r.At.Add(MaxDerivedTTL + time.Hour); !r.Until.IsZero() && r.Until.Before(last) {
 		r.Until = last
@@ -46,16 +46,16 @@ func (r Revocation) Spanning() Revocation {
 	return r
 }
 
-// derivedPrefix marks the revocation of everything derived from a token. It is a
-// separate key, because a used-up or renewed token is revoked too, and its derived
-// grants stay valid.
+// derivedPrefix begins the target of a revocation that ends everything derived from a
+// token. It is a separate target, because a token that was used up or renewed is revoked
+// too, without ending what was derived from it.
 const derivedPrefix = "derived:"
 
-// maxOriginID bounds the ID of a token from which a grant can be derived, in bytes.
+// maxOriginID is the longest ID of a token from which a grant can be derived, in bytes.
 const maxOriginID = MaxSubjectLen - len(derivedPrefix)
 
-// OfDerived returns the revocation of everything derived from r's token. If r is not a
-// token's revocation, or revokes a token alone, ok is false.
+// OfDerived returns the revocation that ends everything derived from r's token. ok is
+// false if r does not name a token, or revokes it alone.
 func (r Revocation) OfDerived() (derived Revocation, ok bool) {
 	if r.Token == "" || r.Alone || len(r.Token) > maxOriginID || r.IsOfDerived() {
 		return Revocation{}, false
@@ -64,22 +64,22 @@ func (r Revocation) OfDerived() (derived Revocation, ok bool) {
 	return r, true
 }
 
-// IsOfDerived reports whether OfDerived has returned the revocation.
+// IsOfDerived reports whether the revocation comes from OfDerived.
 func (r Revocation) IsOfDerived() bool { return strings.HasPrefix(r.Token, derivedPrefix) }
 
-// CoversDerived reports whether the revocation ends grants derived from a matching
-// grant with that time of issue.
+// CoversDerived reports whether the revocation ends what was derived from a grant issued
+// at that time.
 func (r Revocation) CoversDerived(issued time.Time) bool { return !r.Alone && r.Covers(issued) }
 
 // A RevocationKey names the target of a revocation.
 type RevocationKey struct{ Token, Tenant, Subject, Host string }
 
-// Key returns the revocation's target. Revocations with the same key can be merged.
+// Key returns the revocation's target. Revocations with the same target can be merged.
 func (r Revocation) Key() RevocationKey {
 	return RevocationKey{r.Token, r.Tenant, r.Subject, r.Host}
 }
 
-// Check reports why a revocation is malformed.
+// Check returns an error if the revocation is malformed.
 func (r Revocation) Check() error {
 	named := 0
 	for _, name := range []string{r.Token, r.Subject, r.Host} {
@@ -109,7 +109,8 @@ func (r Revocation) Check() error {
 	return CheckSubject(r.Subject)
 }
 
-// Covers reports whether the revocation ends a matching token with that time of issue.
+// Covers reports whether the revocation ends a token that was issued at that time and has
+// this target.
 func (r Revocation) Covers(issued time.Time) bool {
 	return r.Token != "" || issued.Unix() <= r.At.Unix() // tokens have times in seconds
 }
@@ -119,7 +120,7 @@ func (r Revocation) Expired(now time.Time) bool {
 	return !r.Until.IsZero() && now.After(r.Until.Add(Leeway))
 }
 
-// Merge combines two revocations with the same key.
+// Merge combines two revocations with the same target.
 func (r Revocation) Merge(o Revocation) Revocation {
 	if o.At.After(r.At) {
 		r.At = o.At
@@ -134,7 +135,7 @@ func (r Revocation) Merge(o Revocation) Revocation {
 	return r
 }
 
-// Keys returns the targets of revocations that end the client's token.
+// Keys returns the revocation targets that end the client's token.
 func (c Client) Keys() []RevocationKey {
 	keys := []RevocationKey{{Token: c.ID}, {Tenant: c.Tenant, Subject: c.Subject}}
 	if c.Device != "" {
@@ -143,14 +144,14 @@ func (c Client) Keys() []RevocationKey {
 	return keys
 }
 
-// A Holder is a client that holds something of a host: host-agents ask relays which holders
-// are revoked.
+// A Holder identifies a client that has received something from a host, such as its keys.
+// Host-agents ask relays which holders are revoked.
 type Holder struct {
 	Token   string    `json:"token,omitempty"`
 	Device  string    `json:"device,omitempty"`
 	Subject string    `json:"subject"`
 	At      time.Time `json:"at"`                // a revocation before this time does not count
-	Origins []Origin  `json:"origins,omitempty"` // of the token
+	Origins []Origin  `json:"origins,omitempty"` // origins of the token
 }
 
 // Holder returns the client as a Holder.
@@ -158,7 +159,7 @@ func (c Client) Holder() Holder {
 	return Holder{Token: c.ID, Device: c.Device, Subject: c.Subject, At: c.IssuedAt, Origins: c.Origins}
 }
 
-// Keys returns the targets of revocations that end the enrolment.
+// Keys returns the revocation targets that end the enrolment.
 func (e Enrolment) Keys() []RevocationKey {
 	return []RevocationKey{{Token: e.ID}, {Tenant: e.Tenant, Host: e.Host}}
 }

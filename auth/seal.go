@@ -9,14 +9,15 @@ import (
 	"fmt"
 )
 
-// ErrSealed reports data not sealed with these keys and under that name.
+// ErrSealed reports data that was not encrypted with these keys and under that name.
 var ErrSealed = errors.New("not sealed with these keys and this name")
 
-// A Sealer encrypts and authenticates the relays' records in NATS. The operator of the
-// NATS servers can neither read nor replace them. It is safe for concurrent use.
+// A Sealer encrypts and authenticates the relays' records in NATS, so that the operator
+// of the NATS servers can neither read nor replace them. It is safe for concurrent use.
 type Sealer struct{ aead cipher.AEAD }
 
-// Sealer returns the Sealer for a purpose. Relays with the same keys share it.
+// Sealer returns the Sealer for a purpose. It is the same at all relays with the same
+// keys.
 func (k *Keys) Sealer(purpose string) (*Sealer, error) {
 	key, err := hkdf.Key(sha256.New, k.tenants, nil, "ahp-relay sealed v1\x00"+purpose, 32)
 	if err != nil {
@@ -30,12 +31,12 @@ func (k *Keys) Sealer(purpose string) (*Sealer, error) {
 	return &Sealer{aead}, err
 }
 
-// Seal seals data under a name.
+// Seal encrypts data under a name, which Open requires.
 func (s *Sealer) Seal(name string, data []byte) []byte {
 	return s.aead.Seal(nil, nil, data, []byte(name))
 }
 
-// Open returns the data sealed under a name.
+// Open decrypts data that was sealed under the same name.
 func (s *Sealer) Open(name string, sealed []byte) ([]byte, error) {
 	data, err := s.aead.Open(nil, nil, sealed, []byte(name))
 	if err != nil {

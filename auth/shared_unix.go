@@ -10,9 +10,9 @@ import (
 	"syscall"
 )
 
-// mayGroupUse reports whether a secret file is shared with a group on purpose, as a
-// kubelet does with volumes (fsGroup). The process must be in that group, which must
-// not be its owner's primary group, and other users must not be able to add files to
+// mayGroupUse reports whether a secret file is shared with a group on purpose, as
+// Kubernetes does with volumes (fsGroup). The process must be in that group, the group
+// must not be the owner's primary group, and other users must not be able to add files to
 // the directory.
 func mayGroupUse(path string, info fs.FileInfo) bool {
 	file, ok := info.Sys().(*syscall.Stat_t)

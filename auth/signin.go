@@ -14,10 +14,10 @@ import (
 // SignInTTL is the time limit for a sign-in at an identity provider.
 const SignInTTL = 15 * time.Minute
 
-// A SignIn links a person's return from an identity provider to the request that began
-// it. Any relay with the same keys derives it from State, so relays store nothing.
+// A SignIn connects the response from an identity provider with the request that began
+// the sign-in. Relays with the same keys derive it from State, so they store nothing.
 type SignIn struct {
-	State    string // travels with the browser; not secret
+	State    string // the browser carries it to the provider and back; not secret
 	Nonce    string // expected in the ID token
 	Verifier string // for PKCE (RFC 7636); only relays know it
 }
@@ -28,11 +28,11 @@ const (
 	signInBody    = 1 + 8 + 16 + 2*sha256.Size // version, milliseconds since 1970, random, hashes of provider and key
 )
 
-// ErrSignInOver reports a state that is invalid: expired, or for different keys, or a
-// different device or provider.
+// ErrSignInOver reports an invalid state: it has expired, or was made with other keys, or
+// for another device or provider.
 var ErrSignInOver = errors.New("this sign-in has expired or did not begin in this browser; sign in again")
 
-// NewSignIn begins a sign-in for a device with a proved key.
+// NewSignIn begins a sign-in for a device that has proved its key.
 func (k *Keys) NewSignIn(provider, thumbprint string) SignIn {
 	b := make([]byte, 25, signInBody)
 	b[0] = signInVersion
@@ -42,8 +42,8 @@ func (k *Keys) NewSignIn(provider, thumbprint string) SignIn {
 	return k.signing().signIn(b)
 }
 
-// CheckSignIn returns the SignIn that NewSignIn returned for the same provider and
-// key. The error is ErrSignInOver.
+// CheckSignIn returns the SignIn for a state from NewSignIn, if the provider and key are
+// the same. Otherwise it returns ErrSignInOver.
 func (k *Keys) CheckSignIn(state, provider, thumbprint string) (SignIn, error) {
 	b, err := base64.RawURLEncoding.Strict().DecodeString(state)
 	if err != nil || len(b) != signInBody+sha256.Size || b[0] != signInVersion {

@@ -10,8 +10,8 @@ import (
 	"github.com/nats-io/nkeys"
 )
 
-// AllUsers stands for all an account's users in the argument revoked of
-// [Authority.TenantAccountJWT].
+// AllUsers, as a key of the argument revoked of [Authority.TenantAccountJWT], means all
+// users of the account.
 const AllUsers = jwt.All
 
 // TenantAccount returns the public nkey of a tenant's NATS account. Relays with the
@@ -21,10 +21,9 @@ func (a Authority) TenantAccount(tenant string) (string, error) {
 	return key.public, err
 }
 
-// TenantAccountJWT returns a tenant's account claim. The keys of revoked are users'
-// public nkeys, or [AllUsers]. A NATS server with this claim ends these users'
-// connections, and accepts only credentials issued after the given time. Times count
-// in seconds.
+// TenantAccountJWT returns the JWT of a tenant's account. revoked maps users' public
+// nkeys, or [AllUsers], to times. A NATS server with this JWT disconnects these users,
+// and accepts only credentials issued after the given time. Times count in seconds.
 func (a Authority) TenantAccountJWT(of Servers, tenant string, revoked map[string]time.Time) (string, error) {
 	account, err := a.tenantKey(tenant)
 	if err != nil {
@@ -45,12 +44,13 @@ func (a Authority) tenantKey(tenant string) (natsKey, error) {
 	return account, nil
 }
 
-// relayStreams bounds the relays' streams. The registry is one.
+// relayStreams is the largest number of streams that relays have. The registry is one of
+// them.
 const relayStreams = 8
 
-// accountJWT returns the claim of an account without leaf nodes, JetStream (except for
-// the relays' account), imports and exports: only its own users can send or receive.
-// Any valid set may sign those users.
+// accountJWT returns an account's JWT. The account has no leaf nodes, imports or exports,
+// and only the relays' account has JetStream. So only the account's own users can send or
+// receive messages in it. Any valid key set may sign those users.
 func (a Authority) accountJWT(of Servers, name string, account natsKey, revoked map[string]time.Time) (string, error) {
 	c := jwt.NewAccountClaims(account.public)
 	c.Name = name

@@ -19,18 +19,19 @@ import (
 
 // Limits of tokens.
 const (
-	// MaxTokenSize bounds a token's length, in bytes. It is checked before decoding.
+	// MaxTokenSize is the longest token in bytes. It is checked before a token is
+	// decoded.
 	MaxTokenSize = 8 << 10
 
 	// Leeway is the tolerated difference between relays' clocks.
 	Leeway = 5 * time.Second
 
-	// MaxSubjectLen bounds a client's subject, in bytes.
+	// MaxSubjectLen is the longest subject of a client in bytes.
 	MaxSubjectLen = 256
 )
 
-// Reasons to refuse a token. The errors that wrap them give details, and never contain
-// the token.
+// Reasons to refuse a token. Errors that wrap them give details, but never contain the
+// token.
 var (
 	// ErrTokenExpired reports a token that was valid and has expired.
 	ErrTokenExpired = errors.New("token expired")
@@ -44,7 +45,7 @@ const DefaultTenant = "default"
 // AllHosts in Client.Hosts stands for every host of the tenant.
 const AllHosts = All
 
-// MaxConnections bounds Client.MaxConnections.
+// MaxConnections is the largest Client.MaxConnections.
 const MaxConnections = 1 << 20
 
 // A Client is the content of a client token.
@@ -61,31 +62,31 @@ type Client struct {
 	Channels []string // patterns; none: all channels
 	Methods  []string // patterns; none: all methods that Access allows
 
-	Files          bool // it may also read the files in the working directories of its sessions
+	Files          bool // the client may also read files in the working directories of its sessions
 	Reverse        bool // the host may ask the client for the client's own files
-	MaxConnections int  // at the same time, on all hosts; 0: the relay's limit
+	MaxConnections int  // largest number of simultaneous connections to all hosts; 0: the relay's limit
 
-	// Audience names a group of clients with a shared connection to the host. "" means
-	// a separate connection. It requires the level look. The host sees this name as
-	// the client's ID. See package audience.
+	// Audience names a group of clients that share a connection to the host; "" means a
+	// connection of its own. It requires the level look. The host sees this name as the
+	// client's ID. See package audience.
 	Audience string
 
-	// Set in a device's token. Revoking the device revokes all of its tokens.
+	// Set in a device's token. When the device is revoked, all its tokens are.
 	Device     string // the device's ID; "": none
 	DeviceName string // for display
-	Key        string // thumbprint of the key to be proved with each use (RFC 9449); "": a bearer token
+	Key        string // thumbprint of the key that the client proves with each use (RFC 9449); "": a bearer token
 
-	// Origins are the grants from which the token was derived, nearest first. Revoking
-	// any of them ends the token.
+	// Origins are the grants from which the token is derived, nearest first. When any of
+	// them is revoked, the token ends.
 	Origins []Origin
 }
 
-// MayReach reports whether the token is for the tenant's host.
+// MayReach reports whether the token is valid for a host.
 func (c Client) MayReach(tenant, host string) bool {
 	return c.Tenant == tenant && MatchesAny(c.Hosts, host)
 }
 
-// OnlyHost returns the host's name if the token is for exactly one host, without a
+// OnlyHost returns the host's name, if the token names exactly one host without a
 // wildcard.
 func (c Client) OnlyHost() (name string, ok bool) {
 	hosts := slices.Compact(slices.Sorted(slices.Values(c.Hosts)))
@@ -95,13 +96,13 @@ func (c Client) OnlyHost() (name string, ok bool) {
 	return hosts[0], true
 }
 
-// Restricted reports whether the token allows less than everything at its hosts.
+// Restricted reports whether the token permits less than everything at its hosts.
 func (c Client) Restricted() bool {
 	return !c.Access.Includes(AccessWrite) || len(c.Channels) > 0 || len(c.Methods) > 0
 }
 
-// Covers reports whether c allows everything that o allows, as far as a comparison of
-// their patterns shows.
+// Covers reports whether c permits everything that o permits, as far as their patterns
+// can be compared.
 func (c Client) Covers(o Client) bool {
 	within := func(narrow, wide []string, all bool) bool {
 		if len(wide) == 0 {
@@ -127,7 +128,7 @@ type Enrolment struct {
 	Expires  time.Time // to the second
 
 	// Set in a credential, see [Tokens.IssueCredential].
-	Key      ed25519.PublicKey // the host-agent must prove it; nil: an enrolment token
+	Key      ed25519.PublicKey // the key that the host-agent must prove; nil: this is an enrolment token
 	Replaces *Replaced         // the credential that this one replaces; nil: none
 
 	Origins []Origin // as in Client
@@ -191,8 +192,8 @@ type claims struct {
 // [Keys.Tokens] returns it.
 type Tokens struct{ keys *Keys }
 
-// IssueClient signs a client token. It fills in an empty ID and a zero IssuedAt. It
-// refuses a token that VerifyClient would refuse.
+// IssueClient signs a client token. It generates an ID and IssuedAt if they are missing.
+// It returns an error for a token that VerifyClient would refuse.
 func (t Tokens) IssueClient(c Client) (string, error) {
 	if c.Expires.IsZero() {
 		return "", errors.New("client token: no expiry time")
@@ -210,8 +211,8 @@ func (t Tokens) IssueClient(c Client) (string, error) {
 	return t.issue(clientKind, cl)
 }
 
-// IssueHost signs a host enrolment token. It fills in an empty ID and a zero IssuedAt.
-// It refuses a token that VerifyHost would refuse.
+// IssueHost signs a host enrolment token. It generates an ID and IssuedAt if they are
+// missing. It returns an error for a token that VerifyHost would refuse.
 func (t Tokens) IssueHost(e Enrolment) (string, error) {
 	if e.Expires.IsZero() {
 		return "", errors.New("host enrolment token: no expiry time")
@@ -224,19 +225,19 @@ func (t Tokens) IssueHost(e Enrolment) (string, error) {
 	return t.issue(hostKind, cl)
 }
 
-// VerifyClient checks a client token and returns its content. The error wraps
+// VerifyClient verifies a client token and returns its content. The error wraps
 // ErrTokenExpired or ErrTokenInvalid.
 func (t Tokens) VerifyClient(token string) (Client, error) {
 	return verified(t, clientKind, token, (*claims).client)
 }
 
-// VerifyHost checks a host enrolment token and returns its content. The error wraps
+// VerifyHost verifies a host enrolment token and returns its content. The error wraps
 // ErrTokenExpired or ErrTokenInvalid.
 func (t Tokens) VerifyHost(token string) (Enrolment, error) {
 	return verified(t, hostKind, token, (*claims).enrolment)
 }
 
-// verified checks a token's kind and signature, and converts its claims with read.
+// verified verifies a token's kind and signature, and converts its claims with read.
 func verified[T any](t Tokens, want tokenKind, token string, read func(*claims) (T, error)) (T, error) {
 	var none T
 	cl, err := t.verify(want, token)
@@ -294,7 +295,8 @@ func (t Tokens) issueWith(set *keySet, kind tokenKind, cl *claims) (string, erro
 	return signed, nil
 }
 
-// relayKeyTexts returns the relays' keys as they stand in host-agents' tokens.
+// relayKeyTexts returns the relays' public keys in the form in which host-agents' tokens
+// have them.
 func (t Tokens) relayKeyTexts() (texts []string) {
 	for _, key := range t.keys.Links().RelayKeys() {
 		texts = append(texts, base64.RawURLEncoding.EncodeToString(key))
@@ -302,15 +304,15 @@ func (t Tokens) relayKeyTexts() (texts []string) {
 	return texts
 }
 
-// verify makes the checks that all kinds of token share. For an expired token, it
-// returns the claims with the error.
+// verify makes the checks that all kinds of token have in common. For an expired token,
+// it returns the claims with the error.
 func (t Tokens) verify(want tokenKind, token string) (*claims, error) {
 	if len(token) > MaxTokenSize {
 		return nil, fmt.Errorf("%w: %d bytes long; want at most %d", ErrTokenInvalid, len(token), MaxTokenSize)
 	}
 	parser := jwt.NewParser(
-		// EdDSA only: a token must not choose how it is checked (RFC 8725, section
-		// 3.1).
+		// Only EdDSA is accepted, because a token must not choose how it is verified (RFC
+		// 8725, section 3.1).
 		jwt.WithValidMethods([]string{jwt.SigningMethodEdDSA.Alg()}),
 		jwt.WithExpirationRequired(), // the library accepts tokens without exp
 		jwt.WithIssuedAt(),
@@ -333,7 +335,7 @@ func (t Tokens) verify(want tokenKind, token string) (*claims, error) {
 	return cl, nil
 }
 
-// A wrongKeyError describes a wrong token header. The library wraps it. Its text
+// A wrongKeyError describes a wrong token header. The JWT library wraps it. Its text
 // contains nothing from the token.
 type wrongKeyError string
 
@@ -355,7 +357,7 @@ func (t Tokens) keyFor(want tokenKind) jwt.Keyfunc {
 	}
 }
 
-// refusal replaces the library's error, which may contain parts of the token.
+// refusal replaces the JWT library's error, which may contain parts of the token.
 func (t Tokens) refusal(cl *claims, err error) error {
 	var wrongKey wrongKeyError
 	say := func(format string, args ...any) error {
@@ -412,7 +414,8 @@ func (cl *claims) client() (Client, error) {
 	return c, c.CheckAuthority()
 }
 
-// CheckAuthority checks the fields that limit the client's authority.
+// CheckAuthority returns an error if a field that limits the client's authority is
+// invalid.
 func (c *Client) CheckAuthority() error {
 	if c.Access.rank() < 0 {
 		return errors.New("unknown access level; want look, talk, approve, operate or own")
@@ -451,7 +454,7 @@ func (cl *claims) enrolment() (Enrolment, error) {
 	}, nil
 }
 
-// check makes the checks of all kinds that the library does not make.
+// check makes the checks for all kinds of token that the JWT library does not make.
 func (cl *claims) check() error {
 	if cl.ID == "" || cl.IssuedAt == nil || cl.ExpiresAt == nil {
 		return errors.New("jti, iat or exp is missing")

@@ -8,12 +8,11 @@ import (
 	"ahprelay/internal/atomicfile"
 )
 
-// AccountsDir is the directory in which external NATS servers keep the tenants'
-// accounts, according to their trust configuration. It is relative to the server's
-// working directory.
+// AccountsDir is the directory in which external NATS servers store the tenants'
+// accounts, relative to the server's working directory. The trust configuration names it.
 const AccountsDir = "ahp-relay-accounts"
 
-// StoreDir is the directory in which such servers keep the relays' store, likewise.
+// StoreDir is the directory in which external NATS servers store the relays' streams.
 const StoreDir = "ahp-relay-store"
 
 const trustConfig = `# Trust of a NATS server in the keys of an AHP relay. It holds nothing secret.
@@ -44,7 +43,7 @@ resolver_preload: {
 `
 
 // WriteTrustConfig writes a part of a nats-server configuration to path. With it, an
-// external server or cluster accepts relays with these keys and their host-agents. It
+// external server or cluster accepts relays with these keys, and their host-agents. It
 // replaces the file atomically.
 func (a Authority) WriteTrustConfig(path string) error {
 	operators, err := a.OperatorJWTs(External)

@@ -9,13 +9,13 @@ import (
 	"strings"
 )
 
-// ErrIssuerAway reports a token that cannot be checked, because its issuer does not
+// ErrIssuerAway reports that a token cannot be verified, because its issuer does not
 // provide its keys.
 var ErrIssuerAway = errors.New("the token's issuer does not provide its keys")
 
-// A Verifier checks one issuer's client tokens, and returns their content. The error
-// wraps ErrTokenExpired, ErrTokenInvalid or ErrIssuerAway. Verify may fetch keys from
-// the issuer, which can take seconds. It is safe for concurrent use.
+// A Verifier verifies client tokens from one issuer, and returns their content. The error
+// wraps ErrTokenExpired, ErrTokenInvalid or ErrIssuerAway. Verify may fetch keys from the
+// issuer, which can take seconds. It is safe for concurrent use.
 type Verifier interface {
 	Verify(ctx context.Context, token string) (Client, error)
 }
@@ -23,8 +23,8 @@ type Verifier interface {
 // Verify implements [Verifier] for the relay's own tokens.
 func (t Tokens) Verify(_ context.Context, token string) (Client, error) { return t.VerifyClient(token) }
 
-// Issuers is a Verifier for tokens of several issuers. It selects a verifier in Others
-// by a token's iss, or else Own.
+// Issuers is a Verifier for several issuers. It uses the verifier in Others for a token's
+// iss, and otherwise Own.
 type Issuers struct {
 	Own    Verifier
 	Others map[string]Verifier

@@ -13,30 +13,30 @@ import (
 
 // Bounds for a [Subjects].
 const (
-	// maxClientIDs bounds the clientIds in memory.
+	// maxClientIDs is the largest number of clientIds in memory.
 	maxClientIDs = 1 << 16
 
-	// maxConnIDs bounds a connection's clientIds.
+	// maxConnIDs is the largest number of clientIds on a connection.
 	maxConnIDs = 16
 
 	// maxClientIDLen is the longest clientId, in bytes. Real clientIds have 36.
 	maxClientIDLen = 1024
 
-	// goneTime is the longest delay between a sign that the host process has ended and
-	// the last connection's end.
+	// goneTime is the longest time between a sign that the host process has ended and the
+	// end of the last connection.
 	goneTime = 2 * time.Second
 )
 
-// A Subjects records the subjects that use a host, and the owners of their clientIds.
-// A clientId belongs to the first subject that used it, for the life of the host
-// process, as hosts remember clients.
+// A Subjects records which subjects use a host, and who owns the clientIds. A clientId
+// belongs to the first subject that has used it, as long as the host process lives,
+// because hosts remember clients that long.
 //
-// Two clientIds that differ only in case count as equal: hosts put clientIds into URIs
-// as authorities, and some read these without regard to case.
+// ClientIds that differ only in case count as equal, because hosts put clientIds into
+// URIs as authorities, and some compare these without regard to case.
 //
-// At the bound, the subject with the most clientIds loses those that are unused for
-// longest and have no connection. A subject thus never takes a clientId from a subject
-// with fewer. If no clientId can be dropped, a new clientId is refused.
+// At the limit, a clientId is dropped from the subject with the most clientIds: the one
+// that is unused for longest and has no connection. So no subject can displace the
+// clientIds of a subject with fewer. If none can be dropped, a new clientId is refused.
 type Subjects struct {
 	several atomic.Bool                       // more than one subject has connected since the host process started
 	lengths [3*maxClientIDLen + 1]atomic.Bool // lengths of the clientIds in lower case, since then
@@ -53,13 +53,13 @@ type Subjects struct {
 	conns   map[*Identity]bool
 }
 
-// An idHash is a clientId's hash, ignoring case. All clientIds thus take the same
-// memory.
+// An idHash is the hash of a clientId, ignoring case. Hashes save memory, because
+// clientIds may be long.
 type idHash [sha256.Size]byte
 
 func hashID(id string) idHash { return hashLower([]byte(strings.ToLower(id))) }
 
-// hashLower returns a clientId's hash in lower case.
+// hashLower returns the hash of a clientId that is already in lower case.
 func hashLower(id []byte) idHash { return sha256.Sum256(id) }
 
 // A subject is a host's user.
@@ -67,10 +67,10 @@ type subject struct {
 	name  string
 	conns int
 	ids   int
-	idle  list.List // of *clientID without a connection, the last used at the back
+	idle  list.List // *clientID values without a connection, last used at the back
 }
 
-// A subjectSet has no subject, one, or several.
+// A subjectSet is an empty set, a single subject, or "several".
 type subjectSet struct {
 	one     string
 	several bool
@@ -83,7 +83,7 @@ func (p *subjectSet) join(subject string) {
 	p.several = p.several || p.one != subject
 }
 
-// others reports whether the set has a different subject.
+// others reports whether the set contains another subject than the given one.
 func (p *subjectSet) others(subject string) bool {
 	return p.several || p.one != "" && p.one != subject
 }
@@ -104,8 +104,8 @@ func NewSubjects() *Subjects {
 	}
 }
 
-// Enter records a subject's connection, before any of its messages reach the host, and
-// returns the connection's gate. Leave ends the connection.
+// Enter records a subject's connection, and returns the connection's gate. The caller
+// calls it before any message reaches the host, and calls Leave at the end.
 func (s *Subjects) Enter(user User) *Identity {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -120,7 +120,7 @@ func (s *Subjects) Enter(user User) *Identity {
 	return i
 }
 
-// note records that a subject has connected, and whether it may write.
+// note records that a subject has connected, and whether the subject may write.
 func (s *Subjects) note(i *Identity) {
 	s.all.join(i.user.Subject)
 	s.several.Store(s.all.several)
@@ -168,10 +168,10 @@ func (s *Subjects) tidy(one *subject) {
 	}
 }
 
-// HostEnded reports that the host's address refuses connections, so the host process
-// has ended. Once the last connection to it has ended, everything is forgotten. Ended
-// connections alone are no proof: a hanging host looks the same, and a client that
-// makes the host hang must not gain a different subject's clientId.
+// HostEnded records that the host's address refuses connections. If then the last
+// connection to the host ends too, the host process has ended, and all clientIds are
+// forgotten. Ended connections alone prove nothing: a hanging host looks the same, and a
+// client that makes the host hang must not get another subject's clientId.
 func (s *Subjects) HostEnded() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -199,8 +199,8 @@ func (s *Subjects) forget() {
 	}
 }
 
-// bind assigns a clientId to a connection's subject, or returns the reason of its
-// refusal.
+// bind assigns a clientId to a connection's subject, or returns the reason for refusing
+// it.
 func (s *Subjects) bind(i *Identity, text string) objection {
 	hash := hashID(text)
 	s.mu.Lock()
@@ -238,8 +238,8 @@ func (s *Subjects) bind(i *Identity, text string) objection {
 	return none
 }
 
-// makeRoom reports whether there is room for a further clientId. If necessary, it
-// drops a clientId from the subject with the most.
+// makeRoom ensures that another clientId fits, and returns false if that is impossible.
+// It may drop a clientId from the subject with the most.
 func (s *Subjects) makeRoom() bool {
 	if len(s.owners) < s.limit {
 		return true
@@ -270,11 +270,11 @@ func (s *Subjects) owner(hash idHash) string {
 	return ""
 }
 
-// hasLength reports whether a clientId in lower case may have this length.
+// hasLength reports whether any clientId may have this length in lower case.
 func (s *Subjects) hasLength(n int) bool { return n < len(s.lengths) && s.lengths[n].Load() }
 
-// mayBegin reports whether a text with this first byte may stand for a clientId: with
-// escapes, or behind bytes some parsers drop.
+// mayBegin reports whether a text with this first byte may be a clientId, also with
+// escapes or after bytes that some parsers drop.
 func (s *Subjects) mayBegin(first byte) bool {
 	if first >= utf8.RuneSelf || first == '%' || isDropped(first) {
 		return true
@@ -285,8 +285,7 @@ func (s *Subjects) mayBegin(first byte) bool {
 	return s.firsts[first].Load()
 }
 
-// othersWrite reports whether a different subject with write access is, or was,
-// connected.
+// othersWrite reports whether another subject with write access is or was connected.
 func (s *Subjects) othersWrite(subject string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

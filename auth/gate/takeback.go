@@ -6,16 +6,16 @@ import (
 	"ahprelay/ahp"
 )
 
-// unasked are the actions that a client sends without its user: VS Code's window sends
-// the settings it wants when it connects, a draft when it opens a chat and while the
-// user types, a read mark, and its entry as an active client. If the client's level forbids
-// such an action, the echo to the client has no rejection. A rejection would remove the
-// typed text, and a window repeats a rejected entry without end.
+// unasked are actions that VS Code's window sends by itself: the settings that it wants
+// when it connects, a draft when it opens a chat and while the user types, a read mark, and
+// its entry as an active client. If the client's level does not permit such an action, the
+// client gets an echo without a rejection. A rejection would delete the typed text, and a
+// window repeats a rejected entry forever.
 //
-// The value is the action in the echo, or nil for the client's own action: drafts, read
-// marks and entries then stand in this client's copy of the state alone, until the host
-// changes them or sends the state again. Settings do not: with an echo that has none,
-// the client keeps the host's settings.
+// The value is the action in the echo; nil means the client's own action. Then drafts, read
+// marks and entries exist only in this client's copy of the state, until the host changes
+// them or sends the state again. For settings, the echo contains none, so that the client
+// keeps the host's settings.
 var unasked = map[string]json.RawMessage{
 	"chat/draftChanged":     nil,
 	"chat/isReadChanged":    nil,
@@ -24,12 +24,12 @@ var unasked = map[string]json.RawMessage{
 	"root/configChanged":    json.RawMessage(`{"type":"root/configChanged","config":{}}`),
 }
 
-// TakeBack returns the echo of a client's action that may not pass, with the highest
-// serverSeq that the client has received. The echo rejects the action, as hosts do, so
-// that a client reverts an action it has already applied. It settles an action the
-// client sends without its user: the echo has no rejectionReason. TakeBack returns nil
-// for messages other than actions, and for session/activeClientSet with a different
-// client's clientId, which would be repeated after a rejection.
+// TakeBack returns the echo for a client's action that is not permitted. seq is the
+// highest serverSeq that the client has received. The echo rejects the action, as hosts
+// do, so that a client reverts an action that it has already applied. For an action in
+// unasked, the echo has no rejectionReason, and settled is true. TakeBack returns nil for
+// messages other than actions, and for session/activeClientSet with another client's
+// clientId, which the client would repeat after a rejection.
 func TakeBack(env *ahp.Envelope, clientID string, seq int64, reason string) (echo []byte, settled bool) {
 	fields := [...]ahp.Member{{Name: "action"}, {Name: "clientSeq"}}
 	if ahp.Members(env.Params, fields[:]) != nil || fields[0].Raw == nil || fields[1].Raw == nil {
@@ -66,7 +66,8 @@ func TakeBack(env *ahp.Envelope, clientID string, seq int64, reason string) (ech
 	return echo, settled
 }
 
-// settles returns the action for an echo, and whether the echo settles it.
+// settles reports whether the echo for an action has no rejection, and returns the action
+// in that echo.
 func settles(env *ahp.Envelope, action []byte, clientID string) (echoed json.RawMessage, ok bool) {
 	kind := string(env.Said.Type)
 	instead, known := unasked[kind]
@@ -81,7 +82,7 @@ func settles(env *ahp.Envelope, action []byte, clientID string) (echoed json.Raw
 	return action, true
 }
 
-// isEntryOf reports whether an active client's entry has a client's clientId.
+// isEntryOf reports whether an active client's entry has the given clientId.
 func isEntryOf(entry []byte, clientID string) bool {
 	id, ok := ahp.Text(memberOf(entry, "clientId"))
 	return ok && id != "" && id == clientID

@@ -7,11 +7,11 @@ import (
 	"unicode/utf8"
 )
 
-// Hosts read URIs in many ways: some decode escapes twice, or ignore invalid escapes;
-// some drop tabs and line breaks, or treat a backslash as a slash. A URI therefore
-// counts only if it has exactly one reading, and is then compared with its escapes
-// decoded. The rules are RFC 3986, minus everything the parsers in use (WHATWG's URL,
-// VS Code's, Go's) read differently.
+// Hosts parse URIs in many ways: some decode escapes twice or ignore invalid ones, drop
+// tabs and line breaks, or treat a backslash as a slash. So a URI is accepted only if all
+// parsers read it in the same way. It is compared after its escapes are decoded. The
+// rules are those of RFC 3986, without everything that known parsers (WHATWG's URL, VS
+// Code's, Go's) read differently.
 
 // Schemes with file system paths.
 const (
@@ -22,8 +22,8 @@ const (
 // isFile reports whether a URI may name a file, even if its scheme is misspelled.
 func isFile(uri string) bool { return contentRules[bareScheme(uri)] == byFile }
 
-// bareScheme returns a URI's scheme as a lenient parser reads it: in lower case,
-// without blanks and control characters.
+// bareScheme returns a URI's scheme as a lenient parser reads it: in lower case, without
+// blanks and control characters.
 func bareScheme(uri string) string {
 	scheme, _, _ := strings.Cut(uri, ":")
 	return strings.ToLower(strings.Map(func(r rune) rune {
@@ -45,9 +45,9 @@ var (
 	errFile      = errors.New("a file has neither query nor fragment, and is written file:///path or file://server/path")
 )
 
-// canonical returns a URI with its escapes decoded, or the reason why it has several
-// readings. A character that would be ambiguous when decoded stays encoded, and so
-// does the star of patterns.
+// canonical returns a URI with its escapes decoded, or the reason why parsers may read it
+// differently. Characters that would be ambiguous after decoding remain encoded, and so
+// does the star, because patterns use it.
 func canonical(uri string) (string, error) {
 	scheme, rest, ok := strings.Cut(uri, ":")
 	if !ok || !isScheme(scheme) {
@@ -94,7 +94,7 @@ func isScheme(s string) bool {
 	return s != ""
 }
 
-// cutAuthority splits the part behind the scheme into authority and path.
+// cutAuthority splits the part of a URI after the scheme into authority and path.
 func cutAuthority(hier string) (authority, path string, ok bool) {
 	after, ok := strings.CutPrefix(hier, "//")
 	if !ok {
@@ -106,8 +106,8 @@ func cutAuthority(hier string) (authority, path string, ok bool) {
 	return after, "", true
 }
 
-// checkText refuses invalid characters and escapes. Letters in all languages may stand
-// unencoded, because all parsers read them alike.
+// checkText returns an error for invalid characters and escapes. Letters in all languages
+// need no escape, because all parsers read them in the same way.
 func checkText(text string) error {
 	if !utf8.ValidString(text) {
 		return errCharacter
@@ -125,12 +125,12 @@ func checkText(text string) error {
 	return nil
 }
 
-// mayStand reports whether a character may stand unencoded.
+// mayStand reports whether a character needs no escape.
 func mayStand(r rune) bool {
 	return r > ' ' && !strings.ContainsRune("\"<>\\^`{|}\x7f", r) && !unicode.IsControl(r) && !unicode.IsSpace(r)
 }
 
-// escapeAt decodes the escape that begins at i.
+// escapeAt decodes the percent-escape that begins at index i.
 func escapeAt[T string | []byte](text T, i int) (byte, bool) {
 	if i+2 >= len(text) {
 		return 0, false
@@ -141,7 +141,7 @@ func escapeAt[T string | []byte](text T, i int) (byte, bool) {
 }
 
 // isUnreserved reports whether a character has the same meaning with and without an
-// escape, so that no encoder escapes it (RFC 3986, section 2.3).
+// escape (RFC 3986, section 2.3). No encoder escapes such a character.
 func isUnreserved(c byte) bool {
 	return 'a' <= c|0x20 && c|0x20 <= 'z' || '0' <= c && c <= '9' || strings.IndexByte("-._~", c) >= 0
 }
@@ -161,8 +161,8 @@ func canonicalPath(path string) (string, error) {
 	return strings.Join(parts, "/"), nil
 }
 
-// canonicalPart decodes a path's part, or an authority. However often a host decodes
-// it again, it stays a single part and does not lead upward.
+// canonicalPart decodes a path's part, or an authority. It returns an error if repeated
+// decoding by a host could split the part or make it lead upward.
 func canonicalPart(part string) (string, error) {
 	text := part
 	for i := range maxEscapes {
@@ -183,9 +183,9 @@ func canonicalPart(part string) (string, error) {
 	return "", errHidden
 }
 
-// leadsUp reports whether a part of a path is "." or "..", or could be mistaken for
-// these: Windows drops dots and spaces at a name's end, and some parsers decode before
-// they split.
+// leadsUp reports whether a path's part is "." or "..", or could be mistaken for these.
+// Windows ignores dots and spaces at the end of a name, and some parsers decode a path
+// before they split it.
 func leadsUp(part string) bool {
 	for piece := range strings.FieldsFuncSeq(part, func(c rune) bool { return strings.ContainsRune(":;?#", c) }) {
 		if strings.Trim(piece, ". ") == "" {
@@ -195,8 +195,8 @@ func leadsUp(part string) bool {
 	return false
 }
 
-// checkTail checks a query and a fragment, which some parsers treat as part of the
-// path.
+// checkTail checks a query and fragment as strictly as a path, because some parsers treat
+// them as part of the path.
 func checkTail(tail string) error {
 	for range maxEscapes {
 		if strings.ContainsAny(tail, "\x00\t\r\n") {
@@ -262,8 +262,8 @@ func notOfServer(r rune) bool {
 	return (r < 'a' || r > 'z') && (r < '0' || r > '9') && !strings.ContainsRune("-._", r)
 }
 
-// isDrive reports whether a file's path begins with a Windows drive: /c: or the old
-// form /c|, which is encoded here.
+// isDrive reports whether a file's path begins with a Windows drive: /c: or the old form
+// /c|, whose bar is encoded here.
 func isDrive(path string) bool {
 	if len(path) < 3 || (path[1]|0x20 < 'a' || path[1]|0x20 > 'z') {
 		return false

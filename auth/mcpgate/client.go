@@ -6,7 +6,7 @@ import (
 	"ahprelay/ahp"
 )
 
-// neededFor lists the capability a host's request needs at the client.
+// neededFor maps a host's request to the capability that the client needs for it.
 var neededFor = map[string]capability{
 	"canvasOpen": canvas, "canvasInvokeAction": canvas, "canvasInvokeOperation": canvas, "canvasClose": canvas,
 	"sampling/createMessage": samplingClient,
@@ -14,7 +14,7 @@ var neededFor = map[string]capability{
 	"roots/list":             roots,
 }
 
-// A capability is a capability clients declare in initialize.
+// A capability is a client's capability, as declared in initialize.
 type capability uint8
 
 const (
@@ -23,10 +23,10 @@ const (
 	samplingClient
 	elicitation
 	roots
-	progress // a name of our own: MCP has none
+	progress // not in MCP, which has no capability for progress
 )
 
-// classOf lists each missing capability's event class.
+// classOf has the event class for each missing capability.
 var classOf = map[capability]string{
 	canvas:         "canvas_without_client_capability",
 	mcpApps:        "mcp_apps_without_client_capability",
@@ -40,18 +40,18 @@ var nameOf = map[capability]string{
 	canvas: "canvas", mcpApps: "mcpApps", samplingClient: "sampling", elicitation: "elicitation", roots: "roots",
 }
 
-// maxCapabilities bounds the client's declaration that is kept, in bytes.
+// maxCapabilities is the longest declaration that is kept, in bytes.
 const maxCapabilities = 4 << 10
 
 // A declared holds a client's known capabilities.
 type declared struct {
 	known bool
 	flags capability
-	raw   []byte // as received; nil if it was too long or absent
-	from  string // the source
+	raw   []byte // the declaration; nil if it was absent or too long
+	from  string // which message declared them, see below
 }
 
-// Sources for a client's capabilities.
+// How a client's capabilities became known.
 const (
 	fromInitialize = "initialize"
 	fromReconnect  = "reconnect"
@@ -61,8 +61,8 @@ const (
 // lacks reports whether the client is known to lack a capability.
 func (d *declared) lacks(c capability) bool { return d.known && d.flags&c == 0 }
 
-// asksForProgress reports whether a message's params have a progressToken, with which
-// an MCP client asks for the progress of its request.
+// asksForProgress reports whether params have a progressToken, with which MCP clients
+// request progress notifications.
 func asksForProgress(params []byte) bool {
 	meta, token := [...]ahp.Member{{Name: "_meta"}}, [...]ahp.Member{{Name: "progressToken"}}
 	return bytes.Contains(params, []byte("progressToken")) &&
@@ -70,7 +70,7 @@ func asksForProgress(params []byte) bool {
 		ahp.Members(meta[0].Raw, token[:]) == nil && !ahp.IsNone(token[0].Raw)
 }
 
-// readDeclared parses a client's capabilities, nil if it has sent none.
+// readDeclared parses a client's capabilities. raw is nil if the client declared none.
 func readDeclared(raw []byte, from string) declared {
 	d := declared{known: true, from: from}
 	if ahp.IsNone(raw) {

@@ -9,18 +9,18 @@ import (
 	"ahprelay/auth/gate"
 )
 
-// An Event is a gate's finding, for counters and logs.
+// An Event reports a gate's finding about a message, for counters and logs.
 type Event struct {
 	Kind   string // Warning, Rejection or Observation
 	Class  string // the reason, one of [Classes]
-	Method string // of the message, truncated; "" if it has none
+	Method string // the message's method, truncated; "" if it has none
 }
 
 // Event kinds.
 const (
 	Warning     = "warning"     // the message has passed
 	Rejection   = "rejection"   // the message has not passed
-	Observation = "observation" // the gate lacks the facts to decide
+	Observation = "observation" // the gate knows too little to decide
 )
 
 // Event classes besides those for missing capabilities.
@@ -60,9 +60,8 @@ func missing() (list []string) {
 type Config struct {
 	Strict bool
 
-	// Event receives the gate's findings. Changed is called after [Gate.State] has
-	// changed. Both may be nil, and are called by the callers of FromClient and
-	// FromHost.
+	// Event is called for each finding, and Changed after the result of [Gate.State] has
+	// changed. Both may be nil. They run in calls of FromClient and FromHost.
 	Event   func(Event)
 	Changed func()
 }
@@ -85,7 +84,7 @@ func New(v *view.Conn, cfg Config) *Gate {
 	return &Gate{cfg: cfg, view: v, register: newRegister()}
 }
 
-// Leave ends the connection. The host's facts are kept for the client's return.
+// Leave ends the connection. What the host has said is kept for the client's return.
 func (g *Gate) Leave() {
 	g.register.mu.Lock()
 	servers := g.register.servers
@@ -94,7 +93,7 @@ func (g *Gate) Leave() {
 	g.view.Weigh(g.register, servers)
 }
 
-// unlock ends a call, and reports its events.
+// unlock releases the lock, and then reports the events.
 func (g *Gate) unlock() {
 	events, changed := g.events, g.changed
 	g.events, g.changed = nil, false
@@ -109,7 +108,7 @@ func (g *Gate) unlock() {
 	}
 }
 
-// maxMethod bounds the method in an event, in bytes.
+// maxMethod is the longest method in an event, in bytes.
 const maxMethod = 64
 
 func (g *Gate) note(kind, class string, method []byte) {
@@ -136,14 +135,14 @@ func (g *Gate) FromClient(_ []byte, env *ahp.Envelope) gate.Decision {
 	return gate.Decision{}
 }
 
-// mayDescribeServers reports whether the response to a request may describe servers.
+// mayDescribeServers reports whether the response to a method may describe MCP servers.
 func mayDescribeServers(method string) bool { return opens(method) || method == "subscribe" }
 
 // opens reports whether a request opens a connection.
 func opens(method string) bool { return method == "initialize" || method == "reconnect" }
 
-// served returns a channel's capabilities in this connection's mode, and whether the
-// channel is ready.
+// served returns the capabilities that a channel serves in this connection's mode, and
+// whether the channel is ready.
 func (g *Gate) served(ch *channel) (all surface, ready bool) {
 	all, ready = ch.served()
 	if g.cfg.Strict {
@@ -179,8 +178,8 @@ func (g *Gate) toServer(env *ahp.Envelope) gate.Decision {
 	return gate.Decision{}
 }
 
-// toUnknown judges a client's message on an mcp:// channel the host has not named to
-// it. A host that names none at all may use that scheme in its own way.
+// toUnknown judges a client's message on an mcp:// channel that the host has not named to
+// this client. A host that names no channels at all may use the scheme in its own way.
 func (g *Gate) toUnknown(env *ahp.Envelope) gate.Decision {
 	if !g.view.Host().HasServers() && !g.cfg.Strict || belongsToRequest(env.Method) {
 		return gate.Decision{}
@@ -188,7 +187,7 @@ func (g *Gate) toUnknown(env *ahp.Envelope) gate.Decision {
 	return g.reject(env, channelUnavailable, ahp.CodeNotFound, "the host has not named this MCP server's channel to the client")
 }
 
-// unavailable returns why a channel is not ready.
+// unavailable returns the reason why a channel is not ready.
 func unavailable(ch *channel) string {
 	why := "the MCP server's channel is not available"
 	switch {
@@ -209,8 +208,8 @@ func (g *Gate) reject(env *ahp.Envelope, class string, code int, message string)
 	return gate.Decision{Verdict: gate.Answer, Message: refusal(env, code, message)}
 }
 
-// refusal answers a request. On an mcp:// channel the response names the channel, like
-// MCP's own messages there.
+// refusal returns an error response to a request. On an mcp:// channel the response names
+// the channel, as MCP messages there do.
 func refusal(env *ahp.Envelope, code int, message string) []byte {
 	answer := ahp.AppendError(nil, env.ID, code, message, nil)
 	if !isMCP(env.Channel) {
@@ -246,7 +245,7 @@ func (g *Gate) FromHost(_ []byte, env *ahp.Envelope, reading *view.Reading) gate
 	return gate.Decision{}
 }
 
-// toClient judges a host's request that needs a capability.
+// toClient judges a host's request for which the client needs a capability.
 func (g *Gate) toClient(env *ahp.Envelope, need capability) gate.Decision {
 	switch {
 	case !g.client.known:
@@ -280,7 +279,7 @@ func (g *Gate) listChanged(env *ahp.Envelope) gate.Decision {
 	return gate.Decision{}
 }
 
-// learn records a host message's facts.
+// learn records the facts in a host's message.
 func (g *Gate) learn(env *ahp.Envelope, reading *view.Reading) {
 	method := reading.Call.Method
 	if !reading.Answers {
@@ -313,14 +312,15 @@ func (g *Gate) learn(env *ahp.Envelope, reading *view.Reading) {
 	g.reportFindings(l, method)
 }
 
-// mayHaveServers reports whether a channel may be a session: it is no chat, and lies
-// below no other channel in the list.
+// mayHaveServers reports whether a URI may be a session: it is not a chat, and not below
+// another channel in the list.
 func mayHaveServers(uri string, others []string) bool {
 	below := func(other string) bool { return strings.HasPrefix(uri, other+"/") }
 	return !strings.HasPrefix(uri, "ahp-chat:") && !slices.ContainsFunc(others, below)
 }
 
-// greet records a client's capabilities the host has accepted.
+// greet records the client's capabilities when the host has accepted initialize or
+// reconnect.
 func (g *Gate) greet(method string) {
 	if capabilities, earlier, known := g.view.Declared(); earlier {
 		g.client = readDeclared(capabilities, fromEarlier)
@@ -330,8 +330,8 @@ func (g *Gate) greet(method string) {
 	g.greeted, g.changed = true, true
 }
 
-// resume adopts the facts of an earlier connection about the client's sessions, except
-// sessions with a new state in this message.
+// resume adopts what an earlier connection knew about the client's sessions, except for
+// sessions whose state is in this message.
 func (g *Gate) resume(before map[string]*session, reading *view.Reading) {
 	if reading.Anew {
 		return

@@ -8,7 +8,7 @@ import (
 	"ahprelay/ahp/view"
 )
 
-// findings collects a message's facts.
+// findings collects the facts in a message.
 type findings struct {
 	changed bool // a channel has changed
 	apps    int  // customizations with mcpApp
@@ -24,8 +24,8 @@ func text(m *ahp.Member) string {
 	return s
 }
 
-// read parses a customization, with its children if it is at the top level. ok is
-// false if it has no id.
+// read parses a customization. If it is at the top level, read also parses its children.
+// ok is false if it has no ID.
 func (l *findings) read(raw []byte, top bool) (c customization, ok bool) {
 	m := [...]ahp.Member{{Name: "type"}, {Name: "id"}, {Name: "enabled"}, {Name: "enablement"}, {Name: "state"}, {Name: "channel"}, {Name: "children"}}
 	if ahp.Members(raw, m[:]) != nil || text(&m[1]) == "" {
@@ -53,8 +53,8 @@ func (l *findings) read(raw []byte, top bool) (c customization, ok bool) {
 	return c, true
 }
 
-// disabled reports whether a customization is disabled; known is false if it does not
-// state that. Since AHP 0.9, enablement lists the decisions, and the first counts.
+// disabled reports whether a customization is disabled; known is false if the message
+// does not state that. Since AHP 0.9, enablement is a list, whose first entry decides.
 func disabled(enabled, enablement *ahp.Member) (off, known bool) {
 	if list, ok := ahp.Elements(enablement.Raw); ok {
 		if len(list) == 0 {
@@ -67,8 +67,8 @@ func disabled(enabled, enablement *ahp.Member) (off, known bool) {
 	return off, off || string(enabled.Raw) == "true"
 }
 
-// kindOf returns the kind of a state, "" without a state, and "unknown", which is not
-// ready, for an unreadable state.
+// kindOf returns the kind of a state, or "" if there is no state. For an unreadable state
+// it returns "unknown", which means not ready.
 func kindOf(raw []byte) string {
 	if ahp.IsNone(raw) {
 		return ""
@@ -79,8 +79,8 @@ func kindOf(raw []byte) string {
 	return "unknown"
 }
 
-// channel returns a customization's channel, or "" if there is none or its scheme is
-// not mcp: those channels belong to AHP.
+// channel returns a customization's channel. It returns "" if there is none, or if the
+// scheme is not mcp, because then the channel belongs to AHP.
 func (l *findings) channel(m *ahp.Member) string {
 	uri := text(m)
 	if !isMCP([]byte(uri)) {
@@ -98,8 +98,8 @@ func isMCP(uri []byte) bool {
 func anyOne(*customization) bool     { return true }
 func isServer(c *customization) bool { return c.server }
 
-// learn records a fact about a session. A state without customizations has none. Each
-// kind of fact has its branch.
+// learn records a fact about a session. A state without customizations means that the
+// session has none. Each branch is a kind of fact.
 func (r *register) learn(l *findings, f *view.Fact) {
 	if len(f.Of) > maxName || len(f.URI) > maxName {
 		l.lost = l.lost || f.Kind >= view.Customizations
@@ -156,9 +156,9 @@ func (r *register) learn(l *findings, f *view.Fact) {
 	}
 }
 
-// upsert returns the session with a customization at the top level. It replaces the
-// entry with the same id, and entries that were known only by changes and are now its
-// children.
+// upsert returns the session with a new or changed customization at the top level. It
+// replaces the entry with the same ID. It also removes entries that were known only from
+// changes, if they turn out to be children of the new one.
 func (s *session) upsert(top customization) *session {
 	tops := slices.DeleteFunc(slices.Clone(s.tops), func(c customization) bool {
 		return c.id == top.id || c.sets == partial && slices.ContainsFunc(top.children, func(child customization) bool { return child.id == c.id })
@@ -166,8 +166,8 @@ func (s *session) upsert(top customization) *session {
 	return &session{s.full, append(tops, top)}
 }
 
-// moved returns the session with a server's new state and channel. If the server was
-// not described before, its capabilities are unknown.
+// moved returns the session with a new state and channel for a server. If the server has
+// not been described before, its capabilities are unknown.
 func (s *session) moved(id, state, channel string) *session {
 	moved, ok := s.with(id, isServer, func(c customization) []customization {
 		c.state, c.channel = state, channel

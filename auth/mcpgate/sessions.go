@@ -14,7 +14,7 @@ const (
 	maxName     = 4 << 10 // bytes of a URI or an id
 )
 
-// A customization is an MCP server of a session, or a container with servers. It is
+// A customization is an MCP server in a session, or a container with servers. It is
 // immutable.
 type customization struct {
 	id       string
@@ -35,14 +35,15 @@ func (c *customization) servers() int {
 	return len(c.children)
 }
 
-// A session is the known part of a session's customizations. It is immutable too.
+// A session is what is known about a session's customizations. It is immutable.
 type session struct {
-	full bool // the host has sent the complete list; else only changes are known
+	full bool // the host has sent the complete list; if false, only changes are known
 	tops []customization
 }
 
-// with returns the session with the customization id replaced, and whether it exists.
-// As in reducers, the top level comes first.
+// with returns the session with the customization id replaced by the result of put, and
+// whether it has that customization. Like AHP's reducers, it searches the top level
+// first.
 func (s *session) with(id string, is func(*customization) bool, put func(customization) []customization) (*session, bool) {
 	in := func(list []customization) ([]customization, bool) {
 		i := slices.IndexFunc(list, func(c customization) bool { return c.id == id && is(&c) })
@@ -64,7 +65,7 @@ func (s *session) with(id string, is func(*customization) bool, put func(customi
 	return s, false
 }
 
-// A serverEntry is a server, and whether it or its container is disabled.
+// A serverEntry is a server, with its own and its container's enablement.
 type serverEntry struct {
 	*customization
 	off bool
@@ -90,7 +91,7 @@ func (ch *channel) served() (all surface, ready bool) {
 	return all, ready
 }
 
-// A register holds a gate's facts about sessions and channels. It is kept for the
+// A register holds what a gate knows about sessions and channels. It is kept for the
 // client's return.
 type register struct {
 	mu       sync.Mutex // guards the fields below, and those of the Gate
@@ -109,15 +110,15 @@ func newRegister() *register {
 // knows reports whether a channel's customizations are known.
 func (r *register) knows(uri string) bool { return r.sessions[uri] != nil || r.silent[uri] }
 
-// recordNone records a complete state without customizations.
+// recordNone records that a session has no customizations.
 func (r *register) recordNone(uri string) {
 	if len(r.silent) < maxSessions {
 		r.silent[uri] = true
 	}
 }
 
-// some returns the known sessions among some URIs. nil stands for a channel that is
-// known to have no customizations.
+// some returns the known sessions among uris. A nil session means that the channel has no
+// customizations.
 func (r *register) some(uris []string) map[string]*session {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -130,7 +131,7 @@ func (r *register) some(uris []string) map[string]*session {
 	return some
 }
 
-// put records a session's customizations, nil for none, and reports whether all of
+// put records a session's customizations; nil removes them. It reports whether all of
 // them fit.
 func (r *register) put(uri string, s *session) (all bool) {
 	old := r.sessions[uri]
@@ -168,7 +169,7 @@ func (r *register) put(uri string, s *session) (all bool) {
 	return all
 }
 
-// name updates each channel's customizations, and keeps a bounded number of channels
+// name updates which customizations name each channel. It keeps the last maxGone channels
 // that are no longer named.
 func (r *register) name() {
 	before := r.channels

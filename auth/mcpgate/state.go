@@ -7,14 +7,14 @@ import (
 	"unicode/utf8"
 )
 
-// A State is a gate's state, for the host's operator.
+// A State is a gate's state, as shown to the host's operator.
 type State struct {
 	Initialized  bool            `json:"initialized"` // the host has accepted initialize or reconnect
 	Mode         string          `json:"mode"`        // soft or strict
 	Capabilities json.RawMessage `json:"clientCapabilities,omitempty"`
 	From         string          `json:"clientCapabilitiesFrom,omitempty"` // the source; "" if unknown
 	Channels     []ChannelState  `json:"channels,omitempty"`
-	Omitted      int             `json:"channelsOmitted,omitempty"` // beyond the bound
+	Omitted      int             `json:"channelsOmitted,omitempty"` // channels that did not fit
 }
 
 // A ChannelState is a channel's state.
@@ -27,11 +27,11 @@ type ChannelState struct {
 }
 
 const (
-	// maxChannels bounds the channels in a state, as JSON bytes.
+	// maxChannels is the largest size of the channels in a State, in bytes of JSON.
 	maxChannels = 16 << 10
 
-	// stateCost is the largest cost of a channel besides its URI, with a state's name
-	// that is all escapes.
+	// stateCost is the largest size of a channel without its URI, if all characters in
+	// its state's name must be escaped.
 	stateCost = 320 + 6*64
 )
 
@@ -50,8 +50,8 @@ func lengthAsJSON(text string) (n int) {
 	return n
 }
 
-// State returns the gate's state. Its JSON is smaller than 24 KiB, if <, > and & stay
-// unescaped: channels beyond this bound are only counted, in Omitted.
+// State returns the gate's state. As JSON it is smaller than 24 KiB, if <, > and & are
+// not escaped. Channels that do not fit are only counted, in Omitted.
 func (g *Gate) State() State {
 	g.register.mu.Lock()
 	defer g.register.mu.Unlock()

@@ -6,7 +6,7 @@ import (
 	"ahprelay/ahp"
 )
 
-// A surface is a capability set.
+// A surface is a set of capabilities.
 type surface uint16
 
 const (
@@ -61,8 +61,8 @@ func belongsToRequest(method []byte) bool {
 	return string(method) == mcpProgress || string(method) == mcpCancelled
 }
 
-// serves reports whether a method is served, and whether this is unsure because some
-// capabilities are unknown.
+// serves reports whether a method is served, and whether the answer is unsure because
+// some capabilities are unknown.
 func (s surface) serves(method []byte) (yes, unsure bool) {
 	by, known := servedBy[string(method)]
 	switch {
@@ -76,8 +76,8 @@ func (s surface) serves(method []byte) (yes, unsure bool) {
 	return false, false
 }
 
-// forwards reports whether a host's list_changed notification may pass, and whether
-// this is unsure because some capabilities are unknown.
+// forwards reports whether a host's list_changed notification may pass, and whether the
+// answer is unsure because some capabilities are unknown.
 func (s surface) forwards(method []byte) (yes, unsure bool) {
 	switch string(method) {
 	case toolsListChanged:
@@ -105,7 +105,7 @@ var knownCapabilities = map[string][2]surface{
 	"sampling":        {sampling, 0},
 }
 
-// knownMembers are a customization's members that are no capability sets.
+// knownMembers are the members of a customization that are not sets of capabilities.
 var knownMembers = map[string]bool{
 	"type": true, "id": true, "uri": true, "name": true, "description": true, "icons": true, "range": true,
 	"enabled": true, "enablement": true, "state": true, "channel": true, "mcpApp": true, "children": true,

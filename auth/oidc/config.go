@@ -22,8 +22,8 @@ type Config struct {
 	Types      []string `yaml:"types"`      // values of typ; default JWT and at+jwt
 	Rules      []Rule   `yaml:"rules"`      // required; the first match counts
 
-	// For sign-in in a browser.
-	ClientID         string   `yaml:"client-id"`          // the relay's client ID at the provider, for the address …/signin; default: no sign-in
+	// Settings for sign-in with a browser.
+	ClientID         string   `yaml:"client-id"`          // the relay's client ID at the provider, with the redirect address …/signin; default: no sign-in
 	ClientSecretFile string   `yaml:"client-secret-file"` // default: the client is public
 	Scopes           []string `yaml:"scopes"`             // in addition to openid; default profile and email
 	Name             string   `yaml:"name"`               // display name; default: the issuer
@@ -54,13 +54,13 @@ type Condition struct {
 	// Equals is the claim's value: a string, or true, false or a number as in JSON.
 	Equals string `yaml:"equals"`
 
-	// Contains is one of the claim's strings. The claim is a list, or a string with
-	// spaces between its parts, as scope is.
+	// Contains is one of the claim's strings. The claim is a list, or a string whose
+	// parts are separated by spaces, as in scope.
 	Contains string `yaml:"contains"`
 }
 
-// algorithms are the public-key algorithms. With a shared secret, everyone who can
-// check a token could also make one.
+// algorithms are the supported algorithms, all with public keys. With a shared secret,
+// everyone who can verify a token could also make one.
 var algorithms = []string{"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"}
 
 const defaultTenant = "default"
@@ -110,7 +110,8 @@ func (c *Config) check() error {
 	return nil
 }
 
-// checkIssuer requires https, except on this machine.
+// checkIssuer returns an error unless the issuer's URL begins with https or is on this
+// machine.
 func checkIssuer(issuer string) error {
 	u, err := url.Parse(issuer)
 	if err != nil || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" || strings.Contains(issuer, "@") {
@@ -122,7 +123,7 @@ func checkIssuer(issuer string) error {
 	return nil
 }
 
-// isSafe reports whether the connection is encrypted or local.
+// isSafe reports whether connections to a URL are encrypted or local.
 func isSafe(u *url.URL) bool {
 	ip := net.ParseIP(u.Hostname())
 	return u.Scheme == "https" || u.Scheme == "http" && ip != nil && ip.IsLoopback()
@@ -187,7 +188,7 @@ func find(claims map[string]any, name string) (any, bool) {
 	return find(object, inner)
 }
 
-// scalar returns a claim's value as written in a condition, "" for an object, a list
+// scalar returns a claim's value in the form of a condition, or "" for an object, a list
 // or null.
 func scalar(value any) string {
 	switch value := value.(type) {

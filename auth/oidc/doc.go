@@ -3,8 +3,8 @@
 //
 // # Tokens
 //
-// A token is a JWT from a configured issuer: an ID token, or an access token in JWT
-// form (RFC 9068). It is accepted if
+// A token is a JWT from a configured issuer: an ID token, or an access token in JWT form
+// (RFC 9068). It is accepted if
 //
 //   - its header has alg, a configured algorithm; kid, the name of a provider's key
 //     for that algorithm; and typ, "JWT", "at+jwt" or another configured type, in any
@@ -18,34 +18,34 @@
 //
 //	<sub>@<issuer without its scheme>
 //
-// which is unique for all issuers. The token's ID, by which it can be revoked, is
-// derived from the issuer and the claim jti, or without jti from the token.
+// which is unique for all issuers. The token's ID, by which it can be revoked, is derived
+// from the issuer and the claim jti, or without jti from the token.
 //
 // # Keys
 //
 // The provider's keys are found by OpenID Connect Discovery at
-// <issuer>/.well-known/openid-configuration. That document must name the issuer, and
-// the keys' URL as jwks_uri. Both are fetched
+// <issuer>/.well-known/openid-configuration. That document must name the issuer, and the
+// keys' URL as jwks_uri. Both documents are fetched
 //
 //   - when the first token arrives;
 //   - in the background, when the keys are older than refreshAge;
-//   - when a token names an unknown key, so a new key works at once. Anybody can send
-//     such a token, so this happens at most once in askAgain.
+//   - when a token names an unknown key, so that a new key works at once. Because
+//     anybody can send such a token, this happens at most once per askAgain.
 //
-// At most one fetch runs at a time, and all tokens that need it wait for it. It has a
-// timeout and size bounds, and follows no redirects. If a fetch fails, the known keys
-// stay valid for up to keepAge, because a provider may be down for a day. Each fetch
-// replaces the known keys.
+// Only one fetch runs at a time, and all tokens that need it wait for it. A fetch has a
+// timeout and size limits, and follows no redirects. If it fails, the known keys remain
+// valid for up to keepAge, because a provider may be unreachable for a day. A successful
+// fetch replaces the known keys.
 //
 // # Signing in
 //
-// A [SignIn] is for people with browsers: OpenID Connect's authorization code flow
-// with PKCE, implemented by go-oidc and x/oauth2. State, nonce and verifier are
-// derived from the relay's keys ([auth.Keys.NewSignIn]) and bound to the device's key,
-// so a sign-in URL begun by an attacker is useless to the attacker. The relay keeps
-// the ID token's claims that rules mention. A changed rule therefore applies at once,
-// even while the provider is unreachable.
+// A [SignIn] lets people sign in with browsers, by OpenID Connect's authorization code
+// flow with PKCE, implemented by go-oidc and x/oauth2. State, nonce and verifier are
+// derived from the relay's keys ([auth.Keys.NewSignIn]) and bound to the device's key. So
+// if an attacker begins a sign-in and sends the URL to a victim, the attacker cannot use
+// the result. The relay stores the ID token's claims that rules mention. A changed rule
+// therefore applies at once, even while the provider is unreachable.
 //
-// Only public-key algorithms are supported: RSA from 2048 bits, P-256, P-384, P-521
-// and Ed25519.
+// Only public-key algorithms are supported: RSA from 2048 bits, P-256, P-384, P-521 and
+// Ed25519.
 package oidc

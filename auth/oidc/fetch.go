@@ -13,10 +13,10 @@ import (
 	"time"
 )
 
-// Bounds of a provider's answers.
+// Limits for a provider's responses.
 const (
 	maxDocument  = 256 << 10       // bytes
-	fetchTimeout = 5 * time.Second // for both documents
+	fetchTimeout = 5 * time.Second // for both documents together
 )
 
 // discovery is the path of the document with the keys' URL (OpenID Connect Discovery
@@ -62,7 +62,7 @@ func (f *fetcher) keys(ctx context.Context) ([]key, error) {
 	if err := f.get(ctx, strings.TrimSuffix(f.issuer, "/")+discovery, &found); err != nil {
 		return nil, err
 	}
-	// Otherwise one issuer's document could point to a different issuer's keys
+	// Without this check, one issuer's document could point to another issuer's keys
 	// (section 4.3).
 	if found.Issuer != f.issuer {
 		return nil, errors.New("its discovery document names a different issuer")

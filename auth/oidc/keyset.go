@@ -21,15 +21,16 @@ import (
 
 // Lifetimes and intervals of keys.
 const (
-	refreshAge = 15 * time.Minute // then they are fetched again in the background
-	keepAge    = 24 * time.Hour   // then they expire if the provider does not answer
-	askAgain   = 10 * time.Second // minimum interval between two fetches
+	refreshAge = 15 * time.Minute // older keys are fetched again in the background
+	keepAge    = 24 * time.Hour   // older keys are not used
+	askAgain   = 10 * time.Second // shortest interval between fetches
 )
 
-// maxKeys bounds a provider's keys.
+// maxKeys is the largest number of keys from a provider.
 const maxKeys = 64
 
-// Bounds of an RSA key, in bits: shorter keys can be broken, and longer keys are slow.
+// Accepted lengths of RSA keys in bits: shorter keys can be broken, and longer keys are
+// slow.
 const (
 	minRSA = 2048
 	maxRSA = 8192
@@ -38,11 +39,11 @@ const (
 // A key is a provider's key.
 type key struct {
 	id     string
-	alg    string // "": any that fits its type
+	alg    string // "": any algorithm for the key's type
 	public crypto.PublicKey
 }
 
-// A keySet holds a provider's keys, as last fetched.
+// A keySet caches a provider's keys.
 type keySet struct {
 	fetcher fetcher
 	now     func() time.Time
@@ -76,8 +77,8 @@ func (s *keySet) close() {
 	s.fetcher.close()
 }
 
-// find returns the key for a token's header. If the key is missing and a fetch is
-// allowed, it waits for the fetch.
+// find returns the key for a token's header. If the key is unknown and a fetch is
+// permitted, find waits for the fetch.
 func (s *keySet) find(ctx context.Context, id, alg string) (crypto.PublicKey, error) {
 	found, pending := s.known(id, alg)
 	if found != nil || pending == nil {
@@ -92,8 +93,8 @@ func (s *keySet) find(ctx context.Context, id, alg string) (crypto.PublicKey, er
 	return s.result(found)
 }
 
-// known returns the key if it is present and not too old. Otherwise it returns a fetch to
-// wait for, if one runs or may start.
+// known returns the key if it is cached and not too old. Otherwise it returns the channel
+// of a fetch to wait for, if one runs or may start.
 func (s *keySet) known(id, alg string) (found crypto.PublicKey, pending chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -111,7 +112,7 @@ func (s *keySet) known(id, alg string) (found crypto.PublicKey, pending chan str
 	return found, s.pending
 }
 
-// result returns the key, or the reason why there is none.
+// result returns the key, or an error with the reason why there is none.
 func (s *keySet) result(found crypto.PublicKey) (crypto.PublicKey, error) {
 	if found != nil {
 		return found, nil
@@ -169,7 +170,7 @@ func usable(set []json.RawMessage) (keys []key, err error) {
 	return keys, nil
 }
 
-// fits reports whether a key is for an algorithm.
+// fits reports whether a key is usable with an algorithm.
 func (k *key) fits(alg string) bool {
 	if k.alg != "" && k.alg != alg {
 		return false

@@ -26,12 +26,12 @@ type Provider struct {
 
 // Options configure a Provider. All have defaults.
 type Options struct {
-	HTTP *http.Client     // for requests to the provider, without its CheckRedirect; default: a client of its own
+	HTTP *http.Client     // for requests to the provider; its CheckRedirect is ignored; default: a new client
 	Now  func() time.Time // default: time.Now
 	Log  *slog.Logger     // default: none
 }
 
-// New returns a Provider. It does not contact the provider yet. Close ends it.
+// New returns a Provider, without contacting the provider. The caller must Close it.
 func New(cfg Config, o Options) (*Provider, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.check(); err != nil {
@@ -101,7 +101,8 @@ func (p *Provider) parser() *jwt.Parser {
 	)
 }
 
-// worthAsking refuses a token with invalid claims before its key is fetched.
+// worthAsking returns an error for a token with invalid claims, so that no key is fetched
+// for it.
 func (p *Provider) worthAsking(token string) error {
 	claims := jwt.MapClaims{}
 	if _, _, err := p.parser().ParseUnverified(token, claims); err != nil {
@@ -115,7 +116,7 @@ func (p *Provider) worthAsking(token string) error {
 	return nil
 }
 
-// A keyError reports why there is no key for a token. The library wraps it.
+// A keyError is the reason why there is no key for a token. The JWT library wraps it.
 type keyError struct{ error }
 
 func (e keyError) Unwrap() error { return e.error }
@@ -148,7 +149,7 @@ func (p *Provider) key(ctx context.Context, t *jwt.Token) (any, error) {
 	return key, nil
 }
 
-// refusal replaces the library's error by one of ours, because the library's text may
+// refusal replaces the JWT library's error by our own, because the library's text may
 // contain parts of the token.
 func (p *Provider) refusal(claims jwt.MapClaims, err error) error {
 	var noKey keyError
@@ -177,7 +178,7 @@ func (p *Provider) refusal(claims jwt.MapClaims, err error) error {
 	return say("claims not accepted")
 }
 
-// lastYear is the last year that a time can have in JSON (RFC 3339).
+// lastYear is the latest year that RFC 3339 times in JSON can have.
 const lastYear = 9999
 
 // client converts a token's claims to a Client.

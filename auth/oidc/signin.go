@@ -28,9 +28,9 @@ const (
 	maxKept         = 4 << 10 // bytes of a person's stored claims
 )
 
-// A SignIn signs people in at a provider in their browsers, with the authorization
-// code flow and PKCE. The rules map the ID token's claims to authority each time it is
-// needed. It is safe for concurrent use.
+// A SignIn signs people in with browsers, by the authorization code flow with PKCE. The
+// rules map the stored claims from the ID token to authority whenever that is needed. It
+// is safe for concurrent use.
 type SignIn struct {
 	cfg    Config
 	secret string
@@ -43,7 +43,7 @@ type SignIn struct {
 
 // An Identity is a signed-in person.
 type Identity struct {
-	Subject string          // as in the provider's tokens
+	Subject string          // subject, as in the provider's tokens
 	Name    string          // display name; "": the provider did not send any
 	Claims  json.RawMessage // the claims that rules mention
 	At      time.Time       // when the ID token was issued
@@ -81,8 +81,8 @@ func (s *SignIn) Name() string {
 	return place(s.cfg.Issuer)
 }
 
-// URL returns the address where a browser signs in. The provider sends the browser
-// back to redirect.
+// URL returns the provider's page on which a browser signs in. Afterwards the provider
+// redirects the browser to redirect.
 func (s *SignIn) URL(ctx context.Context, redirect string, in auth.SignIn) (string, error) {
 	ctx = goidc.ClientContext(ctx, s.http)
 	provider, err := s.discover(ctx)
@@ -92,7 +92,7 @@ func (s *SignIn) URL(ctx context.Context, redirect string, in auth.SignIn) (stri
 	return s.client(provider, redirect).AuthCodeURL(in.State, goidc.Nonce(in.Nonce), oauth2.S256ChallengeOption(in.Verifier)), nil
 }
 
-// A Response is the response that the browser brings back from a provider.
+// A Response is what a browser brings back from the provider.
 type Response struct {
 	Code   string
 	Issuer string // iss, the provider's identifier (RFC 9207); "": missing
@@ -102,9 +102,9 @@ type Response struct {
 // sign-in began.
 var ErrOtherIssuer = errors.New("the answer comes from a different identity provider than the one where you began to sign in")
 
-// Finish exchanges the code in a response for an identity. It refuses a different
-// provider's response. The error wraps [auth.ErrIssuerAway] if the provider is
-// unreachable.
+// Finish exchanges the code in a response for an identity. It returns an error if the
+// response comes from another provider. If the provider is unreachable, the error wraps
+// [auth.ErrIssuerAway].
 func (s *SignIn) Finish(ctx context.Context, redirect string, response Response, in auth.SignIn) (Identity, error) {
 	ctx = goidc.ClientContext(ctx, s.http)
 	provider, err := s.discover(ctx)
@@ -133,9 +133,9 @@ func (s *SignIn) Finish(ctx context.Context, redirect string, response Response,
 	return s.identity(id)
 }
 
-// checkResponse checks the response's iss. It must be present if the provider always
-// sends it (RFC 9207). Otherwise a malicious provider could make the relay send it a
-// code issued by an honest one.
+// checkResponse checks the iss in a response. It must be present if the provider
+// announces that it always sends it (RFC 9207). Without this check, a malicious provider
+// could make the relay send it a code that an honest provider issued.
 func (s *SignIn) checkResponse(provider *goidc.Provider, response Response) error {
 	var says struct {
 		Issuer bool `json:"authorization_response_iss_parameter_supported"`
@@ -189,8 +189,8 @@ func (s *SignIn) identity(id *goidc.IDToken) (Identity, error) {
 	return who, err
 }
 
-// Allows applies the rules to a person's stored claims. It returns the authority and
-// its end, zero for no end.
+// Allows applies the rules to a person's stored claims. It returns the authority, and
+// when that ends; zero means never. at is when the ID token was issued.
 func (s *SignIn) Allows(claims json.RawMessage, at time.Time) (allowed auth.Client, until time.Time, err error) {
 	read, err := readClaims(claims)
 	if err != nil {
@@ -207,7 +207,7 @@ func (s *SignIn) Allows(claims json.RawMessage, at time.Time) (allowed auth.Clie
 	return rule.client(), until, nil
 }
 
-// ErrNoRule reports a person known to a provider but matched by no rule.
+// ErrNoRule reports a person whom no rule matches.
 var ErrNoRule = errors.New("no rule in the relay's configuration matches")
 
 func readClaims(raw []byte) (claims map[string]any, err error) {
@@ -219,7 +219,7 @@ func readClaims(raw []byte) (claims map[string]any, err error) {
 	return claims, nil
 }
 
-// place returns an issuer without its scheme, as in subjects.
+// place returns an issuer's URL without the scheme, as used in subjects.
 func place(issuer string) string {
 	_, place, _ := strings.Cut(issuer, "://")
 	return place
@@ -232,7 +232,8 @@ func (s *SignIn) client(provider *goidc.Provider, redirect string) *oauth2.Confi
 	}
 }
 
-// discover fetches the provider's endpoints, or returns recently fetched ones.
+// discover returns the provider's endpoints, and fetches them if they are older than
+// refreshAge.
 func (s *SignIn) discover(ctx context.Context) (*goidc.Provider, error) {
 	s.mu.Lock()
 	known, fresh := s.provider, time.Since(s.fetched) < refreshAge
@@ -253,7 +254,8 @@ func (s *SignIn) discover(ctx context.Context) (*goidc.Provider, error) {
 	return provider, nil
 }
 
-// checkEndpoints requires https, except on this machine, as [checkIssuer] does.
+// checkEndpoints returns an error for an endpoint without https. As in [checkIssuer],
+// this machine is an exception.
 func (s *SignIn) checkEndpoints(e oauth2.Endpoint) error {
 	for _, text := range []string{e.AuthURL, e.TokenURL} {
 		u, err := url.Parse(text)
@@ -264,7 +266,7 @@ func (s *SignIn) checkEndpoints(e oauth2.Endpoint) error {
 	return nil
 }
 
-// bounded is a transport with bounded answers.
+// bounded is an HTTP transport that limits the length of responses.
 type bounded struct{ to http.RoundTripper }
 
 func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {

@@ -21,10 +21,10 @@ import (
 const (
 	AccessTTL  = 15 * time.Minute // lifetime of devices' tokens
 	RequestTTL = 10 * time.Minute
-	MaxTries   = 5               // wrong codes before a request ends
-	PollEvery  = 2 * time.Second // minimum interval between a device's polls of its request
+	MaxTries   = 5               // a request ends after this number of wrong codes
+	PollEvery  = 2 * time.Second // shortest interval at which a device may poll its request
 
-	seenEvery = time.Minute // precision of the time when a device was last seen
+	seenEvery = time.Minute // a device's last visit is recorded with this precision
 )
 
 // Bounds.
@@ -35,9 +35,9 @@ const (
 	maxInvitesOut = 256  // invitations in a tenant
 )
 
-// Limits of waiting requests: in a tenant (or without a tenant, as most requests are),
-// and in all tenants together. A request names its tenant without proof, so both have
-// the same limits for a network.
+// Limits for waiting requests, per tenant (most requests name none) and for all tenants
+// together. Networks have the same limits in both, because a request names its tenant
+// without proof.
 var (
 	roomOfTenant = fair.Room{Places: 256, Networks: requestsOfNetworks}
 	roomOfAll    = fair.Room{Places: 512, Networks: requestsOfNetworks}
@@ -72,9 +72,9 @@ type Person struct {
 	Most     int         `json:"maxConnections,omitempty"` // at the same time; 0: the relay's limit
 	Added    time.Time   `json:"added"`
 
-	// Origins are the grants from which the person's grants are derived. A record has
-	// those of the person's invitation. The holder of a token has those of each grant
-	// made with that token.
+	// Origins are the grants from which the person's own grants are derived. In a record,
+	// they come from the person's invitation. For a caller with a token, they are the
+	// origins for grants made with that token.
 	Origins []auth.Origin `json:"origins,omitempty"`
 
 	// Set after a sign-in at an identity provider.
@@ -92,7 +92,7 @@ func (p *Person) Client() auth.Client {
 	}
 }
 
-// May gives the person the authority of a token in its tenant.
+// May sets the person's tenant and authority to those of a token.
 func (p *Person) May(c auth.Client) {
 	p.Tenant, p.Access, p.Hosts, p.Channels, p.Methods, p.Files = c.Tenant, c.Access, c.Hosts, c.Channels, c.Methods, c.Files
 	p.Reverse, p.Most = c.Reverse, c.MaxConnections
@@ -105,7 +105,7 @@ func (p *Person) SameAuthority(invited *Person) bool {
 		slices.Equal(p.Channels, invited.Channels) && slices.Equal(p.Methods, invited.Methods)
 }
 
-// Owns reports whether the person manages the users of at least one host.
+// Owns reports whether the person owns at least one host, and so manages its users.
 func (p *Person) Owns() bool { return p.Access.Includes(auth.AccessAdmin) }
 
 // OwnsAll reports whether the person owns all hosts in the tenant, and so manages all
@@ -138,15 +138,15 @@ type Device struct {
 	Origins []auth.Origin `json:"origins,omitempty"` // the grants by which it entered
 }
 
-// Narrow lowers the person's authority to the device's own level.
+// Narrow reduces the person's authority to the device's own level.
 func (d *Device) Narrow(may *auth.Client) {
 	if d.Access != "" {
 		may.Access = may.Access.Less(d.Access)
 	}
 }
 
-// roomFor reports why a device of the subject cannot enter with these origins: its
-// tokens would be too long.
+// roomFor returns an error if tokens for a device of the subject would be too long with
+// these origins.
 func roomFor(subject string, origins []auth.Origin) error {
 	device := Device{ID: newDeviceID(), Subject: subject, Origins: origins}
 	return auth.CheckOrigins(device.Derive())
@@ -154,31 +154,31 @@ func roomFor(subject string, origins []auth.Origin) error {
 
 func newDeviceID() string { return "device-" + strings.ToLower(rand.Text()[:16]) }
 
-// Derive returns the origins of a grant that the device makes.
+// Derive returns the origins for a grant made by the device.
 func (d *Device) Derive() []auth.Origin {
 	return auth.DeriveFromDevice(d.ID, d.Subject, d.Added, d.Origins)
 }
 
-// An Invite lets in a device with its secret.
+// An Invite gives access to the first device that presents its secret.
 type Invite struct {
 	Person  Person    `json:"person"`
-	Setup   bool      `json:"setup,omitempty"` // for a new relay: ends as soon as the tenant has an owner
+	Setup   bool      `json:"setup,omitempty"` // for a new relay: invalid when the tenant has an owner
 	Relay   string    `json:"relay,omitempty"` // the relay that made it, for setup
 	Key     string    `json:"key,omitempty"`   // thumbprint of the first device that opened it, the only one that may use it
 	By      string    `json:"by,omitempty"`    // the device that made it, with which it ends; "": none
 	Expires time.Time `json:"expires"`
 }
 
-// A Directory lets in people and devices. It keeps their records in a [Store], with the
-// invitations, the requests for entry and the links to sessions. It is safe for
-// concurrent use.
+// A Directory gives people and devices access. It keeps their records in a [Store], with
+// invitations, requests for access, and links to sessions. It is safe for concurrent use.
 type Directory struct {
-	// Removed reports whether a device's tokens are revoked. Such a device is out,
-	// even if a store that was unreachable still has it. Set it before the first use.
-	// Default: none.
+	// Removed reports whether a device's tokens are revoked. Such a device has no access,
+	// even if it could not be deleted because the store was unreachable. It must be set
+	// before the first use. Default: none.
 	Removed func(Device) bool
 
-	// Revoked reports whether one of the origins is revoked. Set it like Removed.
+	// Revoked reports whether one of the origins is revoked. It must be set before the
+	// first use.
 	Revoked func(tenant string, origins []auth.Origin) bool
 
 	store Store
@@ -196,8 +196,7 @@ func NewDirectory(store Store) *Directory {
 	}
 }
 
-// Prefixes of record keys. Secrets, and texts without a bound on their length, are
-// hashed.
+// Prefixes of the keys of records. Secrets, and texts of any length, are hashed.
 const (
 	personPrefix  = "person."
 	devicePrefix  = "device."
@@ -212,8 +211,8 @@ func hashed(text string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// update changes a record. The argument of change is nil for a missing record; a nil
-// result deletes the record.
+// update applies change to a record. The argument of change is nil if the record is
+// missing; a nil result deletes it.
 func update[T any](s Store, key string, change func(old *T) (*T, error)) error {
 	return s.Update(key, func(raw []byte) ([]byte, error) {
 		var old *T
@@ -261,8 +260,8 @@ func get[T any](s Store, key string) (one T, err error) {
 	return one, nil
 }
 
-// Invite makes an invitation and returns its secret. A setup invitation replaces
-// earlier ones of the same relay for the same tenant.
+// Invite stores an invitation and returns its secret. A setup invitation replaces earlier
+// ones by the same relay for the same tenant.
 func (d *Directory) Invite(i Invite) (secret string, err error) {
 	if i.Person.Added.IsZero() {
 		i.Person.Added = d.now().UTC()
@@ -297,8 +296,8 @@ func (d *Directory) HasOwner(tenant string) (bool, error) {
 	return slices.ContainsFunc(people, func(p Person) bool { return p.Owns() }), err
 }
 
-// Accept lets in a device with the secret of an invitation, which is then used up.
-// Only the first device with the secret is let in. It may try again after the store
+// Accept gives a device access with an invitation's secret, which is then used up. Only
+// the first device that presents the secret gets access. It may try again if the store
 // was unreachable.
 func (d *Directory) Accept(secret string, device Device) (Device, error) {
 	key := invitePrefix + hashed(secret)
@@ -332,9 +331,9 @@ func (d *Directory) Accept(secret string, device Device) (Device, error) {
 	return device, nil
 }
 
-// enter records an invited person. A setup invitation lets in only the first person.
-// It also accepts a repeated attempt by the same device if the tenant has no device
-// yet.
+// enter stores an invited person. A setup invitation is only for the first person. If
+// again is set, the same device repeats its attempt, which is accepted if the tenant has
+// no device yet.
 func (d *Directory) enter(invite *Invite, again bool) error {
 	person := &invite.Person
 	if invite.Setup {
@@ -365,7 +364,7 @@ func (d *Directory) enter(invite *Invite, again bool) error {
 	})
 }
 
-// SignIn lets in a device after its person's sign-in at an identity provider.
+// SignIn gives a device access after its person has signed in at an identity provider.
 func (d *Directory) SignIn(p Person, device Device) (Device, error) {
 	p.Name = Clean(p.Name)
 	if err := p.check(); err != nil {
@@ -387,11 +386,11 @@ func (d *Directory) SignIn(p Person, device Device) (Device, error) {
 	return d.add(device)
 }
 
-// errByRemoved reports an approval by a device that was removed since.
+// errByRemoved reports that the approving device has been removed meanwhile.
 var errByRemoved = errors.New("the device that let you in was removed")
 
-// stillIn checks that a device, and the grants by which it entered, may still let
-// others in; "" stands for no device.
+// stillIn returns an error if a device, or a grant from which it is derived, is revoked.
+// An empty device means that no device was involved.
 func (d *Directory) stillIn(tenant, device string, origins []auth.Origin) error {
 	if d.Revoked(tenant, origins) {
 		return errByRemoved
@@ -406,8 +405,8 @@ func (d *Directory) stillIn(tenant, device string, origins []auth.Origin) error 
 	return err
 }
 
-// add stores a new device. If the person has a device with the same key, that device
-// stays and gets the new level.
+// add stores a new device. If the person already has a device with the same key, that
+// device gets the new level instead.
 func (d *Directory) add(device Device) (Device, error) {
 	if err := auth.CheckThumbprint(device.Key); err != nil {
 		return Device{}, err
@@ -440,8 +439,8 @@ func (d *Directory) add(device Device) (Device, error) {
 	return device, update(d.store, devicePrefix+device.ID, func(*Device) (*Device, error) { return &device, nil })
 }
 
-// Clean makes a claimed name fit for display: it bounds the length and removes
-// unprintable characters.
+// Clean makes a name that a device claims fit for display: it shortens the name and
+// removes unprintable characters.
 func Clean(name string) string {
 	name = strings.Map(func(r rune) rune {
 		if auth.CheckSubject(string(r)) != nil || r == '\ufffd' {
@@ -472,7 +471,7 @@ func (d *Directory) Device(id string) (Device, Person, error) {
 	return device, person, err
 }
 
-// Seen records a device's address and time, at most once for each interval and
+// Seen records a device's address and the time, at most once per seenEvery for the same
 // address.
 func (d *Directory) Seen(id, place string) error {
 	if known, err := get[Device](d.store, devicePrefix+id); err != nil || d.now().Sub(known.Seen) < seenEvery && known.Place == place {
@@ -489,8 +488,8 @@ func (d *Directory) Seen(id, place string) error {
 	})
 }
 
-// Devices returns a person's devices, or with "" all devices in a tenant, newest
-// first.
+// Devices returns a person's devices, newest first. If subject is "", it returns all
+// devices in the tenant.
 func (d *Directory) Devices(tenant, subject string) (list []Device, err error) {
 	found, err := all[Device](d.store, devicePrefix)
 	for _, one := range found {
@@ -502,8 +501,8 @@ func (d *Directory) Devices(tenant, subject string) (list []Device, err error) {
 	return list, err
 }
 
-// Remove deletes a device: it gets no more tokens, and its open invitations and
-// approvals end. The caller revokes its existing tokens.
+// Remove deletes a device. The device gets no more tokens, and its open invitations and
+// approvals end. The caller must revoke its existing tokens.
 func (d *Directory) Remove(id string) error {
 	return update(d.store, devicePrefix+id, func(old *Device) (*Device, error) {
 		if old == nil {
@@ -513,7 +512,7 @@ func (d *Directory) Remove(id string) error {
 	})
 }
 
-// Forget deletes a person and the person's devices. The caller revokes their tokens.
+// Forget deletes a person with all devices. The caller must revoke their tokens.
 func (d *Directory) Forget(tenant, subject string) error {
 	devices, err := forget(d.store, devicePrefix, func(one *Device) bool { return one.Tenant == tenant && one.Subject == subject })
 	if err != nil {

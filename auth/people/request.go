@@ -17,13 +17,13 @@ import (
 	"ahprelay/internal/fair"
 )
 
-// A Kind is the kind of party that requests entry.
+// A Kind says whether a device or a host-agent requests access.
 type Kind string
 
 // The kinds.
 const (
-	OfDevice Kind = "device" // a browser or a command-line client; it acts for the approving person
-	OfHost   Kind = "host"   // a host-agent; the approving person names the host of its credential
+	OfDevice Kind = "device" // a browser or a command-line client, which will act for the approving person
+	OfHost   Kind = "host"   // a host-agent, whose host the approving person names
 )
 
 // A Request waits for a person's approval.
@@ -49,7 +49,7 @@ type Request struct {
 	Approved *Approval `json:"approved,omitempty"`
 }
 
-// An Approval records the approving person and the granted authority.
+// An Approval records who has approved a request, and the granted authority.
 type Approval struct {
 	Tenant  string `json:"tenant"`
 	Subject string `json:"by"`
@@ -60,24 +60,24 @@ type Approval struct {
 	Origins []auth.Origin `json:"origins,omitempty"` // the grants of the approving person or device
 }
 
-// A Decision is a person's answer to a request.
+// A Decision is a person's decision about a request.
 type Decision struct {
 	Approve bool
-	Code    string      // as typed: the whole code, or its end
+	Code    string      // what the person typed: the whole code, or its end
 	Device  string      // the deciding device; "": none
 	Host    string      // the host's name, to approve a host-agent
-	Access  auth.Access // maximum level of an approved device; "": its person's
+	Access  auth.Access // maximum level of the approved device; "": the same as its person's
 }
 
 // Fingerprint returns the fingerprint of the key, which the device shows too.
 func (r *Request) Fingerprint() string { return auth.Fingerprint(r.Key) }
 
-// A code has eight letters that are hard to confuse and spell no words (RFC 8628,
-// section 6.1).
+// A code has eight letters that are hard to confuse and form no words (RFC 8628, section
+// 6.1).
 const (
 	codeLetters = "BCDFGHJKLMNPQRSTVWXZ"
 	codeLength  = 8
-	typedLength = 4 // letters at the end that suffice after a link
+	typedLength = 4 // with a link to the request, this number of letters from the end is enough
 )
 
 func newCode() string {
@@ -97,8 +97,8 @@ func ShowCode(code string) string {
 	return code[:codeLength-typedLength] + "-" + code[codeLength-typedLength:]
 }
 
-// ReadCode returns a typed code without spaces, hyphens and other characters that do
-// not matter.
+// ReadCode normalizes a typed code: upper case, without spaces, hyphens and other
+// irrelevant characters.
 func ReadCode(typed string) string {
 	return strings.Map(func(r rune) rune {
 		if strings.ContainsRune(codeLetters, r) {
@@ -108,9 +108,9 @@ func ReadCode(typed string) string {
 	}, strings.ToUpper(typed))
 }
 
-// Ask stores a request, and returns it with its code and secret. Key is the requesting
-// party's thumbprint. If too many requests wait, the busiest network's oldest request
-// is dropped.
+// Ask stores a request, and returns it with its code and secret. r.Key is the thumbprint
+// of the key that requests access. If there are too many requests, the oldest one from
+// the busiest network is dropped.
 func (d *Directory) Ask(r Request) (Request, error) {
 	if err := auth.CheckThumbprint(r.Key); err != nil {
 		return Request{}, err
@@ -133,8 +133,8 @@ func (d *Directory) Ask(r Request) (Request, error) {
 	return r, update(d.store, requestPrefix+r.ID, func(*Request) (*Request, error) { return &kept, nil })
 }
 
-// makeRoom drops requests of the busiest networks until there is room for r in its
-// tenant and in total. Approved requests stay until they are collected.
+// makeRoom drops requests from the busiest networks until r fits, in its tenant and in
+// total. Approved requests are not dropped.
 func (d *Directory) makeRoom(r *Request) error {
 	waiting, err := d.requests()
 	if err != nil {
@@ -246,8 +246,8 @@ func (d *Directory) Decide(id string, who *Person, say Decision) (Request, error
 	return decided, err
 }
 
-// Asked returns a request's key thumbprint to the holder of its secret, decided or
-// not.
+// Asked returns the key's thumbprint in a request, whether it is decided or not. The
+// caller must present the request's secret.
 func (d *Directory) Asked(id, secret string) (key string, err error) {
 	asked, err := get[Request](d.store, requestPrefix+id)
 	switch {
@@ -261,9 +261,8 @@ func (d *Directory) Asked(id, secret string) (key string, err error) {
 	return asked.Key, nil
 }
 
-// Poll returns a request's approval, for its secret and the thumbprint of the proved
-// key. It returns an approved request once. For a device, it also returns the device
-// that has entered.
+// Poll returns an approved request, once. The caller must present its secret, and the
+// thumbprint of the proved key. For a device, it also returns the new device.
 func (d *Directory) Poll(id, secret, key string) (r Request, device Device, err error) {
 	switch asked, err := d.Asked(id, secret); {
 	case err != nil:
@@ -301,7 +300,7 @@ func (d *Directory) Poll(id, secret, key string) (r Request, device Device, err 
 	return r, device, err
 }
 
-// mayPoll enforces the interval between polls of a request.
+// mayPoll returns an error if a request is polled too often.
 func (d *Directory) mayPoll(id string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -12,14 +12,14 @@ import (
 	"ahprelay/auth"
 )
 
-// maxShares bounds a person's valid links.
+// maxShares is the largest number of valid links made by a person.
 const maxShares = 256
 
-// A Share is a link that a person has made for others. All its users get the same
-// token. The link is therefore short, and ends with the token.
+// A Share is a link to a session that a person has made for others. All who use it get
+// the same token, so the link can be short, and expires with the token.
 type Share struct {
 	ID      string      `json:"id"`               // of the token
-	Secret  string      `json:"secret,omitempty"` // hash of the link's secret; "": the link is not shown
+	Secret  string      `json:"secret,omitempty"` // hash of the link's secret; "": there is no short link
 	Tenant  string      `json:"tenant"`
 	By      string      `json:"by"` // the person who made it
 	Subject string      `json:"subject"`
@@ -33,7 +33,7 @@ type Share struct {
 	Made    time.Time   `json:"made"`
 	Expires time.Time   `json:"expires"`
 
-	Origins []auth.Origin `json:"origins,omitempty"` // the grants that made it; it ends with any of them
+	Origins []auth.Origin `json:"origins,omitempty"` // grants from which the link is derived; it ends when any of them is revoked
 }
 
 // Client returns the authority of the link's token. Viewers with the level look share
@@ -51,7 +51,7 @@ func (s *Share) Client() auth.Client {
 
 const sharePrefix = "share."
 
-// Keep stores a share, and returns its link's secret.
+// Keep stores a share, and returns the secret for its link.
 func (d *Directory) Keep(s Share) (secret string, err error) {
 	theirs, err := d.Shares(s.Tenant, s.By)
 	if err != nil {
@@ -65,8 +65,8 @@ func (d *Directory) Keep(s Share) (secret string, err error) {
 	return secret, update(d.store, sharePrefix+s.ID, func(*Share) (*Share, error) { return &s, nil })
 }
 
-// Follow returns the share for a link's secret. The error is ErrNone if the share was
-// taken back or has expired.
+// Follow returns the share for a link's secret. It returns ErrNone if the share was
+// withdrawn or has expired.
 func (d *Directory) Follow(secret string) (Share, error) {
 	found, err := all[Share](d.store, sharePrefix)
 	if err != nil {
@@ -81,8 +81,8 @@ func (d *Directory) Follow(secret string) (Share, error) {
 	return Share{}, ErrNone
 }
 
-// Shares returns the valid shares by a person, or with "" by all people in a tenant,
-// newest first.
+// Shares returns the valid shares made by a person, newest first. If by is "", it returns
+// those of all people in the tenant.
 func (d *Directory) Shares(tenant, by string) (list []Share, err error) {
 	found, err := all[Share](d.store, sharePrefix)
 	for _, s := range found {
@@ -94,20 +94,20 @@ func (d *Directory) Shares(tenant, by string) (list []Share, err error) {
 	return list, err
 }
 
-// EndShares deletes the expired shares, and returns those that no other relay deleted
-// first.
+// EndShares deletes expired shares. It returns those that this call has deleted, and no
+// other relay.
 func (d *Directory) EndShares() ([]Share, error) {
 	return forget(d.store, sharePrefix, func(s *Share) bool { return d.now().After(s.Expires) })
 }
 
-// EndInvites deletes the expired invitations, and returns the unused ones that no
-// other relay deleted first.
+// EndInvites deletes expired invitations. It returns the unused ones that this call has
+// deleted, and no other relay.
 func (d *Directory) EndInvites() ([]Invite, error) {
 	list, err := forget(d.store, invitePrefix, func(i *Invite) bool { return d.now().After(i.Expires) })
 	return slices.DeleteFunc(list, func(i Invite) bool { return i.Key != "" }), err
 }
 
-// An OpenInvite is a valid invitation with an ID that does not reveal its secret.
+// An OpenInvite is a valid invitation, with an ID that does not reveal its secret.
 type OpenInvite struct {
 	ID string
 	Invite
@@ -130,8 +130,8 @@ func (d *Directory) Invites(tenant string) (list []OpenInvite, err error) {
 	return list, errors.Join(err, e)
 }
 
-// Withdraw deletes an open invitation in a tenant. The error is ErrNone for an
-// invitation that was used or has expired.
+// Withdraw deletes an open invitation. It returns ErrNone if the invitation was used or
+// has expired.
 func (d *Directory) Withdraw(tenant, id string) error {
 	found, err := all[Invite](d.store, invitePrefix)
 	if err != nil {
@@ -151,10 +151,10 @@ func (d *Directory) Withdraw(tenant, id string) error {
 	return ErrNone
 }
 
-// EndRevoked deletes everything derived from a revoked grant, and removed devices. It
-// returns the deleted links and invitations, as EndShares and EndInvites do. A device
-// never expires, but its revocation is forgotten once its tokens have expired, so the
-// device must leave the store.
+// EndRevoked deletes removed devices and everything derived from a revoked grant. It
+// returns the deleted links and invitations, as EndShares and EndInvites do. Devices must
+// be deleted, because they never expire, while their revocation is forgotten when their
+// tokens have expired.
 func (d *Directory) EndRevoked() (shares []Share, invites []Invite, err error) {
 	_, err = forget(d.store, devicePrefix, func(one *Device) bool { return d.Removed(*one) })
 	shares, e := forget(d.store, sharePrefix, func(s *Share) bool { return d.Revoked(s.Tenant, s.Origins) })
@@ -167,8 +167,9 @@ func (d *Directory) EndRevoked() (shares []Share, invites []Invite, err error) {
 	return shares, invites, errors.Join(err, e, d.endRevokedPeople())
 }
 
-// endRevokedPeople deletes the people let in by a revoked grant. A person with a
-// device let in by a valid grant stays, with that device's origins.
+// endRevokedPeople deletes people whose access is derived from a revoked grant. If such a
+// person has a device whose access is derived from a valid grant, the person stays, with
+// that device's origins.
 func (d *Directory) endRevokedPeople() error {
 	found, err := all[Person](d.store, personPrefix)
 	for key, p := range found {
@@ -193,8 +194,8 @@ func (d *Directory) endRevokedPeople() error {
 	return err
 }
 
-// forget deletes a type's records that match over, and returns those deleted by this
-// call.
+// forget deletes the records of a type for which over returns true. It returns those that
+// this call has deleted, and no other relay.
 func forget[T any](s Store, prefix string, over func(*T) bool) (list []T, err error) {
 	found, err := all[T](s, prefix)
 	for key, one := range found {
@@ -214,7 +215,7 @@ func forget[T any](s Store, prefix string, over func(*T) bool) (list []T, err er
 	return list, err
 }
 
-// TakeBack deletes a share. The caller revokes its token.
+// TakeBack deletes a share. The caller must revoke its token.
 func (d *Directory) TakeBack(id string) error {
 	return d.store.Update(sharePrefix+id, func(old []byte) ([]byte, error) {
 		if old == nil {

@@ -4,19 +4,19 @@ import "errors"
 
 // A Store keeps records. It is safe for concurrent use.
 type Store interface {
-	// Update replaces a record by the result of change; nil stands for a missing
-	// record. Change may be called several times, and must not keep its argument. If
-	// change returns an error, Update returns it and changes nothing.
+	// Update replaces a record by the result of change. nil means a missing record.
+	// change may be called several times, and must not keep its argument. If it returns
+	// an error, Update returns that error and changes nothing.
 	Update(key string, change func(old []byte) ([]byte, error)) error
 
-	// Get returns a record, nil if it is missing.
+	// Get returns a record, or nil if it is missing.
 	Get(key string) ([]byte, error)
 
-	// All returns the records with a key prefix, by their keys.
+	// All returns all records whose key has the prefix, by key.
 	All(prefix string) (map[string][]byte, error)
 }
 
-// MaxRecords bounds a store.
+// MaxRecords is the largest number of records in a store.
 const MaxRecords = 16 << 10
 
 // Reasons why a store refuses a change.
