@@ -1,6 +1,7 @@
 package remembering
 
 import (
+	"bytes"
 	"crypto/ecdsa"
 	"crypto/rand"
 	"crypto/x509"
@@ -35,7 +36,17 @@ type keyFile struct {
 type Holder struct {
 	auth.Holder
 	End   time.Time `json:"end,omitzero"`
-	Rests []string  `json:"rests,omitempty"` // devices and grants on which the holder's authority depends
+	Rests []string  `json:"rests,omitempty"` // grants and devices behind the authority; the holder itself is the last
+	Class []byte    `json:"class,omitempty"` // see [gate.Policy.Class]; nil: the holder had several
+}
+
+// is reports whether a holder at a sealed host comes again: with the same grants, as all
+// viewers with one link do, or with a new grant for the same device and equal authority.
+func (h *Holder) is(to *Holder) bool {
+	if slices.Equal(h.Rests, to.Rests) {
+		return true
+	}
+	return h.Class != nil && bytes.Equal(h.Class, to.Class) && len(h.Rests) > 0 && len(to.Rests) > 0 && h.Rests[len(h.Rests)-1] == to.Rests[len(to.Rests)-1]
 }
 
 // keyring holds the keys of a host and remembers the clients that received them.
@@ -144,8 +155,19 @@ func (r *keyring) wipes() bool {
 func (r *keyring) wiped() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.wipe = false
-	return r.saveLocked()
+	return r.changeLocked(func() { r.wipe = false })
+}
+
+// changeLocked makes a change and writes the file. If that fails, the change is undone: a
+// restarted host-agent would not know it.
+func (r *keyring) changeLocked(change func()) error {
+	vault, holders, wipe := r.vault, slices.Clone(r.holders), r.wipe
+	change()
+	err := r.saveLocked()
+	if err != nil {
+		r.vault, r.holders, r.wipe = vault, holders, wipe
+	}
+	return err
 }
 
 // renew replaces the host's key, and forgets the holders.
@@ -153,8 +175,7 @@ func (r *keyring) renew() (previous remember.Vault, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	previous = r.vault
-	r.vault.Key, r.holders = newKey(), nil
-	return previous, r.saveLocked()
+	return previous, r.changeLocked(func() { r.vault.Key, r.holders = newKey(), nil })
 }
 
 // endEvery is the precision with which the file records the end of a holder's authority.
@@ -165,28 +186,33 @@ func (r *keyring) hand(to Holder) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	same := func(h Holder) bool {
-		if r.vault.Blind { // all viewers of a link use the same device
-			return slices.Equal(h.Rests, to.Rests)
+		if r.vault.Blind {
+			return h.is(&to)
 		}
 		return h.Subject == to.Subject && h.Device == to.Device && (to.Device != "" || h.Token == to.Token)
 	}
 	if i := slices.IndexFunc(r.holders, same); i >= 0 {
-		if late := to.End.Sub(r.holders[i].End); late >= 0 && late < endEvery {
-			to.End = r.holders[i].End // avoids a write of the file for a small difference
-			r.holders[i] = to
+		was := &r.holders[i]
+		if !bytes.Equal(was.Class, to.Class) {
+			to.Class = nil // the keys that it has may exceed its present authority
+		}
+		late := to.End.Sub(was.End)
+		if late >= 0 && late < endEvery && slices.Equal(was.Rests, to.Rests) && bytes.Equal(was.Class, to.Class) {
+			to.End = was.End // avoids a write of the file for a small difference
+			*was = to
 			return nil
 		}
-		r.holders[i] = to
-		return r.saveLocked()
+		return r.changeLocked(func() { r.holders[i] = to })
 	}
 	if r.vault.Blind && len(r.holders) >= remember.MaxHolders {
 		return fmt.Errorf("%d devices have the keys for remembered sessions: no further one gets them", len(r.holders))
 	}
-	r.holders = append(r.holders, to)
-	if n := len(r.holders) - remember.MaxHolders; n > 0 {
-		r.holders = slices.Delete(r.holders, 0, n)
-	}
-	return r.saveLocked()
+	return r.changeLocked(func() {
+		r.holders = append(r.holders, to)
+		if n := len(r.holders) - remember.MaxHolders; n > 0 {
+			r.holders = slices.Delete(r.holders, 0, n)
+		}
+	})
 }
 
 // all returns the holders.
@@ -233,6 +259,9 @@ func (k *Keeper) Keys(policy gate.Policy, to Holder) (Keys, error) {
 		if len(given.Records) == 0 {
 			return given, nil
 		}
+	}
+	if vault.Blind {
+		to.Class = []byte(policy.Class())
 	}
 	return given, k.keys.hand(to)
 }

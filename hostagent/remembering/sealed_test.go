@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -220,4 +222,109 @@ func TestSealedHoldersStayKnown(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// TestRenewedGrantIsTheSameHolder gives a device the keys by a grant, and again by its next
+// one: the first grant's end renews nothing, and the removal of the next one renews the
+// keys. A next grant with less authority does not hide that the first one is removed.
+func TestRenewedGrantIsTheSameHolder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, Turns)
+		defer func() { w.stop() }()
+		w.sealed = true
+		w.start(Turns)
+		w.keeper.Listed()
+		w.say("s:/1", "one", 1)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		hand := func(policy gate.Policy, life time.Duration, grant string) {
+			t.Helper()
+			_, err := w.keeper.Keys(policy, Holder{Holder: auth.Holder{Subject: "ada"}, End: time.Now().Add(life), Rests: []string{grant, "laptop", "phone"}})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		renewals := 0
+		wants := func(more int, why string) {
+			t.Helper()
+			w.keeper.HolderEnded()
+			time.Sleep(time.Second)
+			synctest.Wait()
+			if renewals += more; w.renewals() != renewals {
+				t.Errorf("%s: %d renewals; want %d", why, w.renewals(), renewals)
+			}
+		}
+		removed := func(grant string) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.revoked[grant] = true
+		}
+		hand(all, time.Hour, "grant-1")
+		hand(all, 30*time.Hour, "grant-2")
+		if n := len(w.keeper.keys.all()); n != 1 {
+			t.Errorf("%d holders; want the phone once", n)
+		}
+		time.Sleep(2 * time.Hour)
+		wants(0, "the former grant has ended")
+		w.again(Turns)
+		removed("grant-2")
+		wants(1, "the present grant is removed")
+
+		look := gate.NewPolicy(auth.AccessRead, []string{"s:/1"}, nil, false)
+		hand(all, 30*time.Hour, "grant-3")
+		hand(look, 30*time.Hour, "grant-4")
+		removed("grant-3")
+		wants(1, "a grant of more authority is removed")
+		hand(all, 30*time.Hour, "grant-5")
+		hand(look, 30*time.Hour, "grant-5") // a connection that asks for less
+		hand(look, 30*time.Hour, "grant-6")
+		removed("grant-5")
+		wants(1, "the grant of a device that has also asked for less is removed")
+	})
+}
+
+// TestUnwrittenKeysAreNotUsed makes writes of the keys' file fail. Nothing has changed then, and
+// the next attempt succeeds.
+func TestUnwrittenKeysAreNotUsed(t *testing.T) {
+	dir := t.TempDir()
+	r, err := openKeyring(dir, "acme", "laptop", true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	holder := Holder{Holder: auth.Holder{Subject: "ada"}, End: time.Now().Add(time.Hour), Rests: []string{"phone"}}
+	if err := r.hand(holder); err != nil {
+		t.Fatal(err)
+	}
+	keyOf := func(r *keyring) string {
+		vault := r.current()
+		return vault.KeyID()
+	}
+	key, path := keyOf(r), r.path
+	blocked := filepath.Join(dir, "file")
+	if err := os.WriteFile(blocked, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r.path = filepath.Join(blocked, "keys") // below a file
+	if _, err := r.renew(); err == nil {
+		t.Fatal("the file was written")
+	}
+	other := holder
+	other.Rests = []string{"tablet"}
+	if err := r.hand(other); err == nil {
+		t.Fatal("the file was written")
+	}
+	if keyOf(r) != key || len(r.all()) != 1 {
+		t.Errorf("after failed writes, the key is %s with %d holders; want %s with one", keyOf(r), len(r.all()), key)
+	}
+	r.path = path
+	if _, err := r.renew(); err != nil {
+		t.Fatal(err)
+	}
+	again, err := openKeyring(dir, "acme", "laptop", true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if keyOf(again) == key || keyOf(again) != keyOf(r) {
+		t.Errorf("a restart has the key %s; want %s", keyOf(again), keyOf(r))
+	}
 }
