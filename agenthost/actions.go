@@ -2,13 +2,13 @@ package agenthost
 
 import "encoding/json"
 
-// actionUsage is the one action known only to newer protocol versions.
+// actionUsage is the only action that older protocol versions do not have.
 const actionUsage = "chat/usage"
 
 // actionReasoning extends the agent's reasoning.
 const actionReasoning = "chat/reasoning"
 
-// Actions published by the host. Fields stand in the order used by real hosts.
+// Actions of the host. The fields have the order of VS Code's host.
 
 type plainAction struct {
 	Type string `json:"type"`
@@ -21,7 +21,7 @@ type turnStartedAction struct {
 	Message   json.RawMessage `json:"message"`
 }
 
-// A PartAction adds a part: JSON, or of a type of this package.
+// A PartAction adds a part. Part is JSON, or a part type of this package.
 type PartAction struct {
 	Type   string `json:"type"`
 	TurnID string `json:"turnId"`
@@ -49,7 +49,7 @@ type ToolStartAction struct {
 	Meta        json.RawMessage `json:"_meta,omitempty"`
 }
 
-// A ToolReadyAction starts a tool call, or asks for its confirmation.
+// A ToolReadyAction marks a tool call as running, or asks for its confirmation.
 type ToolReadyAction struct {
 	Type              string          `json:"type"`
 	TurnID            string          `json:"turnId"`

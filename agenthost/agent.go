@@ -7,48 +7,48 @@ import (
 	"time"
 )
 
-// An Agent is a coding agent behind the host. Its methods are called without the
-// host's lock, and may block until ctx ends. Calls for different chats overlap.
+// An Agent is a coding agent behind the host. The host calls its methods without holding
+// its lock. They may block until ctx ends. Calls for different chats may overlap.
 type Agent interface {
 	// Info describes the agent. It does not block. After a change, the agent calls
 	// [Host.AgentChanged].
 	Info() AgentInfo
 
-	// Open begins or continues a conversation. The agent may call the chat's methods
-	// from now on. Errors that wrap [ErrSignIn] make the host offer the agent's
-	// sign-in methods, then the host calls Open again.
+	// Open begins or continues a conversation. The agent may call the chat's methods as
+	// soon as Open is called. If the error wraps [ErrSignIn], the host offers the
+	// agent's sign-in methods and then calls Open again.
 	Open(ctx context.Context, start Start, chat *Chat) (Conversation, error)
 }
 
-// A Conversation is the agent's part in a chat.
+// A Conversation is the agent's end of a chat.
 type Conversation interface {
-	// ID is the agent's own name for the conversation, which a later [Start] has. The
-	// host stores it. It does not change.
+	// ID returns the agent's own name for the conversation. It never changes. The host
+	// stores it, and passes it in [Start] to continue the conversation.
 	ID() string
 
-	// Prompt runs one turn and returns at its end. When ctx ends, the turn is
-	// cancelled: the agent stops its work and returns. The host continues without it
-	// after [CancelGrace]. The host calls Prompt for one turn at a time.
+	// Prompt runs one turn and returns at its end. The host calls Prompt for one turn at
+	// a time. When ctx ends, the turn is cancelled: the agent must stop and return. If
+	// it has not returned after [CancelGrace], the host continues without it.
 	Prompt(ctx context.Context, prompt Prompt, turn *Turn) (End, error)
 
-	// Close ends the conversation at the agent, and Prompt with it. The agent keeps
-	// the conversation's history.
+	// Close ends the conversation and a running Prompt. The agent keeps the
+	// conversation's history.
 	Close() error
 }
 
 // Further capabilities of an [Agent].
 type (
-	// A Lister knows conversations from elsewhere, for example from the agent's own
-	// terminal interface.
+	// A Lister knows conversations that began outside of the host, for example in the
+	// agent's own terminal interface.
 	Lister interface {
-		// List returns the conversations in a folder; all, if it is empty.
+		// List returns the conversations in a folder, or all if folder is empty.
 		List(ctx context.Context, folder string) ([]Past, error)
 	}
 
 	// A SignerIn has sign-in methods.
 	SignerIn interface {
-		// SignIn runs a method of [AgentInfo.SignIn] without a Command. For the others,
-		// the host runs the command in a terminal.
+		// SignIn runs a method of [AgentInfo.SignIn] that has no Command. Commands are
+		// run by the host, in a terminal.
 		SignIn(ctx context.Context, method string) error
 	}
 
@@ -60,14 +60,14 @@ type (
 
 // Further capabilities of a [Conversation].
 type (
-	// A Steerer accepts a message during a turn. Without it, a steering message becomes
-	// the next prompt.
+	// A Steerer accepts messages during a turn. For other conversations, such a message
+	// becomes the next prompt.
 	Steerer interface {
 		Steer(ctx context.Context, prompt Prompt, turn *Turn) error
 	}
 
-	// A Configurable changes its options. The host publishes the options that the agent
-	// then reports with [Chat.SetOptions].
+	// A Configurable lets people change its options. It reports the new options with
+	// [Chat.SetOptions], and the host publishes them.
 	Configurable interface {
 		SetOption(ctx context.Context, id string, value any) error
 	}
@@ -77,13 +77,13 @@ var (
 	// ErrSignIn reports that the agent needs a sign-in.
 	ErrSignIn = errors.New("the agent needs a sign-in")
 
-	// ErrUnknown reports that the agent does not have the conversation any more. The
-	// host keeps its transcript and begins a new conversation behind it.
+	// ErrUnknown reports that the agent no longer has the conversation. The host keeps
+	// its transcript and begins a new conversation after it.
 	ErrUnknown = errors.New("the agent does not have this conversation")
 
-	// ErrBusy reports that the conversation is open in a different place. From
-	// [Conversation.Prompt] it means that the conversation went on there: the host opens
-	// it again, and repeats the prompt.
+	// ErrBusy reports that the conversation is open elsewhere. If [Conversation.Prompt]
+	// returns it, the conversation has continued elsewhere: the host opens it again, and
+	// repeats the prompt.
 	ErrBusy = errors.New("the conversation is open in a different place")
 
 	// ErrEnded reports that the turn, the chat or the host has ended.
@@ -102,26 +102,27 @@ type AgentInfo struct {
 	Name        string // for people
 	Description string
 	Models      []AgentModel
-	Options     []Option       // what a new session offers, as far as it is known before
-	SignIn      []SignInMethod // what [ErrSignIn] offers
+	Options     []Option       // options of a new session, as far as they are known before it opens
+	SignIn      []SignInMethod // methods offered after [ErrSignIn]
 
 	Continues bool // Open accepts [Start.ID]
 	Replays   bool // Open accepts [Start.Replay]
 	Forks     bool // Open accepts [Start.ForkOf]
 	Images    bool // prompts may have images
 
-	// Scripted is for agents that play AHP itself and keep nothing of a conversation:
-	// the host opens it without waiting, and copies chats at any turn. Default: nil.
+	// Scripted is for agents that play AHP themselves and store nothing. The host opens
+	// their conversations without waiting, and can copy their chats at any turn.
+	// Default: nil.
 	Scripted *Script
 }
 
-// A Script has facts of an agent's sessions in place of the host's own.
+// A Script replaces parts of the session state that the host would fill in itself.
 type Script struct {
 	Config Schema          // of sessions with a folder
 	Tools  json.RawMessage // the session's serverTools
 }
 
-// A Schema describes a session's options, and has their values.
+// A Schema describes a session's options and holds their values.
 type Schema struct {
 	Schema json.RawMessage `json:"schema"`
 	Values json.RawMessage `json:"values"`
@@ -141,16 +142,16 @@ type SignInMethod struct {
 	Name        string
 	Description string
 	Command     []string // to run in a terminal; nil for [SignerIn]
-	Env         []string // beside the agent's own, for Command
+	Env         []string // environment variables for Command, in addition to the agent's
 }
 
-// A Start says where a conversation begins.
+// A Start describes how a conversation begins.
 type Start struct {
 	Folder  string   // absolute path, never empty
 	Folders []string // further folders
 
 	ID     string // the earlier conversation to continue; empty for a new one
-	Replay bool   // the agent tells the history with [Chat.Past] before Open returns
+	Replay bool   // the agent replays the history with [Chat.Past] before Open returns
 	ForkOf string // begin with a copy of this conversation; ID is empty
 
 	Options map[string]any // chosen values by option id; the agent ignores unknown ids
@@ -166,7 +167,7 @@ type MCPEndpoint struct {
 	Headers map[string]string
 }
 
-// A Past is a conversation from elsewhere.
+// A Past describes a conversation that began outside of the host.
 type Past struct {
 	ID       string
 	Folder   string
@@ -181,7 +182,7 @@ type Prompt struct {
 	Model       string // chosen with the message; empty: unchanged
 }
 
-// An Attachment goes with a prompt. It has Data, or else names a resource.
+// An Attachment is part of a prompt. It has Data, Text, or the URI of a resource.
 type Attachment struct {
 	Name     string
 	URI      string // file:… or from a client
@@ -202,13 +203,13 @@ const (
 	EndCancelled   EndReason = "cancelled"
 )
 
-// An End is the end of a turn. An error from Prompt takes its place.
+// An End describes the end of a turn. It is ignored if Prompt returns an error.
 type End struct {
 	Reason EndReason // empty: EndComplete
 	Usage  *Usage    // nil: as last reported
 }
 
-// Usage counts tokens. A zero is not shown.
+// Usage counts tokens. Zero fields are not shown.
 type Usage struct {
 	Model         string
 	InputTokens   int
@@ -222,10 +223,10 @@ type Usage struct {
 	Limits        []Limit // of the person's plan
 }
 
-// A Limit is how much of a plan's limit is used.
+// A Limit is the used share of one limit in a person's plan.
 type Limit struct {
 	Name   string
-	Used   float64 // 1 is all of it
+	Used   float64 // 1: the limit is reached
 	Resets time.Time
 }
 
@@ -257,7 +258,7 @@ const (
 	ToolFailed    ToolStatus = "failed"
 )
 
-// A ToolUpdate begins or changes a tool call. Zero members leave their previous values.
+// A ToolUpdate begins or changes a tool call. Fields with zero values stay unchanged.
 type ToolUpdate struct {
 	ID        string // the agent's, unique in a turn
 	Name      string // the tool's own name
@@ -277,7 +278,7 @@ type Location struct {
 	Line int // from 1; 0: the whole file
 }
 
-// ToolContent is one of its members.
+// ToolContent is one item of a tool call's content. Exactly one field is set.
 type ToolContent struct {
 	Text     string
 	Diff     *Diff
@@ -300,7 +301,7 @@ type Embedded struct {
 	Text     string
 }
 
-// A PermissionOption is an answer that the agent offers, with its own label.
+// A PermissionOption is an answer that the agent offers to a permission request.
 type PermissionOption struct {
 	ID    string
 	Label string
@@ -318,7 +319,7 @@ const (
 	RejectAlways PermissionKind = "reject_always"
 )
 
-// A Question is a form, a choice, or the address of a page to visit.
+// A Question asks a person to fill in a form, to choose, or to visit a page.
 type Question struct {
 	Message string
 	URL     string
@@ -338,8 +339,8 @@ type Field struct {
 	Min, Max *float64
 }
 
-// A FieldKind is the type of a field's value: string, float64, int64, bool, or for
-// FieldMany []string.
+// A FieldKind is the type of a field. Its values are string, float64, int64, bool, or
+// []string for FieldMany.
 type FieldKind string
 
 // The kinds of fields.
@@ -361,7 +362,7 @@ type Choice struct {
 	Bypass      bool // of a mode: skips permissions
 }
 
-// An Answer is the first answer of any client.
+// An Answer is the answer to a [Question]: the first one of any client.
 type Answer struct {
 	Response string // accept, decline or cancel
 	Values   map[string]any
@@ -374,7 +375,7 @@ type PlanEntry struct {
 	Priority string // high, medium, low or empty
 }
 
-// An Option is a choice for a conversation: its model, its mode, or another.
+// An Option is a setting of a conversation: its model, its mode or another setting.
 type Option struct {
 	ID          string
 	Name        string
@@ -393,11 +394,11 @@ type Command struct {
 	Bypass      bool   // skips permissions
 }
 
-// A ProcessSpec is a command for a terminal.
+// A ProcessSpec describes a command to run in a terminal.
 type ProcessSpec struct {
 	Command string
 	Args    []string
-	Env     []string // beside the host's own
+	Env     []string // in addition to the host's own
 	Folder  string   // empty: the chat's
 	Limit   int      // bytes of output kept; 0: the host's bound
 }

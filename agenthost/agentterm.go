@@ -14,7 +14,8 @@ type AgentTerminal struct {
 	limit    int
 }
 
-// agentCols is the width of an agent's terminal, which takes no input from users.
+// agentCols is the width of a terminal for an agent's command, in which people
+// cannot type.
 const agentCols = 120
 
 // openAgentTerminalLocked runs an agent's command.
@@ -52,7 +53,8 @@ func commandLine(spec ProcessSpec) string {
 	return titleOf(strings.Join(append([]string{spec.Command}, spec.Args...), " "))
 }
 
-// forgetTerminalsLocked removes the oldest ended terminals of agents, to make room.
+// forgetTerminalsLocked removes the terminals of agents whose commands ended
+// longest ago, until there is room.
 func (ts *terminalTable) forgetTerminalsLocked() {
 	h := ts.host
 	for _, t := range h.terminals.all() {
@@ -70,8 +72,8 @@ func (t *AgentTerminal) ID() string { return t.terminal.uri }
 
 func (t *AgentTerminal) title() string { return t.terminal.title }
 
-// Output returns the output so far, whether its beginning is missing, and the exit
-// code once the command has ended.
+// Output returns the output so far and whether its beginning was dropped. exit is
+// the exit code, or nil while the command runs.
 func (t *AgentTerminal) Output() (text string, truncated bool, exit *int) {
 	h := t.terminal.host
 	h.mu.Lock()
@@ -108,7 +110,7 @@ func (t *AgentTerminal) Wait(ctx context.Context) (int, error) {
 	return *exit, nil
 }
 
-// Kill ends the command. The terminal stays.
+// Kill ends the command. The terminal remains.
 func (t *AgentTerminal) Kill() {
 	h := t.terminal.host
 	h.mu.Lock()
@@ -116,5 +118,5 @@ func (t *AgentTerminal) Kill() {
 	t.terminal.backend.interrupt()
 }
 
-// Release ends the command. Clients keep what they have seen in the tool call.
+// Release ends the command. Clients keep the output that the tool call shows.
 func (t *AgentTerminal) Release() { t.Kill() }

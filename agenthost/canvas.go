@@ -12,8 +12,8 @@ import (
 // instance's id.
 const canvasPrefix = "ahp-canvas:/"
 
-// A canvas is an open instance: a surface opened by the agent and rendered by clients.
-// The host's lock guards its state.
+// A canvas is an open instance: an interface that the agent has opened and that
+// clients show. The host's lock guards its state.
 type canvas struct {
 	session  *session
 	channel  string
@@ -22,8 +22,8 @@ type canvas struct {
 	input    json.RawMessage
 	title    string
 	status   string
-	url      string // as seed clients see it
-	web      string // as clients since 0.10 see it: http, https or none
+	url      string // address for clients with the capability canvas of AHP 0.9
+	web      string // address for clients since 0.10: http, https or empty
 	stale    bool
 
 	// Only for the host's own canvases.
@@ -62,7 +62,7 @@ type canvasResource struct {
 	Resource string `json:"resource"`
 }
 
-// A canvasRef is an open canvas in the session's state.
+// A canvasRef is an entry for an open canvas in the session's state.
 type canvasRef struct {
 	InstanceID    string `json:"instanceId"`
 	Channel       string `json:"channel"`
@@ -73,7 +73,7 @@ type canvasRef struct {
 	Availability  string `json:"availability"`
 }
 
-// A canvasSource names the provider of a canvas: kind is server or client.
+// A canvasSource names the provider of a canvas. Kind is server or client.
 type canvasSource struct {
 	Kind     string `json:"kind"`
 	ClientID string `json:"clientId,omitempty"`
@@ -111,8 +111,8 @@ func (v *canvas) registered() registeredCanvas {
 	return state
 }
 
-// setURL sets the address. For clients since 0.10, an address off the web is absent
-// unless the host serves the content there too.
+// setURL sets the address. Clients since 0.10 see web addresses only. For another address
+// they see none, except for the host's own canvases, which the host also serves by HTTP.
 func (v *canvas) setURL(url string) {
 	v.url = url
 	switch {
@@ -144,7 +144,7 @@ func (s *session) canvases() []*canvas {
 	return slices.DeleteFunc(s.host.canvases.all(), func(v *canvas) bool { return v.session != s })
 }
 
-// resources returns the session's open canvases for its default chat.
+// resources returns the session's open canvases, as listed in its default chat.
 func (s *session) resources() []canvasResource {
 	resources := []canvasResource{}
 	for _, v := range s.canvases() {
@@ -153,7 +153,8 @@ func (s *session) resources() []canvasResource {
 	return resources
 }
 
-// openCanvasesChangedLocked publishes the list of open canvases in every form in use.
+// openCanvasesChangedLocked publishes the list of open canvases, in each form that the
+// host's versions have.
 func (s *session) openCanvasesChangedLocked() {
 	s.refsChangedLocked()
 	if s.host.dialect.registers() {
@@ -164,7 +165,7 @@ func (s *session) openCanvasesChangedLocked() {
 	}
 }
 
-// refsChangedLocked publishes the list in the seed's form, with titles.
+// refsChangedLocked publishes the list in the form before 0.10, with titles.
 func (s *session) refsChangedLocked() {
 	if s.host.dialect.seeds() {
 		s.host.emitLocked(s.uri, struct {
@@ -174,7 +175,8 @@ func (s *session) refsChangedLocked() {
 	}
 }
 
-// canvasStateLocked returns an open canvas's state, for clients with canvases only.
+// canvasStateLocked returns an open canvas's state. It is an error for clients without
+// canvases.
 func (vs *canvasTable) canvasStateLocked(uri string, o offer) (any, error) {
 	h := vs.host
 	v, ok := h.canvases.get(uri)
@@ -187,9 +189,9 @@ func (vs *canvasTable) canvasStateLocked(uri string, o offer) (any, error) {
 	return nil, fail(ahp.CodeNotFound, "Canvas not open: %s", uri)
 }
 
-// updateLocked merges an update into the state and publishes it. null clears an
-// optional value; absent fields stay. If the list of open canvases changes, it is
-// published too.
+// updateLocked merges an update into the state and publishes it. A null clears an
+// optional value; absent fields stay unchanged. If this changes the list of open
+// canvases, it publishes the list too.
 func (v *canvas) updateLocked(update map[string]any) error {
 	before := v.ref()
 	for name, value := range update {
@@ -226,7 +228,7 @@ func (v *canvas) updateLocked(update map[string]any) error {
 	return nil
 }
 
-// sendLocked sends a provider's message to the views.
+// sendLocked sends a message of the provider to the canvas's views.
 func (v *canvas) sendLocked(payload any) {
 	v.session.host.emitLocked(v.channel, canvasMessageAction{"canvas/message", encode(payload)})
 }
@@ -270,7 +272,8 @@ func (vs *canvasTable) canvasActionLocked(c *conn, env envelope) {
 	}
 }
 
-// rejectLocked returns a rejected action to the dispatching client only.
+// rejectLocked sends a rejected action to the client that dispatched it, and to no
+// other.
 func (vs *canvasTable) rejectLocked(c *conn, env envelope, reason string) {
 	h := vs.host
 	h.seq++
@@ -313,7 +316,7 @@ func (vs *canvasTable) canvasReadResource(c *conn, raw json.RawMessage) (any, er
 	}{[]canvasContent{content}}, nil
 }
 
-// admitRead checks that the connection renders the canvas.
+// admitRead checks that the connection is subscribed to the canvas.
 func (vs *canvasTable) admitRead(c *conn, raw json.RawMessage) (app *Canvas, uri, name string, err error) {
 	h := vs.host
 	if c.offer.registers() || !slices.ContainsFunc(h.cfg.Canvases, func(app Canvas) bool { return app.Mode == CanvasChannel }) {
@@ -348,8 +351,9 @@ func (vs *canvasTable) admitRead(c *conn, raw json.RawMessage) (app *Canvas, uri
 	return v.app, params.URI, name, nil
 }
 
-// parseContentURI splits a canvas content address. It decodes the path once; the path
-// names a file below the canvas's own root.
+// parseContentURI splits the address of canvas content into the instance and the
+// file's path. It decodes the path once, and refuses a path outside of the canvas's
+// root.
 func parseContentURI(uri string) (instance, name string, err error) {
 	rest, ok := strings.CutPrefix(uri, contentScheme+"/")
 	if !ok {

@@ -17,7 +17,7 @@ import (
 	"ahprelay/ahp"
 )
 
-// A Canvas is declared by the host's own provider in every session.
+// A Canvas is a canvas that the host's own provider declares in every session.
 type Canvas struct {
 	// ID is the canvasId. It must not be one of [CanvasVerbs].
 	ID string
@@ -37,23 +37,23 @@ type Canvas struct {
 type CanvasMode string
 
 const (
-	// CanvasChannel uses ahp-canvas-content:/<instanceId>/…, read with
+	// CanvasChannel uses ahp-canvas-content:/<instanceId>/…, which clients read with
 	// canvasReadResource.
 	CanvasChannel CanvasMode = "channel"
 
-	// CanvasLoopback uses http://127.0.0.1:<port>/…, on the host's own server.
-	// canvasReadResource then gets -32601.
+	// CanvasLoopback uses http://127.0.0.1:<port>/…, on a server of the host. The host
+	// then answers canvasReadResource with -32601.
 	CanvasLoopback CanvasMode = "loopback"
 )
 
 //go:embed all:canvasapp
 var canvasAppFiles embed.FS
 
-// CanvasVerbs are the scripted agent's prompts for the open canvas; no canvas has such
-// an ID.
+// CanvasVerbs are words in the scripted agent's prompts for the open canvas. No canvas
+// may have such an ID.
 var CanvasVerbs = []string{"update", "stale", "ready", "message", "invoke", "close"}
 
-// checkCanvases validates the canvases and returns a copy with defaults.
+// checkCanvases returns a validated copy of the canvases with defaults.
 func checkCanvases(given []Canvas) ([]Canvas, error) {
 	app, err := fs.Sub(canvasAppFiles, "canvasapp")
 	if err != nil {
@@ -80,8 +80,8 @@ func checkCanvases(given []Canvas) ([]Canvas, error) {
 	return checked, nil
 }
 
-// canvasFileName decodes a content path once. It reports false unless the path names a
-// file below the root.
+// canvasFileName decodes a content path once. It returns false for a path outside of
+// the root.
 func canvasFileName(escaped string) (string, bool) {
 	name, err := url.PathUnescape(escaped)
 	if err != nil || len(escaped) > maxCanvasPath || !utf8.ValidString(name) || strings.ContainsAny(name, "\x00\\") {
@@ -93,7 +93,7 @@ func canvasFileName(escaped string) (string, bool) {
 	return name, fs.ValidPath(name) && name != "."
 }
 
-// read returns a content file; uri is the client's address for it.
+// read returns a content file. uri is the address that the client has used for it.
 func (app *Canvas) read(name, uri string) (canvasContent, error) {
 	data, err := fs.ReadFile(app.Files, name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -112,8 +112,9 @@ func (app *Canvas) read(name, uri string) (canvasContent, error) {
 	return content, nil
 }
 
-// openURLLocked returns the instance's content address for seed clients, and records
-// the web address. Each round has a new address, so clients reload.
+// openURLLocked returns a new content address for clients before 0.10, and records the
+// web address. The address changes with each round, so that clients load the content
+// again.
 func (v *canvas) openURLLocked() (string, error) {
 	v.round++
 	entry := "index.html"
@@ -138,8 +139,8 @@ func (v *canvas) openURLLocked() (string, error) {
 	return contentScheme + "/" + v.instance + "/" + entry, nil
 }
 
-// A canvasServer serves loopback canvases to any local connection, like a development
-// server.
+// A canvasServer serves canvases on a loopback address to every local connection, like
+// a development server.
 type canvasServer struct {
 	origin string
 	server *http.Server
@@ -190,7 +191,7 @@ func (app *Canvas) handler() http.Handler {
 	})
 }
 
-// noteActions are the agent's actions on the host's canvases.
+// noteActions declares the agent's actions on the host's canvases.
 var noteActions = json.RawMessage(`[{"name":"add","description":"Adds a note.",` +
 	`"inputSchema":{"type":"object","properties":{"text":{"type":"string"}},"required":["text"]}},` +
 	`{"name":"clear","description":"Removes all notes."}]`)
@@ -198,9 +199,9 @@ var noteActions = json.RawMessage(`[{"name":"add","description":"Adds a note.",`
 // maxNotes bounds the notes in an instance.
 const maxNotes = 100
 
-// answerLocked handles a view's message. {type: "ping"} and {type: "list"} are
-// answered; {type: "add", text} and {type: "clear"} change the notes and notify all
-// views; any other message is echoed.
+// answerLocked handles a message of a view. It answers {type: "ping"} and {type:
+// "list"}. {type: "add", text} and {type: "clear"} change the notes, and all views are
+// notified. Any other message is echoed.
 func (v *canvas) answerLocked(payload json.RawMessage) {
 	var said struct {
 		Type string `json:"type"`

@@ -18,11 +18,11 @@ const (
 // maxCanvases bounds the open canvases.
 const maxCanvases = 256
 
-// providerPatience bounds a client provider's answer. The client may have to ask its
-// user.
+// providerPatience bounds the wait for a client that provides a canvas. The client
+// may have to ask its user.
 const providerPatience = 2 * time.Minute
 
-// A canvasDeclaration is a canvas offered to the agent.
+// A canvasDeclaration is a canvas that a provider offers to the agent.
 type canvasDeclaration struct {
 	ExtensionID   string          `json:"extensionId"`
 	ExtensionName string          `json:"extensionName,omitempty"`
@@ -34,15 +34,15 @@ type canvasDeclaration struct {
 	Source        canvasSource    `json:"source"`
 }
 
-// An activeClient is a client that contributes to a session.
+// An activeClient is a client that contributes canvases to a session.
 type activeClient struct {
 	id       string
 	entry    json.RawMessage // as sent by the client
 	declared []canvasDeclaration
-	away     bool // without a connection
+	away     bool // the client has no connection
 }
 
-// declarations returns the canvases of all present providers.
+// declarations returns the canvases of all connected providers.
 func (s *session) declarations() []canvasDeclaration {
 	all := []canvasDeclaration{}
 	for _, app := range s.host.cfg.Canvases {
@@ -71,7 +71,7 @@ func (s *session) canvasesChangedLocked() {
 }
 
 // activeClientLocked handles session/activeClientChanged and its successors
-// session/activeClientSet and …Removed. A client may only describe itself.
+// session/activeClientSet and …Removed. A client may describe only itself.
 func (s *session) activeClientLocked(c *conn, env envelope) {
 	var a struct {
 		ActiveClient json.RawMessage `json:"activeClient"`
@@ -110,14 +110,14 @@ func (s *session) activeClients() []json.RawMessage {
 	return entries
 }
 
-// declares reports whether a client provides the canvas now.
+// declares reports whether a client currently provides the canvas.
 func (s *session) declares(clientID, canvasID string) bool {
 	ac, ok := s.clients.get(clientID)
 	return ok && !ac.away && slices.ContainsFunc(ac.declared, func(d canvasDeclaration) bool { return d.CanvasID == canvasID })
 }
 
-// followProviderLocked marks canvases stale when the client no longer provides them,
-// and reopens them when it does again.
+// followProviderLocked marks a client's canvases as stale when the client no longer
+// provides them, and opens them again when it does.
 func (s *session) followProviderLocked(clientID string) {
 	for _, v := range s.canvases() {
 		if v.declared.Source.ClientID != clientID {
@@ -132,14 +132,14 @@ func (s *session) followProviderLocked(clientID string) {
 	}
 }
 
-// providerLeftLocked records the loss of a client's last connection.
+// providerLeftLocked records that a client's last connection has ended.
 func (vs *canvasTable) providerLeftLocked(clientID string) {
 	h := vs.host
 	h.canvases.providerIsLocked(clientID, func(ac *activeClient) { ac.away = true })
 }
 
-// providerBack restores a client's contributions after reconnect. Call it after the
-// answer.
+// providerBack restores a client's contributions after a reconnect. It is called
+// after the answer to reconnect.
 func (vs *canvasTable) providerBack(clientID string) {
 	h := vs.host
 	h.mu.Lock()
@@ -164,7 +164,8 @@ func (vs *canvasTable) providerIsLocked(clientID string, change func(*activeClie
 	}
 }
 
-// forgetProviderLocked drops contributions from before a client's new initialize.
+// forgetProviderLocked removes the contributions that a client made before its new
+// initialize.
 func (vs *canvasTable) forgetProviderLocked(clientID string) {
 	h := vs.host
 	for _, s := range h.sessions.all() {
@@ -180,7 +181,7 @@ func (vs *canvasTable) forgetProviderLocked(clientID string) {
 	}
 }
 
-// Params and results of requests to a canvas's client provider.
+// Params and results of requests to a client that provides a canvas.
 
 type canvasCall struct {
 	Channel     string          `json:"channel"` // the session
@@ -203,7 +204,7 @@ func (v *canvas) call() canvasCall {
 	}
 }
 
-// askProvider sends a request to a canvas's client provider.
+// askProvider sends a request to the client that provides a canvas.
 func (vs *canvasTable) askProvider(clientID, method string, params canvasCall) (json.RawMessage, error) {
 	h := vs.host
 	call, err := h.startCall(clientID, method, params)
@@ -222,7 +223,7 @@ func (vs *canvasTable) askProvider(clientID, method string, params canvasCall) (
 	}
 }
 
-// providerError returns a provider's error.
+// providerError returns the error that an agent gets for a failed provider.
 func providerError(code, text string) error {
 	return &rpcError{Code: ahp.CodeCanvasProviderError, Message: text, Data: struct {
 		Code    string `json:"code"`
@@ -230,8 +231,8 @@ func providerError(code, text string) error {
 	}{code, text}}
 }
 
-// OpenCanvas opens a canvas like the agent and returns its channel. It waits for the
-// provider. The canvas is a canvasId, or <extensionId>/<canvasId>.
+// OpenCanvas opens a canvas like the agent would, waits for its provider, and returns
+// the canvas's channel. canvasID is a canvasId, or <extensionId>/<canvasId>.
 func (h *Host) OpenCanvas(session, canvasID string, input any) (string, error) {
 	v, err := h.canvases.newCanvas(session, canvasID, input)
 	if err != nil {
@@ -294,12 +295,13 @@ func (vs *canvasTable) newCanvasLocked(s *session, canvasID string, input any) (
 		v.input = encode(input)
 	}
 	if v.declared.Source.Kind == "server" {
-		v.app = &h.cfg.Canvases[i] // the host's own come first
+		v.app = &h.cfg.Canvases[i] // the host's own canvases are the first declarations
 	}
 	return v, nil
 }
 
-// openAtClient asks the client provider, if there is one, to open the canvas.
+// openAtClient asks the client that provides the canvas to open it. It does nothing
+// for the host's own canvases.
 func (vs *canvasTable) openAtClient(v *canvas) (opened canvasOpened, err error) {
 	h := vs.host
 	if v.app != nil {
@@ -374,8 +376,8 @@ func (vs *canvasTable) withCanvas(channel string, f func(*canvas) error) error {
 }
 
 // UpdateCanvas publishes canvas/updated with the given title, status, url and
-// availability; nil clears a value. Without any, the provider moves its content to a
-// new address.
+// availability; nil clears a value. With an empty update, the provider moves its
+// content to a new address.
 func (h *Host) UpdateCanvas(channel string, update map[string]any) error {
 	return h.canvases.withCanvas(channel, func(v *canvas) error {
 		if len(update) > 0 || v.app == nil {
@@ -389,8 +391,8 @@ func (h *Host) UpdateCanvas(channel string, update map[string]any) error {
 	})
 }
 
-// StaleCanvas simulates the loss of one of the host's own providers. Loopback content
-// then has no address.
+// StaleCanvas simulates that the host's provider is lost. Loopback content then has
+// no address.
 func (h *Host) StaleCanvas(channel string) error {
 	return h.canvases.withCanvas(channel, func(v *canvas) error {
 		update := map[string]any{"availability": "stale"}
@@ -401,7 +403,7 @@ func (h *Host) StaleCanvas(channel string) error {
 	})
 }
 
-// ReadyCanvas simulates the provider's return: the canvas is open again.
+// ReadyCanvas simulates that the provider returns: the canvas opens again.
 func (h *Host) ReadyCanvas(channel string) error {
 	return h.canvases.withCanvas(channel, func(v *canvas) error {
 		update := map[string]any{"availability": "ready"}
@@ -416,7 +418,7 @@ func (h *Host) ReadyCanvas(channel string) error {
 	})
 }
 
-// MessageCanvas sends a provider's message to the views.
+// MessageCanvas sends a message of the provider to the canvas's views.
 func (h *Host) MessageCanvas(channel string, payload any) error {
 	return h.canvases.withCanvas(channel, func(v *canvas) error {
 		v.sendLocked(payload)
@@ -424,8 +426,8 @@ func (h *Host) MessageCanvas(channel string, payload any) error {
 	})
 }
 
-// InvokeCanvas invokes a canvas action like the agent and returns the provider's
-// result.
+// InvokeCanvas invokes an action of a canvas like the agent would, and returns the
+// provider's result.
 func (h *Host) InvokeCanvas(channel, action string, input any) (value json.RawMessage, err error) {
 	var params canvasCall
 	var clientID string
@@ -466,7 +468,7 @@ func (h *Host) InvokeCanvas(channel, action string, input any) (value json.RawMe
 	return answer.Value, nil
 }
 
-// CloseCanvas closes a canvas. Its provider is informed first and cannot prevent it.
+// CloseCanvas closes a canvas. The provider is informed first, and cannot prevent it.
 func (h *Host) CloseCanvas(channel string) error {
 	var params canvasCall
 	var clientID string
@@ -490,8 +492,8 @@ func (h *Host) CloseCanvas(channel string) error {
 	return err
 }
 
-// refuseProviderCallLocked refuses canvasOpen and its siblings, which only the host
-// may send. Clients without canvases get method not found.
+// refuseProviderCallLocked refuses a client's canvasOpen, canvasInvokeAction and
+// canvasClose, which only the host may send.
 func (*canvasTable) refuseProviderCallLocked(c *conn, _ json.RawMessage) (any, error) {
 	if !c.offer.seeds() {
 		return nil, methodNotFound("canvasOpen, canvasInvokeAction, canvasClose")

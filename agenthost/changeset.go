@@ -8,24 +8,24 @@ import (
 	"ahprelay/ahp"
 )
 
-// A changeset holds the agent's changes to a session's files. It exists from the first
-// permitted edit on. The host's lock guards its state.
+// A changeset holds the agent's changes to a session's files. It is created at the
+// first permitted edit. The host's lock guards its state.
 type changeset struct {
 	session *session
 	uri     string
 	files   []changedFile
 
-	before map[string]*string // by path: the files before an agent's first change
+	before map[string]*string // by path: each file before the agent's first change
 
 	// In a repository.
-	trees      func() (from, to string) // an empty tree is the files as they are; nil without a repository
+	trees      func() (from, to string) // git trees before and after; an empty tree stands for the files on disk; nil without a repository
 	from       string                   // the tree of the latest computation
 	git        map[string]gitFile       // by id
 	operations json.RawMessage
 	computed   bool
 	computing  bool
 	again      bool   // the files have changed during a computation
-	failed     string // why there is no content
+	failed     string // why the changes could not be read; "": they could
 }
 
 type changedFile struct {
@@ -34,7 +34,7 @@ type changedFile struct {
 	Reviewed bool            `json:"reviewed,omitempty"`
 }
 
-// changesetInfo is its entry in the session's state.
+// changesetInfo describes a changeset in the session's state.
 type changesetInfo struct {
 	Label        string          `json:"label"`
 	URITemplate  string          `json:"uriTemplate"`
@@ -107,11 +107,12 @@ func (s *session) changeLocked(files ...changedFile) {
 // maxChanged bounds the files of a changeset.
 const maxChanged = 1000
 
-// agentChangedLocked adds an agent's change of a file. The changeset shows the file as
-// it was before the agent's first change.
+// agentChangedLocked adds a file change that the agent reports. Outside of a
+// repository, the changeset compares the file with its content before the agent's
+// first change.
 func (s *session) agentChangedLocked(d Diff) {
 	if s.work != nil && s.work.repo != nil && !s.work.off {
-		return // the repository tells, at the turn's end
+		return // in a repository, afterTurn finds the changes
 	}
 	if s.changed != nil {
 		first, ok := s.changed.before[d.Path]
@@ -129,8 +130,8 @@ func (s *session) agentChangedLocked(d Diff) {
 	s.changed.before[d.Path] = d.Old
 }
 
-// changesetActionLocked handles changeset/filesReviewChanged; clients may dispatch no
-// other action here.
+// changesetActionLocked handles changeset/filesReviewChanged, the only action that
+// clients may dispatch on a changeset.
 func (cs *changesetTable) changesetActionLocked(env envelope) {
 	h := cs.host
 	var a struct {
@@ -168,13 +169,13 @@ func (p *operationParams) message() string {
 	return strings.TrimSpace(text)
 }
 
-// operationResult is its result.
+// operationResult is the result of invokeChangesetOperation.
 type operationResult struct {
 	Message  string    `json:"message"` // for people
 	FollowUp *followUp `json:"followUp,omitempty"`
 }
 
-// followUp is a resource to show after an operation.
+// followUp is a resource that the client should show after an operation.
 type followUp struct {
 	Content struct {
 		URI string `json:"uri"`
@@ -182,8 +183,8 @@ type followUp struct {
 	External bool `json:"external"`
 }
 
-// invokeChangesetOperationLocked answers invokeChangesetOperation: commit removes all
-// changes, revert those in one file.
+// invokeChangesetOperationLocked answers invokeChangesetOperation without a
+// repository: commit clears the changeset, revert removes one file from it.
 func (cs *changesetTable) invokeChangesetOperationLocked(_ *conn, raw json.RawMessage) (any, error) {
 	h := cs.host
 	params, err := decodeParams[operationParams](raw)

@@ -121,8 +121,8 @@ func (ch *chat) state(v view) chatState {
 	return state
 }
 
-// cursorPrefix begins fetchTurns cursors. A cursor names the client's oldest turn; end
-// means no more turns.
+// cursorPrefix begins the cursors of fetchTurns. A cursor names the oldest turn that
+// the client has; end means that there are no older turns.
 const cursorPrefix = "before:"
 
 func cursorBefore(index int, turns []*turn) string {
@@ -135,7 +135,7 @@ func cursorBefore(index int, turns []*turn) string {
 // turnsPerPage bounds the turns loaded by a fetchTurns.
 const turnsPerPage = 20
 
-// fetchTurnsLocked answers fetchTurns. The turns arrive as an action for all
+// fetchTurnsLocked answers fetchTurns. The turns arrive in an action, at all
 // subscribers. Without a cursor there are none.
 func (ss *sessionTable) fetchTurnsLocked(_ *conn, raw json.RawMessage) (any, error) {
 	h := ss.host
@@ -167,9 +167,9 @@ func (ss *sessionTable) fetchTurnsLocked(_ *conn, raw json.RawMessage) (any, err
 	return struct{}{}, nil
 }
 
-// turnAt returns the index of the turn named in a cursor. For a cursor without a name,
-// it returns the number of turns. It reports false for an invalid cursor or a missing
-// turn.
+// turnAt returns the index of the turn that a cursor names, or the number of turns for
+// a cursor without a name. It returns false if the cursor is invalid or the turn does
+// not exist.
 func (ch *chat) turnAt(cursor string) (int, bool) {
 	id, ok := strings.CutPrefix(cursor, cursorPrefix)
 	if !ok {
@@ -187,8 +187,8 @@ func (ch *chat) emitLocked(action any) {
 	ch.applyLocked(action, own(ch.uri, action))
 }
 
-// applyLocked applies an action and publishes it after the resulting status changes,
-// like real hosts.
+// applyLocked applies an action. It publishes the resulting status changes first and
+// then the action, like VS Code's host.
 func (ch *chat) applyLocked(action any, env envelope) {
 	h := ch.session.host
 	wasActive := ch.active != nil
@@ -202,7 +202,8 @@ func (ch *chat) applyLocked(action any, env envelope) {
 	ch.session.updateWaitingLocked()
 }
 
-// updateStatusLocked derives the status of the chat and its session.
+// updateStatusLocked computes the status of the chat and its session, and publishes
+// changes.
 func (ch *chat) updateStatusLocked() {
 	status := statusIdle
 	switch {
@@ -225,7 +226,7 @@ func (ch *chat) updateStatusLocked() {
 	s.touchLocked()
 }
 
-// chatsStatus returns the status of the chat with the most urgent need for the user.
+// chatsStatus returns the status of the chat that needs the user most urgently.
 func (s *session) chatsStatus() int {
 	status := statusIdle
 	for _, wanted := range []int{statusError, statusInProgress, statusInputNeeded} {
@@ -236,7 +237,8 @@ func (s *session) chatsStatus() int {
 	return status
 }
 
-// reduce applies an action to the state. An action that does not fit has no effect.
+// reduce applies an action to the state. An action that does not fit the state is
+// ignored.
 func (ch *chat) reduce(action any) {
 	switch a := action.(type) {
 	case turnStartedAction:
@@ -281,20 +283,20 @@ func (ch *chat) touch(now time.Time) {
 	ch.session.touchLocked()
 }
 
-// stopLocked cancels the agent's turn, if any.
+// stopLocked cancels the agent's turn, if one runs.
 func (ch *chat) stopLocked() {
 	ch.flushLocked()
 	ch.seat.stopLocked()
 }
 
-// flushLocked publishes the text that the agent's turn holds back.
+// flushLocked publishes the text that the agent's turn has held back.
 func (ch *chat) flushLocked() {
 	if ch.seat.turn != nil {
 		ch.seat.turn.flushLocked()
 	}
 }
 
-// turnEndedLocked begins the next turn.
+// turnEndedLocked begins the next turn after t has ended.
 func (ch *chat) turnEndedLocked(t *Turn) {
 	if ch.seat.turn == t {
 		ch.seat.turn = nil

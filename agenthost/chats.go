@@ -90,7 +90,8 @@ func (ss *sessionTable) createChatLocked(_ *conn, raw json.RawMessage) (any, err
 	return nil, nil
 }
 
-// forkable reports whether an agent can continue a copy of a chat up to a turn.
+// forkable reports whether the agent can continue a copy of a chat that ends at
+// a turn.
 func forkable(source *chat, end int) error {
 	switch st := source.seat; {
 	case st.provider.info.Scripted != nil:
@@ -104,7 +105,8 @@ func forkable(source *chat, end int) error {
 	return nil
 }
 
-// otherChatLocked returns a chat unless it is its session's default.
+// otherChatLocked returns a chat. It is an error if the chat is its session's
+// default chat.
 func (ss *sessionTable) otherChatLocked(uri string) (*chat, error) {
 	h := ss.host
 	ch := h.chats[uri]
@@ -149,7 +151,8 @@ func (ch *chat) leaveLocked() {
 	s.announceChangesLocked()
 }
 
-// moveChatLocked answers moveChat. The chat's URI and subscriptions stay.
+// moveChatLocked answers moveChat. The chat keeps its URI and its
+// subscriptions.
 func (ss *sessionTable) moveChatLocked(c *conn, raw json.RawMessage) (any, error) {
 	h := ss.host
 	if c.offer.version.compare(firstStable) < 0 {

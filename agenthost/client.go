@@ -6,21 +6,22 @@ import (
 	"ahprelay/ahp"
 )
 
-// A client is the host's record of a clientId. It outlives connections, so that the
-// client can reconnect.
+// A client is the host's record of a clientId. It is kept after the last connection
+// has ended, so that the client can reconnect.
 type client struct {
 	id     string
 	offer  offer   // from the latest initialize, for reconnect
 	conns  []*conn // open, newest last
 	leftAt int64   // serverSeq when the last connection ended
 
-	windows map[string]receiveLimits // windowed subscriptions
+	windows map[string]receiveLimits // limits of windowed subscriptions, by channel
 }
 
-// maxWindows bounds a client's resumable windowed subscriptions.
+// maxWindows bounds the windowed subscriptions that a client can resume.
 const maxWindows = 1024
 
-// rememberWindow records a channel's delivery; nil means plain.
+// rememberWindow records how a channel is delivered. A nil window means without flow
+// control.
 func (cl *client) rememberWindow(channel string, w *window) {
 	delete(cl.windows, channel)
 	if w == nil || len(cl.windows) >= maxWindows {
@@ -32,17 +33,17 @@ func (cl *client) rememberWindow(channel string, w *window) {
 	cl.windows[channel] = w.limits
 }
 
-// An offer holds the client's version and capabilities from initialize. It decides
-// which messages and forms the client receives.
+// An offer holds the version and capabilities that a client has sent in initialize.
+// It determines which messages the client receives, and in which form.
 type offer struct {
 	version version
 
-	// Capability flags; absent means false.
+	// False if the client does not declare the capability.
 	canvas  bool
 	mcpApps bool
 }
 
-// takes reports whether the client receives this type of action.
+// takes reports whether the client receives actions of this type.
 func (o offer) takes(kind string) bool {
 	switch {
 	case kind == "canvas/stateChanged" || kind == "chat/canvasesChanged":
@@ -53,11 +54,11 @@ func (o offer) takes(kind string) bool {
 	return o.version.knows(kind)
 }
 
-// registers reports whether the client's version includes canvases, without a
-// capability.
+// registers reports whether the client's version includes canvases; then no
+// capability is needed.
 func (o offer) registers() bool { return o.version.compare(canvasesRegistered) >= 0 }
 
-// seeds reports whether the client uses the seed's canvases.
+// seeds reports whether the client uses canvases in the form before 0.10.
 func (o offer) seeds() bool { return o.canvas && !o.registers() }
 
 // newest returns the connection for the client's notifications and requests, or nil.
@@ -100,8 +101,8 @@ func (h *Host) leaveLocked(c *conn) {
 	}
 }
 
-// forgetClientsLocked drops the longest absent client when there are too many. That
-// client must initialize again.
+// forgetClientsLocked removes the client that has been absent longest if there are
+// too many. That client must then initialize again.
 func (h *core) forgetClientsLocked() {
 	var oldest *client
 	gone := 0
@@ -119,7 +120,7 @@ func (h *core) forgetClientsLocked() {
 	}
 }
 
-// readCapabilities reads the capability flags known to this host.
+// readCapabilities reads the capability flags that this host knows.
 func readCapabilities(raw json.RawMessage) offer {
 	var flags map[string]json.RawMessage
 	if json.Unmarshal(raw, &flags) != nil {

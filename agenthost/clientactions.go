@@ -14,17 +14,18 @@ type dispatchParams struct {
 	Action    json.RawMessage `json:"action"`
 }
 
-// unsupported lists the rejected action types.
+// unsupported lists the action types that the host rejects.
 var unsupported = []string{
 	"chat/workingDirectorySet", "chat/workingDirectoryRemoved",
 	"session/customizationsChanged", "session/customizationUpdated", "session/customizationRemoved", "session/mcpServerStateChanged",
 }
 
-// activeClientActions declare a client's contributions.
+// activeClientActions are the actions with which a client declares its
+// contributions.
 var activeClientActions = []string{"session/activeClientChanged", "session/activeClientSet", "session/activeClientRemoved"}
 
 // dispatchLocked handles dispatchAction. A valid action is echoed to all subscribers
-// with its origin, byte for byte, even without an effect on the host. A malformed
+// with its origin, byte for byte, even if it has no effect at the host. A malformed
 // action gets no answer.
 func (h *Host) dispatchLocked(c *conn, raw json.RawMessage) {
 	params, err := decodeParams[dispatchParams](raw)
@@ -61,7 +62,7 @@ func (h *Host) dispatchLocked(c *conn, raw json.RawMessage) {
 	}
 }
 
-// chatActionLocked handles an action on a chat. On any other channel there is no
+// chatActionLocked handles an action on a chat. An action on another channel gets no
 // answer.
 func (ss *sessionTable) chatActionLocked(env envelope) {
 	h := ss.host
@@ -101,8 +102,8 @@ func (ss *sessionTable) chatActionLocked(env envelope) {
 	}
 }
 
-// clientTurnLocked starts a turn and replaces an active turn. A turn starts once: a
-// client that repeats it, because it did not see the first answer, gets a rejection.
+// clientTurnLocked starts a turn, in place of the active turn. If a client repeats
+// the start of a turn because it missed the echo, the repetition is rejected.
 func (ch *chat) clientTurnLocked(env envelope) {
 	var a turnStartedAction
 	var message struct {
@@ -138,7 +139,7 @@ func (ch *chat) startTurnLocked(a turnStartedAction, env envelope, prompt string
 		s.setTitleLocked(titleOf(prompt))
 		s.host.emitLocked(s.uri, titleAction{"session/titleChanged", s.title})
 	}
-	if ch.title == "" && ch != ch.session.chat { // the default chat goes by the session's name
+	if ch.title == "" && ch != ch.session.chat { // the default chat has the session's title
 		ch.title = titleOf(prompt)
 		ch.session.saveLocked()
 		named := chatTitleAction{Type: "session/chatUpdated", Chat: ch.uri}
@@ -156,8 +157,8 @@ func titleOf(prompt string) string {
 	return string(runes[:min(len(runes), maxTitle)])
 }
 
-// clientCancelLocked ends the turn named by the action. For a different turn the
-// action has no effect.
+// clientCancelLocked cancels the turn that the action names. If that turn is not
+// active, nothing happens.
 func (ch *chat) clientCancelLocked(env envelope) {
 	var a struct {
 		TurnID   string   `json:"turnId"`
@@ -189,8 +190,8 @@ type toolConfirmedAction struct {
 	SelectedOptionID string `json:"selectedOptionId"`
 }
 
-// clientConfirmLocked handles a tool confirmation. The first answer counts; later
-// answers are echoed too.
+// clientConfirmLocked handles the answer to a tool confirmation. The first answer
+// decides; later answers are echoed without effect.
 func (ch *chat) clientConfirmLocked(env envelope) {
 	var a toolConfirmedAction
 	if json.Unmarshal(env.action, &a) != nil || a.TurnID == "" || a.ToolCallID == "" || a.Approved == nil {

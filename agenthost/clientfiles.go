@@ -10,7 +10,7 @@ import (
 	"ahprelay/ahp"
 )
 
-// clientScheme begins URIs for a client's file:
+// clientScheme begins the URI of a client's file:
 // vscode-agent-client://<clientId>/<scheme>/<authority or ->/<path>.
 const clientScheme = "vscode-agent-client"
 
@@ -20,7 +20,8 @@ func asksClient(raw json.RawMessage) bool {
 	return json.Unmarshal(raw, &params) == nil && strings.HasPrefix(params.URI, clientScheme+"://")
 }
 
-// clientFile splits such a URI into the clientId and the client's own URI.
+// clientFile splits the URI of a client's file into the clientId and the URI of the
+// file at the client.
 func clientFile(uri string) (clientID, inner string, err error) {
 	u, err := url.Parse(uri)
 	if err != nil {
@@ -44,8 +45,8 @@ func clientFile(uri string) (clientID, inner string, err error) {
 	return u.Host, inner, nil
 }
 
-// resourceReadRemote answers resourceRead for a client's file. It sends that client
-// two requests, like real hosts, and returns the result.
+// resourceReadRemote answers resourceRead for a client's file. It sends two
+// requests to that client, like VS Code's host, and returns the result.
 func (rs *resources) resourceReadRemote(c *conn, raw json.RawMessage) (any, error) {
 	h := rs.host
 	params, err := decodeParams[resourceParams](raw)
@@ -74,7 +75,7 @@ func (rs *resources) resourceReadRemote(c *conn, raw json.RawMessage) (any, erro
 	return newContent(data, params.Encoding, contentType(inner)), nil
 }
 
-// clientReadError words an error like the host.
+// clientReadError returns an error with the text that VS Code's host uses.
 func clientReadError(uri string, err error) error {
 	switch asRPCError(err).Code {
 	case ahp.CodeNotFound:

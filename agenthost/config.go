@@ -22,48 +22,48 @@ type Config struct {
 	// none.
 	Logger *slog.Logger
 
-	// Now supplies every timestamp on the wire. With Now and NewID replaced, the same
-	// input gives the same bytes. Default: time.Now.
+	// Now returns the time for every timestamp on the wire. If Now and NewID are
+	// deterministic, equal input causes equal output, byte for byte. Default: time.Now.
 	Now func() time.Time
 
 	// NewID creates ids. It is called with the host's lock held. Default: a random
 	// UUID.
 	NewID func() string
 
-	// ReplayBuffer bounds the action envelopes kept for reconnecting clients, over all
+	// ReplayBuffer bounds the actions that are kept for reconnecting clients, over all
 	// channels. Default: 1000.
 	ReplayBuffer int
 
-	// MaxFrame bounds a frame in bytes, both ways. Default: 32 MiB.
+	// MaxFrame bounds a frame in each direction, in bytes. Default: 32 MiB.
 	MaxFrame int
 
-	// SendQueue bounds the bytes queued for a client behind the frame being written. A
-	// client above it is disconnected. Default: 64 MiB.
+	// SendQueue bounds the bytes queued for a client, not counting the frame that is
+	// being written. A client above it is disconnected. Default: 64 MiB.
 	SendQueue int
 
-	// ConnectionToken, if set, is required in the WebSocket URL's query (?tkn=…);
-	// without it the answer is HTTP 403. Default: no check.
+	// ConnectionToken, if set, must be in the query of the WebSocket URL (?tkn=…);
+	// otherwise the answer is HTTP 403. Default: not required.
 	ConnectionToken string
 
 	// Root is the directory for file: URIs. Symbolic links cannot lead outside.
 	// Default: see Files.
 	Root string
 
-	// Folders are the directories for file: URIs in place of Root, with symbolic links
+	// Folders are the directories for file: URIs if Root is empty, with symbolic links
 	// resolved. Sessions run in them or below. Default: Root.
 	Folders []string
 
 	// Agents are the host's agents. Package scripted has one without a model.
 	Agents []Agent
 
-	// Storage is the directory of the sessions. The host keeps it to itself. Default:
+	// Storage is the directory of the sessions. No other process may use it. Default:
 	// none, so that sessions end with the host.
 	Storage string
 
-	// NoBypass forbids modes in which an agent asks for no permission.
+	// NoBypass forbids modes in which agents do not ask for permission.
 	NoBypass bool
 
-	// Files is served read-only if Root is empty: content by absolute slash-separated
+	// Files are served read-only if Root is empty: content by absolute slash-separated
 	// path. Default: none.
 	Files map[string]string
 
@@ -76,12 +76,12 @@ type Config struct {
 	// Canvases are offered to the agent in every session. Default: none.
 	Canvases []Canvas
 
-	// MCP lists the MCP servers in every session. They start with the first
-	// connection. Default: none.
+	// MCP lists the MCP servers of every session. They start with the first connection.
+	// Default: none.
 	MCP []MCPServer
 
-	// ConnectMCP starts one of them and returns the connection. The host calls stop after
-	// it has closed the connection: it returns when the server has ended.
+	// ConnectMCP starts an MCP server and returns the connection to it. The host closes
+	// the connection and then calls stop, which returns when the server has ended.
 	ConnectMCP func(ctx context.Context, server *MCPServer) (conn MCPConn, stop func(), err error)
 
 	// Resources are the agent's protected resources. Default: none.
@@ -90,9 +90,9 @@ type Config struct {
 	// Meta is _meta in the result of initialize. Default: none.
 	Meta json.RawMessage
 
-	// Recorder, if set, is called with each frame received, before handling, and each
-	// frame to send, before writing. Calls for different connections overlap. Recorder
-	// must neither block nor change the frame, and may keep it.
+	// Recorder, if set, is called with each received frame before it is handled, and with
+	// each frame to send before it is written. Calls for different connections overlap.
+	// Recorder must not block or change the frame; it may keep it.
 	Recorder func(Frame)
 }
 
@@ -107,12 +107,12 @@ type Frame struct {
 type TerminalMode string
 
 const (
-	// EchoTerminals echo each line and know `exit`. They are deterministic, and safe
-	// with untrusted clients.
+	// EchoTerminals echo each line and understand `exit`. They are deterministic, and
+	// safe with untrusted clients.
 	EchoTerminals TerminalMode = "echo"
 
-	// ShellTerminals run /bin/sh on a pseudo-terminal with the host process's rights.
-	// Every client gets those rights.
+	// ShellTerminals run /bin/sh on a pseudo-terminal with the rights of the host
+	// process. Every client thus gets these rights.
 	ShellTerminals TerminalMode = "shell"
 )
 
@@ -126,11 +126,11 @@ const (
 	maxTerminals     = 64      // at once
 	maxClients       = 1000    // records of absent clients
 	maxDeleted       = 10_000  // sessions remembered as deleted
-	maxInFlight      = 64      // requests of a connection that wait for a different client
+	maxInFlight      = 64      // requests of a connection that wait for another client
 	maxTerminalBytes = 1 << 20 // of one terminal's content
 )
 
-// withDefaults validates the configuration and returns a copy with defaults.
+// withDefaults returns a validated copy of the configuration with defaults.
 func (c Config) withDefaults() (Config, error) {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
@@ -203,7 +203,7 @@ func (c Config) check() error {
 	return c.checkAgents()
 }
 
-// checkAgents returns an error unless the agents' providers are different URI schemes.
+// checkAgents returns an error unless the agents' providers are distinct URI schemes.
 func (c Config) checkAgents() error {
 	names := map[string]bool{}
 	for _, a := range c.Agents {
@@ -216,7 +216,8 @@ func (c Config) checkAgents() error {
 	return nil
 }
 
-// directories returns the directories that the host serves, none for files in memory.
+// directories returns the directories that the host serves. There are none if the files
+// are in memory.
 func (c Config) directories() []string {
 	if c.Root != "" {
 		return []string{c.Root}
@@ -224,7 +225,7 @@ func (c Config) directories() []string {
 	return c.Folders
 }
 
-// providerPattern excludes the schemes of AHP's own channels.
+// providerPattern matches a provider's name: a URI scheme in lower case.
 var providerPattern = regexp.MustCompile(`^[a-z][a-z0-9.-]{0,62}$`)
 
 // newUUID returns a random UUID (RFC 9562, version 4).

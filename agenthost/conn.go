@@ -16,7 +16,7 @@ type link interface {
 	// close.
 	Recv() ([]byte, error)
 
-	// Close sends the client a reason where possible, and ends Send and Recv.
+	// Close sends the reason to the client if possible, and ends Send and Recv.
 	Close(cause error) error
 }
 
@@ -37,16 +37,17 @@ type conn struct {
 	offer    offer   // the client's offer on this connection
 	subs     map[string]*subscription
 	held     *heldDelta          // a delta held for merging; nil if none
-	opening  []*window           // windows in the answer under construction
-	inFlight int                 // requests with their own goroutine
-	mcpCalls map[string]*mcpCall // those on mcp:// on mcp:// channels, by the client's id
+	opening  []*window           // windows that the answer under construction accepts
+	inFlight int                 // requests that run in a goroutine
+	mcpCalls map[string]*mcpCall // calls on mcp:// channels, by the client's id
 }
 
 // errSlow ends the connection of a client that reads too slowly.
 var errSlow = errors.New("send queue full")
 
 // serve handles a connection until either side closes it, and returns when all its
-// goroutines have ended. The error is the reason; nil means a close by the client.
+// goroutines have ended. It returns the reason, or nil if the client closed the
+// connection.
 func (h *Host) serve(l link) error {
 	c := &conn{
 		host: h,
@@ -73,7 +74,7 @@ func (h *Host) serve(l link) error {
 	return c.cause
 }
 
-// attach registers the connection. The caller owes a wg.Done.
+// attach registers a connection. The caller must call wg.Done after its end.
 func (h *Host) attach(c *conn) error {
 	h.start.Do(h.sessions.startAgents)
 	h.mu.Lock()
@@ -90,7 +91,7 @@ func (h *Host) attach(c *conn) error {
 	return nil
 }
 
-// detach removes the connection. The client's previous connection becomes its newest.
+// detach removes a connection. The client's previous connection becomes its newest.
 func (h *Host) detach(c *conn) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -152,8 +153,8 @@ func (c *conn) record(received bool, frame []byte) {
 	}
 }
 
-// queueLocked queues frame behind all waiting frames. The frame must not change any
-// more.
+// queueLocked queues a frame behind all waiting frames. The frame must not change
+// afterwards.
 func (c *conn) queueLocked(frame []byte) {
 	c.flushHeldLocked()
 	if !c.out.push(frame) {
@@ -161,7 +162,8 @@ func (c *conn) queueLocked(frame []byte) {
 	}
 }
 
-// An outbox is a queue of frames. It bounds the bytes behind the frame being written.
+// An outbox is a queue of frames. Its bound does not count the frame that is being
+// written.
 type outbox struct {
 	limit int
 	ready chan struct{} // capacity 1: signals a change
@@ -170,14 +172,15 @@ type outbox struct {
 	frames  [][]byte
 	waiting int   // bytes in frames
 	ended   error // no more frames are accepted
-	closed  bool  // frames are dropped
+	closed  bool  // all frames are dropped
 }
 
 func newOutbox(limit int) *outbox {
 	return &outbox{limit: limit, ready: make(chan struct{}, 1)}
 }
 
-// push reports false if the queue is full. One frame always fits.
+// push queues a frame. It returns false if the queue is full. If no frame waits, any
+// frame fits.
 func (o *outbox) push(frame []byte) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -193,8 +196,8 @@ func (o *outbox) push(frame []byte) bool {
 	return true
 }
 
-// next waits for a frame. After finish it returns the remaining frames, then the
-// reason; after close, the reason at once.
+// next waits for a frame. After finish it returns the remaining frames and then the
+// reason; after close it returns the reason at once.
 func (o *outbox) next() ([]byte, error) {
 	for {
 		o.mu.Lock()
@@ -215,7 +218,7 @@ func (o *outbox) next() ([]byte, error) {
 	}
 }
 
-// finish accepts no more frames. The first reason counts.
+// finish makes the outbox refuse further frames. The first reason is kept.
 func (o *outbox) finish(reason error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -225,7 +228,7 @@ func (o *outbox) finish(reason error) {
 	o.wake()
 }
 
-// mute drops all waiting and future frames.
+// mute drops all waiting and all later frames.
 func (o *outbox) mute() {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -5,7 +5,7 @@ import "time"
 // A subscription holds a connection's options for a channel.
 type subscription struct {
 	channel    string
-	maxLatency time.Duration // 0: no coalescing
+	maxLatency time.Duration // 0: deltas are not merged
 	window     *window       // nil: plain action notifications
 }
 
@@ -21,9 +21,9 @@ func (c *conn) deliverLocked(sub *subscription, rec *record) {
 	}
 }
 
-// A heldDelta is a chat/delta held for merging with the next in the same part. All
-// other messages for the connection go after it, so serverSeq keeps its order across
-// channels.
+// A heldDelta is a chat/delta that waits to be merged with the next delta of the
+// same part. All other messages for the connection are sent after it, so that
+// serverSeq stays in order across channels.
 type heldDelta struct {
 	rec    *record
 	action DeltaAction // with the merged content
@@ -36,7 +36,7 @@ func (c *conn) holdLocked(sub *subscription, rec *record) {
 	if held := c.held; held != nil && held.rec.channel == rec.channel &&
 		held.action.TurnID == rec.delta.TurnID && held.action.PartID == rec.delta.PartID {
 		held.action.Content += rec.delta.Content
-		held.rec = rec // the envelope of the latest delta
+		held.rec = rec // the merged delta has the envelope of its latest part
 		held.merged = true
 		return
 	}

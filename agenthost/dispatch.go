@@ -13,19 +13,20 @@ type method struct {
 	// locked handles the request with the host's lock held.
 	locked handler
 
-	// unlocked handles a request that reads files. It delays only its own connection.
+	// unlocked handles a request that reads files, without the lock. It delays only the
+	// requesting connection.
 	unlocked handler
 
-	// remote handles a request that asks a client or an agent. It runs in a goroutine,
-	// so the connection is served meanwhile. Beside unlocked, the params decide; beside
-	// locked, it serves hosts with agents.
+	// remote handles a request that waits for a client or an agent, in a goroutine, so
+	// that the connection is served meanwhile. If unlocked is set too, the params
+	// decide which is called. If locked is set too, remote is for hosts with agents.
 	remote handler
 }
 
 // A handler answers a request.
 type handler = func(h *Host, c *conn, params json.RawMessage) (any, error)
 
-// in makes a handler of a table's method.
+// in makes a handler from a method of one of the host's tables.
 func in[T any](table func(*Host) T, serve func(T, *conn, json.RawMessage) (any, error)) handler {
 	return func(h *Host, c *conn, params json.RawMessage) (any, error) { return serve(table(h), c, params) }
 }
@@ -115,15 +116,16 @@ func (h *Host) request(c *conn, msg message) {
 	h.answerLocked(c, name, frame, err)
 }
 
-// mcpRequest handles a request on an mcp:// channel. It reports false for all others.
+// mcpRequest handles a request on an mcp:// channel. It returns false for other
+// requests.
 func (h *Host) mcpRequest(c *conn, msg message) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.conns[c] && c.client != nil && h.mcp.mcpMessageLocked(c, msg)
 }
 
-// requestQuick answers or starts requests that read no files. For the rest it returns
-// the function to call.
+// requestQuick answers or starts requests that read no files. For other requests, it
+// returns the function to call.
 func (h *Host) requestQuick(c *conn, id json.RawMessage, name string, params json.RawMessage) func(*Host, *conn, json.RawMessage) (any, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -152,7 +154,7 @@ func (h *Host) requestQuick(c *conn, id json.RawMessage, name string, params jso
 	return nil
 }
 
-// openLocked handles a connection's first request, which names its client.
+// openLocked handles a connection's first request, which identifies the client.
 func (h *Host) openLocked(c *conn, id json.RawMessage, name string, params json.RawMessage) {
 	var result any
 	var err error
@@ -175,7 +177,7 @@ func (h *Host) openLocked(c *conn, id json.RawMessage, name string, params json.
 	c.openedLocked()
 }
 
-// requestRemoteLocked answers in a goroutine that ends with the connection.
+// requestRemoteLocked handles a request in a goroutine that ends with the connection.
 func (h *Host) requestRemoteLocked(c *conn, id json.RawMessage, name string, params json.RawMessage, m method) {
 	if c.inFlight >= maxInFlight {
 		frame, err := h.answerFrame(id, nil, fail(ahp.CodeInternalError, "More than %d requests in flight", maxInFlight))
@@ -193,7 +195,7 @@ func (h *Host) requestRemoteLocked(c *conn, id json.RawMessage, name string, par
 	})
 }
 
-// answerFrame encodes an answer. An oversized result becomes an error.
+// answerFrame encodes an answer. A result that is too long becomes an error.
 func (h *Host) answerFrame(id json.RawMessage, result any, err error) ([]byte, error) {
 	if err == nil {
 		frame := resultFrame(id, result)
@@ -216,7 +218,7 @@ func methodNotFound(name string) *rpcError {
 	return &rpcError{Code: ahp.CodeMethodNotFound, Message: "Method not found: " + name}
 }
 
-// notificationLocked handles notifications. Unknown ones are ignored.
+// notificationLocked handles a notification. Unknown notifications are ignored.
 func (h *Host) notificationLocked(c *conn, name string, params json.RawMessage) {
 	h.logLocked(levelTrace, "notification: method=%s", name)
 	switch name {

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// An echoBackend is a terminal that answers each line with the line. It has no
-// process behind it: the same input gives the same output.
+// An echoBackend is a terminal that echoes each line. It runs no process, so
+// equal input causes equal output.
 type echoBackend struct {
 	terminal *terminal
 	line     []rune
@@ -48,7 +48,7 @@ func (e *echoBackend) input(data string) {
 // maxEchoLine is how long a line can get, in characters.
 const maxEchoLine = 4096
 
-// run answers the line that is complete.
+// run handles a complete line.
 func (e *echoBackend) run() {
 	line := string(e.line)
 	e.line = nil
@@ -63,7 +63,7 @@ func (e *echoBackend) run() {
 	if fields[0] == "exit" {
 		code := 0
 		if len(fields) > 1 {
-			code, _ = strconv.Atoi(fields[1]) // what is no number is 0
+			code, _ = strconv.Atoi(fields[1]) // a text that is no number counts as 0
 		}
 		e.terminal.exitedLocked(code)
 		return

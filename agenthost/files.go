@@ -15,13 +15,13 @@ import (
 	"ahprelay/ahp"
 )
 
-// A fileStore holds the files for file: URIs, in one or several directories.
+// A fileStore serves file: URIs from one or several directories.
 type fileStore struct{ roots []*fileRoot }
 
 // A fileRoot is a directory tree, or files in memory.
 type fileRoot struct {
 	fsys     fs.FS
-	prefix   string   // absolute slash-separated path that fsys stands for
+	prefix   string   // absolute slash-separated path at which fsys appears
 	root     *os.Root // nil: in memory
 	writable bool
 }
@@ -72,8 +72,8 @@ func (s *fileStore) find(uri string) (*fileRoot, string, error) {
 	return nil, "", fail(ahp.CodePermissionDenied, "Not in a directory that this host serves: %s", uri)
 }
 
-// towards returns the entries of a directory above those that the host serves, as far
-// as they lead to these; nothing else there is visible.
+// towards lists a directory above those that the host serves: only the entries that
+// lead to served directories, and nothing else.
 func (s *fileStore) towards(uri string) []string {
 	u, err := url.Parse(uri)
 	if err != nil || u.Scheme != "file" || u.Path == "" {
@@ -122,7 +122,7 @@ func (s *fileStore) read(uri string, limit int) ([]byte, error) {
 	return data, fileError("Content not found", uri, err)
 }
 
-// fileError words a file error like the host.
+// fileError returns an error with the text that VS Code's host uses.
 func fileError(missing, uri string, err error) error {
 	switch {
 	case err == nil:
@@ -154,7 +154,7 @@ func newMemFS(files map[string]string, now time.Time) *memFS {
 	return m
 }
 
-// link adds name to its directory, and recursively to the parents.
+// link adds a name to its directory, and that directory to its parents.
 func (m *memFS) link(name string) {
 	dir := path.Dir(name)
 	_, known := m.dirs[dir]
@@ -164,7 +164,8 @@ func (m *memFS) link(name string) {
 	}
 }
 
-// Open implements [fs.FS]. It always fails: callers use Stat, ReadFile and ReadDir.
+// Open implements [fs.FS]. It always fails, because callers use Stat, ReadFile and
+// ReadDir.
 func (m *memFS) Open(name string) (fs.File, error) {
 	return nil, &fs.PathError{Op: "open", Path: name, Err: errors.ErrUnsupported}
 }
@@ -180,8 +181,8 @@ func (m *memFS) Stat(name string) (fs.FileInfo, error) {
 	return nil, &fs.PathError{Op: "stat", Path: name, Err: fs.ErrNotExist}
 }
 
-// ReadFile implements [fs.ReadFileFS], but returns no error for a missing file: callers
-// use Stat first.
+// ReadFile implements [fs.ReadFileFS]. It returns no error for a missing file, because
+// callers call Stat first.
 func (m *memFS) ReadFile(name string) ([]byte, error) {
 	return []byte(m.files[name]), nil
 }

@@ -7,8 +7,8 @@ import (
 	"ahprelay/ahp"
 )
 
-// checkFolders refuses a new session with a folder outside of [Config.Folders].
-// Symbolic links are followed.
+// checkFolders refuses a new session in a folder outside of [Config.Folders].
+// It resolves symbolic links.
 func (rs *resources) checkFolders(params createSessionParams) error {
 	for _, uri := range params.WorkingDirectories {
 		if !rs.allows(filePath(uri)) {
@@ -35,7 +35,8 @@ func (rs *resources) allows(folder string) bool {
 	return false
 }
 
-// allowsNew reports whether a session may have a new folder here.
+// allowsNew reports whether a new folder may be created at this path for a
+// session.
 func (rs *resources) allowsNew(folder string) bool {
 	if _, _, err := rs.files.find(fileURI(folder)); err != nil {
 		return false

@@ -17,22 +17,22 @@ import (
 	"ahprelay/ahp"
 )
 
-// Work is a session's git repository. The host's lock guards its fields.
+// A work is the state of a session's git repository. The host's lock guards its fields.
 type work struct {
 	repo *repo.Repo // nil until it is needed
-	off  bool       // snapshots fail, or take too long: the agent's own diffs are shown
+	off  bool       // snapshots fail or take too long, so the agent's own diffs are shown
 
-	branch string // when the changes were last read; "": none
+	branch string // branch at the latest read of the changes; "": none
 
-	Base  string      `json:"base"`            // the files at the session's beginning, or at its latest commit
-	Turns []turnTrees `json:"turns,omitempty"` // the latest last
+	Base  string      `json:"base"`            // tree at the session's beginning, or at its latest commit
+	Turns []turnTrees `json:"turns,omitempty"` // oldest first
 
-	// Of a worktree made for the session.
+	// Set for a worktree made for the session.
 	Worktree string `json:"worktree,omitempty"` // its folder
 	Origin   string `json:"origin,omitempty"`   // the folder in the repository that it is a worktree of
 }
 
-// turnTrees are the files before and after a turn.
+// turnTrees are the git trees before and after a turn.
 type turnTrees struct {
 	Turn string `json:"turn"`
 	From string `json:"from"`
@@ -41,15 +41,15 @@ type turnTrees struct {
 
 // Bounds of the changes in a repository.
 const (
-	snapshotTimeout = 5 * time.Second // before a turn
+	snapshotTimeout = 5 * time.Second // for the snapshot before a turn
 
-	maxTurnTrees    = 64      // turns whose changes a session remembers
-	maxTurnsOpen    = 16      // changesets of turns in memory, of a session
+	maxTurnTrees    = 64      // turns whose changes a session can show
+	maxTurnsOpen    = 16      // changesets of turns in memory, for each session
 	maxGitFiles     = 1000    // of a changeset
-	maxGitContent   = 8 << 20 // bytes of a changeset's texts; later files have no text
+	maxGitContent   = 8 << 20 // bytes of a changeset's texts; files beyond it have no text
 	turnChanges     = "/changeset/turn/"
 	maxMessage      = 16 << 10            // bytes of a commit message
-	messageMeta     = "agenthost.message" // in _meta of an operation that takes a message, and of its invocation
+	messageMeta     = "agenthost.message" // key in the _meta of an operation that accepts a message, and of its invocation
 	discardedPrompt = "This gives the file the content that it had before. It cannot be undone."
 )
 
@@ -61,7 +61,7 @@ var (
 	turnOperations    = json.RawMessage(`[` + discard + `]`)
 )
 
-// workOf returns the repository of the chat's session, nil if there is none.
+// workOf returns the repository of the chat's session, or nil.
 func (st *seat) workOf(ctx context.Context) *work {
 	h := st.host
 	h.mu.Lock()
@@ -89,7 +89,7 @@ func (st *seat) workOf(ctx context.Context) *work {
 	return s.work
 }
 
-// beforeTurn returns the tree of the files before a turn, empty without a repository.
+// beforeTurn returns the git tree before a turn, or "" without a repository.
 func (st *seat) beforeTurn(ctx context.Context) string {
 	w := st.workOf(ctx)
 	if w == nil {
@@ -109,7 +109,7 @@ func (st *seat) beforeTurn(ctx context.Context) string {
 	defer h.mu.Unlock()
 	if err != nil {
 		w.off = ctx.Err() == nil
-		h.log.Info("no changes are read from the repository", "chat", st.chat.uri, "error", err)
+		h.log.Info("repository changes not read", "chat", st.chat.uri, "error", err)
 		return ""
 	}
 	if w.Base == "" {
@@ -131,13 +131,13 @@ func (st *seat) afterTurn(turn, from string) {
 	h.mu.Unlock()
 	to, err := r.Snapshot(h.ctx)
 	if err != nil {
-		h.log.Info("no changes are shown", "chat", st.chat.uri, "error", err)
+		h.log.Info("repository changes not shown", "chat", st.chat.uri, "error", err)
 		return
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if now, ok := h.sessions.get(s.uri); !ok || now != s {
-		return // it was removed during the turn
+		return // removed during the turn
 	}
 	if to != from {
 		s.work.Turns = append(s.work.Turns, turnTrees{turn, from, to})
@@ -149,7 +149,8 @@ func (st *seat) afterTurn(turn, from string) {
 	}
 }
 
-// gitChangesLocked returns the session's changeset, and announces a new one.
+// gitChangesLocked returns the session's changeset. If it creates the changeset, it
+// publishes it.
 func (s *session) gitChangesLocked() *changeset {
 	if s.changed == nil {
 		s.changeLocked()
@@ -159,15 +160,16 @@ func (s *session) gitChangesLocked() *changeset {
 	return s.changed
 }
 
-// countLocked reads a session's changes, if the host has not done so since its start.
+// countLocked starts to read a session's changes, unless the host has read them since
+// its start.
 func (c *changeset) countLocked() {
 	if c != nil && c.trees != nil && !c.computed && c.failed == "" {
 		c.computeLocked()
 	}
 }
 
-// turnChangesetLocked returns the changeset of a turn, nil if the session does not
-// remember it.
+// turnChangesetLocked returns the changeset of a turn, or nil if the session no longer
+// has that turn's trees.
 func (ts *changesetTable) turnChangesetLocked(uri string) *changeset {
 	h := ts.host
 	session, turn, ok := strings.Cut(uri, turnChanges)
@@ -208,7 +210,7 @@ func (c *changeset) computeLocked() {
 		defer h.mu.Unlock()
 		c.computing = false
 		if err != nil {
-			h.log.Info("changes are not computed", "changeset", c.uri, "error", err)
+			h.log.Info("changes not computed", "changeset", c.uri, "error", err)
 			c.failed = "The changes cannot be read from the repository."
 		} else {
 			c.failed, c.from, c.git = "", from, files
@@ -221,14 +223,14 @@ func (c *changeset) computeLocked() {
 	})
 }
 
-// A gitFile is a changed file with its form on the wire.
+// A gitFile is a changed file, with its encoded form.
 type gitFile struct {
 	change repo.Change
 	edit   json.RawMessage
 }
 
-// read returns the files that differ, their ids in order, and the present branch. Files
-// in known are not read again.
+// read returns the files that differ between two trees, their ids in order, and the
+// current branch. It does not read files in known again.
 func (c *changeset) read(from, to string, known map[string]gitFile) (_ map[string]gitFile, order []string, branch string, err error) {
 	h := c.session.host
 	w, err := c.session.openWork()
@@ -261,7 +263,7 @@ func (c *changeset) read(from, to string, known map[string]gitFile) (_ map[strin
 	return files, order, w.repo.Branch(h.ctx), nil
 }
 
-// onBranchLocked publishes the present branch, in the form of VS Code's host.
+// onBranchLocked publishes the current branch, in the form of VS Code's host.
 func (c *changeset) onBranchLocked(branch string) {
 	s := c.session
 	if s.work == nil || s.work.branch == branch {
@@ -293,7 +295,7 @@ func (s *session) openWork() (*work, error) {
 	return nil, repo.ErrNone
 }
 
-// text returns a blob as a text to show, nil for no file.
+// text returns a blob as text to show, or nil if there is no file.
 func (w *work) text(ctx context.Context, blob string, left *int64) *string {
 	if blob == "" {
 		return nil
@@ -402,7 +404,7 @@ func (c *changeset) discard(change repo.Change) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	c.session.gitChangesLocked().computeLocked()
-	if c != c.session.changed { // a turn's changes stay as they were, without this file
+	if c != c.session.changed { // the changeset of an earlier turn only loses this file
 		delete(c.git, fileURI(change.Path))
 		c.publishLocked(slices.DeleteFunc(c.ids(), func(id string) bool { return id == fileURI(change.Path) }))
 	}
@@ -417,8 +419,8 @@ func (c *changeset) ids() []string {
 	return ids
 }
 
-// commit commits the session's changes, by default with the session's title. Later
-// changes are relative to the commit.
+// commit commits the session's changes. Without a message, it uses the session's title.
+// Later changes are relative to this commit.
 func (c *changeset) commit(message string) error {
 	h := c.session.host
 	w, err := c.session.openWork()
@@ -457,8 +459,8 @@ const (
 	optionLocation  = "worktreeLocation"
 )
 
-// isolationOptions describes where the session's agent works, for a folder in a
-// repository.
+// isolationOptions describes the options of a session in a repository: in which folder
+// the agent works.
 func (rs *resources) isolationOptions(r *repo.Repo, config map[string]any) (properties, values map[string]any) {
 	properties = map[string]any{optionIsolation: map[string]any{
 		"type": "string", "title": "Where the agent works", "enum": []string{"folder", "worktree"},
@@ -486,8 +488,8 @@ func (rs *resources) isolationOptions(r *repo.Repo, config map[string]any) (prop
 	return properties, values
 }
 
-// addWorktree makes the worktree that a new session asks for. It returns nil if the
-// session asks for none.
+// addWorktree makes a worktree if the new session asks for one, and otherwise returns
+// nil.
 func (ss *sessionTable) addWorktree(ctx context.Context, params *createSessionParams) (*work, error) {
 	h, folders := ss.host, folderPaths(params.WorkingDirectories)
 	if params.Config[optionIsolation] != "worktree" {

@@ -10,12 +10,12 @@ import (
 	"time"
 )
 
-// A Chat is the host's part in a conversation. Its methods may be called at any time,
-// from any goroutine. They do not wait for clients. After the chat's end they do
-// nothing.
+// A Chat is an agent's handle to a chat at the host. Its methods may be called at any
+// time, from any goroutine, and do not wait for clients. After the chat has ended they
+// do nothing.
 type Chat struct{ seat *seat }
 
-// update calls f with the host's lock, unless the chat has gone.
+// update calls f with the host's lock held, unless the chat has ended.
 func (c *Chat) update(f func(ch *chat, h *Host)) {
 	ch, h := c.seat.chat, c.seat.host
 	h.mu.Lock()
@@ -28,7 +28,7 @@ func (c *Chat) update(f func(ch *chat, h *Host)) {
 // URI is the chat's channel.
 func (c *Chat) URI() string { return c.seat.chat.uri }
 
-// SetTitle names the session. A title given by a person stays.
+// SetTitle sets the session's title, unless a person has set one.
 func (c *Chat) SetTitle(title string) {
 	c.update(func(ch *chat, h *Host) {
 		s := ch.session
@@ -59,8 +59,8 @@ func (c *Chat) SetCommands(commands []Command) {
 	c.update(func(*chat, *Host) { c.seat.commands = commands })
 }
 
-// Past adds a turn to the history, during an Open with [Start.Replay]. The caller
-// ends it with [Turn.End] before the next.
+// Past adds a turn to the history, during an Open with [Start.Replay]. The caller ends
+// it with [Turn.End] before it adds the next one.
 func (c *Chat) Past(prompt Prompt, at time.Time) *Turn {
 	ch, h := c.seat.chat, c.seat.host
 	h.mu.Lock()
@@ -71,8 +71,8 @@ func (c *Chat) Past(prompt Prompt, at time.Time) *Turn {
 	return newTurn(ch, &turn{ID: h.cfg.NewID(), StartedAt: timestamp(at), Message: messageOf(prompt), ResponseParts: []any{}, started: at}, true)
 }
 
-// Begin begins a turn of the agent's own accord, which the caller ends with
-// [Turn.End]. It fails during another turn. A client's prompt ends it, too.
+// Begin begins a turn without a prompt. The caller ends it with [Turn.End]; a client's
+// prompt also ends it. Begin fails during another turn.
 func (c *Chat) Begin() (*Turn, error) {
 	var begun *Turn
 	c.update(func(ch *chat, h *Host) {
@@ -92,8 +92,8 @@ func (c *Chat) Begin() (*Turn, error) {
 	return begun, nil
 }
 
-// Lost reports that the conversation has ended by itself, for example with its
-// process. The host opens it again for the next prompt.
+// Lost reports that the conversation has ended without a Close, for example because
+// its process ended. The host opens it again for the next prompt.
 func (c *Chat) Lost(err error) {
 	c.update(func(ch *chat, h *Host) {
 		if c.seat.conv != nil {
@@ -115,8 +115,8 @@ func (c *Chat) OpenTerminal(spec ProcessSpec) (term *AgentTerminal, err error) {
 	return term, err
 }
 
-// within returns a folder of the chat, or one below it; the first, if the name is
-// empty.
+// within returns a folder if it is one of the chat's folders or below one; for an
+// empty name, it returns the chat's first folder.
 func (c *Chat) within(folder string) (string, error) {
 	folders := c.folders()
 	if folder == "" {
@@ -142,8 +142,8 @@ func (c *Chat) folders() []string {
 // maxAgentFile bounds a file that the host reads or writes for an agent.
 const maxAgentFile = 32 << 20
 
-// ReadFile reads a text file below the chat's folders. Symbolic links do not lead out
-// of them.
+// ReadFile reads a text file below the chat's folders. It does not follow symbolic
+// links out of them.
 func (c *Chat) ReadFile(path string) (text string, err error) {
 	err = c.inRoot(path, func(root *os.Root, name string) error {
 		info, err := root.Stat(name)
@@ -161,7 +161,7 @@ func (c *Chat) ReadFile(path string) (text string, err error) {
 }
 
 // WriteFile writes a text file below the chat's folders, and makes the directories
-// above it. Symbolic links do not lead out of them.
+// above it. It does not follow symbolic links out of them.
 func (c *Chat) WriteFile(path, text string) error {
 	if len(text) > maxAgentFile {
 		return fmt.Errorf("%s would have more than %d bytes", path, maxAgentFile)
@@ -174,7 +174,8 @@ func (c *Chat) WriteFile(path, text string) error {
 	})
 }
 
-// inRoot calls f with the folder that contains a path, and the path's name in it.
+// inRoot calls f with the folder that contains a path, and the path's name inside that
+// folder.
 func (c *Chat) inRoot(path string, f func(root *os.Root, name string) error) error {
 	folders := c.folders()
 	if !filepath.IsAbs(path) {

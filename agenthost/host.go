@@ -12,8 +12,8 @@ import (
 	"ahprelay/agenthost/transcript"
 )
 
-// A Host is an AHP host. Its methods are safe for concurrent use. The host itself
-// serves connections; its tables hold their shared state.
+// A Host is an AHP host. Its methods are safe for concurrent use. Host serves
+// connections; its tables hold the state that connections share.
 type Host struct {
 	core
 
@@ -27,11 +27,11 @@ type Host struct {
 
 	chats map[string]*chat // guarded by the lock, like their state
 	parts int              // number of the latest response part
-	start sync.Once        // the agents' Start
+	start sync.Once        // calls the agents' Start
 }
 
-// A core holds the shared state of a host: its lock, its clients, the sequence of its
-// actions, its goroutines and timers.
+// A core holds the parts of a host that its tables share: lock, clients, numbered
+// actions, goroutines and timers.
 type core struct {
 	// Set by New, then read-only.
 	cfg     Config
@@ -62,10 +62,10 @@ type sessionTable struct {
 	host *Host
 	catalog[*session]
 
-	deleted   []string                 // sessions deleted, oldest first
-	creating  map[string]chan struct{} // sessions that requests create; closed when they are done
+	deleted   []string                 // URIs of deleted sessions, oldest first
+	creating  map[string]chan struct{} // sessions that requests are creating; closed when done
 	providers []*provider              // the agents
-	listedAt  time.Time                // when the agents were last asked for conversations from elsewhere
+	listedAt  time.Time                // when agents were last asked for conversations that began elsewhere
 	store     *transcript.Store        // nil: sessions end with the host
 	lock      *os.File                 // of the store
 }
@@ -91,24 +91,24 @@ type changesetTable struct {
 	open map[string]*changeset
 }
 
-// mcpServers are the host's MCP servers, for all sessions.
+// mcpServers holds the MCP servers, which all sessions share.
 type mcpServers struct {
 	host      *Host
 	upstreams []*mcpUpstream // nil until the first connection
 	signedIn  map[string]int // resource to its count of accepted tokens
 }
 
-// resources serve files.
+// resources serves files.
 type resources struct {
 	host  *Host
 	files *fileStore
 }
 
-// errHostClosed ends the connections of a host that is closed.
+// errHostClosed is the reason for connections that a closed host ends.
 var errHostClosed = errors.New("host shutting down")
 
-// New returns a host that serves nothing yet and has started nothing. It fails on an
-// invalid cfg, and if cfg.Root cannot be opened.
+// New returns a host. It starts nothing and serves nothing yet. It fails if cfg is
+// invalid or cfg.Root cannot be opened.
 func New(cfg Config) (*Host, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -169,7 +169,7 @@ func (h *Host) Close() error {
 		for _, term := range h.terminals.all() {
 			term.backend.kill()
 		}
-		for c := range h.conns { // like a dying process, the host says nothing more to clients
+		for c := range h.conns { // drop queued messages: clients of a dying host get none either
 			c.out.mute()
 		}
 		for c := range h.conns {
@@ -196,7 +196,8 @@ func (h *Host) Close() error {
 	return err
 }
 
-// goLocked runs f in a goroutine that Close awaits. On a closed host it does nothing.
+// goLocked runs f in a goroutine for which Close waits. On a closed host it does
+// nothing.
 func (h *core) goLocked(f func()) {
 	if !h.closed {
 		h.wg.Go(f)
@@ -234,7 +235,7 @@ func (h *core) afterLocked(d time.Duration, f func()) *timer {
 	return t
 }
 
-// stopLocked prevents the call. A nil timer is stopped.
+// stopLocked prevents the call. It does nothing for a nil timer.
 func (t *timer) stopLocked() {
 	if t == nil || t.stopped {
 		return
@@ -246,7 +247,7 @@ func (t *timer) stopLocked() {
 	}
 }
 
-// A catalog keeps values by key in insertion order.
+// A catalog is a map that keeps the order of insertion.
 type catalog[T any] struct {
 	keys   []string
 	values map[string]T

@@ -10,15 +10,16 @@ import (
 	"ahprelay/ahp"
 )
 
-// A message is one JSON-RPC object. Keys match exactly; the last of two equal keys
+// A message is one JSON-RPC object. Keys are case-sensitive; of equal keys, the last
 // counts, as in JavaScript.
 type message map[string]json.RawMessage
 
-// errNotMessage reports JSON other than an object, such as a batch or a number. Real
-// hosts do not answer.
+// errNotMessage reports JSON other than an object, such as a batch or a number. Like
+// VS Code's host, this host does not answer it.
 var errNotMessage = errors.New("not a JSON object")
 
-// parseMessage reads a frame. It returns errNotMessage or JSON's own errors.
+// parseMessage parses a frame. It returns errNotMessage or an error of JSON's
+// parser.
 func parseMessage(frame []byte) (message, error) {
 	if !json.Valid(frame) {
 		return nil, errors.New("not JSON")
@@ -31,7 +32,8 @@ func parseMessage(frame []byte) (message, error) {
 	return msg, err
 }
 
-// isRequest reports whether msg needs an answer. A null id needs one too.
+// isRequest reports whether m needs an answer. That includes a request with a null
+// id.
 func (m message) isRequest() bool { return m["method"] != nil && m["id"] != nil }
 
 func (m message) isNotification() bool { return m["method"] != nil && m["id"] == nil }
@@ -40,7 +42,7 @@ func (m message) isResponse() bool {
 	return m["method"] == nil && m["id"] != nil && (m["result"] != nil || m["error"] != nil)
 }
 
-// method returns the method's name, or raw JSON if it is not a string.
+// method returns the method's name, or the raw JSON if it is not a string.
 func (m message) method() string {
 	var name string
 	if json.Unmarshal(m["method"], &name) != nil {
@@ -58,7 +60,7 @@ type rpcError struct {
 
 func (e *rpcError) Error() string { return e.Message }
 
-// fail returns an error with the client's code and text.
+// fail returns an error with this code and text for the client.
 func fail(code int, format string, args ...any) error {
 	return &rpcError{Code: code, Message: fmt.Sprintf(format, args...)}
 }
@@ -92,8 +94,8 @@ func decodeParams[T any](raw json.RawMessage) (T, error) {
 	return params, nil
 }
 
-// encode returns JSON as JavaScript writes it, without HTML escapes. The host's own
-// values always encode.
+// encode encodes JSON as JavaScript does, without HTML escapes. It never fails for
+// values of the host.
 func encode(v any) json.RawMessage {
 	var buf bytes.Buffer
 	enc := json.NewEncoder(&buf)

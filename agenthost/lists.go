@@ -7,16 +7,18 @@ import (
 	"time"
 )
 
-// Conversations from elsewhere, for example from the agent's own terminal interface,
-// are sessions too. Their history stays with the agent until someone looks.
+// Conversations that began outside of the host, for example in the agent's own
+// terminal interface, are listed as sessions. Their history stays with the agent
+// until a client subscribes.
 
 const (
-	listPause   = 30 * time.Second // between two lists of the same agents
+	listPause   = 30 * time.Second // least time between two lists of the same agents
 	listTimeout = time.Minute
 	maxListed   = 200 // conversations of an agent
 )
 
-// startListsLocked asks the agents for conversations that the host does not know.
+// startListsLocked asks the agents for conversations that the host does not know
+// yet.
 func (ss *sessionTable) startListsLocked() {
 	h := ss.host
 	now := h.cfg.Now()
@@ -34,7 +36,7 @@ func (ss *sessionTable) startListsLocked() {
 			defer cancel()
 			past, err := lister.List(ctx, "")
 			if err != nil {
-				h.log.Info("the agent does not list its conversations", "agent", p.name, "error", err)
+				h.log.Info("conversations not listed by the agent", "agent", p.name, "error", err)
 				return
 			}
 			h.sessions.addPast(p, past)
@@ -42,7 +44,7 @@ func (ss *sessionTable) startListsLocked() {
 	}
 }
 
-// addPast adds sessions for conversations from elsewhere.
+// addPast adds sessions for conversations that began elsewhere.
 func (ss *sessionTable) addPast(p *provider, past []Past) {
 	h := ss.host
 	past = slices.DeleteFunc(past, func(c Past) bool { return !h.resources.allows(c.Folder) })
@@ -70,8 +72,8 @@ func (ss *sessionTable) addPast(p *provider, past []Past) {
 	}
 }
 
-// replayLocked asks the agent for a history that the host does not have. It arrives
-// as chat/turnsLoaded.
+// replayLocked asks the agent for a history that the host does not have. Subscribers
+// get it as chat/turnsLoaded.
 func (ch *chat) replayLocked() {
 	st := ch.seat
 	if !st.replay || st.conv != nil || st.replaying {
@@ -93,7 +95,7 @@ func (ch *chat) replayLocked() {
 		defer h.mu.Unlock()
 		st.replaying = false
 		if err != nil {
-			h.log.Warn("the history is not loaded", "chat", ch.uri, "error", err)
+			h.log.Warn("history not loaded", "chat", ch.uri, "error", err)
 		}
 	})
 }

@@ -23,7 +23,7 @@ type mcpUpstream struct {
 	stop     chan struct{}
 	link     *mcpLink // nil unless ready
 	tools    []mcpTool
-	progress map[int64]func(message) // by request number
+	progress map[int64]func(message) // called with progress notifications, by request number
 }
 
 // startMCPLocked starts the servers, once.
@@ -54,7 +54,8 @@ func (up *mcpUpstream) startLocked() {
 	up.host.goLocked(func() { up.run(stop) })
 }
 
-// run serves until the server ends, stop is closed, or the host is.
+// run starts the server and serves it until it ends, stop is closed, or the
+// host closes.
 func (up *mcpUpstream) run(stop <-chan struct{}) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	var helpers sync.WaitGroup
@@ -100,7 +101,7 @@ func (up *mcpUpstream) greet(ctx context.Context, stop <-chan struct{}, link *mc
 	return nil
 }
 
-// ended records the end of a server, unless the host stopped it.
+// ended records that a server has ended, unless the host stopped it.
 func (up *mcpUpstream) ended(stop <-chan struct{}, err error) {
 	up.host.mu.Lock()
 	defer up.host.mu.Unlock()
@@ -147,7 +148,7 @@ func (up *mcpUpstream) heard(link *mcpLink, req *jsonrpc.Request) {
 	}
 }
 
-// answerServer answers a server's request to the agent.
+// answerServer answers a request of the server to the host.
 func answerServer(req *jsonrpc.Request) (json.RawMessage, error) {
 	switch req.Method {
 	case "ping":
@@ -173,7 +174,7 @@ func (up *mcpUpstream) listAgain(link *mcpLink) {
 	}
 }
 
-// progressLocked routes a progress notification to the request's owner.
+// progressLocked passes a progress notification to the sender of the request.
 func (up *mcpUpstream) progressLocked(raw json.RawMessage) {
 	var token struct {
 		Number int64 `json:"progressToken"`
@@ -187,7 +188,8 @@ func (up *mcpUpstream) progressLocked(raw json.RawMessage) {
 	}
 }
 
-// forwardLocked notifies clients about a changed list, if that was promised.
+// forwardLocked notifies clients that a list has changed, if the server's
+// capabilities promise that.
 func (up *mcpUpstream) forwardLocked(req *jsonrpc.Request, list func(*MCPCapabilities) *MCPListCapability) {
 	if promised := list(up.cfg.Capabilities); promised == nil || !promised.ListChanged {
 		return
@@ -211,8 +213,7 @@ func (up *mcpUpstream) forwardLocked(req *jsonrpc.Request, list func(*MCPCapabil
 	}
 }
 
-// mcpTool returns a server with the tool. The name may include the server:
-// SERVER/TOOL.
+// mcpTool finds a tool and its server. The name may be TOOL or SERVER/TOOL.
 func (s *session) mcpTool(name string) (*mcpServer, mcpTool, error) {
 	for _, m := range s.mcp {
 		for _, t := range m.up.tools {

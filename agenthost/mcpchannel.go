@@ -8,8 +8,8 @@ import (
 	"ahprelay/ahp"
 )
 
-// mcpChannelOf returns the mcp:// channel named by a client's message at the top level
-// or in params, or "".
+// mcpChannelOf returns the mcp:// channel that a client's message names at the top
+// level or in params, or "". agree is false if the two differ.
 func mcpChannelOf(msg message) (channel string, agree bool) {
 	var inParams struct {
 		Channel string `json:"channel"`
@@ -28,7 +28,7 @@ func mcpChannelOf(msg message) (channel string, agree bool) {
 	return "", true
 }
 
-// mcpFrame encodes an answer on an mcp:// channel: result or error.
+// mcpFrame encodes an answer on an mcp:// channel, with a result or an error.
 func mcpFrame(channel string, id, result json.RawMessage, err error) []byte {
 	frame := append([]byte(`{"jsonrpc":"2.0","channel":`), encode(channel)...)
 	frame = append(append(frame, `,"id":`...), id...)
@@ -44,8 +44,8 @@ func mcpNotificationFrame(channel, method string, params json.RawMessage) []byte
 	return fmt.Appendf(nil, `{"jsonrpc":"2.0","channel":%s,"method":%s,"params":%s}`, encode(channel), encode(method), params)
 }
 
-// mcpMessageLocked handles a client's message on an mcp:// channel. It reports false
-// for all others.
+// mcpMessageLocked handles a client's message on an mcp:// channel. It returns false
+// for other messages.
 func (ms *mcpServers) mcpMessageLocked(c *conn, msg message) bool {
 	h := ms.host
 	channel, agree := mcpChannelOf(msg)
@@ -82,7 +82,7 @@ func (ms *mcpServers) mcpServedLocked(c *conn, channel, method string, notificat
 	case m == nil:
 		return nil, fail(ahp.CodeNotFound, "No MCP server is ready on this channel: %s", channel)
 	case notification && (method == "notifications/cancelled" || method == "notifications/progress"):
-		return m, nil // allowed with any served method
+		return m, nil // valid with any served method
 	case !isServed(*m.up.cfg.Capabilities, method):
 		return nil, methodNotFound(method)
 	}
@@ -102,8 +102,8 @@ func (ms *mcpServers) mcpAtLocked(channel string) *mcpServer {
 	return nil
 }
 
-// mcpRequestLocked forwards a request to the server, and the answer back, in a
-// goroutine that ends with the connection.
+// mcpRequestLocked forwards a request to the server, and the answer to the client, in
+// a goroutine that ends with the connection.
 func (ms *mcpServers) mcpRequestLocked(c *conn, m *mcpServer, channel string, msg message) {
 	h := ms.host
 	id, method := msg["id"], msg.method()
@@ -152,11 +152,11 @@ func (ms *mcpServers) mcpRequestLocked(c *conn, m *mcpServer, channel string, ms
 	})
 }
 
-// maxEnvelope bounds a frame's bytes around a result, without id and channel.
+// maxEnvelope bounds the bytes of a frame besides its result, id and channel.
 const maxEnvelope = 16 << 10
 
-// mcpAdmitLocked applies the host's own checks to a request and returns the params for
-// the server.
+// mcpAdmitLocked checks a request before the server gets it, and returns the params
+// for the server.
 func (*mcpServers) mcpAdmitLocked(m *mcpServer, method string, raw json.RawMessage) (json.RawMessage, error) {
 	params := message{}
 	if raw != nil && json.Unmarshal(raw, &params) != nil {
@@ -176,9 +176,9 @@ func (*mcpServers) mcpAdmitLocked(m *mcpServer, method string, raw json.RawMessa
 	return encode(params), nil
 }
 
-// startCallLocked sends a request to the server. It replaces a progress token with a
-// unique token; progress, if not nil, receives notifications with the client's own
-// token.
+// startCallLocked sends a request to the server, with a unique progress token in place
+// of the client's. progress, if not nil, receives progress notifications with the
+// client's token.
 func (up *mcpUpstream) startCallLocked(method string, raw json.RawMessage, progress func(message)) (*mcpCall, error) {
 	if up.link == nil {
 		return nil, errMCPNotReady
@@ -199,7 +199,7 @@ func (up *mcpUpstream) startCallLocked(method string, raw json.RawMessage, progr
 	})
 }
 
-// mcpNotifiedLocked forwards a notification. A client can cancel only its own
+// mcpNotifiedLocked forwards a client's notification. A client can cancel only its own
 // requests.
 func (*mcpServers) mcpNotifiedLocked(c *conn, m *mcpServer, msg message) {
 	params := message{}
@@ -215,7 +215,7 @@ func (*mcpServers) mcpNotifiedLocked(c *conn, m *mcpServer, msg message) {
 			call.cancel(reason)
 		}
 	case "notifications/progress":
-		// The host has sent no requests.
+		// An answer: the host has sent no requests, so there is nothing to do.
 	default:
 		if link, err := m.linkLocked(); err == nil {
 			link.notify(method, encode(params))
@@ -223,8 +223,8 @@ func (*mcpServers) mcpNotifiedLocked(c *conn, m *mcpServer, msg message) {
 	}
 }
 
-// A sampled message is a model's output: AHP handles sampling/createMessage inside the
-// host.
+// A sampled message is the output of a model. AHP handles sampling/createMessage
+// inside the host.
 type sampled struct {
 	Role       string      `json:"role"`
 	Content    TextContent `json:"content"`
@@ -251,8 +251,8 @@ func sample(raw json.RawMessage) (sampled, error) {
 	return sampled{Role: "assistant", Content: TextContent{"text", "You said: " + said}, Model: "demo-model", StopReason: "endTurn"}, nil
 }
 
-// isServed reports whether a capability set enables an MCP method, according to AHP's
-// table for the mcp:// channel.
+// isServed reports whether the capabilities enable an MCP method, according to AHP's
+// table for mcp:// channels.
 func isServed(caps MCPCapabilities, method string) bool {
 	switch method {
 	case "tools/list", "tools/call":

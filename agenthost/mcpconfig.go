@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// An MCPServer is run by the host and shown in every session: the reference MCP
-// server, which keeps a list of tasks.
+// An MCPServer is a server that the host runs and shows in every session: the reference
+// MCP server, which keeps a list of tasks.
 type MCPServer struct {
-	// Name is displayed and part of the server's id. It must be unique.
+	// Name is shown to people and is part of the server's id. It must be unique.
 	Name string
 
 	// Transport connects host and server. Default: [MCPMemory].
@@ -19,10 +19,10 @@ type MCPServer struct {
 	// Command is the program for [MCPStdio].
 	Command []string
 
-	// Nested shows the server as a plugin's child.
+	// Nested shows the server as the child of a plugin.
 	Nested bool
 
-	// Capabilities are promised to clients with mcpApps. Default: all.
+	// Capabilities are those promised to clients with mcpApps. Default: all.
 	Capabilities *MCPCapabilities
 
 	// Icons are shown beside the name. Default: none.
@@ -67,7 +67,7 @@ const (
 )
 
 // MCPCapabilities is AHP's AhpMcpUiHostCapabilities: the methods served on a server's
-// channel. nil fields are not served.
+// channel. The methods of a nil field are not served.
 type MCPCapabilities struct {
 	ServerTools     *MCPListCapability `json:"serverTools,omitempty"`
 	ServerResources *MCPListCapability `json:"serverResources,omitempty"`
@@ -75,7 +75,7 @@ type MCPCapabilities struct {
 	Sampling        *struct{}          `json:"sampling,omitempty"`
 }
 
-// An MCPListCapability concerns a list.
+// An MCPListCapability is a capability about a list.
 type MCPListCapability struct {
 	ListChanged bool `json:"listChanged,omitempty"` // changes are published
 }
@@ -86,20 +86,20 @@ const (
 	appExtension = "io.modelcontextprotocol/ui"
 )
 
-// ScopeMeta is the key of a tool's required scope in _meta. It is private to this host: a
-// server on the web would answer 403 instead.
+// ScopeMeta is the key in _meta under which a tool names its required scope. Only this
+// host uses it; a server on the web would answer 403.
 const ScopeMeta = "refhost/scope"
 
-// The reference server's scopes. The first needs no authentication.
+// Scopes of the reference server. scopeRead needs no authentication.
 const (
 	scopeRead    = "tasks.read"
 	scopePublish = "tasks.publish"
 )
 
-// DemoMCPToken is valid at servers without Tokens.
+// DemoMCPToken is valid at servers for which Tokens is empty.
 const DemoMCPToken = "demo-grant"
 
-// checkMCP validates the servers and returns a copy with defaults.
+// checkMCP returns a validated copy of the servers with defaults.
 func checkMCP(given []MCPServer) ([]MCPServer, error) {
 	var checked []MCPServer
 	for _, m := range given {
@@ -141,7 +141,7 @@ type protectedResource struct {
 	ScopesSupported      []string `json:"scopes_supported"`
 }
 
-// resource returns the server's metadata for authorization servers.
+// resource returns the server's metadata, which names its authorization servers.
 func (m *MCPServer) resource() protectedResource {
 	return protectedResource{
 		Resource:             "https://" + m.Name + ".mcp.example/",

@@ -12,9 +12,9 @@ import (
 	"ahprelay/ahp"
 )
 
-// An MCPConn is a connection to an MCP server. It is the part of the SDK's mcp.Connection
-// that a host needs, so that hosts without MCP servers do not link the SDK's client and
-// server. One goroutine may Read while others Write. Close ends both.
+// An MCPConn is a connection to an MCP server. It has the methods of the SDK's
+// mcp.Connection that a host needs, so that hosts without MCP servers do not link the
+// SDK. One goroutine may Read while others Write. Close ends both.
 type MCPConn interface {
 	Read(ctx context.Context) (jsonrpc.Message, error)
 	Write(ctx context.Context, msg jsonrpc.Message) error
@@ -22,7 +22,7 @@ type MCPConn interface {
 }
 
 // An mcpLink is the host's end of a connection to an MCP server. It forwards messages
-// unchanged. The SDK's client would drop messages unknown to this host.
+// unchanged; the SDK's client would drop unknown messages.
 type mcpLink struct {
 	conn MCPConn
 	on   func(*mcpLink, *jsonrpc.Request) // called by run for each message except answers
@@ -38,7 +38,7 @@ type mcpLink struct {
 // mcpQueue bounds the messages queued for a server.
 const mcpQueue = 256
 
-// errMCPGone reports an absent server.
+// errMCPGone reports that the MCP server has ended.
 var errMCPGone = errors.New("the MCP server is gone")
 
 func newMCPLink(conn MCPConn, on func(*mcpLink, *jsonrpc.Request)) *mcpLink {
@@ -48,8 +48,7 @@ func newMCPLink(conn MCPConn, on func(*mcpLink, *jsonrpc.Request)) *mcpLink {
 	}
 }
 
-// run reads and writes until ctx is done or the server ends, then closes the
-// connection.
+// run reads and writes until ctx ends or the server ends, and then closes the connection.
 func (l *mcpLink) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	var loops sync.WaitGroup
@@ -121,7 +120,7 @@ func (l *mcpLink) send(msg jsonrpc.Message) error {
 	}
 }
 
-// notify sends a notification if possible.
+// notify sends a notification, and ignores errors.
 func (l *mcpLink) notify(method string, params json.RawMessage) {
 	_ = l.send(&jsonrpc.Request{Method: method, Params: params})
 }
@@ -133,7 +132,8 @@ type mcpCall struct {
 	reply <-chan *jsonrpc.Response
 }
 
-// start sends a request. prepare, if not nil, receives its number first.
+// start sends a request. prepare, if not nil, is called first with the request's number,
+// and returns the params.
 func (l *mcpLink) start(method string, params json.RawMessage, prepare func(id int64) json.RawMessage) (*mcpCall, error) {
 	l.mu.Lock()
 	l.last++
@@ -161,8 +161,8 @@ func (l *mcpLink) forget(id int64) {
 	delete(l.calls, id)
 }
 
-// wait returns the answer unchanged. If stop closes first, wait cancels the request at
-// the server.
+// wait returns the answer unchanged. If stop closes first, wait asks the server to cancel
+// the request.
 func (c *mcpCall) wait(stop <-chan struct{}) (json.RawMessage, error) {
 	select {
 	case reply := <-c.reply:
@@ -176,7 +176,7 @@ func (c *mcpCall) wait(stop <-chan struct{}) (json.RawMessage, error) {
 	}
 }
 
-// cancel asks the server to cancel the call. The server still answers.
+// cancel asks the server to cancel the call. The server still sends an answer.
 func (c *mcpCall) cancel(reason string) {
 	c.link.notify("notifications/cancelled", encode(struct {
 		RequestID int64  `json:"requestId"`
@@ -198,7 +198,7 @@ func mcpResult(reply *jsonrpc.Response) (json.RawMessage, error) {
 	return nil, fail(ahp.CodeInternalError, "%v", reply.Error)
 }
 
-// call sends a host request and waits for the answer.
+// call sends a request of the host and waits for the answer.
 func (l *mcpLink) call(ctx context.Context, method string, params any) (json.RawMessage, error) {
 	call, err := l.start(method, encode(params), nil)
 	if err != nil {
@@ -213,7 +213,7 @@ const mcpVersion = "2025-11-25"
 // mcpClientVersion is the host's version as sent to servers.
 const mcpClientVersion = "0.9.0"
 
-// greet performs MCP's handshake, which clients of an mcp:// channel do not see.
+// greet performs MCP's handshake. Clients of the mcp:// channel do not see it.
 func (l *mcpLink) greet(ctx context.Context) error {
 	_, err := l.call(ctx, "initialize", map[string]any{
 		"protocolVersion": mcpVersion,

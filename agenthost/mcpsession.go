@@ -10,7 +10,8 @@ import (
 	"ahprelay/ahp"
 )
 
-// mcpScheme begins MCP server channels. The rest is private to this host.
+// mcpScheme begins the channels of MCP servers. The rest of a channel's URI is chosen
+// by this host.
 const mcpScheme = "mcp://"
 
 // An mcpServer is a server in one session. The host's lock guards it.
@@ -19,13 +20,13 @@ type mcpServer struct {
 	up       *mcpUpstream
 	id       string
 	enabled  bool
-	hidden   bool // no capabilities are advertised, so there is no channel
+	hidden   bool // the server advertises no capabilities, so it has no channel
 	removed  bool
 	stopped  bool // stopped by a client
-	address  int  // counts channel changes
+	address  int  // increases with each new channel address
 	granted  []string
 	auth     *mcpAuth      // the missing authorization, or nil
-	resolved chan struct{} // closed when authorized; nil if nothing is missing
+	resolved chan struct{} // closed when a client has authenticated; nil if no authorization is missing
 }
 
 // An mcpCustomization is a server in a session's state: AHP's McpServerCustomization.
@@ -57,12 +58,12 @@ type pluginCustomization struct {
 	Children []mcpCustomization `json:"children"`
 }
 
-// An mcpKind is a state without details.
+// An mcpKind is a server state without details.
 type mcpKind struct {
 	Kind string `json:"kind"`
 }
 
-// An mcpFailure is a failed server's state.
+// An mcpFailure is the state of a failed server.
 type mcpFailure struct {
 	Kind  string    `json:"kind"`
 	Error TurnError `json:"error"`
@@ -113,7 +114,8 @@ func (m *mcpServer) channel() string {
 	return uri
 }
 
-// customization returns the server's state for clients with or without mcpApps.
+// customization returns the server's entry in a session's state. apps is true for
+// clients with mcpApps.
 func (m *mcpServer) customization(apps bool) mcpCustomization {
 	c := mcpCustomization{Type: "mcpServer", ID: m.id, URI: m.uri(), Name: m.up.cfg.Name, Icons: m.up.cfg.Icons, Enabled: m.enabled, State: m.state()}
 	if apps && !m.hidden {
@@ -122,7 +124,7 @@ func (m *mcpServer) customization(apps bool) mcpCustomization {
 	return c
 }
 
-// uri returns the server's declaration address.
+// uri returns the URI at which the server is declared.
 func (m *mcpServer) uri() string {
 	if m.up.cfg.Nested {
 		return "file:///plugins/" + m.up.cfg.Name + "/plugin.json"
@@ -130,7 +132,8 @@ func (m *mcpServer) uri() string {
 	return "file:///mcp.json"
 }
 
-// topLevel returns the server, or the plugin that contains it.
+// topLevel returns the server's entry, or the entry of the plugin that contains the
+// server.
 func (m *mcpServer) topLevel(apps bool) any {
 	c := m.customization(apps)
 	if !m.up.cfg.Nested {
@@ -157,7 +160,7 @@ func (s *session) customizations(apps bool) []any {
 	return all
 }
 
-// Customization actions. Clients without mcpApps receive variants without channels.
+// Customization actions. Clients without mcpApps receive them without channels.
 
 type mcpStateAction struct {
 	Type    string `json:"type"`
@@ -195,8 +198,8 @@ func (s *session) customizationsChangedLocked() {
 	s.host.emitVariantsLocked(s.uri, action(true), action(false))
 }
 
-// toggleMCPLocked applies session/customizationToggled after its echo: enablement,
-// since AHP 0.8, or enabled decides.
+// toggleMCPLocked applies session/customizationToggled after its echo. If the action
+// has enablement (since AHP 0.8), that decides, and otherwise enabled.
 func (s *session) toggleMCPLocked(action json.RawMessage) {
 	var a struct {
 		ID         string `json:"id"`
@@ -210,7 +213,7 @@ func (s *session) toggleMCPLocked(action json.RawMessage) {
 		return
 	}
 	for _, decided := range a.Enablement {
-		if decided.Kind == "session" { // the only scope decided by this host
+		if decided.Kind == "session" { // this host decides for sessions only
 			a.Enabled = &decided.Enabled
 		}
 	}
@@ -221,7 +224,7 @@ func (s *session) toggleMCPLocked(action json.RawMessage) {
 }
 
 // runMCPLocked applies session/mcpServerStartRequested and …StopRequested after their
-// echo, when clients already assume the new state.
+// echo. Clients have already assumed the new state.
 func (s *session) runMCPLocked(action json.RawMessage, runs bool) {
 	var a struct {
 		ID string `json:"id"`
@@ -254,7 +257,7 @@ func (m *mcpServer) requireLocked(reason string, scopes []string, description st
 	m.stateChangedLocked()
 }
 
-// grantLocked resumes the server if these scopes are enough.
+// grantLocked resumes the server if the scopes include all required ones.
 func (m *mcpServer) grantLocked(scopes []string) bool {
 	for _, scope := range m.auth.RequiredScopes {
 		if !slices.Contains(scopes, scope) {
@@ -274,8 +277,8 @@ func (m *mcpServer) requireScopeLocked(scope string) {
 	m.requireLocked("insufficientScope", []string{scope}, "This needs the scope "+scope+".")
 }
 
-// RequireMCPAuth simulates a session's server that needs a token: reason is required,
-// expired or insufficientScope. Earlier grants become void.
+// RequireMCPAuth makes a session's server require a token. The reason is required,
+// expired or insufficientScope. Earlier tokens become invalid.
 func (h *Host) RequireMCPAuth(session, server, reason string) error {
 	return h.mcp.withMCP(session, server, func(m *mcpServer) error {
 		switch reason {
@@ -312,7 +315,7 @@ func (h *Host) HideMCP(session, server string, hidden bool) error {
 	})
 }
 
-// RemoveMCP removes a server from a session or restores it.
+// RemoveMCP removes a server from a session, or restores it.
 func (h *Host) RemoveMCP(session, server string, removed bool) error {
 	return h.mcp.withMCP(session, server, func(m *mcpServer) error {
 		m.removed = removed
@@ -340,8 +343,8 @@ func (ms *mcpServers) withMCP(session, server string, f func(*mcpServer) error) 
 	return f(m)
 }
 
-// authenticateLocked answers authenticate. It checks a token for the waiting servers'
-// resource and does not store it.
+// authenticateLocked answers authenticate. It compares the token with those of the
+// servers that wait for the resource, and does not store it.
 func (ms *mcpServers) authenticateLocked(_ *conn, raw json.RawMessage) (any, error) {
 	h := ms.host
 	params, err := decodeParams[struct {
@@ -382,7 +385,7 @@ func (ms *mcpServers) mcpWaitingLocked(resource string) (waiting []*mcpServer) {
 	return waiting
 }
 
-// mcpAuthError names the missing token.
+// mcpAuthError returns the error for a missing token.
 func mcpAuthError(cfg *MCPServer) error {
 	return &rpcError{Code: ahp.CodeAuthRequired, Message: "Authentication failed for resource: " + cfg.resource().Resource,
 		Data: map[string][]protectedResource{"resources": {cfg.resource()}}}

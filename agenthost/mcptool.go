@@ -7,15 +7,15 @@ import (
 	"ahprelay/ahp"
 )
 
-// A contributor names a tool's origin.
+// A contributor names where a tool comes from.
 type contributor struct {
 	Kind            string `json:"kind"`
 	CustomizationID string `json:"customizationId"`
 }
 
-// UseMCP uses a tool of the session's MCP servers, as a tool call of this turn. If the
-// server needs a new token for it, the call waits until a client has authenticated. It
-// reports false if the turn has ended meanwhile.
+// UseMCP calls a tool of the session's MCP servers as a tool call of this turn. If the
+// server requires a token, the call waits until a client has authenticated. UseMCP
+// returns false if the turn has ended.
 func (t *Turn) UseMCP(name, input string) (ok bool, err error) {
 	const id = "tc-mcp"
 	if input == "" {
@@ -56,7 +56,7 @@ func (t mcpTool) display() string {
 	return t.Name
 }
 
-// ui returns the tool's _meta part for MCP Apps.
+// ui returns the part of the tool's _meta that is for MCP Apps.
 func (t mcpTool) ui() json.RawMessage {
 	if t.Meta["ui"] == nil {
 		return nil
@@ -64,8 +64,8 @@ func (t mcpTool) ui() json.RawMessage {
 	return encode(message{"ui": t.Meta["ui"]})
 }
 
-// awaitScope returns true when the server is present and the scope is granted. The
-// session needs input while it waits.
+// awaitScope waits until the server is available and the scope is granted. It returns
+// false if the turn has ended. While it waits, the session needs input.
 func (u mcpUse) awaitScope(scope string) bool {
 	h, m := u.host, u.server
 	for {
@@ -99,7 +99,8 @@ func (u mcpUse) waitForLocked(waits bool) {
 	}
 }
 
-// finish calls the tool, and reports false if the turn has ended.
+// finish calls the tool and completes the tool call. It returns false if the turn has
+// ended.
 func (u mcpUse) finish(input string) bool {
 	result, err := u.ask(input)
 	end := ToolResult{PastTenseMessage: "Ran " + u.tool.display(), Content: []any{}}

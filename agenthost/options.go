@@ -11,7 +11,7 @@ import (
 	"ahprelay/ahp"
 )
 
-// permitted leaves out the choices that skip permissions, on hosts that forbid them.
+// permitted removes the choices that skip permissions if the host forbids them.
 func (ss *sessionTable) permitted(options []Option) []Option {
 	h := ss.host
 	if !h.cfg.NoBypass {
@@ -24,8 +24,8 @@ func (ss *sessionTable) permitted(options []Option) []Option {
 	return options
 }
 
-// learnOptionsLocked keeps the options of the latest conversation for new sessions,
-// which do not inherit a value that skips permissions.
+// learnOptionsLocked stores the options of the latest conversation for new sessions,
+// without values that skip permissions.
 func (p *provider) learnOptionsLocked(h *Host, options []Option) {
 	before := p.describeLocked()
 	p.options = slices.Clone(options)
@@ -39,7 +39,7 @@ func (p *provider) learnOptionsLocked(h *Host, options []Option) {
 	}
 }
 
-// schemaOf describes options as a JSON schema with their values.
+// schemaOf returns a JSON schema for options, with their values.
 func schemaOf(options []Option, mutable bool) Schema {
 	return schemaWith(options, mutable, map[string]any{}, map[string]any{})
 }
@@ -88,7 +88,7 @@ func (o Option) describeChoices(p map[string]any) {
 	}
 }
 
-// config returns the session's options; nil without any.
+// config returns the session's options, or nil if there are none.
 func (s *session) config() *Schema {
 	st := s.chat.seat
 	if script := s.provider.info.Scripted; script != nil {
@@ -105,8 +105,8 @@ func (s *session) config() *Schema {
 	return &config
 }
 
-// optionsLocked returns the conversation's options, before it is open as far as they
-// are known. The agent gets the chosen values again when it opens.
+// optionsLocked returns the conversation's options. Before it opens, these are the
+// options known so far; the agent gets the chosen values when it opens.
 func (st *seat) optionsLocked() []Option {
 	if st.options != nil {
 		return st.options
@@ -117,7 +117,7 @@ func (st *seat) optionsLocked() []Option {
 			continue
 		}
 		if st.host.cfg.NoBypass && had.skips() {
-			had.Value = nil // the agent leaves it
+			had.Value = nil // the agent leaves this value
 		}
 		options = slices.DeleteFunc(options, func(o Option) bool { return o.ID == had.ID })
 		options = append(options, had)
@@ -125,7 +125,8 @@ func (st *seat) optionsLocked() []Option {
 	return withValues(st.host.sessions.permitted(options), st.chosen)
 }
 
-// keptOptions returns the options that outlive the host. Lists with models are long.
+// keptOptions returns the options to store. The list of models is left out because it
+// is long.
 func (st *seat) keptOptions() []Option {
 	if st.options == nil {
 		return st.kept
@@ -178,8 +179,8 @@ func (s *session) configChangedLocked() {
 	}{"session/configChanged", config.Values})
 }
 
-// clientConfigLocked handles a client's session/configChanged. The agent's answer
-// decides: values that it refuses are published as they were.
+// clientConfigLocked handles a client's session/configChanged. The agent decides: if
+// it refuses a value, the previous value is published again.
 func (s *session) clientConfigLocked(env envelope) {
 	var a struct {
 		Config map[string]any `json:"config"`
@@ -257,11 +258,11 @@ func (c Command) completion(end int) any {
 	}
 }
 
-// optionsOf checks the options of a new session, as far as they are known.
+// optionsOf checks the chosen options of a new session against those that are known.
 func (p *provider) optionsOf(h *Host, config map[string]any) (map[string]any, error) {
 	chosen := map[string]any{}
 	options := p.startOptions(h)
-	if len(options) == 0 { // before the first conversation; the agent checks them
+	if len(options) == 0 { // none are known before the first conversation; the agent checks the values
 		maps.Copy(chosen, config)
 	}
 	for id, value := range config {

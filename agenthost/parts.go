@@ -9,7 +9,8 @@ import (
 	"strings"
 )
 
-// A markdownPart is agent text or reasoning. chat/delta or chat/reasoning extends it.
+// A markdownPart is a text or reasoning of the agent. chat/delta and chat/reasoning
+// extend it.
 type markdownPart struct {
 	id      string
 	thought bool
@@ -49,7 +50,7 @@ type errorPart struct {
 	Resumable bool      `json:"resumable"`
 }
 
-// A TurnError is a turn's failure with a type of the agent's own.
+// A TurnError is the error of a failed turn, with a type chosen by the agent.
 type TurnError struct {
 	ErrorType string `json:"errorType"`
 	Message   string `json:"message"`
@@ -87,7 +88,7 @@ type toolCall struct {
 	Contributor       *contributor    `json:"contributor,omitempty"`
 	Meta              json.RawMessage `json:"_meta,omitempty"`
 
-	waits bool // waits for a token while running
+	waits bool // it waits for a token
 }
 
 // A ToolResult is a tool call's result.
@@ -99,12 +100,12 @@ type ToolResult struct {
 	Error             *ToolError      `json:"error,omitempty"`
 }
 
-// A ToolError explains a missing result.
+// A ToolError explains why a tool call has no result.
 type ToolError struct {
 	Message string `json:"message"`
 }
 
-// A ConfirmOption is an answer to a confirmation.
+// A ConfirmOption is an answer that a confirmation offers.
 type ConfirmOption struct {
 	ID    string `json:"id"`
 	Label string `json:"label"`
@@ -133,7 +134,7 @@ type TerminalContent struct {
 	Title    string `json:"title"`
 }
 
-// reduce applies an action about its parts to an active turn.
+// reduce applies an action to the parts of an active turn.
 func (t *turn) reduce(action any) {
 	switch a := action.(type) {
 	case PartAction:
@@ -162,7 +163,8 @@ func (t *turn) reduce(action any) {
 	}
 }
 
-// text returns a text with an id, nil if there is none. Most actions extend the last.
+// text returns the text part with an id, or nil. It searches backward, because most
+// actions extend the last text.
 func (t *turn) text(id string) *markdownPart {
 	for _, part := range slices.Backward(t.ResponseParts) {
 		if md, ok := part.(*markdownPart); ok && md.id == id {
@@ -173,7 +175,7 @@ func (t *turn) text(id string) *markdownPart {
 }
 
 // reduceTool applies an action to a tool call. Each action has its branch, with the
-// states in which it counts.
+// states in which the action is valid.
 func (t *turn) reduceTool(action any) {
 	switch a := action.(type) {
 	case ToolReadyAction:
@@ -191,7 +193,7 @@ func (t *turn) reduceTool(action any) {
 	case ToolCompleteAction:
 		if tc := t.tool(a.TurnID, a.ToolCallID); tc != nil && (tc.Status == toolRunning || tc.Status == toolPending) {
 			if tc.Status == toolPending {
-				tc.Confirmed = "not-needed" // the agent has not waited for an answer
+				tc.Confirmed = "not-needed" // the agent did not wait for an answer
 			}
 			tc.Status, tc.PastTenseMessage = toolCompleted, a.Result.PastTenseMessage
 			tc.Content, tc.Success = a.Result.Content, &a.Result.Success
@@ -204,7 +206,8 @@ func (t *turn) reduceTool(action any) {
 	}
 }
 
-// ready merges the members of a ready action; later actions override earlier ones.
+// ready applies a ready action. Members of later actions replace those of earlier
+// ones.
 func (tc *toolCall) ready(a ToolReadyAction) {
 	tc.InvocationMessage, tc.Confirmed, tc.Editable = a.InvocationMessage, a.Confirmed, tc.Editable || a.Editable
 	tc.SelectedOption, tc.Content = nil, nil
@@ -237,7 +240,7 @@ func (tc *toolCall) confirm(a toolConfirmedAction) {
 	}
 }
 
-// settle ends a wait for a confirmation.
+// settle ends the wait for a confirmation.
 func (tc *toolCall) settle() {
 	tc.ConfirmationTitle, tc.Options = "", nil
 	tc.Risk, tc.Edits, tc.Editable = nil, nil, false

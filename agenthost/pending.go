@@ -2,7 +2,7 @@ package agenthost
 
 import "encoding/json"
 
-// A pendingMessage is queued for the agent.
+// A pendingMessage waits until the agent can receive it.
 type pendingMessage struct {
 	ID      string          `json:"id"`
 	Message json.RawMessage `json:"message"`
@@ -43,7 +43,7 @@ func (ch *chat) clientPendingLocked(env envelope) {
 	ch.nextLocked()
 }
 
-// steerLocked gives the working agent its steering message.
+// steerLocked gives the steering message to the working agent.
 func (ch *chat) steerLocked() {
 	if ch.steering == nil || !ch.seat.steers() {
 		return
@@ -58,8 +58,8 @@ func (ch *chat) steerLocked() {
 	ch.seat.steerLocked(m.Message)
 }
 
-// nextLocked begins a turn with a steering message that the agent has not read, or
-// with a queued message, if none is active.
+// nextLocked begins a turn if none is active: with a steering message that the agent
+// has not received, or else with the first queued message.
 func (ch *chat) nextLocked() {
 	if ch.active != nil || ch.steering == nil && len(ch.queued) == 0 {
 		return

@@ -9,16 +9,16 @@ import (
 	"strings"
 )
 
-// rootChannel carries connection messages and the session list.
+// rootChannel is the channel of connection messages and of the session list.
 const rootChannel = "ahp-root://"
 
 // An origin names the client that dispatched an action.
 type origin struct {
 	ClientID  string          `json:"clientId"`
-	ClientSeq json.RawMessage `json:"clientSeq,omitempty"` // unchanged
+	ClientSeq json.RawMessage `json:"clientSeq,omitempty"` // as received
 }
 
-// An envelope is an action on its way to clients.
+// An envelope is an action to publish, before it has a number.
 type envelope struct {
 	channel  string
 	action   json.RawMessage // compact
@@ -42,8 +42,8 @@ func (env envelope) encode(seq int64) json.RawMessage {
 	return append(b, '}')
 }
 
-// A record is a published envelope. Its bytes are encoded once and shared by all
-// receivers.
+// A record is a published envelope. It is encoded once, and all receivers share the
+// bytes.
 type record struct {
 	envelope
 	seq    int64
@@ -51,12 +51,12 @@ type record struct {
 	frame  []byte          // the encoded notification
 	delta  *DeltaAction    // the action, if it can be merged
 
-	// For clients without mcpApps, if their form differs: a different action with the
+	// The form for clients without mcpApps, if it differs: another action with the
 	// same number.
 	plain *record
 }
 
-// as returns the record for a client with this offer.
+// as returns the record in the form for a client with this offer.
 func (rec *record) as(o offer) *record {
 	if rec.plain != nil && !o.mcpApps {
 		return rec.plain
@@ -64,8 +64,8 @@ func (rec *record) as(o offer) *record {
 	return rec
 }
 
-// own returns the envelope of a host action: a struct of this package whose first
-// field is its type.
+// own returns the envelope of an action of the host. action is a struct of this
+// package whose first field is its type.
 func own(channel string, action any) envelope {
 	raw := encode(action)
 	kind, _, _ := bytes.Cut(bytes.TrimPrefix(raw, []byte(`{"type":"`)), []byte(`"`))
@@ -77,8 +77,8 @@ func (h *core) emitLocked(channel string, action any) {
 	h.publishLocked(own(channel, action), action)
 }
 
-// emitVariantsLocked publishes a host action, with a variant for clients without
-// mcpApps; nil means the same.
+// emitVariantsLocked publishes an action of the host, and plain in its place for
+// clients without mcpApps. A nil plain means that they get the same action.
 func (h *core) emitVariantsLocked(channel string, action, plain any) {
 	rec := &record{envelope: own(channel, action)}
 	if plain != nil {
@@ -87,8 +87,8 @@ func (h *core) emitVariantsLocked(channel string, action, plain any) {
 	h.publishRecordLocked(rec)
 }
 
-// publishLocked numbers the envelope, keeps it for replays and sends it to all
-// subscribers. action is the unencoded form of a host action.
+// publishLocked numbers an envelope, keeps it for replays, and sends it to all
+// subscribers. action is the decoded action, if it is the host's own.
 func (h *core) publishLocked(env envelope, action any) {
 	rec := &record{envelope: env}
 	if delta, ok := action.(DeltaAction); ok {
@@ -119,14 +119,14 @@ func (h *core) publishRecordLocked(rec *record) {
 	}
 }
 
-// number encodes the record.
+// number sets the record's number and encodes it.
 func (rec *record) number(seq int64) {
 	rec.seq, rec.params = seq, rec.encode(seq)
 	rec.frame = notificationFrame("action", rec.params)
 }
 
-// notifyAllLocked notifies every initialized client, subscribed or not. The
-// notification has no serverSeq and is never replayed.
+// notifyAllLocked sends a notification to every initialized client, subscribed or
+// not. It has no serverSeq and is not replayed.
 func (h *core) notifyAllLocked(method string, params any) {
 	frame := notificationFrame(method, encode(params))
 	for _, cl := range h.clients {
@@ -136,7 +136,8 @@ func (h *core) notifyAllLocked(method string, params any) {
 	}
 }
 
-// notifyEachLocked is notifyAllLocked with params for each offer; nil is not sent.
+// notifyEachLocked is notifyAllLocked with params that depend on the client's offer.
+// Clients for which params returns nil get nothing.
 func (h *core) notifyEachLocked(method string, params func(offer) any) {
 	for _, cl := range h.clients {
 		c := cl.newest()
@@ -149,7 +150,7 @@ func (h *core) notifyEachLocked(method string, params func(offer) any) {
 	}
 }
 
-// canReplayLocked reports whether the buffer holds every envelope after seq.
+// canReplayLocked reports whether all envelopes after seq are still in the buffer.
 func (h *core) canReplayLocked(seq int64) bool {
 	if len(h.replay) == 0 {
 		return seq >= h.seq
@@ -157,7 +158,7 @@ func (h *core) canReplayLocked(seq int64) bool {
 	return seq >= h.replay[0].seq
 }
 
-// replayLocked returns c's envelopes after seq on the wanted channels.
+// replayLocked returns the envelopes after seq on the wanted channels, encoded for c.
 func (h *core) replayLocked(c *conn, seq int64, wanted func(channel string) bool) []json.RawMessage {
 	start, _ := slices.BinarySearchFunc(h.replay, seq+1, func(rec *record, seq int64) int {
 		return cmp.Compare(rec.seq, seq)

@@ -8,7 +8,7 @@ import (
 // maxQuestions bounds the open questions of a turn.
 const maxQuestions = 16
 
-// Question asks the user, and waits for the first answer of any client.
+// Question asks people, and waits for the first answer of any client.
 func (t *Turn) Question(ctx context.Context, q Question) (Answer, error) {
 	answer := make(chan inputCompletedAction, 1)
 	id := ""
@@ -94,7 +94,7 @@ func (f Field) question() map[string]any {
 	return q
 }
 
-// answer converts an answer from the wire. Values of unknown fields are left out.
+// answer translates an answer of a client. It drops values of unknown fields.
 func (q Question) answer(a inputCompletedAction) Answer {
 	values := map[string]any{}
 	for _, f := range q.Fields {
@@ -111,8 +111,8 @@ func (q Question) answer(a inputCompletedAction) Answer {
 	return Answer{Response: response, Values: values}
 }
 
-// value returns a field's value with its type, nil for a value that does not fit. Each
-// type of JSON has its branch.
+// value returns a field's value in its type, or nil if it does not fit. Each type of
+// JSON has its branch.
 func (f Field) value(v map[string]any) any {
 	free := ""
 	if texts, _ := v["freeformValues"].([]any); len(texts) > 0 {
@@ -155,14 +155,14 @@ func (f Field) value(v map[string]any) any {
 	return nil
 }
 
-// answeredLocked hands a client's answer to the waiting agent.
+// answeredLocked passes a client's answer to the waiting agent.
 func (t *Turn) answeredLocked(a inputCompletedAction) {
 	answer := t.questions[a.RequestID]
 	if answer == nil {
 		return
 	}
 	delete(t.questions, a.RequestID)
-	answer <- a // its capacity is 1, for the one answer
+	answer <- a // the capacity is 1, and there is one answer
 }
 
 // A questionPart is the agent's question to the user.

@@ -6,8 +6,8 @@ import (
 	"ahprelay/ahp"
 )
 
-// reconnectParams covers all forms: a cursor for all channels, additional windows, or
-// a cursor for each channel.
+// reconnectParams has the fields of all forms of reconnect: one cursor for all
+// channels, windowed channels beside it, or a cursor for each channel.
 type reconnectParams struct {
 	ClientID          string          `json:"clientId"`
 	LastSeenServerSeq int64           `json:"lastSeenServerSeq"`
@@ -17,14 +17,14 @@ type reconnectParams struct {
 	} `json:"windows"`
 }
 
-// A windowCursor is the resume position on a windowed channel.
+// A windowCursor is the position at which a windowed channel resumes.
 type windowCursor struct {
 	Channel              string `json:"channel"`
 	LastAppliedServerSeq *int64 `json:"lastAppliedServerSeq"`
 }
 
-// A channelCursor is a channel's resume position, in the form with a cursor for each;
-// 0 asks for its state.
+// A channelCursor is the position at which a channel resumes, in the form with one
+// cursor for each channel. 0 requests the channel's state.
 type channelCursor struct {
 	Channel           string `json:"channel"`
 	LastSeenServerSeq int64  `json:"lastSeenServerSeq"`
@@ -57,8 +57,8 @@ type resumedChannel struct {
 }
 
 // reconnectLocked makes the connection the newest of a known client, with the version
-// and capabilities of its initialize. The answer covers everything up to now; live
-// actions follow it.
+// and capabilities of the client's initialize. The answer covers all actions so far;
+// later actions follow it.
 func (c *conn) reconnectLocked(raw json.RawMessage) (any, error) {
 	h := c.host
 	params, err := decodeParams[reconnectParams](raw)
@@ -83,7 +83,7 @@ func (c *conn) reconnectLocked(raw json.RawMessage) (any, error) {
 }
 
 // resumeAllLocked resumes with one cursor for all channels. Windowed channels have
-// their own cursors and are in neither list.
+// cursors of their own, and are in neither list of the result.
 func (c *conn) resumeAllLocked(uris []string, params reconnectParams) reconnectResult {
 	h := c.host
 	windows := map[string]windowCursor{}
@@ -124,7 +124,8 @@ func (c *conn) resumeAllLocked(uris []string, params reconnectParams) reconnectR
 	return result
 }
 
-// resumeLocked subscribes again if the channel still exists, and returns its state.
+// resumeLocked subscribes to a channel again if it still exists, and returns its
+// state.
 func (c *conn) resumeLocked(uri string) (*snapshot, error) {
 	h := c.host
 	snap, err := c.snapshotLocked(uri, view{})
@@ -162,8 +163,8 @@ func (c *conn) resumeEachLocked(cursors []channelCursor) reconnectResult {
 	return result
 }
 
-// resumeWindowLocked resumes a windowed channel with its earlier limits. It reports
-// false if it had none or is gone.
+// resumeWindowLocked resumes a windowed channel with its earlier limits. It returns
+// false if the channel was not windowed or no longer exists.
 func (c *conn) resumeWindowLocked(item windowCursor) (resumedWindow, bool) {
 	h := c.host
 	limits, ok := c.client.windows[item.Channel]

@@ -167,8 +167,8 @@ func (rs *resources) resourceResolve(_ *conn, raw json.RawMessage) (any, error) 
 	}, nil
 }
 
-// resourceRequestLocked answers resourceRequest: served resources need no further
-// permission.
+// resourceRequestLocked answers resourceRequest. Resources that the host serves
+// need no additional permission.
 func (rs *resources) resourceRequestLocked(_ *conn, raw json.RawMessage) (any, error) {
 	h := rs.host
 	params, err := decodeParams[resourceParams](raw)

@@ -7,7 +7,7 @@ import (
 	"ahprelay/ahp"
 )
 
-// reverseCalls are the host's open requests to clients. They are numbered 1, 2, 3…
+// reverseCalls holds the host's open requests to clients. They are numbered 1, 2, 3…
 // over all clients. The zero value is ready; the host's lock guards it.
 type reverseCalls struct {
 	last    int64
@@ -24,8 +24,8 @@ type reverseReply struct {
 	err    error
 }
 
-// ask sends a request to a client's newest connection and waits for the answer, until
-// the requesting connection ends.
+// ask sends a request to a client's newest connection and waits for the answer. It
+// stops waiting when the connection that needs the answer ends.
 func (h *core) ask(on *conn, clientID, method string, params any) (json.RawMessage, error) {
 	call, err := h.startCall(clientID, method, params)
 	if err != nil {
@@ -57,12 +57,13 @@ func (h *core) startCall(clientID, method string, params any) (*reverseCall, err
 	return call, nil
 }
 
-// errNoClient reports a clientId without a connection.
+// errNoClient reports that a clientId has no connection.
 func errNoClient(clientID string) error {
 	return fail(ahp.CodeInternalError, "No connection for authority: %s", clientID)
 }
 
-// answerLocked handles a client's response. A response without a request is ignored.
+// answerLocked handles a client's response. It ignores a response to an unknown
+// request.
 func (r *reverseCalls) answerLocked(c *conn, msg message) {
 	id, err := strconv.ParseInt(string(msg["id"]), 10, 64)
 	call := r.pending[id]
@@ -81,7 +82,7 @@ func (r *reverseCalls) answerLocked(c *conn, msg message) {
 	call.reply <- reply
 }
 
-// dropLocked fails the open requests at a connection.
+// dropLocked fails the open requests on a connection that has ended.
 func (r *reverseCalls) dropLocked(c *conn) {
 	for id, call := range r.pending {
 		if call.conn == c {
@@ -92,7 +93,7 @@ func (r *reverseCalls) dropLocked(c *conn) {
 }
 
 // connectDevContainer answers vscode/devContainers/connect: it asks the client to
-// trust the folder, then offers no container.
+// trust the folder, and then reports that there is no container.
 func (h *Host) connectDevContainer(c *conn, raw json.RawMessage) (any, error) {
 	params, err := decodeParams[struct {
 		WorkspaceFolder string `json:"workspaceFolder"`

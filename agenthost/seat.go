@@ -15,7 +15,7 @@ import (
 	"ahprelay/ahp"
 )
 
-// A provider is an agent of the host.
+// A provider is one of the host's agents.
 type provider struct {
 	agent Agent
 	name  string
@@ -25,8 +25,8 @@ type provider struct {
 	options []Option // as last reported by a conversation, for new sessions
 }
 
-// A seat is an agent's place in a chat. The conversation behind it opens for the first
-// prompt, and again after it has ended.
+// A seat connects a chat with its agent. It opens the agent's conversation for the first
+// prompt, and again after the conversation has ended.
 type seat struct {
 	// Set at its creation, then read-only.
 	host     *Host
@@ -36,17 +36,17 @@ type seat struct {
 	busy     chan struct{} // capacity 1: full while the agent opens or runs a turn
 
 	// Guarded by the host's lock.
-	id        string // the agent's name for the conversation; empty before the first
+	id        string // the agent's name for the conversation; "" before the first one
 	forkOf    string // begin as a copy of this conversation
-	replay    bool   // the agent has a history that the host does not have
+	replay    bool   // the agent has a history that the host lacks
 	conv      Conversation
 	turn      *Turn // nil between turns
 	options   []Option
-	chosen    map[string]any // options chosen before the conversation
-	kept      []Option       // the options as the host's last run left them
+	chosen    map[string]any // options that were chosen before the conversation opened
+	kept      []Option       // options stored by the previous run of the host
 	commands  []Command
 	replaying bool
-	told      []*turn       // the history that the agent tells while it opens
+	told      []*turn       // history that the agent reports while it opens
 	copied    chan struct{} // closed when the requested copies are made; nil without any
 }
 
@@ -57,7 +57,7 @@ func (p *provider) newSeat(ch *chat) *seat {
 	return st
 }
 
-// startLocked gives the agent the active turn.
+// startLocked gives the active turn to the agent.
 func (st *seat) startLocked() {
 	ch := st.chat
 	t := newTurn(ch, ch.active, false)
@@ -84,7 +84,8 @@ func (st *seat) startLocked() {
 	})
 }
 
-// stopLocked cancels the agent's turn. The host expects nothing more of it.
+// stopLocked cancels the agent's turn, and ignores what the agent still reports about
+// it.
 func (st *seat) stopLocked() {
 	if st.turn != nil {
 		st.turn.stopLocked(context.Canceled)
@@ -92,16 +93,16 @@ func (st *seat) stopLocked() {
 	}
 }
 
-// endUnaskedLocked ends a turn that the agent has begun by itself.
+// endUnaskedLocked ends a turn that the agent began without a prompt.
 func (st *seat) endUnaskedLocked() {
 	if t := st.turn; t != nil && t.unasked {
-		st.turn = nil // queued messages stay queued
+		st.turn = nil // queued messages are not started
 		t.endLocked(End{}, nil)
 	}
 }
 
-// run plays a turn; the caller holds busy. A conversation that went on in a different
-// place opens again first.
+// run runs a turn; the caller holds busy. If the conversation has continued elsewhere,
+// run opens it again first.
 func (st *seat) run(t *Turn, prompt Prompt) (End, error) {
 	conv, err := st.open(t.ctx, t)
 	if err != nil {
@@ -120,8 +121,8 @@ func (st *seat) run(t *Turn, prompt Prompt) (End, error) {
 	return st.play(t, conv, prompt)
 }
 
-// play gives a prompt to a conversation. It returns when the agent has finished, or with
-// the turn's end after CancelGrace.
+// play gives a prompt to a conversation. It returns when the agent has finished, or
+// CancelGrace after the turn's end.
 func (st *seat) play(t *Turn, conv Conversation, prompt Prompt) (End, error) {
 	type outcome struct {
 		end End
@@ -155,8 +156,8 @@ func (st *seat) play(t *Turn, conv Conversation, prompt Prompt) (End, error) {
 // maxSignIns bounds the sign-ins for one prompt.
 const maxSignIns = 3
 
-// open returns the open conversation, or opens it. The caller holds busy. Questions
-// and notices go to t, which may be nil.
+// open returns the conversation, and opens it if it is not open. The caller holds busy.
+// Questions and notices go to t, which may be nil.
 func (st *seat) open(ctx context.Context, t *Turn) (Conversation, error) {
 	h := st.host
 	h.mu.Lock()
@@ -186,7 +187,7 @@ func (st *seat) open(ctx context.Context, t *Turn) (Conversation, error) {
 	}
 }
 
-// copyLocked opens a copy of a conversation before the source's next turn.
+// copyLocked copies a conversation before the source's next turn.
 func (st *seat) copyLocked(source *seat) {
 	before, done := source.copied, make(chan struct{})
 	st.forkOf, source.copied = source.id, done
@@ -199,7 +200,7 @@ func (st *seat) copyLocked(source *seat) {
 	})
 }
 
-// copyFrom opens a copy of a conversation that is between turns.
+// copyFrom copies a conversation between two of its turns.
 func (st *seat) copyFrom(source *seat) {
 	ctx := st.host.ctx
 	for _, busy := range []chan struct{}{source.busy, st.busy} {
@@ -215,7 +216,7 @@ func (st *seat) copyFrom(source *seat) {
 	}
 }
 
-// startOfLocked says where the conversation begins.
+// startOfLocked returns the Start for the chat's conversation.
 func (st *seat) startOfLocked() Start {
 	folders := folderPaths(st.chat.session.directories)
 	start := Start{ID: st.id, ForkOf: st.forkOf, Replay: st.replay, Options: maps.Clone(st.chosen)}
@@ -227,7 +228,7 @@ func (st *seat) startOfLocked() Start {
 	return start
 }
 
-// opened keeps a new conversation.
+// opened records a newly opened conversation.
 func (st *seat) opened(conv Conversation) error {
 	h := st.host
 	h.mu.Lock()
@@ -242,7 +243,7 @@ func (st *seat) opened(conv Conversation) error {
 	return nil
 }
 
-// toldLocked puts the history that the agent has told before the chat's turns.
+// toldLocked puts the history that the agent has reported before the chat's turns.
 func (st *seat) toldLocked() {
 	ch, told := st.chat, st.told
 	st.told = nil
@@ -256,12 +257,12 @@ func (st *seat) toldLocked() {
 	ch.session.host.emitLocked(ch.uri, turnsLoadedAction{Type: "chat/turnsLoaded", Turns: told})
 }
 
-// drop forgets a conversation that has ended, or does not answer. The next prompt
-// opens it again.
+// drop closes a conversation that has ended or does not answer. The next prompt opens it
+// again.
 func (st *seat) drop(conv Conversation, why error) {
 	st.forget(conv)
 	st.host.log.Warn("conversation dropped", "chat", st.chat.uri, "error", why)
-	go func() { _ = conv.Close() }() // it may hang like the turn
+	go func() { _ = conv.Close() }() // may hang like the turn
 }
 
 func (st *seat) forget(conv Conversation) {
@@ -282,7 +283,7 @@ func (st *seat) closeLocked() {
 	}
 }
 
-// rest waits until the agent has stopped, at most for CancelGrace.
+// rest waits until the agent has stopped, at most CancelGrace.
 func (st *seat) rest() {
 	grace := time.NewTimer(CancelGrace)
 	defer grace.Stop()
@@ -325,7 +326,7 @@ func (st *seat) signIn(ctx context.Context, t *Turn) error {
 	return in.SignIn(ctx, info.SignIn[i].ID)
 }
 
-// signInTerminal runs a sign-in command in a terminal, in which the user works.
+// signInTerminal runs a sign-in command in a terminal that the person uses.
 func (st *seat) signInTerminal(ctx context.Context, t *Turn, method SignInMethod) error {
 	term, err := st.handle.OpenTerminal(ProcessSpec{Command: method.Command[0], Args: method.Command[1:], Env: method.Env})
 	if err != nil {
@@ -345,7 +346,7 @@ func (st *seat) signInTerminal(ctx context.Context, t *Turn, method SignInMethod
 	return err
 }
 
-// chooseModel sets the model that was chosen with a prompt.
+// chooseModel sets the model that a person has chosen with a prompt.
 func (st *seat) chooseModel(ctx context.Context, conv Conversation, model string) error {
 	config, ok := conv.(Configurable)
 	if model == "" || !ok {
@@ -365,13 +366,13 @@ func (st *seat) chooseModel(ctx context.Context, conv Conversation, model string
 	return config.SetOption(ctx, option.ID, model)
 }
 
-// steers reports whether the agent takes messages in its present turn.
+// steers reports whether the agent accepts messages during its turn.
 func (st *seat) steers() bool {
 	_, ok := st.conv.(Steerer)
 	return ok && st.turn != nil
 }
 
-// steerLocked gives a working agent that steers a message.
+// steerLocked gives a message to the agent during its turn.
 func (st *seat) steerLocked(message json.RawMessage) {
 	steerer, t, prompt := st.conv.(Steerer), st.turn, promptOf(message)
 	st.host.goLocked(func() {
@@ -381,7 +382,7 @@ func (st *seat) steerLocked(message json.RawMessage) {
 	})
 }
 
-// promptOf reads a message.
+// promptOf translates a message into a prompt.
 func promptOf(message json.RawMessage) Prompt {
 	var m struct {
 		Text  string `json:"text"`
@@ -414,7 +415,7 @@ func promptOf(message json.RawMessage) Prompt {
 	return prompt
 }
 
-// messageOf is promptOf's inverse, for turns that the agent reports.
+// messageOf translates a prompt into a message, for turns that the agent reports.
 func messageOf(p Prompt) json.RawMessage {
 	message := map[string]any{"text": p.Text, "origin": plainOrigin{"user"}}
 	var attachments []map[string]any
@@ -431,7 +432,7 @@ func messageOf(p Prompt) json.RawMessage {
 	return encode(message)
 }
 
-// filePath returns the path of a file: URI, empty for other URIs.
+// filePath returns the path of a file: URI, or "" for other URIs.
 func filePath(uri string) string {
 	u, err := url.Parse(uri)
 	if err != nil || u.Scheme != "file" || u.Host != "" && u.Host != "localhost" {
@@ -450,7 +451,7 @@ func folderPaths(uris []string) []string {
 	return paths
 }
 
-// providerLocked returns the agent with a name, or the first.
+// providerLocked returns the agent with this name; for an empty name, the first agent.
 func (ss *sessionTable) providerLocked(name string) (*provider, error) {
 	h := ss.host
 	for _, p := range h.sessions.providers {
@@ -461,7 +462,7 @@ func (ss *sessionTable) providerLocked(name string) (*provider, error) {
 	return nil, fail(ahp.CodeProviderNotFound, "No agent provider registered for: %s", name)
 }
 
-// AgentChanged reads an agent's information again, and publishes it.
+// AgentChanged reads an agent's information again and publishes it.
 func (h *Host) AgentChanged(name string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -28,15 +28,15 @@ type session struct {
 	clients     catalog[*activeClient]
 	provider    *provider
 	disk        *transcript.Session // nil before it is stored
-	lifecycle   string              // empty: ready
-	named       bool                // a person has given the title
+	lifecycle   string              // "": ready
+	named       bool                // a person has set the title
 	mcp         []*mcpServer
 	changed     *changeset // nil before the first change
-	sum         changes    // of changed
-	turnsOpen   []string   // changesets of turns, the oldest first
+	sum         changes    // totals of changed
+	turnsOpen   []string   // turns with an open changeset, oldest first
 	work        *work      // nil without a repository
-	announced   summary    // as last published
-	announcer   *timer     // for the next root/sessionSummaryChanged; nil if none is due
+	announced   summary    // summary that was published last
+	announcer   *timer     // publishes the next root/sessionSummaryChanged; nil if nothing has changed
 }
 
 type summary struct {
@@ -55,7 +55,7 @@ type summary struct {
 	DefaultChat string        `json:"defaultChat,omitempty"`
 }
 
-// as returns the summary for a client with this offer.
+// as returns the summary in the form for a client with this offer.
 func (sum summary) as(o offer) summary {
 	if o.version.compare(firstStable) < 0 {
 		sum.Chats, sum.DefaultChat = nil, ""
@@ -92,7 +92,7 @@ type sessionState struct {
 	OpenCanvases []canvasRef         `json:"openCanvases,omitzero"`
 }
 
-// workspaceless marks a session without working directories.
+// workspaceless is the _meta of a session without working directories.
 var workspaceless = json.RawMessage(`{"workspaceless":true}`)
 
 // state returns the session for a client with this offer.
@@ -145,8 +145,8 @@ type createSessionParams struct {
 	Config map[string]any `json:"config"`
 }
 
-// createSessionLocked answers createSession. It is idempotent: an existing session is
-// reported as ready again.
+// createSessionLocked answers createSession. If the session exists, it is reported as
+// ready again.
 func (ss *sessionTable) createSessionLocked(_ *conn, raw json.RawMessage) (any, error) {
 	h := ss.host
 	params, err := decodeParams[createSessionParams](raw)
@@ -177,8 +177,8 @@ func (ss *sessionTable) createSessionLocked(_ *conn, raw json.RawMessage) (any, 
 // openTimeout bounds an agent's start in a new session.
 const openTimeout = 2 * time.Minute
 
-// createAgentSession answers createSession on a host with agents. The answer waits for
-// the agent, whose options are in the session's state from then on.
+// createAgentSession answers createSession on a host with agents. It answers when the
+// agent has opened, because only then the session's state has the agent's options.
 func (ss *sessionTable) createAgentSession(c *conn, raw json.RawMessage) (any, error) {
 	h := ss.host
 	params, err := decodeParams[createSessionParams](raw)
@@ -233,13 +233,13 @@ func (ss *sessionTable) createAgentSession(c *conn, raw json.RawMessage) (any, e
 	return nil, nil
 }
 
-// scripted reports whether all agents are: then createSession waits for none.
+// scripted reports whether all agents are scripted. createSession then waits for none.
 func (ss *sessionTable) scripted() bool {
 	return !slices.ContainsFunc(ss.providers, func(p *provider) bool { return p.info.Scripted == nil })
 }
 
-// reserve waits until no other request creates the session. The caller calls the
-// function when it has created it.
+// reserve waits until no other request creates this session. The caller calls the
+// returned function when it has finished.
 func (ss *sessionTable) reserve(ctx context.Context, uri string) (func(), error) {
 	h := ss.host
 	for {
@@ -265,7 +265,7 @@ func (ss *sessionTable) reserve(ctx context.Context, uri string) (func(), error)
 	}
 }
 
-// beginAgentSession adds a session, and announces it.
+// beginAgentSession adds a session and announces it to clients.
 func (ss *sessionTable) beginAgentSession(params createSessionParams, w *work) (*session, error) {
 	h := ss.host
 	h.mu.Lock()
@@ -310,8 +310,8 @@ func (ss *sessionTable) addSessionLocked(p *provider, uri string, directories []
 	return h.sessions.addSessionWithLocked(p, uri, directories, now, &chat{uri: defaultChat(uri), status: statusIdle, modified: now})
 }
 
-// addSessionWithLocked adds a session with a chat. A moved chat keeps its previous
-// session's URI.
+// addSessionWithLocked adds a session with a chat. A chat that was moved keeps the URI
+// from its previous session.
 func (ss *sessionTable) addSessionWithLocked(p *provider, uri string, directories []string, now time.Time, ch *chat) *session {
 	h := ss.host
 	s := &session{
@@ -364,8 +364,8 @@ type channelParams struct {
 	Channel string `json:"channel"`
 }
 
-// disposeSessionLocked answers disposeSession, even for a missing session.
-// Subscriptions stay and receive nothing.
+// disposeSessionLocked answers disposeSession. A missing session is no error.
+// Subscriptions remain, and receive nothing.
 func (ss *sessionTable) disposeSessionLocked(_ *conn, raw json.RawMessage) (any, error) {
 	h := ss.host
 	params, err := decodeParams[channelParams](raw)
@@ -378,7 +378,7 @@ func (ss *sessionTable) disposeSessionLocked(_ *conn, raw json.RawMessage) (any,
 	return nil, nil
 }
 
-// removeSessionLocked ends a session, and tells every client.
+// removeSessionLocked ends a session and notifies every client.
 func (ss *sessionTable) removeSessionLocked(s *session) {
 	h := ss.host
 	s.announcer.stopLocked()
@@ -427,7 +427,7 @@ func (ss *sessionTable) deletedLocked(uri string) bool {
 	return slices.Contains(h.sessions.deleted, uri)
 }
 
-// listSessionsLocked answers listSessions, oldest first, on a single page.
+// listSessionsLocked answers listSessions with a single page, oldest first.
 func (ss *sessionTable) listSessionsLocked(c *conn, _ json.RawMessage) (any, error) {
 	h := ss.host
 	h.sessions.startListsLocked()
@@ -454,13 +454,14 @@ func (ss *sessionTable) resolveSessionConfigLocked(_ *conn, raw json.RawMessage)
 	return p.info.Scripted.Config, nil
 }
 
-// setTitleLocked renames the session without an action.
+// setTitleLocked renames the session without publishing an action.
 func (s *session) setTitleLocked(title string) {
 	s.title = title
 	s.touchLocked()
 }
 
-// announceDelay collects changes to a summary.
+// announceDelay is how long changes of a summary are collected before they are
+// published.
 const announceDelay = 100 * time.Millisecond
 
 // touchLocked schedules the publication of summary changes.
@@ -481,7 +482,8 @@ type summaryChanges struct {
 	Chats []chatSummary `json:"chats,omitzero"`
 }
 
-// as returns the changes for a client with this offer, or nil.
+// as returns the changes in the form for a client with this offer, or nil if there are
+// none.
 func (diff summaryChanges) as(o offer) *summaryChanges {
 	if o.version.compare(firstStable) < 0 {
 		diff.Chats = nil

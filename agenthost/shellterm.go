@@ -61,7 +61,8 @@ func winsize(cols, rows int) *pty.Winsize {
 	return &pty.Winsize{Cols: uint16(cols), Rows: uint16(rows)} // at most maxScreen
 }
 
-// showLoop publishes the shell's output until it exits, then frees its resources.
+// showLoop publishes the shell's output until the shell exits, and then frees its
+// resources.
 func (b *shellBackend) showLoop() {
 	h := b.terminal.host
 	buf := make([]byte, 16<<10)
@@ -100,7 +101,8 @@ func (b *shellBackend) wait() int {
 	return 0
 }
 
-// wholeCharacters returns the length of data up to its last complete character.
+// wholeCharacters returns the length of data up to the end of its last complete
+// character.
 func wholeCharacters(data []byte) int {
 	for i := 1; i < utf8.UTFMax && i <= len(data); i++ {
 		tail := data[len(data)-i:]
@@ -128,8 +130,8 @@ func (b *shellBackend) typeLoop() {
 	}
 }
 
-// input queues data for the shell. If the queue is full, it drops the data, like a
-// terminal, and logs that.
+// input queues data for the shell. If the queue is full, it drops the data, as
+// terminals do, and logs that.
 func (b *shellBackend) input(data string) {
 	select {
 	case b.typed <- data:

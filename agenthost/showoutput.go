@@ -2,9 +2,9 @@ package agenthost
 
 import "encoding/json"
 
-// ShowOutput opens a terminal for the output of a command that the agent itself runs.
-// The agent gives the output with [AgentTerminal.Write]. It returns nil if there are
-// too many terminals, or the chat has ended.
+// ShowOutput opens a terminal that shows the output of a command which the agent runs
+// itself. The agent passes the output to [AgentTerminal.Write]. ShowOutput returns
+// nil if there are too many terminals or the chat has ended.
 func (c *Chat) ShowOutput(title string) (term *AgentTerminal) {
 	c.update(func(ch *chat, h *Host) {
 		h.terminals.forgetTerminalsLocked()
@@ -38,7 +38,7 @@ func (t *AgentTerminal) Exited(code int) {
 	})
 }
 
-// shown calls f for a terminal of the agent's own output that has not ended.
+// shown calls f if the terminal was opened by ShowOutput and has not ended.
 func (t *AgentTerminal) shown(f func()) {
 	h := t.terminal.host
 	h.mu.Lock()
@@ -49,7 +49,7 @@ func (t *AgentTerminal) shown(f func()) {
 	}
 }
 
-// withReturns makes line feeds of a pipe those of a terminal.
+// withReturns replaces line feeds by the line ends of a terminal.
 func withReturns(data string) string {
 	out := make([]byte, 0, len(data)+8)
 	for i := range len(data) {

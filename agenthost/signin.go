@@ -6,8 +6,8 @@ import (
 	"ahprelay/ahp"
 )
 
-// A Resource is a protected resource of the agent: its OAuth metadata (RFC 9728) as
-// clients see it.
+// A Resource is a protected resource of the agent, described by its OAuth metadata (RFC
+// 9728).
 type Resource struct {
 	Resource string   `json:"resource"`
 	Name     string   `json:"resource_name,omitempty"`
@@ -15,10 +15,11 @@ type Resource struct {
 	Scopes   []string `json:"scopes_supported,omitempty"`
 	Required bool     `json:"required"`
 
-	// Client is the client at the authorization servers, as in the state of MCP servers.
+	// Client is the client id for the authorization servers, as in the state of MCP
+	// servers.
 	Client *OAuthClient `json:"oauthClient,omitempty"`
 
-	// Tokens are valid in authenticate.
+	// Tokens are the tokens that authenticate accepts.
 	Tokens []string `json:"-"`
 }
 

@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// The methods in this file are for agents that play AHP itself, such as the scripted
-// agent: they publish actions as they are, and set up sessions.
+// The methods in this file are for agents that play AHP themselves, such as the scripted
+// agent: they publish actions unchanged, and create sessions.
 
 // ID is the turn's turnId.
 func (t *Turn) ID() string { return t.turn.ID }
 
 // Publish applies an action of this package to the turn and publishes it, without the
-// checks and bounds of the other methods. It reports false if the turn has ended.
+// checks and bounds of other methods. It returns false if the turn has ended.
 func (t *Turn) Publish(action any) (ok bool) {
 	t.update(func() {
 		t.closeTextLocked()
@@ -41,8 +41,8 @@ func (t *Turn) PublishAsk(ready ToolReadyAction) (approved bool, err error) {
 	}
 }
 
-// PublishQuestion publishes chat/inputRequested, with an id of the host, and waits for
-// the first answer of any client.
+// PublishQuestion publishes chat/inputRequested with an id chosen by the host, and waits
+// for the first answer of any client.
 func (t *Turn) PublishQuestion(request map[string]any) (response string, answers map[string]any, err error) {
 	answer := make(chan inputCompletedAction, 1)
 	t.update(func() {
@@ -59,7 +59,7 @@ func (t *Turn) PublishQuestion(request map[string]any) (response string, answers
 	}
 }
 
-// PublishText adds a text and returns its part's id, for [DeltaAction].
+// PublishText adds a text and returns the id of its part, for [DeltaAction].
 func (t *Turn) PublishText(text string) (part string) {
 	t.update(func() {
 		t.host.parts++
@@ -69,8 +69,9 @@ func (t *Turn) PublishText(text string) (part string) {
 	return part
 }
 
-// OpenTerminal opens a terminal of the host's own kind for a tool call, types a command,
-// and returns the terminal's URI. The terminal stays until a client disposes of it.
+// OpenTerminal opens a terminal of the kind in [Config.Terminals] for a tool call, types
+// a command, and returns the terminal's URI. The terminal stays until a client disposes
+// of it.
 func (t *Turn) OpenTerminal(toolCallID, command string) (uri string, err error) {
 	err = ErrEnded
 	t.update(func() {
@@ -100,13 +101,13 @@ func (c *Chat) Session() string {
 	return c.seat.chat.session.uri
 }
 
-// Edited adds a change of a file, a FileEdit of AHP, to the session's changeset.
+// Edited adds a file change, in the form of AHP's FileEdit, to the session's changeset.
 func (c *Chat) Edited(uri string, edit json.RawMessage) {
 	c.update(func(ch *chat, _ *Host) { ch.session.changeLocked(changedFile{ID: uri, Edit: edit}) })
 }
 
 // Say begins a turn as if a person had written the message. It fails with [ErrBusy]
-// during a turn, and with [ErrEnded] when the chat has gone.
+// during a turn, and with [ErrEnded] if the chat has ended.
 func (c *Chat) Say(message string) error {
 	err := ErrEnded
 	c.update(func(ch *chat, h *Host) {
@@ -120,7 +121,7 @@ func (c *Chat) Say(message string) error {
 	return err
 }
 
-// Keep removes all turns if the chat has more than n.
+// Keep removes all turns if the chat has more than n turns.
 func (c *Chat) Keep(n int) {
 	c.update(func(ch *chat, h *Host) {
 		if ch.active == nil && len(ch.turns) > n {
@@ -130,8 +131,8 @@ func (c *Chat) Keep(n int) {
 	})
 }
 
-// Delegate makes a new chat in the session, in which the agent works on a message for a
-// tool call of this chat. It returns the new chat's URI.
+// Delegate creates a chat in the session, in which the agent works on a message. The new
+// chat belongs to a tool call of this chat. Delegate returns the new chat's URI.
 func (c *Chat) Delegate(title, toolCallID, message string) (uri string) {
 	c.update(func(ch *chat, h *Host) {
 		uri = chatScheme + "/" + h.cfg.NewID()
@@ -190,7 +191,7 @@ func (ss *sessionTable) pastLocked(past []Exchange) []*turn {
 	return turns
 }
 
-// A Made is a session to make with [Host.Make].
+// A Made describes a session to create with [Host.Make].
 type Made struct {
 	Name    string // in the URI, behind the agent's scheme; empty: a new id
 	Title   string
@@ -199,8 +200,8 @@ type Made struct {
 	Past    []Exchange
 }
 
-// Make adds a session of an agent and returns its chat. It fails if there are too many
-// sessions, or no such agent.
+// Make creates a session of an agent and returns its chat. It fails if there are too
+// many sessions, or no such agent.
 func (h *Host) Make(agent string, m Made) (*Chat, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -225,8 +226,8 @@ func (h *Host) Make(agent string, m Made) (*Chat, error) {
 	return s.chat.seat.handle, nil
 }
 
-// RequireSignIn asks all clients for new tokens for [Config.Resources], unless the
-// reason is empty. It returns the counts of tokens accepted so far.
+// RequireSignIn asks all clients for new tokens for [Config.Resources], unless reason is
+// empty. It returns how many tokens were accepted so far, by resource.
 func (h *Host) RequireSignIn(reason string) []string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -240,8 +241,8 @@ func (h *Host) RequireSignIn(reason string) []string {
 	return counts
 }
 
-// A Starter prepares its sessions before the host's first connection. The returned
-// function, if any, runs until the host closes.
+// A Starter is an agent that prepares its sessions before the host's first connection.
+// The returned function, if not nil, runs until the host closes.
 type Starter interface {
 	Start(h *Host) func(ctx context.Context)
 }

@@ -8,9 +8,9 @@ import (
 	"io"
 )
 
-// ServeStdio serves AHP to a single client, one message a line, and returns when r
-// ends or ctx is done. It closes r and w at the end if they implement [io.Closer]. A
-// Read that cannot be interrupted delays ServeStdio and Close.
+// ServeStdio serves AHP to a single client, one message per line, and returns when r
+// ends or ctx ends. It then closes r and w if they implement [io.Closer]. If a Read
+// cannot be interrupted, it delays ServeStdio and Close.
 func (h *Host) ServeStdio(ctx context.Context, r io.Reader, w io.Writer) error {
 	l := &lineLink{r: r, in: bufio.NewReaderSize(r, 64<<10), w: w, limit: h.cfg.MaxFrame}
 	stop := context.AfterFunc(ctx, func() { l.Close(context.Cause(ctx)) })
@@ -37,7 +37,7 @@ func (l *lineLink) Send(msg []byte) error {
 	return err
 }
 
-// Recv skips empty lines. The last line needs no line feed.
+// Recv skips empty lines. The last line may lack its line feed.
 func (l *lineLink) Recv() ([]byte, error) {
 	for {
 		line, err := l.readLine()

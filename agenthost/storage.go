@@ -29,7 +29,7 @@ type sessionRecord struct {
 	Chats       []chatRecord `json:"chats"` // the default chat first
 }
 
-// A chatRecord describes a chat. Its turns are in logs of their own.
+// A chatRecord describes a chat on disk. The chat's turns are in separate logs.
 type chatRecord struct {
 	URI           string           `json:"uri"`
 	Title         string           `json:"title,omitempty"`
@@ -41,7 +41,7 @@ type chatRecord struct {
 	Queued        []pendingMessage `json:"queued,omitempty"`
 	Steering      *pendingMessage  `json:"steering,omitempty"`
 
-	// Of the agent.
+	// Set by the agent.
 	Conversation string         `json:"conversation,omitempty"`
 	ForkOf       string         `json:"forkOf,omitempty"`
 	Replay       bool           `json:"replay,omitempty"`
@@ -49,14 +49,14 @@ type chatRecord struct {
 	Options      []Option       `json:"options,omitempty"`
 }
 
-// A chatLog is a chat's place on disk.
+// A chatLog holds a chat's logs on disk.
 type chatLog struct {
 	turns  *transcript.Log // nil until it is needed
 	live   *transcript.Log // nil between turns
 	loaded bool            // the chat's turns are in memory
 }
 
-// restoreLocked adds the sessions on disk.
+// restoreLocked adds the sessions that are stored on disk.
 func (ss *sessionTable) restoreLocked() error {
 	h := ss.host
 	if h.cfg.Storage == "" {
@@ -71,21 +71,21 @@ func (ss *sessionTable) restoreLocked() error {
 	}
 	h.sessions.store = store
 	if h.sessions.deleted, err = store.Removed(); err != nil {
-		h.log.Warn("removed sessions are not known", "error", err)
+		h.log.Warn("list of removed sessions unreadable", "error", err)
 	}
 	stored, err := store.Sessions()
 	if err != nil {
-		h.log.Warn("sessions are not readable", "error", err)
+		h.log.Warn("sessions unreadable", "error", err)
 	}
 	for _, disk := range stored {
 		var rec sessionRecord
 		if err := json.Unmarshal(disk.Meta, &rec); err != nil || len(rec.Chats) == 0 {
-			h.log.Warn("session is not readable", "error", err)
+			h.log.Warn("session unreadable", "error", err)
 			continue
 		}
 		p, err := h.sessions.providerLocked(rec.Provider)
 		if err != nil {
-			continue // the agent may return
+			continue // the agent may be configured again later
 		}
 		h.sessions.restoreSessionLocked(disk, rec, p)
 	}
@@ -95,11 +95,11 @@ func (ss *sessionTable) restoreLocked() error {
 	return nil
 }
 
-// lockWait is how long a host waits for the end of the storage's previous host. A
-// program that a killed host has just started keeps the lock for a moment.
+// lockWait is how long a host waits until the previous host has released the storage.
+// A child process that a killed host had just started may keep the lock for a moment.
 const lockWait = 5 * time.Second
 
-// lockStorage keeps other processes from the storage until the host closes.
+// lockStorage locks the storage against other processes until the host closes.
 func (ss *sessionTable) lockStorage() (err error) {
 	if ss.lock, err = os.OpenFile(filepath.Join(ss.host.cfg.Storage, "lock"), os.O_RDWR|os.O_CREATE, 0o600); err != nil {
 		return err
@@ -114,8 +114,9 @@ func (ss *sessionTable) lockStorage() (err error) {
 	}
 }
 
-// forgetLocked removes a session from the disk and, if the agent can, from the agent.
-// Otherwise the agent's list would bring it back.
+// forgetLocked removes a session from the disk and, if the agent can delete conversations,
+// from the agent. The store remembers the removal, because the agent's list could bring the
+// session back.
 func (s *session) forgetLocked() {
 	h := s.host
 	if s.disk != nil {
@@ -131,7 +132,7 @@ func (s *session) forgetLocked() {
 				ctx, cancel := context.WithTimeout(h.ctx, listTimeout)
 				defer cancel()
 				if err := deleter.Delete(ctx, id); err != nil {
-					h.log.Info("the agent keeps the conversation", "session", s.uri, "error", err)
+					h.log.Info("conversation not deleted at the agent", "session", s.uri, "error", err)
 				}
 			})
 		}
@@ -177,7 +178,7 @@ func (ss *sessionTable) restoreSessionLocked(disk *transcript.Session, rec sessi
 	s.announced = s.summary()
 }
 
-// saveLocked writes the session's description, if it has changed.
+// saveLocked writes the session's description if it has changed.
 func (s *session) saveLocked() {
 	h := s.host
 	if h.sessions.store == nil || h.closed {
@@ -199,11 +200,12 @@ func (s *session) saveLocked() {
 	}
 }
 
-// storageFailed logs an error of the storage. The host continues in memory.
+// storageFailed logs an error of the storage. The host continues with its state in
+// memory.
 func (ss *sessionTable) storageFailed(err error) {
 	h := ss.host
 	if err != nil {
-		h.log.Error("the transcript is not stored", "error", err)
+		h.log.Error("transcript not stored", "error", err)
 	}
 }
 
@@ -227,7 +229,7 @@ func (ch *chat) record() chatRecord {
 	return rec
 }
 
-// diskLocked returns the chat's place on disk, nil without a storage.
+// diskLocked returns the chat's logs, or nil without a storage.
 func (ch *chat) diskLocked() *chatLog {
 	if ch.session.host.sessions.store == nil {
 		return nil
@@ -273,7 +275,7 @@ func (ch *chat) loadLocked() {
 	ch.turns = past
 }
 
-// storedTurn reads a completed turn. Its bytes are sent as they are.
+// storedTurn reads a completed turn. Clients get its bytes unchanged.
 func storedTurn(raw []byte) *turn {
 	var head struct {
 		ID string `json:"id"`
@@ -329,7 +331,7 @@ func (l *chatLog) close() (err error) {
 	return err
 }
 
-// storeActionLocked keeps an action of the turn in progress.
+// storeActionLocked stores an action of the turn in progress.
 func (ch *chat) storeActionLocked(action json.RawMessage) {
 	l := ch.diskLocked()
 	if l == nil || ch.active == nil {
@@ -347,7 +349,7 @@ func (ch *chat) storeActionLocked(action json.RawMessage) {
 	h.sessions.storageFailed(l.live.Append(action))
 }
 
-// storeTurnLocked keeps a completed turn, and reports whether it could.
+// storeTurnLocked stores a completed turn, and reports whether it succeeded.
 func (ch *chat) storeTurnLocked(t *turn) bool {
 	l := ch.diskLocked()
 	if l == nil {
@@ -373,10 +375,10 @@ func (ch *chat) storeTurnLocked(t *turn) bool {
 	return true
 }
 
-// turnStoredLocked keeps the turn that has just ended, then forgets its actions.
+// turnStoredLocked stores the turn that has just ended, and then removes its actions.
 func (ch *chat) turnStoredLocked(t *turn) {
 	if !ch.storeTurnLocked(t) {
-		return // its actions stay
+		return // its actions are kept
 	}
 	if ch.log.live != nil {
 		ch.session.host.sessions.storageFailed(ch.log.live.Clear())
@@ -389,7 +391,8 @@ func (ch *chat) turnStoredLocked(t *turn) {
 	ch.unloadLocked()
 }
 
-// errorInterrupted is the error's type in a turn that ended with the host.
+// errorInterrupted is the error type of a turn that was in progress when the host
+// ended.
 const errorInterrupted = "interrupted"
 
 // interruptedLocked ends the turn that was in progress when the host ended.
@@ -426,7 +429,7 @@ func (ch *chat) interruptedLocked() {
 	ch.turnStoredLocked(t)
 }
 
-// storedAction reads an action of a turn; nil if it is not readable.
+// storedAction reads an action of a turn, or returns nil if it is unreadable.
 func storedAction(raw []byte) any {
 	switch kind := actionType(raw); kind {
 	case "chat/turnStarted":

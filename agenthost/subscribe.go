@@ -19,9 +19,9 @@ type snapshot struct {
 	FromSeq  int64           `json:"fromSeq"`
 }
 
-// A view limits a snapshot; it does not affect later messages.
+// A view limits a snapshot. It does not affect later messages.
 type view struct {
-	// Turns bounds the completed turns in a chat's snapshot; nil means all. fetchTurns
+	// Turns is the most completed turns in a chat's snapshot; nil means all. fetchTurns
 	// loads older turns.
 	Turns *int `json:"turns"`
 }
@@ -40,7 +40,7 @@ type subscribeWindow struct {
 	Receive receiveLimits `json:"receive"`
 }
 
-// maxLatency bounds a subscriber's delay for merged deltas.
+// maxLatency bounds the delay that a subscriber may request for merged deltas.
 const maxLatency = 10 * time.Second
 
 type subscribeResult struct {
@@ -74,7 +74,8 @@ func (h *Host) subscribeLocked(c *conn, raw json.RawMessage) (any, error) {
 	return subscribeResult{FlowControl: w.agreed()}, nil
 }
 
-// subscribeLocked returns the subscription's window, if requested and acceptable.
+// subscribeLocked subscribes the connection to a channel. It returns the window if one
+// was requested and its limits are acceptable.
 func (c *conn) subscribeLocked(channel string, params subscribeParams) *window {
 	c.unsubscribeLocked(channel)
 	sub := &subscription{
@@ -112,7 +113,7 @@ func (h *Host) unsubscribeLocked(c *conn, raw json.RawMessage) {
 	}
 }
 
-// snapshotLocked returns a channel's state for c, nil for a channel without state.
+// snapshotLocked returns a channel's state for c, or nil for a channel without state.
 func (c *conn) snapshotLocked(uri string, v view) (*snapshot, error) {
 	h := c.host
 	state, err := c.stateLocked(uri, v)
@@ -122,8 +123,8 @@ func (c *conn) snapshotLocked(uri string, v view) (*snapshot, error) {
 	return &snapshot{Resource: uri, State: encodeState(state), FromSeq: h.seq}, nil
 }
 
-// encodeState encodes a state. A chat's stored turns are joined as they are: the encoder
-// would check and copy each of them again.
+// encodeState encodes a state. It inserts a chat's stored turns unchanged, because the
+// encoder would check and copy each of them again.
 func encodeState(state any) json.RawMessage {
 	s, ok := state.(chatState)
 	if !ok || len(s.Turns) == 0 {
@@ -139,7 +140,8 @@ func encodeState(state any) json.RawMessage {
 	}
 	s.Turns = []*turn{}
 	rest := encode(s)
-	// Only texts precede the turns, and a text cannot have the name in its quotes.
+	// Only quoted texts precede the turns, and in them the quotes of this name would be
+	// escaped.
 	const empty = `"turns":[]`
 	at := bytes.Index(rest, []byte(empty)) + len(empty) - 1
 	joined := append(make([]byte, 0, len(rest)+size), rest[:at]...)

@@ -23,21 +23,22 @@ type terminal struct {
 	exitCode *int // nil while it runs
 	content  []*terminalPart
 	backend  backend
-	trimmed  bool          // the oldest content is missing
+	trimmed  bool          // the oldest content was dropped
 	ofAgent  bool          // an agent has opened it
-	ended    chan struct{} // closed when its process has gone; never for an echo terminal
+	ended    chan struct{} // closed when the process has ended; never for an echo terminal
 }
 
-// A backend is the program behind a terminal. Its methods are called with the host's
-// lock held and do not block.
+// A backend is the process behind a terminal, or its simulation. Its methods are
+// called with the host's lock held and do not block.
 type backend interface {
 	input(data string)
 	resize(cols, rows int)
 
-	// kill ends it. It publishes no more actions.
+	// kill ends the process. No more actions are published.
 	kill()
 
-	// interrupt ends its process. The terminal publishes the rest.
+	// interrupt ends the process. The terminal still publishes its last output and
+	// its end.
 	interrupt()
 }
 
@@ -48,8 +49,8 @@ type terminalInfo struct {
 	ending
 }
 
-// An ending reports whether a terminal's process lives: an exit code in AHP 0.8, a
-// lifecycle since then.
+// An ending describes whether a terminal's process still runs: by an exit code in
+// AHP 0.8, by a lifecycle since 0.9.
 type ending struct {
 	Lifecycle *lifecycle `json:"lifecycle,omitempty"`
 	ExitCode  *int       `json:"exitCode,omitempty"`
@@ -189,7 +190,7 @@ func (ts *terminalTable) openBackendLocked(t *terminal) (backend, error) {
 	return h.terminals.startShellLocked(t)
 }
 
-// maxScreen bounds a terminal's columns and its rows.
+// maxScreen bounds a terminal's columns and rows.
 const maxScreen = 10_000
 
 func orDefault(n, fallback int) int {
@@ -199,7 +200,7 @@ func orDefault(n, fallback int) int {
 	return n
 }
 
-// disposeTerminalLocked answers disposeTerminal, even for a missing terminal.
+// disposeTerminalLocked answers disposeTerminal. A missing terminal is no error.
 func (ts *terminalTable) disposeTerminalLocked(_ *conn, raw json.RawMessage) (any, error) {
 	h := ts.host
 	params, err := decodeParams[channelParams](raw)

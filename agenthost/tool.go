@@ -14,21 +14,21 @@ import (
 )
 
 // An agentTool is a tool call of an agent. The agent may report its parts in any
-// order; the host publishes a valid order: start, ready, content, complete.
+// order; the host publishes them in the order start, ready, content, complete.
 type agentTool struct {
 	ToolUpdate
-	id      string // on the wire
-	ready   bool   // running, or asked about
+	id      string // id that clients see
+	ready   bool   // it runs, or waits for a permission
 	done    bool
-	shown   json.RawMessage // content as published
-	said    ToolReadyAction // as published
+	shown   json.RawMessage // content as last published
+	said    ToolReadyAction // ready action as last published
 	refused bool
-	since   time.Time // when it began to run; the time of a question does not count
+	since   time.Time // when it began to run; the wait for a permission does not count
 }
 
 // Bounds of a tool call, in bytes.
 const (
-	maxToolText  = 256 << 10 // of a text, the last bytes of a longer one
+	maxToolText  = 256 << 10 // of a text; of a longer text, the last bytes are shown
 	maxToolInput = 1 << 20
 	maxDiff      = 512 << 10 // each side
 )
@@ -49,7 +49,7 @@ func (t *Turn) toolLocked(update ToolUpdate) *agentTool {
 	switch {
 	case tool.Status == ToolCompleted || tool.Status == ToolFailed:
 		t.finishToolLocked(tool, tool.Status, tool.Error)
-	case t.waiting[tool.id] != nil: // the user's answer decides
+	case t.waiting[tool.id] != nil: // decided by the user's answer
 	case tool.Status == ToolRunning || tool.Content != nil:
 		t.readyToolLocked(tool)
 		t.showToolLocked(tool)
@@ -57,8 +57,8 @@ func (t *Turn) toolLocked(update ToolUpdate) *agentTool {
 	return tool
 }
 
-// mergeLocked applies an update, and publishes a new tool call. It returns nil beyond
-// the turn's bound.
+// mergeLocked applies an update, and publishes a new tool call. It returns nil if the
+// turn has reached its bound.
 func (t *Turn) mergeLocked(update ToolUpdate) *agentTool {
 	tool := t.tools[update.ID]
 	again := tool != nil && tool.refused && update.Status != ToolCompleted && update.Status != ToolFailed
@@ -85,7 +85,7 @@ func (t *Turn) mergeLocked(update ToolUpdate) *agentTool {
 	return tool
 }
 
-// toolIDLocked returns an id for the wire that is new in the turn.
+// toolIDLocked returns an id for clients that is unique in the turn.
 func (t *Turn) toolIDLocked(id string) string {
 	const maxID = 128
 	if len(id) == 0 || len(id) > maxID {
@@ -133,13 +133,13 @@ func (tool *agentTool) meta() json.RawMessage {
 	return encode(map[string]any{"toolKind": tool.Kind})
 }
 
-// A toolRun is the time in which a tool has run.
+// A toolRun is the time that a tool has run.
 type toolRun struct {
 	StartedAt  time.Time `json:"startedAt"`
 	DurationMS int64     `json:"durationMs"`
 }
 
-// endMeta is meta with the time in which the tool has run, if that is known.
+// endMeta returns meta with the time that the tool has run, if it is known.
 func (tool *agentTool) endMeta(now time.Time) json.RawMessage {
 	if tool.since.IsZero() {
 		return nil
@@ -151,7 +151,7 @@ func (tool *agentTool) endMeta(now time.Time) json.RawMessage {
 	return encode(more)
 }
 
-// invocation describes the call to people.
+// invocation returns a description of the call for people.
 func (tool *agentTool) invocation() string {
 	title := cmp.Or(tool.Title, tool.display())
 	if tool.Kind != ToolExecute && len(tool.Locations) > 0 && !strings.Contains(title, lastName(tool.Locations[0].Path)) {
@@ -162,8 +162,8 @@ func (tool *agentTool) invocation() string {
 
 func lastName(path string) string { return path[strings.LastIndexByte(path, '/')+1:] }
 
-// input returns the tool's input as a text. A change of a file that is shown has none:
-// the input would repeat it.
+// input returns the tool's input as a text. It is omitted for a file change that is
+// shown as a diff, because the input would repeat the diff.
 func (tool *agentTool) input() json.RawMessage {
 	if tool.Kind == ToolEdit && slices.ContainsFunc(tool.Content, func(c ToolContent) bool { return c.Diff != nil }) {
 		return nil
@@ -178,7 +178,8 @@ func (tool *agentTool) input() json.RawMessage {
 	return encode(strings.ToValidUTF8(compact.String(), "\uFFFD"))
 }
 
-// readyToolLocked publishes that a tool runs, and changes of its title and input.
+// readyToolLocked publishes that a tool runs, and later changes of its title and
+// input.
 func (t *Turn) readyToolLocked(tool *agentTool) {
 	if tool.since.IsZero() && !t.past {
 		tool.since = t.host.cfg.Now()
@@ -195,11 +196,11 @@ func (t *Turn) readyToolLocked(tool *agentTool) {
 	if tool.ready && same || !t.allowLocked(len(ready.ToolInput)) && tool.ready {
 		return
 	}
-	tool.ready, tool.said, tool.shown = true, ready, nil // clients forget the content
+	tool.ready, tool.said, tool.shown = true, ready, nil // a ready action makes clients forget the content
 	t.emitLocked(ready)
 }
 
-// showToolLocked publishes changed content of a running tool.
+// showToolLocked publishes the content of a running tool, if it has changed.
 func (t *Turn) showToolLocked(tool *agentTool) {
 	content := tool.contents()
 	encoded := encode(content)
@@ -215,7 +216,7 @@ func (t *Turn) finishToolLocked(tool *agentTool, status ToolStatus, message stri
 	if t.waiting[tool.id] == nil {
 		t.readyToolLocked(tool)
 	}
-	delete(t.waiting, tool.id) // the agent has gone on without an answer
+	delete(t.waiting, tool.id) // the agent continued without an answer
 	tool.done = true
 	result := ToolResult{PastTenseMessage: tool.invocation(), Content: tool.contents(), Success: status == ToolCompleted}
 	if status == ToolFailed {
@@ -232,14 +233,14 @@ func (t *Turn) finishToolLocked(tool *agentTool, status ToolStatus, message stri
 	}
 }
 
-// contents converts a tool's content for the wire.
+// contents returns the tool's content in the form for clients.
 func (tool *agentTool) contents() []any {
 	list := []any{}
 	for _, c := range tool.Content {
 		switch {
 		case c.Diff != nil:
 			list = append(list, fileEditContent{"fileEdit", c.Diff.edit()})
-		case c.Terminal != nil && tool.done && c.Terminal.terminal.exitCode != nil: // it ends with the host, the text stays
+		case c.Terminal != nil && tool.done && c.Terminal.terminal.exitCode != nil: // show the text instead, because the terminal ends with the host
 			text, _ := c.Terminal.outputLocked()
 			list = append(list, TextContent{"text", tailOf(text, maxToolText)})
 		case c.Terminal != nil:
@@ -256,7 +257,8 @@ func (tool *agentTool) contents() []any {
 	return list
 }
 
-// tailOf returns the last n bytes of a text, from a character's start.
+// tailOf returns the last n bytes of a text, or fewer, so that they begin with a whole
+// character.
 func tailOf(text string, n int) string {
 	if len(text) <= n {
 		return text
@@ -265,7 +267,7 @@ func tailOf(text string, n int) string {
 	return "…" + strings.ToValidUTF8(text, "")
 }
 
-// content converts it for the wire.
+// content returns the embedded content in the form for clients.
 func (e *Embedded) content() any {
 	switch {
 	case len(e.Data) > 0 && len(e.Data) <= maxToolText*4:
@@ -286,7 +288,7 @@ func (e *Embedded) content() any {
 	}{"resource", e.URI, e.MIMEType}
 }
 
-// A fileEdit is a change of a file on the wire.
+// A fileEdit is a file change in the form for clients.
 type fileEdit struct {
 	Before *fileSide `json:"before,omitempty"`
 	After  *fileSide `json:"after,omitempty"`
@@ -330,7 +332,7 @@ func newSide(path string, text *string) *fileSide {
 	return side
 }
 
-// edit converts a diff for the wire.
+// edit returns a diff in the form for clients.
 func (d Diff) edit() fileEdit {
 	old, now := "", ""
 	if d.Old != nil {
@@ -343,8 +345,8 @@ func (d Diff) edit() fileEdit {
 	return fileEdit{Before: newSide(d.Path, d.Old), After: newSide(d.Path, d.New), Diff: lineCount{added, removed}}
 }
 
-// countLines counts the lines that differ between two texts, beyond their common
-// beginning and end.
+// countLines counts the lines that differ between two texts, not counting the equal
+// lines at beginning and end.
 func countLines(old, now string) (added, removed int) {
 	a, b := splitLines(old), splitLines(now)
 	for len(a) > 0 && len(b) > 0 && a[0] == b[0] {
@@ -363,13 +365,13 @@ func splitLines(text string) []string {
 	return strings.Split(strings.TrimSuffix(text, "\n"), "\n")
 }
 
-// ErrRefused reports that a person has refused, and the agent offers no option for
-// that.
+// ErrRefused reports that a person has refused a tool call, and the agent offers no
+// option for a refusal.
 var ErrRefused = fmt.Errorf("the user has refused: %w", ErrEnded)
 
-// Ask asks for permission for a tool call, and waits for the first answer of any
-// client. It returns the id of an option. It returns [ErrRefused] for a refusal if all
-// options allow.
+// Ask asks for permission for a tool call, waits for the first answer of any client,
+// and returns the id of the chosen option. If the person refuses and all options
+// allow, it returns [ErrRefused].
 func (t *Turn) Ask(ctx context.Context, update ToolUpdate, options []PermissionOption) (string, error) {
 	answer := make(chan toolConfirmedAction, 1)
 	var tool *agentTool
@@ -396,8 +398,8 @@ func (t *Turn) Ask(ctx context.Context, update ToolUpdate, options []PermissionO
 	}
 }
 
-// askLocked publishes a request. It returns nil if the tool call has ended, or a
-// request for it is open.
+// askLocked publishes a permission request. It returns nil if the tool call has ended,
+// or a request for it is open already.
 func (t *Turn) askLocked(update ToolUpdate, options []PermissionOption, answer chan toolConfirmedAction) *agentTool {
 	if update.Status == ToolCompleted || update.Status == ToolFailed {
 		update.Status = ""
@@ -423,7 +425,8 @@ func (t *Turn) askLocked(update ToolUpdate, options []PermissionOption, answer c
 	return tool
 }
 
-// wireOptions converts options for the wire: first those that allow once.
+// wireOptions returns options in the form for clients. Those that allow once come
+// first.
 func wireOptions(options []PermissionOption) []ConfirmOption {
 	order := map[PermissionKind]int{AllowOnce: 0, AllowAlways: 1, RejectOnce: 2, RejectAlways: 2}
 	wire := []ConfirmOption{}
@@ -440,8 +443,8 @@ func wireOptions(options []PermissionOption) []ConfirmOption {
 
 func (o PermissionOption) allows() bool { return o.Kind == AllowOnce || o.Kind == AllowAlways }
 
-// chosenOption returns the option of an answer: the selected option if it agrees with
-// the answer, or else the narrowest option that agrees.
+// chosenOption returns the option for an answer: the selected option if its meaning
+// agrees with the answer, or else the most limited option that agrees.
 func chosenOption(a toolConfirmedAction, options []PermissionOption) (string, error) {
 	kinds := []PermissionKind{RejectOnce, RejectAlways}
 	if *a.Approved {
@@ -460,7 +463,7 @@ func chosenOption(a toolConfirmedAction, options []PermissionOption) (string, er
 	return "", ErrRefused
 }
 
-// confirmLocked hands a client's answer to the waiting agent.
+// confirmLocked passes a client's answer to the waiting agent.
 func (t *Turn) confirmLocked(a toolConfirmedAction) {
 	answer := t.waiting[a.ToolCallID]
 	if answer == nil {
@@ -472,7 +475,7 @@ func (t *Turn) confirmLocked(a toolConfirmedAction) {
 			tool.done, tool.refused = true, true
 		}
 	}
-	answer <- a // its capacity is 1, for the one answer
+	answer <- a // the capacity is 1, and there is one answer
 }
 
 // Plan replaces the agent's plan.

@@ -10,15 +10,16 @@ import (
 	"time"
 )
 
-// A Turn is the host's part in a turn. Its methods may be called from any goroutine.
-// After the turn's end they do nothing, and those with an error return [ErrEnded].
+// A Turn is an agent's handle to a turn. Its methods may be called from any goroutine.
+// After the turn has ended they do nothing, and those that return an error return
+// [ErrEnded].
 type Turn struct {
 	// Set at its creation, then read-only.
 	host    *Host
 	chat    *chat
 	turn    *turn
-	past    bool // it is history: nothing is published
-	unasked bool // it has begun without a prompt
+	past    bool // a turn of the history: nothing is published
+	unasked bool // it began without a prompt
 	started time.Time
 	ctx     context.Context // ends with the turn
 	cancel  context.CancelCauseFunc
@@ -27,10 +28,10 @@ type Turn struct {
 	ended     bool
 	bytes     int    // of texts and contents
 	cut       bool   // the turn has reached maxTurnBytes
-	text      string // the agent's id of the open text
-	part      string // the open text's part; empty: none is open
+	text      string // the agent's id of the text that deltas extend
+	part      string // id of that text's part; "": no text is open
 	thought   bool   // the open text is reasoning
-	held      string // a delta of the open text, not published
+	held      string // text that is not published yet
 	quietAt   time.Time
 	flusher   *timer
 	tools     map[string]*agentTool // by the agent's id
@@ -42,13 +43,14 @@ type Turn struct {
 	used      Usage
 }
 
-// Bounds of a turn. Beyond them the host cuts, and says so.
+// Bounds of a turn. Above them, the host drops content and notes that in the turn.
 const (
 	maxTurnBytes = 16 << 20 // texts and contents
 	maxTurnTools = 2000
 )
 
-// deltaPause separates two deltas of a fast agent: the host merges those in between.
+// deltaPause is the shortest time between two published deltas: the host merges the
+// deltas that arrive in between.
 const deltaPause = 2 * time.Millisecond
 
 func newTurn(ch *chat, t *turn, past bool) *Turn {
@@ -62,10 +64,11 @@ func newTurn(ch *chat, t *turn, past bool) *Turn {
 	}
 }
 
-// Context ends with the turn. Its cause is [ErrEnded] unless the turn was cancelled.
+// Context returns a context that ends with the turn. Its cause is [ErrEnded], or, if
+// the turn was cancelled, [context.Canceled].
 func (t *Turn) Context() context.Context { return t.ctx }
 
-// update calls f with the host's lock, unless the turn has ended.
+// update calls f with the host's lock held, unless the turn has ended.
 func (t *Turn) update(f func()) {
 	h := t.host
 	h.mu.Lock()
@@ -75,7 +78,7 @@ func (t *Turn) update(f func()) {
 	}
 }
 
-// emitLocked publishes an action behind all texts.
+// emitLocked publishes an action after all earlier texts.
 func (t *Turn) emitLocked(action any) {
 	t.flushLocked()
 	if t.past {
@@ -85,7 +88,8 @@ func (t *Turn) emitLocked(action any) {
 	t.chat.emitLocked(action)
 }
 
-// allowLocked counts bytes for the turn's bound, and reports whether they fit.
+// allowLocked counts bytes towards the turn's bound. It returns false if they do not
+// fit.
 func (t *Turn) allowLocked(n int) bool {
 	if t.bytes+n <= maxTurnBytes && !t.cut {
 		t.bytes += n
@@ -98,8 +102,8 @@ func (t *Turn) allowLocked(n int) bool {
 	return false
 }
 
-// Text extends the agent's answer. A new id begins a new part; an empty id extends the
-// latest text, unless something else has followed it.
+// Text extends the agent's answer. A new id begins a new part. An empty id extends the
+// latest text, or begins a new part if something else has followed that text.
 func (t *Turn) Text(id, delta string) { t.update(func() { t.textLocked(id, false, delta) }) }
 
 // Thought extends the agent's reasoning, like Text.
@@ -153,7 +157,7 @@ func (t *Turn) flushLocked() {
 	t.emitLocked(delta)
 }
 
-// closeTextLocked makes the next text begin a part.
+// closeTextLocked makes the next text begin a new part.
 func (t *Turn) closeTextLocked() {
 	t.flushLocked()
 	t.part, t.text = "", ""
@@ -170,7 +174,7 @@ func (t *Turn) noticeLocked(markdown string) {
 	}{"systemNotification", map[string]string{"markdown": markdown}}})
 }
 
-// Usage replaces the turn's usage so far.
+// Usage replaces the usage that the turn has reported so far.
 func (t *Turn) Usage(u Usage) {
 	t.update(func() { t.usageLocked(u) })
 }
@@ -196,7 +200,7 @@ func (t *Turn) usageLocked(u Usage) {
 	t.emitLocked(usageAction{actionUsage, t.turn.ID, said})
 }
 
-// A quota is a limit in the form of VS Code's host.
+// A quota is a [Limit] in the form of VS Code's host.
 type quota struct {
 	RemainingPercentage float64   `json:"remainingPercentage"`
 	ResetDate           time.Time `json:"resetDate,omitzero"`
@@ -210,8 +214,8 @@ func quotasOf(limits []Limit) map[string]quota {
 	return all
 }
 
-// End ends a turn of [Chat.Past] or [Chat.Begin]. A turn of [Conversation.Prompt] ends
-// when that returns.
+// End ends a turn that began with [Chat.Past] or [Chat.Begin]. A turn of
+// [Conversation.Prompt] ends when Prompt returns.
 func (t *Turn) End(end End, err error) { t.update(func() { t.endLocked(end, err) }) }
 
 // endLocked publishes the turn's end.
@@ -257,7 +261,8 @@ func (t *Turn) endLocked(end End, err error) {
 	t.chat.turnEndedLocked(t)
 }
 
-// stopLocked makes the handle useless: the turn has ended or is given up.
+// stopLocked makes the handle's methods do nothing, because the turn has ended or the
+// host has given it up.
 func (t *Turn) stopLocked(why error) {
 	if t.ended {
 		return

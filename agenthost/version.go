@@ -31,10 +31,10 @@ type dialect struct {
 	// own lists the versions named by the host, newest first.
 	own []version
 
-	// wide hosts accept every version since 1.0.0 with their major, or with the
-	// 0.minor of one of their own; other hosts accept no newer version than theirs.
-	// Wide hosts refuse an offer with a malformed version, and close a refused
-	// connection.
+	// Hosts with wide accept every version since 1.0.0 with the major version of one
+	// of their own versions, or the same 0.minor; other hosts accept no version above
+	// their own. Wide hosts refuse an offer that contains a malformed version, and
+	// close the connection after a refusal.
 	wide bool
 
 	windows    bool // channel/frame with credit, and reconnect with windows
@@ -49,11 +49,10 @@ var dialects = map[Protocol]dialect{
 	Protocol11:  {own: []version{{1, 1, 0}, {1, 0, 0}, {0, 9, 0}}, wide: true, windows: true, perChannel: true},
 }
 
-// registers reports whether any of the host's versions has registered canvases (since
-// 0.10).
+// registers reports whether the host has canvases in the form since 0.10.
 func (d dialect) registers() bool { return d.own[0].compare(canvasesRegistered) >= 0 }
 
-// seeds reports whether any of the host's versions has the seed's canvases.
+// seeds reports whether the host has canvases in the form before 0.10.
 func (d dialect) seeds() bool { return d.own[len(d.own)-1].compare(canvasesRegistered) < 0 }
 
 // A version is a protocol version.
@@ -76,14 +75,14 @@ var (
 	firstStable = version{1, 0, 0}
 )
 
-// actionSince maps newer actions to their first version: older clients do not receive
-// them.
+// actionSince maps newer actions to their first version. Clients with an older
+// version do not receive them.
 var actionSince = map[string]version{
 	actionUsage:              {0, 9, 0},
 	"session/chatsReordered": firstStable,
 }
 
-// knows reports whether clients of version v know an action.
+// knows reports whether clients with version v know an action.
 func (v version) knows(action string) bool {
 	since, ok := actionSince[action]
 	return !ok || v.compare(since) >= 0
@@ -103,8 +102,9 @@ func parseVersion(s string) (version, bool) {
 	return version{n[0], n[1], n[2]}, true
 }
 
-// accepts reports whether the host serves an offered version: the same major, or
-// 0.minor, as one of its own, and for hosts that are not wide nothing newer.
+// accepts reports whether the host serves an offered version: its major version, or
+// its 0.minor, must be that of one of the host's own versions. Only wide hosts accept
+// a newer version than their own.
 func (d dialect) accepts(offered version) bool {
 	return slices.ContainsFunc(d.own, func(own version) bool {
 		sameLine := own.major == offered.major && (own.major > 0 || own.minor == offered.minor)
@@ -112,7 +112,7 @@ func (d dialect) accepts(offered version) bool {
 	})
 }
 
-// negotiate returns the highest acceptable version in an offer.
+// negotiate returns the highest acceptable version of an offer.
 func (d dialect) negotiate(offered []string) (version, error) {
 	var best version
 	found := false
@@ -131,8 +131,8 @@ func (d dialect) negotiate(offered []string) (version, error) {
 	return best, nil
 }
 
-// unsupported is the error for an unacceptable offer. Wide hosts name versions, other
-// hosts ranges.
+// unsupported returns the error for an offer without an acceptable version. Wide
+// hosts list versions in it, other hosts ranges.
 func (d dialect) unsupported(offered []string) error {
 	supported := make([]string, len(d.own))
 	for i, v := range d.own {

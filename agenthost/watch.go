@@ -10,8 +10,8 @@ import (
 	"ahprelay/ahp"
 )
 
-// watchPrefix begins resource watch channels. The watched URI follows in base64url: a
-// watch has no other state.
+// watchPrefix begins the channels of resource watches. The watched URI follows in
+// base64url, and is a watch's only state.
 const watchPrefix = "ahp-resource-watch://r/"
 
 type watch struct {
@@ -74,8 +74,8 @@ type watchChangedAction struct {
 	} `json:"changes"`
 }
 
-// fileChanged publishes a client's change through this host. Other changes go
-// unnoticed.
+// fileChanged publishes a change that a client has made through this host. Other
+// changes are not noticed.
 func (rs *resources) fileChanged(uri, change string) {
 	h := rs.host
 	h.mu.Lock()

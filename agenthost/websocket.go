@@ -17,8 +17,8 @@ import (
 const closeTimeout = time.Second
 
 // ServeHTTP serves AHP over WebSocket, on any path and for any Origin, like VS Code's
-// host. The listener and [Config.ConnectionToken] must restrict access. It returns
-// when the connection has ended.
+// host. It returns when the connection has ended. It does not authenticate clients,
+// except by [Config.ConnectionToken]; the listener must restrict access.
 func (h *Host) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !h.admits(r) {
 		h.log.Warn("connection refused: wrong connection token", "remote", r.RemoteAddr)
@@ -35,7 +35,8 @@ func (h *Host) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.log.Debug("websocket ended", "remote", r.RemoteAddr, "error", err)
 }
 
-// admits checks the connection token. A repeated token is refused.
+// admits checks the connection token. It refuses a request that repeats the
+// parameter.
 func (h *Host) admits(r *http.Request) bool {
 	if h.cfg.ConnectionToken == "" {
 		return true
@@ -70,8 +71,8 @@ func (l *wsLink) Close(cause error) error {
 	return l.ws.Close(code, reason)
 }
 
-// closeStatus converts the end of a connection to a close code. Code 0 means that no
-// close frame is needed.
+// closeStatus returns the close code and reason for the end of a connection. Code 0
+// means that no close frame is needed.
 func closeStatus(cause error) (code websocket.StatusCode, reason string) {
 	switch {
 	case errors.Is(cause, errHostClosed):

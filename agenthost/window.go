@@ -7,8 +7,8 @@ import (
 	"unicode/utf16"
 )
 
-// receiveLimits bound one side of a windowed subscription. Bytes are UTF-16 bytes: two
-// for each code unit.
+// receiveLimits are the limits of one receiver in a windowed subscription. Bytes count
+// UTF-16: two for each code unit.
 type receiveLimits struct {
 	WindowBytes         int64 `json:"windowBytes"`
 	MaximumFrameBytes   int64 `json:"maximumFrameBytes"`
@@ -21,38 +21,40 @@ type flowControl struct {
 	HostReceive   receiveLimits `json:"hostReceive"`
 }
 
-// hostReceive bounds the host's side of each windowed subscription.
+// hostReceive are the host's limits in each windowed subscription.
 var hostReceive = receiveLimits{WindowBytes: 1 << 20, MaximumFrameBytes: 256 << 10, MaximumMessageBytes: 1 << 20}
 
-// minPiece is the smallest room for text in a frame, in escaped code units: any rune
-// fits.
+// minPiece is the smallest room for text in a frame, in escaped code units. Any
+// character fits.
 const minPiece = 12
 
-// A window is a channel with private delivery: each notification's text goes out in
-// pieces as channel/frame, within the client's credit.
+// A window is a channel that is delivered with flow control: the text of each
+// notification is sent in pieces as channel/frame, as far as the client's credit
+// permits.
 type window struct {
 	channel string
 	limits  receiveLimits // the client's
 	piece   int           // room for text in a frame, in escaped code units
 
-	open   bool // the accepting answer is queued
+	open   bool // the answer that accepts it is queued
 	queue  []windowed
 	queued int     // bytes of text in queue; bounded like the send queue
 	sent   int64   // UTF-16 bytes of sent messages
-	done   int64   // of these, consumed by the client
-	ends   []int64 // ends of the unconsumed messages
+	done   int64   // bytes of sent messages that the client has consumed
+	ends   []int64 // ends of the messages that the client has not consumed
 
-	partial  strings.Builder // the client's incomplete message
+	partial  strings.Builder // the client's message so far
 	received int64           // UTF-16 bytes of the client's complete messages
 }
 
-// A windowed entry is a message for frames, or a control without frames.
+// A windowed entry is a message that is sent in frames, or a control message that is
+// not.
 type windowed struct {
 	text    string
 	control []byte
 }
 
-// newWindow returns nil for limits that permit no delivery.
+// newWindow returns nil if the limits are too small for any delivery.
 func newWindow(channel string, limits receiveLimits) *window {
 	w := &window{channel: channel, limits: limits}
 	w.piece = int(min(limits.MaximumFrameBytes, 1<<30)/2) - utf16Units(string(w.frame("", true)))
@@ -90,8 +92,8 @@ func (c *conn) pushLocked(w *window, text string) {
 	c.pumpLocked(w)
 }
 
-// pumpLocked sends within the client's credit. A message may begin while any credit
-// remains, and is then sent whole.
+// pumpLocked sends messages as far as the client's credit permits. A message may begin
+// while any credit is left, and is then sent to its end.
 func (c *conn) pumpLocked(w *window) {
 	for w.open && len(w.queue) > 0 {
 		next := w.queue[0]
@@ -115,8 +117,8 @@ func (c *conn) pumpLocked(w *window) {
 	}
 }
 
-// cutPiece cuts the longest prefix that fits into room code units of JSON. Surrogate
-// pairs stay whole.
+// cutPiece cuts off the longest beginning of a text that fits into room code units of
+// JSON. It does not split surrogate pairs.
 func cutPiece(text string, room int) (piece, rest string) {
 	for i, r := range text {
 		if room -= escapedUnits(r); room < 0 {
@@ -148,8 +150,8 @@ func utf16Units(text string) int {
 
 func utf16Bytes(text string) int { return 2 * utf16Units(text) }
 
-// creditLocked records a client's consumption: whole messages, in order. Older values
-// are ignored; any other value ends the subscription.
+// creditLocked records how much the client has consumed: whole messages, in order. It
+// ignores values below the last one; any other value ends the subscription.
 func (c *conn) creditLocked(raw json.RawMessage) {
 	credit, err := decodeParams[struct {
 		Channel       string `json:"channel"`
@@ -175,7 +177,7 @@ func (c *conn) windowOf(channel string) *window {
 	return nil
 }
 
-// resetLocked ends a broken windowed subscription.
+// resetLocked ends a windowed subscription after an error.
 func (c *conn) resetLocked(channel string) {
 	c.unsubscribeLocked(channel)
 	c.queueLocked(resetFrame(channel))
@@ -185,8 +187,8 @@ func resetFrame(channel string) []byte {
 	return notificationFrame("channel/reset", encode(channelParams{channel}))
 }
 
-// frameLocked adds a piece to a client's message and serves the complete message: a
-// dispatchAction on the frame's own channel.
+// frameLocked adds a piece to a client's message. When the message is complete, it
+// handles it: the message must be a dispatchAction for the frame's own channel.
 func (c *conn) frameLocked(raw json.RawMessage) {
 	frame, err := decodeParams[channelFrame](raw)
 	w := c.windowOf(frame.Channel)
@@ -217,8 +219,8 @@ func (c *conn) frameLocked(raw json.RawMessage) {
 	}{w.channel, w.received})))
 }
 
-// openWindowLocked begins a subscription after its answer is queued: with the
-// channel's state, or the missed messages.
+// openWindowLocked begins the delivery after the answer is queued: first the channel's
+// state or the missed messages.
 func (c *conn) openWindowLocked(w *window, bootstrap ...string) {
 	for _, text := range bootstrap {
 		c.pushLocked(w, text)
@@ -229,7 +231,7 @@ func (c *conn) openWindowLocked(w *window, bootstrap ...string) {
 	c.opening = append(c.opening, w)
 }
 
-// openedLocked sends the first messages of newly accepted windows.
+// openedLocked begins the delivery on newly accepted windows.
 func (c *conn) openedLocked() {
 	for _, w := range c.opening {
 		w.open = true
@@ -238,7 +240,7 @@ func (c *conn) openedLocked() {
 	c.opening = nil
 }
 
-// snapshotText is a windowed channel's first notification.
+// snapshotText returns the first notification on a windowed channel.
 func snapshotText(snap *snapshot) string {
 	return string(notificationFrame("channel/snapshot", encode(struct {
 		Channel  string    `json:"channel"`

@@ -295,10 +295,10 @@ func (c *hostConn) hostEnded(ctx context.Context, err error) bool {
 		c.conn.Close(ahp.CloseMessageTooBig, fmt.Sprintf("from the host, more than %d bytes", c.agent.cfg.MaxFrame))
 	case ctx.Err() != nil, c.writer.left() != nil: // the client is gone
 	case c.agent.monitor.alive(ctx):
-		c.log.Info("host closed the connection", "error", err)
+		c.log.Info("connection closed by the host", "error", err)
 		c.conn.Close(ahp.CloseResync, "the host closed this connection"+closeText(err))
 	default:
-		c.log.Warn("host is gone", "error", err)
+		c.log.Warn("connection to the host lost", "error", err)
 		c.conn.Close(ahp.CloseHostOffline, c.agent.monitor.reason())
 	}
 	return true

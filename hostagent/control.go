@@ -133,7 +133,7 @@ func (a *Agent) serveControl(ctx context.Context) {
 		a.cfg.Log.Error("control socket unavailable: host-agent clients and kick cannot reach this host-agent", "error", err)
 		return
 	}
-	a.cfg.Log.Info("control socket", "path", a.cfg.Control)
+	a.cfg.Log.Info("control socket opened", "path", a.cfg.Control)
 	defer remove()
 	mux := controlHandler(a.list, a.kick)
 	mux.HandleFunc("GET /devices", a.seals.serveDevices)

@@ -329,7 +329,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		return ended(ctx, err)
 	}
 	run.holds()
-	a.cfg.Log.Info("serving")
+	a.cfg.Log.Info("lease acquired")
 	a.seals.showFirstCode()
 	wg.Go(func() { a.serveControl(life) })
 	wg.Go(func() { a.notices(life, conn) })
@@ -418,7 +418,7 @@ func (a *Agent) dial(ctx context.Context, userJWT string, answered func(error), 
 			}
 		},
 		Woke: func(slept time.Duration) {
-			a.cfg.Log.Info("sleep or clock change detected; reconnecting", "slept", slept.Round(time.Second))
+			a.cfg.Log.Info("sleep or clock change detected", "slept", slept.Round(time.Second))
 		},
 		Retrying: func(attempt int, err error, wait time.Duration) {
 			if attempt > 5 && attempt%10 != 0 {

@@ -74,7 +74,7 @@ func (r *hostReader) inPlaceOf(err error) ([]byte, error) {
 	if !errors.As(err, &skip) {
 		return nil, err
 	}
-	r.c.log.Warn("host message over the limit", "kind", skip.env.Kind, "method", shorten(string(skip.env.Method)), "bytes", skip.size, "limit", skip.limit)
+	r.c.log.Warn("long host message skipped", "kind", skip.env.Kind, "method", shorten(string(skip.env.Method)), "bytes", skip.size, "limit", skip.limit)
 	answer := ahp.AppendTooLong(nil, &skip.env, skip.size, skip.limit)
 	if skip.env.Kind == ahp.Response {
 		return answer, nil

@@ -133,7 +133,7 @@ func (m *metrics) serve(ctx context.Context, address string, log *slog.Logger) {
 		log.Error("metrics unavailable", "error", err)
 		return
 	}
-	log.Info("metrics", "url", "http://"+listener.Addr().String()+"/metrics")
+	log.Info("metrics served", "url", "http://"+listener.Addr().String()+"/metrics")
 	serveHTTP(ctx, listener, meter.Page(m.registry, listener.Addr()))
 }
 

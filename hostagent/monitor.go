@@ -329,7 +329,7 @@ func (m *monitor) overdue() {
 	m.silent, m.err = time.Since(since), nil
 	m.announceLocked()
 	m.mu.Unlock()
-	m.log.Warn("host does not answer; its connections are kept", "upstream", m.upstream, "for", pingTimeout)
+	m.log.Warn("host silent; its connections are kept", "upstream", m.upstream, "for", pingTimeout)
 }
 
 // life records a sign of life on the monitor's connection.
@@ -346,7 +346,7 @@ func (m *monitor) livesLocked() {
 	m.asked, m.silent, m.spoke = time.Time{}, 0, true
 	if was > 0 {
 		m.announceLocked()
-		m.log.Info("host answers again", "upstream", m.upstream)
+		m.log.Info("host silence ended", "upstream", m.upstream)
 	}
 }
 
@@ -431,9 +431,9 @@ func (m *monitor) online() {
 	m.announceLocked()
 	version := m.versionLocked()
 	m.mu.Unlock()
-	m.log.Info("host is up", "upstream", m.upstream, "version", version)
+	m.log.Info("host connected", "upstream", m.upstream, "version", version)
 	if version == "" {
-		m.log.Warn("host does not report its AHP version: is this an AHP host's port?", "upstream", m.upstream)
+		m.log.Warn("AHP version not reported by the host: check that the address is an AHP host's", "upstream", m.upstream)
 	}
 }
 
@@ -452,7 +452,7 @@ func (m *monitor) away(err error) {
 		m.inReach()
 	}
 	if news {
-		m.log.Warn("host is away; trying again", "error", err)
+		m.log.Warn("host unavailable; trying again", "error", err)
 	}
 }
 

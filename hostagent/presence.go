@@ -68,7 +68,7 @@ func (a *Agent) announceSleep(ctx context.Context, settled func() bool) {
 		if !asleep {
 			return
 		}
-		a.cfg.Log.Info("the machine is about to sleep")
+		a.cfg.Log.Info("machine sleep announced")
 		a.last.flush(ctx)
 		for end := time.Now().Add(sleepDelay); !settled() && time.Now().Before(end) && ctx.Err() == nil; {
 			time.Sleep(settledEvery)
@@ -76,7 +76,7 @@ func (a *Agent) announceSleep(ctx context.Context, settled func() bool) {
 	})
 	if err != nil {
 		a.presence.sleeps(false) // no further event would report that sleep has ended
-		a.cfg.Log.Debug("sleep of this machine is not announced", "error", err)
+		a.cfg.Log.Debug("machine sleep announcements unavailable", "error", err)
 	}
 }
 

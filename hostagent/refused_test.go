@@ -68,7 +68,7 @@ func TestRefusedTokenEndsTheRun(t *testing.T) {
 	agent.givesUpAfter = time.Millisecond
 	ended := make(chan error, 1)
 	go func() { ended <- agent.Run(t.Context()) }()
-	said.await(t, "msg=serving", 1)
+	said.await(t, `msg="lease acquired"`, 1)
 	if err := relay.Revocations().Add(auth.Revocation{Token: "revoked", At: time.Now()}); err != nil {
 		t.Fatal(err)
 	}

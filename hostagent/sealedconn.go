@@ -395,7 +395,7 @@ func (s *seals) showFirstCode() {
 	}
 	code, err := s.newCode(DeviceOrder{})
 	if err != nil {
-		a.cfg.Log.Error("no pairing code", "error", err)
+		a.cfg.Log.Error("pairing code not made", "error", err)
 		return
 	}
 	a.cfg.Sealed.Show(code)

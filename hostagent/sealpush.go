@@ -474,6 +474,6 @@ func (s *seals) used(id string) {
 		}
 	}
 	if err := s.saveLocked(); err != nil {
-		s.agent.cfg.Log.Error("an answered question is not marked", "error", err)
+		s.agent.cfg.Log.Error("answered question not marked", "error", err)
 	}
 }

@@ -243,7 +243,7 @@ type offer struct {
 func (s *signIn) run(ctx context.Context, request []byte) {
 	begun, err := s.begin(ctx)
 	if err != nil {
-		s.conn.log.Info("sign-in of an agent not begun", "error", err)
+		s.conn.log.Info("agent sign-in not started", "error", err)
 		s.say(ahp.AppendError(nil, request, ahp.CodeInternalError, err.Error(), nil))
 		return
 	}

@@ -33,7 +33,7 @@ type Config struct {
 	// Grace is how long a cancelled agent may take to end its turn. Default: 8 s.
 	Grace time.Duration
 
-	// Quiet is how long an agent that goes on without a prompt may say nothing before
+	// Quiet is how long an agent that continues without a prompt may send nothing before
 	// its turn ends. Default: 3 s.
 	Quiet time.Duration
 
@@ -53,12 +53,12 @@ type Agent struct {
 	signedIn string // the sign-in method that worked last
 }
 
-// Times within which an agent answers.
+// Times for an agent's answers.
 const (
-	// startTime covers a first start, when some agents download and migrate data.
+	// startTime includes a first start, in which some agents download and migrate data.
 	startTime = 2 * time.Minute
 
-	// answerTime is for all other requests except prompts.
+	// answerTime is for all requests except the start and prompts.
 	answerTime = time.Minute
 )
 
@@ -93,7 +93,7 @@ func (a *Agent) Info() agenthost.AgentInfo {
 	return info
 }
 
-// change changes the description, and announces that.
+// change changes the agent's description, and calls Config.Changed.
 func (a *Agent) change(change func(*agenthost.AgentInfo)) {
 	a.mu.Lock()
 	change(&a.info)
@@ -106,7 +106,7 @@ func (a *Agent) Probe(ctx context.Context, folder string) error {
 	return a.briefly(ctx, folder, func(context.Context, *peer) error { return nil })
 }
 
-// briefly starts a process in a folder and ends it after a call.
+// briefly starts a process in a folder, initializes it, calls call and ends the process.
 func (a *Agent) briefly(ctx context.Context, folder string, call func(context.Context, *peer) error) error {
 	started, err := a.startAlone(ctx)
 	if err != nil {
@@ -123,17 +123,17 @@ func (a *Agent) briefly(ctx context.Context, folder string, call func(context.Co
 	return call(ctx, p)
 }
 
-// A refuser handles the messages of an agent without a conversation.
+// A refuser refuses all requests of an agent that runs without a conversation.
 type refuser struct{}
 
 func (refuser) Notify(string, json.RawMessage) {}
 func (refuser) Flush()                         {}
 func (refuser) Request(r *acp.Request)         { r.Reply(nil, errNotHere) }
 
-// errNotHere refuses a method.
+// errNotHere is the error for a method that this client does not have.
 var errNotHere = &acp.Error{Code: acp.CodeMethodNotFound, Message: "this client does not have the method"}
 
-// A peer is a process that has been initialized.
+// A peer is an initialized agent process.
 type peer struct {
 	*process
 	can    acp.AgentCapabilities
@@ -173,9 +173,9 @@ func (a *Agent) start(ctx context.Context, folder string, handler acp.Handler) (
 	return &peer{process: proc, can: result.AgentCapabilities, steers: meta.Steering.Supported}, nil
 }
 
-// capabilities are what this client offers. It serves fs/read_text_file, but does not
-// offer it: agents read files themselves, because no file here has unsaved changes. Some
-// agents do not understand the answer for a missing file.
+// capabilities returns the capabilities of this client. The client serves
+// fs/read_text_file without offering it: agents can read files themselves, because no
+// file here has unsaved changes, and some agents misread the error for a missing file.
 func capabilities() acp.ClientCapabilities {
 	return acp.ClientCapabilities{
 		Fs:       acp.FileSystemCapabilities{WriteTextFile: true},
@@ -192,8 +192,8 @@ func capabilities() acp.ClientCapabilities {
 	}
 }
 
-// because returns the reason for a failed call: the end of the process, if it has
-// ended.
+// because returns the reason for a failed call. If the process has ended, that is the
+// reason.
 func (p *process) because(err error) error {
 	if !errors.Is(err, acp.ErrClosed) {
 		return err
@@ -202,7 +202,7 @@ func (p *process) because(err error) error {
 	return p.err
 }
 
-// learn records an agent's declared capabilities and sign-in methods.
+// learn records the capabilities and sign-in methods that an agent declares.
 func (a *Agent) learn(r acp.InitializeResponse) {
 	can := r.AgentCapabilities
 	var methods []agenthost.SignInMethod
@@ -221,8 +221,8 @@ func (a *Agent) learn(r acp.InitializeResponse) {
 	})
 }
 
-// signInMethod translates a sign-in method. A method for a terminal has a command: its
-// own, or the agent's with further arguments.
+// signInMethod translates a sign-in method. A method for a terminal has a command: one
+// of its own, or the agent's command with additional arguments.
 func (a *Agent) signInMethod(m acp.AuthMethod) agenthost.SignInMethod {
 	method := agenthost.SignInMethod{ID: m.ID, Name: m.Name, Description: m.Description}
 	var meta struct {
@@ -266,7 +266,7 @@ func (p *peer) authenticate(ctx context.Context, method string) error {
 	return p.call(ctx, "authenticate", acp.AuthenticateRequest{MethodID: method}, nil)
 }
 
-// maxListed bounds the conversations from elsewhere.
+// maxListed bounds the listed conversations.
 const maxListed = 1000
 
 // List implements [agenthost.Lister].
@@ -290,7 +290,7 @@ func (p *peer) list(ctx context.Context, folder string) (list []agenthost.Past, 
 			return list, err
 		}
 		for _, s := range page.Sessions {
-			modified, _ := time.Parse(time.RFC3339, s.UpdatedAt) // unknown times are zero
+			modified, _ := time.Parse(time.RFC3339, s.UpdatedAt) // an unknown time is zero
 			list = append(list, agenthost.Past{ID: s.SessionID, Folder: s.Cwd, Title: s.Title, Modified: modified})
 		}
 		if page.NextCursor == "" || page.NextCursor == ask.Cursor || len(page.Sessions) == 0 {
@@ -305,7 +305,7 @@ func (p *peer) list(ctx context.Context, folder string) (list []agenthost.Past, 
 func (a *Agent) Delete(ctx context.Context, id string) error {
 	return a.briefly(ctx, "", func(ctx context.Context, p *peer) error {
 		if p.can.SessionCapabilities.Delete == nil {
-			return nil // the history stays at the agent
+			return nil // the agent keeps the history
 		}
 		return p.conn.Call(ctx, "session/delete", acp.DeleteSessionRequest{SessionID: id}, nil)
 	})

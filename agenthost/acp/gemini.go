@@ -21,12 +21,12 @@ import (
 //   - A load adds a second file without messages. Each start of the program removes all
 //     files of a conversation that has a file without messages.
 //   - A new conversation has a file without messages until its first prompt.
-//   - A load within the clock's minute in which the conversation began clears it.
+//   - A load in the same clock minute in which the conversation began empties it.
 //
-// This file removes the second files, writes a lost beginning again, and waits for the
-// next minute. It also notices prompts from the agent's own terminal, because Gemini CLI
-// lists no conversations. It only ever removes files that repeat the name of a
-// conversation and contain nothing of it.
+// This file removes such second files, rewrites a beginning that was removed, and waits
+// for the next minute. It also detects prompts from the agent's own terminal, because
+// Gemini CLI lists no conversations. It removes only files without messages whose
+// conversation has another file.
 
 // isGemini reports whether a program is Gemini CLI.
 func isGemini(p Program) bool {
@@ -66,7 +66,8 @@ const geminiBegun = "2006-01-02T15-04"
 // geminiShort is the part of a conversation's id in a file's name.
 var geminiShort = regexp.MustCompile(`^[0-9A-Za-z]{8}`)
 
-// geminiFiles returns the files of a conversation; of all, if the id is empty.
+// geminiFiles returns the files of a conversation, or of all conversations if id is
+// empty.
 func geminiFiles(home, id string) []string {
 	short := geminiShort.FindString(id)
 	switch {
@@ -79,8 +80,7 @@ func geminiFiles(home, id string) []string {
 	return files
 }
 
-// sweepGemini removes the files without messages that repeat a different file's
-// conversation.
+// sweepGemini removes the files without messages whose conversation has another file.
 func sweepGemini(home string) {
 	groups := map[string][]string{} // by directory and short id
 	for _, file := range geminiFiles(home, "") {
@@ -106,8 +106,8 @@ func sweepGemini(home string) {
 	}
 }
 
-// readGemini returns the conversation's id in a file, "" if the file is unreadable, and
-// whether there are messages.
+// readGemini returns the conversation's id in a file, or "" if the file is unreadable,
+// and whether the file has messages.
 func readGemini(file string) (id string, messages bool) {
 	f, err := os.Open(file)
 	if err != nil {
@@ -130,16 +130,18 @@ func readGemini(file string) (id string, messages bool) {
 	return id, messages || len(head) == maxHeader
 }
 
-// geminiKeeper watches the files of a conversation. Its methods do nothing for nil.
+// A geminiKeeper protects the files of one conversation. Methods of a nil geminiKeeper do
+// nothing.
 type geminiKeeper struct {
 	home, id string
 
 	begun  string           // the file of a new conversation, until its first prompt
-	header []byte           // its content
-	read   map[string]int64 // how much of each file is known; nil before the first prompt has ended
+	header []byte           // content of begun
+	read   map[string]int64 // known size of each file, in bytes; nil before the first prompt has ended
 }
 
-// keepGemini returns the keeper of an agent's conversation, nil for other agents.
+// keepGemini returns the keeper for a conversation of Gemini CLI, and nil for other
+// agents.
 func (a *Agent) keepGemini(id string) *geminiKeeper {
 	if a.gemini == "" {
 		return nil
@@ -147,7 +149,7 @@ func (a *Agent) keepGemini(id string) *geminiKeeper {
 	return &geminiKeeper{home: a.gemini, id: id}
 }
 
-// awaitMinute waits until the conversation can be loaded.
+// awaitMinute waits until a load does not empty the conversation.
 func (k *geminiKeeper) awaitMinute(ctx context.Context) error {
 	if k == nil {
 		return nil
@@ -160,7 +162,7 @@ func (k *geminiKeeper) awaitMinute(ctx context.Context) error {
 	}
 }
 
-// untilMinute returns the time until the conversation can be loaded.
+// untilMinute returns the time until a load does not empty the conversation.
 func (k *geminiKeeper) untilMinute(now time.Time) time.Duration {
 	for _, file := range geminiFiles(k.home, k.id) {
 		if strings.HasPrefix(filepath.Base(file), "session-"+now.UTC().Format(geminiBegun)) {
@@ -178,14 +180,13 @@ func (k *geminiKeeper) keepBegun() {
 	for _, file := range geminiFiles(k.home, k.id) {
 		if id, messages := readGemini(file); id == k.id && !messages {
 			k.begun = file
-			k.header, _ = os.ReadFile(file) // without it nothing is restored
+			k.header, _ = os.ReadFile(file) // without content, nothing is restored
 		}
 	}
 }
 
-// beforePrompt writes the beginning of a new conversation again, if a start of a
-// different process has removed it. It reports whether the conversation has gone on in a
-// different process.
+// beforePrompt rewrites the beginning of a new conversation if another process has
+// removed it. It reports whether the conversation has continued in another process.
 func (k *geminiKeeper) beforePrompt() (elsewhere bool) {
 	if k == nil {
 		return false
@@ -193,7 +194,7 @@ func (k *geminiKeeper) beforePrompt() (elsewhere bool) {
 	if k.begun != "" && len(k.header) > 0 {
 		if f, err := os.OpenFile(k.begun, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600); err == nil {
 			_, err = f.Write(k.header)
-			_ = errors.Join(err, f.Close()) // the conversation goes on, and is lost at the next start
+			_ = errors.Join(err, f.Close()) // the prompt continues; the next start loses the conversation
 		}
 	}
 	k.begun = ""
@@ -221,7 +222,7 @@ func (k *geminiKeeper) afterPrompt() {
 	}
 }
 
-// prompted reports whether a file has a person's message behind an offset.
+// prompted reports whether a file has a person's message after an offset.
 func prompted(file string, from int64) bool {
 	f, err := os.Open(file)
 	if err != nil {
@@ -244,8 +245,8 @@ func prompted(file string, from int64) bool {
 	}
 }
 
-// startAlone waits for the end of a different start of Gemini CLI: each reads and removes
-// files. The caller calls end behind its own start. Other agents start together.
+// startAlone waits until no other Gemini CLI starts, because each start reads and removes
+// files. The caller calls end after its own start. Other agents do not wait.
 func (a *Agent) startAlone(ctx context.Context) (end func(), err error) {
 	if a.gemini == "" {
 		return func() {}, nil

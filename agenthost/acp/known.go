@@ -28,7 +28,8 @@ type Kind struct {
 	// Command speaks the protocol. Its program is looked up on PATH.
 	Command []string
 
-	// Program is the agent's own program if Command is an adapter, else "".
+	// Program is the agent's own program if Command starts an adapter; otherwise it is
+	// empty.
 	Program string
 
 	// Package is the npm package that contains Command.
@@ -62,12 +63,13 @@ func (k Kind) Find() (Program, error) {
 	return Program{}, fmt.Errorf("%s is not on PATH: %s", k.Command[0], k.Install())
 }
 
-// namePattern is an agent's name, which is part of its sessions' addresses.
+// namePattern matches the name of an agent. The name becomes part of its sessions'
+// URIs.
 var namePattern = regexp.MustCompile(`^[a-z][a-z0-9-]{0,31}$`)
 
-// Parse returns the program of a setting: NAME of a known agent, or NAME=PATH with the
-// path of its program. A command, if given, replaces the known command and may belong
-// to an unknown agent.
+// Parse returns the program for a setting: the NAME of a known agent, or NAME=PATH
+// with the path of the agent's program. A command, if given, replaces the known
+// command; the agent may then be unknown.
 func Parse(setting string, command []string) (Program, error) {
 	name, path, hasPath := strings.Cut(setting, "=")
 	if !namePattern.MatchString(name) {
@@ -105,8 +107,8 @@ func names() (list []string) {
 	return list
 }
 
-// absolute returns a command with absolute paths. A script's interpreter is looked up
-// too, because a service does not have the PATH of a shell.
+// absolute returns a command with absolute paths. For a script, it also looks up the
+// interpreter, because a service does not have the PATH of a shell.
 func absolute(command []string) ([]string, error) {
 	path, err := exec.LookPath(command[0])
 	if err != nil && !errors.Is(err, exec.ErrDot) {
@@ -148,8 +150,8 @@ func interpreter(path string) (string, bool) {
 	return words[1], true
 }
 
-// Path returns the path of the program, which may be a script with an interpreter
-// before it.
+// Path returns the path of the program. For a script with an interpreter, it is the
+// script's path.
 func (p Program) Path() string {
 	if len(p.Command) > 1 {
 		if _, ok := interpreter(p.Command[1]); ok {

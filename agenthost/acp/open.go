@@ -27,7 +27,7 @@ type conversation struct {
 	keeper *geminiKeeper // nil for other agents
 
 	life context.Context // ends with the process
-	end  sync.Once       // of lost
+	end  sync.Once       // calls reportLost once
 
 	text collector // owned by the connection's goroutine
 
@@ -35,19 +35,19 @@ type conversation struct {
 	session   string            // the agent's id of the session; "" before it is known
 	turn      *agenthost.Turn   // may have ended
 	prompting bool              // Prompt runs
-	hushed    bool              // what the agent says without a prompt is left out
-	quiet     *time.Timer       // ends an unasked turn; nil in other turns
+	hushed    bool              // text without a prompt is ignored
+	quiet     *time.Timer       // ends a turn that began without a prompt; nil in other turns
 	past      bool              // the agent replays the history
 	heard     time.Time         // the latest update
 	rested    time.Time         // the end of the latest prompt; zero before the first
-	said      *agenthost.Prompt // a user's message in it, whose turn has not begun
+	said      *agenthost.Prompt // a replayed user message whose turn has not begun
 	saidID    string            // its messageId
 	closed    bool
 	options   options
 	usage     agenthost.Usage
 	terminals map[string]*agenthost.AgentTerminal // by the agent's id
 	tools     map[string]*tool                    // of the turn
-	asked     []*permission                       // that wait for an answer
+	asked     []*permission                       // waiting for an answer
 }
 
 // opened is the answer to session/new, load, resume and fork.
@@ -108,8 +108,8 @@ func (a *Agent) Open(ctx context.Context, start agenthost.Start, chat *agenthost
 	return c, nil
 }
 
-// startFor starts the process for a conversation. The caller calls started when it has
-// begun or continued the conversation.
+// startFor starts the process for a conversation. The caller calls started after it
+// has created or continued the conversation.
 func (a *Agent) startFor(ctx context.Context, start agenthost.Start, c *conversation) (p *peer, started func(), err error) {
 	if start.ID != "" {
 		if err := a.keepGemini(start.ID).awaitMinute(ctx); err != nil {
@@ -126,8 +126,8 @@ func (a *Agent) startFor(ctx context.Context, start agenthost.Start, c *conversa
 	return p, started, nil
 }
 
-// signInFor returns the sign-in method to repeat after an error, "" if there is none.
-// With some agents a sign-in lasts as long as their process.
+// signInFor returns the sign-in method that worked before and must be repeated after
+// err, or "". With some agents, a sign-in lasts only as long as the process.
 func (a *Agent) signInFor(err error) string {
 	var refused *acp.Error
 	if !errors.As(err, &refused) || refused.Code != acp.CodeAuthRequired {
@@ -147,7 +147,7 @@ func (a *Agent) openError(err error, start agenthost.Start) error {
 	case errors.As(err, &refused) && busyPattern.MatchString(err.Error()):
 		return fmt.Errorf("agent %s: %w: %w", a.cfg.Program.Name, agenthost.ErrBusy, err)
 	case errors.As(err, &refused) && (start.ID != "" || start.ForkOf != ""):
-		a.cfg.Log.Warn("agent does not continue a conversation", "error", err)
+		a.cfg.Log.Warn("conversation not continued by the agent", "error", err)
 		return fmt.Errorf("agent %s: %w: %w", a.cfg.Program.Name, agenthost.ErrUnknown, err)
 	}
 	return fmt.Errorf("agent %s: %w", a.cfg.Program.Name, err)
@@ -196,8 +196,8 @@ func (c *conversation) begin(ctx context.Context) (r opened, err error) {
 // settleTime is how long an agent may pause while it replays a history.
 const settleTime = 250 * time.Millisecond
 
-// settle waits for the end of a replayed history: some agents send it behind their
-// answer.
+// settle waits until the replayed history is complete, because some agents send it
+// after their answer.
 func (c *conversation) settle(ctx context.Context) error {
 	for {
 		c.mu.Lock()
@@ -253,8 +253,8 @@ func (c *conversation) Close() error {
 	return nil
 }
 
-// lost reports the process's end to the host, unless the host has closed the
-// conversation. It returns when the host knows.
+// lost reports to the host that the process has ended, unless the host has closed the
+// conversation. It returns after the report.
 func (c *conversation) lost() { c.end.Do(c.reportLost) }
 
 func (c *conversation) reportLost() {
@@ -271,7 +271,7 @@ func (c *conversation) reportLost() {
 		t.Kill()
 	}
 	if skipped := c.peer.conn.Skipped(); skipped > 0 {
-		c.agent.cfg.Log.Warn("agent printed lines that are not messages", "lines", skipped)
+		c.agent.cfg.Log.Warn("agent output skipped: lines that are not messages", "lines", skipped)
 	}
 	if !closed {
 		c.agent.cfg.Log.Warn("agent ended", "error", c.peer.err)

@@ -12,7 +12,7 @@ import (
 	"ahprelay/internal/acp"
 )
 
-// Ids of options that agents declare in older forms, as modes and models.
+// Ids for options that agents declare in the older forms, as modes and models.
 const (
 	modeOption  = "mode"
 	modelOption = "model"
@@ -24,7 +24,8 @@ const (
 	categoryModel = acp.SessionConfigOptionCategoryModel
 )
 
-// modelState is the older form of a model's choice, with the method session/set_model.
+// modelState is the older form of the choice of a model, with the method
+// session/set_model.
 type modelState struct {
 	Available []struct {
 		ID          string `json:"modelId"`
@@ -34,29 +35,29 @@ type modelState struct {
 	Current string `json:"currentModelId"`
 }
 
-// errBypass refuses a mode or command under [Config.NoBypass].
+// errBypass refuses a mode or command because of [Config.NoBypass].
 var errBypass = errors.New("the host's owner has forbidden modes and commands that skip permissions (--no-bypass)")
 
-// bypassPattern matches the names of modes and commands with which an agent asks for
-// nothing any more.
+// bypassPattern matches the names of modes and commands in which an agent no longer
+// asks for permission.
 var bypassPattern = regexp.MustCompile(`(?i)bypass|yolo|dangerous|full.?access|skip.{0,5}permission|auto.?approve.{0,3}all|allow.?all|trust.?all|never.?ask`)
 
-// bypassText matches descriptions of such modes.
+// bypassText matches the descriptions of such modes.
 var bypassText = regexp.MustCompile(`(?i)bypass|auto.?approves? (all|every)|without (asking|any approval)|skips? (all )?permission`)
 
 func isBypass(id, name, description string) bool {
 	return bypassPattern.MatchString(id) || bypassPattern.MatchString(name) || bypassText.MatchString(description)
 }
 
-// options are the choices of a conversation. The newest form wins: an agent may
-// declare its modes in two forms.
+// options are a conversation's choices. If an agent declares its modes in two forms,
+// the newer form is used.
 type options struct {
 	modes  *acp.SessionModeState
 	models *modelState
 	config []acp.SessionConfigOption
 }
 
-// set takes the options of an opened session.
+// set replaces the options with those of an opened session.
 func (o *options) set(r opened) { o.modes, o.models, o.config = r.Modes, r.Models, r.ConfigOptions }
 
 func (o *options) setConfig(config []acp.SessionConfigOption) { o.config = config }
@@ -76,7 +77,7 @@ func (o *options) choose(id, value string) {
 	}
 }
 
-// configFor returns the new form of an option.
+// configFor returns the option in the newer form, or nil.
 func (o *options) configFor(id, category string) *acp.SessionConfigOption {
 	i := slices.IndexFunc(o.config, func(c acp.SessionConfigOption) bool { return c.ID == id })
 	if i < 0 && category != "" {
@@ -133,14 +134,13 @@ func configOption(c acp.SessionConfigOption) agenthost.Option {
 	return option
 }
 
-// isBypassSwitch reports whether an option without choices skips permissions when it is
-// on.
+// isBypassSwitch reports whether an option is a switch that skips permissions when it
+// is on.
 func isBypassSwitch(o agenthost.Option) bool {
 	return len(o.Choices) == 0 && isBypass(o.ID, o.Name, o.Description)
 }
 
-// bypass returns the option whose present value skips permissions, nil if there is
-// none.
+// bypass returns the option whose present value skips permissions, or nil.
 func (o *options) bypass() *agenthost.Option {
 	for _, option := range o.list(false) {
 		if isBypassSwitch(option) && option.Value == true {
@@ -155,7 +155,8 @@ func (o *options) bypass() *agenthost.Option {
 	return nil
 }
 
-// optionsChanged applies a change that the agent has made, and reports the options.
+// optionsChanged applies a change made by the agent, and reports the options to the
+// host.
 func (c *conversation) optionsChanged(change func(*options)) {
 	c.mu.Lock()
 	change(&c.options)
@@ -172,7 +173,7 @@ func (c *conversation) optionsChanged(change func(*options)) {
 	}
 }
 
-// reportOptions gives the options to the host, and keeps them for new conversations.
+// reportOptions reports the options to the host, and stores them for new conversations.
 func (c *conversation) reportOptions() {
 	c.mu.Lock()
 	list := c.options.list(c.agent.cfg.NoBypass)
@@ -189,7 +190,7 @@ func (c *conversation) reportOptions() {
 	c.agent.learnOptions(list, models)
 }
 
-// learnOptions keeps the options for new conversations.
+// learnOptions stores the options for new conversations.
 func (a *Agent) learnOptions(list []agenthost.Option, models []agenthost.AgentModel) {
 	a.mu.Lock()
 	same := slices.Equal(a.info.Models, models) && slices.EqualFunc(a.info.Options, list, func(x, y agenthost.Option) bool {
@@ -201,7 +202,8 @@ func (a *Agent) learnOptions(list []agenthost.Option, models []agenthost.AgentMo
 	}
 }
 
-// choose sets the options chosen for a new conversation, and leaves forbidden modes.
+// choose sets the options that a person has chosen for a new conversation, and leaves
+// forbidden modes.
 func (c *conversation) choose(ctx context.Context) error {
 	for _, option := range c.present() {
 		if value, ok := c.start.Options[option.ID]; ok && value != option.Value {

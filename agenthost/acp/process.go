@@ -20,12 +20,13 @@ const (
 	// exitTime is how long an agent may run after its standard input has ended.
 	exitTime = 2 * time.Second
 
-	// outputTime is how long an agent's children may hold its pipes after its end.
+	// outputTime is how long an agent's children may keep its pipes open after the
+	// agent has ended.
 	outputTime = time.Second
 )
 
-// A process is an agent's process with its connection. Its end is the end of the
-// connection, and the reverse.
+// A process is an agent's process with its connection. When either ends, the other
+// is ended.
 type process struct {
 	conn *acp.Conn
 	cmd  *exec.Cmd
@@ -38,8 +39,8 @@ type process struct {
 	err   error         // why; set before ended is closed
 }
 
-// hidden are the prefixes of variables that no agent receives: they may contain the
-// host-agent's secrets.
+// hidden lists prefixes of environment variables that agents do not get, because
+// they may contain secrets of the host-agent.
 var hidden = []string{"AHP_AGENT_", "AHP_RELAY_", "AHP_REMOTE_"}
 
 // environment returns an agent's environment.
@@ -73,7 +74,7 @@ func startCommand(cfg Config, command []string, dir string, handler acp.Handler)
 	if err != nil {
 		return nil, err
 	}
-	// Not StdoutPipe: a child that holds the pipe must not delay Wait.
+	// StdoutPipe is not used: a child that keeps the pipe open must not delay Wait.
 	out, outWriter, err := os.Pipe()
 	if err != nil {
 		return nil, errors.Join(err, in.Close())
@@ -103,7 +104,7 @@ func (p *process) run() {
 	wg.Go(func() { p.err = p.conn.Run() })
 	select {
 	case <-exited:
-		procgroup.Kill(p.cmd) // children hold the pipe
+		procgroup.Kill(p.cmd) // children may keep the pipe open
 		// The agent's last output is still in the pipe.
 		select {
 		case <-p.conn.Done():
@@ -141,7 +142,7 @@ func exitError(err error) error {
 	return errExited
 }
 
-// end stops the process with its children, and returns when they are gone.
+// end stops the process and its children, and returns when they have ended.
 func (p *process) end() {
 	p.once.Do(func() { close(p.stop) })
 	<-p.ended

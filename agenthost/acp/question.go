@@ -12,8 +12,7 @@ import (
 	"ahprelay/internal/acp"
 )
 
-// questionOf translates an elicitation. The fields have the order in which the agent
-// wrote them.
+// questionOf translates an elicitation. The fields keep the agent's order.
 func questionOf(p acp.CreateElicitationRequest, params json.RawMessage) agenthost.Question {
 	q := agenthost.Question{Message: p.Message, URL: p.URL}
 	properties := p.RequestedSchema.Properties
@@ -68,7 +67,7 @@ func number(raw json.RawMessage) *float64 {
 	return &n
 }
 
-// keys returns the keys of an object inside an object, in their order in the text.
+// keys returns the keys of an object inside an object, in the order of the text.
 func keys(text json.RawMessage, path ...string) (list []string) {
 	for _, key := range path {
 		var object map[string]json.RawMessage

@@ -28,22 +28,24 @@ func (c *conversation) Request(r *acp.Request) {
 	}
 }
 
-// A permission is a request of the agent that waits for an answer.
+// A permission is a permission request of the agent that waits for an answer.
 type permission struct {
 	tool     string         // the tool call
 	content  string         // all parameters
-	requests []*acp.Request // the same request, more than once
+	requests []*acp.Request // equal requests
 	done     chan struct{}  // closed when it is answered
 }
 
-// cancelled answers a permission request that gets no decision from a user.
+// cancelled answers a permission request on which no person has decided.
 var cancelled = acp.RequestPermissionResponse{Outcome: acp.RequestPermissionOutcome{Outcome: acp.RequestPermissionOutcomeCancelled}}
 
-// permissionKinds are the answers whose meaning is known. Others are not offered.
+// permissionKinds lists the known kinds of options. Options of other kinds are not
+// offered.
 var permissionKinds = []agenthost.PermissionKind{agenthost.AllowOnce, agenthost.AllowAlways, agenthost.RejectOnce, agenthost.RejectAlways}
 
-// permission asks for permission. The same request, repeated while the first waits,
-// gets the same answer. A different request for the same tool call waits.
+// permission asks people for permission. An equal request gets the same answer as
+// the one that waits. Another request for the same tool call waits until that one
+// is answered.
 func (c *conversation) permission(r *acp.Request) {
 	var p acp.RequestPermissionRequest
 	if err := acp.Decode(r.Params, &p); err != nil || !c.isMine(p.SessionID) {
@@ -109,7 +111,7 @@ func (c *conversation) answered(p *permission) []*acp.Request {
 	return p.requests
 }
 
-// file serves a file below the chat's folders.
+// file serves a read or write of a file below the chat's folders.
 func file(chat *agenthost.Chat, r *acp.Request) (any, error) {
 	var p struct {
 		acp.WriteTextFileRequest
@@ -136,7 +138,8 @@ func decodeParams(r *acp.Request, v any) error {
 	return nil
 }
 
-// fileError translates an error. Agents look for a missing file's code and text.
+// fileError translates an error. For a missing file, it returns the code and text
+// that agents look for.
 func fileError(err error, path string) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return &acp.Error{Code: acp.CodeNotFound, Message: "Resource not found: " + path}
@@ -144,7 +147,8 @@ func fileError(err error, path string) error {
 	return err
 }
 
-// lines returns a part of a text: limit lines from line, which counts from 1.
+// lines returns a part of a text: limit lines beginning at line, which counts from
+// 1.
 func lines(text string, line, limit *int64) string {
 	if line == nil && limit == nil {
 		return text
@@ -266,7 +270,7 @@ func (c *conversation) question(r *acp.Request) {
 	}()
 }
 
-// answerOf translates an answer. Values that were not given are left out.
+// answerOf translates an answer. Fields without a value are omitted.
 func answerOf(answer agenthost.Answer, err error, q agenthost.Question) acp.CreateElicitationResponse {
 	response := acp.CreateElicitationResponse{Action: answer.Response}
 	if err != nil {

@@ -21,8 +21,9 @@ var ErrOther = errors.New("the command does not speak the Agent Client Protocol"
 const askTime = 30 * time.Second
 
 // Speaks starts a command for a moment and asks which protocol it speaks. It returns
-// the program of an agent, or [ErrOther]. Its request begins a connection of the Agent
-// Client Protocol and of the Agent Host Protocol: each ignores the other's members.
+// the program of an agent, or [ErrOther]. Its request is a valid first request of both
+// the Agent Client Protocol and the Agent Host Protocol: each ignores the members of
+// the other.
 func Speaks(ctx context.Context, command []string, stderr io.Writer) (Program, error) {
 	found, err := absolute(command)
 	if err != nil {
@@ -50,7 +51,7 @@ func Speaks(ctx context.Context, command []string, stderr io.Writer) (Program, e
 			return Program{}, fmt.Errorf("%s: %w", command[0], wrong)
 		}
 	}
-	if err != nil || result.ProtocolVersion == 0 { // a host's version is a text
+	if err != nil || result.ProtocolVersion == 0 { // in AHP, the version is a text
 		return Program{}, errors.Join(ErrOther, err)
 	}
 	name := ""
@@ -67,7 +68,8 @@ func Speaks(ctx context.Context, command []string, stderr io.Writer) (Program, e
 
 var notPlain = regexp.MustCompile(`^[^a-z]+|[^a-z0-9-]+`)
 
-// plainName makes an agent's own name one that [Parse] accepts, or "".
+// plainName derives a name that [Parse] accepts from the agent's own name, or returns
+// "".
 func plainName(name string) string {
 	name = strings.TrimSuffix(path.Base(strings.ToLower(name)), "-acp")
 	name = strings.Trim(notPlain.ReplaceAllString(name, ""), "-")

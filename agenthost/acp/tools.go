@@ -25,8 +25,9 @@ type tool struct {
 	shown *agenthost.AgentTerminal // for output that the agent sends as data
 }
 
-// keepDiffs adds the changes that a tool call showed before, and replaces by the text of
-// its result. Some agents show a change only when they ask for permission.
+// keepDiffs adds the diffs that a tool call has shown before to its final content. Some
+// agents show a diff only in the permission request, and replace it by the result's
+// text.
 func (t *tool) keepDiffs(content []agenthost.ToolContent) []agenthost.ToolContent {
 	var diffs []agenthost.ToolContent
 	for _, c := range content {
@@ -44,7 +45,7 @@ func (t *tool) keepDiffs(content []agenthost.ToolContent) []agenthost.ToolConten
 	return append(t.diffs[:len(t.diffs):len(t.diffs)], content...)
 }
 
-// toolMeta is the part of a tool call's _meta that some agents use.
+// toolMeta is the part of a tool call's _meta that this package uses.
 type toolMeta struct {
 	Claude struct {
 		Tool string `json:"toolName"`
@@ -61,8 +62,8 @@ type terminalMeta struct {
 	Code *int   `json:"exit_code"`
 }
 
-// noteTool records a tool call's title and end. It returns nil after the conversation's
-// end.
+// noteTool records a tool call's title and end. It returns nil if the conversation has
+// ended.
 func noteTool(c *conversation, u acp.ToolCallUpdate) *tool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -129,8 +130,8 @@ func (c *conversation) tool(u acp.ToolCallUpdate) agenthost.ToolUpdate {
 	return update
 }
 
-// feed passes the output that an agent sends as data to a terminal that clients can
-// see. It reports whether it has opened the terminal.
+// feed passes output that the agent sends as data to a terminal that clients can see. It
+// reports whether it has opened the terminal.
 func (c *conversation) feed(t *tool, meta toolMeta) (opened bool) {
 	output := meta.Delta
 	if output == nil {
@@ -181,7 +182,7 @@ func (c *conversation) content(item acp.ToolCallContent) (agenthost.ToolContent,
 	return agenthost.ToolContent{}, false
 }
 
-// embedded translates content that is not text, nil if there is none.
+// embedded translates content other than text. It returns nil if there is none.
 func embedded(b acp.ContentBlock) *agenthost.Embedded {
 	e := &agenthost.Embedded{URI: b.URI, MIMEType: b.MimeType}
 	blob := b.Data
@@ -202,7 +203,7 @@ func embedded(b acp.ContentBlock) *agenthost.Embedded {
 	return e
 }
 
-// shortened cuts a long text in its middle: the beginning and the end matter most.
+// shortened removes the middle of a long text, because beginning and end matter most.
 func shortened(text string) string {
 	if len(text) <= maxText {
 		return text
@@ -217,8 +218,8 @@ func shortened(text string) string {
 	return text[:from] + fmt.Sprintf("\n… %d bytes left out …\n", to-from) + text[to:]
 }
 
-// command returns the name of the slash command that begins a prompt, without the
-// slash. It returns "" for a prompt without a command.
+// command returns the name of the slash command at the beginning of a prompt, without
+// the slash, or "".
 func command(text string) string {
 	word, _, _ := strings.Cut(strings.TrimSpace(text), " ")
 	name, ok := strings.CutPrefix(word, "/")

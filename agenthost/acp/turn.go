@@ -44,14 +44,14 @@ func (c *conversation) Prompt(ctx context.Context, prompt agenthost.Prompt, turn
 	case r := <-answered:
 		if err := c.peer.because(r.err); err != nil {
 			if errors.Is(r.err, acp.ErrClosed) {
-				c.lost() // before the host can send the next prompt
+				c.lost() // before the host can send another prompt
 			}
 			return agenthost.End{}, err
 		}
 		return agenthost.End{Reason: agenthost.EndReason(r.response.StopReason), Usage: c.usageOf(r.response)}, nil
 	case <-ctx.Done():
 	}
-	_ = c.peer.conn.Notify("session/cancel", acp.CancelNotification{SessionID: c.id}) // a lost agent is noticed below
+	_ = c.peer.conn.Notify("session/cancel", acp.CancelNotification{SessionID: c.id}) // if the agent is lost, the code below notices
 	grace := time.NewTimer(c.agent.cfg.Grace)
 	defer grace.Stop()
 	select {
@@ -81,7 +81,7 @@ func (c *conversation) beginTurn(turn *agenthost.Turn) {
 	c.prompting, c.hushed = true, false
 }
 
-// takeTurnLocked makes a turn the present one.
+// takeTurnLocked makes a turn the current turn.
 func (c *conversation) takeTurnLocked(turn *agenthost.Turn) {
 	if c.quiet != nil {
 		c.quiet.Stop()
@@ -89,8 +89,8 @@ func (c *conversation) takeTurnLocked(turn *agenthost.Turn) {
 	c.turn, c.tools, c.quiet = turn, map[string]*tool{}, nil
 }
 
-// endTurn ends a prompt. The host then ends the turn at once. Behind a cancelled turn the
-// agent is hushed.
+// endTurn ends a prompt; the host then ends the turn at once. After a cancelled turn,
+// later text of the agent is ignored.
 func (c *conversation) endTurn(ctx context.Context) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -98,9 +98,10 @@ func (c *conversation) endTurn(ctx context.Context) {
 	c.keeper.afterPrompt()
 }
 
-// current returns the turn of the next update, nil if there is none. In a replayed
-// history it begins a turn for the user's message before the update. Behind the end of
-// a turn, it begins an unasked turn if the update can stand alone.
+// current returns the turn to which the next update belongs, or nil. In a replayed
+// history, it begins a turn for the user message before the update. After the end of a
+// turn, it begins a new turn without a prompt if the update makes sense alone (alone is
+// true).
 func (c *conversation) current(alone bool) *agenthost.Turn {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -126,7 +127,7 @@ func (c *conversation) current(alone bool) *agenthost.Turn {
 	}
 	turn, err := c.chat.Begin()
 	if err != nil {
-		return nil // a prompt has come first
+		return nil // a prompt came first
 	}
 	c.takeTurnLocked(turn)
 	c.quiet = time.AfterFunc(c.agent.cfg.Quiet, func() { c.endUnasked(turn) })
@@ -134,8 +135,8 @@ func (c *conversation) current(alone bool) *agenthost.Turn {
 	return turn
 }
 
-// endUnasked ends an unasked turn in which the agent has become quiet, unless a tool
-// works or waits.
+// endUnasked ends a turn that began without a prompt, once the agent sends nothing,
+// unless a tool runs or waits.
 func (c *conversation) endUnasked(turn *agenthost.Turn) {
 	c.mu.Lock()
 	if c.turn != turn || c.quiet == nil {
@@ -153,8 +154,8 @@ func (c *conversation) endUnasked(turn *agenthost.Turn) {
 	turn.End(agenthost.End{}, nil)
 }
 
-// unaskedEnded follows the end of an unasked turn. If a client has cancelled it, the
-// agent is to stop.
+// unaskedEnded is called after the end of a turn that began without a prompt. If a client
+// has cancelled the turn, it asks the agent to stop.
 func (c *conversation) unaskedEnded(turn *agenthost.Turn) {
 	c.mu.Lock()
 	cancelled := context.Cause(turn.Context()) != agenthost.ErrEnded && c.turn == turn
@@ -180,12 +181,12 @@ func blocks(can acp.PromptCapabilities, prompt agenthost.Prompt) []acp.ContentBl
 	return list
 }
 
-// blockOf translates an attachment into the richest block that the agent can read. Each
-// kind of block has its branch.
+// blockOf translates an attachment into the richest kind of block that the agent accepts.
+// Each kind has its branch.
 func blockOf(can acp.PromptCapabilities, a agenthost.Attachment) acp.ContentBlock {
 	kind, _, _ := strings.Cut(a.MIMEType, "/")
 	if a.Text == "" && kind == "text" && utf8.Valid(a.Data) {
-		a.Text = string(a.Data) // agents read few other forms of text
+		a.Text = string(a.Data) // agents accept few other forms of text
 	}
 	data := base64.StdEncoding.EncodeToString(a.Data)
 	switch {
@@ -210,8 +211,8 @@ func blockOf(can acp.PromptCapabilities, a agenthost.Attachment) acp.ContentBloc
 	}
 }
 
-// usageOf returns the usage of a turn: the tokens from the answer to the prompt, with
-// the conversation's context and cost.
+// usageOf returns the usage of a turn: the tokens in the answer to the prompt, and the
+// conversation's context and cost.
 func (c *conversation) usageOf(r acp.PromptResponse) *agenthost.Usage {
 	c.mu.Lock()
 	usage := c.usage

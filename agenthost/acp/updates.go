@@ -14,7 +14,7 @@ import (
 // maxCollected bounds the chunks of a text that are passed on together, in bytes.
 const maxCollected = 64 << 10
 
-// A collector joins the chunks of one text that arrive together.
+// A collector joins chunks of one text that arrive together.
 type collector struct {
 	turn    *agenthost.Turn
 	thought bool
@@ -22,7 +22,8 @@ type collector struct {
 	text    strings.Builder
 }
 
-// add adds a chunk, behind those before it.
+// add adds a chunk. If the chunk belongs to another text, it first passes on the
+// earlier chunks.
 func (t *collector) add(turn *agenthost.Turn, thought bool, id, text string) {
 	if t.turn != turn || t.thought != thought || t.id != id || t.text.Len()+len(text) > maxCollected {
 		t.flush()
@@ -77,8 +78,9 @@ func (c *conversation) Notify(method string, params json.RawMessage) {
 	}
 }
 
-// isMine reports whether an update belongs to the conversation. Subagents have sessions
-// of their own. Before the agent has named the session, there is only one.
+// isMine reports whether an update belongs to this conversation. Subagents have
+// sessions of their own. Until the agent has named the session, all updates belong to
+// it.
 func (c *conversation) isMine(session string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -86,13 +88,13 @@ func (c *conversation) isMine(session string) bool {
 	return c.session == "" || c.session == session
 }
 
-// decoded reads an update. It returns the zero value if the update is unreadable.
+// decoded decodes an update. It returns the zero value for an unreadable one.
 func decoded[T any](update json.RawMessage) (v T) {
-	_ = acp.Decode(update, &v) // it was read once for its kind
+	_ = acp.Decode(update, &v) // its kind was decoded before
 	return v
 }
 
-// nextPastLocked ends the turn of the history, and begins the next.
+// nextPastLocked ends the current turn of a replayed history and begins the next.
 func (c *conversation) nextPastLocked() {
 	if c.turn != nil {
 		c.turn.End(agenthost.End{}, nil)
@@ -117,8 +119,8 @@ func (c *conversation) endPast() {
 	c.past, c.turn, c.tools = false, nil, nil
 }
 
-// userChunk collects a user's message of a replayed history. In a live turn the host
-// has the message.
+// userChunk collects a user message of a replayed history. During a live turn it does
+// nothing, because the host has the message.
 func (c *conversation) userChunk(update json.RawMessage) {
 	chunk := decoded[acp.ContentChunk](update)
 	c.text.flush()
@@ -153,7 +155,7 @@ func attachment(b acp.ContentBlock) (agenthost.Attachment, bool) {
 	}
 }
 
-// chunk adds to a text.
+// chunk adds a chunk to the answer or, if thought is true, to the reasoning.
 func (c *conversation) chunk(thought bool, update json.RawMessage) {
 	chunk := decoded[acp.ContentChunk](update)
 	text := chunk.Content.Text
@@ -168,7 +170,7 @@ func (c *conversation) chunk(thought bool, update json.RawMessage) {
 	}
 }
 
-// placeholder stands for content that is not text in the agent's answer.
+// placeholder returns text that stands for other content in the agent's answer.
 func placeholder(b acp.ContentBlock) string {
 	switch b.Type {
 	case acp.ContentBlockResourceLink:
@@ -236,14 +238,14 @@ func planOf(entries []acp.PlanEntry) []agenthost.PlanEntry {
 	return list
 }
 
-// limitsWith returns the limits with the one that an update of Claude Code names. It
-// leaves the given slice as it is.
+// limitsWith returns had with the limit that an update of Claude Code reports. It does
+// not change had.
 func limitsWith(had []agenthost.Limit, meta json.RawMessage) []agenthost.Limit {
 	var said struct {
 		Limit struct {
 			Name   string   `json:"rateLimitType"`
 			Status string   `json:"status"`
-			Used   *float64 `json:"utilization"` // 1 is all of it
+			Used   *float64 `json:"utilization"` // 1: the limit is reached
 			Resets int64    `json:"resetsAt"`    // s since 1970
 		} `json:"_claude/rateLimit"`
 	}

@@ -9,15 +9,16 @@ import (
 	"ahprelay/internal/acp"
 )
 
-// version is the version of the protocol that this client offers. An agent answers with
-// its own: a newer agent with this one, if it still speaks it.
+// version is the protocol version that this client offers. A newer agent answers with
+// the same version if it supports it.
 const version = 1
 
-// codeVersion is the error with which agents of version 2 refuse a client.
+// codeVersion is the error code with which agents of version 2 refuse a client of
+// version 1.
 const codeVersion = -32022
 
-// wrongVersion returns the error for an agent that speaks other versions only, nil for
-// other answers to initialize.
+// wrongVersion returns an error if the agent supports other versions only, and nil
+// otherwise.
 func wrongVersion(r acp.InitializeResponse, err error) error {
 	theirs := r.ProtocolVersion
 	var refused *acp.Error
@@ -29,7 +30,7 @@ func wrongVersion(r acp.InitializeResponse, err error) error {
 		var data struct {
 			Supported []int64 `json:"supported"`
 		}
-		_ = acp.Decode(refused.Data, &data) // the least that refuses version 1 is 2
+		_ = acp.Decode(refused.Data, &data) // version 2 is the first that refuses version 1
 		theirs = version + 1
 		if len(data.Supported) > 0 {
 			theirs = cmp.Or(slices.Min(data.Supported), theirs)

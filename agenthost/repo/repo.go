@@ -1,11 +1,11 @@
-// Package repo reads and changes the git repository of a session's folder, with the
-// git command.
+// Package repo reads and changes the git repository of a session's folder, by means of
+// the git command.
 //
-// A snapshot is a tree object with all files of the folder that git does not ignore,
-// committed or not. It is made with an index of its own, so the person's index stays
-// as it is. Nothing refers to the tree, so git removes it some weeks later.
+// A snapshot is a git tree with all files in the folder that git does not ignore,
+// committed or not. It is made with a separate index, so the person's index stays
+// unchanged. Nothing refers to the tree, so git removes it after some weeks.
 //
-// Every command has a time limit, asks nothing, and takes paths literally.
+// Every command has a time limit, never prompts, and takes paths literally.
 package repo
 
 import (
@@ -23,7 +23,7 @@ import (
 )
 
 var (
-	// ErrNone reports that a folder is in no repository, or that there is no git.
+	// ErrNone reports that the folder is not in a repository, or that git is missing.
 	ErrNone = errors.New("no git repository")
 
 	// ErrChanged reports that a file has changed since the snapshot.
@@ -82,7 +82,7 @@ func (r *Repo) gitWith(ctx context.Context, env []string, stdin io.Reader, args 
 	return out.String(), nil
 }
 
-// bounded is a buffer that refuses more than maxOutput.
+// A bounded buffer refuses output above maxOutput.
 type bounded struct{ buf bytes.Buffer }
 
 func (b *bounded) Write(p []byte) (int, error) {
@@ -94,7 +94,7 @@ func (b *bounded) Write(p []byte) (int, error) {
 
 func (b *bounded) String() string { return b.buf.String() }
 
-// Snapshot returns the tree of the folder's files as they are.
+// Snapshot returns a tree of the folder's current files.
 func (r *Repo) Snapshot(ctx context.Context) (tree string, err error) {
 	own, err := r.git(ctx, nil, "rev-parse", "--path-format=absolute", "--git-path", "index")
 	if err != nil {
@@ -106,7 +106,7 @@ func (r *Repo) Snapshot(ctx context.Context) (tree string, err error) {
 	}
 	defer os.RemoveAll(dir)
 	index := filepath.Join(dir, "index")
-	// A copy knows which files have not changed.
+	// With a copy of the person's index, git does not read unchanged files again.
 	if data, err := os.ReadFile(strings.TrimSuffix(own, "\n")); err == nil {
 		if err := os.WriteFile(index, data, 0o600); err != nil {
 			return "", err
@@ -123,13 +123,13 @@ func (r *Repo) Snapshot(ctx context.Context) (tree string, err error) {
 // A Change is a file that differs between two trees.
 type Change struct {
 	Path           string // absolute
-	Before, After  string // blobs; empty: there is no file
+	Before, After  string // blobs; "": the file does not exist
 	Added, Removed int    // lines; 0 in binary files
 	name           string // in the working tree
 }
 
-// Changes returns the files that differ between two trees. A moved file counts as a
-// deletion and a new file.
+// Changes returns the files that differ between two trees. A moved file is listed as
+// one deleted and one new file.
 func (r *Repo) Changes(ctx context.Context, from, to string) ([]Change, error) {
 	out, err := r.git(ctx, nil, "diff-tree", "-r", "-z", "--no-renames", "--no-abbrev", "--raw", "--numstat", from, to)
 	if err != nil {
@@ -182,8 +182,8 @@ func (r *Repo) Content(ctx context.Context, blob string) (string, error) {
 	return r.git(ctx, nil, "cat-file", "blob", blob)
 }
 
-// Discard gives a changed file the content that it had before. It fails with
-// [ErrChanged] if the file is not what it was after the change.
+// Discard restores the content that a changed file had before. It fails with
+// [ErrChanged] if the file has changed since.
 func (r *Repo) Discard(ctx context.Context, c Change, from string) error {
 	if now, err := r.hash(ctx, c); err != nil || now != c.After {
 		return errors.Join(fmt.Errorf("%s: %w", c.Path, ErrChanged), err)
@@ -199,7 +199,7 @@ func (r *Repo) Discard(ctx context.Context, c Change, from string) error {
 	return errors.Join(root.Remove(filepath.FromSlash(c.name)), root.Close())
 }
 
-// hash returns the blob that a file is now, empty for no file.
+// hash returns the blob of a file's current content, or "" if there is no file.
 func (r *Repo) hash(ctx context.Context, c Change) (string, error) {
 	info, err := os.Lstat(c.Path)
 	switch {
@@ -219,7 +219,7 @@ func (r *Repo) hash(ctx context.Context, c Change) (string, error) {
 	return strings.TrimSpace(out), err
 }
 
-// Commit commits files as they are, and nothing else that is staged.
+// Commit commits the files in changes, and no other staged file.
 func (r *Repo) Commit(ctx context.Context, changes []Change, message string) error {
 	var names strings.Builder
 	for _, c := range changes {
@@ -241,7 +241,7 @@ func (r *Repo) Branch(ctx context.Context) string {
 	return strings.TrimSuffix(name, "\n")
 }
 
-// AddWorktree makes a worktree with a new branch at the present commit.
+// AddWorktree makes a worktree with a new branch at the current commit.
 func (r *Repo) AddWorktree(ctx context.Context, branch, dir string) error {
 	if _, err := r.git(ctx, nil, "check-ref-format", "--branch", branch); err != nil || strings.HasPrefix(branch, "-") {
 		return fmt.Errorf("%q is not the name of a branch", branch)
@@ -258,10 +258,10 @@ func (r *Repo) AddWorktree(ctx context.Context, branch, dir string) error {
 	return err
 }
 
-// escaped writes a path as a pattern.
+// escaped escapes a path for git's ignore patterns.
 var escaped = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, "\n", "?")
 
-// exclude makes git ignore a folder in this repository, for this person alone.
+// exclude makes git ignore a folder in this repository, for this person only.
 func (r *Repo) exclude(ctx context.Context, name string) error {
 	file, err := r.git(ctx, nil, "rev-parse", "--path-format=absolute", "--git-path", "info/exclude")
 	if err != nil {
@@ -287,8 +287,8 @@ func (r *Repo) exclude(ctx context.Context, name string) error {
 	return errors.Join(err, f.Close())
 }
 
-// RemoveWorktree removes a worktree, unless it has uncommitted work: then git refuses.
-// Its branch stays.
+// RemoveWorktree removes a worktree. Git refuses if it has uncommitted work. The
+// branch remains.
 func (r *Repo) RemoveWorktree(ctx context.Context, dir string) error {
 	_, err := r.git(ctx, nil, "worktree", "remove", "--", dir)
 	return err

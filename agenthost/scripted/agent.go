@@ -1,14 +1,14 @@
-// Package scripted is an agent that follows prompts without a model, for demonstrations
-// and tests. It plays AHP itself: see [agenthost.Script].
+// Package scripted is an agent that follows prompts without a model, for demonstrations and
+// tests. It plays AHP itself: see [agenthost.Script].
 //
 // # Prompts
 //
-// The text of chat/turnStarted selects the agent's behaviour:
+// The text of a prompt selects what the agent does:
 //
 //	hello             says "Hello, world!"
 //	stream N MS SIZE  N deltas of SIZE bytes (8), MS milliseconds apart
 //	tool              uses a tool
-//	permission        asks before it uses one: the first answer counts
+//	permission        asks before it uses a tool: the first answer counts
 //	terminal          uses a tool with a terminal, which stays open
 //	error             fails
 //	show everything   adds parts of all kinds, including an unknown kind
@@ -23,7 +23,7 @@
 //	canvas ID         opens a canvas
 //	canvas VERB …     drives the latest canvas: see Canvases
 //	mcp VERB …        drives an MCP server: see MCP servers
-//	show me an app    is mcp app, in similar words too
+//	show me an app    the same as mcp app; similar words work too
 //	anything else     is repeated word by word
 package scripted
 
@@ -115,7 +115,7 @@ func (c *conversation) Prompt(ctx context.Context, prompt agenthost.Prompt, turn
 }
 
 // Steer implements [agenthost.Steerer]. A message that begins with [approvePrompt]
-// announces the pending tool call again, with the members in the message.
+// publishes the pending tool call again, with the members in the message.
 func (c *conversation) Steer(_ context.Context, prompt agenthost.Prompt, turn *agenthost.Turn) error {
 	c.mu.Lock()
 	asking := c.asking
@@ -130,7 +130,7 @@ func (c *conversation) Steer(_ context.Context, prompt agenthost.Prompt, turn *a
 	return nil
 }
 
-// ask asks for permission, and waits for the first answer from any client.
+// askFirst asks for permission, and waits for the first answer of any client.
 func (s *script) askFirst(ready agenthost.ToolReadyAction) (approved bool, err error) {
 	c := s.conversation
 	set := func(asking bool) {

@@ -11,14 +11,15 @@ import (
 	"ahprelay/agenthost"
 )
 
-// A demo has sessions with a history, and keeps a turn running in one of them.
+// A demo adds sessions with a history to the host, and runs turn after turn in one of
+// them.
 type demo struct {
 	agent *scripted
 	still bool
 
 	once sync.Once
 	live *agenthost.Chat
-	wait *agenthost.Chat // has a question after ShowDemo
+	wait *agenthost.Chat // its session waits for an answer after ShowDemo
 }
 
 // tasksIcon is a tick on a green square: 16 by 16, SVG.
@@ -26,9 +27,9 @@ const tasksIcon = "data:image/svg+xml;base64,PHN2ZyB4bWxucz0iaHR0cDovL3d3dy53My5
 
 type demoTurn struct{ prompt, reply string }
 
-// A Demo gives a host sessions with a history. One has a slow turn, again and again,
-// unless the demo is still. The sessions begin with the first connection. Files, canvases
-// and MCP servers are the demo's own if the host's configuration has none.
+// A Demo gives a host sessions with a history. In one of them, slow turns run one after
+// the other, unless Still is set. The sessions are made at the first connection. If the
+// host's configuration has no files, canvases or MCP servers, the demo adds its own.
 type Demo struct{ Still bool }
 
 func (d Demo) setUp(cfg *agenthost.Config, a *scripted) {
@@ -76,7 +77,7 @@ var demoFiles = map[string]string{
 		"func newSession(now time.Time) session {\n\treturn session{expires: now.Add(time.Hour)}\n}\n",
 }
 
-// demoTalk is the live session's text, in a loop.
+// demoTalk is the text of the live session, which repeats.
 var demoTalk = []demoTurn{
 	{"What is the build doing?", "Compiling the 214 packages of the shop. The cache helps with most of them, so this takes a few seconds only."},
 	{"And now?", "Running the tests of the cart. 312 of 318 have passed so far, and none has failed."},
@@ -88,7 +89,7 @@ var demoTalk = []demoTurn{
 const (
 	demoWord     = time.Second      // between words in the live session
 	demoBreak    = 5 * time.Second  // between its turns
-	demoTurnsMax = 200              // then the chat starts again, empty
+	demoTurnsMax = 200              // then the chat is emptied
 	demoAge      = 26 * time.Hour   // of the oldest session
 	demoStep     = 20 * time.Minute // between past turns
 )
@@ -155,12 +156,12 @@ func (d *demo) openCanvas(chat *agenthost.Chat, note string) string {
 	return channel
 }
 
-// demoQuestion is the prompt of the demo's session that waits for an answer.
+// demoQuestion is the prompt in the session that waits for an answer.
 const demoQuestion = "Please add a test for that."
 
-// ShowDemo prepares a host with a [Demo] for a visitor: a canvas is open beside the live
-// session, and a different session waits for a permission. It returns the live session
-// and its canvas's channel.
+// ShowDemo prepares a host with a [Demo] for a visitor: it opens a canvas in the live
+// session, and makes another session wait for a permission. It returns the live session
+// and the canvas's channel.
 func ShowDemo(h *agenthost.Host) (session, canvas string) {
 	a, ok := h.Agent(Provider).(*scripted)
 	if !ok || a.demo == nil {
@@ -168,12 +169,11 @@ func ShowDemo(h *agenthost.Host) (session, canvas string) {
 	}
 	a.demo.once.Do(a.demo.begin)
 	canvas = a.demo.openCanvas(a.demo.live, "The image of the landing page is 4 MB.")
-	_ = a.demo.wait.Say(demoQuestion) // or it has a turn already
+	_ = a.demo.wait.Say(demoQuestion) // fails if a turn runs already
 	return a.demo.live.Session(), canvas
 }
 
-// plays plays the prompts that the demo itself has given. It reports false for all
-// others.
+// plays plays the demo's own prompts. It returns false for other prompts.
 func (d *demo) plays(s *script, prompt string) bool {
 	if prompt == delegated {
 		s.sleep(thinking)
@@ -195,8 +195,8 @@ func (d *demo) plays(s *script, prompt string) bool {
 	return true
 }
 
-// speak plays the live session's turns one after another, until the session or the
-// host has gone. It waits while a client is talking there.
+// speak plays the turns of the live session one after another, until the session or the
+// host ends. It pauses while a client uses the session.
 func (d *demo) speak(ctx context.Context) {
 	for next, pause := 0, demoBreak; ; {
 		select {

@@ -57,7 +57,8 @@ func (s *script) canvasDone(words string) (string, error) {
 	return "Done: canvas " + verb + ".", err
 }
 
-// jsonOrText returns the words as JSON, or else as a JSON string.
+// jsonOrText returns words as JSON if they are valid JSON, and otherwise as a
+// JSON string.
 func jsonOrText(words string) any {
 	if json.Valid([]byte(words)) {
 		return json.RawMessage(words)
@@ -65,7 +66,7 @@ func jsonOrText(words string) any {
 	return words
 }
 
-// appPattern matches other wordings of a request for an app.
+// appPattern matches other wordings of the prompt for an app.
 var appPattern = regexp.MustCompile(`(?i)^\s*(please )?((show|open|give) )?(me )?(an? |the )?app\b.{0,20}$`)
 
 // driveMCP runs the prompt "mcp …".
@@ -94,7 +95,7 @@ func (s *script) callMCP(name, input string) error {
 	return nil
 }
 
-// steerMCP changes the named server, or the first.
+// steerMCP performs a prompt about the named MCP server, or the first one.
 func (s *script) steerMCP(verb string, args []string) error {
 	h, session := s.host(), s.conversation.chat.Session()
 	reason := ""

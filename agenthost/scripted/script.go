@@ -79,7 +79,7 @@ func (s *script) play(prompt string) error {
 
 func (s *script) host() *agenthost.Host { return s.conversation.agent.host }
 
-// sleep waits, and reports false when the turn has ended.
+// sleep waits. It returns false if the turn has ended.
 func (s *script) sleep(d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -91,13 +91,13 @@ func (s *script) sleep(d time.Duration) bool {
 	}
 }
 
-// say adds a text and returns its part's id.
+// say adds a text, and returns the id of its part.
 func (s *script) say(text string) string {
 	s.output += len(strings.Fields(text))
 	return s.PublishText(text)
 }
 
-// delta extends a text.
+// delta extends a text. It returns false if the turn has ended.
 func (s *script) delta(partID, text string) bool {
 	s.output++
 	return s.Publish(agenthost.DeltaAction{Type: "chat/delta", TurnID: s.ID(), PartID: partID, Content: text})
@@ -128,7 +128,7 @@ func parseStream(prompt string) (n int, pause time.Duration, size int, ok bool) 
 	return n, pause, size, pause <= maxStreamPause && n*size <= maxStreamBytes
 }
 
-// burst is the length of a run of deltas without a break when no pause is requested.
+// burst is how many deltas are sent without a break if no pause is requested.
 const burst = 50
 
 func (s *script) stream(n int, pause time.Duration, size int) {

@@ -11,8 +11,8 @@ import (
 	"ahprelay/agenthost"
 )
 
-// showPrompt returns the script for a prompt that shows a host's features, nil for
-// other prompts. Each prompt has its branch.
+// showPrompt returns the script for a prompt that shows features of a host, or nil.
+// Each prompt has its branch.
 func showPrompt(prompt string) func(*script) {
 	switch prompt {
 	case "show everything":
@@ -55,7 +55,7 @@ func showPrompt(prompt string) func(*script) {
 // maxShown bounds the items created by a prompt.
 const maxShown = 10_000
 
-// part adds a constant part, given as JSON.
+// part adds a constant part in JSON.
 func (s *script) part(raw string) {
 	s.Publish(agenthost.PartAction{Type: "chat/responsePart", TurnID: s.ID(), Part: json.RawMessage(raw)})
 }
@@ -97,7 +97,7 @@ func (s *script) quickTool(id, name, display, input, past string, content ...any
 		Result: agenthost.ToolResult{PastTenseMessage: past, Content: content, Success: true}})
 }
 
-// quickRun has each quick tool take 3 s, at once.
+// quickRun makes each quick tool appear to have taken 3 s.
 var quickRun = json.RawMessage(`{"agenthost.ran":{"startedAt":"2026-11-02T10:00:00Z","durationMs":3000}}`)
 
 func dataURI(text string) string {
@@ -122,8 +122,8 @@ func (s *script) askEdit() {
 	}, "edit_file", "Edit")
 }
 
-// askDanger asks for permission for a dangerous command; the judge's warning follows a
-// moment later.
+// askDanger asks for permission to run a dangerous command; the judge's warning
+// follows a moment later.
 func (s *script) askDanger() {
 	s.ask(agenthost.ToolReadyAction{
 		ToolCallID: "tc-danger", InvocationMessage: "Delete the build directory", ConfirmationTitle: "Run in the terminal?", ToolInput: inputText(`rm -rf "$BUILD"/*`),
@@ -132,11 +132,11 @@ func (s *script) askDanger() {
 	}, "bash", "Shell")
 }
 
-// approvePrompt begins the prompt that makes the agent ask for the permission in its
-// JSON, and the message that changes a pending request.
+// approvePrompt begins the prompt that makes the agent ask for a permission given as
+// JSON, and the message that changes the pending request.
 const approvePrompt = "approve "
 
-// askFor asks with the members of a chat/toolCallReady.
+// askFor asks for permission with members of a chat/toolCallReady.
 func (s *script) askFor(members string) error {
 	ready := agenthost.ToolReadyAction{ToolCallID: askedFor, Options: confirmOptions}
 	if err := json.Unmarshal([]byte(members), &ready); err != nil {
@@ -146,7 +146,7 @@ func (s *script) askFor(members string) error {
 	return nil
 }
 
-// askedFor is askFor's tool call.
+// askedFor is the id of askFor's tool call.
 const askedFor = "tc-asked"
 
 // ask starts a tool and waits for the first answer from any client.
@@ -178,7 +178,7 @@ const (
 		`{"id":"what","kind":"multi-select","title":"What","message":"Which packages?","options":[{"id":"cart","label":"cart"},{"id":"session","label":"session"},{"id":"web","label":"web"}],"min":1}]`
 	askChoice = `"message":"The plan is ready.","questions":[{"id":"plan","kind":"single-select","message":"How shall I go on?","required":true,` +
 		`"options":[{"id":"go","label":"Do it","recommended":true},{"id":"step","label":"Step by step","description":"Ask before each change"},{"id":"no","label":"Plan anew"}]}]`
-	// As VS Code's host asks about a plan by Copilot.
+	// The same as VS Code's host when Copilot has a plan.
 	askPlan = `"_meta":{"purpose":"planReview"},"planReview":{"title":"Review the plan","content":"1. Pass the clock **in**.\n2. Run the test 500 times.","planUri":"file:///demo/shop/README.md",` +
 		`"actions":[{"id":"autopilot","label":"Go on by itself","description":"Ask for nothing more"},{"id":"interactive","label":"Go on, and ask","default":true},{"id":"exit_only","label":"Only leave the plan"}],` +
 		`"canProvideFeedback":true,"answerQuestionId":"how"},"questions":[{"kind":"single-select","id":"how","title":"Review the plan","message":"How shall I go on?","required":true,` +
@@ -204,7 +204,7 @@ func (s *script) askUser(members string) {
 	s.say(fmt.Sprintf("You answered: %s %s", response, said))
 }
 
-// delegated is the message to a subagent; its answer is "You said: there are none".
+// delegated is the message to a subagent. Its answer is "You said: there are none".
 const delegated = "Look for other clocks"
 
 // useSubagent makes a new chat in the session do the work.
@@ -257,7 +257,7 @@ func (s *script) addHistory(n int) {
 	s.conversation.chat.Prepend(past)
 }
 
-// addSessions adds n sessions, as far as the host has room.
+// addSessions adds n sessions, or as many as the host permits.
 func (s *script) addSessions(n int) {
 	started := s.conversation.agent.clock()
 	for i := range n {

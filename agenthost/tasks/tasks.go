@@ -1,5 +1,6 @@
-// Package tasks is the reference MCP server: it keeps a list of tasks, for demonstrations
-// and tests. It is built with the official Go SDK, which hosts without it do not link.
+// Package tasks is the reference MCP server, which keeps a list of tasks, for
+// demonstrations and tests. It uses the official Go SDK; hosts without this package do
+// not link the SDK.
 package tasks
 
 import (
@@ -29,8 +30,8 @@ const appMIMEType = "text/html;profile=mcp-app"
 //go:embed mcpapp/board.html
 var mcpAppFiles embed.FS
 
-// A taskServer is a real MCP server built with the official SDK. It keeps a list of
-// tasks and works with any transport.
+// A taskServer is an MCP server with a list of tasks, built with the official SDK. It
+// works with any transport.
 type taskServer struct {
 	*mcp.Server
 
@@ -69,8 +70,8 @@ func newTaskServer(apps []agenthost.MCPApp) *taskServer {
 	return s
 }
 
-// Serve serves the server, with these apps and its board, to one client: one message a
-// line, until r ends or ctx is done. Programs for [agenthost.MCPStdio] call it.
+// Serve serves the server, with the given apps and its board, to one client: one message
+// per line, until r ends or ctx ends. Programs for [agenthost.MCPStdio] call it.
 func Serve(ctx context.Context, r io.ReadCloser, w io.WriteCloser, apps ...agenthost.MCPApp) error {
 	server := newTaskServer(apps)
 	err := server.Run(ctx, logTransport{&mcp.IOTransport{Reader: r, Writer: w}, server})
@@ -80,11 +81,11 @@ func Serve(ctx context.Context, r io.ReadCloser, w io.WriteCloser, apps ...agent
 	return err
 }
 
-// endTime bounds a server process's exit after its input has ended.
+// endTime is how long a server process may run after its input has ended.
 const endTime = 2 * time.Second
 
-// Connect implements [agenthost.Config.ConnectMCP]: it starts the server in this process,
-// or the command of one.
+// Connect implements [agenthost.Config.ConnectMCP]. It runs the server in this process,
+// or starts the configured command.
 func Connect(ctx context.Context, m *agenthost.MCPServer) (conn agenthost.MCPConn, stop func(), err error) {
 	if m.Transport == agenthost.MCPStdio {
 		cmd := exec.Command(m.Command[0], m.Command[1:]...)
@@ -188,7 +189,7 @@ func (s *taskServer) count(ctx context.Context, req *mcp.CallToolRequest, in cou
 	return said("Counted to %d.", to), nil, nil
 }
 
-// grow changes the results of tools/list and resources/list and notifies subscribers.
+// grow adds a tool and a resource, and notifies subscribers that both lists have changed.
 func (s *taskServer) grow(_ context.Context, _ *mcp.CallToolRequest, in struct {
 	Name string `json:"name" jsonschema:"of the new tool"`
 }) (*mcp.CallToolResult, any, error) {
@@ -209,8 +210,9 @@ type logMessage struct {
 	Data  json.RawMessage `json:"data"`
 }
 
-// A logTransport passes clients' notifications/message to the server. MCP and its SDK
-// define this notification from server to client only; MCP Apps use it both ways.
+// A logTransport passes notifications/message from clients to the server. MCP and its SDK
+// define this notification from server to client only; MCP Apps use it in both
+// directions.
 type logTransport struct {
 	mcp.Transport
 	server *taskServer

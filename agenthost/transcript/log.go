@@ -14,7 +14,7 @@ import (
 
 var table = crc32.MakeTable(crc32.Castagnoli)
 
-// sumLen is the length of a line's checksum with the space behind it.
+// sumLen is the length of a line's checksum and the space after it.
 const sumLen = 9
 
 // line returns a record as a line.
@@ -24,7 +24,8 @@ func line(record []byte) []byte {
 	return append(append(l, record...), '\n')
 }
 
-// record returns the record in a line without its line feed, and whether it is whole.
+// record returns the record in a line, without its line feed. It returns false if the line
+// is damaged.
 func record(l []byte) ([]byte, bool) {
 	if len(l) < sumLen || l[sumLen-1] != ' ' {
 		return nil, false
@@ -40,8 +41,8 @@ type Log struct {
 	size  int64
 }
 
-// OpenLog returns the log in a file, which need not exist, and its records. Damaged
-// lines go to the file's name with .damaged. The records share memory.
+// OpenLog opens the log in a file, which need not exist, and returns its records, which
+// share memory. It moves damaged lines to a file with the suffix .damaged.
 func OpenLog(path string, limit int64) (*Log, [][]byte, error) {
 	l := &Log{path: path, limit: limit}
 	data, err := os.ReadFile(path)
@@ -59,7 +60,7 @@ func OpenLog(path string, limit int64) (*Log, [][]byte, error) {
 	return l, records, l.rewrite(records)
 }
 
-// split returns the whole records of a file, and the bytes of the others.
+// split returns the undamaged records of a file, and the bytes of all damaged lines.
 func split(data []byte) (records [][]byte, damaged []byte) {
 	for len(data) > 0 {
 		l, rest, ended := bytes.Cut(data, []byte("\n"))
@@ -101,8 +102,9 @@ func (l *Log) rewrite(records [][]byte) error {
 	return nil
 }
 
-// Append adds a record. When Append returns, the record survives the process; after
-// the function of Sync, it survives the machine. A log above its limit first drops its older half.
+// Append adds a record. After Append returns, the record survives the end of the process;
+// after the function that Sync returns, it also survives the end of the machine. If the log
+// is above its limit, Append first drops its older half.
 func (l *Log) Append(record []byte) error {
 	if bytes.IndexByte(record, '\n') >= 0 {
 		return errors.New("a record has a line feed")
@@ -117,7 +119,7 @@ func (l *Log) Append(record []byte) error {
 	}
 	n, err := l.file.Write(line(record))
 	if err != nil {
-		return errors.Join(err, l.file.Truncate(l.size)) // the next record must begin a line
+		return errors.Join(err, l.file.Truncate(l.size)) // the next record must begin a new line
 	}
 	l.size += int64(n)
 	return nil
@@ -156,8 +158,8 @@ func (l *Log) Clear() error {
 	return err
 }
 
-// Sync lets go of the file, and returns a function that writes it to the disk. Calls
-// of the function may overlap with calls of the log.
+// Sync closes the log's file, and returns a function that flushes the file to the disk.
+// That function may run at the same time as other calls.
 func (l *Log) Sync() func() error {
 	f := l.file
 	l.file = nil

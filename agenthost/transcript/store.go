@@ -1,5 +1,5 @@
-// Package transcript keeps sessions on disk, so that they survive their host's process
-// and its machine. It does not interpret the records.
+// Package transcript stores sessions on disk, so that they survive the end of the
+// host's process and of its machine. It does not interpret the records.
 //
 // # Files
 //
@@ -9,20 +9,21 @@
 //	<chat>.turns  a record for each completed turn
 //	<chat>.live   the actions of the turn in progress
 //
-// Beside the directories, the file removed has the names of removed sessions.
+// Beside the directories, the file removed lists the names of removed sessions.
 //
-// A file has one record on each line: a CRC-32C in hexadecimal, a space, the record.
-// Files only grow, so a crash can damage nothing but the last line. A line with a
-// wrong checksum, and a last line without its line feed, are moved to a file with the
-// suffix .damaged, and the rest is used. A turn is appended to the turns before its
-// actions are removed: after a crash in between, the caller finds the turn in both.
+// A file has one record per line: a CRC-32C in hexadecimal, a space, the record. Files
+// are only appended to, so a crash can damage only the last line. OpenLog moves a line
+// with a wrong checksum, or without its line feed, to a file with the suffix .damaged,
+// and uses the other lines. A completed turn is appended to the turns before its
+// actions are removed. After a crash in between, the caller finds the turn in both
+// files.
 //
 // # Why files
 //
-// A host appends small records, reads a session as a whole, and never searches. Files
-// in this form do that with one write for a record, and a person can read and copy
-// them. SQLite would add its transactions, which single appends do not need, and about
-// six megabytes to the program.
+// A host appends small records, reads a session as a whole, and never searches. Such
+// files need one write for each record, and a person can read and copy them. SQLite
+// would add transactions, which single appends do not need, and about six megabytes to
+// the program.
 //
 // # Bounds
 //
@@ -62,7 +63,7 @@ func Open(dir string) (*Store, error) {
 	return &Store{dir}, nil
 }
 
-// Removed returns the names given to Remember, the latest last.
+// Removed returns the names of removed sessions, the latest last.
 func (s *Store) Removed() ([]string, error) {
 	log, records, err := OpenLog(filepath.Join(s.dir, "removed"), maxRemoved)
 	if err != nil {
@@ -75,7 +76,7 @@ func (s *Store) Removed() ([]string, error) {
 	return names, log.Close()
 }
 
-// Remember keeps the name of a removed session.
+// Remember records the name of a removed session.
 func (s *Store) Remember(name string) error {
 	log, _, err := OpenLog(filepath.Join(s.dir, "removed"), maxRemoved)
 	if err != nil {
@@ -91,8 +92,8 @@ type Session struct {
 	Meta []byte // the latest description; nil for a new session
 }
 
-// Sessions returns the stored sessions. Sessions without a whole description are left
-// out, and stay on the disk.
+// Sessions returns the stored sessions. It leaves out sessions whose description is
+// damaged; their files stay on the disk.
 func (s *Store) Sessions() ([]*Session, error) {
 	entries, err := os.ReadDir(s.dir)
 	if err != nil {

@@ -334,7 +334,7 @@ func TestRevokedToken(t *testing.T) {
 	show := newScreen()
 	ended := make(chan error, 1)
 	go func() { ended <- run(ctx, args, io.Discard, show) }()
-	show.await(t, "(serving)")
+	show.await(t, "(lease acquired)")
 	rev := auth.Revocation{Tenant: "default", Host: "laptop", At: time.Now().Add(time.Second).UTC()}.Spanning()
 	if err := relay.Revocations().Add(rev); err != nil {
 		t.Fatal(err)

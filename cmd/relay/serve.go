@@ -123,7 +123,7 @@ func (c *serveCmd) prepare(s *streams) (cfg gateway.RelayConfig, end func(), err
 	return cfg, func() {
 		endOthers()
 		if err := closeAudit(); err != nil {
-			s.log.Error("audit file", "error", err)
+			s.log.Error("audit file not closed", "error", err)
 		}
 	}, nil
 }

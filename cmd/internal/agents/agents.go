@@ -130,7 +130,7 @@ func Start(cfg Config) (*Host, error) {
 	for _, agent := range agents {
 		h.wg.Go(func() {
 			if err := agent.Probe(ctx, folders[0]); err != nil && ctx.Err() == nil {
-				cfg.Log.Error("agent does not start", "error", err)
+				cfg.Log.Error("agent not started", "error", err)
 			}
 		})
 	}

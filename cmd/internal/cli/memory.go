@@ -35,7 +35,7 @@ func UseMemory(log *slog.Logger) Memory {
 	if debug.SetMemoryLimit(-1) == math.MaxInt64 {
 		debug.SetMemoryLimit(int64(m.percent(heapPercent)))
 	}
-	log.Debug("memory", "bytes", m.Bytes, "of_cgroup", m.Cgroup)
+	log.Debug("memory measured", "bytes", m.Bytes, "of_cgroup", m.Cgroup)
 	return m
 }
 

@@ -25,7 +25,7 @@ func Start(ctx context.Context, program string, log *slog.Logger) (t *tracing.Tr
 		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastSpans)
 		defer cancel()
 		if err := t.Close(last); err != nil {
-			log.Warn("last traces", "error", err)
+			log.Warn("last traces not sent", "error", err)
 		}
 	}, nil
 }
