@@ -113,7 +113,7 @@ func (app *Canvas) read(name, uri string) (canvasContent, error) {
 }
 
 // openURLLocked returns a new content address for clients before 0.10, and records the
-// web address. The address changes with each round, so that clients load the content
+// web address. The address changes with each round, so clients load the content
 // again.
 func (v *canvas) openURLLocked() (string, error) {
 	v.round++

@@ -7,7 +7,7 @@ import (
 )
 
 // A client is the host's record of a clientId. It is kept after the last connection
-// has ended, so that the client can reconnect.
+// has ended, so the client can reconnect.
 type client struct {
 	id     string
 	offer  offer   // from the latest initialize, for reconnect

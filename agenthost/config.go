@@ -57,7 +57,7 @@ type Config struct {
 	Agents []Agent
 
 	// Storage is the directory of the sessions. No other process may use it. Default:
-	// none, so that sessions end with the host.
+	// none, so sessions end with the host.
 	Storage string
 
 	// NoBypass forbids modes in which agents do not ask for permission.

@@ -13,7 +13,7 @@ import (
 )
 
 // An MCPConn is a connection to an MCP server. It has the methods of the SDK's
-// mcp.Connection that a host needs, so that hosts without MCP servers do not link the
+// mcp.Connection that a host needs, so hosts without MCP servers do not link the
 // SDK. One goroutine may Read while others Write. Close ends both.
 type MCPConn interface {
 	Read(ctx context.Context) (jsonrpc.Message, error)

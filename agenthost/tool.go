@@ -257,7 +257,7 @@ func (tool *agentTool) contents() []any {
 	return list
 }
 
-// tailOf returns the last n bytes of a text, or fewer, so that they begin with a whole
+// tailOf returns the last n bytes of a text, or fewer, so they begin with a whole
 // character.
 func tailOf(text string, n int) string {
 	if len(text) <= n {

@@ -79,7 +79,7 @@ func (o *outcomes) end(out *notice.Outcome) {
 	o.of[out.Nonce] = out
 }
 
-// forget removes a nonce, so that begin accepts it again.
+// forget removes a nonce, so begin accepts it again.
 func (o *outcomes) forget(nonce string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

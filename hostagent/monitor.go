@@ -52,7 +52,7 @@ type pinger interface {
 	Ping() error
 }
 
-// A monitor keeps a connection of its own to the host, so that the host's state is
+// A monitor keeps a connection of its own to the host, so the host's state is
 // known while no client is connected. It sends requests that every host answers at any
 // time: a ping, and an initialize that offers no AHP version. The host answers the
 // latter with an error that lists its versions, so the monitor never becomes a client.

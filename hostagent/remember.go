@@ -124,7 +124,7 @@ func (w *hostWriter) answersKeys(env *ahp.Envelope) (isRequest bool, err error) 
 		return false, nil
 	}
 	return true, w.answerHere(func() []byte {
-		c.hasKeys.Store(true) // before the keys are read, so that a later change is announced to this client
+		c.hasKeys.Store(true) // before the keys are read, so a later change is announced to this client
 		c.auditOften(connectsAtOnce, "keys", "")
 		keys, err := keeper.Keys(c.policy, c.keyHolder())
 		if err != nil {

@@ -101,7 +101,7 @@ func (r *runFile) note(instance string) error {
 	return r.write(append([]string{instance}, r.previous...))
 }
 
-// holds records that this instance has the host, so that no ended instance can hold it.
+// holds records that this instance has the host, so no ended instance can hold it.
 func (r *runFile) holds(instance string) error {
 	r.previous = nil
 	return r.write([]string{instance})
@@ -110,7 +110,7 @@ func (r *runFile) holds(instance string) error {
 // released records that the host is released.
 func (r *runFile) released() error { return r.write(nil) }
 
-// write replaces the note without a new file, so that inode and lock stay.
+// write replaces the note without a new file, so inode and lock stay.
 func (r *runFile) write(instances []string) error {
 	note, ok := r.here()
 	if !ok {

@@ -99,7 +99,7 @@ func (h *sealShares) message(s *sealing, plain, channel []byte) *sharedMessage {
 }
 
 // foundLocked returns the sealed form of a message in the window, or nil. If the host sends
-// equal messages, a reader gets a different sealed form of each, so that relays cannot see
+// equal messages, a reader gets a different sealed form of each, so relays cannot see
 // that they are equal.
 func (h *sealShares) foundLocked(set *shareSet, s *sealing, plain []byte, hash uint64) *sharedMessage {
 	for _, m := range h.byHash[hash] {
@@ -228,7 +228,7 @@ func (h *sealShares) sealLocked(set *shareSet, s *sealing, plain []byte, hash ui
 }
 
 // leave removes a connection that ends from all sets. If now is true, the next message of
-// each set has a new key; otherwise the keys change within leftTime, so that readers who
+// each set has a new key; otherwise the keys change within leftTime, so readers who
 // come and go do not cause a new key each time.
 func (h *sealShares) leave(s *sealing, now bool) {
 	h.mu.Lock()

@@ -48,7 +48,7 @@ const (
 )
 
 // RunSentinel waits until the host-agent at the other end of the pipe has ended. If it
-// sent no farewell, RunSentinel releases the host for it, so that relays close its
+// sent no farewell, RunSentinel releases the host for it, so relays close its
 // clients and the next host-agent can serve the host at once. It retries for
 // sentinelTime, and returns the last error.
 func RunSentinel(pipe io.Reader, log *slog.Logger) error {

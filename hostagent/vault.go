@@ -78,7 +78,7 @@ const (
 
 	// maxRemoved bounds the removed devices and grants. They are never forgotten,
 	// because a grant may start at any later time. Removals by devices may fill half of
-	// the list, so that the owner always has room.
+	// the list, so the owner always has room.
 	maxRemoved = 1 << 14
 )
 

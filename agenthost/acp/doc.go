@@ -35,7 +35,7 @@
 // turn declare _meta.steering.
 //
 // While an agent writes slowly, each chunk of text becomes an action at once. Chunks that
-// wait in the pipe together become one action, so that a flood of chunks does not become a
+// wait in the pipe together become one action, so a flood of chunks does not become a
 // flood of actions.
 //
 // # Agents that misbehave

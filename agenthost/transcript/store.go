@@ -1,4 +1,4 @@
-// Package transcript stores sessions on disk, so that they survive the end of the
+// Package transcript stores sessions on disk, so they survive the end of the
 // host's process and of its machine. It does not interpret the records.
 //
 // # Files

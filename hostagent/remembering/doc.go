@@ -1,5 +1,5 @@
 // Package remembering writes the last state of a host's sessions to the relays, sealed
-// (package remember), so that people can read it while the host is away.
+// (package remember), so people can read it while the host is away.
 //
 // A [Keeper] learns of changes from the session summaries that the host sends (package
 // watch). When a session has not changed for settleTime, and at the latest after
