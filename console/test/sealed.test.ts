@@ -5,10 +5,11 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { mock, test } from 'node:test';
 import { deflateRawSync } from 'node:zlib';
-import { base64url, codeText, concat, exactly, fromBase64url, nameOfDevice, nameOfHost, padded, printable, readCode, secretOf, textOf, utf8, type Bytes } from '../src/sealed/bytes';
+import { base64url, codeText, concat, exactly, fromBase64url, nameOfDevice, nameOfHost, padded, printable, purpose, readCode, secretOf, textOf, utf8, type Bytes } from '../src/sealed/bytes';
 import { isSigned, readChain, readGrant, signGrant } from '../src/sealed/grant';
 import { Link } from '../src/link';
-import { newDevice, publicText, readDevice, readPublic, type Device, type Secret } from '../src/sealed/keys';
+import { newDevice, publicText, readDevice, readPublic, verify, type Device, type Secret } from '../src/sealed/keys';
+import { fromBase64, openLetter } from '../src/sealed/letter';
 import { Initiator, OtherKey } from '../src/sealed/noise';
 import { SealedSocket } from '../src/sealed/socket';
 import { content, Half, heartbeat, readClose, readHeartbeat, readWelcome, Session } from '../src/sealed/record';
@@ -59,6 +60,31 @@ test('codes, padding, fingerprints and words are those of the vectors', async ()
     assert.equal(hex((await device(d)).secret.public), d.public);
   }
   assert.deepEqual(await nameOfHost(bytes(vectors.host.public)), { fingerprint: vectors.host.fingerprint, words: vectors.host.words });
+});
+
+test('pushes and their answers are verified and opened as in the vectors', async () => {
+  const [own, name] = [vectors.devices[0], vectors.host.fingerprint];
+  assert.equal(vectors.pushes.length, 2);
+  for (const p of vectors.pushes) {
+    const { sealed, body, signature } = JSON.parse(p.plaintext);
+    assert.deepEqual([sealed, body], [p.host, p.note]);
+    const note = JSON.parse(p.note);
+    assert.deepEqual([note.to, note.id], [own.fingerprint, p.event]);
+    const signed = (what: string, text: string, by: Bytes) => verify(bytes(p.verifier), concat(purpose(what), utf8(text)), by);
+    assert.equal(await signed('push', p.note, fromBase64(signature)), true);
+    assert.equal(await signed('push', `${p.note} `, fromBase64(signature)), false);
+    assert.equal(await signed('outcome', p.note, fromBase64(signature)), false);
+    if (note.withdrawn) continue;
+    const { device: by, event, letter } = JSON.parse(p.answer);
+    assert.deepEqual([by, event], [own.fingerprint, p.event]);
+    const open = (of: string) => secret(vectors.host.key, bytes(vectors.host.public)).then((host) => openLetter(host, name, letter, ['reply', name, by, of].join('\n'), bytes(own.verifier)));
+    assert.equal(textOf(await open(event)), p.content);
+    assert.equal(JSON.parse(p.content).nonce, note.nonce);
+    await assert.rejects(open('x'), /not signed/);
+    const sum = hex(new Uint8Array(await crypto.subtle.digest('SHA-256', utf8(p.answer))));
+    assert.equal(await signed('outcome', `${sum}\n${p.result}`, fromBase64url(p.proof)), true);
+    assert.equal(await signed('outcome', `${sum}\ngone`, fromBase64url(p.proof)), false);
+  }
 });
 
 test('grants are read and verified as in the vectors', async () => {

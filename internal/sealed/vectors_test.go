@@ -2,7 +2,9 @@ package sealed
 
 import (
 	"bytes"
+	"crypto/ecdh"
 	"crypto/sha256"
+	"encoding/base64"
 	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
@@ -59,6 +61,70 @@ type vectors struct {
 		Error  bool   `json:"error,omitempty"`
 	} `json:"grants"`
 	Handshakes []vectorHandshake `json:"handshakes"`
+	Pushes     []vectorPush      `json:"pushes"`
+}
+
+// A vectorPush is a push to devices[0], and the device's answer.
+type vectorPush struct {
+	Host      string   `json:"host"`      // its name
+	Verifier  hexBytes `json:"verifier"`  // of its signatures
+	Browser   hexBytes `json:"browser"`   // private P-256 key
+	P256dh    string   `json:"p256dh"`    // base64url
+	Auth      string   `json:"auth"`      // base64url
+	Push      hexBytes `json:"push"`      // the body for the push service
+	Plaintext string   `json:"plaintext"` // of the push, JSON
+	Note      string   `json:"note"`      // the plaintext's BODY
+	Event     string   `json:"event"`     // its id
+	Answer    string   `json:"answer,omitempty"`
+	Content   string   `json:"content,omitempty"` // of the answer's letter
+	Result    string   `json:"result,omitempty"`
+	Proof     string   `json:"proof,omitempty"` // base64url
+}
+
+// makePushes returns a question with an answer, and the question's end.
+func makePushes(t *testing.T, host Key) (list []vectorPush) {
+	t.Helper()
+	browser, err := ecdh.P256().NewPrivateKey(fixed(33, 32))
+	if err != nil {
+		t.Fatal(err)
+	}
+	encode := base64.RawURLEncoding.EncodeToString
+	device, signer := vectorDevice(t, 1), vectorDevice(t, 97)
+	verifier := signer.Identity().Verifier
+	event, nonce := Fingerprint(fixed(0, 16)).String(), Fingerprint(fixed(16, 16)).String()
+	to := `{"to":"` + device.Identity().Fingerprint().String() + `","id":"` + event + `","at":"2026-11-27T02:30:00Z","host":"laptop",`
+	for _, note := range []string{
+		to + `"nonce":"` + nonce + `","kind":"approval","session":"ahp-session:/abc","title":"Fix the login test","text":"Run a command","detail":"go test ./…","says":"laptop needs you",` +
+			`"answers":[{"label":"Allow once","deny":false,"option":"allow"},{"label":"Skip","deny":true,"option":"skip"}]}`,
+		to + `"withdrawn":true}`,
+	} {
+		p := vectorPush{Host: "laptop", Verifier: verifier[:], Browser: fixed(33, 32), P256dh: encode(browser.PublicKey().Bytes()), Auth: encode(fixed(0, 16)), Note: note, Event: event}
+		signature, err := signer.SignNote(PushNote, []byte(note))
+		if err != nil {
+			t.Fatal(err)
+		}
+		plain, err := json.Marshal(map[string]any{"sealed": p.Host, "body": note, "signature": signature})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.Plaintext = string(plain)
+		if p.Push, err = (Subscription{P256dh: p.P256dh, Auth: p.Auth}).Encrypt(plain); err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, p)
+	}
+	answered := &list[0]
+	answer, err := device.WriteReply(host, event, Reply{Nonce: nonce, Option: "allow"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	answered.Answer, answered.Content, answered.Result = string(answer), `{"nonce":"`+nonce+`","option":"allow"}`, "given"
+	proof, err := signer.SignNote(OutcomeNote, OutcomeText(answer, answered.Result))
+	if err != nil {
+		t.Fatal(err)
+	}
+	answered.Proof = encode(proof)
+	return list
 }
 
 // A vectorHandshake is a handshake of devices[0] with the host, and the records behind it.
@@ -190,6 +256,7 @@ func makeVectors(t *testing.T) *vectors {
 		Error  bool   `json:"error,omitempty"`
 	}
 	v.Grants = append(v.Grants, line{text, string(grant.body), false}, line{string(flipped), string(grant.body), true})
+	v.Pushes = makePushes(t, public)
 	code := Code(fixed(1, 16))
 	v.Handshakes = []vectorHandshake{
 		{Name: "connect", Host: "laptop", KnowsHostKey: true, Greeting: `{"name":"phone","verifier":"","window":30}`},

@@ -79,7 +79,7 @@ func (s *Service) serve(w http.ResponseWriter, r *http.Request) {
 	err = s.checkSender(r.Header.Get("Authorization"))
 	var text []byte
 	if err == nil {
-		text, err = s.decrypt(body)
+		text, err = Decrypt(s.key, s.secret, body)
 	}
 	p := Pushed{At: time.Now(), Text: text, Topic: r.Header.Get("Topic"), Urgency: r.Header.Get("Urgency")}
 	if err == nil {
@@ -117,8 +117,8 @@ func (s *Service) checkSender(header string) error {
 	return err
 }
 
-// decrypt reads a message of one record.
-func (s *Service) decrypt(body []byte) ([]byte, error) {
+// Decrypt reads a message with one record (RFC 8291), for a browser's key and secret.
+func Decrypt(own *ecdh.PrivateKey, secret, body []byte) ([]byte, error) {
 	if len(body) < 86 || body[20] != 65 {
 		return nil, errors.New("no header of aes128gcm")
 	}
@@ -127,7 +127,7 @@ func (s *Service) decrypt(body []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	shared, err := s.key.ECDH(sender)
+	shared, err := own.ECDH(sender)
 	if err != nil {
 		return nil, err
 	}
@@ -136,7 +136,7 @@ func (s *Service) decrypt(body []byte) ([]byte, error) {
 		err = errors.Join(err, e)
 		return out
 	}
-	ikm := derive(shared, s.secret, "WebPush: info\x00"+string(s.key.PublicKey().Bytes())+string(from), 32)
+	ikm := derive(shared, secret, "WebPush: info\x00"+string(own.PublicKey().Bytes())+string(from), 32)
 	block, e := aes.NewCipher(derive(ikm, salt, "Content-Encoding: aes128gcm\x00", 16))
 	if err = errors.Join(err, e); err != nil {
 		return nil, err

@@ -1,0 +1,103 @@
+package sealed_test
+
+import (
+	"crypto/ecdh"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+
+	"ahprelay/internal/sealed"
+	"ahprelay/test/pushsite"
+)
+
+func fromHex(t *testing.T, text string) []byte {
+	t.Helper()
+	b, err := hex.DecodeString(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// TestPushesOfTheVectors reads the pushes in the vectors as a browser, its device and the host do. A
+// changed byte is found.
+func TestPushesOfTheVectors(t *testing.T) {
+	data, err := os.ReadFile("testdata/vectors.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var v struct {
+		Devices []struct{ Public, Verifier, Fingerprint string }
+		Host    struct{ Key string }
+		Pushes  []struct {
+			Host, Verifier, Browser, P256dh, Auth, Push, Plaintext, Note, Event string
+			Answer, Content, Result, Proof                                      string
+		}
+	}
+	if err := json.Unmarshal(data, &v); err != nil || len(v.Pushes) != 2 || len(v.Devices) == 0 {
+		t.Fatalf("%d pushes: %v", len(v.Pushes), err)
+	}
+	host, err := sealed.ReadSecret(fromHex(t, v.Host.Key))
+	if err != nil {
+		t.Fatal(err)
+	}
+	device, err := sealed.ReadIdentity(append(fromHex(t, v.Devices[0].Public), fromHex(t, v.Devices[0].Verifier)...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range v.Pushes {
+		key, err := ecdh.P256().NewPrivateKey(fromHex(t, p.Browser))
+		if err != nil {
+			t.Fatal(err)
+		}
+		auth, err := base64.RawURLEncoding.DecodeString(p.Auth)
+		if err != nil {
+			t.Fatal(err)
+		}
+		push := fromHex(t, p.Push)
+		if text, err := pushsite.Decrypt(key, auth, push); err != nil || string(text) != p.Plaintext || len(push) != 4096 {
+			t.Errorf("the push has %d bytes with %q, %v", len(push), text, err)
+		}
+		push[len(push)-1] ^= 1
+		if _, err := pushsite.Decrypt(key, auth, push); err == nil {
+			t.Error("a changed push opens")
+		}
+		if encode := base64.RawURLEncoding.EncodeToString; encode(key.PublicKey().Bytes()) != p.P256dh {
+			t.Errorf("the browser's key is %s", p.P256dh)
+		}
+		var signed struct {
+			Sealed, Body string
+			Signature    []byte
+		}
+		verifier := sealed.Verifier(fromHex(t, p.Verifier))
+		if err := json.Unmarshal([]byte(p.Plaintext), &signed); err != nil || signed.Sealed != p.Host || signed.Body != p.Note || !verifier.IsNote(sealed.PushNote, []byte(signed.Body), signed.Signature) {
+			t.Errorf("the push %s is not the host's: %v", p.Plaintext, err)
+		}
+		if verifier.IsNote(sealed.PushNote, []byte(strings.Replace(signed.Body, p.Event, "x", 1)), signed.Signature) || verifier.IsNote(sealed.OutcomeNote, []byte(signed.Body), signed.Signature) {
+			t.Error("a changed note, or one for a different purpose, is the host's")
+		}
+		if p.Answer == "" {
+			continue
+		}
+		letter, err := sealed.ReadReply([]byte(p.Answer))
+		if err != nil || letter.Device != v.Devices[0].Fingerprint || letter.Event != p.Event {
+			t.Fatalf("the answer %+v: %v", letter, err)
+		}
+		reply, err := letter.Open(host, device)
+		content, _ := json.Marshal(reply)
+		if err != nil || string(content) != p.Content {
+			t.Errorf("the answer is %s, %v; want %s", content, err, p.Content)
+		}
+		letter.Event = "x"
+		if _, err := letter.Open(host, device); err == nil {
+			t.Error("an answer to a different event opens")
+		}
+		proof, err := base64.RawURLEncoding.DecodeString(p.Proof)
+		if err != nil || !verifier.IsNote(sealed.OutcomeNote, sealed.OutcomeText([]byte(p.Answer), p.Result), proof) || verifier.IsNote(sealed.OutcomeNote, sealed.OutcomeText([]byte(p.Answer), "gone"), proof) {
+			t.Errorf("the proof %s is not that of %s: %v", p.Proof, p.Result, err)
+		}
+	}
+}
