@@ -1,5 +1,5 @@
-// The person's items for absent hosts: for the page's account, and for further accounts with a key in
-// this browser. left.ts keeps them; it is loaded once there is a key.
+// Items that the person leaves for absent hosts, for the page's own account and for further accounts with a
+// key in this browser. left.ts keeps the items; it is loaded once there is a key.
 
 import { accountOf, accounts, tokenOf, type Account, type Accounts } from './accounts';
 import type { Conversation } from './conversation';
@@ -11,7 +11,7 @@ import type { Requests } from './requests';
 import type { Rights } from './rights';
 import { placeOf, randomId, toRelay } from './words';
 
-/** The parts of the page that are used. */
+/** The parts of the page that this class uses. */
 export interface AbsentPage {
   readonly byDevice: boolean;
   readonly token: string;
@@ -33,14 +33,14 @@ export interface AbsentPage {
 interface Part { left?: Leaving }
 
 export class Absent {
-  #parts = new Map<string, Part>(); // by what follows in the names of an account's hosts
+  #parts = new Map<string, Part>(); // by an account's suffix in host names, such as "@work"
   #page: AbsentPage;
 
   constructor(page: AbsentPage) {
     this.#page = page;
   }
 
-  /** Follows the items. The page calls it again and again. */
+  /** Loads the items of new accounts and refreshes all. The page calls it repeatedly. */
   follow(): void {
     const { byDevice, token, rights } = this.#page;
     const wanted = token ? [...(byDevice ? [''] : []), ...accounts().filter((a) => a.token === undefined).map((a) => `@${a.name}`)] : [];
@@ -57,7 +57,7 @@ export class Absent {
         const left = new Leaving(this.#pageOf(at, accountOf(at)));
         await left.start();
         made.left = left;
-      }).catch(() => {}); // a browser without X25519: nothing can be left
+      }).catch(() => {}); // a browser without X25519 cannot leave items
     }
     part.left?.look();
   }
@@ -66,7 +66,7 @@ export class Absent {
     this.#parts.clear();
   }
 
-  /** The page as an account's items see it. */
+  /** The page as seen by the items of an account. */
   #pageOf(at: string, account: Account | undefined): LeftPage {
     const page = this.#page;
     return {
@@ -82,12 +82,12 @@ export class Absent {
     };
   }
 
-  /** A host's account's items, once they are known. */
+  /** The items at a host's account, or undefined until they are loaded. */
   at(host: string): Leaving | undefined {
     return this.#parts.get(tokenOf(host, ''))?.left;
   }
 
-  /** The items at the account in view. */
+  /** The items at the account of the host in view. */
   get left(): Leaving | undefined {
     return this.at(this.#page.host);
   }
@@ -97,12 +97,12 @@ export class Absent {
     return [...this.#parts.values()].flatMap((p) => p.left?.of() ?? []);
   }
 
-  /** Whether the open session's host is away, and takes items. */
+  /** Whether the open session's host is absent and accepts items. */
   get takes(): boolean {
     return !this.#page.link?.live && Boolean(this.left?.takes(this.#page.host));
   }
 
-  /** Leaves a message for the open session at the relay. Wake is an input's local time, or ''. */
+  /** Leaves a message for the open session. wake is a local time from an input field, or ''. */
   leaveMessage(words: string, wake: string): Promise<void> {
     const { host, session, chatUri, conversation } = this.#page;
     const model = conversation.models.get(placeOf(host, session));

@@ -1,8 +1,8 @@
-// Further accounts: of different tenants at this relay, and at different relays. Their hosts
-// and sessions stand in the same list as the page's own. Such a host is named "lab@work",
-// and "@work" stands for the account where a token is named. A different relay has to admit
-// this page (relay serve --console-origin), and the page's own policy admits the relays that
-// the person has added: see furtherRelays in console.go.
+// Further accounts: of other tenants at this relay, or at other relays. Their hosts and sessions appear in
+// the same lists as those of the page's own account. In this page, such a host is named "lab@work", and
+// "@work" identifies the account in place of a token. A different relay must admit this page (relay serve
+// --console-origin), and this page's own policy must admit the relays that the person has added: see
+// furtherRelays in console.go.
 
 import { elsewhere, relay } from './pins';
 import { registered, registerKey } from './registered';
@@ -10,7 +10,7 @@ import type { Answer, Grant, HostInfo, HostList } from './relay';
 import { array } from './store';
 import { t } from './language';
 
-/** A further account. Without a token, this browser has a key for it. */
+/** A further account. If token is missing, this browser has a key for the account. */
 export interface Account { name: string; relay: string; token?: string }
 
 const cookieAge = 34_560_000; // s, the longest that browsers allow
@@ -26,7 +26,7 @@ function keep(next: Account[]): void {
   localStorage.setItem(registerKey, JSON.stringify(next));
 }
 
-/** The account of a host, or of a token that stands for one; undefined for the page's own. */
+/** The account of a host name, or of "@work" in place of a token; undefined for the page's own account. */
 export function accountOf(name: string): Account | undefined {
   const at = name.indexOf('@');
   return at < 0 ? undefined : all.find((a) => a.name === name.slice(at + 1));
@@ -37,15 +37,15 @@ export function bare(host: string): string {
   return host.split('@')[0];
 }
 
-/** A relay's origin, by its host. */
+/** The origin of a host's relay. */
 export const relayOf = (host: string) => accountOf(host)?.relay ?? relay();
 
-/** What stands for the account of a host, where a token is named. */
+/** What identifies a host's account in place of a token; the page's own token for its own account. */
 export function tokenOf(host: string, own: string): string {
   return host.includes('@') ? host.slice(host.indexOf('@')) : own;
 }
 
-/** A name for a new account at a relay: short, and not in use. */
+/** A short name for a new account that no other account has. */
 export function nameFor(wanted: string): string {
   const name = wanted.toLowerCase().replace(/[^\p{L}\p{N}.-]+/gu, '-').replace(/^[-.]+|[-.]+$/g, '').slice(0, 40) || 'relay';
   for (let n = 1; ; n++) {
@@ -54,7 +54,10 @@ export function nameFor(wanted: string): string {
   }
 }
 
-/** The origin of an address that a person types, '' if it is none. Only this machine is reached without TLS. */
+/**
+ * The origin of an address that a person has typed, or '' if it is invalid. Without TLS, it must be on this
+ * machine.
+ */
 export function originOf(typed: string): string {
   try {
     const { protocol, origin, hostname } = new URL(typed.includes('://') ? typed : `https://${typed}`);
@@ -64,7 +67,10 @@ export function originOf(typed: string): string {
   }
 }
 
-/** Adds an account, or replaces the one of that name. A different tab may have changed the others. */
+/**
+ * Adds an account, or replaces the account with the same name. It first reads the stored accounts, which
+ * another tab may have changed.
+ */
 export function add(account: Account): void {
   keep([...registered().filter((a) => a.name !== account.name), account]);
 }
@@ -74,7 +80,7 @@ export function remove(name: string): void {
   admit();
 }
 
-/** Takes a change by a different tab: by the key of the event of the browser's storage. */
+/** Takes over a change by another tab. of is the key in the browser's storage event. */
 export function tookChange(of: string | null): boolean {
   if (of !== registerKey && of !== null) return false;
   all = registered();
@@ -83,15 +89,15 @@ export function tookChange(of: string | null): boolean {
 
 const cookie = () => (location.protocol === 'https:' ? '__Host-ahp-relays' : 'ahp-relays');
 
-/** The relays that this page's policy admits beside its own. */
+/** The other relays that this page's policy admits. */
 function admitted(): string {
   const said = document.cookie.split('; ').find((c) => c.startsWith(`${cookie()}=`)) ?? '';
   return decodeURIComponent(said.slice(said.indexOf('=') + 1));
 }
 
 /**
- * Has the page's policy admit the relays of all accounts, and a further one, from the next
- * load on. Reports whether the policy of this load lacks one.
+ * Makes the page's policy admit the relays of all accounts, and one more, at the next load. Returns whether a
+ * reload is needed because the present policy lacks one.
  */
 export function admit(more?: string): boolean {
   if (elsewhere()) return false; // a site's policy is in its page: see further
@@ -102,27 +108,27 @@ export function admit(more?: string): boolean {
   return origins.split(' ').some((o) => !had.split(' ').includes(o));
 }
 
-/** Replaces the page's copy for loads without a network: its policy has changed. */
+/** Replaces the cached page for loads without a network, because its policy has changed. */
 export async function keepPage(): Promise<void> {
   for (const name of await globalThis.caches?.keys() ?? []) if (name.startsWith('shell ')) await (await caches.open(name)).add('/').catch(() => {});
 }
 
-export const begunKey = 'ahp-adding'; // an account that waits for a load with a policy for its relay
+export const begunKey = 'ahp-adding'; // an account whose addition continues after the reload
 
-/** Takes the account that was begun before the page was loaded again. */
+/** Returns the account whose addition began before the page was reloaded. */
 export function begun(): Account | undefined {
   const said = sessionStorage.getItem(begunKey);
   sessionStorage.removeItem(begunKey);
   return said ? JSON.parse(said) : undefined;
 }
 
-/** An account as its relay has described it. */
+/** An account as described by its relay. */
 export interface Known { hosts: HostInfo[]; grant: Grant | null; why: string; subject: string; signedOut: boolean }
 
-/** The parts of the page that are used. */
+/** The parts of the page that this class uses. */
 export interface AccountsPage {
   askAs<T>(token: string, method: string, path: string, json?: object): Promise<Answer<T>>;
-  listed(): void; // an account's hosts are known anew
+  listed(): void; // the host list of an account has changed
   signedOut(account: Account): void;
 }
 
@@ -138,7 +144,10 @@ export class Accounts {
     return account && this.#known.get(account.name);
   }
 
-  /** A host's name in this page: by the account at a relay that lists it, else by the first account there; '' without any. */
+  /**
+   * The name in this page of a host at a relay: under the account that lists the host, or else the first
+   * account at that relay; '' if there is none.
+   */
   named(host: string, at: string, own: HostInfo[]): string {
     const site = at.replace(/\/$/, '');
     const there = [...(site === relay() ? [host] : []), ...all.filter((a) => a.relay === site).map((a) => `${host}@${a.name}`)];
@@ -146,12 +155,12 @@ export class Accounts {
     return there.find((name) => listed.some((h) => h.host === name)) ?? there[0] ?? '';
   }
 
-  /** The hosts of all accounts, under their names in this page. */
+  /** The hosts of all accounts, by their names in this page. */
   hosts(): HostInfo[] {
     return all.flatMap((a) => this.#known.get(a.name)?.hosts ?? []);
   }
 
-  /** Takes the hosts as this device has kept them, until the accounts' relays answer. */
+  /** Shows the hosts that this device has stored, until the relays answer. */
   keep(hosts: HostInfo[]): void {
     for (const a of all) {
       const had = this.#known.get(a.name);
@@ -161,21 +170,21 @@ export class Accounts {
     }
   }
 
-  /** Asks all accounts' relays for their hosts. */
+  /** Requests the hosts of all accounts. */
   look(): void {
     for (const a of all) this.ask(a);
   }
 
-  /** Asks an account's relay for its hosts. The result is why it has given none, or ''. */
+  /** Requests the hosts of an account. Returns why that failed, or ''. */
   async ask(account: Account): Promise<string> {
-    const before = () => this.#known.get(account.name) ?? { hosts: [], grant: null, subject: '' }; // an older list may be read meanwhile
+    const before = () => this.#known.get(account.name) ?? { hosts: [], grant: null, subject: '' }; // a stored list may be loaded in the meantime
     const next = await this.#page.askAs<HostList>(`@${account.name}`, 'GET', 'api/hosts').then(({ status, body }): Known => {
       if (status === 200) return { hosts: array(body.hosts).map((h) => ({ ...h, host: `${h.host}@${account.name}` })), grant: body.token ?? null, why: '', subject: String(body.token?.subject ?? ''), signedOut: false };
       const why = status === 401 ? t`Not signed in any more.` : t`The relay answered ${status}.`;
       const signedOut = status === 401;
       return { hosts: signedOut ? [] : before().hosts, grant: signedOut ? null : before().grant, why, subject: before().subject, signedOut };
     }, () => ({ ...before(), why: t`The relay is unreachable, or does not admit this page.`, signedOut: false }));
-    if (!all.some((a) => a.name === account.name)) return next.why; // removed meanwhile
+    if (!all.some((a) => a.name === account.name)) return next.why; // removed in the meantime
     this.#known.set(account.name, next);
     if (next.signedOut) this.#page.signedOut(account);
     this.#page.listed();

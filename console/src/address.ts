@@ -1,14 +1,14 @@
-// Reads and writes the page's address: #host=NAME&session=URI. chat=URI selects a chat
-// other than the session's first, side=KIND and of=CHANNEL the side pane, and turn=ID
-// a single turn, or the open question (turn=asks). Back, forward and shared links therefore work. A link may come from
-// an attacker, so its contents are not trusted: see App.route.
+// Reads and writes the page's address: #host=NAME&session=URI. chat=URI selects another chat than the
+// session's first, side=KIND and of=CHANNEL the side pane, and turn=ID a turn, or the open question
+// (turn=asks). So back, forward and shared links work. A link may come from an attacker, so App.route checks
+// it before use.
 
 /** The side pane. */
 export interface Pane { kind: 'canvas' | 'changes' | 'terminal' | 'file' | 'files' | 'servers'; channel: string; title?: string }
 
 const paneKinds = ['canvas', 'changes', 'terminal', 'file', 'files', 'servers'];
 
-/** Stands for the turn with the open question, where a turn is named. */
+/** Stands for the turn with the open question in place of a turn's id. */
 export const itsQuestion = 'asks';
 
 export interface Place { host: string; session: string; chat: string; pane: Pane | null; turn: string }
@@ -24,7 +24,7 @@ export function place(): Place {
   return { host: get('host'), session: get('session'), chat: get('chat'), turn: get('turn'), pane: known ? { kind: get('side') as Pane['kind'], channel: get('of') } : null };
 }
 
-/** The part of an address behind #. */
+/** The part of an address after #. */
 export function fragment({ host, session, chat, pane, turn }: Partial<Place>): string {
   const said = new URLSearchParams();
   const all: [string, string | undefined][] = [['host', host], ['session', session], ['chat', chat], ['side', pane?.kind], ['of', pane?.channel], ['turn', turn]];
@@ -46,8 +46,8 @@ export function setAddress(to: Partial<Place>, how: 'replaceState' | 'pushState'
 }
 
 /**
- * Records a move back or forward to an entry of ours. Returns true for a move back
- * over a pane closed since.
+ * Records that the user has moved back or forward to a history entry of this page. Returns true if the move
+ * was back to a pane that has been closed.
  */
 export function wentBack(): boolean {
   const before = at;

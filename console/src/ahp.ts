@@ -1,8 +1,7 @@
-// The shapes of AHP that the page reads. Types only: they cost no byte of the page.
-//
-// Hosts are not trusted. A member that a host may leave out is optional, so the compiler
-// demands a check; text(), array() and isObject() in store.ts read values of any type.
-// Members of unknown shape are unknown. Store.snapshot() gives every turn its list of parts.
+// The types of AHP data that the page reads. They add no code to the page.
+// Hosts are not trusted. Each member that a host may omit is optional, so that the compiler demands a check;
+// text(), array() and isObject() in store.ts read values of any type. Members of unknown type are unknown.
+// Store.snapshot() gives every turn a list of parts.
 
 /** An object whose members have not been checked. */
 export type JsonObject = Record<string, unknown>;
@@ -26,7 +25,7 @@ export interface Envelope {
   rejectionReason?: Words;
 }
 
-/** A channel's state, including everything up to fromSeq. */
+/** A channel's state after all actions up to fromSeq. */
 export interface Snapshot { resource: string; state: State; fromSeq: number }
 
 /** The outcome of a handshake: see Connection. */
@@ -53,7 +52,7 @@ export interface Params {
   [name: string]: unknown;
 }
 
-/** The results of a host's, and of its host-agent's, methods. */
+/** The results of methods of the host and of its host-agent. */
 export interface Results {
   initialize: { serverSeq?: unknown; snapshots?: unknown; protocolVersion?: string; serverInfo?: { name?: string; version?: string }; defaultDirectory?: Words; _meta?: JsonObject };
   reconnect: Recovered;
@@ -80,7 +79,7 @@ export interface Results {
 /** The result of a method. */
 export type Result<M extends string> = M extends keyof Results ? Results[M] : JsonObject;
 
-/** The result of reconnect, in any version of AHP. */
+/** The result of reconnect, in all versions of AHP. */
 export interface Recovered {
   type?: string;
   snapshots?: Snapshot[];
@@ -212,10 +211,10 @@ export interface ChatMessage {
   attachments?: MessageAttachment[];
 }
 
-/** The use of tokens in a turn. */
+/** The tokens that a turn has used. */
 export interface TurnUsage { model?: Words; inputTokens?: number; outputTokens?: number; cacheReadTokens?: number; _meta?: { cost?: unknown; currency?: unknown; contextUsed?: unknown; contextSize?: unknown; quotaSnapshots?: unknown } }
 
-/** A turn; the parts are a list, even if the host has sent none. */
+/** A turn. Its parts are a list even if the host has sent none. */
 export interface Turn {
   id: string;
   startedAt: string;
@@ -339,7 +338,7 @@ export interface Request { id: string; message?: Words; url?: string; questions?
 /** A changed file. */
 export interface ChangedFile { id: string; edit?: FileEdit; reviewed?: boolean }
 
-/** Something that the host can do with changes. */
+/** An operation that the host offers for changes. */
 export interface Operation {
   id: string; label?: Words; description?: Words; confirmation?: Words; scopes?: string[]; status?: string; error?: Fault; _meta?: JsonObject;
 }
@@ -359,7 +358,7 @@ export interface CanvasState {
   provider?: { kind?: string; clientId?: string };
 }
 
-/** The state of a channel. Store.get() has the caller name the kind of the channel. */
+/** The state of a channel. Callers of Store.get() name the kind of the channel. */
 export type State = Partial<RootState | SessionState | ChatState | ChangesetState | TerminalState | CanvasState>;
 
 // ---- MCP
@@ -432,7 +431,7 @@ export interface ChangesetAction {
   status?: string; error?: Fault; file: ChangedFile; fileId: string; files: ChangedFile[] & string[]; reviewed?: boolean; operations?: Operation[]; operationId: string;
 }
 
-/** A remark on a place in a file. The page does not show it. */
+/** A comment on a place in a file. The page does not show it. */
 export interface Annotation { id: string; entries?: { id: string }[]; [name: string]: unknown }
 
 export interface AnnotationAction { annotation: Annotation; annotationId: string; entry: { id: string }; entryId: string; [name: string]: unknown }

@@ -7,8 +7,8 @@ const onceWords = /\bonce\b/i;
 const widerWords = /session|always|workspace|\ball\b|remember|every|user|global|again|trust|forever|permanent|project|folder|similar|\bany\b|auto/i;
 
 /**
- * Sorts a host's options: allow once, refuse, then wider permissions, as notice.Arrange does.
- * The host's labels stay. An option of an unknown kind allows nothing.
+ * Sorts a host's options: allow once, refuse, then wider permissions, like notice.Arrange. The host's labels
+ * are kept. An option of an unknown kind is not counted as a permission.
  */
 export function sortOptions(options: Choice[]): { once: Choice[]; deny: Choice[]; wider: Choice[] } {
   const wordsOf = (o: Choice) => `${o.id} ${text(o.label)}`.replace(/[-_]/g, ' ');
@@ -21,7 +21,7 @@ export function sortOptions(options: Choice[]): { once: Choice[]; deny: Choice[]
 /** What a person has entered: a value of the question's kind, and free text. */
 export interface Input { value?: unknown; free?: string }
 
-/** The answer in the protocol's form, undefined if there is none. */
+/** The answer in AHP's form, or undefined if the input is empty. */
 export function answerFor(q: Partial<QuestionItem>, { value, free }: Input): QuestionAnswer | undefined {
   const submitted = (v: QuestionAnswer['value']) => ({ state: 'submitted', value: v });
   const freeform = free?.trim() ? { freeformValues: [free.trim()] } : {};
@@ -44,7 +44,7 @@ export function answerFor(q: Partial<QuestionItem>, { value, free }: Input): Que
   return typeof value === 'string' && value !== '' ? submitted({ kind: 'text', value }) : undefined;
 }
 
-/** Returns an address that may be opened, or ''. */
+/** Returns the address if the page may open it, or ''. */
 export function safeUrl(url: unknown): string {
   try {
     const parsed = new URL(text(url));

@@ -1,6 +1,6 @@
-// The page: its token, the place in view, and its parts. A token in the address is removed at
-// once. Each part names what it uses of the page: rights.ts, hosts.ts, connections.ts, events.ts,
-// requests.ts, conversation.ts, sessions.ts, asked.ts, offline.ts, remembered.ts, absent.ts, accounts.ts, lend.ts.
+// The page: its token, the place in view, and its parts. A token in the address is removed at once. Each part
+// declares which members of the page it uses: rights.ts, hosts.ts, connections.ts, events.ts, requests.ts,
+// conversation.ts, sessions.ts, asked.ts, offline.ts, remembered.ts, absent.ts, accounts.ts, lend.ts.
 
 import { Absent } from './absent';
 import { Accounts, accountOf, accounts, bare, type Account } from './accounts';
@@ -31,13 +31,13 @@ import { t } from './language';
 export class App {
   token = stored();
   tokenWhy = '';
-  synced: (link: Link) => void = () => {}; // each connection begins so
+  synced: (link: Link) => void = () => {}; // called first on each connection
 
   host = '';
   session = ''; // URI of the open session
   chat = ''; // URI of the chat in view, '' for the session's first
   pane: Pane | null = null;
-  sought = ''; // id of a linked turn until it is in view
+  sought = ''; // id of a linked turn until it is shown
   dialog: Dialog | null = null;
   readonly swaps: Swaps = new Swaps(this); // changes that links propose
   #asked: (() => void) | undefined; // opens the dialog of a link that came before a token
@@ -63,7 +63,7 @@ export class App {
   lender = new Lender(() => this.draw(), () => location.hostname);
 
   draw: () => void = () => {};
-  drawGrown: () => void = () => {}; // draws only an answer that has grown
+  drawGrown: () => void = () => {}; // draws only answers that have grown
   drawLog: (() => void) | null = null; // draws the conversation, if one is in view
   mcpSaid: (channel: string, method: string, params: Params) => void = () => {};
   deliver: (channel: string, payload: unknown) => void = () => {};
@@ -72,7 +72,7 @@ export class App {
     return this.links.get(this.host);
   }
 
-  /** Whether requests to a host's relay are made with a key of this browser. */
+  /** Whether the page authenticates at a host's relay with a key of this browser. */
   byDeviceAt(host: string): boolean {
     const account = accountOf(host);
     return account ? account.token === undefined : this.byDevice;
@@ -92,7 +92,7 @@ export class App {
   // ---- token and address
 
   useToken(given: string): void {
-    // Accept the full address that the relay prints, too.
+    // The full address that the relay prints is accepted, too.
     const params = new URLSearchParams(given.slice(given.indexOf('#') + 1));
     const token = (params.get('token') ?? given).trim();
     if (!tokenForm.test(token)) {
@@ -103,7 +103,7 @@ export class App {
     this.adopt(token, params.get('host') ?? '');
   }
 
-  /** Adopts a token, and opens a host if named. */
+  /** Uses a token, and opens a host if one is named. */
   adopt(token: string, named: string): void {
     this.token = token;
     this.hosts.grant = null;
@@ -124,8 +124,9 @@ export class App {
   }
 
   /**
-   * Gives a link a new token. Unless the relay confirms the same person and rights, the new
-   * token may lead to a different host of that name, which gets nothing from this host.
+   * Gives a connection a new token. If the relay does not confirm the same person and rights, the new token
+   * may lead to another host with this name, so the page then drops the connection and all state of this
+   * host.
    */
   async #refresh(link: Link, token: string): Promise<void> {
     const { conn } = link;
@@ -151,7 +152,10 @@ export class App {
     return array(this.hosts.grant?.channels).length > 0 ? t`This session is no longer shared with you: its link has expired or was revoked. Ask its owner for a new link.` : '';
   }
 
-  /** Forgets the token. Without a reason the person wants it, and the further accounts end too. */
+  /**
+   * Forgets the token. Without a reason, the person has asked for it, and the further accounts are removed
+   * too.
+   */
   forget(why = ''): void {
     this.hosts.forget();
     if (!why) this.#leaveAll();
@@ -171,12 +175,12 @@ export class App {
     if (accounts().length > 0) import('./leave').then((m) => m.leaveAll()).catch(() => {});
   }
 
-  /** Whether the device is signed in, instead of a token. */
+  /** Whether the page uses a signed-in device's key instead of a token. */
   get byDevice(): boolean {
     return this.token === device.DEVICE;
   }
 
-  /** Whether this device keeps conversations for reading without a network. */
+  /** Whether this device stores conversations for reading without a network. */
   get keeps(): boolean {
     return this.byDevice || (this.token !== '' && this.kept);
   }
@@ -189,7 +193,7 @@ export class App {
     this.past.now();
   }
 
-  /** Whether the token outlives the tab. */
+  /** Whether the token is stored beyond this tab. */
   get kept(): boolean {
     return isKept();
   }
@@ -201,8 +205,8 @@ export class App {
   }
 
   /**
-   * Follows the address. A link may come from an attacker, so it changes an existing token or
-   * host only with the user's consent.
+   * Follows the address. A link may come from an attacker, so it replaces a token or host only with the
+   * user's consent.
    */
   route(): void {
     const to = place();
@@ -222,7 +226,10 @@ export class App {
     this.follow();
   }
 
-  /** Opens a link for a sealed host, which only shows a dialog. A token in it helps a page without one. */
+  /**
+   * Opens a link for a sealed host, which only shows a dialog. A page without a token uses the token in the
+   * link.
+   */
   #sealedLink(token: string): boolean {
     const link = location.hash;
     const has = (name: string) => params().has(name);
@@ -255,7 +262,9 @@ export class App {
     return this.accounts.named(host, at, this.hosts.own);
   }
 
-  /** Opens a link to a session of a sealed host. A page with a token asks first, and keeps its token. */
+  /**
+   * Opens a link to a session of a sealed host. If the page has a token, it asks first and keeps that token.
+   */
   async #sharedLink(link: URLSearchParams, to: Place): Promise<void> {
     setAddress(this.here); // keys must not stay in the address
     this.follow();
@@ -273,7 +282,7 @@ export class App {
     this.#shared = undefined;
   }
 
-  /** Follows back and forward, and skips entries for closed panes. */
+  /** Follows back and forward. Entries for closed panes are skipped. */
   wander(): void {
     if (isOurs() && wentBack() && fragment(this.here) === fragment(place())) history.back();
     else this.route();
@@ -285,16 +294,16 @@ export class App {
     return { host, session, chat, pane };
   }
 
-  /** Follows the address after it has been checked. */
+  /** Follows an address that has been checked. */
   follow(): void {
     const to = place();
     const moved = to.host !== this.host || to.session !== this.session;
     const before = this.link;
-    if (moved) this.past.tick(); // keeps the conversation that leaves the view
+    if (moved) this.past.tick(); // stores the conversation that leaves the view
     this.host = to.host;
     this.session = to.session;
     this.chat = to.chat;
-    if (this.pane?.channel !== to.pane?.channel || this.pane?.kind !== to.pane?.kind) this.pane = to.pane; // a pane already in view keeps its title
+    if (this.pane?.channel !== to.pane?.channel || this.pane?.kind !== to.pane?.kind) this.pane = to.pane; // a pane that is already in view keeps its title
     if (to.turn || moved) this.sought = to.turn;
     if (moved) {
       this.conversation.note = '';
@@ -313,7 +322,7 @@ export class App {
     this.draw();
   }
 
-  /** Clears a link's turn, once shown or known to be missing. */
+  /** Clears the linked turn, once it is shown or known to be missing. */
   arrived(): void {
     this.sought = '';
     setAddress(this.here);
@@ -334,7 +343,7 @@ export class App {
     this.pane = null;
   }
 
-  /** Changes to the token and place that the user has accepted. */
+  /** Changes token and place as the user has accepted. */
   take(token: string, to: Place): void {
     this.#keepShared(to.host);
     if (token) this.adopt(token, to.host);
@@ -404,19 +413,19 @@ export class App {
     setAddress(this.here);
   }
 
-  /** Leaves a host for which there is no authority any more. */
+  /** Leaves a host for which the page has no authority any more. */
   leaveHost(): void {
     this.#go({});
   }
 
   // ---- hosts
 
-  /** The relay does not accept the token for the list of hosts. */
+  /** The relay refuses the token for the list of hosts. */
   refused(): void {
     this.forget(this.byDevice ? t`This device is not signed in.` : this.#linkEnded || t`The relay no longer accepts this token.`);
   }
 
-  /** The relay does not accept the token of a connection any more. */
+  /** The relay no longer accepts a connection's token. */
   expired(reason: string): void {
     this.forget(this.#linkEnded || `${sentence(reason || t`token expired`)} ${t`Please paste a new one.`}`);
   }
@@ -457,7 +466,7 @@ export class App {
     this.hosts.refresh();
   }
 
-  /** Returns a place's address, to share: at the page of its account's relay. */
+  /** Returns the address of a place for sharing: on the page of the account's own relay. */
   addressOf(to: Partial<Place>): string {
     const account = accountOf(to.host ?? '');
     return account ? `${account.relay}/${fragment({ ...to, host: bare(to.host!) })}` : location.origin + location.pathname + fragment(to);
@@ -480,7 +489,7 @@ export class App {
   async #byDevice(): Promise<void> {
     if (this.token !== '') return;
     if (!(await device.signedIn())) {
-      if (await device.name().catch(() => '?') === '') { // signed out, on its page
+      if (await device.name().catch(() => '?') === '') { // the device was signed out on its page
         this.past.erase();
         this.#leaveAll();
       }
@@ -501,18 +510,18 @@ export class App {
       if (had === '' || had === next) return;
       for (const link of this.links.values()) if (link.live && accountOf(link.host)?.name === account?.name) this.#refresh(link, next);
     } catch {
-      // The next query for hosts tries again.
+      // The next request for hosts tries again.
     }
   }
 }
 
 export const app = new App();
 
-/** The parts of the page, for components that need no more of it. */
+/** The parts of the page, for components that need nothing else of it. */
 export const { absent, conversation, hosts, lender, links, questions, remembered, requests, rights, sessions } = app;
 
-/** The place in view, to read. */
+/** The place in view, read-only. */
 export const view: Readonly<Pick<App, 'here' | 'host' | 'session' | 'chatUri' | 'folders' | 'link' | 'onlyHost' | 'pane'>> = app;
 
-/** The ways to other places. */
+/** Functions that go to other places. */
 export const nav: Pick<App, 'open' | 'openSession' | 'openQuestion' | 'showPane' | 'chooseChat' | 'signIn' | 'addressOf'> = app;

@@ -5,10 +5,13 @@ import type { Block, FileEdit, Read, ToolCall } from './ahp';
 import { array, isObject, text } from './store';
 import { t } from './language';
 
-/** How far a piece of a request has been read: it can be seen, it is on its way, or why it cannot be seen. */
+/**
+ * The state of a piece of a request: the user can see it, it is loading, or the reason why it cannot be
+ * shown.
+ */
 export type State = 'shown' | 'loading' | { why: string };
 
-/** A piece of a request. A referenced piece has an id, and is known once loaded. */
+/** A piece of a request. A piece that is a reference has an id, and is visible once it is loaded. */
 export interface Piece { id: string; here: boolean; why?: string }
 
 const unknownForm = t`This page does not support its format.`;
@@ -23,7 +26,7 @@ export function inputId(uri: string): string {
   return `input ${uri}`;
 }
 
-/** Returns an edit's id, which changes with its contents. */
+/** Returns an id for an edit. The id changes with the edit's content. */
 export function editId(edit: FileEdit): string {
   return `edit ${JSON.stringify(edit)}`;
 }
@@ -44,7 +47,7 @@ function contentPiece(content: FileEdit): Piece {
   return { id: contentId(content), here: !['resource', 'terminal', 'subagent'].includes(content?.type!) };
 }
 
-/** All that a request asks. */
+/** Returns all pieces of a request. */
 export function piecesOf(call: ToolCall): Piece[] {
   if (call.status === 'pending-result-confirmation') return array(call.content).map(contentPiece);
   const { toolInput, edits } = call;
@@ -58,7 +61,7 @@ export function piecesOf(call: ToolCall): Piece[] {
   return pieces;
 }
 
-const safeEnough = 0.5; // least safety, between 0 and 1, without a warning
+const safeEnough = 0.5; // least safety, between 0 and 1, at which no warning is shown
 
 /** Returns the host's risk assessment. An unreadable assessment counts as dangerous. */
 export function riskOf(call: ToolCall): { kind: 'none' | 'low' | 'danger' | 'loading'; text: string } {
@@ -73,12 +76,12 @@ export const assessing = t`The host is still assessing the risk.`;
 
 export interface Offer {
   allow: 'press' | 'hold' | 'no';
-  why: string; // the reason why allowing is not offered
+  why: string; // why allowing is not offered
 }
 
 /**
- * Decides whether "Allow" may be offered: only if the whole request is visible, and the host has
- * assessed the risk or the user continues without it. A dangerous action needs a hold.
+ * Decides whether "Allow" may be offered: only if the whole request is visible, and the host has assessed the
+ * risk or the user continues without it (goesOn). For a dangerous action, the button must be held.
  */
 export function offerOf(call: ToolCall, stateOf: (id: string) => State, goesOn: boolean): Offer {
   const risk = riskOf(call).kind;
@@ -91,7 +94,7 @@ export function offerOf(call: ToolCall, stateOf: (id: string) => State, goesOn: 
 }
 
 /**
- * Whether a request can be answered while its host is away: all of it is in the request itself, so
+ * Whether a request can be answered while its host is absent. All of it must be in the request itself, so
  * that the host can compare it. hostagent.digestOfCall has the same rule.
  */
 export function isWhole(call: ToolCall): boolean {
@@ -108,7 +111,7 @@ export function requestKey(call: ToolCall): string {
   return key;
 }
 
-/** The text that a host answers to resourceRead; throws if there is none. */
+/** Returns the text in a host's answer to resourceRead. It throws if there is none. */
 export function textOfRead(answer: Read): string {
   const { data, encoding } = isObject(answer) ? answer : {} as Read;
   if (typeof data !== 'string' || ![undefined, null, '', 'utf-8', 'utf8', 'base64'].includes(encoding as string)) throw new Error(t`The host’s answer has an unknown format.`);

@@ -1,5 +1,5 @@
-// The open questions of all hosts, from the relay's event stream (GET /api/events). They
-// are known without opening a session.
+// The open questions of all hosts, from the relay's event stream (GET /api/events). No session need be opened
+// for them.
 
 import { accounts, bare, tokenOf } from './accounts';
 import { open } from './relay';
@@ -7,7 +7,7 @@ import type { Requests } from './requests';
 import { array, text } from './store';
 import { t } from './language';
 
-/** An agent's open question, as far as it can be shown in a line. */
+/** An agent's open question, with as much of it as fits into a line. */
 export interface Asked {
   id: string;
   digest: string; // changes with the question
@@ -18,9 +18,9 @@ export interface Asked {
   title: string;
   at: string;
   text: string;
-  detail: string; // the command or other input; of a question, its second sentence
+  detail: string; // the command or other input; for a question, its second sentence
   risky: boolean;
-  options: Option[]; // the answers that this is enough for
+  options: Option[]; // the answers that may be given without seeing more
 }
 
 export interface Option { id: string; label: string; deny: boolean }
@@ -43,15 +43,15 @@ const mostPause = 60_000;
 
 export class Questions {
   #all = new Map<string, Asked>(); // by host and id
-  #given = new Map<string, string>(); // question to its answer: '' while on its way, or why there is none
-  #streams = new Map<string, AbortController>(); // by token, or what stands for an account's
+  #given = new Map<string, string>(); // question to its answer: '' while it is being sent, or why it failed
+  #streams = new Map<string, AbortController>(); // by token, or by what identifies an account in place of one
   #page: AskedPage;
 
   constructor(page: AskedPage) {
     this.#page = page;
   }
 
-  /** Follows the questions for the page's token and the further accounts. The page calls it again and again. */
+  /** Opens the event streams of the page's token and of further accounts. The page calls it repeatedly. */
   follow(): void {
     const { token } = this.#page;
     const wanted = token ? [token, ...accounts().map((a) => `@${a.name}`)] : [];
@@ -69,7 +69,7 @@ export class Questions {
     }
   }
 
-  /** Forgets the questions of a token's hosts. */
+  /** Removes the questions of all hosts that a token reaches. */
   #clear(token: string): void {
     for (const [key, q] of this.#all) if (tokenOf(q.host, '') === suffixOf(token)) this.#all.delete(key);
   }
@@ -83,12 +83,12 @@ export class Questions {
     return [...this.#all.values()].sort((a, b) => (a.at < b.at ? -1 : 1));
   }
 
-  /** Why a question has no answer yet; '' while the answer is on its way; undefined before. */
+  /** Why the last answer to a question failed; '' while an answer is being sent; undefined before. */
   given(q: Asked): string | undefined {
     return this.#given.get(keyOf(q));
   }
 
-  /** Answers a question as it was shown. */
+  /** Answers a question in the form in which it was shown. */
   async answer(q: Asked, o: Option): Promise<void> {
     const key = keyOf(q);
     if (this.#given.get(key) === '') return;
@@ -96,7 +96,7 @@ export class Questions {
     this.#page.draw();
     const why = await this.#page.requests.askAt(q.host, 'POST', `api/answers/${encodeURIComponent(q.id)}`, { host: bare(q.host), option: o.id, digest: q.digest })
       .then(({ status, body }) => (status === 200 ? undefined : text(body?.error) || t`the relay answered ${status}`), (err: Error) => err.message);
-    if (why) this.#given.set(key, why); // otherwise the stream ends the question
+    if (why) this.#given.set(key, why); // after a success, the stream ends the question
     this.#page.draw();
   }
 
@@ -142,7 +142,7 @@ export class Questions {
   }
 }
 
-/** The end of the names of a token's hosts: '' for the page's own. */
+/** The suffix of host names for a token: '' for the page's own. */
 function suffixOf(token: string): string {
   return token.startsWith('@') ? token : '';
 }
@@ -151,7 +151,10 @@ function keyOf(q: Asked): string {
   return `${q.host} ${q.id} ${q.digest}`;
 }
 
-/** Reads an event. Whatever the host calls dangerous, or shows only in part, cannot be allowed here. */
+/**
+ * Reads an event. A question that the host calls dangerous, or that is shown only in part, cannot be allowed
+ * here.
+ */
 export function askedBy(said: Said): Asked {
   const risky = said.risky === true;
   const whole = said.edits !== true && !risky;

@@ -1,5 +1,4 @@
-// Splits an agent's growing text into blocks. Finished blocks are not parsed or drawn
-// again.
+// Splits an agent's growing text into blocks, so that finished blocks are neither parsed nor drawn again.
 
 import { Lexer, Marked } from 'marked';
 
@@ -8,11 +7,11 @@ const mostInRun = 16; // blocks
 export const syntax = { gfm: true, breaks: false };
 const options = new Marked(syntax).defaults;
 
-/** The number of blocks at a text's end that may still change. */
+/** How many blocks at the end of a text may still change. */
 export const open = 2;
 
 /**
- * Splits a growing text into blocks. Finished text is not parsed again. Blocks form runs, so
+ * Splits a growing text into blocks. Finished text is not parsed again. Blocks are grouped into runs, so that
  * only the last run of a long answer is drawn and laid out again.
  */
 export class Blocks {
@@ -54,8 +53,7 @@ export class Blocks {
         else raws.push(piece);
       }
     }
-    // If the lexer normalized the text, lengths differ: the rest becomes a single
-    // block.
+    // If the lexer has changed white space, the lengths differ. The rest then becomes a single block.
     if (raws.reduce((n, raw) => n + raw.length, 0) !== text.length) {
       this.#text = '';
       this.#raws = [];

@@ -1,4 +1,4 @@
-// Opens this device's camera while its picture is in view.
+// Opens this device's camera while its picture is shown.
 
 import { t } from './language';
 

@@ -1,6 +1,5 @@
-// Renders canvases opened by an agent. A canvas is untrusted and knows nothing about
-// this page: it runs in a sandboxed frame with its own origin and exchanges only
-// messages with the page.
+// Shows canvases opened by an agent. A canvas is untrusted: it runs in a sandboxed frame with its own origin,
+// knows nothing about this page, and can only exchange messages with it.
 
 import type { JsonObject, ResourceContents } from './ahp';
 import type { RpcError } from './rpc';
@@ -23,16 +22,16 @@ function isLoopback(hostname: string): boolean {
 /**
  * How a canvas is loaded:
  *
- *   inband  its content is read over its channel and rebuilt in the sandbox
- *   direct  the browser loads it from its address
- *   live    the browser loads it from an origin given by the relay: see Frame
+ *   inband  the page reads its content over the canvas's channel and rebuilds it in the sandbox
+ *   direct  the browser loads it from its own address
+ *   live    the browser loads it from an origin that the relay provides: see Frame
  *   none    it is not loaded; why gives the reason
  */
 export type Way = { name: 'inband' | 'direct' | 'live'; entry: string } | { name: 'none'; why: string };
 
 /**
- * Decides how a canvas is loaded; no other function does. page is this page's address.
- * Data URLs are rebuilt in the sandbox too, with the same limits.
+ * Decides how a canvas is loaded; no other function does. page is this page's address. Data URLs are rebuilt
+ * in the sandbox too, with the same limits.
  */
 export function wayTo(url: string, instanceId: string, page: string): Way {
   const no = (why: string): Way => ({ name: 'none', why });
@@ -73,13 +72,13 @@ export interface Ticket {
 }
 
 const refusals = [-32008, -32009]; // the canvas is closed, or this client may not see it
-const patience = 3000; // ms between checks whether the canvas is visible: the client may be about to subscribe
+const patience = 3000; // ms between checks whether the canvas is visible, because the client may be about to subscribe
 const attempts = 3;
-const longest = 2 ** 31 - 1; // ms; limit for a timer
+const longest = 2 ** 31 - 1; // ms; the longest delay of a timer
 
 /**
- * Returns the relay's address for a canvas, or '' unless it is a web page at an origin other
- * than page. Without a canvas domain the relay forwards the request, and the host answers.
+ * Returns the relay's address for a canvas, or '' unless it is a web page at another origin than page. A
+ * relay without a canvas domain forwards the request, and the host answers.
  */
 export function elsewhere(address: string | undefined, page: string): string {
   try {
@@ -195,7 +194,7 @@ export class Frame {
   #origin = 'null'; // of the frame's content
   #iframe: HTMLIFrameElement | null = null;
   #live = ''; // address of content with its own origin
-  #expires = 0; // when the relay ends that access at the latest
+  #expires = 0; // latest time at which the relay ends the access
   #timer: ReturnType<typeof setTimeout> | undefined;
   #port: MessagePort | null = null;
   #loading = false; // the frame has not reported success or failure yet
@@ -222,8 +221,8 @@ export class Frame {
       return;
     }
     this.#on.state({ name: 'loading', why: '' });
-    // Prefer a separate origin for a host's content, if the relay has a canvas domain:
-    // then the content is an ordinary page.
+    // If the relay has a canvas domain, the host's content gets an origin of its own there and is loaded as
+    // an ordinary page.
     if (way.name === 'inband' && url.startsWith(scheme)) {
       const ticket: Ticket = await this.#on.ticket(url);
       if (turn !== this.#turn) return; // a newer load has started
@@ -250,14 +249,16 @@ export class Frame {
       if (name !== 'live') this.#begin(iframe, name, entry);
       else if (iframe === this.#iframe) {
         this.#on.state({ name: 'shown', why: '' });
-        this.#await(); // it may have ended while it loaded
+        this.#await(); // the canvas may have ended during the load
       }
     }, { once: true });
     this.#iframe = iframe;
     this.#parent.append(iframe);
   }
 
-  /** Checks whether this client may still see a canvas at its own origin, and reports its end. */
+  /**
+   * Checks whether this client may still see a canvas that has its own origin, and reports the canvas's end.
+   */
   async check(): Promise<void> {
     const turn = this.#turn;
     const ended = (why: string) => this.#on.state({ name: 'ended', why });
@@ -267,7 +268,7 @@ export class Frame {
       if (turn !== this.#turn) return;
       // The same canvas of the same client has the same origin.
       if (ticket.url !== '') return new URL(ticket.url).origin === this.#origin ? this.#on.state({ name: 'shown', why: '' }) : ended(t`It was opened with other rights.`);
-      if (!refusals.includes(ticket.code!)) return; // no statement about the canvas
+      if (!refusals.includes(ticket.code!)) return; // not an answer about the canvas
       if (left <= 1) return ended(t`The host does not show it to you any more: ${ticket.why}`);
       await new Promise((done) => { setTimeout(done, patience); });
       if (turn !== this.#turn) return;
@@ -306,9 +307,8 @@ export class Frame {
     this.#queue = [];
   }
 
-  // #begin starts the sandbox. The frame has loaded our own page, without canvas
-  // content. That page accepts its first message only with a port, which no other
-  // sender has.
+  // #begin starts the sandbox in a frame with our own page, which has no canvas content yet. That page
+  // accepts its first message only with a port, which no other sender has.
   async #begin(iframe: HTMLIFrameElement, name: 'inband' | 'direct', entry: string): Promise<void> {
     const message: { entry: string; code?: string; content?: Content } = { entry };
     try {
@@ -344,10 +344,9 @@ export class Frame {
     this.#on.message(JSON.parse(json));
   }
 
-  // #asked handles the sandbox's requests. Untrusted code may send them, so they allow
-  // only three things: reading the canvas's own content, replacing the page in this
-  // frame, and reporting once that the canvas is ready or cannot be shown. The page
-  // shows no text from these messages.
+  // #asked handles the sandbox's requests. Untrusted code may send them, so they permit only three things:
+  // reading the canvas's own content, replacing the page in this frame, and reporting once that the canvas is
+  // ready or cannot be shown. The page shows no text from these messages.
   #asked(port: MessagePort, asked: unknown): void {
     if (port !== this.#port || asked === null || typeof asked !== 'object') return;
     const { id, uri, navigate, ended } = asked as JsonObject;

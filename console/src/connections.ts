@@ -13,10 +13,9 @@ import type { Remembered } from './remembered';
 import { code, type ConnectionState } from './rpc';
 import { runningTerminal, text } from './store';
 
-const linksMax = 16; // hosts followed at a time
+const linksMax = 16; // hosts connected at the same time
 
-// Actions that append to an answer and change nothing else. Most actions are of these
-// types.
+// Actions that only append to an answer. Most actions have these types.
 const grows = new Set(['chat/delta', 'chat/reasoning', 'chat/toolCallDelta']);
 
 // Actions that begin or end the output of a running tool.
@@ -36,7 +35,7 @@ export interface ConnectionsPage {
   readonly past: Pick<Offline, 'lost'>;
   readonly remembered: Pick<Remembered, 'learn'>;
   synced(link: Link): void;
-  expired(reason: string): void; // the relay does not accept the token any more
+  expired(reason: string): void; // the relay no longer accepts the token
   showPane(pane: Pane): void;
   closePane(): void;
   leaveHost(): void;
@@ -48,7 +47,7 @@ export interface ConnectionsPage {
 
 export class Connections {
   all = new Map<string, Link>(); // by host
-  #lively = new Set<Link>(); // links that were live when they last changed
+  #lively = new Set<Link>(); // links that were live at their last change
   #page: ConnectionsPage;
 
   constructor(page: ConnectionsPage) {
@@ -89,7 +88,7 @@ export class Connections {
     return [session, chatUri, ['file', 'files', 'servers'].includes(pane?.kind ?? '') ? '' : pane?.channel, runningTerminal(link.store.get<ChatState>(chatUri))].filter(Boolean) as string[];
   }
 
-  /** Ends connections for which there is no authority any more, and forgets what they have shown. */
+  /** Ends the connections for which the page has no authority any more, and removes their state. */
   drop(which: (link: Link) => boolean): void {
     for (const link of [...this.all.values()].filter(which)) {
       link.stop();
@@ -113,14 +112,14 @@ export class Connections {
     this.#page.conversation.note = '';
   }
 
-  /** Connects to hosts that are online, and notes which are away. */
+  /** Connects to the hosts that are online, and records which hosts are absent. */
   hostsKnown(): void {
     for (const info of this.#page.hosts.all) {
       const link = this.all.get(info.host);
       const state = link?.conn?.state;
       const closed = state && 'code' in state ? state.code : undefined;
       if (info.state !== 'online') {
-        // The relay may close a connection just before its host list shows the reason.
+        // The relay may close a connection just before its host list shows why.
         if (link) link.away = link.listedAway = true;
         if (link?.conn && info.host !== this.#page.host && !link.live) link.stop();
       } else if (!link || !link.conn) {
@@ -142,20 +141,20 @@ export class Connections {
       this.#lively.add(link);
       page.remembered.learn(link);
     } else if (this.#lively.delete(link)) page.past.lost(link);
-    // Browsers hide the reason for a refused WebSocket. The host list gives it.
+    // Browsers hide why a WebSocket was refused. The host list gives the reason.
     if (state.name !== 'connecting' && (link.host === page.host || state.name !== 'greeting')) page.hosts.refresh();
     page.draw();
   }
 
-  /** The relay does not accept a link's token any more. */
+  /** The relay no longer accepts a connection's token. */
   #expired(link: Link, reason: string): void {
     const page = this.#page;
     const account = accountOf(link.host);
     if (account) {
-      link.stop(); // a key has a newer token; otherwise the answer says why
+      link.stop(); // with a key, the page gets a newer token; otherwise the answer gives the reason
       page.accounts.ask(account).then((why) => { if (!why && !account.token && !link.conn && this.all.get(link.host) === link) link.connect(); });
     } else if (page.token === DEVICE) {
-      link.stop(); // a device has a newer token, unless it was removed; then the host list reports it
+      link.stop(); // a device gets a newer token, unless it was removed; then the host list reports that
       page.hosts.refresh().then(() => { if (page.token === DEVICE && !link.conn) link.connect(); });
     } else page.expired(reason);
   }
@@ -165,7 +164,7 @@ export class Connections {
     const open = this.#isOpen(link);
     if (open && page.session) {
       const what = envelope?.action?.type;
-      // The session's default chat or its canvases may be new.
+      // The session may have a new default chat, or new canvases.
       if (what === undefined || envelope?.channel === page.session || what === 'chat/canvasesChanged') {
         this.#closedCanvas(link);
         link.enter();
@@ -180,7 +179,7 @@ export class Connections {
     else page.draw();
   }
 
-  /** Declares this device's canvases to the open session and shows a new one. */
+  /** Declares to the open session which canvases this device provides, and shows a newly opened one. */
   #lent(link: Link): void {
     const page = this.#page;
     page.lender.tell(link, page.session);

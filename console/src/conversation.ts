@@ -46,7 +46,7 @@ export class Conversation {
     this.#page = page;
   }
 
-  /** Dispatches an action and returns its clientSeq, or undefined if it could not be sent. */
+  /** Dispatches an action. Returns its clientSeq, or undefined if it could not be sent. */
   perform(channel: string | undefined, action: Action): number | undefined {
     const { link } = this.#page;
     this.note = '';
@@ -62,7 +62,9 @@ export class Conversation {
     }
   }
 
-  /** Adds an app's text to the chat's next message and replaces its previous text; '' for none. */
+  /**
+   * Sets the text that an app adds to the chat's next message, in place of its previous text; '' removes it.
+   */
   addContext(from: object, label: string, words: string): boolean {
     const had = this.#contexts.delete(from);
     const may = Boolean(words && this.#page.chatUri && !this.#page.rights.readOnly);
@@ -71,7 +73,7 @@ export class Conversation {
     return may || words === '';
   }
 
-  /** The apps' contexts for the chat in view. */
+  /** The apps' texts for the next message in the chat in view. */
   get context(): [object, Context][] {
     return [...this.#contexts].filter(([, c]) => c.place === this.#place);
   }
@@ -91,8 +93,8 @@ export class Conversation {
   }
 
   /**
-   * Sends a prompt. While the agent works, it is queued until the end of the turn ('queued') or
-   * read during the turn ('steering'). Returns false if it cannot be sent now.
+   * Sends a prompt. While the agent works, the prompt waits until the end of the turn ('queued') or is read
+   * during the turn ('steering'). Returns false if it cannot be sent now.
    */
   send(prompt: string, attachments: Attachment[] = [], how: 'queued' | 'steering' = 'queued'): boolean {
     const channel = this.#page.chatUri;
@@ -143,18 +145,18 @@ export class Conversation {
     this.send(text(turn.message?.text), attached(turn.message));
   }
 
-  /** Deletes all turns after a turn. */
+  /** Deletes all turns after this turn. */
   backTo(turn: Turn): void {
     this.perform(this.#page.chatUri, { type: 'chat/truncated', turnId: turn.id });
   }
 
-  /** Whether the session's agent can continue from a turn in a new chat. */
+  /** Whether the session's agent supports a new chat that continues from a turn. */
   get mayFork(): boolean {
     const provider = this.#page.link?.store.get(this.#page.session)?.provider;
     return Boolean(this.#page.link?.store.agents.find((a) => a?.provider === provider)?.capabilities?.multipleChats?.fork);
   }
 
-  /** Continues from a turn in a new chat of the session. */
+  /** Opens a new chat in the session that continues from a turn. */
   fork(turn: Turn): Promise<void> {
     return this.newChat({ kind: 'fork', chat: this.#page.chatUri, turnId: turn.id });
   }
@@ -209,7 +211,7 @@ export class Conversation {
     this.perform(this.#page.chatUri, { type: 'chat/turnResume', turnId: turn.id });
   }
 
-  /** Answers a tool call, if its request is still the one that the user saw. */
+  /** Answers a tool call, if the request is still the one that the user saw. */
   answer(turn: Pick<Turn, 'id'>, call: ToolCall, approved: boolean, option?: Choice, editedToolInput?: string): void {
     const { toolCallId, status: now } = call;
     const active = this.#page.link?.store.get<ChatState>(this.#page.chatUri)?.activeTurn;

@@ -1,13 +1,13 @@
-// Signs in a device with a key kept by the browser. The relay's pages/keys.js makes
-// tokens of a few minutes, which are useless without the key. A further account has a key
-// of its own, in an instance of that module of its own.
+// Signs in a device with a key that the browser keeps. The relay's pages/keys.js makes tokens that last a few
+// minutes and are useless without the key. Each further account has its own key, in its own instance of that
+// module.
 
 import type { Account } from './accounts';
 import { elsewhere } from './pins';
 import { record } from './kept';
 import type { Answer } from './relay';
 
-/** Stands for the tokens of this device, where a token is named. */
+/** Stands for this device's key in place of a token. */
 export const DEVICE = 'device';
 
 /** A device's record in this browser. */
@@ -24,7 +24,8 @@ interface Keys {
   open(path: string, signal: AbortSignal): Promise<Response>;
 }
 
-// Served by the relay, not part of this bundle. A site elsewhere has a copy, for further accounts only.
+// The relay serves this module; it is not part of the bundle. A site elsewhere has a copy, which only further
+// accounts use.
 const address = () => (elsewhere() ? '/keys.js' : '/pages/keys.js');
 const loaded = new Map<string, Promise<Keys>>();
 
@@ -49,13 +50,13 @@ export async function signedIn(): Promise<boolean> {
   }
 }
 
-/** Names the device that is signed in. */
+/** The name of the signed-in device, or ''. */
 export async function name(account?: Account): Promise<string> {
   const self = await (await load(account)).stored();
   return self ? `${self.tenant} ${self.subject} ${self.device}` : '';
 }
 
-/** Asks the relay, as with a token: {status, body}. */
+/** Sends the relay a request that the device's key authenticates. Returns {status, body}. */
 export async function call<T>(method: string, path: string, json?: object, account?: Account): Promise<Answer<T>> {
   const k = await load(account);
   try {
@@ -68,25 +69,25 @@ export async function call<T>(method: string, path: string, json?: object, accou
   }
 }
 
-/** The relay's answer to a request, before its body is read. */
+/** Returns the relay's response before its body is read. */
 export async function stream(path: string, signal: AbortSignal, account?: Account): Promise<Response> {
   return (await load(account)).open(path, signal);
 }
 
-/** A token for a connection that there is already. */
+/** A new token for a connection that is already open. */
 export async function token(account?: Account): Promise<string> {
   return (await load(account)).accessToken();
 }
 
-/** The subprotocols that authenticate a WebSocket, with a proof of its own. */
+/** The subprotocols that authenticate a WebSocket with a proof by the key. */
 export async function subprotocols(path: string, account?: Account): Promise<string[]> {
   return (await (await load(account)).subprotocols(path)).slice(1); // the first is AHP's
 }
 
-/** A request for admission, as the relay has answered it: for the person to approve elsewhere. */
+/** A request for admission and the relay's answer, for a person to approve on another device. */
 export interface Asked { device_code: string; interval?: number; user_code: string; verification_uri: string; fingerprint: string; qr?: string[] }
 
-/** Asks an account's relay to admit this browser, and waits until a signed-in device has approved. */
+/** Asks an account's relay to admit this browser, and waits until a person approves on a signed-in device. */
 export async function signIn(account: Account, name: string, shows: (asked: Asked) => void, signal: AbortSignal): Promise<void> {
   const k = await load(account);
   const made = await k.newKeys();

@@ -1,8 +1,8 @@
-// Turns an agent's Mermaid into an SVG, which the page shows as a picture.
+// Renders an agent's Mermaid as an SVG, which the page shows as a picture.
 
 import { serve } from './sandbox-frame';
 
-declare const mermaid: { initialize(config: object): void; render(id: string, text: string): Promise<{ svg: string }> }; // the page's first script
+declare const mermaid: { initialize(config: object): void; render(id: string, text: string): Promise<{ svg: string }> }; // loaded by the frame's first script
 
 const mostEdges = 300;
 const longest = 20_000; // characters
@@ -17,7 +17,7 @@ serve(async ({ text, dark }: { text: unknown; dark: boolean }) => {
   const { svg } = await mermaid.render(`d${drawn++}`, String(text));
   const root = new DOMParser().parseFromString(svg, 'text/html').querySelector('svg')!;
   const [, , width, height] = (root.getAttribute('viewBox') ?? '').split(/[\s,]+/);
-  root.setAttribute('width', width ?? '100%'); // a picture needs a size of its own
+  root.setAttribute('width', width ?? '100%'); // a picture needs a size
   root.setAttribute('height', height ?? '100%');
   return new XMLSerializer().serializeToString(root);
 });

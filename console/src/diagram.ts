@@ -1,5 +1,5 @@
-// Diagrams in an agent's text, drawn in a sandbox: see diagram-frame.ts. The page shows them
-// as pictures, which run nothing and load nothing.
+// Diagrams in an agent's text, rendered in a sandbox: see diagram-frame.ts. The page shows them as pictures,
+// which cannot run code or load anything.
 
 import { Sandbox } from './sandbox';
 import { t } from './language';
@@ -10,7 +10,7 @@ const sandbox = new Sandbox('/diagram.html', t`Diagrams`);
 
 const address = (svg: string) => `data:image/svg+xml,${encodeURIComponent(svg)}`;
 
-/** Shows a block of Mermaid as a diagram, with its source below. A block that cannot be read stays as it is. */
+/** Shows a Mermaid block as a diagram, with its source below. An invalid block stays unchanged. */
 export async function showDiagram(pre: HTMLElement): Promise<void> {
   const text = pre.querySelector('code')?.textContent ?? '';
   if (text.length > longest) return;

@@ -4,13 +4,13 @@ import type { Account } from './accounts';
 import type { AuthRequired, Resource } from './ahp';
 import type { Link } from './link';
 
-/** A dialog that needs nothing but the page's state. */
+/** A dialog without parameters. */
 interface Plain { kind: 'new' | 'palette' | 'told' | 'settings' | 'previews' | 'share' | 'lend' | 'find' | 'usage' | 'status' | 'help' }
 
-/** A sign-in for an agent, or for an MCP server in its state. */
+/** The dialog in which a person signs in for an agent or an MCP server. */
 interface SignIn { kind: 'sign-in'; link: Link; who: string; resources: Resource[]; more?: AuthRequired }
 
-/** A question before something that cannot be undone. */
+/** The dialog that asks before an action that cannot be undone. */
 interface Confirm { kind: 'confirm'; title: string; says: string; yes: string; act: () => void }
 
 export type Dialog =

@@ -4,12 +4,12 @@ import { plural } from './language';
 
 const context = 3; // unchanged lines around each change
 
-/** A line of a difference: kind is '+', '-', ' ' or '@', for lines that are left out. */
+/** A line of a difference. kind is '+', '-' or ' ', or '@' for omitted lines. */
 export interface Line { kind: string; text: string; old?: number; now?: number }
 
 interface Change { added?: boolean; removed?: boolean; value: string }
 
-/** The lines of a difference, with some around each change. */
+/** Returns the lines of a difference, with some unchanged lines around each change. */
 export function linesOf(changes: Change[]): Line[] {
   const all: Line[] = [];
   let old = 1;
@@ -38,7 +38,7 @@ export function linesOf(changes: Change[]): Line[] {
   return out;
 }
 
-/** Pairs old and new lines. */
+/** Pairs old lines with new lines, to show them side by side. */
 export function pairs(lines: Line[]): [Line | null, Line | null][] {
   const out: [Line | null, Line | null][] = [];
   let gone: Line[] = [];

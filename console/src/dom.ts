@@ -16,14 +16,14 @@ export function el<K extends keyof HTMLElementTagNameMap>(tag: K, props: JsonObj
 
 const asked = new Map<string, MediaQueryList>();
 
-/** Whether a media query holds. Each is made once: the browser keeps every one for a while. */
+/** Whether a media query matches. Each query object is made once, because browsers keep them for a while. */
 export function media(query: string): boolean {
   let list = asked.get(query);
   if (!list) asked.set(query, list = matchMedia(query));
   return list.matches;
 }
 
-/** Changes a text only if it differs, so that screen readers stay quiet. */
+/** Sets a text only if it differs, so that screen readers do not repeat it. */
 export function setText(node: Node, value: string): void {
   if (node.textContent !== value) node.textContent = value;
 }

@@ -1,4 +1,4 @@
-// The browser's events, and the work of each second.
+// Handles the browser's events, and the work of each second.
 
 import { accounts, begun, begunKey, tookChange, type Account } from './accounts';
 import * as device from './device';
@@ -9,10 +9,10 @@ import type { Offline } from './offline';
 import { text } from './store';
 
 const untaken = 20_000; // ms; after that the host has not accepted a prompt
-const hostsEvery = 15_000; // ms between queries for the hosts
-const hostsSoon = 2_000; // ms; while the host in view is unreachable
+const hostsEvery = 15_000; // ms; then a prompt counts as not accepted by the host
+const hostsSoon = 2_000; // ms between requests for the list of hosts
 
-/** The parts of the page that events change. */
+/** The parts of the page that events use. */
 export interface EventsPage {
   readonly token: string;
   readonly byDevice: boolean;
@@ -33,7 +33,7 @@ export interface EventsPage {
   draw(): void;
 }
 
-/** Follows the browser's events until the page is closed. */
+/** Handles the browser's events until the page is closed. */
 export function follow(page: EventsPage): void {
   addEventListener('hashchange', () => page.route());
   addEventListener('popstate', () => page.wander());
@@ -55,7 +55,7 @@ export function follow(page: EventsPage): void {
     if (asks === true) page.openQuestion(text(host), text(session));
     else page.openSession(text(host), text(session));
   });
-  if (sessionStorage.getItem(begunKey)) page.open({ kind: 'account', first: begun() }); // the page was loaded for it
+  if (sessionStorage.getItem(begunKey)) page.open({ kind: 'account', first: begun() }); // the page was reloaded for this account
   setInterval(() => tick(page), 1000);
   if (page.token) page.past.load();
 }

@@ -1,5 +1,4 @@
-// Highlights code in a worker. The result is pieces of text with their kinds, never
-// markup.
+// Highlights code in a worker. The result is a list of text pieces with their kinds, never markup.
 
 import hljs from 'highlight.js/core';
 import bash from 'highlight.js/bash';

@@ -1,4 +1,4 @@
-// The hosts of the page's account and of the further accounts, as their relays list them.
+// The hosts of the page's own account and of further accounts, as listed by their relays.
 
 import { accountOf, accounts, bare, type Accounts } from './accounts';
 import { hostsOf, type Grant, type HostInfo } from './relay';
@@ -31,7 +31,7 @@ export class Hosts {
   offline = false; // the browser reports no network
   waking = new Map<string, string>(); // host to the state or result of a request to wake it
   asked = 0; // time of the last query
-  #round = 0; // only answers to the latest query count
+  #round = 0; // answers to earlier queries are ignored
   #page: HostsPage;
 
   constructor(page: HostsPage) {
@@ -42,7 +42,7 @@ export class Hosts {
     return this.all.find((h) => h.host === host);
   }
 
-  /** Forgets the hosts of a token. */
+  /** Forgets the hosts and the authority of a token. */
   forget(): void {
     this.#round++;
     this.all = [];
@@ -50,12 +50,12 @@ export class Hosts {
     this.grant = null;
   }
 
-  /** Whether the last query for a host's list failed. */
+  /** Whether the last query failed for the list that has this host. */
   staleAt(host: string): boolean {
     return accountOf(host) ? Boolean(this.#page.accounts.of(accountOf(host))?.why) : this.stale;
   }
 
-  /** Asks the relays. */
+  /** Requests the lists of all relays. */
   async refresh(): Promise<void> {
     const page = this.#page;
     this.asked = Date.now();
@@ -85,7 +85,7 @@ export class Hosts {
     page.draw();
   }
 
-  /** Takes the hosts of all accounts. */
+  /** Applies the hosts of all accounts to the page. */
   take(): void {
     if (this.#page.token === '') return;
     this.all = [...this.own, ...this.#page.accounts.hosts()];
@@ -93,14 +93,14 @@ export class Hosts {
     this.#page.draw();
   }
 
-  /** Whether this person may wake a host, and the relay can. */
+  /** Whether this person may wake a host and the relay is able to. */
   mayWake(host: string): boolean {
     const { rights } = this.#page;
     const info = this.get(host);
     return Boolean(info?.wakes && info.state !== 'online' && this.#page.byDeviceAt(host) && rights.mayOperate && !rights.narrow && !this.staleAt(host));
   }
 
-  /** Has the relay wake a host. */
+  /** Asks the relay to wake a host. */
   async wake(host: string): Promise<void> {
     const { waking } = this;
     waking.set(host, t`Waking…`);

@@ -1,4 +1,4 @@
-// One record of a database in this browser.
+// Reads and writes records in a database of this browser.
 
 import { isRegistered } from './registered';
 

@@ -1,10 +1,13 @@
-// The page's language. The English text in the source is the key of a text; src/language
-// holds the other languages, each loaded only by pages that use it.
+// The page's language. A text's key is its English form in the source; src/language has the other languages.
+// Each is loaded only by pages that use it.
 
 import type { VNode } from 'preact';
 import { keepChoice, languageOf, languages } from './language/choice';
 
-/** A text by its English form, with {0} for its first value. A plural has a text for each category of Intl.PluralRules. */
+/**
+ * Texts by their English form, in which {0} stands for the first value. A plural has one text for each
+ * category of Intl.PluralRules.
+ */
 export type Catalogue = Record<string, string | Partial<Record<Intl.LDMLPluralRule, string>>>;
 
 const loaders: Record<string, () => Promise<{ default: Catalogue }>> = {
@@ -15,7 +18,7 @@ const loaders: Record<string, () => Promise<{ default: Catalogue }>> = {
 
 const choice = 'language'; // in localStorage
 
-/** The language that the person has chosen, '' for the browser's. */
+/** The language that the person has chosen; '' means the browser's language. */
 export function chosen(): string {
   try {
     const tag = localStorage.getItem(choice) ?? '';
@@ -25,7 +28,10 @@ export function chosen(): string {
   }
 }
 
-/** Has the page and its service worker use a language from their next start on. '' stands for the browser's. */
+/**
+ * Sets the language that the page and its service worker use from their next start. '' means the browser's
+ * language.
+ */
 export async function choose(tag: string): Promise<void> {
   if (tag) localStorage.setItem(choice, tag);
   else localStorage.removeItem(choice);
@@ -34,8 +40,8 @@ export async function choose(tag: string): Promise<void> {
 
 export const { language, locale } = languageOf(chosen(), globalThis.navigator?.languages ?? []);
 
-// A catalogue that cannot be loaded leaves the page in English. The page waits for it here, so that
-// texts never change later.
+// If the catalogue cannot be loaded, the page is in English. The page waits for it here, so that no text
+// changes later.
 const catalogue: Catalogue = (await loaders[language]?.().catch(() => undefined))?.default ?? {};
 
 if (globalThis.document?.documentElement) {
@@ -73,7 +79,7 @@ export function rich(texts: TemplateStringsArray, ...values: (VNode | string | n
   });
 }
 
-/** A text with a number in it: plural(n, '{0} host', '{0} hosts'). {1} is the first further value. */
+/** A text with a number: plural(n, '{0} host', '{0} hosts'). {1} stands for the first of values. */
 export function plural(n: number, one: string, other: string, ...values: unknown[]): string {
   const found = Object.hasOwn(catalogue, other) ? find(other, n) : n === 1 ? one : other;
   return found.replace(/\{(\d)\}/g, (_, i) => put([n, ...values][Number(i)]));

@@ -20,7 +20,7 @@ export async function leave(account: Account): Promise<void> {
 export async function leaveAll(all = accounts()): Promise<void> {
   if (all.length === 0) return;
   const ways = all.map(({ name }) => wayHere(`@${name}`));
-  const subscriptions = all.map(({ name }) => forget(`@${name}`)); // begins while the account is known
+  const subscriptions = all.map(({ name }) => forget(`@${name}`)); // must begin while the account is still known
   for (const { name } of all) remove(name);
   app.accountsChanged();
   await Promise.all([sweep(), keepPage(), ...subscriptions, ...all.map((a, i) => end(a, ways[i]))].map((done) => done.catch(() => {})));

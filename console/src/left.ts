@@ -1,6 +1,5 @@
-// Items for hosts in their absence. The relay keeps them sealed to the host and to the person's
-// devices, and the host-agent delivers them: see the Go package broker/waiting. A page on a
-// signed-in device loads this part.
+// Items for absent hosts. The relay stores each item, sealed for the host and the person's devices, and the
+// host-agent delivers it: see the Go package broker/waiting. This file is loaded on signed-in devices.
 
 import type { Agent, Choice, QuestionAnswer, Request, Result, ToolCall, Turn } from './ahp';
 import { record } from './kept';
@@ -16,11 +15,11 @@ import { t } from './language';
 
 export type { Content };
 
-/** An item as the page shows it. Without content, this device cannot read it. */
+/** An item as the page shows it. If content is missing, this device cannot decrypt it. */
 export interface Left {
   host: string;
   item: Item;
-  by: string; // the device with the latest version
+  by: string; // device that wrote the latest version
   at: string;
   woken: boolean; // its wake time has come
   expired: boolean;
@@ -28,12 +27,12 @@ export interface Left {
   content?: Content;
 }
 
-/** The parts of a Link that are used. */
+/** The parts of a Link that this class uses. */
 interface LeftLink { host: string; live: boolean; seal?: unknown; store: { agents: Agent[] }; conn: { request<M extends string>(method: M, params: object): Promise<Result<M>> } | null }
 
-/** The parts of the page that are used. */
+/** The parts of the page that this class uses. */
 export interface LeftPage {
-  readonly at: string; // what follows in the account's host names, '' for the page's own
+  readonly at: string; // suffix of the account's host names, '' for the page's own account
   readonly hosts: HostInfo[];
   readonly hostsStale: boolean;
   readonly links: Map<string, LeftLink>;
@@ -46,10 +45,12 @@ export interface LeftPage {
   draw(): void;
 }
 
-/** The item was changed on a different device, or the host has it. The list has its present version. */
+/**
+ * The item was changed on another device, or the host has taken it. The list then shows the present version.
+ */
 export class Conflict extends Error {}
 
-/** What this device keeps of a host: the keys, and the agents for new sessions. */
+/** Data about a host that this device stores: the keys, and the agents for new sessions. */
 interface KeptHost extends WaitingKeys { agents?: Agent[] }
 
 /** An item in the relay's list. */
@@ -57,7 +58,7 @@ interface Shown extends Pick<Left, 'host' | 'item' | 'result'> { by?: string; at
 
 interface KeptKeys { who: string; device: Device; hosts: [string, KeptHost][] }
 
-const learnEvery = 5 * 60_000; // ms; then this device learns of the person's new devices
+const learnEvery = 5 * 60_000; // ms between requests for the keys of the person's new devices
 const refusals = new Set([-32601, -32602, -32009]); // unknown method, invalid params, permission denied
 const lookEvery = 15_000; // ms
 const lookSoon = 2_000; // ms, while a host that is online has not confirmed an item
@@ -72,12 +73,12 @@ const mostModels = 50; // of an agent
 export const lives = [1, 24, 168];
 const usualLife = 24;
 
-/** A text that fits into an item's title. */
+/** Shortens a text to an item's title. */
 const shortened = (words: string) => { const line = words.trim().replace(/\s+/g, ' '); return line.length > longestTitle ? `${line.slice(0, longestTitle)}…` : line; };
 
 const pathOf = (host: string, id: string) => `api/hosts/${encodeURIComponent(bare(host))}/waiting/${id}`;
 
-/** Names the record with an account's keys. */
+/** The name of the record with an account's keys. */
 const recordOf = (at: string) => (at ? `keys ${at}` : 'keys');
 
 /** Forgets the keys of accounts that the browser does not have any more: items for their hosts cannot be read here any more. */
@@ -93,17 +94,17 @@ export class Leaving {
   #hosts = new Map<string, KeptHost>();
   #own: Own | undefined;
   #who = '';
-  #learned = new WeakMap<object, number>(); // connection to the time of its last question
-  #noted = new Map<string, Agent[]>(); // host to the agents that were kept last
-  #looked = 0; // time of the last look at the relay's list
-  #round = 0; // only answers to the latest look count
+  #learned = new WeakMap<object, number>(); // connection to the time of its last request for keys
+  #noted = new Map<string, Agent[]>(); // host to the agents that were stored last
+  #looked = 0; // time of the last request for the relay's list
+  #round = 0; // answers to earlier requests are ignored
   #opened = new Map<string, Content>(); // by host, item and version
 
   constructor(page: LeftPage) {
     this.#page = page;
   }
 
-  /** Reads or makes this device's keys. It rejects where the browser has no X25519. */
+  /** Loads or creates this device's keys. Rejects if the browser lacks X25519. */
   async start(): Promise<void> {
     const who = await this.#page.who();
     const kept = await record<KeptKeys | undefined>('ahp-waiting', 'kept', 'readonly', (s) => s.get(recordOf(this.#page.at)));
@@ -119,7 +120,7 @@ export class Leaving {
     return record('ahp-waiting', 'kept', 'readwrite', (s) => s.put(kept, recordOf(this.#page.at)), this.#page.at);
   }
 
-  /** Whether something can be left for a host now: it is away, and has given its key before. */
+  /** Whether the user can leave items for a host now: it is absent, and has given its key before. */
   takes(host: string): boolean {
     const { hosts, hostsStale, readOnly } = this.#page;
     const state = hosts.find((h) => h.host === host)?.state;
@@ -131,19 +132,22 @@ export class Leaving {
     return this.#hosts.get(host)?.agents ?? [];
   }
 
-  /** Whether a new session can be left for a host now. */
+  /** Whether the user can leave a new session for a host now. */
   takesSession(host: string): boolean {
     return this.takes(host) && this.agentsOf(host).length > 0;
   }
 
-  /** The item for a question of the open chat, or for its turn to stop, that the host has not judged. IDs are a chat's own. */
+  /**
+   * The pending item that answers a question of the open chat or stops its turn. An id is unique only within
+   * a chat.
+   */
   waitsFor(id: string): Left | undefined {
     const { host, session, chatUri } = this.#page;
     return this.all.find((l) => l.host === host && l.content?.session === session && l.content.chat === chatUri && !l.result && !l.expired && !l.item.cancelled && id !== '' &&
       (l.content.request === id || (l.content.kind === 'stop' && l.content.turn === id)));
   }
 
-  /** The items for a session; '' for those at all sessions. */
+  /** The items for a session; with '', those for all sessions. */
   of(host = '', session = ''): Left[] {
     return this.all.filter((l) => (session === '' || (l.host === host && l.content?.session === session)) && !this.#past(l));
   }
@@ -152,7 +156,7 @@ export class Leaving {
     return ['done', 'cancelled'].includes(l.result?.state ?? '') && relayNow() - Date.parse(l.at) > shownFor;
   }
 
-  /** Learns the hosts' keys, and reads the relay's list. The page calls it again and again. */
+  /** Requests the hosts' keys, and the relay's list. The page calls it repeatedly. */
   look(now = false): void {
     if (!this.#own) return;
     for (const link of this.#page.links.values()) {
@@ -163,10 +167,10 @@ export class Leaving {
       this.#learn(link);
     }
     const soon = this.all.some((l) => !l.result && !l.expired && this.#page.hosts.find((h) => h.host === l.host)?.state === 'online');
-    if (now || Date.now() - this.#looked >= (soon ? lookSoon : lookEvery)) this.read().catch(() => {}); // the next look tries again
+    if (now || Date.now() - this.#looked >= (soon ? lookSoon : lookEvery)) this.read().catch(() => {}); // the next call tries again
   }
 
-  /** Keeps a host's agents for its absence. */
+  /** Stores a host's agents, for new sessions in its absence. */
   #noteAgents({ host, store }: LeftLink): void {
     const kept = this.#hosts.get(host);
     if (!kept || store.agents.length === 0 || this.#noted.get(host) === store.agents) return;
@@ -175,7 +179,7 @@ export class Leaving {
       provider: text(a?.provider), displayName: text(a?.displayName), description: text(a?.description),
       models: array(a?.models).filter((m) => m?.policyState !== 'disabled').slice(0, mostModels).map((m) => ({ id: text(m?.id), name: text(m?.name) })),
     }));
-    this.#save().catch(() => {}); // the browser has no room: no new session can be left
+    this.#save().catch(() => {}); // without room in the browser, no new session can be left
   }
 
   async #learn({ host, conn }: LeftLink): Promise<void> {
@@ -184,14 +188,14 @@ export class Leaving {
       if (typeof keys?.host !== 'string') return;
       this.#hosts.set(host, { tenant: text(keys.tenant), subject: text(keys.subject), host: keys.host, devices: array(keys.devices) as WaitingKeys['devices'], agents: this.agentsOf(host) });
     } catch (err) {
-      if (!(err instanceof RpcError) || !refusals.has(err.code)) return; // the next connection asks again
-      this.#hosts.delete(host); // this host takes nothing
+      if (!(err instanceof RpcError) || !refusals.has(err.code)) return; // the next connection tries again
+      this.#hosts.delete(host); // this host accepts no items
     }
     await this.#save().catch(() => {}); // as above, or the account was removed
     this.look(true);
   }
 
-  /** Reads the relay's list. */
+  /** Requests the relay's list. */
   async read(): Promise<void> {
     this.#looked = Date.now();
     const round = ++this.#round;
@@ -214,18 +218,21 @@ export class Leaving {
     return { host, item, by: text(by), at: text(at), woken: woken === true, expired: expired === true, result, content };
   }
 
-  /** Leaves something for a host. Wake is the time at which the relay wakes it, 0 for none. */
+  /** Leaves an item for a host. wake is the time at which the relay wakes the host; 0 means never. */
   async leave(host: string, content: Content, wake = 0): Promise<void> {
     await this.#put(host, { id: newId(), version: 1, expires: relayNow() + usualLife * 3_600_000, wake }, content);
   }
 
-  /** Leaves the next version of an item. It has to follow the version on the screen. */
+  /**
+   * Leaves the next version of an item. seen is the version that the user has edited; a newer one is a
+   * Conflict.
+   */
   async change(l: Left, seen: number, content: Content, hours?: number, wake = l.item.wake): Promise<void> {
     const expires = hours ? relayNow() + Math.min(hours * 3_600_000, mostLife - slack) : l.item.expires;
     await this.#put(l.host, { id: l.item.id, version: seen + 1, expires, wake }, content);
   }
 
-  /** Leaves a new session, with its first message if there is a text. It returns the session's URI. */
+  /** Leaves a new session, with a first message if there is a text. Returns the session's URI. */
   async leaveSession(host: string, what: { provider: string; directory: string; model?: { id: string }; text: string; title: string }, wake: number): Promise<string> {
     const { provider, directory, model, text: words, title } = what;
     const session = `${provider}:/${randomId()}`;
@@ -236,7 +243,7 @@ export class Leaving {
     return session;
   }
 
-  /** Leaves an answer to a tool call in the open session. It replaces an earlier answer. */
+  /** Leaves an answer to a tool call in the open session, in place of an earlier answer. */
   async leaveApproval(turn: string, call: ToolCall, approved: boolean, option?: Choice): Promise<void> {
     const { toolCallId, toolName, toolInput, invocationMessage } = call;
     const input = await digestOf(text(toolCallId), text(toolName), text(toolInput), text(invocationMessage));
@@ -244,7 +251,7 @@ export class Leaving {
     await this.#answer({ kind: 'approve', turn, request: text(toolCallId), input, approved, title, ...(option ? { option: text(option.id) } : {}) });
   }
 
-  /** Leaves an answer to a question in the open session. It replaces an earlier answer. */
+  /** Leaves an answer to a question in the open session, in place of an earlier answer. */
   async leaveReply(request: Request, response: 'accept' | 'decline', answers: Record<string, QuestionAnswer | undefined> | undefined, words: string): Promise<void> {
     const parts = array(request.questions).flatMap((q) => [text(q?.id), text(q?.kind), text(q?.message)]);
     const input = await digestOf(text(request.id), text(request.message), ...parts);
@@ -259,13 +266,13 @@ export class Leaving {
     await (had ? this.change(had, had.item.version, content) : this.leave(host, content));
   }
 
-  /** Leaves the end of a turn of the open session. */
+  /** Leaves an order to stop a turn of the open session. */
   async leaveStop(turn: Turn): Promise<void> {
     const { host, session, chatUri } = this.#page;
     await this.leave(host, { kind: 'stop', session, chat: chatUri, turn: text(turn.id), title: shortened(text(turn.message?.text)) });
   }
 
-  /** Cancels an item. The host has to confirm it. */
+  /** Cancels an item. The host must confirm that. */
   async cancel(l: Left): Promise<void> {
     await this.#put(l.host, { id: l.item.id, version: l.item.version + 1, expires: l.item.expires, wake: l.item.wake, cancelled: true }, l.content!);
   }

@@ -1,8 +1,8 @@
-// Lends this device to a session's agent as canvases (canvasProviders of the Canvas
-// proposal): a browser and the camera. Nothing is lent until the user allows it for a
-// session. After that, the user is asked before anything new is shown or leaves the
-// device. Pages are shown in a sandbox, like canvases from the web, and only the user
-// sees them. Pictures go to the agent as the answer to its request.
+// Lends this device to a session's agent: the device provides two canvases, a browser and the camera
+// (canvasProviders of the Canvas proposal). Nothing is lent until the user allows it for a session.
+// Afterwards, the page asks the user before it shows anything new or before anything leaves the device. Web
+// pages are shown in a sandbox, and only the user sees them. Pictures are sent to the agent as answers to its
+// requests.
 
 import { Camera, type Picture } from './camera';
 import { RpcError } from './rpc';
@@ -22,7 +22,7 @@ const canvasProviderError = -32012;
 
 const address = { type: 'object', properties: { url: { type: 'string', description: 'An address that begins with https:' } }, required: ['url'] };
 
-/** The declarations. */
+/** The canvases that this device declares. */
 export const declarations: Record<Kind, JsonObject> = {
   browser: {
     canvasId: 'browser',
@@ -66,22 +66,24 @@ export interface Ask {
   answer(yes: boolean): void;
 }
 
-/** The agent's answer after a refusal. */
+/** The error that the agent gets for a refusal. */
 export function failure(why: string, message: string): RpcError {
   return new RpcError({ code: canvasProviderError, message, data: { code: why, message } });
 }
 
-// Names with a different meaning on each network.
+// Name suffixes that mean something different on each network.
 const privateZones = ['localhost', 'local', 'internal', 'lan', 'home', 'corp', 'intranet', 'private', 'arpa'];
 
-/** Reports whether a name is on the public web and not this relay's: no IP address and no local machine. */
+/**
+ * Whether a name is on the public web and not this relay's. IP addresses and names of local machines are not.
+ */
 export function publicName(name: string, here: string): boolean {
   const within = (n: string, zone: string) => n === zone || n.endsWith(`.${zone}`);
   if (!/^([a-z0-9]([a-z0-9-]*[a-z0-9])?\.)+[a-z]([a-z0-9-]*[a-z0-9])?$/.test(name)) return false;
   return !within(name, here) && !within(here, name) && !privateZones.some((zone) => within(name, zone));
 }
 
-/** An address that may be shown: a page of the public web, and not of the relay. */
+/** Returns an address that the page may show: on the public web, and not at the relay. Throws otherwise. */
 export function pageAddress(given: unknown, here: string): URL {
   const no = (why: string) => failure('canvas_bad_address', why);
   let url;
@@ -104,10 +106,10 @@ export class Lender {
   #draw: () => void;
   #here: () => string; // name of this relay
   #lent = new Map<string, Kind[]>(); // by host and session
-  #told = new WeakMap<object, Map<string, string>>(); // declarations of each connection, by session
+  #told = new WeakMap<object, Map<string, string>>(); // declarations made on each connection, by session
   #open = new Map<string, Instance>();
-  #sites = new Set<string>(); // approved by the user, by host and session
-  #shown = new WeakSet<Instance>(); // instances the user has seen
+  #sites = new Set<string>(); // sites that the user has approved, by host and session
+  #shown = new WeakSet<Instance>(); // instances that the user has seen
   #keys = 0;
 
   constructor(draw: () => void, here: () => string) {
@@ -121,7 +123,7 @@ export class Lender {
     return this.#lent.get(nameOf(link, session)) ?? [];
   }
 
-  /** Reports whether a session accepts client canvases: it lists its canvases. */
+  /** Whether a session accepts canvases of clients: its state then lists canvases. */
   takes(link: Link | undefined, session: string): boolean {
     return Boolean(link?.live) && Array.isArray(link!.store.get(session)?.canvases);
   }
@@ -138,7 +140,7 @@ export class Lender {
     this.#draw();
   }
 
-  /** Declares the session's lent canvases to the host, if changed. */
+  /** Declares the canvases that are lent to a session, if the declaration has changed. */
   tell(link: Link, session: string): void {
     const { conn } = link;
     if (!conn || !this.takes(link, session)) return;
@@ -156,14 +158,14 @@ export class Lender {
     link.store.quiet.add(conn.dispatch(session, action));
   }
 
-  /** Forgets the declarations: a restarted or absent host has lost them. */
+  /** Forgets the declarations to a host that has restarted or is absent: the host has lost them. */
   forget(link: Link): void {
     if (link.conn) this.#told.delete(link.conn);
     for (const i of [...this.#open.values()]) if (i.link === link) this.#close(i);
     for (const a of this.asks.filter((o) => o.link === link)) a.answer(false);
   }
 
-  /** Lends nothing more to a host, or to any: whoever has its name now, the person has not met. */
+  /** Stops lending to a host, or to all hosts: the host that has the name now may be a different one. */
   takeBack(host = ''): void {
     const all = host === '' ? '' : `${host} `;
     for (const i of [...this.#open.values()]) if (nameOf(i.link, '').startsWith(all)) this.#close(i);
@@ -177,13 +179,13 @@ export class Lender {
     for (const name of [...this.#sites]) if (name.startsWith(start)) this.#sites.delete(name);
   }
 
-  /** The canvas of ours that a state is of. */
+  /** Returns the instance of this device that a canvas state belongs to, or undefined. */
   instanceOf(link: Link | undefined, session: string, state: CanvasState | undefined): Instance | undefined {
     if (!link?.conn || state?.provider?.kind !== 'client' || state.provider.clientId !== link.conn.clientId) return undefined;
     return this.#open.get(`${nameOf(link, session)} ${text(state.instanceId)}`);
   }
 
-  /** The channel of a canvas of ours that a session has begun to list, undefined for none. */
+  /** Returns the channel of a canvas of this device that a session has begun to list, or undefined. */
   fresh(link: Link, session: string): string | undefined {
     for (const ref of array(link.store.get(session)?.openCanvases)) {
       const instance = this.#open.get(`${nameOf(link, session)} ${text(ref?.instanceId)}`);
@@ -276,14 +278,14 @@ export class Lender {
     return instance;
   }
 
-  /** Returns the lent kind with this id. */
+  /** Returns the lent kind with the id in the params. Throws if it is not lent. */
   #kindOf(link: Link, session: string, params: Params): Kind {
     const kind = this.lent(link, session).find((k) => k === params?.canvasId);
     if (!kind || !text(params.instanceId)) throw failure('canvas_provider_unavailable', 'This device does not lend that to the session.');
     return kind;
   }
 
-  /** A page that the person has agreed to see: they are asked once for each site. */
+  /** Returns the address of a page that the user has agreed to see. The user is asked once for each site. */
   async #agreed(link: Link, session: string, given: unknown, instance: string): Promise<URL> {
     const url = pageAddress(given, this.#here());
     const name = `${nameOf(link, session)} ${url.origin}`;

@@ -12,23 +12,23 @@ import { randomId } from './words';
 import { t } from './language';
 
 const sessionsMax = 2000; // most sessions to request
-const giversSoon = 500; // ms after an answer; its giver's own connection may be later than this one
+const giversSoon = 500; // ms after an answer; the connection of the person who gave it may be slower than this one
 const gives = new Set(['chat/toolCallConfirmed', 'chat/toolCallResultConfirmed', 'chat/inputCompleted']);
 const againFirst = 2_000; // ms before a failed subscribe is repeated
 const againMost = 60_000;
-const turnsShown = 50; // turns to request at first; hosts may send more
+const turnsShown = 50; // turns requested at first; a host may send more
 
 /** A Link's callbacks: see App. */
 export interface LinkEvents {
   token(): string;
   wanted(link: Link): string[]; // channels to follow besides the root
   state(link: Link, state: ConnectionState): void;
-  action(link: Link, envelope?: Envelope): void; // undefined: anything may have changed
+  action(link: Link, envelope?: Envelope): void; // undefined: any state may have changed
   notification(link: Link, method: string, params: Params): void;
   mcp(link: Link, channel: string, method: string, params: Params): void;
   request(link: Link, method: string, params: Params): Promise<unknown> | undefined; // a request from the host
   fresh(link: Link): void; // the host has lost its earlier state
-  synced?(link: Link): void; // each connection begins so
+  synced?(link: Link): void; // called first on each connection
   draw(): void;
   listed?(): HostInfo | undefined; // the host in the relay's list
 }
@@ -38,18 +38,18 @@ export class Link {
   conn: Connection | null = null;
   store = new Store('');
   away = false; // the host is not online
-  listedAway = false; // the host list agrees
+  listedAway = false; // the host list also reports it as absent
   listing = false;
   past = new Map<string, Kept>(); // session to its conversation as last seen: see offline.ts and remembered.ts
   listAt = 0; // when the session list was current
   note = ''; // note about the session list
   opening = new Set<string>(); // channels with a pending subscribe
   errors = new Map<string, string>(); // channel to its subscribe error
-  privates: Set<string> | null = null; // the user's private sessions; null: no right to any
-  tokens = new Map<string, Granted>(); // resource to its token; memory only
-  codes = new Map<string, (error: string) => void>(); // sign-ins by the host-agent, to the callback for their end
+  privates: Set<string> | null = null; // the user's private sessions; null: the user cannot have any
+  tokens = new Map<string, Granted>(); // resource to its token; in memory only
+  codes = new Map<string, (error: string) => void>(); // sign-ins by the host-agent: id to the function called at the end
   seal: SealedSocket | undefined; // the sealed connection
-  pinned: boolean | undefined; // this browser has the host's key; undefined: not yet looked up
+  pinned: boolean | undefined; // this browser has the host's key; undefined: not looked up yet
   #on: LinkEvents;
 
   constructor(host: string, on: LinkEvents) {
@@ -57,12 +57,12 @@ export class Link {
     this.#on = on;
   }
 
-  /** Whether the host shows a different key than the one that this browser knows. */
+  /** Whether the host shows another key than the one that this browser has stored. */
   get keyChanged(): boolean {
     return this.conn?.state.name === 'ended' && this.conn.state.code === code.otherKey;
   }
 
-  /** Whether the host takes sealed connections only, and this browser cannot make any. */
+  /** Whether the host accepts only sealed connections, and this browser has no pairing with it. */
   unpaired(info?: HostInfo): boolean {
     if (this.seal || this.pinned) return false; // also while it connects
     const state = this.conn?.state;
@@ -75,20 +75,20 @@ export class Link {
     return Boolean(this.conn?.live);
   }
 
-  /** Returns a conversation as last seen, until the host has sent it. */
+  /** Returns a session's conversation as last seen, until the host has sent it. */
   seen(session: string): Kept | undefined {
     const kept = this.past.get(session);
     return this.live && (!kept || this.store.get(kept.chat) || this.errors.has(session) || this.errors.has(kept.chat)) ? undefined : kept;
   }
 
-  /** Returns the agent's required resources without a token. */
+  /** Returns the resources that an agent requires and for which there is no token yet. */
   unsigned(agent: Agent | undefined): Resource[] {
     return array(agent?.protectedResources).filter((r) => r?.required !== false && !this.tokens.has(r?.resource!));
   }
 
   /**
-   * Reports whether the host accepts tokens for a use ('auth-token' or 'mcp-auth-token') only sealed with its own key,
-   * or with an answer to its challenge, like GitHub Copilot's. This page can do neither.
+   * Reports whether the host accepts tokens for a use ('auth-token' or 'mcp-auth-token') only if they are
+   * sealed with the host's key or answer its challenge, like GitHub Copilot. This page supports neither.
    */
   sealed(use: string): boolean {
     const meta = this.conn?.info?._meta;
@@ -96,8 +96,8 @@ export class Link {
   }
 
   connect(): void {
-    // clientId is new for each page load, not for each tab: duplicating a tab copies
-    // its storage, and a host sends events only to a clientId's newest connection.
+    // Each page load has a new clientId. One stored for the tab would be copied when the tab is duplicated,
+    // and a host sends events only to the newest connection of a clientId.
     const clientId = `console-${randomId()}`;
     const had = this.store.sessions;
     this.store = new Store(clientId);
@@ -132,7 +132,7 @@ export class Link {
     conn.start();
   }
 
-  /** Opens the host, sealed if this browser has ever known it sealed. */
+  /** Opens a connection to the host. It is sealed if this browser has ever known the host as sealed. */
   async #open(): Promise<WebSocket | SealedSocket> {
     const token = this.#on.token();
     const pin = await pinOf(this.host);
@@ -162,7 +162,7 @@ export class Link {
     if (sync.fresh) for (const resource of this.tokens.keys()) this.again(resource);
     for (const { resource, state } of sync.snapshots) if ((state as ChatState | undefined)?.turns) this.#givers(resource);
     this.tidy();
-    // Session list events have no number, so they are not replayed.
+    // Events about the session list are not numbered, so they are not replayed.
     this.list();
     this.keepPrivate().catch(() => { this.privates = null; });
     this.enter();
@@ -198,7 +198,7 @@ export class Link {
     this.#on.draw();
   }
 
-  /** Ends unneeded subscriptions. */
+  /** Unsubscribes from channels that are not needed any more. */
   tidy(): void {
     if (!this.live && this.conn?.state.name !== 'greeting') return;
     const keep = new Set([ROOT, ...this.#on.wanted(this)]);
@@ -209,7 +209,7 @@ export class Link {
     }
   }
 
-  /** Subscribes to missing channels. */
+  /** Subscribes to needed channels. */
   enter(): void {
     if (!this.conn || !['live', 'greeting'].includes(this.conn.state.name)) return;
     for (const channel of this.#on.wanted(this)) {
@@ -217,7 +217,10 @@ export class Link {
     }
   }
 
-  /** Keeps a session from all other people, or shows it again; without a session, only lists. */
+  /**
+   * Makes a session private or visible to others again. Without a session, it only requests the list of
+   * private sessions.
+   */
   async keepPrivate(session: string = ROOT, on?: boolean): Promise<void> {
     const from = this.conn!;
     const said = await from.request('relay/private', { channel: session, ...(on === undefined ? {} : { private: on }) });
@@ -226,7 +229,7 @@ export class Link {
     this.#on.draw();
   }
 
-  /** Asks the host-agent who has given a chat's answers. Older host-agents do not know. */
+  /** Asks the host-agent who has given the answers in a chat. Older host-agents do not answer. */
   async #givers(channel: string, pause = 0): Promise<void> {
     const from = this.conn;
     if (pause) await new Promise((resolve) => { setTimeout(resolve, pause); });
@@ -237,7 +240,7 @@ export class Link {
     this.#on.draw();
   }
 
-  /** Subscribes again: a host that has come back may still be loading its sessions. */
+  /** Subscribes again later: a host that has just returned may still be loading its sessions. */
   #later(channel: string, pause: number): void {
     const from = this.conn;
     setTimeout(() => {
@@ -266,7 +269,7 @@ export class Link {
     } catch (err) {
       if (from !== this.conn) return;
       this.opening.delete(channel);
-      if (from.live) { // otherwise it is retried
+      if (from.live) { // otherwise, the next connection retries
         this.errors.set(channel, (err as Error).message);
         this.#later(channel, pause);
       }
@@ -275,8 +278,8 @@ export class Link {
   }
 
   /**
-   * Gives the host a token for a resource. The page keeps the token, and how to renew it, for
-   * when the host asks again.
+   * Gives the host a token for a resource. The page stores the token and how to renew it, in case the host
+   * requests it again.
    */
   async authenticate(resource: string, token: string, renew?: Granted['renew']): Promise<void> {
     if (!this.live && this.conn?.state.name !== 'greeting') throw new Error(t`not connected`);
@@ -289,8 +292,8 @@ export class Link {
   }
 
   /**
-   * Gives the host a resource's token again, or a renewed token if it has expired or is refused.
-   * A useless token is forgotten, so the user is asked.
+   * Gives the host a resource's token again, or a renewed one if it has expired or was refused. If no token
+   * works, the page forgets it and asks the user.
    */
   async again(resource: string, expired = false): Promise<void> {
     const had = this.tokens.get(resource);

@@ -1,4 +1,4 @@
-// Answers from a notification, given by the service worker while no page is open.
+// Answers from notifications, which the service worker sends while no page is open.
 
 import { base, call, stored } from '../../gateway/api/people/pages/keys.js';
 import { texts, type Texts } from './language/worker';
@@ -7,10 +7,13 @@ import { sealAnswer, type SealedAnswer, type SealedOffer } from './sealed/note';
 /** An answer that a push message offers. */
 export interface Offered { label: string; path: string; text: boolean }
 
-/** A notification's action, as in the Notifications API. type is in browsers that support a reply. */
+/** A notification's action, as in the Notifications API. Browsers that support replies have type. */
 export interface Action { action: string; title: string; type?: 'text' }
 
-/** Reads the answers of a push message. They go to the account's relay only, so the path counts. */
+/**
+ * Reads the answers that a push message offers. They can be sent only to the account's relay, so only the
+ * path of their address is used.
+ */
 export function offeredBy(message: Record<string, unknown>): Offered[] {
   if (!Array.isArray(message.answers)) return [];
   return message.answers.flatMap((a: Record<string, unknown> | null): Offered[] => {
@@ -20,7 +23,7 @@ export function offeredBy(message: Record<string, unknown>): Offered[] {
   });
 }
 
-/** The buttons for answers: as many as fit, and a reply only where the browser has a field for it. */
+/** Returns the buttons for answers, as many as fit. A reply needs a browser with a text field for it. */
 export function actionsOf(offered: { label: string; text: boolean }[], most: number, replies: boolean, { labels } = texts.en): Action[] {
   return offered
     .map((o, i): Action => ({ action: String(i), title: labels[o.label] ?? o.label, ...(o.text ? { type: 'text' } : {}) }))
@@ -28,16 +31,16 @@ export function actionsOf(offered: { label: string; text: boolean }[], most: num
     .slice(0, most);
 }
 
-const again = [1_000, 3_000, 8_000]; // ms before each further attempt
+const again = [1_000, 3_000, 8_000]; // ms before each retry
 
-/** Gives an answer, and tries again while the relay or the host is unreachable. Returns why it was not given, or ''. */
+/** Sends an answer, and retries while the relay or the host is unreachable. Returns why it failed, or ''. */
 export function give(path: string, text?: string, pauses = again, words = texts.en): Promise<string> {
   return persist(() => attempt(path, words, text === undefined ? undefined : { text }), pauses);
 }
 
-/** Gives a sealed host an answer that the relay cannot read. */
+/** Sends a sealed host an answer that the relay cannot read. */
 export async function giveSealed(offer: SealedOffer, text: string, pauses = again, words = texts.en): Promise<string> {
-  const answer = await sealAnswer(offer, text).catch(() => undefined); // once: the host takes the same answer again as one
+  const answer = await sealAnswer(offer, text).catch(() => undefined); // sealed once, because the host accepts a repeated answer only in the same form
   if (!answer) return words.unproved;
   return persist(() => attemptSealed(answer, words), pauses);
 }
@@ -63,7 +66,7 @@ async function persist(once: () => Promise<{ text: string; again: boolean }>, pa
 
 async function attempt(path: string, words: Texts, body?: { text: string }): Promise<{ text: string; again: boolean }> {
   try {
-    if (await stored()) await call('POST', path, body); // with a proof of the device's key
+    if (await stored()) await call('POST', path, body); // authenticated by the device's key
     else await plain(path, body);
     return { text: '', again: false };
   } catch (err) {

@@ -1,4 +1,4 @@
-// Draws the page before the next paint if anything has changed.
+// Draws the page before the next paint, if anything has changed.
 
 import './style.css';
 import { render } from 'preact';
@@ -41,10 +41,10 @@ function all() {
 
 app.draw = () => draw(2);
 app.drawGrown = () => draw(1);
-app.synced = (link) => { if (link.seal) import('./tell').then((m) => m.tell(link)).catch(() => {}); }; // a host of an older version refuses
+app.synced = (link) => { if (link.seal) import('./tell').then((m) => m.tell(link)).catch(() => {}); }; // a host with an older version refuses
 addEventListener('resize', () => draw(2)); // wide screens show more panes
 
-if (elsewhere() && top !== self) throw new Error('in a frame'); // a site's server may send no policy against it
+if (elsewhere() && top !== self) throw new Error('in a frame'); // a site's server may send no policy against frames
 shared();
 app.start();
 registerWorker();

@@ -1,5 +1,5 @@
-// Turns an agent's Markdown into nodes. Hosts are not trusted: HTML appears as text,
-// the result is sanitized, links open in a new tab, and nothing is loaded.
+// Converts an agent's Markdown into nodes. Hosts are not trusted: HTML appears as text, the result is
+// sanitized, links open in a new tab, and nothing is loaded.
 
 import DOMPurify from 'dompurify';
 import { Marked, type Tokens, type TokenizerAndRendererExtension } from 'marked';
@@ -9,7 +9,7 @@ import { t } from './language';
 
 const escape = (s: string) => s.replace(/[&<>"']/g, (c) => `&#${c.charCodeAt(0)};`);
 
-/** A formula, as its source until it is read: see math.ts. */
+/** A formula, which is shown as its source until math.ts has converted it. */
 function formula(name: string, level: 'block' | 'inline', from: RegExp, start: RegExp): TokenizerAndRendererExtension {
   return {
     name, level,
@@ -23,7 +23,7 @@ function formula(name: string, level: 'block' | 'inline', from: RegExp, start: R
   };
 }
 
-// "$5 and $10" are prices: a formula between single signs has no space at its ends, and no digit behind it.
+// "$5 and $10" are prices, so a formula between single signs has no space at its ends and no digit after it.
 const formulas = [
   formula('mathBlock', 'block', /^ {0,3}(?:\$\$([^]+?)\$\$|\\\[([^]+?)\\\])[ \t]*(?:\n+|$)/, /\$\$|\\\[/),
   formula('mathInline', 'inline', /^(?:\\\(([^\n]+?)\\\)|\$\$([^\n]+?)\$\$|\$((?!\s)(?:\\.|[^\\$\n])*?[^\s\\$]|[^\s\\$])\$(?!\d))/, /\$|\\\(/),
@@ -64,11 +64,11 @@ DOMPurify.addHook('afterSanitizeAttributes', (node) => {
   if (href) node.setAttribute('title', href); // shows the link's target
 });
 
-// Characters with a meaning inside a line, and characters that turn words into links.
+// Characters with a meaning inside a line, and characters that can turn words into links.
 const special = /[\n*_`[\]<~|\\&$]/;
 const link = /:\/\/|www\.|@/i;
 
-/** Whether a block is a paragraph of words alone, in which nothing has to be looked for. */
+/** Whether a block is a paragraph of plain words, which need not be parsed. */
 function isWords(raw: string): boolean {
   return /^\p{L}/u.test(raw) && !special.test(raw.trimEnd()) && !link.test(raw);
 }
@@ -106,17 +106,17 @@ export function nodesOf(raw: string): DocumentFragment {
 
 const leastLine = 8; // characters; a longer line cannot start a new construct
 
-const madeEvery = 150; // ms; least time between parses of a growing block
-const share = 1 / 40; // share of time for parsing; layout and paint cost more
+const madeEvery = 150; // ms; least time between two parses of a growing block
+const share = 1 / 40; // largest share of the time spent on parsing; layout and paint need more
 
 /**
- * Shows a growing block in a node. Plain words, the usual case, are appended without a parse.
- * Text with special characters is appended too, until the next parse.
+ * Shows a growing block in a node. New plain words, the usual case, are appended without parsing. Text with
+ * special characters is appended too, until the next parse.
  */
 export class Growing {
   #raw = '';
   #tail: Text | null = null;
-  #rough = false; // appended text may need a parse
+  #rough = false; // the appended text may need parsing
   #made = -Infinity;
   #took = 0; // ms
   #due: ReturnType<typeof setTimeout> | undefined;
@@ -141,12 +141,12 @@ export class Growing {
     this.#make(node);
   }
 
-  /** Whether a fresh parse would give the same node. */
+  /** Whether parsing again would give the same node. */
   shows(raw: string): boolean {
     return raw === this.#raw && !this.#rough && !inCode(raw) && Boolean(this.#tail?.isConnected);
   }
 
-  /** Stops changing the node. */
+  /** Stops updating the node. */
   stop(): void {
     clearTimeout(this.#due);
     this.#due = undefined;
@@ -175,12 +175,12 @@ function lastWord(raw: string): string {
   return /\S*$/.exec(raw.slice(-longestLink))![0];
 }
 
-/** Whether a block is code behind a fence that has not ended: there nothing means anything. */
+/** Whether a block is code whose closing fence has not arrived. No character in it has a special meaning. */
 function inCode(raw: string): boolean {
   return /^(`{3,}|~{3,})[^\n]*\n/.test(raw) && !/\n(`{3,}|~{3,})/.test(raw);
 }
 
-/** The text at the very end of a node, null if something else is there. */
+/** Returns the text node at the very end of a node, or null if something else is there. */
 function lastText(node: Node): Text | null {
   let at: Node | null = node;
   while (at && !(at instanceof Text)) at = at.lastChild;

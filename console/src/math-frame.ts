@@ -1,4 +1,4 @@
-// Turns an agent's TeX into MathML, which the page sanitizes.
+// Converts an agent's TeX into MathML, which the page sanitizes.
 
 import katex from 'katex';
 import { serve } from './sandbox-frame';
@@ -8,4 +8,4 @@ const mostSize = 20; // em
 
 serve(({ tex, display }: { tex: string; display: boolean }) => katex
   .renderToString(String(tex), { displayMode: display === true, output: 'mathml', errorColor: 'currentcolor', throwOnError: true, trust: false, strict: 'ignore', maxExpand: mostExpand, maxSize: mostSize })
-  .replace(/<annotation[^>]*>[^]*?<\/annotation>/g, '')); // the source is no part of the formula
+  .replace(/<annotation[^>]*>[^]*?<\/annotation>/g, '')); // the TeX source is not part of the formula

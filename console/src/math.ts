@@ -1,4 +1,4 @@
-// Formulas in an agent's text, read in a sandbox: see math-frame.ts.
+// Formulas in an agent's text, converted in a sandbox: see math-frame.ts.
 
 import DOMPurify from 'dompurify';
 import { Sandbox } from './sandbox';
@@ -8,7 +8,7 @@ const longest = 4000; // characters of a formula
 
 const sandbox = new Sandbox('/math.html', t`Formulas`);
 
-/** Shows an element's TeX as a formula. A formula that cannot be read stays as it is. */
+/** Shows an element's TeX as a formula. Invalid TeX stays unchanged. */
 export async function showFormula(node: HTMLElement): Promise<void> {
   const tex = node.textContent ?? '';
   if (tex.length > longest) return;

@@ -1,8 +1,7 @@
-// Shows MCP Apps (SEP-1865): user interfaces from MCP servers, each beside its tool
-// call. An app is untrusted. It runs in a sandboxed frame with its own origin, and its
-// only exit is the Bridge: JSON-RPC with this page. The page answers ui/… itself and
-// forwards the methods that the host has promised to the app's own server over its
-// mcp:// channel.
+// Shows MCP Apps (SEP-1865): user interfaces from MCP servers, each beside its tool call. An app is
+// untrusted. It runs in a sandboxed frame with its own origin, and can only exchange JSON-RPC messages with
+// this page through the Bridge. The page answers ui/… itself. It forwards the methods that the host has
+// promised to the app's own server, over the server's mcp:// channel.
 
 import type { Block, ErrorObject, Id, JsonObject, McpCapabilities, Message, Params, Result, ResourceContents, Tool, ToolCall } from './ahp';
 import { Bucket } from './canvas';
@@ -61,7 +60,7 @@ export function argumentsOf(call: ToolCall): JsonObject {
 /** A CallToolResult of MCP. */
 export interface ToolResult { content: Block[]; structuredContent?: unknown; isError?: boolean }
 
-/** Returns a tool call's result in MCP's form. */
+/** Returns a tool call's result as an MCP CallToolResult. */
 export function resultOf(call: ToolCall): ToolResult {
   const known = ['text', 'image', 'audio', 'resource', 'resource_link'];
   const content = (Array.isArray(call.content) ? call.content : []).filter((c) => known.includes(c?.type ?? ''));
@@ -75,7 +74,7 @@ export function resultOf(call: ToolCall): ToolResult {
 /** An app's HTML, and its sandbox requirements. */
 export interface AppContent { html: string; meta: AppMeta }
 
-/** The needs that an app declares. */
+/** Requirements that an app declares. */
 export interface AppMeta { csp?: { resourceDomains?: unknown; connectDomains?: unknown }; prefersBorder?: unknown }
 
 /** Reads an app from the server's answer. */
@@ -93,7 +92,9 @@ export function htmlOf(result: ResourceContents | undefined, uri: string): AppCo
 /** A kind of dynamic code. */
 export type CodeKind = 'eval' | 'wasm' | 'worker';
 
-/** Returns the kinds of dynamic code that an app declares: eval, wasm, worker. The user must agree. */
+/**
+ * Returns the kinds of dynamic code (eval, wasm, worker) that an app declares. The user must agree to them.
+ */
 export function codeOf(meta: AppMeta | undefined): CodeKind[] {
   const declared = meta?.csp?.resourceDomains;
   const kinds: Record<string, CodeKind> = { "'unsafe-eval'": 'eval', "'wasm-unsafe-eval'": 'wasm', 'blob:': 'worker' };
@@ -101,8 +102,8 @@ export function codeOf(meta: AppMeta | undefined): CodeKind[] {
 }
 
 /**
- * Returns the sandbox's address for an app, with its declared domains and the permissions
- * from the user. The relay checks both.
+ * Returns the sandbox's address for an app, with the domains that it declares and the kinds of code that the
+ * user permits. The relay checks both.
  */
 export function sandboxFor(meta: AppMeta | undefined, allowed: string[] = []): string {
   const params = new URLSearchParams();
@@ -126,7 +127,7 @@ export interface Download { name: string; data: Uint8Array<ArrayBuffer> }
 
 export type DisplayMode = 'inline' | 'fullscreen';
 
-/** The callbacks of a Bridge. Promises of a boolean resolve with the user's decision. */
+/** The callbacks of a Bridge. A promise of a boolean resolves to the user's decision. */
 export interface BridgeEvents {
   send(message: Omit<Message, 'params'> & { params?: object }): void; // posts a message to the app
   capabilities(): McpCapabilities;
@@ -136,9 +137,9 @@ export interface BridgeEvents {
   tools(): Promise<Tool[]>; // the server's tools
   say(text: string): Promise<boolean>; // sends text to the agent
   open(url: string): Promise<boolean>; // opens a page
-  context(text: string): boolean; // adds text to the user's next message, '' for none; false if refused
+  context(text: string): boolean; // adds text to the user's next message; '' removes it; false: refused
   download(files: Download[]): Promise<boolean>; // saves files
-  display(mode: DisplayMode): Promise<DisplayMode>; // returns the resulting mode
+  display(mode: DisplayMode): Promise<DisplayMode>; // returns the mode that applies now
   resize(height: number): void;
   called(name: string): void; // the app has called a tool
   ended(): void; // the app asks to be closed
@@ -151,14 +152,14 @@ interface Entry { cancel?: (reason: string) => void; cancelled?: string }
 export class Bridge {
   #on: BridgeEvents;
   #begun = false; // the app has initialized
-  #waiting: [string, object][] = []; // notifications until then
+  #waiting: [string, object][] = []; // notifications for an app that has not initialized yet
   #bucket: Bucket;
   #calls = new Map<unknown, Entry>(); // by the app's request id
-  #asked = new Map<unknown, (value: unknown) => void>(); // our request id to resolve
+  #asked = new Map<unknown, (value: unknown) => void>(); // our request id to the function that resolves it
   #ids = 0;
-  #tokens = new Map<unknown, unknown>(); // progress tokens, ours to the app's
+  #tokens = new Map<unknown, unknown>(); // our progress tokens to the app's
   #tokenCount = 0;
-  #name: string; // keeps its progress tokens apart from those of other apps
+  #name: string; // prefix of its progress tokens, so that they differ from other apps'
   #modes: unknown[] = []; // display modes of the app
   #closed = false;
 
@@ -168,7 +169,7 @@ export class Bridge {
     this.#bucket = new Bucket(messagesPerSecond, maxBurst, now);
   }
 
-  /** Notifies the app, once it has initialized. */
+  /** Sends the app a notification, once it has initialized. */
   tell(method: string, params: object): void {
     if (this.#begun) this.#notify(method, params);
     else if (this.#waiting.length < maxWaiting) this.#waiting.push([method, params]);
@@ -183,7 +184,7 @@ export class Bridge {
     }
   }
 
-  /** Asks the app to end, and waits briefly. */
+  /** Asks the app to end, and waits for a short time. */
   async teardown(): Promise<void> {
     if (!this.#begun || this.#closed) return;
     const id = `console-${++this.#ids}`;
@@ -309,7 +310,7 @@ export class Bridge {
     return { mode: await this.#on.display(mode === 'fullscreen' && this.#modes.includes('fullscreen') ? 'fullscreen' : 'inline') };
   }
 
-  // Each context replaces the previous.
+  // The new context replaces the previous one.
   #context({ content, structuredContent }: JsonObject): JsonObject {
     const blocks: unknown = content === undefined ? [] : content;
     if (!Array.isArray(blocks) || blocks.some((b: Block | null) => b?.type !== 'text' || typeof b.text !== 'string')) throw failure(invalidParams, 'Only text can be in the context.');
@@ -353,7 +354,7 @@ export class Bridge {
 
   async #passOn(entry: Entry, method: string, params: JsonObject): Promise<unknown> {
     this.#check(method);
-    const { channel, ...rest } = params; // the app does not choose the channel
+    const { channel, ...rest } = params; // the app must not choose the channel
     let token: string | undefined;
     const own = (rest._meta as JsonObject | undefined)?.progressToken;
     if (Number.isFinite(own) || (typeof own === 'string' && own.length <= maxToken)) {
@@ -399,7 +400,7 @@ export class Bridge {
   }
 }
 
-/** Returns a resource as a file. The last part of its address, without unsafe characters, is its name. */
+/** Returns a resource as a file. The name is the last part of its address, without unsafe characters. */
 function fileOf(resource: { text?: unknown; blob?: unknown } | undefined, address: unknown): Download {
   const last = String(address ?? '').split(/[?#]/)[0].split(/[/\\]/).filter(Boolean).at(-1) ?? '';
   let name = last;
@@ -431,7 +432,7 @@ export class App {
   #iframe: HTMLIFrameElement | null = null;
   #bridge: Bridge | null = null;
   #listen = ({ source, origin, data }: MessageEvent) => {
-    // Any page can post messages, and so can this page's other frames.
+    // Other pages, and this page's other frames, can also post messages.
     if (this.#iframe && source === this.#iframe.contentWindow && origin === 'null') this.#bridge?.heard(data);
   };
 
@@ -441,7 +442,7 @@ export class App {
     addEventListener('message', this.#listen);
   }
 
-  /** Shows an app and replaces the previous. allowed lists the permitted kinds from codeOf(meta). */
+  /** Shows an app in place of the previous one. allowed has the permitted kinds from codeOf(meta). */
   load({ html, meta }: AppContent, allowed: CodeKind[] = []): void {
     this.#clear();
     const iframe = document.createElement('iframe');
@@ -473,7 +474,7 @@ export class App {
     this.#bridge?.serverSaid(method, params);
   }
 
-  /** Lets the app end cleanly, then closes it. */
+  /** Lets the app end in good order, and then closes it. */
   async leave(): Promise<void> {
     await this.#bridge?.teardown();
     this.close();

@@ -1,5 +1,4 @@
-// Adds the extras of MCP tool calls: the server's app, and a sign-in if the server
-// needs it.
+// Shows what belongs to MCP tool calls: the server's app, and a sign-in if the server requires it.
 
 import type { AuthRequired, JsonObject, McpServer, Params, Resource, Result, Tool, ToolCall } from './ahp';
 import { el, setText } from './dom';
@@ -9,10 +8,10 @@ import { array, text } from './store';
 import { toolTone, toolWord } from './words';
 import { t } from './language';
 
-const loadedAtOnce = 4; // the latest tool calls' apps; older apps load on a click
+const loadedAtOnce = 4; // apps of the latest tool calls; older apps are loaded by a click
 const maxQuestions = 3; // questions of an app in the queue
 
-const mostAllowed = 200; // apps with permission to run dynamic code, kept by this browser
+const mostAllowed = 200; // apps with permission to run dynamic code that this browser remembers
 const codeNames: Record<CodeKind, string> = { eval: t`run code that it generates`, wasm: t`run WebAssembly`, worker: t`work in the background` };
 
 const signIn: Record<string, [label: string, why: (name: string) => string]> = {
@@ -39,7 +38,7 @@ export interface McpModel {
   mcpServer(id: string): McpServer | undefined;
 }
 
-/** A tool call's node. parts.extra is the place for our additions. */
+/** A tool call's node. parts.extra holds what this file adds. */
 export type McpNode = HTMLElement & { parts: { extra: HTMLElement } };
 
 /** All MCP tool calls on the page. */
@@ -55,7 +54,7 @@ export class McpCalls {
     addEventListener('resize', () => this.#each((c) => c.dress()));
   }
 
-  /** Records that a node shows a tool call. */
+  /** Records that a node shows this tool call. */
   show(node: McpNode, call: ToolCall): void {
     if (call.contributor?.kind !== 'mcp') return;
     const shown = this.#calls.get(node);
@@ -63,14 +62,14 @@ export class McpCalls {
     else this.#calls.set(node, new McpCall(node, call, this.#do, (channel) => this.toolsOf(channel)));
   }
 
-  /** Updates everything to the model: see main.tsx. */
+  /** Updates all calls from the model: see main.tsx. */
   render(model: McpModel): void {
     const lost = this.#model?.live && !model.live;
     this.#model = model;
     if (lost) this.#tools.clear();
     for (const [node, shown] of this.#calls) {
       if (node.isConnected) continue;
-      shown.close(); // a different session is in view, or the turn is gone
+      shown.close(); // another session is in view, or the turn was removed
       this.#calls.delete(node);
     }
     const apps = [...this.#calls.values()].filter((c) => appOf(c.call)).sort((a, b) => a.isBefore(b));
@@ -122,15 +121,15 @@ class McpCall {
   #app: App | null = null;
   #loading = ''; // the address being read
   #shown: AppState = { name: '', why: '' };
-  #asked = false; // the user wants to see the app
+  #asked = false; // the user has asked to see the app
   #left = false; // the user or the app has closed it
-  #told: { input?: string; end?: string } = {}; // data the app has received
+  #told: { input?: string; end?: string } = {}; // data that the app has received
   #context: JsonObject | undefined;
   #tool: Tool | undefined; // the server's description of the tool
   #form: SignInForm | null = null;
   #questions: HTMLElement[] = [];
   #full = false; // it fills the page
-  #wentBack = false; // the user left full screen, so the next request asks
+  #wentBack = false; // the user has left full screen, so the app's next request asks first
   #at: { auth: HTMLElement; frame: HTMLElement; bar: HTMLElement; questions: HTMLElement; note: HTMLElement; open: HTMLElement; close: HTMLElement };
   #title = el('span', { className: 'grow' });
 
@@ -253,7 +252,7 @@ class McpCall {
     this.#do.draw();
   }
 
-  /** Returns the permitted kinds of dynamic code. The user is asked once. */
+  /** Returns the permitted kinds of dynamic code. The user is asked once for each app. */
   async #allowed(uri: string, wanted: CodeKind[]): Promise<CodeKind[]> {
     const key = JSON.stringify([this.#do.host(), text(this.#server?.name), uri, wanted]);
     if (wanted.length === 0) return wanted;
@@ -272,7 +271,7 @@ class McpCall {
     return wanted;
   }
 
-  /** Shows the app inline, or over the whole page below a button to return. */
+  /** Shows the app inline, or over the whole page with a button to return. */
   #display(mode: DisplayMode): DisplayMode {
     const { frame, bar } = this.#at;
     const full = mode === 'fullscreen' && this.#app !== null;
@@ -384,7 +383,10 @@ class McpCall {
     };
   }
 
-  /** Asks the user about an app's request, and resolves with act's result, or false for no. */
+  /**
+   * Asks the user about an app's request. Resolves to act's result if the user agrees, and otherwise to
+   * false.
+   */
   #ask(question: string, words: string, yes: string, act: () => boolean): Promise<boolean> {
     if (this.#questions.length >= maxQuestions) return Promise.resolve(false);
     return new Promise<boolean>((resolve) => {
@@ -428,7 +430,7 @@ class McpCall {
 
   // ---- signing in
 
-  /** Returns the server's sign-in request, or undefined if none affects this call. */
+  /** Returns the server's request for a sign-in, or undefined if none affects this call. */
   #wants(): AuthRequired | undefined {
     if (this.#model?.readOnly) return undefined; // a user with more rights must sign in
     if (!['running', 'auth-required'].includes(this.call.status) && !this.#app) return undefined;

@@ -1,18 +1,19 @@
-// Gets tokens for an agent's resources or an MCP server: by OAuth in a new window, by
-// a device code of the page or of the host-agent, or not at all here. Nothing here touches the page; callers supply the
-// network.
-//
-// Metadata follows RFC 9728 (the resource), RFC 8414 and OpenID Connect (the server).
-// The page is a public client without a secret: PKCE (RFC 7636) binds the code to this
-// page. Its client id comes from the host, from a document on the relay that the
-// server fetches, or from registration (RFC 7591).
+// Gets tokens for an agent's resources or an MCP server: by OAuth in a new window, or by a device code of the
+// page or of the host-agent. Some servers support none of these. Nothing here uses the page; callers supply
+// the network.
+// Metadata follows RFC 9728 (the resource), RFC 8414 and OpenID Connect (the server). The page is a public
+// client without a secret: PKCE (RFC 7636) binds the code to this page. The page's client id comes from the
+// host, from a document on the relay that the server fetches, or from registration (RFC 7591).
 
 import { safeUrl } from './answers';
 import { array, isObject, text } from './store';
 import type { AuthRequired, JsonObject, Resource, Result } from './ahp';
 import { t } from './language';
 
-/** Asks a server on the web: a form or JSON is posted, otherwise it is read. Rejects where the browser gets no answer. */
+/**
+ * Sends a request to a server on the web: a POST if there is a form or JSON, and otherwise a GET. Rejects if
+ * the browser gets no answer.
+ */
 export type Ask = (url: string, post?: { form?: Record<string, string>; json?: object }) => Promise<{ status: number; body: JsonObject | undefined }>;
 
 /** A token, and how to renew it. */
@@ -21,10 +22,10 @@ export interface Granted { token: string; renew?: () => Promise<Granted> }
 /** A resource for which a host needs a token. */
 export interface Wanted {
   resource: string; servers: string[]; scopes: string[]; clientId: string; clientSecret: string;
-  byHost: boolean; // the host-agent has a client id to ask with
+  byHost: boolean; // the host-agent has a client id and can sign in
 }
 
-/** An authorization server: the flows it offers this page, and the site of its sign-in window. */
+/** An authorization server, the flows that it offers to this page, and the site of its sign-in window. */
 export interface Server { issuer: string; metadata: JsonObject; window: boolean; code: boolean; site: string }
 
 export const pageOf = (origin: string) => `${origin}/signed-in.html`;
@@ -45,8 +46,8 @@ export function wantedOf(resource: Resource | undefined, more: Partial<AuthRequi
 }
 
 /**
- * Returns an address that may receive requests: https, or this machine; otherwise ''. Metadata
- * from the web cannot lead to this machine.
+ * Returns the address if the page may send requests to it (https, or this machine), and '' otherwise.
+ * Metadata from the web cannot lead to this machine.
  */
 export function askable(url: string, by = url): string {
   const safe = safeUrl(url);
@@ -67,7 +68,7 @@ export function siteOf(url: string): string {
   }
 }
 
-/** Where the metadata of an issuer may be, by RFC 8414, and by OpenID Connect. */
+/** Returns the possible addresses of an issuer's metadata, by RFC 8414 and OpenID Connect. */
 export function metadataPlaces(issuer: string): string[] {
   const { origin, pathname } = new URL(issuer);
   const path = pathname.replace(/\/$/, '');
@@ -75,13 +76,15 @@ export function metadataPlaces(issuer: string): string[] {
   return path ? [...places, `${origin}${path}/.well-known/openid-configuration`] : places;
 }
 
-/** The metadata of the resource itself, where a host names no server: RFC 9728. */
+/**
+ * Returns the address of the resource's own metadata (RFC 9728), which names servers if the host names none.
+ */
 function resourcePlace(resource: string): string {
   const { origin, pathname } = new URL(resource);
   return `${origin}/.well-known/oauth-protected-resource${pathname.replace(/\/$/, '')}`;
 }
 
-/** Finds a server that lets this page sign in, or returns the reason. */
+/** Finds a server at which this page can sign in, or returns why there is none. */
 export async function discover(ask: Ask, wanted: Wanted, origin: string): Promise<{ server?: Server; why: string }> {
   let { servers } = wanted;
   if (servers.length === 0 && askable(wanted.resource)) {
@@ -148,7 +151,7 @@ function judge(issuer: string, metadata: JsonObject, wanted: Wanted, origin: str
 
 const registered = new Map<string, Promise<JsonObject>>(); // by issuer, until the page closes
 
-/** The page's id at a server: {client_id, client_secret}. */
+/** Returns the page's client id at a server: {client_id, client_secret}. */
 export function clientAt(ask: Ask, { issuer, metadata }: Server, wanted: Wanted, origin: string): Promise<JsonObject> {
   if (wanted.clientId) return Promise.resolve({ client_id: wanted.clientId, client_secret: wanted.clientSecret });
   if (metadata.client_id_metadata_document_supported === true && origin.startsWith('https:')) return Promise.resolve({ client_id: documentOf(origin) });
@@ -170,7 +173,7 @@ async function register(ask: Ask, metadata: JsonObject, origin: string): Promise
   return said;
 }
 
-/** Posts, and takes an answer that is good. */
+/** Posts a request. Returns the body of a successful answer, and throws otherwise. */
 async function post(ask: Ask, url: string, what: { form?: Record<string, string>; json?: object }): Promise<JsonObject> {
   let said;
   try {
@@ -244,7 +247,7 @@ export async function visit(ask: Ask, server: Server, wanted: Wanted, origin: st
 /** A device code: its page, the code, and the outcome. */
 export interface Typed { where: string; whole: string; code: string; finish: (gone: AbortSignal) => Promise<Granted> }
 
-/** pause waits so many ms. */
+/** pause waits for a number of ms. */
 export async function typed(ask: Ask, server: Server, wanted: Wanted, origin: string, pause: (ms: number) => Promise<void>): Promise<Typed> {
   const client = await clientAt(ask, server, wanted, origin);
   const { scope, resource } = asked(wanted);
@@ -274,17 +277,16 @@ export async function typed(ask: Ask, server: Server, wanted: Wanted, origin: st
 
 // ---- by the host-agent: the server need not answer web pages
 
-/** The parts of a connection that this uses. */
+/** The parts of a connection that this function uses. */
 export interface ByHost {
   request<M extends string>(method: M, params: object): Promise<Result<M>>;
-  codes: Map<string, (error: string) => void>; // called with the end of a sign-in
+  codes: Map<string, (error: string) => void>; // sign-in id to the function called at its end
 }
 
 /**
- * A sign-in by the host-agent: by a code; or on a page of the server, which sends the browser
- * to an address of the host's machine. A browser elsewhere cannot open that address, so the
- * person gives it: see back. finish resolves when the host has the token, which the page never
- * sees.
+ * A sign-in by the host-agent: with a device code, or on the server's page, which redirects the browser to an
+ * address on the host's machine. A browser elsewhere cannot open that address, so the person copies it into
+ * the page: see back. finish resolves when the host has the token, which the page never gets.
  */
 export type HostSignIn = ({ where: string; whole: string; code: string } | { url: string; redirect: string; back: (address: string) => Promise<void> }) & { finish: () => Promise<void> };
 
@@ -295,7 +297,7 @@ export async function signInAtHost(host: ByHost, channel: string, resource: stri
   const end = new Promise<void>((resolve, reject) => {
     host.codes.set(id, (error) => (error ? reject(new Error(error)) : resolve()));
     gone.addEventListener('abort', () => {
-      host.request('relay/signInCancel', { channel }).catch(() => {}); // the connection ends it, too
+      host.request('relay/signInCancel', { channel }).catch(() => {}); // the end of the connection also cancels it
       reject(new Error(t`This sign-in is over.`));
     });
   });

@@ -1,6 +1,6 @@
-// Keeps the session list, the last conversations and hosts' keys on this device, for reading
-// without a network. They are encrypted with a key that the browser keeps unreadable, and erased
-// when the device signs out or is removed. A token that only the tab has keeps nothing.
+// Stores the session list, the last conversations and hosts' keys on this device, for reading without a
+// network. They are encrypted with a key that scripts cannot read, and erased when the device signs out or is
+// removed. With a token that only the tab has, nothing is stored.
 
 import type { Accounts } from './accounts';
 import type { ChatState, State, Summary, Turn } from './ahp';
@@ -9,15 +9,15 @@ import { isRegistered } from './registered';
 import type { HostInfo } from './relay';
 import type { HostKeys } from './remembered';
 
-/** A conversation as last seen. The host's clock is given if it differs much from the relay's. */
+/** A conversation as last seen. clock is the host's time, if it differs much from the relay's. */
 export interface Kept { chat: string; state: ChatState; at: number; clock?: number }
 
 interface Content { who: string; hosts: HostInfo[]; keys?: [host: string, keys: HostKeys][]; sessions: [host: string, all: Summary[], at?: number][]; conversations: [host: string, session: string, kept: Kept][] }
 
-/** The parts of a Link that are kept. */
+/** The parts of a Link that are stored. */
 interface KeptLink { host: string; live: boolean; past: Map<string, Kept>; listAt: number; store: { sessions: Map<string, Summary>; listRevision: number; revision: number; get<S extends State>(channel: string | undefined): S | undefined } }
 
-/** The parts of the page that are kept. */
+/** The parts of the page that this class uses. */
 export interface OfflinePage {
   readonly keeps: boolean; // the sign-in outlives the tab
   readonly host: string;
@@ -41,7 +41,7 @@ const saveEvery = 15_000; // ms
 export class Offline {
   #page: OfflinePage;
   #saved = 0; // time of the last save
-  #revision = -1; // what it saved
+  #revision = -1; // revision that was saved last
   #who = '';
   #saving: Promise<void> = Promise.resolve();
 
@@ -49,7 +49,7 @@ export class Offline {
     this.#page = page;
   }
 
-  /** Shows what is kept, until the relay and the hosts answer. */
+  /** Shows the stored data until the relay and the hosts answer. */
   async load(): Promise<void> {
     const page = this.#page;
     const who = page.keeps ? await page.who() : '';
@@ -82,7 +82,7 @@ export class Offline {
     page.draw();
   }
 
-  /** Notes the conversation in view, and saves now and then. The page calls it again and again. */
+  /** Stores the conversation in view, and saves at intervals. The page calls it repeatedly. */
   tick(now = Date.now(), soon = false): void {
     const page = this.#page;
     const link = page.links.get(page.host);
@@ -94,10 +94,10 @@ export class Offline {
     if (revision === this.#revision || (!soon && now - this.#saved < saveEvery) || ![...page.links.values()].some((l) => l.live)) return;
     this.#revision = revision;
     this.#saved = now;
-    this.#save().catch(() => {}); // the browser has no room: there is less to read offline
+    this.#save().catch(() => {}); // without room in the browser, less can be read offline
   }
 
-  /** Notes the conversation in view as it was when its connection was lost. */
+  /** Stores the conversation in view as it was when its connection was lost. */
   lost(link: KeptLink): void {
     const page = this.#page;
     const state = link.host === page.host && page.session ? link.store.get<ChatState>(page.chatUri) : undefined;
@@ -109,7 +109,7 @@ export class Offline {
     if (this.#page.keeps) this.#save().catch(() => {});
   }
 
-  /** Saves behind a save under way, which would otherwise bring back what was removed meanwhile. */
+  /** Saves after any running save, which could otherwise restore data that was removed in the meantime. */
   #save(): Promise<void> {
     this.#saving = this.#saving.catch(() => {}).then(() => this.#write());
     return this.#saving;
@@ -138,7 +138,7 @@ export class Offline {
   }
 }
 
-/** The last turns of a chat, as many as there is room for. */
+/** Returns the last turns of a chat, as many as fit. */
 export function lastOf(state: Partial<ChatState> | undefined): ChatState {
   let turns: Turn[] = Array.isArray(state?.turns) ? state.turns.slice(-mostTurns) : [];
   while (turns.length > 1 && JSON.stringify(turns).length > mostBytes) turns = turns.slice(Math.ceil(turns.length / 2));

@@ -1,5 +1,5 @@
-// Sends requests to servers on the web through a frame. The page's own policy allows
-// only the relay. The frame sends no cookies and shows nothing.
+// Sends requests to servers on the web through a frame, because the page's own policy allows only the relay.
+// The frame sends no cookies and shows nothing.
 
 import type { Ask } from './oauth';
 

@@ -1,6 +1,7 @@
-// Subscribes this device to encrypted notifications (Web Push). Each account has its own subscription,
-// which contains its relay's key: a browser has one for each registration of a service worker, so a further
-// account has its own registration. at is '' for the page's own account, or stands for a further one: "@work".
+// Subscribes this device to encrypted notifications (Web Push). Each account has a subscription of its own,
+// which contains its relay's key. A browser has one subscription for each service worker's registration, so
+// each further account has its own registration. at is '' for the page's own account, or "@work" for a
+// further one.
 
 import { accountOf, accounts } from './accounts';
 import { app, requests } from './app';
@@ -10,19 +11,22 @@ import { deviceName } from './words';
 import * as told from './told';
 import { t } from './language';
 
-const flag = (at: string) => `told-on-this-device${at}`; // the target's id; without it, the relay need not be asked
+const flag = (at: string) => `told-on-this-device${at}`; // id of this browser's notification target; if it is missing, there is none
 
 /** Reports whether this browser has push notifications. On a phone the page must be installed. */
 export function possible(): boolean {
   return 'serviceWorker' in navigator && 'PushManager' in globalThis && 'Notification' in globalThis;
 }
 
-/** The id of this device's way, '' if it has none. */
+/** The id of this browser's notification target, or ''. */
 export function wayHere(at: string): string {
   return localStorage.getItem(flag(at)) ?? '';
 }
 
-/** The service worker's registration for an account. The page's own keeps the page, too. */
+/**
+ * Returns the service worker's registration for an account. The one of the page's own account also caches the
+ * page.
+ */
 async function registration(at: string): Promise<ServiceWorkerRegistration> {
   const account = accountOf(at);
   if (!at) return navigator.serviceWorker.ready;
@@ -64,7 +68,7 @@ export async function turnOn(at: string, details: boolean): Promise<void> {
   await (await import('./tell')).keepDetails(at, details);
 }
 
-/** Disables an account's notifications, first at the relay, which would otherwise continue. */
+/** Turns off an account's notifications: first at the relay, which would otherwise continue to send them. */
 export async function turnOff(at: string): Promise<void> {
   const id = wayHere(at);
   if (id && told.known(at)?.ways?.some((w: { id?: string }) => w?.id === id)) await told.removeWay(at, id);
@@ -79,7 +83,7 @@ export async function forget(at: string): Promise<void> {
   if (!possible()) return;
   const account = accountOf(at);
   if (at && !account) return;
-  // getRegistration would return the page's own for an account without one.
+  // For an account without one, getRegistration would return that of the page's own account.
   const here = account ? (await navigator.serviceWorker.getRegistrations()).find((r) => new URL(r.scope).pathname === scopeOf(account)) : await registration(at);
   await (await here?.pushManager.getSubscription())?.unsubscribe();
   if (account) await here?.unregister();
@@ -87,9 +91,9 @@ export async function forget(at: string): Promise<void> {
 
 const lookEvery = 20_000; // ms
 
-/** Reports to the relays that the page is in view, so they send no notification. */
+/** Reports to the relays that the page is in view, so that they send no notification here. */
 export function look(): void {
-  for (const { name } of accounts()) if (wayHere(`@${name}`)) registration(`@${name}`).then((r) => r.update()).catch(() => {}); // no page brings it a new version
+  for (const { name } of accounts()) if (wayHere(`@${name}`)) registration(`@${name}`).then((r) => r.update()).catch(() => {}); // no page load updates these workers
   setInterval(() => {
     if (document.hidden || !app.token) return;
     for (const at of ['', ...accounts().map((a) => `@${a.name}`)]) if (wayHere(at) || told.known(at)?.ways?.length) requests.relayAt(at, 'POST', 'api/notify/looking').catch(() => {});

@@ -1,9 +1,7 @@
-// The reducers of AHP 0.9 to 1.1, as pure functions from state and action to state. A
-// reducer never changes its input, and returns the same object if nothing changes, so
-// callers can compare by identity.
-//
-// reduce() selects the reducer by the family of the action's type. It returns
-// undefined for an unknown type, which differs from a known action without effect.
+// The reducers of AHP 0.9 to 1.1, as pure functions from state and action to state. A reducer never changes
+// its input. It returns the same object if nothing has changed, so that callers can compare by identity.
+// reduce() selects the reducer by the family of the action's type. For an unknown type it returns undefined,
+// unlike for a known action without effect.
 
 import type {
   Action, Annotation, AnnotationAction, AutomationAction, AutomationRunAction, CanvasAction, CanvasState, ChangesetAction, ChangesetState, ChatAction, ChatState, Config, ConfigAction,
@@ -13,7 +11,7 @@ import type {
 type Reduce<S, A> = (state: S, action: A) => S;
 type Table<S, A> = Record<string, Reduce<S, A>>;
 
-/** A reducer for any state: the type of an action names the family, and so the state's kind. */
+/** A reducer for any state. The family in an action's type determines the kind of the state. */
 export type Reducer = Reduce<State, Action>;
 
 // Status bits of sessions and chats.
@@ -45,7 +43,7 @@ function put<T>(items: T[] | undefined, item: T, key: (i: T) => unknown): T[] {
   return i < 0 ? [...all, item] : all.with(i, item);
 }
 
-/** Removes the first item that fits; returns the same array if none does. */
+/** Removes the first item that fits. Returns the same array if none does. */
 function take<T>(items: T[] | undefined, fits: (i: T) => boolean): T[] | undefined {
   const i = list(items).findIndex(fits);
   return i < 0 ? items : items!.toSpliced(i, 1);
@@ -82,7 +80,7 @@ function waiting(bits: number, needed: InputNeeded[]): number {
   return needed.some((r) => r.kind !== 'toolClientExecution') ? (bits & ~activity) | status.needsInput : bits & ~16;
 }
 
-/** Changes a customization, on its own or in a container. */
+/** Changes a customization, which may be inside a container. */
 function customization(state: SessionState, id: string, change: (c: Customization) => Customization): SessionState {
   const all = state.customizations;
   if (!all) return state;
@@ -105,7 +103,7 @@ function mcpServer(state: SessionState, id: string, change: (c: Customization) =
   return customization(state, id, (c) => (c.type === 'mcpServer' ? change(c) : c));
 }
 
-/** Since 0.9 plugins and servers have enablement; before, enabled. */
+/** Since 0.9, plugins and servers have enablement, and before that, enabled. */
 function toggled(c: Customization, a: SessionAction): Customization {
   if (!Array.isArray(a.enablement)) return typeof a.enabled === 'boolean' ? { ...c, enabled: a.enabled } : c;
   if (c.type !== 'plugin' && c.type !== 'mcpServer') return { ...c, enabled: a.enablement[0]?.enabled ?? true };
@@ -252,19 +250,19 @@ function inTool(s: ChatState, a: ChatAction, from: string[], change: (call: Tool
   });
 }
 
-/** The permanent members of a tool call. */
+/** The members of a tool call that never change. */
 function base(call: Omit<ToolCall, 'status' | 'toolInput' | 'content'>, meta?: JsonObject): Omit<ToolCall, 'status'> {
   const { toolCallId, toolName, displayName, intention, contributor, _meta } = call;
   return { toolCallId, toolName, displayName, intention, contributor, _meta: meta ?? _meta };
 }
 
-/** The members kept after an approval. */
+/** The members of a tool call that stay after an approval. */
 function confirmed(call: ToolCall): Partial<ToolCall> {
   const { invocationMessage, toolInput, confirmed: how, selectedOption } = call;
   return { invocationMessage, toolInput, confirmed: how, ...(selectedOption ? { selectedOption } : {}) };
 }
 
-/** The client that runs a tool is fixed at its start. */
+/** The client that runs a tool cannot change after the tool's start. */
 function contributorOf(had: Contributor | undefined, now: Contributor | undefined): Contributor | undefined {
   if (!now) return had;
   if (had?.kind === 'client') return now.kind === 'client' && now.clientId === had.clientId ? now : had;
@@ -294,14 +292,14 @@ function toolConfirmed(call: ToolCall, a: ChatAction): ToolCall {
   if (!a.approved) {
     return { status: 'cancelled', ...kept, toolInput: call.toolInput, reason: a.reason, reasonMessage: a.reasonMessage, userSuggestion: a.userSuggestion, ...chosen };
   }
-  // Input in a referenced resource is edited there.
+  // Input that is a reference is edited in the referenced resource.
   const toolInput = a.editedToolInput !== undefined && typeof call.toolInput !== 'object' ? a.editedToolInput : call.toolInput;
   return { status: 'running', ...kept, toolInput, confirmed: a.confirmed, ...chosen };
 }
 
 function toolComplete(call: ToolCall, a: ChatAction): ToolCall {
   const paused = call.status === 'auth-required';
-  if (paused && a.result?.success) return call; // it never continued
+  if (paused && a.result?.success) return call; // the call has not continued after the pause
   const said = call.status === 'pending-confirmation' ? { ...confirmed(call), confirmed: 'not-needed', selectedOption: undefined } : confirmed(call);
   if (said.selectedOption === undefined) delete said.selectedOption;
   return {
@@ -319,7 +317,7 @@ function toolResultConfirmed(call: ToolCall, a: ChatAction): ToolCall {
   return { status: 'completed', ...kept, success, pastTenseMessage, content, structuredContent, error };
 }
 
-/** A pause for a token, and its end. */
+/** Changes the status of a call that pauses for a token, or continues. */
 function paused(call: ToolCall, a: ChatAction, now: Pick<ToolCall, 'status' | 'auth'>): ToolCall {
   return { ...base(call, a._meta), ...confirmed(call), ...(call.content ? { content: call.content } : {}), ...now };
 }

@@ -16,7 +16,7 @@ export function stored(): string {
   return sessionStorage.getItem(tokenKey) ?? localStorage.getItem(tokenKey) ?? '';
 }
 
-/** Stores the token in the tab, and on the device if it already keeps one. */
+/** Stores the token in the tab, and on the device if a token is stored there already. */
 export function keepToken(token: string): void {
   if (token === device.DEVICE) return; // the browser stores a device's key elsewhere
   if (token) {
@@ -33,14 +33,14 @@ export function isKept(): boolean {
   return localStorage.getItem(tokenKey) !== null;
 }
 
-/** Names a token or the device, without revealing a token; '' for none. */
+/** Returns a name for a token or the device that does not reveal the token; '' for none. */
 export async function nameOf(token: string): Promise<string> {
   if (token === device.DEVICE) return device.name();
   if (!token || !globalThis.crypto?.subtle) return '';
   return [...new Uint8Array(await crypto.subtle.digest('SHA-256', new TextEncoder().encode(token)))].join();
 }
 
-/** Keeps the token on the device, or only in the tab. */
+/** Stores the token on the device, or in the tab only. */
 export function keepOnDevice(token: string, on: boolean): void {
   if (on) localStorage.setItem(tokenKey, token);
   else localStorage.removeItem(tokenKey);
@@ -64,13 +64,19 @@ export interface HostInfo {
   wakes?: boolean; // the relay can wake the machine
 }
 
-/** An answer of the relay; status 200 is success. The caller names the shape of the body, which an error lacks. */
+/**
+ * An answer of the relay. Status 200 means success. The caller names the type of the body; an error's body
+ * lacks its members.
+ */
 export interface Answer<T = object> { status: number; body: T & { error?: string } }
 
-/** The relay's list of a token's hosts. */
+/** The relay's list of the hosts that a token reaches. */
 export interface HostList { hosts?: HostInfo[]; now: string; token?: Grant }
 
-/** A token's relay, and the token itself; without a token, a key of this browser is used. */
+/**
+ * Returns the base address of a token's relay, and the token. Without a token, the request uses a key of this
+ * browser.
+ */
 function wayOf(token: string): { base: string; bearer?: string; account?: Account } {
   const account = accountOf(token);
   if (account) return { base: account.relay, bearer: account.token, account };
@@ -103,7 +109,7 @@ export async function opens(token: string, host: string, subprotocol = 'ahp'): P
 /** Opens WebSockets for a token. */
 export const dial = (token: string) => (host: string, subprotocol: string) => opens(token, host, subprotocol);
 
-/** The relay's answer to a request, before its body is read. */
+/** Returns the relay's response before its body is read. */
 export async function open(token: string, path: string, signal: AbortSignal): Promise<Response> {
   const { base, bearer, account } = wayOf(token);
   if (bearer === undefined) return device.stream(path, signal, account);
@@ -115,10 +121,10 @@ export function hostsOf(token: string): Promise<Answer<HostList>> {
   return ask(token, 'GET', 'api/hosts');
 }
 
-/** A token's authority, or why the relay does not accept the token. */
+/** A token's authority, or why the relay refuses the token. */
 export interface Look { grant?: Grant; why: string }
 
-/** Returns a token's authority. */
+/** Asks the relay for a token's authority. */
 export async function lookUp(token: string): Promise<Look> {
   try {
     if (!tokenForm.test(token)) throw new Error(t`That does not look like a token.`);

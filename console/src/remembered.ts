@@ -1,6 +1,5 @@
-// The last state of hosts that are away. The relay keeps it sealed; this device opens it with
-// keys that the hosts have given it while they were online. See the Go package
-// broker/remember.
+// The last state of absent hosts. The relay stores it sealed; this device opens it with keys that the hosts
+// gave it while they were connected. See the Go package broker/remember.
 
 import type { ChatState, Result, Summary } from './ahp';
 import type { Kept } from './offline';
@@ -14,19 +13,19 @@ import { fromRelay } from './words';
 import { hmac, utf8 } from './sealed/bytes';
 import { t } from './language';
 
-/** A host's keys: key for all records, or records for some. Bytes are in Base64. */
+/** A host's keys: key for all records, or records with keys for some. Bytes are in Base64. */
 export interface HostKeys {
   tenant: string;
   keyId: string;
   verifier: string;
   key?: string;
   records?: Record<string, string>; // by ID
-  blind?: boolean; // of a sealed host: IDs follow from the key
-  ids?: Record<string, string>; // session to its ID, without the key
+  blind?: boolean; // a sealed host, whose IDs are computed from the key
+  ids?: Record<string, string>; // session to its ID, for devices without the key
   seen?: Record<string, number>; // ID to the latest version that this device has seen
 }
 
-/** A version of a session or of the list: see the Go type remember.Record. */
+/** A version of a session's record or of the list: see the Go type remember.Record. */
 interface Sealed { id: string; key: string; version: number; time: number; data: string; signature: string }
 
 /** A record at the relay, and when it was stored. */
@@ -35,7 +34,7 @@ interface Stored { stored: string; record: Sealed }
 /** The content of a record: of the list, or of a session. */
 interface Content { sessions?: Summary[]; versions?: Record<string, number>; session?: string; chat?: string; state?: Partial<ChatState>; summary?: Summary }
 
-/** The parts of a Link that are used. */
+/** The parts of a Link that this class uses. */
 interface RememberedLink {
   host: string;
   live: boolean;
@@ -45,7 +44,7 @@ interface RememberedLink {
   store: { sessions: Map<string, Summary>; listRevision: number; revision: number };
 }
 
-/** The parts of the page that are used. */
+/** The parts of the page that this class uses. */
 export interface RememberedPage {
   readonly host: string;
   readonly session: string;
@@ -59,21 +58,21 @@ export interface RememberedPage {
 
 const domain = 'ahp-remember v1\n';
 const listId = 'list';
-const justNow = 30_000; // ms in which a host that has left may still write
+const justNow = 30_000; // ms in which a host that has just become absent may still write
 const mostLooks = 3;
-const staleClock = 10 * 60_000; // ms between the clocks of host and relay that are worth a note
+const staleClock = 10 * 60_000; // ms of difference between the clocks of host and relay from which a note is shown
 
 export class Remembered {
   keys = new Map<string, HostKeys>(); // by host
   #page: RememberedPage;
-  #looks = new Map<string, number>(); // looks at a host or session since it is away
-  #why = new Map<string, string>(); // host and session to the reason that there is nothing new
+  #looks = new Map<string, number>(); // how often a host or session was requested since its host became absent
+  #why = new Map<string, string>(); // host and session to the reason why nothing newer can be shown
 
   constructor(page: RememberedPage) {
     this.#page = page;
   }
 
-  /** Asks a host for the keys. Hosts without remembered sessions refuse. */
+  /** Asks a host for the keys. Hosts that do not remember sessions refuse. */
   async learn(link: RememberedLink): Promise<void> {
     if (!globalThis.crypto?.subtle) return;
     for (const key of this.#looks.keys()) if (key.startsWith(`${link.host} `)) this.#looks.delete(key);
@@ -84,21 +83,21 @@ export class Remembered {
       this.keys.set(link.host, { ...given, seen: had?.verifier === given.verifier ? had!.seen : {} });
       this.#page.saveNow();
     } catch {
-      // There are no keys, so there is nothing to read while the host is away.
+      // Without keys, nothing can be read while the host is absent.
     }
   }
 
-  /** Forgets everything, or an account's hosts only. */
+  /** Removes all keys and states, or those for the hosts of one account. */
   forget(at = ''): void {
     for (const kept of [this.keys, this.#looks, this.#why]) for (const key of [...kept.keys()]) if (!at || tokenOf(key.split(' ')[0], '') === at) kept.delete(key);
   }
 
-  /** Why a session's last state cannot be shown; '' if nothing is known against it. */
+  /** Returns why a session's last state cannot be shown, or ''. */
   why(host: string, session: string): string {
     return this.#why.get(`${host} ${session}`) ?? '';
   }
 
-  /** Reads what the relay has of hosts that are away. The page calls it again and again. */
+  /** Requests the last state of absent hosts from the relay. The page calls it repeatedly. */
   look(): void {
     for (const info of this.#page.hosts.all) {
       const link = this.#page.linkTo(info.host);
@@ -109,7 +108,7 @@ export class Remembered {
     }
   }
 
-  /** Reports whether to look now, and counts the look. */
+  /** Reports whether a request is due, and counts it. */
   #due(info: HostInfo, session: string): boolean {
     const key = `${info.host} ${info.since} ${session}`;
     const looks = this.#looks.get(key) ?? 0;
@@ -122,7 +121,7 @@ export class Remembered {
     const { status, body } = await this.#page.requests.askAt<{ list?: Stored }>(link.host, 'GET', `api/hosts/${encodeURIComponent(bare(link.host))}/remembered`).catch(() => ({ status: 0, body: undefined }));
     if (status !== 200 || !body?.list) return;
     const keys = this.keys.get(link.host);
-    if (!keys) return; // the account was removed meanwhile
+    if (!keys) return; // the account was removed in the meantime
     const at = storedAt(keys, body.list);
     const content = at > link.listAt ? await this.#open(link.host, keys, body.list.record, listId) : undefined;
     if (!isObject(content) || link.live) return;
@@ -168,7 +167,7 @@ export class Remembered {
     this.#page.draw();
   }
 
-  /** Returns the content of the record with an ID, or undefined if it is not the host's latest. */
+  /** Returns the content of a record, or undefined if it is not the host's latest record with this ID. */
   async #open(host: string, keys: HostKeys, record: Sealed, id: string, key = ''): Promise<Content | undefined> {
     try {
       if (record.id !== id) throw new Error(t`The relay’s copy of its last state is not from this host.`);
@@ -184,14 +183,14 @@ export class Remembered {
   }
 }
 
-/** When a record was stored, by the relay's clock; at a sealed host, when the host has signed it. */
+/** When a record was stored, by the relay's clock; for a sealed host, when the host has signed it. */
 const storedAt = ({ blind }: HostKeys, { stored, record }: Stored) => (blind ? record.time : fromRelay(stored));
 
 function bytesOf(base64: string): Uint8Array<ArrayBuffer> {
   return Uint8Array.from(atob(base64), (c) => c.charCodeAt(0));
 }
 
-/** The ID of a session's record; undefined if this device has no key for it. */
+/** The ID of a session's record, or undefined if this device has no key for it. */
 export async function idOf(host: string, keys: HostKeys, session: string): Promise<string | undefined> {
   if (keys.blind && !keys.key) return keys.ids?.[session];
   const named = keys.blind

@@ -21,7 +21,7 @@ export class Requests {
     this.#page = page;
   }
 
-  /** Sends the open session's host a request; rejects without a connection. */
+  /** Sends a request to the open session's host. Rejects without a connection. */
   request<M extends string>(method: M, params: object): Promise<Result<M>> {
     const { link } = this.#page;
     if (!link?.live) return Promise.reject(new Error(t`not connected`));
@@ -50,12 +50,12 @@ export class Requests {
     return ask(this.#page.token, method, path, json);
   }
 
-  /** Sends a host's relay a request: as the host's account. */
+  /** Sends a request to a host's relay, with the authority of the host's account. */
   askAt<T = object>(host: string, method: string, path: string, json?: object): Promise<Answer<T>> {
     return ask(tokenOf(host, this.#page.token), method, path, json);
   }
 
-  /** Sends a host's relay a request; rejects unless it succeeds. */
+  /** Sends a request to a host's relay. Rejects unless it succeeds. */
   async relayAt<T = object>(host: string, method: string, path: string, json?: object): Promise<T> {
     const { status: said, body } = await this.askAt<T>(host, method, path, json);
     if (said !== 200) throw new Error(text(body?.error) || t`The relay answered ${said}.`);

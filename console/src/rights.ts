@@ -1,5 +1,4 @@
-// The authority of this page at the hosts. The host-agent decides; the page only does not
-// offer what would be refused.
+// The page's authority at the hosts. The host-agent enforces it; the page only hides what would be refused.
 
 import { accountOf, type Accounts } from './accounts';
 import type { Grant } from './relay';
@@ -9,7 +8,7 @@ const belowTalk = ['read'];
 const belowApprove = ['read', 'talk'];
 const belowOperate = ['read', 'talk', 'approve'];
 
-/** The parts of the page that decide about its authority. */
+/** The parts of the page that determine its authority. */
 export interface RightsPage {
   readonly host: string;
   readonly hosts: { readonly grant: Grant | null }; // the token's authority, from the relay
@@ -24,12 +23,12 @@ export class Rights {
     this.#page = page;
   }
 
-  /** The authority at a host: by its account. */
+  /** The authority at a host, from the host's account. */
   grantAt(host: string): Grant | null {
     return accountOf(host) ? this.#page.accounts.of(accountOf(host))?.grant ?? null : this.#page.hosts.grant;
   }
 
-  /** A sealed host's own word about this device; else the relay's about the token. */
+  /** For a sealed host, the level that the host has given to this device; otherwise the token's level. */
   #access(host = this.#page.host): string {
     const seal = this.#page.links.get(host)?.seal;
     return seal ? seal.level : this.grantAt(host)?.access ?? '';
@@ -50,12 +49,15 @@ export class Rights {
     return this.mayAnswer(this.#page.host, true);
   }
 
-  /** Whether the token for a host permits answers to questions, or also to approvals. */
+  /** Whether the token for a host permits answers to questions, or with approval set, to approvals too. */
   mayAnswer(host: string, approval: boolean): boolean {
     return !(approval ? belowApprove : belowTalk).includes(this.#access(host));
   }
 
-  /** Whether the token at a host is for certain sessions only, so it cannot create sessions. */
+  /**
+   * Whether the token for a host is limited to certain sessions, so that the page cannot create sessions
+   * there.
+   */
   narrowAt(host: string): boolean {
     return array(this.grantAt(host)?.channels).length > 0;
   }
@@ -64,7 +66,7 @@ export class Rights {
     return this.narrowAt(this.#page.host);
   }
 
-  /** Whether sessions can be created somewhere. */
+  /** Whether the page can create sessions at any host. */
   get mayCreate(): boolean {
     return [this.#page.host, ...this.#page.links.keys()].some((h) => !belowOperate.includes(this.#access(h)) && !this.narrowAt(h));
   }

@@ -14,13 +14,13 @@ export const code = { unsupportedVersion: -32005, authRequired: -32007, hostOffl
 const methodNotFound = -32601;
 const internalError = -32603;
 
-// Times in ms. patience is longer than the relay's search for a host-agent, which is
-// no reason to drop the connection.
-const idle = 10_000; // without a message, before a ping
-const patience = 25_000; // for any message after a ping
-const hurried = 300; // for an answer after a wake; then a second socket is tried
-const hurriedMost = 1500; // for the first message on either socket
-const settled = 10_000; // a connection this old counts as a success
+// Times in ms. patience is longer than a relay may search for a host-agent, because a connection must not end
+// for that reason.
+const idle = 10_000; // time without a message before a ping
+const patience = 25_000; // wait for any message after a ping
+const hurried = 300; // wait for an answer after a wake; then a second socket is tried
+const hurriedMost = 1500; // wait for the first message on either socket
+const settled = 10_000; // age at which a connection counts as successful
 const firstDelay = 500;
 const longestDelay = 15_000;
 
@@ -40,8 +40,8 @@ export class RpcError extends Error {
 export type AfterClose = 'now' | 'later' | 'token' | 'stop';
 
 /**
- * Returns the reaction to a close code: reconnect now or later, get a new token first, or
- * stop. The relay's codes from 4000 to 4499 permit a reconnect, those from 4500 to 4999 do not.
+ * Returns the reaction to a close code: reconnect now, reconnect later, get a new token first, or stop. Of
+ * the relay's codes, 4000 to 4499 permit a reconnect; 4500 to 4999 do not.
  */
 export function afterClose(closeCode: number): AfterClose {
   if (closeCode === 4501) return 'token';
@@ -50,15 +50,15 @@ export function afterClose(closeCode: number): AfterClose {
 }
 
 /**
- * Returns the wait before an attempt, in ms. Half of it is random, so that the clients of a
- * failed relay do not return together.
+ * Returns the wait before an attempt, in ms. Half of it is random, so that the clients of a failed relay do
+ * not all return at the same time.
  */
 export function backoff(attempt: number, random = Math.random): number {
   const most = Math.min(longestDelay, firstDelay * 2 ** attempt);
   return most / 2 + random() * most / 2;
 }
 
-/** Returns the versions to offer to a host that refused ours. Hosts write "^0.9.0". */
+/** Returns the versions to offer to a host that has refused ours. Hosts write them as "^0.9.0". */
 export function offersFor(supported: unknown): string[] {
   return Array.isArray(supported) ? supported.map((v) => String(v).replace(/^[^0-9]*/, '')) : [];
 }
@@ -81,11 +81,10 @@ export type ConnectionState =
   | { name: 'ended'; action: AfterClose; code: number; reason: string };
 
 /**
- * The callbacks of a Connection. mcp receives notifications on mcp:// channels. request
- * handles the host's requests: it returns a promise of the result, or undefined for an unknown
- * method. sync is called each time the connection becomes live. If fresh, the host has lost
- * its earlier state; otherwise snapshots replace states, or actions follow them, and the channels
- * in missing no longer exist.
+ * The callbacks of a Connection. mcp receives notifications on mcp:// channels. request handles requests of
+ * the host: it returns a promise of the result, or undefined for an unknown method. sync is called each time
+ * the connection becomes live. If fresh is true, the host has lost its earlier state. Otherwise snapshots
+ * replace states, or actions follow them; channels in missing no longer exist.
  */
 export interface ConnectionEvents {
   state(state: ConnectionState): void;
@@ -100,7 +99,7 @@ interface Call { resolve(result: unknown): void; reject(err: Error): void }
 
 type Timer = ReturnType<typeof setTimeout>;
 
-/** A WebSocket, or a sealed connection in its place. */
+/** A WebSocket, or a sealed connection with the same interface. */
 type Socket = WebSocket | SealedSocket;
 
 
@@ -124,7 +123,7 @@ export class Connection {
   #attempt = 0;
   #liveSince = 0;
   #heard = 0; // time of the last message
-  #asked = 0; // waiting for a message since
+  #asked = 0; // time at which the wait for a message began
   #woken = 0; // time when the user returned to the page
   #retry: Timer | undefined;
   #watch: Timer | undefined;
@@ -149,9 +148,9 @@ export class Connection {
   }
 
   /**
-   * Checks the connection now, after an event such as a network change. With hurry, as after
-   * a phone's unlock, a second socket is tried if the connection does not answer at once: it may
-   * be dead without notice. A slow connection is kept.
+   * Checks the connection now, after an event such as a network change. With hurry, as after a phone's
+   * unlock, it opens a second socket if the connection does not answer at once, because the connection may be
+   * dead. A connection that is only slow is kept.
    */
   wake(hurry = false): void {
     if (hurry) this.#woken = Date.now();
@@ -159,13 +158,13 @@ export class Connection {
     else if (this.#socket?.readyState === 1) {
       this.#ping();
       if (hurry) setTimeout((old: Socket, asked: number) => this.#beside(old, asked), hurried, this.#socket, this.#asked);
-    } else if (hurry && this.state.name === 'connecting' && Date.now() - this.#asked > hurried) { // opened on a network that is gone
+    } else if (hurry && this.state.name === 'connecting' && Date.now() - this.#asked > hurried) { // opened on a network that no longer exists
       this.#drop(1000, 'no answer');
       this.#connect();
     }
   }
 
-  /** Opens a second socket beside a silent connection and uses the first to answer. */
+  /** Opens a second socket beside a silent connection, and keeps whichever answers first. */
   async #beside(old: Socket, asked: number): Promise<void> {
     const silent = () => this.#socket === old && this.#heard < asked;
     if (!silent()) return;
@@ -203,7 +202,7 @@ export class Connection {
     return this.#clientId;
   }
 
-  /** Calls a method of the host; rejects with an RpcError, or an Error if the connection ends first. */
+  /** Calls a method of the host. Rejects with an RpcError, or with an Error if the connection ends first. */
   request<M extends string>(method: M, params: object): Promise<Result<M>> {
     return new Promise((resolve, reject) => {
       const id = ++this.#ids;
@@ -252,7 +251,7 @@ export class Connection {
   }
 
   #send(message: JsonObject): void {
-    // A closed socket ends with onclose, which rejects the calls.
+    // When a socket has closed, onclose rejects the calls.
     if (this.#socket?.readyState === 1) this.#socket.send(JSON.stringify(message));
   }
 
@@ -277,7 +276,7 @@ export class Connection {
       this.#attach(opened);
       return;
     }
-    const mine = this.state; // a newer attempt may have replaced this state
+    const mine = this.state; // a newer attempt may have changed the state
     opened.then(
       (socket) => (this.state === mine ? this.#attach(socket) : socket.close()),
       (err) => { if (this.state === mine) this.#lost(err.code ?? 1006, err.message); });
@@ -300,12 +299,12 @@ export class Connection {
       this.#on.sync(sync);
       this.#setState({ name: 'live' });
     } catch (error) {
-      if (socket !== this.#socket) return; // #lost has handled it
+      if (socket !== this.#socket) return; // #lost has already handled the end
       const err = error as RpcError;
       if (err.code === code.unsupportedVersion) {
         this.#drop(1000, 'no common version');
         this.#end('stop', err.code, err.message);
-      } else if (err.code !== code.hostOffline) { // the relay closes after this and gives the reason
+      } else if (err.code !== code.hostOffline) { // the relay then closes the connection with the reason
         this.#drop(1000, 'handshake failed');
         this.#lost(1006, err.message);
       }
@@ -345,7 +344,7 @@ export class Connection {
         subscriptions: [...this.subscriptions],
       });
     } catch (err) {
-      // A restarted host has lost its clients.
+      // A host that has restarted does not know its clients.
       if (!(err instanceof RpcError) || err.code === code.hostOffline) throw err;
       return this.#initialize(versions);
     }
@@ -384,7 +383,9 @@ export class Connection {
     } else this.#on.notification(method, params!);
   }
 
-  /** Answers a host's request. Hosts ask clients for files and similar, which a web page lacks. */
+  /**
+   * Answers a host's request. Hosts ask clients for their files, for example, which a web page does not have.
+   */
   async #serve(id: Id, method: string, answer: Promise<unknown> | undefined): Promise<void> {
     const socket = this.#socket;
     let said: JsonObject;
@@ -413,7 +414,7 @@ export class Connection {
     this.request('ping', { channel: ROOT }).catch(() => {}); // any message counts as an answer
   }
 
-  // #check detects dead connections, because browsers do not report them.
+  // #check detects dead connections, which browsers do not report.
   #check(): void {
     if (!this.#socket || 'onlife' in this.#socket) return; // a sealed connection watches itself
     const now = Date.now();
@@ -424,7 +425,7 @@ export class Connection {
     } else if (now - this.#heard > idle) this.#ping();
   }
 
-  /** Leaves the socket without waiting for its end, which may take minutes. */
+  /** Drops the socket without waiting for its close, which may take minutes. */
   #drop(closeCode: number, reason: string): void {
     const socket = this.#socket;
     this.#socket = null;
@@ -443,8 +444,8 @@ export class Connection {
     }
     if (this.#liveSince && Date.now() - this.#liveSince > settled) this.#attempt = 0;
     this.#liveSince = 0;
-    // A connection that died while the page slept is reported when it wakes, or just
-    // after.
+    // If a connection died while the page slept, the browser reports that when the page wakes, or shortly
+    // afterwards.
     const slept = closeCode === 1006 && Date.now() - this.#woken < hurriedMost;
     this.#woken = 0;
     const wait = slept ? 0 : action === 'now' && this.#attempt === 0 ? Math.random() * firstDelay : backoff(this.#attempt);
@@ -467,7 +468,7 @@ export class Connection {
   }
 }
 
-/** Reads the result of reconnect in any version: for all channels together, or for each. */
+/** Reads the result of reconnect in both forms: one for all channels, or one for each channel. */
 function recovered(result: Recovered): Omit<Sync, 'fresh'> {
   if (!Array.isArray(result.channels)) return { snapshots: list(result.snapshots), actions: list(result.actions), missing: list(result.missing) };
   const of = (kind: string) => list(result.channels).filter((c) => c.kind === kind);

@@ -1,6 +1,6 @@
 // Runs in a frame without an origin and without a network: see sandbox.ts.
 
-/** Makes what the page asks for, one after the other. A failure makes nothing. */
+/** Converts what the page sends, one item after the other. The result is '' after a failure. */
 export function serve<T>(make: (from: T) => string | Promise<string>): void {
   let last: Promise<void> = Promise.resolve();
   addEventListener('message', function first({ source, ports: [port] }: MessageEvent) {

@@ -1,5 +1,5 @@
-// A frame without an origin and without a network, in which libraries read an agent's text.
-// It is loaded with the first such text: see sandbox-frame.ts.
+// A frame without an origin and without a network, in which libraries parse an agent's text: see
+// sandbox-frame.ts. It is loaded when the first such text appears.
 
 const patience = 5000; // ms
 
@@ -34,7 +34,7 @@ export class Sandbox {
     });
   }
 
-  /** Has the frame make something; '' if it cannot. */
+  /** Lets the frame convert something. Returns '' if it fails. */
   async make(from: object): Promise<string> {
     const port = await (this.#port ??= this.#open());
     const id = this.#next++;

@@ -1,4 +1,4 @@
-// The list of sessions, and the changes to them.
+// The list of sessions, and changes to it.
 
 import type { Action, JsonObject, Summary } from './ahp';
 import type { Conversation } from './conversation';
@@ -93,7 +93,7 @@ export class Sessions {
     this.#tell(link, session, { type: 'session/isArchivedChanged', isArchived: on });
   }
 
-  /** Keeps a session from all other people, or shows it again. */
+  /** Hides a session from all other people, or shows it again. */
   keepPrivate(link: Link, session: string, on: boolean): void {
     link.keepPrivate(session, on).catch((err: Error) => {
       this.#page.conversation.note = err.message;
@@ -115,7 +115,7 @@ export class Sessions {
     this.#page.draw();
   }
 
-  /** Deletes the removed session now. */
+  /** Carries out a pending deletion now. */
   flush(): void {
     const { deleted } = this;
     if (!deleted) return;

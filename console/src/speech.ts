@@ -14,12 +14,12 @@ const maker = (): (new () => Recognition) | undefined => {
   return all.SpeechRecognition ?? all.webkitSpeechRecognition;
 };
 
-/** Whether the browser can write what the user says. Some browsers ask a service of their maker for it. */
+/** Whether the browser can transcribe speech. Some browsers send it to a service of their vendor. */
 export function canDictate(): boolean {
   return maker() !== undefined;
 }
 
-/** Listens until stop is called or the user is silent. heard gets each finished phrase. */
+/** Transcribes speech until stop is called or the user is silent. heard receives each finished phrase. */
 export function dictate(heard: (words: string) => void, ended: () => void): { stop: () => void } {
   const listening = new (maker()!)();
   listening.continuous = true;
@@ -46,7 +46,7 @@ export function speak(markdown: string): void {
   speechSynthesis.speak(new SpeechSynthesisUtterance(spoken(markdown)));
 }
 
-/** The words of Markdown that are worth hearing. */
+/** Returns the words of Markdown that should be read aloud. */
 export function spoken(markdown: string): string {
   return markdown.replace(/^(```|~~~)[^]*?^\1.*$/gm, ' ').replace(/!?\[([^\]]*)\]\([^)]*\)/g, '$1').replace(/^[ \t]*(#+|>|[-*+]|\d+\.)[ \t]+/gm, '').replace(/^\|?[-:| ]+\|$/gm, '').replace(/[`*_~|]+/g, ' ').replace(/\s+/g, ' ').trim();
 }

@@ -1,5 +1,5 @@
-// One host's sessions and the states of its followed channels. States are replaced,
-// never changed in place.
+// One host's sessions and the states of the channels that the page follows. A state is replaced, never
+// changed in place.
 
 import { ROOT } from './rpc';
 import type { Action, Agent, CanvasRef, CanvasState, ChangesetRef, ChatState, Customization, Envelope, Given, JsonObject, Params, RootState, SessionState, Snapshot, State, Summary, Sync, ToolCall, Turn } from './ahp';
@@ -8,7 +8,7 @@ import { t } from './language';
 
 const maxUnknown = 50; // distinct unknown action types
 const maxKept = 20; // samples of each type
-const maxNames = 200; // channels that the page has left
+const maxNames = 200; // channels that the page has left and whose names it remembers
 const longestName = 60; // characters of a chat's name
 
 /** A prompt that the host has not confirmed. */
@@ -23,23 +23,26 @@ export class Store {
   unknown = new Map<string, Unknown>();
   unknownCount = 0;
   refusal = ''; // why the latest request, other than a prompt, was refused
-  messages: { channel: string; payload: unknown }[] = []; // from canvas providers, until their view takes them
+  messages: { channel: string; payload: unknown }[] = []; // from canvas providers, until a canvas takes them
   pending: Pending[] = [];
-  quiet = new Set<number>(); // clientSeq of actions the user did not ask for; a refusal is not shown
+  quiet = new Set<number>(); // clientSeq of actions that the user did not cause; a refusal is not shown
   revision = 0; // counts changes
-  givers: ReadonlyMap<string, string> = new Map(); // answers to the people who gave them, replaced with each change
+  givers: ReadonlyMap<string, string> = new Map(); // answers to the people who gave them; replaced at each change
 
   #channels = new Map<string, { state: State; fromSeq: number }>();
-  #answers = new Map<string, string>(); // the user's answers until the host confirms them
-  #names = new Map<string, string>(); // channels that the page has left, to their first words
-  #runs = new Map<string, Map<string, [from: number, to: number]>>(); // channel to its tool calls' times, as seen here
+  #answers = new Map<string, string>(); // the user's answers, until the host confirms them
+  #names = new Map<string, string>(); // channels that the page has left to the first words of their chats
+  #runs = new Map<string, Map<string, [from: number, to: number]>>(); // channel to the times of its tool calls, as seen here
   #clientId: string;
 
   constructor(clientId: string) {
     this.#clientId = clientId;
   }
 
-  /** Returns a channel's state, or undefined. The caller names the kind of the channel; a member that a host left out is absent. */
+  /**
+   * Returns a channel's state, or undefined. The caller names the kind of the channel. Members that a host
+   * has omitted are absent.
+   */
   get<S extends State = SessionState>(channel: string | undefined): S | undefined {
     return channel === undefined ? undefined : this.#channels.get(channel)?.state as S | undefined;
   }
@@ -49,8 +52,8 @@ export class Store {
   }
 
   /**
-   * Returns a session's open canvases: from the session's list or, since AHP 0.10, from its
-   * first chat. The chat gives only addresses; a title is known after a subscription.
+   * Returns a session's open canvases: from the session's list or, since AHP 0.10, from its first chat. The
+   * chat has only addresses; a title is known after a subscription.
    */
   canvasesOf(session: string): CanvasRef[] {
     const listed = array(this.get<ChatState>(this.chatOf(session))?.canvases).filter((c) => typeof c?.resource === 'string');
@@ -69,7 +72,7 @@ export class Store {
     return all.concat(all.flatMap((c) => array(c.children).filter(isObject)));
   }
 
-  /** Takes the waiting messages from canvas providers. */
+  /** Returns and removes the waiting messages from canvas providers. */
   takeMessages(): { channel: string; payload: unknown }[] {
     return this.messages.splice(0);
   }
@@ -95,7 +98,7 @@ export class Store {
     this.revision++;
   }
 
-  /** A chat's first words, also after the page has left the chat; '' if they are not known. */
+  /** Returns a chat's first words, even after the page has left the chat; '' if they are not known. */
   firstWords(channel: string | undefined): string {
     const chat = this.get<ChatState>(channel);
     const said = text((array(chat?.turns)[0] ?? chat?.activeTurn)?.message?.text).trim().split('\n')[0].slice(0, longestName);
@@ -108,7 +111,7 @@ export class Store {
       this.#channels.clear();
       this.messages = [];
     }
-    this.#runs.clear(); // parts of them were not seen
+    this.#runs.clear(); // some of them were missed
     for (const s of snapshots) this.snapshot(s);
     for (const a of actions) this.apply(a, 0);
     for (const m of missing) this.drop(m);
@@ -117,12 +120,12 @@ export class Store {
     this.revision++;
   }
 
-  /** Applies an action envelope. It has just happened, unless now is 0. */
+  /** Applies an action. It happened at the time now; 0 means an unknown time. */
   apply(envelope: Envelope, now = Date.now()): void {
     if (!isObject(envelope)) return;
     const { channel, action, serverSeq, origin, rejectionReason } = envelope;
     const entry = this.#channels.get(channel);
-    // A relay's rejection has no serverSeq, so handle it first.
+    // A rejection by the relay has no serverSeq, so it is handled first.
     if (origin?.clientId === this.#clientId) this.#confirm(origin.clientSeq, rejectionReason);
     if (!entry || !isObject(action) || rejectionReason !== undefined) return;
     if (serverSeq <= entry.fromSeq) return; // already in the snapshot
@@ -135,7 +138,7 @@ export class Store {
     if (action.requestId !== undefined && action.type === 'chat/inputCompleted') this.#answers.delete(answerKey(channel, action.requestId as string));
   }
 
-  /** Notes when a tool call begins to run, and when it ends. */
+  /** Records when a tool call begins to run, and when it ends. */
   #note(channel: string, state: ChatState, id: string, now: number): void {
     const call = array(state.activeTurn?.responseParts).findLast((p) => p.toolCall?.toolCallId === id)?.toolCall;
     const runs = this.#runs.get(channel) ?? new Map<string, [number, number]>();
@@ -144,7 +147,10 @@ export class Store {
     else if (call?.status === 'completed' && run && !run[1]) run[1] = now;
   }
 
-  /** When a tool call has run: by the host's word, else as seen here. Undefined if neither is known. */
+  /**
+   * Returns the time in which a tool call has run: as reported by the host, or else as seen here. Returns
+   * undefined if neither is known.
+   */
   ranFor(channel: string, call: ToolCall): [from: number, to: number] | undefined {
     const said = call._meta?.['agenthost.ran'] as { startedAt?: string; durationMs?: number } | undefined;
     const from = Date.parse(said?.startedAt ?? '');
@@ -232,7 +238,7 @@ export class Store {
     return this.givers.get(answerKey(channel, `${type} ${id}`)) ?? '';
   }
 
-  /** Fails prompts that the host has not confirmed for age ms. */
+  /** Marks prompts as failed that the host has not confirmed for age ms. */
   expire(age: number): void {
     const before = Date.now() - age;
     for (const p of this.pending) {
@@ -281,13 +287,13 @@ function answerKey(channel: string, id: string): string {
   return `${channel}\n${id}`;
 }
 
-/** The terminal of the call that runs in a chat, '' for none. */
+/** Returns the terminal of the tool call that runs in a chat, or ''. */
 export function runningTerminal(chat: ChatState | undefined): string {
   const call = array(chat?.activeTurn?.responseParts).findLast((p) => p.toolCall?.status === 'running')?.toolCall;
   return text(array(call?.content).find((c) => c?.type === 'terminal')?.resource);
 }
 
-/** Gives every turn an array of parts, for malformed states. */
+/** Gives every turn an array of parts, because a host may omit it. */
 export function normal(state: Partial<ChatState>): State {
   if (!Array.isArray(state.turns) && !isObject(state.activeTurn)) return state;
   return {
@@ -303,7 +309,7 @@ function normalTurn(turn: Turn): Turn {
 
 const turnName = '{turnId}';
 
-/** Returns the changesets that have an address for each turn, with a turn's. */
+/** Returns the changesets that exist for each turn, with the addresses for this turn. */
 export function ofTurn(changesets: ChangesetRef[], turn: string): { channel: string; title: string }[] {
   return changesets.filter((c) => typeof c?.uriTemplate === 'string' && c.uriTemplate.includes(turnName) && !c.uriTemplate.replace(turnName, '').includes('{'))
     .map((c) => ({ channel: c.uriTemplate.replace(turnName, encodeURIComponent(turn)), title: text(c.label) || t`Changes of this turn` }));
@@ -320,7 +326,7 @@ export function isObject<T>(value: T): value is T & (unknown extends T ? JsonObj
   return value !== null && typeof value === 'object';
 }
 
-/** Returns a host's list; an empty list for a value of a different type. */
+/** Returns a host's list, or an empty list if the value is no list. */
 export function array<T>(value: readonly T[] | null | undefined): T[];
 export function array(value: unknown): unknown[];
 export function array(value: unknown): unknown[] {

@@ -1,6 +1,6 @@
-// The service worker. It caches the page but none of its data, so the page opens at
-// once, and without a network can report that. It shows the relay's push messages with
-// their answers, gives the chosen answer, and removes messages that have been answered.
+// The service worker. It caches the page but no data, so that the page opens at once, and without a network
+// can report that. It shows the relay's push messages with the offered answers, sends the answer that the
+// user chooses, and removes notifications that were answered.
 
 import { itsQuestion } from './address';
 import { choices, keptChoice, languageOf } from './language/choice';
@@ -18,10 +18,10 @@ interface Told { id?: unknown; host?: unknown; session?: unknown; kind?: string;
 /** The data of a shown notification: the question's place, and the answers offered for it. */
 interface Data { host?: string; session?: string; asks?: boolean; offered?: Record<string, Offered | SealedOffer> }
 
-/** Options that not all browsers have, and the library's types lack. */
+/** Notification options that some browsers and the type library lack. */
 type Shown = NotificationOptions & { actions?: object[] };
 
-/** The further account whose notifications this worker shows, '' for the page's own: see registerFor. */
+/** The further account whose notifications this worker shows, or '' for the page's own: see registerFor. */
 const account = new URL(self.location.href).searchParams.get('account') ?? '';
 const at = account && `@${account}`;
 
@@ -29,12 +29,12 @@ const name = `shell ${SHELL.join(' ')}`;
 
 self.addEventListener('install', (event) => {
   event.waitUntil((async () => {
-    if (account) return self.skipWaiting(); // the page is the other worker's
+    if (account) return self.skipWaiting(); // another worker serves the page
     const cache = await caches.open(name);
     await cache.addAll(['/', ...SHELL]);
     await cache.add(keys[0]).catch(() => cache.add(keys[1])).catch(() => {}); // a relay without devices has none
     const own = LANGUAGES[await language()];
-    if (own) await cache.add(own).catch(() => {}); // the page is in English without it
+    if (own) await cache.add(own).catch(() => {}); // without it, the page is in English
     await self.skipWaiting();
   })());
 });
@@ -60,7 +60,7 @@ self.addEventListener('fetch', (event) => {
 
 const mostShared = 8; // files
 
-/** Handles content shared by an app: text goes into the address, files wait for the page. */
+/** Handles content that an app shares: text is added to the address, and files wait for the page. */
 async function share(request: Request): Promise<Response> {
   const form = await request.formData();
   const params = new URLSearchParams();
@@ -79,7 +79,7 @@ async function kept(request: Request): Promise<Response> {
   return (await caches.match(request)) ?? fetch(request);
 }
 
-/** A catalogue: only the languages in use are kept. */
+/** Returns a catalogue and caches it: only languages in use are cached. */
 async function keptFromNow(request: Request): Promise<Response> {
   const ours = await caches.match(request);
   if (ours) return ours;
@@ -108,7 +108,7 @@ async function latest(request: Request, path: string): Promise<Response> {
   return Promise.race([now.catch(() => ours), late]);
 }
 
-/** The relay's page, which may be newer; ours where it cannot be had soon. */
+/** Returns the relay's page, which may be newer, or the cached one if the relay does not answer soon. */
 async function page(request: Request): Promise<Response> {
   const ours = await caches.match('/');
   if (!ours) return fetch(request);
@@ -121,18 +121,18 @@ self.addEventListener('push', (event) => {
   try {
     told = event.data?.json() ?? {};
   } catch {
-    // The notification still appears, without details.
+    // The notification is then shown without details.
   }
   const mine = turn.then(() => show(told));
   turn = mine.catch(() => {});
   event.waitUntil(mine);
 });
 
-let turn: Promise<void> = Promise.resolve(); // messages are shown in their order: an end comes behind its event
+let turn: Promise<void> = Promise.resolve(); // messages are shown in order, because an event's end must come after the event
 
 const text = (value: unknown) => (typeof value === 'string' ? value : '');
 
-/** The cache that remembers withdrawn events: a push service may deliver a message again, and late. */
+/** The cache of withdrawn events: a push service may deliver a message twice, and late. */
 const withdrawn = 'withdrawn';
 const mostWithdrawn = 100;
 
@@ -146,13 +146,16 @@ async function withdraw(id: string, at: number): Promise<void> {
   for (const oldest of keys.slice(0, Math.max(0, keys.length - mostWithdrawn))) await cache.delete(oldest);
 }
 
-/** Reports whether an event was withdrawn, and has not occurred again since. */
+/** Whether an event was withdrawn and has not occurred again since. */
 async function isWithdrawn(id: string, at: number): Promise<boolean> {
   const known = await (await caches.open(withdrawn)).match(keyOf(id));
   return known !== undefined && at <= Number(await known.text());
 }
 
-/** Reads a push: a sealed host's own message, or the relay's. Of a sealed host, the relay's words have no content. */
+/**
+ * Reads a push: a message of a sealed host, or of the relay. About a sealed host, a message of the relay has
+ * no content.
+ */
 async function read(told: Told): Promise<{ told: Told; offered: (Offered | SealedOffer)[] }> {
   if (typeof told.sealed === 'string') {
     const opened = await openNote(told as Pushed, account);
@@ -182,7 +185,10 @@ async function show(pushed: Told): Promise<void> {
   } as Shown);
 }
 
-/** Whether a press opens the question, and not only its session. Some questions have no answers for a lock screen. */
+/**
+ * Whether a click opens the question and not only its session. Some questions offer no answers in a
+ * notification.
+ */
 function isAsked({ kind }: Told, offered: unknown[]): boolean {
   return offered.length > 0 || kind === 'approval' || kind === 'question';
 }
@@ -198,8 +204,8 @@ self.addEventListener('notificationclick', (event) => {
 });
 
 /**
- * Gives an answer. Until the relay has it, a silent notification says so: it also remains if
- * the browser ends the worker too early.
+ * Sends an answer. Until the relay has it, a silent notification reports that; it also remains if the browser
+ * ends the worker too early.
  */
 async function answer({ title, body, tag, data }: Notification, offered: Offered | SealedOffer, reply: string): Promise<void> {
   const show = (now: string, silent: boolean) => self.registration.showNotification(now, {
@@ -212,7 +218,9 @@ async function answer({ title, body, tag, data }: Notification, offered: Offered
   else for (const sent of await self.registration.getNotifications({ tag })) sent.close();
 }
 
-/** Opens the session in an existing page or a new one, at its question if it asks. */
+/**
+ * Opens the session in an existing page or a new one. If the session has a question, it opens the question.
+ */
 async function open({ host, session, asks }: Data): Promise<void> {
   const [page] = (await self.clients.matchAll({ type: 'window', includeUncontrolled: true })).filter((c) => new URL(c.url).pathname === '/');
   if (page) {

@@ -1,5 +1,5 @@
-// A link's proposed change of token or place. A link may come from an attacker, so the
-// user decides, after the page has shown the rights before and after.
+// A change of token or place that a link proposes. A link may come from an attacker, so the page shows the
+// rights before and after the change, and the user decides.
 
 import type { Place } from './address';
 import { lookUp, type Grant } from './relay';
@@ -7,7 +7,7 @@ import { lookUp, type Grant } from './relay';
 /** A token's rights at a host. */
 export interface Side { grant?: Grant; host: string }
 
-/** A proposed change. why is the relay's refusal, or ''. */
+/** A proposed change. why is why the relay refuses the new token, or ''. */
 export interface Swap { key: object; token: string; to: Place; now: Side | null; then: Side | null; why: string }
 
 /** The parts of the page that a change uses. */

@@ -1,4 +1,4 @@
-// Gives sealed hosts the keys for this browser's push subscriptions. Loaded only for sealed hosts.
+// Gives sealed hosts the keys of this browser's push subscriptions. It is loaded only for sealed hosts.
 
 import { tokenOf } from './accounts';
 import { links } from './app';
@@ -8,7 +8,10 @@ import { possible, subscriptionAt, wayHere } from './push';
 import { subscribe } from './sealed/note';
 import * as told from './told';
 
-/** In localStorage. Set: an account's sealed hosts tell this device no questions. */
+/**
+ * Key in localStorage. If set, an account's sealed hosts leave questions out of notifications for this
+ * device.
+ */
 const hidden = (at: string) => `told-without-details${at}`;
 
 export const forgetDetails = (at: string) => localStorage.removeItem(hidden(at));
@@ -25,7 +28,9 @@ export async function setDetails(at: string, way: told.Way, details: boolean): P
   await keepDetails(at, details);
 }
 
-/** Gives a sealed host this browser's keys, or withdraws them. A host that has them already is not asked. */
+/**
+ * Gives a sealed host this browser's keys, or withdraws them. It sends nothing if the host has them already.
+ */
 export async function tell(link: Link): Promise<void> {
   const { seal } = link;
   if (!seal || !possible()) return;
@@ -35,7 +40,7 @@ export async function tell(link: Link): Promise<void> {
   await subscribe(link.host, (what) => seal.ask(what), subscription ? way : '', localStorage.getItem(hidden(at)) === null, subscription?.toJSON().keys);
 }
 
-/** Tells an account's sealed hosts that are connected. An older host tells this device nothing. */
+/** Calls tell for all connected sealed hosts of an account. An older host ignores it. */
 export async function tellAll(at: string): Promise<void> {
   await Promise.allSettled([...links.values()].filter((l) => tokenOf(l.host, '') === at).map(tell));
 }

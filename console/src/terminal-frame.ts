@@ -1,6 +1,5 @@
-// Runs in a terminal's frame: draws the page's output and sends keyboard input. The
-// frame has no origin and no network, so escape sequences in the output cannot reach
-// anything.
+// Runs in a terminal's frame: shows output that the page sends, and sends keyboard input to the page. The
+// frame has no origin and no network, so escape sequences in the output can reach nothing.
 
 import '../npm/@xterm/xterm/css/xterm.css';
 import { FitAddon } from '@xterm/addon-fit';

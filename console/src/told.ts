@@ -1,5 +1,5 @@
-// The user's notification settings. Each account's relay keeps them for the account's subject. at
-// is '' for the page's own account, or stands for a further one: "@work".
+// The user's notification settings. Each account's relay stores them for the account's subject. at is '' for
+// the page's own account, or "@work" for a further one.
 
 import { bare, tokenOf } from './accounts';
 import { app, requests } from './app';
@@ -12,18 +12,18 @@ export interface Way { id?: string; kind?: string; name?: string; kinds?: string
 /** The quiet hours of a day. */
 export interface Quiet { from?: string; to?: string; zone?: string }
 
-/** A session, or a host, without notifications. */
+/** A session or host whose notifications are muted. */
 export interface MuteOf { host?: string; session?: string; until?: string }
 
 /** A notification that was sent, or tried. */
 export interface Delivery { id: string; at: string; way?: string; host: string; session: string; kind: string; outcome: string; why?: string }
 
-/** The settings, and the history of a day. */
+/** The settings, and the history of one day. */
 export interface Settings { pushKey?: string; ways?: Way[]; mail?: boolean; quiet?: Quiet | null; mutes?: MuteOf[]; deliveries?: Delivery[] }
 
 const said = new Map<string, { token: string; settings: Settings | null }>(); // by at, with the page's token; null: not configured on this relay
 
-/** Returns an account's settings from its relay's last answer, or undefined. */
+/** Returns an account's settings as last received from its relay, or undefined. */
 export function known(at: string): Settings | null | undefined {
   const last = said.get(at);
   return last?.token === app.token ? last.settings : undefined;
@@ -47,7 +47,7 @@ export function muted(host: string, session: string, now = Date.now()): MuteOf |
   return array(known(tokenOf(host, ''))?.mutes).find((m) => m?.host === bare(host) && (!m.session || m.session === session) && (!m.until || Date.parse(m.until) > now));
 }
 
-/** Changes the quiet settings, on top of changes made elsewhere meanwhile. */
+/** Changes quiet hours or mutes. It first loads them, because they may have been changed elsewhere. */
 async function setTimes(at: string, change: (had: { quiet: Quiet | null; mutes: MuteOf[] }) => object): Promise<void> {
   const { token } = app;
   const { quiet, mutes } = await requests.relayAt<Settings>(at, 'GET', 'api/notify');
@@ -55,7 +55,7 @@ async function setTimes(at: string, change: (had: { quiet: Quiet | null; mutes: 
   keep(at, token, await requests.relayAt(at, 'PUT', 'api/notify/times', next));
 }
 
-/** Mutes a session, or a host if none is named, until a time; undefined means for good. */
+/** Mutes a session, or a host if no session is named. undefined means without an end. */
 export function mute(host: string, session: string, until?: Date): Promise<void> {
   return setTimes(tokenOf(host, ''), ({ quiet, mutes }) => ({ quiet, mutes: [...others(mutes, host, session), { host: bare(host), ...(session ? { session } : {}), ...(until ? { until: until.toISOString() } : {}) }] }));
 }
@@ -68,12 +68,14 @@ function others(mutes: MuteOf[], host: string, session: string): MuteOf[] {
   return mutes.filter((m) => m?.host !== bare(host) || (m?.session ?? '') !== session);
 }
 
-/** Sets the quiet hours {from, to, zone}; null for none. */
+/** Sets the quiet hours {from, to, zone}; null removes them. */
 export function setQuiet(at: string, quiet: Quiet | null): Promise<void> {
   return setTimes(at, ({ mutes }) => ({ quiet, mutes }));
 }
 
-/** Adds a target, or changes the target with its id. The result has secrets that the relay shows only once. */
+/**
+ * Adds a target, or changes the target with this id. The result has secrets, which the relay shows only once.
+ */
 export async function setWay(at: string, way: Way): Promise<Way> {
   const made = way.id ? await requests.relayAt<Way>(at, 'PUT', `api/notify/ways/${encodeURIComponent(way.id)}`, way) : await requests.relayAt<Way>(at, 'POST', 'api/notify/ways', way);
   await load(at);
@@ -85,7 +87,10 @@ export async function removeWay(at: string, id: string): Promise<void> {
   await load(at);
 }
 
-/** Sends a test to a target and returns the outcome, with a line for each part that the notifications lack. */
+/**
+ * Sends a test notification to a target. Returns the outcome, with a line for each part that its
+ * notifications cannot have.
+ */
 export async function tryWay(at: string, id: string): Promise<string> {
   const { outcome, why, missing } = await requests.relayAt<{ outcome?: string; why?: string; missing?: unknown[] }>(at, 'POST', `api/notify/ways/${encodeURIComponent(id)}/test`);
   load(at).catch(() => {});

@@ -1,5 +1,5 @@
-// The only place that creates script URLs, all known at build time. The page's policy
-// (require-trusted-types-for) refuses all other code; DOMPurify cleans HTML.
+// The only file that creates script URLs, all of which are known at build time. The page's policy
+// (require-trusted-types-for) refuses all other code. DOMPurify cleans HTML.
 
 import type { Account } from './accounts';
 import { t } from './language';
@@ -8,7 +8,7 @@ declare const HIGHLIGHT_WORKER: string;
 
 const ours: Record<string, string> = { '/sw.js': '/sw.js', [HIGHLIGHT_WORKER]: HIGHLIGHT_WORKER };
 
-const forAccounts = '/sw.js?account='; // the service worker's notifications for a further account
+const forAccounts = '/sw.js?account='; // the service worker for a further account's notifications
 
 interface Policy { createScriptURL(url: string): string }
 
@@ -20,12 +20,12 @@ const policy: Policy = (globalThis as { trustedTypes?: { createPolicy(name: stri
   },
 }) ?? { createScriptURL: (url: string) => url };
 
-/** Has the browser keep the page itself, so that it opens without a network. */
+/** Registers the service worker, which caches the page so that it opens without a network. */
 export function registerWorker(): void {
   navigator.serviceWorker?.register(policy.createScriptURL('/sw.js')).catch(() => {}); // the page also works without it
 }
 
-/** The scope for an account's service worker. No page lives there. */
+/** The scope of an account's service worker. No page has an address there. */
 export const scopeOf = ({ name }: Account) => `/accounts/${encodeURIComponent(name)}/`;
 
 /** Registers the service worker for a further account's notifications, and returns the registration when it can take them. */

@@ -1,17 +1,17 @@
-// Describes states in words. Nothing here touches the page.
+// Describes states in words. Nothing here uses the page.
 
 import type { Icon, TerminalPiece, ToolCall } from './ahp';
 import type { HostInfo } from './relay';
 import type { ConnectionState } from './rpc';
 import { locale, rounded, t } from './language';
 
-/** The page's name, also on the home screen: frames/manifest.webmanifest. */
+/** The page's name, which is also in frames/manifest.webmanifest for the home screen. */
 export const NAME = 'Agents';
 
 const clock = new Intl.DateTimeFormat(locale, { hour: '2-digit', minute: '2-digit' });
 const day = new Intl.DateTimeFormat(locale, { day: 'numeric', month: 'short' });
 
-/** A point in time: the time of today, else the day. '' if it is none. */
+/** Formats a point in time: today's as a time, others as a day. '' if it is invalid. */
 export function when(iso: string | number | undefined, now = Date.now()): string {
   const date = new Date(iso ?? NaN);
   if (Number.isNaN(date.getTime())) return '';
@@ -22,8 +22,8 @@ export function when(iso: string | number | undefined, now = Date.now()): string
 const maxIcon = 64 << 10; // characters of an icon's address
 
 /**
- * The address of the first icon that the page shows: a picture in the address itself, for the
- * page's theme. Icons at other addresses would tell their servers who looks.
+ * Returns the address of the first icon that the page may show: a data URL for the page's theme. An icon at a
+ * web address would reveal to its server who views the page.
  */
 export function iconOf(icons: Icon[] | undefined, dark: boolean): string {
   const mine = (Array.isArray(icons) ? icons : []).find((i): i is Icon & { src: string } =>
@@ -32,15 +32,15 @@ export function iconOf(icons: Icon[] | undefined, dark: boolean): string {
   return mine?.src ?? '';
 }
 
-let ahead = 0; // ms of the relay's clock before this device's
+let ahead = 0; // ms that the relay's clock is ahead of this device's
 
-/** Has ages follow the relay's clock: a device's clock may be wrong. */
+/** Makes ages follow the relay's clock, because a device's clock may be wrong. */
 export function setClock(now: string): void {
   const at = Date.parse(now);
   ahead = Number.isNaN(at) ? 0 : at - Date.now();
 }
 
-/** A time by the relay's clock, in ms by this device's; 0 if it is none. */
+/** Converts a time by the relay's clock to ms by this device's clock; 0 if it is invalid. */
 export function fromRelay(iso: string): number {
   return (Date.parse(iso) || ahead) - ahead;
 }
@@ -50,19 +50,19 @@ export function relayNow(): number {
   return Date.now() + ahead;
 }
 
-/** The time by the relay's clock of a local time as a datetime-local input has it; 0 for none. */
+/** Converts the local time in a datetime-local input to the relay's clock; 0 if it is empty. */
 export function toRelay(local: string): number {
   const at = local ? new Date(local).getTime() : NaN;
   return Number.isNaN(at) ? 0 : at + ahead;
 }
 
-/** A time by the relay's clock as a datetime-local input has it. */
+/** Converts a time by the relay's clock to the form of a datetime-local input. */
 export function toInput(ms: number): string {
   const at = new Date(ms - ahead);
   return new Date(at.getTime() - at.getTimezoneOffset() * 60_000).toISOString().slice(0, 16);
 }
 
-/** The time between, roughly: "now", "5 min". '' if iso is no time. */
+/** Describes roughly how long ago iso was: "now", "5 min". '' if it is invalid. */
 export function ago(iso: string | undefined, now = Date.now() + ahead): string {
   const date = new Date(iso ?? NaN);
   if (Number.isNaN(date.getTime())) return '';
@@ -73,13 +73,13 @@ export function ago(iso: string | undefined, now = Date.now() + ahead): string {
   return day.format(date);
 }
 
-/** A state in words: a tone for its colour, and more for the part that changes each second. */
+/** A state in words. tone determines its colour; more is the part that changes each second. */
 export interface Described { tone: 'ok' | 'wait' | 'bad'; text: string; more: string }
 
 /**
- * Describes a connection's state. away means that the host is not online; host is its entry in
- * the relay's list, if any. A host that does not answer still counts as online.
- * asOf is the time of the last record of a sealed connection whose heartbeat is late.
+ * Describes a connection's state. away means that the host is not online; host is its entry in the relay's
+ * list, if any. A host that does not answer still counts as online. asOf is the time of the last record on a
+ * sealed connection whose heartbeat is late.
  */
 export function describe(state: ConnectionState | undefined, { away, host, asOf, now = Date.now() }: { away?: boolean; host?: HostInfo; asOf?: number; now?: number }): Described {
   const offline = host && host.state !== 'online'
@@ -109,7 +109,7 @@ export function describe(state: ConnectionState | undefined, { away, host, asOf,
   return { tone: 'wait', text: t`No host chosen`, more: '' };
 }
 
-// 1006 means that no close frame arrived, which does not help the user.
+// Code 1006 only means that no close frame arrived, which does not help the user.
 function reasonOf({ code, reason }: { code: number; reason: string }): string {
   if (reason) return ` (${reason})`;
   return code && code !== 1006 ? ` (${t`code ${code}`})` : '';
@@ -139,7 +139,7 @@ const toolWords: Record<string, string> = {
   'cancelled': t`not run`,
 };
 
-/** The state of a tool call in words. */
+/** Describes the state of a tool call in words. */
 export function toolWord(call: ToolCall): string {
   if (call.status === 'completed' && call.success === false) return t`failed`;
   if (call.status === 'cancelled' && call.reason === 'denied') return t`denied`;
@@ -170,12 +170,12 @@ export function baseName(uri: unknown): string {
   }
 }
 
-/** A line of Markdown without its marks. */
+/** A line of Markdown without its markup. */
 export function unmarked(line: string): string {
   return line.replace(/\s+/g, ' ').replace(/\[([^\]]*)\]\([^)]*\)/g, '$1').replace(/[`*]{1,2}/g, '');
 }
 
-/** A random UUID. crypto.randomUUID is there on https and localhost only. */
+/** A random UUID. crypto.randomUUID exists only on https and localhost. */
 export function randomId(): string {
   const b = crypto.getRandomValues(new Uint8Array(16));
   b[6] = (b[6] & 0x0f) | 0x40;
@@ -183,12 +183,12 @@ export function randomId(): string {
   return [...b].map((x, i) => ([4, 6, 8, 10].includes(i) ? '-' : '') + x.toString(16).padStart(2, '0')).join('');
 }
 
-/** The same with an end. */
+/** Turns a phrase into a sentence: with a capital, and a full stop. */
 export function sentence(s: string): string {
   return s ? `${s[0].toUpperCase()}${s.slice(1)}.` : '';
 }
 
-/** A path as people write it. */
+/** Returns a file URI as a path; other URIs stay unchanged. */
 export function pathOf(uri: string): string {
   if (!uri?.startsWith('file://')) return String(uri ?? '');
   try {
@@ -198,19 +198,22 @@ export function pathOf(uri: string): string {
   }
 }
 
-/** A file's path as people write it: below one of the session's folders, or else the whole. */
+/** Returns a file's path: relative to one of the session's folders, or else the whole path. */
 export function shortPathOf(uri: string, folders: string[]): string {
   const path = pathOf(uri);
   const around = folders.map((f) => `${pathOf(f).replace(/\/+$/, '')}/`).find((f) => path.startsWith(f) && path !== f);
   return around ? path.slice(around.length) : path;
 }
 
-/** Whether a link leads to a file of the host: it has no scheme and no server. "a.go:3" names a line. */
+/**
+ * Whether a link leads to a file at the host: it has no scheme and no server. "a.go:3" includes a line
+ * number.
+ */
 export function isPath(href: string): boolean {
   return /^[\w-]*\.[\w.-]*:\d/.test(href) || href !== '' && !/^([a-z][a-z0-9+.-]*:|[#?]|[\\/]{2})/i.test(href);
 }
 
-/** The URI of a linked file, below a folder unless its path is absolute. A line number is left out. */
+/** The URI of a linked file: relative to folder, unless its path is absolute. A line number is dropped. */
 export function fileOf(path: string, folder: string): string {
   const name = path.replace(/(#.*|:\d+(-\d+)?(:\d+)?)$/, '');
   return name.startsWith('/') ? uriOf(name) : new URL(name, `${folder.replace(/\/?$/, '')}/`).href;
@@ -225,7 +228,7 @@ export function below(folder: string, name: string): string {
   return `${folder}${folder.endsWith('/') ? '' : '/'}${encodeURIComponent(name)}`;
 }
 
-/** The URI of the folder that something is in, '' where there is none. */
+/** The URI of the folder that contains a file, or ''. */
 export function parentOf(uri: string): string {
   const at = uri.replace(/\/+$/, '').lastIndexOf('/');
   const parent = uri.slice(0, at);
@@ -241,12 +244,12 @@ export function chatBeside(first: string, id: string): string {
   return session ? `ahp-chat://${id}/${session}` : `ahp-chat:/${id}`;
 }
 
-/** A number of tokens or bytes, roughly. */
+/** Formats a number of tokens or bytes roughly. */
 export function roughly(n: number): string {
   return Number.isFinite(n) ? rounded(n) : '';
 }
 
-/** The time in ms that intervals cover together; 0 if one is unknown. */
+/** Returns how many ms several intervals cover together; 0 if one is unknown. */
 export function together(all: ([from: number, to: number] | undefined)[]): number {
   let [sum, end] = [0, -Infinity];
   for (const run of all.toSorted((a, b) => (a?.[0] ?? 0) - (b?.[0] ?? 0))) {
@@ -257,7 +260,7 @@ export function together(all: ([from: number, to: number] | undefined)[]): numbe
   return sum;
 }
 
-/** A time in ms, roughly. */
+/** Formats a duration in ms roughly. */
 export function lasted(ms: number): string {
   const s = Math.round(ms / 1000);
   if (!(s >= 1)) return '';
@@ -272,18 +275,21 @@ export function plain(value: string): string {
   return value.replace(/\r\n/g, '\n').replace(escapes, '');
 }
 
-/** The last line that a running tool has printed, also to its terminal, whose state stateOf has. */
+/**
+ * Returns the last line that a running tool has printed, also to its terminal. stateOf returns a terminal's
+ * state.
+ */
 export function lastLine(call: ToolCall, stateOf: (channel?: string) => { content?: TerminalPiece[] } | undefined): string {
   const list = <T>(v: T[] | undefined): T[] => (Array.isArray(v) ? v : []);
   const printed = list(call.content).map((c) => {
     const pieces = list(stateOf(c?.resource)?.content);
-    const end = pieces.findLast((p) => p?.type === 'command') ?? pieces.at(-1); // behind a command stands the shell's prompt
+    const end = pieces.findLast((p) => p?.type === 'command') ?? pieces.at(-1); // after a command, the shell's prompt follows
     return [c?.text, end?.output, end?.value, c?.result?.preview].find((said) => typeof said === 'string' && said) ?? '';
   }).join('\n');
   return plain(printed.slice(-2000)).trim().split(/[\r\n]/).at(-1)!.trim();
 }
 
-/** Returns the command in a tool's input, and whether it is the whole input. */
+/** Returns the command in a tool's input, and whether the input contains nothing else. */
 export function commandIn(input: string): { command: string; whole: boolean } {
   try {
     const parsed = JSON.parse(input);

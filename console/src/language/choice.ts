@@ -1,17 +1,20 @@
-// The choice of a language, for the page and for its service worker.
+// The chosen language, for the page and for its service worker.
 
-/** The languages by their tags, in their own words. */
+/** Language tags and the names of the languages in themselves. */
 export const languages: Record<string, string> = { en: 'English', de: 'Deutsch', ja: '日本語', ar: 'العربية' };
 
-/** Returns a page's language and its tag for Intl: a person's own region counts if the language is theirs. */
+/**
+ * Returns a page's language and its tag for Intl. If one of the browser's tags has that language, its region
+ * is kept.
+ */
 export function languageOf(wanted: string, theirs: readonly string[]): { language: string; locale: string } {
   const primary = (tag: string) => tag.toLowerCase().split('-')[0];
   const language = wanted || theirs.map(primary).find((l) => Object.hasOwn(languages, l)) || 'en';
   const locale = theirs.find((tag) => primary(tag) === language) ?? language;
-  return { language, locale: language === 'ar' ? `${locale}-u-nu-latn` : locale }; // the digits of code, diffs and addresses
+  return { language, locale: language === 'ar' ? `${locale}-u-nu-latn` : locale }; // digits as in code, diffs and addresses
 }
 
-/** The cache with the choice: a service worker has no localStorage. */
+/** The cache that stores the choice, because a service worker has no localStorage. */
 export const choices = 'language';
 
 const at = '/language';

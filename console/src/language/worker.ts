@@ -1,17 +1,17 @@
-// The texts of the service worker. It has no page that loads a catalogue, and few texts.
+// The texts of the service worker. It needs few texts and loads no catalogue.
 
-/** The texts in a language. says has a text for each kind of event, about a session or host. */
+/** The texts in one language. says has a text for each kind of event, about a session or host. */
 export interface Texts {
   anAgent: string; sending: (label: string) => string; notAnswered: (why: string) => string; unreachable: string; unproved: string; answered: (status: number) => string;
   says: Record<string, (of: string) => string>;
-  labels: Record<string, string>; // of answers whose names are the relay's or the host-agent's own
+  labels: Record<string, string>; // of answers whose names come from the relay or the host-agent, not from the host
 }
 
 export const texts: Record<string, Texts> = {
   en: {
     anAgent: 'An agent needs you', sending: (label) => `Sending: ${label}…`, notAnswered: (why) => `Not answered: ${why}`,
     unreachable: 'the relay cannot be reached', unproved: 'the host has not confirmed it', answered: (status) => `the relay answered ${status}`,
-    says: {}, labels: {}, // the relay's own
+    says: {}, labels: {}, // the relay's own texts
   },
   de: {
     anAgent: 'Ein Agent braucht Sie', sending: (label) => `Wird gesendet: ${label} …`, notAnswered: (why) => `Nicht beantwortet: ${why}`,
@@ -42,7 +42,10 @@ export const texts: Record<string, Texts> = {
   },
 };
 
-/** Returns the line of a message. The relay writes it in English; says is built anew from what the message is about. */
+/**
+ * Returns the line of a notification. The relay writes it in English; in other languages it is built from the
+ * notification's members.
+ */
 export function saysIn(language: string, told: Record<string, unknown>): string {
   const text = (value: unknown) => (typeof value === 'string' ? value : '');
   const about = told.kind === 'test' ? text(told.says).split(': ')[0] : text(told.host);

@@ -1,14 +1,14 @@
-// The notation of docs/sealed.md: bytes, base64url, digests, fingerprints, codes and padding.
+// Encodings in docs/sealed.md: bytes, base64url, digests, fingerprints, codes and padding.
 
 export type Bytes = Uint8Array<ArrayBuffer>;
 
-const label = 'ahp-sealed/1 '; // begins each text that is hashed or signed, and the prologue
+const label = 'ahp-sealed/1 '; // prefix of each text that is hashed or signed, and of the prologue
 
 export function utf8(text: string): Bytes {
   return new TextEncoder().encode(text);
 }
 
-/** Decodes UTF-8; throws if it is none. */
+/** Decodes UTF-8. Throws if it is invalid. */
 export function textOf(bytes: Bytes): string {
   return new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(bytes);
 }
@@ -29,7 +29,7 @@ export function same(a: ArrayLike<number>, b: ArrayLike<number>): boolean {
   return differs === 0;
 }
 
-/** A text, with a zero byte behind it, that separates the purposes of hashes and signatures. */
+/** A text followed by a zero byte, which separates hashes and signatures with different purposes. */
 export function purpose(name: string): Bytes {
   return utf8(`${label}${name}\0`);
 }
@@ -47,7 +47,9 @@ export function base64url(bytes: Bytes): string {
   return btoa(String.fromCharCode(...bytes)).replaceAll('+', '-').replaceAll('/', '_').replace(/=+$/, '');
 }
 
-/** Decodes base64url of length bytes (any, by default), in its only spelling. */
+/**
+ * Decodes base64url of the given length in bytes, or any length. Throws unless it is the canonical encoding.
+ */
 export function fromBase64url(text: unknown, length?: number): Bytes {
   if (typeof text !== 'string' || !/^[\w-]*$/.test(text) || text.length % 4 === 1) throw new Error('not base64url');
   const bytes = Uint8Array.from(atob(text.replaceAll('-', '+').replaceAll('_', '/')), (c) => c.charCodeAt(0));
@@ -55,13 +57,13 @@ export function fromBase64url(text: unknown, length?: number): Bytes {
   return bytes;
 }
 
-/** A public identity: its fingerprint's text, and its words for people. */
+/** A public identity: its fingerprint as text, and words that people can compare. */
 export interface Name { fingerprint: string; words: string }
 
 const consonants = 'bdfghjklmnprstvz';
 const vowels = 'aiou';
 
-/** The words of a fingerprint's first 64 bits. */
+/** Returns the words for the first 64 bits of a fingerprint. */
 export function wordsOf(fingerprint: Bytes): string {
   const words = [];
   for (let i = 0; i < 8; i += 2) {
@@ -76,17 +78,17 @@ async function nameFrom(kind: string, ...keys: Bytes[]): Promise<Name> {
   return { fingerprint: base64url(fingerprint), words: wordsOf(fingerprint) };
 }
 
-/** Names a host by its key. */
+/** Returns the identity of a host with this key. */
 export const nameOfHost = (key: Bytes) => nameFrom('host', key);
 
-/** Names a device by its keys. */
+/** Returns the identity of a device with these keys. */
 export const nameOfDevice = (key: Bytes, verifier: Bytes) => nameFrom('device', key, verifier);
 
 const digits = '0123456789ABCDEFGHJKMNPQRSTVWXYZ';
 const codeBytes = 16;
 export const codeLength = 26;
 
-/** Reads a pairing code as a person types it; undefined if it is none. */
+/** Reads a pairing code that a person has typed. Returns undefined if it is invalid. */
 export function readCode(typed: string): Bytes | undefined {
   const text = typed.replace(/[- ]/g, '').replace(/o/gi, '0').replace(/[il]/gi, '1');
   if (text.length !== codeLength || !/^[0-9A-Za-z]*$/.test(text)) return undefined;
@@ -113,10 +115,10 @@ export function codeText(code: Bytes): string {
   return all.padEnd(codeLength * 5, '0').match(/.{5}/g)!.map((five) => digits[parseInt(five, 2)]).join('').match(/.{1,4}/g)!.join('-');
 }
 
-/** A code as the pre-shared key of a pairing. */
+/** Derives the pre-shared key of a pairing from its code. */
 export const secretOf = (code: Bytes) => digest('pair', code);
 
-/** The length to which n bytes are padded: Padmé. */
+/** Returns the padded length of n bytes (Padmé). */
 export function padded(n: number): number {
   if (n < 2) return n;
   const exponent = 31 - Math.clz32(n);
@@ -126,12 +128,12 @@ export function padded(n: number): number {
   return Math.ceil(n / step) * step;
 }
 
-/** An object with the given members only: the value's type, or absent where it begins with '?'. */
+/** The members of an object with their types; '?' marks an optional member. */
 type Shape = Record<string, 'string' | 'number' | '?strings' | '?string'>;
 
 /**
- * Reads a JSON object with known members only, each at most once, and nothing behind it. Its
- * values are texts, whole numbers and lists of texts.
+ * Parses a JSON object that has only the given members, each at most once, and nothing after it. Values are
+ * texts, whole numbers or lists of texts.
  */
 export function exactly<T>(bytes: Bytes, shape: Shape): T {
   const text = textOf(bytes);

@@ -1,4 +1,4 @@
-// Grants: a device's signed statements that a host may admit a different device (docs/sealed.md).
+// Grants: signed statements of a device that a host may admit another device (docs/sealed.md).
 
 import { base64url, concat, exactly, fromBase64url, nameOfDevice, nameOfHost, printable, purpose, utf8, type Bytes } from './bytes';
 import { keySize, readVerifier, sign, signatureSize, verifierSize, verify, type Device } from './keys';
@@ -14,7 +14,7 @@ export interface Grant {
   host: string; by: string; key: Bytes; verifier: Bytes; subject: string; level: string; channels?: string[]; from: number; end: number; serial: string;
 }
 
-/** A grant with its text, and an unchecked signature. */
+/** A grant with its text and its signature, which is not verified yet. */
 export interface Claimed extends Grant { body: Bytes; signature: Bytes }
 
 /** Signs a grant for a device's public keys. */
@@ -33,7 +33,7 @@ function signed(body: Bytes): Bytes {
   return concat(purpose('grant'), body);
 }
 
-/** Reads a grant; throws if it is none. */
+/** Reads a grant. Throws if it is invalid. */
 export async function readGrant(text: unknown): Promise<Claimed> {
   if (typeof text !== 'string' || text.length > longest) throw new Error('no grant');
   const [first, second, ...more] = text.split('.');
@@ -54,7 +54,7 @@ export async function readGrant(text: unknown): Promise<Claimed> {
   return { ...b, key: fromBase64url(b.key, keySize), verifier, body, signature };
 }
 
-/** Compares by the bytes of UTF-8, in whose order grants list channels. */
+/** Compares texts by their UTF-8 bytes. Grants list channels in this order. */
 function before(a: string, b: string): boolean {
   const [x, y] = [utf8(a), utf8(b)];
   const at = x.findIndex((byte, i) => byte !== y[i]);
@@ -62,8 +62,9 @@ function before(a: string, b: string): boolean {
 }
 
 /**
- * Reads a chain that admits a device to a host. The last grant names the device, each has the
- * signature of the one before, and the host itself judges the first.
+ * Reads a chain of grants that admits a device to a host. The last grant names the device, and each later
+ * grant is signed by the device that the previous grant names. The signer of the first grant must be known to
+ * the host, which checks that itself.
  */
 export async function readChain(texts: string[], hostKey: Bytes, device: { key: Bytes; verifier: Bytes }, now = Date.now()): Promise<Claimed[]> {
   if (texts.length === 0 || texts.length > mostGrants) throw new Error('no chain of grants');

@@ -1,4 +1,4 @@
-// The items of a person for an absent host: see the Go package broker/waiting.
+// A person's items for absent hosts: see the Go package broker/waiting.
 
 import type { QuestionAnswer } from '../ahp';
 import { fromBase64url, nameOfDevice, nameOfHost, textOf, utf8, type Bytes } from './bytes';
@@ -8,16 +8,16 @@ import { openLetter, sealLetter, type Letter } from './letter';
 /** A version of an item. Times are in ms by the relay's clock. */
 export interface Item { id: string; session: string; version: number; expires: number; wake?: number; cancelled?: boolean; device: string; letter: Letter }
 
-/** The secret part of an item. */
+/** The sealed part of an item. */
 export interface Content {
   kind: 'message' | 'session' | 'approve' | 'answer' | 'stop';
   session: string; chat?: string; turn?: string; text?: string; model?: { id: string };
   provider?: string; directory?: string;
   request?: string; input?: string; approved?: boolean; option?: string; response?: 'accept' | 'decline'; answers?: Record<string, QuestionAnswer | undefined>;
-  title?: string; // for the person's devices
+  title?: string; // shown on the person's devices
 }
 
-/** A host's answer to relay/waitingKeys: its key, and the person's devices. */
+/** A host's answer to relay/waitingKeys: the host's key, and the keys of the person's devices. */
 export interface WaitingKeys { tenant: string; subject: string; host: string; devices: { keys: string; name: string }[] }
 
 /** This device's keys for items. */
@@ -40,7 +40,7 @@ export const newId = () => hex(crypto.getRandomValues(new Uint8Array(16)));
 /** The ID of a session. */
 export const idOf = (session: string) => sha256(utf8(session));
 
-/** The digest of an answer's question. */
+/** The digest of the question that an answer is for. */
 export function digestOf(...texts: string[]): Promise<string> {
   return sha256(utf8(texts.map((text) => `${utf8(text).length}:${text}\n`).join('')));
 }
@@ -61,7 +61,7 @@ export async function sealItem(own: Own, host: string, keys: WaitingKeys, i: Omi
   return { ...item, letter: await sealLetter(own.device, headOf(item, host, keys), utf8(JSON.stringify(content)), to) };
 }
 
-/** Opens an item, if one of the person's devices has signed it. */
+/** Opens an item. Throws unless one of the person's devices has signed it. */
 export async function openItem(own: Own, host: string, keys: WaitingKeys, item: Item): Promise<Content> {
   for (const d of keys.devices) {
     const { key, verifier } = await readPublic(d.keys);

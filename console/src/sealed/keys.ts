@@ -1,4 +1,4 @@
-// The keys of this device. The browser keeps the private parts unreadable.
+// This device's keys. Scripts cannot read their private parts.
 
 import { base64url, concat, fromBase64url, type Bytes } from './bytes';
 
@@ -22,14 +22,14 @@ export async function newSecret(): Promise<Secret> {
   return { private: pair.privateKey, public: new Uint8Array(await crypto.subtle.exportKey('raw', pair.publicKey)) };
 }
 
-/** Makes a device's keys. It fails where the browser lacks X25519. */
+/** Creates a device's keys. Throws if the browser lacks X25519. */
 export async function newDevice(): Promise<Device> {
   const secret = await newSecret();
   const pair = await crypto.subtle.generateKey(ecdsa, false, ['sign', 'verify']);
   return { secret, signer: pair.privateKey, verifier: new Uint8Array(await crypto.subtle.exportKey('raw', pair.publicKey)) };
 }
 
-/** Reads the keys of a link's device: private keys, and the verifier. */
+/** Reads the keys of a link's device: two private keys, and the verifier. */
 export async function readDevice(text: unknown): Promise<Device> {
   const all = fromBase64url(text, 2 * keySize + verifierSize);
   const [own, d, verifier] = [all.slice(0, keySize), all.slice(keySize, 2 * keySize), all.slice(2 * keySize)];
@@ -40,7 +40,7 @@ export async function readDevice(text: unknown): Promise<Device> {
   return { secret: { private: await crypto.subtle.importKey('pkcs8', pkcs8, x25519, false, ['deriveBits']), public: fromBase64url(x, keySize) }, signer, verifier };
 }
 
-/** The shared secret of two X25519 keys. It refuses keys that give zeros. */
+/** Returns the shared secret of two X25519 keys. Throws if the secret is zero. */
 export async function agree(own: Secret, other: Bytes): Promise<Bytes> {
   const key = await crypto.subtle.importKey('raw', other, x25519, false, []);
   const shared = new Uint8Array(await crypto.subtle.deriveBits({ name: 'X25519', public: key }, own.private, 8 * keySize));
@@ -52,7 +52,7 @@ export async function sign(device: Device, text: Bytes): Promise<Bytes> {
   return new Uint8Array(await crypto.subtle.sign(signing, device.signer, text));
 }
 
-/** Reads a verifier: a point of P-256. */
+/** Reads a verifier: a point on P-256. */
 export function readVerifier(point: Bytes): Promise<CryptoKey> {
   if (point.length !== verifierSize || point[0] !== 4) throw new Error('a signing key of a wrong form');
   return crypto.subtle.importKey('raw', point, ecdsa, true, ['verify']);
@@ -62,7 +62,7 @@ export async function verify(verifier: Bytes, text: Bytes, signature: Bytes): Pr
   return signature.length === signatureSize && crypto.subtle.verify(signing, await readVerifier(verifier), signature, text);
 }
 
-/** A device's public keys in a text: what a different device needs to admit it. */
+/** A device's public keys as text, from which another device can admit it. */
 export const publicText = (key: Bytes, verifier: Bytes) => base64url(concat(key, verifier));
 
 /** Reads public keys. */

@@ -1,6 +1,5 @@
-// Letters of a device to a host, kept at a relay. See the Go file internal/sealed/letter.go.
-// A letter's key is sealed with HPKE (RFC 9180): DHKEM(X25519, HKDF-SHA256), HKDF-SHA256,
-// AES-256-GCM, base mode.
+// Letters from a device to a host, stored at a relay: see the Go file internal/sealed/letter.go. A letter's
+// key is sealed with HPKE (RFC 9180): DHKEM(X25519, HKDF-SHA256), HKDF-SHA256, AES-256-GCM, base mode.
 
 import { concat, hmac, purpose, same, utf8, type Bytes } from './bytes';
 import { agree, keySize, newSecret, sign, verify, type Device, type Secret } from './keys';
@@ -29,7 +28,7 @@ async function expand(of: Bytes, key: Bytes, label: string, info: Bytes, n: numb
   return (await hmac(key, concat([0, n], utf8('HPKE-v1'), of, utf8(label), info, [1]))).slice(0, n);
 }
 
-/** The key and nonce of HPKE's only message between two keys. */
+/** Returns the key and nonce for the only message of an HPKE context between two keys. */
 async function agreed(shared: Bytes, encapsulated: Bytes, recipient: Bytes, info: Bytes): Promise<{ key: Bytes; nonce: Bytes }> {
   const secret = await expand(kem, await extract(kem, zeros, 'eae_prk', shared), 'shared_secret', concat(encapsulated, recipient), keySize);
   const context = concat([0], await extract(suite, zeros, 'psk_id_hash', none), await extract(suite, zeros, 'info_hash', info));
@@ -60,7 +59,7 @@ async function signed(head: string, data: Bytes, boxes: { to: string; key: Bytes
   return concat(infoOf(head), utf8('\n'), await sha256(data), await sha256(concat(...boxes.flatMap((b) => [utf8(`${b.to}\n`), b.key]))));
 }
 
-/** Seals and signs content for recipients: their public keys by fingerprint. */
+/** Seals and signs content for recipients. to maps fingerprints to public keys. */
 export async function sealLetter(device: Device, head: string, content: Bytes, to: Map<string, Bytes>): Promise<Letter> {
   const [key, nonce] = [random(keySize), random(nonceSize)];
   const data = concat(nonce, await gcm('encrypt', key, nonce, content, utf8(head)));
@@ -70,7 +69,7 @@ export async function sealLetter(device: Device, head: string, content: Bytes, t
   return { boxes: boxes.map((b) => ({ to: b.to, key: base64(b.key) })), data: base64(data), signature: base64(signature) };
 }
 
-/** Checks a letter's signature, and returns its content for a recipient, named by fingerprint. */
+/** Verifies a letter's signature, and returns its content. as is the fingerprint of the recipient. */
 export async function openLetter(own: Secret, as: string, l: Letter, head: string, verifier: Bytes): Promise<Bytes> {
   const boxes = l.boxes.map((b) => ({ to: b.to, key: fromBase64(b.key) }));
   const data = fromBase64(l.data);

@@ -1,4 +1,4 @@
-// The client's part of the handshake: Noise_XKpsk3_25519_AESGCM_SHA256 (docs/sealed.md, Handshake).
+// The client's side of the handshake: Noise_XKpsk3_25519_AESGCM_SHA256 (docs/sealed.md, Handshake).
 
 import { concat, hmac, nameOfHost, purpose, secretOf, utf8, base64url, type Bytes } from './bytes';
 import { agree, keySize, newSecret, type Device, type Secret } from './keys';
@@ -6,27 +6,32 @@ import { Lie } from './lie';
 import { Session, tagSize } from './record';
 import { t } from '../language';
 
-/** The first byte of a WebSocket message. */
+/** The first byte of each WebSocket message. */
 export const kind = { askKey: 1, hostKey: 2, first: 3, second: 4, third: 5, record: 6 };
 
-const protocol = utf8('Noise_XKpsk3_25519_AESGCM_SHA256'); // 32 bytes: it is the first hash itself
+const protocol = utf8('Noise_XKpsk3_25519_AESGCM_SHA256'); // its 32 bytes are the first hash
 const longestGreeting = 16 << 10;
 const none = new Uint8Array(0);
 
 /** The payload of the last message. */
 export interface Greeting { name: string; window: number; grants?: string[]; viewer?: string }
 
-/** A handshake's input. hostKey is known unless a typed code proves it; expect is its fingerprint from a QR code. */
+/**
+ * The inputs of a handshake. hostKey is known unless a typed code proves it; expect is the fingerprint in a
+ * QR code.
+ */
 export interface Handshake { host: string; hostKey?: Bytes; expect?: string; code?: Bytes; device: Device; greeting: Greeting; limit: number; ephemeral?: Secret }
 
-/** The host's key is not the one that this device knows, or something has changed the handshake. */
+/**
+ * The host has another key than the one that this device has stored, or the handshake was changed on its way.
+ */
 export class OtherKey extends Error {
   constructor() {
     super(t`The host does not prove the key that this device knows.`);
   }
 }
 
-/** Returns n keys of 32 bytes (HKDF, in Noise's terms). */
+/** Derives n keys of 32 bytes (Noise's HKDF). */
 async function derive(chain: Bytes, input: Bytes, n: number): Promise<Bytes[]> {
   const key = await hmac(chain, input);
   const all: Bytes[] = [];
@@ -86,7 +91,7 @@ class Symmetric {
   }
 }
 
-/** Performs the client's part of a handshake. Its messages come one after the other. */
+/** Performs the client's side of a handshake. Messages must be read one after the other. */
 export class Initiator {
   hostKey: Bytes | undefined; // proved once the session has opened a record
   #cfg: Handshake;
@@ -120,7 +125,7 @@ export class Initiator {
     return concat([kind.first, why], e.public, await state.encrypt(none));
   }
 
-  /** Reads a message of the host. It returns the answer and, with the last one, the session. */
+  /** Reads a message of the host. Returns the answer and, for the last message, the session. */
   async read(frame: Bytes): Promise<{ answer: Bytes; session?: Session }> {
     if (this.#done) throw new Lie('a handshake message out of turn');
     if (frame[0] === kind.hostKey && !this.#state && !this.hostKey && frame.length === 1 + keySize) {

@@ -1,5 +1,5 @@
-// Notifications of sealed hosts: see docs/sealed.md. The service worker opens them, and seals
-// their answers. The page gives a host the keys of this browser's subscription.
+// Notifications of sealed hosts: see docs/sealed.md. The service worker opens them and seals the answers. The
+// page gives each host the keys of this browser's subscription.
 
 import { pin, pinOf, pinsOf, vault, type Pin } from '../pins';
 import type { JsonObject } from '../ahp';
@@ -13,18 +13,21 @@ async function fingerprintOf({ secret, verifier }: Device): Promise<string> {
   return (await nameOfDevice(secret.public, verifier)).fingerprint;
 }
 
-/** Whether a host with this pin has signed a text for a purpose. */
+/** Whether the host with this pin has signed the text for this purpose. */
 function signed({ push }: Pin, what: string, text: string, signature: Bytes): Promise<boolean> {
   return verify(fromBase64url(push!.verifier, verifierSize), concat(purpose(what), utf8(text)), signature);
 }
 
-/** A push of the relay: sealed by a host, or plain. */
+/** A push message from the relay: sealed by a host, or plain. */
 export interface Pushed { sealed?: string; body?: unknown; signature?: unknown }
 
 /** An event that a notification shows. Its members have not been checked. */
 export interface Note { host: string; id: string; nonce: string; to?: string; answers?: unknown; [name: string]: unknown }
 
-/** Returns the message in a push to an account, and its host's pin; undefined if none of that account's hosts has written it to this device. */
+/**
+ * Returns the message in a push to an account, and the pin of its host. Returns undefined if it is not from a
+ * host of that account, or not for this device.
+ */
 export async function openNote(told: Pushed, account: string): Promise<{ note: Note; from: Pin } | undefined> {
   const device = await ownDevice();
   if (!device || typeof told.body !== 'string' || typeof told.signature !== 'string') return undefined;
@@ -37,22 +40,28 @@ export async function openNote(told: Pushed, account: string): Promise<{ note: N
   return undefined;
 }
 
-/** Whether this browser knows an account's host as sealed: then the relay alone tells nothing about its sessions. */
+/**
+ * Whether this browser knows a host as sealed. If so, it shows nothing that only the relay reports about the
+ * host's sessions.
+ */
 export const isSealed = async (account: string, host: string) => 'indexedDB' in globalThis && (await pinsOf(account, host)).length > 0;
 
 /** An answer that a sealed notification offers. */
 export interface SealedOffer { label: string; text: boolean; option: string; host: string; relay: string; account: string; event: string; nonce: string }
 
-/** Reads the answers of a sealed notification. */
+/** Reads the answers that a sealed notification offers. */
 export function offersOf(note: Note, { relay, account = '' }: Pin): SealedOffer[] {
   if (!Array.isArray(note.answers)) return [];
   return note.answers.map((a: { label?: unknown; option?: unknown }) => ({ label: String(a.label), text: a.option === '', option: String(a.option), host: note.host, relay, account, event: note.id, nonce: note.nonce }));
 }
 
-/** A sealed answer, and the request that brings it to the host. */
+/** A sealed answer, and the request that sends it. */
 export interface SealedAnswer { url: string; body: string; proves(result: string, proof: unknown): Promise<boolean> }
 
-/** Seals an answer to its host, signed by this device; undefined if it knows the host no more. */
+/**
+ * Seals an answer for its host, signed by this device. Returns undefined if this device no longer has the
+ * host's pin.
+ */
 export async function sealAnswer(o: SealedOffer, typed: string): Promise<SealedAnswer | undefined> {
   const [device, to] = [await ownDevice(), (await pinsOf(o.account, o.host)).find((p) => p.relay === o.relay)];
   if (!device || !to?.push) return undefined;
@@ -67,7 +76,10 @@ export async function sealAnswer(o: SealedOffer, typed: string): Promise<SealedA
   };
 }
 
-/** Gives a host the keys of this browser's subscription, or withdraws them. ask is of the connection to the host. */
+/**
+ * Gives a host the keys of this browser's subscription, or withdraws them. ask sends a request on the
+ * connection to the host.
+ */
 export async function subscribe(host: string, ask: (what: object) => Promise<JsonObject>, way: string, details: boolean, keys?: { p256dh?: string; auth?: string }): Promise<void> {
   const had = await pinOf(host);
   if (!had || (had.push?.way ?? '') === way && (!way || had.push?.details === details)) return;

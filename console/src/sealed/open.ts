@@ -1,4 +1,5 @@
-// Opens, pairs and certifies: everything that uses this device's keys. Loaded only for sealed hosts.
+// Opens and pairs sealed hosts, and admits devices: everything that uses this device's keys. It is loaded
+// only for sealed hosts.
 
 import { accountOf, bare, relayOf } from '../accounts';
 import { keepLink, nameIn, pin, pinOf, vault, type Pin } from '../pins';
@@ -17,7 +18,7 @@ export type Dial = (host: string, subprotocol: string) => Promise<WebSocket>;
 const limit = 128 << 20; // bytes of a message, as at the relay
 const longestName = 100; // bytes
 
-/** This device's keys, made when they are first used. */
+/** Returns this device's keys. The first call creates them. */
 export async function ownDevice(): Promise<Device> {
   if (!globalThis.crypto?.subtle) throw new Error(t`This browser gives keys to pages over https:// only.`);
   const had = await vault<Device | undefined>('readonly', (s) => s.get('device'));
@@ -38,7 +39,7 @@ export async function ownName(): Promise<Name> {
   return nameOfDevice(secret.public, verifier);
 }
 
-/** A name of at most 100 bytes without special characters. */
+/** Returns a name of at most 100 bytes without special characters. */
 function cleaned(name: string): string {
   let short = [...name].filter(printable).join('').trim();
   while (utf8(short).length > longestName) short = [...short].slice(0, -1).join('');
@@ -56,14 +57,14 @@ export async function open(to: Pin, dial: Dial): Promise<SealedSocket> {
   });
 }
 
-/** Opens a connection with the keys of a link: the host's key, and those of the link's device. */
+/** Opens a connection with the keys of a link: the host's key, and the keys of the link's device. */
 export async function openLink(host: string, keys: string, dial: Dial): Promise<SealedSocket> {
   const [key, link, viewer = newViewer(host, keys)] = keys.split(' ');
   const [hostKey, device] = [fromBase64url(key, keySize), await readDevice(link)];
   return new SealedSocket(await dial(host, subprotocol), { host, hostKey, device, limit, greeting: { name: deviceName(), window: windowSeconds, viewer } }, {});
 }
 
-/** Returns the secret by which the host knows this tab again, and keeps it with the link's keys. */
+/** Creates the secret by which the host recognizes this tab again, and stores it with the link's keys. */
 function newViewer(host: string, keys: string): string {
   const viewer = base64url(crypto.getRandomValues(new Uint8Array(16)));
   keepLink(host, `${keys} ${viewer}`);
@@ -73,8 +74,8 @@ function newViewer(host: string, keys: string): string {
 export const changedReason = 'the host shows a different key';
 
 /**
- * Judges a connection that ended before the host had proved its key. A host with a different key cannot
- * read the first message, so the reason is in the key that it now claims.
+ * Judges a connection that ended before the host had proved its key. A host with another key cannot read the
+ * first message and gives no reason, so this function asks for the key that it claims now.
  */
 async function suspect(to: Pin, dial: Dial, bye: Bye): Promise<Bye> {
   if (bye.code !== closed.otherKey && bye.code !== 4500) return bye;
@@ -84,14 +85,14 @@ async function suspect(to: Pin, dial: Dial, bye: Bye): Promise<Bye> {
   return { code: closed.otherKey, reason: changedReason };
 }
 
-/** Forgets a device that the host has removed. */
+/** Removes a device, which the host has removed, from the list of devices that this one has admitted. */
 export async function forgetGiven(of: Pin, fingerprint: string): Promise<Pin> {
   const left = { ...of, given: of.given?.filter((g) => g.fingerprint !== fingerprint) };
   await pin(left);
   return left;
 }
 
-/** Asks for a host's key, without any proof. */
+/** Asks a host for its key. The answer is not proved. */
 function claimedKey(socket: WebSocket): Promise<Bytes | undefined> {
   socket.binaryType = 'arraybuffer';
   return new Promise((resolve) => {
@@ -111,10 +112,13 @@ function claimedKey(socket: WebSocket): Promise<Bytes | undefined> {
   });
 }
 
-/** What a QR code, a link or a person says about a pairing. host is the name in this page, or in a link the one at its relay. */
+/**
+ * An invitation to pair, from a QR code, a link or a person. host is its name in this page, or in a link its
+ * name at the relay.
+ */
 export interface Invitation { host: string; code: Bytes; expect?: string; relay?: string; token?: string }
 
-/** Reads a code, or a link with one. host is for a code without a link. */
+/** Reads a code, or a link that contains one. host is used for a code without a link. */
 export function readInvitation(typed: string, host = ''): Invitation | undefined {
   const at = typed.indexOf('#');
   if (at < 0) {
@@ -134,7 +138,10 @@ export function readInvitation(typed: string, host = ''): Invitation | undefined
   return code && named ? { host: named, code, expect, relay: values.get('relay') ?? undefined, token: values.get('token') ?? undefined } : undefined;
 }
 
-/** Pairs this device with a host. pending gets the host's words while a person there compares this device's. */
+/**
+ * Pairs this device with a host. pending receives the host's words while a person at the host compares this
+ * device's words.
+ */
 export async function pair(to: Invitation, name: string, dial: Dial, pending: (host: Name) => void, signal: AbortSignal): Promise<Pin> {
   const [device, had] = [await ownDevice(), await pinOf(to.host)];
   if (had?.changed) throw new Error(changedReason);
@@ -161,19 +168,19 @@ function pairingFailed(code: number, reason: string): string {
 
 const prefix = () => location.origin + location.pathname;
 
-/** Where a host is. */
+/** Returns a host's relay, its name there, and its account. */
 const placeOf = (host: string): Pick<Pin, 'relay' | 'host' | 'account'> => ({ relay: relayOf(host), host: bare(host), account: accountOf(host)?.name });
 
-/** The link that a new device shows to one that the host knows. */
+/** Returns the link that a new device shows to a device which is already paired. */
 export async function requestLink(host: string, name: string): Promise<string> {
   const { secret, verifier } = await ownDevice();
   return `${prefix()}#${new URLSearchParams({ admit: bare(host), relay: relayOf(host), keys: publicText(secret.public, verifier), name: cleaned(name) })}`;
 }
 
-/** A new device's request. */
+/** The request of a new device. */
 export interface Request { host: string; key: Bytes; verifier: Bytes; device: string; is: Name }
 
-/** Reads a request; rejects if it is none. */
+/** Reads a request. Rejects if it is invalid. */
 export async function readRequest(link: string): Promise<Request> {
   const values = new URLSearchParams(link.slice(link.indexOf('#') + 1));
   const [host, device] = [values.get('admit') ?? '', values.get('name') ?? ''];
@@ -182,7 +189,7 @@ export async function readRequest(link: string): Promise<Request> {
   return { host, key, verifier, device: cleaned(device), is: await nameOfDevice(key, verifier) };
 }
 
-/** Signs a grant for a new device, and returns the link for it. */
+/** Signs a grant for a new device, and returns the link with the grant. */
 export async function admit(request: Request, by: Pin, level: string, days: number, subject: string): Promise<string> {
   if (by.host !== request.host) throw new Error(t`The other device asks for ${request.host}.`);
   if (!covers(by.level, level)) throw new Error(t`This device may not give more than it has.`);
@@ -193,7 +200,10 @@ export async function admit(request: Request, by: Pin, level: string, days: numb
   return `${prefix()}#${new URLSearchParams({ relay: by.relay, host: by.host, hostkey: base64url(by.key), grants: [...by.grants, grant].join('~') })}`;
 }
 
-/** Reads the link that admits this device, without keeping it. named gives a host's name in this page, '' for a relay that it does not know. */
+/**
+ * Reads the link that admits this device, without storing anything. named returns a host's name in this page,
+ * or '' for an unknown relay.
+ */
 export async function readAdmission(link: string, named: (host: string, relay: string) => string): Promise<{ made: Pin; is: Name }> {
   const values = new URLSearchParams(link.slice(link.indexOf('#') + 1));
   const [host, key, grants] = [values.get('host') ?? '', fromBase64url(values.get('hostkey'), keySize), (values.get('grants') ?? '').split('~')];
@@ -208,7 +218,7 @@ export async function readAdmission(link: string, named: (host: string, relay: s
   return { made: { ...placeOf(name), key, grants, subject, level, end: Math.min(...chain.map((g) => g.end)), since: Date.now() }, is: await nameOfHost(key) };
 }
 
-/** The words of a pin's host. */
+/** The identity of a pin's host. */
 export const hostName = (of: Pin) => nameOfHost(of.key);
 
 export { marked, nameIn, pin, unmark, unpin } from '../pins';

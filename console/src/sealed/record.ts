@@ -1,4 +1,5 @@
-// The sealed stream behind a handshake (docs/sealed.md, Records): parcels, padded, in records.
+// The sealed stream after a handshake (docs/sealed.md, Records). It carries parcels, which are padded and
+// split into records.
 
 import { concat, padded, textOf, utf8, type Bytes } from './bytes';
 import { Lie } from './lie';
@@ -13,26 +14,26 @@ const headSize = 5;
 const pieceSize = 32 << 10;
 const longestFrame = 1 + pieceSize + tagSize;
 export const kinds = { record: 6, body: 7, tag: 8 };
-const bodyHead = 9; // of a shared body: kind, epoch, number
+const bodyHead = 9; // of a shared body: kind, epoch and number
 const mostEpochs = 256;
-const mostHeard = 1 << 16; // shared bodies without a tag
-const mostRecords = 2 ** 32; // and shared bodies
+const mostHeard = 1 << 16; // shared bodies that wait for a tag
+const mostRecords = 2 ** 32; // the same bound applies to shared bodies
 const mostBytes = 2 ** 44;
 
-/** A parcel from the host; a compressed message is a message. */
+/** A parcel from the host. A compressed message appears as a message. */
 export interface Parcel { content: number; body: Bytes }
 
 const spent = () => new Error(t`This sealed connection has carried as much as its keys allow.`);
 
-/** One direction's key and counters. */
+/** The key and counters for one direction. */
 export class Half {
   count = 0;
-  #bodies = 0; // shared bodies that came before
+  #bodies = 0; // shared bodies so far
   #bytes = 0;
 
   constructor(readonly key: CryptoKey) {}
 
-  /** Returns the algorithm for the next record, of n bytes. */
+  /** Returns the algorithm parameters for the next record, of n bytes. */
   next(n: number): AesGcmParams {
     if (this.count >= mostRecords || this.#bytes + n > mostBytes) throw spent();
     this.#bytes += n;
@@ -64,14 +65,14 @@ export class Session {
   #in: Half;
   #out: Half;
   #limit: number; // bytes of the longest message
-  #turn: Promise<unknown> = Promise.resolve(); // parcels are put together in order
+  #turn: Promise<unknown> = Promise.resolve(); // parcels are assembled in order
   #broken: Error | undefined;
-  #whole = 0; // length of the parcel that is arriving
+  #whole = 0; // length of the incomplete parcel
   #pieces: Bytes[] = [];
-  #arrived = 0; // bytes of it
-  #shared = false; // its pieces came in shared bodies
-  #part: Bytes | undefined; // waits for the message that it belongs to
-  #epochs = new Map<number, CryptoKey>(); // of shared bodies, oldest first
+  #arrived = 0; // bytes of it that have arrived
+  #shared = false; // the pieces came in shared bodies
+  #part: Bytes | undefined; // part that waits for its message
+  #epochs = new Map<number, CryptoKey>(); // keys of shared bodies, oldest first
   #heard: Heard[] = [];
   #heardBytes = 0;
   #tags = 0;
@@ -89,7 +90,7 @@ export class Session {
     return new Session(id, await use(inward, 'decrypt'), await use(outward, 'encrypt'), limit);
   }
 
-  /** Returns the WebSocket messages of the next parcel. Their order is the order of the calls. */
+  /** Returns the WebSocket messages of the next parcel, in the order of the calls. */
   seal(what: number, body: Bytes): Promise<Bytes[]> {
     const size = padded(headSize + body.length);
     const parcel = new Uint8Array(size);
@@ -105,12 +106,12 @@ export class Session {
   }
 
   /**
-   * Reads the next message, and returns the parcels that it completes: of a record at most one, of
-   * a tag those in the shared bodies before it. After an error, it always throws that error.
+   * Reads the next message, and returns the parcels that it completes: from a record at most one, from a tag
+   * all in the shared bodies before it. After an error, every call throws that error.
    */
   open(frame: Bytes): Promise<Parcel[]> {
     const pieces = this.#read(frame);
-    pieces.catch(() => {}); // reported in its turn
+    pieces.catch(() => {}); // reported by the chain
     const mine = this.#turn.then(async () => {
       if (this.#broken) throw this.#broken;
       try {
@@ -130,7 +131,7 @@ export class Session {
     return mine;
   }
 
-  /** Returns the pieces of parcels that a message proves. */
+  /** Returns the pieces of parcels that a message proves to be genuine. */
   async #read(frame: Bytes): Promise<Bytes[]> {
     if (frame[0] === kinds.body) {
       await this.#hear(frame);
@@ -150,7 +151,7 @@ export class Session {
     }
   }
 
-  /** Takes a shared body. Until its tag has come, any reader of its set could have made it. */
+  /** Stores a shared body. Until its tag arrives, any reader in its set could have forged it. */
   #hear(frame: Bytes): Promise<Bytes> {
     if (frame.length <= bodyHead + tagSize || frame.length > bodyHead + pieceSize + tagSize) throw new Lie('not a shared body');
     this.#heardBytes += frame.length;
@@ -163,7 +164,7 @@ export class Session {
 
   async #decryptBody(frame: Bytes, before: Promise<unknown>): Promise<Bytes> {
     const [epoch, number] = [u32(frame, 1), u32(frame, 5)];
-    const key = this.#epochs.get(epoch) ?? await before.then(() => this.#epochs.get(epoch)); // it may be in the record before
+    const key = this.#epochs.get(epoch) ?? await before.then(() => this.#epochs.get(epoch)); // the key may be in the record before
     if (!key) throw new Lie('a shared body of an unknown epoch');
     try {
       return new Uint8Array(await crypto.subtle.decrypt({ name: 'AES-GCM', iv: nonce(0, number), additionalData: frame.subarray(0, bodyHead) }, key, frame.subarray(bodyHead)));
@@ -172,7 +173,7 @@ export class Session {
     }
   }
 
-  /** Verifies the tag of all shared bodies that wait. */
+  /** Verifies the tag of all shared bodies that wait for one. */
   async #verify(frame: Bytes): Promise<Bytes[]> {
     const heard = this.#heard;
     if (frame.length !== 1 + tagSize || heard.length === 0) throw new Lie('not the tag of shared bodies');
@@ -189,7 +190,7 @@ export class Session {
     return Promise.all(heard.map((h) => h.piece));
   }
 
-  /** Keeps the keys of epochs, and returns the other parcels. */
+  /** Stores the keys of epochs, and returns the other parcels. */
   async #keepKeys(parcels: Parcel[]): Promise<Parcel[]> {
     for (const { content: what, body } of parcels) {
       if (what !== content.epochKey) continue;
@@ -238,7 +239,7 @@ export class Session {
     return undefined;
   }
 
-  /** Puts the part into its message. */
+  /** Inserts the part that waits into its message. */
   #join(body: Bytes): Bytes {
     const part = this.#part;
     this.#part = undefined;
@@ -271,7 +272,7 @@ async function inflate(small: Bytes, limit: number): Promise<Bytes> {
   }
 }
 
-/** Reads the body of a heartbeat: the number of records that the host had opened. */
+/** Reads a heartbeat: the number of records that the host has opened. */
 export function readHeartbeat(body: Bytes): number {
   if (body.length !== 8) throw new Error('a heartbeat of a wrong length');
   return Number(new DataView(body.buffer, body.byteOffset).getBigUint64(0));
@@ -282,7 +283,7 @@ export function heartbeat(opened: number): Bytes {
   return u64(opened);
 }
 
-/** The host's last word: an AHP close code and a reason. */
+/** The host's reason for its close: an AHP close code and a text. */
 export interface Bye { code: number; reason: string }
 
 /** Reads the body of a Close. */
@@ -295,14 +296,14 @@ export interface Welcome { subject: string; level: string; end: number }
 
 const levels = ['read', 'talk', 'approve', 'write', 'admin'];
 
-/** Reads the body of a Welcome. It may have members that this page does not know. */
+/** Reads a Welcome. Unknown members are ignored. */
 export function readWelcome(body: Bytes): Welcome {
   const { subject, level, end } = JSON.parse(textOf(body)) ?? {};
   if (typeof subject !== 'string' || !levels.includes(level) || !Number.isSafeInteger(end)) throw new Error('a welcome that cannot be read');
   return { subject, level, end };
 }
 
-/** Whether the second level is at most the first. */
+/** Whether level includes other. */
 export function covers(level: string, other: string): boolean {
   return levels.indexOf(other) >= 0 && levels.indexOf(other) <= levels.indexOf(level);
 }

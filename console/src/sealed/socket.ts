@@ -1,5 +1,5 @@
-// A sealed connection to a host. It has a WebSocket's form, so the connection above it needs
-// no other: it opens with the host's Welcome, and gives whole AHP messages, opened.
+// A sealed connection to a host. It has the interface of a WebSocket: it opens when the host's Welcome has
+// arrived, and delivers decrypted AHP messages.
 
 import type { Id, JsonObject, Message } from '../ahp';
 import { textOf, utf8, type Bytes } from './bytes';
@@ -12,20 +12,20 @@ export const subprotocol = 'ahp.sealed.1';
 
 // Times in ms.
 const beat = 15_000;
-const late = 20_000; // without a record, when the page shows the time of the last one
+const late = 20_000; // without a record; then the page shows the time of the last one
 const silence = 45_000;
 const handshake = 25_000;
 const step = 2_500;
-export const windowSeconds = 60; // beyond beat, before the host gives this page up
+export const windowSeconds = 60; // wait beyond beat until the host ends the connection
 
-/** Close codes that only this page gives. */
+/** Close codes that only this page uses. */
 export const closed = { broken: 4400, otherKey: 4998, refused: 4999 };
 
-/** Callbacks of a SealedSocket beyond a WebSocket's. */
+/** Callbacks of a SealedSocket that a WebSocket does not have. */
 export interface SealedEvents {
   pending?(hostKey: Bytes): void; // the pairing waits for a person at the host
-  welcome?(welcome: Welcome, hostKey: Bytes): Promise<void>; // the host has admitted this device; messages wait for the end
-  unproved?(bye: Bye): Promise<Bye>; // the connection has ended before the host had proved its key
+  welcome?(welcome: Welcome, hostKey: Bytes): Promise<void>; // the host has admitted this device; messages are delivered after the promise resolves
+  unproved?(bye: Bye): Promise<Bye>; // the connection has ended before the host proved its key
 }
 
 export class SealedSocket {
@@ -49,7 +49,7 @@ export class SealedSocket {
   #timer: ReturnType<typeof setInterval> | undefined;
   #slow: ReturnType<typeof setTimeout>;
   #ticked = 0;
-  #quiet = 0; // ms without a record while this machine was awake and had a network
+  #quiet = 0; // ms without a record while this machine was awake and connected
   #beaten = 0;
   #asks = new Map<unknown, (answer: JsonObject) => void>();
   #asked = 0;
@@ -70,7 +70,7 @@ export class SealedSocket {
     return this.#socket.bufferedAmount;
   }
 
-  /** Time of the last record, if a heartbeat is late; else 0. */
+  /** Time of the last record if a heartbeat is late; otherwise 0. */
   get asOf(): number {
     return this.#quiet > late ? this.heard : 0;
   }
@@ -78,13 +78,13 @@ export class SealedSocket {
   send(text: string): void {
     if (this.readyState !== 1) return;
     const refresh = text.includes('"relay/refreshToken"') && JSON.parse(text);
-    if (refresh && refresh.method === 'relay/refreshToken') { // for the relay, which may read it
+    if (refresh && refresh.method === 'relay/refreshToken') { // the relay answers this request, so it may read it
       this.#refreshes.add(refresh.id);
       this.#socket.send(text);
     } else this.#post(content.message, utf8(text));
   }
 
-  /** Asks the host-agent itself, about devices. */
+  /** Sends a request about devices to the host-agent. */
   ask(what: object): Promise<JsonObject> {
     return new Promise((resolve, reject) => {
       if (this.readyState !== 1) {
@@ -131,7 +131,9 @@ export class SealedSocket {
     else this.#shake(new Uint8Array(data as ArrayBuffer)).catch((err) => this.#fail(err));
   }
 
-  /** Takes the relay's answer to a request that went to the relay, and nothing else. */
+  /**
+   * Handles the relay's answer to a request that went to the relay. All other unsealed messages are ignored.
+   */
   #relaySaid(data: string): void {
     const { id, method, result, error } = (parsed(data) ?? {}) as Message;
     if (method !== undefined || !this.#refreshes.delete(id)) this.#fail(new Lie('a message that is not sealed'));
@@ -155,7 +157,7 @@ export class SealedSocket {
     const opened = this.#session!.open(frame);
     this.#opening = this.#opening.then(async () => {
       const parcels = await opened;
-      if (this.readyState >= 2 || frame[0] === kinds.body) return; // a body alone proves nothing
+      if (this.readyState >= 2 || frame[0] === kinds.body) return; // a shared body without its tag proves nothing
       this.#quiet = 0;
       this.heard = Date.now();
       this.onlife?.();
@@ -174,7 +176,7 @@ export class SealedSocket {
       this.level = welcome.level;
       await this.#on.welcome?.(welcome, this.#initiator.hostKey!);
       this.readyState = 1;
-      this.ask({ do: 'share', parts: true }).catch(() => {}); // an older host-agent shares no messages
+      this.ask({ do: 'share', parts: true }).catch(() => {}); // an older host-agent does not share messages
       this.onopen?.({});
     } else if (what === content.heartbeat) readHeartbeat(body);
     else if (!this.#welcomed || this.#bye) throw new Error('a sealed record out of turn');
@@ -192,7 +194,9 @@ export class SealedSocket {
     this.#post(content.heartbeat, heartbeat(this.#session!.opened));
   }
 
-  /** Counts silence, without the time in which this machine slept, the browser slowed the page down, or there was no network. */
+  /**
+   * Counts silence, except while this machine slept, the browser throttled the page, or there was no network.
+   */
   #tick(): void {
     const now = Date.now();
     const passed = now - this.#ticked;
@@ -207,7 +211,10 @@ export class SealedSocket {
     else this.#report(closed.broken, err.message);
   }
 
-  /** The WebSocket has ended. Only a Close record is the host's word; its code is not about the relay's token. */
+  /**
+   * Handles the end of the WebSocket. Only a Close record is a statement of the host; a code of the relay is
+   * not about the host.
+   */
   #ended(code: number, reason: string): void {
     const bye = this.#bye;
     if (bye) this.#report(bye.code >= 4500 ? closed.refused : bye.code, bye.reason);

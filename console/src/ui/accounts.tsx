@@ -1,4 +1,4 @@
-// Further accounts: the list of them, and the sheet that adds one.
+// Further accounts: their list, and the sheet that adds one.
 
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { accounts, add, admit, begunKey, keepPage, nameFor, originOf, type Account, type Known } from '../accounts';
@@ -16,14 +16,14 @@ import { rich, t } from '../language';
 
 const siteOf = (origin: string) => origin.replace(/^https?:\/\//, '');
 
-/** The person of an account, and the end of its token. A key of this browser gets new tokens. */
+/** Describes an account's user and when its token expires. With a key of this browser, tokens are renewed. */
 function whose(account: Account, known: Known, now: number): string {
   const who = known.subject || t`an unnamed user`;
   const site = siteOf(account.relay);
   return account.token === undefined ? t`${who} at ${site}` : t`${who} at ${site}, until ${when(known.grant?.expires, now)}`;
 }
 
-/** The accounts beside the page's own, with their state. */
+/** The further accounts, with their states. */
 export function AccountList({ now }: { now: number }) {
   return (
     <section class="part" aria-labelledby="accounts-title">
@@ -47,7 +47,7 @@ export function AccountList({ now }: { now: number }) {
 
 type Doing = { name: 'form' } | { name: 'working' } | { name: 'code'; asked: device.Asked };
 
-/** The sheet that adds an account: by a device that is signed in there, or by a token. */
+/** The sheet that adds an account, either with a device that is already signed in there or with a token. */
 export function AddAccount({ first }: { first?: Account }) {
   const [doing, setDoing] = useState<Doing>(first ? { name: 'working' } : { name: 'form' });
   const [said, setSaid] = useState('');
@@ -94,7 +94,7 @@ export function AddAccount({ first }: { first?: Account }) {
     if (given && !tokenForm.test(given)) return setSaid(t`That does not look like a token.`);
     const account: Account = { name: nameFor(name.current!.value.trim() || new URL(origin).hostname), relay: origin, ...(given ? { token: given } : {}) };
     if (!admit(origin)) return finish(account);
-    // The policy of this load does not admit the relay: load the page once more.
+    // The policy of this load does not admit the relay, so the page is loaded once more.
     sessionStorage.setItem(begunKey, JSON.stringify(account));
     setDoing({ name: 'working' });
     keepPage().finally(() => location.reload());
@@ -124,7 +124,7 @@ export function AddAccount({ first }: { first?: Account }) {
   );
 }
 
-/** The request, for a device that is signed in at that relay. */
+/** The request that a person approves on a device that is signed in at that relay. */
 function Approve({ asked }: { asked: device.Asked }) {
   return (
     <div class="fields" id="account-code">

@@ -1,4 +1,4 @@
-// A tool call that waits for the user: the request and its answers.
+// A tool call that waits for the user, with its answers.
 
 import { useEffect, useId, useLayoutEffect, useRef, useState } from 'preact/hooks';
 import { sortOptions } from '../answers';
@@ -16,7 +16,7 @@ import { t } from '../language';
 
 const unread: State = { why: t`Some of it has not loaded.` };
 
-/** Tracks the loading of a request's pieces, and loads the rest. */
+/** Tracks how much of a request is loaded, and loads the rest. */
 function useReading(connected: boolean): { reading: Reading; stateOf: (id: string) => State; readFirst: () => void } {
   const [states, setStates] = useState<Record<string, State>>({});
   const [round, setRound] = useState(0);
@@ -24,11 +24,11 @@ function useReading(connected: boolean): { reading: Reading; stateOf: (id: strin
   return { reading: { round, connected, report }, stateOf: (id) => states[id] ?? unread, readFirst: () => setRound((n) => n + 1) };
 }
 
-/** May a tool do this? */
+/** Asks the user whether a tool call may run. */
 export function Approval({ turnId, call, kind, readOnly, connected, leaves: away, answer }: Props & { kind: string }) {
   const key = requestKey(call);
   const { reading, stateOf, readFirst } = useReading(connected);
-  const [goesOn, setGoesOn] = useState(''); // key of the request to continue with while the host assesses its risk
+  const [goesOn, setGoesOn] = useState(''); // key of the request that the user continues without the host's risk assessment
   const [entered, setEntered] = useState({ key: '', text: '' });
   const at = useRef<HTMLDivElement>(null);
   const input = useInput(call.toolInput, reading.round, connected);
@@ -61,7 +61,7 @@ export function Approval({ turnId, call, kind, readOnly, connected, leaves: away
   );
 }
 
-/** May the agent use this result? */
+/** Asks the user whether the agent may use a tool's result. */
 export function ResultApproval({ turnId, call, kind, readOnly, connected, answer }: Props & { kind: string }) {
   const { reading, stateOf, readFirst } = useReading(connected);
   const at = useRef<HTMLDivElement>(null);
@@ -79,7 +79,7 @@ export function ResultApproval({ turnId, call, kind, readOnly, connected, answer
   );
 }
 
-/** All of a tool's input: a command, and behind it whatever else is in the input. */
+/** Shows a tool's whole input: a command first, and then everything else in the input. */
 function Asked({ input, kind }: { input: string; kind: string }) {
   const { command, whole } = kind === 'command' ? commandIn(input) : { command: '', whole: false };
   const shown = visible(command || pretty(input));
@@ -106,8 +106,8 @@ interface DecisionProps {
 }
 
 /**
- * The answers to a request. Any change in the request or its options replaces the buttons, so a
- * press on an old button has no effect. The focus stays.
+ * The answers to a request. If the request or its options change, the buttons are replaced, so that a press
+ * on an old button has no effect. The focus stays.
  */
 function Decision(props: DecisionProps) {
   const at = useRef<HTMLDivElement>(null);
@@ -117,9 +117,9 @@ function Decision(props: DecisionProps) {
   return <div class="question" role="group" aria-label={props.title} data-ask data-offer={props.offer.allow} ref={at}><Answers key={key} {...props} /></div>;
 }
 
-const settleTime = 500; // ms in which new buttons do not allow: a double tap may hit them
+const settleTime = 500; // ms in which new buttons do not allow anything, because a double tap may hit them
 
-/** Whether a thing has been there for a moment. */
+/** Whether the component has been shown for settleTime. */
 function useSettled(): boolean {
   const [settled, setSettled] = useState(false);
   useEffect(() => {
@@ -176,7 +176,7 @@ const holdTime = 1000; // ms
 
 interface HoldProps { label: string; hint: string; disabled: boolean; act: () => void; ask: () => void }
 
-/** A button that is to be held. A key, or a screen reader, opens a dialog in place of the hold. */
+/** A button that must be held. With the keyboard or a screen reader, it opens a dialog instead. */
 function Hold({ label, hint, disabled, act, ask }: HoldProps) {
   const [held, setHeld] = useState(false);
   const timer = useRef<ReturnType<typeof setTimeout>>();
@@ -195,7 +195,7 @@ function Hold({ label, hint, disabled, act, ask }: HoldProps) {
   const press = (e: PointerEvent) => {
     const button = e.currentTarget as HTMLElement;
     if (!e.isPrimary || e.button !== 0) return;
-    if (button.hasPointerCapture(e.pointerId)) button.releasePointerCapture(e.pointerId); // dragging off the button cancels
+    if (button.hasPointerCapture(e.pointerId)) button.releasePointerCapture(e.pointerId); // dragging away from the button cancels
     release();
     setHeld(true);
     timer.current = setTimeout(() => {

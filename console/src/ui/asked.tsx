@@ -8,17 +8,17 @@ import { ago, unmarked } from '../words';
 import { Icon } from './bits';
 import { plural, t } from '../language';
 
-const restTime = 500; // ms in which a question must have stood still before it takes an answer
+const restTime = 500; // ms for which a question must not have moved before it accepts an answer
 
 const places = new WeakMap<Element, { top: number; since: number }>();
 
-/** The place of an element in its list. Scrolling does not change it, because the user scrolls. */
+/** An element's position in its list. Scrolling by the user does not change it. */
 function topOf(e: Element): number {
   const by = e.closest('#sessions, .first')!;
   return e.getBoundingClientRect().top + by.scrollTop;
 }
 
-/** Notes where all questions stand, after each draw. */
+/** Records the positions of all questions after each draw. */
 export function useRest(): void {
   useLayoutEffect(() => {
     for (const e of document.querySelectorAll('[data-asked]')) {
@@ -29,17 +29,19 @@ export function useRest(): void {
   });
 }
 
-/** Reports whether a question has stood still. Otherwise a press may be meant for what was here before. */
+/**
+ * Whether a question has not moved for restTime. If it has, a press may be meant for what was there before.
+ */
 function rests(e: Element): boolean {
   const place = places.get(e);
   return place !== undefined && Math.abs(place.top - topOf(e)) <= 2 && performance.now() - place.since >= restTime;
 }
 
-/** A question: its words, the whole input, and the answers for which this is enough. */
+/** A question with its text, the whole input, and the answers that need no more context. */
 export function Question({ q, given, over = false, connected }: { q: Asked; given: string | undefined; over?: boolean; connected: boolean }) {
   const at = useRef<HTMLDivElement>(null);
   const may = rights.mayAnswer(q.host, q.kind === 'approval');
-  // An approval is shown to the last character: its text may be the command itself.
+  // The text of an approval is shown completely, because it may be the command itself.
   const options = may && connected ? q.options : [];
   return (
     <div class="asked" data-asked={q.id} ref={at}>
@@ -58,7 +60,7 @@ export function Question({ q, given, over = false, connected }: { q: Asked; give
   );
 }
 
-/** The first pane of a wide screen while no session is open: all questions. */
+/** The pane that a wide screen shows while no session is open: all questions. */
 export function FirstPane() {
   useRest();
   const all = questions.all().filter((q) => !view.onlyHost || q.host === view.onlyHost);

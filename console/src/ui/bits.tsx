@@ -22,7 +22,7 @@ export function Icon({ name }: { name: string }) {
   return <svg class="icon" viewBox="0 0 24 24" aria-hidden="true"><path d={paths[name] ?? paths.tool} /></svg>;
 }
 
-/** An MCP server's own icon, or nothing. */
+/** An MCP server's icon, or nothing. */
 export function ServerIcon({ server, instead }: { server: Customization | undefined; instead?: ComponentChildren }) {
   const src = iconOf(server?.icons, media('(prefers-color-scheme: dark)'));
   return src ? <img class="icon" src={src} alt="" /> : <>{instead}</>;
@@ -32,7 +32,7 @@ export function Badge({ tone, children }: { tone?: string; children: ComponentCh
   return <span class="badge" data-tone={tone ?? ''}>{children}</span>;
 }
 
-/** A dialog above the page. It closes by its button, by Escape, and by a press beside it. */
+/** A dialog above the page. Its button, Escape and a press outside close it. */
 export function Dialog({ title, id, onClose, children }: { title: string; id?: string; onClose: () => void; children: ComponentChildren }) {
   const at = useRef<HTMLDialogElement>(null);
   const gone = useRef(false);
@@ -41,7 +41,7 @@ export function Dialog({ title, id, onClose, children }: { title: string; id?: s
     if (!node.open) node.showModal();
     node.querySelector<HTMLElement>('[data-focus]')?.focus();
     return () => {
-      gone.current = true; // the event comes later, when a new dialog may be open
+      gone.current = true; // the event comes later, when another dialog may be open
       node.close();
     };
   }, []);
@@ -78,7 +78,7 @@ export function Menu({ label, icon = 'more', children }: { label: string; icon?:
   );
 }
 
-/** Opens a menu downward if it would begin above the part of the page that scrolls. */
+/** Opens a menu downward if it would otherwise begin above the scrolling part of the page. */
 function fit(menu: HTMLDetailsElement): void {
   const items = menu.querySelector<HTMLElement>('.menu-items')!;
   items.classList.remove('down');
@@ -88,10 +88,7 @@ function fit(menu: HTMLDetailsElement): void {
 
 const longPress = 500; // ms
 
-/**
- * Handles a long press or the secondary mouse button. Not all phones report a long press
- * themselves.
- */
+/** Handles a long press or the secondary mouse button. Some phones do not report a long press. */
 export function pressed(act: (e: Event) => void) {
   let timer: ReturnType<typeof setTimeout> | undefined;
   let long = false;
@@ -116,7 +113,7 @@ export function Copy({ text, label = t`Copy` }: { text: () => string; label?: st
       setDone(true);
       setTimeout(() => setDone(false), 1500);
     } catch {
-      // The browser refused; the user can select the text.
+      // If the browser refuses, the user can still select the text.
     }
   };
   return <button type="button" class="quiet small" aria-label={label} title={label} onClick={copy}><Icon name={done ? 'check' : 'copy'} /></button>;
@@ -126,12 +123,12 @@ export function isTouch(): boolean {
   return media('(pointer: coarse)');
 }
 
-/** Whether the screen shows one pane at a time: see style.css. */
+/** Whether the screen shows only one pane at a time: see style.css. */
 export function isNarrow(): boolean {
   return media('(max-width: 46rem)');
 }
 
-/** Unknown content, as JSON. */
+/** Shows unknown content as JSON. */
 export function Raw({ what, value }: { what: string; value: unknown }) {
   return <details class="raw dim"><summary>{t`${what}: not known to this page`}</summary><pre>{JSON.stringify(value, null, 1)}</pre></details>;
 }

@@ -13,9 +13,9 @@ import { CameraView } from './lend';
 import { canvasTitle, isStale } from './session';
 import { t } from '../language';
 
-/** Returns the content's address on the web, if the relay has a canvas domain. */
+/** Returns the web address of the content, if the relay has a canvas domain. */
 async function ticketOf(channel: string, uri: string): Promise<Ticket> {
-  // This page's policy frames the canvas domain of its own relay only.
+  // This page's policy permits frames only from the canvas domain of its own relay.
   if ((accountOf(app.host)?.relay ?? relay()) !== relay()) return { url: '', expires: 0, code: -32601, why: '' };
   try {
     const { url, expires } = await requests.request('relay/canvasTicket', { channel, uri });
@@ -25,7 +25,7 @@ async function ticketOf(channel: string, uri: string): Promise<Ticket> {
   }
 }
 
-/** Sends a canvas's message to its provider. Not possible since AHP 0.10. */
+/** Sends a canvas's message to its provider. AHP has no such message since 0.10. */
 function tell(channel: string, payload: unknown): void {
   const { link } = app;
   const registered = link?.store.canvasesOf(app.session).some((c) => c.channel === channel && c.registered);
@@ -34,7 +34,7 @@ function tell(channel: string, payload: unknown): void {
 
 interface Shown { name: string; why: string }
 
-/** Keeps the frame in step with the canvas that is to be shown. */
+/** Keeps the frame in step with the canvas that should be shown. */
 class Holder {
   node: HTMLElement | null = null;
   frame: Frame | null = null;
@@ -44,7 +44,7 @@ class Holder {
   #live = false;
   #turn = 0; // counts loads of canvases lent by this device
 
-  /** own is the canvas where this device provides it: then it knows best where that is. */
+  /** own is set if this device provides the canvas: its address is then newer than the host's. */
   follow(channel: string, state: CanvasState | undefined, live: boolean, own?: Instance): void {
     const url = own?.url || text(state?.url) || text(state?.contentUri);
     const turn = own?.turn ?? 0;
@@ -70,7 +70,7 @@ class Holder {
     this.#turn = turn;
     if (this.shown.name === '' || again || (back && this.shown.name === 'failed')) this.load(url);
     else if (back) this.frame.check();
-    // A provider that ends removes its address; the loaded canvas may stay.
+    // When a provider ends, it removes the address. The loaded canvas may stay.
     else if (url !== this.#url && !(isStale(state) && url === '')) this.load(url);
   }
 
@@ -96,7 +96,7 @@ export function CanvasPane() {
   const ref = channel && link ? link.store.canvasesOf(app.session).find((c) => c.channel === channel) : undefined;
   useEffect(() => {
     app.deliver = (to, payload) => current.deliver(to, payload);
-    return () => { // the sign-in page has no canvas
+    return () => { // the sign-in page shows no canvas
       app.deliver = () => {};
       current.follow('', undefined, false);
     };

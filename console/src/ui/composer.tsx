@@ -19,7 +19,7 @@ const mostFiles = 8;
 
 const WakeAt = later<{ id: string; value: string; set: (value: string) => void }>(() => import('./left').then((m) => m.WakeAt));
 
-/** The turn that had not ended when the host was last seen. */
+/** Returns the turn that had not ended when the host was last seen. */
 export function openTurn(chat: ChatState | undefined): Turn | undefined {
   const last = array(chat?.turns).at(-1);
   return chat?.activeTurn ?? (last && last.state === undefined ? last : undefined);
@@ -32,10 +32,10 @@ export function Composer({ chat }: { chat: ChatState }) {
   const at = useRef<HTMLTextAreaElement>(null);
   const pick = { picture: useRef<HTMLInputElement>(null), camera: useRef<HTMLInputElement>(null), file: useRef<HTMLInputElement>(null) };
   const [value, setValue] = useState(() => draftOf(host, chatUri, app.chat ? '' : session));
-  const to = useRef(chatUri); // the text is this chat's, or the session's until its chat is known
+  const to = useRef(chatUri); // the chat whose text this is, or the session until its chat is known
   const attached = conversation.attachments.get(placeOf(host, chatUri)) ?? [];
   const [said, setSaid] = useState('');
-  const [hears, setHears] = useState<{ stop: () => void }>(); // dictation
+  const [hears, setHears] = useState<{ stop: () => void }>(); // dictation, while it runs
   useEffect(() => () => hears?.stop(), [hears]);
   const live = Boolean(link?.live && link.store.get(chatUri));
   const works = Boolean(chat.activeTurn) && !leaves;
@@ -45,7 +45,7 @@ export function Composer({ chat }: { chat: ChatState }) {
   const waits = Boolean(link?.store.pending.some((p) => p.channel === chatUri && !p.failed));
   const empty = value.trim() === '' && attached.length === 0;
 
-  const [writes, setWrites] = useState(false); // although the agent waits for an answer
+  const [writes, setWrites] = useState(false); // the user writes although the agent waits for an answer
   const asks = array(chat.activeTurn?.responseParts).some(waitsForUser);
   useEffect(() => { if (!asks) setWrites(false); }, [asks]);
 
@@ -57,7 +57,7 @@ export function Composer({ chat }: { chat: ChatState }) {
     const from = to.current;
     if (from === chatUri || chatUri === session) return;
     to.current = chatUri;
-    if (from !== session) { // the session has a different first chat
+    if (from !== session) { // the session has another first chat
       setValue(draftOf(host, chatUri, ''));
       return;
     }
@@ -80,12 +80,12 @@ export function Composer({ chat }: { chat: ChatState }) {
     setSaid('');
     if (!await leaving.leave(() => absent.leaveMessage(value, wake))) return;
     const now = at.current?.value ?? keptDraft(host, to.current);
-    write(now.startsWith(value) ? now.slice(value.length).trimStart() : now); // more may have been written meanwhile
+    write(now.startsWith(value) ? now.slice(value.length).trimStart() : now); // the user may have written more in the meantime
     setWake('');
     toPrompt();
   };
-  // Send and Stop replace each other, and the pressed button takes the focus with it.
-  // Touch screens get no focus, because it would open the keyboard.
+  // When Send and Stop replace each other, the focus would be lost with the pressed button. On touch screens
+  // the editor gets no focus, because that would open the keyboard.
   const toPrompt = () => { if (!isTouch()) at.current?.focus({ preventScroll: true }); };
   const add = async (list: Iterable<File>) => {
     setSaid('');
@@ -105,7 +105,7 @@ export function Composer({ chat }: { chat: ChatState }) {
     e.currentTarget.value = '';
   };
   const folders = app.folders;
-  useEffect(() => { // text shared from a different app
+  useEffect(() => { // text that another app shares
     handedFiles().then((files) => { if (files.length) add(files); });
   }, []);
   useLayoutEffect(() => {
@@ -158,7 +158,7 @@ export function Composer({ chat }: { chat: ChatState }) {
           onInput={(e) => write(e.currentTarget.value)}
           onPaste={(e) => { const list = [...(e.clipboardData?.files ?? [])]; if (list.length) { e.preventDefault(); add(list); } }}
           onKeyDown={(e) => {
-            // On a touch keyboard, Enter is the only way to insert a line break.
+            // On a touch keyboard, only Enter can insert a line break.
             if (e.key !== 'Enter' || e.shiftKey || e.isComposing || isTouch()) return;
             e.preventDefault();
             if (leaves) leave();

@@ -57,7 +57,7 @@ export function Dialogs({ now }: { now: number }) {
 
 const close = () => app.open(null);
 
-/** A question before something that cannot be undone. */
+/** A dialog that asks before an action that cannot be undone. */
 function Confirm({ title, says, yes, act }: { title: string; says: string; yes: string; act: () => void }) {
   return (
     <Dialog title={title} id="confirm" onClose={close}>

@@ -3,14 +3,14 @@
 import { isRegistered } from '../registered';
 
 const key = (host: string, chat: string) => `draft ${host} ${chat}`;
-let handed = ''; // shared by a different app, for the next chat to open
+let handed = ''; // text that another app shares, for the next chat that opens
 
-/** A chat's draft as it is kept. */
+/** A chat's stored draft. */
 export const keptDraft = (host: string, chat: string) => localStorage.getItem(key(host, chat)) ?? '';
 
 /**
- * Returns the draft to begin with. If a session is named, the text written before its
- * chat was known becomes the chat's.
+ * Returns the draft with which a chat begins. If a session is named, text that was written before its chat
+ * was known is moved to the chat.
  */
 export function draftOf(host: string, chat: string, session: string): string {
   const early = session && session !== chat ? keptDraft(host, session) : '';
@@ -32,11 +32,11 @@ export function keepDraft(host: string, chat: string, text: string): void {
     if (text && isRegistered(host)) localStorage.setItem(key(host, chat), text);
     else localStorage.removeItem(key(host, chat));
   } catch {
-    // The storage is full; the draft is still on the page.
+    // The storage is full; the draft remains on the page.
   }
 }
 
-/** Reports whether shared content waits for the next chat to open. */
+/** Whether shared content waits for the next chat that opens. */
 export function isHanded(): boolean {
   return handed !== '' || files !== undefined;
 }
@@ -48,17 +48,14 @@ export function forgetHanded(): void {
 
 let files: Promise<File[]> | undefined;
 
-/** Takes the shared files. */
+/** Returns and removes the shared files. */
 export async function handedFiles(): Promise<File[]> {
   const all = await (files ?? []);
   files = undefined;
   return all;
 }
 
-/**
- * Takes content shared by an app: ?title=&text=&url=, and files kept by the service
- * worker.
- */
+/** Reads content that an app has shared: ?title=&text=&url=, and files stored by the service worker. */
 export function shared(): void {
   const params = new URLSearchParams(location.search);
   handed = ['title', 'text', 'url'].map((name) => params.get(name) ?? '').filter(Boolean).join('\n');

@@ -28,16 +28,16 @@ export function Stat({ edit }: { edit: FileEdit | undefined }) {
   return <span class="stat"><span class="added">+{added ?? 0}</span> <span class="removed">−{removed ?? 0}</span></span>;
 }
 
-/** How a request's parts report their loading state. */
+/** How the parts of a request report whether they are loaded. */
 export interface Reading {
-  round: number; // increases when the user asks for the rest; then no limits apply
+  round: number; // increases when the user asks for the rest; limits then no longer apply
   connected: boolean;
   report: (id: string, state: State) => void;
 }
 
 const mostRead = 20; // edits of a request read without asking
 
-/** Edits of a tool call. Those of a request are all read; the first are open from the beginning. */
+/** The edits of a tool call. If the call is a request, all are loaded, and the first are open. */
 export function FileEdits({ edits, reading }: { edits: FileEdit[]; reading?: Reading }) {
   return (
     <ul class="edits">
@@ -68,7 +68,7 @@ export async function sideOf(side: Side | undefined): Promise<string> {
   return textOfRead(await requests.read(uri));
 }
 
-/** An edit's differences. Large texts are compared only when shown in full. */
+/** Returns an edit's differing lines. Large texts are compared only if whole is true. */
 async function compared(edit: FileEdit, whole: boolean): Promise<Line[]> {
   const [{ diffLines }, before, after] = await Promise.all([import('diff'), sideOf(edit.before), sideOf(edit.after)]);
   const large = Math.max(before.length, after.length) > mostText;

@@ -14,7 +14,7 @@ const around = 60; // characters beside a match
 /** A turn that contains the words. */
 interface Found { turn: string; at: string; who: string; before: string; match: string; after: string }
 
-/** All that a turn says: prompt, answers, and what its tools did. */
+/** Returns all text of a turn: prompt, answers, and what its tools did. */
 function said(turn: Turn): [who: string, words: string][] {
   return [[t`You`, text(turn.message?.text)], ...array(turn.responseParts).map((p): [string, string] => {
     const call = p?.toolCall;
@@ -43,7 +43,7 @@ export function find(turns: Turn[], query: string): Found[] {
 
 export function Find() {
   const [query, setQuery] = useState('');
-  const [all, setAll] = useState(false); // also the turns that are not loaded
+  const [all, setAll] = useState(false); // also search turns that are not loaded
   const { link, chatUri } = app;
   const past = link?.seen(app.session);
   const chat = link?.store.get<ChatState>(chatUri) ?? (past?.chat === chatUri ? past?.state : undefined);

@@ -19,7 +19,7 @@ import { plural, t } from '../language';
 
 const LeftAll = later<{ now: number }>(() => import('./left').then((m) => m.LeftAll));
 
-/** Grey rows, until the sessions are known. */
+/** Grey rows that are shown until the sessions are known. */
 function Skeletons() {
   return <div class="skeletons" aria-hidden="true">{[0, 1, 2, 3].map((i) => <div key={i} class="skeleton"><i /><i /></div>)}</div>;
 }
@@ -27,10 +27,10 @@ function Skeletons() {
 export function Inbox({ now }: { now: number }) {
   const all = groups();
   const many = app.hosts.all.length > 1;
-  const minute = Math.floor(now / 30_000); // rows are redrawn this often to update times
+  const minute = Math.floor(now / 30_000); // changes when rows must be redrawn because of their times
   const list = useRef<HTMLDivElement>(null);
   useRest();
-  useEffect(() => { // wherever the pointer is released; a click comes before the next draw
+  useEffect(() => { // the pointer may be released anywhere; a click comes before the next draw
     for (const end of ['pointerup', 'pointercancel', 'blur']) addEventListener(end, letGo);
     return () => { for (const end of ['pointerup', 'pointercancel', 'blur']) removeEventListener(end, letGo); };
   }, []);
@@ -124,9 +124,12 @@ function act(e: Event, host: string, session: string): void {
   app.open({ kind: 'session', link: links.get(host)!, session });
 }
 
-const shown = new Map<string, { q?: Asked; more: number }>(); // by row
+const shown = new Map<string, { q?: Asked; more: number }>(); // by row key
 
-/** The first question of a session that needs the user. While rows stay in place, so do their questions. */
+/**
+ * Returns the first question of a session that needs the user. While rows keep their places, they also keep
+ * their questions.
+ */
 function askedOf(host: string, session: Summary) {
   const key = `${host} ${session.resource}`;
   const [q, ...more] = session.status & 16 ? questions.of(host, session.resource) : [];

@@ -8,7 +8,7 @@ export function nextOne(): void {
   if (next) app.openSession(next.link.host, next.session.resource);
 }
 
-/** Brings the first question into view, and the focus to its first answer. Reports whether there is a question. */
+/** Scrolls to the first question and focuses its first answer. Returns whether there is a question. */
 export function toQuestion(): boolean {
   const ask = document.querySelector('[data-ask]');
   ask?.scrollIntoView({ block: 'nearest' });
@@ -20,7 +20,7 @@ function typing(target: EventTarget | null): boolean {
   return target instanceof HTMLElement && (target.isContentEditable || ['INPUT', 'TEXTAREA', 'SELECT'].includes(target.tagName));
 }
 
-/** Listens until the function that it returns is called. */
+/** Listens for shortcuts until the returned function is called. */
 export function keys(): () => void {
   const pressed = (e: KeyboardEvent) => {
     if (app.token === '' || document.querySelector('dialog[open]:not(#palette)')) return;

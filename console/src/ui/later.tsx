@@ -1,5 +1,5 @@
-// Parts of the page that are loaded when they are first shown. The service worker has
-// them, so they appear without a network too.
+// Parts of the page that are loaded when they are first shown. The service worker caches them, so they appear
+// without a network too.
 
 import { h, type FunctionComponent } from 'preact';
 import { useEffect, useState } from 'preact/hooks';

@@ -1,11 +1,11 @@
-// Leaves something for an absent host, with the state of that.
+// Leaves an item for an absent host, and tracks whether that succeeded.
 
 import { useState } from 'preact/hooks';
 import { t } from '../language';
 
 export interface Leaves {
   busy: boolean;
-  why: string; // why the last attempt has failed
+  why: string; // why the last attempt failed
   leave(act: () => Promise<unknown> | undefined): Promise<boolean>;
 }
 

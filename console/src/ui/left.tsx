@@ -1,4 +1,4 @@
-// The items at the relay for absent hosts: their state, and their changes.
+// The items for absent hosts at the relay: their states, and changes to them.
 
 import { useState } from 'preact/hooks';
 import { absent, hosts, links, nav, rights } from '../app';
@@ -71,7 +71,10 @@ function Item({ l, now, title }: { l: Left; now: number; title?: boolean }) {
   );
 }
 
-/** The form for a new version. A change on a different device is shown before it is replaced. */
+/**
+ * The form for a new version of an item. If another device has changed the item, that change is shown before
+ * it is replaced.
+ */
 function Edit({ l, close }: { l: Left; close: () => void }) {
   const [value, setValue] = useState(l.content!.text ?? '');
   const [seen, setSeen] = useState(l.item.version);
@@ -116,17 +119,17 @@ function sentenceOf(err: Error): string {
   return err instanceof Conflict ? t`Not changed: ${err.message}. This is its present state.` : t`Not changed: ${err.message}.`;
 }
 
-/** Whether an item's text can be changed. Answers are changed at their question. */
+/** Whether an item's text can be edited. Answers are changed at their question. */
 function isEditable({ content }: Left): boolean {
   return content?.kind === 'message' || (content?.kind === 'session' && content.text !== undefined);
 }
 
-/** The wake time of an edited item: the item's own, unless the field was changed. */
+/** The wake time of an edited item: unchanged unless the user has changed the field. */
 function wakeOf({ item }: Left, field: string): number | undefined {
   return item.wake && field === toInput(item.wake) ? item.wake : toRelay(field);
 }
 
-/** An item in words. */
+/** Describes an item in words. */
 function wordsOf({ content }: Left): string {
   const c = content!;
   const title = text(c.title);
@@ -139,7 +142,7 @@ function wordsOf({ content }: Left): string {
   return text(c.text);
 }
 
-/** An item's state: only the host's word is certain. */
+/** Describes an item's state. Only the host's report makes it certain. */
 function stateOf(l: Left, now: number): { tone: string; word: string; more: string } {
   const why = text(l.result?.why);
   switch (l.result?.state) {

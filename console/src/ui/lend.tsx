@@ -39,15 +39,15 @@ export function Lend() {
 }
 
 /**
- * The agents' questions, above everything else, one at a time. A host can withdraw a question;
- * the next must not appear under a finger that is about to press.
+ * The agents' questions, one at a time, above everything else. When a host withdraws a question, the next one
+ * must not appear under a finger that is about to press.
  */
 export function Asks() {
   const [ask, ...more] = app.lender.asks;
   return <section id="lend-asks" class="toast asks" role="alert" aria-label={t`The agent asks for something of this device`} hidden={!ask}>{ask && <Question key={ask.key} ask={ask} more={more.length} />}</section>;
 }
 
-const rest = 600; // ms in which a press belongs to something else
+const rest = 600; // ms in which a press may be meant for something else
 const longestTitle = 80; // characters
 
 function Question({ ask, more }: { ask: Ask; more: number }) {
@@ -58,7 +58,7 @@ function Question({ ask, more }: { ask: Ask; more: number }) {
     return () => clearTimeout(timer);
   }, []);
   const title = (text(link.store.get(session)?.title) || text(link.store.sessions.get(session)?.title) || t`a session`).slice(0, longestTitle);
-  const who = <>{rich`The agent of “${<bdi>{title}</bdi>}” on ${link.host}`}</>; // quotes keep an untrusted title apart
+  const who = <>{rich`The agent of “${<bdi>{title}</bdi>}” on ${link.host}`}</>; // quotes mark the untrusted title
   const off = what === 'picture' && !app.lender.camera.on;
   return (
     <div class="ask-lend" data-lend={what}>
@@ -76,7 +76,7 @@ function Question({ ask, more }: { ask: Ask; more: number }) {
   );
 }
 
-/** Camera picture. It is on while this is shown, and the page is. */
+/** The camera's picture. The camera is on only while the picture and the page are visible. */
 export function CameraView({ instance }: { instance: Instance }) {
   const { camera } = app.lender;
   const at = useRef<HTMLVideoElement>(null);

@@ -7,18 +7,18 @@ import { Growing, nodesOf } from '../markdown';
 import { fileOf } from '../words';
 import { t } from '../language';
 
-const mostLive = 20_000; // characters; above this, a growing block is plain text
+const mostLive = 20_000; // characters; above it, a growing block is shown as plain text
 
-/** An agent's text. While it grows, only its end is drawn again. */
+/** Shows an agent's text. While it grows, only its end is drawn again. */
 export function Markdown({ text, live = false }: { text: string; live?: boolean }) {
   const blocks = useRef<Blocks>();
   if (live) blocks.current ??= new Blocks();
-  const runs = blocks.current ? blocks.current.of(text) : [[text]]; // finished text is drawn at once
+  const runs = blocks.current ? blocks.current.of(text) : [[text]]; // finished text is drawn as one run
   const lives = openIn(runs, live ? open : 0);
   return <div class="md">{runs.map((raws, i) => <Run key={i} raws={raws} live={lives[i]} />)}</div>;
 }
 
-/** How many blocks of each run are among the last so many of all. */
+/** Returns how many of the last blocks, given as left, are in each run. */
 function openIn(runs: string[][], left: number): number[] {
   const counts = runs.map(() => 0);
   for (let i = runs.length - 1; left > 0 && i >= 0; i--) {
@@ -28,7 +28,7 @@ function openIn(runs: string[][], left: number): number[] {
   return counts;
 }
 
-/** Blocks of a text; the last may still change. */
+/** The blocks of a run; the last live blocks may still change. */
 const Run = memo(({ raws, live }: { raws: string[]; live: number }) => {
   const grew = useRef(false);
   grew.current ||= live > 0;
@@ -41,7 +41,7 @@ const Block = memo(({ raw, live }: { raw: string; live: boolean }) => {
   const plain = live && raw.length > mostLive;
   useLayoutEffect(() => {
     const node = at.current!;
-    if (live && !plain) { // buttons would be in the way of more text
+    if (live && !plain) { // buttons would be in the way of growing text
       growing.current ??= new Growing();
       growing.current.show(node, raw);
       node.hidden = !node.firstChild;
@@ -61,19 +61,19 @@ const Block = memo(({ raw, live }: { raw: string; live: boolean }) => {
     if (!there) node.replaceChildren(nodesOf(raw));
     node.hidden = !node.firstChild;
     for (const a of node.querySelectorAll<HTMLElement>('a[data-path]')) a.replaceWith(pathButton(a));
-    for (const tex of node.querySelectorAll<HTMLElement>('[data-math]')) import('../math').then((m) => m.showFormula(tex), () => {}); // the source stays
+    for (const tex of node.querySelectorAll<HTMLElement>('[data-math]')) import('../math').then((m) => m.showFormula(tex), () => {}); // if it fails, the source stays
     for (const pre of node.querySelectorAll<HTMLElement>('pre.code')) {
       const code = pre.querySelector('code')!;
       highlight(code, pre.dataset.lang ?? '');
       pre.tabIndex = 0;
       pre.append(copyButton(() => code.textContent ?? ''), wrapButton(pre));
-      if (pre.dataset.lang === 'mermaid') import('../diagram').then((m) => m.showDiagram(pre), () => {}); // the source stays
+      if (pre.dataset.lang === 'mermaid') import('../diagram').then((m) => m.showDiagram(pre), () => {}); // if it fails, the source stays
     }
   }, [raw, plain, live]);
   return <div ref={at} class={plain ? 'text' : ''} dir="auto" />;
 });
 
-/** A link to a file of the session's folder. */
+/** A button for a file in the session's folder, in place of a link. */
 function pathButton(a: HTMLElement): HTMLElement {
   const button = document.createElement('button');
   const path = a.dataset.path!;
@@ -107,7 +107,7 @@ function copyButton(text: () => string): HTMLElement {
       button.classList.add('done');
       setTimeout(() => button.classList.remove('done'), 1500);
     } catch {
-      // The browser refused; the user can select the text.
+      // If the browser refuses, the user can still select the text.
     }
   });
   return button;

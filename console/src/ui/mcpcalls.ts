@@ -1,4 +1,4 @@
-// Connects MCP tool calls with their extras: see mcp.ts, which is loaded with the first such call.
+// Connects MCP tool calls with mcp.ts, which is loaded with the first such call.
 
 import { app, conversation, requests, rights } from '../app';
 import type { McpCalls, McpNode } from '../mcp';
@@ -22,7 +22,7 @@ function load(): Promise<McpCalls> {
     app.mcpSaid = (channel, method, params) => calls!.serverSaid(channel, method, params);
     return calls;
   });
-  loading.catch(() => { loading = undefined; }); // the next call tries again
+  loading.catch(() => { loading = undefined; }); // the next call retries
   return loading;
 }
 
@@ -39,7 +39,7 @@ export function showMcp(node: McpNode, call: ToolCall): void {
     for (const [at, shown] of waiting) if (at.isConnected) all.show(at, shown);
     waiting.clear();
     settled();
-  }).catch(() => waiting.clear()); // the call stays without its app
+  }).catch(() => waiting.clear()); // the call is shown without its app
 }
 
 /** Updates the MCP tool calls after the page was drawn. */

@@ -1,5 +1,5 @@
-// Selects the rows of a long list to draw: those near the visible part. A gap with
-// their measured or estimated height replaces the rest.
+// Selects which rows of a long list are drawn: those near the visible part. A gap of their measured or
+// estimated height stands for the others.
 
 import { useLayoutEffect, useRef, useState } from 'preact/hooks';
 import type { RefObject } from 'preact';
@@ -8,10 +8,10 @@ const around = 800; // px above and below the visible part
 const step = 8; // rows; granularity of scrolling
 const firstGuess = 60; // px of an unmeasured row
 
-/** A row that is drawn, or a gap of so many px. */
+/** A row to draw, or a gap in px. */
 export type Piece = { row: number } | { gap: number; before: number };
 
-/** Returns a range's rows and the focused row, with gaps in between. */
+/** Returns the rows of a range and the focused row, with gaps between them. */
 export function pieces(count: number, from: number, to: number, kept: number, height: (row: number) => number): Piece[] {
   const rows = [];
   for (let row = from; row < to; row++) rows.push(row);
@@ -29,7 +29,7 @@ export function pieces(count: number, from: number, to: number, kept: number, he
   return all;
 }
 
-/** The range of rows that lie between two heights, in steps, so that few moves change it. */
+/** Returns the rows between two heights, rounded to steps, so that small moves do not change the range. */
 export function rangeOf(count: number, top: number, bottom: number, height: (row: number) => number): [number, number] {
   let y = 0;
   let from = -1;

@@ -15,10 +15,10 @@ import { t } from '../language';
 
 const key = (host: string) => `new-session ${host}`;
 
-/** A choice that was made at a host. */
+/** The choices that a user made last at a host. */
 interface Last { provider?: string; model?: string; folder?: string; config?: JsonObject }
 
-/** The last choice that was made at a host. */
+/** Returns the choices that were made last at a host. */
 function lastChoice(host: string): Last {
   try {
     return JSON.parse(localStorage.getItem(key(host)) ?? '{}');
@@ -45,7 +45,7 @@ function Form({ link }: { link: Link }) {
   const last = useMemo(() => lastChoice(link.host), [link]);
   const away = !link.live;
   const agents = away ? absent.at(link.host)?.agentsOf(link.host) ?? [] : link.store.agents;
-  const [words, setWords] = useState(''); // the first message, left for a host that is away
+  const [words, setWords] = useState(''); // the first message of a session for an absent host
   const [wake, setWake] = useState('');
   const [provider, setProvider] = useState<string>(agents.some((a) => a.provider === last.provider) ? last.provider! : agents[0]?.provider ?? '');
   const agent = agents.find((a) => a.provider === provider) ?? {} as Agent;
@@ -113,7 +113,7 @@ function Form({ link }: { link: Link }) {
   );
 }
 
-/** Whether the host's options have a choice of the model. */
+/** Whether one of the host's options selects the model. */
 function choosesModel(properties: [string, Option][]): boolean {
   return properties.some(([, p]) => p?.category === 'model');
 }
@@ -183,7 +183,7 @@ function Property({ name, p, value, set, complete }: { name: string; p: Option; 
   );
 }
 
-/** Folders that sessions of the host were in, the latest first. */
+/** Folders of the host's sessions, the latest first. */
 function recentFolders(link: Link): string[] {
   const sessions = [...link.store.sessions.values()].sort((a, b) => String(b.modifiedAt).localeCompare(String(a.modifiedAt)));
   return [...new Set(sessions.flatMap((s) => array(s.workingDirectories)).filter((d) => typeof d === 'string').map(pathOf))].slice(0, 12);
@@ -208,7 +208,7 @@ function Folder({ link, value, set }: { link: Link; value: string; set: (v: stri
   );
 }
 
-/** Settings of a running session: the next message's model, and the host's mutable options. */
+/** The settings of a running session: the model of the next message, and the host's mutable options. */
 export function Settings() {
   const { link, host, session } = app;
   const state = link?.store.get(session);

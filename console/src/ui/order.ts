@@ -1,4 +1,4 @@
-// Sorts sessions: first those that need the user, then those at work, then the rest.
+// Sorts sessions: first those that need the user, then those that work, then the others.
 
 import { app, links, sessions } from '../app';
 import type { Link } from '../link';
@@ -25,17 +25,17 @@ function fits({ link, session }: Row, words: string[]): boolean {
 
 let made: { of: unknown[]; groups: Group[] } = { of: [], groups: [] };
 
-const aimTime = 1000; // ms after a pointer move in which rows keep their place, for a click
+const aimTime = 1000; // ms after a pointer move in which rows keep their places, so that a click hits its row
 
-let pressed = false; // a row is held down
-let aimed: ReturnType<typeof setTimeout> | undefined; // the pointer moves
+let pressed = false; // a row is being pressed
+let aimed: ReturnType<typeof setTimeout> | undefined; // runs after a move of the pointer
 
-/** A row is pressed: until it is let go, all rows stay where they are. */
+/** Keeps all rows in place while a row is pressed. */
 export function hold(): void {
   pressed = true;
 }
 
-/** The pointer moves over the list: for a moment, all rows stay where they are. */
+/** Keeps all rows in place for a moment, because the pointer moves over the list. */
 export function aim(): void {
   clearTimeout(aimed);
   aimed = setTimeout(() => {
@@ -44,34 +44,34 @@ export function aim(): void {
   }, aimTime);
 }
 
-/** The pointer is released. */
+/** Called when the pointer is released. */
 export function letGo(): void {
   if (!pressed) return;
   pressed = false;
   move();
 }
 
-/** The rows go where they belong, if nothing keeps them. */
+/** Moves rows to their sorted places, unless they must stay. */
 function move(): void {
   if (held()) return;
   made.of = [];
   app.draw();
 }
 
-/** Reports whether all rows stay where they are. */
+/** Whether all rows must keep their places. */
 export function held(): boolean {
   return pressed || aimed !== undefined;
 }
 
-/** The sessions that are listed, in groups: the same ones until something about them changes. */
+/** The listed sessions in groups. The result is the same object until a session changes. */
 export function groups(): Group[] {
   const of = [app.search, app.onlyHost, sessions.deleted, ...[...links.values()].flatMap((l) => [l.store, l.store.listRevision])];
-  const asked = of.slice(0, 2).some((x, i) => x !== made.of[i]); // different sessions
+  const asked = of.slice(0, 2).some((x, i) => x !== made.of[i]); // another choice of sessions
   if (of.length !== made.of.length || of.some((x, i) => x !== made.of[i])) made = { of, groups: held() && !asked ? inPlace(made.groups) : sorted() };
   return made.groups;
 }
 
-/** Returns the same rows in the same places with current data. New rows wait. */
+/** Returns the same rows in the same places, with current data. New rows are left out for now. */
 function inPlace(all: Group[]): Group[] {
   const now = new Map(sessions.all().map((r) => [keyOf(r), r]));
   return all.map((g) => {

@@ -42,7 +42,7 @@ export function SidePane() {
   );
 }
 
-const messageMeta = 'agenthost.message'; // our own host's operations take a message by this name
+const messageMeta = 'agenthost.message'; // our own host's name for an operation's message
 
 /** A file whose change is known. */
 type Changed = ChangedFile & { edit: FileEdit };
@@ -54,7 +54,7 @@ function takesMessage(op: Operation): boolean {
 function Changes({ channel, state }: { channel: string; state: ChangesetState }) {
   const [said, setSaid] = useState('');
   const [message, setMessage] = useState('');
-  const [next, setNext] = useState(''); // a page that the host's operation has made
+  const [next, setNext] = useState(''); // address of a page that the host's operation has created
   const files = array(state.files).filter((f): f is Changed => isObject(f?.edit));
   const may = view.link?.live && rights.mayOperate;
   const session = view.link?.store.get(view.session);
@@ -74,7 +74,10 @@ function Changes({ channel, state }: { channel: string; state: ChangesetState })
       setSaid((err as Error).message);
     }
   };
-  /** Asks first if the host wants that. A host may leave the file's name to the page, as {0}. */
+  /**
+   * Asks for confirmation if the host requires it. The host may write {0} where the page inserts the file's
+   * name.
+   */
   const press = (op: Operation, file?: Changed) => {
     const says = text(op.confirmation).replaceAll('{0}', file ? baseName(uriOfEdit(file.edit)) : text(state.title) || t`all changes`);
     if (!says) invoke(op, file);

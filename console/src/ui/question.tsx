@@ -10,7 +10,7 @@ import { useLeaving } from './leaving';
 import { Markdown } from './markdown';
 import { rich, t } from '../language';
 
-interface Props { part: Part; readOnly: boolean; connected: boolean; leaves: boolean; ended: boolean; answer?: string; by: string } // leaves: the host is away, and takes answers
+interface Props { part: Part; readOnly: boolean; connected: boolean; leaves: boolean; ended: boolean; answer?: string; by: string } // leaves: the host is absent and accepts items
 
 /** The user's input by question id. */
 type Entered = Record<string, Input>;
@@ -32,7 +32,10 @@ export function Question({ part, readOnly, connected, leaves, ended, answer, by 
 
 interface AnswerProps { request: Request; connected: boolean; leaves: boolean; answer?: string }
 
-/** The ways to answer: to the host, or for later at the relay. Words are the answer for people. */
+/**
+ * Returns functions that answer: to the host, or for an absent host as an item at the relay. Words are the
+ * answer as people read it.
+ */
 function useReply({ request, connected, leaves, answer }: AnswerProps) {
   const leaving = useLeaving();
   const reply = (response: 'accept' | 'decline', answers?: Record<string, QuestionAnswer | undefined>, words = '') => {
@@ -74,7 +77,7 @@ function Form(props: AnswerProps & { questions: QuestionItem[] }) {
   );
 }
 
-/** Reports whether a question reviews a plan and names its answer. */
+/** Whether a question reviews a plan and names the question for its answer. */
 function isPlan(request: Request): boolean {
   return array(request.planReview?.actions).some(isObject) && text(request.planReview!.answerQuestionId) !== '';
 }
@@ -90,7 +93,7 @@ function Plan({ plan }: { plan: PlanReview }) {
   );
 }
 
-/** The answers to a plan: the host's options, or a requested change. */
+/** The answers to a plan: the host's options, or a request for changes. */
 function PlanAnswer(props: AnswerProps) {
   const { request, leaves, answer } = props;
   const { reply, busy, why } = useReply(props);

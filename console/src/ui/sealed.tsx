@@ -1,4 +1,4 @@
-// Sealed hosts: pairing, this host's devices, and the page for a host whose key has changed.
+// Sealed hosts: pairing, the host's devices, and the page for a host whose key has changed.
 
 import { useEffect, useRef, useState } from 'preact/hooks';
 import type { ComponentChildren } from 'preact';
@@ -27,7 +27,7 @@ function levelName(level: string): string {
 
 const lengths: Option[] = [['30', t`30 days`], ['7', t`a week`], ['1', t`a day`]];
 
-/** What sealing protects against, depending on whose page this is. */
+/** Explains what sealing protects against, which depends on who serves this page. */
 function Served({ host }: { host: string }) {
   const from = location.host;
   return <p class="dim" id="served-by">{elsewhere()
@@ -42,13 +42,15 @@ function Words({ of, id, children }: { of: string; id: string; children: Compone
 
 const named = (host: string, at: string) => app.named(host, at);
 
-/** Reads a code, or a link that was typed in. Without an account here at the link's relay, host is ''. */
+/**
+ * Reads a code or link that the user has typed. host is '' if this page has no account at the link's relay.
+ */
 function pasted(typed: string, host: string): seal.Invitation | undefined {
   const to = seal.readInvitation(typed, host);
   return to && typed.includes('#') ? { ...to, host: named(to.host, to.relay ?? relay()) } : to;
 }
 
-/** Connects to a host anew, after its pin has changed. */
+/** Reconnects to a host after its pin has changed. */
 function again(host: string): void {
   const link = app.linkTo(host);
   link.stop();
@@ -57,7 +59,7 @@ function again(host: string): void {
   if (!link.conn) link.connect();
 }
 
-/** Pairs this device with a host: by a code, or by a device that the host knows. */
+/** Pairs this device with a host, by a code or with the help of a paired device. */
 export function Pair({ link, host }: { link?: string; host?: string }) {
   const [now, setNow] = useState<'typing' | 'waiting' | 'asking'>('typing');
   const [own, setOwn] = useState<Name>();
@@ -154,7 +156,7 @@ export function Pair({ link, host }: { link?: string; host?: string }) {
   );
 }
 
-/** A host to which a paired device admits this one. */
+/** The confirmation that another device admits this one to a host. */
 function Offered({ made, is }: { made: Pin; is: Name }) {
   const [said, setSaid] = useState('');
   return (
@@ -170,13 +172,13 @@ function Offered({ made, is }: { made: Pin; is: Name }) {
 /** A device in a sealed host's list. */
 interface Listed { fingerprint: string; name?: string; subject?: string; level?: string; words?: string }
 
-/** A sealed host: its key, this device's place there, and its devices. */
+/** A sealed host: its key, this device's authority, and its devices. */
 export function Sealed({ link, request }: { link: Link; request?: string }) {
   const [pin, setPin] = useState<Pin>();
   const [host, setHost] = useState<Name>();
   const [own, setOwn] = useState<Name>();
   const [devices, setDevices] = useState<Listed[]>([]);
-  const [leaving, setLeaving] = useState(''); // a device whose removal is pending
+  const [leaving, setLeaving] = useState(''); // the device whose removal waits for confirmation
   const [said, setSaid] = useState('');
   const owns = link.seal?.level === 'admin';
   const look = async () => { if (owns) setDevices(array((await link.seal!.ask({ do: 'devices' })).devices as Listed[])); };
@@ -226,7 +228,7 @@ export function Sealed({ link, request }: { link: Link; request?: string }) {
   );
 }
 
-/** Admits a device with a grant that this device signs. */
+/** Admits another device with a grant that this device signs. */
 function Admit({ pin, request, done }: { pin: Pin; request?: string; done: () => void }) {
   const [asks, setAsks] = useState<seal.Request>();
   const [level, setLevel] = useState(pin.level === 'admin' ? 'write' : pin.level);
@@ -262,7 +264,7 @@ function Admit({ pin, request, done }: { pin: Pin; request?: string; done: () =>
   );
 }
 
-/** Stands in place of the page while a host's key is not the one that this device knows. */
+/** Shown in place of the page while a host's key differs from the stored one. */
 export function Changed({ host }: { host: string }) {
   const [pin, setPin] = useState<Pin>();
   const [known, setKnown] = useState<Name>();

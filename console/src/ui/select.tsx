@@ -1,5 +1,5 @@
-// Choices from a list: a button that opens it, and a field that it completes. The lists
-// are popovers, so no dialog cuts them off.
+// Choices from a list: a button that opens it, and a text field with suggestions. The lists are popovers, so
+// that dialogs do not cut them off.
 
 import type { RefObject } from 'preact';
 import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks';
@@ -12,9 +12,9 @@ interface List { open: boolean; at: number; setAt: (at: number) => void; show: (
 const room = 8; // px between a list and the screen's edge
 const mostTall = 320; // px
 
-/** The state of a list below a control. It closes when the page scrolls or changes its size. */
+/** The state of the list below a control. The list closes when the page scrolls or changes its size. */
 function useList(control: RefObject<HTMLElement>): List {
-  const state = useRef({ open: false, at: -1 }).current; // a key may come before the last one was drawn
+  const state = useRef({ open: false, at: -1 }).current; // a key may arrive before the last one was drawn
   const [, again] = useState(0);
   const list = useRef<HTMLUListElement>(null);
   const set = (to: Partial<typeof state>) => {
@@ -64,7 +64,7 @@ function Options({ id, list, options, choose }: { id: string; list: List; option
   );
 }
 
-/** A key in an open list; whether it was used. */
+/** Handles a key in an open list. Returns whether it was used. */
 function moves(e: KeyboardEvent, list: List, count: number): boolean {
   const to: Record<string, number> = { ArrowDown: Math.min(list.at + 1, count - 1), ArrowUp: Math.max(list.at - 1, 0), Home: 0, End: count - 1, PageDown: Math.min(list.at + 8, count - 1), PageUp: Math.max(list.at - 8, 0) };
   if (!(e.key in to)) return false;
@@ -74,13 +74,15 @@ function moves(e: KeyboardEvent, list: List, count: number): boolean {
 
 interface SelectProps { id: string; label: string; value?: string; name?: string; options: Option[]; title?: string; focus?: boolean; onChange?: (value: string) => void }
 
-/** A choice of one value. Without a value, it keeps its own; with a name, a form has it. */
+/**
+ * A choice of one value. Without the prop value, it keeps its own state; with a name, it is part of a form.
+ */
 export function Select({ id, label, value, name, options, title, focus, onChange }: SelectProps) {
   const control = useRef<HTMLButtonElement>(null);
   const list = useList(control);
   const [own, setOwn] = useState(options[0]?.[0] ?? '');
   const typed = useRef({ text: '', at: 0 });
-  const held = useRef(false); // a used key is down: some browsers and tools click for it as well
+  const held = useRef(false); // a key that was used is down: some browsers and tools also click for it
   const now = value ?? own;
   const chosen = options.findIndex(([v]) => v === now);
   const choose = ([v]: Option) => {
@@ -114,7 +116,7 @@ export function Select({ id, label, value, name, options, title, focus, onChange
     held.current = false;
   };
   const blur = () => {
-    held.current = false; // its end goes elsewhere
+    held.current = false; // the key is released elsewhere
     list.hide();
   };
   const press = () => {
@@ -140,7 +142,7 @@ interface FieldProps { id: string; label: string; value: string; options: Option
 
 const mostOffered = 50;
 
-/** A text field that offers values. */
+/** A text field with suggestions. */
 export function Completed({ id, label, value, options, placeholder, title, onInput }: FieldProps) {
   const control = useRef<HTMLInputElement>(null);
   const list = useList(control);

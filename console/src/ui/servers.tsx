@@ -13,7 +13,7 @@ const words: Record<string, [string, string]> = {
   ready: [t`ready`, 'ok'], starting: [t`starting`, ''], stopped: [t`stopped`, ''], error: [t`failed`, 'bad'], authRequired: [t`needs a sign-in`, 'wait'],
 };
 
-/** A server, and the plugin that has it. */
+/** A server, and the plugin that contains it. */
 interface Served { server: Customization; of: Customization | null }
 
 /** The open session's servers, with their plugins. */
@@ -22,7 +22,7 @@ export function serversOf(state: SessionState | undefined): Served[] {
   return [...servers(state?.customizations, null), ...array(state?.customizations).filter((c) => c?.type !== 'mcpServer').flatMap((c) => servers(c?.children, c))];
 }
 
-/** Whether it is in use: by the nearest decision that there is. */
+/** Whether a server is in use, by the nearest decision about it. */
 export function inUse(server: Customization): boolean {
   const decided = array(server.enablement);
   const nearest = ['session', 'workspace', 'global'].map((kind) => decided.find((e) => e?.kind === kind)).find(Boolean) ?? decided[0];
@@ -56,7 +56,7 @@ function Server({ server, of }: Served) {
   const [word, tone] = on ? words[kind] ?? [kind || t`unknown`, ''] : [t`off`, ''];
   const name = text(server.name) || text(server.id);
   const act = (action: Action) => conversation.perform(session, { ...action, id: server.id });
-  // Keep decisions made elsewhere; a host before AHP 0.8 reads enabled.
+  // Decisions made elsewhere are kept. A host before AHP 0.8 reads enabled.
   const toggle = (enabled: boolean) => act({ type: 'session/customizationToggled', enabled, enablement: [...array(server.enablement).filter((e) => e?.kind !== 'session'), { kind: 'session', enabled }] });
   const runs = ['ready', 'starting', 'authRequired'].includes(kind);
   return (

@@ -26,17 +26,17 @@ import { plural, t } from '../language';
 
 const LeftHere = later<{ host: string; session: string; now: number }>(() => import('./left').then((m) => m.LeftHere));
 
-const atEnd = 48; // px from the end that count as the end
-const atFirst = 20; // turns drawn at the end, and added at a time
+const atEnd = 48; // px from the end at which the view counts as at the end
+const atFirst = 20; // turns drawn at first, and added at a time
 const mostTurns = 60; // turns drawn at most
-const wordsRest = 300; // ms without words
+const wordsRest = 300; // ms without new text
 const nearEdge = 600; // px from the drawn part's edge before more is drawn
 
 export function titleOf(link = app.link, session = app.session): string {
   return text(link?.store.get(session)?.title) || text(link?.store.sessions.get(session)?.title) || t`New session`;
 }
 
-/** A chat's name: the host's, the session's for its default chat, or the chat's first words. */
+/** A chat's name: from the host, or the session's title for its default chat, or the chat's first words. */
 function chatName(chat: ChatSummary | undefined): string {
   const { link, session } = app;
   if (text(chat?.title)) return text(chat!.title);
@@ -51,14 +51,14 @@ export function agentName(state: { provider?: string } | undefined): string {
 
 export function Session({ now }: { now: number }) {
   const { link, session, chatUri } = app;
-  const edited = useRef(''); // the place with an editor
+  const edited = useRef(''); // the chat that has an editor
   if (!session) {
     edited.current = '';
     return <div class="chat" role="region" aria-labelledby="chat-title"><FirstPane /></div>;
   }
   const state = link?.store.get(session);
   const chat = link?.store.get<ChatState>(chatUri);
-  // An editor stays, with its text and focus, until a host that comes back has sent the chat.
+  // After a reconnect, the editor with its text and focus stays until the host has sent the chat.
   const place = `${app.host} ${session} ${app.chat}`;
   const gone = link?.errors.has(session) && !link.store.sessions.has(session);
   const editable = chat ?? (absent.takes || (edited.current === place && !gone) ? link?.seen(session)?.state ?? {} as ChatState : undefined);
@@ -117,7 +117,7 @@ function SessionMenu() {
   );
 }
 
-/** A session's menu, for open and listed sessions. */
+/** The menu of a session, which may be open or in the list. */
 export function SessionActions({ link, session, act = (f) => f() }: { link: Link; session: string; act?: (f: () => void) => void }) {
   const bits = link.store.sessions.get(session)?.status ?? 0;
   const may = link.live && rights.mayOperate;
@@ -182,7 +182,7 @@ function Chips({ state }: { state: SessionState | undefined }) {
 
 const mostChips = 4; // chats shown side by side
 
-/** A session's chats; subagents' chats stand below their parent. */
+/** A session's chats. Chats of subagents are below their parents. */
 function Chats({ chats }: { chats: ChatSummary[] }) {
   if (chats.length < 2 || chats.length > mostChips) return null;
   return <ul class="chips chats" aria-label={t`Chats`}>{treeOf(chats).map((c) => <ChatChip key={c.chat.resource} {...c} />)}</ul>;
@@ -212,7 +212,7 @@ function ChatChip({ chat, depth }: { chat: ChatSummary; depth: number }) {
   );
 }
 
-/** Whether the provider is away. Since AHP 0.10 such a canvas has no address. */
+/** Whether the canvas's provider is absent. Since AHP 0.10, such a canvas has no address. */
 export function isStale(canvas: CanvasRef | CanvasState | undefined): boolean {
   return canvas?.availability === 'stale' || (canvas?.instanceId !== undefined && canvas.availability === undefined && !text(canvas.url));
 }
@@ -224,7 +224,7 @@ export function canvasTitle(canvas: CanvasRef | CanvasState | undefined): string
 function Log({ agent, now }: { agent: string; now: number }) {
   const { link, chatUri } = app;
   const past = link?.seen(app.session);
-  const chat = link?.store.get<ChatState>(chatUri) ?? (past?.chat === chatUri ? past?.state : undefined); // not a prop: it is drawn separately while an answer grows
+  const chat = link?.store.get<ChatState>(chatUri) ?? (past?.chat === chatUri ? past?.state : undefined); // not a prop, because a growing answer is drawn separately
   const [, again] = useState(0);
   const grew = useRef(() => {});
   useLayoutEffect(() => {
@@ -239,12 +239,12 @@ function Log({ agent, now }: { agent: string; now: number }) {
   const inner = useRef<HTMLDivElement>(null);
   const following = useRef(true); // keep the chat's end in view
   const was = useRef(0); // scrollTop
-  const anchor = useRef({ id: '', top: 0 }); // the turn in view, which keeps its place
-  const wanted = useRef(false); // the user wants turns older than those loaded
+  const anchor = useRef({ id: '', top: 0 }); // the turn that keeps its place in the view
+  const wanted = useRef(false); // the user wants older turns than those loaded
   const [away, setAway] = useState(false);
-  const [part, setPart] = useState<Part | null>(null); // the drawn turns, null for the end
+  const [part, setPart] = useState<Part | null>(null); // the turns that are drawn; null: those at the end
   const online = Boolean(link?.live);
-  const live = online && Boolean(link!.store.get(chatUri)); // what is shown as of an earlier time is answered at the relay, if at all
+  const live = online && Boolean(link!.store.get(chatUri)); // a state from an earlier time can be answered only at the relay, if at all
   const open = absent.takes && !rights.readOnly ? openTurn(chat) : undefined;
   const turns: AnyTurn[] = chat?.turns ?? [];
   const { from, to } = rangeOf(turns, part);
@@ -257,7 +257,7 @@ function Log({ agent, now }: { agent: string; now: number }) {
   const show = (first: number, last: number) => setPart({ first: String(turns[first]?.id), n: last === turns.length ? Infinity : last - first });
   const scrolled = () => {
     const log = at.current!;
-    // Scrolling up stops following. A change caused by new text does not.
+    // Scrolling up stops following the end. A change caused by new text does not.
     const up = log.scrollTop < was.current;
     if (Math.abs(log.scrollTop - was.current) > 4) { // on a phone, the header makes room
       const reads = following.current || up ? '' : 'down';
@@ -275,7 +275,7 @@ function Log({ agent, now }: { agent: string; now: number }) {
       const last = Math.min(turns.length, to + atFirst);
       show(Math.max(from, last - mostTurns), last);
     }
-    else if (!part && from > 0) show(from, to); // keeps the turns in view while new text arrives
+    else if (!part && from > 0) show(from, to); // keeps the visible turns in view while text arrives
     noteAnchor();
   };
   /** Records the turn at the top of the view. */
@@ -305,13 +305,14 @@ function Log({ agent, now }: { agent: string; now: number }) {
     wanted.current = false;
     earlier();
   }, [turns]);
-  // Scroll right after layout, before the observer below sees the new size.
+  // Scrolls right after layout, before the observer below reports the new size.
   useLayoutEffect(() => { if (following.current) toEnd(); });
   useEffect(() => {
     const resized = new ResizeObserver(() => { if (following.current) toEnd(); }); // resized by text, a phone's keyboard or an app
     resized.observe(at.current!);
     resized.observe(inner.current!);
-    // While words come, each draw goes to the end by itself. The observer would have each frame laid out twice.
+    // While text arrives, each draw scrolls to the end. The observer would cause a second layout of each
+    // frame.
     let rest: ReturnType<typeof setTimeout> | undefined;
     grew.current = () => {
       resized.unobserve(inner.current!);
@@ -323,7 +324,7 @@ function Log({ agent, now }: { agent: string; now: number }) {
       resized.disconnect();
     };
   }, []);
-  // Content added or removed above must not move the turn in view.
+  // When content above changes, the turn in view must not move.
   const key = [shown[0]?.id, shown.length, turns.length, Boolean(chat?.activeTurn), pending.length, Boolean(chat?.steeringMessage), chat?.queuedMessages?.length, more].join(' ');
   useLayoutEffect(() => {
     if (!following.current && anchor.current.id) {
@@ -331,7 +332,7 @@ function Log({ agent, now }: { agent: string; now: number }) {
       if (turn) at.current!.scrollTop += turn.getBoundingClientRect().top - anchor.current.top;
     }
   }, [key]);
-  // A link may name a turn: load turns until it is found, then scroll to it.
+  // A link may name a turn: older turns are loaded until it is found, and it is then scrolled into view.
   const [looked, setLooked] = useState(0);
   useLayoutEffect(() => {
     if (!app.sought || !chat) return;
@@ -389,12 +390,12 @@ function Log({ agent, now }: { agent: string; now: number }) {
   );
 }
 
-/** A range of turns. Infinity includes turns to come. */
+/** A range of turns. With n = Infinity, it includes later turns. */
 interface Part { first: string; n: number }
 
 const mostLooks = 200; // loads of older turns to find a turn
 
-/** The turns that are drawn. */
+/** Returns the range of turns that are drawn. */
 function rangeOf(turns: AnyTurn[], part: Part | null): { from: number; to: number } {
   const from = part ? turns.findIndex((t) => String(t.id) === part.first) : -1;
   if (from < 0) return { from: Math.max(0, turns.length - atFirst), to: turns.length };

@@ -1,4 +1,4 @@
-// Links that share a session, and their present users.
+// Links that share a session, and who uses them now.
 
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { bare } from '../accounts';
@@ -9,7 +9,7 @@ import { Select } from './select';
 import { when } from '../words';
 import { t } from '../language';
 
-const lookEvery = 5_000; // ms between looks at who is there
+const lookEvery = 5_000; // ms between requests for the current viewers
 
 const levels: [string, string][] = [['look', t`look`], ['talk', t`talk to the agent`], ['approve', t`approve the agent’s actions`], ['operate', t`operate the host: terminals, files`]];
 const times: [number, string][] = [[3600, t`an hour`], [8 * 3600, t`8 hours`], [24 * 3600, t`a day`], [7 * 24 * 3600, t`a week`]];
@@ -17,7 +17,7 @@ const times: [number, string][] = [[3600, t`an hour`], [8 * 3600, t`8 hours`], [
 /** A link that shares a session. */
 interface Link { id: string; host: string; session: string; level: string; expires: string; people: number; by?: string; watching?: { address?: string }[] }
 
-/** A link as the relay answers when it is made. */
+/** The relay's answer when a link is made. */
 interface Made { link?: string; expires?: string; qr?: string[] }
 
 async function ask<T = object>(method: string, path: string, json?: object): Promise<T> {
@@ -104,7 +104,7 @@ export function Share() {
   );
 }
 
-/** A QR code of rows of 0 and 1. */
+/** Draws a QR code from rows of 0 and 1. */
 export function Code({ rows, label = t`QR code of the link` }: { rows: string[]; label?: string }) {
   if (rows.length === 0) return null;
   const size = rows.length + 8;

@@ -76,7 +76,7 @@ function Bar({ now }: { now: number }) {
   );
 }
 
-/** Of all hosts, where none is chosen. */
+/** Counts for all hosts, shown while none is selected. */
 function overview() {
   const live = [...links.values()].filter((l) => l.live).length;
   if (hosts.stale) return { tone: 'bad', text: t`Relay unreachable`, more: '' };
@@ -135,7 +135,7 @@ function Swap({ now }: { now: number }) {
   );
 }
 
-/** The changes proposed by a link: [term, current value, new value]. */
+/** The changes that a link proposes: [term, current value, new value]. */
 function changes(is: Side, wanted: Side, time: number): [string, string, string][] {
   const word = (grant: Grant | undefined, f: (g: Grant) => string) => (grant ? f(grant) : t`unknown`);
   const rows: [string, (g: Grant) => string][] = [

@@ -17,8 +17,8 @@ const close = () => app.open(null);
 const pause = (ms: number) => new Promise<void>((resolve) => { setTimeout(resolve, ms); });
 
 /**
- * Dialogs for several resources, in sequence. who needs the tokens; more is an MCP server's
- * AuthRequired state.
+ * Dialogs for several resources, one after the other. who needs the tokens; more is the AuthRequired state of
+ * an MCP server.
  */
 export function SignIn({ link, who, resources, more }: { link: Link; who: string; resources: Resource[]; more?: AuthRequired }) {
   const [which, setWhich] = useState(0);
@@ -38,7 +38,7 @@ export function SignIn({ link, who, resources, more }: { link: Link; who: string
   );
 }
 
-/** A notice for hosts whose tokens this page cannot make. */
+/** A notice for hosts that accept only tokens which this page cannot make. */
 function Sealed({ host }: { host: string }) {
   return (
     <div class="fields" id="sign-in-sealed">
@@ -102,7 +102,7 @@ function Ways({ link, resource, more, taken }: { link: Link; resource: Resource;
         }
         return v.finish(await back);
       } catch (err) {
-        popup?.close(); // it is still blank, so ours
+        popup?.close(); // it is still blank, so this page's own
         throw err;
       }
     });
@@ -162,7 +162,7 @@ function backFrom(state: string, signal: AbortSignal): Promise<JsonObject> {
   });
 }
 
-/** A warning when the sign-in site differs from the authorization server's. */
+/** Warns if the sign-in site differs from the authorization server's site. */
 function Led({ by, to }: { by: string; to: string }) {
   if (by === to) return null;
   return <p id="sign-in-led">{rich`${<b>{by}</b>} has you sign in at ${<b>{to}</b>}, and gets the rights that you allow there. Go on only if you trust both.`}</p>;
@@ -188,7 +188,10 @@ function Code({ code, stop }: { code: Pick<Typed, 'where' | 'whole' | 'code'>; s
   );
 }
 
-/** The server's page, and the address at which a browser that is not on the host's machine ends. */
+/**
+ * Shows the server's page, and a field for the address at which a browser elsewhere than on the host's
+ * machine ends.
+ */
 function Back({ by, stop }: { by: Sent; stop: () => void }) {
   const at = useRef<HTMLInputElement>(null);
   const [said, setSaid] = useState('');

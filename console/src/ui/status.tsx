@@ -1,4 +1,4 @@
-// The state of the hosts and of this page's connection, in a sheet.
+// A sheet with the state of the hosts and of this page's connection.
 
 import { app, links, rights } from '../app';
 import { text } from '../store';
@@ -45,7 +45,7 @@ function Host({ info, now }: { info: HostInfo; now: number }) {
   );
 }
 
-/** Keeps a foreign text's own direction inside a line from right to left. */
+/** Keeps the direction of a foreign text inside a line written from right to left. */
 function apart(foreign: string): string {
   return document.dir === 'rtl' ? `\u2068${foreign}\u2069` : foreign;
 }
@@ -60,7 +60,7 @@ function hostDetail(info: HostInfo, now: number): string {
   return parts.join(' · ');
 }
 
-/** The age of what is shown of a host that is away: "As of 14:02, host asleep". */
+/** Describes the age of the data about an absent host: "As of 14:02, host asleep". */
 export function asOf(host: string, at: number, now: number, clock?: number): string {
   const stale = app.hosts.staleAt(host);
   const state = stale || app.hosts.offline ? '' : app.hosts.all.find((h) => h.host === host)?.state ?? '';
@@ -75,13 +75,13 @@ export function Wake({ host }: { host: string }) {
   return app.hosts.mayWake(host) ? <button type="button" class="small wake" onClick={() => app.hosts.wake(host)}>{t`Wake`}</button> : null;
 }
 
-/** What keeps a host's machine from sleep: "kept awake by 2 sessions and 1 person". */
+/** Describes what keeps a host's machine awake: "kept awake by 2 sessions and 1 person". */
 function keptAwake({ sessions, people }: { sessions: number; people: number }): string {
   const by = [sessions > 0 && plural(sessions, '{0} session', '{0} sessions'), people > 0 && plural(people, '{0} person', '{0} people')];
   return t`kept awake by ${listed(by.filter(Boolean) as string[])}`;
 }
 
-/** Agents that want to be signed in before they can do anything. */
+/** Agents that require a sign-in before they work. */
 export function SignInNotes() {
   const unpaired = app.hosts.all.filter((h) => links.get(h.host)?.unpaired(h));
   const sealed = unpaired.map((h) => (
@@ -135,7 +135,7 @@ function Connection({ now }: { now: number }) {
   );
 }
 
-/** The host's unknown updates. */
+/** The host's updates of unknown types. */
 function Unknown() {
   const { store } = app.link!;
   return (

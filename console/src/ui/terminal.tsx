@@ -1,5 +1,5 @@
-// A terminal in a frame with its own origin: its output is untrusted, and its styles
-// are not allowed on this page.
+// A terminal, in a frame with its own origin, because its output is untrusted and this page does not permit
+// its styles.
 
 import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks';
 import { conversation, rights, view } from '../app';
@@ -8,7 +8,7 @@ import { array } from '../store';
 import type { TerminalState } from '../ahp';
 import { t } from '../language';
 
-/** All that a terminal has printed. */
+/** Returns everything that a terminal has printed. */
 function printed(state: TerminalState): string {
   return array(state.content).map((p) => (p?.type === 'command' ? p.output : p?.value) ?? '').join('');
 }
@@ -53,8 +53,7 @@ export function Terminal({ channel, state }: { channel: string; state: TerminalS
     frame.current!.contentWindow!.postMessage({ theme: theme(), readOnly: !may }, '*', [port2]);
     print();
   };
-  // Messages from the frame may only type into this terminal and report its size, like
-  // the user.
+  // Messages from the frame can only type into this terminal and report its size, as the user could.
   const heard = (data: { input?: unknown; cols: number; rows: number } | null) => {
     if (!mayNow.current || data === null || typeof data !== 'object') return;
     if (typeof data.input === 'string' && data.input.length < 65_536) type(data.input);

@@ -17,7 +17,7 @@ const lookEvery = 10_000; // ms between loads of the history
 
 const close = () => app.open(null);
 
-/** The state of a running request, and its outcome. */
+/** Tracks a running request, and its outcome. */
 function useWork(): { busy: boolean; said: string; failed: boolean; act: (what: () => Promise<string | void>) => Promise<void> } {
   const [{ busy, said, failed }, set] = useState({ busy: false, said: '', failed: false });
   const act = async (what: () => Promise<string | void>) => {
@@ -86,7 +86,7 @@ function ThisDevice({ at, known }: { at: string; known: Settings }) {
   );
 }
 
-/** Returns a target for the request: secrets stay at the relay. */
+/** Returns a target as it is sent to the relay. Secrets are left out: they stay at the relay. */
 function asSet({ id, kind, name, kinds, details, paused, to, url }: Target): Target {
   return { id, kind, name, kinds, details, paused, ...(kind === 'mail' ? { to } : kind === 'ntfy' ? { url } : {}) };
 }
@@ -103,7 +103,7 @@ const wayKinds: Record<string, WayKind> = {
   webpush: { name: t`Browser` },
 };
 
-/** Kinds of events that people choose together: as a choice, and in a line. */
+/** Kinds of events that people choose together: as a choice, and as words within a line. */
 const kindGroups: [string, string[], string][] = [
   [t`An agent needs me`, ['approval', 'question', 'signIn', 'input'], t`an agent needs me`], [t`It is done`, ['done'], t`it is done`], [t`It has failed`, ['failed'], t`it has failed`],
   [t`A host is away`, ['offline'], t`a host is away`], [t`A person joins my shared session`, ['joined'], t`a person joins my shared session`],

@@ -28,10 +28,7 @@ export function waits(call: ToolCall): boolean {
   return ['pending-confirmation', 'pending-result-confirmation', 'auth-required'].includes(call.status);
 }
 
-/**
- * A tool call keeps its node through a new snapshot, because an app in it would
- * reload.
- */
+/** A tool call. It keeps its node after a new snapshot, because an app in it would be loaded again. */
 export function Tool({ turnId, call, readOnly, connected, leaves, answer, by, line }: Props & { by: string; line: string }) {
   const at = useRef<HTMLElement>(null);
   const extra = useRef<HTMLDivElement>(null);

@@ -11,9 +11,9 @@ import { FileEdits, type Reading } from './edits';
 import { t } from '../language';
 
 /** The properties of a tool call's components. */
-export interface Props { turnId: string; call: ToolCall; readOnly: boolean; connected: boolean; leaves: boolean; answer?: string } // leaves: the host is away, and takes answers
+export interface Props { turnId: string; call: ToolCall; readOnly: boolean; connected: boolean; leaves: boolean; answer?: string } // leaves: the host is absent and accepts items
 
-/** Input and output. */
+/** Shows a tool call's input and output. */
 export function Inside({ call, kind, reading }: { call: ToolCall; kind: string; reading?: Reading }) {
   const content = array(call.content).filter(isObject);
   const failure = text(call.error?.message);
@@ -75,7 +75,7 @@ function Output({ value }: { value: string }) {
   );
 }
 
-/** A tool's input, read from the host if it is a reference. */
+/** Shows a tool's input. If the input is a reference, it is read from the host. */
 function Input({ value, kind }: { value: ToolCall['toolInput']; kind: string }) {
   const { text: whole, state } = useInput(value);
   if (state !== 'shown') return <p class="dim">{state === 'loading' ? t`Reading…` : state.why}</p>;
@@ -84,7 +84,7 @@ function Input({ value, kind }: { value: ToolCall['toolInput']; kind: string }) 
   return <pre tabIndex={0} class={command ? 'command' : ''} aria-label={t`Input`}>{command || pretty(whole)}</pre>;
 }
 
-/** Returns the text of an input that may be a reference, and the state of the read. */
+/** Returns the text of an input, which may be a reference, and whether it is loaded. */
 export function useInput(value: ToolCall['toolInput'], round = 0, connected = true): { text: string; state: State } {
   const [read, setRead] = useState<{ key: string; text: string; state: State }>({ key: '', text: '', state: 'loading' });
   const uri = isObject(value) ? text(value.uri) : '';

@@ -17,8 +17,8 @@ import { plural, t } from '../language';
 
 interface Props {
   turn: AnyTurn; agent: string; channel: string; pending?: Pending; active: boolean; live: boolean; connected: boolean; leaves: boolean; last: boolean; readOnly: boolean;
-  day: number; // when relative times change
-  answers: number; // a count of changes, of the turn that may have questions
+  day: number; // changes when relative times change
+  answers: number; // counts changes of answers, for the turn that may have questions
   givers?: ReadonlyMap<string, string>;
   changesets?: ChangesetRef[]; // of the session
 }
@@ -73,18 +73,18 @@ function Said({ text: said }: { text: string }) {
 
 const fewestSteps = 3;
 
-/** Whether a part is a tool call that needs no attention any more. An app stays in view. */
+/** Whether a part is a finished tool call that needs no attention. A call with an app does not count. */
 function isStep(part: AnswerPart): boolean {
   const call = part?.toolCall;
   return part?.kind === 'toolCall' && call?.status === 'completed' && call.success !== false && call.contributor?.kind !== 'mcp';
 }
 
 /**
- * The parts of an answer. Runs of finished tool calls fold into a line. Their nodes stay where they
- * are: an app in a call would start again.
+ * The parts of an answer. Consecutive finished tool calls are folded into one line. Their nodes stay, because
+ * an app in a call would be loaded again.
  */
 function Parts({ parts, channel, draw }: { parts: AnswerPart[]; channel: string; draw: (part: AnswerPart, i: number) => VNode }) {
-  const [open, setOpen] = useState<string[]>([]); // first keys of the runs that are open
+  const [open, setOpen] = useState<string[]>([]); // first keys of the runs that are unfolded
   const all: VNode[] = [];
   for (let i = 0; i < parts.length;) {
     let end = i;
@@ -110,7 +110,10 @@ function keyOf(part: AnswerPart, i: number): string {
   return part.kind === 'toolCall' ? `call ${part.toolCall?.toolCallId}` : `${part.kind} ${i}`;
 }
 
-/** Returns the user's answer until the host confirms it. Of an absent host, it is the one at the relay. */
+/**
+ * Returns the user's answer until the host confirms it. For an absent host, it is the answer in the item at
+ * the relay.
+ */
 function answerOf(channel: string, part: AnswerPart, leaves: boolean): string | undefined {
   const id = part.toolCall?.toolCallId ?? part.request?.id;
   if (leaves) return absent.left?.waitsFor(text(id))?.content?.title;
@@ -180,7 +183,7 @@ function Outcome({ turn, pending, last, connected, readOnly }: { turn: AnyTurn; 
   );
 }
 
-/** An agent that has failed may have wanted a token. */
+/** Offers a new sign-in after a failure, because the agent may need a token. */
 export function SignInAgain() {
   const { link, session } = view;
   const provider = link?.store.get(session)?.provider;
@@ -190,7 +193,7 @@ export function SignInAgain() {
   return <button type="button" class="primary" onClick={() => nav.open({ kind: 'sign-in', link: link!, who: text(agent!.displayName) || provider!, resources })}>{t`Sign in to ${text(resources[0].resource_name) || resources[0].resource}`}</button>;
 }
 
-/** The changesets of a turn, of session and chat. */
+/** Returns the changesets of a turn, from session and chat. */
 function changesOf(turn: AnyTurn): { channel: string; title: string }[] {
   const { link, session, chatUri } = view;
   return ofTurn([...array(link?.store.get(session)?.changesets), ...array(link?.store.get<ChatState>(chatUri)?.changesets)], turn.id);

@@ -1,5 +1,5 @@
-// The use of tokens, the cost and the limits, in the open session's loaded turns, and on request
-// in the host's other sessions: by turn, model, agent, session and day.
+// Tokens, cost and limits of the open session's loaded turns, and on request of the host's other sessions: by
+// turn, model, agent, session and day.
 
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { links, nav, view } from '../app';
@@ -15,9 +15,9 @@ interface Used { turn: string; at: number; agent: string; session: string; host:
 const day = new Intl.DateTimeFormat(locale, { day: 'numeric', month: 'short' });
 
 /**
- * Reads the use of each turn that reports it, the oldest first. Hosts report the cost of the
- * conversation so far, so a turn's own is the difference. Without the oldest turns, the first
- * turn's own cost is unknown.
+ * Returns the use of each turn that reports it, the oldest first. Hosts report the total cost of a
+ * conversation, so a turn's cost is a difference. If older turns are not loaded, the cost of the first turn
+ * is unknown.
  */
 export function used(turns: Turn[], whole = true, of = { agent: '', session: '', host: '' }): Used[] {
   let before = whole ? 0 : NaN;
@@ -36,10 +36,10 @@ export function used(turns: Turn[], whole = true, of = { agent: '', session: '',
 
 const mostLimits = 16;
 
-/** A limit of the person's plan, in the host's words. left is a percentage; total is 0 if it is not reported. */
+/** A limit of the person's plan. left is a percentage; total is 0 if it is not reported. */
 export interface Limit { name: string; left: number; total: number; spent: number; resets: string; unlimited: boolean }
 
-/** Reads the limits that VS Code's host reports with a turn's use, and our own host in the same form. */
+/** Reads the limits that VS Code's host, and our own host in the same form, report with a turn's use. */
 export function limitsOf(quotas: unknown): Limit[] {
   if (!isObject(quotas)) return [];
   return Object.entries(quotas).slice(0, mostLimits).flatMap(([name, q]) => {
@@ -52,12 +52,12 @@ export function limitsOf(quotas: unknown): Limit[] {
   });
 }
 
-/** An amount of money; '' for none, and for an unknown currency. */
+/** Formats an amount of money; '' if it is 0 or the currency is unknown. */
 export function money(amount: number, currency: string): string {
   return amount > 0 && currency ? new Intl.NumberFormat(locale, { style: 'currency', currency, maximumFractionDigits: 4 }).format(amount) : '';
 }
 
-/** Sums the use by a name, in order of appearance. */
+/** Sums the use by name, in the order in which the names appear. */
 export function sums(all: Used[], name: (u: Used) => string): [name: string, turns: number, input: number, output: number, cost: number][] {
   const by = new Map<string, [string, number, number, number, number]>();
   for (const u of all) {
@@ -68,12 +68,12 @@ export function sums(all: Used[], name: (u: Used) => string): [name: string, tur
 }
 
 const mostBars = 60;
-const leastBars = 12; // a few turns stand at the left
+const leastBars = 12; // with fewer turns, the bars are at the left
 const mostSessions = 20; // of a host, read on request
-const mostChats = 8; // of each
-const mostTurns = 50; // of each
+const mostChats = 8; // of each session
+const mostTurns = 50; // of each chat
 
-/** Reads the use in the latest sessions at hosts, one after the other, until stopped reports true. */
+/** Reads the use of the latest sessions at all hosts, one after the other, until stopped returns true. */
 export async function everywhere(links: Link[], on: (all: Used[], read: number, of: number) => void, stopped: () => boolean): Promise<void> {
   const latest = links.flatMap((link) => [...link.store.sessions.values()].sort((a, b) => String(b.modifiedAt ?? '').localeCompare(String(a.modifiedAt ?? ''))).slice(0, mostSessions).map((summary) => ({ link, summary })));
   const all: Used[] = [];
@@ -83,7 +83,7 @@ export async function everywhere(links: Link[], on: (all: Used[], read: number, 
     try {
       return (await link.conn!.subscribe(channel, { view: { turns: mostTurns } }))?.state as S | undefined;
     } catch {
-      return undefined; // deleted meanwhile, or not for this token
+      return undefined; // deleted in the meantime, or not permitted by this token
     } finally {
       link.tidy(); // only the state was needed
     }
@@ -160,7 +160,7 @@ function Bars({ all }: { all: Used[] }) {
   );
 }
 
-/** Sums, each kind in a part of the table. */
+/** Shows the sums, each kind in a part of the table. */
 function Sums({ all, wide }: { all: Used[]; wide: boolean }) {
   const currency = all.find((u) => u.currency)?.currency ?? '';
   const costs = all.some((u) => money(u.cost, currency));
