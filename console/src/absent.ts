@@ -1,4 +1,4 @@
-// Items that the person leaves for absent hosts, for the page's own account and for further accounts with a
+// Items left by the person for absent hosts, for the page's own account and for further accounts with a
 // key in this browser. left.ts keeps the items; it is loaded once there is a key.
 
 import { accountOf, accounts, tokenOf, type Account, type Accounts } from './accounts';
@@ -11,7 +11,7 @@ import type { Requests } from './requests';
 import type { Rights } from './rights';
 import { placeOf, randomId, toRelay } from './words';
 
-/** The parts of the page that this class uses. */
+/** The parts of the page used here. */
 export interface AbsentPage {
   readonly byDevice: boolean;
   readonly token: string;

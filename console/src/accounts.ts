@@ -125,7 +125,7 @@ export function begun(): Account | undefined {
 /** An account as described by its relay. */
 export interface Known { hosts: HostInfo[]; grant: Grant | null; why: string; subject: string; signedOut: boolean }
 
-/** The parts of the page that this class uses. */
+/** The parts of the page used here. */
 export interface AccountsPage {
   askAs<T>(token: string, method: string, path: string, json?: object): Promise<Answer<T>>;
   listed(): void; // the host list of an account has changed
@@ -160,7 +160,7 @@ export class Accounts {
     return all.flatMap((a) => this.#known.get(a.name)?.hosts ?? []);
   }
 
-  /** Shows the hosts that this device has stored, until the relays answer. */
+  /** Shows the hosts stored by this device, until the relays answer. */
   keep(hosts: HostInfo[]): void {
     for (const a of all) {
       const had = this.#known.get(a.name);

@@ -1,5 +1,5 @@
-// The types of AHP data that the page reads. They add no code to the page.
-// Hosts are not trusted. Each member that a host may omit is optional, so that the compiler demands a check;
+// The types of AHP data read by the page. They add no code to the page.
+// Hosts are not trusted. Each member that a host may omit is optional, so the compiler demands a check;
 // text(), array() and isObject() in store.ts read values of any type. Members of unknown type are unknown.
 // Store.snapshot() gives every turn a list of parts.
 

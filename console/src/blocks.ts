@@ -1,4 +1,4 @@
-// Splits an agent's growing text into blocks, so that finished blocks are neither parsed nor drawn again.
+// Splits an agent's growing text into blocks, so finished blocks are neither parsed nor drawn again.
 
 import { Lexer, Marked } from 'marked';
 

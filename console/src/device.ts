@@ -1,4 +1,4 @@
-// Signs in a device with a key that the browser keeps. The relay's pages/keys.js makes tokens that last a few
+// Signs in a device with a key kept by the browser. The relay's pages/keys.js makes tokens that last a few
 // minutes and are useless without the key. Each further account has its own key, in its own instance of that
 // module.
 

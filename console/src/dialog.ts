@@ -1,4 +1,4 @@
-// The dialogs that the page can show. Types only.
+// The dialogs of the page. Types only.
 
 import type { Account } from './accounts';
 import type { AuthRequired, Resource } from './ahp';

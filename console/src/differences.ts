@@ -1,4 +1,4 @@
-// Computes the lines that differ between two texts.
+// Computes the differing lines of two texts.
 
 import { plural } from './language';
 

@@ -23,7 +23,7 @@ export function media(query: string): boolean {
   return list.matches;
 }
 
-/** Sets a text only if it differs, so that screen readers do not repeat it. */
+/** Sets a text only if it differs, so screen readers do not repeat it. */
 export function setText(node: Node, value: string): void {
   if (node.textContent !== value) node.textContent = value;
 }

@@ -40,7 +40,7 @@ export async function choose(tag: string): Promise<void> {
 
 export const { language, locale } = languageOf(chosen(), globalThis.navigator?.languages ?? []);
 
-// If the catalogue cannot be loaded, the page is in English. The page waits for it here, so that no text
+// If the catalogue cannot be loaded, the page is in English. The page waits for it here, so no text
 // changes later.
 const catalogue: Catalogue = (await loaders[language]?.().catch(() => undefined))?.default ?? {};
 

@@ -27,10 +27,10 @@ export interface Left {
   content?: Content;
 }
 
-/** The parts of a Link that this class uses. */
+/** The parts of a Link used here. */
 interface LeftLink { host: string; live: boolean; seal?: unknown; store: { agents: Agent[] }; conn: { request<M extends string>(method: M, params: object): Promise<Result<M>> } | null }
 
-/** The parts of the page that this class uses. */
+/** The parts of the page used here. */
 export interface LeftPage {
   readonly at: string; // suffix of the account's host names, '' for the page's own account
   readonly hosts: HostInfo[];

@@ -23,7 +23,7 @@ export interface LinkEvents {
   token(): string;
   wanted(link: Link): string[]; // channels to follow besides the root
   state(link: Link, state: ConnectionState): void;
-  action(link: Link, envelope?: Envelope): void; // undefined: any state may have changed
+  action(link: Link, envelope?: Envelope): void; // undefined: all states may have changed
   notification(link: Link, method: string, params: Params): void;
   mcp(link: Link, channel: string, method: string, params: Params): void;
   request(link: Link, method: string, params: Params): Promise<unknown> | undefined; // a request from the host
@@ -57,7 +57,7 @@ export class Link {
     this.#on = on;
   }
 
-  /** Whether the host shows another key than the one that this browser has stored. */
+  /** Whether the host shows another key than the one stored by this browser. */
   get keyChanged(): boolean {
     return this.conn?.state.name === 'ended' && this.conn.state.code === code.otherKey;
   }

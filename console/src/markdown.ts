@@ -64,7 +64,7 @@ DOMPurify.addHook('afterSanitizeAttributes', (node) => {
   if (href) node.setAttribute('title', href); // shows the link's target
 });
 
-// Characters with a meaning inside a line, and characters that can turn words into links.
+// Characters with a meaning inside a line, and characters able to turn words into links.
 const special = /[\n*_`[\]<~|\\&$]/;
 const link = /:\/\/|www\.|@/i;
 

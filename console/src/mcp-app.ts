@@ -25,7 +25,7 @@ const refused = -32000;
 const invalidParams = -32602;
 const methodNotFound = -32601;
 
-// The capability in AhpMcpUiHostCapabilities that each server method needs.
+// The capability in AhpMcpUiHostCapabilities for each server method.
 const needs: Record<string, keyof McpCapabilities> = {
   'tools/list': 'serverTools',
   'tools/call': 'serverTools',
@@ -159,7 +159,7 @@ export class Bridge {
   #ids = 0;
   #tokens = new Map<unknown, unknown>(); // our progress tokens to the app's
   #tokenCount = 0;
-  #name: string; // prefix of its progress tokens, so that they differ from other apps'
+  #name: string; // prefix of its progress tokens, so they differ from other apps'
   #modes: unknown[] = []; // display modes of the app
   #closed = false;
 

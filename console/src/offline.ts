@@ -17,7 +17,7 @@ interface Content { who: string; hosts: HostInfo[]; keys?: [host: string, keys: 
 /** The parts of a Link that are stored. */
 interface KeptLink { host: string; live: boolean; past: Map<string, Kept>; listAt: number; store: { sessions: Map<string, Summary>; listRevision: number; revision: number; get<S extends State>(channel: string | undefined): S | undefined } }
 
-/** The parts of the page that this class uses. */
+/** The parts of the page used here. */
 export interface OfflinePage {
   readonly keeps: boolean; // the sign-in outlives the tab
   readonly host: string;

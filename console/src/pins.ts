@@ -1,4 +1,4 @@
-// The sealed hosts that this browser has paired with: see docs/sealed.md. A host with a pin is never opened
+// The sealed hosts paired with this browser: see docs/sealed.md. A host with a pin is never opened
 // unsealed, whatever the relay reports, and never with another key.
 
 import { record } from './kept';
@@ -80,7 +80,7 @@ export async function marked(host: string): Promise<boolean> {
   return 'indexedDB' in globalThis && await vault<true | undefined>('readonly', (s) => s.get(markOf(host))) === true;
 }
 
-/** Removes the mark, so that the host may be opened unsealed. */
+/** Removes the mark, so the host may be opened unsealed. */
 export async function unmark(host: string): Promise<void> {
   await vault('readwrite', (s) => s.delete(markOf(host)));
 }

@@ -91,7 +91,7 @@ export async function forget(at: string): Promise<void> {
 
 const lookEvery = 20_000; // ms
 
-/** Reports to the relays that the page is in view, so that they send no notification here. */
+/** Reports to the relays that the page is in view, so they send no notification here. */
 export function look(): void {
   for (const { name } of accounts()) if (wayHere(`@${name}`)) registration(`@${name}`).then((r) => r.update()).catch(() => {}); // no page load updates these workers
   setInterval(() => {

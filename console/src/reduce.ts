@@ -1,5 +1,5 @@
 // The reducers of AHP 0.9 to 1.1, as pure functions from state and action to state. A reducer never changes
-// its input. It returns the same object if nothing has changed, so that callers can compare by identity.
+// its input. It returns the same object if nothing has changed, so callers can compare by identity.
 // reduce() selects the reducer by the family of the action's type. For an unknown type it returns undefined,
 // unlike for a known action without effect.
 

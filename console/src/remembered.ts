@@ -34,7 +34,7 @@ interface Stored { stored: string; record: Sealed }
 /** The content of a record: of the list, or of a session. */
 interface Content { sessions?: Summary[]; versions?: Record<string, number>; session?: string; chat?: string; state?: Partial<ChatState>; summary?: Summary }
 
-/** The parts of a Link that this class uses. */
+/** The parts of a Link used here. */
 interface RememberedLink {
   host: string;
   live: boolean;
@@ -44,7 +44,7 @@ interface RememberedLink {
   store: { sessions: Map<string, Summary>; listRevision: number; revision: number };
 }
 
-/** The parts of the page that this class uses. */
+/** The parts of the page used here. */
 export interface RememberedPage {
   readonly host: string;
   readonly session: string;

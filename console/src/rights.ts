@@ -55,7 +55,7 @@ export class Rights {
   }
 
   /**
-   * Whether the token for a host is limited to certain sessions, so that the page cannot create sessions
+   * Whether the token for a host is limited to certain sessions, so the page cannot create sessions
    * there.
    */
   narrowAt(host: string): boolean {

@@ -50,7 +50,7 @@ export function afterClose(closeCode: number): AfterClose {
 }
 
 /**
- * Returns the wait before an attempt, in ms. Half of it is random, so that the clients of a failed relay do
+ * Returns the wait before an attempt, in ms. Half of it is random, so the clients of a failed relay do
  * not all return at the same time.
  */
 export function backoff(attempt: number, random = Math.random): number {

@@ -1,4 +1,4 @@
-// One host's sessions and the states of the channels that the page follows. A state is replaced, never
+// One host's sessions and the states of the followed channels. A state is replaced, never
 // changed in place.
 
 import { ROOT } from './rpc';

@@ -1,4 +1,4 @@
-// The service worker. It caches the page but no data, so that the page opens at once, and without a network
+// The service worker. It caches the page but no data, so the page opens at once, and without a network
 // can report that. It shows the relay's push messages with the offered answers, sends the answer that the
 // user chooses, and removes notifications that were answered.
 

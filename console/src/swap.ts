@@ -1,4 +1,4 @@
-// A change of token or place that a link proposes. A link may come from an attacker, so the page shows the
+// A change of token or place proposed by a link. A link may come from an attacker, so the page shows the
 // rights before and after the change, and the user decides.
 
 import type { Place } from './address';

@@ -1,4 +1,4 @@
-// The error for data that no correct peer behind an honest relay sends.
+// The error for data never sent by a correct peer behind an honest relay.
 
 import { t } from '../language';
 

@@ -23,7 +23,7 @@ export interface Greeting { name: string; window: number; grants?: string[]; vie
 export interface Handshake { host: string; hostKey?: Bytes; expect?: string; code?: Bytes; device: Device; greeting: Greeting; limit: number; ephemeral?: Secret }
 
 /**
- * The host has another key than the one that this device has stored, or the handshake was changed on its way.
+ * The host has another key than the one stored by this device, or the handshake was changed on its way.
  */
 export class OtherKey extends Error {
   constructor() {

@@ -1,4 +1,4 @@
-// A tool call that waits for the user, with its answers.
+// A tool call waiting for the user, with its answers.
 
 import { useEffect, useId, useLayoutEffect, useRef, useState } from 'preact/hooks';
 import { sortOptions } from '../answers';
@@ -106,7 +106,7 @@ interface DecisionProps {
 }
 
 /**
- * The answers to a request. If the request or its options change, the buttons are replaced, so that a press
+ * The answers to a request. If the request or its options change, the buttons are replaced, so a press
  * on an old button has no effect. The focus stays.
  */
 function Decision(props: DecisionProps) {

@@ -1,4 +1,4 @@
-// Parts of the page that are loaded when they are first shown. The service worker caches them, so they appear
+// Parts of the page loaded when they are first shown. The service worker caches them, so they appear
 // without a network too.
 
 import { h, type FunctionComponent } from 'preact';

@@ -1,4 +1,4 @@
-// Leaves an item for an absent host, and tracks whether that succeeded.
+// Leaves an item for an absent host, and tracks its success.
 
 import { useState } from 'preact/hooks';
 import { t } from '../language';

@@ -1,4 +1,4 @@
-// Components that redraw only when a prop changes.
+// Components redrawn only when a prop changes.
 
 import { Component, h, type Attributes, type ComponentChildren, type FunctionComponent } from 'preact';
 

@@ -29,7 +29,7 @@ export function pieces(count: number, from: number, to: number, kept: number, he
   return all;
 }
 
-/** Returns the rows between two heights, rounded to steps, so that small moves do not change the range. */
+/** Returns the rows between two heights, rounded to steps, so small moves do not change the range. */
 export function rangeOf(count: number, top: number, bottom: number, height: (row: number) => number): [number, number] {
   let y = 0;
   let from = -1;

@@ -25,7 +25,7 @@ function fits({ link, session }: Row, words: string[]): boolean {
 
 let made: { of: unknown[]; groups: Group[] } = { of: [], groups: [] };
 
-const aimTime = 1000; // ms after a pointer move in which rows keep their places, so that a click hits its row
+const aimTime = 1000; // ms after a pointer move in which rows keep their places, so a click hits its row
 
 let pressed = false; // a row is being pressed
 let aimed: ReturnType<typeof setTimeout> | undefined; // runs after a move of the pointer

@@ -1,4 +1,4 @@
-// Finds the parts of an answer that wait for the user.
+// Finds the parts of an answer waiting for the user.
 
 import { view } from '../app';
 import type { Part } from '../ahp';
