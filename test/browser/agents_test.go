@@ -53,11 +53,7 @@ func (s *agentSite) opens(p *page) {
 // and a prompt after a restart of the host-agent.
 func (s *agentSite) works(p *page, long, stop, allow string) {
 	p.t.Helper()
-	p.click("#new-session")
-	p.click("#create")
-	p.until("a new session", 3*time.Minute, func() bool { // the agent starts
-		return eval[bool](p, "!!document.querySelector('#chat-note')?.textContent.includes('No messages yet.')")
-	})
+	p.beginsWithAgent()
 	p.say("hello there friend")
 	p.wants("#turns", "hello there friend")
 
@@ -95,6 +91,21 @@ func (s *agentSite) seesDiff(p *page) {
 	tool := "document.querySelector(" + js(lastTurn+" .tool") + ")"
 	p.holds("the changed line", "(t => { t.querySelectorAll('details:not([open]) > summary').forEach((e) => e.click()); return t.textContent.includes('written-by-the-agent'); })("+tool+")")
 	p.shot("agent-" + s.name + "-diff")
+}
+
+// beginsWithAgent creates a session with the page's defaults, and waits while its agent
+// starts: the host waits for two answers, each for up to two minutes. The form may report
+// a failure instead.
+func (p *page) beginsWithAgent() {
+	p.t.Helper()
+	p.click("#new-session")
+	p.click("#create")
+	p.until("a new session", 5*time.Minute, func() bool {
+		if note := p.text("#new-note"); note != "" {
+			p.t.Fatal(note)
+		}
+		return strings.Contains(p.text("#chat-note"), "No messages yet.")
+	})
 }
 
 // setting changes one of the agent's options on the page, to the first choice o for which
@@ -187,11 +198,7 @@ func (s *agentSite) answeredFromTheLockScreen() {
 	t.Helper()
 	l := startLockScreen(t, s.site)
 	l.do(phone(), colours("light"))
-	l.click("#new-session")
-	l.click("#create")
-	l.until("a new session", 3*time.Minute, func() bool { // the agent starts
-		return eval[bool](l.page, "!!document.querySelector('#chat-note')?.textContent.includes('No messages yet.')")
-	})
+	l.beginsWithAgent()
 	if mode := askingModes[s.name]; mode != "" {
 		l.setting("mode", "o.dataset.value === "+js(mode))
 	}
@@ -270,11 +277,7 @@ func TestRealAgentWhileItsMachineSleeps(t *testing.T) {
 	first.do(chromedp.Navigate("about:blank"))
 	l := startLockScreen(t, s.site)
 	l.do(chromedp.EmulateViewport(390, 844, chromedp.EmulateScale(2), chromedp.EmulateMobile), colours("light"))
-	l.click("#new-session")
-	l.click("#create")
-	l.until("a new session", 3*time.Minute, func() bool { // the agent starts
-		return eval[bool](l.page, "!!document.querySelector('#chat-note')?.textContent.includes('No messages yet.')")
-	})
+	l.beginsWithAgent()
 	session := eval[string](l.page, "new URLSearchParams(location.hash.slice(1)).get('session')")
 	l.say("hello there friend")
 	l.until("the answer", 3*time.Minute, func() bool {

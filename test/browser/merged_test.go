@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/chromedp/chromedp"
 
@@ -63,11 +62,7 @@ func firstLinkToMerge(t *testing.T, name, folder, allow string, command, environ
 	p.accessible("a new host without sessions")
 	p.shot("merged-" + name + "-empty")
 
-	p.click("#new-session")
-	p.click("#create")
-	p.until("a new session", 3*time.Minute, func() bool { // the agent starts
-		return eval[bool](p, "!!document.querySelector('#chat-note')?.textContent.includes('No messages yet.')")
-	})
+	p.beginsWithAgent()
 	if mode := askingModes[name]; mode != "" {
 		p.setting("mode", "o.dataset.value === "+js(mode))
 	}
