@@ -45,8 +45,8 @@ type Envelope struct {
 	// Method is the method's text, nil for a response.
 	Method []byte
 
-	// Channel is the channel URI, or nil: most responses have none, and some requests
-	// and notifications from real hosts lack it too.
+	// Channel is the channel URI, or nil. Most responses have none, and real hosts
+	// also omit it in some requests and notifications.
 	Channel []byte
 
 	// Params, Result and Error are raw JSON values, nil when absent.
@@ -61,23 +61,23 @@ type Envelope struct {
 }
 
 // Said holds the raw members of an action's params, {channel, action, serverSeq,
-// origin?}, nil when absent. All are nil if params lack the channel or have a
-// duplicate member, which parsers read differently.
+// origin?}; absent members are nil. All are nil if the params lack the channel or have
+// a duplicate member, because parsers read duplicates differently.
 type Said struct {
 	Action, ServerSeq, Origin []byte
 
-	// Type is the action's type, or nil. If the type is duplicate, it is the first: a
-	// caller that relies on it checks for duplicates.
+	// Type is the action's type, or nil. For a duplicate type, it is the first one: a
+	// caller that depends on it must check for duplicates.
 	Type []byte
 }
 
 // MayBeOf reports whether the action's type may begin with a prefix, such as
-// "session/". An unknown type may.
+// "session/". It returns true if the type is unknown.
 func (s *Said) MayBeOf(prefix string) bool {
 	return s.Type == nil || bytes.HasPrefix(s.Type, []byte(prefix))
 }
 
-// typeOf returns the action's type, which most hosts write first.
+// typeOf returns the action's type. Most hosts write it first.
 func typeOf(action []byte) (text []byte) {
 	Values(action, func(key, value []byte) bool {
 		if string(key) != "type" {
@@ -89,8 +89,8 @@ func typeOf(action []byte) (text []byte) {
 	return text
 }
 
-// Seq returns the serverSeq, 0 when it is absent. It refuses with a [*FrameError] a
-// value that is not an integer for all parsers.
+// Seq returns the serverSeq, or 0 if it is absent. It returns a [*FrameError] for a
+// value that some parser does not read as this integer.
 func (s *Said) Seq() (int64, error) {
 	m := Member{Name: "serverSeq", Raw: s.ServerSeq}
 	seq, err := m.integer()
@@ -100,11 +100,11 @@ func (s *Said) Seq() (int64, error) {
 	return seq, nil
 }
 
-// A FrameError is the reason why a frame, or a part of it, is refused. All lead to the
-// same close code, CloseBadMessage.
+// A FrameError is the reason why a frame, or a part of it, is refused. Every
+// FrameError leads to the close code CloseBadMessage.
 type FrameError struct {
-	// Offset is the error's position, in bytes from the input's start: the frame for
-	// Peek, the raw value for the other functions.
+	// Offset is the error's position in bytes: in the frame for Peek, in the raw value
+	// for the other functions.
 	Offset int
 
 	// Reason names the rule. It quotes nothing from the frame, and names only keys the
@@ -117,7 +117,7 @@ func (e *FrameError) Error() string {
 	return fmt.Sprintf("byte %d: %s", e.Offset, e.Reason)
 }
 
-// Members Peek reads, as indexes.
+// Indexes of the members that Peek reads.
 const (
 	topID = iota
 	topMethod
@@ -127,7 +127,7 @@ const (
 	topChannel
 )
 
-// The same in params.
+// Indexes of the members that Peek reads in params.
 const (
 	inChannel = iota
 	inAction

@@ -27,8 +27,8 @@ func SameID(a, b []byte) bool {
 	return okA && okB && numberA == numberB
 }
 
-// numberOrNull returns a raw number's value, and infinity for everything JavaScript
-// writes as null.
+// numberOrNull returns a raw number's value, and infinity for null and for all numbers
+// that JavaScript writes as null.
 func numberOrNull(raw []byte) (float64, bool) {
 	if string(raw) == "null" {
 		return math.Inf(1), true

@@ -9,5 +9,5 @@ const (
 	Talk    Level = "talk"    // messages to agents, and answers to their questions
 	Approve Level = "approve" // decisions about an agent's tool calls
 	Operate Level = "operate" // everything else at the host
-	Own     Level = "own"     // the same to a host
+	Own     Level = "own"     // also sharing the host
 )

@@ -52,8 +52,8 @@ func Spelt(object []byte, want []Member) error {
 // Offset returns Raw's position in its object, in bytes.
 func (m *Member) Offset() int { return m.offset }
 
-// In returns the member with its offset in the outer object: object is itself a member
-// there.
+// In returns the member with its offset relative to the outer object that contains
+// object.
 func (m Member) In(object Member) Member {
 	m.offset += object.offset
 	return m
@@ -86,14 +86,14 @@ func Elements(raw []byte) (list []Member, ok bool) {
 	}
 }
 
-// Text decodes a raw JSON string, such as a [Member]'s. It returns false for any other
-// value, and for a lone surrogate, which has no text.
+// Text decodes a raw JSON string, such as a [Member]'s value. It returns false for any
+// other value, and for a string with a lone surrogate, which no text can represent.
 func Text(raw []byte) (string, bool) {
 	text, ok := decode(raw)
 	return string(text), ok
 }
 
-// decode is Text without the copy for strings without escapes.
+// decode is Text, but does not copy a string without escapes.
 func decode(raw []byte) ([]byte, bool) {
 	s := scanner{buf: raw}
 	if s.byteAt(0) != '"' {
@@ -149,11 +149,11 @@ func (m *Member) integer() (int64, *FrameError) {
 	return int64(f), nil
 }
 
-// safeDigits is a count of digits with which no integer exceeds maxSafeInteger.
+// safeDigits is the most digits with which every integer is at most maxSafeInteger.
 const safeDigits = 15
 
-// digits returns a raw JSON number's value if it has only a few digits, the usual
-// form.
+// digits returns a raw JSON number's value if the number consists of at most
+// safeDigits digits, which is the usual form.
 func digits(raw []byte) (v int64, ok bool) {
 	if len(raw) == 0 || len(raw) > safeDigits || raw[0] == '0' && len(raw) > 1 {
 		return 0, false
@@ -190,8 +190,8 @@ func unescape(inner []byte) ([]byte, bool) {
 	return text, text != nil
 }
 
-// shortEscapeOf maps the byte behind a backslash to its meaning: a quote, backslash or
-// slash to itself.
+// shortEscapeOf maps the byte after a backslash to the character that the escape
+// stands for.
 var shortEscapeOf = func() (of [256]byte) {
 	for c := range of {
 		of[c] = byte(c)
@@ -247,8 +247,8 @@ func ElementsOf(raw []byte) []Member {
 // IsObject reports whether a raw value is an object.
 func IsObject(raw []byte) bool { return len(raw) > 0 && raw[0] == '{' }
 
-// IsNone reports whether a raw value is absent or null, like origin and
-// rejectionReason in the host's own actions.
+// IsNone reports whether a raw value is absent or null. In the host's own actions,
+// this holds for origin and rejectionReason.
 func IsNone(raw []byte) bool { return raw == nil || string(raw) == "null" }
 
 // Texts decodes a raw JSON array of strings, which may be absent; ok is false for any

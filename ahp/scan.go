@@ -132,7 +132,7 @@ func (s *scanner) name(i int, want []Member) (int, *Member) {
 	return s.colon(end), m
 }
 
-// find returns the member of want named key, or nil.
+// find returns the member in want with this key, or nil.
 func find(want []Member, key []byte) *Member {
 	for k := range want {
 		if want[k].Name == string(key) {
@@ -191,8 +191,8 @@ func (s *scanner) value(i int) int {
 	}
 }
 
-// follow reads the text between a value's end and the next value's start: the
-// containers' closing brackets, down to floor, then a comma and a key.
+// follow reads the text between the end of one value and the start of the next:
+// closing brackets, down to the depth floor, then a comma and a key.
 func (s *scanner) follow(i, floor int) int {
 	for s.depth > floor {
 		at, c := s.token(i)
@@ -228,7 +228,7 @@ func (s *scanner) open(i int) int {
 	return i + 1
 }
 
-// key validates an unwanted key and its colon.
+// key validates a key that is not wanted, and its colon.
 func (s *scanner) key(i int) int {
 	if i >= len(s.buf) || s.buf[i] != '"' {
 		return s.unexpected(i)
@@ -325,8 +325,8 @@ func (s *scanner) byteAt(i int) byte {
 	return 0
 }
 
-// string validates the string that starts at i. It is plain if it has no escapes, so
-// its bytes are its text. The branches share one pass over eight bytes at a time.
+// string validates the string that starts at i. plain is true if it has no escapes;
+// its bytes are then its text. The branches share one pass over eight bytes at a time.
 func (s *scanner) string(i int) (end int, plain bool) {
 	buf, start := s.buf, i+1
 	plain = true
@@ -379,8 +379,8 @@ const (
 )
 
 // specials marks the bytes in word that end a run of plain text: quotes, backslashes
-// and control characters. The lowest mark is exact; a borrow may set false marks above
-// it.
+// and control characters. The lowest mark is exact; higher marks may be false, because
+// of a borrow.
 func specials(word uint64) uint64 {
 	quote := word ^ '"'*lowBits
 	backslash := word ^ '\\'*lowBits

@@ -6,14 +6,14 @@ import (
 	"strings"
 )
 
-// A limited client gets only known shapes from a host: a message is cut down to its
-// known and visible parts. Later AHP versions may add members about anything, so
-// unknown parts are hidden.
+// The host's messages to a limited client are cut down to known and visible parts.
+// Unknown parts are hidden, because later AHP versions may add members about other
+// channels.
 
 // A Place is a byte range in a message.
 type Place struct{ At, End int }
 
-// A Sight decides which parts are visible to a client, and hides the others.
+// A Sight decides which parts of a message a client may see, and hides the others.
 type Sight interface {
 	// All reports whether everything is visible, including unknown parts.
 	All() bool
@@ -25,27 +25,27 @@ type Sight interface {
 	// client has named it.
 	Knows(uri string) bool
 
-	// Replace replaces a place.
+	// Replace replaces the bytes at a place.
 	Replace(p Place, with []byte)
 
-	// Keep removes the unwanted elements in a list, given all elements' places.
+	// Keep removes unwanted elements from a list. all has the places of all elements.
 	Keep(all []Place, wanted func(i int) bool)
 }
 
-// A Shape examines a value, and cuts it down to its visible parts. It returns false if
-// none remain: then the enclosing value decides.
+// A Shape examines a value and removes its invisible parts. It returns false if
+// nothing visible remains; the enclosing value then decides what happens.
 type Shape func(s Sight, m Member) bool
 
-// Whole is the shape for a value that is visible as it is.
+// Whole is the shape of a value that is always visible, and unchanged.
 func Whole(Sight, Member) bool { return true }
 
 // Hidden is the shape for a value that is never visible.
 func Hidden(Sight, Member) bool { return false }
 
-// plain is the shape for a text, number or other scalar, which names nothing.
+// plain is the shape of a text, number or other scalar that names no channel.
 func plain(s Sight, m Member) bool { return s.All() || m.Raw[0] != '{' && m.Raw[0] != '[' }
 
-// known is the shape for a channel's URI the client knows.
+// known is the shape of the URI of a channel that the client knows.
 func known(s Sight, m Member) bool {
 	uri, _ := Text(m.Raw)
 	return s.All() || s.Knows(uri)
@@ -57,7 +57,7 @@ func reached(s Sight, m Member) bool {
 	return s.Reaches(uri)
 }
 
-// flat is the shape for a scalar, or an object with scalars.
+// flat is the shape of a scalar, or of an object whose members are scalars.
 func flat(s Sight, m Member) bool {
 	if s.All() || !IsObject(m.Raw) {
 		return plain(s, m)
@@ -66,7 +66,7 @@ func flat(s Sight, m Member) bool {
 	return err == nil && !slices.ContainsFunc(members, func(one Member) bool { return !plain(s, one) })
 }
 
-// zero is the shape for a count that must not be visible.
+// zero is the shape of a count that is replaced by 0.
 func zero(s Sight, m Member) bool {
 	if !s.All() {
 		s.Replace(m.Place(), []byte("0"))
@@ -102,8 +102,8 @@ func each(of Shape) Shape {
 	}
 }
 
-// An Object has the shapes of an object's known members. The object is hidden if a
-// known member is.
+// An Object maps the known members of an object to their shapes. If a known member is
+// hidden, the whole object is hidden.
 type Object map[string]Shape
 
 // Seen is the object's [Shape].
@@ -123,8 +123,8 @@ func (o Object) Seen(s Sight, m Member) bool {
 	return true
 }
 
-// about returns the shape for an object about the channel a member names. The channel
-// is in reach, or it is the root, which is partly visible.
+// about returns the shape of an object about the channel that the member key names: in
+// if the channel is in reach, ofRoot if it is the root, which is partly visible.
 func about(key string, in, ofRoot Shape) Shape {
 	return func(s Sight, m Member) bool {
 		switch uri := TextOf(m.Raw, key); {
@@ -137,7 +137,7 @@ func about(key string, in, ofRoot Shape) Shape {
 	}
 }
 
-// oneOf returns an object shape that depends on a member's value.
+// oneOf returns the shape of an object that depends on the value of a member.
 func oneOf(key string, shapes map[string]Object) Shape {
 	return func(s Sight, m Member) bool {
 		o := shapes[TextOf(m.Raw, key)]

@@ -5,11 +5,12 @@ import (
 	"strconv"
 )
 
-// A Skimmer reads the envelope from a frame that is too long to keep, while its bytes
+// A Skimmer reads the envelope of a frame that is too long to keep, while its bytes
 // arrive. It keeps a few KiB at most. The zero Skimmer is ready for a new frame.
 //
 // It distinguishes the frame's own keys from nested keys, in any order, and refuses
-// the same values as [Peek]. The rest is not validated, because it goes nowhere.
+// the same values as [Peek]. It does not validate the rest, because the rest is not
+// passed on.
 type Skimmer struct {
 	state  skimState
 	depth  int  // open objects and arrays
@@ -25,8 +26,8 @@ type Skimmer struct {
 	size   int
 }
 
-// A skimState is the position in the frame's own text. depth and inText cover the
-// inside of values.
+// A skimState is the position outside of nested values. Inside of them, depth and
+// inText are the position.
 type skimState uint8
 
 const (
@@ -58,7 +59,7 @@ func (s *Skimmer) Size() int { return s.size }
 // MaxSkim is the largest frame that can be skimmed, in bytes.
 const MaxSkim = 4 << 30
 
-// Over reports, before the end, whether Envelope will fail.
+// Over reports whether Envelope will fail, possibly before the frame's end.
 func (s *Skimmer) Over() bool { return s.err != nil }
 
 // Write implements [io.Writer]. It never fails.

@@ -12,10 +12,10 @@ import (
 // A StringAt is a string in a JSON value, and its position.
 type StringAt struct {
 	Text  []byte // decoded; nil for a lone surrogate, which has no text
-	Key   []byte // of the enclosing member; nil for none, or with IsKey
+	Key   []byte // of the enclosing member; nil without one, or if IsKey is true
 	Depth int    // of the enclosing object or array; 1 for members of the outermost
 	IsKey bool   // it is a key itself
-	Bare  bool   // it certainly has no slash, backslash, colon or percent sign: it is neither URI nor path
+	Bare  bool   // it has no slash, backslash, colon or percent sign, so it is neither a URI nor a path
 }
 
 // Strings calls visit for each string in a valid raw JSON value, such as Params from
@@ -77,8 +77,9 @@ func putTextBuffers(buffers *[2][]byte) {
 	textBuffers.Put(buffers)
 }
 
-// runEnd returns where the plain run from i ends: at a quote, at an escape or with the
-// input. marked reports whether the run may have a character Bare excludes.
+// runEnd returns where the plain run that begins at i ends: at a quote, at an escape
+// or at the input's end. marked reports whether the run may contain a character that
+// Bare excludes.
 func runEnd(raw []byte, i int) (end int, marked bool) {
 	for ; i+8 <= len(raw) && !marked; i += 8 {
 		word := binary.LittleEndian.Uint64(raw[i:])
@@ -99,8 +100,8 @@ func runEnd(raw []byte, i int) (end int, marked bool) {
 	return i, marked
 }
 
-// marksIn marks the slashes, colons and percent signs in a word. There may be false
-// marks above the lowest.
+// marksIn marks the slashes, colons and percent signs in a word. The lowest mark is
+// exact; higher marks may be false.
 func marksIn(word uint64) uint64 {
 	slash, colon, percent := word^'/'*lowBits, word^':'*lowBits, word^'%'*lowBits
 	return ((slash-lowBits)&^slash | (colon-lowBits)&^colon | (percent-lowBits)&^percent) & highBits
@@ -116,9 +117,9 @@ func endsRun(word uint64) uint64 {
 const unescapeRoom = 8
 
 // unescapeInto decodes a valid string, whose first escape is at i, into a buffer. It
-// returns the text and its quote's position, or the input's end. The text is nil for a
-// lone surrogate, which is not half of a pair. The branches share one pass over eight
-// bytes at a time.
+// returns the text, and the position of the closing quote or the input's end. The text
+// is nil if it contains a lone surrogate. The branches share one pass over eight bytes
+// at a time.
 func unescapeInto(buffer *[]byte, raw []byte, start, i int) (text []byte, end int) {
 	buf := append((*buffer)[:0], raw[start:i]...)
 	n, lone := len(buf), false
@@ -183,7 +184,7 @@ func copyRun(buf, raw []byte, n, i int) (int, int) {
 	return n, i
 }
 
-// loneSurrogate is no rune.
+// loneSurrogate stands for a surrogate outside of a pair.
 const loneSurrogate = -1
 
 // unicodeEscape decodes the first \u escape, or a surrogate pair, and returns its rune

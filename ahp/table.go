@@ -6,7 +6,7 @@ import "strings"
 // a missing column does not compile. To add a method, add its row here, and its
 // verdicts to auth/gate/testdata/matrix.txt, which a test demands.
 
-// RootChannel is the whole host's channel.
+// RootChannel is the channel of the whole host.
 const RootChannel = "ahp-root://"
 
 // Schemes that begin channels with special meanings.
@@ -19,25 +19,25 @@ const (
 type Method struct {
 	Kind   Kind
 	Level  Level  // the level that allows it
-	Class  Class  // its role on a connection
-	Target Target // the place of its subject
+	Class  Class  // how a token's list of methods applies to it
+	Target Target // where the message names what it is about
 	Result Shape  // the parts of its result that a limited client may see; nil for a notification
-	Shared bool   // an audience may send it once for all viewers
+	Shared bool   // an audience may send it once for all its viewers
 	Audit  string // the word in the audit log; "": not logged
 	Since  string // the first AHP version
 }
 
-// A Class is a method's role on a connection.
+// A Class determines whether a token's list of methods must name a method.
 type Class uint8
 
 // The classes.
 const (
 	Ordinary Class = iota // a token's list of methods must name it
-	Basic                 // no list need name it: without it a client has no connection, or sees nothing
-	Opening               // basic, and its response carries the host's serverSeq
+	Basic                 // allowed without being listed: without it, a client has no connection or sees nothing
+	Opening               // basic; its response also contains the host's serverSeq
 )
 
-// A Target is the place where a method names its subject.
+// A Target is the place where a message names what the method is about.
 type Target uint8
 
 // The targets.
@@ -69,7 +69,7 @@ const (
 // nothing is the shape of a result without visible members.
 var nothing = Object{}.Seen
 
-// ClientMethods are AHP's requests and notifications that clients send. All others are
+// ClientMethods are the requests and notifications that clients send in AHP. All others are
 // unknown. The map is read-only.
 var ClientMethods = map[string]Method{
 	"initialize":  {Request, Look, Opening, OnSubscriptions, initializeResult, alone, "", v09},
@@ -124,7 +124,7 @@ var ClientMethods = map[string]Method{
 	"runAutomation":                    {Request, Operate, Ordinary, OnSources, Object{"resource": plain}.Seen, alone, "automation", v09},
 	"fetchAutomationRuns":              {Request, Look, Ordinary, OnSources, nothing, shared, "", v09},
 
-	// Only a provider gets these; hosts refuse them.
+	// Only clients that provide canvases get these; hosts refuse them.
 	"canvasOpen":            {Request, Operate, Ordinary, OnChannel, nothing, alone, "", v010},
 	"canvasInvokeAction":    {Request, Operate, Ordinary, OnChannel, nothing, alone, "", v010},
 	"canvasInvokeOperation": {Request, Operate, Ordinary, OnChannel, nothing, alone, "", v010},
@@ -165,8 +165,8 @@ func MethodOn(channel, method string) (Method, bool) {
 	return m, ok
 }
 
-// AuditWord returns the audit word for a client's request, on any channel; "": it is not
-// logged.
+// AuditWord returns the audit word for a client's request, on any channel, or "" if it is
+// not logged.
 func AuditWord(method string) string {
 	if m, ok := ClientMethods[method]; ok {
 		return m.Audit
@@ -183,8 +183,8 @@ type HostMethod struct {
 	Since  string // the first AHP version
 }
 
-// A Where is the set of channels on which a limited client gets a host's message. A
-// request passes on channels in reach, on the root, and without a channel.
+// A Where describes on which channels a limited client gets a host's message. Requests pass
+// on channels in reach, on the root, and without a channel.
 type Where uint8
 
 // The values of Where.
@@ -194,7 +194,7 @@ const (
 	OnMCP                // mcp:// channels in reach
 )
 
-// An Answer is the condition for a client's answer to a host's request.
+// An Answer describes which clients may answer a host's request.
 type Answer uint8
 
 // The values of Answer.
@@ -264,8 +264,8 @@ var HostMethods = map[string]HostMethod{
 // An Action is an action clients dispatch.
 type Action struct {
 	Level   Level    // the level that allows it
-	Members []string // known members besides type; a client below operate may send no others
-	Message string   // the member that is a message to an agent; "": none
+	Members []string // known members besides type; a client below operate may send no other members
+	Message string   // member that is a message to an agent, or ""
 	Audit   string   // the word in the audit log; "": not logged
 }
 
@@ -282,7 +282,7 @@ var Actions = map[string]Action{
 	"chat/inputCompleted":          {Talk, []string{"requestId", "response", "answers"}, "", ""},
 	"chat/isReadChanged":           {Talk, []string{"isRead"}, "", ""},
 	"session/isReadChanged":        {Talk, []string{"isRead"}, "", ""},
-	"session/activeClientSet":      {Talk, []string{"activeClient"}, "", ""}, // below operate, it goes on without tools
+	"session/activeClientSet":      {Talk, []string{"activeClient"}, "", ""}, // below operate, it is sent without tools
 
 	"chat/toolCallConfirmed": {Approve, []string{
 		"turnId", "toolCallId", "approved", "confirmed", "reason", "reasonMessage", "selectedOptionId", "userSuggestion",
@@ -333,7 +333,7 @@ var Actions = map[string]Action{
 	"canvas/closeRequested": {Operate, nil, "", ""},
 }
 
-// Message parts. A part is Whole if it can only be about the requested channel.
+// Parts of messages. A part is Whole if it can only be about the channel of the request.
 var (
 	snapshot = about("resource",
 		Object{"resource": plain, "state": Whole, "fromSeq": plain}.Seen,
@@ -344,8 +344,8 @@ var (
 	summary  = about("resource", sessionSummary.Seen, Hidden)
 	terminal = about("resource", Whole, Hidden)
 
-	// A session in a list has only the members AHP defines. A later version's member
-	// could be about different sessions.
+	// Only members that AHP defines: a member of a later version could be about other
+	// sessions.
 	sessionSummary = Object{
 		"resource": plain, "provider": plain, "title": plain, "status": plain, "activity": plain, "createdAt": plain, "modifiedAt": plain,
 		"origin": flat, "project": flat, "workingDirectories": each(plain), "workingDirectory": plain, "repositories": each(flat),
@@ -357,7 +357,8 @@ var (
 		}.Seen),
 	}
 
-	// Every client needs the root's agents. It also sees the terminals in reach.
+	// Every client needs the agents in the root's state. It also sees the terminals in
+	// reach.
 	rootState   = Object{"agents": Whole, "activeSessions": zero, "terminals": each(terminal)}
 	rootActions = map[string]Object{
 		"root/agentsChanged":    {"type": plain, "agents": Whole},
@@ -383,13 +384,13 @@ var (
 	subscribeResult = Object{"snapshot": orNull(snapshot), "flowControl": control}.Seen
 )
 
-// ErrorShape is the shape of every response's error.
+// ErrorShape is the shape of the error in a response.
 var ErrorShape Shape = Object{"code": plain, "message": plain, "data": orNull(Object{
 	"supportedVersions": each(plain),
 	"bytes":             plain, "limit": plain, // of a message above the size limit
 }.Seen)}.Seen
 
-// MessageShape returns a message's shape with the given payload member.
+// MessageShape returns the shape of a message whose payload is the member key.
 func MessageShape(key string, of Shape) Shape {
 	return Object{"jsonrpc": plain, "id": plain, "method": plain, "channel": plain, key: of}.Seen
 }

@@ -1,8 +1,8 @@
 package ahp
 
-// Values calls visit with the decoded key and raw value of each member in a valid raw
-// JSON object, such as those from [Peek], in order, until visit returns false. A key
-// with a lone surrogate is nil. Both are valid until visit returns.
+// Values calls visit with the decoded key and the raw value of each member in a valid
+// raw JSON object, in order, until visit returns false. A key with a lone surrogate
+// is nil. Key and value are valid until visit returns.
 func Values(object []byte, visit func(key, value []byte) bool) {
 	s := scanner{buf: object}
 	i, c := s.token(0)

@@ -45,8 +45,8 @@ func (w *walk) answer(message []byte, env *ahp.Envelope) bool {
 	return true
 }
 
-// greeted records a client's declaration the host has accepted. With reconnect, the
-// earlier declaration holds.
+// greeted records that the host has accepted a client's declaration. For reconnect,
+// the declaration of the earlier initialize stays valid.
 func (w *walk) greeted(call *Call, result []byte) {
 	c := w.conn
 	w.Greets, c.greeted = !c.greeted, true
@@ -67,9 +67,9 @@ func (w *walk) greeted(call *Call, result []byte) {
 	}
 }
 
-// takenUp returns the resumed subscriptions the host continues. A complete channel
-// list names them. So does a snapshot list, except for channels in windows. Replayed
-// actions come with the missing channels.
+// takenUp returns which subscriptions of a reconnect the host continues. A complete
+// channel list in the result names them. So does a list of snapshots, except for
+// windowed channels. A replay lists the channels that are missing.
 func takenUp(result []byte, asked []string) []string {
 	m := [...]ahp.Member{{Name: "missing"}, {Name: "channels"}, {Name: "snapshots"}, {Name: "windows"}}
 	if !ahp.IsObject(result) || ahp.Members(result, m[:]) != nil {
@@ -96,9 +96,9 @@ func takenUp(result []byte, asked []string) []string {
 	return slices.DeleteFunc(asked, func(channel string) bool { return !slices.Contains(named, channel) })
 }
 
-// subscribed records the subscriptions the host has granted: granted ones of the
-// client's request, and those with a state in the message. The client may have
-// unsubscribed since from some.
+// subscribed records the subscriptions that the host has granted: granted, for the
+// client's request, and channels whose state is in the message. It leaves out
+// channels from which the client has unsubscribed since.
 func (w *walk) subscribed(call *Call, granted []string) {
 	for _, channel := range append(granted, w.Stated...) {
 		if channel != "" && !slices.Contains(call.left, channel) {

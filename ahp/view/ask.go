@@ -6,19 +6,19 @@ import (
 	"strings"
 )
 
-// maxAsks bounds a message's Asks.
+// maxAsks bounds the Asks caused by one message.
 const maxAsks = 16
 
-// An Ask is a subscribe the host-agent sends on a client's connection, for a channel
-// to which the client is subscribed. It therefore changes nothing, and its response
-// has the channel's state. The view reads the response like the client's own. The
-// client does not get it.
+// An Ask is a subscribe that the host-agent sends on a client's connection to learn a
+// channel's state. The client is already subscribed to the channel, so the subscribe
+// changes nothing. The view reads the response like one for the client, and the client
+// does not get it.
 type Ask struct {
 	Channel string
 	Params  []byte
 }
 
-// Ask adds a request for a channel's state, as far as there is room.
+// Ask adds a request for a channel's state, unless there are maxAsks already.
 func (r *Reading) Ask(channel string) {
 	if len(r.Asks) >= maxAsks || slices.ContainsFunc(r.Asks, func(a Ask) bool { return a.Channel == channel }) {
 		return
@@ -32,8 +32,8 @@ func PlainSubscribe(channel string) []byte {
 	return params
 }
 
-// Unstated returns the client's sessions, chats and changesets without a state in this
-// message: those from a reconnect with a replay.
+// Unstated returns the client's sessions, chats and changesets whose state is not in
+// this message. There are some after a reconnect with a replay.
 func (r *Reading) Unstated() (list []string) {
 	if !r.Accepted || r.Call.Method != "reconnect" || r.Anew {
 		return nil
@@ -46,8 +46,8 @@ func (r *Reading) Unstated() (list []string) {
 	return list
 }
 
-// otherState are the schemes of channels other than sessions, chats and changesets.
-// Those have their providers' schemes.
+// otherState lists the schemes of channels other than sessions, chats and changesets.
+// The schemes of sessions, chats and changesets depend on their providers.
 var otherState = []string{"ahp-root", "ahp-canvas", "ahp-resource-watch", "ahp-tcp", "ahp-otlp", "ahp-automations", "mcp"}
 
 func hasOtherState(channel string) bool {

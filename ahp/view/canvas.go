@@ -10,12 +10,12 @@ import (
 // A Canvas describes a canvas the host has opened.
 type Canvas struct {
 	Instance string
-	Hosted   bool // the host provides it, not a client
+	Hosted   bool // provided by the host, not by a client
 
 	// The content's location according to the host, or "".
 	URL, ContentURI string
 
-	Closed bool // it is no longer open
+	Closed bool // no longer open
 
 	when stamp
 }
@@ -28,7 +28,7 @@ func (h *Host) Canvas(channel string) (Canvas, bool) {
 	if o, listed := h.owned.Get(h.key(channel)); listed {
 		refs := slices.DeleteFunc(slices.Clone(o.links), func(l link) bool { return l.thing != CanvasRef })
 		c.Closed = len(refs) > 0
-		for i := range refs { // it is open if a list has it, or if its own state is newer
+		for i := range refs { // a canvas is open if a list contains it, or if its own state is newer than the list
 			holds, said := h.holdsLocked(h.key(channel), &refs[i])
 			c.Closed = c.Closed && !holds && c.when.before(said)
 		}

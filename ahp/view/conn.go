@@ -21,19 +21,19 @@ type Conn struct {
 	client      clientKey // accepted by the host
 	hello       hello
 	known       bool // the client's declaration is known
-	earlier     bool // from a different connection
+	earlier     bool // the declaration comes from a different connection
 	greeted     bool // the host has accepted initialize or reconnect
 
-	seq     int64 // sent to the client, or claimed by it
-	hostSeq int64 // a lower bound of the host's serverSeq at its last message here, from the host's messages alone
+	seq     int64 // highest serverSeq sent to the client, or claimed by it
+	hostSeq int64 // the host's serverSeq was at least this at its last message here
 }
 
-// Conn returns the view for a subject's new connection.
+// Conn returns the view of a new connection of this subject.
 func (h *Host) Conn(subject string) *Conn {
 	return &Conn{host: h, subject: subject, subscribed: map[string]bool{}}
 }
 
-// Host returns the view all connections to the host share.
+// Host returns the Host, which all connections to the host share.
 func (c *Conn) Host() *Host { return c.host }
 
 // Seq returns the highest serverSeq that the host has sent here, or that the client
@@ -46,19 +46,19 @@ func (c *Conn) ClientID() string { return c.hello.clientID }
 // Greeted reports whether the host has accepted initialize or reconnect.
 func (c *Conn) Greeted() bool { return c.greeted }
 
-// Declared returns the client's declared capabilities as received, or nil for none.
-// known is false if they are unknown. Earlier is true if they come from a different
-// connection: with reconnect, clients declare nothing.
+// Declared returns the client's declared capabilities as received, or nil if it
+// declared none. known is false if they are unknown. earlier is true if they come from
+// a different connection, because clients declare nothing with reconnect.
 func (c *Conn) Declared() (capabilities []byte, earlier, known bool) {
 	return c.hello.capabilities, c.earlier, c.known
 }
 
-// Keep keeps a value for the client's next connection, in place of the last kept
-// value, until the host process ends or space is needed. The value takes no space
-// until [Conn.Weigh] sets its weight.
+// Keep stores a value for the client's next connection, in place of the previous
+// value, until the host process ends or space is needed. The value counts as
+// weightless until [Conn.Weigh] sets its weight.
 func (c *Conn) Keep(value any) { c.keep(value, 0, true) }
 
-// Weigh sets a value's weight, if it is still kept.
+// Weigh sets a stored value's weight, unless the value was removed.
 func (c *Conn) Weigh(value any, weight int) { c.keep(value, weight, false) }
 
 func (c *Conn) keep(value any, weight int, anew bool) {
@@ -101,7 +101,8 @@ func (c *Conn) subscribe(channel string) {
 	}
 }
 
-// unsubscribe removes a subscription, also from responses that are still due.
+// unsubscribe removes a subscription, and prevents that a response still to come adds
+// it again.
 func (c *Conn) unsubscribe(channel string) {
 	delete(c.subscribed, channel)
 	c.frames.drop(channel)
@@ -113,13 +114,13 @@ func (c *Conn) unsubscribe(channel string) {
 	}
 }
 
-// Waits reports whether a client's request with this id is open, and full whether no
-// further request can be tracked.
+// Waits reports whether a request of the client with this id is open, and whether the
+// table of open requests is full.
 func (c *Conn) Waits(id []byte) (waits, full bool) {
 	return c.calls.find(id) >= 0, len(c.calls) >= maxCalls
 }
 
-// Sent records a client's message that goes on to the host.
+// Sent records a client's message that is passed on to the host.
 func (c *Conn) Sent(env *ahp.Envelope) {
 	switch {
 	case env.Kind == ahp.Notification && string(env.Method) == "unsubscribe":
@@ -139,8 +140,8 @@ func (c *Conn) Sent(env *ahp.Envelope) {
 	}
 }
 
-// Asked records a host's request that goes on to the client. At the bound, the oldest
-// open request is forgotten.
+// Asked records a host's request that is passed on to the client. At the bound, it
+// forgets the oldest open request.
 func (c *Conn) Asked(env *ahp.Envelope) {
 	if len(c.asks) >= maxCalls {
 		c.asks = slices.Delete(c.asks, 0, 1)
@@ -148,7 +149,7 @@ func (c *Conn) Asked(env *ahp.Envelope) {
 	c.asks = append(c.asks, newCall(env))
 }
 
-// Answering returns the host's request a client's response answers.
+// Answering returns the host's request to which a client's response belongs.
 func (c *Conn) Answering(id []byte) (Call, bool) {
 	if i := c.asks.find(id); i >= 0 {
 		return c.asks[i], true
@@ -156,8 +157,8 @@ func (c *Conn) Answering(id []byte) (Call, bool) {
 	return Call{}, false
 }
 
-// FromHost reads a host's message and records its facts. It returns nil if the message
-// has none.
+// FromHost reads a host message and records its facts. It returns nil if the message
+// has no facts.
 func (c *Conn) FromHost(message []byte, env *ahp.Envelope) *Reading {
 	switch env.Kind {
 	case ahp.Request:
@@ -183,7 +184,7 @@ func (c *Conn) FromHost(message []byte, env *ahp.Envelope) *Reading {
 	return r
 }
 
-// mayHaveFacts reports cheaply whether a notification may have facts.
+// mayHaveFacts reports whether a notification may have facts, without parsing it.
 func (c *Conn) mayHaveFacts(env *ahp.Envelope) bool {
 	switch string(env.Method) {
 	case "action":

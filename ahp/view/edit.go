@@ -19,12 +19,11 @@ type edit struct {
 // A Place is a byte range in a message.
 type Place = ahp.Place
 
-// Replace replaces a place. Replaced places may be nested: an outer replacement
-// includes the inner. If the same place is replaced twice, the second replacement
-// counts.
+// Replace replaces the bytes at a place. Places may be nested: the outer replacement
+// wins. If a place is replaced twice, the second replacement wins.
 func (e *Editor) Replace(p Place, with []byte) { e.edits = append(e.edits, edit{p.At, p.End, with}) }
 
-// Keep removes an array's unwanted elements, given all elements' places.
+// Keep removes an array's unwanted elements. all has the places of all elements.
 func (e *Editor) Keep(all []Place, wanted func(i int) bool) {
 	kept, dropped := -1, -1 // the last kept element, and the first dropped element since then
 	for i := range all {

@@ -5,7 +5,7 @@ type Fact struct {
 	Kind  Kind
 	Thing Thing
 	Of    string   // the channel
-	URI   string   // the URI that belongs to the channel or no longer does, or the id of a customization
+	URI   string   // the URI that belongs, or no longer belongs, to the channel; or the id of a customization
 	List  []string // with Lists: all that belong to the channel
 
 	// Raw is the part of the message that describes the fact, and At its position; -1
@@ -13,7 +13,8 @@ type Fact struct {
 	Raw []byte
 	At  int
 
-	// Own is true in the host's own action. A state may contain a client's statements.
+	// Own is true if the fact comes from an action of the host itself. States may
+	// contain statements of clients.
 	Own bool
 
 	when stamp
@@ -34,7 +35,7 @@ type Kind uint8
 const (
 	Has    Kind = iota + 1 // URI belongs to Of
 	HasNot                 // URI no longer belongs to Of
-	Lists                  // of kind Thing, only List belong to Of
+	Lists                  // only the URIs in List, of the kind Thing, belong to Of
 	Claims                 // URI belongs to the channels in List alone
 	Offers                 // the tool call with the id URI has the options List
 
@@ -47,8 +48,8 @@ const (
 	CustomizationGone    // the customization with the id URI is removed
 	CustomizationToggled // the customization with the id URI is enabled or disabled: Raw is the action
 	ServerIs             // the MCP server with the id URI has a new state or channel: Raw is the action
-	ServerStarts         // a client wants the MCP server with the id URI to start
-	ServerStops          // or to stop
+	ServerStarts         // a client has asked to start the MCP server with the id URI
+	ServerStops          // a client has asked to stop it
 
 	SessionGone // the session Of is removed
 )
@@ -64,7 +65,7 @@ const (
 	Terminal               // of a session or chat
 	Changeset              // of a session or chat; the URI may be a template
 	Server                 // the channel of an MCP server
-	Content                // readable, and no channel
+	Content                // readable content, which is no channel
 	Watch                  // of files
 	Hint                   // a claim by a tool or client; the terminal's own state decides
 	Folder                 // a working directory of a session, which has no owner

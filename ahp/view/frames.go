@@ -8,7 +8,7 @@ import (
 const (
 	maxFramed  = 64       // channels with an unfinished message
 	maxPieces  = 64 << 20 // bytes of all unfinished messages of a connection
-	frameSlack = 64       // bytes that a frame costs besides its text
+	frameSlack = 64       // counted for each frame in addition to its text
 )
 
 // pieces are a connection's unfinished messages in one direction, at most one for each
@@ -16,17 +16,18 @@ const (
 type pieces struct {
 	open   map[string]*piece
 	size   int
-	broken bool // the beginning of a message was lost: later beginnings are unknown
+	broken bool // the beginning of a message was lost, so it is unknown which message a later frame begins
 }
 
-// A piece is a message's beginning. If there is no room, it is lost up to its end.
+// A piece is the beginning of a message. If there is no room for it, the message is
+// lost up to its end.
 type piece struct {
 	text []byte
 	lost bool
 }
 
-// add adds a channel/frame's params. With the last frame, it returns the whole
-// message, and nil before. lost reports that the message is unknown.
+// add adds the params of a channel/frame. With a message's last frame, it returns the
+// whole message. lost is true if a message could not be kept.
 func (p *pieces) add(params []byte) (whole []byte, lost bool) {
 	m := [...]ahp.Member{{Name: "channel"}, {Name: "data"}, {Name: "final"}}
 	if ahp.Members(params, m[:]) != nil || m[1].Raw == nil {

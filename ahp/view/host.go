@@ -22,7 +22,7 @@ const (
 // concurrent use.
 type Host struct {
 	key     func(uri string) string
-	changes atomic.Uint64 // counts events that may have removed a URI from its owner
+	changes atomic.Uint64 // increases whenever a URI may have been removed from its owner
 	servers atomic.Bool   // the host has named an MCP server's channel
 
 	mu       sync.Mutex // guards the fields below
@@ -30,17 +30,17 @@ type Host struct {
 	owned    *simplelru.LRU[string, *owned]
 	prefixes *simplelru.LRU[string, *owned] // templates, up to their first variable
 	lists    *simplelru.LRU[listKey, stamp] // the time of the last complete list
-	floor    stamp                          // the same for evicted lists
+	floor    stamp                          // highest time among lists that were removed for lack of room
 	heard    uint64                         // messages
 	canvases *simplelru.LRU[string, Canvas]
 	clients  *simplelru.LRU[clientKey, *client]
 	kept     int     // total weight of the values kept for clients
-	command  *string // prefix of a command to the host; nil: unknown
+	command  *string // prefix of messages that the host runs as commands; nil: unknown
 }
 
 type clientKey struct{ subject, clientID string }
 
-// A client holds the facts kept for a client's return.
+// A client holds what is stored until the client returns.
 type client struct {
 	hello  hello
 	known  bool // it has declared hello
@@ -83,7 +83,7 @@ func newLRU[K comparable, V any](limit int, evicted func(K, V)) *simplelru.LRU[K
 	return l
 }
 
-// Ended forgets everything: the host process has ended, and its facts mean nothing to
+// Ended removes all facts, because the host process has ended and they do not hold for
 // its successor.
 func (h *Host) Ended() {
 	h.mu.Lock()
@@ -102,8 +102,8 @@ func (h *Host) reached() int64 {
 	return h.seq
 }
 
-// begins records an initialize response's serverSeq. If it is below the value at the
-// request's time, the host process is a new one.
+// begins records the serverSeq in the response to initialize. If it is below the value
+// at the time of the request, the host process is new, and begins removes all facts.
 func (h *Host) begins(seq, before int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -171,7 +171,7 @@ func (h *Host) clientLocked(key clientKey) *client {
 	return c
 }
 
-// greet records a client's declaration, if it has made one. Otherwise it returns the
+// greet records a client's declaration if it has made one. Otherwise it returns the
 // client's earlier declaration.
 func (h *Host) greet(key clientKey, says hello, declares bool) (before hello, known bool) {
 	h.mu.Lock()

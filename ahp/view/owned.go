@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// A listKey stands for all things of a kind that belong to a channel; for terminals,
-// for all owners.
+// A listKey identifies the list of all things of one kind that belong to a channel. For
+// terminals, the list covers all owners.
 type listKey struct {
 	of    string
 	thing Thing
@@ -15,8 +15,8 @@ type listKey struct {
 // owned lists a URI's present and past owners.
 type owned struct{ links []link }
 
-// A link states that a URI belongs to a channel, or no longer does. Connections see
-// links at different times: the link with the highest serverSeq counts.
+// A link states that a URI belongs, or no longer belongs, to a channel. Connections
+// receive links at different times: the link with the highest serverSeq is valid.
 type link struct {
 	of    string
 	thing Thing
@@ -48,7 +48,7 @@ func (h *Host) ownershipLocked(f *Fact) {
 	}
 }
 
-// listsLocked records a complete list, and reports whether no later list is known.
+// listsLocked records a complete list. It returns false if a later list is known.
 func (h *Host) listsLocked(key listKey, when stamp) bool {
 	if last, _ := h.lists.Peek(key); when.before(last) {
 		return false
@@ -58,7 +58,7 @@ func (h *Host) listsLocked(key listKey, when stamp) bool {
 	return true
 }
 
-// linkLocked records a link, unless a later link is known.
+// linkLocked records a link unless a later one is known.
 func (h *Host) linkLocked(uri string, l link) {
 	table := h.owned
 	if before, _, template := strings.Cut(uri, "{"); template {
@@ -91,15 +91,15 @@ func (h *Host) linkLocked(uri string, l link) {
 	}
 }
 
-// isSpecific reports whether a template is specific before its first variable. If not, it
-// could match any session's URIs.
+// isSpecific reports whether the text of a template before its first variable identifies
+// a session. Otherwise the template could match URIs of any session.
 func isSpecific(before string) bool {
 	_, path, ok := strings.Cut(strings.TrimSuffix(before, "/"), ":/")
 	return ok && strings.Trim(path, "/") != "" && !strings.Contains(before, "*")
 }
 
-// holdsLocked reports whether a link still holds: no later list omits it. Said is when
-// the host last mentioned it.
+// holdsLocked reports whether a link is still valid: no later list omits the URI. said is
+// the time at which the host last mentioned it.
 func (h *Host) holdsLocked(uri string, l *link) (holds bool, said stamp) {
 	key := listKey{l.of, l.thing}
 	if l.thing == Terminal {
@@ -117,13 +117,13 @@ func (h *Host) Owners(uri string) []string {
 	return h.owners(uri, func(thing Thing) bool { return thing != Content && thing != Hint })
 }
 
-// ContentOf returns the channels that name a URI as readable content. The URI may be
-// anything, and is no channel for that.
+// ContentOf returns the channels that name a URI as readable content. That does not make
+// the URI a channel.
 func (h *Host) ContentOf(uri string) []string {
 	return h.owners(uri, func(thing Thing) bool { return thing == Content })
 }
 
-// Hinted returns the channels in which a tool or client claims a URI.
+// Hinted returns the channels in which a tool or client claims to use a URI.
 func (h *Host) Hinted(uri string) []string {
 	return h.owners(uri, func(thing Thing) bool { return thing == Hint })
 }

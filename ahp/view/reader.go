@@ -6,9 +6,9 @@ import (
 	"ahprelay/ahp"
 )
 
-// The trees list the paths at which a channel's state, or the host's own action, has the
-// URI of a fact. A path consists of member names; [] stands for all elements of an array,
-// and [type] for the elements of that type.
+// These trees list the paths in a channel's state, or in an action of the host itself, at
+// which there is the URI of a fact. A path consists of member names; [] stands for all
+// elements of an array, and [type] for elements with this type.
 var (
 	says = tree(append([]rule{
 		{Chat, "chats[] chats[].resource defaultChat defaultChat.resource chat chat.resource summary.resource inputNeeded[].chat request.chat"},
@@ -22,12 +22,12 @@ var (
 	// In a state, also the session's working directories.
 	saysState = tree([]rule{{Folder, "workingDirectories[] workingDirectory summary.workingDirectories[] summary.workingDirectory"}})
 
-	// The same for a session in a list.
+	// The same for a session's entry in a list.
 	saysSummary = tree([]rule{{Chat, "chats[].resource defaultChat"}, {Folder, "workingDirectories[] workingDirectory"}})
 
 	saysTurns = tree(ofTools("turns[].responseParts[].toolCall."))
 
-	// A seed's session lists available canvases in canvases: those have no resource.
+	// Before 0.10, a session's canvases lists available canvases, which have no resource.
 	saysCanvases = tree([]rule{{CanvasRef, "canvases[].resource canvas.resource"}})
 )
 
@@ -40,9 +40,9 @@ type rule struct {
 // callPaths are the paths to tool calls, or to their members.
 var callPaths = []string{"turns[].responseParts[].toolCall.", "activeTurn.responseParts[].toolCall.", "inputNeeded[].toolCall.", "request.toolCall.", "part.toolCall.", "", "result."}
 
-// ofTools returns the rules for tool calls. Their content comes from tools, which may
-// be a client's: a terminal there is a hint, and its claim shows its owner. Readable
-// content counts only for the host's own tools.
+// ofTools returns the rules for tool calls. Tools, possibly those of a client, produce
+// the content of tool calls. So a terminal there is only a hint, and the terminal's own
+// claim shows its owner. Readable content counts only for tools of the host.
 func ofTools(calls ...string) (list []rule) {
 	for _, call := range calls {
 		list = append(list, rule{Hint, call + "content[terminal].resource"}, rule{Content, call + "content[terminal].result.fullOutput.uri " + call + "toolInput.uri"},
@@ -59,7 +59,7 @@ func sidesOf(edits ...string) (paths string) {
 	return paths
 }
 
-// A node is a place in a state or an action to which paths lead.
+// A node is a place in a state or action, with the places below it.
 type node struct {
 	says    []Thing
 	names   []string // of members
@@ -129,9 +129,9 @@ type reader struct {
 	their bool // inside the call of a client's tool
 }
 
-// follow walks a value along the paths from a node. It adds a fact for each URI at a
-// path's end, and for each tool call's options. An unreadable object sets Lost. Each
-// type of JSON has its branch.
+// follow walks through a value along the paths below a node. It adds a fact for each URI
+// at the end of a path, and for the options of each tool call. An unreadable object sets
+// Lost. Each type of JSON has its branch.
 func (r *reader) follow(n *node, raw []byte) {
 	if raw == nil {
 		return
@@ -191,7 +191,7 @@ func (r *reader) offers(call []byte) {
 	r.say(f)
 }
 
-// isHosts reports whether a call is for a host's own tool.
+// isHosts reports whether a tool call uses a tool of the host itself.
 func isHosts(call []byte) bool {
 	m := [...]ahp.Member{{Name: "contributor"}}
 	return ahp.IsObject(call) && ahp.Members(call, m[:]) == nil && ahp.IsNone(m[0].Raw)
@@ -209,7 +209,7 @@ func (r *reader) has(thing Thing, uri string) {
 	}
 }
 
-// part adds a fact a message part describes.
+// part adds a fact that a part of the message describes.
 func (r *reader) part(kind Kind, m ahp.Member) {
 	at := m.Offset()
 	if r.pieces {
@@ -225,7 +225,7 @@ func (r *reader) about(kind Kind, id string, raw []byte) {
 	}
 }
 
-// Members with their own rules.
+// Indexes of members with rules of their own.
 const (
 	inType = iota
 	inID
@@ -279,7 +279,8 @@ func (r *reader) state(whole ahp.Member) {
 	r.follow(saysState, whole.Raw)
 }
 
-// action reads the host's own action. Each type of action with facts has its branch.
+// action reads an action of the host itself. Each type of action with facts has its
+// branch.
 func (r *reader) action(whole ahp.Member) {
 	m, ok := r.members(whole)
 	kind, _ := ahp.Text(m[inType].Raw)
@@ -319,8 +320,8 @@ func (r *reader) action(whole ahp.Member) {
 	r.common(whole.Raw, &m, kind == "chat/canvasesChanged")
 }
 
-// root reads the claims of the root's terminals, and reports whether the channel is
-// the root, to which nothing belongs.
+// root reads the claims of the terminals in the root's state. It returns true if the
+// channel is the root, to which no URI belongs.
 func (r *reader) root(m *[inCount]ahp.Member) bool {
 	for _, e := range ahp.ElementsOf(m[inTerminals].Raw) {
 		if claim, ok := ahp.MemberOf(e.Raw, "claim"); ok {
@@ -330,9 +331,9 @@ func (r *reader) root(m *[inCount]ahp.Member) bool {
 	return r.of == ahp.RootChannel
 }
 
-// moves reads a client's action the host has accepted. URIs in it are ignored: a
-// client can only enable and disable customizations, and start and stop servers, that
-// the host has described.
+// moves reads a client's action that the host has accepted. It ignores URIs in it: such
+// an action can only enable or disable customizations, and start or stop servers, which
+// the host has described before.
 func (r *reader) moves(whole ahp.Member) {
 	if m, ok := r.members(whole); ok {
 		kind, _ := ahp.Text(m[inType].Raw)

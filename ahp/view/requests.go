@@ -10,14 +10,14 @@ import (
 // maxCalls bounds a connection's open requests in one direction.
 const maxCalls = 1000
 
-// maxParams bounds a request's kept params, in bytes.
+// maxParams bounds the stored params of a request, in bytes.
 const maxParams = 2 << 10
 
-// maxCapabilities bounds a client's capabilities, in bytes. Longer capabilities are
-// unknown.
+// maxCapabilities bounds a client's capabilities, in bytes. Longer capabilities count
+// as unknown.
 const maxCapabilities = 16 << 10
 
-// A Call is an open request. Its response is read according to it.
+// A Call is an open request, as needed to read its response.
 type Call struct {
 	ID      []byte
 	Method  string
@@ -27,7 +27,7 @@ type Call struct {
 	Resumed []string // the subscriptions of a reconnect
 
 	hello hello
-	left  []string // channels from which the client has unsubscribed since
+	left  []string // channels from which the client has unsubscribed since the request
 	seq   int64    // the host's serverSeq when it was sent
 }
 
@@ -95,9 +95,9 @@ func newCall(env *ahp.Envelope) Call {
 	return call
 }
 
-// ClientIDOf returns the clientId in initialize's or reconnect's params. clear is
-// false if hosts could read it differently. A missing clientId counts as an empty one,
-// which all such clients share: hosts may treat these as one client.
+// ClientIDOf returns the clientId in the params of initialize or reconnect. clear is
+// false if hosts could read it differently. A missing clientId counts as empty, and
+// all clients without one share it, because hosts may treat them as one client.
 func ClientIDOf(params []byte) (id string, clear bool) {
 	if !ahp.IsObject(params) {
 		return "", true
@@ -110,5 +110,5 @@ func ClientIDOf(params []byte) (id string, clear bool) {
 	return id, id != "" || m[0].Raw == nil
 }
 
-// opens reports whether a request opens a connection.
+// opens reports whether a request is the first one on a connection.
 func opens(method string) bool { return method == "initialize" || method == "reconnect" }

@@ -20,14 +20,15 @@ type Reading struct {
 	Accepted bool     // the response grants Call
 	Greets   bool     // it is the first response that accepts the client
 	Granted  []string // granted subscriptions
-	Anew     bool     // it has a list of states: older facts about all other channels no longer hold
-	Stated   []string // channels with their complete state in the message
+	Anew     bool     // it has a list of states, so facts about other channels are no longer valid
+	Stated   []string // channels whose complete state is in the message
 	Facts    []Fact
 
-	// Lost is true if a part was not read: it is ambiguous, or there was no room.
+	// Lost is true if a part was not read, because it is ambiguous or there was no
+	// room.
 	Lost bool
 
-	// Edit changes the message.
+	// Edit collects changes to the message.
 	Edit Editor
 
 	// Asks are requests the host-agent sends on this connection besides the client's:
@@ -43,8 +44,8 @@ type walk struct {
 	pieces bool  // it came in frames, and cannot be edited
 }
 
-// quiet reports whether a type's actions never have facts: hosts send these most
-// often, with a few words each.
+// quiet reports whether actions of a type never have facts. Hosts send such actions
+// most often.
 func quiet(kind []byte) bool {
 	switch string(kind) {
 	case "chat/delta", "chat/reasoning", "chat/toolCallDelta", "chat/usage", "chat/activityChanged",
@@ -54,7 +55,7 @@ func quiet(kind []byte) bool {
 	return false
 }
 
-// concerns reports cheaply whether an action may have facts.
+// concerns reports whether an action may have facts, without parsing it.
 func concerns(said *ahp.Said) (may bool) {
 	switch {
 	case said.Action == nil: // ambiguous
@@ -135,8 +136,8 @@ func (w *walk) members(object ahp.Member, want []ahp.Member) (ok bool) {
 	return true
 }
 
-// carriers reads the members that carry state, in a result, in a notification's
-// params, or in a reconnect's channel.
+// carriers reads the members that contain states: in a result, in a notification's
+// params, or in an entry of reconnect's channels.
 func (w *walk) carriers(object ahp.Member) {
 	m := [...]ahp.Member{{Name: "snapshot"}, {Name: "snapshots"}, {Name: "actions"}, {Name: "channels"}, {Name: "serverSeq"}}
 	if !w.members(object, m[:]) {
@@ -157,7 +158,7 @@ func each(array ahp.Member, f func(ahp.Member)) {
 	}
 }
 
-// snapshot reads {resource, state, fromSeq}.
+// snapshot reads a snapshot {resource, state, fromSeq}.
 func (w *walk) snapshot(snapshot ahp.Member) {
 	m := [...]ahp.Member{{Name: "resource"}, {Name: "state"}, {Name: "fromSeq"}}
 	if !w.members(snapshot, m[:]) {
@@ -202,7 +203,7 @@ func seqOf(raw []byte) int64 {
 	return seq
 }
 
-// reaches records a serverSeq.
+// reaches takes over a serverSeq if it is the highest so far.
 func (w *walk) reaches(raw []byte) { w.seq = max(w.seq, seqOf(raw)) }
 
 // summary reads a session's entry in a list.
@@ -219,7 +220,7 @@ func (w *walk) fact(f Fact) { w.Facts = append(w.Facts, f) }
 const maxURI = 4096
 
 // isURI reports whether a text can be the URI of a thing that belongs to a channel.
-// The root belongs to none.
+// The root's URI cannot.
 func isURI(text string) bool {
 	return len(text) <= maxURI && text != ahp.RootChannel && strings.Contains(text, ":")
 }
