@@ -10,7 +10,8 @@ import (
 	"ahprelay/broker"
 )
 
-// TestLostRequestsAreRepeated loses the first requests, like a new server.
+// TestLostRequestsAreRepeated loses the first requests, as a new server of
+// a cluster does.
 func TestLostRequestsAreRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const limit = 2 * time.Second

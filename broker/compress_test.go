@@ -18,8 +18,8 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// TestPackedPiecesArriveAtOnce expects each piece at once, and better compression with more
-// context.
+// TestPackedPiecesArriveAtOnce ensures each written piece arrives at once, and later pieces
+// compress better because of earlier context.
 func TestPackedPiecesArriveAtOnce(t *testing.T) {
 	near, far := net.Pipe()
 	defer near.Close()
@@ -86,8 +86,8 @@ func compressed(t testing.TB, n, window int) []byte {
 	return b.Bytes()
 }
 
-// TestUnpackerIsBounded refuses streams beyond their stated length, and larger windows
-// than agreed.
+// TestUnpackerIsBounded ensures streams longer than announced, or with larger windows than
+// agreed, are rejected.
 func TestUnpackerIsBounded(t *testing.T) {
 	const length = 64 << 20 // of zeros, which compress to a few KiB
 	short := compressed(t, length, compressWindow)
@@ -113,7 +113,8 @@ func FuzzUnpacker(f *testing.F) {
 	f.Fuzz(func(t *testing.T, stream []byte) { _, _ = unpack(t, stream) })
 }
 
-// TestCompressionIsAskedFor compresses only for a relay that accepts it.
+// TestCompressionIsAskedFor ensures a host-agent compresses only if the relay has accepted
+// it.
 func TestCompressionIsAskedFor(t *testing.T) {
 	for _, test := range []struct{ compress, knows string }{
 		{Zstandard, Zstandard}, {Zstandard, ""}, {"", Zstandard},

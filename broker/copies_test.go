@@ -72,7 +72,7 @@ func (y *youngCluster) after(t *testing.T, d time.Duration, want int) {
 	}
 }
 
-// seldom fails after too many checks in the last hour.
+// seldom fails if there were too many checks in the last hour.
 func (y *youngCluster) seldom(t *testing.T) {
 	t.Helper()
 	y.set(func() {
@@ -82,8 +82,8 @@ func (y *youngCluster) seldom(t *testing.T) {
 	})
 }
 
-// TestCopiesComeSoon expects a new cluster to get its copies as its servers arrive,
-// and few checks later.
+// TestCopiesComeSoon ensures a new cluster gets its copies as its servers arrive, with
+// few checks later.
 func TestCopiesComeSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		y := &youngCluster{servers: 1, copies: 1}
@@ -103,8 +103,8 @@ func TestCopiesComeSoon(t *testing.T) {
 	})
 }
 
-// TestCopiesOfOthersServers covers an unknown number of servers that do not answer at
-// first, and a relay that becomes responsible late.
+// TestCopiesOfOthersServers covers an unknown number of servers, servers which do not
+// answer at first, and a relay which becomes responsible late.
 func TestCopiesOfOthersServers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		y := &youngCluster{servers: 3, copies: 1, away: true}
@@ -117,8 +117,8 @@ func TestCopiesOfOthersServers(t *testing.T) {
 	})
 }
 
-// TestOthersAddCopies: the responsible relay may be of a version that does not know these
-// data. It has its turn first.
+// TestOthersAddCopies ensures other relays add copies if the responsible relay does not,
+// for example because of its version. The responsible relay gets time to act first.
 func TestOthersAddCopies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		y := &youngCluster{servers: 3, copies: 2, notMine: true}

@@ -92,7 +92,8 @@ func TestDialRelaySaysWhyNot(t *testing.T) {
 	}
 }
 
-// A host-agent starts before its relay, and survives two of the relay's runs.
+// A host-agent starts before its relay, and reconnects after each of two relay processes has
+// ended.
 func TestAgentComesBack(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)
@@ -184,7 +185,7 @@ func TestAgentGoesToTheNextServer(t *testing.T) {
 	}
 }
 
-// A host-agent without credentials keeps asking, and reports the reason.
+// A host-agent without credentials keeps requesting them, and reports why it has none.
 func TestAgentWithoutCredentials(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)
@@ -214,8 +215,8 @@ func TestAgentWithoutCredentials(t *testing.T) {
 	natssite.WantPassage(t, agent, s.Relay(t), "ahp.v1.acme.laptop.x")
 }
 
-// Credentials that live for four seconds are renewed in time: no server disconnects
-// the host-agent, and messages are hardly delayed.
+// Credentials with a lifetime of four seconds are renewed in time: no server disconnects the
+// host-agent, and messages are hardly delayed.
 func TestCredentialsAreRenewed(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)
@@ -291,8 +292,8 @@ func TestExpiredCredentialsAreCutOff(t *testing.T) {
 	})
 }
 
-// The relay is away when credentials are due: the server disconnects at their expiry,
-// and the host-agent returns with new credentials.
+// The relay is unreachable when credentials are due. The server disconnects the host-agent at
+// their expiry, and it reconnects with new credentials.
 func TestCredentialsComeTooLate(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)
@@ -350,7 +351,7 @@ func TestRefusedCredentialsAreFetchedAnew(t *testing.T) {
 	}
 }
 
-// Credentials that no server refused are shown again.
+// Credentials are used again unless a server has refused them.
 func TestGoodCredentialsAreKept(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)
@@ -378,7 +379,7 @@ func TestGoodCredentialsAreKept(t *testing.T) {
 	}
 }
 
-// A mute connection ends with a write.
+// A connection on which the peer never reads ends at a write.
 type mute struct{ net.Conn }
 
 func (c *mute) Write([]byte) (int, error) {
@@ -386,8 +387,8 @@ func (c *mute) Write([]byte) (int, error) {
 	return 0, errors.New("cut off")
 }
 
-// A link that goes silent without being closed is given up by both sides: after 7 s, on a machine
-// that has nothing else to do. TestSilentLineIsAsked has the times.
+// If a network connection becomes silent without being closed, both sides give it up, after 7 s
+// on an idle machine. TestSilentLineIsAsked has the exact times.
 func TestFrozenLinkIsGivenUp(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)
@@ -429,7 +430,7 @@ func TestFrozenLinkIsGivenUp(t *testing.T) {
 	t.Logf("the server gave up after %v", time.Since(frozen))
 }
 
-// The same through a relay's public port, and from a relay to an external NATS server.
+// The same through a relay's public port, and between a relay and an external NATS server.
 func TestFrozenNetworkIsGivenUp(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)
@@ -561,7 +562,7 @@ func TestRefusalOfAProxyHidesThePassword(t *testing.T) {
 	}
 }
 
-// Failed handshakes leave no open connection, although the library forgets them.
+// Failed handshakes leave no open connections, although the NATS library does not close them.
 func TestFailedHandshakesAreClosed(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)
@@ -688,7 +689,7 @@ func TestClosedConnectionDoesNothing(t *testing.T) {
 	}
 }
 
-// A full receiver loses messages, with a report.
+// If a receiver's channel is full, messages are lost and reported.
 func TestFullReceiverReportsItsLosses(t *testing.T) {
 	s := natssite.New(t)
 	evs, cfg := natssite.Watched(s.AgentConfig(t, "acme", "laptop", 0))
@@ -720,7 +721,7 @@ func TestRedialReplacesTheConnection(t *testing.T) {
 	natssite.Next(t, "Reconnected", evs.Reconnected)
 }
 
-// A machine that wakes up reconnects, host-agent and relay.
+// After a machine wakes up, host-agent and relay reconnect.
 func TestRedialAfterSleep(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)
@@ -792,8 +793,8 @@ func (p *proxy) connect(w http.ResponseWriter, r *http.Request) {
 	<-done
 }
 
-// TestBusyRelayIsObeyed: a host-agent returns to a relay that has named a time after that
-// time only, and tries another relay meanwhile.
+// TestBusyRelayIsObeyed ensures a host-agent waits as long as a busy relay has asked for, and
+// tries other relays meanwhile.
 func TestBusyRelayIsObeyed(t *testing.T) {
 	t.Parallel()
 	var asked [2][]time.Time

@@ -11,8 +11,8 @@ import (
 	"ahprelay/test/natssite"
 )
 
-// TestLeadIsHandedOver stops the leader of two servers: the other leads at once, which
-// it could not without the handover.
+// TestLeadIsHandedOver stops the leader of two servers. The other must lead at once,
+// which is impossible without the handover.
 func TestLeadIsHandedOver(t *testing.T) {
 	t.Parallel()
 	keys, listens := natssite.NewKeys(t), make([]string, 2)

@@ -12,9 +12,9 @@ import (
 	"ahprelay/test/natssite"
 )
 
-// A running server accepts users with added keys, and disconnects users with retired keys;
-// relays and host-agents return by themselves. A new server accepts no user of retired
-// keys.
+// A running server accepts users signed with added keys, and disconnects users signed with
+// retired keys; relays and host-agents reconnect by themselves. A new server accepts no
+// user signed with retired keys.
 func TestServerFollowsKeys(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

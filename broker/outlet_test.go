@@ -32,9 +32,9 @@ func (c *writtenConn) Close() error {
 	return nil
 }
 
-// TestGroupedBytesLeaveTogether publishes alone and together, also nested, as two links do. All bytes
-// leave in order, grouped bytes in one call up to the bound, and none remain
-// afterwards.
+// TestGroupedBytesLeaveTogether publishes alone and in Together, also nested, as two links
+// do. All bytes must be written in order, those of a group in one call up to the bound,
+// and none may be left over.
 func TestGroupedBytesLeaveTogether(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		below := &writtenConn{}
@@ -83,7 +83,8 @@ func TestGroupedBytesLeaveTogether(t *testing.T) {
 	})
 }
 
-// TestFailedWriteEndsTheConnection ends the connection after a failed write of held bytes.
+// TestFailedWriteEndsTheConnection ensures the connection ends when collected bytes cannot
+// be written.
 func TestFailedWriteEndsTheConnection(t *testing.T) {
 	below := &writtenConn{}
 	c := newConn(Events{})

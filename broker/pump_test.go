@@ -36,7 +36,8 @@ func (r *pacedReader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// TestPumpCopiesInOrder copies everything in order, and waits with a small buffer after a silence.
+// TestPumpCopiesInOrder ensures all bytes are copied in order, and the buffer is small after a
+// silence.
 func TestPumpCopiesInOrder(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		synctest.Test(t, func(*testing.T) {

@@ -66,9 +66,9 @@ func (f *front) cut() {
 	f.Close()
 }
 
-// TestSecondConnectionIsUsed: a second connection leads to a relay at a different place,
-// has no connection to NATS, and is used after the loss of the first, without a further
-// handshake.
+// TestSecondConnectionIsUsed ensures the second connection leads to a relay in a
+// different place, is not connected to NATS, and is used without a further handshake
+// when the first is lost.
 func TestSecondConnectionIsUsed(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)
@@ -104,8 +104,8 @@ func TestSecondConnectionIsUsed(t *testing.T) {
 	await(near.url()) // at a different place than the present one
 }
 
-// TestNoSecondConnectionToEarlierRelay: a relay that does not know idle connections gets
-// none, and the agent keeps its first.
+// TestNoSecondConnectionToEarlierRelay ensures there is no second connection to a relay
+// which does not support idle connections, and the agent keeps its first.
 func TestNoSecondConnectionToEarlierRelay(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)

@@ -81,9 +81,8 @@ func awaitLine(t *testing.T, from *bufio.Reader, begins string) {
 	}
 }
 
-// TestUnauthenticatedConnectionsAreBounded fills the table of unauthenticated
-// connections from one address. A login from elsewhere succeeds, and closes the oldest
-// of them.
+// TestUnauthenticatedConnectionsAreBounded fills the table of unauthenticated connections from one
+// address. A login from a different address must succeed, and close the oldest of them.
 func TestUnauthenticatedConnectionsAreBounded(t *testing.T) {
 	s := startPort(t)
 	const most = 8
@@ -109,8 +108,8 @@ func TestUnauthenticatedConnectionsAreBounded(t *testing.T) {
 	}
 }
 
-// TestSurplusConnectionsOfAHostAreClosed opens too many connections of one host: the surplus is closed, other
-// hosts' connections are not, and an ended connection makes room.
+// TestSurplusConnectionsOfAHostAreClosed opens too many connections for one host. Only the surplus
+// is closed, other hosts are not affected, and there is room again after a connection has ended.
 func TestSurplusConnectionsOfAHostAreClosed(t *testing.T) {
 	s := startPort(t)
 	login := func(host string) *nats.Conn {
@@ -234,8 +233,8 @@ func TestHostileInputHarmsNoOthers(t *testing.T) {
 	}
 }
 
-// FuzzLogin splits a login arbitrarily: the bytes are unchanged, and the user is the
-// server's.
+// FuzzLogin splits a login arbitrarily. The bytes must be passed unchanged, and the connection
+// must belong to the user whom the server has accepted.
 func FuzzLogin(f *testing.F) {
 	f.Add([]byte("CONNECT {\"jwt\":\"a.b.c\"}\r\nPING\r\n"), uint8(1))
 	f.Add([]byte("CONNECT {\"jwt\":\"a\",\"JWT\":\"b\"}"), uint8(3))

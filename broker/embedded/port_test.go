@@ -31,7 +31,7 @@ func agentAt(s *Server, tenant, host string) (*nats.Conn, error) {
 	return nats.Connect("nats://"+s.Addr().String(), login, nats.Timeout(waitTime), nats.NoReconnect(), nats.CustomInboxPrefix("ahp.v1."+tenant+"."+host+".inbox"))
 }
 
-// occupy takes a party's only turn, until release.
+// occupy holds a party's only turn until release.
 func occupy(t *testing.T, s *Server, whose *party) (release func()) {
 	t.Helper()
 	s.turns.asked.Add(1)
@@ -52,8 +52,8 @@ func contended(t *testing.T, s *Server, what string) {
 	}
 }
 
-// TestPortTakesTurns makes bytes from TCP wait for a turn: a login for its address's
-// turn, later messages for their host's.
+// TestPortTakesTurns makes bytes from TCP wait for a turn: a login for a turn of its
+// address, later messages for a turn of their host.
 func TestPortTakesTurns(t *testing.T) {
 	keys, err := auth.LoadKeys(t.TempDir())
 	if err != nil {
@@ -101,8 +101,8 @@ func TestPortTakesTurns(t *testing.T) {
 	}
 }
 
-// TestDropWhileItIsSet drops an account that is known and not yet created, and once
-// more afterwards: no login succeeds then.
+// TestDropWhileItIsSet drops an account while it is being created, and again
+// afterwards. Then no login may succeed.
 func TestDropWhileItIsSet(t *testing.T) {
 	t.Parallel()
 	s := startPort(t)
@@ -124,10 +124,10 @@ func TestDropWhileItIsSet(t *testing.T) {
 	}
 }
 
-// TestOneLoginMakesAnAccount fetches an account that the server has not made. A second
-// login at the same moment waits for the first: the server would give it the account
-// that it is still making, without the revocations. A first login that ends without an
-// account holds up the second for a bounded time.
+// TestOneLoginMakesAnAccount ensures that while a login makes the server create an
+// account, a second login waits, because it would otherwise get the incomplete account
+// without its revocations. If the first login fails to create the account, the second
+// waits for a bounded time.
 func TestOneLoginMakesAnAccount(t *testing.T) {
 	t.Parallel()
 	s := startPort(t)

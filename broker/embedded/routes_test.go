@@ -15,7 +15,7 @@ import (
 	"ahprelay/test/faultproxy"
 )
 
-// A server's own route is found in each spelling, and no other server's.
+// A server's own route is found in any spelling, and no other route is.
 func TestOwnRouteIsFoundHoweverSpelled(t *testing.T) {
 	t.Parallel()
 	name, err := os.Hostname()
@@ -53,8 +53,8 @@ func TestOwnRouteIsFoundHoweverSpelled(t *testing.T) {
 	}
 }
 
-// A server's place in the list gives it the same name wherever its data directory is,
-// and each server another; without a place it has no such name.
+// A server's position in the list determines its name, independent of its data directory.
+// Without a position it has no such name.
 func TestPlaceNamesServer(t *testing.T) {
 	t.Parallel()
 	routes := []string{"127.0.0.5:6222", "nats://127.0.0.6:6222", "127.0.0.7:6222"}
@@ -73,8 +73,9 @@ func TestPlaceNamesServer(t *testing.T) {
 	}
 }
 
-// A server is cut off while a majority of the others may run together: those that
-// refuse connections at an address that accepted one have ended. One of two is never cut off.
+// A server is cut off if a majority of the others may run without it. Servers whose address
+// refuses connections, after it has accepted some, do not run. One server of two is never cut
+// off.
 func TestCutOffNeedsPossibleMajority(t *testing.T) {
 	t.Parallel()
 	keys, err := auth.LoadKeys(t.TempDir())

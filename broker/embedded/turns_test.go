@@ -58,8 +58,8 @@ func (s *taken) String() string {
 }
 
 // TestHostAgentsTakeTurns floods the server from many connections of a host-agent. The
-// server works for a single connection at a time, and a message of another tenant
-// arrives after one turn. All bytes arrive unchanged.
+// server must handle one connection at a time, and a different tenant's message must
+// arrive after one turn. All bytes must arrive unchanged.
 func TestHostAgentsTakeTurns(t *testing.T) {
 	const conns, chunks, work = 8, 50, 500 * time.Microsecond
 	synctest.Test(t, func(t *testing.T) {
@@ -119,8 +119,8 @@ func TestHostAgentsTakeTurns(t *testing.T) {
 	})
 }
 
-// TestTurnsEndInTime blocks the server's read of one host-agent: another waits for
-// longestTurn, and no longer.
+// TestTurnsEndInTime blocks the server's read for one host-agent. Another must wait
+// for longestTurn only.
 func TestTurnsEndInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		turns := newTurns()
@@ -153,8 +153,8 @@ func TestTurnsEndInTime(t *testing.T) {
 	})
 }
 
-// TestAloneTakesNoTurn lets a single host-agent write without turns and without their
-// cost. After a second one arrives, both take turns.
+// TestAloneTakesNoTurn ensures a single host-agent writes without turns and their
+// cost. When a second arrives, both take turns.
 func TestAloneTakesNoTurn(t *testing.T) {
 	turns := newTurns()
 	w := turns.writer(t.Context(), partyOf("acme", "laptop"), io.Discard)
@@ -191,9 +191,9 @@ func (c *byteCount) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestFloodRestsBesideAnotherTenant floods from eight connections of a host-agent,
-// beside another tenant's occasional messages. The flood gets its share of the
-// server's time, and the other tenant is never held back.
+// TestFloodRestsBesideAnotherTenant floods from eight connections of a host-agent
+// while a different tenant occasionally sends messages. The flood must get its share
+// of the server's time, and the other tenant must never wait.
 func TestFloodRestsBesideAnotherTenant(t *testing.T) {
 	const conns, work, d = 8, 500 * time.Microsecond, 4 * time.Second
 	synctest.Test(t, func(t *testing.T) {
@@ -263,7 +263,7 @@ func TestRestEndsWithTheConnection(t *testing.T) {
 }
 
 // TestTenantPaysForWhatTheRelayHears spends the relay's time on a tenant's messages.
-// The tenant's host-agent rests for that.
+// The tenant's host-agent must rest for it.
 func TestTenantPaysForWhatTheRelayHears(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		turns := newTurns()

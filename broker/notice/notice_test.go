@@ -46,7 +46,7 @@ func TestFittedEventIsValid(t *testing.T) {
 	})
 }
 
-// TestLateAnswersAreIgnored ignores late answers.
+// TestLateAnswersAreIgnored ensures a late Ack changes nothing.
 func TestLateAnswersAreIgnored(t *testing.T) {
 	l := notice.NewLedger("a")
 	e := notice.Event{ID: "1", Kind: notice.Done}

@@ -88,8 +88,8 @@ func TestStolenCredentialsReachNoOther(t *testing.T) {
 			thief.Publish(subject, []byte("stolen")),
 			thief.PublishRequest(subject, own, []byte("stolen")),
 			thief.PublishMsg(&nats.Msg{Subject: subject, Header: nats.Header{"Nats-Msg-Id": {"1"}, "Nats-Trace-Dest": {subject}}, Data: []byte("stolen")}),
-			// NATS does not check reply subjects: the responder must, and so must the
-			// server when there is no responder.
+			// NATS does not check reply subjects, so the responder must, or the server if there
+			// is no responder.
 			thief.PublishRequest("ahp.v1.acme.laptop.nobody", subject, []byte("stolen")),
 			thief.PublishRequest("ahp.v1.acme.laptop.ctl.lease", subject, []byte(`{"op":"hold","instance":"stolen","seq":1,"presence":{"state":"online"}}`)),
 			thief.PublishMsg(&nats.Msg{Subject: "ahp.v1.acme.laptop.nobody", Header: nats.Header{"Nats-Trace-Dest": {subject}, "Nats-Trace-Only": {"true"}}, Data: []byte("stolen")}),

@@ -27,8 +27,8 @@ func node(t *testing.T, keys *auth.Keys, log *slog.Logger, listen string, routes
 	return &natssite.Site{Keys: keys, Server: server}
 }
 
-// TestClusterRefusesOtherKeys starts nodes with different keys, and expects the reason
-// in the log.
+// TestClusterRefusesOtherKeys starts nodes with different keys. They must not connect,
+// and the log must give the reason.
 func TestClusterRefusesOtherKeys(t *testing.T) {
 	t.Parallel()
 	lines := natssite.LogLines{Lines: make(chan string, 1000)}
@@ -50,8 +50,8 @@ func TestClusterRefusesOtherKeys(t *testing.T) {
 	}
 }
 
-// TestHostAgentsLearnOfCrashedRelays crashes relays: host-agents learn about those with a successor, not about
-// silent ones.
+// TestHostAgentsLearnOfCrashedRelays ensures host-agents learn of a crashed relay
+// which has a successor, but not of a relay which is only silent.
 func TestHostAgentsLearnOfCrashedRelays(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {

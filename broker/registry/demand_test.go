@@ -100,9 +100,10 @@ func (a *agentLogin) told(t *testing.T, r *Registry) {
 
 func isOpen(r *Registry, tenant string) bool { return slices.Contains(r.cfg.Tenants.Names(), tenant) }
 
-// TestAccountsOnDemand logs in at a relay's server: the tenant's account opens, stays
-// open during the connection, closes after it, and opens again for the next login. A
-// user revoked meanwhile is refused. A tenant without hosts disappears at once.
+// TestAccountsOnDemand logs in at a relay's server. The tenant's account must open,
+// stay open during the connection, close after it, and open again for the next login,
+// which a user revoked meanwhile must fail. A tenant without hosts must disappear at
+// once.
 func TestAccountsOnDemand(t *testing.T) {
 	t.Parallel()
 	keys, err := auth.LoadKeys(t.TempDir())
@@ -185,8 +186,8 @@ func TestAccountsOnDemand(t *testing.T) {
 	until(t, "the account of a tenant without hosts is closed", func() bool { return !isOpen(r, "ada") })
 }
 
-// TestOneRelayStandsByForEachTenant expects one standby relay for each tenant, and few changes when a
-// relay starts or ends.
+// TestOneRelayStandsByForEachTenant ensures each tenant has one standby relay, and few
+// of them change when a relay starts or ends.
 func TestOneRelayStandsByForEachTenant(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		relays := rapid.SliceOfNDistinct(rapid.StringMatching("[a-z0-9]{13}"), 1, 8, rapid.ID).Draw(t, "relays")

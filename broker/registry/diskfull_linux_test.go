@@ -11,9 +11,10 @@ import (
 	"ahprelay/test/natssite"
 )
 
-// TestHostIsServedWhileTheDiskIsFull fills the store's disk and then frees space. Meanwhile a host-agent that
-// starts again serves its host. Pending changes are written without a restart. The log
-// reports the full disk once. It needs the permission to mount.
+// TestHostIsServedWhileTheDiskIsFull fills the store's disk and then frees space.
+// Meanwhile a restarted host-agent must still serve its host. Pending changes must be
+// written without a restart, and the log must report the full disk once. The test needs
+// the permission to mount.
 func TestHostIsServedWhileTheDiskIsFull(t *testing.T) {
 	t.Parallel()
 	disk := natssite.NewDisk(t, "16m")
@@ -64,8 +65,8 @@ func TestHostIsServedWhileTheDiskIsFull(t *testing.T) {
 	}
 }
 
-// TestStoreThatWritesNothingIsRestarted fills the disk of a relay that can't see why its
-// store no longer confirms a write.
+// TestStoreThatWritesNothingIsRestarted fills the disk of a relay which cannot see why
+// its store has stopped to confirm writes.
 func TestStoreThatWritesNothingIsRestarted(t *testing.T) {
 	t.Parallel()
 	disk := natssite.NewDisk(t, "16m")

@@ -10,9 +10,9 @@ import (
 	"ahprelay/test/natssite"
 )
 
-// A relay that has not read the store calls no host unknown. Then a host that was just
-// enrolled at another relay is found at once, and a host that no relay has enrolled is
-// unknown, also after it was forgotten.
+// A relay which has not read the store calls no host unknown. Later it finds a host
+// enrolled at a different relay at once, and reports a host as unknown if it was never
+// enrolled, or was forgotten.
 func TestOnlyTheStoreCallsHostUnknown(t *testing.T) {
 	t.Parallel()
 	members := newCluster(t, 2, registry.Config{})

@@ -12,7 +12,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// A laggingCopy is a JetStream whose first watches read a copy that lags behind its leader.
+// A laggingCopy is a JetStream whose first watches read from a copy which is behind the
+// leader.
 type laggingCopy struct {
 	jetstream.JetStream
 	copy    jetstream.KeyValue
@@ -36,9 +37,9 @@ func (b laggingBucket) WatchAll(ctx context.Context, opts ...jetstream.WatchOpt)
 	return b.KeyValue.WatchAll(ctx, opts...)
 }
 
-// TestLaggingCopyIsNotTheStore reads the store from an empty copy, as JetStream lets a
-// relay do that has just replaced another: its hosts stay known, and the relay does not
-// say that it has read the store before it has.
+// TestLaggingCopyIsNotTheStore reads the store from an empty copy, which JetStream permits
+// to a relay which has just replaced another. The relay's hosts must stay known, and it
+// must not report the store as read.
 func TestLaggingCopyIsNotTheStore(t *testing.T) {
 	r := startTest(t, newTestServer(t), Config{})
 	natssite.Eventually(t, "the store has been read", func() bool { return r.Unread() == nil })

@@ -15,8 +15,8 @@ func (r *Registry) attends(instance string, heard func() time.Time) (cuts *int, 
 	return cuts, r.Attend(&Line{Tenant: "t", Host: "h", Instance: instance, Heard: heard, Cut: func() { *cuts++ }})
 }
 
-// A lease continues without renewals while its holder's connection delivers, and
-// expires after silence, like an unrenewed lease.
+// A lease continues without renewals while its holder's connection delivers bytes.
+// After silence, it expires like an unrenewed lease.
 func TestLineKeepsLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newKeeper(t)
@@ -43,7 +43,8 @@ func TestLineKeepsLease(t *testing.T) {
 	})
 }
 
-// A foreign instance's connection does not keep a lease, nor does an ended connection.
+// Neither a connection of a different instance nor an ended connection keeps a lease
+// alive.
 func TestForeignLineKeepsNoLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newKeeper(t)
@@ -65,7 +66,8 @@ func TestForeignLineKeepsNoLease(t *testing.T) {
 	})
 }
 
-// A rival sees that a holder is alive if only its connection proves it.
+// A rival learns that the holder is alive, even if only the holder's connection proves
+// it.
 func TestLineProvesHolderToRival(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newKeeper(t)
@@ -91,8 +93,8 @@ func TestLineProvesHolderToRival(t *testing.T) {
 	})
 }
 
-// An instance that has lost its host to another instance is disconnected, and then asks
-// again. If only another relay keeps its lease now, it stays connected.
+// An instance which has lost its host to a different instance is disconnected, and asks
+// again. If only the keeper of its lease has changed, it stays connected.
 func TestLostHolderIsDisconnected(t *testing.T) {
 	r := newKeeper(t)
 	r.applyHost(&r.view, leased("agent", "me", 1, 1), 7, 1, false)
@@ -108,8 +110,8 @@ func TestLostHolderIsDisconnected(t *testing.T) {
 	}
 }
 
-// The long renewal interval is granted only where the lease is kept and the connection
-// ends.
+// The long renewal interval is granted only by the relay which both keeps the lease and
+// has the connection.
 func TestLongRenewalIntervalNeedsLine(t *testing.T) {
 	r := newKeeper(t)
 	_, ended := r.attends("agent", time.Now)

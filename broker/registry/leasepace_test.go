@@ -7,8 +7,9 @@ import (
 	"ahprelay/test/natssite"
 )
 
-// TestHostThatAsksTooOftenIsNotRead floods requests from a host-agent. Most are
-// dropped unread, and another host of the tenant gets its lease.
+// TestHostThatAsksTooOftenIsNotRead floods requests from one host-agent. Most
+// must be dropped unread, and a different host of the tenant must get its
+// lease.
 func TestHostThatAsksTooOftenIsNotRead(t *testing.T) {
 	t.Parallel()
 	const requests = 4000

@@ -11,8 +11,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// A lossy JetStream loses the first request of each kind, like a server that does not
-// reach its whole cluster yet.
+// A lossy JetStream loses the first request of each kind, like a new server which does
+// not reach its whole cluster yet.
 type lossy struct {
 	jetstream.JetStream
 	lost int
@@ -71,9 +71,9 @@ func TestStoreIsFoundAfterLostRequests(t *testing.T) {
 	}
 }
 
-// TestLaggingWatchIsNotStalled delivers other entries than this relay's old write, as
-// under load. The watch is not restarted, which would repeat everything. Without any
-// entry it is.
+// TestLaggingWatchIsNotStalled delivers other entries for a long time before this
+// relay's own write, as under load. The watch must not be restarted, because it would
+// begin anew; without any entries it must be.
 func TestLaggingWatchIsNotStalled(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -108,8 +108,8 @@ func TestLaggingWatchIsNotStalled(t *testing.T) {
 	})
 }
 
-// TestJoiningWritesItsFileOnce reads the store: the file is written after the complete
-// read, not after each host.
+// TestJoiningWritesItsFileOnce ensures the state file is written once after a complete
+// read, and not after each host.
 func TestJoiningWritesItsFileOnce(t *testing.T) {
 	t.Parallel()
 	revoked, err := LoadRevocations("", nil)

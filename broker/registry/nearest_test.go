@@ -12,9 +12,9 @@ import (
 	"ahprelay/test/natssite"
 )
 
-// TestOwnRelayIsAsked connects host-agents through /nats of one of three relays that
-// share a NATS server. NATS gives requests to any relay, so host-agents ask the relay
-// that named itself in the handshake, and all leases are kept there.
+// TestOwnRelayIsAsked connects host-agents through /nats of one of three relays which
+// share a NATS server. NATS would deliver requests to any relay, so host-agents must
+// address the relay named in the handshake, and all leases must be kept there.
 func TestOwnRelayIsAsked(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)
@@ -37,8 +37,8 @@ func TestOwnRelayIsAsked(t *testing.T) {
 	}
 }
 
-// TestLeaseReturnsToOwnRelay lets a helping relay keep a lease while the host-agent's own relay does
-// not answer. Afterwards its own relay keeps it.
+// TestLeaseReturnsToOwnRelay lets a different relay keep a lease while the
+// host-agent's own relay does not answer. Afterwards its own relay must keep it.
 func TestLeaseReturnsToOwnRelay(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)

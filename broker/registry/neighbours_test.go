@@ -17,9 +17,9 @@ func (n *namedNeighbours) Routes() map[string]string            { return n.route
 func (n *namedNeighbours) Others() []string                     { return nil }
 func (n *namedNeighbours) GiveUp(context.Context, string) error { return nil }
 
-// TestRefusalProvesACrashOnlyAfterAnAcceptance loses the routes of two relays whose
-// addresses refuse connections. Only the relay whose address accepted one has crashed, and
-// the other once the store does not hear of it.
+// TestRefusalProvesACrashOnlyAfterAnAcceptance loses the routes to two relays whose
+// addresses refuse connections. The relay whose address has accepted a connection before
+// counts as crashed at once, the other only when it is silent in the store too.
 func TestRefusalProvesACrashOnlyAfterAnAcceptance(t *testing.T) {
 	t.Parallel()
 	for _, accepts := range []bool{true, false} {

@@ -8,8 +8,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Whatever else a late write of the same instance contains, its lower Seq does not
-// overtake this relay's lease.
+// A late write of the same instance has a lower Seq. Whatever else it contains, it
+// does not replace this relay's lease.
 func TestLowerSeqNeverOvertakes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		some := func(name string) lease {
@@ -31,9 +31,10 @@ func TestLowerSeqNeverOvertakes(t *testing.T) {
 	})
 }
 
-// A host-agent reconnects, and its last request at the relay before, delayed there,
-// reaches the store after the first request here. The host stays online for as long as
-// the host-agent asks no more than this relay allows, and the store is corrected.
+// A host-agent reconnects. Its last request at the previous relay was delayed, and
+// reaches the store after its first request at this relay. The host must stay online
+// although the host-agent asks only as often as this relay has allowed, and the store
+// must be corrected.
 func TestLateWriteLosesNoConnectedHost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newKeeper(t)
@@ -56,8 +57,9 @@ func TestLateWriteLosesNoConnectedHost(t *testing.T) {
 	})
 }
 
-// A relay makes a host-agent check its lease at once if the lease moves to another
-// relay, expires, or is reported lost by another relay, and only then.
+// A relay makes a host-agent check its lease at once in three cases only: the lease
+// has moved to a different relay, has expired, or was reported lost by a different
+// relay.
 func TestHostAgentLearnsOfItsLeaseAtOnce(t *testing.T) {
 	lost := leased("agent", "other", 3, 1)
 	lost.Lease.Lost = true

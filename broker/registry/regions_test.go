@@ -112,10 +112,10 @@ func (r *region) sees(t *testing.T, what, host string, holds func(registry.Host)
 
 func online(h registry.Host) bool { return h.State == registry.Online && h.Silent.IsZero() }
 
-// TestRegionsDecideAboutTheirHosts expects all regions to see each region's decisions, and each region to
-// decide about its own hosts, even those connected elsewhere. While separated, both
-// continue, keep their view of the other's hosts, and decide about new hosts. Then
-// they rejoin without help.
+// TestRegionsDecideAboutTheirHosts ensures all regions see each region's decisions,
+// and each region decides about its own hosts, even if they are connected elsewhere.
+// While separated, both must continue, keep their view of the other's hosts, and
+// decide about new hosts. Afterwards they must rejoin by themselves.
 func TestRegionsDecideAboutTheirHosts(t *testing.T) {
 	t.Parallel()
 	regions := startRegions(t, "east", "west")
@@ -193,8 +193,8 @@ func TestRegionsDecideAboutTheirHosts(t *testing.T) {
 	}
 }
 
-// TestRegionOfOtherKeys connects a region to a foreign server. Without the keys it is
-// refused, in both directions.
+// TestRegionOfOtherKeys ensures a region with different keys is refused, in both
+// directions.
 func TestRegionOfOtherKeys(t *testing.T) {
 	t.Parallel()
 	lines := natssite.LogLines{Lines: make(chan string, 1000)}
@@ -231,8 +231,8 @@ func TestRegionOfOtherKeys(t *testing.T) {
 }
 
 // TestOneRegionDecides enrols the same host in two separated regions, with a
-// host-agent in each. After they rejoin, the first by name has it, with a later lease
-// than the other.
+// host-agent in each. After they rejoin, the region with the first name must have the
+// host, with a later lease than the other.
 func TestOneRegionDecides(t *testing.T) {
 	t.Parallel()
 	regions := startRegions(t, "east", "west")

@@ -9,9 +9,9 @@ import (
 	"ahprelay/test/natssite"
 )
 
-// A host-agent renews its credential at one relay while connected to another. The other
-// relay learns of the old credential's end before the store delivers the new
-// credential. The host-agent stays connected.
+// A host-agent renews its credential at one relay while connected to another. The other relay
+// learns of the old credential's revocation before the store delivers the new credential. The
+// host-agent must stay connected.
 func TestRenewedIsNotRevoked(t *testing.T) {
 	t.Parallel()
 	server := newTestServer(t)
@@ -52,7 +52,8 @@ func (r *Registry) usersOf(e auth.Enrolment) natsUsers {
 	return nil
 }
 
-// Enforcement of a revocation waits for the store of the host's home region.
+// A revocation is enforced only after the store of the host's home region was read up to that
+// time.
 func TestRevocationWaitsForHomeStore(t *testing.T) {
 	t.Parallel()
 	r := startTest(t, newTestServer(t), Config{Instance: "a", Region: "near"})
@@ -104,9 +105,9 @@ func storeOfRegion(t *testing.T, r *Registry, region string) *store {
 	return s
 }
 
-// TestSurplusLeaseRaisesFence gives a host two leases in a region that turns out not to
-// be its home, whose relays are away. The region's store removes the host, and the
-// home store gets a lease number above all granted ones.
+// TestSurplusLeaseRaisesFence grants two leases to a host in a region which turns out not to be
+// its home, and whose relays then end. That region's store must remove the host, and the home
+// store must get a lease number above all granted ones.
 func TestSurplusLeaseRaisesFence(t *testing.T) {
 	t.Parallel()
 	const key = "t.h"

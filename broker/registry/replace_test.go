@@ -10,10 +10,10 @@ import (
 	"ahprelay/test/natssite"
 )
 
-// The three relays of a cluster are replaced in turn, each by a relay with an empty data
-// directory as soon as the one before is whole. The store keeps every host and stays
-// writable, whether the replacement takes the lost relay's place in the cluster, and
-// with it its name, or has a name of its own.
+// Each of a cluster's three relays is replaced in turn by a relay with an empty data
+// directory, as soon as all copies are complete. The store must keep every host and stay
+// writable, both if the replacement has the lost relay's place (and so its name), and if
+// it has a different name.
 func TestReplacedRelaysLoseNothing(t *testing.T) {
 	t.Parallel()
 	for rounds, ownNames := range map[int]bool{3: false, 2: true} {

@@ -141,7 +141,8 @@ func TestDamagedRevocationsPreventTheStart(t *testing.T) {
 	}
 }
 
-// TestRevocationsCannotBeKept expects an unsaved revocation to work, with an error.
+// TestRevocationsCannotBeKept ensures a revocation which cannot be saved still takes effect,
+// and returns an error.
 func TestRevocationsCannotBeKept(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "gone")
 	r := loadRevocations(t, filepath.Join(dir, "revocations.json"))

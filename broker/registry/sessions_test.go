@@ -25,7 +25,7 @@ func (r *Registry) lost(instance string) bool {
 	return r.relays.lostLocked(r.hosts["t.h"], instance)
 }
 
-// A relay's silence is counted in completed writes, not in time.
+// A relay's silence is counted in this relay's completed writes, not in time.
 func TestSilenceIsCounted(t *testing.T) {
 	r := newSessions()
 	now, rev := time.Now(), uint64(1)
@@ -90,8 +90,8 @@ func TestStoppedIsNotLost(t *testing.T) {
 	}
 }
 
-// An instance with a successor is gone as soon as it is silent. If it is not silent,
-// the data directory was copied.
+// An instance whose successor has started counts as crashed when it is silent. If it
+// is not silent, its data directory was copied.
 func TestSuccessorIsProof(t *testing.T) {
 	r := newSessions("mine")
 	now, rev := time.Now(), uint64(1)

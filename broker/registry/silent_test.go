@@ -11,8 +11,8 @@ import (
 	"ahprelay/test/natssite"
 )
 
-// TestSilentStoreIsNotRestarted lets the store's answers stay away for several times the
-// time after which a relay restarts a store that writes nothing.
+// TestSilentStoreIsNotRestarted ensures a store which does not answer at all is not
+// restarted, even after several times reviveAfter.
 func TestSilentStoreIsNotRestarted(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)

@@ -131,9 +131,9 @@ func flaps(m *member, host string) func() []registry.Host {
 	}
 }
 
-// TestCrashedRelayLosesNoHost crashes a host-agent's relay: another relay takes over the lease,
-// and no relay lists the host as lost. A replacement with only the keys learns all
-// hosts, and serves their host-agents.
+// TestCrashedRelayLosesNoHost crashes a host-agent's relay. A different relay must take over the
+// lease, and no relay may list the host as lost. A replacement with only the keys must learn all
+// hosts, and serve their host-agents.
 func TestCrashedRelayLosesNoHost(t *testing.T) {
 	t.Parallel()
 	members := startCluster(t, 3, registry.Config{})
@@ -186,9 +186,9 @@ func TestCrashedRelayLosesNoHost(t *testing.T) {
 	}
 }
 
-// TestHeldHostContinuesWithoutTheStore stops the store by crashing one of two relays. A held host continues,
-// even at the other relay. Decisions are refused with the reason. Changes made
-// meanwhile are written later.
+// TestHeldHostContinuesWithoutTheStore stops the store by crashing one of two relays. A host with
+// a lease must continue, even at the other relay. Decisions must be refused with the reason, and
+// changes made meanwhile must be written later.
 func TestHeldHostContinuesWithoutTheStore(t *testing.T) {
 	t.Parallel()
 	members := startCluster(t, 2, registry.Config{})

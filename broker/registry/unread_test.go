@@ -8,9 +8,9 @@ import (
 	"ahprelay/test/natssite"
 )
 
-// TestRegistryThatHasNotReadItsStoreCallsNoHostUnknown: the store's answer alone is not
-// enough. A relay that has not read its region's store since its start does not know yet
-// whether it reads all of the hosts there.
+// TestRegistryThatHasNotReadItsStoreCallsNoHostUnknown ensures the store's answer about
+// one host does not suffice: a relay which has not read its region's store since its
+// start cannot call a host unknown.
 func TestRegistryThatHasNotReadItsStoreCallsNoHostUnknown(t *testing.T) {
 	r := startTest(t, newTestServer(t), Config{})
 	natssite.Eventually(t, "the store has been read", func() bool { return r.Unread() == nil })
@@ -26,8 +26,9 @@ func TestRegistryThatHasNotReadItsStoreCallsNoHostUnknown(t *testing.T) {
 	}
 }
 
-// TestRegionsThatWereNotHeardCallNoHostUnknown: a host of another region is not unknown
-// while that region may still be heard, while its store is read, and while it is silent.
+// TestRegionsThatWereNotHeardCallNoHostUnknown ensures no host is called unknown while a
+// different region may still announce itself, while its store is being read, or while it
+// is silent.
 func TestRegionsThatWereNotHeardCallNoHostUnknown(t *testing.T) {
 	r := startTest(t, newTestServer(t), Config{Region: "eu"})
 	natssite.Eventually(t, "the store has been read", func() bool { return r.Unread() == nil })

@@ -39,8 +39,8 @@ func drawUsers(t *rapid.T, name string) (users natsUsers) {
 	return users
 }
 
-// Merged users stay within bounds, and every possibly connected user is covered, at
-// least by auth.AllUsers.
+// Merged lists stay within bounds, and each user who may be connected is listed, at least
+// through auth.AllUsers.
 func TestMergedUsersStayWithinBounds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := drawUsers(t, "a"), drawUsers(t, "b")

@@ -44,9 +44,9 @@ func (r *Registry) asks(instance string, seq uint64) (leaseAnswer, bool) {
 	return r.keeping.renew("t.h", leaseRequest{Op: opHold, Instance: instance, Seq: seq, Presence: online}, "me")
 }
 
-// A lease that the store assigns to this relay expires here without renewals,
-// whichever relay wrote it, and even if the answer was lost: no other relay would end
-// it.
+// If the store names this relay as keeper, the lease expires here without renewals,
+// because no other relay would end it. That holds whichever relay has written it, and
+// even if the answer to the host-agent was lost.
 func TestAssignedLeaseIsKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newKeeper(t)
@@ -62,8 +62,8 @@ func TestAssignedLeaseIsKept(t *testing.T) {
 	})
 }
 
-// A late request, after later ones that another relay has answered, does not make this
-// relay keep the lease.
+// A late request does not make this relay keep the lease, if a different relay has
+// answered later requests.
 func TestLateRequestKeepsNoLease(t *testing.T) {
 	r := newKeeper(t)
 	r.applyHost(&r.view, leased("agent", "other", 9, 1), 7, 1, false)
@@ -76,8 +76,8 @@ func TestLateRequestKeepsNoLease(t *testing.T) {
 	}
 }
 
-// A host-agent that is heard here keeps its host, against relays that do not hear it
-// and against a new store with old knowledge.
+// A host-agent heard by this relay keeps its host, even if other relays do not hear
+// it, or a new store has old data.
 func TestHeardIsNotOvertaken(t *testing.T) {
 	for _, test := range []struct {
 		name   string
@@ -245,7 +245,7 @@ func TestLeaseIsTakenOver(t *testing.T) {
 }
 
 // TestStoreRaisesFenceOfKeptLease lets a separated region raise the number of a lease
-// that this relay keeps: the relay keeps it with the higher number.
+// kept by this relay. The relay must keep the lease with the higher number.
 func TestStoreRaisesFenceOfKeptLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newKeeper(t)

@@ -177,8 +177,8 @@ func TestStreamLosesNothing(t *testing.T) {
 	})
 }
 
-// TestAbsentClientMissesTheWindow writes almost the window for an absent client, and then
-// more: the stream ends only then.
+// TestAbsentClientMissesTheWindow writes nearly a window for an absent client, and then more.
+// The stream must end only then.
 func TestAbsentClientMissesTheWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, resume.RelayConfig{Window: 1 << 20}, nil)
@@ -401,8 +401,8 @@ func TestBadPeersLoseTheirStream(t *testing.T) {
 	}
 }
 
-// TestBrokenCarriersAreDialledSeldom ends each carrier at once. The client dials with pauses.
-// Later the stream goes on.
+// TestBrokenCarriersAreDialledSeldom ends each carrier at once. The client must pause between
+// dials, and the stream must continue later.
 func TestBrokenCarriersAreDialledSeldom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, resume.RelayConfig{}, nil)

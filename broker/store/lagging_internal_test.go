@@ -28,9 +28,9 @@ func (l *laggingCopy) CreateConsumer(ctx context.Context, stream string, cfg jet
 	return l.JetStream.CreateConsumer(ctx, stream, cfg)
 }
 
-// TestLaggingCopyIsNotTheStore reads the records from a copy without some or all of them,
-// as JetStream lets a relay do that has just replaced another. The records stay known, and the relay
-// does not say that it has read the store before it has.
+// TestLaggingCopyIsNotTheStore reads the records from a copy which lacks some or all of
+// them, which JetStream permits to a relay which has just replaced another. The records
+// must stay known, and the relay must not report the store as read.
 func TestLaggingCopyIsNotTheStore(t *testing.T) {
 	t.Parallel()
 	for _, copied := range []int{0, 1} {

@@ -115,8 +115,9 @@ func TestSecondConcurrentWriterGetsAConflict(t *testing.T) {
 	}
 }
 
-// TestRecordsAreBack loses the stream under a running relay, and starts another relay
-// with only its file: no record without expiry is lost, and none of the running relay.
+// TestRecordsAreBack loses the stream under a running relay, and starts a further
+// relay with only its file. No record without expiry may be lost, and none of the
+// running relay.
 func TestRecordsAreBack(t *testing.T) {
 	t.Parallel()
 	site := natssite.New(t)

@@ -17,8 +17,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// TestEachIsCounted adds up the reports of each kind, single and summed: the total is
-// the number of events. There is at most one sum in each interval.
+// TestEachIsCounted adds up all reports of each kind. The total must be the number of
+// events, with at most one sum in each interval.
 func TestEachIsCounted(t *testing.T) {
 	const every = 10 * time.Second
 	rapid.Check(t, func(rt *rapid.T) {
@@ -65,8 +65,8 @@ func TestEachIsCounted(t *testing.T) {
 	})
 }
 
-// TestSurplusKindsAreCounted has more kinds than there is room for: each is told of, and
-// nothing that was counted is lost.
+// TestSurplusKindsAreCounted has more kinds than the table has room for. Each must be
+// reported, and no counted event lost.
 func TestSurplusKindsAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		table := coalesce.New(time.Hour)

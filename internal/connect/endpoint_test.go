@@ -389,8 +389,8 @@ func TestClientWaitsForItsRelay(t *testing.T) {
 	initialize(t, c, "editor")
 }
 
-// TestClientPingsWhileItsRelayIsAway fails unless a client that has sent its greeting gets answers to
-// its pings before the relay is reached: it would give the connection up.
+// TestClientPingsWhileItsRelayIsAway ensures a client's pings are answered before the relay is
+// reached, because the client would otherwise give up the connection.
 func TestClientPingsWhileItsRelayIsAway(t *testing.T) {
 	t.Parallel()
 	w, gate := newAway(t)
@@ -414,9 +414,9 @@ func TestClientPingsWhileItsRelayIsAway(t *testing.T) {
 	}
 }
 
-// TestDepartedClientReachesNoHost lets a client leave while its relay is away. Its greeting must
-// not reach the host afterwards, which would send it the messages for the client's next
-// connection.
+// TestDepartedClientReachesNoHost lets a client leave while its relay is unreachable. Its
+// initialize must not reach the host later, because the host would then send it messages meant
+// for the client's next connection.
 func TestDepartedClientReachesNoHost(t *testing.T) {
 	t.Parallel()
 	w, gate := newAway(t)

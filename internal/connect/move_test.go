@@ -189,8 +189,8 @@ func TestLongRestartHoldsTheHostBack(t *testing.T) {
 	j.stillOpen(t)
 }
 
-// TestRestartWithoutTheClientIsSeenOnce restarts the relay while the client is unreachable:
-// nobody can know which messages the client has, so its connection ends, once, with 1012.
+// TestRestartWithoutTheClientIsSeenOnce restarts the relay while the client is unreachable. It
+// is then unknown which messages the client has, so its connection must end, once, with 1012.
 func TestRestartWithoutTheClientIsSeenOnce(t *testing.T) {
 	t.Parallel()
 	j := newMovable(t)
@@ -267,8 +267,8 @@ func (j *journey) withTicket(t *testing.T, change func(*auth.Client), header str
 	return refclient.Options{Token: token, Header: http.Header{header: {"0123456789abcdef"}}}
 }
 
-// A stoppingRelay closes its first connection with the word that it may move, once a message
-// has begun to arrive, and reads no further. Its second connection continues the first.
+// A stoppingRelay closes its first connection with MoveReason as soon as a message begins to
+// arrive, and reads no further. Its second connection continues the first.
 type stoppingRelay struct {
 	begun chan struct{} // closed once a message has begun to arrive
 	whole chan []byte   // the second connection's messages
