@@ -106,7 +106,6 @@ func (c Canvases) issue(kind tokenKind, g CanvasGrant) (string, error) {
 	return c.keys.Tokens().issue(kind, cl)
 }
 
-// canvas converts the claims to a CanvasGrant.
 func (cl *claims) canvas() (CanvasGrant, error) {
 	if err := cl.check(); err != nil {
 		return CanvasGrant{}, err

@@ -184,7 +184,6 @@ func readKeys(dir string) (*Keys, error) {
 	return k, nil
 }
 
-// readFirst reads the first set.
 func readFirst(dir string, account natsKey) (*keySet, error) {
 	token, err := readToken(filepath.Join(dir, tokenFile))
 	if err != nil {

@@ -127,7 +127,6 @@ func deriveNkey(secret []byte, kind nkeys.PrefixByte, info string) (natsKey, err
 // oldest returns the oldest set, which every host-agent knows.
 func (k *Keys) oldest() *keySet { return k.sets.Load().all[0] }
 
-// signing returns the set that signs now.
 func (k *Keys) signing() *keySet {
 	sets, now := k.sets.Load().all, k.now()
 	for _, s := range slices.Backward(sets) {

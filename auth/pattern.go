@@ -96,7 +96,6 @@ func checkPattern(p string) error {
 	return nil
 }
 
-// checkHosts checks a list of host name patterns.
 func checkHosts(hosts []string) error {
 	if len(hosts) == 0 {
 		return errors.New("no hosts")

@@ -32,7 +32,6 @@ func (a Authority) TenantAccountJWT(of Servers, tenant string, revoked map[strin
 	return a.accountJWT(of, "AHP tenant "+tenant, account, revoked)
 }
 
-// tenantKey derives the key of a tenant's account.
 func (a Authority) tenantKey(tenant string) (natsKey, error) {
 	if err := ahp.CheckName("tenant", tenant); err != nil {
 		return natsKey{}, err

@@ -385,7 +385,6 @@ func (t Tokens) refusal(cl *claims, err error) error {
 	return say("claims not accepted")
 }
 
-// client converts the claims to a Client.
 func (cl *claims) client() (Client, error) {
 	if err := cl.check(); err != nil {
 		return Client{}, err
@@ -440,7 +439,6 @@ func (c *Client) CheckAuthority() error {
 	return CheckPatterns("method", c.Methods)
 }
 
-// enrolment converts the claims to an Enrolment.
 func (cl *claims) enrolment() (Enrolment, error) {
 	if err := cl.check(); err != nil {
 		return Enrolment{}, err

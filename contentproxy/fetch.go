@@ -232,7 +232,6 @@ func newContent(body []byte, mimeType string) *content {
 	return &content{kind, append(data, '"'), false}
 }
 
-// quote returns s as a JSON string.
 func quote(s string) []byte {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)

@@ -30,7 +30,6 @@ import (
 // filesScheme is the scheme of addresses in folders. Origins of files have it as their port too.
 const filesScheme = "file"
 
-// parseFolder parses the URL of an allowed folder.
 func parseFolder(text string) (Allowed, error) {
 	folder, ok := filePath(text)
 	if !ok || folder == filepath.VolumeName(folder)+string(filepath.Separator) {

@@ -21,7 +21,6 @@ import (
 // placeKey is the context key for a request's Place.
 type placeKey struct{}
 
-// newProxy returns the reverse proxy for all places.
 func newProxy(cfg *Config) *httputil.ReverseProxy {
 	return &httputil.ReverseProxy{
 		Rewrite: rewrite,

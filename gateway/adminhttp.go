@@ -20,7 +20,6 @@ type adminPages struct {
 	ready   http.HandlerFunc // serves /readyz
 }
 
-// handler returns the admin listener's handler.
 func (a *adminPages) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", meter.Handler(a.metrics.registry))

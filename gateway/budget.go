@@ -116,7 +116,6 @@ func (b *budget) charge(frames []routing.Frame) {
 	b.add(n)
 }
 
-// refund reverses charge.
 func (b *budget) refund(frames []routing.Frame) {
 	n := 0
 	for i := range frames {

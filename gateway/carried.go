@@ -32,7 +32,6 @@ type carried struct {
 	server *http.Server
 }
 
-// startCarried starts serving streams.
 func (s *Server) startCarried() {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /ahp/{host}", s.serveAHP)
@@ -54,13 +53,11 @@ func (s *Server) startCarried() {
 	s.spawn(func() { _ = c.server.Serve(c.relay) }) // ends with close
 }
 
-// close ends all streams.
 func (c *carried) close() {
 	_ = c.relay.Close() // cannot fail
 	_ = c.server.Close()
 }
 
-// serveCarrier accepts a WebSocket that carries a stream.
 func (s *Server) serveCarrier(w http.ResponseWriter, r *http.Request) {
 	if s.draining.Load() {
 		authn.RefuseDraining(w)

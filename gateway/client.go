@@ -121,7 +121,6 @@ type upstream interface {
 	Abort(code ahp.CloseCode, reason string)
 }
 
-// phaseNow returns the current phase.
 func (c *client) phaseNow() phase {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -235,7 +234,6 @@ func awaitBegun(c *client) {
 	c.load.stuck.Store(false)
 }
 
-// readLoop reads messages until the connection ends.
 func (c *client) readLoop() error {
 	for {
 		r, binary, err := c.sock.Next()
@@ -416,7 +414,6 @@ func (c *client) answer(message []byte) {
 	c.out.pushOwn(wire.EncodePiece(message, true, true, false))
 }
 
-// pong answers a WebSocket ping.
 func (c *client) pong(payload []byte) {
 	c.out.push(routing.Frame{Data: wire.AppendFrame(nil, wire.FinBit|wire.OpPong, payload)})
 }
@@ -558,7 +555,6 @@ func (c *client) openLocked(link linkUse) {
 	// Any other error means that the link has ended. Then hosts calls reconsider again.
 }
 
-// openAs returns the client's description for the host-agent.
 func (c *client) openAs(who auth.Client) routing.Open {
 	open := routing.Open{
 		ID: c.id, Subject: who.Subject, Token: who.ID, DeviceID: who.Device, Access: string(who.Access),

@@ -264,7 +264,6 @@ func (cfg *Config) check() error {
 	return ahp.CheckName("Instance", cfg.Instance)
 }
 
-// canvasOrigin parses CanvasDomain.
 func (cfg *Config) canvasOrigin() (canvas.Origin, error) {
 	if cfg.CanvasDomain == "" {
 		return canvas.Origin{}, nil

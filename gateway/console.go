@@ -8,7 +8,6 @@ import (
 	"ahprelay/gateway/canvas"
 )
 
-// console serves the web console.
 func console(canvases canvas.Origin) http.Handler {
 	if canvases.Domain == "" {
 		return web.Handler("")

@@ -8,7 +8,6 @@ import (
 	"strings"
 )
 
-// checkConsoles returns an error for an invalid ConsoleOrigins.
 func (cfg *Config) checkConsoles() error {
 	for _, origin := range cfg.ConsoleOrigins {
 		u, err := url.Parse(origin)

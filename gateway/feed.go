@@ -105,7 +105,6 @@ func (w *fedPieces) add(source, subject string, p routing.Piece) {
 	w.list[last].end = len(w.data)
 }
 
-// run publishes until ctx ends.
 func (f *feeder) run(ctx context.Context) {
 	var pieces fedPieces
 	for {

@@ -116,7 +116,6 @@ func (h *hosts) entryLocked(key hostKey) *hostEntry {
 	return e
 }
 
-// leave removes a client.
 func (h *hosts) leave(c *client) {
 	h.reports.remove(c)
 	h.mu.Lock()
@@ -231,7 +230,6 @@ func (h *hosts) find(key hostKey) (registry.Host, linkUse) {
 	return host, linkUse{}
 }
 
-// runLink runs one link until it ends.
 func (h *hosts) runLink(ctx context.Context, key hostKey, l *hostLink) {
 	defer l.cancel(nil)
 	feeds := h.newFeeder(key)
@@ -421,7 +419,6 @@ func (h *hosts) shed() {
 	}
 }
 
-// all returns all clients.
 func (h *hosts) all() []*client {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -434,7 +431,6 @@ func (h *hosts) all() []*client {
 	return list
 }
 
-// links returns the number of links.
 func (h *hosts) links() (n int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -476,7 +472,6 @@ func (h *hosts) resumed(tenant string) {
 	}
 }
 
-// close ends all links.
 func (h *hosts) close() {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -40,12 +40,10 @@ func newHTTPConns(exempt func(address string) bool, evicted func(address string)
 // httpConnKey is the context key for a request's connection.
 type httpConnKey struct{}
 
-// context implements ConnContext of [http.Server].
 func (h *httpConns) context(ctx context.Context, conn net.Conn) context.Context {
 	return context.WithValue(ctx, httpConnKey{}, conn)
 }
 
-// state implements ConnState of [http.Server].
 func (h *httpConns) state(conn net.Conn, state http.ConnState) {
 	if state == http.StateNew {
 		h.enter(conn)
@@ -74,7 +72,6 @@ func (h *httpConns) of(conn net.Conn) (*unauthenticated.Conn, bool) {
 	return c.(*unauthenticated.Conn), true
 }
 
-// enter adds a new connection.
 func (h *httpConns) enter(conn net.Conn) {
 	address, _, err := net.SplitHostPort(conn.RemoteAddr().String())
 	group := admission.AddressGroup(address)

@@ -51,7 +51,6 @@ func (k *keyRoll) close() {
 	k.running.Wait()
 }
 
-// reload loads the current keys.
 func (k *keyRoll) reload() {
 	k.mu.Lock()
 	defer k.mu.Unlock()

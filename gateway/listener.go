@@ -43,7 +43,6 @@ func unwrapOp(err error) error {
 	return err
 }
 
-// secure adds TLS to the listener.
 func (l *listener) secure(config *tls.Config) { l.Listener = tlsListener{l.Listener, config} }
 
 // An HTTP/2 connection without traffic gets a ping after http2Ping, and is closed if

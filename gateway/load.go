@@ -80,7 +80,6 @@ func (l *load) lastMoved(now time.Time, queued int) time.Time {
 	return now.Add(min(0, time.Duration(moved-l.budget.clock(now))))
 }
 
-// progressed records that the client's messages made progress.
 func (l *load) progressed(now time.Time) { l.moved.Store(l.budget.clock(now)) }
 
 // noteMoved checks whether the client's messages made progress since the last call.

@@ -62,7 +62,6 @@ func newMetrics(s *Server) *metrics {
 	return m
 }
 
-// count adds the totals of an ended connection.
 func (m *metrics) count(c *client, code ahp.CloseCode) {
 	m.closed.WithLabelValues(codeLabel(code)).Inc()
 	m.mu.Lock()
@@ -123,7 +122,6 @@ func (s *Server) census() census {
 	return n
 }
 
-// clientStats takes a census at each scrape.
 func clientStats(s *Server) prometheus.Collector {
 	t := meter.NewTable(s.census)
 	for p := phaseNew; p <= phaseClosed; p++ {

@@ -26,7 +26,6 @@ const (
 	MinorityStop  Minority = "stop"  // serve no client
 )
 
-// check returns an error for an unknown value.
 func (m Minority) check() error {
 	switch m {
 	case MinorityServe, MinorityRead, MinorityStop:

@@ -17,7 +17,6 @@ import (
 // A tunnel is a WebSocket through which a host-agent connects to NATS.
 type tunnel struct{ *wire.Socket }
 
-// acceptTunnel upgrades a host-agent's request.
 func (s *Server) acceptTunnel(w http.ResponseWriter, r *http.Request) (agentsapi.Tunnel, error) {
 	sock, err := wire.Accept(s.life, w, r, nil, s.cfg.Stall, websocket.CompressionDisabled)
 	if err != nil {

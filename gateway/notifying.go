@@ -55,7 +55,6 @@ func (r *Relay) startNotify(ctx context.Context, cfg *RelayConfig, server *Serve
 	return nil
 }
 
-// stopNotify stops everything that startNotify started.
 func (r *Relay) stopNotify() {
 	if r.receiver != nil {
 		r.receiver.Close()

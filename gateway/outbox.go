@@ -201,13 +201,11 @@ func (o *outbox) startLocked() {
 	}
 }
 
-// dropLocked empties the queue.
 func (o *outbox) dropLocked() {
 	o.budget.refund(o.queue[o.head:])
 	o.queue, o.head, o.bytes = nil, 0, 0
 }
 
-// queued returns the bytes queued.
 func (o *outbox) queued() int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -235,7 +233,6 @@ type writeBatch struct {
 
 var writeBatches = sync.Pool{New: func() any { return new(writeBatch) }}
 
-// run writes frames until the queue is empty.
 func (o *outbox) run() {
 	l := writeBatches.Get().(*writeBatch)
 	defer writeBatches.Put(l)

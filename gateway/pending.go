@@ -14,25 +14,21 @@ type pendingMessages struct {
 	bytes  int
 }
 
-// add appends a copy of a message.
 func (p *pendingMessages) add(message []byte) {
 	p.list = append(p.list, append([]byte(nil), message...))
 	p.count(len(message))
 }
 
-// count adds n to the pending bytes.
 func (p *pendingMessages) count(n int) {
 	p.bytes += n
 	p.budget.add(n)
 }
 
-// clear drops all messages.
 func (p *pendingMessages) clear() {
 	p.count(-p.bytes)
 	p.list = nil
 }
 
-// answerPings answers the pending pings and removes them.
 func (p *pendingMessages) answerPings(answer func(message []byte)) {
 	p.list = slices.DeleteFunc(p.list, func(message []byte) bool {
 		env, err := ahp.Peek(message)

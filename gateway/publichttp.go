@@ -21,7 +21,6 @@ import (
 	"ahprelay/internal/idle"
 )
 
-// publicHandler returns the public listener's handler.
 func (s *Server) publicHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /ahp/{host}", s.serveAHP)
@@ -151,7 +150,6 @@ func (s *Server) connect(w http.ResponseWriter, r *http.Request, who auth.Client
 	}
 }
 
-// serveClient serves a client after the WebSocket handshake.
 func (s *Server) serveClient(sock *wire.Socket, who auth.Client, host hostKey, remote string, admitted *admission.Admission) {
 	var c *client
 	idle.Deep(func() { c = s.enter(sock, who, host, remote, admitted) })

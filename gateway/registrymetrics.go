@@ -7,7 +7,6 @@ import (
 	"ahprelay/internal/meter"
 )
 
-// registryStats reads the registry's statistics at each scrape.
 func registryStats(r *registry.Registry) prometheus.Collector {
 	t := meter.NewTable(r.Stats)
 	t.Gauge("ahp_relay_registry_hosts", "Known hosts.", func(s registry.Stats) float64 { return float64(s.Hosts) })

@@ -144,7 +144,6 @@ func StartRelay(ctx context.Context, cfg RelayConfig) (relay *Relay, err error) 
 	return r, nil
 }
 
-// serve starts serving requests at all listeners.
 func (r *Relay) serve(server *Server, times requestTimes) {
 	r.public.serve(server.Handler(), server.httpConns, times, r.log)
 	if r.admin != nil {

@@ -90,7 +90,6 @@ func (c *RelayConfig) Check(ctx context.Context) error {
 	return c.checkCluster()
 }
 
-// checkCluster returns an error for conflicting cluster settings.
 func (c *RelayConfig) checkCluster() error {
 	switch {
 	case c.ClusterListen == "" && len(c.ClusterRoutes) > 0:

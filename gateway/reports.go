@@ -136,7 +136,6 @@ func (r *reports) first(c *client, class string) bool {
 	return true
 }
 
-// totals returns all counts.
 func (r *reports) totals() map[occasion]int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()

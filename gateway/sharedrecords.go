@@ -31,7 +31,6 @@ const (
 	storesWaitCluster = 3 * time.Second
 )
 
-// startRecords begins to load the shared stores.
 func (r *Relay) startRecords(ctx context.Context, cfg *RelayConfig, tends *atomic.Pointer[registry.Registry]) (err error) {
 	first := func() bool {
 		g := tends.Load()

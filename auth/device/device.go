@@ -331,7 +331,6 @@ func (d *Device) exchange(request *http.Request) (status int, data []byte, fresh
 	return response.StatusCode, data, fresh, err
 }
 
-// encode returns a body and its content type.
 func encode(body any) (content []byte, kind string, err error) {
 	switch body := body.(type) {
 	case nil:

@@ -174,7 +174,6 @@ func (a *Authority) FromHost(message []byte, env *ahp.Envelope, reading *view.Re
 	return d
 }
 
-// judgeHost decides about a host's message.
 func (a *Authority) judgeHost(message []byte, env *ahp.Envelope, reading *view.Reading) Decision {
 	if a.files != nil {
 		a.mentions.learn(reading)

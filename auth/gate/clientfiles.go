@@ -75,7 +75,6 @@ type search struct {
 	escapedAuthority bool // the last text had an authority with a percent-escape
 }
 
-// newSearch returns a search through size bytes.
 func newSearch(subjects *Subjects, own string, size int) search {
 	return search{subjects: subjects, own: own, left: freeSteps + size*stepsPerTwo/2}
 }
@@ -454,7 +453,6 @@ var classOf = func() (class [256]authorityClass) {
 	return class
 }()
 
-// authorityClassOf returns a text's class.
 func authorityClassOf(text []byte) (class authorityClass) {
 	for _, c := range text {
 		class |= classOf[c]

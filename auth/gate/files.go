@@ -113,7 +113,6 @@ func localPath(uri string) (origin, path string, err error) {
 	return origin, filepath.Clean("/" + path), nil
 }
 
-// localURI returns a local file's canonical URI.
 func localURI(origin, path string) string {
 	path = filepath.ToSlash(path)
 	if server := strings.TrimPrefix(origin, fileScheme+":"); server != "//" && strings.HasPrefix(path, server) {

@@ -43,7 +43,6 @@ func changed(own *view.Reading, message []byte) Decision {
 	return Decision{}
 }
 
-// notification decides about a host's notification.
 func (r *reach) notification(message []byte, env *ahp.Envelope, reading *view.Reading) Decision {
 	method, allowed := string(env.Method), r.allowsNext(env.Channel)
 	carries := method == "channel/snapshot" || method == "channel/frame"

@@ -284,7 +284,6 @@ func notFor(uri string, objection error) *refusal {
 	return no("this token does not cover %s: %v", quote(uri), objection)
 }
 
-// quote shortens a URI for an error.
 func quote(uri string) string {
 	switch {
 	case uri == "":
@@ -361,7 +360,6 @@ func subscriptionsOf(env *ahp.Envelope) (channels []string, refused *refusal) {
 	return channels, nil
 }
 
-// listOf returns an optional list's elements.
 func listOf(raw []byte) ([]ahp.Member, bool) {
 	if ahp.IsNone(raw) {
 		return nil, true

@@ -138,7 +138,6 @@ func (s *Subjects) subject(name string) *subject {
 	return one
 }
 
-// leave ends a connection.
 func (s *Subjects) leave(i *Identity) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -146,7 +146,6 @@ func isUnreserved(c byte) bool {
 	return 'a' <= c|0x20 && c|0x20 <= 'z' || '0' <= c && c <= '9' || strings.IndexByte("-._~", c) >= 0
 }
 
-// canonicalPath decodes a path's parts.
 func canonicalPath(path string) (string, error) {
 	parts := strings.Split(path, "/")
 	for i, part := range parts {
@@ -240,7 +239,6 @@ func encode(text string) string {
 
 func mustEncode(r rune) bool { return !mayStand(r) || strings.ContainsRune("/%?#*", r) }
 
-// filePath returns a file's canonical path.
 func filePath(scheme, authority, path string, hasAuthority bool, tail string) (string, error) {
 	if !hasAuthority || !strings.HasPrefix(path, "/") || tail != "" {
 		return "", errFile

@@ -138,7 +138,6 @@ func (g *Gate) FromClient(_ []byte, env *ahp.Envelope) gate.Decision {
 // mayDescribeServers reports whether the response to a method may describe MCP servers.
 func mayDescribeServers(method string) bool { return opens(method) || method == "subscribe" }
 
-// opens reports whether a request opens a connection.
 func opens(method string) bool { return method == "initialize" || method == "reconnect" }
 
 // served returns the capabilities that a channel serves in this connection's mode, and
@@ -199,7 +198,6 @@ func unavailable(ch *channel) string {
 	return why + ": the server's state is " + ch.named[0].state
 }
 
-// reject refuses a client's message.
 func (g *Gate) reject(env *ahp.Envelope, class string, code int, message string) gate.Decision {
 	g.note(Rejection, class, env.Method)
 	if env.Kind == ahp.Notification {
@@ -279,7 +277,6 @@ func (g *Gate) listChanged(env *ahp.Envelope) gate.Decision {
 	return gate.Decision{}
 }
 
-// learn records the facts in a host's message.
 func (g *Gate) learn(env *ahp.Envelope, reading *view.Reading) {
 	method := reading.Call.Method
 	if !reading.Answers {
@@ -350,7 +347,6 @@ func (g *Gate) resume(before map[string]*session, reading *view.Reading) {
 	}
 }
 
-// reportFindings reports the findings about a message.
 func (g *Gate) reportFindings(l findings, method string) {
 	g.changed = g.changed || l.changed
 	if l.lost {

@@ -27,7 +27,6 @@ type customization struct {
 	channel string // "" if it names none
 }
 
-// servers counts the servers.
 func (c *customization) servers() int {
 	if c.server {
 		return 1
@@ -71,7 +70,6 @@ type serverEntry struct {
 	off bool
 }
 
-// ready reports whether the server's capabilities are available.
 func (p serverEntry) ready() bool { return !p.off && (p.state == "" || p.state == "ready") }
 
 // A channel is a channel that a customization names or has named.

@@ -145,7 +145,6 @@ func (r *Rule) check() error {
 	return allowed.CheckAuthority()
 }
 
-// client returns a client with the rule's authority.
 func (r *Rule) client() auth.Client {
 	return auth.Client{
 		Tenant: r.Tenant, Hosts: r.Hosts, Access: r.Access, Channels: r.Channels, Methods: r.Methods,

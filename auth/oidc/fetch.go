@@ -51,7 +51,6 @@ func (f *fetcher) close() {
 	}
 }
 
-// keys fetches the provider's keys.
 func (f *fetcher) keys(ctx context.Context) ([]key, error) {
 	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 	defer cancel()
@@ -84,7 +83,6 @@ func (f *fetcher) keys(ctx context.Context) ([]key, error) {
 	return keys, nil
 }
 
-// get fetches a JSON document.
 func (f *fetcher) get(ctx context.Context, from string, into any) error {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, from, nil)
 	if err != nil {

@@ -125,7 +125,6 @@ func (s *keySet) result(found crypto.PublicKey) (crypto.PublicKey, error) {
 	return nil, errors.New("the issuer has no key with that ID and algorithm")
 }
 
-// fetchLocked starts a fetch.
 func (s *keySet) fetchLocked() {
 	s.asked = s.now()
 	done := make(chan struct{})
@@ -149,7 +148,6 @@ func (s *keySet) fetchLocked() {
 	})
 }
 
-// usable returns the supported keys in a set.
 func usable(set []json.RawMessage) (keys []key, err error) {
 	if len(set) > maxKeys {
 		return nil, fmt.Errorf("%d keys; want at most %d", len(set), maxKeys)

@@ -68,7 +68,6 @@ func (p *Provider) Verify(ctx context.Context, token string) (auth.Client, error
 	return c, nil
 }
 
-// claims checks a token and returns its claims.
 func (p *Provider) claims(ctx context.Context, token string) (jwt.MapClaims, error) {
 	if len(token) > auth.MaxTokenSize {
 		return nil, fmt.Errorf("%w: %d bytes long; want at most %d", auth.ErrTokenInvalid, len(token), auth.MaxTokenSize)
@@ -130,7 +129,6 @@ func noKeyOf(err error) error {
 	return auth.ErrIssuerAway
 }
 
-// key finds the key for a token's header.
 func (p *Provider) key(ctx context.Context, t *jwt.Token) (any, error) {
 	typ, _ := t.Header["typ"].(string)
 	if !slices.ContainsFunc(p.cfg.Types, func(want string) bool {
@@ -181,7 +179,6 @@ func (p *Provider) refusal(claims jwt.MapClaims, err error) error {
 // lastYear is the latest year that RFC 3339 times in JSON can have.
 const lastYear = 9999
 
-// client converts a token's claims to a Client.
 func (p *Provider) client(token string, claims jwt.MapClaims) (auth.Client, error) {
 	sub, err := claims.GetSubject()
 	if err != nil || sub == "" {

@@ -245,7 +245,6 @@ func all[T any](s Store, prefix string) (list map[string]T, err error) {
 	return list, err
 }
 
-// get returns a record.
 func get[T any](s Store, key string) (one T, err error) {
 	raw, err := s.Get(key)
 	switch {

@@ -31,7 +31,6 @@ type File struct {
 	cut  bool       // the last line has no newline
 }
 
-// findLast reads the last line.
 func (a *File) findLast() error {
 	info, err := a.file.Stat()
 	if err != nil || !info.Mode().IsRegular() || info.Size() == 0 {

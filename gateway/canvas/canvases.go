@@ -103,7 +103,6 @@ func CheckDomain(ctx context.Context, text string) error {
 	return nil
 }
 
-// missing returns advice for an unreachable canvas domain.
 func (o Origin) missing(err error) string {
 	var unknown *net.DNSError
 	var certificate *tls.CertificateVerificationError
@@ -395,7 +394,6 @@ type canvasAddress struct {
 	Origin string `json:"origin"`
 }
 
-// address returns a page's URL with a ticket.
 func (c *Canvases) address(grant auth.CanvasGrant, page string) (*canvasAddress, error) {
 	keys := c.Caller.Keys
 	session, err := keys.Canvases().IssueSession(grant)
@@ -443,7 +441,6 @@ func (c *Canvases) consult(ctx context.Context, grant auth.CanvasGrant, remote, 
 	return nil, nil, fail(ahp.CodeHostOffline, "the host-agent did not answer: %v", err)
 }
 
-// refusedBy converts a host-agent's refusal into an error.
 func refusedBy(response *http.Response, body []byte) error {
 	code := ahp.CodePermissionDenied
 	switch response.StatusCode {

@@ -77,7 +77,6 @@ func (k *knownCookies) of(origin string) func(cookie string) bool {
 // A cookie is a cookie in a request: its name, and its text with name and value.
 type cookie struct{ name, text string }
 
-// cookiesOf returns a request's cookies in order.
 func cookiesOf(h http.Header) (all []cookie) {
 	for _, line := range h["Cookie"] {
 		for text := range strings.SplitSeq(line, ";") {

@@ -109,7 +109,6 @@ func (c *Canvases) preview(ctx context.Context, grant auth.CanvasGrant, port uin
 	}{opened.ID, port, at, response.Header.Get(canvasAccessHeader), grant.Expires})
 }
 
-// previews returns the open previews.
 func (c *Canvases) previews(ctx context.Context, grant auth.CanvasGrant, remote string) ([]byte, error) {
 	response, body, err := c.consult(ctx, grant, remote, http.MethodGet, "/")
 	if err != nil {
@@ -121,7 +120,6 @@ func (c *Canvases) previews(ctx context.Context, grant auth.CanvasGrant, remote 
 	return json.Marshal(map[string]json.RawMessage{"previews": body})
 }
 
-// closePreview closes a preview.
 func (c *Canvases) closePreview(ctx context.Context, grant auth.CanvasGrant, id, remote string) ([]byte, error) {
 	response, body, err := c.consult(ctx, grant, remote, http.MethodDelete, "/?id="+url.QueryEscape(id))
 	if err != nil {

@@ -39,7 +39,6 @@ func (w *finalWriter) WriteHeader(status int) {
 // Unwrap implements the method that [http.ResponseController] needs.
 func (w *finalWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// newProxy returns the reverse proxy to the host-agents.
 func (c *Canvases) newProxy() *httputil.ReverseProxy {
 	return &httputil.ReverseProxy{
 		Transport:     c.transport,

@@ -47,7 +47,6 @@ func refuseCanvas(w http.ResponseWriter, status int, why string) {
 	http.Error(w, why, status)
 }
 
-// serve serves a request for a canvas.
 func (c *Canvases) serve(w http.ResponseWriter, r *http.Request, name string) {
 	if c.Draining() {
 		c.refuseForNow(w, r, func() { authn.RefuseDraining(w) })

@@ -94,7 +94,6 @@ func (r *Receiver) handleOutcome(msg *nats.Msg) {
 // maxOutcome is the longest such message in bytes.
 const maxOutcome = 4 << 10
 
-// join records the connection to a tenant's account.
 func (r *Receiver) join(tenant string, conn *broker.Conn) (leave func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -131,7 +131,6 @@ func (b *Board) Take(tenant, host string, r notice.Report) notice.Ack {
 	return ack
 }
 
-// takeEventLocked applies an event in a report.
 func (b *Board) takeEventLocked(h *hostEvents, item Item, open []string, late bool) {
 	e := &item.Event
 	if !e.Kind.Needs() {

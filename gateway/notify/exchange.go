@@ -146,7 +146,6 @@ func (x *Exchange) ask(tenant string) (done <-chan struct{}) {
 	return known
 }
 
-// askOthers sends the request and merges the replies.
 func (x *Exchange) askOthers(tenant string) {
 	others := x.cfg.Registry.Stats().Relays - 1
 	if others <= 0 {

@@ -24,7 +24,6 @@ type MailConfig struct {
 	From string
 }
 
-// client returns a client for the mail server.
 func (m *MailConfig) client() (*gomail.Client, error) {
 	u, err := url.Parse(m.URL)
 	if err != nil || u.Hostname() == "" || u.Scheme != "smtp" && u.Scheme != "smtps" {
@@ -80,7 +79,6 @@ func (s *mailer) check(_ context.Context, t *Target) error {
 	return nil
 }
 
-// updates implements service.
 func (*mailer) updates() bool { return false }
 
 // redact implements service. The target has no URL.

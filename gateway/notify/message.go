@@ -35,7 +35,6 @@ type Answer struct {
 	URL   string `json:"url"`            // only the path if the relay has no public URL
 }
 
-// message returns the message for a job.
 func (n *Notifier) message(job *Job, t *Target, who auth.Client) Message {
 	e := &job.Event
 	m := Message{ID: e.ID, Kind: e.Kind, Host: job.Host, Session: e.Session, At: e.At, Withdrawn: job.Withdrawn, Risky: e.Risky}

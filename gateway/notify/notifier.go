@@ -190,7 +190,6 @@ func (n *Notifier) Close() {
 	}
 }
 
-// enqueue receives an item from the Board.
 func (n *Notifier) enqueue(item Item) {
 	if item.handled {
 		return
@@ -294,7 +293,6 @@ func newJob(id string, item *Item, p *Person, t *Target, due, until time.Time) J
 	}
 }
 
-// run starts jobs when they are due.
 func (n *Notifier) run(ctx context.Context) {
 	ready := n.cfg.Records.Ready()
 	for {
@@ -454,7 +452,6 @@ func (n *Notifier) do(ctx context.Context, job *Job, t *Target) {
 	n.end(job, result)
 }
 
-// send makes a delivery attempt.
 func (n *Notifier) send(ctx context.Context, job *Job, t *Target, who auth.Client) outcome {
 	s := n.services[t.Kind]
 	if s == nil {
@@ -474,7 +471,6 @@ func (n *Notifier) isOpen(ctx context.Context, job *Job) (open, known bool, rele
 	return open, open || n.cfg.Board.Heard(job.Tenant, job.Host), release
 }
 
-// end records the outcome of an attempt.
 func (n *Notifier) end(job *Job, o outcome) {
 	now := time.Now()
 	n.mu.Lock()

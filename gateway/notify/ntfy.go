@@ -24,7 +24,6 @@ func (s *ntfy) check(ctx context.Context, t *Target) error {
 	return nil
 }
 
-// updates implements service.
 func (*ntfy) updates() bool { return false }
 
 // redact implements service. It leaves the topic, because people need it to subscribe.

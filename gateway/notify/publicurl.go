@@ -66,7 +66,6 @@ func isPublicURL(address string) bool {
 	return err != nil || !at.IsLoopback()
 }
 
-// apply handles a change to the record.
 func (p *publicURL) apply(r store.Record) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -16,7 +16,6 @@ type PushKey struct {
 	Private string `json:"private"`
 }
 
-// newPushKey returns a new key.
 func newPushKey() (*PushKey, error) {
 	private, public, err := webpush.GenerateVAPIDKeys()
 	return &PushKey{public, private}, err
@@ -67,7 +66,6 @@ func (k *pushKeyring) ensure() error {
 	return nil
 }
 
-// apply handles a change to the record.
 func (k *pushKeyring) apply(r store.Record) {
 	var keys []PushKey
 	if json.Unmarshal(r.Data, &keys) != nil {

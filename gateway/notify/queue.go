@@ -98,7 +98,6 @@ type entry struct {
 	since     time.Time // when that write began
 }
 
-// now returns the entry's state, including pending changes.
 func (e *entry) now() *kept {
 	if e.want != nil {
 		return e.want
@@ -115,7 +114,6 @@ func newQueue(r Records, me string, gone func(string) bool, changed func()) *que
 	return q
 }
 
-// apply handles a changed record.
 func (q *queue) apply(r store.Record) {
 	id := r.Key[len(jobPrefix):]
 	var k kept
@@ -167,7 +165,6 @@ func (q *queue) indexLocked(id string, e *entry) {
 	}
 }
 
-// setLocked schedules a job's record to be written.
 func (q *queue) setLocked(id string, e *entry, want kept) {
 	e.want = &want
 	q.indexLocked(id, e)
@@ -427,7 +424,6 @@ func (q *queue) sync(ctx context.Context) error {
 	return failed
 }
 
-// run writes pending changes until ctx ends.
 func (q *queue) run(ctx context.Context) {
 	for {
 		select {

@@ -64,7 +64,6 @@ var (
 	ErrLess     = errors.New("a token with rights that this token lacks has made this setting; change it with that token")
 )
 
-// change applies a function to a person's record.
 func (n *Notifier) change(tenant, subject string, change func(*Person) error) error {
 	return n.cfg.Records.Update(personKey(tenant, subject), func(old []byte) ([]byte, error) {
 		p := &Person{Tenant: tenant, Subject: subject}
@@ -273,7 +272,6 @@ func (q *Quiet) until(now time.Time) (end time.Time, quiet bool, err error) {
 	return end, false, nil
 }
 
-// muted reports whether mutes suppress an event.
 func muted(mutes []Mute, host string, e *notice.Event, now time.Time) bool {
 	return slices.ContainsFunc(mutes, func(m Mute) bool {
 		return m.Host == host && (m.Session == "" || m.Session == e.Session) && (m.Until.IsZero() || now.Before(m.Until))

@@ -67,7 +67,6 @@ type service interface {
 	updates() bool
 }
 
-// services returns all services by kind.
 func services(cfg *Config, client *http.Client, keys *pushKeyring) map[TargetKind]service {
 	web := sender{client, cfg.Private}
 	return map[TargetKind]service{
@@ -226,7 +225,6 @@ func (*sender) redact(t *Target) {
 	}
 }
 
-// post sends a JSON body by POST.
 func (s *sender) post(ctx context.Context, to string, header http.Header, data []byte) outcome {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, to, bytes.NewReader(data))
 	if err != nil {

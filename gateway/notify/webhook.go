@@ -47,7 +47,6 @@ func checkSecret(secret string) error {
 	return nil
 }
 
-// updates implements service.
 func (*webhook) updates() bool { return true }
 
 func (s *webhook) send(ctx context.Context, job *Job, t *Target, m *Message) outcome {
@@ -68,7 +67,6 @@ func (s *webhook) send(ctx context.Context, job *Job, t *Target, m *Message) out
 	return s.post(ctx, t.URL, header, data)
 }
 
-// signature returns the signature of a request's body.
 func signature(secret, id string, at time.Time, data []byte) string {
 	key, _ := base64.StdEncoding.DecodeString(strings.TrimPrefix(secret, secretPrefix)) // cannot fail: check has decoded it
 	mac := hmac.New(sha256.New, key)

@@ -92,7 +92,6 @@ func Start(cfg Config) *Keeper {
 	return k
 }
 
-// newKeeper returns a Keeper that follows the store.
 func newKeeper(cfg Config) *Keeper {
 	cfg.PerHost, cfg.PerTenant = cmp.Or(cfg.PerHost, DefaultPerHost), cmp.Or(cfg.PerTenant, DefaultPerTenant)
 	k := &Keeper{cfg: cfg, hosts: map[hostKey]*kept{}, tenants: map[string]int64{}}
@@ -206,7 +205,6 @@ func (k *Keeper) drop(ctx context.Context, of hostKey, id string) error {
 // errQuota reports that a record does not fit into the quotas.
 var errQuota = errors.New("the quota for remembered sessions is used up")
 
-// put stores a record.
 func (k *Keeper) put(ctx context.Context, of hostKey, record *remember.Record) error {
 	data, err := json.Marshal(record)
 	if err != nil {
@@ -270,7 +268,6 @@ func (k *Keeper) oldest(of hostKey, id string, bytes int64) (oldest string, fits
 	return oldest, false
 }
 
-// sweep removes the records of forgotten hosts.
 func (k *Keeper) sweep(ctx context.Context, unknown func(tenant, host string) bool) {
 	k.mu.Lock()
 	all := slices.Collect(maps.Keys(k.hosts))
@@ -284,7 +281,6 @@ func (k *Keeper) sweep(ctx context.Context, unknown func(tenant, host string) bo
 	}
 }
 
-// do handles a host-agent's request.
 func (k *Keeper) do(ctx context.Context, tenant, host string, data []byte, serves func(string) error) (any, error) {
 	var answer remember.Answer
 	r, err := remember.ReadRequest(data)

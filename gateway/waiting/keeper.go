@@ -359,7 +359,6 @@ func (k *Keeper) Remove(who auth.Client, host, id string) error {
 	})
 }
 
-// do handles a host-agent's request.
 func (k *Keeper) do(_ context.Context, tenant, host string, data []byte, serves func(string) error) (any, error) {
 	r, err := waiting.ReadRequest(data)
 	if err != nil {
@@ -448,7 +447,6 @@ func (k *Keeper) sweep(_ context.Context, unknown func(tenant, host string) bool
 	}
 }
 
-// copied returns all items by key.
 func (k *Keeper) copied() map[desk.Key]Stored {
 	k.mu.Lock()
 	defer k.mu.Unlock()

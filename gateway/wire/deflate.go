@@ -83,7 +83,6 @@ func (c Compression) Pays(conn net.Conn, remote string) bool {
 	return true
 }
 
-// hostOf returns an address without its port.
 func hostOf(address string) string {
 	if host, _, err := net.SplitHostPort(address); err == nil {
 		return host

@@ -57,7 +57,6 @@ func control(conn net.Conn, f func(fd int)) {
 	}
 }
 
-// roundTrip returns the round-trip time to the peer.
 func roundTrip(conn *net.TCPConn) (way time.Duration, ok bool) {
 	control(conn, func(fd int) {
 		if info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO); err == nil && info.Rtt > 0 {

@@ -8,7 +8,6 @@ import (
 	"time"
 )
 
-// setOptions does nothing on this system.
 func setOptions(net.Conn) {}
 
 // KernelQueued returns 0, because the number is unknown on this system.
@@ -17,5 +16,4 @@ func KernelQueued(net.Conn) (written, unread int) { return 0, 0 }
 // roundTrip returns false, because the time is unknown on this system.
 func roundTrip(*net.TCPConn) (time.Duration, bool) { return 0, false }
 
-// writeNow writes nothing on this system.
 func writeNow(syscall.RawConn, []byte) int { return 0 }

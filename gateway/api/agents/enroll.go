@@ -117,7 +117,6 @@ func (a *API) ProvesKey(w http.ResponseWriter, host auth.Enrolment, purpose auth
 	return err == nil
 }
 
-// giveCredential responds with a new credential.
 func (a *API) giveCredential(w http.ResponseWriter, r *http.Request, e auth.Enrolment) {
 	e.Expires = time.Now().Add(a.CredentialTTL)
 	shown, _ := auth.Bearer(r.Header.Get("Authorization"))

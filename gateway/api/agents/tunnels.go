@@ -101,7 +101,6 @@ func (a *API) attend(sock *tunnel, instance string) (ended func()) {
 	})
 }
 
-// all returns the set of WebSockets.
 func (a *tunnels) all() map[*tunnel]bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -93,7 +93,6 @@ func (a *API) wayTo(who *auth.Client, tenant, host string) *way {
 	return nil
 }
 
-// runCommand runs the operator's command.
 func runCommand(ctx context.Context, command, tenant, host string) error {
 	ctx, cancel := context.WithTimeout(ctx, wakeCommandTime)
 	defer cancel()

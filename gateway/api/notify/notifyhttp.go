@@ -81,7 +81,6 @@ var notifyErrors = []struct {
 	{store.ErrAway, http.StatusServiceUnavailable},
 }
 
-// refuseNotify responds with an error.
 func refuseNotify(w http.ResponseWriter, err error) {
 	status := http.StatusBadRequest
 	for _, one := range notifyErrors {

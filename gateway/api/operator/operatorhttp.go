@@ -86,7 +86,6 @@ func (a *API) serveRevocations(w http.ResponseWriter, _ *http.Request) {
 	authn.WriteJSON(w, http.StatusOK, map[string]any{"revocations": list})
 }
 
-// serveForget makes all relays forget a host.
 func (a *API) serveForget(w http.ResponseWriter, r *http.Request) {
 	var ask struct{ Tenant, Host string }
 	if err := json.NewDecoder(r.Body).Decode(&ask); err != nil {

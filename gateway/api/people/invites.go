@@ -72,7 +72,6 @@ func (a *invitations) serveOperatorInvites(w http.ResponseWriter, r *http.Reques
 	a.showInvites(w, list, err)
 }
 
-// showInvites responds with a list of invitations.
 func (a *invitations) showInvites(w http.ResponseWriter, list []people.OpenInvite, err error) {
 	if err != nil {
 		a.failed(w, err)
@@ -178,7 +177,6 @@ func (a *invitations) peopleOf(tenant string) []people.Person {
 	return list
 }
 
-// invite responds with an invitation's link.
 func (a *invitations) invite(w http.ResponseWriter, r *http.Request, i people.Invite, by string) {
 	secret, err := a.People.Invite(i)
 	switch {

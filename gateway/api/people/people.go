@@ -139,7 +139,6 @@ var oauthErrors = []struct {
 	{people.ErrAway, "temporarily_unavailable", http.StatusServiceUnavailable},
 }
 
-// refuseGrant responds to a refused request at /auth.
 func (a *base) refuseGrant(w http.ResponseWriter, r *http.Request, err error) {
 	if over := (*admission.OverLimit)(nil); errors.As(err, &over) {
 		a.Caller.TooMany(w, over, audit.Line{Address: a.Caller.Address(r)})
@@ -257,7 +256,6 @@ func (a *access) mayAsk(w http.ResponseWriter, r *http.Request) bool {
 	return over.Retry == 0
 }
 
-// serveAsk accepts a request for access.
 func (a *access) serveAsk(w http.ResponseWriter, r *http.Request) {
 	r.Body = http.MaxBytesReader(w, r.Body, maxBody)
 	if !a.mayAsk(w, r) {

@@ -27,7 +27,6 @@ func (a *devices) routes(mux *http.ServeMux) {
 	mux.HandleFunc("POST /api/tokens", a.person(a.serveMakeToken))
 }
 
-// serveMe returns the caller's name and authority.
 func (a *devices) serveMe(w http.ResponseWriter, _ *http.Request, who people.Person, device string) {
 	authn.WriteJSON(w, http.StatusOK, map[string]any{
 		"tenant": who.Tenant, "subject": who.Subject, "level": who.Access.Level(), "device": device, "hosts": a.Hosts(who.Client()), "owner": who.OwnsAll(),
@@ -206,7 +205,6 @@ func (a *requests) levelFor(who people.Person, device string, chosen auth.Access
 	return chosen, nil
 }
 
-// serveDecide approves or denies a request for access.
 func (a *requests) serveDecide(w http.ResponseWriter, r *http.Request, who people.Person, device string) {
 	var say struct {
 		Approve    bool

@@ -112,7 +112,6 @@ func (a *shares) serveMakeShare(w http.ResponseWriter, r *http.Request, who peop
 	a.makeShare(w, r, who, device, ask)
 }
 
-// makeShare responds with the requested link.
 func (a *shares) makeShare(w http.ResponseWriter, r *http.Request, who people.Person, device string, ask shareAsk) {
 	share, err := ask.share(who, device)
 	share.Expires = a.atMost(share.Expires, device)
@@ -140,7 +139,6 @@ func (a *shares) makeShare(w http.ResponseWriter, r *http.Request, who people.Pe
 	authn.WriteJSON(w, http.StatusOK, map[string]any{"id": share.ID, "link": link, "qr": qrRows(link), "expires": share.Expires})
 }
 
-// serveFollow responds with the token for a link.
 func (a *shares) serveFollow(w http.ResponseWriter, r *http.Request) {
 	var body struct{ Link string }
 	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody)).Decode(&body); err != nil {
