@@ -45,7 +45,7 @@ func secondAgent(t *testing.T, s *stack.Stack, takeOver bool) <-chan error {
 	return ended
 }
 
-// wantTaken awaits the end of a host-agent that has lost its host to another.
+// wantTaken waits until a host-agent ends because another has taken over its host.
 func wantTaken(t *testing.T, ended <-chan error) {
 	t.Helper()
 	select {
@@ -72,7 +72,7 @@ func TestSecondHostAgentIsRefusedUnnoticed(t *testing.T) {
 	wantAllOf(t, "a", c, s.Tap.Conns()[0])
 }
 
-// A host-agent takes the host over, twice. Clients are told to resume, and miss
+// A second host-agent takes over the host, twice. Clients are told to resume, and miss
 // nothing.
 func TestTakeOverLosesNothing(t *testing.T) {
 	t.Parallel()
@@ -102,7 +102,7 @@ func TestTakeOverLosesNothing(t *testing.T) {
 	}
 }
 
-// resume connects a client that was there before.
+// resume connects a client again, with its clientId and last serverSeq.
 func resume(t *testing.T, dial dialer, vars map[string]string, lastSeen int64) (*refclient.Client, refclient.ReconnectResult) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), stepTime)
@@ -167,7 +167,7 @@ func TestHostCountsFromTheStart(t *testing.T) {
 		for _, c := range all {
 			wantClosed(t, c, ahp.CloseHostOffline, "host offline")
 		}
-		awaitState(t, s, "offline") // which the relay hears after its clients do
+		awaitState(t, s, "offline") // relays learn this after their clients
 		cfg := agenthost.Config{}
 		deterministic(&cfg)
 		startAnew(t, s, server, cfg)
@@ -189,7 +189,7 @@ func startAnew(t *testing.T, s *stack.Stack, server *stack.Server, cfg agenthost
 	awaitState(t, s, "online")
 }
 
-// joinAll has n clients watch one chat, which the first of them makes.
+// joinAll makes n clients watch one chat, which the first client creates.
 func joinAll(t *testing.T, dial dialer, n int, vars map[string]string) (all []*refclient.Client) {
 	t.Helper()
 	for i := range n {

@@ -27,7 +27,7 @@ type answered struct {
 	Result, Error, By string
 }
 
-// post answers with nothing but the address that came with a notification.
+// post sends an answer that is authenticated only by the address in the notification.
 func post(t *testing.T, s *stack.Stack, path, body string) (a answered) {
 	t.Helper()
 	response, err := http.Post(s.Relay.URL()+path, "application/json", strings.NewReader(body))
@@ -114,7 +114,7 @@ func TestHostHearsOneAnswer(t *testing.T) {
 		t.Errorf("a late answer: %+v; want that bob was first", late)
 	}
 
-	// A token beside the address must be the same person's.
+	// A token sent with the address must belong to the same person.
 	if a, status := api[answered](t, s, "POST", yes, nil, func(c *auth.Client) { c.Subject = "eve" }); status != http.StatusForbidden || a.Error != "this answer link belongs to another person" {
 		t.Errorf("bob's answer with eve's token: HTTP %d, %+v; want 403", status, a)
 	}
@@ -122,7 +122,7 @@ func TestHostHearsOneAnswer(t *testing.T) {
 		t.Errorf("bob's answer with bob's token: HTTP %d, %+v; want 409", status, a)
 	}
 
-	// Answered on the page: it is gone.
+	// After an answer on the page, the notification is withdrawn.
 	begin(t, c, chat, "t2", "permission")
 	p := first
 	for p.ID == first.ID || p.Kind != notice.Approval {
@@ -182,7 +182,7 @@ func TestOnlyApproversAnswer(t *testing.T) {
 			body["option"], body["digest"] = "allow-once", "as of before"
 		}
 		got, status := api[answered](t, s, "POST", "/api/answers/"+e.Data.ID, body, test.change)
-		gone := test.want == http.StatusConflict && status == http.StatusGone // the host has said so already
+		gone := test.want == http.StatusConflict && status == http.StatusGone // the host has already reported the end
 		if status != test.want && !gone {
 			t.Errorf("%s: HTTP %d, %+v; want %d", test.name, status, got, test.want)
 		}
@@ -193,9 +193,9 @@ func TestOnlyApproversAnswer(t *testing.T) {
 	}
 }
 
-// TestAnswerRealHost has the host of AHP_UPSTREAM, with its scripted agent, ask for
-// permission; it is given by the address that comes with the notification, and the
-// tool runs.
+// TestAnswerRealHost lets the host in AHP_UPSTREAM ask for permission, with its
+// scripted agent. A person permits the tool by the address in the notification, and
+// the tool runs.
 func TestAnswerRealHost(t *testing.T) {
 	upstream := os.Getenv("AHP_UPSTREAM")
 	if upstream == "" {

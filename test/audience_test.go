@@ -78,7 +78,7 @@ func TestViewersOfALinkShareAConnection(t *testing.T) {
 		t.Errorf("the host is told of a viewer:\n%s", asked)
 	}
 
-	// Viewers change nothing, and see no further session.
+	// Viewers cannot change anything, and see no other session.
 	if _, err := all[0].Call(ctx, "createSession", map[string]any{"channel": "demo:/x", "provider": "demo"}); err == nil || !strings.Contains(err.Error(), "-32009") {
 		t.Errorf("createSession: %v", err)
 	}
@@ -102,7 +102,7 @@ func onChat(frame []byte, chat string, from int64) bool {
 	return ok && a.Channel == chat && a.ServerSeq > from
 }
 
-// Viewers see a live canvas, each in a browser of its own, and cannot change it.
+// Each viewer sees a live canvas in a browser, and cannot change it.
 func TestAudienceSeesCanvases(t *testing.T) {
 	t.Parallel()
 	change := func(c *auth.Client) {

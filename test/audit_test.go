@@ -29,7 +29,7 @@ import (
 type auditTrail struct {
 	t     *testing.T
 	path  string
-	names map[string]string // what is random in lines, and what to call it
+	names map[string]string // random value to the name that replaces it in lines
 	conns int               // of these, connections
 }
 
@@ -67,7 +67,7 @@ func (a *auditTrail) lines() (lines []string) {
 	return lines
 }
 
-// name makes a value the same in each run.
+// name replaces a random value in audit lines by a fixed name.
 func (a *auditTrail) name(field, value string) string {
 	switch field {
 	case "conn":
@@ -234,7 +234,7 @@ func TestEveryAuditedActionIsWritten(t *testing.T) {
 	operate("/operator/revocations", operatorapi.RevokeRequest{Tenant: "default", Subject: "bob"})
 	next = a.wants(next, "event=revoke tenant=default subject=bob "+at)
 
-	time.Sleep(time.Second) // the enrolment token is of another second than what ends it
+	time.Sleep(time.Second) // so that the enrolment token was issued in an earlier second than its revocation
 	operate("/operator/revocations", operatorapi.RevokeRequest{Tenant: "default", Host: "laptop"})
 	for _, want := range []string{
 		"event=revoke tenant=default host=laptop " + at, "event=host-disconnect tenant=default host=laptop token=enrolment " + at,

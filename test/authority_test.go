@@ -67,8 +67,8 @@ func TestMatrixHoldsThroughTheRelay(t *testing.T) {
 	})
 }
 
-// runMatrix sends each message of the matrix on a connection for each of its columns. A nil
-// connection leaves its column out.
+// runMatrix sends each message of the matrix on one connection per column. A column without
+// a connection is skipped.
 func runMatrix(t *testing.T, p *scriptedHost, dial func(t *testing.T, allow auth.Client) *refclient.Client) {
 	t.Helper()
 	rows, err := matrix.Read("../auth/gate/testdata/matrix.txt")
@@ -89,7 +89,7 @@ func runMatrix(t *testing.T, p *scriptedHost, dial func(t *testing.T, allow auth
 				if want == "-" || row.Method == "initialize" || row.Method == "reconnect" || strings.Contains(message, "mcp://") {
 					continue
 				}
-				if strings.HasPrefix(row.Method, "resource") || row.Method == "dispatchAction" { // who does not operate reaches, and attaches, what is below what it is subscribed to
+				if strings.HasPrefix(row.Method, "resource") || row.Method == "dispatchAction" { // below operate, a client also reaches channels below those to which it is subscribed
 					call(t, client, "subscribe", `{"channel":"mock:/s"}`)
 				}
 				judge := j.fromClient
@@ -104,14 +104,14 @@ func runMatrix(t *testing.T, p *scriptedHost, dial func(t *testing.T, allow auth
 	}
 }
 
-// fromClient sends a message, and returns the verdict about it.
+// fromClient sends a message from the client, and returns the verdict on it.
 func (j *judgeOf) fromClient(message string, id int) string {
 	j.Helper()
 	heard, seen := len(j.host.messages()), len(j.client.Frames())
 	if err := j.client.SendRaw([]byte(message)); err != nil {
 		j.Fatal(err)
 	}
-	call(j.T, j.client, "ping", `{"channel":"ahp-root://"}`) // which comes behind it
+	call(j.T, j.client, "ping", `{"channel":"ahp-root://"}`) // it arrives after the message
 	if slices.Contains(j.host.messages()[heard:], message) {
 		return "pass"
 	}
@@ -130,7 +130,7 @@ func (j *judgeOf) fromClient(message string, id int) string {
 	return "drop"
 }
 
-// fromHost has the host send a message, and returns the verdict about it.
+// fromHost makes the host send a message, and returns the verdict on it.
 func (j *judgeOf) fromHost(message string, id int) string {
 	j.Helper()
 	heard, seen := len(j.host.messages()), len(j.client.Frames())
@@ -167,7 +167,7 @@ func (j *judgeOf) fromHost(message string, id int) string {
 	return "pass"
 }
 
-// hostHears waits for the answer to the host's request.
+// hostHears waits until the host has received the answer to its request.
 func (j *judgeOf) hostHears(from, id int) string {
 	j.Helper()
 	for deadline := time.Now().Add(stepTime); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
@@ -183,8 +183,8 @@ func (j *judgeOf) hostHears(from, id int) string {
 	return "nothing"
 }
 
-// A token for one session sees, writes and resumes that session with all its parts,
-// and reaches no further session.
+// With a token for one session, a client sees, changes and resumes that session with all
+// its channels, and reaches no other session.
 func TestSessionTokenReachesOneSession(t *testing.T) {
 	t.Parallel()
 	_, server := newRefhost(t, func(c *agenthost.Config) { c.Files = map[string]string{"/secret.txt": "secret"} })
@@ -208,7 +208,7 @@ func TestSessionTokenReachesOneSession(t *testing.T) {
 			t.Errorf("%s %s: %s, %v; want error -32009", method, params, result, err)
 		}
 	}
-	call(t, guest, "subscribe", `{"channel":"`+mine["chat"]+`"}`) // of which only others have heard yet
+	call(t, guest, "subscribe", `{"channel":"`+mine["chat"]+`"}`) // only other clients have received this channel so far
 	watch(t, guest, mine)
 	say(t, guest, mine["chat"], 1, "stream 3 0 10")
 	awaitDeltas(t, []*refclient.Client{owner, guest}, 3)
@@ -300,8 +300,8 @@ func stateOf(t testing.TB, c *refclient.Client, channels ...string) string {
 	return all.String()
 }
 
-// TestReaderChangesNothing has a reader send whatever clients send, in any
-// order: the host's state stays as it is.
+// TestReaderChangesNothing lets a reader send all kinds of client messages, in any order:
+// the host's state stays the same.
 func TestReaderChangesNothing(t *testing.T) {
 	t.Parallel()
 	_, server := newRefhost(t, func(c *agenthost.Config) { c.Files = map[string]string{"/dir/a.txt": "text", "/dir/b.txt": "more"} })
@@ -348,7 +348,7 @@ var clientMethods = []string{
 	"dispatchAction", "tools/call", "DispatchAction", "subscribe", "unsubscribe", "listSessions", "resourceRead", "resourceList", "channel/ack", "ping",
 }
 
-// readerMessage is anything that a client may send.
+// readerMessage returns a random client message.
 func readerMessage(rt *rapid.T, id int, channels []string) string {
 	method := rapid.SampledFrom(clientMethods).Draw(rt, "method")
 	channel := rapid.SampledFrom(append([]string{"demo:/new", "ahp-canvas:/1", "mcp://one"}, channels...)).Draw(rt, "channel")
@@ -367,8 +367,8 @@ func readerMessage(rt *rapid.T, id int, channels []string) string {
 	return fmt.Sprintf(`{"jsonrpc":"2.0","method":%q,"params":%s}`, method, params)
 }
 
-// A reader's actions are refused while the host streams. No echo is ahead of the
-// host's later messages.
+// A reader's actions are refused while the host streams. No echo arrives before earlier
+// messages of the host.
 func TestEchoesAreInOrder(t *testing.T) {
 	t.Parallel()
 	_, server := newRefhost(t, nil)

@@ -16,7 +16,8 @@ import (
 	"ahprelay/test/stack"
 )
 
-// Invalid frames are answered, never reach the host, and disturb no further client.
+// Invalid frames get an error, never reach the host, and do not disturb other
+// clients.
 func TestBadFramesAreAnswered(t *testing.T) {
 	t.Parallel()
 	_, server := newRefhost(t, nil)
@@ -136,7 +137,8 @@ func TestFramesAboveTheLimitAreAnswered(t *testing.T) {
 	}
 }
 
-// TestTokensPassInEachPlace passes tokens in each of the ways, and bad ones.
+// TestTokensPassInEachPlace sends valid and invalid tokens in each place where a
+// relay accepts tokens.
 func TestTokensPassInEachPlace(t *testing.T) {
 	t.Parallel()
 	_, server := newRefhost(t, nil)
@@ -225,7 +227,8 @@ func TestTokensPassInEachPlace(t *testing.T) {
 	})
 }
 
-// TestOnlyPermittedOriginsConnect has browsers let in from where they may come.
+// TestOnlyPermittedOriginsConnect connects browsers from permitted origins, and
+// refuses all others.
 func TestOnlyPermittedOriginsConnect(t *testing.T) {
 	t.Parallel()
 	_, server := newRefhost(t, nil)

@@ -128,7 +128,7 @@ func newFlipper(t *testing.T) *flipper {
 		t.Fatal(err)
 	}
 	f := &flipper{listener: l}
-	t.Cleanup(func() { // behind the stack's end
+	t.Cleanup(func() { // after the stack has ended
 		_ = l.Close()
 		f.all.Wait()
 	})
@@ -156,7 +156,8 @@ func (f *flipper) serve() {
 	}
 }
 
-// longPiece is a piece of messages. Shorter ones may be a login or a lease.
+// longPiece is the least length of a piece that contains messages. A login or a lease is
+// shorter.
 const longPiece = 1200
 
 func (f *flipper) pass(to io.Writer, from io.Reader) {

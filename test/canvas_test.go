@@ -28,7 +28,7 @@ type canvasWorld struct {
 	t       testing.TB
 	host    *agenthost.Host
 	stack   *stack.Stack
-	meter   *stack.Meter // of what the host-agent sends
+	meter   *stack.Meter // counts what the host-agent sends
 	session string
 }
 
@@ -37,7 +37,7 @@ func newCanvasWorld(t testing.TB, canvas contentproxy.Config, canvases ...agenth
 	return newCanvasWorldWith(t, func(cfg *hostagent.Config) { cfg.Canvas = canvas }, canvases...)
 }
 
-// newCanvasWorldWith is newCanvasWorld, with a host-agent that is changed.
+// newCanvasWorldWith is newCanvasWorld with a changed configuration of the host-agent.
 func newCanvasWorldWith(t testing.TB, change func(*hostagent.Config), canvases ...agenthost.Canvas) *canvasWorld {
 	t.Helper()
 	return newCanvasWorldAt(t, gateway.RelayConfig{}, change, canvases...)
@@ -70,7 +70,7 @@ func (w *canvasWorld) client(id string) *refclient.Client {
 	return w.clientWith(id, nil)
 }
 
-// clientWith is client, with a token that is changed if change is not nil.
+// clientWith is client. change, if not nil, changes the token.
 func (w *canvasWorld) clientWith(id string, change func(*auth.Client)) *refclient.Client {
 	w.t.Helper()
 	token, err := w.stack.Token(change)
@@ -193,8 +193,8 @@ func TestBothAddressFormsShowTheSame(t *testing.T) {
 	}
 }
 
-// TestCanvasLoopbackLife is the life of an address: other clients, closing,
-// coming again.
+// TestCanvasLoopbackLife follows a canvas address: other clients use it, the canvas
+// closes, and it opens again.
 func TestCanvasLoopbackLife(t *testing.T) {
 	t.Parallel()
 	w := newCanvasWorld(t, contentproxy.Config{}, agenthost.Canvas{ID: "app", Mode: agenthost.CanvasLoopback})
@@ -210,8 +210,8 @@ func TestCanvasLoopbackLife(t *testing.T) {
 	_, err = w.read(c, channel, "ahp-canvas-content:/another/index.html")
 	wantRPCError(t, err, ahp.CodeInvalidParams)
 
-	// A client that resumes by replay reads on, even through a host-agent without the
-	// canvas's state.
+	// A client that resumes by a replay can still read, even through a new host-agent,
+	// which lacks the canvas's state.
 	last := lastServerSeq(c)
 	_ = c.Abort()
 	again := w.resume("c", last, w.session, channel)
@@ -226,8 +226,8 @@ func TestCanvasLoopbackLife(t *testing.T) {
 		t.Errorf("after a restart of the host-agent: %v", err)
 	}
 
-	// A closed canvas is closed to every client, also to clients that do not follow
-	// the session.
+	// A closed canvas is closed to every client, even to one that does not follow the
+	// session.
 	only := w.client("only")
 	w.show(only, channel)
 	if _, err := w.read(only, channel, url); err != nil {
@@ -248,7 +248,7 @@ func TestCanvasLoopbackLife(t *testing.T) {
 	}
 }
 
-// resume has a client come again on another connection.
+// resume connects a client again on a new connection.
 func (w *canvasWorld) resume(id string, last int64, subscriptions ...string) *refclient.Client {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), stepTime)
@@ -303,7 +303,8 @@ func TestCanvasByURL(t *testing.T) {
 		// A client without a subscription gets no ticket.
 		_, err := w.try(other, "relay/canvasTicket", ask)
 		wantRPCError(t, err, ahp.CodePermissionDenied)
-		// The address alone opens nothing elsewhere, the ticket neither, once it was used.
+		// The address alone opens nothing in another browser, and neither does a used
+		// ticket.
 		if got := w.browser().open(page.url); got.status != http.StatusForbidden {
 			t.Errorf("another browser: %d %q", got.status, got.body)
 		}
@@ -332,8 +333,8 @@ func TestSharedContentCrossesOnce(t *testing.T) {
 	}
 }
 
-// TestManyReadsAtOnce has a page read 200 files at once, in which there is far
-// more together than is queued for a client: each is read, whole.
+// TestManyReadsAtOnce reads 200 files at once, more bytes than the queue of a client
+// holds. Each file arrives complete.
 func TestManyReadsAtOnce(t *testing.T) {
 	t.Parallel()
 	const files, size = 200, 64 << 10
@@ -482,7 +483,7 @@ func TestCanvasFollowsTheProposal(t *testing.T) {
 	}
 	w.await(renderer, notes, "canvas/updated", `"status":null`)
 
-	// The provider's network goes: stale, until it is back.
+	// When the provider loses its network, the canvas is stale until the provider returns.
 	_ = provider.Abort()
 	w.await(renderer, editor, "canvas/updated", `"availability":"stale"`)
 	ctx, cancel := context.WithTimeout(t.Context(), stepTime)
@@ -525,7 +526,7 @@ func (w *canvasWorld) await(c *refclient.Client, channel, kind, text string) {
 	}
 }
 
-// A client gets no content from the relay's cache that the host would refuse.
+// A client gets no content from the relay's cache if the host would refuse it.
 func TestCanvasReadsAreTheHostsToAllow(t *testing.T) {
 	t.Parallel()
 	large := strings.Repeat("0123456789abcde-", 1<<12)

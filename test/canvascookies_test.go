@@ -14,8 +14,9 @@ import (
 	"ahprelay/test/testca"
 )
 
-// TestCookiesOfAnotherCanvasDoNotShutACanvas has a browser send, with each request, as many and as long cookies as it keeps
-// of a domain. Those that the application has set in a response reach it.
+// TestCookiesOfAnotherCanvasDoNotShutACanvas sends as many and as long cookies with each
+// request as a browser stores for a domain. Cookies that the application has set in a
+// response still reach it.
 func TestCookiesOfAnotherCanvasDoNotShutACanvas(t *testing.T) {
 	t.Parallel()
 	cert, key, err := testca.WriteFiles(t.TempDir())

@@ -19,7 +19,7 @@ import (
 // kernel buffers included: see docs/limits.md.
 const (
 	mostHeld = 24 << 20
-	standing = 500 * time.Millisecond // without a byte, for one that stands still
+	standing = 500 * time.Millisecond // without a byte, after which a stream counts as stopped
 )
 
 // raw opens a connection to the relay for bytes that no browser would send.
@@ -71,7 +71,7 @@ func TestCanvasLiveSmuggling(t *testing.T) {
 			t.Fatal(err)
 		}
 		answers := bufio.NewReader(conn)
-		for i := range 2 { // and perhaps none for what is behind
+		for i := range 2 { // and perhaps none to the second request
 			response, err := http.ReadResponse(answers, nil)
 			if err != nil {
 				if errors.Is(err, os.ErrDeadlineExceeded) {
@@ -94,9 +94,9 @@ func TestCanvasLiveSmuggling(t *testing.T) {
 	}
 }
 
-// An application that sends without end to a browser that reads nothing stands still
-// at a bound, as does a browser that sends to such an application. The rest of the
-// page works on.
+// An application that sends without end to a browser which reads nothing stops at a
+// bound, and so does a browser that sends to such an application. The rest of the page
+// keeps working.
 func TestCanvasLiveBounds(t *testing.T) {
 	t.Parallel()
 	_, a, _, _, b, base := liveApp(t, nil)

@@ -35,7 +35,7 @@ import (
 	"ahprelay/test/refclient"
 )
 
-// A browser is one that knows where names below localhost are, and keeps cookies.
+// A browser resolves names below localhost to this machine, and stores cookies.
 type browser struct {
 	t      testing.TB
 	client *http.Client
@@ -119,8 +119,8 @@ func (b *browser) send(method, address string, header map[string]string, body io
 type app struct {
 	*httptest.Server
 	release  chan struct{} // lets the event stream go on
-	said     atomic.Int64  // bytes of what has no end
-	smuggled atomic.Int64  // requests that nobody may send
+	said     atomic.Int64  // bytes sent by the endless response
+	smuggled atomic.Int64  // requests that no client sent
 }
 
 func newApp(t testing.TB) *app {
@@ -165,7 +165,7 @@ func newApp(t testing.TB) *app {
 		}
 	})
 	over := make(chan struct{})
-	mux.HandleFunc("/sink", func(http.ResponseWriter, *http.Request) { <-over }) // reads nothing, and so hears of nothing
+	mux.HandleFunc("/sink", func(http.ResponseWriter, *http.Request) { <-over }) // reads nothing, so it does not notice the end
 	mux.HandleFunc("/smuggled", func(http.ResponseWriter, *http.Request) { a.smuggled.Add(1) })
 	mux.HandleFunc("/large", func(w http.ResponseWriter, r *http.Request) {
 		http.ServeContent(w, r, "large.bin", time.Time{}, bytes.NewReader(large))
@@ -332,7 +332,7 @@ func TestCanvasLiveStreams(t *testing.T) {
 			t.Fatalf("socket: %q", got)
 		}
 	}
-	// When the host's own network drops in the middle, nothing is lost, nor ends.
+	// A short outage of the host's own network loses nothing and ends no stream.
 	download, err := b.client.Get(base + "/large")
 	if err != nil {
 		t.Fatal(err)
@@ -351,7 +351,7 @@ func TestCanvasLiveStreams(t *testing.T) {
 		t.Errorf("a socket after a drop: %q", got)
 	}
 
-	// When the client's connection is gone for a while, it all goes on.
+	// The page also continues after a longer outage of the client's connection.
 	_ = c.Abort()
 	a.release <- struct{}{}
 	if line := events.next(); line != "data: 4" {
@@ -381,7 +381,7 @@ func TestCanvasLiveStreams(t *testing.T) {
 	}
 }
 
-// streamTime is how long a stream may last, in which all of a test happens.
+// streamTime is the longest time of a stream; all of a test must fit into it.
 const streamTime = 3 * stepTime
 
 // An eventStream is read line by line.
@@ -480,7 +480,7 @@ func TestCanvasLiveGate(t *testing.T) {
 	t.Parallel()
 	w, _, c, channel, b, base := liveApp(t, nil)
 
-	// Other pages, with this browser's cookies.
+	// A page of another origin, with this browser's cookies.
 	for name, header := range map[string]map[string]string{
 		"fetch of another site":      {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "cors", "Origin": "https://example.com"},
 		"picture of a canvas beside": {"Sec-Fetch-Site": "same-site", "Sec-Fetch-Mode": "no-cors"},
@@ -496,7 +496,7 @@ func TestCanvasLiveGate(t *testing.T) {
 		t.Errorf("a socket of another site: %d", status)
 	}
 
-	// Another name, with this one's cookie.
+	// Another host name, with this host's cookie.
 	other := strings.Replace(base, "http://c", "http://d", 1)
 	request, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, other+"/start", nil)
 	for _, cookie := range b.client.Jar.Cookies(mustURL(t, base)) {
@@ -520,8 +520,8 @@ func TestCanvasLiveGate(t *testing.T) {
 		t.Errorf("a used ticket: %d", got.status)
 	}
 
-	// A second client of the subject, and a client with less authority, see nothing
-	// through it.
+	// Neither a second client of the subject nor a client with less authority sees
+	// anything by this address.
 	second := w.clientWith("second", nil)
 	_, err = w.try(second, "relay/canvasTicket", map[string]any{"channel": channel, "uri": "ahp-canvas-content:/app-1/"})
 	wantRPCError(t, err, ahp.CodePermissionDenied)
@@ -550,7 +550,7 @@ func mustURL(t testing.TB, text string) *url.URL {
 	return u
 }
 
-// TestCanvasLiveReadOnly has a client that may only look do no more.
+// TestCanvasLiveReadOnly checks that a client with the level look can only read.
 func TestCanvasLiveReadOnly(t *testing.T) {
 	t.Parallel()
 	_, _, _, _, b, base := liveApp(t, func(c *auth.Client) { c.Access = auth.AccessRead })
@@ -604,7 +604,7 @@ func TestLookersHeadersCannotOverrideTheMethod(t *testing.T) {
 	}
 }
 
-// TestCanvasDomain looks whether the names lead to the relay.
+// TestCanvasDomain checks whether the names resolve to the relay.
 func TestCanvasDomain(t *testing.T) {
 	t.Parallel()
 	w := newCanvasWorld(t, contentproxy.Config{})
@@ -702,7 +702,7 @@ func TestCanvasLiveOwner(t *testing.T) {
 		_, port, _ := net.SplitHostPort(a.Listener.Addr().String())
 		w := newCanvasWorld(t, contentproxy.Config{DenyPorts: []string{port}}, agenthost.Canvas{ID: "app", URL: a.URL})
 		c, channel := w.client("c"), w.open("app")
-		if url := w.show(c, channel); !strings.HasPrefix(url, "http:") { // it means nothing to clients
+		if url := w.show(c, channel); !strings.HasPrefix(url, "http:") { // other schemes mean nothing to clients
 			t.Errorf("a denied port is at %s", url)
 		}
 		ticket, err := w.try(c, "relay/canvasTicket", map[string]any{"channel": channel, "uri": "ahp-canvas-content:/app-1/"})
@@ -742,7 +742,7 @@ func TestCanvasLiveElsewhere(t *testing.T) {
 	}
 }
 
-// TestCanvasLiveKicked has the host's owner send a client away.
+// TestCanvasLiveKicked lets the host's owner kick a client.
 func TestCanvasLiveKicked(t *testing.T) {
 	t.Parallel()
 	control := hostagent.Control{Path: t.TempDir() + "/control"}
@@ -760,8 +760,8 @@ func TestCanvasLiveKicked(t *testing.T) {
 	}
 }
 
-// TestCanvasLiveCluster has another relay than that which gave the ticket serve
-// the page.
+// TestCanvasLiveCluster serves the page by another relay than the one that issued the
+// ticket.
 func TestCanvasLiveCluster(t *testing.T) {
 	t.Parallel()
 	a, keys, first := newApp(t), t.TempDir(), natssite.FreePort(t)
@@ -787,7 +787,7 @@ func TestCanvasLiveCluster(t *testing.T) {
 		at.Host = u.Hostname() + ":" + mustURL(t, other.URL()).Port()
 		return at.String()
 	}
-	// It may have to hear of the host first.
+	// This relay may not know the host yet.
 	page := b.open(one.String())
 	deadline := time.Now().Add(stepTime)
 	for page.status = 0; page.status != http.StatusOK && time.Now().Before(deadline); {
@@ -804,8 +804,8 @@ func TestCanvasLiveCluster(t *testing.T) {
 	}
 }
 
-// TestCanvasLiveAllowed has the owner allow origins that are not literally those of
-// the loopback interface.
+// TestCanvasLiveAllowed lets the owner allow origins other than literal loopback
+// addresses.
 func TestCanvasLiveAllowed(t *testing.T) {
 	t.Parallel()
 	plain := newApp(t)

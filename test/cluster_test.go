@@ -31,12 +31,12 @@ import (
 // has a different cause.
 const patientResume = time.Minute
 
-// A viewer is a client that watches a chat, and comes back when its relay goes.
+// A viewer is a client that watches a chat, and reconnects when its relay ends.
 type viewer struct {
 	id      string
 	client  *refclient.Client
-	seen    []refclient.Action // of the connections before
-	lastSeq int64              // of all that it was told
+	seen    []refclient.Action // actions received on earlier connections
+	lastSeq int64              // highest serverSeq that it has received
 }
 
 // actions returns the actions that a viewer has received, in order.
@@ -50,7 +50,7 @@ func (v *viewer) actions() []refclient.Action {
 	return all
 }
 
-// resume comes back through another relay, as stock clients do.
+// resume reconnects through another relay, as common clients do.
 func (v *viewer) resume(t *testing.T, dial dialer, channels []string) {
 	t.Helper()
 	v.seen = v.actions()
@@ -102,7 +102,7 @@ type cluster struct {
 	first  *relayProcess
 	config gateway.RelayConfig // of the first
 	meter  *stack.Meter
-	both   bool // the host-agent knows both relays, and not how else to get to NATS
+	both   bool // the host-agent knows both relays, and no NATS server besides them
 }
 
 func startCluster(t *testing.T) *cluster { return startClusterOf(t, nil) }
@@ -164,7 +164,7 @@ func TestKilledRelayLosesNothing(t *testing.T) {
 	}
 	awaitClients(t, c.Stack, len(viewers))
 	wantEndpoint(t, c)
-	say(t, clients[0], vars["chat"], 1, "stream 20 2 100") // teaches the host-agent who gets what
+	say(t, clients[0], vars["chat"], 1, "stream 20 2 100") // afterwards, the host-agent knows who receives what
 	awaitDeltas(t, clients, 20)
 	before := c.meter.Bytes()
 	const actions, size = 200, 1000
@@ -253,11 +253,11 @@ func TestHostsSurviveRestartsOfRelays(t *testing.T) {
 	wantReady(t, c.first.URL, "degraded: the registry store")
 	c.first.stop()
 
-	alone := startRelayProcess(t, c.config) // there is nobody to ask
+	alone := startRelayProcess(t, c.config) // no other relay can be asked
 	if info := alone.await(t, "offline"); info.Reason != seen.Reason || info.LastSeen == nil || !info.LastSeen.Equal(*seen.LastSeen) {
 		t.Errorf("a relay that starts alone says %+v; before: %+v", info, seen)
 	}
-	wantState(t, alone.URL, http.StatusServiceUnavailable, "the registry store has not been read") // a load balancer passes it by
+	wantState(t, alone.URL, http.StatusServiceUnavailable, "the registry store has not been read") // a load balancer skips this relay
 
 	ctx, cancel := context.WithTimeout(t.Context(), stepTime)
 	defer cancel()
@@ -267,7 +267,7 @@ func TestHostsSurviveRestartsOfRelays(t *testing.T) {
 	awaitState(t, c.Stack, "offline")
 	wantReady(t, alone.URL, "ready\n")
 	alone.kill()
-	if err := c.StartAgent(); err != nil { // has the other one for a relay, and waits: one of two decides nothing
+	if err := c.StartAgent(); err != nil { // it uses the second relay and waits, because one of two relays decides nothing
 		t.Fatal(err)
 	}
 	again := startRelayProcess(t, c.config)
@@ -282,7 +282,7 @@ func TestHostsSurviveRestartsOfRelays(t *testing.T) {
 func TestHostAgentLeavesAKilledRelay(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t)
-	c.first.await(t, "online") // alone, it takes only hosts of which it has heard
+	c.first.await(t, "online") // alone, the relay accepts only hosts that it knows
 	if err := c.StopAgent(); err != nil {
 		t.Fatal(err)
 	}
@@ -398,8 +398,8 @@ func eventually(t testing.TB, what string, holds func() bool) {
 	}
 }
 
-// A draining relay sends each client away with everything sent so far, and the client
-// continues at the second relay. The log has the duration.
+// A draining relay closes each client after everything sent so far, and the client
+// continues at the second relay. The log contains the duration.
 func TestDrainedClientsContinueElsewhere(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t)

@@ -75,7 +75,7 @@ func Command(o Options) (command, environment []string) {
 	}
 }
 
-// Go lets an agent with this store go on behind the end of its turn.
+// Go lets the agent with this store continue after the end of its turn.
 func Go(store string) error {
 	return os.WriteFile((&agent{store: store}).file("go"), nil, 0o600)
 }
@@ -179,7 +179,7 @@ func serve(in io.Reader, out io.Writer) {
 
 func (a *agent) can(what string) bool { return slices.Contains(a.with, what) }
 
-// Flush implements acp.Handler. A deaf agent no longer reads.
+// Flush implements acp.Handler. A deaf agent stops reading here.
 func (a *agent) Flush() {
 	a.mu.Lock()
 	deaf := a.deaf
@@ -496,7 +496,7 @@ func (a *agent) prompt(r *acp.Request) {
 	}()
 }
 
-// child leaves a process with the agent's pipes.
+// child starts a process that keeps the agent's pipes open.
 func child() (pid int) {
 	cmd := exec.Command("sleep", "3600")
 	cmd.Stdout, cmd.Stderr, cmd.Stdin = os.Stdout, os.Stderr, os.Stdin

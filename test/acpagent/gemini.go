@@ -38,7 +38,7 @@ func (c *chatFiles) add(file, line string) {
 	_ = f.Close()
 }
 
-// Minutes in the names of files.
+// Formats of the minute in a file's name.
 const (
 	begunMinute  = "2026-01-01T00-00"
 	loadedMinute = "2026-01-01T00-01"
@@ -66,7 +66,7 @@ func (c *chatFiles) said(id string) {
 	c.add(files[0], `{"id":"m","type":"user","content":[{"text":"words"}]}`)
 }
 
-// whole reports whether a file has its beginning and messages.
+// whole reports whether a file has both its beginning and messages.
 func (c *chatFiles) whole(file string) bool {
 	text, _ := os.ReadFile(file)
 	begun, messages := false, 0
@@ -85,8 +85,8 @@ func (c *chatFiles) whole(file string) bool {
 	return begun && messages > 0
 }
 
-// clean removes, at a start, all files of each conversation with a file without
-// messages.
+// clean does what a start of Gemini CLI does: it removes all files of each
+// conversation that has a file without messages.
 func (c *chatFiles) clean() {
 	for _, file := range c.files("") {
 		if c.whole(file) {

@@ -31,7 +31,7 @@ func (w laterWriter) Write(lines []byte) (int, error) {
 	return len(lines), nil
 }
 
-// free are the members whose content is not the protocol's.
+// free lists the members whose content the protocol does not define.
 var free = map[string]bool{"rawInput": true, "rawOutput": true, "properties": true, "env": true, "_meta": true}
 
 func later(v any) any {
@@ -51,8 +51,8 @@ func later(v any) any {
 	return v
 }
 
-// later shows and asks for things unknown to its client, and returns an unknown
-// stop reason.
+// later sends updates and requests that its client does not know, and returns an
+// unknown stop reason.
 func (s *session) later(ctx context.Context) string {
 	s.update(acp.UpdateAgentMessageChunk, acp.ContentChunk{Content: acp.ContentBlock{Type: "hologram", Data: "x"}})
 	call := acp.ToolCallUpdate{ToolCallID: s.callID(), Title: "Later tool", Kind: "teleport", Status: "almost", Content: []acp.ToolCallContent{

@@ -29,7 +29,7 @@ func replay(dir string, in io.Reader, out io.Writer) error {
 	text := strings.ReplaceAll(string(data), folderName, os.Getenv(folderVariable))
 	client := &listener{lines: bufio.NewScanner(in)}
 	client.lines.Buffer(nil, 16<<20)
-	ids := map[string]json.RawMessage{} // the client's ids by the recorded
+	ids := map[string]json.RawMessage{} // recorded id to the client's id
 	for line := range strings.Lines(text) {
 		recorded := strings.TrimSpace(line[min(2, len(line)):])
 		var m map[string]json.RawMessage
@@ -65,10 +65,11 @@ func replay(dir string, in io.Reader, out io.Writer) error {
 // A listener reads the client's messages.
 type listener struct {
 	lines *bufio.Scanner
-	early []map[string]json.RawMessage // read before their turn
+	early []map[string]json.RawMessage // messages that were read before the recording needs them
 }
 
-// like returns a message like the recorded one, in any order.
+// like searches the client's messages, in any order, for one like the recorded message, and
+// returns it.
 func (l *listener) like(recorded map[string]json.RawMessage) (map[string]json.RawMessage, error) {
 	same := func(m map[string]json.RawMessage) bool { return string(m["method"]) == string(recorded["method"]) }
 	if i := slices.IndexFunc(l.early, same); i >= 0 {

@@ -84,7 +84,7 @@ func (s *session) play(ctx context.Context, prompt string, blocks []acp.ContentB
 	return ""
 }
 
-// show sends updates of a session, and reports whether the verb names one.
+// show sends the updates that a verb names. It returns false for an unknown verb.
 func (s *session) show(verb, rest string) bool {
 	switch verb {
 	case "plan":
@@ -282,7 +282,7 @@ func (s *session) hostile(ctx context.Context, verb, more string) bool {
 	case "afterwards":
 		<-ctx.Done()
 		go func() {
-			time.Sleep(100 * time.Millisecond) // behind the answer to the prompt
+			time.Sleep(100 * time.Millisecond) // after the answer to the prompt
 			s.say("too late")
 			s.update(acp.UpdateSessionInfoUpdate, acp.SessionInfoUpdate{Title: "said afterwards"})
 		}()

@@ -62,7 +62,8 @@ func (s *site) asksIn(session string) *page {
 	return p
 }
 
-// answersIn presses a button of a row's question, until the row has stood still for long enough.
+// answersIn presses a button for a row's question, and repeats it until the row has not
+// moved for long enough.
 func (p *page) answersIn(host, label string) {
 	p.t.Helper()
 	button := "[...document.querySelectorAll(" + js(`[data-group=needs] [data-host-of="`+host+`"] .answers button`) + ")].find((b) => b.textContent === " + js(label) + ")"
@@ -70,8 +71,9 @@ func (p *page) answersIn(host, label string) {
 	p.until(label+" to be taken", patience, func() bool { return eval[bool](p, "(b => { b?.click(); return !b; })("+button+")") })
 }
 
-// addsByDevice adds the account that the owner has at a different relay, where a signed-in device approves
-// it. shown is called while the page shows the code; the hosts' sheet stays open.
+// addsByDevice adds an account at another relay, where a signed-in device of the owner
+// approves it. shown is called while the page shows the code. The sheet of hosts stays
+// open.
 func (p *page) addsByDevice(other *site, shown func()) (owner *page) {
 	p.t.Helper()
 	owner = newPage(p.t)
@@ -104,10 +106,10 @@ func (p *page) addsByToken(tenant *site, name string) {
 	p.wants("#accounts [data-account]", "browser at")
 }
 
-// TestAccountsShareOneInbox adds a different tenant of the relay by a token, and a
-// different relay by a signed-in device: the page has one list and one
-// inbox, and answers each question at its own relay. The page's policy admits a relay
-// only while an account is there.
+// TestAccountsShareOneInbox adds another tenant of the relay by a token, and another relay
+// by a signed-in device. The page has one list and one inbox, and answers each question at
+// the question's own relay. The page's policy admits a relay only while there is an account
+// at it.
 func TestAccountsShareOneInbox(t *testing.T) {
 	t.Parallel()
 	p := newPage(t)
@@ -222,7 +224,8 @@ func TestAccountsShareOneInbox(t *testing.T) {
 	p.expects = ""
 	p.click("#account [aria-label=Close]")
 
-	// Removed, an account leaves nothing behind: no hosts, no key, no right, no policy.
+	// After its removal, an account has left nothing behind: no hosts, key, right or
+	// policy.
 	devices := func() int { return eval[int](owner, "document.querySelectorAll('#devices li').length") }
 	owner.until("the account's device", patience, func() bool { return devices() == 2 })
 	p.click("#status-open")

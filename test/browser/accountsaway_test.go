@@ -48,10 +48,10 @@ func (p *page) knowsHosts(record string, n int) {
 	})
 }
 
-// TestHostsOfAllAccountsMayBeAway leaves messages for absent hosts at two relays, in one list:
-// each waits at its own relay. While the further relay is gone, its sessions are still there to read,
-// also after a load. Removed meanwhile, the account leaves no keys and no conversations, and the page's
-// own keep theirs.
+// TestHostsOfAllAccountsMayBeAway leaves messages for absent hosts at two relays, in one
+// list: each waits at its own relay. While one relay is gone, its sessions can still be
+// read, also after a reload. An account removed at that time leaves no keys and
+// conversations, and the page's own account keeps its own.
 func TestHostsOfAllAccountsMayBeAway(t *testing.T) {
 	t.Parallel()
 	p := newPage(t)
@@ -134,8 +134,8 @@ func TestHostsOfAllAccountsMayBeAway(t *testing.T) {
 	p.wants("#turns", "Done. 500 runs")
 }
 
-// holdsOpens holds back each opening of the databases in opens, behind as many as it names there, until
-// letOpen. What was held back has acted when letOpen ends.
+// holdsOpens delays each opening of the databases in opens, after as many as the map
+// allows, until letOpen. letOpen returns when the delayed openings have finished.
 const holdsOpens = `
 	window.opens = JSON.parse(sessionStorage.getItem('opens') ?? '{}');
 	window.heldOpens = [];
@@ -190,7 +190,7 @@ func TestRemovedAccountIsNotWrittenAgain(t *testing.T) {
 		eval[any](tab, "opens = {}, null")
 	}
 
-	// No request ends, and the page's patience neither.
+	// No request ends, and the page waits without limit.
 	eval[any](p, `window.fetch = () => new Promise(() => {}), (wait => { window.setTimeout = (act, ms, ...more) => ms === 5000 ? 0 : wait(act, ms, ...more); })(setTimeout), null`)
 	p.removesAccount()
 	p.until("its device key to go", patience, func() bool { return p.keptRecords("ahp-device", "device") == "none" })

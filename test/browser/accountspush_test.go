@@ -126,11 +126,12 @@ func (a *accountPush) shown() string {
 	return a.worker.later(`registration.getNotifications().then((all) => all.map((n) => n.title + ': ' + n.body + ' ' + JSON.stringify(n.data)).join('|') || 'none')`)
 }
 
-// TestEachAccountNotifiesThroughItsOwnSubscription turns notifications on for three accounts: the page's
-// own, a tenant at the same relay, and a different relay. Each relay pushes to a subscription with
-// its own key; each answer goes to the relay that asked, with the account's own key; a press opens
-// the account's session. Mutes are each account's own. Removed, an account keeps no
-// worker, subscription or target; the remaining ones work on.
+// TestEachAccountNotifiesThroughItsOwnSubscription turns on notifications for three
+// accounts: the page's own, another tenant at the same relay, and another relay. Each relay
+// pushes to a subscription with its own key. Each answer goes to the relay that asked, with
+// the account's key, and a click opens the account's session. Each account has its own
+// mutes. After its removal, an account has no worker, subscription or target; the other
+// accounts still work.
 func TestEachAccountNotifiesThroughItsOwnSubscription(t *testing.T) {
 	t.Parallel()
 	p := newBrowser(t, nil)

@@ -65,7 +65,7 @@ func (p *page) mayNot(why string) {
 	}
 }
 
-// meets opens a session and sends a prompt there.
+// meets opens a session and sends a prompt in it.
 func (p *page) meets(s *site) {
 	p.t.Helper()
 	p.do(chromedp.EmulateViewport(1440, 900), colours("light"), chromedp.Navigate(s.console(s.token(time.Hour))))
@@ -74,8 +74,9 @@ func (p *page) meets(s *site) {
 	p.wants("#turns", "Search understands")
 }
 
-// TestUnreadRequestIsNotAllowed checks requests with unreadable or slow input and
-// edits: they can be read or skipped, but allowed only when everything has loaded.
+// TestUnreadRequestIsNotAllowed shows requests whose input or edits are unreadable or
+// slow. The user can read or skip them, and can allow a request only when all of it is
+// loaded.
 func TestUnreadRequestIsNotAllowed(t *testing.T) {
 	t.Parallel()
 	p := newPage(t)
@@ -143,8 +144,8 @@ func TestUnreadRequestIsNotAllowed(t *testing.T) {
 	p.wants(lastTurn+" .parts", "Then not.")
 }
 
-// TestLateRiskStopsAPress makes the host assess a risk after its request, even during
-// a press: nothing is allowed, and a dangerous request needs a hold.
+// TestLateRiskStopsAPress makes the host report a risk after its request, even during
+// a press. The press then allows nothing, and a dangerous request needs a held button.
 func TestLateRiskStopsAPress(t *testing.T) {
 	t.Parallel()
 	p, q := newPage(t), newPage(t)

@@ -138,8 +138,8 @@ func shown(t *testing.T, url, suffix, condition string) *page {
 	return p.newFrame(suffix, "location.hostname.endsWith('.localhost') && "+condition)
 }
 
-// wantsOwn fails if a page has loaded anything directly from this machine: a remote
-// browser could not.
+// wantsOwn fails if a page has loaded anything directly from this machine, because a
+// browser elsewhere could not.
 func (p *page) wantsOwn() {
 	p.t.Helper()
 	if eval[bool](p, "[...performance.getEntriesByType('resource')].some((e) => ['localhost', '127.0.0.1'].includes(new URL(e.name).hostname))") {

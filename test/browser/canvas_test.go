@@ -93,8 +93,9 @@ const event = (target) => new Promise((done, fail) => { target.onload = target.o
 })();
 </script>`
 
-// hostileGot is the expected report. A path below its document belongs to its content,
-// which has no such file. Browsers report a beacon as sent although it is blocked.
+// hostileGot is the expected report. A path below the canvas's document belongs to its
+// content, where this file does not exist. Browsers report a beacon as sent although it is
+// blocked.
 const hostileGot = `its own content: its own
 origin: null
 referrer: <>
@@ -376,8 +377,8 @@ func TestCanvasAsRegistered(t *testing.T) {
 	}
 }
 
-// TestCanvasByURL renders the application at its own origin, which outlives the
-// connection.
+// TestCanvasByURL renders the application at its own origin. It continues after the
+// connection ends.
 func TestCanvasByURL(t *testing.T) {
 	t.Parallel()
 	for _, id := range []string{"notes", "notes-loopback"} {
@@ -408,7 +409,7 @@ func TestCanvasByURL(t *testing.T) {
 	}
 }
 
-// keeps tries permitted and forbidden operations of a page with its own origin.
+// keeps tries permitted and forbidden operations of a page that has its own origin.
 const keeps = `(async () => {
 	localStorage.setItem('a', 'kept');
 	const db = await new Promise((done) => { indexedDB.open('x').onsuccess = () => done(true); });

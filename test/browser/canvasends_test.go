@@ -14,7 +14,8 @@ import (
 	"ahprelay/test/hostrpc"
 )
 
-// countingPage counts its EventSource's streams and its final failures.
+// countingPage counts how often its EventSource has opened a stream, and how often it has
+// failed for good.
 const countingPage = `<!doctype html><title>-</title><script>
 let streams = 0;
 const events = new EventSource("/events");
@@ -61,9 +62,9 @@ func TestEventSourceSurvivesCutAndNewHostAgent(t *testing.T) {
 	f.until("the stream of a new host-agent", 2*patience, func() bool { return eval[string](f, "document.title") == "streams 3" })
 }
 
-// TestEndedCanvasCanBeReopened shortens a canvas session's lifetime in the console: it ends
-// while it loads, and the next 3 s later. The console reports each end and opens the
-// canvas again.
+// TestEndedCanvasCanBeReopened shortens a canvas session's lifetime in the console. The
+// first session ends while it loads, and the next one after 3 s. The console reports each
+// end and opens the canvas again.
 func TestEndedCanvasCanBeReopened(t *testing.T) {
 	t.Parallel()
 	app, _ := serveCounting(t)

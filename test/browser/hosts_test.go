@@ -35,7 +35,7 @@ func TestOneDeadHostLeavesTheOther(t *testing.T) {
 		p.wants(row(host, "demo:/login"), "Fix the flaky login test")
 	}
 
-	// A session in need comes first, even while the other host is in view.
+	// A session that needs the user comes first, even while another host is in view.
 	in(second, "demo:/notes")
 	p.wants("#turns", "Search understands")
 	p.wants("#chat-sub", second)

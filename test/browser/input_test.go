@@ -82,8 +82,8 @@ const aims = `((selector) => {
 	return at;
 })`
 
-// pressed returns the result of a press: "hit"; "missed" and the element hit instead;
-// "gone" after a navigation; or "" if the page has received no event yet.
+// pressed returns the result of a press: "hit"; "missed" and the element that was hit
+// instead; "gone" after a navigation; "" if the page has received no event yet.
 const pressed = `((aim) => {
 	const said = !aim ? 'gone' : aim.hit ? 'hit' : aim.missed ? 'missed: ' + aim.missed : '';
 	if (aim && said) aim.selector = '';

@@ -22,8 +22,8 @@ var tongues = []tongue{
 	{"en", "en-GB", "ltr", "New session", "Hold for a second to allow.", "Live"},
 }
 
-// foreign lists the page's own texts without a letter in the page's script. Text by
-// agents, people and hosts stays as it is.
+// foreign lists texts of the page that have no letter of its language's script. Texts
+// of agents, people and hosts are left out.
 const foreign = `(() => {
 	const own = ['button', 'h2', 'h3', 'label', 'summary', 'legend', 'dt', 'th', '.dim', '.notice', '.badge', '.empty', '.looking', '#status-text', '[role=status]', 'option'];
 	const said = '.answers, .question, .md, .text, .prompt, .says, .activity, .where, .by, .name, .file, pre, code, #chat-title, #chat-sub, [data-session], .chip, .options-list, .where, .time, #about, #beside';

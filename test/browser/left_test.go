@@ -17,8 +17,8 @@ import (
 	"ahprelay/test/refclient"
 )
 
-// startAgentThatTakes starts the site's host-agent with a state directory, so that it takes
-// what people leave for the host.
+// startAgentThatTakes starts the site's host-agent with a state directory, so it accepts
+// items for the host.
 func (s *site) startAgentThatTakes(flags ...string) {
 	s.t.Helper()
 	s.startAgentWith(hostName, append([]string{"--upstream", "ws://" + s.host.address, "--state-dir", s.file("state")}, flags...)...)
@@ -60,9 +60,9 @@ func (p *page) leaves(text string) {
 	p.holds("an empty editor", "document.querySelector('#prompt')?.value === ''")
 }
 
-// TestMessagesWaitForAHost leaves messages for a host that is away. A second device
-// sees and changes them, a change that crosses is shown, and after the host's return each
-// message has run once, or is confirmed as cancelled.
+// TestMessagesWaitForAHost leaves messages for an absent host. A second device sees and
+// changes them, and a conflicting change is shown. After the host's return, each message
+// has run once, or is confirmed as cancelled.
 func TestMessagesWaitForAHost(t *testing.T) {
 	t.Parallel()
 	p, second := newPage(t), newPage(t)
@@ -164,7 +164,7 @@ func (p *page) visits(session string) {
 	p.await("#back")
 }
 
-// sets gives an input for a local time a time from now.
+// sets fills in a local time, given as its distance from now.
 func (p *page) sets(selector string, from time.Duration) {
 	p.t.Helper()
 	p.await(selector)
@@ -212,7 +212,7 @@ func TestEachKindWaitsForAHost(t *testing.T) {
 	p.accessible("left approval")
 	p.shot("left-approval-phone")
 
-	// Of this request, a part is only at the host.
+	// A part of this request is only at the host.
 	p.visits(edits)
 	p.wants(lastTurn+" .approval", "can be answered when the host is back")
 	if enabled := p.count(lastTurn + " .answers button:not(:disabled)"); enabled > 0 {

@@ -17,7 +17,7 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// asked is the answer to a request by the agent's host.
+// asked holds the answer to a request of the agent's host.
 type asked struct {
 	said []byte
 	err  error

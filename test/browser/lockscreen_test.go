@@ -68,7 +68,7 @@ func startLockScreen(t *testing.T, s *site) *lockScreen {
 	return l
 }
 
-// ring has the relay's next message of a kind appear, and returns it.
+// ring shows the relay's next message of a kind as a notification, and returns it.
 func (l *lockScreen) ring(kind string) notify.Message {
 	l.t.Helper()
 	m := l.next(kind)
@@ -89,7 +89,8 @@ func (l *lockScreen) next(kind string) (m notify.Message) {
 	return m
 }
 
-// show delivers a message until it appears: a starting worker may drop it.
+// show delivers a message until the notification appears, because a starting worker
+// may drop it.
 func (l *lockScreen) show(m notify.Message) {
 	l.t.Helper()
 	body, err := json.Marshal(m)
@@ -124,8 +125,8 @@ func (l *lockScreen) requests() string {
 	return eval[string](l.worker, "sent.splice(0).join()")
 }
 
-// answersInRows answers in the session list. The row allows nothing that it does not
-// show whole, or that is dangerous.
+// answersInRows answers in the session list. A row does not allow a request that is
+// dangerous or not shown completely.
 func (l *lockScreen) answersInRows() {
 	l.t.Helper()
 	session := strings.TrimPrefix(eval[string](l.page, "new URLSearchParams(location.hash.slice(1)).get('session')"), "#")

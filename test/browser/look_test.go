@@ -55,9 +55,9 @@ const watchesPage = `
 	}});
 `
 
-// TestPhoneShowsTheNextStep walks through a phone's page: grey rows until the sessions
-// are known, transitions unless less motion is preferred, folded work and prompts, a
-// header that gives way, the bar with the answers, and the keys of a terminal.
+// TestPhoneShowsTheNextStep uses the page on a phone: grey rows until the sessions are
+// known, transitions unless less motion is preferred, folded work and prompts, a header
+// that shrinks, the bar with the answers, and the keys of a terminal.
 func TestPhoneShowsTheNextStep(t *testing.T) {
 	t.Parallel()
 	p := newPage(t)
@@ -213,8 +213,8 @@ func (p *page) headerGivesWay() {
 	p.click("#to-end")
 }
 
-// answersStayInView shows an edit that is higher than the screen: the answers are in view
-// at once, and the editor has given way.
+// answersStayInView shows an edit that is higher than the screen. The answers are visible
+// at once, and the editor is hidden.
 func (p *page) answersStayInView() {
 	p.t.Helper()
 	p.say("edit")

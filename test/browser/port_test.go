@@ -89,8 +89,9 @@ a word: no answer
 another word: no answer
 an end: no answer`
 
-// TestCanvasWithThePort gives the owner of a canvas's port nothing beyond the canvas:
-// no network, no other canvas, no text in the console.
+// TestCanvasWithThePort gives the port of a canvas to another program. The program
+// gets nothing beyond the canvas: no network, no other canvas, no text in the
+// console.
 func TestCanvasWithThePort(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex

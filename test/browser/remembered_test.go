@@ -16,8 +16,8 @@ import (
 	"ahprelay/test/procs"
 )
 
-// isRemembered waits until the relay has the last state of a session after a version, and
-// returns its version.
+// isRemembered waits until the relay has a later version of a session's last state than the
+// given one, and returns the new version.
 func (p *page) isRemembered(s *site, session string, after uint64) (version uint64) {
 	p.t.Helper()
 	token := s.token(patience)
@@ -31,9 +31,9 @@ func (p *page) isRemembered(s *site, session string, after uint64) (version uint
 	return version
 }
 
-// TestConsoleReadsWhileTheHostIsAway reads list and conversations of a host that has left, also one
-// that this page has never opened, without controls that cannot work. When the host
-// returns, the page becomes live without a reload or a jump.
+// TestConsoleReadsWhileTheHostIsAway reads the list and the conversations of a host that
+// has left, even one that this page has never opened. Controls that need the host are
+// absent. When the host returns, the page becomes live without a reload or a jump.
 func TestConsoleReadsWhileTheHostIsAway(t *testing.T) {
 	t.Parallel()
 	p := newPage(t)

@@ -191,7 +191,7 @@ func (s *sealedSite) servedByRelay() *page {
 	p := newPage(s.t)
 	p.do(phone(), chromedp.Navigate(s.url+"/#"+url.Values{"host": {hostName}, "token": {s.token(time.Hour)}}.Encode()))
 	p.wants("[data-pair]", "pair this device")
-	p.click("#retry") // the relay's list has the host as sealed: the page does not even try
+	p.click("#retry") // the relay lists the host as sealed, so the page does not try
 	p.wants("#status-text", "not paired with the host")
 	p.click("[data-pair]")
 	p.wants("#served-by", "everything but a relay that changes this page")
@@ -218,8 +218,8 @@ func (s *sealedSite) forgetsKey(p *page) {
 	p.await("#pair-code")
 }
 
-// staysMarked opens a host without a key, on a page of the relay. The page has known the
-// host as sealed, and opens it unsealed only at a person's word.
+// staysMarked opens a host without a key on a page of the relay. Because this page has
+// known the host as sealed, it opens the host unsealed only if the person agrees.
 func (s *sealedSite) staysMarked(p *page) {
 	s.t.Helper()
 	p.do(chromedp.Reload())
@@ -315,7 +315,7 @@ func (s *sealedSite) changesKey(p *page) {
 	p.wants("#new-words", list.Words)
 	p.accessible("changed")
 	p.shot("sealed-changed")
-	p.do(chromedp.Reload()) // a person decides, not a new start
+	p.do(chromedp.Reload()) // only a person decides, not a reload
 	s.forgetsKey(p)
 	p.do(chromedp.Navigate(s.code().Link)) // as a phone's camera opens it
 	p.wants("#pair", "With "+hostName)

@@ -28,8 +28,8 @@ func (l *lockScreen) delivers(message, what string, holds func(shown string) boo
 	})
 }
 
-// pairsForNotes pairs this page with a sealed host, and turns notifications on. Its push
-// service is given.
+// pairsForNotes pairs this page with a sealed host and turns notifications on, with the
+// given push service.
 func (l *lockScreen) pairsForNotes(s *sealedSite, service *pushsite.Service) {
 	l.t.Helper()
 	ids := l.allowNotifications(s.console)
@@ -67,9 +67,9 @@ func (l *lockScreen) notifiesBy(service *pushsite.Service) {
 		WindowClient.prototype.focus = async function () { return this; }; null`)
 }
 
-// TestSealedLockScreen answers a sealed host's question by a button in its notification,
-// on a console of a different origin. The service worker takes no word of the relay,
-// of a changed message or of a repeated one for the host's.
+// TestSealedLockScreen answers a sealed host's question with a button of the notification,
+// on a console with a different origin. The service worker rejects messages that the relay
+// has written, changed or repeated.
 func TestSealedLockScreen(t *testing.T) {
 	t.Parallel()
 	s := startSealed(t)

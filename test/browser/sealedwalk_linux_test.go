@@ -28,15 +28,15 @@ import (
 	"ahprelay/test/stack"
 )
 
-// walkHost is the name of the walk's host. A relay knows it, and it has 16 bytes: so each
-// place must have at least one piece that the tap looks for.
+// walkHost is the name of the walk's host, which the relay knows. It has 16 bytes: so each
+// place that the tap searches must contain at least one known piece.
 const walkHost = "host-of-the-walk"
 
 // walkPrompt is a prompt that the relay's program does not contain. The agent repeats it.
 const walkPrompt = "a prompt of the walk that nobody else reads"
 
-// A sealedWalk is what a new person does with a sealed host, by the commands in the
-// documents. A relay in a process of its own is tapped meanwhile.
+// A sealedWalk is what a new person does with a sealed host, with the commands in the
+// documents. Meanwhile a tap watches the relay, which is a separate process.
 type sealedWalk struct {
 	*sealedSite
 	programs   string
@@ -86,7 +86,7 @@ func (w *sealedWalk) says(dir, program string, args ...string) string {
 	return string(out)
 }
 
-// agentSays runs a command of host-agent at the running one.
+// agentSays runs a subcommand of host-agent that talks to the running one.
 func (w *sealedWalk) agentSays(args ...string) string {
 	w.t.Helper()
 	return w.says(w.bench.Programs, procs.AgentProgram, append(args, "--control", w.control.Path)...)
@@ -322,7 +322,7 @@ func TestWorkbenchAtASealedHost(t *testing.T) {
 	})
 }
 
-// walks is the walk. The session's begin has a step of its own, which returns its URI.
+// walks performs the walk. begin starts the session and returns its URI.
 func (w *sealedWalk) walks(begin func() (session string)) {
 	t := w.t
 	t.Helper()

@@ -301,8 +301,8 @@ func (h *demoHost) prepare() {
 	h.process = h.site.bench.Process("", "host-"+h.name, procs.HostProgram, args...)
 }
 
-// start starts the host and returns when it accepts connections. A restarted host has
-// only the demo's sessions.
+// start starts the host and returns when it accepts connections. After a restart, the
+// host has only the demo's sessions.
 func (h *demoHost) start() {
 	t := h.site.t
 	t.Helper()

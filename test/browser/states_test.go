@@ -33,7 +33,8 @@ var forms = []struct {
 	{"tablet-dark", chromedp.EmulateViewport(820, 1180, chromedp.EmulateMobile), "dark"},
 }
 
-// seen checks a state with axe-core in two forms, and takes screenshots if enabled.
+// seen checks a state with axe-core in two forms, and takes screenshots if they are
+// enabled.
 func (p *page) seen(name string) {
 	p.t.Helper()
 	for i, f := range forms {
@@ -154,7 +155,8 @@ func TestConsoleStatesAreAccessible(t *testing.T) {
 	p.seen("help")
 	p.click("#help [aria-label=Close]")
 
-	// Formulas are read in a sandbox; prices are none, and what cannot be read stays.
+	// Formulas are parsed in a sandbox. Prices are not formulas, and an invalid formula
+	// stays as text.
 	p.say(`see \(\frac{1}{2}\), $5 or $10, $x^2$ and \(\href{javascript:alert(1)}{x}\) and \(\nonsense{\)`)
 	p.holds("two formulas", "document.querySelectorAll("+js(lastTurn+" .formula math")+").length >= 2 && document.querySelector("+js(lastTurn+" .formula mfrac")+") !== null")
 	if got := p.text(lastTurn + " .md"); !strings.Contains(got, "$5 or $10,") || !strings.Contains(got, `\nonsense{`) {
@@ -165,7 +167,8 @@ func TestConsoleStatesAreAccessible(t *testing.T) {
 	}
 	p.shot("formula-desktop-light")
 
-	// Diagrams are drawn in a sandbox, and shown as pictures; text that is none stays.
+	// Diagrams are drawn in a sandbox, and shown as pictures. An invalid diagram stays as
+	// text.
 	p.say("look\n\n```mermaid\nno diagram <img src=x onerror=alert(1)>\n```\n\n```mermaid\ngraph LR\n A[Relay] --> B{Host?}\n B -->|yes| C[Agent]\n click A href \"javascript:alert(1)\"\n```")
 	p.holds("a diagram with a size", "(i => i.complete && i.naturalWidth > 100 && i.naturalHeight > 20)(document.querySelector("+js(lastTurn+" .diagram img")+"))")
 	if got := eval[string](p, "decodeURIComponent(document.querySelector("+js(lastTurn+" .diagram img")+").src)"); !strings.HasPrefix(got, "data:image/svg+xml,<svg") || !strings.Contains(got, ">Agent<") || strings.Contains(got, "javascript:") {

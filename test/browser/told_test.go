@@ -56,7 +56,7 @@ func TestNotificationsEndWithAnAnswer(t *testing.T) {
 	p.wants("#status-text", "Live")
 	p.holds("the page to be kept", "navigator.serviceWorker.controller !== null")
 
-	// No push service is reachable here, so its answer is fake.
+	// No push service is reachable here, so the subscription is a fake.
 	eval[any](p, `PushManager.prototype.subscribe = async function (o) {
 		window.asked = new Uint8Array(o.applicationServerKey).length;
 		return { toJSON: () => ({ endpoint: "https://127.0.0.1:1/abc", keys: {
@@ -92,7 +92,7 @@ func TestNotificationsEndWithAnAnswer(t *testing.T) {
 	again = deliver(`{"id":"e1","at":"2026-11-23T12:00:00Z","withdrawn":true}`)
 	p.until("no notification", patience, func() bool { again(); return p.notifications() == "" })
 
-	// The push service delivers the first message once more, behind the withdrawal.
+	// The push service delivers the first message again, after the withdrawal.
 	late, next := deliver(asked), deliver(`{"id":"e2","title":"Another","says":"demo needs you"}`)
 	p.until("another notification", patience, func() bool { late(); next(); return strings.Contains(p.notifications(), "Another") })
 	if got := p.notifications(); strings.Contains(got, "echo test") {

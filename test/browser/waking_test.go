@@ -23,13 +23,14 @@ const wakingVariable = "AHP_WAKING"
 type waker struct {
 	*page
 	network *faultproxy.Proxy
-	took    []time.Duration // to show everything, from the return of the network on
+	took    []time.Duration // from the return of the network until everything is shown
 }
 
-// TestWakingPhone measures how soon a phone's page shows what it has missed, once its network is
-// back: with AHP's reconnect, as at the relay, and on a stream that resumes, as behind ahp-connect.
-// The host sends 15 actions a second meanwhile. The network comes back with its connections
-// ("frozen"), or without them ("new address"). Both pages are measured at once.
+// TestWakingPhone measures how soon a phone's page shows what it has missed, once its
+// network is back: with AHP's reconnect at the relay, and with a resumed stream behind
+// ahp-connect. Meanwhile the host sends 15 actions a second. The network returns with the
+// old connections ("frozen"), or without them ("new address"). Both pages are measured at
+// once.
 func TestWakingPhone(t *testing.T) {
 	absences := os.Getenv(wakingVariable)
 	if absences == "" {

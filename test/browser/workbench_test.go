@@ -213,7 +213,7 @@ const (
 	sessions = ".agent-sessions-viewer .monaco-list-row"
 )
 
-// ask enters a prompt in the open session and waits for its answer to contain want.
+// ask enters a prompt in the open session, and waits until its answer contains want.
 func (w *window) ask(text, want string) {
 	w.t.Helper()
 	w.enterPrompt(text)
@@ -338,7 +338,7 @@ func (s *workbenchSite) sent(kind string) (n int) {
 	return n
 }
 
-// A deed is a kind of message from a window, and its outcome.
+// A deed is a kind of message from a window, with its outcome.
 type deed struct {
 	kind    string // method or action type
 	refused string // "": not
@@ -387,8 +387,8 @@ func (s *workbenchSite) deeds(after int) map[deed]int {
 	return deeds
 }
 
-// takesItsOwn checks that no action of a window is rejected, but for those its user has
-// sent. It logs all deeds.
+// takesItsOwn checks that none of a window's own actions are rejected, except those that
+// its user has sent. It logs all deeds.
 func (s *workbenchSite) takesItsOwn(name string, after int, users ...string) {
 	s.t.Helper()
 	deeds := s.deeds(after)
@@ -451,7 +451,7 @@ func (s *workbenchSite) repeated(kind string) (n int) {
 	return n
 }
 
-// quietTime is how long quiet looks: a window that repeated rejected entries sent five a
+// quietTime is how long quiet watches. A window that repeats rejected entries sends five a
 // second.
 const quietTime = 20 * time.Second
 

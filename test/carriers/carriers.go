@@ -37,12 +37,13 @@ type Message struct {
 // A Carrier is a form in which hosts send a part.
 type Carrier struct {
 	Name   string
-	Method string // of the notification, or of the request that is answered
-	Since  string // the first version whose hosts do so
-	Action bool   // it carries actions, else states
+	Method string // name of the notification, or of the answered request
+	Since  string // first version whose hosts use it
+	Action bool   // it carries actions; otherwise states
 	Pieces bool   // in pieces: the message cannot be changed
 
-	// Wrap returns the messages, of which the last carries the part.
+	// Wrap returns the messages that carry a part. The last message contains
+	// it.
 	Wrap func(p Part) []Message
 }
 

@@ -1,5 +1,5 @@
-// Command bench measures relay and host-agent, each figure beside the same
-// work done another way, and prints a table in Markdown.
+// Command bench measures relay and host-agent, beside the same work done in another way,
+// and prints a table in Markdown.
 package main
 
 import (
@@ -132,7 +132,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	return failed
 }
 
-// plotWord stands for writing documents and pictures, and no run.
+// plotWord is the argument that writes documents and pictures without a run.
 const plotWord = "plot"
 
 // check validates flags before anything is built.
@@ -169,7 +169,7 @@ func keep(record *bench.Record, dir string, parts []bench.RecordedPart, figures 
 	}
 }
 
-// writer is this program's name at the tables in documents.
+// writer is this program's name, as the tables in documents mention it.
 const writer = "make bench"
 
 // publish writes everything that depends on the newest records of all parts: the tables,

@@ -64,7 +64,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		}
 		return nil
 	}
-	if _, err := procs.Build(ctx); err != nil { // with the network of all
+	if _, err := procs.Build(ctx); err != nil { // of all rows with a network
 		return err
 	}
 	if err := faultproxy.OwnNetwork(); err != nil {

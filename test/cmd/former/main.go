@@ -87,7 +87,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	return broken
 }
 
-// versions are the programs of both.
+// versions are the programs of both commits.
 type versions struct {
 	dir   string
 	flags flags
@@ -163,10 +163,10 @@ func (m mix) programs() map[string]string {
 // An ahp names versions of the protocol.
 type ahp struct{ host, client string }
 
-// usual is the pair of all trials that are not about the protocol.
+// usual is the pair of protocol versions in all trials that do not test the protocol.
 var usual = ahp{"0.9", "0.9.0"}
 
-// pairs are hosts with clients that they accept.
+// pairs lists hosts, each with the clients that it accepts.
 var pairs = []ahp{
 	{"0.8", "0.8.0"}, {"0.9", "0.8.0"}, usual, {"0.10", "0.10.0"}, {"1.0", "0.9.0"}, {"1.0", "1.0.0"}, {"1.1", "0.9.0"}, {"1.1", "1.0.0"}, {"1.1", "1.1.0"},
 }
@@ -178,7 +178,7 @@ type trial struct {
 	what   string // happens
 	others int    // relays
 	sealed bool
-	closes []int // codes with which clients may be closed
+	closes []int // codes with which clients may be closed in this trial
 	steps  func(ctx context.Context, r *attempt) error
 }
 
@@ -186,13 +186,13 @@ type trial struct {
 type attempt struct {
 	*procs.Site
 	use   func(mix) error        // makes later starts use these versions
-	watch func(quiet bool) error // watches the clients, which were not closed so far if quiet
+	watch func(quiet bool) error // checks the clients; with quiet, none may have been closed so far
 }
 
 var errBroken = errors.New("promises are broken")
 
-// Codes of closes that programs which are replaced may cause. A relay that is older than
-// ahp-connect cannot continue a connection, and closes it with codeResync.
+// Close codes that a replacement of programs may cause. A relay older than ahp-connect
+// cannot continue a connection, and closes it with codeResync.
 const codeShutdown, codeResync, codeOffline = 1001, 1012, 4100
 
 // name describes a trial without the version of the former programs.
@@ -257,8 +257,8 @@ func cut(ctx context.Context, r *attempt) error {
 	return errors.Join(r.ClientRelay.Heal(), r.watch(true))
 }
 
-// roll replaces one process after the other, and watches in between: those with no clients
-// first, then the relay that has them, the host-agent and ahp-connect.
+// roll replaces one process after the other, and checks the clients in between: first
+// processes without clients, then the relay that has them, the host-agent and ahp-connect.
 func roll(ctx context.Context, r *attempt, to mix) error {
 	if err := r.use(to); err != nil {
 		return err
@@ -280,7 +280,7 @@ func roll(ctx context.Context, r *attempt, to mix) error {
 	return errors.Join(r.Connect.End(syscall.SIGTERM), r.StartConnect(ctx), r.watch(false))
 }
 
-// table tries all, and writes a row for each.
+// table runs all trials, and writes a row for each.
 func (v *versions) table(ctx context.Context, list []trial, out io.Writer) (broken error) {
 	fmt.Fprint(out, "| host | client | relay | host-agent | ahp-connect | what happens | sent | received | lost | repeated | closed with | |\n|---|---|---|---|---|---|--:|--:|--:|--:|---|---|\n")
 	for i, t := range list {

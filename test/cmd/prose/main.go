@@ -22,8 +22,8 @@ import (
 	"strings"
 )
 
-// left are the files that are not the project's own prose: packages of other
-// authors, generated pages, test data and the history of changes.
+// left lists files that are not the project's own prose: packages by other authors,
+// generated pages, test data and the change history.
 var left = regexp.MustCompile(`(^|/)(npm|node_modules|dist|testdata|vendor)/|(^|/)(CHANGELOG|LICENSE)`)
 
 func main() {
@@ -69,7 +69,7 @@ func run(args []string, out io.Writer) error {
 // A file is one file of the project, with its path below the root.
 type file struct {
 	path, text string
-	generated  bool // its names exist, and its text is not ours
+	generated  bool // generated: its names count as existing, and its text is not checked
 }
 
 // A checkout holds the text files that git tracks.

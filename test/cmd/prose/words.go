@@ -9,12 +9,12 @@ import (
 	"strings"
 )
 
-// A family is a group of words that stand where a noun would be clearer.
+// A family is a group of words that often replace a clearer noun.
 type family struct {
 	name   string
 	words  *regexp.Regexp
 	bound  float64 // in 1,000 words
-	weight float64 // in the order of --worst
+	weight float64 // weight of a word in the order of --worst
 }
 
 var families = []family{
@@ -27,7 +27,7 @@ var families = []family{
 	{"of", regexp.MustCompile(`^(of)$`), 22, 0.5},
 }
 
-// The kinds of prose, each of which is counted for itself.
+// The kinds of prose. Each is counted separately.
 const (
 	goComments   = "Go comments"
 	testComments = "Go comments in tests"

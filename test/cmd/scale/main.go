@@ -86,7 +86,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	return table(ctx, stdout, only, sizes, slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelError})))
 }
 
-// limit is for all that one measurement does.
+// limit bounds the time of one measurement.
 const limit = 10 * time.Minute
 
 func table(ctx context.Context, out io.Writer, only *regexp.Regexp, s scale.Sizes, log *slog.Logger) error {
@@ -159,7 +159,7 @@ func measure(ctx context.Context, relays int, log *slog.Logger, run func(context
 	return run(ctx, c)
 }
 
-// another returns this program, to be run once more beside this process.
+// another returns the command that runs this program once more, in a second process.
 func another(ctx context.Context, args ...string) (*exec.Cmd, error) {
 	self, err := os.Executable()
 	if err != nil {
