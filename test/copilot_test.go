@@ -96,7 +96,7 @@ func (h *copilot) start() {
 	}
 }
 
-// stop kills the host, and returns when it is gone.
+// stop kills the host, and returns when its process has ended.
 func (h *copilot) stop() {
 	if h.ended != nil {
 		_ = h.cmd.Process.Kill()
@@ -144,8 +144,9 @@ func talk(t *testing.T, dial dialer, conversations map[string][]string) (answers
 	return answers, clients
 }
 
-// TestCopilotHost runs GitHub Copilot CLI's host, the one real host here above AHP 0.9, directly and through
-// the relay, as far as it goes without a sign-in: versions, errors, presence, and reconnect across its end.
+// TestCopilotHost uses GitHub Copilot CLI's host directly and through the relay, as far as
+// that is possible without a sign-in: versions, errors, presence, and reconnect after its
+// end. It is the only real host here with a later AHP version than 0.9.
 func TestCopilotHost(t *testing.T) {
 	host := newCopilot(t)
 	token := filepath.Join(t.TempDir(), "token")
@@ -192,7 +193,7 @@ func TestCopilotHost(t *testing.T) {
 	copilotComesBack(t, s, host, clients["1.0.0"])
 }
 
-// copilotComesBack drops a client, and has the host end and start again while clients wait.
+// copilotComesBack drops a client, and then ends and restarts the host while clients wait.
 func copilotComesBack(t *testing.T, s *stack.Stack, host *copilot, client *refclient.Client) {
 	t.Helper()
 	dial := throughRelay(t, s)

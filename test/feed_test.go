@@ -16,8 +16,9 @@ import (
 	"ahprelay/test/stack"
 )
 
-// One client watches a host. Wherever an operator can listen, without further flags, relay
-// nats-tail prints every notification, short and long, as the host sent it, and no answer.
+// One client watches a host. On each NATS server to which an operator can connect, relay
+// nats-tail prints every notification, short and long, as the host sent it, and no
+// response.
 func TestTailPrintsASingleViewersNotifications(t *testing.T) {
 	t.Parallel()
 	t.Run("at the relay's own NATS listener", func(t *testing.T) {

@@ -70,7 +70,7 @@ type player struct {
 	order   []*flowClient
 }
 
-// A flowClient is a client in a flow. It keeps the frames that it sent.
+// A flowClient is a client in a flow. It records the frames that it sends.
 type flowClient struct {
 	*refclient.Client
 	name  string
@@ -82,7 +82,7 @@ type flowClient struct {
 // stepTime bounds the wait of one step.
 const stepTime = time.Minute
 
-// play runs a flow and returns its clients, in the order in which they came.
+// play runs a flow and returns its clients, in the order of their dials.
 func play(t *testing.T, f flow, dial dialer, vars map[string]string) []*flowClient {
 	t.Helper()
 	p := &player{t: t, dial: dial, vars: vars, clients: map[string]*flowClient{}}
@@ -158,8 +158,8 @@ func (c *flowClient) send(frame []byte) error {
 	return c.SendRaw(frame)
 }
 
-// pass sends a ping and waits for its answer, which comes behind all that the
-// host has sent before.
+// pass sends a ping and waits for its answer, which arrives after all earlier messages
+// of the host.
 func (c *flowClient) pass(ctx context.Context) error {
 	c.fence++
 	id := fmt.Sprintf("fence-%d", c.fence)
@@ -299,8 +299,8 @@ func (p *player) tail(line string) string {
 	return b.String()
 }
 
-// flowVars are the variables that a flow begins with. The salt has 8 digits. A host
-// of another version than 0.9.0 needs AHP_VERSION.
+// flowVars returns the predefined variables of a flow. The salt has 8 digits.
+// AHP_VERSION is required for a host with another version than 0.9.0.
 func flowVars(provider, salt string) map[string]string {
 	vars := map[string]string{"provider": provider, "now": "2026-11-21T12:00:00.000Z", "version": cmp.Or(os.Getenv("AHP_VERSION"), "0.9.0")}
 	for i := 1; i <= 9; i++ {

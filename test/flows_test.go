@@ -18,10 +18,10 @@ import (
 // A target is a host that flows are run against.
 type target struct {
 	url  string
-	vars func(flow string, n int) map[string]string // n keeps flows on one host apart
+	vars func(flow string, n int) map[string]string // returns the variables of a flow; n distinguishes runs on one host
 }
 
-// newRefhost starts a reference host that does the same each time.
+// newRefhost starts a reference host that behaves the same in each run.
 func newRefhost(t testing.TB, change func(*agenthost.Config)) (*agenthost.Host, *stack.Server) {
 	t.Helper()
 	ids := 0
@@ -111,8 +111,8 @@ func direct(url string) dialer {
 }
 
 // Every flow runs directly at a host and through the relay. Through the relay, both
-// sides receive each message byte for byte. Where the host is deterministic, a client
-// receives the same bytes as directly.
+// sides receive each message byte for byte. If the host is deterministic, a client
+// receives the same bytes in both runs.
 func TestRelayChangesNoByte(t *testing.T) {
 	t.Parallel()
 	real := os.Getenv("AHP_UPSTREAM") != ""
@@ -136,8 +136,8 @@ func TestRelayChangesNoByte(t *testing.T) {
 	}
 }
 
-// wantAsDirectly compares a client's messages through the relay with those without, up
-// to a ping on both.
+// wantAsDirectly compares a client's messages through the relay with those without a
+// relay, up to a ping at the end of both.
 func wantAsDirectly(t *testing.T, got, want *flowClient) {
 	t.Helper()
 	a, b := timeless(got.Frames()), timeless(want.Frames())
@@ -161,8 +161,8 @@ func wantAsDirectly(t *testing.T, got, want *flowClient) {
 	wantSameFrames(t, got.name+" against directly", a, b)
 }
 
-// timeless removes messages that depend on the host's timers, and writes replayed
-// actions like single actions: the split between the two depends on the moment.
+// timeless removes messages that depend on the host's timers, and converts replayed
+// actions to single actions, because timing determines how many are replayed.
 func timeless(frames [][]byte) (list [][]byte) {
 	for _, f := range frames {
 		var replay struct {
@@ -231,7 +231,7 @@ func wantFramesOf(t *testing.T, tap *stack.Tap, c *flowClient) {
 		return
 	}
 	got, want := c.Frames(), conns[0].ToClient()
-	n := min(len(got), len(want)) // the host may have sent more since, and the client got some of it
+	n := min(len(got), len(want)) // the host may have sent more, of which the client received a part
 	if gone {
 		want = want[:n]
 	} else if fence := slices.IndexFunc(want, func(f []byte) bool {

@@ -14,8 +14,8 @@ import (
 	"ahprelay/test/stack"
 )
 
-// TestPipelinedAndGone has clients write all that they want and close at once,
-// without reading anything: the host gets all of it, and the end.
+// TestPipelinedAndGone lets clients send all messages and close at once, without
+// reading: the host receives all messages, and then the end.
 func TestPipelinedAndGone(t *testing.T) {
 	t.Parallel()
 	host := newScriptedHost(t)
@@ -26,7 +26,7 @@ func TestPipelinedAndGone(t *testing.T) {
 	}
 	for name, awaitsUpgrade := range map[string]bool{"with the handshake": false, "behind the handshake": true} {
 		t.Run(name, func(t *testing.T) {
-			for i := range 6 { // the first comes over a link that is being made
+			for i := range 6 { // the first uses a link that is still being opened
 				clientID := fmt.Sprintf("gone-%v-%d", awaitsUpgrade, i)
 				want := []string{
 					`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"clientId":"` + clientID + `"}}`,
@@ -49,8 +49,8 @@ func TestPipelinedAndGone(t *testing.T) {
 	}
 }
 
-// sayAndLeave opens a WebSocket, sends messages in one piece, and closes the
-// connection without having read more than the answer to the handshake.
+// sayAndLeave opens a WebSocket, sends messages in one write, and closes the
+// connection. It reads only the answer to the handshake.
 func sayAndLeave(t *testing.T, address, token string, awaitsUpgrade bool, messages []string) {
 	t.Helper()
 	u, err := url.Parse(address)

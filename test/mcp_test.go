@@ -79,7 +79,8 @@ const (
 	cleared = `{"jsonrpc":"2.0","method":"action","params":{"channel":"ahp-session:/1","serverSeq":2,"action":{"type":"session/mcpServerStateChanged","id":"s","state":{"kind":"authRequired","reason":"expired"}}}}`
 )
 
-// tellClient makes a scripted host send a message, and waits until the client has it.
+// tellClient makes a scripted host send a message, and waits until the client has received
+// it.
 func tellClient(t *testing.T, host *scriptedConn, c *refclient.Client, message string) {
 	t.Helper()
 	if err := host.say(message); err != nil {
@@ -141,7 +142,7 @@ func TestClientsGetOnlyTheirMCPCapabilities(t *testing.T) {
 	if got := withConn.messages(); !strings.Contains(got[len(got)-2], "cancelled") || strings.Contains(strings.Join(got, "\n"), "notifications/message") {
 		t.Errorf("the host got %q", got)
 	}
-	// To the other client the host has named no channel.
+	// The host has not named a channel to the other client.
 	refused(without, withoutConn, "other", `{"id":"other","method":"resources/read","channel":"`+mcpURI+`"}`, "-32008")
 
 	if err := withConn.say(`{"method":"notifications/resources/list_changed","channel":"` + mcpURI + `"}`); err != nil {
@@ -168,8 +169,8 @@ func TestClientsGetOnlyTheirMCPCapabilities(t *testing.T) {
 	})
 }
 
-// TestUndeclaredSamplingIsReportedOrRefused has a host ask a client for sampling that has not declared it,
-// softly and strictly.
+// TestUndeclaredSamplingIsReportedOrRefused lets a host request sampling from a client that
+// has not declared it, with the modes soft and strict.
 func TestUndeclaredSamplingIsReportedOrRefused(t *testing.T) {
 	t.Parallel()
 	const ask = `{"jsonrpc":"2.0","id":"ask","method":"sampling/createMessage","params":{"channel":"` + mcpURI + `"}}`
@@ -189,7 +190,7 @@ func TestUndeclaredSamplingIsReportedOrRefused(t *testing.T) {
 		if strict {
 			metric = `ahp_relay_mcp_rejections_total{rejection_class="sampling_without_client_capability"} 1`
 			eventually(t, "the host is told no", func() bool {
-				// The host keeps requests, notifications and answers.
+				// The host received these requests, notifications and answers.
 				got := conn.messages()
 				return strings.Contains(got[len(got)-1], `"id":"ask","error":{"code":-32601`)
 			})
@@ -225,8 +226,8 @@ func (l *lockedLog) String() string {
 	return l.b.String()
 }
 
-// A tool call waits for more rights, and tokens of each kind are used. Neither relay
-// nor host-agent prints one. JSON Web Tokens share their first bytes.
+// A tool call waits for more rights, and tokens of each kind are used. Neither relay nor
+// host-agent logs a token. JSON Web Tokens have the same first bytes.
 func TestNoTokenIsShown(t *testing.T) {
 	t.Parallel()
 	const secret, refusedSecret = "s3cret-grant", "s3cret-refused"

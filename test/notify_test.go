@@ -43,7 +43,8 @@ type follower struct {
 	told   chan told // closed at the end of the stream
 }
 
-// follow follows the events of a stack, after one, with a token.
+// follow reads the event stream of a stack, after the event with the given id, with a
+// token.
 func follow(t *testing.T, s *stack.Stack, after string, change func(*auth.Client)) *follower {
 	t.Helper()
 	token, err := s.Token(change)
@@ -117,7 +118,7 @@ func startNotifying(t *testing.T, protocol agenthost.Protocol, relay gateway.Rel
 	return startStack(t, stack.Config{Upstream: server.URL(), Relay: relay, Agent: hostagent.Config{Notify: hostagent.NotifyAll}})
 }
 
-// ask has the agent ask for permission in a session, which it begins.
+// ask makes the agent ask for permission in a new session.
 func ask(t *testing.T, c *refclient.Client, session, turn string) (chat string) {
 	t.Helper()
 	provider, _, _ := strings.Cut(session, ":")
@@ -157,8 +158,8 @@ func allow(t *testing.T, c *refclient.Client, chat, turn string) {
 	}
 }
 
-// An agent asks and is answered. Each permitted person hears of it once, in order,
-// also after a break; further people hear nothing.
+// An agent asks and gets an answer. Each permitted person receives each event once,
+// in order, even after a break. Other people receive nothing.
 func TestEventsReachPermittedPeopleOnce(t *testing.T) {
 	t.Parallel()
 	s := startNotifying(t, agenthost.Protocol10, gateway.RelayConfig{})
@@ -174,7 +175,8 @@ func TestEventsReachPermittedPeopleOnce(t *testing.T) {
 	if asked.Data.Session != "demo:/one" || asked.Data.Detail != "echo test" || !asked.Data.NeedsYou {
 		t.Errorf("told %+v; want what is asked in demo:/one", asked.Data)
 	}
-	// A new follower hears open events; a returning follower hears later events.
+	// A new follower receives open events; a returning follower receives later
+	// events.
 	if now := follow(t, s, "", nil).want("event", notice.Approval); now.Data.ID != asked.Data.ID {
 		t.Errorf("told of %s; want %s", now.Data.ID, asked.Data.ID)
 	}
@@ -221,8 +223,8 @@ func TestEventsReachPermittedPeopleOnce(t *testing.T) {
 	}
 }
 
-// The relay restarts while an event is open. The new relay knows the event, and
-// reports no closed one.
+// The relay restarts while an event is open. The new relay knows this event, and
+// reports no ended one.
 func TestEventsSurviveARelay(t *testing.T) {
 	t.Parallel()
 	s := startNotifying(t, agenthost.Protocol09, gateway.RelayConfig{Listen: natssite.FreePort(t)})
@@ -320,7 +322,7 @@ func api[T any](t *testing.T, s *stack.Stack, method, path string, body any, cha
 	return answer, response.StatusCode
 }
 
-// onLoopback lets ways be on this machine.
+// onLoopback permits notification targets on this machine.
 func onLoopback() gateway.RelayConfig {
 	return gateway.RelayConfig{Notify: gateway.NotifyConfig{Private: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}}
 }
@@ -367,7 +369,7 @@ func TestPushIsEncryptedForTheBrowser(t *testing.T) {
 	}
 	allow(t, c, chat, "t1")
 	end, done := service.Next(), service.Next()
-	if done.Withdrawn { // those are of two events, in no order
+	if done.Withdrawn { // they are about two events, in any order
 		end, done = done, end
 	}
 	if !end.Withdrawn || end.ID != p.ID || end.Topic != p.Topic || done.Kind != notice.Done {

@@ -24,7 +24,7 @@ import (
 	"ahprelay/test/stack"
 )
 
-// size reads how much is to be done.
+// size reads the size of the test from the environment.
 func size(name string, byDefault int) int {
 	if n, err := strconv.Atoi(os.Getenv(name)); err == nil {
 		return n
@@ -102,7 +102,7 @@ func TestEachOfManyEventsIsNotified(t *testing.T) {
 		if m.told[key] < 1 || m.withdrawn[key] < 1 || len(m.ids[key]) != 1 {
 			t.Errorf("%s was told %d times, and withdrawn %d times, as %d events; want one, told and withdrawn", key, m.told[key], m.withdrawn[key], len(m.ids[key]))
 		}
-		if more := m.told[key] + m.withdrawn[key] - 2; more > 0 { // to be shown once by its id
+		if more := m.told[key] + m.withdrawn[key] - 2; more > 0 { // the device shows messages with one id once
 			again += more
 			if asked := m.asked[key]; asked.After(killed) || killed.Sub(asked) > notedIn {
 				t.Errorf("%s was told again, which was asked %v before the relay was killed", key, killed.Sub(asked))
@@ -121,8 +121,8 @@ func TestEachOfManyEventsIsNotified(t *testing.T) {
 	}
 }
 
-// notedIn is the longest time, on a slow machine, until a push is recorded for further
-// relays.
+// notedIn is the longest time until a push is recorded for the other relays, on a slow
+// machine.
 const notedIn = 10 * time.Second
 
 // many is a set of sessions, with the messages that a push service received about
@@ -135,7 +135,7 @@ type many struct {
 	tellingTook, withdrawingTook []time.Duration
 }
 
-// hear receives pushes until all wanted events have arrived.
+// hear receives pushes until all expected events have arrived.
 func (m *many) hear(t *testing.T, want map[string]time.Time, come map[string]int) {
 	t.Helper()
 	for len(come) < len(want) {
@@ -200,8 +200,8 @@ func startNotifyingCluster(t *testing.T) *cluster {
 	return c
 }
 
-// awaitCopies waits until all shared records have the given number of copies. Records
-// with fewer copies would be away while the first relay is down.
+// awaitCopies waits until each shared record has the given number of copies. A record with
+// fewer copies would be missing while the first relay is down.
 func awaitCopies(t *testing.T, relay *relayProcess, copies int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*stepTime)
@@ -228,7 +228,7 @@ func awaitCopies(t *testing.T, relay *relayProcess, copies int) {
 	}
 	for {
 		n, err := whole()
-		if n >= 2 && err == nil { // the registry's, and what else they keep
+		if n >= 2 && err == nil { // the registry's stream and the others
 			return
 		}
 		select {

@@ -22,7 +22,7 @@ import (
 	"ahprelay/test/stack"
 )
 
-// note returns a notification of about so many bytes.
+// note returns a notification of about the given size.
 func note(channel string, n, size int) string {
 	return fmt.Sprintf(`{"jsonrpc":"2.0","method":"x/y","params":{"channel":%q,"n":%d,"pad":"%s"}}`, channel, n, strings.Repeat("x", size))
 }
@@ -78,8 +78,8 @@ func TestSnapshotOverSlowLine(t *testing.T) {
 	}
 }
 
-// A client that stops reading a shared chat is closed alone, for that reason. The
-// remaining viewers receive everything.
+// A client that stops reading a shared chat is closed, and the close reason names
+// that. All other viewers receive everything.
 func TestStalledViewerCostsNothing(t *testing.T) {
 	host := newScriptedHost(t)
 	s := startStack(t, stack.Config{Upstream: host.server.URL(), Relay: gateway.RelayConfig{Gateway: gateway.Config{Stall: 2 * time.Second}}})
@@ -103,7 +103,7 @@ func TestStalledViewerCostsNothing(t *testing.T) {
 		if i%ahead != ahead-1 {
 			continue
 		}
-		for _, c := range good { // which a slow machine is not to make slow
+		for _, c := range good { // a slow machine must not make these clients slow
 			last := fmt.Sprintf(`"n":%d,`, i)
 			if _, _, err := c.WaitAfter(ctx, i+2-ahead, func(frame []byte) bool { return strings.Contains(string(frame), last) }); err != nil {
 				t.Fatal(err)
@@ -147,7 +147,7 @@ func TestRoamedClientReplacesItsFrozenConnection(t *testing.T) {
 	s := startStack(t, stack.Config{Upstream: host.server.URL()})
 	var mobile line
 	greet(t, s, stack.Host, "phone", &mobile, nil)
-	old := host.conn("phone", 0) // before the next one can overtake it
+	old := host.conn("phone", 0) // before the next connection can overtake it
 	tab := greet(t, s, stack.Host, "phone", nil, nil)
 	twin := host.conn("phone", 1)
 	time.Sleep(4 * time.Second) // probed, and there
@@ -225,8 +225,8 @@ func roundTrips(t *testing.T, c *refclient.Client, n int) (took []time.Duration)
 	return took
 }
 
-// A host that reads nothing makes its own clients wait, with everything they sent.
-// Clients at a second host do not wait.
+// A host that reads nothing delays its own clients, with everything that they sent.
+// Clients of a second host do not wait.
 func TestHungHostStallsOnlyItsClients(t *testing.T) {
 	hung, other := newScriptedHost(t), newScriptedHost(t)
 	s := startStack(t, stack.Config{
@@ -236,7 +236,7 @@ func TestHungHostStallsOnlyItsClients(t *testing.T) {
 	startHost(t, s, "desktop", other.server.URL())
 	bystander := greet(t, s, "desktop", "b", nil, nil)
 	usual := roundTrips(t, bystander, 50)
-	const clients, messages, size = 1, 400, 100 << 10 // more than kernels hold: about 20 MiB of what may be 32 on either side of the relay
+	const clients, messages, size = 1, 400, 100 << 10 // more than the kernels hold: about 20 MiB of at most 32 on either side of the relay
 	var unblock []func()
 	var writers sync.WaitGroup
 	var sent atomic.Int64
@@ -260,7 +260,7 @@ func TestHungHostStallsOnlyItsClients(t *testing.T) {
 		t.Errorf("the median round trip of another host's client is %v", meanwhile[100])
 	}
 	for before := int64(-1); before < sent.Load(); time.Sleep(500 * time.Millisecond) {
-		before = sent.Load() // until no more is taken
+		before = sent.Load() // until no more is accepted
 	}
 	if n := sent.Load(); n == clients*messages {
 		t.Error("the relay took all that clients sent for a host that reads nothing")
@@ -286,7 +286,7 @@ func TestHungHostStallsOnlyItsClients(t *testing.T) {
 	}
 }
 
-// A host floods clients, some of which read nothing. Clients at a second host do not
+// A host floods clients, some of which read nothing. Clients of a second host do not
 // wait.
 func TestFloodingHostDelaysNoOtherHost(t *testing.T) {
 	flooding, other := newScriptedHost(t), newScriptedHost(t)
@@ -312,12 +312,12 @@ func TestFloodingHostDelaysNoOtherHost(t *testing.T) {
 				if conn.say(note("ahp-session:/1", n, 32<<10)) != nil {
 					return
 				}
-				time.Sleep(4 * time.Millisecond) // with room for the rest of the machine
+				time.Sleep(4 * time.Millisecond) // leaves processor time for the rest of the machine
 			}
 		})
 	}
 	meanwhile := roundTrips(t, bystander, 50)
-	for _, conn := range deaf { // the flood has had all its consequences
+	for _, conn := range deaf { // the flood has had all its effects
 		for open := true; open; {
 			select {
 			case <-conn.done:
@@ -334,8 +334,8 @@ func TestFloodingHostDelaysNoOtherHost(t *testing.T) {
 	}
 }
 
-// TestAgentStopsBehindWhatTheHostSaid stops a host-agent that still has much
-// for a client which takes its time: it gets all of it, and then why.
+// TestAgentStopsBehindWhatTheHostSaid stops a host-agent with many queued messages
+// for a slow client: the client receives all of them, and then the close reason.
 func TestAgentStopsBehindWhatTheHostSaid(t *testing.T) {
 	host := newScriptedHost(t)
 	s := startStack(t, stack.Config{
@@ -370,9 +370,9 @@ func TestAgentStopsBehindWhatTheHostSaid(t *testing.T) {
 	}
 }
 
-// A host sends more at once than may be queued in all, to fast clients, a slow line,
-// and a client that pauses. Every client receives everything, as directly from the
-// host.
+// A host sends more at once than may be queued in total: to fast clients, to a slow
+// line, and to a client that pauses. Every client receives everything, as without a
+// relay.
 func TestFastHostReachesEveryClient(t *testing.T) {
 	for name, much := range map[string]struct{ messages, size int }{
 		"very many": {4_000, 1 << 10},
@@ -393,7 +393,7 @@ func TestFastHostReachesEveryClient(t *testing.T) {
 			const stops = 2
 			for i, network := range lines {
 				id := fmt.Sprint("c", i)
-				var next atomic.Int64 // the number that the next message is to have
+				var next atomic.Int64 // number of the next message
 				all := make(chan struct{})
 				c := greet(t, s, stack.Host, id, network, func(frame []byte) {
 					n := next.Load()
@@ -424,7 +424,7 @@ func TestFastHostReachesEveryClient(t *testing.T) {
 					}
 					tick := time.NewTicker(2 * stepTime)
 					defer tick.Stop()
-					for before := int64(-1); before < next.Load(); { // what goes on may take its time
+					for before := int64(-1); before < next.Load(); { // these may be slow
 						before = next.Load()
 						select {
 						case <-all:

@@ -38,7 +38,7 @@ func awaitState(t *testing.T, s *stack.Stack, state string) {
 	}
 }
 
-// Clients learn at once that their host died. When it returns, the waiting clients
+// Clients learn at once that their host has died. When it returns, the waiting clients
 // continue.
 func TestClientsLearnThatTheHostDied(t *testing.T) {
 	t.Parallel()
@@ -64,7 +64,7 @@ func TestClientsLearnThatTheHostDied(t *testing.T) {
 		t.Errorf("host is offline since %v because of %q; it died at %v", info.Since, info.Reason, died)
 	}
 
-	// A client that begins anew is held, too: it gets no error, which stock clients take as final.
+	// A new client is held, too, and gets no error: common clients would give up.
 	late, err := dial(t.Context(), refclient.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -134,7 +134,7 @@ func TestHostNotUpYet(t *testing.T) {
 	}
 	t.Cleanup(s.Close)
 	awaitState(t, s, "offline")
-	const why = "the host answers HTTP 502 instead of a WebSocket" // what is wrong, and no address
+	const why = "the host answers HTTP 502 instead of a WebSocket" // the cause, without an address
 	eventually(t, "the relay says "+why, func() bool {
 		info, err := s.API(ctx)
 		return err == nil && info.Reason == why
@@ -152,7 +152,7 @@ func TestHostNotUpYet(t *testing.T) {
 	}
 }
 
-// TestClientsAreCounted has relays know how many clients a host has.
+// TestClientsAreCounted checks that relays report the number of a host's clients.
 func TestClientsAreCounted(t *testing.T) {
 	t.Parallel()
 	_, server := newRefhost(t, nil)
@@ -196,8 +196,8 @@ func TestClientsLearnThatTheHostAgentStopped(t *testing.T) {
 	join(t, throughRelay(t, s), "a", nil)
 }
 
-// A relay recognizes a live host-agent by its connection, so that it need not renew
-// its lease by requests.
+// A relay sees by its connection that a host-agent is alive, so the host-agent need not
+// send requests to renew its lease.
 func TestConnectedHostAgentNeedsNoRenewal(t *testing.T) {
 	t.Parallel()
 	_, server := newRefhost(t, nil)
@@ -215,7 +215,7 @@ func TestConnectedHostAgentNeedsNoRenewal(t *testing.T) {
 	eventually(t, "it is not heard", heard("0"))
 }
 
-// A drain sends clients away behind their pending messages.
+// A drain closes clients after their pending messages.
 func TestDrainFollowsPendingMessages(t *testing.T) {
 	t.Parallel()
 	_, server := newRefhost(t, nil)

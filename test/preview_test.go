@@ -32,8 +32,8 @@ type previewWorld struct {
 	control hostagent.Control
 }
 
-// newPreviewWorld has the host's owner let the application's port be opened, and
-// others: of an application that is denied, and the AHP host's own.
+// newPreviewWorld permits previews of the application's port, of a denied application's
+// port, and of the AHP host's own port.
 func newPreviewWorld(t *testing.T, change func(*hostagent.Config)) (w *previewWorld, denied, own uint16) {
 	w = &previewWorld{app: newApp(t), control: hostagent.Control{Path: t.TempDir() + "/control"}}
 	port := portOf(t, w.app.URL)
@@ -71,7 +71,7 @@ func (w *previewWorld) preview(c *refclient.Client) (p preview) {
 	return p
 }
 
-// open returns the IDs of the previews that a client is shown.
+// open returns the IDs of the previews that a client sees.
 func (w *previewWorld) open(c *refclient.Client, channel string) (ids []string) {
 	w.t.Helper()
 	var list struct{ Previews []hostagent.Preview }
@@ -108,7 +108,8 @@ func TestPreviewOpensAPortOfTheHost(t *testing.T) {
 		t.Errorf("socket: %q", got)
 	}
 
-	// The same subject has it with any client; another subject does not, and cannot close it.
+	// The same subject sees the preview with any client. Another subject does not, and
+	// cannot close it.
 	other, stranger := w.operator("other", nil), w.operator("stranger", func(c *auth.Client) { c.Subject = "bob" })
 	for _, channel := range []string{w.session, "ahp-root://"} {
 		if ids := w.open(other, channel); len(ids) != 1 || ids[0] != p.ID {
@@ -128,7 +129,7 @@ func TestPreviewOpensAPortOfTheHost(t *testing.T) {
 	_, err := w.try(stranger, "relay/previewClose", ask)
 	wantRPCError(t, err, ahp.CodeNotFound)
 
-	// A preview outlives its client's absence, and ends when it is closed.
+	// A preview stays open while its client is absent, and ends when it is closed.
 	_ = c.Abort()
 	w.app.release <- struct{}{}
 	if line := events.next(); line != "data: 1" {
@@ -203,14 +204,15 @@ func TestOnlyOperatorsOpenPreviews(t *testing.T) {
 	}
 }
 
-// TestPreviewEndsInEachWay has a preview end in all ways but one: see TestPreviewOpensAPortOfTheHost.
+// TestPreviewEndsInEachWay ends a preview in all ways but one: see
+// TestPreviewOpensAPortOfTheHost.
 func TestPreviewEndsInEachWay(t *testing.T) {
 	t.Parallel()
 	w, _, _ := newPreviewWorld(t, func(*hostagent.Config) {})
 	for _, c := range []struct {
 		name string
 		end  func(preview) error
-	}{ // one after the other; the session goes last
+	}{ // one after the other; the session is removed last
 		{"the owner closes it", func(p preview) error {
 			list, err := w.control.Clients(t.Context())
 			if err != nil || !slices.ContainsFunc(list.Previews, func(one hostagent.Preview) bool { return one.ID == p.ID && one.Subject == "the owner closes it" }) {
@@ -257,8 +259,8 @@ func (w *previewWorld) ends(name string, end func(preview) error) {
 	})
 }
 
-// TestPreviewEndsWithItsOrigin revokes a stolen token with which the token was made that opened a preview: the client's
-// connection, the open page and an unused ticket end.
+// TestPreviewEndsWithItsOrigin revokes a stolen token from which the token that opened a
+// preview was derived: the client's connection, the open page and an unused ticket end.
 func TestPreviewEndsWithItsOrigin(t *testing.T) {
 	t.Parallel()
 	w, _, _ := newPreviewWorld(t, func(*hostagent.Config) {})

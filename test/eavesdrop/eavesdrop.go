@@ -1,5 +1,5 @@
-// Package eavesdrop keeps what a sealed host's relay, its NATS server and their operator can
-// see, and looks in it for pieces of messages.
+// Package eavesdrop records what a sealed host's relay, its NATS server and their operator
+// can see, and searches it for pieces of messages.
 package eavesdrop
 
 import (
@@ -34,7 +34,8 @@ func (r *Recording) Bytes() []byte {
 	return bytes.Clone(r.b.Bytes())
 }
 
-// RecordTCP passes connections to a TCP address, and keeps their bytes in both directions.
+// RecordTCP forwards connections to a TCP address, and records their bytes in both
+// directions.
 func RecordTCP(t testing.TB, target string, kept io.Writer) (address string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -68,7 +69,7 @@ func RecordTCP(t testing.TB, target string, kept io.Writer) (address string) {
 	return l.Addr().String()
 }
 
-// SecretsOf returns the texts of at least 16 bytes in messages.
+// SecretsOf returns all texts in messages that have at least 16 bytes.
 func SecretsOf(messages [][]byte) (list []string) {
 	var add func(value any)
 	add = func(value any) {
@@ -98,7 +99,7 @@ func SecretsOf(messages [][]byte) (list []string) {
 	return slices.Compact(list)
 }
 
-// Found returns the secrets of which some bytes have a piece of 16 bytes.
+// Found returns the secrets of which any 16 bytes occur in some recorded bytes.
 func Found(in []byte, secrets []string) (list []string) {
 	pieces := map[[16]byte]bool{}
 	for i := range len(in) - 15 {

@@ -12,11 +12,11 @@ import (
 	"testing"
 )
 
-// A Dump is a process's memory: each region that the process may write.
+// A Dump is a copy of a process's memory: each region that the process may write.
 type Dump [][]byte
 
-// DumpMemory stops a process for as long as it reads its memory. Regions that the process
-// cannot write have its program only, here with a test's texts.
+// DumpMemory stops a process while it reads the process's memory. It leaves out read-only
+// regions: they hold only the program, which here includes the test's texts.
 func DumpMemory(t testing.TB, pid int) (d Dump) {
 	t.Helper()
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
@@ -92,8 +92,8 @@ func PiecesOf(texts []string) map[Piece]bool {
 	return all
 }
 
-// Finds returns those pieces that the dump has. The race detector would need a
-// minute for the loop, which no other goroutine shares.
+// Finds returns the pieces that occur in the dump. It is not instrumented for the race
+// detector, which would need a minute for a loop that shares nothing.
 //
 //go:norace
 func (d Dump) Finds(pieces map[Piece]bool) map[Piece]bool {

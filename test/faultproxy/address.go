@@ -6,9 +6,9 @@ import (
 	"net"
 )
 
-// FreeAddress returns a host:port without a listener, for a server that listens later
-// or again. Its IP address differs from 127.0.0.1, which outgoing connections use, so
-// none of them takes the port meanwhile.
+// FreeAddress returns a host:port on which nothing listens, for a server that listens
+// later or again. Its IP address is not 127.0.0.1, from which outgoing connections
+// come, so none of them takes the port in the meantime.
 func FreeAddress() (string, error) {
 	l, err := net.Listen("tcp", OwnAddress())
 	if err != nil {
@@ -21,8 +21,7 @@ func FreeAddress() (string, error) {
 // be closed and opened again: see [FreeAddress].
 func OwnAddress() string { return ownIP() + ":0" }
 
-// SamePort returns an address with the port of a different one, and with an IP address
-// of its own.
+// SamePort returns an address with a new IP address and the port of the given one.
 func SamePort(address string) (string, error) {
 	_, port, err := net.SplitHostPort(address)
 	return net.JoinHostPort(ownIP(), port), err

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Sizes of the data under way in one direction of a connection, in bytes.
+// Limits for the data in transit in one direction of a connection, in bytes.
 const (
 	pieceSize = 16 << 10
 	maxPieces = 64
@@ -28,14 +28,15 @@ type conn struct {
 	shape  atomic.Pointer[Shape]
 
 	doomed atomic.Bool  // to be reset
-	left   atomic.Int64 // after so many more bytes
+	left   atomic.Int64 // reset after this many more bytes
 
 	mu    sync.Mutex // guards the fields below
 	to    *net.TCPConn
 	ended bool
 }
 
-// A piece is the data of one read, with the time when it is due at the far end.
+// A piece is the data of one read, with the time at which it must arrive at the
+// other end.
 type piece struct {
 	bytes []byte
 	due   time.Time
@@ -114,9 +115,9 @@ func (c *conn) pass(to, from *net.TCPConn) {
 	wg.Wait()
 }
 
-// read takes pieces until the end, which is io.EOF if it is a good one.
+// read reads pieces until the end. It returns io.EOF after an orderly end.
 func (c *conn) read(pieces chan<- piece, from *net.TCPConn) error {
-	due := time.Time{} // of the piece before
+	due := time.Time{} // when the previous piece must arrive
 	for {
 		buf := make([]byte, pieceSize)
 		n, err := from.Read(buf)
@@ -146,7 +147,7 @@ func (s *Shape) delay() time.Duration {
 	return s.Delay - s.Jitter + rand.N(2*s.Jitter)
 }
 
-// write writes pieces when they are due, and closes behind the last.
+// write writes pieces when they are due, and then closes.
 func (c *conn) write(to *net.TCPConn, pieces <-chan piece) error {
 	limit := rate.NewLimiter(rate.Inf, pieceSize)
 	for p := range pieces {
@@ -184,7 +185,7 @@ func (c *conn) await(p piece, limit *rate.Limiter) error {
 	if r := c.shape.Load().Rate; r > 0 {
 		want = rate.Limit(r)
 	}
-	if limit.Limit() != want { // setting it gives a full allowance
+	if limit.Limit() != want { // a new limit starts with a full allowance
 		limit.SetLimit(want)
 	}
 	if err := limit.WaitN(c.ctx, len(p.bytes)); err != nil {
@@ -193,7 +194,7 @@ func (c *conn) await(p piece, limit *rate.Limiter) error {
 	return c.gate.wait(c.ctx)
 }
 
-// A gate is passable or not.
+// A gate is open or closed.
 type gate struct {
 	mu       sync.Mutex
 	passable chan struct{} // closed if so

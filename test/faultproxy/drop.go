@@ -11,7 +11,7 @@ import (
 	"syscall"
 )
 
-// ownNetwork marks a process that is alone in its network namespace.
+// ownNetwork marks a process that has a network namespace of its own.
 const ownNetwork = "AHP_TEST_OWN_NETWORK"
 
 // OwnNetwork restarts this program in a network namespace of its own, where the kernel
@@ -51,8 +51,8 @@ func CanDrop() error {
 	return nil
 }
 
-// source returns an address of the proxy's own, by which the kernel knows its
-// packets; nil where that makes no difference.
+// source returns an IP address of the proxy's own, by which the kernel recognizes the
+// proxy's packets, or nil where none is needed.
 func source() *net.TCPAddr {
 	if CanDrop() != nil {
 		return nil

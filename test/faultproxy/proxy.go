@@ -51,7 +51,7 @@ type Proxy struct {
 // A Shape is a slow network's effect on each connection, in each direction.
 type Shape struct {
 	Delay  time.Duration // bytes arrive that much later
-	Jitter time.Duration // or up to that much more or less, in order all the same
+	Jitter time.Duration // up to this much more or less, without reordering
 	Rate   int           // bytes a second; 0: no limit
 }
 
@@ -81,7 +81,7 @@ func (p *Proxy) DialFromListener() {
 // Addr returns where the proxy listens.
 func (p *Proxy) Addr() string { return p.listen }
 
-// open begins to listen, unless that goes on already.
+// open starts to listen, unless the proxy listens already.
 func (p *Proxy) open() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -112,7 +112,7 @@ func (p *Proxy) acceptLoop(l net.Listener) {
 	}
 }
 
-// keep registers a connection, if its listener is still the proxy's.
+// keep registers a connection, unless its listener has been closed.
 func (p *Proxy) keep(l net.Listener, c *conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -147,7 +147,7 @@ func (p *Proxy) Cut() {
 	}
 }
 
-// Freeze lets nothing through any more.
+// Freeze stops all traffic on present and new connections.
 func (p *Proxy) Freeze() {
 	p.mu.Lock()
 	p.frozen = true
@@ -155,15 +155,15 @@ func (p *Proxy) Freeze() {
 	p.FreezeOpen()
 }
 
-// FreezeOpen lets nothing through on the connections of now.
+// FreezeOpen stops all traffic on the present connections.
 func (p *Proxy) FreezeOpen() {
 	for _, c := range p.current() {
 		c.gate.shut()
 	}
 }
 
-// ResetAfter resets each connection of now once it has passed that many more
-// bytes, both directions together.
+// ResetAfter resets each present connection once it has passed this many more bytes,
+// counted over both directions.
 func (p *Proxy) ResetAfter(bytes int64) {
 	for _, c := range p.current() {
 		c.left.Store(bytes)
@@ -171,7 +171,7 @@ func (p *Proxy) ResetAfter(bytes int64) {
 	}
 }
 
-// Shape makes all connections slow, those to come too.
+// Shape slows down all connections, present and new.
 func (p *Proxy) Shape(s Shape) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -193,7 +193,7 @@ func (p *Proxy) Heal() error {
 	return errors.Join(p.deliver(), p.open())
 }
 
-// Conns returns how many connections there are.
+// Conns returns the number of connections.
 func (p *Proxy) Conns() int { return len(p.current()) }
 
 func (p *Proxy) current() []*conn {
@@ -206,10 +206,11 @@ func (p *Proxy) current() []*conn {
 	return list
 }
 
-// Close ends all connections, and returns when nothing of the proxy is left.
+// Close ends all connections, and returns when all goroutines of the proxy have
+// ended.
 func (p *Proxy) Close() {
 	p.cancel()
 	p.Cut()
-	_ = p.deliver() // the dropped data has no owner any more
+	_ = p.deliver() // the connections whose data is dropped have ended
 	p.wg.Wait()
 }

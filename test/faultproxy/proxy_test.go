@@ -19,8 +19,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience is how long anything may take; silence is long enough for a byte
-// that passes to arrive.
+// patience is the longest time that a step may take. silence is long enough for a byte to
+// arrive if it is not held back.
 const (
 	patience = time.Minute
 	silence  = 100 * time.Millisecond
@@ -160,7 +160,7 @@ func TestOnlyOpenConnectionsFreeze(t *testing.T) {
 	before.wantSilence()
 }
 
-// A reset lets a part of the data through.
+// A reset passes a part of the data before it.
 func TestResetLetsAPartThrough(t *testing.T) {
 	p := newEcho(t)
 	c := dial(t, p)
@@ -175,7 +175,8 @@ func TestResetLetsAPartThrough(t *testing.T) {
 	dial(t, p).say("1")
 }
 
-// TestHalfCloseIsPassedOn passes on that one side sends no more.
+// TestHalfCloseIsPassedOn closes one direction of a connection: the other end sees that,
+// and can still send.
 func TestHalfCloseIsPassedOn(t *testing.T) {
 	c := dial(t, newEcho(t))
 	c.say("last")
@@ -187,7 +188,8 @@ func TestHalfCloseIsPassedOn(t *testing.T) {
 	}
 }
 
-// TestShapedBytesKeepTheirOrder takes its time, and keeps the order.
+// TestShapedBytesKeepTheirOrder checks that a slow network delays bytes without reordering
+// them.
 func TestShapedBytesKeepTheirOrder(t *testing.T) {
 	p := newEcho(t)
 	c := dial(t, p)

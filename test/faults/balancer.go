@@ -11,8 +11,8 @@ import (
 	"ahprelay/test/procs"
 )
 
-// A balancer selects relays for clients, in turn among those that are ready. It asks each
-// relay's /readyz, as a load balancer does, and keeps the times without readiness.
+// A balancer selects relays for clients in turn, among those that are ready. Like a load
+// balancer it requests each relay's /readyz, and records when a relay was not ready.
 type balancer struct {
 	relays []string // base URLs
 	cancel context.CancelFunc
@@ -20,13 +20,13 @@ type balancer struct {
 
 	mu    sync.Mutex // guards the fields below
 	ready []bool
-	since []time.Time     // when that last changed
-	away  []time.Duration // longest times without readiness
+	since []time.Time     // time of the last change, by relay
+	away  []time.Duration // longest time without readiness, by relay
 	times []int           // how often each relay was not ready
 	next  int             // relay to select
 }
 
-// pollEvery is the interval of a balancer's questions.
+// pollEvery is the interval between a balancer's requests.
 const pollEvery = 50 * time.Millisecond
 
 // balance starts a balancer in front of relays that are ready. Stop ends it.
@@ -83,8 +83,8 @@ func (b *balancer) pick() string {
 	return "ws" + strings.TrimPrefix(b.relays[b.next], "http") + "/ahp/" + procs.Host
 }
 
-// judge adds the balancer's figures to the result of a row that replaces each relay once:
-// each is not ready once, and all others stay ready meanwhile.
+// judge adds the balancer's figures to the result of a row that replaces each relay once.
+// Each relay may be unready once, and all other relays must be ready then.
 func (b *balancer) judge(r *Result) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// short are the rows that every test run does; make faults does all.
+// short lists the rows of every test run; make faults runs all.
 var short = []string{
 	"client–relay: cut 3s",
 	"client–relay: reset in the middle of a frame",
@@ -96,7 +96,7 @@ func TestBrokenPromisesAreFound(t *testing.T) {
 	}
 	for name, test := range map[string]struct {
 		change func(*Result)
-		want   string // in what is broken; "": nothing is
+		want   string // expected text in the broken promises; "": none is broken
 	}{
 		"good":       {func(*Result) {}, ""},
 		"lost":       {func(r *Result) { r.Lost = 1 }, "1 lost"},

@@ -17,19 +17,19 @@ type Row struct {
 	Place string
 	Fault string
 
-	external bool                                     // needs NATS as a process of its own
-	others   int                                      // relays of a cluster beside that of the clients
-	balanced bool                                     // clients are at all of them, see balancer
+	external bool                                     // needs a NATS server in a separate process
+	others   int                                      // additional relays in the cluster
+	balanced bool                                     // clients connect to all relays, see balancer
 	memory   int                                      // bytes of the relay's cgroup; 0: none
-	flags    []string                                 // more of the relay
-	hold     time.Duration                            // how long the fault stays
+	flags    []string                                 // additional flags of the relay
+	hold     time.Duration                            // duration of the fault
 	inject   func(context.Context, *procs.Site) error // begins the fault
 	heal     func(context.Context, *procs.Site) error // ends it
-	during   func(context.Context, *procs.Site) error // if set, runs in place of waiting for hold
+	during   func(context.Context, *procs.Site) error // if set, called instead of waiting for hold
 	promise  promise
-	needs    func() error // why the fault cannot be made here; nil: it can
+	needs    func() error // returns why the fault is impossible on this machine, or nil
 
-	alone func(context.Context, *procs.Site, *Result) error // if set, does all: there are no crowd, no proxies and no record
+	alone func(context.Context, *procs.Site, *Result) error // if set, runs the whole row without a crowd, proxies or record
 }
 
 // Skip reports why the row cannot be run here.
@@ -43,17 +43,17 @@ func (r Row) Skip() error {
 // Name identifies the row.
 func (r Row) Name() string { return r.Place + ": " + r.Fault }
 
-// A promise is the worst effect at clients.
+// A promise limits the effect of a fault on clients.
 type promise struct {
-	codes []int         // with which connections may be closed
+	codes []int         // codes with which connections may be closed
 	must  bool          // and are
-	told  time.Duration // within which they are closed, from the fault's beginning; 0: no promise
-	pause time.Duration // longest time without news; 0: no promise
-	later time.Duration // until clients are whole, more than usual
+	told  time.Duration // longest time from the fault's beginning until clients are closed; 0: no promise
+	pause time.Duration // longest time without a message; 0: no promise
+	later time.Duration // added to the usual time until clients are whole
 }
 
-// whole is how soon all clients must be whole again after a fault has ended,
-// on an idle machine. They wait 2 s between attempts to connect.
+// whole is the longest time from the end of a fault until all clients have received
+// everything, on an idle machine. Clients wait 2 s between attempts to connect.
 const whole = 10 * time.Second
 
 // Codes of close frames.
@@ -69,18 +69,18 @@ var (
 	cut     = promise{codes: []int{load.EndCut}, must: true}
 	offline = promise{codes: []int{codeOffline}, must: true}
 
-	// cutOff is offline where connections end in sequence: the host may still answer
-	// on the last connection when the first has ended.
+	// cutOff is offline for connections that end one after the other: the host may
+	// still answer on the last one when the first has ended.
 	cutOff = promise{codes: []int{codeOffline, codeResync}, must: true}
 )
 
-// within adds a bound for the time until clients learn of the fault.
+// within limits the time until clients learn of the fault.
 func (p promise) within(d time.Duration) promise {
 	p.told = d
 	return p
 }
 
-// silentAtMost adds a promise of how long the pause is.
+// silentAtMost limits the time without a message.
 func (p promise) silentAtMost(d time.Duration) promise {
 	p.pause = d
 	return p
@@ -98,23 +98,23 @@ func Rows() []Row {
 	return slices.Concat(rows, rollingRows(), stalledRows())
 }
 
-// A link is a place in a network.
+// A link is a place in the network where faults are injected.
 type link struct {
 	place    string
 	external bool
 	proxy    func(*procs.Site) *faultproxy.Proxy
 
-	short, most, long promise // cuts and freezes of 3 s, of just less than the resume window, and of more
+	short, most, long promise // cuts and freezes of 3 s, just below the resume window, and above it
 	frozen            [3]promise
-	forgotten         promise // connections of now pass nothing any more
+	forgotten         promise // present connections are frozen for good
 	forgottenFor      time.Duration
 	slow              promise
 	reset, flap       promise
-	lost              promise // all packets, for just less than the resume window
+	lost              promise // all packets are lost, for a time just below the resume window
 }
 
-// retry is how long TCP may wait until it sends again when all packets were lost
-// for [shorter]: as long again, at most.
+// retry is the longest time until TCP sends again after all packets were lost for
+// [shorter]: the same time once more.
 const retry = shorter + time.Second
 
 func (p promise) laterBy(d time.Duration) promise {
@@ -128,8 +128,8 @@ const (
 	longer  = 22 * time.Second
 )
 
-// resumeEnds is the time until clients learn of an absent network: the resume window,
-// a heartbeat, and the detection.
+// resumeEnds is the time until clients learn that a network is gone: the resume
+// window, a heartbeat, and the detection.
 const resumeEnds = 19 * time.Second
 
 func (l link) rows() []Row {
@@ -230,8 +230,8 @@ const (
 	agentDies = 2 * time.Second
 )
 
-// silent is the effect of a hanging host: silence, until clients give up, as they
-// would without a relay.
+// silent is the effect of a hanging host: clients receive nothing until they give up,
+// as without a relay.
 var silent = promise{codes: []int{load.EndSilent}, must: true}
 
 // A process is one that can die or hang.
@@ -247,7 +247,7 @@ type process struct {
 	mostHung            promise // SIGSTOP for just less than the resume window
 }
 
-// downTime is how long a process that has died is away.
+// downTime is how long a killed process stays away before it is started again.
 const downTime = 2 * time.Second
 
 func (p process) rows() []Row {

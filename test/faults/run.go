@@ -19,8 +19,8 @@ type Options struct {
 	Dir      string // for logs and state, one directory for each row
 	Clients  int    // default 5
 
-	// Patience is how many times longer than promised things may take: other
-	// processes want the processor too. Default 1.
+	// Patience multiplies all promised times, because other processes need the
+	// processor too. Default 1.
 	Patience int
 
 	Keep bool // keep the directory of a row that kept its promises
@@ -31,9 +31,9 @@ type Result struct {
 	Row Row
 	load.Report
 	Closes map[int]int   // connections closed, by code
-	Told   time.Duration // until the last client that was closed knew, from the fault's beginning; 0: none was
-	Pause  time.Duration // longest time without news of any client
-	Whole  time.Duration // until all clients were whole again, from the fault's end
+	Told   time.Duration // from the fault's beginning until the last closed client was closed; 0: none was closed
+	Pause  time.Duration // longest time in which a client received nothing
+	Whole  time.Duration // from the fault's end until all clients were whole again
 	Note   string        // more figures
 	Broken []string      // promises, and why
 }

@@ -18,15 +18,15 @@ import (
 	"ahprelay/test/refclient"
 )
 
-// Many clients read nothing, beside a few that ask for content and send long messages.
-// The relay has little memory.
+// Many clients read nothing, while a few others request content and send long
+// messages. The relay has little memory.
 const (
 	stalledMemory = 256 << 20
 	stalledTime   = 25 * time.Second
 	stalledPause  = 2 * time.Second // longest wait of a client that reads
 
 	askers     = 10
-	peers      = 3 // askers straight at the host
+	peers      = 3 // askers connected to the host without the relay
 	askSize    = 200_000
 	uploadSize = 100_000
 	askEvery   = 100 * time.Millisecond
@@ -35,7 +35,7 @@ const (
 	stalledBuffer = 16 << 10 // of its kernel
 )
 
-// unlimited lifts a limit of the relay for clients of one party.
+// unlimited removes a limit on the clients of one party.
 const unlimited = "connections=0,pending=0,opens=0"
 
 func stalledRows() (rows []Row) {
@@ -50,7 +50,7 @@ func stalledRows() (rows []Row) {
 	return rows
 }
 
-// stall runs n clients that read nothing beside the askers.
+// stall runs n clients that read nothing, beside the askers.
 func (r *Result) stall(ctx context.Context, s *procs.Site, n int) error {
 	token, err := s.Token()
 	if err != nil {
@@ -88,7 +88,7 @@ func (r *Result) stall(ctx context.Context, s *procs.Site, n int) error {
 	return r.compare(direct)
 }
 
-// stallOne connects a client that asks for content and reads none, until ctx ends.
+// stallOne connects a client that requests content without reading, until ctx ends.
 func stallOne(ctx context.Context, wg *sync.WaitGroup, url, token string, i int) {
 	narrow := &net.Dialer{Control: func(_, _ string, c syscall.RawConn) error {
 		var err error
@@ -119,12 +119,12 @@ func stallOne(ctx context.Context, wg *sync.WaitGroup, url, token string, i int)
 // An asked is the outcome of one asker.
 type asked struct {
 	waits   []time.Duration // of its requests
-	uploads []time.Duration // of its long messages, until the answer to a ping behind them
+	uploads []time.Duration // time from a long message to the answer to a ping behind it
 	err     error           // its connection ended
 }
 
-// ask is a client that reads. It requests content, and each fifth time sends a long
-// message and a ping instead.
+// ask runs a client that reads. It requests content, and every fifth time it sends a
+// long message and a ping instead.
 func ask(ctx context.Context, url, token string, i int) (a asked) {
 	c, err := refclient.Dial(ctx, url, refclient.Options{Token: token, NoRecord: true})
 	if err != nil {
@@ -155,7 +155,7 @@ func ask(ctx context.Context, url, token string, i int) (a asked) {
 	return a
 }
 
-// compare adds the figures of askers straight at the host, which has the same load.
+// compare adds the figures of askers without a relay, at a host with the same load.
 func (r *Result) compare(results []asked) error {
 	var waits []time.Duration
 	for _, a := range results {

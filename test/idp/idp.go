@@ -42,10 +42,11 @@ const (
 	Audience = "ahp"
 )
 
-// env has a test binary be a provider: the value is its address.
+// env is set in a process that must be a provider. Its value is the provider's address.
 const env = "AHP_TEST_IDP"
 
-// Main is for TestMain: it reports whether this process is a provider, which has ended then.
+// Main is called by TestMain. It runs a provider if this process must be one, and returns
+// true when the provider has ended.
 func Main() bool {
 	address := os.Getenv(env)
 	if address == "" {
@@ -58,8 +59,8 @@ func Main() bool {
 	return true
 }
 
-// Start runs a provider in a process of its own until the end of the test, and returns
-// its issuer. stop ends it earlier; a new Start with the same address has new keys.
+// Start runs a provider in a separate process until the end of the test, and returns its
+// issuer. stop ends it earlier. A second Start with the same address has new keys.
 func Start(t *testing.T, address string) (issuer string, stop func()) {
 	t.Helper()
 	if address == "" {
@@ -89,7 +90,7 @@ func Start(t *testing.T, address string) (issuer string, stop func()) {
 	return issuer, stop
 }
 
-// A login is a person's sign-in until its code is traded.
+// A login is a person's sign-in, until its code is exchanged.
 type login struct {
 	client, redirect, challenge string
 	claims                      map[string]any

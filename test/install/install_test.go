@@ -147,7 +147,7 @@ func TestScriptInstallsAndUpdates(t *testing.T) {
 				t.Fatal(out, err)
 			}
 			mustHave(t, bin, map[string]string{"host-agent": "1.0.0", "ahp-connect": "1.0.0", "relay": ""})
-			// A newer version takes the place of an older one.
+			// A newer version replaces an older one.
 			out, err = s.install(shell, home, os.Getenv("PATH")+":"+bin, "host-agent", "relay")
 			if err != nil || !strings.Contains(out, "next: host-agent up https://") {
 				t.Fatal(out, err)
@@ -230,7 +230,7 @@ func TestNothingIsInstalled(t *testing.T) {
 	}
 }
 
-// broken makes the latest host-agent a program that fails.
+// broken replaces the latest host-agent by a program that fails.
 func (s *site) broken(t *testing.T) {
 	t.Helper()
 	var packed bytes.Buffer

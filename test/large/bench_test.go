@@ -35,7 +35,7 @@ func BenchmarkSmallBesideLarge(b *testing.B) {
 				stop := paced(b, site, path.url)
 				for b.Loop() {
 					switch large {
-					case "none": // as long as a large message takes, about
+					case "none": // about as long as a large message takes
 						time.Sleep(300 * time.Millisecond)
 					case "to the client":
 						c.exchange(b, c.read)
@@ -54,8 +54,8 @@ func BenchmarkSmallBesideLarge(b *testing.B) {
 
 func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// paced makes small clients send requests at their pace. The returned function ends
-// that, and returns the sorted round trips.
+// paced makes small clients send requests at their pace. The returned function stops
+// them, and returns the sorted round trips.
 func paced(b *testing.B, site *procs.Site, url string) func() []time.Duration {
 	b.Helper()
 	var mu sync.Mutex
@@ -92,7 +92,7 @@ func paced(b *testing.B, site *procs.Site, url string) func() []time.Duration {
 	}
 }
 
-// A largeClient ignores the content of answers, so that it is not the slow part.
+// A largeClient does not parse answers, so it does not slow down the measurement.
 type largeClient struct {
 	ws          *websocket.Conn
 	read, write []byte

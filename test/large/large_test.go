@@ -21,12 +21,12 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const (
-	// largeMessage is the configured message limit of a host, in bytes. hugeMessage is
-	// the limit in a second test: longer than any fixed-size buffer on the way.
+	// largeMessage is the host's message limit, in bytes. hugeMessage is the limit in
+	// a second test; no buffer between client and host has a fixed size above it.
 	largeMessage = 8 << 20
 	hugeMessage  = 72 << 20
 
-	// smallClients are further clients of the same host, with small messages.
+	// smallClients is the number of additional clients with small messages.
 	smallClients = 20
 
 	// patience is the time limit for a step on a slow machine.
@@ -166,8 +166,8 @@ func wantPassed(t *testing.T, site *procs.Site, clients map[string]*refclient.Cl
 	}
 }
 
-// readLarge reads a file as long as fits into an answer of so many bytes, and
-// returns that.
+// readLarge reads a file whose answer has the given size in bytes, and returns the
+// answer.
 func readLarge(ctx context.Context, t *testing.T, c *refclient.Client, size int) []byte {
 	t.Helper()
 	answer := func(n int) []byte {
@@ -193,15 +193,16 @@ func blob(n int) map[string]string {
 	return map[string]string{"channel": "ahp-root://", "uri": fmt.Sprint("demo-blob:/", n)}
 }
 
-// largeBlob returns the content length for an answer with the given size, if an answer
-// without content has the length empty.
+// largeBlob returns the content length for an answer of the given size. empty is the
+// length of an answer without content.
 func largeBlob(empty, size int) int {
 	room := size - empty
 	lines := room / (blobLine + 1)
 	return lines*blobLine + min(room-lines*(blobLine+1), blobLine-1)
 }
 
-// writeLarge writes a file with a request of so many bytes, and returns that.
+// writeLarge writes a file with a request of the given size in bytes, and returns the
+// request.
 func writeLarge(ctx context.Context, t *testing.T, c *refclient.Client, file string, size int) []byte {
 	t.Helper()
 	frame, data := writeRequest("large", file, size)
@@ -220,7 +221,8 @@ func writeLarge(ctx context.Context, t *testing.T, c *refclient.Client, file str
 	return frame
 }
 
-// writeRequest returns a request of so many bytes that writes data to a file.
+// writeRequest returns a request of the given size in bytes that writes data to a
+// file.
 func writeRequest(id, file string, size int) (frame []byte, data string) {
 	head := fmt.Sprintf(`{"jsonrpc":"2.0","id":%q,"method":"resourceWrite","params":{"channel":"ahp-root://","uri":"file://%s","data":"`, id, file)
 	const line, tail = "0123456789abcdefghijklmnopqrstuv", `","encoding":"utf-8"}}`

@@ -21,7 +21,8 @@ const (
 	deltaSize       = 100
 )
 
-// Gather starts a crowd: a driver at the host itself, and viewers elsewhere.
+// Gather starts a crowd: a driver at the host, and viewers that connect through
+// the system under test.
 func Gather(host, viewers Target, n int) *Crowd {
 	c := &Crowd{driver: Drive(host, deltasPerSecond, deltaSize)}
 	for i := range n {
@@ -37,7 +38,7 @@ func (c *Crowd) AwaitWhole(ctx context.Context) error {
 	var seq int64
 	for {
 		if turn, now, ok := c.driver.now(); ok && turn != target {
-			target, seq = turn, now // the host was started again, or this is the beginning
+			target, seq = turn, now // the host was restarted, or this is the first look
 		}
 		if target != "" && !slices.ContainsFunc(c.Viewers, func(v *Viewer) bool { return !v.whole(target, seq) }) {
 			return nil
@@ -50,8 +51,8 @@ func (c *Crowd) AwaitWhole(ctx context.Context) error {
 	}
 }
 
-// Finish ends the load, waits until everything has arrived, and judges. The
-// records are those of the host's runs.
+// Finish ends the load, waits until all messages have arrived, and judges them.
+// The records are those of the host's runs.
 func (c *Crowd) Finish(ctx context.Context, records []string) (Report, error) {
 	var r Report
 	wires := make([]*wire, len(c.Viewers))
@@ -69,14 +70,14 @@ func (c *Crowd) Finish(ctx context.Context, records []string) (Report, error) {
 		wg.Wait()
 		return errors.Join(errs...)
 	}
-	if err := fence(); err != nil { // the host has all that they sent
+	if err := fence(); err != nil { // the host has received everything that they sent
 		return r, fmt.Errorf("the load does not end: %w", err)
 	}
 	last, err := c.driver.finish(ctx)
 	if err != nil {
 		return r, err
 	}
-	if err := fence(); err != nil { // and they all that the host sent
+	if err := fence(); err != nil { // they have received everything that the host sent
 		return r, fmt.Errorf("the load does not end: %w", err)
 	}
 	c.Close()

@@ -23,8 +23,8 @@ const (
 
 var channels = []string{session, chat}
 
-// A Driver keeps a turn going in the chat, from a connection of its own to the
-// host. It comes back when the host is started again.
+// A Driver keeps a turn running in the chat, on its own connection to the host.
+// It reconnects when the host is restarted.
 type Driver struct {
 	to     Target
 	prompt string
@@ -38,8 +38,8 @@ type Driver struct {
 	runs int
 }
 
-// Drive starts a Driver. In its turn come deltas of that many bytes, so many a
-// second, at most 1000.
+// Drive starts a Driver. Its turn sends deltas of the given size, at the given
+// rate per second, at most 1000.
 func Drive(to Target, perSecond, size int) *Driver {
 	ctx, cancel := context.WithCancel(context.Background())
 	most := min(64<<20/size, 9_999_999)
@@ -126,8 +126,8 @@ func (d *Driver) lost() {
 	d.wire = nil
 }
 
-// now returns the turn that goes on and the highest serverSeq so far, or false
-// while there is no turn.
+// now returns the running turn and the highest serverSeq so far, or false if no
+// turn runs.
 func (d *Driver) now() (turn string, seq int64, ok bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -18,9 +18,9 @@ import (
 type Report struct {
 	Sent     int // by the host
 	Received int // by the viewers
-	InFlight int // sent and not received when the connection ended
-	Lost     int // frames that are missing before others, and actions that were never applied
-	Repeated int // frames or actions that came again, or that the other side never sent
+	InFlight int // sent, but not received when the connection ended
+	Lost     int // frames missing before later ones, and actions that were never applied
+	Repeated int // frames or actions that arrived twice, or that the other side never sent
 	Up       int // frames that the host received from the viewers
 
 	Faults []string // what is wrong, the first few of each kind
@@ -106,7 +106,7 @@ func (t *transcript) stateAt(s refclient.Snapshot, seq int64) (*chatState, error
 	return state, nil
 }
 
-// labelOf returns the label in a greeting, "" in other frames.
+// labelOf returns the label in a greeting, or "" for another frame.
 func labelOf(frame []byte) string {
 	if !bytes.Contains(frame, []byte(`"clientInfo"`)) {
 		return ""
@@ -116,7 +116,7 @@ func labelOf(frame []byte) string {
 			ClientInfo struct{ Version string }
 		}
 	}
-	_ = json.Unmarshal(frame, &m) // no label in what is no greeting
+	_ = json.Unmarshal(frame, &m) // an unreadable frame has no label
 	return m.Params.ClientInfo.Version
 }
 
@@ -153,7 +153,7 @@ func (t *transcript) judgeWire(w *wire, open bool, r *Report) {
 	lost, odd := compare(r, w.label+", to the client", fromHost, got)
 	inFlight := len(fromHost) - (len(got) - odd + lost)
 	if open {
-		inFlight = 0 // what came later is no matter
+		inFlight = 0 // later frames do not matter
 	}
 	r.Sent += len(got) - odd + lost + inFlight
 	r.Received += len(got)
@@ -200,7 +200,7 @@ func (w *wire) withoutRelays(c *hostConn) (sent, got [][]byte) {
 	return sent, got
 }
 
-// withoutPings returns messages without pings and the first answer to each. A way that
+// withoutPings removes pings and the first answer to each. A relay or proxy that
 // answers pings for the host may do so early, and then drops the host's answer.
 func (w *wire) withoutPings(messages [][]byte) [][]byte {
 	answered := map[int64]bool{}
@@ -218,8 +218,8 @@ func read(frame []byte) (in incoming, ok bool) {
 	return in, json.Unmarshal(frame, &in) == nil
 }
 
-// compare counts missing frames before later frames in got, and frames that should not
-// be there.
+// compare counts the frames that are missing before later frames in got, and the frames
+// that were never sent.
 func compare(r *Report, what string, sent, got [][]byte) (lost, odd int) {
 	next := 0
 	for i, frame := range got {

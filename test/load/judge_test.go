@@ -34,7 +34,7 @@ func action(seq int) string {
 	return fmt.Sprintf(`{"jsonrpc":"2.0","method":"action","params":{"channel":%q,"action":{"type":"x"},"serverSeq":%d}}`, chat, seq)
 }
 
-// Each fault in a connection is found, and nothing else.
+// The judge finds each fault in a connection, and reports nothing else.
 func TestJudgeFindsEachFault(t *testing.T) {
 	all := frames(answer, action(2), action(3), action(4))
 	up := frames(greetA, pingA)
@@ -43,7 +43,7 @@ func TestJudgeFindsEachFault(t *testing.T) {
 		sent, got                [][]byte // by the host, by the client
 		up, upGot                [][]byte // by the client, by the host
 		early                    bool     // the ping came before the greeting was answered
-		answers                  bool     // the way answers pings
+		answers                  bool     // something before the host answers pings
 		open                     bool
 		lost, repeated, inFlight int
 	}{
@@ -155,7 +155,7 @@ func TestViewerDetectsRepeatedMessages(t *testing.T) {
 	}
 }
 
-// Different states are told apart by the difference.
+// The description of a difference distinguishes different states.
 func TestDifferentStatesDiffer(t *testing.T) {
 	state := func(raw string, actions ...string) *chatState {
 		s := &chatState{}

@@ -23,7 +23,7 @@ type partState struct {
 	text strings.Builder
 }
 
-// wireTurn and wirePart are how the host writes them.
+// wireTurn and wirePart are the forms in the host's messages.
 type wireTurn struct {
 	ID            string     `json:"id"`
 	ResponseParts []wirePart `json:"responseParts"`

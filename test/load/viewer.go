@@ -15,13 +15,13 @@ import (
 
 // How viewers behave, like stock clients.
 const (
-	// SilenceLimit is how long a viewer waits for anything from a connection
-	// before it gives it up. It asks for something more often.
+	// SilenceLimit is how long a viewer waits for a message before it gives a
+	// connection up. It sends requests more often than that.
 	SilenceLimit = 25 * time.Second
 
 	firstWait = 250 * time.Millisecond // before it connects again
 	mostWait  = 2 * time.Second
-	closeTime = 5 * time.Second // that a refused connection takes to end
+	closeTime = 5 * time.Second // longest time until a refused connection is closed
 	sendEvery = 200 * time.Millisecond
 	pingEvery = 5 // sends
 )
@@ -136,7 +136,7 @@ func (v *Viewer) connect(ctx context.Context) (greeted bool, err error) {
 	silent := v.guard(ctx, &wg, w)
 	greeted = v.greet(ctx, w)
 	patience := ctx
-	if !greeted { // who refuses closes, and says why
+	if !greeted { // a relay that refuses closes with the reason
 		var stop context.CancelFunc
 		patience, stop = context.WithTimeout(ctx, closeTime)
 		defer stop()
@@ -152,7 +152,7 @@ func (v *Viewer) connect(ctx context.Context) (greeted bool, err error) {
 	return greeted, nil
 }
 
-// guard gives the connection up when it is silent.
+// guard gives up a connection that is silent.
 func (v *Viewer) guard(ctx context.Context, wg *sync.WaitGroup, w *wire) (silent func() bool) {
 	gaveUp := make(chan struct{})
 	wg.Go(func() {
@@ -212,7 +212,7 @@ func (v *Viewer) see(w *wire, in *incoming) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	defer func() {
-		if v.open == w { // the relay may answer pings before
+		if v.open == w { // the relay may answer pings before that
 			v.news = append(v.news, time.Now())
 		}
 	}()
@@ -230,8 +230,8 @@ func (v *Viewer) see(w *wire, in *incoming) {
 	}
 }
 
-// greetedLocked brings the state up to date. It runs before anything that
-// comes after the answer is looked at.
+// greetedLocked brings the state up to date. It runs before any message after the
+// answer is handled.
 func (v *Viewer) greetedLocked(w *wire, g greeting) {
 	v.open = w
 	v.known = true
@@ -284,8 +284,8 @@ func (v *Viewer) faultLocked(format string, args ...any) {
 	}
 }
 
-// sendLoop sends actions, and an occasional request. Before the greeting is answered,
-// it only sends pings.
+// sendLoop sends actions, and requests at intervals. Before the greeting is answered,
+// it sends only pings.
 func (v *Viewer) sendLoop(ctx context.Context, w *wire) {
 	ticker := time.NewTicker(sendEvery)
 	defer ticker.Stop()
@@ -335,7 +335,7 @@ func (v *Viewer) closed(w *wire, asked bool, silent func() bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if asked {
-		return // it stays open, to the judge
+		return // for the judge, it is still open
 	}
 	if v.open == w {
 		v.open = nil

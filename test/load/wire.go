@@ -21,14 +21,14 @@ type Target struct {
 	HTTP  *http.Client // for the handshake; default: http.DefaultClient
 
 	Version      string // of AHP; default: 0.9.0
-	AnswersPings bool   // for the host, at any time: ahp-connect does while it is cut off
+	AnswersPings bool   // it answers pings for the host at any time, as ahp-connect does without a relay
 }
 
 func (t Target) versions() []string { return []string{cmp.Or(t.Version, version)} }
 
-// A wire is one connection, with all that crossed it.
+// A wire is one connection, with all frames that were sent and received.
 type wire struct {
-	label   string // tells the host's record which connection this is
+	label   string // identifies this connection in the host's record
 	to      Target
 	client  *refclient.Client
 	onFrame func(*incoming) // called by the reader, before a call gets its answer
@@ -39,7 +39,7 @@ type wire struct {
 	heard   time.Time // when the last one came
 	lastID  int64
 	waiting map[int64]chan *incoming
-	pings   map[int64]bool // that the host need not have answered: sent before the greeting was answered, or on a way that answers them
+	pings   map[int64]bool // pings that the host may not have answered: sent before the answer to the greeting, or answered on the way
 	greeted bool           // it was
 }
 
@@ -73,7 +73,7 @@ func dialWire(ctx context.Context, to Target, label string, onFrame func(*incomi
 	return w, err
 }
 
-// take keeps a frame, and hands it on.
+// take records a frame, and passes it on.
 func (w *wire) take(frame []byte) {
 	w.mu.Lock()
 	w.got = append(w.got, frame)
@@ -81,7 +81,7 @@ func (w *wire) take(frame []byte) {
 	w.mu.Unlock()
 	var in incoming
 	if json.Unmarshal(frame, &in) != nil {
-		return // the judge sees it
+		return // the judge reports it
 	}
 	w.onFrame(&in)
 	if in.ID == nil {

@@ -74,7 +74,7 @@ type state int
 
 const (
 	up     state = iota
-	cut          // nothing goes, and the process knows
+	cut          // nothing passes, and the process gets an error
 	frozen       // nothing passes, and the process cannot know; messages are kept
 	muted        // nothing passes, and the process cannot know; messages are lost
 	killed       // the process is no more
@@ -95,10 +95,10 @@ type route struct {
 	armed    bool
 }
 
-// A flight is a message, or word of a subscription that begins or ends.
+// A flight is a message on its way, or the news that a subscription begins or ends.
 type flight struct {
 	at  time.Time
-	msg *nats.Msg // nil: word of sub
+	msg *nats.Msg // nil: news about sub
 	sub *meshSub
 }
 
@@ -190,7 +190,7 @@ func (c *Conn) Subscribe(subject string, into chan *nats.Msg) (cancel func(), er
 	}, nil
 }
 
-// announce spreads word of a subscription, unless the connection is away.
+// announce sends the news of a subscription, unless the connection is cut.
 func (c *Conn) announce(s *meshSub) {
 	if c.state == cut || c.state == killed {
 		return // Restore does it
@@ -202,7 +202,7 @@ func (c *Conn) announce(s *meshSub) {
 	}
 }
 
-// put sends a flight on its way, behind all before it.
+// put sends a flight, which arrives after all earlier ones on its route.
 func (r *route) put(f flight) {
 	f.at = time.Now().Add(r.from.mesh.delay(r.from.name, r.to.name))
 	if f.at.Before(r.last) {
@@ -247,7 +247,7 @@ func (r *route) arrive() {
 	}
 }
 
-// learn takes word of a subscription.
+// learn handles the news of a subscription.
 func (c *Conn) learn(s *meshSub) {
 	known := slices.Contains(c.interest, s)
 	switch {
@@ -265,7 +265,7 @@ func (c *Conn) Cut() { c.leave(cut) }
 // Mute silently loses all messages in both directions until Restore.
 func (c *Conn) Mute() { c.leave(muted) }
 
-// Kill ends the process: nothing that it does is seen from now on.
+// Kill ends the process: no other connection sees its further actions.
 func (c *Conn) Kill() {
 	c.leave(killed)
 	m := c.mesh
@@ -294,7 +294,7 @@ func (c *Conn) leave(s state) {
 	}
 }
 
-// lose drops the messages on a route, and goes on with the rest.
+// lose drops the messages on a route, and continues with later ones.
 func (r *route) lose() {
 	r.flying = slices.DeleteFunc(r.flying, func(f flight) bool { return f.msg != nil })
 }
@@ -309,7 +309,7 @@ func (c *Conn) Freeze() {
 	}
 }
 
-// Restore ends a fault. Subscriptions are made known again if it was a cut.
+// Restore ends a fault. After a cut, subscriptions are announced again.
 func (c *Conn) Restore() {
 	m := c.mesh
 	m.mu.Lock()

@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience is how long anything may take on a slow machine.
+// patience is the longest time for a step, on a slow machine.
 const patience = 60 * time.Second
 
 // A site is the set of programs in a network.
@@ -105,7 +105,7 @@ func (s *site) agentConns() map[string]bool {
 	return conns
 }
 
-// awaitNewConn returns when home has a connection that it did not have before.
+// awaitNewConn returns when home has a new connection.
 func (s *site) awaitNewConn(before map[string]bool, when string) {
 	s.t.Helper()
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
@@ -118,9 +118,9 @@ func (s *site) awaitNewConn(before map[string]bool, when string) {
 	s.t.Fatalf("%s, and the host-agent did not connect again", when)
 }
 
-// A host behind a router that admits no connection works. It continues when the router
-// forgets the connection, when home gets a new address, and when the uplink comes and
-// goes: clients see a pause at most.
+// A host works behind a router that admits no incoming connection. It continues when
+// the router forgets the connection, when home gets a new address, and when the uplink
+// goes down and up: clients notice a pause at most.
 func TestHostBehindARouterIsServed(t *testing.T) {
 	ctx := t.Context()
 	s := newSite(ctx, t)
@@ -157,7 +157,7 @@ func TestHostBehindARouterIsServed(t *testing.T) {
 	}
 	for range 3 {
 		s.in(s.home, "ip route del default")
-		time.Sleep(time.Second) // how long it is away
+		time.Sleep(time.Second) // duration of the outage
 		s.in(s.home, "ip route add default via "+gatewayAddress)
 		s.whole(ctx, crowd, "the default route came and went")
 	}
@@ -171,8 +171,7 @@ func TestHostBehindARouterIsServed(t *testing.T) {
 	t.Logf("%d frames sent, %d received", report.Sent, report.Received)
 }
 
-// whole returns when all clients are whole, with the connections that they
-// have had from the beginning.
+// whole returns when all clients have received everything, on their first connections.
 func (s *site) whole(ctx context.Context, crowd *load.Crowd, when string) {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(ctx, patience)

@@ -56,12 +56,12 @@ func newNetwork(t *testing.T) *network {
 	n.connect(n.relay, relayForRouters, "routers0", n.router, routerAddress, "wan0")
 	n.connect(n.router, gatewayAddress, "lan0", n.home, homeAddress, "lan0")
 	n.in(n.home, "ip route add default via "+gatewayAddress)
-	n.in(n.relay, "ip route add 192.168.77.0/24 via "+routerAddress) // so that it is the router that drops
+	n.in(n.relay, "ip route add 192.168.77.0/24 via "+routerAddress) // so the router drops the packets, not the kernel here
 	n.rules()
 	return n
 }
 
-// connect connects two namespaces by a cable.
+// connect connects two namespaces by a virtual cable.
 func (n *network) connect(a, addressA, deviceA, b, addressB, deviceB string) {
 	n.t.Helper()
 	n.must(exec.Command("ip", "link", "add", deviceA, "netns", a, "type", "veth", "peer", "name", deviceB, "netns", b))
@@ -85,8 +85,8 @@ table ip filter {
 }
 `
 
-// rules makes the router one. It drops packets of forgotten connections instead of
-// taking them for new connections.
+// rules configures the router. It drops packets of connections that it has
+// forgotten.
 func (n *network) rules() {
 	n.t.Helper()
 	cmd := exec.Command("ip", "netns", "exec", n.router, "nft", "-f", "-")
@@ -113,8 +113,8 @@ func (n *network) must(cmd *exec.Cmd) string {
 	return string(out)
 }
 
-// dialer returns a function that connects from within a namespace, to an
-// address without a name to look up.
+// dialer returns a function that connects from inside a namespace. Addresses must
+// be numeric.
 func dialer(ns string) func(ctx context.Context, network, address string) (net.Conn, error) {
 	return func(ctx context.Context, network, address string) (conn net.Conn, err error) {
 		enterErr := procs.Within(ns, func() { conn, err = (&net.Dialer{Timeout: 10 * time.Second}).DialContext(ctx, network, address) })

@@ -30,7 +30,7 @@ func NewDisk(t *testing.T, size string) Disk {
 
 func (d Disk) filler() string { return filepath.Join(d.Dir, "other") }
 
-// Fill leaves no byte on the disk.
+// Fill fills the disk completely.
 func (d Disk) Fill(t *testing.T) {
 	t.Helper()
 	f, err := os.Create(d.filler())
@@ -48,7 +48,7 @@ func (d Disk) Fill(t *testing.T) {
 	}
 }
 
-// Free gives the space of Fill back.
+// Free removes what Fill has written.
 func (d Disk) Free(t *testing.T) {
 	t.Helper()
 	if err := os.Remove(d.filler()); err != nil {

@@ -55,7 +55,7 @@ func (s *Site) Start(t testing.TB, listen string) {
 	t.Cleanup(server.Close)
 }
 
-// Acme is the tenant that sites know from the start.
+// Acme is the tenant that each site has from the start.
 var Acme = map[string]map[string]time.Time{"acme": nil}
 
 // tenants are those of a relay at the site's server.
@@ -71,7 +71,7 @@ func (s *Site) Tenants(t testing.TB) *broker.Tenants {
 	return tenants
 }
 
-// Open opens accounts and awaits that.
+// Open opens accounts, and waits until they are usable.
 func Open(t testing.TB, tenants *broker.Tenants, names ...string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), Patience)
@@ -276,7 +276,7 @@ func (c *freezable) Read(p []byte) (int, error) {
 		if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, net.ErrClosed) {
 			return 0, err
 		}
-		c.mu.Lock() // not even the end gets through
+		c.mu.Lock() // not even the close gets through
 		wait := time.Until(c.readBy)
 		c.mu.Unlock()
 		select {

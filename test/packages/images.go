@@ -36,9 +36,10 @@ var inImages = []string{"relay", "host-agent"}
 // on any machine.
 var locked = []string{"--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges", "--ulimit", "nofile=4096:4096", "--ulimit", "nproc=1024:1024"}
 
-// checkImages loads the images that were made, and has them serve a host as
-// docker-compose.yml does: three networks, of which two lead nowhere else, and the host's
-// token as a secret. Then it does so with a certificate, as docker-compose.tls.yml does.
+// checkImages loads the images of the release and serves a host with them as
+// docker-compose.yml does: with three networks, two of them without access to others, and
+// the host's token as a secret. Then it does the same with a certificate, like
+// docker-compose.tls.yml.
 func checkImages(dist, dir string) error {
 	p := podman{dir}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -109,8 +110,8 @@ func refhost(p podman) (string, error) {
 	return "localhost/refhost", err
 }
 
-// addressOf returns a container's address in a network. It takes the place of names, for
-// which podman has a plugin that is not everywhere.
+// addressOf returns a container's address in a network. It replaces host names, for which
+// podman needs a plugin that some machines lack.
 func (p podman) addressOf(container, network string) (string, error) {
 	return p.do("inspect", "--format", "{{(index .NetworkSettings.Networks \"ahp-"+network+"\").IPAddress}}", container)
 }
@@ -250,7 +251,7 @@ func (p podman) checkHost(client *http.Client, base string, relay func(...string
 	return nil
 }
 
-// endWell stops containers, which end with 0.
+// endWell stops containers. Each must exit with status 0.
 func (p podman) endWell(names ...string) error {
 	for _, name := range names {
 		if _, err := p.do("stop", "--time", "15", name); err != nil {

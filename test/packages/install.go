@@ -25,7 +25,7 @@ func (c chroot) run(shell, home, path string) (string, error) {
 
 const usualPath = "/usr/local/bin:/usr/bin:/bin"
 
-// installed lists the programs below a home directory, with their versions.
+// installed returns the programs below a home directory, with their versions.
 func (c chroot) installed(home string) string {
 	found, _ := say("chroot", c.root, "/bin/sh", "-c", "for p in "+home+"/.local/bin/*; do [ ! -x $p ] || $p --version; done")
 	return found
@@ -88,7 +88,7 @@ func checkInstall(dist, root, suite string) error {
 	return os.RemoveAll(home)
 }
 
-// refuses runs the line where it must install nothing.
+// refuses runs the documented line where it must install nothing.
 func (c chroot) refuses(dist, shell string) error {
 	archive, err := only(filepath.Join(dist, "ahp-connect_*_linux_amd64.tar.gz")) // the second of two
 	if err != nil {
@@ -165,7 +165,7 @@ func (c chroot) readOnlyHome() (home string, err error) {
 	return home, syscall.Mount("tmpfs", dir, "tmpfs", syscall.MS_RDONLY, "")
 }
 
-// replaces runs the line where an older version is installed, with wget in place of curl.
+// replaces runs the documented line over an older version, with wget instead of curl.
 func (c chroot) replaces(shell string) error {
 	bin := filepath.Join(c.root, "root/.local/bin")
 	if err := os.MkdirAll(bin, 0o755); err != nil {

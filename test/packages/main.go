@@ -76,7 +76,7 @@ func run(dist, work, suite, some string) (err error) {
 	return nil
 }
 
-// wait is how long something may take to come.
+// wait is the longest time for something to start.
 const wait = 30 * time.Second
 
 // only returns the one file that fits a pattern.

@@ -26,9 +26,9 @@ type publishing struct {
 	npm                *npmRegistry
 }
 
-// checkPublish rehearses packaging/publish.sh: files and packages go to folders, images to a
-// registry, npm packages to a second one, formulas and manifests to git repositories. All
-// can be repeated, and a failed step ends the run. The chart needs helm.
+// checkPublish rehearses packaging/publish.sh: files and packages go to folders, images to
+// a registry, npm packages to a second one, formulas and manifests to git repositories.
+// Each step can be repeated, and a failed step ends the run. The chart needs helm.
 func checkPublish(dist, dir string) error {
 	chart, err := only(filepath.Join(dist, "ahp-relay-chart-*.tgz"))
 	if err != nil {
@@ -98,7 +98,7 @@ func checkPublish(dist, dir string) error {
 
 func (p *publishing) at(name string) string { return filepath.Join(p.dir, name) }
 
-// files checks the release's folder, and that only a proper release becomes the latest.
+// files checks the release's folder, and that only a stable release becomes the latest.
 func (p *publishing) files() error {
 	sums := p.at("files/v" + p.version)
 	if _, err := say("env", "-C", sums, "sh", "-c", `grep -v / SHA256SUMS | sha256sum --check --strict --quiet && cmp SHA256SUMS.sig "$0"`, filepath.Join(p.dist, "SHA256SUMS.sig")); err != nil {
