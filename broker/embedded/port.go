@@ -98,7 +98,7 @@ func (p *port) accept() {
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
-		p.log.Warn("NATS listener", "error", err)
+		p.log.Warn("NATS connection not accepted", "error", err)
 		select {
 		case <-time.After(acceptRetry):
 		case <-p.life.Done():

@@ -97,7 +97,7 @@ func (k *knownHost) overtaken(stored *lease, relay string) bool {
 	case stored.Released, stored.Seq > own.Seq:
 		return true
 	case stored.Lost && k.kept != nil:
-		return false // this relay hears the holder, whatever the relay that reported the loss knows
+		return false // this relay hears the holder; the relay which reported the loss does not
 	case was.held() && was.Instance == stored.Instance && was.Keeper == stored.Keeper && was.Lost == stored.Lost:
 		return false // only other fields have changed
 	}

@@ -368,7 +368,7 @@ func (s *Store) sync(ctx context.Context, epoch uint64, id string) {
 	s.mu.Unlock()
 	whole := true
 	if len(missing) > 0 {
-		s.cfg.Log.Warn("records missing in the store are written again", "store", s.cfg.Name, "records", len(missing))
+		s.cfg.Log.Warn("missing records written to the store again", "store", s.cfg.Name, "records", len(missing))
 		for _, r := range s.Write(ctx, missing...) { // what fails is repeated with the next change or read
 			whole = whole && (r.Err == nil || errors.Is(r.Err, ErrConflict)) // a conflict means that a different relay has written it
 		}
