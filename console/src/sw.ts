@@ -25,13 +25,14 @@ type Shown = NotificationOptions & { actions?: object[] };
 const account = new URL(self.location.href).searchParams.get('account') ?? '';
 const at = account && `@${account}`;
 
+const mark = '/favicon.svg'; // in the page's head
 const name = `shell ${SHELL.join(' ')}`;
 
 self.addEventListener('install', (event) => {
   event.waitUntil((async () => {
     if (account) return self.skipWaiting(); // another worker serves the page
     const cache = await caches.open(name);
-    await cache.addAll(['/', ...SHELL]);
+    await cache.addAll(['/', mark, ...SHELL]);
     await cache.add(keys[0]).catch(() => cache.add(keys[1])).catch(() => {}); // a relay without devices has none
     const own = LANGUAGES[await language()];
     if (own) await cache.add(own).catch(() => {}); // without it, the page is in English
@@ -52,7 +53,7 @@ self.addEventListener('fetch', (event) => {
   const url = new URL(request.url);
   if (request.method === 'POST' && url.origin === self.location.origin && url.pathname === '/share') event.respondWith(share(request));
   if (request.method !== 'GET' || url.origin !== self.location.origin) return;
-  if (SHELL.includes(url.pathname)) event.respondWith(kept(request));
+  if (url.pathname === mark || SHELL.includes(url.pathname)) event.respondWith(kept(request));
   else if (Object.values(LANGUAGES).includes(url.pathname)) event.respondWith(keptFromNow(request));
   else if (keys.includes(url.pathname)) event.respondWith(latest(request, url.pathname));
   else if (request.mode === 'navigate' && request.destination === 'document' && url.pathname === '/') event.respondWith(page(request));

@@ -44,7 +44,6 @@ func (s *site) shares(p *page) {
 	p.shot("share-sheet")
 	p.click("#share button[type=submit]")
 	p.await("#share-made svg.qr")
-	p.shot("share-link-1440")
 	link := p.text("#share-made code")
 	if len(link) > len(s.url)+len("/s#")+26 {
 		s.t.Errorf("the link %s is too long to be scanned", link)
@@ -63,7 +62,7 @@ func (s *site) shares(p *page) {
 	}
 	p.wants("#share-links", "1 of 64 there now")
 	p.do(phone())
-	p.shot("share-link-390")
+	p.shot("share-link")
 	p.click("#share-links .danger")
 	guest.wants("#gate", "no longer shared with you")
 	p.holds("no link to be shown", "!document.querySelector('#share-links')")
@@ -121,6 +120,7 @@ func (p *page) readsOffline(s *site) {
 	p.wants("#past", "As of")
 	p.wants("#sessions", "Release notes")
 	p.wants("#status-text", "Connection lost")
+	p.holds("the page's mark", "document.querySelector('.logo').complete && document.querySelector('.logo').naturalWidth > 0")
 	p.accessible("offline")
 	s.proxy.restore()
 	p.wants("#status-text", "Live")

@@ -4,6 +4,7 @@ import { useLayoutEffect, useRef } from 'preact/hooks';
 import { hosts, links, nav, questions, rights, sessions, view } from '../app';
 import type { Asked } from '../asked';
 import { visible } from '../approval';
+import { text } from '../store';
 import { ago, unmarked } from '../words';
 import { Icon } from './bits';
 import { plural, t } from '../language';
@@ -69,12 +70,12 @@ export function FirstPane() {
   return (
     <div class="first">
       <h2 id="chat-title" tabIndex={-1}>{all.length > 0 ? t`Needs you` : live ? t`Nothing needs you` : t`No session open`}</h2>
-      {all.length === 0 && <p id="chat-note" class="dim">{!live ? t`Sessions appear when a host is online.` : working > 0 ? `${plural(working, '{0} session is working.', '{0} sessions are working.')} ${t`A question appears here.`}` : rights.readOnly ? t`Choose a session.` : t`Choose a session, or begin a new one.`}</p>}
+      {all.length === 0 && <p id="chat-note" class="dim">{!live ? (sessions.all().length > 0 ? t`Choose a session.` : t`Sessions appear when a host is online.`) : working > 0 ? `${plural(working, '{0} session is working.', '{0} sessions are working.')} ${t`A question appears here.`}` : rights.readOnly ? t`Choose a session.` : t`Choose a session, or begin a new one.`}</p>}
       <ul class="cards" aria-label={t`Questions`}>
         {all.map((q) => (
           <li key={`${q.host} ${q.id} ${q.digest}`} class="item-card">
             <button type="button" class="item" onClick={() => nav.openQuestion(q.host, q.session, q.chat)}>
-              <span class="row"><span class="name">{q.title || t`New session`}</span><span class="dim time">{ago(q.at)}</span></span>
+              <span class="row"><span class="name">{q.title || text(links.get(q.host)?.store.sessions.get(q.session)?.title) || t`New session`}</span><span class="dim time">{ago(q.at)}</span></span>
               {hosts.all.length > 1 && <span class="dim">{q.host}</span>}
             </button>
             <Question q={q} given={questions.given(q)} connected={links.get(q.host)?.live === true} />

@@ -127,7 +127,7 @@ export function CanvasPane() {
         {state && shown.name === 'failed' && live && <button id="canvas-again" type="button" onClick={() => current.load()}>{t`Try again`}</button>}
         {ended && (
           <div id="canvas-ended" class="canvas-stale" role="status">
-            <p>{t`This canvas has ended.`} {shown.why} {t`It shows what there was last.`}</p>
+            <p>{t`This canvas has ended.`} {shown.why} {t`You see its last state.`}</p>
             <button type="button" disabled={!live} onClick={() => current.load()}>{t`Open it again`}</button>
           </div>
         )}

@@ -48,8 +48,8 @@ export function Inbox({ now }: { now: number }) {
       {app.hosts.note && <p id="hosts-note" class="dim" role="status">{app.hosts.note}</p>}
       {isHanded() && <p id="handed" class="notice" role="status"><span class="grow">{t`Open the session that gets what you have shared.`}</span><button type="button" class="small" onClick={() => { forgetHanded(); app.draw(); }}>{t`Discard`}</button></p>}
       <p id="sessions-note" class="dim" role="status">{note(all, now)}</p>
-      {app.hosts.all.filter((h) => app.hosts.mayWake(h.host) || app.hosts.waking.has(h.host)).map((h) => (
-        <p key={h.host} class="notice waking" data-wake={h.host}><span class="grow">{many ? h.host : t`Host ${hostWord(h.state)}`}</span><Wake host={h.host} /></p>
+      {app.hosts.all.filter((h) => wakes(h.host)).map((h) => (
+        <p key={h.host} class="notice waking" data-wake={h.host}><span class="grow">{ageOf(h.host, now) || (many ? h.host : t`Host ${hostWord(h.state)}`)}</span><Wake host={h.host} /></p>
       ))}
       {absent.all().length > 0 && <LeftAll now={now} />}
       <div id="sessions" ref={list} data-live={app.link?.live || !app.host ? 'yes' : 'no'} onKeyDown={walk} onPointerDown={hold} onPointerMove={aim}>
@@ -65,12 +65,21 @@ function canCreate(): boolean {
   return [...links.values()].some((l) => (l.live ? l.store.agents.length > 0 : absent.at(l.host)?.takesSession(l.host)));
 }
 
+/** Whether a host has a line of its own, with the button that wakes it. */
+const wakes = (host: string) => app.hosts.mayWake(host) || app.hosts.waking.has(host);
+
+/** The age of a host's list, '' if the host is connected or its list is not known. */
+function ageOf(host: string, now: number): string {
+  const link = links.get(host);
+  if (!link || link.live || !link.listAt || link.store.sessions.size === 0) return '';
+  return `${app.hosts.all.length > 1 ? `${host}: ` : ''}${asOf(host, link.listAt, now)}`;
+}
+
 function note(all: Group[], now: number): string {
   const own = [...links.values()].map((l) => l.note).find(Boolean);
   if (own) return own;
   if (all.length > 0) {
-    const away = [...links.values()].filter((l) => !l.live && l.listAt && l.store.sessions.size > 0 && (!app.onlyHost || l.host === app.onlyHost));
-    return away.map((l) => `${app.hosts.all.length > 1 ? `${l.host}: ` : ''}${asOf(l.host, l.listAt, now)}`).join('. ');
+    return [...links.values()].filter((l) => !wakes(l.host) && (!app.onlyHost || l.host === app.onlyHost)).map((l) => ageOf(l.host, now)).filter(Boolean).join('. ');
   }
   if (app.search) return t`No session matches.`;
   if ([...links.values()].some((l) => l.listing)) return '';

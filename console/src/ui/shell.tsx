@@ -55,6 +55,7 @@ function Bar({ now }: { now: number }) {
   const said = hosts.offline
     ? { tone: 'bad', text: t`No network`, more: '' }
     : app.host ? describe(state, { away: Boolean(link?.away), host: hosts.get(app.host), asOf: link?.seal?.asOf, now }) : overview();
+  const [what, ...then] = said.text.split(/(?= – )/); // a phone has no room for more than what is
   const canRetry = !hosts.offline && (state?.name === 'retrying' || state?.name === 'ended');
   return (
     <header class="bar">
@@ -65,7 +66,7 @@ function Bar({ now }: { now: number }) {
         <div id="status" class="status" data-tone={said.tone} data-state={state?.name ?? 'none'}>
           <span class="unseen" role="status">{said.text}</span>
           <button id="status-open" class="quiet small" type="button" title={t`Status`} onClick={() => app.open({ kind: 'status' })}>
-            <span class="dot" aria-hidden="true" /><span id="status-text">{said.text}</span><span id="status-more" aria-hidden="true">{said.more}</span>
+            <span class="dot" aria-hidden="true" /><span id="status-text">{what}<span class="then">{then.join('')}</span></span><span id="status-more" aria-hidden="true">{said.more}</span>
           </button>
           {canRetry && <button id="retry" class="quiet small" type="button" onClick={() => app.retry()}>{t`Try now`}</button>}
         </div>

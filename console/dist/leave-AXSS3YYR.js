@@ -1,1 +1,0 @@
-import{a,b,c}from"./chunk-RC5X6LBC.js";import"./chunk-BL5MULOK.js";import"./chunk-HUFRURK7.js";import"./chunk-NUPSOMUY.js";import"./chunk-CZOJSMAV.js";import"./chunk-6BBPP5NC.js";import"./chunk-ISIGK7FQ.js";import"./chunk-DQ2HUMID.js";import"./chunk-6IJQW2IN.js";import"./chunk-G7SQWSML.js";import"./chunk-VKVMIANH.js";export{a as leave,b as leaveAll,c as sweep};

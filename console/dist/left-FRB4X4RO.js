@@ -1,1 +1,0 @@
-import{a,b,c,d}from"./chunk-BL5MULOK.js";import"./chunk-ISIGK7FQ.js";import"./chunk-DQ2HUMID.js";import"./chunk-6IJQW2IN.js";import"./chunk-G7SQWSML.js";import"./chunk-VKVMIANH.js";export{a as Conflict,d as Leaving,c as forgetKeys,b as lives};

@@ -1,1 +1,0 @@
-import{a,b,c}from"./chunk-7ZUZDJCV.js";import"./chunk-YTDWM6ZC.js";import"./chunk-HP62XL6G.js";import"./chunk-26WMZINT.js";import"./chunk-BL5MULOK.js";import"./chunk-6BBPP5NC.js";import"./chunk-ISIGK7FQ.js";import"./chunk-DQ2HUMID.js";import"./chunk-6IJQW2IN.js";import"./chunk-G7SQWSML.js";import"./chunk-VKVMIANH.js";export{c as LeftAll,b as LeftHere,a as WakeAt};

@@ -1,1 +1,0 @@
-import{a,b,c}from"./chunk-JPYSK76B.js";import"./chunk-HP62XL6G.js";import"./chunk-26WMZINT.js";import"./chunk-6BBPP5NC.js";import"./chunk-6IJQW2IN.js";import"./chunk-G7SQWSML.js";import"./chunk-VKVMIANH.js";export{b as Asks,c as CameraView,a as Lend};

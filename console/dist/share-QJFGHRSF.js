@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-E7WIP6HJ.js";import"./chunk-YTDWM6ZC.js";import"./chunk-HP62XL6G.js";import"./chunk-26WMZINT.js";import"./chunk-6BBPP5NC.js";import"./chunk-6IJQW2IN.js";import"./chunk-G7SQWSML.js";import"./chunk-VKVMIANH.js";export{b as Code,a as Share};

@@ -1,1 +1,0 @@
-import{a,b,c,d,e}from"./chunk-HUFRURK7.js";import"./chunk-NUPSOMUY.js";import"./chunk-CZOJSMAV.js";import"./chunk-6BBPP5NC.js";import"./chunk-ISIGK7FQ.js";import"./chunk-DQ2HUMID.js";import"./chunk-6IJQW2IN.js";import"./chunk-G7SQWSML.js";import"./chunk-VKVMIANH.js";export{a as forgetDetails,b as keepDetails,c as setDetails,d as tell,e as tellAll};
