@@ -109,7 +109,7 @@ pictures:
 	PICTURES=1 $(GO) test -count=1 -run '^Test(ConsoleStatesAreAccessible|ConsoleReadsWhileTheHostIsAway|ConsoleWakesAHost|MessagesWaitForAHost|EachKindWaitsForAHost|ConsoleReportsWhatWasNotDelivered|NotificationsEndWithAnAnswer|AgentIsSignedInThreeWays|UnreadRequestIsNotAllowed|LateRiskStopsAPress)$$' ./test/browser
 
 scale:
-	$(GO) run ./test/cmd/scale
+	$(GO) run ./test/cmd/scale $(ARGS)
 
 former:
 	$(GO) run ./test/cmd/former --commit $(COMMIT) $(ARGS)

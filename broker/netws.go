@@ -7,11 +7,12 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"strconv"
 	"sync/atomic"
 	"time"
 
 	"github.com/coder/websocket"
+
+	"ahprelay/internal/retryafter"
 )
 
 // InstanceHeader is the WebSocket handshake header with the host-agent's instance. While
@@ -54,8 +55,8 @@ func refusedWith(response *http.Response) error {
 	if response.StatusCode == http.StatusUnauthorized {
 		err = fmt.Errorf("%w: %w", err, errUnauthorized)
 	}
-	if seconds, _ := strconv.Atoi(response.Header.Get("Retry-After")); seconds > 0 {
-		err = &busyError{err, min(time.Duration(seconds)*time.Second, mostAfter)}
+	if after := retryafter.Of(response.Header, mostAfter); after > 0 {
+		err = &busyError{err, after}
 	}
 	return err
 }

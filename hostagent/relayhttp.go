@@ -9,12 +9,12 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"strconv"
 	"strings"
 	"time"
 
 	"ahprelay/auth"
 	"ahprelay/internal/dialhint"
+	"ahprelay/internal/retryafter"
 )
 
 // relayTimeout bounds one request to the relay's base URL.
@@ -219,8 +219,7 @@ func refusal(relay string, response *http.Response, data []byte) error {
 		to.Path = strings.TrimSuffix(to.Path, response.Request.URL.Path)
 		text = (&url.URL{Scheme: to.Scheme, Host: to.Host, Path: to.Path}).String()
 	}
-	seconds, _ := strconv.Atoi(response.Header.Get("Retry-After"))
-	after := time.Duration(seconds) * time.Second
+	after := retryafter.Of(response.Header, maxLater)
 	switch err := fmt.Errorf("relay %s: HTTP %d: %s", relay, status, text); {
 	case status == http.StatusTooManyRequests:
 		return &limitError{error: err, after: after}

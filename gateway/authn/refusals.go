@@ -4,15 +4,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"net/http"
 	"slices"
-	"strconv"
 
 	"ahprelay/ahp"
 	"ahprelay/auth"
 	"ahprelay/gateway/admission"
 	"ahprelay/gateway/audit"
+	"ahprelay/internal/retryafter"
 )
 
 // Refuse counts and records a refusal. why and exactly must be short fixed texts: see
@@ -86,7 +85,7 @@ func (c *Checker) TooManyFailures(w http.ResponseWriter, r *http.Request) bool {
 func (c *Checker) TooMany(w http.ResponseWriter, over *admission.OverLimit, line audit.Line) {
 	line.Reason = over.Name()
 	c.Refuse("limit", over.Limit, line)
-	w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(over.Retry.Seconds()))))
+	retryafter.Set(w.Header(), over.Retry)
 	http.Error(w, over.Error(), http.StatusTooManyRequests)
 }
 

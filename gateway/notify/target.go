@@ -16,6 +16,7 @@ import (
 
 	"ahprelay/auth"
 	"ahprelay/broker/notice"
+	"ahprelay/internal/retryafter"
 )
 
 // A TargetKind names the service that a target uses.
@@ -266,8 +267,7 @@ func judge(response *http.Response, err error, gone ...int) outcome {
 	case slices.Contains(gone, status):
 		return outcome{result: Gone, why: why}
 	case status == http.StatusTooManyRequests, status >= 500, status == http.StatusRequestTimeout:
-		after, _ := strconv.Atoi(response.Header.Get("Retry-After"))
-		return outcome{result: Retry, why: why, after: time.Duration(min(max(after, 0), int(mostObeyed/time.Second))) * time.Second}
+		return outcome{result: Retry, why: why, after: retryafter.Of(response.Header, mostObeyed)}
 	}
 	return outcome{result: Refused, why: why}
 }

@@ -25,6 +25,8 @@ import (
 	resourcepb "go.opentelemetry.io/proto/otlp/resource/v1"
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
+
+	"ahprelay/internal/retryafter"
 )
 
 // An exporter sends spans by OTLP over HTTP with Protocol Buffers. OpenTelemetry's own
@@ -182,8 +184,8 @@ func (e *exporter) send(ctx context.Context, body []byte) error {
 	case code/100 == 2:
 		return nil
 	case code == http.StatusTooManyRequests, code == http.StatusBadGateway, code == http.StatusServiceUnavailable, code == http.StatusGatewayTimeout:
-		if seconds, err := strconv.Atoi(response.Header.Get("Retry-After")); err == nil {
-			return backoff.RetryAfter(seconds)
+		if after := retryafter.Of(response.Header, e.timeout); after > 0 {
+			return backoff.RetryAfter(int(after / time.Second))
 		}
 		return fmt.Errorf("%s: %s", e.url, response.Status)
 	default:

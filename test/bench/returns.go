@@ -1,11 +1,9 @@
 package bench
 
 import (
+	"errors"
 	"fmt"
-	"io"
 	"net"
-	"regexp"
-	"strconv"
 	"syscall"
 	"time"
 
@@ -56,7 +54,7 @@ func returns(b *testbed) ([]Figure, error) {
 // A meteredSite is a site whose relay shows its metrics.
 type meteredSite struct {
 	*site
-	metrics string // URL
+	metrics *loadgen.Metrics
 }
 
 func (b *testbed) siteWithMetrics(cfg siteConfig) (*meteredSite, error) {
@@ -67,15 +65,17 @@ func (b *testbed) siteWithMetrics(cfg siteConfig) (*meteredSite, error) {
 	admin := net.JoinHostPort(host, relayPort)
 	cfg.relayFlags = append(cfg.relayFlags, "--admin-listen", admin)
 	s, err := b.site(cfg)
-	return &meteredSite{s, "http://" + admin + "/metrics"}, err
+	return &meteredSite{s, &loadgen.Metrics{URL: "http://" + admin + "/metrics"}}, err
 }
 
 // restart kills and starts the relay, and waits until it holds n hosts. It returns the
-// processor time of the relay since its start, and the time until then.
+// processor time of the relay since its start, without the requests for metrics, and the
+// time until then.
 func (s *meteredSite) restart(n int) (used, took time.Duration, err error) {
 	if err := s.relay.End(syscall.SIGKILL); err != nil {
 		return 0, 0, err
 	}
+	s.metrics.Started()
 	began := time.Now()
 	if err := s.startRelay(); err != nil {
 		return 0, 0, err
@@ -84,30 +84,19 @@ func (s *meteredSite) restart(n int) (used, took time.Duration, err error) {
 		return 0, 0, err
 	}
 	took = time.Since(began)
-	used, err = loadgen.CPU(s.relay.Pid())
+	used, err = s.metrics.Apart(s.bed.ctx, s.relay.Pid())
 	return used, took, err
 }
 
-var leasesHeard = regexp.MustCompile(`(?m)^ahp_relay_registry_leases_heard (\d+)$`)
-
 // holds returns an error until the relay holds n hosts through its own port.
 func (s *meteredSite) holds(n int) error {
-	time.Sleep(50 * time.Millisecond) // a scrape costs the relay processor time
-	response, err := s.http.Get(s.metrics)
-	if err != nil {
-		return err
+	time.Sleep(loadgen.HeldEvery)
+	held, err := s.metrics.Held(s.bed.ctx)
+	switch {
+	case errors.Is(err, loadgen.ErrNoMetric):
+		return stop(err)
+	case err == nil && held < n:
+		return fmt.Errorf("the relay holds %d hosts; want %d", held, n)
 	}
-	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
-	if err != nil {
-		return err
-	}
-	found := leasesHeard.FindSubmatch(text)
-	if found == nil {
-		return stop(fmt.Errorf("%s has no %s", s.metrics, leasesHeard))
-	}
-	if held, err := strconv.Atoi(string(found[1])); err != nil || held < n {
-		return fmt.Errorf("the relay holds %s hosts; want %d", found[1], n)
-	}
-	return nil
+	return err
 }

@@ -10,7 +10,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -20,6 +19,7 @@ import (
 	"ahprelay/broker/link"
 	"ahprelay/broker/registry"
 	"ahprelay/gateway/api/agents"
+	"ahprelay/internal/retryafter"
 )
 
 // Agents are host-agents without hosts, in one process. Each connects like a real one: it
@@ -170,8 +170,8 @@ func (r *realAgent) post(ctx context.Context, address string, body, answer any) 
 		return err
 	}
 	if response.StatusCode != http.StatusOK {
-		if seconds, _ := strconv.Atoi(response.Header.Get("Retry-After")); seconds > 0 {
-			r.rests = time.Now().Add(time.Duration(seconds)*time.Second - rand.N(time.Second))
+		if after := retryafter.Of(response.Header, time.Minute); after > 0 {
+			r.rests = time.Now().Add(after - rand.N(time.Second))
 		}
 		return fmt.Errorf("%s: HTTP %d: %s", address, response.StatusCode, data)
 	}

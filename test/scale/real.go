@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -30,7 +28,7 @@ type RealRun struct {
 	Hosts    int
 	Relays   int
 	Restarts int           // of the whole cluster
-	Settle   time.Duration // before a relay is killed: second connections are made 10 to 20 s after a login
+	Settle   time.Duration // until the host-agents rest: second connections are made 10 to 20 s after a login
 
 	// Fleet starts host-agents, and returns what ends them.
 	Fleet func(ctx context.Context, dir string, agents Agents) (stop func(), err error)
@@ -71,7 +69,8 @@ func (r *RealRun) end() {
 // A realRelay is a relay's process.
 type realRelay struct {
 	*procs.Process
-	base, metrics string // URLs
+	base    string // URL
+	metrics *loadgen.Metrics
 }
 
 func (r *RealRun) prepare(ctx context.Context) (err error) {
@@ -104,7 +103,7 @@ func (r *RealRun) prepare(ctx context.Context) (err error) {
 		r.relays = append(r.relays, &realRelay{
 			Process: r.bench.Process("", fmt.Sprintf("relay-%d", i), procs.RelayProgram, "serve", "--data-dir", r.dataDir(i), "--listen", public, "--admin-listen", admin,
 				"--cluster-listen", route, "--cluster-route", strings.Join(routes, ",")),
-			base: "http://" + public, metrics: "http://" + admin + "/metrics",
+			base: "http://" + public, metrics: &loadgen.Metrics{URL: "http://" + admin + "/metrics"},
 		})
 	}
 	return r.startRelays(ctx)
@@ -124,12 +123,13 @@ func (r *RealRun) startRelays(ctx context.Context) error {
 }
 
 func (r *realRelay) start(ctx context.Context) error {
+	r.metrics.Started()
 	return r.Launch(ctx, func() error { return procs.Ready(http.DefaultClient, r.base) })
 }
 
 // firstStart starts all host-agents at once, each new to the relays.
 func (r *RealRun) firstStart(ctx context.Context) error {
-	used, err := r.processors()
+	used, err := processors(ctx, r.relays)
 	if err != nil {
 		return err
 	}
@@ -149,12 +149,12 @@ func (r *RealRun) firstStart(ctx context.Context) error {
 		return fmt.Errorf("first start: %w", err)
 	}
 	took := time.Since(began)
-	now, err := r.processors()
+	now, err := processors(ctx, r.relays)
 	if err != nil {
 		return err
 	}
 	r.wall(fmt.Sprintf("%d new host-agents in one tenant, all started at once: all online", r.Hosts), took)
-	r.each("the same: the relays, for each", now-used, 0)
+	r.each("the same: the relays, for each", (now-used)/time.Duration(r.Hosts), 0)
 	return nil
 }
 
@@ -180,7 +180,7 @@ func (r *RealRun) restartAll(ctx context.Context) error {
 			return fmt.Errorf("restart %d: %w", i+1, err)
 		}
 		longest = max(longest, time.Since(began))
-		now, err := r.processors()
+		now, err := processors(ctx, r.relays)
 		if err != nil {
 			return err
 		}
@@ -194,7 +194,7 @@ func (r *RealRun) restartAll(ctx context.Context) error {
 	}
 	name := fmt.Sprintf("all relays killed and started, %d times in a row, %d host-agents: ", r.Restarts, r.Hosts)
 	r.wall(name+"the longest until all are held", longest)
-	r.each(name+"the relays with their own start, for each return", used/time.Duration(r.Restarts), 1200*time.Microsecond)
+	r.each(name+"the relays with their own start, for each return", used/time.Duration(r.Restarts*r.Hosts), 1200*time.Microsecond)
 	r.none(name+"hosts that were listed as offline meanwhile", fell)
 	return nil
 }
@@ -228,19 +228,46 @@ func (r *RealRun) replaceInTurn(ctx context.Context) error {
 	return nil
 }
 
+// restBound is the part of a processor that 1,000 host-agents at rest cost the relays.
+const restBound = 0.01
+
+// atRest waits until the second connections are made, and measures the relays for a while.
+func (r *RealRun) atRest(ctx context.Context) error {
+	wait(ctx, r.Settle)
+	used, err := processors(ctx, r.relays)
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	wait(ctx, r.Settle)
+	took := time.Since(began)
+	now, err := processors(ctx, r.relays)
+	if err != nil || r.Settle == 0 {
+		return err
+	}
+	cores := (now - used).Seconds() / took.Seconds() * 1000 / float64(r.Hosts)
+	r.rows = append(r.rows, Row{
+		Name: fmt.Sprintf("%d relays with %d host-agents at rest: processors of all relays for 1,000 (%s)", len(r.relays), r.Hosts, notReal),
+		Got:  fmt.Sprintf("%.2f %%", 100*cores), Wanted: fmt.Sprintf("≤ %.1f %%", 100*restBound), Good: cores <= restBound,
+	})
+	return nil
+}
+
 // crashBound is the time in which a crashed relay's hosts are served again.
 const crashBound = time.Second
 
 // crashOne kills the relay that holds most hosts.
 func (r *RealRun) crashOne(ctx context.Context) error {
-	wait(ctx, r.Settle)
+	if err := r.atRest(ctx); err != nil {
+		return err
+	}
 	before, err := r.listed(ctx)
 	if err != nil {
 		return err
 	}
 	victim, most := 0, 0
 	for i, relay := range r.relays {
-		n, err := relay.holds(ctx)
+		n, err := relay.metrics.Held(ctx)
 		if err != nil {
 			return err
 		}
@@ -248,15 +275,24 @@ func (r *RealRun) crashOne(ctx context.Context) error {
 			victim, most = i, n
 		}
 	}
+	others := r.without(victim)
+	used, err := processors(ctx, others)
+	if err != nil {
+		return err
+	}
 	began := time.Now()
 	if err := r.relays[victim].End(syscall.SIGKILL); err != nil {
 		return err
 	}
-	if err := r.awaitAll(ctx, r.without(victim)); err != nil {
+	if err := r.awaitAll(ctx, others); err != nil {
 		return fmt.Errorf("after the crash: %w", err)
 	}
 	took := time.Since(began)
-	after, err := r.listedAt(ctx, r.without(victim)[0])
+	now, err := processors(ctx, others)
+	if err != nil {
+		return err
+	}
+	after, err := r.listedAt(ctx, others[0])
 	if err != nil {
 		return err
 	}
@@ -264,6 +300,7 @@ func (r *RealRun) crashOne(ctx context.Context) error {
 		Name: fmt.Sprintf("one relay of %d killed, with %d of %d host-agents: all are served by the others (%s)", len(r.relays), most, r.Hosts, notReal),
 		Got:  took.Round(10 * time.Millisecond).String(), Wanted: "≤ " + crashBound.String(), Good: took <= crashBound,
 	})
+	r.each("the same: the other relays, for each host that came to them", (now-used)/time.Duration(max(1, most)), 0)
 	r.none("the same: hosts that were listed as offline meanwhile", changed(before, after))
 	return r.relays[victim].start(ctx)
 }
@@ -273,10 +310,11 @@ func (r *RealRun) without(i int) (others []*realRelay) {
 	return append(append(others, r.relays[:i]...), r.relays[i+1:]...)
 }
 
-// processors returns the relays' processor time since their start.
-func (r *RealRun) processors() (sum time.Duration, err error) {
-	for _, relay := range r.relays {
-		used, err := loadgen.CPU(relay.Pid())
+// processors returns relays' processor time since their start, without the requests for
+// metrics.
+func processors(ctx context.Context, relays []*realRelay) (sum time.Duration, err error) {
+	for _, relay := range relays {
+		used, err := relay.metrics.Apart(ctx, relay.Pid())
 		if err != nil {
 			return 0, err
 		}
@@ -285,9 +323,6 @@ func (r *RealRun) processors() (sum time.Duration, err error) {
 	return sum, nil
 }
 
-// holdsEvery is the pause between requests for metrics, which cost a relay some time.
-const holdsEvery = 50 * time.Millisecond
-
 // awaitAll returns when these relays hold all hosts through their own ports.
 func (r *RealRun) awaitAll(ctx context.Context, relays []*realRelay) error {
 	var held int
@@ -295,39 +330,15 @@ func (r *RealRun) awaitAll(ctx context.Context, relays []*realRelay) error {
 	for ctx.Err() == nil {
 		held = 0
 		for _, relay := range relays {
-			n, failed := relay.holds(ctx)
+			n, failed := relay.metrics.Held(ctx)
 			held, err = held+n, errors.Join(failed)
 		}
 		if held >= r.Hosts {
 			return nil
 		}
-		wait(ctx, holdsEvery)
+		wait(ctx, loadgen.HeldEvery)
 	}
 	return fmt.Errorf("%d of %d hosts are held: %w", held, r.Hosts, errors.Join(context.Cause(ctx), err))
-}
-
-var leasesHeard = regexp.MustCompile(`(?m)^ahp_relay_registry_leases_heard (\d+)$`)
-
-// holds returns how many hosts a relay holds through its own port.
-func (r *realRelay) holds(ctx context.Context) (int, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, r.metrics, nil)
-	if err != nil {
-		return 0, err
-	}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return 0, err
-	}
-	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
-	if err != nil {
-		return 0, err
-	}
-	found := leasesHeard.FindSubmatch(text)
-	if found == nil {
-		return 0, fmt.Errorf("%s has no %s", r.metrics, leasesHeard)
-	}
-	return strconv.Atoi(string(found[1]))
 }
 
 // listed returns since when each host is online, as all relays list them.
@@ -379,8 +390,7 @@ func (r *RealRun) wall(name string, took time.Duration) {
 }
 
 // each adds the relays' processor time for each host.
-func (r *RealRun) each(name string, used, most time.Duration) {
-	each := used / time.Duration(r.Hosts)
+func (r *RealRun) each(name string, each, most time.Duration) {
 	row := Row{Name: name + " (" + notReal + ")", Got: each.Round(10*time.Microsecond).String() + " of processor", Wanted: "reported", Good: true}
 	if most > 0 {
 		row.Wanted, row.Good = "≤ "+most.String(), each <= most

@@ -3,14 +3,13 @@ package agents
 import (
 	"bytes"
 	"fmt"
-	"math"
 	"net"
 	"net/http"
-	"strconv"
 	"time"
 
 	"ahprelay/broker"
 	"ahprelay/gateway/authn"
+	"ahprelay/internal/retryafter"
 )
 
 // Requests for credentials and logins at the NATS server are admitted at the rate at
@@ -19,8 +18,7 @@ import (
 
 // busy refuses a host-agent, and gives the time at which to return.
 func (a *API) busy(w http.ResponseWriter, after time.Duration) {
-	seconds := max(1, int(math.Ceil(after.Seconds())))
-	w.Header().Set("Retry-After", strconv.Itoa(seconds))
+	seconds := retryafter.Set(w.Header(), after)
 	authn.WriteJSON(w, http.StatusServiceUnavailable, map[string]string{"error": fmt.Sprintf("many host-agents arrive at this relay; return in %ds", seconds)})
 }
 

@@ -1,0 +1,41 @@
+package retryafter
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// TestReaderWaitsAtLeastAsLong as the writer demands, and less than a second longer.
+func TestReaderWaitsAtLeastAsLong(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		after := time.Duration(rapid.Int64Range(0, int64(100*time.Hour)).Draw(t, "after"))
+		header := http.Header{}
+		seconds := Set(header, after)
+		got := Of(header, 200*time.Hour)
+		if got < after || got-max(after, 1) >= time.Second || got != time.Duration(seconds)*time.Second {
+			t.Errorf("%v was written as %v, read as %v", after, header, got)
+		}
+	})
+}
+
+// FuzzOf: no header makes a client wait longer than its bound, or less than no time.
+func FuzzOf(f *testing.F) {
+	const most = time.Minute
+	for value, want := range map[string]time.Duration{
+		"": 0, "0": 0, "-5": 0, "x": 0, "1.5": 0, "7": 7 * time.Second, "60": most, "61": most, "9223372036854775807": most, "92233720368547758070": 0,
+		"Fri, 27 Nov 2026 01:20:05 GMT": 0,
+	} {
+		f.Add(value)
+		if got := Of(http.Header{field: {value}}, most); got != want {
+			f.Errorf("%q is %v; want %v", value, got, want)
+		}
+	}
+	f.Fuzz(func(t *testing.T, value string) {
+		if got := Of(http.Header{field: {value}}, most); got < 0 || got > most {
+			t.Errorf("%q is %v", value, got)
+		}
+	})
+}
