@@ -12,10 +12,10 @@ import (
 	"ahprelay/test/stack"
 )
 
-// Two relays in two regions serve a host in one region, and a client in the second
-// region reaches it. A cut between the regions beyond the resume window closes the
-// distant client only. After the cut it returns without loss, and nothing was
-// restarted.
+// Two relays in two regions serve a host in one region, and a client in the other
+// region uses it. A cut between the regions beyond the resume window closes only
+// the distant client. After the cut, that client returns without loss, and no
+// process was restarted.
 func TestCutRegionReturnsWithoutLoss(t *testing.T) {
 	t.Parallel()
 	const resume = 5 * time.Second

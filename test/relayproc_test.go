@@ -24,7 +24,7 @@ import (
 	"ahprelay/test/stack"
 )
 
-// relayEnv has the test binary run a relay instead of tests: the value is the
+// relayEnv makes the test binary run a relay instead of tests. Its value is the
 // gateway.RelayConfig.
 const relayEnv = "AHP_TEST_RELAY"
 
@@ -42,8 +42,8 @@ type relayProcess struct {
 // relayAddrs are the addresses that the relay prints when it is ready.
 type relayAddrs struct{ URL, NATS, Cluster string }
 
-// serveRelay is such a process. It stops in good order when its standard input
-// ends, as it does with the test.
+// serveRelay runs a relay. It stops in good order when its standard input ends,
+// which happens at the end of the test.
 func serveRelay(config string) error {
 	var cfg gateway.RelayConfig
 	if err := json.Unmarshal([]byte(config), &cfg); err != nil {

@@ -121,9 +121,8 @@ func findText(t *testing.T, dir, text string) (found []string) {
 	return found
 }
 
-// The last answer of a host that is away is readable with the keys that a client got
-// before, for exactly the sessions in its authority. The relay's store has no readable
-// text.
+// The last answer of an absent host is readable with the keys that a client got before, for
+// exactly the sessions that its authority permits. The relay's store has no readable text.
 func TestLastStateIsReadableWhileTheHostIsAway(t *testing.T) {
 	t.Parallel()
 	s, dir := rememberingStack(t, remembering.Turns)
@@ -210,8 +209,8 @@ func TestLastStateIsReadableWhileTheHostIsAway(t *testing.T) {
 	}
 }
 
-// A relay that was restarted has the last state, and the host-agent with its kept keys
-// writes nothing again at rest.
+// A restarted relay still has the last state, and a host-agent that has kept its keys
+// writes nothing while the host is idle.
 func TestLastStateSurvivesTheRelay(t *testing.T) {
 	t.Parallel()
 	s, _ := rememberingStack(t, remembering.Turns)
@@ -269,8 +268,8 @@ func TestLastStateSurvivesTheRelay(t *testing.T) {
 	}
 }
 
-// When the token of a client with the keys is revoked, all records get new keys at once, and
-// other clients learn that.
+// When the token of a client with the keys is revoked, all records get new keys at once,
+// and other clients are notified.
 func TestRevokedClientLosesTheKeys(t *testing.T) {
 	t.Parallel()
 	s, _ := rememberingStack(t, remembering.Turns)
@@ -318,8 +317,8 @@ func TestRevokedClientLosesTheKeys(t *testing.T) {
 	})
 }
 
-// With titles, no conversation reaches the relay; with off, a host-agent removes what an
-// earlier run has stored.
+// With titles, no conversation reaches the relay. With off, a host-agent removes the
+// records of an earlier run.
 func TestRememberedIsBoundedByTheOwner(t *testing.T) {
 	t.Parallel()
 	_, server := newRefhost(t, nil)
@@ -352,7 +351,7 @@ func TestRememberedIsBoundedByTheOwner(t *testing.T) {
 	wantNoKeys(t, state)
 }
 
-// wantNoKeys waits until a state directory has no keys to remembered sessions.
+// wantNoKeys waits until a state directory has no keys of remembered sessions.
 func wantNoKeys(t *testing.T, state string) {
 	t.Helper()
 	natssite.Eventually(t, "the keys are removed behind the records", func() bool {

@@ -21,7 +21,7 @@ import (
 // revision. The host serves any revision.
 type gitHost struct {
 	mu   sync.Mutex
-	read []string // URIs that it was asked for
+	read []string // URIs that clients have read
 }
 
 const (
@@ -125,7 +125,7 @@ func TestOnlyNamedRevisionsAreReadThroughAnAudience(t *testing.T) {
 		}
 	}
 	reads("a viewer who is told", one, named, true)
-	reads("a viewer on the same connection", two, named, true) // who may do the same, and is one client to the host
+	reads("a viewer on the same connection", two, named, true) // it has the same authority, so both are one client of the host
 	reads("a link without files", other, named, false)
 	for _, c := range []*refclient.Client{one, two, other} {
 		for _, uri := range []string{secret, gitBlob("a1b2", "secret.env"), gitBlob("c3d4", "a.txt"), strings.Replace(named, "git-blob", "Git-Blob", 1), strings.Replace(named, "%22", "%2522", 1)} {

@@ -20,8 +20,8 @@ import (
 	"ahprelay/test/stack"
 )
 
-// A pair is two relays of a cluster with a network between them that can be
-// cut. The host-agent is at the second.
+// A pair is two relays of a cluster, with a network between them that can be
+// cut. The host-agent is connected to the second relay.
 type pair struct {
 	t       *testing.T
 	first   *gateway.Relay
@@ -147,15 +147,15 @@ func TestRevocationAcrossRelays(t *testing.T) {
 		took = append(took, time.Since(began))
 	}
 	slices.Sort(took)
-	half := took[len(took)/2] // this machine may have other things to do once
+	half := took[len(took)/2] // this machine may be busy once
 	t.Logf("a connection at the other relay ended after %v, at most %v", half, took[len(took)-1])
 	if half > 2*time.Second {
 		t.Errorf("connections end after %v; promised are 2s", half)
 	}
 }
 
-// TestRevokedWhileCutOff revokes while the relays do not see each other: the
-// other learns it when they meet.
+// TestRevokedWhileCutOff revokes while the relays are cut off from each other:
+// the other relay learns it after the cut.
 func TestRevokedWhileCutOff(t *testing.T) {
 	t.Parallel()
 	p := startPair(t)
@@ -163,11 +163,11 @@ func TestRevokedWhileCutOff(t *testing.T) {
 	ada, token := p.client(named("ada"))
 	bob, _ := p.client(named("bob"))
 	p.between.Cut()
-	time.Sleep(200 * time.Millisecond) // until both know; after 4 s they take each other for gone
+	time.Sleep(200 * time.Millisecond) // until both have it; after 4 s, each considers the other gone
 	p.revoke(operatorapi.RevokeRequest{Tenant: stack.Tenant, Subject: "ada"})
 	ctx, cancel := context.WithTimeout(t.Context(), stepTime)
 	defer cancel()
-	time.Sleep(200 * time.Millisecond) // it would have come by now
+	time.Sleep(200 * time.Millisecond) // by now, it would have arrived
 	if _, err := ada.Call(ctx, "ping", map[string]string{"channel": "ahp-root://"}); err != nil {
 		t.Errorf("a relay that is cut off: %v; it cannot know", err)
 	}

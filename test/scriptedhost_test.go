@@ -23,7 +23,7 @@ type scriptedHost struct {
 	server *stack.Server
 
 	mu    sync.Mutex
-	conns map[string][]*scriptedConn // by clientId, in the order in which they came
+	conns map[string][]*scriptedConn // by clientId, in the order of arrival
 }
 
 // A scriptedConn is a client's connection, at a scriptedHost.
@@ -32,8 +32,8 @@ type scriptedConn struct {
 	done chan struct{} // closed when it has ended
 
 	mu      sync.Mutex
-	got     []string      // requests and notifications, as they came
-	blocked chan struct{} // nothing is read until it is closed; nil: it is read
+	got     []string      // received requests and notifications
+	blocked chan struct{} // while it is open, nothing is read; nil: everything is read
 }
 
 func newScriptedHost(t *testing.T) *scriptedHost {
@@ -110,7 +110,7 @@ func (c *scriptedConn) say(message string) error {
 	return c.ws.Write(context.Background(), websocket.MessageText, []byte(message))
 }
 
-// block has the host read nothing more of a connection, until unblock.
+// block makes the host stop reading from a connection, until unblock.
 func (c *scriptedConn) block() (unblock func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -146,7 +146,7 @@ func (p *scriptedHost) conn(clientID string, n int) *scriptedConn {
 	}
 }
 
-// greet connects a client over a line, and lets it in.
+// greet connects a client over a line, and initializes it.
 func greet(t *testing.T, s *stack.Stack, host, clientID string, l *line, onFrame func([]byte)) *refclient.Client {
 	t.Helper()
 	token, err := s.Token(nil)
@@ -173,7 +173,7 @@ func greet(t *testing.T, s *stack.Stack, host, clientID string, l *line, onFrame
 
 // A line is a client's network with a given speed.
 type line struct {
-	rate int // bytes a second that are read; 0: as many as come
+	rate int // bytes per second that are read; 0: no limit
 
 	mu     sync.Mutex
 	frozen chan struct{} // while it is not closed, nothing is read or written; nil: it is not frozen
@@ -220,7 +220,7 @@ func (c *lineConn) Read(p []byte) (int, error) {
 	if c.line.rate > 0 {
 		time.Sleep(time.Duration(n) * time.Second / time.Duration(c.line.rate))
 	}
-	c.line.wait() // what came meanwhile is kept
+	c.line.wait() // bytes that arrived in the meantime are kept
 	return n, err
 }
 

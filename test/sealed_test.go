@@ -64,7 +64,7 @@ func startSealed(t *testing.T, upstream string, change func(*stack.Config), more
 	return h.controlled(ctx)
 }
 
-// controlled waits for the control socket, and makes a home.
+// controlled waits for the control socket, and creates a home.
 func (h *sealedHost) controlled(ctx context.Context) *sealedHost {
 	h.t.Helper()
 	h.awaitControl(ctx)
@@ -206,8 +206,8 @@ func (h *sealedHost) connected() map[string]bool {
 	return ids
 }
 
-// TestSealedHostChangesNoByte runs every flow at a sealed host, through ahp-connect. The stock client
-// receives what the host sends, byte for byte, and the reverse.
+// TestSealedHostChangesNoByte runs every flow at a sealed host, through ahp-connect. Client
+// and host receive each other's messages byte for byte.
 func TestSealedHostChangesNoByte(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -264,7 +264,7 @@ func TestSealedHostRefusesOthers(t *testing.T) {
 	}
 	h.wantRefused(relays, ahp.CloseTokenEnded, "does not know this device")
 
-	// A host's key that has changed stops everything.
+	// If a host's key has changed, no connection is opened.
 	other, err := sealed.NewSecret()
 	if err != nil {
 		t.Fatal(err)
@@ -328,7 +328,7 @@ func TestSealedIsRemembered(t *testing.T) {
 	relays := connect.NewRelays(connect.NewRelay(s.Relay.URL(), connect.FileTokens(file))).Seal(h.home)
 	h.wantRefused(relays, ahp.CloseForbidden, "this host is not sealed")
 
-	// A forgotten key does not open it unsealed either.
+	// After its key is forgotten, the host is not opened unsealed either.
 	if err := h.home.Unpair(s.Relay.URL(), stack.Host, false); err != nil {
 		t.Fatal(err)
 	}
@@ -402,8 +402,8 @@ func TestPairingCodesAreUsedOnce(t *testing.T) {
 	}
 }
 
-// TestSealedLevelsComeFromTheHost gives a device less at the host than its relay token
-// has, and more than its relay token has.
+// TestSealedLevelsComeFromTheHost pairs a device whose level at the host is below that of
+// its relay token, and one whose level is above.
 func TestSealedLevelsComeFromTheHost(t *testing.T) {
 	t.Parallel()
 	_, server := newRefhost(t, nil)
@@ -508,8 +508,8 @@ func (h *sealedHost) admits(owner *connect.Pairing, grant sealed.Grant) *connect
 	return relays
 }
 
-// TestMatrixHoldsSealed is TestMatrixHoldsThroughTheRelay at a sealed host, where grants give
-// the authority. Grants name no methods, and always permit what comes with their level.
+// TestMatrixHoldsSealed is TestMatrixHoldsThroughTheRelay at a sealed host, where grants
+// give the authority. Grants name no methods: they permit all methods of their level.
 func TestMatrixHoldsSealed(t *testing.T) {
 	t.Parallel()
 	p := newScriptedHost(t)
@@ -570,8 +570,8 @@ func TestSealedClientIDTheft(t *testing.T) {
 	}
 }
 
-// TestSealedClientWaitsForItsHost connects while the host is away. The client's own end holds
-// initialize, and answers ping, as a relay does for other hosts.
+// TestSealedClientWaitsForItsHost connects while the host is absent. ahp-connect holds
+// initialize and answers ping, as a relay does for other hosts.
 func TestSealedClientWaitsForItsHost(t *testing.T) {
 	t.Parallel()
 	_, server := newRefhost(t, nil)

@@ -18,7 +18,7 @@ import (
 	"ahprelay/test/stack"
 )
 
-// link makes a link at the host, as host-agent share prints it, and reads it.
+// link makes a link at the host, like host-agent share, and parses it.
 func (h *sealedHost) link(order hostagent.DeviceOrder) (hostagent.SealedLink, *sealed.ShareLink) {
 	h.t.Helper()
 	made, err := h.control.Link(h.t.Context(), order)
@@ -79,9 +79,9 @@ func (h *sealedHost) sessions(owner *refclient.Client, names ...string) {
 	}
 }
 
-// TestSealedLinkShowsOneSession: the viewers of a link to a sealed host see its session and
-// nothing else, change nothing, and ask the host-agent for nothing. A link has as many
-// viewers as its maker has said, and its end is the end of their connections.
+// TestSealedLinkShowsOneSession: viewers of a link to a sealed host see the link's session
+// and nothing else, cannot change anything, and cannot send requests to the host-agent. The
+// link's maker limits the viewers, and the end of the link ends their connections.
 func TestSealedLinkShowsOneSession(t *testing.T) {
 	t.Parallel()
 	_, server := newRefhost(t, nil)
@@ -140,7 +140,7 @@ func TestSealedLinkShowsOneSession(t *testing.T) {
 	}
 }
 
-// awaitConnected returns when the host-agent has so many clients.
+// awaitConnected returns when the host-agent has this many clients.
 func (h *sealedHost) awaitConnected(n int) {
 	h.t.Helper()
 	ctx, cancel := context.WithTimeout(h.t.Context(), stepTime)
@@ -154,7 +154,7 @@ func (h *sealedHost) awaitConnected(n int) {
 	}
 }
 
-// TestSealedLinkEndsInTime: a link ends at its time, also for a connection that stays and
+// TestSealedLinkEndsInTime: a link ends at its time, even for an open connection and
 // whatever a viewer does. A paired machine keeps its own keys.
 func TestSealedLinkEndsInTime(t *testing.T) {
 	t.Parallel()
@@ -221,7 +221,7 @@ func (h *sealedHost) subjects(begin string) (all []string) {
 
 // TestViewersOfASealedLinkAreOneClientOfTheHost follows a link with two machines, each with
 // three clients. All receive the host's actions, through one connection to the host. Each
-// machine has its own subject, and one is kicked alone.
+// machine has a subject of its own, and a kick ends the connections of one machine only.
 func TestViewersOfASealedLinkAreOneClientOfTheHost(t *testing.T) {
 	t.Parallel()
 	_, server := newRefhost(t, nil)

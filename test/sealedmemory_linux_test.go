@@ -19,8 +19,8 @@ import (
 	"ahprelay/test/stack"
 )
 
-// startApart starts a relay in a process of its own, and a sealed or unsealed host at it.
-// before is called between the two.
+// startApart starts a relay in a separate process, and then a sealed or unsealed host at
+// it. before is called between the two.
 func startApart(t *testing.T, upstream string, seals bool, before func(*relayProcess)) (*relayProcess, *sealedHost, *stack.Tap) {
 	t.Helper()
 	p := startRelayProcess(t, gateway.RelayConfig{DataDir: t.TempDir(), Listen: "127.0.0.1:0"})
@@ -72,8 +72,8 @@ func startApart(t *testing.T, upstream string, seals bool, before func(*relayPro
 }
 
 // TestMemoryOfTheRelayHasNothing dumps a relay's memory before and after clients work at a
-// host, and reads its files and log. At a sealed host, no 16 bytes from a message's texts
-// have come there; at an unsealed host, the dump finds them.
+// host, and reads its files and log. With a sealed host, they contain no 16 bytes of a
+// message's texts; with an unsealed host, the search finds them.
 func TestMemoryOfTheRelayHasNothing(t *testing.T) {
 	t.Parallel()
 	for _, seals := range []bool{true, false} {
@@ -83,7 +83,7 @@ func TestMemoryOfTheRelayHasNothing(t *testing.T) {
 		}
 		t.Cleanup(func() { _ = os.RemoveAll(folder) })
 		host := upstream(t, folder)
-		var own eavesdrop.Dump // the relay's own words are also in messages
+		var own eavesdrop.Dump // messages also contain texts of the relay itself
 		p, h, tap := startApart(t, host.url, seals, func(p *relayProcess) { own = eavesdrop.DumpMemory(t, p.cmd.Process.Pid) })
 		dial := dialer(p.dial)
 		if seals {

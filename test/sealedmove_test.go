@@ -11,10 +11,10 @@ import (
 	"ahprelay/test/stack"
 )
 
-// TestRestartIsInvisibleToSealedClients restarts the relay gracefully, twice, while a sealed
-// host sends 500 actions a second to three clients behind ahp-connect, and one sends
-// up to 2,000 messages a second. All connections stay open, no message is lost, repeated or
-// changed in either direction, and the host sees one connection for each client.
+// TestRestartIsInvisibleToSealedClients restarts the relay gracefully, twice. Meanwhile a
+// sealed host sends 500 actions a second to three clients behind ahp-connect, and one
+// client sends up to 2,000 messages a second. All connections stay open, no message is
+// lost, repeated or changed, and the host sees one connection for each client.
 func TestRestartIsInvisibleToSealedClients(t *testing.T) {
 	t.Parallel()
 	_, server := newRefhost(t, nil)

@@ -33,10 +33,10 @@ type sealedBrowser struct {
 	h        *sealedHost
 	pairing  *connect.Pairing
 	way      notify.Target
-	verifier sealed.Verifier // of the host's notes
+	verifier sealed.Verifier // verifies the host's notifications
 }
 
-// A sealedNote is a note as a device reads it.
+// A sealedNote is a notification as a device reads it.
 type sealedNote struct {
 	notify.Message
 	To, Nonce string
@@ -47,7 +47,7 @@ type sealedNote struct {
 	} `json:"answers"`
 }
 
-// asks sends requests to the host-agent on a sealed connection of its own, and returns the
+// asks sends requests to the host-agent on a new sealed connection, and returns the
 // answers.
 func (h *sealedHost) asks(p *connect.Pairing, requests ...any) (answers []map[string]any) {
 	h.t.Helper()
@@ -120,7 +120,7 @@ func (h *sealedHost) newBrowser(subject string, level auth.Access, details bool)
 	return b
 }
 
-// note returns the next note, if the host has signed it.
+// note returns the next notification. It fails the test unless the host has signed it.
 func (b *sealedBrowser) note() (n sealedNote) {
 	b.h.t.Helper()
 	p := b.Next()
@@ -153,7 +153,7 @@ func (b *sealedBrowser) write(by *sealed.Device, event string, r sealed.Reply) [
 	return letter
 }
 
-// post sends a letter, and returns the result. Only the host can sign it.
+// post sends a letter, and returns the result, which only the host can sign.
 func (b *sealedBrowser) post(letter []byte) string {
 	b.h.t.Helper()
 	body, err := json.Marshal(map[string]any{"host": stack.Host, "letter": letter})
@@ -226,7 +226,7 @@ func TestSealedNotificationsAreReadAndAnswered(t *testing.T) {
 		t.Errorf("the webhook reads %s", body)
 	}
 
-	// Everything that is not the device's own answer to this question is refused.
+	// The host refuses everything except the device's own answer to this question.
 	if _, status := api[map[string]string](t, h.Stack, "POST", "/api/answers/"+plain.Data.ID, map[string]string{"host": stack.Host, "option": note.Answers[0].Option}, nil); status != http.StatusForbidden {
 		t.Errorf("an answer with a token: HTTP %d; want 403", status)
 	}
@@ -257,7 +257,7 @@ func TestSealedNotificationsAreReadAndAnswered(t *testing.T) {
 	}
 
 	letter := phone.write(phone.pairing.Device, note.ID, allows)
-	for range 2 { // the browser did not hear of the first
+	for range 2 { // the browser has not received the result of the first
 		if got := phone.post(letter); got != string(notice.Given) {
 			t.Errorf("the answer: %s", got)
 		}
@@ -291,7 +291,7 @@ func TestSealedNotificationsAreReadAndAnswered(t *testing.T) {
 		t.Errorf("the host was given %d answers; want one", confirmed)
 	}
 
-	// A removed device gets nothing more. One that has turned notifications off does not either.
+	// Neither a removed device nor one that has turned notifications off gets any more.
 	if _, err := h.relays.All()[0].Devices(t.Context(), stack.Host, phone.pairing.Device.Identity().Fingerprint().String()); err != nil {
 		t.Fatal(err)
 	}

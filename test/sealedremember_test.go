@@ -36,9 +36,9 @@ func blindIDs(keys remembering.Keys, one, two string) (string, string) {
 	return v.IDOf(one), v.IDOf(two)
 }
 
-// TestSealedLastState reads a sealed host's last state while the host is away, with the keys that
-// the host has given inside its sealed connections. The relay finds no session by its name. A
-// removal gives the records new keys and new names at once.
+// TestSealedLastState reads a sealed host's last state while the host is absent, with the
+// keys that the host has given inside its sealed connections. The relay cannot find a
+// session by its name. A device's removal gives the records new keys and IDs at once.
 func TestSealedLastState(t *testing.T) {
 	t.Parallel()
 	_, server := newRefhost(t, nil)
@@ -117,8 +117,8 @@ func TestSealedLastState(t *testing.T) {
 	}
 }
 
-// removedSoon removes a device at the host, and waits until a record that it could read is
-// gone.
+// removedSoon removes a device at the host, and waits until a record that it could read has
+// been removed.
 func (h *sealedHost) removedSoon(owner *refclient.Client, device, id string) {
 	h.t.Helper()
 	ctx, cancel := context.WithTimeout(h.t.Context(), stepTime)
@@ -135,13 +135,13 @@ func (h *sealedHost) removedSoon(owner *refclient.Client, device, id string) {
 		return err != nil && strings.Contains(err.Error(), "404")
 	})
 	took := time.Since(from).Round(time.Millisecond)
-	if h.t.Logf("%v after the removal", took); took > 30*time.Second { // without a word to the Keeper: a minute
+	if h.t.Logf("%v after the removal", took); took > 30*time.Second { // without a notice to the Keeper, it takes a minute
 		h.t.Error("a removal waits for the next check")
 	}
 }
 
-// TestUnsealedRecordsHaveNoIDs asks for a record by its ID at a host that is not sealed, which
-// everybody can compute.
+// TestUnsealedRecordsHaveNoIDs requests a record by its ID at a host that is not sealed.
+// Such an ID could be computed by everybody.
 func TestUnsealedRecordsHaveNoIDs(t *testing.T) {
 	t.Parallel()
 	s, _ := rememberingStack(t, remembering.Turns)

@@ -9,7 +9,7 @@ import (
 	"ahprelay/test/stack"
 )
 
-// deltasTo returns the bytes that the host-agent sends for actions of 1 KB to clients.
+// deltasTo returns how many bytes the host-agent sends for actions of 1 KB to clients.
 func deltasTo(t *testing.T, dial dialer, meter *stack.Meter, tap *stack.Tap, clients, actions int) (bytes int64) {
 	t.Helper()
 	vars := flowVars("demo", "00000000")

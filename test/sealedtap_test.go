@@ -49,9 +49,9 @@ func secretTurn(t *testing.T, dial dialer) (secrets []string) {
 	return append(eavesdrop.SecretsOf(c.Frames()), session, folder, "gho_a-secret-token-of-the-agent", "A secret title of the session", "a-secret-file-name.txt", "client-of-the-secret-turn")
 }
 
-// TestTapFindsNothing taps NATS, and reads the relay's files and log, while clients
-// work at a sealed host. No piece of 16 bytes of a message's texts is there. The same tap
-// finds them at a host that is not sealed.
+// TestTapFindsNothing taps NATS, and reads the relay's files and log, while clients work
+// at a sealed host. They contain no 16 bytes of a message's texts. At a host that is not
+// sealed, the same tap finds them.
 func TestTapFindsNothing(t *testing.T) {
 	t.Parallel()
 	for _, seals := range []bool{true, false} {
@@ -102,7 +102,7 @@ func TestTapFindsNothing(t *testing.T) {
 		}
 		slices.Sort(secrets)
 		secrets = slices.Compact(secrets)
-		// Of the relay's own words, these are also in messages of hosts.
+		// These texts of the relay itself also occur in messages of hosts.
 		secrets = slices.DeleteFunc(secrets, func(s string) bool { return strings.HasPrefix(s, "2026-") })
 		for place, data := range map[string][]byte{"NATS": wire.Bytes(), "files": eavesdrop.FilesIn(t, dir), "log": logs.Bytes()} {
 			list := eavesdrop.Found(data, secrets)

@@ -20,10 +20,10 @@ import (
 	"ahprelay/test/testca"
 )
 
-// TestClusterStartsRelayByRelay is the first start in docs/operating.md, with its own command
-// that copies the keys. Three relays with TLS at a port of their own start one by one. The
-// first relay waits and names the others; two serve; the third joins. At each,
-// an operator's commands need the data directory only.
+// TestClusterStartsRelayByRelay is the first start in docs/operating.md, with the
+// documented command that copies the keys. Three relays with TLS on the same port start one
+// after the other. The first relay waits and names the others; two serve; then the third
+// joins. At each relay, the operator's commands need only the data directory.
 func TestClusterStartsRelayByRelay(t *testing.T) {
 	t.Parallel()
 	w := newClusterWalk(t)
@@ -93,7 +93,7 @@ type clusterWalk struct {
 	at        string   // without a port
 	ca        string
 	client    *http.Client
-	recipe    string // that copies the keys from a to b
+	recipe    string // documented command that copies the keys from a to b
 }
 
 func newClusterWalk(t *testing.T) *clusterWalk {
@@ -162,7 +162,7 @@ func (w *clusterWalk) copyKeys(to string) {
 	}
 }
 
-// do runs an operator's command at a relay's machine.
+// do runs an operator's command on a relay's machine.
 func (w *clusterWalk) do(i int, args ...string) string {
 	w.Helper()
 	dir := filepath.Join(w.bench.Dir, []string{"a", "b", "c"}[i])
@@ -173,7 +173,7 @@ func (w *clusterWalk) do(i int, args ...string) string {
 	return string(out)
 }
 
-// startHost starts a host, and its host-agent with all three relays.
+// startHost starts a host, and a host-agent that connects to all three relays.
 func (w *clusterWalk) startHost() {
 	w.Helper()
 	token := filepath.Join(w.bench.Dir, "host.token")

@@ -24,7 +24,7 @@ import (
 	"ahprelay/test/stack"
 )
 
-// hostURL is the host in AHP_UPSTREAM, such as a real one, or a reference host.
+// hostURL returns the URL of the host in AHP_UPSTREAM, or of a new reference host.
 func hostURL(t *testing.T) string {
 	t.Helper()
 	if url := os.Getenv("AHP_UPSTREAM"); url != "" {
@@ -38,8 +38,8 @@ func hostURL(t *testing.T) string {
 type person struct {
 	t    *testing.T
 	s    *stack.Stack
-	who  auth.Client // what is different of the stack's usual token
-	file string      // what this person's client says when it is asked for a file; "": it is not to be asked
+	who  auth.Client // changes to the stack's usual token
+	file string      // answer of this person's client to a request for a file; "": no request may arrive
 }
 
 // asked counts how often a person's clients were asked for files.
@@ -103,7 +103,7 @@ func greeting(method, clientID string) map[string]any {
 	return params
 }
 
-// wantSentAway wants a client to be refused with -32009, and closed with 4503.
+// wantSentAway fails unless a client is refused with -32009 and closed with 4503.
 func wantSentAway(t *testing.T, what string, c *refclient.Client, method, clientID string) {
 	t.Helper()
 	if code := codeOf(t, c, method, greeting(method, clientID)); code != ahp.CodePermissionDenied {
@@ -124,10 +124,10 @@ func awaitClosed(t *testing.T, c *refclient.Client, want ahp.CloseCode, begins s
 	}
 }
 
-// unique returns an unused clientId, also for a host that outlives the test.
+// unique returns a new clientId, which is new also for a host that outlives the test.
 func unique(name string) string { return fmt.Sprintf("%s-%d", name, time.Now().UnixNano()) }
 
-// TestClientIDTheft has one subject try another's clientId, in any order.
+// TestClientIDTheft lets one subject use the clientId of another, in every order.
 func TestClientIDTheft(t *testing.T) {
 	t.Parallel()
 	s := startStack(t, stack.Config{Upstream: hostURL(t)})
@@ -172,13 +172,13 @@ func TestOneSubjectWinsAClientID(t *testing.T) {
 	}
 }
 
-// TestClientIDAfterHostRestart frees clientIds with the end of the host
-// process, and not before.
+// TestClientIDAfterHostRestart checks that clientIds become free when the host process
+// ends, and not before.
 func TestClientIDAfterHostRestart(t *testing.T) {
 	t.Parallel()
 	host, server := newRefhost(t, nil)
 	cfg := stack.Config{Upstream: server.URL()}
-	cfg.Agent.Upstream.URL = server.URL() // without the tap, which would go on to listen
+	cfg.Agent.Upstream.URL = server.URL() // without the tap, which would still listen
 	s := startStack(t, cfg)
 	ada, bob := &person{t: t, s: s, who: auth.Client{Subject: "ada"}}, &person{t: t, s: s, who: auth.Client{Subject: "bob"}}
 	owner := ada.dial(nil)
@@ -224,11 +224,11 @@ func TestFilesOfClientsStayWithTheirSubject(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name    string
-		ada     auth.Client // whose file it is
-		asks    string      // the subject that asks for it: "ada" on another connection, or "bob"
-		other   auth.Client // who has been there before; no subject: nobody
+		ada     auth.Client // owner of the file
+		asks    string      // subject that requests it: "ada" on another connection, or "bob"
+		other   auth.Client // an earlier user of the clientId; no subject: there was none
 		want    int
-		reaches bool // the question reaches ada's client
+		reaches bool // whether the request reaches ada's client
 	}{
 		{"alone", auth.Client{}, "ada", auth.Client{}, 0, true},
 		{"a reader was there", auth.Client{}, "ada", auth.Client{Subject: "bob", Access: auth.AccessRead}, 0, true},
@@ -296,7 +296,7 @@ func TestOwnerEndsAConnection(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	cfg.Agent.Control = filepath.Join(dir, "s")
-	cfg.Agent.Upstream.URL = cfg.Upstream // without the tap: the host gets the headers that say who it is
+	cfg.Agent.Upstream.URL = cfg.Upstream // without the tap, so the host gets the headers with the caller
 	s := startStack(t, cfg)
 	bob := &person{t: t, s: s, who: auth.Client{Subject: "bob", Access: auth.AccessRead}}
 	c := bob.dial(nil)
@@ -354,7 +354,7 @@ func enrol(t *testing.T, s *stack.Stack) string {
 func TestCredentialRenewalIsInvisible(t *testing.T) {
 	t.Parallel()
 	cfg := stack.Config{Upstream: hostURL(t)}
-	cfg.Relay.Gateway.CredentialTTL = 24 * time.Second // a third of it is over soon, the rest late
+	cfg.Relay.Gateway.CredentialTTL = 24 * time.Second // a third of it is soon over
 	var file string
 	s := startStackWith(t, cfg, func(s *stack.Stack, agent *hostagent.Config) (err error) {
 		file = enrol(t, s)
@@ -378,7 +378,7 @@ func TestCredentialRenewalIsInvisible(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if string(now) != string(before) && revoked() >= had+2 { // the former, and what notes that the next is in use
+		if string(now) != string(before) && revoked() >= had+2 { // the previous credential, and the record that the next one is in use
 			break
 		}
 		if time.Now().After(deadline) {
@@ -395,7 +395,7 @@ func TestCredentialRenewalIsInvisible(t *testing.T) {
 	}
 }
 
-// TestEnrolmentIsUsedOnce tries a token again at another relay of the cluster.
+// TestEnrolmentIsUsedOnce presents a used token to another relay of the cluster.
 func TestEnrolmentIsUsedOnce(t *testing.T) {
 	t.Parallel()
 	dir, first, second := t.TempDir(), natssite.FreePort(t), natssite.FreePort(t)

@@ -30,7 +30,7 @@ func TestTooLongMessagesAreAnswered(t *testing.T) {
 	}
 	for _, m := range []struct {
 		message, what, id string
-		toClient, told    bool // who is sent it, and who is told
+		toClient, told    bool // whether the client receives the message, and whether the client gets the error
 	}{
 		{`{"id":70,"result":{"id":9,"x":` + pad + `}}`, "response", "70", true, true},
 		{`{"result":{"id":9,"x":` + pad + `},"id":71}`, "response", "71", true, true},

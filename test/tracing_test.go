@@ -87,7 +87,7 @@ func (c *spanCollector) tracer(t *testing.T, service string) *tracing.Tracer {
 	return tracer
 }
 
-// of returns the spans of a method's requests, by the beginning of their names, and
+// of returns the spans of a method's requests, whose names begin with the method, and
 // their trace.
 func (c *spanCollector) of(t *testing.T, method string) (spans map[string]collected, trace string) {
 	t.Helper()
@@ -133,7 +133,7 @@ func (h withHeader) RoundTrip(r *http.Request) (*http.Response, error) {
 // right parents, without any content.
 func TestEachRequestIsOneTrace(t *testing.T) {
 	spans := newSpanCollector(t)
-	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", spans.URL) // which the library reads
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", spans.URL) // the library reads this variable
 	ofRelay, ofAgent := spans.tracer(t, "ahp-relay"), spans.tracer(t, "ahp-host-agent")
 	host := newScriptedHost(t)
 	s := startStack(t, stack.Config{
@@ -205,7 +205,7 @@ type wantedTrace struct {
 	outcome string
 }
 
-// check awaits the spans of a client's requests, and looks at them.
+// check waits for the spans of a client's requests, and checks them.
 func (c *spanCollector) check(t *testing.T, relay, agent *tracing.Tracer, want map[string]wantedTrace) {
 	t.Helper()
 	for method, w := range want {

@@ -20,7 +20,7 @@ import (
 func TestSharedBytesCrossOnce(t *testing.T) {
 	t.Parallel()
 	const clients, actions = 50, 200
-	const limit = actions * 1024 * 3 / 2 // on a slow machine references to one action leave in some messages
+	const limit = actions * 1024 * 3 / 2 // on a slow machine, references to one action are split over several messages
 	_, server := newRefhost(t, nil)
 	s := &stack.Stack{}
 	meter := meteredStack(t, server.URL(), &s)
@@ -45,8 +45,8 @@ func TestSharedBytesCrossOnce(t *testing.T) {
 	}
 }
 
-// wantAllOf waits for a client to have got as much as the host has sent on its
-// connection by now, and compares.
+// wantAllOf waits until a client has received all that the host has sent on its
+// connection so far, and compares both.
 func wantAllOf(t *testing.T, name string, c *refclient.Client, conn *stack.TapConn) {
 	t.Helper()
 	want := conn.ToClient()
@@ -134,7 +134,7 @@ func say(t *testing.T, c *refclient.Client, chat string, turn int, text string) 
 	}
 }
 
-// awaitDeltas returns when each client has got n chat/delta actions.
+// awaitDeltas returns when each client has received n chat/delta actions.
 func awaitDeltas(t *testing.T, clients []*refclient.Client, n int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
@@ -163,7 +163,7 @@ func awaitDeltas(t *testing.T, clients []*refclient.Client, n int) {
 
 func isDelta(frame []byte) bool { return strings.Contains(string(frame), `"type":"chat/delta"`) }
 
-// deltaSize returns how long the host's deltas are without their content.
+// deltaSize returns the length of the host's deltas without their content.
 func deltaSize(t *testing.T, c *refclient.Client) (size int) {
 	t.Helper()
 	for _, frame := range c.Frames() {

@@ -30,8 +30,9 @@ import (
 	"ahprelay/test/testca"
 )
 
-// TestEachKindOfUpstreamServesTheFlows runs the flows with the host behind a Unix socket and behind
-// TLS. It wants a connection token, which the host-agent has in a file.
+// TestEachKindOfUpstreamServesTheFlows runs the flows with the host behind a Unix socket
+// and behind TLS. The host requires a connection token, which the host-agent reads from a
+// file.
 func TestEachKindOfUpstreamServesTheFlows(t *testing.T) {
 	t.Parallel()
 	const token = "s3cret"
@@ -103,7 +104,7 @@ func serveTap(t *testing.T, tap *stack.Tap, l net.Listener) {
 	})
 }
 
-// startStackWith is startStack, with a last word on the host-agent.
+// startStackWith is startStack. It lets the caller change the host-agent's configuration.
 func startStackWith(t testing.TB, cfg stack.Config, last func(*stack.Stack, *hostagent.Config) error) *stack.Stack {
 	t.Helper()
 	if cfg.DataDir == "" {
@@ -137,7 +138,7 @@ func newStdioHost(t *testing.T) stdioHost {
 	return stdioHost{dir, []string{"sh", "-c", script, dir, filepath.Join(programs, procs.HostProgram)}}
 }
 
-// conns returns each run's recorded traffic by process, without the run for the
+// conns returns the recorded traffic of each process, except the process for the
 // host-agent's monitor.
 func (h stdioHost) conns(t *testing.T) map[int]stdioConn {
 	t.Helper()
@@ -199,7 +200,7 @@ func TestFlowsRunOverStdio(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			// tee passes on first, and keeps then.
+			// tee passes bytes on before it records them.
 			for end := time.Now().Add(stepTime); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 				for _, conn := range host.conns(t) {
 					if !sameFrames(conn.in, c.sent) {
@@ -220,7 +221,7 @@ func TestFlowsRunOverStdio(t *testing.T) {
 	}
 }
 
-// A client's process ends. That client learns of it, and no further client does.
+// When a client's process ends, only that client is closed.
 func TestEndedCommandEndsOneClient(t *testing.T) {
 	t.Parallel()
 	host := newStdioHost(t)
@@ -265,12 +266,12 @@ func TestRelaysNameTheReasonOfAnEndedCommand(t *testing.T) {
 	const want = "the host's program ended: exit status 3"
 	eventually(t, "the relay says "+want, func() bool {
 		info, err := s.API(ctx)
-		return err == nil && info.Reason == want // and nothing of the command
+		return err == nil && info.Reason == want // and no detail of the command
 	})
 }
 
-// TestAgentBeforeRelay starts a host-agent while there is no relay, and has
-// the relay come, go and come back.
+// TestAgentBeforeRelay starts a host-agent while no relay runs. The relay then starts,
+// stops and starts again.
 func TestAgentBeforeRelay(t *testing.T) {
 	t.Parallel()
 	_, host := newRefhost(t, nil)
@@ -319,7 +320,7 @@ func TestAgentBeforeRelay(t *testing.T) {
 func startNATS(t *testing.T, dataDir, more string) (address string) {
 	t.Helper()
 	file := filepath.Join(dataDir, "nats.conf")
-	// A resolver after the include is taken in place of the one in it.
+	// A resolver after the include would replace the one in it.
 	conf := fmt.Sprintf("listen: \"127.0.0.1:-1\"\ninclude %q\nresolver: {type: full, dir: %q}\njetstream: {store_dir: %q}\n%s\n",
 		gateway.TrustFile, filepath.Join(dataDir, auth.AccountsDir), filepath.Join(dataDir, auth.StoreDir), more)
 	if err := os.WriteFile(file, []byte(conf), 0o600); err != nil {
@@ -361,8 +362,8 @@ func TestExternalNATSServesTwoRelays(t *testing.T) {
 				more = fmt.Sprintf("tls { cert_file: %q, key_file: %q }", cert, key)
 			}
 			relay := gateway.RelayConfig{DataDir: dir, Listen: "127.0.0.1:0", AdminListen: gateway.NoListener, NATSURL: scheme + "://" + natssite.FreePort(t)}
-			// The first start writes the NATS server's configuration and prints its
-			// place.
+			// The first start writes the NATS server's configuration and prints where it
+			// is.
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
 			if _, err := gateway.StartRelay(ctx, relay); err == nil || !strings.Contains(err.Error(), gateway.TrustFile) {
@@ -421,8 +422,7 @@ func testTwoRelays(t *testing.T, relay gateway.RelayConfig) {
 	awaitClients(t, first, 2)
 }
 
-// TestAgentNeedsNATSURL starts a host-agent without saying where the NATS
-// cluster of its relay is.
+// TestAgentNeedsNATSURL starts a host-agent without the URL of its relay's NATS cluster.
 func TestAgentNeedsNATSURL(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -32,7 +32,7 @@ const (
 	connectPackage = "ahprelay/cmd/ahp-connect"
 )
 
-// all are the packages of all programs.
+// all lists the packages of all programs.
 var all = []string{relayPackage, agentPackage, hostPackage, natsPackage}
 
 // Build builds all programs for tests, and returns their directory. All tests share
@@ -46,18 +46,18 @@ func BuildConnect(ctx context.Context) (dir string, err error) {
 	return share(ctx, "connect", nil, []string{connectPackage})
 }
 
-// BuildTo builds all programs into the caller's directory: a long run must not find
-// newer programs when it restarts them.
+// BuildTo builds all programs into the caller's directory, because a long run must
+// not use newer programs when it restarts them.
 func BuildTo(ctx context.Context, dir string) error { return build(ctx, dir, nil, all) }
 
-// BuildWith is BuildTo of relay and host-agent with more flags for the linker.
+// BuildWith is BuildTo for relay and host-agent, with additional linker flags.
 func BuildWith(ctx context.Context, dir, ldflags string) error {
 	return build(ctx, dir, []string{"-ldflags=-s -w " + ldflags}, []string{relayPackage, agentPackage})
 }
 
 // BuildRace builds relay, host-agent and host with the race detector and the check of
-// lock order (package lockorder), like make test. The programs end at a finding, and
-// [Bench.Verify] reports it.
+// the lock order (package lockorder), like make test. A program ends when either
+// finds a fault, and [Bench.Verify] reports it.
 func BuildRace(ctx context.Context) (dir string, err error) {
 	return share(ctx, "race", []string{"-race", "-tags=lockorder"}, []string{relayPackage, agentPackage, hostPackage})
 }
@@ -91,9 +91,8 @@ func build(ctx context.Context, dir string, flags, packages []string) error {
 }
 
 // Sources reads the source directories of packages and of their imports in this
-// module. The go command repeats a cached test only if a file that the test read has
-// changed. Programs that a test builds are part of the test, and the go command would
-// not know.
+// module. The go command repeats a cached test only if a file has changed that the
+// test has read, and it does not know which programs a test builds.
 func Sources(ctx context.Context, packages ...string) error {
 	list, err := goTool(ctx, append([]string{"list", "-deps", "-test", "-f", "{{with .Module}}{{if .Main}}{{$.Dir}}\n{{.Dir}}{{end}}{{end}}"}, packages...)...)
 	if err != nil {
@@ -126,7 +125,7 @@ func goTool(ctx context.Context, args ...string) (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-// lock waits until no further process builds into a directory.
+// lock waits until no other process builds into a directory.
 func lock(dir string) (unlock func(), err error) {
 	f, err := os.OpenFile(dir+".lock", os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {

@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// A Cgroup bounds the memory of the processes in it, the kernel's part included.
+// A Cgroup limits the memory of its processes, including the kernel's memory for
+// them.
 type Cgroup struct {
 	dir string
 	v2  bool
@@ -43,7 +44,7 @@ func CanCgroup() error {
 	return g.Remove()
 }
 
-// NewCgroup makes a cgroup with so many bytes of memory.
+// NewCgroup makes a cgroup with the given memory limit, in bytes.
 func NewCgroup(bytes int) (*Cgroup, error) {
 	parent, v2, err := cgroupParent()
 	if err != nil {
@@ -60,16 +61,16 @@ func NewCgroup(bytes int) (*Cgroup, error) {
 	}
 	for i, file := range files {
 		err := os.WriteFile(filepath.Join(g.dir, file), []byte(strconv.Itoa(limits[i])), 0o644)
-		if err != nil && !errors.Is(err, os.ErrNotExist) && i == 0 { // without swap, there is no limit of it
+		if err != nil && !errors.Is(err, os.ErrNotExist) && i == 0 { // without swap, the kernel has no limit for it
 			return nil, errors.Join(fmt.Errorf("limits cannot be set here: %w", err), g.Remove())
 		}
 	}
 	return g, nil
 }
 
-// Remove removes the cgroup, once its processes have ended.
+// Remove removes the cgroup after its processes have ended.
 func (g *Cgroup) Remove() (err error) {
-	for range 100 { // a process that was killed may take a moment to leave
+	for range 100 { // a killed process may need a moment to end
 		if err = os.Remove(g.dir); err == nil {
 			return nil
 		}
@@ -97,7 +98,7 @@ func (g *Cgroup) Peak() (int, error) {
 	return strconv.Atoi(strings.TrimSpace(string(text)))
 }
 
-// Kills returns how many processes the kernel has killed for want of memory.
+// Kills returns how many processes the kernel has killed for lack of memory.
 func (g *Cgroup) Kills() (n int, err error) {
 	file := "memory.oom_control"
 	if g.v2 {

@@ -25,7 +25,7 @@ func (s *Site) connectArgs(args ...string) []string {
 }
 
 // StartConnect starts ahp-connect, which reaches the relay by ClientRelay, and returns when
-// it serves clients. The first time, it pairs it with a sealed host.
+// it serves clients. If the host is sealed, the first call pairs them.
 func (s *Site) StartConnect(ctx context.Context) error {
 	if s.Connect == nil {
 		token, err := s.Token()
@@ -46,7 +46,8 @@ func (s *Site) StartConnect(ctx context.Context) error {
 	return s.Connect.Launch(ctx, func() error { return reachable(s.at(connectPort)) })
 }
 
-// AtConnect returns where clients reach the host through ahp-connect, and their token.
+// AtConnect returns the address at which clients reach the host through ahp-connect, and
+// their token.
 func (s *Site) AtConnect() (url, token string) {
 	return "ws://" + s.at(connectPort) + "/ahp/" + Host, s.connectToken
 }
@@ -65,7 +66,7 @@ func (s *Site) say(ctx context.Context, program string, args ...string) (string,
 	return strings.TrimSpace(string(out)), nil
 }
 
-// devices asks the host-agent about a sealed host's devices.
+// devices asks the host-agent for a sealed host's devices.
 func (s *Site) devices(ctx context.Context, into any, args ...string) error {
 	text, err := s.say(ctx, AgentProgram, append([]string{"devices", "--control", s.control(), "--json"}, args...)...)
 	if err != nil || into == nil {

@@ -19,16 +19,16 @@ type Process struct {
 	netns   string // network namespace to run in; "": this one
 	program string
 	args    []string
-	env     []string      // more than this process has
+	env     []string      // additions to this process's environment
 	slack   time.Duration // timer slack; 0: inherited
-	log     string        // file that gets all that it says
+	log     string        // file for all output
 
 	mu    sync.Mutex // guards the fields below
 	cmd   *exec.Cmd  // nil while it does not run
 	code  int        // of its last exit; -1: a signal ended it
 	done  chan struct{}
 	asked bool  // to end
-	wrong error // it has ended unasked
+	wrong error // why it ended without being asked to
 }
 
 // Start starts the program.
@@ -54,7 +54,7 @@ func (p *Process) Start() error {
 		return fmt.Errorf("start %s: %w", p.name, err)
 	}
 	p.cmd, p.done, p.asked = cmd, make(chan struct{}), false
-	go p.wait(cmd, p.done) // ends with the process, which Stop sees to
+	go p.wait(cmd, p.done) // ends with the process, and Stop ends that
 	return nil
 }
 
@@ -72,7 +72,7 @@ func (p *Process) wait(cmd *exec.Cmd, done chan<- struct{}) {
 // raceReport is how the race detector's reports begin.
 const raceReport = "WARNING: DATA RACE"
 
-// verify returns the process's fault, if it has one.
+// verify returns the fault with which the process ended, if any.
 func (p *Process) verify() error {
 	text, err := os.ReadFile(p.log)
 	if err != nil && !errors.Is(err, os.ErrNotExist) { // never started
@@ -161,7 +161,7 @@ func (p *Process) Log() string {
 	return string(end(text))
 }
 
-// logEnd is how much of a log is shown.
+// logEnd is the most bytes of a log that are shown.
 const logEnd = 4 << 10
 
 func end(text []byte) []byte { return text[max(0, len(text)-logEnd):] }
@@ -170,8 +170,8 @@ func end(text []byte) []byte { return text[max(0, len(text)-logEnd):] }
 type Bench struct {
 	Programs string        // directory of what Build builds
 	Dir      string        // for logs and state
-	Env      []string      // more than this process has, for those that are made from now on
-	Slack    time.Duration // timer slack of those that are made from now on; 0: that of this process
+	Env      []string      // additions to this process's environment, for new processes
+	Slack    time.Duration // timer slack of new processes; 0: inherited
 
 	all []*Process
 }
@@ -181,7 +181,7 @@ type Bench struct {
 func (b *Bench) Process(netns, name, program string, args ...string) *Process {
 	p := &Process{
 		name: name, netns: netns, program: filepath.Join(b.Programs, program), args: args,
-		env: append([]string{"GORACE=halt_on_error=1 atexit_sleep_ms=0", "XDG_RUNTIME_DIR=" + b.Dir}, b.Env...), // where control sockets are: not in the place of this user's own
+		env: append([]string{"GORACE=halt_on_error=1 atexit_sleep_ms=0", "XDG_RUNTIME_DIR=" + b.Dir}, b.Env...), // directory of control sockets, apart from this user's own
 		log: filepath.Join(b.Dir, name+".log"), slack: b.Slack,
 	}
 	b.all = append(b.all, p)
@@ -205,7 +205,7 @@ func (b *Bench) Kill() {
 	}
 }
 
-// startTime is how long a process may take to be ready.
+// startTime bounds the time until a process is ready.
 const startTime = 60 * time.Second
 
 // Launch starts a process, and returns when it is ready.

@@ -32,7 +32,7 @@ const (
 	agentHostPort   = "9004"
 	clusterPort     = "6222"
 
-	// Others listen at ports behind these.
+	// The other relays listen at ports after these.
 	otherPorts        = 8500
 	otherClusterPorts = 6300
 )
@@ -40,13 +40,13 @@ const (
 // A Config describes the parts of a [Site].
 type Config struct {
 	Bench
-	Others       int      // more relays of a cluster, without clients
-	ExternalNATS bool     // NATS is a process of its own
+	Others       int      // additional relays of a cluster, without clients
+	ExternalNATS bool     // NATS runs as a separate process
 	RelayFlags   []string // more of them
 	RelayMemory  int      // bytes of the relay's memory, the kernel's part included; 0: no limit
 	AgentFlags   []string
 	HostFlags    []string
-	NoRecord     bool // the host keeps no frames: Records has no files
+	NoRecord     bool // the host records no frames
 	Straight     bool // no proxy is between host-agent, relay and host; not with ExternalNATS
 	Sealed       bool // the host is sealed: clients reach it by StartConnect only
 }
@@ -65,7 +65,7 @@ type Site struct {
 	keys    *auth.Keys
 	records []string // files of the host's runs
 
-	connectToken string // with which clients open ahp-connect
+	connectToken string // token with which clients connect to ahp-connect
 }
 
 // Start starts a site, and returns when its host is online.
@@ -195,7 +195,7 @@ func (s *Site) startRelays(ctx context.Context) error {
 
 func (s *Site) other(i int) string { return s.at(strconv.Itoa(otherPorts + i)) }
 
-// routes are where all relays of the cluster listen for each other.
+// routes are the addresses at which the cluster's relays listen for each other.
 func (s *Site) routes() string {
 	routes := []string{s.at(clusterPort)}
 	for i := range s.cfg.Others {
@@ -238,13 +238,13 @@ func CopyKeys(from, to string) error {
 	return nil
 }
 
-// StartOther starts a further relay, and returns when it accepts clients.
+// StartOther starts an additional relay, and returns when it accepts clients.
 func (s *Site) StartOther(ctx context.Context, i int) error {
 	return s.Others[i].Launch(ctx, func() error { return Ready(http.DefaultClient, "http://"+s.other(i)) })
 }
 
-// Replace ends a relay with a signal, starts it again, and returns when it is ready. With
-// empty, only its keys remain. Relay -1 is that of the clients.
+// Replace ends a relay with a signal, starts it again, and returns when it is ready. If
+// empty is true, it keeps only its keys. Relay -1 is the clients' relay.
 func (s *Site) Replace(ctx context.Context, i int, sig syscall.Signal, empty bool) error {
 	relay, dir, start := s.Relay, s.DataDir(), s.StartRelay
 	if i >= 0 {
@@ -291,17 +291,17 @@ func (s *Site) startNATS(ctx context.Context) error {
 	return s.StartNATS(ctx)
 }
 
-// StartNATS starts nats-server, and returns when it takes connections.
+// StartNATS starts nats-server, and returns when it accepts connections.
 func (s *Site) StartNATS(ctx context.Context) error {
 	return s.NATS.Launch(ctx, func() error { return reachable(s.at(natsPort)) })
 }
 
-// StartRelay starts the relay, and returns when it takes clients.
+// StartRelay starts the relay, and returns when it accepts clients.
 func (s *Site) StartRelay(ctx context.Context) error {
 	return s.Relay.Launch(ctx, func() error { return Ready(http.DefaultClient, "http://"+s.at(relayPort)) })
 }
 
-// Ready reports why the relay at a base URL takes no clients.
+// Ready returns why the relay at a base URL accepts no clients, or nil.
 func Ready(client *http.Client, url string) error {
 	response, err := client.Get(url + "/readyz")
 	if err != nil {
@@ -339,8 +339,8 @@ func (s *Site) startAgentFor(ctx context.Context, relays []string) error {
 	})
 }
 
-// StartHost starts an AHP host, without the sessions of the one before, and
-// returns when it takes connections.
+// StartHost starts an AHP host without the sessions of its predecessor, and returns when
+// it accepts connections.
 func (s *Site) StartHost(ctx context.Context) error {
 	flags := append([]string{"--listen", s.at(hostPort)}, s.cfg.HostFlags...)
 	if !s.cfg.NoRecord {
@@ -368,10 +368,11 @@ func (s *Site) Token() (string, error) {
 	})
 }
 
-// URL returns where clients reach the host through the relay.
+// URL returns the address at which clients reach the host through the relay's proxy.
 func (s *Site) URL() string { return "ws://" + s.at(clientRelayPort) + "/ahp/" + Host }
 
-// RelayURL returns where clients reach the host at the relay itself.
+// RelayURL returns the address at which clients reach the host through the relay without
+// a proxy.
 func (s *Site) RelayURL() string { return "ws://" + s.at(relayPort) + "/ahp/" + Host }
 
 // Relays returns the base URLs of all relays, the clients' own first.
@@ -383,13 +384,13 @@ func (s *Site) Relays() []string {
 	return urls
 }
 
-// HostURL returns where the host itself is.
+// HostURL returns the host's own address.
 func (s *Site) HostURL() string { return "ws://" + s.at(hostPort) }
 
 // Records returns the files of [hostrecord.To], a file for each run of the host.
 func (s *Site) Records() []string { return s.records }
 
-// Verify is that of all processes, see [Bench.Verify].
+// Verify returns the faults of all processes, see [Bench.Verify].
 func (s *Site) Verify() error { return s.cfg.Verify() }
 
 // Close ends all processes and proxies.

@@ -23,8 +23,8 @@ func TimerSlack() (time.Duration, error) {
 	return time.Duration(n), nil
 }
 
-// startWithSlack calls start, which starts a process, and gives that process
-// the timer slack. With 0 the process inherits that of the calling thread.
+// startWithSlack calls start, which starts a process with the given timer
+// slack. With 0, the process inherits the slack of the calling thread.
 func startWithSlack(slack time.Duration, start func() error) error {
 	if slack == 0 {
 		return start()
@@ -49,9 +49,9 @@ func setSlack(slack time.Duration) error {
 	return nil
 }
 
-// RestartWithSlack starts this program anew, as the same process, so that all
-// of its threads and each process that it starts have the timer slack. It
-// returns nil without doing so if the calling thread has the slack already.
+// RestartWithSlack replaces this program by a new run of itself in the same
+// process, so all of its threads and child processes have the timer slack. If
+// the calling thread has that slack already, it only returns nil.
 func RestartWithSlack(slack time.Duration) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

@@ -34,11 +34,11 @@ type Service struct {
 	t        testing.TB
 	key      *ecdh.PrivateKey
 	secret   []byte
-	RelayKey string // to which the browser has subscribed
+	RelayKey string // sender key to which the browser has subscribed
 	Pushed   chan Pushed
 }
 
-// A Pushed is a message that has come.
+// A Pushed is a message that has arrived.
 type Pushed struct {
 	notify.Message
 	Topic, Urgency string
@@ -74,7 +74,7 @@ func (s *Service) Target(details bool) notify.Target {
 func (s *Service) serve(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
-		return // cut at the end of the test; otherwise the sender tries again
+		return // cut off at the end of the test; otherwise, the sender tries again
 	}
 	err = s.checkSender(r.Header.Get("Authorization"))
 	var text []byte

@@ -68,8 +68,8 @@ func ReadAction(frame []byte) (Action, bool) {
 	return a, true
 }
 
-// IsAction matches, for [Client.WaitFor], actions of a type on a channel, on
-// any channel if that is "".
+// IsAction returns a match function for [Client.WaitFor]: actions of a type on a
+// channel, or on all channels if channel is "".
 func IsAction(channel, actionType string) func(frame []byte) bool {
 	return func(frame []byte) bool {
 		a, ok := ReadAction(frame)
@@ -77,7 +77,8 @@ func IsAction(channel, actionType string) func(frame []byte) bool {
 	}
 }
 
-// IsNotification matches, for [Client.WaitFor], notifications of a method.
+// IsNotification returns a match function for [Client.WaitFor]: notifications
+// with this method.
 func IsNotification(method string) func(frame []byte) bool {
 	return func(frame []byte) bool {
 		var msg message
@@ -90,7 +91,7 @@ func IsNotification(method string) func(frame []byte) bool {
 // answer to it. Clients neither send such a request nor see its answer.
 func IsHostAgents(message []byte) bool { return bytes.Contains(message, []byte(`"id":"host-agent-`)) }
 
-// Initialize opens the connection as a client of the host.
+// Initialize sends initialize as a new client of the host.
 func (c *Client) Initialize(ctx context.Context, params InitializeParams) (InitializeResult, error) {
 	if params.ProtocolVersions == nil {
 		params.ProtocolVersions = []string{"0.9.0"}
@@ -115,7 +116,7 @@ type ReconnectResult struct {
 	Raw       json.RawMessage   `json:"-"` // all of it
 }
 
-// Reconnect opens the connection as a client that was here before.
+// Reconnect sends reconnect as a client that was connected before.
 func (c *Client) Reconnect(ctx context.Context, params ReconnectParams) (ReconnectResult, error) {
 	return callInto(ctx, c, "reconnect", onRoot[ReconnectParams]{rootChannel, params},
 		func(r *ReconnectResult, raw json.RawMessage) { r.Raw = raw })
@@ -136,8 +137,8 @@ func (c *Client) Unsubscribe(channel string) error {
 	return c.Notify("unsubscribe", map[string]string{"channel": channel})
 }
 
-// Dispatch sends an action, and returns the clientSeq that it was given: 1, 2,
-// 3… in the order of calls.
+// Dispatch sends an action, and returns its clientSeq: 1, 2, 3… in the order of
+// calls.
 func (c *Client) Dispatch(channel string, action any) (clientSeq int64, err error) {
 	c.mu.Lock()
 	c.clientSeq++

@@ -101,7 +101,7 @@ func (c *Client) send(msg message, params any) error {
 // are no messages.
 func (c *Client) dispatch(ctx context.Context, frame []byte) {
 	var msg message
-	if !bytes.Contains(frame, []byte(`"id"`)) { // as most, of which some are long
+	if !bytes.Contains(frame, []byte(`"id"`)) { // as in most frames, some of which are long
 		return
 	}
 	if json.Unmarshal(frame, &msg) != nil || msg.ID == nil {
@@ -133,7 +133,7 @@ func (c *Client) answer(ctx context.Context, request message) {
 	if err != nil {
 		return // the handler gave a RawMessage that is not JSON
 	}
-	c.link.Send(frame) // fails if the connection has ended: nobody waits then
+	c.link.Send(frame) // fails if the connection has ended, when no host waits for it
 }
 
 func runHandler(ctx context.Context, handler Handler, params json.RawMessage) (json.RawMessage, *RPCError) {

@@ -23,9 +23,9 @@ import (
 )
 
 // Agents are host-agents without hosts, in one process. Each connects like a real one: it
-// asks for credentials, has its own TCP connection, WebSocket and NATS login, a second
-// connection to another relay, and a lease. Eight share an IP address. Nothing is compressed,
-// because an encoder takes half a megabyte, and a machine cannot hold 20,000.
+// requests credentials, has its own TCP connection, WebSocket and NATS login, a second
+// connection to another relay, and a lease. Eight of them share an IP address. Nothing is
+// compressed, because an encoder needs half a megabyte, too much for 20,000 on one machine.
 type Agents struct {
 	Keys  *auth.Keys
 	URLs  []string // the relays' base URLs
@@ -38,7 +38,7 @@ const realTenant = "fleet"
 
 func realHost(i int) string { return fmt.Sprintf("host-%d", i) }
 
-// Run runs the host-agents until ctx ends. They keep their leases then.
+// Run runs the host-agents until ctx ends. It does not release their leases.
 func (a *Agents) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	failed := make([]error, a.Count)
@@ -62,7 +62,7 @@ type realAgent struct {
 	urls     []string // the relays, its first choice first
 	dial     net.Dialer
 	http     http.Client
-	rests    time.Time // until then, it does not ask for credentials, as relays demand
+	rests    time.Time // end of the pause that a relay has demanded before the next request for credentials
 }
 
 func (a *Agents) agent(i int) (*realAgent, error) {

@@ -34,8 +34,8 @@ func newAsker(f *Fleet, tenant string) (*asker, error) {
 	return a, nil
 }
 
-// Waits for an answer, and before a repetition: relays drop the requests of a host
-// that sends too many, and expect it to repeat them.
+// Wait for an answer, and pause before a repetition: relays drop requests of a
+// host that sends too many, and expect it to repeat them.
 const (
 	answerWait = 10 * time.Second
 	repeatWait = time.Second
@@ -47,7 +47,7 @@ func (a *asker) ask(ctx context.Context, host, body string) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, answerWait, fmt.Errorf("no answer about %s", host))
 	defer cancel()
 	select {
-	case <-a.answers: // of a repeated request
+	case <-a.answers: // answer to a repeated request
 	default:
 	}
 	for {

@@ -36,7 +36,7 @@ type Cluster struct {
 
 	dir    string
 	routes []string
-	ways   Ways // between relays that are far from each other
+	ways   Ways // connections between relays that are far from each other
 	log    *slog.Logger
 }
 
@@ -51,7 +51,7 @@ func (c *Cluster) KeyDir() string { return keyDir(c.dir) }
 
 func keyDir(dir string) string { return filepath.Join(dir, "keys") }
 
-// NewCluster returns a cluster of so many relays, which are not started.
+// NewCluster returns a cluster of n relays, which are not started.
 func NewCluster(dir string, relays int, log *slog.Logger) (*Cluster, error) {
 	keys, err := auth.LoadKeys(keyDir(dir))
 	if err != nil {
@@ -72,8 +72,7 @@ func NewCluster(dir string, relays int, log *slog.Logger) (*Cluster, error) {
 	return c, nil
 }
 
-// RunningCluster returns a cluster of so many relays that a different process runs,
-// for Join.
+// RunningCluster returns a cluster of relays that another process runs, for Join.
 func RunningCluster(dir string, routes []string, relays int, log *slog.Logger) (*Cluster, error) {
 	keys, err := auth.ExistingKeys(keyDir(dir))
 	return &Cluster{Keys: keys, Relays: make([]*Relay, relays), dir: dir, routes: routes, log: log}, err
@@ -91,7 +90,7 @@ func (c *Cluster) add(i int, listen string) *Relay {
 	return r
 }
 
-// Start starts all relays, and returns when they have the store.
+// Start starts all relays, and returns when they have read the store.
 func (c *Cluster) Start(ctx context.Context) error {
 	for _, r := range c.Relays {
 		var err error
@@ -119,7 +118,7 @@ func (c *Cluster) Start(ctx context.Context) error {
 	return nil
 }
 
-// AwaitStore returns when all relays have the store.
+// AwaitStore returns when all relays have read the store.
 func (c *Cluster) AwaitStore(ctx context.Context) error {
 	for _, r := range c.Relays {
 		if err := await(ctx, func() bool { return r.Registry.Degraded() == "" }); err != nil {
@@ -129,7 +128,7 @@ func (c *Cluster) AwaitStore(ctx context.Context) error {
 	return nil
 }
 
-// Join adds a relay to the cluster, with nothing but the keys, and returns when it
+// Join adds a relay that has only the keys to the cluster, and returns when it
 // serves.
 func (c *Cluster) Join(ctx context.Context) (*Relay, error) {
 	r := c.add(len(c.Relays), "127.0.0.1:0")
@@ -159,7 +158,8 @@ func (c *Cluster) join(ctx context.Context, r *Relay) (err error) {
 	return err
 }
 
-// JoinAndKnow adds a relay to the cluster, and returns when it knows so many hosts.
+// JoinAndKnow adds a relay to the cluster, and returns when it knows the given number
+// of hosts.
 func (c *Cluster) JoinAndKnow(ctx context.Context, hosts int) error {
 	r, err := c.Join(ctx)
 	if err == nil {
@@ -187,7 +187,8 @@ func (c *Cluster) Stop() {
 	}
 }
 
-// URLs are where host-agents reach the relays, and behind # which these are.
+// URLs returns the addresses of the relays for host-agents, with the relays' numbers
+// after #.
 func (c *Cluster) URLs() (urls []string) {
 	for _, r := range c.Relays {
 		urls = append(urls, "nats://"+r.Server.Addr().String()+"#"+r.name)

@@ -16,7 +16,7 @@ import (
 	"ahprelay/test/faultproxy"
 )
 
-// soon is how soon a change must be known everywhere.
+// soon is the longest time until all relays know a change.
 const soon = 500 * time.Millisecond
 
 // watched is the host whose changes are timed.
@@ -25,7 +25,7 @@ const watched = "watched"
 // nowhere is an address without a listener.
 const nowhere = "127.0.0.1:1"
 
-// Ways lead from relay to relay, by their numbers.
+// Ways are the connections between relays, by the relays' numbers.
 type Ways [][]*faultproxy.Proxy
 
 // NewWays returns ways to addresses with one port; each delays its traffic by the given
@@ -55,7 +55,7 @@ func NewWays(to []string, delay time.Duration) (w Ways, err error) {
 	return w, nil
 }
 
-// Close ends all ways.
+// Close ends all connections.
 func (w Ways) Close() error {
 	w.each(func(_, _ int, p *faultproxy.Proxy) { p.Close() })
 	return nil
@@ -101,8 +101,8 @@ func (w Ways) Routes(relay int, own string) (routes []string) {
 	return routes
 }
 
-// Spread puts ways between the relays of a cluster before it starts, or makes each
-// relay its own region.
+// Spread connects the relays of a cluster by ways before it starts, or makes each relay
+// a region of its own.
 func (c *Cluster) Spread(delay time.Duration, regions bool) (err error) {
 	if c.ways, err = NewWays(c.routes, delay); err != nil {
 		return err
@@ -110,7 +110,7 @@ func (c *Cluster) Spread(delay time.Duration, regions bool) (err error) {
 	for i, r := range c.Relays {
 		if !regions {
 			r.config.Cluster.Routes = c.ways.Routes(i, c.routes[i])
-			r.config.Cluster.Advertise = nowhere // or those that hear of it from a third go past the ways
+			r.config.Cluster.Advertise = nowhere // otherwise, relays that learn this address from a third relay bypass the ways
 			continue
 		}
 		r.config.Cluster = embedded.Cluster{}
@@ -144,7 +144,7 @@ func (e *ear) hear(h registry.Host) {
 	}
 }
 
-// heard returns when something was heard, and whether it was.
+// heard returns the time of the last change, and whether there was one.
 func (e *ear) heard(what string) (at time.Time, known bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -202,7 +202,8 @@ func Far(ctx context.Context, c *Cluster, s Sizes, regions bool, fleet func(cont
 	}, nil
 }
 
-// changes times changes of the watched host, spread over the time to watch.
+// changes measures how soon changes of the watched host are known, spread over the
+// whole time.
 func changes(ctx context.Context, s Sizes, holder *registry.LeaseHolder, ears []*ear) (worst time.Duration, err error) {
 	began := time.Now()
 	for i := range s.Changes {
@@ -221,7 +222,7 @@ func changes(ctx context.Context, s Sizes, holder *registry.LeaseHolder, ears []
 	return worst, nil
 }
 
-// hold has a host-agent beside a relay hold the watched host, until end.
+// hold lets a host-agent beside a relay hold the watched host, until end is called.
 func (r *Relay) hold(ctx context.Context) (holder *registry.LeaseHolder, end func(), err error) {
 	tenant := Tenant(0)
 	if err := r.Registry.Enrol(tenant, watched); err != nil {

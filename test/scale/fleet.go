@@ -17,12 +17,12 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// A Fleet is the lease requests of many host-agents, each with its host.
+// A Fleet sends the lease requests of many host-agents, each with its own host.
 type Fleet struct {
 	Keys    *auth.Keys
 	URLs    []string // of relays, as Cluster has them: hosts are spread over them
 	Hosts   int
-	Tenants int           // that they are spread over
+	Tenants int           // number of tenants to which the hosts belong
 	Renew   time.Duration // default 5 s
 
 	Held atomic.Int64 // hosts whose lease was confirmed at least once
@@ -35,12 +35,12 @@ type simulated struct {
 	mu     sync.Mutex
 	conn   *nats.Conn
 	host   string // prefix of its subjects
-	inbox  string // that only its connection hears, as with host-agents
+	inbox  string // only this connection receives it, as with host-agents
 	home   string // the relay through whose port it connects
 	seq    uint64
 	keeper string
 	held   bool
-	rests  time.Time // until when it need not ask
+	rests  time.Time // time until which it need not send a request
 }
 
 // Attend makes relays see the hosts' connections, like those through their own ports:
@@ -54,10 +54,10 @@ func (c *Cluster) Attend(hosts int) {
 	}
 }
 
-// Tenant names a tenant of the fleet.
+// Tenant returns the name of a tenant in the fleet.
 func Tenant(i int) string { return fmt.Sprintf("tenant-%d", i) }
 
-// Run has all hosts ask for their leases, and renew them, until ctx ends.
+// Run makes all hosts request their leases, and renew them, until ctx ends.
 func (f *Fleet) Run(ctx context.Context) error {
 	if f.Renew == 0 {
 		f.Renew = 5 * time.Second
@@ -115,7 +115,7 @@ func (f *Fleet) answered(msg *nats.Msg) {
 	if _, err := fmt.Sscan(msg.Subject[strings.LastIndexByte(msg.Subject, '.')+1:], &i); err != nil {
 		return
 	}
-	_ = json.Unmarshal(msg.Data, &answer) // empty: the relay that was asked is gone
+	_ = json.Unmarshal(msg.Data, &answer) // an empty answer means that the requested relay has gone
 	h := &f.hosts[i]
 	h.mu.Lock()
 	defer h.mu.Unlock()

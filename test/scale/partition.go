@@ -91,7 +91,7 @@ func (r *Relay) lookup() registry.Host {
 	return h
 }
 
-// served lists a host's host-agents in the order in which a relay accepted them.
+// served returns a host's host-agents, in the order in which a relay accepted them.
 type served struct {
 	mu  sync.Mutex
 	all []registry.Host

@@ -50,13 +50,14 @@ func PartitionClients(ctx context.Context, c *Cluster, s Sizes) (rows []Row, err
 	if err := p.crowd.AwaitWhole(ctx); err != nil {
 		return nil, fmt.Errorf("before the cut: %w", err)
 	}
-	if err := p.agent(p.relays[1]); err != nil { // it waits, because the first has the host
+	if err := p.agent(p.relays[1]); err != nil { // it waits, because the first host-agent has the host
 		return nil, err
 	}
 	return p.measure(ctx, c, s)
 }
 
-// measure cuts the cluster in two, heals it, and returns the effect on the clients.
+// measure cuts the cluster in two, restores it, and returns the effects on the
+// clients.
 func (p *divided) measure(ctx context.Context, c *Cluster, s Sizes) (rows []Row, err error) {
 	c.ways.Cut(0)
 	began := time.Now()
@@ -93,7 +94,7 @@ func (p *divided) measure(ctx context.Context, c *Cluster, s Sizes) (rows []Row,
 	}, nil
 }
 
-// ends are the connections of viewers that ended after a moment.
+// ends returns the connections of viewers that ended after a point in time.
 func ends(viewers []*load.Viewer, after time.Time) (all []load.End) {
 	for _, v := range viewers {
 		all = append(all, v.Ends()...)
@@ -162,7 +163,7 @@ func (c *Cluster) divide(ctx context.Context, minority gateway.Minority) (p *div
 	return p, errors.Join(failed...)
 }
 
-// whole starts all of a relay.
+// whole starts all parts of a relay.
 func (c *Cluster) whole(ctx context.Context, r *Relay, listen string, minority gateway.Minority) (*gateway.Relay, error) {
 	if err := procs.CopyKeys(filepath.Join(c.KeyDir(), "keys"), filepath.Join(r.dir, "keys")); err != nil {
 		return nil, err
@@ -195,7 +196,7 @@ func (p *divided) target(i int) load.Target {
 	return load.Target{URL: "ws" + strings.TrimPrefix(p.relays[i].URL(), "http") + "/ahp/" + stack.Host, Token: p.token}
 }
 
-// agent starts a host-agent of the host that reaches some relays.
+// agent starts a host-agent of the host that can reach the given relays.
 func (p *divided) agent(reaches ...*gateway.Relay) error {
 	token, err := p.keys.Tokens().IssueHost(auth.Enrolment{Tenant: stack.Tenant, Host: stack.Host, Expires: time.Now().Add(time.Hour)})
 	if err != nil {

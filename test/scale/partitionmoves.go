@@ -14,8 +14,8 @@ import (
 	"ahprelay/test/stack"
 )
 
-// longestNotice is the longest cut before clients at the relay get 4100: the relay
-// notices the cut, and waits for 15 s.
+// longestNotice is the longest time of a cut until clients at the relay get 4100: the
+// relay must notice the cut, and then waits for 15 s.
 const longestNotice = 30 * time.Second
 
 // PartitionMoves is PartitionClients with one host-agent that reaches all relays. Its
@@ -84,7 +84,7 @@ func PartitionMoves(ctx context.Context, c *Cluster, s Sizes) (rows []Row, err e
 	}, nil
 }
 
-// eachTold reports whether each viewer was closed with 4100.
+// eachTold reports whether every viewer was closed with 4100.
 func eachTold(viewers []*load.Viewer, all []load.End) bool {
 	told := 0
 	for _, e := range all {
@@ -119,7 +119,7 @@ func (p *divided) named(relay int) string {
 	return fmt.Sprintf("ws://relay-%d/ahp/%s", relay, stack.Host)
 }
 
-// A watchedLog discards all records, and notes whether one had a text.
+// A watchedLog discards all records, and notes whether one contained a text.
 type watchedLog struct {
 	slog.Handler
 	text string

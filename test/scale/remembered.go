@@ -20,7 +20,8 @@ import (
 // sessionSize is the size of a remembered session in bytes.
 const sessionSize = 4 << 10
 
-// Remembered has all hosts write the last state of all their sessions at once, then rest.
+// Remembered makes all hosts write the last state of all their sessions at once, and then
+// rest.
 func Remembered(ctx context.Context, c *Cluster, s Sizes, fleet func(context.Context, *Cluster, int) (stop func(), err error)) (rows []Row, err error) {
 	if err := c.Start(ctx); err != nil {
 		return nil, err
@@ -130,7 +131,7 @@ func newRememberingHosts(f *Fleet, s Sizes) (w *rememberingHosts, err error) {
 			if _, err := fmt.Sscan(msg.Subject[strings.LastIndexByte(msg.Subject, '.')+1:], &host); err == nil && host < len(w.answers) {
 				select {
 				case w.answers[host] <- msg:
-				default: // of a repeated request
+				default: // answer to a repeated request
 				}
 			}
 		}); err != nil {
@@ -148,7 +149,7 @@ func (w *rememberingHosts) close() {
 	}
 }
 
-// writeAll writes all sessions, each host's one after the other.
+// writeAll writes all sessions. Each host writes one after the other.
 func (w *rememberingHosts) writeAll(ctx context.Context) error {
 	failures := make([]error, w.sizes.Few)
 	var running sync.WaitGroup
@@ -178,7 +179,7 @@ func (w *rememberingHosts) writeHost(ctx context.Context, host int) error {
 	return nil
 }
 
-// ask sends a request until it is answered.
+// ask repeats a request until there is an answer.
 func (w *rememberingHosts) ask(ctx context.Context, nc *nats.Conn, prefix string, host int, body []byte) error {
 	for {
 		if err := nc.PublishRequest(prefix+"ctl.remember", fmt.Sprintf("%sinbox.remember.%d", prefix, host), body); err != nil {

@@ -15,20 +15,20 @@ import (
 
 // Sizes are the sizes of a run.
 type Sizes struct {
-	Few, Many int           // hosts between which costs are compared
+	Few, Many int           // two numbers of hosts whose costs are compared
 	Restart   int           // hosts of a cluster of three that is restarted
 	Hosts     int           // idle hosts
-	Relays    int           // that they are spread over
-	Watch     time.Duration // how long the idle ones, and those that are far, are watched
+	Relays    int           // relays for these hosts
+	Watch     time.Duration // how long idle and distant hosts are watched
 	Tenants   []int         // numbers of tenants with a single host each
 	Far       int           // hosts of three relays that are far from each other
 	Delay     time.Duration // between those, each way
-	Changes   int           // of one of them, whose way to all is timed
+	Changes   int           // changes of a distant host that are timed
 	Cut       time.Duration // how long a relay is isolated
-	Sessions  int           // remembered sessions of each of few hosts
+	Sessions  int           // remembered sessions of each of Few hosts
 
-	Real       int // host-agents with connections of their own
-	RealRelays int // that they connect to
+	Real       int // host-agents with their own connections
+	RealRelays int // relays for these host-agents
 }
 
 // Full are the sizes of the promises.
@@ -42,7 +42,7 @@ type Row struct {
 	Good   bool
 }
 
-// FleetTenants is how many tenants hosts are spread over.
+// FleetTenants is the number of tenants to which hosts belong.
 const FleetTenants = 10
 
 // costRuns is how often costs are measured: the lowest result counts, because it is
@@ -157,7 +157,7 @@ func timed(all map[string][]time.Duration, what string, do func() error) error {
 	return err
 }
 
-// Restart has all relays of a cluster stop and start again with many hosts.
+// Restart stops and starts all relays of a cluster with many hosts.
 func Restart(ctx context.Context, c *Cluster, s Sizes, fleet func(context.Context, *Cluster, int) (stop func(), err error)) ([]Row, error) {
 	if err := c.Start(ctx); err != nil {
 		return nil, err
@@ -218,7 +218,7 @@ func Idle(ctx context.Context, c *Cluster, s Sizes, fleet func(context.Context, 
 	}); err != nil {
 		return nil, fmt.Errorf("hosts come online: %w", err)
 	}
-	wait(ctx, 2*s.Watch) // files are written, and memory is given back
+	wait(ctx, 2*s.Watch) // until files are written and memory is released
 	writes, cpu, began := c.writes(), processorTime(), time.Now()
 	wait(ctx, s.Watch)
 	cores := float64(processorTime()-cpu) / float64(time.Since(began))

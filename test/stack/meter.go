@@ -41,7 +41,7 @@ func (m *Meter) Bytes() int64 { return m.bytes.Load() }
 // Messages returns how many NATS messages were in them.
 func (m *Meter) Messages() int64 { return m.messages.Load() }
 
-// Cut ends the connections that there are. New ones pass.
+// Cut ends the present connections. New connections pass.
 func (m *Meter) Cut() {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -56,8 +56,8 @@ type Stack struct {
 // Start starts a stack and returns when the host is online, or ctx ends.
 func Start(ctx context.Context, cfg Config) (*Stack, error) { return StartWith(ctx, cfg, nil) }
 
-// StartWith is Start, with a last word on how the host-agent is to work once
-// the relay is running.
+// StartWith is Start. It lets the caller change the host-agent's configuration once the
+// relay is running.
 func StartWith(ctx context.Context, cfg Config, last func(*Stack, *hostagent.Config) error) (*Stack, error) {
 	s, err := launch(ctx, cfg, last)
 	if err != nil {
@@ -188,7 +188,8 @@ func (s *Stack) Close() {
 	}
 }
 
-// Token returns a client token for all hosts, with a change if not nil.
+// Token returns a client token for all hosts. change, if not nil, changes the client's
+// authority.
 func (s *Stack) Token(change func(*auth.Client)) (string, error) {
 	c := auth.Client{
 		Tenant: Tenant, Subject: "ada", Hosts: []string{auth.AllHosts}, Access: auth.AccessWrite,
@@ -203,7 +204,7 @@ func (s *Stack) Token(change func(*auth.Client)) (string, error) {
 // URL returns where clients reach a host.
 func (s *Stack) URL(host string) string { return "ws" + s.Relay.URL()[len("http"):] + "/ahp/" + host }
 
-// API returns the answer of the relay's API about the host.
+// API returns the relay's description of the host.
 func (s *Stack) API(ctx context.Context) (hostsapi.Info, error) {
 	token, err := s.Token(nil)
 	if err != nil {
@@ -228,8 +229,8 @@ func (s *Stack) AwaitState(ctx context.Context, state string) error {
 	}
 }
 
-// A Server is an HTTP handler on a loopback address, which can be stopped and
-// started again there: a host that crashes and comes back.
+// A Server is an HTTP handler on a loopback address. It can be stopped and started again at
+// the same address, like a host that crashes and returns.
 type Server struct {
 	handler http.Handler
 	address string
@@ -249,7 +250,7 @@ func (s *Server) Restart(handler http.Handler) error {
 	return s.Start()
 }
 
-// Start listens on the address of before.
+// Start listens on the previous address.
 func (s *Server) Start() error {
 	l, err := net.Listen("tcp", s.address)
 	if err != nil {
@@ -264,7 +265,7 @@ func (s *Server) Start() error {
 // URL returns the WebSocket URL of the server.
 func (s *Server) URL() string { return "ws://" + s.address }
 
-// Stop takes no more connections. Those that were upgraded go on.
+// Stop accepts no more connections. WebSockets stay open.
 func (s *Server) Stop() {
 	_ = s.http.Close()
 	s.done.Wait()

@@ -13,7 +13,7 @@ import (
 	"ahprelay/test/refclient"
 )
 
-// A Tap passes WebSocket messages to and from an AHP host, and keeps them.
+// A Tap forwards WebSocket messages to and from an AHP host, and records them.
 type Tap struct {
 	upstream string
 	server   *Server
@@ -44,8 +44,8 @@ func NewTap(upstream string) (*Tap, error) {
 // URL returns where the Tap takes connections.
 func (t *Tap) URL() string { return t.server.URL() }
 
-// Conns returns the connections so far, in their order, but for those on
-// which only a host-agent's monitor spoke.
+// Conns returns the connections so far, in order, without those of a
+// host-agent's monitor.
 func (t *Tap) Conns() []*TapConn {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -67,8 +67,8 @@ func (c *TapConn) first() []byte {
 	return c.toHost[0]
 }
 
-// isMonitor reports whether a message is how host-agents begin their own
-// connection.
+// isMonitor reports whether a message is the first message on a host-agent's
+// own connection.
 func isMonitor(first []byte) bool {
 	return string(first) == `{"jsonrpc":"2.0","id":1,"method":"ping","params":{"channel":"ahp-root://"}}`
 }
@@ -160,8 +160,8 @@ func (c *TapConn) pass(to, from *websocket.Conn, kept *[][]byte) {
 	}
 }
 
-// Cut takes no more connections until Restore: to the host-agent, the host is
-// gone. Connections through the Tap end with those of the host.
+// Cut refuses new connections until Restore: for the host-agent, the host is
+// gone. Open connections end with those of the host.
 func (t *Tap) Cut() { t.server.Stop() }
 
 // Restore takes connections again.

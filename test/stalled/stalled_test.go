@@ -38,7 +38,7 @@ const (
 	mib = 1 << 20
 
 	healthy  = 8   // clients that read
-	messages = 300 // that each of them gets
+	messages = 300 // messages for each client
 	size     = 20 << 10
 
 	// The host's output for each stalled client: together several times the memory.
@@ -168,7 +168,8 @@ func (s *site) token() string {
 	return token
 }
 
-// dial connects a client, and lets it in. It is closed with the test.
+// dial connects a client and initializes it. The client is closed at the end of the
+// test.
 func (s *site) dial(ctx context.Context, token, clientID string) (*websocket.Conn, error) {
 	ws, _, err := websocket.Dial(ctx, "ws://"+s.url+"/ahp/"+procs.Host+"?tkn="+token, nil)
 	if err != nil {
@@ -184,7 +185,7 @@ func (s *site) dial(ctx context.Context, token, clientID string) (*websocket.Con
 	return ws, err
 }
 
-// dialAll connects so many clients, some at a time.
+// dialAll connects n clients, several at a time.
 func (s *site) dialAll(ctx context.Context, name string, n int) []*websocket.Conn {
 	s.Helper()
 	conns, errs, token := make([]*websocket.Conn, n), make([]error, n), s.token()
@@ -206,7 +207,7 @@ func (s *site) dialAll(ctx context.Context, name string, n int) []*websocket.Con
 	return conns
 }
 
-// pad is text that hardly can be compressed.
+// pad is text that can hardly be compressed.
 var pad = func() string {
 	text := make([]byte, 2*floodSize)
 	random := rand.New(rand.NewPCG(1, 2))
@@ -216,7 +217,7 @@ var pad = func() string {
 	return string(text)
 }()
 
-// note is a message of about so many bytes.
+// note returns a message of about the given size.
 func note(n, size int) []byte {
 	b := append(make([]byte, 0, size+100), `{"jsonrpc":"2.0","method":"x/y","params":{"channel":"ahp-session:/1","n":`...)
 	b = append(strconv.AppendInt(b, int64(n), 10), `,"pad":"`...)
@@ -260,12 +261,12 @@ func TestStalledClientsStayWithinMemory(t *testing.T) {
 	var flooded atomic.Int64
 	defer going.Wait()
 	defer h.close()
-	for w := range writers { // not more: those that read are not to wait for the processor
+	for w := range writers { // few writers leave processor time for the clients that read
 		going.Go(func() {
 			for n := range floods {
 				for i := w; i < *clientsFlag; i += writers {
 					conn := h.conn(fmt.Sprint("stalled", i))
-					if conn.Write(ctx, websocket.MessageText, note(n, floodSize+i)) == nil { // to each its own
+					if conn.Write(ctx, websocket.MessageText, note(n, floodSize+i)) == nil { // each client gets a different text
 						flooded.Add(floodSize)
 					}
 				}

@@ -1,3 +1,3 @@
-// Package stop tests how relay and host-agent stop, as processes: pending data
-// arrives, clients are told, and the processes end in time.
+// Package stop tests how the processes of relay and host-agent stop: pending
+// data arrives, clients are notified, and the processes end in time.
 package stop

@@ -30,8 +30,8 @@ const (
 	// answer them within a drain.
 	unanswered = 100
 
-	// drain is how long the relay may take to stop. A client that reads nothing
-	// has 40 s otherwise, which is more than [procs.Process.End] waits.
+	// drain is how long the relay may take to stop. Without it, a client that reads
+	// nothing would have 40 s, longer than [procs.Process.End] waits.
 	drain = 8 * time.Second
 )
 
@@ -93,7 +93,7 @@ func talk(t *testing.T, site *procs.Site, id string) *talker {
 	return k
 }
 
-// A wire is a client's network, from which nothing comes between two moments.
+// A wire is a client's network. It can deliver nothing for some time.
 type wire struct {
 	net.Conn
 	off, on chan struct{} // closed at those
@@ -114,7 +114,7 @@ func (w wire) wait() {
 	}
 }
 
-// deaf connects a client that requests much and then reads nothing, until the returned
+// deaf connects a client that requests much and then does not read, until the returned
 // function is called.
 func deaf(t *testing.T, site *procs.Site) (listen func()) {
 	t.Helper()

@@ -19,8 +19,8 @@ import (
 	"time"
 )
 
-// Certificate returns the certificate. Call it before the first use of the
-// system's authorities, which are read once.
+// Certificate returns the certificate. Call it before the first use of the system's
+// authorities, because they are read only once.
 var Certificate = sync.OnceValues(func() (tls.Certificate, error) {
 	certificate, err := create(net.IPv4(127, 0, 0, 1))
 	if err != nil {
@@ -58,7 +58,7 @@ func WriteFilesFor(address net.IP, dir string, names ...string) (certFile, keyFi
 	return writeFiles(certificate, dir)
 }
 
-// trust has the system's authorities read from a file with the certificate.
+// trust makes Go read the system's authorities from a file with the certificate.
 func trust(certificate tls.Certificate) error {
 	dir, err := os.MkdirTemp("", "testca-")
 	if err != nil {
