@@ -1,7 +1,7 @@
 // Items left by the person for absent hosts, for the page's own account and for further accounts with a
 // key in this browser. left.ts keeps the items; it is loaded once there is a key.
 
-import { accountOf, accounts, tokenOf, type Account, type Accounts } from './accounts';
+import { type Account, accountOf, accountPart, accounts, type Accounts } from './accounts';
 import type { Conversation } from './conversation';
 import { name } from './device';
 import type { Hosts } from './hosts';
@@ -73,7 +73,7 @@ export class Absent {
       at,
       get hosts() { return account ? page.accounts.of(account)?.hosts ?? [] : page.hosts.own; },
       get hostsStale() { return page.hosts.staleAt(at); },
-      get links() { return new Map([...page.links].filter(([host]) => tokenOf(host, '') === at)); },
+      get links() { return new Map([...page.links].filter(([host]) => accountPart(host) === at)); },
       get host() { return page.host; },
       get session() { return page.session; },
       get chatUri() { return page.chatUri; },
@@ -84,7 +84,7 @@ export class Absent {
 
   /** The items at a host's account, or undefined until they are loaded. */
   at(host: string): Leaving | undefined {
-    return this.#parts.get(tokenOf(host, ''))?.left;
+    return this.#parts.get(accountPart(host))?.left;
   }
 
   /** The items at the account of the host in view. */

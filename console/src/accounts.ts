@@ -40,10 +40,13 @@ export function bare(host: string): string {
 /** The origin of a host's relay. */
 export const relayOf = (host: string) => accountOf(host)?.relay ?? relay();
 
-/** What identifies a host's account in place of a token; the page's own token for its own account. */
-export function tokenOf(host: string, own: string): string {
-  return host.includes('@') ? host.slice(host.indexOf('@')) : own;
+/** The account's part of a host's name, such as "@work"; '' for the page's own account. */
+export function accountPart(host: string): string {
+  return host.includes('@') ? host.slice(host.indexOf('@')) : '';
 }
+
+/** The token for a host: the page's own, or the account's part, which stands for that account's. */
+export const tokenOf = (host: string, own: string) => accountPart(host) || own;
 
 /** A short name for a new account that no other account has. */
 export function nameFor(wanted: string): string {

@@ -521,7 +521,7 @@ export const app = new App();
 export const { absent, conversation, hosts, lender, links, questions, remembered, requests, rights, sessions } = app;
 
 /** The place in view, read-only. */
-export const view: Readonly<Pick<App, 'here' | 'host' | 'session' | 'chatUri' | 'folders' | 'link' | 'onlyHost' | 'pane'>> = app;
+export const view: Readonly<Pick<App, 'here' | 'host' | 'session' | 'chat' | 'chatUri' | 'folders' | 'link' | 'onlyHost' | 'pane' | 'dialog' | 'search'>> = app;
 
 /** Functions that go to other places. */
-export const nav: Pick<App, 'open' | 'openSession' | 'openQuestion' | 'showPane' | 'chooseChat' | 'signIn' | 'addressOf'> = app;
+export const nav: Pick<App, 'open' | 'openSession' | 'openQuestion' | 'seek' | 'showPane' | 'chooseChat' | 'signIn' | 'addressOf'> = app;

@@ -1,7 +1,7 @@
 // The open questions of all hosts, from the relay's event stream (GET /api/events). No session need be opened
 // for them.
 
-import { accounts, bare, tokenOf } from './accounts';
+import { accountPart, accounts, bare } from './accounts';
 import { open } from './relay';
 import type { Requests } from './requests';
 import { array, text } from './store';
@@ -71,7 +71,7 @@ export class Questions {
 
   /** Removes the questions of all hosts that a token reaches. */
   #clear(token: string): void {
-    for (const [key, q] of this.#all) if (tokenOf(q.host, '') === suffixOf(token)) this.#all.delete(key);
+    for (const [key, q] of this.#all) if (accountPart(q.host) === suffixOf(token)) this.#all.delete(key);
   }
 
   /** A session's questions, the oldest first. */

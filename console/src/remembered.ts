@@ -7,10 +7,10 @@ import { lastOf } from './offline';
 import type { HostInfo } from './relay';
 import type { Requests } from './requests';
 import { ROOT } from './rpc';
-import { bare, tokenOf } from './accounts';
+import { accountPart, bare } from './accounts';
 import { array, isObject, normal, text } from './store';
 import { fromRelay } from './words';
-import { hmac, utf8 } from './sealed/bytes';
+import { hex, hmac, utf8 } from './sealed/bytes';
 import { t } from './language';
 
 /** A host's keys: key for all records, or records with keys for some. Bytes are in Base64. */
@@ -89,7 +89,7 @@ export class Remembered {
 
   /** Removes all keys and states, or those for the hosts of one account. */
   forget(at = ''): void {
-    for (const kept of [this.keys, this.#looks, this.#why]) for (const key of [...kept.keys()]) if (!at || tokenOf(key.split(' ')[0], '') === at) kept.delete(key);
+    for (const kept of [this.keys, this.#looks, this.#why]) for (const key of [...kept.keys()]) if (!at || accountPart(key.split(' ')[0]) === at) kept.delete(key);
   }
 
   /** Returns why a session's last state cannot be shown, or ''. */
@@ -196,7 +196,7 @@ export async function idOf(host: string, keys: HostKeys, session: string): Promi
   const named = keys.blind
     ? await hmac(new Uint8Array(await derived(bytesOf(keys.key!), `${domain}${keys.tenant}\n${host}\nids`)), utf8(session))
     : new Uint8Array(await crypto.subtle.digest('SHA-256', utf8(session)));
-  return [...named].map((b) => b.toString(16).padStart(2, '0')).join('');
+  return hex(named);
 }
 
 /** Verifies and opens a record. */

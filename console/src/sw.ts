@@ -23,7 +23,7 @@ type Shown = NotificationOptions & { actions?: object[] };
 
 /** The further account whose notifications this worker shows, or '' for the page's own: see registerFor. */
 const account = new URL(self.location.href).searchParams.get('account') ?? '';
-const at = account && `@${account}`;
+const accountPart = account && `@${account}`;
 
 const mark = '/favicon.svg'; // in the page's head
 const name = `shell ${SHELL.join(' ')}`;
@@ -137,7 +137,7 @@ const text = (value: unknown) => (typeof value === 'string' ? value : '');
 const withdrawn = 'withdrawn';
 const mostWithdrawn = 100;
 
-const keyOf = (id: string) => `/withdrawn/${encodeURIComponent(id + at)}`;
+const keyOf = (id: string) => `/withdrawn/${encodeURIComponent(id + accountPart)}`;
 const timeOf = (at: unknown) => Date.parse(text(at)) || 0;
 
 async function withdraw(id: string, at: number): Promise<void> {
@@ -170,7 +170,7 @@ async function read(told: Told): Promise<{ told: Told; offered: (Offered | Seale
 async function show(pushed: Told): Promise<void> {
   const { told, offered } = await read(pushed);
   const id = text(told.id) || 'event';
-  const tag = id + at;
+  const tag = id + accountPart;
   if (told.withdrawn === true) await withdraw(id, timeOf(told.at));
   else if (await isWithdrawn(id, timeOf(told.at))) return;
   const before = await self.registration.getNotifications({ tag });
@@ -182,7 +182,7 @@ async function show(pushed: Told): Promise<void> {
     ...looks, tag,
     body: [text(told.title) && says, text(told.text), text(told.detail)].filter(Boolean).join('\n'),
     actions: actionsOf(offered, self.Notification.maxActions ?? 0, 'reply' in self.NotificationEvent.prototype, texts[tongue]),
-    data: { host: text(told.host) && text(told.host) + at, session: text(told.session), ...(isAsked(told, offered) ? { asks: true } : {}), ...(offered.length > 0 ? { offered } : {}) },
+    data: { host: text(told.host) && text(told.host) + accountPart, session: text(told.session), ...(isAsked(told, offered) ? { asks: true } : {}), ...(offered.length > 0 ? { offered } : {}) },
   } as Shown);
 }
 

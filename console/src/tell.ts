@@ -1,6 +1,6 @@
 // Gives sealed hosts the keys of this browser's push subscriptions. It is loaded only for sealed hosts.
 
-import { tokenOf } from './accounts';
+import { accountPart } from './accounts';
 import { links } from './app';
 import type { Link } from './link';
 import { isRegistered } from './registered';
@@ -34,7 +34,7 @@ export async function setDetails(at: string, way: told.Way, details: boolean): P
 export async function tell(link: Link): Promise<void> {
   const { seal } = link;
   if (!seal || !possible()) return;
-  const at = tokenOf(link.host, '');
+  const at = accountPart(link.host);
   const way = wayHere(at);
   const subscription = way ? await subscriptionAt(at) : null;
   await subscribe(link.host, (what) => seal.ask(what), subscription ? way : '', localStorage.getItem(hidden(at)) === null, subscription?.toJSON().keys);
@@ -42,5 +42,5 @@ export async function tell(link: Link): Promise<void> {
 
 /** Calls tell for all connected sealed hosts of an account. An older host ignores it. */
 export async function tellAll(at: string): Promise<void> {
-  await Promise.allSettled([...links.values()].filter((l) => tokenOf(l.host, '') === at).map(tell));
+  await Promise.allSettled([...links.values()].filter((l) => accountPart(l.host) === at).map(tell));
 }

@@ -1,7 +1,7 @@
 // The user's notification settings. Each account's relay stores them for the account's subject. at is '' for
 // the page's own account, or "@work" for a further one.
 
-import { bare, tokenOf } from './accounts';
+import { accountPart, bare } from './accounts';
 import { app, requests } from './app';
 import { array, text } from './store';
 import { t } from './language';
@@ -44,7 +44,7 @@ export async function load(at: string): Promise<void> {
 
 /** Returns the mute that covers a session, or undefined. */
 export function muted(host: string, session: string, now = Date.now()): MuteOf | undefined {
-  return array(known(tokenOf(host, ''))?.mutes).find((m) => m?.host === bare(host) && (!m.session || m.session === session) && (!m.until || Date.parse(m.until) > now));
+  return array(known(accountPart(host))?.mutes).find((m) => m?.host === bare(host) && (!m.session || m.session === session) && (!m.until || Date.parse(m.until) > now));
 }
 
 /** Changes quiet hours or mutes. It first loads them, because they may have been changed elsewhere. */
@@ -57,11 +57,11 @@ async function setTimes(at: string, change: (had: { quiet: Quiet | null; mutes: 
 
 /** Mutes a session, or a host if no session is named. undefined means without an end. */
 export function mute(host: string, session: string, until?: Date): Promise<void> {
-  return setTimes(tokenOf(host, ''), ({ quiet, mutes }) => ({ quiet, mutes: [...others(mutes, host, session), { host: bare(host), ...(session ? { session } : {}), ...(until ? { until: until.toISOString() } : {}) }] }));
+  return setTimes(accountPart(host), ({ quiet, mutes }) => ({ quiet, mutes: [...others(mutes, host, session), { host: bare(host), ...(session ? { session } : {}), ...(until ? { until: until.toISOString() } : {}) }] }));
 }
 
 export function unmute(host: string, session: string): Promise<void> {
-  return setTimes(tokenOf(host, ''), ({ quiet, mutes }) => ({ quiet, mutes: others(mutes, host, session) }));
+  return setTimes(accountPart(host), ({ quiet, mutes }) => ({ quiet, mutes: others(mutes, host, session) }));
 }
 
 function others(mutes: MuteOf[], host: string, session: string): MuteOf[] {

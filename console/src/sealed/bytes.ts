@@ -43,6 +43,10 @@ export async function hmac(key: Bytes, data: Bytes): Promise<Bytes> {
   return new Uint8Array(await crypto.subtle.sign('HMAC', k, data));
 }
 
+export function hex(bytes: Bytes): string {
+  return [...bytes].map((b) => b.toString(16).padStart(2, '0')).join('');
+}
+
 export function base64url(bytes: Bytes): string {
   return btoa(String.fromCharCode(...bytes)).replaceAll('+', '-').replaceAll('/', '_').replace(/=+$/, '');
 }

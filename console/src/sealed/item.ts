@@ -1,7 +1,7 @@
 // A person's items for absent hosts: see the Go package broker/waiting.
 
 import type { QuestionAnswer } from '../ahp';
-import { fromBase64url, nameOfDevice, nameOfHost, textOf, utf8, type Bytes } from './bytes';
+import { fromBase64url, hex, nameOfDevice, nameOfHost, textOf, utf8, type Bytes } from './bytes';
 import { keySize, newDevice, publicText, readPublic, type Device } from './keys';
 import { openLetter, sealLetter, type Letter } from './letter';
 
@@ -26,7 +26,6 @@ export interface Own { device: Device; keys: string; fingerprint: string }
 export const mostText = 16 << 10; // bytes of a message
 export const mostLife = 7 * 24 * 3_600_000; // ms
 
-const hex = (bytes: Bytes) => [...bytes].map((b) => b.toString(16).padStart(2, '0')).join('');
 const sha256 = async (bytes: Bytes) => hex(new Uint8Array(await crypto.subtle.digest('SHA-256', bytes)));
 
 export async function ownOf(device: Device): Promise<Own> {

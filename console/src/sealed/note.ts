@@ -3,7 +3,7 @@
 
 import { pin, pinOf, pinsOf, vault, type Pin } from '../pins';
 import type { JsonObject } from '../ahp';
-import { base64url, concat, fromBase64url, nameOfDevice, nameOfHost, purpose, utf8, type Bytes } from './bytes';
+import { base64url, concat, fromBase64url, hex, nameOfDevice, nameOfHost, purpose, utf8, type Bytes } from './bytes';
 import { base64, fromBase64, sealLetter } from './letter';
 import { verify, verifierSize, signatureSize, type Device } from './keys';
 
@@ -69,7 +69,7 @@ export async function sealAnswer(o: SealedOffer, typed: string): Promise<SealedA
   const content = { nonce: o.nonce, ...(o.text ? { text: typed } : { option: o.option }) };
   const letter = await sealLetter(device, ['reply', host, own, o.event].join('\n'), utf8(JSON.stringify(content)), new Map([[host, to.key]]));
   const bytes = utf8(JSON.stringify({ device: own, event: o.event, letter }));
-  const sum = [...new Uint8Array(await crypto.subtle.digest('SHA-256', bytes))].map((b) => b.toString(16).padStart(2, '0')).join('');
+  const sum = hex(new Uint8Array(await crypto.subtle.digest('SHA-256', bytes)));
   return {
     url: `${to.relay}/api/letters/${encodeURIComponent(to.push.way)}`, body: JSON.stringify({ host: o.host, letter: base64(bytes) }),
     proves: async (result, proof) => typeof proof === 'string' && signed(to, 'outcome', `${sum}\n${result}`, fromBase64url(proof, signatureSize)).catch(() => false),

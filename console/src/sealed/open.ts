@@ -59,7 +59,8 @@ export async function open(to: Pin, dial: Dial): Promise<SealedSocket> {
 
 /** Opens a connection with the keys of a link: the host's key, and the keys of the link's device. */
 export async function openLink(host: string, keys: string, dial: Dial): Promise<SealedSocket> {
-  const [key, link, viewer = newViewer(host, keys)] = keys.split(' ');
+  const [key, link, known] = keys.split(' ');
+  const viewer = known ?? newViewer(host, keys);
   const [hostKey, device] = [fromBase64url(key, keySize), await readDevice(link)];
   return new SealedSocket(await dial(host, subprotocol), { host, hostKey, device, limit, greeting: { name: deviceName(), window: windowSeconds, viewer } }, {});
 }

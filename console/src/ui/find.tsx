@@ -1,7 +1,7 @@
 // Searches the open conversation, and jumps to a turn.
 
 import { useEffect, useState } from 'preact/hooks';
-import { app, conversation } from '../app';
+import { conversation, nav, view } from '../app';
 import { array, text } from '../store';
 import type { ChatState, Turn } from '../ahp';
 import { when } from '../words';
@@ -44,14 +44,14 @@ export function find(turns: Turn[], query: string): Found[] {
 export function Find() {
   const [query, setQuery] = useState('');
   const [all, setAll] = useState(false); // also search turns that are not loaded
-  const { link, chatUri } = app;
-  const past = link?.seen(app.session);
+  const { link, chatUri } = view;
+  const past = link?.seen(view.session);
   const chat = link?.store.get<ChatState>(chatUri) ?? (past?.chat === chatUri ? past?.state : undefined);
   const turns = [...array(chat?.turns), ...(chat?.activeTurn ? [chat.activeTurn] : [])];
   const more = Boolean(link?.live && chat?.turnsNextCursor);
   useEffect(() => { if (all && more) conversation.earlier(); }, [all, chat?.turnsNextCursor]);
   const found = find(turns, query);
-  const close = () => app.open(null);
+  const close = () => nav.open(null);
   return (
     <Dialog title={t`Find in this conversation`} id="find" onClose={close}>
       <input type="search" aria-label={t`Words`} placeholder={t`Words`} data-focus value={query} onInput={(e) => setQuery(e.currentTarget.value)} />
@@ -59,7 +59,7 @@ export function Find() {
         {more && !all && <> <button type="button" class="small" onClick={() => setAll(true)}>{t`Search older turns`}</button></>}</p>}
       <ul class="list" aria-label={t`Found`}>
         {found.map((f) => (
-          <li key={f.turn}><button type="button" class="item" data-found={f.turn} onClick={() => { app.dialog = null; app.seek(f.turn); }}>
+          <li key={f.turn}><button type="button" class="item" data-found={f.turn} onClick={() => { nav.open(null); nav.seek(f.turn); }}>
             <span class="row"><span class="dim">{f.who}</span><span class="dim time">{when(f.at)}</span></span>
             <span class="text" dir="auto">{f.before}<mark>{f.match}</mark>{f.after}</span>
           </button></li>

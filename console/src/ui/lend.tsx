@@ -1,7 +1,7 @@
 // Settings and questions for lending this device to an agent: see lend.ts.
 
 import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks';
-import { app } from '../app';
+import { lender, nav, view } from '../app';
 import type { Ask, Instance, Kind } from '../lend';
 import { text } from '../store';
 import { Dialog } from './bits';
@@ -14,16 +14,16 @@ const kinds: { kind: Kind; name: string; what: string }[] = [
 
 /** The form for lending to the open session. */
 export function Lend() {
-  const { link, session, lender } = app;
+  const { link, session } = view;
   const [chosen, setChosen] = useState<Kind[]>(link ? lender.lent(link, session) : []);
   const submit = (e: Event) => {
     e.preventDefault();
     if (link) lender.lend(link, session, chosen);
-    app.open(null);
+    nav.open(null);
   };
   const choose = (kind: Kind, on: boolean) => setChosen(kinds.map((k) => k.kind).filter((k) => (k === kind ? on : chosen.includes(k))));
   return (
-    <Dialog title={t`Lend this device`} id="lend" onClose={() => app.open(null)}>
+    <Dialog title={t`Lend this device`} id="lend" onClose={() => nav.open(null)}>
       <form class="fields" onSubmit={submit}>
         <p class="dim">{t`The agent of this session may then ask this page, for as long as it is open:`}</p>
         {kinds.map(({ kind, name, what }) => (
@@ -43,7 +43,7 @@ export function Lend() {
  * must not appear under a finger that is about to press.
  */
 export function Asks() {
-  const [ask, ...more] = app.lender.asks;
+  const [ask, ...more] = lender.asks;
   return <section id="lend-asks" class="toast asks" role="alert" aria-label={t`The agent asks for something of this device`} hidden={!ask}>{ask && <Question key={ask.key} ask={ask} more={more.length} />}</section>;
 }
 
@@ -59,7 +59,7 @@ function Question({ ask, more }: { ask: Ask; more: number }) {
   }, []);
   const title = (text(link.store.get(session)?.title) || text(link.store.sessions.get(session)?.title) || t`a session`).slice(0, longestTitle);
   const who = <>{rich`The agent of “${<bdi>{title}</bdi>}” on ${link.host}`}</>; // quotes mark the untrusted title
-  const off = what === 'picture' && !app.lender.camera.on;
+  const off = what === 'picture' && !lender.camera.on;
   return (
     <div class="ask-lend" data-lend={what}>
       <p>{{
@@ -78,7 +78,7 @@ function Question({ ask, more }: { ask: Ask; more: number }) {
 
 /** The camera's picture. The camera is on only while the picture and the page are visible. */
 export function CameraView({ instance }: { instance: Instance }) {
-  const { camera } = app.lender;
+  const { camera } = lender;
   const at = useRef<HTMLVideoElement>(null);
   useEffect(() => {
     camera.start();

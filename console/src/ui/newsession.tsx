@@ -1,7 +1,7 @@
 // The form for a new session.
 
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
-import { app, absent, conversation, hosts } from '../app';
+import { absent, conversation, hosts, links, nav, sessions, view } from '../app';
 import type { Link } from '../link';
 import { ROOT } from '../rpc';
 import { array, isObject, text } from '../store';
@@ -28,13 +28,13 @@ function lastChoice(host: string): Last {
 }
 
 export function NewSession() {
-  const links = [...app.links.values()].filter((l) => (l.live ? l.store.agents.length > 0 : absent.at(l.host)?.takesSession(l.host)));
-  const [host, setHost] = useState(links.some((l) => l.host === app.host) ? app.host : links[0]?.host ?? '');
-  const link = app.links.get(host);
+  const ready = [...links.values()].filter((l) => (l.live ? l.store.agents.length > 0 : absent.at(l.host)?.takesSession(l.host)));
+  const [host, setHost] = useState(ready.some((l) => l.host === view.host) ? view.host : ready[0]?.host ?? '');
+  const link = links.get(host);
   return (
-    <Dialog title={t`New session`} id="new" onClose={() => app.open(null)}>
-      {links.length > 1 && (
-        <div class="fields"><Select id="new-host" label={t`Host`} value={host} options={links.map((l) => [l.host, l.live ? '' : t`away`])} onChange={setHost} /></div>
+    <Dialog title={t`New session`} id="new" onClose={() => nav.open(null)}>
+      {ready.length > 1 && (
+        <div class="fields"><Select id="new-host" label={t`Host`} value={host} options={ready.map((l) => [l.host, l.live ? '' : t`away`])} onChange={setHost} /></div>
       )}
       {link ? <Form key={`${host} ${link.live}`} link={link} /> : <p>{t`No host is online.`}</p>}
     </Dialog>
@@ -74,9 +74,9 @@ function Form({ link }: { link: Link }) {
       const chosen = choices.some((m) => m.id === model) ? { id: model } : undefined;
       if (away) {
         const title = [text(agent.displayName) || provider, folder.trim()].filter(Boolean).join(', ');
-        app.openSession(link.host, await absent.at(link.host)!.leaveSession(link.host, { provider, directory, model: chosen, text: words, title }, toRelay(wake)));
-        app.open(null);
-      } else await app.sessions.create(link, { provider, directory, model: chosen, config: configOf(await latest(), config) });
+        nav.openSession(link.host, await absent.at(link.host)!.leaveSession(link.host, { provider, directory, model: chosen, text: words, title }, toRelay(wake)));
+        nav.open(null);
+      } else await sessions.create(link, { provider, directory, model: chosen, config: configOf(await latest(), config) });
       localStorage.setItem(key(link.host), JSON.stringify({ provider, model, folder: folder.trim(), config }));
     } catch (err) {
       const { code, message } = err as Error & { code?: number };
@@ -90,7 +90,7 @@ function Form({ link }: { link: Link }) {
       {agents.length > 1 ? (
         <Select id="new-agent" label={t`Agent`} value={provider} options={agents.map((a) => [a.provider, text(a.displayName)])} onChange={(v) => { setProvider(v); setConfig({}); setModel(''); }} />
       ) : <p class="dim">{text(agent.displayName) || provider}{text(agent.description) ? `: ${text(agent.description)}` : ''}</p>}
-      {wants.length > 0 && <button type="button" class="notice" onClick={() => app.open({ kind: 'sign-in', link, who: text(agent.displayName) || provider, resources: wants })}>{t`${text(agent.displayName) || provider} may want you to sign in to ${text(wants[0].resource_name) || wants[0].resource}`}</button>}
+      {wants.length > 0 && <button type="button" class="notice" onClick={() => nav.open({ kind: 'sign-in', link, who: text(agent.displayName) || provider, resources: wants })}>{t`${text(agent.displayName) || provider} may want you to sign in to ${text(wants[0].resource_name) || wants[0].resource}`}</button>}
       <Folder link={link} value={folder} set={move} />
       {choices.length > 0 && (
         <Select id="new-model" label={t`Model`} value={model} options={[['', t`The agent’s choice`], ...choices.map((m): [string, string] => [m.id, text(m.name)])]} onChange={setModel} />
@@ -210,7 +210,7 @@ function Folder({ link, value, set }: { link: Link; value: string; set: (v: stri
 
 /** The settings of a running session: the model of the next message, and the host's mutable options. */
 export function Settings() {
-  const { link, host, session } = app;
+  const { link, host, session } = view;
   const state = link?.store.get(session);
   const agent = link?.store.agents.find((a) => a?.provider === state?.provider);
   const models = array(agent?.models).filter((m) => m?.policyState !== 'disabled');
@@ -218,7 +218,7 @@ export function Settings() {
   const mutable = Object.entries<Option>(schema?.properties ?? {}).filter(([, p]) => p?.sessionMutable && !p.readOnly);
   const model = conversation.models.get(placeOf(host, session))?.id ?? '';
   return (
-    <Dialog title={t`Model and settings`} id="settings" onClose={() => app.open(null)}>
+    <Dialog title={t`Model and settings`} id="settings" onClose={() => nav.open(null)}>
       <div class="fields">
         {models.length > 0 && !choosesModel(mutable) && (
           <Select id="settings-model" label={t`Model for the next message`} value={model} options={[['', t`As it is`], ...models.map((m): [string, string] => [m.id, text(m.name)])]} onChange={(v) => conversation.chooseModel(v)} />

@@ -1,7 +1,7 @@
 // A session: its header, its conversation and the editor.
 
 import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks';
-import { tokenOf } from '../accounts';
+import { accountPart } from '../accounts';
 import { app, absent, conversation, hosts, lender, remembered, rights, sessions } from '../app';
 import { itsQuestion } from '../address';
 import { array, text, type Pending } from '../store';
@@ -129,7 +129,7 @@ export function SessionActions({ link, session, act = (f) => f() }: { link: Link
       {may && <button type="button" onClick={() => act(() => app.open({ kind: 'rename', link, session, title: titleOf(link, session) }))}>{t`Rename`}</button>}
       {may && <button type="button" onClick={() => act(() => sessions.archive(link, session, !archived))}>{archived ? t`Unarchive` : t`Archive`}</button>}
       {may && <button type="button" onClick={() => act(() => sessions.markRead(link, session, !read))}>{read ? t`Mark as unread` : t`Mark as read`}</button>}
-      {told.known(tokenOf(link.host, '')) !== null && <button type="button" onClick={() => act(() => app.open({ kind: 'mute', host: link.host, session }))}>{told.muted(link.host, session) ? t`Muted…` : t`Mute…`}</button>}
+      {told.known(accountPart(link.host)) !== null && <button type="button" onClick={() => act(() => app.open({ kind: 'mute', host: link.host, session }))}>{told.muted(link.host, session) ? t`Muted…` : t`Mute…`}</button>}
       {link.live && link.privates && link.store.get(session) && <button type="button" data-do="private" onClick={() => act(() => sessions.keepPrivate(link, session, !own))}>{own ? t`Show to others` : t`Keep to myself`}</button>}
       <button type="button" onClick={() => act(() => { navigator.clipboard?.writeText(app.addressOf({ host: link.host, session })).catch(() => {}); })}>{t`Copy the address`}</button>
       {may && <button type="button" class="danger" onClick={() => act(() => sessions.remove(link, session))}>{t`Delete`}</button>}

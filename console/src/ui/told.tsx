@@ -1,8 +1,8 @@
 // Notification settings: this device, other targets, quiet times and the history.
 
 import { useEffect, useRef, useState } from 'preact/hooks';
-import { accounts, tokenOf } from '../accounts';
-import { app, links } from '../app';
+import { accountPart, accounts } from '../accounts';
+import { app, links, nav } from '../app';
 import * as push from '../push';
 import { setDetails } from '../tell';
 import * as told from '../told';
@@ -15,7 +15,7 @@ import { rich, t } from '../language';
 
 const lookEvery = 10_000; // ms between loads of the history
 
-const close = () => app.open(null);
+const close = () => nav.open(null);
 
 /** Tracks a running request, and its outcome. */
 function useWork(): { busy: boolean; said: string; failed: boolean; act: (what: () => Promise<string | void>) => Promise<void> } {
@@ -238,7 +238,7 @@ function Times({ at, quiet, mutes, now }: { at: string; quiet: Quiet | null | un
 export function Mute({ host, session, now }: { host: string; session: string; now: number }) {
   const [whole, setWhole] = useState(false);
   const work = useWork();
-  useEffect(() => { told.load(tokenOf(host, '')).catch(() => {}); }, []);
+  useEffect(() => { told.load(accountPart(host)).catch(() => {}); }, []);
   const had = told.muted(host, session, now);
   const until = (hours: number) => work.act(async () => { await told.mute(host, whole ? '' : session, hours ? new Date(Date.now() + hours * 3600_000) : undefined); close(); });
   return (

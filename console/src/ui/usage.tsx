@@ -74,8 +74,8 @@ const mostChats = 8; // of each session
 const mostTurns = 50; // of each chat
 
 /** Reads the use of the latest sessions at all hosts, one after the other, until stopped returns true. */
-export async function everywhere(links: Link[], on: (all: Used[], read: number, of: number) => void, stopped: () => boolean): Promise<void> {
-  const latest = links.flatMap((link) => [...link.store.sessions.values()].sort((a, b) => String(b.modifiedAt ?? '').localeCompare(String(a.modifiedAt ?? ''))).slice(0, mostSessions).map((summary) => ({ link, summary })));
+export async function everywhere(from: Link[], on: (all: Used[], read: number, of: number) => void, stopped: () => boolean): Promise<void> {
+  const latest = from.flatMap((link) => [...link.store.sessions.values()].sort((a, b) => String(b.modifiedAt ?? '').localeCompare(String(a.modifiedAt ?? ''))).slice(0, mostSessions).map((summary) => ({ link, summary })));
   const all: Used[] = [];
   const state = async <S,>(link: Link, channel: string): Promise<S | undefined> => {
     const known = link.store.get(channel);

@@ -1,1 +1,0 @@
-import{a,b,c}from"./chunk-4GTYRLXP.js";import"./chunk-KPLC3T7H.js";import"./chunk-N2FPX4ST.js";import"./chunk-L532PBED.js";import"./chunk-N7SMTW2B.js";import"./chunk-HEIUMK2X.js";import"./chunk-4R6WP7IE.js";import"./chunk-XOUYQ6H2.js";import"./chunk-AQPSCTFP.js";import"./chunk-ZG2TJVOK.js";import"./chunk-C5YY4YME.js";export{a as leave,b as leaveAll,c as sweep};

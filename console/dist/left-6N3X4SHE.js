@@ -1,1 +1,0 @@
-import{a,b,c}from"./chunk-W57FJIQL.js";import"./chunk-C4OFIFWJ.js";import"./chunk-OVTRC62A.js";import"./chunk-26WMZINT.js";import"./chunk-KPLC3T7H.js";import"./chunk-HEIUMK2X.js";import"./chunk-4R6WP7IE.js";import"./chunk-XOUYQ6H2.js";import"./chunk-AQPSCTFP.js";import"./chunk-ZG2TJVOK.js";import"./chunk-C5YY4YME.js";export{c as LeftAll,b as LeftHere,a as WakeAt};

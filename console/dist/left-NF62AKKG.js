@@ -1,1 +1,0 @@
-import{a,b,c,d}from"./chunk-KPLC3T7H.js";import"./chunk-4R6WP7IE.js";import"./chunk-XOUYQ6H2.js";import"./chunk-AQPSCTFP.js";import"./chunk-ZG2TJVOK.js";import"./chunk-C5YY4YME.js";export{a as Conflict,d as Leaving,c as forgetKeys,b as lives};

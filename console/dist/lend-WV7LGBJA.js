@@ -1,1 +1,0 @@
-import{a,b,c}from"./chunk-52MG35HL.js";import"./chunk-OVTRC62A.js";import"./chunk-26WMZINT.js";import"./chunk-HEIUMK2X.js";import"./chunk-AQPSCTFP.js";import"./chunk-ZG2TJVOK.js";import"./chunk-C5YY4YME.js";export{b as Asks,c as CameraView,a as Lend};

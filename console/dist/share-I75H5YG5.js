@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-HJNSCB6Z.js";import"./chunk-C4OFIFWJ.js";import"./chunk-OVTRC62A.js";import"./chunk-26WMZINT.js";import"./chunk-HEIUMK2X.js";import"./chunk-AQPSCTFP.js";import"./chunk-ZG2TJVOK.js";import"./chunk-C5YY4YME.js";export{b as Code,a as Share};
