@@ -76,7 +76,7 @@ type agentClient struct {
 	t      testing.TB
 	seq    int
 	id     int
-	frames []string // received, and not read
+	frames []string // received frames that are not read yet
 }
 
 func (c *agentClient) send(frame string) { fmt.Fprintln(c.in, frame) }
@@ -230,7 +230,7 @@ func TestToolEndsWithTheTimeThatItHasRun(t *testing.T) {
 	c.prompt("t1", "go")
 	for c.until("chat/toolCallReady")["toolCallId"] != "asked" {
 	}
-	now.Add(3_600_000) // while the question is open
+	now.Add(3_600_000) // while the question was open
 	c.dispatch(fakeChat, `{"type":"chat/toolCallConfirmed","turnId":"t1","toolCallId":"asked","approved":true,"confirmed":"user-action","selectedOptionId":"once"}`)
 	<-running
 	c.until("chat/turnComplete")

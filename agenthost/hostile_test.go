@@ -14,8 +14,9 @@ import (
 	"ahprelay/agenthost"
 )
 
-// TestAgentThatIgnoresACancel keeps its turn for ever. The next prompt gets a new
-// conversation after the grace, and clients see a cancelled turn at once.
+// TestAgentThatIgnoresACancel runs an agent that never ends its turn. Clients see
+// the cancelled turn at once, and after the grace time the next prompt gets a new
+// conversation.
 func TestAgentThatIgnoresACancel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		forever := make(chan bool)

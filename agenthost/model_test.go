@@ -245,7 +245,7 @@ func (p *player) prompt(ctx context.Context, _ agenthost.Prompt, turn *agenthost
 	}
 }
 
-// step makes the agent do something, and returns when it has.
+// step makes the agent do something, and returns when it is done.
 func (p *player) step(f func(ctx context.Context, turn *agenthost.Turn)) {
 	done := make(chan bool)
 	p.steps <- func(ctx context.Context, turn *agenthost.Turn) { f(ctx, turn); close(done) }
@@ -295,7 +295,7 @@ func checkModel(t *testing.T, rt *rapid.T) {
 	play := &player{make(chan func(context.Context, *agenthost.Turn))}
 	agent := newFake(play.prompt)
 	var handle *agenthost.Chat // set by the first prompt
-	var own *agenthost.Turn    // that the agent has begun by itself
+	var own *agenthost.Turn    // a turn that the agent has begun itself
 	opened := agent.open
 	agent.open = func(ctx context.Context, start agenthost.Start, chat *agenthost.Chat) (agenthost.Conversation, error) {
 		handle = chat

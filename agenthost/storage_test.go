@@ -19,8 +19,7 @@ import (
 	"ahprelay/agenthost"
 )
 
-// copyOf copies a storage as a crash leaves it: the process has written it, and writes
-// nothing more.
+// copyOf copies a storage in the state in which a crash would leave it.
 func copyOf(t *testing.T, dir string) string {
 	t.Helper()
 	to := t.TempDir()
@@ -199,8 +198,8 @@ func TestHistoryOfTheAgentIsLoaded(t *testing.T) {
 	}
 }
 
-// TestRemovedSessionStaysAway lists a conversation again after its session was
-// removed, in the same host and in its successor.
+// TestRemovedSessionStaysAway: after a session was removed, the agent lists its
+// conversation again. Neither this host nor its successor shows the session.
 func TestRemovedSessionStaysAway(t *testing.T) {
 	agent := newLister()
 	cfg := agenthost.Config{Agents: []agenthost.Agent{agent}, Storage: t.TempDir()}

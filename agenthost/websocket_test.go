@@ -197,7 +197,7 @@ func TestSlowClientIsCut(t *testing.T) {
 	mustCall(t, other, "createSession", params{"channel": testSession})
 	subscribe(t, slow, testChat)
 	subscribe(t, other, testSession)
-	startTurn(t, other, "t1", "stream 200 1 100000") // much more than sockets take
+	startTurn(t, other, "t1", "stream 200 1 100000") // much more than the sockets' buffers hold
 	idle := func(frame []byte) bool { return bytes.Contains(frame, []byte(`"changes":{"status":1}`)) }
 	if _, err := other.WaitFor(testContext(t), idle); err != nil {
 		t.Errorf("the other client: %v", err)

@@ -42,7 +42,7 @@ func TestPeekReadsTheEnvelope(t *testing.T) {
 		{`{"\u006dethod":"\u0070ing","p\u0061rams":{"channe\u006C":"x:\/\ud83d\ude00\n"}}`,
 			ahp.Envelope{Kind: ahp.Notification, Method: []byte("ping"), Channel: []byte("x:/😀\n"),
 				Params: []byte(`{"channe\u006C":"x:\/\ud83d\ude00\n"}`)}},
-		// Keys match exactly; all others pass.
+		// Keys that differ from these in any character are unknown, and pass.
 		{`{"Method":1,"ID":{},"iD":1,"id ":1,"method":"m","params":{"Channel":1,"channels":2}}`,
 			ahp.Envelope{Kind: ahp.Notification, Method: []byte("m"), Params: []byte(`{"Channel":1,"channels":2}`), Misspelt: true}},
 		// MCP messages carry the channel at the top, in responses too.
@@ -277,7 +277,7 @@ func TestPeekRefusesDeepFrames(t *testing.T) {
 		return []byte(`{"method":"m","params":` + strings.Repeat(open, levels) + `1` + strings.Repeat(shut, levels) + `}`)
 	}
 	for _, kind := range []struct{ open, shut string }{{"[", "]"}, {`{"x":`, "}"}} {
-		// The frame itself is one level.
+		// The frame itself counts as one level.
 		if _, err := ahp.Peek(nested(ahp.MaxDepth-1, kind.open, kind.shut)); err != nil {
 			t.Errorf("Peek(MaxDepth times %s): %v", kind.open, err)
 		}

@@ -7,7 +7,7 @@ import (
 	"ahprelay/ahp"
 )
 
-// sameIDs and otherIDs are pairs that are equal for SameID, and that are not.
+// sameIDs are pairs that are equal for SameID, and otherIDs pairs that are not.
 var sameIDs = [][2]string{
 	{`1`, `1`},
 	{`1`, `1.0`},

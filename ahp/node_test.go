@@ -59,9 +59,9 @@ func question(kind string, fields ...[]byte) string {
 	return kind
 }
 
-// TestPeekAgainstNode proves JavaScript hosts accept every frame Peek accepts, and
-// read the same. Peek refuses every frame that they refuse, and they refuse every
-// frame that is no JSON for Peek.
+// TestPeekAgainstNode compares Peek with JavaScript hosts. They accept every frame
+// that Peek accepts, and read the same values. Peek refuses every frame that they
+// refuse, and they refuse every frame that is not JSON for Peek.
 func TestPeekAgainstNode(t *testing.T) {
 	frames := differentialFrames(t)
 	envelopes := make([]ahp.Envelope, len(frames))

@@ -40,8 +40,8 @@ func (s *reactiveSocket) Write(message []byte, _ bool) error {
 // Close implements hostSocket.
 func (s *reactiveSocket) Close(string) {}
 
-// An answer is given while the question may be answered elsewhere. The first answer in the
-// host's order counts, and the result says which that is.
+// While an answer is sent, the question may be answered elsewhere. The first answer in the
+// host's order is valid, and the result reports whose it is.
 func TestFirstAnswerAtTheHostCounts(t *testing.T) {
 	const (
 		chat, session = "ahp-chat:/1", "ahp-session:/1"

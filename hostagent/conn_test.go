@@ -274,8 +274,8 @@ func TestMessagesPass(t *testing.T) {
 	})
 }
 
-// TestUnreadableMessageEndsTheConnection fails if an unreadable client message reaches
-// a gate, although a correct relay refuses it.
+// TestUnreadableMessageEndsTheConnection fails if an unreadable client message reaches a
+// gate. A correct relay would refuse such a message.
 func TestUnreadableMessageEndsTheConnection(t *testing.T) {
 	inWorld(t, func(w *world) {
 		r := w.open()
@@ -622,9 +622,9 @@ func TestClientsAreCounted(t *testing.T) {
 	})
 }
 
-// TestClientComesAgain opens connections with a clientId in use: the earlier ones are
-// probed. Connections of different clients, ended ones, and connections with a new
-// clientId are not.
+// TestClientComesAgain opens connections with a clientId that is in use. Earlier
+// connections with it are probed; those that have ended, have a new clientId or belong to
+// other clients are not.
 func TestClientComesAgain(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.host.set(func() { w.host.answers = nil })

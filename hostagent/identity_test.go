@@ -69,8 +69,8 @@ func TestForeignClientIDIsRefused(t *testing.T) {
 	})
 }
 
-// TestFilesAreNotAsked fails unless the host-agent answers the host's file requests
-// once a second writer is connected.
+// TestFilesAreNotAsked fails unless the host-agent itself refuses the host's requests for
+// files once a second writer is connected.
 func TestFilesAreNotAsked(t *testing.T) {
 	const question = `{"jsonrpc":"2.0","id":7,"method":"resourceRead","params":{"uri":"file:///x"}}`
 	inWorld(t, func(w *world) {

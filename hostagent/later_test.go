@@ -22,8 +22,9 @@ func (f *full) RoundTrip(r *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// A host-agent beyond its tenant's limit asks less and less often, however often its
-// connection tries, and names the limit meanwhile. It is no reason to stop.
+// A host-agent above its tenant's limit requests credentials less and less often,
+// however often its connection retries. Meanwhile its error names the limit, and it
+// does not stop.
 func TestHostAgentBacksOffBeyondLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, relay := enrolled(t, newKeyRelay(t)), &full{}

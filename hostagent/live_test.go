@@ -25,7 +25,7 @@ func (w *world) shows(open routing.Open) (looks, stays bool) {
 	return err == nil, w.agent.live.mayStay(s)
 }
 
-// wantShown wants both to equal want.
+// wantShown fails unless both results of shows equal want.
 func (w *world) wantShown(when string, open routing.Open, want bool) {
 	w.Helper()
 	if looks, stays := w.shows(open); looks != want || stays != want {

@@ -360,9 +360,9 @@ func TestMonitorStopsWhileItsHostHangs(t *testing.T) {
 	underEyes(t, &fakeHost{down: io.EOF}, func(w *watched) { time.Sleep(time.Hour) })
 }
 
-// TestMonitorIsTurnedAway checks hosts that close connections after a refused offer,
-// like those of AHP 1.0: they are present, and are not asked again until a new host
-// appears.
+// TestMonitorIsTurnedAway checks hosts that close a connection after they refuse its offer,
+// as in AHP 1.0: they count as present, and are not asked for versions again until a new
+// host appears.
 func TestMonitorIsTurnedAway(t *testing.T) {
 	host := &fakeHost{pongs: true}
 	host.answers = func(env ahp.Envelope) string {

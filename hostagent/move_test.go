@@ -103,8 +103,8 @@ func TestMoveKeepsAllMessagesInOrder(t *testing.T) {
 	})
 }
 
-// TestUnclearEndKeepsNothing ends the former line in a different way: messages may be
-// missing, so the connection to the host ends, and the ticket is worth nothing.
+// TestUnclearEndKeepsNothing ends the previous line in a different way. Messages may be
+// missing then, so the connection to the host ends, and the ticket becomes invalid.
 func TestUnclearEndKeepsNothing(t *testing.T) {
 	inMove(t, func(m *mover) {
 		m.host.toUs <- `{"n":2}`
@@ -191,8 +191,8 @@ func TestKeptConnectionsExpire(t *testing.T) {
 	})
 }
 
-// TestKeptConnectionsEndWithTheToken lets the token end that the client has last. The
-// token of the handshake has ended before: the client has renewed it.
+// TestKeptConnectionsEndWithTheToken lets the client's latest token expire. The token of
+// the handshake has expired before, because the client has renewed it.
 func TestKeptConnectionsEndWithTheToken(t *testing.T) {
 	for _, test := range []struct {
 		name       string
@@ -255,8 +255,9 @@ func TestRepeatedMovesFillNoQueue(t *testing.T) {
 	})
 }
 
-// TestBlockedPeopleDoNotArrive blocks the person, or the token, of a kept connection. What
-// is kept for a person goes at once. A ticket does not let a blocked token in.
+// TestBlockedPeopleDoNotArrive blocks the person, or the token, of a kept connection. If
+// the person is blocked, the kept messages are dropped at once. A ticket does not admit a
+// blocked token.
 func TestBlockedPeopleDoNotArrive(t *testing.T) {
 	inMove(t, func(m *mover) {
 		m.leave(ahp.CloseShuttingDown)

@@ -300,8 +300,8 @@ func TestEpochEndsInTime(t *testing.T) {
 	})
 }
 
-// holdBack says something to all readers, and 60 messages more, in 12 s, to all but the third.
-// It returns the third reader, and the place of the first message that it lacks.
+// holdBack sends a message to all readers, and 60 more within 12 s to all but the third. It
+// returns the third reader, and the index of the first message that it lacks.
 func (c *sealedCrowd) holdBack(readers []*sharedReader) (late *sharedReader, from int) {
 	for range 5 {
 		c.say(100*time.Millisecond, readers...)

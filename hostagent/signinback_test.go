@@ -95,9 +95,9 @@ func sentBack(t *testing.T, answer string, test func(w *world, r *remote, auth *
 	})
 }
 
-// TestHostAgentTakesBrowsersBack signs in at a server without the device flow: a browser
-// of the host's machine arrives at the host-agent, and for any other the client gives the
-// address. The verifier of the code stays at the host-agent.
+// TestHostAgentTakesBrowsersBack signs in at a server without the device flow. A browser
+// on the host's machine reaches the host-agent; for any other browser, the client sends
+// the address. The verifier of the code stays at the host-agent.
 func TestHostAgentTakesBrowsersBack(t *testing.T) {
 	for name, arrive := range map[string]func(t *testing.T, r *remote, l *pipeListener, address string) (heard string){
 		"at the machine": func(t *testing.T, _ *remote, l *pipeListener, address string) string {

@@ -99,7 +99,7 @@ func TestVaultKeepsRemovalsForGood(t *testing.T) {
 	}
 }
 
-// TestOwnerAlwaysHasRoomToRemove fills the list as a device can.
+// TestOwnerAlwaysHasRoomToRemove fills the list of removals as far as a device can.
 func TestOwnerAlwaysHasRoomToRemove(t *testing.T) {
 	v, err := openVault(t.TempDir(), "default", "laptop")
 	if err != nil {

@@ -87,7 +87,7 @@ func TestPermissionFollowsTheClientsAnswer(t *testing.T) {
 		}
 		other.asked()
 		other.confirm(turn, ready, c.approved, c.option)
-		other.until("chat/toolCallConfirmed")   // the host has it before the second
+		other.until("chat/toolCallConfirmed")   // the host has the first answer before the second
 		k.confirm(turn, ready, !c.approved, "") // the second answer changes nothing
 		k.end()
 		if got := k.last(); got != c.want {
@@ -215,7 +215,7 @@ func TestBypassCanBeForbidden(t *testing.T) {
 	if err := (&conversation{agent: s.agent, options: options{modes: nil}}).leaveBypass(t.Context()); err != nil {
 		t.Error(err)
 	}
-	// A permission leads to the mode.
+	// The permission switches the agent to this mode.
 	turn := k.prompt("later")
 	ready := k.asked()
 	if got := fmt.Sprint(ready["options"]); strings.Contains(got, "bypass") {
@@ -270,7 +270,7 @@ func TestSessionsRunInTheFoldersOnly(t *testing.T) {
 			t.Errorf("a session in %s: %v; want ok %v", folder, answer["error"], ok)
 		}
 	}
-	// The picker leads to the folders and shows nothing else on the way.
+	// The picker leads to the permitted folders, and shows no other folder on the way.
 	list := c.call("resourceList", map[string]any{"channel": "ahp-root://", "uri": "file://" + filepath.Dir(s.folder)})
 	if got := fmt.Sprint(list["entries"]); got != fmt.Sprintf("[map[name:%s type:directory]]", filepath.Base(s.folder)) {
 		t.Errorf("the folder above has %s", got)
@@ -306,7 +306,7 @@ func TestSignIn(t *testing.T) {
 	}
 }
 
-// TestASignInThatIsDeclined leaves the reason in the turn.
+// TestASignInThatIsDeclined ends the turn with the reason.
 func TestASignInThatIsDeclined(t *testing.T) {
 	s := newSite(t, acpagent.Options{Store: t.TempDir(), With: "auth"}, nil)
 	k := s.connect(t).begin(s, "s1", nil)
@@ -351,7 +351,8 @@ func TestSteeredMessageJoinsTheTurn(t *testing.T) {
 	}
 }
 
-// TestCopiedConversationsGoOnApart copies a conversation. Both then go on by themselves, at once.
+// TestCopiedConversationsGoOnApart copies a conversation. Both copies then continue
+// independently, at the same time.
 func TestCopiedConversationsGoOnApart(t *testing.T) {
 	s := newSite(t, acpagent.Options{Store: t.TempDir(), With: "load fork"}, nil)
 	k := s.connect(t).begin(s, "s1", nil)

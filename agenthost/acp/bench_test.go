@@ -14,8 +14,8 @@ import (
 // deltas is how many chunks of text a measurement has.
 const deltas = 200
 
-// BenchmarkDelta measures the way of a chunk of text from an agent's process: through a
-// bare connection, and through the host to an AHP client.
+// BenchmarkDelta measures how long a chunk of text travels from an agent's process:
+// through a bare connection, and through the host to an AHP client.
 func BenchmarkDelta(b *testing.B) {
 	b.Run("bare", func(b *testing.B) {
 		command, environment := acpagent.Command(acpagent.Options{})
@@ -73,7 +73,7 @@ func report(b *testing.B, all []time.Duration) {
 	b.ReportMetric(float64(all[len(all)/2].Microseconds()), "µs-p50")
 }
 
-// age returns how long ago an agent has written its time.
+// age returns how long ago the agent wrote the time that a chunk contains.
 func age(text string) time.Duration {
 	var at int64
 	_, _ = fmt.Sscan(text, &at)

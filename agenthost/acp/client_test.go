@@ -13,7 +13,7 @@ import (
 	"ahprelay/test/acpagent"
 )
 
-// waiting is how long a test waits for a message.
+// waiting is the longest time that a test waits for a message.
 const waiting = 3 * time.Minute
 
 // A client is an AHP client of a host with an agent.
@@ -98,7 +98,7 @@ func (s *site) connect(t testing.TB) *client {
 	return c
 }
 
-// next returns the next frame that fits, and skips those before it.
+// next returns the next frame that fits, and skips the frames before it.
 func (c *client) next(what string, fits func(map[string]any) bool) map[string]any {
 	c.t.Helper()
 	late := time.AfterFunc(waiting, c.cond.Broadcast)

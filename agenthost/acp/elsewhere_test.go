@@ -48,7 +48,8 @@ func TestConversationGoesOnElsewhere(t *testing.T) {
 	s.stop(t)
 }
 
-// TestAgentsThatRefuseASharedConversation: the host does not begin a different one.
+// TestAgentsThatRefuseASharedConversation: if the agent refuses, the host does not
+// begin another conversation.
 func TestAgentsThatRefuseASharedConversation(t *testing.T) {
 	agent := New(Config{Program: Program{Name: "x"}})
 	for message, want := range map[string]error{

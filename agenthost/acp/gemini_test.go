@@ -25,7 +25,7 @@ func geminiSite(t *testing.T) (s *realSite, store string) {
 	return s, store
 }
 
-// asks sends a prompt, and compares the answer. There is no notice unless it is wanted.
+// asks sends a prompt, and compares the answer and the notices with the expected ones.
 func (k *talk) asks(prompt, want, notice string) {
 	k.t.Helper()
 	k.prompt(prompt)
@@ -53,7 +53,8 @@ func TestGeminiKeepsItsConversations(t *testing.T) {
 	s.stop(t)
 }
 
-// TestGeminiReportsAPromptFromElsewhere: the next prompt continues behind it.
+// TestGeminiReportsAPromptFromElsewhere: the next prompt continues after the one from
+// elsewhere.
 func TestGeminiReportsAPromptFromElsewhere(t *testing.T) {
 	s, store := geminiSite(t)
 	k := s.connect(t).begin(s.site, "s1", nil)

@@ -119,8 +119,8 @@ func TestAPermissionRequestedTwice(t *testing.T) {
 	good.works()
 }
 
-// TestAnswersAfterACancel: an agent's text and requests after a cancelled turn change
-// nothing.
+// TestAnswersAfterACancel: text and requests that an agent sends after a cancelled turn
+// are ignored.
 func TestAnswersAfterACancel(t *testing.T) {
 	bad, good := hostile(t, nil)
 	turn := bad.prompt("late")
@@ -198,7 +198,7 @@ func TestAnAgentThatDies(t *testing.T) {
 	good.works()
 }
 
-// TestChildrenOfADeadAgent hold its pipes; they end with it.
+// TestChildrenOfADeadAgent keep its pipes open, and are ended.
 func TestChildrenOfADeadAgent(t *testing.T) {
 	bad, good := hostile(t, nil)
 	bad.prompt("children")
@@ -225,7 +225,7 @@ func TestUnknownUpdatesAreHarmless(t *testing.T) {
 	good.works()
 }
 
-// TestAgentsThatDoNotStart have an error that names the reason.
+// TestAgentsThatDoNotStart cause an error that names the reason.
 func TestAgentsThatDoNotStart(t *testing.T) {
 	folder := t.TempDir()
 	for name, c := range map[string]struct{ script, want string }{
@@ -239,7 +239,7 @@ func TestAgentsThatDoNotStart(t *testing.T) {
 		if err := agent.Probe(t.Context(), folder); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v; want %s", name, err, c.want)
 		}
-		// host-agent up takes no such agent for a host.
+		// host-agent up does not take such an agent for a host.
 		if _, err := Speaks(t.Context(), []string{"/bin/sh", "-c", c.script}, io.Discard); strings.HasPrefix(name, "version") && (err == nil || errors.Is(err, ErrOther) || !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("%s: up reports %v; want %s", name, err, c.want)
 		}
@@ -267,7 +267,8 @@ func TestSecretsStayFromAgents(t *testing.T) {
 	}
 }
 
-// TestStandardErrorStaysHere: it goes to the owner's log and to no client.
+// TestStandardErrorStaysHere: an agent's standard error goes to the owner's log and to
+// no client.
 func TestStandardErrorStaysHere(t *testing.T) {
 	folder := t.TempDir()
 	log, err := os.Create(filepath.Join(folder, "log"))

@@ -32,7 +32,7 @@ var modes = map[string]map[string]any{"claude": {"mode": "default"}, "codex": {"
 // columns of the table in docs/agents.md.
 var columns = []string{"text", "shell command", "terminal", "permission", "diff", "question", "cancel", "resume", "modes", "models", "usage", "commands"}
 
-// A realSite is a site with further starts.
+// A realSite is a site that can start its host again.
 type realSite struct {
 	*site
 	storage string
@@ -143,7 +143,7 @@ func scenario(t *testing.T, name string, cfg Config, folder string, mode map[str
 		f["commands"] = "yes"
 	}
 
-	// The host starts again: the history is there, and the conversation goes on.
+	// After a restart of the host, the history is there, and the conversation continues.
 	before := k.history()
 	k2 := s.restart(t, k)
 	if after := k2.history(); after != before {

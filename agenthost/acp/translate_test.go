@@ -12,7 +12,7 @@ import (
 	"ahprelay/internal/acp"
 )
 
-// TestModesThatSkipPermissions has the modes and commands of real agents.
+// TestModesThatSkipPermissions recognizes the modes and commands of real agents.
 func TestModesThatSkipPermissions(t *testing.T) {
 	for _, c := range []struct {
 		id, name, description string

@@ -9,7 +9,7 @@ import (
 	"ahprelay/test/acpagent"
 )
 
-// unasked starts a session whose agent has ended a turn and goes on.
+// unasked starts a session whose agent has ended a turn and continues to work.
 func unasked(t *testing.T, prompt string, quiet time.Duration) *talk {
 	t.Helper()
 	store := t.TempDir()
@@ -43,7 +43,7 @@ func TestWordsBehindATurn(t *testing.T) {
 	k.works()
 }
 
-// TestPromptEndsAnUnaskedTurn: its words stay in the history.
+// TestPromptEndsAnUnaskedTurn: the text of the ended turn stays in the history.
 func TestPromptEndsAnUnaskedTurn(t *testing.T) {
 	k := unasked(t, "word", time.Hour)
 	k.until("chat/responsePart")
@@ -59,7 +59,7 @@ func TestPromptEndsAnUnaskedTurn(t *testing.T) {
 	}
 }
 
-// TestUnaskedTurnIsCancelled: the agent stops, and its later words change nothing.
+// TestUnaskedTurnIsCancelled: the agent stops, and its later text is ignored.
 func TestUnaskedTurnIsCancelled(t *testing.T) {
 	k := unasked(t, "slow", time.Hour)
 	started := k.until("chat/turnStarted")

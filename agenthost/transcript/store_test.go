@@ -51,7 +51,7 @@ func TestDamagedRecordsAreSetAside(t *testing.T) {
 			data[at] ^= 1
 			begin := 0
 			for i, end := range ends {
-				// A changed line feed damages the line behind it too.
+				// A changed line feed also damages the next line.
 				if hit := at >= begin && at < end || i > 0 && at == begin-1; !hit {
 					want = append(want, records[i])
 				}
@@ -111,7 +111,7 @@ func TestSessionsComeBack(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// A torn description: the one before it counts.
+	// If the last description is incomplete, the previous one is used.
 	file := filepath.Join(dir, firstDir(t, dir), "meta")
 	data, _ := os.ReadFile(file)
 	os.WriteFile(file, data[:len(data)-2], 0o600)

@@ -47,7 +47,7 @@ func wantTexts(t *testing.T, what string, r *view.Reading, want ...string) {
 	}
 }
 
-// TestResponsesHaveFacts reads responses with facts of their own.
+// TestResponsesHaveFacts reads the facts in the responses to each kind of request.
 func TestResponsesHaveFacts(t *testing.T) {
 	w := newWire(t, view.NewHost(nil))
 	wantTexts(t, "createResourceWatch", w.asks(1, "createResourceWatch", `{"channel":"ahp-root://","uri":"file:///a"}`, `{"channel":"watch:/1"}`),

@@ -68,8 +68,8 @@ func (w *ways) ip(ns, command string) {
 	}
 }
 
-// use gives the laptop an address on a way, and takes away the address on another way, if
-// any. Packets for the former address are lost, and its connections end without a word.
+// use gives the laptop an address in one network, and removes its address in the other, if
+// any. Packets for the removed address are lost, and its connections die silently.
 func (w *ways) use(way, address, former string) {
 	w.t.Helper()
 	if former != "" {

@@ -22,9 +22,9 @@ import (
 	"ahprelay/test/stack"
 )
 
-// TestStoppedProcessLosesNothing stops ahp-connect for a while, as a laptop that sleeps
-// does, while the host sends 500 actions a second. With AHP_ABSENCE (make absence), it stops
-// for that time, at 15 actions a second.
+// TestStoppedProcessLosesNothing suspends ahp-connect for a while, like a laptop that
+// sleeps, while the host sends 500 actions a second. With AHP_ABSENCE (make absence), it is
+// suspended for that time, at 15 actions a second.
 func TestStoppedProcessLosesNothing(t *testing.T) {
 	s, tokenFile := newStack(t)
 	away, n, pause := 2*time.Second, 2000, 2

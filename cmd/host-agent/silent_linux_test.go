@@ -43,7 +43,7 @@ func startHost(t *testing.T) (host *os.Process, url string) {
 	return cmd.Process, lines.Text()
 }
 
-// stop stops a process, and returns when it stands still.
+// stop suspends a process, and returns when it is suspended.
 func stop(t *testing.T, p *os.Process) {
 	t.Helper()
 	if err := p.Signal(syscall.SIGSTOP); err != nil {

@@ -89,7 +89,7 @@ func (w *world) ended(h *Holder) bool {
 	return !time.Now().Before(h.End) || slices.ContainsFunc(h.Rests, func(on string) bool { return w.revoked[on] })
 }
 
-// again tells a new Keeper of the sessions of the last one.
+// again gives a new Keeper the sessions of the previous one.
 func (w *world) again(mode Mode) {
 	first := w.keeper.sessions
 	w.start(mode)
@@ -255,7 +255,7 @@ func (w *world) content(id string) string {
 
 var all = gate.NewPolicy(auth.AccessWrite, nil, nil, false)
 
-// A session that changes all the time is written once in writeEvery, a session at rest
+// A session that changes continuously is written once per writeEvery, and an idle session
 // never.
 func TestWritesArePaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -292,7 +292,7 @@ func TestWritesArePaced(t *testing.T) {
 	})
 }
 
-// A turn that runs is read again, and written only if it has grown.
+// A session with a running turn is read repeatedly, and written only if the turn has grown.
 func TestRunningTurnIsWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Turns)
@@ -338,7 +338,8 @@ func TestFlushWritesAtOnce(t *testing.T) {
 	})
 }
 
-// While the relay is away or full, nothing is lost: the state is written when that is over.
+// While the relay is absent or full, no change is lost: the Keeper writes the state
+// afterwards.
 func TestStateWaitsForTheRelay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Turns)
