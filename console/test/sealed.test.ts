@@ -439,7 +439,7 @@ test('before the welcome a sealed socket gives nothing, and sends nothing', asyn
   assert.equal(wire.sent.length, 2);
   wire.onclose({ code: 4503, reason: 'no' });
   await settle();
-  assert.deepEqual(heard.at(-1), ['close', 4503, 'no']);
+  assert.deepEqual(heard.at(-1), ['close', 4503, 'the relay says: no']);
 });
 
 test('a relay that speaks in the place of the host is not heard', async () => {
@@ -462,6 +462,27 @@ test('a relay that speaks in the place of the host is not heard', async () => {
   const unsealed = await opened(vectors.handshakes[0], 'ahp').catch(() => undefined);
   assert.deepEqual(unsealed?.heard.map((e) => e.slice(0, 2)), [['close', 4400]], 'a relay that selects another subprotocol');
   assert.equal(unsealed?.wire.sent.length, 0);
+});
+
+test('close frames of a relay only delay or deny, and are shown as its words', async () => {
+  const own = [1001, 1006, 1009, 1012, 1013, 4100, 4500, 4501, 4503, 4504];
+  for (const welcomed of [true, false]) {
+    for (const code of [...own, 1000, 1005, 3000, 4000, 4400, 4996, 4997, 4998, 4999]) {
+      for (const reason of ['the host shows a different key', 'removed', '']) {
+        const { wire, heard, records: all } = await opened();
+        for (const frame of all.slice(0, welcomed ? 2 : 0)) wire.give(frame);
+        await settle();
+        const before = heard.length;
+        wire.onclose({ code, reason });
+        for (const frame of all.slice(2)) wire.onmessage?.({ data: frame.buffer }); // nothing of it counts any more
+        await settle();
+        const [[what, as, said], ...more] = heard.slice(before);
+        assert.deepEqual([what, as, more], ['close', own.includes(code) ? code : 1012, []], `${code}, welcomed: ${welcomed}`);
+        assert.ok(reason ? said === `the relay says: ${reason}` : !/host shows|removed/.test(said), said);
+        assert.ok(as < 4996, 'the codes of this page about pairings are not the relay’s');
+      }
+    }
+  }
 });
 
 test('only a renewed token leaves a sealed socket in the clear, and only its answer comes back', async () => {

@@ -192,6 +192,7 @@ export default {
   'The relay carries no sealed connections, and this host is opened sealed only.': 'لا ينقل المُرحِّل اتصالات مختومة، وهذا المضيف لا يُفتح إلا مختومًا.',
   'No sealed message for 45 s. The relay may be holding them back.': 'لا رسالة مختومة منذ 45 ث. ربما يحجزها المُرحِّل.',
   'The connection ended before the host had proved itself.': 'انتهى الاتصال قبل أن يثبت المضيف هويته.',
+  'the relay says: {0}': 'يقول المُرحِّل: {0}',
   'Some of it has not loaded.': 'بعضه لم يُحمّل.',
   'May the agent do this?': 'هل تسمح للوكيل بهذا؟',
   'Reading…': 'جارٍ القراءة…',

@@ -192,6 +192,7 @@ export default {
   'The relay carries no sealed connections, and this host is opened sealed only.': 'Das Relay überträgt keine versiegelten Verbindungen, und dieser Host wird nur versiegelt geöffnet.',
   'No sealed message for 45 s. The relay may be holding them back.': 'Seit 45 s keine versiegelte Nachricht. Vielleicht hält das Relay sie zurück.',
   'The connection ended before the host had proved itself.': 'Die Verbindung endete, bevor der Host sich ausgewiesen hatte.',
+  'the relay says: {0}': 'das Relay sagt: {0}',
   'Some of it has not loaded.': 'Ein Teil davon ist nicht geladen.',
   'May the agent do this?': 'Darf der Agent das tun?',
   'Reading…': 'Wird gelesen …',

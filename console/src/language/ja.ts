@@ -192,6 +192,7 @@ export default {
   'The relay carries no sealed connections, and this host is opened sealed only.': 'リレーが封印接続に対応していませんが、このホストは封印接続でのみ開きます。',
   'No sealed message for 45 s. The relay may be holding them back.': '45 秒間、封印メッセージがありません。リレーが止めている可能性があります。',
   'The connection ended before the host had proved itself.': 'ホストが身元を証明する前に接続が終了しました。',
+  'the relay says: {0}': 'リレーの通知: {0}',
   'Some of it has not loaded.': '一部がまだ読み込まれていません。',
   'May the agent do this?': 'エージェントにこれを許可しますか？',
   'Reading…': '読み込んでいます…',

@@ -21,6 +21,10 @@ export const windowSeconds = 60; // wait beyond beat until the host ends the con
 /** Close codes that only this page uses. */
 export const closed = { broken: 4400, otherKey: 4998, refused: 4999 };
 
+// The codes of close frames, which are the relay's words. Others, such as 1000, count as a lost connection.
+const relays = [1001, 1006, 1009, 1012, 1013, 4100, 4500, 4501, 4503, 4504];
+const lost = 1012;
+
 /** Callbacks of a SealedSocket that a WebSocket does not have. */
 export interface SealedEvents {
   pending?(hostKey: Bytes): void; // the pairing waits for a person at the host
@@ -218,8 +222,10 @@ export class SealedSocket {
   #ended(code: number, reason: string): void {
     const bye = this.#bye;
     if (bye) this.#report(bye.code >= 4500 ? closed.refused : bye.code, bye.reason);
-    else if (!this.#welcomed && (code === 4500 || code === 4503)) this.#report(code, reason || t`The connection ended before the host had proved itself.`);
-    else this.#report(code, reason);
+    else {
+      const unsaid = !this.#welcomed && (code === 4500 || code === 4503) ? t`The connection ended before the host had proved itself.` : '';
+      this.#report(relays.includes(code) ? code : lost, reason ? t`the relay says: ${reason}` : unsaid);
+    }
   }
 
   #report(code: number, reason: string): void {

@@ -1,1 +1,0 @@
-import{a,b,c}from"./chunk-Q22HADCZ.js";import"./chunk-SUSP4K6Z.js";import"./chunk-KHO4BAPB.js";import"./chunk-MNDB6TCZ.js";import"./chunk-N7SMTW2B.js";import"./chunk-SXQJVHWL.js";import"./chunk-BQVBA4H7.js";import"./chunk-CCV7EFDE.js";import"./chunk-L5YDVURI.js";import"./chunk-ZG2TJVOK.js";import"./chunk-C5YY4YME.js";export{a as leave,b as leaveAll,c as sweep};

@@ -1,1 +1,0 @@
-import{a,b,c}from"./chunk-EEAVGTJK.js";import"./chunk-C4OFIFWJ.js";import"./chunk-OVTRC62A.js";import"./chunk-26WMZINT.js";import"./chunk-SUSP4K6Z.js";import"./chunk-SXQJVHWL.js";import"./chunk-BQVBA4H7.js";import"./chunk-CCV7EFDE.js";import"./chunk-L5YDVURI.js";import"./chunk-ZG2TJVOK.js";import"./chunk-C5YY4YME.js";export{c as LeftAll,b as LeftHere,a as WakeAt};

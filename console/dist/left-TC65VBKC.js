@@ -1,1 +1,0 @@
-import{a,b,c,d}from"./chunk-SUSP4K6Z.js";import"./chunk-BQVBA4H7.js";import"./chunk-CCV7EFDE.js";import"./chunk-L5YDVURI.js";import"./chunk-ZG2TJVOK.js";import"./chunk-C5YY4YME.js";export{a as Conflict,d as Leaving,c as forgetKeys,b as lives};

@@ -1,1 +1,0 @@
-import{a,b,c}from"./chunk-VW6UOPXP.js";import"./chunk-OVTRC62A.js";import"./chunk-26WMZINT.js";import"./chunk-SXQJVHWL.js";import"./chunk-L5YDVURI.js";import"./chunk-ZG2TJVOK.js";import"./chunk-C5YY4YME.js";export{b as Asks,c as CameraView,a as Lend};

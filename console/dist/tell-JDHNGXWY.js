@@ -1,1 +1,0 @@
-import{a,b,c,d,e}from"./chunk-KHO4BAPB.js";import"./chunk-MNDB6TCZ.js";import"./chunk-N7SMTW2B.js";import"./chunk-SXQJVHWL.js";import"./chunk-BQVBA4H7.js";import"./chunk-CCV7EFDE.js";import"./chunk-L5YDVURI.js";import"./chunk-ZG2TJVOK.js";import"./chunk-C5YY4YME.js";export{a as forgetDetails,b as keepDetails,c as setDetails,d as tell,e as tellAll};
