@@ -4,7 +4,7 @@
 # make bench    relay and host-agent beside other ways; ARGS='fanout latency' picks parts, ARGS=--record keeps the figures in docs/, ARGS=plot draws them again, ARGS=ablate does without each mechanism in turn
 # make microbench  their pieces, for benchstat; BENCH='regexp' picks some, COUNT says how often
 # make console-site RELAY=https://relay.example.com   the console as a static site for an origin that is not the relay's, in artifacts/console-site, with its hashes; RELAY="A B" for accounts at further relays
-# make pictures  the states of the console, in artifacts/: desktop and phone, light and dark
+# make pictures  the states of the console, in artifacts/: three sizes, light and dark
 # make faults   breaks every network and process under load; writes the table in docs/faults.md. ARGS="--only 'kill -9'" runs some rows, and writes nothing
 # make former   the programs of an earlier commit, COMMIT=HEAD~100, work with those of this one, under load: all mixtures, and replacements; ARGS=--record=docs/versions.md writes the table
 # make scale    measures clusters of relays with many hosts, and a relay that knows of many tenants
@@ -106,7 +106,7 @@ demo:
 	$(GO) run ./cmd/relay demo
 
 pictures:
-	PICTURES=1 $(GO) test -count=1 -run '^Test(ConsoleStatesAreAccessible|ConsoleReadsWhileTheHostIsAway|ConsoleWakesAHost|MessagesWaitForAHost|EachKindWaitsForAHost|ConsoleReportsWhatWasNotDelivered|NotificationsEndWithAnAnswer|AgentIsSignedInThreeWays|UnreadRequestIsNotAllowed|LateRiskStopsAPress)$$' ./test/browser
+	PICTURES=1 $(GO) test -count=1 -timeout 1h ./test/browser
 
 scale:
 	$(GO) run ./test/cmd/scale $(ARGS)

@@ -133,7 +133,7 @@ func TestAccountsShareOneInbox(t *testing.T) {
 	p.click("#add-account")
 	p.await("#account-relay")
 	p.accessible("the sheet for an account")
-	p.shot("accounts-add-390")
+	p.shot("accounts-add")
 	p.click("#account .paste summary")
 	p.enter("#account-token", "not a token!")
 	p.click("#account .primary")
@@ -147,11 +147,11 @@ func TestAccountsShareOneInbox(t *testing.T) {
 	// A different relay: a signed-in device approves.
 	owner := p.addsByDevice(other, func() {
 		p.accessible("the code for an account")
-		p.shot("accounts-code-390")
+		p.shot("accounts-code")
 	})
 	p.wants(`#hosts [data-host="`+atOther+`"] .badge`, "online")
 	p.accessible("accounts")
-	p.shot("accounts-status-390")
+	p.shot("accounts-status")
 	p.click("#status-sheet [aria-label=Close]")
 	if !reaches() {
 		t.Error("the page does not reach the relay that was added")
@@ -169,7 +169,7 @@ func TestAccountsShareOneInbox(t *testing.T) {
 		p.await(`[data-group=needs] [data-host-of="` + host + `"] .answers button`)
 	}
 	p.accessible("one inbox")
-	p.shot("accounts-inbox-390")
+	p.shot("accounts-inbox")
 	for i, host := range hosts {
 		p.answersIn(host, "Allow Once")
 		asked[i].wants(lastTurn+" .parts", "Allowed.")

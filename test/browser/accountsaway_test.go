@@ -87,7 +87,7 @@ func TestHostsOfAllAccountsMayBeAway(t *testing.T) {
 	p.wants("#left-all summary", "2 items wait for a host")
 	p.click("#left-all summary")
 	p.wants("#left-all", "Waits for "+atOther+" until")
-	p.shot("accounts-left-390")
+	p.shot("accounts-left")
 
 	// The further host takes its item only.
 	other.startAgentThatTakes()

@@ -151,14 +151,16 @@ func TestEachAccountNotifiesThroughItsOwnSubscription(t *testing.T) {
 	services := map[string]*pushsite.Service{"/": pushsite.New(t), atWork: pushsite.New(t), atOther: pushsite.New(t)}
 	p.fakesPush(services)
 	accounts := map[string]*accountPush{"": {scope: "/"}, "@work": {scope: atWork}, "@127.0.0.1": {scope: atOther}}
-	for at, a := range accounts {
+	order := []string{"", "@work", "@127.0.0.1"}
+	for _, at := range order {
+		a := accounts[at]
 		a.lockScreen, a.service = &lockScreen{page: p}, services[a.scope]
 		a.toldOn(p, at)
 		a.push = func(message string) { p.do(pushed(s.url, worker(a.scope), message)) }
 	}
 	p.toldOf("@127.0.0.1")
 	p.accessible("the notifications of an account")
-	p.shot("accounts-told-1440")
+	p.shot("accounts-told")
 	p.click("#told [aria-label=Close]")
 	if own, same, further := services["/"].RelayKey, services[atWork].RelayKey, services[atOther].RelayKey; own != same || own == further || further == "" {
 		t.Errorf("the subscriptions have the keys %q, %q and %q; want one for each relay", own, same, further)
@@ -184,7 +186,8 @@ func TestEachAccountNotifiesThroughItsOwnSubscription(t *testing.T) {
 	scripts := map[string]string{"": "/sw.js", "@work": "/sw.js?account=work&" + url.Values{"relay": {s.url + "/"}}.Encode(), "@127.0.0.1": "/sw.js?account=127.0.0.1&" + url.Values{"relay": {other.url + "/"}}.Encode()}
 	asks := map[string]*page{"": s.asksIn("demo:/login"), "@work": tenant.asksIn("demo:/login"), "@127.0.0.1": other.asksIn("demo:/login")}
 	relays := map[string]string{"": s.url, "@work": s.url, "@127.0.0.1": other.url}
-	for at, a := range accounts {
+	for _, at := range order {
+		a := accounts[at]
 		message := a.service.Next()
 		for message.Kind != "approval" || message.Withdrawn {
 			message = a.service.Next()

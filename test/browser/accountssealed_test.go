@@ -174,7 +174,7 @@ func TestSiteServesTwoRelays(t *testing.T) {
 	p.await(`[data-group=needs] [data-host-of="` + hostName + `"]`)
 	p.await(`[data-group=needs] [data-host-of="` + further + `"]`)
 	p.accessible("one inbox on a site")
-	p.shot("accounts-site-390")
+	p.shot("accounts-site")
 
 	p.do(chromedp.Reload())
 	p.click(`[data-host-of="` + further + `"][data-session="demo:/login"] button`) // as a finger: an answer vibrates

@@ -172,11 +172,11 @@ func TestSessionThatSkipsPermissionsIsMarked(t *testing.T) {
 	p.say("mode bypassPermissions")
 	p.wants("#skips", "The agent asks for no permission")
 	p.accessible("a session without permissions")
-	p.shot("skips-390")
+	p.shot("skips")
 	p.click("#skips") // opens the settings
 	p.wants("#settings", "In this mode the agent asks for no permission.")
 	p.wants("#settings .check", "Allow all ⚠ asks for nothing")
-	p.shot("skips-settings-390")
+	p.shot("skips-settings")
 	p.do(chromedp.KeyEvent(kb.Escape))
 	p.say("mode ask")
 	p.holds("no mark", "document.querySelector('#skips') === null")

@@ -273,12 +273,35 @@ func (p *page) say(prompt string) {
 	p.holds("the prompt to be sent", "(e => !e || e.value === '')(document.querySelector('#prompt'))")
 }
 
-// shot saves a screenshot if pictures are enabled.
+// shot saves a state in all forms if pictures are enabled, checks each with axe-core, and returns to the
+// form in which the page was.
 func (p *page) shot(name string) {
 	p.t.Helper()
-	if pictures {
-		p.save(name)
+	if !pictures {
+		return
 	}
+	had := eval[struct {
+		Wide, High  int64
+		Scale       float64
+		Touch, Dark bool
+	}](p, `({Wide: document.documentElement.clientWidth, High: document.documentElement.clientHeight, Scale: devicePixelRatio,
+		Touch: matchMedia('(pointer: coarse)').matches, Dark: matchMedia('(prefers-color-scheme: dark)').matches})`)
+	for _, f := range forms {
+		p.do(f.size, colours(f.colours))
+		p.settles()
+		p.accessible(name + " " + f.name)
+		p.save(name + "-" + f.name)
+	}
+	size := []chromedp.EmulateViewportOption{chromedp.EmulateScale(had.Scale)}
+	if had.Touch {
+		size = append(size, chromedp.EmulateMobile)
+	}
+	scheme := "light"
+	if had.Dark {
+		scheme = "dark"
+	}
+	p.do(chromedp.EmulateViewport(had.Wide, had.High, size...), colours(scheme))
+	p.settles()
 }
 
 func (p *page) save(name string) {

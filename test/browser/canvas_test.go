@@ -289,9 +289,6 @@ func TestCanvasRendersThroughTheRelay(t *testing.T) {
 	p.until("the canvas alone", patience, func() bool {
 		return eval[bool](p, "document.querySelector('#canvas').checkVisibility() && !document.querySelector('#log').checkVisibility()")
 	})
-	p.shot("phone-canvas")
-	p.do(colours("dark"))
-	p.shot("phone-canvas-dark")
 	p.click("#canvas-hide")
 	p.wants("#turns", "Search understands quotes now.")
 	p.click("#canvases button")

@@ -64,7 +64,10 @@ func TestUserWalksThroughTheDemo(t *testing.T) {
 		t.Error("text from the host became markup")
 	}
 	p.shot("chat")
-	p.shootAll()
+	p.do(phone())
+	p.click("#back")
+	p.shot("list")
+	p.do(desktop())
 	p.hasNoToken(token)
 }
 
@@ -104,21 +107,6 @@ true`, lastTurn))
 	}
 }
 
-// shootAll takes screenshots.
-func (p *page) shootAll() {
-	p.do(colours("dark"))
-	p.shot("chat-dark")
-	p.do(phone())
-	p.shot("phone-chat-dark")
-	p.do(colours("light"))
-	p.shot("phone-chat")
-	p.click("#back")
-	p.shot("phone-list")
-	p.do(colours("dark"))
-	p.shot("phone-list-dark")
-	p.do(colours("light"), desktop())
-}
-
 // hasNoToken checks that neither the page nor its address contains the token.
 func (p *page) hasNoToken(token string) {
 	p.t.Helper()
@@ -147,9 +135,6 @@ func TestConsoleReturnsWithItsHost(t *testing.T) {
 		t.Error("prompts can be sent without a host")
 	}
 	p.shot("offline")
-	p.do(phone(), colours("dark"))
-	p.shot("phone-offline-dark")
-	p.do(desktop(), colours("light"))
 
 	s.host.start()
 	p.wants("#status-text", "Live")

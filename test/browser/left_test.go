@@ -90,13 +90,13 @@ func TestMessagesWaitForAHost(t *testing.T) {
 	p.leaves("hello never")
 	p.wants(".log .left li:nth-child(2)", "hello never")
 	p.accessible("left")
-	p.shot("left-waiting-phone")
+	p.shot("left-waiting")
 
 	second.wants("#left-all summary", "2 items wait for a host")
 	second.click("#left-all summary")
 	second.wants("#left-all li:first-child .text", "hello there")
 	second.accessible("left list")
-	second.shot("left-list-phone")
+	second.shot("left-list")
 
 	// Both devices edit the first message. The later one sees the change before it replaces it.
 	p.click(".log .left li:first-child [data-do=edit]")
@@ -110,13 +110,13 @@ func TestMessagesWaitForAHost(t *testing.T) {
 	p.wants(".log .left .error", "changed on a different device")
 	p.wants(".log .left .other", "hello from the second device")
 	p.accessible("left conflict")
-	p.shot("left-conflict-phone")
+	p.shot("left-conflict")
 	p.click(".log .left form button[type=submit]")
 	p.holds("the new version", "document.querySelector('.log .left li:first-child .text')?.textContent === 'hello'")
 
 	p.click(".log .left li:nth-child(2) [data-do=cancel]")
 	p.wants(".log .left li:nth-child(2) .state", "cancelled at the relay")
-	p.shot("left-cancelled-phone")
+	p.shot("left-cancelled")
 
 	s.startAgentThatTakes()
 	p.wants("#status-text", "Live")
@@ -124,7 +124,7 @@ func TestMessagesWaitForAHost(t *testing.T) {
 	p.wants(".log .left li:nth-child(2) .state", "has confirmed that it does not deliver it")
 	p.wants(lastTurn+" .parts", "Hello, world!")
 	p.accessible("left done")
-	p.shot("left-done-phone")
+	p.shot("left-done")
 	if got := eval[int](p, "[...document.querySelectorAll('#turns > *')].filter((t) => t.textContent.includes('Hello, world!')).length"); got != 1 {
 		t.Errorf("the message is in %d turns; want 1", got)
 	}
@@ -200,7 +200,7 @@ func TestEachKindWaitsForAHost(t *testing.T) {
 	p.wants(".log .left li .text", "Stop the agent: stream 7000 100")
 	p.holds("no second stop", "!document.querySelector('#leave-stop')")
 	p.accessible("left stop")
-	p.shot("left-stop-phone")
+	p.shot("left-stop")
 
 	// The approval can be changed until the host has it.
 	p.visits(asks)
@@ -210,7 +210,7 @@ func TestEachKindWaitsForAHost(t *testing.T) {
 	p.wants(lastTurn+" .question", "left at the relay: Allow Once: Shell go test ./...")
 	p.wants(".log .left li:only-child .text", "Allow Once: Shell go test ./...")
 	p.accessible("left approval")
-	p.shot("left-approval-phone")
+	p.shot("left-approval")
 
 	// A part of this request is only at the host.
 	p.visits(edits)
@@ -223,14 +223,14 @@ func TestEachKindWaitsForAHost(t *testing.T) {
 	p.click(lastTurn + " .options button:nth-child(2)") // step by step
 	p.wants(".log .left li .text", "The plan is ready. → Step by step")
 	p.accessible("left answer")
-	p.shot("left-answer-phone")
+	p.shot("left-answer")
 
 	p.list()
 	p.click("#new-session")
 	p.enter("#new-text", "hello")
 	p.await("#create")
 	p.accessible("left new session")
-	p.shot("left-new-phone")
+	p.shot("left-new")
 	p.click("#create")
 	p.wants(".log .left li .text", "New session: Demo Agent")
 	created := eval[string](p, "new URLSearchParams(location.hash.slice(1)).get('session')")
@@ -241,7 +241,7 @@ func TestEachKindWaitsForAHost(t *testing.T) {
 	p.sets("#leave-wake", 2*time.Hour)
 	p.leaves("tool")
 	p.wants(".log .left li:nth-child(2) .state", "It is woken at")
-	p.shot("left-wake-phone")
+	p.shot("left-wake")
 	p.click(".log .left li:nth-child(2) [data-do=edit]")
 	p.sets(".log .left .wake-at input", -time.Minute)
 	p.accessible("left wake edit")
@@ -260,7 +260,7 @@ func TestEachKindWaitsForAHost(t *testing.T) {
 	p.wants(lastTurn+" .outcome", "Stopped.")
 	p.visits(created)
 	p.wants(lastTurn+" .parts", "Hello, world!")
-	p.shot("left-created-phone")
+	p.shot("left-created")
 	p.visits(edits) // a question at the host is open again
 	p.holds("the answers", "document.querySelectorAll("+js(lastTurn+" .answers button:not(:disabled)")+").length > 0")
 }
@@ -331,11 +331,11 @@ func TestConsoleReportsWhatWasNotDelivered(t *testing.T) {
 	p.wants(".log .left li:nth-child(2) .state", "may have been delivered")
 	p.wants(lastTurn, "rm -rf /")
 	p.accessible("left refused")
-	p.shot("left-refused-phone")
+	p.shot("left-refused")
 	p.visits(answered)
 	p.wants(".log .left .state", "the question no longer exists")
 	p.accessible("left late")
-	p.shot("left-late-phone")
+	p.shot("left-late")
 	p.click(".log .left [data-do=remove]")
 	p.holds("the item to be removed", "!document.querySelector('.log .left li')")
 }

@@ -163,13 +163,7 @@ func (l *lockScreen) answersInRows() {
 	l.leave("location.hash = new URLSearchParams({host: " + js(hostName) + "})")
 	l.wants(".first .asked", "How shall I go on?")
 	l.accessible("first pane")
-	l.shot("needs-desktop-light")
-	if pictures { // docs/console/inbox.png
-		l.do(forms[2].size)
-		l.settles()
-		l.shot("needs-phone-light")
-		l.do(desktop())
-	}
+	l.shot("needs") // docs/console/inbox.png is its phone-light
 	press(".first .asked", "Step by step")
 	l.wants("#chat-title", "Nothing needs you")
 	l.openSession(session)

@@ -90,13 +90,10 @@ func TestMCPAppUsesItsServer(t *testing.T) {
 	// The app learns the page's size and colour scheme.
 	p.do(colours("dark"))
 	f.wants("#fact-theme", "dark")
-	p.shot("app-dark")
 	p.do(phone())
 	eval[any](p, "document.querySelector('.app-frame').scrollIntoView()")
-	p.shot("phone-app-dark")
 	p.do(colours("light"))
 	f.wants("#fact-theme", "light")
-	p.shot("phone-app")
 
 	// After a dropped connection, a new channel address and new snapshots, the app
 	// continues.
@@ -224,9 +221,6 @@ func TestMCPStepUp(t *testing.T) {
 	p.await(`[data-group=needs] [data-session="` + appSession + `"]`)
 	p.wants("#composer-note", "waits for your answer")
 	p.shot("step-up")
-	p.do(phone(), colours("dark"))
-	p.shot("phone-step-up-dark")
-	p.do(desktop(), colours("light"))
 	p.pastes(".sign-in button", "not-a-token")
 	p.wants("#sign-in .error", "Authentication failed")
 	p.pastes("", agenthost.DemoMCPToken)

@@ -199,9 +199,8 @@ func sees(t *testing.T, p *page) {
 	if got := eval[string](p, overflows); got != "" {
 		t.Errorf("on a phone:\n%s", got)
 	}
-	p.shot("people-team-390")
+	p.shot("people-team")
 	p.do(chromedp.EmulateViewport(1440, 900))
-	p.shot("people-team-1440")
 	eval[any](p, "[...document.querySelectorAll('#people li')].find((li) => li.textContent.includes('ann')).querySelector('button').click(), 0")
 	p.wants("#sure-text", "All of their devices, tokens and links end at once.")
 	p.accessible("a question before a removal")

@@ -51,7 +51,7 @@ func TestConsoleReadsWhileTheHostIsAway(t *testing.T) {
 	must(t, s.agent.End(syscall.SIGTERM))
 	p.wants("#sessions-note", "host offline")
 	p.wants("#sessions", "Release notes")
-	p.shot("away-list-phone")
+	p.shot("away-list")
 	if got := p.count("#new-session:not(:disabled)"); got != 0 {
 		t.Error("a new session can be made at a host that is away")
 	}
@@ -66,7 +66,7 @@ func TestConsoleReadsWhileTheHostIsAway(t *testing.T) {
 	p.wants("#past", "host offline")
 	t.Logf("opening took %.0f ms", eval[float64](p, "window.opened"))
 	p.accessible("remembered")
-	p.shot("away-session-phone")
+	p.shot("away-session")
 	for _, control := range []string{"#prompt", "#send", "#stop", ".question button:not(:disabled)"} {
 		if p.count(control) > 0 {
 			t.Errorf("%s is shown while the host is away", control)
@@ -122,12 +122,12 @@ func TestConsoleWakesAHost(t *testing.T) {
 	must(t, s.agent.End(syscall.SIGTERM))
 	p.wants(".waking", "Wake")
 	p.accessible("wake")
-	p.shot("away-wake-phone")
+	p.shot("away-wake")
 	p.click(".waking button")
 	p.wants(".waking", "Waking…")
 	p.until("the command to have run", patience, func() bool { _, err := os.Stat(mark); return err == nil })
 	s.startAgent(s.host)
 	p.wants(".waking", "Woken by the relay, back after")
-	p.shot("away-woken-phone")
+	p.shot("away-woken")
 	p.wants("#status-text", "Live")
 }

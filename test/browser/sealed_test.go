@@ -353,7 +353,7 @@ func TestSealedHostIsReadWhileAway(t *testing.T) {
 	p.wants("#turns", "Done. 500 runs")
 	p.wants("#past", "As of")
 	p.wants("#past", "host offline")
-	p.shot("sealed-away-phone")
+	p.shot("sealed-away")
 	if asked := eval[string](p, `performance.getEntriesByType('resource').map((e) => e.name).filter((n) => n.includes('/remembered/session')).join(' ')`); !strings.Contains(asked, "?id=") || strings.Contains(asked, "uri=") {
 		t.Errorf("the page asks the relay for %s", asked)
 	}

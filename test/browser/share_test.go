@@ -59,11 +59,8 @@ func TestReadLinkOffersNoActions(t *testing.T) {
 	p.hasNoToken(token)
 	p.shot("shared")
 	p.do(phone())
-	p.shot("phone-shared")
-	p.do(colours("dark"))
-	p.shot("phone-shared-dark")
 	p.click("#back")
-	p.shot("phone-shared-list-dark")
+	p.shot("shared-list")
 }
 
 // TestReadLinkShowsQuestionsWithoutButtons shows an agent's question without answer buttons.

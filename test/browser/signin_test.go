@@ -263,7 +263,7 @@ func TestBrowserReturnsToTheHostsMachine(t *testing.T) {
 	p.await("#sign-in-host")
 	first := link()
 	p.accessible("a sign-in that returns to the host's machine")
-	p.shot("sign-in-back-390")
+	p.shot("sign-in-back")
 	p.enter("#sign-in-address", "http://127.0.0.1:1/?code=x&state=y")
 	p.click("#sign-in-back [type=submit]")
 	p.wants("#sign-in-back .error", "not the end of this sign-in")
