@@ -253,8 +253,8 @@ func TestForbiddenCanvasActionsAreRejected(t *testing.T) {
 	wantAction(t, c, testSession, "session/openCanvasesChanged", `"openCanvases":[]`)
 }
 
-// TestCanvasClientProvider runs a client provider from declaration to absence: only
-// that client is asked.
+// TestCanvasClientProvider lets a client declare, provide and withdraw canvases. The host
+// sends requests about them to that client only.
 func TestCanvasClientProvider(t *testing.T) {
 	asked := make(chan string, 10)
 	answering := func(name string) refclient.Options {

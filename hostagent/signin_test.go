@@ -275,8 +275,8 @@ func TestSignInFails(t *testing.T) {
 	}
 }
 
-// TestSignInTakesResourcesOfTheHostOnly lists states: what clients, tools and models write into a
-// state chooses no server.
+// TestSignInTakesResourcesOfTheHostOnly reads states in which clients, tools and models
+// have written resources: these must not choose the authorization server.
 func TestSignInTakesResourcesOfTheHostOnly(t *testing.T) {
 	const named = `{"resource":"r","authorization_servers":["https://a"],"oauthClient":{"clientId":"c"}}`
 	const server = `{"type":"mcpServer","state":{"kind":"authRequired","resource":{"resource":"r","authorization_servers":["https://a"]},"oauthClient":{"clientId":"c"}}}`
@@ -304,8 +304,8 @@ func TestSignInTakesResourcesOfTheHostOnly(t *testing.T) {
 	}
 }
 
-// FuzzSignInState looks for resources in states of any form: a found resource is the
-// wanted one, and names a server.
+// FuzzSignInState searches for a resource in states of any form. A resource that is found
+// must be the wanted one, and name a server.
 func FuzzSignInState(f *testing.F) {
 	f.Add([]byte(`{"agents":[{"protectedResources":[{"resource":"r","authorization_servers":["https://a"],"oauthClient":{"clientId":"c"}}]}]}`))
 	f.Add([]byte(`{"customizations":[{"children":[{"state":{"resource":{"resource":"r","authorization_servers":["https://a"]},"oauthClient":{"clientId":"c"}}}]}]}`))

@@ -301,7 +301,7 @@ func TestSignIn(t *testing.T) {
 			if end := k.end(); end != "turnComplete" || !strings.HasSuffix(k.last(), "markdown: Hello, world!") {
 				t.Fatalf("the turn ends with %s: %s", end, k.last())
 			}
-			s.connect(t).begin(s, "s2", nil).works() // in a process of its own
+			s.connect(t).begin(s, "s2", nil).works() // the new session has a process of its own
 		})
 	}
 }

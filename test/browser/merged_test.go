@@ -42,8 +42,8 @@ func repository(t *testing.T) (folder string) {
 	return folder
 }
 
-// firstLink takes a new user on a phone from the link of a new relay to a host-agent
-// with these flags.
+// firstLink does what a new user does on a phone: it opens the link of a new relay, and
+// pairs a host-agent that has these flags.
 func firstLink(t *testing.T, flags ...string) (*page, *site) {
 	p, s := newPage(t), newSite(t)
 	p.do(forms[2].size, colours("light"), chromedp.Navigate(s.firstRelay()))

@@ -402,6 +402,6 @@ func (s *Site) Close() {
 		}
 	}
 	if s.group != nil {
-		_ = s.group.Remove() // a remaining one is empty
+		_ = s.group.Remove() // a cgroup that cannot be removed is empty
 	}
 }

@@ -28,7 +28,7 @@ type Sizes struct {
 	Sessions  int           // remembered sessions of each of Few hosts
 
 	Real       int // host-agents with their own connections
-	RealRelays int // relays for these host-agents
+	RealRelays int // relays in the row with Real host-agents
 }
 
 // Full are the sizes of the promises.
