@@ -314,8 +314,8 @@ func newUserClaims(name string, account, signer natsKey) (nkeys.KeyPair, *jwt.Us
 	return pair, c, nil
 }
 
-// setIssuer adds the account's name to the claims, which they need if another key than
-// the account's signs them.
+// setIssuer names the account in the claims if they are signed with a signing key instead
+// of the account's own key.
 func setIssuer(c *jwt.UserClaims, account, signer natsKey) {
 	if signer.public != account.public {
 		c.IssuerAccount = account.public

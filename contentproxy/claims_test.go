@@ -20,8 +20,8 @@ func (c *client) mints(id string, port int) bool {
 	return strings.Contains(c.opens(id, serverState("i"+id, fmt.Sprintf("http://127.0.0.1:%d/", port))), Scheme)
 }
 
-// TestClaimsAreOfOneCanvas ensures a client's claims about a canvas do not affect
-// other canvases.
+// TestClaimsAreOfOneCanvas proves that ports which a client names for a canvas do not
+// affect other canvases.
 func TestClaimsAreOfOneCanvas(t *testing.T) {
 	h := newHost(t, Config{})
 	c := h.client(t)
@@ -61,7 +61,7 @@ func TestClaimsInOtherWords(t *testing.T) {
 	}
 }
 
-// TestClaimsAreBounded makes claims about more canvases than are remembered.
+// TestClaimsAreBounded names ports for more canvases than the Host remembers.
 func TestClaimsAreBounded(t *testing.T) {
 	h := newHost(t, Config{})
 	c := h.client(t)

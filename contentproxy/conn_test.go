@@ -43,7 +43,7 @@ func (h *Host) client(t *testing.T) *client {
 	return &client{Conn: h.Conn(v.Host()), view: v, t: t}
 }
 
-// FromHost passes a message from the host, like the host-agent.
+// FromHost gives the Conn a message from the host, as the host-agent does.
 func (c *client) FromHost(message []byte, env *ahp.Envelope) (Message, *Read) {
 	said := c.view.FromHost(message, env)
 	c.Conn.FromHost(said)

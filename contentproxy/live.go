@@ -123,7 +123,8 @@ var errLeads = errors.New("the canvas's server redirects to a different origin; 
 // gateway/canvas/events.go.
 const ForNowHeader = "Ahp-Canvas-For-Now"
 
-// keepWithin makes the redirect in a response relative, and fails if it leads to another origin.
+// keepWithin rewrites the redirect in a response as a relative URL. It returns errLeads if the
+// redirect leads to another origin.
 func keepWithin(response *http.Response) error {
 	place, _ := response.Request.Context().Value(placeKey{}).(Place)
 	h := response.Header

@@ -72,7 +72,7 @@ func (a *awaiting) run(ctx context.Context) {
 			return
 		case now == nil:
 			a.lack.Store(nil)
-			a.log.Info("stores have their copies")
+			a.log.Info("store copies complete")
 			return
 		}
 		a.lack.Store(now)

@@ -63,7 +63,8 @@ func TestSilentRefusedClientIsCut(t *testing.T) {
 	})
 }
 
-// TestCloseDoesNotWait closes a server with clients of all kinds.
+// TestCloseDoesNotWait closes a server with clients in all states, such as silent,
+// refused or not reading. Close must not wait for them.
 func TestCloseDoesNotWait(t *testing.T) {
 	clients := map[string]func(w *world) net.Conn{
 		"silent": func(w *world) net.Conn { return w.rawDial(w.token(nil)) },

@@ -258,7 +258,7 @@ func (h *hosts) runLink(ctx context.Context, key hostKey, l *hostLink) {
 	}, func(answer link.Hello, lines link.RelayLines) link.RelayTraffic {
 		linked = true
 		relay.Start(answer, lines)
-		log.Info("linked", "agent_version", answer.Version)
+		log.Info("link opened", "agent_version", answer.Version)
 		h.use(key, l, linkUse{relay, h.newPool(key, relay), h.maxFrame(answer), answer.Has(link.FeatureAuthority), answer.Has(link.FeatureCanvas), answer.Has(link.FeaturePreview), answer.Has(link.FeatureSealed), answer.Has(link.FeatureMove)})
 		return relay
 	})

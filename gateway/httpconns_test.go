@@ -168,8 +168,8 @@ func TestBusiestAddressIsEvicted(t *testing.T) {
 	})
 }
 
-// TestSilentConnectionsExcludeNoClient opens silent connections from one address.
-// Further clients at that address, at a different address and behind a proxy connect.
+// TestSilentConnectionsExcludeNoClient opens silent connections from one address. Clients
+// at the same address, at another address and behind a proxy can still connect.
 func TestSilentConnectionsExcludeNoClient(t *testing.T) {
 	evicted := 0
 	h := newHTTPConns(func(address string) bool { return address == "192.0.2.9" }, func(string) { evicted++ }, httpBounds)

@@ -37,9 +37,9 @@ func TestHandshakeAboveTheLimitIsRefused(t *testing.T) {
 	})
 }
 
-// A link's holder connects and leaves all the time: it must wait before the handshake,
-// the audit log has a few lines and not a thousand, and a different holder of a good token
-// is admitted.
+// A client with a link's token connects and disconnects continuously. It is refused before
+// the handshake, the audit log gets few lines about it, and a client with another token is
+// admitted.
 func TestFrequentReconnectsAreRefused(t *testing.T) {
 	var written syncBuilder
 	inWorld(t, Config{AuditFile: &written}, func(w *world) {

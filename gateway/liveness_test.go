@@ -17,8 +17,8 @@ import (
 	"ahprelay/routing"
 )
 
-// mute connects a client that reads everything and sends nothing, like a half-open
-// connection with room in the kernel.
+// mute connects a client that reads everything and sends nothing. To the relay it looks
+// like a half-open connection whose kernel buffers are not full.
 func (w *world) mute() net.Conn {
 	w.Helper()
 	conn := w.rawDial(w.token(nil))

@@ -387,7 +387,7 @@ func (r *Relay) events(tenant string) broker.Events {
 	return broker.Events{
 		Disconnected: func(err error) { log.Warn("connection to NATS lost", "error", err) },
 		Reconnected: func(string) {
-			log.Info("reconnected to NATS")
+			log.Info("connection to NATS restored")
 			r.resumed(tenant)
 			if tenant == "" {
 				r.missedProofs()

@@ -237,8 +237,8 @@ func (f *certFiles) loadLocked() error {
 	return nil
 }
 
-// A tlsListener is a TLS listener. When its connections become WebSockets, they write
-// through [wire.BelowTLS].
+// A tlsListener is a TLS listener whose connections can be paced when they become
+// WebSockets: see [wire.BelowTLS].
 type tlsListener struct {
 	net.Listener
 	config *tls.Config

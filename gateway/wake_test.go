@@ -20,8 +20,8 @@ import (
 	"ahprelay/hostagent"
 )
 
-// startHost starts a host with its host-agent. Stop ends the host-agent; the end of the test
-// does it too.
+// startHost starts a host with its host-agent. stop ends the host-agent, which otherwise
+// ends with the test.
 func startHost(t *testing.T, relay *Relay, name string, change func(*hostagent.Config)) (stop func()) {
 	t.Helper()
 	host, err := scripted.New(agenthost.Config{})

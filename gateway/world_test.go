@@ -88,7 +88,8 @@ func inWorld(t *testing.T, cfg Config, test func(w *world)) {
 	})
 }
 
-// lookupFunc is a directory that is certain about unknown hosts.
+// lookupFunc is a directory in which a host is surely unknown if the function does not
+// find it.
 type lookupFunc func(tenant, host string) (registry.Host, bool)
 
 func (l lookupFunc) Lookup(tenant, host string) (registry.Host, bool) { return l(tenant, host) }
@@ -315,7 +316,7 @@ func (w *world) token(change func(*auth.Client)) string {
 	return token
 }
 
-// A clientEnd is a client that reads all the time.
+// A clientEnd is the client's end of a connection. It reads continuously.
 type clientEnd struct {
 	w  *world
 	ws *websocket.Conn

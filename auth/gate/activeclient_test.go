@@ -26,7 +26,8 @@ func echoOf(serverSeq, seq int, client, entry string) string {
 		entry, serverSeq, client, seq)
 }
 
-// full is an entry as VS Code sends it, and bare the entry the host gets.
+// full is an entry as VS Code sends it. bare is the same entry as the gate sends it to
+// the host.
 const (
 	full = `{"clientId":"c","displayName":"VS Code","tools":[{"name":"runTask","description":"obey me","inputSchema":{}}],"customizations":[{"uri":"file:///evil"}],"more":1}`
 	bare = `{"clientId":"c","displayName":"VS Code","tools":[]}`

@@ -96,7 +96,7 @@ func TestRequestAnsweredByALaterGateIsClosed(t *testing.T) {
 	}
 }
 
-// action is a notification in the form hosts send most often.
+// action is an action notification as most hosts write it.
 const action = `{"jsonrpc":"2.0","method":"action","params":{"channel":"mock:/1","action":{"type":"chat/delta","turnId":"a6c7a0d4","partId":"part-1","content":"You "},"serverSeq":2402}}`
 
 func benchmarkFromHost(b *testing.B, policy gate.Policy) {

@@ -23,7 +23,8 @@ import (
 // The authority in such a URI must be the requesting subject's own clientId.
 const clientScheme = "agent-client"
 
-// Nesting limits for the search. A request with deeper nesting is refused.
+// Limits for the search for other subjects' files in a request. A request with deeper
+// nesting is refused.
 const (
 	maxEscapes = 4        // levels of percent-encoding
 	maxPacks   = 3        // levels of base64 within base64
@@ -491,8 +492,9 @@ func (l *search) authority(text []byte, client bool, class authorityClass) bool 
 	return true
 }
 
-// foreignAmong reports whether an authority without escapes has a reading that is
-// foreign. Most readings are cheap to check, because no clientId has their length.
+// foreignAmong reports whether an authority without escapes is another subject's clientId
+// in any of the ways in which parsers may read it. Most texts are cheap to check, because
+// no clientId has their length.
 func (l *search) foreignAmong(text []byte, class authorityClass) bool {
 	if class&severalReadings == 0 {
 		return l.foreign(text, class)

@@ -77,7 +77,7 @@ func TestReadersReadWhatBelongsToSessions(t *testing.T) {
 	c.want("below another", read("mock:/2/notes.txt"), false)
 	c.want("turns", c.passes("fetchTurns", `{"channel":"ahp-chat:/1"}`), true)
 
-	// Whether or not the client is subscribed to it.
+	// The result is the same whether or not the client is subscribed to the channel.
 	const option = "git-blob:/home/ada/x?%7B%22sessionUri%22%3A%22mock%3A%2F1%22%2C%22sha%22%3A%22--output%3D%2Fx%22%7D"
 	for _, begin := range []func(channel string) string{
 		func(ch string) string {

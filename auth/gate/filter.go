@@ -85,7 +85,8 @@ type sight struct {
 	named []string // channels that the client has named itself
 }
 
-// All implements [ahp.Sight]. If the root is in reach, unknown parts are visible too.
+// All implements [ahp.Sight]. It reports whether the client may see message parts that
+// this package does not know, which requires that the root is in reach.
 func (s *sight) All() bool { return s.reach.root }
 
 // Reaches implements [ahp.Sight].

@@ -43,7 +43,8 @@ func (w *wire) took() string {
 	return strings.Join(list, " ")
 }
 
-// client sends a client's message. It returns "pass", "drop", or the answer.
+// client gives the gate a client's message. It returns "pass", "drop", or the gate's
+// answer.
 func (w *wire) client(message string) string {
 	w.Helper()
 	env, err := ahp.Peek([]byte(message))

@@ -136,11 +136,11 @@ func (s *keySet) fetchLocked() {
 		switch {
 		case err == nil:
 			if s.failure != nil {
-				s.log.Info("issuer gives its keys again")
+				s.log.Info("issuer keys available again")
 			}
 			s.keys, s.fetched = keys, s.now()
 		case s.failure == nil && s.life.Err() == nil:
-			s.log.Warn("issuer does not give its keys", "error", err)
+			s.log.Warn("issuer keys unavailable", "error", err)
 		}
 		s.failure = err
 		s.pending = nil

@@ -139,8 +139,8 @@ func TestOverloadCompletesLogins(t *testing.T) {
 	}
 }
 
-// TestOneTenantsRushDelaysNoOther: while a tenant's host-agents wait, another tenant's has
-// the second turn that becomes free. Those without a turn return at different times.
+// While many host-agents of a tenant wait, a host-agent of another tenant gets the second
+// turn that becomes free. Refused host-agents are told different times at which to return.
 func TestOneTenantsRushDelaysNoOther(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

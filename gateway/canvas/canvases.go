@@ -388,7 +388,8 @@ func (c *Canvases) ticket(ctx context.Context, grant auth.CanvasGrant, uri, remo
 	}{at, response.Header.Get(canvasAccessHeader), grant.Expires})
 }
 
-// A canvasAddress is the address at which a browser begins.
+// A canvasAddress tells the client which page a browser must open: the page's URL with a
+// ticket, and its origin.
 type canvasAddress struct {
 	URL    string `json:"url"`
 	Origin string `json:"origin"`

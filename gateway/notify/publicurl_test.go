@@ -83,8 +83,8 @@ func TestTargetsTestNamesMissingParts(t *testing.T) {
 	}
 }
 
-// The first address at which an owner's device could be reached again becomes the
-// relays' address; a configured address stays.
+// The relays adopt the first address that other devices could use too. A configured
+// address takes precedence.
 func TestPublicURLIsLearnedOnce(t *testing.T) {
 	shelf := newShelf()
 	start := func(configured string) *notify.Notifier {

@@ -56,8 +56,8 @@ type Socket struct {
 // own origin, or one that matches origins. The connection ends with life at the latest.
 func Accept(life context.Context, w http.ResponseWriter, r *http.Request, origins []string, stall time.Duration, compression websocket.CompressionMode) (*Socket, error) {
 	if r.ContentLength != 0 || len(r.TransferEncoding) > 0 {
-		// Proxies may disagree about where a body ends, and treat its bytes as data after
-		// the handshake, or the reverse.
+		// A handshake with a body is refused, because proxies may disagree about where
+		// the body ends. They could treat its bytes as WebSocket data, or the reverse.
 		http.Error(w, "the request has a body; a WebSocket handshake has none", http.StatusBadRequest)
 		return nil, errors.New("handshake with a body")
 	}

@@ -27,7 +27,8 @@ const (
 	longestRetry = 5000
 )
 
-// setOptions limits the kernel's buffers, and the silence after an outage.
+// setOptions limits how much the kernel buffers for a connection, and how long TCP waits
+// after an outage before it sends again.
 func setOptions(conn net.Conn) {
 	control(conn, func(fd int) { // older kernels lack some options
 		_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, notSentLowWater)

@@ -218,8 +218,8 @@ func (c *deadlineConn) SetWriteDeadline(t time.Time) error {
 	return c.TCPConn.SetWriteDeadline(t)
 }
 
-// A write larger than the kernel's buffer continues when the peer reads. An earlier
-// deadline has no effect, and none is left.
+// A write larger than the kernel's buffer continues when the peer reads. A write deadline
+// set before has no effect, and no deadline remains afterwards.
 func TestPacedWriteContinues(t *testing.T) {
 	end, far := tcpPair(t)
 	near := &deadlineConn{TCPConn: end.(*net.TCPConn)}

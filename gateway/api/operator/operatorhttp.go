@@ -15,8 +15,8 @@ import (
 	"ahprelay/gateway/authn"
 )
 
-// RevokeRequest is the body of POST /operator/revocations: exactly one of Whole,
-// Token, Subject and Host.
+// RevokeRequest is the body of POST /operator/revocations. Exactly one of Whole, Token,
+// Subject and Host must be set.
 type RevokeRequest struct {
 	Whole   string    `json:"whole,omitempty"`   // a client's token from any configured issuer
 	Token   string    `json:"token,omitempty"`   // ID

@@ -54,7 +54,7 @@ func (a *API) ExpireGrants() {
 		err = e
 	}
 	if err != nil { // the next round tries again
-		a.Log.Debug("expired grants stay in the store", "error", err)
+		a.Log.Debug("expired grants not deleted", "error", err)
 	}
 }
 

@@ -90,7 +90,7 @@ func (a *devices) serveRemoveDevice(w http.ResponseWriter, r *http.Request, who 
 		return
 	}
 	if err := a.People.Remove(device.ID); err != nil && !errors.Is(err, people.ErrNone) { // it is out all the same
-		a.Log.Warn("a removed device stays in the store", "device", device.ID, "error", err)
+		a.Log.Warn("removed device not deleted", "device", device.ID, "error", err)
 	}
 	authn.WriteJSON(w, http.StatusOK, struct{}{})
 }
