@@ -278,6 +278,7 @@ func (c *hostConn) beginMove(as *routing.Move) bool {
 	if l.seal != nil { // holds back records
 		l.seal.mu.Lock()
 		defer l.seal.mu.Unlock()
+		l.seal.leaveCrowd()
 	}
 	l.mu.Lock()
 	m.timer = time.AfterFunc(life, func() { m.expire(ahp.CloseResync, "the client did not arrive") }) // which waits for mu

@@ -29,6 +29,7 @@ func (s *seals) viewers() *audience.Pool {
 			Open: func(open routing.Open, client routing.ClientConn) (audience.Upstream, error) {
 				return watchFor(a, open, client), nil
 			},
+			Crowd:  s.newCrowd,
 			Encode: encodePiece, Decode: decodePieces, Life: a.life,
 			Spawn: func(f func()) bool {
 				a.conns.Go(f)
@@ -72,23 +73,28 @@ func (c *hostConn) reach(ctx context.Context) (hostSocket, error) {
 	if !c.sharesHost() {
 		return c.agent.dialFor(ctx, c.caller())
 	}
-	s := &viewerSocket{came: make(chan struct{}, 1), life: c.agent.life}
+	s := &viewerSocket{conn: c, came: make(chan struct{}, 1), life: c.agent.life}
+	c.conn.seal.mu.Lock()
+	c.conn.seal.viewer = true
+	c.conn.seal.mu.Unlock()
 	name := linkSubject(c.conn.seal.device.Chain[0])
 	s.viewer = c.agent.seals.viewers().Enter(name, routing.Open{Access: c.open.Access, Sealed: true}, s, false)
 	return s, nil
 }
 
 // A viewerSocket is a viewer's hostSocket: its connection to the audience in place of the
-// host. It implements [routing.ClientConn].
+// host. It implements [audience.Follower].
 type viewerSocket struct {
+	conn   *hostConn
 	viewer *audience.Viewer
 	came   chan struct{} // frames or err; capacity 1
 	life   context.Context
 
 	mu     sync.Mutex // guards the fields below
 	frames []routing.Frame
-	bytes  int // in frames
-	whole  int // complete messages in frames
+	bytes  int  // in frames
+	whole  int  // complete messages in frames
+	idle   bool // everything is handled: Read waits
 	err    error
 
 	// Owned by Read.
@@ -173,6 +179,7 @@ func (s *viewerSocket) take() ([]routing.Frame, error) {
 		s.mu.Lock()
 		frames, err := s.frames, s.err
 		s.frames = nil
+		s.idle = len(frames) == 0 && err == nil
 		s.mu.Unlock()
 		switch {
 		case errors.Is(err, routing.ErrStalled):

@@ -99,6 +99,18 @@ func (w *world) openSealed(window int) *sealedRemote {
 // openSealedAs connects a paired device with the level and channels of known.
 func (w *world) openSealedAs(known vaultDevice, greeting sealed.Greeting) *sealedRemote {
 	w.Helper()
+	w.seal()
+	device, err := sealed.NewDevice()
+	if err != nil {
+		w.Fatal(err)
+	}
+	w.knows(device, known)
+	return w.openSealedBy(device, greeting)
+}
+
+// seal makes the host a sealed one, if it is not yet.
+func (w *world) seal() {
+	w.Helper()
 	if w.agent.seals == nil {
 		v, err := openVault(w.TempDir(), "default", "laptop")
 		if err != nil {
@@ -107,19 +119,25 @@ func (w *world) openSealedAs(known vaultDevice, greeting sealed.Greeting) *seale
 		w.agent.cfg.Sealed, w.agent.cfg.MaxQueued = &Sealing{}, 1<<30
 		w.agent.seals = &seals{agent: w.agent, vault: v}
 	}
-	v := w.agent.seals.vault
-	device, err := sealed.NewDevice()
-	if err != nil {
-		w.Fatal(err)
-	}
-	id := device.Identity()
+}
+
+// knows pairs a device.
+func (w *world) knows(device *sealed.Device, known vaultDevice) {
+	w.Helper()
+	v, id := w.agent.seals.vault, device.Identity()
 	known.Subject, known.Seen, known.End, known.Key, known.Verifier = "ada", time.Now(), time.Now().Add(time.Hour), id.Key[:], id.Verifier[:]
 	v.state.Devices = append(v.state.Devices, known)
-	r := &sealedRemote{w: w, device: id.Fingerprint()}
+}
+
+// openSealedBy connects a paired device.
+func (w *world) openSealedBy(device *sealed.Device, greeting sealed.Greeting) *sealedRemote {
+	w.Helper()
+	var err error
+	r := &sealedRemote{w: w, device: device.Identity().Fingerprint()}
 	if r.conn, err = w.relay.Open(routing.Open{ID: "c", Subject: "eve", Access: "admin", Sealed: true}, r); err != nil {
 		w.Fatal(err)
 	}
-	key := v.secret.Public()
+	key := w.agent.seals.secret.Public()
 	i, frame, err := sealed.NewInitiator(sealed.InitiatorConfig{Host: "laptop", HostKey: &key, Device: device, Limit: 1 << 20, Greeting: greeting})
 	if err != nil {
 		w.Fatal(err)

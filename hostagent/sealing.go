@@ -33,12 +33,15 @@ type sealing struct {
 
 	mu     sync.Mutex // guards the fields below, and the order of records
 	over   bool
-	left   bool        // the guest is no longer counted
-	shares bool        // the client has asked for shared messages
-	parts  bool        // the client has also asked for shared parts of messages
-	epochs []uint32    // epochs whose keys the client has, at most sealed.MaxEpochs
-	timer  *time.Timer // for the next heartbeat
-	until  *time.Timer // ends the connection when the device's authority expires; nil: not yet admitted
+	left   bool           // the guest is no longer counted
+	shares bool           // the client has asked for shared messages
+	parts  bool           // the client has also asked for shared parts of messages
+	viewer bool           // its host is a connection that many viewers share
+	crowd  *viewerCrowd   // nil: in none
+	seats  []*viewerCrowd // whose keys the client may have
+	epochs []uint32       // epochs whose keys the client has, at most sealed.MaxEpochs
+	timer  *time.Timer    // for the next heartbeat
+	until  *time.Timer    // ends the connection when the device's authority expires; nil: not yet admitted
 
 	tagging sync.Mutex         // guards the fields below. Routing's lock may be held
 	on      *routing.AgentConn // the line whose message bodies get tags
@@ -73,6 +76,7 @@ func (s *sealing) takeLocked(content sealed.Content, body []byte) (due bool, err
 	if s.over {
 		return false, routing.ErrConnClosed
 	}
+	s.leaveCrowd()
 	if content == sealed.Message && s.parts && s.class != "" {
 		if taken, due, err := s.takeJoined(body); taken {
 			return due, err
@@ -141,6 +145,7 @@ func (s *sealing) close(code ahp.CloseCode, reason string) {
 	if !s.over {
 		_, _ = s.takeLocked(sealed.Close, sealed.AppendClose(code, reason)) // fails if the client has left
 		s.over = true
+		s.endCrowds(true)
 	}
 	s.mu.Unlock()
 	s.agent.seals.shared.leave(s, true)
@@ -153,6 +158,7 @@ func (s *sealing) close(code ahp.CloseCode, reason string) {
 func (s *sealing) silence() {
 	s.mu.Lock()
 	s.over = true
+	s.endCrowds(true)
 	s.mu.Unlock()
 	s.agent.seals.shared.leave(s, true)
 }
@@ -164,6 +170,7 @@ func (s *sealing) stop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.over = true // it joins no more sets
+	s.endCrowds(false)
 	s.agent.seals.shared.leave(s, false)
 	s.timer.Stop()
 	if s.until != nil {
@@ -190,9 +197,11 @@ func (s *sealing) beat() {
 	if s.over {
 		return
 	}
-	due, _ := s.takeLocked(sealed.Heartbeat, sealed.AppendHeartbeat(s.opened.Load())) // fails if the client has left
-	if due {
-		s.line.Send()
+	if s.crowd == nil { // which has heartbeats of its own
+		due, _ := s.takeLocked(sealed.Heartbeat, sealed.AppendHeartbeat(s.opened.Load())) // fails if the client has left
+		if due {
+			s.line.Send()
+		}
 	}
 	s.timer.Reset(sealed.Beat)
 }
@@ -316,7 +325,7 @@ func (s *sealing) ask(body []byte) error {
 		s.mu.Lock()
 		s.shares, s.parts = true, asked.Parts
 		s.mu.Unlock()
-		answer.Done = true
+		return nil
 	case s.guest:
 		answer.Error = "a link is for its session only"
 	case asked.Do == "push":

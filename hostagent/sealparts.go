@@ -43,8 +43,8 @@ type sharedPart struct {
 }
 
 // snapshotIn returns the place and length of the snapshots in a host's answer. The length
-// is 0 if none is long enough to be shared.
-func snapshotIn(message []byte) (at, n int) {
+// is 0 if none is long enough to be shared. If whole is true, it is the result with them.
+func snapshotIn(message []byte, whole bool) (at, n int) {
 	if len(message) < partLeast {
 		return 0, 0
 	}
@@ -55,6 +55,9 @@ func snapshotIn(message []byte) (at, n int) {
 	for _, name := range []string{"snapshot", "snapshots"} {
 		m, _ := ahp.MemberOf(env.Result, name)
 		if len(m.Raw) >= partLeast && len(m.Raw) <= partMost {
+			if whole && len(env.Result) <= partMost {
+				m.Raw = env.Result
+			}
 			return bytes.Index(message, m.Raw), len(m.Raw)
 		}
 	}
@@ -136,7 +139,7 @@ func (s *sharedParts) name(class string) []byte {
 // takeJoined queues an answer whose snapshots are shared with other connections. It returns
 // taken = false if there are none. The mutex is held.
 func (s *sealing) takeJoined(message []byte) (taken, due bool, err error) {
-	at, n := snapshotIn(message)
+	at, n := snapshotIn(message, s.viewer) // an audience answers all viewers alike
 	if n == 0 || s.line.moving.Load() != nil {
 		return false, false, nil
 	}

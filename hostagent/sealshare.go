@@ -293,7 +293,7 @@ func (c *sealedConn) Tag(sum [32]byte, own uint64) [routing.TagSize]byte {
 // sharable reports whether a notification may be sealed for several readers. The mutex is
 // held.
 func (s *sealing) sharable(n *routing.Notification) bool {
-	return s.shares && s.class != "" && len(n.Message()) <= sealed.MaxShared && len(n.Channel()) > 0
+	return s.shares && !s.viewer && s.class != "" && len(n.Message()) <= sealed.MaxShared && len(n.Channel()) > 0
 }
 
 // notify queues consecutive notifications, each sealed for the set or in the connection's
@@ -304,6 +304,7 @@ func (s *sealing) notify(row []*routing.Notification) (taken int, due bool, err 
 	if s.over {
 		return 0, false, routing.ErrConnClosed
 	}
+	s.leaveCrowd()
 	conn := s.line.now.Load()
 	var bodies []*routing.Notification
 	own := func(content sealed.Content, body []byte) error {

@@ -162,7 +162,7 @@ func (a *AgentEnd) Hello() link.Hello {
 func (a *AgentEnd) Accept(relay string, offer link.Hello, lines link.Lines) link.Traffic {
 	l := &agentLink{
 		agent: a, relay: relay, lines: lines, credit: min(offer.Credit, maxCredit),
-		conns: map[uint64]*AgentConn{}, watches: map[uint64]*channelLink{},
+		conns: map[uint64]*AgentConn{}, crowds: map[uint64]*crowdLine{}, watches: map[uint64]*channelLink{},
 		feeds: offer.Has(link.FeatureFeed) && !a.cfg.Sealed, tags: offer.Has(link.FeatureTags) && a.cfg.Sealed,
 	}
 	l.mux.batch.tagged = a.cfg.Sealed
@@ -406,6 +406,8 @@ type AgentConn struct {
 	received   bool      // the relay's close has arrived
 	hostClosed bool      // the host connection has been closed
 
+	crowd *crowdLine // nil: in none
+
 	report func() Report // makes the next report for the relay; nil: none is due
 }
 
@@ -573,6 +575,7 @@ func (c *AgentConn) end(code ahp.CloseCode, reason string) {
 	if !c.stream.ended {
 		c.link.mux.end(&c.stream, code, reason)
 		c.counted(-1)
+		leaveCrowd(c)
 		c.link.lines.Wake()
 	}
 	c.proceed()
@@ -613,7 +616,7 @@ func (c *AgentConn) queue(it item) error {
 // items. It reports whether to wake the link's writer.
 func (c *AgentConn) refer(b *body, a *arrival, now time.Time) (due bool, err error) {
 	batch := &c.link.mux.batch
-	if c.stream.items.len() > 0 || batch.full() || !c.link.mux.mayRefer(&c.stream) {
+	if c.stream.items.len() > 0 || c.stream.barred > 0 || batch.full() || !c.link.mux.mayRefer(&c.stream) {
 		if err := c.queue(item{body: b}); err != nil {
 			return false, err
 		}

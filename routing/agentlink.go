@@ -28,6 +28,9 @@ type agentLink struct {
 	given   int // bytes of bodies in unreleased answers
 	ended   bool
 
+	crowds    map[uint64]*crowdLine
+	lastCrowd uint64
+
 	reports     fifo[*AgentConn] // connections with a report
 	nextReports time.Time        // when the next reports may leave
 }
@@ -393,7 +396,12 @@ func (l *agentLink) Ended(reason error) {
 	l.ended = true
 	l.agent.forgetLink(l)
 	defer l.agent.eased()
+	for _, on := range l.crowds {
+		l.mux.drop(&on.stream, nil)
+	}
+	clear(l.crowds)
 	for _, c := range l.conns {
+		leaveCrowd(c)
 		c.forgetFragments()
 		l.mux.drop(&c.stream, l.agent.bodies.release)
 		if !c.stream.ended {

@@ -85,6 +85,8 @@
 //	chunkref   ←    conn, chunk          the chunk is the next part of the connection's message
 //	drop       ←    chunk                no later record refers to that chunk
 //	report     ←    0, JSON of Report    a connection's state
+//	place      ←    crowd, conn, enters, bytes   a message for the connection, which enters (1) or leaves (0) the crowd
+//	told       ←    crowd, bytes         a message for all connections of the crowd, see crowd.go
 //	feed       ←    channel, token       the name of a channel in fed records, see feed.go
 //	fed        ←    conn, channel, bytes like frame; the relay also publishes it for readers
 //

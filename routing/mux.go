@@ -41,6 +41,10 @@ type item struct {
 
 	aside bool      // frame is a sealed body or its tag, which stream.own does not count
 	sum   *[32]byte // frame is a tag for the body with this sum, still to be computed; nil: no tag
+
+	load  int     // bytes of raw that count towards the queue's bound
+	fans  int     // connections to which the relay delivers raw
+	frees *stream // raw has a message of this stream, which continues after it
 }
 
 // size returns how much the item counts towards the queue's bound.
@@ -49,7 +53,7 @@ func (it *item) size() int {
 	case it.body != nil:
 		return it.body.size
 	case it.raw != nil:
-		return 0 // records are few
+		return it.load // other records are few
 	case it.chunk != nil:
 		return pieceCost // the chunkTable counts the chunk's bytes
 	}
@@ -81,6 +85,7 @@ type stream struct {
 
 	tagger Tagger // makes tags, for a sealed host's connection
 	own    uint64 // messages sent on the stream, except sealed bodies and tags
+	barred int    // messages that are queued at a crowd, and precede the first item
 }
 
 // ofBytes marks a byte stream, and reduces its credit in both directions.
@@ -314,7 +319,7 @@ func (m *mux) released(number uint64) (more bool) {
 // sendable reports whether a stream's first item may be sent now. The comments name
 // the function that resumes the stream.
 func (m *mux) sendable(s *stream) bool {
-	if s.items.len() == 0 {
+	if s.items.len() == 0 || s.barred > 0 { // turn continues
 		return false
 	}
 	it := s.items.at(0)
@@ -384,7 +389,7 @@ func (m *mux) turn(s *stream, b []byte, size int) []byte {
 	}
 	if it.raw != nil {
 		b = append(b, it.raw...)
-		m.pop(s)
+		m.left(s, m.pop(s))
 		if s.ended && s.items.len() == 0 {
 			s.left = true
 			m.closed = append(m.closed, s.conn)
@@ -399,6 +404,18 @@ func (m *mux) turn(s *stream, b []byte, size int) []byte {
 		it.sum = nil
 	}
 	return m.piece(s, it, b, size)
+}
+
+// left counts a record that has left, and lets a stream go on that has waited for it.
+func (m *mux) left(s *stream, it item) {
+	s.queued -= it.load
+	m.counted(&it, -it.load)
+	m.batch.packed += it.fans
+	if to := it.frees; to != nil {
+		to.barred--
+		to.own++
+		m.schedule(to)
+	}
 }
 
 func (m *mux) mayRefer(s *stream) bool { return s.credit > 0 }

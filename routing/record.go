@@ -60,6 +60,10 @@ const (
 	recordMove  // relay to host-agent. conn, ticket, until: like flush, and keep the host's connection under the ticket; answer moved, or flushed
 	recordMoved // host-agent to relay. conn: answers move, behind the host's earlier messages; later ones are kept
 
+	// Host-agent to relay: see crowd.go.
+	recordPlace // crowd, conn, enters, bytes: the connection gets the message, and enters the crowd, or leaves it
+	recordTold  // crowd, bytes: all connections of the crowd get the message
+
 	recordKinds // one more than the last kind
 )
 

@@ -169,6 +169,7 @@ type RelayEnd struct {
 	credit     int  // bytes that may be sent ahead on each connection
 	sealed     bool // bodies are binary messages
 	conns      map[uint64]*RelayConn
+	crowds     map[uint64]*relayCrowd // with connections
 	numbers    connNumbers
 	bodies     bodyStore
 	chunks     chunkStore
@@ -193,7 +194,7 @@ type RelayEnd struct {
 func NewRelayEnd(cfg RelayEndConfig) *RelayEnd {
 	cfg = cfg.withDefaults()
 	return &RelayEnd{
-		cfg: cfg, mux: mux{count: cfg.Queued}, conns: map[uint64]*RelayConn{}, bodies: newBodyStore(cfg.BodyLimit, cfg.Kept),
+		cfg: cfg, mux: mux{count: cfg.Queued}, conns: map[uint64]*RelayConn{}, crowds: map[uint64]*relayCrowd{}, bodies: newBodyStore(cfg.BodyLimit, cfg.Kept),
 		chunks: chunkStore{limit: cfg.ChunkLimit, chunks: map[uint64]*storedChunk{}, kept: cfg.Kept},
 		feed:   feed{publish: cfg.Feed}, watched: map[uint64]string{}, awaited: awaitedBodies{slots: map[uint64][]missingSlot{}}, incomplete: map[uint64]int{},
 	}
@@ -415,6 +416,8 @@ var relayRecords = [recordKinds]relayHandler{
 	recordChunkRef: (*RelayEnd).chunkRefRecord,
 	recordReport:   (*RelayEnd).reportRecord,
 	recordTagged:   refsRecord(true),
+	recordPlace:    placeRecord,
+	recordTold:     toldRecord,
 }
 
 func (r *RelayEnd) record(f *link.Fields) error {

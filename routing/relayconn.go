@@ -23,6 +23,8 @@ type RelayConn struct {
 	received     bool              // the host-agent's close has arrived
 	sentClose    bool              // the relay's close has left
 
+	crowd *relayCrowd // nil: in none
+
 	window int // the stream's initial window; immutable
 	taken  int // bytes that the client has read since it last returned lent credit
 	giving int // lent credit still to return as the client reads
@@ -315,6 +317,7 @@ func (c *RelayConn) endStream(code ahp.CloseCode, reason string) {
 		}
 	}
 	c.countPending(-c.pendingBytes)
+	c.leaveCrowd()
 	c.giveBack()
 	if c.received { // the host-agent no longer reads
 		r.mux.drop(&c.stream, nil)

@@ -8,7 +8,7 @@ import { deflateRawSync } from 'node:zlib';
 import { base64url, codeText, concat, exactly, fromBase64url, nameOfDevice, nameOfHost, padded, printable, purpose, readCode, secretOf, textOf, utf8, type Bytes } from '../src/sealed/bytes';
 import { isSigned, readChain, readGrant, signGrant } from '../src/sealed/grant';
 import { Link } from '../src/link';
-import { newDevice, publicText, readDevice, readPublic, verify, type Device, type Secret } from '../src/sealed/keys';
+import { newDevice, publicText, readDevice, readPublic, sign, verify, type Device, type Secret } from '../src/sealed/keys';
 import { fromBase64, openLetter } from '../src/sealed/letter';
 import { Initiator, OtherKey } from '../src/sealed/noise';
 import { SealedSocket } from '../src/sealed/socket';
@@ -223,6 +223,74 @@ test('a reader who sides with the relay forges nothing for a different reader', 
   await assert.rejects(session.open(tag), /do not follow/);
 });
 
+const crowd = JSON.parse(readFileSync('../../internal/sealed/testdata/crowd.json', 'utf8'));
+
+/** Opens frames as the client of crowd.json, up to the first that it refuses. */
+async function hear(frames: Bytes[]): Promise<{ got: string[]; found: boolean }> {
+  const key = bytes(crowd.key);
+  const client = await Session.from(key, key, key, 1 << 20);
+  const ends = await Promise.allSettled(frames.map((f) => client.open(f)));
+  const first = ends.findIndex((e) => e.status === 'rejected');
+  const opened = ends.slice(0, first < 0 ? undefined : first) as PromiseFulfilledResult<any[]>[];
+  assert.ok(first < 0 || ends.slice(first).every((e) => e.status === 'rejected'), 'nothing opens behind a lie');
+  return { got: opened.flatMap((e) => e.value).filter((p) => p.content !== content.close).map((p) => hex(p.body)), found: first >= 0 || opened.at(-1)?.value[0]?.content !== content.close };
+}
+
+test('the vectors of crowds open', async () => {
+  assert.deepEqual(await hear(crowd.frames.map(bytes)), { got: crowd.opened, found: false });
+});
+
+test('lies to a viewer in a crowd are found before a message of them is given', async () => {
+  const f: Bytes[] = crowd.frames.map(bytes);
+  const flip = (frame: Bytes, i: number) => frame.map((b, j) => (i === j ? b ^ 1 : b));
+  const put = (i: number, ...by: Bytes[]) => [...f.slice(0, i), ...by, ...f.slice(i + 1)];
+  const told = f.flatMap((frame, i) => (frame[0] === 9 ? [i] : []));
+  const [a, b] = told;
+  const [leave, later] = [f.findIndex((frame, i) => i > a && frame[0] === 6), told.find((i) => i > told[0] && f[i - 2][0] === 6 && f[i - 1][0] === 6)!];
+  const lies: Record<string, Bytes[]> = {
+    'a message is left out': put(b), 'the first is left out': put(a), 'the last before the leave is left out': put(leave - 1), 'all are left out': f.filter((frame) => frame[0] !== 9),
+    'the entrance is left out': put(1), 'the leave is left out': put(leave), 'a message is repeated': put(a, f[a], f[a]), 'two are swapped': put(a, f[b], f[a], ...f.slice(b + 1)),
+    'one comes before the entrance': put(1, f[a], f[1]), 'one comes behind the leave': put(leave, f[leave], f[leave - 1]), 'a record comes inside': put(b, f[leave + 1], f[b]),
+    'one of a later crowd': put(a, f[later]), 'one of an earlier crowd': put(later, f[a]), 'one that is cut short': put(a, f[a].slice(0, 93)), 'a tag inside': put(b, concat([8], new Uint8Array(16)), f[b]),
+    'a shared body inside': put(b, concat([7], f[a].slice(1)), f[b]), 'a record in its form': put(a, concat(f[a].slice(0, 77), f[0])), 'the tail is withheld': f.slice(0, -2),
+  };
+  for (const at of [1, 4, 5, 12, 13, 76, 77, f[a].length - 1]) lies[`a changed message at ${at}`] = put(a, flip(f[a], at));
+  for (const [name, sent] of Object.entries(lies)) {
+    const { got, found } = await hear(sent);
+    assert.ok(found, name);
+    assert.deepEqual(got, crowd.opened.slice(0, got.length), `${name}: nothing wrong is given`);
+  }
+});
+
+test('a member of a crowd who sides with the relay forges nothing', async () => {
+  const number = (n: number, size: number): Bytes => new Uint8Array(size).map((_, i) => n / 256 ** (size - 1 - i));
+  const [connection, key] = [new Uint8Array(32), new Uint8Array(32).fill(2)];
+  const [host, member] = [await newDevice(), await newDevice()];
+  const encrypt = async (raw: Bytes, iv: Bytes, additionalData: Bytes, data: Bytes): Promise<Bytes> =>
+    new Uint8Array(await crypto.subtle.encrypt({ name: 'AES-GCM', iv, additionalData }, await crypto.subtle.importKey('raw', raw, 'AES-GCM', false, ['encrypt']), data));
+  const parcel = (what: number, body: Bytes): Bytes => {
+    const made = new Uint8Array(padded(5 + body.length));
+    made.set(concat([what], number(body.length, 4), body));
+    return made;
+  };
+  const place = concat([6], await encrypt(connection, new Uint8Array(12), new Uint8Array([6]), parcel(content.place, concat(number(3, 4), number(7, 8), key, host.verifier))));
+  const tell = async (by: Device, what: number, body: Bytes, generation = 3): Promise<Bytes> => {
+    const head = concat([9], number(generation, 4), number(7, 8));
+    const sealed = await encrypt(key, concat(new Uint8Array(4), number(7, 8)), head, parcel(what, body));
+    return concat(head, await sign(by, concat(utf8('ahp-sealed/1 crowd\0'), head, sealed)), sealed);
+  };
+  const open = async (frame: Bytes) => {
+    const client = await Session.from(connection, connection, connection, 1 << 20);
+    assert.deepEqual(await client.open(place), []);
+    return client.open(frame);
+  };
+  assert.deepEqual((await open(await tell(host, content.told, concat(number(2, 4), utf8('{}'), number(1, 4), utf8('1'))))).map((p) => textOf(p.body)), ['{}', '1']);
+  await assert.rejects(open(await tell(member, content.told, concat(number(2, 4), utf8('{}')))), /not signed/);
+  for (const what of [content.message, content.close, content.welcome, content.place, content.part, content.epochKey]) await assert.rejects(open(await tell(host, what, utf8('12345678'))), `content ${what}`);
+  await assert.rejects(open(await tell(host, content.told, concat(number(9, 4), utf8('short')))), /cut short/);
+  await assert.rejects(open(await tell(host, content.told, new Uint8Array(4), 5)), /not next/);
+});
+
 /** The host's end of a stream with keys of our own. */
 async function ends(limit = 1 << 20) {
   const key = new Uint8Array(32);
@@ -349,7 +417,7 @@ test('no parser takes random bytes', async () => {
     const junk = noise(random(80));
     await assert.rejects((await session()).open(junk));
     // A parcel with a right seal and random content opens with at most the limit, or not at all.
-    const parcel = concat([random(10)], [0, 0, random(24), random(256)], noise(random(3000)));
+    const parcel = concat([random(14)], [0, 0, random(24), random(256)], noise(random(3000)));
     const got = await (await session()).open(await sealRaw(parcel)).catch(() => undefined);
     if (got?.length) assert.ok(got[0].body.length <= 5000 && got[0].content !== content.packed);
     const at = random(grant.length);

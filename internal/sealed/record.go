@@ -32,6 +32,7 @@ const (
 	kindRecord
 	kindBody
 	kindTag
+	kindCrowd
 )
 
 // A Content is the type of a parcel's body. A parcel is padded, and sent in one or more
@@ -50,6 +51,8 @@ const (
 	EpochKey                 // an epoch's key, see Epoch; for Open only
 	Part                     // a compressed part of messages, in shared bodies; for Open only
 	Joined                   // an AHP message without its part, and the part's position; Open returns the whole as Message
+	Place                    // the client's place in a crowd, see Crowd; for Open only
+	Told                     // AHP messages for a crowd, each after its length; Open returns each as Message
 	contents                 // one more than the last
 )
 
@@ -157,8 +160,10 @@ type Session struct {
 	shared bool   // the pieces came in shared bodies
 	whole  int    // size of the parcel; 0: the next piece begins one
 
-	tags    uint64  // tags made, or verified
-	hearing hearing // a client's shared bodies
+	tags    uint64     // tags made, or verified
+	hearing hearing    // a client's shared bodies
+	seat    *crowdSeat // a client's place in a crowd; nil: in none
+	told    uint64     // frames for crowds that were opened
 }
 
 // ID identifies the session. It is equal at both ends.
@@ -234,6 +239,8 @@ func (s *Session) Open(frame []byte) (content Content, body []byte, done bool, e
 func (s *Session) open(frame []byte) (content Content, body []byte, done bool, err error) {
 	if s.client && len(frame) > 0 && s.in.err == nil {
 		switch kind(frame[0]) {
+		case kindCrowd:
+			return s.openTold(frame)
 		case kindBody:
 			return 0, nil, false, s.hear(frame)
 		case kindTag:
@@ -261,17 +268,30 @@ func (s *Session) openRecord(frame []byte) (content Content, body []byte, done b
 	if err != nil {
 		return 0, nil, false, lie("the record does not follow the last one")
 	}
+	return s.recorded(piece)
+}
+
+// recorded takes the piece of a record.
+func (s *Session) recorded(piece []byte) (content Content, body []byte, done bool, err error) {
 	if s.whole > 0 && s.shared {
 		return 0, nil, false, errMixed
 	}
 	content, body, done, err = s.take(piece)
-	switch {
-	case done && content == EpochKey:
-		return 0, nil, false, s.hearing.add(body)
-	case done && content == Part:
-		return 0, nil, false, errors.New("a part of a message that is not shared")
+	if err == nil && s.seat != nil && (!done || content != Place) {
+		err = errors.New("a sealed record for a client in a crowd")
 	}
-	return content, body, done, err
+	if err != nil || !done {
+		return 0, nil, false, err
+	}
+	switch content {
+	case Place:
+		return 0, nil, false, s.sit(body)
+	case EpochKey:
+		return 0, nil, false, s.hearing.add(body)
+	case Part, Told:
+		return 0, nil, false, errors.New("a sealed record with a message that is not shared")
+	}
+	return content, body, true, nil
 }
 
 // take handles the next piece of a parcel.

@@ -191,7 +191,7 @@ func (h *hearing) epoch(number uint32) cipher.AEAD {
 // reader could have made the body.
 func (s *Session) hear(frame []byte) error {
 	h := &s.hearing
-	if len(frame) <= bodyHead+tagSize || len(frame) > bodyHead+pieceSize+tagSize {
+	if s.seat != nil || len(frame) <= bodyHead+tagSize || len(frame) > bodyHead+pieceSize+tagSize {
 		return lie("not a shared body")
 	}
 	if h.bytes += len(frame); h.bytes > s.limit+2*pieceSize || len(h.bodies) >= maxHeard {
@@ -268,4 +268,4 @@ func (s *Session) next() (content Content, body []byte, done bool, err error) {
 }
 
 // Heard returns a number which rises with each message from the peer.
-func (s *Session) Heard() uint64 { return s.in.count + s.tags }
+func (s *Session) Heard() uint64 { return s.in.count + s.tags + s.told }

@@ -3,6 +3,8 @@ package audience
 import (
 	"context"
 	"encoding/json"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -30,6 +32,8 @@ type audience struct {
 	greetings []*greeting // viewers whose initialize or reconnect waits for base
 	viewers   []*Viewer
 	touched   []*Viewer // viewers with output, for flush
+	crowds    map[string]*crowd
+	following int // viewers in crowds
 	feeds     map[string]*feed
 	requests  map[string]*sharedRequest // by content
 	underWay  map[int64]*sharedRequest  // requests pending at the host, by id
@@ -48,7 +52,8 @@ type audience struct {
 // A feed is a channel that viewers are or were subscribed to.
 type feed struct {
 	channel       string
-	subscriptions []*subscription
+	subscriptions []*subscription // of viewers in no crowd
+	crowds        []*crowd
 	asked         int  // pending requests that may subscribe the audience
 	open          bool // the audience is subscribed
 }
@@ -133,6 +138,8 @@ type hostMessage struct {
 	env    ahp.Envelope
 	text   *text   // for a notification
 	answer *answer // for an answer
+
+	verdict Verdict // for crowds
 }
 
 // work handles frames until none are left.
@@ -147,9 +154,17 @@ func (a *audience) work() {
 			a.read(f)
 			credit += f.Credit
 		}
+		a.pool.mu.Lock()
+		a.gather()
+		judge := a.judge()
+		a.pool.mu.Unlock()
 		for i := range a.in.shared {
-			if s := &a.in.shared[i]; s.env.Kind == ahp.Response {
+			s := &a.in.shared[i]
+			switch {
+			case s.env.Kind == ahp.Response:
 				a.prepare(s)
+			case s.env.Kind == ahp.Notification && judge != nil:
+				s.verdict = judge.Judge(s.text.raw, &s.env)
 			}
 		}
 		a.pool.mu.Lock()
@@ -241,13 +256,19 @@ func (a *audience) notified(s *hostMessage) {
 	switch {
 	case f != nil && (isAction || f.channel != rootChannel):
 		i.feed = f
+		for _, c := range slices.Clone(f.crowds) {
+			a.toCrowd(c, &i, s.verdict)
+		}
 		for _, s := range f.subscriptions {
 			s.viewer.offer(s, &i)
 		}
 	case isAction: // no viewer is subscribed
 	default:
+		for _, c := range slices.Collect(maps.Values(a.crowds)) {
+			a.toCrowd(c, &i, s.verdict)
+		}
 		for _, v := range a.viewers {
-			if v.phase == live {
+			if v.phase == live && v.crowd == nil {
 				v.deliver(&i)
 			}
 		}
@@ -256,6 +277,9 @@ func (a *audience) notified(s *hostMessage) {
 
 // flush delivers the output of touched viewers.
 func (a *audience) flush() {
+	for _, c := range a.crowds {
+		a.tell(c)
+	}
 	for _, v := range a.touched {
 		v.touched = false
 		v.hand()
@@ -281,6 +305,7 @@ func (a *audience) enter(v *Viewer) {
 }
 
 func (a *audience) leave(v *Viewer) {
+	a.part(v)
 	for _, s := range v.subscriptions {
 		a.unsubscribe(s)
 	}
@@ -339,7 +364,7 @@ func (a *audience) feed(channel string) *feed {
 	f := a.feeds[channel]
 	if f == nil && len(a.feeds) >= maxChannels {
 		for name, old := range a.feeds { // forgets channels without subscribers; their messages count as broadcasts again
-			if len(old.subscriptions) == 0 && old.asked == 0 {
+			if len(old.subscriptions) == 0 && len(old.crowds) == 0 && old.asked == 0 {
 				delete(a.feeds, name)
 			}
 		}
@@ -370,19 +395,15 @@ func (a *audience) unsubscribe(s *subscription) {
 		return
 	}
 	f := s.feed
-	last := len(f.subscriptions) - 1
-	f.subscriptions[s.index] = f.subscriptions[last]
-	f.subscriptions[s.index].index = s.index
-	f.subscriptions[last] = nil
-	f.subscriptions = f.subscriptions[:last]
-	s.index, s.taken = -1, false
+	s.detach()
+	s.taken = false
 	delete(s.viewer.subscriptions, f.channel)
 	a.leaveFeed(f)
 }
 
 // leaveFeed unsubscribes the audience from a channel if no viewer is subscribed.
 func (a *audience) leaveFeed(f *feed) {
-	if len(f.subscriptions) > 0 || f.asked > 0 || !f.open || a.ended {
+	if len(f.subscriptions) > 0 || len(f.crowds) > 0 || f.asked > 0 || !f.open || a.ended {
 		return
 	}
 	f.open = false

@@ -65,6 +65,14 @@
 // Broadcasts go to all live viewers. A notification is a broadcast if it is on the root and not an
 // action, or if no viewer is or was subscribed to its channel.
 //
+// # Crowds
+//
+// Viewers with the same subscriptions whose answers are all there get the same messages from
+// then on: none has to be held or left out for one of them (Viewer.settled). If their clients can
+// follow a [Crowd], the pool tells each message to the crowd once, in place of once for each
+// viewer. A viewer that sends anything is alone again before it is answered (audience.part).
+// A sealed host has crowds; see docs/sealed.md.
+//
 // # Slow viewers
 //
 // A slow viewer must not slow down the host, because that would delay all viewers. Each viewer has

@@ -63,6 +63,10 @@ type Config struct {
 	// pieces of different texts can form a message. Nil: no compression.
 	Deflate func(piece []byte, first, last, binary bool) []byte
 
+	// Crowd makes a crowd for clients that are a [Follower]; it may return nil. Nil: there
+	// are no crowds.
+	Crowd func() Crowd
+
 	Life   context.Context   // its end ends calls that wait for a host
 	Spawn  func(func()) bool // starts a goroutine; false: no more are started
 	Queued func(n int)       // receives changes of the bytes queued for the host; may be nil
@@ -153,7 +157,7 @@ func (p *Pool) openLocked(v *Viewer, k kind) (*audience, error) {
 	ctx, cancel := context.WithCancel(p.cfg.Life)
 	a := &audience{
 		pool: p, kind: k, clientID: "audience-" + strings.ToLower(rand.Text()), ctx: ctx, cancel: cancel,
-		feeds: map[string]*feed{}, requests: map[string]*sharedRequest{}, underWay: map[int64]*sharedRequest{},
+		crowds: map[string]*crowd{}, feeds: map[string]*feed{}, requests: map[string]*sharedRequest{}, underWay: map[int64]*sharedRequest{},
 	}
 	open := v.open
 	open.ID, open.Subject, open.Remote = strings.ToLower(rand.Text()[:12]), v.name, ""

@@ -45,6 +45,7 @@ type Viewer struct {
 	ready         bool            // the event Ready is due
 	touched       bool            // is in audience.touched
 	out           []routing.Frame // delivered by flush
+	crowd         *crowd          // nil: it is alone
 }
 
 // An item is a notification on its way to viewers.
@@ -69,6 +70,9 @@ func (v *Viewer) Send(_ context.Context, message []byte) error {
 	defer v.pool.mu.Unlock()
 	if v.phase == gone {
 		return routing.ErrConnClosed
+	}
+	if v.in != nil {
+		v.in.part(v)
 	}
 	switch {
 	case env.Kind == ahp.Request:

@@ -27,6 +27,8 @@ type world struct {
 	hosts  []*hostEnd
 	queued int
 	kept   int
+
+	told int // times that crowds were told something; guarded by the pool's mutex
 }
 
 // inWorld runs a test in fake time.
@@ -36,7 +38,7 @@ func inWorld(t *testing.T, test func(w *world)) {
 		ctx, cancel := context.WithCancel(context.Background())
 		w := &world{T: t, cancel: cancel}
 		w.pool = New(Config{
-			Open: w.open, Encode: encode, Decode: decode, Life: ctx,
+			Open: w.open, Crowd: w.crowd, Encode: encode, Decode: decode, Life: ctx,
 			Spawn:  func(f func()) bool { w.wait.Go(f); return true },
 			Queued: func(n int) { w.count(&w.queued, n) },
 			Kept:   func(n int) { w.count(&w.kept, n) },
@@ -218,6 +220,8 @@ type clientEnd struct {
 	piece  []byte
 	events []routing.Event
 	closed []ahp.CloseCode
+
+	follows *toldCrowd // guarded by the pool's mutex
 }
 
 // enter connects a viewer.
@@ -344,4 +348,62 @@ func greeted(seq int, snapshots ...string) string {
 func spaced() {
 	time.Sleep(spacing)
 	synctest.Wait()
+}
+
+// A toldCrowd is a crowd whose clients get what it is told. Some leave by themselves.
+type toldCrowd struct {
+	w       *world
+	clients []*clientEnd
+	left    []routing.ClientConn
+}
+
+func (w *world) crowd() Crowd { return &toldCrowd{w: w} }
+
+// Tell implements [Crowd].
+func (c *toldCrowd) Tell(messages [][]byte) (left []routing.ClientConn) {
+	if c.w.told++; c.w.told%5 == 0 && len(c.clients) > 0 {
+		c.left = append(c.left, c.clients[0])
+		c.clients[0].Part()
+	}
+	for _, client := range c.clients {
+		for _, m := range messages {
+			client.Deliver([]routing.Frame{{Data: encode(m, true, true, false), Messages: 1}})
+		}
+	}
+	left, c.left = c.left, nil
+	return left
+}
+
+// Judge implements [Crowd].
+func (c *toldCrowd) Judge(message []byte, _ *ahp.Envelope) Verdict {
+	if len(message)%7 == 0 {
+		return ToEach
+	}
+	return ToAll
+}
+
+// End implements [Crowd].
+func (c *toldCrowd) End() {
+	if len(c.clients) > 0 {
+		c.w.Error("a crowd with clients ends")
+	}
+}
+
+// Follow implements [Follower].
+func (c *clientEnd) Follow(to Crowd) bool {
+	if c.v.deflates {
+		return false
+	}
+	c.follows = to.(*toldCrowd)
+	c.follows.clients = append(c.follows.clients, c)
+	c.follows.left = slices.DeleteFunc(c.follows.left, func(other routing.ClientConn) bool { return other == c })
+	return true
+}
+
+// Part implements [Follower].
+func (c *clientEnd) Part() {
+	if c.follows != nil {
+		c.follows.clients = slices.DeleteFunc(c.follows.clients, func(other *clientEnd) bool { return other == c })
+		c.follows = nil
+	}
 }

@@ -14,7 +14,7 @@ export const signatureSize = 64;
 
 const x25519 = { name: 'X25519' };
 const ecdsa = { name: 'ECDSA', namedCurve: 'P-256' };
-const signing = { name: 'ECDSA', hash: 'SHA-256' };
+export const signing = { name: 'ECDSA', hash: 'SHA-256' };
 
 /** Makes an X25519 key. */
 export async function newSecret(): Promise<Secret> {

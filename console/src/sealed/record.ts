@@ -1,20 +1,25 @@
 // The sealed stream after a handshake (docs/sealed.md, Records). It carries parcels, which are padded and
 // split into records.
 
-import { concat, padded, textOf, utf8, type Bytes } from './bytes';
+import { concat, digest, padded, purpose, textOf, utf8, type Bytes } from './bytes';
+import { readVerifier, signatureSize, signing, verifierSize } from './keys';
 import { Lie } from './lie';
 import { t } from '../language';
 
 /** The meaning of a parcel's body. */
-export const content = { message: 0, packed: 1, heartbeat: 2, close: 3, pending: 4, welcome: 5, ask: 6, answer: 7, epochKey: 8, part: 9, joined: 10 };
-const toClient = [content.message, content.packed, content.heartbeat, content.close, content.pending, content.welcome, content.answer, content.epochKey, content.part, content.joined];
+export const content = { message: 0, packed: 1, heartbeat: 2, close: 3, pending: 4, welcome: 5, ask: 6, answer: 7, epochKey: 8, part: 9, joined: 10, place: 11, told: 12 };
+const toClient = [content.message, content.packed, content.heartbeat, content.close, content.pending, content.welcome, content.answer, content.epochKey, content.part, content.joined, content.place, content.told];
 
 export const tagSize = 16;
 const headSize = 5;
 const pieceSize = 32 << 10;
 const longestFrame = 1 + pieceSize + tagSize;
-export const kinds = { record: 6, body: 7, tag: 8 };
-const bodyHead = 9; // of a shared body: kind, epoch and number
+export const kinds = { record: 6, body: 7, tag: 8, crowd: 9 };
+const bodyHead = 9; // of a shared body: kind, epoch, number
+const crowdHead = 13; // of a crowd's message: kind, generation, number
+const crowdFront = crowdHead + signatureSize;
+const leaves = 8; // bytes of a Place that leaves
+const enters = 4 + 8 + 32 + verifierSize;
 const mostEpochs = 256;
 const mostHeard = 1 << 16; // shared bodies that wait for a tag
 const mostRecords = 2 ** 32; // the same bound applies to shared bodies
@@ -59,6 +64,9 @@ const sha256 = async (bytes: Bytes): Promise<Bytes> => new Uint8Array(await cryp
 /** A shared body that waits for its tag. */
 interface Heard { sum: Promise<Bytes>; piece: Promise<Bytes> }
 
+/** The client's place in a crowd. */
+interface Seat { generation: number; number: bigint; secret: Bytes; key: CryptoKey; verifier: CryptoKey }
+
 /** The client's end of a sealed stream. */
 export class Session {
   readonly id: Bytes;
@@ -70,12 +78,13 @@ export class Session {
   #whole = 0; // length of the incomplete parcel
   #pieces: Bytes[] = [];
   #arrived = 0; // bytes of it that have arrived
-  #shared = false; // the pieces came in shared bodies
+  #way = 0; // kind of the messages that bring the pieces
   #part: Bytes | undefined; // part that waits for its message
   #epochs = new Map<number, CryptoKey>(); // keys of shared bodies, oldest first
   #heard: Heard[] = [];
   #heardBytes = 0;
   #tags = 0;
+  #seat: Seat | undefined;
   opened = 0; // records
 
   private constructor(id: Bytes, inward: CryptoKey, outward: CryptoKey, limit: number) {
@@ -116,11 +125,15 @@ export class Session {
       if (this.#broken) throw this.#broken;
       try {
         const parcels: Parcel[] = [];
-        for (const piece of await pieces) {
-          const parcel = await this.#take(piece, frame[0] !== kinds.record);
+        const seated = this.#seat;
+        if (seated && frame[0] !== kinds.record && frame[0] !== kinds.crowd) throw new Lie('shared bodies inside of a crowd');
+        for (const piece of frame[0] === kinds.crowd ? await pieces.then(() => this.#told(frame)) : await pieces) {
+          const parcel = await this.#take(piece, frame[0]);
           if (parcel) parcels.push(parcel);
         }
         if (frame[0] === kinds.record) this.opened++;
+        if (frame[0] === kinds.crowd) return parcels.flatMap(split);
+        if (seated && parcels[0]?.content !== content.place) throw new Error('a sealed record inside of a crowd');
         return await this.#keepKeys(parcels);
       } catch (err) {
         this.#broken = err as Error;
@@ -137,6 +150,7 @@ export class Session {
       await this.#hear(frame);
       return [];
     }
+    if (frame[0] === kinds.crowd && this.#heard.length === 0) return []; // see told
     return frame[0] === kinds.tag ? this.#verify(frame) : [await this.#decrypt(frame)];
   }
 
@@ -190,24 +204,60 @@ export class Session {
     return Promise.all(heard.map((h) => h.piece));
   }
 
-  /** Stores the keys of epochs, and returns the other parcels. */
+  /** Opens a message of the client's crowd, which the host has signed: all members know the key. */
+  async #told(frame: Bytes): Promise<Bytes[]> {
+    const seat = this.#seat;
+    if (!seat || frame.length <= crowdFront + tagSize || frame.length > crowdFront + pieceSize + tagSize) throw new Lie('a message of no crowd');
+    const [head, signature, sealed] = [frame.subarray(0, crowdHead), frame.subarray(crowdHead, crowdFront), frame.subarray(crowdFront)];
+    const follows = new DataView(head.buffer, head.byteOffset).getBigUint64(5) === seat.number;
+    if (!follows || !await crypto.subtle.verify(signing, seat.verifier, signature, concat(purpose('crowd'), head, sealed))) throw new Lie('a message of a crowd that does not follow, or that the host has not signed');
+    const generation = u32(head, 1);
+    if (generation === seat.generation + 1) {
+      seat.generation = generation;
+      seat.secret = await digest('crowd key', seat.secret);
+      seat.key = await opener(seat.secret);
+    } else if (generation !== seat.generation) throw new Error('a message of a crowd with a key that is not next');
+    try {
+      const piece = new Uint8Array(await crypto.subtle.decrypt({ name: 'AES-GCM', iv: concat([0, 0, 0, 0], head.subarray(5)), additionalData: head }, seat.key, sealed));
+      seat.number++;
+      return [piece];
+    } catch {
+      throw new Lie('a message of a crowd that was changed');
+    }
+  }
+
+  /** Enters a crowd, or leaves it. */
+  async #sit(body: Bytes): Promise<void> {
+    const from = new DataView(body.buffer, body.byteOffset, body.length);
+    if (body.length === leaves && this.#seat) {
+      if (from.getBigUint64(0) !== this.#seat.number) throw new Lie('messages of a crowd are missing');
+      this.#seat = undefined;
+      return;
+    }
+    if (body.length !== enters || this.#seat) throw new Error('a place in a crowd out of turn');
+    const secret = body.slice(12, 44);
+    this.#seat = { generation: from.getUint32(0), number: from.getBigUint64(4), secret, key: await opener(secret), verifier: await readVerifier(body.slice(44)) };
+  }
+
+  /** Keeps the keys of epochs and the place in a crowd, and returns the other parcels. */
   async #keepKeys(parcels: Parcel[]): Promise<Parcel[]> {
     for (const { content: what, body } of parcels) {
+      if (what === content.place) await this.#sit(body);
       if (what !== content.epochKey) continue;
       const epoch = u32(body, 0);
       if (body.length !== 36 || this.#epochs.has(epoch)) throw new Error('a wrong key of an epoch');
       for (const oldest of this.#epochs.keys()) if (this.#epochs.size >= mostEpochs) this.#epochs.delete(oldest);
-      this.#epochs.set(epoch, await crypto.subtle.importKey('raw', body.slice(4), 'AES-GCM', false, ['decrypt']));
+      this.#epochs.set(epoch, await opener(body.slice(4)));
     }
-    return parcels.filter((p) => p.content !== content.epochKey);
+    return parcels.filter((p) => p.content !== content.epochKey && p.content !== content.place);
   }
 
-  async #take(piece: Bytes, shared: boolean): Promise<Parcel | undefined> {
+  async #take(piece: Bytes, way: number): Promise<Parcel | undefined> {
     if (this.#whole === 0) {
       this.#begin(piece);
-      if (shared ? piece[0] !== content.message && piece[0] !== content.part : piece[0] === content.part) throw new Error('a shared body without a message');
-      this.#shared = shared;
-    } else if (this.#shared !== shared) throw new Error('a sealed message in two parts of different kinds');
+      if (!mayBring(way, piece[0])) throw new Error('a sealed message of a kind that does not come so');
+      this.#way = way;
+    } else if (this.#way !== way) throw new Error('a sealed message in two parts of different kinds');
     if (piece.length !== Math.min(pieceSize, this.#whole - this.#arrived)) throw new Error('a sealed record of a wrong length');
     this.#pieces.push(piece);
     this.#arrived += piece.length;
@@ -249,6 +299,28 @@ export class Session {
     return concat(rest.subarray(0, at), part, rest.subarray(at));
   }
 }
+
+/** Whether a parcel may come in messages of a kind. */
+function mayBring(way: number, what: number): boolean {
+  if (way === kinds.crowd) return what === content.told || what === content.heartbeat;
+  if (way === kinds.tag) return what === content.message || what === content.part;
+  return what !== content.told && what !== content.part;
+}
+
+/** Returns the messages that a crowd is told. */
+function split(parcel: Parcel): Parcel[] {
+  if (parcel.content !== content.told) return [parcel];
+  const parcels: Parcel[] = [];
+  for (let rest = parcel.body; rest.length > 0;) {
+    if (rest.length < 4 || u32(rest, 0) > rest.length - 4) throw new Error('a message of a crowd that is cut short');
+    const end = 4 + u32(rest, 0);
+    parcels.push({ content: content.message, body: rest.subarray(4, end) });
+    rest = rest.subarray(end);
+  }
+  return parcels;
+}
+
+const opener = (key: Bytes) => crypto.subtle.importKey('raw', key, 'AES-GCM', false, ['decrypt']);
 
 function u32(bytes: Bytes, at: number): number {
   return new DataView(bytes.buffer, bytes.byteOffset, bytes.length).getUint32(at);

@@ -180,7 +180,7 @@ export class SealedSocket {
       this.level = welcome.level;
       await this.#on.welcome?.(welcome, this.#initiator.hostKey!);
       this.readyState = 1;
-      this.ask({ do: 'share', parts: true }).catch(() => {}); // an older host-agent does not share messages
+      this.#post(content.ask, askBody({ id: 0, do: 'share', parts: true }));
       this.onopen?.({});
     } else if (what === content.heartbeat) readHeartbeat(body);
     else if (!this.#welcomed || this.#bye) throw new Error('a sealed record out of turn');

@@ -1,1 +1,0 @@
-import{a,b,c}from"./chunk-W6KKIX3C.js";import"./chunk-K2NIJJHL.js";import"./chunk-P5S4A7XZ.js";import"./chunk-OV5MS5QT.js";import"./chunk-Y2H2HVQP.js";import"./chunk-AB5PBSFF.js";import"./chunk-IJ7D44BL.js";import"./chunk-QBKRA4MS.js";import"./chunk-7AKZYKV2.js";import"./chunk-PUSBBBAN.js";import"./chunk-IBNHKOKJ.js";export{a as leave,b as leaveAll,c as sweep};

@@ -1,1 +1,0 @@
-import{a,b,c}from"./chunk-WNMCFKRY.js";import"./chunk-BNNDWE66.js";import"./chunk-YBP57VEO.js";import"./chunk-26WMZINT.js";import"./chunk-K2NIJJHL.js";import"./chunk-AB5PBSFF.js";import"./chunk-IJ7D44BL.js";import"./chunk-QBKRA4MS.js";import"./chunk-7AKZYKV2.js";import"./chunk-PUSBBBAN.js";import"./chunk-IBNHKOKJ.js";export{c as LeftAll,b as LeftHere,a as WakeAt};

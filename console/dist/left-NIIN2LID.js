@@ -1,1 +1,0 @@
-import{a,b,c,d}from"./chunk-K2NIJJHL.js";import"./chunk-IJ7D44BL.js";import"./chunk-QBKRA4MS.js";import"./chunk-7AKZYKV2.js";import"./chunk-PUSBBBAN.js";import"./chunk-IBNHKOKJ.js";export{a as Conflict,d as Leaving,c as forgetKeys,b as lives};

@@ -1,1 +1,0 @@
-import{a,b,c}from"./chunk-L57NKR6R.js";import"./chunk-YBP57VEO.js";import"./chunk-26WMZINT.js";import"./chunk-AB5PBSFF.js";import"./chunk-7AKZYKV2.js";import"./chunk-PUSBBBAN.js";import"./chunk-IBNHKOKJ.js";export{b as Asks,c as CameraView,a as Lend};

@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-FZXIPOGP.js";import"./chunk-BNNDWE66.js";import"./chunk-YBP57VEO.js";import"./chunk-26WMZINT.js";import"./chunk-AB5PBSFF.js";import"./chunk-7AKZYKV2.js";import"./chunk-PUSBBBAN.js";import"./chunk-IBNHKOKJ.js";export{b as Code,a as Share};

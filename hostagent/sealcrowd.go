@@ -1,0 +1,235 @@
+package hostagent
+
+import (
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"ahprelay/ahp"
+	"ahprelay/auth/gate"
+	"ahprelay/internal/sealed"
+	"ahprelay/routing"
+	"ahprelay/routing/audience"
+)
+
+// A viewerCrowd is viewers of a link who get the host's messages together: sealed once, signed
+// once, and sent once to each relay. Their connections have equal authority, so the gates of
+// one judge for all. It implements [audience.Crowd].
+type viewerCrowd struct {
+	out *routing.Crowd
+
+	mu      sync.Mutex    // guards the fields below. The mutex of a sealing may be held
+	keys    *sealed.Crowd // nil: there are no members
+	until   time.Time     // all members leave, and get new keys
+	members map[*sealing]*viewerSocket
+	left    []routing.ClientConn // by themselves, since the last message
+	judge   *sealing             // among the members, or gone
+	beat    *time.Timer
+	ended   atomic.Bool
+}
+
+// newCrowd makes a crowd for viewers with equal authority and subscriptions.
+func (s *seals) newCrowd() audience.Crowd {
+	c := &viewerCrowd{out: s.agent.routing.NewCrowd(), members: map[*sealing]*viewerSocket{}}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.beat = time.AfterFunc(sealed.Beat, c.beats)
+	return c
+}
+
+// Follow implements [audience.Follower].
+func (s *viewerSocket) Follow(to audience.Crowd) bool {
+	s.mu.Lock()
+	idle := s.idle && len(s.frames) == 0 && s.err == nil
+	s.mu.Unlock()
+	return idle && s.conn.conn.seal.follow(to.(*viewerCrowd), s)
+}
+
+// Part implements [audience.Follower].
+func (s *viewerSocket) Part() {
+	seal := s.conn.conn.seal
+	seal.mu.Lock()
+	defer seal.mu.Unlock()
+	seal.leaveCrowd()
+}
+
+// follow makes the client a member, if everything before has left.
+func (s *sealing) follow(c *viewerCrowd, v *viewerSocket) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	conn := s.line.now.Load()
+	if s.over || !s.shares || s.crowd != nil || s.line.moving.Load() != nil || !c.out.MayEnter(conn) {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.readyLocked() {
+		return false
+	}
+	body, err := c.keys.Enter()
+	if err != nil || !s.moveTo(conn, body, c.out.Enter) {
+		return false
+	}
+	s.crowd, c.members[s] = c, v
+	s.seats = append(slices.DeleteFunc(s.seats, func(other *viewerCrowd) bool { return other == c || other.ended.Load() }), c)
+	c.left = slices.DeleteFunc(c.left, func(other routing.ClientConn) bool { return other == v })
+	return true
+}
+
+// readyLocked makes keys, and reports whether a client may enter.
+func (c *viewerCrowd) readyLocked() bool {
+	if c.keys == nil {
+		var err error
+		if c.keys, err = sealed.NewCrowd(); err != nil {
+			return false
+		}
+		c.until = time.Now().Add(epochTime)
+	}
+	return !c.overLocked()
+}
+
+// moveTo seals a place in a crowd, and queues it there. The mutex is held.
+func (s *sealing) moveTo(conn *routing.AgentConn, body []byte, queue func(*routing.AgentConn, []byte) error) bool {
+	frames, err := s.session.Seal(sealed.Place, body)
+	return err == nil && queue(conn, frames[0]) == nil
+}
+
+// leaveCrowd makes the client's messages its own again. It fails only if the client has left.
+// The mutex is held.
+func (s *sealing) leaveCrowd() {
+	c := s.crowd
+	if c == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.left = append(c.left, c.members[s])
+	s.moveTo(s.line.now.Load(), c.keys.Leave(), c.out.Leave)
+	c.removeLocked(s)
+}
+
+// endCrowds ends the keys that the client has, whose connection has ended: now, or soon. The
+// mutex is held.
+func (s *sealing) endCrowds(now bool) {
+	for _, c := range s.seats {
+		c.expire(now)
+	}
+	if c := s.crowd; c != nil {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.removeLocked(s)
+	}
+}
+
+func (c *viewerCrowd) removeLocked(s *sealing) {
+	delete(c.members, s)
+	s.crowd = nil
+	if len(c.members) == 0 {
+		c.keys = nil
+	}
+}
+
+// expire ends the keys now, or soon.
+func (c *viewerCrowd) expire(now bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	end := time.Now()
+	if !now {
+		end = end.Add(leftTime)
+	}
+	if c.until.After(end) {
+		c.until = end
+	}
+}
+
+func (c *viewerCrowd) overLocked() bool {
+	return c.keys != nil && (c.keys.Spent() || !time.Now().Before(c.until))
+}
+
+// Judge implements [audience.Crowd].
+func (c *viewerCrowd) Judge(message []byte, env *ahp.Envelope) audience.Verdict {
+	c.mu.Lock()
+	v := c.members[c.judge]
+	if v == nil {
+		for c.judge, v = range c.members {
+			break
+		}
+	}
+	c.mu.Unlock()
+	if v == nil || len(message) > sealed.MaxTold {
+		return audience.ToEach
+	}
+	v.conn.order.Lock()
+	defer v.conn.order.Unlock()
+	switch d, _ := v.conn.gates.FromHost(message, env); d.Verdict {
+	case gate.Pass:
+		return audience.ToAll
+	case gate.Answer:
+		if d.Message == nil {
+			return audience.ToNone
+		}
+	}
+	return audience.ToEach
+}
+
+// Tell implements [audience.Crowd].
+func (c *viewerCrowd) Tell(messages [][]byte) (left []routing.ClientConn) {
+	c.dissolve()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	left, c.left = c.left, nil
+	for len(messages) > 0 && len(c.members) > 0 {
+		n, size := 1, len(messages[0])
+		for n < len(messages) && size+len(messages[n]) <= sealed.MaxTold {
+			size += len(messages[n])
+			n++
+		}
+		c.sendLocked(c.keys.Tell(messages[:n]...))
+		messages = messages[n:]
+	}
+	return left
+}
+
+// sendLocked sends frames. After an error, the next frame shows the members that one is missing.
+func (c *viewerCrowd) sendLocked(frames [][]byte, err error) {
+	if err == nil {
+		c.out.Tell(frames)
+	}
+}
+
+// dissolve takes all members out of a crowd whose keys have ended.
+func (c *viewerCrowd) dissolve() {
+	c.mu.Lock()
+	var all []*viewerSocket
+	if c.overLocked() {
+		for _, v := range c.members {
+			all = append(all, v)
+		}
+	}
+	c.mu.Unlock()
+	for _, v := range all {
+		v.Part()
+	}
+}
+
+// beats sends a heartbeat to all members.
+func (c *viewerCrowd) beats() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.members) > 0 {
+		c.sendLocked(c.keys.Beat())
+	}
+	if !c.ended.Load() {
+		c.beat.Reset(sealed.Beat)
+	}
+}
+
+// End implements [audience.Crowd].
+func (c *viewerCrowd) End() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ended.Store(true)
+	c.beat.Stop()
+	c.out.End()
+}

@@ -1,0 +1,301 @@
+package hostagent
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"ahprelay/ahp"
+	"ahprelay/auth"
+	"ahprelay/internal/sealed"
+	"ahprelay/routing"
+)
+
+// sealedTold is the kind of a crowd's message.
+const sealedTold = 9
+
+// A lookWorld is a sealed host with a link to look.
+type lookWorld struct {
+	*world
+	link   *sealed.Device
+	sent   []string
+	joined int
+}
+
+// A looker is a viewer of the link.
+type looker struct {
+	*sealedRemote
+	got  []string // actions
+	rest []string // answers
+	told [][]byte
+	own  int // actions in records
+}
+
+func inLookWorld(t *testing.T, test func(w *lookWorld)) {
+	t.Helper()
+	inWorldOf(t, routing.AgentEndConfig{Sealed: true}, func(of *world) {
+		w := &lookWorld{world: of}
+		w.seal()
+		w.host.set(func() { w.host.answers = w.answer })
+		var err error
+		if w.link, err = sealed.NewDevice(); err != nil {
+			t.Fatal(err)
+		}
+		w.knows(w.link, vaultDevice{Level: auth.AccessRead, People: 99})
+		test(w)
+	})
+}
+
+// answer answers the audience.
+func (w *lookWorld) answer(env ahp.Envelope) string {
+	result := `{"items":[]}`
+	switch string(env.Method) {
+	case "initialize":
+		result = `{"protocolVersion":"0.9.0","serverSeq":0,"snapshots":[]}`
+	case "subscribe":
+		result = fmt.Sprintf(`{"snapshot":{"resource":%q,"fromSeq":%d,"state":{}}}`, env.Channel, len(w.sent))
+	}
+	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":%s}`, env.ID, result)
+}
+
+// join connects a viewer, which subscribes.
+func (w *lookWorld) join() *looker {
+	w.Helper()
+	w.joined++
+	v := &looker{sealedRemote: w.openSealedBy(w.link, sealed.Greeting{Window: 615, Viewer: fmt.Sprintf("%021dA", w.joined)})}
+	v.post(sealed.Ask, `{"id":0,"do":"share","parts":true}`)
+	v.says(fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"channel":"ahp-root://","clientId":"c%d","protocolVersions":["0.9.0"],"initialSubscriptions":["s:/1"]}}`, w.joined))
+	time.Sleep(time.Second)
+	v.hear()
+	if len(v.rest) != 1 || !strings.Contains(v.rest[0], `"snapshots":[{`) {
+		w.Fatalf("the viewer is answered %q", v.rest)
+	}
+	return v
+}
+
+// says sends a message of the viewer.
+func (v *looker) says(message string) {
+	v.w.Helper()
+	v.post(sealed.Message, message)
+}
+
+// hear opens what has come.
+func (v *looker) hear() {
+	v.w.Helper()
+	for _, frame := range v.take() {
+		kind := frame[0]
+		if kind == sealedTold {
+			v.told = append(v.told, bytes.Clone(frame))
+		}
+		content, body, done, err := v.session.Open(frame)
+		if err != nil {
+			v.w.Fatalf("open: %v", err)
+		}
+		for ; done; content, body, done = v.session.Next() {
+			switch {
+			case content != sealed.Message:
+			case !strings.Contains(string(body), `"action"`):
+				v.rest = append(v.rest, string(body))
+			default:
+				v.got = append(v.got, string(body))
+				if kind == sealedRecord {
+					v.own++
+				}
+			}
+		}
+	}
+}
+
+// say makes the host send n actions.
+func (w *lookWorld) say(n int) {
+	w.Helper()
+	socks := w.host.all()
+	for range n {
+		w.sent = append(w.sent, fmt.Sprintf(`{"jsonrpc":"2.0","method":"action","params":{"channel":"s:/1","serverSeq":%d,"action":{"type":"chat/delta"}}}`, len(w.sent)+1))
+		socks[len(socks)-1].toUs <- w.sent[len(w.sent)-1]
+		time.Sleep(10 * time.Millisecond)
+	}
+	synctest.Wait()
+}
+
+// heardAll fails unless a viewer has heard everything from a place on, in order.
+func (w *lookWorld) heardAll(v *looker, from int) {
+	w.Helper()
+	v.hear()
+	if !slices.Equal(v.got, w.sent[from:]) {
+		w.Fatalf("a viewer received %d actions; want %d, in order: %q", len(v.got), len(w.sent)-from, v.got)
+	}
+}
+
+// crowd returns the crowd of a viewer at the host-agent; nil: it is in none.
+func (w *lookWorld) crowds() (in []*viewerCrowd) {
+	for _, c := range w.agent.clients.every() {
+		seal := c.conn.seal
+		seal.mu.Lock()
+		in = append(in, seal.crowd)
+		seal.mu.Unlock()
+	}
+	return in
+}
+
+// TestViewersOfALinkAreToldTogether sends actions to five viewers. All receive the same bytes, in
+// order, and nothing in records of their own.
+func TestViewersOfALinkAreToldTogether(t *testing.T) {
+	inLookWorld(t, func(w *lookWorld) {
+		var viewers []*looker
+		for range 5 {
+			viewers = append(viewers, w.join())
+		}
+		w.say(30)
+		for _, v := range viewers {
+			w.heardAll(v, 0)
+			if v.own > 1 || len(v.told) < 29 {
+				t.Errorf("a viewer received %d actions of its own, and %d of the crowd", v.own, len(v.told))
+			}
+			if last := len(v.told) - 29; !slices.EqualFunc(v.told[last:], viewers[0].told[len(viewers[0].told)-29:], bytes.Equal) {
+				t.Error("a viewer received bytes of its own")
+			}
+		}
+		if n := w.host.dials; n != 2 { // the monitor's
+			t.Errorf("the host has %d connections; want one for all", n-1)
+		}
+	})
+}
+
+// TestViewerKeepsItsOrderAroundItsCrowd lets viewers come, ask and come back while the host
+// speaks. Each receives every action once, and every answer.
+func TestViewerKeepsItsOrderAroundItsCrowd(t *testing.T) {
+	inLookWorld(t, func(w *lookWorld) {
+		first, second := w.join(), w.join()
+		w.say(10)
+		late := w.join()
+		from := len(w.sent)
+		for i := range 8 {
+			w.say(3)
+			second.says(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"ping","params":{"channel":"ahp-root://"}}`, i+5))
+			w.say(2)
+			late.says(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"fetchTurns","params":{"channel":"s:/1","cursor":%d}}`, i+5, i))
+			w.say(3)
+		}
+		w.heardAll(first, 0)
+		w.heardAll(second, 0)
+		w.heardAll(late, from)
+		if len(second.rest) != 9 || len(late.rest) != 9 {
+			t.Errorf("the viewers were answered %d and %d times; want 9", len(second.rest), len(late.rest))
+		}
+		for _, c := range w.crowds() {
+			if c == nil || c != w.crowds()[0] {
+				t.Error("a viewer has not come back to the crowd")
+			}
+		}
+	})
+}
+
+// TestOtherSubscriptionsAreAnotherCrowd lets a viewer unsubscribe and subscribe again. It
+// receives nothing meanwhile, and everything later.
+func TestOtherSubscriptionsAreAnotherCrowd(t *testing.T) {
+	inLookWorld(t, func(w *lookWorld) {
+		first, second := w.join(), w.join()
+		w.say(5)
+		second.says(`{"jsonrpc":"2.0","method":"unsubscribe","params":{"channel":"s:/1"}}`)
+		w.say(5)
+		w.heardAll(first, 0)
+		second.hear()
+		if !slices.Equal(second.got, w.sent[:5]) {
+			t.Fatalf("the viewer without a subscription received %d actions; want 5", len(second.got))
+		}
+		second.got = nil
+		second.says(`{"jsonrpc":"2.0","id":3,"method":"subscribe","params":{"channel":"s:/1"}}`)
+		time.Sleep(time.Second)
+		from := len(w.sent)
+		w.say(5)
+		w.heardAll(first, 0)
+		w.heardAll(second, from)
+	})
+}
+
+// TestCrowdsKeysEndWithAViewer ends a viewer's connection. Within 5 s, the others have keys that
+// it does not know; at once, if it was removed.
+func TestCrowdsKeysEndWithAViewer(t *testing.T) {
+	for name, end := range map[string]func(w *lookWorld, v *looker){
+		"left":    func(_ *lookWorld, v *looker) { v.conn.Close(ahp.CloseShuttingDown, "") },
+		"removed": func(w *lookWorld, _ *looker) { w.agent.clients.every()[0].conn.Abort(ahp.CloseTokenEnded, "") },
+	} {
+		inLookWorld(t, func(w *lookWorld) {
+			viewers := []*looker{w.join(), w.join(), w.join()}
+			w.say(5)
+			before := w.crowds()[0].keys
+			end(w, viewers[2])
+			synctest.Wait()
+			w.say(1)
+			if now := w.crowds()[0]; name == "removed" && now != nil && now.keys == before {
+				t.Errorf("%s: the keys stay", name)
+			}
+			time.Sleep(leftTime)
+			w.say(3)
+			for i, c := range w.crowds() {
+				if i < 2 && (c == nil || c.keys == before) {
+					t.Errorf("%s: the keys stay, or the viewers are alone: %v", name, c)
+				}
+			}
+			if name == "left" {
+				w.heardAll(viewers[0], 0)
+				w.heardAll(viewers[1], 0)
+			}
+		})
+	}
+}
+
+// TestCrowdHasOneHeartbeat lets a crowd be silent. Each viewer receives the crowd's heartbeats, and
+// none of its own.
+func TestCrowdHasOneHeartbeat(t *testing.T) {
+	inLookWorld(t, func(w *lookWorld) {
+		viewers := []*looker{w.join(), w.join()}
+		w.say(5)
+		for _, v := range viewers {
+			v.hear()
+			before, told := v.session.Opened(), len(v.told)
+			time.Sleep(4 * sealed.Beat)
+			v.hear()
+			if own, beats := v.session.Opened()-before, len(v.told)-told; own != 0 || beats != 4 {
+				t.Errorf("a viewer received %d heartbeats of its own, and %d of the crowd; want none and 4", own, beats)
+			}
+		}
+	})
+}
+
+// TestClosedViewerLearnsWhy closes a viewer in a crowd. It receives everything before, and the
+// reason inside of the sealed stream.
+func TestClosedViewerLearnsWhy(t *testing.T) {
+	inLookWorld(t, func(w *lookWorld) {
+		viewers := []*looker{w.join(), w.join()}
+		w.say(5)
+		w.agent.clients.every()[0].conn.Close(ahp.CloseForbidden, kickedReason)
+		synctest.Wait()
+		closed := 0
+		for _, v := range viewers {
+			gone := false
+			for _, frame := range v.take() {
+				content, body, done, err := v.session.Open(frame)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for ; done; content, body, done = v.session.Next() {
+					if content == sealed.Close {
+						closed++
+						gone = true
+					} else if content == sealed.Message && gone && bytes.Contains(body, []byte("action")) {
+						t.Error("an action behind the close")
+					}
+				}
+			}
+		}
+		if closed != 1 {
+			t.Errorf("%d viewers were closed; want one", closed)
+		}
+	})
+}

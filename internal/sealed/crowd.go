@@ -1,0 +1,268 @@
+package sealed
+
+import (
+	"crypto/cipher"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"math"
+	"slices"
+	"sync"
+)
+
+// Bounds of a crowd.
+const (
+	MaxTold = 256 << 10 // bytes of messages that are told together
+
+	crowdHead  = 1 + 4 + 8 // of a frame: kind, generation, number
+	crowdFront = crowdHead + signatureSize
+	placeLeft  = 8                         // of a Place that leaves
+	placeTaken = 4 + 8 + 32 + VerifierSize // of a Place that enters
+)
+
+// A Crowd seals messages for clients that all receive the same ones, and signs them: its
+// members know the key, and must not forge to each other. It is not safe for concurrent use.
+type Crowd struct {
+	signer     *Device
+	verifier   Verifier
+	key        [32]byte
+	aead       cipher.AEAD
+	generation uint32
+	used       bool // the key has sealed a message
+	number     uint64
+	bytes      uint64
+}
+
+// NewCrowd returns a crowd without members.
+func NewCrowd() (*Crowd, error) {
+	signer, err := NewDevice()
+	if err != nil {
+		return nil, err
+	}
+	c := &Crowd{signer: signer, verifier: signer.Identity().Verifier}
+	_, _ = rand.Read(c.key[:]) // never fails
+	c.aead, err = newAEAD(c.key[:])
+	return c, err
+}
+
+// Number returns the number of the next frame.
+func (c *Crowd) Number() uint64 { return c.number }
+
+// Spent reports whether the crowd has carried as much as it may.
+func (c *Crowd) Spent() bool { return c.generation == math.MaxUint32 || c.bytes >= epochBytes }
+
+// Enter returns the body of a Place parcel for a client that joins. The key opens no earlier
+// message.
+func (c *Crowd) Enter() ([]byte, error) {
+	if err := c.fresh(); err != nil {
+		return nil, err
+	}
+	b := binary.BigEndian.AppendUint32(make([]byte, 0, placeTaken), c.generation)
+	b = binary.BigEndian.AppendUint64(b, c.number)
+	return append(append(b, c.key[:]...), c.verifier[:]...), nil
+}
+
+// Leave returns the body of a Place parcel for a client that has all messages so far, and
+// gets no further ones.
+func (c *Crowd) Leave() []byte { return binary.BigEndian.AppendUint64(nil, c.number) }
+
+// fresh takes a key that opens no earlier message.
+func (c *Crowd) fresh() (err error) {
+	if c.used {
+		c.used = false
+		c.generation++
+		c.key = nextCrowdKey(c.key)
+		c.aead, err = newAEAD(c.key[:])
+	}
+	return err
+}
+
+// nextCrowdKey returns the key of the next generation. It does not lead back.
+func nextCrowdKey(key [32]byte) [32]byte { return [32]byte(digest("crowd key", key[:])) }
+
+// Tell returns the WebSocket messages for AHP messages.
+func (c *Crowd) Tell(messages ...[]byte) (frames [][]byte, err error) {
+	return c.seal(Told, AppendTold(nil, messages...))
+}
+
+// Beat returns a heartbeat for all.
+func (c *Crowd) Beat() (frames [][]byte, err error) {
+	return c.seal(Heartbeat, AppendHeartbeat(0))
+}
+
+// AppendTold appends the body of a Told parcel.
+func AppendTold(b []byte, messages ...[]byte) []byte {
+	for _, m := range messages {
+		b = append(binary.BigEndian.AppendUint32(b, uint32(len(m))), m...)
+	}
+	return b
+}
+
+func (c *Crowd) seal(content Content, body []byte) (frames [][]byte, err error) {
+	err = cut(content, body, crowdFront, func(frame []byte) error {
+		head := frame[:crowdHead:crowdHead]
+		head[0] = byte(kindCrowd)
+		binary.BigEndian.PutUint32(head[1:], c.generation)
+		binary.BigEndian.PutUint64(head[5:], c.number)
+		c.number++
+		c.used = true
+		c.bytes += uint64(len(frame))
+		frame = c.aead.Seal(frame[:crowdFront], crowdNonce(head), frame[crowdFront:], head)
+		signature, err := c.signer.sign(signedTold(head, frame[crowdFront:]))
+		copy(frame[crowdHead:], signature)
+		frames = append(frames, frame)
+		return err
+	})
+	return frames, err
+}
+
+func crowdNonce(head []byte) []byte { return append(make([]byte, 4, 12), head[5:crowdHead]...) }
+
+// signedTold returns the bytes of a crowd's frame that are signed.
+func signedTold(head, ciphertext []byte) []byte {
+	return append(append([]byte(label+"crowd\x00"), head...), ciphertext...)
+}
+
+// A crowdSeat is a client's place in a crowd.
+type crowdSeat struct {
+	verifier   Verifier
+	key        [32]byte
+	aead       cipher.AEAD
+	generation uint32
+	number     uint64 // of the next frame
+}
+
+// sit reads a Place parcel: the client enters a crowd, or leaves it.
+func (s *Session) sit(body []byte) error {
+	switch {
+	case len(body) == placeLeft && s.seat != nil:
+		if binary.BigEndian.Uint64(body) != s.seat.number {
+			return lie("messages of a crowd are missing")
+		}
+		s.seat = nil
+		return nil
+	case len(body) != placeTaken || s.seat != nil:
+		return errors.New("a place in a crowd out of turn")
+	}
+	seat := &crowdSeat{generation: binary.BigEndian.Uint32(body), number: binary.BigEndian.Uint64(body[4:])}
+	rest := body[12:]
+	rest = rest[copy(seat.key[:], rest):]
+	copy(seat.verifier[:], rest)
+	if err := seat.verifier.check(); err != nil {
+		return err
+	}
+	var err error
+	seat.aead, err = newAEAD(seat.key[:])
+	s.seat = seat
+	return err
+}
+
+// openTold opens a frame of the client's crowd.
+func (s *Session) openTold(frame []byte) (content Content, body []byte, done bool, err error) {
+	seat := s.seat
+	switch {
+	case seat == nil:
+		return 0, nil, false, lie("a crowd's message outside of a crowd")
+	case len(frame) <= crowdFront+tagSize || len(frame) > crowdFront+pieceSize+tagSize:
+		return 0, nil, false, lie("not a crowd's message")
+	case len(s.hearing.bodies) > 0:
+		return 0, nil, false, lie("shared bodies without a tag")
+	}
+	head, ciphertext := frame[:crowdHead], frame[crowdFront:]
+	if binary.BigEndian.Uint64(head[5:]) != seat.number || !checks.verify(seat.verifier, signedTold(head, ciphertext), frame[crowdHead:crowdFront]) {
+		return 0, nil, false, lie("a crowd's message that does not follow, or that the host has not signed")
+	}
+	if err := seat.step(binary.BigEndian.Uint32(head[1:])); err != nil {
+		return 0, nil, false, err
+	}
+	piece, err := seat.aead.Open(make([]byte, 0, len(ciphertext)-tagSize), crowdNonce(head), ciphertext, head)
+	if err != nil {
+		return 0, nil, false, lie("a crowd's message that was changed")
+	}
+	seat.number++
+	s.told++
+	return s.toldPiece(piece)
+}
+
+// toldPiece takes the piece of a crowd's message.
+func (s *Session) toldPiece(piece []byte) (content Content, body []byte, done bool, err error) {
+	begins := s.whole == 0
+	if !begins && !s.shared {
+		return 0, nil, false, errMixed
+	}
+	content, body, done, err = s.take(piece)
+	s.shared = s.whole > 0
+	switch {
+	case err != nil:
+		return 0, nil, false, err
+	case begins && Content(piece[0]) != Told && Content(piece[0]) != Heartbeat:
+		return 0, nil, false, errors.New("a crowd's message of a wrong kind")
+	case !done || content == Heartbeat:
+		return content, body, done, nil
+	}
+	return s.split(body)
+}
+
+// step takes the key of a frame's generation: the same, or the next.
+func (c *crowdSeat) step(generation uint32) (err error) {
+	switch generation - c.generation {
+	case 0:
+		return nil
+	case 1:
+		c.generation = generation
+		c.key = nextCrowdKey(c.key)
+		c.aead, err = newAEAD(c.key[:])
+		return err
+	}
+	return errors.New("a crowd's message with a key that is not next")
+}
+
+// split returns the first message that was told, and keeps the others for Next.
+func (s *Session) split(body []byte) (content Content, message []byte, done bool, err error) {
+	for len(body) > 0 {
+		if len(body) < 4 || uint64(binary.BigEndian.Uint32(body)) > uint64(len(body)-4) {
+			return 0, nil, false, errors.New("a crowd's message that is cut short")
+		}
+		end := 4 + binary.BigEndian.Uint32(body)
+		s.hearing.ready = append(s.hearing.ready, parcel{Message, body[4:end:end]})
+		body = body[end:]
+	}
+	return s.next()
+}
+
+// checks are valid signatures that were verified last: several clients in a process often
+// receive the same frame.
+var checks verified
+
+type verified struct {
+	mu   sync.Mutex // guards the fields below
+	last [64][sha256.Size]byte
+	next int
+}
+
+// verify reports whether a signature is valid.
+func (c *verified) verify(v Verifier, signed, signature []byte) bool {
+	h := sha256.New()
+	h.Write(v[:])
+	h.Write(signature)
+	h.Write(signed)
+	sum := [sha256.Size]byte(h.Sum(nil))
+	if c.has(sum) {
+		return true
+	}
+	if len(signature) != signatureSize || !v.verify(signed, signature) {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.last[c.next] = sum
+	c.next = (c.next + 1) % len(c.last)
+	return true
+}
+
+func (c *verified) has(sum [sha256.Size]byte) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Contains(c.last[:], sum)
+}

@@ -1,0 +1,140 @@
+package routing_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"ahprelay/routing"
+)
+
+// TestCrowdsKeepEachConnectionsOrder tells messages to a crowd while connections at two relays
+// enter, leave, send messages of their own and end, in random order. Each receives its own
+// messages and the crowd's in one order, and nothing of the crowd outside of its stay.
+func TestCrowdsKeepEachConnectionsOrder(t *testing.T) {
+	for seed := range uint64(8) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			inBubble(t, func(t *testing.T) { runCrowd(t, rand.New(rand.NewPCG(seed, 2))) })
+		})
+	}
+}
+
+// A seated client knows what it must receive.
+type seated struct {
+	*clientConn
+	agent *routing.AgentConn
+	want  [][]byte
+	in    bool
+}
+
+func runCrowd(t *testing.T, rng *rand.Rand) {
+	w := newSealedWorld(2)
+	defer w.end()
+	crowd := w.agent.NewCrowd()
+	var clients []*seated
+	for i := range 8 {
+		c := w.dial(i % 2)
+		synctest.Wait()
+		clients = append(clients, &seated{clientConn: c, agent: c.host.conn})
+	}
+	stays := 0
+	for n := range 400 {
+		c := clients[rng.IntN(len(clients))]
+		message := fmt.Appendf(nil, "message %d %s", n, make([]byte, rng.IntN(2000)))
+		switch rng.IntN(6) {
+		case 0:
+			if c.in || !crowd.MayEnter(c.agent) {
+				continue
+			}
+			if err := crowd.Enter(c.agent, message); err != nil {
+				t.Fatal(err)
+			}
+			c.in = true
+			stays++
+		case 1:
+			if !c.in {
+				continue
+			}
+			if err := crowd.Leave(c.agent, message); err != nil {
+				t.Fatal(err)
+			}
+			c.in = false
+		case 2:
+			if c.in {
+				continue
+			}
+			if err := c.agent.FromHost(message, true, nil); err != nil {
+				t.Fatal(err)
+			}
+		case 3:
+			time.Sleep(time.Duration(rng.IntN(20)) * time.Millisecond)
+			continue
+		default:
+			crowd.Tell([][]byte{message})
+			for _, c := range clients {
+				if c.in {
+					c.want = append(c.want, message)
+				}
+			}
+			continue
+		}
+		c.want = append(c.want, message)
+	}
+	time.Sleep(time.Second)
+	for i, c := range clients {
+		c.clientConn.mu.Lock()
+		got := slices.Clone(c.got)
+		c.clientConn.mu.Unlock()
+		wantSame(t, fmt.Sprint("client ", i), got, c.want)
+	}
+	if stays < 10 {
+		t.Errorf("connections entered %d times only", stays)
+	}
+}
+
+// TestOldRelaysHaveNoCrowds connects through a relay without the feature tags: no connection may
+// enter a crowd.
+func TestOldRelaysHaveNoCrowds(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		w := newSealedWorldOf([]bool{true})
+		defer w.end()
+		c := w.dial(0)
+		synctest.Wait()
+		if w.agent.NewCrowd().MayEnter(c.host.conn) {
+			t.Error("a connection at an old relay may enter a crowd")
+		}
+	})
+}
+
+// TestRelayThatTakesNothingLosesItsCrowd tells a crowd more than the bound at once. Its
+// connections end, and nothing stays queued.
+func TestRelayThatTakesNothingLosesItsCrowd(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		w := newSealedWorld(1)
+		defer w.end()
+		crowd, c := w.agent.NewCrowd(), w.dial(0)
+		synctest.Wait()
+		conn := c.host.conn
+		if !crowd.MayEnter(conn) {
+			t.Fatal("the connection may not enter")
+		}
+		if err := crowd.Enter(conn, []byte("enter")); err != nil {
+			t.Fatal(err)
+		}
+		var all [][]byte
+		for range 9 << 20 >> 15 {
+			all = append(all, make([]byte, 32<<10))
+		}
+		crowd.Tell(all)
+		synctest.Wait()
+		if err := conn.FromHost([]byte("more"), true, nil); err == nil {
+			t.Error("the connection stays")
+		}
+		if queued := w.agent.Stats().Queued; queued != 0 {
+			t.Errorf("%d bytes stay in the queues", queued)
+		}
+	})
+}
