@@ -73,7 +73,7 @@ func FuzzStrings(f *testing.F) {
 		count(value, want)
 		for text, n := range want {
 			if got[text] < n { // encoding/json drops the first value of a duplicate key
-				t.Errorf("Strings found %q %d times; want %d", text, got[text], n)
+				t.Errorf("Strings found %q %d times; want at least %d", text, got[text], n)
 			}
 		}
 	})

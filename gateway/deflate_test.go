@@ -100,7 +100,8 @@ func TestCompressedViewersGetTheSameMessages(t *testing.T) {
 	})
 }
 
-// wantTold is wantMessages for long messages.
+// wantTold is wantMessages for long messages: its error shows only the first difference,
+// shortened.
 func (c *clientEnd) wantTold(want []string) {
 	c.w.Helper()
 	synctest.Wait()

@@ -136,7 +136,7 @@ func TestShortCutHasNoEffect(t *testing.T) {
 	})
 }
 
-// A lack of a majority is named with its remedy.
+// missingMajority names the remedy if, and only if, too few servers are connected.
 func TestMissingMajorityIsNamed(t *testing.T) {
 	for members, want := range map[[2]int]bool{{1, 3}: true, {2, 3}: false, {1, 2}: true, {2, 4}: true, {3, 4}: false, {1, 1}: false} {
 		if text := missingMajority(members[0], members[1]); strings.Contains(text, "relay serve") != want {

@@ -45,9 +45,9 @@ func TestRequestsAreHeldWhileTheHostIsAway(t *testing.T) {
 	})
 }
 
-// For each reason of a host's absence, initialize is held for 20 s, and the connection
-// is closed without an answer. If the host returns a moment earlier, it gets the
-// client's messages, and the client only its answer.
+// Whatever the reason for a host's absence, the relay holds initialize for 20 s. Then it
+// closes the connection without an answer. If the host returns before that, it gets the
+// held initialize, and the client gets the host's answer and nothing else.
 func TestInitializeIsHeldHoweverTheHostIsAway(t *testing.T) {
 	online := func(w *world) { w.setState(registry.Online, "agent1", "") }
 	refuses := func(why string) func(*world) {

@@ -357,8 +357,8 @@ func (r *Relay) startPeople(ctx context.Context, cfg *RelayConfig, limit time.Ti
 	return nil
 }
 
-// degraded returns the function for Config.Degraded. retired means that the relay started
-// while its first key set was retired.
+// degraded returns a function that describes what this relay lacks, for Config.Degraded.
+// retired tells whether the first key set was retired when the relay started.
 func (r *Relay) degraded(retired bool) func() string {
 	return func() string {
 		if why := r.registry.Degraded(); why != "" {

@@ -142,7 +142,8 @@ func (r *remote) wantRead(when, want string) {
 	}
 }
 
-// update returns a change of the canvas's address. more holds further members.
+// update returns the params of an action that changes the canvas's URL. more holds
+// further members of the params: "", or JSON that begins with a comma.
 func update(url, more string) string {
 	return fmt.Sprintf(`{"channel":%q,"serverSeq":%d,"action":{"type":"canvas/updated","url":%q}%s}`, board, seq.Add(1), url, more)
 }

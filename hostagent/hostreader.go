@@ -27,7 +27,7 @@ type hostReader struct {
 	// Owned by the goroutine of run.
 	env  ahp.Envelope            // envelope of the current message
 	last uint32                  // cache slot of the last known notification
-	row  []*routing.Notification // decided, but not yet passed on
+	row  []*routing.Notification // permitted by the gates, but not yet passed on
 	due  bool                    // true until the batch of messages that arrived together is flushed
 }
 
@@ -138,7 +138,9 @@ func (r *hostReader) parse(message []byte) (known *cachedFrame, env *ahp.Envelop
 	return known, &known.env, nil
 }
 
-// fromHost judges a host message, and passes it on or adds it to the row.
+// fromHost does with a host message what the client's gates decide. It adds a permitted
+// notification to the row if several connections may receive it, and passes on other
+// permitted messages.
 func (r *hostReader) fromHost(ctx context.Context, wg *sync.WaitGroup, message []byte, binary bool) error {
 	r.c.counts.out.Add(1)
 	known, env, err := r.parse(message)

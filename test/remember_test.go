@@ -268,8 +268,9 @@ func TestLastStateSurvivesTheRelay(t *testing.T) {
 	}
 }
 
-// When the token of a client with the keys is revoked, all records get new keys at once,
-// and other clients are notified.
+// When the token of a client that has the keys for remembered sessions is revoked, the
+// host-agent makes new keys, seals all records with them at once, and notifies the other
+// clients.
 func TestRevokedClientLosesTheKeys(t *testing.T) {
 	t.Parallel()
 	s, _ := rememberingStack(t, remembering.Turns)

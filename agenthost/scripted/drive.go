@@ -11,7 +11,7 @@ import (
 	"ahprelay/agenthost"
 )
 
-// driveCanvas runs the prompt "canvas …".
+// driveCanvas runs the prompt "canvas WORDS": it opens or uses a canvas.
 func (s *script) driveCanvas(words string) error {
 	said, err := s.canvasDone(strings.TrimSpace(words))
 	if err != nil {
@@ -69,7 +69,8 @@ func jsonOrText(words string) any {
 // appPattern matches other wordings of the prompt for an app.
 var appPattern = regexp.MustCompile(`(?i)^\s*(please )?((show|open|give) )?(me )?(an? |the )?app\b.{0,20}$`)
 
-// driveMCP runs the prompt "mcp …".
+// driveMCP runs the prompt "mcp WORDS": it calls a tool of an MCP server, or changes the
+// server's state.
 func (s *script) driveMCP(words string) error {
 	verb, rest, _ := strings.Cut(strings.TrimSpace(words), " ")
 	rest = strings.TrimSpace(rest)

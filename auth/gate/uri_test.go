@@ -157,8 +157,8 @@ func (n *nodeReader) see(t testing.TB, uri string) (list []seen) {
 	return list
 }
 
-// inside reports whether a path matches a pattern of paths for the most careless
-// parser.
+// inside reports whether a pattern matches a path, and still does if "\" in the path is
+// read as "/", as some parsers do.
 func inside(p, pattern string) bool {
 	for _, one := range []string{p, strings.ReplaceAll(p, `\`, "/")} {
 		if !auth.Matches(pattern, path.Clean(one)+"/") {

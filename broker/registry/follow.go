@@ -210,8 +210,9 @@ func (v *view) noteProgress(rev uint64) {
 	v.r.mu.Unlock()
 }
 
-// applyHost applies a host's entry from a region's store. Epoch is the watch that
-// delivered it, or 0 if this relay has read or written the entry itself.
+// applyHost applies revision rev of a host's entry from a region's store. If gone is true,
+// the entry was deleted. epoch is the number of the watch that delivered the entry, or 0 if
+// this relay has read or written it itself.
 func (r *Registry) applyHost(v *view, s hostState, rev, epoch uint64, gone bool) {
 	r.mu.Lock()
 	if epoch == 0 {

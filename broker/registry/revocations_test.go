@@ -104,7 +104,7 @@ func TestRevokedOriginIsFoundInAChain(t *testing.T) {
 	}
 	r.receive([]auth.Revocation{{Token: "spent", At: at.Add(time.Hour), Alone: true}})
 	if !r.RevokedOrigin("acme", []auth.Origin{{ID: "spent", Subject: "bob"}}) {
-		t.Error("a later revocation of the token alone has revived what was derived from it")
+		t.Error("after a later revocation of the token alone, the tokens derived from it are valid again")
 	}
 }
 

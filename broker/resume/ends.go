@@ -305,7 +305,9 @@ func (c *Conn) rest(pause *time.Duration) bool {
 	return true
 }
 
-// finished reports whether the stream needs no further carrier. It then ends the stream.
+// finished reports whether the stream needs no further carrier, because it has ended or
+// one side has closed it. It ends a stream closed by this side. It ends a stream closed by
+// the peer only when the inbox is empty.
 func (c *Conn) finished() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

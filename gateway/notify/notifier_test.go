@@ -126,7 +126,8 @@ func newFixture(t *testing.T) *fixture {
 	return d
 }
 
-// start starts the relay again, with an empty board.
+// start starts a Notifier with an empty Board, as a relay does when it starts. The stored
+// records remain.
 func (d *fixture) start() {
 	var err error
 	d.board = notify.NewBoard()

@@ -10,7 +10,7 @@ import (
 
 func setOptions(net.Conn) {}
 
-// KernelQueued returns 0, because the number is unknown on this system.
+// KernelQueued returns 0, because this system does not tell how many bytes the kernel holds.
 func KernelQueued(net.Conn) (written, unread int) { return 0, 0 }
 
 // roundTrip returns false, because the time is unknown on this system.

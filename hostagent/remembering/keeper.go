@@ -366,7 +366,9 @@ func (k *Keeper) writableLocked() []*session {
 	return all
 }
 
-// step does everything that is due. If now is true, it writes all changes.
+// step loads the list of records if necessary, checks for revoked holders, and writes the
+// records that are due. If now is true, it writes all changes. checked is the time of the
+// last check; step updates it.
 func (k *Keeper) step(ctx context.Context, checked *time.Time, now bool) error {
 	if !k.loaded { // written by this goroutine only
 		if err := k.load(ctx); err != nil {

@@ -125,8 +125,9 @@ func (p *pace) look(allocated uint64, now time.Time) (give, release bool) {
 	return give, release
 }
 
-// giveAll collects twice, because pools survive one collection, and stacks shrink by half
-// each time.
+// giveAll collects garbage and returns all free memory to the system. It collects twice
+// (FreeOSMemory also collects), because pools survive one collection, and stacks shrink by
+// half each time.
 func giveAll() {
 	runtime.GC()
 	debug.FreeOSMemory()

@@ -91,7 +91,7 @@ func TestSpansReachALateCollector(t *testing.T) {
 	}
 	r := c.requests[len(c.requests)-1]
 	if len(c.requests) != 2 || r.URL.Path != "/otlp/v1/traces" || r.Header.Get("Authorization") != "Bearer x" || r.Header.Get("Tenant") != "a" {
-		t.Errorf("%d requests, the last to %s with %v", len(c.requests), r.URL, r.Header)
+		t.Errorf("%d requests, the last to %s with the header %v; want 2, to /otlp/v1/traces, with the configured header", len(c.requests), r.URL, r.Header)
 	}
 	if len(c.spans) != 1 || len(c.spans[0].ScopeSpans) != 1 || len(c.spans[0].ScopeSpans[0].Spans) != 2 {
 		t.Fatalf("%v; want two spans of a process", c.spans)

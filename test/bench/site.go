@@ -173,7 +173,7 @@ func (s *site) startAgents() error {
 // relay's limit for one address.
 const atOnce = 50
 
-// startTogether is startAgents of host-agents in one process.
+// startTogether is startAgents with all host-agents in one process.
 func (s *site) startTogether() (err error) {
 	if s.group, err = s.bed.start(s.cfg.name+"-agents", loadgen.AgentsRole); err != nil {
 		return err
@@ -181,7 +181,8 @@ func (s *site) startTogether() (err error) {
 	return s.comeTogether(0)
 }
 
-// comeTogether starts host-agents in one process for the hosts from i on.
+// comeTogether starts the host-agents of host i and all later hosts, in the process of
+// startTogether. It returns when these hosts are online.
 func (s *site) comeTogether(i int) error {
 	tokens, err := s.tokens(0)
 	if err != nil {

@@ -127,8 +127,8 @@ func (p *page) readsOffline(s *site) {
 	p.holds("the present state", "!document.querySelector('#past')")
 }
 
-// TestSignedInDeviceNeedsNoToken signs a device in: after that, no tab needs a token, even after
-// a restart.
+// TestSignedInDeviceNeedsNoToken signs a device in. After that, the page connects without a
+// token, even when it is loaded again. Signed out, the page asks for a token.
 func TestSignedInDeviceNeedsNoToken(t *testing.T) {
 	t.Parallel()
 	p := newPage(t)

@@ -509,7 +509,7 @@ func (p *page) many() {
 		p.t.Errorf("%d sessions are drawn", n)
 	}
 	if !eval[bool](p, `document.activeElement.closest("#sessions li") !== null`) {
-		p.t.Error("the session that had the focus was taken away")
+		p.t.Error("scrolling removed the focused session's row")
 	}
 	eval[any](p, `document.querySelector("#sessions").scrollTo(0, 0); null`)
 	p.until("the first sessions", patience, func() bool {

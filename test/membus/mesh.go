@@ -190,7 +190,8 @@ func (c *Conn) Subscribe(subject string, into chan *nats.Msg) (cancel func(), er
 	}, nil
 }
 
-// announce sends the news of a subscription, unless the connection is cut.
+// announce tells all other connections that a subscription is new or has ended. It does
+// nothing if this connection is cut or killed.
 func (c *Conn) announce(s *meshSub) {
 	if c.state == cut || c.state == killed {
 		return // Restore does it
@@ -247,7 +248,7 @@ func (r *route) arrive() {
 	}
 }
 
-// learn handles the news of a subscription.
+// learn notes that another connection's subscription is new or has ended.
 func (c *Conn) learn(s *meshSub) {
 	known := slices.Contains(c.interest, s)
 	switch {

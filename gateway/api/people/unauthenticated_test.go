@@ -210,9 +210,9 @@ func TestUnauthenticatedProofsLockNoDeviceOut(t *testing.T) {
 	})
 }
 
-// TestAddressOverItsRateIsRefusedBeforeItsProofIsChecked: after too many failures, an
-// address is refused even with a valid proof, and the invitation that it shows is not
-// used up.
+// TestAddressOverItsRateIsRefusedBeforeItsProofIsChecked: after too many failures from an
+// address, the relay refuses its requests, even with a valid proof. An invitation in a
+// refused request is not used up.
 func TestAddressOverItsRateIsRefusedBeforeItsProofIsChecked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t)
