@@ -30,8 +30,10 @@ const (
 	maxReturn = 30 * time.Second
 
 	// firstRate is the assumed number of completions per second for each processor, until
-	// the rate is measured.
+	// the rate is measured, and again when the measurement is older than rateLife: the
+	// machine may have been busy with something else.
 	firstRate = 100
+	rateLife  = 10 * time.Second
 
 	// rateWindow is the shortest time over which the rate is measured.
 	rateWindow = 250 * time.Millisecond
@@ -41,14 +43,16 @@ const (
 
 // Arrivals admits host-agents that arrive at the same time.
 type Arrivals struct {
-	atOnce int
-	turns  *fair.Turns
+	atOnce    int
+	firstRate float64 // completions per second
+	turns     *fair.Turns
 
 	mu      sync.Mutex // guards the fields below
 	working int
 	waiting map[string]int       // by tenant
 	booked  map[string]time.Time // when the last refused arrival of a tenant returns
 	rate    float64              // completions per second while all turns are taken
+	rated   time.Time            // when the rate was measured; zero: it is the first rate, or above
 	since   time.Time            // start of the current measurement; zero: none
 	counted int                  // completions since then
 }
@@ -61,7 +65,7 @@ func NewArrivals() *Arrivals {
 
 func newArrivals(atOnce int, rate float64) *Arrivals {
 	return &Arrivals{
-		atOnce: atOnce, turns: fair.New(maxArrivals, atOnce, atOnce), rate: rate,
+		atOnce: atOnce, firstRate: rate, turns: fair.New(maxArrivals, atOnce, atOnce), rate: rate,
 		waiting: map[string]int{}, booked: map[string]time.Time{},
 	}
 }
@@ -95,6 +99,9 @@ func (a *Arrivals) Enter(ctx context.Context, tenant string) (done func(), after
 func (a *Arrivals) queue(tenant string) (after time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if !a.rated.IsZero() && time.Since(a.rated) > rateLife {
+		a.rate, a.rated = max(a.rate, a.firstRate), time.Time{}
+	}
 	if (a.working >= a.atOnce || len(a.waiting) > 0) && a.waitLocked(tenant) > arrivalPatience {
 		return a.bookLocked(tenant)
 	}
@@ -145,7 +152,8 @@ func (a *Arrivals) left() {
 	took := time.Since(a.since)
 	if took >= rateWindow && a.counted >= a.atOnce/2 {
 		a.rate = (a.rate + float64(a.counted)/took.Seconds()) / 2
-		a.since, a.counted = time.Now(), 0
+		a.rated = time.Now()
+		a.since, a.counted = a.rated, 0
 	}
 	if !full && a.working < a.atOnce/2 { // arrivals are lacking, so this shows no rate
 		a.since = time.Time{}

@@ -192,3 +192,51 @@ func TestOneTenantsRushDelaysNoOther(t *testing.T) {
 		}
 	})
 }
+
+// TestFormerSlownessIsForgotten lets few logins complete while the machine is busy. Later,
+// host-agents that arrive together are not refused for that.
+func TestFormerSlownessIsForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const atOnce, crowd = 4, 50
+		a := newArrivals(atOnce, 100)
+		enter := func(most int) (done []func(), refused int) {
+			for range most {
+				end, after := a.Enter(t.Context(), "fleet")
+				if end == nil {
+					refused++
+					t.Logf("refused for %v", after)
+					continue
+				}
+				done = append(done, end)
+			}
+			return done, refused
+		}
+		for range 20 {
+			slow, _ := enter(atOnce)
+			time.Sleep(10 * time.Second)
+			for _, end := range slow {
+				end()
+			}
+		}
+		time.Sleep(2 * rateLife)
+		var running sync.WaitGroup
+		refusals := make(chan int, crowd)
+		for range crowd {
+			running.Go(func() {
+				done, refused := enter(1)
+				refusals <- refused
+				time.Sleep(loginWork)
+				for _, end := range done {
+					end()
+				}
+			})
+		}
+		running.Wait()
+		close(refusals)
+		for refused := range refusals {
+			if refused > 0 {
+				t.Fatal("host-agents are refused at the rate of a time that is over")
+			}
+		}
+	})
+}
