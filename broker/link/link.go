@@ -395,8 +395,8 @@ func (l *Link) limit() time.Time {
 	return l.heardAt.Add(l.cfg.Resume + l.cfg.Heartbeat + 2*l.cfg.Probe)
 }
 
-// due returns when to call Resend or Tick.
-func (l *Link) due() time.Time {
+// Due returns when to call Resend or Tick.
+func (l *Link) Due() time.Time {
 	if l.resend != 0 || l.ask {
 		return time.Time{} // now
 	}

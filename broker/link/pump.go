@@ -208,7 +208,7 @@ func (b *boundLink) receive(packet []byte) error {
 		b.link.Done(got.Number, now)
 	}
 	more = more || b.full && b.link.CanSend() || len(b.settled) > 0
-	due := b.link.due()
+	due := b.link.Due()
 	b.mu.Unlock()
 	if more || b.writer.sleepsBeyond(due) {
 		b.Wake()

@@ -32,6 +32,10 @@ const (
 	maxPacket = 64<<10 + 64     // bytes in a packet
 	cost      = 256             // added to the size of each packet which waits to be read
 	payload   = 64<<10 - link.HeaderRoom
+
+	// Write sends a packet itself while fewer bytes than these are on their way to the
+	// peer: a network connection takes them at once.
+	direct = 8 << 10
 )
 
 // Reasons why a stream has ended.
@@ -47,8 +51,8 @@ var (
 	ErrDiscarded = errors.New("stream discarded")
 )
 
-// A Carrier is one network connection. One goroutine may call Send while another calls
-// Recv.
+// A Carrier is one network connection. One goroutine may call Recv while others call
+// Send.
 type Carrier interface {
 	// Send sends one packet and does not keep it.
 	Send(packet []byte) error
@@ -80,10 +84,13 @@ type Conn struct {
 	mu       sync.Mutex // guards the fields below
 	changed  chan struct{}
 	link     *link.Link
-	queue    [][]byte // packets not given to a carrier yet
-	held     int      // bytes counted in the Pool
-	carrier  Carrier  // nil: none
-	attached bool     // there was a carrier
+	queue    [][]byte    // packets not given to a carrier yet
+	held     int         // bytes counted in the Pool
+	carrier  Carrier     // nil: none
+	sending  Carrier     // the carrier whose Send is being called; nil: none
+	timer    *time.Timer // wakes the carrier's sender; nil: there is none
+	wakeAt   time.Time   // when the timer fires
+	attached bool        // there was a carrier
 	heard    time.Time
 	awayFrom time.Time // when the last carrier has ended
 	inbox    []arrived
@@ -196,9 +203,9 @@ func (c *Conn) wakeSender() {
 
 // Write implements [net.Conn]. Each reason to fail or to wait has its branch.
 func (c *Conn) Write(p []byte) (n int, err error) {
-	defer c.wakeSender()
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	defer func() { c.planLocked(time.Now()) }()
 	for n < len(p) {
 		now := time.Now()
 		switch {
@@ -218,7 +225,7 @@ func (c *Conn) Write(p []byte) (n int, err error) {
 					by = soon
 				}
 			}
-			c.wakeSender()
+			c.planLocked(now)
 			if err := c.waitLocked(by); err != nil {
 				return n, err
 			}
@@ -230,11 +237,51 @@ func (c *Conn) Write(p []byte) (n int, err error) {
 		part := p[n:min(len(p), n+payload)]
 		packet := make([]byte, link.HeaderRoom+len(part))
 		copy(packet[link.HeaderRoom:], part)
-		c.queue = append(c.queue, c.link.Seal(packet, now))
+		alone := c.directLocked(len(packet))
+		sealed := c.link.Seal(packet, now)
 		c.countLocked()
 		n += len(part)
+		if alone {
+			c.sendLocked(sealed)
+		} else {
+			c.queue = append(c.queue, sealed)
+		}
 	}
 	return n, nil
+}
+
+// directLocked reports whether Write may send a packet itself: all earlier packets have
+// been sent, and the peer has confirmed nearly all of them.
+func (c *Conn) directLocked(bytes int) bool {
+	return c.carrier != nil && c.sending == nil && len(c.queue) == 0 && c.link.Held()+bytes < direct && !c.link.Due().IsZero()
+}
+
+// sendLocked sends a packet, and releases the lock meanwhile. If the carrier fails, the
+// link repeats the packet on the next carrier.
+func (c *Conn) sendLocked(packet []byte) {
+	carrier := c.carrier
+	c.sending = carrier
+	c.mu.Unlock()
+	err := carrier.Send(packet)
+	if err != nil {
+		carrier.Close()
+	}
+	c.mu.Lock()
+	if c.sending == carrier {
+		c.sending = nil
+	}
+}
+
+// planLocked wakes the sender, or sets its timer, if the link needs it earlier than planned.
+func (c *Conn) planLocked(now time.Time) {
+	due := c.link.Due()
+	switch {
+	case len(c.queue) > 0, c.closed, c.timer == nil, !now.Before(due):
+		c.wakeSender()
+	case due.Before(c.wakeAt):
+		c.wakeAt = due
+		c.timer.Reset(due.Sub(now))
+	}
 }
 
 // countLocked updates the bytes counted in the Pool.
@@ -279,7 +326,7 @@ func (c *Conn) Read(p []byte) (n int, err error) {
 			}
 		}
 	}
-	c.wakeSender() // an ack may be due
+	c.planLocked(now) // an ack may be due
 	return n, nil
 }
 
@@ -388,7 +435,7 @@ func (c *Conn) Attach(carrier Carrier) error {
 	if c.carrier != nil {
 		c.carrier.Close()
 	}
-	c.carrier, c.attached, c.heard = carrier, true, now
+	c.carrier, c.sending, c.attached, c.heard = carrier, nil, true, now
 	c.queue = nil // the link resends these packets
 	c.link.Probe()
 	c.changeLocked()
@@ -407,7 +454,7 @@ func (c *Conn) Attach(carrier Carrier) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.carrier == carrier {
-		c.carrier, c.awayFrom, c.queue = nil, time.Now(), nil
+		c.carrier, c.sending, c.timer, c.awayFrom, c.queue = nil, nil, nil, time.Now(), nil
 		c.changeLocked()
 		if errors.Is(err, ErrBroken) {
 			c.endLocked(err)
@@ -436,9 +483,9 @@ var errReplaced = errors.New("a newer carrier has replaced this one")
 
 func (c *Conn) received(carrier Carrier, packet []byte) error {
 	now := time.Now()
-	defer c.wakeSender()
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	defer c.planLocked(now)
 	switch {
 	case c.err != nil:
 		return c.err
@@ -475,20 +522,19 @@ func (c *Conn) received(carrier Carrier, packet []byte) error {
 // send sends packets until the carrier or the stream has ended. At the stream's end it
 // sends a bye.
 func (c *Conn) send(carrier Carrier, ended <-chan struct{}) error {
-	timer := time.NewTimer(0)
+	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
-	for {
-		packet, wait, err := c.next(carrier)
+	for sent := false; ; {
+		packet, err := c.next(carrier, timer, sent)
+		if sent = packet != nil; err == nil && sent {
+			err = carrier.Send(packet)
+		}
 		switch {
 		case err != nil:
 			return err
-		case packet != nil:
-			if err := carrier.Send(packet); err != nil {
-				return err
-			}
+		case sent:
 			continue
 		}
-		timer.Reset(wait)
 		select {
 		case <-ended:
 			return nil
@@ -503,19 +549,37 @@ func (c *Conn) send(carrier Carrier, ended <-chan struct{}) error {
 // errSilent reports that the peer does not answer on a carrier.
 var errSilent = errors.New("the peer does not answer on this carrier")
 
-// next returns the next packet for a carrier, or nil and the time until the next call.
-func (c *Conn) next(carrier Carrier) ([]byte, time.Duration, error) {
+// next returns the next packet for a carrier, or nil after it has set the timer for the next
+// call. Sent reports that the caller has sent the previous packet.
+func (c *Conn) next(carrier Carrier, timer *time.Timer, sent bool) (packet []byte, err error) {
 	now := time.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.carrier != carrier {
-		return nil, 0, errReplaced
+		return nil, errReplaced
+	}
+	if sent {
+		c.sending = nil
 	}
 	if c.expireLocked(now); c.err != nil {
-		return nil, time.Hour, nil // send sees that over is closed
+		return nil, nil // send sees that over is closed
 	}
+	due := now.Add(time.Hour) // while a Write sends, which plans at its end
+	if c.sending == nil {
+		packet, due, err = c.packetLocked(now)
+	}
+	if packet != nil {
+		c.sending = carrier
+	}
+	c.timer, c.wakeAt = timer, due
+	timer.Reset(max(due.Sub(now), 0))
+	return packet, err
+}
+
+// packetLocked returns the next packet, or nil and the time to ask again.
+func (c *Conn) packetLocked(now time.Time) (packet []byte, due time.Time, err error) {
 	if packet := c.link.Resend(now); packet != nil {
-		return packet, 0, nil
+		return packet, now, nil
 	}
 	if len(c.queue) > 0 {
 		packet := c.queue[0]
@@ -523,15 +587,14 @@ func (c *Conn) next(carrier Carrier) ([]byte, time.Duration, error) {
 		if c.queue = c.queue[1:]; len(c.queue) == 0 {
 			c.queue = nil
 		}
-		return packet, 0, nil
+		return packet, now, nil
 	}
 	ack, due, lost := c.link.Tick(now)
 	switch {
 	case lost:
 		c.endLocked(ErrMissed)
-		return nil, time.Hour, nil
 	case c.silentLocked(now) && c.cfg.Pool == nil:
-		return nil, 0, errSilent // the client dials a new carrier
+		return nil, due, errSilent // the client dials a new carrier
 	}
-	return ack, max(time.Until(due), 0), nil
+	return ack, due, nil
 }
