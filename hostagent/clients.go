@@ -149,7 +149,7 @@ func (x *clientIndex) lastHeard() time.Time {
 	defer x.mu.Unlock()
 	latest := int64(0)
 	for c := range x.conns {
-		latest = max(latest, c.reader.lastHeard.Load())
+		latest = max(latest, c.lastHeard())
 	}
 	return time.Unix(0, latest)
 }

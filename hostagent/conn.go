@@ -271,13 +271,25 @@ func (c *hostConn) dial(ctx context.Context) hostSocket {
 // spares a client on whose connection the host sent something during that time.
 func (a *Agent) hostGone() {
 	for _, c := range a.clients.every() {
-		if time.Since(time.Unix(0, c.reader.lastHeard.Load())) < a.monitor.resume {
+		if time.Since(time.Unix(0, c.lastHeard())) < a.monitor.resume {
 			continue
 		}
 		c.log.Warn("host unreachable")
 		c.conn.Close(ahp.CloseHostOffline, a.monitor.reason())
 		c.cancel()
 	}
+}
+
+// lastHeard returns the time of the host's last message on the connection, in Unix
+// nanoseconds. A member of a crowd receives the messages through the crowd.
+func (c *hostConn) lastHeard() int64 {
+	heard := c.reader.lastHeard.Load()
+	if seal := c.conn.seal; seal != nil {
+		if crowd := seal.crowd.Load(); crowd != nil {
+			heard = max(heard, crowd.lastHeard.Load())
+		}
+	}
+	return heard
 }
 
 // room waits for queue space for a host message.

@@ -27,6 +27,8 @@ type viewerCrowd struct {
 	judge   *sealing             // among the members, or gone
 	beat    *time.Timer
 	ended   atomic.Bool
+
+	lastHeard atomic.Int64 // time of the host's last message, in Unix nanoseconds
 }
 
 // newCrowd makes a crowd for viewers with equal authority and subscriptions.
@@ -59,7 +61,7 @@ func (s *sealing) follow(c *viewerCrowd, v *viewerSocket) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	conn := s.line.now.Load()
-	if s.over || !s.shares || s.crowd != nil || s.line.moving.Load() != nil || !c.out.MayEnter(conn) {
+	if s.over || !s.shares || s.crowd.Load() != nil || s.line.moving.Load() != nil || !c.out.MayEnter(conn) {
 		return false
 	}
 	c.mu.Lock()
@@ -71,7 +73,8 @@ func (s *sealing) follow(c *viewerCrowd, v *viewerSocket) bool {
 	if err != nil || !s.moveTo(conn, body, c.out.Enter) {
 		return false
 	}
-	s.crowd, c.members[s] = c, v
+	c.members[s] = v
+	s.crowd.Store(c)
 	s.seats = append(slices.DeleteFunc(s.seats, func(other *viewerCrowd) bool { return other == c || other.ended.Load() }), c)
 	c.left = slices.DeleteFunc(c.left, func(other routing.ClientConn) bool { return other == v })
 	return true
@@ -98,7 +101,7 @@ func (s *sealing) moveTo(conn *routing.AgentConn, body []byte, queue func(*routi
 // leaveCrowd makes the client's messages its own again. It fails only if the client has left.
 // The mutex is held.
 func (s *sealing) leaveCrowd() {
-	c := s.crowd
+	c := s.crowd.Load()
 	if c == nil {
 		return
 	}
@@ -115,7 +118,7 @@ func (s *sealing) endCrowds(now bool) {
 	for _, c := range s.seats {
 		c.expire(now)
 	}
-	if c := s.crowd; c != nil {
+	if c := s.crowd.Load(); c != nil {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.removeLocked(s)
@@ -124,7 +127,7 @@ func (s *sealing) endCrowds(now bool) {
 
 func (c *viewerCrowd) removeLocked(s *sealing) {
 	delete(c.members, s)
-	s.crowd = nil
+	s.crowd.Store(nil)
 	if len(c.members) == 0 {
 		c.keys = nil
 	}
@@ -175,6 +178,7 @@ func (c *viewerCrowd) Judge(message []byte, env *ahp.Envelope) audience.Verdict 
 
 // Tell implements [audience.Crowd].
 func (c *viewerCrowd) Tell(messages [][]byte) (left []routing.ClientConn) {
+	c.lastHeard.Store(time.Now().UnixNano())
 	c.dissolve()
 	c.mu.Lock()
 	defer c.mu.Unlock()

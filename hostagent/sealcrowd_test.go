@@ -134,10 +134,7 @@ func (w *lookWorld) heardAll(v *looker, from int) {
 // crowd returns the crowd of a viewer at the host-agent; nil: it is in none.
 func (w *lookWorld) crowds() (in []*viewerCrowd) {
 	for _, c := range w.agent.clients.every() {
-		seal := c.conn.seal
-		seal.mu.Lock()
-		in = append(in, seal.crowd)
-		seal.mu.Unlock()
+		in = append(in, c.conn.seal.crowd.Load())
 	}
 	return in
 }
@@ -158,6 +155,11 @@ func TestViewersOfALinkAreToldTogether(t *testing.T) {
 			}
 			if last := len(v.told) - 29; !slices.EqualFunc(v.told[last:], viewers[0].told[len(viewers[0].told)-29:], bytes.Equal) {
 				t.Error("a viewer received bytes of its own")
+			}
+		}
+		for _, c := range w.agent.clients.every() {
+			if heard := time.Since(time.Unix(0, c.lastHeard())); heard > 10*time.Millisecond {
+				t.Errorf("the host spoke just now, and a viewer's connection counts as silent for %v", heard)
 			}
 		}
 		if n := w.host.dials; n != 2 { // the monitor's

@@ -30,6 +30,7 @@ type sealing struct {
 	held   int          // bytes counted in seals.held; used only by the goroutine that calls open
 	heard  atomic.Int64 // time of the last record, in Unix nanoseconds
 	opened atomic.Uint64
+	crowd  atomic.Pointer[viewerCrowd] // nil: in none. Changes under mu
 
 	mu     sync.Mutex // guards the fields below, and the order of records
 	over   bool
@@ -37,7 +38,6 @@ type sealing struct {
 	shares bool           // the client has asked for shared messages
 	parts  bool           // the client has also asked for shared parts of messages
 	viewer bool           // its host is a connection that many viewers share
-	crowd  *viewerCrowd   // nil: in none
 	seats  []*viewerCrowd // whose keys the client may have
 	epochs []uint32       // epochs whose keys the client has, at most sealed.MaxEpochs
 	timer  *time.Timer    // for the next heartbeat
@@ -197,7 +197,7 @@ func (s *sealing) beat() {
 	if s.over {
 		return
 	}
-	if s.crowd == nil { // which has heartbeats of its own
+	if s.crowd.Load() == nil { // which has heartbeats of its own
 		due, _ := s.takeLocked(sealed.Heartbeat, sealed.AppendHeartbeat(s.opened.Load())) // fails if the client has left
 		if due {
 			s.line.Send()
