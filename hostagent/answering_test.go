@@ -10,14 +10,15 @@ import (
 	"ahprelay/hostagent/watch"
 )
 
-// A reactiveSocket is a host that reacts to each message at once.
+// A reactiveSocket is a connection to a host that sends the result of react for each message
+// written to it.
 type reactiveSocket struct {
 	react func(message string) []string
 	got   []string
 	toUs  []string
 }
 
-// Read implements hostSocket. The host closes when it has nothing more to send.
+// Read implements hostSocket. It fails with errClosed if the host has nothing more to send.
 func (s *reactiveSocket) Read() ([]byte, bool, error) {
 	if len(s.toUs) == 0 {
 		return nil, false, errClosed
@@ -40,8 +41,9 @@ func (s *reactiveSocket) Write(message []byte, _ bool) error {
 // Close implements hostSocket.
 func (s *reactiveSocket) Close(string) {}
 
-// While an answer is sent, the question may be answered elsewhere. The first answer in the
-// host's order is valid, and the result reports whose it is.
+// TestFirstAnswerAtTheHostCounts sends a person's answer to a question while another client (the
+// page) may answer, too. The first confirmation in the host's order counts, and run returns whether
+// it was the person's.
 func TestFirstAnswerAtTheHostCounts(t *testing.T) {
 	const (
 		chat, session = "ahp-chat:/1", "ahp-session:/1"
@@ -56,8 +58,8 @@ func TestFirstAnswerAtTheHostCounts(t *testing.T) {
 	denied := strings.Replace(action, "true", "false", 1)
 	for _, test := range []struct {
 		name  string
-		state string                       // of the session
-		after func(client string) []string // the host's messages after the answer
+		state string                       // the session's state when the host-agent subscribes
+		after func(client string) []string // returns the host's messages after it got the answer
 		want  notice.Result
 		sent  bool
 	}{
@@ -88,7 +90,7 @@ func TestFirstAnswerAtTheHostCounts(t *testing.T) {
 				t.Fatal(err)
 			}
 			if env.Kind == ahp.Response {
-				return nil // the refusal of ask
+				return nil // ask is the host's own request, and this is its error
 			}
 			result := "null"
 			switch string(env.Method) {

@@ -13,7 +13,8 @@ import (
 	"ahprelay/routing"
 )
 
-// TestAnswersFromAfarAreLimited is the table of answers permitted from afar.
+// TestAnswersFromAfarAreLimited lists the options that a notification offers, by the owner's
+// setting and the approval: a risky approval, or one with hidden input, permits only the denial.
 func TestAnswersFromAfarAreLimited(t *testing.T) {
 	more, yes, no := notice.Option{ID: "allow-session"}, notice.Option{ID: "allow-once"}, notice.Option{ID: "no", Deny: true}
 	for _, test := range []struct {
@@ -27,7 +28,7 @@ func TestAnswersFromAfarAreLimited(t *testing.T) {
 		{AnswersSafe, false, true, []notice.Option{no}},
 		{"", true, false, []notice.Option{no}},
 		{AnswersAll, false, false, []notice.Option{yes, no}},
-		{AnswersAll, true, false, []notice.Option{no}}, // the setting does not permit an answer to a hidden input
+		{AnswersAll, true, false, []notice.Option{no}}, // never an approval with hidden input
 		{AnswersAll, false, true, []notice.Option{no}},
 		{AnswersNone, false, false, nil},
 	} {
@@ -45,8 +46,8 @@ func TestAnswersFromAfarAreLimited(t *testing.T) {
 	}
 }
 
-// TestOnlyPermittedPeopleAnswer is the table of permitted answers, by token and by the host owner's
-// limits.
+// TestOnlyPermittedPeopleAnswer lists who may answer approvals and questions, by the client's
+// authority and the limits of the host's owner.
 func TestOnlyPermittedPeopleAnswer(t *testing.T) {
 	all := gate.NewPolicy(auth.AccessWrite, nil, nil, true)
 	look := gate.NewPolicy(auth.AccessRead, nil, nil, true)
@@ -56,8 +57,8 @@ func TestOnlyPermittedPeopleAnswer(t *testing.T) {
 		open  routing.Open
 		allow gate.Policy
 		only  []string
-		tells bool // of an approval
-		asks  bool // of a question
+		tells bool // an approval may be answered
+		asks  bool // a question may be answered
 	}{
 		{"write", routing.Open{Access: "write"}, all, nil, true, true},
 		{"approve", routing.Open{Access: "approve"}, all, nil, true, true},
@@ -81,8 +82,8 @@ func TestOnlyPermittedPeopleAnswer(t *testing.T) {
 	}
 }
 
-// TestOnlySignedAnswersAreAccepted covers forged answers, and answers for a different
-// host-agent.
+// TestOnlySignedAnswersAreAccepted fails if the host-agent accepts an answer without the relay's
+// signature, or an answer for another host-agent.
 func TestOnlySignedAnswersAreAccepted(t *testing.T) {
 	keys, err := auth.LoadKeys(t.TempDir())
 	if err != nil {

@@ -9,8 +9,9 @@ import (
 	"testing/synctest"
 )
 
-// TestAuditHasNoContents fails unless approvals, writes and opened canvases are logged
-// without contents. Refused requests and chat messages are not logged.
+// TestAuditHasNoContents sends actions and requests that hold a secret. The log must name
+// approvals, terminal input, file writes and authentications, without the secret. It must not name
+// chat messages, reading requests and refused requests.
 func TestAuditHasNoContents(t *testing.T) {
 	inWorld(t, func(w *world) {
 		var log bytes.Buffer

@@ -11,10 +11,10 @@ import (
 	"ahprelay/routing"
 )
 
-// benchAction returns an action of 512 bytes with a client's origin.
+// benchAction returns an action of 512 bytes whose origin is a client.
 func benchAction() []byte { return benchActionOf(`,"origin":{"clientId":"client-a","clientSeq":3}`) }
 
-// benchOwnAction returns an action of 512 bytes without an origin.
+// benchOwnAction returns an action of 512 bytes without an origin: the host's own.
 func benchOwnAction() []byte { return benchActionOf("") }
 
 func benchActionOf(origin string) []byte {
@@ -23,7 +23,8 @@ func benchActionOf(origin string) []byte {
 	return fmt.Appendf(nil, frame, strings.Repeat("x", 512-len(origin)-len(frame)+len("%s%s")), origin)
 }
 
-// benchConn returns a connection to the host without a reader.
+// benchConn returns a connection to the host that no goroutine reads. It has the gates for a client
+// with the authority open.
 func benchConn(t testing.TB, open routing.Open) *hostConn {
 	a, err := newAgent(t, nil)
 	if err != nil {
@@ -36,7 +37,8 @@ func benchConn(t testing.TB, open routing.Open) *hostConn {
 	return c
 }
 
-// judge runs everything that reads the host's frames; see hostReader.fromHost.
+// judge parses a host's message and passes it through the gates, as hostReader.fromHost does. It
+// returns whether the message passes.
 func (c *hostConn) judge(message []byte) bool {
 	env := &c.reader.env
 	var err error
@@ -47,11 +49,11 @@ func (c *hostConn) judge(message []byte) bool {
 	return d.Verdict == gate.Pass
 }
 
-// A benchToken is a client's authority.
+// A benchToken is a client's authority, and the action that the host sends to this client.
 type benchToken struct {
 	name string
 	open routing.Open
-	own  bool // the action is the host's own
+	own  bool // the action has no origin: it is the host's own
 }
 
 func (t *benchToken) frame() []byte {
@@ -61,7 +63,7 @@ func (t *benchToken) frame() []byte {
 	return benchAction()
 }
 
-// benchTokens lists authorities, from full to least.
+// benchTokens lists authorities, from all rights to few.
 var benchTokens = []benchToken{
 	{"write", routing.Open{ID: "c", Subject: "ada", Access: "write"}, false},
 	{"read", routing.Open{ID: "c", Subject: "ada", Access: "read"}, false},
@@ -70,11 +72,11 @@ var benchTokens = []benchToken{
 	{"strict", routing.Open{ID: "c", Subject: "ada", Access: "write", Strict: true}, false},
 }
 
-// benchChannels is a client limited to a few channels.
+// benchChannels is the authority of a client that may use only a few channels.
 var benchChannels = routing.Open{ID: "c", Subject: "ada", Access: "write", Channels: []string{"ahp-session:/2", "ahp-chat:/*"}}
 
-// TestGatesCostNoMemory fails unless a frame of a busy host is judged without
-// allocation, whatever the client's authority.
+// TestGatesCostNoMemory passes an action through the gates of clients with different authority.
+// None may allocate memory.
 func TestGatesCostNoMemory(t *testing.T) {
 	for _, token := range benchTokens {
 		c, frame := benchConn(t, token.open), token.frame()
@@ -89,9 +91,8 @@ func TestGatesCostNoMemory(t *testing.T) {
 	}
 }
 
-// BenchmarkGates measures the judging of an action of 512 bytes, by the client's
-// authority. For comparison, it also measures decoding the envelope with
-// encoding/json.
+// BenchmarkGates measures parsing an action of 512 bytes and its way through the gates, for each
+// authority. For comparison, it also measures decoding the same bytes with encoding/json.
 func BenchmarkGates(b *testing.B) {
 	frame := benchAction()
 	for _, token := range benchTokens {
@@ -107,7 +108,7 @@ func BenchmarkGates(b *testing.B) {
 			}
 		})
 	}
-	b.Run("copy", func(b *testing.B) { // of a message that another client has got
+	b.Run("copy", func(b *testing.B) { // a message that the host has already sent to another client
 		c := benchConn(b, benchTokens[0].open)
 		env, err := ahp.Peek(frame)
 		if err != nil {

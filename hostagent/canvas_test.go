@@ -16,21 +16,20 @@ import (
 	"ahprelay/routing"
 )
 
-// Canvases, with raw messages from client and host.
-
 const (
-	board   = "ahp-canvas:/1" // of the session
+	board   = "ahp-canvas:/1" // a canvas
 	sharing = "ahp-session:/s"
 )
 
-// A canvasHost is a host with one canvas of its own. It serves no content.
+// A canvasHost is a host with the canvas board. It serves no content itself: canvasReadResource
+// fails.
 type canvasHost struct {
-	state  string // of the canvas; "" for closed
-	replay string // the actions in its answer to reconnect
-	lost   string // lost subscriptions, as elements of an array
+	state  string // the canvas's state as JSON; "" after the canvas was closed
+	replay string // the actions in the host's answer to reconnect, as JSON separated by commas
+	lost   string // the channels that a client loses at reconnect, as JSON separated by commas
 }
 
-// seq is the serverSeq of all hosts in these tests.
+// seq is the last serverSeq that a host in these tests has used.
 var seq atomic.Int64
 
 func (h *canvasHost) answers(env ahp.Envelope) string {
@@ -58,12 +57,12 @@ func failure(env ahp.Envelope, code int, message string) string {
 	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"error":{"code":%d,"message":%q}}`, env.ID, code, message)
 }
 
-// stateAt returns the state of a canvas with content at an address.
+// stateAt returns a canvas's state as JSON. The canvas's content is at url.
 func stateAt(url string) string {
 	return fmt.Sprintf(`{"instanceId":"i","canvasId":"c","provider":{"kind":"server"},"availability":"ready","url":%q}`, url)
 }
 
-// site is a web server on the loopback interface that returns its name.
+// site starts a web server on the loopback interface, which answers each request with name.
 func site(t *testing.T, name string) (url string) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(name)) }))
 	s.Config.SetKeepAlivesEnabled(false)
@@ -71,7 +70,7 @@ func site(t *testing.T, name string) (url string) {
 	return s.URL
 }
 
-// inCanvasWorld is inWorld with a canvasHost.
+// inCanvasWorld runs test in a world whose host has the canvas board with this state.
 func inCanvasWorld(t *testing.T, state string, test func(w *world, host *canvasHost)) {
 	inWorld(t, func(w *world) {
 		host := &canvasHost{state: state}
@@ -80,14 +79,14 @@ func inCanvasWorld(t *testing.T, state string, test func(w *world, host *canvasH
 	})
 }
 
-// hear returns the client's messages since the last call.
+// hear waits until nothing happens, and returns the client's messages since the last call.
 func (r *remote) hear() (got string) {
 	synctest.Wait()
 	r.note(func() { got, r.got = r.got, "" })
 	return got
 }
 
-// asks sends a request from the client and returns the answer.
+// asks sends a request from the client, and returns all messages that the client then gets.
 func (r *remote) asks(method, params string) string {
 	r.w.Helper()
 	r.hear()
@@ -95,14 +94,14 @@ func (r *remote) asks(method, params string) string {
 	return r.hear()
 }
 
-// initializes connects a client.
+// initializes opens a connection and sends initialize with this clientId.
 func (w *world) initializes(clientID string) *remote {
 	r := w.open()
 	r.asks("initialize", fmt.Sprintf(`{"channel":"ahp-root://","clientId":%q,"protocolVersions":["0.9.0"]}`, clientID))
 	return r
 }
 
-// resumes connects a client again.
+// resumes opens a connection and sends reconnect with this clientId and these subscriptions.
 func (w *world) resumes(clientID string, subscriptions ...string) *remote {
 	r := w.open()
 	list, _ := json.Marshal(subscriptions)
@@ -114,7 +113,8 @@ func (r *remote) subscribes(channel string) string {
 	return r.asks("subscribe", fmt.Sprintf(`{"channel":%q}`, channel))
 }
 
-// reads reads the canvas's root, and returns the content or an error.
+// reads requests the canvas's root with canvasReadResource. It returns the content, or the error's
+// code and text.
 func (r *remote) reads() string {
 	r.w.Helper()
 	got := r.asks("canvasReadResource", `{"channel":"`+board+`","uri":"ahp-canvas-content:/i/"}`)
@@ -155,8 +155,9 @@ func notify(params string) string {
 	return `{"jsonrpc":"2.0","method":"action","params":` + params + `}`
 }
 
-// TestClientsDoNotOpenPorts sends canvas addresses from a client, which the host
-// repeats in every form. They pass unchanged, and no client can read them.
+// TestClientsDoNotOpenPorts dispatches a canvas address from a client. The host repeats the action
+// in each form. The client must get the action unchanged, and no client may read content at this
+// address.
 func TestClientsDoNotOpenPorts(t *testing.T) {
 	own, secret := site(t, "own"), site(t, "secret")
 	const origin = `,"origin":{"clientId":"mallory","clientSeq":1}`
@@ -194,8 +195,8 @@ func TestClientsDoNotOpenPorts(t *testing.T) {
 	}
 }
 
-// TestClientsDoNotOpenPortsByState has a host copy a client's address into the
-// canvas's state.
+// TestClientsDoNotOpenPortsByState dispatches an action with an address, which the host then copies
+// into the canvas's state. No client may read content at this address.
 func TestClientsDoNotOpenPortsByState(t *testing.T) {
 	own, secret := site(t, "own"), site(t, "secret")
 	inCanvasWorld(t, stateAt(own), func(w *world, host *canvasHost) {
@@ -211,7 +212,7 @@ func TestClientsDoNotOpenPortsByState(t *testing.T) {
 		c.wantRead("a client's address in the state", "-32008 the canvas has no content")
 		w.resumes("other", board).wantRead("another", "-32008 the canvas has no content")
 
-		// The host's own messages count, whatever clients have sent.
+		// An address in the host's own message may be read, although a client has sent it, too.
 		w.hostSide().toUs <- notify(update(own, ""))
 		c = w.initializes("mallory")
 		dispatch(c, fmt.Sprintf(`{"type":"canvas/updated","url":%q}`, own))
@@ -223,7 +224,8 @@ func TestClientsDoNotOpenPortsByState(t *testing.T) {
 	})
 }
 
-// TestClientsDoNotCloseCanvases sends a session without canvases from a client.
+// TestClientsDoNotCloseCanvases has the host repeat a client's action with an empty list of
+// canvases. The canvas must stay readable, because the host has not closed it.
 func TestClientsDoNotCloseCanvases(t *testing.T) {
 	own := site(t, "own")
 	inCanvasWorld(t, stateAt(own), func(w *world, _ *canvasHost) {
@@ -237,7 +239,8 @@ func TestClientsDoNotCloseCanvases(t *testing.T) {
 	})
 }
 
-// TestClosedCanvasIsNotReadable checks clients with and without a notice of the close.
+// TestClosedCanvasIsNotReadable closes a canvas. A client that follows its session and a client
+// that follows only the canvas must both get an error when they read.
 func TestClosedCanvasIsNotReadable(t *testing.T) {
 	own := site(t, "own")
 	inCanvasWorld(t, stateAt(own), func(w *world, host *canvasHost) {
@@ -267,8 +270,8 @@ func TestClosedCanvasIsNotReadable(t *testing.T) {
 	})
 }
 
-// TestResumedClientReadsCanvasAtANewHostAgent resumes a client at a host-agent that
-// has not seen the canvas's state.
+// TestResumedClientReadsCanvasAtANewHostAgent resumes a client at a host-agent that has never seen
+// the canvas's state. The client must get the content that the host names now.
 func TestResumedClientReadsCanvasAtANewHostAgent(t *testing.T) {
 	own, later := site(t, "own"), site(t, "later")
 	inCanvasWorld(t, stateAt(own), func(w *world, host *canvasHost) {
@@ -276,7 +279,7 @@ func TestResumedClientReadsCanvasAtANewHostAgent(t *testing.T) {
 		if got := c.hear(); got != "" {
 			t.Errorf("the client got %s", got)
 		}
-		// Later messages of the host are minted.
+		// In the host's later messages, the host-agent replaces the canvas's address.
 		w.hostSide().toUs <- notify(update(later, ""))
 		if got := c.hear(); !strings.Contains(got, `"url":"ahp-canvas-content:/i/"`) {
 			t.Errorf("the client got %s", got)
@@ -285,7 +288,7 @@ func TestResumedClientReadsCanvasAtANewHostAgent(t *testing.T) {
 		time.Sleep(time.Minute)
 		c.wantRead("as the host says in the end", "own")
 
-		// The host decides, for each connection.
+		// At each reading, the host's answer decides whether this client may read.
 		host.lost = `"` + board + `"`
 		w.resumes("d", board).wantRead("not the client's", "-32009 the client is not subscribed")
 		host.state, host.lost = "", ""
@@ -297,8 +300,8 @@ func TestResumedClientReadsCanvasAtANewHostAgent(t *testing.T) {
 	})
 }
 
-// TestHostIsNotAskedInVain fails if the host-agent sends a request without use for the
-// client, or one with an effect on its delivery.
+// TestHostIsNotAskedInVain fails if the host-agent sends the host a request that is no use for the
+// client, or that would change the client's subscriptions.
 func TestHostIsNotAskedInVain(t *testing.T) {
 	own := site(t, "own")
 	inCanvasWorld(t, stateAt(own), func(w *world, host *canvasHost) {
@@ -345,7 +348,7 @@ func TestHostIsNotAskedInVain(t *testing.T) {
 			}
 		}
 
-		// The wait for a silent host is bounded.
+		// A client whose host does not answer gets an error after 10 s.
 		c := w.initializes("c")
 		c.subscribes(board)
 		time.Sleep(time.Minute + time.Millisecond)
@@ -363,7 +366,7 @@ func TestHostIsNotAskedInVain(t *testing.T) {
 			t.Errorf("the client got %s", got)
 		}
 
-		// For a token without access to the canvas, no request is sent.
+		// For a client that may not use the canvas's session, the host-agent sends no request.
 		c = w.openAs(w.relay, routing.Open{ID: "l", Subject: "eve", Access: "write", Channels: []string{"ahp-session:/other"}})
 		c.asks("reconnect", `{"channel":"ahp-root://","clientId":"l","lastSeenServerSeq":1,"subscriptions":["`+board+`"]}`)
 		c.asks("canvasReadResource", `{"channel":"`+board+`","uri":"ahp-canvas-content:/i/"}`)

@@ -15,7 +15,8 @@ import (
 	"ahprelay/internal/procgroup"
 )
 
-// start starts a command, and ends it with the test.
+// start starts a test program as the host, and ends it after the test. how names the program's
+// behavior.
 func start(t *testing.T, how string, limit int) *commandSocket {
 	t.Helper()
 	var stderr bytes.Buffer
@@ -79,7 +80,8 @@ func TestCommandSpeaksByItsStreams(t *testing.T) {
 	})
 }
 
-// kill ends a slow program.
+// kill kills the program and closes the socket. It fails unless Close has waited for the program's
+// end.
 func (s *commandSocket) kill(t *testing.T) {
 	t.Helper()
 	procgroup.Kill(s.cmd)
@@ -89,8 +91,8 @@ func (s *commandSocket) kill(t *testing.T) {
 	}
 }
 
-// TestCommandGroupIsKilled covers programs that go on after the end of their input:
-// they are killed with their children.
+// TestCommandGroupIsKilled closes the socket of a program that continues after its input ended.
+// After exitTime, Close must kill the program and its children.
 func TestCommandGroupIsKilled(t *testing.T) {
 	for _, how := range []string{"deaf", "parent"} {
 		t.Run(how, func(t *testing.T) {
@@ -122,7 +124,8 @@ func TestMissingCommandIsReported(t *testing.T) {
 	}
 }
 
-// TestLongLines fails unless requests and responses above the limit are skipped.
+// TestLongLines writes a message above the limit. The reader must skip it, return its id and length
+// in an error, and then read the next line.
 func TestLongLines(t *testing.T) {
 	for _, n := range []int{0, 900, 4000, 4090, 100_000} {
 		long := `{"result":{"id":1,"x":"` + strings.Repeat("x", 980+n) + `"},"id":7}`

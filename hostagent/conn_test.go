@@ -29,18 +29,18 @@ import (
 	"ahprelay/test/membus"
 )
 
-// testResume is how long the host may be silent.
+// testResume is the time without contact after which the host-agent gives a host's machine up.
 const testResume = link.DefaultResume
 
-// A world is a host-agent between a host and a relay, all in memory and on fake time.
+// A world is a host-agent between a fake host and a relay, in memory and on fake time.
 type world struct {
 	*testing.T
 	host  *fakeHost
 	agent *Agent
 	relay *routing.RelayEnd
-	bus   *membus.Net // of the last relay
+	bus   *membus.Net // the network between the host-agent and the relay that was linked last
 
-	remotes []*remote // in the order of their connections
+	remotes []*remote // the clients, in the order of their connections
 
 	life context.Context
 	stop func()
@@ -99,7 +99,7 @@ func inWorldOf(t *testing.T, ends routing.AgentEndConfig, test func(w *world)) {
 	})
 }
 
-// link joins a relay to the host-agent.
+// link connects a relay to the host-agent, and waits until the link is ready.
 func (w *world) link(life context.Context, name string) *routing.RelayEnd {
 	bus, log := new(membus.Net), w.agent.cfg.Log
 	w.bus = bus
@@ -124,7 +124,7 @@ func (w *world) link(life context.Context, name string) *routing.RelayEnd {
 	return relay
 }
 
-// A remote is a client, at the relay.
+// A remote is a client's connection at the relay. It keeps what the host-agent sends.
 type remote struct {
 	w    *world
 	conn *routing.RelayConn
@@ -136,7 +136,7 @@ type remote struct {
 	flushed bool
 	moved   bool
 	got     string
-	code    ahp.CloseCode // 0 while it is open
+	code    ahp.CloseCode // the close code; 0 while the connection is open
 	reason  string
 }
 
@@ -218,15 +218,15 @@ func (r *remote) wantClosed(code ahp.CloseCode, reason string) {
 	})
 }
 
-// hostSide returns the latest client's connection to the host.
+// hostSide waits until nothing happens, and returns the newest connection to the host.
 func (w *world) hostSide() *fakeSocket {
 	synctest.Wait()
 	socks := w.host.all()
 	return socks[len(socks)-1]
 }
 
-// TestMessagesPass sends messages in both directions, and fails unless the relay
-// learns when the host has accepted the client.
+// TestMessagesPass sends messages from client and host. Each must arrive unchanged, and the relay
+// must get Ready when the host accepts initialize, not earlier.
 func TestMessagesPass(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.host.set(func() { w.host.answers = nil })
@@ -250,7 +250,7 @@ func TestMessagesPass(t *testing.T) {
 		}{
 			{`{"id":0,"result":null}`, false},
 			{`{"id":"b","result":null}`, false},
-			{`{"id":"a","error":{"code":-32005,"message":"no"}}`, false}, // it may try again
+			{`{"id":"a","error":{"code":-32005,"message":"no"}}`, false}, // the client may try initialize again
 			{`{"id":"a","method":"resourceRead"}`, false},
 			{`{"id":"\u0061","result":null}`, true},
 			{"\xff is no message", true},
@@ -274,8 +274,9 @@ func TestMessagesPass(t *testing.T) {
 	})
 }
 
-// TestUnreadableMessageEndsTheConnection fails if an unreadable client message reaches a
-// gate. A correct relay would refuse such a message.
+// TestUnreadableMessageEndsTheConnection has the relay pass a client's message that is no JSON. The
+// host must not get it, and the host-agent must close the connection. (A correct relay refuses such
+// a message itself.)
 func TestUnreadableMessageEndsTheConnection(t *testing.T) {
 	inWorld(t, func(w *world) {
 		r := w.open()
@@ -288,7 +289,7 @@ func TestUnreadableMessageEndsTheConnection(t *testing.T) {
 	})
 }
 
-// wantOpen fails if a client was closed.
+// wantOpen fails if one of these clients was closed.
 func (w *world) wantOpen(clients ...*remote) {
 	w.Helper()
 	synctest.Wait()
@@ -303,8 +304,9 @@ func (w *world) wantOpen(clients ...*remote) {
 
 const anyGreeting = `{"id":1,"method":"initialize","params":{"clientId":%q}}`
 
-// TestHungHostKeepsItsClients checks a host that neither answers nor closes. Its
-// clients stay and new clients wait, as on a direct connection.
+// TestHungHostKeepsItsClients has a host that stops answering, but closes no connection. Clients
+// must stay connected, and new clients must wait until the host answers, as they would without a
+// relay.
 func TestHungHostKeepsItsClients(t *testing.T) {
 	inWorld(t, func(w *world) {
 		before := w.open()
@@ -354,9 +356,9 @@ func TestHungHostKeepsItsClients(t *testing.T) {
 	})
 }
 
-// TestUnreachableHostEndsItsClients closes clients after the host's machine was
-// unreachable for the resume time. A client that still receives host messages stays,
-// and all stay if the machine returns in time.
+// TestUnreachableHostEndsItsClients makes the host's machine unreachable. After testResume, the
+// host-agent must close the clients. A client that still gets the host's messages must stay, and
+// all clients must stay if the machine answers earlier.
 func TestUnreachableHostEndsItsClients(t *testing.T) {
 	start := func(w *world) (silent, speaking *remote) {
 		silent, speaking = w.open(), w.open()
@@ -403,14 +405,15 @@ func TestUnreachableHostEndsItsClients(t *testing.T) {
 			w.host.set(func() { w.host.down = unroutable })
 			w.host.all()[0].end(io.EOF)
 			time.Sleep(testResume - 2*retryMost)
-			w.host.set(func() { w.host.down = errRefused }) // by the machine
+			w.host.set(func() { w.host.down = errRefused }) // the machine answers that no program listens
 			time.Sleep(time.Hour)
 			w.wantOpen(silent, speaking)
 		})
 	})
 }
 
-// TestEachEndOfAHostHasItsCode lists the close codes when a host's connection ends.
+// TestEachEndOfAHostHasItsCode ends the host's connections in different ways, and lists the close
+// code that the client must get for each.
 func TestEachEndOfAHostHasItsCode(t *testing.T) {
 	lost := fmt.Errorf("read: %w", io.ErrUnexpectedEOF)
 	t.Run("it alone", func(t *testing.T) {
@@ -460,15 +463,15 @@ func TestEachEndOfAHostHasItsCode(t *testing.T) {
 	})
 }
 
-// TestSlowClientHoldsItsHostBack checks a client that reads nothing: the host's
-// connection is not read, while the client's own messages and their refusals go on. If
-// the client reads in time, it receives everything. Otherwise it is closed, and the
-// host's connection ends.
+// TestSlowClientHoldsItsHostBack has a client that accepts no messages. The host-agent must stop
+// reading this client's connection to the host, but the client's own requests and their refusals
+// must continue. If the client accepts messages within 40 s, it must get all of them. Otherwise the
+// host-agent must close the client and its connection to the host.
 func TestSlowClientHoldsItsHostBack(t *testing.T) {
 	for _, comesBack := range []bool{true, false} {
 		inWorld(t, func(w *world) {
 			w.host.set(func() { w.host.answers = nil })
-			r := w.openAs(w.relay, routing.Open{ID: "c", Subject: "ada", Access: "read"}) // which gives no credit back
+			r := w.openAs(w.relay, routing.Open{ID: "c", Subject: "ada", Access: "read"}) // returns no credit
 			s := w.hostSide()
 			const messages, size = 40, 1 << 20
 			for range messages {
@@ -506,8 +509,9 @@ func TestSlowClientHoldsItsHostBack(t *testing.T) {
 	}
 }
 
-// TestRefusalsAreBounded sends forbidden requests without reading the answers: the
-// requests then wait, too.
+// TestRefusalsAreBounded has a client that sends forbidden requests and reads no answers. When the
+// answers fill their bound, the host-agent must stop accepting requests, and later close the
+// client.
 func TestRefusalsAreBounded(t *testing.T) {
 	inWorld(t, func(w *world) {
 		r := w.openAs(w.relay, routing.Open{ID: "c", Subject: "ada", Access: "read"})
@@ -531,14 +535,14 @@ func TestRefusalsAreBounded(t *testing.T) {
 	})
 }
 
-// TestLastMessagesReachTheHost checks a client that leaves while the host is busy and
-// sends.
+// TestLastMessagesReachTheHost has a client that sends messages to a busy host and leaves. The host
+// must get all of them when it reads again.
 func TestLastMessagesReachTheHost(t *testing.T) {
 	inWorld(t, func(w *world) {
 		r := w.open()
 		s := w.hostSide()
 		gate := make(chan struct{})
-		w.host.set(func() { w.host.gate = gate }) // it is busy
+		w.host.set(func() { w.host.gate = gate }) // the host reads nothing
 		var want []string
 		for i := range 100 {
 			want = append(want, fmt.Sprintf(`{"method":"m%d"}`, i))
@@ -560,8 +564,8 @@ func TestLastMessagesReachTheHost(t *testing.T) {
 	})
 }
 
-// TestClientLeavesHungHost fails unless a connection ends although the host reads
-// nothing.
+// TestClientLeavesHungHost has a client that leaves while the host reads nothing. The host-agent
+// must close the connection to the host after leaveTime.
 func TestClientLeavesHungHost(t *testing.T) {
 	inWorld(t, func(w *world) {
 		r := w.open()
@@ -581,7 +585,7 @@ func TestClientLeavesHungHost(t *testing.T) {
 	})
 }
 
-// TestStopWithHungHost stops a host-agent while its host reads nothing.
+// TestStopWithHungHost stops a host-agent while its host reads nothing. That must take at most 1 s.
 func TestStopWithHungHost(t *testing.T) {
 	inWorld(t, func(w *world) {
 		r := w.open()
@@ -596,7 +600,8 @@ func TestStopWithHungHost(t *testing.T) {
 	})
 }
 
-// TestClientsAreCounted counts clients through all ways of ending.
+// TestClientsAreCounted opens connections and ends them in each possible way. The host-agent's
+// count of clients must always match.
 func TestClientsAreCounted(t *testing.T) {
 	inWorld(t, func(w *world) {
 		for i := range 20 {
@@ -613,7 +618,7 @@ func TestClientsAreCounted(t *testing.T) {
 			w.host.set(func() { w.host.down = nil })
 			c.conn.Close(1000, "")
 			b.conn.Close(1000, "")
-			time.Sleep(endWithin) // the client's close waits for the monitor's
+			time.Sleep(endWithin) // the host-agent waits for the monitor before it closes the client
 			synctest.Wait()
 			if n := w.agent.presence.now().Clients; n != 0 {
 				t.Fatalf("round %d: %d clients; want none", i, n)
@@ -622,9 +627,8 @@ func TestClientsAreCounted(t *testing.T) {
 	})
 }
 
-// TestClientComesAgain opens connections with a clientId that is in use. Earlier
-// connections with it are probed; those that have ended, have a new clientId or belong to
-// other clients are not.
+// TestClientComesAgain opens connections with a clientId that is in use. The host-agent must probe
+// the earlier open connections with this clientId, and no others.
 func TestClientComesAgain(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.host.set(func() { w.host.answers = nil })
@@ -649,7 +653,7 @@ func TestClientComesAgain(t *testing.T) {
 		again := w.open()
 		greet(again, "reconnect", "phone")
 		want(2, 0, 0, 0)
-		greet(first, "initialize", "laptop") // before the host has accepted it
+		greet(first, "initialize", "laptop") // the host has not accepted this client yet
 		want(2, 1, 0, 0)
 		nameless := w.open()
 		nameless.send(`{"id":1,"method":"initialize","params":{}}`)
@@ -673,8 +677,8 @@ func TestClientComesAgain(t *testing.T) {
 	})
 }
 
-// TestFlushIsConfirmedBehindEarlierMessages fails unless a flush is confirmed after a slow host has accepted the
-// earlier messages.
+// TestFlushIsConfirmedBehindEarlierMessages asks for a flush while a slow host has not read two
+// messages. The relay must get Flushed only after the host has read both.
 func TestFlushIsConfirmedBehindEarlierMessages(t *testing.T) {
 	inWorld(t, func(w *world) {
 		r := w.open()
@@ -695,8 +699,8 @@ func TestFlushIsConfirmedBehindEarlierMessages(t *testing.T) {
 	})
 }
 
-// TestMessagesThatArriveTogetherLeaveTogether fails unless a burst for a single client
-// leaves in few packets, in order: usually one.
+// TestMessagesThatArriveTogetherLeaveTogether has the host send 16 messages to a client at once.
+// They must reach the relay in order, in at most eight packets.
 func TestMessagesThatArriveTogetherLeaveTogether(t *testing.T) {
 	inWorld(t, func(w *world) {
 		want := ""
@@ -704,7 +708,7 @@ func TestMessagesThatArriveTogetherLeaveTogether(t *testing.T) {
 		for i := range 16 {
 			message := fmt.Sprintf(`{"jsonrpc":"2.0","method":"action","params":{"channel":"ahp-chat:/1","serverSeq":%d}}`, i)
 			if i == 7 {
-				message = `{"jsonrpc":"2.0","id":1,"method":"ping"}` // for this client only
+				message = `{"jsonrpc":"2.0","id":1,"method":"ping"}` // a request, which no other client gets
 			}
 			want += message
 			w.host.early = append(w.host.early, message)
@@ -713,7 +717,7 @@ func TestMessagesThatArriveTogetherLeaveTogether(t *testing.T) {
 		packets := 0
 		w.bus.Lose(func(subject string) bool {
 			if strings.HasSuffix(subject, ".up") {
-				packets++ // under the lock of the bus
+				packets++ // a call of Lose's function holds the lock of the bus
 			}
 			return false
 		})
@@ -724,7 +728,7 @@ func TestMessagesThatArriveTogetherLeaveTogether(t *testing.T) {
 				t.Errorf("the client got %s; want %s", r.got, want)
 			}
 		})
-		if packets > len(w.host.early)/2 { // the open record and acknowledgements may leave in between
+		if packets > len(w.host.early)/2 { // packets may also carry the open record or acknowledgements
 			t.Errorf("%d packets brought %d messages; want few", packets, len(w.host.early))
 		}
 	})

@@ -10,7 +10,8 @@ import (
 	"ahprelay/hostagent"
 )
 
-// TestControlPathNeedsADirectory: without /tmp, the error names the remedies.
+// TestControlPathNeedsADirectory has no directory for temporary files. The error must name the
+// directory and the remedies: --control and TMPDIR.
 func TestControlPathNeedsADirectory(t *testing.T) {
 	missing := filepath.Join(t.TempDir(), "none")
 	t.Setenv("XDG_RUNTIME_DIR", "")

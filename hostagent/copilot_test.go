@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestCopilotsHostIsRecognised recognizes Copilot's host among programs, and reads its
-// address.
+// TestCopilotsHostIsRecognised lists command lines. Only those that start Copilot's AHP host must
+// be recognized, with the address and the token that they name.
 func TestCopilotsHostIsRecognised(t *testing.T) {
 	for _, test := range []struct{ arguments, address, token string }{
 		{"/usr/bin/copilot --experimental --ahp-host", "127.0.0.1:8765", ""},
@@ -19,10 +19,10 @@ func TestCopilotsHostIsRecognised(t *testing.T) {
 		{"node /x/node_modules/@github/copilot/npm-loader.js --ahp-host --listen [::1]:9000", "[::1]:9000", ""},
 		{"copilot --ahp-host --listen 0.0.0.0:9000", "127.0.0.1:9000", ""},
 		{"copilot --ahp-host --ahp-host-token", "127.0.0.1:8765", ""}, // the value is missing
-		{"copilot --ahp-host --listen 127.0.0.1:0", "", ""},           // the port is unknown
+		{"copilot --ahp-host --listen 127.0.0.1:0", "", ""},           // the system chooses a port
 		{"copilot --ahp-host --listen nonsense", "", ""},
-		{"copilot --ahp ws://127.0.0.1:8765", "", ""}, // a client
-		{"grep --ahp-host /usr/bin/copilot", "", ""},  // mentions it
+		{"copilot --ahp ws://127.0.0.1:8765", "", ""}, // Copilot as a client
+		{"grep --ahp-host /usr/bin/copilot", "", ""},  // a program that only mentions the option
 		{"other --ahp-host --ahp-host-token s3cret", "", ""},
 		{"--ahp-host", "", ""},
 		{"", "", ""},
@@ -34,7 +34,9 @@ func TestCopilotsHostIsRecognised(t *testing.T) {
 	}
 }
 
-// TestCopilotHostIsFound finds a listening host once among this user's processes.
+// TestCopilotHostIsFound lists processes, two of which (parent and child) name the same listening
+// address. copilotHosts must return this address once, and no address without listener or of
+// another user.
 func TestCopilotHostIsFound(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -58,9 +60,9 @@ func TestCopilotHostIsFound(t *testing.T) {
 		}
 	}
 	process("7", true, "node", "/x/copilot/npm-loader.js", "--ahp-host", "--ahp-host-token", "s3cret", "--listen", at)
-	process("8", true, "/x/copilot", "--ahp-host", "--ahp-host-token", "s3cret", "--listen", at) // started by the first
-	process("9", true, "/x/copilot", "--ahp-host", "--listen", "127.0.0.1:1")                    // nothing listens
-	process("10", false, "/x/copilot", "--ahp-host", "--listen", at)                             // a different user's
+	process("8", true, "/x/copilot", "--ahp-host", "--ahp-host-token", "s3cret", "--listen", at) // process 7 started it
+	process("9", true, "/x/copilot", "--ahp-host", "--listen", "127.0.0.1:1")                    // no program listens
+	process("10", false, "/x/copilot", "--ahp-host", "--listen", at)                             // of a different user
 	want := []Found{{"ws://" + at, "GitHub Copilot CLI's AHP host, " + at, "s3cret"}}
 	if got := copilotHosts(proc); !slices.Equal(got, want) {
 		t.Errorf("copilotHosts = %+v; want %+v", got, want)

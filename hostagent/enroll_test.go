@@ -21,7 +21,7 @@ import (
 	"ahprelay/auth"
 )
 
-// A keyRelay issues credentials like a relay, in memory. It implements
+// A keyRelay issues, renews and checks host credentials like a relay, in memory. It implements
 // [http.RoundTripper].
 type keyRelay struct {
 	t    *testing.T
@@ -33,9 +33,9 @@ type keyRelay struct {
 	spent   map[string]bool
 	gave    []time.Time
 	uses    int
-	down    bool // it is unreachable
-	loses   bool // responses get lost
-	refuses bool // it responds with 500
+	down    bool // the relay is unreachable
+	loses   bool // the relay handles the request, but its response is lost
+	refuses bool // the relay refuses renewals with the status 500
 }
 
 func newKeyRelay(t *testing.T) *keyRelay {
@@ -118,7 +118,7 @@ func (r *keyRelay) serve(w http.ResponseWriter, request *http.Request) {
 	}
 }
 
-// given returns the times of issued credentials.
+// given returns when the relay issued each credential.
 func (r *keyRelay) given() []time.Time {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -131,7 +131,8 @@ func (r *keyRelay) set(down, refuses bool) {
 	r.down, r.refuses = down, refuses
 }
 
-// enrolled returns access with a credential in a file.
+// enrolled enrolls a host-agent at r, and returns its access with the new credential in a file. A
+// second enrollment with the same token must fail.
 func enrolled(t *testing.T, r *keyRelay) *access {
 	t.Helper()
 	token, err := r.keys.Tokens().IssueHost(auth.Enrolment{Tenant: "acme", Host: "laptop", Expires: time.Now().Add(time.Hour)})
@@ -167,7 +168,8 @@ func openAccess(t *testing.T, r *keyRelay, path string) *access {
 
 const day = 24 * time.Hour
 
-// TestCredentialIsRenewed covers years.
+// TestCredentialIsRenewed runs a host-agent for years. It must renew its credential in time, also
+// after 50 days without a relay, and the relay must then refuse a copy of the old credential.
 func TestCredentialIsRenewed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newKeyRelay(t)
@@ -240,8 +242,8 @@ func TestCredentialIsRenewed(t *testing.T) {
 	})
 }
 
-// TestLostRenewalKeepsTheCredential loses the response to a renewal: the previous
-// credential stays valid.
+// TestLostRenewalKeepsTheCredential loses the relay's response to a renewal. The host-agent must
+// still be able to renew with its old credential.
 func TestLostRenewalKeepsTheCredential(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newKeyRelay(t)
@@ -270,8 +272,8 @@ func TestLostRenewalKeepsTheCredential(t *testing.T) {
 	})
 }
 
-// TestRenewalWithWrongClock bounds the renewal time of a host-agent with a wrong
-// clock.
+// TestRenewalWithWrongClock has a host-agent whose clock differs from the relay's by ten years. It
+// must renew soon if its clock is ahead, and within the usual time if its clock is behind.
 func TestRenewalWithWrongClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newKeyRelay(t)
@@ -361,8 +363,8 @@ func TestCredentialFileRefuses(t *testing.T) {
 	}
 }
 
-// TestSentinelGetsCredentialsByProof fails unless a sentinel gets NATS credentials with its
-// host-agent's credential.
+// TestSentinelGetsCredentialsByProof fails unless the sentinel can request NATS credentials with
+// the credential and the key of its host-agent.
 func TestSentinelGetsCredentialsByProof(t *testing.T) {
 	r := newKeyRelay(t)
 	a := &Agent{access: enrolled(t, r)}

@@ -14,27 +14,28 @@ import (
 	"ahprelay/ahp"
 )
 
-// A fakeHost is a host in memory, for tests on fake time.
+// A fakeHost is a host in memory, for tests on fake time. Tests change its fields with set.
 type fakeHost struct {
 	mu      sync.Mutex
-	down    error         // error of dialling; nil accepts
-	mute    bool          // it answers nothing
-	hangs   chan struct{} // the handshake waits until this is closed; nil does not wait
+	down    error         // dial fails with this error; nil accepts
+	mute    bool          // the host answers no request
+	hangs   chan struct{} // dial waits until this is closed; nil does not wait
 	hanging bool          // it hangs from the start
-	pongs   bool          // it has WebSockets and answers pings, unless mute
-	gate    chan struct{} // it reads nothing until this is closed; nil reads
-	early   []string      // its first messages on each connection
+	pongs   bool          // connections are WebSockets whose pings the host answers, unless mute
+	gate    chan struct{} // the host reads nothing until this is closed; nil reads at once
+	early   []string      // the host sends these first on each connection
 	answers func(env ahp.Envelope) string
 	socks   []*fakeSocket
 	dials   int
 }
 
-// answersAll is a host on which each request succeeds.
+// answersAll answers each request with the result null.
 func answersAll(env ahp.Envelope) string {
 	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":null}`, env.ID)
 }
 
-// answersVersion is a host that refuses the monitor's initialize like real hosts.
+// answersVersion answers initialize with an error that names the host's versions, as real hosts
+// answer the host-agent's monitor. It answers other requests with null.
 func answersVersion(env ahp.Envelope) string {
 	if string(env.Method) != "initialize" {
 		return answersAll(env)
@@ -42,7 +43,8 @@ func answersVersion(env ahp.Envelope) string {
 	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32005,"message":"no","data":{"supportedVersions":["0.9.0","0.8.0"]}}}`, env.ID)
 }
 
-// A fakeSocket is a connection to a fakeHost.
+// A fakeSocket is a connection to a fakeHost. Tests send the host's messages through toUs, and got
+// keeps the messages that the host received.
 type fakeSocket struct {
 	host   *fakeHost
 	toUs   chan string
@@ -51,7 +53,7 @@ type fakeSocket struct {
 
 	mu     sync.Mutex
 	got    []string
-	ending error // returned by Read after the host has closed
+	ending error // the error that Read returns after the connection has ended
 }
 
 var errClosed = fmt.Errorf("fake socket: %w", net.ErrClosed)
@@ -169,7 +171,7 @@ func (s *fakeSocket) Write(message []byte, _ bool) error {
 // Close implements hostSocket.
 func (s *fakeSocket) Close(string) { s.once.Do(func() { close(s.closed) }) }
 
-// end closes the connection from the host's side.
+// end closes the connection from the host's side. Read then returns err.
 func (s *fakeSocket) end(err error) {
 	s.mu.Lock()
 	s.ending = err
@@ -194,13 +196,14 @@ func (s *fakeSocket) messages() []string {
 	return slices.Clone(s.got)
 }
 
-// lose makes the host's machine vanish without a trace.
+// lose makes the host's machine vanish: no connection can be opened, and the monitor's connection
+// times out.
 func (h *fakeHost) lose() {
 	h.set(func() { h.down = &net.OpError{Op: "dial", Err: os.ErrDeadlineExceeded} })
-	h.all()[0].end(fmt.Errorf("read: %w", syscall.ETIMEDOUT)) // the monitor's, with the kernel's probes
+	h.all()[0].end(fmt.Errorf("read: %w", syscall.ETIMEDOUT)) // the monitor's connection
 }
 
-// crash ends all connections, and refuses new ones.
+// crash ends all connections, and makes the host refuse new connections.
 func (h *fakeHost) crash() {
 	h.set(func() { h.down = errRefused })
 	for _, s := range h.all() {
@@ -208,7 +211,7 @@ func (h *fakeHost) crash() {
 	}
 }
 
-// errRefused is the error of dialling without a listener.
+// errRefused is the error of dialling an address where no program listens.
 var errRefused = fmt.Errorf("upstream ws://10.1.2.3:7: %w", &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED})
 
 func (h *fakeHost) all() []*fakeSocket {

@@ -14,8 +14,9 @@ import (
 	"ahprelay/routing"
 )
 
-// TestExactlyTheAddedFramesAreFound fails unless exactly the added messages are found, even if the caller
-// changes the added bytes.
+// TestExactlyTheAddedFramesAreFound adds messages to the cache. find must return an added message,
+// even if the caller then changes its bytes, and no other message. After cachedFrames later
+// messages, it must be forgotten.
 func TestExactlyTheAddedFramesAreFound(t *testing.T) {
 	f := new(frameCache)
 	message := []byte(`{"method":"action","params":{"channel":"ahp-chat:/1"}}`)
@@ -43,7 +44,7 @@ func TestExactlyTheAddedFramesAreFound(t *testing.T) {
 	if known, _ := f.find(again, 0); known != nil {
 		t.Error("another message is found")
 	}
-	for i := range cachedFrames - 1 { // different successors
+	for i := range cachedFrames - 1 { // each follows the same frame, so the frame has many successors
 		f.add(fmt.Append(nil, i), &ahp.Envelope{}, slot)
 	}
 	again[len(again)-4] = '1'
@@ -56,7 +57,8 @@ func TestExactlyTheAddedFramesAreFound(t *testing.T) {
 	}
 }
 
-// TestLongFramesAreNotKept bounds the cache's memory.
+// TestLongFramesAreNotKept parses messages of cachedSize and more. The cache must keep the first,
+// and not the longer message.
 func TestLongFramesAreNotKept(t *testing.T) {
 	c := benchConn(t, routing.Open{ID: "c", Subject: "ada", Access: "write"})
 	c.agent.clients.open.Store(2)
@@ -70,7 +72,8 @@ func TestLongFramesAreNotKept(t *testing.T) {
 	}
 }
 
-// TestFrameCacheIsShared adds and finds concurrently, in different orders.
+// TestFrameCacheIsShared adds and finds messages in four goroutines, in different orders. Each must
+// get the envelope of its own message.
 func TestFrameCacheIsShared(t *testing.T) {
 	f := new(frameCache)
 	var wg sync.WaitGroup
@@ -93,7 +96,8 @@ func TestFrameCacheIsShared(t *testing.T) {
 	wg.Wait()
 }
 
-// TestNoMessageIsKept fails if an idle connection keeps a host message in memory.
+// TestNoMessageIsKept sends a request and waits for the host's answer. After that, the idle
+// connection must hold no part of the answer in memory.
 func TestNoMessageIsKept(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.open().send(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"channel":"ahp-root://"}}`)

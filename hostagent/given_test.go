@@ -9,14 +9,15 @@ import (
 	"ahprelay/routing"
 )
 
-// confirms is the host's echo of a client's answer to a tool call.
+// confirms returns the host's echo of a client's answer to a tool call.
 func confirms(clientID, call string, seq int, more string) string {
 	return fmt.Sprintf(`{"jsonrpc":"2.0","method":"action","params":{"channel":"ahp-chat:/1","serverSeq":%d,"origin":{"clientId":%q,"clientSeq":1},`+
 		`"action":{"type":"chat/toolCallConfirmed","turnId":"t","toolCallId":%q,"approved":true}%s}}`, seq, clientID, call, more)
 }
 
-// TestAnswersNameTheirGiver fails unless a chat's answers name the person and the device,
-// for subscribed clients only, and in the host's order.
+// TestAnswersNameTheirGiver has two people confirm tool calls. The request relay/answers must
+// return who answered on which device, in the host's order. Only a client that is subscribed to the
+// chat may get this.
 func TestAnswersNameTheirGiver(t *testing.T) {
 	inWorld(t, func(w *world) {
 		enter := func(subject, device string) (*remote, *fakeSocket) {
@@ -44,7 +45,7 @@ func TestAnswersNameTheirGiver(t *testing.T) {
 			return r.hear()
 		}
 
-		bobs.toUs <- confirms("client-bob", "both", 8, "") // read first, given second
+		bobs.toUs <- confirms("client-bob", "both", 8, "") // read first, but with a later serverSeq
 		adas.toUs <- confirms("client-ada", "both", 7, "")
 		adas.toUs <- confirms("client-bob", "of bob, seen by ada", 9, "")
 		adas.toUs <- confirms("client-ada", "refused", 10, `,"rejectionReason":"no"`)
@@ -59,7 +60,8 @@ func TestAnswersNameTheirGiver(t *testing.T) {
 			t.Errorf("ada got %s; want no answers that the host refused, or that belong to a different connection", got)
 		}
 
-		// A client without the chat learns nothing, and the host never receives the method.
+		// A client without access to the chat gets an error, and the host-agent never passes the
+		// request to the host.
 		eve := w.openAs(w.relay, routing.Open{ID: "c-eve", Subject: "eve", Access: "read", Channels: []string{"s:/2"}})
 		eves := w.hostSide()
 		eve.send(greeting("initialize", "client-eve"))
@@ -74,7 +76,8 @@ func TestAnswersNameTheirGiver(t *testing.T) {
 	})
 }
 
-// TestGivenAnswersAreBounded fails unless the oldest answer gives way.
+// TestGivenAnswersAreBounded notes more answers than the bound. The oldest answer must be dropped,
+// and an answer with a long id is not noted.
 func TestGivenAnswersAreBounded(t *testing.T) {
 	var g givenAnswers
 	for i := range maxGiven + 1 {

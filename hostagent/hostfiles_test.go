@@ -10,7 +10,8 @@ import (
 	"ahprelay/auth/gate"
 )
 
-// TestHostFiles checks whether a host's files are on this machine.
+// TestHostFiles lists settings and upstreams. shared must return whether the host's files are on
+// this machine.
 func TestHostFiles(t *testing.T) {
 	for _, test := range []struct {
 		files    HostFiles
@@ -35,8 +36,9 @@ func TestHostFiles(t *testing.T) {
 	}
 }
 
-// TestLinksBesideTheHost checks a symbolic link that leads out of the permitted
-// directories, with the host on this machine and on a remote one.
+// TestLinksBesideTheHost has a client request a file through a symbolic link that leads out of the
+// permitted directory. The host-agent must refuse this if it has the host's files beside it.
+// Otherwise it cannot see the link, and the host gets the request.
 func TestLinksBesideTheHost(t *testing.T) {
 	folder := t.TempDir()
 	if err := errors.Join(os.Mkdir(folder+"/allowed", 0o700), os.Symlink("/etc", folder+"/allowed/out")); err != nil {
@@ -59,8 +61,8 @@ func TestLinksBesideTheHost(t *testing.T) {
 	}
 }
 
-// TestReadersGetPermittedFilesOnly is the table of files that a reader may request, by token and by
-// the owner's limits.
+// TestReadersGetPermittedFilesOnly has a reader request a file in a session's folder. The host must
+// get the request only if both the token and the owner's limits permit it.
 func TestReadersGetPermittedFilesOnly(t *testing.T) {
 	const file = `{"jsonrpc":"2.0","id":5,"method":"resourceRead","params":{"uri":"file:///home/ada/x"}}`
 	reader := gate.NewPolicy(auth.AccessRead, nil, nil, true)

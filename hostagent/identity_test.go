@@ -30,7 +30,7 @@ func greeting(method, clientID string) string {
 	return fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":%q,"params":{"channel":"ahp-root://","clientId":%q}}`, method, clientID)
 }
 
-// of is a client with write access.
+// of returns what a relay sends when a client of the subject connects with write access.
 func of(subject string) routing.Open {
 	return routing.Open{ID: "c-" + subject, Subject: subject, Access: "write", Token: "t-" + subject, Remote: "10.0.0.1:1"}
 }
@@ -42,8 +42,8 @@ func (r *remote) said() (got string, code ahp.CloseCode) {
 	return r.got, r.code
 }
 
-// TestForeignClientIDIsRefused fails unless a clientId belongs to its subject on all
-// relays, for the life of the host process.
+// TestForeignClientIDIsRefused connects ada, and then bob with ada's clientId, at two relays. The
+// host-agent must refuse and close bob each time; ada may use the clientId at either relay.
 func TestForeignClientIDIsRefused(t *testing.T) {
 	inWorld(t, func(w *world) {
 		relay2 := w.link(w.life, "relay2")
@@ -69,8 +69,8 @@ func TestForeignClientIDIsRefused(t *testing.T) {
 	})
 }
 
-// TestFilesAreNotAsked fails unless the host-agent itself refuses the host's requests for
-// files once a second writer is connected.
+// TestFilesAreNotAsked has the host request a client's file. Ada gets the request while she is
+// alone. While bob is connected, too, the host-agent must refuse it itself.
 func TestFilesAreNotAsked(t *testing.T) {
 	const question = `{"jsonrpc":"2.0","id":7,"method":"resourceRead","params":{"uri":"file:///x"}}`
 	inWorld(t, func(w *world) {
@@ -93,15 +93,15 @@ func TestFilesAreNotAsked(t *testing.T) {
 	})
 }
 
-// TestAllowLimitsClients fails unless the owner's limits apply, whatever the relay
-// states.
+// TestAllowLimitsClients sends requests with full authority from the relay. Only those within the
+// owner's limits (Config.Allow) may reach the host.
 func TestAllowLimitsClients(t *testing.T) {
 	const create = `{"jsonrpc":"2.0","id":5,"method":"createSession","params":{"channel":"mock:/1"}}`
 	const list = `{"jsonrpc":"2.0","id":6,"method":"listSessions","params":{"channel":"ahp-root://"}}`
 	for _, c := range []struct {
 		name   string
 		allow  gate.Policy
-		passes []string // of both
+		passes []string // the requests that must reach the host
 	}{
 		{"everything", gate.NewPolicy(auth.AccessAdmin, nil, nil, true), []string{create, list}},
 		{"read", gate.NewPolicy(auth.AccessRead, nil, nil, true), []string{list}},
@@ -128,8 +128,8 @@ func TestAllowLimitsClients(t *testing.T) {
 	}
 }
 
-// TestOnlyNamedSubjectsApprove fails unless only the subjects named by the owner may approve,
-// directly or by equivalent actions.
+// TestOnlyNamedSubjectsApprove sends approvals, and actions with the effect of an approval. They
+// may reach the host only from subjects in ApproveOnly; a chat message may from everyone.
 func TestOnlyNamedSubjectsApprove(t *testing.T) {
 	say := func(action string) string {
 		return `{"jsonrpc":"2.0","method":"dispatchAction","params":{"channel":"mock:/1","clientSeq":1,"action":` + action + `}}`
@@ -157,7 +157,8 @@ func TestOnlyNamedSubjectsApprove(t *testing.T) {
 	}
 }
 
-// TestHostAgentAnswersInPlaceOfClients fails unless the host-agent answers the host in place of every client.
+// TestHostAgentAnswersInPlaceOfClients sets NoReverse. The host-agent must then refuse the host's
+// request for a client's file itself, and the client must not get it.
 func TestHostAgentAnswersInPlaceOfClients(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.agent.cfg.NoReverse = true
@@ -191,7 +192,8 @@ func TestForeignFileIsRefused(t *testing.T) {
 	})
 }
 
-// TestKickedClientsCannotReturn fails unless kicked clients are closed at once and cannot return.
+// TestKickedClientsCannotReturn kicks a subject and a connection. The host-agent must close their
+// clients at once, and refuse them until the kick's time is over.
 func TestKickedClientsCannotReturn(t *testing.T) {
 	inWorld(t, func(w *world) {
 		ada, bob, bob2 := w.openAs(w.relay, of("ada")), w.openAs(w.relay, of("bob")), w.openAs(w.relay, of("bob"))
@@ -256,9 +258,9 @@ func TestBlocklistIsBounded(t *testing.T) {
 	})
 }
 
-// TestRepeatedAuditLinesAreCoalesced connects a client again and again, with forbidden
-// requests. The log has the first lines, and then counts. A different client has its
-// own lines.
+// TestRepeatedAuditLinesAreCoalesced connects a client 100 times and sends a forbidden request each
+// time. The log must have the first lines and then a line with the count. Another client's lines
+// must stay separate.
 func TestRepeatedAuditLinesAreCoalesced(t *testing.T) {
 	inWorld(t, func(w *world) {
 		var log bytes.Buffer
@@ -305,8 +307,8 @@ func TestRepeatedAuditLinesAreCoalesced(t *testing.T) {
 	})
 }
 
-// TestEachAuditedEventHasOneLine fails unless connect, refusal, kick and end have one line each,
-// without contents.
+// TestEachAuditedEventHasOneLine connects, refuses and kicks clients. The log must have the wanted
+// line for each event, and no content of a message.
 func TestEachAuditedEventHasOneLine(t *testing.T) {
 	inWorld(t, func(w *world) {
 		var log bytes.Buffer
@@ -339,7 +341,7 @@ func TestEachAuditedEventHasOneLine(t *testing.T) {
 			`conn=c-bob subject=bob event=refuse method=initialize reason="the clientId is not this token's" code=4503`,
 			`conn=c-bob subject=bob event=disconnect`,
 			`conn=c-ada subject=ada event=kick code=4503`,
-			`conn=c-ada subject=ada event=disconnect`, // whether or not the relay has confirmed it by then
+			`conn=c-ada subject=ada event=disconnect`, // the relay may have confirmed the close by then, or not
 			`conn=c-ada subject=ada event=refuse reason="the host's owner does not want this client, until `,
 			`conn=c-cleo subject=cleo event=disconnect code=1000 reason=bye`,
 		}
@@ -360,7 +362,8 @@ func TestEachAuditedEventHasOneLine(t *testing.T) {
 	})
 }
 
-// TestHostLearnsCaller checks the headers or variables that identify the client.
+// TestHostLearnsCaller fails unless the headers for a host at a URL, and the variables for a host
+// that is a command, name the client.
 func TestHostLearnsCaller(t *testing.T) {
 	who := &caller{tenant: "default", subject: "ada Løve\n%", access: "read", conn: "c1"}
 	header := who.header()
@@ -389,7 +392,8 @@ func TestHostLearnsCaller(t *testing.T) {
 	}
 }
 
-// TestDialSendsCaller checks the handshake with a host.
+// TestDialSendsCaller opens connections to a host for a client and for the host-agent itself. Only
+// the handshake for the client may have the caller's headers.
 func TestDialSendsCaller(t *testing.T) {
 	got := make(chan http.Header, 1)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -407,7 +411,8 @@ func TestDialSendsCaller(t *testing.T) {
 	}
 }
 
-// TestEndOfAHostIsDistinguished distinguishes the end of a host process from other failures.
+// TestEndOfAHostIsDistinguished dials upstreams that fail in different ways. isRefused must be true
+// only if no program listens at the address.
 func TestEndOfAHostIsDistinguished(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -445,7 +450,8 @@ func TestEndOfAHostIsDistinguished(t *testing.T) {
 	}
 }
 
-// TestControlSocketAnswersTheOwner sends requests through the control socket.
+// TestControlSocketAnswersTheOwner sends requests through the control socket. A second host-agent
+// then takes the socket over: the end of the first must not remove it.
 func TestControlSocketAnswersTheOwner(t *testing.T) {
 	a := &Agent{
 		cfg:    Config{Log: slog.New(slog.DiscardHandler), Control: filepath.Join(t.TempDir(), "c.sock")},
@@ -493,7 +499,7 @@ func TestControlSocketAnswersTheOwner(t *testing.T) {
 	if list, _ := control.Clients(t.Context()); len(list.Blocked) != 1 || list.Blocked[0].Subject != "bob" {
 		t.Errorf("barred: %+v; want bob", list.Blocked)
 	}
-	stop2 := serve() // a successor takes the socket over
+	stop2 := serve() // another host-agent takes the socket over
 	stop()
 	if _, err := control.Clients(t.Context()); err != nil {
 		t.Errorf("the end of the former took the socket of the successor away: %v", err)
@@ -511,13 +517,13 @@ func TestControlSocketAnswersTheOwner(t *testing.T) {
 }
 
 func TestControlPath(t *testing.T) {
-	dir, err := os.MkdirTemp("", "c") // short: the path of a socket is bounded
+	dir, err := os.MkdirTemp("", "c") // the path is short, because a socket's path is bounded
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	t.Setenv("XDG_RUNTIME_DIR", dir)
-	t.Setenv("TMPDIR", t.TempDir()) // without the sockets of other host-agents
+	t.Setenv("TMPDIR", t.TempDir()) // no sockets of other host-agents are there
 	if _, err := FindControl("default", ""); err == nil || !strings.Contains(err.Error(), "--control") {
 		t.Errorf("find where there is none: %v", err)
 	}
@@ -555,7 +561,7 @@ func TestControlPath(t *testing.T) {
 	if got, err := FindControl("default", "b"); got != crashed || err != nil {
 		t.Errorf("find host b: %q, %v; want %q", got, err, crashed)
 	}
-	// The service has a runtime directory of its own, and the user's shell another.
+	// A service has its own runtime directory, which differs from that of the user's shell.
 	t.Setenv("XDG_RUNTIME_DIR", t.TempDir())
 	who, err := user.Current()
 	if err != nil {

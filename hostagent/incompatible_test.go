@@ -19,9 +19,9 @@ import (
 	"ahprelay/test/refclient"
 )
 
-// TestIncompatibleHostIsListed connects host-agents that are too old or too new for a relay. The
-// host is listed as incompatible; its clients and the host-agent's log learn which
-// side must be upgraded.
+// TestIncompatibleHostIsListed connects host-agents whose protocol is too old or too new for the
+// relay. The relay must list the host as incompatible. Its clients and the host-agent's log must
+// name the program to upgrade.
 func TestIncompatibleHostIsListed(t *testing.T) {
 	relay, err := gateway.StartRelay(t.Context(), gateway.RelayConfig{
 		DataDir: t.TempDir(), Listen: "127.0.0.1:0", AdminListen: gateway.NoListener, Gateway: gateway.Config{Version: "5.0", HoldTime: time.Millisecond},
@@ -76,7 +76,7 @@ func TestIncompatibleHostIsListed(t *testing.T) {
 	}
 }
 
-// hostInfo returns a relay's description of a host.
+// hostInfo requests a relay's description of a host.
 func hostInfo(t *testing.T, url, token string) (info hostsapi.Info) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
@@ -95,7 +95,8 @@ func hostInfo(t *testing.T, url, token string) (info hostsapi.Info) {
 	return info
 }
 
-// wantRefusal fails unless a client is closed with a reason and without an answer.
+// wantRefusal connects a client. It fails unless the relay closes the connection with
+// CloseHostOffline and the wanted reason, without an answer to initialize.
 func wantRefusal(t *testing.T, url, token, want string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// full is a relay that refuses beyond a limit, and counts.
+// full is a relay that refuses each request because the tenant's limit is reached. It counts the
+// requests.
 type full struct{ asked int }
 
 // RoundTrip implements [http.RoundTripper].
@@ -22,9 +23,9 @@ func (f *full) RoundTrip(r *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// A host-agent above its tenant's limit requests credentials less and less often,
-// however often its connection retries. Meanwhile its error names the limit, and it
-// does not stop.
+// TestHostAgentBacksOffBeyondLimit has a relay that refuses a host-agent because its tenant's limit
+// is reached. The host-agent must request credentials less and less often, even if its connection
+// asks each second, and its error must name the limit.
 func TestHostAgentBacksOffBeyondLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, relay := enrolled(t, newKeyRelay(t)), &full{}
@@ -46,7 +47,8 @@ func TestHostAgentBacksOffBeyondLimit(t *testing.T) {
 	})
 }
 
-// Every granted request ends the pauses.
+// TestGrantedRequestEndsPauses refuses 20 requests and grants the next. The pauses must end then,
+// and after the next refusal the pause must be as short as the first.
 func TestGrantedRequestEndsPauses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var p pausing

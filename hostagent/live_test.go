@@ -10,9 +10,9 @@ import (
 	"ahprelay/routing"
 )
 
-// shows reports whether a browser may view the canvas, and whether a stream that shows
-// it may continue. A stream without a permitted request always may, because its next
-// request is checked.
+// shows opens a stream of a browser for the canvas. looks is whether the host-agent permits its
+// request, and stays is whether the stream may continue. A stream without a permitted request may
+// always continue, because its next request is checked.
 func (w *world) shows(open routing.Open) (looks, stays bool) {
 	w.Helper()
 	s := &canvasStream{open: open}
@@ -25,7 +25,8 @@ func (w *world) shows(open routing.Open) (looks, stays bool) {
 	return err == nil, w.agent.live.mayStay(s)
 }
 
-// wantShown fails unless both results of shows equal want.
+// wantShown fails unless the browser may view the canvas and its stream may continue, or neither if
+// want is false.
 func (w *world) wantShown(when string, open routing.Open, want bool) {
 	w.Helper()
 	if looks, stays := w.shows(open); looks != want || stays != want {
@@ -33,7 +34,7 @@ func (w *world) wantShown(when string, open routing.Open, want bool) {
 	}
 }
 
-// viewing returns a relay's description of a client's browser.
+// viewing returns what a relay sends when a browser of this client opens the canvas.
 func viewing(client routing.Open, clientID string) routing.Open {
 	return routing.Open{
 		ID: "browser", Subject: client.Subject, Token: client.Token, Access: "read",
@@ -41,7 +42,7 @@ func viewing(client routing.Open, clientID string) routing.Open {
 	}
 }
 
-// views shows the canvas to a client with the clientId one.
+// views connects a client with the clientId "one", which subscribes to the canvas.
 func (w *world) views(open routing.Open) *remote {
 	c := w.openAs(w.relay, open)
 	c.asks("initialize", `{"channel":"ahp-root://","clientId":"one","protocolVersions":["0.9.0"]}`)
@@ -49,9 +50,9 @@ func (w *world) views(open routing.Open) *remote {
 	return c
 }
 
-// TestCanvasIsWhoseViewItIs opens browsers for a canvas that one client views. A relay
-// accepts any clientId, and may have issued a ticket before the host-agent refused it.
-// So each part of the viewer's identity counts here.
+// TestCanvasIsWhoseViewItIs opens browsers for a canvas that a client views. Only a browser with
+// the client's subject, clientId, authority and canvas instance may view it, because a relay
+// accepts any clientId.
 func TestCanvasIsWhoseViewItIs(t *testing.T) {
 	inCanvasWorld(t, stateAt("http://127.0.0.1:1/"), func(w *world, _ *canvasHost) {
 		ada := of("ada")
@@ -76,14 +77,14 @@ func TestCanvasIsWhoseViewItIs(t *testing.T) {
 	})
 }
 
-// TestClientGoesWhileCanvasIsAsked ends a client's connection while a browser waits
-// for the host's state of a canvas. The client counts as away from then on, with its
-// last known canvases.
+// TestClientGoesWhileCanvasIsAsked ends a client's connection while a browser waits for the host's
+// state of a canvas. The browser must get its answer at once, from the canvases that the client had
+// at its end.
 func TestClientGoesWhileCanvasIsAsked(t *testing.T) {
 	inCanvasWorld(t, stateAt("http://127.0.0.1:1/"), func(w *world, _ *canvasHost) {
 		ada := of("ada")
 		c := w.views(ada)
-		time.Sleep(contentproxy.Fresh + time.Second) // so that the host is asked again
+		time.Sleep(contentproxy.Fresh + time.Second) // after this time, the host-agent asks the host again
 		w.host.set(func() { w.host.answers = nil })
 		type looked struct {
 			err  error
@@ -95,7 +96,7 @@ func TestClientGoesWhileCanvasIsAsked(t *testing.T) {
 			_, err := w.agent.live.view(w.life, &canvasStream{open: viewing(ada, "one")})
 			shown <- looked{err, time.Since(begun)}
 		}()
-		synctest.Wait() // it waits for the host
+		synctest.Wait() // the browser waits for the host
 		c.conn.Close(1000, "bye")
 		if got := <-shown; got.err != nil || got.took > 0 {
 			t.Errorf("the browser is answered %v after %v", got.err, got.took)
@@ -103,9 +104,9 @@ func TestClientGoesWhileCanvasIsAsked(t *testing.T) {
 	})
 }
 
-// TestKickedClientLosesItsCanvas kicks a client that views a canvas, with and without
-// a block. Each check that excludes its browser is tested alone, before and after its
-// connection has ended.
+// TestKickedClientLosesItsCanvas kicks a client that views a canvas, with and without a time of
+// refusal. Its browser must lose the canvas at once. After the time, or with a token that is not
+// refused, the browser may view it again.
 func TestKickedClientLosesItsCanvas(t *testing.T) {
 	for _, bar := range []time.Duration{0, time.Minute} {
 		inCanvasWorld(t, stateAt("http://127.0.0.1:1/"), func(w *world, _ *canvasHost) {
@@ -114,9 +115,9 @@ func TestKickedClientLosesItsCanvas(t *testing.T) {
 			browser := viewing(ada, "one")
 			w.wantShown("before", browser, true)
 			unnamed := browser
-			unnamed.Subject, unnamed.Token = "ada", "another" // outside the block of the connection's token
+			unnamed.Subject, unnamed.Token = "ada", "another" // this token is not refused
 			for _, c := range w.agent.clients.every() {
-				c.kicked.Store(true) // kick sets this first, before the connection can end
+				c.kicked.Store(true) // kick sets this before it ends the connection
 			}
 			w.wantShown("while it is sent away", unnamed, false)
 			for _, c := range w.agent.clients.every() {
@@ -129,7 +130,7 @@ func TestKickedClientLosesItsCanvas(t *testing.T) {
 			w.wantShown("when it was sent away", unnamed, false)
 			if bar > 0 {
 				other := ada
-				other.Token = "another" // a different token of the same person may connect, with its browser
+				other.Token = "another" // the person's other token is not refused
 				w.views(other)
 				w.wantShown("with another token", viewing(other, "one"), true)
 				w.wantShown("with the one that is barred", browser, false)
@@ -140,14 +141,13 @@ func TestKickedClientLosesItsCanvas(t *testing.T) {
 	}
 }
 
-// TestCanvasIsBoundToItsClient lets a browser's token expire. The canvas stays visible
-// while the client is connected or may return. If the relay ends the client's
-// connection because its token has ended, the canvas is hidden until the client
-// returns.
+// TestCanvasIsBoundToItsClient lets a browser's token expire. The canvas must stay visible while
+// the client is connected or may return. If the relay ended the connection because the client's
+// token ended, the canvas must be hidden until the client returns.
 func TestCanvasIsBoundToItsClient(t *testing.T) {
 	for _, end := range []struct {
 		code  ahp.CloseCode
-		shown bool // afterwards
+		shown bool // whether the canvas is visible after this close
 	}{{1001, true}, {ahp.CloseTokenEnded, false}} {
 		inCanvasWorld(t, stateAt("http://127.0.0.1:1/"), func(w *world, _ *canvasHost) {
 			ada := of("ada")
@@ -171,13 +171,13 @@ func TestCanvasIsBoundToItsClient(t *testing.T) {
 	}
 }
 
-// TestPreviewOutlivesItsTokenOnlyWithAClient lets the token of a preview's browser
-// expire. The preview stays visible while a client of the subject with equal authority
-// is connected, or may return.
+// TestPreviewOutlivesItsTokenOnlyWithAClient lets the token of a preview's browser expire. The
+// preview must stay visible while a client with the subject and authority of the browser is
+// connected or may return.
 func TestPreviewOutlivesItsTokenOnlyWithAClient(t *testing.T) {
 	for _, end := range []struct {
 		code  ahp.CloseCode
-		shown bool // afterwards
+		shown bool // whether the preview is visible after this close
 	}{{1001, true}, {ahp.CloseTokenEnded, false}} {
 		inCanvasWorld(t, stateAt("http://127.0.0.1:1/"), func(w *world, _ *canvasHost) {
 			w.agent.cfg.PreviewPorts = []PortRange{{3000, 3000}}

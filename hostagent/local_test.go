@@ -11,7 +11,8 @@ import (
 	"github.com/coder/websocket"
 )
 
-// TestHostInThisProcessAnswers talks with a host in this process.
+// TestHostInThisProcessAnswers opens three connections to an echoing host in this process. Each
+// must get its own message back, and a dial after Close must fail.
 func TestHostInThisProcessAnswers(t *testing.T) {
 	local := NewLocal("agents")
 	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// TestBothFormsOfLockFilesAreRead reads both forms of VS Code's lock files, anew for each connection.
+// TestBothFormsOfLockFilesAreRead writes VS Code's lock files in both forms, and invalid ones.
+// endpoint must read the file anew each time, and refuse addresses on other machines.
 func TestBothFormsOfLockFilesAreRead(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "agent-host-stable.lock")
 	u := Upstream{URL: "lock:" + path}
@@ -25,7 +26,7 @@ func TestBothFormsOfLockFilesAreRead(t *testing.T) {
 		{`{"schemaVersion":1,"pid":7,"port":81,"connectionToken":"tok","protocolVersion":"0.1.0"}`, "ws://127.0.0.1:81?tkn=tok", "81"},
 		{`{"schemaVersion":1,"pid":7,"port":81,"host":"0.0.0.0"}`, "ws://127.0.0.1:81", "81"},
 		{`{"schemaVersion":1,"pid":7,"port":81,"host":"localhost","dialHost":"::1"}`, "ws://[::1]:81", "81"},
-		{`{"address":"ws://192.0.2.1:80","pid":7}`, "", ""}, // a different machine's
+		{`{"address":"ws://192.0.2.1:80","pid":7}`, "", ""}, // an address on a different machine
 		{`{"address":"http://127.0.0.1:80","pid":7}`, "", ""},
 		{`{"address":"ws://127.0.0.1@192.0.2.1:80","pid":7}`, "", ""},
 		{`{"port":0,"pid":7}`, "", ""},
@@ -55,7 +56,8 @@ func TestBothFormsOfLockFilesAreRead(t *testing.T) {
 	}
 }
 
-// TestStaleLockFilesAreSkipped finds running hosts, and skips stale lock files.
+// TestStaleLockFilesAreSkipped writes lock files for a listening host, for the same host again, and
+// for hosts that have ended. FindHosts must return the listening host once.
 func TestStaleLockFilesAreSkipped(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -75,12 +77,12 @@ func TestStaleLockFilesAreSkipped(t *testing.T) {
 	}
 	port := l.Addr().(*net.TCPAddr).Port
 	live := write(".vscode/cli/agent-host-stable.lock", fmt.Sprintf(`{"schemaVersion":1,"pid":7,"port":%d}`, port))
-	write(".vscode-server/cli/agent-host-stable.lock", fmt.Sprintf(`{"address":"ws://127.0.0.1:%d","pid":7}`, port)) // the same
-	write(".vscode-insiders/cli/agent-host-insiders.lock", `{"schemaVersion":1,"pid":7,"port":1}`)                   // no listener
+	write(".vscode-server/cli/agent-host-stable.lock", fmt.Sprintf(`{"address":"ws://127.0.0.1:%d","pid":7}`, port)) // the same host
+	write(".vscode-insiders/cli/agent-host-insiders.lock", `{"schemaVersion":1,"pid":7,"port":1}`)                   // no program listens
 	write(".vscode-cli/agent-host-x.lock", `no JSON`)
 	var locks []Found
 	for _, f := range FindHosts(home) {
-		if strings.HasPrefix(f.Upstream, "lock:") { // other hosts may run on this machine
+		if strings.HasPrefix(f.Upstream, "lock:") { // real hosts on this machine may be found, too
 			locks = append(locks, f)
 		}
 	}

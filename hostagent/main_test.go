@@ -16,7 +16,8 @@ import (
 	_ "ahprelay/test/fixedseed"
 )
 
-// TestMain runs the tests, or the child program of a test; see child.
+// TestMain runs the tests. Started with the argument child=, it is the program of a test instead;
+// see child.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 2 && strings.HasPrefix(os.Args[1], "child=") {
 		runChild(strings.TrimPrefix(os.Args[1], "child="))
@@ -25,23 +26,24 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// child returns a command with one of runChild's behaviours.
+// child returns a command that runs this test binary as a program with the behavior how of
+// runChild.
 func child(how string) []string { return []string{os.Args[0], "child=" + how} }
 
 func runChild(how string) {
 	switch how {
-	case "echo": // until its input ends
+	case "echo": // copies its input until it ends
 		_, _ = io.Copy(os.Stdout, os.Stdin)
-	case "host": // answers any request
+	case "host": // answers each request
 		for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
 			if id, ok := requestID(lines.Bytes()); ok {
 				fmt.Printf(`{"jsonrpc":"2.0","id":%s,"result":null}`+"\n", id)
 			}
 		}
-	case "deaf": // goes on when its input ends
+	case "deaf": // continues after its input has ended
 		fmt.Println(`{"method":"ready"}`)
 		time.Sleep(time.Hour)
-	case "parent": // of a child that goes on, and waits for it
+	case "parent": // starts the deaf program, and waits for its end
 		cmd := exec.Command(os.Args[0], "child=deaf")
 		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 		_ = cmd.Run()
@@ -49,7 +51,7 @@ func runChild(how string) {
 		fmt.Println(`{"method":"last words"}`)
 		fmt.Fprintln(os.Stderr, "out of luck")
 		os.Exit(3)
-	case "tell": // prints its input
+	case "tell": // prints its arguments, environment and input
 		fmt.Fprintf(os.Stderr, "arguments %q\n", os.Args)
 		for _, variable := range os.Environ() {
 			fmt.Fprintln(os.Stderr, "environment", variable)
@@ -57,7 +59,7 @@ func runChild(how string) {
 		for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
 			fmt.Fprintln(os.Stderr, "input", lines.Text())
 		}
-	case "half": // a line without its end
+	case "half": // prints a line without a newline at the end
 		fmt.Print(`{"method":"whole"}` + "\n" + `{"method":"half`)
 	case "huge":
 		fmt.Println(strings.Repeat("x", 100_000))
@@ -65,7 +67,7 @@ func runChild(how string) {
 	}
 }
 
-// requestID returns the id in a monitor's request.
+// requestID returns the id of a request from the host-agent's monitor.
 func requestID(line []byte) (id string, ok bool) {
 	_, rest, ok := bytes.Cut(line, []byte(`"id":`))
 	number, _, _ := bytes.Cut(rest, []byte(","))

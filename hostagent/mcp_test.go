@@ -11,11 +11,11 @@ import (
 	"ahprelay/routing"
 )
 
-// An mcpHost is a host with a session that has an MCP server.
+// An mcpHost is a host whose sessions have these customizations, such as an MCP server.
 type mcpHost struct {
 	customizations string
-	replay, lost   string // of its answer to reconnect
-	whole          bool   // it answers reconnect with snapshots, of which there are none
+	replay, lost   string // the actions and the lost channels in its answer to reconnect
+	whole          bool   // the host answers reconnect with an empty list of snapshots
 }
 
 func (h *mcpHost) answers(env ahp.Envelope) string {
@@ -32,8 +32,8 @@ func (h *mcpHost) answers(env ahp.Envelope) string {
 	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":%s}`, env.ID, result)
 }
 
-// tries sends a request on the server's channel, and returns "passes" if it reaches
-// the host, or the error code.
+// tries sends a request on the MCP server's channel. It returns "passes" if the host answers it, or
+// else the code of the host-agent's error.
 func (r *remote) tries(method string) string {
 	got := r.asks(method, `{"channel":"mcp://h/1"}`)
 	if strings.Contains(got, `"result"`) {
@@ -53,23 +53,25 @@ func (r *remote) wantTools(when string, want map[string]string) {
 	}
 }
 
-// Methods of a server that provides tools, and a method without a server.
+// served and none list what tries returns for each method: served if the server is ready and
+// provides tools, none if the client has no such server.
 var (
 	served = map[string]string{"tools/call": "passes", "tools/list": "passes", "resources/read": "-32601", "initialize": "-32601", "x": "-32601"}
 	none   = map[string]string{"tools/call": "-32008", "tools/list": "-32008", "resources/read": "-32008", "initialize": "-32008", "x": "-32008"}
 )
 
-// TestMCPSurvivesAResume resumes clients with a replay that does not mention the
-// server: the host's earlier messages to the same client hold, and only those.
+// TestMCPSurvivesAResume resumes clients with a replay that does not mention the MCP server. The
+// client may use the server if the host has shown it to this client before, and not if only another
+// client knows it.
 func TestMCPSurvivesAResume(t *testing.T) {
 	const own, other = "ahp-session:/1", "ahp-session:/2"
 	stopped := notifyParams(own, `{"type":"session/mcpServerStateChanged","id":"s","state":{"kind":"stopped"}}`, "")
 	more := strings.Replace(tools, "serverTools", "serverResources", 1)
 	for name, test := range map[string]struct {
 		clientID, subject string
-		channels          string // the next ones
+		channels          string // the subscriptions at reconnect
 		host              mcpHost
-		left              bool // the earlier connection has ended
+		left              bool // the first connection has ended before the reconnect
 		want              map[string]string
 	}{
 		"the same":                        {"c1", "ada", own, mcpHost{}, false, served},
@@ -107,13 +109,14 @@ func TestMCPSurvivesAResume(t *testing.T) {
 	}
 }
 
-// notifyParams are the params of an action.
+// notifyParams returns the params of an action with serverSeq 2.
 func notifyParams(channel, action, more string) string {
 	return fmt.Sprintf(`{"channel":%q,"serverSeq":2,"action":%s%s}`, channel, action, more)
 }
 
-// TestMCPIsServedAfterAResumeAtANewHostAgent resumes clients by a replay at a
-// host-agent without state: it requests the session's state from the host.
+// TestMCPIsServedAfterAResumeAtANewHostAgent resumes a client at a host-agent that knows no
+// session. It must request the session's state from the host, and then let the client use the MCP
+// server.
 func TestMCPIsServedAfterAResumeAtANewHostAgent(t *testing.T) {
 	for _, strict := range []bool{false, true} {
 		inWorld(t, func(w *world) {
@@ -131,7 +134,8 @@ func TestMCPIsServedAfterAResumeAtANewHostAgent(t *testing.T) {
 	}
 }
 
-// TestOnlyUnknownStateIsRequested counts the host-agent's own subscribes.
+// TestOnlyUnknownStateIsRequested counts the host-agent's own subscribe requests. It must send one
+// for the session of a client that resumes, and none for a session that it knows.
 func TestOnlyUnknownStateIsRequested(t *testing.T) {
 	inWorld(t, func(w *world) {
 		host := mcpHost{}
@@ -166,12 +170,14 @@ func TestOnlyUnknownStateIsRequested(t *testing.T) {
 	})
 }
 
-// TestResumedClientsMessagesWaitForTheState checks a host that reports the state late.
+// TestResumedClientsMessagesWaitForTheState resumes a client at a host that reports the session's
+// state late or never. The client's request must wait for the state, and be refused after
+// stateTime.
 func TestResumedClientsMessagesWaitForTheState(t *testing.T) {
 	for _, answers := range []bool{true, false} {
 		inWorld(t, func(w *world) {
 			host := mcpHost{customizations: tools}
-			w.initializes("other") // its session has such a server
+			w.initializes("other") // needs no state from the host
 			w.host.set(func() { w.host.answers = host.answers })
 			w.initializes("another").subscribes("ahp-session:/2")
 			var late string

@@ -17,7 +17,8 @@ import (
 	"ahprelay/routing"
 )
 
-// scrape returns the metrics for a request with the given Host.
+// scrape requests the metrics page with this Host header, as if the agent listened at the address
+// at.
 func scrape(a *Agent, at net.Addr, host string) (status int, page string) {
 	r := httptest.NewRequest(http.MethodGet, "http://"+host+"/metrics", nil)
 	got := httptest.NewRecorder()
@@ -30,7 +31,8 @@ var (
 	networkAddr  = &net.TCPAddr{IP: net.IPv4zero, Port: 8486}
 )
 
-// TestCountersKeepDisconnectedClients connects and disconnects a client: the counters include it, and keep it.
+// TestCountersKeepDisconnectedClients connects a client, sends messages and disconnects it. The
+// counters must include its messages, also after the client has gone.
 func TestCountersKeepDisconnectedClients(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.agent.cfg.Version = "0.1.0+1a2b3c4d"
@@ -63,7 +65,8 @@ func TestCountersKeepDisconnectedClients(t *testing.T) {
 	})
 }
 
-// TestMetricsAreServed fails unless a web page's request is refused.
+// TestMetricsAreServed requests the metrics over HTTP. On a loopback address, a request whose Host
+// header names a web site must be refused.
 func TestMetricsAreServed(t *testing.T) {
 	a, err := newAgent(t, func(cfg *Config) { cfg.MetricsListen, cfg.Version = "127.0.0.1:0", "0.1.0+1a2b3c4d" })
 	if err != nil {
@@ -100,7 +103,8 @@ func TestMetricsAreServed(t *testing.T) {
 	}
 }
 
-// TestUnusableMetricsAddressesAreRefused refuses addresses that cannot be listened at.
+// TestUnusableMetricsAddressesAreRefused lists addresses. checkListen must refuse those at which no
+// program can listen.
 func TestUnusableMetricsAddressesAreRefused(t *testing.T) {
 	for address, ok := range map[string]bool{"": true, "127.0.0.1:8486": true, ":8486": true, "[::1]:0": true, "8486": false, "localhost": false} {
 		if err := checkListen(address); (err == nil) != ok {

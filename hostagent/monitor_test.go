@@ -17,7 +17,7 @@ import (
 	"ahprelay/broker/registry"
 )
 
-// A watched is a host with a monitor.
+// A watched is a fake host with a monitor, whose announcements it keeps.
 type watched struct {
 	*testing.T
 	*monitor
@@ -63,7 +63,7 @@ func underEyes(t *testing.T, host *fakeHost, test func(w *watched)) {
 	})
 }
 
-// last returns the latest announcement.
+// last waits until nothing happens. It returns the latest announcement and forgets all.
 func (w *watched) last() string {
 	synctest.Wait()
 	w.mu.Lock()
@@ -73,7 +73,7 @@ func (w *watched) last() string {
 	return last
 }
 
-// wantSaid fails unless the announcements since the last call equal want.
+// wantSaid fails unless the monitor's announcements since the last wantSaid or last equal want.
 func (w *watched) wantSaid(want ...string) {
 	w.Helper()
 	synctest.Wait()
@@ -90,7 +90,7 @@ func TestMonitorSeesHost(t *testing.T) {
 	underEyes(t, host, func(w *watched) {
 		w.wantSaid("offline: " + reasonNobody)
 		time.Sleep(time.Minute)
-		w.wantSaid() // no news
+		w.wantSaid() // no announcement
 		if host.dials < 30 || host.dials > 100 {
 			t.Errorf("%d attempts in a minute; want about one each 1 to 2 s", host.dials)
 		}
@@ -119,11 +119,12 @@ func TestMonitorSeesHost(t *testing.T) {
 		w.wantSaid("offline: " + reasonNobody + ", refhost 1.2, AHP 0.9.0, 0.8.0")
 		host.set(func() { host.down = nil })
 		time.Sleep(3 * time.Second)
-		w.wantSaid("online, AHP 0.9.0, 0.8.0") // it may be another one now
+		w.wantSaid("online, AHP 0.9.0, 0.8.0") // the host may be a different program now, so its name is unknown
 	})
 }
 
-// TestHungHostIsSilent fails unless a hanging host counts as present and silent.
+// TestHungHostIsSilent has a host that stops answering. The monitor must announce it as online and
+// silent, and as online without silence after its next answer.
 func TestHungHostIsSilent(t *testing.T) {
 	for _, kind := range []string{"program", "WebSocket"} {
 		t.Run(kind, func(t *testing.T) {
@@ -137,7 +138,7 @@ func TestHungHostIsSilent(t *testing.T) {
 				if got := w.reason(); got != reasonSilent {
 					t.Errorf("reason = %q; want %q", got, reasonSilent)
 				}
-				// The monitor checks at once.
+				// The monitor sends a ping at once, when alive is called.
 				time.Sleep(pingTimeout - aliveWithin - time.Millisecond)
 				w.wantSaid()
 				time.Sleep(time.Millisecond)
@@ -149,7 +150,7 @@ func TestHungHostIsSilent(t *testing.T) {
 					t.Errorf("%d messages and %d connections more for a host that reads none", got-sent, len(host.all())-1)
 				}
 				host.set(func() { host.mute = false })
-				host.all()[0].toUs <- `{"jsonrpc":"2.0","id":1,"result":null}` // late
+				host.all()[0].toUs <- `{"jsonrpc":"2.0","id":1,"result":null}` // the late answer to the ping
 				w.wantSaid("online, AHP 0.9.0, 0.8.0")
 				time.Sleep(time.Hour)
 				w.wantSaid()
@@ -158,8 +159,8 @@ func TestHungHostIsSilent(t *testing.T) {
 	}
 }
 
-// TestMonitorHearsClients checks a host that ignores the monitor's connection but
-// sends to a client.
+// TestMonitorHearsClients has a host that does not answer the monitor, but sends messages to a
+// client. It must not count as silent until the client gets no messages either.
 func TestMonitorHearsClients(t *testing.T) {
 	host := &fakeHost{answers: answersVersion}
 	underEyes(t, host, func(w *watched) {
@@ -192,8 +193,8 @@ func TestMonitorHearsClients(t *testing.T) {
 	})
 }
 
-// TestMonitorTrustsItself checks a dead host with unread data on a client's
-// connection: it is gone for all clients.
+// TestMonitorTrustsItself crashes a host while a client still reads its last messages. alive must
+// return false, although the host seemed to send something.
 func TestMonitorTrustsItself(t *testing.T) {
 	host := &fakeHost{answers: answersVersion}
 	underEyes(t, host, func(w *watched) {
@@ -220,9 +221,9 @@ func TestMonitorTrustsItself(t *testing.T) {
 	})
 }
 
-// TestMonitorWaitsForTheEnd checks a host that shuts down and still answers the
-// monitor after it has closed clients: it counts as gone. A host that only answers
-// counts as present, after a short time.
+// TestMonitorWaitsForTheEnd has a host that closes its clients and still answers the monitor. If it
+// ends soon after, alive must return false. If it only answers, alive must return true within
+// aliveWithin.
 func TestMonitorWaitsForTheEnd(t *testing.T) {
 	for _, ends := range []bool{true, false} {
 		host := &fakeHost{answers: answersVersion}
@@ -252,8 +253,8 @@ func TestMonitorWaitsForTheEnd(t *testing.T) {
 	}
 }
 
-// TestSilentHostIsPresentUntilItEnds checks a host that accepts a connection without a handshake: it is
-// present until it ends.
+// TestSilentHostIsPresentUntilItEnds has a host that accepts a connection without a handshake. The
+// monitor must announce it as online and silent, until it ends or completes the handshake.
 func TestSilentHostIsPresentUntilItEnds(t *testing.T) {
 	for _, ends := range []bool{false, true} {
 		host := &fakeHost{answers: answersVersion, hanging: true, pongs: true}
@@ -280,8 +281,8 @@ func TestSilentHostIsPresentUntilItEnds(t *testing.T) {
 	}
 }
 
-// TestFailedDialWakesMonitor fails unless the monitor connects at once after a
-// client's failed connection.
+// TestFailedDialWakesMonitor reports a client's failed dial to the monitor. The monitor must then
+// dial at once, without its usual pause.
 func TestFailedDialWakesMonitor(t *testing.T) {
 	host := &fakeHost{answers: answersAll}
 	underEyes(t, host, func(w *watched) {
@@ -305,8 +306,8 @@ func TestFailedDialWakesMonitor(t *testing.T) {
 	})
 }
 
-// TestHostsThatDoNotPingArePresent checks hosts that answer no ping before initialize,
-// and servers that are no AHP host.
+// TestHostsThatDoNotPingArePresent has hosts that answer no ping before initialize, and servers
+// that are no AHP host. The monitor must announce all of them as online.
 func TestHostsThatDoNotPingArePresent(t *testing.T) {
 	for name, answers := range map[string]func(env ahp.Envelope) string{
 		"silent": func(ahp.Envelope) string { return "" },
@@ -353,16 +354,17 @@ func TestHostsThatDoNotPingArePresent(t *testing.T) {
 	})
 }
 
-// TestMonitorStopsWhileItsHostHangs ends a monitor while its host hangs.
+// TestMonitorStopsWhileItsHostHangs stops the monitor of a host that does not answer, of a host
+// that does, and of a host that cannot be dialled. Each monitor must end.
 func TestMonitorStopsWhileItsHostHangs(t *testing.T) {
 	underEyes(t, &fakeHost{mute: true}, func(w *watched) { synctest.Wait() })
 	underEyes(t, &fakeHost{answers: answersAll}, func(w *watched) { time.Sleep(time.Hour) })
 	underEyes(t, &fakeHost{down: io.EOF}, func(w *watched) { time.Sleep(time.Hour) })
 }
 
-// TestMonitorIsTurnedAway checks hosts that close a connection after they refuse its offer,
-// as in AHP 1.0: they count as present, and are not asked for versions again until a new
-// host appears.
+// TestMonitorIsTurnedAway has a host that refuses the monitor's initialize and closes the
+// connection, as in AHP 1.0. The monitor must announce it as online, and send initialize again only
+// after the host has ended and returned.
 func TestMonitorIsTurnedAway(t *testing.T) {
 	host := &fakeHost{pongs: true}
 	host.answers = func(env ahp.Envelope) string {
@@ -410,7 +412,7 @@ func TestPresenceIsAnnounced(t *testing.T) {
 				told = append(told, now)
 			})
 		})
-		// wantTold checks the count of announcements, and returns the last one.
+		// wantTold fails unless there were this many announcements, and returns the last.
 		wantTold := func(times int) registry.Presence {
 			t.Helper()
 			synctest.Wait()

@@ -17,7 +17,8 @@ import (
 
 const testTicket = "a-ticket-of-a-client"
 
-// A mover is a client that moves from one relay to another.
+// A mover is a client that moves from relay1 to the second relay. Its former connection is at
+// relay1, and host is its connection to the host.
 type mover struct {
 	*world
 	former *remote
@@ -25,7 +26,8 @@ type mover struct {
 	second *routing.RelayEnd
 }
 
-// inMove tests a client with a kept connection and its former line.
+// inMove runs test with a client whose relay has asked the host-agent to keep its connection. The
+// client is still connected to its first relay.
 func inMove(t *testing.T, test func(m *mover)) {
 	t.Helper()
 	inWorld(t, func(w *world) {
@@ -43,13 +45,14 @@ func inMove(t *testing.T, test func(m *mover)) {
 	})
 }
 
-// leave ends the former line.
+// leave ends the client's connection to the first relay with code.
 func (m *mover) leave(code ahp.CloseCode) {
 	m.former.conn.Close(code, "")
 	synctest.Wait()
 }
 
-// arrive connects to the second relay with the ticket.
+// arrive connects a client to the second relay with the ticket. change may change what the relay
+// sends.
 func (m *mover) arrive(change func(*routing.Open)) *remote {
 	open := routing.Open{ID: "d", Subject: "ada", Access: "write", Ticket: testTicket}
 	if change != nil {
@@ -58,8 +61,8 @@ func (m *mover) arrive(change func(*routing.Open)) *remote {
 	return m.openAs(m.second, open)
 }
 
-// wantKept fails if the table of kept connections has a different size, or if bytes are
-// counted that nobody keeps.
+// wantKept fails unless the host-agent keeps n clients' connections. If n is 0, it must count no
+// kept bytes either.
 func (m *mover) wantKept(n int) {
 	m.Helper()
 	synctest.Wait()
@@ -71,8 +74,8 @@ func (m *mover) wantKept(n int) {
 	}
 }
 
-// TestMoveKeepsAllMessagesInOrder moves a client. Both ends receive each message once and
-// in order, on a single connection to the host.
+// TestMoveKeepsAllMessagesInOrder moves a client while the host and the client send. Both must get
+// each message once and in order, on the same connection to the host.
 func TestMoveKeepsAllMessagesInOrder(t *testing.T) {
 	inMove(t, func(m *mover) {
 		long := fmt.Sprintf(`{"long":%q}`, strings.Repeat("x", routing.MaxLent))
@@ -103,8 +106,8 @@ func TestMoveKeepsAllMessagesInOrder(t *testing.T) {
 	})
 }
 
-// TestUnclearEndKeepsNothing ends the previous line in a different way. Messages may be
-// missing then, so the connection to the host ends, and the ticket becomes invalid.
+// TestUnclearEndKeepsNothing ends the first relay's connection with a code that may mean lost
+// messages. The host-agent must close the connection to the host, and refuse the ticket.
 func TestUnclearEndKeepsNothing(t *testing.T) {
 	inMove(t, func(m *mover) {
 		m.host.toUs <- `{"n":2}`
@@ -117,8 +120,8 @@ func TestUnclearEndKeepsNothing(t *testing.T) {
 	})
 }
 
-// TestTicketIsForTheSameAuthority presents the ticket with each difference. The rightful
-// client can still use it, once.
+// TestTicketIsForTheSameAuthority arrives with the ticket, but with a different subject, level or
+// other authority. The host-agent must refuse each, and then accept the rightful client once.
 func TestTicketIsForTheSameAuthority(t *testing.T) {
 	inMove(t, func(m *mover) {
 		m.leave(ahp.CloseShuttingDown)
@@ -145,8 +148,8 @@ func TestTicketIsForTheSameAuthority(t *testing.T) {
 	})
 }
 
-// TestKeptConnectionsAreBounded sends more than the bound: the host is not read then, and
-// the client still receives everything.
+// TestKeptConnectionsAreBounded has the host send more than the bound while the client is away. The
+// host-agent must stop reading the host, and the client must get all messages after it arrives.
 func TestKeptConnectionsAreBounded(t *testing.T) {
 	inMove(t, func(m *mover) {
 		m.leave(ahp.CloseShuttingDown)
@@ -174,7 +177,8 @@ func TestKeptConnectionsAreBounded(t *testing.T) {
 	})
 }
 
-// TestKeptConnectionsExpire lets the client stay away, and lets its token end.
+// TestKeptConnectionsExpire has a client that does not arrive at the second relay. After keptTime,
+// the host-agent must close the connection to the host.
 func TestKeptConnectionsExpire(t *testing.T) {
 	inMove(t, func(m *mover) {
 		m.leave(ahp.CloseShuttingDown)
@@ -191,8 +195,9 @@ func TestKeptConnectionsExpire(t *testing.T) {
 	})
 }
 
-// TestKeptConnectionsEndWithTheToken lets the client's latest token expire. The token of
-// the handshake has expired before, because the client has renewed it.
+// TestKeptConnectionsEndWithTheToken keeps a connection whose client has renewed its token. It must
+// end with the renewed token, not with the expired token from the handshake. With an ended token,
+// no connection is kept.
 func TestKeptConnectionsEndWithTheToken(t *testing.T) {
 	for _, test := range []struct {
 		name       string
@@ -227,8 +232,8 @@ func TestKeptConnectionsEndWithTheToken(t *testing.T) {
 	}
 }
 
-// TestRepeatedMovesFillNoQueue lets a relay repeat its requests while the host reads
-// nothing. They wait as one.
+// TestRepeatedMovesFillNoQueue has a relay repeat Move and Flush while the host reads nothing. The
+// host-agent must queue one request and answer it later.
 func TestRepeatedMovesFillNoQueue(t *testing.T) {
 	inWorld(t, func(w *world) {
 		r := w.open()
@@ -255,9 +260,8 @@ func TestRepeatedMovesFillNoQueue(t *testing.T) {
 	})
 }
 
-// TestBlockedPeopleDoNotArrive blocks the person, or the token, of a kept connection. If
-// the person is blocked, the kept messages are dropped at once. A ticket does not admit a
-// blocked token.
+// TestBlockedPeopleDoNotArrive blocks the person or the token of a kept connection. A block of the
+// person must drop the kept messages at once. Neither may arrive with the ticket.
 func TestBlockedPeopleDoNotArrive(t *testing.T) {
 	inMove(t, func(m *mover) {
 		m.leave(ahp.CloseShuttingDown)
@@ -285,7 +289,8 @@ func TestBlockedPeopleDoNotArrive(t *testing.T) {
 	})
 }
 
-// TestStopWaitsForNobodyWhoIsAway stops the host-agent with a kept connection.
+// TestStopWaitsForNobodyWhoIsAway stops the host-agent while it keeps a client's connection. The
+// stop must not wait for that client.
 func TestStopWaitsForNobodyWhoIsAway(t *testing.T) {
 	inMove(t, func(m *mover) {
 		m.leave(ahp.CloseShuttingDown)
@@ -300,7 +305,8 @@ func TestStopWaitsForNobodyWhoIsAway(t *testing.T) {
 	})
 }
 
-// TestRelayThatVanishesKeepsNothing cuts the former relay off in the middle of a move.
+// TestRelayThatVanishesKeepsNothing loses the first relay's packets after it asked for a move. The
+// host-agent must close the connection to the host.
 func TestRelayThatVanishesKeepsNothing(t *testing.T) {
 	inWorld(t, func(w *world) {
 		r := w.open()
@@ -317,9 +323,9 @@ func TestRelayThatVanishesKeepsNothing(t *testing.T) {
 	})
 }
 
-// TestRevokedClientsAreNotKept lets a relay answer that the client is revoked, behind answers
-// and failures that end nothing. The request names the client, and the kept messages are
-// dropped within a second.
+// TestRevokedClientsAreNotKept has the host-agent ask a relay whether the client of a kept
+// connection is revoked. Errors and other answers must end nothing. When the relay names the
+// client, the connection and its messages must be dropped.
 func TestRevokedClientsAreNotKept(t *testing.T) {
 	inMove(t, func(m *mover) {
 		m.host.toUs <- `{"n":2}`

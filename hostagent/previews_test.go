@@ -10,7 +10,7 @@ import (
 	"ahprelay/auth/gate"
 )
 
-// TestParsePorts covers the owner's settings.
+// TestParsePorts lists the owner's settings for preview ports, valid and invalid.
 func TestParsePorts(t *testing.T) {
 	for text, want := range map[string]PortRange{"3000": {3000, 3000}, "3000-5999": {3000, 5999}, "1-65535": {1, 65535}} {
 		if got, err := ParsePorts(text); err != nil || got != want {
@@ -24,8 +24,8 @@ func TestParsePorts(t *testing.T) {
 	}
 }
 
-// TestPreviewsAreBounded opens the maximum of one subject and in all, and closes them
-// by time.
+// TestPreviewsAreBounded opens as many previews as a subject and the host-agent may have. The next
+// must fail, and previews that are not used must end after previewIdle.
 func TestPreviewsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := previews{open: map[string]*openPreview{}}

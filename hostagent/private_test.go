@@ -12,7 +12,8 @@ import (
 	"ahprelay/routing"
 )
 
-// hostWithSessions is a host with the sessions s:/1, with a chat and a changeset, and s:/2.
+// hostWithSessions is a host with two sessions: s:/1 with a chat, a changeset and a terminal, and
+// s:/2.
 func hostWithSessions(env ahp.Envelope) string {
 	result := "null"
 	switch string(env.Method) {
@@ -37,8 +38,9 @@ func hostWithSessions(env ahp.Envelope) string {
 	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":%s}`, env.ID, result)
 }
 
-// TestPrivateSessionIsHidden lets a hostile client with full authority look for a private
-// session in every way that it knows: it finds nothing, also after a restart.
+// TestPrivateSessionIsHidden makes a session private that a hostile client has used before. Each
+// request of this client that could show the session must fail or omit it, also after the
+// host-agent has restarted.
 func TestPrivateSessionIsHidden(t *testing.T) {
 	dir := t.TempDir()
 	inWorld(t, func(w *world) {
@@ -52,7 +54,7 @@ func TestPrivateSessionIsHidden(t *testing.T) {
 			return r
 		}
 		ada, eve := enter("ada", "admin"), enter("eve", "write")
-		for _, r := range []*remote{ada, eve} { // eve knows all names
+		for _, r := range []*remote{ada, eve} { // eve knows the names of the session and its chat
 			r.asks("listSessions", `{"channel":"ahp-root://"}`)
 			r.subscribes("s:/1")
 			if got := r.subscribes("ahp-chat:/1"); !strings.Contains(got, "secret") {
@@ -112,7 +114,7 @@ func TestPrivateSessionIsHidden(t *testing.T) {
 			t.Errorf("mallory shows it to all: %s", got)
 		}
 
-		// A host-agent that has just started knows nothing from the host yet.
+		// A host-agent that has just started has heard nothing from the host yet.
 		w.agent.known.Ended()
 		w.agent.private.of = nil
 		if err := w.agent.private.open(dir, "default", "laptop"); err != nil {

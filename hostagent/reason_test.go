@@ -20,8 +20,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestClientsLearnNoAddress dials targets other than AHP hosts: the error names the
-// upstream, and the clients' close reason names the problem without the address.
+// TestClientsLearnNoAddress dials targets that are no AHP host. The error for the owner must name
+// the upstream. The close reason for clients must name the problem without an address.
 func TestClientsLearnNoAddress(t *testing.T) {
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -97,8 +97,8 @@ func TestClientsLearnNoAddress(t *testing.T) {
 	})
 }
 
-// TestReasonsAreOurWords wraps errors of all kinds: a close reason never contains an
-// error's text.
+// TestReasonsAreOurWords wraps errors of all kinds, with an address in each. The close reason for
+// clients must never contain an error's text.
 func TestReasonsAreOurWords(t *testing.T) {
 	const secret = "10.1.2.3:4567/private"
 	address := &net.TCPAddr{IP: net.IPv4(10, 1, 2, 3), Port: 4567}

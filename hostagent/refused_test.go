@@ -11,8 +11,8 @@ import (
 	"ahprelay/gateway"
 )
 
-// TestRefusedTokenIsReportedAtOnce: a running host-agent reports the refusal of its token at once, and
-// gives up after a minute of refusals in a row.
+// TestRefusedTokenIsReportedAtOnce feeds a host-agent's answers from a relay. It must report a
+// refusal of its token at once, and fail when refusals have lasted for refusedFor without success.
 func TestRefusedTokenIsReportedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reported, failed := 0, 0
@@ -26,10 +26,10 @@ func TestRefusedTokenIsReportedAtOnce(t *testing.T) {
 			{0, nil, 0, 0},
 			{0, revoked, 1, 0},
 			{refusedFor - time.Second, revoked, 1, 0},
-			{0, nil, 1, 0}, // a new token file
+			{0, nil, 1, 0}, // the host-agent has read a new token file
 			{time.Hour, revoked, 2, 0},
 			{refusedFor, errors.New("relay http://127.0.0.1:1 cannot be reached"), 2, 0},
-			{0, &RefusedError{Status: 404}, 2, 0}, // a proxy without a relay
+			{0, &RefusedError{Status: 404}, 2, 0}, // a proxy answers without a relay
 			{0, revoked, 2, 1},
 		} {
 			time.Sleep(step.wait)
@@ -41,8 +41,8 @@ func TestRefusedTokenIsReportedAtOnce(t *testing.T) {
 	})
 }
 
-// TestRefusedTokenEndsTheRun: a running host-agent whose token is revoked logs that, and
-// then ends with the relay's refusal, which decides its exit status.
+// TestRefusedTokenEndsTheRun revokes the token of a running host-agent. It must log the refusal,
+// and Run must return it, because it decides the exit status.
 func TestRefusedTokenEndsTheRun(t *testing.T) {
 	t.Parallel()
 	relay, err := gateway.StartRelay(t.Context(), gateway.RelayConfig{DataDir: t.TempDir(), Listen: "127.0.0.1:0", AdminListen: gateway.NoListener})

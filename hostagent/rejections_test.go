@@ -10,14 +10,13 @@ import (
 	"ahprelay/routing"
 )
 
-// dispatch returns an action of a client.
+// dispatch returns a client's message that dispatches an action of this kind.
 func dispatch(seq int, kind string) string {
 	return fmt.Sprintf(`{"jsonrpc":"2.0","method":"dispatchAction","params":{"channel":"mock:/s","clientSeq":%d,"action":{"type":%q}}}`, seq, kind)
 }
 
-// TestRepeatedRejectionsSlowTheClient fails unless a client with repeated rejected
-// actions gets at most one rejection a second after the first 64. The client's other
-// messages still pass, and other clients are not delayed.
+// TestRepeatedRejectionsSlowTheClient sends 100 forbidden actions. After 64 rejections, the client
+// may get at most one per second. Its later request must wait for them, and other clients must not.
 func TestRepeatedRejectionsSlowTheClient(t *testing.T) {
 	inWorld(t, func(w *world) {
 		r := w.openAs(w.relay, routing.Open{ID: "c", Subject: "ada", Access: "talk"})
@@ -34,7 +33,7 @@ func TestRepeatedRejectionsSlowTheClient(t *testing.T) {
 		}
 		const ping = `{"jsonrpc":"2.0","id":1,"method":"ping","params":{"channel":"ahp-root://"}}`
 		r.send(ping)
-		if got := rejected(); got != 65 { // the last of these is answered before it waits
+		if got := rejected(); got != 65 { // the host-agent answers the 65th action before it waits
 			t.Errorf("%d rejections at once; want 65", got)
 		}
 		other.send(ping)
@@ -55,8 +54,9 @@ func TestRepeatedRejectionsSlowTheClient(t *testing.T) {
 	})
 }
 
-// TestRejectionsOfAWindowThatConnectsDoNotSlowIt fails if rejections of several
-// actions, or with pauses between them, cause a delay.
+// TestRejectionsOfAWindowThatConnectsDoNotSlowIt counts rejections of two kinds of action, and
+// rejections a minute apart. The host-agent must delay the client only when more than 64 of one
+// kind follow each other.
 func TestRejectionsOfAWindowThatConnectsDoNotSlowIt(t *testing.T) {
 	var p pace
 	now := time.Unix(0, 0)
@@ -78,8 +78,8 @@ func TestRejectionsOfAWindowThatConnectsDoNotSlowIt(t *testing.T) {
 	}
 }
 
-// TestActionsWithoutTheUserAreNotRejections fails if the actions that VS Code's window
-// sends without its user are counted as rejections, slow the client, or reach the host.
+// TestActionsWithoutTheUserAreNotRejections sends actions that VS Code's window sends without its
+// user. They must not be counted as rejections, not slow the client, and not reach the host.
 func TestActionsWithoutTheUserAreNotRejections(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.agent.metrics = newMetrics(w.agent)
@@ -103,8 +103,8 @@ func TestActionsWithoutTheUserAreNotRejections(t *testing.T) {
 	})
 }
 
-// TestClientThatLeavesDoesNotWait fails unless a slowed client keeps its connection to
-// the host for at most a second after it leaves.
+// TestClientThatLeavesDoesNotWait has a client leave while its rejections wait. Its connection to
+// the host must close within a second.
 func TestClientThatLeavesDoesNotWait(t *testing.T) {
 	inWorld(t, func(w *world) {
 		r := w.openAs(w.relay, routing.Open{ID: "c", Subject: "ada", Access: "talk"})
@@ -121,8 +121,9 @@ func TestClientThatLeavesDoesNotWait(t *testing.T) {
 	})
 }
 
-// TestRejectionsAreCountedByActionAndClient fails unless rejected actions are counted
-// by type and client name, with few labels whatever clients send.
+// TestRejectionsAreCountedByActionAndClient sends forbidden actions from many clients. The metrics
+// must count them by action and client name, with "other" for unknown actions and for names beyond
+// a bound.
 func TestRejectionsAreCountedByActionAndClient(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.agent.metrics = newMetrics(w.agent)

@@ -18,7 +18,8 @@ import (
 	"ahprelay/auth"
 )
 
-// newAgent returns an Agent for host laptop behind a relay's URL.
+// newAgent returns the result of New for the host laptop, with a valid token and a relay where no
+// program listens. change may change the Config.
 func newAgent(t testing.TB, change func(*Config)) (*Agent, error) {
 	t.Helper()
 	keys, err := auth.LoadKeys(t.TempDir())
@@ -43,8 +44,8 @@ func newAgent(t testing.TB, change func(*Config)) (*Agent, error) {
 	return New(cfg)
 }
 
-// TestPlainIsNamed permits relays and NATS without TLS on this machine, and elsewhere
-// only with Plain.
+// TestPlainIsNamed lists permitted configurations: relays and NATS without TLS on this machine, and
+// elsewhere only with Plain.
 func TestPlainIsNamed(t *testing.T) {
 	for _, change := range []func(*Config){
 		func(c *Config) { c.Relays = []string{"http://localhost:1", "http://127.3.2.1", "http://[::1]:8484"} },
@@ -111,8 +112,9 @@ func TestInvalidConfigurationsAreRefused(t *testing.T) {
 	}
 }
 
-// TestRelayAnswers requests credentials from servers that are no relay, or refuse: the
-// error has the remedy, and states whether to try again.
+// TestRelayAnswers requests credentials from servers that are no relay, and from relays that
+// refuse. The error must name the remedy, and temporary must return whether another attempt is
+// useful.
 func TestRelayAnswers(t *testing.T) {
 	text := func(status int, text string) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) {
@@ -134,7 +136,7 @@ func TestRelayAnswers(t *testing.T) {
 	for _, test := range []struct {
 		name    string
 		handler http.HandlerFunc
-		want    string // %s is the relay's URL
+		want    string // a part of the error, in which %s is the relay's URL
 		again   bool
 	}{
 		{"no relay", http.NotFound, "no relay at that URL (HTTP 404); check --relay", false},
@@ -182,7 +184,7 @@ func TestRelayAnswers(t *testing.T) {
 			if err := a.Check(ctx, func(string) {}); err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("Check: %v; want %q", err, want)
 			}
-			if !test.again { // Run does not go on in the background
+			if !test.again { // Run returns the error, too
 				if err := a.Run(ctx); err == nil || !strings.Contains(err.Error(), want) {
 					t.Errorf("Run: %v; want %q", err, want)
 				}
@@ -191,7 +193,8 @@ func TestRelayAnswers(t *testing.T) {
 	}
 }
 
-// TestCredentialsOfRelay checks the nkey's proof.
+// TestCredentialsOfRelay fails unless the host-agent sends a valid proof of its NATS key, and
+// returns the relay's JWT.
 func TestCredentialsOfRelay(t *testing.T) {
 	var got struct {
 		Challenge, NKey string
@@ -233,8 +236,8 @@ func TestCredentialsOfRelay(t *testing.T) {
 	}
 }
 
-// TestUnreachableRelayIsTriedAgain fails unless attempts continue, are logged, and
-// stop on request.
+// TestUnreachableRelayIsTriedAgain runs a host-agent whose relay cannot be reached. Run must
+// continue until it is stopped, and then return nil.
 func TestUnreachableRelayIsTriedAgain(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -270,7 +273,8 @@ func TestOnlyUnaskedEndsAreErrors(t *testing.T) {
 	}
 }
 
-// relaysByURL answers requests in memory. Without a handler, a connection is refused.
+// relaysByURL answers requests in memory, by the URL of their relay. Without a handler for a URL,
+// connections are refused.
 type relaysByURL map[string]http.HandlerFunc
 
 // RoundTrip implements [http.RoundTripper].
@@ -287,7 +291,8 @@ func (r relaysByURL) RoundTrip(request *http.Request) (*http.Response, error) {
 	return answer.Result(), nil
 }
 
-// TestRelaysAreTriedInTurn tries relays in turn, unless the token is refused.
+// TestRelaysAreTriedInTurn lists relays, of which some fail. The host-agent must use the next relay
+// after a failure, unless a relay refuses its token.
 func TestRelaysAreTriedInTurn(t *testing.T) {
 	all := relaysByURL{}
 	serve := func(handler http.HandlerFunc) string {
@@ -312,9 +317,9 @@ func TestRelaysAreTriedInTurn(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		relays []string
-		want   []string // parts of the error; none for success
+		want   []string // parts of the error; nil for success
 		again  bool
-		first  string // the first relay of the next attempt
+		first  string // the relay that the next attempt uses first
 	}{
 		{"nobody there", []string{nobody, good}, nil, false, good},
 		{"says nothing", []string{silent, nobody, good}, nil, false, good},
@@ -333,7 +338,7 @@ func TestRelaysAreTriedInTurn(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				a.relays.urls = test.relays                                     // in this order
+				a.relays.urls = test.relays                                     // the order of this test
 				ctx, cancel := context.WithTimeout(t.Context(), relayTimeout/2) // the silent relay has a third of it
 				defer cancel()
 				jwt, err := a.credentials(ctx)
@@ -356,8 +361,8 @@ func TestRelaysAreTriedInTurn(t *testing.T) {
 	}
 }
 
-// TestRelaysAreShared fails unless hosts use different relays, each in a fixed order,
-// and a failed relay's hosts are spread over all others.
+// TestRelaysAreShared orders the relays for 1,200 hosts. Each host must have a fixed order. The
+// hosts must be spread over all relays, and those of a failed relay over all others.
 func TestRelaysAreShared(t *testing.T) {
 	all := []string{"a", "b", "c", "d"}
 	first, second := map[string]int{}, map[string]int{}
@@ -379,8 +384,8 @@ func TestRelaysAreShared(t *testing.T) {
 	}
 }
 
-// TestHostAgentReturnsToItsFirstRelay returns a host-agent once, after two successful checks of its first
-// relay.
+// TestHostAgentReturnsToItsFirstRelay has a host-agent at another relay than its first. It must
+// return once, after two successful checks of the first relay in a row.
 func TestHostAgentReturnsToItsFirstRelay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())

@@ -16,12 +16,12 @@ import (
 	"ahprelay/routing"
 )
 
-// reported collects a relay's reports of connections.
+// reported collects the reports that a relay gets about connections.
 type reported struct {
 	mu     sync.Mutex
-	counts map[string]int64 // kind and class
-	state  []byte           // the last
-	n      int              // reports
+	counts map[string]int64 // the sum for each kind and class
+	state  []byte           // the last reported state
+	n      int              // how many reports there were
 }
 
 func (r *reported) add(report routing.Report) {
@@ -39,7 +39,7 @@ func (r *reported) add(report routing.Report) {
 	}
 }
 
-// now waits for pending reports.
+// now waits 1 s for pending reports, and returns the counts and the last state.
 func (r *reported) now() (counts map[string]int64, state connState) {
 	time.Sleep(time.Second)
 	synctest.Wait()
@@ -49,7 +49,7 @@ func (r *reported) now() (counts map[string]int64, state connState) {
 	return r.counts, state
 }
 
-// inLoggedWorld is inWorld with a log.
+// inLoggedWorld is inWorld with the host-agent's log in a buffer.
 func inLoggedWorld(t *testing.T, test func(w *world, log *bytes.Buffer)) {
 	inWorld(t, func(w *world) {
 		var log bytes.Buffer
@@ -63,7 +63,8 @@ const (
 	call  = `{"jsonrpc":"2.0","id":%d,"channel":"mcp://h/1","method":%q,"params":{"secret":"xyzzy"}}`
 )
 
-// greet connects a client, and shows it a session with an MCP server.
+// greet sends initialize with these capabilities. The host then shows the client a session with an
+// MCP server. greet returns the client's connection to the host.
 func (r *remote) greet(capabilities string) (host *fakeSocket) {
 	r.send(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"channel":"ahp-root://","clientId":"c1","capabilities":` + capabilities + `}}`)
 	host = r.w.hostSide()
@@ -72,8 +73,9 @@ func (r *remote) greet(capabilities string) (host *fakeSocket) {
 	return host
 }
 
-// TestSoftModeRefusesOnlyUnservedMethods warns about features that host and client do not declare, and refuses only
-// methods that the host does not serve.
+// TestSoftModeRefusesOnlyUnservedMethods uses features that host and client have not declared. The
+// host-agent must report and log warnings, and refuse only methods that the server does not
+// provide.
 func TestSoftModeRefusesOnlyUnservedMethods(t *testing.T) {
 	inLoggedWorld(t, func(w *world, log *bytes.Buffer) {
 		c := w.open()
@@ -111,8 +113,9 @@ func TestSoftModeRefusesOnlyUnservedMethods(t *testing.T) {
 	})
 }
 
-// TestStrictModeRefusesUndeclaredFeatures refuses undeclared features of the client, if relay or owner require
-// it.
+// TestStrictModeRefusesUndeclaredFeatures has a host use a feature that the client has not
+// declared. The host-agent must refuse this if the relay or the owner sets Strict, and pass it
+// otherwise.
 func TestStrictModeRefusesUndeclaredFeatures(t *testing.T) {
 	for _, by := range []string{"relay", "owner", "nobody"} {
 		inLoggedWorld(t, func(w *world, log *bytes.Buffer) {
@@ -138,7 +141,8 @@ func TestStrictModeRefusesUndeclaredFeatures(t *testing.T) {
 	}
 }
 
-// TestLastCountsAreReported disconnects a client after a refused request.
+// TestLastCountsAreReported disconnects a client directly after a refused request. The relay must
+// still get the refusal's count.
 func TestLastCountsAreReported(t *testing.T) {
 	inWorld(t, func(w *world) {
 		c := w.open()
@@ -152,7 +156,8 @@ func TestLastCountsAreReported(t *testing.T) {
 	})
 }
 
-// TestQuietConnectionsReportOnce connects a client without MCP traffic.
+// TestQuietConnectionsReportOnce connects a client that sends 1,000 messages, but none for MCP. The
+// host-agent must send one report.
 func TestQuietConnectionsReportOnce(t *testing.T) {
 	inWorld(t, func(w *world) {
 		c := w.open()
@@ -169,7 +174,8 @@ func TestQuietConnectionsReportOnce(t *testing.T) {
 	})
 }
 
-// TestManyClassesAreBounded fails unless the counted classes fit into a report.
+// TestManyClassesAreBounded counts more classes than a report may hold. The report must have at
+// most routing.MaxCounts.
 func TestManyClassesAreBounded(t *testing.T) {
 	inWorld(t, func(w *world) {
 		c := w.open()

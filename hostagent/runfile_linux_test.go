@@ -19,8 +19,8 @@ func openRun(t *testing.T, dir string) *runFile {
 	return r
 }
 
-// TestHostAgentKnowsItsPredecessors starts host-agents in turn: each knows its predecessors that may still
-// hold the host.
+// TestHostAgentKnowsItsPredecessors starts host-agents one after the other, which end in different
+// ways. Each must know those before it that may still have the host's lease.
 func TestHostAgentKnowsItsPredecessors(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state")
 	check := func(err error) {
@@ -45,22 +45,22 @@ func TestHostAgentKnowsItsPredecessors(t *testing.T) {
 	other, err := openRunFile(dir, "default", "tower")
 	check(err)
 	other.close()
-	first.close() // it dies before it holds the host
+	first.close() // this host-agent ends before it has the lease
 
 	second := next("a")
 	check(second.note("b"))
-	second.close() // so does this one
+	second.close() // this host-agent, too, ends before it has the lease
 
 	third := next("b", "a")
 	check(third.note("c"))
 	check(third.holds("c"))
-	third.close() // this one holds it
+	third.close() // this host-agent ends while it has the lease
 
 	fourth := next("c")
 	check(fourth.note("d"))
 	check(fourth.holds("d"))
 	check(fourth.released())
-	fourth.close() // in good order
+	fourth.close() // this host-agent has released the lease
 
 	fifth := next()
 	for i := range 3 * maxPrevious {
@@ -72,8 +72,8 @@ func TestHostAgentKnowsItsPredecessors(t *testing.T) {
 	}
 }
 
-// TestForeignRunFileProvesNothing covers a copy, a note of a different kernel, and
-// invalid notes.
+// TestForeignRunFileProvesNothing starts a host-agent with a copied run file, with a file written
+// before the machine restarted, and with invalid files. It must read no predecessors from them.
 func TestForeignRunFileProvesNothing(t *testing.T) {
 	dir := t.TempDir()
 	r := openRun(t, dir)

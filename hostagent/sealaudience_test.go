@@ -14,7 +14,7 @@ func newViewerSocket(t *testing.T) *viewerSocket {
 	return &viewerSocket{came: make(chan struct{}, 1), life: t.Context()}
 }
 
-// framesOf returns a message as an audience delivers it, in pieces.
+// framesOf returns message as frames of at most size bytes, as an audience delivers it.
 func framesOf(message []byte, size int) (frames []routing.Frame) {
 	for at := 0; at < len(message); at += size {
 		end := min(len(message), at+size)
@@ -27,8 +27,9 @@ func framesOf(message []byte, size int) (frames []routing.Frame) {
 	return frames
 }
 
-// TestViewerReadsLongMessages delivers a message above a queue's bound, and a short one behind
-// it. Both arrive whole, and a caller that changes a long one changes no other viewer's.
+// TestViewerReadsLongMessages delivers a message longer than a viewer's queue, and then a short
+// message. The viewer must get both whole. Changing a long message after reading must not change
+// the frames, which other viewers share.
 func TestViewerReadsLongMessages(t *testing.T) {
 	s := newViewerSocket(t)
 	long, short := bytes.Repeat([]byte("x"), viewerQueue+routing.MaxLent), []byte("short")
@@ -57,7 +58,8 @@ func TestViewerReadsLongMessages(t *testing.T) {
 	}
 }
 
-// TestViewerThatReadsNothingEnds fills a viewer's queue, which ends its connection.
+// TestViewerThatReadsNothingEnds fills a viewer's queue. The viewer's connection must end with
+// ErrStalled, and its frames must be dropped.
 func TestViewerThatReadsNothingEnds(t *testing.T) {
 	s := newViewerSocket(t)
 	message := framesOf(bytes.Repeat([]byte("x"), 1<<20), 1<<20)
@@ -72,7 +74,8 @@ func TestViewerThatReadsNothingEnds(t *testing.T) {
 	}
 }
 
-// TestViewerEndsWithItsAudience delivers a last message, and the end. The viewer reads both.
+// TestViewerEndsWithItsAudience delivers a message and closes the audience. The viewer must read
+// the message, and then an error.
 func TestViewerEndsWithItsAudience(t *testing.T) {
 	s := newViewerSocket(t)
 	s.Deliver(framesOf([]byte("last"), 4))

@@ -15,10 +15,10 @@ import (
 	"ahprelay/routing"
 )
 
-// sealedTold is the kind of a crowd's message.
+// sealedTold is the kind byte of frames that a whole crowd gets.
 const sealedTold = 9
 
-// A lookWorld is a sealed host with a link to look.
+// A lookWorld is a world with a sealed host, and a link that permits to look.
 type lookWorld struct {
 	*world
 	link   *sealed.Device
@@ -26,13 +26,13 @@ type lookWorld struct {
 	joined int
 }
 
-// A looker is a viewer of the link.
+// A looker is a viewer who has opened the link.
 type looker struct {
 	*sealedRemote
-	got  []string // actions
-	rest []string // answers
+	got  []string // the actions that the viewer got, in order
+	rest []string // the other messages, such as answers
 	told [][]byte
-	own  int // actions in records
+	own  int // how many actions came in frames for this viewer only
 }
 
 func inLookWorld(t *testing.T, test func(w *lookWorld)) {
@@ -50,7 +50,7 @@ func inLookWorld(t *testing.T, test func(w *lookWorld)) {
 	})
 }
 
-// answer answers the audience.
+// answer answers the host's requests from the viewers' shared connection.
 func (w *lookWorld) answer(env ahp.Envelope) string {
 	result := `{"items":[]}`
 	switch string(env.Method) {
@@ -62,7 +62,7 @@ func (w *lookWorld) answer(env ahp.Envelope) string {
 	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":%s}`, env.ID, result)
 }
 
-// join connects a viewer, which subscribes.
+// join connects a viewer with the link. It waits until the viewer has the snapshot of s:/1.
 func (w *lookWorld) join() *looker {
 	w.Helper()
 	w.joined++
@@ -77,13 +77,14 @@ func (w *lookWorld) join() *looker {
 	return v
 }
 
-// says sends a message of the viewer.
+// says sends an AHP message from the viewer.
 func (v *looker) says(message string) {
 	v.w.Helper()
 	v.post(sealed.Message, message)
 }
 
-// hear opens what has come.
+// hear decrypts the frames that the viewer got since the last call, and sorts their messages into
+// got, rest and told.
 func (v *looker) hear() {
 	v.w.Helper()
 	for _, frame := range v.take() {
@@ -110,7 +111,7 @@ func (v *looker) hear() {
 	}
 }
 
-// say makes the host send n actions.
+// say makes the host send n actions on the newest connection, and waits for their delivery.
 func (w *lookWorld) say(n int) {
 	w.Helper()
 	socks := w.host.all()
@@ -122,7 +123,7 @@ func (w *lookWorld) say(n int) {
 	synctest.Wait()
 }
 
-// heardAll fails unless a viewer has heard everything from a place on, in order.
+// heardAll fails unless the viewer got all actions of the host from the number from on, in order.
 func (w *lookWorld) heardAll(v *looker, from int) {
 	w.Helper()
 	v.hear()
@@ -131,7 +132,7 @@ func (w *lookWorld) heardAll(v *looker, from int) {
 	}
 }
 
-// crowd returns the crowd of a viewer at the host-agent; nil: it is in none.
+// crowds returns the crowd of each viewer at the host-agent, or nil for a viewer outside any crowd.
 func (w *lookWorld) crowds() (in []*viewerCrowd) {
 	for _, c := range w.agent.clients.every() {
 		in = append(in, c.conn.seal.crowd.Load())
@@ -139,8 +140,8 @@ func (w *lookWorld) crowds() (in []*viewerCrowd) {
 	return in
 }
 
-// TestViewersOfALinkAreToldTogether sends actions to five viewers. All receive the same bytes, in
-// order, and nothing in records of their own.
+// TestViewersOfALinkAreToldTogether sends actions to five viewers. All must get the same encrypted
+// frames in order, and almost nothing in frames of their own.
 func TestViewersOfALinkAreToldTogether(t *testing.T) {
 	inLookWorld(t, func(w *lookWorld) {
 		var viewers []*looker
@@ -168,8 +169,9 @@ func TestViewersOfALinkAreToldTogether(t *testing.T) {
 	})
 }
 
-// TestViewerKeepsItsOrderAroundItsCrowd lets viewers come, ask and come back while the host
-// speaks. Each receives every action once, and every answer.
+// TestViewerKeepsItsOrderAroundItsCrowd has viewers join and send requests while the host sends
+// actions. Each viewer must get every action once and in order, and every answer. In the end, all
+// must be in the same crowd.
 func TestViewerKeepsItsOrderAroundItsCrowd(t *testing.T) {
 	inLookWorld(t, func(w *lookWorld) {
 		first, second := w.join(), w.join()
@@ -197,8 +199,8 @@ func TestViewerKeepsItsOrderAroundItsCrowd(t *testing.T) {
 	})
 }
 
-// TestOtherSubscriptionsAreAnotherCrowd lets a viewer unsubscribe and subscribe again. It
-// receives nothing meanwhile, and everything later.
+// TestOtherSubscriptionsAreAnotherCrowd has a viewer unsubscribe and subscribe again. It must get
+// no actions between these, and all actions later.
 func TestOtherSubscriptionsAreAnotherCrowd(t *testing.T) {
 	inLookWorld(t, func(w *lookWorld) {
 		first, second := w.join(), w.join()
@@ -220,8 +222,8 @@ func TestOtherSubscriptionsAreAnotherCrowd(t *testing.T) {
 	})
 }
 
-// TestCrowdsKeysEndWithAViewer ends a viewer's connection. Within 5 s, the others have keys that
-// it does not know; at once, if it was removed.
+// TestCrowdsKeysEndWithAViewer ends a viewer's connection. The other viewers must get new keys
+// within leftTime, or at once if the viewer was removed.
 func TestCrowdsKeysEndWithAViewer(t *testing.T) {
 	for name, end := range map[string]func(w *lookWorld, v *looker){
 		"left":    func(_ *lookWorld, v *looker) { v.conn.Close(ahp.CloseShuttingDown, "") },
@@ -252,8 +254,8 @@ func TestCrowdsKeysEndWithAViewer(t *testing.T) {
 	}
 }
 
-// TestCrowdHasOneHeartbeat lets a crowd be silent. Each viewer receives the crowd's heartbeats, and
-// none of its own.
+// TestCrowdHasOneHeartbeat has a host that sends nothing for a while. Each viewer must get the
+// crowd's heartbeats, and none of its own.
 func TestCrowdHasOneHeartbeat(t *testing.T) {
 	inLookWorld(t, func(w *lookWorld) {
 		viewers := []*looker{w.join(), w.join()}
@@ -270,8 +272,8 @@ func TestCrowdHasOneHeartbeat(t *testing.T) {
 	})
 }
 
-// TestClosedViewerLearnsWhy closes a viewer in a crowd. It receives everything before, and the
-// reason inside of the sealed stream.
+// TestClosedViewerLearnsWhy closes a viewer in a crowd. It must get all earlier actions, and then
+// the close in its sealed stream.
 func TestClosedViewerLearnsWhy(t *testing.T) {
 	inLookWorld(t, func(w *lookWorld) {
 		viewers := []*looker{w.join(), w.join()}

@@ -16,7 +16,8 @@ import (
 	"ahprelay/routing"
 )
 
-// A sealedRemote is a client of a sealed host, at the relay.
+// A sealedRemote is a client's connection to a sealed host, at the relay. It keeps the frames that
+// the host-agent sends.
 type sealedRemote struct {
 	w       *world
 	conn    *routing.RelayConn
@@ -48,7 +49,7 @@ func (r *sealedRemote) Closed(code ahp.CloseCode, reason string) {
 	r.code, r.reason = code, reason
 }
 
-// take returns the frames that have come.
+// take waits until nothing happens, and returns the frames since the last call.
 func (r *sealedRemote) take() (frames [][]byte) {
 	synctest.Wait()
 	r.mu.Lock()
@@ -67,7 +68,7 @@ func (r *sealedRemote) send(frames ...[]byte) {
 	synctest.Wait()
 }
 
-// post sends a parcel.
+// post encrypts a body with this content, and sends it to the host-agent.
 func (r *sealedRemote) post(content sealed.Content, body string) {
 	r.w.Helper()
 	frames, err := r.session.Seal(content, []byte(body))
@@ -77,7 +78,7 @@ func (r *sealedRemote) post(content sealed.Content, body string) {
 	r.send(frames...)
 }
 
-// opens opens the frames that have come.
+// opens decrypts the frames since the last call. It returns the content of each, and the last body.
 func (r *sealedRemote) opens() (contents []sealed.Content, last []byte) {
 	r.w.Helper()
 	for _, frame := range r.take() {
@@ -90,13 +91,14 @@ func (r *sealedRemote) opens() (contents []sealed.Content, last []byte) {
 	return contents, last
 }
 
-// openSealed connects a paired device with the level operate to a sealed host.
+// openSealed seals the host, and connects a paired device with the level operate.
 func (w *world) openSealed(window int) *sealedRemote {
 	w.Helper()
 	return w.openSealedAs(vaultDevice{Level: auth.AccessWrite}, sealed.Greeting{Window: window})
 }
 
-// openSealedAs connects a paired device with the level and channels of known.
+// openSealedAs seals the host, pairs a new device with the level and channels of known, and
+// connects it.
 func (w *world) openSealedAs(known vaultDevice, greeting sealed.Greeting) *sealedRemote {
 	w.Helper()
 	w.seal()
@@ -108,7 +110,7 @@ func (w *world) openSealedAs(known vaultDevice, greeting sealed.Greeting) *seale
 	return w.openSealedBy(device, greeting)
 }
 
-// seal makes the host a sealed one, if it is not yet.
+// seal gives the host-agent a new vault, unless it has one already.
 func (w *world) seal() {
 	w.Helper()
 	if w.agent.seals == nil {
@@ -121,7 +123,7 @@ func (w *world) seal() {
 	}
 }
 
-// knows pairs a device.
+// knows adds a device to the vault, as pairing does. It belongs to ada and ends after an hour.
 func (w *world) knows(device *sealed.Device, known vaultDevice) {
 	w.Helper()
 	v, id := w.agent.seals.vault, device.Identity()
@@ -129,7 +131,7 @@ func (w *world) knows(device *sealed.Device, known vaultDevice) {
 	v.state.Devices = append(v.state.Devices, known)
 }
 
-// openSealedBy connects a paired device.
+// openSealedBy connects a paired device: it performs the handshake and waits for the welcome.
 func (w *world) openSealedBy(device *sealed.Device, greeting sealed.Greeting) *sealedRemote {
 	w.Helper()
 	var err error
@@ -157,12 +159,12 @@ func (w *world) openSealedBy(device *sealed.Device, greeting sealed.Greeting) *s
 	return r
 }
 
-// TestSealedSilenceEndsTheConnection withholds a client's records. The host-agent sends
-// heartbeats, and ends the connection after the window.
+// TestSealedSilenceEndsTheConnection has a client that stops sending. The host-agent must keep
+// sending heartbeats, and end the connection after the window that the client chose.
 func TestSealedSilenceEndsTheConnection(t *testing.T) {
 	inWorld(t, func(w *world) {
 		r := w.openSealed(15)
-		for range 4 { // a client with heartbeats stays
+		for range 4 { // the connection stays while the client sends heartbeats
 			time.Sleep(sealed.Beat + time.Second)
 			contents, body := r.opens()
 			if len(contents) != 1 || contents[0] != sealed.Heartbeat {
@@ -192,8 +194,8 @@ func TestSealedSilenceEndsTheConnection(t *testing.T) {
 	})
 }
 
-// TestSealedLieEndsTheConnection repeats a record. The host receives it once, and the
-// client learns of the lie.
+// TestSealedLieEndsTheConnection has a relay deliver a client's record twice. The host must get the
+// message once, and the host-agent must close the connection in the sealed stream.
 func TestSealedLieEndsTheConnection(t *testing.T) {
 	inWorld(t, func(w *world) {
 		r := w.openSealed(30)
@@ -202,7 +204,7 @@ func TestSealedLieEndsTheConnection(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.send(frames...)
-		r.send(frames...) // the relay repeats it
+		r.send(frames...) // the relay repeats the record
 		contents, body := r.opens()
 		code, _, _ := sealed.ReadClose(body)
 		if contents[len(contents)-1] != sealed.Close || code != ahp.CloseResync {
@@ -214,9 +216,9 @@ func TestSealedLieEndsTheConnection(t *testing.T) {
 	})
 }
 
-// TestSealedConnectionHasLessThanItsDevice connects devices whose connections have less
-// authority than their level: by the greeting, by the channels of their grant, or by the
-// host's owner. The limits hold for the host, and for requests to the host-agent itself.
+// TestSealedConnectionHasLessThanItsDevice connects devices whose connections have less authority
+// than their level, because of the greeting, the grant's channels or the owner's settings. The
+// limits must hold for messages to the host, and for requests to the host-agent.
 func TestSealedConnectionHasLessThanItsDevice(t *testing.T) {
 	talk := gate.NewPolicy(auth.AccessTalk, nil, nil, true)
 	for name, c := range map[string]struct {
@@ -258,8 +260,8 @@ func TestSealedConnectionHasLessThanItsDevice(t *testing.T) {
 	}
 }
 
-// TestSealedMessagesAreChecked sends messages that no host should parse. Relays refuse them
-// on other connections, and cannot read them here.
+// TestSealedMessagesAreChecked sends invalid messages in a sealed stream, where no relay can refuse
+// them. The host-agent must not pass them to the host, and must close the connection.
 func TestSealedMessagesAreChecked(t *testing.T) {
 	for name, message := range map[string]string{
 		"no JSON":            `{"jsonrpc":"2.0","id":1,"method":"ping"`,
@@ -293,8 +295,9 @@ func TestSealedMessagesAreChecked(t *testing.T) {
 	}
 }
 
-// TestSealedHostHasNoAddresses asks for addresses of canvases and previews, which lead through
-// a relay that would read them. The client learns why, and the host receives nothing.
+// TestSealedHostHasNoAddresses requests addresses of canvases and previews, which a relay would
+// serve and could read. The host-agent must answer that the host is sealed, and the host must get
+// nothing.
 func TestSealedHostHasNoAddresses(t *testing.T) {
 	inWorld(t, func(w *world) {
 		r := w.openSealed(30)

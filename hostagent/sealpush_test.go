@@ -13,14 +13,14 @@ import (
 	"ahprelay/internal/sealed"
 )
 
-// An asker reports the questions of a sealed host.
+// An asker is the part of a sealed host's agent that reports questions to relays.
 type asker struct {
 	*testing.T
 	dir string
 	*seals
 }
 
-// restart opens the vault, as a new host-agent does.
+// restart replaces the state by what the vault's files hold, as after a restart of the host-agent.
 func (r *asker) restart() {
 	r.Helper()
 	v, err := openVault(r.dir, "default", "laptop")
@@ -30,8 +30,8 @@ func (r *asker) restart() {
 	r.seals = &seals{agent: &Agent{access: &access{host: "laptop"}, cfg: Config{Log: slog.New(slog.DiscardHandler)}}, vault: v}
 }
 
-// says reports new and repeated events, and confirms the
-// report.
+// says reports these open questions and events to a relay, and confirms the report. more is whether
+// another report must follow.
 func (r *asker) says(open []string, events ...notice.Event) (out notice.Report, more bool) {
 	r.Helper()
 	out, ends, err := r.report(notice.Report{Instance: "a", Seq: 1, Open: open, Events: events})
@@ -45,9 +45,9 @@ func questionOf(id, text string) notice.Event {
 	return notice.Event{ID: id, Kind: notice.Question, Session: "s:/1", Text: text, At: time.Now()}
 }
 
-// TestQuestionsKeepTheirNonces reports a question again, to a forgetful relay and by
-// a restarted host-agent. It has the same ID and nonce, unless it has changed or was
-// answered. Ends are reported in turns.
+// TestQuestionsKeepTheirNonces reports a question several times, also after a restart. It must keep
+// its ID and nonce until it changes or is answered. A report has at most maxEnds ended questions;
+// the next reports have the others.
 func TestQuestionsKeepTheirNonces(t *testing.T) {
 	r := &asker{T: t, dir: t.TempDir()}
 	r.restart()
@@ -75,7 +75,7 @@ func TestQuestionsKeepTheirNonces(t *testing.T) {
 		t.Fatal("the nonce does not count")
 	}
 
-	// Answered: the nonce is used up, also for a restarted host-agent. The host asks again.
+	// The answer uses the nonce up, also after a restart. Then the host asks the question again.
 	r.used(id)
 	r.restart()
 	if _, ok := r.asked(id, nonce); ok {
@@ -87,14 +87,14 @@ func TestQuestionsKeepTheirNonces(t *testing.T) {
 		t.Errorf("the same question, asked again, is %+v, with the ends %v", next, out.Ends)
 	}
 
-	// A different question under the same name.
+	// The host asks a different question with the same ID.
 	id = only(notice.Report{Open: out.Open, Events: out.Events})
 	out, _ = r.says([]string{"q1"}, questionOf("q1", "where?"))
 	if _, ended := out.Ends[id]; !ended || only(notice.Report{Open: out.Open, Events: out.Events}) == id {
 		t.Errorf("a changed question is reported as %+v", out)
 	}
 
-	// Many ends at once.
+	// Five questions end at once, which is more than a report may hold.
 	for _, name := range []string{"q2", "q3", "q4", "q5"} {
 		r.says([]string{"q1", "q2", "q3", "q4", "q5"}, questionOf(name, name))
 	}
@@ -111,7 +111,7 @@ func TestQuestionsKeepTheirNonces(t *testing.T) {
 	}
 }
 
-// subscribed gives a device a browser.
+// subscribed registers a browser's push subscription for a device.
 func (r *asker) subscribed(d *sealed.Device, grants ...string) vaultBrowser {
 	r.Helper()
 	key, err := ecdh.P256().GenerateKey(rand.Reader)
@@ -127,9 +127,9 @@ func (r *asker) subscribed(d *sealed.Device, grants ...string) vaultBrowser {
 	return r.state.Browsers[len(r.state.Browsers)-1]
 }
 
-// TestBrowsersOfAdmittedDevicesAreNotified: the browser of a removed device gets nothing, nor
-// does that of a device which it has admitted, or of one whose time is over. A removal
-// counts even if an old file still lists the browser.
+// TestBrowsersOfAdmittedDevicesAreNotified subscribes the browsers of a device and of a device that
+// it admitted. Neither may be notified after its time, or after the first device is removed. That
+// must hold even if an old file still lists the browser.
 func TestBrowsersOfAdmittedDevicesAreNotified(t *testing.T) {
 	r := &asker{T: t, dir: t.TempDir()}
 	r.restart()

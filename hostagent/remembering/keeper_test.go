@@ -26,7 +26,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A world is a Keeper between a host and a relay in memory, on fake time.
+// A world has a Keeper, and a host and a relay in memory, on fake time.
 type world struct {
 	t      *testing.T
 	keeper *Keeper
@@ -34,14 +34,14 @@ type world struct {
 	stop   func()
 
 	mu      sync.Mutex
-	texts   map[string]string // by session
-	reads   map[string]int    // by session
+	texts   map[string]string // the last message of each session at the host
+	reads   map[string]int    // how often each session was read from the host
 	records map[string]*remember.Record
-	puts    []string // IDs
+	puts    []string // the IDs of written records, in order
 	revoked map[string]bool
-	sealed  bool  // from the next start; revoked names what holders rest on
-	away    bool  // the relay does not answer
-	refuse  error // the relay's answer to a put
+	sealed  bool  // the next start is that of a sealed host
+	away    bool  // requests to the relay fail
+	refuse  error // the relay refuses to write with this error
 	renewed int
 }
 
@@ -51,7 +51,7 @@ func newWorld(t *testing.T, mode Mode) *world {
 	return w
 }
 
-// start starts a Keeper, as a new host-agent would.
+// start stops the Keeper and starts a new one, as after a restart of the host-agent.
 func (w *world) start(mode Mode) {
 	w.t.Helper()
 	if w.stop != nil {
@@ -82,21 +82,22 @@ func (w *world) start(mode Mode) {
 	}
 }
 
-// ended judges a holder as the vault of a sealed host does.
+// ended returns whether a holder's time is over, or something that its right rests on is revoked.
+// It replaces the vault of a sealed host.
 func (w *world) ended(h *Holder) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return !time.Now().Before(h.End) || slices.ContainsFunc(h.Rests, func(on string) bool { return w.revoked[on] })
 }
 
-// again gives a new Keeper the sessions of the previous one.
+// again restarts the Keeper, and gives it the list of sessions that the previous Keeper had.
 func (w *world) again(mode Mode) {
 	first := w.keeper.sessions
 	w.start(mode)
 	w.lists(first)
 }
 
-// lists gives the Keeper the host's list.
+// lists gives the Keeper a complete list of sessions, as from the host.
 func (w *world) lists(sessions map[string]*session) {
 	for uri, s := range sessions {
 		data, _ := json.Marshal(s.summary)
@@ -112,21 +113,21 @@ func (w *world) renewals() int {
 	return w.renewed
 }
 
-// record returns a record at the relay, or nil.
+// record returns the relay's record with this ID, or nil.
 func (w *world) record(id string) *remember.Record {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.records[id]
 }
 
-// readsOf returns how often a session was read.
+// readsOf returns how often the Keeper has read a session from the host.
 func (w *world) readsOf(session string) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.reads[session]
 }
 
-// ask is the relay.
+// ask answers the Keeper's requests as a relay does.
 func (w *world) ask(_ context.Context, data []byte) ([]byte, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -168,7 +169,7 @@ func (w *world) ask(_ context.Context, data []byte) ([]byte, error) {
 	return body, err
 }
 
-// A hostSocket is a connection to the host.
+// A hostSocket is a connection to the host in memory.
 type hostSocket struct {
 	world *world
 	out   chan string
@@ -217,7 +218,7 @@ func (s *hostSocket) Write(message []byte, _ bool) error {
 	return nil
 }
 
-// say changes a session at the host.
+// say changes a session's last message at the host, and reports the change to the Keeper.
 func (w *world) say(session, text string, status int) {
 	w.mu.Lock()
 	w.texts[session] = text
@@ -225,7 +226,7 @@ func (w *world) say(session, text string, status int) {
 	w.keeper.Summary(session, fmt.Appendf(nil, `{"title":"title of %s","status":%d,"modifiedAt":"%s"}`, session, status, time.Now().Format(time.RFC3339Nano)), false)
 }
 
-// count returns how often a record was written.
+// count returns how often the Keeper has written the record with this ID.
 func (w *world) count(id string) (n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -237,7 +238,8 @@ func (w *world) count(id string) (n int) {
 	return n
 }
 
-// content opens a record with the present keys.
+// content decrypts a record at the relay with the Keeper's current keys. It returns "" without a
+// record.
 func (w *world) content(id string) string {
 	w.t.Helper()
 	w.mu.Lock()
@@ -255,8 +257,8 @@ func (w *world) content(id string) string {
 
 var all = gate.NewPolicy(auth.AccessWrite, nil, nil, false)
 
-// A session that changes continuously is written once per writeEvery, and an idle session
-// never.
+// TestWritesArePaced changes a session every second. The Keeper must write its record about once
+// per writeEvery, and nothing while the session does not change.
 func TestWritesArePaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Turns)
@@ -271,7 +273,7 @@ func TestWritesArePaced(t *testing.T) {
 			t.Errorf("%d writes in 100 s; want 8 to 11", n)
 		}
 		before := w.count(id)
-		for i := range 30 { // each is still for long enough
+		for i := range 30 { // after each change, the session is unchanged for longer than settleTime
 			w.say("s:/1", fmt.Sprint("slow words ", i), 1)
 			time.Sleep(settleTime + time.Second)
 		}
@@ -292,7 +294,8 @@ func TestWritesArePaced(t *testing.T) {
 	})
 }
 
-// A session with a running turn is read repeatedly, and written only if the turn has grown.
+// TestRunningTurnIsWritten has a session with a running turn. The Keeper must read it repeatedly,
+// and write its record only when the turn has grown.
 func TestRunningTurnIsWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Turns)
@@ -318,7 +321,8 @@ func TestRunningTurnIsWritten(t *testing.T) {
 	})
 }
 
-// Flush writes at once, for a machine that is about to sleep.
+// TestFlushWritesAtOnce changes a session and calls Flush, as before the machine sleeps. The record
+// must hold the change when Flush returns.
 func TestFlushWritesAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Turns)
@@ -338,8 +342,8 @@ func TestFlushWritesAtOnce(t *testing.T) {
 	})
 }
 
-// While the relay is absent or full, no change is lost: the Keeper writes the state
-// afterwards.
+// TestStateWaitsForTheRelay changes a session while the relay does not answer or refuses. When the
+// relay accepts again, the Keeper must write the session's state.
 func TestStateWaitsForTheRelay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Turns)
@@ -368,8 +372,8 @@ func TestStateWaitsForTheRelay(t *testing.T) {
 	})
 }
 
-// A restarted host-agent reads and writes only sessions that have changed, and its
-// versions increase even if the clock went back.
+// TestRestartWritesNothingAgain restarts the Keeper. It must read and write only the session that
+// has changed, with a higher version, and drop the record of a removed session.
 func TestRestartWritesNothingAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Turns)
@@ -383,7 +387,7 @@ func TestRestartWritesNothingAgain(t *testing.T) {
 		first, reads := w.keeper.sessions, w.reads["s:/1"]
 		before := w.records[remember.IDOf("s:/2")].Version
 		w.start(Turns)
-		for _, uri := range []string{"s:/1", "s:/2"} { // s:/3 was removed meanwhile
+		for _, uri := range []string{"s:/1", "s:/2"} { // s:/3 was removed during the restart
 			data, _ := json.Marshal(first[uri].summary)
 			w.keeper.Summary(uri, data, false)
 		}
@@ -403,8 +407,9 @@ func TestRestartWritesNothingAgain(t *testing.T) {
 	})
 }
 
-// When a holder's device is removed, all records get a new key within checkEvery, without
-// a read of the host. A removed stranger changes nothing.
+// TestRemovedDeviceRenewsTheKeys removes a device that got the keys. Within checkEvery, the Keeper
+// must write all records with a new key, without reading the host. The removal of a device that
+// never got the keys must change nothing.
 func TestRemovedDeviceRenewsTheKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Turns)
@@ -431,7 +436,7 @@ func TestRemovedDeviceRenewsTheKeys(t *testing.T) {
 		w.mu.Lock()
 		w.revoked["phone"] = true
 		w.mu.Unlock()
-		w.again(Turns) // the holders outlive a restart
+		w.again(Turns) // the list of holders is kept across a restart
 		time.Sleep(checkEvery + time.Minute)
 		synctest.Wait()
 		vault := w.keeper.keys.current()
@@ -449,7 +454,8 @@ func TestRemovedDeviceRenewsTheKeys(t *testing.T) {
 	})
 }
 
-// A client gets the keys of exactly the sessions in its authority.
+// TestKeysFollowAuthority requests keys with different policies. A client must get the keys of
+// exactly the sessions that it may read.
 func TestKeysFollowAuthority(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Turns)
@@ -489,7 +495,8 @@ func TestKeysFollowAuthority(t *testing.T) {
 	})
 }
 
-// A conversation above the bound keeps its end.
+// TestEndOfLongConversationStays shortens conversations above remember.MaxContent. The end of the
+// conversation must stay.
 func TestEndOfLongConversationStays(t *testing.T) {
 	turn := func(size int) json.RawMessage {
 		data, _ := json.Marshal(map[string]any{"id": "t", "responseParts": []any{

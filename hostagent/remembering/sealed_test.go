@@ -17,8 +17,8 @@ import (
 	"ahprelay/broker/remember"
 )
 
-// wantBlind fails if the relay has a record that it can tell from others, or fewer or more
-// than n.
+// wantBlind fails unless the relay has n records, all with the current key, and with IDs that the
+// relay cannot compute from a session's name.
 func (w *world) wantBlind(n int) {
 	w.t.Helper()
 	w.mu.Lock()
@@ -39,8 +39,9 @@ func (w *world) wantBlind(n int) {
 	}
 }
 
-// TestSealedRecordsAreBlind writes a sealed host's records: their IDs follow from the host's
-// key, and a device learns its own sessions' IDs only. The list has each record's version.
+// TestSealedRecordsAreBlind writes the records of a sealed host. Their IDs must depend on the
+// host's key. A device must get only the IDs of its own sessions, and the list must have the
+// version of each record.
 func TestSealedRecordsAreBlind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Turns)
@@ -72,9 +73,9 @@ func TestSealedRecordsAreBlind(t *testing.T) {
 	})
 }
 
-// TestSealedHoldersEndAtTheHost removes a device on which a key holder's authority rests, and lets
-// another holder's time end: each time all records get a new key and new IDs, without a read
-// from the host.
+// TestSealedHoldersEndAtTheHost removes a device that had admitted a holder of the keys, and later
+// lets another holder's time end. After each, all records must have a new key and new IDs, without
+// reading the host.
 func TestSealedHoldersEndAtTheHost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Turns)
@@ -97,7 +98,7 @@ func TestSealedHoldersEndAtTheHost(t *testing.T) {
 		before := holder("phone", 24*time.Hour, "phone", "laptop")
 		reads := w.readsOf("s:/1")
 		w.mu.Lock()
-		w.revoked["laptop"] = true // it had admitted the phone
+		w.revoked["laptop"] = true // this device had admitted the phone
 		w.mu.Unlock()
 		w.keeper.HolderEnded()
 		time.Sleep(time.Second)
@@ -112,8 +113,8 @@ func TestSealedHoldersEndAtTheHost(t *testing.T) {
 		}
 		holder("tablet", 3*time.Hour, "tablet")
 		time.Sleep(2 * time.Hour)
-		holder("tablet", 3*time.Hour, "tablet") // it has connected again
-		w.again(Turns)                          // the time outlives a restart
+		holder("tablet", 3*time.Hour, "tablet") // the device connects again, with a new end
+		w.again(Turns)                          // the new end is kept across a restart
 		time.Sleep(2*time.Hour + 45*time.Minute)
 		synctest.Wait()
 		if w.renewals() != 1 {
@@ -131,8 +132,8 @@ func TestSealedHoldersEndAtTheHost(t *testing.T) {
 	})
 }
 
-// TestSealingWipesTheRecords seals a host with records, and unseals it again: nothing from the
-// time before stays at the relay, even if the relay is away at first.
+// TestSealingWipesTheRecords seals a host that has records at a relay, and unseals it again. Each
+// time, no earlier record may stay at the relay, even if the relay did not answer at first.
 func TestSealingWipesTheRecords(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Turns)
@@ -152,7 +153,7 @@ func TestSealingWipesTheRecords(t *testing.T) {
 			}
 			first := w.keeper.sessions
 			w.start(Turns)
-			w.start(Turns) // before the relay has answered
+			w.start(Turns) // a second restart, before the relay has answered
 			w.mu.Lock()
 			w.away = false
 			w.mu.Unlock()
@@ -185,8 +186,9 @@ func TestSealingWipesTheRecords(t *testing.T) {
 	})
 }
 
-// TestSealedHoldersStayKnown gives the keys to more devices than a host-agent keeps, and to
-// many viewers with one link. No holder is forgotten: its removal would go unnoticed.
+// TestSealedHoldersStayKnown gives the keys to as many devices as a host-agent keeps, and to many
+// viewers with the same link. The next device must be refused, because forgetting a holder would
+// hide its removal.
 func TestSealedHoldersStayKnown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Turns)
@@ -224,9 +226,9 @@ func TestSealedHoldersStayKnown(t *testing.T) {
 	})
 }
 
-// TestRenewedGrantIsTheSameHolder gives a device the keys by a grant, and again by its next
-// one: the first grant's end renews nothing, and the removal of the next one renews the
-// keys. A next grant with less authority does not hide that the first one is removed.
+// TestRenewedGrantIsTheSameHolder gives a device the keys by a grant, and later by its next grant.
+// The end of the first grant must not renew the keys, but the removal of the next must. If the next
+// grant permits less, the removal of the first must renew the keys, too.
 func TestRenewedGrantIsTheSameHolder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Turns)
@@ -276,15 +278,15 @@ func TestRenewedGrantIsTheSameHolder(t *testing.T) {
 		removed("grant-3")
 		wants(1, "a grant of more authority is removed")
 		hand(all, 30*time.Hour, "grant-5")
-		hand(look, 30*time.Hour, "grant-5") // a connection that asks for less
+		hand(look, 30*time.Hour, "grant-5") // a connection that requests less than its grant permits
 		hand(look, 30*time.Hour, "grant-6")
 		removed("grant-5")
 		wants(1, "the grant of a device that has also asked for less is removed")
 	})
 }
 
-// TestUnwrittenKeysAreNotUsed makes writes of the keys' file fail. Nothing has changed then, and
-// the next attempt succeeds.
+// TestUnwrittenKeysAreNotUsed makes the writing of the key file fail. The keys and holders in
+// memory must stay as they were, and the next attempt must succeed.
 func TestUnwrittenKeysAreNotUsed(t *testing.T) {
 	dir := t.TempDir()
 	r, err := openKeyring(dir, "acme", "laptop", true)
@@ -304,7 +306,7 @@ func TestUnwrittenKeysAreNotUsed(t *testing.T) {
 	if err := os.WriteFile(blocked, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r.path = filepath.Join(blocked, "keys") // below a file
+	r.path = filepath.Join(blocked, "keys") // no file can be written here, because blocked is a file
 	if _, err := r.renew(); err == nil {
 		t.Fatal("the file was written")
 	}
