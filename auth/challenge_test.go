@@ -47,7 +47,7 @@ func TestChallengeProvesKeyAndHost(t *testing.T) {
 		after                         time.Duration
 		challenge, tenant, host, nkey string
 		signature                     []byte
-		want                          string // in the error; empty: accepted
+		want                          string // a part of the error; empty if the signature must be accepted
 	}{
 		{"as it should be", k, 0, challenge, "acme", "laptop", key.Public(), good, ""},
 		{"at another relay with these keys", sameKeys, 10 * time.Second, challenge, "acme", "laptop", key.Public(), good, ""},
@@ -82,8 +82,8 @@ func TestChallengeProvesKeyAndHost(t *testing.T) {
 	}
 }
 
-// TestNonceLikeAChallengeIsNotSigned has a malicious NATS server send a relay's
-// challenge as its nonce.
+// TestNonceLikeAChallengeIsNotSigned has a malicious NATS server send bytes that begin like a
+// relay's challenge as its nonce. SignNonce must refuse to sign them.
 func TestNonceLikeAChallengeIsNotSigned(t *testing.T) {
 	key := newAgentKey(t)
 	if _, err := key.SignNonce([]byte("ahp-relay agent credentials v1\x00rest")); err == nil {

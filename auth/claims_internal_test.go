@@ -7,9 +7,9 @@ import (
 	"unicode"
 )
 
-// TestNamesAreReadOnce gives an object the name "sk", and again with each rune that
-// has a case in place of a letter. If encoding/json reads both names into one field, the object is
-// refused.
+// TestNamesAreReadOnce builds JSON objects with the name "sk" and a second name, in which each rune
+// in turn replaces a letter. If encoding/json reads both names into the same field, uniqueKeys must
+// refuse the object.
 func TestNamesAreReadOnce(t *testing.T) {
 	t.Parallel()
 	refused := 0
@@ -23,7 +23,7 @@ func TestNamesAreReadOnce(t *testing.T) {
 				SK int `json:"sk"`
 			}
 			if json.Unmarshal(object, &read) != nil {
-				continue // %q escapes this rune in a way that JSON lacks
+				continue // %q writes this rune as an escape that JSON lacks
 			}
 			if unique := uniqueKeys(object); unique != (read.SK == 1) {
 				t.Errorf("%s: %d is read; unique names: %v", object, read.SK, unique)

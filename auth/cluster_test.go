@@ -11,7 +11,8 @@ import (
 	"ahprelay/auth"
 )
 
-// TestOnlySameKeysJoinTheCluster connects relays with equal and with different keys.
+// TestOnlySameKeysJoinTheCluster connects relays over TLS. The handshake must succeed only if both
+// have the same keys.
 func TestOnlySameKeysJoinTheCluster(t *testing.T) {
 	dir := t.TempDir()
 	one, copied := load(t, dir), load(t, dir)
@@ -37,7 +38,7 @@ func TestOnlySameKeysJoinTheCluster(t *testing.T) {
 		{"other keys", config(one), config(strange), false},
 		{"the other way round", config(strange), config(one), false},
 		{"no certificate", config(one), without, false},
-		// This client would accept any server as a relay.
+		// This client accepts any server; the server must refuse the client.
 		{"other keys, careless", config(one), careless(config(strange)), false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -53,7 +54,8 @@ func careless(c *tls.Config) *tls.Config {
 	return c
 }
 
-// handshake returns the error of a TLS connection, nil if it works.
+// handshake connects a client to a server in memory. It returns an error unless the client can read
+// a byte.
 func handshake(server, client *tls.Config) error {
 	a, b := net.Pipe()
 	defer a.Close()

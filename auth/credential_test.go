@@ -12,7 +12,8 @@ import (
 	"ahprelay/auth"
 )
 
-// TestCredentialRoundTrip issues credentials and reads them again.
+// TestCredentialRoundTrip issues a credential. VerifyAgent must return its contents, and must
+// refuse each forged change.
 func TestCredentialRoundTrip(t *testing.T) {
 	k, signer := newKeys(t)
 	key := auth.NewHostKey()
@@ -34,8 +35,8 @@ func TestCredentialRoundTrip(t *testing.T) {
 	if issued, expires, err := auth.PeekTimes(credential); err != nil || !issued.Equal(start) || !expires.Equal(e.Expires) {
 		t.Errorf("PeekTimes: %v to %v, %v", issued, expires, err)
 	}
-	// A credential is invalid without its key, so it is not accepted as an enrolment
-	// token.
+	// VerifyHost must refuse a credential as an enrolment token, because it would not check the
+	// proof of its key.
 	if _, err := k.Tokens().VerifyHost(credential); !errors.Is(err, auth.ErrTokenInvalid) {
 		t.Errorf("as an enrolment token: %v; want ErrTokenInvalid", err)
 	}
@@ -85,8 +86,9 @@ func TestCredentialRoundTrip(t *testing.T) {
 	}
 }
 
-// TestOnlyTrustedRelaysIssueCredentials accepts only credentials signed by a relay
-// that is already trusted.
+// TestOnlyTrustedRelaysIssueCredentials checks a new credential against the current token.
+// CheckCredential must accept it only if the same relay's keys signed both, for the same host and
+// key.
 func TestOnlyTrustedRelaysIssueCredentials(t *testing.T) {
 	k, _ := newKeys(t)
 	strange, _ := newKeys(t)
@@ -123,8 +125,8 @@ func TestOnlyTrustedRelaysIssueCredentials(t *testing.T) {
 	}
 }
 
-// TestKeyProofIsForOnePurpose accepts a proof only for the request for which it was
-// made.
+// TestKeyProofIsForOnePurpose checks a proof with a different key, purpose, challenge or name.
+// CheckKey must accept the proof only for the request it was made for.
 func TestKeyProofIsForOnePurpose(t *testing.T) {
 	k, _ := newKeys(t)
 	k.Now = func() time.Time { return start }

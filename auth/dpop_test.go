@@ -10,8 +10,8 @@ import (
 	"ahprelay/auth"
 )
 
-// TestProofIsForItsRequest accepts a proof only for its own request, while the relay's
-// nonce is valid, whatever the device's clock shows.
+// TestProofIsForItsRequest makes proofs for a request. CheckProof must accept a proof only for the
+// same method, URL and token, and with a relay's valid nonce. The device's clock must not matter.
 func TestProofIsForItsRequest(t *testing.T) {
 	keys, err := auth.LoadKeys(t.TempDir())
 	if err != nil {
@@ -29,10 +29,10 @@ func TestProofIsForItsRequest(t *testing.T) {
 	if err != nil || again.Thumbprint() != device.Thumbprint() {
 		t.Errorf("a key that was kept is another: %v", err)
 	}
-	const public = "https://relay.example.com/relay/api/hosts" // a proxy removes /relay
+	const public = "https://relay.example.com/relay/api/hosts" // a proxy removes the first /relay from the path
 	asked := auth.Asked{Method: "GET", URLs: []string{public, "http://10.0.0.5:8484/api/hosts"}, Token: "token"}
 	check := func(made auth.Asked, nonce string) (auth.Proof, error) {
-		text, err := again.Prove(made, nonce) // without iat: a clock in 1970
+		text, err := again.Prove(made, nonce) // without a time, as from a device whose clock is wrong
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -80,9 +80,9 @@ func TestProofIsForItsRequest(t *testing.T) {
 	}
 }
 
-// TestNonceOfAnotherProcessIsNotOwn: relays with the same keys accept each other's
-// nonces, and distinguish them from their own, so that a new process can refuse older
-// ones.
+// TestNonceOfAnotherProcessIsNotOwn shows a proof to two relays with the same keys, of which the
+// first gave the nonce. Both must accept it, and only the first may report the nonce as its own. So
+// a new process can refuse older nonces.
 func TestNonceOfAnotherProcessIsNotOwn(t *testing.T) {
 	dir := t.TempDir()
 	var runs [2]*auth.Keys
@@ -112,7 +112,8 @@ func TestNonceOfAnotherProcessIsNotOwn(t *testing.T) {
 	}
 }
 
-// TestBoundTokensAreRevokedWithTheirDevice: a token names its key and device, and is revoked with the device.
+// TestBoundTokensAreRevokedWithTheirDevice issues a token for a device's key. VerifyClient must
+// return the key and the device, and a revocation of the device must match the token.
 func TestBoundTokensAreRevokedWithTheirDevice(t *testing.T) {
 	keys, err := auth.LoadKeys(t.TempDir())
 	if err != nil {
@@ -144,7 +145,8 @@ func TestBoundTokensAreRevokedWithTheirDevice(t *testing.T) {
 	}
 }
 
-// FuzzProofOfDevice reads arbitrary bytes as a proof.
+// FuzzProofOfDevice reads arbitrary text as a proof. It must not prove a device's key unless this
+// device signed it.
 func FuzzProofOfDevice(f *testing.F) {
 	keys, err := auth.LoadKeys(f.TempDir())
 	if err != nil {

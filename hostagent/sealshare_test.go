@@ -17,24 +17,24 @@ import (
 	"ahprelay/routing"
 )
 
-// Kinds of WebSocket messages on a sealed connection.
+// The first byte of a frame on a sealed connection: a record is for one connection, a body for all
+// that share it.
 const (
 	sealedRecord = 6
 	sealedBody   = 7
 )
 
-// A sharedReader is a client of a sealed host, with its connection at the host.
+// A sharedReader is a client of a sealed host. sock is its connection at the host.
 type sharedReader struct {
 	*sealedRemote
 	sock *fakeSocket
 
 	got    []string
 	bodies [][]byte
-	own    int // messages in the connection's own stream
+	own    int // messages that came in records
 }
 
-// openReader connects a client, which asks for shared messages unless it is older than they
-// are.
+// openReader connects a client. It asks for shared messages, unless old is set.
 func (w *world) openReader(known vaultDevice, old bool) *sharedReader {
 	w.Helper()
 	r := w.openSealedAs(known, sealed.Greeting{Window: 615})
@@ -44,7 +44,8 @@ func (w *world) openReader(known vaultDevice, old bool) *sharedReader {
 	return &sharedReader{sealedRemote: r, sock: w.hostSide()}
 }
 
-// hear opens the frames that have come.
+// hear decrypts the frames since the last call, and keeps their messages in got and the bodies in
+// bodies.
 func (r *sharedReader) hear() {
 	r.w.Helper()
 	for _, frame := range r.take() {
@@ -67,7 +68,7 @@ func (r *sharedReader) hear() {
 	}
 }
 
-// hostEnd returns the reader's connection at the host-agent.
+// hostEnd returns the reader's connection to the host, as the host-agent keeps it.
 func (r *sharedReader) hostEnd() *hostConn {
 	r.w.Helper()
 	for _, c := range r.w.agent.clients.every() {
@@ -79,7 +80,7 @@ func (r *sharedReader) hostEnd() *hostConn {
 	return nil
 }
 
-// removed removes the reader's device.
+// removed removes the reader's device from the vault, and ends its connection.
 func (r *sharedReader) removed() {
 	r.w.Helper()
 	if err := r.w.agent.seals.removeDevice(r.device.String(), false); err != nil {
@@ -88,7 +89,7 @@ func (r *sharedReader) removed() {
 	r.w.agent.seals.endRemoved()
 }
 
-// unsubscribes ends the reader's subscription.
+// unsubscribes sends an unsubscribe from s:/1 as the reader.
 func (r *sharedReader) unsubscribes() {
 	r.w.Helper()
 	frames, err := r.session.Seal(sealed.Message, []byte(`{"jsonrpc":"2.0","method":"unsubscribe","params":{"channel":"s:/1"}}`))
@@ -98,7 +99,7 @@ func (r *sharedReader) unsubscribes() {
 	r.send(frames...)
 }
 
-// epoch returns the epoch of the last body.
+// epoch returns the number in the last body that names its keys.
 func (r *sharedReader) epoch() uint32 {
 	r.w.Helper()
 	if len(r.bodies) == 0 {
@@ -107,13 +108,15 @@ func (r *sharedReader) epoch() uint32 {
 	return binary.BigEndian.Uint32(r.bodies[len(r.bodies)-1][1:])
 }
 
-// A sealedCrowd is a sealed host that sends the same notifications to readers.
+// A sealedCrowd is a world whose sealed host sends the same notifications to several readers. sent
+// has all of them.
 type sealedCrowd struct {
 	*world
 	sent []string
 }
 
-// say makes the host send a notification on each reader's connection, and waits.
+// say makes the host send a new notification on each reader's connection. After the time wait, it
+// fails unless each reader got it.
 func (c *sealedCrowd) say(wait time.Duration, readers ...*sharedReader) {
 	c.Helper()
 	c.sayThis(fmt.Sprintf(`{"jsonrpc":"2.0","method":"action","params":{"channel":"s:/1","n":%d}}`, len(c.sent)), wait, readers...)
@@ -140,7 +143,7 @@ func inCrowd(t *testing.T, levels []auth.Access, test func(c *sealedCrowd, reade
 	inCrowdOf(t, Upstream{}, levels, test)
 }
 
-// inCrowdOf runs a test with readers of a host that is reached as the upstream states.
+// inCrowdOf runs test with a sealed host behind upstream, and with a reader for each level.
 func inCrowdOf(t *testing.T, upstream Upstream, levels []auth.Access, test func(c *sealedCrowd, readers []*sharedReader)) {
 	t.Helper()
 	inWorldOf(t, routing.AgentEndConfig{Sealed: true}, func(w *world) {
@@ -156,8 +159,8 @@ func inCrowdOf(t *testing.T, upstream Upstream, levels []auth.Access, test func(
 
 var three = []auth.Access{auth.AccessWrite, auth.AccessWrite, auth.AccessWrite}
 
-// TestSealedReadersShareOneCopy sends notifications to three readers with equal authority.
-// After the first ones, all receive the same bytes, in order.
+// TestSealedReadersShareOneCopy sends notifications to three readers with equal authority. After
+// the first two, all must get the same encrypted bytes, in order.
 func TestSealedReadersShareOneCopy(t *testing.T) {
 	inCrowd(t, three, func(c *sealedCrowd, readers []*sharedReader) {
 		for range 20 {
@@ -183,8 +186,8 @@ func TestSealedReadersShareOneCopy(t *testing.T) {
 	})
 }
 
-// TestOlderReadersShareNothing sends notifications to three clients. Two are like 1.0.0-rc.1
-// and do not support shared messages, so nothing is shared: every client gets records.
+// TestOlderReadersShareNothing sends notifications to three clients, of which two do not ask for
+// shared messages, like version 1.0.0-rc.1. Every client must get each message in a record.
 func TestOlderReadersShareNothing(t *testing.T) {
 	inCrowd(t, three[:1], func(c *sealedCrowd, readers []*sharedReader) {
 		for range 2 {
@@ -201,8 +204,8 @@ func TestOlderReadersShareNothing(t *testing.T) {
 	})
 }
 
-// TestSealedSetsHaveEqualAuthority sends the same notifications to readers with different
-// levels. They share nothing.
+// TestSealedSetsHaveEqualAuthority sends the same notifications to readers with different levels.
+// They must share no bytes.
 func TestSealedSetsHaveEqualAuthority(t *testing.T) {
 	inCrowd(t, []auth.Access{auth.AccessWrite, auth.AccessTalk, auth.AccessAdmin}, func(c *sealedCrowd, readers []*sharedReader) {
 		for range 20 {
@@ -216,8 +219,8 @@ func TestSealedSetsHaveEqualAuthority(t *testing.T) {
 	})
 }
 
-// wantNewEpoch warms a crowd up, lets a reader leave, and fails unless the others have a new
-// epoch in time. Messages come every interval.
+// wantNewEpoch sends messages to three readers each interval, and then calls leave for the third.
+// It fails unless the two others share messages under new keys within the given time.
 func wantNewEpoch(t *testing.T, interval, within time.Duration, leave func(c *sealedCrowd, r *sharedReader)) {
 	t.Helper()
 	inCrowd(t, three, func(c *sealedCrowd, readers []*sharedReader) {
@@ -240,8 +243,8 @@ func wantNewEpoch(t *testing.T, interval, within time.Duration, leave func(c *se
 	})
 }
 
-// TestEpochEndsWithAReader ends epochs as readers leave: at once for a removal, and within
-// 5 s otherwise.
+// TestEpochEndsWithAReader has a reader leave a set. The others must get new keys at once if its
+// device was removed or its connection aborted, and within 5 s otherwise.
 func TestEpochEndsWithAReader(t *testing.T) {
 	t.Run("removed", func(t *testing.T) {
 		wantNewEpoch(t, 100*time.Millisecond, 0, func(_ *sealedCrowd, r *sharedReader) { r.removed() })
@@ -270,7 +273,8 @@ func TestEpochEndsWithAReader(t *testing.T) {
 	})
 }
 
-// TestEpochEndsInTime sends messages for longer than an epoch.
+// TestEpochEndsInTime sends messages for longer than epochTime. The keys must change then, and not
+// earlier.
 func TestEpochEndsInTime(t *testing.T) {
 	inCrowd(t, three, func(c *sealedCrowd, readers []*sharedReader) {
 		for range 5 {
@@ -297,8 +301,8 @@ func TestEpochEndsInTime(t *testing.T) {
 	})
 }
 
-// holdBack sends a message to all readers, and 60 more within 12 s to all but the third. It
-// returns the third reader, and the index of the first message that it lacks.
+// holdBack sends five messages to all readers, and then 60 more within 12 s to all but the third.
+// It returns the third reader, and the index of the first message it lacks.
 func (c *sealedCrowd) holdBack(readers []*sharedReader) (late *sharedReader, from int) {
 	for range 5 {
 		c.say(100*time.Millisecond, readers...)
@@ -310,8 +314,8 @@ func (c *sealedCrowd) holdBack(readers []*sharedReader) (late *sharedReader, fro
 	return readers[2], from
 }
 
-// TestLateReaderKeepsItsOrder holds one reader's messages back, while the others go on with
-// new epochs. It then receives all, in order.
+// TestLateReaderKeepsItsOrder delays the host's messages to a reader, while the others get new
+// keys. When the delay ends, this reader must get all messages in order.
 func TestLateReaderKeepsItsOrder(t *testing.T) {
 	inCrowd(t, three, func(c *sealedCrowd, readers []*sharedReader) {
 		late, from := c.holdBack(readers)
@@ -332,13 +336,12 @@ func TestLateReaderKeepsItsOrder(t *testing.T) {
 	})
 }
 
-// TestLateReaderGetsNoKeyOfTheOthers gives a reader the messages that the others received
-// long before. It gets none of the keys that they use now, so nothing remains to be changed
-// when it is removed.
+// TestLateReaderGetsNoKeyOfTheOthers delays messages to a reader. When it gets the old messages, it
+// must not get the keys that the others use now. So no key must change when it is removed.
 func TestLateReaderGetsNoKeyOfTheOthers(t *testing.T) {
 	inCrowd(t, three, func(c *sealedCrowd, readers []*sharedReader) {
 		late, from := c.holdBack(readers)
-		for _, message := range c.sent[from : from+45] { // the others have changed keys within 5 s
+		for _, message := range c.sent[from : from+45] { // within 5 s, the others have got new keys
 			late.sock.toUs <- message
 			time.Sleep(10 * time.Millisecond)
 		}
@@ -355,8 +358,8 @@ func TestLateReaderGetsNoKeyOfTheOthers(t *testing.T) {
 	})
 }
 
-// TestAbortedReaderJoinsNoSet sends a notification on a connection that has just been
-// aborted. It joins no set any more: the key of that set would not change a second time.
+// TestAbortedReaderJoinsNoSet sends a notification on a connection after its abort. The connection
+// must not join a set again, because the set's keys would not change a second time.
 func TestAbortedReaderJoinsNoSet(t *testing.T) {
 	inCrowd(t, three, func(c *sealedCrowd, readers []*sharedReader) {
 		for range 5 {
@@ -376,8 +379,8 @@ func TestAbortedReaderJoinsNoSet(t *testing.T) {
 	})
 }
 
-// TestRepeatedMessageLooksNew sends the same message several times to each reader. All share
-// it, and no reader gets the same bytes twice.
+// TestRepeatedMessageLooksNew sends the same message several times to each reader. All must share
+// it, and no reader may get the same encrypted bytes twice.
 func TestRepeatedMessageLooksNew(t *testing.T) {
 	inCrowd(t, three, func(c *sealedCrowd, readers []*sharedReader) {
 		for range 5 {
@@ -387,13 +390,13 @@ func TestRepeatedMessageLooksNew(t *testing.T) {
 			c.sayThis(c.sent[3], 10*time.Millisecond, readers...)
 		}
 		late := readers[2]
-		for range 3 { // twice on each connection, before the next one
+		for range 3 { // the host repeats each message on a connection before it writes to the next
 			for range 2 {
 				c.sayThis(c.sent[4], 10*time.Millisecond, readers[:2]...)
 			}
 			for range 2 {
 				late.sock.toUs <- c.sent[4]
-				time.Sleep(10 * time.Millisecond) // this relay gives each body a frame of its own then
+				time.Sleep(10 * time.Millisecond) // a pause, so that each body has its own frame
 			}
 		}
 		late.hear()
@@ -418,8 +421,8 @@ func TestRepeatedMessageLooksNew(t *testing.T) {
 	})
 }
 
-// TestReadersOfCommandsShareNothing connects readers to a host that is started for each of
-// them. Equal channel names are different channels there.
+// TestReadersOfCommandsShareNothing has a host that is a command, started anew for each reader. The
+// readers must share nothing, because equal channel names are different channels there.
 func TestReadersOfCommandsShareNothing(t *testing.T) {
 	inCrowdOf(t, Upstream{Command: []string{"host"}}, three, func(c *sealedCrowd, readers []*sharedReader) {
 		for range 10 {
@@ -433,9 +436,9 @@ func TestReadersOfCommandsShareNothing(t *testing.T) {
 	})
 }
 
-// TestLinkOpensNothingEarlier lets a third viewer of a link join two that share messages. A
-// relay that has kept all bodies, and has the link, opens none from before that viewer came.
-// The viewers share one copy again within 5 s.
+// TestLinkOpensNothingEarlier has a third viewer join two who share messages. The third must not
+// get the keys of earlier messages, because a relay with the link may have kept them. Within 5 s,
+// all three must share messages.
 func TestLinkOpensNothingEarlier(t *testing.T) {
 	inCrowd(t, nil, func(c *sealedCrowd, _ []*sharedReader) {
 		join := func() *sharedReader {
@@ -472,10 +475,10 @@ func TestLinkOpensNothingEarlier(t *testing.T) {
 	})
 }
 
-// TestReadersShareTheStateTheyBeginWith has the host answer ten readers with the same
-// snapshot, and each with its own id. All readers have whole answers, and the same bytes of
-// the snapshot. A reader that asks once more gets none of these bytes again, nor does one
-// with different authority.
+// TestReadersShareTheStateTheyBeginWith has the host answer ten readers with the same snapshot,
+// each with its own id. All must get whole answers, and the snapshot in the same encrypted bytes.
+// If a reader asks again, it must not get these bytes a second time, and a reader with different
+// authority must never get them.
 func TestReadersShareTheStateTheyBeginWith(t *testing.T) {
 	inCrowd(t, nil, func(c *sealedCrowd, _ []*sharedReader) {
 		state := `{"resource":"s:/1","fromSeq":1,"state":{"text":"` + strings.Repeat("all work ", 2*partLeast) + `"}}`

@@ -18,7 +18,8 @@ import (
 	"ahprelay/auth"
 )
 
-// testSentinelInput returns the input for host laptop at a relay, as lines.
+// testSentinelInput returns a sentinel's input as a line: the host laptop, with a token for this
+// relay.
 func testSentinelInput(t *testing.T, relay string) string {
 	t.Helper()
 	keys, err := auth.LoadKeys(t.TempDir())
@@ -36,7 +37,8 @@ func testSentinelInput(t *testing.T, relay string) string {
 	return string(line) + "\n"
 }
 
-// TestSentinelDoesNothingAfterFarewell fails if a relay is asked.
+// TestSentinelDoesNothingAfterFarewell gives a sentinel a farewell, or input without a usable line.
+// It must send no request to the relay.
 func TestSentinelDoesNothingAfterFarewell(t *testing.T) {
 	relay := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 		t.Error("a relay was asked")
@@ -60,8 +62,8 @@ func TestSentinelDoesNothingAfterFarewell(t *testing.T) {
 	}
 }
 
-// TestSentinelGivesUp checks refusing relays, at once, and unreachable relays, after a
-// while.
+// TestSentinelGivesUp gives a sentinel a relay that refuses, and then a relay that cannot be
+// reached. It must end at once for the first, and after sentinelTime for the second.
 func TestSentinelGivesUp(t *testing.T) {
 	var asked int
 	relay := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -90,7 +92,7 @@ func TestSentinelGivesUp(t *testing.T) {
 	})
 }
 
-// lockedBuffer is a buffer for concurrent reads and writes.
+// lockedBuffer is a buffer that goroutines may read and write at the same time.
 type lockedBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -116,7 +118,8 @@ func (b *lockedBuffer) await(t *testing.T, want string, times int) string {
 	return ""
 }
 
-// runSentinel keeps a sentinel of the given kind of child until stop.
+// runSentinel runs the supervision of a sentinel with the program child(kind). stop ends it; said
+// has the log and what the program writes.
 func runSentinel(t *testing.T, kind string, now func() (sentinelInput, error)) (s *sentinel, said *lockedBuffer, stop func()) {
 	t.Helper()
 	said = &lockedBuffer{}
@@ -136,8 +139,8 @@ func runSentinel(t *testing.T, kind string, now func() (sentinelInput, error)) (
 	return s, said, stop
 }
 
-// TestSentinelGetsItsInput fails unless a sentinel receives its input, each update and
-// a farewell, and no secret through any other channel.
+// TestSentinelGetsItsInput fails unless a sentinel gets its input, each update and a farewell on
+// its standard input, and no secret in its arguments or environment.
 func TestSentinelGetsItsInput(t *testing.T) {
 	t.Setenv("SECRET_OF_THE_HOST", "s3cret")
 	t.Setenv("https_proxy", "http://proxy:3128")
@@ -161,7 +164,7 @@ func TestSentinelGetsItsInput(t *testing.T) {
 	tokens <- "second"
 	signal(s.news)
 	said.await(t, `input {"token":"second","instance":"agent1"}`, 1)
-	signal(s.news) // unreadable: the previous input stays
+	signal(s.news) // the input cannot be read now, so the sentinel keeps the previous
 	stop()
 	text = said.await(t, `input {"farewell":true}`, 1)
 	if n := strings.Count(text, "input {"); n != 3 {
@@ -169,14 +172,15 @@ func TestSentinelGetsItsInput(t *testing.T) {
 	}
 }
 
-// TestSentinelIsKept replaces an ended sentinel, and kills a hanging one.
+// TestSentinelIsKept runs a sentinel that ends at once, which must be started again, and a sentinel
+// that does not end, which must be killed at the stop.
 func TestSentinelIsKept(t *testing.T) {
 	now := func() (sentinelInput, error) { return sentinelInput{Instance: "agent1"}, nil }
 	_, said, stop := runSentinel(t, "crash", now)
 	said.await(t, "sentinel ended: exit status 3", 3)
 	stop()
 	_, _, stop = runSentinel(t, "deaf", now)
-	stop() // or the test hangs
+	stop() // without the kill, the test would hang here
 	s := newSentinel(SentinelCommand{Command: []string{"/no/such/program"}}, slog.New(slog.NewTextHandler(said, nil)), now)
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup

@@ -19,14 +19,15 @@ import (
 	"ahprelay/routing"
 )
 
-// An authStandIn is an authorization server in memory, with the device flow.
+// An authStandIn is an authorization server in memory. It supports the device flow, unless noCode
+// is set.
 type authStandIn struct {
 	mu     sync.Mutex
-	posts  []url.Values // the forms that it has received
-	places []string     // the addresses that were asked
-	issuer string       // "": its own
-	noCode bool         // it has no device flow, and sends browsers back
-	polls  []string     // its answers to polls, in order; the last repeats
+	posts  []url.Values // the forms in received requests
+	places []string     // the URLs of received requests
+	issuer string       // the issuer in its metadata; "" for its own
+	noCode bool         // the server redirects browsers instead of giving a code
+	polls  []string     // the answers to polls for a token, in order; the last repeats
 }
 
 const granted = `{"access_token":"very-secret","token_type":"bearer"}`
@@ -69,7 +70,7 @@ func (a *authStandIn) RoundTrip(r *http.Request) (*http.Response, error) {
 	return w.Result(), nil
 }
 
-// asked returns how often the server was asked, and how often for a token.
+// asked returns how many requests the server got, and how many of them asked for a token.
 func (a *authStandIn) asked() (all, polls int) {
 	synctest.Wait()
 	a.mu.Lock()
@@ -82,8 +83,8 @@ func (a *authStandIn) asked() (all, polls int) {
 	return len(a.places), polls
 }
 
-// hostWithResource is a host whose agent names a resource, and a resource without a
-// client id.
+// hostWithResource is a host whose agent names three resources: a resource with a client id,
+// another without, and a third whose servers are addresses inside the network.
 func hostWithResource(env ahp.Envelope) string {
 	result := "null"
 	switch string(env.Method) {
@@ -98,7 +99,8 @@ func hostWithResource(env ahp.Envelope) string {
 	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":%s}`, env.ID, result)
 }
 
-// signsIn is a world with a host that names resources, and an authorization server.
+// signsIn runs test with hostWithResource and this authorization server. enter connects a client
+// that is subscribed to the root.
 func signsIn(t *testing.T, auth *authStandIn, test func(w *world, enter func(access string) *remote)) {
 	t.Helper()
 	inWorld(t, func(w *world) {
@@ -115,8 +117,8 @@ func signsIn(t *testing.T, auth *authStandIn, test func(w *world, enter func(acc
 
 const wantsExample = `{"channel":"ahp-root://","resource":"https://api.example"}`
 
-// TestHostAgentSignsInByCode runs the device flow: the client sees the code, the host
-// gets the token on the client's connection, and the token goes nowhere else.
+// TestHostAgentSignsInByCode has a client request a sign-in. The client must get the code to type.
+// Then the host must get the token on this client's connection, and the client must never see it.
 func TestHostAgentSignsInByCode(t *testing.T) {
 	auth := &authStandIn{polls: []string{`{"error":"authorization_pending"}`, `{"error":"slow_down"}`, granted}}
 	signsIn(t, auth, func(w *world, enter func(string) *remote) {
@@ -126,7 +128,7 @@ func TestHostAgentSignsInByCode(t *testing.T) {
 			t.Fatalf("the client gets %s", got)
 		}
 		host := w.hostSide()
-		time.Sleep(18 * time.Second) // two polls; the second asks for longer pauses
+		time.Sleep(18 * time.Second) // two polls happen; the answer to the second demands longer pauses
 		if _, polls := auth.asked(); polls != 2 {
 			t.Errorf("after 18 s there were %d polls; want 2", polls)
 		}
@@ -155,7 +157,8 @@ func TestHostAgentSignsInByCode(t *testing.T) {
 	})
 }
 
-// TestSignInIsRefused lists requests for which no server is asked.
+// TestSignInIsRefused lists requests for a sign-in that the host-agent must refuse without asking
+// an authorization server.
 func TestSignInIsRefused(t *testing.T) {
 	for _, c := range []struct{ name, access, params, want string }{
 		{"below operate", "approve", wantsExample, "needs the level operate"},
@@ -179,8 +182,9 @@ func TestSignInIsRefused(t *testing.T) {
 	}
 }
 
-// TestSignInsHaveARate sends requests on several connections of a person: beyond the
-// rate, no server is asked. A different person is not affected, and the rate returns.
+// TestSignInsHaveARate requests sign-ins on several connections of a person. Above the rate, the
+// host-agent must refuse without asking a server. Another person may still sign in, and the first
+// again after signInEvery.
 func TestSignInsHaveARate(t *testing.T) {
 	auth := &authStandIn{polls: []string{`{"error":"authorization_pending"}`}}
 	signsIn(t, auth, func(w *world, enter func(string) *remote) {
@@ -216,7 +220,8 @@ func TestSignInsHaveARate(t *testing.T) {
 	})
 }
 
-// TestSignInEnds cancels, replaces and leaves sign-ins: none gives a token afterwards.
+// TestSignInEnds cancels a sign-in, or replaces it by another. The host-agent must not ask for its
+// token any more.
 func TestSignInEnds(t *testing.T) {
 	for name, end := range map[string]func(r *remote){
 		"cancelled": func(r *remote) { r.asks("relay/signInCancel", `{"channel":"ahp-root://"}`) },
@@ -242,7 +247,7 @@ func TestSignInEnds(t *testing.T) {
 	}
 }
 
-// TestSignInFails reports each failure to the client.
+// TestSignInFails lets sign-ins fail in different ways. The client must get the reason each time.
 func TestSignInFails(t *testing.T) {
 	for _, c := range []struct {
 		name, want string
@@ -275,8 +280,9 @@ func TestSignInFails(t *testing.T) {
 	}
 }
 
-// TestSignInTakesResourcesOfTheHostOnly reads states in which clients, tools and models
-// have written resources: these must not choose the authorization server.
+// TestSignInTakesResourcesOfTheHostOnly reads session states, some with resources in text that
+// clients, tools or models have written. findResource must ignore those, because they must not
+// choose the authorization server.
 func TestSignInTakesResourcesOfTheHostOnly(t *testing.T) {
 	const named = `{"resource":"r","authorization_servers":["https://a"],"oauthClient":{"clientId":"c"}}`
 	const server = `{"type":"mcpServer","state":{"kind":"authRequired","resource":{"resource":"r","authorization_servers":["https://a"]},"oauthClient":{"clientId":"c"}}}`
@@ -304,8 +310,8 @@ func TestSignInTakesResourcesOfTheHostOnly(t *testing.T) {
 	}
 }
 
-// FuzzSignInState searches for a resource in states of any form. A resource that is found
-// must be the wanted one, and name a server.
+// FuzzSignInState searches states in any form for a resource. If findResource finds a resource, it
+// must be the wanted, and name a server.
 func FuzzSignInState(f *testing.F) {
 	f.Add([]byte(`{"agents":[{"protectedResources":[{"resource":"r","authorization_servers":["https://a"],"oauthClient":{"clientId":"c"}}]}]}`))
 	f.Add([]byte(`{"customizations":[{"children":[{"state":{"resource":{"resource":"r","authorization_servers":["https://a"]},"oauthClient":{"clientId":"c"}}}]}]}`))

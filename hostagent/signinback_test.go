@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// A pipeListener is a listener in memory.
+// A pipeListener is a listener in memory. visit connects to it.
 type pipeListener struct {
 	conns  chan net.Conn
 	closed chan struct{}
@@ -40,8 +40,8 @@ func (l *pipeListener) Close() error {
 
 func (l *pipeListener) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 40001} }
 
-// visit requests an address as a browser of the host's machine does. It returns the
-// status, 0 if no port is open.
+// visit requests an address as a browser on the host's machine does. It returns the answer's
+// status, or 0 if the listener is closed.
 func (l *pipeListener) visit(t *testing.T, address string) int {
 	t.Helper()
 	here, there := net.Pipe()
@@ -69,7 +69,9 @@ func (l *pipeListener) visit(t *testing.T, address string) int {
 	return answer.StatusCode
 }
 
-// sentBack begins a sign-in at a server without codes to type.
+// sentBack begins a sign-in at a server without the device flow, and calls test. answer is the
+// server's answer to the request for a token, and asked are the parameters in the URL for the
+// browser.
 func sentBack(t *testing.T, answer string, test func(w *world, r *remote, auth *authStandIn, l *pipeListener, asked url.Values)) {
 	t.Helper()
 	auth := &authStandIn{noCode: true, polls: []string{answer}}
@@ -95,9 +97,9 @@ func sentBack(t *testing.T, answer string, test func(w *world, r *remote, auth *
 	})
 }
 
-// TestHostAgentTakesBrowsersBack signs in at a server without the device flow. A browser
-// on the host's machine reaches the host-agent; for any other browser, the client sends
-// the address. The verifier of the code stays at the host-agent.
+// TestHostAgentTakesBrowsersBack signs in at a server without the device flow. The server redirects
+// the browser to the host-agent's port if it runs on the host's machine. From elsewhere, the client
+// sends the redirect's address. Both times, the host must get the token, and the port must close.
 func TestHostAgentTakesBrowsersBack(t *testing.T) {
 	for name, arrive := range map[string]func(t *testing.T, r *remote, l *pipeListener, address string) (heard string){
 		"at the machine": func(t *testing.T, _ *remote, l *pipeListener, address string) string {
@@ -144,8 +146,8 @@ func TestHostAgentTakesBrowsersBack(t *testing.T) {
 	}
 }
 
-// TestForeignAnswersSignNobodyIn lists answers without an effect, and answers after which
-// the sign-in ends without a token for the host.
+// TestForeignAnswersSignNobodyIn lists redirects that do not belong to the sign-in, or report a
+// failure. None may give the host a token, and only those with the right state may end the sign-in.
 func TestForeignAnswersSignNobodyIn(t *testing.T) {
 	for _, c := range []struct{ name, answer, query, back, heard string }{
 		{"a different state", granted, "code=abc&state=guessed", "not the end of this sign-in", ""},
@@ -180,8 +182,8 @@ func TestForeignAnswersSignNobodyIn(t *testing.T) {
 	}
 }
 
-// TestSignInBackEnds lets sign-ins expire, and cancels them: the port closes, and later
-// answers count for nothing.
+// TestSignInBackEnds lets a sign-in expire, cancels it, or disconnects its client. The port must
+// close, and the server must not be asked for a token.
 func TestSignInBackEnds(t *testing.T) {
 	for name, end := range map[string]func(r *remote){
 		"expired":   func(*remote) { time.Sleep(maxSignInBack) },
@@ -205,7 +207,7 @@ func TestSignInBackEnds(t *testing.T) {
 	}
 }
 
-// FuzzSignInAddress: no address ends a sign-in whose state it does not have.
+// FuzzSignInAddress fails if an address without the sign-in's state ends the sign-in.
 func FuzzSignInAddress(f *testing.F) {
 	f.Add("http://127.0.0.1:40001/?code=abc&state=x")
 	f.Add("http://[::1]:1/?state=%zz;&state")

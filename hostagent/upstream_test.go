@@ -81,7 +81,7 @@ func TestUpstreamIsLoggedWithoutSecrets(t *testing.T) {
 	}
 }
 
-// serve serves HTTP on a loopback address with the test.
+// serve starts an HTTP server on a loopback address, and stops it after the test.
 func serve(t *testing.T, handler http.HandlerFunc) *httptest.Server {
 	t.Helper()
 	server := httptest.NewServer(handler)
@@ -89,12 +89,13 @@ func serve(t *testing.T, handler http.HandlerFunc) *httptest.Server {
 	return server
 }
 
-// wsURL returns the WebSocket URL of a server.
+// wsURL returns a server's URL with the scheme ws or wss.
 func wsURL(server *httptest.Server) string { return "ws" + strings.TrimPrefix(server.URL, "http") }
 
-// TestStrangeUpstreamsAreNamed dials servers that are no AHP host, and checks the errors.
+// TestStrangeUpstreamsAreNamed dials servers that are no AHP host. The error must name the upstream
+// and what is wrong, but not the token.
 func TestStrangeUpstreamsAreNamed(t *testing.T) {
-	silent, err := net.Listen("tcp", "127.0.0.1:0") // connections are accepted and never answered
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // the kernel accepts connections, and no program answers
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,7 +157,7 @@ func TestStrangeUpstreamsAreNamed(t *testing.T) {
 	}
 }
 
-// dialTime returns the time limit for dialling a host.
+// dialTime returns how long a test may dial a host: 1 s if it hangs, else a minute.
 func dialTime(hangs bool) time.Duration {
 	if hangs {
 		return time.Second
@@ -164,7 +165,7 @@ func dialTime(hangs bool) time.Duration {
 	return time.Minute
 }
 
-// echo is a host that returns each message.
+// echo is a WebSocket host that returns each message.
 func echo(w http.ResponseWriter, r *http.Request) {
 	ws, err := websocket.Accept(w, r, nil)
 	if err != nil {
@@ -179,8 +180,8 @@ func echo(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// TestHostGetsTheCurrentToken fails unless the host receives the file's current token, and the
-// URL's query.
+// TestHostGetsTheCurrentToken changes the token file between connections. Each time, the host must
+// get the current token and the URL's other parameters.
 func TestHostGetsTheCurrentToken(t *testing.T) {
 	queries := make(chan string, 10)
 	server := serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -221,8 +222,8 @@ func TestHostGetsTheCurrentToken(t *testing.T) {
 	}
 }
 
-// TestWebSocketUpstream carries messages up to the limit, over TCP, TLS and a Unix
-// socket.
+// TestWebSocketUpstream sends messages up to the limit to an echoing host, over TCP, TLS and a Unix
+// socket. They must come back unchanged, and a longer message must fail as too big.
 func TestWebSocketUpstream(t *testing.T) {
 	const limit = 100_000
 	for _, kind := range []string{"ws", "wss", "unix"} {
@@ -252,7 +253,7 @@ func TestWebSocketUpstream(t *testing.T) {
 					t.Fatal(err)
 				}
 				server.TLS = &tls.Config{Certificates: []tls.Certificate{certificate}}
-				server.EnableHTTP2 = true // which cannot carry a WebSocket
+				server.EnableHTTP2 = true // HTTP/2 cannot carry this WebSocket
 				server.StartTLS()
 				address = wsURL(server)
 			case "unix":
@@ -294,8 +295,8 @@ func TestWebSocketUpstream(t *testing.T) {
 	}
 }
 
-// TestCloseOfHungHost ends a connection in the middle of a message to a host that
-// reads nothing.
+// TestCloseOfHungHost closes a connection while a message is being written to a host that reads
+// nothing. Close must return in time, and Read and Write must end with an error.
 func TestCloseOfHungHost(t *testing.T) {
 	release := make(chan struct{})
 	server := serve(t, func(w http.ResponseWriter, r *http.Request) {

@@ -11,7 +11,7 @@ import (
 	"ahprelay/internal/sealed"
 )
 
-// newIdentity returns a new device's keys.
+// newIdentity returns the public keys of a new device.
 func newIdentity(t *testing.T) sealed.Identity {
 	t.Helper()
 	d, err := sealed.NewDevice()
@@ -21,7 +21,7 @@ func newIdentity(t *testing.T) sealed.Identity {
 	return d.Identity()
 }
 
-// pairDevice pairs a device as a handshake and a person do.
+// pairDevice makes a code and pairs the device with it, as a handshake and the owner do.
 func pairDevice(t *testing.T, v *vault, device sealed.Identity) error {
 	t.Helper()
 	if _, err := v.makeCode("ada", auth.AccessTalk, sealed.PairLink{Relay: "https://relay.example.com", Host: "laptop"}); err != nil {
@@ -38,8 +38,8 @@ func pairDevice(t *testing.T, v *vault, device sealed.Identity) error {
 	return v.leave(w, device, true)
 }
 
-// TestVaultKeepsRemovals removes a device, opens the vault again, and tries to bring the
-// device back.
+// TestVaultKeepsRemovals removes a device. The vault must then refuse the device and a new pairing
+// with its keys, also after the vault was opened again.
 func TestVaultKeepsRemovals(t *testing.T) {
 	dir := t.TempDir()
 	v, err := openVault(dir, "default", "laptop")
@@ -79,8 +79,8 @@ func TestVaultKeepsRemovals(t *testing.T) {
 	}
 }
 
-// TestVaultKeepsRemovalsForGood removes a grant, and ten years later a device. A grant may begin
-// at any time, so the first removal must still be known.
+// TestVaultKeepsRemovalsForGood removes a grant, and a device ten years later. The grant must still
+// be refused, because a grant may begin at any time.
 func TestVaultKeepsRemovalsForGood(t *testing.T) {
 	v, err := openVault(t.TempDir(), "default", "laptop")
 	if err != nil {
@@ -99,7 +99,8 @@ func TestVaultKeepsRemovalsForGood(t *testing.T) {
 	}
 }
 
-// TestOwnerAlwaysHasRoomToRemove fills the list of removals as far as a device can.
+// TestOwnerAlwaysHasRoomToRemove fills the list of removals to the bound for devices. A device must
+// not be able to remove more, and the owner must.
 func TestOwnerAlwaysHasRoomToRemove(t *testing.T) {
 	v, err := openVault(t.TempDir(), "default", "laptop")
 	if err != nil {
@@ -116,7 +117,8 @@ func TestOwnerAlwaysHasRoomToRemove(t *testing.T) {
 	}
 }
 
-// TestDamagedVaultStops fails if a damaged vault is replaced by a new key.
+// TestDamagedVaultStops writes damaged vault files. openVault must return an error that names the
+// file, and must not make a new key.
 func TestDamagedVaultStops(t *testing.T) {
 	dir := t.TempDir()
 	v, err := openVault(dir, "default", "laptop")

@@ -13,12 +13,12 @@ import (
 	"ahprelay/internal/sealed"
 )
 
-// TestHostClockADayOff judges items' times by the relay's clock, wherever the host's own
-// clock is.
+// TestHostClockADayOff has a host whose clock differs from the relay's by a day. Whether an item is
+// late must depend on the relay's clock.
 func TestHostClockADayOff(t *testing.T) {
 	t.Parallel()
 	const day = 24 * time.Hour
-	for name, off := range map[string]time.Duration{"behind": day, "ahead": -day} { // relay less host
+	for name, off := range map[string]time.Duration{"behind": day, "ahead": -day} { // relay minus host
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			a := &Agent{access: &access{tenant: "default", host: "laptop"}, cfg: Config{StateDir: t.TempDir(), Log: slog.New(slog.DiscardHandler)}}
@@ -63,7 +63,7 @@ func TestHostClockADayOff(t *testing.T) {
 			if got := judge(-time.Hour); got.State != waiting.Late {
 				t.Errorf("an item that ended an hour ago is %q; want late", got.State)
 			}
-			// The journal keeps an entry as long as relays may offer its item.
+			// The journal must keep an entry as long as relays may offer its item.
 			for i, left := range []time.Duration{time.Hour, -2 * day} {
 				id := "0000000000000000000000000000000" + string(rune('a'+i))
 				over := waitbook.Entry{Stage: waitbook.Over, Version: 1, Expires: now.Add(left).UnixMilli(), Reported: true, Result: &waiting.Result{ID: id, Version: 1, State: waiting.Done}}

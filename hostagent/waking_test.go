@@ -12,8 +12,9 @@ import (
 	"ahprelay/broker/wake"
 )
 
-// TestOrderToWakeIsChecked carries out an order with a trusted relay's signature, for this host-agent and a
-// host in --wake-for, once. It refuses all others.
+// TestOrderToWakeIsChecked gives a host-agent orders to wake a host. It must carry out an order
+// once if a trusted relay signed it, it is for this host-agent, and --wake-for names the host. It
+// must refuse all others.
 func TestOrderToWakeIsChecked(t *testing.T) {
 	t.Parallel()
 	keys, err := auth.LoadKeys(t.TempDir())

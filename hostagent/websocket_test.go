@@ -21,7 +21,7 @@ import (
 	"ahprelay/routing"
 )
 
-// hostFrame returns a frame as hosts send it.
+// hostFrame returns a WebSocket frame without a mask, as hosts send it.
 func hostFrame(first byte, payload string) []byte {
 	b := []byte{first}
 	switch n := len(payload); {
@@ -35,13 +35,14 @@ func hostFrame(first byte, payload string) []byte {
 	return append(b, payload...)
 }
 
-// A rawHost speaks frames by hand.
+// A rawHost is a host's end of a WebSocket, at which tests write and read single frames.
 type rawHost struct {
 	net.Conn
 	in *bufio.Reader
 }
 
-// dialRaw connects to a rawHost, which sends early bytes together with its handshake.
+// dialRaw connects a webSocket to a rawHost. The host sends the bytes early in the same write as
+// its handshake.
 func dialRaw(t *testing.T, limit int, early []byte) (*webSocket, *rawHost) {
 	t.Helper()
 	accepted := make(chan *rawHost, 1)
@@ -67,7 +68,7 @@ func dialRaw(t *testing.T, limit int, early []byte) (*webSocket, *rawHost) {
 	return sock.(*webSocket), host
 }
 
-// say sends bytes unchanged.
+// say writes frames to the host-agent in a single write.
 func (h *rawHost) say(t *testing.T, frames ...[]byte) {
 	t.Helper()
 	if _, err := h.Write(bytes.Join(frames, nil)); err != nil {
@@ -75,7 +76,7 @@ func (h *rawHost) say(t *testing.T, frames ...[]byte) {
 	}
 }
 
-// hear reads a frame, which must be masked.
+// hear reads a frame from the host-agent, and fails unless it is masked.
 func (h *rawHost) hear(t *testing.T) (first byte, payload string) {
 	t.Helper()
 	_ = h.SetReadDeadline(time.Now().Add(time.Minute))
@@ -104,7 +105,8 @@ func (h *rawHost) hear(t *testing.T) (first byte, payload string) {
 	return b[0], string(data)
 }
 
-// TestLegalFramesAreRead reads messages in all legal forms.
+// TestLegalFramesAreRead sends messages in all forms that the protocol permits. Read must return
+// each message, and the host-agent must answer the ping.
 func TestLegalFramesAreRead(t *testing.T) {
 	long := strings.Repeat("l", routing.MaxLent)
 	longer := strings.Repeat("m", routing.MaxLent+1)
@@ -128,8 +130,8 @@ func TestLegalFramesAreRead(t *testing.T) {
 	}
 }
 
-// TestWholeIsTrueForCompleteMessages fails unless Whole is true exactly when a message can be read without
-// waiting, wherever the received bytes end.
+// TestWholeIsTrueForCompleteMessages sends a message and a part of the next. Whole must be true
+// exactly if Read can return the next message without waiting.
 func TestWholeIsTrueForCompleteMessages(t *testing.T) {
 	first := hostFrame(finBit|opText, "")
 	for _, next := range [][]byte{
@@ -159,7 +161,8 @@ func TestWholeIsTrueForCompleteMessages(t *testing.T) {
 	}
 }
 
-// TestMessageInManyPiecesIsNotCopied fails if a message in many pieces is copied for each piece.
+// TestMessageInManyPiecesIsNotCopied sends a message in 500 frames. Reading it must not allocate
+// memory as if each frame copied the whole message.
 func TestMessageInManyPiecesIsNotCopied(t *testing.T) {
 	const piece, pieces = 4 << 10, 500
 	sock, host := dialRaw(t, piece*pieces, nil)
@@ -191,8 +194,8 @@ func TestMessageInManyPiecesIsNotCopied(t *testing.T) {
 	}
 }
 
-// TestBrokenFramesEndTheConnection ends connections to hosts that break the protocol, with a close
-// frame.
+// TestBrokenFramesEndTheConnection sends frames that break the protocol or exceed the limit. Read
+// must fail, and the host must get a close frame with the right code.
 func TestBrokenFramesEndTheConnection(t *testing.T) {
 	big := hostFrame(finBit|opText, "")
 	big[1] = 127
@@ -230,7 +233,8 @@ func TestBrokenFramesEndTheConnection(t *testing.T) {
 	}
 }
 
-// TestHostsCloseCodeIsReturned fails unless the host's close code is returned, and answered.
+// TestHostsCloseCodeIsReturned sends a close frame from the host. Read must return its code and
+// reason, and the host must get a close frame as answer.
 func TestHostsCloseCodeIsReturned(t *testing.T) {
 	for _, test := range []struct {
 		payload string
@@ -258,7 +262,8 @@ func TestHostsCloseCodeIsReturned(t *testing.T) {
 	}
 }
 
-// TestCloseSaysGoodbye waits for the host's answer, whichever goroutine reads it.
+// TestCloseSaysGoodbye closes a connection, with and without a goroutine in Read. Close must send a
+// close frame, and wait for the host's.
 func TestCloseSaysGoodbye(t *testing.T) {
 	for _, reader := range []string{"nobody", "Read"} {
 		t.Run(reader, func(t *testing.T) {
@@ -291,8 +296,8 @@ func TestCloseSaysGoodbye(t *testing.T) {
 	}
 }
 
-// TestCloseBesideReader closes a connection while a message is in use: the message
-// stays intact.
+// TestCloseBesideReader closes a connection while the caller still uses a message from Read, and
+// the host sends more. The message must stay unchanged.
 func TestCloseBesideReader(t *testing.T) {
 	sock, host := dialRaw(t, 1<<20, nil)
 	const first, size = "the first message", 20 << 10
@@ -306,7 +311,7 @@ func TestCloseBesideReader(t *testing.T) {
 		defer close(closed)
 		sock.Close("client gone")
 	}()
-	host.hear(t) // the close frame
+	host.hear(t) // the host-agent's close frame
 	for range 20 {
 		host.say(t, hostFrame(finBit|opText, strings.Repeat("x", size)))
 	}
@@ -317,7 +322,8 @@ func TestCloseBesideReader(t *testing.T) {
 	}
 }
 
-// TestWriteFrames checks frames with a library's server.
+// TestWriteFrames writes messages to a server that uses a WebSocket library. It must get each
+// unchanged, and Write must not change the caller's bytes.
 func TestWriteFrames(t *testing.T) {
 	got := make(chan string)
 	server := serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -358,15 +364,15 @@ func TestWriteFrames(t *testing.T) {
 	}
 }
 
-// memoryStream holds a host's bytes.
+// memoryStream reads a host's bytes from memory, and drops what is written.
 type memoryStream struct{ io.Reader }
 
 func (memoryStream) Write(p []byte) (int, error) { return len(p), nil }
 func (memoryStream) Close() error                { return nil }
 
-// TestLongMessagesAreSkipped skips requests and responses above the limit, in one frame or in several
-// with control frames between, and reads on behind them. Their ids are known wherever
-// they stand.
+// TestLongMessagesAreSkipped sends messages above the limit, in one frame or in several with
+// control frames between. Read must skip the message and return its kind and id, wherever the id is
+// in it. Then Read must return the next message.
 func TestLongMessagesAreSkipped(t *testing.T) {
 	pad := strings.Repeat(`{\"id\":1}`, 10_000)
 	for message, want := range map[string]string{
@@ -408,8 +414,8 @@ func TestLongMessagesAreSkipped(t *testing.T) {
 	}
 }
 
-// FuzzReadFrames reads random bytes, in pieces: no message exceeds the limit, and the
-// pieces make no difference.
+// FuzzReadFrames reads random bytes, whole and in pieces. No message may exceed the limit, and the
+// pieces must make no difference.
 func FuzzReadFrames(f *testing.F) {
 	f.Add(hostFrame(finBit|opText, "one"), 1)
 	f.Add(append(hostFrame(opText, "one"), hostFrame(finBit|opContinuation, strings.Repeat("x", 300))...), 3)
@@ -441,7 +447,7 @@ func FuzzReadFrames(f *testing.F) {
 	})
 }
 
-// inPieces returns n bytes at a time.
+// inPieces is a reader that returns at most n bytes at a time.
 type inPieces struct {
 	data []byte
 	n    int

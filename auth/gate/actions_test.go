@@ -12,14 +12,14 @@ import (
 	"ahprelay/auth/gate"
 )
 
-// turn returns an action that sends a message to an agent.
+// turn returns a client's message that dispatches a turn with this text.
 func turn(text string) string {
 	return fmt.Sprintf(`{"method":"dispatchAction","params":{"channel":"mock:/s/chat","clientSeq":1,"action":{"type":"chat/turnStarted","message":{"text":%q}}}}`, text)
 }
 
-// TestHostCommandsNeedOperate proves a message with the host's command prefix needs operate,
-// whether the host has announced the prefix on this connection or on a different
-// connection.
+// TestHostCommandsNeedOperate sends chat messages with the host's prefix for commands at the level
+// talk. The gate must refuse them, whether the host has announced the prefix on this connection or
+// another.
 func TestHostCommandsNeedOperate(t *testing.T) {
 	for _, test := range []struct{ announced, text, want string }{
 		{`{}`, "# a heading", "pass"},
@@ -45,8 +45,8 @@ func TestHostCommandsNeedOperate(t *testing.T) {
 	}
 }
 
-// TestLevelsIncludeThoseBelow proves a message that passes at a level passes at all
-// higher levels.
+// TestLevelsIncludeThoseBelow takes random rows from matrix.txt. A message that passes at a level
+// must pass at all higher levels, and at the level own.
 func TestLevelsIncludeThoseBelow(t *testing.T) {
 	rows := readMatrix(t)
 	levels := auth.Levels()
@@ -72,7 +72,8 @@ func TestLevelsIncludeThoseBelow(t *testing.T) {
 	})
 }
 
-// TestRefusalsNameTheLevel proves a refusal names the needed level.
+// TestRefusalsNameTheLevel fails unless a refusal names the level that the request needs, and the
+// token's level.
 func TestRefusalsNameTheLevel(t *testing.T) {
 	for level, message := range map[auth.Access]string{
 		auth.AccessTalk:    `{"id":1,"method":"createSession","params":{"channel":"mock:/1"}}`,

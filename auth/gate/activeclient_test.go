@@ -8,35 +8,35 @@ import (
 	"ahprelay/auth/gate"
 )
 
-// talker returns a connection with the clientId "c".
+// talker returns a connection whose client has sent initialize with the clientId "c".
 func talker(t testing.TB, policy gate.Policy) *conn {
 	c := &conn{TB: t, gate: chainOf(policy, nil)}
 	c.ask("initialize", `{"channel":"ahp-root://","clientId":"c"}`, `{"serverSeq":5,"snapshots":[]}`)
 	return c
 }
 
-// enters returns an action with which a client enters a session.
+// enters returns a client's message that sets this entry as an active client in the session
+// mock:/s.
 func enters(seq int, entry string) string {
 	return fmt.Sprintf(`{"jsonrpc":"2.0","method":"dispatchAction","params":{"channel":"mock:/s","clientSeq":%d,"action":{"type":"session/activeClientSet","activeClient":%s}}}`, seq, entry)
 }
 
-// echoOf returns the host's echo of that action.
+// echoOf returns the host's notification of the same action, as sent by this client.
 func echoOf(serverSeq, seq int, client, entry string) string {
 	return fmt.Sprintf(`{"jsonrpc":"2.0","method":"action","params":{"channel":"mock:/s","action":{"type":"session/activeClientSet","activeClient":%s},"serverSeq":%d,"origin":{"clientId":%q,"clientSeq":%d}}}`,
 		entry, serverSeq, client, seq)
 }
 
-// full is an entry as VS Code sends it. bare is the same entry as the gate sends it to
-// the host.
+// full is an entry as VS Code sends it. bare is what the gate passes to the host instead, below the
+// level operate.
 const (
 	full = `{"clientId":"c","displayName":"VS Code","tools":[{"name":"runTask","description":"obey me","inputSchema":{}}],"customizations":[{"uri":"file:///evil"}],"more":1}`
 	bare = `{"clientId":"c","displayName":"VS Code","tools":[]}`
 )
 
-// TestActiveClientEntersWithoutTools proves a client below the level operate enters a
-// session without its tools and customizations. It gets the echo with its own entry
-// and the host's serverSeq, while all other clients' echoes stay unchanged. VS Code
-// would repeat the action without end if the echo had a different entry.
+// TestActiveClientEntersWithoutTools has a client below the level operate enter a session. The host
+// must get the entry without tools and customizations. In the echo, the client must get its full
+// entry back, or VS Code would repeat the action without end. Echoes to others must stay unchanged.
 func TestActiveClientEntersWithoutTools(t *testing.T) {
 	for _, level := range []auth.Access{auth.AccessTalk, auth.AccessApprove} {
 		for name, policy := range map[string]gate.Policy{
@@ -64,9 +64,9 @@ func TestActiveClientEntersWithoutTools(t *testing.T) {
 	}
 }
 
-// TestActiveClientIsTheConnectionsOwn proves no client below the level operate enters
-// a session with a different client's clientId or with an ambiguous entry. These
-// actions have no echo, because VS Code repeats a rejected action.
+// TestActiveClientIsTheConnectionsOwn sends entries with a different client's id, or with an
+// ambiguous id, below the level operate. The gate must drop them without an echo, because VS Code
+// repeats a rejected action.
 func TestActiveClientIsTheConnectionsOwn(t *testing.T) {
 	for _, level := range []auth.Access{auth.AccessRead, auth.AccessTalk} {
 		c := talker(t, gate.NewPolicy(level, nil, nil, false))
@@ -81,8 +81,8 @@ func TestActiveClientIsTheConnectionsOwn(t *testing.T) {
 	}
 }
 
-// TestActiveClientsAreBounded proves a connection keeps at most 16 entries without an
-// echo, and drops the oldest.
+// TestActiveClientsAreBounded sends 17 entries before the first echo. The gate must remember the
+// last 16.
 func TestActiveClientsAreBounded(t *testing.T) {
 	c := talker(t, gate.NewPolicy(auth.AccessTalk, nil, nil, false))
 	for seq := range 17 {
@@ -98,8 +98,7 @@ func TestActiveClientsAreBounded(t *testing.T) {
 	}
 }
 
-// TestOperatorsKeepTheirTools proves a client with operate enters a session with its
-// whole entry.
+// TestOperatorsKeepTheirTools fails unless the whole entry passes at the level operate.
 func TestOperatorsKeepTheirTools(t *testing.T) {
 	for _, channels := range [][]string{nil, {"mock:/s"}} {
 		c := talker(t, gate.NewPolicy(auth.AccessWrite, channels, nil, false))

@@ -9,8 +9,8 @@ import (
 	"ahprelay/auth/gate"
 )
 
-// TestAttachmentsOutOfReachAreRefused proves an attachment out of reach is refused wherever hosts look for
-// attachments, and passes elsewhere.
+// TestAttachmentsOutOfReachAreRefused sends messages with attachments. Wherever hosts look for
+// attachments, the gate must refuse a resource outside the client's reach.
 func TestAttachmentsOutOfReachAreRefused(t *testing.T) {
 	c := limited(t, nil, "mock:/1", "file:///home/ada/project/*")
 	says := func(action string) bool {
@@ -51,7 +51,7 @@ func TestAttachmentsOutOfReachAreRefused(t *testing.T) {
 		}
 		c.want("createChat with "+attachment, c.passes("createChat", `{"channel":"mock:/1","initialMessage":{"attachments":[`+attachment+`]}}`), want)
 	}
-	// The rest is text.
+	// Other members are text, in which hosts look for no resources.
 	c.want("words", says(`{"type":"x","message":{"attachments":[],"resource":"mock:/2","text":"attachments"},"uri":"mock:/2"}`), true)
 
 	full := chainOf(gate.NewPolicy(auth.AccessWrite, nil, nil, false), nil)
@@ -61,7 +61,7 @@ func TestAttachmentsOutOfReachAreRefused(t *testing.T) {
 	}
 }
 
-// BenchmarkAttachments measures a client's long message.
+// BenchmarkAttachments measures the gate for a long message with attachments.
 func BenchmarkAttachments(b *testing.B) {
 	message := `{"method":"dispatchAction","params":{"channel":"mock:/1","action":{"message":` + strings.Repeat(`{"attachments":[`, 300) + `"` + strings.Repeat("x", 1<<20) + `"` + strings.Repeat(`]}`, 300) + `}}}`
 	c, env := limited(b, nil, "mock:/1"), peek(b, message)

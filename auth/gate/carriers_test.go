@@ -9,7 +9,8 @@ import (
 	"ahprelay/test/carriers"
 )
 
-// carried passes messages through the gate, and returns the messages the client gets.
+// carried passes messages of client and host through the gate. It returns the text that the client
+// gets.
 func (c *conn) carried(list []carriers.Message) (got string) {
 	c.Helper()
 	for _, m := range list {
@@ -22,8 +23,8 @@ func (c *conn) carried(list []carriers.Message) (got string) {
 	return got
 }
 
-// forAll calls f for all carriers in all versions, each with a connection whose token
-// covers one session.
+// forAll calls f for each form in which a host can send a part of a state, in each protocol
+// version. The client's token covers one session.
 func forAll(t *testing.T, f func(c *conn, carrier carriers.Carrier)) {
 	for _, version := range carriers.Versions {
 		for _, carrier := range carriers.Of(version) {
@@ -36,8 +37,8 @@ func forAll(t *testing.T, f func(c *conn, carrier carriers.Carrier)) {
 	}
 }
 
-// TestCarriersLeakNothing proves no carrier shows a client a session outside its token, and
-// that each shows the session in its token.
+// TestCarriersLeakNothing sends a secret in each form. The client must see it in the session of its
+// token, and nowhere else.
 func TestCarriersLeakNothing(t *testing.T) {
 	forAll(t, func(c *conn, carrier carriers.Carrier) {
 		for i, test := range []struct {
@@ -57,8 +58,8 @@ func TestCarriersLeakNothing(t *testing.T) {
 	})
 }
 
-// TestEveryCarrierChangesReach proves every carrier can add a URI to the session's reach, and
-// remove it.
+// TestEveryCarrierChangesReach adds a chat to the client's session in each form, and removes it.
+// The client may use the chat only between these.
 func TestEveryCarrierChangesReach(t *testing.T) {
 	forAll(t, func(c *conn, carrier carriers.Carrier) {
 		added, removed := `{"chats":[{"resource":"ahp-chat:/1"}]}`, `{"chats":[]}`
@@ -79,8 +80,9 @@ func TestEveryCarrierChangesReach(t *testing.T) {
 	})
 }
 
-// TestMovedChatLeavesReachOfAllClients proves a chat that leaves a session leaves the reach of all clients,
-// also of clients that have not received the change.
+// TestMovedChatLeavesReachOfAllClients has the host tell a client that a chat has left its session.
+// No client with a token for this session may use the chat any more, whether or not it got this
+// message.
 func TestMovedChatLeavesReachOfAllClients(t *testing.T) {
 	h := view.NewHost(nil)
 	told, other := limited(t, h, "mock:/1"), limited(t, h, "mock:/1")

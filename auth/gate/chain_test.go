@@ -11,8 +11,8 @@ import (
 	"ahprelay/auth/gate"
 )
 
-// A mark is a gate that adds its name to messages, or answers messages that contain a
-// word.
+// A mark is a gate that adds its name to messages, or answers messages that contain the text
+// answers.
 type mark struct {
 	name    string
 	answers string
@@ -37,7 +37,8 @@ func marked(gates ...gate.Gate) *gate.Chain {
 	return &gate.Chain{View: view.NewHost(nil).Conn(""), Gates: gates}
 }
 
-// TestGatesSeeEarlierReplacements proves each gate sees the message as the gate before it has changed it.
+// TestGatesSeeEarlierReplacements fails unless each gate gets the message as the previous gate has
+// changed it, and no gate gets an answered message.
 func TestGatesSeeEarlierReplacements(t *testing.T) {
 	const message = `{"id":1,"method":"ping"}`
 	chain := marked(mark{name: "a"}, mark{}, mark{name: "b"})
@@ -56,7 +57,7 @@ func TestGatesSeeEarlierReplacements(t *testing.T) {
 	}
 }
 
-// An editor is a gate that replaces the snapshot.
+// An editor is a gate that replaces the snapshot in a host's answer.
 type editor struct{ with string }
 
 func (e editor) FromClient([]byte, *ahp.Envelope) gate.Decision { return gate.Decision{} }
@@ -70,7 +71,8 @@ func (e editor) FromHost(message []byte, _ *ahp.Envelope, said *view.Reading) ga
 	return gate.Decision{}
 }
 
-// TestEditsOfSeveralGatesCombine proves a gate may edit parts a later gate removes.
+// TestEditsOfSeveralGatesCombine has two gates replace the same snapshot. The second replacement
+// must win.
 func TestEditsOfSeveralGatesCombine(t *testing.T) {
 	chain := marked(editor{"1"}, editor{"2"})
 	const ask, answer = `{"id":1,"method":"subscribe"}`, `{"id":1, "result":{"snapshot":{"resource":"a:/1"} , "x":[]}}`
@@ -83,8 +85,8 @@ func TestEditsOfSeveralGatesCombine(t *testing.T) {
 	}
 }
 
-// TestRequestAnsweredByALaterGateIsClosed proves a request is no longer open after a gate behind the
-// authority has answered it.
+// TestRequestAnsweredByALaterGateIsClosed has a gate behind the authority answer 3,000 requests.
+// The authority must not count them as open, and so refuse later requests.
 func TestRequestAnsweredByALaterGateIsClosed(t *testing.T) {
 	chain := chainOf(gate.NewPolicy(auth.AccessWrite, []string{"mock:/1"}, nil, false), nil)
 	chain.Gates = append(chain.Gates, mark{answers: "ping"})
@@ -96,7 +98,7 @@ func TestRequestAnsweredByALaterGateIsClosed(t *testing.T) {
 	}
 }
 
-// action is an action notification as most hosts write it.
+// action is a notification as most hosts write it.
 const action = `{"jsonrpc":"2.0","method":"action","params":{"channel":"mock:/1","action":{"type":"chat/delta","turnId":"a6c7a0d4","partId":"part-1","content":"You "},"serverSeq":2402}}`
 
 func benchmarkFromHost(b *testing.B, policy gate.Policy) {
@@ -110,7 +112,7 @@ func benchmarkFromHost(b *testing.B, policy gate.Policy) {
 	}
 }
 
-// BenchmarkWrite measures an action for a client with full authority.
+// BenchmarkWrite measures passing an action to a client with full authority.
 func BenchmarkWrite(b *testing.B) {
 	benchmarkFromHost(b, gate.NewPolicy(auth.AccessWrite, nil, nil, false))
 }
@@ -123,8 +125,7 @@ func BenchmarkSession(b *testing.B) {
 	benchmarkFromHost(b, gate.NewPolicy(auth.AccessWrite, []string{"mock:/1"}, nil, false))
 }
 
-// TestFullClientsCostNothing proves an action for a client with full authority
-// allocates nothing.
+// TestFullClientsCostNothing fails if an action for a client with full authority allocates memory.
 func TestFullClientsCostNothing(t *testing.T) {
 	env, message := peek(t, action), []byte(action)
 	chain := marked(mark{}, mark{})

@@ -10,15 +10,16 @@ import (
 	"pgregory.net/rapid"
 )
 
-// fileParts are the parts of texts that may name a client's file.
+// fileParts are pieces for random texts, some of which name a client's file.
 var fileParts = []string{
 	"/", "//", "\\", ":", "%", "%2", "%20", "%2f", "%5c", "%3a", "%25", "%40", "%23", "%3F", "%09", "\t", "\n", "@", "?", "#", " ", "\"", "<", "%22",
 	"bob-1", "//Bob%2D1", "BOB%2D1", "//bob-1", "//x@bob-1:", "%2F/b\tob-1", "ada-1", "b", "ob-1", "nobody", "vscode-agent-client", "agent-client:",
 	"agent%2Dclient:", "x", "80", "é", "%C3%A9", "http:", "-", "=", "{",
 }
 
-// TestNoRoundIsMissed compares text, which skips useless rounds, with a search in all
-// rounds.
+// TestNoRoundIsMissed compares the search with allRounds, which decodes a text again and again and
+// searches after each round. The search skips rounds that cannot change the result, so both must
+// agree.
 func TestNoRoundIsMissed(t *testing.T) {
 	ada, _ := twoSubjects(t)
 	rapid.Check(t, func(t *rapid.T) {
@@ -35,7 +36,7 @@ func TestNoRoundIsMissed(t *testing.T) {
 	})
 }
 
-// allRounds searches a text after each round of decoding.
+// allRounds decodes a text repeatedly, and searches it before each round.
 func (l *search) allRounds(text []byte) bool {
 	for range maxEscapes {
 		if l.parts(text, 0, 0) {
@@ -50,7 +51,8 @@ func (l *search) allRounds(text []byte) bool {
 	return true
 }
 
-// TestMayBeginMissesNothing compares the check of four base64 characters with the check of all.
+// TestMayBeginMissesNothing fails if mayBegin, which looks at four base64 characters, rejects a
+// text that begins accepts after looking at all.
 func TestMayBeginMissesNothing(t *testing.T) {
 	const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/-_=\t\\."
 	for _, beginning := range []string{"%", " {", "[", "\t\"", "\r\n/", "\uFEFF{", "ab:", "a%", "A\tb:", "scheme", "x", "\\"} {
@@ -69,8 +71,8 @@ func TestMayBeginMissesNothing(t *testing.T) {
 	})
 }
 
-// TestNoAuthorityIsMissed compares the search, which skips authorities that begin like
-// no clientId, with a search that skips none.
+// TestNoAuthorityIsMissed compares the search with a search that skips no authority. The first
+// skips authorities whose first letter begins no clientId, so both must agree.
 func TestNoAuthorityIsMissed(t *testing.T) {
 	ada, _ := twoSubjects(t)
 	all, _ := twoSubjects(t)

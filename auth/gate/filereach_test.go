@@ -11,7 +11,8 @@ import (
 	"ahprelay/auth/gate"
 )
 
-// wants checks which files a connection may read.
+// wants fails unless the client may read exactly the files that map to true, by every request that
+// can read a file.
 func (c *conn) wants(files map[string]bool) {
 	c.Helper()
 	for uri, want := range files {
@@ -30,8 +31,8 @@ func (c *conn) wants(files map[string]bool) {
 
 func of(t testing.TB, policy gate.Policy) *conn { return &conn{TB: t, gate: chainOf(policy, nil)} }
 
-// TestReadersReachNamedFilesOnly proves tokens at the level look, and owners with that
-// limit, reach only named files.
+// TestReadersReachNamedFilesOnly fails unless a token at the level look, and an owner's limit to
+// look, permit only the files that they name.
 func TestReadersReachNamedFilesOnly(t *testing.T) {
 	writer := gate.NewPolicy(auth.AccessWrite, nil, nil, false)
 	named := []string{"*", "file:///home/ada/*"}
@@ -58,8 +59,8 @@ func TestReadersReachNamedFilesOnly(t *testing.T) {
 	}
 }
 
-// TestReadersReadWhatBelongsToSessions proves a client at the level look may read
-// content that is no file.
+// TestReadersReadWhatBelongsToSessions fails unless a client at the level look may read content
+// that belongs to sessions, such as canvases and changesets, and no other.
 func TestReadersReadWhatBelongsToSessions(t *testing.T) {
 	c := of(t, gate.NewPolicy(auth.AccessRead, nil, nil, true))
 	read := func(uri string) bool { return c.passes("resourceRead", fmt.Sprintf(`{"uri":%q}`, uri)) }
@@ -77,7 +78,7 @@ func TestReadersReadWhatBelongsToSessions(t *testing.T) {
 	c.want("below another", read("mock:/2/notes.txt"), false)
 	c.want("turns", c.passes("fetchTurns", `{"channel":"ahp-chat:/1"}`), true)
 
-	// The result is the same whether or not the client is subscribed to the channel.
+	// A subscription to a channel that contains the URI must not change the result.
 	const option = "git-blob:/home/ada/x?%7B%22sessionUri%22%3A%22mock%3A%2F1%22%2C%22sha%22%3A%22--output%3D%2Fx%22%7D"
 	for _, begin := range []func(channel string) string{
 		func(ch string) string {
@@ -97,7 +98,7 @@ func TestReadersReadWhatBelongsToSessions(t *testing.T) {
 		c.ask("initialize", `{"clientId":"c","subscriptions":["unheard-of:/etc"]}`, `{"snapshots":[]}`)
 	}
 
-	// With a token for one session, only that session's.
+	// A token for one session permits only this session's content.
 	c = of(t, gate.NewPolicy(auth.AccessRead, []string{"mock:/1"}, nil, true))
 	const edit = "session-db:/home/ada/x?%7B%22sessionUri%22%3A%22mock%3A%2F1%22%2C%22toolCallId%22%3A%221%22%7D"
 	c.want("an edit that the host has not named", read(edit), false)
@@ -106,8 +107,8 @@ func TestReadersReadWhatBelongsToSessions(t *testing.T) {
 	c.want("an edit of another's", read("session-db:/home/ada/x?%7B%22sessionUri%22%3A%22mock%3A%2F2%22%7D"), false)
 }
 
-// TestWorkingDirectoriesAreInReach proves a policy with folders reaches the visible sessions'
-// working directories.
+// TestWorkingDirectoriesAreInReach has the host name working directories in different messages. A
+// policy with folders must permit files in those of visible sessions, and no others.
 func TestWorkingDirectoriesAreInReach(t *testing.T) {
 	const list = `{"items":[{"resource":"mock:/1","workingDirectories":["file:///home/ada/one"]},{"resource":"mock:/2","workingDirectories":["file:///home/ada/two/"]}]}`
 	one, two := "file:///home/ada/one/x", "file:///home/ada/two/x"
@@ -151,7 +152,8 @@ func snapshotOf(session, folder string) string {
 	return fmt.Sprintf(`{"snapshot":{"resource":%q,"state":{"summary":{"workingDirectories":["file:///home/ada/%s"]}}}}`, session, folder)
 }
 
-// TestLinksInWorkingDirectoriesAreFollowed proves links in working directories are followed.
+// TestLinksInWorkingDirectoriesAreFollowed has working directories with symbolic links. A link may
+// lead to a permitted file, and not outside the directory.
 func TestLinksInWorkingDirectoriesAreFollowed(t *testing.T) {
 	folder := tree(t)
 	policy := gate.NewPolicy(auth.AccessRead, nil, nil, false).WithFolders()

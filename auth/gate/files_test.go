@@ -12,15 +12,15 @@ import (
 	"ahprelay/auth/gate"
 )
 
-// shared returns a connection with a token for some files, at a host whose files are
-// on this machine.
+// shared returns a connection whose token permits these channels. The host's files are on this
+// machine.
 func shared(t *testing.T, channels ...string) *conn {
 	policy := gate.NewPolicy(auth.AccessWrite, channels, nil, false)
 	policy.SharedFiles = true
 	return &conn{TB: t, gate: chainOf(policy, nil)}
 }
 
-// fileURI returns a file's URI.
+// fileURI returns the file URI of a path.
 func fileURI(path string) string { return (&url.URL{Scheme: "file", Path: path}).String() }
 
 // tree makes folders, files and links below a folder of the test's own:
@@ -59,7 +59,8 @@ func tree(t *testing.T) (folder string) {
 	return folder
 }
 
-// TestLinksAreFollowed proves a link below a named folder does not lead outside.
+// TestLinksAreFollowed requests files through symbolic links below a permitted folder. The gate
+// must refuse each link that leads outside.
 func TestLinksAreFollowed(t *testing.T) {
 	folder := tree(t)
 	at := func(name string) string { return fileURI(filepath.Join(folder, name)) }
@@ -71,8 +72,8 @@ func TestLinksAreFollowed(t *testing.T) {
 			"allowed/new/folder/file":     true,
 			"allowed/in/file":             true,
 			"allowed/in/new/file":         true,
-			"allowed/folder/up/allowed/x": true, // back inside
-			"allowed/file/below":          true, // no folder on disk
+			"allowed/folder/up/allowed/x": true, // leads back inside
+			"allowed/file/below":          true, // file is no folder on disk
 			"allowed/out":                 false,
 			"allowed/out/file":            false,
 			"allowed/out/new":             false,
@@ -96,8 +97,8 @@ func TestLinksAreFollowed(t *testing.T) {
 	}
 }
 
-// TestNamedFoldersAreFollowed proves a folder may be named through a link, by tokens
-// and by requests, and with a star.
+// TestNamedFoldersAreFollowed has tokens that name the permitted folder through a symbolic link,
+// also with a star. Files in the folder must be permitted, and links out must not.
 func TestNamedFoldersAreFollowed(t *testing.T) {
 	folder := tree(t)
 	at := func(name string) string { return fileURI(filepath.Join(folder, name)) }
@@ -106,7 +107,7 @@ func TestNamedFoldersAreFollowed(t *testing.T) {
 		c.want(pattern+": a file", c.passes("resourceRead", fmt.Sprintf(`{"uri":%q}`, at("alias/file"))), true)
 		c.want(pattern+": a link out", c.passes("resourceRead", fmt.Sprintf(`{"uri":%q}`, at("alias/out/file"))), false)
 	}
-	// All files, under different names too.
+	// The token permits all files on this machine, and none on another.
 	c := shared(t, "file:///*")
 	c.want("any file", c.passes("resourceRead", fmt.Sprintf(`{"uri":%q}`, at("allowed/out/file"))), true)
 	c.want("a folder", c.passes("resourceRead", `{"uri":"file:///"}`), true)
@@ -114,27 +115,28 @@ func TestNamedFoldersAreFollowed(t *testing.T) {
 	c = shared(t, "file:*")
 	c.want("a server that is none here", c.passes("resourceRead", `{"uri":"file://etc/passwd"}`), false)
 	c.want("a drive that is none here", c.passes("resourceRead", `{"uri":"file:///c:/x"}`), false)
-	// VS Code's name for files on its own machine.
+	// VS Code's name for files on the host's machine is vscode-remote.
 	remote := func(name string) string { return "vscode-remote://box" + filepath.Join(folder, name) }
 	c = shared(t, remote("allowed"))
 	c.want("a remote file", c.passes("resourceRead", fmt.Sprintf(`{"uri":%q}`, remote("allowed/file"))), true)
 	c.want("a remote link out", c.passes("resourceRead", fmt.Sprintf(`{"uri":%q}`, remote("allowed/out/file"))), false)
-	// Two lists, the second narrower than the link's target.
+	// The second list does not permit the link's target.
 	policy := gate.NewPolicy(auth.AccessWrite, []string{at("allowed"), at("secret")}, nil, false).Narrow(gate.NewPolicy(auth.AccessWrite, []string{at("allowed")}, nil, false))
 	policy.SharedFiles = true
 	c = &conn{TB: t, gate: chainOf(policy, nil)}
 	c.want("a link into what one list names", c.passes("resourceRead", fmt.Sprintf(`{"uri":%q}`, at("allowed/out/file"))), false)
 }
 
-// TestRemoteLinksAreNotFollowed proves links are not followed if the host's files
-// are on a different machine.
+// TestRemoteLinksAreNotFollowed has a host on another machine, whose links the gate cannot see. It
+// must permit the request by its name alone.
 func TestRemoteLinksAreNotFollowed(t *testing.T) {
 	folder := tree(t)
 	c := limited(t, nil, fileURI(filepath.Join(folder, "allowed")))
 	c.want("a link", c.passes("resourceRead", fmt.Sprintf(`{"uri":%q}`, fileURI(filepath.Join(folder, "allowed/out/file")))), true)
 }
 
-// TestErrorsHideLinkTargets proves the error does not show a link's target.
+// TestErrorsHideLinkTargets requests files through links that lead outside. The error must name the
+// requested path, and not the link's target.
 func TestErrorsHideLinkTargets(t *testing.T) {
 	folder := tree(t)
 	c := shared(t, fileURI(filepath.Join(folder, "allowed")))

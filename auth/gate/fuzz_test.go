@@ -9,8 +9,8 @@ import (
 	"ahprelay/auth/gate"
 )
 
-// FuzzAuthority passes arbitrary messages of a client and a host: the results must be
-// readable, and the inputs unchanged.
+// FuzzAuthority passes arbitrary messages of a client and a host through the gate. Replacements and
+// answers must be readable messages, and the input bytes must stay unchanged.
 func FuzzAuthority(f *testing.F) {
 	f.Add([]byte(`{"id":1,"method":"initialize","params":{"clientId":"a","initialSubscriptions":["mock:/1"]}}`), []byte(`{"id":1,"result":{"snapshots":[{"resource":"mock:/1","state":`+sessionState+`},{"resource":"ahp-root://","state":{"agents":7,"terminals":{}}}]}}`))
 	f.Add([]byte(`{"id":1,"method":"reconnect","params":{"subscriptions":[7,{}]}}`), []byte(`{"id":1,"result":{"actions":[{"channel":"ahp-root://","action":{"type":"root/terminalsChanged","terminals":[1]}},3],"snapshots":{}}}`))

@@ -17,14 +17,15 @@ import (
 	"ahprelay/ahp"
 )
 
-// ask sends a client's request, and returns the refusal's code, or 0.
+// ask sends a client's request through the gate. It returns the error's code, or "" if the request
+// passes, and the decision.
 func ask(t *testing.T, g Gate, method, params string) (code string, d Decision) {
 	t.Helper()
 	message := fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":%q,"params":%s}`, method, params)
 	return judge(t, g.FromClient, message)
 }
 
-// hostSide judges a host's message without facts.
+// hostSide returns g's FromHost without a reading, for judge.
 func hostSide(g Gate) func([]byte, *ahp.Envelope) Decision {
 	return func(message []byte, env *ahp.Envelope) Decision { return g.FromHost(message, env, nil) }
 }
@@ -64,24 +65,25 @@ func greet(t *testing.T, g Gate, method, clientID string) string {
 	return code
 }
 
-// TestClientIDsBelongToTheirFirstSubject tries all pairs of clientIds for two subjects.
+// TestClientIDsBelongToTheirFirstSubject has ada use a clientId, and then bob a similar or equal
+// one. Bob must be refused if a host could confuse both, also after ada has left.
 func TestClientIDsBelongToTheirFirstSubject(t *testing.T) {
 	for _, method := range []string{"initialize", "reconnect"} {
 		for _, c := range []struct{ ada, bob, want string }{
 			{`"one"`, `"one"`, denied},
 			{`"one"`, `"two"`, passed},
 			{`"one"`, `"\u006fne"`, denied},
-			{`"one"`, `"ONE"`, denied}, // a host that lowers the case of authorities mixes them up
+			{`"one"`, `"ONE"`, denied}, // a host that ignores the case would confuse both
 			{`"one"`, `" one"`, passed},
 			{`"one"`, `"one\u0000"`, passed},
-			{`"1"`, `1`, invalid}, // JavaScript may read it as "1"
+			{`"1"`, `1`, invalid}, // JavaScript may read 1 as "1"
 			{`"one"`, `["one"]`, invalid},
 			{`"one"`, `{}`, invalid},
 			{`"one"`, `null`, invalid},
 			{`"one"`, `""`, invalid},
 			{`"one"`, `"\ud800"`, invalid},
 			{`"one"`, `"one","clientId":"two"`, invalid},
-			{`"one"`, `"two","ClientID":"one"`, invalid}, // encoding/json takes the last
+			{`"one"`, `"two","ClientID":"one"`, invalid}, // encoding/json reads the last
 			{`"one"`, `"two","clientI\u0044":"one"`, invalid},
 			{`"one"`, `"two","x":{"clientid":"one"}`, passed},
 			{`"one"`, `"` + strings.Repeat("x", maxClientIDLen) + `"`, passed},
@@ -111,7 +113,8 @@ func TestNoClientID(t *testing.T) {
 	}
 }
 
-// TestConnectionMayUseSeveralClientIDs proves a connection may use several clientIds.
+// TestConnectionMayUseSeveralClientIDs has a connection use several clientIds. Up to maxConnIDs,
+// each must belong to its subject; the next must be refused, and stays free for others.
 func TestConnectionMayUseSeveralClientIDs(t *testing.T) {
 	s := NewSubjects()
 	ada, bob := s.Enter(User{Subject: "ada"}), s.Enter(User{Subject: "bob"})
@@ -127,8 +130,8 @@ func TestConnectionMayUseSeveralClientIDs(t *testing.T) {
 	wantCode(t, "the refused one, to bob", greet(t, bob, "initialize", `"last"`), passed)
 }
 
-// TestInitializeNotificationBindsClientID proves an initialize without an id binds its clientId
-// all the same.
+// TestInitializeNotificationBindsClientID sends initialize without an id, with a clientId that
+// belongs to ada. The gate must close bob's connection as for a request.
 func TestInitializeNotificationBindsClientID(t *testing.T) {
 	s := NewSubjects()
 	wantCode(t, "ada", greet(t, s.Enter(User{Subject: "ada"}), "initialize", `"a"`), passed)
@@ -139,8 +142,8 @@ func TestInitializeNotificationBindsClientID(t *testing.T) {
 	}
 }
 
-// TestConcurrentGreetingsHaveOneOwner proves exactly one of two subjects owns a clientId both send at the
-// same moment.
+// TestConcurrentGreetingsHaveOneOwner has two subjects send the same clientId at the same moment.
+// Exactly one may pass.
 func TestConcurrentGreetingsHaveOneOwner(t *testing.T) {
 	for range 200 {
 		s := NewSubjects()
@@ -157,8 +160,8 @@ func TestConcurrentGreetingsHaveOneOwner(t *testing.T) {
 	}
 }
 
-// TestClientIDsAreForgottenWhenTheHostEnds proves clientIds are forgotten when the host process has ended, and not
-// before.
+// TestClientIDsAreForgottenWhenTheHostEnds ends the host process. Another subject may use a
+// clientId then, after the connections to the old process have closed, and not before.
 func TestClientIDsAreForgottenWhenTheHostEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := NewSubjects()
@@ -187,7 +190,7 @@ func TestClientIDsAreForgottenWhenTheHostEnds(t *testing.T) {
 			t.Error("cleo, who has waited for the next process, does not count as a writer")
 		}
 		waits.Leave()
-		waits.Leave() // a second call does nothing
+		waits.Leave() // a second Leave does nothing
 		s.HostEnded()
 		if len(s.owners) != 0 || len(s.known) != 0 {
 			t.Errorf("%d clientIds and %d subjects are left; want none", len(s.owners), len(s.known))
@@ -195,7 +198,8 @@ func TestClientIDsAreForgottenWhenTheHostEnds(t *testing.T) {
 	})
 }
 
-// TestClientIDsAreBounded fills the table.
+// TestClientIDsAreBounded fills the table of clientIds. The subject with the most must make room,
+// with an unused clientId, and other subjects must keep theirs.
 func TestClientIDsAreBounded(t *testing.T) {
 	s := NewSubjects()
 	s.limit = 6
@@ -223,12 +227,13 @@ func TestClientIDsAreBounded(t *testing.T) {
 	}
 }
 
-// watch returns the channel of a resource watch, in VS Code's form.
+// watch returns the channel for watching files below root, in VS Code's form.
 func watch(root string) string {
 	return "ahp-resource-watch://r/" + base64.RawURLEncoding.EncodeToString([]byte(`{"recursive":true,"root":"`+root+`"}`))
 }
 
-// others has texts that name files of bob's client "Bob-1", and as many that do not.
+// others lists texts. foreign is whether a request with the text must be refused, because it may
+// name a file of bob's client "Bob-1" or of an unknown client.
 var others = []struct {
 	text    string
 	foreign bool
@@ -249,7 +254,7 @@ var others = []struct {
 	{"vscode-agent-client:\\\\bob-1\\x", true},
 	{"vscode-agent-client://b\to\nb-1/x", true},
 	{"  vscode-agent-client://bob-1/x", true},
-	{"other-scheme://bob-1/x", true}, // a different kind of host
+	{"other-scheme://bob-1/x", true}, // another host's scheme for client files
 	{"//bob-1/x", true},
 	{"session-db:/x?file=vscode-agent-client%3A%2F%2Fbob-1%2Fx", true},
 	{"git-blob:/x#vscode-agent-client://bob-1/x", true},
@@ -263,9 +268,9 @@ var others = []struct {
 	{"x:/" + base64.StdEncoding.EncodeToString([]byte("{\"a\":\"\xff\",\"authority\":\"\\u0062ob-1\"}")), true},
 	{"x:/" + base64.StdEncoding.EncodeToString([]byte("\uFEFF{\"authority\":\"\\u0062ob-1\"}")), true},
 	{watch(watch(`vscode-agent-client://bob-1/x`)), true},
-	{"x://%" + strings.Repeat("25", 5) + "41/", true}, // ambiguous
+	{"x://%" + strings.Repeat("25", 5) + "41/", true}, // the text may be decoded in different ways
 
-	{"vscode-agent-client://nobody/x", true}, // a different subject could use it later
+	{"vscode-agent-client://nobody/x", true}, // another subject could use this clientId later
 	{watch("vscode-agent-client://nobody/x"), true},
 	{"vscode-agent-client://ada-1/file/-/x", false},
 	{"vscode-agent-client://Ada%2D1/file/-/x", false},
@@ -282,7 +287,8 @@ var others = []struct {
 	{watch("file:///home/x"), false},
 }
 
-// twoSubjects returns ada and bob at one host.
+// twoSubjects returns the connections of ada and bob at the same host, with the clientIds "ada-1"
+// and "Bob-1".
 func twoSubjects(t testing.TB) (ada, bob *Identity) {
 	s := NewSubjects()
 	ada, bob = s.Enter(User{Subject: "ada"}), s.Enter(User{Subject: "bob"})
@@ -319,7 +325,7 @@ func TestFilesOfOthers(t *testing.T) {
 			if strings.Contains(one.params, "[2]") {
 				params = fmt.Sprintf(one.params, c.text, "uri")
 			}
-			params = strings.ReplaceAll(params, `\x`, `\u00`) // %q is Go's
+			params = strings.ReplaceAll(params, `\x`, `\u00`) // %q writes Go's escapes; JSON needs \u00
 			code, _ := ask(t, ada, one.method, params)
 			wantCode(t, one.method+" "+params, code, want[c.foreign])
 		}
@@ -351,7 +357,7 @@ func TestFilesOfOthersAsObjects(t *testing.T) {
 	wantCode(t, "a channel beside params", code, denied)
 }
 
-// TestRefusalsAreCounted proves each class is counted once.
+// TestRefusalsAreCounted causes each kind of refusal once. The callback must get each class once.
 func TestRefusalsAreCounted(t *testing.T) {
 	s := NewSubjects()
 	var got []string
@@ -368,8 +374,8 @@ func TestRefusalsAreCounted(t *testing.T) {
 	}
 }
 
-// TestSingleSubjectMayNameAnyFile proves a single subject may name any file, because the owner is
-// unknown.
+// TestSingleSubjectMayNameAnyFile requests files of other clients while only one subject has
+// connected. All must pass, because no other subject is there to protect.
 func TestSingleSubjectMayNameAnyFile(t *testing.T) {
 	ada := NewSubjects().Enter(User{Subject: "ada", Write: true})
 	for _, c := range others {
@@ -378,11 +384,10 @@ func TestSingleSubjectMayNameAnyFile(t *testing.T) {
 	}
 }
 
-// shapes are the texts for the cost tests: natural texts, and texts crafted to be
-// expensive.
+// shapes lists the texts for measuring the search: natural texts, and texts made to be expensive.
 var shapes = map[string]struct {
 	unit  string
-	plain bool // it must be searched to its end
+	plain bool // the search must reach its end within the bound
 }{
 	"prose":               {"It was a dark and stormy night; the rain fell in torrents, except at 50% of times.\n", true},
 	"code":                {"\t// see https://example.com/a?b=c\n\tif (a / b > 0) { return `${x}:${y}` } // or not\n", true},
@@ -404,7 +409,7 @@ var shapes = map[string]struct {
 	"quotes":              {"\"//a ", false},
 }
 
-// shaped returns a request's params with a text, as one string or in pieces.
+// shaped returns a request's params with a text of about size bytes, as one string or as many.
 func shaped(t testing.TB, unit string, size int, pieces bool) []byte {
 	t.Helper()
 	var value any = "x " + strings.Repeat(unit, size/len(unit))
@@ -418,9 +423,9 @@ func shaped(t testing.TB, unit string, size int, pieces bool) []byte {
 	return params
 }
 
-// TestSearchCostIsLinear counts steps without a bound: four times the text takes four times
-// the steps. With the bound, no search takes many more, and natural texts are searched
-// to their end.
+// TestSearchCostIsLinear counts the steps of the search. A text four times as long must take four
+// times the steps. With the bound, no search may take many more steps than allowed, and natural
+// texts must be searched to their end.
 func TestSearchCostIsLinear(t *testing.T) {
 	ada, _ := twoSubjects(t)
 	const size = 1 << 16
@@ -451,7 +456,8 @@ func TestSearchCostIsLinear(t *testing.T) {
 	}
 }
 
-// TestExpensiveSearchIsRefused proves a request crafted to be expensive is refused.
+// TestExpensiveSearchIsRefused sends requests that are expensive to search. The gate must refuse
+// those it cannot search within the bound, and pass natural texts.
 func TestExpensiveSearchIsRefused(t *testing.T) {
 	ada, _ := twoSubjects(t)
 	code, d := ask(t, ada, "resourceRead", string(shaped(t, "//abcde", 1<<20, true)))
@@ -475,8 +481,8 @@ func TestExpensiveSearchIsRefused(t *testing.T) {
 	}
 }
 
-// BenchmarkForeignFile measures the search in a MiB, in processor time, which does not
-// depend on other load.
+// BenchmarkForeignFile measures the search in 1 MiB. It counts processor time, which other load
+// does not change.
 func BenchmarkForeignFile(b *testing.B) {
 	ada, _ := twoSubjects(b)
 	for name, shape := range shapes {
@@ -498,7 +504,7 @@ func BenchmarkForeignFile(b *testing.B) {
 	}
 }
 
-// processorTime returns the process's processor time.
+// processorTime returns how much processor time this process has used.
 func processorTime(t testing.TB) time.Duration {
 	var used syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {
@@ -507,11 +513,13 @@ func processorTime(t testing.TB) time.Duration {
 	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
-// TestReverseRequestsFollowThePolicy proves which clients the host may ask for files.
+// TestReverseRequestsFollowThePolicy lists connected clients. A host's request for files of the
+// first must pass only if no other subject with write access is or was connected, or if the owner
+// says so.
 func TestReverseRequestsFollowThePolicy(t *testing.T) {
 	for _, c := range []struct {
 		what  string
-		there []User // the host asks the first
+		there []User // the clients that have connected; the host asks the first for files
 		want  string
 	}{
 		{"a writer alone", []User{{Subject: "ada", Write: true}}, passed},
@@ -527,7 +535,7 @@ func TestReverseRequestsFollowThePolicy(t *testing.T) {
 		{"a reader alone", []User{{Subject: "ada"}}, passed},
 		{"two readers", []User{{Subject: "ada"}, {Subject: "bob"}}, passed},
 	} {
-		for _, left := range []bool{false, true} { // a past subject counts like a present one
+		for _, left := range []bool{false, true} { // a subject that has left counts, too
 			s := NewSubjects()
 			var asked *Identity
 			for n, who := range c.there {
@@ -557,10 +565,11 @@ func TestReverseRequestsFollowThePolicy(t *testing.T) {
 	}
 }
 
-// codeURI parses a URI like VS Code.
+// codeURI is the regular expression with which VS Code parses a URI.
 var codeURI = regexp.MustCompile(`(?s)^(([^:/?#]+?):)?(//([^/?#]*))?([^?#]*)(\?([^#]*))?(#(.*))?`)
 
-// FuzzForeignFiles looks for a URI VS Code would read as bob's, and that passes.
+// FuzzForeignFiles fails if VS Code would read a text as a URI of bob's client, and the search does
+// not find it.
 func FuzzForeignFiles(f *testing.F) {
 	for _, c := range others {
 		f.Add(c.text)

@@ -9,8 +9,8 @@ import (
 	"ahprelay/auth/gate"
 )
 
-// TestOnlyKnownMembersAreSeen proves a client limited to one session gets no unknown
-// members in responses.
+// TestOnlyKnownMembersAreSeen has the host answer with members that the gate does not know. A
+// client limited to one session must get the answer without them.
 func TestOnlyKnownMembersAreSeen(t *testing.T) {
 	const snapshot = `{"resource":"mock:/1","state":{"new":{"of":"it"}},"fromSeq":1}`
 	for _, test := range []struct{ method, params, result, want string }{
@@ -38,7 +38,7 @@ func TestOnlyKnownMembersAreSeen(t *testing.T) {
 		if strings.Contains(test.params, "subscriptions\":[{") {
 			continue
 		}
-		// A client that sees the root gets everything, byte for byte.
+		// A client that sees the root gets the answer unchanged.
 		c = limited(t, nil, "mock:/1", "ahp-root://")
 		if got, want := c.ask(test.method, test.params, test.result), fmt.Sprintf(`{"id":1,"result":%s}`, test.result); got != want {
 			t.Errorf("%s, with the root:\n%s; want\n%s", test.method, got, want)
@@ -50,7 +50,8 @@ func TestOnlyKnownMembersAreSeen(t *testing.T) {
 	}
 }
 
-// TestUnknownResultsAreNotSeen proves unknown results are hidden, for every method.
+// TestUnknownResultsAreNotSeen has the host answer each method with a result in an unknown form. A
+// client limited to one session must not see it.
 func TestUnknownResultsAreNotSeen(t *testing.T) {
 	for _, method := range gate.KnownMethods() {
 		for _, result := range []string{`{"other":{"resource":"mock:/2"}}`, `["mock:/2"]`, `"mock:/2"`, `{"x":1,"x":"mock:/2"}`} {
@@ -72,7 +73,7 @@ func TestUnknownResultsAreNotSeen(t *testing.T) {
 			t.Errorf("%s: %s; want %s", test.method, got, want)
 		}
 	}
-	c := limited(t, nil, "mcp://s/*") // an MCP server's result passes unchanged
+	c := limited(t, nil, "mcp://s/*") // the gate passes an MCP server's result unchanged
 	if got := c.ask("tools/list", `{"channel":"mcp://s/1"}`, `{"tools":[],"new":1}`); got != `{"id":1,"result":{"tools":[],"new":1}}` {
 		t.Errorf("tools/list: %s", got)
 	}
@@ -82,9 +83,8 @@ func TestUnknownResultsAreNotSeen(t *testing.T) {
 	}
 }
 
-// TestUnknownNotificationsAreHidden proves unknown notifications on channels in reach and on the
-// root are hidden from a client limited to one session, and pass to a client that sees
-// the root.
+// TestUnknownNotificationsAreHidden sends notifications with unknown methods or members. A client
+// limited to one session must get only the known parts. A client that sees the root must get all.
 func TestUnknownNotificationsAreHidden(t *testing.T) {
 	for _, test := range []struct{ message, want string }{
 		{`{"method":"later/unknown","params":{"channel":"mock:/1","other":{"resource":"mock:/2"}}}`, ``},
@@ -148,8 +148,8 @@ func TestUnknownNotificationsAreHidden(t *testing.T) {
 	}
 }
 
-// TestUnknownRequestsAreRefused proves a host's unknown request does not reach a
-// limited client.
+// TestUnknownRequestsAreRefused has the host send a request with an unknown method. The gate must
+// refuse it in place of a client limited to one session.
 func TestUnknownRequestsAreRefused(t *testing.T) {
 	for _, params := range []string{`{"channel":"ahp-root://","of":"mock:/2"}`, `{"of":"mock:/2"}`, `{"channel":"mock:/1"}`} {
 		message := `{"id":7,"method":"later/ask","params":` + params + `}`
@@ -163,8 +163,8 @@ func TestUnknownRequestsAreRefused(t *testing.T) {
 	}
 }
 
-// TestForeignProgressIsHidden proves a client sees the progress of its own requests
-// only.
+// TestForeignProgressIsHidden has the host report progress with different tokens. A limited client
+// must get only the progress of requests that it has sent itself.
 func TestForeignProgressIsHidden(t *testing.T) {
 	c := limited(t, nil, "mock:/1")
 	hears := func(token string) bool {

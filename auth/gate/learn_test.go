@@ -10,8 +10,8 @@ import (
 
 const terminals = `[{"type":"terminal","resource":"ahp-terminal:/1"}]`
 
-// memberCases lists members of actions, and the URIs that belong to the channel
-// because of them.
+// memberCases lists members of actions. After an action with the member, the URI belongs must be in
+// the client's reach.
 var memberCases = []struct{ member, belongs string }{
 	{`"chats":[{"resource":"u:/1"}]`, "u:/1"},
 	{`"defaultChat":"u:/1"`, "u:/1"},
@@ -36,7 +36,7 @@ var memberCases = []struct{ member, belongs string }{
 
 const canvas = "ahp-canvas:/7"
 
-// spellings returns actions with equivalent forms of a member.
+// spellings returns JSON objects that contain the member in different but equal forms.
 func spellings(member string) []string {
 	letter := strings.IndexAny(member, "abcdefghijklmnopqrstuvwxyz")
 	escaped := fmt.Sprintf(`%s\u%04x%s`, member[:letter], member[letter], member[letter+1:])
@@ -46,8 +46,8 @@ func spellings(member string) []string {
 	}
 }
 
-// sees reports whether the client may subscribe to a URI, or read it as canvas
-// content. For a terminal, its own state must claim it.
+// sees returns whether the client may subscribe to a URI, or read it as canvas content. If the URI
+// is a terminal, the host's answer claims it for the canvas.
 func (c *conn) sees(channel string) bool {
 	c.Helper()
 	if strings.HasPrefix(channel, "ahp-canvas-content:") {
@@ -58,7 +58,8 @@ func (c *conn) sees(channel string) bool {
 	return !strings.Contains(got, `"error"`)
 }
 
-// TestActionsExtendReach proves each member extends the reach in an action of its own.
+// TestActionsExtendReach fails unless an action with each member adds its URI to the client's
+// reach.
 func TestActionsExtendReach(t *testing.T) {
 	for _, test := range memberCases {
 		for _, action := range spellings(test.member) {
@@ -70,7 +71,8 @@ func TestActionsExtendReach(t *testing.T) {
 	}
 }
 
-// TestReachCacheChangesNothing proves the size of the cache of channels makes no difference.
+// TestReachCacheChangesNothing sends notifications on more channels than the gate caches. The
+// decisions must stay the same, and the cache within its bound.
 func TestReachCacheChangesNothing(t *testing.T) {
 	c := limited(t, nil, "mock:/*")
 	for range 2 {
@@ -85,8 +87,8 @@ func TestReachCacheChangesNothing(t *testing.T) {
 	}
 }
 
-// TestContentIsNoChannel proves a session named in a tool's output is readable
-// content, and no session in reach.
+// TestContentIsNoChannel has a tool's output name the URI of another session. The client may read
+// the URI as content, and may not use it as a channel.
 func TestContentIsNoChannel(t *testing.T) {
 	for _, uri := range []string{"mock:/2", "ahp-chat:/2"} {
 		c := limited(t, nil, "mock:/1")

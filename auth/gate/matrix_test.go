@@ -11,8 +11,8 @@ import (
 	"ahprelay/test/matrix"
 )
 
-// known lists, by sender, all methods of AHP up to 0.9 and its drafts, of MCP on
-// mcp:// channels, and those seen in real hosts.
+// known lists all methods in AHP up to 0.9 and its drafts, in MCP on mcp:// channels, and in
+// messages of real hosts: "c" from clients, "h" from hosts.
 var known = map[string]string{
 	"c": "initialize ping reconnect subscribe createSession disposeSession createChat createTcpConnection moveChat disposeChat createTerminal " +
 		"disposeTerminal createResourceWatch listSessions resourceRead resourceWrite resourceList resourceCopy resourceDelete resourceMove " +
@@ -37,8 +37,8 @@ func readMatrix(t *testing.T) []matrix.Row {
 	return rows
 }
 
-// TestMatrixHasAllMethods proves matrix.txt has every method in the table of package
-// ahp.
+// TestMatrixHasAllMethods fails unless matrix.txt has a row for every known method, and for every
+// method in package ahp's tables.
 func TestMatrixHasAllMethods(t *testing.T) {
 	rows := readMatrix(t)
 	has := func(fromHost bool, method string) bool {
@@ -69,7 +69,8 @@ func peek(t testing.TB, message string) *ahp.Envelope {
 	return &env
 }
 
-// TestEachMethodHasItsLevel judges every method with every token.
+// TestEachMethodHasItsLevel sends the message of every row in matrix.txt with every token. The
+// result must be that in the row.
 func TestEachMethodHasItsLevel(t *testing.T) {
 	for _, row := range readMatrix(t) {
 		for token, want := range row.Verdicts {
@@ -91,15 +92,16 @@ func TestEachMethodHasItsLevel(t *testing.T) {
 	}
 }
 
-// answers are results in which a filter has an effect.
+// answers are results of a host that a gate shortens for a limited client.
 var answers = map[string]string{
 	"initialize":   `{"snapshots":[{"resource":"ahp-root://","state":{"agents":[],"config":{}}},{"resource":"mock:/s","state":{}},{"resource":"mock:/t","state":{}}]}`,
 	"reconnect":    `{"type":"replay","actions":[{"channel":"mock:/t","action":{"type":"x"}}]}`,
-	"subscribe":    `{"snapshot":{"resource":"$","state":{"agents":[],"config":{}},"fromSeq":3}}`, // $ is the requested channel
+	"subscribe":    `{"snapshot":{"resource":"$","state":{"agents":[],"config":{}},"fromSeq":3}}`, // $: the requested channel
 	"listSessions": `{"items":[{"resource":"mock:/s"},{"resource":"mock:/t"}]}`,
 }
 
-// fromClient returns the verdict about a client's message.
+// fromClient passes a client's message through the gate, and the host's answer if it passes. It
+// returns the result in the words of matrix.txt.
 func fromClient(t *testing.T, g *gate.Chain, method, message string) string {
 	env := peek(t, message)
 	d := g.FromClient([]byte(message), env)
@@ -114,7 +116,7 @@ func fromClient(t *testing.T, g *gate.Chain, method, message string) string {
 	return answerOf(t, d.Message)
 }
 
-// answerOf returns the verdict an answer from the gate shows.
+// answerOf returns the word of matrix.txt for the gate's answer.
 func answerOf(t *testing.T, answer []byte) string {
 	switch {
 	case answer == nil:
@@ -132,7 +134,8 @@ func answerOf(t *testing.T, answer []byte) string {
 	return "?"
 }
 
-// fitted reports whether the host's response passes unchanged.
+// fitted passes the host's answer to a request through the gate. It returns the word of matrix.txt
+// for the result.
 func fitted(t *testing.T, g *gate.Chain, method, channel string) string {
 	result := strings.ReplaceAll(answers[method], "$", channel)
 	if result == "" {
@@ -154,7 +157,8 @@ func fitted(t *testing.T, g *gate.Chain, method, channel string) string {
 	return "answer dropped"
 }
 
-// hostSays returns the verdict about a host's message.
+// hostSays passes a host's message through the gate, and the client's answer if it passes. It
+// returns the result in the words of matrix.txt.
 func hostSays(t *testing.T, g *gate.Chain, _, message string) string {
 	env := peek(t, message)
 	d := fromHost(g, message, env)

@@ -35,8 +35,8 @@ func TestFullPoliciesNeedNoGate(t *testing.T) {
 	}
 }
 
-// TestClassesOfEqualAuthority compares classes of connections. Only equal rules have the
-// same class: channels, methods, hidden channels, and files that the channels name.
+// TestClassesOfEqualAuthority compares the classes of policies. Two policies must have the same
+// class only if they have equal rules: channels, methods, hidden channels and files.
 func TestClassesOfEqualAuthority(t *testing.T) {
 	read := func(channels ...string) gate.Policy { return gate.NewPolicy(auth.AccessRead, channels, nil, true) }
 	hidden := read()

@@ -8,8 +8,8 @@ import (
 	"ahprelay/auth/gate"
 )
 
-// TestHostMessagesLeakNothing proves a host's messages, in forms from AHP 0.9 to 1.1 and in odd forms,
-// never show a limited client the word secret.
+// TestHostMessagesLeakNothing sends a host's messages about other sessions, in forms from AHP 0.9
+// to 1.1 and in odd forms. A limited client must never get the word secret.
 func TestHostMessagesLeakNothing(t *testing.T) {
 	const root, in, out = `"ahp-root://"`, `"mock:/1"`, `"mock:/2"`
 	snap := func(channel, more string) string {
@@ -133,8 +133,8 @@ func TestHostMessagesLeakNothing(t *testing.T) {
 	}
 }
 
-// TestForeignRequestsReachNoHost proves no request about a foreign session reaches the host from a
-// client limited to one session and term:/1.
+// TestForeignRequestsReachNoHost sends requests about another session, in odd forms, from a client
+// limited to mock:/1 and term:/1. The gate must answer each itself.
 func TestForeignRequestsReachNoHost(t *testing.T) {
 	for _, message := range []string{
 		`{"id":1,"method":"subscribe","params":{"channel":"mock:/1","Channel":"mock:/2"}}`,

@@ -31,7 +31,8 @@ func keysOf(t *testing.T) string {
 	return base64.RawURLEncoding.EncodeToString(d.Identity().Bytes())
 }
 
-// A Book that is opened again has the same key, devices and entries.
+// TestBookKeepsItsEntriesWhenReopened opens a Book again. It must have the same key, devices and
+// entries. A damaged file must not open as an empty Book.
 func TestBookKeepsItsEntriesWhenReopened(t *testing.T) {
 	dir, now := t.TempDir(), time.Now()
 	b := open(t, dir)
@@ -84,7 +85,8 @@ func has(b *waiting.Book, subject, id, name string) bool {
 	return ok
 }
 
-// Each person's devices, all devices, and the entries have bounds.
+// TestBookIsBounded enters more devices for a person than a Book keeps, and more entries. The
+// oldest device must go; without reported old entries, a further entry must fail.
 func TestBookIsBounded(t *testing.T) {
 	b := open(t, t.TempDir())
 	for i := range items.MaxOwn + 3 {
@@ -114,8 +116,8 @@ func TestBookIsBounded(t *testing.T) {
 	}
 }
 
-// A full journal forgets the reported entry that expires first, and no other: results
-// that relays have do not keep people from leaving more.
+// TestReportedEntriesMakeRoom fills a Book. A new entry must replace the reported entry that
+// expires first, and fail if none was reported.
 func TestReportedEntriesMakeRoom(t *testing.T) {
 	b, now := open(t, t.TempDir()), time.Now()
 	id := func(i int) string { return fmt.Sprintf("%032x", i) }

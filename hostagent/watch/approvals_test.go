@@ -11,10 +11,9 @@ import (
 	"ahprelay/broker/notice"
 )
 
-// TestNotificationAllowsOnlyWhatItShows uses the table of the console's page. A
-// notification offers to allow a call once if it shows the call whole and the host
-// does not consider it dangerous. It always offers to refuse, and never to allow more
-// than once.
+// TestNotificationAllowsOnlyWhatItShows reads the table of tool calls that the console's tests use,
+// too. A notification may offer to allow a call once if it shows the whole call, and the host does
+// not report danger. It must always offer the denial, and never to allow more than this call.
 func TestNotificationAllowsOnlyWhatItShows(t *testing.T) {
 	data, err := os.ReadFile("testdata/approvals.json")
 	if err != nil {
@@ -50,8 +49,8 @@ func TestNotificationAllowsOnlyWhatItShows(t *testing.T) {
 	}
 }
 
-// TestCutInputIsNotAllowedFromAfar covers inputs around a notification's length, and
-// inputs that a notification would display differently.
+// TestCutInputIsNotAllowedFromAfar lists inputs. A notification may offer to allow only an input
+// that it can display whole and unchanged.
 func TestCutInputIsNotAllowedFromAfar(t *testing.T) {
 	for _, test := range []struct {
 		input string
@@ -59,7 +58,7 @@ func TestCutInputIsNotAllowedFromAfar(t *testing.T) {
 	}{
 		{strings.Repeat("x", notice.MaxDetail), true},
 		{strings.Repeat("x", notice.MaxDetail+1), false},
-		{"ls \u202e fdsa", false}, // the displayed order of the letters differs
+		{"ls \u202e fdsa", false}, // letters are displayed in a different order
 		{"ls\u200b", false},
 		{" ls\n", true},
 	} {

@@ -11,7 +11,7 @@ import (
 	"ahprelay/hostagent/watch"
 )
 
-// A script is a host that sends prepared messages and ends.
+// A script is a connection to a host that sends prepared messages and then ends.
 type script struct {
 	says [][]byte
 	done context.CancelFunc
@@ -30,7 +30,7 @@ func (s *script) Read() ([]byte, bool, error) {
 func (s *script) Write([]byte, bool) error { return nil }
 func (s *script) Close(string)             {}
 
-// hear runs a Watch on a host's messages.
+// hear runs a Watch until it has read all these messages.
 func hear(ledger *notice.Ledger, says [][]byte) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -45,7 +45,7 @@ var greeting = [][]byte{
 	[]byte(`{"jsonrpc":"2.0","id":2,"result":{"items":[{"resource":"s:/1","status":8,"title":"one"}]}}`),
 }
 
-// BenchmarkSummary measures a session change.
+// BenchmarkSummary measures how long the Watch takes for a changed session summary.
 func BenchmarkSummary(b *testing.B) {
 	says := append([][]byte{}, greeting...)
 	for i := range b.N {
@@ -56,7 +56,8 @@ func BenchmarkSummary(b *testing.B) {
 	hear(notice.NewLedger("a"), says)
 }
 
-// FuzzHost fails if a host's message causes a panic or an event above its bounds.
+// FuzzHost feeds a Watch with a host's messages. None may cause a panic, or an event above its
+// bounds.
 func FuzzHost(f *testing.F) {
 	f.Add([]byte(`{"jsonrpc":"2.0","method":"root/sessionSummaryChanged","params":{"session":"s:/1","changes":{"status":24}}}`),
 		[]byte(`{"jsonrpc":"2.0","id":3,"result":{"snapshot":{"resource":"s:/1","state":{"inputNeeded":[{"id":"q","kind":"toolConfirmation","chat":"c:/1","turnId":"t","toolCall":{"toolCallId":"1","status":"pending-confirmation","confirmationTitle":{"markdown":"Run"},"toolInput":"make","edits":{"items":[{}]},"riskAssessment":{"kind":"judge","status":"complete","safety":0.2},"options":[{"id":"a","label":"Allow","kind":"approve"}]}}]}}}}`))

@@ -21,13 +21,13 @@ import (
 
 var protocols = []agenthost.Protocol{agenthost.Protocol08, agenthost.Protocol09, agenthost.Protocol010, agenthost.Protocol10, agenthost.Protocol11}
 
-// settle is longer than any action of the host in these tests, and than the Watch's
-// longest absence.
+// settle is longer than any action takes at the host in these tests, and than the Watch is ever
+// disconnected.
 const settle = 20 * time.Second
 
 func sessionURI(n int) string { return fmt.Sprintf("demo:/%d", n) }
 
-// chatURI returns the chat of a session.
+// chatURI returns the URI that the scripted host gives a session's chat.
 func chatURI(session string) string {
 	return "ahp-chat://default/" + base64.RawURLEncoding.EncodeToString([]byte(session))
 }
@@ -46,8 +46,8 @@ func (w *world) create(session string) {
 	w.say("createSession", fmt.Sprintf(`{"channel":%q,"provider":"demo"}`, session))
 }
 
-// TestSessionEventsAreReported covers a question, an answer, an end and a failure, at
-// hosts of all versions.
+// TestSessionEventsAreReported has hosts with each protocol version. The Watch must report an
+// approval, its withdrawal after the answer, the turn's end, and a failed turn.
 func TestSessionEventsAreReported(t *testing.T) {
 	for _, p := range protocols {
 		t.Run(string(p), func(t *testing.T) {
@@ -94,9 +94,9 @@ func TestSessionEventsAreReported(t *testing.T) {
 	}
 }
 
-// TestEachQuestionIsReportedOnce runs random actions at a host while the Watch's
-// connection is cut. In the end, each question was reported once and withdrawn once,
-// or is open, and each end of a turn during a connection was reported.
+// TestEachQuestionIsReportedOnce runs random actions at a host while the Watch's connection breaks.
+// At the end, the Watch must have reported each question once, and withdrawn each answered question
+// once.
 func TestEachQuestionIsReportedOnce(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		protocol := rapid.SampledFrom(protocols).Draw(r, "protocol")
@@ -112,10 +112,10 @@ func TestEachQuestionIsReportedOnce(t *testing.T) {
 	})
 }
 
-// A fact is the model of a session.
+// A fact is what the test expects about a session.
 type fact struct {
 	there bool
-	turn  string // turn with a question; "" for none
+	turn  string // the turn whose question is open; "" for none
 }
 
 func play(t *testing.T, protocol agenthost.Protocol, steps []string, which []int) string {
@@ -156,7 +156,7 @@ func play(t *testing.T, protocol agenthost.Protocol, steps []string, which []int
 			w.cut(false)
 			watched = true
 		}
-		if step != "cut" { // ends during the reconnection count as well
+		if step != "cut" { // after a cut, the next action comes while the Watch reconnects
 			time.Sleep(settle)
 		}
 	}
@@ -165,7 +165,7 @@ func play(t *testing.T, protocol agenthost.Protocol, steps []string, which []int
 	return judge(w, model)
 }
 
-// judge compares the reports with the model.
+// judge returns how the Watch's reports differ from the expected facts, or "".
 func judge(w *world, model []fact) string {
 	open, _ := w.state()
 	for i, m := range model {
@@ -196,8 +196,8 @@ func judge(w *world, model []fact) string {
 	return ""
 }
 
-// TestEndedTurnsAreReported counts the reported ends of turns, across cuts that are
-// shorter than a turn.
+// TestEndedTurnsAreReported runs five turns, and breaks the Watch's connection during each. The
+// Watch must report the end of every turn.
 func TestEndedTurnsAreReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, agenthost.Protocol10)
@@ -209,7 +209,7 @@ func TestEndedTurnsAreReported(t *testing.T) {
 		for i := range turns {
 			w.begin(s, fmt.Sprintf("t%d", i), "stream 50 100 8")
 			time.Sleep(time.Second)
-			w.cut(false) // the turn may end during the cut
+			w.cut(false) // the turn may end before the Watch has reconnected
 			time.Sleep(settle)
 		}
 		if _, over := w.state(); len(over) != turns {
@@ -218,8 +218,8 @@ func TestEndedTurnsAreReported(t *testing.T) {
 	})
 }
 
-// TestWorkingSessionsAreCounted runs two turns, one of which is cut from the Watch for
-// a while.
+// TestWorkingSessionsAreCounted runs two turns and breaks the Watch's connection. Working must get
+// each new number of sessions with a running turn.
 func TestWorkingSessionsAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, agenthost.Protocol10)
@@ -228,9 +228,9 @@ func TestWorkingSessionsAreCounted(t *testing.T) {
 		w.create(one)
 		w.create(two)
 		time.Sleep(settle)
-		w.begin(one, "t1", "stream 100 100 8") // 10 s
+		w.begin(one, "t1", "stream 100 100 8") // lasts 10 s
 		time.Sleep(2 * time.Second)
-		w.begin(two, "t2", "stream 20 100 8") // 2 s
+		w.begin(two, "t2", "stream 20 100 8") // lasts 2 s
 		time.Sleep(4 * time.Second)
 		w.cut(false)
 		time.Sleep(settle)
@@ -243,8 +243,8 @@ func TestWorkingSessionsAreCounted(t *testing.T) {
 	})
 }
 
-// TestFirstAnswerIsDispatched sends many answers to an event: one is accepted, and the
-// host acts on it.
+// TestFirstAnswerIsDispatched sends many answers to a question. The Watch must accept the first
+// valid answer, refuse the others and name its giver. The host must then act on it.
 func TestFirstAnswerIsDispatched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, agenthost.Protocol10)

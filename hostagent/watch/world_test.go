@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A lineSocket is a connection to a host over pipes.
+// A lineSocket is a connection to a host over pipes, with a message per line.
 type lineSocket struct {
 	in  *bufio.Reader
 	out *io.PipeWriter
@@ -50,7 +50,7 @@ func (s *lineSocket) Write(message []byte, _ bool) error {
 
 func (s *lineSocket) Close(string) { _ = s.out.Close() }
 
-// A world is a host, a Watch, and a user of the host.
+// A world has a scripted host, a Watch, a relay for its reports, and a user connected to the host.
 type world struct {
 	t       testing.TB
 	host    *agenthost.Host
@@ -62,17 +62,17 @@ type world struct {
 	nextID  int
 
 	mu     sync.Mutex
-	socks  []*lineSocket // the Watch's
-	down   bool          // connections are refused
+	socks  []*lineSocket // the Watch's connections
+	down   bool          // the Watch cannot connect
 	opened map[string]int
 	closed map[string]int
 	over   []notice.Event
 	open   map[string]notice.Event
-	sent   []string // all messages of the Watch
-	works  []int    // what Config.Working received
+	sent   []string // all messages from the Watch to the host
+	works  []int    // the numbers that Config.Working got
 }
 
-// A tapSocket records the Watch's messages.
+// A tapSocket records the messages that the Watch sends to the host.
 type tapSocket struct {
 	*lineSocket
 	world *world
@@ -116,7 +116,7 @@ func newWorld(t testing.TB, protocol agenthost.Protocol) *world {
 	w.running.Go(func() { w.watch.Run(ctx) })
 	w.running.Go(func() { w.relay(ctx) })
 	w.user = dialHost(ctx, host, &w.running)
-	w.running.Go(func() { // messages to the user are read and dropped
+	w.running.Go(func() { // messages to the user are not needed
 		for {
 			if _, _, err := w.user.Read(); err != nil {
 				return
@@ -127,7 +127,7 @@ func newWorld(t testing.TB, protocol agenthost.Protocol) *world {
 	return w
 }
 
-// close ends everything inside the bubble.
+// close stops the Watch, the host and all goroutines.
 func (w *world) close() {
 	w.cancel()
 	w.user.Close("")
@@ -137,7 +137,7 @@ func (w *world) close() {
 	w.running.Wait()
 }
 
-// relay accepts reports like a relay.
+// relay takes the Watch's reports and acknowledges them, as a relay does.
 func (w *world) relay(ctx context.Context) {
 	for {
 		select {
@@ -188,13 +188,13 @@ func (w *world) take(report notice.Report) {
 	}
 }
 
-// say sends a request of the user.
+// say sends a request from the user to the host.
 func (w *world) say(method, params string) {
 	w.nextID++
 	w.must(w.user.Write(fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%d,"method":%q,"params":%s}`, w.nextID, method, params), false))
 }
 
-// dispatch sends an action of the user.
+// dispatch sends an action from the user to the host.
 func (w *world) dispatch(channel string, action any) {
 	data, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "method": "dispatchAction", "params": map[string]any{"channel": channel, "clientSeq": 1, "action": action}})
 	w.must(err)
@@ -207,7 +207,7 @@ func (w *world) must(err error) {
 	}
 }
 
-// cut ends the Watch's connection.
+// cut ends the Watch's connections. Until the next call, new connections fail if down is set.
 func (w *world) cut(down bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -228,7 +228,7 @@ func (w *world) state() (open map[string]notice.Event, over []notice.Event) {
 	return open, append([]notice.Event{}, w.over...)
 }
 
-// methods returns the methods that the Watch has sent.
+// methods returns which methods the Watch has sent to the host.
 func (w *world) methods() map[string]bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
