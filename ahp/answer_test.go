@@ -39,7 +39,7 @@ func TestErrorKeepsTheIDsSpelling(t *testing.T) {
 			`{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"Parse error"}}`},
 		{[]byte(`"a"`), ahp.CodeAuthRequired, "a <b>\"\\\n\x1fé\u2028", []byte(`{"resources":[]}`),
 			`{"jsonrpc":"2.0","id":"a","error":{"code":-32007,"message":"a <b>\"\\\u000a\u001fé` + "\u2028" + `","data":{"resources":[]}}}`},
-		// The response must be valid UTF-8, whatever the message.
+		// The answer must be valid UTF-8 even if the message is not.
 		{[]byte(`1`), 0, "a\xffb", nil, `{"jsonrpc":"2.0","id":1,"error":{"code":0,"message":"a` + "\ufffd" + `b"}}`},
 	}
 	for _, test := range tests {
@@ -51,7 +51,8 @@ func TestErrorKeepsTheIDsSpelling(t *testing.T) {
 	}
 }
 
-// FuzzAppendError checks the responses by parsing them.
+// FuzzAppendError parses the answers of AppendError, which must contain the given id, code and
+// message.
 func FuzzAppendError(f *testing.F) {
 	f.Add("host offline", -32009)
 	f.Add("\"\\\x00\xff\u2029", 1)

@@ -9,7 +9,7 @@ import (
 	"ahprelay/ahp"
 )
 
-// actionFrame returns an action in the form of real hosts, with exactly size bytes.
+// actionFrame returns an action as real hosts write it, exactly size bytes long.
 func actionFrame(size int) []byte {
 	const frame = `{"jsonrpc":"2.0","method":"action","params":{"channel":"mock:/6a57e4a6-8a41-433f-9d1a-2017b182507d",` +
 		`"action":{"type":"session/delta","turnId":"a6c7a0d4","partId":"part-1","content":"%s"},` +
@@ -17,8 +17,7 @@ func actionFrame(size int) []byte {
 	return fmt.Appendf(nil, frame, bytes.Repeat([]byte("x"), size-len(frame)+len("%s")))
 }
 
-// stateFrame returns an action with about size bytes in many small members, as in a
-// snapshot.
+// stateFrame returns an action of about size bytes with many small members, as in a snapshot.
 func stateFrame(size int) []byte {
 	const part = `{"kind":"markdown","id":"part-17","content":"Some text,\n and \"more\" of it","tokens":1234,"done":true},`
 	parts := bytes.TrimSuffix(bytes.Repeat([]byte(part), size/len(part)), []byte(","))
@@ -44,7 +43,7 @@ func BenchmarkPeek512B(b *testing.B) { benchmarkPeek(b, actionFrame(512)) }
 func BenchmarkPeek24KB(b *testing.B) { benchmarkPeek(b, stateFrame(24<<10)) }
 func BenchmarkPeek1MB(b *testing.B)  { benchmarkPeek(b, stateFrame(1<<20)) }
 
-// A long string of letters, and of ideographs.
+// These two measure a long string: of letters, and of Chinese characters.
 func BenchmarkPeek1MBText(b *testing.B) { benchmarkPeek(b, actionFrame(1<<20)) }
 func BenchmarkPeek1MBHan(b *testing.B) {
 	benchmarkPeek(b, bytes.ReplaceAll(actionFrame(1<<20), []byte("xxx"), []byte("漢")))

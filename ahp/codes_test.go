@@ -6,8 +6,8 @@ import (
 	"ahprelay/ahp"
 )
 
-// closeCodes are all close codes, with the reaction of a client that knows only the
-// ranges.
+// closeCodes lists all close codes. reconnect is whether a client that knows only the ranges
+// reconnects.
 var closeCodes = []struct {
 	code      ahp.CloseCode
 	reason    string
@@ -34,7 +34,8 @@ func TestEachCloseCodeHasOneName(t *testing.T) {
 			t.Errorf("close code %d has two names", test.code)
 		}
 		seen[test.code] = true
-		// Codes below 4000 belong to RFC 6455; ours have two ranges.
+		// Codes below 4000 belong to RFC 6455. The relay's codes have two ranges: below 4500 a
+		// client reconnects.
 		if test.code < 4000 {
 			continue
 		}
@@ -50,7 +51,8 @@ func TestEachCloseCodeHasOneName(t *testing.T) {
 	}
 }
 
-// The relay's own JSON-RPC codes must not collide with those of JSON-RPC and AHP.
+// TestErrorCodesDoNotCollide fails if an error code of the relay is in the range that JSON-RPC and
+// AHP use.
 func TestErrorCodesDoNotCollide(t *testing.T) {
 	for _, code := range []int{ahp.CodeHostOffline, ahp.CodeRateLimited} {
 		if -32768 <= code && code <= -32000 {

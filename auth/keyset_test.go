@@ -10,8 +10,8 @@ import (
 	"ahprelay/auth"
 )
 
-// rotated returns keys with a second set, which begins to sign an hour after start,
-// and their directory.
+// rotated returns keys that have got a second set, their directory, and the second set. The second
+// set begins to sign an hour after start.
 func rotated(t *testing.T) (k *auth.Keys, dir string, added auth.SetInfo) {
 	t.Helper()
 	dir = t.TempDir()
@@ -26,8 +26,9 @@ func rotated(t *testing.T) (k *auth.Keys, dir string, added auth.SetInfo) {
 	return k, dir, added
 }
 
-// A signature is valid while its set exists, and invalid afterwards. A relay that
-// knows a set accepts its signatures before the set begins to sign.
+// TestSignaturesAreValidWhileTheirSetExists signs tokens and challenges with both sets. A relay
+// must accept them from the moment it knows the set until the set is removed. RetireKeys must
+// refuse to remove a set that is in use.
 func TestSignaturesAreValidWhileTheirSetExists(t *testing.T) {
 	k, dir, added := rotated(t)
 	early, late := load(t, dir), load(t, dir)
@@ -71,7 +72,7 @@ func TestSignaturesAreValidWhileTheirSetExists(t *testing.T) {
 		{time.Hour + time.Minute, first, false}, // the second set has just begun to sign
 		{time.Hour + time.Minute, "0", false},
 		{time.Hour + auth.DefaultAgentTTL, first, true},
-		{48 * time.Hour, added.ID, false}, // the only set
+		{48 * time.Hour, added.ID, false}, // the only set that is left
 	} {
 		if err := auth.RetireKeys(dir, test.id, start.Add(test.after), false); (err == nil) != test.ok {
 			t.Errorf("RetireKeys(%s) after %v: %v; want success %v", test.id, test.after, err, test.ok)
@@ -99,11 +100,11 @@ func TestSignaturesAreValidWhileTheirSetExists(t *testing.T) {
 	}
 }
 
-// A host-agent that renews its credential whenever it should moves from each set of
-// keys to the next. It accepts no credential with keys that its trusted relays did not
-// announce, in whatever order keys are added and retired.
+// TestHostAgentFollowsKeys adds and removes sets of keys at random for a long time. A host-agent
+// that renews its credential when it should must always be accepted, and must always accept the
+// relay's keys.
 func TestHostAgentFollowsKeys(t *testing.T) {
-	random := rand.New(rand.NewPCG(1, 2)) // each set costs disk time: a single long walk replaces many
+	random := rand.New(rand.NewPCG(1, 2)) // each set costs disk time, so a single long walk replaces many
 	dir := t.TempDir()
 	k := load(t, dir)
 	now := start
@@ -128,9 +129,9 @@ func TestHostAgentFollowsKeys(t *testing.T) {
 	for range 150 {
 		switch random.IntN(4) {
 		case 0:
-			_, _ = auth.AddKeys(dir, now, now.Add(auth.DefaultSignAfter)) // refused if there are enough
+			_, _ = auth.AddKeys(dir, now, now.Add(auth.DefaultSignAfter)) // fails if there are enough sets
 		case 1:
-			if auth.RetireKeys(dir, k.SetIDs()[random.IntN(len(k.SetIDs()))], now, false) == nil { // refused if it is in use
+			if auth.RetireKeys(dir, k.SetIDs()[random.IntN(len(k.SetIDs()))], now, false) == nil { // fails if in use
 				retired++
 			}
 		default:
@@ -154,7 +155,7 @@ func TestHostAgentFollowsKeys(t *testing.T) {
 		if err != nil {
 			t.Fatalf("the host-agent takes no link: %v", err)
 		}
-		if k.Tokens().Outdated(token) { // it fetches NATS credentials
+		if k.Tokens().Outdated(token) { // the host-agent requests NATS credentials, and learns this
 			renew()
 		}
 		now = now.Add(time.Minute)
@@ -164,8 +165,9 @@ func TestHostAgentFollowsKeys(t *testing.T) {
 	}
 }
 
-// A host-agent that was off while new keys were announced learns of them from the old
-// ones only.
+// TestHostAgentLearnsNewKeysAfterAPause has a host-agent that was off while the relay announced new
+// keys. It must learn them with a credential that the old keys sign, and then get a credential that
+// the new keys sign.
 func TestHostAgentLearnsNewKeysAfterAPause(t *testing.T) {
 	dir := t.TempDir()
 	k := load(t, dir)
@@ -202,8 +204,8 @@ func TestHostAgentLearnsNewKeysAfterAPause(t *testing.T) {
 	}
 }
 
-// Relays connect at each stage of a rotation, also while only one relay has reached
-// the next stage.
+// TestClusterStaysConnectedDuringRotation connects relays at each stage of a change of keys, and at
+// neighbouring stages. The connection must succeed.
 func TestClusterStaysConnectedDuringRotation(t *testing.T) {
 	k, dir, _ := rotated(t)
 	stage := func(after time.Duration) *auth.Keys {

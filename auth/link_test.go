@@ -16,7 +16,8 @@ var testLink = auth.LinkID{
 	RelayShare: bytes.Repeat([]byte{1}, 32), AgentShare: bytes.Repeat([]byte{2}, 32),
 }
 
-// A proof is valid for one link only.
+// TestProofIsValidForOneLink makes a proof for a link. CheckLink must accept it for exactly this
+// link, and only with a trusted key.
 func TestProofIsValidForOneLink(t *testing.T) {
 	k, _ := newKeys(t)
 	key, proof, err := k.Links().Prove(testLink)
@@ -55,7 +56,7 @@ func TestProofIsValidForOneLink(t *testing.T) {
 	}
 }
 
-// A host-agent's token names the relays to trust.
+// TestPeekRelayKeys reads from a host-agent's token which relay keys it must trust.
 func TestPeekRelayKeys(t *testing.T) {
 	k, _ := newKeys(t)
 	token, err := k.Tokens().IssueHost(auth.Enrolment{Tenant: "acme", Host: "laptop", Expires: start.Add(time.Hour)})
@@ -74,8 +75,8 @@ func TestPeekRelayKeys(t *testing.T) {
 	}
 }
 
-// A NATS server may choose the nonce that a host-agent signs at login, but not a text
-// that is a proof elsewhere.
+// TestSignNonceRefuses has a NATS server choose nonces that would be a proof in another protocol.
+// SignNonce must refuse to sign them.
 func TestSignNonceRefuses(t *testing.T) {
 	key := newAgentKey(t)
 	for _, nonce := range []string{"ahp-relay agent credentials v1\x00x", "ahp-relay link v1\x00x", "ahp-relay host key v1\x00x"} {

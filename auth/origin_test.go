@@ -10,8 +10,8 @@ import (
 	"ahprelay/auth"
 )
 
-// TestGrantsCarryTheirOrigins: tokens of all kinds name the grants from which they
-// were derived.
+// TestGrantsCarryTheirOrigins issues each kind of token with origins: the grants that it derives
+// from. Verifying it must return the same origins.
 func TestGrantsCarryTheirOrigins(t *testing.T) {
 	keys, _ := newKeys(t)
 	expires := time.Now().Add(time.Hour)
@@ -54,7 +54,7 @@ func TestGrantsCarryTheirOrigins(t *testing.T) {
 	})
 }
 
-// TestOriginsAreBounded: no token is issued with too many or invalid origins.
+// TestOriginsAreBounded fails if a token can be issued with too many or invalid origins.
 func TestOriginsAreBounded(t *testing.T) {
 	keys, _ := newKeys(t)
 	issue := func(origins []auth.Origin) error {
@@ -87,8 +87,8 @@ func TestOriginsAreBounded(t *testing.T) {
 	}
 }
 
-// TestOriginsIncludeTheMakersOrigins: a grant's origins are the grant that made it and the origins of that
-// grant.
+// TestOriginsIncludeTheMakersOrigins derives grants. Their origins must be the grant they derive
+// from, and its origins.
 func TestOriginsIncludeTheMakersOrigins(t *testing.T) {
 	added := time.Unix(1000, 0)
 	device := auth.DeriveFromDevice("device-1", "ada", added, nil)
@@ -101,7 +101,7 @@ func TestOriginsIncludeTheMakersOrigins(t *testing.T) {
 	if got := token.Derive(); !reflect.DeepEqual(got, want) {
 		t.Errorf("by a token of a device: %+v; want %+v", got, want)
 	}
-	token.Origins = nil // issued by a relay without origins
+	token.Origins = nil // a relay without origins issued it
 	want[1].Issued = 3000
 	if got := token.Derive(); !reflect.DeepEqual(got, want) {
 		t.Errorf("by a token of a device without origins: %+v; want %+v", got, want)
@@ -112,8 +112,8 @@ func TestOriginsIncludeTheMakersOrigins(t *testing.T) {
 	}
 }
 
-// TestExpiredTokenHasAnID: grants derived from an expired token can be revoked by its
-// ID.
+// TestExpiredTokenHasAnID fails unless TokenID returns an expired token's id. With this id, grants
+// derived from the token can be revoked.
 func TestExpiredTokenHasAnID(t *testing.T) {
 	keys, _ := newKeys(t)
 	token, err := keys.Tokens().IssueClient(auth.Client{ID: "over", Tenant: "acme", Subject: "bob", Hosts: []string{"*"}, Access: auth.AccessRead, Expires: keys.Now().Add(time.Hour)})

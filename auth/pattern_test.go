@@ -25,11 +25,11 @@ func TestPatternsMatchWholeTexts(t *testing.T) {
 		{"mock:/*", "mock:", false},
 		{"mock:/*/turn", "mock:/1/turn", true},
 		{"mock:/*/turn", "mock:/turn", false},
-		// The parts before and after the star must not overlap.
+		// The texts before and after the star must not overlap.
 		{"ab*ba", "aba", false},
 		{"a*b*c", "a-b-b-c", true},
 		{"a*b*c", "a-c-b", false},
-		// No other character is special.
+		// Only the star is special.
 		{"a.c", "abc", false},
 		{"a?c", "abc", false},
 		{"[ab]", "a", false},
@@ -40,7 +40,7 @@ func TestPatternsMatchWholeTexts(t *testing.T) {
 	}
 }
 
-// TestMatchesIsGlob compares Matches with an equivalent regular expression.
+// TestMatchesIsGlob compares Matches with a regular expression that means the same.
 func TestMatchesIsGlob(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		pattern := rapid.StringMatching(`[ab*]{0,6}`).Draw(t, "pattern")

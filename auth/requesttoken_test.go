@@ -21,7 +21,7 @@ func TestRequestHasAtMostOneToken(t *testing.T) {
 	}{
 		{name: "none", err: auth.ErrNoToken.Error()},
 		{name: "header", header: http.Header{"Authorization": {"Bearer one"}}, want: "one"},
-		// RFC 9110, section 11.1: the scheme is case-insensitive.
+		// RFC 9110, section 11.1: the scheme ignores the case.
 		{name: "scheme", header: http.Header{"Authorization": {"bEARER  one "}}, want: "one"},
 		{name: "basic", header: http.Header{"Authorization": {"Basic b25lOnR3bw=="}}, err: auth.ErrNoToken.Error()},
 		{name: "bare", header: http.Header{"Authorization": {"one"}}, err: auth.ErrNoToken.Error()},
@@ -36,7 +36,7 @@ func TestRequestHasAtMostOneToken(t *testing.T) {
 		{name: "header and query", query: "tkn=one", header: http.Header{"Authorization": {"Bearer two"}}, err: different},
 		{name: "two headers", header: http.Header{"Authorization": {"Bearer one", "Bearer two"}}, err: different},
 		{name: "two subprotocols", header: http.Header{"Sec-Websocket-Protocol": {"bearer.one,bearer.two"}}, err: different},
-		// An empty token also counts.
+		// An empty token counts, too.
 		{name: "empty and another", query: "tkn=", header: http.Header{"Authorization": {"Bearer one"}}, err: different},
 		{name: "malformed query", query: "tkn=%zz", err: malformed},
 		{name: "semicolon", query: "tkn=one;x=2", err: malformed},
@@ -51,7 +51,8 @@ func TestRequestHasAtMostOneToken(t *testing.T) {
 	}
 }
 
-// FuzzRequestToken: a token is found in each place, and no error contains a token.
+// FuzzRequestToken fails if RequestToken returns text that was not in the request, or an error that
+// contains the token.
 func FuzzRequestToken(f *testing.F) {
 	f.Add("tkn=secret", "Bearer secret", "ahp, bearer.secret")
 	f.Add("access_token=%73ecret&tkn=;", "bearer  secret", "bearer.")

@@ -34,8 +34,8 @@ func TestRevocationNamesExactlyOneThing(t *testing.T) {
 	}
 }
 
-// TestRevocationCoversTheSameSecond: a revocation also ends tokens issued in the same second,
-// because their times have no fractions.
+// TestRevocationCoversTheSameSecond revokes a subject in the middle of a second. The revocation
+// must cover tokens issued in this second, because their times have no fractions.
 func TestRevocationCoversTheSameSecond(t *testing.T) {
 	at := time.Date(2026, 5, 1, 12, 0, 0, 500e6, time.UTC)
 	subject := auth.Revocation{Tenant: "acme", Subject: "ada", At: at}

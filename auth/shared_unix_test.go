@@ -19,7 +19,7 @@ func TestGivenToGroup(t *testing.T) {
 		"volume of a kubelet":           {0o660, 0, fsGroup, true},
 		"own, given to another group":   {0o640, me, fsGroup, true},
 		"root's, with the group as own": {0o440, 0, mine, true},
-		"own, never given away":         {0o640, me, mine, false}, // a wrong chmod
+		"own, never given away":         {0o640, me, mine, false}, // a wrong chmod, not given to a group
 		"a group of others":             {0o440, 0, 3000, false},
 		"everybody":                     {0o444, 0, fsGroup, false},
 		"everybody may write":           {0o662, 0, fsGroup, false},

@@ -9,8 +9,8 @@ import (
 	"github.com/nats-io/jwt/v2"
 )
 
-// Relays with the same keys derive the same account for a tenant, and other keys
-// derive a different one.
+// TestSameKeysDeriveTheSameAccount derives NATS accounts for tenants. Relays with the same keys
+// must derive the same account, and relays with other keys another.
 func TestSameKeysDeriveTheSameAccount(t *testing.T) {
 	dir := t.TempDir()
 	k, err := auth.LoadKeys(dir)
@@ -83,7 +83,8 @@ func TestTenantAccountJWT(t *testing.T) {
 	}
 }
 
-// A relay's users are limited to their account and subjects.
+// TestRelaysUsersAreLimited fails unless a relay's NATS user is limited to its account and
+// subjects.
 func TestRelaysUsersAreLimited(t *testing.T) {
 	k, _ := newKeys(t)
 	for tenant, want := range map[string]string{"acme": "ahp.v1.acme.>", "": "ahp.relays.v1.>"} {

@@ -18,7 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// start is the time of the tests.
+// start is what the clock of newKeys shows.
 var start = time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
 
 func client() auth.Client {
@@ -36,7 +36,7 @@ func enrolment() auth.Enrolment {
 	}
 }
 
-// newKeys returns keys with their clock at start, and their token key.
+// newKeys returns new keys whose clock shows start, and the private key that signs their tokens.
 func newKeys(t testing.TB) (*auth.Keys, ed25519.PrivateKey) {
 	t.Helper()
 	dir := t.TempDir()
@@ -177,8 +177,8 @@ func TestInvalidClientsGetNoToken(t *testing.T) {
 	}
 }
 
-// forge signs claims and headers that the test chooses. A nil value removes a claim or
-// header.
+// forge signs a token that is valid except for change, which replaces claims. A name with the
+// prefix "header " replaces a header field, and nil removes it.
 func forge(t testing.TB, method jwt.SigningMethod, key any, kid string, change map[string]any) string {
 	t.Helper()
 	claims := jwt.MapClaims{
@@ -203,7 +203,7 @@ func forge(t testing.TB, method jwt.SigningMethod, key any, kid string, change m
 	return signed
 }
 
-// keyID returns the kid of a relay's token.
+// keyID returns the kid in the header of a token.
 func keyID(t testing.TB, token string) string {
 	t.Helper()
 	parsed, _, err := jwt.NewParser().ParseUnverified(token, jwt.MapClaims{})
@@ -232,7 +232,7 @@ func TestVerifyClientRefuses(t *testing.T) {
 	tests := []struct {
 		name, token string
 		want        error
-		text        string // in the error
+		text        string // a part of the error
 	}{
 		{"empty", "", auth.ErrTokenInvalid, "not a JWT"},
 		{"garbage", "Bearer x.y.z", auth.ErrTokenInvalid, "not a JWT"},
@@ -242,8 +242,8 @@ func TestVerifyClientRefuses(t *testing.T) {
 		{"huge", good + strings.Repeat("A", auth.MaxTokenSize), auth.ErrTokenInvalid, "want at most 8192"},
 		{"flipped", flip(good), auth.ErrTokenInvalid, ""},
 
-		// The public key is not secret: a verifier that uses it as an HMAC secret
-		// accepts forged tokens.
+		// The public key is not secret. If a verifier used it as an HMAC secret, it would accept
+		// these tokens.
 		{"HS256 with the public key", forge(t, jwt.SigningMethodHS256, []byte(public), kid, nil), auth.ErrTokenInvalid, "EdDSA"},
 		{"HS256 with the public PEM", forge(t, jwt.SigningMethodHS256, publicPEM, kid, nil), auth.ErrTokenInvalid, "EdDSA"},
 		{"none", forge(t, jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType, kid, nil), auth.ErrTokenInvalid, "EdDSA"},
@@ -335,7 +335,7 @@ func TestHostTokenIsNoClientToken(t *testing.T) {
 	}
 }
 
-// flip changes a character in the middle of a token's claims.
+// flip returns the token with a changed character in its middle.
 func flip(token string) string {
 	b := []byte(token)
 	i := len(b) / 2
@@ -369,7 +369,7 @@ func FuzzVerifyClient(f *testing.F) {
 	})
 }
 
-// FuzzCanvas: only a token signed as a canvas grant is accepted as one.
+// FuzzCanvas fails if a token that is no canvas grant is accepted as a ticket or a session.
 func FuzzCanvas(f *testing.F) {
 	k, key := newKeys(f)
 	good := issue(f, k, client())

@@ -11,7 +11,7 @@ import (
 	"ahprelay/auth/gate"
 )
 
-// A conn is a connection with a gate.
+// A conn is a client's connection to a host, with the gates for a policy.
 type conn struct {
 	testing.TB
 	gate *gate.Chain
@@ -22,7 +22,7 @@ func limited(t testing.TB, h *view.Host, channels ...string) *conn {
 	return &conn{TB: t, gate: chainOf(gate.NewPolicy(auth.AccessWrite, channels, nil, false), h)}
 }
 
-// chainOf returns a connection's gates for a policy; a nil host means a new host.
+// chainOf returns the gates of a connection with this policy. A nil host stands for a new host.
 func chainOf(policy gate.Policy, h *view.Host) *gate.Chain {
 	if h == nil {
 		h = view.NewHost(gate.Key)
@@ -34,14 +34,14 @@ func chainOf(policy gate.Policy, h *view.Host) *gate.Chain {
 	return chain
 }
 
-// fromHost returns the decision about a host's message.
+// fromHost passes a host's message through the gates, and returns their decision.
 func fromHost(chain *gate.Chain, message string, env *ahp.Envelope) gate.Decision {
 	d, _ := chain.FromHost([]byte(message), env)
 	return d
 }
 
-// ask sends a request, and returns the client's response: the gate's refusal, or the
-// host's result after the gate.
+// ask sends a client's request, and the host's result if the request passes. It returns the answer
+// that the client gets.
 func (c *conn) ask(method, params, result string) string {
 	c.Helper()
 	c.id++
@@ -52,13 +52,13 @@ func (c *conn) ask(method, params, result string) string {
 	return c.host(fmt.Sprintf(`{"id":%d,"result":%s}`, c.id, result))
 }
 
-// passes reports whether a request goes to the host.
+// passes reports whether a request reaches the host, instead of being refused.
 func (c *conn) passes(method, params string) bool {
 	c.Helper()
 	return !strings.Contains(c.ask(method, params, "null"), `"error"`)
 }
 
-// host sends a host's message, and returns the message the client gets.
+// host sends a host's message through the gates. It returns what the client gets, or "".
 func (c *conn) host(message string) string {
 	c.Helper()
 	switch d := fromHost(c.gate, message, peek(c, message)); d.Verdict {
@@ -83,7 +83,7 @@ func (c *conn) subscribes(channel string) bool {
 	return c.passes("subscribe", fmt.Sprintf(`{"channel":%q}`, channel))
 }
 
-// hears reports whether the client gets notifications on a channel.
+// hears reports whether the client gets a notification on a channel.
 func (c *conn) hears(channel string) bool {
 	c.Helper()
 	return c.host(fmt.Sprintf(`{"method":"action","params":{"channel":%q,"action":{"type":"x"},"serverSeq":5}}`, channel)) != ""
@@ -97,7 +97,8 @@ const sessionState = `{"chats":[{"resource":"ahp-chat://default/bW9jaw"}],"defau
 	"inputNeeded":[{"id":"1","chat":"ahp-chat:/sub"}],
 	"resource":"mock:/3","session":"mock:/3"}`
 
-// TestSessionStateDefinesReach proves a session's state defines a token's reach.
+// TestSessionStateDefinesReach shows a client the state of its session. After that, the client may
+// use the channels that the state names, and no others.
 func TestSessionStateDefinesReach(t *testing.T) {
 	c := limited(t, nil, "mock:/1")
 	belongs := []string{
@@ -121,7 +122,7 @@ func TestSessionStateDefinesReach(t *testing.T) {
 		c.want(channel, c.subscribes(channel) && channel != "ahp-root://", false)
 		c.want("notification of "+channel, c.hears(channel), false)
 	}
-	// Actions add to it.
+	// Later actions of the host add channels.
 	c.host(`{"method":"action","params":{"channel":"mock:/1","action":{"type":"session/chatAdded","chat":{"resource":"ahp-chat:/new"}},"serverSeq":6}}`)
 	c.host(`{"method":"action","params":{"channel":"mock:/1","action":{"type":"session/openCanvasesChanged","openCanvases":[{"channel":"ahp-canvas:/8"}]},"serverSeq":7}}`)
 	c.host(`{"method":"channel/frame","params":{"channel":"mock:/1","frame":1,"actions":[{"channel":"mock:/1","action":{"type":"session/mcpServerStateChanged","channel":"mcp://late"},"serverSeq":8}]}}`)
@@ -130,15 +131,15 @@ func TestSessionStateDefinesReach(t *testing.T) {
 	}
 }
 
-// TestClientsDoNotExtendReach proves a client's actions, repeated by the host, do not
-// extend the reach.
+// TestClientsDoNotExtendReach has the host repeat clients' actions that name another session. The
+// client must not get access to this session.
 func TestClientsDoNotExtendReach(t *testing.T) {
 	c := limited(t, nil, "mock:/1")
 	for _, origin := range []string{`{"clientId":"me","clientSeq":1}`, `"x"`, `[]`} {
 		c.host(`{"method":"action","params":{"channel":"mock:/1","origin":` + origin + `,"action":{"type":"session/chatAdded","chat":{"resource":"mock:/2"}},"serverSeq":6}}`)
 	}
 	const added = `"action":{"type":"session/chatAdded","chat":{"resource":"mock:/2"}}`
-	for _, unclear := range []string{ // parsers read these differently
+	for _, unclear := range []string{ // parsers read these in different ways
 		`{"method":"action","params":{"channel":"mock:/1","origin":null,` + added + `,"origin":{"clientId":"me"}}}`,
 		`{"method":"action","params":{"channel":"mock:/1","origin":{"clientId":"me"},` + added + `,"origin":null}}`,
 		`{"method":"action","params":{"channel":"mock:/1",` + added + `,"action":{}}}`,
@@ -148,13 +149,13 @@ func TestClientsDoNotExtendReach(t *testing.T) {
 		c.host(unclear)
 	}
 	c.want("mock:/2", c.subscribes("mock:/2"), false)
-	// Nor do channels out of reach.
+	// Actions on a channel outside the reach add no channel either.
 	c.host(`{"method":"action","params":{"channel":"mock:/3","action":{"type":"session/chatAdded","chat":{"resource":"mock:/2"}},"serverSeq":6}}`)
 	c.want("mock:/2", c.subscribes("mock:/2"), false)
 }
 
-// TestTerminalsNeedTheirOwnClaim proves a terminal in a tool's content is in reach only if the
-// terminal's own state claims it.
+// TestTerminalsNeedTheirOwnClaim has a tool's output name a terminal. The client may use the
+// terminal only after the host has answered its subscription with a claim by the client's session.
 func TestTerminalsNeedTheirOwnClaim(t *testing.T) {
 	c := limited(t, nil, "mock:/1", "ahp-chat:/1")
 	const mine, other = "agenthost-terminal://bang/1", "mock:/2"
@@ -178,7 +179,8 @@ func TestTerminalsNeedTheirOwnClaim(t *testing.T) {
 	c.want("input", c.passes("dispatchAction", `{"channel":"`+mine+`","clientSeq":1,"action":{}}`), true)
 }
 
-// TestRootShowsOnlyTheReach proves the root's state and actions show only the reach.
+// TestRootShowsOnlyTheReach has the host send the root's state, lists and actions. A client limited
+// to one session must see only this session's parts.
 func TestRootShowsOnlyTheReach(t *testing.T) {
 	c := limited(t, nil, "mock:/1")
 	const root = `{"resource":"ahp-root://","state":{"agents":[{"provider":"mock"}],"activeSessions":3,"config":{"values":{"secret":1}},
@@ -206,7 +208,7 @@ func TestRootShowsOnlyTheReach(t *testing.T) {
 	if want := `{"method":"action","params":{"channel":"ahp-root://","action":{"type":"root/terminalsChanged","terminals":[{"resource":"agenthost-terminal:/9","claim":{"kind":"session","session":"mock:/1"}}]},"serverSeq":10}}`; got != want {
 		t.Errorf("terminals: %s; want %s", got, want)
 	}
-	// A pattern for the root itself shows all.
+	// A token that names the root itself shows everything.
 	c = limited(t, nil, "ahp-root://", "mock:/1")
 	if got := c.ask("listSessions", `{}`, `{"items":[{"resource":"mock:/2"}]}`); !strings.Contains(got, "mock:/2") {
 		t.Errorf("listSessions of a token for the root: %s", got)
@@ -214,7 +216,9 @@ func TestRootShowsOnlyTheReach(t *testing.T) {
 	c.want("config of the root", c.passes("resolveSessionConfig", `{"channel":"ahp-root://"}`), true)
 }
 
-// TestReconnectKeepsTheReach proves a client resumes with the facts of its last connection.
+// TestReconnectKeepsTheReach resumes a client on a new connection. It may use the channels that the
+// host has named on its first connection. Without that knowledge, the gate must refuse the
+// resumption.
 func TestReconnectKeepsTheReach(t *testing.T) {
 	families := view.NewHost(gate.Key)
 	before := limited(t, families, "mock:/1")
@@ -240,7 +244,8 @@ func TestReconnectKeepsTheReach(t *testing.T) {
 	}
 }
 
-// TestOwnersAreBounded proves the latest facts are kept.
+// TestOwnersAreBounded names more channels than the host-agent remembers. The last session's chats
+// must still be known, and the first session's must be forgotten.
 func TestOwnersAreBounded(t *testing.T) {
 	families := view.NewHost(gate.Key)
 	for i := range 5 {
@@ -257,7 +262,8 @@ func TestOwnersAreBounded(t *testing.T) {
 	}
 }
 
-// TestAmbiguousParamsAreRefused proves ambiguous params, and params with a hidden URI, are refused.
+// TestAmbiguousParamsAreRefused sends params that parsers may read in different ways, or that hide
+// a URI. The gate must refuse them.
 func TestAmbiguousParamsAreRefused(t *testing.T) {
 	c := limited(t, nil, "mock:/1", "file:///home/ada/*")
 	for _, test := range []struct{ method, params string }{
@@ -308,8 +314,8 @@ func TestAmbiguousParamsAreRefused(t *testing.T) {
 	}
 }
 
-// TestForeignChatsAreNotCreated proves a client cannot create a chat under the URI of
-// a chat in a foreign session.
+// TestForeignChatsAreNotCreated has a client create chats. The gate must refuse a URI that belongs
+// to a chat in another session, or that could.
 func TestForeignChatsAreNotCreated(t *testing.T) {
 	h := view.NewHost(gate.Key)
 	limited(t, h, "mock:/2").ask("subscribe", `{"channel":"mock:/2"}`, `{"snapshot":{"resource":"mock:/2","state":{"chats":[{"resource":"ahp-chat:/of-2"}]}}}`)
@@ -320,8 +326,8 @@ func TestForeignChatsAreNotCreated(t *testing.T) {
 	c.want("another's", c.passes("createChat", `{"channel":"mock:/1","chat":"ahp-chat:/of-2"}`), false)
 	c.want("it in two ways", c.passes("createChat", `{"channel":"mock:/1","chat":"ahp-chat:/x","Chat":"ahp-chat:/of-2"}`), false)
 	for chat, want := range map[string]bool{
-		`"mock:/1/chat"`: true, // below the session
-		// In VS Code's form: base64 of mock:/1, and of mock:/2.
+		`"mock:/1/chat"`: true, // a URI below the session
+		// VS Code's form has base64 of mock:/1, or of mock:/2.
 		`"ahp-chat://new/bW9jazovMQ"`: true, `"ahp-chat://new/bW9jazovMg"`: false, `"ahp-chat://default/bW9jazovMg=="`: false,
 		`"ahp-chat:/0d0f3c6e-4f9a-4a52-9d1c-6a3d35a8f0b1"`: true,
 		`"mock:/2"`: false, `"mock:/2/chat"`: false, `"other-provider:/2"`: false, `"AHP-CHAT:/2"`: false, `"ahp-root://"`: false, `""`: false,
@@ -332,7 +338,8 @@ func TestForeignChatsAreNotCreated(t *testing.T) {
 	c.want("a chat that the host names", c.passes("createChat", `{"channel":"mock:/1"}`), true)
 }
 
-// TestFramesHideNothing proves a frame cannot carry a refused message.
+// TestFramesHideNothing puts a message that the gate refuses into a frame. The gate must refuse the
+// frame, too.
 func TestFramesHideNothing(t *testing.T) {
 	const inner = `{\"method\":\"dispatchAction\",\"params\":{\"channel\":\"mock:/2\",\"clientSeq\":1,\"action\":{\"type\":\"x\"}}}`
 	for name, policy := range map[string]gate.Policy{
@@ -353,8 +360,8 @@ func TestFramesHideNothing(t *testing.T) {
 	}
 }
 
-// TestRequestsWithEqualIDsAreRefused proves a client cannot confuse responses by two requests
-// with the same id.
+// TestRequestsWithEqualIDsAreRefused sends a second request with an id that is in use, in another
+// spelling. The gate must refuse it, because the host's answers could be confused.
 func TestRequestsWithEqualIDsAreRefused(t *testing.T) {
 	for _, ids := range [][2]string{{"1", "1"}, {"1", "1.0"}, {`"a"`, `"\u0061"`}, {"null", "null"}, {"null", "1e999"}, {"1e999", "-1e999"}} {
 		c := limited(t, nil, "mock:/1")
@@ -379,7 +386,8 @@ func TestRequestsWithEqualIDsAreRefused(t *testing.T) {
 	}
 }
 
-// TestOpenRequestsAreBounded proves the open requests are bounded.
+// TestOpenRequestsAreBounded sends 1,001 requests without answers. The gate must refuse the last,
+// and accept a request again after an answer.
 func TestOpenRequestsAreBounded(t *testing.T) {
 	c := limited(t, nil, "mock:/1")
 	for i := range 1001 {
@@ -394,7 +402,8 @@ func TestOpenRequestsAreBounded(t *testing.T) {
 	c.want("a request after an answer", c.passes("ping", "{}"), true)
 }
 
-// TestNarrowedPolicyNeedsBoth proves both policies must allow a message.
+// TestNarrowedPolicyNeedsBoth narrows a token's policy by an owner's. A message must pass only if
+// both permit it.
 func TestNarrowedPolicyNeedsBoth(t *testing.T) {
 	token := gate.NewPolicy(auth.AccessWrite, []string{"mock:/*"}, nil, false)
 	owner := gate.NewPolicy(auth.AccessWrite, []string{"mock:/1"}, []string{"listSessions", "dispatchAction"}, false)
@@ -405,15 +414,15 @@ func TestNarrowedPolicyNeedsBoth(t *testing.T) {
 	c.want("dispatchAction", c.passes("dispatchAction", `{"channel":"mock:/1"}`), true)
 }
 
-// echo returns the rejection of a refused action.
+// echo dispatches an action that the gate refuses, and returns the gate's rejection.
 func echo(t *testing.T, c *conn) string {
 	t.Helper()
 	const action = `{"method":"dispatchAction","params":{"channel":"mock:/1","clientSeq":17,"action":{"type":"x","text":"<é>"}}}`
 	return string(c.gate.FromClient([]byte(action), peek(t, action)).Message)
 }
 
-// TestRejectionHasTheClientsServerSeq proves a rejection has the serverSeq the client has reached, from any
-// source.
+// TestRejectionHasTheClientsServerSeq has the host send a serverSeq in each kind of message. The
+// gate's next rejection must have the highest serverSeq that the client has got.
 func TestRejectionHasTheClientsServerSeq(t *testing.T) {
 	c := &conn{TB: t, gate: chainOf(gate.NewPolicy(auth.AccessRead, nil, nil, false), nil)}
 	want := func(seq int) {
@@ -434,7 +443,7 @@ func TestRejectionHasTheClientsServerSeq(t *testing.T) {
 	want(5)
 	c.ask("subscribe", `{"channel":"mock:/1"}`, `{"snapshot":{"resource":"mock:/1","fromSeq":7}}`)
 	want(7)
-	c.hears("mock:/1") // 5
+	c.hears("mock:/1") // sends serverSeq 5
 	want(7)
 	c.host(`{"method":"action","params":{"channel":"mock:/1","serverSeq":8}}`)
 	want(8)

@@ -13,11 +13,11 @@ import (
 	"ahprelay/auth/gate"
 )
 
-// A schemeRow is a line of schemes.txt.
+// A schemeRow is a row of schemes.txt: whether a client may read a URI with this scheme.
 type schemeRow struct {
 	scheme, rule, uri string
 	named             bool
-	verdicts          [4]string // for look, files, in and out
+	verdicts          [4]string // the results for the tokens look, files, in and out
 }
 
 func readSchemes(t *testing.T) (rows []schemeRow) {
@@ -39,7 +39,7 @@ func readSchemes(t *testing.T) (rows []schemeRow) {
 	return rows
 }
 
-// names makes the host name file contents on a channel.
+// names makes the host send a changeset on the channel, with these URIs as contents.
 func (c *conn) names(channel string, uris ...string) {
 	c.Helper()
 	var files []string
@@ -56,7 +56,7 @@ func (c *conn) reads(uri string) bool {
 
 const folderOfS = `{"snapshot":{"resource":"mock:/s","state":{"workingDirectories":["file:///w"]}}}`
 
-// looker returns a connection at a level that has received the session mock:/s.
+// looker returns a connection with this level that is subscribed to the session mock:/s.
 func looker(t testing.TB, level auth.Access, files bool, channels ...string) *conn {
 	policy := gate.NewPolicy(level, channels, nil, false)
 	if files {
@@ -67,8 +67,8 @@ func looker(t testing.TB, level auth.Access, files bool, channels ...string) *co
 	return c
 }
 
-// TestEachSchemeHasItsVerdicts reads each scheme's URIs, named by the host or not, with each
-// token.
+// TestEachSchemeHasItsVerdicts reads the URI of each row in schemes.txt with each token. The gate
+// must decide as the row says.
 func TestEachSchemeHasItsVerdicts(t *testing.T) {
 	columns := []struct {
 		name, session string
@@ -93,7 +93,7 @@ func TestEachSchemeHasItsVerdicts(t *testing.T) {
 			uri := strings.ReplaceAll(row.uri, "$", column.session)
 			for n, c := range column.conns() {
 				if column.name == "out" && row.scheme == "file" || column.name == "files" && row.rule == "canvas" && n == 3 {
-					continue // files belong to no session; a limited token knows no canvases here
+					continue // a file belongs to no session, and a limited token knows no canvas here
 				}
 				if row.named {
 					c.names("mock:/"+column.session+"/changeset/session", uri)
@@ -108,7 +108,7 @@ func TestEachSchemeHasItsVerdicts(t *testing.T) {
 	}
 }
 
-// TestSchemesTableHasAllRules proves schemes.txt has every rule of the gate.
+// TestSchemesTableHasAllRules fails unless schemes.txt has each scheme's rule in the gate.
 func TestSchemesTableHasAllRules(t *testing.T) {
 	rows := readSchemes(t)
 	rules := gate.SchemeRules()
@@ -124,14 +124,14 @@ func TestSchemesTableHasAllRules(t *testing.T) {
 	}
 }
 
-// blobOf returns the URI for a revision's file in a session's repository, in the form
-// that VS Code's host uses.
+// blobOf returns the URI of a file at a revision in a session's repository, as VS Code's host
+// writes it.
 func blobOf(session, sha, path string) string {
 	return fmt.Sprintf("git-blob:/w/%s?%%7B%%22sessionUri%%22%%3A%%22mock%%3A%%2F%s%%22%%2C%%22sha%%22%%3A%%22%s%%22%%2C%%22repoRelativePath%%22%%3A%%22%s%%22%%7D", path, session, sha, path)
 }
 
-// TestOnlyTheNamedRevisionIsRead attacks the rule for revisions: one file is named in
-// one revision, and all other spellings, places, files and revisions are refused.
+// TestOnlyTheNamedRevisionIsRead has the host name a file at a revision. The client may read this
+// URI. The gate must refuse each other spelling, place, file and revision.
 func TestOnlyTheNamedRevisionIsRead(t *testing.T) {
 	named := blobOf("s", "a1b2", "a.txt")
 	edit := func(old, new string) string { return strings.Replace(named, old, new, 1) }
@@ -151,7 +151,7 @@ func TestOnlyTheNamedRevisionIsRead(t *testing.T) {
 		c.names("mock:/s/changeset/session", named)
 		c.want("the named one", c.reads(named), true)
 		for _, uri := range attacks {
-			c.ask("subscribe", fmt.Sprintf(`{"channel":%q}`, uri), `{}`) // if a host grants it
+			c.ask("subscribe", fmt.Sprintf(`{"channel":%q}`, uri), `{}`) // a host may grant this subscription
 			for _, method := range []string{"resourceRead", "resourceList", "resourceResolve", "createResourceWatch", "resourceWrite", "resourceDelete", "resourceMkdir", "resourceRequest"} {
 				c.want(method+" of "+uri, c.passes(method, fmt.Sprintf(`{"channel":"ahp-root://","uri":%q}`, uri)), false)
 			}
@@ -172,8 +172,8 @@ func TestOnlyTheNamedRevisionIsRead(t *testing.T) {
 	}
 }
 
-// TestOnlyTheHostNamesContents proves clients, clients' tools, rejected actions,
-// different connections and different sessions cannot name a revision.
+// TestOnlyTheHostNamesContents names a revision by messages that are not the host's own, on another
+// connection, or in another session. The client must not read it, until the host names it itself.
 func TestOnlyTheHostNamesContents(t *testing.T) {
 	blob := blobOf("s", "HEAD~1", "secret.env")
 	edit := fmt.Sprintf(`{"type":"fileEdit","before":{"uri":"file:///w/a.txt","content":{"uri":%q}}}`, blob)
@@ -200,7 +200,7 @@ func TestOnlyTheHostNamesContents(t *testing.T) {
 	limited.host(action("mock:/t/changeset/session", files, ""))
 	limited.want("a revision that is named on a channel out of reach", limited.reads(blob), false)
 
-	// To a different client of the same host.
+	// The host names it to another client.
 	h := view.NewHost(gate.Key)
 	policy := gate.NewPolicy(auth.AccessRead, nil, nil, false).WithFolders()
 	one, two := &conn{TB: t, gate: chainOf(policy, h)}, &conn{TB: t, gate: chainOf(policy, h)}
@@ -210,7 +210,7 @@ func TestOnlyTheHostNamesContents(t *testing.T) {
 	one.want("a revision that is named here", one.reads(blob), true)
 	two.want("a revision that is named on another connection", two.reads(blob), false)
 
-	// By the host, wherever it names edits.
+	// The host names it itself, in each message with edits.
 	for name, message := range map[string]string{
 		"a changeset":  action("mock:/s/changeset/session", files, ""),
 		"a file of it": action("mock:/s/changeset/session", `{"type":"changeset/fileSet","file":{"id":"x","edit":`+edit+`}}`, ""),
@@ -223,8 +223,8 @@ func TestOnlyTheHostNamesContents(t *testing.T) {
 	}
 }
 
-// TestReplayAsksTheHostForState proves the host is asked for the state after a
-// replay, which names nothing again.
+// TestReplayAsksTheHostForState resumes clients. After a replay, which does not repeat what the
+// host has named, the host-agent must request the state of these channels.
 func TestReplayAsksTheHostForState(t *testing.T) {
 	for _, test := range []struct {
 		name, result string
@@ -256,8 +256,8 @@ func TestReplayAsksTheHostForState(t *testing.T) {
 	}
 }
 
-// TestOnlyOfferedOptionsAreChosen proves a client with approve chooses only offered
-// options.
+// TestOnlyOfferedOptionsAreChosen has a client with the level approve choose options. The gate must
+// permit only options that the host has offered for this tool call.
 func TestOnlyOfferedOptionsAreChosen(t *testing.T) {
 	for name, offer := range map[string]string{
 		"an action":        `{"method":"action","params":{"channel":"mock:/s/chat","action":{"type":"chat/toolCallReady","toolCallId":"1","options":[{"id":"once"},{"id":"no"}]},"serverSeq":5}}`,

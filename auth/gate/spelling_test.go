@@ -9,7 +9,7 @@ import (
 	"ahprelay/auth/gate"
 )
 
-// otherSpellings returns keys that case-insensitive parsers confuse with a key.
+// otherSpellings returns keys that parsers confuse with this key, because they ignore the case.
 func otherSpellings(key string) []string {
 	list := []string{strings.ToUpper(key), strings.ToUpper(key[:1]) + key[1:], fmt.Sprintf(`\u%04x`, key[0]-32) + key[1:]}
 	if strings.Contains(key, "s") {
@@ -21,12 +21,12 @@ func otherSpellings(key string) []string {
 	return list
 }
 
-// TestOtherSpellingsAreRefused proves a duplicate key in a different case is refused
-// wherever a gate reads the key: hosts in Go and .NET could read the duplicate.
+// TestOtherSpellingsAreRefused adds a second key in another spelling to each object that a gate
+// reads. The gate must refuse the message, because a host may read the second key.
 func TestOtherSpellingsAreRefused(t *testing.T) {
 	const in, out = `"mock:/1"`, `"mock:/2"`
 	file := `"file:///home/ada/x"`
-	for _, test := range []struct{ method, params, key, value string }{ // params has ¶ at the place of the added key
+	for _, test := range []struct{ method, params, key, value string }{ // ¶ is where the second key is added
 		{"ping", `{"channel":"ahp-root://"}¶`, "method", `"disposeSession"`},
 		{"ping", `{"channel":"ahp-root://"}¶`, "params", `{"channel":"mock:/2"}`},
 		{"ping", `{"channel":"ahp-root://"}¶`, "id", `1`},
@@ -74,7 +74,7 @@ func TestOtherSpellingsAreRefused(t *testing.T) {
 	}
 }
 
-// TestOtherSpellingsOfMethods proves the same for tokens without limited channels.
+// TestOtherSpellingsOfMethods adds a second key to messages of clients without limited channels.
 func TestOtherSpellingsOfMethods(t *testing.T) {
 	for _, policy := range []gate.Policy{
 		gate.NewPolicy(auth.AccessRead, nil, nil, true),
@@ -90,12 +90,12 @@ func TestOtherSpellingsOfMethods(t *testing.T) {
 				t.Errorf("%s: verdict %v, %s; want a refusal", text, d.Verdict, d.Message)
 			}
 		}
-		// A response some parsers read as a request.
+		// Some parsers read this response as a request.
 		const answer = `{"id":7,"result":{},"Method":"disposeSession","Params":{}}`
 		if d := g.FromClient([]byte(answer), peek(t, answer)); d.Verdict != gate.Replace || strings.Contains(string(d.Message), "disposeSession") {
 			t.Errorf("%s: verdict %v, %s; want it replaced", answer, d.Verdict, d.Message)
 		}
-		// A notification.
+		// A notification with a second method must be dropped.
 		const note = `{"method":"unsubscribe","params":{"channel":"mock:/1"},"METHOD":"dispatchAction"}`
 		if d := g.FromClient([]byte(note), peek(t, note)); d.Verdict != gate.Answer || d.Message != nil {
 			t.Errorf("%s: verdict %v, %s; want it dropped", note, d.Verdict, d.Message)

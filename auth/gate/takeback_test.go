@@ -9,10 +9,10 @@ import (
 	"ahprelay/auth/gate"
 )
 
-// TestWindowsOwnActionsAreSettled proves that actions which VS Code's window sends without
-// its user, and which may not pass, are echoed to this client without a rejection and with
-// the host's last serverSeq. The host gets none of them. Drafts, read marks and entries
-// stand as sent; settings do not, so that the client keeps the host's settings.
+// TestWindowsOwnActionsAreSettled sends actions that VS Code's window sends without its user, and
+// that the client may not send. The host must get none. The gate must echo each to the client as
+// accepted, with the host's last serverSeq. The echo has drafts, read marks and entries as sent,
+// but no settings, so that the client keeps the host's settings.
 func TestWindowsOwnActionsAreSettled(t *testing.T) {
 	const (
 		draft    = `{"type":"chat/draftChanged","draft":{"text":"hel"}}`
@@ -58,8 +58,8 @@ func TestWindowsOwnActionsAreSettled(t *testing.T) {
 	}
 }
 
-// TestAmbiguousActionsAreRejected proves that an action with a key in two spellings is
-// rejected, whatever its type.
+// TestAmbiguousActionsAreRejected sends such an action with a key in two spellings. The gate must
+// reject it instead.
 func TestAmbiguousActionsAreRejected(t *testing.T) {
 	c := talker(t, gate.NewPolicy(auth.AccessRead, nil, nil, false))
 	message := `{"jsonrpc":"2.0","method":"dispatchAction","params":{"channel":"mock:/s/chat","Channel":"mock:/t","clientSeq":3,"action":{"type":"chat/draftChanged"}}}`

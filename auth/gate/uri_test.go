@@ -18,17 +18,16 @@ import (
 	"pgregory.net/rapid"
 )
 
-// A seen is the path a parser reads from a URI.
+// A seen is a path that a parser reads from a URI.
 type seen struct{ by, path string }
 
-// vscodeURI is the expression with which VS Code parses a URI
-// (src/vs/base/common/uri.ts).
+// vscodeURI is the regular expression with which VS Code parses a URI (src/vs/base/common/uri.ts).
 var vscodeURI = regexp.MustCompile(`^(([^:/?#]+?):)?(//([^/?#]*))?([^?#]*)(\?([^#]*))?(#(.*))?`)
 
 var vscodeScheme = regexp.MustCompile(`^\w[\w\d+.-]*$`)
 
-// byVSCode returns the paths VS Code reads: the URI's, and the file system's. It
-// returns none if VS Code refuses the URI.
+// byVSCode returns the path that VS Code reads from a URI, and the path that it would open on disk.
+// It returns none if VS Code refuses the URI.
 func byVSCode(uri string) []seen {
 	m := vscodeURI.FindStringSubmatch(uri)
 	scheme, authority, p := m[2], vscodeDecode(m[4]), vscodeDecode(m[5])
@@ -55,7 +54,7 @@ var (
 	escapes = regexp.MustCompile(`(%[0-9A-Za-z][0-9A-Za-z])+`)
 )
 
-// vscodeDecode decodes every escape VS Code can decode.
+// vscodeDecode decodes escapes as VS Code does: all that are valid.
 func vscodeDecode(text string) string {
 	var graceful func(string) string
 	graceful = func(s string) string {
@@ -70,7 +69,7 @@ func vscodeDecode(text string) string {
 	return escapes.ReplaceAllStringFunc(text, graceful)
 }
 
-// byGo returns the path that Go reads.
+// byGo returns the paths that Go's net/url reads from a URI.
 func byGo(uri string) []seen {
 	u, err := url.Parse(uri)
 	if err != nil {
@@ -79,8 +78,8 @@ func byGo(uri string) []seen {
 	return []seen{{"net/url", u.Host + u.Path}, {"net/url's clean", u.JoinPath().Path}}
 }
 
-// byHand returns the paths that careless programs read: they cut off the scheme,
-// decode escapes any number of times, and may treat the rest as part of the path.
+// byHand returns paths that careless programs read from a URI: they remove the scheme, decode
+// escapes up to three times, and may not separate the query.
 func byHand(uri string) (list []seen) {
 	text := strings.TrimPrefix(uri, "file://")
 	for i := range 4 {
@@ -98,7 +97,7 @@ func byHand(uri string) (list []seen) {
 	return list
 }
 
-// lenient decodes each valid escape.
+// lenient decodes each valid escape in a text, once.
 func lenient(text string) string {
 	return regexp.MustCompile(`%[0-9A-Fa-f]{2}`).ReplaceAllStringFunc(text, func(e string) string {
 		plain, _ := url.PathUnescape(e)
@@ -106,7 +105,7 @@ func lenient(text string) string {
 	})
 }
 
-// A nodeReader is a Node process that parses URIs.
+// A nodeReader is a Node process that parses URIs. It answers each line with a line.
 type nodeReader struct {
 	ask    func(string)
 	answer *bufio.Reader
@@ -134,7 +133,7 @@ func startNode(t testing.TB) *nodeReader {
 	return &nodeReader{func(line string) { fmt.Fprintln(in, line) }, bufio.NewReader(out)}
 }
 
-// see returns the paths that Node's URL and fileURLToPath read.
+// see returns the paths that Node's URL and fileURLToPath read from a URI.
 func (n *nodeReader) see(t testing.TB, uri string) (list []seen) {
 	t.Helper()
 	n.ask(base64.StdEncoding.EncodeToString([]byte(uri)))
@@ -168,21 +167,21 @@ func inside(p, pattern string) bool {
 	return true
 }
 
-// pieces are the parts of URIs parsers could misread.
+// pieces are parts for random URIs, which parsers could misread.
 var pieces = []string{
 	"..", ".", "%2e", "%2E", "%252e", "%25252e", "/", "/", "/", "//", `\`, "%2f", "%5c", "%255c", "?", "#", "%3f", "%23", "%", "%zz", "%2", "%u002e",
 	"\t", "\n", "\r", " ", "%09", "%0a", "%20", "%00", "\x00", "\x01", "\x7f", "%c0%ae", "%ff", "%e2%80%ae", "\u202e", "\u2028", "．", "é", "e\u0301",
 	"a", "secret", "allowed", "c:", "C|", "%3a", ":", "@", ";", "&", "*", "%2a", "|", "^", "{", "~", "+", "x.txt", "...",
 }
 
-// prefixes are the beginnings of these URIs.
+// prefixes are beginnings for random URIs.
 var prefixes = []string{
 	"file:///allowed/", "file:///allowed/", "file:///allowed/", "file:///allowed/", "file:///allowed", "file:/allowed/", "FILE:///allowed/", " file:///allowed/", "file:\t///allowed/",
 	"file://localhost/allowed/", "file://allowed/", "file:allowed/", `file:\\\allowed/`, "file:////allowed/", "file:///./allowed/", "file:///x/../allowed/", "file:///%61llowed/",
 	"file:///ALLOWED/", "file://a@/allowed/", "file:///allowed%2f", "file:///c:/allowed/", "/allowed/", "",
 }
 
-// reads reports whether a token with some patterns may read a URI.
+// reads reports whether a token with these channel patterns may read a URI.
 func reads(t testing.TB, uri string, patterns ...string) bool {
 	params, err := json.Marshal(map[string]string{"uri": uri})
 	if err != nil {
@@ -191,7 +190,8 @@ func reads(t testing.TB, uri string, patterns ...string) bool {
 	return limited(t, nil, patterns...).passes("resourceRead", string(params))
 }
 
-// wantInside checks all parsers read a path inside the pattern, if the URI has passed.
+// wantInside fails if a parser reads a path outside the pattern from a URI that the gate has
+// passed.
 func wantInside(t testing.TB, node *nodeReader, uri, pattern string) {
 	t.Helper()
 	list := append(append(byVSCode(uri), byGo(uri)...), byHand(uri)...)
@@ -205,7 +205,7 @@ func wantInside(t testing.TB, node *nodeReader, uri, pattern string) {
 	}
 }
 
-// drawURI draws a URI parsers could misread.
+// drawURI draws a random URI that parsers could misread.
 func drawURI(t *rapid.T) string {
 	var b strings.Builder
 	b.WriteString(rapid.SampledFrom(prefixes).Draw(t, "prefix"))
@@ -215,8 +215,8 @@ func drawURI(t *rapid.T) string {
 	return b.String()
 }
 
-// TestNoParserSeesOutside proves Node, VS Code, Go and careless programs read no path
-// outside the folder from a URI that has passed.
+// TestNoParserSeesOutside requests random URIs. If the gate passes a URI, then Node, VS Code, Go
+// and careless programs must read no path outside the permitted folder.
 func TestNoParserSeesOutside(t *testing.T) {
 	node := startNode(t)
 	passed := 0
@@ -224,7 +224,7 @@ func TestNoParserSeesOutside(t *testing.T) {
 		"file:///allowed": "/allowed/*", "file:///allowed/*": "/allowed/*", "file:///all*d/*": "/all*d/*",
 	} {
 		rapid.Check(t, func(rt *rapid.T) {
-			for range 100 { // one Check is worth many
+			for range 100 { // drawing is fast, so each Check draws many URIs
 				uri := drawURI(rt)
 				if !reads(t, uri, pattern) {
 					continue
@@ -239,7 +239,7 @@ func TestNoParserSeesOutside(t *testing.T) {
 	}
 }
 
-// FuzzURIs does the same for any text behind the folder.
+// FuzzURIs does the same for any URI, without Node.
 func FuzzURIs(f *testing.F) {
 	for _, tail := range []string{"%2e%2e/secret?%zz", "..#%", ".\t./x", "a/b%20c/100%25", "?/../../x", "%2e%2e%2fx", "x:../..", "é"} {
 		f.Add("file:///allowed/" + tail)
@@ -251,7 +251,8 @@ func FuzzURIs(f *testing.F) {
 	})
 }
 
-// TestFilesThatPass proves URIs in the usual forms pass.
+// TestFilesThatPass lists patterns and URIs. The usual forms of a file's URI must pass, and unusual
+// forms must not.
 func TestFilesThatPass(t *testing.T) {
 	const windows = "file:///c%3A/Users/Ada/*"
 	for _, test := range []struct {
@@ -261,9 +262,9 @@ func TestFilesThatPass(t *testing.T) {
 		{"file:///home/ada/*", "file:///home/ada/x", true},
 		{"file:///home/ada/*", "file:///home/ada/a%20b/100%25/caf%C3%A9", true},
 		{"file:///home/ada/*", "file:///home/ada/café+@(1)", true},
-		{"file:///home/ada/*", "file:///home/%61da/x", false}, // an unnecessary escape
+		{"file:///home/ada/*", "file:///home/%61da/x", false}, // this escape is unnecessary
 		{"file:///home/ada/*", "file:///home/ada/dir/", true},
-		{"file:///home/ada/a b/*", "file:///home/ada/a%20b/x", true}, // a pattern as people write it
+		{"file:///home/ada/a b/*", "file:///home/ada/a%20b/x", true}, // as people write a pattern
 		{"file:/home/ada/*", "file:///home/ada/x", true},
 		{"file:///home/ada", "file:///home/ada/x", true},
 		{"file:///home/ada/what%3F", "file:///home/ada/what%3F", true},
@@ -276,7 +277,7 @@ func TestFilesThatPass(t *testing.T) {
 		{"file:///home/ada/*", "file:///home/ada/%2Fx", false},
 		{"file:///home/ada%2Fx/*", "file:///home/ada/x/y", false},
 		{"file:///home/ada/x?y", "file:///home/ada/x?y", false},
-		{"file:///home/ada/../bob", "file:///home/ada/../bob", false}, // not even if it is named
+		{"file:///home/ada/../bob", "file:///home/ada/../bob", false}, // refused although the token names it
 		{"file:///home/ada/*", "file:///home/ada/a b", false},
 		{"file:///home/ada/*", "file:///home/ada/x#L1", false},
 		{"file:///home/ada/*", "file:///home/ada//x", false},
@@ -293,7 +294,7 @@ func TestFilesThatPass(t *testing.T) {
 		{windows, "file:///c%3A/Users/Ada/x", true},
 		{windows, "file:///c:/Users/Ada/x", true},
 		{windows, "file:///C:/Users/Ada/x", true},
-		{windows, "file:///c%3A/Users/ada/x", false}, // Windows would find it; here the name is a different one
+		{windows, "file:///c%3A/Users/ada/x", false}, // Windows ignores the case; the gate does not
 		{windows, "file:///c%7C/Users/Ada/x", false},
 		{windows, "file:///c|/Users/Ada/x", false},
 		{windows, `file:///c:/Users/Ada/..\x`, false},
@@ -314,7 +315,7 @@ func TestFilesThatPass(t *testing.T) {
 	}
 }
 
-// TestRefusedURIsHaveReasons proves the error has the reason.
+// TestRefusedURIsHaveReasons fails unless the error for a refused URI has the reason.
 func TestRefusedURIsHaveReasons(t *testing.T) {
 	for uri, why := range map[string]string{
 		"file:///home/ada/%zz":   "escape",
@@ -331,7 +332,8 @@ func TestRefusedURIsHaveReasons(t *testing.T) {
 	}
 }
 
-// TestFileURIsMustBeStrings proves objects as URIs, which VS Code revives, are refused.
+// TestFileURIsMustBeStrings sends a URI as an object, which VS Code would accept. The gate must
+// refuse it.
 func TestFileURIsMustBeStrings(t *testing.T) {
 	c := limited(t, nil, "file:///home/ada/*")
 	const object = `{"$mid":1,"scheme":"file","path":"/etc/passwd","uri":"file:///home/ada/x"}`
@@ -339,7 +341,8 @@ func TestFileURIsMustBeStrings(t *testing.T) {
 	c.want("it in a list", c.passes("resourceResolve", `{"uri":["file:///home/ada/x"]}`), false)
 }
 
-// TestHostCannotAddFiles proves a host's message cannot add files to the reach.
+// TestHostCannotAddFiles has the host name file URIs as chats. The client must not get access to
+// these files.
 func TestHostCannotAddFiles(t *testing.T) {
 	c := limited(t, nil, "mock:/1")
 	for i, uri := range []string{"file:///etc", "FILE:/etc", "vscode-remote://box/etc", "vscode-agent-client://me/file/-/etc"} {
@@ -349,7 +352,8 @@ func TestHostCannotAddFiles(t *testing.T) {
 	}
 }
 
-// TestOwnersFileLimitsHold proves the owner's file limits hold besides the token's.
+// TestOwnersFileLimitsHold fails unless a file request must be permitted by the owner's limits, in
+// addition to the token's.
 func TestOwnersFileLimitsHold(t *testing.T) {
 	token := gate.NewPolicy(auth.AccessWrite, []string{"file:///home/*"}, nil, false)
 	owner := gate.NewPolicy(auth.AccessAdmin, []string{"file:///home/ada/*"}, nil, true)

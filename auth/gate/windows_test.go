@@ -6,7 +6,8 @@ import (
 	"ahprelay/auth/gate"
 )
 
-// TestWindowsAreDeclined proves requests for windows are removed, and nothing else.
+// TestWindowsAreDeclined removes requests for flow-control windows from a client's messages. The
+// gate must change nothing else.
 func TestWindowsAreDeclined(t *testing.T) {
 	const control = `"flowControl":{"receive":{"windowBytes":1,"x":"},{"}}`
 	for message, want := range map[string]string{
@@ -14,7 +15,7 @@ func TestWindowsAreDeclined(t *testing.T) {
 		`{"id":1,"method":"subscribe","params":{` + control + `,"channel":"a:/1"}}`:                                                        `{"id":1,"method":"subscribe","params":{"channel":"a:/1"}}`,
 		`{"id":1,"method":"subscribe","params":{"channel":"a:/1","flow\u0043ontrol":{}}}`:                                                  `{"id":1,"method":"subscribe","params":{"channel":"a:/1"}}`,
 		`{"id":1,"method":"reconnect","params":{"subscriptions":["a:/1"],"windows":{"items":[{"channel":"a:/1"}]},"lastSeenServerSeq":3}}`: `{"id":1,"method":"reconnect","params":{"subscriptions":["a:/1"],"lastSeenServerSeq":3}}`,
-		// All other messages pass unchanged.
+		// These messages pass unchanged.
 		`{"id":1,"method":"subscribe","params":{"channel":"ahp-tcp:/1",` + control + `}}`:    "",
 		`{"id":1,"method":"subscribe","params":{"channel":"a:/1","x":"flowControl"}}`:        "",
 		`{"id":1,"method":"subscribe","params":{"channel":"a:/1","x":{` + control + `}}}`:    "",

@@ -10,7 +10,7 @@ import (
 	"ahprelay/auth/mcpgate"
 )
 
-// busy returns a connection that has received a session with servers.
+// busy returns a connection whose client has got a session with two MCP servers.
 func busy(t testing.TB) *wire {
 	w := newWire(t, view.NewHost(nil), mcpgate.Config{})
 	w.greet("c", `{"mcpApps":{}}`)
@@ -18,14 +18,14 @@ func busy(t testing.TB) *wire {
 	return w
 }
 
-// ordinary returns a chat's action with 512 bytes.
+// ordinary returns a chat's action, 512 bytes long.
 func ordinary() string {
 	start := `{"jsonrpc":"2.0","method":"action","params":{"channel":"ahp-chat:/1","action":{"type":"chat/delta","partId":"p","content":"`
 	end := `"},"serverSeq":123456}}`
 	return start + strings.Repeat("text ", (512-len(start)-len(end))/5+1)[:512-len(start)-len(end)] + end
 }
 
-// snapshot returns the response to a subscribe, with about 1 MiB.
+// snapshot returns a host's answer to subscribe, about 1 MiB long.
 func snapshot(id int, customizations string) string {
 	turn := `{"role":"user","text":"` + strings.Repeat("word ", 200) + `"}`
 	turns := strings.TrimSuffix(strings.Repeat(turn+",", 1<<20/len(turn)), ",")
@@ -40,7 +40,7 @@ func peek(t testing.TB, message string) ([]byte, *ahp.Envelope) {
 	return []byte(message), &env
 }
 
-// BenchmarkFrame measures the gate's cost for a message, without reading its envelope.
+// BenchmarkFrame measures how long the gate takes for a message whose envelope is already parsed.
 func BenchmarkFrame(b *testing.B) {
 	w := busy(b)
 	state := `{"jsonrpc":"2.0","method":"action","params":{"channel":"` + session + `","action":{"type":"session/mcpServerStateChanged","id":"s","state":{"kind":"ready"},"channel":"` + uri + `"},"serverSeq":1}}`
@@ -86,7 +86,8 @@ func BenchmarkFrame(b *testing.B) {
 	}
 }
 
-// TestOrdinaryMessagesCostNoMemory proves the frames of a busy host allocate nothing.
+// TestOrdinaryMessagesCostNoMemory fails if the gate allocates memory for the messages of a busy
+// host.
 func TestOrdinaryMessagesCostNoMemory(t *testing.T) {
 	w := busy(t)
 	action, actionEnv := peek(t, ordinary())

@@ -13,12 +13,14 @@ import (
 	"ahprelay/auth/mcpgate"
 )
 
-// call tries a method no channel serves here.
+// call sends a request that no MCP server supports, and returns its verdict: "-32601" if the
+// channel is available, "-32008" if not, "pass" if it is unknown.
 func (w *wire) call(channel string) string {
 	return verdict(w.client(fmt.Sprintf(`{"id":1,"method":"initialize","channel":%q}`, channel)))
 }
 
-// TestServersAreBounded proves servers beyond the bound are counted, and unknown.
+// TestServersAreBounded shows a client 2,000 MCP servers. The gate must keep 1,024, and report once
+// that it does not keep all.
 func TestServersAreBounded(t *testing.T) {
 	for _, sessions := range []int{1, 64} {
 		w := newWire(t, view.NewHost(nil), mcpgate.Config{})
@@ -42,7 +44,7 @@ func TestServersAreBounded(t *testing.T) {
 		if known != 1024 {
 			t.Errorf("%d sessions: %d servers are known; want 1024", sessions, known)
 		}
-		// A removed server makes room.
+		// After a session's servers are removed, new servers must be kept.
 		w.subscribe("ahp-session:/0", "[]")
 		w.subscribe("ahp-session:/new", "["+mcpServer("x", "mcp://new", "ready", "")+"]")
 		if got := w.call("mcp://new"); got != "-32601" {
@@ -51,7 +53,8 @@ func TestServersAreBounded(t *testing.T) {
 	}
 }
 
-// TestLatestGoneChannelsAreKept proves the latest removed channels are kept.
+// TestLatestGoneChannelsAreKept moves a server to 2,000 channels in turn. The gate must remember
+// the last 256 as removed, and refuse calls on all but the current.
 func TestLatestGoneChannelsAreKept(t *testing.T) {
 	w := newWire(t, view.NewHost(nil), mcpgate.Config{})
 	const n = 2000
@@ -61,7 +64,7 @@ func TestLatestGoneChannelsAreKept(t *testing.T) {
 		w.action(session, `{"type":"session/mcpServerStateChanged","id":"s","state":{"kind":"ready"},"channel":"`+name(i)+`"}`)
 	}
 	for i := range n + 1 {
-		want := "-32008" // even if it is long forgotten
+		want := "-32008" // also if the gate has forgotten it
 		if i == n {
 			want = "-32601"
 		}
@@ -76,7 +79,7 @@ func TestLatestGoneChannelsAreKept(t *testing.T) {
 	if got := w.call("mcp://stays"); got != "-32601" {
 		t.Errorf("a channel that is named all the time: %s", got)
 	}
-	// A channel that comes and goes is not forgotten.
+	// A channel that is removed and named repeatedly must not displace others.
 	for range 300 {
 		for _, channel := range []string{name(n - 256), name(n)} {
 			w.action(session, `{"type":"session/mcpServerStateChanged","id":"s","state":{"kind":"ready"},"channel":"`+channel+`"}`)
@@ -87,7 +90,8 @@ func TestLatestGoneChannelsAreKept(t *testing.T) {
 	}
 }
 
-// TestLongNamesAreNotKept proves long names are not kept.
+// TestLongNamesAreNotKept names a channel of 4 KiB and a longer channel. The gate must keep the
+// first, and report that it does not keep the second.
 func TestLongNamesAreNotKept(t *testing.T) {
 	for size, want := range map[int]string{4 << 10: "-32601", 4<<10 + 1: "pass"} {
 		w := newWire(t, view.NewHost(nil), mcpgate.Config{})
@@ -102,7 +106,8 @@ func TestLongNamesAreNotKept(t *testing.T) {
 	}
 }
 
-// TestOpenRequestsAreBounded bounds the open requests.
+// TestOpenRequestsAreBounded sends 1,001 requests without answers. The gate must use the answers to
+// all but the last, and report this once.
 func TestOpenRequestsAreBounded(t *testing.T) {
 	w := newWire(t, view.NewHost(nil), mcpgate.Config{})
 	for i := range 1001 {
@@ -124,7 +129,7 @@ func TestOpenRequestsAreBounded(t *testing.T) {
 	}
 }
 
-// encode returns a state as JSON, as in reports.
+// encode returns a state as JSON in the form that reports use.
 func encode(s mcpgate.State) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -133,7 +138,8 @@ func encode(s mcpgate.State) ([]byte, error) {
 	return bytes.TrimSpace(b.Bytes()), err
 }
 
-// TestStateIsBounded checks the largest state fits into a report.
+// TestStateIsBounded shows a client servers with long names. The state must still fit into a
+// report's 24 KiB.
 func TestStateIsBounded(t *testing.T) {
 	w := newWire(t, view.NewHost(nil), mcpgate.Config{})
 	w.greet("c", `{"mcpApps":{},"x":"`+strings.Repeat("<", 4000)+`"}`)
@@ -158,7 +164,8 @@ func TestStateIsBounded(t *testing.T) {
 	}
 }
 
-// TestStateListsEachChannel checks the reported state.
+// TestStateListsEachChannel fails unless the reported state lists each channel with its state and
+// methods.
 func TestStateListsEachChannel(t *testing.T) {
 	w := newWire(t, view.NewHost(nil), mcpgate.Config{})
 	w.greet("c", `{"mcpApps": {}}`)
@@ -179,8 +186,8 @@ func TestStateListsEachChannel(t *testing.T) {
 	}
 }
 
-// FuzzGate passes arbitrary messages: the gate keeps its bounds, changes nothing, and
-// refuses messages only on mcp:// channels, or if they need a capability.
+// FuzzGate passes arbitrary messages. The gate must keep its bounds and change no message. In soft
+// mode, it may refuse only messages on mcp:// channels.
 func FuzzGate(f *testing.F) {
 	f.Add([]byte(`{"id":1,"method":"subscribe","params":{"channel":"a"}}`), []byte(`{"id":1,"result":{"snapshot":{"resource":"a","state":{"customizations":[`+mcpServer("s", uri, "ready", adverts[12].json)+`]}}}}`),
 		[]byte(`{"id":2,"channel":"`+uri+`","method":"tools/call"}`), true)

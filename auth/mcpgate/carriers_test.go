@@ -19,8 +19,9 @@ func (w *wire) passes(list []carriers.Message) {
 	}
 }
 
-// TestEveryCarrierAddsAndRemovesServers adds and removes a server in every carrier of every version: the client
-// may call it accordingly, unless the action is a client's, or rejected.
+// TestEveryCarrierAddsAndRemovesServers has the host add and remove an MCP server in each form of
+// message. The client may call the server only between these. It must not count if the action is a
+// client's or was rejected.
 func TestEveryCarrierAddsAndRemovesServers(t *testing.T) {
 	kit := `{"type":"mcpServer","id":"s","state":{"kind":"ready"},"channel":"` + uri + `","mcpApp":{"capabilities":{"serverTools":{}}}}`
 	for _, version := range carriers.Versions {
@@ -58,7 +59,8 @@ func TestEveryCarrierAddsAndRemovesServers(t *testing.T) {
 	}
 }
 
-// TestRemovedSessionServesNothing removes a session by the host's notification to all.
+// TestRemovedSessionServesNothing has the host remove a session. The session's MCP servers must
+// then be unavailable.
 func TestRemovedSessionServesNothing(t *testing.T) {
 	w := newWire(t, view.NewHost(nil), mcpgate.Config{})
 	w.subscribe(session, "["+mcpServer("s", uri, "ready", adverts[4].json)+"]")

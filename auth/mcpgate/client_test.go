@@ -10,7 +10,8 @@ import (
 	"ahprelay/auth/mcpgate"
 )
 
-// needs are requests of hosts, and the capability each needs.
+// needs lists requests of hosts, each with the capability that the client must have declared, and
+// the class of the report without it.
 var needs = []struct{ method, capability, class string }{
 	{"canvasOpen", "canvas", "canvas_without_client_capability"},
 	{"canvasInvokeAction", "canvas", "canvas_without_client_capability"},
@@ -23,8 +24,9 @@ var needs = []struct{ method, capability, class string }{
 	{"later/request", "", ""},
 }
 
-// TestHostRequestsNeedCapabilities sends these requests to clients with no capability, one, all, or unknown
-// capabilities.
+// TestHostRequestsNeedCapabilities has a host send these requests to clients with different
+// capabilities. Without the needed capability, strict mode must refuse the request, and soft mode
+// must pass it with a warning.
 func TestHostRequestsNeedCapabilities(t *testing.T) {
 	all := `{"canvas":{},"mcpApps":{},"sampling":{"tools":{}},"elicitation":{},"roots":{"listChanged":true}}`
 	for _, strict := range []bool{false, true} {
@@ -64,8 +66,8 @@ func TestHostRequestsNeedCapabilities(t *testing.T) {
 	}
 }
 
-// TestProgressNeedsDeclaration proves progress always passes, and warns if the client has
-// neither declared it nor asked for it.
+// TestProgressNeedsDeclaration has a host report progress. The report must always pass, with a
+// warning if the client has neither declared progress nor requested it.
 func TestProgressNeedsDeclaration(t *testing.T) {
 	const warning = "warning:progress_without_client_capability"
 	ask := func(meta string) string {
@@ -97,8 +99,8 @@ func TestProgressNeedsDeclaration(t *testing.T) {
 	}
 }
 
-// TestRefusalWithoutChannel proves the refusal of a host's request on an AHP channel
-// has AHP's form.
+// TestRefusalWithoutChannel refuses a host's request on an AHP channel. The answer must have AHP's
+// form, without a channel member.
 func TestRefusalWithoutChannel(t *testing.T) {
 	w := newWire(t, view.NewHost(nil), mcpgate.Config{Strict: true})
 	w.greet("c", "")
@@ -108,7 +110,8 @@ func TestRefusalWithoutChannel(t *testing.T) {
 	}
 }
 
-// TestRefusedInitializeDeclaresNothing proves only capabilities the host has accepted count.
+// TestRefusedInitializeDeclaresNothing has the host refuse an initialize. The capabilities in it
+// must not count; those of the next, accepted initialize must.
 func TestRefusedInitializeDeclaresNothing(t *testing.T) {
 	w := newWire(t, view.NewHost(nil), mcpgate.Config{})
 	w.client(`{"id":1,"method":"initialize","params":{"clientId":"c","capabilities":{"sampling":{}}}}`)
@@ -127,8 +130,8 @@ func TestRefusedInitializeDeclaresNothing(t *testing.T) {
 	}
 }
 
-// TestReconnectKeepsCapabilities proves the capabilities from earlier connections hold for the same
-// client alone.
+// TestReconnectKeepsCapabilities resumes clients without a new declaration. The capabilities from
+// the earlier connection must count for the same subject and clientId, and for no other client.
 func TestReconnectKeepsCapabilities(t *testing.T) {
 	host := view.NewHost(nil)
 	first := newWire(t, host, mcpgate.Config{}, "ada")
@@ -139,7 +142,7 @@ func TestReconnectKeepsCapabilities(t *testing.T) {
 		{"eve", "phone", "", "", "observation:client_capabilities_unknown"},
 		{"ada", "", "", "", "observation:client_capabilities_unknown"},
 		{"ada", "phone", `,"capabilities":{}`, "reconnect", "warning:sampling_without_client_capability"},
-		{"ada", "phone", "", "earlier connection", "warning:sampling_without_client_capability"}, // its last declaration
+		{"ada", "phone", "", "earlier connection", "warning:sampling_without_client_capability"}, // the last declaration
 	} {
 		w := newWire(t, host, mcpgate.Config{}, test.subject)
 		w.ask("reconnect", fmt.Sprintf(`{"channel":"ahp-root://","clientId":%q%s}`, test.clientID, test.capabilities), `{"type":"replay","actions":[],"missing":[]}`)
@@ -153,7 +156,8 @@ func TestReconnectKeepsCapabilities(t *testing.T) {
 	}
 }
 
-// TestAppsNeedTheCapability shows an MCP App to clients that have not declared the capability.
+// TestAppsNeedTheCapability shows an MCP App to clients. If the client has declared capabilities,
+// but not mcpApps, then the gate must warn, and refuse calls in strict mode.
 func TestAppsNeedTheCapability(t *testing.T) {
 	app := "[" + mcpServer("s", uri, "ready", `,"mcpApp":{"capabilities":{"serverTools":{}}}`) + "]"
 	for _, strict := range []bool{false, true} {
@@ -166,7 +170,7 @@ func TestAppsNeedTheCapability(t *testing.T) {
 			if declared == "{}" {
 				want = "warning:mcp_apps_without_client_capability"
 			}
-			w.subscribe(session, app) // fails if it does not pass
+			w.subscribe(session, app) // fails if the gate changes the snapshot
 			if got := w.took(); got != want {
 				t.Errorf("snapshot, declared %s, strict %v: %q; want %q", declared, strict, got, want)
 			}
@@ -182,7 +186,8 @@ func TestAppsNeedTheCapability(t *testing.T) {
 	}
 }
 
-// TestLargeCapabilitiesKeepOnlyFlags proves large declarations are kept by their flags only.
+// TestLargeCapabilitiesKeepOnlyFlags declares capabilities of more than 4 KiB. The gate must
+// remember which are declared, and not their text.
 func TestLargeCapabilitiesKeepOnlyFlags(t *testing.T) {
 	for _, size := range []int{4 << 10, 4<<10 + 1} {
 		w := newWire(t, view.NewHost(nil), mcpgate.Config{})
@@ -200,7 +205,8 @@ func TestLargeCapabilitiesKeepOnlyFlags(t *testing.T) {
 	}
 }
 
-// TestRememberedClientsAreBounded bounds the remembered clients.
+// TestRememberedClientsAreBounded greets 2,000 clients. The gate must forget those that were away
+// longest.
 func TestRememberedClientsAreBounded(t *testing.T) {
 	host := view.NewHost(nil)
 	for i := range 2000 {
@@ -218,7 +224,8 @@ func TestRememberedClientsAreBounded(t *testing.T) {
 	}
 }
 
-// TestFactsEndWithTheHost proves a host process's facts end with it.
+// TestFactsEndWithTheHost ends the host process. The capabilities and channels known from it must
+// not count for its successor.
 func TestFactsEndWithTheHost(t *testing.T) {
 	host := view.NewHost(nil)
 	list := "[" + mcpServer("s", uri, "ready", `,"mcpApp":{"capabilities":{"serverTools":{}}}`) + "]"

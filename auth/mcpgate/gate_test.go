@@ -15,7 +15,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A wire is a connection with a gate.
+// A wire is a client's connection to a host through the gate. It keeps the gate's events.
 type wire struct {
 	testing.TB
 	gate   *mcpgate.Gate
@@ -33,7 +33,7 @@ func newWire(t testing.TB, host *view.Host, cfg mcpgate.Config, subject ...strin
 	return w
 }
 
-// took returns the events since its last call, as kind:class.
+// took returns the events since the last call, each as kind:class.
 func (w *wire) took() string {
 	var list []string
 	for _, e := range w.events {
@@ -43,7 +43,7 @@ func (w *wire) took() string {
 	return strings.Join(list, " ")
 }
 
-// client gives the gate a client's message. It returns "pass", "drop", or the gate's
+// client passes a client's message through the gate. It returns "pass", "drop", or the gate's
 // answer.
 func (w *wire) client(message string) string {
 	w.Helper()
@@ -54,7 +54,7 @@ func (w *wire) client(message string) string {
 	return result(w.chain.FromClient([]byte(message), &env))
 }
 
-// host sends a host's message.
+// host passes a host's message through the gate, and returns the same as client.
 func (w *wire) host(message string) string {
 	w.Helper()
 	env, err := ahp.Peek([]byte(message))
@@ -75,7 +75,7 @@ func result(d gate.Decision) string {
 	return string(d.Message)
 }
 
-// verdict returns the verdict on a message, with the code of an answer.
+// verdict shortens a result of client or host: an error becomes its code.
 func verdict(result string) string {
 	_, after, ok := strings.Cut(result, `"error":{"code":`)
 	if code, _, _ := strings.Cut(after, ","); ok {
@@ -84,7 +84,7 @@ func verdict(result string) string {
 	return result
 }
 
-// ask sends a client's request and the host's result.
+// ask passes a client's request and the host's result through the gate.
 func (w *wire) ask(method, params, answer string) {
 	w.Helper()
 	w.ids++
@@ -94,7 +94,7 @@ func (w *wire) ask(method, params, answer string) {
 	w.host(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"result":%s}`, w.ids, answer))
 }
 
-// greet opens a client's connection. Capabilities are JSON, or empty.
+// greet sends initialize. capabilities is JSON, or "" for a client without this member.
 func (w *wire) greet(clientID, capabilities string) {
 	w.Helper()
 	if capabilities != "" {
@@ -103,14 +103,14 @@ func (w *wire) greet(clientID, capabilities string) {
 	w.ask("initialize", fmt.Sprintf(`{"channel":"ahp-root://","clientId":%q%s}`, clientID, capabilities), `{"protocolVersion":"0.9.0","snapshots":[]}`)
 }
 
-// subscribe shows the client a session.
+// subscribe shows the client a session with these customizations.
 func (w *wire) subscribe(session, customizations string) {
 	w.Helper()
 	w.ask("subscribe", fmt.Sprintf(`{"channel":%q}`, session),
 		fmt.Sprintf(`{"snapshot":{"resource":%q,"state":{"title":"x","customizations":%s},"fromSeq":1}}`, session, customizations))
 }
 
-// action sends a host's action.
+// action passes a host's action through the gate, and fails unless it passes unchanged.
 func (w *wire) action(session, action string) {
 	w.Helper()
 	if got := w.host(fmt.Sprintf(`{"jsonrpc":"2.0","method":"action","params":{"channel":%q,"action":%s,"serverSeq":7}}`, session, action)); got != "pass" {
@@ -123,7 +123,7 @@ const (
 	uri     = "mcp://host/1/files"
 )
 
-// mcpServer returns a customization. More has further JSON members.
+// mcpServer returns a customization for an MCP server. more is added to the object as JSON members.
 func mcpServer(id, channel, state, more string) string {
 	text := fmt.Sprintf(`{"type":"mcpServer","id":%q,"uri":"file:///x","name":"files","enabled":true`, id)
 	if state != "" {
@@ -135,12 +135,12 @@ func mcpServer(id, channel, state, more string) string {
 	return text + more + "}"
 }
 
-// An advert is a customization's capabilities, and the methods it then serves.
+// adverts lists what an MCP server can declare, and which methods it then serves.
 var adverts = []struct {
 	name, json string
-	served     string // methods
-	changed    string // lists with list_changed
-	later      string // "set": there is an unknown set; "flag": an unknown capability in the known set
+	served     string // the methods that the gate must permit
+	changed    string // the lists whose list_changed must pass
+	later      string // "set": an unknown set of capabilities; "flag": an unknown capability in the known set
 }{
 	{"no sets", ``, "", "", ""},
 	{"an empty set", `,"mcpApp":{"capabilities":{}}`, "", "", ""},
@@ -161,11 +161,11 @@ var adverts = []struct {
 	{"another object", `,"vendor":{"x":{}},"icons":[{"capabilities":{}}]`, "", "", ""},
 }
 
-// governed are the methods about which the known set decides.
+// governed lists the methods for which the known capabilities decide.
 const governed = "tools/list tools/call resources/list resources/templates/list resources/read logging/setLevel notifications/message sampling/createMessage"
 
-// states are the states of a customization, and the reason why its channel is
-// unavailable; empty: it is available.
+// states lists ways in which the host brings an MCP server into a state. ready is whether its
+// channel is available then.
 var states = []struct {
 	name  string
 	apply func(w *wire, advert string)
@@ -303,19 +303,20 @@ var states = []struct {
 	}, false},
 }
 
-// clientMethods are methods clients try, as requests and as notifications.
+// clientMethods lists the methods that the tests send from a client, as requests and as
+// notifications.
 var clientMethods = append(strings.Fields(governed), "initialize", "notifications/initialized", "ping", "prompts/list", "prompts/get",
 	"resources/subscribe", "completion/complete", "elicitation/create", "roots/list", "tools/Call", "tools/call ", "later/method",
 	"subscribe", "dispatchAction", "notifications/progress", "notifications/cancelled", "notifications/roots/list_changed", "notifications/tools/list_changed")
 
-// placements are the places of a message's channel.
+// placements lists where a message can have its channel.
 var placements = []struct{ name, request, notification string }{
 	{"in params", `{"jsonrpc":"2.0","id":%d,"method":%q,"params":{"channel":"` + uri + `","name":"x"}}`, `{"jsonrpc":"2.0","method":%q,"params":{"name":"x","channel":"` + uri + `"}}`},
 	{"at the top", `{"jsonrpc":"2.0","id":%d,"channel":"` + uri + `","method":%q,"params":{"name":"x"}}`, `{"jsonrpc":"2.0","method":%q,"channel":"` + uri + `"}`},
 	{"in both", `{"channel":"` + uri + `","jsonrpc":"2.0","id":%d,"method":%q,"params":{"channel":"` + uri + `"}}`, `{"method":%q,"params":{"channel":"` + uri + `"},"channel":"mcp:\/\/host/1/files"}`},
 }
 
-// contains reports whether words has a word.
+// contains reports whether word is among the words, which spaces separate.
 func contains(words, word string) bool {
 	for _, w := range strings.Fields(words) {
 		if w == word {
@@ -325,8 +326,8 @@ func contains(words, word string) bool {
 	return false
 }
 
-// expected returns the expected verdict on a client's message. Used means that a
-// request has passed before.
+// expected returns the verdict that the gate must give a client's message. used is whether a
+// request on this channel has passed before.
 func expected(method string, request bool, served, later string, ready, strict, used bool) string {
 	handshake := method == "initialize" || method == "notifications/initialized"
 	belongs := method == "notifications/progress" || method == "notifications/cancelled"
@@ -344,7 +345,7 @@ func expected(method string, request bool, served, later string, ready, strict, 
 	return "drop"
 }
 
-// An attempt is a client's message.
+// An attempt is a message that a test sends from a client.
 type attempt struct {
 	message []byte
 	env     ahp.Envelope
@@ -352,7 +353,7 @@ type attempt struct {
 	request bool
 }
 
-// attempts returns all methods, as notifications and then as requests.
+// attempts returns a message for each of clientMethods: first as notifications, then as requests.
 func attempts(t *testing.T, request, notification string) (list []attempt) {
 	for i, method := range append(clientMethods, clientMethods...) {
 		a := attempt{method: method, request: i >= len(clientMethods)}
@@ -369,8 +370,8 @@ func attempts(t *testing.T, request, notification string) (list []attempt) {
 	return list
 }
 
-// TestClientMethods tries each method in each form for each advertisement in each
-// state: notifications before any request has passed, and then requests.
+// TestClientMethods sends each method, with each placement, to an MCP server with each advert in
+// each state. Every verdict must be as expected.
 func TestClientMethods(t *testing.T) {
 	for _, place := range placements {
 		tries := attempts(t, place.request, place.notification)
@@ -398,9 +399,10 @@ func TestClientMethods(t *testing.T) {
 	}
 }
 
-// TestUnnamedChannelsServeNothing proves an unnamed channel serves nothing once the host has named
-// any channel to any client; before, in soft mode, the host may use the scheme in its
-// own way. Channels with a different scheme are not judged.
+// TestUnnamedChannelsServeNothing sends messages on mcp:// channels that the host has not named.
+// The gate must refuse them if strict, or if the host has named any channel to any client.
+// Otherwise they pass, because the host may use the scheme in its own way. Messages with other
+// schemes always pass.
 func TestUnnamedChannelsServeNothing(t *testing.T) {
 	try := func(w *wire, channels []string, request, notification string) {
 		t.Helper()
@@ -408,7 +410,7 @@ func TestUnnamedChannelsServeNothing(t *testing.T) {
 			for _, method := range clientMethods {
 				want := notification
 				if method == "notifications/progress" || method == "notifications/cancelled" {
-					want = "pass" // requests that were never sent do not matter
+					want = "pass" // these pass, although no request was sent
 				}
 				if got := verdict(w.client(fmt.Sprintf(`{"method":%q,"channel":%q}`, method, channel))); got != want {
 					t.Errorf("%s on %s: %s; want %s", method, channel, got, want)
@@ -448,7 +450,7 @@ func TestUnnamedChannelsServeNothing(t *testing.T) {
 	}
 }
 
-// checkAnswer checks an answer has that id, on its channel.
+// checkAnswer fails unless message is an answer to the request id on the channel uri.
 func checkAnswer(t *testing.T, message string, id int) {
 	t.Helper()
 	env, err := ahp.Peek([]byte(message))
@@ -457,7 +459,8 @@ func checkAnswer(t *testing.T, message string, id int) {
 	}
 }
 
-// TestListChangedNeedsTheCapability sends list_changed notifications.
+// TestListChangedNeedsTheCapability has a host send list_changed notifications. They must pass only
+// if the server is ready and has declared that the list changes.
 func TestListChangedNeedsTheCapability(t *testing.T) {
 	for _, strict := range []bool{false, true} {
 		for _, state := range states {
@@ -484,13 +487,14 @@ func TestListChangedNeedsTheCapability(t *testing.T) {
 	}
 }
 
-// TestTypesAreFound proves an action's type is found anywhere and in any form.
+// TestTypesAreFound sends an action with its type in different places and spellings. The gate must
+// read it each time.
 func TestTypesAreFound(t *testing.T) {
 	list := `"customizations":[` + mcpServer("s", uri, "stopped", "") + `]`
 	for _, action := range []string{
 		`{"type":"session/customizationsChanged",` + list + `}`,
 		`{` + list + `,"type":"session/customizationsChanged"}`,
-		`{"type":"session/customizationsChanged",` + list + `},"serverSeq":6`, // the wire repeats it
+		`{"type":"session/customizationsChanged",` + list + `},"serverSeq":6`, // action adds a second serverSeq
 		` { "n" : {"type":"chat/delta"}, "t\u0079pe" : "\u0073ession\/customizations\u0043hanged" ,` + list + `}`,
 	} {
 		w := newWire(t, view.NewHost(nil), mcpgate.Config{})

@@ -15,26 +15,26 @@ import (
 	_ "ahprelay/test/fixedseed"
 )
 
-// The model decodes everything, keeps whole states like clients do, and examines them
-// again for each message.
+// The model is a simple gate: it decodes each message fully, keeps whole states as clients do, and
+// searches them for each message.
 
 type object = map[string]any
 
-// A model is the state of a naive gate.
+// A model has the state of the simple gate.
 type model struct {
 	strict   bool
 	sessions map[string]*modelSession
-	named    map[string]bool // all channels ever named
+	named    map[string]bool // all channels that the host has named on this connection
 	used     map[string]bool
-	client   object // capabilities; nil: unknown
+	client   object // the client's capabilities; nil if unknown
 
-	greeted    bool // the client is known by its clientId
-	advertised bool // the host has named channels on earlier connections
+	greeted    bool // the client has sent its clientId
+	advertised bool // the host has named channels on an earlier connection
 }
 
 type modelSession struct {
 	full bool
-	list []any // customizations
+	list []any // the session's customizations
 }
 
 func newModel(strict bool) *model {
@@ -48,7 +48,7 @@ func (m *model) session(uri string) *modelSession {
 	return m.sessions[uri]
 }
 
-// note records the channels that are named now.
+// note adds the channels in the current states to named.
 func (m *model) note() {
 	for _, s := range m.sessions {
 		for _, c := range s.servers() {
@@ -59,8 +59,8 @@ func (m *model) note() {
 	}
 }
 
-// servers returns a session's MCP servers; "off" tells whether they or their container
-// are disabled.
+// servers returns a session's MCP servers. Each has "off" true if the server or its container is
+// disabled.
 func (s *modelSession) servers() (list []object) {
 	for _, one := range s.list {
 		top := one.(object)
@@ -79,7 +79,7 @@ func (s *modelSession) servers() (list []object) {
 	return list
 }
 
-// isOff reports whether a customization is disabled.
+// isOff reports whether a customization is disabled, in the old or the new form.
 func isOff(o object) bool {
 	list, ok := o["enablement"].([]any)
 	switch {
@@ -138,7 +138,7 @@ func (m *model) action(v any) {
 	m.note()
 }
 
-// find returns a customization by its id, anywhere.
+// find returns the customization with this id, at the top or in a container.
 func (s *modelSession) find(id string) object {
 	for _, one := range s.list {
 		if top := one.(object); top["id"] == id {
@@ -184,9 +184,9 @@ func (s *modelSession) remove(id string) {
 
 func (m *model) moved(uri, id string, state, channel any) {
 	if text, _ := channel.(string); !strings.HasPrefix(text, "mcp:") {
-		channel = nil // a channel of AHP
+		channel = nil // a channel outside MCP
 	}
-	m.advertised = m.advertised || channel != nil // whatever becomes of it
+	m.advertised = m.advertised || channel != nil // even if the action has no effect
 	if m.sessions[uri] == nil && channel == nil {
 		return
 	}
@@ -200,7 +200,7 @@ func (m *model) moved(uri, id string, state, channel any) {
 	}
 }
 
-// judge returns the verdict on a client's message.
+// judge returns the verdict that the gate must give a client's message.
 func (m *model) judge(channel, method string, request bool) string {
 	if !m.named[channel] {
 		switch {
@@ -220,7 +220,7 @@ func (m *model) judge(channel, method string, request bool) string {
 		return "drop"
 	}
 	strict := m.strict
-	if later == "partial" { // any method may be served
+	if later == "partial" { // the capabilities are unknown, so any method may be served
 		later, strict = "set", false
 	}
 	got := expected(method, request, table, later, ready, strict, m.used[channel])
@@ -230,8 +230,8 @@ func (m *model) judge(channel, method string, request bool) string {
 	return got
 }
 
-// look returns whether a channel is ready, the methods of the table it serves, and
-// whether it has further capabilities.
+// look returns whether a channel is ready, which known methods it serves, and whether it has
+// unknown capabilities: "set", "flag" or "partial".
 func (m *model) look(channel string) (ready bool, table, later string) {
 	served := map[string]string{
 		"serverTools": "tools/list tools/call", "serverResources": "resources/list resources/templates/list resources/read",
@@ -268,7 +268,7 @@ func (m *model) look(channel string) (ready bool, table, later string) {
 	return ready, table, later
 }
 
-// script draws messages of hosts and clients.
+// script draws random messages of hosts and clients.
 type script struct{ dice *rand.Rand }
 
 func (s script) oneOf(list ...string) string { return list[s.dice.IntN(len(list))] }
@@ -317,7 +317,8 @@ func (s script) server(id string) object {
 	return o
 }
 
-// able enables or disables a customization, in the form before or after AHP 0.8.
+// able adds a random member that enables or disables a customization, in the form before or after
+// AHP 0.8.
 func (s script) able(o object) {
 	switch is := s.dice.IntN(2) == 0; s.dice.IntN(3) {
 	case 0:
@@ -329,7 +330,7 @@ func (s script) able(o object) {
 	}
 }
 
-// container returns a customization at the top level. Its children have unique ids.
+// container returns a random customization, perhaps with children.
 func (s script) container() object {
 	n := s.dice.IntN(4)
 	id := fmt.Sprint("top", n)
@@ -410,7 +411,7 @@ func (s script) snapshot() object {
 	return object{"resource": s.session(), "state": state, "fromSeq": 1}
 }
 
-// text encodes a message, sometimes with unnecessary escapes.
+// text encodes a message as JSON, sometimes with unnecessary escapes.
 func (s script) text(v any) string {
 	data, _ := json.Marshal(v)
 	text := string(data)
@@ -426,7 +427,8 @@ func (s script) text(v any) string {
 	return text
 }
 
-// TestGateFollowsTheModel compares a gate with the model, over random conversations.
+// TestGateFollowsTheModel sends random messages to the gate and to the model. Their verdicts must
+// be equal.
 func TestGateFollowsTheModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		seed, steps := rapid.Uint64().Draw(rt, "seed"), rapid.IntRange(1, 60).Draw(rt, "steps")
@@ -446,7 +448,7 @@ func converse(t *testing.T, rt *rapid.T, s script, steps int) {
 		case 8:
 			if m.greeted {
 				if s.dice.IntN(2) == 0 {
-					w.gate.Leave() // else the earlier connection still exists
+					w.gate.Leave() // otherwise the first connection still exists
 				}
 				w = newWire(t, host, mcpgate.Config{Strict: strict})
 				said = append(said, m.resume(w, s, id))
@@ -493,7 +495,7 @@ func converse(t *testing.T, rt *rapid.T, s script, steps int) {
 	}
 }
 
-// resume opens a new connection of the client, with a replay.
+// resume continues the client on a new connection, with a replay from the host.
 func (m *model) resume(w *wire, s script, id int) string {
 	var subscriptions []string
 	kept := map[string]*modelSession{}
@@ -520,14 +522,14 @@ func (m *model) resume(w *wire, s script, id int) string {
 	return ask + "\n" + answer
 }
 
-// decoded returns a copy of a host's message, as a client gets it.
+// decoded returns what a client decodes from a host's message.
 func decoded(v any) (copied any) {
 	data, _ := json.Marshal(v)
 	_ = json.Unmarshal(data, &copied)
 	return copied
 }
 
-// greet sends a client's request for a response with state.
+// greet sends a client's request whose answer has state, and applies the answer to the model.
 func (m *model) greet(w *wire, s script, id int) string {
 	method := s.oneOf("initialize", "subscribe", "subscribe", "reconnect")
 	params, answer := object{"channel": "ahp-root://", "clientId": "c"}, object{}

@@ -23,10 +23,10 @@ import (
 	"ahprelay/auth/oidc"
 )
 
-// start is the time of the tests.
+// start is what the issuer's clock shows at first.
 var start = time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
 
-// Keys are slow to generate.
+// All tests share these keys, because generating a key is slow.
 var (
 	rsaKey, _   = rsa.GenerateKey(rand.Reader, 2048)
 	otherKey, _ = rsa.GenerateKey(rand.Reader, 2048)
@@ -34,14 +34,15 @@ var (
 	_, edKey, _ = ed25519.GenerateKey(rand.Reader)
 )
 
-// An issuer is an OpenID Connect provider on the loopback interface.
+// An issuer is an OpenID Connect provider on the loopback interface. If discovery or jwks is set,
+// it answers that request.
 type issuer struct {
 	testing.TB
 	*httptest.Server
 	requests atomic.Int64
 
 	mu        sync.Mutex
-	keys      []any // of the JWKS: jose.JSONWebKey, or anything else
+	keys      []any // the members of the key set: jose.JSONWebKey, or anything else
 	discovery func(w http.ResponseWriter, r *http.Request)
 	jwks      func(w http.ResponseWriter, r *http.Request)
 	now       time.Time
@@ -66,8 +67,8 @@ func newIssuer(t testing.TB) *issuer {
 	return i
 }
 
-// serve counts the request, and answers it with odd if the test has set it, or else
-// with usual.
+// serve counts a request. It answers with odd's function if the test has set it, or else with
+// usual.
 func (i *issuer) serve(odd func() func(http.ResponseWriter, *http.Request), usual func(http.ResponseWriter)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		i.requests.Add(1)
@@ -91,17 +92,17 @@ func jwk(id string, public crypto.PublicKey, alg string) jose.JSONWebKey {
 	return jose.JSONWebKey{KeyID: id, Key: public, Algorithm: alg, Use: "sig"}
 }
 
-// url returns the iss of the tokens.
+// url returns the issuer's name, which its tokens have as iss.
 func (i *issuer) url() string { return i.URL + "/realm" }
 
-// set changes the issuer's behaviour.
+// set changes the issuer's behavior under its lock.
 func (i *issuer) set(change func(i *issuer)) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	change(i)
 }
 
-// later advances the clock.
+// later moves the issuer's clock ahead.
 func (i *issuer) later(d time.Duration) { i.set(func(i *issuer) { i.now = i.now.Add(d) }) }
 
 func (i *issuer) time() time.Time {
@@ -110,7 +111,7 @@ func (i *issuer) time() time.Time {
 	return i.now
 }
 
-// config returns a relay's configuration for the issuer.
+// config returns a relay's configuration that trusts this issuer.
 func (i *issuer) config() oidc.Config {
 	return oidc.Config{
 		Issuer: i.url(), Audience: "ahp", Algorithms: []string{"RS256", "ES256", "EdDSA"},
@@ -118,7 +119,7 @@ func (i *issuer) config() oidc.Config {
 	}
 }
 
-// provider returns a verifier for the issuer's tokens.
+// provider returns a verifier for this issuer's tokens. change may change its configuration.
 func (i *issuer) provider(change func(*oidc.Config)) *oidc.Provider {
 	i.Helper()
 	cfg := i.config()
@@ -133,8 +134,8 @@ func (i *issuer) provider(change func(*oidc.Config)) *oidc.Provider {
 	return p
 }
 
-// token returns a valid token with changed claims. A name with the prefix "header "
-// changes a header. A nil value removes.
+// token returns a token that is valid except for change, which replaces claims. A name with the
+// prefix "header " replaces a header field, and nil removes it.
 func (i *issuer) token(method jwt.SigningMethod, kid string, key any, change map[string]any) string {
 	i.Helper()
 	now := i.time()
@@ -161,13 +162,13 @@ func (i *issuer) token(method jwt.SigningMethod, kid string, key any, change map
 	return signed
 }
 
-// rs returns a token signed with RS256.
+// rs returns such a token, signed with RS256.
 func (i *issuer) rs(change map[string]any) string {
 	i.Helper()
 	return i.token(jwt.SigningMethodRS256, "rsa", rsaKey, change)
 }
 
-// unknown returns a token with an unknown kid.
+// unknown returns a token whose kid the issuer does not know. n makes the kid unique.
 func (i *issuer) unknown(n int) string {
 	i.Helper()
 	return i.rs(map[string]any{"header kid": fmt.Sprintf("unknown-%d", n)})

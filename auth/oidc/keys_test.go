@@ -20,7 +20,7 @@ import (
 	"ahprelay/auth/oidc"
 )
 
-// want checks whether a token is accepted.
+// want fails unless the verifier accepts the token, or refuses it if good is false.
 func want(t *testing.T, what string, p *oidc.Provider, token string, good bool) {
 	t.Helper()
 	if _, err := p.Verify(t.Context(), token); (err == nil) != good {
@@ -39,8 +39,8 @@ func TestKeysAreKept(t *testing.T) {
 	}
 }
 
-// TestNewKeyIsValidAtOnce: a new key is valid at once, and an old one until a fetch shows its
-// removal.
+// TestNewKeyIsValidAtOnce replaces the issuer's key. A token with the new key must be accepted at
+// once. A token with the old key must be accepted until the relay fetches the keys again.
 func TestNewKeyIsValidAtOnce(t *testing.T) {
 	i := newIssuer(t)
 	p := i.provider(nil)
@@ -52,8 +52,8 @@ func TestNewKeyIsValidAtOnce(t *testing.T) {
 	want(t, "a token of the key that is gone", p, i.rs(nil), false)
 }
 
-// TestKeysAreForTheirAlgorithm: a token cannot choose a configured algorithm for which
-// its key was not made.
+// TestKeysAreForTheirAlgorithm signs tokens with an algorithm that the relay permits, but for which
+// the key was not made. They must be refused.
 func TestKeysAreForTheirAlgorithm(t *testing.T) {
 	i := newIssuer(t)
 	i.keys = []any{jwk("rsa", rsaKey.Public(), "RS256")}
@@ -63,7 +63,8 @@ func TestKeysAreForTheirAlgorithm(t *testing.T) {
 	want(t, "PS256", p, i.token(jwt.SigningMethodPS256, "rsa", rsaKey, nil), false)
 }
 
-// TestRemovedKeyIsForgotten: a key removed without a successor is forgotten after a while.
+// TestRemovedKeyIsForgotten removes a key at the issuer. After a while, tokens with this key must
+// be refused, although no new key was used.
 func TestRemovedKeyIsForgotten(t *testing.T) {
 	i := newIssuer(t)
 	p := i.provider(nil)
@@ -80,7 +81,8 @@ func TestRemovedKeyIsForgotten(t *testing.T) {
 	}
 }
 
-// TestUnknownKeysDoNotFloodTheIssuer sends many tokens with unknown keys, at once and repeatedly.
+// TestUnknownKeysDoNotFloodTheIssuer sends 200 tokens with unknown keys at once. The relay must
+// fetch the keys once, and accept good tokens meanwhile.
 func TestUnknownKeysDoNotFloodTheIssuer(t *testing.T) {
 	i := newIssuer(t)
 	p := i.provider(nil)
@@ -105,7 +107,8 @@ func TestUnknownKeysDoNotFloodTheIssuer(t *testing.T) {
 	}
 }
 
-// TestInvalidClaimsCauseNoFetch sends tokens with invalid claims and unknown keys.
+// TestInvalidClaimsCauseNoFetch sends tokens with invalid claims or headers. The relay must refuse
+// them without a request to the issuer.
 func TestInvalidClaimsCauseNoFetch(t *testing.T) {
 	i := newIssuer(t)
 	p := i.provider(nil)
@@ -119,8 +122,8 @@ func TestInvalidClaimsCauseNoFetch(t *testing.T) {
 	}
 }
 
-// TestKnownKeysOutliveAnOutage: known keys stay valid for a day while the issuer is
-// down.
+// TestKnownKeysOutliveAnOutage has an issuer that is down. Tokens with known keys must be accepted
+// for a day, and not longer.
 func TestKnownKeysOutliveAnOutage(t *testing.T) {
 	i := newIssuer(t)
 	p := i.provider(nil)
@@ -152,7 +155,8 @@ func TestKnownKeysOutliveAnOutage(t *testing.T) {
 	want(t, "a token when the issuer is back", p, i.rs(nil), true)
 }
 
-// TestMalformedAnswersOfAnIssuerAreRefused has an issuer, or an impostor, send malformed answers.
+// TestMalformedAnswersOfAnIssuerAreRefused has an issuer send malformed answers, or redirects to
+// another. Verify must fail with the reason, and send no request to the other.
 func TestMalformedAnswersOfAnIssuerAreRefused(t *testing.T) {
 	small, err := rsa.GenerateKey(rand.Reader, 1024)
 	if err != nil {
@@ -165,7 +169,7 @@ func TestMalformedAnswersOfAnIssuerAreRefused(t *testing.T) {
 	huge := func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		line := []byte(strings.Repeat(" ", 64<<10))
-		for range 1 << 14 { // a gigabyte, if it is read
+		for range 1 << 14 { // a GiB if the relay read everything
 			if _, err := w.Write(line); err != nil {
 				return
 			}
@@ -214,7 +218,7 @@ func TestMalformedAnswersOfAnIssuerAreRefused(t *testing.T) {
 	if got := elsewhere.requests.Load(); got != 0 {
 		t.Errorf("%d requests elsewhere; want none", got)
 	}
-	// Unknown types of keys do not invalidate the others.
+	// Keys with unknown types must not make the others invalid.
 	i := newIssuer(t)
 	i.keys = append([]any{map[string]any{"kty": "future", "kid": "rsa"}, 7, map[string]any{"kty": "RSA", "n": "!"}}, i.keys...)
 	want(t, "a token beside odd keys", i.provider(nil), i.rs(nil), true)
@@ -225,8 +229,8 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// TestFetchFromASlowIssuerEnds has an issuer that never answers: a fetch ends by its timeout, or
-// when the provider is closed.
+// TestFetchFromASlowIssuerEnds has an issuer that never answers. Verify must fail after its timeout
+// or its context's end, and Close must end a fetch.
 func TestFetchFromASlowIssuerEnds(t *testing.T) {
 	i := newIssuer(t)
 	token := i.rs(nil)
@@ -253,6 +257,6 @@ func TestFetchFromASlowIssuerEnds(t *testing.T) {
 		if _, err := p.Verify(ctx, token); err == nil || time.Since(begin) != time.Second {
 			t.Errorf("Verify = %v after %v; want an error after 1s", err, time.Since(begin))
 		}
-		p.Close() // during the second fetch
+		p.Close() // closes during the second fetch
 	})
 }

@@ -10,13 +10,13 @@ import (
 	"ahprelay/auth/oidc"
 )
 
-// TestCodeOfAnotherProviderIsNotTraded: a code goes to the token endpoint only if it
-// can come from the provider. Responses arrive with and without iss, from providers
-// that announce iss and that do not (RFC 9207).
+// TestCodeOfAnotherProviderIsNotTraded finishes sign-ins with and without iss (RFC 9207), at
+// providers that announce iss and that do not. The relay must send the code to the token endpoint
+// only if it can come from this provider.
 func TestCodeOfAnotherProviderIsNotTraded(t *testing.T) {
 	for _, test := range []struct {
 		name   string
-		gives  any // the discovery document's statement about iss; nil: none
+		gives  any // what the discovery document says about iss; nil for nothing
 		iss    func(*issuer) string
 		traded bool
 	}{

@@ -57,7 +57,7 @@ func TestTokensGiveTheRulesAuthority(t *testing.T) {
 			t.Errorf("%v: accepted as %+v; relays cannot write its times", claims, c)
 		}
 	}
-	// A rule with a limit of ten minutes rejects a token issued an hour ago.
+	// A rule with a limit of ten minutes refuses a token that is eleven minutes old.
 	_, err = p.Verify(t.Context(), i.rs(map[string]any{"iat": start.Add(-11 * time.Minute).Unix()}))
 	if !errors.Is(err, auth.ErrTokenExpired) {
 		t.Errorf("a token that is too old for its rule: %v", err)
@@ -81,7 +81,8 @@ func TestTokenIDs(t *testing.T) {
 	}
 }
 
-// TestConditionsCompareExactly has claims that a careless comparison might accept.
+// TestConditionsCompareExactly lists conditions that a careless comparison would find true. No rule
+// may match.
 func TestConditionsCompareExactly(t *testing.T) {
 	i := newIssuer(t)
 	for name, c := range map[string]oidc.Condition{
@@ -234,7 +235,7 @@ func TestInvalidConfigurationsAreRefused(t *testing.T) {
 	}
 }
 
-// FuzzVerify has tokens without a valid signature.
+// FuzzVerify fails if Verify accepts a token that the issuer has not signed.
 func FuzzVerify(f *testing.F) {
 	i := newIssuer(f)
 	p := i.provider(nil)

@@ -8,9 +8,8 @@ import (
 	"ahprelay/auth"
 )
 
-// TestDerivedInvitationChangesNobody: a person's invitation does not change the rights
-// of a person with the same name who was let in meanwhile; the operator's invitation
-// does.
+// TestDerivedInvitationChangesNobody has bob accept invitations under a name that is already in
+// use. A person's invitation must not change bob's rights; the operator's must.
 func TestDerivedInvitationChangesNobody(t *testing.T) {
 	d := newDirectory(t)
 	invited := func(access auth.Access, origins ...auth.Origin) string {
@@ -48,8 +47,8 @@ func TestDerivedInvitationChangesNobody(t *testing.T) {
 	bob(auth.AccessAdmin, 0)
 }
 
-// TestLongChainLetsNobodyIn: a device is refused if its tokens cannot carry its
-// origins.
+// TestLongChainLetsNobodyIn invites a device whose grant has too many origins for a token. The
+// invitation and the approval must fail.
 func TestLongChainLetsNobodyIn(t *testing.T) {
 	d, who := newDirectory(t), owner()
 	for range auth.MaxOrigins {

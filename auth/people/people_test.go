@@ -33,7 +33,8 @@ func newKey(t testing.TB) string {
 	return key.Thumbprint()
 }
 
-// TestOnlyTheFirstIsIn has many browsers race for a link.
+// TestOnlyTheFirstIsIn has 16 browsers accept the same invitation at once. Exactly one may succeed,
+// and the others must get ErrUsed.
 func TestOnlyTheFirstIsIn(t *testing.T) {
 	for _, setup := range []bool{false, true} {
 		d := newDirectory(t)
@@ -67,8 +68,8 @@ func TestOnlyTheFirstIsIn(t *testing.T) {
 	}
 }
 
-// TestSetupLinksAreOver: the next setup link ends the previous one, and an owner ends
-// all.
+// TestSetupLinksAreOver makes setup links. A new setup link must end the previous, and all must end
+// when there is an owner.
 func TestSetupLinksAreOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDirectory(t)
@@ -97,8 +98,8 @@ func TestSetupLinksAreOver(t *testing.T) {
 	})
 }
 
-// TestRemovedLetsNobodyIn removes a device before its invited and approved devices
-// enter.
+// TestRemovedLetsNobodyIn removes a device that has sent an invitation and approved requests. The
+// invited and approved devices must not get in. With a device that stays, they must.
 func TestRemovedLetsNobodyIn(t *testing.T) {
 	d, who := newDirectory(t), owner()
 	enter := func() Device {
@@ -149,7 +150,7 @@ func TestRemovedLetsNobodyIn(t *testing.T) {
 	}
 }
 
-// TestSetupOfOneTenant: a tenant's setup link does not affect the other tenants.
+// TestSetupOfOneTenant makes setup links for two tenants. Both must be accepted.
 func TestSetupOfOneTenant(t *testing.T) {
 	d := newDirectory(t)
 	var secrets []string
@@ -169,8 +170,8 @@ func TestSetupOfOneTenant(t *testing.T) {
 	}
 }
 
-// TestForeignPollsSlowNobodyDown: polls of missing or foreign requests do not delay an
-// owner's polls.
+// TestForeignPollsSlowNobodyDown polls missing requests, and a request with a wrong secret. The
+// owner's own poll must not be slowed down.
 func TestForeignPollsSlowNobodyDown(t *testing.T) {
 	d, key := newDirectory(t), newKey(t)
 	r, err := d.Ask(Request{Kind: OfDevice, Key: key})
@@ -190,7 +191,8 @@ func TestForeignPollsSlowNobodyDown(t *testing.T) {
 	}
 }
 
-// TestRequestEndsWithItsTime follows a request through its life, by the clock.
+// TestRequestEndsWithItsTime polls a request from its beginning to its end. It must be pending,
+// then approved once, and unknown after its time.
 func TestRequestEndsWithItsTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, who := newDirectory(t), owner()
@@ -207,7 +209,7 @@ func TestRequestEndsWithItsTime(t *testing.T) {
 		}
 		poll(r.Secret, key, ErrPending)
 		poll(r.Secret, key, ErrSlowDown)
-		poll(r.Secret, newKey(t), ErrNone) // slows only this requester down
+		poll(r.Secret, newKey(t), ErrNone) // this slows down only the other key
 		time.Sleep(PollEvery - time.Millisecond)
 		poll(r.Secret, key, ErrSlowDown)
 		time.Sleep(PollEvery)
@@ -240,8 +242,8 @@ func TestRequestEndsWithItsTime(t *testing.T) {
 	})
 }
 
-// TestForeignRequestIsInvisible: a request for a tenant or person cannot be seen or
-// decided by others.
+// TestForeignRequestIsInvisible has a person decide about requests. A request for another tenant or
+// person must look as if it did not exist.
 func TestForeignRequestIsInvisible(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		d := newDirectory(t)
@@ -262,9 +264,8 @@ func TestForeignRequestIsInvisible(t *testing.T) {
 	})
 }
 
-// TestFloodOfRequestsKeepsNobodyOut has 18 sites in a /48, and then all of it, send
-// requests without end. A request from elsewhere is accepted and stays until it
-// expires. So does an approved one.
+// TestFloodOfRequestsKeepsNobodyOut sends requests without end from whole networks. A request from
+// elsewhere must be accepted and stay until its time is over, and so must an approved request.
 func TestFloodOfRequestsKeepsNobodyOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, key, who := newDirectory(t), newKey(t), owner()
@@ -304,8 +305,7 @@ func TestFloodOfRequestsKeepsNobodyOut(t *testing.T) {
 		if n := len(waiting); err != nil || n > 4*64+2 {
 			t.Errorf("%d requests of 4 networks wait, %v; want at most 64 of each", n, err)
 		}
-		// When each request comes from a different network, there is still room for
-		// one more.
+		// If each request comes from another network, a new request must still fit.
 		for i := range roomOfTenant.Places + 8 {
 			ask("", fmt.Sprintf("2001:db8:%x::1", i+16))
 		}
