@@ -28,44 +28,44 @@ func TestPeekReadsTheEnvelope(t *testing.T) {
 			ahp.Envelope{Kind: ahp.Response, ID: []byte("7"), Result: []byte(`{"snapshot":null}`)}},
 		{`{"id":"a","error":{"code":-32601,"message":"no"}}`,
 			ahp.Envelope{Kind: ahp.Response, ID: []byte(`"a"`), Error: []byte(`{"code":-32601,"message":"no"}`)}},
-		// Hosts answer an unreadable request with a null id.
+		// A host answers an unreadable request with a null id.
 		{`{"id":null,"error":{}}`, ahp.Envelope{Kind: ahp.Response, ID: []byte("null"), Error: []byte("{}")}},
-		// A null result is a result: ping has one. A null error is an error.
+		// A null result is a result: the answer to ping has it. A null error is an error.
 		{`{"id":1,"result":null}`, ahp.Envelope{Kind: ahp.Response, ID: []byte("1"), Result: []byte("null")}},
 		{`{"id":1,"error":null}`, ahp.Envelope{Kind: ahp.Response, ID: []byte("1"), Error: []byte("null")}},
-		// A null id makes a request, which hosts answer.
+		// A null id makes a message a request, which hosts answer.
 		{`{"id":null,"method":"ping"}`, ahp.Envelope{Kind: ahp.Request, ID: []byte("null"), Method: []byte("ping")}},
-		// Ids keep their form.
+		// Peek returns ids as the message writes them.
 		{`{"id":-1.50e+3,"method":"m"}`, ahp.Envelope{Kind: ahp.Request, ID: []byte("-1.50e+3"), Method: []byte("m")}},
 		{`{"id":"\u0061","method":"m"}`, ahp.Envelope{Kind: ahp.Request, ID: []byte(`"\u0061"`), Method: []byte("m")}},
-		// Keys and texts are decoded.
+		// Peek decodes keys and texts.
 		{`{"\u006dethod":"\u0070ing","p\u0061rams":{"channe\u006C":"x:\/\ud83d\ude00\n"}}`,
 			ahp.Envelope{Kind: ahp.Notification, Method: []byte("ping"), Channel: []byte("x:/😀\n"),
 				Params: []byte(`{"channe\u006C":"x:\/\ud83d\ude00\n"}`)}},
-		// Keys that differ from these in any character are unknown, and pass.
+		// Peek ignores keys that differ from the known keys in any character.
 		{`{"Method":1,"ID":{},"iD":1,"id ":1,"method":"m","params":{"Channel":1,"channels":2}}`,
 			ahp.Envelope{Kind: ahp.Notification, Method: []byte("m"), Params: []byte(`{"Channel":1,"channels":2}`), Misspelt: true}},
-		// MCP messages carry the channel at the top, in responses too.
+		// MCP messages have the channel at the top, also in responses.
 		{`{"channel":"mcp://a","method":"tools/list","id":1}`,
 			ahp.Envelope{Kind: ahp.Request, ID: []byte("1"), Method: []byte("tools/list"), Channel: []byte("mcp://a")}},
 		{`{"channel":"mcp://a","result":{},"id":1}`,
 			ahp.Envelope{Kind: ahp.Response, ID: []byte("1"), Result: []byte("{}"), Channel: []byte("mcp://a")}},
-		// Both places have the same channel, in different forms.
+		// The channel may be in both places, in different spellings.
 		{`{"channel":"mcp:\/\/a","method":"m","params":{"channel":"mcp://\u0061"}}`,
 			ahp.Envelope{Kind: ahp.Notification, Method: []byte("m"), Channel: []byte("mcp://a"),
 				Params: []byte(`{"channel":"mcp://\u0061"}`)}},
-		// Empty is not absent.
+		// An empty text differs from an absent member.
 		{`{"method":"","params":{"channel":""}}`,
 			ahp.Envelope{Kind: ahp.Notification, Method: []byte{}, Channel: []byte{}, Params: []byte(`{"channel":""}`)}},
-		// Params without members: by position, or null for none.
+		// These params have no members: a list, and null.
 		{`{"method":"m","params":[{"channel":"x"}]}`,
 			ahp.Envelope{Kind: ahp.Notification, Method: []byte("m"), Params: []byte(`[{"channel":"x"}]`)}},
 		{`{"method":"m","params":null}`,
 			ahp.Envelope{Kind: ahp.Notification, Method: []byte("m"), Params: []byte("null")}},
-		// White space may stand anywhere between tokens.
+		// White space may be between any tokens.
 		{" \t\r\n{ \"method\" : \"m\" , \"params\" : { \"channel\" : \"x\" } \r} \n",
 			ahp.Envelope{Kind: ahp.Notification, Method: []byte("m"), Channel: []byte("x"), Params: []byte(`{ "channel" : "x" }`)}},
-		// Unread keys may be duplicate, or lone surrogates at a deeper level.
+		// Keys that Peek does not read may be duplicate, or have lone surrogates.
 		{`{"x":1,"x":2,"method":"m","y":{"\ud800":"\udc00\ud800","method":1,"method":2}}`,
 			ahp.Envelope{Kind: ahp.Notification, Method: []byte("m")}},
 	}
@@ -86,10 +86,10 @@ func TestPeekReadsTheActionsOrigin(t *testing.T) {
 	}{
 		{`{"channel":"x","action":{"type":"chat/delta","n":1},"serverSeq":7,"origin":{"clientId":"a"}}`,
 			ahp.Said{Action: []byte(`{"type":"chat/delta","n":1}`), ServerSeq: []byte("7"), Origin: []byte(`{"clientId":"a"}`), Type: []byte("chat/delta")}},
-		// In any order, with escapes and white space.
+		// The members may have any order, escapes and white space.
 		{`{"origin" : null,"\u0061ction" : {"n":{"type":"no"}, "typ\u0065" : "\u0061/b"} ,"channel":"x"}`,
 			ahp.Said{Action: []byte(`{"n":{"type":"no"}, "typ\u0065" : "\u0061/b"}`), Origin: []byte("null"), Type: []byte("a/b")}},
-		// Any value is accepted.
+		// Peek accepts any value for these members.
 		{`{"channel":"x","action":[{"type":"a"}],"serverSeq":"7","origin":[]}`,
 			ahp.Said{Action: []byte(`[{"type":"a"}]`), ServerSeq: []byte(`"7"`), Origin: []byte("[]")}},
 		{`{"channel":"x","action":{"type":7}}`, ahp.Said{Action: []byte(`{"type":7}`)}},
@@ -97,12 +97,12 @@ func TestPeekReadsTheActionsOrigin(t *testing.T) {
 		{`{"channel":"x","action":{"type":"a","type":"b"}}`, ahp.Said{Action: []byte(`{"type":"a","type":"b"}`), Type: []byte("a")}},
 		{`{"channel":"x","action":{"type":""}}`, ahp.Said{Action: []byte(`{"type":""}`), Type: []byte{}}},
 		{`{"channel":"x","action":{"\udc00":1,"type":"a"}}`, ahp.Said{Action: []byte(`{"\udc00":1,"type":"a"}`), Type: []byte("a")}},
-		// Ambiguous members are ignored, and pass.
+		// Peek accepts ambiguous members, and returns none of them.
 		{`{"channel":"x","action":{},"action":{},"serverSeq":7}`, ahp.Said{}},
 		{`{"channel":"x","action":{},"serverSeq":7,"server\u0053eq":7}`, ahp.Said{}},
 		{`{"channel":"x","origin":null,"action":{},"origin":{}}`, ahp.Said{}},
 		{`{"channel":"x","origin":{},"action":{},"origin":null}`, ahp.Said{}},
-		// So is an action without a channel.
+		// It also returns none without a channel in params.
 		{`{"action":{"type":"a"},"serverSeq":7}`, ahp.Said{}},
 		{`[{"channel":"x","action":{}}]`, ahp.Said{}},
 	}
@@ -119,7 +119,7 @@ func TestPeekReadsTheActionsOrigin(t *testing.T) {
 	}
 }
 
-// reasons are all reasons of Peek. None quotes the frame.
+// These are all reasons for which Peek refuses a frame. A reason never quotes the frame.
 const (
 	notObject    = "not a JSON object"
 	after        = "bytes after the object"
@@ -153,18 +153,18 @@ var reasons = []string{
 	differ, notRPC,
 }
 
-// refusals are frames Peek refuses, with ¶ at the error's offset.
+// refusals lists frames that Peek must refuse, with ¶ at the offset of the error.
 var refusals = []struct{ in, reason string }{
 	{`¶`, notObject},
 	{` ¶`, notObject},
 	{`¶[{"method":"m"}]`, notObject},
 	{`¶"x"`, notObject},
 	{`¶null`, notObject},
-	// A byte order mark.
+	// The first character is a byte order mark.
 	{"¶\ufeff{}", notObject},
 	{`{"method":"m"}¶{"method":"m"}`, after},
 	{"{\"method\":\"m\"}¶\x00", after},
-	// No-break space is no JSON white space.
+	// A no-break space is no JSON white space.
 	{"{\"method\":\"m\"}¶\u00a0", after},
 	{"{¶\v\"method\":\"m\"}", badByte},
 
@@ -210,9 +210,10 @@ var refusals = []struct{ in, reason string }{
 	{`{"x":"¶\u12g4"}`, badEscape},
 	{`{"x":"¶\`, badEscape},
 	{`{"x":"¶\u123`, badEscape},
-	// Invalid UTF-8 counts from the start of its string.
+	// For invalid UTF-8, the offset is the start of the string.
 	{"{\"x\":\"¶ab\xff\"}", badUTF8},
-	// An overlong slash, a surrogate in UTF-8, a code point beyond the last, half a rune.
+	// These are an overlong slash, a surrogate in UTF-8, a code point above the last, and half a
+	// rune.
 	{"{\"x\":\"¶\xc0\xaf\"}", badUTF8},
 	{"{\"x\":\"¶\xed\xa0\x80\"}", badUTF8},
 	{"{\"x\":\"¶\xf4\x90\x80\x80\"}", badUTF8},
@@ -228,7 +229,7 @@ var refusals = []struct{ in, reason string }{
 
 	{`{"id":1,"method":"m",¶"id":1}`, twiceID},
 	{`{"method":"m",¶"\u006dethod":"m"}`, twiceMethod},
-	// The second params would hide the first, channel and all.
+	// If hosts read the second params, they would read a channel that the relay has not checked.
 	{`{"method":"m","params":{"channel":"a"},¶"params":{"channel":"b"}}`, twiceParams},
 	{`{"method":"m","params":{"channel":"a",¶"channel":"a"}}`, twiceChannel},
 	{`{"method":"m","channel":"a",¶"channel":"a"}`, twiceChannel},
@@ -277,7 +278,7 @@ func TestPeekRefusesDeepFrames(t *testing.T) {
 		return []byte(`{"method":"m","params":` + strings.Repeat(open, levels) + `1` + strings.Repeat(shut, levels) + `}`)
 	}
 	for _, kind := range []struct{ open, shut string }{{"[", "]"}, {`{"x":`, "}"}} {
-		// The frame itself counts as one level.
+		// The frame itself is the first level.
 		if _, err := ahp.Peek(nested(ahp.MaxDepth-1, kind.open, kind.shut)); err != nil {
 			t.Errorf("Peek(MaxDepth times %s): %v", kind.open, err)
 		}
@@ -287,7 +288,7 @@ func TestPeekRefusesDeepFrames(t *testing.T) {
 			t.Errorf("Peek(1+MaxDepth times %s) = %v; want %s", kind.open, err, tooDeep)
 		}
 	}
-	// Siblings are not nested.
+	// Objects beside each other are not nested.
 	wide := []byte(`{"method":"m","x":[` + strings.Repeat(`[],{},{"y":[]},`, ahp.MaxDepth) + `0]}`)
 	if _, err := ahp.Peek(wide); err != nil {
 		t.Errorf("Peek(many siblings): %v", err)
@@ -311,7 +312,7 @@ func TestKindsHaveNames(t *testing.T) {
 	}
 }
 
-// Frames of a real host pass, except its batches.
+// TestPeekRealFrames reads frames of a real host. Peek must accept all except batches.
 func TestPeekRealFrames(t *testing.T) {
 	kinds := map[ahp.Kind]int{}
 	for _, frame := range corpus(t) {
@@ -346,7 +347,7 @@ func TestPeekAllocatesNothing(t *testing.T) {
 	}
 }
 
-// corpus returns frames from a real host and its clients.
+// corpus returns frames that a real host and its clients have sent.
 func corpus(tb testing.TB) [][]byte {
 	tb.Helper()
 	all, err := os.ReadFile("testdata/frames.jsonl")

@@ -7,7 +7,8 @@ import (
 	"ahprelay/ahp"
 )
 
-// sameIDs are pairs that are equal for SameID, and otherIDs pairs that are not.
+// sameIDs lists pairs for which SameID must return true, and otherIDs pairs for which it must
+// return false.
 var sameIDs = [][2]string{
 	{`1`, `1`},
 	{`1`, `1.0`},
@@ -15,10 +16,11 @@ var sameIDs = [][2]string{
 	{`1`, `1E+0`},
 	{`0`, `-0`},
 	{`0`, `0e5`},
-	// Below the smallest double there is only zero, above the largest only infinity.
+	// JavaScript reads a number below the smallest double as zero, and above the largest as
+	// infinity.
 	{`0`, `1e-999`},
 	{`1e999`, `2e999`},
-	// The same double.
+	// Both numbers are the same double.
 	{`9007199254740993`, `9007199254740992`},
 	{`0.1`, `0.1000000000000000055511151231257827021181583404541015625`},
 	{`"a"`, `"a"`},
@@ -26,7 +28,7 @@ var sameIDs = [][2]string{
 	{`"/😀"`, `"\/\ud83d\uDE00"`},
 	{`""`, `""`},
 	{`null`, `null`},
-	// JSON has no infinity: JavaScript writes null.
+	// JSON has no infinity, so JavaScript writes it as null.
 	{`null`, `1e999`},
 	{`null`, `-1e999`},
 	{`1e999`, `-1e999`},
@@ -39,7 +41,7 @@ var otherIDs = [][2]string{
 	{`9007199254740992`, `9007199254740994`},
 	{`"a"`, `"A"`},
 	{`"a"`, `"a "`},
-	// No normalisation: é as one code point and as two.
+	// The letter é as one code point and as two: SameID does not normalize texts.
 	{`"\u00e9"`, `"e\u0301"`},
 	{`null`, `0`},
 	{`null`, `"null"`},
@@ -62,10 +64,10 @@ func TestSameID(t *testing.T) {
 	for _, pair := range otherIDs {
 		check(pair[0], pair[1], false)
 	}
-	// An absent id equals nothing.
+	// An absent id equals no id.
 	check(``, ``, false)
 	check(``, `null`, false)
-	// These are no JSON, though strconv can read them.
+	// These texts are no JSON, though strconv can read them.
 	check(`0x10`, `16`, false)
 	check(`1_0`, `10`, false)
 	check(`Inf`, `1e999`, false)
@@ -73,7 +75,7 @@ func TestSameID(t *testing.T) {
 	check(`"a`, `"\u0061`, false)
 }
 
-// FuzzSameID compares with encoding/json.
+// FuzzSameID fails if SameID disagrees with comparing the values that encoding/json reads.
 func FuzzSameID(f *testing.F) {
 	for _, pair := range append(sameIDs, otherIDs...) {
 		f.Add([]byte(pair[0]), []byte(pair[1]))
@@ -88,7 +90,7 @@ func FuzzSameID(f *testing.F) {
 		}
 		var valueA, valueB any
 		if json.Unmarshal(a, &valueA) != nil || json.Unmarshal(b, &valueB) != nil {
-			return // beyond the range of doubles
+			return // out of a double's range
 		}
 		if want := valueA == valueB; got != want {
 			t.Fatalf("SameID(%q, %q) = %v; want %v", a, b, got, want)
@@ -96,7 +98,7 @@ func FuzzSameID(f *testing.F) {
 	})
 }
 
-// isID reports whether Peek would return raw as an id.
+// isID reports whether Peek accepts raw as an id.
 func isID(raw []byte) bool {
 	e, err := ahp.Peek(ahp.AppendResult(nil, raw, nil))
 	return err == nil && string(e.ID) == string(raw)

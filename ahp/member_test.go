@@ -15,14 +15,14 @@ import (
 func TestMembersFindsNamedMembers(t *testing.T) {
 	tests := []struct {
 		in   string
-		a, b string // raw values, empty when absent
+		a, b string // raw values; "" if absent
 	}{
 		{`{}`, ``, ``},
 		{`{"a":1}`, `1`, ``},
 		{` { "b" : [ 1 ] , "a" : null } `, `null`, `[ 1 ]`},
 		{`{"\u0061":"\u0061"}`, `"\u0061"`, ``},
-		// Neither keys in a different case nor nested members match, and other keys
-		// may be duplicate.
+		// A key in another case does not match, nor does a nested member. Keys without a wanted
+		// name may be duplicate.
 		{`{"A":1,"x":{"a":1},"x":2,"b":3}`, ``, `3`},
 	}
 	for _, test := range tests {
@@ -55,7 +55,7 @@ func TestBrokenObjectsHaveNoMembers(t *testing.T) {
 	}
 }
 
-// FuzzMembers compares with encoding/json.
+// FuzzMembers fails if Members returns other members than encoding/json.
 func FuzzMembers(f *testing.F) {
 	for _, frame := range corpus(f) {
 		f.Add(frame)
@@ -70,7 +70,7 @@ func FuzzMembers(f *testing.F) {
 			t.Fatalf("Members(%q) made it %q", before, object)
 		}
 		if err != nil {
-			return // FuzzPeek checks the refusals
+			return // FuzzPeek tests refusals
 		}
 		if !json.Valid(object) {
 			t.Fatalf("Members(%q) = nil; want a refusal", object)
@@ -96,7 +96,7 @@ func TestTextDecodesStrings(t *testing.T) {
 		{`"a"`, "a", true},
 		{`"é😀"`, "é😀", true},
 		{`"\"\\\/\b\f\n\r\t\u00e9\uD83D\uDE00\u0000"`, "\"\\/\b\f\n\r\té😀\x00", true},
-		// The replacement character is text like any other, and so are noncharacters.
+		// The replacement character and noncharacters are ordinary text.
 		{`"\ufffd\uffff"`, "\ufffd\uffff", true},
 		{``, "", false},
 		{`"`, "", false},
@@ -109,7 +109,7 @@ func TestTextDecodesStrings(t *testing.T) {
 		{`"\u00"`, "", false},
 		{`"\ud800"`, "", false},
 		{`"\ud800\u0041"`, "", false},
-		// Four digits after another escape are no second half.
+		// The second half of a surrogate pair needs its own \u escape.
 		{`"\ud800\ndc00"`, "", false},
 		{`"\udc00\ud800"`, "", false},
 		{"\"\xff\"", "", false},
@@ -125,7 +125,7 @@ func TestTextDecodesStrings(t *testing.T) {
 	}
 }
 
-// FuzzText compares with encoding/json.
+// FuzzText fails if Text decodes a string differently from encoding/json.
 func FuzzText(f *testing.F) {
 	f.Add([]byte(`"\ud83d\ude00\n\\é"`))
 	f.Add([]byte(`"\ud83d"`))
@@ -145,12 +145,12 @@ func FuzzText(f *testing.F) {
 	})
 }
 
-// TestSpeltRefusesKeysInADifferentCase proves Spelt refuses keys that encoding/json equates with a named key, in
-// any form.
+// TestSpeltRefusesKeysInADifferentCase lists objects. Spelt must refuse a key that encoding/json
+// would read as a wanted name, although its case differs.
 func TestSpeltRefusesKeysInADifferentCase(t *testing.T) {
 	for object, ok := range map[string]bool{
 		`{"uri":1}`:                   true,
-		`{"uri":1,"x":{"URI":2}}`:     true, // a different place
+		`{"uri":1,"x":{"URI":2}}`:     true, // in a nested object
 		`{"uri":1,"urix":2,"ur":3}`:   true,
 		`{"":1,"\u00dcri":2}`:         true,
 		`{}`:                          true,
@@ -158,8 +158,8 @@ func TestSpeltRefusesKeysInADifferentCase(t *testing.T) {
 		`{"URI":2}`:                   false,
 		`{"uri":1,"\u0055ri":2}`:      false,
 		`{"uri":1,"tasK":2}`:          false,
-		`{"uri":1,"ta\u017fk":2}`:     false, // folds to s
-		`{"uri":1,"tas\u212a":2}`:     false, // folds to k
+		`{"uri":1,"ta\u017fk":2}`:     false, // U+017F equals s without case
+		`{"uri":1,"tas\u212a":2}`:     false, // U+212A equals k without case
 		"{\"uri\":1,\"tas\u212a\":2}": false,
 		`{"uri":1,"uri":2}`:           false,
 		`["uri"]`:                     false,
@@ -171,7 +171,8 @@ func TestSpeltRefusesKeysInADifferentCase(t *testing.T) {
 	}
 }
 
-// TestSpeltAsJSON compares with encoding/json reading a struct.
+// TestSpeltAsJSON draws keys. Spelt must refuse exactly those that encoding/json reads into a
+// struct's field in spite of their case.
 func TestSpeltAsJSON(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		key := rapid.StringMatching(`(?i)[tſx][aé]?[sſ\x{212a}k]{0,2}[kK\x{212a}]?`).Draw(t, "key")

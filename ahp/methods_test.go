@@ -35,7 +35,7 @@ func TestSeqReadsEachFormOfAnInteger(t *testing.T) {
 		want int64
 	}{
 		{`2403`, 2403},
-		// An integer has many forms.
+		// A JSON integer may have an exponent.
 		{`24.03e2`, 2403},
 		{`-0`, 0},
 		{`0`, 0},
@@ -82,7 +82,8 @@ func TestReadInitializeResultRefuses(t *testing.T) {
 	}
 }
 
-// FuzzReadInitializeResult checks no input makes the reader panic or write.
+// FuzzReadInitializeResult fails if the reader panics, changes its input, or returns another type
+// of error.
 func FuzzReadInitializeResult(f *testing.F) {
 	f.Add([]byte(`{"protocolVersion":"0.9.0","serverInfo":{"name":"host"},"snapshots":[ "a" ],"serverSeq":1}`))
 	f.Add([]byte(`{"snapshots":[[{}],"\ud800"],"protocolVersion":1e3}`))

@@ -16,13 +16,13 @@ func TestNamesWithSeparatorsAreRefused(t *testing.T) {
 	refused := []string{
 		"",
 		strings.Repeat("z", ahp.MaxNameLen+1),
-		// More than one NATS token, or a wildcard.
+		// These are several NATS tokens, or wildcards.
 		"a.b", "*", ">", "a b", "$js",
-		// A different URL path, or its escape.
+		// These change a URL's path.
 		"a/b", "..", "a%2fb",
-		// Upper case: DNS ignores case.
+		// DNS ignores case, so names have no upper case.
 		"A", "aZ",
-		// The neighbours of the allowed ranges.
+		// These bytes are next to the allowed ranges.
 		"`", "{", "/", ":", ",", "_",
 		"é", "a\x00", "a\n", "\xff",
 	}

@@ -15,17 +15,17 @@ import (
 	"ahprelay/ahp"
 )
 
-// A nodeAnswer is a line of output from testdata/parse.js.
+// A nodeAnswer is a line that testdata/parse.js prints for a question.
 type nodeAnswer struct {
-	Refused string // the error's name
+	Refused string // the error's name; "" if Node parses the frame
 
-	// Type and value of members, "" when absent.
+	// The type and the value of these members, "" if absent.
 	ID, Method, Channel, TopChannel string
 
 	Same bool
 }
 
-// askNode sends all questions to one Node process.
+// askNode asks a Node process all questions, and returns its answers in the same order.
 func askNode(t *testing.T, questions []string) []nodeAnswer {
 	t.Helper()
 	node, err := exec.LookPath("node")
@@ -59,9 +59,8 @@ func question(kind string, fields ...[]byte) string {
 	return kind
 }
 
-// TestPeekAgainstNode compares Peek with JavaScript hosts. They accept every frame
-// that Peek accepts, and read the same values. Peek refuses every frame that they
-// refuse, and they refuse every frame that is not JSON for Peek.
+// TestPeekAgainstNode compares Peek with JavaScript. If Peek accepts a frame, then Node must parse
+// it and read the same values. If Peek refuses a frame as invalid JSON, Node must refuse it, too.
 func TestPeekAgainstNode(t *testing.T) {
 	frames := differentialFrames(t)
 	envelopes := make([]ahp.Envelope, len(frames))
@@ -91,14 +90,14 @@ func TestPeekAgainstNode(t *testing.T) {
 	}
 }
 
-// isSyntax reports whether Peek refused a frame because it is not JSON.
+// isSyntax reports whether Peek refused a frame because it is no JSON.
 func isSyntax(err error) bool {
 	var refused *ahp.FrameError
 	return errors.As(err, &refused) &&
 		slices.Contains([]string{after, badByte, badEnd, badEscape, badControl, badUTF8}, refused.Reason)
 }
 
-// compareNode reports a difference in Node's reading of an accepted frame.
+// compareNode returns an error if Node reads a frame differently from Peek.
 func compareNode(e ahp.Envelope, node nodeAnswer) error {
 	if node.Refused != "" {
 		return fmt.Errorf("accepted; Node: %s", node.Refused)
@@ -122,7 +121,7 @@ func compareNode(e ahp.Envelope, node nodeAnswer) error {
 	return nil
 }
 
-// showText returns a text in parse.js's form, "" for none.
+// showText returns a text in the form that parse.js prints, or "" for none.
 func showText(text []byte) string {
 	if text == nil {
 		return ""
@@ -130,7 +129,7 @@ func showText(text []byte) string {
 	return "string " + string(text)
 }
 
-// sameAsShown reports whether parse.js shows this raw id.
+// sameAsShown reports whether parse.js has printed this raw id.
 func sameAsShown(id []byte, shown string) bool {
 	kind, value, _ := strings.Cut(shown, " ")
 	switch kind {
@@ -148,8 +147,8 @@ func sameAsShown(id []byte, shown string) bool {
 	return false
 }
 
-// differentialFrames returns real, odd, generated and mutated frames, the same in
-// every run.
+// differentialFrames returns real, odd, generated and mutated frames. They are the same in each
+// run.
 func differentialFrames(t *testing.T) [][]byte {
 	frames := corpus(t)
 	for _, test := range refusals {
@@ -161,7 +160,7 @@ func differentialFrames(t *testing.T) [][]byte {
 	seeds := slices.Clone(frames)
 	seeds = slices.DeleteFunc(seeds, func(frame []byte) bool {
 		_, err := ahp.Peek(frame)
-		return err != nil // it would be refused again
+		return err != nil // mutations of it would only be refused, too
 	})
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 4000 {
@@ -174,14 +173,14 @@ func differentialFrames(t *testing.T) [][]byte {
 	return frames
 }
 
-// pieces are inserted by mutate.
+// pieces are texts that mutate inserts.
 var pieces = []string{
 	`"id":1,`, `"method":"x",`, `"channel":"ahp-root://",`, `"params":{},`, `,"result":1`, `"m\u0065thod":"y",`,
 	"{", "}", "[", "]", `"`, `\`, ",", ":", "-", "0", "1", ".", "e9", "null", "true", " ", "\n", "\t", "\x00", "\xff",
 	"\xc3\xa9", "\ufeff", "\u2028", `\ud83d`, `\ude00`, `\u0000`, `\/`, `__proto__`,
 }
 
-// mutate returns a copy of frame with one change.
+// mutate returns a copy of a frame with a random change.
 func mutate(random *rand.Rand, frame []byte, seeds [][]byte) []byte {
 	if len(frame) == 0 {
 		return []byte(pieces[random.IntN(len(pieces))])
@@ -189,26 +188,26 @@ func mutate(random *rand.Rand, frame []byte, seeds [][]byte) []byte {
 	from := random.IntN(len(frame))
 	to := min(len(frame), from+1+random.IntN(8))
 	switch random.IntN(5) {
-	case 0: // change a byte
+	case 0: // changes a bit
 		frame = bytes.Clone(frame)
 		frame[from] ^= 1 << random.IntN(8)
 		return frame
-	case 1: // cut a part
+	case 1: // removes a part
 		return slices.Concat(frame[:from], frame[to:])
-	case 2: // repeat a part
+	case 2: // repeats a part
 		return slices.Concat(frame[:to], frame[from:])
-	case 3: // continue with a different frame
+	case 3: // continues with a different frame
 		other := seeds[random.IntN(len(seeds))]
 		return slices.Concat(frame[:from], other[random.IntN(len(other)+1):])
 	}
-	// Usually between tokens.
+	// Mostly, the piece is inserted between tokens.
 	if at := bytes.IndexAny(frame[from:], `,{[:`); at >= 0 && random.IntN(3) > 0 {
 		from += at + 1
 	}
 	return slices.Concat(frame[:from], []byte(pieces[random.IntN(len(pieces))]), frame[from:])
 }
 
-// SameID equates the same ids as JavaScript.
+// TestSameIDAgainstNode fails unless SameID agrees with JavaScript about each pair of ids.
 func TestSameIDAgainstNode(t *testing.T) {
 	ids := []string{
 		`12345678901234567890`, `12345678901234567168`, `1e22`, `1e23`, `9.999999999999999e22`, `5e-324`, `2e-324`, `4.9e-324`,

@@ -13,8 +13,8 @@ import (
 	_ "ahprelay/test/fixedseed"
 )
 
-// Every generated frame, in any form, is read like reference reads it, and refused
-// only for documented reasons.
+// TestPeekReadsAsTheReference draws frames in any form. Peek must read each as reference does, and
+// refuse exactly those that reference refuses or that have lone surrogates.
 func TestPeekReadsAsTheReference(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		frame := generated.Draw(t, "frame")
@@ -30,7 +30,7 @@ func TestPeekReadsAsTheReference(t *testing.T) {
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Fatalf("Peek(%s) (-want +got):\n%s", frame.text, diff)
 		}
-		// The params alone are read as in the frame.
+		// Reading the params alone must give the same channel.
 		channel := []ahp.Member{{Name: "channel"}}
 		if strings.HasPrefix(string(got.Params), "{") {
 			if err := ahp.Members(got.Params, channel); err != nil {
@@ -43,7 +43,7 @@ func TestPeekReadsAsTheReference(t *testing.T) {
 	})
 }
 
-// A truncated frame is refused.
+// TestTruncatedFrameIsRefused cuts frames at each byte. Peek must refuse them.
 func TestTruncatedFrameIsRefused(t *testing.T) {
 	for _, frame := range corpus(t) {
 		for n := range frame {
@@ -54,7 +54,8 @@ func TestTruncatedFrameIsRefused(t *testing.T) {
 	}
 }
 
-// A string is checked independently of its alignment in machine words.
+// TestStringsAreCheckedAtEachAlignment puts a byte at each distance from a string's start and end.
+// Peek must find an invalid byte at each, although it reads several bytes at a time.
 func TestStringsAreCheckedAtEachAlignment(t *testing.T) {
 	for before := range 17 {
 		for after := range 17 {
@@ -74,7 +75,8 @@ func TestStringsAreCheckedAtEachAlignment(t *testing.T) {
 	}
 }
 
-// Only these bytes may follow a backslash.
+// TestOnlyTheseEscapesAreRead puts each byte after a backslash. Peek must accept exactly those that
+// JSON permits.
 func TestOnlyTheseEscapesAreRead(t *testing.T) {
 	for c := range 256 {
 		frame := append([]byte(`{"method":"m","x":"\`), byte(c))
@@ -86,10 +88,10 @@ func TestOnlyTheseEscapesAreRead(t *testing.T) {
 	}
 }
 
-// A genFrame is a JSON text, with the facts that reference cannot know.
+// A genFrame is a random JSON text. lone is a fact that reference cannot find out.
 type genFrame struct {
 	text []byte
-	lone bool // a lone surrogate stands where Peek decodes text
+	lone bool // a lone surrogate is in a text that Peek decodes
 }
 
 var generated = rapid.Custom(func(t *rapid.T) genFrame {
@@ -98,14 +100,14 @@ var generated = rapid.Custom(func(t *rapid.T) genFrame {
 	return genFrame{w.out.Bytes(), w.lone}
 })
 
-// A frameWriter writes one random JSON text.
+// A frameWriter writes a random JSON text to out.
 type frameWriter struct {
 	t    *rapid.T
 	out  bytes.Buffer
 	lone bool
 }
 
-// chance is true once in n times.
+// chance returns true in about one of n calls.
 func (w *frameWriter) chance(n int) bool {
 	return rapid.IntRange(1, n).Draw(w.t, "chance") == n
 }
@@ -114,7 +116,7 @@ func (w *frameWriter) pick(from ...string) string {
 	return rapid.SampledFrom(from).Draw(w.t, "pick")
 }
 
-// put writes a token, and white space.
+// put writes a token, and sometimes white space after it.
 func (w *frameWriter) put(token string) {
 	w.out.WriteString(token)
 	if w.chance(6) {
@@ -122,7 +124,7 @@ func (w *frameWriter) put(token string) {
 	}
 }
 
-// frame writes an object that often is a JSON-RPC message.
+// frame writes an object, mostly with the members of a JSON-RPC message.
 func (w *frameWriter) frame() {
 	shape := rapid.SampledFrom([][]string{
 		{"jsonrpc", "id", "method", "params"},
@@ -153,7 +155,7 @@ func (w *frameWriter) frame() {
 	})
 }
 
-// odd usually calls usual, and otherwise writes any value.
+// odd mostly calls usual, and sometimes writes a random value instead.
 func (w *frameWriter) odd(usual func()) {
 	if w.chance(12) {
 		w.scalar(true)
@@ -191,7 +193,7 @@ func (w *frameWriter) params() {
 	})
 }
 
-// object writes an object with these keys. Peek decodes them if read is true.
+// object writes an object with these keys. read is whether Peek decodes the keys.
 func (w *frameWriter) object(keys []string, read bool, value func(key string)) {
 	w.put("{")
 	for i, key := range keys {
@@ -205,10 +207,10 @@ func (w *frameWriter) object(keys []string, read bool, value func(key string)) {
 	w.put("}")
 }
 
-// value writes any value with a bounded nesting depth, or with a very large one.
+// value writes a random value with at most this many levels, and rarely a value near MaxDepth.
 func (w *frameWriter) value(levels int) {
 	switch kind := rapid.IntRange(0, 40).Draw(w.t, "kind"); {
-	case kind == 33: // small numbers are drawn more often
+	case kind == 33: // not the last, because small numbers are drawn more often
 		n := ahp.MaxDepth - rapid.IntRange(0, 4).Draw(w.t, "missing")
 		w.put(strings.Repeat(`[`, n) + strings.Repeat(`]`, n))
 	case kind == 34:
@@ -239,8 +241,8 @@ func (w *frameWriter) scalar(read bool) {
 	w.put(w.pick("null", "true", "false", "0", "-1.5E+300", "1e-7", "[]", "{}", `[{"channel":1}]`))
 }
 
-// text writes a JSON string, with escapes and lone surrogates. Peek decodes it if read
-// is true.
+// text writes a JSON string, sometimes with escapes and lone surrogates. read is whether Peek
+// decodes the string.
 func (w *frameWriter) text(text string, read bool) {
 	var raw strings.Builder
 	raw.WriteByte('"')
@@ -264,7 +266,7 @@ func (w *frameWriter) text(text string, read bool) {
 	w.put(raw.String() + `"`)
 }
 
-// escaped writes a rune as \u escapes.
+// escaped returns a rune as \u escapes.
 func escaped(r rune, upper bool) string {
 	format := `\u%04x`
 	if upper {

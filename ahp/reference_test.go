@@ -15,12 +15,12 @@ import (
 	"ahprelay/ahp"
 )
 
-// surrogateEscape matches frames in which reference is unsure: encoding/json replaces
-// any lone surrogate by U+FFFD.
+// surrogateEscape matches frames that may have a lone surrogate. For these, reference is no
+// measure, because encoding/json replaces it by U+FFFD.
 var surrogateEscape = regexp.MustCompile(`(?i)\\ud[89a-f]`)
 
-// FuzzPeek compares Peek with reference, and checks the guarantees for callers with
-// any input.
+// FuzzPeek compares Peek with reference for any input. Peek must not change its input, and
+// appending to a returned part must not change it either.
 func FuzzPeek(f *testing.F) {
 	for _, frame := range corpus(f) {
 		f.Add(frame)
@@ -62,7 +62,7 @@ func FuzzPeek(f *testing.F) {
 	})
 }
 
-// checkRefusal checks an error is one Peek may return for the frame.
+// checkRefusal fails unless err is a reason that Peek may have, at an offset in the frame.
 func checkRefusal(t *testing.T, frame []byte, err error) {
 	t.Helper()
 	var refused *ahp.FrameError
@@ -77,8 +77,8 @@ func checkRefusal(t *testing.T, frame []byte, err error) {
 	}
 }
 
-// reference reads a frame with encoding/json, by the rules of the package
-// documentation. It returns false for a frame that must be refused.
+// reference reads a frame with encoding/json, by the rules in the package's documentation. ok is
+// false if Peek must refuse the frame.
 func reference(frame []byte) (e ahp.Envelope, ok bool) {
 	if !utf8.Valid(frame) || !json.Valid(frame) || depth(frame) > ahp.MaxDepth {
 		return e, false
@@ -129,7 +129,7 @@ func reference(frame []byte) (e ahp.Envelope, ok bool) {
 	return e, true
 }
 
-// saidOf reads an action's params with encoding/json.
+// saidOf reads the params of an action with encoding/json.
 func saidOf(params []byte) (s ahp.Said) {
 	m, ok := membersOf(params, "action", "serverSeq", "origin")
 	if !ok {
@@ -161,7 +161,7 @@ func has(part []byte) string {
 	return "+"
 }
 
-// first returns the first byte of a raw value, or 0.
+// first returns the first byte of a raw value, or 0 if it is empty.
 func first(raw []byte) byte {
 	if len(raw) == 0 {
 		return 0
@@ -169,7 +169,7 @@ func first(raw []byte) byte {
 	return raw[0]
 }
 
-// depth returns the nesting depth of a valid JSON text.
+// depth returns how deeply a valid JSON text is nested.
 func depth(text []byte) (deepest int) {
 	tokens := json.NewDecoder(bytes.NewReader(text))
 	for open := 0; ; {
@@ -187,8 +187,8 @@ func depth(text []byte) (deepest int) {
 	}
 }
 
-// membersOf returns the named members of a valid JSON text. It returns false if the
-// text is no object, or has a duplicate name.
+// membersOf returns the members of a valid JSON text that have these names. It returns false if the
+// text is no object, or has such a name twice.
 func membersOf(text []byte, names ...string) (map[string]json.RawMessage, bool) {
 	tokens := json.NewDecoder(bytes.NewReader(text))
 	if token, err := tokens.Token(); err != nil || token != json.Delim('{') {
@@ -213,7 +213,8 @@ func membersOf(text []byte, names ...string) (map[string]json.RawMessage, bool) 
 	return members, true
 }
 
-// textOf decodes a raw string, nil for none. It returns false for a different type.
+// textOf decodes a raw string. It returns nil for an absent value, and false for a value that is no
+// string.
 func textOf(raw json.RawMessage) ([]byte, bool) {
 	var text string
 	if raw == nil {
@@ -225,8 +226,8 @@ func textOf(raw json.RawMessage) ([]byte, bool) {
 	return []byte(text), true
 }
 
-// misspelt reports whether an object has a key that differs from a name, and that
-// encoding/json equates with it.
+// misspelt reports whether an object has a key that differs from a name only in case, so that
+// encoding/json would read it as the name.
 func misspelt(object []byte, names ...string) bool {
 	var keys map[string]json.RawMessage
 	if err := json.Unmarshal(object, &keys); err != nil {

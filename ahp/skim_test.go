@@ -11,7 +11,8 @@ import (
 	"ahprelay/ahp"
 )
 
-// skim reads a frame in pieces with these lengths, in turn.
+// skim gives a frame to a Skimmer in pieces. Their lengths are pieces, repeatedly. It returns the
+// Skimmer's envelope.
 func skim(frame []byte, pieces ...int) (ahp.Envelope, error) {
 	var s ahp.Skimmer
 	for i := 0; len(frame) > 0; i++ {
@@ -22,7 +23,7 @@ func skim(frame []byte, pieces ...int) (ahp.Envelope, error) {
 	return s.Envelope()
 }
 
-// wantSkim returns the Skimmer's envelope for a frame Peek reads as env.
+// wantSkim returns what a Skimmer must return for a frame that Peek reads as env.
 func wantSkim(frame []byte, env ahp.Envelope) ahp.Envelope {
 	channel := []ahp.Member{{Name: "channel"}}
 	_ = ahp.Members(frame, channel)
@@ -50,7 +51,8 @@ func checkSkim(t interface {
 	}
 }
 
-// A Skimmer reads the same as Peek, wherever the frame is cut.
+// TestSkimmerReadsAsPeek draws frames and cuts them into pieces. The Skimmer must return the same
+// kind, id, method and channel as Peek.
 func TestSkimmerReadsAsPeek(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		checkSkim(t, generated.Draw(t, "frame").text, rapid.SliceOfN(rapid.IntRange(1, 30), 1, 5).Draw(t, "pieces")...)
@@ -67,8 +69,8 @@ func FuzzSkim(f *testing.F) {
 	f.Fuzz(func(t *testing.T, frame []byte, piece uint8) { checkSkim(t, frame, int(piece), 7) })
 }
 
-// An id is found first and last, and never confused with a nested id. A duplicate or
-// overlong id is refused.
+// TestSkimFindsTheIDAnywhere reads long frames with the id at the start or at the end. The Skimmer
+// must find it, must not return a nested id, and must refuse a duplicate or a very long id.
 func TestSkimFindsTheIDAnywhere(t *testing.T) {
 	long := strings.Repeat(`\\\"{[,\u0022`, 5000)
 	nested := `{"id":99,"method":"no","a":[{"id":98,"error":1}],"text":"` + long + `\",\"id\":97"}`
@@ -107,7 +109,8 @@ func TestSkimFindsTheIDAnywhere(t *testing.T) {
 	}
 }
 
-// Peek reads the response to a frame that is too long.
+// TestAppendTooLong reads the answer to a frame above the limit. It must be an error for the same
+// id and channel, with both lengths.
 func TestAppendTooLong(t *testing.T) {
 	for _, channel := range []string{"", "mcp://a/b\"c"} {
 		env := ahp.Envelope{Kind: ahp.Response, ID: []byte(`"x"`)}

@@ -44,7 +44,7 @@ func TestStringsEndsOnDemand(t *testing.T) {
 	}
 }
 
-// FuzzStrings compares with encoding/json.
+// FuzzStrings fails if Strings does not visit each string that encoding/json reads.
 func FuzzStrings(f *testing.F) {
 	f.Add([]byte(`{"a":"x","b":{"c":["y",1,"z\u0062"]}}`))
 	f.Add([]byte(`"x"`))
@@ -53,7 +53,7 @@ func FuzzStrings(f *testing.F) {
 		frame := fmt.Appendf(nil, `{"method":"m","params":%s}`, raw)
 		env, err := ahp.Peek(frame)
 		if err != nil || env.Params == nil {
-			ahp.Strings(raw, func(ahp.StringAt) bool { return true }) // it must end
+			ahp.Strings(raw, func(ahp.StringAt) bool { return true }) // fails only if it does not end
 			return
 		}
 		got := map[string]int{}
@@ -94,9 +94,8 @@ func count(value any, into map[string]int) {
 	}
 }
 
-// TestBareStringsHaveNoMarks tries strings of each length with a mark at each place, with and without
-// escapes: a string with a mark is never bare. A string without marks and escapes is
-// bare, except at the input's end.
+// TestBareStringsHaveNoMarks builds strings with a slash, backslash, colon or percent sign at each
+// place. Bare must be false for each, and true for strings without these characters.
 func TestBareStringsHaveNoMarks(t *testing.T) {
 	for _, mark := range []string{"", "/", `\\`, `\/`, `\u002f`, ":", "%"} {
 		for before := range 20 {

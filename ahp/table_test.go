@@ -14,8 +14,8 @@ var (
 	version = regexp.MustCompile(`^(0\.9|0\.10|1\.\d+|extension)$`)
 )
 
-// TestMethodRowsAreComplete proves each row for a client's method has a value in every
-// column, and that the columns agree.
+// TestMethodRowsAreComplete fails unless each client's method in the tables has valid values in all
+// fields, which agree with each other.
 func TestMethodRowsAreComplete(t *testing.T) {
 	for _, table := range []map[string]ahp.Method{ahp.ClientMethods, ahp.MCPMethods} {
 		for name, m := range table {
@@ -39,7 +39,7 @@ func TestMethodRowsAreComplete(t *testing.T) {
 	}
 }
 
-// TestHostMethodRowsAreComplete proves the same for hosts' methods.
+// TestHostMethodRowsAreComplete does the same for hosts' methods.
 func TestHostMethodRowsAreComplete(t *testing.T) {
 	for name, m := range ahp.HostMethods {
 		switch {
@@ -55,8 +55,8 @@ func TestHostMethodRowsAreComplete(t *testing.T) {
 	}
 }
 
-// TestActionRowsAreComplete proves each action below operate lists its members, and
-// its message among them.
+// TestActionRowsAreComplete fails unless each action below the level operate lists its members,
+// among them its message.
 func TestActionRowsAreComplete(t *testing.T) {
 	for name, a := range ahp.Actions {
 		switch {
@@ -70,8 +70,8 @@ func TestActionRowsAreComplete(t *testing.T) {
 	}
 }
 
-// TestAudienceSharesOnlyTheseMethods lists the methods an audience shares, because a mistake there
-// shows one viewer's response to all.
+// TestAudienceSharesOnlyTheseMethods repeats which methods viewers share, because a mistake in the
+// table would show a viewer's answer to all.
 func TestAudienceSharesOnlyTheseMethods(t *testing.T) {
 	shared := func(table map[string]ahp.Method) (names []string) {
 		for _, name := range slices.Sorted(maps.Keys(table)) {

@@ -16,7 +16,7 @@ func TestUnsafeCanvasAddressesAreRefused(t *testing.T) {
 		"ahp-canvas-content:/i1":                        {"i1", "", ""},
 		"ahp-canvas-content:/i1/a/b.html":               {"i1", "a/b.html", ""},
 		"ahp-canvas-content:/i%201/a%20b?x=%2e%2e#frag": {"i 1", "a%20b", "x=%2e%2e"},
-		"ahp-canvas-content:/i1/%252e%252e/x":           {"i1", "%252e%252e/x", ""}, // after decoding once, this is a name
+		"ahp-canvas-content:/i1/%252e%252e/x":           {"i1", "%252e%252e/x", ""}, // a name after decoding once
 		"ahp-canvas-content:/i1/...":                    {"i1", "...", ""},
 	}
 	for text, want := range good {
@@ -49,8 +49,8 @@ func TestUnsafeCanvasAddressesAreRefused(t *testing.T) {
 	}
 }
 
-// TestMintedAddressesLeadBack ensures a minted address parses, and leads to its
-// origin.
+// TestMintedAddressesLeadBack mints canvas addresses for random loopback URLs. Each must parse, and
+// lead to the same URL.
 func TestMintedAddressesLeadBack(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -97,8 +97,8 @@ func TestOnlyLiteralLoopbackAddressesAreMinted(t *testing.T) {
 	}
 }
 
-// FuzzParseAddress proves that no address leads out of the canvas, however often it is
-// formatted and parsed.
+// FuzzParseAddress fails if an address leads out of its canvas, or changes when it is formatted and
+// parsed.
 func FuzzParseAddress(f *testing.F) {
 	for _, text := range []string{"ahp-canvas-content:/i%201/a%20b?x=%2e%2e#frag", "ahp-canvas-content:/i/%252e%252e/x", "ahp-canvas-content:/i/..%2fx", "ahp-canvas-content:/%2e%2e/x", "ahp-canvas-content:/i/a%5c..", "ahp-canvas-content:/i?\x00"} {
 		f.Add(text)

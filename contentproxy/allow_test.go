@@ -2,7 +2,8 @@ package contentproxy
 
 import "testing"
 
-// TestPatternsAllowOrigins checks the origins that match patterns.
+// TestPatternsAllowOrigins lists patterns and URLs. split must accept exactly the URLs whose origin
+// matches.
 func TestPatternsAllowOrigins(t *testing.T) {
 	for pattern, urls := range map[string]map[string]bool{
 		"https://localhost:*":     {"https://localhost/": true, "https://localhost:8443/": true, "https://localhost.example/": false, "http://a.localhost/": false},

@@ -9,7 +9,7 @@ import (
 	"ahprelay/test/carriers"
 )
 
-// passes passes messages on, and returns the client's last.
+// passes passes messages of client and host. It returns what the client gets for the last.
 func (c *client) passes(list []carriers.Message) (got string) {
 	c.t.Helper()
 	for _, m := range list {
@@ -27,8 +27,7 @@ func (c *client) passes(list []carriers.Message) (got string) {
 	return got
 }
 
-// forms are canvas states in the forms that hosts have used, with the actions that
-// carry them.
+// forms lists the forms in which hosts describe a canvas, each as a state and as an action.
 var forms = []struct{ name, state, action string }{
 	{"as first proposed", `{"instanceId":"i","canvasId":"c","provider":{"kind":"server"},"url":%q}`, `{"type":"canvas/updated","url":%q}`},
 	{"with contentUri", `{"instanceId":"i","canvasId":"c","provider":{"kind":"server"},"contentUri":%q}`, `{"type":"canvas/updated","contentUri":%q}`},
@@ -36,9 +35,9 @@ var forms = []struct{ name, state, action string }{
 		`{"type":"canvas/stateChanged","canvas":{"instanceId":"i","extensionId":"team.kanban","canvasId":"c","url":%q}}`},
 }
 
-// TestEachCarrierMintsTheHostsAddresses sends canvases in all forms through every carrier of every version:
-// the host's own addresses are minted and readable, but none from a client or a
-// rejected action. Messages in pieces cannot be changed.
+// TestEachCarrierMintsTheHostsAddresses has the host describe a canvas in each form and message.
+// The client must get a minted address and can read it. An address from a client or a rejected
+// action must not be minted. Messages in pieces stay unchanged, but their address can be read.
 func TestEachCarrierMintsTheHostsAddresses(t *testing.T) {
 	t.Parallel()
 	s, _ := site(t)
@@ -74,8 +73,8 @@ func TestEachCarrierMintsTheHostsAddresses(t *testing.T) {
 	}
 }
 
-// TestCanvasInAnAnswerIsMinted has a host give a canvas's address in an answer, as hosts did for
-// a while.
+// TestCanvasInAnAnswerIsMinted has a host name a canvas's address in the answer to
+// resolveCanvasSource. The client must get a minted address, and can read it.
 func TestCanvasInAnAnswerIsMinted(t *testing.T) {
 	t.Parallel()
 	s, _ := site(t)
@@ -88,7 +87,8 @@ func TestCanvasInAnAnswerIsMinted(t *testing.T) {
 	c.reads("k7", "ahp-canvas-content:/i/app/index.html?x=1", -32601).wantText(t, "text/html; charset=utf-8", "<p>ä &amp; \u2028</p>x=1")
 }
 
-// TestCanvasIsClosedInEachForm closes a canvas in each form that hosts use.
+// TestCanvasIsClosedInEachForm closes a canvas in each form that hosts use. Reading it must then
+// fail.
 func TestCanvasIsClosedInEachForm(t *testing.T) {
 	t.Parallel()
 	s, _ := site(t)

@@ -8,20 +8,20 @@ import (
 	"ahprelay/ahp/view"
 )
 
-// claims dispatches an action with a canvas's port from a client.
+// claims dispatches an action from the client that names an address with this port for a canvas.
 func (c *client) claims(id string, port int) {
 	c.t.Helper()
 	c.sends(`{"method":"dispatchAction","params":{"channel":"ahp-canvas:/%s","clientSeq":1,"action":{"type":"canvas/updated","url":"http://127.0.0.1:%d/"}}}`, id, port)
 }
 
-// mints reports whether the address in a canvas's state is minted.
+// mints reports whether the client gets a minted address for a host's canvas at this port.
 func (c *client) mints(id string, port int) bool {
 	c.t.Helper()
 	return strings.Contains(c.opens(id, serverState("i"+id, fmt.Sprintf("http://127.0.0.1:%d/", port))), Scheme)
 }
 
-// TestClaimsAreOfOneCanvas proves that ports which a client names for a canvas do not
-// affect other canvases.
+// TestClaimsAreOfOneCanvas has a client name 2,000 ports for a canvas. They must not be minted for
+// this canvas, and must be for others.
 func TestClaimsAreOfOneCanvas(t *testing.T) {
 	h := newHost(t, Config{})
 	c := h.client(t)
@@ -41,8 +41,8 @@ func TestClaimsAreOfOneCanvas(t *testing.T) {
 	}
 }
 
-// TestClaimsInOtherWords writes an address in a notation that is not accepted here: a
-// host that normalizes it does not vouch for it.
+// TestClaimsInOtherWords has a client write an address in an unusual way, and the host repeat it in
+// the usual way. It must not be minted for this canvas.
 func TestClaimsInOtherWords(t *testing.T) {
 	for _, said := range []string{
 		"http://127.0.0.1:04000/", "http://LOCALHOST:4000", "HTTP://127.1:4000/x", "http://2130706433:4000?x", `http:\\\\localhost:4000\\x`,
@@ -61,7 +61,8 @@ func TestClaimsInOtherWords(t *testing.T) {
 	}
 }
 
-// TestClaimsAreBounded names ports for more canvases than the Host remembers.
+// TestClaimsAreBounded has clients name ports for more canvases than the Host remembers. For
+// canvases above the bound, no address may be minted.
 func TestClaimsAreBounded(t *testing.T) {
 	h := newHost(t, Config{})
 	c := h.client(t)
@@ -73,7 +74,8 @@ func TestClaimsAreBounded(t *testing.T) {
 	}
 }
 
-// TestEndedProcessesAreForgotten connects to a new host process each time.
+// TestEndedProcessesAreForgotten connects to two host processes and ends the first. The Host must
+// keep only what it knows about the second.
 func TestEndedProcessesAreForgotten(t *testing.T) {
 	h := newHost(t, Config{})
 	var first *view.Host

@@ -21,14 +21,14 @@ import (
 	"ahprelay/ahp/view"
 )
 
-// A client is one client's connection, between client and host.
+// A client is a client's connection to a host, with its view.
 type client struct {
 	*Conn
 	view *view.Conn
 	t    *testing.T
 }
 
-// views has the known state of each Host's process.
+// views has, for each Host, what is known about its host process.
 var views sync.Map
 
 func newHost(t *testing.T, cfg Config) *Host {
@@ -43,7 +43,7 @@ func (h *Host) client(t *testing.T) *client {
 	return &client{Conn: h.Conn(v.Host()), view: v, t: t}
 }
 
-// FromHost gives the Conn a message from the host, as the host-agent does.
+// FromHost passes a host's message to the Conn, as the host-agent does.
 func (c *client) FromHost(message []byte, env *ahp.Envelope) (Message, *Read) {
 	said := c.view.FromHost(message, env)
 	c.Conn.FromHost(said)
@@ -64,7 +64,7 @@ func (c *client) sends(format string, args ...any) {
 	c.view.Sent(&env)
 }
 
-// gets passes a message from the host, and returns the client's message.
+// gets passes a message from the host, and returns what the client gets.
 func (c *client) gets(format string, args ...any) string {
 	c.t.Helper()
 	message := fmt.Appendf(nil, format, args...)
@@ -78,7 +78,7 @@ func (c *client) gets(format string, args ...any) string {
 		asks = append(asks, read.Asks()...)
 	}
 	for _, ask := range asks {
-		c.Settle(ask) // the host does not answer
+		c.Settle(ask) // as if the host did not answer
 	}
 	if read != nil {
 		out = read.Answer(c.t.Context())
@@ -86,7 +86,7 @@ func (c *client) gets(format string, args ...any) string {
 	return string(out.Bytes)
 }
 
-// opens subscribes to a canvas and returns its state.
+// opens subscribes to a canvas with this state. It returns what the client gets.
 func (c *client) opens(id, state string) string {
 	c.t.Helper()
 	c.sends(`{"id":"s-%s","method":"subscribe","params":{"channel":"ahp-canvas:/%s"}}`, id, id)
@@ -97,7 +97,8 @@ func serverState(instance, url string) string {
 	return fmt.Sprintf(`{"instanceId":%q,"canvasId":"c","provider":{"kind":"server"},"availability":"ready","url":%q}`, instance, url)
 }
 
-// reads reads an address while the host answers with an error code.
+// reads reads an address, while the host answers the request with an error. It returns what the
+// client gets.
 func (c *client) reads(id, uri string, code int) answer {
 	c.t.Helper()
 	c.sends(`{"id":9,"method":"canvasReadResource","params":{"channel":"ahp-canvas:/%s","uri":%q}}`, id, uri)
@@ -141,7 +142,7 @@ func (a answer) wantText(t *testing.T, mimeType, text string) {
 	}
 }
 
-// site starts a web server on the loopback interface.
+// site starts a web server on the loopback interface. It also returns a counter of requests.
 func site(t *testing.T) (*httptest.Server, *atomic.Int64) {
 	asked := new(atomic.Int64)
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -205,8 +206,8 @@ func TestMintsAndServes(t *testing.T) {
 	c.reads("1", "ahp-canvas-content:/i1/app/index.html", -32601).wantRefused(t, ahp.CodeNotFound, "does not answer")
 }
 
-// TestTheHostDecides ensures the host's answer stands, unless it does not serve
-// the method.
+// TestTheHostDecides has the host answer a read. The client must get the host's answer, unless the
+// host does not know the method.
 func TestTheHostDecides(t *testing.T) {
 	t.Parallel()
 	s, asked := site(t)
@@ -225,7 +226,7 @@ func TestTheHostDecides(t *testing.T) {
 	}
 }
 
-// TestWhoMayRead checks the table in §8.
+// TestWhoMayRead lists reads that must be refused, as the table in the Canvas proposal (§8) demands.
 func TestWhoMayRead(t *testing.T) {
 	t.Parallel()
 	s, asked := site(t)
@@ -283,13 +284,15 @@ func TestWhoMayRead(t *testing.T) {
 	}
 }
 
-// updates returns an action from the host on a canvas.
+// updates passes a host's action that changes these fields of a canvas. It returns what the client
+// gets.
 func (c *client) updates(id, fields string) string {
 	c.t.Helper()
 	return c.gets(`{"method":"action","params":{"channel":"ahp-canvas:/%s","action":{"type":"canvas/updated",%s},"serverSeq":2}}`, id, fields)
 }
 
-// TestFurtherMessagesPassUntouched ensures other messages pass byte for byte.
+// TestFurtherMessagesPassUntouched has hosts send canvas states whose address must not be minted.
+// The client must get the same bytes.
 func TestFurtherMessagesPassUntouched(t *testing.T) {
 	t.Parallel()
 	const local = "http://127.0.0.1:3000/x"
@@ -322,8 +325,8 @@ func TestFurtherMessagesPassUntouched(t *testing.T) {
 	off.reads("1", "ahp-canvas-content:/i1/x", -32601).wantRefused(t, -32601, "of the host")
 }
 
-// TestAddressesAreMintedAnywhere ensures addresses are minted at any place, and that nothing
-// else changes.
+// TestAddressesAreMintedAnywhere has the host send an address in each message that can have a
+// canvas's state. The client must get minted addresses, and all other bytes unchanged.
 func TestAddressesAreMintedAnywhere(t *testing.T) {
 	t.Parallel()
 	const local, minted = `"http:\/\/localhost:3000/%61?b"`, `"ahp-canvas-content:/i%2F1/%61?b"`
@@ -353,7 +356,7 @@ func TestAddressesAreMintedAnywhere(t *testing.T) {
 		if got, want := c.gets(update, local), fmt.Sprintf(update, minted); got != want {
 			t.Errorf("%s, update:\ngot  %s\nwant %s", name, got, want)
 		}
-		// A replay for a returning client, on a connection without the state.
+		// The client reconnects, on a connection that has not seen the canvas's state.
 		again := h.client(t)
 		again.sends(`{"id":5,"method":"reconnect","params":{"clientId":"c","lastSeenServerSeq":1,"subscriptions":["ahp-canvas:/1","ahp-canvas:/2"]}}`)
 		const replay = `{"id":5,"result":{"type":"replay","actions":[{"channel":"ahp-canvas:/1","action":{"type":"canvas/updated","url":%s}}],"missing":["ahp-canvas:/2"]}}`
@@ -366,7 +369,8 @@ func TestAddressesAreMintedAnywhere(t *testing.T) {
 	}
 }
 
-// TestCanvasIsReadByResourceRead reads with resourceRead, as later drafts do.
+// TestCanvasIsReadByResourceRead reads canvas content with resourceRead, as later drafts of the
+// extension do.
 func TestCanvasIsReadByResourceRead(t *testing.T) {
 	t.Parallel()
 	s, _ := site(t)
@@ -391,8 +395,8 @@ func TestCanvasIsReadByResourceRead(t *testing.T) {
 	read("file:///etc/passwd", "-32008").wantRefused(t, -32008, "of the host")
 }
 
-// TestReadsAreShared ensures concurrent reads of the same content ask its server
-// once.
+// TestReadsAreShared has 20 clients read the same content at once. The content's server must get
+// one request.
 func TestReadsAreShared(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -428,7 +432,7 @@ func TestReadsAreShared(t *testing.T) {
 	})
 }
 
-// asks reads an address for a client, and passes the answer to got.
+// asks reads an address in another goroutine, and calls got with the answer.
 func (c *client) asks(ctx context.Context, wg *sync.WaitGroup, id int, uri string, got func(a answer)) {
 	c.t.Helper()
 	c.sends(`{"id":%d,"method":"canvasReadResource","params":{"channel":"ahp-canvas:/1","uri":%q}}`, id, uri)
@@ -447,9 +451,9 @@ func (c *client) asks(ctx context.Context, wg *sync.WaitGroup, id int, uri strin
 	})
 }
 
-// TestReadsWaitInTurn reads 200 pages of a slow server with one client. A different
-// client's page is read meanwhile, even if it is among the 200, and in the end all
-// pages are read. A page that only a closed client wanted is not read.
+// TestReadsWaitInTurn has a client read 200 pages from a slow server. Meanwhile, another client
+// must get its pages at once. In the end, all 200 must be read. Pages that only a client that left
+// wanted must not be requested.
 func TestReadsWaitInTurn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -460,7 +464,7 @@ func TestReadsWaitInTurn(t *testing.T) {
 			asked.Add(1)
 			most.Store(max(most.Load(), atOnce.Add(1)))
 			defer atOnce.Add(-1)
-			if n, _ := strconv.Atoi(strings.TrimPrefix(r.URL.Path, "/")); n < pages-1 { // other pages are quick
+			if n, _ := strconv.Atoi(strings.TrimPrefix(r.URL.Path, "/")); n < pages-1 { // the others are quick
 				select {
 				case <-slow:
 				case <-r.Context().Done():
@@ -487,7 +491,7 @@ func TestReadsWaitInTurn(t *testing.T) {
 		}
 		for i := range pages {
 			greedy.asks(t.Context(), &wg, i, page(i), count(&read))
-			synctest.Wait() // the last page is at the end of the queue
+			synctest.Wait() // so that the last page is last in the queue
 		}
 		begin := time.Now()
 		other.asks(t.Context(), &wg, 1, page(pages), count(&quick))
@@ -496,7 +500,7 @@ func TestReadsWaitInTurn(t *testing.T) {
 		if quick.Load() != 2 || time.Since(begin) > 0 {
 			t.Errorf("another client has %d answers after %v; want 2 at once", quick.Load(), time.Since(begin))
 		}
-		if read.Load() != 1 { // the page that both clients wanted
+		if read.Load() != 1 { // the page that both clients read
 			t.Errorf("%d of the slow pages are read", read.Load())
 		}
 		leave, cancel := context.WithCancel(t.Context())
@@ -527,7 +531,8 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// TestContentIsFound finds the content in answers from host and host-agent.
+// TestContentIsFound fails unless From and To of a message delimit the content, in answers of the
+// host and of the host-agent.
 func TestContentIsFound(t *testing.T) {
 	t.Parallel()
 	s, _ := site(t)

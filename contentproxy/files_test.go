@@ -15,7 +15,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// workspace makes a folder with files, and secret files beside it.
+// workspace makes a folder with files and links, and secret files outside it.
 func workspace(t *testing.T) (folder string) {
 	t.Helper()
 	base, err := filepath.EvalSymlinks(t.TempDir())
@@ -49,7 +49,8 @@ func workspace(t *testing.T) (folder string) {
 	return folder
 }
 
-// TestOnlyTheFoldersFilesAreServed requests files in a folder and elsewhere.
+// TestOnlyTheFoldersFilesAreServed requests paths. Files in the folder must be served, and hidden
+// files, special files and all outside must not.
 func TestOnlyTheFoldersFilesAreServed(t *testing.T) {
 	folder := workspace(t)
 	get := func(method, target string, header http.Header) *http.Response {
@@ -105,7 +106,7 @@ func TestOnlyTheFoldersFilesAreServed(t *testing.T) {
 		}
 	}
 
-	// A link that replaces the folder shows nothing.
+	// After a link has replaced the folder, it must serve nothing.
 	if err := os.Rename(folder, folder+"-was"); err != nil {
 		t.Fatal(err)
 	}
@@ -117,7 +118,8 @@ func TestOnlyTheFoldersFilesAreServed(t *testing.T) {
 	}
 }
 
-// TestOnlyAllowedFoldersAreServed checks which file addresses are accepted, and their paths.
+// TestOnlyAllowedFoldersAreServed lists file addresses. split must accept exactly those in the
+// allowed folder.
 func TestOnlyAllowedFoldersAreServed(t *testing.T) {
 	folder := workspace(t)
 	link := filepath.Join(filepath.Dir(folder), "link")
@@ -158,7 +160,7 @@ func TestOnlyAllowedFoldersAreServed(t *testing.T) {
 	}
 }
 
-// TestFilesStayInside requests arbitrary paths: no answer contains a secret.
+// TestFilesStayInside opens random paths in the folder. No opened file may be a secret.
 func TestFilesStayInside(t *testing.T) {
 	folder := workspace(t)
 	part := rapid.SampledFrom([]string{"..", ".", "", "secret", "folder", "project", "dist", "sub", "outside", ".env", "hidden", ".git", "config", "%2e%2e", "a.txt", "dist-other", "absolute", "\\", "~"})
@@ -176,8 +178,8 @@ func TestFilesStayInside(t *testing.T) {
 	})
 }
 
-// TestFilesAreTheHostsWord ensures file addresses are minted only in the host's
-// own words.
+// TestFilesAreTheHostsWord has a client name a file address, and the host repeat it. It must not be
+// minted for this canvas. The host's own address must.
 func TestFilesAreTheHostsWord(t *testing.T) {
 	folder := workspace(t)
 	allowed, err := ParseAllowed("file://" + folder)

@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	board   = "ahp-canvas:/1" // a canvas
+	board   = "ahp-canvas:/1" // a canvas of the session sharing
 	sharing = "ahp-session:/s"
 )
 

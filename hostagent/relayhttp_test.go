@@ -339,7 +339,7 @@ func TestRelaysAreTriedInTurn(t *testing.T) {
 					t.Fatal(err)
 				}
 				a.relays.urls = test.relays                                     // the order of this test
-				ctx, cancel := context.WithTimeout(t.Context(), relayTimeout/2) // the silent relay has a third of it
+				ctx, cancel := context.WithTimeout(t.Context(), relayTimeout/2) // a silent relay gets a third of this time
 				defer cancel()
 				jwt, err := a.credentials(ctx)
 				if test.want == nil && (jwt != "the JWT" || err != nil) {

@@ -34,7 +34,7 @@ func TestMalformedUpstreamsAreRefused(t *testing.T) {
 	const malformed = "upstream: the URL is malformed; want ws://host:port, wss://host or unix:/path"
 	for _, test := range []struct {
 		upstream Upstream
-		want     string // in the error; empty for none
+		want     string // a part of the error; empty if Check must accept it
 	}{
 		{Upstream{URL: "ws://127.0.0.1:1"}, ""},
 		{Upstream{URL: "wss://host.example/path?x=1", TokenFile: token}, ""},

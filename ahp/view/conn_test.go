@@ -15,7 +15,7 @@ import (
 
 func newWire(t testing.TB, h *view.Host) wire { return wire{t, h.Conn("ada")} }
 
-// client and host pass a message.
+// client passes a client's message through the view, and host a host's message.
 func (w wire) client(format string, args ...any) {
 	w.Helper()
 	w.shows([]carriers.Message{{Text: fmt.Sprintf(format, args...)}})
@@ -27,14 +27,14 @@ func (w wire) host(format string, args ...any) *view.Reading {
 	return r
 }
 
-// asks sends a client's request and the host's response.
+// asks passes a client's request and the host's answer. It returns the reading of the answer.
 func (w wire) asks(id int, method, params, result string) *view.Reading {
 	w.Helper()
 	w.client(`{"id":%d,"method":%q,"params":%s}`, id, method, params)
 	return w.host(`{"id":%d,"result":%s}`, id, result)
 }
 
-// says sends an action of the host itself.
+// says passes an action of the host itself, with this serverSeq.
 func (w wire) says(seq int, channel, action string) {
 	w.Helper()
 	w.host(`{"method":"action","params":{"channel":%q,"serverSeq":%d,"action":%s}}`, channel, seq, action)
@@ -47,7 +47,8 @@ func wantTexts(t *testing.T, what string, r *view.Reading, want ...string) {
 	}
 }
 
-// TestResponsesHaveFacts reads the facts in the responses to each kind of request.
+// TestResponsesHaveFacts answers each kind of request that has facts. The reading of the answer
+// must have exactly these.
 func TestResponsesHaveFacts(t *testing.T) {
 	w := newWire(t, view.NewHost(nil))
 	wantTexts(t, "createResourceWatch", w.asks(1, "createResourceWatch", `{"channel":"ahp-root://","uri":"file:///a"}`, `{"channel":"watch:/1"}`),
@@ -78,7 +79,8 @@ func TestNotificationsOfTheRootGiveFacts(t *testing.T) {
 	}
 }
 
-// TestResponsesMatchRequestsOfTheirSide uses the same ids for requests of both sides.
+// TestResponsesMatchRequestsOfTheirSide has client and host use the same ids. An answer must belong
+// to the other side's request, and each side has a bound of open requests.
 func TestResponsesMatchRequestsOfTheirSide(t *testing.T) {
 	w := newWire(t, view.NewHost(nil))
 	w.client(`{"id":1,"method":"resourceRead","params":{"channel":"ahp-root://","uri":"file:///a"}}`)
@@ -114,7 +116,8 @@ func TestResponsesMatchRequestsOfTheirSide(t *testing.T) {
 	}
 }
 
-// TestGrantedSubscriptionsAreKnown checks the granted subscriptions.
+// TestGrantedSubscriptionsAreKnown fails unless Subscribed returns true exactly for channels that
+// the host has granted and the client has not left.
 func TestGrantedSubscriptionsAreKnown(t *testing.T) {
 	w := newWire(t, view.NewHost(nil))
 	want := func(when string, channels ...string) {
@@ -163,7 +166,8 @@ func TestGrantedSubscriptionsAreKnown(t *testing.T) {
 	}
 }
 
-// TestDeclarationsAreRemembered checks the known capabilities of clients.
+// TestDeclarationsAreRemembered declares a client's capabilities. Declared must return them after
+// the host's answer, and on later connections of the same subject and clientId.
 func TestDeclarationsAreRemembered(t *testing.T) {
 	h := view.NewHost(nil)
 	want := func(w wire, when, caps string, earlier, known bool) {
@@ -192,7 +196,8 @@ func TestDeclarationsAreRemembered(t *testing.T) {
 	want(w, "too many", "", false, false)
 }
 
-// TestFramesAreJoined interleaves messages in frames.
+// TestFramesAreJoined passes messages in pieces, with pieces of another channel between. The view
+// must read each joined message, and report messages that it cannot join.
 func TestFramesAreJoined(t *testing.T) {
 	w := newWire(t, view.NewHost(nil))
 	frame := func(channel, data string, final bool) *view.Reading {
@@ -207,7 +212,8 @@ func TestFramesAreJoined(t *testing.T) {
 	wantTexts(t, "the last piece", frame("mock:/a", a[9:], true), "has chat mock:/a x:/a")
 	wantTexts(t, "the last piece of the other", frame("mock:/b", b[1:], true), "has chat mock:/b x:/b")
 
-	// A message a reset has cut off does not begin the next.
+	// A reset ends a message before its last piece. The next message must not begin with its
+	// pieces.
 	frame("mock:/a", a[:9], false)
 	w.host(`{"method":"channel/reset","params":{"channel":"mock:/a"}}`)
 	wantTexts(t, "after a reset", frame("mock:/a", a, true), "has chat mock:/a x:/a")
@@ -225,7 +231,8 @@ func TestFramesAreJoined(t *testing.T) {
 	}
 }
 
-// TestOversizedFramesAreLost sends a message beyond the bound.
+// TestOversizedFramesAreLost passes a message in pieces that exceed the bound together. The view
+// must report it as lost, and read the next.
 func TestOversizedFramesAreLost(t *testing.T) {
 	w := newWire(t, view.NewHost(nil))
 	half := strings.Repeat("x", 20<<20)
@@ -240,14 +247,14 @@ func TestOversizedFramesAreLost(t *testing.T) {
 	wantTexts(t, "the next one", r, "has chat mock:/a x:/1")
 }
 
-// ordinary returns an action with 512 bytes.
+// ordinary returns a host's action, 512 bytes long.
 func ordinary() []byte {
 	start := `{"jsonrpc":"2.0","method":"action","params":{"channel":"ahp-chat:/1","action":{"type":"chat/delta","turnId":"a6c7a0d4","partId":"p","content":"`
 	end := `"},"serverSeq":123456}}`
 	return []byte(start + strings.Repeat("text ", 100)[:512-len(start)-len(end)] + end)
 }
 
-// TestOrdinaryActionsCostNothing proves most actions need only the cheap check.
+// TestOrdinaryActionsCostNothing fails if the view allocates memory for an action without facts.
 func TestOrdinaryActionsCostNothing(t *testing.T) {
 	message := ordinary()
 	env, err := ahp.Peek(message)
@@ -277,7 +284,8 @@ func BenchmarkOrdinary(b *testing.B) {
 	}
 }
 
-// TestClientIDOf returns a clientId only if all hosts read the same.
+// TestClientIDOf lists params. ClientIDOf must return a clientId only if all hosts would read the
+// same.
 func TestClientIDOf(t *testing.T) {
 	for _, test := range []struct {
 		params, id string
@@ -300,7 +308,8 @@ func TestClientIDOf(t *testing.T) {
 	}
 }
 
-// TestAmbiguousClientIsNotRemembered proves a client with an ambiguous clientId is not remembered.
+// TestAmbiguousClientIsNotRemembered declares capabilities with an ambiguous clientId. They must
+// not count on later connections.
 func TestAmbiguousClientIsNotRemembered(t *testing.T) {
 	h := view.NewHost(nil)
 	newWire(t, h).asks(1, "initialize", `{"clientId":"c","ClientId":"d","capabilities":{"x":{}}}`, `{"serverSeq":1}`)

@@ -12,8 +12,8 @@ import (
 	"ahprelay/ahp/view"
 )
 
-// TestEditorChangesOnlyItsPlaces replaces and removes elements of an array, and checks the rest stays the
-// same.
+// TestEditorChangesOnlyItsPlaces replaces and removes elements of an array. The other bytes, and
+// the original message, must stay unchanged.
 func TestEditorChangesOnlyItsPlaces(tb *testing.T) {
 	rapid.Check(tb, func(t *rapid.T) {
 		var message bytes.Buffer
@@ -55,7 +55,8 @@ func TestEditorChangesOnlyItsPlaces(tb *testing.T) {
 	})
 }
 
-// TestEditorWithoutEditsReturnsTheMessage proves a message without replacements is returned itself.
+// TestEditorWithoutEditsReturnsTheMessage fails unless Apply without edits returns the message
+// itself, not a copy.
 func TestEditorWithoutEditsReturnsTheMessage(t *testing.T) {
 	message := []byte(`{"id":1}`)
 	var e view.Editor

@@ -21,8 +21,8 @@ func wantOwners(t *testing.T, h *view.Host, uri string, want ...string) {
 	}
 }
 
-// TestMovedChatLeavesItsSession proves a chat that moves leaves its first session, also for clients
-// that have not received the change.
+// TestMovedChatLeavesItsSession moves a chat to another session. The chat must then belong to the
+// second session only, also if a late message on another connection still has it in the first.
 func TestMovedChatLeavesItsSession(t *testing.T) {
 	h := view.NewHost(nil)
 	w, late := newWire(t, h), newWire(t, h)
@@ -35,7 +35,7 @@ func TestMovedChatLeavesItsSession(t *testing.T) {
 	if h.Changes() == before {
 		t.Error("no fact reports that a chat has left")
 	}
-	// A late message on a different connection changes nothing.
+	// These messages are older, so they must change nothing.
 	late.says(3, "mock:/s", `{"type":"session/chatAdded","summary":{"resource":"x:/1"}}`)
 	late.host(`{"method":"root/sessionAdded","params":{"channel":"ahp-root://","summary":{"resource":"mock:/s","chats":[{"resource":"x:/1"}]}}}`)
 	wantOwners(t, h, "x:/1", "mock:/t")
@@ -76,14 +76,16 @@ func TestTemplatesNameTheirSessionsChannels(t *testing.T) {
 	}
 }
 
-// TestNewHostProcessIsRecognized proves a new host process is recognized by its serverSeq.
+// TestNewHostProcessIsRecognized answers a client with a lower serverSeq than the host had. The
+// view must take this as a new host process and forget the old facts, but not if the answer was
+// only sent earlier.
 func TestNewHostProcessIsRecognized(t *testing.T) {
 	h := view.NewHost(nil)
 	w := newWire(t, h)
 	w.says(100, "mock:/s", `{"type":"session/chatAdded","summary":{"resource":"x:/1"}}`)
 	w.client(`{"id":1,"method":"initialize","params":{"clientId":"c"}}`)
 	newWire(t, h).says(105, "mock:/s", `{"type":"session/chatAdded","summary":{"resource":"x:/2"}}`)
-	w.host(`{"id":1,"result":{"serverSeq":102,"snapshots":[]}}`) // answered before 105
+	w.host(`{"id":1,"result":{"serverSeq":102,"snapshots":[]}}`) // the host sent this before 105
 	wantOwners(t, h, "x:/1", "mock:/s")
 	w = newWire(t, h)
 	w.asks(1, "initialize", `{"clientId":"c"}`, `{"serverSeq":2,"snapshots":[]}`)
@@ -94,8 +96,8 @@ func TestNewHostProcessIsRecognized(t *testing.T) {
 	wantOwners(t, h, "x:/1")
 }
 
-// TestClientsCannotAdvanceTheHost proves a client's claim of a high serverSeq has no
-// effect on the host's state.
+// TestClientsCannotAdvanceTheHost has a client claim a very high serverSeq. The host's facts must
+// stay, and later facts must count.
 func TestClientsCannotAdvanceTheHost(t *testing.T) {
 	const resume = `{"id":1,"method":"reconnect","params":{"clientId":"x","lastSeenServerSeq":9000000000000000,"subscriptions":[]}}`
 	for name, answer := range map[string]string{
@@ -111,15 +113,16 @@ func TestClientsCannotAdvanceTheHost(t *testing.T) {
 			bad.host("%s", answer)
 			bad.asks(2, "listSessions", `{}`, `{"items":[{"resource":"mock:/s","chats":[{"resource":"x:/1"}]}]}`)
 			newWire(t, h).asks(1, "initialize", `{"clientId":"d"}`, `{"serverSeq":3,"snapshots":[]}`)
-			wantOwners(t, h, "x:/1", "mock:/s") // the process is the same
+			wantOwners(t, h, "x:/1", "mock:/s") // the same host process
 			good.says(4, "mock:/s", `{"type":"session/chatRemoved","chat":"x:/1"}`)
 			wantOwners(t, h, "x:/1")
 		})
 	}
 }
 
-// TestResponsesAreNewerThanTheirRequests proves the response to a new client is newer
-// than facts that older clients received before its request.
+// TestResponsesAreNewerThanTheirRequests has a new client request a list, after another client got
+// a fact with serverSeq 5. The answer must count as newer than the fact, although it has no
+// serverSeq.
 func TestResponsesAreNewerThanTheirRequests(t *testing.T) {
 	h := view.NewHost(nil)
 	w := newWire(t, h)
@@ -130,7 +133,8 @@ func TestResponsesAreNewerThanTheirRequests(t *testing.T) {
 	wantOwners(t, h, "x:/1", "mock:/s")
 }
 
-// TestEachFormOfACanvasIsRead reads canvases in all forms.
+// TestEachFormOfACanvasIsRead has a host describe canvases in each form. Canvas must return the
+// described instance, address and state.
 func TestEachFormOfACanvasIsRead(t *testing.T) {
 	h := view.NewHost(nil)
 	w := newWire(t, h)
@@ -171,14 +175,15 @@ func TestEachFormOfACanvasIsRead(t *testing.T) {
 	want("ahp-canvas:/4", view.Canvas{Instance: "4", Hosted: true, URL: "u"})
 }
 
-// TestOwnersAreBounded proves the bounds hold: a forgotten URI has no owners.
+// TestOwnersAreBounded names more channels than the Host remembers. A forgotten channel must have
+// no owners, although it was used until then.
 func TestOwnersAreBounded(t *testing.T) {
 	h := view.NewHost(nil)
 	w := newWire(t, h)
 	w.says(1, "mock:/s", `{"type":"session/chatAdded","summary":{"resource":"x:/moved"}}`)
 	w.asks(1, "subscribe", `{"channel":"mock:/s"}`, `{"snapshot":{"resource":"mock:/s","fromSeq":2,"state":{"chats":[]}}}`)
 	for i := range 20_000 {
-		h.Owners("x:/moved") // it is in use
+		h.Owners("x:/moved") // this URI is in use
 		w.says(i+3, fmt.Sprint("mock:/", i), fmt.Sprintf(`{"type":"session/openCanvasesChanged","openCanvases":[{"channel":"ahp-canvas:/%d"}]}`, i))
 	}
 	wantOwners(t, h, "x:/moved")
@@ -186,8 +191,8 @@ func TestOwnersAreBounded(t *testing.T) {
 	wantOwners(t, h, "ahp-canvas:/19999", "mock:/19999")
 }
 
-// TestLastStatementCountsInAnyOrder delivers the host's messages to connections, to each a part and in its
-// own time. The host's last statement always counts in the end.
+// TestLastStatementCountsInAnyOrder gives each connection some of the host's messages, with
+// different delays. In the end, the host's last statement about each chat must count.
 func TestLastStatementCountsInAnyOrder(tb *testing.T) {
 	rapid.Check(tb, func(t *rapid.T) {
 		type word struct {
@@ -243,7 +248,7 @@ func TestLastStatementCountsInAnyOrder(tb *testing.T) {
 	})
 }
 
-// A teller is a connection and the messages it has not received yet.
+// A teller is a connection, and the messages that it has still to deliver.
 type teller struct {
 	wire  wire
 	queue []func(wire)

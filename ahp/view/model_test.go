@@ -15,12 +15,12 @@ import (
 	"ahprelay/test/carriers"
 )
 
-// The model decodes everything, and lists each part's facts.
+// The model decodes a part fully, and lists the facts in it.
 
 type object = map[string]any
 
-// at follows a path into a value: "*" stands for all elements of an array. It returns
-// the values found.
+// at follows a path of names into a value, in which "*" stands for all elements of an array. It
+// returns the values at the path's end.
 func at(v any, names ...string) (found []any) {
 	if len(names) == 0 {
 		if v == nil {
@@ -39,7 +39,7 @@ func at(v any, names ...string) (found []any) {
 	return at(o[names[0]], names[1:]...)
 }
 
-// uris returns the values that can be URIs.
+// uris returns those values that can be URIs.
 func uris(found ...any) (list []string) {
 	for _, v := range found {
 		if s, _ := v.(string); strings.Contains(s, ":") && s != root {
@@ -57,7 +57,7 @@ func one(v any, names ...string) string {
 	return ""
 }
 
-// facts returns the facts in a part on a channel.
+// facts returns the facts that a state or an action on this channel has.
 func facts(channel string, v any, state bool) (list []string) {
 	kind := one(v, "type")
 	say := func(what string, uris ...string) {
@@ -127,7 +127,7 @@ func facts(channel string, v any, state bool) (list []string) {
 	return append(list, tools(channel, v)...)
 }
 
-// quiet are the types of actions that never have facts.
+// quiet lists the types of actions that never have facts.
 var quiet = []string{"chat/delta", "chat/reasoning", "chat/toolCallDelta", "chat/usage", "chat/activityChanged",
 	"terminal/data", "canvas/message", "session/titleChanged", "session/activityChanged"}
 
@@ -233,7 +233,7 @@ func tools(channel string, v any) (list []string) {
 	return list
 }
 
-// callOf returns the tool call with the value's members.
+// callOf returns a tool call with those members of the value that a call may have.
 func callOf(v any) object {
 	call := object{}
 	for _, name := range []string{"content", "toolInput", "edits", "options", "toolCallId"} {
@@ -251,8 +251,8 @@ func first(list []any) any {
 
 func encoded(v any) string { data, _ := json.Marshal(v); return string(data) }
 
-// anything draws a value with a few levels, with the tables' names in right and wrong
-// places.
+// anything draws a random value with few levels. Its members have names that the view knows, in
+// right and wrong places.
 func anything(t *rapid.T, depth int) any {
 	kind := rapid.IntRange(0, 9).Draw(t, "value")
 	switch {
@@ -279,7 +279,7 @@ var members = []string{"chats", "defaultChat", "chat", "summary", "resource", "c
 	"result", "fullOutput", "uri", "toolInput", "contributor", "instanceId", "claim", "kind", "session", "terminals", "backgroundWork", "work", "terminal", "type", "id", "workingDirectories", "workingDirectory",
 	"edits", "items", "files", "file", "edit", "before", "after", "options", "toolCallId"}
 
-// typical draws a part with known members mostly in their places.
+// typical draws a random part that mostly has known members in their places.
 func typical(t *rapid.T) object {
 	o, _ := anything(t, 4).(object)
 	if o == nil {
@@ -298,7 +298,7 @@ func typical(t *rapid.T) object {
 	return o
 }
 
-// spelled encodes a part, sometimes with unnecessary escapes.
+// spelled encodes a part as JSON, sometimes with unnecessary escapes.
 func spelled(t *rapid.T, v any) string {
 	text := encoded(v)
 	switch rapid.IntRange(0, 3).Draw(t, "spelling") {
@@ -314,7 +314,8 @@ func spelled(t *rapid.T, v any) string {
 	return text
 }
 
-// TestFactsFollowTheModel compares the facts of parts with the model's, in any carrier.
+// TestFactsFollowTheModel draws parts, and the carriers that bring them. The view must find the
+// same facts as the model.
 func TestFactsFollowTheModel(tb *testing.T) {
 	rapid.Check(tb, func(t *rapid.T) {
 		carrier := rapid.SampledFrom(carriers.All).Draw(t, "carrier")
@@ -327,8 +328,7 @@ func TestFactsFollowTheModel(tb *testing.T) {
 		r, message := w.shows(carrier.Wrap(carriers.Part{Channel: channel, JSON: spelled(t, part), Seq: 3, ID: 1}))
 		want := facts(channel, part, !carrier.Action)
 		got := slices.DeleteFunc(texts(r), func(s string) bool {
-			// Facts about MCP servers have a test of their own, and the rest have a
-			// part of the message.
+			// Another test checks the facts about MCP servers and changed canvases.
 			return strings.HasPrefix(s, "customization") || strings.HasPrefix(s, "toggled") || strings.HasPrefix(s, "server ") || strings.HasPrefix(s, "canvas changes")
 		})
 		for i, s := range got {
@@ -349,8 +349,8 @@ func set(list []string) []string {
 	return slices.Compact(list)
 }
 
-// FuzzFromHost looks for messages that are misread: that cause a panic, are changed,
-// have wrong places, or the cheap check misses.
+// FuzzFromHost passes any message from a host. It must cause no panic, stay unchanged, have right
+// places, and have the same facts in a replay.
 func FuzzFromHost(f *testing.F) {
 	for _, carrier := range carriers.All {
 		for i := range statements {
@@ -381,7 +381,8 @@ func FuzzFromHost(f *testing.F) {
 		if env.Kind != ahp.Notification || string(env.Method) != "action" || env.Said.Action == nil {
 			return
 		}
-		// A replay skips the cheap check: it must have the same facts as the action.
+		// For a replay, the view reads each action fully. So its facts must equal those of the
+		// action alone.
 		r, _ := newWire(t, view.NewHost(nil)).shows([]carriers.Message{
 			{Text: `{"id":1,"method":"reconnect"}`}, {FromHost: true, Text: fmt.Sprintf(`{"id":1,"result":{"actions":[%s]}}`, env.Params)}})
 		alone, _ := newWire(t, view.NewHost(nil)).shows([]carriers.Message{{FromHost: true, Text: string(message)}})

@@ -15,7 +15,7 @@ import (
 	"ahprelay/test/carriers"
 )
 
-// The tables' channels.
+// The channels in the statements.
 const (
 	session = "mock:/s"
 	chat    = "ahp-chat:/c"
@@ -36,7 +36,7 @@ var whats = map[view.Thing]string{
 	view.Server: " server", view.Content: " content", view.Watch: " watch", view.Hint: " hint", view.Folder: " folder", view.FileText: " file text",
 }
 
-// text returns a fact in the tables' form.
+// text returns a fact in the form that statements use.
 func text(f *view.Fact) string {
 	s := kinds[f.Kind] + whats[f.Thing] + " " + f.Of
 	for _, more := range append([]string{f.URI}, f.List...) {
@@ -50,7 +50,7 @@ func text(f *view.Fact) string {
 	return s
 }
 
-// texts returns a reading's facts, except the absence of customizations in a state.
+// texts returns the facts of a reading. It omits the fact that a state has no customizations.
 func texts(r *view.Reading) (list []string) {
 	if r == nil {
 		return nil
@@ -63,11 +63,11 @@ func texts(r *view.Reading) (list []string) {
 	return list
 }
 
-// A statement is a fact's form in a state or an action.
+// A statement is a member in a state or an action, with the facts that the view must read from it.
 type statement struct {
 	channel string
-	state   string // "": in actions only
-	action  string // members besides the type; "": in states only
+	state   string // members of a state; "" if actions only have it
+	action  string // members of an action; "" if states only have it
 	kind    string // the action's type
 	want    []string
 }
@@ -125,14 +125,14 @@ var statements = []statement{
 	{channel: chat, action: `"toolInput":"in:/1"`, kind: "chat/toolCallReady"},
 	{channel: chat, action: `"part":` + tool(`"toolInput":{"uri":"in:/1"}`), kind: "chat/responsePart", want: []string{
 		"has hint ahp-chat:/c term:/1", "has content ahp-chat:/c out:/1", "has content ahp-chat:/c in:/1"}},
-	// A client's tool cannot name content.
+	// Content that a client's tool names gives no fact.
 	{channel: chat, state: `"turns":[{"responseParts":[` + tool(`"contributor":{"kind":"client"},"toolInput":{"uri":"in:/1"}`) + `]}]`, want: []string{
 		"lists canvas ahp-chat:/c", "has hint ahp-chat:/c term:/1"}},
 	{channel: chat, state: `"activeTurn":{"responseParts":[` + tool(`"toolInput":{"uri":"in:/1"}`) + `]}`, want: []string{
 		"has hint ahp-chat:/c term:/1", "has content ahp-chat:/c out:/1", "has content ahp-chat:/c in:/1"}},
 	{channel: chat, action: `"turns":[{"responseParts":[` + tool(``) + `]}]`, kind: "chat/turnsLoaded", want: []string{
 		"has hint ahp-chat:/c term:/1", "has content ahp-chat:/c out:/1"}},
-	// File contents, as the host's own edits and changesets name them.
+	// The host's own edits and changesets name file contents.
 	{channel: chat, action: `"content":[` + edit("1") + `,{"type":"terminal","resource":"term:/1"},{"type":"resource","before":{"content":{"uri":"git-blob:/x?2"}}}]`, kind: "chat/toolCallContentChanged", want: []string{
 		"has file text ahp-chat:/c git-blob:/x?1", "has file text ahp-chat:/c session-db:/x?1", "has hint ahp-chat:/c term:/1"}},
 	{channel: chat, action: `"toolCallId":"t","edits":{"items":[` + edit("1") + `]},"options":[{"id":"a"},{"id":"b"}]`, kind: "chat/toolCallReady", want: []string{
@@ -155,18 +155,18 @@ var statements = []statement{
 	{channel: chat, action: `"turnId":"1","content":"\"chat\":{\"resource\":\"u:/1\"} mcp://1"`, kind: "chat/delta"},
 	{channel: session, state: `"workingDirectories":["file:///a"],"workingDirectory":"file:///b","summary":{"workingDirectories":["file:///c"]}`, want: []string{
 		"has folder mock:/s file:///a", "has folder mock:/s file:///b", "has folder mock:/s file:///c"}},
-	// Clients may define a session's working directories.
+	// Clients may set a session's working directories, so these actions give no fact.
 	{channel: session, action: `"workingDirectories":["file:///a"],"workingDirectory":"file:///b"`, kind: "session/workingDirectorySet"},
 	{channel: session, state: `"title":"x","later":{"chat":"u:/1"}`, action: `"later":{"chat":"u:/1"}`, kind: "session/later"},
 	{channel: session, state: `"chats":[{"resource":"ahp-root://"},{"resource":"plain"},{"resource":""}]`, want: []string{"lists chat mock:/s"}},
 }
 
-// edit returns an edit of a file whose contents have URIs with a query.
+// edit returns a file edit whose contents have URIs with this query.
 func edit(query string) string {
 	return fmt.Sprintf(`{"type":"fileEdit","before":{"uri":"file:///x","content":{"uri":"git-blob:/x?%[1]s"}},"after":{"uri":"file:///x","content":{"uri":"session-db:/x?%[1]s"}}}`, query)
 }
 
-// tool returns a tool call in a turn, with a terminal.
+// tool returns a part of a turn with a tool call. more is added to the call as JSON members.
 func tool(more string) string {
 	call := `"content":[{"type":"terminal","resource":"term:/1","result":{"fullOutput":{"uri":"out:/1"}}}]`
 	if more != "" {
@@ -175,7 +175,7 @@ func tool(more string) string {
 	return `{"kind":"toolCall","toolCall":{` + call + `}}`
 }
 
-// part returns the statement's state or action, or "".
+// part returns the statement as a state or an action in JSON, or "" if it has none.
 func (l *statement) part(action bool) string {
 	switch {
 	case !action && l.state != "":
@@ -192,7 +192,7 @@ type wire struct {
 	*view.Conn
 }
 
-// shows passes messages, and returns the reading of the last.
+// shows passes messages through the view. It returns the reading of the last, and its text.
 func (w wire) shows(list []carriers.Message) (r *view.Reading, last []byte) {
 	w.Helper()
 	for _, m := range list {
@@ -217,7 +217,8 @@ func (w wire) shows(list []carriers.Message) (r *view.Reading, last []byte) {
 	return r, last
 }
 
-// TestEachCarrierGivesItsFact reads every fact in every carrier of every version.
+// TestEachCarrierGivesItsFact passes each statement in each form of message, in each version. The
+// view must read the same facts.
 func TestEachCarrierGivesItsFact(t *testing.T) {
 	for _, version := range carriers.Versions {
 		for _, carrier := range carriers.Of(version) {
@@ -252,7 +253,7 @@ func checkStatement(t *testing.T, version string, carrier carriers.Carrier, l *s
 	checkPlaces(t, r, message, carrier.Pieces)
 }
 
-// checkPlaces checks the reading's places are right.
+// checkPlaces fails unless each fact's place is where its text is in the message.
 func checkPlaces(t *testing.T, r *view.Reading, message []byte, pieces bool) {
 	t.Helper()
 	for i := range r.Facts {
@@ -266,8 +267,8 @@ func checkPlaces(t *testing.T, r *view.Reading, message []byte, pieces bool) {
 	}
 }
 
-// TestClientActionsHaveFewFacts passes clients' actions and rejected actions in every carrier. An
-// accepted client action has only the facts clients may cause.
+// TestClientActionsHaveFewFacts passes each statement as an action of a client, and as a rejected
+// action. A rejected action must have no facts, and a client's only those that clients may cause.
 func TestClientActionsHaveFewFacts(t *testing.T) {
 	const origin, rejected, null = `,"origin":{"clientId":"c","clientSeq":1}`, `,"rejectionReason":"no"`, `,"origin":null,"rejectionReason":null`
 	for _, carrier := range carriers.All {
@@ -295,20 +296,19 @@ func TestClientActionsHaveFewFacts(t *testing.T) {
 	}
 }
 
-// sayNothing lists notifications and requests without channel state. They concern
-// files, or the result of a single method.
+// sayNothing lists methods without facts: their messages have no state of a channel.
 var sayNothing = []string{
 	"root/progress", "auth/required", "otlp/exportLogs", "otlp/exportTraces", "otlp/exportMetrics", "channel/credit", "channel/ready", "tcp/data", "tcp/eof",
 	"ping", "authenticate", "createTcpConnection", "createSession", "disposeSession", "createChat", "moveChat", "disposeChat", "completions",
 	"invokeChangesetOperation", "resolveSessionConfig", "sessionConfigCompletions", "createTerminal", "disposeTerminal",
 	"listAutomationTriggerDefinitions", "runAutomation", "fetchAutomationRuns",
 	"resourceRead", "resourceList", "resourceResolve", "resourceWrite", "resourceCopy", "resourceMove", "resourceDelete", "resourceMkdir", "resourceRequest",
-	"resources/read", "no/such", "vscode/devContainers/connect", // of different protocols, or unknown
+	"resources/read", "no/such", "vscode/devContainers/connect", // of other protocols, or unknown
 	"canvasReadResource", "canvasOpen", "canvasInvokeAction", "canvasInvokeOperation", "canvasClose",
 }
 
-// TestEveryMethodIsCovered proves every method in the table of package ahp is covered:
-// by a carrier, by a test in this package, or by sayNothing.
+// TestEveryMethodIsCovered fails unless each method in matrix.txt has a carrier, is tested in this
+// package, or is in sayNothing.
 func TestEveryMethodIsCovered(t *testing.T) {
 	known := slices.Concat(sayNothing, []string{
 		"listSessions", "fetchTurns", "createResourceWatch", // TestResponsesHaveFacts

@@ -513,9 +513,9 @@ func processorTime(t testing.TB) time.Duration {
 	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
-// TestReverseRequestsFollowThePolicy lists connected clients. A host's request for files of the
-// first must pass only if no other subject with write access is or was connected, or if the owner
-// says so.
+// TestReverseRequestsFollowThePolicy lists connected clients. The host's request for files on the
+// first must pass only while no other subject with write access is or was connected. A client with
+// ReverseAlways or ReverseNever always gets the same decision.
 func TestReverseRequestsFollowThePolicy(t *testing.T) {
 	for _, c := range []struct {
 		what  string
