@@ -16,7 +16,7 @@ import (
 // and their NATS servers.
 type access struct {
 	relays    *relays
-	elsewhere []string                      // NATS URLs, if not the relays' /nats
+	elsewhere []string                      // NATS URLs to use instead of the relays' /nats
 	token     func() (string, error)        // returns the enrolment token or the credential
 	file      *CredentialFile               // holds the credential; nil without one
 	hostKey   func() (*auth.HostKey, error) // returns the key bound to the credential; nil without a credential
@@ -24,7 +24,7 @@ type access struct {
 	pausing   pausing // pauses new requests after a relay refused one because of a limit
 	tenant    string
 	host      string
-	instance  string // this run's name
+	instance  string // the instance name of this run of the host-agent
 	key       *auth.AgentKey
 	compress  string        // compression method towards relays; "" for none
 	fetched   func()        // called after new credentials; may be nil

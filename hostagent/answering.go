@@ -24,8 +24,8 @@ type answering struct {
 	answer *watch.Answer
 
 	chat    []byte // JSON of the chat's URI
-	kind    string // type of the answering action
-	subject string // the tool call or request that the action names
+	kind    string // the type of the action that answers the question
+	subject string // the id of the tool call or request that the action names
 }
 
 // Ids of the requests on an answering's connection.

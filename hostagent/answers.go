@@ -25,17 +25,17 @@ type NotifyAnswers string
 
 // Values of NotifyAnswers.
 const (
-	AnswersNone NotifyAnswers = "none" // no answers
-	AnswersSafe NotifyAnswers = "safe" // the answers in [notice.Event.FromAfar]
+	AnswersNone NotifyAnswers = "none" // notifications offer no answers
+	AnswersSafe NotifyAnswers = "safe" // notifications offer the answers in [notice.Event.FromAfar]
 	AnswersAll  NotifyAnswers = "all"  // same as AnswersSafe; kept for older settings
 )
 
 // Bounds of answers.
 const (
-	answerRoom    = 64 // queued answers; above it, an answer is dropped and the relay sends it again
+	answerRoom    = 64 // most queued answers; a further answer is dropped, and the relay sends it again
 	answerWorkers = 8
-	answerTime    = 7 * time.Second // time for the host to accept an answer
-	maxOutcomes   = 1024            // remembered outcomes
+	answerTime    = 7 * time.Second // the host has this long to accept an answer
+	maxOutcomes   = 1024            // most remembered outcomes
 )
 
 // mayAnswer removes from an event the answers forbidden by this host's settings.

@@ -51,7 +51,7 @@ func (a *Agent) auditOften(open *routing.Open, atOnce int, event, why string, fi
 type counts struct {
 	in, out           atomic.Int64 // messages from the client and from the host
 	inBytes, outBytes atomic.Int64
-	refused           atomic.Int64 // part of in
+	refused           atomic.Int64 // messages in in that the gates refused
 }
 
 // refused counts a client message refused by a gate.

@@ -70,8 +70,8 @@ const kickedReason = "the host's owner does not want this client"
 type kick struct {
 	Conn    string        `json:"conn,omitempty"`
 	Subject string        `json:"subject,omitempty"`
-	Preview string        `json:"preview,omitempty"` // or a preview id
-	For     time.Duration `json:"for"`               // block time in nanoseconds
+	Preview string        `json:"preview,omitempty"` // a preview's id, instead of Conn and Subject
+	For     time.Duration `json:"for"`               // how long to block, in nanoseconds
 }
 
 // valid reports whether exactly one target is set.

@@ -20,7 +20,7 @@ import (
 type caller struct {
 	tenant, subject, access, conn string
 
-	room roomFunc // bounds the host's messages on the connection
+	room roomFunc // waits until there is room for a message from the host
 }
 
 // caller returns the client behind the connection.

@@ -102,7 +102,7 @@ func lineOf(message []byte) []byte {
 // A lineReader reads messages, one per line.
 type lineReader struct {
 	in    *bufio.Reader
-	limit int // bytes per message
+	limit int // most bytes in a message
 	room  roomFunc
 }
 

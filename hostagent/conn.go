@@ -39,9 +39,9 @@ type hostConn struct {
 	asks    asks                                // requests that the host-agent sent on this connection
 	canvas  *contentproxy.Conn
 	report  *reporter
-	traced  *tracing.Conn // nil without tracing
+	traced  *tracing.Conn // traces requests; nil without tracing
 	counts  counts
-	kicked  atomic.Bool // by the host's owner
+	kicked  atomic.Bool // the host's owner has kicked this client
 	hasKeys atomic.Bool // the client has requested the keys of remembered sessions
 	signIns signIns
 

@@ -20,8 +20,8 @@ import (
 // Bounds of canvas reads per connection. A result stays in memory until the
 // client has received it, so few reads run at the same time.
 const (
-	maxReads    = 1024 // active or queued
-	readsAtOnce = 8    // active
+	maxReads    = 1024 // most reads that run or are queued
+	readsAtOnce = 8    // most reads that run at the same time
 )
 
 // A canvasGate replaces the addresses of canvases in messages to the client.
@@ -128,9 +128,9 @@ const maxAsks = 64
 type asks struct {
 	mu      sync.Mutex
 	list    []ask
-	waited  int           // entries that the client's messages wait for
+	waited  int           // entries with waits set and without an answer
 	settled chan struct{} // closed when waited becomes 0
-	until   time.Time     // deadline of the wait
+	until   time.Time     // the client's messages wait no longer than this
 }
 
 // stateTime is how long messages of a client that resumed wait until the host

@@ -27,26 +27,26 @@ import (
 type Clients struct {
 	Tenant  string        `json:"tenant"`
 	Host    string        `json:"host"`
-	Agent   string        `json:"agent"`   // name of this run of the host-agent
-	Clients []ClientInfo  `json:"clients"` // the earliest first
-	Blocked []BlockedInfo `json:"barred"`  // currently blocked
+	Agent   string        `json:"agent"`   // instance name of this run of the host-agent
+	Clients []ClientInfo  `json:"clients"` // connected clients, the earliest first
+	Blocked []BlockedInfo `json:"barred"`  // subjects and tokens that are blocked now
 
-	Previews []Preview `json:"previews"` // ports opened by clients
+	Previews []Preview `json:"previews"` // ports that clients have opened
 }
 
 // ClientInfo describes a client's connection at the host-agent.
 type ClientInfo struct {
 	ID        string    `json:"id"` // same as in the logs of relay and host-agent
 	Subject   string    `json:"subject"`
-	Access    string    `json:"access"` // level at this host
+	Access    string    `json:"access"` // the client's level at this host
 	Token     string    `json:"token"`  // token id
-	Relay     string    `json:"relay"`  // the relay's instance
+	Relay     string    `json:"relay"`  // instance name of the relay
 	Address   string    `json:"address,omitempty"`
 	Since     time.Time `json:"since"`
 	ClientID  string    `json:"clientId,omitempty"`
-	FramesIn  int64     `json:"framesIn"` // from the client
+	FramesIn  int64     `json:"framesIn"` // messages from the client
 	FramesOut int64     `json:"framesOut"`
-	Refused   int64     `json:"refused"` // part of FramesIn
+	Refused   int64     `json:"refused"` // messages in FramesIn that the gates refused
 }
 
 // BlockedInfo describes a subject or token that is blocked until a time.
@@ -90,7 +90,7 @@ func controlHandler(list func() Clients, end func(kick) (ended int, err error)) 
 
 // Kicked is the response to a kick.
 type Kicked struct {
-	Ended int `json:"ended"` // connections
+	Ended int `json:"ended"` // how many connections the kick has ended
 }
 
 func serveKick(w http.ResponseWriter, r *http.Request, end func(kick) (ended int, err error)) {

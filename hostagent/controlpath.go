@@ -17,7 +17,7 @@ const (
 	// with room for a temporary name.
 	maxSocketPath = 90
 
-	controlName = "ahp-host-agent" // of directories for sockets
+	controlName = "ahp-host-agent" // name of the directories for control sockets
 )
 
 // unitDirs is the directory for the runtime directories of systemd's units.

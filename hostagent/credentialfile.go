@@ -18,14 +18,14 @@ import (
 // file can impersonate the host, so the file's mode admits its owner only.
 type CredentialFile struct {
 	path  string
-	relay string // base URL to write; "" keeps the current one
+	relay string // the relay's base URL for the next write; "" keeps the URL in the file
 }
 
 // credential is the JSON of a CredentialFile.
 type credential struct {
 	Credential string `json:"credential"`
 	Key        []byte `json:"key"`
-	Relay      string `json:"relay,omitempty"` // base URL, if known
+	Relay      string `json:"relay,omitempty"` // a relay's base URL, if known
 }
 
 // maxCredentialFile bounds the file, in bytes, far above real sizes.

@@ -13,9 +13,9 @@ import (
 // Devices lists the devices of a sealed host.
 type Devices struct {
 	Host    string           `json:"host"`
-	Words   string           `json:"words"` // of the host's key
+	Words   string           `json:"words"` // the words for the host's key, which people compare
 	Devices []DeviceInfo     `json:"devices"`
-	Waiting []PairingRequest `json:"waiting"` // for a person
+	Waiting []PairingRequest `json:"waiting"` // pairings that wait for a person's decision
 }
 
 // A DeviceOrder changes the devices of a sealed host.
@@ -23,13 +23,13 @@ type DeviceOrder struct {
 	Do      string      `json:"do"` // pair, confirm, refuse, remove or link
 	Subject string      `json:"subject,omitempty"`
 	Level   auth.Access `json:"level,omitempty"`
-	Console string      `json:"console,omitempty"` // with pair: in place of Sealing.Console
+	Console string      `json:"console,omitempty"` // with pair: the console's URL, instead of Sealing.Console
 	Device  string      `json:"device,omitempty"`  // fingerprint, or a grant's serial to remove
 
 	// With link.
-	Session string `json:"session,omitempty"` // URI
-	Seconds int    `json:"seconds,omitempty"` // 0: an hour
-	People  int    `json:"people,omitempty"`  // connections at the same time; 0: 64
+	Session string `json:"session,omitempty"` // URI of the session
+	Seconds int    `json:"seconds,omitempty"` // how long the link is valid; 0 for an hour
+	People  int    `json:"people,omitempty"`  // most connections at the same time; 0 for 64
 }
 
 // errNotSealed reports a request for devices at a host that is not sealed.

@@ -17,8 +17,8 @@ type Enrolment struct {
 	Relays []string     // required; base URLs of one cluster's relays
 	Token  string       // required; the enrolment token, which is used up
 	File   string       // required; path of the credentials file, which must not exist yet
-	Plain  bool         // as in Config
-	HTTP   *http.Client // for the relays' base URLs; default: as in Config
+	Plain  bool         // permits http:// beyond this machine, as in Config
+	HTTP   *http.Client // sends requests to the relays; default: as in Config
 }
 
 // Enroll trades an enrolment token for a credential bound to a new key of this

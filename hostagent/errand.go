@@ -33,10 +33,10 @@ type errand struct {
 	entry   waitbook.Entry
 	mark    func(waitbook.Stage) error
 	looks   bool     // only find out whether an earlier errand succeeded; send nothing
-	greeted bool     // the host has answered
-	answers givenKey // the question that was answered
+	greeted bool     // the host has answered initialize
+	answers givenKey // the question that the item answers
 
-	id int // of the last request
+	id int // the id of the last request to the host
 }
 
 // Times of an errand.

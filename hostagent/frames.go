@@ -24,7 +24,7 @@ type frameCache struct {
 
 type frameSlot struct {
 	frame atomic.Pointer[cachedFrame]
-	next  atomic.Uint32 // slot of its last known successor
+	next  atomic.Uint32 // slot of the message that last followed this message
 }
 
 var frameSeed = maphash.MakeSeed()

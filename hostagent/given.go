@@ -24,7 +24,7 @@ const answersMethod = "relay/answers"
 // Bounds of the remembered answers.
 const (
 	maxGiven   = 4096
-	maxGivenID = 512 // bytes of a channel, and of an id
+	maxGivenID = 512 // longest id or channel, in bytes
 )
 
 // A giver is the person who answers, and the name of the device.
@@ -35,8 +35,8 @@ type giver struct {
 
 // A givenAnswer is an answer that the host has accepted.
 type givenAnswer struct {
-	Type string `json:"type"` // of the action
-	ID   string `json:"id"`   // of the tool call or the request
+	Type string `json:"type"` // type of the answering action
+	ID   string `json:"id"`   // id of the tool call or the request
 	giver
 	At time.Time `json:"at"`
 }

@@ -36,11 +36,11 @@ type Config struct {
 	Token       func() (string, error) // required unless Credentials is set; returns the enrolment token, called before each use
 	Credentials *CredentialFile        // used in place of Token
 
-	NATSURLs []string            // NATS URLs, if not the relays' /nats
+	NATSURLs []string            // NATS URLs to use instead of the relays' /nats
 	Plain    bool                // permits http:// and nats:// beyond this machine
 	Upstream Upstream            // required; the AHP host
 	TakeOver bool                // takes the host over from a running host-agent, which then stops
-	Version  string              // of the program
+	Version  string              // version of this program
 	Strict   bool                // strict gates for MCP and client capabilities, whatever relays request; see package mcpgate
 	Canvas   contentproxy.Config // loopback ports that canvases may show; the AHP host's own port is added
 
@@ -79,7 +79,7 @@ type Config struct {
 
 	Sentinel SentinelCommand // command that starts the sentinel
 
-	HTTP *http.Client // for the relays' base URLs; default: a client that uses the environment's proxies
+	HTTP *http.Client // sends requests to the relays; default: a client that uses the environment's proxies
 	Log  *slog.Logger // default: none
 
 	// Tracer makes spans of client requests. The caller closes it after Run. Default:
@@ -116,7 +116,7 @@ type Agent struct {
 	audits   *coalesce.Table // coalesces repeated audit lines
 	sentinel *sentinel
 
-	seals *seals // nil: the host is not sealed
+	seals *seals // state of a sealed host; nil if the host is not sealed
 
 	clients    clientIndex
 	moves      *moves
@@ -133,17 +133,17 @@ type Agent struct {
 	awake    *awake.Keeper
 
 	ledger *notice.Ledger // events to report to relays
-	watch  *watch.Watch   // nil if nothing needs it
+	watch  *watch.Watch   // detects events and working agents; nil if nothing needs this
 
 	last    lastStates
 	waiting *waitingItems
 
-	outcomes outcomes // of answers from notifications
+	outcomes outcomes // outcomes of answers that people gave in notifications
 	given    givenAnswers
 	private  privateSessions
 
-	signInRate *fair.Buckets                // of requests to sign in, by subject
-	listenBack func() (net.Listener, error) // where browsers of this machine come back from a sign-in
+	signInRate *fair.Buckets                // limits requests to sign in, by subject
+	listenBack func() (net.Listener, error) // listens at the port to which a sign-in redirects browsers on this machine
 
 	metrics *metrics
 }

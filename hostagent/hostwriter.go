@@ -19,7 +19,7 @@ import (
 type hostWriter struct {
 	c *hostConn
 
-	answers atomic.Int32 // gate answers queued for the host
+	answers atomic.Int32 // how many answers from gates are queued for the host
 
 	clientName string // from the client's last initialize; owned by the goroutine, as is the next field
 	pace       pace
@@ -47,12 +47,12 @@ type delivery struct {
 	message []byte
 	binary  bool
 	credit  int
-	from    *routing.AgentConn // the line that gets the credit
+	from    *routing.AgentConn // the relay's connection that gets the credit
 	flush   bool
 	move    *routing.Move // request to keep the connection for a client on the move, once all earlier messages are written
 	own     bool          // an answer to the host by a gate
-	arrived time.Time     // zero without tracing
-	about   *view.Ask     // set for the host-agent's own requests about channels
+	arrived time.Time     // when the message arrived; zero without tracing
+	about   *view.Ask     // the channel in a request of the host-agent itself; nil for other messages
 	ours    bool          // the host-agent's own request on the client's behalf
 }
 

@@ -15,10 +15,10 @@ import (
 // A client may move to a different relay; its hostConn then keeps its clientLine, and now points to
 // the new connection (see move).
 type clientLine struct {
-	seal *sealing // nil: not sealed
+	seal *sealing // seals and opens messages; nil if the host is not sealed
 
 	now    atomic.Pointer[routing.AgentConn]
-	moving atomic.Pointer[move] // nil: not moving. Set under the connection's order and sending
+	moving atomic.Pointer[move] // the client's move to another relay, or nil. Set under order and sending
 
 	sending  sync.RWMutex       // held to send without the connection's order
 	reserved *routing.AgentConn // has a reservation; nil: none. Owned by the reader

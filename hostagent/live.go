@@ -39,9 +39,9 @@ type CanvasLive string
 
 // Values of CanvasLive.
 const (
-	CanvasOn   CanvasLive = "on"   // same as in band
-	CanvasRead CanvasLive = "read" // look: GET and HEAD
-	CanvasOff  CanvasLive = "off"  // none; canvases are read in band
+	CanvasOn   CanvasLive = "on"   // as much as in band: reading and writing
+	CanvasRead CanvasLive = "read" // clients at the level look may only use GET and HEAD
+	CanvasOff  CanvasLive = "off"  // no canvases by URL; clients read them in band
 )
 
 func (l CanvasLive) check() error {
@@ -55,12 +55,12 @@ func (l CanvasLive) check() error {
 // Times and bounds of canvas streams.
 const (
 	checkEvery = 250 * time.Millisecond
-	awayTime   = 10 * time.Minute // relays hold returning clients for the same time
-	arriveTime = 30 * time.Second // time for a connected client to subscribe again
+	awayTime   = 10 * time.Minute // a client that left may return within this time; relays wait as long
+	arriveTime = 30 * time.Second // a client that returned has this long to subscribe again
 
-	maxStreams  = 2048 // from all relays
-	maxAway     = 1024 // remembered clients that have left
-	hostReads   = 32   // concurrent reads of content served by the host
+	maxStreams  = 2048 // most streams, for all relays together
+	maxAway     = 1024 // most remembered clients that have left
+	hostReads   = 32   // most concurrent reads of content from the host
 	clientReads = 16
 	readsWait   = 4096
 )

@@ -10,7 +10,7 @@ import (
 // [Upstream] connects to it; other processes cannot.
 type Local struct {
 	name  string
-	conns chan net.Conn // to Accept; never closed
+	conns chan net.Conn // new connections, for Accept; never closed
 	done  chan struct{} // closed by Close
 	once  sync.Once
 }

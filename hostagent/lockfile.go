@@ -91,8 +91,8 @@ func (u Upstream) locked() (Upstream, string, error) {
 
 // A Found is an AHP host found on this machine.
 type Found struct {
-	Upstream string // as for --upstream
-	What     string // description
+	Upstream string // the host's address, in the form of --upstream
+	What     string // a description for people
 	Token    string // required connection token, if known and not in Upstream's lock file
 }
 

@@ -22,10 +22,10 @@ import (
 type metrics struct {
 	registry   *prometheus.Registry
 	delays     prometheus.Histogram
-	lost, back prometheus.Counter // the connection to NATS
+	lost, back prometheus.Counter // how often the connection to NATS was lost, and came back
 
 	conn    atomic.Pointer[broker.Conn] // nil before the first connection
-	standby atomic.Bool                 // it has a second connection
+	standby atomic.Bool                 // the host-agent has a second connection to NATS
 }
 
 func newMetrics(a *Agent) *metrics {

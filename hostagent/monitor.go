@@ -36,7 +36,7 @@ type condition struct {
 	state   registry.State
 	reason  string        // close reason for clients while offline
 	silent  time.Duration // silence when it was noticed; 0 if the host answers
-	version string        // of the host's software, or of its AHP
+	version string        // version of the host's software, and its AHP versions
 }
 
 // A monitorDial connects the monitor to the host. It calls accepted when the host has
@@ -68,11 +68,11 @@ type pinger interface {
 // after that answer therefore proves nothing, and the monitor does not ask for
 // versions on the next connection.
 type monitor struct {
-	upstream string // name for messages
+	upstream string // the host's name in log and error messages
 	dial     monitorDial
 	log      *slog.Logger
 	resume   time.Duration       // how long the host's machine may be unreachable before connections count as lost
-	gone     func()              // called when that time is over, and again while the machine stays unreachable; may be nil
+	gone     func()              // called when resume is over, and again while the machine stays unreachable; may be nil
 	heard    func() time.Time    // time of the host's last message to a client; nil without clients
 	changed  func(now condition) // called in order; must neither block nor call the monitor
 	poke     chan struct{}       // ends the current wait early; capacity 1
@@ -82,7 +82,7 @@ type monitor struct {
 	err       error         // why the host is away; nil otherwise
 	name      string        // the host's software, with its version
 	speaks    string        // AHP versions, as reported by the host
-	spoke     bool          // the host has shown life on this connection
+	spoke     bool          // the host has sent something on this connection
 	pongs     bool          // the host has answered an AHP ping on this connection
 	named     time.Time     // time of the answer to initialize; zero before it
 	turn      chan struct{} // closed at the next sign of life, or when the host is gone

@@ -42,21 +42,21 @@ import (
 const (
 	keptTime   = resume.DefaultTime   // longest absence of a client
 	keptMost   = resume.DefaultWindow // kept bytes of one connection above which its host is not read
-	keptPerson = 32 << 20             // the same for all connections of one person
-	keptTotal  = 64 << 20             // the same for all connections
-	keptCost   = 64                   // counted for each message in addition to its bytes
+	keptPerson = 32 << 20             // the same bound for all connections of a person together
+	keptTotal  = 64 << 20             // the same bound for all connections together
+	keptCost   = 64                   // bytes counted for each message in addition to its length
 
 	leaveLineTime = 10 * time.Second // wait for the previous line's end after the client has arrived
 	hurryTime     = 3 * time.Second  // remaining time once the client has also opened a new connection
 
 	revokedEvery = time.Second // longest time from a revocation to the end of its kept connections
-	revokedMost  = 128         // connections in one request
+	revokedMost  = 128         // most connections in a request to a relay
 )
 
 // moves holds the connections to the host that have no line at the moment.
 type moves struct {
 	pool  *resume.Pool
-	added chan struct{} // wakes endRevoked; holds one
+	added chan struct{} // wakes endRevoked after a new move; capacity 1
 
 	mu       sync.Mutex // guards byTicket; a clientLine's mu may be held
 	byTicket map[string]*move

@@ -16,9 +16,9 @@ type Notify string
 
 // Values of Notify.
 const (
-	NotifyOff   Notify = "off"   // none; no extra connection to the host
+	NotifyOff   Notify = "off"   // no events; the host-agent needs no extra connection to the host
 	NotifyNeeds Notify = "needs" // events that need a person
-	NotifyAll   Notify = "all"   // also agents that finished or failed
+	NotifyAll   Notify = "all"   // also events of agents that finished or failed
 )
 
 // Times of reports.

@@ -19,13 +19,13 @@ const findTime = time.Second
 
 // A Pairing lets a person who is signed in at a relay approve a host-agent (RFC 8628).
 type Pairing struct {
-	Relay   string // required; base URL
+	Relay   string // required; the relay's base URL
 	File    string // required; path of the credentials file, which must not exist yet
-	Machine string // shown to the approving person
+	Machine string // name of this machine, which the approving person sees
 	User    string
-	Name    string       // requested host name
-	Plain   bool         // as in Config
-	HTTP    *http.Client // default: as in Config
+	Name    string       // the host's name that the person is asked to approve
+	Plain   bool         // permits http:// beyond this machine, as in Config
+	HTTP    *http.Client // sends requests to the relay; default: as in Config
 
 	// Show displays the code and its URL; required.
 	Show func(device.Code)

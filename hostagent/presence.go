@@ -19,7 +19,7 @@ type presence struct {
 	changed chan struct{} // the host's condition has changed; capacity 1
 	counted chan struct{} // the client count has changed; capacity 1
 
-	terms func() wake.Terms // set by init
+	terms func() wake.Terms // returns the conditions for waking this machine; set by init
 
 	mu      sync.Mutex
 	current registry.Presence
@@ -82,7 +82,7 @@ func (a *Agent) announceSleep(ctx context.Context, settled func() bool) {
 
 // Times of an announcement of sleep.
 const (
-	sleepDelay   = 2 * time.Second // for the last state of sessions, and for a relay's confirmation
+	sleepDelay   = 2 * time.Second // for writing the last state of sessions, and a relay's confirmation
 	settledEvery = 20 * time.Millisecond
 )
 

@@ -35,8 +35,8 @@ import (
 
 // Bounds of previews.
 const (
-	maxPreviews      = 256 // per host
-	subjectsPreviews = 32  // per subject
+	maxPreviews      = 256 // most open previews at a host
+	subjectsPreviews = 32  // most open previews of a subject
 	previewIdle      = time.Hour
 )
 
@@ -73,7 +73,7 @@ func (r PortRange) Has(port uint16) bool { return r.From <= port && port <= r.To
 type Preview struct {
 	ID      string    `json:"id"`
 	Port    uint16    `json:"port"`
-	Channel string    `json:"channel"` // the session's
+	Channel string    `json:"channel"` // URI of the session to which the preview belongs
 	Subject string    `json:"subject"`
 	Since   time.Time `json:"since"`
 }
@@ -86,9 +86,9 @@ type previews struct {
 
 type openPreview struct {
 	Preview
-	authority string // class of the clients that may use the preview
+	authority string // only clients with this class of authority may use the preview
 	policy    gate.Policy
-	used      time.Time // time of a browser's last request
+	used      time.Time // when a browser last sent a request
 	left      time.Time // when the last of its clients left without being kicked or revoked
 }
 

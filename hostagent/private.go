@@ -37,7 +37,7 @@ const privateMethod = "relay/private"
 // Bounds of private sessions.
 const (
 	maxPrivate      = 1000
-	maxPrivateChats = 256 // channels of a session that are known when it becomes private
+	maxPrivateChats = 256 // most channels that are kept for a session when it becomes private
 )
 
 // privateSession is a private session.
@@ -48,7 +48,7 @@ type privateSession struct {
 
 // privateSessions holds the private sessions by URI, in memory and in a file.
 type privateSessions struct {
-	path string // "": no file
+	path string // the file's path; "" keeps the sessions in memory only
 
 	mu sync.Mutex
 	of map[string]privateSession

@@ -19,9 +19,9 @@ import (
 // Bounds of rejected actions.
 const (
 	rejectedAtOnce = 64          // per action and connection, without a delay; when a VS Code window connects, it sends about 40
-	rejectedEvery  = time.Second // interval between later ones
-	rejectedNames  = 16          // client names with their own series
-	rejectedName   = 32          // longest such name, in bytes
+	rejectedEvery  = time.Second // after rejectedAtOnce, the client gets a rejection per interval
+	rejectedNames  = 16          // most client names with their own series
+	rejectedName   = 32          // longest client name with its own series, in bytes
 )
 
 // otherClient is the label of clients without their own series.

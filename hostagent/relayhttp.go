@@ -22,8 +22,8 @@ const relayTimeout = 8 * time.Second
 
 // Bounds of responses, in bytes.
 const (
-	maxAnswer = 16 << 10 // read from a response
-	maxText   = 200      // of an unknown response, as quoted in errors
+	maxAnswer = 16 << 10 // most bytes that are read from a response
+	maxText   = 200      // most bytes that an error quotes from an unknown response
 )
 
 // newHTTPClient returns the default client for the relay's base URL. It does not

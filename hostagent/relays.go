@@ -20,7 +20,7 @@ import (
 // computed from its name. This spreads host-agents over the relays, and the host-agents
 // of a failed relay over all other relays.
 type relays struct {
-	home string // the first in that order
+	home string // the first relay in this host's order
 
 	mu   sync.Mutex
 	urls []string // in the order of attempts; the relay that answered last is the first

@@ -20,7 +20,7 @@ type reporter struct {
 	mcp  *mcpgate.Gate
 
 	mu     sync.Mutex // guards the fields below
-	id     string     // of the connection, at its relay
+	id     string     // id of the connection at its relay
 	client string     // clientId, if the client came from another relay, where it sent the clientId
 	counts map[occasion]*tally
 }

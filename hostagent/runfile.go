@@ -39,8 +39,8 @@ type runNote struct {
 
 // Bounds of a runNote.
 const (
-	maxRunNote  = 4 << 10 // bytes
-	maxPrevious = 8       // instances
+	maxRunNote  = 4 << 10 // longest note, in bytes
+	maxPrevious = 8       // most instances in previous
 )
 
 // errRunning reports that a running process holds the file's lock.
@@ -135,7 +135,7 @@ func (r *runFile) close() { _ = r.f.Close() }
 
 // A run records this host-agent's instance. Without a file, it records nothing.
 type run struct {
-	file     *runFile // nil for none
+	file     *runFile // the run file; nil without a state directory
 	instance string
 	log      *slog.Logger
 }

@@ -15,8 +15,8 @@ import (
 
 // Bounds of audiences at a sealed host.
 const (
-	audienceAhead = 1 << 20 // host messages that the audience has not handled yet, in bytes
-	viewerQueue   = 8 << 20 // queue of one viewer, in bytes, beyond its first message
+	audienceAhead = 1 << 20 // most bytes of host messages that the audience has not handled yet
+	viewerQueue   = 8 << 20 // most bytes in the queue of a viewer, in addition to its first message
 )
 
 // viewers returns the pool in which all viewers of a link share one connection to the host.
@@ -87,14 +87,14 @@ func (c *hostConn) reach(ctx context.Context) (hostSocket, error) {
 type viewerSocket struct {
 	conn   *hostConn
 	viewer *audience.Viewer
-	came   chan struct{} // frames or err; capacity 1
+	came   chan struct{} // signals new frames, or err; capacity 1
 	life   context.Context
 
 	mu     sync.Mutex // guards the fields below
 	frames []routing.Frame
-	bytes  int  // in frames
-	whole  int  // complete messages in frames
-	idle   bool // everything is handled: Read waits
+	bytes  int  // length of all frames
+	whole  int  // how many messages in frames are complete
+	idle   bool // Read waits, because it has handled all frames
 	err    error
 
 	// Owned by Read.
@@ -223,11 +223,11 @@ type crowdLine struct {
 	life   context.Context
 	end    context.CancelFunc
 	open   chan struct{} // closed when sock is set, or connecting has failed
-	sock   hostSocket    // nil: not connected
+	sock   hostSocket    // the connection to the host; nil if connecting failed
 	took   chan struct{} // signals that ahead has become smaller; capacity 1
 
 	mu    sync.Mutex // guards ahead
-	ahead int        // bytes that the audience has not handled
+	ahead int        // bytes in host messages that the audience has not handled yet
 }
 
 // watchFor starts to connect an audience to the host, and returns at once.

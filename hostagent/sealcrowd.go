@@ -20,11 +20,11 @@ type viewerCrowd struct {
 	out *routing.Crowd
 
 	mu      sync.Mutex    // guards the fields below. The mutex of a sealing may be held
-	keys    *sealed.Crowd // nil: there are no members
-	until   time.Time     // all members leave, and get new keys
+	keys    *sealed.Crowd // the crowd's keys; nil without members
+	until   time.Time     // at this time, all members leave and get new keys
 	members map[*sealing]*viewerSocket
-	left    []routing.ClientConn // by themselves, since the last message
-	judge   *sealing             // among the members, or gone
+	left    []routing.ClientConn // members that have left by themselves since the last message
+	judge   *sealing             // the member whose gates decide for all; it may have left
 	beat    *time.Timer
 	ended   atomic.Bool
 

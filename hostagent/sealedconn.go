@@ -34,8 +34,8 @@ type Sealing struct {
 // Bounds of handshakes.
 const (
 	handshakeTime = 10 * time.Second
-	maxHandshakes = 64 // concurrent handshakes, including pairings that wait for a person
-	maxEarly      = 64 // messages of a client that is not yet admitted
+	maxHandshakes = 64 // most handshakes at the same time, including pairings that wait for a person
+	maxEarly      = 64 // most messages that are kept for a client before it is admitted
 )
 
 // Close reasons before the first record. The relay can read them.
@@ -48,7 +48,7 @@ const (
 type seals struct {
 	agent *Agent
 	*vault
-	handshakes atomic.Int32 // in progress
+	handshakes atomic.Int32 // how many handshakes are in progress
 	held       atomic.Int64 // bytes of clients' incomplete messages
 	shared     sealShares
 	replies    outcomes // outcomes of replies from notifications, by their digest
@@ -69,7 +69,7 @@ type sealedConn struct {
 
 	came chan struct{} // signals that early has grown; capacity 1
 
-	seal *sealing // set after the handshake, before other goroutines can see it
+	seal *sealing // the client's sealed stream; set after the handshake, before other goroutines can see it
 
 	wanted auth.Access // highest level that the client asks for; "": its own level
 

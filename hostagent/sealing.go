@@ -20,12 +20,12 @@ type sealing struct {
 	window  time.Duration   // the connection ends after a silence of Beat plus this time
 	end     func()          // ends the connection to the host
 	device  *sealed.Authority
-	guest   bool   // a viewer of a link, which is counted
+	guest   bool   // the client is a viewer of a link, and counts against the link's bound
 	manages bool   // the client may list and remove devices
 	class   string // connections with the same class have equal authority and may share messages; "": it shares none
 
-	identity sealed.Identity // of the device
-	browser  vaultBrowser    // keys and target are not set
+	identity sealed.Identity // keys of the client's device
+	browser  vaultBrowser    // the browser that gets the device's notifications, without keys and target
 
 	held   int          // bytes counted in seals.held; used only by the goroutine that calls open
 	heard  atomic.Int64 // time of the last record, in Unix nanoseconds
@@ -34,19 +34,19 @@ type sealing struct {
 
 	mu     sync.Mutex // guards the fields below, and the order of records
 	over   bool
-	left   bool           // the guest is no longer counted
+	left   bool           // the guest no longer counts against the link's bound
 	shares bool           // the client has asked for shared messages
 	parts  bool           // the client has also asked for shared parts of messages
 	viewer bool           // its host is a connection that many viewers share
 	seats  []*viewerCrowd // whose keys the client may have
 	epochs []uint32       // epochs whose keys the client has, at most sealed.MaxEpochs
-	timer  *time.Timer    // for the next heartbeat
+	timer  *time.Timer    // sends the next heartbeat
 	until  *time.Timer    // ends the connection when the device's authority expires; nil: not yet admitted
 
 	tagging sync.Mutex         // guards the fields below. Routing's lock may be held
-	on      *routing.AgentConn // the line whose message bodies get tags
-	before  uint64             // records that the client received on earlier lines
-	greeted uint64             // handshake messages on that line
+	on      *routing.AgentConn // the relay's connection on which message bodies get tags
+	before  uint64             // records that the client received through earlier relays
+	greeted uint64             // handshake messages on this relay's connection
 }
 
 // newSealing begins the sealed stream after a handshake.
@@ -296,7 +296,7 @@ type sealedAsk struct {
 	ID     int64  `json:"id"`
 	Do     string `json:"do"`
 	Device string `json:"device,omitempty"`
-	Parts  bool   `json:"parts,omitempty"` // with share
+	Parts  bool   `json:"parts,omitempty"` // with share: the client also supports shared parts
 
 	// With push: the browser's notification target at the relay, and the browser's keys.
 	Target  string `json:"way,omitempty"`

@@ -21,16 +21,16 @@ const (
 	maxLinkLife       = 7 * 24 * time.Hour
 	defaultLinkPeople = 64
 	maxLinkPeople     = 1000
-	maxLinks          = maxDevices / 2 // valid at the same time
+	maxLinks          = maxDevices / 2 // most links that are valid at the same time
 )
 
 // SealedLink is a new link to one session of a sealed host. The link contains the keys of
 // a device, which all viewers of the link use.
 type SealedLink struct {
-	ID      string    `json:"id"` // the device's fingerprint: host-agent devices lists it
+	ID      string    `json:"id"` // the fingerprint of the link's device, as host-agent devices shows it
 	Host    string    `json:"host"`
-	HostKey string    `json:"hostKey"` // base64url
-	Keys    string    `json:"keys"`    // of sealed.LinkKeys
+	HostKey string    `json:"hostKey"` // the host's public key in base64url
+	Keys    string    `json:"keys"`    // the keys of the link's device, in the form of sealed.LinkKeys
 	Console string    `json:"console,omitempty"`
 	Expires time.Time `json:"expires"`
 }

@@ -16,8 +16,8 @@ import (
 
 // Bounds of shared parts: parts of answers that several connections receive.
 const (
-	partLeast = 4 << 10 // bytes
-	partMost  = 4 << 20 // bytes
+	partLeast = 4 << 10 // shortest shared part, in bytes
+	partMost  = 4 << 20 // longest shared part, in bytes
 	partTime  = time.Minute
 	maxParts  = 16
 )
@@ -26,14 +26,14 @@ const (
 // time get the same snapshot, so it is sealed once and sent to the relay once. The mutex of
 // sealShares guards it.
 type sharedParts struct {
-	recent []*sharedPart // oldest first
+	recent []*sharedPart // the latest parts, oldest first
 	names  map[string][]byte
 }
 
 // A sharedPart is a part of the answers to connections with equal authority.
 type sharedPart struct {
 	class string
-	name  []byte // name of the class at relays
+	name  []byte // the name of class that relays see
 	plain []byte
 	epoch uint32
 

@@ -42,12 +42,12 @@ func (b *vaultBrowser) identity() sealed.Identity {
 
 // A vaultAsked is an event that needs a person, under the ID that relays and devices know.
 type vaultAsked struct {
-	Event   string    `json:"event"` // its ID in the ledger
+	Event   string    `json:"event"` // the event's ID in the ledger
 	Digest  string    `json:"digest"`
 	Session string    `json:"session"`
 	At      time.Time `json:"at"`
-	ID      string    `json:"id"`    // random
-	Nonce   string    `json:"nonce"` // permits one answer
+	ID      string    `json:"id"`    // the random ID that relays and devices know
+	Nonce   string    `json:"nonce"` // an answer must contain it; it permits one answer
 	Used    bool      `json:"used,omitempty"`
 	Ended   bool      `json:"ended,omitempty"` // the event has ended, and relays have not yet confirmed the end
 }
@@ -149,7 +149,7 @@ func (s *seals) browsers(now time.Time) (list []browser) {
 // relay's notification.
 type sealedNote struct {
 	ID        string        `json:"id"`
-	To        string        `json:"to"` // fingerprint of the device
+	To        string        `json:"to"` // fingerprint of the device that may read the note
 	Nonce     string        `json:"nonce,omitempty"`
 	Kind      notice.Kind   `json:"kind"`
 	Host      string        `json:"host"`
@@ -168,13 +168,13 @@ type sealedNote struct {
 type sealedOffer struct {
 	Label  string `json:"label"`
 	Deny   bool   `json:"deny,omitempty"`
-	Option string `json:"option"` // "": takes text
+	Option string `json:"option"` // the chosen option; "" for an answer in words
 }
 
 // A signedNote is the plaintext of an encrypted push message.
 type signedNote struct {
-	Sealed    string `json:"sealed"` // the host
-	Body      string `json:"body"`   // JSON of a sealedNote
+	Sealed    string `json:"sealed"` // name of the host that has sealed the note
+	Body      string `json:"body"`   // the note: JSON of a sealedNote
 	Signature []byte `json:"signature"`
 }
 
@@ -184,8 +184,8 @@ const maxNote = 3900
 
 // A pending is an event to be reported.
 type pending struct {
-	event *notice.Event // nil: it has ended
-	asked vaultAsked    // of an event that needs a person
+	event *notice.Event // the event; nil if it has ended
+	asked vaultAsked    // its record, if the event needs a person
 }
 
 // note returns the notification of an event for a browser's device, or false if the device

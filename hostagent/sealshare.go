@@ -16,11 +16,11 @@ import (
 
 // Bounds of sealed sharing.
 const (
-	maxShareSets = 1024             // sets of readers; the least recently used one is forgotten
-	sharedWindow = 8 << 20          // bytes of recent messages, each as it came and sealed
-	epochTime    = 10 * time.Minute // longest use of an epoch's key
-	lagTime      = 2 * time.Second  // a reader that misses a message for up to twice this time is removed from its set
-	leftTime     = 4 * time.Second  // longest time from a reader's end to the next epoch
+	maxShareSets = 1024             // most sets; the set that was not used for longest is forgotten
+	sharedWindow = 8 << 20          // most bytes of remembered messages, plain and sealed
+	epochTime    = 10 * time.Minute // an epoch's keys are used no longer than this
+	lagTime      = 2 * time.Second  // a reader that lacks a message for up to twice this time leaves its set
+	leftTime     = 4 * time.Second  // after a reader has left, new keys are used within this time
 )
 
 // sealShares seals a message once for several connections. A set is the connections with
@@ -30,11 +30,11 @@ const (
 type sealShares struct {
 	mu     sync.Mutex
 	sets   map[shareKey]*shareSet
-	used   list.List                   // of *shareSet, most recent first
+	used   list.List                   // the sets as *shareSet, most recently used first
 	epochs uint32                      // number of the newest epoch
-	byHash map[uint64][]*sharedMessage // the window, oldest first
-	recent list.List                   // of *sharedMessage, the window, oldest first
-	bytes  int                         // in the window
+	byHash map[uint64][]*sharedMessage // the remembered messages by their hash, oldest first
+	recent list.List                   // the remembered messages as *sharedMessage, oldest first
+	bytes  int                         // length of the remembered messages
 	parts  sharedParts
 }
 
@@ -44,15 +44,15 @@ type shareKey struct{ class, channel string }
 // A shareSet is the set of readers of one channel with equal authority.
 type shareSet struct {
 	key     shareKey
-	name    []byte // for relays, which do not learn the channel
+	name    []byte // the name that relays see; it does not contain the channel
 	seed    maphash.Seed
 	place   *list.Element
 	readers map[*sealing]uint64    // readers that have the epoch's key or are about to get it, with the number of the last message that each received
 	took    map[*sealing]uint64    // the same for all connections, including late and unsubscribed ones
 	left    map[*sealing]time.Time // readers that have unsubscribed, with the time
 	last    uint64                 // number of the newest message
-	epoch   *sealed.Epoch          // nil: the next message begins an epoch
-	until   time.Time              // the epoch's end
+	epoch   *sealed.Epoch          // the keys in use; nil if the next message gets new keys
+	until   time.Time              // when the epoch ends
 	mark    uint64                 // number of the newest message at least lagTime ago
 	marked  time.Time
 }
@@ -62,11 +62,11 @@ type sharedMessage struct {
 	set    *shareSet
 	hash   uint64
 	number uint64
-	first  bool // it is the first of its epoch
+	first  bool // the message is the first of its epoch
 	plain  []byte
 	epoch  uint32
 	key    []byte                  // body of the epoch's EpochKey parcel
-	bodies []*routing.Notification // the sealed parcel
+	bodies []*routing.Notification // the sealed message
 	size   int
 }
 

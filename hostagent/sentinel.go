@@ -37,7 +37,7 @@ type sentinelInput struct {
 
 // Bounds of a sentinel.
 const (
-	maxSentinelInput = 256 << 10 // bytes of a line
+	maxSentinelInput = 256 << 10 // longest line, in bytes
 
 	// sentinelTime is the longest time that a sentinel runs after its host-agent has
 	// ended. The lease has expired by then.

@@ -17,19 +17,19 @@ import (
 // too.
 type Sharing struct {
 	Relays      []string               // required; base URLs of one cluster's relays
-	Token       func() (string, error) // required; as in Config
-	Credentials *CredentialFile        // as in Config
-	Plain       bool                   // as in Config
-	HTTP        *http.Client           // default: as in Config
+	Token       func() (string, error) // required; returns the enrolment token or the credential, as in Config
+	Credentials *CredentialFile        // used in place of Token, as in Config
+	Plain       bool                   // permits http:// beyond this machine, as in Config
+	HTTP        *http.Client           // sends requests to the relays; default: as in Config
 }
 
 // A ShareAsk describes a link to make.
 type ShareAsk struct {
-	Session string        // URI
-	Level   auth.Access   // "" for look
-	TTL     time.Duration // 0 for an hour
-	People  int           // concurrent connections; 0 for 64
-	Files   bool          // includes the session's working directories
+	Session string        // URI of the session
+	Level   auth.Access   // the viewers' level; "" for look
+	TTL     time.Duration // how long the link is valid; 0 for an hour
+	People  int           // most connections at the same time; 0 for 64
+	Files   bool          // viewers may also read the session's working directories
 }
 
 // A Link is a new link.

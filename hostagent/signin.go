@@ -53,13 +53,13 @@ const (
 
 // Bounds of a sign-in.
 const (
-	maxSignIn       = 30 * time.Minute // a device code's longest life
-	maxSignInAnswer = 256 << 10        // bytes of an authorization server's answer
-	signInPause     = 5 * time.Second  // between polls, unless the server asks for a longer pause
-	signInTimeout   = 10 * time.Second // of a request to an authorization server
-	signInServers   = 4                // authorization servers that are tried
+	maxSignIn       = 30 * time.Minute // a device code is used no longer than this
+	maxSignInAnswer = 256 << 10        // longest answer of an authorization server, in bytes
+	signInPause     = 5 * time.Second  // pause between polls, unless the server asks for a longer pause
+	signInTimeout   = 10 * time.Second // longest time for a request to an authorization server
+	signInServers   = 4                // most authorization servers to try
 
-	signInEvery  = 10 * time.Second // interval between sign-in requests of one person
+	signInEvery  = 10 * time.Second // a person may request a sign-in once per interval
 	signInAtOnce = 5
 )
 
@@ -100,7 +100,7 @@ type deviceCode struct {
 	Device   string `json:"device_code"`
 	User     string `json:"user_code"`
 	URI      string `json:"verification_uri"`
-	URL      string `json:"verification_url"` // Google's name
+	URL      string `json:"verification_url"` // Google's name for URI
 	Complete string `json:"verification_uri_complete"`
 	Expires  int    `json:"expires_in"`
 	Interval int    `json:"interval"`

@@ -30,8 +30,8 @@ import (
 // The code in the address is useless without the verifier, which only the host-agent has.
 
 const (
-	maxSignInBack  = 10 * time.Minute // lifetime of such a sign-in
-	maxBackAddress = 16 << 10         // bytes of the address, and of a browser's request
+	maxSignInBack  = 10 * time.Minute // how long the host-agent waits for the browser
+	maxBackAddress = 16 << 10         // longest address and longest request of a browser, in bytes
 )
 
 func listenLoopback() (net.Listener, error) { return net.Listen("tcp", "127.0.0.1:0") }

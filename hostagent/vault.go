@@ -37,7 +37,7 @@ type vaultState struct {
 	Removed []vaultRemoved `json:"removed"`
 
 	// For notifications.
-	Signer   []byte         `json:"signer,omitempty"` // keys of [sealed.Device.Private]
+	Signer   []byte         `json:"signer,omitempty"` // signs notifications; from [sealed.Device.Private]
 	Browsers []vaultBrowser `json:"browsers,omitempty"`
 	Asked    []vaultAsked   `json:"asked,omitempty"`
 }
@@ -54,7 +54,7 @@ type vaultDevice struct {
 	Seen     time.Time   `json:"seen"`
 	End      time.Time   `json:"end"`
 
-	People int `json:"people,omitempty"` // for a link: concurrent connections; 0: not a link
+	People int `json:"people,omitempty"` // for a link: most connections at the same time; 0 for a device
 }
 
 // A vaultRemoved is a removed device's fingerprint, or a removed grant's serial.
@@ -72,9 +72,9 @@ const (
 	codeLife    = 10 * time.Minute
 	codeTries   = 5
 	confirmTime = 5 * time.Minute
-	seenEvery   = time.Hour // precision of the time at which a device last connected
+	seenEvery   = time.Hour // Seen is updated at most this often
 	maxDevices  = 1000
-	maxWaiting  = 4 // pairings that wait for a person
+	maxWaiting  = 4 // most pairings that wait for a person
 
 	// maxRemoved bounds the removed devices and grants. They are never forgotten,
 	// because a grant may start at any later time. Removals by devices may fill half of
@@ -223,8 +223,8 @@ type DeviceInfo struct {
 	Since       time.Time   `json:"since"`
 	Seen        time.Time   `json:"seen"`
 	End         time.Time   `json:"end"`
-	Session     string      `json:"session,omitempty"` // of a link
-	People      int         `json:"people,omitempty"`  // for a link: concurrent connections
+	Session     string      `json:"session,omitempty"` // for a link: URI of the session
+	People      int         `json:"people,omitempty"`  // for a link: most connections at the same time
 }
 
 // devices returns all devices.
@@ -255,7 +255,7 @@ type pairingCode struct {
 // PairingCode is a code that a person types at a device.
 type PairingCode struct {
 	Code    string      `json:"code"`
-	Link    string      `json:"link"` // content of a QR code
+	Link    string      `json:"link"` // the link in the QR code
 	Words   string      `json:"words"`
 	Host    string      `json:"host"`
 	Subject string      `json:"subject"`

@@ -25,19 +25,19 @@ const waitingMethod = "relay/waitingKeys"
 
 // Times and bounds of waiting items.
 const (
-	waitingRoom  = 8                // unread announcements of new items; one is enough
+	waitingRoom  = 8                // most unread announcements of new items; a single announcement is enough
 	waitingAgain = 2 * time.Second  // time until the second round after an announcement, because a relay may learn of the item later
 	waitingEvery = 5 * time.Minute  // interval between rounds without an announcement
 	waitingAsk   = 5 * time.Second  // time for a relay's answer
-	deliveryTime = 30 * time.Second // time for the host to take one item
-	mostBatches  = 64               // in one round
+	deliveryTime = 30 * time.Second // longest time for giving an item to the host
+	mostBatches  = 64               // most batches in a round
 )
 
 // waitingItems delivers the items that people have left while the host was away.
 type waitingItems struct {
 	agent *Agent
-	book  *waitbook.Book // nil: the host takes no items
-	conn  *broker.Conn   // set by run
+	book  *waitbook.Book // the journal and the keys; nil if the host accepts no items
+	conn  *broker.Conn   // the connection to NATS; set by run
 }
 
 // newWaitingItems opens the book. Items need a state directory for the journal, and a host
@@ -275,13 +275,13 @@ func (w *waitingItems) finished(d *delivering, r *waiting.Result) {
 type delivering struct {
 	items   *waitingItems
 	offer   *waiting.Offer
-	now     time.Time // by the relay's clock
+	now     time.Time // the present time, by the relay's clock
 	open    routing.Open
 	content waiting.Content
 
-	had   bool // an earlier attempt has begun
+	had   bool // an earlier attempt to deliver the item has begun
 	entry waitbook.Entry
-	looks bool // an earlier attempt may have sent it: only find out its result
+	looks bool // only find out the result, because an earlier attempt may have sent the item
 }
 
 // A heldError reports that the host answers but does not accept an item.
@@ -407,8 +407,8 @@ func (w *hostWriter) answersWaiting(env *ahp.Envelope) (isRequest bool, err erro
 type WaitingKeys struct {
 	Tenant  string          `json:"tenant"`
 	Subject string          `json:"subject"`
-	Host    string          `json:"host"`    // the host's key
-	Devices []WaitingDevice `json:"devices"` // of the person, including the one that sent the request
+	Host    string          `json:"host"`    // the host's public key
+	Devices []WaitingDevice `json:"devices"` // the person's devices, including the device that sent the request
 }
 
 // A WaitingDevice is a device of the person.

@@ -21,10 +21,10 @@ import (
 
 // Bounds of orders to wake machines.
 const (
-	ordersRoom = 16          // unread orders; above it, an order is dropped and the relay sends it again
-	wakeEvery  = time.Second // between two orders for the same host
+	ordersRoom = 16          // most unread orders; a further order is dropped, and the relay sends it again
+	wakeEvery  = time.Second // shortest time between two orders for the same host, after the first wakeAtOnce
 	wakeAtOnce = 4
-	mostKeys   = 16 // keys of relays whose last order is remembered
+	mostKeys   = 16 // most relays' keys whose last order is remembered
 )
 
 // Waking is a host-agent's part in waking machines.
@@ -66,8 +66,8 @@ func (c *Waking) terms() wake.Terms {
 // goroutine uses it.
 type waker struct {
 	agent *Agent
-	rates *fair.Buckets    // by host
-	last  map[string]int64 // time of the last order, by the relay's key
+	rates *fair.Buckets    // limits orders, by host
+	last  map[string]int64 // time of the last order, by the key of the relay that signed it
 	send  func(net.HardwareAddr) error
 }
 

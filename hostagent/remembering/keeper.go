@@ -26,9 +26,9 @@ type Mode string
 
 // Values of Mode.
 const (
-	Off    Mode = "off"    // nothing; existing records are removed
-	Titles Mode = "titles" // the list of sessions
-	Turns  Mode = "turns"  // also the end of each conversation
+	Off    Mode = "off"    // relays keep nothing; existing records are removed
+	Titles Mode = "titles" // relays keep the list of sessions
+	Turns  Mode = "turns"  // relays also keep the end of each conversation
 )
 
 // Times and bounds of a Keeper.
@@ -38,13 +38,13 @@ const (
 	workingEvery = 30 * time.Second
 	checkEvery   = time.Minute
 	askTime      = 5 * time.Second
-	readPause    = 50 * time.Millisecond // between the reads of two sessions, because a host may load each from its disk
+	readPause    = 50 * time.Millisecond // between two sessions, because a host may load each from its disk
 	firstRetry   = 2 * time.Second
 	mostRetry    = time.Minute
-	warnAfter    = 4 // consecutive failures before a warning
+	warnAfter    = 4 // failures in a row before the first warning
 
 	mostSessions = 300
-	maxSummary   = 8 << 10 // bytes; larger members are left out
+	maxSummary   = 8 << 10 // longest member of a summary that is kept, in bytes
 	workingBit   = 8
 )
 
@@ -52,12 +52,12 @@ const (
 type Config struct {
 	Mode                   Mode
 	Tenant, Host, Instance string
-	StateDir               string                                          // "": the keys last until the host-agent stops
+	StateDir               string                                          // directory of the keys' file; "": in memory only
 	Dial                   func(ctx context.Context) (watch.Socket, error) // required; connects to the host
 	Omits                  func(session string) bool                       // reports whether a session must not be stored; may be nil
 	Renewed                func()                                          // called after a change of the key; must not block; may be nil
 	Ended                  func(*Holder) bool                              // for sealed hosts: reports whether a holder is no longer admitted; nil: a relay decides
-	Log                    *slog.Logger                                    // required
+	Log                    *slog.Logger                                    // required; the log
 }
 
 // An Ask sends a request to a relay and returns the answer.
@@ -86,7 +86,7 @@ func (ask Ask) Do(ctx context.Context, instance string, r *remember.Request) (an
 type session struct {
 	uri     string
 	summary map[string]json.RawMessage
-	digest  string // of its summary
+	digest  string // hash of the session's summary
 	kept    string // digest of the summary when the record was written; "": there is no record
 	content [sha256.Size]byte
 	first   time.Time // time of the first change since the last write; zero: no change
@@ -99,7 +99,7 @@ type session struct {
 type Keeper struct {
 	cfg   Config
 	keys  *keyring
-	wake  chan struct{}      // holds one
+	wake  chan struct{}      // wakes the loop of Run; capacity 1
 	flush chan chan struct{} // requests to write everything now
 	ended atomic.Bool        // a holder's token was revoked or expired since the last check
 	relay Ask                // set by Run
@@ -111,9 +111,9 @@ type Keeper struct {
 	kept      map[string]string // digests by ID, from the relays' list
 	stored    map[string]bool   // IDs of the records that relays have
 	versions  map[string]uint64 // of the relays' records, by ID
-	drops     map[string]bool   // IDs to remove
-	list      bool              // the list has changed
-	listWrote time.Time         // of the last write of the list
+	drops     map[string]bool   // IDs of records that must be removed from relays
+	list      bool              // the list of sessions has changed since it was written
+	listWrote time.Time         // when the list was last written
 	listHash  [sha256.Size]byte
 }
 

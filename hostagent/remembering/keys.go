@@ -23,11 +23,11 @@ import (
 
 // keyFile is the JSON of the file with the keys.
 type keyFile struct {
-	Runs    uint64   `json:"runs"` // starts of the host-agent
+	Runs    uint64   `json:"runs"` // how often the host-agent has started
 	Key     []byte   `json:"key"`
-	Signer  []byte   `json:"signer"` // PKCS #8
+	Signer  []byte   `json:"signer"` // the signing key, as PKCS #8
 	Holders []Holder `json:"holders"`
-	Blind   bool     `json:"blind,omitempty"` // of a sealed host
+	Blind   bool     `json:"blind,omitempty"` // the host is sealed
 	Wipe    bool     `json:"wipe,omitempty"`  // relays may have records from before the host was sealed, or unsealed; remove them
 }
 
@@ -51,14 +51,14 @@ func (h *Holder) is(to *Holder) bool {
 
 // keyring holds the keys of a host and remembers the clients that received them.
 type keyring struct {
-	path string // "": no file
+	path string // the file's path; "" keeps the keys in memory only
 
 	mu      sync.Mutex // guards the fields below
 	vault   remember.Vault
 	runs    uint64
 	version uint64
 	wipe    bool
-	holders []Holder // oldest first
+	holders []Holder // clients that received the keys, oldest first
 }
 
 // FileName returns the name of the file with a host's keys in the state directory.
@@ -230,7 +230,7 @@ type Keys struct {
 	KeyID    string            `json:"keyId"`
 	Verifier []byte            `json:"verifier"` // public key, as an uncompressed point
 	Key      []byte            `json:"key,omitempty"`
-	Records  map[string][]byte `json:"records,omitempty"` // by ID
+	Records  map[string][]byte `json:"records,omitempty"` // keys of single records, by the records' IDs
 
 	// Blind is true for sealed hosts. A client with Key computes the records' IDs; other
 	// clients get them in IDs, by session.

@@ -17,7 +17,7 @@ import (
 // Bounds of a read.
 const (
 	mostTurns = 20
-	readTime  = 20 * time.Second // for one session
+	readTime  = 20 * time.Second // longest time for reading a session
 )
 
 // A reader reads sessions from the host on its own connection.

@@ -19,8 +19,8 @@ import (
 
 // Bounds of a Book.
 const (
-	MaxEntries = 512 // entries of the journal; above it, the oldest reported entries are removed
-	maxName    = 100 // of a device, in bytes
+	MaxEntries = 512 // most entries in the journal; a new entry replaces the oldest reported entries
+	maxName    = 100 // longest name of a device, in bytes
 
 	keepOver  = 24 * time.Hour     // how long a reported entry is kept after its item has expired
 	keepStuck = 8 * 24 * time.Hour // how long any other entry is kept; by then, relays have forgotten its item
@@ -29,8 +29,8 @@ const (
 // A Device is a device on which a person may leave items.
 type Device struct {
 	Subject string    `json:"subject"`
-	ID      string    `json:"id"`   // as at the relay
-	Keys    string    `json:"keys"` // base64url: see sealed.ReadIdentity
+	ID      string    `json:"id"`   // the device's ID at the relay
+	Keys    string    `json:"keys"` // the device's public keys in base64url: see sealed.ReadIdentity
 	Name    string    `json:"name"`
 	At      time.Time `json:"at"`
 }
@@ -49,7 +49,7 @@ const (
 type Entry struct {
 	Stage    Stage           `json:"stage"`
 	Version  uint64          `json:"version"`
-	Expires  int64           `json:"expires"` // of the item, in ms
+	Expires  int64           `json:"expires"` // when the item expires, in Unix milliseconds
 	Result   *waiting.Result `json:"result,omitempty"`
 	Reported bool            `json:"reported,omitempty"`
 }
@@ -57,8 +57,8 @@ type Entry struct {
 // file is the JSON of a Book's file.
 type file struct {
 	Secret  []byte           `json:"secret"`
-	Devices []Device         `json:"devices"` // oldest first
-	Entries map[string]Entry `json:"entries"` // by item
+	Devices []Device         `json:"devices"` // known devices, oldest first
+	Entries map[string]Entry `json:"entries"` // entries of the journal, by item
 }
 
 // A Book is the lasting memory of one host.

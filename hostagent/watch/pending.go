@@ -8,8 +8,8 @@ import (
 
 // A Pending is an entry of a session's inputNeeded that a person must answer.
 type Pending struct {
-	Event notice.Event // as people see it, without title and time
-	Chat  string       // channel for the answer
+	Event notice.Event // the event for people, still without title and time
+	Chat  string       // the chat on which an answer must be dispatched
 
 	question *question
 }

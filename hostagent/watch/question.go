@@ -13,8 +13,8 @@ import (
 
 // A question is a session's pending question, with the ids that an answer needs.
 type question struct {
-	event string // event id
-	name  string // the host's id
+	event string // the event's ID
+	name  string // the host's id of the question
 	chat  string
 	kind  notice.Kind
 
@@ -252,7 +252,7 @@ func (q *question) confirmation(o notice.Option) map[string]any {
 
 // answers remembers who answered each event.
 type answers struct {
-	by    map[string]string // by event id
+	by    map[string]string // person that answered, by event ID
 	order []string
 }
 
@@ -281,7 +281,7 @@ func (a *answers) drop(id string) {
 type Answer struct {
 	Chat     string
 	Question string       // the host's id in the session's list of questions
-	Action   []byte       // JSON
+	Action   []byte       // the action's JSON
 	Event    notice.Event // the answered event
 
 	watch *Watch
