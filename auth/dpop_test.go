@@ -81,8 +81,8 @@ func TestProofIsForItsRequest(t *testing.T) {
 }
 
 // TestNonceOfAnotherProcessIsNotOwn shows a proof to two relays with the same keys, of which the
-// first gave the nonce. Both must accept it, and only the first may report the nonce as its own. So
-// a new process can refuse older nonces.
+// first relay gave the nonce. Both must accept the proof, and only the first relay may report the
+// nonce as its own. So a new relay process can refuse older nonces.
 func TestNonceOfAnotherProcessIsNotOwn(t *testing.T) {
 	dir := t.TempDir()
 	var runs [2]*auth.Keys

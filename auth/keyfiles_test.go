@@ -74,7 +74,7 @@ func TestLoadKeysRefuses(t *testing.T) {
 		name  string
 		path  func(t *testing.T, dir string) string
 		spoil func(t *testing.T, path string)
-		want  []string // in the error
+		want  []string // parts of the error
 	}{
 		{"readable by others", file("system.nk"), func(t *testing.T, path string) {
 			chmod(t, path, 0o640)

@@ -9,7 +9,7 @@ import (
 	"ahprelay/test/carriers"
 )
 
-// passes passes messages of client and host. It returns what the client gets for the last.
+// passes passes messages of client and host. It returns what the client gets for the last message.
 func (c *client) passes(list []carriers.Message) (got string) {
 	c.t.Helper()
 	for _, m := range list {

@@ -74,8 +74,8 @@ func TestClaimsAreBounded(t *testing.T) {
 	}
 }
 
-// TestEndedProcessesAreForgotten connects to two host processes and ends the first. The Host must
-// keep only what it knows about the second.
+// TestEndedProcessesAreForgotten connects to two host processes and ends the first process. The
+// Host must keep only what it knows about the second process.
 func TestEndedProcessesAreForgotten(t *testing.T) {
 	h := newHost(t, Config{})
 	var first *view.Host

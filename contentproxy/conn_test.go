@@ -226,7 +226,8 @@ func TestTheHostDecides(t *testing.T) {
 	}
 }
 
-// TestWhoMayRead lists reads that must be refused, as the table in the Canvas proposal (§8) demands.
+// TestWhoMayRead lists reads that must be refused according to the table in the Canvas proposal,
+// §8.
 func TestWhoMayRead(t *testing.T) {
 	t.Parallel()
 	s, asked := site(t)
@@ -452,8 +453,8 @@ func (c *client) asks(ctx context.Context, wg *sync.WaitGroup, id int, uri strin
 }
 
 // TestReadsWaitInTurn has a client read 200 pages from a slow server. Meanwhile, another client
-// must get its pages at once. In the end, all 200 must be read. Pages that only a client that left
-// wanted must not be requested.
+// must get its pages at once. In the end, all 200 must be read. Queued pages that only a client
+// that has left wanted must not be requested.
 func TestReadsWaitInTurn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

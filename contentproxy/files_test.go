@@ -179,7 +179,8 @@ func TestFilesStayInside(t *testing.T) {
 }
 
 // TestFilesAreTheHostsWord has a client name a file address, and the host repeat it. It must not be
-// minted for this canvas. The host's own address must.
+// minted for this canvas. For a canvas about which the client has said nothing, the same address
+// must be minted.
 func TestFilesAreTheHostsWord(t *testing.T) {
 	folder := workspace(t)
 	allowed, err := ParseAllowed("file://" + folder)

@@ -37,7 +37,7 @@ func TestAuditHasNoContents(t *testing.T) {
 			"event=terminal action=terminal/input channel=t:/1", "event=file method=resourceWrite channel=ahp-root:// uri=file:///home/x", "event=authenticate",
 		} {
 			if strings.Count(log.String(), want) != 1 {
-				t.Errorf("no line, or several, with %q:\n%s", want, log.String())
+				t.Errorf("want exactly one line with %q in the log:\n%s", want, log.String())
 			}
 		}
 		for _, not := range []string{"secret", "listSessions", "turnStarted", "home/y"} {

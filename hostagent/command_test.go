@@ -87,7 +87,7 @@ func (s *commandSocket) kill(t *testing.T) {
 	procgroup.Kill(s.cmd)
 	s.Close("")
 	if s.cmd.ProcessState == nil {
-		t.Error("the program was not waited for")
+		t.Error("Close did not wait for the program's end")
 	}
 }
 
@@ -104,11 +104,11 @@ func TestCommandGroupIsKilled(t *testing.T) {
 			if took := time.Since(began); took < exitTime || took > 10*exitTime {
 				t.Errorf("Close took %v; want %v", took, exitTime)
 			}
-			// No process of the group is left.
+			// The process group must end.
 			pid := sock.cmd.Process.Pid
 			for deadline := time.Now().Add(time.Minute); syscall.Kill(-pid, 0) == nil; time.Sleep(time.Millisecond) {
 				if time.Now().After(deadline) {
-					t.Fatal("programs that it has started go on")
+					t.Fatal("the program's children still run")
 				}
 			}
 			if _, _, err := sock.Read(); err == nil || !strings.Contains(err.Error(), "signal: killed") {
@@ -136,7 +136,7 @@ func TestLongLines(t *testing.T) {
 			t.Errorf("line of %d bytes: %v", len(long), err)
 		}
 		if line, err := r.next(); err != nil || string(line) != `{"id":8}` {
-			t.Errorf("behind a line of %d bytes: %q, %v", len(long), line, err)
+			t.Errorf("the line after a line of %d bytes: %q, %v", len(long), line, err)
 		}
 	}
 }

@@ -87,7 +87,7 @@ func inWorldOf(t *testing.T, ends routing.AgentEndConfig, test func(w *world)) {
 			w.running.Wait()
 			w.agent.conns.Wait()
 			if n := w.agent.presence.now().Clients; n != 0 {
-				t.Errorf("%d clients are counted in the end; want none", n)
+				t.Errorf("%d clients are counted at the end of the test; want none", n)
 			}
 			for i, s := range w.host.all() {
 				if !s.isClosed() {
@@ -208,7 +208,7 @@ func (r *remote) wantClosed(code ahp.CloseCode, reason string) {
 	r.w.Helper()
 	synctest.Wait()
 	if code == ahp.CloseResync {
-		time.Sleep(endWithin) // the host's own end could follow
+		time.Sleep(endWithin) // within this time, the host-agent could report that the host has ended
 		synctest.Wait()
 	}
 	r.note(func() {
@@ -324,14 +324,14 @@ func TestHungHostKeepsItsClients(t *testing.T) {
 		time.Sleep(openTime - time.Second)
 		w.wantOpen(before, after)
 		if after.opened {
-			t.Error("a host that hangs has taken a client")
+			t.Error("a client is connected to a host that hangs")
 		}
 		w.host.set(func() { w.host.mute, w.host.hangs = false, nil })
 		close(hangs)
 		time.Sleep(time.Hour)
 		w.wantOpen(before, after)
 		if got := w.hostSide().messages(); !after.opened || !slices.Equal(got, []string{fmt.Sprintf(anyGreeting, "b")}) {
-			t.Errorf("opened %v, host got %q of the client that waited", after.opened, got)
+			t.Errorf("the client that waited: opened %v, the host got %q", after.opened, got)
 		}
 		if now := w.agent.presence.now(); now.State != registry.Online || now.Silent != 0 {
 			t.Errorf("presence = %+v; want online, and not silent", now)
@@ -431,7 +431,7 @@ func TestEachEndOfAHostHasItsCode(t *testing.T) {
 			w.host.crash()
 			synctest.Wait()
 			if r.code != ahp.CloseHostOffline || r.reason == "" {
-				t.Errorf("closed with %d %q; want 4100 and why", r.code, r.reason)
+				t.Errorf("closed with %d %q; want 4100 and a reason", r.code, r.reason)
 			}
 		})
 	})
@@ -524,7 +524,7 @@ func TestRefusalsAreBounded(t *testing.T) {
 			synctest.Wait()
 		}
 		if sent < 30 || sent > 60 {
-			t.Errorf("took %d requests of 500 KiB", sent)
+			t.Errorf("the host-agent accepted %d requests of 500 KiB; want 30 to 60", sent)
 		}
 		r.wantClosed(0, "")
 		time.Sleep(3 * time.Second)
@@ -576,7 +576,7 @@ func TestClientLeavesHungHost(t *testing.T) {
 		r.conn.Close(1000, "done")
 		time.Sleep(leaveTime - time.Second)
 		if s.isClosed() {
-			t.Error("the host got no time")
+			t.Error("the connection to the host was closed before leaveTime")
 		}
 		time.Sleep(time.Second)
 		if !s.isClosed() || w.agent.presence.now().Clients != 0 {
@@ -672,7 +672,7 @@ func TestClientComesAgain(t *testing.T) {
 		}
 		synctest.Wait()
 		if n := len(w.agent.clients.byID); n != 0 {
-			t.Errorf("%d clients are remembered that are gone", n)
+			t.Errorf("%d clientIds are remembered after all clients have left", n)
 		}
 	})
 }
@@ -689,7 +689,7 @@ func TestFlushIsConfirmedBehindEarlierMessages(t *testing.T) {
 		r.conn.Flush()
 		time.Sleep(time.Minute)
 		if r.flushed {
-			t.Error("flushed before it was written")
+			t.Error("the flush was confirmed before the host got the messages")
 		}
 		close(gate)
 		synctest.Wait()

@@ -184,7 +184,7 @@ func TestCredentialIsRenewed(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := openAccess(t, r, stolen).credentials(t.Context()); err != nil {
-			t.Errorf("before it is renewed, a copy: %v", err)
+			t.Errorf("a copy of the credential before the renewal: %v", err)
 		}
 		var redials, failed atomic.Int32
 		ctx, cancel := context.WithCancel(t.Context())
@@ -207,7 +207,7 @@ func TestCredentialIsRenewed(t *testing.T) {
 		}
 		var refused *RefusedError
 		if _, err := openAccess(t, r, stolen).credentials(t.Context()); !errors.As(err, &refused) || !strings.Contains(err.Error(), "a copy of its file has renewed it") {
-			t.Errorf("after it was renewed, a copy: %v; want a refusal that says what may be", err)
+			t.Errorf("a copy of the credential after the renewal: %v; want a refusal that names the possible reason", err)
 		}
 		if info, err := os.Stat(a.file.path); err != nil || info.Mode().Perm() != 0o600 {
 			t.Errorf("the file: %v, %v; want mode 0600", info, err)
@@ -228,11 +228,11 @@ func TestCredentialIsRenewed(t *testing.T) {
 			t.Errorf("%d credentials in three years; want one for each 30 to 33 days", n)
 		}
 		if _, err := a.credentials(t.Context()); err != nil {
-			t.Errorf("in the end: %v", err)
+			t.Errorf("credentials after three years: %v", err)
 		}
 		entries, err := os.ReadDir(filepath.Dir(a.file.path))
 		if err != nil || len(entries) != 1 {
-			t.Errorf("beside the file: %v, %v", entries, err)
+			t.Errorf("the directory of the credential has %v, %v; want one file", entries, err)
 		}
 		cancel()
 		<-done
@@ -261,13 +261,13 @@ func TestLostRenewalKeepsTheCredential(t *testing.T) {
 		r.loses = true
 		err = a.post(t.Context(), "http://relay", "/agent/renew", map[string]any{"challenge": challenge, "keySignature": signature}, new(keyAnswer))
 		if r.loses = false; err == nil || len(r.gave) != 2 {
-			t.Fatalf("the answer was not lost: %v, %d", err, len(r.gave))
+			t.Fatalf("the relay's response was not lost: %v, %d credentials", err, len(r.gave))
 		}
 		if _, err := a.renew(t.Context(), func() {}); err != nil {
 			t.Errorf("the next renewal: %v", err)
 		}
 		if after, _ := a.token(); after == before {
-			t.Error("the credential is still the one of before")
+			t.Error("the renewal did not change the credential")
 		}
 	})
 }
@@ -280,7 +280,7 @@ func TestRenewalWithWrongClock(t *testing.T) {
 		a := enrolled(t, r)
 		time.Sleep(10 * 365 * day) // a clock ten years ahead
 		if _, left, err := a.renewal(); left != renewSoon || err != nil {
-			t.Errorf("ahead: %v, %v; want at once", left, err)
+			t.Errorf("with a clock ahead, renewal in %v, %v; want at once", left, err)
 		}
 	})
 	synctest.Test(t, func(t *testing.T) {
@@ -297,7 +297,7 @@ func TestRenewalWithWrongClock(t *testing.T) {
 			t.Fatal(err)
 		}
 		if share, left, err := a.renewal(); left > share || err != nil {
-			t.Errorf("behind: %v, %v; want at most %v", left, err, share)
+			t.Errorf("with a clock behind, renewal in %v, %v; want at most %v", left, err, share)
 		}
 	})
 }

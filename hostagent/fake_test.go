@@ -20,7 +20,7 @@ type fakeHost struct {
 	down    error         // dial fails with this error; nil accepts
 	mute    bool          // the host answers no request
 	hangs   chan struct{} // dial waits until this is closed; nil does not wait
-	hanging bool          // it hangs from the start
+	hanging bool          // underEyes sets hangs before the monitor starts
 	pongs   bool          // connections are WebSockets whose pings the host answers, unless mute
 	gate    chan struct{} // the host reads nothing until this is closed; nil reads at once
 	early   []string      // the host sends these first on each connection
@@ -95,7 +95,7 @@ func (h *fakeHost) dialNoting(ctx context.Context, accepted func()) (hostSocket,
 	return s, nil
 }
 
-// A pongingSocket is a WebSocket to a fakeHost.
+// A pongingSocket is a WebSocket to a fakeHost, which answers pings unless it is mute.
 type pongingSocket struct {
 	*fakeSocket
 	life func()

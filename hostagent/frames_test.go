@@ -26,7 +26,7 @@ func TestExactlyTheAddedFramesAreFound(t *testing.T) {
 	}
 	known, at := f.find(message, 7)
 	if known != nil || at != 7 {
-		t.Error("something is found before it is added")
+		t.Error("a message is found before it is added")
 	}
 	_, slot := f.add([]byte(string(message)), &want, 0)
 	again := []byte(string(message))
@@ -34,31 +34,31 @@ func TestExactlyTheAddedFramesAreFound(t *testing.T) {
 	for _, after := range []uint32{0, 1, slot} {
 		known, at := f.find(again, after)
 		if known == nil || at != slot {
-			t.Fatalf("after slot %d, what was added is not found", after)
+			t.Fatalf("after slot %d, the added message is not found", after)
 		}
 		if diff := cmp.Diff(want, known.env); diff != "" {
-			t.Errorf("after the bytes have changed (-want +got):\n%s", diff)
+			t.Errorf("the envelope after the caller changed the message (-want +got):\n%s", diff)
 		}
 	}
 	again[len(again)-4] = '2'
 	if known, _ := f.find(again, 0); known != nil {
-		t.Error("another message is found")
+		t.Error("a message that was not added is found")
 	}
 	for i := range cachedFrames - 1 { // each follows the same frame, so the frame has many successors
 		f.add(fmt.Append(nil, i), &ahp.Envelope{}, slot)
 	}
 	again[len(again)-4] = '1'
 	if known, at := f.find(again, 0); known == nil || at != slot {
-		t.Error("behind the one that it came after, it is forgotten too early")
+		t.Error("the message is forgotten before the cache is full")
 	}
 	f.add([]byte("one more"), &ahp.Envelope{}, slot)
 	if known, _ := f.find(again, 0); known != nil {
-		t.Error("it is kept too long")
+		t.Error("the message is found after cachedFrames later messages")
 	}
 }
 
-// TestLongFramesAreNotKept parses messages of cachedSize and more. The cache must keep the first,
-// and not the longer message.
+// TestLongFramesAreNotKept parses messages of cachedSize and more. The cache must keep the message
+// of cachedSize, and not the longer message.
 func TestLongFramesAreNotKept(t *testing.T) {
 	c := benchConn(t, routing.Open{ID: "c", Subject: "ada", Access: "write"})
 	c.agent.clients.open.Store(2)
@@ -67,13 +67,13 @@ func TestLongFramesAreNotKept(t *testing.T) {
 		frame = bytes.Replace(frame, []byte(`""`), []byte(`"`+strings.Repeat("x", n-len(frame))+`"`), 1)
 		known, env, err := c.reader.parse(frame)
 		if (known != nil) != kept || string(env.Channel) != "ahp-chat:/1" || err != nil {
-			t.Errorf("of %d bytes: kept %v, %v", n, known != nil, err)
+			t.Errorf("message of %d bytes: kept %v, %v", n, known != nil, err)
 		}
 	}
 }
 
-// TestFrameCacheIsShared adds and finds messages in four goroutines, in different orders. Each must
-// get the envelope of its own message.
+// TestFrameCacheIsShared adds and finds messages in four goroutines, in different orders. Each
+// goroutine must get the envelope of the message it looks for.
 func TestFrameCacheIsShared(t *testing.T) {
 	f := new(frameCache)
 	var wg sync.WaitGroup
@@ -104,10 +104,10 @@ func TestNoMessageIsKept(t *testing.T) {
 		synctest.Wait()
 		all := w.agent.clients.every()
 		if len(all) != 1 || all[0].counts.out.Load() == 0 {
-			t.Fatalf("%d connections; want one on which the host has spoken", len(all))
+			t.Fatalf("%d connections; want one that has got a message from the host", len(all))
 		}
 		if c := all[0]; c.reader.env.Kind != 0 || c.reader.env.Result != nil || len(c.reader.row) > 0 {
-			t.Errorf("it keeps %+v", c.reader.env)
+			t.Errorf("the idle connection keeps %+v", c.reader.env)
 		}
 	})
 }

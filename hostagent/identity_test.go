@@ -79,7 +79,7 @@ func TestFilesAreNotAsked(t *testing.T) {
 		ada.send(greeting("initialize", "one"))
 		hostSide.toUs <- question
 		if got, _ := ada.said(); !strings.Contains(got, question) {
-			t.Errorf("alone, ada got %q; want the question", got)
+			t.Errorf("alone, ada got %q; want the host's request", got)
 		}
 		w.openAs(w.relay, of("bob"))
 		before, _ := ada.said()
@@ -88,7 +88,7 @@ func TestFilesAreNotAsked(t *testing.T) {
 			t.Errorf("with bob there, ada got %q more", got[len(before):])
 		}
 		if got := hostSide.messages(); !strings.Contains(got[len(got)-1], `"id":7,"error":{"code":-32009`) {
-			t.Errorf("the host got %q; want a refusal in the end", got)
+			t.Errorf("the host got %q; want a refusal as the last message", got)
 		}
 	})
 }
@@ -198,7 +198,7 @@ func TestKickedClientsCannotReturn(t *testing.T) {
 	inWorld(t, func(w *world) {
 		ada, bob, bob2 := w.openAs(w.relay, of("ada")), w.openAs(w.relay, of("bob")), w.openAs(w.relay, of("bob"))
 		if ended, err := w.agent.kick(kick{Subject: "nobody"}); ended != 0 || err != errNobody {
-			t.Errorf("kicked %d of nobody, %v", ended, err)
+			t.Errorf("kick of an unknown subject: %d connections, %v", ended, err)
 		}
 		if ended, err := w.agent.kick(kick{Subject: "bob", For: time.Hour}); ended != 2 || err != nil {
 			t.Errorf("kicked %d, %v; want 2", ended, err)
@@ -208,10 +208,10 @@ func TestKickedClientsCannotReturn(t *testing.T) {
 		}
 		again := w.openAs(w.relay, of("bob"))
 		if _, code := again.said(); code != ahp.CloseForbidden {
-			t.Errorf("bob came back: close %d; want 4503", code)
+			t.Errorf("bob connected while he was blocked: close %d; want 4503", code)
 		}
 		if w.agent.subjects.Enter(gate.User{Subject: "x"}); len(w.agent.list().Blocked) != 1 {
-			t.Errorf("barred: %v; want bob", w.agent.list().Blocked)
+			t.Errorf("blocked: %v; want bob", w.agent.list().Blocked)
 		}
 		if _, code := ada.said(); code != 0 {
 			t.Errorf("ada was closed with %d", code)
@@ -220,7 +220,7 @@ func TestKickedClientsCannotReturn(t *testing.T) {
 			t.Errorf("kicked %d, %v; want ada", ended, err)
 		}
 		if _, code := w.openAs(w.relay, of("ada")).said(); code != ahp.CloseForbidden {
-			t.Errorf("ada came back with the same token: close %d; want 4503", code)
+			t.Errorf("ada connected with the blocked token: close %d; want 4503", code)
 		}
 		other := of("ada")
 		other.Token = "another"
@@ -246,14 +246,14 @@ func TestBlocklistIsBounded(t *testing.T) {
 			}
 		}
 		if err := b.add(blockedKey{subject: "one more"}, time.Now().Add(time.Minute)); err != errTooManyBlocked {
-			t.Errorf("one more: %v; want errTooManyBars", err)
+			t.Errorf("a block above the bound: %v; want errTooManyBlocked", err)
 		}
 		if err := b.add(blockedKey{subject: "0"}, time.Now().Add(time.Hour)); err != nil {
-			t.Errorf("one that is there: %v", err)
+			t.Errorf("a longer block of a blocked subject: %v", err)
 		}
 		time.Sleep(time.Minute)
 		if err := b.add(blockedKey{subject: "one more"}, time.Now().Add(time.Minute)); err != nil || len(b.list()) != 2 {
-			t.Errorf("a minute later: %v, %d barred; want 2", err, len(b.list()))
+			t.Errorf("a minute later: %v, %d blocked; want 2", err, len(b.list()))
 		}
 	})
 }
@@ -302,7 +302,7 @@ func TestRepeatedAuditLinesAreCoalesced(t *testing.T) {
 		}
 		want = map[string]int{"guest connect": times, "guest disconnect": times, "guest refuse": times, "ada connect": 1, "ada refuse": 1, "ada disconnect": 1}
 		if diff := cmp.Diff(want, counts); diff != "" {
-			t.Errorf("what they stand for (-want +got):\n%s", diff)
+			t.Errorf("events counted by the lines (-want +got):\n%s", diff)
 		}
 	})
 }
@@ -357,7 +357,7 @@ func TestEachAuditedEventHasOneLine(t *testing.T) {
 			t.Errorf("audit:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 		}
 		if strings.Contains(log.String(), "secret") {
-			t.Error("the log has what was said")
+			t.Error("the log has a message's content")
 		}
 	})
 }
@@ -388,7 +388,7 @@ func TestHostLearnsCaller(t *testing.T) {
 		}
 	}
 	if strings.Contains(strings.Join(env, "\n"), "eve") {
-		t.Error("what was set elsewhere says who the caller is")
+		t.Error("the command gets a caller from the host-agent's own environment")
 	}
 }
 
@@ -406,7 +406,7 @@ func TestDialSendsCaller(t *testing.T) {
 		_, _ = a.dialForClient(t.Context(), who)
 		_, told := (<-got)["Ahp-Relay-Subject"]
 		if told != (who != nil) {
-			t.Errorf("with caller %v the host is told of one: %v", who, told)
+			t.Errorf("caller %v: the handshake has the caller's header: %v", who, told)
 		}
 	}
 }
@@ -445,13 +445,13 @@ func TestEndOfAHostIsDistinguished(t *testing.T) {
 		_, err := c.upstream.dial(ctx, 1000)
 		cancel()
 		if err == nil || isRefused(err) != c.want {
-			t.Errorf("%s: %v: nobody there is %v; want %v", c.what, err, !c.want, c.want)
+			t.Errorf("%s: %v: isRefused = %v; want %v", c.what, err, !c.want, c.want)
 		}
 	}
 }
 
 // TestControlSocketAnswersTheOwner sends requests through the control socket. A second host-agent
-// then takes the socket over: the end of the first must not remove it.
+// then takes the socket over: the end of the first host-agent must not remove the socket.
 func TestControlSocketAnswersTheOwner(t *testing.T) {
 	a := &Agent{
 		cfg:    Config{Log: slog.New(slog.DiscardHandler), Control: filepath.Join(t.TempDir(), "c.sock")},
@@ -489,7 +489,7 @@ func TestControlSocketAnswersTheOwner(t *testing.T) {
 		t.Errorf("kick of nobody: %v", err)
 	}
 	if n, err := control.KickSubject(t.Context(), "bob", time.Hour); n != 0 || err != nil {
-		t.Errorf("bar: %d, %v", n, err)
+		t.Errorf("block of a subject without connections: %d, %v", n, err)
 	}
 	for _, bad := range []kick{{}, {Conn: "c", Subject: "s"}, {Conn: "c", For: -1}} {
 		if _, err := control.kick(t.Context(), bad); err == nil || !strings.Contains(err.Error(), "want JSON") {
@@ -497,12 +497,12 @@ func TestControlSocketAnswersTheOwner(t *testing.T) {
 		}
 	}
 	if list, _ := control.Clients(t.Context()); len(list.Blocked) != 1 || list.Blocked[0].Subject != "bob" {
-		t.Errorf("barred: %+v; want bob", list.Blocked)
+		t.Errorf("blocked: %+v; want bob", list.Blocked)
 	}
 	stop2 := serve() // another host-agent takes the socket over
 	stop()
 	if _, err := control.Clients(t.Context()); err != nil {
-		t.Errorf("the end of the former took the socket of the successor away: %v", err)
+		t.Errorf("the end of the first host-agent removed the socket of the second: %v", err)
 	}
 	stop2()
 	if _, err := os.Lstat(control.Path); err == nil {
@@ -525,7 +525,7 @@ func TestControlPath(t *testing.T) {
 	t.Setenv("XDG_RUNTIME_DIR", dir)
 	t.Setenv("TMPDIR", t.TempDir()) // no sockets of other host-agents are there
 	if _, err := FindControl("default", ""); err == nil || !strings.Contains(err.Error(), "--control") {
-		t.Errorf("find where there is none: %v", err)
+		t.Errorf("FindControl without a socket: %v", err)
 	}
 	paths := map[string]bool{}
 	for _, host := range []string{"a", "b", strings.Repeat("x", 63)} {
@@ -556,7 +556,7 @@ func TestControlPath(t *testing.T) {
 	}
 	defer other.Close()
 	if _, err := FindControl("default", ""); err == nil || !strings.Contains(err.Error(), "--host") {
-		t.Errorf("find one of two: %v", err)
+		t.Errorf("FindControl without a host, with two sockets: %v", err)
 	}
 	if got, err := FindControl("default", "b"); got != crashed || err != nil {
 		t.Errorf("find host b: %q, %v; want %q", got, err, crashed)
@@ -584,6 +584,6 @@ func TestControlPath(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := ControlPath("default", "a"); err == nil {
-		t.Error("a directory that others can look into was taken")
+		t.Error("a directory that other users can read was accepted")
 	}
 }

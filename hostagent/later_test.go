@@ -42,13 +42,13 @@ func TestHostAgentBacksOffBeyondLimit(t *testing.T) {
 			asked[i], relay.asked = relay.asked, 0
 		}
 		if asked[0] > 8 || asked[2] == 0 || asked[2] > 4 {
-			t.Errorf("asked %v times in ten minutes each; want fewer and fewer, and not none", asked)
+			t.Errorf("%v requests, each in ten minutes; want fewer and fewer, but some", asked)
 		}
 	})
 }
 
-// TestGrantedRequestEndsPauses refuses 20 requests and grants the next. The pauses must end then,
-// and after the next refusal the pause must be as short as the first.
+// TestGrantedRequestEndsPauses refuses 20 requests and grants another request. The pauses must end
+// then. After the next refusal, the pause must be as short as after the first refusal.
 func TestGrantedRequestEndsPauses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var p pausing
@@ -61,11 +61,11 @@ func TestGrantedRequestEndsPauses(t *testing.T) {
 		}
 		p.granted()
 		if err := p.err(); err != nil {
-			t.Errorf("after success: %v", err)
+			t.Errorf("after a granted request: %v; want no error", err)
 		}
 		p.refused(refusal)
 		if time.Sleep(10 * time.Second); p.err() != nil {
-			t.Errorf("the first pause again: %v", p.err())
+			t.Errorf("after the first pause: %v; want no error", p.err())
 		}
 	})
 }

@@ -99,7 +99,7 @@ func TestClientGoesWhileCanvasIsAsked(t *testing.T) {
 		synctest.Wait() // the browser waits for the host
 		c.conn.Close(1000, "bye")
 		if got := <-shown; got.err != nil || got.took > 0 {
-			t.Errorf("the browser is answered %v after %v", got.err, got.took)
+			t.Errorf("the browser got the answer %v after %v; want success at once", got.err, got.took)
 		}
 	})
 }

@@ -152,17 +152,17 @@ func TestOnlyUnknownStateIsRequested(t *testing.T) {
 		}
 		w.initializes("c").subscribes("mock:/1")
 		if got := own(); got != nil {
-			t.Errorf("of a client that begins, the host is asked for %q", got)
+			t.Errorf("for a new client, the host-agent requested the states of %q; want none", got)
 		}
 		all := []string{"ahp-root://", "mock:/2", "mock:/2/changeset/session", "ahp-chat:/1", "agenthost-terminal:/1"}
 		got := w.resumes("d", all...).hear()
 		if list := own(); !slices.Equal(list, []string{"mock:/2"}) {
-			t.Errorf("of a client that resumes, the host is asked for %q; want its session", list)
+			t.Errorf("for a resumed client, the host-agent requested the states of %q; want its session's", list)
 		}
 		w.resumes("d", all...)
 		w.resumes("c", "mock:/1")
 		if list := own(); !slices.Equal(list, []string{"mock:/2"}) {
-			t.Errorf("with clients whose sessions are known, the host is asked for %q; want it asked once", list)
+			t.Errorf("for clients whose sessions are known, the host-agent requested the states of %q; want no further request", list)
 		}
 		if strings.Contains(got, "host-agent-") {
 			t.Errorf("the client gets %s", got)
@@ -192,7 +192,7 @@ func TestResumedClientsMessagesWaitForTheState(t *testing.T) {
 			})
 			c := w.resumes("c", "ahp-session:/1")
 			if got := c.tries("tools/call"); got != "" {
-				t.Errorf("before the host has told the state: %s; want nothing", got)
+				t.Errorf("before the host's answer about the state, the client got %s; want nothing", got)
 			}
 			want, begin := "-32008", time.Now()
 			if answers {

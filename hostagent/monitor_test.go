@@ -133,7 +133,7 @@ func TestHungHostIsSilent(t *testing.T) {
 				w.wantSaid("online, AHP 0.9.0, 0.8.0")
 				host.set(func() { host.mute = true })
 				if !w.alive(context.Background()) {
-					t.Error("alive = false of a host that only does not answer")
+					t.Error("alive = false for a host that does not answer; want true")
 				}
 				if got := w.reason(); got != reasonSilent {
 					t.Errorf("reason = %q; want %q", got, reasonSilent)
@@ -147,7 +147,7 @@ func TestHungHostIsSilent(t *testing.T) {
 				time.Sleep(time.Hour)
 				w.wantSaid()
 				if got := len(host.all()[0].messages()); got != sent || len(host.all()) != 1 {
-					t.Errorf("%d messages and %d connections more for a host that reads none", got-sent, len(host.all())-1)
+					t.Errorf("the monitor sent %d more messages and opened %d more connections; want none for a silent host", got-sent, len(host.all())-1)
 				}
 				host.set(func() { host.mute = false })
 				host.all()[0].toUs <- `{"jsonrpc":"2.0","id":1,"result":null}` // the late answer to the ping
@@ -209,7 +209,7 @@ func TestMonitorTrustsItself(t *testing.T) {
 		for range 3 {
 			clients.Go(func() {
 				if w.alive(context.Background()) {
-					t.Error("alive = true of a host that has died")
+					t.Error("alive = true for a host that has crashed")
 				}
 			})
 			time.Sleep(time.Millisecond)
@@ -234,7 +234,7 @@ func TestMonitorWaitsForTheEnd(t *testing.T) {
 			for range 3 {
 				clients.Go(func() {
 					if w.alive(context.Background()) == ends {
-						t.Errorf("alive = %v of a host that ends: %v", ends, ends)
+						t.Errorf("alive = %v for a host with ends = %v", ends, ends)
 					}
 				})
 			}
@@ -247,7 +247,7 @@ func TestMonitorWaitsForTheEnd(t *testing.T) {
 			}
 			clients.Wait()
 			if took := time.Since(asked); took > aliveWithin {
-				t.Errorf("it took %v to know; want at most %v", took, aliveWithin)
+				t.Errorf("alive took %v; want at most %v", took, aliveWithin)
 			}
 		})
 	}
@@ -275,7 +275,7 @@ func TestSilentHostIsPresentUntilItEnds(t *testing.T) {
 			synctest.Wait()
 			time.Sleep(retryMost)
 			if now := w.last(); now != "online, AHP 0.9.0, 0.8.0" {
-				t.Errorf("monitor said %q; want that it is there", now)
+				t.Errorf("monitor said %q; want online", now)
 			}
 		})
 	}
@@ -295,7 +295,7 @@ func TestFailedDialWakesMonitor(t *testing.T) {
 		w.suspect()
 		synctest.Wait()
 		if host.dials == n {
-			t.Error("the monitor did not look")
+			t.Error("the monitor did not dial at once")
 		}
 		host.set(func() { host.down = nil })
 		w.suspect()
@@ -412,7 +412,8 @@ func TestPresenceIsAnnounced(t *testing.T) {
 				told = append(told, now)
 			})
 		})
-		// wantTold fails unless there were this many announcements, and returns the last.
+		// wantTold fails unless there were this many announcements, and returns the last
+		// announcement.
 		wantTold := func(times int) registry.Presence {
 			t.Helper()
 			synctest.Wait()

@@ -39,7 +39,7 @@ func inMove(t *testing.T, test func(m *mover)) {
 		m.former.conn.Move(routing.Move{Ticket: testTicket, Until: time.Now().Add(time.Hour), Holder: auth.Holder{Token: "t7"}})
 		m.former.send(`{"method":"behind the move"}`)
 		if !m.former.moved || !strings.HasSuffix(m.former.got, `{"n":1}`) {
-			t.Fatalf("moved: %v, behind %q; want true behind all messages of the host", m.former.moved, m.former.got)
+			t.Fatalf("moved: %v, after %q; want true after all earlier messages of the host", m.former.moved, m.former.got)
 		}
 		test(m)
 	})
@@ -84,7 +84,7 @@ func TestMoveKeepsAllMessagesInOrder(t *testing.T) {
 		synctest.Wait()
 		next := m.arrive(nil)
 		if next.opened {
-			t.Error("the client has arrived before the end of its former line")
+			t.Error("the client has arrived before its first connection ended")
 		}
 		m.former.send(`{"method":"last"}`)
 		m.leave(ahp.CloseShuttingDown)
@@ -99,7 +99,7 @@ func TestMoveKeepsAllMessagesInOrder(t *testing.T) {
 			t.Errorf("the host got %q; want %q", got, want)
 		}
 		if strings.Contains(m.former.got, `"n":2`) {
-			t.Error("the former line got a message behind the move")
+			t.Error("the first connection got a message after the move")
 		}
 		m.wantKept(0)
 		m.wantOpen(next)

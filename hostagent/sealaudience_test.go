@@ -47,11 +47,11 @@ func TestViewerReadsLongMessages(t *testing.T) {
 	}
 	clear(got)
 	if !bytes.Equal(whole[0].Data[5:], long[:routing.MaxLent+1]) {
-		t.Error("a viewer's message is in the memory of the others")
+		t.Error("a change of a viewer's message changed the shared frames")
 	}
 	s.Deliver(framesOf(short, len(short)))
 	if !s.Whole() {
-		t.Error("a whole message is not known")
+		t.Error("Whole = false with a complete message")
 	}
 	if got, _, err = s.Read(); err != nil || !bytes.Equal(got, short) || s.Whole() {
 		t.Errorf("%q, %v, %v", got, err, s.Whole())
@@ -70,7 +70,7 @@ func TestViewerThatReadsNothingEnds(t *testing.T) {
 		t.Errorf("a viewer that reads nothing: %v", err)
 	}
 	if n := len(s.frames); n > 0 {
-		t.Errorf("%d frames are kept for it", n)
+		t.Errorf("%d frames are kept for a viewer whose connection has ended", n)
 	}
 }
 
@@ -84,6 +84,6 @@ func TestViewerEndsWithItsAudience(t *testing.T) {
 		t.Errorf("the last message is %q, %v", got, err)
 	}
 	if _, _, err := s.Read(); err == nil {
-		t.Error("no end behind the last message")
+		t.Error("Read returned no error after the last message")
 	}
 }

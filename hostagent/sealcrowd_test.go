@@ -155,7 +155,7 @@ func TestViewersOfALinkAreToldTogether(t *testing.T) {
 				t.Errorf("a viewer received %d actions of its own, and %d of the crowd", v.own, len(v.told))
 			}
 			if last := len(v.told) - 29; !slices.EqualFunc(v.told[last:], viewers[0].told[len(viewers[0].told)-29:], bytes.Equal) {
-				t.Error("a viewer received bytes of its own")
+				t.Error("viewers received different bytes")
 			}
 		}
 		for _, c := range w.agent.clients.every() {
@@ -193,7 +193,7 @@ func TestViewerKeepsItsOrderAroundItsCrowd(t *testing.T) {
 		}
 		for _, c := range w.crowds() {
 			if c == nil || c != w.crowds()[0] {
-				t.Error("a viewer has not come back to the crowd")
+				t.Error("a viewer is not in the crowd of the others")
 			}
 		}
 	})
@@ -237,13 +237,13 @@ func TestCrowdsKeysEndWithAViewer(t *testing.T) {
 			synctest.Wait()
 			w.say(1)
 			if now := w.crowds()[0]; name == "removed" && now != nil && now.keys == before {
-				t.Errorf("%s: the keys stay", name)
+				t.Errorf("%s: the other viewers still have the old keys", name)
 			}
 			time.Sleep(leftTime)
 			w.say(3)
 			for i, c := range w.crowds() {
 				if i < 2 && (c == nil || c.keys == before) {
-					t.Errorf("%s: the keys stay, or the viewers are alone: %v", name, c)
+					t.Errorf("%s: the other viewers have the old keys, or no crowd: %v", name, c)
 				}
 			}
 			if name == "left" {
@@ -293,7 +293,7 @@ func TestClosedViewerLearnsWhy(t *testing.T) {
 						closed++
 						gone = true
 					} else if content == sealed.Message && gone && bytes.Contains(body, []byte("action")) {
-						t.Error("an action behind the close")
+						t.Error("a viewer received an action after the close")
 					}
 				}
 			}

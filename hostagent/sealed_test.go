@@ -189,7 +189,7 @@ func TestSealedSilenceEndsTheConnection(t *testing.T) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		if r.code != ahp.CloseResync || r.reason != "" {
-			t.Errorf("the relay is given %d %q; want %d without a reason", r.code, r.reason, ahp.CloseResync)
+			t.Errorf("the relay got the close %d %q; want %d without a reason", r.code, r.reason, ahp.CloseResync)
 		}
 	})
 }

@@ -7,8 +7,8 @@ import (
 	"ahprelay/internal/sealed"
 )
 
-// TestExpiredLinksLeaveRoom makes as many links as a host may have. The next must fail, and succeed
-// after the others have expired.
+// TestExpiredLinksLeaveRoom makes as many links as a host may have. A further link must be refused,
+// and accepted after the others have expired.
 func TestExpiredLinksLeaveRoom(t *testing.T) {
 	v, err := openVault(t.TempDir(), "acme", "laptop")
 	if err != nil {

@@ -47,7 +47,7 @@ func questionOf(id, text string) notice.Event {
 
 // TestQuestionsKeepTheirNonces reports a question several times, also after a restart. It must keep
 // its ID and nonce until it changes or is answered. A report has at most maxEnds ended questions;
-// the next reports have the others.
+// later reports have the remaining ended questions.
 func TestQuestionsKeepTheirNonces(t *testing.T) {
 	r := &asker{T: t, dir: t.TempDir()}
 	r.restart()
@@ -69,17 +69,17 @@ func TestQuestionsKeepTheirNonces(t *testing.T) {
 		t.Error("a restarted host-agent gives the same question a different ID or nonce")
 	}
 	if _, ok := r.asked(id, "x"); ok {
-		t.Error("a different nonce counts")
+		t.Error("an answer with a different nonce is accepted")
 	}
 	if _, ok := r.asked(id, nonce); !ok {
-		t.Fatal("the nonce does not count")
+		t.Fatal("an answer with the question's nonce is refused")
 	}
 
 	// The answer uses the nonce up, also after a restart. Then the host asks the question again.
 	r.used(id)
 	r.restart()
 	if _, ok := r.asked(id, nonce); ok {
-		t.Error("a nonce counts twice")
+		t.Error("a used nonce is accepted")
 	}
 	again := questionOf("q1", "which?")
 	out, _ = r.says([]string{"q1"}, again)
@@ -100,7 +100,7 @@ func TestQuestionsKeepTheirNonces(t *testing.T) {
 	}
 	out, more := r.says(nil)
 	if len(out.Ends) != maxEnds || len(out.Open) != 3 || !more {
-		t.Errorf("of five ends, %d are reported, %d wait, and more: %v", len(out.Ends), len(out.Open), more)
+		t.Errorf("of five ended questions, %d are reported, %d are still open for the relay, and more = %v", len(out.Ends), len(out.Open), more)
 	}
 	r.says(nil)
 	if out, more = r.says(nil); len(out.Ends) != 1 || len(out.Open) != 0 || more {

@@ -176,7 +176,7 @@ func TestSealedReadersShareOneCopy(t *testing.T) {
 			last := readers[0].bodies
 			for j := range 18 {
 				if !bytes.Equal(r.bodies[len(r.bodies)-1-j], last[len(last)-1-j]) {
-					t.Fatalf("reader %d has other bytes", i)
+					t.Fatalf("reader %d received different bytes", i)
 				}
 			}
 		}
@@ -219,8 +219,8 @@ func TestSealedSetsHaveEqualAuthority(t *testing.T) {
 	})
 }
 
-// wantNewEpoch sends messages to three readers each interval, and then calls leave for the third.
-// It fails unless the two others share messages under new keys within the given time.
+// wantNewEpoch sends messages to three readers each interval, and then calls leave for the third
+// reader. It fails unless the two others share messages under new keys within the given time.
 func wantNewEpoch(t *testing.T, interval, within time.Duration, leave func(c *sealedCrowd, r *sharedReader)) {
 	t.Helper()
 	inCrowd(t, three, func(c *sealedCrowd, readers []*sharedReader) {
@@ -238,7 +238,7 @@ func wantNewEpoch(t *testing.T, interval, within time.Duration, leave func(c *se
 		}
 		c.say(interval, readers[:2]...)
 		if readers[0].epoch() != readers[1].epoch() || !bytes.Equal(readers[0].bodies[len(readers[0].bodies)-1], readers[1].bodies[len(readers[1].bodies)-1]) {
-			t.Error("the others no longer share")
+			t.Error("the other readers share no messages")
 		}
 	})
 }
@@ -283,7 +283,7 @@ func TestEpochEndsInTime(t *testing.T) {
 		before := readers[0].epoch()
 		c.say(time.Second, readers...)
 		if readers[0].epoch() != before {
-			t.Error("the epoch ends without a reason")
+			t.Error("the keys changed before epochTime")
 		}
 		for range 120 {
 			c.say(epochTime/100, readers...)
@@ -296,13 +296,13 @@ func TestEpochEndsInTime(t *testing.T) {
 			}
 		}
 		if readers[0].epoch() == before {
-			t.Errorf("the epoch goes on after %v", epochTime)
+			t.Errorf("the keys are the same after %v", epochTime)
 		}
 	})
 }
 
-// holdBack sends five messages to all readers, and then 60 more within 12 s to all but the third.
-// It returns the third reader, and the index of the first message it lacks.
+// holdBack sends five messages to all readers, and then 60 more within 12 s to the first two
+// readers. It returns the third reader, and the index of the first message it lacks.
 func (c *sealedCrowd) holdBack(readers []*sharedReader) (late *sharedReader, from int) {
 	for range 5 {
 		c.say(100*time.Millisecond, readers...)
@@ -331,7 +331,7 @@ func TestLateReaderKeepsItsOrder(t *testing.T) {
 			t.Errorf("the late reader received %d messages; want %d, in order", len(late.got), len(c.sent))
 		}
 		if late.epoch() != readers[0].epoch() {
-			t.Error("the late reader shares no more")
+			t.Error("the late reader shares no messages")
 		}
 	})
 }
@@ -405,7 +405,7 @@ func TestRepeatedMessageLooksNew(t *testing.T) {
 				t.Errorf("reader %d received %d messages; want %d", i, len(r.got), len(c.sent))
 			}
 			if len(r.bodies) < 14 {
-				t.Errorf("reader %d received %d bodies: it shares no more", i, len(r.bodies))
+				t.Errorf("reader %d received %d shared messages; want at least 14", i, len(r.bodies))
 			}
 			seen := map[string]bool{}
 			for _, body := range r.bodies {
@@ -436,9 +436,9 @@ func TestReadersOfCommandsShareNothing(t *testing.T) {
 	})
 }
 
-// TestLinkOpensNothingEarlier has a third viewer join two who share messages. The third must not
-// get the keys of earlier messages, because a relay with the link may have kept them. Within 5 s,
-// all three must share messages.
+// TestLinkOpensNothingEarlier has a third viewer join two who share messages. The third viewer must
+// not get the keys of earlier messages, because a relay with the link may have kept them. All three
+// must share messages within 5 s.
 func TestLinkOpensNothingEarlier(t *testing.T) {
 	inCrowd(t, nil, func(c *sealedCrowd, _ []*sharedReader) {
 		join := func() *sharedReader {

@@ -63,7 +63,8 @@ func TestSentinelDoesNothingAfterFarewell(t *testing.T) {
 }
 
 // TestSentinelGivesUp gives a sentinel a relay that refuses, and then a relay that cannot be
-// reached. It must end at once for the first, and after sentinelTime for the second.
+// reached. It must end at once with the refusing relay, and after sentinelTime with the other
+// relay.
 func TestSentinelGivesUp(t *testing.T) {
 	var asked int
 	relay := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

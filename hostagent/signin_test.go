@@ -311,7 +311,7 @@ func TestSignInTakesResourcesOfTheHostOnly(t *testing.T) {
 }
 
 // FuzzSignInState searches states in any form for a resource. If findResource finds a resource, it
-// must be the wanted, and name a server.
+// must be the wanted resource, and name a server.
 func FuzzSignInState(f *testing.F) {
 	f.Add([]byte(`{"agents":[{"protectedResources":[{"resource":"r","authorization_servers":["https://a"],"oauthClient":{"clientId":"c"}}]}]}`))
 	f.Add([]byte(`{"customizations":[{"children":[{"state":{"resource":{"resource":"r","authorization_servers":["https://a"]},"oauthClient":{"clientId":"c"}}}]}]}`))

@@ -215,7 +215,7 @@ func FuzzSignInAddress(f *testing.F) {
 		l := newLanding()
 		l.expects.Store(true)
 		if err := l.takeAddress(address); err == nil {
-			t.Errorf("%q is taken", address)
+			t.Errorf("takeAddress accepts %q", address)
 		}
 	})
 }

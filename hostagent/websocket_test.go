@@ -126,12 +126,12 @@ func TestLegalFramesAreRead(t *testing.T) {
 		t.Errorf("a ping was answered with %#x %q", first, payload)
 	}
 	if sock.Whole() {
-		t.Error("there is said to be more")
+		t.Error("Whole = true without a further message")
 	}
 }
 
-// TestWholeIsTrueForCompleteMessages sends a message and a part of the next. Whole must be true
-// exactly if Read can return the next message without waiting.
+// TestWholeIsTrueForCompleteMessages sends a message and a part of the next message. Whole must be
+// true exactly if Read can return the next message without waiting.
 func TestWholeIsTrueForCompleteMessages(t *testing.T) {
 	first := hostFrame(finBit|opText, "")
 	for _, next := range [][]byte{
@@ -227,7 +227,7 @@ func TestBrokenFramesEndTheConnection(t *testing.T) {
 				t.Errorf("the host hears %#x %q; want a close with %d", first, payload, test.code)
 			}
 			if err := sock.Write([]byte("x"), false); err == nil {
-				t.Error("something can be written behind the close frame")
+				t.Error("Write succeeded after the close frame")
 			}
 		})
 	}

@@ -232,7 +232,7 @@ func TestFramesAreJoined(t *testing.T) {
 }
 
 // TestOversizedFramesAreLost passes a message in pieces that exceed the bound together. The view
-// must report it as lost, and read the next.
+// must report it as lost, and read the next message.
 func TestOversizedFramesAreLost(t *testing.T) {
 	w := newWire(t, view.NewHost(nil))
 	half := strings.Repeat("x", 20<<20)

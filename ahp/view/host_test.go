@@ -22,7 +22,8 @@ func wantOwners(t *testing.T, h *view.Host, uri string, want ...string) {
 }
 
 // TestMovedChatLeavesItsSession moves a chat to another session. The chat must then belong to the
-// second session only, also if a late message on another connection still has it in the first.
+// second session only, also if a late message on another connection still has it in the first
+// session.
 func TestMovedChatLeavesItsSession(t *testing.T) {
 	h := view.NewHost(nil)
 	w, late := newWire(t, h), newWire(t, h)

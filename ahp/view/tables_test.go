@@ -192,7 +192,7 @@ type wire struct {
 	*view.Conn
 }
 
-// shows passes messages through the view. It returns the reading of the last, and its text.
+// shows passes messages through the view. It returns the reading of the last message, and its text.
 func (w wire) shows(list []carriers.Message) (r *view.Reading, last []byte) {
 	w.Helper()
 	for _, m := range list {

@@ -114,7 +114,7 @@ func TestNoClientID(t *testing.T) {
 }
 
 // TestConnectionMayUseSeveralClientIDs has a connection use several clientIds. Up to maxConnIDs,
-// each must belong to its subject; the next must be refused, and stays free for others.
+// each must belong to its subject. A further clientId must be refused, and stays free for others.
 func TestConnectionMayUseSeveralClientIDs(t *testing.T) {
 	s := NewSubjects()
 	ada, bob := s.Enter(User{Subject: "ada"}), s.Enter(User{Subject: "bob"})

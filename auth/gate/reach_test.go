@@ -386,8 +386,8 @@ func TestRequestsWithEqualIDsAreRefused(t *testing.T) {
 	}
 }
 
-// TestOpenRequestsAreBounded sends 1,001 requests without answers. The gate must refuse the last,
-// and accept a request again after an answer.
+// TestOpenRequestsAreBounded sends 1,001 requests without answers. The gate must refuse the last
+// request, and accept requests again after an answer.
 func TestOpenRequestsAreBounded(t *testing.T) {
 	c := limited(t, nil, "mock:/1")
 	for i := range 1001 {

@@ -54,7 +54,7 @@ func TestServersAreBounded(t *testing.T) {
 }
 
 // TestLatestGoneChannelsAreKept moves a server to 2,000 channels in turn. The gate must remember
-// the last 256 as removed, and refuse calls on all but the current.
+// the last 256 as removed, and refuse calls on all but the server's current channel.
 func TestLatestGoneChannelsAreKept(t *testing.T) {
 	w := newWire(t, view.NewHost(nil), mcpgate.Config{})
 	const n = 2000
@@ -91,7 +91,7 @@ func TestLatestGoneChannelsAreKept(t *testing.T) {
 }
 
 // TestLongNamesAreNotKept names a channel of 4 KiB and a longer channel. The gate must keep the
-// first, and report that it does not keep the second.
+// channel of 4 KiB, and report that it does not keep the longer channel.
 func TestLongNamesAreNotKept(t *testing.T) {
 	for size, want := range map[int]string{4 << 10: "-32601", 4<<10 + 1: "pass"} {
 		w := newWire(t, view.NewHost(nil), mcpgate.Config{})
@@ -107,7 +107,7 @@ func TestLongNamesAreNotKept(t *testing.T) {
 }
 
 // TestOpenRequestsAreBounded sends 1,001 requests without answers. The gate must use the answers to
-// all but the last, and report this once.
+// all but the last request, and report once that it does not use that answer.
 func TestOpenRequestsAreBounded(t *testing.T) {
 	w := newWire(t, view.NewHost(nil), mcpgate.Config{})
 	for i := range 1001 {

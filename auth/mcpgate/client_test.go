@@ -111,7 +111,7 @@ func TestRefusalWithoutChannel(t *testing.T) {
 }
 
 // TestRefusedInitializeDeclaresNothing has the host refuse an initialize. The capabilities in it
-// must not count; those of the next, accepted initialize must.
+// must not count; those in the next initialize, which the host accepts, must.
 func TestRefusedInitializeDeclaresNothing(t *testing.T) {
 	w := newWire(t, view.NewHost(nil), mcpgate.Config{})
 	w.client(`{"id":1,"method":"initialize","params":{"clientId":"c","capabilities":{"sampling":{}}}}`)

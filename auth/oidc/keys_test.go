@@ -156,7 +156,7 @@ func TestKnownKeysOutliveAnOutage(t *testing.T) {
 }
 
 // TestMalformedAnswersOfAnIssuerAreRefused has an issuer send malformed answers, or redirects to
-// another. Verify must fail with the reason, and send no request to the other.
+// another issuer. Verify must fail with the reason, and send no request to the other issuer.
 func TestMalformedAnswersOfAnIssuerAreRefused(t *testing.T) {
 	small, err := rsa.GenerateKey(rand.Reader, 1024)
 	if err != nil {

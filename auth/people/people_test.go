@@ -33,8 +33,8 @@ func newKey(t testing.TB) string {
 	return key.Thumbprint()
 }
 
-// TestOnlyTheFirstIsIn has 16 browsers accept the same invitation at once. Exactly one may succeed,
-// and the others must get ErrUsed.
+// TestOnlyTheFirstIsIn has 16 browsers accept the same invitation at once. Exactly one browser may
+// succeed; the others must get ErrUsed.
 func TestOnlyTheFirstIsIn(t *testing.T) {
 	for _, setup := range []bool{false, true} {
 		d := newDirectory(t)
@@ -68,8 +68,8 @@ func TestOnlyTheFirstIsIn(t *testing.T) {
 	}
 }
 
-// TestSetupLinksAreOver makes setup links. A new setup link must end the previous, and all must end
-// when there is an owner.
+// TestSetupLinksAreOver makes setup links. A new setup link must end the previous link, and all
+// links must end when there is an owner.
 func TestSetupLinksAreOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDirectory(t)

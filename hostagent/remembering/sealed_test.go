@@ -226,9 +226,9 @@ func TestSealedHoldersStayKnown(t *testing.T) {
 	})
 }
 
-// TestRenewedGrantIsTheSameHolder gives a device the keys by a grant, and later by its next grant.
-// The end of the first grant must not renew the keys, but the removal of the next must. If the next
-// grant permits less, the removal of the first must renew the keys, too.
+// TestRenewedGrantIsTheSameHolder gives a device the keys by a grant, and later by a second grant.
+// The end of the first grant must not renew the keys, but the removal of the second grant must. If
+// the second grant permits less, the removal of the first must renew the keys, too.
 func TestRenewedGrantIsTheSameHolder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Turns)

@@ -213,7 +213,7 @@ func TestEndedTurnsAreReported(t *testing.T) {
 			time.Sleep(settle)
 		}
 		if _, over := w.state(); len(over) != turns {
-			t.Errorf("%d ends were told; want %d: %v", len(over), turns, over)
+			t.Errorf("%d ends of turns were reported; want %d: %v", len(over), turns, over)
 		}
 	})
 }
@@ -244,7 +244,8 @@ func TestWorkingSessionsAreCounted(t *testing.T) {
 }
 
 // TestFirstAnswerIsDispatched sends many answers to a question. The Watch must accept the first
-// valid answer, refuse the others and name its giver. The host must then act on it.
+// valid answer. It must refuse later answers with an error that names the person with the accepted
+// answer. The host must then act on it.
 func TestFirstAnswerIsDispatched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, agenthost.Protocol10)
