@@ -57,7 +57,7 @@ func FuzzAllMembers(f *testing.F) {
 		}
 		var want map[string]json.RawMessage
 		if err := json.Unmarshal(data, &want); err != nil {
-			t.Fatalf("AllMembers takes %q, encoding/json says %v", data, err)
+			t.Fatalf("AllMembers accepts %q, encoding/json returns %v", data, err)
 		}
 		if len(want) != len(list) {
 			t.Fatalf("AllMembers(%q) has %d members; want %d", data, len(list), len(want))

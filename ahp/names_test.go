@@ -31,7 +31,7 @@ func TestNamesWithSeparatorsAreRefused(t *testing.T) {
 		if err == nil {
 			t.Errorf("CheckName(host, %q) = nil; want an error", name)
 		} else if !strings.HasPrefix(err.Error(), "host ") {
-			t.Errorf("CheckName(host, %q) = %v; want it to say what the name is of", name, err)
+			t.Errorf("CheckName(host, %q) = %v; want it to begin with host", name, err)
 		}
 	}
 }

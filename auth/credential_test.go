@@ -109,7 +109,7 @@ func TestOnlyTrustedRelaysIssueCredentials(t *testing.T) {
 		t.Errorf("the relay's: %v", err)
 	}
 	if err := auth.CheckCredential(issue(k, "laptop", key), good, key.Public()); err != nil {
-		t.Errorf("the next one: %v", err)
+		t.Errorf("the credential after the first renewal: %v", err)
 	}
 	for name, credential := range map[string]string{
 		"another relay's": issue(strange, "laptop", key),
@@ -160,7 +160,7 @@ func TestKeyProofIsForOnePurpose(t *testing.T) {
 	}
 	k.Now = func() time.Time { return start.Add(auth.ChallengeTTL + time.Second) }
 	if err := check(key, auth.ToConnect, challenge, "acme", "laptop", "U1", good); err == nil {
-		t.Error("too late: accepted")
+		t.Error("a proof for an expired challenge: accepted")
 	}
 	if _, err := key.Prove(auth.ToConnect, "a\x00b", "acme", "laptop", ""); err == nil || !strings.Contains(err.Error(), "challenge") {
 		t.Errorf("a challenge with NUL: %v", err)

@@ -27,7 +27,7 @@ func TestProofIsForItsRequest(t *testing.T) {
 	}
 	again, err := auth.ReadDeviceKey(private)
 	if err != nil || again.Thumbprint() != device.Thumbprint() {
-		t.Errorf("a key that was kept is another: %v", err)
+		t.Errorf("ReadDeviceKey returns a different key: %v", err)
 	}
 	const public = "https://relay.example.com/relay/api/hosts" // a proxy removes the first /relay from the path
 	asked := auth.Asked{Method: "GET", URLs: []string{public, "http://10.0.0.5:8484/api/hosts"}, Token: "token"}
@@ -141,7 +141,7 @@ func TestBoundTokensAreRevokedWithTheirDevice(t *testing.T) {
 	}
 	c.Key = "x"
 	if _, err := keys.Tokens().IssueClient(c); err == nil {
-		t.Error("a token is bound to what is no key")
+		t.Error("IssueClient accepted a Key that is no thumbprint")
 	}
 }
 
@@ -179,7 +179,7 @@ func FuzzProofOfDevice(f *testing.F) {
 				t.Errorf("%s proves the key of %s", proof, good)
 			}
 		case err != nil && !errors.Is(err, auth.ErrProofInvalid) && !errors.Is(err, auth.ErrProofStale):
-			t.Errorf("%s: %v, which is none of the reasons", proof, err)
+			t.Errorf("%s: %v; want ErrProofInvalid or ErrProofStale", proof, err)
 		}
 	})
 }

@@ -138,7 +138,7 @@ func wantRefused(t *testing.T, dir string, want []string) {
 	t.Helper()
 	_, err := auth.LoadKeys(dir)
 	if err == nil {
-		t.Fatal("LoadKeys accepted it")
+		t.Fatal("LoadKeys succeeded; want an error")
 	}
 	for _, w := range want {
 		if !strings.Contains(err.Error(), w) {

@@ -85,7 +85,7 @@ func TestSignaturesAreValidWhileTheirSetExists(t *testing.T) {
 		t.Errorf("a token of retired keys: %v", err)
 	}
 	if _, err := k.Tokens().VerifyClient(fresh); err != nil {
-		t.Errorf("a token of the others: %v", err)
+		t.Errorf("a token of the keys that are left: %v", err)
 	}
 	again := load(t, dir)
 	if got := again.SetIDs(); !slices.Equal(got, []string{added.ID}) {
@@ -153,7 +153,7 @@ func TestHostAgentFollowsKeys(t *testing.T) {
 			err = auth.CheckLink(trusted, link, shown, proof)
 		}
 		if err != nil {
-			t.Fatalf("the host-agent takes no link: %v", err)
+			t.Fatalf("the host-agent refuses the relay's link: %v", err)
 		}
 		if k.Tokens().Outdated(token) { // the host-agent requests NATS credentials, and learns this
 			renew()
@@ -161,7 +161,7 @@ func TestHostAgentFollowsKeys(t *testing.T) {
 		now = now.Add(time.Minute)
 	}
 	if retired < 3 {
-		t.Errorf("%d sets were retired; want more, or the test says nothing", retired)
+		t.Errorf("%d sets were retired; want at least 3", retired)
 	}
 }
 
@@ -188,7 +188,7 @@ func TestHostAgentLearnsNewKeysAfterAPause(t *testing.T) {
 	now = start.Add(2 * time.Hour)
 	for _, stage := range []string{"that names the new keys", "that the new keys have signed"} {
 		if !k.Tokens().Outdated(before) {
-			t.Fatalf("it is not told to get one %s", stage)
+			t.Fatalf("Outdated = false; want the host-agent to request a credential %s", stage)
 		}
 		next, err := k.Tokens().RenewCredential(e, before)
 		if err != nil {
@@ -200,7 +200,7 @@ func TestHostAgentLearnsNewKeysAfterAPause(t *testing.T) {
 		before = next
 	}
 	if k.Tokens().Outdated(before) {
-		t.Error("it is to renew its credential for ever")
+		t.Error("Outdated = true after both renewals")
 	}
 }
 
@@ -231,6 +231,6 @@ func TestClusterStaysConnectedDuringRotation(t *testing.T) {
 	a, _ := made.ClusterTLS()
 	b, _ := retired.ClusterTLS()
 	if handshake(a, b) == nil {
-		t.Error("retired keys are taken")
+		t.Error("relays connect with retired keys")
 	}
 }

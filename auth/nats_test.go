@@ -146,14 +146,14 @@ func TestWriteTrustConfig(t *testing.T) {
 	login := nats.UserJWT(func() (string, error) { return agent, nil }, key.SignNonce)
 	if early, err := nats.Connect(s.ClientURL(), login); err == nil {
 		early.Close()
-		t.Error("a host-agent of a tenant that no relay has told of is connected")
+		t.Error("a host-agent is connected before a relay has sent its tenant's account")
 	}
 	claim, err := k.Authority().TenantAccountJWT(auth.External, "acme", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := nc.Request("$SYS.REQ.CLAIMS.UPDATE", []byte(claim), 5*time.Second); err != nil {
-		t.Fatalf("tell of a tenant: %v", err)
+		t.Fatalf("send the tenant's account: %v", err)
 	}
 	connect(t, s, login)
 

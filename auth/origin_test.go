@@ -82,7 +82,7 @@ func TestOriginsAreBounded(t *testing.T) {
 		"no ID": {Subject: "ada"}, "nobody's": {ID: "t"}, "two": {ID: "t", Subject: "ada", Host: "laptop"}, "forged line": {ID: "t\n", Subject: "ada"}, "wildcard": {ID: "t", Host: "*"},
 	} {
 		if issue([]auth.Origin{o}) == nil {
-			t.Errorf("%s: a token is made", name)
+			t.Errorf("%s: IssueClient succeeded", name)
 		}
 	}
 }

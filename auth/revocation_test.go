@@ -51,6 +51,6 @@ func TestRevocationCoversTheSameSecond(t *testing.T) {
 		}
 	}
 	if !(auth.Revocation{Token: "x", At: at}).Covers(at.Add(time.Hour)) {
-		t.Error("a token is revoked by its ID whenever it was issued")
+		t.Error("the revocation of a token ID does not cover a later time of issue")
 	}
 }

@@ -63,7 +63,7 @@ func TestMintedAddressesLeadBack(t *testing.T) {
 		o, u, ok := (&Config{}).split(text)
 		if !ok {
 			if !strings.Contains(path, "..") && !strings.Contains(query, "%") {
-				t.Fatalf("%q is not taken for a loopback address", text)
+				t.Fatalf("split refuses the loopback address %q", text)
 			}
 			return
 		}
@@ -92,7 +92,7 @@ func TestOnlyLiteralLoopbackAddressesAreMinted(t *testing.T) {
 		"http://localhost:03000/", "http://127.0.0.1:0080/", "http://[::1]:0/", "http://localhost:65536/", "http://localhost:68536/",
 	} {
 		if _, _, ok := (&Config{}).split(text); ok {
-			t.Errorf("%q is taken for a loopback address", text)
+			t.Errorf("split accepts %q", text)
 		}
 	}
 }
@@ -113,7 +113,7 @@ func FuzzParseAddress(f *testing.F) {
 			t.Errorf("%q leads to %v, %v", text, u, err)
 		}
 		if again, err := ParseAddress(a.String()); err != nil || again != a {
-			t.Errorf("%q is %+v, and written and read again %+v, %v", text, a, again, err)
+			t.Errorf("%q is %+v, and after formatting and parsing %+v, %v", text, a, again, err)
 		}
 	})
 }

@@ -18,13 +18,13 @@ func TestPatternsAllowOrigins(t *testing.T) {
 		cfg := &Config{Allow: []Allowed{allowed}}
 		for url, want := range urls {
 			if _, _, ok := cfg.split(url); ok != want {
-				t.Errorf("%s takes %s: %t; want %t", pattern, url, ok, want)
+				t.Errorf("%s allows %s: %t; want %t", pattern, url, ok, want)
 			}
 		}
 	}
 	for _, text := range []string{"", "localhost", "ftp://localhost", "http://", "http://*", "http://a.*.b", "http://a/b", "http://u@a", "http://a:1:*", "http://a?b", "*://a"} {
 		if a, err := ParseAllowed(text); err == nil {
-			t.Errorf("%q is taken, as %+v", text, a)
+			t.Errorf("ParseAllowed accepts %q as %+v", text, a)
 		}
 	}
 }

@@ -30,11 +30,11 @@ func TestClaimsAreOfOneCanvas(t *testing.T) {
 	}
 	for _, port := range []int{4000, 4001, 5999, 9000} {
 		if c.mints("1", port) {
-			t.Errorf("port %d, which may be a client's, is minted", port)
+			t.Errorf("the address with port %d, which a client may have named, is minted", port)
 		}
 	}
 	if !h.client(t).mints("2", 4000) {
-		t.Error("a client has kept another canvas from being shown")
+		t.Error("the host's address for another canvas is not minted")
 	}
 	if n := len(h.claims[canvasKey{c.known, "ahp-canvas:/1"}]); n != maxPorts+1 {
 		t.Errorf("%d ports are remembered", n)
@@ -51,13 +51,13 @@ func TestClaimsInOtherWords(t *testing.T) {
 		c := newHost(t, Config{}).client(t)
 		c.sends(`{"method":"dispatchAction","params":{"channel":"ahp-canvas:/1","clientSeq":1,"action":{"type":"canvas/updated","url":"%s"}}}`, said)
 		if c.mints("1", 4000) || !c.mints("2", 4000) {
-			t.Errorf("%s: what the client says is minted, or another canvas is not", said)
+			t.Errorf("%s: the client's address is minted, or another canvas's is not", said)
 		}
 	}
 	c := newHost(t, Config{}).client(t)
 	c.sends(`{"method":"dispatchAction","params":{"channel":"ahp-canvas:/1","clientSeq":1,"action":{"type":"canvas/updated","url":"http://LOCALHOST/"}}}`)
 	if c.mints("1", 80) {
-		t.Error("the port that is not written is minted")
+		t.Error("the address without a port is minted")
 	}
 }
 
@@ -70,7 +70,7 @@ func TestClaimsAreBounded(t *testing.T) {
 		c.claims(fmt.Sprint("c", i), 4000)
 	}
 	if len(h.claims) != maxClaims || c.mints(fmt.Sprint("c", maxClaims), 4000) {
-		t.Errorf("%d canvases are remembered, and of another any address counts", len(h.claims))
+		t.Errorf("%d canvases are remembered, or an address for a canvas above the bound is minted", len(h.claims))
 	}
 }
 
@@ -89,11 +89,11 @@ func TestEndedProcessesAreForgotten(t *testing.T) {
 	}
 	h.Ended(first)
 	if len(h.claims) != 1 || len(h.vouched) != 1 {
-		t.Errorf("%d claims and %d words of the host are kept; want one of each, of the process that is there", len(h.claims), len(h.vouched))
+		t.Errorf("%d claims and %d facts from hosts are kept; want one of each, for the running process", len(h.claims), len(h.vouched))
 	}
 	for c := range h.vouched {
 		if c.of == first {
-			t.Error("what is kept is of the process that has ended")
+			t.Error("a fact from the ended process is kept")
 		}
 	}
 }

@@ -222,7 +222,7 @@ func TestTheHostDecides(t *testing.T) {
 		t.Errorf("answer became %s", got)
 	}
 	if asked.Load() != 0 {
-		t.Error("the origin was asked all the same")
+		t.Error("the content's server got a request")
 	}
 }
 
@@ -321,7 +321,7 @@ func TestFurtherMessagesPassUntouched(t *testing.T) {
 	}
 	off := newHost(t, Config{Off: true}).client(t)
 	if got := off.opens("1", serverState("i1", local)); !strings.Contains(got, local) {
-		t.Errorf("turned off: got %s", got)
+		t.Errorf("with Off, the client got %s", got)
 	}
 	off.reads("1", "ahp-canvas-content:/i1/x", -32601).wantRefused(t, -32601, "of the host")
 }
@@ -502,7 +502,7 @@ func TestReadsWaitInTurn(t *testing.T) {
 			t.Errorf("another client has %d answers after %v; want 2 at once", quick.Load(), time.Since(begin))
 		}
 		if read.Load() != 1 { // the page that both clients read
-			t.Errorf("%d of the slow pages are read", read.Load())
+			t.Errorf("%d of the greedy client's pages are read; want 1", read.Load())
 		}
 		leave, cancel := context.WithCancel(t.Context())
 		for i := range 20 {
@@ -517,13 +517,13 @@ func TestReadsWaitInTurn(t *testing.T) {
 			t.Errorf("%d pages were read; want %d", read.Load(), pages)
 		}
 		if n := asked.Load(); n != pages+1+clientFetches {
-			t.Errorf("the server was asked %d times; want %d, and %d for the client that went", n, pages+1, clientFetches)
+			t.Errorf("the server got %d requests; want %d, and %d for the client that left", n, pages+1, clientFetches)
 		}
 		if most.Load() > hostFetches {
-			t.Errorf("%d at a time; want at most %d", most.Load(), hostFetches)
+			t.Errorf("%d requests at the same time; want at most %d", most.Load(), hostFetches)
 		}
 		if n := len(h.fetcher.flights); n != 0 {
-			t.Errorf("%d flights are remembered", n)
+			t.Errorf("%d flights are remembered; want none", n)
 		}
 	})
 }

@@ -146,7 +146,7 @@ func TestOnlyAllowedFoldersAreServed(t *testing.T) {
 			"FILE://" + folder + "/", "file://localhost" + folder + "/", "file:////" + folder, "file://" + folder + "//x", "file://" + folder + "/./x", "http://" + folder, "file:///",
 		} {
 			if o, u, ok := cfg.split(text); ok {
-				t.Errorf("%s allowed, %s is taken: %v %v", named, text, o, u)
+				t.Errorf("%s allowed, split accepts %s: %v %v", named, text, o, u)
 			}
 		}
 	}
@@ -155,7 +155,7 @@ func TestOnlyAllowedFoldersAreServed(t *testing.T) {
 	}
 	for _, text := range []string{"file:///", "file://", "file:" + folder, "file://host/x", "file:///x?y", "file:///x#y", "file:///x/../y", "file://" + folder + "/loop"} {
 		if a, err := ParseAllowed(text); err == nil {
-			t.Errorf("%q is taken, as %+v", text, a)
+			t.Errorf("ParseAllowed accepts %q as %+v", text, a)
 		}
 	}
 }
@@ -173,7 +173,7 @@ func TestFilesStayInside(t *testing.T) {
 		text, _ := io.ReadAll(file)
 		_ = file.Close()
 		if strings.Contains(string(text), "secret") {
-			t.Fatalf("%s is a secret", at)
+			t.Fatalf("openFile opened a secret at %s", at)
 		}
 	})
 }
@@ -192,7 +192,7 @@ func TestFilesAreTheHostsWord(t *testing.T) {
 		c := newHost(t, Config{Allow: []Allowed{allowed}}).client(t)
 		c.sends(`{"method":"dispatchAction","params":{"channel":"ahp-canvas:/1","clientSeq":1,"action":{"type":"canvas/updated","url":%q}}}`, said)
 		if strings.Contains(c.opens("1", serverState("i1", at("/app.js"))), Scheme) || !strings.Contains(c.opens("2", serverState("i2", at("/app.js"))), Scheme+":/i2/app.js") {
-			t.Errorf("%s: what a client says is minted, or another canvas is not", said)
+			t.Errorf("%s: the client's address is minted, or another canvas's is not", said)
 		}
 	}
 	c := newHost(t, Config{Allow: []Allowed{allowed}}).client(t)

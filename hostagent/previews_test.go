@@ -39,27 +39,27 @@ func TestPreviewsAreBounded(t *testing.T) {
 			}
 		}
 		if err := add("another", 1); !errors.Is(err, errPreviews) {
-			t.Errorf("above all: %v", err)
+			t.Errorf("a preview above the bound for all: %v; want errPreviews", err)
 		}
 		p.end(func(one *openPreview) bool { return one.Subject == "1" })
 		if err := add("0", 9999); !errors.Is(err, errPreviews) {
-			t.Errorf("above what a subject has: %v", err)
+			t.Errorf("a preview above the subject's bound: %v; want errPreviews", err)
 		}
 		if err := add("0", 1); err != nil {
-			t.Errorf("one that is open: %v", err)
+			t.Errorf("a preview that is open already: %v", err)
 		}
 		time.Sleep(previewIdle - time.Second)
 		used := p.list(func(one *openPreview) bool { return one.Subject == "2" })[0]
 		if _, ok := p.use(viewer{subject: "2", authority: "b"}, used.ID); ok {
-			t.Error("one with another authority has it")
+			t.Error("a viewer with another authority may use the preview")
 		}
 		if _, ok := p.use(viewer{subject: "2", authority: "a"}, used.ID); !ok {
-			t.Error("it is gone too soon")
+			t.Error("the preview ended before previewIdle")
 		}
 		time.Sleep(time.Second)
 		p.endIdle()
 		if left := p.list(func(*openPreview) bool { return true }); len(left) != 1 || left[0].ID != used.ID {
-			t.Errorf("%d are left; want the one that was used", len(left))
+			t.Errorf("%d previews are left; want the preview that was used", len(left))
 		}
 	})
 }

@@ -111,7 +111,7 @@ func TestPrivateSessionIsHidden(t *testing.T) {
 			t.Errorf("a connection that viewers may share shows %s", got)
 		}
 		if got := enter("mallory", "admin").asks("relay/private", `{"channel":"s:/1","private":false}`); !strings.Contains(got, "-32009") {
-			t.Errorf("mallory shows it to all: %s", got)
+			t.Errorf("mallory made ada's session visible: %s", got)
 		}
 
 		// A host-agent that has just started has heard nothing from the host yet.
@@ -123,7 +123,7 @@ func TestPrivateSessionIsHidden(t *testing.T) {
 		tries("after a restart", enter("eve", "write"))
 
 		if letsAnswer(w.agent.policy(routing.Open{Subject: "eve", Access: "write"}), &notice.Event{Kind: notice.Approval, Session: "s:/1"}) {
-			t.Error("eve may answer its questions")
+			t.Error("eve may answer questions of the private session")
 		}
 		ada.subscribes("s:/1")
 		if got := ada.asks("relay/private", `{"channel":"s:/1","private":false}`); !strings.Contains(got, `"sessions":[]`) {

@@ -73,13 +73,13 @@ func TestClientsLearnNoAddress(t *testing.T) {
 			defer cancel()
 			_, err := test.upstream.dial(ctx, 1000)
 			if err == nil {
-				t.Fatal("there is a host")
+				t.Fatal("dial succeeded; want an error")
 			}
 			if got := publicReason(err); got != test.want {
-				t.Errorf("clients are told %q of %q; want %q", got, err, test.want)
+				t.Errorf("clients get the reason %q for %q; want %q", got, err, test.want)
 			}
 			if !strings.Contains(err.Error(), "upstream") {
-				t.Errorf("the owner is told %q; want what it is about", err)
+				t.Errorf("the owner gets %q; want the upstream in it", err)
 			}
 		})
 	}
@@ -92,7 +92,7 @@ func TestClientsLearnNoAddress(t *testing.T) {
 			_, _, err = sock.Read()
 		}
 		if got := publicReason(fmt.Errorf("upstream %s: connection lost: %w", os.Args[0], err)); got != "the host's program ended: exit status 3" {
-			t.Errorf("clients are told %q", got)
+			t.Errorf("clients get the reason %q", got)
 		}
 	})
 }
@@ -128,7 +128,7 @@ func TestReasonsAreOurWords(t *testing.T) {
 		}
 		said := publicReason(err)
 		if said == "" || strings.ContainsAny(said, ":/\\") && !strings.HasPrefix(said, "the host's program ended: ") || strings.Contains(said, "10.1") || strings.Contains(said, "private") {
-			t.Fatalf("clients are told %q of %q", said, err)
+			t.Fatalf("clients get the reason %q for %q", said, err)
 		}
 	})
 }

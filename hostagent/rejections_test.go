@@ -45,7 +45,7 @@ func TestRepeatedRejectionsSlowTheClient(t *testing.T) {
 			t.Errorf("%d rejections after 10 s; want 75", got)
 		}
 		if got := len(host.messages()); got != 0 {
-			t.Errorf("the host got %d messages before the client's turn; want none", got)
+			t.Errorf("the host got %d messages before all rejections; want none", got)
 		}
 		time.Sleep(time.Minute)
 		if got, passed := rejected(), len(host.messages()); got != 100 || passed != 1 {

@@ -264,7 +264,7 @@ func TestOnlyUnaskedEndsAreErrors(t *testing.T) {
 	asked, cancel := context.WithCancel(context.Background())
 	cancel()
 	if err := ended(asked, context.Canceled); err != nil {
-		t.Errorf("ended as asked: %v; want nil", err)
+		t.Errorf("the end of a cancelled run: %v; want nil", err)
 	}
 	for _, ctx := range []context.Context{asked, context.Background()} {
 		if err := ended(ctx, errNATS); !errors.Is(err, errNATS) {
@@ -370,7 +370,7 @@ func TestRelaysAreShared(t *testing.T) {
 		host := fmt.Sprintf("host-%d", i)
 		order := newRelays(all, "acme", host).inOrder()
 		if again := newRelays([]string{"c", "a", "d", "b"}, "acme", host); !slices.Equal(again.inOrder(), order) || again.home != order[0] {
-			t.Fatalf("%s has %v, and again %v", host, order, again.inOrder())
+			t.Fatalf("%s has the order %v, and with the relays in another order %v", host, order, again.inOrder())
 		}
 		first[order[0]]++
 		if order[0] == "a" {
@@ -396,7 +396,7 @@ func TestHostAgentReturnsToItsFirstRelay(t *testing.T) {
 		time.Sleep(20 * homeEvery)
 		synctest.Wait()
 		if looks != 5 || moves != 1 {
-			t.Errorf("%d moves after %d looks; want one after five", moves, looks)
+			t.Errorf("%d moves after %d checks; want one after five", moves, looks)
 		}
 	})
 }

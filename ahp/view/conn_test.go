@@ -87,14 +87,14 @@ func TestResponsesMatchRequestsOfTheirSide(t *testing.T) {
 	w.client(`{"id":"1","method":"ping","params":{"channel":"ahp-root://"}}`)
 	w.host(`{"id":1,"method":"resourceList","params":{"uri":"file:///b"}}`)
 	if waits, _ := w.Waits([]byte("1.0")); !waits {
-		t.Error("1.0 does not wait")
+		t.Error("Waits = false for the id 1.0")
 	}
 	if call, ok := w.Answering([]byte("1")); !ok || call.Method != "resourceList" {
 		t.Errorf("the client answers %+v", call)
 	}
 	w.client(`{"id":1,"result":{}}`)
 	if _, ok := w.Answering([]byte("1")); ok {
-		t.Error("it is answered twice")
+		t.Error("Answering accepts a second answer to the same request")
 	}
 	if r := w.host(`{"id":1e0,"error":{"code":-32008,"message":""}}`); r == nil || r.Accepted || r.Call.Method != "resourceRead" || r.Call.URI != "file:///a" {
 		t.Errorf("the host answers %+v", r)
@@ -107,12 +107,12 @@ func TestResponsesMatchRequestsOfTheirSide(t *testing.T) {
 		w.host(`{"id":%d,"method":"resourceRead"}`, i)
 	}
 	if _, full := w.Waits([]byte("0")); !full {
-		t.Error("there is room for any number of requests")
+		t.Error("Waits reports room after 2,000 open requests")
 	}
 	_, oldest := w.Answering([]byte("0"))
 	_, latest := w.Answering([]byte("1999"))
 	if r := w.host(`{"id":1500,"result":null}`); r != nil || oldest || !latest {
-		t.Error("which requests are remembered is not as documented")
+		t.Error("the view remembers other requests than documented")
 	}
 }
 
@@ -270,7 +270,7 @@ func TestOrdinaryActionsCostNothing(t *testing.T) {
 		t.Errorf("%v allocations; want none", n)
 	}
 	if c.Seq() != 123456 {
-		t.Errorf("the host is at %d", c.Seq())
+		t.Errorf("Seq = %d; want 123456", c.Seq())
 	}
 }
 

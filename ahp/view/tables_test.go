@@ -248,7 +248,7 @@ func checkStatement(t *testing.T, version string, carrier carriers.Carrier, l *s
 		return
 	}
 	if r.Lost {
-		t.Errorf("%s: not all could be read", message)
+		t.Errorf("%s: a part could not be read", message)
 	}
 	checkPlaces(t, r, message, carrier.Pieces)
 }
@@ -262,7 +262,7 @@ func checkPlaces(t *testing.T, r *view.Reading, message []byte, pieces bool) {
 			continue
 		}
 		if pieces || string(message[f.At:f.At+len(f.Raw)]) != string(f.Raw) {
-			t.Errorf("%s: %s does not stand at %d", message, f.Raw, f.At)
+			t.Errorf("%s: %s is not at %d", message, f.Raw, f.At)
 		}
 	}
 }
@@ -329,7 +329,7 @@ func TestEveryMethodIsCovered(t *testing.T) {
 		}
 		found++
 		if !slices.Contains(known, words[2]) {
-			t.Errorf("%s: does it carry state?", words[2])
+			t.Errorf("%s has no carrier and no test, and is not in sayNothing", words[2])
 		}
 	}
 	if found < 50 {

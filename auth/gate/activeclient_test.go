@@ -58,7 +58,7 @@ func TestActiveClientEntersWithoutTools(t *testing.T) {
 				t.Errorf("%s, %s: the client got %s; want %s", level, name, got, want)
 			}
 			if again := echoOf(9, 3, "c", bare); c.host(again) != again {
-				t.Errorf("%s, %s: an entry is put back twice", level, name)
+				t.Errorf("%s, %s: the gate changed the echo a second time", level, name)
 			}
 		}
 	}

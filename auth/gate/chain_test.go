@@ -81,7 +81,7 @@ func TestEditsOfSeveralGatesCombine(t *testing.T) {
 		t.Errorf("edited: %v %s", d.Verdict, d.Message)
 	}
 	if d := fromHost(chain, answer, peek(t, answer)); d.Verdict != gate.Pass {
-		t.Errorf("an answer to nothing: %v %s", d.Verdict, d.Message)
+		t.Errorf("an answer without a request: %v %s", d.Verdict, d.Message)
 	}
 }
 
@@ -107,7 +107,7 @@ func benchmarkFromHost(b *testing.B, policy gate.Policy) {
 	b.ReportAllocs()
 	for b.Loop() {
 		if d, _ := g.FromHost(message, env); d.Verdict != gate.Pass {
-			b.Fatal("it does not pass")
+			b.Fatal("the action does not pass")
 		}
 	}
 }

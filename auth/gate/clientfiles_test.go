@@ -30,7 +30,7 @@ func TestNoRoundIsMissed(t *testing.T) {
 			l := newSearch(ada.subjects, "ada", 0)
 			l.left = math.MaxInt
 			if got, want := l.text(text, 0), l.allRounds(text); got != want {
-				t.Errorf("%q names a file of another: %v; want %v", text, got, want)
+				t.Errorf("%q is taken for a file of another client: %v; want %v", text, got, want)
 			}
 		}
 	})
@@ -89,7 +89,7 @@ func TestNoAuthorityIsMissed(t *testing.T) {
 				got[i] = l.text([]byte(text), 0)
 			}
 			if got[0] != got[1] {
-				t.Errorf("%q names a file of another: %v; want %v", text, got[0], got[1])
+				t.Errorf("%q is taken for a file of another client: %v; want %v", text, got[0], got[1])
 			}
 		}
 	})

@@ -155,7 +155,7 @@ func TestConcurrentGreetingsHaveOneOwner(t *testing.T) {
 		}
 		wg.Wait()
 		if won[0] == won[1] {
-			t.Fatalf("ada was let in: %v; bob: %v; want one of them", won[0], won[1])
+			t.Fatalf("ada passes: %v; bob passes: %v; want exactly one of them", won[0], won[1])
 		}
 	}
 }
@@ -182,7 +182,7 @@ func TestClientIDsAreForgottenWhenTheHostEnds(t *testing.T) {
 		waits := s.Enter(User{Subject: "cleo", Write: true})
 		bob.Leave()
 		if s.several.Load() || s.othersWrite("cleo") || len(s.owners) != 0 {
-			t.Errorf("of the former process, %d clientIds are left; several %v, others write %v",
+			t.Errorf("after the end of the host process, %d clientIds are left; several %v, others write %v",
 				len(s.owners), s.several.Load(), s.othersWrite("cleo"))
 		}
 		wantCode(t, "cleo, at the next process", greet(t, waits, "initialize", `"a"`), passed)
@@ -446,7 +446,7 @@ func TestSearchCostIsLinear(t *testing.T) {
 					t.Errorf("%s of %d: %d steps; want at most about %d", name, n, used, all)
 				}
 				if shape.plain && (found || l.left < 0) {
-					t.Errorf("%s of %d, in pieces %v: found %v, %d steps left of %d; want it looked at to its end", name, n, pieces, found, l.left, all)
+					t.Errorf("%s of %d, in pieces %v: found %v, %d steps left of %d; want it searched to its end", name, n, pieces, found, l.left, all)
 				}
 			}
 			if steps[1] > 4*steps[0]+4*size {
@@ -462,7 +462,7 @@ func TestExpensiveSearchIsRefused(t *testing.T) {
 	ada, _ := twoSubjects(t)
 	code, d := ask(t, ada, "resourceRead", string(shaped(t, "//abcde", 1<<20, true)))
 	if code != denied || !strings.Contains(string(d.Message), string(refusedSearch)) {
-		t.Errorf("code %q, %.200s; want it refused as too much", code, d.Message)
+		t.Errorf("code %q, %.200s; want it refused because the search is too expensive", code, d.Message)
 	}
 	for text, want := range map[string]string{
 		strings.Repeat(shapes["code"].unit, 1<<13):                                       passed,
@@ -585,7 +585,7 @@ func FuzzForeignFiles(f *testing.F) {
 		authority := parts[4]
 		for _, one := range []string{authority, unescapePercent(authority)} {
 			if strings.EqualFold(one, "bob-1") && !found {
-				t.Errorf("%q is bob's, and was not found", text)
+				t.Errorf("VS Code reads %q as bob's, and the search did not find it", text)
 			}
 		}
 	})

@@ -46,7 +46,7 @@ func TestOnlyKnownMembersAreSeen(t *testing.T) {
 	}
 	c := limited(t, nil, "mock:/1")
 	if got := c.ask("listSessions", `{}`, `{"items":[],"x":"mock:/2","x":1}`); strings.Contains(got, "mock:/2") {
-		t.Errorf("members that stand there twice: %s", got)
+		t.Errorf("an answer with a duplicate member: %s", got)
 	}
 }
 

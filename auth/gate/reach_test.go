@@ -376,7 +376,7 @@ func TestRequestsWithEqualIDsAreRefused(t *testing.T) {
 	}
 	c := limited(t, nil, "mock:/1")
 	if got := c.host(`{"id":9,"result":{"items":[{"resource":"mock:/2"}]}}`); got != "" {
-		t.Errorf("an answer to nothing: %s", got)
+		t.Errorf("an answer without a request: %s", got)
 	}
 	if got := c.host(`{"id":null,"error":{"code":-32700,"message":"Parse error"}}`); got == "" {
 		t.Error("the error for an unreadable request does not pass")

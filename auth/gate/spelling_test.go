@@ -68,7 +68,7 @@ func TestOtherSpellingsAreRefused(t *testing.T) {
 			}
 			full := gate.NewPolicy(auth.AccessWrite, nil, nil, false)
 			if d := judge(full, text); d.Verdict != gate.Pass {
-				t.Errorf("%s: %s; want it to pass where everything does", text, d.Message)
+				t.Errorf("%s: %s; want it to pass with a full token", text, d.Message)
 			}
 		}
 	}

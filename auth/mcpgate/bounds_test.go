@@ -48,7 +48,7 @@ func TestServersAreBounded(t *testing.T) {
 		w.subscribe("ahp-session:/0", "[]")
 		w.subscribe("ahp-session:/new", "["+mcpServer("x", "mcp://new", "ready", "")+"]")
 		if got := w.call("mcp://new"); got != "-32601" {
-			t.Errorf("%d sessions: behind those that went: %s", sessions, got)
+			t.Errorf("%d sessions: a new server after others were removed: %s", sessions, got)
 		}
 	}
 }
@@ -73,11 +73,11 @@ func TestLatestGoneChannelsAreKept(t *testing.T) {
 		}
 		gone := strings.Contains(w.client(`{"id":1,"method":"x","channel":"`+name(i)+`"}`), "not available any more")
 		if known := n-256 <= i && i < n; gone != known {
-			t.Fatalf("channel %d: is known to have gone %v; want %v", i, gone, known)
+			t.Fatalf("channel %d is known as removed: %v; want %v", i, gone, known)
 		}
 	}
 	if got := w.call("mcp://stays"); got != "-32601" {
-		t.Errorf("a channel that is named all the time: %s", got)
+		t.Errorf("a channel that stays available: %s", got)
 	}
 	// A channel that is removed and named repeatedly must not displace others.
 	for range 300 {
@@ -86,7 +86,7 @@ func TestLatestGoneChannelsAreKept(t *testing.T) {
 		}
 	}
 	if got := w.call(name(n - 255)); got != "-32008" {
-		t.Errorf("a channel that has gone: %s", got)
+		t.Errorf("a removed channel: %s", got)
 	}
 }
 
@@ -114,7 +114,7 @@ func TestOpenRequestsAreBounded(t *testing.T) {
 		w.client(fmt.Sprintf(`{"id":%d,"method":"subscribe","params":{"channel":"ahp-session:/%d"}}`, i, i))
 	}
 	if got := w.took(); got != "observation:state_not_kept" {
-		t.Errorf("events %q; want one, of the last", got)
+		t.Errorf("events %q; want one, for the last request", got)
 	}
 	for _, i := range []int{0, 999, 1000} {
 		channel := fmt.Sprint("mcp://h/", i)

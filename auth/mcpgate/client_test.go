@@ -55,7 +55,7 @@ func TestHostRequestsNeedCapabilities(t *testing.T) {
 				if got != "pass" {
 					checkAnswer(t, got, i)
 					if !strings.Contains(got, need.capability) {
-						t.Errorf("%s does not tell that it is about %s", got, need.capability)
+						t.Errorf("the answer %s does not name %s", got, need.capability)
 					}
 				}
 				if got := w.host(fmt.Sprintf(`{"method":%q,"params":{"channel":%q}}`, need.method, uri)); got != "pass" {
@@ -246,11 +246,11 @@ func TestFactsEndWithTheHost(t *testing.T) {
 		}
 		other := newWire(t, host, mcpgate.Config{})
 		if got := other.call(uri); (got == "pass") != ended {
-			t.Errorf("ended %v: a channel that was named to others: %s", ended, got)
+			t.Errorf("ended %v: a channel that the host has named to another client: %s", ended, got)
 		}
 		other.subscribe("ahp-session:/other", "["+mcpServer("o", "mcp://other", "ready", "")+"]")
 		if got := verdict(again.client(`{"id":9,"method":"tools/call","channel":"` + uri + `"}`)); got != want {
-			t.Errorf("ended %v: a call on a channel of before is %s; want %s", ended, got, want)
+			t.Errorf("ended %v: a call on a channel from the earlier connection is %s; want %s", ended, got, want)
 		}
 	}
 }

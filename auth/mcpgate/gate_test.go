@@ -455,7 +455,7 @@ func checkAnswer(t *testing.T, message string, id int) {
 	t.Helper()
 	env, err := ahp.Peek([]byte(message))
 	if err != nil || env.Kind != ahp.Response || string(env.ID) != fmt.Sprint(id) || string(env.Channel) != uri {
-		t.Errorf("answer %s: %v; want one to %d on %s", message, err, id, uri)
+		t.Errorf("answer %s: %v; want an answer to the request %d on %s", message, err, id, uri)
 	}
 }
 
@@ -479,7 +479,7 @@ func TestListChangedNeedsTheCapability(t *testing.T) {
 				}
 				for _, other := range []string{"notifications/message", "notifications/progress", "notifications/resources/updated", "later"} {
 					if got := w.host(`{"method":"` + other + `","params":{"channel":"` + uri + `"}}`); got != "pass" {
-						t.Errorf("%s of the host's: %s; want it to pass", other, got)
+						t.Errorf("%s from the host: %s; want it to pass", other, got)
 					}
 				}
 			}

@@ -99,7 +99,7 @@ func TestConditionsCompareExactly(t *testing.T) {
 	} {
 		p := i.provider(func(cfg *oidc.Config) { cfg.Rules[0].When = []oidc.Condition{c} })
 		if _, err := p.Verify(t.Context(), i.rs(nil)); err == nil || !strings.Contains(err.Error(), "no rule") {
-			t.Errorf("%s: %v; want no rule to fit", name, err)
+			t.Errorf("%s: %v; want that no rule matches", name, err)
 		}
 	}
 }

@@ -34,12 +34,12 @@ func TestDerivedInvitationChangesNobody(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := d.Accept(more, Device{Key: newKey(t)}); !errors.Is(err, ErrOther) {
-		t.Errorf("an invitation to more: %v; want %v", err, ErrOther)
+		t.Errorf("an invitation with more rights: %v; want %v", err, ErrOther)
 	}
 	bob(auth.AccessRead, 1)
 	device, err := d.Accept(same, Device{Key: newKey(t)})
 	if err != nil || len(device.Origins) != 1 || device.Origins[0] != eve {
-		t.Errorf("an invitation to the same: %+v, %v", device, err)
+		t.Errorf("an invitation with the same rights: %+v, %v", device, err)
 	}
 	if device, err := d.Accept(operators, Device{Key: newKey(t)}); err != nil || len(device.Origins) != 0 {
 		t.Errorf("the operator's invitation: %+v, %v", device, err)

@@ -59,11 +59,11 @@ func TestOnlyTheFirstIsIn(t *testing.T) {
 			case err == nil:
 				in++
 			case !errors.Is(err, ErrUsed):
-				t.Errorf("who comes late is told %v", err)
+				t.Errorf("a browser that was too late got %v", err)
 			}
 		}
 		if devices, err := d.Devices("default", ""); in != 1 || len(devices) != 1 || err != nil {
-			t.Errorf("%d are in, with %d devices, %v; want 1", in, len(devices), err)
+			t.Errorf("%d browsers were accepted, with %d devices, %v; want 1", in, len(devices), err)
 		}
 	}
 }
@@ -140,11 +140,11 @@ func TestRemovedLetsNobodyIn(t *testing.T) {
 			}
 		}
 		if _, err := d.Accept(secret, Device{Key: newKey(t)}); left != (err == nil) || !left && !errors.Is(err, ErrUsed) {
-			t.Errorf("the inviting device is in: %v; the invited gets %v", left, err)
+			t.Errorf("the inviting device exists: %v; the invited device gets %v", left, err)
 		}
 		for _, r := range []Request{asked, host} {
 			if _, _, err := d.Poll(r.ID, r.Secret, key); left != (err == nil) || !left && !errors.Is(err, ErrDenied) {
-				t.Errorf("the approving device is in: %v; the %s gets %v", left, r.Kind, err)
+				t.Errorf("the approving device exists: %v; the %s gets %v", left, r.Kind, err)
 			}
 		}
 	}

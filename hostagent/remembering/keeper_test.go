@@ -289,7 +289,7 @@ func TestWritesArePaced(t *testing.T) {
 		time.Sleep(24 * time.Hour)
 		synctest.Wait()
 		if w.count(id) != n || w.count(remember.ListID) != lists || w.reads["s:/1"] != reads {
-			t.Error("a host at rest was read or written")
+			t.Error("an unchanged session was read or written")
 		}
 	})
 }
@@ -361,7 +361,7 @@ func TestStateWaitsForTheRelay(t *testing.T) {
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		if n := len(w.records); n != 0 {
-			t.Fatalf("%d records at an absent relay", n)
+			t.Fatalf("%d records at a relay that does not answer or refuses; want none", n)
 		}
 		set(false, nil)
 		time.Sleep(mostRetry)
@@ -396,7 +396,7 @@ func TestRestartWritesNothingAgain(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if w.reads["s:/1"] != reads || w.count(remember.IDOf("s:/1")) != 1 {
-			t.Error("a session at rest was read or written again")
+			t.Error("an unchanged session was read or written after the restart")
 		}
 		if r := w.records[remember.IDOf("s:/2")]; r.Version <= before {
 			t.Errorf("version %d after %d", r.Version, before)

@@ -105,7 +105,7 @@ func TestSealedHoldersEndAtTheHost(t *testing.T) {
 		synctest.Wait()
 		w.wantBlind(3)
 		if vault := w.keeper.keys.current(); vault.KeyID() == before.KeyID || w.renewals() != 1 {
-			t.Error("a removal renewed no keys")
+			t.Error("the keys are the same after a removal")
 		}
 		former := remember.Vault{Tenant: "acme", Host: "laptop", Key: before.Key, Blind: true}
 		if w.record(former.IDOf("s:/1")) != nil {
@@ -149,7 +149,7 @@ func TestSealingWipesTheRecords(t *testing.T) {
 			w.away, w.sealed = true, !w.sealed
 			w.mu.Unlock()
 			if was == nil {
-				t.Fatal("nothing is remembered")
+				t.Fatal("the relay has no record of s:/1")
 			}
 			first := w.keeper.sessions
 			w.start(Turns)
@@ -163,24 +163,24 @@ func TestSealingWipesTheRecords(t *testing.T) {
 			left := len(w.records)
 			w.mu.Unlock()
 			if left > 0 {
-				t.Error("records of the time before wait for the host's list")
+				t.Error("old records are still at the relay before the host's list arrives")
 			}
 			w.lists(first)
 			time.Sleep(5 * time.Minute)
 			synctest.Wait()
 			after := w.keeper.keys.current()
 			if after.KeyID() == before.KeyID() || after.Signer.Equal(before.Signer) {
-				t.Error("the keys stayed, which relays may have seen")
+				t.Error("the keys are those that relays may have seen")
 			}
 			w.mu.Lock()
 			for id, r := range w.records {
 				if slices.Equal(r.Data, was.Data) || r.Key == before.KeyID() || r.Blind != w.sealed {
-					t.Errorf("record %.8s is of the time before", id)
+					t.Errorf("record %.8s is an old record", id)
 				}
 			}
 			w.mu.Unlock()
 			if !strings.Contains(w.content(after.IDOf("s:/1")), "one") {
-				t.Error("the session is not remembered anew")
+				t.Error("the relay has no new record of s:/1")
 			}
 		}
 	})
@@ -218,7 +218,7 @@ func TestSealedHoldersStayKnown(t *testing.T) {
 		time.Sleep(time.Second)
 		synctest.Wait()
 		if w.renewals() != 1 {
-			t.Error("the first holder is forgotten")
+			t.Error("the removal of the first holder renewed no keys")
 		}
 		if err := hand("ada", "one-more"); err != nil {
 			t.Error(err)
@@ -308,12 +308,12 @@ func TestUnwrittenKeysAreNotUsed(t *testing.T) {
 	}
 	r.path = filepath.Join(blocked, "keys") // no file can be written here, because blocked is a file
 	if _, err := r.renew(); err == nil {
-		t.Fatal("the file was written")
+		t.Fatal("the key file was written at an impossible path")
 	}
 	other := holder
 	other.Rests = []string{"tablet"}
 	if err := r.hand(other); err == nil {
-		t.Fatal("the file was written")
+		t.Fatal("the key file was written at an impossible path")
 	}
 	if keyOf(r) != key || len(r.all()) != 1 {
 		t.Errorf("after failed writes, the key is %s with %d holders; want %s with one", keyOf(r), len(r.all()), key)
