@@ -21,8 +21,8 @@ func TestMembersFindsNamedMembers(t *testing.T) {
 		{`{"a":1}`, `1`, ``},
 		{` { "b" : [ 1 ] , "a" : null } `, `null`, `[ 1 ]`},
 		{`{"\u0061":"\u0061"}`, `"\u0061"`, ``},
-		// A key in another case does not match, nor does a nested member. Keys without a wanted
-		// name may be duplicate.
+		// A key in another case does not match, nor does a nested member. Other keys may be
+		// duplicate.
 		{`{"A":1,"x":{"a":1},"x":2,"b":3}`, ``, `3`},
 	}
 	for _, test := range tests {

@@ -16,7 +16,7 @@ import (
 )
 
 // start starts a test program as the host, and ends it after the test. how names the program's
-// behavior.
+// behaviour.
 func start(t *testing.T, how string, limit int) *commandSocket {
 	t.Helper()
 	var stderr bytes.Buffer

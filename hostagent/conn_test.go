@@ -29,7 +29,8 @@ import (
 	"ahprelay/test/membus"
 )
 
-// testResume is the time without contact after which the host-agent gives a host's machine up.
+// testResume is how long the host's machine may be unreachable before the host-agent closes the
+// clients.
 const testResume = link.DefaultResume
 
 // A world is a host-agent between a fake host and a relay, in memory and on fake time.

@@ -34,9 +34,9 @@ func TestCopilotsHostIsRecognised(t *testing.T) {
 	}
 }
 
-// TestCopilotHostIsFound lists processes, two of which (parent and child) name the same listening
-// address. copilotHosts must return this address once, and no address without listener or of
-// another user.
+// TestCopilotHostIsFound writes a process list, in which a parent and its child name the same
+// listening address. copilotHosts must return this address once, and no address without listener or
+// of another user.
 func TestCopilotHostIsFound(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -132,7 +132,7 @@ func (r *keyRelay) set(down, refuses bool) {
 }
 
 // enrolled enrolls a host-agent at r, and returns its access with the new credential in a file. A
-// second enrollment with the same token must fail.
+// second enrolment with the same token must fail.
 func enrolled(t *testing.T, r *keyRelay) *access {
 	t.Helper()
 	token, err := r.keys.Tokens().IssueHost(auth.Enrolment{Tenant: "acme", Host: "laptop", Expires: time.Now().Add(time.Hour)})

@@ -39,8 +39,8 @@ type CanvasLive string
 
 // Values of CanvasLive.
 const (
-	CanvasOn   CanvasLive = "on"   // as much as in band: reading and writing
-	CanvasRead CanvasLive = "read" // clients at the level look may only use GET and HEAD
+	CanvasOn   CanvasLive = "on"   // clients have the same rights by URL as in band
+	CanvasRead CanvasLive = "read" // all clients may only look: GET and HEAD
 	CanvasOff  CanvasLive = "off"  // no canvases by URL; clients read them in band
 )
 

@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// child returns a command that runs this test binary as a program with the behavior how of
+// child returns a command that runs this test binary as a program with the behaviour how of
 // runChild.
 func child(how string) []string { return []string{os.Args[0], "child=" + how} }
 

@@ -177,7 +177,7 @@ func TestResumedClientsMessagesWaitForTheState(t *testing.T) {
 	for _, answers := range []bool{true, false} {
 		inWorld(t, func(w *world) {
 			host := mcpHost{customizations: tools}
-			w.initializes("other") // needs no state from the host
+			w.initializes("other") // a client without sessions
 			w.host.set(func() { w.host.answers = host.answers })
 			w.initializes("another").subscribes("ahp-session:/2")
 			var late string

@@ -61,8 +61,8 @@ func (m *mover) arrive(change func(*routing.Open)) *remote {
 	return m.openAs(m.second, open)
 }
 
-// wantKept fails unless the host-agent keeps n clients' connections. If n is 0, it must count no
-// kept bytes either.
+// wantKept fails unless the host-agent keeps the connections of n clients that are away. If n is 0,
+// it must count no kept bytes either.
 func (m *mover) wantKept(n int) {
 	m.Helper()
 	synctest.Wait()

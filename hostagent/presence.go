@@ -19,7 +19,7 @@ type presence struct {
 	changed chan struct{} // the host's condition has changed; capacity 1
 	counted chan struct{} // the client count has changed; capacity 1
 
-	terms func() wake.Terms // returns the conditions for waking this machine; set by init
+	terms func() wake.Terms // returns which machines may be woken, for relays; set by init
 
 	mu      sync.Mutex
 	current registry.Presence

@@ -11,8 +11,9 @@ import (
 	"ahprelay/gateway"
 )
 
-// TestRefusedTokenIsReportedAtOnce feeds a host-agent's answers from a relay. It must report a
-// refusal of its token at once, and fail when refusals have lasted for refusedFor without success.
+// TestRefusedTokenIsReportedAtOnce gives a host-agent a sequence of answers from its relay. The
+// host-agent must report a refusal of its token at once, and fail when refusals have lasted for
+// refusedFor without success.
 func TestRefusedTokenIsReportedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reported, failed := 0, 0

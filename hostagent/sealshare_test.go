@@ -273,8 +273,8 @@ func TestEpochEndsWithAReader(t *testing.T) {
 	})
 }
 
-// TestEpochEndsInTime sends messages for longer than epochTime. The keys must change then, and not
-// earlier.
+// TestEpochEndsInTime sends messages for longer than epochTime. The readers must get new keys after
+// epochTime, and not at once.
 func TestEpochEndsInTime(t *testing.T) {
 	inCrowd(t, three, func(c *sealedCrowd, readers []*sharedReader) {
 		for range 5 {

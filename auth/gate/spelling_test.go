@@ -74,7 +74,8 @@ func TestOtherSpellingsAreRefused(t *testing.T) {
 	}
 }
 
-// TestOtherSpellingsOfMethods adds a second key to messages of clients without limited channels.
+// TestOtherSpellingsOfMethods adds a second key, in another spelling, to messages of clients that
+// are limited by level or methods. The gate must not pass them.
 func TestOtherSpellingsOfMethods(t *testing.T) {
 	for _, policy := range []gate.Policy{
 		gate.NewPolicy(auth.AccessRead, nil, nil, true),
