@@ -109,8 +109,8 @@ func TestSkimFindsTheIDAnywhere(t *testing.T) {
 	}
 }
 
-// TestAppendTooLong reads the answer to a frame above the limit. It must be an error for the same
-// id and channel, with both lengths.
+// TestAppendTooLong reads the answer to a frame above the limit. The answer must be an error for
+// the same id and channel. It must name the length and the limit.
 func TestAppendTooLong(t *testing.T) {
 	for _, channel := range []string{"", "mcp://a/b\"c"} {
 		env := ahp.Envelope{Kind: ahp.Response, ID: []byte(`"x"`)}

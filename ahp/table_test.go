@@ -39,7 +39,8 @@ func TestMethodRowsAreComplete(t *testing.T) {
 	}
 }
 
-// TestHostMethodRowsAreComplete does the same for hosts' methods.
+// TestHostMethodRowsAreComplete fails unless each host's method in the table has valid values in
+// all fields, which agree with each other.
 func TestHostMethodRowsAreComplete(t *testing.T) {
 	for name, m := range ahp.HostMethods {
 		switch {

@@ -145,8 +145,8 @@ func TestBoundTokensAreRevokedWithTheirDevice(t *testing.T) {
 	}
 }
 
-// FuzzProofOfDevice reads arbitrary text as a proof. It must not prove a device's key unless this
-// device signed it.
+// FuzzProofOfDevice reads arbitrary text as a proof. CheckProof must not accept it for a device's
+// key unless this device signed it.
 func FuzzProofOfDevice(f *testing.F) {
 	keys, err := auth.LoadKeys(f.TempDir())
 	if err != nil {

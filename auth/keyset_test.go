@@ -166,8 +166,8 @@ func TestHostAgentFollowsKeys(t *testing.T) {
 }
 
 // TestHostAgentLearnsNewKeysAfterAPause has a host-agent that was off while the relay announced new
-// keys. It must learn them with a credential that the old keys sign, and then get a credential that
-// the new keys sign.
+// keys. The host-agent must learn the new keys with a credential that the old keys sign, and then
+// get a credential that the new keys sign.
 func TestHostAgentLearnsNewKeysAfterAPause(t *testing.T) {
 	dir := t.TempDir()
 	k := load(t, dir)

@@ -56,7 +56,7 @@ func TestProofIsValidForOneLink(t *testing.T) {
 	}
 }
 
-// TestPeekRelayKeys reads from a host-agent's token which relay keys it must trust.
+// TestPeekRelayKeys reads from a host-agent's token which relay keys the host-agent must trust.
 func TestPeekRelayKeys(t *testing.T) {
 	k, _ := newKeys(t)
 	token, err := k.Tokens().IssueHost(auth.Enrolment{Tenant: "acme", Host: "laptop", Expires: start.Add(time.Hour)})

@@ -92,8 +92,8 @@ func TestLifetimeOfAUserIsRead(t *testing.T) {
 	}
 }
 
-// TestWriteTrustConfig starts a NATS server whose configuration is only the written file. It must
-// accept the relay, the system user and a host-agent, and refuse all others.
+// TestWriteTrustConfig starts a NATS server whose configuration is only the written file. The
+// server must accept the relay, the system user and a host-agent, and refuse all others.
 func TestWriteTrustConfig(t *testing.T) {
 	k, _ := newKeys(t)
 	k.Now = nil

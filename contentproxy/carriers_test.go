@@ -87,8 +87,8 @@ func TestCanvasInAnAnswerIsMinted(t *testing.T) {
 	c.reads("k7", "ahp-canvas-content:/i/app/index.html?x=1", -32601).wantText(t, "text/html; charset=utf-8", "<p>ä &amp; \u2028</p>x=1")
 }
 
-// TestCanvasIsClosedInEachForm closes a canvas in each form that hosts use. Reading it must then
-// fail.
+// TestCanvasIsClosedInEachForm closes a canvas in each form that hosts use. A read of the closed
+// canvas must fail.
 func TestCanvasIsClosedInEachForm(t *testing.T) {
 	t.Parallel()
 	s, _ := site(t)

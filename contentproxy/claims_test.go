@@ -20,8 +20,8 @@ func (c *client) mints(id string, port int) bool {
 	return strings.Contains(c.opens(id, serverState("i"+id, fmt.Sprintf("http://127.0.0.1:%d/", port))), Scheme)
 }
 
-// TestClaimsAreOfOneCanvas has a client name 2,000 ports for a canvas. They must not be minted for
-// this canvas, and must be for others.
+// TestClaimsAreOfOneCanvas has a client name 2,000 ports for a canvas. Addresses with these ports
+// must not be minted for this canvas, and must be minted for others.
 func TestClaimsAreOfOneCanvas(t *testing.T) {
 	h := newHost(t, Config{})
 	c := h.client(t)
@@ -42,7 +42,8 @@ func TestClaimsAreOfOneCanvas(t *testing.T) {
 }
 
 // TestClaimsInOtherWords has a client write an address in an unusual way, and the host repeat it in
-// the usual way. It must not be minted for this canvas.
+// the usual way. The host's address must not be minted for this canvas, and must be minted for
+// another.
 func TestClaimsInOtherWords(t *testing.T) {
 	for _, said := range []string{
 		"http://127.0.0.1:04000/", "http://LOCALHOST:4000", "HTTP://127.1:4000/x", "http://2130706433:4000?x", `http:\\\\localhost:4000\\x`,

@@ -106,7 +106,7 @@ func TestOnlyTheFoldersFilesAreServed(t *testing.T) {
 		}
 	}
 
-	// After a link has replaced the folder, it must serve nothing.
+	// After a link has replaced the folder, serveFile must serve no file.
 	if err := os.Rename(folder, folder+"-was"); err != nil {
 		t.Fatal(err)
 	}
@@ -178,9 +178,9 @@ func TestFilesStayInside(t *testing.T) {
 	})
 }
 
-// TestFilesAreTheHostsWord has a client name a file address, and the host repeat it. It must not be
-// minted for this canvas. For a canvas about which the client has said nothing, the same address
-// must be minted.
+// TestFilesAreTheHostsWord has a client name a file address, and the host repeat it. The address
+// must not be minted for this canvas. For a canvas about which the client has said nothing, the
+// same address must be minted.
 func TestFilesAreTheHostsWord(t *testing.T) {
 	folder := workspace(t)
 	allowed, err := ParseAllowed("file://" + folder)

@@ -10,8 +10,8 @@ import (
 )
 
 // TestAuditHasNoContents sends actions and requests that hold a secret. The log must name
-// approvals, terminal input, file writes and authentications, without the secret. It must not name
-// chat messages, reading requests and refused requests.
+// approvals, terminal input, file writes and authentications, without the secret. The log must have
+// no lines for chat messages, reading requests and refused requests.
 func TestAuditHasNoContents(t *testing.T) {
 	inWorld(t, func(w *world) {
 		var log bytes.Buffer

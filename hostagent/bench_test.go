@@ -75,8 +75,8 @@ var benchTokens = []benchToken{
 // benchChannels is the authority of a client that may use only a few channels.
 var benchChannels = routing.Open{ID: "c", Subject: "ada", Access: "write", Channels: []string{"ahp-session:/2", "ahp-chat:/*"}}
 
-// TestGatesCostNoMemory passes an action through the gates of clients with different authority.
-// None may allocate memory.
+// TestGatesCostNoMemory passes an action through the gates of clients with different authority. The
+// gates must not allocate memory.
 func TestGatesCostNoMemory(t *testing.T) {
 	for _, token := range benchTokens {
 		c, frame := benchConn(t, token.open), token.frame()

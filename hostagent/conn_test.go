@@ -226,8 +226,8 @@ func (w *world) hostSide() *fakeSocket {
 	return socks[len(socks)-1]
 }
 
-// TestMessagesPass sends messages from client and host. Each must arrive unchanged, and the relay
-// must get Ready when the host accepts initialize, not earlier.
+// TestMessagesPass sends messages from client and host. Each message must arrive unchanged, and the
+// relay must get Ready when the host accepts initialize, not earlier.
 func TestMessagesPass(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.host.set(func() { w.host.answers = nil })
@@ -701,7 +701,7 @@ func TestFlushIsConfirmedBehindEarlierMessages(t *testing.T) {
 }
 
 // TestMessagesThatArriveTogetherLeaveTogether has the host send 16 messages to a client at once.
-// They must reach the relay in order, in at most eight packets.
+// The messages must reach the relay in order, in at most eight packets.
 func TestMessagesThatArriveTogetherLeaveTogether(t *testing.T) {
 	inWorld(t, func(w *world) {
 		want := ""

@@ -168,8 +168,9 @@ func openAccess(t *testing.T, r *keyRelay, path string) *access {
 
 const day = 24 * time.Hour
 
-// TestCredentialIsRenewed runs a host-agent for years. It must renew its credential in time, also
-// after 50 days without a relay, and the relay must then refuse a copy of the old credential.
+// TestCredentialIsRenewed runs a host-agent for years. The host-agent must renew its credential in
+// time, also after 50 days without a relay, and the relay must then refuse a copy of the old
+// credential.
 func TestCredentialIsRenewed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newKeyRelay(t)
@@ -272,8 +273,9 @@ func TestLostRenewalKeepsTheCredential(t *testing.T) {
 	})
 }
 
-// TestRenewalWithWrongClock has a host-agent whose clock differs from the relay's by ten years. It
-// must renew soon if its clock is ahead, and within the usual time if its clock is behind.
+// TestRenewalWithWrongClock has a host-agent whose clock differs from the relay's by ten years. The
+// host-agent must renew soon if its clock is ahead, and within the usual time if its clock is
+// behind.
 func TestRenewalWithWrongClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newKeyRelay(t)

@@ -16,7 +16,7 @@ import (
 
 // TestExactlyTheAddedFramesAreFound adds messages to the cache. find must return an added message,
 // even if the caller then changes its bytes, and no other message. After cachedFrames later
-// messages, it must be forgotten.
+// messages, the cache must have forgotten the message.
 func TestExactlyTheAddedFramesAreFound(t *testing.T) {
 	f := new(frameCache)
 	message := []byte(`{"method":"action","params":{"channel":"ahp-chat:/1"}}`)

@@ -128,8 +128,8 @@ func TestAllowLimitsClients(t *testing.T) {
 	}
 }
 
-// TestOnlyNamedSubjectsApprove sends approvals, and actions with the effect of an approval. They
-// may reach the host only from subjects in ApproveOnly; a chat message may from everyone.
+// TestOnlyNamedSubjectsApprove sends approvals, and actions with the effect of an approval. Only
+// subjects in ApproveOnly may do this; everyone may send a chat message.
 func TestOnlyNamedSubjectsApprove(t *testing.T) {
 	say := func(action string) string {
 		return `{"jsonrpc":"2.0","method":"dispatchAction","params":{"channel":"mock:/1","clientSeq":1,"action":` + action + `}}`

@@ -12,7 +12,7 @@ import (
 )
 
 // TestHostInThisProcessAnswers opens three connections to an echoing host in this process. Each
-// must get its own message back, and a dial after Close must fail.
+// connection must get its own message back, and a dial after Close must fail.
 func TestHostInThisProcessAnswers(t *testing.T) {
 	local := NewLocal("agents")
 	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

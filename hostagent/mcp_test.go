@@ -115,8 +115,8 @@ func notifyParams(channel, action, more string) string {
 }
 
 // TestMCPIsServedAfterAResumeAtANewHostAgent resumes a client at a host-agent that knows no
-// session. It must request the session's state from the host, and then let the client use the MCP
-// server.
+// session. The host-agent must request the session's state from the host, and then let the client
+// use the MCP server.
 func TestMCPIsServedAfterAResumeAtANewHostAgent(t *testing.T) {
 	for _, strict := range []bool{false, true} {
 		inWorld(t, func(w *world) {
@@ -134,8 +134,9 @@ func TestMCPIsServedAfterAResumeAtANewHostAgent(t *testing.T) {
 	}
 }
 
-// TestOnlyUnknownStateIsRequested counts the host-agent's own subscribe requests. It must send one
-// for the session of a client that resumes, and none for a session that it knows.
+// TestOnlyUnknownStateIsRequested counts the host-agent's own subscribe requests. The host-agent
+// must send a request for the session of a client that resumes, and none for a session whose state
+// it knows.
 func TestOnlyUnknownStateIsRequested(t *testing.T) {
 	inWorld(t, func(w *world) {
 		host := mcpHost{}

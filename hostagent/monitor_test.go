@@ -160,7 +160,7 @@ func TestHungHostIsSilent(t *testing.T) {
 }
 
 // TestMonitorHearsClients has a host that does not answer the monitor, but sends messages to a
-// client. It must not count as silent until the client gets no messages either.
+// client. The monitor must not announce silence until the client gets no messages either.
 func TestMonitorHearsClients(t *testing.T) {
 	host := &fakeHost{answers: answersVersion}
 	underEyes(t, host, func(w *watched) {

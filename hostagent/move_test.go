@@ -74,8 +74,8 @@ func (m *mover) wantKept(n int) {
 	}
 }
 
-// TestMoveKeepsAllMessagesInOrder moves a client while the host and the client send. Both must get
-// each message once and in order, on the same connection to the host.
+// TestMoveKeepsAllMessagesInOrder moves a client while the host and the client send. Host and
+// client must get each message once and in order, on the same connection to the host.
 func TestMoveKeepsAllMessagesInOrder(t *testing.T) {
 	inMove(t, func(m *mover) {
 		long := fmt.Sprintf(`{"long":%q}`, strings.Repeat("x", routing.MaxLent))
@@ -195,9 +195,9 @@ func TestKeptConnectionsExpire(t *testing.T) {
 	})
 }
 
-// TestKeptConnectionsEndWithTheToken keeps a connection whose client has renewed its token. It must
-// end with the renewed token, not with the expired token from the handshake. With an ended token,
-// no connection is kept.
+// TestKeptConnectionsEndWithTheToken keeps a connection whose client has renewed its token. The
+// connection must end when the renewed token ends, not when the token from the handshake ends. If
+// the renewed token has ended already, the host-agent must not keep the connection.
 func TestKeptConnectionsEndWithTheToken(t *testing.T) {
 	for _, test := range []struct {
 		name       string
@@ -261,7 +261,8 @@ func TestRepeatedMovesFillNoQueue(t *testing.T) {
 }
 
 // TestBlockedPeopleDoNotArrive blocks the person or the token of a kept connection. A block of the
-// person must drop the kept messages at once. Neither may arrive with the ticket.
+// person must drop the kept messages at once. Neither the blocked person nor the blocked token may
+// arrive with the ticket.
 func TestBlockedPeopleDoNotArrive(t *testing.T) {
 	inMove(t, func(m *mover) {
 		m.leave(ahp.CloseShuttingDown)

@@ -42,8 +42,8 @@ func TestRefusedTokenIsReportedAtOnce(t *testing.T) {
 	})
 }
 
-// TestRefusedTokenEndsTheRun revokes the token of a running host-agent. It must log the refusal,
-// and Run must return it, because it decides the exit status.
+// TestRefusedTokenEndsTheRun revokes the token of a running host-agent. The host-agent must log the
+// refusal. Run must return the refusal, because it decides the exit status.
 func TestRefusedTokenEndsTheRun(t *testing.T) {
 	t.Parallel()
 	relay, err := gateway.StartRelay(t.Context(), gateway.RelayConfig{DataDir: t.TempDir(), Listen: "127.0.0.1:0", AdminListen: gateway.NoListener})

@@ -79,7 +79,8 @@ func TestRejectionsOfAWindowThatConnectsDoNotSlowIt(t *testing.T) {
 }
 
 // TestActionsWithoutTheUserAreNotRejections sends actions that VS Code's window sends without its
-// user. They must not be counted as rejections, not slow the client, and not reach the host.
+// user. The host-agent must not count these actions as rejections, not slow the client, and not
+// pass them to the host.
 func TestActionsWithoutTheUserAreNotRejections(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.agent.metrics = newMetrics(w.agent)

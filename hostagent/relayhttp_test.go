@@ -384,8 +384,8 @@ func TestRelaysAreShared(t *testing.T) {
 	}
 }
 
-// TestHostAgentReturnsToItsFirstRelay has a host-agent at another relay than its first. It must
-// return once, after two successful checks of the first relay in a row.
+// TestHostAgentReturnsToItsFirstRelay has a host-agent at another relay than its first. The
+// host-agent must return once, after two successful checks of the first relay in a row.
 func TestHostAgentReturnsToItsFirstRelay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())

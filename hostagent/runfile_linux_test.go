@@ -20,7 +20,7 @@ func openRun(t *testing.T, dir string) *runFile {
 }
 
 // TestHostAgentKnowsItsPredecessors starts host-agents one after the other, which end in different
-// ways. Each must know those before it that may still have the host's lease.
+// ways. Each host-agent must know the earlier host-agents that may still have the host's lease.
 func TestHostAgentKnowsItsPredecessors(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state")
 	check := func(err error) {
@@ -73,7 +73,8 @@ func TestHostAgentKnowsItsPredecessors(t *testing.T) {
 }
 
 // TestForeignRunFileProvesNothing starts a host-agent with a copied run file, with a file written
-// before the machine restarted, and with invalid files. It must read no predecessors from them.
+// before the machine restarted, and with invalid files. The host-agent must read no predecessors
+// from these files.
 func TestForeignRunFileProvesNothing(t *testing.T) {
 	dir := t.TempDir()
 	r := openRun(t, dir)

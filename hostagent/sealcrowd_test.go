@@ -140,8 +140,8 @@ func (w *lookWorld) crowds() (in []*viewerCrowd) {
 	return in
 }
 
-// TestViewersOfALinkAreToldTogether sends actions to five viewers. All must get the same encrypted
-// frames in order, and almost nothing in frames of their own.
+// TestViewersOfALinkAreToldTogether sends actions to five viewers. All viewers must get the same
+// encrypted frames in order, and almost nothing in frames of their own.
 func TestViewersOfALinkAreToldTogether(t *testing.T) {
 	inLookWorld(t, func(w *lookWorld) {
 		var viewers []*looker
@@ -199,8 +199,8 @@ func TestViewerKeepsItsOrderAroundItsCrowd(t *testing.T) {
 	})
 }
 
-// TestOtherSubscriptionsAreAnotherCrowd has a viewer unsubscribe and subscribe again. It must get
-// no actions between these, and all actions later.
+// TestOtherSubscriptionsAreAnotherCrowd has a viewer unsubscribe and subscribe again. The viewer
+// must get no actions while it is unsubscribed, and all actions later.
 func TestOtherSubscriptionsAreAnotherCrowd(t *testing.T) {
 	inLookWorld(t, func(w *lookWorld) {
 		first, second := w.join(), w.join()
@@ -272,8 +272,8 @@ func TestCrowdHasOneHeartbeat(t *testing.T) {
 	})
 }
 
-// TestClosedViewerLearnsWhy closes a viewer in a crowd. It must get all earlier actions, and then
-// the close in its sealed stream.
+// TestClosedViewerLearnsWhy closes a viewer in a crowd. This viewer must get all earlier actions,
+// and then the close in its sealed stream.
 func TestClosedViewerLearnsWhy(t *testing.T) {
 	inLookWorld(t, func(w *lookWorld) {
 		viewers := []*looker{w.join(), w.join()}

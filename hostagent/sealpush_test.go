@@ -45,9 +45,9 @@ func questionOf(id, text string) notice.Event {
 	return notice.Event{ID: id, Kind: notice.Question, Session: "s:/1", Text: text, At: time.Now()}
 }
 
-// TestQuestionsKeepTheirNonces reports a question several times, also after a restart. It must keep
-// its ID and nonce until it changes or is answered. A report has at most maxEnds ended questions;
-// later reports have the remaining ended questions.
+// TestQuestionsKeepTheirNonces reports a question several times, also after a restart. The question
+// must keep its ID and nonce until it changes or is answered. A report has at most maxEnds ended
+// questions; later reports have the remaining ended questions.
 func TestQuestionsKeepTheirNonces(t *testing.T) {
 	r := &asker{T: t, dir: t.TempDir()}
 	r.restart()
@@ -128,8 +128,8 @@ func (r *asker) subscribed(d *sealed.Device, grants ...string) vaultBrowser {
 }
 
 // TestBrowsersOfAdmittedDevicesAreNotified subscribes the browsers of a device and of a device that
-// it admitted. Neither may be notified after its time, or after the first device is removed. That
-// must hold even if an old file still lists the browser.
+// it admitted. A browser must not be notified after its device's time has ended, or after the first
+// device is removed, even if an old file still lists the browser.
 func TestBrowsersOfAdmittedDevicesAreNotified(t *testing.T) {
 	r := &asker{T: t, dir: t.TempDir()}
 	r.restart()

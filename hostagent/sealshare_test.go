@@ -205,7 +205,7 @@ func TestOlderReadersShareNothing(t *testing.T) {
 }
 
 // TestSealedSetsHaveEqualAuthority sends the same notifications to readers with different levels.
-// They must share no bytes.
+// These readers must share no bytes.
 func TestSealedSetsHaveEqualAuthority(t *testing.T) {
 	inCrowd(t, []auth.Access{auth.AccessWrite, auth.AccessTalk, auth.AccessAdmin}, func(c *sealedCrowd, readers []*sharedReader) {
 		for range 20 {
@@ -336,8 +336,9 @@ func TestLateReaderKeepsItsOrder(t *testing.T) {
 	})
 }
 
-// TestLateReaderGetsNoKeyOfTheOthers delays messages to a reader. When it gets the old messages, it
-// must not get the keys that the others use now. So no key must change when it is removed.
+// TestLateReaderGetsNoKeyOfTheOthers delays messages to a reader. When this reader gets the old
+// messages, it must not get the keys that the others use now. So no key has to change when the
+// reader is removed.
 func TestLateReaderGetsNoKeyOfTheOthers(t *testing.T) {
 	inCrowd(t, three, func(c *sealedCrowd, readers []*sharedReader) {
 		late, from := c.holdBack(readers)
@@ -379,8 +380,8 @@ func TestAbortedReaderJoinsNoSet(t *testing.T) {
 	})
 }
 
-// TestRepeatedMessageLooksNew sends the same message several times to each reader. All must share
-// it, and no reader may get the same encrypted bytes twice.
+// TestRepeatedMessageLooksNew sends the same message several times to each reader. All readers must
+// share the message, and no reader may get the same encrypted bytes twice.
 func TestRepeatedMessageLooksNew(t *testing.T) {
 	inCrowd(t, three, func(c *sealedCrowd, readers []*sharedReader) {
 		for range 5 {
@@ -476,9 +477,9 @@ func TestLinkOpensNothingEarlier(t *testing.T) {
 }
 
 // TestReadersShareTheStateTheyBeginWith has the host answer ten readers with the same snapshot,
-// each with its own id. All must get whole answers, and the snapshot in the same encrypted bytes.
-// If a reader asks again, it must not get these bytes a second time, and a reader with different
-// authority must never get them.
+// each with its own id. All readers must get whole answers, and the snapshot in the same encrypted
+// bytes. If a reader asks again, it must not get these bytes a second time, and a reader with
+// different authority must never get them.
 func TestReadersShareTheStateTheyBeginWith(t *testing.T) {
 	inCrowd(t, nil, func(c *sealedCrowd, _ []*sharedReader) {
 		state := `{"resource":"s:/1","fromSeq":1,"state":{"text":"` + strings.Repeat("all work ", 2*partLeast) + `"}}`

@@ -38,7 +38,7 @@ func testSentinelInput(t *testing.T, relay string) string {
 }
 
 // TestSentinelDoesNothingAfterFarewell gives a sentinel a farewell, or input without a usable line.
-// It must send no request to the relay.
+// The sentinel must send no request to the relay.
 func TestSentinelDoesNothingAfterFarewell(t *testing.T) {
 	relay := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 		t.Error("a relay was asked")
@@ -63,8 +63,8 @@ func TestSentinelDoesNothingAfterFarewell(t *testing.T) {
 }
 
 // TestSentinelGivesUp gives a sentinel a relay that refuses, and then a relay that cannot be
-// reached. It must end at once with the refusing relay, and after sentinelTime with the other
-// relay.
+// reached. The sentinel must end at once with the refusing relay, and after sentinelTime with the
+// other relay.
 func TestSentinelGivesUp(t *testing.T) {
 	var asked int
 	relay := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -147,7 +147,8 @@ func TestHostAgentTakesBrowsersBack(t *testing.T) {
 }
 
 // TestForeignAnswersSignNobodyIn lists redirects that do not belong to the sign-in, or report a
-// failure. None may give the host a token, and only those with the right state may end the sign-in.
+// failure. No redirect of these may give the host a token, and only those with the right state may
+// end the sign-in.
 func TestForeignAnswersSignNobodyIn(t *testing.T) {
 	for _, c := range []struct{ name, answer, query, back, heard string }{
 		{"a different state", granted, "code=abc&state=guessed", "not the end of this sign-in", ""},

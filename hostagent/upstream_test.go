@@ -223,7 +223,7 @@ func TestHostGetsTheCurrentToken(t *testing.T) {
 }
 
 // TestWebSocketUpstream sends messages up to the limit to an echoing host, over TCP, TLS and a Unix
-// socket. They must come back unchanged, and a longer message must fail as too big.
+// socket. The messages must come back unchanged, and a longer message must fail as too big.
 func TestWebSocketUpstream(t *testing.T) {
 	const limit = 100_000
 	for _, kind := range []string{"ws", "wss", "unix"} {

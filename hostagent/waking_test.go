@@ -12,9 +12,9 @@ import (
 	"ahprelay/broker/wake"
 )
 
-// TestOrderToWakeIsChecked gives a host-agent orders to wake a host. It must carry out an order
-// once if a trusted relay signed it, it is for this host-agent, and --wake-for names the host. It
-// must refuse all others.
+// TestOrderToWakeIsChecked gives a host-agent orders to wake a host. The host-agent must carry out
+// an order once if a trusted relay signed it for this host-agent, and --wake-for names the host. It
+// must refuse all other orders.
 func TestOrderToWakeIsChecked(t *testing.T) {
 	t.Parallel()
 	keys, err := auth.LoadKeys(t.TempDir())

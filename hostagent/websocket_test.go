@@ -161,8 +161,8 @@ func TestWholeIsTrueForCompleteMessages(t *testing.T) {
 	}
 }
 
-// TestMessageInManyPiecesIsNotCopied sends a message in 500 frames. Reading it must not allocate
-// memory as if each frame copied the whole message.
+// TestMessageInManyPiecesIsNotCopied sends a message in 500 frames. Read must not allocate memory
+// as if each frame copied the whole message.
 func TestMessageInManyPiecesIsNotCopied(t *testing.T) {
 	const piece, pieces = 4 << 10, 500
 	sock, host := dialRaw(t, piece*pieces, nil)
@@ -322,8 +322,8 @@ func TestCloseBesideReader(t *testing.T) {
 	}
 }
 
-// TestWriteFrames writes messages to a server that uses a WebSocket library. It must get each
-// unchanged, and Write must not change the caller's bytes.
+// TestWriteFrames writes messages to a server that uses a WebSocket library. The server must get
+// each message unchanged, and Write must not change the caller's bytes.
 func TestWriteFrames(t *testing.T) {
 	got := make(chan string)
 	server := serve(t, func(w http.ResponseWriter, r *http.Request) {

@@ -308,8 +308,8 @@ func TestClientIDOf(t *testing.T) {
 	}
 }
 
-// TestAmbiguousClientIsNotRemembered declares capabilities with an ambiguous clientId. They must
-// not count on later connections.
+// TestAmbiguousClientIsNotRemembered declares capabilities with an ambiguous clientId. The
+// capabilities must not count on later connections.
 func TestAmbiguousClientIsNotRemembered(t *testing.T) {
 	h := view.NewHost(nil)
 	newWire(t, h).asks(1, "initialize", `{"clientId":"c","ClientId":"d","capabilities":{"x":{}}}`, `{"serverSeq":1}`)

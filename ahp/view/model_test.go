@@ -349,8 +349,8 @@ func set(list []string) []string {
 	return slices.Compact(list)
 }
 
-// FuzzFromHost passes any message from a host. It must cause no panic, stay unchanged, have right
-// places, and have the same facts in a replay.
+// FuzzFromHost passes any message from a host. The view must not panic or change the message, its
+// places must be right, and a replay of the message must have the same facts.
 func FuzzFromHost(f *testing.F) {
 	for _, carrier := range carriers.All {
 		for i := range statements {

@@ -127,8 +127,8 @@ func TestNamedFoldersAreFollowed(t *testing.T) {
 	c.want("a link into what one list names", c.passes("resourceRead", fmt.Sprintf(`{"uri":%q}`, at("allowed/out/file"))), false)
 }
 
-// TestRemoteLinksAreNotFollowed has a host on another machine, whose links the gate cannot see. It
-// must permit the request by its name alone.
+// TestRemoteLinksAreNotFollowed has a host on another machine, whose links the gate cannot see. The
+// gate must permit the request by the file's name alone.
 func TestRemoteLinksAreNotFollowed(t *testing.T) {
 	folder := tree(t)
 	c := limited(t, nil, fileURI(filepath.Join(folder, "allowed")))

@@ -375,7 +375,7 @@ func TestRefusalsAreCounted(t *testing.T) {
 }
 
 // TestSingleSubjectMayNameAnyFile requests files of other clients while only one subject has
-// connected. All must pass, because no other subject is there to protect.
+// connected. All requests must pass, because no other subject is there to protect.
 func TestSingleSubjectMayNameAnyFile(t *testing.T) {
 	ada := NewSubjects().Enter(User{Subject: "ada", Write: true})
 	for _, c := range others {

@@ -216,8 +216,8 @@ func TestRootShowsOnlyTheReach(t *testing.T) {
 	c.want("config of the root", c.passes("resolveSessionConfig", `{"channel":"ahp-root://"}`), true)
 }
 
-// TestReconnectKeepsTheReach resumes a client on a new connection. It may use the channels that the
-// host has named on its first connection. Without that knowledge, the gate must refuse the
+// TestReconnectKeepsTheReach resumes a client on a new connection. The client may use the channels
+// that the host has named on its first connection. Without that knowledge, the gate must refuse the
 // resumption.
 func TestReconnectKeepsTheReach(t *testing.T) {
 	families := view.NewHost(gate.Key)

@@ -459,8 +459,8 @@ func checkAnswer(t *testing.T, message string, id int) {
 	}
 }
 
-// TestListChangedNeedsTheCapability has a host send list_changed notifications. They must pass only
-// if the server is ready and has declared that the list changes.
+// TestListChangedNeedsTheCapability has a host send list_changed notifications. The notifications
+// must pass only if the server is ready and has declared that the list changes.
 func TestListChangedNeedsTheCapability(t *testing.T) {
 	for _, strict := range []bool{false, true} {
 		for _, state := range states {

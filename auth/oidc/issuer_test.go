@@ -95,7 +95,7 @@ func jwk(id string, public crypto.PublicKey, alg string) jose.JSONWebKey {
 // url returns the issuer's name, which its tokens have as iss.
 func (i *issuer) url() string { return i.URL + "/realm" }
 
-// set changes the issuer's behavior under its lock.
+// set changes the issuer's behaviour under its lock.
 func (i *issuer) set(change func(i *issuer)) {
 	i.mu.Lock()
 	defer i.mu.Unlock()

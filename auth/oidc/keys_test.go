@@ -53,7 +53,7 @@ func TestNewKeyIsValidAtOnce(t *testing.T) {
 }
 
 // TestKeysAreForTheirAlgorithm signs tokens with an algorithm that the relay permits, but for which
-// the key was not made. They must be refused.
+// the key was not made. The relay must refuse these tokens.
 func TestKeysAreForTheirAlgorithm(t *testing.T) {
 	i := newIssuer(t)
 	i.keys = []any{jwk("rsa", rsaKey.Public(), "RS256")}

@@ -99,7 +99,7 @@ func TestSetupLinksAreOver(t *testing.T) {
 }
 
 // TestRemovedLetsNobodyIn removes a device that has sent an invitation and approved requests. The
-// invited and approved devices must not get in. With a device that stays, they must.
+// invited and approved devices must not get in. If the device is not removed, they must get in.
 func TestRemovedLetsNobodyIn(t *testing.T) {
 	d, who := newDirectory(t), owner()
 	enter := func() Device {
@@ -150,7 +150,7 @@ func TestRemovedLetsNobodyIn(t *testing.T) {
 	}
 }
 
-// TestSetupOfOneTenant makes setup links for two tenants. Both must be accepted.
+// TestSetupOfOneTenant makes setup links for two tenants. Both links must be accepted.
 func TestSetupOfOneTenant(t *testing.T) {
 	d := newDirectory(t)
 	var secrets []string
@@ -191,8 +191,8 @@ func TestForeignPollsSlowNobodyDown(t *testing.T) {
 	}
 }
 
-// TestRequestEndsWithItsTime polls a request from its beginning to its end. It must be pending,
-// then approved once, and unknown after its time.
+// TestRequestEndsWithItsTime polls a request from its beginning to its end. The request must be
+// pending, then approved once, and unknown after its time.
 func TestRequestEndsWithItsTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, who := newDirectory(t), owner()

@@ -372,8 +372,8 @@ func TestStateWaitsForTheRelay(t *testing.T) {
 	})
 }
 
-// TestRestartWritesNothingAgain restarts the Keeper. It must read and write only the session that
-// has changed, with a higher version, and drop the record of a removed session.
+// TestRestartWritesNothingAgain restarts the Keeper. The new Keeper must read and write only the
+// session that has changed, with a higher version, and drop the record of a removed session.
 func TestRestartWritesNothingAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Turns)

@@ -31,8 +31,8 @@ func keysOf(t *testing.T) string {
 	return base64.RawURLEncoding.EncodeToString(d.Identity().Bytes())
 }
 
-// TestBookKeepsItsEntriesWhenReopened opens a Book again. It must have the same key, devices and
-// entries. A damaged file must not open as an empty Book.
+// TestBookKeepsItsEntriesWhenReopened opens a Book's file again. The Book must have the same key,
+// devices and entries. A damaged file must not open as an empty Book.
 func TestBookKeepsItsEntriesWhenReopened(t *testing.T) {
 	dir, now := t.TempDir(), time.Now()
 	b := open(t, dir)

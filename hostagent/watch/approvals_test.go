@@ -13,7 +13,8 @@ import (
 
 // TestNotificationAllowsOnlyWhatItShows reads the table of tool calls that the console's tests use,
 // too. A notification may offer to allow a call once if it shows the whole call, and the host does
-// not report danger. It must always offer the denial, and never to allow more than this call.
+// not report danger. Each notification must offer to deny the call, and none may offer to allow
+// further calls.
 func TestNotificationAllowsOnlyWhatItShows(t *testing.T) {
 	data, err := os.ReadFile("testdata/approvals.json")
 	if err != nil {

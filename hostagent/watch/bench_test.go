@@ -56,8 +56,8 @@ func BenchmarkSummary(b *testing.B) {
 	hear(notice.NewLedger("a"), says)
 }
 
-// FuzzHost feeds a Watch with a host's messages. None may cause a panic, or an event above its
-// bounds.
+// FuzzHost feeds a Watch with a host's messages. No message may cause a panic, or an event above
+// its bounds.
 func FuzzHost(f *testing.F) {
 	f.Add([]byte(`{"jsonrpc":"2.0","method":"root/sessionSummaryChanged","params":{"session":"s:/1","changes":{"status":24}}}`),
 		[]byte(`{"jsonrpc":"2.0","id":3,"result":{"snapshot":{"resource":"s:/1","state":{"inputNeeded":[{"id":"q","kind":"toolConfirmation","chat":"c:/1","turnId":"t","toolCall":{"toolCallId":"1","status":"pending-confirmation","confirmationTitle":{"markdown":"Run"},"toolInput":"make","edits":{"items":[{}]},"riskAssessment":{"kind":"judge","status":"complete","safety":0.2},"options":[{"id":"a","label":"Allow","kind":"approve"}]}}]}}}}`))

@@ -245,7 +245,7 @@ func TestWorkingSessionsAreCounted(t *testing.T) {
 
 // TestFirstAnswerIsDispatched sends many answers to a question. The Watch must accept the first
 // valid answer. It must refuse later answers with an error that names the person with the accepted
-// answer. The host must then act on it.
+// answer. The host must then act on the accepted answer.
 func TestFirstAnswerIsDispatched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, agenthost.Protocol10)
