@@ -40,7 +40,7 @@ func TestPatternsMatchWholeTexts(t *testing.T) {
 	}
 }
 
-// TestMatchesIsGlob compares Matches with a regular expression that means the same.
+// TestMatchesIsGlob compares Matches with an equivalent regular expression.
 func TestMatchesIsGlob(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		pattern := rapid.StringMatching(`[ab*]{0,6}`).Draw(t, "pattern")

@@ -48,7 +48,7 @@ func wantTexts(t *testing.T, what string, r *view.Reading, want ...string) {
 }
 
 // TestResponsesHaveFacts answers each kind of request that has facts. The reading of the answer
-// must have exactly these.
+// must have exactly the expected facts.
 func TestResponsesHaveFacts(t *testing.T) {
 	w := newWire(t, view.NewHost(nil))
 	wantTexts(t, "createResourceWatch", w.asks(1, "createResourceWatch", `{"channel":"ahp-root://","uri":"file:///a"}`, `{"channel":"watch:/1"}`),
@@ -80,7 +80,8 @@ func TestNotificationsOfTheRootGiveFacts(t *testing.T) {
 }
 
 // TestResponsesMatchRequestsOfTheirSide has client and host use the same ids. An answer must belong
-// to the other side's request, and each side has a bound of open requests.
+// to the other side's request. The view must report when too many of the client's requests are
+// open, and forget the host's oldest requests.
 func TestResponsesMatchRequestsOfTheirSide(t *testing.T) {
 	w := newWire(t, view.NewHost(nil))
 	w.client(`{"id":1,"method":"resourceRead","params":{"channel":"ahp-root://","uri":"file:///a"}}`)

@@ -97,8 +97,9 @@ func TestNewHostProcessIsRecognized(t *testing.T) {
 	wantOwners(t, h, "x:/1")
 }
 
-// TestClientsCannotAdvanceTheHost has a client claim a very high serverSeq. The host's facts must
-// stay, and later facts must count.
+// TestClientsCannotAdvanceTheHost has a client claim a very high serverSeq. The view must not take
+// this for a new host process: the known facts must stay, and later messages of the host must
+// change them.
 func TestClientsCannotAdvanceTheHost(t *testing.T) {
 	const resume = `{"id":1,"method":"reconnect","params":{"clientId":"x","lastSeenServerSeq":9000000000000000,"subscriptions":[]}}`
 	for name, answer := range map[string]string{
@@ -122,8 +123,8 @@ func TestClientsCannotAdvanceTheHost(t *testing.T) {
 }
 
 // TestResponsesAreNewerThanTheirRequests has a new client request a list, after another client got
-// a fact with serverSeq 5. The answer must count as newer than the fact, although it has no
-// serverSeq.
+// a fact with serverSeq 5. The answer has no serverSeq, but the host has sent it later. So its
+// facts must replace the older fact.
 func TestResponsesAreNewerThanTheirRequests(t *testing.T) {
 	h := view.NewHost(nil)
 	w := newWire(t, h)
@@ -193,7 +194,8 @@ func TestOwnersAreBounded(t *testing.T) {
 }
 
 // TestLastStatementCountsInAnyOrder gives each connection some of the host's messages, with
-// different delays. In the end, the host's last statement about each chat must count.
+// different delays. In the end, Owners must agree with the host's last statement about each chat
+// and session.
 func TestLastStatementCountsInAnyOrder(tb *testing.T) {
 	rapid.Check(tb, func(t *rapid.T) {
 		type word struct {

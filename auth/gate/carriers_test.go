@@ -59,7 +59,7 @@ func TestCarriersLeakNothing(t *testing.T) {
 }
 
 // TestEveryCarrierChangesReach adds a chat to the client's session in each form, and removes it.
-// The client may use the chat only between these.
+// The client may use the chat only while it belongs to the session.
 func TestEveryCarrierChangesReach(t *testing.T) {
 	forAll(t, func(c *conn, carrier carriers.Carrier) {
 		added, removed := `{"chats":[{"resource":"ahp-chat:/1"}]}`, `{"chats":[]}`

@@ -70,7 +70,7 @@ func peek(t testing.TB, message string) *ahp.Envelope {
 }
 
 // TestEachMethodHasItsLevel sends the message of every row in matrix.txt with every token. The
-// result must be that in the row.
+// gate's result must be what the row says.
 func TestEachMethodHasItsLevel(t *testing.T) {
 	for _, row := range readMatrix(t) {
 		for token, want := range row.Verdicts {

@@ -58,8 +58,8 @@ func TestWindowsOwnActionsAreSettled(t *testing.T) {
 	}
 }
 
-// TestAmbiguousActionsAreRejected sends such an action with a key in two spellings. The gate must
-// reject it instead.
+// TestAmbiguousActionsAreRejected sends an action of VS Code's window with the key channel in two
+// spellings. The gate must reject it, and not echo it as accepted.
 func TestAmbiguousActionsAreRejected(t *testing.T) {
 	c := talker(t, gate.NewPolicy(auth.AccessRead, nil, nil, false))
 	message := `{"jsonrpc":"2.0","method":"dispatchAction","params":{"channel":"mock:/s/chat","Channel":"mock:/t","clientSeq":3,"action":{"type":"chat/draftChanged"}}}`

@@ -27,7 +27,7 @@ var vscodeURI = regexp.MustCompile(`^(([^:/?#]+?):)?(//([^/?#]*))?([^?#]*)(\?([^
 var vscodeScheme = regexp.MustCompile(`^\w[\w\d+.-]*$`)
 
 // byVSCode returns the path that VS Code reads from a URI, and the path that it would open on disk.
-// It returns none if VS Code refuses the URI.
+// It returns no path if VS Code refuses the URI.
 func byVSCode(uri string) []seen {
 	m := vscodeURI.FindStringSubmatch(uri)
 	scheme, authority, p := m[2], vscodeDecode(m[4]), vscodeDecode(m[5])

@@ -20,8 +20,8 @@ func (w *wire) passes(list []carriers.Message) {
 }
 
 // TestEveryCarrierAddsAndRemovesServers has the host add and remove an MCP server in each form of
-// message. The client may call the server only between these. A client's action, or a rejected
-// action, must add no server.
+// message. The client may call the server only while the session has it. A client's action, or a
+// rejected action, must add no server.
 func TestEveryCarrierAddsAndRemovesServers(t *testing.T) {
 	kit := `{"type":"mcpServer","id":"s","state":{"kind":"ready"},"channel":"` + uri + `","mcpApp":{"capabilities":{"serverTools":{}}}}`
 	for _, version := range carriers.Versions {

@@ -371,7 +371,7 @@ func attempts(t *testing.T, request, notification string) (list []attempt) {
 }
 
 // TestClientMethods sends each method, with each placement, to an MCP server with each advert in
-// each state. Every verdict must be as expected.
+// each state. Every verdict must be what expected returns.
 func TestClientMethods(t *testing.T) {
 	for _, place := range placements {
 		tries := attempts(t, place.request, place.notification)

@@ -162,7 +162,7 @@ func (i *issuer) token(method jwt.SigningMethod, kid string, key any, change map
 	return signed
 }
 
-// rs returns such a token, signed with RS256.
+// rs returns what token returns, signed with RS256.
 func (i *issuer) rs(change map[string]any) string {
 	i.Helper()
 	return i.token(jwt.SigningMethodRS256, "rsa", rsaKey, change)
