@@ -24,8 +24,8 @@ func TestParsePorts(t *testing.T) {
 	}
 }
 
-// TestPreviewsAreBounded opens as many previews as a subject and the host-agent may have. The next
-// must fail, and previews that are not used must end after previewIdle.
+// TestPreviewsAreBounded opens as many previews as a subject and the host-agent may have. A further
+// preview must be refused, and previews that are not used must end after previewIdle.
 func TestPreviewsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := previews{open: map[string]*openPreview{}}

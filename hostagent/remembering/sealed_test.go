@@ -187,8 +187,8 @@ func TestSealingWipesTheRecords(t *testing.T) {
 }
 
 // TestSealedHoldersStayKnown gives the keys to as many devices as a host-agent keeps, and to many
-// viewers with the same link. The next device must be refused, because forgetting a holder would
-// hide its removal.
+// viewers with the same link. A further device must be refused, because its keys would displace a
+// holder, whose removal would then go unnoticed.
 func TestSealedHoldersStayKnown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Turns)
