@@ -19,9 +19,9 @@ const (
 	viewerQueue   = 8 << 20 // most bytes in the queue of a viewer, in addition to its first message
 )
 
-// viewers returns the pool in which all viewers of a link share one connection to the host.
-// Each viewer still has a connection with gates of its own, whose host is the shared
-// connection.
+// viewers returns the pool in which the viewers of a link share a connection to the host. Each
+// viewer still has its own connection to the host-agent with its own gates. For these gates, the
+// shared connection takes the place of the host.
 func (s *seals) viewers() *audience.Pool {
 	s.pooled.Do(func() {
 		a := s.agent
@@ -40,8 +40,8 @@ func (s *seals) viewers() *audience.Pool {
 	return s.pool
 }
 
-// encodePiece and decodePieces are the format in which an audience passes messages to its
-// viewers: flags, length, piece.
+// encodePiece returns a piece in the form in which an audience passes it to viewers: a byte with
+// the flags for the first and the last piece, the length, the piece. decodePieces reads that form.
 func encodePiece(piece []byte, first, last, _ bool) []byte {
 	var flags byte
 	if first {
@@ -61,14 +61,15 @@ func decodePieces(encoded []byte, each func(payload, whole []byte, first, last, 
 	}
 }
 
-// sharesHost reports whether a client may share a connection to the host: it is one of
-// several viewers of a link at level look.
+// sharesHost reports whether a client shares its connection to the host with others: it came by a
+// link, and has level look. A host in the host-agent's own process is not shared.
 func (c *hostConn) sharesHost() bool {
 	seal := c.conn.seal
 	return seal != nil && seal.guest && !c.agent.ownProcess() && !c.policy.Access.Includes(auth.AccessTalk)
 }
 
-// reach connects to the host, or joins the connection that the viewers of a link share.
+// reach returns the client's connection to the host: its own, or, for a link's viewer, a place on
+// the connection that the link's viewers share.
 func (c *hostConn) reach(ctx context.Context) (hostSocket, error) {
 	if !c.sharesHost() {
 		return c.agent.dialFor(ctx, c.caller())
@@ -82,8 +83,8 @@ func (c *hostConn) reach(ctx context.Context) (hostSocket, error) {
 	return s, nil
 }
 
-// A viewerSocket is a viewer's hostSocket: its connection to the audience in place of the
-// host. It implements [audience.Follower].
+// A viewerSocket connects a viewer to its audience. The rest of the host-agent uses it as the
+// viewer's socket to the host. It implements [audience.Follower].
 type viewerSocket struct {
 	conn   *hostConn
 	viewer *audience.Viewer
@@ -152,8 +153,9 @@ func (s *viewerSocket) Read() (message []byte, binary bool, err error) {
 	}
 }
 
-// piece adds a frame's pieces to the incomplete message, and returns a complete message.
-// Frames are shared with other viewers, so a message that the caller may keep is a copy.
+// piece adds a frame's pieces to the incomplete message. It returns the message if that is complete
+// now, else nil. A message longer than routing.MaxLent is a copy, because the caller may keep it
+// and other viewers have the same frame.
 func (s *viewerSocket) piece(f routing.Frame) (message []byte) {
 	decodePieces(f.Data, func(payload, _ []byte, first, last, _ bool) {
 		switch {
@@ -172,8 +174,8 @@ func (s *viewerSocket) piece(f routing.Frame) (message []byte) {
 	return message
 }
 
-// take waits for frames. For a viewer that is too slow, it returns an error instead of the
-// waiting frames.
+// take waits for frames, and returns them. If the viewer's queue has exceeded viewerQueue, it drops
+// the frames and returns ErrStalled.
 func (s *viewerSocket) take() ([]routing.Frame, error) {
 	for {
 		s.mu.Lock()
@@ -230,7 +232,8 @@ type crowdLine struct {
 	ahead int        // bytes in host messages that the audience has not handled yet
 }
 
-// watchFor starts to connect an audience to the host, and returns at once.
+// watchFor returns at once, and connects an audience to the host in a new goroutine. If that fails,
+// it closes the audience.
 func watchFor(a *Agent, open routing.Open, client routing.ClientConn) *crowdLine {
 	life, end := context.WithCancel(a.life)
 	u := &crowdLine{agent: a, client: client, life: life, end: end, open: make(chan struct{}), took: make(chan struct{}, 1)}
@@ -257,7 +260,8 @@ func watchFor(a *Agent, open routing.Open, client routing.ClientConn) *crowdLine
 	return u
 }
 
-// carry passes the host's messages to the audience, and returns why it ended.
+// carry passes the host's messages to the audience until the connection ends, and returns why it
+// ended.
 func (u *crowdLine) carry() error {
 	for {
 		message, isBinary, err := u.sock.Read()
@@ -266,7 +270,7 @@ func (u *crowdLine) carry() error {
 		case errors.As(err, &skip) && skip.env.Kind == ahp.Response:
 			message = ahp.AppendTooLong(nil, &skip.env, skip.size, skip.limit)
 		case errors.As(err, &skip), err == nil && isBinary:
-			continue // an audience answers no requests, and viewers get no binary messages
+			continue // dropped: no viewer gets binary messages, or long messages other than answers
 		case err != nil:
 			return err
 		}
@@ -277,8 +281,8 @@ func (u *crowdLine) carry() error {
 	}
 }
 
-// room counts a host message, and waits while the audience has more than audienceAhead to
-// handle.
+// room adds n bytes to ahead. It first waits while they would exceed audienceAhead; a single
+// message may be larger.
 func (u *crowdLine) room(n int) error {
 	for {
 		u.mu.Lock()

@@ -13,9 +13,10 @@ import (
 	"ahprelay/routing/audience"
 )
 
-// A viewerCrowd is viewers of a link who get the host's messages together: sealed once, signed
-// once, and sent once to each relay. Their connections have equal authority, so the gates of
-// one judge for all. It implements [audience.Crowd].
+// A viewerCrowd is a set of a link's viewers which get the same messages from the host. The
+// host-agent seals and signs each message once for all of them, and sends it once to each relay.
+// The viewers' connections have equal authority, so the gates on one connection decide for all. It
+// implements [audience.Crowd].
 type viewerCrowd struct {
 	out *routing.Crowd
 
@@ -31,7 +32,8 @@ type viewerCrowd struct {
 	lastHeard atomic.Int64 // time of the host's last message, in Unix nanoseconds
 }
 
-// newCrowd makes a crowd for viewers with equal authority and subscriptions.
+// newCrowd returns a crowd without members. Only viewers with equal authority and subscriptions may
+// enter it.
 func (s *seals) newCrowd() audience.Crowd {
 	c := &viewerCrowd{out: s.agent.routing.NewCrowd(), members: map[*sealing]*viewerSocket{}}
 	c.mu.Lock()
@@ -56,7 +58,9 @@ func (s *viewerSocket) Part() {
 	seal.leaveCrowd()
 }
 
-// follow makes the client a member, if everything before has left.
+// follow makes the client a member, and returns true if it could. The client must have asked for
+// shared messages, its connection must not be moving, and its earlier messages must have left the
+// host-agent.
 func (s *sealing) follow(c *viewerCrowd, v *viewerSocket) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -80,7 +84,8 @@ func (s *sealing) follow(c *viewerCrowd, v *viewerSocket) bool {
 	return true
 }
 
-// readyLocked makes keys, and reports whether a client may enter.
+// readyLocked makes the crowd's keys if it has none, and reports whether a client may enter: the
+// keys have not ended.
 func (c *viewerCrowd) readyLocked() bool {
 	if c.keys == nil {
 		var err error
@@ -92,14 +97,15 @@ func (c *viewerCrowd) readyLocked() bool {
 	return !c.overLocked()
 }
 
-// moveTo seals a place in a crowd, and queues it there. The mutex is held.
+// moveTo seals body as a Place parcel for the client, and passes it to queue, which is the crowd's
+// Enter or Leave. It reports success. The sealing's mutex is held.
 func (s *sealing) moveTo(conn *routing.AgentConn, body []byte, queue func(*routing.AgentConn, []byte) error) bool {
 	frames, err := s.session.Seal(sealed.Place, body)
 	return err == nil && queue(conn, frames[0]) == nil
 }
 
-// leaveCrowd makes the client's messages its own again. It fails only if the client has left.
-// The mutex is held.
+// leaveCrowd takes the client out of its crowd: later messages are sealed for it alone. The crowd's
+// next Tell reports the client as having left. The sealing's mutex is held.
 func (s *sealing) leaveCrowd() {
 	c := s.crowd.Load()
 	if c == nil {
@@ -112,8 +118,8 @@ func (s *sealing) leaveCrowd() {
 	c.removeLocked(s)
 }
 
-// endCrowds ends the keys that the client has, whose connection has ended: now, or soon. The
-// mutex is held.
+// endCrowds is called when the client's connection has ended. It ends the keys of all crowds in
+// which the client was: at once if now is true, else after leftTime. The sealing's mutex is held.
 func (s *sealing) endCrowds(now bool) {
 	for _, c := range s.seats {
 		c.expire(now)
@@ -133,7 +139,7 @@ func (c *viewerCrowd) removeLocked(s *sealing) {
 	}
 }
 
-// expire ends the keys now, or soon.
+// expire ends the crowd's keys: at once if now is true, else after leftTime.
 func (c *viewerCrowd) expire(now bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -195,14 +201,15 @@ func (c *viewerCrowd) Tell(messages [][]byte) (left []routing.ClientConn) {
 	return left
 }
 
-// sendLocked sends frames. After an error, the next frame shows the members that one is missing.
+// sendLocked sends frames, or nothing if err is set. The next frame's number then shows the members
+// that a frame is missing.
 func (c *viewerCrowd) sendLocked(frames [][]byte, err error) {
 	if err == nil {
 		c.out.Tell(frames)
 	}
 }
 
-// dissolve takes all members out of a crowd whose keys have ended.
+// dissolve takes all members out of the crowd if its keys have ended.
 func (c *viewerCrowd) dissolve() {
 	c.mu.Lock()
 	var all []*viewerSocket
@@ -217,7 +224,8 @@ func (c *viewerCrowd) dissolve() {
 	}
 }
 
-// beats sends a heartbeat to all members.
+// beats is the timer's function: it sends a heartbeat to all members, and starts the timer again
+// unless the crowd has ended.
 func (c *viewerCrowd) beats() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

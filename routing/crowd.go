@@ -7,29 +7,32 @@ import (
 	"ahprelay/broker/link"
 )
 
-// A Crowd is connections that all receive the same messages, however many they are. A
-// message crosses each link once, without their numbers. A connection enters and leaves with a
-// message of its own, exactly between two messages of the crowd. All messages are binary, and take no credit: a client that is slow is closed
-// by its relay, and all clients of a relay that takes nothing are closed by the host-agent.
+// A Crowd is a set of connections, at any number of relays, which all receive the same messages.
+// The host-agent sends each message once on each link. The record holds the crowd's number and no
+// connection's number, so its size does not depend on how many connections receive it. A record on
+// the same link puts a connection into the crowd or takes it out, so each enters and leaves exactly
+// between two messages. All messages are binary. They take no credit: a relay closes a client that
+// reads too slowly, and the host-agent closes all members at a relay whose link takes nothing.
 type Crowd struct {
 	agent *AgentEnd
 	lines []*crowdLine // guarded by the agent's mutex, as are their fields
 }
 
-// A crowdLine is a crowd's connections on one link.
+// A crowdLine is the part of a crowd on one link: its members there, and the records that wait for
+// the link.
 type crowdLine struct {
 	link    *agentLink
 	number  uint64
 	stream  stream
 	members map[*AgentConn]struct{}
-	over    bool // the crowd has ended
+	over    bool // End was called
 }
 
 // NewCrowd returns a crowd without connections.
 func (a *AgentEnd) NewCrowd() *Crowd { return &Crowd{agent: a} }
 
-// MayEnter reports whether a connection may enter a crowd: everything before has left, and
-// its relay knows crowds.
+// MayEnter reports whether a connection may enter a crowd: it is in no crowd, all its earlier
+// messages have left the host-agent, and its relay knows crowds.
 func (cr *Crowd) MayEnter(c *AgentConn) bool {
 	c.link.agent.mu.Lock()
 	defer c.link.agent.mu.Unlock()
@@ -37,8 +40,9 @@ func (cr *Crowd) MayEnter(c *AgentConn) bool {
 	return c.link.tags && c.crowd == nil && !s.ended && s.items.len() == 0 && s.barred == 0 && s.node == nil
 }
 
-// Enter adds a connection, for which MayEnter was true and which has sent nothing since. It gets the message
-// first.
+// Enter adds a connection and queues message as the first message that the connection receives in
+// the crowd. The caller has seen MayEnter return true, and has sent nothing on the connection
+// since.
 func (cr *Crowd) Enter(c *AgentConn, message []byte) error {
 	return c.link.with(func() error {
 		if c.stream.ended || c.crowd != nil {
@@ -52,8 +56,8 @@ func (cr *Crowd) Enter(c *AgentConn, message []byte) error {
 	})
 }
 
-// Leave removes a connection, which gets the message behind those of the crowd so far. All
-// that it sends later follows.
+// Leave removes a connection. It queues message behind the crowd's messages so far; whatever the
+// connection sends later follows.
 func (cr *Crowd) Leave(c *AgentConn, message []byte) error {
 	return c.link.with(func() error {
 		if c.stream.ended || c.crowd == nil {
@@ -65,7 +69,7 @@ func (cr *Crowd) Leave(c *AgentConn, message []byte) error {
 	})
 }
 
-// Tell sends messages to all connections.
+// Tell queues messages for all connections in the crowd.
 func (cr *Crowd) Tell(messages [][]byte) {
 	cr.agent.mu.Lock()
 	defer cr.agent.mu.Unlock()
@@ -77,7 +81,8 @@ func (cr *Crowd) Tell(messages [][]byte) {
 	}
 }
 
-// on returns the crowd's part of a link.
+// on returns the crowd's part on a link, and creates it if necessary. It forgets parts on links
+// that have ended.
 func (cr *Crowd) on(l *agentLink) *crowdLine {
 	kept := cr.lines[:0]
 	var found *crowdLine
@@ -103,7 +108,7 @@ func (cr *Crowd) on(l *agentLink) *crowdLine {
 	return found
 }
 
-// End forgets the crowd, which has no connections.
+// End ends the crowd. All connections have left it before.
 func (cr *Crowd) End() {
 	cr.agent.mu.Lock()
 	defer cr.agent.mu.Unlock()
@@ -114,14 +119,16 @@ func (cr *Crowd) End() {
 	cr.lines = nil
 }
 
-// forget forgets a crowd that is over, once everything has left.
+// forget removes the crowd's part from its link, if End was called and all queued records have
+// left.
 func (on *crowdLine) forget() {
 	if on.over && on.stream.items.len() == 0 {
 		delete(on.link.crowds, on.number)
 	}
 }
 
-// place queues the message with which a connection enters or leaves.
+// place queues the record with which a connection enters (enters is 1) or leaves (0), and its
+// message.
 func (on *crowdLine) place(c *AgentConn, enters uint64, message []byte) {
 	record := appendBytes(appendRecord(nil, recordPlace, on.number, c.stream.conn, enters), message)
 	c.stream.barred++
@@ -138,7 +145,7 @@ func (on *crowdLine) tell(messages [][]byte) {
 	}
 }
 
-// push queues a record.
+// push queues a record on the link.
 func (on *crowdLine) push(it item) {
 	mux := &on.link.mux
 	on.stream.items.push(it)
@@ -148,7 +155,8 @@ func (on *crowdLine) push(it item) {
 	on.link.lines.Wake()
 }
 
-// cut ends all connections of a link that takes nothing.
+// cut closes the crowd's connections on a link whose relay takes nothing, and drops the queued
+// records.
 func (on *crowdLine) cut() {
 	l := on.link
 	for c := range on.members {
@@ -161,7 +169,7 @@ func (on *crowdLine) cut() {
 	}
 }
 
-// stalledCrowd is the close reason for a crowd whose relay takes nothing.
+// stalledCrowd is the close reason for a crowd's connections at a relay whose link takes nothing.
 const stalledCrowd = "slow consumer: the relay takes nothing"
 
 // leaveCrowd removes a connection from its crowd.
@@ -172,7 +180,7 @@ func leaveCrowd(c *AgentConn) {
 	}
 }
 
-// A relayCrowd is a crowd's connections at the relay.
+// A relayCrowd is the set of a crowd's connections at this relay.
 type relayCrowd struct {
 	number  uint64
 	members map[*RelayConn]struct{}
@@ -188,7 +196,8 @@ func (c *RelayConn) leaveCrowd() {
 	}
 }
 
-// placeRecord makes a connection enter or leave a crowd.
+// placeRecord handles a record which puts a connection into a crowd, or takes it out. The client
+// gets the record's message.
 func placeRecord(r *RelayEnd, number uint64, f *link.Fields) error {
 	conn, enters, data := f.Uvarint(), f.Uvarint(), f.Bytes()
 	c := r.live(conn)
@@ -214,8 +223,8 @@ func placeRecord(r *RelayEnd, number uint64, f *link.Fields) error {
 	return nil
 }
 
-// toldRecord passes a crowd's message to all its connections. It takes no credit: a relay
-// closes clients that are slow.
+// toldRecord handles a record with a crowd's message: it passes the message to all members at this
+// relay. The message takes no credit, because the relay closes slow clients.
 func toldRecord(r *RelayEnd, number uint64, f *link.Fields) error {
 	data := f.Bytes()
 	crowd := r.crowds[number]
@@ -228,7 +237,7 @@ func toldRecord(r *RelayEnd, number uint64, f *link.Fields) error {
 	r.budget -= len(crowd.members)
 	encoded := r.cfg.Append(nil, data, true)
 	frame := Frame{Data: encoded, Messages: 1, Shared: &Shared{Size: len(encoded)}}
-	for c := range crowd.members { // which may end
+	for c := range crowd.members { // deliver may end c and so remove it from the map
 		r.frames = append(r.frames[:0], frame)
 		c.deliver(r.frames)
 	}

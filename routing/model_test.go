@@ -17,12 +17,11 @@ import (
 	"ahprelay/broker/link"
 )
 
-// The model: a host that decides about each connection's messages, a host-agent,
-// relays and clients, over a mesh with faults. A plan is a sequence of events. The
-// recorded messages of the host and of each client are the oracle, see
-// modelcheck_test.go.
+// The model is a host, a host-agent, relays and clients, over an in-memory network with faults. A
+// plan is a sequence of steps, for example a message or a cut. The host and each client record what
+// they send and receive; modelcheck_test.go compares these records.
 
-// resume is the links' resume window. Shorter cuts are invisible to clients.
+// resume is the links' resume window: a cut which ends within it stays invisible to clients.
 const resume = link.DefaultResume
 
 type stepKind int
@@ -32,23 +31,23 @@ const (
 	stepBurst                     // several events at once
 	stepMix                       // events on all channels in turn
 	stepAsk                       // a client sends a request
-	stepRead                      // a client reads content that others read too
+	stepRead                      // a client asks for content; other clients get equal content
 	stepAskAll                    // the host sends a request to all clients
 	stepSub                       // a client subscribes
 	stepUnsub                     //
 	stepDial                      // a client connects
 	stepLeave                     // a client disconnects
 	stepFlush                     // a client flushes its messages
-	stepReconnect                 // a client returns at a different relay before its end is known
+	stepReconnect                 // a client connects at another relay, then closes its connection
 	stepHostClose                 // the host closes a connection
 	stepPause                     //
-	stepLag                       // a client, or the host for it, becomes slow
-	stepLoss                      // messages are lost
-	stepRepeat                    // messages are repeated
-	stepDamage                    // bits of messages change
-	stepCut                       // a process is cut off
-	stepFreeze                    // like stepCut, but undetected until it is over
-	stepMute                      // like stepCut, but never detected
+	stepLag                       // a client, or the host's reader of its messages, becomes slow
+	stepLoss                      // the network begins to lose messages
+	stepRepeat                    // the network begins to deliver some messages twice
+	stepDamage                    // the network begins to change bits in messages
+	stepCut                       // a relay or the host-agent is cut off from the network for a while
+	stepFreeze                    // messages from and to a process wait, and it notices no cut
+	stepMute                      // messages from and to a process vanish, and it notices no cut
 	stepHostRestart
 	stepRelayRestart
 	stepAgentRestart
@@ -62,7 +61,7 @@ var stepNames = [stepKinds]string{
 
 type step struct {
 	kind stepKind
-	who  int // a client, relay or channel, modulo their number
+	who  int // index of a client, relay or channel, modulo their number
 	size int
 	n    int
 }
@@ -91,12 +90,12 @@ var often = [stepKinds]int{
 	stepMute: 3, stepHostRestart: 1, stepRelayRestart: 1, stepAgentRestart: 2,
 }
 
-// maxSteps is the number of steps drawn; a plan has about half of them.
+// maxSteps is the number of steps that makePlan draws. drawPlan keeps about half of them.
 const maxSteps = 80
 
-// drawPlan draws a plan. Package rapid draws mostly small numbers. The plan is
-// therefore made from random bits, and steps can be left out in the search for the
-// shortest failing plan.
+// drawPlan returns a random plan. Package rapid prefers small numbers, so drawPlan draws single
+// bits for the seed. It draws another bit for each step, which keeps the step or omits it: after a
+// failure, rapid can so search for the shortest plan that still fails.
 func drawPlan(t *rapid.T) plan {
 	bits := func(name string, n int) []bool {
 		return rapid.SliceOfN(rapid.Bool(), n, n).Draw(t, name)
@@ -135,7 +134,7 @@ func makePlan(seed uint64) plan {
 			Bodies: bound(1<<10, 16<<10), Pending: bound(4<<10, 64<<10), Link: bound(1, 16<<10), Chunks: bound(5000, 64<<10),
 		},
 	}
-	if p.bounds.Total >= enough { // bodies held by packets belong to no connection
+	if p.bounds.Total >= enough { // bodies in packets count, but no connection can be closed for them
 		p.bounds.Pinned = min(orDefault(p.bounds.Pinned, 64<<10), 64<<10)
 	}
 	if dice.IntN(3) == 0 {
@@ -149,8 +148,8 @@ func makePlan(seed uint64) plan {
 	return p
 }
 
-// drawKinds returns a plan's kinds of steps, repeated by frequency. Some plans omit
-// all disturbances, others some.
+// drawKinds returns the kinds of steps from which a plan is drawn, each repeated as in often. A
+// quarter of the plans have no faults; half of them have some kinds of faults.
 func drawKinds(dice *rand.Rand) (kinds []stepKind) {
 	calm := dice.IntN(4)
 	for k, n := range often {
@@ -165,8 +164,8 @@ func drawKinds(dice *rand.Rand) (kinds []stepKind) {
 	return kinds
 }
 
-// sizes are message sizes in bytes: mostly small, a few in fragments whatever the
-// credit.
+// sizes are the message sizes in bytes from which a plan is drawn: mostly small ones. The largest
+// are sent in fragments whatever the credit is.
 var sizes = func() (list []int) {
 	for _, s := range []struct{ size, times int }{{0, 60}, {60, 60}, {300, 90}, {3000, 50}, {9000, 30}, {70_000, 4}, {600_000, 1}, {3 << 20, 1}} {
 		for range s.times {
@@ -179,8 +178,8 @@ var sizes = func() (list []int) {
 // A run is the execution of a plan.
 type run struct {
 	*modelWorld
-	faultUntil time.Time // when the last cut ends
-	disturbed  bool      // there was a cut, a loss or a delay
+	faultUntil time.Time // when the latest cut ends
+	disturbed  bool      // the plan has had a fault or a slow reader
 }
 
 func (p plan) run() error {
@@ -190,7 +189,7 @@ func (p plan) run() error {
 	for range p.relays {
 		r.relays = append(r.relays, r.startRelay())
 	}
-	time.Sleep(3 * time.Second) // relays have links, however slow the mesh
+	time.Sleep(3 * time.Second) // by then, each relay has a link even over a slow network
 	for i := range p.clients {
 		if c := r.dial(r.relays[i%p.relays], i/2%2); c != nil {
 			for channel := range 2 {
@@ -236,7 +235,7 @@ func (r *run) step(s step) {
 		time.Sleep(time.Duration(s.n*s.n) * []time.Duration{time.Microsecond, time.Millisecond, 30 * time.Millisecond}[s.who%3])
 	case stepLoss:
 		if time.Now().Before(r.faultUntil.Add(2 * time.Second)) {
-			return // a cut may last up to the resume window, so no more may be lost
+			return // a cut may last for nearly the whole resume window; a loss beside it would end the link
 		}
 		r.mesh.Lose([]int{0, 2, 5, 20}[s.n%4])
 		r.disturbed = true
@@ -264,12 +263,13 @@ func (r *run) step(s step) {
 	}
 }
 
-// largest is the largest message for which the credit suffices in few turns.
+// largest returns the largest message size for the plan. A message of that size needs at most 50
+// rounds of credit.
 func (r *run) largest() int {
 	return min(50, max(1, orDefault(r.bounds.Total, 4*enough)/40_000)) * min(orDefault(r.bounds.Credit, 1<<20), orDefault(r.bounds.RelayCredit, 1<<20))
 }
 
-// clientStep performs a step of one client.
+// clientStep performs a step that concerns the client c.
 func (r *run) clientStep(c *client, s step) {
 	switch s.kind {
 	case stepAsk:
@@ -324,8 +324,8 @@ func (r *run) join(c *client, channel int) {
 	}
 }
 
-// fault cuts a process off for a while. Faults are sequential, with a pause, so that
-// two short cuts do not make a long cut.
+// fault cuts the host-agent or a relay off for a while. It does nothing within 4 s after the
+// previous cut, because two short cuts in a row could act like a long cut.
 func (r *run) fault(s step) {
 	now := time.Now()
 	if now.Before(r.faultUntil.Add(4 * time.Second)) {
@@ -381,8 +381,8 @@ func (r *run) restartRelay(i int, crash bool) {
 	r.relays[i] = r.startRelay()
 }
 
-// restartAgent starts a successor of a host-agent that has crashed, stopped in good
-// order, or was cut off for a while.
+// restartAgent replaces the host-agent by a new one. The old one crashes (how is 0), stops in good
+// order (1), or is cut off and returns 3 s later (2).
 func (r *run) restartAgent(how int) {
 	a, _ := r.serving()
 	r.excuse(a.name)
@@ -410,10 +410,11 @@ func (r *run) restartAgent(how int) {
 	r.startAgent()
 }
 
-// agentStops is the close reason when the host-agent stops in good order.
+// agentStops is the close reason which clients get when the host-agent stops in good order.
 const agentStops = "host-agent stops"
 
-// TestRandomPlansKeepTheContract checks the contract: see modelcheck_test.go.
+// TestRandomPlansKeepTheContract runs random plans and checks the results; modelcheck_test.go lists
+// the checks.
 func TestRandomPlansKeepTheContract(t *testing.T) {
 	checks := 150
 	if testing.Short() {
@@ -422,7 +423,8 @@ func TestRandomPlansKeepTheContract(t *testing.T) {
 	checkModel(t, checks)
 }
 
-// TestModelSoak runs for the duration in SOAK, see make soak.
+// TestModelSoak runs new random plans for the duration in the environment variable SOAK (make
+// soak).
 func TestModelSoak(t *testing.T) {
 	long, err := time.ParseDuration(os.Getenv("SOAK"))
 	if err != nil {
@@ -433,7 +435,8 @@ func TestModelSoak(t *testing.T) {
 	}
 }
 
-// checkModel checks plans on two goroutines. The command line overrides their number.
+// checkModel runs the given number of plans on each of two goroutines. The flag -rapid.checks
+// overrides the number.
 func checkModel(t *testing.T, checks int) {
 	number := flag.Lookup("rapid.checks")
 	if before := number.Value.String(); before == number.DefValue {
@@ -447,7 +450,7 @@ func checkModel(t *testing.T, checks int) {
 			t.Run(fmt.Sprint(i), func(t *testing.T) {
 				t.Parallel()
 				rapid.Check(t, func(rt *rapid.T) {
-					for range i { // both goroutines begin with the same seed
+					for range i { // both goroutines have the same seed; this draw changes the plans
 						rapid.Byte().Draw(rt, "nothing")
 					}
 					checkPlan(t, rt)
@@ -473,6 +476,7 @@ func checkPlan(t *testing.T, rt *rapid.T) {
 	}
 }
 
-// modelFailed reports that a plan has failed, and rapid searches for shorter failing
-// plans. Scheduling is random, so a failure need not repeat.
+// modelFailed is set once a plan has failed. From then on, rapid searches for a shorter failing
+// plan, and checkPlan runs each plan up to 20 times: scheduling is random, so a failure need not
+// repeat.
 var modelFailed atomic.Bool

@@ -12,28 +12,28 @@ import (
 	"ahprelay/broker/link"
 )
 
-// The oracle. At rest, after all faults:
+// The checks. When all faults have ended and nothing is under way any more:
 //   - A connected client has received all messages the host has sent on its connection,
 //     unchanged and in order, and the host has received all messages from the client.
-//   - A closed connection has delivered a prefix of the messages, and all of them if the
-//     host has closed it. The host has all messages from a client which left by itself.
+//   - A closed connection has delivered the first messages without a gap, and all of them if the
+//     host closed it. The host has all messages from a client which left by itself.
 //   - A link has ended only if a process ended or was cut off for longer than the resume
 //     window. A connection has ended only with its link (4100 after silence, else 1012),
 //     because host or client closed it, beyond a bound (1012 after a missing body), or
 //     with 1013 because the client read nothing for too long, or was slow while memory
 //     was short.
-//   - Each side knows that the other side has ended.
-//   - No state is left over.
-//   - If nothing was lost, each body was sent once.
+//   - A connection which has ended for the client has ended for the host too, and vice versa.
+//   - No queue, packet or body remains in memory.
+//   - If the network lost nothing, the host-agent sent each body once.
 //
-// In addition, each step checks bounds and invariants, and that nothing arrives twice,
-// before a connection is opened, or after it is closed.
+// In addition, each step checks bounds and invariants. A client or the host fails the plan as soon
+// as anything arrives twice, before a connection is opened, or after it is closed.
 
-// limit bounds the time until the model rests. It is long with little credit or slow
-// networks.
+// limit bounds the wait until everything has arrived. It is long, because little credit or a slow
+// network delays messages.
 const limit = 20 * time.Minute
 
-// onTheWay checks the invariants between steps.
+// onTheWay checks the invariants between two steps.
 func (r *run) onTheWay() error {
 	if err := r.failure(); err != nil {
 		return err
@@ -58,7 +58,7 @@ func (r *run) audit(rest bool) error {
 	return nil
 }
 
-// rest ends all faults and checks the result.
+// rest ends all faults and stalls, and waits until all checks for the end of a plan pass.
 func (r *run) rest() error {
 	r.mesh.Lose(0)
 	r.mesh.Repeat(0)
@@ -114,7 +114,8 @@ func (r *run) settled() error {
 	return nil
 }
 
-// checkLinks checks that links ended for a valid reason.
+// checkLinks returns an error if a link has ended more often than the faults at its two processes
+// excuse.
 func (r *run) checkLinks() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -146,7 +147,7 @@ func (r *run) reportedOf(conn string) int {
 	return r.reported[conn]
 }
 
-// checkClient checks one connection, which may have ended on either side.
+// checkClient compares the records of a client and of the host for one connection.
 func (r *run) checkClient(c *client) error {
 	h := r.host.conn(c.id)
 	c.mu.Lock()
@@ -184,9 +185,9 @@ func (r *run) checkClient(c *client) error {
 	return err
 }
 
-// expected returns whether the client must have received everything from the host, and
-// the host everything from the client. An error reports a connection that ended
-// without a valid reason.
+// expected returns two answers: whether the client must have received everything from the host
+// (down), and whether the host must have received everything from the client (up). It returns an
+// error if the connection ended without a valid reason.
 func (r *run) expected(c *client, h *modelConn) (down, up bool, err error) {
 	ended := r.linkEnded(c)
 	hostEnded := h.closing != 0 || h.full || h.dead || r.excused[h.agent] > 0
@@ -204,7 +205,7 @@ func (r *run) expected(c *client, h *modelConn) (down, up bool, err error) {
 		}
 		return false, up, nil
 	case h.closing != 0 && c.code == h.closing && c.reason == h.reason, r.excused[h.agent] > 0 && c.code == ahp.CloseHostOffline && c.reason == agentStops:
-		return r.bounds.Total == 0, up, nil // the queue behind a close may exceed the bound too
+		return r.bounds.Total == 0, up, nil // the queue before a close may exceed the bound
 	case h.full && c.code == ahp.CloseOverloaded && r.tookNothing(c):
 		return false, up, nil
 	case r.bounds.Total > 0 && c.code == ahp.CloseOverloaded && strings.HasPrefix(c.reason, "queues for all clients") && r.wasSlow(c, h):
@@ -215,8 +216,8 @@ func (r *run) expected(c *client, h *modelConn) (down, up bool, err error) {
 	return false, up, fmt.Errorf("closed with %d (%s) for no reason", c.code, c.reason)
 }
 
-// tookNothing reports whether a client may be closed as stalled: it read nothing for
-// as long as stock clients wait, except during a cut.
+// tookNothing reports whether the relay had a reason to close a client as stalled: the client read
+// nothing for as long as stall. A cut may count toward that time.
 func (r *run) tookNothing(c *client) bool {
 	least := stall
 	if !r.faultUntil.IsZero() {
@@ -226,18 +227,18 @@ func (r *run) tookNothing(c *client) bool {
 	return longest >= least-time.Second
 }
 
-// stall is the longest time that a client may read nothing.
+// stall is the time after which a client that reads nothing is closed.
 const stall = 25 * time.Second
 
-// wasSlow reports whether a connection may be closed for lack of memory. If memory
-// suffices for every connection's allowance, only a slow connection may.
+// wasSlow reports whether a connection may be closed for lack of memory: its client or the host's
+// reader was slow, there was a cut, or the memory does not suffice for all connections.
 func (r *run) wasSlow(c *client, h *modelConn) bool {
 	client, _ := c.pace.was()
 	host, _ := h.pace.was()
 	return client || host || r.bounds.Total < enough || !r.faultUntil.IsZero()
 }
 
-// enough is sufficient memory for a plan.
+// enough is a bound in bytes that suffices for the connections in each plan.
 const enough = 4 << 20
 
 func orDefault(n, def int) int {
@@ -247,7 +248,7 @@ func orDefault(n, def int) int {
 	return n
 }
 
-// compare checks that got is a prefix of sent, or equal.
+// compare checks that got is equal to sent, or to its beginning unless all is set.
 func compare(who string, got, sent [][]byte, all bool) error {
 	if len(got) > len(sent) || all && len(got) < len(sent) {
 		return fmt.Errorf("the %s has got %d messages of %d", who, len(got), len(sent))
@@ -260,7 +261,7 @@ func compare(who string, got, sent [][]byte, all bool) error {
 	return nil
 }
 
-// checkReady checks that the event Ready precedes the answer that lets a client in.
+// checkReady checks that the client got the event Ready before the host's answer to hello.
 func (c *client) checkReady() error {
 	for i, m := range c.got {
 		if bytes.HasPrefix(m, []byte("welcome")) && (c.ready < 0 || c.ready > i) {
@@ -270,8 +271,9 @@ func (c *client) checkReady() error {
 	return nil
 }
 
-// checkFlushes checks that answers to flushes follow the flushed messages, and that
-// all arrive while a connection is open.
+// checkFlushes checks each flush: the host saw it after all messages that the client had sent
+// before it, and the client got its answer after all messages that the host had sent by then. An
+// open connection has an answer to each flush.
 func checkFlushes(c *client, h *modelConn) error {
 	if n := len(c.flushes); len(c.flushed) > n || len(h.flushes) > n || !c.endedLocked() && len(c.flushed) < n {
 		return fmt.Errorf("%d flushes, %d seen by the host, %d answered", n, len(h.flushes), len(c.flushed))
@@ -296,8 +298,8 @@ func (c *client) ended() bool {
 
 func (c *client) endedLocked() bool { return c.code != 0 || c.left || c.killed }
 
-// crossOnce checks, at rest, that a message for several connections leaves the
-// host-agent once.
+// crossOnce checks that the host-agent sends the text of a message once, although several
+// connections get it. Nothing else is under way.
 func (r *run) crossOnce() error {
 	r.mu.Lock()
 	answers := r.answers
@@ -306,10 +308,10 @@ func (r *run) crossOnce() error {
 		return fmt.Errorf("%d bodies were missed, and nothing was lost", answers)
 	}
 	if r.bounds.Window > 0 && r.bounds.Window < 16<<10 || r.bounds.Pinned > 0 && r.bounds.Pinned < 64<<10 {
-		return nil // too small to share
+		return nil // with such small bounds, the host-agent shares no bodies
 	}
 	for channel := range 3 {
-		for range 3 { // the relays must listen first
+		for range 3 { // the first events make the relays subscribe to the shared bodies
 			r.host.event(channel, 200, "")
 			time.Sleep(time.Second)
 		}
@@ -333,7 +335,7 @@ func (r *run) crossOnce() error {
 	return r.settle()
 }
 
-// watch passes published bodies to f from now on.
+// watch passes everything that a host-agent publishes to f from now on; nil ends that.
 func (w *modelWorld) watch(f func(subject string, data []byte)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

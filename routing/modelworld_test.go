@@ -16,8 +16,8 @@ import (
 	"ahprelay/test/membus"
 )
 
-// A modelWorld is a host behind a host-agent, and relays with clients, over an
-// in-memory mesh and on fake time. The test's goroutine drives it.
+// A modelWorld is a host behind a host-agent, and relays with clients, over an in-memory network
+// and on fake time. The test's goroutine performs the steps.
 type modelWorld struct {
 	bounds bounds
 	mesh   *membus.Mesh
@@ -33,21 +33,21 @@ type modelWorld struct {
 	changed chan struct{} // closed when a new agent has started
 
 	mu       sync.Mutex                        // guards the fields below
-	names    int                               // processes and connections so far
+	names    int                               // number of processes and connections so far
 	clients  []*client                         // including ended clients
-	answers  int                               // bodies sent again on request
-	seen     func(subject string, data []byte) // receives published bodies; may be nil
+	answers  int                               // number of bodies sent again because a relay missed them
+	seen     func(subject string, data []byte) // receives what host-agents publish; may be nil
 	linkEnds []linkEnd
 	excused  map[string]int // for each process: how often each of its links may end
 	broken   error          // the first broken promise
 	reported map[string]int // by connection id: number of host messages reported
 }
 
-// bounds are a world's sizes; zero means the default.
+// bounds are the configured bounds in bytes; zero means the default.
 type bounds struct {
-	Feeds                                bool // relays publish for readers
-	Credit, Queue, Window, Pinned, Total int  // host-agent
-	RelayCredit, Bodies, Pending, Chunks int  // relay
+	Feeds                                bool // relays announce the feature feed
+	Credit, Queue, Window, Pinned, Total int  // bounds at the host-agent
+	RelayCredit, Bodies, Pending, Chunks int  // bounds at the relay
 	Link                                 int  // the links' window
 }
 
@@ -91,7 +91,7 @@ func (w *modelWorld) tap(from, subject string, data []byte) {
 	}
 }
 
-// fail records the first broken promise.
+// fail records a violation, unless there was one before.
 func (w *modelWorld) fail(format string, args ...any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -100,8 +100,8 @@ func (w *modelWorld) fail(format string, args ...any) {
 	}
 }
 
-// report records a report: the host's messages on a connection, in total and since the
-// last report.
+// report handles a Report about a connection. It checks that the counts in all reports add up to
+// the total in this one.
 func (w *modelWorld) report(r routing.Report) {
 	w.mu.Lock()
 	for _, c := range r.Counts {
@@ -114,8 +114,8 @@ func (w *modelWorld) report(r routing.Report) {
 	}
 }
 
-// excuse permits the links of a process to end once: it ends, or was cut off for
-// longer than the resume window.
+// excuse permits each link of a process to end once more. The caller is about to stop the process,
+// or to cut it off for longer than the resume window.
 func (w *modelWorld) excuse(process string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -155,7 +155,7 @@ type agentProcess struct {
 	done  chan struct{}
 }
 
-// startAgent starts a new host-agent.
+// startAgent starts a new host-agent, which replaces the current one.
 func (w *modelWorld) startAgent() {
 	name := w.name("agent")
 	ctx, stop := context.WithCancel(w.life)
@@ -178,8 +178,8 @@ func (w *modelWorld) startAgent() {
 	w.changed = make(chan struct{})
 }
 
-// serving returns the current host-agent, and a channel that is closed when it is
-// replaced.
+// serving returns the current host-agent, and a channel which startAgent closes when it has started
+// the next.
 func (w *modelWorld) serving() (*agentProcess, <-chan struct{}) {
 	w.agentMu.Lock()
 	defer w.agentMu.Unlock()
@@ -217,7 +217,8 @@ func (w *modelWorld) startRelay() *relayProcess {
 	return p
 }
 
-// keepLink keeps a link to the current host-agent until it ends.
+// keepLink opens a link to the current host-agent, and returns when the link has ended. It ends the
+// link itself when a new host-agent serves.
 func (p *relayProcess) keepLink(ctx context.Context) {
 	w := p.world
 	agent, changed := w.serving()
@@ -272,7 +273,7 @@ func (p *relayProcess) current() *routing.RelayEnd {
 	return p.relay
 }
 
-// resumed tells the process's links that its connection was interrupted.
+// resumed tells the relay's link that the relay's connection to the network is back.
 func (p *relayProcess) resumed() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

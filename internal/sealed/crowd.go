@@ -13,16 +13,17 @@ import (
 
 // Bounds of a crowd.
 const (
-	MaxTold = 256 << 10 // bytes of messages that are told together
+	MaxTold = 256 << 10 // bytes of AHP messages in one Told parcel
 
 	crowdHead  = 1 + 4 + 8 // of a frame: kind, generation, number
 	crowdFront = crowdHead + signatureSize
-	placeLeft  = 8                         // of a Place that leaves
-	placeTaken = 4 + 8 + 32 + VerifierSize // of a Place that enters
+	placeLeft  = 8                         // size of a Place parcel for a client that leaves
+	placeTaken = 4 + 8 + 32 + VerifierSize // size of a Place parcel for a client that enters
 )
 
-// A Crowd seals messages for clients that all receive the same ones, and signs them: its
-// members know the key, and must not forge to each other. It is not safe for concurrent use.
+// A Crowd seals each message once for all its members, which are clients that receive the same
+// messages. All members know the key. The Crowd therefore signs each frame: a member could
+// otherwise forge messages to other members. It is not safe for concurrent use.
 type Crowd struct {
 	signer     *Device
 	verifier   Verifier
@@ -46,14 +47,15 @@ func NewCrowd() (*Crowd, error) {
 	return c, err
 }
 
-// Number returns the number of the next frame.
+// Number returns the number that the next frame will have.
 func (c *Crowd) Number() uint64 { return c.number }
 
-// Spent reports whether the crowd has carried as much as it may.
+// Spent reports whether the crowd has sealed as many bytes as one crowd may, or has used all
+// generations of its key.
 func (c *Crowd) Spent() bool { return c.generation == math.MaxUint32 || c.bytes >= epochBytes }
 
-// Enter returns the body of a Place parcel for a client that joins. The key opens no earlier
-// message.
+// Enter returns the body of the Place parcel for a client that enters. It contains the key, which
+// opens no message from before.
 func (c *Crowd) Enter() ([]byte, error) {
 	if err := c.fresh(); err != nil {
 		return nil, err
@@ -63,11 +65,12 @@ func (c *Crowd) Enter() ([]byte, error) {
 	return append(append(b, c.key[:]...), c.verifier[:]...), nil
 }
 
-// Leave returns the body of a Place parcel for a client that has all messages so far, and
-// gets no further ones.
+// Leave returns the body of the Place parcel for a client that leaves. It contains the number of
+// the next frame, with which the client checks that it has received all earlier frames.
 func (c *Crowd) Leave() []byte { return binary.BigEndian.AppendUint64(nil, c.number) }
 
-// fresh takes a key that opens no earlier message.
+// fresh replaces the key by its successor if the key has sealed a message, so that a new member
+// cannot open messages from before.
 func (c *Crowd) fresh() (err error) {
 	if c.used {
 		c.used = false
@@ -78,15 +81,15 @@ func (c *Crowd) fresh() (err error) {
 	return err
 }
 
-// nextCrowdKey returns the key of the next generation. It does not lead back.
+// nextCrowdKey returns the key for the next generation. Nobody can compute the old key from it.
 func nextCrowdKey(key [32]byte) [32]byte { return [32]byte(digest("crowd key", key[:])) }
 
-// Tell returns the WebSocket messages for AHP messages.
+// Tell seals AHP messages for all members, and returns the frames: one WebSocket message each.
 func (c *Crowd) Tell(messages ...[]byte) (frames [][]byte, err error) {
 	return c.seal(Told, AppendTold(nil, messages...))
 }
 
-// Beat returns a heartbeat for all.
+// Beat seals a heartbeat for all members.
 func (c *Crowd) Beat() (frames [][]byte, err error) {
 	return c.seal(Heartbeat, AppendHeartbeat(0))
 }
@@ -119,12 +122,13 @@ func (c *Crowd) seal(content Content, body []byte) (frames [][]byte, err error) 
 
 func crowdNonce(head []byte) []byte { return append(make([]byte, 4, 12), head[5:crowdHead]...) }
 
-// signedTold returns the bytes of a crowd's frame that are signed.
+// signedTold returns what the signature in a crowd's frame covers.
 func signedTold(head, ciphertext []byte) []byte {
 	return append(append([]byte(label+"crowd\x00"), head...), ciphertext...)
 }
 
-// A crowdSeat is a client's place in a crowd.
+// A crowdSeat is a client's membership in a crowd: what it needs to check and open the crowd's
+// frames.
 type crowdSeat struct {
 	verifier   Verifier
 	key        [32]byte
@@ -133,7 +137,8 @@ type crowdSeat struct {
 	number     uint64 // of the next frame
 }
 
-// sit reads a Place parcel: the client enters a crowd, or leaves it.
+// sit handles the body of a Place parcel: the client enters a crowd or leaves it. A client that
+// leaves must have received all frames so far.
 func (s *Session) sit(body []byte) error {
 	switch {
 	case len(body) == placeLeft && s.seat != nil:
@@ -158,7 +163,8 @@ func (s *Session) sit(body []byte) error {
 	return err
 }
 
-// openTold opens a frame of the client's crowd.
+// openTold checks and opens a frame from the client's crowd: its number must be the next, and the
+// signature valid. Done is false while a message has further pieces to come.
 func (s *Session) openTold(frame []byte) (content Content, body []byte, done bool, err error) {
 	seat := s.seat
 	switch {
@@ -185,7 +191,8 @@ func (s *Session) openTold(frame []byte) (content Content, body []byte, done boo
 	return s.toldPiece(piece)
 }
 
-// toldPiece takes the piece of a crowd's message.
+// toldPiece adds a piece to the incomplete message from the crowd. If the message is complete, it
+// returns the first AHP message in it.
 func (s *Session) toldPiece(piece []byte) (content Content, body []byte, done bool, err error) {
 	begins := s.whole == 0
 	if !begins && !s.shared {
@@ -204,7 +211,7 @@ func (s *Session) toldPiece(piece []byte) (content Content, body []byte, done bo
 	return s.split(body)
 }
 
-// step takes the key of a frame's generation: the same, or the next.
+// step takes the key for a frame's generation: the current key, or its successor.
 func (c *crowdSeat) step(generation uint32) (err error) {
 	switch generation - c.generation {
 	case 0:
@@ -218,7 +225,8 @@ func (c *crowdSeat) step(generation uint32) (err error) {
 	return errors.New("a crowd's message with a key that is not next")
 }
 
-// split returns the first message that was told, and keeps the others for Next.
+// split splits the body of a Told parcel into AHP messages. It returns the first, and keeps the
+// others for Next.
 func (s *Session) split(body []byte) (content Content, message []byte, done bool, err error) {
 	for len(body) > 0 {
 		if len(body) < 4 || uint64(binary.BigEndian.Uint32(body)) > uint64(len(body)-4) {
@@ -231,8 +239,8 @@ func (s *Session) split(body []byte) (content Content, message []byte, done bool
 	return s.next()
 }
 
-// checks are valid signatures that were verified last: several clients in a process often
-// receive the same frame.
+// checks remembers the last valid signatures: several clients in one process often receive the same
+// frame, and verify its signature once.
 var checks verified
 
 type verified struct {
@@ -241,7 +249,7 @@ type verified struct {
 	next int
 }
 
-// verify reports whether a signature is valid.
+// verify reports whether a signature is valid, from memory if possible.
 func (c *verified) verify(v Verifier, signed, signature []byte) bool {
 	h := sha256.New()
 	h.Write(v[:])

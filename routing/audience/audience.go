@@ -28,12 +28,12 @@ type audience struct {
 	taken atomic.Bool // the host has accepted the connection
 
 	// Guarded by the pool's mutex.
-	base      []byte      // the members of the host's answer to initialize that are equal for all viewers; nil: no answer yet
+	base      []byte      // members of the host's answer to initialize that all viewers get; nil: no answer yet
 	greetings []*greeting // viewers whose initialize or reconnect waits for base
 	viewers   []*Viewer
-	touched   []*Viewer // viewers with output, for flush
+	touched   []*Viewer // viewers with output for the next flush
 	crowds    map[string]*crowd
-	following int // viewers in crowds
+	following int // number of viewers in crowds
 	feeds     map[string]*feed
 	requests  map[string]*sharedRequest // by content
 	underWay  map[int64]*sharedRequest  // requests pending at the host, by id
@@ -43,7 +43,7 @@ type audience struct {
 	at        uint64 // messages received from the host
 	ended     bool
 	idle      *time.Timer
-	out       [][]byte // for the host, sent by sendAll
+	out       [][]byte // messages for the host; sendAll sends them
 	sending   bool
 
 	in inboxState
@@ -52,9 +52,9 @@ type audience struct {
 // A feed is a channel that viewers are or were subscribed to.
 type feed struct {
 	channel       string
-	subscriptions []*subscription // of viewers in no crowd
+	subscriptions []*subscription // only viewers in no crowd; a crowd gets the messages for its own
 	crowds        []*crowd
-	asked         int  // pending requests that may subscribe the audience
+	asked         int  // unanswered subscribe requests from viewers
 	open          bool // the audience is subscribed
 }
 
@@ -62,9 +62,9 @@ type feed struct {
 type subscription struct {
 	viewer *Viewer
 	feed   *feed
-	index  int    // in feed.subscriptions; -1: removed
-	asks   int    // the viewer's unanswered subscribe requests
-	asked  int    // asks that are pending at the host
+	index  int    // index in feed.subscriptions; -1: removed, or its viewer is in a crowd
+	asks   int    // number of the viewer's unanswered subscribe requests
+	asked  int    // how many of asks have been sent to the host
 	taken  bool   // the host has confirmed, so the viewer is subscribed
 	floor  int64  // the snapshot contains all actions up to this serverSeq
 	at     uint64 // audience.at when the host answered
@@ -79,7 +79,7 @@ type inboxState struct {
 	working bool
 
 	// Owned by work.
-	pieces []byte // an incomplete message so far
+	pieces []byte // the pieces of an incomplete message
 	shared []hostMessage
 }
 
@@ -142,7 +142,8 @@ type hostMessage struct {
 	verdict Verdict // for crowds
 }
 
-// work handles frames until none are left.
+// work handles the link's frames until none are left. For each batch it parses the messages and
+// asks a crowd for its verdicts without the pool's mutex, then delivers them with the mutex.
 func (a *audience) work() {
 	for {
 		frames, end, ok := a.nextBatch()
@@ -185,7 +186,8 @@ func (a *audience) work() {
 	}
 }
 
-// read appends the messages that end in a frame to the messages to handle.
+// read adds a frame to the incomplete message, and appends each message that is now complete to
+// in.shared.
 func (a *audience) read(f routing.Frame) {
 	if f.Shared == nil {
 		f.Shared = &routing.Shared{Size: len(f.Data)}
@@ -228,8 +230,8 @@ func (a *audience) fromHost(s *hostMessage) {
 	}
 }
 
-// answerHost answers a request from the host: with an error, because viewers are
-// read-only, except for ping.
+// answerHost answers a request from the host. Ping succeeds. All others get an error, because
+// viewers are read-only.
 func (a *audience) answerHost(env *ahp.Envelope) {
 	answer := ahp.AppendError(nil, env.ID, ahp.CodePermissionDenied, "this client is read-only", nil)
 	if string(env.Method) == "ping" {

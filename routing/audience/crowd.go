@@ -9,54 +9,56 @@ import (
 	"ahprelay/routing"
 )
 
-// maxCrowds bounds an audience's crowds. Further viewers get their messages alone.
+// maxCrowds bounds the number of an audience's crowds. Beyond it, the pool sends messages to each
+// further viewer alone.
 const maxCrowds = 16
 
-// A Crowd is clients that get each message together. Package audience calls its methods
-// under the pool's lock.
+// A Crowd is a set of clients to which the pool passes each message in a single call. Package
+// audience calls its methods under the pool's lock.
 type Crowd interface {
-	// Tell sends messages to all clients, and returns those that have left before, by
-	// themselves.
+	// Tell sends messages to all clients in the crowd. It returns the clients that left by
+	// themselves since the previous call, which have not received the messages.
 	Tell(messages [][]byte) (left []routing.ClientConn)
 
-	// Judge says how a notification goes to the clients. It is called without the lock.
+	// Judge says how to send a notification to the crowd. It is called without the pool's lock.
 	Judge(message []byte, env *ahp.Envelope) Verdict
 
-	// End ends a crowd without clients.
+	// End ends the crowd. All clients have left it before.
 	End()
 }
 
-// A Follower is a client that can get messages together with others.
+// A Follower is a client that can be in a Crowd.
 type Follower interface {
 	routing.ClientConn
 
-	// Follow adds the client to a crowd, if it has handled everything so far.
+	// Follow adds the client to a crowd and returns true. If the client has not handled all earlier
+	// output, it returns false.
 	Follow(Crowd) bool
 
-	// Part removes it: it gets nothing that the crowd is told from now on.
+	// Part removes the client from its crowd: it gets nothing from later calls of Tell.
 	Part()
 }
 
-// A Verdict says how a notification goes to a crowd.
+// A Verdict says how to send a notification to a crowd.
 type Verdict int
 
 // The verdicts.
 const (
-	ToAll Verdict = iota // as it is
+	ToAll Verdict = iota // the host's message, unchanged, to all clients
 	ToNone
-	ToEach // to each client alone, because it may differ
+	ToEach // to each client alone, because the gates may change it
 )
 
-// A crowd is viewers with the same subscriptions, all of which are settled.
+// A crowd is a set of viewers with the same subscriptions, all of them answered by the host.
 type crowd struct {
 	key     string
 	out     Crowd
 	feeds   []*feed
 	viewers map[routing.ClientConn]*Viewer
-	items   []item // not told yet
+	items   []item // notifications that the next tell sends
 }
 
-// gather puts viewers that have settled into crowds.
+// gather puts each settled viewer into the crowd for its subscriptions.
 func (a *audience) gather() {
 	if a.pool.cfg.Crowd == nil || a.following == len(a.viewers) || a.ended {
 		return
@@ -68,7 +70,8 @@ func (a *audience) gather() {
 	}
 }
 
-// settled reports whether a viewer gets all later messages of its channels.
+// settled reports whether a viewer will get every later message on its channels: it waits for no
+// answer and no snapshot.
 func (v *Viewer) settled() bool {
 	if v.phase != live || v.flying > 0 || v.asked > 0 || len(v.held) > 0 || len(v.out) > 0 || len(v.subscriptions) == 0 {
 		return false
@@ -81,7 +84,8 @@ func (v *Viewer) settled() bool {
 	return true
 }
 
-// follow puts a viewer into the crowd for its subscriptions.
+// follow puts a viewer into the crowd for its subscriptions, and creates the crowd if necessary.
+// Nothing changes if there are too many crowds, or if the client cannot follow yet.
 func (a *audience) follow(v *Viewer, f Follower) {
 	key := strings.Join(slices.Sorted(maps.Keys(v.subscriptions)), "\n")
 	c := a.crowds[key]
@@ -112,7 +116,8 @@ func (a *audience) follow(v *Viewer, f Follower) {
 	}
 }
 
-// part makes a viewer get its messages alone again, behind those of its crowd so far.
+// part takes a viewer out of its crowd, if it is in one. The crowd first gets the notifications
+// that wait for it; later messages go to the viewer alone.
 func (a *audience) part(v *Viewer) {
 	if v.crowd != nil {
 		a.tell(v.crowd)
@@ -123,7 +128,7 @@ func (a *audience) part(v *Viewer) {
 	}
 }
 
-// parted records that a viewer is in no crowd any more.
+// parted records that a viewer has left its crowd. A crowd without viewers is deleted.
 func (a *audience) parted(v *Viewer) {
 	c := v.crowd
 	delete(c.viewers, v.client)
@@ -142,7 +147,8 @@ func (a *audience) parted(v *Viewer) {
 	c.out.End()
 }
 
-// tell sends what waits for a crowd. Viewers that have left it by themselves get that alone.
+// tell passes the waiting notifications to a crowd. Viewers that have left the crowd by themselves
+// get these notifications alone.
 func (a *audience) tell(c *crowd) {
 	if len(c.items) == 0 {
 		return
@@ -165,7 +171,8 @@ func (a *audience) tell(c *crowd) {
 	}
 }
 
-// toCrowd passes a notification to a crowd.
+// toCrowd handles a notification for a crowd according to the verdict: it queues the notification,
+// drops it, or takes all viewers out of the crowd, so that each gets it alone.
 func (a *audience) toCrowd(c *crowd, i *item, verdict Verdict) {
 	switch verdict {
 	case ToAll:
@@ -177,8 +184,8 @@ func (a *audience) toCrowd(c *crowd, i *item, verdict Verdict) {
 	}
 }
 
-// judge returns a crowd that judges for all of them, or nil: viewers of an audience have equal
-// authority.
+// judge returns any crowd, or nil if there is none. Its verdict holds for all crowds, because an
+// audience's viewers have equal authority.
 func (a *audience) judge() Crowd {
 	for _, c := range a.crowds {
 		return c.out
@@ -186,7 +193,8 @@ func (a *audience) judge() Crowd {
 	return nil
 }
 
-// detach takes a subscription out of its feed: a crowd gets the messages.
+// detach removes a subscription from its feed, so that the feed's messages no longer go to the
+// viewer itself.
 func (s *subscription) detach() {
 	f := s.feed
 	last := len(f.subscriptions) - 1
@@ -197,7 +205,7 @@ func (s *subscription) detach() {
 	s.index = -1
 }
 
-// attach puts it back.
+// attach adds a subscription to its feed again, after detach.
 func (s *subscription) attach() {
 	s.index = len(s.feed.subscriptions)
 	s.feed.subscriptions = append(s.feed.subscriptions, s)

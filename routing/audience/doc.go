@@ -57,21 +57,22 @@
 //   - From then on, the viewer gets each action with a serverSeq greater than the snapshot's. The
 //     check is still necessary, because the host may send earlier actions late.
 //
-// Each message from the host is handled once (audience.notified). For each subscription it is then
-// sent, held or dropped. A notification without serverSeq is dropped if it arrived before the
-// answer. An answer to initialize or reconnect contains several snapshots, so messages held after
-// the first snapshot wait for the last.
+// The audience handles each message from the host once (audience.notified), and for each
+// subscription sends, holds or drops it. A notification without serverSeq is dropped if it arrived
+// before the answer to subscribe. An answer to initialize or reconnect contains several snapshots,
+// so messages held after the first snapshot wait for the last.
 //
 // Broadcasts go to all live viewers. A notification is a broadcast if it is on the root and not an
 // action, or if no viewer is or was subscribed to its channel.
 //
 // # Crowds
 //
-// Viewers with the same subscriptions whose answers are all there get the same messages from
-// then on: none has to be held or left out for one of them (Viewer.settled). If their clients can
-// follow a [Crowd], the pool tells each message to the crowd once, in place of once for each
-// viewer. A viewer that sends anything is alone again before it is answered (audience.part).
-// A sealed host has crowds; see docs/sealed.md.
+// Once all requests of a viewer are answered, it gets exactly the same messages as other such
+// viewers with the same subscriptions: the audience need not hold or drop any for a single viewer
+// (Viewer.settled). If these viewers' clients implement [Follower], the pool puts them into a
+// [Crowd], and passes each message to the crowd once instead of once per viewer. A viewer that
+// sends anything first leaves its crowd (audience.part), and then gets the answer alone. A sealed
+// host has crowds; see docs/sealed.md.
 //
 // # Slow viewers
 //

@@ -79,7 +79,9 @@ func (v *Viewer) reconnect(env *ahp.Envelope) {
 	v.begin(env, form, clientID, said, channels)
 }
 
-// begin puts the viewer into the audience for its capabilities (greets).
+// begin puts the viewer into the audience for its protocol versions and capabilities (greets). It
+// requests the snapshots of channels, as soon as the host has answered the audience's own
+// initialize.
 func (v *Viewer) begin(env *ahp.Envelope, form form, clientID, greets string, channels []string) {
 	if v.phase != fresh {
 		v.refuse(env, ahp.CodeInvalidRequest, "the connection is already initialized")
@@ -144,7 +146,7 @@ func (a *audience) greeted(ans *answer) {
 	}
 }
 
-// begin requests the snapshots that a greeting's answer needs.
+// begin requests a snapshot for each channel in a greeting.
 func (a *audience) begin(g *greeting) {
 	g.answers, g.left = make([]*answer, len(g.channels)), len(g.channels)+1
 	for n, channel := range g.channels {
@@ -154,7 +156,8 @@ func (a *audience) begin(g *greeting) {
 	g.done()
 }
 
-// part stores the host's answer for one channel.
+// part stores the host's answer for the channel at index place. If no answer is missing then, it
+// answers the viewer.
 func (g *greeting) part(place int, ans *answer) {
 	if ans.err == nil {
 		g.answers[place] = ans
@@ -162,7 +165,7 @@ func (g *greeting) part(place int, ans *answer) {
 	g.done()
 }
 
-// done answers the viewer once no answer is missing.
+// done counts one answer from the host. After the last, it answers the viewer.
 func (g *greeting) done() {
 	if g.left--; g.left > 0 {
 		return
@@ -174,8 +177,8 @@ func (g *greeting) done() {
 	v.release()
 }
 
-// answer sends the viewer's answer in pieces, because all viewers share the pieces
-// with the snapshots.
+// answer sends the viewer the answer to its initialize or reconnect, in pieces: the snapshots are
+// pieces shared with other viewers.
 func (g *greeting) answer() {
 	v, a := g.viewer, g.viewer.in
 	head := append(append([]byte(`{"jsonrpc":"2.0","id":`), g.id...), `,"result":{`...)

@@ -20,8 +20,8 @@ type sharedRequest struct {
 	feed    *feed  // for subscribe
 	waiting []*waiter
 	flying  []*waiter
-	asked   bool        // pending at the host
-	inLine  bool        // waits until fewer requests are pending
+	asked   bool        // the request was sent and has no answer yet
+	inLine  bool        // in audience.waiting, until fewer requests are pending at the host
 	rested  bool        // spacing has passed since the request was last sent
 	rest    *time.Timer // sets rested
 }
@@ -112,7 +112,9 @@ func (a *audience) ask(method string, params, channel []byte, w *waiter) {
 	a.turn(q)
 }
 
-// turn sends a request if it is due, and deletes it if no viewer waits.
+// turn sends a request to the host if viewers wait for it, the previous answer has arrived and
+// spacing has passed. If too many requests are pending, it queues the request. It deletes a request
+// for which no viewer waits.
 func (a *audience) turn(q *sharedRequest) {
 	switch {
 	case q.asked, q.inLine, !q.rested:
@@ -138,7 +140,8 @@ func (a *audience) turn(q *sharedRequest) {
 	}
 }
 
-// rested records that spacing has passed since the request was sent.
+// rested is the timer's function: spacing has passed since the request was sent, so the next may
+// follow.
 func (a *audience) rested(q *sharedRequest) {
 	a.pool.mu.Lock()
 	defer a.pool.mu.Unlock()

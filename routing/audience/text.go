@@ -49,7 +49,8 @@ func (t *text) frames(cfg *Config, packed bool) []routing.Frame {
 	return *made
 }
 
-// packs reports whether to compress a text of that size for this viewer.
+// packs reports whether to compress a text with that many bytes for this viewer; shorter texts than
+// least are not compressed.
 func (v *Viewer) packs(bytes, least int) bool {
 	return v.deflates && bytes >= least && v.pool.cfg.Deflate != nil
 }
@@ -58,9 +59,9 @@ type answer struct {
 	env      ahp.Envelope
 	rest     text   // everything after the id
 	snapshot text   // raw is nil if there is none
-	seq      int64  // the snapshot's
-	size     int    // size of the requested text, for the choice of compression
-	err      []byte // raw; nil: success
+	seq      int64  // fromSeq of the snapshot
+	size     int    // length of rest in bytes; decides about compression
+	err      []byte // the host's error as raw JSON; nil: success
 }
 
 // readAnswer parses an answer. It takes long for a long answer.

@@ -34,25 +34,25 @@ type Viewer struct {
 	// Guarded by the pool's mutex.
 	phase         phase
 	in            *audience // nil while the viewer is fresh or gone
-	index         int       // in its audience's viewers
+	index         int       // index in audience.viewers
 	clientID      string    // chosen by the client
 	asked         int       // unanswered requests
 	subscriptions map[string]*subscription
 	flying        int // subscribe requests pending at the host
 	held          []item
 	heldSize      int
-	failed        bool            // too many bytes are held: flush closes the viewer
+	failed        bool            // too much is held: flush closes the viewer
 	ready         bool            // the event Ready is due
-	touched       bool            // is in audience.touched
+	touched       bool            // the viewer is in audience.touched
 	out           []routing.Frame // delivered by flush
-	crowd         *crowd          // nil: it is alone
+	crowd         *crowd          // nil: the viewer gets its messages alone
 }
 
 // An item is a notification on its way to viewers.
 type item struct {
 	text *text
 	feed *feed  // nil: a broadcast
-	seq  int64  // the action's serverSeq; 0: no action
+	seq  int64  // serverSeq of the action; 0: no action
 	at   uint64 // audience.at when it arrived
 }
 
