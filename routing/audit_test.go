@@ -8,11 +8,12 @@ import (
 	"ahprelay/broker/link"
 )
 
-// beside is how much a model's host may add to the queue of a full connection,
-// because it calls Wait only before each row of messages.
+// beside is how many bytes the model's host may add to a full queue: it calls Wait only before each
+// row of messages, and a row may exceed the bound.
 const beside = 64 << 10
 
-// Audit checks an AgentEnd's invariants. At rest, it also checks for leftovers.
+// Audit returns an error if the host-agent's counters disagree with its queues, or a bound is
+// exceeded. If rest is set, nothing may be queued or pending.
 func (a *AgentEnd) Audit(rest bool) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()

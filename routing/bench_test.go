@@ -12,8 +12,8 @@ import (
 
 const benchClients = 100
 
-// benchAgent returns a host-agent with benchClients connections from one relay, all
-// subscribed to the same channel.
+// benchAgent returns a host-agent and its link to a relay with benchClients connections. All have
+// received notifications on one channel, whose bodies are shared.
 func benchAgent(b testing.TB) (*AgentEnd, *agentLink) { return benchAgentOf(b, benchClients) }
 
 func benchAgentOf(b testing.TB, clients int) (*AgentEnd, *agentLink) {
@@ -44,7 +44,7 @@ func action(i int) []byte {
 	return frame
 }
 
-// fanOut sends a frame from the host on all connections.
+// fanOut passes a frame from the host to the host-agent on each connection of the link.
 func fanOut(b testing.TB, l *agentLink, frame []byte) {
 	for _, c := range l.conns {
 		if err := c.FromHost(frame, false, []byte("ahp-chat:/1")); err != nil {
@@ -53,7 +53,8 @@ func fanOut(b testing.TB, l *agentLink, frame []byte) {
 	}
 }
 
-// drain sends all queued data, and lets the relay release it.
+// drain sends all queued bodies and packets, passes each to body or packet if that is set, and
+// releases the packets.
 func drain(a *AgentEnd, l *agentLink, body, packet func(payload []byte)) {
 	for {
 		_, payload := a.NextBody()
@@ -80,7 +81,7 @@ func drain(a *AgentEnd, l *agentLink, body, packet func(payload []byte)) {
 // BenchmarkAgentShared measures a host-agent that sends 20 actions of 512 bytes to 100
 // clients.
 func BenchmarkAgentShared(b *testing.B) {
-	const together = 20 // on each connection
+	const together = 20 // notifications in one call of Notify
 	a, l := benchAgent(b)
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
@@ -118,12 +119,12 @@ func BenchmarkRelayShared(b *testing.B) {
 		if done, err := r.Handle(uint64(i+1), packet); !done || err != nil {
 			b.Fatal(done, err)
 		}
-		r.bodies.forgetBelow(1 << 40) // so that the next body is new
+		r.bodies.forgetBelow(1 << 40) // the same body is new in the next round
 	}
 	b.ReportMetric(float64(b.N)*benchClients/b.Elapsed().Seconds(), "deliveries/s")
 }
 
-// A payingClient returns credit at once.
+// A payingClient counts the credit of what it receives.
 type payingClient struct {
 	still
 	credit int
@@ -135,9 +136,9 @@ func (c *payingClient) Deliver(frames []Frame) {
 	}
 }
 
-// BenchmarkSingleViewer measures host-agent and relay with 4 consecutive actions of 512
-// bytes for a single client: without a feed, with an unread feed, and with a feed being
-// read. It does not include NATS.
+// BenchmarkSingleViewer measures host-agent and relay with a single client, which gets 4 actions of
+// 512 bytes at a time: without a feed, with a feed that nobody reads, and with a feed being read.
+// It does not include NATS.
 func BenchmarkSingleViewer(b *testing.B) {
 	const together = 4
 	var read []byte

@@ -14,8 +14,8 @@ func hears(r *RelayEnd, number uint64, frame []byte) {
 	r.Body(encodeBody(r.cfg.Agent, number, frame))
 }
 
-// headed returns encoders that put a header of two or four bytes before messages, like
-// WebSocket's.
+// headed returns a configuration whose encoders put a header before each message, as WebSocket
+// does: two bytes before a short message, else four.
 func headed() RelayEndConfig {
 	head := func(size int) []byte { return []byte("head")[:2+2*min(1, size/126)] }
 	encode := func(piece []byte, _, _, _ bool) []byte { return append(head(len(piece)), piece...) }
@@ -29,15 +29,16 @@ func headed() RelayEndConfig {
 	}}
 }
 
-// TestJoinedBodiesAreOneFrame delivers several bodies in one message. Each body
-// arrives unchanged, and consecutive bodies are one frame without a copy.
+// TestJoinedBodiesAreOneFrame delivers several bodies to a relay in one published message. Each
+// body must be encoded unchanged. If all bodies are long, the relay must pass them on as one frame,
+// without a copy.
 func TestJoinedBodiesAreOneFrame(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := NewRelayEnd(headed())
 		want := map[uint64][]byte{}
 		for number := uint64(1); number < 30; {
 			var bodies []*body
-			large := true // all headers fill the room before the frame
+			large := true // all bodies have headers of four bytes, which fill the room before them
 			for range rapid.IntRange(1, 8).Draw(t, "together") {
 				frame := bytes.Repeat([]byte{byte('a' + number%26)}, rapid.SampledFrom([]int{0, 1, 125, 126, 500, 5000}).Draw(t, "size"))
 				bodies = append(bodies, &body{number: number, frame: frame})
@@ -67,8 +68,8 @@ func TestJoinedBodiesAreOneFrame(t *testing.T) {
 	})
 }
 
-// TestRowsKeepTheirBodies joins rows of bodies. Each row has its bodies in order, and
-// earlier frames never change.
+// TestRowsKeepTheirBodies makes a relay join rows of consecutive or repeated bodies, some of which
+// are missing. Frames for a row must contain its bodies in order, and never change later.
 func TestRowsKeepTheirBodies(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := NewRelayEnd(headed())
@@ -83,7 +84,7 @@ func TestRowsKeepTheirBodies(t *testing.T) {
 				said[number] = r.cfg.Encode(frame, true, true, false)
 				number++
 			}
-			r.Body(encodeBodies("", bodies)) // one body is missing
+			r.Body(encodeBodies("", bodies)) // one number is skipped: that body is missing
 		}
 		type given struct {
 			frames []Frame
@@ -131,14 +132,14 @@ func TestRowsKeepTheirBodies(t *testing.T) {
 	})
 }
 
-// TestRowsAreFew ensures each connection gets a single frame, although the connections
-// are at different positions in a stream of bodies.
+// TestRowsAreFew makes a relay join rows which begin and end at different places in a sequence of
+// bodies, as for connections at different positions. Each row must become a single frame.
 func TestRowsAreFew(t *testing.T) {
 	r := NewRelayEnd(RelayEndConfig{Encode: func(piece []byte, _, _, _ bool) []byte { return bytes.Clone(piece) }})
 	for number := uint64(1); number <= 60; number++ {
 		hears(r, number, fmt.Appendf(nil, "body %300d", number))
 	}
-	r.rows = 4 // rows behind the first
+	r.rows = 4 // number of rows to come after the first
 	for _, row := range [][2]uint64{{10, 20}, {10, 40}, {15, 60}, {30, 31}, {60, 60}} {
 		r.list, r.frames = r.list[:0], r.frames[:0]
 		for number := row[0]; number <= row[1]; number++ {
@@ -150,8 +151,8 @@ func TestRowsAreFew(t *testing.T) {
 	}
 }
 
-// TestRowsAreBounded ensures a packet which refers to the same bodies many times does
-// not make the relay copy without bound.
+// TestRowsAreBounded makes a relay join a row which refers to the same bodies a hundred times. The
+// frames must not occupy more memory than the bound for copies permits.
 func TestRowsAreBounded(t *testing.T) {
 	r := NewRelayEnd(RelayEndConfig{Encode: func(piece []byte, _, _, _ bool) []byte { return bytes.Clone(piece) }})
 	const many = 3 * mostBlock / mostOfOne
@@ -176,8 +177,8 @@ func TestRowsAreBounded(t *testing.T) {
 	}
 }
 
-// TestDamagedBodyIsDropped changes each bit of a message with bodies. The relay must
-// ignore the message, and report it as damaged.
+// TestDamagedBodyIsDropped changes each bit in a published message with bodies. Body must return
+// false and keep nothing. The unchanged message must be accepted.
 func TestDamagedBodyIsDropped(t *testing.T) {
 	for _, message := range [][]byte{encodeBody("", 1, []byte("one")), encodeBodies("", []*body{{number: 1, frame: []byte("one")}, {number: 2, frame: []byte("two")}})} {
 		r := NewRelayEnd(headed())

@@ -36,7 +36,7 @@ func newStreamWorld() *streamWorld {
 	return w
 }
 
-// open opens a stream and returns both ends.
+// open opens a byte stream at the relay, and returns the ends at the relay and at the host-agent.
 func (w *streamWorld) open(t interface{ Fatal(...any) }) (relay, agent *routing.ByteConn) {
 	relay, err := w.relays[0].OpenBytes(routing.Open{ID: "s", Canvas: &routing.Canvas{}})
 	if err != nil {
@@ -45,7 +45,8 @@ func (w *streamWorld) open(t interface{ Fatal(...any) }) (relay, agent *routing.
 	return relay, <-w.ends
 }
 
-// TestByteConnIsANetConn ensures a stream behaves like any net.Conn.
+// TestByteConnIsANetConn runs the tests for a net.Conn from package nettest with a stream, from
+// either end.
 func TestByteConnIsANetConn(t *testing.T) {
 	for name, swap := range map[string]bool{"relay": false, "agent": true} {
 		t.Run(name, func(t *testing.T) {
@@ -66,8 +67,9 @@ func TestByteConnIsANetConn(t *testing.T) {
 	}
 }
 
-// TestBytesArriveInOrder writes pieces of various sizes on several streams in both
-// directions, beside messages. All bytes arrive in order.
+// TestBytesArriveInOrder writes pieces of various sizes on streams in both directions, and sends a
+// message on another connection. All bytes must arrive in order, then EOF, and the message must
+// arrive too.
 func TestBytesArriveInOrder(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		sizes := rapid.SliceOfN(rapid.IntRange(0, 40_000), 1, 3).Draw(rt, "sizes")
@@ -85,7 +87,7 @@ func TestBytesArriveInOrder(t *testing.T) {
 					}
 					w.wg.Go(func() {
 						for rest := want; len(rest) > 0; {
-							n := min(len(rest), max(sizes[0]+1, len(want)/200)) // else one byte each, many times
+							n := min(len(rest), max(sizes[0]+1, len(want)/200)) // else a long stream is written byte by byte
 							if _, err := way.from.Write(rest[:n]); err != nil {
 								t.Error(err)
 							}
@@ -122,8 +124,9 @@ func TestBytesArriveInOrder(t *testing.T) {
 	})
 }
 
-// TestSlowReaderOfBytes ensures an end which does not read delays only its own
-// stream, however long.
+// TestSlowReaderOfBytes writes to a stream whose other end reads nothing for 10 minutes. The writer
+// must block after about 1 MB, other connections must work, and the bytes must still arrive
+// afterwards. When the reader cuts the stream, Write must return the code and the reason.
 func TestSlowReaderOfBytes(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newStreamWorld()
@@ -169,7 +172,7 @@ func TestSlowReaderOfBytes(t *testing.T) {
 	})
 }
 
-// TestBytesEndWithTheLink ensures the end of a link cuts its streams off.
+// TestBytesEndWithTheLink ends a link. Read must return a CutError at both ends of its streams.
 func TestBytesEndWithTheLink(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newStreamWorld()

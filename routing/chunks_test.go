@@ -15,7 +15,7 @@ import (
 	"ahprelay/routing"
 )
 
-// answer returns a response with content.
+// answer returns a response to a request, and where in it the content begins and ends.
 func answer(id int, content []byte) (message []byte, from, to int) {
 	head := fmt.Sprintf(`{"id":%d,"result":{"contents":[{"blob":"`, id)
 	message = append([]byte(head), content...)
@@ -42,8 +42,8 @@ func (w *world) fromAgent() int {
 	return w.net.sent["agent"]
 }
 
-// TestContentCrossesOnce reads equal content with many clients at two relays, at the same time
-// and later.
+// TestContentCrossesOnce sends answers with equal content to ten clients at two relays, twice. The
+// content must cross the link to each relay only once.
 func TestContentCrossesOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(2, routing.AgentEndConfig{})
@@ -74,7 +74,8 @@ func TestContentCrossesOnce(t *testing.T) {
 	})
 }
 
-// TestContentWithoutRoomForChunksIsSentWhole reads content through a relay that keeps no chunks.
+// TestContentWithoutRoomForChunksIsSentWhole sends an answer with content through a relay that
+// keeps no chunks. The answer must arrive complete.
 func TestContentWithoutRoomForChunksIsSentWhole(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorldWith(1, routing.AgentEndConfig{}, routing.RelayEndConfig{ChunkLimit: -1})
@@ -137,8 +138,9 @@ func TestContentIsWhatTheHostSent(t *testing.T) {
 	})
 }
 
-// TestStalledReaderOfContent ensures a client which reads nothing delays only itself, and later
-// continues.
+// TestStalledReaderOfContent sends answers with content to a client that reads nothing and to
+// another client. The other must get all at once. The first must get no more than its credit, and
+// the rest when it reads again.
 func TestStalledReaderOfContent(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(1, routing.AgentEndConfig{})
@@ -165,10 +167,11 @@ func TestStalledReaderOfContent(t *testing.T) {
 	})
 }
 
-// TestBadChunksEndTheLink ensures records that no host-agent sends end the link.
+// TestBadChunksEndTheLink passes to a relay records about chunks that no correct host-agent sends.
+// Handle must return ErrBadPacket, which ends the link.
 func TestBadChunksEndTheLink(t *testing.T) {
 	const (
-		kindChunk = 18 + iota // as in record.go
+		kindChunk = 18 + iota // the kinds of records as numbered in record.go
 		kindDrop
 		kindRef
 	)

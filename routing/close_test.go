@@ -10,9 +10,9 @@ import (
 	"ahprelay/broker/link"
 )
 
-// TestClosesNeedNoCredit closes a connection from both sides in either order, while no
-// credit is left. Each side must still receive the other's close, otherwise the connection's
-// number is lost forever.
+// TestClosesNeedNoCredit closes a connection at both sides in either order, while no credit is
+// left. Each side must still receive the close from the other. Otherwise, the relay could never use
+// the connection's number again.
 func TestClosesNeedNoCredit(t *testing.T) {
 	hostCloses := recordWith("bye", recordClose, 1, uint64(ahp.CloseResync))
 	missing, _ := appendBodyList(record(recordRefs, 1, 1), []uint64{1}, 1)
@@ -53,7 +53,7 @@ func TestClosesNeedNoCredit(t *testing.T) {
 			if err := c.Send(t.Context(), bytes.Repeat([]byte("x"), 100)); err != nil {
 				t.Fatal(err)
 			}
-			leave(r) // until the credit is used up
+			leave(r) // send as much as the credit permits
 			test.do(r, c)
 			leave(r)
 			if len(r.conns) != 0 {
@@ -63,8 +63,9 @@ func TestClosesNeedNoCredit(t *testing.T) {
 	}
 }
 
-// TestClosedClientReturnsCredit ensures a closing client returns the credit for unread and
-// later messages. Otherwise the host-agent could not send its close after them.
+// TestClosedClientReturnsCredit closes a client that has not read a message. The relay must return
+// credit for the message, and for everything that follows. Otherwise, the host-agent could not send
+// its own close behind the messages.
 func TestClosedClientReturnsCredit(t *testing.T) {
 	r := NewRelayEnd(RelayEndConfig{Agent: "agent", Credit: 1000, Encode: func(piece []byte, _, _, _ bool) []byte { return piece }})
 	r.Start(link.Hello{Credit: 10, MaxFrame: 1000}, &still{})
@@ -78,7 +79,7 @@ func TestClosedClientReturnsCredit(t *testing.T) {
 	if want := record(recordCredit, 1, maxCredit); !bytes.Contains(payload, want) {
 		t.Errorf("the host-agent is told %x; want %x in it", payload, want)
 	}
-	c.Written(900 + pieceCost) // too late
+	c.Written(900 + pieceCost) // after the close, these calls must do nothing
 	c.Progress()
 	for range 3 {
 		handle(t, r, recordWith(strings.Repeat("x", 900), recordFrame, 1))
@@ -88,8 +89,9 @@ func TestClosedClientReturnsCredit(t *testing.T) {
 	}
 }
 
-// TestNumberIsReusedOnlyAfterBothCloses ensures a number is not reused before the host-agent
-// knows that the earlier connection has ended.
+// TestNumberIsReusedOnlyAfterBothCloses makes the host-agent close connection 1. The relay must not
+// give number 1 to a new connection before it has sent its own close, because the host-agent would
+// take both for the same connection.
 func TestNumberIsReusedOnlyAfterBothCloses(t *testing.T) {
 	r := NewRelayEnd(RelayEndConfig{Agent: "agent"})
 	r.Start(link.Hello{Credit: 10, MaxFrame: 1000}, &still{})
@@ -122,7 +124,7 @@ func handle(t *testing.T, r *RelayEnd, records ...[]byte) {
 	}
 }
 
-// leave makes all sendable data leave.
+// leave makes the relay send all packets that it can.
 func leave(r *RelayEnd) {
 	for {
 		if payload, _ := r.Next(1, 1000, time.Time{}); payload == nil {
@@ -131,8 +133,9 @@ func leave(r *RelayEnd) {
 	}
 }
 
-// TestCreditIsNotHeldBack ensures that messages wait while memory is short, but leading
-// credit records do not.
+// TestCreditIsNotHeldBack passes packets to a relay with a Hold function, which waits while memory
+// is short. The relay must call Hold before it passes on a message, but must take credit records
+// before the first message without that.
 func TestCreditIsNotHeldBack(t *testing.T) {
 	var conn *RelayConn
 	client, held := &stillClient{}, false

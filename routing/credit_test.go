@@ -9,8 +9,8 @@ import (
 	"ahprelay/broker/link"
 )
 
-// A creditLine is a relay's connection to a host which in each round trip sends as much as its
-// credit allows.
+// A creditLine is a connection at a relay. The test plays the host, which uses all its credit in
+// each round trip.
 type creditLine struct {
 	*testing.T
 	relay  *RelayEnd
@@ -20,7 +20,8 @@ type creditLine struct {
 
 const creditWindow = 8 << 10
 
-// newCreditLines returns connections at one relay, which can lend the given bytes of credit.
+// newCreditLines returns n connections at one relay. The relay can lend them lent bytes of credit
+// beyond their initial windows, and reduces lent by what it lends.
 func newCreditLines(t *testing.T, n int, lent *int) (lines []*creditLine) {
 	scarce := false
 	r := NewRelayEnd(RelayEndConfig{
@@ -47,7 +48,8 @@ func newCreditLines(t *testing.T, n int, lent *int) (lines []*creditLine) {
 	return lines
 }
 
-// send sends a message with all of the credit, and returns its length.
+// send passes a message from the host to the relay. The message uses all credit; send returns its
+// length.
 func (l *creditLine) send() (n int) {
 	l.Helper()
 	if n = l.credit - pieceCost; n <= 0 {
@@ -58,10 +60,10 @@ func (l *creditLine) send() (n int) {
 	return n
 }
 
-// take reads n bytes, and receives the credit.
+// take makes the client read n bytes, and gives the host the credit which the relay then returns.
 func (l *creditLine) take(n int) {
 	l.Helper()
-	for ; n > 0; n -= 1000 { // as writes to a socket do
+	for ; n > 0; n -= 1000 { // in pieces, as a socket reports its writes
 		l.conn.Written(min(n, 1000))
 	}
 	payload, _ := l.relay.Next(1, 1000, time.Time{})
@@ -75,9 +77,9 @@ func (l *creditLine) take(n int) {
 	}
 }
 
-// TestCreditGrowsWithAReader ensures a reading client gets nearly sixteen times its initial
-// window in each round trip, after some round trips. A client which reads nothing occupies only
-// its initial window in the relay's memory.
+// TestCreditGrowsWithAReader lets a client read everything, round trip by round trip. Within ten
+// round trips its credit must grow to at least twelve times the initial window, and never beyond
+// sixteen times. A client which reads nothing must get no credit beyond its initial window.
 func TestCreditGrowsWithAReader(t *testing.T) {
 	lent := 1 << 20
 	lines := newCreditLines(t, 2, &lent)
@@ -110,9 +112,10 @@ func TestCreditGrowsWithAReader(t *testing.T) {
 	}
 }
 
-// TestLentCreditMoves lets one client take all lent credit, in one case less than the maximum
-// for a client, in the other exactly the maximum. When another client reads, the first must
-// give credit back, but keep its initial window.
+// TestLentCreditMoves lets one client take all credit that the relay can lend: in one case less
+// than the maximum for a client, in the other exactly the maximum. Then a second client reads too.
+// The first must give credit back until the second has at least two windows, and keep its initial
+// window.
 func TestLentCreditMoves(t *testing.T) {
 	for _, windows := range []int{8, 15} {
 		t.Run(fmt.Sprintf("%d windows", windows), func(t *testing.T) { testLentCreditMoves(t, windows) })

@@ -11,9 +11,10 @@ import (
 	"ahprelay/routing"
 )
 
-// TestCrowdsKeepEachConnectionsOrder tells messages to a crowd while connections at two relays
-// enter, leave, send messages of their own and end, in random order. Each receives its own
-// messages and the crowd's in one order, and nothing of the crowd outside of its stay.
+// TestCrowdsKeepEachConnectionsOrder sends messages to a crowd. In random order, connections at two
+// relays enter the crowd, leave it, and receive messages of their own outside. Each client must
+// receive all these messages in the order in which they were sent, and the crowd's messages only
+// from its entry until it leaves.
 func TestCrowdsKeepEachConnectionsOrder(t *testing.T) {
 	for seed := range uint64(8) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -22,7 +23,7 @@ func TestCrowdsKeepEachConnectionsOrder(t *testing.T) {
 	}
 }
 
-// A seated client knows what it must receive.
+// A seated is a client with the messages that it must receive.
 type seated struct {
 	*clientConn
 	agent *routing.AgentConn
@@ -95,8 +96,8 @@ func runCrowd(t *testing.T, rng *rand.Rand) {
 	}
 }
 
-// TestOldRelaysHaveNoCrowds connects through a relay without the feature tags: no connection may
-// enter a crowd.
+// TestOldRelaysHaveNoCrowds connects a client through a relay without the feature tags. MayEnter
+// must be false for its connection.
 func TestOldRelaysHaveNoCrowds(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newSealedWorldOf([]bool{true})
@@ -109,8 +110,8 @@ func TestOldRelaysHaveNoCrowds(t *testing.T) {
 	})
 }
 
-// TestRelayThatTakesNothingLosesItsCrowd tells a crowd more than the bound at once. Its
-// connections end, and nothing stays queued.
+// TestRelayThatTakesNothingLosesItsCrowd sends a crowd more bytes at once than the queue's bound.
+// The crowd's connection must end, and nothing may stay queued.
 func TestRelayThatTakesNothingLosesItsCrowd(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newSealedWorld(1)

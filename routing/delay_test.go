@@ -9,8 +9,9 @@ import (
 	"ahprelay/broker/link"
 )
 
-// TestDelaysAreMeasured queues messages for known times: after other messages, after
-// dropped messages, and as a shared message.
+// TestDelaysAreMeasured lets messages wait in the host-agent's queues for known times. Delayed must
+// get the wait of the first message only, nothing for dropped messages, and then the wait of the
+// next message.
 func TestDelaysAreMeasured(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told []time.Duration
@@ -48,7 +49,7 @@ func TestDelaysAreMeasured(t *testing.T) {
 		}
 		say(1, `{"id":1}`, "")
 		time.Sleep(2 * time.Second)
-		say(1, `{"id":2}`, "") // only one item is measured at a time
+		say(1, `{"id":2}`, "") // the queue measures only a single item at a time
 		leave()
 		want("the first of two", 2*time.Second)
 		for range 8 {
@@ -67,7 +68,8 @@ func TestDelaysAreMeasured(t *testing.T) {
 	})
 }
 
-// TestDelaysOfSharedMessages measures how long references wait for more references.
+// TestDelaysOfSharedMessages sends a shared message to one of many connections. Its reference waits
+// for linger, because more could follow. The host-agent must report that time.
 func TestDelaysOfSharedMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told []time.Duration

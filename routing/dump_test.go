@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Dump describes queues for a failed test.
+// Dump returns a description of the queues, to print when a test fails.
 func (a *AgentEnd) Dump() string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -22,7 +22,7 @@ func (a *AgentEnd) Dump() string {
 	return s.String()
 }
 
-// Dump describes queues for a failed test.
+// Dump returns a description of the queues, to print when a test fails.
 func (r *RelayEnd) Dump() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

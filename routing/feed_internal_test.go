@@ -11,13 +11,14 @@ import (
 	"ahprelay/broker/link"
 )
 
-// A feedRelay is a relay with readers, linked to a host-agent.
+// A feedRelay is a relay with a link to a host-agent and a feed. It joins the pieces in its feed as
+// a reader does.
 type feedRelay struct {
 	link   *agentLink
 	end    *RelayEnd
 	client *payingClient
 	number uint64
-	fed    []string // token and message
+	fed    []string // channel token and message of each notification in the feed
 	pieces int
 	joiner Joiner
 }
@@ -50,7 +51,7 @@ func newFeedRelay(t *testing.T, a *AgentEnd, name string, features ...string) *f
 	return r
 }
 
-// sent delivers to the relay everything the host-agent sends.
+// sent delivers to the relay all packets that the host-agent has for it.
 func (r *feedRelay) sent(t *testing.T, a *AgentEnd) {
 	t.Helper()
 	drain(a, r.link, func([]byte) {}, func(packet []byte) {
@@ -61,7 +62,7 @@ func (r *feedRelay) sent(t *testing.T, a *AgentEnd) {
 	})
 }
 
-// say sends a notification on every connection, as the host does.
+// say sends a notification from the host on the connection of each relay.
 func say(t *testing.T, relays []*feedRelay, message, channel string) {
 	t.Helper()
 	for _, r := range relays {
@@ -71,9 +72,9 @@ func say(t *testing.T, relays []*feedRelay, message, channel string) {
 	}
 }
 
-// TestEachNotificationIsFedOnce sends notifications of all sizes to one viewer, and to two
-// viewers at two relays. Readers must get each notification which is no body exactly once,
-// complete and on its channel, and no answers.
+// TestEachNotificationIsFedOnce sends notifications of all sizes to one viewer, and to two viewers
+// at two relays. None of them is published as a body. The relays' feeds together must contain each
+// notification exactly once, complete and on its channel, and no answers.
 func TestEachNotificationIsFedOnce(t *testing.T) {
 	text := make([]byte, 700<<10)
 	dice := rand.New(rand.NewPCG(1, 2))
@@ -114,7 +115,8 @@ func TestEachNotificationIsFedOnce(t *testing.T) {
 	}
 }
 
-// TestNoFeedWithoutReaders ensures nothing is marked for a relay without readers.
+// TestNoFeedWithoutReaders sends a notification to a viewer at a relay without the feature feed.
+// The viewer must get it, and the relay's feed must stay empty.
 func TestNoFeedWithoutReaders(t *testing.T) {
 	a := NewAgentEnd(AgentEndConfig{Instance: "agent", Connect: func(*AgentConn, Open) HostConn { return &stillHost{} }})
 	r := newFeedRelay(t, a, "relay")
@@ -125,7 +127,9 @@ func TestNoFeedWithoutReaders(t *testing.T) {
 	}
 }
 
-// TestJoinerDropsIncompleteMessages loses pieces in every place.
+// TestJoinerDropsIncompleteMessages omits a piece of the first message, at each place. The joiner
+// must drop that message and return the second. It must keep at most mostJoining incomplete
+// messages.
 func TestJoinerDropsIncompleteMessages(t *testing.T) {
 	for lost := range 4 {
 		var j Joiner
@@ -153,7 +157,8 @@ func TestJoinerDropsIncompleteMessages(t *testing.T) {
 	}
 }
 
-// FuzzFeed reads arbitrary messages on channels' subjects.
+// FuzzFeed reads arbitrary messages as a feed. ReadFeed must not return more bytes than it was
+// given, nothing from a message with an error, and an error for a damaged message.
 func FuzzFeed(f *testing.F) {
 	f.Add(encodeBody("agent", 7, []byte("frame"))[bodySum:])
 	f.Add(encodeBodies("agent", []*body{{number: 7, frame: []byte("frame")}, {number: 8, frame: []byte("x")}})[bodySum:])

@@ -11,7 +11,8 @@ import (
 	"ahprelay/broker/link"
 )
 
-// still implements all interfaces of RelayEnd and AgentEnd, and does nothing.
+// A still implements the methods that RelayEnd and AgentEnd call on their users. All do nothing;
+// Watch counts its calls.
 type still struct{ watched int }
 
 func (s *still) Wake()                        {}
@@ -24,7 +25,7 @@ func (s *still) Flush()                       {}
 
 type stillClient struct {
 	still
-	frames int // delivered
+	frames int // number of frames delivered
 }
 
 func (s *stillClient) Deliver(frames []Frame) { s.frames += len(frames) }
@@ -49,8 +50,8 @@ func moveRecord(conn uint64, ticket string) []byte {
 	return appendMove(nil, conn, Move{Ticket: ticket, Until: time.Unix(2e9, 0)})
 }
 
-// FuzzRelayHandle gives a relay invalid packets and bodies. It keeps its invariants
-// and bounds, or ends the link.
+// FuzzRelayHandle passes arbitrary packets and bodies to a relay. The relay must either keep its
+// invariants and bounds, or return an error, which ends the link.
 func FuzzRelayHandle(f *testing.F) {
 	refs := record(recordRefs, 1, 1)
 	refs, _ = appendBodyList(refs, []uint64{1, 2, 2, 5}, 1)
@@ -110,7 +111,7 @@ func FuzzRelayHandle(f *testing.F) {
 	})
 }
 
-// wantBounded fails for a report beyond the bounds.
+// wantBounded returns a Report function that fails the test for a report beyond the bounds.
 func wantBounded(t *testing.T) func(Report) {
 	return func(r Report) {
 		if again := appendReport(nil, r); len(again) > MaxReport+16 || len(r.Counts) > MaxCounts {
@@ -119,8 +120,9 @@ func wantBounded(t *testing.T) func(Report) {
 	}
 }
 
-// FuzzAgentHandle gives a host-agent invalid packets. It keeps its invariants and
-// bounds, or ends the link.
+// FuzzAgentHandle passes arbitrary packets to a host-agent. The host-agent must either keep its
+// invariants and bounds, or return an error, which ends the link. When the link has ended, nothing
+// may remain.
 func FuzzAgentHandle(f *testing.F) {
 	open := appendOpen(nil, 3, Open{ID: "y"})
 	f.Add(bytes.Join([][]byte{open, recordWith("hello", recordFrame, 3)}, nil), recordWith("", recordClose, 3, 1001))
@@ -177,7 +179,7 @@ func FuzzAgentHandle(f *testing.F) {
 	})
 }
 
-// publish publishes all bodies.
+// publish takes all bodies that the host-agent wants to publish, and confirms them.
 func publish(a *AgentEnd) {
 	for {
 		if _, body := a.NextBody(); body == nil {
@@ -187,8 +189,8 @@ func publish(a *AgentEnd) {
 	}
 }
 
-// FuzzRefs parses arbitrary lists and sets. They are bounded, and encode to the same
-// bytes.
+// FuzzRefs parses arbitrary lists of bodies and sets of connections. Those accepted must be within
+// their bounds. A list, encoded and parsed again, must be equal.
 func FuzzRefs(f *testing.F) {
 	list, _ := appendBodyList(nil, []uint64{1, 2, 9}, 1)
 	f.Add(list, uint64(1))
@@ -218,8 +220,8 @@ func FuzzRefs(f *testing.F) {
 	})
 }
 
-// FuzzBody parses arbitrary body messages. Only this host-agent's are accepted, and
-// they encode to the same bytes.
+// FuzzBody parses arbitrary published messages with bodies. Only messages from this host-agent may
+// be accepted. Bodies must lie inside the message in order, and encode to the same bytes.
 func FuzzBody(f *testing.F) {
 	f.Add(encodeBody("agent", 7, []byte("frame"))[bodySum:])
 	f.Add(encodeBody("other", 7, []byte("frame"))[bodySum:])
@@ -262,7 +264,7 @@ func FuzzReport(f *testing.F) {
 			return
 		}
 		for _, c := range r.Counts {
-			if !validLabel(c.Kind) || !validLabel(c.Class) || c.N < 1 { // they become metric labels and counts
+			if !validLabel(c.Kind) || !validLabel(c.Class) || c.N < 1 { // relays use these in metrics
 				t.Errorf("a report counts %+v", c)
 			}
 		}

@@ -7,8 +7,9 @@ import (
 	"ahprelay/auth"
 )
 
-// TestEachHolderFitsIntoAMove uses the longest names permitted in tokens, of characters
-// which JSON escapes. They must stay below the bound at which a host-agent ends the link.
+// TestEachHolderFitsIntoAMove encodes a move with the longest names that a token may contain, in
+// characters that JSON escapes. The record must stay below the bound at which a host-agent ends the
+// link.
 func TestEachHolderFitsIntoAMove(t *testing.T) {
 	for _, character := range []string{"<", `"`, "\u00e9"} {
 		name := func(bytes int) string { return strings.Repeat(character, bytes/len(character)) }

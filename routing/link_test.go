@@ -18,8 +18,8 @@ import (
 	"ahprelay/routing"
 )
 
-// world is a host behind a host-agent, and relays with clients, over an in-memory
-// network and on fake time.
+// A world is a host, a host-agent, relays and their clients, over an in-memory network and on fake
+// time.
 type world struct {
 	net   *memoryNet
 	ctx   context.Context
@@ -47,7 +47,8 @@ func newWorldWith(relays int, agentCfg routing.AgentEndConfig, relayCfg routing.
 	return newWorldOf(hellos, agentCfg, relayCfg)
 }
 
-// newWorldOf returns a world with relays that change what they announce.
+// newWorldOf returns a world with a relay for each function in hellos. The function changes the
+// Hello with which its relay opens the link.
 func newWorldOf(hellos []func(*link.Hello), agentCfg routing.AgentEndConfig, relayCfg routing.RelayEndConfig) *world {
 	relayCfg.Agent, relayCfg.Encode = "agent1", encode
 	ctx, stop := context.WithCancel(context.Background())
@@ -88,7 +89,7 @@ func (w *world) end() {
 	w.net.wg.Wait()
 }
 
-// encode marks each piece, so that clients can reassemble messages.
+// encode prefixes a piece with its flags and length, so that clients can reassemble messages.
 func encode(piece []byte, first, last, isBinary bool) []byte {
 	flags := byte(0)
 	for i, f := range []bool{first, last, isBinary} {
@@ -110,7 +111,7 @@ func pieces(data []byte, f func(flags byte, piece []byte)) {
 	}
 }
 
-// hostConn is a connection at the host that records its messages.
+// A hostConn is the host's end of a connection. It records the messages.
 type hostConn struct {
 	conn *routing.AgentConn
 
@@ -119,9 +120,9 @@ type hostConn struct {
 	sent   [][]byte
 	closed bool
 
-	flushes []int // number of messages at each flush
+	flushes []int // number of messages received before each flush
 	stuck   bool  // the host reads nothing
-	untaken int   // credit of unread messages
+	untaken int   // credit that is not yet returned
 }
 
 func (w *world) connect(conn *routing.AgentConn, open routing.Open) routing.HostConn {
@@ -171,7 +172,7 @@ func (h *hostConn) send(message []byte, binary bool, channel string) error {
 	return err
 }
 
-// clientConn is a client that records its messages.
+// A clientConn is a client at a relay. It records the messages.
 type clientConn struct {
 	conn *routing.RelayConn
 	host *hostConn
@@ -182,9 +183,9 @@ type clientConn struct {
 	partial []byte
 	got     [][]byte
 	code    ahp.CloseCode
-	stalled bool  // returns no credit
-	untaken int   // credit of unread messages
-	flushed []int // number of messages at each Flushed event
+	stalled bool  // the client returns no credit
+	untaken int   // credit that is not yet returned
+	flushed []int // number of messages received before each Flushed event
 
 	probed atomic.Int32 // number of Probe events
 }

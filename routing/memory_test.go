@@ -10,8 +10,8 @@ import (
 	"ahprelay/broker/link"
 )
 
-// A memoryNet is an in-memory NATS server: every bus receives from every bus. Messages
-// take a moment, and the test decides which are lost.
+// A memoryNet is an in-memory NATS server for the buses that its method bus returns. A message
+// takes 5 µs, and the test decides which messages are lost.
 type memoryNet struct {
 	mu   sync.Mutex
 	subs []*memorySub
@@ -28,7 +28,8 @@ type memorySub struct {
 	into    chan *nats.Msg
 }
 
-// A memoryBus is one connection, with one ordered inbox.
+// A memoryBus is one connection to a memoryNet. All messages for its subscriptions arrive in the
+// order in which they were published.
 type memoryBus struct {
 	net  *memoryNet
 	name string
@@ -53,7 +54,7 @@ func (n *memoryNet) bus(name string, done <-chan struct{}) *memoryBus {
 				time.Sleep(latency)
 				select {
 				case d.into <- d.msg:
-				default: // like NATS
+				default: // like NATS, which drops messages for a slow subscriber
 				}
 			}
 		}

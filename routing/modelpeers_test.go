@@ -15,7 +15,7 @@ import (
 	"ahprelay/routing"
 )
 
-// A queue passes values from any goroutine to one, in order.
+// A queue passes values to a single reader in order. Any goroutine may push.
 type queue[T any] struct {
 	mu     sync.Mutex
 	items  []T
@@ -32,7 +32,7 @@ func (q *queue[T]) push(v T) {
 	q.signal()
 }
 
-// close ends the queue behind its values.
+// close ends the queue. The reader still gets the values pushed before.
 func (q *queue[T]) close() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -70,7 +70,8 @@ func (q *queue[T]) take(ctx context.Context) (v T, ok bool) {
 	return v, false
 }
 
-// more returns further values without waiting, while want accepts them.
+// more returns at most most values from the front of the queue, up to the first that want refuses.
+// It does not wait.
 func (q *queue[T]) more(most int, want func(T) bool) (next []T) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -80,7 +81,8 @@ func (q *queue[T]) more(most int, want func(T) bool) (next []T) {
 	return next
 }
 
-// A pace is a reading speed: a delay for each message, or a stall.
+// A pace is the speed of a reader: it waits for lag before each message, or reads nothing while it
+// is stalled.
 type pace struct {
 	mu      sync.Mutex
 	lag     time.Duration
@@ -89,7 +91,7 @@ type pace struct {
 
 	since   time.Time // start of the stall
 	longest time.Duration
-	slow    bool // it was slow or stalled at least once
+	slow    bool // the reader was slow or stalled at least once
 }
 
 func (p *pace) set(lag time.Duration, stalled bool) {
@@ -109,7 +111,7 @@ func (p *pace) set(lag time.Duration, stalled bool) {
 	}
 }
 
-// was returns whether the reader was ever slow, and its longest stall.
+// was returns whether the reader was ever slow or stalled, and its longest stall.
 func (p *pace) was() (slow bool, longest time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -119,7 +121,7 @@ func (p *pace) was() (slow bool, longest time.Duration) {
 	return p.slow, p.longest
 }
 
-// wait returns when the next message may be taken.
+// wait waits until the reader may take the next message, or ctx ends.
 func (p *pace) wait(ctx context.Context) {
 	for {
 		p.mu.Lock()
@@ -143,32 +145,32 @@ func (p *pace) wait(ctx context.Context) {
 	}
 }
 
-// A modelHost decides about each connection's messages. A lock orders its events. Each
-// connection then sends its part in a goroutine of its own, like a socket.
+// A modelHost is the host. Under its lock it decides which messages each connection sends. Each
+// connection's goroutine then sends them later at its own speed, as with real sockets.
 type modelHost struct {
 	world *modelWorld
 
 	mu    sync.Mutex
 	conns map[string]*modelConn            // by connection id, including ended connections
-	order []*modelConn                     // the same
+	order []*modelConn                     // the same connections in order of opening
 	seqs  map[int]int                      // by channel
-	dice  *rand.Rand                       // how the connections' goroutines interleave
-	known map[string]*routing.Notification // as looked up by host-agents, by agent and frame
+	dice  *rand.Rand                       // for random delays and for forgotten notifications
+	known map[string]*routing.Notification // notifications already made, by host-agent and frame
 }
 
-// An emission is one action of the host on a connection.
+// An emission is a message or a close which the host sends on a connection.
 type emission struct {
 	frame    []byte
 	binary   bool
-	channel  string // for a notification
-	from, to int    // content that others may read too
-	ready    bool   // this frame lets the client in
+	channel  string // channel of a notification; "": no notification
+	from, to int    // place in frame of content for several clients; to is 0: none
+	ready    bool   // this frame is the answer to hello: Ready is called before it
 	close    ahp.CloseCode
 	reason   string
 	after    time.Duration
 }
 
-// A modelConn is a connection at the host.
+// A modelConn is the host's end of a connection.
 type modelConn struct {
 	host  *modelHost
 	conn  *routing.AgentConn
@@ -181,17 +183,17 @@ type modelConn struct {
 	mu       sync.Mutex
 	version  int
 	channels map[int]bool
-	sent     [][]byte // accepted by FromHost
+	sent     [][]byte // messages that the host-agent accepted
 	got      [][]byte
-	total    int // bytes of sent, including frame costs
+	total    int // total size of sent, with a cost for each message
 	flushes  []flush
-	full     bool // Wait returned ErrStalled
-	over     bool // the client is gone
+	full     bool // the host-agent returned ErrStalled
+	over     bool // the host-agent returned another error: the client has gone
 	closing  ahp.CloseCode
-	reason   string // for over
+	reason   string // close reason beside closing
 	gone     bool   // Closed was called
 	dead     bool   // its host-agent was killed
-	told     int    // messages reported so far
+	told     int    // number of sent messages in the reports so far
 }
 
 type arrived struct {
@@ -199,10 +201,12 @@ type arrived struct {
 	credit  int
 }
 
-// A flush is the state of both sides when the host had all messages before it.
+// A flush is recorded when a client's flush reaches the host: the numbers of messages which the
+// host had received and sent by then.
 type flush struct{ got, sent int }
 
-// connect returns a host-agent's Connect function.
+// connect returns the Connect function for the named host-agent: it records a modelConn for each
+// connection.
 func (h *modelHost) connect(agent string) func(*routing.AgentConn, routing.Open) routing.HostConn {
 	return func(conn *routing.AgentConn, open routing.Open) routing.HostConn {
 		c := &modelConn{
@@ -232,7 +236,7 @@ func (h *modelHost) conn(id string) *modelConn {
 	return h.conns[id]
 }
 
-// live returns the open connections from a running host-agent.
+// live returns the connections which are open and whose host-agent runs.
 func (h *modelHost) live() (list []*modelConn) {
 	for _, c := range h.order {
 		if c.alive() {
@@ -273,7 +277,7 @@ func (c *modelConn) Closed(ahp.CloseCode, string) {
 	c.out.close()
 }
 
-// emit queues an emission. The host's lock is held.
+// emit queues an emission with a random delay. The host's lock is held.
 func (h *modelHost) emit(c *modelConn, e emission) {
 	e.after = time.Duration(h.dice.IntN(4)) * 20 * time.Microsecond
 	c.out.push(e)
@@ -310,15 +314,16 @@ func (c *modelConn) sendLoop() {
 	}
 }
 
-// longestRow bounds notifications that are passed on together.
+// longestRow bounds the number of notifications in a row, which is a single call of Notify.
 const longestRow = 5
 
-// mayShare reports whether an emission may be part of a row.
+// mayShare reports whether an emission is a plain notification, which may be part of a row.
 func mayShare(e emission) bool {
 	return e.channel != "" && !e.binary && e.to == 0 && e.close == 0 && !e.ready
 }
 
-// sendRow passes on a notification and the notifications behind it.
+// sendRow passes a notification to the host-agent, together with the notifications directly behind
+// it in the queue. It reports whether the connection may send more.
 func (c *modelConn) sendRow(first emission) bool {
 	row := append([]emission{first}, c.out.more(longestRow-1, mayShare)...)
 	notifications := make([]*routing.Notification, len(row))
@@ -326,7 +331,7 @@ func (c *modelConn) sendRow(first emission) bool {
 	for i, e := range row {
 		key := c.agent + " " + string(e.frame)
 		n := c.host.known[key]
-		if n == nil || c.host.dice.IntN(4) == 0 { // unknown or forgotten
+		if n == nil || c.host.dice.IntN(4) == 0 { // new, or made anew as if it had been forgotten
 			n = routing.NewNotification(bytes.Clone(e.frame), []byte(e.channel))
 			c.host.known[key] = n
 		}
@@ -344,7 +349,8 @@ func (c *modelConn) sendRow(first emission) bool {
 	return c.noteSent(sent, err)
 }
 
-// send passes a frame on, and reports whether more may follow.
+// send passes an emission's frame to the host-agent, and reports whether the connection may send
+// more.
 func (c *modelConn) send(e emission) bool {
 	if mayShare(e) {
 		return c.sendRow(e)
@@ -366,8 +372,8 @@ func (c *modelConn) send(e emission) bool {
 	return c.noteSent([][]byte{sent}, nil)
 }
 
-// noteSent records messages that were passed on, and the error that ended that. It
-// reports whether more may follow.
+// noteSent records messages that the host-agent accepted, and the error that ended the sending, if
+// any. It reports whether the connection may send more.
 func (c *modelConn) noteSent(sent [][]byte, err error) bool {
 	if errors.Is(err, routing.ErrStalled) {
 		c.conn.Abort(ahp.CloseOverloaded, "slow consumer")
@@ -387,7 +393,7 @@ func (c *modelConn) noteSent(sent [][]byte, err error) bool {
 	return false
 }
 
-// report returns the number of messages sent.
+// report returns a Report with the number of messages sent, in total and since the previous report.
 func (c *modelConn) report() routing.Report {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -422,8 +428,8 @@ func (c *modelConn) readLoop() {
 	}
 }
 
-// serve performs a client's request. Its form is a verb, a number and a size, then
-// anything.
+// serve performs a client's request, for example "sub 2 300": a verb, a number, and the size of the
+// answer.
 func (h *modelHost) serve(c *modelConn, message []byte) {
 	var verb string
 	var number, size int
@@ -452,7 +458,7 @@ func (h *modelHost) serve(c *modelConn, message []byte) {
 	}
 }
 
-// frame returns a message of about size bytes, beginning with words.
+// frame returns a message with words, number and size, padded with dots to size bytes.
 func frame(words string, number, size int) []byte {
 	text := fmt.Appendf(nil, "%s %d %d ", words, number, size)
 	if len(text) < size {
@@ -461,7 +467,8 @@ func frame(words string, number, size int) []byte {
 	return text
 }
 
-// event notifies all connections subscribed to a channel, in their version's form.
+// event sends a notification to all connections subscribed to a channel, in the form for each
+// connection's version. It returns their number.
 func (h *modelHost) event(channel, size int, tag string) (told int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -478,13 +485,13 @@ func (h *modelHost) event(channel, size int, tag string) (told int) {
 		if forms[version] == nil {
 			forms[version] = frame(fmt.Sprintf("action v%d c%d%s", version, channel, tag), h.seqs[channel], size)
 		}
-		// Each connection has a copy of its own.
+		// Each connection gets its own copy, as with messages from sockets.
 		h.emit(c, emission{frame: bytes.Clone(forms[version]), channel: fmt.Sprint("ahp-chat:/", channel)})
 	}
 	return told
 }
 
-// askClients sends a request to each connection, with equal ids.
+// askClients sends the same request, with the same id, on each open connection.
 func (h *modelHost) askClients(number, size int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -493,7 +500,7 @@ func (h *modelHost) askClients(number, size int) {
 	}
 }
 
-// closeConn closes one connection behind its messages.
+// closeConn makes the host close a connection, behind all messages queued for it.
 func (h *modelHost) closeConn(c *modelConn, code ahp.CloseCode, reason string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -503,7 +510,7 @@ func (h *modelHost) closeConn(c *modelConn, code ahp.CloseCode, reason string) {
 	h.emit(c, emission{close: code, reason: reason})
 }
 
-// restart closes all connections and restarts the numbering.
+// restart acts like a restarted host: it closes all connections, and numbers events from 1 again.
 func (h *modelHost) restart() {
 	h.mu.Lock()
 	list := h.live()
@@ -524,30 +531,31 @@ type client struct {
 	in      *queue[routing.Frame]
 	out     *queue[[]byte]
 	pace    pace
-	limit   int // bound of waiting bytes if credit is respected
+	limit   int // most bytes that may wait in queue in, if the host-agent respects the credit
 	version int
-	begin   chan struct{} // closed when it may send or has ended
+	begin   chan struct{} // closed at the event Opened, or when the connection ends
 
 	mu      sync.Mutex
 	sent    [][]byte
-	asked   int // messages queued for sending
+	asked   int // number of messages passed to send
 	got     [][]byte
 	partial []byte
 	middle  bool
 	queued  int
 	opened  bool
-	flushes []int // messages sent before each flush
-	flushed []int // messages delivered before each answer
-	whole   int   // messages delivered
-	ready   int   // messages delivered before Ready; -1: no Ready
+	flushes []int // number of messages sent before each flush
+	flushed []int // number of messages delivered before each answer to a flush
+	whole   int   // number of messages delivered
+	ready   int   // number of messages delivered before the event Ready; -1: no Ready
 	code    ahp.CloseCode
 	reason  string
-	left    bool // it closed the connection itself
-	shut    bool // nothing may arrive any more
-	killed  bool // with its relay
+	left    bool // the client closed the connection itself
+	shut    bool // the client has closed: nothing more may be delivered
+	killed  bool // the client ended together with its relay
 }
 
-// dial opens a connection at a relay with a link.
+// dial opens a client's connection at a relay and returns the client, or nil if the relay has no
+// link.
 func (w *modelWorld) dial(p *relayProcess, version int) *client {
 	relay := p.current()
 	if relay == nil {
@@ -576,8 +584,8 @@ func (w *modelWorld) dial(p *relayProcess, version int) *client {
 // maxClients bounds the clients of a run, including ended clients.
 const maxClients = 24
 
-// comeBack opens a connection in place of a closed one, as soon as the relay has a
-// link.
+// comeBack connects a new client in place of a closed one, as soon as the relay has a link. It
+// gives up after 10 s.
 func (c *client) comeBack() {
 	w := c.world
 	for range 100 {
@@ -600,7 +608,7 @@ func (w *modelWorld) everybody() []*client {
 	return slices.Clone(w.clients)
 }
 
-// flush queues a flush.
+// flush queues a flush behind the client's messages.
 func (c *client) flush() { c.out.push(nil) }
 
 // send queues a message from the client.
@@ -648,7 +656,7 @@ func (c *client) close(code ahp.CloseCode) {
 	c.shut = true
 }
 
-// leave closes the connection behind queued messages.
+// leave closes the connection when all queued messages are sent.
 func (c *client) leave() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -737,7 +745,8 @@ func (c *client) readLoop() {
 	}
 }
 
-// take reassembles messages from pieces.
+// take adds a piece to the incomplete message, and records a complete message. It answers a
+// request.
 func (c *client) take(flags byte, piece []byte) {
 	first, last := flags&1 != 0, flags&2 != 0
 	if first == c.middle {

@@ -19,21 +19,21 @@ import (
 
 const mib = 1 << 20
 
-// message returns a message with n bytes that begins with its number.
+// message returns a message with n bytes. It begins with the given number.
 func message(number, n int) []byte {
 	m := bytes.Repeat([]byte{'x'}, n)
 	copy(m, fmt.Sprint(number, " "))
 	return m
 }
 
-// stall makes a client read nothing beyond its current credit.
+// stall makes a client stop returning credit, so that it gets nothing beyond its current credit.
 func (c *clientConn) stall() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.stalled = true
 }
 
-// takeAll makes a stalled client read everything from now on.
+// takeAll makes a stalled client return all credit, and read everything from now on.
 func (c *clientConn) takeAll() {
 	c.mu.Lock()
 	c.stalled = false
@@ -58,9 +58,9 @@ func (c *clientConn) send(t *testing.T, m []byte) {
 	c.sent = append(c.sent, m)
 }
 
-// TestLargestMessageFits stalls a client. Whatever the size and position of the largest
-// message in its queue, another 8 MiB can be queued, and everything arrives when the client
-// continues.
+// TestLargestMessageFits stalls a client, and queues a message with 32 MiB for it, behind other
+// messages of various sizes. Messages totalling almost 7 MiB must fit into the queue beside it.
+// When the client reads again, it must receive everything.
 func TestLargestMessageFits(t *testing.T) {
 	for name, before := range map[string][]int{
 		"first":                 {},
@@ -79,7 +79,7 @@ func TestLargestMessageFits(t *testing.T) {
 					number++
 					return c.host.send(message(number, size), false, "")
 				}
-				if err := send(2 * mib); err != nil { // uses all credit
+				if err := send(2 * mib); err != nil { // this message uses all credit
 					t.Fatal(err)
 				}
 				time.Sleep(time.Second)
@@ -104,8 +104,9 @@ func TestLargestMessageFits(t *testing.T) {
 	}
 }
 
-// read sends messages from the host as a reader of its connection does, and returns
-// how many it sends before done.
+// read acts like the goroutine that reads the host's socket for this connection: it sends messages
+// from the host, each after Wait and Reserve. It returns how many messages it sent before an error,
+// or before done is closed.
 func (h *hostConn) read(done <-chan struct{}, messages, size int, channel string) (n int, err error) {
 	for ; n < messages; n++ {
 		if err := h.conn.Wait(done); err != nil {
@@ -125,9 +126,10 @@ func (h *hostConn) read(done <-chan struct{}, messages, size int, channel string
 	return n, nil
 }
 
-// TestSlowClientHoldsItsHostBack stalls a client with small, large and shared messages.
-// Only its own connection to the host is no longer read, at about the queue bound. If the
-// client continues in time, it gets everything; otherwise it alone is closed.
+// TestSlowClientHoldsItsHostBack stalls a client with small, large and shared messages. The
+// host-agent must stop to read this client's connection to the host at about the queue's bound, and
+// go on for another client. If the client reads again in time, it must get everything. Otherwise,
+// only its connection ends, with ErrStalled.
 func TestSlowClientHoldsItsHostBack(t *testing.T) {
 	for _, size := range []int{400, 64 << 10, 3 * mib} {
 		for _, channel := range []string{"", "ahp-chat:/1"} {
@@ -142,13 +144,13 @@ func TestSlowClientHoldsItsHostBack(t *testing.T) {
 
 func slowClient(t *testing.T, size int, channel string, goesOn bool) {
 	limit := 4 * mib
-	if size < mib { // many small messages need time
+	if size < mib { // less, because many small messages make the test slow
 		limit = mib / 2
 	}
 	w := newWorld(1, routing.AgentEndConfig{QueueLimit: limit})
 	defer w.end()
 	slow, other := w.dial(0), w.dial(0)
-	for range 100 { // until the channel is shared
+	for range 100 { // until the relay subscribes to the channel's bodies
 		for _, c := range []*clientConn{slow, other} {
 			if err := c.host.send(message(1, 100), false, "ahp-chat:/1"); err != nil {
 				t.Fatal(err)
@@ -198,8 +200,9 @@ func slowClient(t *testing.T, size int, channel string, goesOn bool) {
 	other.wantAll(t, "other")
 }
 
-// TestSlowReaderIsNotClosed ensures a client too slow for credit records is not closed:
-// its relay reports progress.
+// TestSlowReaderIsNotClosed lets a client read so slowly that its relay rarely sends a credit
+// record. The relay reports progress to the host-agent instead, which must therefore not close the
+// client.
 func TestSlowReaderIsNotClosed(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(1, routing.AgentEndConfig{})
@@ -231,8 +234,10 @@ func TestSlowReaderIsNotClosed(t *testing.T) {
 	})
 }
 
-// TestLargeMessagesHaveTurns sends 4 MiB to each of many clients at once, while memory
-// suffices for three. All messages arrive, and the bound holds.
+// TestLargeMessagesHaveTurns sends a message with 4 MiB to each of 12 clients at once, while the
+// queues may hold 16 MiB. All messages must arrive, and the queues stay within the bound. In a
+// second run, three stalled clients occupy memory too, and must not be closed before 6 s have
+// passed.
 func TestLargeMessagesHaveTurns(t *testing.T) {
 	const clients, size, bound = 12, 4 * mib, 16 * mib
 	for _, stalled := range []int{0, 3} {
@@ -277,9 +282,10 @@ func TestLargeMessagesHaveTurns(t *testing.T) {
 	}
 }
 
-// TestShortFreezeClosesNoClient makes clients unreachable for 20 s while they occupy all
-// memory and other clients wait. No client is closed. Clients that are unreachable for
-// longer make room.
+// TestShortFreezeClosesNoClient stalls clients for 20 s while messages for them occupy all memory
+// and messages for other clients wait. No client may be closed, and all must get their messages. In
+// a second world, a client stalls for 30 s: it must be closed with 1013, so that the message for
+// the waiting client arrives.
 func TestShortFreezeClosesNoClient(t *testing.T) {
 	const size, bound = 8 * mib, 32 * mib
 	inBubble(t, func(t *testing.T) {
@@ -332,9 +338,9 @@ func TestShortFreezeClosesNoClient(t *testing.T) {
 	})
 }
 
-// TestLongestStallIsClosedFirst exhausts memory. The connections which have stalled for
-// longest must be closed first, even with short queues, and not the connection with the
-// longest queue.
+// TestLongestStallIsClosedFirst stalls three clients one after the other, and then exhausts the
+// memory for queues. The host-agent must close the two clients which have stalled for longest, and
+// not the third, whose queue is longest.
 func TestLongestStallIsClosedFirst(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(1, routing.AgentEndConfig{MaxQueued: 25 * mib})
@@ -361,8 +367,10 @@ func TestLongestStallIsClosedFirst(t *testing.T) {
 	})
 }
 
-// TestFlushFollowsEarlierMessages ensures the answer to a flush follows all earlier messages in both
-// directions, including a lost body.
+// TestFlushFollowsEarlierMessages flushes a client's connection while the network has lost a shared
+// body. The host must get the flush after all earlier messages from the client. The client must get
+// the answer after all earlier messages from the host, including the lost body. A flush after the
+// close does nothing.
 func TestFlushFollowsEarlierMessages(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(1, routing.AgentEndConfig{})
@@ -376,7 +384,7 @@ func TestFlushFollowsEarlierMessages(t *testing.T) {
 				}
 			}
 		}
-		for i := range 100 { // until the channel is shared
+		for i := range 100 { // until the relay subscribes to the channel's bodies
 			say(i)
 			time.Sleep(time.Millisecond)
 		}
@@ -410,8 +418,8 @@ func TestFlushFollowsEarlierMessages(t *testing.T) {
 	})
 }
 
-// TestProbeReachesOnlyItsClient probes a stalled client, a closed client, and a client with
-// a reused number.
+// TestProbeReachesOnlyItsClient probes a stalled client, which must get the probe. A closed client
+// must get none, and neither must the next client, whose connection may have the same number.
 func TestProbeReachesOnlyItsClient(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(1, routing.AgentEndConfig{})
@@ -445,9 +453,9 @@ func TestProbeReachesOnlyItsClient(t *testing.T) {
 	})
 }
 
-// TestHungHostHoldsTwoMessages sends large messages to a hung host: one waits for the
-// host, one is on its way, and the client has to wait. All arrive when the host
-// continues.
+// TestHungHostHoldsTwoMessages sends four messages with 10 MiB to a host that reads nothing. Only
+// the first may reach the host-agent's queue for the host; the others wait before that. All must
+// arrive when the host reads again.
 func TestHungHostHoldsTwoMessages(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(1, routing.AgentEndConfig{})
@@ -486,7 +494,7 @@ func TestHungHostHoldsTwoMessages(t *testing.T) {
 	})
 }
 
-// heap returns the bytes of all live objects.
+// heap collects garbage, and returns the size of all live objects in bytes.
 func heap() int {
 	runtime.GC()
 	sample := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
@@ -494,15 +502,15 @@ func heap() int {
 	return int(sample[0].Value.Uint64())
 }
 
-// TestAllStreamsAreBounded floods stalled clients, and a stalled host. The queues must stay
-// within their common bound, connections with most bytes must be closed, and all others
+// TestAllStreamsAreBounded sends to 100 stalled clients more than memory can hold. The host-agent
+// must close some of them with 1013, and memory must stay within the bound. A client that reads
 // must get everything.
 func TestAllStreamsAreBounded(t *testing.T) {
 	const (
 		clients = 100
 		bound   = 48 * mib
 		frame   = 64 << 10
-		// Memory of clients and link: each connection's credit, and a window.
+		// Further memory for clients and link: each connection's credit, and a window.
 		beside = clients*mib + 32*mib
 	)
 	inBubble(t, func(t *testing.T) {
@@ -519,7 +527,7 @@ func TestAllStreamsAreBounded(t *testing.T) {
 		for i := range 100 {
 			for j, c := range slow {
 				n := frame
-				if j%2 == 0 { // these have more, and are closed first
+				if j%2 == 0 { // half of the clients get twice as many bytes
 					n = 2 * frame
 				}
 				if err := c.host.conn.FromHost(message(i, n), false, nil); err != nil && !errors.Is(err, routing.ErrConnClosed) {
@@ -560,9 +568,10 @@ func TestAllStreamsAreBounded(t *testing.T) {
 	})
 }
 
-// TestFloodsToHungHostAreBounded sends large messages from many clients to a stalled
-// host. Some wait at the host-agent, others at the relay, and all arrive when the host
-// continues. Without room for every client's credit, some clients are closed.
+// TestFloodsToHungHostAreBounded sends a message with 4 MiB from each of 20 clients to a host that
+// reads nothing. Memory must stay within the bound. With room for every client's credit, all
+// messages must arrive when the host reads again. With less room, some clients must be closed with
+// 1013.
 func TestFloodsToHungHostAreBounded(t *testing.T) {
 	inBubble(t, func(t *testing.T) { floodHungHost(t, 64*mib, false) })
 	inBubble(t, func(t *testing.T) { floodHungHost(t, 24*mib, true) })
@@ -617,10 +626,10 @@ func floodHungHost(t *testing.T, bound int, some bool) {
 	}
 }
 
-// TestUnreadAnswersOfACrowdStayAtTheHost lets many new clients request several answers and
-// read none. The host-agent must read from the host hardly more than these clients may have
-// in flight. It must read everything for a client which reads, for a client which has read
-// before, and for the remaining clients when most of the crowd reads too.
+// TestUnreadAnswersOfACrowdStayAtTheHost lets 40 new clients request 8 answers each and read none.
+// For them, the host-agent must read from the host little more than their initial credit. It must
+// read all answers for a new client that reads, and for a client that has read before and then
+// stalls. When 38 clients and that one read again, it must read all answers for the remaining two.
 func TestUnreadAnswersOfACrowdStayAtTheHost(t *testing.T) {
 	const stalled, answers, size, credit = 40, 8, 100 << 10, 64 << 10
 	inBubble(t, func(t *testing.T) {
@@ -636,7 +645,7 @@ func TestUnreadAnswersOfACrowdStayAtTheHost(t *testing.T) {
 		for range stalled {
 			c := w.dial(0)
 			c.stall()
-			crowd = append([]*clientConn{c}, crowd...) // the latest first
+			crowd = append([]*clientConn{c}, crowd...) // the latest client first
 			ask(c)
 		}
 		time.Sleep(time.Second)

@@ -6,8 +6,8 @@ import (
 	"ahprelay/broker/link"
 )
 
-// BenchmarkBodyTable measures the body table with frames of 512 bytes: of each
-// hundred, the first is new.
+// BenchmarkBodyTable measures how long the body table takes to find a frame of 512 bytes, or to add
+// it. Of each hundred frames, only the first is new.
 func BenchmarkBodyTable(b *testing.B) {
 	table := newBodyTable(8 << 20)
 	frame, ch := action(0), &channel{}
@@ -24,8 +24,7 @@ func BenchmarkBodyTable(b *testing.B) {
 	}
 }
 
-// benchBatch returns an empty batch with its input: 64 bodies for 100 connections
-// each.
+// benchBatch returns an empty batch, and 100 streams and 64 bodies to add to it.
 func benchBatch() (*batch, []*stream, []*body) {
 	t := &batch{room: 1 << 30, floor: func() uint64 { return 1 }, left: func() uint64 { return 1 << 30 }}
 	streams, bodies := make([]*stream, benchClients), make([]*body, 64)
@@ -46,7 +45,7 @@ func (t *batch) addAll(streams []*stream, bodies []*body) {
 	}
 }
 
-// BenchmarkRefsAppend collects and encodes 6,400 references.
+// BenchmarkRefsAppend measures how long a batch takes to collect and encode 6,400 references.
 func BenchmarkRefsAppend(b *testing.B) {
 	t, streams, bodies := benchBatch()
 	var record []byte
@@ -60,7 +59,7 @@ func BenchmarkRefsAppend(b *testing.B) {
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(streams)*len(bodies)), "ns/reference")
 }
 
-// BenchmarkRefsRead decodes the same record.
+// BenchmarkRefsRead measures how long a relay takes to decode the record from BenchmarkRefsAppend.
 func BenchmarkRefsRead(b *testing.B) {
 	t, streams, bodies := benchBatch()
 	t.addAll(streams, bodies)

@@ -44,7 +44,8 @@ func TestSetOfConnectionsReturnsAsSent(t *testing.T) {
 	})
 }
 
-// TestConnSetIsShort ensures the shorter form is used.
+// TestConnSetIsShort encodes sets of connection numbers. Each must take at most the given number of
+// bytes, which only the shorter of its two forms does.
 func TestConnSetIsShort(t *testing.T) {
 	for _, test := range []struct {
 		name     string
@@ -71,7 +72,7 @@ func TestListOfBodiesReturnsAsSent(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		number := rapid.OneOf(rapid.Uint64Range(1, 50), rapid.Uint64Range(1, 1<<62))
 		want := rapid.SliceOfN(number, 0, 50).Draw(t, "numbers")
-		for i := range len(want) / 2 { // some consecutive
+		for i := range len(want) / 2 { // half of the numbers follow their predecessors
 			want[2*i+1] = want[2*i] + 1
 		}
 		floor := number.Draw(t, "floor")
@@ -84,8 +85,9 @@ func TestListOfBodiesReturnsAsSent(t *testing.T) {
 	})
 }
 
-// TestBatchKeepsEachConnectionsOrder ensures a record gives each connection its bodies in their order,
-// whatever the order of calls.
+// TestBatchKeepsEachConnectionsOrder adds references to a batch in random order, and decodes the
+// record that the batch makes. For each connection, the record must name the bodies in the order in
+// which they were added.
 func TestBatchKeepsEachConnectionsOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		bodies := make([]*body, rapid.IntRange(1, 20).Draw(t, "bodies"))
@@ -144,13 +146,14 @@ func TestBatchKeepsEachConnectionsOrder(t *testing.T) {
 	})
 }
 
-// TestReferencesWaitLongerOnlyWhileSomeComeLate ensures references wait longer
-// only while bodies are small and some references arrive late.
+// TestReferencesWaitLongerOnlyWhileSomeComeLate sends bodies to three connections, and delays the
+// reference to the third. Normally, references leave after 1 ms. They must wait for late references
+// only if bodies are small and references have recently been late, and not longer than longLinger.
 func TestReferencesWaitLongerOnlyWhileSomeComeLate(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	batch := batch{room: 1 << 30, floor: func() uint64 { return 0 }, left: func() uint64 { return 1 << 40 }}
-	// hear sends a body to three connections, the last after lag, and returns when
-	// references left.
+	// hear adds references to a body for three connections, the last after lag. It returns the
+	// times at which the batch sent references.
 	hear := func(size int, lag time.Duration) (left []time.Duration) {
 		a := &arrival{on: &channelLink{most: [2]int{3, 3}}}
 		b := &body{size: size}
@@ -199,8 +202,8 @@ func TestReferencesWaitLongerOnlyWhileSomeComeLate(t *testing.T) {
 	}
 }
 
-// TestBodyListIsBounded ensures a list is bounded by a packet's size, and has only
-// numbers that a body can have.
+// TestBodyListIsBounded decodes lists which are too long for a packet, cut short, or have a number
+// that no body can have. Each must be refused.
 func TestBodyListIsBounded(t *testing.T) {
 	for _, test := range []struct {
 		name string
@@ -209,7 +212,7 @@ func TestBodyListIsBounded(t *testing.T) {
 		{"cut short", []byte{1}},
 		{"long run", append(append([]byte{1}, 2), 0x80, 0x80, 0x02)},
 		{"many runs", append([]byte{0xff, 0xff, 0x7f}, make([]byte, 1<<17)...)},
-		{"number zero", []byte{1, 1, 0}}, // floor 1, one less
+		{"number zero", []byte{1, 1, 0}}, // the difference is relative to floor 1, so the number is 0
 		{"over the end", []byte{1, 3, 5}},
 	} {
 		floor := uint64(1)

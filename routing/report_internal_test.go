@@ -9,7 +9,8 @@ import (
 	"ahprelay/broker/link"
 )
 
-// TestReportsBeyondBoundsAreRefused ensures a relay refuses reports beyond the bounds.
+// TestReportsBeyondBoundsAreRefused parses reports at and beyond each bound. Only those beyond a
+// bound must be refused, with ErrBadPacket.
 func TestReportsBeyondBoundsAreRefused(t *testing.T) {
 	counts := func(n int) string {
 		return `{"conn":"c","counts":[` + strings.TrimSuffix(strings.Repeat(`{"kind":"k","class":"c","n":1},`, n), ",") + `]}`

@@ -13,7 +13,7 @@ import (
 	"ahprelay/routing"
 )
 
-// reports records a relay's reports.
+// A reports records what a relay passes to its Report function.
 type reports struct {
 	mu  sync.Mutex
 	all []routing.Report
@@ -25,7 +25,7 @@ func (r *reports) add(one routing.Report) {
 	r.all = append(r.all, one)
 }
 
-// take waits until no more reports come, and returns them.
+// take waits for a second, and returns the reports since its last call.
 func (r *reports) take() (list []routing.Report) {
 	time.Sleep(time.Second)
 	synctest.Wait()
@@ -35,7 +35,10 @@ func (r *reports) take() (list []routing.Report) {
 	return list
 }
 
-// TestReportsCarryTheLatestState reports often, at a connection's end, and beyond the bounds.
+// TestReportsCarryTheLatestState makes a host-agent report a connection's state 1000 times within a
+// second. The relay must receive about six reports, whose counts add up and whose last has the
+// newest state. It must receive a report after the connection's end too. A state that is too large
+// must be omitted.
 func TestReportsCarryTheLatestState(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		var told reports
@@ -53,7 +56,7 @@ func TestReportsCarryTheLatestState(t *testing.T) {
 			number.Add(1)
 			c.host.conn.Report(report)
 		}
-		for range 1000 { // in one second
+		for range 1000 { // all within one second
 			change()
 			time.Sleep(time.Millisecond)
 		}
@@ -80,11 +83,11 @@ func TestReportsCarryTheLatestState(t *testing.T) {
 		}
 		w.stop()
 		time.Sleep(time.Second)
-		change() // no relay is left
+		change() // must not block or panic although no relay is left
 	})
 }
 
-// TestReportsOfMany reports for many connections at once.
+// TestReportsOfMany reports on 201 connections at once. All reports must arrive.
 func TestReportsOfMany(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		var told reports

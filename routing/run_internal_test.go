@@ -12,7 +12,7 @@ import (
 	"ahprelay/broker/link"
 )
 
-// A heardClient records frames.
+// A heardClient records the frames and the bytes that it receives.
 type heardClient struct {
 	frames []Frame
 	got    []byte
@@ -27,9 +27,9 @@ func (c *heardClient) Deliver(frames []Frame) {
 }
 func (c *heardClient) Closed(ahp.CloseCode, string) {}
 
-// TestJoinedMessagesKeepOrderAndCredit handles a packet with messages and pieces
-// for several clients. However messages are joined, each client must get its own
-// in order and return the same credit.
+// TestJoinedMessagesKeepOrderAndCredit passes to a relay a packet with messages and pieces for
+// several clients. The relay may join messages for a client into one frame. Each client must get
+// its messages in order, with the credit for all of them.
 func TestJoinedMessagesKeepOrderAndCredit(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := NewRelayEnd(RelayEndConfig{Encode: func(piece []byte, first, last, binary bool) []byte {
@@ -48,7 +48,7 @@ func TestJoinedMessagesKeepOrderAndCredit(t *testing.T) {
 		for range rapid.IntRange(1, 40).Draw(t, "records") {
 			i := rapid.IntRange(0, 2).Draw(t, "client")
 			data := bytes.Repeat([]byte{byte('a' + i)}, rapid.SampledFrom([]int{0, 1, 100, mostOfRun, mostOfRun + 1}).Draw(t, "size"))
-			if rapid.IntRange(0, 9).Draw(t, "piece") == 0 { // the first of two
+			if rapid.IntRange(0, 9).Draw(t, "piece") == 0 { // the message is sent in two pieces
 				packet = appendBytes(appendRecord(packet, recordFragment, uint64(i+1), fragmentFirst), data)
 				packet = appendBytes(appendRecord(packet, recordFragment, uint64(i+1), fragmentLast), data)
 				want[i] = append(append(append(append(want[i], data...), '-'), data...), '.')
@@ -75,8 +75,8 @@ func TestJoinedMessagesKeepOrderAndCredit(t *testing.T) {
 	})
 }
 
-// TestConsecutiveMessagesAreOneFrame joins a client's consecutive messages into
-// one frame, up to its credit.
+// TestConsecutiveMessagesAreOneFrame sends a client five consecutive messages. They must arrive as
+// one frame. A packet beyond the client's credit, or cut short, must be refused.
 func TestConsecutiveMessagesAreOneFrame(t *testing.T) {
 	r := NewRelayEnd(RelayEndConfig{Encode: func(piece []byte, _, _, _ bool) []byte { return slices.Clone(piece) }, Credit: 10 * (100 + pieceCost)})
 	r.Start(link.Hello{Credit: 1 << 20}, &still{})

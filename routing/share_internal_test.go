@@ -7,16 +7,17 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestByteStreamsDoNotQueueOnTheLine fills a network line with byte
-// streams. The line must be busy, but later data must arrive soon: one
-// piece's time on the line after it could at best.
+// TestByteStreamsDoNotQueueOnTheLine simulates a network line, and sends as many bytes of streams
+// as share permits. The line must be used at 60 % of its possible rate at least. Yet the line's
+// queue must stay so short that other data, sent next, waits for at most three times shareDelay and
+// four pieces.
 func TestByteStreamsDoNotQueueOnTheLine(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rate := rapid.Float64Range(250_000, 100e6).Draw(t, "bytes a second")
 		way := time.Duration(rapid.IntRange(1, 150).Draw(t, "ms there and back")) * time.Millisecond
 		var h share
 		now := time.Unix(0, 0)
-		free := now // when the line is free
+		free := now // when the line will have sent everything so far
 		type arrival struct {
 			number uint64
 			at     time.Time

@@ -11,9 +11,9 @@ import (
 	"ahprelay/routing"
 )
 
-// TestShedBodiesAreRequestedAgain drops bodies which a stalled client still
-// needs. The client must receive them nevertheless, and the relay's byte
-// count must be exact.
+// TestShedBodiesAreRequestedAgain calls Shed on a relay, which drops bodies that a stalled client
+// still needs. When the client reads again, the relay must request them from the host-agent, and
+// the client must receive all messages. The bytes reported to Kept must be exact.
 func TestShedBodiesAreRequestedAgain(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		const limit = 16 << 20
@@ -38,7 +38,7 @@ func TestShedBodiesAreRequestedAgain(t *testing.T) {
 		late.mu.Lock()
 		late.stalled = true
 		late.mu.Unlock()
-		if err := late.host.send(bytes.Repeat([]byte{'y'}, 2<<20), false, ""); err != nil { // more than its credit
+		if err := late.host.send(bytes.Repeat([]byte{'y'}, 2<<20), false, ""); err != nil { // uses all credit
 			t.Fatal(err)
 		}
 		for n := range 200 {

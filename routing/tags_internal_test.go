@@ -7,7 +7,7 @@ import (
 	"ahprelay/broker/link"
 )
 
-// A keepingClient records its output.
+// A keepingClient records the bytes that it receives.
 type keepingClient struct {
 	still
 	got []byte
@@ -19,8 +19,9 @@ func (k *keepingClient) Deliver(frames []Frame) {
 	}
 }
 
-// TestTagWaitsForItsBody handles references before their body arrives. Each client
-// must receive the body and then its own tag, even if another client has left.
+// TestTagWaitsForItsBody passes to a relay references with tags and their body, in either order.
+// Each client must receive the body and then its own tag. A client that has left gets nothing, and
+// must not shift the tags for others.
 func TestTagWaitsForItsBody(t *testing.T) {
 	encode := func(piece []byte, _, _, binary bool) []byte {
 		if !binary {
@@ -28,7 +29,7 @@ func TestTagWaitsForItsBody(t *testing.T) {
 		}
 		return append(append([]byte("<"), piece...), '>')
 	}
-	for _, first := range []bool{true, false} { // the body
+	for _, first := range []bool{true, false} { // whether the body comes first
 		r := NewRelayEnd(RelayEndConfig{Agent: "agent", Encode: encode})
 		r.Start(link.Hello{Credit: 1 << 20, MaxFrame: 1 << 20, Features: []string{link.FeatureSealed}}, &still{})
 		var clients []*keepingClient

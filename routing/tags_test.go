@@ -13,7 +13,7 @@ import (
 	"ahprelay/routing"
 )
 
-// A plainTagger makes tags which reveal what they confirm.
+// A plainTagger makes tags that contain their input in plain form, so that a test can check them.
 type plainTagger struct{ made uint32 }
 
 func (p *plainTagger) Tag(sum [32]byte, own uint64) (tag [routing.TagSize]byte) {
@@ -24,10 +24,11 @@ func (p *plainTagger) Tag(sum [32]byte, own uint64) (tag [routing.TagSize]byte) 
 	return tag
 }
 
-// newSealedWorld is newWorld for a sealed host.
+// newSealedWorld returns a world with a sealed host, and relays that have the feature tags.
 func newSealedWorld(relays int) *world { return newSealedWorldOf(make([]bool, relays)) }
 
-// newSealedWorldOf returns a world with relays that have the feature tags, or are old.
+// newSealedWorldOf returns a world with a sealed host, and a relay for each element of old. Where
+// old is true, the relay lacks the feature tags.
 func newSealedWorldOf(old []bool) (w *world) {
 	type sealedHost struct {
 		*hostConn
@@ -46,18 +47,19 @@ func newSealedWorldOf(old []bool) (w *world) {
 	}}, routing.RelayEndConfig{})
 }
 
-// A taggedClient is a client of a sealed host. It checks each tag.
+// A taggedClient is a client of a sealed host. Its method untag checks the tags.
 type taggedClient struct {
 	*clientConn
 	conn *routing.AgentConn
 	t    *testing.T
-	sums []byte // of the bodies without a tag
+	sums []byte // hashes of the bodies received since the last tag
 	own  uint32
 	tags uint32
-	sent [][]byte // without tags
+	sent [][]byte // messages sent to the client, not counting tags
 }
 
-// untag checks the messages that the client has received, and returns them without tags.
+// untag checks that each group of bodies is followed by the right tag, before any other message. It
+// returns the received messages without the tags.
 func (c *taggedClient) untag() (rest [][]byte) {
 	c.t.Helper()
 	c.clientConn.mu.Lock()
@@ -90,9 +92,9 @@ func (c *taggedClient) untag() (rest [][]byte) {
 	return rest
 }
 
-// TestTagsCoverEachConnectionsBodies sends shared bodies and own messages to clients of a
-// sealed host, in random order, to slow clients and two relays. Each client must receive
-// its messages in order, and after its bodies a tag for exactly these.
+// TestTagsCoverEachConnectionsBodies sends shared bodies, and messages to single clients, in random
+// order to clients at two relays. Some clients are slow. Each client must receive its messages in
+// order, and after its bodies a tag for exactly these.
 func TestTagsCoverEachConnectionsBodies(t *testing.T) {
 	for seed := range uint64(12) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -101,10 +103,10 @@ func TestTagsCoverEachConnectionsBodies(t *testing.T) {
 	}
 }
 
-// TestOldRelaysGetNoTags does the same with relays without the feature tags, alone or
-// beside a relay with it. Old relays must get no references, which would end their link,
-// and must not subscribe to bodies. Their clients must receive all bodies and tags in their
-// own streams.
+// TestOldRelaysGetNoTags repeats TestTagsCoverEachConnectionsBodies with relays that lack the
+// feature tags: two such relays, or one beside a new relay. An old relay must get no references,
+// which would end its link, and must not subscribe to bodies. The host-agent must send it a copy of
+// each body for each client.
 func TestOldRelaysGetNoTags(t *testing.T) {
 	for name, old := range map[string][]bool{"alone": {true, true}, "beside a new one": {true, false}} {
 		for seed := range uint64(4) {
@@ -115,7 +117,8 @@ func TestOldRelaysGetNoTags(t *testing.T) {
 	}
 }
 
-// runTagged sends bodies and messages through two relays.
+// runTagged sends bodies and messages to six clients at two relays, and checks what each client has
+// received.
 func runTagged(t *testing.T, random *rand.Rand, old []bool) {
 	w := newSealedWorldOf(old)
 	defer w.end()
@@ -169,7 +172,7 @@ func runTagged(t *testing.T, random *rand.Rand, old []bool) {
 		c.clientConn.conn.Written(credit)
 	}
 	time.Sleep(5 * time.Second)
-	copies, alone, bodies := 0, 0, map[string]bool{} // bytes of old relays' clients, and of all distinct bodies
+	copies, alone, bodies := 0, 0, map[string]bool{} // copies: bytes for clients of old relays; alone: of all distinct bodies
 	for i, c := range clients {
 		wantSame(t, fmt.Sprint("client ", i), c.untag(), c.sent)
 		for _, m := range c.sent {
@@ -194,7 +197,8 @@ func runTagged(t *testing.T, random *rand.Rand, old []bool) {
 	t.Logf("the host-agent sent %d bytes", sent)
 }
 
-// TestTagsCrossInBatches bounds the bytes for 50 readers of a sealed host.
+// TestTagsCrossInBatches sends 500 bodies to 50 readers of a sealed host. The host-agent may send
+// at most twice as many bytes as it sends for an unsealed host.
 func TestTagsCrossInBatches(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newSealedWorld(1)
@@ -229,7 +233,7 @@ func TestTagsCrossInBatches(t *testing.T) {
 				t.Fatalf("%d bodies; want 500", len(got))
 			}
 		}
-		if got := sent() - before; got > 1_206_000 { // twice that of an unsealed host
+		if got := sent() - before; got > 1_206_000 { // twice the bytes for an unsealed host
 			t.Errorf("the host-agent sent %d bytes for 500 bodies to 50 readers", got)
 		} else {
 			t.Logf("the host-agent sent %d bytes", got)

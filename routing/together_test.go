@@ -11,8 +11,9 @@ import (
 	"ahprelay/broker/link"
 )
 
-// TestBodiesLeaveTogether ensures waiting bodies share a message, up to a bound and for
-// one channel only. References must wait until the whole message is published.
+// TestBodiesLeaveTogether queues bodies on two channels. Consecutive bodies on one channel must
+// leave in one published message, up to the bound mostTogether. References to them must not leave
+// before the message is published.
 func TestBodiesLeaveTogether(t *testing.T) {
 	const want = "1 2 3|4|5|6|7 8|"
 	a := NewAgentEnd(AgentEndConfig{Instance: "agent", Connect: func(*AgentConn, Open) HostConn { return &stillHost{} }})

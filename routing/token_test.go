@@ -40,7 +40,7 @@ func TestChannelTokensAreEscaped(t *testing.T) {
 	}
 }
 
-// uris generates strings whose tokens are likely to collide.
+// uris returns a generator for URIs whose tokens could easily be equal by mistake.
 func uris() *rapid.Generator[string] {
 	return rapid.OneOf(
 		rapid.String(),
@@ -54,8 +54,8 @@ func uris() *rapid.Generator[string] {
 	)
 }
 
-// TestChannelTokenIsSafe ensures different URIs have different tokens, each of
-// which NATS accepts as one token.
+// TestChannelTokenIsSafe computes tokens for random URIs. Different URIs must have different
+// tokens. NATS must accept each as a single token in a subject.
 func TestChannelTokenIsSafe(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		uri := uris().Draw(t, "uri")
@@ -68,7 +68,8 @@ func TestChannelTokenIsSafe(t *testing.T) {
 		if (token == ChannelToken(other)) != (uri == other) {
 			t.Fatalf("%q and %q have the tokens %q and %q", uri, other, token, ChannelToken(other))
 		}
-		// A token differs from its own token.
+		// If a token is itself used as a URI, its token must differ from it, unless the token
+		// equals the first URI.
 		if again := ChannelToken(token); again == token && token != uri {
 			t.Fatalf("%q has the token %q, and so has that", uri, token)
 		}

@@ -10,9 +10,9 @@ import (
 	"ahprelay/broker/link"
 )
 
-// FuzzEachClientCanBeAnnounced opens and moves connections of clients with arbitrary
-// names and times, because issuers and clients choose these. The host-agent must read
-// equal names, and the nearest time which JSON can represent.
+// FuzzEachClientCanBeAnnounced encodes the opening and the move of a connection for a client with
+// arbitrary names and times, since issuers and clients choose these. The host-agent must read the
+// same names, and the nearest times that JSON can represent.
 func FuzzEachClientCanBeAnnounced(f *testing.F) {
 	f.Add("ada", "id", int64(1e9), int64(2e9))
 	f.Add("\xff<\u2028\"", "", int64(1_700_000_000_000), int64(-1_700_000_000_000)) // milliseconds
@@ -48,7 +48,7 @@ func FuzzEachClientCanBeAnnounced(f *testing.F) {
 	})
 }
 
-// jsonText returns text as JSON carries it.
+// jsonText returns text after encoding and decoding as JSON, which replaces invalid UTF-8.
 func jsonText(t *testing.T, text string) (read string) {
 	t.Helper()
 	data, err := json.Marshal(text)
