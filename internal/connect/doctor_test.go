@@ -21,7 +21,7 @@ import (
 	"ahprelay/test/stack"
 )
 
-// checked returns the faults that a check finds.
+// checked returns the faults that Relay.Check reports, a line each.
 func checked(t *testing.T, r *connect.Relay) string {
 	t.Helper()
 	var faults []string
@@ -33,8 +33,9 @@ func checked(t *testing.T, r *connect.Relay) string {
 	return strings.Join(faults, "\n")
 }
 
-// TestDoctorNamesTheRemedy checks a server that is no relay, a clock that differs by an
-// hour, an address without a server, and a relay whose host is away.
+// TestDoctorNamesTheRemedy runs the check at a good relay, at servers that are no relay, at a relay
+// whose clock differs by an hour, at an address where nothing listens, and at a relay whose
+// host-agent has stopped. For each fault, the check must report a sentence with the remedy.
 func TestDoctorNamesTheRemedy(t *testing.T) {
 	w := newWorld(t, nil)
 	if got := checked(t, w.relay); got != "" {
@@ -78,9 +79,9 @@ func TestDoctorNamesTheRemedy(t *testing.T) {
 	})
 }
 
-// TestSignInWorksWithAWrongClock signs in at relays whose clocks differ from this machine's by
-// an hour. A token is used for half its life by this machine's clock. A revoked sign-in has its
-// remedy.
+// TestSignInWorksWithAWrongClock signs in at relays whose clocks differ from this machine's by an
+// hour. ahp-connect must use a token for half its life by this machine's clock. For a revoked
+// sign-in, the error must name the remedy.
 func TestSignInWorksWithAWrongClock(t *testing.T) {
 	for _, differs := range []time.Duration{-time.Hour, 0, time.Hour} {
 		var made atomic.Int32
@@ -134,8 +135,9 @@ func TestSignInWorksWithAWrongClock(t *testing.T) {
 	}
 }
 
-// TestLevelOfATokenFileIsItsOwn connects with a local token of a lower level than the
-// relay's token, which cannot be lowered.
+// TestLevelOfATokenFileIsItsOwn connects with a local token for level look, while the relay's token
+// comes from a file, and ahp-connect cannot lower its level. The connection must close as
+// forbidden, with the remedy.
 func TestLevelOfATokenFileIsItsOwn(t *testing.T) {
 	w := newWorld(t, nil)
 	made, err := w.tokens.Make("viewer", nil, auth.AccessRead)
@@ -152,8 +154,8 @@ func TestLevelOfATokenFileIsItsOwn(t *testing.T) {
 	}
 }
 
-// TestOtherUsersOpenNothing checks the modes of the socket and of the file with local
-// tokens.
+// TestOtherUsersOpenNothing checks that only the owner may open the socket, the state directory and
+// the file with local tokens.
 func TestOtherUsersOpenNothing(t *testing.T) {
 	dir := t.TempDir()
 	l, err := connect.Listen("unix:" + filepath.Join(dir, "sock"))

@@ -38,14 +38,14 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// A world is a relay with a demo host, and an endpoint in front of it.
+// A world is a relay with a demo host, and an endpoint of ahp-connect in front of it.
 type world struct {
 	*stack.Stack
 	tokens  *connect.Tokens
 	relay   *connect.Relay
 	address string
 	log     *lockedBuffer
-	file    string // with the relay's token
+	file    string // file with the relay's token
 	stop    func()
 }
 
@@ -54,7 +54,8 @@ func newWorld(t *testing.T, change func(*connect.Config)) *world {
 	return newWorldAt(t, gateway.RelayConfig{}, change)
 }
 
-// newWorldAt is newWorld with settings of the relay.
+// newWorldAt returns a world with the given settings for the relay. The function change may change
+// the endpoint's settings.
 func newWorldAt(t *testing.T, relay gateway.RelayConfig, change func(*connect.Config)) *world {
 	t.Helper()
 	host, err := scripted.New(agenthost.Config{})
@@ -82,7 +83,7 @@ func newWorldAt(t *testing.T, relay gateway.RelayConfig, change func(*connect.Co
 	return w
 }
 
-// A lockedBuffer is a log.
+// A lockedBuffer collects a log. It is safe for concurrent use.
 type lockedBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -111,7 +112,8 @@ func (w *world) writeToken(t *testing.T, change func(*auth.Client)) {
 	}
 }
 
-// serve starts the endpoint.
+// serve starts an endpoint for relays, which runs until the test ends or stop is called. It sets
+// address and stop.
 func (w *world) serve(t *testing.T, relays *connect.Relays, change func(*connect.Config)) {
 	t.Helper()
 	cfg := connect.Config{Relays: relays, Tokens: w.tokens, Log: slog.New(slog.NewTextHandler(w.log, nil))}
@@ -136,7 +138,7 @@ func (w *world) serve(t *testing.T, relays *connect.Relays, change func(*connect
 	t.Cleanup(w.stop)
 }
 
-// token makes a local token.
+// token returns a new local token for a program, limited to hosts if any are given.
 func (w *world) token(t *testing.T, name string, hosts ...string) string {
 	t.Helper()
 	made, err := w.tokens.Make(name, hosts, "")
@@ -162,7 +164,9 @@ func initialize(t *testing.T, c *refclient.Client, name string) {
 	}
 }
 
-// TestClientReceivesTheHostsFrames compares the frames at both ends.
+// TestClientReceivesTheHostsFrames connects clients with a local token in each permitted place.
+// Each client must receive exactly the frames that the host has sent. The log must contain neither
+// tokens nor messages.
 func TestClientReceivesTheHostsFrames(t *testing.T) {
 	w := newWorld(t, nil)
 	token := w.token(t, "editor")
@@ -192,8 +196,9 @@ func TestClientReceivesTheHostsFrames(t *testing.T) {
 	}
 }
 
-// TestForeignRequestsAreRefused sends requests as web pages, rebound names and other
-// users would.
+// TestForeignRequestsAreRefused sends requests as other programs, web pages or rebound DNS names
+// could. The endpoint must refuse each with the right HTTP status and a remedy. A page that is
+// allowed by --allow-origin may connect.
 func TestForeignRequestsAreRefused(t *testing.T) {
 	w := newWorld(t, func(cfg *connect.Config) { cfg.Origins = []string{"https://vscode.dev"} })
 	token := w.token(t, "editor")
@@ -246,7 +251,8 @@ func TestForeignRequestsAreRefused(t *testing.T) {
 	initialize(t, c, "page")
 }
 
-// statusOf returns the HTTP answer in place of a WebSocket.
+// statusOf returns the HTTP status and body with which the endpoint refused a WebSocket, or 0 if
+// err is a different error.
 func statusOf(err error) (int, string) {
 	for err != nil {
 		if refused, ok := err.(*refclient.HandshakeError); ok {
@@ -261,8 +267,8 @@ func statusOf(err error) (int, string) {
 	return 0, ""
 }
 
-// TestRevokedLocalTokenEndsItsConnections revokes one program's token while two
-// programs are connected.
+// TestRevokedLocalTokenEndsItsConnections connects two programs with local tokens, and revokes one
+// token. Its program's connection must close with 4501; the other must stay open.
 func TestRevokedLocalTokenEndsItsConnections(t *testing.T) {
 	w := newWorld(t, nil)
 	kept, err := w.dial(t, "/ahp/"+stack.Host, refclient.Options{Token: w.token(t, "kept"), TokenIn: refclient.InTkn})
@@ -274,7 +280,7 @@ func TestRevokedLocalTokenEndsItsConnections(t *testing.T) {
 		t.Fatal(err)
 	}
 	initialize(t, gone, "gone")
-	if err := connect.NewTokens(tokensFile(w)).Revoke("gone"); err != nil { // as a command in another process does
+	if err := connect.NewTokens(tokensFile(w)).Revoke("gone"); err != nil { // through a second Tokens, as a command in another process would
 		t.Fatal(err)
 	}
 	natssite.Next(t, "the revoked program's connection ends", gone.Done())
@@ -286,7 +292,8 @@ func TestRevokedLocalTokenEndsItsConnections(t *testing.T) {
 
 func tokensFile(w *world) string { return w.tokens.Path() }
 
-// TestRelaysEndIsPassedOn revokes the relay's token.
+// TestRelaysEndIsPassedOn revokes the person's tokens at the relay. The client's connection must
+// close with 4501 and the remedy, and so must a new connection.
 func TestRelaysEndIsPassedOn(t *testing.T) {
 	w := newWorld(t, nil)
 	c, err := w.dial(t, "/ahp/"+stack.Host, refclient.Options{Token: w.token(t, "editor"), TokenIn: refclient.InTkn})
@@ -311,8 +318,9 @@ func TestRelaysEndIsPassedOn(t *testing.T) {
 	}
 }
 
-// TestTokenIsRenewedOnTheConnection lets the relay's token expire while a client is
-// connected.
+// TestTokenIsRenewedOnTheConnection connects with a relay's token that expires in 4 s, and then
+// puts a new token into the file. The client must stay connected for 6 s, and see none of
+// ahp-connect's own messages.
 func TestTokenIsRenewedOnTheConnection(t *testing.T) {
 	w := newWorld(t, nil)
 	w.writeToken(t, func(c *auth.Client) { c.Expires = time.Now().Add(4 * time.Second) })
@@ -340,7 +348,8 @@ func TestTokenIsRenewedOnTheConnection(t *testing.T) {
 	}
 }
 
-// TestClosedForAnAwayHostNamesTheRemedy connects to a host whose host-agent has ended.
+// TestClosedForAnAwayHostNamesTheRemedy connects to a host whose host-agent has stopped. The
+// connection must close with 4100 and the remedy.
 func TestClosedForAnAwayHostNamesTheRemedy(t *testing.T) {
 	w := newWorldAt(t, gateway.RelayConfig{Gateway: gateway.Config{HoldTime: 200 * time.Millisecond}}, nil)
 	if err := w.StopAgent(); err != nil {
@@ -359,7 +368,7 @@ func TestClosedForAnAwayHostNamesTheRemedy(t *testing.T) {
 	}
 }
 
-// newAway returns a world whose relay is unreachable until the gate heals.
+// newAway returns a world whose relay is unreachable until the test calls Heal on the proxy.
 func newAway(t *testing.T) (*world, *faultproxy.Proxy) {
 	t.Helper()
 	w := newWorld(t, nil)
@@ -373,7 +382,8 @@ func newAway(t *testing.T) (*world, *faultproxy.Proxy) {
 // early is a client's first message.
 const early = `{"jsonrpc":"2.0","id":"early","method":"initialize","params":{"channel":"ahp-root://","clientId":"editor","protocolVersions":["0.9.0"]}}`
 
-// TestClientWaitsForItsRelay connects while the relay is away.
+// TestClientWaitsForItsRelay connects a client while the relay is unreachable. Its pings must be
+// answered at once, and its initialize when the relay is reachable.
 func TestClientWaitsForItsRelay(t *testing.T) {
 	w, gate := newAway(t)
 	c, err := w.dial(t, "/ahp/"+stack.Host, refclient.Options{Token: w.token(t, "editor"), TokenIn: refclient.InTkn})
@@ -389,8 +399,9 @@ func TestClientWaitsForItsRelay(t *testing.T) {
 	initialize(t, c, "editor")
 }
 
-// TestClientPingsWhileItsRelayIsAway ensures a client's pings are answered before the relay is
-// reached, because the client would otherwise give up the connection.
+// TestClientPingsWhileItsRelayIsAway sends initialize and then pings while the relay is
+// unreachable. The pings must be answered at once, because a client could otherwise give up. The
+// answer to initialize must follow when the relay is reachable.
 func TestClientPingsWhileItsRelayIsAway(t *testing.T) {
 	t.Parallel()
 	w, gate := newAway(t)
@@ -401,7 +412,7 @@ func TestClientPingsWhileItsRelayIsAway(t *testing.T) {
 	if err := c.SendRaw([]byte(early)); err != nil {
 		t.Fatal(err)
 	}
-	for range 2 { // behind the greeting
+	for range 2 { // after initialize, which has no answer yet
 		if _, err := c.Call(t.Context(), "ping", map[string]any{"channel": "ahp-root://"}); err != nil {
 			t.Fatal("ping while the relay is away: ", err)
 		}
@@ -434,7 +445,7 @@ func TestDepartedClientReachesNoHost(t *testing.T) {
 	if err := c.Abort(); err != nil {
 		t.Fatal(err)
 	}
-	for !strings.Contains(w.log.String(), "client gone") { // while the relay is away
+	for !strings.Contains(w.log.String(), "client gone") { // the relay is still unreachable
 		time.Sleep(5 * time.Millisecond)
 	}
 	if !strings.Contains(w.log.String(), "client lost") {
@@ -450,7 +461,9 @@ func TestDepartedClientReachesNoHost(t *testing.T) {
 	initialize(t, next, "editor")
 }
 
-// TestHostileRelayIsRefused answers a client with forbidden bytes.
+// TestHostileRelayIsRefused connects to a relay that sends bytes which a client must never get:
+// binary frames, and text that is not UTF-8. The connection must end, and the client receive
+// nothing.
 func TestHostileRelayIsRefused(t *testing.T) {
 	for name, answer := range map[string]struct {
 		kind websocket.MessageType
@@ -485,7 +498,8 @@ func TestHostileRelayIsRefused(t *testing.T) {
 	}
 }
 
-// TestConsoleIsServed gets the console without a token, and lets its page connect with one.
+// TestConsoleIsServed requests the console's page without a token. The page must be able to connect
+// with a token, and to list the hosts. A page from another program's address must be refused.
 func TestConsoleIsServed(t *testing.T) {
 	w := newWorld(t, nil)
 	token := w.token(t, "console")
@@ -504,7 +518,7 @@ func TestConsoleIsServed(t *testing.T) {
 		t.Fatal(err)
 	}
 	initialize(t, c, "page")
-	other := http.Header{"Origin": {"http://127.0.0.1:1"}} // a page of a different program
+	other := http.Header{"Origin": {"http://127.0.0.1:1"}} // a page that another program on this machine serves
 	if _, err := w.dial(t, "/ahp/"+stack.Host, refclient.Options{Token: token, TokenIn: refclient.InTkn, Header: other}); err == nil {
 		t.Error("the page of a different program connects")
 	}

@@ -6,7 +6,8 @@ import (
 	"ahprelay/test/faultproxy"
 )
 
-// newGate returns a network fault in front of a relay.
+// newGate returns a proxy in front of target, which can break the network. It is closed when the
+// test ends.
 func newGate(t *testing.T, target string) *faultproxy.Proxy {
 	t.Helper()
 	p, err := faultproxy.New("", target)

@@ -20,17 +20,18 @@ import (
 	"ahprelay/test/stack"
 )
 
-// marker is in each packet that a hostile relay makes. No log may have it.
+// marker is part of packets that the hostile relay makes up. No log may contain it.
 const marker = "MARKER-OF-A-HOSTILE-RELAY"
 
-// A hostileRelay changes a real relay's packets.
+// A hostileRelay is a server in front of a real relay. It carries packets between ahp-connect and
+// the relay, and passes each packet from the relay through change.
 type hostileRelay struct {
 	real   string
 	change func(h *hostileRelay, carrier, packet int, bytes []byte) [][]byte
 
 	mu       sync.Mutex // guards the fields below
 	carriers int
-	recorded [][]byte // the first carrier's packets
+	recorded [][]byte // packets from the relay on the first WebSocket
 }
 
 // ServeHTTP implements [http.Handler].
@@ -74,7 +75,8 @@ func (h *hostileRelay) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// carry carries packets between WebSockets until either ends.
+// carry passes packets from one WebSocket to the other until either ends. The function change
+// returns what to send for each packet.
 func carry(ctx context.Context, from, to *websocket.Conn, change func(n int, packet []byte) [][]byte) {
 	for n := 0; ; n++ {
 		_, packet, err := from.Read(ctx)
@@ -89,14 +91,14 @@ func carry(ctx context.Context, from, to *websocket.Conn, change func(n int, pac
 	}
 }
 
-// seen counts the carriers.
+// seen returns how many WebSockets ahp-connect has opened.
 func (h *hostileRelay) seen() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.carriers
 }
 
-// behindHostile serves clients behind a hostile relay.
+// behindHostile starts an endpoint whose relay is a hostileRelay with the given function change.
 func behindHostile(t *testing.T, base *world, change func(*hostileRelay, int, int, []byte) [][]byte) (*world, *hostileRelay) {
 	t.Helper()
 	h := &hostileRelay{real: base.Relay.URL(), change: change}
@@ -110,12 +112,12 @@ func behindHostile(t *testing.T, base *world, change func(*hostileRelay, int, in
 	return w, h
 }
 
-// TestReplayedPacketsCountOnce repeats each packet. Then it repeats all packets so far. The
-// client receives each frame once.
+// TestReplayedPacketsCountOnce sends each packet twice, followed by all earlier packets. The client
+// must receive each of the host's frames only once.
 func TestReplayedPacketsCountOnce(t *testing.T) {
 	base := newWorld(t, nil)
 	w, _ := behindHostile(t, base, func(h *hostileRelay, _, n int, packet []byte) [][]byte {
-		if n == 0 { // the welcome
+		if n == 0 { // the first packet, which opens the stream
 			return [][]byte{packet}
 		}
 		return append([][]byte{packet, packet}, h.recorded[1:]...)
@@ -137,8 +139,8 @@ func TestReplayedPacketsCountOnce(t *testing.T) {
 	}
 }
 
-// TestHostileStreamsEndOnce sends packets that no relay sends. The client is closed with
-// 1012. No client and no log has these bytes.
+// TestHostileStreamsEndOnce sends packets that no correct relay sends. The client's connection must
+// close with 1012. Neither the client nor the log may get the packets' bytes.
 func TestHostileStreamsEndOnce(t *testing.T) {
 	base := newWorld(t, nil)
 	for name, bad := range map[string][]byte{
@@ -180,7 +182,8 @@ func TestHostileStreamsEndOnce(t *testing.T) {
 	}
 }
 
-// TestReplayedStreamIsNoStream answers each new stream with the first stream's packets.
+// TestReplayedStreamIsNoStream answers a second client's stream with the packets of the first.
+// ahp-connect must refuse these packets and dial again, and the second client must receive nothing.
 func TestReplayedStreamIsNoStream(t *testing.T) {
 	base := newWorld(t, nil)
 	w, h := behindHostile(t, base, func(h *hostileRelay, carrier, n int, packet []byte) [][]byte {

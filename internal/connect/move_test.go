@@ -28,7 +28,7 @@ import (
 	"ahprelay/test/stack"
 )
 
-// newMovable is newJourney with a relay that can restart.
+// newMovable returns a journey with a relay that restarts at the same address.
 func newMovable(t *testing.T) *journey {
 	t.Helper()
 	address, err := faultproxy.FreeAddress()
@@ -38,7 +38,7 @@ func newMovable(t *testing.T) *journey {
 	return newJourneyAt(t, gateway.RelayConfig{Listen: address})
 }
 
-// restart restarts the relay gracefully.
+// restart restarts the relay gracefully, and returns when the new relay runs.
 func (j *journey) restart(t *testing.T) {
 	t.Helper()
 	if err := j.RestartRelay(t.Context()); err != nil {
@@ -46,16 +46,16 @@ func (j *journey) restart(t *testing.T) {
 	}
 }
 
-// TestRestartIsInvisible restarts the relay gracefully while the host sends 500 actions a
-// second, and the client sends messages without a pause. The client's connection stays open, no frame is
-// lost, repeated or changed in either direction, and the host sees a single connection.
+// TestRestartIsInvisible restarts the relay twice while the host sends 500 actions a second and the
+// client sends messages without a pause. The client's connection must stay open. No frame may be
+// lost, repeated or changed in either direction, and the host must see a single connection.
 func TestRestartIsInvisible(t *testing.T) {
 	t.Parallel()
 	j := newMovable(t)
 	j.stream(t, "t1", 3000, 2, 512)
 	stop := make(chan struct{})
 	typed := make(chan int)
-	go func() { // without a pause, so that a message is always being written
+	go func() { // without a pause, so that the restart comes while a message is being written
 		n := 0
 		defer func() { typed <- n }()
 		for {
@@ -76,7 +76,7 @@ func TestRestartIsInvisible(t *testing.T) {
 	close(stop)
 	n := <-typed
 	j.awaitTurn(t, "t1")
-	if _, err := j.client.Call(t.Context(), "listSessions", map[string]any{"channel": "ahp-root://"}); err != nil { // behind the rest
+	if _, err := j.client.Call(t.Context(), "listSessions", map[string]any{"channel": "ahp-root://"}); err != nil { // its answer follows all other frames
 		t.Fatal(err)
 	}
 	j.same(t)
@@ -95,8 +95,8 @@ func TestRestartIsInvisible(t *testing.T) {
 	}
 }
 
-// TestRestartIsInvisibleToViewersOfALink restarts the relay under a viewer whose connection
-// would be shared with other viewers of a link.
+// TestRestartIsInvisibleToViewersOfALink restarts the relay twice while a link's viewer receives
+// 1000 deltas. The viewer's connection must stay open, and it must receive all deltas.
 func TestRestartIsInvisibleToViewersOfALink(t *testing.T) {
 	t.Parallel()
 	j := newMovable(t)
@@ -132,8 +132,8 @@ func TestRestartIsInvisibleToViewersOfALink(t *testing.T) {
 	}
 }
 
-// TestRandomFaultsBetweenRestartsLoseNothing mixes restarts with interruptions of the
-// network, in random order.
+// TestRandomFaultsBetweenRestartsLoseNothing restarts the relay and interrupts the network in
+// random order while the host streams. The client's connection must stay open, with all frames.
 func TestRandomFaultsBetweenRestartsLoseNothing(t *testing.T) {
 	for seed := range uint64(3) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -173,8 +173,8 @@ func TestRandomFaultsBetweenRestartsLoseNothing(t *testing.T) {
 	}
 }
 
-// TestLongRestartHoldsTheHostBack sends more than the host-agent keeps while the relay is
-// down: the host waits, and no frame is lost.
+// TestLongRestartHoldsTheHostBack stops the relay for 2 s while the host sends more than the
+// host-agent keeps. The host-agent must stop to read from the host, so that no frame is lost.
 func TestLongRestartHoldsTheHostBack(t *testing.T) {
 	t.Parallel()
 	j := newMovable(t)
@@ -189,8 +189,9 @@ func TestLongRestartHoldsTheHostBack(t *testing.T) {
 	j.stillOpen(t)
 }
 
-// TestRestartWithoutTheClientIsSeenOnce restarts the relay while the client is unreachable. It
-// is then unknown which messages the client has, so its connection must end, once, with 1012.
+// TestRestartWithoutTheClientIsSeenOnce restarts the relay while the client is unreachable. Nobody
+// then knows which frames the client has received. Its connection must therefore close with 1012,
+// and the host's connection end.
 func TestRestartWithoutTheClientIsSeenOnce(t *testing.T) {
 	t.Parallel()
 	j := newMovable(t)
@@ -207,8 +208,9 @@ func TestRestartWithoutTheClientIsSeenOnce(t *testing.T) {
 	natssite.Eventually(t, "the host-agent keeps nothing", func() bool { return j.Tap.Conns()[0].Ended() })
 }
 
-// TestTicketIsForOnePerson presents the ticket of a kept connection with the token of a
-// different person, and of the same person with less authority.
+// TestTicketIsForOnePerson restarts the relay, so that the host-agent keeps a client's connection
+// for a ticket. A different person, a lower level and a different device must be refused with 1012.
+// The client itself must continue with the ticket, and only once.
 func TestTicketIsForOnePerson(t *testing.T) {
 	t.Parallel()
 	j := newMovable(t)
@@ -257,7 +259,8 @@ func TestTicketIsForOnePerson(t *testing.T) {
 	natssite.Next(t, "a used ticket is refused", twice.Done())
 }
 
-// withTicket returns options with a ticket in a header.
+// withTicket returns options with a fixed ticket in the given header, and a token that change may
+// change.
 func (j *journey) withTicket(t *testing.T, change func(*auth.Client), header string) refclient.Options {
 	t.Helper()
 	token, err := j.Token(change)
@@ -267,11 +270,11 @@ func (j *journey) withTicket(t *testing.T, change func(*auth.Client), header str
 	return refclient.Options{Token: token, Header: http.Header{header: {"0123456789abcdef"}}}
 }
 
-// A stoppingRelay closes its first connection with MoveReason as soon as a message begins to
+// A stoppingRelay closes its first connection with resume.MoveReason as soon as a message begins to
 // arrive, and reads no further. Its second connection continues the first.
 type stoppingRelay struct {
 	begun chan struct{} // closed once a message has begun to arrive
-	whole chan []byte   // the second connection's messages
+	whole chan []byte   // messages on the second connection
 	over  chan struct{} // closed at the test's end
 }
 
@@ -310,7 +313,7 @@ func (s *stoppingRelay) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// A rawHijacker keeps the connection below a WebSocket.
+// A rawHijacker keeps the network connection of a WebSocket.
 type rawHijacker struct {
 	http.ResponseWriter
 	conn net.Conn
@@ -322,8 +325,9 @@ func (h *rawHijacker) Hijack() (_ net.Conn, rw *bufio.ReadWriter, err error) {
 	return h.conn, rw, err
 }
 
-// TestMessageCutByARestartIsSentAgain closes a connection that may move in the middle of a
-// message: the next relay receives this message whole, and once, before the message behind it.
+// TestMessageCutByARestartIsSentAgain lets a relay close its connection in the middle of a large
+// message, with the reason that it may move. On the next connection, ahp-connect must send the
+// whole message once, and then the message after it.
 func TestMessageCutByARestartIsSentAgain(t *testing.T) {
 	t.Parallel()
 	s := &stoppingRelay{begun: make(chan struct{}), whole: make(chan []byte, 10), over: make(chan struct{})}
@@ -342,7 +346,7 @@ func TestMessageCutByARestartIsSentAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// more than the buffers of both kernels hold
+	// larger than the socket buffers of both ends
 	cut := fmt.Appendf(nil, `{"jsonrpc":"2.0","method":"cut","params":{"text":"%s"}}`, strings.Repeat("0123456789abcdef", 2<<20))
 	next := []byte(`{"jsonrpc":"2.0","method":"next","params":{}}`)
 	sent := make(chan error, 1)
@@ -358,8 +362,9 @@ func TestMessageCutByARestartIsSentAgain(t *testing.T) {
 	}
 }
 
-// TestRevocationEmptiesWhatIsKept revokes the client of a connection that the host-agent keeps
-// over a restart of the relay, in each way. The connection to the host ends.
+// TestRevocationEmptiesWhatIsKept restarts the relay, so that the host-agent keeps a client's
+// connection to the host. It then revokes the person, the token, the device, or the token from
+// which it stems. The kept connection to the host must end.
 func TestRevocationEmptiesWhatIsKept(t *testing.T) {
 	t.Parallel()
 	for name, rev := range map[string]auth.Revocation{

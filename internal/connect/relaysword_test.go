@@ -8,9 +8,9 @@ import (
 	"ahprelay/ahp"
 )
 
-// TestRelaysWordsAreNamed closes a sealed connection with each code as a relay can, and with
-// reasons that look like the host's. None of them ends the conversation like the host's own
-// 1000, or is an unnamed reason.
+// TestRelaysWordsAreNamed closes a sealed connection as a relay can: with each code, and a reason
+// that looks like the host's. The client must get an AHP code, with "the relay:" before the reason.
+// For other codes it must get 1012 without that reason.
 func TestRelaysWordsAreNamed(t *testing.T) {
 	const forged = "removed by the host's owner"
 	for code := ahp.CloseCode(1000); code < 5000; code++ {
@@ -19,7 +19,7 @@ func TestRelaysWordsAreNamed(t *testing.T) {
 			t.Fatalf("code %d: %v", code, err)
 		}
 		switch {
-		case code == closeLost: // no close frame has come
+		case code == closeLost: // the connection was lost without a close frame
 		case code.Reason() == "" && (closed.Code != ahp.CloseResync || strings.Contains(closed.Reason, forged)):
 			t.Errorf("code %d, which is not AHP's, becomes %v", code, closed)
 		case code.Reason() != "" && (closed.Code != code || closed.Reason != "the relay: "+forged):

@@ -20,7 +20,8 @@ import (
 	"ahprelay/test/stack"
 )
 
-// A journey is a client behind ahp-connect whose network to the relay can break.
+// A journey is a client at an endpoint of ahp-connect, which reaches the relay through gate, a
+// proxy that can break the network.
 type journey struct {
 	*world
 	gate   *faultproxy.Proxy
@@ -28,7 +29,7 @@ type journey struct {
 	chat   string
 }
 
-// newJourney opens a session and subscribes to its chat.
+// newJourney returns a journey whose client has created a session and subscribed to its chat.
 func newJourney(t *testing.T, relay gateway.Config) *journey {
 	t.Helper()
 	return newJourneyAt(t, gateway.RelayConfig{Gateway: relay})
@@ -64,7 +65,8 @@ func newJourneyAt(t *testing.T, relay gateway.RelayConfig) *journey {
 	return j
 }
 
-// stream begins a turn with n deltas of size bytes, and waits for the first.
+// stream makes the demo host begin a turn with n deltas of size bytes, pause milliseconds apart. It
+// returns when the first has arrived at the client.
 func (j *journey) stream(t *testing.T, turn string, n, pause, size int) {
 	t.Helper()
 	if _, err := j.client.Dispatch(j.chat, map[string]any{
@@ -78,7 +80,7 @@ func (j *journey) stream(t *testing.T, turn string, n, pause, size int) {
 	}
 }
 
-// awaitTurn waits for a turn's end.
+// awaitTurn waits until the client has received the end of a turn.
 func (j *journey) awaitTurn(t *testing.T, turn string) {
 	t.Helper()
 	if _, err := j.client.WaitFor(t.Context(), func(frame []byte) bool {
@@ -88,7 +90,8 @@ func (j *journey) awaitTurn(t *testing.T, turn string) {
 	}
 }
 
-// same compares the frames that the host has sent with those that the client has.
+// same fails unless the client has received, on the host's only connection, exactly the frames that
+// the host has sent.
 func (j *journey) same(t *testing.T) {
 	t.Helper()
 	conns := j.Tap.Conns()
@@ -118,9 +121,8 @@ func (j *journey) stillOpen(t *testing.T) {
 	}
 }
 
-// TestBreaksAreInvisible breaks the network in each way while the host sends 500 actions
-// a second. The client's connection stays open, and no frame is lost, repeated or
-// changed.
+// TestBreaksAreInvisible breaks the network in various ways while the host sends 500 actions a
+// second. The client's connection must stay open. No frame may be lost, repeated or changed.
 func TestBreaksAreInvisible(t *testing.T) {
 	heal := func(t *testing.T, p *faultproxy.Proxy) {
 		if err := p.Heal(); err != nil {
@@ -141,7 +143,7 @@ func TestBreaksAreInvisible(t *testing.T) {
 	}
 	for name, fault := range map[string]func(t *testing.T, p *faultproxy.Proxy){
 		"a third of all packets lost": drop(33, 3*time.Second),
-		"all packets lost":            drop(100, 12*time.Second), // until the stream dials again
+		"all packets lost":            drop(100, 12*time.Second), // long enough for the stream to dial again
 		"cut for 2 s":                 func(t *testing.T, p *faultproxy.Proxy) { p.Cut(); time.Sleep(2 * time.Second); heal(t, p) },
 		"ten short cuts": func(t *testing.T, p *faultproxy.Proxy) {
 			for range 10 {
@@ -168,7 +170,8 @@ func TestBreaksAreInvisible(t *testing.T) {
 	}
 }
 
-// absence returns the time in AHP_ABSENCE, or skips the test: make absence.
+// absence returns the duration in the environment variable AHP_ABSENCE, which make absence sets.
+// Without it, the test is skipped.
 func absence(t *testing.T) time.Duration {
 	t.Helper()
 	text := os.Getenv("AHP_ABSENCE")
@@ -182,8 +185,9 @@ func absence(t *testing.T) time.Duration {
 	return d
 }
 
-// TestLongAbsenceIsInvisible freezes the network for as long as AHP_ABSENCE says, while the
-// host sends 15 actions a second with 512 bytes, and while the client pings.
+// TestLongAbsenceIsInvisible freezes the network for the duration in AHP_ABSENCE, while the host
+// sends 15 actions a second and the client pings. The connection must stay open, each ping be
+// answered, and no action be lost.
 func TestLongAbsenceIsInvisible(t *testing.T) {
 	away := absence(t)
 	t.Parallel()
@@ -203,8 +207,8 @@ func TestLongAbsenceIsInvisible(t *testing.T) {
 	j.stillOpen(t)
 }
 
-// sameTurn is same for a client that pings: each action arrives once, in order and
-// unchanged, and each ping has one answer, which ahp-connect may have given.
+// sameTurn fails unless the client has received exactly the actions that the host has sent. It
+// ignores the answers to pings, which ahp-connect may have given.
 func (j *journey) sameTurn(t *testing.T) {
 	t.Helper()
 	actions := func(frames [][]byte) (list [][]byte) {
@@ -222,8 +226,8 @@ func (j *journey) sameTurn(t *testing.T) {
 	t.Logf("%d actions, %d bytes", len(got), len(bytes.Join(got, nil)))
 }
 
-// TestPingIsAnsweredMeanwhile pings while the relay is unreachable, and again when it is
-// back.
+// TestPingIsAnsweredMeanwhile sends pings while the network to the relay is frozen or cut. Each
+// ping must be answered at once. When the relay is back, no ping may have a second answer.
 func TestPingIsAnsweredMeanwhile(t *testing.T) {
 	t.Parallel()
 	j := newJourney(t, gateway.Config{})
@@ -234,7 +238,7 @@ func TestPingIsAnsweredMeanwhile(t *testing.T) {
 		}
 	}
 	j.gate.Freeze()
-	ping() // it is on its way when the network freezes
+	ping() // this ping may have been sent to the relay
 	ping()
 	j.gate.Cut()
 	ping()
@@ -257,8 +261,8 @@ func TestPingIsAnsweredMeanwhile(t *testing.T) {
 	}
 }
 
-// TestTooMuchIsMissedOnce lets an absent client miss more than the backlog: it is closed
-// with 1012, once, and can connect again. Clients below the bound notice nothing.
+// TestTooMuchIsMissedOnce freezes a client's network until the client has missed more than the
+// relay keeps. Its connection must close with 1012, and a new connection must work.
 func TestTooMuchIsMissedOnce(t *testing.T) {
 	t.Parallel()
 	j := newJourney(t, gateway.Config{ClientBacklog: 256 << 10})
@@ -299,8 +303,9 @@ func (j *journey) relayMetrics(t *testing.T) string {
 	return string(text)
 }
 
-// TestRevocationReachesAnAbsentClient revokes the token of a client that is away with
-// data waiting for it: the client gets none of it.
+// TestRevocationReachesAnAbsentClient revokes a person's tokens while the client is cut off and
+// frames wait for it. The connection must close with 4501, and the client must get none of these
+// frames.
 func TestRevocationReachesAnAbsentClient(t *testing.T) {
 	j := newJourney(t, gateway.Config{})
 	j.stream(t, "t1", 3000, 1, 1000)
@@ -316,7 +321,7 @@ func TestRevocationReachesAnAbsentClient(t *testing.T) {
 	if code, reason := j.client.CloseStatus(); code != 4501 || !strings.Contains(reason, "relay token client into the --token-file") {
 		t.Errorf("closed with %d %q; want 4501 with the remedy", code, reason)
 	}
-	if n := len(j.client.Frames()) - before; n > 100 { // those that were on their way
+	if n := len(j.client.Frames()) - before; n > 100 { // some frames were on their way before the cut
 		t.Errorf("the client received %d frames after the cut", n)
 	}
 }

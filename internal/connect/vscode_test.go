@@ -9,8 +9,9 @@ import (
 	"ahprelay/internal/connect"
 )
 
-// TestVSCodeSettingsKeepTheRest adds and removes hosts in settings with comments, entries
-// of others and a symbolic link.
+// TestVSCodeSettingsKeepTheRest adds hosts to VS Code's settings and removes them. The settings are
+// a symbolic link to a file with comments and an entry that is not ours; all of these must stay.
+// Damaged settings must stay unchanged.
 func TestVSCodeSettingsKeepTheRest(t *testing.T) {
 	dir := t.TempDir()
 	file, link := filepath.Join(dir, "real.json"), filepath.Join(dir, "settings.json")
@@ -31,7 +32,7 @@ func TestVSCodeSettingsKeepTheRest(t *testing.T) {
 	}
 	tokens := connect.NewTokens(filepath.Join(dir, "tokens.json"))
 	v := &connect.VSCode{File: link, Listen: "127.0.0.1:8486", Tokens: tokens}
-	for range 2 { // the second time changes the tokens only
+	for range 2 { // the second call only replaces the tokens
 		if err := v.Add([]string{"laptop", "build"}); err != nil {
 			t.Fatal(err)
 		}

@@ -14,15 +14,17 @@ import (
 	"ahprelay/ahp"
 )
 
-// A hall is a sealed host, and two viewers who are in the same crowds, with the frames to each
-// as a relay has them.
+// A hall is a sealed host and two viewers, which enter and leave the same crowds together. It
+// records the frames for each viewer as a relay would see them.
 type hall struct {
 	readers [2]*reader
-	crowds  map[string]*Crowd // x, then y
-	told    map[string][]byte // by message: the frame that has it
+	crowds  map[string]*Crowd // x and y
+	told    map[string][]byte // by message: the first frame that contains it
 }
 
-// newHall holds a conversation with both viewers.
+// newHall returns a hall whose host has sent a whole conversation to both viewers: they get own
+// messages, enter crowd x, then y, then x again, and get messages in each. The function session
+// returns the sessions for each viewer.
 func newHall(t testing.TB, session func(reader int) (client, host *Session)) *hall {
 	t.Helper()
 	c := &hall{crowds: map[string]*Crowd{}, told: map[string][]byte{}}
@@ -40,7 +42,7 @@ func newHall(t testing.TB, session func(reader int) (client, host *Session)) *ha
 	c.enter(t, "x")
 	c.tell(t, "x", "a", "b")
 	c.tell(t, "x", "c")
-	if _, err := c.crowds["x"].Enter(); err != nil { // a third viewer comes
+	if _, err := c.crowds["x"].Enter(); err != nil { // a third viewer enters, so the key changes
 		t.Fatal(err)
 	}
 	c.tell(t, "x", "d")
@@ -117,13 +119,14 @@ func (c *hall) deliver(t testing.TB, frames [][]byte, err error, texts ...string
 	}
 }
 
-// place returns the place of a told message.
+// place returns the index of a crowd's message in the first viewer's frames.
 func (c *hall) place(text string) int {
 	return slices.IndexFunc(c.readers[0].frames, func(f []byte) bool { return bytes.Equal(f, c.told[text]) })
 }
 
-// forge returns a frame like that of the last message, with a different text. A member has the
-// key of the crowd, but not the host's: it signs with one of its own, or keeps the signature.
+// forge returns a frame with the number of a message in crowd x, and a different text. It uses the
+// crowd's key, which each member has. The member does not have the host's signing key: it signs
+// with its own (signs), or copies the signature.
 func (c *hall) forge(t testing.TB, text, other string, signs bool) []byte {
 	t.Helper()
 	frame := c.told[text]
@@ -141,13 +144,14 @@ func (c *hall) forge(t testing.TB, text, other string, signs bool) []byte {
 	return made[0]
 }
 
-// A toldLie changes the frames to the first viewer: see sharedLie.
+// A toldLie is a way in which a relay changes the frames for the first viewer, with the second
+// viewer's help.
 type toldLie struct {
 	name   string
 	change func(t testing.TB, c *hall, f, second [][]byte) [][]byte
 }
 
-// simply adapts a change that needs the first viewer's frames only.
+// simply returns a function for a toldLie that uses only the first viewer's frames.
 func simply(change func(c *hall, f [][]byte) [][]byte) func(testing.TB, *hall, [][]byte, [][]byte) [][]byte {
 	return func(_ testing.TB, c *hall, f, _ [][]byte) [][]byte { return change(c, f) }
 }
@@ -227,7 +231,8 @@ var toldLies = []toldLie{
 	}},
 }
 
-// wantFound fails unless the first viewer finds that its frames were changed.
+// wantFound delivers changed frames to the first viewer, and fails unless the viewer refuses them:
+// see reader.wantFound.
 func (c *hall) wantFound(t interface {
 	Helper()
 	Fatalf(string, ...any)
@@ -236,8 +241,8 @@ func (c *hall) wantFound(t interface {
 	c.readers[0].wantFound(t, frames)
 }
 
-// TestLiesToACrowdAreFound plays a relay that lies to a viewer in crowds, alone or with the help
-// of a different viewer.
+// TestLiesToACrowdAreFound delivers frames with each of toldLies to a viewer in crowds. The viewer
+// must refuse them.
 func TestLiesToACrowdAreFound(t *testing.T) {
 	for _, lie := range toldLies {
 		t.Run(lie.name, func(t *testing.T) {
@@ -247,7 +252,8 @@ func TestLiesToACrowdAreFound(t *testing.T) {
 	}
 }
 
-// TestHonestCrowdsAreHeard delivers a conversation without changes.
+// TestHonestCrowdsAreHeard delivers unchanged frames to both viewers. Each must receive all
+// messages.
 func TestHonestCrowdsAreHeard(t *testing.T) {
 	c := newHall(t, handshaken(t))
 	for i, r := range c.readers {
@@ -258,7 +264,8 @@ func TestHonestCrowdsAreHeard(t *testing.T) {
 	}
 }
 
-// keyed returns sessions with keys from a seed, without handshakes.
+// keyed returns a function for newHall that makes sessions with keys derived from a seed, without
+// handshakes.
 func keyed(t testing.TB, seed []byte) func(int) (client, host *Session) {
 	return func(i int) (client, host *Session) {
 		in, err1 := newHalf([32]byte(digest("test", seed, []byte{byte(i), 0})))
@@ -270,7 +277,8 @@ func keyed(t testing.TB, seed []byte) func(int) (client, host *Session) {
 	}
 }
 
-// TestRandomLiesToACrowdAreFound draws manipulations by a relay with a viewer's help.
+// TestRandomLiesToACrowdAreFound changes the frames for a viewer at random, also with frames of the
+// second viewer and forged frames. The viewer must refuse the frames.
 func TestRandomLiesToACrowdAreFound(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		c := newHall(t, keyed(t, rapid.SliceOfN(rapid.Byte(), 8, 8).Draw(rt, "keys")))
@@ -289,8 +297,8 @@ func TestRandomLiesToACrowdAreFound(t *testing.T) {
 	})
 }
 
-// TestLateViewerOpensNothingEarlier gives a viewer the key of a crowd in which others are. It
-// opens none of the messages before.
+// TestLateViewerOpensNothingEarlier lets a viewer enter a crowd that has already sent a message.
+// The viewer's key must not open that message, but open the next.
 func TestLateViewerOpensNothingEarlier(t *testing.T) {
 	c, err := NewCrowd()
 	if err != nil {
@@ -315,8 +323,8 @@ func TestLateViewerOpensNothingEarlier(t *testing.T) {
 	}
 }
 
-// A toldVector is a stay in crowds as one client receives it: its key for records to it, the
-// frames, and what they open as, with the contents in front.
+// A toldVector is a conversation with crowds as a client receives it: the client's key for records,
+// the frames, and the messages that they open as.
 type toldVector struct {
 	Key    hexBytes   `json:"key"`
 	Frames []hexBytes `json:"frames"`
@@ -325,8 +333,8 @@ type toldVector struct {
 
 const crowdFile = "testdata/crowd.json"
 
-// TestCrowdVectorsOpen opens the vectors of crowds. A signature is different each time, so that
-// only the opening is compared.
+// TestCrowdVectorsOpen opens the frames in testdata/crowd.json and compares the messages. It does
+// not compare sealed frames, because each signature is different.
 func TestCrowdVectorsOpen(t *testing.T) {
 	session := func(key []byte) (client, host *Session) {
 		half, err := newHalf([32]byte(key))
@@ -376,8 +384,9 @@ func TestCrowdVectorsOpen(t *testing.T) {
 	}
 }
 
-// FuzzCrowd gives a client frames that the host has signed, with any plaintext, and frames that
-// it has not signed. None may panic, or open as more than it has.
+// FuzzCrowd gives a client in a crowd either a frame with arbitrary plaintext that the host has
+// signed, or arbitrary bytes. The client must not panic, must refuse what the host has not signed,
+// and must not deliver more bytes than the plaintext has.
 func FuzzCrowd(f *testing.F) {
 	f.Add([]byte{byte(Told), 0, 0, 0, 6, 0, 0, 0, 2, '{', '}', 0}, []byte{9, 0}, true)
 	f.Add(bytes.Repeat([]byte{0}, pieceSize), []byte{9}, true)

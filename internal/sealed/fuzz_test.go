@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// seeds returns the vectors.
+// seeds reads testdata/vectors.json.
 func seeds(f *testing.F) *vectors {
 	f.Helper()
 	data, err := os.ReadFile(vectorFile)
@@ -24,7 +24,8 @@ func seeds(f *testing.F) *vectors {
 	return &v
 }
 
-// FuzzCode checks that a code is read back as it was shown.
+// FuzzCode parses arbitrary text as a code. The text of an accepted code must parse as the same
+// code.
 func FuzzCode(f *testing.F) {
 	for _, c := range seeds(f).Codes {
 		f.Add(c.Typed)
@@ -40,7 +41,8 @@ func FuzzCode(f *testing.F) {
 	})
 }
 
-// FuzzGrant checks that a grant has one text only.
+// FuzzGrant parses arbitrary text as a grant. An accepted grant must be valid, and end within
+// MaxLife.
 func FuzzGrant(f *testing.F) {
 	v := seeds(f)
 	for _, g := range v.Grants {
@@ -57,14 +59,15 @@ func FuzzGrant(f *testing.F) {
 	})
 }
 
-// A vectorBody is a grant's body, for every implementation to read or to refuse.
+// A vectorBody is the body of a grant in testdata/bodies.json. OK says whether each implementation
+// must accept it.
 type vectorBody struct {
 	Name string   `json:"name"`
 	Body hexBytes `json:"body"`
 	OK   bool     `json:"ok"`
 }
 
-// vectorBodies returns testdata/bodies.json.
+// vectorBodies reads testdata/bodies.json.
 func vectorBodies(t testing.TB) (list []vectorBody) {
 	t.Helper()
 	data, err := os.ReadFile("testdata/bodies.json")
@@ -77,12 +80,13 @@ func vectorBodies(t testing.TB) (list []vectorBody) {
 	return list
 }
 
-// withBody returns a grant's text with a body, and a signature that nobody has made.
+// withBody returns the text of a grant with a body and an invalid signature.
 func withBody(body []byte) string {
 	return base64.RawURLEncoding.EncodeToString(body) + "." + base64.RawURLEncoding.EncodeToString(make([]byte, signatureSize))
 }
 
-// TestBodiesOfGrants reads the bodies that the console's tests read, too.
+// TestBodiesOfGrants parses the bodies in testdata/bodies.json as grants. ReadGrant must accept
+// exactly those marked OK. The console's tests use the same file.
 func TestBodiesOfGrants(t *testing.T) {
 	for _, b := range vectorBodies(t) {
 		if g, err := ReadGrant(withBody(b.Body)); (err == nil) != b.OK {
@@ -91,8 +95,8 @@ func TestBodiesOfGrants(t *testing.T) {
 	}
 }
 
-// FuzzGrantBody checks that an accepted body has each member once, by its exact name, with
-// the value that a generic reader finds.
+// FuzzGrantBody parses arbitrary bodies as grants. An accepted body must contain each member only
+// once, by its exact name, with the value that encoding/json finds.
 func FuzzGrantBody(f *testing.F) {
 	for _, b := range vectorBodies(f) {
 		f.Add([]byte(b.Body))
@@ -124,7 +128,8 @@ func FuzzGrantBody(f *testing.F) {
 	})
 }
 
-// FuzzPairLink checks that a link is read back as it was made.
+// FuzzPairLink parses arbitrary text as a link for pairing. The text of an accepted link must parse
+// as the same link.
 func FuzzPairLink(f *testing.F) {
 	for _, console := range []string{"", "https://console.example.net/"} {
 		f.Add(PairLink{console, "https://relay.example.com", "laptop", Code(fixed(1, 16)), Fingerprint(fixed(2, 16))}.String())
@@ -140,7 +145,8 @@ func FuzzPairLink(f *testing.F) {
 	})
 }
 
-// FuzzShareLink reads links to sessions. A link that is read has the same text again.
+// FuzzShareLink parses arbitrary text as a link to a session. The text of an accepted link must
+// parse as the same link.
 func FuzzShareLink(f *testing.F) {
 	device := vectorDevice(f, 1)
 	for _, console := range []string{"", "https://console.example.net/"} {
@@ -158,7 +164,8 @@ func FuzzShareLink(f *testing.F) {
 	})
 }
 
-// FuzzReply checks that only the device's own replies open, and that each has one answer.
+// FuzzReply opens arbitrary bytes as a device's reply. Only the reply which the device has written
+// may open.
 func FuzzReply(f *testing.F) {
 	host, err1 := NewSecret()
 	device, err2 := NewDevice()
@@ -179,8 +186,8 @@ func FuzzReply(f *testing.F) {
 	})
 }
 
-// FuzzRecord gives a session plaintexts that only a peer with the keys can send: no
-// plaintext may panic, or open as more than it has.
+// FuzzRecord gives a session records with arbitrary plaintexts, correctly sealed as by a peer with
+// the keys. The session must not panic, and must not deliver more bytes than its limit.
 func FuzzRecord(f *testing.F) {
 	f.Add([]byte{0, 0, 0, 0, 2, '{', '}', 0}, []byte{1, 0, 0, 0, 0}, true)
 	f.Add(bytes.Repeat([]byte{0}, pieceSize), []byte{0}, false)
@@ -206,7 +213,7 @@ func FuzzRecord(f *testing.F) {
 	})
 }
 
-// FuzzHandshake gives both ends arbitrary frames in place of one of the peer's.
+// FuzzHandshake replaces a frame of a handshake by arbitrary bytes. The handshake must fail.
 func FuzzHandshake(f *testing.F) {
 	for _, h := range seeds(f).Handshakes {
 		for i, frame := range h.Frames {
@@ -234,7 +241,8 @@ func FuzzHandshake(f *testing.F) {
 	})
 }
 
-// FuzzGreeting reads a greeting as a host-agent does.
+// FuzzGreeting parses arbitrary bytes as a client's greeting, as a host-agent does. An accepted
+// signing key must be a point on the curve.
 func FuzzGreeting(f *testing.F) {
 	for _, h := range seeds(f).Handshakes {
 		f.Add([]byte(h.Greeting))

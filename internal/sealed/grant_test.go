@@ -9,7 +9,7 @@ import (
 	"ahprelay/auth"
 )
 
-// A fakeRegistry is a host's list of devices.
+// A fakeRegistry is a host's list of devices and removals.
 type fakeRegistry struct {
 	holders map[Fingerprint]Holder
 	removed map[string]bool
@@ -22,15 +22,15 @@ func (r *fakeRegistry) Holder(f Fingerprint) (Holder, bool) {
 
 func (r *fakeRegistry) Removed(what string) bool { return r.removed[what] }
 
-// A grantCase changes a chain of two grants: from the owner to ada, and from ada to
-// ada's phone.
+// A grantCase is a change to a chain of two grants: the owner's device grants to ada's, and ada's
+// device grants to her phone. Admits says whether the host must still admit the phone.
 type grantCase struct {
 	name   string
 	change func(w *grantWorld)
 	admits bool
 }
 
-// A grantWorld is the material of a chain.
+// A grantWorld holds everything from which a test makes a chain of grants and checks it.
 type grantWorld struct {
 	host              Key
 	owner, ada, phone *Device
@@ -133,7 +133,8 @@ func TestOnlyWholeChainsOfGrantsAdmit(t *testing.T) {
 	}
 }
 
-// TestGrantsAreBounded fails if a device can sign a grant that hosts refuse.
+// TestGrantsAreBounded makes a device sign grants that hosts would refuse. SignGrant must return an
+// error for each.
 func TestGrantsAreBounded(t *testing.T) {
 	for name, change := range map[string]func(g *Grant){
 		"31 days":                         func(g *Grant) { g.End = g.From.Add(MaxLife + time.Second) },

@@ -13,13 +13,13 @@ import (
 	"ahprelay/ahp"
 )
 
-// A talk is a sealed connection after its handshake, and the frames of a conversation on
-// it, as a relay has them.
+// A talk is a sealed connection after its handshake, on which both ends have sent a conversation.
+// It records the frames as a relay would see them.
 type talk struct {
 	client, host *Session
 	handshake    [][]byte
-	frames       [2][][]byte // to the host, to the client
-	sent         [2][]string // the messages in them
+	frames       [2][][]byte // by direction: toHost, toClient
+	sent         [2][]string // the messages in frames
 }
 
 // Directions of a talk.
@@ -28,7 +28,7 @@ const (
 	toClient
 )
 
-// A cast has keys for talks.
+// A cast holds the keys for talks: two devices and a host.
 type cast struct {
 	device, other *Device
 	host          Secret
@@ -46,7 +46,9 @@ func newCast(t testing.TB) cast {
 	return cast{device, other, host, "laptop"}
 }
 
-// handshake performs a handshake through a relay, which may change each frame.
+// handshake performs a handshake between a client and a host. Each frame passes through the
+// function relay, which may change it. It returns both ends and the unchanged frames, or the first
+// error.
 func handshake(cfg InitiatorConfig, rcfg ResponderConfig, relay func(n int, frame []byte) []byte) (client *Session, arrival *Arrival, frames [][]byte, err error) {
 	i, frame, err := NewInitiator(cfg)
 	r := NewResponder(rcfg)
@@ -65,14 +67,15 @@ func handshake(cfg InitiatorConfig, rcfg ResponderConfig, relay func(n int, fram
 
 func honest(_ int, frame []byte) []byte { return frame }
 
-// configs returns a handshake's configurations.
+// configs returns configurations for a handshake between device and the host.
 func (c *cast) configs(device *Device) (InitiatorConfig, ResponderConfig) {
 	key := c.host.Public()
 	return InitiatorConfig{Host: c.name, HostKey: &key, Device: device, Limit: 1 << 20, Greeting: Greeting{Name: "x", Window: 30}},
 		ResponderConfig{Host: c.name, Secret: c.host, Limit: 1 << 20, Code: func() (Code, bool) { return Code{}, false }}
 }
 
-// talk holds a conversation. Its third message has several records.
+// talk performs a handshake for device and returns a talk: both ends have sent six messages and a
+// close. The third message in each direction is so long that it has several records.
 func (c *cast) talk(t testing.TB, device *Device, about string) *talk {
 	t.Helper()
 	icfg, rcfg := c.configs(device)
@@ -105,8 +108,9 @@ func (c *cast) talk(t testing.TB, device *Device, about string) *talk {
 	return k
 }
 
-// deliver opens frames at a direction's receiver. It returns the messages that an
-// application gets, and whether the receiver knows that they are all.
+// deliver opens frames at the receiver for direction d. It returns the messages for the
+// application, and whether the receiver has received the close. It returns an error if the session
+// accepts a frame after it has refused one.
 func (k *talk) deliver(d int, frames [][]byte) (got []string, whole bool, err error) {
 	to := []*Session{k.host, k.client}[d]
 	for _, frame := range frames {
@@ -127,8 +131,9 @@ func (k *talk) deliver(d int, frames [][]byte) (got []string, whole bool, err er
 	return got, whole, nil
 }
 
-// wantFound fails unless a receiver finds that frames were changed, and its application
-// has only received what was sent, from the first message on.
+// wantFound delivers changed frames to the receiver for direction d. It fails if the receiver
+// accepts them up to the close, or if its application receives anything but the first of the sent
+// messages, in order.
 func (k *talk) wantFound(t interface {
 	Helper()
 	Fatalf(string, ...any)
@@ -146,27 +151,27 @@ func (k *talk) wantFound(t interface {
 	}
 }
 
-// A recordLie changes the frames of one direction.
+// A recordLie is a way in which a relay changes the frames in one direction.
 type recordLie struct {
 	name   string
 	change func(l *liar, f [][]byte) [][]byte
 }
 
-// A liar is a relay with other conversations at hand.
+// A liar holds what a lying relay can take frames from: other conversations, in the same direction.
 type liar struct {
 	d       int
-	reverse [][]byte // of the same conversation
-	earlier [][]byte // of the same device and host
-	other   [][]byte // of a different device
-	foreign [][]byte // at a different host
+	reverse [][]byte // frames in the opposite direction
+	earlier [][]byte // frames of an earlier talk between the same device and host
+	other   [][]byte // frames of a talk with a different device
+	foreign [][]byte // frames of a talk with a different host
 }
 
-// at replaces the frame at an index.
+// at returns frames with the frame at index i replaced by the frames by.
 func at(f [][]byte, i int, by ...[]byte) [][]byte {
 	return slices.Concat(f[:i], by, f[i+1:])
 }
 
-// flipped returns a frame with one changed bit.
+// flipped returns a copy of a frame with a changed bit in byte i.
 func flipped(frame []byte, i int) []byte {
 	frame = bytes.Clone(frame)
 	frame[i] ^= 1
@@ -238,7 +243,8 @@ var recordLies = []recordLie{
 	{"sends text in place of a record", func(_ *liar, f [][]byte) [][]byte { return at(f, 1, []byte(`{"jsonrpc":"2.0","id":1,"result":{}}`)) }},
 }
 
-// TestLyingRelayIsFound plays a relay that lies about records, in both directions.
+// TestLyingRelayIsFound delivers frames with each of recordLies, in both directions. The receiver
+// must refuse them.
 func TestLyingRelayIsFound(t *testing.T) {
 	c := newCast(t)
 	foreign := newCast(t)
@@ -256,7 +262,8 @@ func TestLyingRelayIsFound(t *testing.T) {
 	}
 }
 
-// TestHonestRelayIsNotAccused delivers a conversation without changes.
+// TestHonestRelayIsNotAccused delivers unchanged frames in both directions. Each receiver must get
+// all messages.
 func TestHonestRelayIsNotAccused(t *testing.T) {
 	c := newCast(t)
 	k := c.talk(t, c.device, "this")
@@ -268,8 +275,8 @@ func TestHonestRelayIsNotAccused(t *testing.T) {
 	}
 }
 
-// manipulate changes frames in a random way, numbered from 0 to last, and returns them. Inserted
-// frames come from the pool.
+// manipulate returns frames after a random change. The change is drawn from ways 0 to last. Frames
+// to insert come from pool.
 func manipulate(t *rapid.T, frames, pool [][]byte, last int) [][]byte {
 	i := rapid.IntRange(0, len(frames)).Draw(t, "place")
 	switch how := rapid.IntRange(0, last).Draw(t, "how"); {
@@ -288,7 +295,7 @@ func manipulate(t *rapid.T, frames, pool [][]byte, last int) [][]byte {
 		frames[i][rapid.IntRange(0, len(frames[i])-1).Draw(t, "byte")] ^= byte(rapid.IntRange(1, 255).Draw(t, "bits"))
 	case how == 5:
 		frames[i] = frames[i][:rapid.IntRange(0, len(frames[i])).Draw(t, "length")]
-	case how == 6: // several frames move
+	case how == 6: // moves up to four frames together
 		n := rapid.IntRange(1, min(4, len(frames)-i)).Draw(t, "count")
 		moved := slices.Clone(frames[i : i+n])
 		frames = slices.Delete(frames, i, i+n)
@@ -297,7 +304,8 @@ func manipulate(t *rapid.T, frames, pool [][]byte, last int) [][]byte {
 	return frames
 }
 
-// TestRandomLiesAreFound draws manipulations of a conversation.
+// TestRandomLiesAreFound changes the frames in one direction at random. The receiver must refuse
+// them.
 func TestRandomLiesAreFound(t *testing.T) {
 	c := newCast(t)
 	rapid.Check(t, func(t *rapid.T) {
@@ -308,7 +316,7 @@ func TestRandomLiesAreFound(t *testing.T) {
 		for range rapid.IntRange(1, 4).Draw(t, "lies") {
 			frames = manipulate(t, frames, pool, 5)
 		}
-		// A lie behind the close is not seen, because the receiver has ended.
+		// A change after the close counts for nothing, because the receiver has ended.
 		n := len(k.frames[d])
 		if len(frames) >= n && slices.EqualFunc(frames[:n], k.frames[d], bytes.Equal) {
 			t.Skip("nothing is changed")
@@ -317,8 +325,8 @@ func TestRandomLiesAreFound(t *testing.T) {
 	})
 }
 
-// short holds a short conversation without a handshake of its own, which takes most of
-// the time: its keys are derived from random bytes.
+// short returns a talk with four short messages and a close in each direction. It derives the keys
+// from random bytes, because a real handshake would take most of the test's time.
 func (c *cast) short(t *rapid.T, about string) *talk {
 	k := &talk{}
 	var keys [2][32]byte
@@ -352,14 +360,14 @@ func (c *cast) short(t *rapid.T, about string) *talk {
 	return k
 }
 
-// A handshakeLie is a relay that changes a handshake.
+// A handshakeLie is a way in which a relay interferes with a handshake.
 type handshakeLie struct {
 	name string
 	pair bool
 	run  func(c *cast, icfg InitiatorConfig, rcfg ResponderConfig, code *Code) (client *Session, arrival *Arrival, err error)
 }
 
-// changes returns a lie that changes the n-th frame.
+// changes returns a function for a handshakeLie that changes the n-th frame.
 func changes(n int, change func(frame []byte) []byte) func(*cast, InitiatorConfig, ResponderConfig, *Code) (*Session, *Arrival, error) {
 	return func(_ *cast, icfg InitiatorConfig, rcfg ResponderConfig, _ *Code) (*Session, *Arrival, error) {
 		client, arrival, _, err := handshake(icfg, rcfg, func(i int, frame []byte) []byte {
@@ -372,12 +380,13 @@ func changes(n int, change func(frame []byte) []byte) func(*cast, InitiatorConfi
 	}
 }
 
-// replays returns a lie that puts the n-th frame of an earlier handshake into this one.
+// replays returns a function for a handshakeLie that replaces the n-th frame by that of an earlier
+// handshake.
 func replays(n int) func(*cast, InitiatorConfig, ResponderConfig, *Code) (*Session, *Arrival, error) {
 	return func(c *cast, icfg InitiatorConfig, rcfg ResponderConfig, code *Code) (*Session, *Arrival, error) {
 		_, _, recorded, err := handshake(icfg, rcfg, honest)
 		if err != nil {
-			return nil, nil, nil // the test then fails
+			return nil, nil, nil // without an error, the test fails
 		}
 		return changes(n, func([]byte) []byte { return recorded[n] })(c, icfg, rcfg, code)
 	}
@@ -414,7 +423,7 @@ var handshakeLies = []handshakeLie{
 		return append(f[:1], key[:]...)
 	})},
 	{"sits between at a pairing", true, func(_ *cast, icfg InitiatorConfig, rcfg ResponderConfig, _ *Code) (*Session, *Arrival, error) {
-		// The relay answers with a key of its own, and a code of its own.
+		// The relay acts as the host, with its own key and its own code.
 		secret, err := NewSecret()
 		if err != nil {
 			return nil, nil, nil
@@ -461,8 +470,8 @@ var handshakeLies = []handshakeLie{
 	}},
 }
 
-// TestLiesInHandshakesAreFound plays a relay that lies about a handshake. The host-agent
-// must not admit the client.
+// TestLiesInHandshakesAreFound performs handshakes with each of handshakeLies. Each must end with
+// an error, and the host must not admit the client.
 func TestLiesInHandshakesAreFound(t *testing.T) {
 	for _, lie := range handshakeLies {
 		t.Run(lie.name, func(t *testing.T) {

@@ -6,8 +6,9 @@ import (
 	"testing"
 )
 
-// TestPairLinksKeepTheirSecretFromServers checks that code and key stand behind #, which no
-// browser sends, and that no link leads to a page of the relay.
+// TestPairLinksKeepTheirSecretFromServers makes a link for pairing. Its code and key must stand
+// after #, because browsers send nothing after # to a server. CheckConsole must refuse a console's
+// address on the relay, without TLS, or with further parts.
 func TestPairLinksKeepTheirSecretFromServers(t *testing.T) {
 	l := PairLink{"https://console.example.net/ahp/", "https://relay.example.com", "laptop", Code(fixed(1, 16)), Fingerprint(fixed(2, 16))}
 	u, err := url.Parse(l.String())
@@ -22,9 +23,9 @@ func TestPairLinksKeepTheirSecretFromServers(t *testing.T) {
 		"https://console.example.net/ahp/":   true,
 		"http://127.0.0.1:8000/":             true,
 		"http://localhost:8000":              true,
-		"https://relay.example.com/":         false, // the relay's own page
+		"https://relay.example.com/":         false, // a page of the relay itself
 		"https://RELAY.example.com":          false,
-		"http://console.example.net":         false, // a browser gives it no keys
+		"http://console.example.net":         false, // without TLS, browsers offer no cryptography
 		"http://192.0.2.1":                   false,
 		"https://console.example.net/?a=b":   false,
 		"https://console.example.net/#":      false,
@@ -39,8 +40,9 @@ func TestPairLinksKeepTheirSecretFromServers(t *testing.T) {
 	}
 }
 
-// TestShareLinksKeepTheirKeysFromServers checks that a link's keys stand behind #, and that a
-// link with other keys than it states is refused.
+// TestShareLinksKeepTheirKeysFromServers makes a link to a session. Its keys must stand after #,
+// because browsers send nothing after # to a server. Links with missing parts or damaged keys must
+// be refused, with errors that do not contain the keys.
 func TestShareLinksKeepTheirKeysFromServers(t *testing.T) {
 	l := ShareLink{Console: "https://console.example.net/", Relay: "https://relay.example.com", Host: "laptop", Session: "mock:/1", Key: Key(fixed(3, KeySize)), Device: vectorDevice(t, 1), Join: "share.1"}
 	keys, err := LinkKeys(l.Device)

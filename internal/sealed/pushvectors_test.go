@@ -22,8 +22,8 @@ func fromHex(t *testing.T, text string) []byte {
 	return b
 }
 
-// TestPushesOfTheVectors reads the pushes in the vectors as a browser, its device and the host do. A
-// changed byte is found.
+// TestPushesOfTheVectors opens the pushes in testdata/vectors.json as a browser does, verifies them
+// as the device does, and opens the answer as the host does. Changed bytes must be refused.
 func TestPushesOfTheVectors(t *testing.T) {
 	data, err := os.ReadFile("testdata/vectors.json")
 	if err != nil {

@@ -14,12 +14,12 @@ import (
 	"ahprelay/ahp"
 )
 
-// A crowd is a sealed host and two readers of the same sets, with the frames to each as a
-// relay has them. Both receive the same bodies.
+// A crowd is a sealed host and two readers, which both receive the same shared bodies. It records
+// the frames for each reader as a relay would see them.
 type crowd struct {
 	readers [2]*reader
-	epochs  map[string]*Epoch // x1 and x2 are epochs of the set x, y1 of the set y
-	bodies  map[string][]byte // by message
+	epochs  map[string]*Epoch // x1 and x2 are epochs of the same set x; y1 is an epoch of the set y
+	bodies  map[string][]byte // first body of each message or part, by its text
 }
 
 // A reader is a client of a crowd.
@@ -29,7 +29,9 @@ type reader struct {
 	sent         []string
 }
 
-// newCrowd holds a conversation with both readers.
+// newCrowd returns a crowd whose host has sent a whole conversation to both readers: own messages,
+// shared messages, and messages with shared parts. The function session returns the sessions for
+// each reader.
 func newCrowd(t testing.TB, session func(reader int) (client, host *Session)) *crowd {
 	t.Helper()
 	c := &crowd{epochs: map[string]*Epoch{}, bodies: map[string][]byte{}}
@@ -72,7 +74,7 @@ func (r *reader) seal(t testing.TB, content Content, body []byte) {
 	r.frames = append(r.frames, frames...)
 }
 
-// own sends a message to each reader alone.
+// own seals a different message for each reader, in records.
 func (c *crowd) own(t testing.TB, text string) {
 	t.Helper()
 	for i, r := range c.readers {
@@ -89,7 +91,8 @@ func (c *crowd) key(t testing.TB, epoch string) {
 	}
 }
 
-// share sends messages to both readers, under one tag each.
+// share sends the same messages to both readers in shared bodies, followed by a tag for each
+// reader.
 func (c *crowd) share(t testing.TB, epoch string, texts ...string) {
 	t.Helper()
 	var all [][]byte
@@ -114,7 +117,8 @@ func (c *crowd) share(t testing.TB, epoch string, texts ...string) {
 	}
 }
 
-// join sends a message to each reader alone, with a part that both share.
+// join sends a different message to each reader. All the messages contain the same part, which both
+// readers get in a shared body.
 func (c *crowd) join(t testing.TB, epoch, part string) {
 	t.Helper()
 	c.key(t, epoch)
@@ -134,7 +138,7 @@ func (c *crowd) join(t testing.TB, epoch, part string) {
 	}
 }
 
-// tagOf returns the place of the tag behind the n-th shared delivery.
+// tagOf returns the index of the n-th tag in the reader's frames, counted from 0.
 func (r *reader) tagOf(n int) int {
 	for i, f := range r.frames {
 		if kind(f[0]) == kindTag {
@@ -147,13 +151,14 @@ func (r *reader) tagOf(n int) int {
 	panic("no such tag")
 }
 
-// place returns the place of a message's first body.
+// place returns the index of a message's first body in the first reader's frames.
 func (c *crowd) place(text string) int {
 	return slices.IndexFunc(c.readers[0].frames, func(f []byte) bool { return bytes.Equal(f, c.bodies[text]) })
 }
 
-// deliver opens frames. It returns the messages that an application gets, and whether the
-// client knows that they are all.
+// deliver opens frames at the reader. It returns the messages for the application, and whether the
+// reader has received the close. It returns an error if the session accepts a frame after it has
+// refused one.
 func (r *reader) deliver(frames [][]byte) (got []string, whole bool, err error) {
 	for _, frame := range frames {
 		content, body, done, err := r.client.Open(bytes.Clone(frame))
@@ -174,8 +179,8 @@ func (r *reader) deliver(frames [][]byte) (got []string, whole bool, err error) 
 	return got, whole, nil
 }
 
-// wantFound fails unless a reader finds that frames were changed, and its application has
-// only received what was sent, from the first message on.
+// wantFound delivers changed frames to the reader. It fails if the reader accepts them up to the
+// close, or if its application receives anything but the first of the sent messages, in order.
 func (r *reader) wantFound(t interface {
 	Helper()
 	Fatalf(string, ...any)
@@ -192,8 +197,8 @@ func (r *reader) wantFound(t interface {
 	}
 }
 
-// forge returns a body like that of a message, with a different text: any reader has the
-// key.
+// forge returns a body with the head of a message's body and a different text. It uses the epoch's
+// key, which each reader has.
 func (c *crowd) forge(text, other string) []byte {
 	body := c.bodies[text]
 	e := c.epochs[[]string{"x1", "y1", "x2", "p1", "q1"}[body[4]-1]]
@@ -213,14 +218,14 @@ func (c *crowd) forge(text, other string) []byte {
 	return made
 }
 
-// A sharedLie changes the frames to the first reader. The relay also has those of the
-// second, and with its help the keys of all epochs.
+// A sharedLie is a way in which a relay changes the frames for the first reader. The second reader
+// helps it: the relay also has that reader's frames, and the keys of all epochs.
 type sharedLie struct {
 	name   string
 	change func(c *crowd, f, second [][]byte) [][]byte
 }
 
-// without returns frames without those from a place on.
+// without returns frames without the n frames at index from.
 func without(f [][]byte, from, n int) [][]byte { return slices.Concat(f[:from], f[from+n:]) }
 
 func exchange(f [][]byte, i, j int) [][]byte {
@@ -358,7 +363,8 @@ var sharedLies = []sharedLie{
 	}},
 }
 
-// handshaken returns sessions after real handshakes.
+// handshaken returns a function for newCrowd or newHall which performs a real handshake for each
+// reader.
 func handshaken(t testing.TB) func(int) (client, host *Session) {
 	c := newCast(t)
 	return func(i int) (client, host *Session) {
@@ -371,8 +377,8 @@ func handshaken(t testing.TB) func(int) (client, host *Session) {
 	}
 }
 
-// TestLiesAboutSharedBodiesAreFound plays a relay that lies about shared bodies, alone or
-// with a reader's help.
+// TestLiesAboutSharedBodiesAreFound delivers frames with each of sharedLies to a reader. The reader
+// must refuse them.
 func TestLiesAboutSharedBodiesAreFound(t *testing.T) {
 	for _, lie := range sharedLies {
 		t.Run(lie.name, func(t *testing.T) {
@@ -383,7 +389,8 @@ func TestLiesAboutSharedBodiesAreFound(t *testing.T) {
 	}
 }
 
-// TestHonestBodiesAreDelivered delivers a crowd's conversation without changes.
+// TestHonestBodiesAreDelivered delivers unchanged frames to both readers. Each must receive all
+// messages.
 func TestHonestBodiesAreDelivered(t *testing.T) {
 	c := newCrowd(t, handshaken(t))
 	for i, r := range c.readers {
@@ -394,8 +401,8 @@ func TestHonestBodiesAreDelivered(t *testing.T) {
 	}
 }
 
-// TestRandomLiesAboutSharedBodiesAreFound draws manipulations by a relay with a reader's
-// help.
+// TestRandomLiesAboutSharedBodiesAreFound changes the frames for a reader at random, also with
+// frames of the second reader and forged bodies. The reader must refuse the frames.
 func TestRandomLiesAboutSharedBodiesAreFound(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		seed := rapid.SliceOfN(rapid.Byte(), 8, 8).Draw(rt, "keys")
@@ -427,7 +434,7 @@ func TestRandomLiesAboutSharedBodiesAreFound(t *testing.T) {
 	})
 }
 
-// A pair is a host and a client with keys of an epoch and of the connection.
+// A pair is a client and a host with fixed keys. The client has received the key of the epoch.
 type pair struct {
 	*testing.T
 	client, host *Session
@@ -452,7 +459,7 @@ func newPair(t *testing.T) *pair {
 	return p
 }
 
-// opens opens frames, and returns the messages.
+// opens opens frames at the client, and returns the messages.
 func (p *pair) opens(frames ...[]byte) (got []string, err error) {
 	for _, frame := range frames {
 		_, body, done, err := p.client.Open(bytes.Clone(frame))
@@ -466,7 +473,7 @@ func (p *pair) opens(frames ...[]byte) (got []string, err error) {
 	return got, nil
 }
 
-// cut seals the pieces of a parcel, each with the function.
+// cut cuts a parcel into pieces, and returns the frames that seal makes of them.
 func (p *pair) cut(content Content, body []byte, head int, seal func(frame []byte) []byte) (frames [][]byte) {
 	p.Helper()
 	if err := cut(content, body, head, func(frame []byte) error {
@@ -478,7 +485,7 @@ func (p *pair) cut(content Content, body []byte, head int, seal func(frame []byt
 	return frames
 }
 
-// bodies returns a parcel in shared bodies.
+// bodies returns a parcel sealed as shared bodies.
 func (p *pair) bodies(content Content, body []byte) [][]byte {
 	p.Helper()
 	return p.cut(content, body, bodyHead, func(frame []byte) []byte {
@@ -489,7 +496,7 @@ func (p *pair) bodies(content Content, body []byte) [][]byte {
 	})
 }
 
-// records returns a parcel in records.
+// records returns a message sealed as records.
 func (p *pair) records(body []byte) [][]byte {
 	p.Helper()
 	frames, err := p.host.Seal(Message, body)
@@ -499,7 +506,7 @@ func (p *pair) records(body []byte) [][]byte {
 	return frames
 }
 
-// tag returns the host's true tag for bodies, behind n records.
+// tag returns the host's valid tag for bodies that follow n records.
 func (p *pair) tag(n uint64, bodies ...[]byte) []byte {
 	all := sha256.New()
 	for _, b := range bodies {
@@ -511,8 +518,9 @@ func (p *pair) tag(n uint64, bodies ...[]byte) []byte {
 	return append([]byte{byte(kindTag)}, tag[:]...)
 }
 
-// TestHostKeepsToSharedForms gives a client forms of shared bodies that a host with a fault
-// could send, with true tags. It ends the connection at each that docs/sealed.md excludes.
+// TestHostKeepsToSharedForms gives a client frames with valid tags that a faulty host could send,
+// each in a form which docs/sealed.md forbids. The client must refuse them and deliver nothing. A
+// permitted form must be delivered.
 func TestHostKeepsToSharedForms(t *testing.T) {
 	long := bytes.Repeat([]byte("x"), pieceSize+100)
 	one := func(content Content, body []byte) func(p *pair) [][]byte {
@@ -600,8 +608,9 @@ func TestHostKeepsToSharedForms(t *testing.T) {
 	}
 }
 
-// FuzzShared gives a client shared bodies that a reader with the epoch's key could make,
-// with and without the host's tag. No plaintext may panic, or open as more than it has.
+// FuzzShared gives a client a shared body with arbitrary plaintext, followed either by the host's
+// valid tag or by arbitrary bytes. The client must not panic, must not deliver a message without
+// the valid tag, and must not deliver more bytes than the plaintext has.
 func FuzzShared(f *testing.F) {
 	f.Add([]byte{0, 0, 0, 0, 2, '{', '}', 0}, []byte{7, 0, 0, 0, 9, 0, 0, 0, 0}, true)
 	f.Add(bytes.Repeat([]byte{0}, pieceSize), []byte{8}, true)

@@ -21,7 +21,7 @@ import (
 
 var update = flag.Bool("update", false, "write testdata/vectors.json")
 
-// hexBytes are bytes in hexadecimal.
+// hexBytes are bytes which JSON contains in hexadecimal form.
 type hexBytes []byte
 
 func (h hexBytes) MarshalText() ([]byte, error) { return []byte(hex.EncodeToString(h)), nil }
@@ -42,7 +42,7 @@ type vectors struct {
 	BadCodes []string `json:"badCodes"`
 	Padding  [][2]int `json:"padding"`
 	Devices  []struct {
-		Key         hexBytes `json:"key"`    // private X25519
+		Key         hexBytes `json:"key"`    // private X25519 key
 		Signer      hexBytes `json:"signer"` // private P-256
 		Public      hexBytes `json:"public"`
 		Verifier    hexBytes `json:"verifier"`
@@ -56,32 +56,33 @@ type vectors struct {
 		Words       string   `json:"words"`
 	} `json:"host"`
 	Grants []struct {
-		Text   string `json:"text"`   // signed by devices[0], for devices[1]
-		Signed string `json:"signed"` // the JSON
+		Text   string `json:"text"`   // the grant; devices[0] has signed it for devices[1]
+		Signed string `json:"signed"` // the JSON that the signature covers
 		Error  bool   `json:"error,omitempty"`
 	} `json:"grants"`
 	Handshakes []vectorHandshake `json:"handshakes"`
 	Pushes     []vectorPush      `json:"pushes"`
 }
 
-// A vectorPush is a push to devices[0], and the device's answer.
+// A vectorPush is a push notification to devices[0], and the device's answer if it has one.
 type vectorPush struct {
-	Host      string   `json:"host"`      // its name
-	Verifier  hexBytes `json:"verifier"`  // of its signatures
+	Host      string   `json:"host"`      // the host's name
+	Verifier  hexBytes `json:"verifier"`  // verifies the host's signatures
 	Browser   hexBytes `json:"browser"`   // private P-256 key
 	P256dh    string   `json:"p256dh"`    // base64url
 	Auth      string   `json:"auth"`      // base64url
 	Push      hexBytes `json:"push"`      // the body for the push service
-	Plaintext string   `json:"plaintext"` // of the push, JSON
-	Note      string   `json:"note"`      // the plaintext's BODY
+	Plaintext string   `json:"plaintext"` // plaintext of the push: JSON
+	Note      string   `json:"note"`      // the member body in Plaintext
 	Event     string   `json:"event"`     // its id
 	Answer    string   `json:"answer,omitempty"`
-	Content   string   `json:"content,omitempty"` // of the answer's letter
+	Content   string   `json:"content,omitempty"` // plaintext of the answer
 	Result    string   `json:"result,omitempty"`
 	Proof     string   `json:"proof,omitempty"` // base64url
 }
 
-// makePushes returns a question with an answer, and the question's end.
+// makePushes returns two pushes: a question with its answer, and the message that withdraws the
+// question.
 func makePushes(t *testing.T, host Key) (list []vectorPush) {
 	t.Helper()
 	browser, err := ecdh.P256().NewPrivateKey(fixed(33, 32))
@@ -127,7 +128,8 @@ func makePushes(t *testing.T, host Key) (list []vectorPush) {
 	return list
 }
 
-// A vectorHandshake is a handshake of devices[0] with the host, and the records behind it.
+// A vectorHandshake is a handshake between devices[0] and the host, with the records that follow
+// it.
 type vectorHandshake struct {
 	Name            string         `json:"name"`
 	Host            string         `json:"host"`
@@ -150,15 +152,16 @@ type vectorFrame struct {
 type vectorRecord struct {
 	ToHost  bool       `json:"toHost"`
 	Content int        `json:"content"`
-	Body    hexBytes   `json:"body"`             // of the record, before sealing
-	Opened  hexBytes   `json:"opened,omitempty"` // for a compressed message: the message
-	Shared  []hexBytes `json:"shared,omitempty"` // in place of a record: messages in shared bodies
-	Epoch   hexBytes   `json:"epoch,omitempty"`  // of them: the body of its EpochKey parcel
-	From    uint32     `json:"from,omitempty"`   // number of the first body
-	Frames  []hexBytes `json:"frames"`           // of the record, or the bodies and their tag
+	Body    hexBytes   `json:"body"`             // plaintext of the record
+	Opened  hexBytes   `json:"opened,omitempty"` // the message or part in its final form
+	Shared  []hexBytes `json:"shared,omitempty"` // messages in shared bodies; then there is no record
+	Epoch   hexBytes   `json:"epoch,omitempty"`  // their key: body of the EpochKey parcel
+	From    uint32     `json:"from,omitempty"`   // number of the first shared body
+	Frames  []hexBytes `json:"frames"`           // sealed record, or bodies with their tag
 }
 
-// shared returns the frames for shared messages, behind n records.
+// shared returns the frames for the shared messages: their bodies, and the host's tag for bodies
+// that follow n records.
 func (r *vectorRecord) shared(t *testing.T, host *Session, n uint64) (frames [][]byte) {
 	t.Helper()
 	epoch, err := newEpoch(binary.BigEndian.Uint32(r.Epoch), [32]byte(r.Epoch[4:]))
@@ -185,7 +188,7 @@ func (r *vectorRecord) shared(t *testing.T, host *Session, n uint64) (frames [][
 
 const vectorFile = "testdata/vectors.json"
 
-// fixed returns n bytes that count up from a number.
+// fixed returns n bytes that count up from the number from.
 func fixed(from, n int) []byte {
 	b := make([]byte, n)
 	for i := range b {
@@ -203,7 +206,7 @@ func vectorDevice(t testing.TB, from int) *Device {
 	return d
 }
 
-// makeVectors returns new vectors.
+// makeVectors returns vectors made anew, with fixed keys.
 func makeVectors(t *testing.T) *vectors {
 	t.Helper()
 	v := &vectors{BadCodes: []string{"", "0000-0000", strings.Repeat("0", 27), strings.Repeat("0", 25) + "1", strings.Repeat("0", 25) + "U", strings.Repeat("0", 25) + "ß"}}
@@ -272,7 +275,8 @@ func makeVectors(t *testing.T) *vectors {
 	return v
 }
 
-// run performs a handshake, and fills the vector in or compares it.
+// run performs the handshake with the vector's keys. If fill is set, it stores the result in the
+// vector, else it compares them.
 func (h *vectorHandshake) run(t *testing.T, v *vectors, fill bool) {
 	t.Helper()
 	secret, err := ReadSecret(v.Host.Key)
@@ -337,7 +341,7 @@ func (h *vectorHandshake) run(t *testing.T, v *vectors, fill bool) {
 func (h *vectorHandshake) fillRecords(t *testing.T, client, host *Session) {
 	t.Helper()
 	long := []byte(`{"jsonrpc":"2.0","id":7,"result":{"text":"` + strings.Repeat("all work and no play ", 300) + `"}}`)
-	large := "short" // a single vector suffices
+	large := "short" // only one vector has a long message
 	if h.Name == "connect" {
 		large = strings.Repeat("0123456789abcdef", 4100)
 	}
@@ -405,7 +409,7 @@ func (h *vectorHandshake) fillRecords(t *testing.T, client, host *Session) {
 	}
 }
 
-// seal returns the messages of a line that shares no message.
+// seal returns the frames for a record, or for a part in a shared body with its tag.
 func (r *vectorRecord) seal(from *Session) (frames [][]byte, err error) {
 	if Content(r.Content) != Part {
 		return from.Seal(Content(r.Content), r.Body)
@@ -469,7 +473,8 @@ func (h *vectorHandshake) checkRecords(t *testing.T, client, host *Session) {
 	}
 }
 
-// checkShared compares shared messages.
+// checkShared seals a record's shared messages and compares the frames with the vector, then opens
+// them at the client and compares the messages.
 func (h *vectorHandshake) checkShared(t *testing.T, r *vectorRecord, client, host *Session) {
 	t.Helper()
 	frames := r.shared(t, host, host.out.count)

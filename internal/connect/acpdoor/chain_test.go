@@ -22,7 +22,7 @@ import (
 	"ahprelay/test/stack"
 )
 
-// newAgentSite starts a relay with a host of our own, whose agent is a program.
+// newAgentSite starts a relay with a host from this repository, whose agent is the given program.
 func newAgentSite(t *testing.T, folder string, command, environment []string) *site {
 	t.Helper()
 	return newSite(t, agenthost.Config{
@@ -31,7 +31,7 @@ func newAgentSite(t *testing.T, folder string, command, environment []string) *s
 	})
 }
 
-// A driver drives a session like a person.
+// A driver is a client that sends prompts in a session and answers its questions, like a person.
 type driver struct {
 	*client.Client
 	t             *testing.T
@@ -58,8 +58,8 @@ func (s *site) drive(t *testing.T, folder string) *driver {
 	return d
 }
 
-// run runs a turn, and answers its questions. meanwhile is called before each look at
-// the session.
+// run sends a prompt, answers each question in the turn with option, and returns when the turn has
+// ended. It calls meanwhile, if set, with the chat's state until then.
 func (d *driver) run(prompt string, attachments []client.Attachment, option string, meanwhile func(client.Chat)) {
 	d.t.Helper()
 	d.turns++
@@ -92,7 +92,7 @@ func (d *driver) run(prompt string, attachments []client.Attachment, option stri
 	})
 }
 
-// history describes the turns of a chat.
+// history returns a text for each turn in a chat, to compare the chats of two hosts.
 func history(chat client.Chat) []string {
 	var list []string
 	for _, turn := range chat.Turns {
@@ -123,8 +123,8 @@ func history(chat client.Chat) []string {
 	return list
 }
 
-// TestHistoriesAgree drives an agent behind a host behind a door behind a host. Both
-// hosts have the same history of all turns.
+// TestHistoriesAgree runs turns through a chain: a host whose agent is a door to a second host,
+// whose agent is a program. Both hosts must have the same history of all turns.
 func TestHistoriesAgree(t *testing.T) {
 	folder := t.TempDir()
 	command, environment := acpagent.Command(acpagent.Options{})
@@ -192,7 +192,8 @@ func TestHistoriesAgree(t *testing.T) {
 	}
 }
 
-// TestOptionsFollow changes modes and models at either end, and shows slash commands.
+// TestOptionsFollow changes the mode and the model, from the editor and from the agent. The other
+// side must get each change. The editor must also get slash commands, title, usage and plan.
 func TestOptionsFollow(t *testing.T) {
 	folder := t.TempDir()
 	command, environment := acpagent.Command(acpagent.Options{With: "options"})
@@ -217,7 +218,7 @@ func TestOptionsFollow(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "no option") {
 		t.Errorf("an unknown model: %v", err)
 	}
-	e.prompt(made.SessionID, "mode ask") // the agent changes it by itself
+	e.prompt(made.SessionID, "mode ask") // the agent changes the mode
 	e.await("the agent's mode", func() bool { return has(e.seen(), acp.UpdateCurrentModeUpdate, `"ask"`) })
 	e.prompt(made.SessionID, "commands")
 	e.await("the commands", func() bool {
@@ -233,15 +234,16 @@ func TestOptionsFollow(t *testing.T) {
 	}
 }
 
-// has reports whether an update of a kind has all words.
+// has reports whether some update of a kind contains all words.
 func has(updates []update, kind string, words ...string) bool {
 	return slices.ContainsFunc(updates, func(u update) bool {
 		return u.kind == kind && !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(u.raw, w) })
 	})
 }
 
-// TestPromptsCarryFiles sends a file of the editor's machine, an embedded text, a picture
-// and a link.
+// TestPromptsCarryFiles sends a prompt with a file on the editor's machine, an embedded text, a
+// picture and a link. The agent must get all of them, and an editor that loads the session must
+// show them.
 func TestPromptsCarryFiles(t *testing.T) {
 	folder := t.TempDir()
 	command, environment := acpagent.Command(acpagent.Options{})

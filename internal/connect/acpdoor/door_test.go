@@ -31,7 +31,7 @@ import (
 	"ahprelay/test/stack"
 )
 
-// Variables that make the test binary a door on standard input and output.
+// Environment variables. With them, the test binary runs as a door on standard input and output.
 const (
 	relayVariable  = "ACPDOOR_RELAY"
 	tokenVariable  = "ACPDOOR_TOKEN"
@@ -51,7 +51,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// A site is a relay with a host.
+// A site is a relay with a host, and a token for its clients.
 type site struct {
 	*stack.Stack
 	relay *connect.Relay
@@ -63,7 +63,8 @@ func newSite(t *testing.T, cfg agenthost.Config) *site {
 	return newSiteBehind(t, cfg, func(host http.Handler) http.Handler { return host })
 }
 
-// newSiteBehind is newSite with a handler in front of the host.
+// newSiteBehind returns a site with a host that cfg describes, or the demo host if cfg has no
+// agents. The function front may put a handler in front of the host.
 func newSiteBehind(t *testing.T, cfg agenthost.Config, front func(http.Handler) http.Handler) *site {
 	t.Helper()
 	host, err := agenthost.New(cfg)
@@ -99,7 +100,7 @@ func newSiteBehind(t *testing.T, cfg agenthost.Config, front func(http.Handler) 
 	return s
 }
 
-// An editor is an ACP client of a door.
+// An editor is an ACP client at a door. It records what the door sends.
 type editor struct {
 	t    *testing.T
 	conn *acp.Conn
@@ -107,11 +108,11 @@ type editor struct {
 	mu      sync.Mutex // guards the fields below
 	changed chan struct{}
 	updates []update
-	asked   []*acp.Request // that wait for an answer
+	asked   []*acp.Request // requests from the door that the test has not taken
 	ended   []string       // requests that the agent has withdrawn
 }
 
-// An update is a session's update, with the members that tests read.
+// An update is a session/update from the door, with the members that tests read.
 type update struct {
 	kind string
 	acp.ToolCallUpdate
@@ -161,14 +162,14 @@ func (e *editor) Request(r *acp.Request) {
 
 func (e *editor) Flush() {}
 
-// seen returns the updates so far.
+// seen returns the updates received so far.
 func (e *editor) seen() []update {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return slices.Clone(e.updates)
 }
 
-// withdrawn returns the requests that the agent has withdrawn.
+// withdrawn returns the parameters of each $/cancel_request from the door.
 func (e *editor) withdrawn() []string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -184,7 +185,8 @@ func selected(option string) acp.RequestPermissionResponse {
 	return acp.RequestPermissionResponse{Outcome: acp.RequestPermissionOutcome{Outcome: acp.RequestPermissionOutcomeSelected, OptionID: option}}
 }
 
-// await waits until a condition on the editor holds.
+// await waits until holds returns true, and calls it after each message to the editor. It fails
+// after two minutes.
 func (e *editor) await(what string, holds func() bool) {
 	e.t.Helper()
 	deadline := time.After(2 * time.Minute)
@@ -206,7 +208,7 @@ func (e *editor) await(what string, holds func() bool) {
 	}
 }
 
-// everything holds all capabilities of an editor.
+// everything is an editor with all capabilities that the door uses.
 var everything = acp.ClientCapabilities{
 	Fs:          acp.FileSystemCapabilities{ReadTextFile: true},
 	Elicitation: &acp.ElicitationCapabilities{Form: &acp.ElicitationFormCapabilities{}, URL: &acp.ElicitationUrlCapabilities{}},
@@ -214,7 +216,8 @@ var everything = acp.ClientCapabilities{
 	Meta:        json.RawMessage(`{"terminal_output":true}`),
 }
 
-// open starts a door with an editor.
+// open starts a door and an editor with the given capabilities, which has initialized. The function
+// change may change the door's settings.
 func (s *site) open(t *testing.T, can acp.ClientCapabilities, change func(*acpdoor.Config)) *editor {
 	t.Helper()
 	cfg := acpdoor.Config{Relays: connect.NewRelays(s.relay), Host: stack.Host, Log: slog.New(slog.DiscardHandler)}
@@ -276,7 +279,7 @@ func promptOf(session, text string) acp.PromptRequest {
 	return acp.PromptRequest{SessionID: session, Prompt: []acp.ContentBlock{textBlock(text)}}
 }
 
-// prompt runs a turn, and returns its updates.
+// prompt sends a prompt, waits until the turn ends, and returns the updates since.
 func (e *editor) prompt(session, text string) ([]update, acp.PromptResponse) {
 	e.t.Helper()
 	from := len(e.seen())
@@ -285,7 +288,7 @@ func (e *editor) prompt(session, text string) ([]update, acp.PromptResponse) {
 	return e.seen()[from:], done
 }
 
-// said returns the text in a kind's updates.
+// said returns the joined texts in the updates of a kind.
 func said(updates []update, kind string) string {
 	var b strings.Builder
 	for _, u := range updates {
@@ -296,7 +299,7 @@ func said(updates []update, kind string) string {
 	return b.String()
 }
 
-// tools returns the tool calls of updates, as they were at last.
+// tools returns the tool calls in updates by id, each with its latest members.
 func tools(updates []update) map[string]acp.ToolCallUpdate {
 	all := map[string]acp.ToolCallUpdate{}
 	for _, u := range updates {
@@ -324,7 +327,8 @@ func tools(updates []update) map[string]acp.ToolCallUpdate {
 	return all
 }
 
-// next waits for the next request of the door.
+// next waits for the next request from the door, which must have the given method, and returns it.
+// The test then answers it.
 func (e *editor) next(method string) *acp.Request {
 	e.t.Helper()
 	var r *acp.Request
@@ -343,7 +347,9 @@ func (e *editor) next(method string) *acp.Request {
 	return r
 }
 
-// TestEditorDrivesASession runs turns of all kinds at the demo host.
+// TestEditorDrivesASession runs turns of all kinds at the demo host. The editor must show texts,
+// reasoning, tool calls, an edit, a picture, an error and a terminal's output, and list the
+// sessions.
 func TestEditorDrivesASession(t *testing.T) {
 	s := newSite(t, agenthost.Config{})
 	e := s.open(t, everything, nil)
@@ -405,8 +411,8 @@ func TestEditorDrivesASession(t *testing.T) {
 	}
 }
 
-// TestLoadShowsWhatWasShown loads a session in a second editor, and compares it with what
-// the first has shown. A resumed session shows nothing.
+// TestLoadShowsWhatWasShown loads a session in a second editor. It must show the messages and tool
+// calls that the first has shown. An editor that resumes the session must show no history.
 func TestLoadShowsWhatWasShown(t *testing.T) {
 	s := newSite(t, agenthost.Config{})
 	e := s.open(t, everything, nil)
@@ -448,7 +454,8 @@ func TestLoadShowsWhatWasShown(t *testing.T) {
 	})
 }
 
-// pageFront puts only the last two turns into a chat's state.
+// pageFront returns a function for newSiteBehind: it changes each subscribe, so that a chat's state
+// contains only the last two turns.
 func pageFront(t *testing.T) func(http.Handler) http.Handler {
 	return func(host http.Handler) http.Handler {
 		behind, err := stack.Serve(host)
@@ -480,7 +487,7 @@ func pageFront(t *testing.T) func(http.Handler) http.Handler {
 	}
 }
 
-// pass carries messages between WebSockets until either ends.
+// pass sends messages from one WebSocket to the other, as change returns them, until either ends.
 func pass(ctx context.Context, from, to *websocket.Conn, change func([]byte) []byte) {
 	for {
 		kind, message, err := from.Read(ctx)
@@ -490,8 +497,9 @@ func pass(ctx context.Context, from, to *websocket.Conn, change func([]byte) []b
 	}
 }
 
-// TestLoadShowsOlderPages loads a session with 25 turns. The state has the last two. A page has
-// 20.
+// TestLoadShowsOlderPages loads a session with 25 turns. The chat's state contains the last two,
+// and a page of older turns has 20. The editor must show all 25 in order, and the first editor
+// nothing again.
 func TestLoadShowsOlderPages(t *testing.T) {
 	s := newSiteBehind(t, agenthost.Config{}, pageFront(t))
 	e := s.open(t, everything, nil)
@@ -515,7 +523,9 @@ func TestLoadShowsOlderPages(t *testing.T) {
 	}
 }
 
-// TestPermissionShowsEverything answers permissions, among them one for an edit.
+// TestPermissionShowsEverything answers requests for permission. Each request must show the
+// command, or the edit's content, and offer the host's options. After an unknown option, nothing
+// may be allowed.
 func TestPermissionShowsEverything(t *testing.T) {
 	s := newSite(t, agenthost.Config{})
 	e := s.open(t, everything, nil)
@@ -564,8 +574,8 @@ func TestPermissionShowsEverything(t *testing.T) {
 	}
 }
 
-// TestHiddenPermissionCanOnlyBeRefused offers no permission for content that the host
-// does not serve.
+// TestHiddenPermissionCanOnlyBeRefused asks for permission for an edit whose content the host does
+// not serve. The door must offer options to refuse only, and ignore any other answer.
 func TestHiddenPermissionCanOnlyBeRefused(t *testing.T) {
 	s := newSite(t, agenthost.Config{})
 	e := s.open(t, everything, nil)
@@ -581,7 +591,7 @@ func TestHiddenPermissionCanOnlyBeRefused(t *testing.T) {
 			t.Errorf("a hidden edit offers %+v", o)
 		}
 	}
-	r.Reply(selected("allow-once"), nil) // not offered
+	r.Reply(selected("allow-once"), nil) // this option was not offered
 	r2 := e.conn.Notify("session/cancel", acp.CancelNotification{SessionID: id})
 	if err := pending.Wait(t.Context(), nil); err != nil || r2 != nil {
 		t.Fatal(err, r2)
@@ -591,7 +601,9 @@ func TestHiddenPermissionCanOnlyBeRefused(t *testing.T) {
 	}
 }
 
-// TestQuestionsAreForms answers an agent's questions.
+// TestQuestionsAreForms lets the host ask a question. An editor that supports forms must get a
+// form, and the host its answers. Another editor must get a choice as a permission, and for a
+// question that needs text a hint to the console.
 func TestQuestionsAreForms(t *testing.T) {
 	s := newSite(t, agenthost.Config{})
 	e := s.open(t, everything, nil)
@@ -639,8 +651,8 @@ func TestQuestionsAreForms(t *testing.T) {
 	}
 }
 
-// TestCancelAndQueue cancels a running turn, a message in the queue, and checks the order
-// of queued messages.
+// TestCancelAndQueue cancels a session with a running turn and a queued prompt: both must end as
+// cancelled. Then it sends two prompts: they must run in order.
 func TestCancelAndQueue(t *testing.T) {
 	s := newSite(t, agenthost.Config{})
 	e := s.open(t, acp.ClientCapabilities{}, nil)
@@ -670,7 +682,8 @@ func TestCancelAndQueue(t *testing.T) {
 	}
 }
 
-// TestTerminalIsText shows a terminal to an editor without support for its output.
+// TestTerminalIsText opens a door for an editor that cannot show terminals. It must get the
+// terminal's output as text.
 func TestTerminalIsText(t *testing.T) {
 	s := newSite(t, agenthost.Config{})
 	e := s.open(t, acp.ClientCapabilities{}, nil)
@@ -680,7 +693,9 @@ func TestTerminalIsText(t *testing.T) {
 	}
 }
 
-// TestFirstAnswerCounts lets another client answer first, and sees its turns.
+// TestFirstAnswerCounts lets a phone answer a request for permission that the editor shows. The
+// door must withdraw the request, and a later answer from the editor must change nothing. The
+// editor must also show a turn that the phone begins.
 func TestFirstAnswerCounts(t *testing.T) {
 	s := newSite(t, agenthost.Config{})
 	e := s.open(t, everything, nil)
@@ -722,8 +737,8 @@ func TestFirstAnswerCounts(t *testing.T) {
 	})
 }
 
-// TestInterruptionLosesNothing restarts the host-agent while a turn runs, which ends all
-// connections to the host. The turn goes on, and the editor has all of it at its end.
+// TestInterruptionLosesNothing restarts the host-agent during a turn, which ends all connections to
+// the host. The turn must go on, and the editor must have all its text at the end.
 func TestInterruptionLosesNothing(t *testing.T) {
 	s := newSite(t, agenthost.Config{})
 	e := s.open(t, everything, nil)
@@ -752,8 +767,8 @@ func TestInterruptionLosesNothing(t *testing.T) {
 	}
 }
 
-// TestErrorsNameTheRemedy sends requests that must fail, such as for unknown sessions
-// and hosts.
+// TestErrorsNameTheRemedy sends requests that must fail, for example for unknown sessions and
+// hosts. Each error must name the remedy.
 func TestErrorsNameTheRemedy(t *testing.T) {
 	s := newSite(t, agenthost.Config{})
 	e := s.open(t, everything, nil)

@@ -11,7 +11,8 @@ import (
 	"ahprelay/internal/connect/client"
 )
 
-// FuzzActions shows any actions and any state of a host to an editor.
+// FuzzActions gives the door arbitrary actions and an arbitrary chat state from a host. The door
+// must not panic.
 func FuzzActions(f *testing.F) {
 	const turn = `{"type":"chat/turnStarted","turnId":"t","message":{"text":"x","attachments":[{"label":"a","data":"eA=="}]}}`
 	f.Add(turn, `{"type":"chat/responsePart","turnId":"t","part":{"kind":"markdown","id":"p","content":"x"}}`, `{"turns":[]}`)

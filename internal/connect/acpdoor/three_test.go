@@ -17,9 +17,10 @@ import (
 	"ahprelay/test/stack"
 )
 
-// TestThreeClientsShareASession has a session open in a window (a plain AHP client at the
-// relay), in an editor (ACP) and on a phone, which sees the session's questions only. Each
-// answers first once; a second answer changes nothing, and the others show the first.
+// TestThreeClientsShareASession opens a session in an editor, in a window (a plain AHP client at
+// the relay) and on a phone, which sees only the session's questions. In each of three rounds, a
+// different client answers first. The others then answer the opposite: this must change nothing,
+// and they must show the first answer.
 func TestThreeClientsShareASession(t *testing.T) {
 	s := newSite(t, agenthost.Config{})
 	e := s.open(t, everything, nil)

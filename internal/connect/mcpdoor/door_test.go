@@ -22,7 +22,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// newRelays returns a relay with a demo host.
+// newRelays starts a relay with a demo host. It returns the relay's settings for a door, and the
+// token in them.
 func newRelays(t *testing.T) (relays *connect.Relays, token string) {
 	t.Helper()
 	host, err := scripted.New(agenthost.Config{})
@@ -49,7 +50,7 @@ func newRelays(t *testing.T) (relays *connect.Relays, token string) {
 	return connect.NewRelays(connect.NewRelay(s.Relay.URL(), connect.FileTokens(file))), token
 }
 
-// An agent is an MCP client at a door.
+// An agent is an MCP client at an MCP door.
 type agent struct {
 	*mcp.ClientSession
 	t *testing.T
@@ -75,7 +76,7 @@ func newAgent(t *testing.T, relays *connect.Relays, level auth.Access) *agent {
 	return &agent{session, t}
 }
 
-// use uses a tool, and returns the text of its result.
+// use calls a tool. It returns the text in the result, and whether the call failed.
 func (a *agent) use(tool string, arguments map[string]any) (text string, failed bool) {
 	a.t.Helper()
 	result, err := a.CallTool(a.t.Context(), &mcp.CallToolParams{Name: tool, Arguments: arguments})
@@ -90,7 +91,8 @@ func (a *agent) use(tool string, arguments map[string]any) (text string, failed 
 	return text, result.IsError
 }
 
-// must uses a tool, and fails unless its result matches.
+// must calls a tool, and fails unless the result's text matches the regular expression want. It
+// returns the match and its groups.
 func (a *agent) must(want, tool string, arguments map[string]any) []string {
 	a.t.Helper()
 	text, failed := a.use(tool, arguments)
@@ -101,8 +103,9 @@ func (a *agent) must(want, tool string, arguments map[string]any) []string {
 	return found
 }
 
-// TestAgentDrivesASession starts a session, talks, waits for a question, answers it, and
-// reads the transcript.
+// TestAgentDrivesASession starts a session, sends messages, waits for a question, answers it, and
+// reads the transcript. An answer to a changed or closed question must fail. No result may contain
+// the token.
 func TestAgentDrivesASession(t *testing.T) {
 	relays, token := newRelays(t)
 	a := newAgent(t, relays, auth.AccessWrite)
@@ -134,7 +137,8 @@ func TestAgentDrivesASession(t *testing.T) {
 	}
 }
 
-// TestTextCannotLeaveItsMarks lets a session say the marks of data, and much text.
+// TestTextCannotLeaveItsMarks sends a message that contains the mark END DATA and 30 kB of text.
+// The result must contain the mark only once, as its own end, and be short.
 func TestTextCannotLeaveItsMarks(t *testing.T) {
 	relays, _ := newRelays(t)
 	a := newAgent(t, relays, auth.AccessWrite)
@@ -146,7 +150,8 @@ func TestTextCannotLeaveItsMarks(t *testing.T) {
 	}
 }
 
-// TestLevelBoundsTheTools lists the tools of each level, and approves with talk.
+// TestLevelBoundsTheTools lists the tools at each level. Approving with the level talk must fail,
+// with the remedy, and so must calls with wrong arguments.
 func TestLevelBoundsTheTools(t *testing.T) {
 	relays, _ := newRelays(t)
 	for level, want := range map[auth.Access]int{auth.AccessRead: 4, auth.AccessTalk: 6, auth.AccessApprove: 6, auth.AccessWrite: 7} {
