@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestAppPolicyAllowsPublicOriginsOnly checks the origins that reach an MCP App's policy.
+// TestAppPolicyAllowsPublicOriginsOnly makes policies for MCP Apps that request origins and
+// permissions. Only public origins and known permissions may appear in the policy.
 func TestAppPolicyAllowsPublicOriginsOnly(t *testing.T) {
 	for _, tc := range []struct {
 		origin string
@@ -83,12 +84,12 @@ func TestAppPolicyAllowsPublicOriginsOnly(t *testing.T) {
 const plainAppPolicy = "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; " +
 	"font-src data:; media-src data: blob:; connect-src 'none'; frame-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
 
-// connecting is the policy with an origin to connect to.
+// connecting returns plainAppPolicy with an origin to which the app may connect.
 func connecting(origin string) string {
 	return strings.Replace(plainAppPolicy, "connect-src 'none'", "connect-src "+origin, 1)
 }
 
-// loading is the policy with an origin to load from.
+// loading returns plainAppPolicy with an origin from which the app may load.
 func loading(origin string) string {
 	return strings.NewReplacer("script-src 'unsafe-inline'", "script-src 'unsafe-inline' "+origin, "style-src 'unsafe-inline'", "style-src 'unsafe-inline' "+origin,
 		"data: blob:", "data: blob: "+origin, "font-src data:", "font-src data: "+origin).Replace(plainAppPolicy)

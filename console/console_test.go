@@ -11,7 +11,8 @@ import (
 	"testing"
 )
 
-// TestFilesStayInTheProgram: the files that a relay serves have no copy in its memory.
+// TestFilesStayInTheProgram reads the console's files eight times. They must not be copied to the
+// heap, since they are part of the program.
 func TestFilesStayInTheProgram(t *testing.T) {
 	live := func() int {
 		runtime.GC()
@@ -20,7 +21,7 @@ func TestFilesStayInTheProgram(t *testing.T) {
 		runtime.ReadMemStats(&m)
 		return int(m.HeapAlloc)
 	}
-	const times, most = 8, 256 << 10 // one copy of all stored files has 1.4 MB
+	const times, most = 8, 256 << 10 // a copy of all files would take 1.4 MB
 	before := live()
 	var all []map[string]*File
 	for range times {
@@ -37,8 +38,8 @@ func TestFilesStayInTheProgram(t *testing.T) {
 	}
 }
 
-// TestBothFormsAreTheSameContent: a client that takes gzip and one that takes none get the
-// same content, each with its length.
+// TestBothFormsAreTheSameContent requests each file with and without gzip. Both answers must have
+// the same content after decompression, and the right lengths.
 func TestBothFormsAreTheSameContent(t *testing.T) {
 	files, err := Files()
 	if err != nil {

@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// get requests the page as a browser does, with a cookie and a known version.
+// get requests the page as a browser does: with a cookie, and with the ETag of a stored copy.
+// Either may be "".
 func get(host, cookie, etag string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(http.MethodGet, "/", nil)
 	r.Host = host
@@ -23,7 +24,7 @@ func get(host, cookie, etag string) *httptest.ResponseRecorder {
 	return w
 }
 
-// connects returns the sources to which a page may connect.
+// connects returns the directive connect-src of a page's policy.
 func connects(w *httptest.ResponseRecorder) string {
 	for directive := range strings.SplitSeq(w.Header().Get("Content-Security-Policy"), "; ") {
 		if sources, is := strings.CutPrefix(directive, "connect-src "); is {
@@ -33,7 +34,8 @@ func connects(w *httptest.ResponseRecorder) string {
 	return "none"
 }
 
-// TestPolicyAdmitsOnlyRelaysThatThePersonHasAdded lists cookies and the page's policy.
+// TestPolicyAdmitsOnlyRelaysThatThePersonHasAdded requests the page with various cookies. The
+// page's policy must permit connections to its own relay, and to valid relays in the right cookie.
 func TestPolicyAdmitsOnlyRelaysThatThePersonHasAdded(t *testing.T) {
 	t.Parallel()
 	value := url.PathEscape
@@ -62,8 +64,8 @@ func TestPolicyAdmitsOnlyRelaysThatThePersonHasAdded(t *testing.T) {
 	}
 }
 
-// TestKeptPageKeepsNoPolicy asks again with the version of a page with a different
-// policy: browsers keep the policy of their copy after 304.
+// TestKeptPageKeepsNoPolicy requests the page with the ETag of a stored copy. The answer may be 304
+// only if the copy has the same policy, because after 304 browsers keep the policy of their copy.
 func TestKeptPageKeepsNoPolicy(t *testing.T) {
 	t.Parallel()
 	const cookie = "__Host-ahp-relays=https%3A%2F%2Fb.example"
@@ -83,7 +85,8 @@ func TestKeptPageKeepsNoPolicy(t *testing.T) {
 	}
 }
 
-// FuzzFurtherRelays: no cookie brings anything but origins into the policy.
+// FuzzFurtherRelays reads arbitrary cookies. The policy may get nothing but origins from them, and
+// only a bounded number.
 func FuzzFurtherRelays(f *testing.F) {
 	f.Add("relay.example", "https://b.example https://c.example:1")
 	f.Add("127.0.0.1:1", "http://[::1]:80 '*'; script-src *")

@@ -7,14 +7,16 @@ import (
 	"testing"
 )
 
-// TestSourcesAreTypedAndWithoutCircles checks the console.
+// TestSourcesAreTypedAndWithoutCircles runs CheckSources on the console's sources, which must have
+// no circular imports and no type any.
 func TestSourcesAreTypedAndWithoutCircles(t *testing.T) {
 	if err := CheckSources(".."); err != nil {
 		t.Error(err)
 	}
 }
 
-// TestCirclesAndAnyAreFound checks sources with each fault, and with what is none.
+// TestCirclesAndAnyAreFound runs CheckSources on files with a circular import, a type any, and
+// constructs that only look like them. It must report the two faults and nothing else.
 func TestCirclesAndAnyAreFound(t *testing.T) {
 	dir := t.TempDir()
 	for name, content := range map[string]string{

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestSiteIsReproducible compares two sites for a relay, and a site for a different relay:
-// only the page itself and the policies name the relay.
+// TestSiteIsReproducible makes a site twice for the same relay, and once for a different relay. The
+// first two must be equal. Between relays, only the page and the policies may differ.
 func TestSiteIsReproducible(t *testing.T) {
 	t.Parallel()
 	one, err1 := Of("https://own-relay.example.org/")
@@ -29,8 +29,8 @@ func TestSiteIsReproducible(t *testing.T) {
 	}
 }
 
-// TestSiteHasStrictPolicies checks that each page has its policy in itself, and that the
-// console's permits no third party.
+// TestSiteHasStrictPolicies makes sites. Each page must contain its policy, and the console's
+// policy may permit only the given relays. Invalid addresses must be refused.
 func TestSiteHasStrictPolicies(t *testing.T) {
 	t.Parallel()
 	files, err := Of("https://relay.example.com")

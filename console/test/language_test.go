@@ -38,8 +38,8 @@ func syntax(t *testing.T, name string) *js.AST {
 	return tree
 }
 
-// A reader collects a source file's texts: the keys of translated texts, and the
-// literals that look like text for people and are not translated.
+// A reader collects the texts in a source file: the keys of translated texts (keys, plurals), and
+// literals that look like text for people but are not translated (bare).
 type reader struct {
 	keys    map[string]bool
 	plurals map[string]bool
@@ -56,9 +56,10 @@ var (
 	shown = []string{"aria-label", "title", "placeholder", "alt", "label", "children", "says", "yes"}
 	// technical lists properties with values that are never displayed.
 	technical = []string{"class", "className", "d", "viewBox", "style", "id", "key", "href", "src", "sandbox", "allow", "rel", "accept", "autocomplete"}
-	// asks finds calls whose texts are selectors or names.
+	// asks matches functions whose arguments are selectors or names, not text for people.
 	asks = regexp.MustCompile(`(querySelector|querySelectorAll|closest|matches|media|matchMedia|setAttribute|toggleAttribute|addEventListener|split|TypeError)$`)
-	// prose finds two words in a row, or a single word that begins like a sentence.
+	// prose matches text for people: two words in a row, or a single word that begins with a
+	// capital letter.
 	prose = regexp.MustCompile(`\pL{2,}[,:]? \pL*\p{Ll}{2,}|^\p{Lu}\p{Ll}{2,}[.…?]?$`)
 	word  = regexp.MustCompile(`\pL{2}`)
 )
@@ -132,7 +133,8 @@ func (r *reader) call(n *js.CallExpr) {
 	}
 }
 
-// property reads a property, such as an element's attribute.
+// property reads an object's property, for example an element's attribute. It adds shown texts to
+// bare, and skips technical values.
 func (r *reader) property(n *js.Property) js.IVisitor {
 	if n.Name == nil {
 		return r
@@ -152,7 +154,7 @@ func (r *reader) property(n *js.Property) js.IVisitor {
 		}
 	}
 	for _, v := range values {
-		if text := literal(v); word.MatchString(text) && !prose.MatchString(text) { // prose is found below
+		if text := literal(v); word.MatchString(text) && !prose.MatchString(text) { // Enter finds prose
 			r.bare = append(r.bare, text)
 		}
 	}
@@ -170,8 +172,8 @@ func literal(n js.INode) string {
 
 var unescape = strings.NewReplacer(`\\`, `\`, `\'`, `'`, `\"`, `"`, `\n`, "\n")
 
-// untranslated returns the literals that look like text for people and stay as they are,
-// by file.
+// untranslated reads testdata/untranslated.txt. It returns, by source file, the literals that look
+// like text for people and need no translation.
 func untranslated(t *testing.T) map[string][]string {
 	t.Helper()
 	content, err := os.ReadFile(filepath.Join("testdata", "untranslated.txt"))
@@ -187,8 +189,9 @@ func untranslated(t *testing.T) map[string][]string {
 	return all
 }
 
-// TestEveryTextIsTranslated finds texts for people outside t, rich and plural, and keys
-// without a text in a language.
+// TestEveryTextIsTranslated reads the console's sources and languages. Each text for people must be
+// in t, rich or plural, or be listed in untranslated.txt. Each of these must have a text in every
+// language.
 func TestEveryTextIsTranslated(t *testing.T) {
 	t.Parallel()
 	all, stay := newReader(), untranslated(t)
@@ -225,7 +228,8 @@ func TestEveryTextIsTranslated(t *testing.T) {
 
 var placeholder = regexp.MustCompile(`\{\d\}`)
 
-// checkCatalogue compares a language's texts with the keys in the sources.
+// checkCatalogue checks that a language has a text for each key in the sources, with the same
+// placeholders and all plural categories, and no further texts.
 func checkCatalogue(t *testing.T, tag string, categories []string, all *reader) {
 	t.Helper()
 	texts := catalogue(t, tag)
@@ -260,8 +264,8 @@ func checkCatalogue(t *testing.T, tag string, categories []string, all *reader) 
 	}
 }
 
-// catalogue returns a language's texts by key and plural category, "" for texts without
-// a number.
+// catalogue returns a language's texts by key and plural category. The category is "" for a text
+// without a number.
 func catalogue(t *testing.T, tag string) map[string]map[string]string {
 	t.Helper()
 	c := &entries{texts: map[string]map[string]string{}}

@@ -14,7 +14,7 @@ import (
 	"ahprelay/console/site"
 )
 
-// TestConsolesScriptsPass runs the TypeScript tests in Node.js.
+// TestConsolesScriptsPass runs the tests in *.test.ts with Node.js.
 func TestConsolesScriptsPass(t *testing.T) {
 	t.Parallel()
 	node, err := exec.LookPath("node")
@@ -43,7 +43,7 @@ func TestConsolesScriptsPass(t *testing.T) {
 	}
 }
 
-// TestDistIsBuilt fails if the embedded files differ from a fresh build.
+// TestDistIsBuilt builds the console, and fails if the files in console/dist differ.
 func TestDistIsBuilt(t *testing.T) {
 	t.Parallel()
 	made, err := bundle.Files("..")
@@ -75,10 +75,11 @@ func TestDistIsBuilt(t *testing.T) {
 	}
 }
 
-// firstLoad bounds the bytes a browser downloads before the first paint.
+// firstLoad bounds the number of bytes that a browser downloads before it paints the page.
 const firstLoad = 130_000
 
-// TestFirstLoadIsSmall bounds the download before the first paint.
+// TestFirstLoadIsSmall fails if a browser needs more than firstLoad bytes before it paints the
+// page.
 func TestFirstLoadIsSmall(t *testing.T) {
 	t.Parallel()
 	files, size, err := site.FirstLoad()

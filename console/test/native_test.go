@@ -9,12 +9,12 @@ import (
 	"testing"
 )
 
-// native finds the browser's own lists and dialogs, which the page does not use: they
-// look different in each browser, and dialogs stop the page.
+// native matches source text that uses the browser's own lists and dialogs. The console must not
+// use them: they look different in each browser, and dialogs stop the page.
 var native = regexp.MustCompile(`<(select|datalist)\b|createElement\(['"](select|datalist)|(^|[^.\w#])(confirm|alert|prompt)\(|window\.(confirm|alert|prompt)\(`)
 
-// TestPagesUseNoNativeDialogs reads the sources of the console, and of the pages for
-// sign-in and devices.
+// TestPagesUseNoNativeDialogs reads the sources of the console, and of the pages for sign-in and
+// devices. No line may match native.
 func TestPagesUseNoNativeDialogs(t *testing.T) {
 	for text, want := range map[string]bool{"<select id=x>": true, "if (confirm('x'))": true, "window.prompt('x')": true, "<Select id=x>": false, "<selected>": false, "openPrompt(x)": false, "confirmed(x)": false, "app.confirm(x)": false} {
 		if got := native.MatchString(text); got != want {

@@ -17,8 +17,9 @@ import (
 	"ahprelay/test/faultproxy"
 )
 
-// TestExamplesFollowTheHostAcrossADrop: the embedded relay and host-agent serve the stdio host, and the
-// clients follow it across a drop.
+// TestExamplesFollowTheHostAcrossADrop runs the example with an embedded relay and host-agent
+// before the example host. Each example client must initialize, and follow the host again after its
+// connection was cut.
 func TestExamplesFollowTheHostAcrossADrop(t *testing.T) {
 	python := program(t, "python3", "-c", "pass")
 	dir := t.TempDir()
@@ -64,7 +65,7 @@ func TestExamplesFollowTheHostAcrossADrop(t *testing.T) {
 	}
 }
 
-// program skips the test unless a program with this name runs with these arguments.
+// program returns name. It skips the test unless that program succeeds with the given arguments.
 func program(t *testing.T, name string, args ...string) string {
 	t.Helper()
 	if out, err := exec.CommandContext(t.Context(), name, args...).CombinedOutput(); err != nil {
@@ -73,8 +74,8 @@ func program(t *testing.T, name string, args ...string) string {
 	return name
 }
 
-// nodeWithWebSocket is Node.js with a built-in WebSocket: from 22, and behind a flag
-// in 20.
+// nodeWithWebSocket returns the command of a Node.js with a built-in WebSocket: version 22, or 20
+// with a flag. Without it, the test is skipped.
 func nodeWithWebSocket(t *testing.T) []string {
 	t.Helper()
 	for _, command := range [][]string{{"node"}, {"node", "--experimental-websocket"}} {
@@ -86,7 +87,7 @@ func nodeWithWebSocket(t *testing.T) []string {
 	return nil
 }
 
-// start runs a command until the test ends, and returns its output.
+// start starts a command, which is interrupted when the test ends, and returns its standard output.
 func start(t *testing.T, command ...string) *bufio.Reader {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), command[0], command[1:]...)
@@ -111,7 +112,8 @@ func start(t *testing.T, command ...string) *bufio.Reader {
 	return bufio.NewReader(out)
 }
 
-// next returns the next line that contains a text.
+// next waits until the command prints a line that contains text, spaces ignored, and returns the
+// line.
 func next(t *testing.T, lines *bufio.Reader, text string) string {
 	t.Helper()
 	found := make(chan string, 1)

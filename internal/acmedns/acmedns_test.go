@@ -18,8 +18,9 @@ import (
 	"ahprelay/internal/acmedns/testacme"
 )
 
-// TestWildcardCertificateIsKept gets a wildcard certificate with each provider, and then reuses the
-// stored certificate.
+// TestWildcardCertificateIsKept gets a wildcard certificate with each provider, and starts again
+// with the same directory. The second start must use the stored certificate. No DNS records may be
+// left.
 func TestWildcardCertificateIsKept(t *testing.T) {
 	for _, kind := range []string{"rfc2136", "exec"} {
 		t.Run(kind, func(t *testing.T) {
@@ -44,7 +45,7 @@ func TestWildcardCertificateIsKept(t *testing.T) {
 			if left := server.Records(); len(left) != 0 {
 				t.Errorf("records are left: %v", left)
 			}
-			if again := await(t, cfg); !again.Equal(got) { // it was stored
+			if again := await(t, cfg); !again.Equal(got) { // the certificate was stored
 				t.Error("another certificate after a restart")
 			}
 			if (server.Updates() > 0) != (kind == "rfc2136") {
@@ -54,7 +55,8 @@ func TestWildcardCertificateIsKept(t *testing.T) {
 	}
 }
 
-// await returns the certificate for a name below the canvas domain, once it exists.
+// await starts Certificates with cfg, and returns the certificate for a name below the canvas
+// domain as soon as there is one.
 func await(t *testing.T, cfg Config) *x509.Certificate {
 	t.Helper()
 	c, err := Start(cfg)
@@ -73,7 +75,7 @@ func await(t *testing.T, cfg Config) *x509.Certificate {
 	}
 }
 
-// shown performs a handshake.
+// shown performs a TLS handshake for a name, and returns the certificate that c presents.
 func shown(c *Certificates, name string) (*x509.Certificate, error) {
 	near, far := net.Pipe()
 	defer near.Close()
@@ -93,8 +95,8 @@ func shown(c *Certificates, name string) (*x509.Certificate, error) {
 	return client.ConnectionState().PeerCertificates[0], nil
 }
 
-// TestUpdatesWithAnotherKey ensures the server refuses updates with a different
-// key.
+// TestUpdatesWithAnotherKey sends an update that is signed with a different key. The DNS server
+// must refuse it, and AppendRecords return an error.
 func TestUpdatesWithAnotherKey(t *testing.T) {
 	server := testacme.StartDNS(t)
 	key := filepath.Join(t.TempDir(), "key")
@@ -111,7 +113,8 @@ func TestUpdatesWithAnotherKey(t *testing.T) {
 	}
 }
 
-// TestInvalidProvidersAreRefused parses valid and invalid providers.
+// TestInvalidProvidersAreRefused parses invalid texts for a provider, which must be refused, and a
+// valid one.
 func TestInvalidProvidersAreRefused(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {

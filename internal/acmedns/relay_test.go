@@ -13,9 +13,9 @@ import (
 	"ahprelay/test/testca"
 )
 
-// TestCanvasDomain gets a relay's wildcard certificate for its canvas domain. The
-// relay uses it for names there, with HTTP/2, and the certificate in its files for its
-// own name.
+// TestCanvasDomain starts a relay that gets a wildcard certificate for its canvas domain. The relay
+// must use it, with HTTP/2, for names below that domain, and the certificate from its files for all
+// other names.
 func TestCanvasDomain(t *testing.T) {
 	t.Parallel()
 	server := testacme.StartDNS(t)
@@ -64,7 +64,7 @@ func TestCanvasDomain(t *testing.T) {
 			t.Errorf("the relay as %q: %v, %v, protocol %q", name, state.PeerCertificates, err, state.NegotiatedProtocol)
 		}
 	}
-	if _, err := shown("canvas.example.test.evil.test"); err != nil { // the relay's own certificate
+	if _, err := shown("canvas.example.test.evil.test"); err != nil { // a name elsewhere
 		t.Error(err)
 	}
 }

@@ -15,8 +15,8 @@ import (
 	"ahprelay/internal/acp"
 )
 
-// A recorder is a Handler that keeps the received messages. It answers requests with
-// answer, unless answer is nil.
+// A recorder is a Handler that records the received messages. It answers requests with answer,
+// unless answer is nil.
 type recorder struct {
 	mu       sync.Mutex
 	got      []string
@@ -50,8 +50,8 @@ func (h *recorder) all() []string {
 	return append([]string(nil), h.got...)
 }
 
-// read runs a connection over the given input to its end, and returns it with the
-// lines it wrote.
+// read runs a connection until it has read all of input. It returns the connection, and everything
+// that the connection has written.
 func read(t *testing.T, input string, h *recorder, limits acp.Limits) (*acp.Conn, string) {
 	t.Helper()
 	var out lockedBuffer
@@ -90,8 +90,8 @@ func TestLinesThatAreNoMessagesAreCounted(t *testing.T) {
 	}
 }
 
-// TestLimitOfALine checks a line at the limit and one above it, in each kind of
-// message.
+// TestLimitOfALine sends a line at the limit and a line that is a byte longer, with a notification
+// and with a request. The longer line must be skipped, and the message after it handled.
 func TestLimitOfALine(t *testing.T) {
 	const limit = 64 << 10
 	line := func(format string, size int) string {
@@ -118,7 +118,7 @@ func TestLimitOfALine(t *testing.T) {
 	}
 }
 
-// pair connects two ends in memory. Both run until the test ends.
+// pair returns two connections with each other in memory. Both run until the test ends.
 func pair(t *testing.T, a, b acp.Handler, limits acp.Limits) (*acp.Conn, *acp.Conn) {
 	t.Helper()
 	ra, wb := io.Pipe()
@@ -153,8 +153,9 @@ func TestCallsInBothDirections(t *testing.T) {
 	wg.Wait()
 }
 
-// TestErrorsAnswerCalls checks an error of the peer, a late answer and an answer above
-// the limit.
+// TestErrorsAnswerCalls makes calls that the peer answers with an error, too late, twice, or above
+// the limit. Each call must return the right error or the first answer, and the connection must
+// stay usable.
 func TestErrorsAnswerCalls(t *testing.T) {
 	peer := &recorder{}
 	a, _ := pair(t, &recorder{}, peer, acp.Limits{Line: 1000})
@@ -220,7 +221,8 @@ func TestTooManyRequestsAreRefused(t *testing.T) {
 	})
 }
 
-// TestAStuckPeerEndsTheConnection fills the queue of a peer that does not read.
+// TestAStuckPeerEndsTheConnection sends notifications to a peer that reads nothing. When the queue
+// is full, Notify must return ErrStuck, and the connection end.
 func TestAStuckPeerEndsTheConnection(t *testing.T) {
 	in, held := io.Pipe()
 	_, out := io.Pipe() // never read
@@ -276,7 +278,8 @@ func TestUnionsKeepRequiredTexts(t *testing.T) {
 	}
 }
 
-// FuzzConn gives a connection any bytes of a peer.
+// FuzzConn gives a connection arbitrary bytes from its peer. All that the connection writes must be
+// valid JSON.
 func FuzzConn(f *testing.F) {
 	for _, seed := range []string{"{\"id\":1,\"result\":{}}\n", "{\"method\":\"m\",\"id\":null}\n", "{\"id\":\"1\",\"error\":{\"code\":1}}\nx\n", strings.Repeat("{", 2000) + "\n"} {
 		f.Add([]byte(seed))

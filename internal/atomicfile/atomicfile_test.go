@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestFailedReplaceLeavesTheFormerContent replaces a file, and then a directory, which a
-// file cannot replace.
+// TestFailedReplaceLeavesTheFormerContent replaces a file twice, each time with the new content and
+// mode. A directory cannot be replaced: this must return an error, and leave no temporary file.
 func TestFailedReplaceLeavesTheFormerContent(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "a")

@@ -13,13 +13,13 @@ import (
 	"github.com/godbus/dbus/v5"
 )
 
-// logind stands for systemd-logind: an inhibitor is the write end of a pipe, which ends
-// when all copies are closed.
+// A logind stands for systemd-logind. An inhibitor is the write end of a pipe. It is released when
+// all copies of that end are closed.
 type logind struct{ locks chan *lock }
 
 type lock struct {
 	what, who, mode string
-	copy            int           // which logind's own reply closes
+	copy            int           // logind's own copy, which next closes
 	released        chan struct{} // closed when no copy is open
 }
 
@@ -36,18 +36,18 @@ func (l *logind) Inhibit(what, who, _, mode string) (dbus.UnixFD, *dbus.Error) {
 	k := &lock{what, who, mode, fd, make(chan struct{})}
 	go func() {
 		defer close(k.released)
-		_, _ = read.Read(make([]byte, 1)) // nothing is written: it ends with the last copy
+		_, _ = read.Read(make([]byte, 1)) // returns when the last copy is closed
 		_ = read.Close()
 	}()
 	l.locks <- k
 	return dbus.UnixFD(fd), nil
 }
 
-// next returns the next inhibitor, whose receiver then has the only copy.
+// next waits for the next inhibitor, closes logind's own copy, and returns the inhibitor.
 func (l *logind) next(t *testing.T) *lock {
 	t.Helper()
 	k := <-l.locks
-	// The bus passes the descriptor on before it passes on the answer to a later call.
+	// When the ping is answered, the bus has passed on the descriptor.
 	conn, err := dbus.ConnectSystemBus()
 	if err != nil {
 		t.Fatal(err)
@@ -71,7 +71,7 @@ func (k *lock) isReleased() bool {
 	}
 }
 
-// serveLogind puts a stand-in on the system's bus.
+// serveLogind serves a logind on the bus from bus, and returns it with its connection.
 func serveLogind(t *testing.T) (*dbus.Conn, *logind) {
 	t.Helper()
 	conn, err := dbus.ConnectSystemBus()
@@ -89,7 +89,7 @@ func serveLogind(t *testing.T) (*dbus.Conn, *logind) {
 	return conn, l
 }
 
-// bus starts a private D-Bus daemon as the system's bus.
+// bus starts a D-Bus daemon that takes the place of the system's bus until the test ends.
 func bus(t *testing.T) {
 	t.Helper()
 	daemon, err := exec.LookPath("dbus-daemon")
@@ -139,8 +139,8 @@ func TestMachineStaysAwakeByLogind(t *testing.T) {
 	<-lock.released
 }
 
-// TestSleepIsAnnounced lets the stand-in announce sleep twice. The machine must not
-// sleep before the first call has returned.
+// TestSleepIsAnnounced makes logind announce twice that the machine sleeps and wakes. Watch must
+// call the function each time, and hold an inhibitor until the call for sleep has returned.
 func TestSleepIsAnnounced(t *testing.T) {
 	bus(t)
 	conn, l := serveLogind(t)

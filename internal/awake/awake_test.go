@@ -13,7 +13,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// machine counts inhibitors.
+// A machine stands for the machine that a Keeper keeps awake. It counts the held inhibitors.
 type machine struct {
 	mu      sync.Mutex
 	held    int
@@ -46,7 +46,8 @@ func (m *machine) start(mode Mode, onBattery bool, log *slog.Logger) (*Keeper, f
 	return k, func() { stop(); <-done }
 }
 
-// TestHeldExactlyWhileWanted changes the numbers and the power supply at random.
+// TestHeldExactlyWhileWanted changes the numbers of sessions and people and the power supply at
+// random. An inhibitor must be held exactly while the mode and the supply demand it.
 func TestHeldExactlyWhileWanted(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		mode := rapid.SampledFrom([]Mode{Working, Connected, Never}).Draw(rt, "mode")

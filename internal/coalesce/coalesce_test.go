@@ -17,8 +17,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// TestEachIsCounted adds up all reports of each kind. The total must be the number of
-// events, with at most one sum in each interval.
+// TestEachIsCounted notes events at random times. For each kind, the counts in all reports must add
+// up to the number of events, and there may be at most one report with a sum in each interval.
 func TestEachIsCounted(t *testing.T) {
 	const every = 10 * time.Second
 	rapid.Check(t, func(rt *rapid.T) {
@@ -65,8 +65,8 @@ func TestEachIsCounted(t *testing.T) {
 	})
 }
 
-// TestSurplusKindsAreCounted has more kinds than the table has room for. Each must be
-// reported, and no counted event lost.
+// TestSurplusKindsAreCounted notes events of more kinds than the table has room for. Each kind must
+// be reported at once, and no event be lost.
 func TestSurplusKindsAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		table := coalesce.New(time.Hour)

@@ -280,7 +280,7 @@ func TestRevokedLocalTokenEndsItsConnections(t *testing.T) {
 		t.Fatal(err)
 	}
 	initialize(t, gone, "gone")
-	if err := connect.NewTokens(tokensFile(w)).Revoke("gone"); err != nil { // through a second Tokens, as a command in another process would
+	if err := connect.NewTokens(tokensFile(w)).Revoke("gone"); err != nil { // as in another process
 		t.Fatal(err)
 	}
 	natssite.Next(t, "the revoked program's connection ends", gone.Done())
@@ -518,7 +518,7 @@ func TestConsoleIsServed(t *testing.T) {
 		t.Fatal(err)
 	}
 	initialize(t, c, "page")
-	other := http.Header{"Origin": {"http://127.0.0.1:1"}} // a page that another program on this machine serves
+	other := http.Header{"Origin": {"http://127.0.0.1:1"}} // another program's page
 	if _, err := w.dial(t, "/ahp/"+stack.Host, refclient.Options{Token: token, TokenIn: refclient.InTkn, Header: other}); err == nil {
 		t.Error("the page of a different program connects")
 	}

@@ -76,7 +76,7 @@ func TestRestartIsInvisible(t *testing.T) {
 	close(stop)
 	n := <-typed
 	j.awaitTurn(t, "t1")
-	if _, err := j.client.Call(t.Context(), "listSessions", map[string]any{"channel": "ahp-root://"}); err != nil { // its answer follows all other frames
+	if _, err := j.client.Call(t.Context(), "listSessions", map[string]any{"channel": "ahp-root://"}); err != nil { // its answer comes last
 		t.Fatal(err)
 	}
 	j.same(t)

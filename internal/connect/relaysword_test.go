@@ -9,8 +9,8 @@ import (
 )
 
 // TestRelaysWordsAreNamed closes a sealed connection as a relay can: with each code, and a reason
-// that looks like the host's. The client must get an AHP code, with "the relay:" before the reason.
-// For other codes it must get 1012 without that reason.
+// that looks like the host's. If the code is AHP's, the client must get it with "the relay: "
+// before the reason. For any other code, it must get 1012 without that reason.
 func TestRelaysWordsAreNamed(t *testing.T) {
 	const forged = "removed by the host's owner"
 	for code := ahp.CloseCode(1000); code < 5000; code++ {

@@ -143,7 +143,7 @@ func TestBreaksAreInvisible(t *testing.T) {
 	}
 	for name, fault := range map[string]func(t *testing.T, p *faultproxy.Proxy){
 		"a third of all packets lost": drop(33, 3*time.Second),
-		"all packets lost":            drop(100, 12*time.Second), // long enough for the stream to dial again
+		"all packets lost":            drop(100, 12*time.Second), // so that the stream dials again
 		"cut for 2 s":                 func(t *testing.T, p *faultproxy.Proxy) { p.Cut(); time.Sleep(2 * time.Second); heal(t, p) },
 		"ten short cuts": func(t *testing.T, p *faultproxy.Proxy) {
 			for range 10 {

@@ -13,7 +13,8 @@ import (
 	"ahprelay/internal/dialhint"
 )
 
-// TestFailuresLeadToAdvice: real servers' failures lead to advice.
+// TestFailuresLeadToAdvice connects to real servers in wrong ways, for example with http in place
+// of https. Error and Answer must add the right advice.
 func TestFailuresLeadToAdvice(t *testing.T) {
 	secure := httptest.NewUnstartedServer(http.NotFoundHandler())
 	secure.Config.ErrorLog = log.New(io.Discard, "", 0)

@@ -9,7 +9,8 @@ import (
 	"ahprelay/internal/fair"
 )
 
-// TestBucketsLimitEachKey spends the tokens of one key: it waits, and another does not.
+// TestBucketsLimitEachKey takes all tokens of a key. This key must wait for the next token; other
+// keys need not wait.
 func TestBucketsLimitEachKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := fair.NewBuckets(20*time.Millisecond, 3)
@@ -31,8 +32,8 @@ func TestBucketsLimitEachKey(t *testing.T) {
 	})
 }
 
-// TestBucketsForgetKeys uses ever new keys. A key without tokens is remembered as long as
-// idle keys can be forgotten in its place.
+// TestBucketsForgetKeys uses more and more keys. Their number must stay bounded. A key without
+// tokens must be remembered while there are idle keys to forget in its place.
 func TestBucketsForgetKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := fair.NewBuckets(time.Hour, 1)

@@ -14,7 +14,7 @@ func (s *Shares) Known() int {
 	return len(s.tenants)
 }
 
-// Known counts the keys that are remembered.
+// Known returns the number of remembered keys.
 func (b *Buckets) Known() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()

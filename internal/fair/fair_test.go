@@ -20,18 +20,19 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// An asker has requested a place.
+// An asker is a request for a place.
 type asker struct {
 	path   [2]string
 	cancel context.CancelFunc
-	done   func() // set with the place
-	ended  bool   // it gave up
+	done   func() // releases the place; nil: no place yet
+	ended  bool   // the request was cancelled before it had a place
 }
 
 func (a *asker) keys() []string { return []string{a.path[0], a.path[0] + "/" + a.path[1]} }
 
-// TestFreePlacesAreTaken has random requests come, go and give up. No limit is exceeded, no request
-// waits for a place that is free for it, and in the end no key is remembered.
+// TestFreePlacesAreTaken makes requests come, leave and give up at random. No limit may be
+// exceeded, and no request may wait for a place that is free for it. In the end, no key may be
+// remembered.
 func TestFreePlacesAreTaken(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		synctest.Test(t, func(t *testing.T) {
@@ -109,12 +110,12 @@ func TestFreePlacesAreTaken(t *testing.T) {
 	})
 }
 
-// TestOneDoesNotHoldUpOthers requests 200 places for one client, then a place for a
-// different client of that host, and then a place for a different host: each free
-// place goes to the next in turn.
+// TestOneDoesNotHoldUpOthers requests 200 places for one client, then a place for a different
+// client at the same host, then a place for a different host. The places that become free must go
+// to hosts in turn, and within a host to clients in turn.
 func TestOneDoesNotHoldUpOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		turns := fair.New(200, 1, 1, 1) // a tenant has one place
+		turns := fair.New(200, 1, 1, 1) // each tenant, host and client may have one place
 		var order []string
 		var wg sync.WaitGroup
 		first, err := turns.Take(t.Context(), "t", "a", "greedy")
@@ -128,7 +129,7 @@ func TestOneDoesNotHoldUpOthers(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				order = append(order, host+"/"+client) // at most one has a place
+				order = append(order, host+"/"+client) // only one request has a place, so order needs no lock
 				done()
 			})
 			synctest.Wait()
@@ -149,7 +150,8 @@ func TestOneDoesNotHoldUpOthers(t *testing.T) {
 	})
 }
 
-// TestTenantsDoNotMeet ensures a tenant at its limit delays no other tenant.
+// TestTenantsDoNotMeet takes all places of a tenant. A further request for that tenant must wait,
+// and a request for another tenant must not.
 func TestTenantsDoNotMeet(t *testing.T) {
 	turns := fair.New(10, 4, 2)
 	for i := range 4 {
@@ -167,7 +169,8 @@ func TestTenantsDoNotMeet(t *testing.T) {
 	}
 }
 
-// TestAddressesOfANetworkAreGrouped groups addresses of an IPv6 network, and notations of an IPv4 address.
+// TestAddressesOfANetworkAreGrouped calls Site with addresses. All addresses in an IPv6 /64 must
+// have the same result, and so must the notations of an IPv4 address.
 func TestAddressesOfANetworkAreGrouped(t *testing.T) {
 	for address, want := range map[string]string{
 		"192.0.2.7": "192.0.2.7", "::ffff:192.0.2.7": "192.0.2.7", "2001:db8:1:2:3::4": "2001:db8:1:2::/64", "2001:db8:1:2::5": "2001:db8:1:2::/64", "fe80::1%eth0": "fe80::/64",
@@ -178,7 +181,8 @@ func TestAddressesOfANetworkAreGrouped(t *testing.T) {
 	}
 }
 
-// TestNetworksOfAddresses checks the networks of addresses.
+// TestNetworksOfAddresses calls Networks with addresses. It must return the larger and the smaller
+// network in which an address counts.
 func TestNetworksOfAddresses(t *testing.T) {
 	for address, want := range map[string]string{
 		"192.0.2.7": "192.0.2.0/24 192.0.2.7/32", "::ffff:192.0.2.7": "192.0.2.0/24 192.0.2.7/32",
@@ -191,8 +195,8 @@ func TestNetworksOfAddresses(t *testing.T) {
 	}
 }
 
-// TestFloodEvictsItself fills a room from a /48 and a /24 with many sites. Connections
-// from other networks stay, and no network exceeds its limit.
+// TestFloodEvictsItself fills a Room with connections from many addresses in a /48 and a /24.
+// Connections from other networks must stay, and no network may exceed its limit.
 func TestFloodEvictsItself(t *testing.T) {
 	room := fair.Room{Places: 32, Networks: [2]int{16, 4}}
 	var there []netip.Addr
@@ -213,7 +217,7 @@ func TestFloodEvictsItself(t *testing.T) {
 	}
 	come("203.0.113.1")
 	for i := range 100 {
-		come("2001:db8:0:7::1") // one site
+		come("2001:db8:0:7::1") // always the same address
 		if n := count("2001:db8:0:7::/64"); n > 4 {
 			t.Fatalf("a /64 has %d places", n)
 		}

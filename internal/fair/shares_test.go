@@ -11,14 +11,16 @@ import (
 	"ahprelay/internal/fair"
 )
 
-// A worker is a tenant's connection that works and rests.
+// A worker is a tenant's connection. It works in steps, and rests after each as long as Spend
+// demands.
 type worker struct {
 	tenant string
 	step   time.Duration
 	pause  time.Duration // before each step; 0: no pause
 }
 
-// work works for a time, and returns the work done and the longest rest.
+// work makes the worker work for the duration d. It returns the time spent working, and the longest
+// rest.
 func (w worker) work(s *fair.Shares, d time.Duration) (done, longest time.Duration) {
 	for end := time.Now().Add(d); time.Now().Before(end); {
 		time.Sleep(w.pause)
@@ -31,9 +33,9 @@ func (w worker) work(s *fair.Shares, d time.Duration) (done, longest time.Durati
 	return done, longest
 }
 
-// TestSharesBoundWhoContends has busy tenants with several connections each, beside a
-// tenant with little work. Together they use the rate, in equal parts, and none
-// starves. The tenant with little work never rests.
+// TestSharesBoundWhoContends runs busy tenants with several connections each, beside a tenant with
+// little work. Together, the busy tenants must use the whole rate in equal parts, and each of their
+// connections must get a part. The tenant with little work must never rest.
 func TestSharesBoundWhoContends(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		const d = 2 * time.Second
@@ -52,7 +54,7 @@ func TestSharesBoundWhoContends(t *testing.T) {
 				used[i] = make(chan time.Duration, conns[i])
 				for range conns[i] {
 					go func() {
-						time.Sleep(d / 4) // the other tenant is active by then
+						time.Sleep(d / 4) // by then, the tenant with little work is active
 						done, _ := worker{tenant: fmt.Sprint(i), step: steps[i]}.work(s, d)
 						used[i] <- done
 					}()
@@ -69,7 +71,7 @@ func TestSharesBoundWhoContends(t *testing.T) {
 					sum, least = sum+done, min(least, done)
 				}
 				want := rate * float64(d) / float64(tenants)
-				want = min(want, float64(conns[i])*float64(d)) // the maximum
+				want = min(want, float64(conns[i])*float64(d)) // a connection cannot work for longer than d
 				if got := float64(sum); got < 0.85*want || got > 1.15*want {
 					t.Errorf("tenant %d of %d worked for %v with a rate of %.2f; want %v", i, tenants, sum, rate, time.Duration(want))
 				}
@@ -81,8 +83,8 @@ func TestSharesBoundWhoContends(t *testing.T) {
 	})
 }
 
-// TestTenantAloneNeverRests has one busy tenant, while other tenants send a sign of
-// life now and then.
+// TestTenantAloneNeverRests runs one busy tenant, beside 50 tenants that work for a moment every 4
+// s. The busy tenant must never rest.
 func TestTenantAloneNeverRests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := fair.NewShares(0.1)
@@ -92,12 +94,13 @@ func TestTenantAloneNeverRests(t *testing.T) {
 		if _, rest := (worker{tenant: "busy", step: time.Millisecond}).work(s, time.Minute); rest > 0 {
 			t.Errorf("it rested for %v", rest)
 		}
-		time.Sleep(10 * time.Second) // the other tenants end
+		time.Sleep(10 * time.Second) // by then, all goroutines have ended
 	})
 }
 
-// TestRestsEndWithTheContention has a busy tenant contend with a tenant that then
-// ends. A second later the busy tenant no longer rests, whatever it was charged.
+// TestRestsEndWithTheContention runs a busy tenant beside another: the busy tenant must rest. When
+// the other has ended, the busy tenant may rest for at most a second more, however much it was
+// charged.
 func TestRestsEndWithTheContention(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := fair.NewShares(0.5)
@@ -119,7 +122,8 @@ func TestRestsEndWithTheContention(t *testing.T) {
 	})
 }
 
-// TestSharesForgetTenants has many tenants come and go.
+// TestSharesForgetTenants lets 10,000 tenants work once, each after the other. Only the latest may
+// be remembered.
 func TestSharesForgetTenants(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := fair.NewShares(1)

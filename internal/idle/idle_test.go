@@ -36,13 +36,13 @@ func pair(t *testing.T, network, address string) (near, far net.Conn) {
 // short is a pool of buffers of four bytes.
 var short = sync.Pool{New: func() any { b := make([]byte, 4); return &b }}
 
-// reading is the result of a Read.
+// A reading is the result of a call of Read.
 type reading struct {
 	text string
 	err  error
 }
 
-// start reads once in the background.
+// start calls Read once in a new goroutine, and returns a channel for the result.
 func start(r *Reader) <-chan reading {
 	done := make(chan reading, 1)
 	go func() {
@@ -56,7 +56,8 @@ func start(r *Reader) <-chan reading {
 	return done
 }
 
-// TestReadBuffersFitTheirBytes waits for bytes, in buffers as they fit, and for each kind of end.
+// TestReadBuffersFitTheirBytes calls Read before anything arrives. Read must wait, and then return
+// as many bytes as a buffer holds, or the error for each kind of end.
 func TestReadBuffersFitTheirBytes(t *testing.T) {
 	for _, network := range []string{"tcp", "unix"} {
 		for _, test := range []struct {
@@ -108,7 +109,8 @@ func TestReadBuffersFitTheirBytes(t *testing.T) {
 	}
 }
 
-// TestWaitingReadersKeepNoBuffer has Readers wait that keep no buffer to do so.
+// TestWaitingReadersKeepNoBuffer makes a hundred Readers wait for bytes. While they wait, they must
+// leave their buffers in the pool, so that far fewer buffers are made.
 func TestWaitingReadersKeepNoBuffer(t *testing.T) {
 	const many = 100
 	var made, tried atomic.Int32
@@ -131,7 +133,7 @@ func TestWaitingReadersKeepNoBuffer(t *testing.T) {
 			t.Fatalf("%d of %d have tried to read", tried.Load(), many)
 		}
 	}
-	n := made.Load() // a pool may forget some that it is given
+	n := made.Load() // not 1, because a sync.Pool may drop buffers
 	for i, done := range waiting {
 		_ = ends[i].Close()
 		if got := <-done; got.err != io.EOF {
@@ -143,7 +145,8 @@ func TestWaitingReadersKeepNoBuffer(t *testing.T) {
 	}
 }
 
-// TestConnectionInMemoryHasNoReader is of a connection in memory.
+// TestConnectionInMemoryHasNoReader calls NewReader with a connection in memory, which has no file
+// descriptor. It must return nil.
 func TestConnectionInMemoryHasNoReader(t *testing.T) {
 	near, far := net.Pipe()
 	defer near.Close()

@@ -24,7 +24,7 @@ func TestLocksAreTakenInOrder(t *testing.T) {
 		}
 		return ""
 	}
-	for range 2 { // a panic has unlocked everything
+	for range 2 { // the second round shows that a panic leaves nothing locked
 		if said := take(&client, &routing, &outbox); said != "" {
 			t.Errorf("in order: %s", said)
 		}
@@ -37,7 +37,7 @@ func TestLocksAreTakenInOrder(t *testing.T) {
 	}
 	routing.Lock()
 	done := make(chan string)
-	go func() { done <- take(&client) }() // which holds nothing
+	go func() { done <- take(&client) }() // the new goroutine holds no locks
 	if said := <-done; said != "" {
 		t.Errorf("another goroutine: %s", said)
 	}

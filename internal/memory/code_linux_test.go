@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestReleasedCodeRunsOn checks that ReleaseCode unmaps a large part of the program's file, and that
-// the program still runs.
+// TestReleasedCodeRunsOn calls ReleaseCode, which must unmap a large part of the program's file.
+// The program must still run.
 func TestReleasedCodeRunsOn(t *testing.T) {
 	mapped := func() (kB int) {
 		status, err := os.ReadFile("/proc/self/status")

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestQuietProcessGivesMemoryBack has memory that was needed for a moment given back once the
-// process is quiet, and not before.
+// TestQuietProcessGivesMemoryBack uses 64 MiB, and then no longer needs them. The process must give
+// them back to the system when it allocates little, and not while they are in use.
 func TestQuietProcessGivesMemoryBack(t *testing.T) {
 	released := func() uint64 {
 		s := []metrics.Sample{{Name: "/memory/classes/heap/released:bytes"}}
@@ -30,7 +30,7 @@ func TestQuietProcessGivesMemoryBack(t *testing.T) {
 	}
 	runtime.KeepAlive(used)
 	used = nil
-	defer Start()() // which has not looked yet, however slow the machine is
+	defer Start()() // a new Start, which has not measured yet
 	for deadline := time.Now().Add(time.Minute); released() < before+many/2; time.Sleep(lookEvery) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%d bytes given back; want %d", released()-before, many)
@@ -38,8 +38,8 @@ func TestQuietProcessGivesMemoryBack(t *testing.T) {
 	}
 }
 
-// TestLargeProcessTakesLessHeadroom checks that a large process takes less headroom, unless the GC
-// percentage was set before.
+// TestLargeProcessTakesLessHeadroom makes the heap large. The GC percentage must fall, and rise
+// again with a small heap. A percentage that was set before must stay.
 func TestLargeProcessTakesLessHeadroom(t *testing.T) {
 	percent := func() int {
 		p := debug.SetGCPercent(100)
@@ -77,8 +77,8 @@ func TestLargeProcessTakesLessHeadroom(t *testing.T) {
 	runtime.KeepAlive(used)
 }
 
-// TestPercentFor: a process gets headroom for half of largeHeap, or for its heap in use if that is
-// larger.
+// TestPercentFor computes the GC percentage for heap sizes. It must leave headroom for half of
+// largeHeap, or for the heap in use if that is larger.
 func TestPercentFor(t *testing.T) {
 	for live, want := range map[uint64]int{0: mostPercent, 1 << 20: mostPercent, 4 << 20: 400, 7 << 20: 200, 13 << 20: 100, largeHeap - 1: 100, largeHeap: largePercent, 1 << 40: largePercent} {
 		if got := percentFor(live); got != want {
@@ -87,12 +87,14 @@ func TestPercentFor(t *testing.T) {
 	}
 }
 
-// TestRestingProcessReturnsItsStart: a process that was busy for a moment returns the
-// garbage and the code of its start once it rests, and then no more.
+// TestRestingProcessReturnsItsStart simulates a process that has worked for a moment. Once it
+// rests, it must return its garbage and release its code once, and do so again only after further
+// work.
 func TestRestingProcessReturnsItsStart(t *testing.T) {
 	now := time.Now()
 	p := pace{wait: lookEvery}
-	// rests passes time in which a process allocates little.
+	// rests passes the duration d, in which the process allocates perSecond bytes a second. It
+	// returns how often the process returned memory and released code.
 	allocated := uint64(0)
 	rests := func(d time.Duration, perSecond uint64) (gave, released int) {
 		for end := now.Add(d); now.Before(end); {

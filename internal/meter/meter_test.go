@@ -28,7 +28,7 @@ func TestOnlyLocalNamesAreServed(t *testing.T) {
 		{host: ""},
 		{host: "0.0.0.0:8485"},
 		{host: "[::]:8485"},
-		{host: "::1"}, // not how a Host is written
+		{host: "::1"}, // a Host header has IPv6 addresses in brackets
 		{host: "192.168.1.5:8485"},
 		{host: "relay.example.com"},
 		{host: "localhost.example.com:8485"},
@@ -53,7 +53,7 @@ func TestOnlyLocalNamesAreServed(t *testing.T) {
 	}
 }
 
-// page returns the metrics page of some collectors.
+// page returns the metrics page with the given collectors.
 func page(t *testing.T, metrics ...prometheus.Collector) string {
 	t.Helper()
 	r := NewRegistry()

@@ -10,14 +10,15 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == Command { // a process that has waited
+	if len(os.Args) > 1 && os.Args[1] == Command { // the process that waits
 		_, _ = io.Copy(os.Stdout, Input())
 		return
 	}
 	os.Exit(m.Run())
 }
 
-// TestLastWholeLineCounts, however the bytes arrive.
+// TestLastWholeLineCounts passes bytes to lastLine at once and byte by byte. It must return the
+// last whole line, or report a farewell.
 func TestLastWholeLineCounts(t *testing.T) {
 	long := strings.Repeat("x", 100<<10)
 	for _, test := range []struct {
@@ -46,20 +47,21 @@ func TestLastWholeLineCounts(t *testing.T) {
 	}
 }
 
-// TestProcessWaitsForItsParent: the process has its parent's last line when the pipe ends,
-// and ends without work behind a farewell.
+// TestProcessWaitsForItsParent starts a process and ends its input, as a parent's death does. The
+// process must then have the parent's last line. After a farewell it must end without a line.
 func TestProcessWaitsForItsParent(t *testing.T) {
 	t.Parallel()
 	for in, want := range map[string]string{"one\ntwo\n": "two", "one\n" + Farewell + "\n": ""} {
 		cmd := exec.Command(os.Args[0], Command)
-		cmd.Stdin = strings.NewReader(in) // a pipe
+		cmd.Stdin = strings.NewReader(in) // the process gets a pipe
 		if got, err := cmd.Output(); err != nil || string(got) != want {
 			t.Errorf("%q: %q, %v; want %q", in, got, err, want)
 		}
 	}
 }
 
-// FuzzLastLine: pieces of any size give the same line.
+// FuzzLastLine passes arbitrary bytes to lastLine at once and byte by byte. Both must give the same
+// result.
 func FuzzLastLine(f *testing.F) {
 	f.Add("one\ntwo\n" + Farewell + "\n")
 	f.Add("one\ntw")

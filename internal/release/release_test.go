@@ -21,7 +21,7 @@ import (
 	"testing"
 )
 
-// fixture is a release of host-agent for this machine, in a web server's folder.
+// A fixture is a web server with a signed release of host-agent for this machine.
 type fixture struct {
 	files map[string][]byte
 	key   *ecdsa.PrivateKey

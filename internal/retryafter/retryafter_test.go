@@ -8,7 +8,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestReaderWaitsAtLeastAsLong as the writer demands, and less than a second longer.
+// TestReaderWaitsAtLeastAsLong writes a duration into a header with Set, and reads it with Of. The
+// result must be at least as long, and less than a second longer.
 func TestReaderWaitsAtLeastAsLong(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		after := time.Duration(rapid.Int64Range(0, int64(100*time.Hour)).Draw(t, "after"))
@@ -21,7 +22,7 @@ func TestReaderWaitsAtLeastAsLong(t *testing.T) {
 	})
 }
 
-// FuzzOf: no header makes a client wait longer than its bound, or less than no time.
+// FuzzOf reads arbitrary headers. The result must be at least 0, and at most the given bound.
 func FuzzOf(f *testing.F) {
 	const most = time.Minute
 	for value, want := range map[string]time.Duration{

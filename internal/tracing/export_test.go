@@ -21,8 +21,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// A collector receives batches over TLS, and answers with the given status codes, then
-// with 200.
+// A collector is an OTLP server with TLS that records batches. It answers the first requests with
+// the given status codes, and all later ones with 200.
 type collector struct {
 	*httptest.Server
 	answers  []int
@@ -66,7 +66,7 @@ func newCollector(t *testing.T, answers ...int) (c *collector, env map[string]st
 	}
 }
 
-// send exports a span and its child, and returns the error.
+// send exports a span and its child to the collector in env, and returns the error of the export.
 func send(t *testing.T, env map[string]string) error {
 	t.Helper()
 	tracer, err := FromEnv(func(name string) string { return env[name] }, Service{Name: "ahp-relay", Version: "1.2.3"}, slog.New(slog.DiscardHandler))
@@ -85,7 +85,7 @@ func send(t *testing.T, env map[string]string) error {
 }
 
 func TestSpansReachALateCollector(t *testing.T) {
-	c, env := newCollector(t, http.StatusServiceUnavailable) // the collector starts late
+	c, env := newCollector(t, http.StatusServiceUnavailable) // the first request fails
 	if err := send(t, env); err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +108,7 @@ func TestSpansReachALateCollector(t *testing.T) {
 	}
 	got := map[string]string{}
 	for _, a := range append(outer.Attributes, c.spans[0].Resource.Attributes...) {
-		got[a.Key] = strings.Join(strings.Fields(a.Value.String()), "") // spaces vary on purpose
+		got[a.Key] = strings.Join(strings.Fields(a.Value.String()), "") // protobuf varies the spaces
 	}
 	for key, want := range map[string]string{
 		"text": `string_value:"a"`, "number": "int_value:7", "flag": "bool_value:true", "part": "double_value:0.5",

@@ -17,7 +17,7 @@ import (
 	"ahprelay/ahp"
 )
 
-// newTest returns a Tracer that keeps its spans.
+// newTest returns a Tracer with the given sampler, and a recorder with its spans.
 func newTest(t testing.TB, sampler, arg string) (*Tracer, *tracetest.SpanRecorder) {
 	t.Helper()
 	root, parentBased, err := samplerOf(sampler, arg)
@@ -43,9 +43,9 @@ func peek(t testing.TB, message string) *ahp.Envelope {
 
 const parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-"
 
-// TestBothEndsAgree traces a request at both ends: both record it or neither does, in
-// the same trace, and the host-agent's span is below the relay's, for every sampler
-// and client.
+// TestBothEndsAgree traces a request at the relay and at the host-agent, with random samplers and
+// clients. Either both must record it or neither. The spans must be in the same trace, the
+// host-agent's below the relay's.
 func TestBothEndsAgree(t *testing.T) {
 	samplers := []string{"", "always_on", "always_off", "traceidratio", "parentbased_always_on", "parentbased_always_off", "parentbased_traceidratio"}
 	rapid.Check(t, func(rt *rapid.T) {
@@ -79,7 +79,7 @@ func TestBothEndsAgree(t *testing.T) {
 		if publish.Parent().SpanID() != server.SpanContext().SpanID() || consumer.Parent().SpanID() != publish.SpanContext().SpanID() || host.Parent().SpanID() != consumer.SpanContext().SpanID() {
 			rt.Errorf("parents are wrong")
 		}
-		want := "" // the client's trace, or a derived one
+		want := "" // parent of the relay's span: from the client, or ""
 		switch {
 		case !of.Full:
 		case said == parent+flags:
@@ -97,7 +97,8 @@ func TestBothEndsAgree(t *testing.T) {
 	})
 }
 
-// TestEachOutcomeIsRecorded ends requests in each way.
+// TestEachOutcomeIsRecorded ends a request with an answer, an error, an answer from a gate, and the
+// end of its connection. The span must end once, with the right outcome and attributes.
 func TestEachOutcomeIsRecorded(t *testing.T) {
 	request := peek(t, `{"jsonrpc":"2.0","id":"x","method":"subscribe","params":{"channel":"mcp://host/1"}}`)
 	for _, test := range []struct {
@@ -115,7 +116,7 @@ func TestEachOutcomeIsRecorded(t *testing.T) {
 		tracer, spans := newTest(t, "", "")
 		c := tracer.Conn(Connection{ID: "1", Tenant: "acme", Host: "laptop"})
 		r := c.HostAgent(request, 10, time.Now())
-		c.Answered(peek(t, `{"jsonrpc":"2.0","id":"y","result":{}}`), 7) // a different request
+		c.Answered(peek(t, `{"jsonrpc":"2.0","id":"y","result":{}}`), 7) // another request's answer
 		c.Answered(peek(t, `{"jsonrpc":"2.0","id":"x","method":"ping"}`), 7)
 		if len(spans.Ended()) != 0 {
 			t.Fatalf("%s: a span ended too early", test.outcome)
@@ -143,7 +144,9 @@ func TestEachOutcomeIsRecorded(t *testing.T) {
 	}
 }
 
-// TestOpenRequestsAreBounded opens too many requests on a connection, and a request with long texts.
+// TestOpenRequestsAreBounded opens more requests on a connection than the bound, with long texts.
+// Requests beyond the bound, and those with long ids, must not be traced. All attributes must be
+// short.
 func TestOpenRequestsAreBounded(t *testing.T) {
 	tracer, spans := newTest(t, "", "")
 	c := tracer.Conn(Connection{ID: "1"})
@@ -167,8 +170,9 @@ func TestOpenRequestsAreBounded(t *testing.T) {
 	}
 }
 
-// TestTracingNeedsAnEndpoint checks that tracing needs an endpoint, and that invalid settings are
-// reported.
+// TestTracingNeedsAnEndpoint reads settings from the environment. Without an endpoint there must be
+// no Tracer. For an invalid setting, the error must name its variable. A nil Tracer must work and
+// do nothing.
 func TestTracingNeedsAnEndpoint(t *testing.T) {
 	from := func(env map[string]string) (*Tracer, error) {
 		return FromEnv(func(name string) string { return env[name] }, Service{Name: "test"}, slog.New(slog.DiscardHandler))
@@ -207,7 +211,8 @@ func TestTracingNeedsAnEndpoint(t *testing.T) {
 	c.Close()
 }
 
-// BenchmarkRequest measures a traced request at the relay, beside an untraced request.
+// BenchmarkRequest measures what the relay spends on a request and its answer without a Tracer,
+// with a sampler that traces nothing, and with a sampler that traces all.
 func BenchmarkRequest(b *testing.B) {
 	request := peek(b, `{"jsonrpc":"2.0","id":1,"method":"subscribe","params":{"channel":"ahp-chat:/1"}}`)
 	answer := peek(b, `{"jsonrpc":"2.0","id":1,"result":null}`)
@@ -219,7 +224,7 @@ func BenchmarkRequest(b *testing.B) {
 				if err != nil {
 					b.Fatal(err)
 				}
-				// Batches are discarded, so that only the request's cost is measured.
+				// The exporter discards batches, so that the benchmark measures only the requests.
 				if tracer, err = newTracer(sdktrace.WithBatcher(tracetest.NewNoopExporter()), root, parentBased, Service{Name: "bench"}); err != nil {
 					b.Fatal(err)
 				}

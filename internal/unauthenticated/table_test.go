@@ -21,7 +21,7 @@ func TestOldestOfBusiestGroupIsEvicted(t *testing.T) {
 	enter("c1", "b3")
 	conns["a3"].Leave()
 	enter("c2", "c3")
-	// The latest connection stays if its group is no larger than the others.
+	// The new connection stays if no group is larger than its own group.
 	enter("d1", "e1", "f1", "g1", "h1", "i1")
 	if got := strings.Join(gone, " "); got != "a1 b1 c1 b2 c2 b3 c3 d1 e1" {
 		t.Errorf("evicted: %s; want the oldest of the largest group", got)

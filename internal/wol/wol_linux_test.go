@@ -13,10 +13,11 @@ import (
 	"time"
 )
 
-// role has a copy of this program play a part in a network namespace.
+// role is the environment variable that makes a copy of this program play a part (listen, send or
+// addresses) in a network namespace.
 const role = "AHP_TEST_WOL"
 
-// TestMain plays the part in role.
+// TestMain runs the tests, or plays the part in the variable role.
 func TestMain(m *testing.M) {
 	switch part, at, _ := strings.Cut(os.Getenv(role), " "); part {
 	case "":
@@ -42,7 +43,8 @@ func exit(err error) {
 	os.Exit(0)
 }
 
-// listen waits for the magic packet for an address.
+// listen waits for the magic packet for the hardware address at. It returns an error for a
+// different packet, or after a minute.
 func listen(at string) error {
 	mac, err := net.ParseMAC(at)
 	if err != nil {
@@ -66,7 +68,7 @@ func listen(at string) error {
 	return nil
 }
 
-// A lan is two network namespaces on one network.
+// A lan is a network between two network namespaces.
 type lan struct {
 	t            *testing.T
 	desk, laptop string
@@ -102,15 +104,15 @@ func newLAN(t *testing.T) *lan {
 	return l
 }
 
-// plays starts a part in a namespace.
+// plays returns a command that plays a part in the namespace ns.
 func (l *lan) plays(ns, part string) *exec.Cmd {
 	cmd := exec.CommandContext(l.t.Context(), "ip", "netns", "exec", ns, os.Args[0])
 	cmd.Env = append(os.Environ(), role+"="+part)
 	return cmd
 }
 
-// TestMagicPacketReachesTheNetwork broadcasts a magic packet on a real network between two
-// namespaces. Its address is the sleeping machine's own report.
+// TestMagicPacketReachesTheNetwork asks a machine for its hardware addresses, and sends the magic
+// packet for them from another machine on the same network. The first machine must receive it.
 func TestMagicPacketReachesTheNetwork(t *testing.T) {
 	t.Parallel()
 	l := newLAN(t)
@@ -141,7 +143,7 @@ func TestMagicPacketReachesTheNetwork(t *testing.T) {
 	}
 }
 
-// TestNoNetworkIsAnError sends nothing where there is no network but loopback.
+// TestNoNetworkIsAnError calls Send on a machine without a network. It must return errNoNetwork.
 func TestNoNetworkIsAnError(t *testing.T) {
 	t.Parallel()
 	l := newLAN(t)

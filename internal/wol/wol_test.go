@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestBroadcastAddresses finds the broadcast address for each network size.
+// TestBroadcastAddresses computes the broadcast address for networks of various sizes.
 func TestBroadcastAddresses(t *testing.T) {
 	t.Parallel()
 	for network, want := range map[string]string{
@@ -23,7 +23,8 @@ func TestBroadcastAddresses(t *testing.T) {
 	}
 }
 
-// TestPacketIsForAnAddressOfSixBytes checks a magic packet's form.
+// TestPacketIsForAnAddressOfSixBytes checks each byte in a magic packet. Send must refuse an
+// address with 2 bytes.
 func TestPacketIsForAnAddressOfSixBytes(t *testing.T) {
 	t.Parallel()
 	at := net.HardwareAddr{1, 2, 3, 4, 5, 6}
