@@ -11,8 +11,9 @@ import (
 	"time"
 )
 
-// aliveConn returns a Conn over one end of a network pair, and the far end. Each probe
-// sends a byte to the far end and calls asked.
+// aliveConn returns a Conn over one end of a network pair, and the far end. The Conn probes a
+// silent far end: a probe calls asked, writes a byte to the far end, and waits for the answer "!".
+// The channel ended gets the error with which reading ends.
 func aliveConn(t *testing.T, asked func()) (c *Conn, ended <-chan error, far net.Conn) {
 	t.Helper()
 	near, far := livePair(t)
@@ -45,7 +46,9 @@ func aliveConn(t *testing.T, asked func()) (c *Conn, ended <-chan error, far net
 	return c, done, far
 }
 
-// A live peer is probed every 4 s; a dead peer is given up in time.
+// TestSilentLineIsAsked runs a peer that answers probes for a minute and then no more. It must be
+// probed every 4 s (askAfter), and its connection end idleTimeout after the last answer at the
+// latest.
 func TestSilentLineIsAsked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asks atomic.Int64
@@ -58,7 +61,7 @@ func TestSilentLineIsAsked(t *testing.T) {
 				}
 				_, _ = far.Write([]byte("!"))
 			}
-			_, _ = far.Read(buf) // the next probe is not answered
+			_, _ = far.Read(buf) // reads the next probe and does not answer
 		}()
 		start := time.Now()
 		err := <-ended
@@ -72,7 +75,9 @@ func TestSilentLineIsAsked(t *testing.T) {
 	})
 }
 
-// A peer with traffic is not probed.
+// TestBusyLineIsNotAsked runs a peer that sends a byte just before each probe is due, and then
+// falls silent. It must not be probed while it sends, then once, and its connection must end after
+// idleTimeout.
 func TestBusyLineIsNotAsked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asks atomic.Int64

@@ -10,8 +10,9 @@ import (
 	"ahprelay/broker"
 )
 
-// TestLostRequestsAreRepeated loses the first requests, as a new server of
-// a cluster does.
+// TestLostRequestsAreRepeated leaves the first two requests without an answer, as a new server in a
+// cluster does. AskAgain must repeat the request, and return the third answer in less than half of
+// the time limit.
 func TestLostRequestsAreRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const limit = 2 * time.Second
@@ -31,7 +32,8 @@ func TestLostRequestsAreRepeated(t *testing.T) {
 	})
 }
 
-// TestAskAgainEnds leaves requests unanswered, or refuses them.
+// TestAskAgainEnds first leaves all requests without an answer: AskAgain must return at the time
+// limit. Then it refuses a request: AskAgain must return that error, and not ask again.
 func TestAskAgainEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)

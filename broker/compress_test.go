@@ -18,8 +18,8 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// TestPackedPiecesArriveAtOnce ensures each written piece arrives at once, and later pieces
-// compress better because of earlier context.
+// TestPackedPiecesArriveAtOnce writes pieces to a packer. Each must come out of the Unpacker at
+// once, complete and unchanged, before the next is written.
 func TestPackedPiecesArriveAtOnce(t *testing.T) {
 	near, far := net.Pipe()
 	defer near.Close()
@@ -55,7 +55,7 @@ func TestPackedPiecesArriveAtOnce(t *testing.T) {
 	}
 }
 
-// unpack returns the decompressed length and the error.
+// unpack decompresses a stream. It returns the length of the result, and the error.
 func unpack(t testing.TB, stream []byte) (n int64, err error) {
 	t.Helper()
 	u, err := NewUnpacker(bytes.NewReader(stream))
@@ -66,7 +66,7 @@ func unpack(t testing.TB, stream []byte) (n int64, err error) {
 	return io.Copy(io.Discard, u)
 }
 
-// compressed returns a compressed stream of n zeros.
+// compressed returns n zeros as a compressed stream with the given window size.
 func compressed(t testing.TB, n, window int) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -86,10 +86,10 @@ func compressed(t testing.TB, n, window int) []byte {
 	return b.Bytes()
 }
 
-// TestUnpackerIsBounded ensures streams longer than announced, or with larger windows than
-// agreed, are rejected.
+// TestUnpackerIsBounded decompresses a short stream with 64 MiB of content, which must use little
+// memory, and a stream with a larger window than agreed, which must be refused.
 func TestUnpackerIsBounded(t *testing.T) {
-	const length = 64 << 20 // of zeros, which compress to a few KiB
+	const length = 64 << 20 // zeros, which compress to a few KiB
 	short := compressed(t, length, compressWindow)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -105,7 +105,7 @@ func TestUnpackerIsBounded(t *testing.T) {
 	}
 }
 
-// FuzzUnpacker reads arbitrary input to its end.
+// FuzzUnpacker decompresses arbitrary input. It must not panic.
 func FuzzUnpacker(f *testing.F) {
 	f.Add(compressed(f, 1000, compressWindow))
 	f.Add(compressed(f, 8<<20, compressWindow))
@@ -113,8 +113,8 @@ func FuzzUnpacker(f *testing.F) {
 	f.Fuzz(func(t *testing.T, stream []byte) { _, _ = unpack(t, stream) })
 }
 
-// TestCompressionIsAskedFor ensures a host-agent compresses only if the relay has accepted
-// it.
+// TestCompressionIsAskedFor dials relays that support compression or do not. The host-agent must
+// ask for it if it is configured, and compress only if the relay's answer accepts it.
 func TestCompressionIsAskedFor(t *testing.T) {
 	for _, test := range []struct{ compress, knows string }{
 		{Zstandard, Zstandard}, {Zstandard, ""}, {"", Zstandard},

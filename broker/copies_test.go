@@ -13,9 +13,9 @@ import (
 	"ahprelay/broker"
 )
 
-// A youngCluster simulates copies on a growing number of servers.
+// A youngCluster simulates a cluster whose number of servers and of copies of a stream change.
 type youngCluster struct {
-	mu              sync.Mutex // guards all
+	mu              sync.Mutex // guards the fields below
 	servers, copies int
 	away            bool // no server answers
 	notMine         bool
@@ -54,7 +54,7 @@ func (y *youngCluster) keep(t *testing.T, known bool) {
 	synctest.Wait()
 }
 
-// set changes the cluster.
+// set changes the cluster under its mutex.
 func (y *youngCluster) set(change func()) {
 	y.mu.Lock()
 	defer y.mu.Unlock()
@@ -72,7 +72,8 @@ func (y *youngCluster) after(t *testing.T, d time.Duration, want int) {
 	}
 }
 
-// seldom fails if there were too many checks in the last hour.
+// seldom fails if Keep has counted the copies more than 200 times since looks was 0. Tests call it
+// after an hour.
 func (y *youngCluster) seldom(t *testing.T) {
 	t.Helper()
 	y.set(func() {
@@ -82,8 +83,9 @@ func (y *youngCluster) seldom(t *testing.T) {
 	})
 }
 
-// TestCopiesComeSoon ensures a new cluster gets its copies as its servers arrive, with
-// few checks later.
+// TestCopiesComeSoon adds servers to a new cluster. Keep must make the copies within 3 s after a
+// server arrives, and later count them seldom. If the copies are too few again, it must restore
+// them.
 func TestCopiesComeSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		y := &youngCluster{servers: 1, copies: 1}
@@ -98,13 +100,14 @@ func TestCopiesComeSoon(t *testing.T) {
 		y.set(func() { y.looks = 0 })
 		y.after(t, time.Hour, 3)
 		y.seldom(t)
-		y.set(func() { y.copies = 1 }) // by another relay
+		y.set(func() { y.copies = 1 }) // as if another relay had removed copies
 		y.after(t, time.Minute, 3)
 	})
 }
 
-// TestCopiesOfOthersServers covers an unknown number of servers, servers which do not
-// answer at first, and a relay which becomes responsible late.
+// TestCopiesOfOthersServers runs Keep without a known number of servers. The servers do not answer
+// at first, then another relay is responsible. Keep must make the copies once its own relay is
+// responsible.
 func TestCopiesOfOthersServers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		y := &youngCluster{servers: 3, copies: 1, away: true}
@@ -117,8 +120,9 @@ func TestCopiesOfOthersServers(t *testing.T) {
 	})
 }
 
-// TestOthersAddCopies ensures other relays add copies if the responsible relay does not,
-// for example because of its version. The responsible relay gets time to act first.
+// TestOthersAddCopies runs Keep at a relay that is not responsible, while copies are missing. It
+// must leave the responsible relay time to act, and add the copies after 30 s, since the
+// responsible relay may have a version that adds none.
 func TestOthersAddCopies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		y := &youngCluster{servers: 3, copies: 2, notMine: true}

@@ -68,7 +68,7 @@ func TestDialRelaySaysWhyNot(t *testing.T) {
 	dial := func(url string, why func(error) bool) error {
 		ctx, cancel := context.WithTimeout(t.Context(), natssite.Patience)
 		defer cancel()
-		var said atomic.Bool // the library does not report it for the first attempt
+		var said atomic.Bool // Retrying got the reason
 		events := broker.Events{Retrying: func(_ int, err error, _ time.Duration) {
 			if why(err) {
 				said.Store(true)
@@ -92,8 +92,8 @@ func TestDialRelaySaysWhyNot(t *testing.T) {
 	}
 }
 
-// A host-agent starts before its relay, and reconnects after each of two relay processes has
-// ended.
+// TestAgentComesBack starts a host-agent before its relay. It must connect when the relay starts,
+// and reconnect after the relay's process was replaced, with its subscriptions.
 func TestAgentComesBack(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)
@@ -133,7 +133,9 @@ func TestAgentComesBack(t *testing.T) {
 	}
 }
 
-// A host-agent with several servers tries them in turn, with a delay each time.
+// TestAgentGoesToTheNextServer gives a host-agent a list of three servers, the first of which is
+// missing. It must connect to the next in the list each time its server ends, with a delay before
+// each attempt. Redial must stay at the same server.
 func TestAgentGoesToTheNextServer(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)
@@ -166,7 +168,7 @@ func TestAgentGoesToTheNextServer(t *testing.T) {
 	if got := natssite.Next(t, "connection", connected); got != secondURL {
 		t.Errorf("connected to %s; want the next one, %s", got, secondURL)
 	}
-	agent.Redial() // stays where it is
+	agent.Redial() // connects to the same server again
 	if got := natssite.Next(t, "connection", connected); got != secondURL {
 		t.Errorf("connected to %s after Redial; want %s", got, secondURL)
 	}
@@ -185,7 +187,8 @@ func TestAgentGoesToTheNextServer(t *testing.T) {
 	}
 }
 
-// A host-agent without credentials keeps requesting them, and reports why it has none.
+// TestAgentWithoutCredentials lets the request for credentials fail. The host-agent must repeat it,
+// pass the reason to Retrying, and connect when the request succeeds.
 func TestAgentWithoutCredentials(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)
@@ -215,8 +218,8 @@ func TestAgentWithoutCredentials(t *testing.T) {
 	natssite.WantPassage(t, agent, s.Relay(t), "ahp.v1.acme.laptop.x")
 }
 
-// Credentials with a lifetime of four seconds are renewed in time: no server disconnects the
-// host-agent, and messages are hardly delayed.
+// TestCredentialsAreRenewed gives a host-agent credentials that last for 4 s, and sends messages
+// all the time. The host-agent must fetch new ones in time: no server may cut it off.
 func TestCredentialsAreRenewed(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)
@@ -256,7 +259,8 @@ func TestCredentialsAreRenewed(t *testing.T) {
 	}
 }
 
-// A server ends the connection when the credentials expire.
+// TestExpiredCredentialsAreCutOff connects without renewing credentials. The server must end the
+// connection at their expiry, at most a second early, and refuse them afterwards.
 func TestExpiredCredentialsAreCutOff(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)
@@ -281,7 +285,7 @@ func TestExpiredCredentialsAreCutOff(t *testing.T) {
 	if early := ends.Sub(natssite.Next(t, "end of the connection", gone)); early > time.Second {
 		t.Errorf("cut off %v before expiry", early)
 	}
-	// To the second: in the one in which they expire, they still open a door.
+	// NATS counts in seconds: it still accepts credentials during the second in which they expire.
 	natssite.Eventually(t, "expired credentials are refused", func() bool {
 		nc, err := natssite.Connect(s.URL(), nats.NoReconnect(), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}),
 			nats.UserJWT(func() (string, error) { return userJWT, nil }, cfg.Sign))
@@ -292,8 +296,8 @@ func TestExpiredCredentialsAreCutOff(t *testing.T) {
 	})
 }
 
-// The relay is unreachable when credentials are due. The server disconnects the host-agent at
-// their expiry, and it reconnects with new credentials.
+// TestCredentialsComeTooLate makes new credentials unavailable. The server must cut the host-agent
+// off when the old ones expire, and the host-agent must reconnect once it gets new ones.
 func TestCredentialsComeTooLate(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)
@@ -320,7 +324,8 @@ func TestCredentialsComeTooLate(t *testing.T) {
 	natssite.WantPassage(t, agent, s.Relay(t), "ahp.v1.acme.laptop.x")
 }
 
-// Refused credentials are fetched anew.
+// TestRefusedCredentialsAreFetchedAnew gives a host-agent credentials from foreign keys, then no
+// JWT at all. It must fetch again each time, and connect with the third, valid ones.
 func TestRefusedCredentialsAreFetchedAnew(t *testing.T) {
 	t.Parallel()
 	s, stranger := natssite.New(t), natssite.New(t)
@@ -351,7 +356,9 @@ func TestRefusedCredentialsAreFetchedAnew(t *testing.T) {
 	}
 }
 
-// Credentials are used again unless a server has refused them.
+// TestGoodCredentialsAreKept breaks a host-agent's first connections before the server has
+// answered. The host-agent must use the same credentials for the next attempts, and fetch others
+// only after three.
 func TestGoodCredentialsAreKept(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)
@@ -379,7 +386,7 @@ func TestGoodCredentialsAreKept(t *testing.T) {
 	}
 }
 
-// A connection on which the peer never reads ends at a write.
+// A mute is a connection that closes at the first write.
 type mute struct{ net.Conn }
 
 func (c *mute) Write([]byte) (int, error) {
@@ -387,8 +394,9 @@ func (c *mute) Write([]byte) (int, error) {
 	return 0, errors.New("cut off")
 }
 
-// If a network connection becomes silent without being closed, both sides give it up, after 7 s
-// on an idle machine. TestSilentLineIsAsked has the exact times.
+// TestFrozenLinkIsGivenUp freezes a host-agent's network without closing the connection. The
+// host-agent and the server must each give the connection up, after about 7 s on an idle machine,
+// and the host-agent must reconnect. TestSilentLineIsAsked has the exact times.
 func TestFrozenLinkIsGivenUp(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)
@@ -430,7 +438,8 @@ func TestFrozenLinkIsGivenUp(t *testing.T) {
 	t.Logf("the server gave up after %v", time.Since(frozen))
 }
 
-// The same through a relay's public port, and between a relay and an external NATS server.
+// TestFrozenNetworkIsGivenUp freezes the network of a host-agent at a relay's public port, and of a
+// relay at an external NATS server. Each must give the connection up and reconnect.
 func TestFrozenNetworkIsGivenUp(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)
@@ -465,7 +474,7 @@ func TestFrozenNetworkIsGivenUp(t *testing.T) {
 	})
 }
 
-// newNetwork returns a network to an address, with faults on demand.
+// newNetwork returns a proxy to an address, which can break the network between.
 func newNetwork(t *testing.T, to net.Addr) *faultproxy.Proxy {
 	t.Helper()
 	network, err := faultproxy.New("", to.String())
@@ -476,8 +485,9 @@ func newNetwork(t *testing.T, to net.Addr) *faultproxy.Proxy {
 	return network
 }
 
-// Through a relay's public port: WebSocket on a path, headers, and HTTP
-// proxies on the way.
+// TestAgentOverWebSocket connects a host-agent through a relay's public port: with WebSocket, with
+// and without TLS, and with and without an HTTP proxy. Messages must pass in both directions, and
+// the port get the configured headers.
 func TestAgentOverWebSocket(t *testing.T) {
 	s := natssite.New(t)
 	var authorization atomic.Value
@@ -562,7 +572,8 @@ func TestRefusalOfAProxyHidesThePassword(t *testing.T) {
 	}
 }
 
-// Failed handshakes leave no open connections, although the NATS library does not close them.
+// TestFailedHandshakesAreClosed connects to a relay that refuses each handshake. The host-agent
+// must close these connections, because the NATS library leaves them open.
 func TestFailedHandshakesAreClosed(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)
@@ -589,16 +600,17 @@ func TestFailedHandshakesAreClosed(t *testing.T) {
 	}
 	t.Cleanup(agent.Close)
 	for made.Load() < 6 {
-		agent.Redial() // do not wait
+		agent.Redial() // try again without waiting
 		time.Sleep(5 * time.Millisecond)
 	}
 	natssite.Eventually(t, "all but the last connection are closed", func() bool { return open.Load() <= 1 })
 }
 
-// Close does not wait for a hanging attempt.
+// TestCloseEndsAttempt dials a server that accepts connections and says nothing. DialAgent must
+// return when its context ends, long before the attempt would.
 func TestCloseEndsAttempt(t *testing.T) {
 	t.Parallel()
-	hole, err := net.Listen("tcp", "127.0.0.1:0") // accepts without an answer
+	hole, err := net.Listen("tcp", "127.0.0.1:0") // accepts connections and says nothing
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -611,13 +623,14 @@ func TestCloseEndsAttempt(t *testing.T) {
 		start := time.Now()
 		_, err := broker.DialAgent(ctx, cfg)
 		cancel()
-		if !errors.Is(err, context.DeadlineExceeded) || time.Since(start) >= broker.DialTimeout { // which the attempt would take
+		if !errors.Is(err, context.DeadlineExceeded) || time.Since(start) >= broker.DialTimeout { // an attempt takes that long
 			t.Errorf("%s: DialAgent = %v after %v; want the end of ctx soon", scheme, err, time.Since(start))
 		}
 	}
 }
 
-// Publish does not wait for a hanging attempt.
+// TestPublishWhileAttemptHangs publishes while the host-agent tries to connect to a server that
+// says nothing. Publish must return an error at once.
 func TestPublishWhileAttemptHangs(t *testing.T) {
 	t.Parallel()
 	hole, err := net.Listen("tcp", "127.0.0.1:0")
@@ -627,7 +640,7 @@ func TestPublishWhileAttemptHangs(t *testing.T) {
 	defer hole.Close()
 	s := natssite.New(t)
 	cfg := s.AgentConfig(t, "acme", "laptop", 0)
-	made := make(chan net.Conn, 1) // the first connection; those that follow get no answer
+	made := make(chan net.Conn, 1) // the first connection; later ones get no answer
 	cfg.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
 		var d net.Dialer
 		c, err := d.DialContext(ctx, network, address)
@@ -658,7 +671,7 @@ func TestPublishWhileAttemptHangs(t *testing.T) {
 		if err == nil {
 			t.Error("Publish without a connection succeeded")
 		}
-	case <-time.After(broker.DialTimeout): // which the attempt takes
+	case <-time.After(broker.DialTimeout): // the attempt takes DialTimeout
 		t.Error("Publish waits for the attempt")
 		<-published
 	}
@@ -689,7 +702,8 @@ func TestClosedConnectionDoesNothing(t *testing.T) {
 	}
 }
 
-// If a receiver's channel is full, messages are lost and reported.
+// TestFullReceiverReportsItsLosses publishes more messages than a subscriber's channel holds. The
+// host-agent must drop them and call Dropped.
 func TestFullReceiverReportsItsLosses(t *testing.T) {
 	s := natssite.New(t)
 	evs, cfg := natssite.Watched(s.AgentConfig(t, "acme", "laptop", 0))
@@ -721,7 +735,8 @@ func TestRedialReplacesTheConnection(t *testing.T) {
 	natssite.Next(t, "Reconnected", evs.Reconnected)
 }
 
-// After a machine wakes up, host-agent and relay reconnect.
+// TestRedialAfterSleep lets the wall clock jump, as when a machine wakes up. Host-agent and relay
+// must both reconnect.
 func TestRedialAfterSleep(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)
@@ -733,7 +748,7 @@ func TestRedialAfterSleep(t *testing.T) {
 	relayEvents, relay := natssite.NewEvents()
 	r := natssite.DialRelay(t, broker.RelayDialConfig{URL: s.URL(), Keys: s.Keys, Instance: "r", Tenant: "acme", WallClock: wall, Events: relay})
 	natssite.Eventually(t, "both connections are given up", func() bool {
-		slept.Add(int64(time.Minute)) // the clocks may not have been looked at before
+		slept.Add(int64(time.Minute)) // repeated, in case a first look came later
 		return len(agentEvents.Disconnected) > 0 && len(relayEvents.Disconnected) > 0
 	})
 	for _, evs := range []*natssite.EventChannels{agentEvents, relayEvents} {
@@ -745,7 +760,7 @@ func TestRedialAfterSleep(t *testing.T) {
 	natssite.WantPassage(t, a, r, "ahp.v1.acme.laptop.x")
 }
 
-// A proxy is an HTTP proxy that requires ann's password.
+// A proxy is an HTTP proxy that accepts only the user ann with the password right.
 type proxy struct {
 	url     *url.URL
 	tunnels atomic.Int32
@@ -793,8 +808,9 @@ func (p *proxy) connect(w http.ResponseWriter, r *http.Request) {
 	<-done
 }
 
-// TestBusyRelayIsObeyed ensures a host-agent waits as long as a busy relay has asked for, and
-// tries other relays meanwhile.
+// TestBusyRelayIsObeyed gives a host-agent two busy relays, which ask for 60 s and 2 s with
+// Retry-After. The host-agent must wait that long for each, and try the second again while it waits
+// for the first.
 func TestBusyRelayIsObeyed(t *testing.T) {
 	t.Parallel()
 	var asked [2][]time.Time

@@ -11,8 +11,8 @@ import (
 	"ahprelay/test/natssite"
 )
 
-// TestLeadIsHandedOver stops the leader of two servers. The other must lead at once,
-// which is impossible without the handover.
+// TestLeadIsHandedOver stops the server that leads a stream on two servers. The other must lead the
+// stream although it is alone, which needs the handover: alone it could not be elected.
 func TestLeadIsHandedOver(t *testing.T) {
 	t.Parallel()
 	keys, listens := natssite.NewKeys(t), make([]string, 2)
@@ -32,7 +32,7 @@ func TestLeadIsHandedOver(t *testing.T) {
 		}
 	}
 	leader := func(at string) (name string, copies int) {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second) // non-leaders do not answer
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second) // without a leader, nobody answers
 		defer cancel()
 		stream, err := streams[at].Stream(ctx, "ahp-test")
 		if err != nil {

@@ -12,9 +12,9 @@ import (
 	"ahprelay/test/natssite"
 )
 
-// A running server accepts users signed with added keys, and disconnects users signed with
-// retired keys; relays and host-agents reconnect by themselves. A new server accepts no
-// user signed with retired keys.
+// TestServerFollowsKeys adds keys at a running server, and then retires the first keys. Users with
+// the added keys must be accepted. Users with retired keys must be disconnected, and refused by a
+// new server too. Relays and host-agents must reconnect by themselves.
 func TestServerFollowsKeys(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -22,7 +22,7 @@ func TestServerFollowsKeys(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	former, err := auth.ExistingKeys(dir) // copied by a thief
+	former, err := auth.ExistingKeys(dir) // as a thief could have copied them
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,8 +10,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// The tests that call Parallel wait most of the time, so more of them than
-	// there are processors can do so.
+	// Tests that call Parallel wait most of the time, so 16 run at once, however few processors
+	// there are.
 	flag.Parse()
 	if err := flag.Set("test.parallel", "16"); err != nil {
 		panic(err)

@@ -9,8 +9,9 @@ import (
 	"ahprelay/test/natssite"
 )
 
-// TestMovedConnectionKeepsItsSubscriptions moves a connection between two servers of a cluster; its subscriptions move
-// too.
+// TestMovedConnectionKeepsItsSubscriptions moves a host-agent's connection between two servers of a
+// cluster. After each move it must lead to the new server, and messages for its subscriptions must
+// arrive there.
 func TestMovedConnectionKeepsItsSubscriptions(t *testing.T) {
 	t.Parallel()
 	keys := natssite.NewKeys(t)

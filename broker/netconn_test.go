@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// livePair returns a netConn after its handshake, and the far end.
+// livePair returns a netConn whose handshake is over, and the far end of its connection.
 func livePair(t *testing.T) (*netConn, net.Conn) {
 	t.Helper()
 	near, far := net.Pipe()
@@ -32,7 +32,7 @@ func TestReadIsIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, far := livePair(t)
 		go func() {
-			for range 3 { // slow, but not idle
+			for range 3 { // each byte comes just before the idle timeout
 				time.Sleep(idleTimeout - time.Millisecond)
 				far.Write([]byte("x"))
 			}
@@ -57,7 +57,8 @@ func TestReadIsIdle(t *testing.T) {
 	})
 }
 
-// A Read that began during the handshake also ends.
+// TestReadBeganInHandshake calls Read during the handshake, which then ends. The Read must end with
+// the idle timeout.
 func TestReadBeganInHandshake(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		near, far := net.Pipe()
@@ -86,7 +87,7 @@ func TestWriteNeedsProgress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, far := livePair(t)
 		go func() {
-			for range 3 { // a piece just in time, each time
+			for range 3 { // each piece is taken just before the write timeout
 				time.Sleep(writeTimeout - time.Millisecond)
 				io.ReadFull(far, make([]byte, writePiece))
 			}
@@ -172,8 +173,8 @@ func TestRetryDelayHasASpreadAndACeiling(t *testing.T) {
 	}
 }
 
-// A thousand host-agents lose a relay at once, briefly or for long. With instant
-// logins, at most this many return in any 100 ms.
+// TestRetriesAreSpread simulates a thousand host-agents that lose a relay at once, for a short or
+// long time. They must not all return at once: in any 100 ms, at most the given number may.
 func TestRetriesAreSpread(t *testing.T) {
 	const agents, slot = 1000, 100 * time.Millisecond
 	for _, test := range []struct {

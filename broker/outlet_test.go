@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// A writtenConn records each write.
+// A writtenConn records the bytes of each call of Write.
 type writtenConn struct {
 	net.Conn
 	calls  [][]byte
@@ -32,9 +32,9 @@ func (c *writtenConn) Close() error {
 	return nil
 }
 
-// TestGroupedBytesLeaveTogether publishes alone and in Together, also nested, as two links
-// do. All bytes must be written in order, those of a group in one call up to the bound,
-// and none may be left over.
+// TestGroupedBytesLeaveTogether writes to a connection alone and within Together, also nested, as
+// two links do. All bytes must be written in order. Those within Together must be written in one
+// call if they are within the bound, and none may be left.
 func TestGroupedBytesLeaveTogether(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		below := &writtenConn{}
@@ -83,8 +83,8 @@ func TestGroupedBytesLeaveTogether(t *testing.T) {
 	})
 }
 
-// TestFailedWriteEndsTheConnection ensures the connection ends when collected bytes cannot
-// be written.
+// TestFailedWriteEndsTheConnection collects bytes within Together, and lets their write fail. The
+// connection must be closed.
 func TestFailedWriteEndsTheConnection(t *testing.T) {
 	below := &writtenConn{}
 	c := newConn(Events{})

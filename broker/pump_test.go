@@ -11,11 +11,11 @@ import (
 	"pgregory.net/rapid"
 )
 
-// A pacedReader reads pieces, each after a pause.
+// A pacedReader returns the given pieces, each after its pause.
 type pacedReader struct {
 	pieces [][]byte
 	pauses []time.Duration
-	most   int // of a buffer that it was asked to fill after a pause
+	most   int // largest buffer passed to Read before a long pause
 }
 
 func (r *pacedReader) Read(p []byte) (int, error) {
@@ -36,8 +36,8 @@ func (r *pacedReader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// TestPumpCopiesInOrder ensures all bytes are copied in order, and the buffer is small after a
-// silence.
+// TestPumpCopiesInOrder copies pieces with pauses between them. All bytes must be copied in order.
+// After a silence, Pump must wait with a small buffer.
 func TestPumpCopiesInOrder(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		synctest.Test(t, func(*testing.T) {
@@ -62,7 +62,7 @@ func TestPumpCopiesInOrder(t *testing.T) {
 	})
 	synctest.Test(t, func(t *testing.T) {
 		r := &pacedReader{}
-		for range 5 { // much, then an occasional ping
+		for range 5 { // many bytes, then a few small messages with long pauses
 			r.pieces = append(r.pieces, make([]byte, 50_000), make([]byte, 6), make([]byte, 6), make([]byte, 6))
 			for range 2 + 50_000/PumpBuffer {
 				r.pauses = append(r.pauses, 0)

@@ -12,7 +12,8 @@ import (
 	"ahprelay/test/natssite"
 )
 
-// reader connects with credentials of [auth.Authority.ChannelReader], as nats --creds does.
+// reader connects as nats --creds does, with credentials from [auth.Authority.ChannelReader]. It
+// returns the connection, and a channel with its errors.
 func reader(t *testing.T, s *natssite.Site, host string, ttl time.Duration) (conn *nats.Conn, errs chan error) {
 	t.Helper()
 	creds, err := s.Keys.Authority().ChannelReader("acme", host, ttl)
@@ -33,8 +34,8 @@ func reader(t *testing.T, s *natssite.Site, host string, ttl time.Duration) (con
 	return conn, errs
 }
 
-// TestReaderSeesChannelsOnly expects a reader to receive a channel's messages, and to
-// have no other permission.
+// TestReaderSeesChannelsOnly connects a reader of one host's channels. It must receive messages on
+// these channels. All other subscriptions, and each publish, must be refused.
 func TestReaderSeesChannelsOnly(t *testing.T) {
 	s := natssite.New(t)
 	relay := s.Relay(t)
@@ -82,8 +83,8 @@ func TestReaderSeesChannelsOnly(t *testing.T) {
 	}
 }
 
-// TestReaderOfAllHosts receives from all hosts of its tenant until its credentials
-// expire.
+// TestReaderOfAllHosts connects a reader for all hosts of a tenant. It must receive messages on
+// their channels, until its credentials expire and the server closes the connection.
 func TestReaderOfAllHosts(t *testing.T) {
 	s := natssite.New(t)
 	relay := s.Relay(t)
@@ -93,13 +94,13 @@ func TestReaderOfAllHosts(t *testing.T) {
 		t.Fatal(err)
 	}
 	closed := conn.StatusChanged(nats.CLOSED)
-	if err := conn.Flush(); err == nil { // otherwise it has expired
+	if err := conn.Flush(); err == nil { // an error means that the credentials have expired
 		if err := relay.Publish("ahp.v1.acme.server.chan.x", nil); err != nil {
 			t.Fatal(err)
 		}
 		select {
 		case <-heard:
-		case <-closed: // likewise
+		case <-closed: // expired
 			return
 		}
 	}

@@ -16,10 +16,9 @@ import (
 	"ahprelay/test/natssite"
 )
 
-// BenchmarkReturn restarts a NATS server that a thousand host-agents are connected
-// to, and reports how they come back: how many in the busiest 100 ms, when the
-// last, and how many asked for new credentials. It logs how many came back in each
-// 100 ms. All of it runs on this machine, host-agents and server.
+// BenchmarkReturn restarts a NATS server to which a thousand host-agents are connected. It reports
+// how they reconnect: how many in the busiest 100 ms, after which time all are back, and how many
+// have fetched new credentials. Server and host-agents all run on this machine.
 func BenchmarkReturn(b *testing.B) {
 	for _, outage := range []time.Duration{0, 2 * time.Second, 20 * time.Second} {
 		for _, way := range []string{"tcp", "websocket"} {
@@ -36,8 +35,8 @@ func BenchmarkReturn(b *testing.B) {
 	}
 }
 
-// TestManyComeBack restarts the server of a hundred host-agents: all return with their
-// credentials.
+// TestManyComeBack restarts the server of a hundred host-agents. All must reconnect within a
+// minute, without fetching new credentials.
 func TestManyComeBack(t *testing.T) {
 	t.Parallel()
 	for _, webSocket := range []bool{false, true} {
@@ -47,15 +46,15 @@ func TestManyComeBack(t *testing.T) {
 	}
 }
 
-// A returned has the figures for host-agents that reconnected.
+// A returned describes how host-agents reconnected after an outage.
 type returned struct {
-	histogram []int         // in each 100 ms after the server was back
-	last      time.Duration // until all were back
-	fetched   int           // fetched credentials
+	histogram []int         // number of host-agents that reconnected in each 100 ms after the restart
+	last      time.Duration // time until all were connected
+	fetched   int           // number of credentials fetched
 }
 
-// measureReturn connects n host-agents, stops the server for a time, and waits for
-// their return.
+// measureReturn connects n host-agents, stops their server for the duration outage, starts it
+// again, and waits until all have reconnected.
 func measureReturn(t testing.TB, n int, outage time.Duration, webSocket bool) returned {
 	t.Helper()
 	s := natssite.New(t)

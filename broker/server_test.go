@@ -59,7 +59,7 @@ func TestStartServerRefuses(t *testing.T) {
 			}
 		})
 	}
-	// A failed start leaves nothing behind.
+	// After a failed start, the same configuration works with a free port.
 	cfg := embedded.Config{Keys: s.Keys, Listen: taken}
 	if _, err := embedded.Start(cfg); err == nil {
 		t.Fatal("StartServer on a taken port succeeded")
@@ -98,8 +98,8 @@ func TestServerWithoutListener(t *testing.T) {
 	}
 }
 
-// inProcess is an agentConfig for a way such as the relay's own WebSocket
-// endpoint, which hands the bytes on within the process.
+// inProcess returns the configuration of a host-agent that connects to the server within the
+// process, as through a relay's own WebSocket endpoint.
 func inProcess(t *testing.T, s *natssite.Site, tenant, host string) broker.AgentDialConfig {
 	saved := s.Server
 	cfg := broker.AgentDialConfig{
@@ -118,7 +118,8 @@ func inProcess(t *testing.T, s *natssite.Site, tenant, host string) broker.Agent
 	return cfg
 }
 
-// A host-agent's forbidden operations, over a real connection.
+// TestAgentStaysOnItsSubjects publishes and subscribes as a host-agent on foreign subjects. The
+// server must refuse each, and keep the connection open.
 func TestAgentStaysOnItsSubjects(t *testing.T) {
 	s := natssite.New(t)
 	relay := s.Relay(t)
@@ -178,8 +179,9 @@ func wantViolation(t *testing.T, errs <-chan error, subject string) {
 	}
 }
 
-// A request may name any reply subject. NATS does not check it, so a responder with
-// more permissions must.
+// TestReplySubjectsAreNotChecked sends a request with a foreign subject for the reply. NATS
+// delivers it unchecked. A relay, which has more permissions, must therefore check such subjects
+// itself.
 func TestReplySubjectsAreNotChecked(t *testing.T) {
 	s := natssite.New(t)
 	relay := s.Relay(t)
@@ -213,15 +215,16 @@ func TestStolenCredentialsAreUseless(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Each gets the reason, in whatever order the two connections end.
+	// Each thief must get the reason, in whatever order the ends of its connection close.
 	var thieves sync.WaitGroup
 	for range 100 {
 		thieves.Go(func() {
 			var err error
 			for slow := true; slow; {
 				_, err = natssite.Connect(s.URL(), nats.UserJWT(func() (string, error) { return credentials, nil }, thief.SignNonce))
-				// The server pings after a second without a login, which the client does
-				// not expect, and refuses after broker.DialTimeout.
+				// After a second without a login, the server sends a ping, which this client does
+				// not expect. After broker.DialTimeout, it closes the connection. Both are repeated
+				// here.
 				slow = err != nil && (strings.Contains(err.Error(), "got 'PING'") || strings.Contains(err.Error(), "Authentication Timeout"))
 			}
 			if !errors.Is(err, nats.ErrAuthorization) {
@@ -271,7 +274,7 @@ func TestServerLog(t *testing.T) {
 		violation = violation || strings.HasPrefix(line, "WARN") && strings.Contains(line, "Publish Violation")
 		parser = parser || strings.HasPrefix(line, "WARN") && strings.Contains(line, "parser ERROR")
 	}
-	// A flood of violations does not flood the log.
+	// Thousands of violations must lead to few lines in the log.
 	const flood = 5000
 	for range flood {
 		if err := agent.Publish("ahp.v1.acme.other.x", nil); err != nil {
@@ -300,7 +303,7 @@ func TestServerTLS(t *testing.T) {
 	}
 	t.Cleanup(server.Close)
 	s := &natssite.Site{Keys: keys, Server: server}
-	relay := s.Relay(t) // in process, without TLS
+	relay := s.Relay(t) // this connection is within the process and has no TLS
 	cfg := s.AgentConfig(t, "acme", "laptop", 0)
 	cfg.URLs = []string{"tls://" + server.Addr().String()}
 	cfg.TLS = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
@@ -308,7 +311,7 @@ func TestServerTLS(t *testing.T) {
 	outer := natssite.DialRelay(t, broker.RelayDialConfig{URL: cfg.URLs[0], TLS: cfg.TLS, Keys: keys, Instance: "r2", Tenant: "acme"})
 	natssite.WantPassage(t, outer, relay, "ahp.v1.acme.laptop.ctl.y")
 
-	cfg.TLS = nil // the system does not know the authority
+	cfg.TLS = nil // the system's roots lack the authority
 	evs, cfg := natssite.Watched(cfg)
 	untrusting, err := broker.DialAgent(t.Context(), cfg)
 	if err != nil {

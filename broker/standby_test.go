@@ -16,7 +16,8 @@ import (
 	"ahprelay/test/natssite"
 )
 
-// A front is a relay's public port before a NATS server.
+// A front is a relay's public port, which connects WebSockets to a NATS server. It counts
+// handshakes, and those for idle second connections.
 type front struct {
 	*httptest.Server
 	handshakes, idle atomic.Int32
@@ -33,7 +34,7 @@ func newFront(t *testing.T, to *embedded.Server, place string, old bool) *front 
 		if standby {
 			f.idle.Add(1)
 		}
-		if old && !standby { // on a slow machine the agent would try this relay first
+		if old && !standby { // so that the host-agent's first connection goes elsewhere
 			http.Error(w, "busy", http.StatusServiceUnavailable)
 			return
 		}
@@ -56,7 +57,7 @@ func newFront(t *testing.T, to *embedded.Server, place string, old bool) *front 
 
 func (f *front) url() string { return "ws" + strings.TrimPrefix(f.URL, "http") }
 
-// cut ends the server and its connections.
+// cut closes the port and all its connections.
 func (f *front) cut() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -66,9 +67,10 @@ func (f *front) cut() {
 	f.Close()
 }
 
-// TestSecondConnectionIsUsed ensures the second connection leads to a relay in a
-// different place, is not connected to NATS, and is used without a further handshake
-// when the first is lost.
+// TestSecondConnectionIsUsed connects a host-agent that knows three relays. Its second connection
+// must lead to a relay in a different place, without connecting to NATS. When the first connection
+// is lost, the host-agent must use the second at once, without a further handshake, and open
+// another second connection.
 func TestSecondConnectionIsUsed(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)
@@ -101,11 +103,12 @@ func TestSecondConnectionIsUsed(t *testing.T) {
 		t.Errorf("%d handshakes there; want one", n)
 	}
 	await("")
-	await(near.url()) // at a different place than the present one
+	await(near.url()) // a relay in another place than the current one
 }
 
-// TestNoSecondConnectionToEarlierRelay ensures there is no second connection to a relay
-// which does not support idle connections, and the agent keeps its first.
+// TestNoSecondConnectionToEarlierRelay connects a host-agent that knows a second relay, whose
+// version does not support idle connections. The host-agent must keep its first connection and have
+// no second.
 func TestNoSecondConnectionToEarlierRelay(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)

@@ -12,8 +12,8 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// TestDroppedWhileItIsOpened drops accounts during their opening. NATS must then refuse
-// their users, because no relay would serve them.
+// TestDroppedWhileItIsOpened drops tenants' accounts while they are being opened. NATS must then
+// refuse the users of these accounts, because no relay would serve them.
 func TestDroppedWhileItIsOpened(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)
@@ -27,7 +27,7 @@ func TestDroppedWhileItIsOpened(t *testing.T) {
 		}
 		tenants.Drop(name(i))
 	}
-	tenants.Close() // waits for those accounts
+	tenants.Close() // waits until all accounts are opened and dropped
 	for i := range many {
 		cfg := s.AgentConfig(t, name(i), "laptop", 0)
 		user, err := cfg.Credentials(t.Context())

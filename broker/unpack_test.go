@@ -13,8 +13,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestPackedFramesAreRestored expects arbitrary frames to be restored, at this version and at a relay
-// that reads one stream; between frames there is no decoder.
+// TestPackedFramesAreRestored compresses pieces in arbitrary frames. The Unpacker must restore all
+// bytes, and keep no decoder after the last frame. A reader that takes all frames as a single
+// stream, like an earlier relay, must restore them too.
 func TestPackedFramesAreRestored(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var packed, plain bytes.Buffer
@@ -61,7 +62,8 @@ func TestPackedFramesAreRestored(t *testing.T) {
 	})
 }
 
-// TestEachFrameHeaderIsRead reads frames with a checksum, with and without a length, and raw.
+// TestEachFrameHeaderIsRead decompresses frames of various sizes, with and without a checksum, and
+// with a single segment. Each must be restored. A frame that is cut off must be refused.
 func TestEachFrameHeaderIsRead(t *testing.T) {
 	data := bytes.Repeat([]byte("PUB ahp.v1 "), 10_000)
 	for _, size := range []int{1, 200, 300, 70_000, len(data)} {
@@ -88,10 +90,11 @@ func TestEachFrameHeaderIsRead(t *testing.T) {
 	}
 }
 
-// TestIdleFrameEnds ends a frame after a time without larger writes, and not before.
+// TestIdleFrameEnds writes small and large pieces with pauses. The packer must end its frame after
+// the time frameIdle without a large piece, and not before.
 func TestIdleFrameEnds(t *testing.T) {
 	var out bytes.Buffer
-	first := 0 // bytes of the first frame
+	first := 0 // size of the first frame
 	synctest.Test(t, func(t *testing.T) {
 		p, err := newPacker(&out)
 		if err != nil {
@@ -117,7 +120,7 @@ func TestIdleFrameEnds(t *testing.T) {
 		}
 		first = out.Len()
 		say(someSize)
-		for range 9 { // as pings do
+		for range 9 { // small pieces, like pings
 			say(6)
 			if !open(frameIdle / 10) {
 				t.Fatal("a frame ends too soon")
@@ -132,7 +135,7 @@ func TestIdleFrameEnds(t *testing.T) {
 			t.Error("a frame in which little is said goes on")
 		}
 	})
-	// Outside the bubble, because decoders are pooled.
+	// This runs outside the bubble, because decoders are pooled.
 	if n, err := unpack(t, out.Bytes()[:first]); err != nil || n != 6 {
 		t.Errorf("%d bytes come out of a frame of 6, %v", n, err)
 	}

@@ -11,7 +11,7 @@ import (
 
 func TestJumpsOfTheClockAreSeen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var ahead atomic.Int64 // of monotonic time
+		var ahead atomic.Int64 // how far the wall clock is ahead of monotonic time
 		var jumps []time.Duration
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan struct{})
@@ -21,12 +21,12 @@ func TestJumpsOfTheClockAreSeen(t *testing.T) {
 		}()
 		for _, by := range []time.Duration{
 			0,
-			clockJump,               // not more than it
-			clockJump + time.Second, // a nap
+			clockJump,               // no jump: not more than clockJump
+			clockJump + time.Second, // a jump: the machine slept
 			0,
-			-time.Hour, // the clock was set back
+			-time.Hour, // no jump: the clock was set back
 			8 * time.Hour,
-			time.Second, time.Second, time.Second, time.Second, time.Second, time.Second, // slewed
+			time.Second, time.Second, time.Second, time.Second, time.Second, time.Second, // no jump: slow correction
 		} {
 			time.Sleep(clockEvery / 2)
 			synctest.Wait()

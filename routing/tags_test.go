@@ -172,7 +172,7 @@ func runTagged(t *testing.T, random *rand.Rand, old []bool) {
 		c.clientConn.conn.Written(credit)
 	}
 	time.Sleep(5 * time.Second)
-	copies, alone, bodies := 0, 0, map[string]bool{} // in bytes: for clients of old relays, and of all distinct bodies
+	copies, alone, bodies := 0, 0, map[string]bool{} // in bytes
 	for i, c := range clients {
 		wantSame(t, fmt.Sprint("client ", i), c.untag(), c.sent)
 		for _, m := range c.sent {

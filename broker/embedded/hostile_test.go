@@ -22,7 +22,7 @@ import (
 	"ahprelay/internal/unauthenticated"
 )
 
-// startPort starts a server with a TCP listener and a tenant.
+// startPort starts a server with a TCP listener and the tenant acme.
 func startPort(t *testing.T) *Server {
 	t.Helper()
 	keys, err := auth.LoadKeys(t.TempDir())
@@ -37,8 +37,8 @@ func startPort(t *testing.T) *Server {
 	return s
 }
 
-// rawAt connects to the port and reads the server's greeting. It returns a
-// host-agent's login for the connection.
+// rawAt connects to the server's port and reads the greeting. It returns the text with which a
+// host-agent of the tenant would log in on this connection.
 func rawAt(t *testing.T, s *Server, tenant, host string) (conn net.Conn, from *bufio.Reader, login string) {
 	t.Helper()
 	conn, err := net.Dial("tcp", s.Addr().String())
@@ -67,7 +67,7 @@ func rawAt(t *testing.T, s *Server, tenant, host string) (conn net.Conn, from *b
 	return conn, from, "CONNECT " + string(said) + "\r\nPING\r\n"
 }
 
-// awaitLine reads until a line with the given prefix.
+// awaitLine reads lines until one begins with the given text.
 func awaitLine(t *testing.T, from *bufio.Reader, begins string) {
 	t.Helper()
 	for {
@@ -81,8 +81,9 @@ func awaitLine(t *testing.T, from *bufio.Reader, begins string) {
 	}
 }
 
-// TestUnauthenticatedConnectionsAreBounded fills the table of unauthenticated connections from one
-// address. A login from a different address must succeed, and close the oldest of them.
+// TestUnauthenticatedConnectionsAreBounded opens connections that never log in, up to the bound.
+// Host-agents must still be able to log in, and the server must close the oldest silent connection
+// for them.
 func TestUnauthenticatedConnectionsAreBounded(t *testing.T) {
 	s := startPort(t)
 	const most = 8
@@ -92,7 +93,7 @@ func TestUnauthenticatedConnectionsAreBounded(t *testing.T) {
 		_, from, _ := rawAt(t, s, "acme", "laptop")
 		silent = append(silent, from)
 	}
-	for i := range 3 { // not counted after the login
+	for i := range 3 { // a connection no longer counts after its login
 		agent, err := agentAt(s, "acme", fmt.Sprint("host-", i))
 		if err != nil {
 			t.Fatal(err)
@@ -108,8 +109,9 @@ func TestUnauthenticatedConnectionsAreBounded(t *testing.T) {
 	}
 }
 
-// TestSurplusConnectionsOfAHostAreClosed opens too many connections for one host. Only the surplus
-// is closed, other hosts are not affected, and there is room again after a connection has ended.
+// TestSurplusConnectionsOfAHostAreClosed opens a connection more for a host than a host may have.
+// The server must close only that connection. Other hosts may connect, and the host itself again
+// when a connection has ended.
 func TestSurplusConnectionsOfAHostAreClosed(t *testing.T) {
 	s := startPort(t)
 	login := func(host string) *nats.Conn {
@@ -138,7 +140,7 @@ func TestSurplusConnectionsOfAHostAreClosed(t *testing.T) {
 	for range maxHostConns {
 		conns = append(conns, login("busy"))
 	}
-	surplus, err := agentAt(s, "acme", "busy") // its login may be answered first
+	surplus, err := agentAt(s, "acme", "busy") // the login may be answered first
 	if err == nil {
 		defer surplus.Close()
 		until("the connection that is too many ends", surplus.IsClosed)
@@ -159,8 +161,8 @@ func TestSurplusConnectionsOfAHostAreClosed(t *testing.T) {
 	}
 }
 
-// TestLoginByteByByteSucceeds sends a login and messages byte by byte: the login succeeds, and the
-// messages arrive.
+// TestLoginByteByByteSucceeds sends a login and messages byte by byte. The login must succeed, the
+// messages arrive, and the connection count for its host.
 func TestLoginByteByByteSucceeds(t *testing.T) {
 	s := startPort(t)
 	conn, from, login := rawAt(t, s, "acme", "laptop")
@@ -180,8 +182,8 @@ func TestLoginByteByByteSucceeds(t *testing.T) {
 	}
 }
 
-// TestHostileInputHarmsNoOthers sends invalid and oversized input, before and after a login. Those
-// connections end or wait, and others continue.
+// TestHostileInputHarmsNoOthers sends invalid and oversized input before and after a login. Where
+// it must, the server ends the connection. Messages between others must always arrive.
 func TestHostileInputHarmsNoOthers(t *testing.T) {
 	s := startPort(t)
 	others, err := agentAt(s, "acme", "quiet")
@@ -216,7 +218,7 @@ func TestHostileInputHarmsNoOthers(t *testing.T) {
 				_, _ = io.WriteString(conn, login)
 				awaitLine(t, from, "PONG")
 			}
-			_, _ = io.WriteString(conn, c.says) // it may end in the middle
+			_, _ = io.WriteString(conn, c.says) // the server may close the connection in the middle
 			if c.ends {
 				_, err := io.Copy(io.Discard, from)
 				if errors.Is(err, os.ErrDeadlineExceeded) {
@@ -233,8 +235,8 @@ func TestHostileInputHarmsNoOthers(t *testing.T) {
 	}
 }
 
-// FuzzLogin splits a login arbitrarily. The bytes must be passed unchanged, and the connection
-// must belong to the user whom the server has accepted.
+// FuzzLogin passes an arbitrary login through a loginLine in pieces. The bytes must come out
+// unchanged, and jwt return the user JWT that the server would read.
 func FuzzLogin(f *testing.F) {
 	f.Add([]byte("CONNECT {\"jwt\":\"a.b.c\"}\r\nPING\r\n"), uint8(1))
 	f.Add([]byte("CONNECT {\"jwt\":\"a\",\"JWT\":\"b\"}"), uint8(3))

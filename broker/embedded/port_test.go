@@ -11,9 +11,9 @@ import (
 	"ahprelay/auth"
 )
 
-const waitTime = time.Minute // bound for expected events
+const waitTime = time.Minute // how long tests wait for what must happen
 
-// agentAt logs in over TCP as a host-agent.
+// agentAt logs in at the server's TCP port as the host-agent of a host.
 func agentAt(s *Server, tenant, host string) (*nats.Conn, error) {
 	key, err := nkeys.CreateUser()
 	if err != nil {
@@ -31,7 +31,7 @@ func agentAt(s *Server, tenant, host string) (*nats.Conn, error) {
 	return nats.Connect("nats://"+s.Addr().String(), login, nats.Timeout(waitTime), nats.NoReconnect(), nats.CustomInboxPrefix("ahp.v1."+tenant+"."+host+".inbox"))
 }
 
-// occupy holds a party's only turn until release.
+// occupy takes the turn of a party, which has no other, until release is called.
 func occupy(t *testing.T, s *Server, whose *party) (release func()) {
 	t.Helper()
 	s.turns.asked.Add(1)
@@ -42,7 +42,7 @@ func occupy(t *testing.T, s *Server, whose *party) (release func()) {
 	return func() { s.turns.asked.Add(-1); done() }
 }
 
-// contended waits until a writer waits for a turn.
+// contended returns when some writer waits for a turn.
 func contended(t *testing.T, s *Server, what string) {
 	t.Helper()
 	for end := time.Now().Add(waitTime); !s.turns.fair.Contended(); time.Sleep(time.Millisecond) {
@@ -52,8 +52,8 @@ func contended(t *testing.T, s *Server, what string) {
 	}
 }
 
-// TestPortTakesTurns makes bytes from TCP wait for a turn: a login for a turn of its
-// address, later messages for a turn of their host.
+// TestPortTakesTurns takes the turn of an address, and then of a host. A login from that address,
+// and a message from that host, must wait until the turn is released.
 func TestPortTakesTurns(t *testing.T) {
 	keys, err := auth.LoadKeys(t.TempDir())
 	if err != nil {
@@ -101,8 +101,8 @@ func TestPortTakesTurns(t *testing.T) {
 	}
 }
 
-// TestDropWhileItIsSet drops an account while it is being created, and again
-// afterwards. Then no login may succeed.
+// TestDropWhileItIsSet drops a tenant's account while it is being created, and again afterwards.
+// Then no login may succeed.
 func TestDropWhileItIsSet(t *testing.T) {
 	t.Parallel()
 	s := startPort(t)
@@ -113,7 +113,7 @@ func TestDropWhileItIsSet(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.accounts.known.Delete(public) // the first drop did this
+	s.accounts.known.Delete(public) // what the first drop does
 	if err := s.DropTenant("acme"); err != nil {
 		t.Fatal(err)
 	}
@@ -124,10 +124,9 @@ func TestDropWhileItIsSet(t *testing.T) {
 	}
 }
 
-// TestOneLoginMakesAnAccount ensures that while a login makes the server create an
-// account, a second login waits, because it would otherwise get the incomplete account
-// without its revocations. If the first login fails to create the account, the second
-// waits for a bounded time.
+// TestOneLoginMakesAnAccount fetches an account twice, as two logins do. The second fetch must wait
+// until the first has made the account, because it would otherwise get an account without its
+// revocations. If the first makes no account, the second must wait for buildTimeout at most.
 func TestOneLoginMakesAnAccount(t *testing.T) {
 	t.Parallel()
 	s := startPort(t)
@@ -147,7 +146,7 @@ func TestOneLoginMakesAnAccount(t *testing.T) {
 	if !s.accounts.awaitOther(account) || time.Since(start) < buildTimeout {
 		t.Errorf("the second fetch continued %v after the first, which has made no account", time.Since(start))
 	}
-	for range 2 { // both find a first fetch that has ended
+	for range 2 { // in both rounds, the first fetch has ended
 		if err := s.SetTenant("umbrella", nil); err != nil {
 			t.Fatal(err)
 		}

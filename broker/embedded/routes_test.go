@@ -15,7 +15,8 @@ import (
 	"ahprelay/test/faultproxy"
 )
 
-// A server's own route is found in any spelling, and no other route is.
+// TestOwnRouteIsFoundHoweverSpelled removes a server's own address from a list of routes. Each
+// spelling of the address must be removed, and no other route.
 func TestOwnRouteIsFoundHoweverSpelled(t *testing.T) {
 	t.Parallel()
 	name, err := os.Hostname()
@@ -53,8 +54,8 @@ func TestOwnRouteIsFoundHoweverSpelled(t *testing.T) {
 	}
 }
 
-// A server's position in the list determines its name, independent of its data directory.
-// Without a position it has no such name.
+// TestPlaceNamesServer asks for the name of a server by its place in the list of routes. Each
+// server in the list must get a different name. A server that is not in the list must get none.
 func TestPlaceNamesServer(t *testing.T) {
 	t.Parallel()
 	routes := []string{"127.0.0.5:6222", "nats://127.0.0.6:6222", "127.0.0.7:6222"}
@@ -73,16 +74,17 @@ func TestPlaceNamesServer(t *testing.T) {
 	}
 }
 
-// A server is cut off if a majority of the others may run without it. Servers whose address
-// refuses connections, after it has accepted some, do not run. One server of two is never cut
-// off.
+// TestCutOffNeedsPossibleMajority asks servers in a cluster whether they are cut off. A server must
+// be cut off if the other servers could be running as a majority without it. A server whose address
+// accepted a connection before and refuses it now does not run. A server in a cluster with two
+// servers is never cut off.
 func TestCutOffNeedsPossibleMajority(t *testing.T) {
 	t.Parallel()
 	keys, err := auth.LoadKeys(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
-	silent := make([]net.Listener, 2) // they accept, and say nothing, like servers behind a cut
+	silent := make([]net.Listener, 2) // like servers behind a cut, they accept and say nothing
 	var routes []string
 	for i := range silent {
 		if silent[i], err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
@@ -117,7 +119,8 @@ func TestCutOffNeedsPossibleMajority(t *testing.T) {
 	}
 }
 
-// A server connects to the others before a cut, until all have accepted a connection.
+// TestAddressesAreKnownBeforeACut starts a server in a cluster. It must connect to each other
+// server until all have accepted a connection, and then no longer.
 func TestAddressesAreKnownBeforeACut(t *testing.T) {
 	t.Parallel()
 	other, err := net.Listen("tcp", "127.0.0.1:0")
@@ -145,8 +148,9 @@ func TestAddressesAreKnownBeforeACut(t *testing.T) {
 	}
 }
 
-// TestMajorityStartsACluster: with a size, a majority starts a cluster, whether lists name
-// all servers or two.
+// TestMajorityStartsACluster starts the servers in a cluster of a given size one after the other,
+// whether each lists all servers or two. There must be a leader with a majority, and none with a
+// server less.
 func TestMajorityStartsACluster(t *testing.T) {
 	t.Parallel()
 	keys, err := auth.LoadKeys(t.TempDir())
@@ -155,7 +159,7 @@ func TestMajorityStartsACluster(t *testing.T) {
 	}
 	for _, test := range []struct{ size, named, majority int }{
 		{size: 3, named: 2, majority: 2},
-		{size: 4, named: 4, majority: 3}, // two are no majority
+		{size: 4, named: 4, majority: 3}, // two of four are no majority
 		{size: 5, named: 2, majority: 3},
 		{size: 5, named: 5, majority: 3},
 	} {
@@ -210,7 +214,7 @@ func TestMajorityStartsACluster(t *testing.T) {
 	}
 }
 
-// awaitRoutes returns when a server is connected to so many others.
+// awaitRoutes waits until a server is connected to the given number of other servers.
 func awaitRoutes(t *testing.T, s *Server, others int) error {
 	t.Helper()
 	for until := time.Now().Add(time.Minute); len(s.Routes()) < others; time.Sleep(routePoll) {
@@ -221,7 +225,7 @@ func awaitRoutes(t *testing.T, s *Server, others int) error {
 	return nil
 }
 
-// led reports whether a server knows a leader of JetStream.
+// led reports whether at least one of the servers knows the leader of JetStream.
 func led(servers []*Server) bool {
 	for _, s := range servers {
 		if info, err := s.nats.Jsz(nil); err == nil && info.Meta != nil && info.Meta.Leader != "" {

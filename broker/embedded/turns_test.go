@@ -15,13 +15,14 @@ import (
 	"ahprelay/broker"
 )
 
-// A slowServer reads like the NATS server: it processes each read before the next.
+// A slowServer reads like the NATS server: it handles the bytes of a read before it reads again.
 type slowServer struct {
 	conn net.Conn
-	each time.Duration // for a read of more than a byte
+	each time.Duration // time to handle a read of more than one byte
 }
 
-// serve reads until the other side closes, and reports its work.
+// serve reads until the other side closes. It writes what it reads to got, and calls begin and end
+// around handling it.
 func (s slowServer) serve(begin, end func(), got io.Writer) {
 	buf := make([]byte, 64<<10)
 	for {
@@ -38,7 +39,7 @@ func (s slowServer) serve(begin, end func(), got io.Writer) {
 	}
 }
 
-// A taken is the list of a server's reads, in order.
+// A taken collects all bytes that a server has read.
 type taken struct {
 	mu   sync.Mutex
 	text []byte
@@ -57,9 +58,9 @@ func (s *taken) String() string {
 	return string(s.text)
 }
 
-// TestHostAgentsTakeTurns floods the server from many connections of a host-agent. The
-// server must handle one connection at a time, and a different tenant's message must
-// arrive after one turn. All bytes must arrive unchanged.
+// TestHostAgentsTakeTurns floods a server from many connections of a host-agent. The server must
+// handle one connection at a time, and a message from a different tenant must wait for about one
+// turn. All bytes must arrive unchanged.
 func TestHostAgentsTakeTurns(t *testing.T) {
 	const conns, chunks, work = 8, 50, 500 * time.Microsecond
 	synctest.Test(t, func(t *testing.T) {
@@ -92,7 +93,7 @@ func TestHostAgentsTakeTurns(t *testing.T) {
 		}
 		time.Sleep(10 * work)
 		mu.Lock()
-		most = 0 // the first messages had no competitors: their connections waited for no turn's end
+		most = 0 // not counted: the first messages needed no turn
 		mu.Unlock()
 		came := time.Now()
 		other := join("quiet", func(w io.Writer) { _, _ = w.Write([]byte("hello")) })
@@ -104,7 +105,7 @@ func TestHostAgentsTakeTurns(t *testing.T) {
 			t.Errorf("another tenant's message waited %v; turns take %v", waited, work)
 		}
 		wg.Wait()
-		if most > 3 { // the current turn, and the rest of the previous one
+		if most > 3 { // a turn may begin before the server has handled the previous ones
 			t.Errorf("%d connections were worked on at a time", most)
 		}
 		want := ""
@@ -119,8 +120,8 @@ func TestHostAgentsTakeTurns(t *testing.T) {
 	})
 }
 
-// TestTurnsEndInTime blocks the server's read for one host-agent. Another must wait
-// for longestTurn only.
+// TestTurnsEndInTime makes 20 host-agents write to connections that the server does not read. The
+// write of a further host-agent must succeed after at most longestTurn for each of them.
 func TestTurnsEndInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		turns := newTurns()
@@ -153,8 +154,8 @@ func TestTurnsEndInTime(t *testing.T) {
 	})
 }
 
-// TestAloneTakesNoTurn ensures a single host-agent writes without turns and their
-// cost. When a second arrives, both take turns.
+// TestAloneTakesNoTurn writes as a single host-agent: this must not allocate, and take no turn. If
+// another waits for a turn, enter must return false, so that both take turns.
 func TestAloneTakesNoTurn(t *testing.T) {
 	turns := newTurns()
 	w := turns.writer(t.Context(), partyOf("acme", "laptop"), io.Discard)
@@ -183,7 +184,7 @@ func TestAloneTakesNoTurn(t *testing.T) {
 	}
 }
 
-// A byteCount counts the bytes that are written to it.
+// A byteCount counts the bytes written to it.
 type byteCount struct{ atomic.Int64 }
 
 func (c *byteCount) Write(p []byte) (int, error) {
@@ -191,9 +192,9 @@ func (c *byteCount) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestFloodRestsBesideAnotherTenant floods from eight connections of a host-agent
-// while a different tenant occasionally sends messages. The flood must get its share
-// of the server's time, and the other tenant must never wait.
+// TestFloodRestsBesideAnotherTenant floods a server from eight connections of a host-agent, while a
+// different tenant sends a message every 20 ms. The flood must get its share of the server's time
+// and no more. The other tenant must hardly wait.
 func TestFloodRestsBesideAnotherTenant(t *testing.T) {
 	const conns, work, d = 8, 500 * time.Microsecond, 4 * time.Second
 	synctest.Test(t, func(t *testing.T) {
@@ -210,7 +211,7 @@ func TestFloodRestsBesideAnotherTenant(t *testing.T) {
 			w := join("busy", work, &bytes)
 			wg.Go(func() {
 				defer w.to.(net.Conn).Close()
-				time.Sleep(d / 4) // the other tenant is active by then
+				time.Sleep(d / 4) // by then, the other tenant is active
 				for end := time.Now().Add(d); time.Now().Before(end); {
 					_, _ = w.Write(make([]byte, broker.PumpBuffer))
 				}
@@ -236,7 +237,8 @@ func TestFloodRestsBesideAnotherTenant(t *testing.T) {
 	})
 }
 
-// TestRestEndsWithTheConnection closes a connection while its host-agent rests.
+// TestRestEndsWithTheConnection closes a connection while its host-agent has to rest. Its write
+// must return at once.
 func TestRestEndsWithTheConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		turns := newTurns()
@@ -262,8 +264,8 @@ func TestRestEndsWithTheConnection(t *testing.T) {
 	})
 }
 
-// TestTenantPaysForWhatTheRelayHears spends the relay's time on a tenant's messages.
-// The tenant's host-agent must rest for it.
+// TestTenantPaysForWhatTheRelayHears makes a relay spend time on a tenant's messages. The tenant's
+// host-agent must rest for it, and no other tenant's.
 func TestTenantPaysForWhatTheRelayHears(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		turns := newTurns()

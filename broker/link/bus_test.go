@@ -18,7 +18,8 @@ import (
 	"ahprelay/broker/link"
 )
 
-// A bus is an in-memory NATS whose publishing may fail or take long.
+// A bus is an in-memory NATS server. A tap can change or lose messages, and publishing can take
+// time.
 type bus struct {
 	mu   sync.Mutex
 	subs []*busSub
@@ -26,8 +27,8 @@ type bus struct {
 	took map[string]time.Duration // how long publishing takes, by the subject's last token
 }
 
-// A tap sees each published message, and returns the message to deliver, or nil to
-// drop it. Without a tap, all are delivered.
+// A tap gets each published message, and returns the message to deliver, or nil to lose it. A bus
+// without a tap delivers all.
 type tap func(subject string, data []byte) ([]byte, error)
 
 type busSub struct {
@@ -90,18 +91,19 @@ func (b *bus) Subscribe(subject string, into chan *nats.Msg) (func(), error) {
 	}, nil
 }
 
-// intercept sets the tap.
+// intercept sets the tap; nil removes it.
 func (b *bus) intercept(f tap) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.tap = f
 }
 
-// Taps for missing networks.
+// Taps for a missing network: publishing fails, or messages are lost.
 func refuseAll(string, []byte) ([]byte, error) { return nil, errors.New("no connection") }
 func loseAll(string, []byte) ([]byte, error)   { return nil, nil }
 
-// A cargo is a traffic with given payloads to send. It records received payloads.
+// A cargo is the traffic at one end of a link. It sends the payloads in its queue, and records what
+// it receives.
 type cargo struct {
 	lines link.Lines
 
@@ -109,13 +111,13 @@ type cargo struct {
 	queue   [][]byte
 	urgent  [][]byte // payloads to send even if the window is full
 	endless int      // size of an endless series of payloads; 0: none
-	hold    bool     // do not mark received packets as done
+	hold    bool     // received packets are not done until the test calls Done
 	got     []string
 	gotAt   []time.Time
 	bodies  int
 	ended   []error
-	late    int    // calls after Ended
-	asked   func() // called in the next call of Next
+	late    int    // number of calls of Handle after Ended
+	asked   func() // the next call of Next calls it
 }
 
 func (c *cargo) Next(_ uint64, size int, _ time.Time) ([]byte, time.Time) {
@@ -192,7 +194,8 @@ func (c *cargo) wantGot(t *testing.T, want ...string) {
 	}
 }
 
-// wantEnded fails unless Ended was called exactly once, as the last call.
+// wantEnded fails unless Ended was called exactly once, with the error want, and Handle not after
+// it.
 func (c *cargo) wantEnded(t *testing.T, want error) {
 	t.Helper()
 	c.mu.Lock()
@@ -202,7 +205,7 @@ func (c *cargo) wantEnded(t *testing.T, want error) {
 	}
 }
 
-// ends are the two ends of several links.
+// An ends is a host-agent's end of links, and the relays' ends that tests add.
 type ends struct {
 	t    *testing.T
 	net  *bus
@@ -212,26 +215,26 @@ type ends struct {
 	wg   sync.WaitGroup
 
 	agent *link.AgentLinks
-	prove link.Proof // proof for new relays; nil: none
+	prove link.Proof // with which new relays prove their keys; nil: none
 	lease numbered
 
 	linked atomic.Int64  // calls of Linked
-	fence  atomic.Uint64 // the lease number which relays know
+	fence  atomic.Uint64 // the newest lease number that relays know
 
 	mu       sync.Mutex
-	accepted []*cargo // at the host-agent, in hello order
-	bodies   int      // payloads to publish; -1: endless
-	left     int      // payloads published so far
+	accepted []*cargo // traffic of the links at the host-agent, in order of their hellos
+	bodies   int      // number of bodies to publish; -1: endless
+	left     int      // number of bodies published so far
 }
 
 var testHello = link.Hello{Version: "test", Credit: 1, MaxFrame: 1}
 
-// newEnds starts a host-agent's end. Call Close before the test ends.
+// newEnds starts a host-agent's end, which trusts each relay. The test must call close.
 func newEnds(t *testing.T, cfg link.Config) *ends {
 	return newEndsThat(t, cfg, nil, slog.New(slog.DiscardHandler))
 }
 
-// newEndsThat starts a host-agent's end with a trust.
+// newEndsThat starts a host-agent's end with a Trust, which decides about relays' keys, and a log.
 func newEndsThat(t *testing.T, cfg link.Config, trust link.Trust, log *slog.Logger) *ends {
 	e := &ends{t: t, net: &bus{took: map[string]time.Duration{}}, cfg: cfg}
 	e.life, e.stop = context.WithCancel(context.Background())
@@ -240,14 +243,14 @@ func newEndsThat(t *testing.T, cfg link.Config, trust link.Trust, log *slog.Logg
 		Linked: func() { e.linked.Add(1) },
 	}, e)
 	e.wg.Go(func() { _ = e.agent.Run(e.life) })
-	synctest.Wait() // until it has subscribed
+	synctest.Wait() // wait until it has subscribed
 	return e
 }
 
-// A numbered lease.
+// A numbered is a lease with a number that tests set.
 type numbered struct {
 	fence   atomic.Uint64
-	recheck atomic.Int64 // calls of Recheck
+	recheck atomic.Int64 // number of calls of Recheck
 }
 
 // Fence implements [link.Lease].
@@ -293,18 +296,18 @@ func (e *ends) Published() {
 type relayEnd struct {
 	*cargo
 	link   *link.RelayLink
-	agent  *cargo // the peer
+	agent  *cargo // traffic of the same link at the host-agent
 	cancel context.CancelFunc
 	result chan error
 	joined chan link.Hello
 }
 
-// start starts a relay's end.
+// start starts a relay's end, without waiting for the link.
 func (e *ends) start(name string, hello link.Hello) *relayEnd {
 	return e.startWith(name, hello, func(*cargo) {})
 }
 
-// startWith starts a relay's end. It calls first when accept gets the link's lines.
+// startWith is start. As soon as the link has lines, it calls first with the relay's traffic.
 func (e *ends) startWith(name string, hello link.Hello, first func(*cargo)) *relayEnd {
 	ctx, cancel := context.WithCancel(e.life)
 	r := &relayEnd{cargo: &cargo{}, cancel: cancel, result: make(chan error, 1), joined: make(chan link.Hello, 1)}
@@ -320,7 +323,7 @@ func (e *ends) startWith(name string, hello link.Hello, first func(*cargo)) *rel
 	return r
 }
 
-// join starts a relay's end and waits for the link.
+// join starts a relay's end, and returns it when the link is open.
 func (e *ends) join(name string) *relayEnd {
 	e.t.Helper()
 	r := e.start(name, testHello)
@@ -335,7 +338,7 @@ func (e *ends) join(name string) *relayEnd {
 	return r
 }
 
-// numbers returns "from" … "to".
+// numbers returns the numbers from from to to as texts.
 func numbers(from, to int) (list []string) {
 	for i := from; i <= to; i++ {
 		list = append(list, fmt.Sprint(i))

@@ -15,8 +15,9 @@ import (
 	"ahprelay/test/natssite"
 )
 
-// Bits change on the network, in every kind of packet. Each end still receives exactly
-// the bytes sent by its peer, and the link survives. The log has one line about it.
+// TestChangedBitsAreGaps changes bits in a third of all packets, of every kind. Each end must still
+// receive exactly what its peer has sent, and the link stay open. The host-agent must log one line
+// about it.
 func TestChangedBitsAreGaps(t *testing.T) {
 	keys := natssite.NewKeys(t)
 	for name, proved := range map[string]bool{"with tags": true, "without": false} {
@@ -72,7 +73,8 @@ func proofIf(proved bool, keys *auth.Keys) link.Proof {
 	return keys.Links().Prove
 }
 
-// Whichever bit is changed, the packet is rejected.
+// TestEveryChangedBitIsFound changes each bit in a packet of each kind. Receive must refuse the
+// packet.
 func TestEveryChangedBitIsFound(t *testing.T) {
 	for name, packet := range map[string][]byte{
 		"data": dataPacket(1, 0, "payload"), "ack": ackPacket(1, 0, 0, 5), "bye": link.Bye(1, testEpoch, "enough"),

@@ -12,9 +12,10 @@ import (
 	"ahprelay/broker/link"
 )
 
-// If the relay knows a newer lease than a host-agent instance has, that instance does
-// not answer, and asks whether it still holds the host. When it has a newer lease, the
-// link opens. Ends without lease numbers always open a link.
+// TestOutdatedInstanceGetsNoLink lets a relay open a link to a host-agent instance. If the relay
+// knows a newer lease than the instance has, the instance must not answer, but check whether it
+// still holds the host. When it has the newest lease, the link must open. If either has no lease
+// numbers, the link must open too.
 func TestOutdatedInstanceGetsNoLink(t *testing.T) {
 	for _, test := range []struct {
 		name         string
@@ -56,8 +57,8 @@ func TestOutdatedInstanceGetsNoLink(t *testing.T) {
 	}
 }
 
-// A relay learns of a newer lease while its hello is on its way. It then refuses the
-// welcome from the instance with the old lease, even if that instance does not check.
+// TestRelayRefusesAnOutdatedWelcome lets a relay learn of a newer lease while its hello is on its
+// way. The relay must refuse the welcome from the instance with the old lease.
 func TestRelayRefusesAnOutdatedWelcome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEnds(t, link.Config{})
@@ -77,7 +78,8 @@ func TestRelayRefusesAnOutdatedWelcome(t *testing.T) {
 	})
 }
 
-// The host-agent learns when the first relay has linked, and can ask for that state.
+// TestHostAgentLearnsOfItsFirstLink opens and ends links. The host-agent must call Linked each time
+// a link opens while there is no other, and the method Linked must report whether there is a link.
 func TestHostAgentLearnsOfItsFirstLink(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEnds(t, link.Config{})
@@ -105,8 +107,8 @@ func TestHostAgentLearnsOfItsFirstLink(t *testing.T) {
 	})
 }
 
-// A relay makes a host-agent check its lease at once, beside an existing link, without
-// a proof and without any other effect.
+// TestRelayMakesHostAgentCheckItsLease sends the message Recheck to a host-agent, without a proof.
+// Each time, the host-agent must check its lease at once; nothing else may happen.
 func TestRelayMakesHostAgentCheckItsLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEndsThat(t, link.Config{}, func() ([]ed25519.PublicKey, error) { return nil, nil }, slog.New(slog.DiscardHandler))

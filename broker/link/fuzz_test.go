@@ -8,10 +8,11 @@ import (
 	"ahprelay/broker/link"
 )
 
-// FuzzLinkReceive feeds any packet to a busy link. The link must not release unsent
-// packets, and must be able to continue.
+// FuzzLinkReceive passes arbitrary packets to a link that has sent and received packets. The link
+// must not count unsent packets as released, must receive only the next packet, and must be able to
+// continue.
 func FuzzLinkReceive(f *testing.F) {
-	add := func(first, second []byte) { f.Add(first[:len(first)-4], second[:len(second)-4]) } // Fuzz adds the checksums
+	add := func(first, second []byte) { f.Add(first[:len(first)-4], second[:len(second)-4]) } // without checksums
 	add(dataPacket(3, 1, "payload"), ackPacket(3, 1, 2, 9))
 	add(dataPacket(9, 0, ""), ackPacket(1, 0, 0, 1<<64-1))
 	add(link.Bye(1, testEpoch, "enough"), link.AppendSum([]byte{1, 2, testEpoch, 3}))

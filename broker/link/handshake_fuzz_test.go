@@ -10,7 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// A deafBus records published messages and delivers none.
+// A deafBus is a bus that records published messages, and delivers none.
 type deafBus struct{ published [][]byte }
 
 func (b *deafBus) Publish(_ string, data []byte) error {
@@ -39,11 +39,12 @@ func (idleTraffic) Handle(uint64, []byte) (bool, error)             { return tru
 func (idleTraffic) Released(uint64) bool                            { return false }
 func (idleTraffic) Ended(error)                                     {}
 
-// FuzzHandshake feeds any message to both ends before there is a link. Each answers
-// with at most one short message, and a resulting link can carry data.
+// FuzzHandshake passes an arbitrary packet to both ends before there is a link. The host-agent must
+// answer with at most one short packet. The relay must accept only an answer with which data can be
+// sent.
 func FuzzHandshake(f *testing.F) {
 	hello := Hello{Epoch: 3, Version: "test", Wire: [2]int{WireMax, WireMax}, Credit: 1, MaxFrame: 1}
-	add := func(kind helloKind, h Hello) { // Fuzz adds the checksum
+	add := func(kind helloKind, h Hello) { // the fuzz function adds the checksum
 		packet := appendHello(kind, h)
 		f.Add(packet[:len(packet)-sumSize])
 	}

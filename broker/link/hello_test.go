@@ -24,7 +24,7 @@ func TestHighestCommonWireIsChosen(t *testing.T) {
 		{[2]int{0, 0}, 0, "upgrade the relay 0.9.0"},
 		{[2]int{-5, -1}, 0, "upgrade the relay 0.9.0"},
 		{[2]int{257, 257}, 0, "upgrade the host-agent 0.3.0"},
-		// No peer sends this range.
+		// An empty range, which no peer sends.
 		{[2]int{3, 1}, 0, "upgrade"},
 	} {
 		got, err := link.CommonWire(test.peer, "relay", "0.9.0", "host-agent", "0.3.0")
@@ -37,12 +37,12 @@ func TestHighestCommonWireIsChosen(t *testing.T) {
 	}
 }
 
-// A relay with which no link is possible learns the reason, and its Run
-// ends.
+// TestRefusedRelayLearnsWhy changes a relay's hello so that no link is possible. The host-agent
+// must answer with the reason, and the relay's Run return it.
 func TestRefusedRelayLearnsWhy(t *testing.T) {
 	for _, test := range []struct {
 		name   string
-		change string // applied to the relay's hello on its way
+		change string // text in the relay's hello that is replaced by to
 		to     string
 		want   string
 	}{
@@ -80,7 +80,8 @@ func TestRefusedRelayLearnsWhy(t *testing.T) {
 	}
 }
 
-// A relay refuses a welcome with bounds under which nothing could be sent.
+// TestUselessWelcomeIsRefused answers a relay's hello with invalid answers. Run must return an
+// error. Answers that do not belong to the hello must be ignored.
 func TestUselessWelcomeIsRefused(t *testing.T) {
 	for _, test := range []struct {
 		answer string
@@ -90,7 +91,7 @@ func TestUselessWelcomeIsRefused(t *testing.T) {
 		{"\x00\x02" + `{"epoch":%,"wire":[2,2],"credit":5,"maxFrame":-1}`, link.ErrBadPacket},
 		{"\x00\x02" + `{"epoch":%,"wire":[3,3],"credit":5,"maxFrame":1}`, link.ErrIncompatible},
 		{"\x00\x03" + `{"epoch":%,"reason":"upgrade the relay"}`, link.ErrIncompatible},
-		// Answers with these epochs do not belong to the relay's hello.
+		// The relay ignores these answers: they have no valid epoch, kind or content.
 		{"\x00\x02" + `{"epoch":0,"wire":[2,2],"credit":5,"maxFrame":1}`, link.ErrSilent},
 		{"\x00\x02" + `{"epoch":%,"wire":[2,2],"credit":1e99}`, link.ErrSilent},
 		{"\x00\x07" + `{"epoch":%}`, link.ErrSilent},
@@ -99,7 +100,7 @@ func TestUselessWelcomeIsRefused(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			e := newEnds(t, link.Config{})
-			e.stop() // this test answers
+			e.stop() // this test answers in place of the host-agent
 			e.wg.Wait()
 			e = &ends{t: t, net: e.net, life: t.Context()}
 			e.net.intercept(func(subject string, data []byte) ([]byte, error) {

@@ -14,16 +14,16 @@ import (
 	"ahprelay/broker/link"
 )
 
-// testEpoch is the epoch in these tests, and the time at which they begin.
+// testEpoch is the epoch of links in these tests.
 const testEpoch = 7
 
 var testStart = time.Date(2026, 8, 1, 12, 0, 0, 0, time.UTC)
 
-// A wire carries packets in one direction: in order, late, or not at all.
+// A wire carries packets in one direction. Each takes delay.
 type wire struct {
 	delay   time.Duration
 	flying  []flight
-	sent    int // packets
+	sent    int // number of packets
 	dropped int
 }
 
@@ -32,12 +32,12 @@ type flight struct {
 	packet []byte
 }
 
-// An end is one end of a link, with a simple traffic.
+// An end is one end of a link, and the packets that the test sends and receives on it.
 type end struct {
 	link *link.Link
 	out  *wire
 
-	queue    [][]byte // to send
+	queue    [][]byte // payloads to send
 	sent     [][]byte
 	got      [][]byte
 	undone   []uint64
@@ -49,7 +49,8 @@ func newEnd(cfg link.Config, out *wire) *end {
 	return &end{link: link.New(cfg, 1, testEpoch, testStart), out: out, done: map[uint64]bool{}}
 }
 
-// flush does the work of a link's writer. lose decides which packets are lost.
+// flush does what a link's writer does: it resends, sends and acknowledges packets. The function
+// lose decides for each packet whether the wire loses it.
 func (e *end) flush(now time.Time, lose func() bool) {
 	put := func(packet []byte) {
 		e.out.sent++
@@ -80,7 +81,7 @@ func (e *end) flush(now time.Time, lose func() bool) {
 	}
 }
 
-// take receives the packets that have arrived from the peer.
+// take passes to the link all packets that have arrived from the other end, and checks the results.
 func (e *end) take(t *rapid.T, from *end, now time.Time) {
 	in := from.out
 	for len(in.flying) > 0 && !in.flying[0].at.After(now) {
@@ -109,7 +110,7 @@ func (e *end) take(t *rapid.T, from *end, now time.Time) {
 	}
 }
 
-// finish marks the i-th undone packet as done.
+// finish calls Done for the i-th packet that is not done.
 func (e *end) finish(i int, now time.Time) {
 	n := e.undone[i]
 	e.undone = append(e.undone[:i], e.undone[i+1:]...)
@@ -128,8 +129,9 @@ func (e *end) wantGot(t *rapid.T, name string, sent [][]byte) {
 	}
 }
 
-// Despite losses, each packet arrives once and in order. It is not released before
-// it is done, and it is released when losses end.
+// TestEachPacketArrivesOnceAndInOrder sends packets in both directions over wires that lose some.
+// Each must arrive once and in order. It must not be released before the receiver has called Done,
+// and must be released when losses have ended.
 func TestEachPacketArrivesOnceAndInOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cfg := link.Config{Window: rapid.SampledFrom([]int{1, 2000, 1 << 20}).Draw(t, "window")}
@@ -188,8 +190,9 @@ func drawDelay(t *rapid.T) time.Duration {
 	return rapid.SampledFrom([]time.Duration{0, time.Millisecond, 80 * time.Millisecond, 900 * time.Millisecond}).Draw(t, "delay")
 }
 
-// On a slow network, repairing a loss takes long. The same packets must not be
-// resent meanwhile, because that would slow the repair down.
+// TestResendUnderWayIsNotRepeated loses one packet on a slow network, where the repair takes long.
+// Meanwhile the link must not resend the same packets again and again, because that would delay the
+// repair.
 func TestResendUnderWayIsNotRepeated(t *testing.T) {
 	for _, delay := range []time.Duration{time.Millisecond, 120 * time.Millisecond, 2 * time.Second} {
 		t.Run(delay.String(), func(t *testing.T) {
@@ -197,7 +200,8 @@ func TestResendUnderWayIsNotRepeated(t *testing.T) {
 				const packets = 500
 				now := testStart
 				a, b := newEnd(link.Config{}, &wire{delay: delay}), newEnd(link.Config{}, &wire{delay: delay})
-				// The first packets are spared: the round trip is unknown then.
+				// The wire loses none of the first packets, during which the link does not know the
+				// round trip.
 				n, lost := 0, rapid.IntRange(50, packets).Draw(t, "lost")
 				lose := func() bool { n++; return n == lost }
 				keep := func() bool { return false }
@@ -223,8 +227,8 @@ func TestResendUnderWayIsNotRepeated(t *testing.T) {
 	}
 }
 
-// A cut shorter than the resume window does not end a link, idle or busy, at
-// whatever moment the cut begins.
+// TestLinkSurvivesAShortCut loses all packets for as long as the resume window, beginning at any
+// moment, on an idle or a busy link. Neither end may count the link as lost.
 func TestLinkSurvivesAShortCut(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const window = 15 * time.Second
@@ -257,7 +261,8 @@ func TestLinkSurvivesAShortCut(t *testing.T) {
 	})
 }
 
-// Tick always returns a time in the future; otherwise the writer would spin.
+// TestTickReturnsALaterTime drives a link at random. Tick must always return a later time, because
+// the writer would otherwise never sleep.
 func TestTickReturnsALaterTime(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := link.New(link.Config{}, 1, testEpoch, testStart)
@@ -321,7 +326,7 @@ func TestLinkRefusesLies(t *testing.T) {
 		{"ack of what was not sent", ackPacket(0, 0, 4, 0), link.ErrBadPacket},
 		{"ack that releases what it has not", ackPacket(0, 2, 1, 0), link.ErrBadPacket},
 		{"ack", ackPacket(0, 1, 2, 0), nil},
-		// The number is valid, and the gap before it is asked for.
+		// The number is valid. The link asks for the packets before it.
 		{"far ahead", dataPacket(1<<63, 0, "x"), nil},
 		{"all there is", ackPacket(3, 0, 0, 1<<64-1), nil},
 	} {
@@ -349,8 +354,8 @@ func TestByeHasAReasonOfBoundedLength(t *testing.T) {
 	}
 }
 
-// The window bounds even small packets, because each has a minimum cost. An empty
-// window admits one packet of any size.
+// TestWindowBoundsSmallPackets sends packets until the window is full. Each packet, however small,
+// must use a minimum of the window. An empty window must admit a packet of any size.
 func TestWindowBoundsSmallPackets(t *testing.T) {
 	for _, test := range []struct{ size, window, want int }{
 		{0, 1 << 20, 4000},
@@ -372,8 +377,8 @@ func TestWindowBoundsSmallPackets(t *testing.T) {
 	}
 }
 
-// A silent peer is lost after the resume window, a heartbeat and two probes, and not
-// before.
+// TestSilentPeerIsLost receives nothing from the peer. The link must be lost after the resume
+// window, a heartbeat and two probes (7 s here), not before, and no longer when the peer is heard.
 func TestSilentPeerIsLost(t *testing.T) {
 	cfg := link.Config{Resume: 5 * time.Second, Heartbeat: time.Second}
 	l := link.New(cfg, 1, testEpoch, testStart)

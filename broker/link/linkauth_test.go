@@ -18,7 +18,7 @@ import (
 	"ahprelay/test/natssite"
 )
 
-// trust returns a Trust in these keys.
+// trust returns a Trust that accepts relays with these keys.
 func trust(keys ...*auth.Keys) link.Trust {
 	return func() (list []ed25519.PublicKey, err error) {
 		for _, k := range keys {
@@ -28,8 +28,8 @@ func trust(keys ...*auth.Keys) link.Trust {
 	}
 }
 
-// A link with tags carries all packets through a lossy network, like a link without
-// tags.
+// TestProvedLinkCarries opens links with proofs and tags on a network that loses every eleventh
+// message. All packets must arrive in order.
 func TestProvedLinkCarries(t *testing.T) {
 	keys, former := natssite.NewKeys(t), natssite.NewKeys(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -50,14 +50,15 @@ func TestProvedLinkCarries(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 		other.agent.send("x")
-		time.Sleep(2 * time.Minute) // repeated losses take time
+		time.Sleep(2 * time.Minute) // resent packets can be lost too
 		r.agent.wantGot(t, numbers(0, 99)...)
 		r.wantGot(t, numbers(0, 99)...)
 		other.wantGot(t, "x")
 	})
 }
 
-// A relay without a trusted key gets no link, and both sides report it.
+// TestUntrustedRelayGetsNoLink lets relays with missing, foreign or false proofs open links. The
+// host-agent must refuse each. Run must return the reason, and the host-agent log it once a minute.
 func TestUntrustedRelayGetsNoLink(t *testing.T) {
 	keys, stranger := natssite.NewKeys(t), natssite.NewKeys(t)
 	for _, test := range []struct {
@@ -108,8 +109,9 @@ func TestUntrustedRelayGetsNoLink(t *testing.T) {
 	}
 }
 
-// No link opens between a relay without a key and a host-agent which demands a proof,
-// nor between a host-agent without challenges and a relay which insists on one.
+// TestBothSidesMustWantAProof opens links where only one side wants a proof: the host-agent demands
+// it and the relay has no key, or the relay insists and the host-agent sends no challenge. No link
+// may open.
 func TestBothSidesMustWantAProof(t *testing.T) {
 	keys := natssite.NewKeys(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -132,8 +134,9 @@ func TestBothSidesMustWantAProof(t *testing.T) {
 	})
 }
 
-// An attacker between the ends sees all packets. Added, changed, repeated or swapped
-// packets are ignored, and the attacker opens no link.
+// TestForgedPacketsAreIgnored plays an attacker that sees all packets, and adds, changes, repeats
+// or swaps some. The ends must ignore them, and receive exactly the packets from each other. A
+// replayed handshake must open no link.
 func TestForgedPacketsAreIgnored(t *testing.T) {
 	keys := natssite.NewKeys(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -163,7 +166,7 @@ func TestForgedPacketsAreIgnored(t *testing.T) {
 		direction := strings.NewReplacer(".up", ".down", ".down", ".up")
 		for _, change := range []func(subject, data string) (string, string){
 			func(s, d string) (string, string) { return s, d },                                    // again
-			func(s, d string) (string, string) { return direction.Replace(s), d },                 // back to the sender
+			func(s, d string) (string, string) { return direction.Replace(s), d },                 // back to its sender
 			func(s, d string) (string, string) { return s, d[:len(d)-1] + string(d[len(d)-1]^1) }, // with a wrong tag
 			func(s, d string) (string, string) { return s, d[:len(d)-min(16, len(d))] },           // without a tag
 			func(s, d string) (string, string) { return strings.Replace(s, "relay1", "relay2", 1), d },
@@ -177,7 +180,7 @@ func TestForgedPacketsAreIgnored(t *testing.T) {
 			}
 		}
 		for _, tag := range []string{"", strings.Repeat("\x00", 16), strings.Repeat("x", 16)} {
-			evil := append([]byte{link.WireMax, 1, epoch, 2, 0}, "evil"+tag...) // the next number
+			evil := append([]byte{link.WireMax, 1, epoch, 2, 0}, "evil"+tag...) // data with the next number
 			for _, subject := range []string{"down", "up"} {
 				_ = e.net.Publish("ahp.v1.t.h.link.agent1.relay1."+subject, evil)
 			}
@@ -192,7 +195,7 @@ func TestForgedPacketsAreIgnored(t *testing.T) {
 			t.Errorf("%d links; want one", len(e.accepted))
 		}
 
-		// The handshake of an ended link opens no new link.
+		// Replaying the handshake of an ended link opens no link.
 		r.cancel()
 		<-r.result
 		time.Sleep(time.Second)
@@ -201,13 +204,13 @@ func TestForgedPacketsAreIgnored(t *testing.T) {
 		if len(e.accepted) != 1 {
 			t.Error("a replayed hello opened a link")
 		}
-		// The next link works all the same.
+		// A new, honest link still opens.
 		e.join("relay1")
 	})
 }
 
-// A flood of hellos without proof uses bounded memory, and an honest relay still gets
-// a link.
+// TestHandshakesWithoutProofAreBounded sends a thousand hellos without a proof. An honest relay
+// must still get a link.
 func TestHandshakesWithoutProofAreBounded(t *testing.T) {
 	keys := natssite.NewKeys(t)
 	synctest.Test(t, func(t *testing.T) {

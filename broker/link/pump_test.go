@@ -30,8 +30,8 @@ func TestLinkCarriesBothDirectionsInOrder(t *testing.T) {
 	})
 }
 
-// A long queue passes a small window as fast as the peer accepts it, without waiting
-// for the writer's timer.
+// TestWindowOpensAtOnce sends a long queue through a small window. Each end must continue as soon
+// as the peer has released packets, without waiting for the writer's timer.
 func TestWindowOpensAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEnds(t, link.Config{Window: 1000, Heartbeat: time.Hour, Probe: time.Hour, Resume: time.Hour, AckDelay: time.Millisecond})
@@ -46,8 +46,8 @@ func TestWindowOpensAtOnce(t *testing.T) {
 	})
 }
 
-// A body that arrives while the writer checks the links leaves at once, without a
-// wake-up.
+// TestBodyLeavesWithoutAWakeUp adds a body while the writer asks the links for packets, without a
+// call of Wake. The body must still be published at once.
 func TestBodyLeavesWithoutAWakeUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEnds(t, link.Config{})
@@ -71,7 +71,8 @@ func TestBodyLeavesWithoutAWakeUp(t *testing.T) {
 	})
 }
 
-// A relay's traffic may report work before the link knows the traffic.
+// TestTrafficMayWakeItsLinkEarly calls Wake while the relay's link is still opening. The queued
+// payload must be sent.
 func TestTrafficMayWakeItsLinkEarly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEnds(t, link.Config{})
@@ -89,8 +90,8 @@ func TestTrafficMayWakeItsLinkEarly(t *testing.T) {
 	})
 }
 
-// One link with a long queue and a slow network delays neither packets nor heartbeats
-// of the others.
+// TestSlowNetworkIsShared fills a slow network with one link's packets, or with bodies. Packets of
+// another link must arrive within 400 ms, and no link end.
 func TestSlowNetworkIsShared(t *testing.T) {
 	for _, test := range []struct {
 		name  string
@@ -143,7 +144,8 @@ func TestSlowNetworkIsShared(t *testing.T) {
 	}
 }
 
-// While NATS is disconnected, no goroutine spins, and afterwards nothing is lost.
+// TestNothingIsLostWhileNATSIsAway lets publishing fail for 10 s. The ends must not try without a
+// pause. When publishing works again, they must send everything.
 func TestNothingIsLostWhileNATSIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEnds(t, link.Config{})
@@ -186,8 +188,8 @@ func TestNothingIsLostWhileNATSIsAway(t *testing.T) {
 	})
 }
 
-// A packet which NATS never accepts ends the link, because it would block all later
-// packets forever.
+// TestUnacceptablePacketEndsTheLink sends a packet that is too large for NATS. Its link must end,
+// because it would block all later packets. A body that is too large must be skipped.
 func TestUnacceptablePacketEndsTheLink(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEnds(t, link.Config{})
@@ -200,12 +202,12 @@ func TestUnacceptablePacketEndsTheLink(t *testing.T) {
 			return data, nil
 		})
 		e.mu.Lock()
-		e.bodies = 1 // relays ask for missing bodies themselves
+		e.bodies = 1 // skipped; relays ask for missing bodies
 		e.mu.Unlock()
 		r.agent.send(strings.Repeat("x", 1001))
 		synctest.Wait()
 		r.agent.wantEnded(t, nats.ErrMaxPayload)
-		time.Sleep(3 * time.Second) // the relay learns of it at its next packet
+		time.Sleep(3 * time.Second) // the relay hears of the end when it next sends a packet
 		r.wantEnded(t, link.ErrBye)
 		e.mu.Lock()
 		defer e.mu.Unlock()
@@ -215,7 +217,8 @@ func TestUnacceptablePacketEndsTheLink(t *testing.T) {
 	})
 }
 
-// Records which the peer waits for are sent even if the window is full.
+// TestFullWindowPassesAnswers fills the window. Records that the peer waits for must still be sent,
+// and further packets only when the peer has released earlier ones.
 func TestFullWindowPassesAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEnds(t, link.Config{Window: 1})
@@ -240,13 +243,14 @@ func TestFullWindowPassesAnswers(t *testing.T) {
 	})
 }
 
-// Losses during the handshake lead to exactly one link, which loses no packets.
+// TestLostHandshakeIsRepeated loses the first messages of a handshake. There must be exactly one
+// link in the end, and it must carry packets.
 func TestLostHandshakeIsRepeated(t *testing.T) {
 	for _, lost := range []int{1, 2, 3, 5} {
 		synctest.Test(t, func(t *testing.T) {
 			e := newEnds(t, link.Config{})
 			defer e.close()
-			var n atomic.Int32 // both ends publish
+			var n atomic.Int32 // both ends publish and so count
 			e.net.intercept(func(_ string, data []byte) ([]byte, error) {
 				if int(n.Add(1)) <= lost {
 					return nil, nil
@@ -254,7 +258,7 @@ func TestLostHandshakeIsRepeated(t *testing.T) {
 				return data, nil
 			})
 			r := e.start("relay1", testHello)
-			r.link.Resumed() // before there is a link: does nothing
+			r.link.Resumed() // does nothing before there is a link
 			time.Sleep(3 * time.Second)
 			e.mu.Lock()
 			if len(e.accepted) != 1 {
@@ -271,8 +275,8 @@ func TestLostHandshakeIsRepeated(t *testing.T) {
 	}
 }
 
-// If a relay starts a link anew, the previous link ends at both sides, and no packet
-// of one link reaches the other.
+// TestNewLinkReplacesThePreviousLink lets a relay open a second link. The first must end at both
+// ends, and none of its packets may reach the second.
 func TestNewLinkReplacesThePreviousLink(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEnds(t, link.Config{})
@@ -292,7 +296,7 @@ func TestNewLinkReplacesThePreviousLink(t *testing.T) {
 		old.agent.wantGot(t, "1")
 		fresh.agent.wantGot(t, "2")
 		fresh.wantGot(t, "3")
-		// The old end gets no more answers.
+		// The relay's end of the first link gets no answers any more.
 		time.Sleep(20 * time.Second)
 		old.wantEnded(t, link.ErrSilent)
 		old.wantGot(t)
@@ -337,7 +341,7 @@ func TestEachEndOfALinkIsNoticed(t *testing.T) {
 				synctest.Wait()
 				time.Sleep(test.within)
 				synctest.Wait()
-				if test.moreWrites { // none of this may cross over
+				if test.moreWrites { // nothing of this may arrive
 					r.lines.Done(1)
 					r.send("late")
 					r.agent.lines.Done(1)
@@ -360,8 +364,8 @@ func TestEachEndOfALinkIsNoticed(t *testing.T) {
 	}
 }
 
-// A relay wrongly reported as gone opens a new link, and keeps it while the report is
-// repeated.
+// TestRelayReportedGoneLinksAgain tells a host-agent that a running relay is gone, which ends its
+// link. The relay must be able to open a new link, and keep it when the report is repeated.
 func TestRelayReportedGoneLinksAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEnds(t, link.Config{})
@@ -380,7 +384,8 @@ func TestRelayReportedGoneLinksAgain(t *testing.T) {
 	})
 }
 
-// A relay whose link the host-agent does not know learns that at its next packet.
+// TestStrayPacketIsAnswered sends a packet for a link that the host-agent does not know. It must
+// answer with a bye. It must not answer a bye, or messages that are no packets.
 func TestStrayPacketIsAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEnds(t, link.Config{})
@@ -400,7 +405,7 @@ func TestStrayPacketIsAnswered(t *testing.T) {
 		if len(up) != 1 || string(up[0]) != string(link.Bye(1, testEpoch, "host-agent has no such link")) {
 			t.Errorf("answers %q; want a bye", up)
 		}
-		publish("relay9", link.Bye(1, testEpoch, "enough")) // or they would go on forever
+		publish("relay9", link.Bye(1, testEpoch, "enough")) // else answers would never end
 		publish("relay9", nil)
 		publish("not a name", dataPacket(1, 0, "x"))
 		if len(up) != 1 {
@@ -409,7 +414,8 @@ func TestStrayPacketIsAnswered(t *testing.T) {
 	})
 }
 
-// Settle waits until everything queued is released, including bodies.
+// TestSettleWaitsForEverything queues packets and bodies on a slow network. Settle must return when
+// all are sent and released, or when its context ends.
 func TestSettleWaitsForEverything(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEnds(t, link.Config{})

@@ -2,14 +2,15 @@ package link
 
 import "testing"
 
-// Relays and host-agents with different version ranges agree on the same version at
-// both ends.
+// TestBothEndsAgreeOnTheVersion calls commonWire with the version ranges of a relay and a
+// host-agent, as each end does. Both must find the same version. Without a common version, both
+// must agree on which side is newer.
 func TestBothEndsAgreeOnTheVersion(t *testing.T) {
 	for _, test := range []struct {
 		name        string
 		relay, host [2]int // lowest and highest version
 		want        byte   // 0: none
-		relayNewer  bool   // of two without a common version
+		relayNewer  bool   // the relay is the newer side; only if want is 0
 	}{
 		{"the same", [2]int{1, 1}, [2]int{1, 1}, 1, false},
 		{"a newer relay that still speaks the old one", [2]int{1, 2}, [2]int{1, 1}, 1, false},

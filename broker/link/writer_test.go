@@ -11,17 +11,17 @@ import (
 	"time"
 )
 
-// work is a writer's work.
+// A work is the work that a writer does by calls of flush.
 type work struct {
 	mu      sync.Mutex
-	waiting int           // pieces to send
-	takes   time.Duration // time for each
-	again   time.Duration // when to check again without work
+	waiting int           // number of pieces that remain
+	takes   time.Duration // time for each piece
+	again   time.Duration // after which the next flush is due without a wake
 	fail    error
 
 	flushing atomic.Bool
 	twice    atomic.Bool // two flushes ran at once
-	last     time.Time   // of flushes
+	last     time.Time   // time of the latest flush
 }
 
 func (w *work) flush() (more bool, again time.Time, err error) {
@@ -51,8 +51,9 @@ func (w *work) add(n int) {
 	w.waiting += n
 }
 
-// Goroutines add work and wake the writer. One writer at a time does all of it, long
-// before its timer.
+// TestWriterFinishesAllWork adds work from several goroutines, which then wake the writer. All work
+// must be done long before the writer's timer, never by two flushes at once, and none after the
+// writer has ended.
 func TestWriterFinishesAllWork(t *testing.T) {
 	for seed := range uint64(200) {
 		synctest.Test(t, func(t *testing.T) {
@@ -92,8 +93,8 @@ func TestWriterFinishesAllWork(t *testing.T) {
 	}
 }
 
-// If a flush returned an earlier time than the writer has planned, the writer
-// flushes at that time.
+// TestWriterChecksOnTime lets a flush return an earlier time than the flush before. The writer must
+// flush at the earlier time.
 func TestWriterChecksOnTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := &work{again: time.Hour}
@@ -116,7 +117,7 @@ func TestWriterChecksOnTime(t *testing.T) {
 	})
 }
 
-// An error from flush ends the writer.
+// TestFlushErrorEndsTheWriter lets flush return an error. The writer's run must return it.
 func TestFlushErrorEndsTheWriter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := &work{again: time.Hour}

@@ -14,7 +14,8 @@ import (
 	"ahprelay/broker/notice"
 )
 
-// TestFittedEventIsValid turns arbitrary texts into a valid event.
+// TestFittedEventIsValid calls Fit on events with arbitrary texts. The event must then be
+// printable, keep all options or none, and be accepted unchanged by ReadReport.
 func TestFittedEventIsValid(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.OneOf(rapid.String(), rapid.StringN(0, 3000, 8000), rapid.Just("\u202egnp.exe\x00\xff"))
@@ -46,7 +47,8 @@ func TestFittedEventIsValid(t *testing.T) {
 	})
 }
 
-// TestLateAnswersAreIgnored ensures a late Ack changes nothing.
+// TestLateAnswersAreIgnored confirms reports in the wrong order. A ledger must send an event again
+// until the newest report is confirmed; an Ack for an earlier report must change nothing.
 func TestLateAnswersAreIgnored(t *testing.T) {
 	l := notice.NewLedger("a")
 	e := notice.Event{ID: "1", Kind: notice.Done}
@@ -72,8 +74,8 @@ func TestLateAnswersAreIgnored(t *testing.T) {
 	}
 }
 
-// TestSealedEventsAreBare refuses events of sealed hosts with readable content, and
-// too many, too large or misplaced pushes.
+// TestSealedEventsAreBare reads reports from sealed hosts. ReadReport must refuse an event with
+// readable content, and too many, too large or misplaced pushes.
 func TestSealedEventsAreBare(t *testing.T) {
 	push := notice.Push{Target: "w1", Data: make([]byte, notice.MaxPush)}
 	bare := notice.Event{ID: "0f", Kind: notice.Sealed, At: time.Now(), Pushes: slices.Repeat([]notice.Push{push}, notice.MaxPushes)}
@@ -146,7 +148,7 @@ func FuzzReadAnswer(f *testing.F) {
 		if err != nil {
 			return
 		}
-		// The outcome's subject is exactly that relay's.
+		// The subject must address that relay only.
 		if subject := notice.OutcomeSubject("acme", "laptop", a.Relay); strings.ContainsAny(subject, "*> \r\n\t") || strings.Count(subject, ".") != strings.Count(notice.OutcomeSubject("acme", "laptop", "r"), ".") {
 			t.Errorf("an outcome goes to %q", subject)
 		}

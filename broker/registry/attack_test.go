@@ -22,8 +22,8 @@ import (
 	"github.com/nats-io/nkeys"
 )
 
-// newThief connects with the NATS credentials and key of acme/laptop, through a
-// library without checks.
+// newThief connects as the host-agent acme/laptop, with a NATS library that permits every subject.
+// It returns the connection, and a channel with its errors.
 func newThief(t *testing.T, s *natssite.Site, opts ...nats.Option) (*nats.Conn, chan error) {
 	t.Helper()
 	cfg := s.AgentConfig(t, "acme", "laptop", 0)
@@ -39,7 +39,7 @@ func newThief(t *testing.T, s *natssite.Site, opts ...nats.Option) (*nats.Conn, 
 	return nc, errs
 }
 
-// foreign returns subjects outside acme/laptop, from every family.
+// foreign returns subjects that a host-agent of acme/laptop must not use, of each family.
 func foreign() (list []string) {
 	for _, host := range []string{"acme.desktop", "acme.laptop2", "umbrella.laptop", "umbrella.desktop"} {
 		for _, family := range []string{
@@ -56,8 +56,9 @@ func foreign() (list []string) {
 		"$GR.x", "$MQTT.x", "$LDS.x", "$NRG.x", "$SRV.PING")
 }
 
-// TestStolenCredentialsReachNoOther publishes, requests and subscribes with a stolen
-// host-agent's credentials.
+// TestStolenCredentialsReachNoOther uses a stolen host-agent's credentials to publish, request and
+// subscribe on foreign subjects. No other tenant, host or relay may get a message from it, and it
+// may get none of theirs.
 func TestStolenCredentialsReachNoOther(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)
@@ -75,21 +76,21 @@ func TestStolenCredentialsReachNoOther(t *testing.T) {
 		hearers, speakers[tenant] = append(hearers, in), c.Publish
 	}
 	hearers = append(hearers, natssite.Subscribe(t, s.Relays(t), "ahp.relays.v1.>"))
-	for _, host := range []string{"desktop", "laptop"} { // and the host-agents
+	for _, host := range []string{"desktop", "laptop"} { // other host-agents listen, too
 		hearers = append(hearers, natssite.Subscribe(t, natssite.DialAgent(t, s.AgentConfig(t, "umbrella", host, 0)), "ahp.v1.umbrella."+host+".>"))
 	}
 	hearers = append(hearers, natssite.Subscribe(t, natssite.DialAgent(t, s.AgentConfig(t, "acme", "desktop", 0)), "ahp.v1.acme.desktop.>"))
 
 	thief, errs := newThief(t, s)
 	own := "ahp.v1.acme.laptop.x"
-	// Publish under the stolen name, with reply subjects and headers.
+	// Publish on each subject, also with reply subjects and headers.
 	for _, subject := range foreign() {
 		for _, err := range []error{
 			thief.Publish(subject, []byte("stolen")),
 			thief.PublishRequest(subject, own, []byte("stolen")),
 			thief.PublishMsg(&nats.Msg{Subject: subject, Header: nats.Header{"Nats-Msg-Id": {"1"}, "Nats-Trace-Dest": {subject}}, Data: []byte("stolen")}),
-			// NATS does not check reply subjects, so the responder must, or the server if there
-			// is no responder.
+			// NATS does not check reply subjects. The answering side must check them, or the server
+			// if nobody answers.
 			thief.PublishRequest("ahp.v1.acme.laptop.nobody", subject, []byte("stolen")),
 			thief.PublishRequest("ahp.v1.acme.laptop.ctl.lease", subject, []byte(`{"op":"hold","instance":"stolen","seq":1,"presence":{"state":"online"}}`)),
 			thief.PublishMsg(&nats.Msg{Subject: "ahp.v1.acme.laptop.nobody", Header: nats.Header{"Nats-Trace-Dest": {subject}, "Nats-Trace-Only": {"true"}}, Data: []byte("stolen")}),
@@ -128,10 +129,10 @@ func TestStolenCredentialsReachNoOther(t *testing.T) {
 			}
 		}
 	}
-	if err := registry.Enrol("umbrella", "news"); err != nil { // relays exchange this
+	if err := registry.Enrol("umbrella", "news"); err != nil { // relays publish this to each other
 		t.Fatal(err)
 	}
-	// Earlier messages have arrived, if there is a receiver.
+	// When these have arrived, all earlier messages have.
 	for _, tenant := range []string{"acme", "umbrella"} {
 		natssite.WantPassage(t, natssite.DialAgent(t, s.AgentConfig(t, tenant, "last", 0)),
 			natssite.DialRelay(t, broker.RelayDialConfig{Server: s.Server, Keys: s.Keys, Instance: "r", Tenant: tenant}), "ahp.v1."+tenant+".last.x")
@@ -157,7 +158,8 @@ func TestStolenCredentialsReachNoOther(t *testing.T) {
 	}
 }
 
-// TestForgedUsersAreRefused logs in with forged user JWTs.
+// TestForgedUsersAreRefused logs in with forged user JWTs: signed by an account of the thief's own,
+// or changed after signing. The server must refuse each.
 func TestForgedUsersAreRefused(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)
@@ -194,7 +196,7 @@ func TestForgedUsersAreRefused(t *testing.T) {
 		return c
 	}
 	for _, account := range append([]string{"", ownPublic}, accounts["system"], accounts["relays"], accounts["acme"], accounts["umbrella"], accounts["nobody"]) {
-		text, err := claims(account).Encode(own) // signed with a self-made account
+		text, err := claims(account).Encode(own) // signed by the thief's own account
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -225,7 +227,7 @@ func TestForgedUsersAreRefused(t *testing.T) {
 	}
 }
 
-// A rawClient speaks the NATS protocol directly.
+// A rawClient is a TCP connection on which a test writes the NATS protocol itself.
 type rawClient struct {
 	net.Conn
 	in    *bufio.Reader
@@ -253,7 +255,7 @@ func dialRaw(t *testing.T, s *natssite.Site) *rawClient {
 	return r
 }
 
-// connect logs in, with extra fields in CONNECT.
+// connect sends a login with cfg's credentials, and the JSON text more in CONNECT.
 func (r *rawClient) connect(t *testing.T, cfg broker.AgentDialConfig, more string) {
 	t.Helper()
 	userJWT, err := cfg.Credentials(t.Context())
@@ -268,7 +270,8 @@ func (r *rawClient) connect(t *testing.T, cfg broker.AgentDialConfig, more strin
 		userJWT, base64.RawURLEncoding.EncodeToString(sig), more)
 }
 
-// until reads until one of the texts arrives, or the end.
+// until reads lines until one begins with one of texts, which it returns. At the end of the
+// connection, it returns "the end".
 func (r *rawClient) until(texts ...string) string {
 	for {
 		line, err := r.in.ReadString('\n')
@@ -283,7 +286,8 @@ func (r *rawClient) until(texts ...string) string {
 	}
 }
 
-// TestServersCommandsAreRefused sends server-only commands and oversized input as a host-agent.
+// TestServersCommandsAreRefused logs in as a host-agent, and sends commands that only servers may
+// send, and oversized input. The server must refuse them, and no message reach another tenant.
 func TestServersCommandsAreRefused(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)
@@ -308,7 +312,7 @@ func TestServersCommandsAreRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := dialRaw(t, s)
 			r.connect(t, agent(), more)
-			if r.until("+OK", "-ERR") == "+OK" { // ignored without effect
+			if r.until("+OK", "-ERR") == "+OK" { // the server may ignore the field
 				fmt.Fprintf(r, "PUB ahp.v1.umbrella.laptop.x 6\r\nstolen\r\nSUB ahp.v1.umbrella.> 1\r\nPING\r\n")
 				if got := r.until("-ERR", "PONG", "MSG"); got != "-ERR" {
 					t.Errorf("answered with %s; want -ERR", got)
@@ -335,7 +339,7 @@ func TestServersCommandsAreRefused(t *testing.T) {
 		}
 		r.until() // closed
 	}
-	// The same before a login.
+	// The same without a login.
 	for _, line := range []string{"PUB ahp.v1.umbrella.laptop.x 6\r\nstolen", "SUB > 1", `CONNECT {"jwt":"` + strings.Repeat("x", 1<<20) + `"}`, "PING\r\nCONNECT {}", `CONNECT []`, "\x00"} {
 		r := dialRaw(t, s)
 		fmt.Fprintf(r, "%s\r\n", line)
@@ -349,15 +353,16 @@ func TestServersCommandsAreRefused(t *testing.T) {
 	}
 }
 
-// TestReplayedLoginIsRefused replays credentials without their key, and a login's signature for
-// a different nonce.
+// TestReplayedLoginIsRefused sends a login's signature on another connection, which has a different
+// nonce. The server must refuse it. Credentials for names with wildcards or several tokens must not
+// be issued.
 func TestReplayedLoginIsRefused(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)
 	cfg := s.AgentConfig(t, "acme", "laptop", 0)
 	first := dialRaw(t, s)
 	second := dialRaw(t, s)
-	second.nonce = first.nonce // the real agent's signature for the first nonce
+	second.nonce = first.nonce // a signature for the first connection's nonce
 	second.connect(t, cfg, "")
 	if got := second.until("+OK", "-ERR"); got != "-ERR" {
 		t.Errorf("a signature for another login: %s; want -ERR", got)
@@ -366,7 +371,7 @@ func TestReplayedLoginIsRefused(t *testing.T) {
 	if got := first.until("+OK", "-ERR"); got != "+OK" {
 		t.Errorf("the real login: %s; want +OK", got)
 	}
-	// Names with several tokens or a wildcard.
+	// Names that would change a subject.
 	key, err := auth.NewAgentKey()
 	if err != nil {
 		t.Fatal(err)

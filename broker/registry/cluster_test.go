@@ -14,7 +14,8 @@ import (
 	"ahprelay/test/natssite"
 )
 
-// node starts a server of a cluster, with routes to the others.
+// node starts a server of a cluster, which listens for other servers at listen and connects to
+// routes.
 func node(t *testing.T, keys *auth.Keys, log *slog.Logger, listen string, routes ...string) *natssite.Site {
 	t.Helper()
 	server, err := embedded.Start(embedded.Config{
@@ -27,8 +28,8 @@ func node(t *testing.T, keys *auth.Keys, log *slog.Logger, listen string, routes
 	return &natssite.Site{Keys: keys, Server: server}
 }
 
-// TestClusterRefusesOtherKeys starts nodes with different keys. They must not connect,
-// and the log must give the reason.
+// TestClusterRefusesOtherKeys starts two servers with different keys in one cluster. They must not
+// connect, and the log must say that they need the same keys.
 func TestClusterRefusesOtherKeys(t *testing.T) {
 	t.Parallel()
 	lines := natssite.LogLines{Lines: make(chan string, 1000)}
@@ -50,8 +51,9 @@ func TestClusterRefusesOtherKeys(t *testing.T) {
 	}
 }
 
-// TestHostAgentsLearnOfCrashedRelays ensures host-agents learn of a crashed relay
-// which has a successor, but not of a relay which is only silent.
+// TestHostAgentsLearnOfCrashedRelays lets a relay crash. If a new relay was started as its
+// successor (Previous), host-agents must learn that the crashed relay is gone. Without a successor,
+// they must not, since the relay could be only silent.
 func TestHostAgentsLearnOfCrashedRelays(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -59,7 +61,7 @@ func TestHostAgentsLearnOfCrashedRelays(t *testing.T) {
 		former  []string
 		want    string
 	}{
-		{false, []string{"crashed", "one", "two"}, "[crashed]"}, // the others are present
+		{false, []string{"crashed", "one", "two"}, "[crashed]"}, // one and two run
 		{true, nil, "[]"},
 	} {
 		t.Run(fmt.Sprintf("cluster %v, former %v", test.cluster, test.former), func(t *testing.T) {
@@ -75,14 +77,14 @@ func TestHostAgentsLearnOfCrashedRelays(t *testing.T) {
 			registryWith(t, s, registry.Config{Instance: "one", Cluster: test.cluster})
 			acquire(t, held)
 			run(t, held)
-			conn.Close() // before its last message
+			conn.Close() // so that the registry cannot send its last message
 			crashed.Close()
 			registryWith(t, s, registry.Config{Instance: "two", Cluster: test.cluster, Previous: test.former})
 			if test.want == "[]" {
 				select {
 				case relays := <-gone:
 					t.Errorf("host-agent was told that %v are gone", relays)
-				case <-time.After(6 * time.Second): // longer than the other case takes
+				case <-time.After(6 * time.Second): // much longer than the news takes
 				}
 				return
 			}

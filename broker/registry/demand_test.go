@@ -16,10 +16,10 @@ import (
 	"pgregory.net/rapid"
 )
 
-// aMinute bounds waits for expected events.
+// aMinute bounds how long tests wait for what must happen.
 const aMinute = time.Minute
 
-// until waits for a condition.
+// until waits until holds returns true, and fails after a minute.
 func until(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	for end := time.Now().Add(aMinute); !holds(); time.Sleep(5 * time.Millisecond) {
@@ -29,8 +29,8 @@ func until(t *testing.T, what string, holds func() bool) {
 	}
 }
 
-// An agentLogin logs in at an embedded server as a host-agent, with credentials from
-// some relay.
+// An agentLogin can log in at an embedded server as the host-agent of a host. Its credentials come
+// from some relay.
 type agentLogin struct {
 	url          string
 	tenant, host string
@@ -57,7 +57,7 @@ func (a *agentLogin) connect() (*nats.Conn, error) {
 		nats.CustomInboxPrefix(link.HostPrefix(a.tenant, a.host)+"inbox.agent"))
 }
 
-// login repeats connect until it succeeds.
+// login calls connect until it succeeds, and returns the connection.
 func (a *agentLogin) login(t *testing.T) (nc *nats.Conn) {
 	t.Helper()
 	until(t, a.tenant+" logs in", func() (in bool) {
@@ -69,8 +69,8 @@ func (a *agentLogin) login(t *testing.T) (nc *nats.Conn) {
 	return nc
 }
 
-// holds acquires the host's lease. It repeats the request like a host-agent, because a
-// request during the opening or closing of an account may be lost.
+// holds acquires the host's lease. It repeats the request like a host-agent, because a request may
+// be lost while an account opens or closes.
 func (a *agentLogin) holds(t *testing.T, nc *nats.Conn, seq uint64) {
 	t.Helper()
 	body, err := json.Marshal(leaseRequest{Op: opHold, Instance: "agent", Seq: seq, Presence: online})
@@ -86,7 +86,8 @@ func (a *agentLogin) holds(t *testing.T, nc *nats.Conn, seq uint64) {
 	})
 }
 
-// told writes a host into the store, as another relay does after it issued credentials.
+// told writes the host and its user into the store, as another relay does after it has issued
+// credentials.
 func (a *agentLogin) told(t *testing.T, r *Registry) {
 	t.Helper()
 	now := time.Now()
@@ -100,10 +101,10 @@ func (a *agentLogin) told(t *testing.T, r *Registry) {
 
 func isOpen(r *Registry, tenant string) bool { return slices.Contains(r.cfg.Tenants.Names(), tenant) }
 
-// TestAccountsOnDemand logs in at a relay's server. The tenant's account must open,
-// stay open during the connection, close after it, and open again for the next login,
-// which a user revoked meanwhile must fail. A tenant without hosts must disappear at
-// once.
+// TestAccountsOnDemand logs in at a relay's server. The login must open the tenant's account. The
+// account must stay open while somebody is connected, close afterwards, and open again for the next
+// login. A user who was revoked meanwhile must be refused. The account of a tenant without hosts
+// must close at once.
 func TestAccountsOnDemand(t *testing.T) {
 	t.Parallel()
 	keys, err := auth.LoadKeys(t.TempDir())
@@ -137,7 +138,7 @@ func TestAccountsOnDemand(t *testing.T) {
 	if !isOpen(r, "ada") {
 		t.Fatal("an account was closed whose host is held here")
 	}
-	r.keeping.sweep(later()) // the lease expires
+	r.keeping.sweep(later()) // now the lease expires
 	r.accounts.tidy(later())
 	if !isOpen(r, "ada") {
 		t.Fatal("an account was closed in which somebody is connected")
@@ -171,7 +172,7 @@ func TestAccountsOnDemand(t *testing.T) {
 		defer r.mu.RUnlock()
 		return len(r.accounts.tenants["eve"].refused) > 0
 	})
-	until(t, "the account is opened for who was revoked", func() bool { // the server asks for claims once a second
+	until(t, "the account is opened for who was revoked", func() bool { // at most one request a second
 		if nc, err := eve.connect(); err == nil {
 			nc.Close()
 			t.Fatal("somebody who was revoked is let in")
@@ -186,8 +187,8 @@ func TestAccountsOnDemand(t *testing.T) {
 	until(t, "the account of a tenant without hosts is closed", func() bool { return !isOpen(r, "ada") })
 }
 
-// TestOneRelayStandsByForEachTenant ensures each tenant has one standby relay, and few
-// of them change when a relay starts or ends.
+// TestOneRelayStandsByForEachTenant ranks relays for many tenants. Each relay must come first for a
+// fair part. If relays end, the first relay for a tenant must stay first.
 func TestOneRelayStandsByForEachTenant(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		relays := rapid.SliceOfNDistinct(rapid.StringMatching("[a-z0-9]{13}"), 1, 8, rapid.ID).Draw(t, "relays")

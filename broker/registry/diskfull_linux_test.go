@@ -11,10 +11,10 @@ import (
 	"ahprelay/test/natssite"
 )
 
-// TestHostIsServedWhileTheDiskIsFull fills the store's disk and then frees space.
-// Meanwhile a restarted host-agent must still serve its host. Pending changes must be
-// written without a restart, and the log must report the full disk once. The test needs
-// the permission to mount.
+// TestHostIsServedWhileTheDiskIsFull fills the store's disk. A host-agent that restarts meanwhile
+// must still serve its host. When the disk has space again, the relay must write all pending
+// changes without a restart. The log must report the full disk once. The test needs permission to
+// mount.
 func TestHostIsServedWhileTheDiskIsFull(t *testing.T) {
 	t.Parallel()
 	disk := natssite.NewDisk(t, "16m")
@@ -28,12 +28,12 @@ func TestHostIsServedWhileTheDiskIsFull(t *testing.T) {
 
 	disk.Fill(t)
 	hosts := 0
-	for ; r.Enrol("acme", fmt.Sprintf("h%d", hosts)) == nil; hosts++ { // an open block still has space
+	for ; r.Enrol("acme", fmt.Sprintf("h%d", hosts)) == nil; hosts++ { // the open block takes some more writes
 	}
 	natssite.Eventually(t, "the store cannot be written", func() bool { return r.Degraded() != "" })
 	wantHost(t, r, registry.Online, "")
 	natssite.Eventually(t, "the full disk is reported", func() bool { return strings.Contains(r.Degraded(), "no space left") })
-	_ = stop() // the context's end
+	_ = stop() // the error is the end of the context
 	if err := held.Release(t.Context()); err != nil {
 		t.Error(err)
 	}
@@ -65,8 +65,8 @@ func TestHostIsServedWhileTheDiskIsFull(t *testing.T) {
 	}
 }
 
-// TestStoreThatWritesNothingIsRestarted fills the disk of a relay which cannot see why
-// its store has stopped to confirm writes.
+// TestStoreThatWritesNothingIsRestarted fills the disk of a relay whose registry cannot ask how
+// much room the disk has (no Room). When the disk has space again, the relay must be able to write.
 func TestStoreThatWritesNothingIsRestarted(t *testing.T) {
 	t.Parallel()
 	disk := natssite.NewDisk(t, "16m")
@@ -74,7 +74,7 @@ func TestStoreThatWritesNothingIsRestarted(t *testing.T) {
 	s.Start(t, "127.0.0.1:0")
 	r := registryWith(t, s, registry.Config{Revive: s.Server.ReviveStore, LeaseTTL: 5 * time.Second})
 	disk.Fill(t)
-	for n := 0; r.Enrol("acme", fmt.Sprintf("h%d", n)) == nil; n++ { // an open block still has space
+	for n := 0; r.Enrol("acme", fmt.Sprintf("h%d", n)) == nil; n++ { // the open block takes some more writes
 	}
 	natssite.Eventually(t, "the store cannot be written", func() bool { return r.Degraded() != "" })
 	disk.Free(t)

@@ -19,7 +19,7 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// natsServer is an operator's NATS server with a relay's trust configuration.
+// A natsServer is a NATS server as an operator runs it, with a relay's trust configuration.
 type natsServer struct {
 	*server.Server
 	dir, accounts string
@@ -60,8 +60,9 @@ func (s *natsServer) stop() {
 	s.WaitForShutdown()
 }
 
-// TestExternalServersGetTheTenants loads tenants and revocations into external NATS servers, one of
-// which has lost them.
+// TestExternalServersGetTheTenants runs a relay with an external NATS server, and revokes a host.
+// The server must cut its host-agent off and refuse its credentials. A new server without accounts
+// must get the tenants and the revocations from the relay.
 func TestExternalServersGetTheTenants(t *testing.T) {
 	keys := natssite.NewKeys(t)
 	nats1 := startNATS(t, keys, "127.0.0.1:-1", "")
@@ -78,7 +79,7 @@ func TestExternalServersGetTheTenants(t *testing.T) {
 	}
 	t.Cleanup(r.Close)
 
-	// The site only provides keys and an address.
+	// s is a site without a server: it provides only the keys.
 	s := &natssite.Site{Keys: keys}
 	enrolment := auth.Enrolment{ID: "t1", Tenant: "acme", Host: "laptop", IssuedAt: time.Now().Add(-time.Hour)}
 	badEvents, bad := natssite.Watched(admitForAt(t, s, r, enrolment, dial.URL))
@@ -105,7 +106,7 @@ func TestExternalServersGetTheTenants(t *testing.T) {
 	}
 	natssite.Eventually(t, "revoked credentials are refused", refused)
 
-	// A replacement server without accounts.
+	// A new server without accounts replaces the first.
 	nats1.stop()
 	startNATS(t, keys, address, "")
 	natssite.Next(t, "the host-agent is back", otherEvents.Reconnected)
@@ -123,7 +124,8 @@ func holderAt(t *testing.T, cfg broker.AgentDialConfig) *registry.LeaseHolder {
 	return h
 }
 
-// TestExternalWithoutResolver expects a clear error for a server without a resolver.
+// TestExternalWithoutResolver runs a relay with an external NATS server whose resolver keeps
+// accounts in memory. The relay must log that it needs a resolver with type full.
 func TestExternalWithoutResolver(t *testing.T) {
 	keys := natssite.NewKeys(t)
 	nats := startNATS(t, keys, "127.0.0.1:-1", "resolver: MEMORY")

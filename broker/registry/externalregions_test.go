@@ -11,10 +11,9 @@ import (
 	"ahprelay/test/natssite"
 )
 
-// TestExternalRegions runs an operator's NATS servers, one cluster in each region,
-// joined by gateways as docs/operating.md describes, with a relay at each. All relays
-// see each region's decisions, a host-agent can hold a host of the other region, and a
-// revocation applies to both.
+// TestExternalRegions runs two regions, each with an operator's NATS cluster and a relay, joined by
+// gateways as docs/operating.md describes. Each relay must see the other region's hosts, and
+// host-agents must be able to hold a host of the other region. Revocations must apply in both.
 func TestExternalRegions(t *testing.T) {
 	t.Parallel()
 	keys := natssite.NewKeys(t)
@@ -27,7 +26,7 @@ func TestExternalRegions(t *testing.T) {
 	}
 	relays, urls := map[string]*registry.Registry{}, map[string]string{}
 	for _, name := range names {
-		// NATS requires a route for JetStream, even to itself.
+		// NATS requires a route for JetStream, even if it leads to the server itself.
 		more := fmt.Sprintf("server_name: %[1]q\ncluster {name: %[1]q, listen: %[2]q, routes: [\"nats://%[2]s\"]}\ngateway {name: %[1]q, listen: %[3]q, gateways: [%[4]s]}\nresolver: {type: full, dir: %[5]q}",
 			name, natssite.FreePort(t), gateways[name], list, t.TempDir())
 		urls[name] = "nats://" + startNATS(t, keys, "127.0.0.1:-1", more).Addr().String()

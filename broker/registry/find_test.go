@@ -10,15 +10,15 @@ import (
 	"ahprelay/test/natssite"
 )
 
-// A relay which has not read the store calls no host unknown. Later it finds a host
-// enrolled at a different relay at once, and reports a host as unknown if it was never
-// enrolled, or was forgotten.
+// TestOnlyTheStoreCallsHostUnknown asks a relay for hosts. Before it has read the store, it must
+// not call a host unknown. Afterwards, it must find a host at once that was enrolled at another
+// relay, and call a host unknown if it was never enrolled or was forgotten.
 func TestOnlyTheStoreCallsHostUnknown(t *testing.T) {
 	t.Parallel()
 	members := newCluster(t, 2, registry.Config{})
 	a, b := members[0], members[1]
 	a.serve(t)
-	a.join(t) // gives up waiting for the store
+	a.join(t) // starts without the store after a time
 	if err := a.Unread(); err == nil {
 		t.Error("a relay alone of two is said to have read the store")
 	}
@@ -50,8 +50,9 @@ func TestOnlyTheStoreCallsHostUnknown(t *testing.T) {
 	}
 }
 
-// A cluster of three relays starts with two of them, although the routes name all
-// three. The third relay joins later.
+// TestClusterOfThreeStartsWithTwo starts two relays of a cluster, while the routes name three.
+// Absent must name the third, and the store must be writable. When the third joins, it must learn
+// all hosts.
 func TestClusterOfThreeStartsWithTwo(t *testing.T) {
 	t.Parallel()
 	members := newCluster(t, 3, registry.Config{})

@@ -9,7 +9,7 @@ import (
 	"ahprelay/broker/embedded"
 )
 
-// newTestServer starts a server and returns the relays' dial configuration.
+// newTestServer starts an embedded server, and returns the configuration with which relays dial it.
 func newTestServer(t testing.TB) broker.RelayDialConfig {
 	t.Helper()
 	keys, err := auth.LoadKeys(t.TempDir())
@@ -35,7 +35,8 @@ func dialTest(t testing.TB, cfg broker.RelayDialConfig, instance string) *broker
 	return conn
 }
 
-// startTest starts a registry at a server, with its own connections.
+// startTest starts a registry with its own connections to server. Without an instance in cfg, it is
+// called me.
 func startTest(t testing.TB, server broker.RelayDialConfig, cfg Config) *Registry {
 	t.Helper()
 	if cfg.Instance == "" {

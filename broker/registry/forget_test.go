@@ -26,10 +26,10 @@ func TestOnlyHostsUnseenForLongAreForgotten(t *testing.T) {
 		r.applyHost(&r.view, s, rev, 0, false)
 	}
 	r.mu.Lock()
-	r.relays.peers["lost"].missed = r.relays.patience + 1 // it was present a moment ago, and so was its host
+	r.relays.peers["lost"].missed = r.relays.patience + 1 // silent for a moment only
 	r.mu.Unlock()
 	r.upkeep.forgetUnseen(t.Context(), now)
-	// The watch may still bring a write from before, and then the removal.
+	// The watch may first deliver the earlier write, and then the removal.
 	natssite.Eventually(t, "the unseen hosts, and no others, are forgotten", func() bool {
 		for name, want := range map[string]bool{"old": false, "never": false, "new": true, "seen": true, "silent": true, "there": true} {
 			if _, known := r.Lookup("t", name); known != want {

@@ -12,12 +12,12 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// A laggingCopy is a JetStream whose first watches read from a copy which is behind the
-// leader.
+// A laggingCopy is a JetStream whose first watches read the bucket copy, which lacks the newest
+// entries.
 type laggingCopy struct {
 	jetstream.JetStream
 	copy    jetstream.KeyValue
-	watches atomic.Int32 // still to come at the copy
+	watches atomic.Int32 // number of watches that still read copy
 }
 
 func (l *laggingCopy) KeyValue(ctx context.Context, bucket string) (jetstream.KeyValue, error) {
@@ -37,9 +37,9 @@ func (b laggingBucket) WatchAll(ctx context.Context, opts ...jetstream.WatchOpt)
 	return b.KeyValue.WatchAll(ctx, opts...)
 }
 
-// TestLaggingCopyIsNotTheStore reads the store from an empty copy, which JetStream permits
-// to a relay which has just replaced another. The relay's hosts must stay known, and it
-// must not report the store as read.
+// TestLaggingCopyIsNotTheStore makes a relay read the store from an empty copy. JetStream permits
+// that to a relay which has just replaced another. The read must fail, and all hosts stay known.
+// Reading the current copy must then succeed.
 func TestLaggingCopyIsNotTheStore(t *testing.T) {
 	r := startTest(t, newTestServer(t), Config{})
 	natssite.Eventually(t, "the store has been read", func() bool { return r.Unread() == nil })

@@ -9,14 +9,16 @@ import (
 	"pgregory.net/rapid"
 )
 
-// attends adds a connection of t/h with the given sign of life, and counts its closes.
+// attends tells the registry of a connection from an instance for host t/h. The function heard
+// returns when it last delivered bytes. It returns the number of Cut calls, and a function to call
+// when the connection ends.
 func (r *Registry) attends(instance string, heard func() time.Time) (cuts *int, ended func()) {
 	cuts = new(int)
 	return cuts, r.Attend(&Line{Tenant: "t", Host: "h", Instance: instance, Heard: heard, Cut: func() { *cuts++ }})
 }
 
-// A lease continues without renewals while its holder's connection delivers bytes.
-// After silence, it expires like an unrenewed lease.
+// TestLineKeepsLease never renews a lease. The lease must run while its holder's connection
+// delivers bytes. After DefaultLeaseTTL of silence, it must expire, and the connection be cut.
 func TestLineKeepsLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newKeeper(t)
@@ -43,8 +45,8 @@ func TestLineKeepsLease(t *testing.T) {
 	})
 }
 
-// Neither a connection of a different instance nor an ended connection keeps a lease
-// alive.
+// TestForeignLineKeepsNoLease never renews a lease. Neither a connection from a different instance,
+// nor the holder's connection after its end, may keep the lease alive.
 func TestForeignLineKeepsNoLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newKeeper(t)
@@ -66,8 +68,9 @@ func TestForeignLineKeepsNoLease(t *testing.T) {
 	})
 }
 
-// A rival learns that the holder is alive, even if only the holder's connection proves
-// it.
+// TestLineProvesHolderToRival requests a host whose holder renews nothing, but whose connection
+// delivers bytes. Each answer to the rival must have a higher revision if bytes have come since, so
+// that the rival sees that the holder is alive.
 func TestLineProvesHolderToRival(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newKeeper(t)
@@ -93,8 +96,8 @@ func TestLineProvesHolderToRival(t *testing.T) {
 	})
 }
 
-// An instance which has lost its host to a different instance is disconnected, and asks
-// again. If only the keeper of its lease has changed, it stays connected.
+// TestLostHolderIsDisconnected moves a lease to another keeper: the holder's connection must stay.
+// Then it gives the lease to another instance: the former holder's connection must be cut.
 func TestLostHolderIsDisconnected(t *testing.T) {
 	r := newKeeper(t)
 	r.applyHost(&r.view, leased("agent", "me", 1, 1), 7, 1, false)
@@ -110,8 +113,9 @@ func TestLostHolderIsDisconnected(t *testing.T) {
 	}
 }
 
-// The long renewal interval is granted only by the relay which both keeps the lease and
-// has the connection.
+// TestLongRenewalIntervalNeedsLine asks registries for the renewal interval. Only the relay that
+// keeps the lease and also has its holder's connection may grant the long interval. The holder must
+// use it only while its connection is quiet.
 func TestLongRenewalIntervalNeedsLine(t *testing.T) {
 	r := newKeeper(t)
 	_, ended := r.attends("agent", time.Now)
@@ -145,7 +149,8 @@ func TestLongRenewalIntervalNeedsLine(t *testing.T) {
 	}
 }
 
-// Each lease expires one lease time after its holder was last heard.
+// TestLeasesRunOut renews leases and delivers bytes at random. Each lease must expire
+// DefaultLeaseTTL after its holder was last heard, and not before.
 func TestLeasesRunOut(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		synctest.Test(t, func(t *testing.T) {

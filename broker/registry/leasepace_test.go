@@ -7,8 +7,8 @@ import (
 	"ahprelay/test/natssite"
 )
 
-// TestHostThatAsksTooOftenIsNotRead floods requests from one host-agent. Most
-// must be dropped unread, and a different host of the tenant must get its
+// TestHostThatAsksTooOftenIsNotRead sends thousands of requests from one host-agent. The registry
+// must drop most of them without reading them, and a different host of the tenant must get its
 // lease.
 func TestHostThatAsksTooOftenIsNotRead(t *testing.T) {
 	t.Parallel()

@@ -11,8 +11,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// A lossy JetStream loses the first request of each kind, like a new server which does
-// not reach its whole cluster yet.
+// A lossy is a JetStream that loses the first request of each kind, as while a new server does not
+// reach its whole cluster yet.
 type lossy struct {
 	jetstream.JetStream
 	lost int
@@ -48,7 +48,8 @@ func (l *lossyBucket) WatchAll(ctx context.Context, opts ...jetstream.WatchOpt) 
 	return l.KeyValue.WatchAll(ctx, opts...)
 }
 
-// TestStoreIsFoundAfterLostRequests finds and watches the store although the first requests are lost.
+// TestStoreIsFoundAfterLostRequests opens and watches the store while the first request of each
+// kind is lost. Both must succeed, because the relay repeats the requests.
 func TestStoreIsFoundAfterLostRequests(t *testing.T) {
 	t.Parallel()
 	server := newTestServer(t)
@@ -71,9 +72,9 @@ func TestStoreIsFoundAfterLostRequests(t *testing.T) {
 	}
 }
 
-// TestLaggingWatchIsNotStalled delivers other entries for a long time before this
-// relay's own write, as under load. The watch must not be restarted, because it would
-// begin anew; without any entries it must be.
+// TestLaggingWatchIsNotStalled delivers only other entries for a long time, and not this relay's
+// own write, as under load. The watch must not count as stalled, because a new watch would begin
+// with all entries again. Without any entries, it must.
 func TestLaggingWatchIsNotStalled(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -108,8 +109,8 @@ func TestLaggingWatchIsNotStalled(t *testing.T) {
 	})
 }
 
-// TestJoiningWritesItsFileOnce ensures the state file is written once after a complete
-// read, and not after each host.
+// TestJoiningWritesItsFileOnce delivers a hundred hosts from the store. The state file must become
+// due only when all are read, and not after each host.
 func TestJoiningWritesItsFileOnce(t *testing.T) {
 	t.Parallel()
 	revoked, err := LoadRevocations("", nil)

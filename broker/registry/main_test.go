@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestMain runs more parallel tests than there are processors, because servers start
+// TestMain runs six parallel tests at once, however few processors there are, because servers start
 // and stop slowly.
 func TestMain(m *testing.M) {
 	flag.Parse()

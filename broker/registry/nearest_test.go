@@ -12,9 +12,9 @@ import (
 	"ahprelay/test/natssite"
 )
 
-// TestOwnRelayIsAsked connects host-agents through /nats of one of three relays which
-// share a NATS server. NATS would deliver requests to any relay, so host-agents must
-// address the relay named in the handshake, and all leases must be kept there.
+// TestOwnRelayIsAsked connects host-agents through the port of one of three relays that share a
+// NATS server. The handshake names that relay. Host-agents must address their requests to it, so
+// that it keeps all their leases, although NATS would deliver requests to any relay.
 func TestOwnRelayIsAsked(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)
@@ -37,8 +37,8 @@ func TestOwnRelayIsAsked(t *testing.T) {
 	}
 }
 
-// TestLeaseReturnsToOwnRelay lets a different relay keep a lease while the
-// host-agent's own relay does not answer. Afterwards its own relay must keep it.
+// TestLeaseReturnsToOwnRelay connects a host-agent to a relay that does not answer, so that another
+// relay keeps its lease. When its own relay answers, that relay must keep the lease.
 func TestLeaseReturnsToOwnRelay(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)
@@ -55,7 +55,8 @@ func TestLeaseReturnsToOwnRelay(t *testing.T) {
 	})
 }
 
-// holderThrough returns the lease holder of a host-agent behind a relay's /nats.
+// holderThrough connects a host-agent through the public port of the named relay, and returns its
+// lease holder.
 func holderThrough(t *testing.T, s *natssite.Site, relay, host string) *registry.LeaseHolder {
 	t.Helper()
 	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

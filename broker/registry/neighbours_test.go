@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// namedNeighbours are servers whose routes a test sets.
+// A namedNeighbours is a Neighbours with routes that a test sets.
 type namedNeighbours struct{ routes map[string]string }
 
 func (n *namedNeighbours) Name() string                         { return "own" }
@@ -17,9 +17,9 @@ func (n *namedNeighbours) Routes() map[string]string            { return n.route
 func (n *namedNeighbours) Others() []string                     { return nil }
 func (n *namedNeighbours) GiveUp(context.Context, string) error { return nil }
 
-// TestRefusalProvesACrashOnlyAfterAnAcceptance loses the routes to two relays whose
-// addresses refuse connections. The relay whose address has accepted a connection before
-// counts as crashed at once, the other only when it is silent in the store too.
+// TestRefusalProvesACrashOnlyAfterAnAcceptance loses the route to a relay whose address refuses
+// connections. If the address accepted a connection before, the relay must count as crashed at
+// once. If not, it must count as crashed only when it is silent in the store too.
 func TestRefusalProvesACrashOnlyAfterAnAcceptance(t *testing.T) {
 	t.Parallel()
 	for _, accepts := range []bool{true, false} {
@@ -37,7 +37,7 @@ func TestRefusalProvesACrashOnlyAfterAnAcceptance(t *testing.T) {
 		r.relays.peers = map[string]*peer{"other": {session: session{Instance: "other", Node: "b", Port: port}}}
 		r.relays.gone = map[string]time.Time{}
 		now := time.Now()
-		// turn does a turn's work, with all its probes.
+		// turn lets the prober look once for lost relays, and waits for its probes.
 		turn := func() {
 			now = now.Add(acceptEvery)
 			r.prober.probeLost(now)

@@ -8,8 +8,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// A late write of the same instance has a lower Seq. Whatever else it contains, it
-// does not replace this relay's lease.
+// TestLowerSeqNeverOvertakes compares this relay's own lease with random stored leases of the same
+// instance. A stored lease with a lower Seq must never replace the own lease; with a higher Seq it
+// always must.
 func TestLowerSeqNeverOvertakes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		some := func(name string) lease {
@@ -31,10 +32,9 @@ func TestLowerSeqNeverOvertakes(t *testing.T) {
 	})
 }
 
-// A host-agent reconnects. Its last request at the previous relay was delayed, and
-// reaches the store after its first request at this relay. The host must stay online
-// although the host-agent asks only as often as this relay has allowed, and the store
-// must be corrected.
+// TestLateWriteLosesNoConnectedHost connects a host-agent here, and then delivers a late write: its
+// last request at the previous relay. The host must stay online for a minute without renewals, as
+// this relay has allowed, and the store must be corrected.
 func TestLateWriteLosesNoConnectedHost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newKeeper(t)
@@ -57,16 +57,16 @@ func TestLateWriteLosesNoConnectedHost(t *testing.T) {
 	})
 }
 
-// A relay makes a host-agent check its lease at once in three cases only: the lease
-// has moved to a different relay, has expired, or was reported lost by a different
-// relay.
+// TestHostAgentLearnsOfItsLeaseAtOnce changes a lease in various ways. The relay must make the
+// host-agent check its lease at once only if the lease has moved to a different relay, has expired,
+// or was reported lost by a different relay.
 func TestHostAgentLearnsOfItsLeaseAtOnce(t *testing.T) {
 	lost := leased("agent", "other", 3, 1)
 	lost.Lease.Lost = true
 	for name, test := range map[string]struct {
 		connected bool
 		change    func(r *Registry)
-		want      string // the instance
+		want      string // instance that must check its lease; "": none
 	}{
 		"moved":                 {true, func(r *Registry) { r.applyHost(&r.view, leased("agent", "other", 3, 1), 8, 1, false) }, "agent"},
 		"moved, not connected":  {false, func(r *Registry) { r.applyHost(&r.view, leased("agent", "other", 3, 1), 8, 1, false) }, ""},

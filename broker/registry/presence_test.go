@@ -43,7 +43,7 @@ func TestLatestLeaseDecidesThePresence(t *testing.T) {
 	tests := []struct {
 		name    string
 		current *lease
-		down    time.Time // start of the host's offline time; zero: online
+		down    time.Time // since when the host is offline; zero: online
 		req     leaseRequest
 		next    *lease
 		result  leaseResult
@@ -54,7 +54,7 @@ func TestLatestLeaseDecidesThePresence(t *testing.T) {
 			&lease{Instance: "me", Acquired: now, Seq: 1, Since: at(5), Presence: down}, leaseHeld},
 		{"online again", nil, at(5), hold(1, up),
 			&lease{Instance: "me", Acquired: now, Seq: 1, Since: now, Presence: up}, leaseHeld},
-		// A gap that the record does not show.
+		// The host was away, but its stored state does not show that.
 		{"online, and the record says so", nil, time.Time{}, hold(1, up),
 			&lease{Instance: "me", Acquired: now, Seq: 1, Since: now, Presence: up}, leaseHeld},
 
@@ -92,7 +92,7 @@ func TestLatestLeaseDecidesThePresence(t *testing.T) {
 		{"release of nothing", nil, time.Time{}, release, nil, leaseReleased},
 		{"release of somebody else's", theirs, time.Time{}, release, nil, leaseReleased},
 		{"release of what somebody else gave up", released(theirs), time.Time{}, release, nil, leaseReleased},
-		// Sent before the release, and late.
+		// Sent before the release, but delivered after it.
 		{"renewal after the release", released(mine(7, up)), time.Time{}, hold(6, up), nil, leaseReleased},
 		{"hold after the release", released(mine(7, up)), time.Time{}, hold(8, up),
 			&lease{Instance: "me", Acquired: now, Seq: 8, Since: now, Presence: up}, leaseHeld},
@@ -139,7 +139,8 @@ func TestOversizedPresenceIsRefused(t *testing.T) {
 	}
 }
 
-// FuzzLeaseRequest expects small stored states with the sender's instance.
+// FuzzLeaseRequest decides about arbitrary requests. The new lease must be small and belong to the
+// sender's instance, and a held host may change its instance only by a takeover.
 func FuzzLeaseRequest(f *testing.F) {
 	f.Add([]byte(`{"op":"hold","instance":"me","seq":1,"presence":{"state":"online","wire":[1,2]}}`), true)
 	f.Add([]byte(`{"op":"release","instance":"they","seq":100}`), true)
@@ -169,8 +170,8 @@ func FuzzLeaseRequest(f *testing.F) {
 	})
 }
 
-// TestAsleepLastsUntilHeard: an announced sleep stays the host's state while its
-// host-agent is silent, and ends with a release or the next report.
+// TestAsleepLastsUntilHeard describes hosts whose host-agent has announced sleep. The host must
+// stay asleep while the host-agent is silent. After a release, the host must be offline.
 func TestAsleepLastsUntilHeard(t *testing.T) {
 	since := time.Date(2026, 1, 2, 14, 2, 0, 0, time.UTC)
 	asleep := Presence{State: Asleep, Reason: "sleeps", Wire: [2]int{link.WireMin, link.WireMax}}

@@ -16,21 +16,23 @@ import (
 	"ahprelay/test/natssite"
 )
 
-// regionTTL is a lease time of which regionRenew is a small part even on a busy
-// machine.
+// regionTTL is the lease time in tests of regions. Host-agents renew every regionRenew, which is
+// much shorter even on a busy machine.
 const (
 	regionTTL   = 3 * time.Second
 	regionRenew = 300 * time.Millisecond
 )
 
-// A region is a relay in its own region, with an interruptible connection to it.
+// A region is a region with one relay. Other regions reach it through way, a proxy that can break
+// the network.
 type region struct {
 	*natssite.Site
 	*registry.Registry
 	way *faultproxy.Proxy
 }
 
-// startRegions starts regions of one relay each, joined by gateways.
+// startRegions starts regions with one relay each, joined by gateways, and waits until all are
+// ready.
 func startRegions(t *testing.T, names ...string) map[string]*region {
 	t.Helper()
 	keys := natssite.NewKeys(t)
@@ -73,7 +75,7 @@ func regionNodeWith(t *testing.T, keys *auth.Keys, log *slog.Logger, gateways em
 	return &natssite.Site{Keys: keys, Server: server}
 }
 
-// hold acquires a host in a region, and waits until all regions list it as online.
+// hold enrols a host in a region, connects a host-agent there, and acquires the host's lease.
 func (r *region) hold(t *testing.T, host, instance string) *registry.LeaseHolder {
 	t.Helper()
 	r.enrol(t, host)
@@ -99,7 +101,7 @@ func (r *region) holder(t *testing.T, host, instance string) *registry.LeaseHold
 	return h
 }
 
-// sees waits for a region's view of a host.
+// sees waits until the region's view of a host fulfils holds, and returns the host.
 func (r *region) sees(t *testing.T, what, host string, holds func(registry.Host) bool) registry.Host {
 	t.Helper()
 	var h registry.Host
@@ -112,10 +114,10 @@ func (r *region) sees(t *testing.T, what, host string, holds func(registry.Host)
 
 func online(h registry.Host) bool { return h.State == registry.Online && h.Silent.IsZero() }
 
-// TestRegionsDecideAboutTheirHosts ensures all regions see each region's decisions,
-// and each region decides about its own hosts, even if they are connected elsewhere.
-// While separated, both must continue, keep their view of the other's hosts, and
-// decide about new hosts. Afterwards they must rejoin by themselves.
+// TestRegionsDecideAboutTheirHosts runs two regions with hosts. Each region must see the other's
+// hosts, and decide about its own hosts, even if their host-agents are connected in the other. Then
+// the network between them is cut: each must continue, keep its view of the other's hosts, and
+// decide about new hosts. Afterwards they must agree again.
 func TestRegionsDecideAboutTheirHosts(t *testing.T) {
 	t.Parallel()
 	regions := startRegions(t, "east", "west")
@@ -130,8 +132,8 @@ func TestRegionsDecideAboutTheirHosts(t *testing.T) {
 			}
 		}
 	}
-	// A host of east with its host-agent in west: west's relay keeps the lease, east
-	// decides.
+	// The host belongs to east and its host-agent connects in west: west's relay keeps the lease,
+	// and east decides about it.
 	east.enrol(t, "roaming")
 	west.sees(t, "west knows the one that roams", "roaming", func(h registry.Host) bool { return h.Region == "east" })
 	roaming := west.hold(t, "roaming", "roaming-1")
@@ -152,7 +154,8 @@ func TestRegionsDecideAboutTheirHosts(t *testing.T) {
 			t.Errorf("%s: %s is %+v; want what was known", name, host, h)
 		}
 	}
-	// A rival of each host, in its home region, waits longer than a lease.
+	// A rival for each host, in the host's region, waits for longer than a lease and must be
+	// refused.
 	ctx, cancel := context.WithTimeout(t.Context(), natssite.Patience)
 	defer cancel()
 	for name, host := range map[string]string{"east": "laptop", "west": "desktop"} {
@@ -175,7 +178,7 @@ func TestRegionsDecideAboutTheirHosts(t *testing.T) {
 	if took := time.Since(apart); took < regionTTL {
 		t.Errorf("that took %v; want longer than a lease, %v", took, regionTTL)
 	}
-	fresh := east.hold(t, "fresh", "fresh-1") // new hosts are decided too
+	fresh := east.hold(t, "fresh", "fresh-1") // the separated region also decides about a new host
 	run(t, fresh)
 
 	for _, r := range regions {
@@ -193,8 +196,8 @@ func TestRegionsDecideAboutTheirHosts(t *testing.T) {
 	}
 }
 
-// TestRegionOfOtherKeys ensures a region with different keys is refused, in both
-// directions.
+// TestRegionOfOtherKeys joins two regions with different keys. Each must refuse the other, also if
+// the other accepts all certificates. The log must give the reason.
 func TestRegionOfOtherKeys(t *testing.T) {
 	t.Parallel()
 	lines := natssite.LogLines{Lines: make(chan string, 1000)}
@@ -222,7 +225,7 @@ func TestRegionOfOtherKeys(t *testing.T) {
 	c, err := tls.Dial("tcp", west.Server.GatewayAddr(), forger)
 	if err == nil {
 		_ = c.SetReadDeadline(time.Now().Add(natssite.Patience))
-		_, err = c.Read(make([]byte, 1)) // TLS 1.3 reports it with the first read
+		_, err = c.Read(make([]byte, 1)) // with TLS 1.3, the first read returns the refusal
 		_ = c.Close()
 	}
 	if err == nil || !strings.Contains(err.Error(), "remote error: tls:") {
@@ -230,9 +233,9 @@ func TestRegionOfOtherKeys(t *testing.T) {
 	}
 }
 
-// TestOneRegionDecides enrols the same host in two separated regions, with a
-// host-agent in each. After they rejoin, the region with the first name must have the
-// host, with a later lease than the other.
+// TestOneRegionDecides separates two regions, and enrols the same host in both, with a host-agent
+// in each. When they are joined again, the region whose name is first must have the host, with a
+// higher lease number than the other had. The other host-agent must end.
 func TestOneRegionDecides(t *testing.T) {
 	t.Parallel()
 	regions := startRegions(t, "east", "west")
@@ -244,7 +247,7 @@ func TestOneRegionDecides(t *testing.T) {
 	if err := first.Release(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	loser := west.hold(t, "laptop", "west-2") // the second lease there
+	loser := west.hold(t, "laptop", "west-2") // the second lease in the west
 	ended := make(chan error, 1)
 	go func() { ended <- loser.Run(t.Context()) }()
 	winner := east.hold(t, "laptop", "east-1")

@@ -21,13 +21,13 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// shortTTL is a lease time for tests of expiry; agents renew every shortRenew.
+// shortTTL is the lease time in tests that wait for expiry. Host-agents renew every shortRenew.
 const (
 	shortTTL   = time.Second
 	shortRenew = 200 * time.Millisecond
 )
 
-// startRegistry starts a registry on its own relay connection.
+// startRegistry starts a registry with its own relay connection and the given lease time.
 func startRegistry(t *testing.T, s *natssite.Site, ttl time.Duration) *registry.Registry {
 	t.Helper()
 	return registryWith(t, s, registry.Config{LeaseTTL: ttl})
@@ -46,7 +46,8 @@ func registryWith(t *testing.T, s *natssite.Site, cfg registry.Config) *registry
 	return r
 }
 
-// holder connects a host-agent and returns its lease holder.
+// holder connects a host-agent for acme/laptop. It returns its lease holder, which has no lease
+// yet, and the connection.
 func holder(t *testing.T, s *natssite.Site, change func(*registry.LeaseConfig)) (*registry.LeaseHolder, *broker.Conn) {
 	t.Helper()
 	agent := s.AgentConfig(t, "acme", "laptop", 0)
@@ -65,7 +66,7 @@ func holder(t *testing.T, s *natssite.Site, change func(*registry.LeaseConfig)) 
 	return h, conn
 }
 
-// named sets the instance of a holder.
+// named returns a change for holder: it sets the instance.
 func named(instance string) func(*registry.LeaseConfig) {
 	return func(cfg *registry.LeaseConfig) { cfg.Instance = instance }
 }
@@ -79,7 +80,7 @@ func acquire(t *testing.T, h *registry.LeaseHolder) {
 	}
 }
 
-// run renews in the background until stop, which returns Run's result.
+// run renews the lease in a new goroutine until stop is called, which returns the result of Run.
 func run(t *testing.T, h *registry.LeaseHolder) (stop func() error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -90,7 +91,8 @@ func run(t *testing.T, h *registry.LeaseHolder) (stop func() error) {
 	return stop
 }
 
-// wantHost waits for a state of acme/laptop.
+// wantHost waits until acme/laptop has a state and a reason that contains reason. It returns the
+// host.
 func wantHost(t *testing.T, r *registry.Registry, want registry.State, reason string) registry.Host {
 	t.Helper()
 	var h registry.Host
@@ -102,12 +104,13 @@ func wantHost(t *testing.T, r *registry.Registry, want registry.State, reason st
 	return h
 }
 
-// TestSuccessorDoesNotWaitForTheLease starts a host-agent that knows its ended predecessor: it does not wait
-// for that lease, and the predecessor's late requests fail. An unknown instance keeps
-// the host.
+// TestSuccessorDoesNotWaitForTheLease ends a host-agent without a release, and starts another that
+// names it as its predecessor. The new one must get the host without waiting for the old lease. A
+// third host-agent that names the same predecessor must be refused, because the second now has the
+// host.
 func TestSuccessorDoesNotWaitForTheLease(t *testing.T) {
 	s := natssite.New(t)
-	r := startRegistry(t, s, 10*natssite.Patience) // longer than acquire waits
+	r := startRegistry(t, s, 10*natssite.Patience) // longer than the test waits
 	first, _ := holder(t, s, named("first"))
 	acquire(t, first)
 	next, _ := holder(t, s, func(cfg *registry.LeaseConfig) { cfg.Instance, cfg.Previous = "next", []string{"before", "first"} })
@@ -180,7 +183,7 @@ func TestRegistryLifecycle(t *testing.T) {
 
 	cancel()
 	holder.Update(registry.Presence{State: registry.Online})
-	acquire(t, holder) // a released host is free at once
+	acquire(t, holder) // a host is free at once after a release
 	wantHost(t, one, registry.Online, "")
 	wantHost(t, two, registry.Online, "")
 	if len(heard) > 0 {
@@ -234,7 +237,7 @@ func TestSecondInstanceIsRefused(t *testing.T) {
 			t.Errorf("Acquire = %q; want it to contain %q", err, want)
 		}
 	}
-	if err := second.Release(t.Context()); err != nil { // without effect
+	if err := second.Release(t.Context()); err != nil { // does nothing, since second has no lease
 		t.Errorf("Release: %v", err)
 	}
 	if h := wantHost(t, r, registry.Online, ""); h.AgentInstance != "first" {
@@ -265,7 +268,9 @@ func TestNamedSuccessorTakesTheHostOver(t *testing.T) {
 	}
 }
 
-// A crashed instance's lease expires in time.
+// TestCrashedInstanceLosesLeaseInTime stops renewing a lease. The lease must expire, both relays
+// must show the host as offline since it was last seen, and a waiting second instance must get the
+// host.
 func TestCrashedInstanceLosesLeaseInTime(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)
@@ -282,7 +287,7 @@ func TestCrashedInstanceLosesLeaseInTime(t *testing.T) {
 	acquired := make(chan error, 1)
 	go func() { acquired <- second.Acquire(t.Context()) }()
 	h := natssite.Next(t, "lost host", heard)
-	for h.State == registry.Online { // reported again
+	for h.State == registry.Online { // the first report may come twice
 		h = natssite.Next(t, "lost host", heard)
 	}
 	t.Logf("the end of a lease is known %v after it", time.Since(h.LastSeen)-shortTTL)
@@ -292,13 +297,14 @@ func TestCrashedInstanceLosesLeaseInTime(t *testing.T) {
 	if err := natssite.Next(t, "lease of the second", acquired); err != nil {
 		t.Errorf("Acquire: %v", err)
 	}
-	for h = natssite.Next(t, "news", held); h.State != registry.Online || h.AgentInstance != "second"; { // briefly: it is not renewed
+	for h = natssite.Next(t, "news", held); h.State != registry.Online || h.AgentInstance != "second"; { // only for a short time
 		h = natssite.Next(t, "news that the host is held by second", held)
 	}
 }
 
-// A crashed instance's host can be released on its behalf: another instance gets it at
-// once, and relays know the ended instance and the reason.
+// TestHostOfACrashedInstanceIsReleased releases a host in the name of its crashed instance. Relays
+// must show the instance and the reason, and another instance must get the host at once. A further
+// such release must then do nothing.
 func TestHostOfACrashedInstanceIsReleased(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)
@@ -319,7 +325,7 @@ func TestHostOfACrashedInstanceIsReleased(t *testing.T) {
 	}
 	second, _ := holder(t, s, named("second"))
 	acquire(t, second)
-	// Too late for the first instance and for another release in its name.
+	// This release in the first instance's name comes too late.
 	if err := registry.ReleaseCrashed(t.Context(), late, "host-agent crashed"); err != nil {
 		t.Errorf("ReleaseCrashed again: %v", err)
 	}
@@ -328,7 +334,8 @@ func TestHostOfACrashedInstanceIsReleased(t *testing.T) {
 	}
 }
 
-// One of many instances gets a host that all request through two relays at once.
+// TestOneOfManyInstancesGetsHost lets twelve instances request a host through two relays at once.
+// Exactly one must get it; the others must be refused.
 func TestOneOfManyInstancesGetsHost(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)
@@ -403,7 +410,8 @@ func TestRegistryOutlivesRestart(t *testing.T) {
 	})
 }
 
-// The only relay is away while a lease expires.
+// TestLeaseEndsWhileRelayIsAway stops the only relay until a lease has expired. The new relay must
+// show the host as offline since about when it was last seen.
 func TestLeaseEndsWhileRelayIsAway(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)
@@ -416,7 +424,7 @@ func TestLeaseEndsWhileRelayIsAway(t *testing.T) {
 	conn.Close()
 	addr := s.Server.Addr().String()
 	s.Server.Close()
-	<-time.After(shortTTL) // the lease expires in any case
+	<-time.After(shortTTL) // now the lease has expired
 	s.Start(t, addr)
 	r = registryWith(t, s, cfg)
 	h := wantHost(t, r, registry.Offline, "host-agent unreachable")
@@ -425,7 +433,8 @@ func TestLeaseEndsWhileRelayIsAway(t *testing.T) {
 	}
 }
 
-// A host-agent keeps asking, whether its relay is not yet up or has gone away.
+// TestHolderOutlivesRelays starts a lease holder before its relay, and later replaces the relay.
+// The holder must pass the error to Trouble each time, and continue when a relay answers.
 func TestHolderOutlivesRelays(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)
@@ -491,7 +500,8 @@ func TestIncompatibleHostAgentIsToldOnce(t *testing.T) {
 	}
 }
 
-// Requests of a manipulated host-agent.
+// TestBadLeaseRequests sends invalid requests, as a manipulated host-agent could. Each must be
+// refused with its reason. The relay must not answer to a foreign subject.
 func TestBadLeaseRequests(t *testing.T) {
 	s := natssite.New(t)
 	r := startRegistry(t, s, 0)
@@ -518,7 +528,7 @@ func TestBadLeaseRequests(t *testing.T) {
 			t.Errorf("%.40s: answer %s; want refused with %q", body, reply, want)
 		}
 	}
-	// The relay must not write to a foreign subject.
+	// A request names a foreign subject for the reply.
 	relay := s.Relay(t)
 	victim := natssite.Subscribe(t, relay, "ahp.v1.acme.server.link.>")
 	natssite.WantPassage(t, s.Relay(t), relay, "ahp.v1.acme.server.link.ready")

@@ -9,9 +9,9 @@ import (
 	"ahprelay/test/natssite"
 )
 
-// A host-agent renews its credential at one relay while connected to another. The other relay
-// learns of the old credential's revocation before the store delivers the new credential. The
-// host-agent must stay connected.
+// TestRenewedIsNotRevoked renews host-agents' credentials at one relay, and revokes the old ones at
+// another relay, before the store has delivered the new credentials there. The other relay must not
+// refuse the host-agents.
 func TestRenewedIsNotRevoked(t *testing.T) {
 	t.Parallel()
 	server := newTestServer(t)
@@ -37,7 +37,7 @@ func TestRenewedIsNotRevoked(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	b.Close() // and stop its work
+	b.Close() // and wait for its work
 	if refused := b.accounts.tenants["acme"].refused; len(refused) > 0 {
 		t.Errorf("users with good credentials are refused: %v", refused)
 	}
@@ -52,8 +52,8 @@ func (r *Registry) usersOf(e auth.Enrolment) natsUsers {
 	return nil
 }
 
-// A revocation is enforced only after the store of the host's home region was read up to that
-// time.
+// TestRevocationWaitsForHomeStore revokes a token whose host belongs to another region. The revoker
+// must wait until that region's store is read up to its newest entry.
 func TestRevocationWaitsForHomeStore(t *testing.T) {
 	t.Parallel()
 	r := startTest(t, newTestServer(t), Config{Instance: "a", Region: "near"})
@@ -78,7 +78,7 @@ func TestRevocationWaitsForHomeStore(t *testing.T) {
 	select {
 	case <-known:
 		t.Fatal("it goes on before it knows what the store of the host has")
-	case <-time.After(100 * time.Millisecond): // less than its maximum wait
+	case <-time.After(100 * time.Millisecond): // shorter than the revoker waits at most
 	}
 	far.noteProgress(rev)
 	select {
@@ -91,23 +91,23 @@ func TestRevocationWaitsForHomeStore(t *testing.T) {
 	}
 }
 
-// storeOfRegion creates another region's store at the server of r.
+// storeOfRegion creates the store of another region on the server of r, and returns it.
 func storeOfRegion(t *testing.T, r *Registry, region string) *store {
 	t.Helper()
 	s, err := r.regions.storeOf(region)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.found = false // created here
+	s.found = false // open creates the store
 	if _, err := s.open(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	return s
 }
 
-// TestSurplusLeaseRaisesFence grants two leases to a host in a region which turns out not to be
-// its home, and whose relays then end. That region's store must remove the host, and the home
-// store must get a lease number above all granted ones.
+// TestSurplusLeaseRaisesFence stores a host with a lease in a region that turns out not to be its
+// home. That region must remove its surplus entry. The home region's store must then have a lease
+// number at least as high as both had.
 func TestSurplusLeaseRaisesFence(t *testing.T) {
 	t.Parallel()
 	const key = "t.h"
@@ -117,8 +117,8 @@ func TestSurplusLeaseRaisesFence(t *testing.T) {
 	released.Lease.Released = true
 	for _, test := range []struct {
 		name     string
-		there    hostState // in the home region
-		instance string    // holder of the last lease there
+		there    hostState // the host in its home region's store
+		instance string    // instance with the last lease in the home region
 		number   uint64
 		online   bool
 	}{
@@ -158,8 +158,9 @@ func TestSurplusLeaseRaisesFence(t *testing.T) {
 	}
 }
 
-// TestSurplusIsKeptUntilHomeIsHeard keeps a surplus entry if this region is the host's home again,
-// or its home region is silent.
+// TestSurplusIsKeptUntilHomeIsHeard calls removeSurplus for a surplus entry. If this region is the
+// host's home again, the entry must no longer count as surplus. If the home region is unreachable
+// or silent, removal must fail and be tried later. The store's entry must stay in all cases.
 func TestSurplusIsKeptUntilHomeIsHeard(t *testing.T) {
 	t.Parallel()
 	const key = "t.h"
@@ -176,7 +177,7 @@ func TestSurplusIsKeptUntilHomeIsHeard(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		now  func()
-		kept bool // to be removed later
+		kept bool // the entry must stay in surplus
 	}{
 		{"decides again", func() {}, false},
 		{"away", func() { k.home, far.storeErr = far, ErrStoreAway }, true},

@@ -10,10 +10,9 @@ import (
 	"ahprelay/test/natssite"
 )
 
-// Each of a cluster's three relays is replaced in turn by a relay with an empty data
-// directory, as soon as all copies are complete. The store must keep every host and stay
-// writable, both if the replacement has the lost relay's place (and so its name), and if
-// it has a different name.
+// TestReplacedRelaysLoseNothing replaces each relay in a cluster by a relay with an empty data
+// directory, as soon as all copies are complete. The store must keep every host and stay writable,
+// whether the new relay has the lost relay's name or another.
 func TestReplacedRelaysLoseNothing(t *testing.T) {
 	t.Parallel()
 	for rounds, ownNames := range map[int]bool{3: false, 2: true} {
@@ -50,8 +49,8 @@ func TestReplacedRelaysLoseNothing(t *testing.T) {
 	}
 }
 
-// Two of three relays are lost at once. Empty relays in their places get everything from
-// the third.
+// TestLostMajorityIsReplacedInPlace replaces two of three relays at once by relays with empty data
+// directories. They must get everything from the third.
 func TestLostMajorityIsReplacedInPlace(t *testing.T) {
 	t.Parallel()
 	members := startCluster(t, 3, registry.Config{})
@@ -83,7 +82,7 @@ func TestLostMajorityIsReplacedInPlace(t *testing.T) {
 	}
 }
 
-// awaitWhole returns when a member has the copies that it needs.
+// awaitWhole waits until a member has complete copies of all streams.
 func awaitWhole(t *testing.T, m *member) {
 	t.Helper()
 	js, err := m.Relays(t).JetStream()

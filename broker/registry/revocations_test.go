@@ -27,7 +27,8 @@ func loadRevocations(t testing.TB, path string) *Revocations {
 	return r
 }
 
-// TestRevocationsAreKept reads the file as a crash would have left it.
+// TestRevocationsAreKept adds revocations, and reads the file after each, as after a crash. The
+// file must contain all of them, and they must apply to exactly the right tokens.
 func TestRevocationsAreKept(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "revocations.json")
 	r := loadRevocations(t, path)
@@ -62,8 +63,8 @@ func TestRevocationsAreKept(t *testing.T) {
 	}
 }
 
-// TestRevokedOriginIsFoundInAChain finds a revocation anywhere in a chain of origins, by each
-// origin's time.
+// TestRevokedOriginIsFoundInAChain looks for revoked origins in chains. A revoked origin must be
+// found at any place in its chain, if it was issued before the revocation.
 func TestRevokedOriginIsFoundInAChain(t *testing.T) {
 	r, at := loadRevocations(t, ""), time.Now()
 	for _, rev := range []auth.Revocation{
@@ -108,7 +109,7 @@ func TestRevokedOriginIsFoundInAChain(t *testing.T) {
 	}
 }
 
-// BenchmarkRevokedOrigin looks up the longest chain among many revocations.
+// BenchmarkRevokedOrigin measures a lookup of the longest chain among 65,536 revocations.
 func BenchmarkRevokedOrigin(b *testing.B) {
 	r, now := loadRevocations(b, ""), time.Now()
 	for i := range 1 << 16 {
@@ -126,7 +127,8 @@ func BenchmarkRevokedOrigin(b *testing.B) {
 	}
 }
 
-// TestDamagedRevocationsPreventTheStart refuses to start with a damaged file.
+// TestDamagedRevocationsPreventTheStart loads damaged files. LoadRevocations must return an error
+// that names the file.
 func TestDamagedRevocationsPreventTheStart(t *testing.T) {
 	for name, text := range map[string]string{
 		"cut off": `[{"token":"AB`, "empty": "", "no revocation": `[{"at":"2026-03-04T00:00:00Z"}]`,
@@ -141,8 +143,9 @@ func TestDamagedRevocationsPreventTheStart(t *testing.T) {
 	}
 }
 
-// TestRevocationsCannotBeKept ensures a revocation which cannot be saved still takes effect,
-// and returns an error.
+// TestRevocationsCannotBeKept adds a revocation while its file cannot be written. Add must return
+// an error, but the revocation must apply. When the file can be written, it must contain the
+// revocation.
 func TestRevocationsCannotBeKept(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "gone")
 	r := loadRevocations(t, filepath.Join(dir, "revocations.json"))
@@ -195,7 +198,8 @@ func TestRevocationsAreBounded(t *testing.T) {
 	}
 }
 
-// TestTokenIsSpentOnce spends one token concurrently.
+// TestTokenIsSpentOnce spends the same token in 20 goroutines at once. Only one of them may be the
+// first.
 func TestTokenIsSpentOnce(t *testing.T) {
 	r := loadRevocations(t, filepath.Join(t.TempDir(), "revocations.json"))
 	var firsts atomic.Int32
@@ -215,7 +219,8 @@ func TestTokenIsSpentOnce(t *testing.T) {
 	}
 }
 
-// TestRevocationsAreForgotten removes only expired revocations.
+// TestRevocationsAreForgotten prunes revocations. Only those may be removed whose tokens have
+// expired even for a relay with a slow clock.
 func TestRevocationsAreForgotten(t *testing.T) {
 	r := loadRevocations(t, "")
 	now := time.Now()
@@ -223,7 +228,7 @@ func TestRevocationsAreForgotten(t *testing.T) {
 		{Token: "short", At: now, Until: now.Add(time.Minute), Alone: true},
 		{Token: "long", At: now, Until: now.Add(time.Hour), Alone: true},
 		{Token: "unknown", At: now, Until: now.Add(time.Minute), Alone: true},
-		{Token: "unknown", At: now, Alone: true}, // its id alone: expiry unknown
+		{Token: "unknown", At: now, Alone: true}, // only its id is known, not its expiry
 	} {
 		if err := r.Add(rev); err != nil {
 			t.Fatal(err)
@@ -244,8 +249,8 @@ func TestRevocationsAreForgotten(t *testing.T) {
 	}
 }
 
-// TestRevocationsConverge exchanges revocations in random order: all relays end with
-// the same set.
+// TestRevocationsConverge adds revocations at three relays and exchanges their lists in random
+// order. In the end, all relays must have the same set.
 func TestRevocationsConverge(t *testing.T) {
 	base := time.Now().UTC().Round(0)
 	rapid.Check(t, func(t *rapid.T) {

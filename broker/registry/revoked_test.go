@@ -10,8 +10,9 @@ import (
 	"ahprelay/test/natssite"
 )
 
-// TestRevokedEverywhere expects a revocation at all relays of a cluster: at once where
-// connected, and before service at a late relay.
+// TestRevokedEverywhere adds revocations at the relays of a cluster. The relay itself must apply
+// each at once, even without the store, and the other relay as soon as it is connected. Both must
+// have them in their files.
 func TestRevokedEverywhere(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -26,7 +27,7 @@ func TestRevokedEverywhere(t *testing.T) {
 	a, b := members[0], members[1]
 	a.config.Revocations, b.config.Revocations = file("a"), file("b")
 	a.serve(t)
-	a.join(t) // the store waits for the other server
+	a.join(t) // there is no store before the other server
 	first := a.Registry
 	early := auth.Revocation{Tenant: "acme", Host: "laptop", At: time.Now().UTC()}
 	if err := first.Revocations().Add(early); err != nil {

@@ -9,9 +9,9 @@ import (
 	"ahprelay/auth"
 )
 
-// A tenant admits as many hosts as its setting allows, each again and again, and
-// another as soon as one is released. Refusals are counted. Tenants without a limit
-// admit all.
+// TestTenantAdmitsHostsUpToItsLimit admits hosts of tenants with different limits. A tenant must
+// admit as many hosts as its limit, each repeatedly, and another when a host is released. Further
+// hosts must be refused with a FullError, and counted. A tenant without a limit must admit all.
 func TestTenantAdmitsHostsUpToItsLimit(t *testing.T) {
 	t.Parallel()
 	r := startTest(t, newTestServer(t), Config{HostLimits: map[string]int{"acme": 2, "free": 0, EveryTenant: 1}})

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// newSessions returns a registry for tests of relay sessions.
+// newSessions returns a registry without a store, which knows the host t/h. The names in former are
+// instances that preceded it.
 func newSessions(former ...string) *Registry {
 	r := &Registry{
 		cfg: Config{Instance: "me", LeaseTTL: DefaultLeaseTTL, Previous: former, Log: slog.New(slog.DiscardHandler)}, started: time.Now(),
@@ -25,7 +26,9 @@ func (r *Registry) lost(instance string) bool {
 	return r.relays.lostLocked(r.hosts["t.h"], instance)
 }
 
-// A relay's silence is counted in this relay's completed writes, not in time.
+// TestSilenceIsCounted makes another relay silent. It must count as lost when this relay has
+// completed a number of writes without it, and not when time has passed while this relay itself
+// could not write. When it is heard again, it must no longer count as lost.
 func TestSilenceIsCounted(t *testing.T) {
 	r := newSessions()
 	now, rev := time.Now(), uint64(1)
@@ -39,13 +42,13 @@ func TestSilenceIsCounted(t *testing.T) {
 	}
 	other()
 	r.relays.peers["other"].keeps["t.h"] = true
-	now = now.Add(time.Hour) // the store was away, or the process paused
+	now = now.Add(time.Hour) // for an hour, this relay writes nothing
 	beat(1)
 	if r.lost("other") {
 		t.Error("a relay is lost after a pause of this one")
 	}
 	other()
-	for range 5 { // a burst of delayed beats
+	for range 5 { // five delayed beats arrive at once
 		rev++
 		r.relays.apply(&r.view, "me", session{}, rev, 1, now)
 	}
@@ -58,7 +61,7 @@ func TestSilenceIsCounted(t *testing.T) {
 	if !r.lost("other") || !r.changed["t.h"] {
 		t.Errorf("after %d beats without it: lost %v, hosts to be told of %v", r.relays.peers["other"].missed, r.lost("other"), r.changed)
 	}
-	r.relays.apply(&r.view, "other", r.relays.peers["other"].session, r.relays.peers["other"].rev, 2, now) // repeated by a new watch
+	r.relays.apply(&r.view, "other", r.relays.peers["other"].session, r.relays.peers["other"].rev, 2, now) // from a new watch
 	if !r.lost("other") {
 		t.Error("a relay is there because its last word was brought again")
 	}
@@ -72,7 +75,8 @@ func TestSilenceIsCounted(t *testing.T) {
 	}
 }
 
-// A relay that pauses for less than a lease, at the worst moment, is not lost.
+// TestStoppedIsNotLost pauses a relay for less than a lease time, just before its next beat. It
+// must not count as lost.
 func TestStoppedIsNotLost(t *testing.T) {
 	r := newSessions()
 	start, rev := time.Now(), uint64(0)
@@ -82,7 +86,7 @@ func TestStoppedIsNotLost(t *testing.T) {
 	}
 	const stopped = DefaultLeaseTTL - time.Second
 	hear("other", 0)
-	for at := time.Millisecond; at < beatEvery+stopped; at += beatEvery { // it pauses just before its next beat
+	for at := time.Millisecond; at < beatEvery+stopped; at += beatEvery { // paused before its next beat
 		hear("me", at)
 		if r.lost("other") {
 			t.Fatalf("a relay is lost %v after its last beat, and %v after it was stopped", at, at-beatEvery)
@@ -90,8 +94,9 @@ func TestStoppedIsNotLost(t *testing.T) {
 	}
 }
 
-// An instance whose successor has started counts as crashed when it is silent. If it
-// is not silent, its data directory was copied.
+// TestSuccessorIsProof starts relays that name others as their predecessors. A named predecessor
+// must count as crashed once it is silent. While it is not silent, it must not: its data directory
+// was only copied.
 func TestSuccessorIsProof(t *testing.T) {
 	r := newSessions("mine")
 	now, rev := time.Now(), uint64(1)

@@ -11,8 +11,8 @@ import (
 	"ahprelay/test/natssite"
 )
 
-// TestSilentStoreIsNotRestarted ensures a store which does not answer at all is not
-// restarted, even after several times reviveAfter.
+// TestSilentStoreIsNotRestarted freezes the connection to the store. The relay must not restart the
+// store, since a store that does not answer at all may be far away.
 func TestSilentStoreIsNotRestarted(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)

@@ -13,7 +13,8 @@ import (
 	"ahprelay/test/natssite"
 )
 
-// A crashed relay's file has everything that must survive.
+// TestStateFileOutlivesCrash copies a relay's file while the relay runs, as a crash would leave it.
+// A new relay with that file must know the host.
 func TestStateFileOutlivesCrash(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)
@@ -24,7 +25,7 @@ func TestStateFileOutlivesCrash(t *testing.T) {
 	}
 	var data []byte
 	natssite.Eventually(t, "the file has the host", func() bool {
-		data, _ = os.ReadFile(path) // as a crash would leave it
+		data, _ = os.ReadFile(path) // a copy, as a crash would leave it
 		return strings.Contains(string(data), "acme.spare")
 	})
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
@@ -40,7 +41,8 @@ func TestStateFileOutlivesCrash(t *testing.T) {
 	}
 }
 
-// A damaged file is kept, and the relay starts.
+// TestDamagedStateFile starts a relay with a damaged file. It must start without hosts, log an
+// error, and keep the damaged file under another name.
 func TestDamagedStateFile(t *testing.T) {
 	t.Parallel()
 	for name, text := range map[string]string{

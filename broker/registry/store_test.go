@@ -14,7 +14,8 @@ import (
 	"ahprelay/test/natssite"
 )
 
-// A member is one relay of a cluster: a server with a registry.
+// A member is a relay of a cluster: an embedded server and a registry, which tests start with serve
+// and join.
 type member struct {
 	*natssite.Site
 	*registry.Registry
@@ -23,7 +24,7 @@ type member struct {
 	config registry.Config
 }
 
-// newCluster returns members with a common store, not yet started.
+// newCluster returns n members of a cluster. Nothing is started yet.
 func newCluster(t *testing.T, n int, cfg registry.Config) []*member {
 	t.Helper()
 	keys, routes := natssite.NewKeys(t), make([]string, n)
@@ -64,7 +65,8 @@ func (m *member) join(t *testing.T) {
 	m.Registry = registryWith(t, m.Site, m.config)
 }
 
-// crash ends a member's server without a last message from its registry.
+// crash ends a member's server before its registry, so that the registry cannot send its last
+// message.
 func (m *member) crash() {
 	m.Server.Close()
 	m.Registry.Close()
@@ -94,7 +96,8 @@ func awaitStore(t *testing.T, m *member) {
 	}
 }
 
-// holderOf is holder for a host-agent that knows all members.
+// holderOf returns a lease holder for a host, whose host-agent knows the addresses of all members
+// in at, and its connection.
 func holderOf(t *testing.T, host string, at []*member, change func(*registry.LeaseConfig)) (*registry.LeaseHolder, *broker.Conn) {
 	t.Helper()
 	agent := at[0].AgentConfig(t, "acme", host, 0)
@@ -115,7 +118,8 @@ func holderOf(t *testing.T, host string, at []*member, change func(*registry.Lea
 	return h, conn
 }
 
-// flaps returns a function that returns the states of a host other than online.
+// flaps records each state of a host other than online that a member reports from now on. The
+// returned function returns them.
 func flaps(m *member, host string) func() []registry.Host {
 	heard := make(chan registry.Host, 1000)
 	m.Subscribe(func(h registry.Host) {
@@ -131,9 +135,9 @@ func flaps(m *member, host string) func() []registry.Host {
 	}
 }
 
-// TestCrashedRelayLosesNoHost crashes a host-agent's relay. A different relay must take over the
-// lease, and no relay may list the host as lost. A replacement with only the keys must learn all
-// hosts, and serve their host-agents.
+// TestCrashedRelayLosesNoHost crashes the relay of a host-agent. Another relay must take over the
+// lease, and no relay may ever show the host as offline. A new relay with only the keys must learn
+// all hosts, and serve their host-agents.
 func TestCrashedRelayLosesNoHost(t *testing.T) {
 	t.Parallel()
 	members := startCluster(t, 3, registry.Config{})
@@ -186,9 +190,9 @@ func TestCrashedRelayLosesNoHost(t *testing.T) {
 	}
 }
 
-// TestHeldHostContinuesWithoutTheStore stops the store by crashing one of two relays. A host with
-// a lease must continue, even at the other relay. Decisions must be refused with the reason, and
-// changes made meanwhile must be written later.
+// TestHeldHostContinuesWithoutTheStore crashes one of two relays, which makes the store unwritable.
+// A host with a lease must continue at the other relay. New hosts and leases must be refused, with
+// the reason. All changes meanwhile must be in the store when it is back.
 func TestHeldHostContinuesWithoutTheStore(t *testing.T) {
 	t.Parallel()
 	members := startCluster(t, 2, registry.Config{})
@@ -272,12 +276,12 @@ func TestHeldHostContinuesWithoutTheStore(t *testing.T) {
 	wantHost(t, b.Registry, registry.Offline, "stopped")
 }
 
-// TestWitnessKeepsStoreWritable crashes one of two relays beside a third, idle server: everything
-// continues, including new hosts.
+// TestWitnessKeepsStoreWritable crashes one of two relays, beside a third server without a
+// registry. The store must stay writable, so that a new host can be enrolled and held.
 func TestWitnessKeepsStoreWritable(t *testing.T) {
 	t.Parallel()
 	members := newCluster(t, 3, registry.Config{})
-	a, b := members[0], members[1] // and the third
+	a, b := members[0], members[1] // the third member is only a server
 	for _, m := range members {
 		m.serve(t)
 	}

@@ -11,8 +11,8 @@ import (
 	"ahprelay/test/natssite"
 )
 
-// BenchmarkTenants opens many tenants' accounts, each served by a registry, and
-// measures the cost of one: heap and stacks, goroutines, and the time to open.
+// BenchmarkTenants opens the accounts of many tenants, which a registry serves. It reports memory,
+// goroutines and time for each tenant.
 func BenchmarkTenants(b *testing.B) {
 	for _, n := range []int{1, 10, 100, 1000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
@@ -42,7 +42,7 @@ func BenchmarkTenants(b *testing.B) {
 	}
 }
 
-// memory returns the bytes of heap and stacks in use.
+// memory collects garbage, and returns the size of the heap and the stacks in bytes.
 func memory() uint64 {
 	runtime.GC()
 	runtime.GC()

@@ -18,7 +18,8 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// admit gives a host-agent credentials for a new enrolment, like a relay.
+// admit returns a host-agent's configuration. Its credentials are issued for a new enrolment and
+// admitted by r, as a relay does.
 func admit(t *testing.T, s *natssite.Site, r *registry.Registry, tenant, host string) broker.AgentDialConfig {
 	t.Helper()
 	return admitFor(t, s, r, auth.Enrolment{ID: "token-of-" + host, Tenant: tenant, Host: host, IssuedAt: time.Now()})
@@ -47,8 +48,9 @@ func admitForAt(t *testing.T, s *natssite.Site, r *registry.Registry, e auth.Enr
 	return cfg
 }
 
-// An unknown tenant becomes known, and is served, as soon as one of its host-agents
-// gets credentials.
+// TestNewTenantIsServedAtOnce logs in as a host-agent of an unknown tenant: the server must refuse
+// it. After r has admitted a host-agent of the tenant, it must be able to connect and hold its host
+// at once.
 func TestNewTenantIsServedAtOnce(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)
@@ -73,7 +75,9 @@ func TestNewTenantIsServedAtOnce(t *testing.T) {
 	}
 }
 
-// A relay's messages stay within the tenant named in the subject.
+// TestMessagesStayWithinTheirTenant publishes and subscribes through Tenants. Messages must pass
+// only between the relay and host-agents of the tenant named in the subject. Other subjects must be
+// refused.
 func TestMessagesStayWithinTheirTenant(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)
@@ -92,12 +96,12 @@ func TestMessagesStayWithinTheirTenant(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	natssite.Eventually(t, "the relay hears the host-agent", func() bool { // NATS spreads interest a moment later
+	natssite.Eventually(t, "the relay hears the host-agent", func() bool { // subscriptions need time
 		say(umbrella, "ours")
 		return len(in) > 0
 	})
 	say(acme, "theirs")
-	natssite.WantPassage(t, acme, s.Relay(t), "ahp.v1.acme.laptop.x") // acme's earlier messages have arrived
+	natssite.WantPassage(t, acme, s.Relay(t), "ahp.v1.acme.laptop.x") // after acme's earlier messages
 	say(umbrella, "last")
 	for said := ""; said != "last"; {
 		if said = string(natssite.Next(t, "message", in).Data); said == "theirs" {
@@ -130,9 +134,9 @@ func TestMessagesStayWithinTheirTenant(t *testing.T) {
 	}
 }
 
-// TestRevokedAgent disconnects a revoked host-agent from every relay of a cluster at
-// once, whichever relay issued its credentials. The tenant's other host-agents stay
-// connected.
+// TestRevokedAgent revokes a host in a cluster. Its host-agent must be disconnected at once,
+// whichever relay has issued its credentials, and these must be refused at each relay, also after a
+// restart. Other host-agents of the tenant must stay connected. A new token must work.
 func TestRevokedAgent(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -156,7 +160,7 @@ func TestRevokedAgent(t *testing.T) {
 	issued := time.Now().Add(-time.Hour)
 	laptop := auth.Enrolment{ID: "t1", Tenant: "acme", Host: "laptop", IssuedAt: issued}
 	desktop := auth.Enrolment{ID: "t2", Tenant: "acme", Host: "desktop", IssuedAt: issued}
-	bad := admitFor(t, two, first, laptop) // credentials from one relay, connected to the other
+	bad := admitFor(t, two, first, laptop) // one relay admits it, and it connects to the other
 	badEvents, bad := natssite.Watched(bad)
 	other := admitFor(t, two, second, desktop)
 	otherEvents, other := natssite.Watched(other)
@@ -167,7 +171,7 @@ func TestRevokedAgent(t *testing.T) {
 	give := bad.Credentials
 	bad.Credentials = func(ctx context.Context) (string, error) {
 		if first.Revocations().Revoked(issued, laptop.Keys()...) {
-			return "", auth.ErrTokenRevoked // as in the relay's HTTP response
+			return "", auth.ErrTokenRevoked // as the relay's HTTP response would be
 		}
 		return give(ctx)
 	}
@@ -230,8 +234,8 @@ func TestRevokedAgent(t *testing.T) {
 	natssite.DialAgent(t, admitFor(t, one, first, again))
 }
 
-// TestRevokedToken disconnects the users of one token, and not those of the host's
-// other token.
+// TestRevokedToken revokes one of two tokens of a host. The host-agent with that token must be
+// disconnected, and the other not.
 func TestRevokedToken(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)
@@ -253,9 +257,9 @@ func TestRevokedToken(t *testing.T) {
 	}
 }
 
-// TestUserOfADerivedEnrolmentIsCutOff revokes the grant from which a credential was
-// derived: by its ID and by its subject. A revocation of the ID alone does not affect
-// derived credentials.
+// TestUserOfADerivedEnrolmentIsCutOff connects host-agents with credentials derived from a grant,
+// and revokes the grants: by ID, and by subject. These host-agents must be disconnected. A
+// revocation of an ID with Alone must leave derived credentials valid.
 func TestUserOfADerivedEnrolmentIsCutOff(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)
@@ -284,7 +288,9 @@ func TestUserOfADerivedEnrolmentIsCutOff(t *testing.T) {
 	}
 }
 
-// TestRevokedAmongMany has more users than are known individually.
+// TestRevokedAmongMany connects more host-agents with one token than the registry lists
+// individually, and revokes the token. All must be disconnected. A host-agent with another token
+// must be connected.
 func TestRevokedAmongMany(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)
@@ -307,7 +313,8 @@ func TestRevokedAmongMany(t *testing.T) {
 	natssite.Eventually(t, "the other host's agent is connected", agent.Connected)
 }
 
-// TestOnlyNeededAccountsAreOpen expects open accounts only for tenants with possible host-agents.
+// TestOnlyNeededAccountsAreOpen starts a registry: no account may be open. After a host is
+// enrolled, the account of its tenant must be open.
 func TestOnlyNeededAccountsAreOpen(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)

@@ -8,9 +8,9 @@ import (
 	"ahprelay/test/natssite"
 )
 
-// TestRegistryThatHasNotReadItsStoreCallsNoHostUnknown ensures the store's answer about
-// one host does not suffice: a relay which has not read its region's store since its
-// start cannot call a host unknown.
+// TestRegistryThatHasNotReadItsStoreCallsNoHostUnknown asks for a host that the store does not
+// have. Find may return ErrUnknownHost only if the relay has read its region's store since its
+// start.
 func TestRegistryThatHasNotReadItsStoreCallsNoHostUnknown(t *testing.T) {
 	r := startTest(t, newTestServer(t), Config{})
 	natssite.Eventually(t, "the store has been read", func() bool { return r.Unread() == nil })
@@ -26,9 +26,9 @@ func TestRegistryThatHasNotReadItsStoreCallsNoHostUnknown(t *testing.T) {
 	}
 }
 
-// TestRegionsThatWereNotHeardCallNoHostUnknown ensures no host is called unknown while a
-// different region may still announce itself, while its store is being read, or while it
-// is silent.
+// TestRegionsThatWereNotHeardCallNoHostUnknown asks for an unknown host. Find must return
+// ErrStoreAway while another region could still announce itself, while another region's store is
+// being read, or while that region is silent.
 func TestRegionsThatWereNotHeardCallNoHostUnknown(t *testing.T) {
 	r := startTest(t, newTestServer(t), Config{Region: "eu"})
 	natssite.Eventually(t, "the store has been read", func() bool { return r.Unread() == nil })

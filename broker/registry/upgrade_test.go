@@ -10,8 +10,8 @@ import (
 	"ahprelay/test/natssite"
 )
 
-// formerFile is the file of a relay without a store: a served host, a host without any
-// lease yet, and a released host.
+// formerFile is the state file of an earlier version without a store. It contains a served host, a
+// host without any lease, and a released host.
 const formerFile = `[
 	{"host":"acme.laptop","enrolled":"2026-03-04T00:00:00Z","lastSeen":"2026-03-05T00:00:00Z","revision":7,
 	 "lease":{"instance":"agent","acquired":"2026-03-04T00:00:00Z","seq":9,"since":"2026-03-04T01:00:00Z","presence":{"state":"online","agentVersion":"1.0","wire":[1,2]}}},
@@ -20,8 +20,9 @@ const formerFile = `[
 	 "lease":{"instance":"gone","acquired":"2026-03-04T00:00:00Z","seq":9,"released":true,"since":"2026-03-05T00:00:00Z","presence":{"state":"offline","reason":"host-agent stopped","wire":[1,1]}}}
 ]`
 
-// TestHostsSurviveTheUpgradeToAStore starts a relay with the data directory of a relay without a store: its
-// hosts are known, the served host continues, and the store gets all of them.
+// TestHostsSurviveTheUpgradeToAStore starts a relay with the state file of an earlier version
+// without a store. It must know the hosts, continue the served host, and write all hosts into the
+// store.
 func TestHostsSurviveTheUpgradeToAStore(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)
@@ -39,13 +40,14 @@ func TestHostsSurviveTheUpgradeToAStore(t *testing.T) {
 			t.Errorf("%s: %+v, %v; want it offline, %s", name, h, ok, reason)
 		}
 	}
-	other := registryWith(t, s, registry.Config{}) // has only the store
+	other := registryWith(t, s, registry.Config{}) // this registry has no file
 	for _, name := range []string{"laptop", "spare", "old"} {
 		natssite.Eventually(t, name+" is in the store", func() bool { _, ok := other.Lookup("acme", name); return ok })
 	}
 }
 
-// TestStoreIsLost expects a new store to be filled from the relays' knowledge.
+// TestStoreIsLost restarts the server with an empty store. The relay must know the host from its
+// file, and write it into the new store.
 func TestStoreIsLost(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)
@@ -64,8 +66,9 @@ func TestStoreIsLost(t *testing.T) {
 	natssite.Eventually(t, "the store has it", func() bool { _, ok := other.Lookup("acme", "laptop"); return ok })
 }
 
-// TestForgottenHostIsKnownWhenItReturns forgets a host at all relays, unless it is served. The host becomes known
-// again when it returns.
+// TestForgottenHostIsKnownWhenItReturns forgets a host. That must fail while the host is served,
+// and work at all relays afterwards. When the host's host-agent returns, all relays must know the
+// host again.
 func TestForgottenHostIsKnownWhenItReturns(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)

@@ -7,8 +7,9 @@ import (
 	"ahprelay/auth"
 )
 
-// Ended entries leave the store: sessions and leases of silent relays, and expired
-// revocations.
+// TestEndedEntriesLeaveStore stores the session of a relay, a lease that it keeps, and a
+// revocation. When the relay is silent and the revocation expired, tidyStore must remove the
+// session and the revocation, and mark the lease as lost.
 func TestEndedEntriesLeaveStore(t *testing.T) {
 	t.Parallel()
 	r := startTest(t, newTestServer(t), Config{})
@@ -76,7 +77,7 @@ func TestEndedEntriesLeaveStore(t *testing.T) {
 		}
 		return at != 0
 	}
-	for until := time.Now().Add(time.Minute); inStore(relayKeys+"other") || inStore(revokedKey(rev)); { // recent changes go in the next pass
+	for until := time.Now().Add(time.Minute); inStore(relayKeys+"other") || inStore(revokedKey(rev)); { // recent changes wait for the next call
 		if time.Now().After(until) {
 			t.Fatal("a silent relay's session, or a spent revocation, is still in the store")
 		}
@@ -93,8 +94,8 @@ func TestEndedEntriesLeaveStore(t *testing.T) {
 	}
 }
 
-// The store of a cluster is writable without the copy of a relay whose JetStream has
-// stopped, but that copy is restarted all the same.
+// TestStoppedCopyIsRestarted calls maintain at a relay in a cluster. It must call Revive although
+// the store is writable: this relay's own copy could have stopped.
 func TestStoppedCopyIsRestarted(t *testing.T) {
 	t.Parallel()
 	revived := 0

@@ -39,8 +39,9 @@ func drawUsers(t *rapid.T, name string) (users natsUsers) {
 	return users
 }
 
-// Merged lists stay within bounds, and each user who may be connected is listed, at least
-// through auth.AllUsers.
+// TestMergedUsersStayWithinBounds merges random lists of users. The result must be within the
+// bound, and independent of the order if all fit. Each user must be in it, or be covered by the
+// entry auth.AllUsers.
 func TestMergedUsersStayWithinBounds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := drawUsers(t, "a"), drawUsers(t, "b")
@@ -52,7 +53,7 @@ func TestMergedUsersStayWithinBounds(t *testing.T) {
 		if err := both.check(); err != nil {
 			t.Fatalf("%v: %d users", err, len(both))
 		}
-		again := both.with(b...).with(a...) // more of the surplus users may be known by now
+		again := both.with(b...).with(a...) // this may know more of the surplus users
 		if third := again.with(b...).with(a...); !third.equal(again) || len(a)+len(b) <= maxUsers && !again.equal(both) {
 			t.Fatalf("told again: %v; was %v", third, again)
 		}
@@ -63,7 +64,7 @@ func TestMergedUsersStayWithinBounds(t *testing.T) {
 		all := slices.Concat(a, b)
 		for _, u := range all {
 			if slices.ContainsFunc(all, func(o natsUser) bool { return o.NKey == u.NKey && o.newer(u) }) {
-				continue // it has other users since
+				continue // a newer entry replaces this
 			}
 			named := slices.ContainsFunc(both, func(o natsUser) bool { return o.NKey == u.NKey && !o.Expires.Before(u.Expires) })
 			if !named && (i < 0 || both[i].Expires.Before(u.Expires) || both[i].Issued.After(u.Issued)) {
@@ -73,8 +74,8 @@ func TestMergedUsersStayWithinBounds(t *testing.T) {
 	})
 }
 
-// TestUnusedAccountsAreClosed closes accounts once no host-agent can be connected, and not
-// before.
+// TestUnusedAccountsAreClosed opens tenants' accounts for various reasons, and lets time pass. Each
+// account must close when no host-agent of its tenant can be connected any more, and not before.
 func TestUnusedAccountsAreClosed(t *testing.T) {
 	r := startTest(t, newTestServer(t), Config{})
 	now := time.Now()
@@ -104,7 +105,7 @@ func TestUnusedAccountsAreClosed(t *testing.T) {
 	tell(hostState{Key: "over.h", Enrolled: now, Users: natsUsers{{NKey: someNKeys[2], Token: "x", Issued: now, Expires: now.Add(-time.Hour)}}})
 	want := func(after time.Duration, names ...string) {
 		t.Helper()
-		until(t, fmt.Sprintf("after %v %v are open", after, names), func() bool { // connections end a moment later
+		until(t, fmt.Sprintf("after %v %v are open", after, names), func() bool { // connections close late
 			r.accounts.tidy(now.Add(after))
 			got := r.cfg.Tenants.Names()
 			slices.Sort(got)
@@ -114,6 +115,6 @@ func TestUnusedAccountsAreClosed(t *testing.T) {
 	want(0, "held", "long", "short", "shown")
 	want(time.Minute, "held", "long", "short", "shown")
 	want(3*time.Minute, "held")
-	r.keeping.sweep(now.Add(time.Minute)) // the lease was not renewed
+	r.keeping.sweep(now.Add(time.Minute)) // the lease expires without renewal
 	want(17 * time.Minute)
 }

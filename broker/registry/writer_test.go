@@ -13,7 +13,7 @@ import (
 	"ahprelay/broker"
 )
 
-// newKeeper returns a registry without a store that can keep leases.
+// newKeeper returns a registry that can keep leases. It has no store, and knows the host t/h.
 func newKeeper(t *testing.T) *Registry {
 	t.Helper()
 	r := newSessions()
@@ -28,14 +28,14 @@ func newKeeper(t *testing.T) *Registry {
 	if r.cfg.Tenants, err = broker.StartTenants(t.Context(), broker.TenantsConfig{Relay: relay}); err != nil {
 		t.Fatal(err)
 	}
-	r.cfg.Tenants.Close() // no accounts
+	r.cfg.Tenants.Close() // closed, so that it opens no accounts
 	return r
 }
 
-// online is a host-agent's presence.
+// online is the presence of a host-agent whose host is online.
 var online = withDefaults(Presence{State: Online})
 
-// leased returns a host's entry with a lease.
+// leased returns the state of host t/h with a lease of the given instance, keeper, Seq and number.
 func leased(instance, keeper string, seq, number uint64) hostState {
 	return hostState{Key: "t.h", Lease: &lease{Instance: instance, Keeper: keeper, Seq: seq, Fence: number, Presence: online}}
 }
@@ -44,9 +44,9 @@ func (r *Registry) asks(instance string, seq uint64) (leaseAnswer, bool) {
 	return r.keeping.renew("t.h", leaseRequest{Op: opHold, Instance: instance, Seq: seq, Presence: online}, "me")
 }
 
-// If the store names this relay as keeper, the lease expires here without renewals,
-// because no other relay would end it. That holds whichever relay has written it, and
-// even if the answer to the host-agent was lost.
+// TestAssignedLeaseIsKept delivers a lease that names this relay as its keeper. Without renewals,
+// the lease must expire here, because no other relay would end it. This holds whichever relay has
+// written the lease.
 func TestAssignedLeaseIsKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newKeeper(t)
@@ -62,8 +62,9 @@ func TestAssignedLeaseIsKept(t *testing.T) {
 	})
 }
 
-// A late request does not make this relay keep the lease, if a different relay has
-// answered later requests.
+// TestLateRequestKeepsNoLease delivers a request that is older than those another relay has
+// answered. This relay must answer it, but not keep the lease. After a newer request, it must keep
+// the lease.
 func TestLateRequestKeepsNoLease(t *testing.T) {
 	r := newKeeper(t)
 	r.applyHost(&r.view, leased("agent", "other", 9, 1), 7, 1, false)
@@ -76,8 +77,9 @@ func TestLateRequestKeepsNoLease(t *testing.T) {
 	}
 }
 
-// A host-agent heard by this relay keeps its host, even if other relays do not hear
-// it, or a new store has old data.
+// TestHeardIsNotOvertaken delivers stored states that differ from what this relay knows of a
+// host-agent it hears. The host must stay with that host-agent, unless another has a later lease,
+// and the store must be corrected.
 func TestHeardIsNotOvertaken(t *testing.T) {
 	for _, test := range []struct {
 		name   string
@@ -115,30 +117,30 @@ func TestHeardIsNotOvertaken(t *testing.T) {
 	}
 }
 
-// A relay never returns to an earlier host-agent instance, even after a new store or
-// lost changes, until the host is forgotten and enrolled again.
+// TestNeverAnOlderHolder delivers random leases, and new or older stores. A relay must never return
+// to an earlier lease of a host, unless the host was forgotten and enrolled again.
 func TestNeverAnOlderHolder(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		r := newKeeper(t)
 		start := time.Now().UTC()
 		life, rev, epoch, bucket, seq := 0, uint64(1), uint64(1), 0, uint64(0)
-		newest := map[int]uint64{} // by life
+		newest := map[int]uint64{} // newest lease number since each enrolment
 		r.view.storeID = "0"
 		for range rapid.IntRange(1, 20).Draw(rt, "steps") {
 			rev++
 			number := rapid.Uint64Range(1, 6).Draw(rt, "number")
 			instance := fmt.Sprint("agent-", number)
 			switch rapid.IntRange(0, 5).Draw(rt, "step") {
-			case 0: // a new bucket, filled from a relay's knowledge
+			case 0: // a new bucket, which a relay has filled
 				bucket++
 				epoch = r.view.newEpoch(fmt.Sprint(bucket))
-			case 1: // the same bucket again
+			case 1: // a new watch of the same bucket
 				epoch = r.view.newEpoch(fmt.Sprint(bucket))
 			case 2:
 				seq++
 				r.asks(instance, seq)
 			case 3:
-				if !r.view.newStore { // forgotten unnoticed by this relay
+				if !r.view.newStore { // the host was forgotten and enrolled again, unnoticed by this relay
 					life++
 				}
 				fallthrough
@@ -164,17 +166,19 @@ func TestNeverAnOlderHolder(t *testing.T) {
 	})
 }
 
-// Entries that reappear or are missing when a watch restarts.
+// TestNewWatchForgetsRemovedHosts restarts the watch. Hosts that the store no longer has must be
+// forgotten. A host written meanwhile must stay. If the store has lost a host that this relay
+// hears, the relay must write it again.
 func TestNewWatchForgetsRemovedHosts(t *testing.T) {
 	r := newKeeper(t)
 	r.upkeep.opened, r.ready = make(chan struct{}, 1), make(chan struct{})
 	r.view.storeErr = context.Canceled
 	r.view.storeID = "store"
-	r.hosts["t.h"].rev = 0 // from the file: removed since
+	r.hosts["t.h"].rev = 0 // known from the file, and removed from the store since
 	epoch := r.view.newEpoch("store")
 	written := leased("agent", "me", 1, 1)
 	written.Key = "t.new"
-	r.applyHost(&r.view, written, 8, 0, false) // while the watch delivers older entries
+	r.applyHost(&r.view, written, 8, 0, false) // written while the watch delivers older entries
 	r.view.synced(epoch, "store")
 	if _, known := r.Lookup("t", "h"); known {
 		t.Error("a host is known that the store does not have any more")
@@ -183,7 +187,7 @@ func TestNewWatchForgetsRemovedHosts(t *testing.T) {
 		t.Errorf("a host that was just written is %+v", h)
 	}
 
-	// The store has lost its last changes.
+	// Now the store has lost its last changes.
 	r.asks("agent", 2)
 	epoch = r.view.newEpoch("store")
 	older := leased("agent", "other", 1, 1)
@@ -200,9 +204,10 @@ func TestNewWatchForgetsRemovedHosts(t *testing.T) {
 	}
 }
 
-// TestLeaseIsTakenOver moves a host-agent to another relay. That relay answers from
-// memory and soon writes itself as the keeper, even after a repeated request. The old
-// keeper stops.
+// TestLeaseIsTakenOver moves a host-agent to another relay. That relay must answer without the
+// store, and soon be the keeper in the store, even if the request is a repeated one. The old keeper
+// must stop keeping the lease. Then a rival takes the host over: the second relay must drop the
+// lease.
 func TestLeaseIsTakenOver(t *testing.T) {
 	server := newTestServer(t)
 	one, two := startTest(t, server, Config{Instance: "one"}), startTest(t, server, Config{Instance: "two"})
@@ -244,8 +249,9 @@ func TestLeaseIsTakenOver(t *testing.T) {
 	}
 }
 
-// TestStoreRaisesFenceOfKeptLease lets a separated region raise the number of a lease
-// kept by this relay. The relay must keep the lease with the higher number.
+// TestStoreRaisesFenceOfKeptLease delivers a higher number for a lease that this relay keeps, as
+// another region can grant. The relay must keep the lease with the higher number, and answer with
+// it.
 func TestStoreRaisesFenceOfKeptLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newKeeper(t)

@@ -23,7 +23,8 @@ func newVault(t testing.TB) *remember.Vault {
 	return &remember.Vault{Tenant: "acme", Host: "laptop", Key: []byte(strings.Repeat("k", remember.KeySize)), Signer: signer}
 }
 
-// A changed, exchanged or foreign record does not open.
+// TestRecordsCannotBeForged changes a sealed record, its vault or the verifier. Open must return
+// ErrForged each time. Content above the bound must not be sealed.
 func TestRecordsCannotBeForged(t *testing.T) {
 	v := newVault(t)
 	r := remember.Record{ID: remember.IDOf("s:/1"), Version: 7, Time: 1}
@@ -61,7 +62,8 @@ func TestRecordsCannotBeForged(t *testing.T) {
 	}
 }
 
-// Records of two sessions have unrelated keys, and the key's ID does not contain it.
+// TestRecordKeysDiffer compares keys. Different sessions and different hosts must have different
+// keys, and KeyID must not contain the key.
 func TestRecordKeysDiffer(t *testing.T) {
 	v := newVault(t)
 	if string(v.RecordKey(remember.IDOf("s:/1"))) == string(v.RecordKey(remember.IDOf("s:/2"))) || strings.Contains(v.KeyID(), "6b6b") {
@@ -95,10 +97,10 @@ func FuzzReadRequest(f *testing.F) {
 	})
 }
 
-// update writes the vector anew.
+// update is the flag that makes tests write new vectors.
 var update = flag.Bool("update", false, "write testdata/vector.json")
 
-// A vector is a record with its keys, for other implementations.
+// A vector is a sealed record with its keys, which tests of all implementations open.
 type vector struct {
 	Tenant, Host, Content string
 	Session               string
@@ -108,7 +110,8 @@ type vector struct {
 	Record                remember.Record
 }
 
-// TestRecordOpensAsInTheConsole opens the record that the console's tests open, too.
+// TestRecordOpensAsInTheConsole opens the records in testdata, which the console's tests open too.
+// Contents and keys must match.
 func TestRecordOpensAsInTheConsole(t *testing.T) {
 	for file, blind := range map[string]bool{"testdata/vector.json": false, "testdata/blind.json": true} {
 		checkVector(t, file, blind)
@@ -121,7 +124,7 @@ func checkVector(t *testing.T, file string, blind bool) {
 		v := newVault(t)
 		v.Blind = blind
 		one := vector{Tenant: v.Tenant, Host: v.Host, Content: `{"session":"s:/1","state":{"turns":[]}}`, Session: "s:/1", Key: v.Key, KeyID: v.KeyID(), Verifier: v.Verifier()}
-		if blind { // long enough for padding
+		if blind { // so long that it gets padding
 			one.Content = `{"session":"s:/1","chat":"c:/1","state":{"title":"a title","turns":[]}}`
 		}
 		one.Record = remember.Record{ID: v.IDOf("s:/1"), Version: 1<<32 + 1, Time: 1763848800000}

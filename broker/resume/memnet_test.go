@@ -16,8 +16,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A network carries the carriers of one client. While it is down, dialling fails. While
-// it is frozen, nothing arrives, without any error. Bytes in transit are lost when a
+// A network is the network of one client, with its carriers in memory. While it is down, dialling
+// fails. While it is frozen, nothing arrives, without any error. Bytes in transit are lost when a
 // carrier ends.
 type network struct {
 	relay *resume.Relay
@@ -28,7 +28,7 @@ type network struct {
 	person  string
 	refused error
 	down    bool
-	thaw    chan struct{} // closed: not frozen
+	thaw    chan struct{} // closed while the network is not frozen
 	live    []*memCarrier
 	dials   int
 }
@@ -72,7 +72,7 @@ func (n *network) cut() {
 	}
 }
 
-// dialled counts the attempts to dial.
+// dialled returns the number of attempts to dial.
 func (n *network) dialled() int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -108,7 +108,7 @@ func (n *network) thawed() chan struct{} {
 	return n.thaw
 }
 
-// A memCarrier is a carrier in memory.
+// A memCarrier is one end of a carrier in memory.
 type memCarrier struct {
 	n        *network
 	out, in  chan []byte

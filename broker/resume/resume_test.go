@@ -19,7 +19,7 @@ import (
 	"ahprelay/broker/resume"
 )
 
-// A site is a relay and a client with one stream, on fake time.
+// A site is a relay and a client that share a stream, on fake time.
 type site struct {
 	*network
 	client, server *resume.Conn
@@ -27,7 +27,8 @@ type site struct {
 	end            func()
 }
 
-// newSite starts a site. Call end at the end of the bubble.
+// newSite starts a site, with defaults for zero settings. The test must call end before its bubble
+// ends.
 func newSite(t *testing.T, cfg resume.RelayConfig, pool *resume.Pool) *site {
 	t.Helper()
 	if cfg.Window == 0 {
@@ -66,7 +67,7 @@ func newSite(t *testing.T, cfg resume.RelayConfig, pool *resume.Pool) *site {
 	return s
 }
 
-// A flow writes numbered lines at one end, and checks them at the other end.
+// A flow writes count numbered lines at one end, and checks them at the other.
 type flow struct {
 	from, to io.ReadWriter
 	size     func() int
@@ -74,7 +75,7 @@ type flow struct {
 	count    int
 }
 
-// run carries all lines. It returns the first error, or difference.
+// run writes and reads all lines. It returns an error if a line is missing, repeated or changed.
 func (f *flow) run() error {
 	var wg sync.WaitGroup
 	var wrote error
@@ -121,15 +122,15 @@ func line(number, size int) []byte {
 	return b
 }
 
-// TestStreamLosesNothing breaks the network in random ways while both ends write. Every
-// byte arrives once, in order, and the stream stays open.
+// TestStreamLosesNothing breaks the network at random while both ends write. Every byte must arrive
+// once and in order, and the stream stay open.
 func TestStreamLosesNothing(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		seed := rapid.Uint64().Draw(rt, "seed")
 		faults := rapid.SliceOfN(rapid.SampledFrom([]string{"cut", "freeze", "down", "blink"}), 1, 6).Draw(rt, "faults")
 		lengths := rapid.SliceOfN(rapid.IntRange(1, 500), len(faults), len(faults)).Draw(rt, "seconds")
 		count := rapid.IntRange(1, 300).Draw(rt, "lines")
-		large := rapid.SampledFrom([]int{10, 2_000, 12_000}).Draw(rt, "size") // 300 lines stay below the window
+		large := rapid.SampledFrom([]int{10, 2_000, 12_000}).Draw(rt, "size") // 300 lines fit into the window
 		synctest.Test(t, func(t *testing.T) {
 			s := newSite(t, resume.RelayConfig{}, nil)
 			defer s.end()
@@ -177,8 +178,8 @@ func TestStreamLosesNothing(t *testing.T) {
 	})
 }
 
-// TestAbsentClientMissesTheWindow writes nearly a window for an absent client, and then more.
-// The stream must end only then.
+// TestAbsentClientMissesTheWindow writes to an absent client. Nearly a window must be accepted.
+// More must end the stream with ErrMissed, and the client must learn ErrGone when it returns.
 func TestAbsentClientMissesTheWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, resume.RelayConfig{Window: 1 << 20}, nil)
@@ -206,7 +207,8 @@ func TestAbsentClientMissesTheWindow(t *testing.T) {
 	})
 }
 
-// TestPresentClientHoldsTheWriterBack fills the window of a client that reads nothing.
+// TestPresentClientHoldsTheWriterBack writes to a client that is connected and reads nothing. Write
+// must block at about the window, and continue when the client reads.
 func TestPresentClientHoldsTheWriterBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, resume.RelayConfig{Window: 1 << 20}, nil)
@@ -228,7 +230,8 @@ func TestPresentClientHoldsTheWriterBack(t *testing.T) {
 	})
 }
 
-// TestAbsenceIsBounded keeps a client away for as long as is allowed, and longer.
+// TestAbsenceIsBounded keeps a client away for 9 minutes, after which the stream must continue, and
+// for 11 minutes, after which both ends must have ended.
 func TestAbsenceIsBounded(t *testing.T) {
 	for _, test := range []struct {
 		away time.Duration
@@ -252,7 +255,8 @@ func TestAbsenceIsBounded(t *testing.T) {
 	}
 }
 
-// TestPoolBoundsAbsentClients writes for two absent clients of one person.
+// TestPoolBoundsAbsentClients writes to two absent clients of the same person, beyond the person's
+// bound in the pool. The second stream must end with ErrMissed, and the first stay open.
 func TestPoolBoundsAbsentClients(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pool := resume.NewPool(1<<20, 10<<20)
@@ -284,8 +288,8 @@ func TestPoolBoundsAbsentClients(t *testing.T) {
 	})
 }
 
-// TestStreamBelongsToItsPerson resumes a stream with a different person's token, with a
-// refused token, and with a guessed id.
+// TestStreamBelongsToItsPerson resumes a stream with a different person's token, and with a refused
+// token. The client's stream must end, and the relay's end stay open for its own person.
 func TestStreamBelongsToItsPerson(t *testing.T) {
 	for name, change := range map[string]func(*site){
 		"different person": func(s *site) { s.person = "bob" },
@@ -309,7 +313,8 @@ func TestStreamBelongsToItsPerson(t *testing.T) {
 	}
 }
 
-// TestCloseDeliversWhatWasWritten closes behind data, with and without a break.
+// TestCloseDeliversWhatWasWritten writes and then closes a stream at the relay, with and without a
+// broken network. The client must receive all bytes.
 func TestCloseDeliversWhatWasWritten(t *testing.T) {
 	for _, broken := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -332,7 +337,8 @@ func TestCloseDeliversWhatWasWritten(t *testing.T) {
 	}
 }
 
-// TestDiscardDropsEverything discards a stream with data for an absent client.
+// TestDiscardDropsEverything discards a stream with bytes for an absent client. The pool must hold
+// nothing, and the client receive nothing but ErrGone.
 func TestDiscardDropsEverything(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, resume.RelayConfig{}, nil)
@@ -355,7 +361,7 @@ func TestDiscardDropsEverything(t *testing.T) {
 	})
 }
 
-// rawCarrier is a client that sends packets of its own.
+// raw dials a carrier on which the test sends packets of its own.
 func (n *network) raw(t *testing.T) resume.Carrier {
 	t.Helper()
 	c, err := n.dial(context.Background())
@@ -365,7 +371,8 @@ func (n *network) raw(t *testing.T) resume.Carrier {
 	return c
 }
 
-// TestBadPeersLoseTheirStream sends packets that no client sends.
+// TestBadPeersLoseTheirStream sends packets that no correct client sends. The relay must end the
+// carrier and its stream, and keep the good client's stream.
 func TestBadPeersLoseTheirStream(t *testing.T) {
 	hello := append([]byte{1, 1}, make([]byte, 32)...)
 	for name, packets := range map[string][][]byte{
@@ -391,7 +398,7 @@ func TestBadPeersLoseTheirStream(t *testing.T) {
 			}
 			var err error
 			for err == nil {
-				_, err = c.Recv() // the relay ends the carrier
+				_, err = c.Recv() // until the relay ends the carrier
 			}
 			time.Sleep(2 * time.Second)
 			if streams, _ := s.relay.Count(); streams != 1 {
@@ -401,8 +408,8 @@ func TestBadPeersLoseTheirStream(t *testing.T) {
 	}
 }
 
-// TestBrokenCarriersAreDialledSeldom ends each carrier at once. The client must pause between
-// dials, and the stream must continue later.
+// TestBrokenCarriersAreDialledSeldom ends each carrier within a millisecond, for a minute. The
+// client must pause between dials. Afterwards, the stream must continue.
 func TestBrokenCarriersAreDialledSeldom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, resume.RelayConfig{}, nil)
@@ -422,7 +429,8 @@ func TestBrokenCarriersAreDialledSeldom(t *testing.T) {
 	})
 }
 
-// FuzzStream feeds both ends of a stream with arbitrary packets.
+// FuzzStream passes arbitrary packets to an end of a stream. It must not panic, and must hold no
+// bytes after its end.
 func FuzzStream(f *testing.F) {
 	f.Add([]byte{1, 1, 0}, []byte{1, 2, 3})
 	f.Add([]byte{1, 2, 0, 3, 0, 0, 9}, []byte{1, 3, 0, 'x'})
@@ -439,7 +447,7 @@ func FuzzStream(f *testing.F) {
 	})
 }
 
-// A listCarrier delivers packets, and then ends.
+// A listCarrier is a carrier that delivers the given packets and then ends.
 type listCarrier struct{ packets [][]byte }
 
 func (*listCarrier) Send([]byte) error { return nil }

@@ -20,7 +20,7 @@ import (
 	"ahprelay/test/natssite"
 )
 
-// peopleAt starts a relay's store of people; file may be "".
+// peopleAt starts a relay's store of people. Without a file, file is "".
 func peopleAt(t *testing.T, conn *broker.Conn, keys *auth.Keys, file string) (*store.Store, error) {
 	t.Helper()
 	sealer, err := keys.Sealer("people")
@@ -36,7 +36,7 @@ func peopleAt(t *testing.T, conn *broker.Conn, keys *auth.Keys, file string) (*s
 	return s, err
 }
 
-// people is peopleAt after the complete read.
+// people starts a relay's store of people, and returns when it has read the whole stream.
 func people(t *testing.T, s *natssite.Site, file string) *store.Store {
 	t.Helper()
 	r, err := peopleAt(t, s.Relays(t), s.Keys, file)
@@ -47,7 +47,7 @@ func people(t *testing.T, s *natssite.Site, file string) *store.Store {
 	return r
 }
 
-// put makes a change that must succeed.
+// put sets a record's value, or removes the record if value is "". It fails the test on an error.
 func put(t *testing.T, s *store.Store, key, value string) {
 	t.Helper()
 	err := s.Update(key, func([]byte) ([]byte, error) {
@@ -61,7 +61,7 @@ func put(t *testing.T, s *store.Store, key, value string) {
 	}
 }
 
-// comes waits for a record's value at a relay; "": no record.
+// comes waits until a relay's store has the value want for a record; "" waits for no record.
 func comes(t *testing.T, s *store.Store, key, want string) {
 	t.Helper()
 	natssite.Eventually(t, fmt.Sprintf("%s is %q", key, want), func() bool {
@@ -74,8 +74,9 @@ func comes(t *testing.T, s *store.Store, key, want string) {
 	})
 }
 
-// TestRecordsAreShared expects changes at all relays, a new record to be readable at
-// another relay at once, and no lost concurrent change.
+// TestRecordsAreShared changes records at two relays. Each must get the other's changes, and read a
+// new record at once. No concurrent change may be lost. Records sealed with other keys must be
+// ignored, and invalid keys refused.
 func TestRecordsAreShared(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)
@@ -103,7 +104,7 @@ func TestRecordsAreShared(t *testing.T) {
 					if err == nil {
 						break
 					}
-					if !errors.Is(err, store.ErrAway) { // too many conflicts
+					if !errors.Is(err, store.ErrAway) { // tried again: there were too many conflicts
 						t.Error(err)
 						return
 					}
@@ -116,7 +117,7 @@ func TestRecordsAreShared(t *testing.T) {
 		got, err := one.Read("person.count")
 		return err == nil && string(got) == fmt.Sprint(2*each)
 	})
-	// The NATS servers' operator, without the relays' keys, cannot forge a person.
+	// Whoever runs the NATS servers, without the relays' keys, cannot forge a person.
 	forged, err := peopleAt(t, s.Relays(t), natssite.NewKeys(t), "")
 	if err != nil {
 		t.Fatal(err)
@@ -144,13 +145,14 @@ func TestRecordsAreShared(t *testing.T) {
 	}
 }
 
-// TestRecordsAreTakenOver merges a single relay's records into the store and keeps the
-// store's own. Records removed elsewhere disappear, and a new store is filled.
+// TestRecordsAreTakenOver starts a relay with a file from an earlier version. Its records must be
+// added to the store, but not replace the store's own. Records that were removed from the store
+// must disappear, and a new store must get all records from the file.
 func TestRecordsAreTakenOver(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)
 	file := filepath.Join(t.TempDir(), "people.json")
-	former := `{"person.default.ada": "ada", "device.a": "old", "device.b": "b"}` // the form of relays without a store
+	former := `{"person.default.ada": "ada", "device.a": "old", "device.b": "b"}` // as written by earlier versions
 	if err := os.WriteFile(file, []byte(former), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -171,7 +173,7 @@ func TestRecordsAreTakenOver(t *testing.T) {
 	three := people(t, other, file)
 	comes(t, three, "device.a", "new")
 	comes(t, people(t, other, ""), "person.default.ada", "ada")
-	three.Close() // it writes the file no more
+	three.Close() // so that it no longer writes the file
 
 	if err := os.WriteFile(file, []byte(former[:20]), 0o600); err != nil {
 		t.Fatal(err)
@@ -181,8 +183,8 @@ func TestRecordsAreTakenOver(t *testing.T) {
 	}
 }
 
-// TestRecordsWhileTheStoreIsAway reads known records, even after a restart in a
-// cluster, and expects changes to fail.
+// TestRecordsWhileTheStoreIsAway stops the store. Known records must stay readable, also after the
+// relay has restarted with its file. Changes must fail with ErrAway.
 func TestRecordsWhileTheStoreIsAway(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)
@@ -216,8 +218,8 @@ func TestRecordsWhileTheStoreIsAway(t *testing.T) {
 	}
 }
 
-// TestBucketOfFormerRelays shares a bucket with relays that use it as a key-value
-// bucket: both see each other's changes.
+// TestBucketOfFormerRelays shares a bucket with earlier versions, which use it as a key-value
+// bucket. Both must see each other's changes and removals.
 func TestBucketOfFormerRelays(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)
@@ -279,7 +281,8 @@ func TestBucketOfFormerRelays(t *testing.T) {
 	comes(t, r, "person.ada", "again")
 }
 
-// TestFullStoreRemovesNoRecord refuses records beyond the bound and removes none.
+// TestFullStoreRemovesNoRecord fills the store up to its bound. A further record must be refused
+// with ErrFull, and no other removed. Changes must still work, and a new record after a removal.
 func TestFullStoreRemovesNoRecord(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)

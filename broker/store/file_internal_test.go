@@ -7,8 +7,7 @@ import (
 	"testing"
 )
 
-// TestClosedStoreKeepsItsLastChange: a change that comes while the file is written, just
-// before Close, is written too.
+// TestClosedStoreKeepsItsLastChange makes a change just before Close. The file must contain it.
 func TestClosedStoreKeepsItsLastChange(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "people.json")
 	s := &Store{

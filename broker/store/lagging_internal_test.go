@@ -13,12 +13,12 @@ import (
 	"ahprelay/test/natssite"
 )
 
-// A laggingCopy is a JetStream whose first consumers read a copy that lags behind its
-// leader.
+// A laggingCopy is a JetStream whose first consumers read another stream, which stands for a copy
+// that lacks the newest records.
 type laggingCopy struct {
 	jetstream.JetStream
-	stream    string       // the copy
-	consumers atomic.Int32 // still to come at the copy
+	stream    string       // the stream with the copy
+	consumers atomic.Int32 // number of consumers that still read the copy
 }
 
 func (l *laggingCopy) CreateConsumer(ctx context.Context, stream string, cfg jetstream.ConsumerConfig) (jetstream.Consumer, error) {
@@ -28,9 +28,9 @@ func (l *laggingCopy) CreateConsumer(ctx context.Context, stream string, cfg jet
 	return l.JetStream.CreateConsumer(ctx, stream, cfg)
 }
 
-// TestLaggingCopyIsNotTheStore reads the records from a copy which lacks some or all of
-// them, which JetStream permits to a relay which has just replaced another. The records
-// must stay known, and the relay must not report the store as read.
+// TestLaggingCopyIsNotTheStore reads the records from a copy that lacks some or all of them.
+// JetStream permits that to a relay which has just replaced another. The read must fail with
+// errLags, and the known records stay. Reading the current copy must then succeed.
 func TestLaggingCopyIsNotTheStore(t *testing.T) {
 	t.Parallel()
 	for _, copied := range []int{0, 1} {
@@ -70,7 +70,7 @@ func TestLaggingCopyIsNotTheStore(t *testing.T) {
 				}
 			}
 			lagging := &laggingCopy{JetStream: js, stream: lags}
-			lagging.consumers.Store(int32(copied + 1)) // the second one asks for the rest
+			lagging.consumers.Store(int32(copied + 1)) // the second consumer asks for the remaining records
 			s := &Store{
 				cfg: first.cfg, js: lagging, cancel: func() {}, ready: make(chan struct{}), save: make(chan struct{}, 1),
 				records: map[string]*known{"device.0": {Record: first.Get("device.0")}}, streamID: first.streamID,

@@ -16,17 +16,17 @@ import (
 	"ahprelay/test/natssite"
 )
 
-// A silentStore behaves like a cluster that loses its leader: it has a stream, and
-// stops answering once messages are requested.
+// A silentStore is a NATS server that behaves like a cluster without a leader: it has a stream, and
+// stops answering once a consumer requests messages.
 type silentStore struct {
 	conn *nats.Conn
 
 	mu     sync.Mutex
 	silent bool
-	asked  chan string // unanswered requests
+	asked  chan string // requests that get no answer
 }
 
-// newSilentStore starts a silentStore.
+// newSilentStore starts a silentStore, and returns it with its URL.
 func newSilentStore(t *testing.T) (s *silentStore, url string) {
 	t.Helper()
 	nats, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, NoSigs: true, NoLog: true})
@@ -57,7 +57,7 @@ func (s *silentStore) answer(m *nats.Msg) {
 	defer s.mu.Unlock()
 	what := strings.TrimPrefix(m.Subject, "$JS.API.")
 	if strings.HasPrefix(what, "CONSUMER.MSG.NEXT.") {
-		s.silent = true // not even a heartbeat
+		s.silent = true // the consumer gets no heartbeats either
 		return
 	}
 	if s.silent {
@@ -83,8 +83,8 @@ func (s *silentStore) answer(m *nats.Msg) {
 	_ = m.Respond(body)
 }
 
-// TestStopsWhileNobodyLeads stops a relay while its request after missing heartbeats
-// is unanswered: Close does not wait for the answer.
+// TestStopsWhileNobodyLeads closes a store while its request for a new consumer has no answer.
+// Close must not wait for the answer.
 func TestStopsWhileNobodyLeads(t *testing.T) {
 	t.Parallel()
 	silent, url := newSilentStore(t)
@@ -107,7 +107,7 @@ func TestStopsWhileNobodyLeads(t *testing.T) {
 	}()
 	select {
 	case <-closed:
-	case <-time.After(20 * time.Second): // each request may take ten
+	case <-time.After(20 * time.Second): // a single request may take 10 s
 		t.Error("it has not stopped after 20 s")
 		<-closed
 	}

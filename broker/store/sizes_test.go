@@ -7,8 +7,9 @@ import (
 	"ahprelay/test/natssite"
 )
 
-// A store of sizes has no data in memory, at the writer, at other relays and after a
-// restart. Load reads one record.
+// TestSizesKeepNoData writes a record into a store with Sizes. At the writer, at another relay and
+// after a restart, the store must know the size and have no data in memory. Load must return the
+// data.
 func TestSizesKeepNoData(t *testing.T) {
 	t.Parallel()
 	site := natssite.New(t)

@@ -18,7 +18,8 @@ import (
 	"ahprelay/test/natssite"
 )
 
-// open starts a relay's Store at a site.
+// open starts a relay's store at a site, and returns it when it has read the stream, with its
+// connection.
 func open(t *testing.T, s *natssite.Site, file string) (*store.Store, *broker.Conn) {
 	t.Helper()
 	sealer, err := s.Keys.Sealer("records")
@@ -35,7 +36,7 @@ func open(t *testing.T, s *natssite.Site, file string) (*store.Store, *broker.Co
 	return store, conn
 }
 
-// await waits for a record's value; "": no record.
+// await waits until a record has the value want; "" waits for no record.
 func await(t *testing.T, s *store.Store, key, want string) {
 	t.Helper()
 	heard := make(chan string, 100)
@@ -48,9 +49,9 @@ func await(t *testing.T, s *store.Store, key, want string) {
 	}
 }
 
-// TestSecondConcurrentWriterGetsAConflict changes records from two relays: the second of two concurrent writers
-// gets a conflict and the first one's value. Records in NATS are unreadable and bound
-// to their key.
+// TestSecondConcurrentWriterGetsAConflict changes records at two relays. Creating an existing
+// record must return ErrConflict. Concurrent updates must all take effect. In NATS, records must be
+// unreadable, and a record copied to another key must be ignored.
 func TestSecondConcurrentWriterGetsAConflict(t *testing.T) {
 	t.Parallel()
 	site := natssite.New(t)
@@ -115,9 +116,9 @@ func TestSecondConcurrentWriterGetsAConflict(t *testing.T) {
 	}
 }
 
-// TestRecordsAreBack loses the stream under a running relay, and starts a further
-// relay with only its file. No record without expiry may be lost, and none of the
-// running relay.
+// TestRecordsAreBack deletes the stream under a running relay, which must write all its records
+// into a new stream. Then a new relay starts at another site with the first relay's file: it must
+// have each record that has no expiry.
 func TestRecordsAreBack(t *testing.T) {
 	t.Parallel()
 	site := natssite.New(t)
@@ -131,7 +132,7 @@ func TestRecordsAreBack(t *testing.T) {
 	if err := js.DeleteStream(t.Context(), "ahp-records"); err != nil {
 		t.Fatal(err)
 	}
-	for { // until the relay has noticed
+	for { // until the relay has made the stream again
 		stream, err := js.Stream(t.Context(), "ahp-records")
 		if err == nil {
 			if _, err = stream.GetLastMsgForSubject(t.Context(), "ahp.relays.v1.records.job.1"); err == nil {

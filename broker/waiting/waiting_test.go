@@ -11,16 +11,16 @@ import (
 	"ahprelay/internal/sealed"
 )
 
-// update writes the vector anew.
+// update is the flag that makes the test write a new vector.
 var update = flag.Bool("update", false, "write testdata/vector.json")
 
-// A vector is an item with its keys, for other implementations.
+// A vector is a sealed item with its keys, which tests of all implementations open.
 type vector struct {
 	Tenant, Host, Subject string
 	Content               string
 	Secret                []byte // the host's key
 	Verifier              []byte
-	Digest                string // of "call-1", "shell", "ls", "Run ls"
+	Digest                string // DigestOf("call-1", "shell", "ls", "Run ls")
 	Item                  waiting.Item
 }
 
@@ -37,7 +37,8 @@ func newItem(t testing.TB, device *sealed.Device, host sealed.Secret, content st
 	return i
 }
 
-// TestConsolesItemOpens opens the item that the console's tests open, too.
+// TestConsolesItemOpens opens the item in testdata, which the console's tests open too. Content and
+// digest must match.
 func TestConsolesItemOpens(t *testing.T) {
 	const file = "testdata/vector.json"
 	if *update {
@@ -86,7 +87,9 @@ func TestConsolesItemOpens(t *testing.T) {
 	}
 }
 
-// An item with any change does not open.
+// TestItemsCannotBeForged changes an item, or the names and keys with which the host opens it.
+// OpenLetter must fail for each change. The author's own device must be able to read the item;
+// other devices must not.
 func TestItemsCannotBeForged(t *testing.T) {
 	device, err := sealed.NewDevice()
 	if err != nil {

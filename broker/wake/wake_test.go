@@ -9,7 +9,8 @@ import (
 	"ahprelay/broker/wake"
 )
 
-// TestTermsNeedBothOwners checks the lists with names and addresses.
+// TestTermsNeedBothOwners calls Allows, Wakes and Check with lists of names and addresses. Only
+// listed names may be allowed, and invalid lists must be refused.
 func TestTermsNeedBothOwners(t *testing.T) {
 	t.Parallel()
 	terms := wake.Terms{By: "desk,nas", Addresses: "02:00:00:00:00:01", For: "laptop"}
@@ -35,7 +36,8 @@ func TestTermsNeedBothOwners(t *testing.T) {
 	}
 }
 
-// FuzzReadOrder decodes orders from hostile servers.
+// FuzzReadOrder reads arbitrary orders, as a hostile server could send. An accepted order must have
+// a target, a time and a bounded number of addresses.
 func FuzzReadOrder(f *testing.F) {
 	good, err := json.Marshal(wake.Order{Tenant: "default", Host: "desk", Agent: "a", Target: "laptop", Addresses: []string{"02:00:00:00:00:01"}, At: 1})
 	if err != nil {
