@@ -56,9 +56,9 @@ type packer struct {
 
 	mu      sync.Mutex // guards the fields below, and writing
 	encoder *zstd.Encoder
-	little  []byte      // scratch for writeLittle
-	open    bool        // a frame is open
-	idle    *time.Timer // ends the frame
+	little  []byte      // buffer of writeLittle, reused
+	open    bool        // a frame has begun and not ended
+	idle    *time.Timer // ends the frame after a time without larger writes
 	closed  bool
 }
 

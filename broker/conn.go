@@ -75,7 +75,7 @@ type Conn struct {
 	// Set by start, then read-only.
 	nc     *nats.Conn
 	events Events
-	cancel context.CancelFunc // ends attempts and network connections
+	cancel context.CancelFunc // ends dialling and all network connections
 	made   chan struct{}      // closed when nc is set
 	gone   chan struct{}      // closed after the last event
 
@@ -96,11 +96,11 @@ type Conn struct {
 	through atomic.Pointer[string] // URL of the WebSocket in use or being dialled; nil: none
 
 	outlet   atomic.Pointer[outlet] // of the current or last network connection; nil: none yet
-	together atomic.Int32           // callers in Together
-	line     atomic.Pointer[line]   // of the current network connection; nil: none
+	together atomic.Int32           // number of calls of Together in progress
+	line     atomic.Pointer[line]   // the current network connection; nil: none
 
 	mu sync.Mutex
-	up chan struct{} // closed and replaced at each login
+	up chan struct{} // closed at each login, and replaced by a new channel
 }
 
 func newConn(events Events) *Conn {
@@ -181,7 +181,7 @@ func (c *Conn) complained(sub *nats.Subscription, err error) {
 // beforeRetry runs before each attempt except the first, outside the library's locks. It
 // selects a URL, renews credentials if necessary, and returns the delay.
 func (c *Conn) beforeRetry(attempt int) time.Duration {
-	<-c.made // soon
+	<-c.made // closed soon, when nc is set
 	if len(c.urls) > 1 {
 		c.turnToNext()
 		attempt = (attempt-1)/len(c.urls) + 1 // every URL is tried once before delays grow
@@ -411,7 +411,7 @@ func (c *Conn) Leads(url string) bool {
 // Move reconnects to a different URL. If that fails, the next URL is tried as usual.
 func (c *Conn) Move(url string) {
 	if i := slices.Index(c.urls, url); i >= 0 {
-		c.wanted.Store(int32(i) + 1) // for beforeRetry
+		c.wanted.Store(int32(i) + 1) // beforeRetry uses it
 		c.turnTo(i)
 		c.Redial()
 	}

@@ -21,7 +21,7 @@ const mostHeld = 64 << 10
 // writes.
 type outlet struct {
 	net.Conn
-	together *atomic.Int32 // callers in Together
+	together *atomic.Int32 // number of calls of Together in progress
 
 	mu   sync.Mutex // held during a write
 	held *[]byte    // collected bytes, from heldBuffers; nil: none

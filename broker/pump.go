@@ -12,7 +12,7 @@ const (
 	// PumpBuffer is the size of Pump's reads under load.
 	PumpBuffer = 32 << 10
 
-	idleBuffer = 512 // while traffic is light
+	idleBuffer = 512 // bytes of the buffer while traffic is light
 )
 
 // quietRead is the silence after which the large buffer is returned.

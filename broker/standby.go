@@ -108,7 +108,7 @@ type standbys struct {
 	told   func(url string)
 
 	mu      sync.Mutex        // guards the fields below
-	current *standby          // nil: none
+	current *standby          // the open second connection; nil: none
 	places  map[string]string // region and zone of relays, by URL
 }
 
@@ -282,9 +282,9 @@ func (k *standbys) open(ctx context.Context) *standby {
 
 // Ranks of relays for the second connection; lower is better.
 const (
-	rankOther   = iota // at a different place
+	rankOther   = iota // the relay is in a different place
 	rankUnknown        // its place is unknown, because this host-agent was never connected to it
-	rankSame           // at the same place
+	rankSame           // the relay is in the same place
 )
 
 func (k *standbys) rank(url, own string) int {

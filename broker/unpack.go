@@ -135,7 +135,7 @@ type frame struct {
 	begun  bool
 	last   bool // the current block is the frame's last
 	sums   bool // a checksum follows the last block
-	remain int  // bytes until the next header
+	remain int  // bytes to read until the next header
 }
 
 // errNoFrame reports input other than Zstandard frames.

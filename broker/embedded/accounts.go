@@ -25,7 +25,7 @@ type resolver struct {
 	over  chan struct{} // closed when the server ends
 	once  [2]sync.Once
 
-	known  sync.Map // claims, by account
+	known  sync.Map // account claims as JWT, by account
 	others func(account string) (claim string, err error)
 
 	server   atomic.Pointer[server.Server] // nil until the server is made

@@ -10,9 +10,9 @@ import (
 
 // Times of a handover.
 const (
-	handOverTime = 2 * time.Second // for the whole handover
+	handOverTime = 2 * time.Second // bound for the whole handover
 	handOverLook = 20 * time.Millisecond
-	stepDownWait = 500 * time.Millisecond // for another server to become leader
+	stepDownWait = 500 * time.Millisecond // how long to wait until another server leads
 )
 
 // handOver transfers this server's leaderships to other servers before it ends. Otherwise

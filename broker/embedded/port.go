@@ -46,10 +46,10 @@ type port struct {
 	tls    *tls.Config // nil: none
 	log    *slog.Logger
 
-	unauthenticated *unauthenticated.Table // connections before their login
+	unauthenticated *unauthenticated.Table // connections that have not logged in
 
 	mu    sync.Mutex        // guards the fields below
-	conns map[[2]string]int // connections after login, by tenant and host
+	conns map[[2]string]int // number of logged-in connections, by tenant and host
 
 	life    context.Context // ends with close
 	cancel  context.CancelFunc

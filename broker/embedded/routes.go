@@ -21,7 +21,7 @@ import (
 // Times for connections to routes.
 const (
 	resolveTimeout = 2 * time.Second // for resolving the names of all routes together
-	absentTimeout  = time.Second     // for a server to accept a connection
+	absentTimeout  = time.Second     // how long a server may take to accept a connection
 )
 
 // withoutOwn removes a server's route to itself from the list of routes. NATS counts all

@@ -76,11 +76,11 @@ type Config struct {
 type Server struct {
 	nats     *server.Server
 	keys     *auth.Keys
-	accounts *resolver // accounts with permitted users
+	accounts *resolver // returns the accounts that the server asks for
 	made     sync.Map  // accounts loaded before: *server.Account by name
 	tenants  sync.Map  // tenants, by account
-	port     *port     // nil: no listener
-	turns    *turns    // turns of host-agents
+	port     *port     // the TCP listener; nil: none
+	turns    *turns    // decides whose bytes the server reads next
 	store    string    // JetStream's directory; "": none
 	others   []string  // addresses of the other servers in the cluster
 	size     int       // configured size of the cluster; 0: not configured

@@ -30,7 +30,7 @@ type serverLog struct {
 	log     *slog.Logger
 	limit   *rate.Limiter
 	foreign *rate.Limiter
-	away    *rate.Limiter // for lines about unreachable regions
+	away    *rate.Limiter // limits the lines about unreachable regions
 	skipped atomic.Int64
 
 	mu    sync.Mutex

@@ -47,8 +47,8 @@ type turns struct {
 	fair   *fair.Turns
 	shares *fair.Shares // what each tenant has used and paid
 	atOnce int32
-	asked  atomic.Int32 // writers with a turn, or waiting for one
-	guests atomic.Int32 // writers without a turn, see enter
+	asked  atomic.Int32 // number of writers that have a turn or wait for it
+	guests atomic.Int32 // number of writers that write without a turn, see enter
 }
 
 func newTurns() *turns {
@@ -164,7 +164,7 @@ func (w *turnWriter) rest(d time.Duration) {
 type turnConn struct {
 	net.Conn
 	in     *turnWriter
-	cancel context.CancelFunc // ends a wait of in
+	cancel context.CancelFunc // ends the wait for a turn
 }
 
 // Close implements [net.Conn].

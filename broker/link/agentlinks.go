@@ -71,7 +71,7 @@ type AgentLinks struct {
 	writer  *writer
 	trials  map[string]*trial    // by relay instance, at most maxLinks; owned by Run
 	refused map[string]time.Time // by relay instance: when its refusal was last logged; owned by Run
-	damage  damage               // owned by Run
+	damage  damage               // limits log lines about damaged packets; owned by Run
 
 	mu      sync.Mutex
 	links   map[string]*boundLink // by relay instance

@@ -52,7 +52,7 @@ type Hello struct {
 	Fence uint64 `json:"fence,omitempty"`
 
 	// The relay's proof of identity, see linkauth.go.
-	Share     []byte `json:"share,omitempty"`     // this end's share, in a hello or challenge
+	Share     []byte `json:"share,omitempty"`     // in a hello or challenge: this end's public key share
 	Peer      []byte `json:"peer,omitempty"`      // the share from the challenge that this hello answers
 	Key       []byte `json:"key,omitempty"`       // the relay's public key
 	Proof     []byte `json:"proof,omitempty"`     // the relay's signature

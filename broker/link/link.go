@@ -117,7 +117,7 @@ type Link struct {
 	have    uint64   // all packets up to this number have been received
 	seen    uint64   // highest packet number that the peer is known to have sent
 	undone  []uint64 // received packets that are not done, in order
-	acked   uint64   // the released number in the last ack
+	acked   uint64   // number up to which the last ack released packets
 	unacked int      // bytes received since the last ack
 	ackAt   time.Time
 	ask     bool      // the next ack requests an ack from the peer

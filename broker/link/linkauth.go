@@ -50,7 +50,7 @@ const (
 // safe for concurrent use.
 type linkSeal struct {
 	out, in cipher.AEAD
-	count   uint64 // counts sealed packets
+	count   uint64 // number of sealed packets
 	nonce   [linkNonce]byte
 }
 

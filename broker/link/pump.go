@@ -73,7 +73,7 @@ var (
 // An AgentGoneError reports that the host-agent instance is known to have ended. The
 // relay then need not wait for its silence.
 type AgentGoneError struct {
-	Reason string // shown to users
+	Reason string // why the host-agent has ended; users can see it
 }
 
 // Error returns the reason.

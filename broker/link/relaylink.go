@@ -42,7 +42,7 @@ type RelayLines interface {
 // A RelayLinkConfig configures a RelayLink.
 type RelayLinkConfig struct {
 	Tenant, Host string
-	Agent, Relay string // instances
+	Agent, Relay string // instance names of the host-agent and of this relay
 
 	Hello Hello         // the relay's hello; the link fills in Epoch, Wire, Fence and the proof
 	Fence func() uint64 // number of the host's newest lease that the relay knows; default: unknown
@@ -260,7 +260,7 @@ func (l *RelayLink) prove(agentShare []byte) error {
 
 // An UntrustedError reports that a host-agent accepts no links from this relay.
 type UntrustedError struct {
-	Reason string // the host-agent's reason
+	Reason string // why the host-agent refuses the relay
 }
 
 // Error implements error.

@@ -14,7 +14,7 @@ type writer struct {
 	// latest time of the next call. An error ends the writer.
 	flush func() (more bool, again time.Time, err error)
 
-	woken chan struct{} // has a token after wake
+	woken chan struct{} // wake puts a token in
 	began time.Time
 	until atomic.Int64 // when run next calls flush, in ns since began; MaxInt64 while it runs flush
 }

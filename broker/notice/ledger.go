@@ -9,7 +9,7 @@ import (
 type Ledger struct {
 	instance string
 	only     func(session string) string // returns the only subject who may see a session, or ""; nil: all may
-	wake     chan struct{}               // holds one
+	wake     chan struct{}               // signals that a report is due; capacity 1
 	most     int                         // bound for the events in a report
 
 	mu     sync.Mutex // guards the fields below

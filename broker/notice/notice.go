@@ -82,7 +82,7 @@ type Form string
 
 // The forms of answers.
 const (
-	NoForm Form = ""       // only on the page
+	NoForm Form = ""       // the question can be answered only on the page
 	Choice Form = "choice" // one of Options
 	Text   Form = "text"   // text, or one of Options if there are any
 )
@@ -127,13 +127,13 @@ const (
 	MaxDetail  = 1000
 	MaxOptions = 8
 	MaxLabel   = 100
-	MaxOption  = 256 // of an option's id
+	MaxOption  = 256 // bytes of an option's id
 
 	MaxOpen   = 512       // a host's open events
 	MaxEvents = 64        // events in one report
 	MaxReport = 512 << 10 // bytes
 	MaxPushes = 16        // for an event
-	MaxPush   = 4096      // bytes of one
+	MaxPush   = 4096      // bytes of a push
 
 	MaxSealed = 5 // events and ends in a sealed host's report, because of their pushes
 )
@@ -296,7 +296,7 @@ type Report struct {
 
 // An Ack confirms a report.
 type Ack struct {
-	Seq   uint64 `json:"seq"`             // of the report
+	Seq   uint64 `json:"seq"`             // Seq of the report that this answers
 	Again bool   `json:"again,omitempty"` // the relay needs all open events in full
 }
 

@@ -225,10 +225,10 @@ func (ta *tenantAccounts) names() []string {
 // An accountIndex maps NATS accounts to tenants. Computing a tenant's account takes
 // some 50 µs, so the index computes accounts only when needed.
 type accountIndex struct {
-	of func(tenant string) (account string, err error) // set once
+	of func(tenant string) (account string, err error) // returns the account of a tenant; set once
 
 	mu      sync.Mutex
-	tenants map[string]string // by account
+	tenants map[string]string // tenants in the index, by account
 	known   map[string]bool   // tenants in the index
 }
 

@@ -30,7 +30,7 @@ type Line struct {
 // this relay. Registry.mu guards its fields.
 type leaseKeeper struct {
 	r       *Registry
-	kept    keptLeases                // kept leases
+	kept    keptLeases                // leases that this relay keeps
 	lines   map[string]map[*Line]bool // connections of host-agents, by host key
 	recheck map[string]string         // instances that must be told to check their lease, by host key
 }
@@ -143,7 +143,7 @@ func (lk *leaseKeeper) sendRechecks() {
 // A keptLease is a lease kept by this relay.
 type keptLease struct {
 	host  *knownHost
-	place int // in keptLeases
+	place int // index in keptLeases
 }
 
 // keptLeases is a heap ordered by renewal time; the first lease expires first.

@@ -65,7 +65,7 @@ type leaseConn struct {
 	quiet   chan struct{} // closed when no more requests arrive
 	running sync.WaitGroup
 
-	rates *fair.Buckets // by host
+	rates *fair.Buckets // limits the requests of each host
 }
 
 // A forwardedRequest is a host-agent's request, forwarded to the relay that keeps the

@@ -11,8 +11,8 @@ import (
 // Neighbours are the NATS servers of the cluster that are connected to this relay's
 // server.
 type Neighbours interface {
-	Name() string              // of this relay's server
-	ClusterAddr() string       // its cluster address
+	Name() string              // name of this relay's server
+	ClusterAddr() string       // cluster address of this relay's server
 	Routes() map[string]string // addresses of connected servers without ports, by name
 	Others() []string          // configured addresses of the other servers
 

@@ -62,10 +62,10 @@ const (
 type Presence struct {
 	State        State      `json:"state"`                  // Online, Offline or Asleep: whether the AHP host runs
 	Reason       string     `json:"reason,omitempty"`       // shown to users: why the host is offline
-	AgentVersion string     `json:"agentVersion,omitempty"` // of the host-agent
-	HostVersion  string     `json:"hostVersion,omitempty"`  // of the AHP host, if known
+	AgentVersion string     `json:"agentVersion,omitempty"` // version of the host-agent
+	HostVersion  string     `json:"hostVersion,omitempty"`  // version of the AHP host, if known
 	Silent       int64      `json:"silent,omitempty"`       // while online: the host does not answer, and had not answered for so many milliseconds when that was first reported
-	Clients      int        `json:"clients,omitempty"`      // connected to the AHP host, through all relays
+	Clients      int        `json:"clients,omitempty"`      // number of clients at the AHP host, through all relays
 	KeptAwake    [2]int     `json:"keptAwake,omitzero"`     // what prevents idle sleep: the numbers of working sessions, and of connected people
 	Sealed       bool       `json:"sealed,omitempty"`       // the host accepts only sealed connections
 	Wake         wake.Terms `json:"wake,omitzero"`          // what this host-agent contributes to waking machines, see package wake
@@ -174,7 +174,7 @@ type lease struct {
 	Seq      uint64    `json:"seq"`                // number of the last applied request
 	Keeper   string    `json:"keeper,omitempty"`   // the relay that renews it and reports its end
 	Fence    uint64    `json:"fence,omitempty"`    // its number among the host's leases; see number
-	Lost     bool      `json:"lost,omitempty"`     // it has expired
+	Lost     bool      `json:"lost,omitempty"`     // the lease has expired
 	Released bool      `json:"released,omitempty"` // the instance has released it
 	Since    time.Time `json:"since"`              // since when Presence.State has been reported
 	Silent   time.Time `json:"silent,omitzero"`    // when the host fell silent; zero: it answers

@@ -41,7 +41,7 @@ var errNotReached = errors.New("not reached yet")
 type view struct {
 	r     *Registry
 	name  string // the region's name; "": there is only one region
-	store *store // set before follow
+	store *store // the region's store; set before follow
 
 	epoch    uint64 // number of the current watch
 	taken    uint64 // number of the last watch that has read the bucket completely
@@ -75,8 +75,8 @@ func (v *view) writeError() error {
 // regions are the other regions. Registry.mu guards the maps.
 type regions struct {
 	r       *Registry
-	others  map[string]*view   // by name
-	surplus map[string]surplus // by host key
+	others  map[string]*view   // by region name
+	surplus map[string]surplus // entries of hosts at home elsewhere, to remove; by host key
 }
 
 // storeOf returns access to a region's store. Only the store of this relay's region

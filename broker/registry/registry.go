@@ -106,7 +106,7 @@ type Host struct {
 	Released      string     // the last instance, if it has ended and released the host
 	AgentVersion  string     // version of the current or last host-agent
 	HostVersion   string     // version of the AHP host, if known
-	Clients       int        // connected to the AHP host, through all relays
+	Clients       int        // number of clients at the AHP host, through all relays
 	KeptAwake     [2]int     // while online: as in Presence
 	Sealed        bool       // according to its current or last host-agent
 	Wake          wake.Terms // according to its current or last host-agent
@@ -127,8 +127,8 @@ type Registry struct {
 	life      context.Context // ends at Close
 	cancel    context.CancelFunc
 	running   sync.WaitGroup
-	stop      []func()  // of the lease server; owned by Start and Close
-	keep      sync.Once // for Close
+	stop      []func()  // functions that stop the lease server; owned by Start and Close
+	keep      sync.Once // makes Close save the file once
 
 	clock relayClock // owned by run
 

@@ -41,7 +41,7 @@ var ErrTooManyRevocations = errors.New("too many tokens, subjects and hosts are 
 // to the store, for relays that have missed the message. While the store is
 // unreachable, the revocation is in this relay's file only.
 type Revocations struct {
-	file string // "": none
+	file string // path of the file; "": none
 	log  *slog.Logger
 	wake chan struct{} // wakes run, because revocations must be saved
 
@@ -49,7 +49,7 @@ type Revocations struct {
 
 	mu      sync.RWMutex // guards the fields below
 	entries map[auth.RevocationKey]auth.Revocation
-	revs    map[string]uint64           // revisions in the store, by store key
+	revs    map[string]uint64           // revision of each stored revocation, by store key
 	over    map[string]uint64           // of these, expired revocations, to be removed from the store
 	behind  map[auth.RevocationKey]bool // revocations that the store lacks or has in an older form
 	news    []auth.Revocation           // revocations that the registry has not enforced yet

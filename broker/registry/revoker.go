@@ -62,7 +62,7 @@ func (rv *revoker) write(ctx context.Context) error {
 			var there auth.Revocation
 			if at, err = rv.r.view.store.read(ctx, key, &there); err == nil && at != 0 {
 				rv.r.cfg.Revocations.stored(there, at)
-				wakeUp(rv.r.writer.wake) // if more must be written
+				wakeUp(rv.r.writer.wake) // some may remain to be written
 				continue
 			}
 		}

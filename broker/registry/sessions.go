@@ -58,7 +58,7 @@ type relaySessions struct {
 	r        *Registry
 	patience int // missed beats after which a peer's leases have expired
 
-	peers  map[string]*peer     // by instance
+	peers  map[string]*peer     // the other relays, by instance
 	gone   map[string]time.Time // crashed instances, and when this relay learnt of the crash
 	beaten time.Time            // when the store last delivered this relay's own session
 }

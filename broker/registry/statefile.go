@@ -17,8 +17,8 @@ import (
 
 // Delays before a write, so that several changes are written together.
 const (
-	saveSoon = time.Second     // for changes that must survive a crash
-	saveLate = 5 * time.Second // for other changes
+	saveSoon = time.Second     // delay before changes are saved that must survive a crash
+	saveLate = 5 * time.Second // delay before other changes are saved
 
 	// Writing may take at most 1/saveShare of the time. Changes are in the store
 	// too, so a delay is acceptable.

@@ -39,8 +39,8 @@ const (
 
 // Times of the store.
 const (
-	writeTimeout = 2 * time.Second // for one write
-	openTimeout  = 2 * time.Second // for each step of opening the bucket
+	writeTimeout = 2 * time.Second // bound for a single write
+	openTimeout  = 2 * time.Second // bound for each step of opening the bucket
 	openRetry    = 500 * time.Millisecond
 	tendEvery    = 6 * time.Second // interval at which the copies are checked
 	tendSoon     = 2 * time.Second // that interval while a copy is offline
@@ -159,8 +159,8 @@ func streamInfo(status jetstream.KeyValueStatus) *jetstream.StreamInfo {
 
 // A storeStatus describes the copies of the store.
 type storeStatus struct {
-	copies  int      // configured copies
-	current int      // copies online
+	copies  int      // number of configured copies
+	current int      // number of copies that are online
 	away    []string // servers whose copy is offline
 }
 

@@ -25,7 +25,7 @@ type writer struct {
 
 	// Guarded by Registry.mu.
 	dirty  map[string]bool // hosts with changes to write
-	writes uint64          // writes of hosts so far
+	writes uint64          // number of writes of hosts so far
 }
 
 // update changes a host, first in the store and then in memory. Change gets the

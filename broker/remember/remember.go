@@ -131,7 +131,7 @@ func ReadRequest(data []byte) (r Request, err error) {
 // An Answer answers a Request. If Error is empty, the request has succeeded.
 type Answer struct {
 	Error   string   `json:"error,omitempty"`
-	IDs     []string `json:"ids,omitempty"`     // for Index
-	Record  *Record  `json:"record,omitempty"`  // for Get; null: there is none
-	Removed []int    `json:"removed,omitempty"` // for Check: indices of revoked Holders
+	IDs     []string `json:"ids,omitempty"`     // answer to Index: the IDs
+	Record  *Record  `json:"record,omitempty"`  // answer to Get; null: there is no record
+	Removed []int    `json:"removed,omitempty"` // answer to Check: indices of the revoked Holders
 }

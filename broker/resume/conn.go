@@ -28,8 +28,8 @@ const (
 	probe     = 2 * time.Second
 	awayAfter = 10 * time.Second
 
-	flushTime = 5 * time.Second // for sending the last bytes of a closed Conn
-	maxPacket = 64<<10 + 64     // bytes in a packet
+	flushTime = 5 * time.Second // how long a closed Conn may take to send its last bytes
+	maxPacket = 64<<10 + 64     // most bytes in a packet
 	cost      = 256             // added to the size of each packet which waits to be read
 	payload   = 64<<10 - link.HeaderRoom
 
@@ -86,11 +86,11 @@ type Conn struct {
 	link     *link.Link
 	queue    [][]byte    // packets not given to a carrier yet
 	held     int         // bytes counted in the Pool
-	carrier  Carrier     // nil: none
+	carrier  Carrier     // the current carrier; nil: none
 	sending  Carrier     // the carrier whose Send is being called; nil: none
 	timer    *time.Timer // wakes the carrier's sender; nil: there is none
 	wakeAt   time.Time   // when the timer fires
-	attached bool        // there was a carrier
+	attached bool        // a carrier was attached before
 	heard    time.Time
 	awayFrom time.Time // when the last carrier has ended
 	inbox    []arrived

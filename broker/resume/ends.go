@@ -24,7 +24,7 @@ type Relay struct {
 type RelayConfig struct {
 	Window     int           // bytes stored for an absent client
 	Time       time.Duration // how long a client may be absent
-	MaxStreams int           // streams of one person
+	MaxStreams int           // most streams of one person
 }
 
 // A stream is a Conn with the person it belongs to.

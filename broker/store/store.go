@@ -22,22 +22,22 @@ import (
 // Bounds and times of a Store.
 const (
 	maxRecords = 512 << 10 // above it the oldest records are removed, unless Config.Most refuses earlier
-	maxBytes   = 1 << 30   // bound for all records
+	maxBytes   = 1 << 30   // bound for the bytes of all records
 
 	// MaxData bounds a record in bytes.
 	MaxData = 512 << 10
 
-	writeTimeout  = 2 * time.Second // for changes written together
+	writeTimeout  = 2 * time.Second // bound for a write of several changes
 	writeAtOnce   = 256
 	updateTries   = 16
-	updatePause   = 50 * time.Millisecond // maximum, between attempts
+	updatePause   = 50 * time.Millisecond // longest pause between two attempts
 	removedFor    = 30 * 24 * time.Hour   // how long the marker of a removed record stays
 	openTimeout   = 2 * time.Second
 	openRetry     = 500 * time.Millisecond
 	tendEvery     = 20 * time.Second
 	pullFor       = 4 * time.Second // then, without a heartbeat, messages are requested again
 	pullHeartbeat = time.Second
-	consumerIdle  = time.Minute // then the server removes the consumer
+	consumerIdle  = time.Minute // idle time after which the server removes a consumer
 )
 
 // Reasons why a change has failed.
@@ -79,7 +79,7 @@ type Config struct {
 	// Load reads its data. Beyond MaxBytes, the oldest records are removed. Such a Store
 	// has no file, and ignores Most and Known.
 	Sizes    bool
-	MaxBytes int64 // bound for all records; default: 1 GiB
+	MaxBytes int64 // bound for the bytes of all records; default: 1 GiB
 
 	// Maintains reports whether this relay is to add copies of the stream. Default:
 	// always.

@@ -254,7 +254,7 @@ func (s *Store) followOnce(ctx context.Context) error {
 // A reading is a position in the stream.
 type reading struct {
 	epoch  uint64
-	id     string // of the stream
+	id     string // id of the stream
 	last   uint64 // sequence of the last applied message
 	newest uint64 // the newest sequence when the read began
 	synced bool   // everything present when the read began was read

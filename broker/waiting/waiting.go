@@ -218,10 +218,10 @@ const (
 type Request struct {
 	Instance string   `json:"instance"`
 	Op       Op       `json:"op"`
-	Nonce    string   `json:"nonce,omitempty"`   // for List
+	Nonce    string   `json:"nonce,omitempty"`   // for List: the answer repeats it
 	Devices  []string `json:"devices,omitempty"` // for List: IDs of the devices whose keys the host-agent has
 	Without  []string `json:"without,omitempty"` // for List: authors whose items are not accepted now
-	Result   *Result  `json:"result,omitempty"`  // for Report
+	Result   *Result  `json:"result,omitempty"`  // what Report reports
 }
 
 // ReadRequest decodes and checks a request.
@@ -251,7 +251,7 @@ func ReadRequest(data []byte) (r Request, err error) {
 // An Answer answers a Request. If Error is empty, the request has succeeded.
 type Answer struct {
 	Error string  `json:"error,omitempty"`
-	Batch *Signed `json:"batch,omitempty"` // for List
+	Batch *Signed `json:"batch,omitempty"` // answer to List
 }
 
 // A Signed is a Batch with a relay's signature (auth.WaitingItems), necessary because NATS
@@ -267,7 +267,7 @@ type Batch struct {
 	Tenant   string    `json:"tenant"`
 	Host     string    `json:"host"`
 	Instance string    `json:"instance"` // the host-agent's instance
-	Nonce    string    `json:"nonce"`    // from the request
+	Nonce    string    `json:"nonce"`    // nonce from the request
 	Now      time.Time `json:"now"`      // the relay's time, by which items expire
 	Items    []Offer   `json:"items"`
 	More     bool      `json:"more,omitempty"`

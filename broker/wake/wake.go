@@ -87,11 +87,11 @@ func checkAddresses(list []string) error {
 // An Order asks a host-agent to wake a machine. It is the body of a [Signed].
 type Order struct {
 	Tenant    string   `json:"tenant"`
-	Host      string   `json:"host"`      // the waking host
+	Host      string   `json:"host"`      // host whose host-agent sends the magic packet
 	Agent     string   `json:"agent"`     // instance of its host-agent
 	Target    string   `json:"target"`    // the sleeping host
 	Addresses []string `json:"addresses"` // hardware addresses of its machine
-	Subject   string   `json:"subject"`   // the person who wants it
+	Subject   string   `json:"subject"`   // person that asked for it
 	Token     string   `json:"token"`
 	At        int64    `json:"at"` // time in µs by the relay's clock; rises with each order of the relay
 }
