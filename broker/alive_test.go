@@ -94,7 +94,7 @@ func TestBusyLineIsNotAsked(t *testing.T) {
 		if asks.Load() > 0 {
 			t.Errorf("asked %d times", asks.Load())
 		}
-		go func() { _, _ = far.Read(make([]byte, 10)) }() // accepts the probe without an answer
+		go func() { _, _ = far.Read(make([]byte, 10)) }() // reads the probe and does not answer
 		if err := <-ended; !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(spoke) != idleTimeout || asks.Load() != 1 {
 			t.Errorf("ended %v after it fell silent, asked %d times: %v; want %v, once", time.Since(spoke), asks.Load(), err, idleTimeout)
 		}

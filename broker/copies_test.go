@@ -17,7 +17,7 @@ import (
 type youngCluster struct {
 	mu              sync.Mutex // guards the fields below
 	servers, copies int
-	away            bool // no server answers
+	away            bool // Count fails, as if no server answered
 	notMine         bool
 	looks           int
 }

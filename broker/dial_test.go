@@ -379,8 +379,8 @@ func TestGoodCredentialsAreKept(t *testing.T) {
 		return c, err
 	}
 	natssite.DialAgent(t, cfg)
-	// Credentials without an answer after three dials are fetched again. That happens
-	// after these dials, unless further dials failed because the machine is busy.
+	// The host-agent fetches credentials again after three dials without an answer. This test makes
+	// two such dials, unless further ones fail because the machine is busy.
 	if n, want := fetched.Load(), (dials.Load()+hangUps)/(hangUps+1); n < 1 || n > want {
 		t.Errorf("credentials fetched %d times for %d dials; want %d", n, dials.Load(), want)
 	}

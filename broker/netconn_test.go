@@ -93,7 +93,7 @@ func TestWriteNeedsProgress(t *testing.T) {
 			}
 		}()
 		start := time.Now()
-		// The library's own deadline for the whole write does not count.
+		// netConn must ignore this deadline, which the NATS library sets for the whole write.
 		if err := c.SetWriteDeadline(time.Now().Add(time.Second)); err != nil {
 			t.Fatal(err)
 		}

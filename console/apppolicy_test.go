@@ -21,7 +21,7 @@ func TestAppPolicyAllowsPublicOriginsOnly(t *testing.T) {
 		{"https://relay.test", false}, // this relay
 		{"https://x.relay.test", false},
 		{"https://*.test", false},
-		{"https://*.com", false}, // a whole zone
+		{"https://*.com", false}, // all names below .com
 		{"https://*", false},
 		{"https:", false},
 		{"*", false},

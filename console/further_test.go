@@ -45,7 +45,7 @@ func TestPolicyAdmitsOnlyRelaysThatThePersonHasAdded(t *testing.T) {
 		{"a relay", "relay.example", "__Host-ahp-relays=" + value("https://b.example"), "'self' https://b.example wss://b.example"},
 		{"two, with a port", "relay.example:8443", "__Host-ahp-relays=" + value("https://b.example https://c.example:444"), "'self' https://b.example wss://b.example https://c.example:444 wss://c.example:444"},
 		{"this machine", "127.0.0.1:8080", "ahp-relays=" + value("http://localhost:9"), "'self' http://localhost:9 ws://localhost:9"},
-		// Another site of the domain can set a cookie without the prefix.
+		// Another site below the same domain can set a cookie without the prefix.
 		{"without the prefix", "relay.example", "ahp-relays=" + value("https://b.example"), "'self'"},
 		{"without TLS", "relay.example", "__Host-ahp-relays=" + value("http://b.example"), "'self'"},
 		{"a wildcard", "relay.example", "__Host-ahp-relays=" + value("* https://* https:"), "'self'"},

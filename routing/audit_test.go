@@ -254,7 +254,8 @@ func (s *stream) audit(limit int, rest bool) error {
 	return nil
 }
 
-// Audit checks a RelayEnd's invariants. At rest, it also checks for leftovers.
+// Audit returns an error if the relay's counters disagree with its queues, or a bound is exceeded.
+// If rest is set, nothing may be queued or pending.
 func (r *RelayEnd) Audit(rest bool) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -326,13 +327,13 @@ func (c *RelayConn) audit(rest bool) error {
 	return c.stream.audit(c.relay.cfg.QueueLimit, rest)
 }
 
-// CountAnswers returns the number of requested bodies in a host-agent's packet.
+// CountAnswers returns how many bodies that a relay has requested are in a host-agent's packet.
 func CountAnswers(packet []byte) (n int) {
 	f := link.Fields{B: packet[:max(0, len(packet)-bodySum)]} // without the checksum
 	if version, kind := f.Byte(), f.Byte(); version == 0 || kind != 1 {
-		return 0 // a handshake, or without records
+		return 0 // a packet of the handshake, or without records
 	}
-	for range 3 { // epoch, number, released
+	for range 3 { // skips epoch, number and released number
 		f.Uvarint()
 	}
 	for len(f.B) > 0 && !f.Bad {

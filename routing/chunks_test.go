@@ -35,7 +35,7 @@ func content(seed string, n int) []byte {
 	return bytes.Repeat([]byte(seed), n/len(seed)+1)[:n]
 }
 
-// fromAgent returns the bytes sent by the host-agent.
+// fromAgent returns the number of bytes that the host-agent has published.
 func (w *world) fromAgent() int {
 	w.net.mu.Lock()
 	defer w.net.mu.Unlock()

@@ -56,8 +56,8 @@ func (cr *Crowd) Enter(c *AgentConn, message []byte) error {
 	})
 }
 
-// Leave removes a connection. It queues message behind the crowd's messages so far; whatever the
-// connection sends later follows.
+// Leave removes a connection. It queues message behind the crowd's messages so far; messages sent
+// on the connection later follow.
 func (cr *Crowd) Leave(c *AgentConn, message []byte) error {
 	return c.link.with(func() error {
 		if c.stream.ended || c.crowd == nil {

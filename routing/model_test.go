@@ -29,7 +29,7 @@ type stepKind int
 const (
 	stepEvent     stepKind = iota // an event on a channel
 	stepBurst                     // several events at once
-	stepMix                       // events on all channels in turn
+	stepMix                       // several events, on each channel in turn
 	stepAsk                       // a client sends a request
 	stepRead                      // a client asks for content; other clients get equal content
 	stepAskAll                    // the host sends a request to all clients

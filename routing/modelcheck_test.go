@@ -342,14 +342,14 @@ func (w *modelWorld) watch(f func(subject string, data []byte)) {
 	w.seen = f
 }
 
-// kill records that a client has ended with its relay.
+// kill records that a client's relay has crashed or stopped, which ends the client.
 func (c *client) kill() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.killed = true
 }
 
-// kill records that a host-agent's connections have ended with it.
+// kill records that a host-agent has crashed, which ends its connections.
 func (h *modelHost) kill(agent string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -521,7 +521,7 @@ func (h *modelHost) restart() {
 	}
 }
 
-// A client is a client of a relay.
+// A client is a client at a relay. It records what it sends and receives.
 type client struct {
 	world   *modelWorld
 	relay   *relayProcess
@@ -581,7 +581,7 @@ func (w *modelWorld) dial(p *relayProcess, version int) *client {
 	return c
 }
 
-// maxClients bounds the clients of a run, including ended clients.
+// maxClients bounds the number of clients in a run. Ended clients count.
 const maxClients = 24
 
 // comeBack connects a new client in place of a closed one, as soon as the relay has a link. It

@@ -48,7 +48,7 @@ type bounds struct {
 	Feeds                                bool // relays announce the feature feed
 	Credit, Queue, Window, Pinned, Total int  // bounds at the host-agent
 	RelayCredit, Bodies, Pending, Chunks int  // bounds at the relay
-	Link                                 int  // the links' window
+	Link                                 int  // window of the links
 }
 
 // A linkEnd is the end of a relay's link.
@@ -64,7 +64,7 @@ func newModelWorld(b bounds, seed uint64) *modelWorld {
 		bounds: b, life: life, stop: stop, excused: map[string]int{}, reported: map[string]int{}, changed: make(chan struct{}),
 	}
 	dice := rand.New(rand.NewPCG(seed, 1))
-	pace := map[string]time.Duration{} // the mesh's lock guards it, and dice
+	pace := map[string]time.Duration{} // guarded by the mesh's lock, as is dice
 	delay := func(from, to string) time.Duration {
 		way := from + " " + to
 		if pace[way] == 0 {

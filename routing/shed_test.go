@@ -32,7 +32,7 @@ func TestShedBodiesAreRequestedAgain(t *testing.T) {
 			}
 			time.Sleep(10 * time.Millisecond)
 		}
-		for n := range 5 { // until the channel is shared
+		for n := range 5 { // the relay subscribes to bodies
 			say(n, 100)
 		}
 		late.mu.Lock()

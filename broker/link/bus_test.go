@@ -218,7 +218,7 @@ type ends struct {
 	prove link.Proof // with which new relays prove their keys; nil: none
 	lease numbered
 
-	linked atomic.Int64  // calls of Linked
+	linked atomic.Int64  // number of calls of Linked
 	fence  atomic.Uint64 // the newest lease number that relays know
 
 	mu       sync.Mutex
@@ -292,7 +292,7 @@ func (e *ends) Published() {
 	}
 }
 
-// A relayEnd is a relay's end of a link.
+// A relayEnd is a relay's end of a link, with its traffic.
 type relayEnd struct {
 	*cargo
 	link   *link.RelayLink

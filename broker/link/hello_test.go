@@ -14,7 +14,7 @@ func TestHighestCommonWireIsChosen(t *testing.T) {
 	for _, test := range []struct {
 		peer [2]int
 		want byte
-		text string // part of the error
+		text string // text that the error contains; "": no error
 	}{
 		{[2]int{2, 2}, 2, ""},
 		{[2]int{2, 9}, 2, ""},

@@ -144,7 +144,7 @@ func TestForgedPacketsAreIgnored(t *testing.T) {
 		defer e.close()
 		e.prove = keys.Links().Prove
 		var mu sync.Mutex
-		var seen [][2]string // subject, data
+		var seen [][2]string // subject and data of each message
 		e.net.intercept(func(subject string, data []byte) ([]byte, error) {
 			mu.Lock()
 			defer mu.Unlock()

@@ -9,7 +9,7 @@ func TestBothEndsAgreeOnTheVersion(t *testing.T) {
 	for _, test := range []struct {
 		name        string
 		relay, host [2]int // lowest and highest version
-		want        byte   // 0: none
+		want        byte   // version that both must find; 0: none
 		relayNewer  bool   // the relay is the newer side; only if want is 0
 	}{
 		{"the same", [2]int{1, 1}, [2]int{1, 1}, 1, false},

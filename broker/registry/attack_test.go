@@ -202,7 +202,7 @@ func TestForgedUsersAreRefused(t *testing.T) {
 		}
 		login(text)
 	}
-	// A valid JWT with a changed account or changed permissions.
+	// Valid JWTs, whose account or permissions are changed after signing.
 	good, _, err := s.Keys.Authority().AgentUser("acme", "laptop", public, 0)
 	if err != nil {
 		t.Fatal(err)

@@ -68,7 +68,7 @@ func TestExternalRegions(t *testing.T) {
 		sees(name, "the host-agent that is connected in the west", func(h registry.Host) bool { return online(h) && h.Region == "east" && h.AgentInstance != "" })
 	}
 
-	// Link messages pass between the regions.
+	// Messages must pass between a relay in the east and the host-agent in the west.
 	far, near := natssite.DialRelay(t, broker.RelayDialConfig{Keys: keys, Instance: "link", Tenant: "acme", URL: urls["east"]}), natssite.DialAgent(t, agent)
 	natssite.WantPassage(t, near, far, "ahp.v1.acme.laptop.x")
 	natssite.WantPassage(t, far, near, "ahp.v1.acme.laptop.y")

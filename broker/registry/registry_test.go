@@ -346,7 +346,7 @@ func TestOneOfManyInstancesGetsHost(t *testing.T) {
 	for i := range holders {
 		holders[i], _ = holder(t, s, named(fmt.Sprintf("rival-%d", i)))
 	}
-	// A loser gives up when the winner's lease is renewed.
+	// A loser gives up when the winner renews its lease, so the winner must run.
 	results := make(chan error, rivals)
 	var winner atomic.Pointer[registry.LeaseHolder]
 	for _, h := range holders {

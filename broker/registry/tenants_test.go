@@ -207,7 +207,7 @@ func TestRevokedAgent(t *testing.T) {
 		t.Errorf("another host-agent of the tenant was cut off: %v", <-otherEvents.Disconnected)
 	}
 
-	// Revocations survive a restart, and a new token works.
+	// After a restart, the revocations must still apply, and a new token must work.
 	second.Close()
 	two.Server.Close()
 	restarted, err := registry.LoadRevocations(filepath.Join(dir, "b.revoked"), nil)

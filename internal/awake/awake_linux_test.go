@@ -166,7 +166,7 @@ func TestSleepIsAnnounced(t *testing.T) {
 			}
 			proceed <- true
 			if asleep {
-				<-lock.released // the machine may sleep
+				<-lock.released // released, so the machine may sleep
 			}
 		}
 	}

@@ -425,9 +425,9 @@ func TestClientPingsWhileItsRelayIsAway(t *testing.T) {
 	}
 }
 
-// TestDepartedClientReachesNoHost lets a client leave while its relay is unreachable. Its
-// initialize must not reach the host later, because the host would then send it messages meant
-// for the client's next connection.
+// TestDepartedClientReachesNoHost lets a client send initialize and leave while its relay is
+// unreachable. The initialize must not reach the host later: the host would otherwise send it
+// messages that are for the client's next connection.
 func TestDepartedClientReachesNoHost(t *testing.T) {
 	t.Parallel()
 	w, gate := newAway(t)

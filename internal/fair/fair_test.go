@@ -235,8 +235,8 @@ func TestFloodEvictsItself(t *testing.T) {
 	if count("203.0.113.0/24") != 1 || count("2001:db8:ffff::/48") != 1 {
 		t.Errorf("those who came alone are gone: %v", there)
 	}
-	// Behind a proxy that the relay does not trust, all clients have this machine's
-	// address.
+	// This machine's address has no limit for its network: behind a proxy that the relay does not
+	// trust, all clients have it.
 	there = nil
 	for range 40 {
 		come("127.0.0.1")

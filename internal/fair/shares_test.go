@@ -16,7 +16,7 @@ import (
 type worker struct {
 	tenant string
 	step   time.Duration
-	pause  time.Duration // before each step; 0: no pause
+	pause  time.Duration // pause before each step; 0: none
 }
 
 // work makes the worker work for the duration d. It returns the time spent working, and the longest

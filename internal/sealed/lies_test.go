@@ -22,7 +22,7 @@ type talk struct {
 	sent         [2][]string // the messages in frames
 }
 
-// Directions of a talk.
+// Directions of a talk, as indices.
 const (
 	toHost = iota
 	toClient

@@ -22,7 +22,8 @@ type crowd struct {
 	bodies  map[string][]byte // first body of each message or part, by its text
 }
 
-// A reader is a client of a crowd.
+// A reader is a client of a crowd or hall, with the frames that the host has sent it and the
+// messages in them.
 type reader struct {
 	client, host *Session
 	frames       [][]byte

@@ -43,7 +43,7 @@ type vectors struct {
 	Padding  [][2]int `json:"padding"`
 	Devices  []struct {
 		Key         hexBytes `json:"key"`    // private X25519 key
-		Signer      hexBytes `json:"signer"` // private P-256
+		Signer      hexBytes `json:"signer"` // private P-256 key
 		Public      hexBytes `json:"public"`
 		Verifier    hexBytes `json:"verifier"`
 		Fingerprint string   `json:"fingerprint"`
@@ -71,10 +71,10 @@ type vectorPush struct {
 	Browser   hexBytes `json:"browser"`   // private P-256 key
 	P256dh    string   `json:"p256dh"`    // base64url
 	Auth      string   `json:"auth"`      // base64url
-	Push      hexBytes `json:"push"`      // the body for the push service
+	Push      hexBytes `json:"push"`      // encrypted body for the push service
 	Plaintext string   `json:"plaintext"` // plaintext of the push: JSON
 	Note      string   `json:"note"`      // the member body in Plaintext
-	Event     string   `json:"event"`     // its id
+	Event     string   `json:"event"`     // the event's id
 	Answer    string   `json:"answer,omitempty"`
 	Content   string   `json:"content,omitempty"` // plaintext of the answer
 	Result    string   `json:"result,omitempty"`
@@ -455,13 +455,13 @@ func (h *vectorHandshake) checkRecords(t *testing.T, client, host *Session) {
 				break
 			}
 		}
-		if Content(r.Content) == Part { // Open keeps it
+		if Content(r.Content) == Part { // Open returns nothing, but keeps it
 			if err != nil || !bytes.Equal(client.hearing.part, r.Opened) {
 				t.Fatalf("%s: a part is kept as %q, %v; want %q", h.Name, client.hearing.part, err, r.Opened)
 			}
 			continue
 		}
-		if Content(r.Content) == EpochKey { // Open keeps it
+		if Content(r.Content) == EpochKey { // Open returns nothing, but keeps it
 			if err != nil || len(client.hearing.epochs) != 1 {
 				t.Fatalf("%s: the epoch's key is not kept: %v", h.Name, err)
 			}

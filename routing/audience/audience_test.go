@@ -13,7 +13,8 @@ import (
 	"ahprelay/routing"
 )
 
-// start connects a viewer to a host that answers the audience's initialize.
+// start connects a first viewer, ada, and answers the audience's initialize as the host. It returns
+// the audience's connection at the host and the viewer.
 func start(w *world) (*hostEnd, *clientEnd) {
 	w.Helper()
 	first := w.begun("ada")
@@ -24,8 +25,9 @@ func start(w *world) (*hostEnd, *clientEnd) {
 	return h, first
 }
 
-// TestEqualViewersShareOneConnection ensures equal viewers with one link are a single client at the
-// host, which never learns their identities. A different viewer gets a different connection.
+// TestEqualViewersShareOneConnection connects viewers by a link. Viewers with equal versions and
+// authority must share a single connection to the host, which must not learn their clientIds. A
+// viewer that differs in version, authority or link must get another connection.
 func TestEqualViewersShareOneConnection(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a, b := w.begun("ada"), w.begun("bob")
@@ -53,8 +55,8 @@ func TestEqualViewersShareOneConnection(t *testing.T) {
 	})
 }
 
-// TestSnapshotThenActions ensures each viewer receives a new snapshot, and then
-// later actions in order and once.
+// TestSnapshotThenActions subscribes viewers to a channel, some of them at the same time. Each must
+// get a current snapshot, and then each later action once and in order.
 func TestSnapshotThenActions(t *testing.T) {
 	inWorld(t, func(w *world) {
 		h, a := start(w)
@@ -65,13 +67,14 @@ func TestSnapshotThenActions(t *testing.T) {
 		h.say(result(1, `{"snapshot":`+snapshot("mock:/1", 7)+`}`), action("mock:/1", 8), action("mock:/2", 9), action("mock:/1", 10))
 		a.want(result(1, `{"snapshot":`+snapshot("mock:/1", 7)+`}`), action("mock:/1", 8), action("mock:/1", 10))
 
-		// Three viewers come within the spacing: the host is asked once more.
+		// Three viewers subscribe within the time spacing: the audience asks the host at once for
+		// the first, and once more for the other two.
 		b, c, d := w.begun("bob", "mock:/1"), w.begun("cleo", "mock:/1"), w.begun("dan", "mock:/1")
 		if got := h.messages(); len(got) != 1 {
 			t.Fatalf("at once the host is asked %q; want once", got)
 		}
-		h.say(action("mock:/1", 11)) // in the host's snapshot
-		h.say(action("mock:/1", 12)) // not in the snapshot, but before its answer
+		h.say(action("mock:/1", 11)) // the snapshot will contain this action
+		h.say(action("mock:/1", 12)) // not in the snapshot, but sent before it
 		h.say(result(2, `{"snapshot":`+snapshot("mock:/1", 11)+`}`), action("mock:/1", 13))
 		b.want(greeted(11, snapshot("mock:/1", 11)), action("mock:/1", 12), action("mock:/1", 13))
 		a.want(action("mock:/1", 11), action("mock:/1", 12), action("mock:/1", 13))
@@ -86,8 +89,9 @@ func TestSnapshotThenActions(t *testing.T) {
 	})
 }
 
-// TestReadsAreShared ensures equal requests are sent once, and never before all
-// their viewers have asked.
+// TestReadsAreShared lets two viewers request the same resource, 50 ms apart. The second viewer
+// must not get the answer to the first request, which could be older, but the answer to a new
+// request.
 func TestReadsAreShared(t *testing.T) {
 	inWorld(t, func(w *world) {
 		h, a := start(w)
@@ -116,8 +120,9 @@ func TestReadsAreShared(t *testing.T) {
 	})
 }
 
-// TestViewersChangeNothing ensures no viewer's action reaches the host, and its requests are
-// refused.
+// TestViewersChangeNothing sends requests and actions that would change something. None may reach
+// the host. The viewer must get an error or a rejected action. A request from the host must get an
+// error too.
 func TestViewersChangeNothing(t *testing.T) {
 	inWorld(t, func(w *world) {
 		h, a := start(w)
@@ -147,8 +152,8 @@ func TestViewersChangeNothing(t *testing.T) {
 	})
 }
 
-// TestNotificationsReachTheirViewers sends notifications to their channel's viewers,
-// and broadcasts to all.
+// TestNotificationsReachTheirViewers sends notifications from the host. Those on a channel must
+// reach its viewers only, and broadcasts all viewers.
 func TestNotificationsReachTheirViewers(t *testing.T) {
 	inWorld(t, func(w *world) {
 		h, a := start(w)
@@ -165,8 +170,8 @@ func TestNotificationsReachTheirViewers(t *testing.T) {
 		a.want(action("ahp-root://", 6), added, logs)
 		b.want(added)
 
-		// The last viewer of a channel unsubscribes the audience. Later notifications
-		// are dropped.
+		// When the last viewer of a channel unsubscribes, the audience must unsubscribe at the
+		// host. Later notifications on the channel reach no viewer.
 		a.send(`{"jsonrpc":"2.0","method":"unsubscribe","params":{"channel":"ahp-otlp://logs"}}`)
 		if got := h.messages(); len(got) != 1 || got[0] != `{"jsonrpc":"2.0","method":"unsubscribe","params":{"channel":"ahp-otlp://logs"}}` {
 			t.Errorf("the host got %q", got)
@@ -177,8 +182,8 @@ func TestNotificationsReachTheirViewers(t *testing.T) {
 	})
 }
 
-// TestReturningViewerGetsSnapshots ensures a reconnecting viewer gets snapshots in the requested
-// form, and an unknown viewer must initialize.
+// TestReturningViewerGetsSnapshots sends reconnect. A viewer that initialized before must get
+// snapshots in the form that it requests. An unknown viewer must get error -32008.
 func TestReturningViewerGetsSnapshots(t *testing.T) {
 	inWorld(t, func(w *world) {
 		h, a := start(w)
@@ -207,8 +212,8 @@ func TestReturningViewerGetsSnapshots(t *testing.T) {
 	})
 }
 
-// TestViewersLearnTheHostsRefusal ensures all viewers get the host's refusal of initialize, and may
-// then try again.
+// TestViewersLearnTheHostsRefusal refuses the audience's initialize as the host. All waiting
+// viewers must get the error, the connection must close, and a viewer may initialize again.
 func TestViewersLearnTheHostsRefusal(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a, b := w.begun("ada"), w.begun("bob")
@@ -227,8 +232,9 @@ func TestViewersLearnTheHostsRefusal(t *testing.T) {
 	})
 }
 
-// TestHostsEndClosesEachViewer ensures all viewers are closed when the host closes, and the
-// connection to the host is closed some time after the last viewer has left.
+// TestHostsEndClosesEachViewer lets all viewers leave: the connection to the host must close after
+// the time linger, unless a viewer comes before. Then it ends a connection as the host: its viewer
+// must be closed with the same code.
 func TestHostsEndClosesEachViewer(t *testing.T) {
 	inWorld(t, func(w *world) {
 		h, a := start(w)
@@ -258,8 +264,9 @@ func TestHostsEndClosesEachViewer(t *testing.T) {
 	})
 }
 
-// TestViewerBeyondABoundDelaysNoViewer ensures a viewer beyond a bound gets an error, and delays no
-// other viewer.
+// TestViewerBeyondABoundDelaysNoViewer sends too many requests, uses too many versions, and makes
+// too many bytes wait for a snapshot. The viewer in question must get an error or be closed, and
+// others must continue.
 func TestViewerBeyondABoundDelaysNoViewer(t *testing.T) {
 	inWorld(t, func(w *world) {
 		h, a := start(w)
@@ -293,7 +300,8 @@ func TestViewerBeyondABoundDelaysNoViewer(t *testing.T) {
 	})
 }
 
-// TestPiecesAreReassembled reassembles a message from pieces, and returns its credit.
+// TestPiecesAreReassembled sends an answer from the host in pieces. The viewer must get the whole
+// answer, and the host the credit for the pieces.
 func TestPiecesAreReassembled(t *testing.T) {
 	inWorld(t, func(w *world) {
 		h, a := start(w)

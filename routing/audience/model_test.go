@@ -20,10 +20,10 @@ import (
 	"ahprelay/routing"
 )
 
-// The model: a host with a counter in each channel, viewers which subscribe, leave
-// and return, and a connection which sometimes ends. The host sends snapshots later
-// than it makes them, and may send actions late. Each viewer must receive a channel's
-// numbers in order and without gaps, and finally the host's number.
+// The model is a host with a counter for each channel, viewers that subscribe, leave and return,
+// and connections that sometimes end. The host sends snapshots later than it makes them, and may
+// send actions late. Each viewer must receive a channel's numbers in order and without gaps, and in
+// the end the host's number.
 
 var modelChannels = []string{"mock:/0", "mock:/1", "mock:/2", "ahp-root://"}
 
@@ -42,7 +42,7 @@ const (
 	stepCut
 )
 
-// A model is one run.
+// A model is the state of one run.
 type model struct {
 	rand *rand.Rand
 	pool *Pool
@@ -54,7 +54,7 @@ type model struct {
 	counts  map[string]int
 	conns   []*modelConn
 	viewers []*modelViewer
-	version int // version of the readable content
+	version int // version of the content that viewers read
 }
 
 func (m *model) fail(format string, args ...any) {
@@ -68,9 +68,9 @@ type modelConn struct {
 	m      *model
 	client routing.ClientConn
 	subs   map[string]bool
-	asked  map[string]time.Time // time of the last request
-	lag    time.Duration        // how late actions are sent
-	late   chan string          // delayed actions
+	asked  map[string]time.Time // time of the last request with the same content
+	lag    time.Duration        // delay before actions are sent
+	late   chan string          // actions that wait for lag
 	closed chan struct{}
 }
 
@@ -127,7 +127,8 @@ func (c *modelConn) Send(_ context.Context, message []byte) error {
 	return nil
 }
 
-// after sends an answer after a delay, with the state of now.
+// after sends an answer after the delay d. It calls answer then, so that the answer has the state
+// of that time.
 func (c *modelConn) after(d time.Duration, answer func() string) {
 	c.m.wait.Go(func() {
 		time.Sleep(d)
@@ -137,7 +138,7 @@ func (c *modelConn) after(d time.Duration, answer func() string) {
 	})
 }
 
-// deliver passes messages on, as one frame or in pieces.
+// deliver sends messages to the audience, some of them in pieces.
 func (c *modelConn) deliver(messages ...string) {
 	select {
 	case <-c.closed:
@@ -177,7 +178,7 @@ func (c *modelConn) sendLate() {
 func (c *modelConn) Written(int)                 {}
 func (c *modelConn) Close(ahp.CloseCode, string) { c.end() }
 
-// end ends the connection. It returns true at the first call.
+// end ends the connection. It returns true for the first call.
 func (c *modelConn) end() bool {
 	c.m.mu.Lock()
 	defer c.m.mu.Unlock()
@@ -190,7 +191,8 @@ func (c *modelConn) end() bool {
 	}
 }
 
-// act increments a channel's counter.
+// act increments a channel's counter, and sends the action to all connections subscribed to the
+// channel.
 func (m *model) act(channel string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -207,7 +209,7 @@ func (m *model) tell(channel, text string) {
 	}
 }
 
-// A modelViewer records a viewer's messages.
+// A modelViewer is a viewer that checks each message it receives.
 type modelViewer struct {
 	m  *model
 	id string
@@ -215,10 +217,10 @@ type modelViewer struct {
 
 	greeted bool
 	gone    bool
-	counts  map[string]int // by channel with a snapshot
-	asked   map[string]int // channels with an unanswered request
+	counts  map[string]int // last number for each channel of which it has a snapshot
+	asked   map[string]int // number of subscribe requests by channel
 	lastID  int
-	pending map[string]string // unanswered requests: the channel, or the current version
+	pending map[string]string // unanswered requests by id: channel, or content's version
 	seq     int
 	piece   []byte
 }
@@ -276,7 +278,8 @@ type modelSnapshot struct {
 	FromSeq  int
 }
 
-// take checks one message.
+// take checks a message: it must belong to a pending request or to a channel with a snapshot, and
+// an action must have the next number.
 func (w *modelViewer) take(text []byte) {
 	var msg struct {
 		ID     *int
@@ -336,7 +339,7 @@ func (w *modelViewer) take(text []byte) {
 	}
 }
 
-// step performs one step.
+// step performs a step of the plan.
 func (m *model) step(s modelStep) {
 	channel := modelChannels[s.what%len(modelChannels)]
 	var w *modelViewer
@@ -399,7 +402,8 @@ func (m *model) step(s modelStep) {
 	}
 }
 
-// ask sends a request.
+// ask sends a request. About is what take compares with the answer: the channel, or the content's
+// version.
 func (w *modelViewer) ask(method, channel, about string) {
 	w.m.mu.Lock()
 	w.lastID++
@@ -419,7 +423,8 @@ func (m *model) leave(w *modelViewer) {
 	w.gone = true
 }
 
-// rest checks the state when nothing happens any more.
+// rest waits until nothing happens any more. Then each viewer must have all its answers, and the
+// host's numbers.
 func (m *model) rest() {
 	time.Sleep(5 * time.Second)
 	synctest.Wait()
@@ -440,7 +445,7 @@ func (m *model) rest() {
 	}
 }
 
-// runModel executes a plan, and returns the first violation.
+// runModel performs the steps of a plan, and returns the first violation.
 func runModel(t *testing.T, seed uint64, steps []modelStep) (err error) {
 	synctest.Test(t, func(*testing.T) {
 		ctx, cancel := context.WithCancel(context.Background())
@@ -474,7 +479,7 @@ func runModel(t *testing.T, seed uint64, steps []modelStep) (err error) {
 	return err
 }
 
-// TestViewersSeeWhatTheModelSends executes random plans.
+// TestViewersSeeWhatTheModelSends runs random plans of the model. No plan may have a violation.
 func TestViewersSeeWhatTheModelSends(t *testing.T) {
 	often := []int{stepAct, stepAct, stepAct, stepBurst, stepBurst, stepTell, stepCome, stepCome, stepGo, stepSub, stepSub, stepSub, stepUnsub, stepRead, stepRead, stepPause, stepPause, stepPause, stepCut}
 	rapid.Check(t, func(rt *rapid.T) {

@@ -16,7 +16,7 @@ import (
 	"ahprelay/routing"
 )
 
-// A world is a pool with a host that the test controls.
+// A world is a pool whose host is the test: it answers through a hostEnd for each connection.
 type world struct {
 	*testing.T
 	pool   *Pool
@@ -28,10 +28,11 @@ type world struct {
 	queued int
 	kept   int
 
-	told int // times that crowds were told something; guarded by the pool's mutex
+	told int // number of calls of Tell; guarded by the pool's mutex
 }
 
-// inWorld runs a test in fake time.
+// inWorld runs a test with a new world on fake time. In the end, it fails if audiences, viewers or
+// bytes are left.
 func inWorld(t *testing.T, test func(w *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -75,7 +76,7 @@ func encode(piece []byte, first, last, _ bool) []byte {
 	return fmt.Appendf(nil, "%08d%t,%t;%s", len(piece), first, last, piece)
 }
 
-// deflate is encode with a recognizable change.
+// deflate stands for a compressing encoder: it changes each byte and marks the piece.
 func deflate(piece []byte, first, last, _ bool) []byte {
 	turned := slices.Clone(piece)
 	for i := range turned {
@@ -84,7 +85,8 @@ func deflate(piece []byte, first, last, _ bool) []byte {
 	return fmt.Appendf(nil, "%08d%t,%t,z;%s", len(piece), first, last, turned)
 }
 
-// inflate reverses deflate.
+// inflate reverses deflate and joins the pieces. It reports whether the message is whole, and
+// returns an error if pieces of a message have different forms.
 func inflate(encoded []byte) (message []byte, whole bool, err error) {
 	packed, begun := false, false
 	var wrong error
@@ -119,11 +121,11 @@ func decode(encoded []byte, piece func(payload, whole []byte, first, last, binar
 	}
 }
 
-// A hostEnd is an audience's connection at the host.
+// A hostEnd is the host's end of an audience's connection. It records the messages.
 type hostEnd struct {
 	open   routing.Open
 	client routing.ClientConn
-	answer func(h *hostEnd, id, method, channel string, params json.RawMessage) // for requests
+	answer func(h *hostEnd, id, method, channel string, params json.RawMessage) // answers requests; may be nil
 
 	mu     sync.Mutex
 	got    []string
@@ -174,7 +176,7 @@ func (h *hostEnd) say(messages ...string) {
 	h.client.Deliver([]routing.Frame{{Data: data, Messages: len(messages), Credit: len(data)}})
 }
 
-// messages returns the messages so far, and forgets them.
+// messages returns what the host has received since the last call.
 func (h *hostEnd) messages() []string {
 	synctest.Wait()
 	h.mu.Lock()
@@ -184,7 +186,7 @@ func (h *hostEnd) messages() []string {
 	return got
 }
 
-// hostConn returns the n-th connection to the host.
+// hostConn returns the n-th connection to the host, counted from 0. It fails if there is none.
 func (w *world) hostConn(n int) *hostEnd {
 	w.Helper()
 	synctest.Wait()
@@ -202,7 +204,7 @@ func (h *hostEnd) isClosed() bool {
 	return h.closed
 }
 
-// paid returns the credit given back so far.
+// paid returns the credit that the audience has returned so far.
 func (h *hostEnd) paid() int {
 	synctest.Wait()
 	h.mu.Lock()
@@ -210,7 +212,7 @@ func (h *hostEnd) paid() int {
 	return h.credit
 }
 
-// A clientEnd records a viewer's messages.
+// A clientEnd is a viewer's client. It records messages, events and close codes.
 type clientEnd struct {
 	w *world
 	v *Viewer
@@ -224,7 +226,7 @@ type clientEnd struct {
 	follows *toldCrowd // guarded by the pool's mutex
 }
 
-// enter connects a viewer.
+// enter connects a viewer for the link with a name and the permissions in open.
 func (w *world) enter(name string, open routing.Open) *clientEnd {
 	c := &clientEnd{w: w}
 	c.v = w.pool.Enter(name, open, c, false)
@@ -233,7 +235,8 @@ func (w *world) enter(name string, open routing.Open) *clientEnd {
 
 var look = routing.Open{Access: "read", Channels: []string{"mock:/1"}}
 
-// begun connects a viewer that initializes, while the host answers automatically.
+// begun connects a viewer that has sent initialize with channels as its subscriptions. It does not
+// wait for the answer.
 func (w *world) begun(clientID string, channels ...string) *clientEnd {
 	c := w.enter("link", look)
 	c.send(hello(clientID, channels...))
@@ -281,7 +284,7 @@ func (c *clientEnd) Closed(code ahp.CloseCode, _ string) {
 	c.closed = append(c.closed, code)
 }
 
-// closes returns the viewer's close codes: at most one.
+// closes returns the close codes that the viewer has received: at most one.
 func (c *clientEnd) closes() []ahp.CloseCode {
 	synctest.Wait()
 	c.mu.Lock()
@@ -303,7 +306,7 @@ func (c *clientEnd) ask(id any, method, params string) {
 	c.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"method":%q,"params":%s}`, raw, method, params))
 }
 
-// messages returns the messages so far, and forgets them.
+// messages returns what the viewer has received since the last call.
 func (c *clientEnd) messages() []string {
 	synctest.Wait()
 	c.mu.Lock()
@@ -313,7 +316,8 @@ func (c *clientEnd) messages() []string {
 	return got
 }
 
-// want fails unless exactly these messages have arrived.
+// want fails unless the viewer has received exactly these messages since the last call of want or
+// messages.
 func (c *clientEnd) want(want ...string) {
 	c.w.Helper()
 	if got := c.messages(); !slices.Equal(got, want) {
@@ -321,12 +325,12 @@ func (c *clientEnd) want(want ...string) {
 	}
 }
 
-// action returns an action from the host.
+// action returns the text of an action with a serverSeq.
 func action(channel string, seq int) string {
 	return fmt.Sprintf(`{"jsonrpc":"2.0","method":"action","params":{"channel":%q,"action":{"type":"chat/delta"},"serverSeq":%d}}`, channel, seq)
 }
 
-// snapshot returns a channel's snapshot.
+// snapshot returns the JSON of a channel's snapshot with a fromSeq.
 func snapshot(channel string, seq int) string {
 	return fmt.Sprintf(`{"resource":%q,"state":{"n":%d},"fromSeq":%d}`, channel, seq, seq)
 }
@@ -339,18 +343,19 @@ func result(id any, result string) string {
 // greets is a host's answer to initialize.
 const greets = `{"protocolVersion":"1.0.0","serverSeq":5,"snapshots":[],"serverInfo":{"name":"x"},"later":[1, 2]}`
 
-// greeted returns the audience's answer to initialize.
+// greeted returns the answer to a viewer's initialize, with a serverSeq and snapshots.
 func greeted(seq int, snapshots ...string) string {
 	return result("hello", fmt.Sprintf(`{"protocolVersion":"1.0.0","serverInfo":{"name":"x"},"later":[1, 2],"serverSeq":%d,"snapshots":[%s]}`, seq, strings.Join(snapshots, ",")))
 }
 
-// spaced waits until an equal request may be sent again.
+// spaced waits for the time spacing, after which the audience may send an equal request again.
 func spaced() {
 	time.Sleep(spacing)
 	synctest.Wait()
 }
 
-// A toldCrowd is a crowd whose clients get what it is told. Some leave by themselves.
+// A toldCrowd is a Crowd that delivers each message to its clients. At every fifth call of Tell, a
+// client has left by itself.
 type toldCrowd struct {
 	w       *world
 	clients []*clientEnd

@@ -55,7 +55,7 @@ func TestMain(m *testing.M) {
 type site struct {
 	*stack.Stack
 	relay *connect.Relay
-	token string // file
+	token string // file with the token
 }
 
 func newSite(t *testing.T, cfg agenthost.Config) *site {
@@ -109,7 +109,7 @@ type editor struct {
 	changed chan struct{}
 	updates []update
 	asked   []*acp.Request // requests from the door that the test has not taken
-	ended   []string       // requests that the agent has withdrawn
+	ended   []string       // parameters of the door's $/cancel_request
 }
 
 // An update is a session/update from the door, with the members that tests read.
@@ -722,7 +722,7 @@ func TestFirstAnswerCounts(t *testing.T) {
 		t.Fatal(err)
 	}
 	e.await("the request is withdrawn", func() bool { return len(e.withdrawn()) == 1 })
-	r.Reply(selected("allow-once"), nil) // too late
+	r.Reply(selected("allow-once"), nil) // too late: the phone has answered
 	if got := tools(e.seen())["tc-perm"]; got.Status != acp.ToolCallStatusFailed {
 		t.Errorf("the tool call is %+v", got)
 	}

@@ -97,7 +97,7 @@ func TestThreeClientsShareASession(t *testing.T) {
 		if err := pending.Wait(t.Context(), nil); err != nil {
 			t.Fatal(err)
 		}
-		byWindow(turn, first == "window") // the opposite, and too late
+		byWindow(turn, first == "window") // the opposite answer, too late
 		if first != "editor" {
 			e.await("the editor's request is withdrawn", func() bool { return len(e.withdrawn()) == round })
 			r.Reply(selected(map[bool]string{true: "allow-once", false: "skip"}[first == "window"]), nil)
