@@ -118,8 +118,9 @@ func (s *sealing) leaveCrowd() {
 	c.removeLocked(s)
 }
 
-// endCrowds is called when the client's connection has ended. It ends the keys of all crowds in
-// which the client was: at once if now is true, else after leftTime. The sealing's mutex is held.
+// endCrowds ends the keys of all crowds in which the client was. Its connection is ending. Now is
+// true if the host closes the client: then the keys end at once, so that the client cannot read on.
+// Otherwise, they end after leftTime. The sealing's mutex is held.
 func (s *sealing) endCrowds(now bool) {
 	for _, c := range s.seats {
 		c.expire(now)
