@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// The timeouts of [AskAgain]. The first exceeds the round trip between distant
-// servers. Each later timeout is longer times the previous, for busy servers.
+// Timeouts of [AskAgain]. The first is longer than the round trip between distant servers. Each
+// further timeout is the previous one multiplied by longer, because servers may be busy.
 const (
 	firstAnswer = 150 * time.Millisecond
 	longer      = 4

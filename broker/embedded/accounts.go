@@ -13,10 +13,10 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// A resolver returns account claims to the NATS server: stored ones, and others on
-// demand. It is a type of its own because the server assumes a MemAccResolver to be
-// complete. For accounts added later, the server would discard the interest reported by
-// other servers.
+// A resolver returns account claims to the NATS server: stored claims, and others on demand. It is
+// no MemAccResolver, because the server assumes that a MemAccResolver has all accounts from the
+// start. For accounts added later, it would then ignore the subscriptions that other servers
+// report.
 type resolver struct {
 	server.MemAccResolver // for the remaining methods
 

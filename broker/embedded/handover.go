@@ -50,9 +50,8 @@ func (s *Server) handOver() {
 	}
 }
 
-// leads returns the streams led by this server, and whether it is JetStream's meta leader.
-// Settled reports whether each stream has a leader; if not, this server may still win the
-// election.
+// leads returns the streams that this server leads, and whether it is JetStream's meta leader.
+// Settled is false if JetStream or a stream has no leader: this server may still become the leader.
 func (s *Server) leads() (streams []string, meta, settled bool) {
 	info, err := s.nats.Jsz(&server.JSzOptions{Account: s.keys.Authority().RelaysAccount(), Streams: true})
 	if err != nil || info.Meta == nil {

@@ -76,8 +76,8 @@ func (t *turns) enter() bool {
 
 func (t *turns) leave() { t.guests.Add(-1) }
 
-// A party owns turns. It is the path from all connections to the tenant, and to its
-// host.
+// A party is the owner of turns, as a path with three levels: the group of connections, the tenant,
+// and the host or address.
 type party [3]any
 
 func partyOf(tenant, host string) *party { return &party{"all", tenant, host} }

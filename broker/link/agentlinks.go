@@ -255,7 +255,8 @@ func (a *AgentLinks) receive(msg *nats.Msg) {
 	}
 }
 
-// settle makes the writer check whether all packets are released, if Settle waits.
+// settle makes the writer check whether relays have released all packets, if a call of Settle waits
+// for that.
 func (a *AgentLinks) settle() {
 	a.mu.Lock()
 	waited := a.settled != nil

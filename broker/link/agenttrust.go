@@ -65,9 +65,8 @@ func (a *AgentLinks) refuseUntrusted(relay string, offer Hello, err error) {
 	a.publish(relay, appendHello(helloRefuse, answer))
 }
 
-// makeRoom removes an arbitrary entry if the map is full. The map must be bounded
-// because anybody can choose instance names. A relay whose entry was removed tries
-// again.
+// makeRoom removes an arbitrary entry if the map has maxLinks entries. The map needs a bound
+// because anybody can choose instance names. A relay whose entry was removed tries again.
 func makeRoom[V any](known map[string]V) {
 	for relay := range known {
 		if len(known) < maxLinks {

@@ -395,8 +395,8 @@ func (v *view) setStoreError(err error) {
 	v.storeErr = err
 }
 
-// reviveAfter is the number of beats without a successful write after which this relay
-// may restart the store of its own server.
+// If no write has succeeded for reviveAfter intervals of beatEvery, this relay may restart the
+// store of its own server.
 const reviveAfter = 5
 
 // Maintains reports whether this relay maintains its region's stores on behalf of all

@@ -29,8 +29,8 @@ const (
 	regionBacklog = 64 // waiting announcements; further ones are dropped, and repeated later
 	maxRegions    = 64
 
-	// regionBeats is the number of beats without news after which a region counts as
-	// silent.
+	// regionBeats is the number of beats (writes of this relay's session) after which a region
+	// counts as silent if nothing has arrived from it.
 	regionBeats = 3
 )
 
@@ -54,7 +54,7 @@ type view struct {
 	heard time.Time // when an entry last arrived
 
 	// For views of other regions:
-	news   bool      // an entry has arrived since the last beat
+	news   bool      // an entry has arrived since the last write of this relay's session
 	silent time.Time // since when the region has been silent; zero: it is not
 }
 

@@ -24,8 +24,8 @@ const (
 	// DefaultLeaseTTL is how long a lease lasts after its last renewal.
 	DefaultLeaseTTL = link.DefaultResume
 
-	// The lease time divided by sweepShare is the interval of sweeps, which is at most
-	// 1 s.
+	// Leases are checked for expiry at intervals of the lease time divided by sweepShare, at most 1
+	// s.
 	sweepShare = 5
 )
 

@@ -96,11 +96,10 @@ func (rs *relaySessions) lostLocked(k *knownHost, keeper string) bool {
 	return p.missed > rs.patience
 }
 
-// silent reports whether a relay has missed more than the given number of beats by at
-// least one of both counts.
+// silent reports whether at least one of the relay's two counts of missed beats exceeds beats.
 func (p *peer) silent(beats int) bool { return p.missed > beats || p.there > beats }
 
-// heardLocked returns when a relay was last heard, for display, or the zero time.
+// heardLocked returns when a relay was last heard, or the zero time. It is for display only.
 func (rs *relaySessions) heardLocked(instance string) time.Time {
 	if p := rs.peers[instance]; p != nil && p.rev != 0 {
 		return p.heard.UTC().Round(0)
@@ -114,8 +113,8 @@ func (rs *relaySessions) lastHeard(instance string) time.Time {
 	return rs.heardLocked(instance)
 }
 
-// apply handles a relay's session from a store; rev is 0 if it was removed. After a
-// removal, the relay's leases last for one more lease time.
+// apply handles a relay's session that a store has delivered; rev is 0 if the session was removed.
+// After a removal, the leases that the relay keeps last for one more lease time.
 func (rs *relaySessions) apply(v *view, instance string, s session, rev, epoch uint64, now time.Time) {
 	rs.r.mu.Lock()
 	p := rs.getLocked(instance)
@@ -142,8 +141,8 @@ func (rs *relaySessions) apply(v *view, instance string, s session, rev, epoch u
 	}
 }
 
-// beat handles this relay's own session delivered by the store: for each other relay,
-// one more beat has passed.
+// beat is called when the store delivers this relay's own session, which it has written. For each
+// other relay, this counts as one more beat without a sign of life.
 func (rs *relaySessions) beat(now time.Time) {
 	rs.r.mu.Lock()
 	defer rs.r.mu.Unlock()

@@ -46,8 +46,8 @@ const (
 	tendSoon     = 2 * time.Second // that interval while a copy is offline
 )
 
-// After how long an offline copy's server is removed. The long time applies normally,
-// because the server may return with its data; the short time applies if a replacement
+// A server whose copy is offline is removed after one of these times. The long time applies
+// normally, because the server may return with its data. The short time applies if a replacement
 // has already joined.
 const (
 	giveUpAfter   = 10 * time.Minute

@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// tidyAtOnce bounds the leases, and the revocations, that one pass handles.
+// tidyAtOnce bounds the number of leases, and of revocations, that a single call of tidyStore
+// handles.
 const tidyAtOnce = 1000
 
 // An upkeep writes this relay's session and maintains the store.
