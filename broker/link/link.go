@@ -292,8 +292,8 @@ func (l *Link) receiveData(r *Fields, now time.Time) Received {
 		l.ackAt = now
 		return Received{}
 	case number > l.have+1:
-		// After a loss, the packets already on their way arrive first; they are not a new
-		// gap. But if have has grown since the last report, this is a new gap.
+		// After a loss, packets that were already on their way arrive first: they are no new gap.
+		// If the number have has grown since the last report, there is a new gap.
 		if l.gapAt.IsZero() || l.moved {
 			l.gapAt, l.moved = now, false
 		}

@@ -43,8 +43,8 @@ func (l *Ledger) Touch() {
 	l.signal()
 }
 
-// Judge applies changed results of Limit's function to the open events, and reports
-// events which change.
+// Judge calls the function from Limit again for each open event. Events whose result has changed
+// are reported again.
 func (l *Ledger) Judge() {
 	l.mu.Lock()
 	open := slices.Clone(l.open)

@@ -5,10 +5,9 @@ import (
 	"slices"
 )
 
-// MayAllow reports whether a person may allow a request who sees only the event: the
-// event shows the whole request, and the host considers it safe or does not judge it.
-// The console has the same rule in console/src/approval.ts;
-// hostagent/watch/testdata/approvals.json tests both.
+// MayAllow reports whether a person who sees only the event may allow the request: the event shows
+// the whole request, and the host considers it safe or does not judge it. The console has the same
+// rule in console/src/approval.ts; hostagent/watch/testdata/approvals.json tests both.
 func (e *Event) MayAllow() bool { return !e.Risky && !e.Hidden }
 
 // FromAfar returns the answers offered in a notification: to refuse, and, if

@@ -83,8 +83,8 @@ func (r *Relay) Serve(carrier Carrier, pool *Pool, person string, local, remote 
 	return s.Attach(carrier)
 }
 
-// stream returns the stream with an id, or a new one if id is none. It returns nil if the
-// id is unknown or belongs to a different person, or if the person has too many streams.
+// stream returns the stream with the given id, or a new stream for the id none. It returns nil if
+// the id is unknown or belongs to a different person, or if the person has too many streams.
 func (r *Relay) stream(id [32]byte, pool *Pool, person string, local, remote net.Addr) (s *stream, fresh bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
