@@ -127,7 +127,7 @@ func (h *hostConn) read(done <-chan struct{}, messages, size int, channel string
 }
 
 // TestSlowClientHoldsItsHostBack stalls a client with small, large and shared messages. The
-// host-agent must stop to read this client's connection to the host at about the queue's bound, and
+// host-agent must stop reading this client's connection to the host at about the queue's bound, and
 // go on for another client. If the client reads again in time, it must get everything. Otherwise,
 // only its connection ends, with ErrStalled.
 func TestSlowClientHoldsItsHostBack(t *testing.T) {

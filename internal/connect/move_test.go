@@ -174,7 +174,7 @@ func TestRandomFaultsBetweenRestartsLoseNothing(t *testing.T) {
 }
 
 // TestLongRestartHoldsTheHostBack stops the relay for 2 s while the host sends more than the
-// host-agent keeps. The host-agent must stop to read from the host, so that no frame is lost.
+// host-agent keeps. The host-agent must stop reading from the host, so that no frame is lost.
 func TestLongRestartHoldsTheHostBack(t *testing.T) {
 	t.Parallel()
 	j := newMovable(t)
