@@ -14,10 +14,11 @@ import (
 	"ahprelay/hostagent"
 )
 
-// A followed link returns these fields.
+// followed is the relay's answer to a browser that opens a shared link.
 type followed struct{ Token, Host, Session, Level string }
 
-// follow opens a link like the page /s.
+// follow opens a shared link as the page /s does, and returns the relay's answer,
+// decoded and as text.
 func follow(t *testing.T, relay *Relay, link string) (got followed, said string) {
 	t.Helper()
 	at, secret, ok := strings.Cut(link, "/s#")
@@ -29,7 +30,8 @@ func follow(t *testing.T, relay *Relay, link string) (got followed, said string)
 	return got, said
 }
 
-// sharingWith shares sessions with a host-agent's credential.
+// sharingWith returns a host-agent's Sharing at the relay, with a credential and its
+// key.
 func sharingWith(t *testing.T, relay *Relay, credential string, key *auth.HostKey) *hostagent.Sharing {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "credential")

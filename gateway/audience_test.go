@@ -15,8 +15,9 @@ import (
 	"ahprelay/routing"
 )
 
-// Clients with tokens for an audience share a connection to the host, which ends with
-// the last client.
+// Two clients with tokens for the same audience share a connection to the host. The
+// connection ends after its last client has left, and a later client gets a new
+// connection.
 func TestClientsOfAnAudienceShareAConnection(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
 		w.startAgent(routing.AgentEndConfig{})
@@ -89,15 +90,16 @@ func TestDecodePiecesReversesEncodePiece(t *testing.T) {
 	})
 }
 
-// The host accepts no connection: a new viewer is closed after 20 s without an answer.
-// Once the host has accepted the audience's connection, it may take its time.
+// The host does not accept the connection for an audience: the relay closes the new
+// viewer after 20 s without an answer. If the host accepts the connection, the relay
+// keeps the viewer open until the host answers, even after more than 20 s.
 func TestViewersOfASilentHostAreHeld(t *testing.T) {
 	const hello = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"channel":"ahp-root://","clientId":"a","protocolVersions":["1.0.0"]}}`
 	viewer := func(w *world) *clientEnd {
 		w.silent = true
 		w.startAgent(routing.AgentEndConfig{})
 		c := w.dial(w.token(func(c *auth.Client) { c.Access, c.Audience, c.Subject = auth.AccessRead, "link-1", "bob" }))
-		synctest.Wait() // admitted before its first message
+		synctest.Wait() // the relay has admitted the viewer before its first message
 		c.send(hello)
 		return c
 	}

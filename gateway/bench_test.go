@@ -46,7 +46,7 @@ func BenchmarkWriter(b *testing.B) {
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*clients*burst), "ns/frame")
 }
 
-// BenchmarkEncode measures the encoding of a body, done once.
+// BenchmarkEncode measures the encoding of a frame with 512 bytes.
 func BenchmarkEncode(b *testing.B) {
 	piece := bytes.Repeat([]byte{'x'}, 512)
 	b.SetBytes(int64(len(piece)))

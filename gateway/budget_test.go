@@ -18,7 +18,7 @@ import (
 
 const mib = 1 << 20
 
-// heap returns the bytes of all live objects.
+// heap collects garbage, and returns the bytes of all live objects.
 func heap() int {
 	runtime.GC()
 	sample := []runtimemetrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
@@ -26,8 +26,8 @@ func heap() int {
 	return int(sample[0].Value.Uint64())
 }
 
-// wantBudget fails unless queued bytes are within the bound now, and the heap's growth
-// is within both bounds together.
+// wantBudget fails if the relay's queued bytes exceed the budget's limit, or if the
+// heap has grown since before by more than this limit and beside together.
 func (w *world) wantBudget(beside, before int) {
 	w.Helper()
 	synctest.Wait()
@@ -39,7 +39,7 @@ func (w *world) wantBudget(beside, before int) {
 	}
 }
 
-// closedWith counts the connections closed with a code at the host.
+// closedWith returns how many connections the host has seen closed with the code.
 func (w *world) closedWith(code ahp.CloseCode) (n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -53,9 +53,9 @@ func (w *world) closedWith(code ahp.CloseCode) (n int) {
 	return n
 }
 
-// TestStalledViewersStayWithinTheBudget floods clients that read nothing, with individual and shared
-// messages. Queued bytes stay within the bound. The clients with most bytes are
-// closed, and a client that reads gets everything.
+// TestStalledViewersStayWithinTheBudget has the host flood 24 clients that read
+// nothing, with individual or shared messages. The relay's queued bytes stay within the
+// limit, the relay closes all 24, and a client that reads gets every message.
 func TestStalledViewersStayWithinTheBudget(t *testing.T) {
 	const (
 		clients = 24
@@ -79,7 +79,7 @@ func TestStalledViewersStayWithinTheBudget(t *testing.T) {
 				before := heap()
 				const messages = 60
 				pad := strings.Repeat("x", 30<<10)
-				for j, h := range conns { // read as fast as allowed
+				for j, h := range conns { // the host sends as fast as Wait allows
 					w.running.Go(func() {
 						for i := range messages {
 							own := j
@@ -125,8 +125,8 @@ func TestStalledViewersStayWithinTheBudget(t *testing.T) {
 	}
 }
 
-// Many clients lag behind by the same messages. They share the memory, and none is
-// closed.
+// The host sends the same messages to 60 clients that read nothing. The relay keeps
+// each message once for all of them, and closes no client.
 func TestSharedFramesCountOnce(t *testing.T) {
 	inWorld(t, Config{MaxQueued: 2 * mib}, func(w *world) {
 		w.startAgent(routing.AgentEndConfig{})
@@ -145,11 +145,11 @@ func TestSharedFramesCountOnce(t *testing.T) {
 			}
 			time.Sleep(10 * time.Millisecond)
 		}
-		for n := range 3 { // shared from the third on
+		for n := range 3 { // the host-agent shares the third and later messages
 			say(n, 100)
 		}
 		for n := range 7 {
-			say(n, 8<<10) // of each client's first credit of 64 KiB
+			say(n, 8<<10) // within each client's first credit, 64 KiB
 		}
 		synctest.Wait()
 		if used := w.server.budget.used.Load(); used < 40<<10 || used > 256<<10 {
@@ -168,8 +168,9 @@ func TestSharedFramesCountOnce(t *testing.T) {
 	})
 }
 
-// Clients send large messages, some incomplete, to a host that reads nothing. Received
-// bytes stay within the bound, and a client with small messages is not closed.
+// 40 clients send a message of 3 MiB each, most without its last byte, to a host that
+// reads nothing. The relay keeps no more bytes than its limit allows, closes some of
+// them, and keeps a client with small messages open.
 func TestLargeUploadsStayWithinTheBudget(t *testing.T) {
 	const uploads, beside = 40, 16*mib + 16*mib + 32*mib
 	inWorld(t, Config{MaxQueued: 16 * mib, QueueLimit: 1 * mib, Ping: time.Hour}, func(w *world) {
@@ -198,7 +199,7 @@ func TestLargeUploadsStayWithinTheBudget(t *testing.T) {
 			w.running.Go(func() { _, _ = conn.Write(message[:len(message)-size+sent]) })
 			synctest.Wait()
 			good.request(i+2, "ping")
-			time.Sleep(wire.CloseTime) // a closed client is gone by then
+			time.Sleep(wire.CloseTime) // enough for the relay to end a connection it closes
 			synctest.Wait()
 			for _, h := range w.conns {
 				h.mu.Lock()
@@ -219,8 +220,9 @@ func TestLargeUploadsStayWithinTheBudget(t *testing.T) {
 	})
 }
 
-// Some clients read nothing, and reading clients have more bytes queued at a time: when memory
-// is short, the stalled clients are closed although they have fewer bytes.
+// 150 clients read nothing. Eight clients read, and have more bytes queued at a time.
+// When memory is short, the relay closes clients that read nothing, although each has
+// fewer bytes.
 func TestStalledClientsAreClosedFirst(t *testing.T) {
 	const stalled, healthy = 150, 8
 	inWorld(t, Config{MaxQueued: 12 * mib, QueueLimit: mib}, func(w *world) {
@@ -243,13 +245,13 @@ func TestStalledClientsAreClosedFirst(t *testing.T) {
 		}
 		time.Sleep(500 * time.Millisecond)
 		const answers = 8
-		for n := range answers { // each has more than a stalled client
+		for n := range answers { // an answer is longer than a stalled client's queue
 			for _, h := range w.conns[stalled:] {
 				h.send(fmt.Sprintf(`{"id":%d,"pad":%q}`, n, strings.Repeat("x", 450<<10)))
 			}
 			time.Sleep(20 * time.Millisecond)
 		}
-		time.Sleep(10 * time.Second) // sources were held back for part of it
+		time.Sleep(10 * time.Second) // for part of it, the relay holds the host back
 		for i, c := range good {
 			c.wantOpen()
 			if n := len(c.messages()); n != answers {
@@ -262,8 +264,8 @@ func TestStalledClientsAreClosedFirst(t *testing.T) {
 	})
 }
 
-// Two groups of clients stop reading, in turn: the group with the longer
-// standstill is closed first.
+// Twenty clients stop reading, and five seconds later twenty more. When memory is
+// short, the relay closes clients of the first group, and none of the second.
 func TestLongestStallIsClosedFirst(t *testing.T) {
 	const each = 20
 	inWorld(t, Config{MaxQueued: 11 * mib / 4, QueueLimit: mib}, func(w *world) {
@@ -301,7 +303,8 @@ func TestLongestStallIsClosedFirst(t *testing.T) {
 	})
 }
 
-// New clients are refused when idle clients take half of the memory.
+// Idle clients take half of the relay's memory for queues. The relay refuses a new
+// client with 503 and Retry-After until a client leaves.
 func TestNewClientsAreRefusedWithoutMemory(t *testing.T) {
 	inWorld(t, Config{MaxQueued: 4 * mib, MaxFrame: mib, QueueLimit: mib}, func(w *world) {
 		w.startAgent(routing.AgentEndConfig{})
@@ -318,14 +321,14 @@ func TestNewClientsAreRefusedWithoutMemory(t *testing.T) {
 		}
 		_ = ends[0].Close()
 		synctest.Wait()
-		defer w.rawDial(w.token(nil)).Close() // there is room again
+		defer w.rawDial(w.token(nil)).Close() // the relay admits a client again
 		for _, c := range ends {
 			_ = c.Close()
 		}
 	})
 }
 
-// The time during which sources are held back does not count as standstill.
+// While the relay holds sources back, the clock that measures standstill stops.
 func TestHoldingBackDoesNotCountAsStandstill(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBudget(mib, mib)

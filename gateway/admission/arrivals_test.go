@@ -8,8 +8,9 @@ import (
 	"time"
 )
 
-// A slowBackend has one processor that works on all logins in turn. A login needs it for
-// loginWork. It is lost when its host-agent gives up.
+// A slowBackend stands for a NATS server with a single processor. The processor works
+// on each waiting login for a slice, in rotation, and a login completes after
+// loginWork. If its host-agent gives up before, the work is lost.
 type slowBackend struct {
 	mu   sync.Mutex
 	jobs []*job
@@ -26,7 +27,7 @@ const (
 	agentWaits = 5 * time.Second
 )
 
-// run works until ctx ends.
+// run works on the waiting logins until ctx ends.
 func (b *slowBackend) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		time.Sleep(slice)
@@ -44,7 +45,8 @@ func (b *slowBackend) run(ctx context.Context) {
 	}
 }
 
-// login reports whether a login completes before the host-agent gives up.
+// login queues a login. It reports whether the login completes before ctx ends, when
+// the host-agent gives up.
 func (b *slowBackend) login(ctx context.Context) bool {
 	j := &job{loginWork, make(chan struct{})}
 	b.mu.Lock()
@@ -66,8 +68,9 @@ func (b *slowBackend) login(ctx context.Context) bool {
 	return false
 }
 
-// goodput returns the logins per second that complete while host-agents come at the given
-// rate. An arrival without an Arrivals is worked on at once.
+// goodput has host-agents arrive at the given rate for 20 s, and returns how many
+// logins completed per second. If arrivals is nil, the backend begins each login at
+// once.
 func goodput(t *testing.T, arrivals *Arrivals, perSecond int) (rate float64) {
 	synctest.Test(t, func(t *testing.T) {
 		const long = 20 * time.Second
@@ -103,7 +106,8 @@ func goodput(t *testing.T, arrivals *Arrivals, perSecond int) (rate float64) {
 	return rate
 }
 
-// arrive makes one attempt, and returns the time until the next.
+// arrive makes a host-agent's attempt to log in. It reports whether the login
+// completed, and returns the wait before the next attempt.
 func arrive(ctx context.Context, b *slowBackend, arrivals *Arrivals) (wait time.Duration, came bool) {
 	ctx, cancel := context.WithTimeout(ctx, agentWaits)
 	defer cancel()
@@ -118,8 +122,9 @@ func arrive(ctx context.Context, b *slowBackend, arrivals *Arrivals) (wait time.
 	return time.Second, b.login(ctx)
 }
 
-// TestOverloadCompletesLogins: while four times as many host-agents arrive as the backend
-// can serve, at least 80 % of its peak complete. Without admission, hardly any do.
+// TestOverloadCompletesLogins: host-agents arrive four times as fast as the backend can
+// serve them. With an Arrivals, logins complete at 80 % of the backend's peak rate or
+// more; without, at less than half.
 func TestOverloadCompletesLogins(t *testing.T) {
 	t.Parallel()
 	const most = float64(time.Second / loginWork)
@@ -139,8 +144,9 @@ func TestOverloadCompletesLogins(t *testing.T) {
 	}
 }
 
-// While many host-agents of a tenant wait, a host-agent of another tenant gets the second
-// turn that becomes free. Refused host-agents are told different times at which to return.
+// All four places for logins are taken, and 100 host-agents of a tenant wait. When two
+// logins end, a waiting host-agent of a different tenant gets the second place. The
+// refused host-agents are told at least 80 different times to wait.
 func TestOneTenantsRushDelaysNoOther(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 	"ahprelay/auth"
 )
 
-// unlimited returns limits without effect, with a change.
+// unlimited returns Limits without any bound, after change has modified them.
 func unlimited(change func(*Limits)) Limits {
 	none := Limit{Connections: -1, Pending: -1, Frames: -1, Bytes: -1, Opens: -1}
 	l := Limits{Address: none, Subject: none, Token: none, Host: none, Tenant: none, Failures: -1}
@@ -24,8 +24,9 @@ func visitor(subject, token string, max int) auth.Client {
 	return auth.Client{ID: token, Tenant: "default", Subject: subject, Hosts: []string{auth.AllHosts}, MaxConnections: max}
 }
 
-// Connections are admitted up to each limit; one more is refused until an admission is
-// returned.
+// A Limiter admits three connections under a limit of three, and refuses the fourth
+// until an earlier connection leaves. Under the limit for pending connections, it does
+// so until an earlier connection opens.
 func TestConnectionsAboveALimitAreRefused(t *testing.T) {
 	limitOf := func(n int) *Limit { return &Limit{Connections: n, Pending: -1, Frames: -1, Bytes: -1} }
 	for _, test := range []struct {
@@ -74,7 +75,7 @@ func TestConnectionsAboveALimitAreRefused(t *testing.T) {
 				taken[0].Opened()
 			} else {
 				taken[0].Leave()
-				taken[0].Leave() // counts once
+				taken[0].Leave() // a second Leave has no effect
 			}
 			if _, over := test.connect(l, 4); over != nil {
 				t.Errorf("after one was given back: %v", over)
@@ -86,8 +87,8 @@ func TestConnectionsAboveALimitAreRefused(t *testing.T) {
 	}
 }
 
-// An enrolment token cannot open more connections than its limit, and a different
-// host's are unaffected.
+// An enrolment token opens as many connections as its limit allows, and the Limiter
+// refuses the next. A different host is still admitted.
 func TestAgentConnectionLimit(t *testing.T) {
 	l := New(unlimited(func(*Limits) {}), 1<<20)
 	host := auth.Enrolment{Tenant: "default", Host: "laptop"}
@@ -104,7 +105,9 @@ func TestAgentConnectionLimit(t *testing.T) {
 	}
 }
 
-// A host exchanges credentials without a pause: relays must remember each.
+// A host exchanges credentials without a pause. Relays must remember each exchange, so
+// the Limiter refuses more than tradesAtOnce until tradesEvery has passed. A different
+// host is still admitted.
 func TestTradesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := New(Limits{}.WithDefaults(), 1<<20)
@@ -127,7 +130,8 @@ func TestTradesAreBounded(t *testing.T) {
 	})
 }
 
-// Each rate delays messages, and refuses those with too long a wait.
+// Two connections send messages under a rate limit. A burst passes at once, further
+// messages wait, and the Limiter refuses a message whose wait would exceed maxDelay.
 func TestRatesDelayAndThenRefuse(t *testing.T) {
 	for _, rate := range []struct {
 		name  string
@@ -152,7 +156,7 @@ func TestRatesDelayAndThenRefuse(t *testing.T) {
 					one, _ := l.Connect(visitor("ada", "1", 0), "laptop", "192.0.2.1")
 					two, _ := l.Connect(visitor("ada", "2", 0), "laptop", "192.0.2.1")
 					begin := time.Now()
-					for range 100 { // the allowance for 10 s
+					for range 100 { // the burst: the rate's messages for 10 s
 						if over := one.AwaitRate(t.Context(), rate.bytes, false); over != nil {
 							t.Fatal(over)
 						}
@@ -175,7 +179,7 @@ func TestRatesDelayAndThenRefuse(t *testing.T) {
 							t.Fatal(over)
 						}
 					}
-					for range 2 { // refused messages take no tokens
+					for range 2 { // a refused message uses up nothing, so both get the same wait
 						over := two.AwaitRate(t.Context(), rate.bytes, false)
 						if over == nil || over.Limit != rate.name+" of this "+of.name || over.Retry < maxDelay || over.Retry > maxDelay+time.Second {
 							t.Fatalf("too many: %+v", over)
@@ -187,9 +191,9 @@ func TestRatesDelayAndThenRefuse(t *testing.T) {
 	}
 }
 
-// Each scope admits a burst up to its connection limit, and then its rate. A refused
-// connection takes no tokens, so other clients are admitted, and so is the same client
-// after its Retry-After.
+// Each scope with a rate of new connections admits a burst up to its connection limit,
+// and then connections at the rate. A refused connection uses up nothing: a different
+// client is admitted at once, and the same client after its Retry-After.
 func TestOpensAreLimited(t *testing.T) {
 	limit := Limit{Connections: 30, Pending: -1, Frames: -1, Bytes: -1, Opens: 2}
 	for _, of := range []struct {
@@ -244,13 +248,13 @@ func TestOpensAreLimited(t *testing.T) {
 	}
 }
 
-// After a relay's restart, all connections that a token may have are admitted at once,
-// but no more.
+// After a relay's restart, a client reconnects all connections its token may have. The
+// Limiter admits them at once, and refuses the next.
 func TestAllComeBackAtOnce(t *testing.T) {
 	for name, test := range map[string]struct{ max, want int }{
 		"the token says how many": {300, 300},
 		"the token has no limit":  {0, 500},
-		"the rate allows as many": {5, 20}, // sequentially
+		"the rate allows as many": {5, 20}, // each connection leaves before the next comes
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			l := New(Limits{Subject: Limit{Connections: 500}, Token: Limit{Opens: 2}}.WithDefaults(), 1<<20)
@@ -270,8 +274,8 @@ func TestAllComeBackAtOnce(t *testing.T) {
 	}
 }
 
-// A client exhausts its token's limit again and again; others at its address are
-// admitted as before.
+// For a second, a client opens connections far above its token's rate, and most are
+// refused. 500 clients with different tokens at its address are then still admitted.
 func TestLimitedTokenDoesNotExhaustItsAddress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := New(Limits{}.WithDefaults(), 1<<20)
@@ -286,7 +290,7 @@ func TestLimitedTokenDoesNotExhaustItsAddress(t *testing.T) {
 		if most := DefaultLimits.Token.Opens * (int(RateWindow/time.Second) + 1); in < 1 || in > most {
 			t.Errorf("%d connections in a second; want some, and at most %d", in, most)
 		}
-		for i := range 500 { // an office reconnects
+		for i := range 500 { // 500 people at the address reconnect
 			if _, over := l.Connect(visitor(fmt.Sprint(i), fmt.Sprint(i), 0), "laptop", "192.0.2.1"); over != nil {
 				t.Fatalf("visitor %d: %v", i, over)
 			}
@@ -294,7 +298,9 @@ func TestLimitedTokenDoesNotExhaustItsAddress(t *testing.T) {
 	})
 }
 
-// A repeated initialize on a connection counts as a new connection.
+// A client that sends initialize repeatedly uses up its token's rate of new
+// connections: the tenth initialize waits a second. A message with a different method
+// does not wait.
 func TestRepeatedInitializeCountsAsOpen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := New(unlimited(func(l *Limits) { l.Token = Limit{Opens: 1} }), 1<<20)
@@ -320,7 +326,8 @@ func TestRepeatedInitializeCountsAsOpen(t *testing.T) {
 	})
 }
 
-// A message of maximum length passes under any limit.
+// Under a limit of 1 MiB per second, a message of the maximum length (32 MiB) passes at
+// once. Only the next message waits.
 func TestLongestMessageFitsEachLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := New(unlimited(func(l *Limits) { l.Subject.Bytes = 1 << 20 }), 32<<20)
@@ -335,8 +342,8 @@ func TestLongestMessageFitsEachLimit(t *testing.T) {
 	})
 }
 
-// A stock client uploads 32 MiB and subscribes to 200 channels at once, from each of
-// five windows.
+// Under the default limits, a stock client uploads 32 MiB and subscribes to 200
+// channels at once, from each of five windows. No message waits.
 func TestStockClientMeetsNoLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := New(Limits{}.WithDefaults(), 32<<20)
@@ -359,7 +366,8 @@ func TestStockClientMeetsNoLimit(t *testing.T) {
 	})
 }
 
-// The tables stay bounded under ever new subjects and addresses.
+// Many different subjects and addresses come and go. The Limiter forgets idle parties
+// above maxIdle, but keeps a party with an open connection.
 func TestLimitTablesAreBounded(t *testing.T) {
 	l := New(Limits{Host: Limit{Opens: -1}, Tenant: Limit{Opens: -1}}.WithDefaults(), 1<<20)
 	kept, over := l.Connect(visitor("kept", "kept", 0), "laptop", "192.0.2.1")
@@ -388,7 +396,8 @@ func TestLimitTablesAreBounded(t *testing.T) {
 	}
 }
 
-// BenchmarkLimits counts a message in a client's four scopes.
+// BenchmarkLimits measures AwaitRate for a client with limits per address, subject,
+// host and tenant.
 func BenchmarkLimits(b *testing.B) {
 	l := New(unlimited(func(l *Limits) {
 		plenty := Limit{Connections: 10, Pending: 10, Frames: 1 << 40, Bytes: 1 << 50}

@@ -17,9 +17,9 @@ import (
 	"time"
 )
 
-// The first of many equal events are written at once, and the count of the rest
-// follows, in the file and in the log. Each source has its lines, and the counts add
-// up to all events.
+// Each of 1,000 sources causes many equal refusals and connects. The audit writes the
+// first of them at once, and the count of the rest in a later line, in the file and in
+// the log. For each source, the counts add up to all its events.
 func TestEqualEventsAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var file, log lockedBuilder
@@ -96,7 +96,7 @@ type fullDisk struct{}
 
 func (fullDisk) Write([]byte) (int, error) { return 0, errors.New("no space left") }
 
-// A failed write to the file is logged, and the line itself still reaches the log.
+// A write to the audit file fails. The log gets the error, and the line itself.
 func TestFailedAuditWriteIsLogged(t *testing.T) {
 	var log bytes.Buffer
 	New(slog.New(slog.NewTextHandler(&log, nil)), fullDisk{}).Write(Line{Event: "connect", Subject: "ada\nevent=revoke"})
@@ -107,7 +107,7 @@ func TestFailedAuditWriteIsLogged(t *testing.T) {
 
 func TestAuditFileIsPrivateAndAppended(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "new", "audit")
-	for range 2 { // appends
+	for range 2 { // the second run appends
 		f, err := OpenFile(path)
 		if err != nil {
 			t.Fatal(err)

@@ -13,8 +13,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// A file with concurrent writers and a restart is an unbroken chain. A changed, moved,
-// inserted or removed line breaks it.
+// Relays write an audit file, one after another, with concurrent writers. Read accepts
+// all lines as an unbroken chain. A changed, moved, inserted or removed line breaks it.
 func TestAuditIsAChain(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit")
 	for run := range 3 {
@@ -63,7 +63,8 @@ func TestAuditIsAChain(t *testing.T) {
 	})
 }
 
-// A chain continues behind a truncated line.
+// A crash has truncated the file's last line. The next relay's lines continue the chain
+// after it.
 func TestChainContinuesAfterACrash(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit")
 	if err := os.WriteFile(path, []byte(`{"event":"connect","prev":""}`+"\n"+`{"event":"conn`), 0o600); err != nil {

@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// The last lines stay in memory, and a tenant sees only its own.
+// A latest keeps the last keptLines lines in memory, and shows each tenant only its
+// own.
 func TestLatestLinesAreTheTenants(t *testing.T) {
 	var l latest
 	for i := range keptLines + 10 {

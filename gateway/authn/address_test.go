@@ -12,7 +12,8 @@ import (
 	"ahprelay/gateway/admission"
 )
 
-// TestAddressIsFoundBehindProxies finds the client's address behind proxies.
+// TestAddressIsFoundBehindProxies: Address returns the client's address from
+// X-Forwarded-For if the headers come from a trusted proxy.
 func TestAddressIsFoundBehindProxies(t *testing.T) {
 	trusting := New(Config{TrustProxy: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8")}})
 	for _, test := range []struct {
@@ -81,7 +82,8 @@ func TestProofIsForTheWholeURL(t *testing.T) {
 	}
 }
 
-// FuzzAddress reads arbitrary headers.
+// FuzzAddress reads arbitrary headers X-Forwarded-For. Address must return an IP
+// address, or the connection's remote address as it is.
 func FuzzAddress(f *testing.F) {
 	f.Add("10.0.0.1:1", "198.51.100.1, [::1]:5")
 	f.Add("[fe80::1%eth0]:1", "fe80::1%eth0,")

@@ -10,7 +10,7 @@ import (
 	"ahprelay/auth"
 )
 
-// proofBook is Proofs with the test's clock.
+// A proofBook is a Proofs with a clock set by the test.
 type proofBook struct {
 	*testing.T
 	*Proofs
@@ -28,8 +28,9 @@ func (b *proofBook) use(person, key string, i int, want error) {
 // wait advances the clock until all proofs' nonces have expired.
 func (b *proofBook) wait() { b.now = b.now.Add(auth.ChallengeTTL + auth.Leeway + time.Second) }
 
-// TestUnauthenticatedTakeNoRoomFromDevices fills the room for pairings, for a device
-// and for a person. The room of all others stays free, and expired nonces make room.
+// TestUnauthenticatedTakeNoRoomFromDevices fills the room for pairings, for a device,
+// for a person and for all devices in turn. A full room refuses only its own proofs,
+// and has room again when the nonces have expired.
 func TestUnauthenticatedTakeNoRoomFromDevices(t *testing.T) {
 	b := &proofBook{t, newProofs(), time.Now()}
 	for key := range maxOfPairings / maxOfPairing {
@@ -65,8 +66,9 @@ func TestUnauthenticatedTakeNoRoomFromDevices(t *testing.T) {
 	}
 }
 
-// TestProofFromBeforeTheStartIsStale: a process does not know the proofs used before
-// it began to receive them, so it refuses older nonces.
+// TestProofFromBeforeTheStartIsStale: a relay does not know which proofs were used
+// before it began to receive reports of them. It therefore refuses proofs with older
+// nonces.
 func TestProofFromBeforeTheStartIsStale(t *testing.T) {
 	p, start := newProofs(), time.Now().Truncate(time.Millisecond)
 	p.HearsSince(start.Add(999 * time.Microsecond))
@@ -87,8 +89,9 @@ func TestProofFromBeforeTheStartIsStale(t *testing.T) {
 	}
 }
 
-// TestUnnamedProofTakesNoRoomFromDevices: an older relay does not report the owner of
-// a proof's key, so such a proof counts as a pairing's.
+// TestUnnamedProofTakesNoRoomFromDevices: an older relay reports a used proof without
+// the person whose key signed it. Such a proof takes room from the pairings. A report
+// by this relay names the person.
 func TestUnnamedProofTakesNoRoomFromDevices(t *testing.T) {
 	var used UsedProof
 	if err := json.Unmarshal([]byte(`{"Thumbprint":"k","ID":"k 1"}`), &used); err != nil {

@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// passed returns the Cookie header left for the application.
+// passed sends Cookie headers through the relay's filter for an origin, and returns the
+// header that the application gets.
 func passed(c *Canvases, origin string, lines ...string) string {
 	h := http.Header{"Cookie": lines}
 	c.dropForeignCookies(h, origin)
@@ -16,7 +17,7 @@ func passed(c *Canvases, origin string, lines ...string) string {
 	return h.Get("Cookie")
 }
 
-// bomb returns count cookies of size bytes.
+// bomb returns a Cookie header with count cookies, each with a value of size bytes.
 func bomb(count, size int) string {
 	var list []string
 	for i := range count {
@@ -25,8 +26,9 @@ func bomb(count, size int) string {
 	return strings.Join(list, "; ")
 }
 
-// The browser sends cookies set by responses, cookies set by scripts, and many long
-// ones from a different canvas.
+// A browser sends cookies set by responses, cookies set by scripts, and many long
+// cookies planted by a different canvas. The relay passes on all cookies set by
+// responses, and the rest as far as they fit into spareCookies bytes.
 func TestForeignCookiesAreDroppedBeyondTheSpareRoom(t *testing.T) {
 	c := New(Config{Origin: Origin{Scheme: "https", Domain: "canvas.example.com"}})
 	c.cookies.add("one", "login")
@@ -52,7 +54,8 @@ func TestForeignCookiesAreDroppedBeyondTheSpareRoom(t *testing.T) {
 	}
 }
 
-// An application sets more cookies than browsers keep.
+// An application sets more cookies than browsers keep. The relay forgets the oldest
+// names above maxCookies, and the oldest origins above maxOrigins.
 func TestKnownCookiesAreBounded(t *testing.T) {
 	k := newKnownCookies()
 	for i := range maxCookies + 1 {
@@ -71,8 +74,9 @@ func TestKnownCookiesAreBounded(t *testing.T) {
 	}
 }
 
-// The remaining cookies are a subsequence of the request's. The session's cookie and
-// cookies set by responses pass, and all others together fit into the spare room.
+// The cookies passed on are a subsequence of the request's. The canvas session's cookie
+// and cookies set by responses pass, and all others together fit into spareCookies
+// bytes.
 func FuzzForeignCookies(f *testing.F) {
 	f.Add("a=1; b=2", "login=1", uint16(3))
 	f.Add(";; =;x", "__Host-ahp-canvas=1;login", uint16(9000))

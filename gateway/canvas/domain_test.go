@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// Pairs of a canvas domain and the relay's name are checked.
+// Each pair is a canvas domain and the relay's host name. Shares explains how a pair
+// could share cookies, and returns the empty string for a safe pair.
 func TestCanvasDomainIsNotTheRelays(t *testing.T) {
 	for _, test := range []struct{ canvases, relay, want string }{
 		{"canvas.relay.example.com", "relay.example.com", "is below the relay's domain"},

@@ -17,7 +17,7 @@ import (
 	"ahprelay/auth"
 )
 
-// A pipeListener has one connection.
+// A pipeListener accepts the connections sent to its channel.
 type pipeListener struct {
 	conn   chan net.Conn
 	closed chan struct{}
@@ -34,8 +34,9 @@ func (l pipeListener) Accept() (net.Conn, error) {
 func (l pipeListener) Close() error   { close(l.closed); return nil }
 func (l pipeListener) Addr() net.Addr { return &net.UnixAddr{Name: "browser"} }
 
-// eventsOverHTTP1 sends a request for an event stream while Borrow returns borrow's
-// result. It returns the response and its delay.
+// eventsOverHTTP1 has a browser request an event stream over HTTP/1.1. Each time the
+// relay borrows the link to the host, it gets borrow's error. eventsOverHTTP1 waits for
+// the response, and returns it with the time that passed.
 func eventsOverHTTP1(t *testing.T, ctx context.Context, borrow func() error) (*http.Response, time.Duration, error) {
 	t.Helper()
 	c := New(Config{Origin: Origin{Scheme: "https", Domain: "canvas.example.com"}, Borrow: func(context.Context, string, string) (Link, func(), error) {
@@ -65,8 +66,8 @@ func eventsOverHTTP1(t *testing.T, ctx context.Context, borrow func() error) (*h
 	return response, time.Since(begun), err
 }
 
-// A request for an event stream is held, and the connection is closed without an
-// answer.
+// A browser requests an event stream while the host is away. The relay holds the
+// request for holdTime, and then closes the connection without an answer.
 func TestEventStreamOfAHostThatIsAwayHasNoAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, took, err := eventsOverHTTP1(t, t.Context(), func() error { return ErrHostAway })
@@ -76,7 +77,9 @@ func TestEventStreamOfAHostThatIsAwayHasNoAnswer(t *testing.T) {
 	})
 }
 
-// The host returns with a host-agent that is too old, which is a final answer.
+// The relay holds a request for an event stream while the host is away, and tries the
+// host every holdRetry. On the fourth attempt, a host-agent is there, but too old: the
+// relay answers with 501.
 func TestHeldEventStreamIsTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		attempts := 0
@@ -92,7 +95,8 @@ func TestHeldEventStreamIsTriedAgain(t *testing.T) {
 	})
 }
 
-// The token is revoked while a request is held.
+// A token is revoked while the relay holds its request for an event stream. The relay
+// answers with 410 before its next attempt.
 func TestHeldEventStreamEndsWithItsSession(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, end := context.WithCancelCause(t.Context())
@@ -106,7 +110,8 @@ func TestHeldEventStreamEndsWithItsSession(t *testing.T) {
 	})
 }
 
-// The request's stream ends without an answer, and the connection continues.
+// Over HTTP/2, the relay resets the stream of a request for events while the host is
+// away. The connection stays open and serves the next request.
 func TestEventStreamIsResetInHTTP2(t *testing.T) {
 	c := New(Config{Borrow: func(context.Context, string, string) (Link, func(), error) { return Link{}, nil, ErrHostAway }})
 	c.hold = time.Millisecond
@@ -146,7 +151,8 @@ func TestEventStreamIsResetInHTTP2(t *testing.T) {
 	}
 }
 
-// Requests are checked as browsers send them.
+// Only a GET that accepts text/event-stream, and no WebSocket, may remain without an
+// answer.
 func TestOnlyEventStreamsHaveNoAnswer(t *testing.T) {
 	for _, test := range []struct {
 		method, accept, upgrade string

@@ -6,8 +6,9 @@ import (
 	"testing"
 )
 
-// Whatever headers an application sets on framing, reports, caching and cookies, the
-// relay's own rules apply, and cookies stay at the origin.
+// An application sets arbitrary headers on framing, reports, caching and cookies. The
+// relay replaces them: only the relay's page may frame the canvas, no report leaves, no
+// shared cache stores the answer, and cookies stay at the canvas's origin.
 func FuzzFramable(f *testing.F) {
 	f.Add("default-src 'self'; frame-ancestors 'none'; report-uri /x, sandbox;FRAME-ANCESTORS\t*", "public, s-maxage=5, no-transform", "a=b; Domain=localhost; Path=/x")
 	f.Add(";;,\f;frame-ancestors", "private=\"x\", Public", "__Host-ahp-canvas=mine; Path=/; Secure")

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// An application sends headers that must not reach a browser at a canvas's origin,
-// also in uncommon forms.
+// An application sends headers that must not reach a browser at a canvas's origin, also
+// in uncommon forms. The relay drops them, and adds its own policy for framing.
 func TestUnsafeHeadersAreDropped(t *testing.T) {
 	c := New(Config{Origin: Origin{Scheme: "https", Domain: "canvas.example.com"}})
 	for _, name := range []string{

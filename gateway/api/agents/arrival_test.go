@@ -14,13 +14,14 @@ import (
 	"ahprelay/gateway/admission"
 )
 
-// TestLoginCountsUntilItsAnswer: the NATS server's first PONG ends the login, however it is
-// divided into reads, and so does the end of the connection. A text that contains it does not.
+// TestLoginCountsUntilItsAnswer: a login counts until the NATS server's first line
+// PONG, however the line is divided into reads, or until the connection ends. A PONG
+// inside a longer line does not end it.
 func TestLoginCountsUntilItsAnswer(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		server []string
-		before int // writes after which the login still counts
+		before int // the server's writes after which the login still counts
 	}{
 		"one read":      {[]string{"INFO {}\r\n", "INFO {}\r\nPONG\r\n"}, 1},
 		"divided":       {[]string{"INFO {}\r\n", "PO", "NG", "\r", "\n"}, 4},
@@ -54,12 +55,13 @@ func TestLoginCountsUntilItsAnswer(t *testing.T) {
 	}
 }
 
-// TestBusyRelayTellsWhenToReturn: without a free turn, a host-agent gets 503 and the seconds
-// until its return: all together return at the rate at which logins complete.
+// TestBusyRelayTellsWhenToReturn: while the relay works on as many logins as it admits,
+// it answers further host-agents with 503 and the seconds until their return. These
+// spread their returns at the rate at which logins complete.
 func TestBusyRelayTellsWhenToReturn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		perSecond := 100 * runtime.GOMAXPROCS(0) // assumed before any login has completed
+		perSecond := 100 * runtime.GOMAXPROCS(0) // logins per second assumed before any has completed
 		a := &API{logins: admission.NewArrivals()}
 		host := auth.Enrolment{Tenant: "acme", Host: "laptop"}
 		for {

@@ -12,10 +12,11 @@ import (
 	"ahprelay/ahp"
 )
 
-// A slowTunnel reads the given bytes, and takes a second to deliver written bytes.
-// Bytes are lost if it is closed before.
+// A slowTunnel is a host-agent's connection. It reads from brings, and delivers each
+// written message to passed after a second. If it is closed within the second, the
+// message is lost.
 type slowTunnel struct {
-	net.Conn // unused
+	net.Conn // nil: provides the methods that splice does not call
 	brings   *io.PipeReader
 	passed   strings.Builder
 	life     context.Context
@@ -47,9 +48,9 @@ func (t tunnelOf) Close(ahp.CloseCode, string) {
 	_ = t.brings.Close()
 }
 
-// TestLastMessageIsPassedOn has the NATS server refuse a login while a piece of it is
-// still on its way. The server's reason reaches the host-agent before the connection
-// ends, whichever side notices first.
+// TestLastMessageIsPassedOn: the NATS server reads half of a login, refuses it and
+// closes its connection. The relay delivers the refusal to the host-agent before it
+// closes the host-agent's connection, and names the NATS side as the side that ended.
 func TestLastMessageIsPassedOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const refusal = "-ERR 'Authorization Violation'\r\n"

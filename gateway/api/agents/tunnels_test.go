@@ -11,7 +11,8 @@ import (
 	"ahprelay/broker"
 )
 
-// A counted tunnel has read that many messages.
+// A counted is a tunnel whose count of read messages the test sets. It records pings
+// and Kill.
 type counted struct {
 	reads  uint32
 	pinged []string
@@ -24,8 +25,9 @@ func (c *counted) Kill()                     { c.killed = true }
 func (c *counted) Ping(payload string)       { c.pinged = append(c.pinged, payload) }
 func (c *counted) Reads() uint32             { return c.reads }
 
-// A host-agent counts as heard when its WebSocket reads a message, and as silent only
-// after agentSilence.
+// A host-agent sends a message every 4 s, and another falls silent after 5 s.
+// checkSilence finds only the second, once agentSilence has passed since its last
+// message.
 func TestSilentHostAgentIsFound(t *testing.T) {
 	var all tunnels
 	brings, ceases := &counted{}, &counted{}
@@ -55,8 +57,8 @@ func TestSilentHostAgentIsFound(t *testing.T) {
 	}
 }
 
-// TestIdleConnectionMayBeSilent: an idle connection may be silent between two pings. Once
-// in use, it is judged like any other.
+// TestIdleConnectionMayBeSilent: checkSilence finds an idle connection only after two
+// to three missing pings. Once a host-agent uses the connection, agentSilence applies.
 func TestIdleConnectionMayBeSilent(t *testing.T) {
 	var all tunnels
 	idle := all.join(&counted{}, auth.Enrolment{}, true)
@@ -70,7 +72,8 @@ func TestIdleConnectionMayBeSilent(t *testing.T) {
 	}
 }
 
-// TestConnectionsAreAdvisedToMove: connections in use are advised to move, and idle connections end.
+// TestConnectionsAreAdvisedToMove: Advise sends broker.MoveAdvice over a connection in
+// use, and kills an idle connection.
 func TestConnectionsAreAdvisedToMove(t *testing.T) {
 	api := &API{Config: Config{Spawn: func(f func()) bool { f(); return true }}}
 	used, idle := &counted{}, &counted{}

@@ -33,7 +33,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A site is a relay's people API without sockets.
+// A site is a relay's API for people. Tests call its handlers without a network.
 type site struct {
 	*testing.T
 	keys   *auth.Keys
@@ -69,7 +69,7 @@ func newSite(t *testing.T) *site {
 	return s
 }
 
-// A caller is a device, or a candidate, at an address.
+// A caller is a device at an IP address. It has a key, and after enter also access.
 type caller struct {
 	*site
 	key     *auth.DeviceKey
@@ -100,14 +100,15 @@ func (c *caller) enter() *caller {
 	return c
 }
 
-// renew requests a token, with a valid nonce.
+// renew requests a token for the device, with a proof over a fresh nonce.
 func (c *caller) renew() (status int, said string) {
 	c.Helper()
 	c.nonce = c.keys.NewChallenge()
 	return c.post("/auth/token", url.Values{"grant_type": {peopleapi.GrantDevice}, "device": {c.in.Device}}.Encode(), &c.in)
 }
 
-// post sends a request with a proof.
+// post sends a request without a token, but with a proof by the caller's key. It
+// returns the HTTP status and the body, and decodes the body of a 200 into answer.
 func (c *caller) post(path, body string, answer any) (status int, said string) {
 	c.Helper()
 	return c.send("POST", path, "", c.proof("POST", path, ""), body, answer)
@@ -174,9 +175,9 @@ func (c *caller) send(method, path, token, proof, body string, answer any) (stat
 	return w.Code, w.Body.String()
 }
 
-// TestUnauthenticatedProofsLockNoDeviceOut has an unauthenticated address send 65,839
-// valid proofs of unknown keys in 35 s. Devices still renew their tokens, also at that
-// address.
+// TestUnauthenticatedProofsLockNoDeviceOut: a client without access sends 65,839 valid
+// proofs by unknown keys in 35 s. Devices still renew their tokens, also at that
+// client's address.
 func TestUnauthenticatedProofsLockNoDeviceOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t)
@@ -240,8 +241,9 @@ func TestAddressOverItsRateIsRefusedBeforeItsProofIsChecked(t *testing.T) {
 	})
 }
 
-// TestProofOfAPairingIsGoodOnce: the proof of a request to be let in is used up like a
-// device's, and so is the proof of each poll.
+// TestProofOfAPairingIsGoodOnce: a new device asks for access, and polls for the
+// answer. The relay refuses the proof of either request when it comes a second time,
+// and a poll with a proof by a different key.
 func TestProofOfAPairingIsGoodOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t)
@@ -268,9 +270,9 @@ func TestProofOfAPairingIsGoodOnce(t *testing.T) {
 	})
 }
 
-// TestNoRoomForProofsRemovesNoDevice: a device that sends too many proofs is asked to
-// wait. The answer does not claim that the device was removed, because the page would
-// then delete its key.
+// TestNoRoomForProofsRemovesNoDevice: a device sends more proofs than the relay can
+// remember. The relay answers 503 until the proofs expire. It does not claim that the
+// device was removed, because the page would then delete its key.
 func TestNoRoomForProofsRemovesNoDevice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ada := newSite(t).caller("192.0.2.1").enter()
@@ -294,9 +296,9 @@ func TestNoRoomForProofsRemovesNoDevice(t *testing.T) {
 	})
 }
 
-// TestOneNetworkKeepsNoPairingOut has 18 sites in a /48, and then 300, send requests
-// at their limits. A device from elsewhere is let in all the same, and so is a device
-// that names its tenant.
+// TestOneNetworkKeepsNoPairingOut: 18 sites in a /48 network, and then 300, send
+// requests for access at their limits. Devices elsewhere still get access: before,
+// after, and with a tenant's name in the request.
 func TestOneNetworkKeepsNoPairingOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t)
