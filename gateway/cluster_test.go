@@ -19,7 +19,8 @@ import (
 	"ahprelay/gateway/authn"
 )
 
-// pair starts two relays with a shared store. The first has the NATS server.
+// pair starts two relays with a shared store. The first runs the NATS server, and the
+// second connects to it with a copy of the first's keys.
 func pair(t *testing.T) (one, two *Relay) {
 	t.Helper()
 	start := func(cfg RelayConfig) *Relay {
@@ -36,7 +37,8 @@ func pair(t *testing.T) (one, two *Relay) {
 	return one, start(RelayConfig{DataDir: withKeysOf(t, one.dir.path), NATSURL: "nats://" + one.NATSAddr().String()})
 }
 
-// withKeysOf returns a new data directory with the keys of dir.
+// withKeysOf returns a new data directory with a copy of the keys in the directory
+// other.
 func withKeysOf(t *testing.T, other string) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -56,23 +58,24 @@ func withKeysOf(t *testing.T, other string) (dir string) {
 	return dir
 }
 
-// at returns the device at a different relay, without a nonce.
+// at returns the same device as a client of a different relay, without a nonce.
 func (p *phone) at(relay *Relay) *phone {
 	other := *p
 	other.relay, other.nonce = relay, ""
 	return &other
 }
 
-// setUp opens a setup link.
+// setUp admits the device with a setup link or an invitation, as the page does, and
+// returns the relay's HTTP status and body.
 func (p *phone) setUp(link string) (status int, said string) {
 	p.Helper()
 	_, secret, _ := strings.Cut(link, "#")
 	return p.ask("POST", "/auth/setup", "", map[string]string{"invite": secret, "name": "a phone"}, &p.in)
 }
 
-// A device admitted at one relay renews at the second, approves devices there that
-// asked at the first, and loses access at both when it is removed at either. A proof
-// is valid at a single relay.
+// Two relays share a store. A device admitted at the first renews at the second, and
+// there approves a device that asked at the first. A device removed at the first loses
+// its access at both. A proof used at the first is refused by the second.
 func TestDevicesWorkAtEachRelayOfACluster(t *testing.T) {
 	t.Parallel()
 	one, two := pair(t)
@@ -96,8 +99,8 @@ func TestDevicesWorkAtEachRelayOfACluster(t *testing.T) {
 		t.Fatalf("a device renews at another relay: %d %s", status, said)
 	}
 
-	// A device asks at the first relay, is approved at the second, and gets the answer
-	// at the first.
+	// A new device asks at the first relay, an existing device approves it at the
+	// second, and the new device gets its token at the first.
 	laptop, poll := newPhone(t, one), url.Values{"grant_type": {peopleapi.GrantDeviceCode}}
 	var code peopleapi.DeviceCode
 	if status, said := laptop.ask("POST", "/auth/device", "", url.Values{"kind": {"device"}}, &code); status != http.StatusOK {
@@ -117,7 +120,8 @@ func TestDevicesWorkAtEachRelayOfACluster(t *testing.T) {
 		t.Fatalf("poll: %d %s", status, said)
 	}
 
-	// A proof is valid once across relays behind a shared name.
+	// A proof used at the first relay counts as used at the second, when both are
+	// behind a shared name.
 	asked := auth.Asked{Method: "GET", URLs: []string{"https://relay.example.com/api/hosts"}, Token: ada.in.Token}
 	proof, err := ada.key.Prove(asked, ada.nonce)
 	if err != nil {
@@ -137,8 +141,8 @@ func TestDevicesWorkAtEachRelayOfACluster(t *testing.T) {
 	}
 	await(t, func() bool { return two.server.Load().caller.Proofs.Unused(checked) == authn.ErrProofAgain })
 
-	// A device removed at the first relay loses its open connections at the second
-	// too.
+	// The owner removes a device at the first relay. The second relay closes the
+	// device's open connection, and refuses to renew its token.
 	laptop = laptop.at(two)
 	if status, said := laptop.renew(); status != http.StatusOK {
 		t.Fatalf("the laptop renews at the other relay: %d %s", status, said)
@@ -157,7 +161,8 @@ func TestDevicesWorkAtEachRelayOfACluster(t *testing.T) {
 	})
 	t.Logf("out at the other relay after %v", time.Since(start))
 
-	// Without the store, devices renew, but no device is admitted.
+	// The store stops. Devices still renew their tokens, but relays answer 503 to a new
+	// invitation.
 	one.nats.Close()
 	if status, said := there.renew(); status != http.StatusOK {
 		t.Errorf("with the store away a device gets %d %s", status, said)
@@ -167,7 +172,7 @@ func TestDevicesWorkAtEachRelayOfACluster(t *testing.T) {
 	}
 }
 
-// Of many browsers that race for the setup links of two relays, exactly one is
+// Eight browsers race for the setup links of two relays. Exactly one browser is
 // admitted.
 func TestOnlyOneSetupLinkOfAClusterWorks(t *testing.T) {
 	one, two := pair(t)

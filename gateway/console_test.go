@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// TestConsolePagesHaveSecurityHeaders checks the security headers of each page and its files.
+// TestConsolePagesHaveSecurityHeaders requests files of the console. Each response has
+// the security headers, and a page for a frame (.html) also has a sandbox.
 func TestConsolePagesHaveSecurityHeaders(t *testing.T) {
 	for _, path := range []string{"/", "/sw.js", "/canvas-inband.html", "/terminal.html", "/math.html", "/canvas-direct.html", "/mcp-app.html?connect=https://example.com"} {
 		w := httptest.NewRecorder()
@@ -33,8 +34,9 @@ func TestConsolePagesHaveSecurityHeaders(t *testing.T) {
 	}
 }
 
-// The pages for sign-in run only their own script. A single page reaches authorization
-// servers, and only the console can frame it.
+// The pages for sign-in at an authorization server run only their own script.
+// /outside.html may reach authorization servers, and only the console can frame it. No
+// page can frame /signed-in.html.
 func TestSignInPagesRunOnlyTheirScript(t *testing.T) {
 	for path, want := range map[string]struct{ connects, framed string }{
 		"/outside.html":   {"connect-src https: ", "frame-ancestors 'self'"},
@@ -50,7 +52,8 @@ func TestSignInPagesRunOnlyTheirScript(t *testing.T) {
 	}
 }
 
-// The client metadata is served at the address that is its id.
+// The relay serves its OAuth client metadata at the URL that the metadata names as the
+// client's id.
 func TestOAuthClientDocumentIsAtItsID(t *testing.T) {
 	w := httptest.NewRecorder()
 	r := httptest.NewRequest(http.MethodGet, "https://relay.example.com/oauth-client.json", nil)

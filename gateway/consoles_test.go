@@ -6,7 +6,9 @@ import (
 	"testing"
 )
 
-// TestOnlyConsoleOriginsCallTheInterfaces checks the headers for pages of other origins.
+// TestOnlyConsoleOriginsCallTheInterfaces sends requests from pages of different
+// origins. Only the configured console's origin gets headers that permit the call, and
+// only at the interfaces for consoles.
 func TestOnlyConsoleOriginsCallTheInterfaces(t *testing.T) {
 	t.Parallel()
 	s := &Server{cfg: Config{ConsoleOrigins: []string{"https://console.example"}}}

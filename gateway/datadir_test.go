@@ -9,7 +9,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestDataDirRemembersCrashedInstances opens a directory after ends of all kinds.
+// TestDataDirRemembersCrashedInstances opens a data directory after relays have crashed
+// or ended cleanly. openDataDir names the instances that crashed since the last clean
+// end.
 func TestDataDirRemembersCrashedInstances(t *testing.T) {
 	path := t.TempDir()
 	open := func(want ...string) *dataDir {
@@ -47,10 +49,10 @@ func TestDataDirRemembersCrashedInstances(t *testing.T) {
 		t.Errorf("a directory in use was opened: %v", err)
 	}
 	end(d)
-	d = open() // the last end was clean
+	d = open() // the first instance has ended cleanly
 	note(d, "two")
 	crash(d)
-	end(open("two")) // a failed start records nothing
+	end(open("two")) // a relay that does not get to note its instance changes nothing
 	d = open("two")
 	note(d, "three")
 	crash(d)

@@ -21,8 +21,8 @@ import (
 	"ahprelay/routing"
 )
 
-// A client that offers compression gets the same messages in fewer bytes, if they are
-// long and compressible.
+// The host sends the same messages to a client with compression and a client without.
+// Both receive them unchanged, and the former in at most three quarters of the bytes.
 func TestCompressedMessagesArriveUnchanged(t *testing.T) {
 	noise := make([]byte, 600<<10)
 	for i := range noise {
@@ -57,7 +57,8 @@ func TestCompressedMessagesArriveUnchanged(t *testing.T) {
 	})
 }
 
-// Viewers with compression get the same messages as their audience.
+// An audience has a viewer without compression and two viewers with it. All three
+// receive the same messages.
 func TestCompressedViewersGetTheSameMessages(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
 		w.startAgent(routing.AgentEndConfig{})
@@ -72,7 +73,7 @@ func TestCompressedViewersGetTheSameMessages(t *testing.T) {
 		state := strings.Repeat("a long state. ", 30_000)
 		snapshot := func(seq int) string { return fmt.Sprintf(`{"resource":"mock:/1","state":%q,"fromSeq":%d}`, state, seq) }
 		answered := 1
-		answer := func(seq int) { // for any request
+		answer := func(seq int) { // answers the requests that have reached the host, with a snapshot
 			for range len(all) {
 				time.Sleep(100 * time.Millisecond)
 				if synctest.Wait(); len(h.messages()) > answered {
@@ -117,8 +118,8 @@ func (c *clientEnd) wantTold(want []string) {
 	}
 }
 
-// Messages to a client are compressed only if the client offers compression and the
-// relay permits it.
+// A client offers compression, but the relay's configuration forbids it. The relay
+// sends a long message uncompressed.
 func TestCompressionNeedsTheClientsOffer(t *testing.T) {
 	inWorld(t, Config{Compress: wire.CompressOff}, func(w *world) {
 		w.startAgent(routing.AgentEndConfig{})
@@ -135,8 +136,9 @@ func TestCompressionNeedsTheClientsOffer(t *testing.T) {
 	})
 }
 
-// Pieces, each compressed or stored, form a message at the client, and the relay's
-// own messages never split it.
+// The host's message reaches a client in pieces, compressed or stored, while the relay
+// sends a message and pings of its own. The client reads the pieces as a single
+// message, and the relay's message before or after it.
 func TestDeflatedPiecesFormOneMessage(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		words := []string{"the ", "agent ", "says ", "{\"type\":", "\n"}
@@ -156,7 +158,7 @@ func TestDeflatedPiecesFormOneMessage(t *testing.T) {
 				piece := b.String()
 				whole += piece
 				encode := wire.EncodePiece
-				if packs[0] { // compressed by the audience
+				if packs[0] { // all pieces come compressed from the audience
 					encode = wire.DeflatePiece
 				}
 				if i == between {
@@ -191,8 +193,8 @@ func TestDeflatedPiecesFormOneMessage(t *testing.T) {
 	})
 }
 
-// A packedHandshake is a server that agrees to compression, and the far end of a
-// connection.
+// A packedHandshake answers a client's handshake as a server that agrees to
+// compression. The client then uses conn as its connection.
 type packedHandshake struct{ conn net.Conn }
 
 // RoundTrip implements [http.RoundTripper].
@@ -208,7 +210,8 @@ func (h packedHandshake) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusSwitchingProtocols, Header: header, Body: h.conn, Request: r}, nil
 }
 
-// clientOf is the library's client at the far end of a connection.
+// clientOf returns a client of the library coder/websocket, with compression, at the
+// far end of a connection.
 func clientOf(t *testing.T, conn net.Conn) *websocket.Conn {
 	t.Helper()
 	ws, _, err := websocket.Dial(t.Context(), "ws://relay", &websocket.DialOptions{

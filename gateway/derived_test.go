@@ -21,14 +21,15 @@ import (
 	"ahprelay/hostagent"
 )
 
-// endsWithin bounds the delay of a revocation's effect on derived grants, at all
-// relays.
+// endsWithin bounds the time from a revocation until all derived grants have ended at
+// all relays.
 const endsWithin = 2 * time.Second
 
-// asks sends a request that must succeed, as the holder of a grant.
+// asks sends a request as the holder of a grant, and decodes the response into answer.
+// The test fails unless the response is 200.
 type asks func(method, path string, body, answer any)
 
-// bearer sends requests with a token without a key.
+// bearer returns an asks with a token that is bound to no key.
 func bearer(p *phone, token string) asks {
 	return func(method, path string, body, answer any) {
 		p.Helper()
@@ -38,22 +39,23 @@ func bearer(p *phone, token string) asks {
 	}
 }
 
-// A family holds all grants derived from a root grant, directly or not.
+// A family holds grants of each kind, derived from a root grant directly or through a
+// derived grant.
 type family struct {
 	*testing.T
 	one, two   *Relay
-	tokens     map[string]string // without a key
+	tokens     map[string]string // bound to no key
 	devices    map[string]*phone
-	links      map[string]string // secrets
+	links      map[string]string // secrets of shared links
 	invites    map[string]string // secrets of open invitations
-	approved   url.Values        // poll of an approved device that has not fetched its token
+	approved   url.Values        // the poll with which waiting, an approved device, can fetch its token
 	waiting    *phone
-	credential string // of a host-agent
+	credential string // a host-agent's
 	connection *websocket.Conn
 	events     chan struct{}
 }
 
-// knowLaptop makes a host known to two relays.
+// knowLaptop enrols the host laptop at one relay, and waits until the second knows it.
 func knowLaptop(t *testing.T, one, two *Relay) {
 	t.Helper()
 	user, err := nkeys.CreateUser()
@@ -70,7 +72,8 @@ func knowLaptop(t *testing.T, one, two *Relay) {
 	await(t, func() bool { _, known := two.registry.Lookup("default", "laptop"); return known })
 }
 
-// newFamily derives each kind of grant from root, at the first relay.
+// newFamily derives each kind of grant from root, at the first relay. With a derived
+// token, it opens a connection and an event stream at the second.
 func newFamily(t *testing.T, one, two *Relay, name string, root asks) *family {
 	knowLaptop(t, one, two)
 	f := &family{T: t, one: one, two: two, tokens: map[string]string{}, devices: map[string]*phone{}, links: map[string]string{}, invites: map[string]string{}}
@@ -134,7 +137,8 @@ func (f *family) invite(from asks, subject string) string {
 	return secret
 }
 
-// approves makes a device approve a second, which has not fetched its token yet.
+// approves has a device approve a new device. It returns the new device, and the poll
+// with which the new device can fetch its token.
 func (f *family) approves(by *phone) (asking *phone, poll url.Values) {
 	f.Helper()
 	asking = newPhone(f.T, f.one)
@@ -147,7 +151,8 @@ func (f *family) approves(by *phone) (asking *phone, poll url.Values) {
 	return asking, url.Values{"grant_type": {peopleapi.GrantDeviceCode}, "device_code": {code.DeviceCode}}
 }
 
-// enrols makes a device approve a host-agent, and returns the credential.
+// enrols has the holder of a grant approve a host-agent, and returns the host-agent's
+// credential.
 func (f *family) enrols(by asks, host string) string {
 	f.Helper()
 	agent, key := newPhone(f.T, f.one), auth.NewHostKey()
@@ -165,7 +170,8 @@ func (f *family) enrols(by asks, host string) string {
 	return got.Credential.Credential
 }
 
-// opens connects and follows events at the second relay, with a derived token.
+// opens connects a client and an event stream to the second relay, with the token of a
+// derived device. It closes f.events when the event stream ends.
 func (f *family) opens() {
 	f.Helper()
 	token := f.tokens["token of the device"]
@@ -193,7 +199,8 @@ func (f *family) opens() {
 	f.Cleanup(func() { <-f.events })
 }
 
-// ways returns the notification targets set with a derived token.
+// ways returns the notification targets that the relay keeps for the holder of a
+// derived token.
 func (f *family) ways(relay *Relay) []notify.Target {
 	who, err := relay.Keys().Tokens().VerifyClient(f.tokens["token"])
 	if err != nil {
@@ -202,7 +209,7 @@ func (f *family) ways(relay *Relay) []notify.Target {
 	return relay.teller.Person(who.Tenant, who.Subject).Targets
 }
 
-// good returns the names of the working grants at a relay.
+// good tries all grants at a relay, and returns the names of those that work.
 func (f *family) good(relay *Relay) (names []string) {
 	f.Helper()
 	someone := newPhone(f.T, relay)
@@ -237,7 +244,9 @@ func (f *family) good(relay *Relay) (names []string) {
 	return names
 }
 
-// wantEnded reports the family's grants that still work after a revocation.
+// wantEnded waits up to endsWithin until no grant works at either relay, and otherwise
+// fails with their names. It also fails unless open invitations and the approved device
+// are refused, and the connection and the event stream end.
 func (f *family) wantEnded() {
 	f.Helper()
 	began := time.Now()
@@ -285,8 +294,10 @@ func (f *family) wantEnded() {
 	}
 }
 
-// TestRevokedGrantEndsWhatIsDerivedFromIt revokes a stolen grant at one relay, in each
-// way. All derived grants end at both relays, and unrelated grants stay.
+// TestRevokedGrantEndsWhatIsDerivedFromIt: a thief holds a grant, and derives grants of
+// each kind from it at one relay. The thief's token, subject, device or person is
+// revoked at the second relay. All derived grants end at both relays, and unrelated
+// grants still work.
 func TestRevokedGrantEndsWhatIsDerivedFromIt(t *testing.T) {
 	one, two := pair(t)
 	link, err := one.SetupLink("")
@@ -347,7 +358,7 @@ func TestRevokedGrantEndsWhatIsDerivedFromIt(t *testing.T) {
 			root, end := begin(t)
 			f := newFamily(t, one, two, name, root)
 			want := len(f.tokens) + 2*len(f.devices) + len(f.links) + 2
-			await(t, func() bool { return len(f.good(two)) == want }) // the store of the second relay follows
+			await(t, func() bool { return len(f.good(two)) == want }) // until the second relay has received all grants
 			end()
 			f.wantEnded()
 
@@ -374,7 +385,9 @@ func TestRevokedGrantEndsWhatIsDerivedFromIt(t *testing.T) {
 	}
 }
 
-// The owner and the operator list open invitations at each relay, and withdraw them.
+// The owner and the operator list open invitations, and withdraw them, at any relay. A
+// withdrawn invitation is refused at both relays. A person who owns nothing sees no
+// invitation.
 func TestOpenInvitationIsWithdrawn(t *testing.T) {
 	one, two := pair(t)
 	link, err := one.SetupLink("")
@@ -440,9 +453,9 @@ func TestOpenInvitationIsWithdrawn(t *testing.T) {
 	}
 }
 
-// A device removed alone, or signed out, ends with its tokens. Devices that it
-// admitted stay. No caller can accidentally remove the device that admitted the
-// caller.
+// A device is removed with derived=keep, or signs out: its tokens end, and devices that
+// it admitted stay. Without derived=keep, the relay refuses to remove the device or
+// person that admitted the caller.
 func TestRetiredDeviceKeepsWhatItLetIn(t *testing.T) {
 	relay, old := setUp(t)
 	f := family{T: t, one: relay, two: relay}
@@ -490,8 +503,8 @@ func TestRetiredDeviceKeepsWhatItLetIn(t *testing.T) {
 	renews(bob, true)
 }
 
-// Devices never expire, but revocations are forgotten eventually. So devices admitted by
-// a revoked grant are removed from the store before that.
+// Devices never expire, but a relay eventually forgets revocations. Before that, it
+// removes grants derived from a revoked grant from the store.
 func TestDerivedDevicesLeaveTheStore(t *testing.T) {
 	relay, ada := setUp(t)
 	stolen, err := relay.Keys().Tokens().IssueClient(auth.Client{
@@ -501,7 +514,8 @@ func TestDerivedDevicesLeaveTheStore(t *testing.T) {
 		t.Fatal(err)
 	}
 	f := newFamily(t, relay, relay, "x", bearer(newPhone(t, relay), stolen))
-	// Carol's device stays with the owner's invitation.
+	// The thief's invitation admits a device of Carol's, and the owner's invitation
+	// admits another. Only the latter stays.
 	carol := newPhone(t, relay)
 	if status, said := carol.setUp("#" + f.invites["invitation"]); status != http.StatusOK {
 		t.Fatalf("invitation: %d %s", status, said)
@@ -516,7 +530,7 @@ func TestDerivedDevicesLeaveTheStore(t *testing.T) {
 	}
 	relay.server.Load().people.ExpireGrants()
 	directory := relay.server.Load().cfg.People
-	directory.Removed, directory.Revoked = func(people.Device) bool { return false }, func(string, []auth.Origin) bool { return false } // as if forgotten
+	directory.Removed, directory.Revoked = func(people.Device) bool { return false }, func(string, []auth.Origin) bool { return false } // as if the relay had forgotten the revocation
 	devices, err1 := directory.Devices("default", "")
 	persons, err2 := directory.People("default")
 	shares, err3 := directory.Shares("default", "")
@@ -535,8 +549,9 @@ func TestDerivedDevicesLeaveTheStore(t *testing.T) {
 	}
 }
 
-// A link made by a host-agent outlives the renewal of its credential. It ends with the
-// revocation of the host, the credential or the enrolment token, even if used.
+// A link made by a host-agent outlives the renewal of the host-agent's credential. The
+// link ends when the host, the first credential or the enrolment token is revoked,
+// although the latter two are already used up.
 func TestLinkEndsWithTheHostsEnrolment(t *testing.T) {
 	for name, revocation := range map[string]func(enrolment, credential auth.Enrolment) auth.Revocation{
 		"host":            func(e, _ auth.Enrolment) auth.Revocation { return auth.Revocation{Tenant: e.Tenant, Host: e.Host} },

@@ -10,7 +10,8 @@ import (
 	"ahprelay/test/natssite"
 )
 
-// A relay starts on a full disk, and reports it. It needs the permission to mount.
+// A relay starts on a full disk, and /readyz reports the full disk until there is room
+// again. The test needs the permission to mount.
 func TestRelayStartsOnAFullDisk(t *testing.T) {
 	t.Parallel()
 	disk := natssite.NewDisk(t, "24m")
@@ -31,7 +32,7 @@ func TestRelayStartsOnAFullDisk(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer response.Body.Close()
-		body, _ := io.ReadAll(response.Body) // a part does not match
+		body, _ := io.ReadAll(response.Body) // a truncated body matches no expected text
 		return response.StatusCode, string(body)
 	}
 	natssite.Eventually(t, "/readyz reports the full disk", func() bool {

@@ -15,7 +15,8 @@ import (
 	operatorapi "ahprelay/gateway/api/operator"
 )
 
-// keyProof returns a key's proof for a purpose.
+// keyProof requests a challenge, and returns it with the host key's signature for a
+// purpose.
 func (a *fakeAgent) keyProof(key *auth.HostKey, purpose auth.Purpose, said string) agentsapi.KeyProof {
 	a.t.Helper()
 	challenge := a.proof().Challenge
@@ -53,7 +54,8 @@ func (a *fakeAgent) wantRefused(what, path string, proof any, want int, why stri
 	}
 }
 
-// connectProof returns the proof to exchange a credential for NATS credentials.
+// connectProof returns the proof with which a host-agent exchanges its credential for
+// NATS credentials.
 func (a *fakeAgent) connectProof(key *auth.HostKey) agentsapi.Proof {
 	a.t.Helper()
 	proof := a.proof()
@@ -107,7 +109,7 @@ func TestEnrolmentYieldsCredentials(t *testing.T) {
 
 	a.wantRefused("renewal with another key", "/agent/renew", a.keyProof(other, auth.ToRenew, ""), http.StatusForbidden, "host's key")
 	lost := a.wantCredential("/agent/renew", a.keyProof(key, auth.ToRenew, ""))
-	second := a.wantCredential("/agent/renew", a.keyProof(key, auth.ToRenew, "")) // the other is unused
+	second := a.wantCredential("/agent/renew", a.keyProof(key, auth.ToRenew, "")) // the relay issues another, because lost is unused
 	if status, answer := a.post("/agent/credentials", first, encode(t, a.connectProof(key))); status != http.StatusOK {
 		t.Errorf("until the next is used, the first: HTTP %d %s", status, answer)
 	}
@@ -148,7 +150,8 @@ func TestEnrolmentYieldsCredentials(t *testing.T) {
 	}
 }
 
-// Of many concurrent exchanges of an enrolment token, only the first succeeds.
+// Eight requests exchange the same enrolment token at once. Exactly one gets a
+// credential.
 func TestEnrolmentTokenWorksOnce(t *testing.T) {
 	a := newFakeAgent(t, startRelay(t, nil))
 	var proofs [8][]byte

@@ -9,8 +9,9 @@ import (
 	"ahprelay/routing"
 )
 
-// A feeder publishes only to subjects with listeners, and checks for new listeners. While
-// NATS is slow, it drops pieces beyond its bound.
+// A feeder publishes pieces only to subjects with a listener, and looks for new
+// listeners every hearAgain. While NATS is slow, the feeder drops pieces beyond mostFed
+// bytes.
 func TestFeederPublishesForReadersOnly(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
 		listens, slow := false, make(chan struct{})
@@ -28,7 +29,7 @@ func TestFeederPublishesForReadersOnly(t *testing.T) {
 		w.running.Go(func() { f.run(w.server.life) })
 		f.take("a", routing.Piece{Number: 1, Last: true, Data: []byte("1")})
 		listens = true
-		f.take("a", routing.Piece{Number: 2, Last: true, Data: []byte("2")}) // too early
+		f.take("a", routing.Piece{Number: 2, Last: true, Data: []byte("2")}) // the feeder has not looked for listeners again yet
 		time.Sleep(hearAgain + time.Millisecond)
 		f.take("b", routing.Piece{Number: 3, Last: true, Data: []byte("3")})
 		f.take("a", routing.Piece{Number: 4, Last: true, Data: []byte("4")})
@@ -47,8 +48,8 @@ func TestFeederPublishesForReadersOnly(t *testing.T) {
 	})
 }
 
-// TestWaitingPiecesShareAMessage lets pieces wait. Those of one channel that follow each
-// other are published together, up to a size, in their order.
+// TestWaitingPiecesShareAMessage adds 300 pieces that wait for NATS. Consecutive pieces
+// for the same subject share a message, up to a size, in their order.
 func TestWaitingPiecesShareAMessage(t *testing.T) {
 	var w fedPieces
 	const pieces = 300

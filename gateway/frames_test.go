@@ -11,7 +11,8 @@ import (
 	"ahprelay/gateway/wire"
 )
 
-// frame returns a client's WebSocket frame, masked with zeros.
+// frame returns a client's WebSocket frame, masked with zeros, so the payload stays
+// readable.
 func frame(first byte, payload []byte) []byte {
 	b := append(frameHeader(first, len(payload)), payload...)
 	return b
@@ -37,7 +38,7 @@ func writeFrame(t *testing.T, conn net.Conn, first byte, payload []byte) {
 	}
 }
 
-// readFrame reads a server's frame.
+// readFrame reads a frame from the relay, and returns its first byte and its payload.
 func readFrame(r io.Reader) (first byte, payload []byte, err error) {
 	var header [2]byte
 	if _, err := io.ReadFull(r, header[:]); err != nil {
@@ -61,7 +62,8 @@ func readFrame(r io.Reader) (first byte, payload []byte, err error) {
 	return header[0], payload, err
 }
 
-// readClose reads up to a close frame, and checks it. It does not answer.
+// readClose skips frames up to the relay's close frame, and fails unless that has the
+// code and reason. It does not answer the close.
 func readClose(t *testing.T, conn net.Conn, code ahp.CloseCode, reason string) {
 	t.Helper()
 	r := bufio.NewReader(conn)

@@ -16,8 +16,9 @@ import (
 	"ahprelay/routing"
 )
 
-// A client announces a message of a terabyte, is closed in the middle, and then
-// neither sends the rest nor answers.
+// A client announces a message of a terabyte, and sends 70 KiB of it. The relay closes
+// the client, which neither sends the rest nor answers the close. After wire.CloseTime,
+// the relay ends the network connection.
 func TestEndlessMessageIsCut(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
 		w.startAgent(routing.AgentEndConfig{})
@@ -33,7 +34,8 @@ func TestEndlessMessageIsCut(t *testing.T) {
 	})
 }
 
-// wantCut fails unless the relay has ended the network connection by now.
+// wantCut waits until all goroutines are idle, and fails unless the relay has ended the
+// network connection.
 func wantCut(t *testing.T, conn net.Conn) {
 	t.Helper()
 	synctest.Wait()
@@ -51,7 +53,8 @@ func wantCut(t *testing.T, conn net.Conn) {
 	}
 }
 
-// A refused client does not answer the close.
+// The relay refuses a client, which does not answer the close frame. After
+// wire.CloseTime, the relay ends the network connection.
 func TestSilentRefusedClientIsCut(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
 		w.host.Name = "other"
@@ -63,8 +66,8 @@ func TestSilentRefusedClientIsCut(t *testing.T) {
 	})
 }
 
-// TestCloseDoesNotWait closes a server with clients in all states, such as silent,
-// refused or not reading. Close must not wait for them.
+// TestCloseDoesNotWait closes a server with a client in each state, such as silent,
+// being refused or not reading. Server.Close must return at once.
 func TestCloseDoesNotWait(t *testing.T) {
 	clients := map[string]func(w *world) net.Conn{
 		"silent": func(w *world) net.Conn { return w.rawDial(w.token(nil)) },
@@ -108,8 +111,8 @@ func TestCloseDoesNotWait(t *testing.T) {
 	}
 }
 
-// stuckOnHost connects a client that has sent more than the host reads, so the relay
-// does not read it. The client reads nothing.
+// stuckOnHost connects a client to a host that reads nothing. The client sends until
+// the relay no longer reads from it, and reads nothing itself.
 func stuckOnHost(w *world) net.Conn {
 	w.Helper()
 	conn := w.rawDial(w.token(nil))
@@ -136,20 +139,22 @@ func stuckOnHost(w *world) net.Conn {
 	return conn
 }
 
-// A client whose messages wait for a stalled host is closed because the client itself
-// reads nothing.
+// A client sends to a stalled host, and reads nothing. The relay ends the connection
+// because the client does not read, although the host is stalled too.
 func TestClientThatReadsNothingIsClosedDespiteStalledHost(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
 		w.startAgent(routing.AgentEndConfig{})
 		conn := stuckOnHost(w)
 		defer conn.Close()
-		time.Sleep(15*time.Second + defaultStall) // from the first ping on
+		time.Sleep(15*time.Second + defaultStall) // counts from the first ping, after 15 s
 		wantCut(w.T, conn)
 		w.wantGone()
 	})
 }
 
-// A client reads nothing, and a second very slowly, in a chat with a third client.
+// The host sends to three clients. The relay ends the connection of the client that
+// reads nothing, keeps the client that reads 6 KB/s, and delivers every message to the
+// third.
 func TestSlowClientsDelayNoOther(t *testing.T) {
 	inWorld(t, Config{QueueLimit: 1 << 20}, func(w *world) {
 		w.startAgent(routing.AgentEndConfig{})
@@ -198,7 +203,8 @@ func TestSlowClientsDelayNoOther(t *testing.T) {
 	})
 }
 
-// A client sends a ping while it is slow to read much data: the pong arrives in order.
+// A client sends a ping while it slowly reads a large message. The relay's pong arrives
+// after that message.
 func TestPingOfSlowClientIsAnsweredInOrder(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
 		w.startAgent(routing.AgentEndConfig{})
@@ -223,7 +229,7 @@ func TestPingOfSlowClientIsAnsweredInOrder(t *testing.T) {
 	})
 }
 
-// A trickle reads some bytes at a time, with pauses.
+// A trickle is a connection whose Read waits, and then returns at most some bytes.
 type trickle struct {
 	net.Conn
 	bytes int
@@ -235,7 +241,7 @@ func (r *trickle) Read(p []byte) (int, error) {
 	return r.Conn.Read(p[:min(len(p), r.bytes)])
 }
 
-// A client sends pings without end and reads nothing.
+// A client sends pings without end, and reads no pongs. The relay ends the connection.
 func TestPingFloodEndsTheConnection(t *testing.T) {
 	inWorld(t, Config{QueueLimit: 1 << 20}, func(w *world) {
 		conn := w.rawDial(w.token(nil))
@@ -252,8 +258,9 @@ func TestPingFloodEndsTheConnection(t *testing.T) {
 	})
 }
 
-// A client that reads nothing exceeds its queue before the first write: its close
-// frame has the same time limit as the queue.
+// A client reads nothing, and its queue exceeds the limit before the relay's first
+// write. The relay ends the connection within flushTime: queue and close frame share
+// this time limit.
 func TestFullQueueEndsWithoutFurtherDelay(t *testing.T) {
 	inWorld(t, Config{QueueLimit: 1 << 20}, func(w *world) {
 		conn := w.rawDial(w.token(nil))
@@ -282,7 +289,8 @@ func TestFullQueueEndsWithoutFurtherDelay(t *testing.T) {
 	})
 }
 
-// A closed client gets its whole queue first, and then the close frame.
+// The host closes a connection while messages wait for the client. The client gets all
+// messages, and then the close frame.
 func TestCloseFollowsTheQueue(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
 		w.startAgent(routing.AgentEndConfig{})
@@ -309,7 +317,8 @@ func TestCloseFollowsTheQueue(t *testing.T) {
 	})
 }
 
-// A client that is being closed reads its queue so slowly that it would take hours.
+// The host closes a client that reads a byte every 5 s, so its queue would take hours.
+// The relay ends the network connection after flushTime.
 func TestSlowReaderIsCutAfterItsClose(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
 		w.startAgent(routing.AgentEndConfig{})
@@ -332,7 +341,8 @@ func TestSlowReaderIsCutAfterItsClose(t *testing.T) {
 	})
 }
 
-// A host-agent closes with codes that are invalid or unknown to clients.
+// A host-agent closes connections with codes that are invalid or unknown to clients.
+// The relay closes the clients with the code for resync.
 func TestInvalidCloseCodesBecomeResync(t *testing.T) {
 	for _, code := range []ahp.CloseCode{0, 1005, 1006, 1015, 2999, 4999, 65535} {
 		inWorld(t, Config{}, func(w *world) {
@@ -344,8 +354,8 @@ func TestInvalidCloseCodesBecomeResync(t *testing.T) {
 	}
 }
 
-// A host-agent accepts only smaller messages than the relay: only clients that send
-// larger messages are closed.
+// A host-agent accepts smaller messages than the relay. The relay closes a client that
+// sends a larger message, and keeps a client that does not.
 func TestLowerLimitOfHostAgentApplies(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
 		const limit = 300 << 10
@@ -366,7 +376,9 @@ func TestLowerLimitOfHostAgentApplies(t *testing.T) {
 	})
 }
 
-// TestDrainClosesAllClients closes clients spread over time, also those that connect meanwhile.
+// TestDrainClosesAllClients: Drain spreads the closing of three clients over 3 s. Each
+// client gets its waiting message first, and a client that reads nothing delays Drain
+// no longer than 10 s.
 func TestDrainClosesAllClients(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
 		w.startAgent(routing.AgentEndConfig{})
@@ -391,7 +403,8 @@ func TestDrainClosesAllClients(t *testing.T) {
 	})
 }
 
-// An unused link ends, and the next client gets a new link.
+// The link to a host ends when it has had no client for linkIdle. A client that comes
+// shortly before, or just as the link ends, gets a connection that stays open.
 func TestUnusedLinkEnds(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
 		w.startAgent(routing.AgentEndConfig{})
@@ -407,7 +420,7 @@ func TestUnusedLinkEnds(t *testing.T) {
 		_ = again.ws.Close(websocket.StatusNormalClosure, "")
 		time.Sleep(linkIdle)
 		synctest.Wait()
-		late := w.dial(w.token(nil)) // during its end
+		late := w.dial(w.token(nil)) // just as the link ends
 		w.hostConn(3)
 		late.wantOpen()
 		_ = late.ws.Close(websocket.StatusNormalClosure, "")

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// Beyond its tenant's limit, a host-agent gets 429 with the limit's name, and the
-// refusal is counted.
+// A tenant's limit permits one host-agent. The second host-agent gets 429 with the
+// limit's name, and the relay counts the refusal.
 func TestHostLimitIsNamed(t *testing.T) {
 	t.Parallel()
 	r := startRelay(t, func(cfg *RelayConfig) { cfg.HostLimits = map[string]int{"default": 1} })

@@ -14,7 +14,7 @@ import (
 	"ahprelay/internal/unauthenticated"
 )
 
-// An addressed is a connection with a remote address.
+// An addressed is a connection with the remote address from. It records its Close.
 type addressed struct {
 	net.Conn
 	from   net.Addr
@@ -24,7 +24,8 @@ type addressed struct {
 func (a *addressed) RemoteAddr() net.Addr { return a.from }
 func (a *addressed) Close() error         { a.closed = true; return nil }
 
-// A httpModel is a simple model of httpConns.
+// A httpModel keeps a record of the connections in an httpConns, and checks each
+// eviction by it.
 type httpModel struct {
 	*rapid.T
 	h       *httpConns
@@ -32,11 +33,11 @@ type httpModel struct {
 	evicted map[string]int
 	conns   []*addressed
 	proven  map[*addressed]bool
-	since   map[*addressed]int // the step of its request; 0: between requests
+	since   map[*addressed]int // the step at which the connection's request began; 0: idle
 	step    int
 }
 
-// unproven counts the unauthenticated connections per address.
+// unproven counts the unauthenticated connections, per address and in all.
 func (m *httpModel) unproven() (of map[string]int, all int) {
 	of = map[string]int{}
 	for _, c := range m.conns {
@@ -48,7 +49,9 @@ func (m *httpModel) unproven() (of map[string]int, all int) {
 	return of, all
 }
 
-// enter opens a connection, and checks the eviction.
+// enter opens a connection. If the connections exceed a bound, it fails unless
+// httpConns evicts exactly one: an unauthenticated connection from the busiest address,
+// and there the idle connection or that with the oldest request.
 func (m *httpModel) enter(address string) {
 	c := &addressed{from: &net.TCPAddr{IP: net.ParseIP(address), Port: 1}}
 	m.conns = append(m.conns, c)
@@ -107,9 +110,9 @@ func (m *httpModel) end(c *addressed, state http.ConnState) {
 	delete(m.since, c)
 }
 
-// TestBusiestAddressIsEvicted opens, uses and ends connections from several
-// addresses at random. A new connection always gets a place, from the busiest
-// address.
+// TestBusiestAddressIsEvicted opens, uses and ends connections from several addresses
+// at random. A new connection always gets a place: httpConns evicts a connection from
+// the busiest address.
 func TestBusiestAddressIsEvicted(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		m := &httpModel{T: rt, evicted: map[string]int{}, proven: map[*addressed]bool{}, since: map[*addressed]int{}}
@@ -156,8 +159,8 @@ func TestBusiestAddressIsEvicted(t *testing.T) {
 		on("hijack", func(c *addressed) { m.end(c, http.StateHijacked) })
 		on("close", func(c *addressed) { m.end(c, http.StateClosed) })
 		m.step = 1
-		// A new request on an authenticated connection may exceed the bounds until
-		// the next connection.
+		// With a new request, an authenticated connection counts as unauthenticated
+		// again. The bounds may then be exceeded until the next connection comes.
 		rt.Repeat(actions)
 		for len(m.conns) > 0 {
 			m.end(m.conns[0], http.StateClosed)
@@ -168,8 +171,9 @@ func TestBusiestAddressIsEvicted(t *testing.T) {
 	})
 }
 
-// TestSilentConnectionsExcludeNoClient opens silent connections from one address. Clients
-// at the same address, at another address and behind a proxy can still connect.
+// TestSilentConnectionsExcludeNoClient: silent connections take all places for one
+// address. New connections from that address, from a different address and from a proxy
+// still get places, and only the oldest silent connection is evicted.
 func TestSilentConnectionsExcludeNoClient(t *testing.T) {
 	evicted := 0
 	h := newHTTPConns(func(address string) bool { return address == "192.0.2.9" }, func(string) { evicted++ }, httpBounds)

@@ -2,8 +2,9 @@ package gateway
 
 import "testing"
 
-// TestLentCreditIsBounded lends credit until a request is refused, which all clients learn.
-// A granted request ends that, and so does credit that is given back, at the next request.
+// TestLentCreditIsBounded lends credit until the budget refuses a request. Then lend(0)
+// is false, from which all clients learn about the refusal, until a request is granted
+// because credit was given back.
 func TestLentCreditIsBounded(t *testing.T) {
 	b := newBudget(mib, mib)
 	const step = 64 << 10

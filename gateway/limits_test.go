@@ -17,7 +17,8 @@ import (
 	"ahprelay/routing"
 )
 
-// Handshakes above the limit are refused with a Retry-After.
+// A subject has as many connections as its limit permits. The relay refuses its next
+// handshake with 429 and Retry-After, until a connection ends.
 func TestHandshakeAboveTheLimitIsRefused(t *testing.T) {
 	inWorld(t, Config{Limits: admission.Limits{Subject: admission.Limit{Connections: 2}}}, func(w *world) {
 		token := w.token(nil)
@@ -37,9 +38,9 @@ func TestHandshakeAboveTheLimitIsRefused(t *testing.T) {
 	})
 }
 
-// A client with a link's token connects and disconnects continuously. It is refused before
-// the handshake, the audit log gets few lines about it, and a client with another token is
-// admitted.
+// A client with a link's token connects and disconnects continuously. The relay refuses
+// it before the handshake, writes few lines to the audit log, and admits a client with
+// a different token.
 func TestFrequentReconnectsAreRefused(t *testing.T) {
 	var written syncBuilder
 	inWorld(t, Config{AuditFile: &written}, func(w *world) {
@@ -58,13 +59,14 @@ func TestFrequentReconnectsAreRefused(t *testing.T) {
 		time.Sleep(2 * audit.Every)
 		synctest.Wait()
 		lines := strings.Split(strings.TrimSpace(written.String()), "\n")
-		if len(lines) != 5 || !strings.Contains(written.String(), `"count":900}`) { // and ada's
+		if len(lines) != 5 || !strings.Contains(written.String(), `"count":900}`) { // the fifth line is ada's
 			w.Errorf("the audit has %d lines; want the first and how many of handshakes and of limits, and one more:\n%s", len(lines), written.String())
 		}
 	})
 }
 
-// A connection is pending until its host has accepted it.
+// The limit permits one pending connection. The relay refuses the second handshake
+// until the host has accepted the first connection.
 func TestOpenedConnectionIsNotPending(t *testing.T) {
 	inWorld(t, Config{Limits: admission.Limits{Subject: admission.Limit{Pending: 1}}}, func(w *world) {
 		token := w.token(nil)
@@ -79,7 +81,8 @@ func TestOpenedConnectionIsNotPending(t *testing.T) {
 	})
 }
 
-// wantTooMany fails unless a handshake is refused for a limit.
+// wantTooMany sends a handshake, and fails unless the relay answers with 429,
+// Retry-After and the limit's name.
 func (w *world) wantTooMany(token, limit string) {
 	w.Helper()
 	r, err := http.NewRequest(http.MethodGet, "http://relay/ahp/"+testHost, nil)
@@ -95,8 +98,9 @@ func (w *world) wantTooMany(token, limit string) {
 	}
 }
 
-// A client above its rate is read later, and closed with a reason when the delay is
-// too long.
+// A client exceeds its subject's rate, so the relay reads its messages later. When the
+// delay becomes too long, the relay answers the client's request with an error, and
+// closes the connection with the reason.
 func TestClientAboveItsRateIsReadLater(t *testing.T) {
 	inWorld(t, Config{Limits: admission.Limits{Subject: admission.Limit{Frames: 1}}}, func(w *world) {
 		w.startAgent(routing.AgentEndConfig{})
@@ -123,7 +127,7 @@ func TestClientAboveItsRateIsReadLater(t *testing.T) {
 		other, _ := w.server.limits.Connect(bob, testHost, "")
 		gone, cancel := context.WithCancel(w.Context())
 		cancel()
-		for range 20 { // the subject's other connections use the whole rate
+		for range 20 { // a different connection uses up the subject's rate
 			if over := other.AwaitRate(gone, 1, false); over != nil {
 				w.Fatal(over)
 			}
@@ -149,7 +153,9 @@ func TestClientAboveItsRateIsReadLater(t *testing.T) {
 	})
 }
 
-// An address with bad tokens is refused for a while; good tokens still pass.
+// After bad tokens from an address, the relay refuses bad tokens from there with 429
+// for a while, and still accepts good tokens. Loopback has no such limit, because it
+// may be a proxy.
 func TestAddressWithBadTokensIsRefused(t *testing.T) {
 	inWorld(t, Config{Limits: admission.Limits{Failures: 3}}, func(w *world) {
 		ask := func(address, token string) *hijackable {

@@ -26,8 +26,7 @@ func (w *world) mute() net.Conn {
 	return conn
 }
 
-// wantGivenUp fails unless n clients were given up for the cause, and all of them are
-// gone.
+// wantGivenUp fails unless the relay's metrics count n clients given up for the cause.
 func (w *world) wantGivenUp(cause string, n int) {
 	w.Helper()
 	synctest.Wait()
@@ -48,8 +47,9 @@ func (w *world) wantGivenUp(cause string, n int) {
 	}
 }
 
-// Clients answer pings, send messages, or send nothing, alone and in a busy
-// chat.
+// A client answers pings, and a second sends pongs unasked: the relay keeps both. Two
+// more clients send nothing, and the host sends messages to one of them. The relay
+// gives both up, after three unanswered pings.
 func TestSilentClientsAreGivenUp(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
 		w.startAgent(routing.AgentEndConfig{})
@@ -93,8 +93,8 @@ func TestSilentClientsAreGivenUp(t *testing.T) {
 	})
 }
 
-// A client that sends a large message over a slow line is pinged after the message, or
-// after it has stalled, and not before.
+// A client sends a large message over a slow line. While parts arrive, the relay sends
+// no ping. It sends a ping once the message has stalled.
 func TestNoPingIntoALargeMessage(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
 		w.startAgent(routing.AgentEndConfig{})
@@ -117,9 +117,9 @@ func TestNoPingIntoALargeMessage(t *testing.T) {
 		h := w.hostConn(1)
 		synctest.Wait()
 		h.accept(1)
-		synctest.Wait() // large messages are allowed from now on
+		synctest.Wait() // from here on, the relay accepts large messages
 		frame, message := largeMessage(0, 8*mib)
-		for part := range slices.Chunk(frame[:len(frame)-1], 32<<10) { // 256 of them
+		for part := range slices.Chunk(frame[:len(frame)-1], 32<<10) { // 256 parts
 			if _, err := conn.Write(part); err != nil {
 				t.Fatal(err)
 			}
@@ -142,7 +142,8 @@ func TestNoPingIntoALargeMessage(t *testing.T) {
 	})
 }
 
-// Pings to clients that have connected together are spread over time.
+// 150 clients connect together. The relay spreads its pings to them over time: it pings
+// at most half of them within a second.
 func TestPingsAreSpread(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
 		const clients = 150
@@ -151,7 +152,7 @@ func TestPingsAreSpread(t *testing.T) {
 			ends = append(ends, w.dial(w.token(nil)))
 		}
 		synctest.Wait()
-		// sent counts the bytes sent to each client.
+		// sent returns how many clients have been sent a ping.
 		sent := func() (n int) {
 			for _, c := range w.server.hosts.all() {
 				if c.out.past(1) && c.alive.mark > 0 {
@@ -176,8 +177,8 @@ func TestPingsAreSpread(t *testing.T) {
 	})
 }
 
-// A client waits for a host that reads nothing, so its pongs are not read: it is not
-// given up.
+// A client sends to a host that reads nothing. The relay therefore reads nothing from
+// the client, not even pongs, and must not give the client up.
 func TestClientOfStalledHostIsNotGivenUp(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
 		w.startAgent(routing.AgentEndConfig{})
@@ -210,9 +211,10 @@ func TestClientOfStalledHostIsNotGivenUp(t *testing.T) {
 	})
 }
 
-// The largest message goes to a client behind a proxy that buffers a minute's worth,
-// which delays pings as much. The client gets everything. Later the client is gone,
-// and the proxy does not hide that.
+// The host sends large messages to a client behind a proxy, which buffers a minute's
+// worth and delays pings as much. The relay does not give the client up, and the client
+// gets all messages. Then the client answers no ping, though the proxy still reads, and
+// the relay gives the client up.
 func TestSlowLineIsNotTakenForDead(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
 		w.startAgent(routing.AgentEndConfig{})
@@ -260,10 +262,11 @@ func TestSlowLineIsNotTakenForDead(t *testing.T) {
 	})
 }
 
-// readMessage reads frames up to a message's end.
+// readMessage reads frames up to a message's end, and returns the message.
 func readMessage(r io.Reader) (string, error) { return readMessageAnd(r, func([]byte) {}) }
 
-// readMessageAnd is readMessage, and calls answer for pings.
+// readMessageAnd does the same as readMessage, and calls answer with each ping's
+// payload.
 func readMessageAnd(r io.Reader, answer func(ping []byte)) (string, error) {
 	var message []byte
 	for {
@@ -293,7 +296,9 @@ func (h *hostEnd) unstick() {
 	h.conn.Written(credit)
 }
 
-// TestProbeEndsDeadConnections probes clients that are alive, gone, and busy.
+// TestProbeEndsDeadConnections: a host-agent probes a connection. The relay keeps it if
+// the client answers or sends a message, and ends it if the client is silent or reads
+// nothing for probeTime.
 func TestProbeEndsDeadConnections(t *testing.T) {
 	within := func(w *world, d time.Duration, n int) {
 		w.Helper()
