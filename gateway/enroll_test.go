@@ -67,8 +67,8 @@ func (a *fakeAgent) connectProof(key *auth.HostKey) agentsapi.Proof {
 	return proof
 }
 
-// TestEnrolmentYieldsCredentials follows a host-agent from its enrolment token to its second credential,
-// and tries invalid requests at each step.
+// TestEnrolmentYieldsCredentials follows a host-agent from its enrolment token to its
+// second credential, and sends invalid requests at each step.
 func TestEnrolmentYieldsCredentials(t *testing.T) {
 	dir := t.TempDir()
 	here := func(cfg *RelayConfig) { cfg.DataDir = dir }

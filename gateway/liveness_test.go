@@ -382,9 +382,9 @@ func TestProbeEndsDeadConnections(t *testing.T) {
 	})
 }
 
-// A relay drains with messages under way in both directions. The client gets the
-// host's messages up to the host's receipt of the client's, and the host gets the
-// client's messages up to the client's close.
+// The relay drains while messages are under way in both directions. The client gets the
+// host's messages up to the host's receipt of the client's, and then a close frame. The
+// host gets all messages that the client sends before it answers the close.
 func TestDrainLosesNothing(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
 		w.startAgent(routing.AgentEndConfig{})
@@ -415,7 +415,7 @@ func TestDrainLosesNothing(t *testing.T) {
 			h.send(fmt.Sprintf(`{"method":"said","params":%d}`, 100+i))
 		}
 		time.Sleep(time.Second)
-		h.unstick() // "before" has been written, so the relay may close
+		h.unstick() // the host has taken "before", so the relay may close the client
 		_ = h.conn.Flushed(false)
 		r := bufio.NewReader(conn)
 		for i := -1; i < 200; i++ {
@@ -451,8 +451,9 @@ func TestDrainLosesNothing(t *testing.T) {
 	})
 }
 
-// A relay drains clients that read nothing, clients that do not answer the close, and
-// clients of a host that reads nothing. Each client gets a close frame if possible.
+// The relay drains a client of a host that reads nothing, a client that does not answer
+// the close, and a client that reads nothing. Drain ends within 8 s, and the first two
+// clients get a close frame.
 func TestDrainEndsWithStalledClients(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
 		w.startAgent(routing.AgentEndConfig{})

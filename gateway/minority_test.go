@@ -18,9 +18,10 @@ import (
 	"ahprelay/routing"
 )
 
-// During a cut, clients of the minority receive and read, or are served by no relay, or
-// notice nothing, as configured. A request that changes something never reaches the
-// host in the first two cases. After the cut, everything is as before.
+// A relay is cut off from the majority of its cluster. As its configuration says, its
+// clients may read only, are closed, or notice nothing. In the first two cases, no
+// request that changes something reaches the host. After the cut, a new client's change
+// reaches it.
 func TestMinorityChangesNothing(t *testing.T) {
 	const change = `{"jsonrpc":"2.0","method":"dispatchAction","params":{"channel":"ahp-session:/1","action":{"type":"x"}}}`
 	for mode, want := range map[Minority]struct{ reads, changes, ready bool }{
@@ -102,7 +103,8 @@ func TestMinorityChangesNothing(t *testing.T) {
 	}
 }
 
-// Only a cut of 15 s has an effect, which ends with the cut.
+// A cut has an effect only once it has lasted 15 s (minorityAfter), and until it ends.
+// The watch sees a shorter cut too, and advises to move.
 func TestShortCutHasNoEffect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var cut atomic.Bool
@@ -145,7 +147,7 @@ func TestMissingMajorityIsNamed(t *testing.T) {
 	}
 }
 
-// A bad choice is refused.
+// Minority.check accepts "read", and refuses an unknown choice.
 func TestMinorityIsChecked(t *testing.T) {
 	if Minority("all").check() == nil || Minority("read").check() != nil {
 		t.Error("the check is wrong")

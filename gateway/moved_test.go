@@ -18,16 +18,18 @@ import (
 	"ahprelay/routing"
 )
 
-// ticket is a former connection's.
+// ticket names a client's former connection.
 const ticket = "0123456789abcdef"
 
-// movedHeader is the header of a client that continues a former connection.
+// movedHeader returns the header of a client that continues its former connection at
+// this relay.
 func (w *world) movedHeader() http.Header {
 	w.Helper()
 	return http.Header{"Authorization": {"Bearer " + w.token(nil)}, resume.MovedHeader: {ticket}, resume.MoveHeader: {"next-" + ticket}}
 }
 
-// dialMoved connects a client that continues a former connection.
+// dialMoved connects a client that continues its former connection at this relay. The
+// registry knows the host-agent, but no host-agent is connected.
 func (w *world) dialMoved() *clientEnd {
 	w.Helper()
 	w.setState(registry.Online, "agent1", "") // the host-agent has a lease, and no connection
@@ -36,8 +38,10 @@ func (w *world) dialMoved() *clientEnd {
 	return c
 }
 
-// Clients move here, and their host goes away. One pings, one answers the relay's
-// pings only, and one is gone.
+// Three clients move to this relay, and then their host goes away. The first client
+// sends pings, the second answers the relay's pings, and the third is gone. The relay
+// gives up the third. It keeps the first two for ten minutes, and then closes them with
+// the code for resync.
 func TestMovedClientsWaitAliveForTheirHost(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
 		pings, silent := w.dialMoved(), w.dialMoved()
@@ -68,9 +72,9 @@ func TestMovedClientsWaitAliveForTheirHost(t *testing.T) {
 	})
 }
 
-// A client moves here, and its host goes away. It sends more than a client may send before its
-// host has accepted it, also in one message, and pings in between. The host returns, and gets
-// everything.
+// A client moves to this relay, and its host goes away. The client sends more than
+// clients may send before a host has accepted them, in one message or many. The relay
+// keeps the client, and delivers all messages when the host-agent is back.
 func TestMovedClientsMaySendMuchBeforeTheirHostIsBack(t *testing.T) {
 	for name, sizes := range map[string][]int{
 		"one long message":    {100 << 10},
@@ -108,8 +112,9 @@ func TestMovedClientsMaySendMuchBeforeTheirHostIsBack(t *testing.T) {
 	}
 }
 
-// A client moves here, and this relay stops before the host has accepted it. The client moves
-// on behind the host's return.
+// A client moves to this relay, and the relay drains before the host has accepted the
+// client. The relay waits for the host's return, and then closes the client with the
+// advice to move on.
 func TestMovedClientsMoveOn(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
 		c := w.dialMoved()

@@ -15,7 +15,8 @@ import (
 	"ahprelay/routing"
 )
 
-// An outboxEnd is an outbox and its connection's far end.
+// An outboxEnd is an outbox with the far end of its connection. It records the outbox's
+// reports.
 type outboxEnd struct {
 	*outbox
 	conn net.Conn
@@ -24,7 +25,7 @@ type outboxEnd struct {
 	credits []int
 	ends    []closing
 	writers int
-	most    int // concurrent writers
+	most    int // highest number of concurrent writers
 	wg      sync.WaitGroup
 }
 
@@ -59,7 +60,7 @@ func (e *outboxEnd) note(f func()) {
 	f()
 }
 
-// read reads n bytes.
+// read reads n bytes at the far end.
 func (e *outboxEnd) read(t *testing.T, n int) []byte {
 	t.Helper()
 	b := make([]byte, n)
@@ -109,8 +110,8 @@ func frames(n, size, credit int) (list []routing.Frame, bytes []byte) {
 	return list, bytes
 }
 
-// Frames of all sizes arrive in order and complete, each credit is returned once, and
-// one goroutine writes.
+// The outbox writes frames of all sizes complete and in order, returns each frame's
+// credit once, and writes from a single goroutine.
 func TestOutboxWritesAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newOutboxEnd(t, 100<<20)
@@ -135,7 +136,7 @@ func TestOutboxWritesAll(t *testing.T) {
 		if e.queued() != 0 {
 			t.Errorf("queued = %d when all is written; want 0", e.queued())
 		}
-		// The writer restarts for later frames.
+		// The outbox starts a writer for frames that come after the queue was empty.
 		list, bytes1 := frames(2, 10, 1)
 		e.push(list...)
 		if got := e.read(t, len(bytes1)); !bytes.Equal(got, bytes1) {
@@ -149,8 +150,8 @@ func TestOutboxWritesAll(t *testing.T) {
 	})
 }
 
-// An outbox closes behind its queue: later frames are dropped, and the first reason
-// counts.
+// An outbox is closed while frames wait. It writes these frames, drops frames that come
+// later, and ends with the reason of the first close.
 func TestOutboxClosesBehindItsQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newOutboxEnd(t, 100<<20)
@@ -176,7 +177,8 @@ func TestOutboxClosesBehindItsQueue(t *testing.T) {
 	})
 }
 
-// Pushes up to the limit succeed, and a further push closes the outbox.
+// The outbox takes frames up to its limit. A frame above the limit closes it, and drops
+// all but the frame being written.
 func TestFullOutboxCloses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const limit = 200 << 10
@@ -198,13 +200,14 @@ func TestFullOutboxCloses(t *testing.T) {
 		if e.queued() != 0 {
 			t.Errorf("queued = %d of a client that was given up; want 0", e.queued())
 		}
-		e.read(t, 3*limit) // the current write
+		e.read(t, 3*limit) // the frame being written
 		e.wantEnd(t, full) // and no more bytes
 		e.wantCredit(t, 1)
 	})
 }
 
-// The client reads a little, and then nothing.
+// A client reads slowly, and then nothing. The outbox keeps the connection while the
+// client reads, and closes it 8 s after the last read.
 func TestStalledOutboxCloses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newOutboxEnd(t, 100<<20)
@@ -228,7 +231,8 @@ func TestStalledOutboxCloses(t *testing.T) {
 	})
 }
 
-// The connection breaks.
+// The connection breaks during a write. The outbox reports the loss, and returns no
+// credit.
 func TestOutboxReportsALostConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newOutboxEnd(t, 100<<20)
@@ -241,8 +245,8 @@ func TestOutboxReportsALostConnection(t *testing.T) {
 	})
 }
 
-// The delay counts from a frame's arrival in the queue until the kernel has accepted
-// it, including frames before it.
+// A frame's delay counts from its arrival in the queue until the kernel has accepted
+// it, with the time for frames before it. The outbox measures each eighth frame.
 func TestDeliveryDelayIsMeasured(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newOutboxEnd(t, 1<<20)
@@ -253,7 +257,7 @@ func TestDeliveryDelayIsMeasured(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		e.read(t, 100)
 		synctest.Wait()
-		for range 7 { // not measured
+		for range 7 { // frames that are not measured
 			e.push(first...)
 			e.read(t, 100)
 			synctest.Wait()

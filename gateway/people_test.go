@@ -20,7 +20,7 @@ import (
 	"ahprelay/test/memstore"
 )
 
-// A phone is a test's device.
+// A phone is a device with a key, in use at a relay. in is its access.
 type phone struct {
 	*testing.T
 	relay *Relay
@@ -37,7 +37,7 @@ func newPhone(t *testing.T, relay *Relay) *phone {
 	return &phone{T: t, relay: relay, key: key}
 }
 
-// proof returns a proof for a request to the relay.
+// proof returns a proof for a request to the relay, with the relay's latest nonce.
 func (p *phone) proof(method, path, token string) string {
 	p.Helper()
 	path, _, _ = strings.Cut(path, "?")
@@ -48,7 +48,9 @@ func (p *phone) proof(method, path, token string) string {
 	return proof
 }
 
-// ask sends a request with a proof, and repeats it with the relay's nonce.
+// ask sends a request with a proof. If the relay requires a new nonce, ask repeats the
+// request with it. It returns the HTTP status and the body, and decodes the body of a
+// 200 into answer.
 func (p *phone) ask(method, path, token string, body any, answer any) (status int, said string) {
 	p.Helper()
 	for range 2 {
@@ -103,7 +105,8 @@ func (p *phone) send(method, path, token, proof string, body any, answer any) (s
 	return response.StatusCode, string(text)
 }
 
-// do sends a request with the device's token, which must succeed.
+// do sends a request with the device's token, and fails unless the relay answers with
+// 200.
 func (p *phone) do(method, path string, body, answer any) {
 	p.Helper()
 	if status, said := p.ask(method, path, p.in.Token, body, answer); status != http.StatusOK {
@@ -111,7 +114,8 @@ func (p *phone) do(method, path string, body, answer any) {
 	}
 }
 
-// refused sends a request that must fail for the reason why.
+// refused sends a request with the device's token, and fails unless the relay answers
+// with the status want and a text that contains why.
 func (p *phone) refused(want int, why, method, path string, body any) {
 	p.Helper()
 	if status, said := p.ask(method, path, p.in.Token, body, nil); status != want || !strings.Contains(said, why) {
@@ -119,7 +123,8 @@ func (p *phone) refused(want int, why, method, path string, body any) {
 	}
 }
 
-// hears follows events, and returns a channel that is closed at their end.
+// hears opens the device's event stream, and returns a channel that is closed when the
+// stream ends.
 func (p *phone) hears() (ended chan struct{}) {
 	p.Helper()
 	request, err := http.NewRequestWithContext(p.Context(), "GET", p.relay.URL()+"/api/events", nil)
@@ -142,7 +147,8 @@ func (p *phone) hears() (ended chan struct{}) {
 	return ended
 }
 
-// denied requests a token, which must be refused for the reason why.
+// denied sends a request without a token, and fails unless the relay answers with the
+// status want and a text that contains why.
 func (p *phone) denied(want int, why, method, path string, body any) {
 	p.Helper()
 	if status, said := p.ask(method, path, "", body, nil); status != want || !strings.Contains(said, why) {
@@ -150,16 +156,16 @@ func (p *phone) denied(want int, why, method, path string, body any) {
 	}
 }
 
-// renew gets a token.
+// renew requests a new token for the device.
 func (p *phone) renew() (status int, said string) {
 	p.Helper()
 	return p.ask("POST", "/auth/token", "", url.Values{"grant_type": {peopleapi.GrantDevice}, "device": {p.in.Device}}, &p.in)
 }
 
-// setUp starts a relay with an owner's phone.
+// setUp starts a relay, and admits a phone as the owner's device.
 func setUp(t *testing.T) (*Relay, *phone) { return setUpWith(t, nil) }
 
-// setUpWith is setUp with a change of the configuration.
+// setUpWith is setUp with a change of the relay's configuration.
 func setUpWith(t *testing.T, change func(*RelayConfig)) (*Relay, *phone) {
 	cfg := RelayConfig{
 		DataDir: t.TempDir(), Listen: "127.0.0.1:0", AdminListen: NoListener,
@@ -190,8 +196,8 @@ func setUpWith(t *testing.T, change func(*RelayConfig)) (*Relay, *phone) {
 	return relay, p
 }
 
-// A device is admitted by the setup link, approves a device by its code, and removes
-// it.
+// The setup link admits a device. This device approves a second by its code, and
+// removes it: the second device's token, event stream and renewal end.
 func TestDevicesApproveAndRemoveEachOther(t *testing.T) {
 	relay, ada := setUp(t)
 	if ada.in.Level != "own" || ada.in.Seconds != 900 || ada.in.Type != "DPoP" {
@@ -218,7 +224,7 @@ func TestDevicesApproveAndRemoveEachOther(t *testing.T) {
 	ada.refused(403, people.ErrWrong.Error(), "POST", at, map[string]any{"approve": true, "code": "BBBB"})
 	ada.do("POST", at, map[string]any{"approve": true, "code": code.UserCode[5:]}, nil)
 	thief := newPhone(t, relay)
-	thief.refused(400, "invalid_grant", "POST", "/auth/token", poll) // has the code without the key
+	thief.refused(400, "invalid_grant", "POST", "/auth/token", poll) // the thief has the device code, but not the key
 	if status, said := laptop.ask("POST", "/auth/token", "", poll, &laptop.in); status != http.StatusOK {
 		t.Fatalf("poll: %d %s", status, said)
 	}
@@ -240,7 +246,7 @@ func TestDevicesApproveAndRemoveEachOther(t *testing.T) {
 	ada.do("DELETE", "/api/devices/"+laptop.in.Device, nil, nil)
 	select {
 	case <-hearing:
-	case <-time.After(notifyapi.StreamBeat / 2): // later the stream itself would notice
+	case <-time.After(notifyapi.StreamBeat / 2): // later, the stream would notice by itself
 		t.Error("a removed device still hears what happens")
 	}
 	if status, said := laptop.ask("GET", "/api/hosts", laptop.in.Token, nil, nil); status != http.StatusUnauthorized || !strings.Contains(said, "revoked") {
@@ -254,7 +260,8 @@ func TestDevicesApproveAndRemoveEachOther(t *testing.T) {
 	}
 }
 
-// A device's tokens are refused with invalid or different proofs.
+// The relay refuses a device's token with an invalid proof, and with a proof made for a
+// different request, token or key.
 func TestInvalidProofsAreRefused(t *testing.T) {
 	relay, ada := setUp(t)
 	if status, said := ada.renew(); status != http.StatusOK {
@@ -294,7 +301,7 @@ func TestInvalidProofsAreRefused(t *testing.T) {
 	if _, err := relay.Keys().Tokens().VerifyClient(token); err != nil {
 		t.Errorf("the token itself: %v", err)
 	}
-	// In a browser, a WebSocket has only subprotocols.
+	// In a browser, a WebSocket can carry token and proof only as subprotocols.
 	dial := func(protocols ...string) error {
 		conn, response, err := websocket.Dial(t.Context(), relay.URL()+"/ahp/nowhere", &websocket.DialOptions{Subprotocols: append([]string{"ahp", "bearer." + token}, protocols...)})
 		if err != nil {
@@ -349,7 +356,7 @@ func errorOr(err error, text string) string {
 	return text
 }
 
-// A host-agent requests its credential, and a person approves it.
+// A host-agent asks for a credential, and a person approves the request.
 func TestPersonApprovesAHost(t *testing.T) {
 	relay, ada := setUp(t)
 	key := auth.NewHostKey()
@@ -390,7 +397,7 @@ func TestPersonApprovesAHost(t *testing.T) {
 }
 
 // Only an owner of the tenant invites people, approves hosts and lists all devices. No
-// person grants more than their own authority.
+// person can grant more than their own authority.
 func TestOnlyOwnersManagePeople(t *testing.T) {
 	relay, ada := setUp(t)
 	var invite struct{ Link string }

@@ -18,9 +18,9 @@ func event(n int, kind notice.Kind) notice.Event {
 	return notice.Event{ID: notice.ID("s", fmt.Sprint(n)), Kind: kind, Session: "s:/1", At: time.Unix(int64(n), 0)}
 }
 
-// TestEachEventIsShownOnce reports events to a relay with lost, repeated and late
-// reports: each event is raised once and withdrawn at most once, and the open events
-// are known.
+// TestEachEventIsShownOnce: a host-agent reports events to a relay's Board, and reports
+// are late, repeated or not confirmed. The Board raises each event once, withdraws it
+// at most once, and has all open events in the end.
 func TestEachEventIsShownOnce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		board := notify.NewBoard()
@@ -104,7 +104,9 @@ func TestEachEventIsShownOnce(t *testing.T) {
 	})
 }
 
-// TestBoardReturnsTheItemsAfterANumber requests the items after each number.
+// TestBoardReturnsTheItemsAfterANumber adds events of two tenants. After returns a
+// tenant's items after a number and whether earlier items are lost, and closes its
+// channel when the next item comes.
 func TestBoardReturnsTheItemsAfterANumber(t *testing.T) {
 	board := notify.NewBoard()
 	const n = 5000
@@ -136,8 +138,9 @@ func TestBoardReturnsTheItemsAfterANumber(t *testing.T) {
 	}
 }
 
-// TestAnsweredQuestionEndsBeforeNewEvents reports an answered question and the end of its
-// session together, as a host-agent does that reports late.
+// TestAnsweredQuestionEndsBeforeNewEvents: a late host-agent reports in a single report
+// that an approval was given and that its session is done. The Board withdraws the
+// approval before it raises the new event.
 func TestAnsweredQuestionEndsBeforeNewEvents(t *testing.T) {
 	board := notify.NewBoard()
 	ledger := notice.NewLedger("agent-1")
@@ -167,7 +170,8 @@ func TestAnsweredQuestionEndsBeforeNewEvents(t *testing.T) {
 	}
 }
 
-// TestOnlyPermittedEventsAreHeard is the table of permissions for events.
+// TestOnlyPermittedEventsAreHeard: for each token, MayHear permits or refuses the
+// events of the session s:/1, of its host, and of the session s:/2.
 func TestOnlyPermittedEventsAreHeard(t *testing.T) {
 	full := auth.Client{Tenant: "t", Hosts: []string{"h*"}, Access: auth.AccessWrite}
 	private := full

@@ -13,7 +13,7 @@ import (
 	"ahprelay/test/natssite"
 )
 
-// A hearing is a relay's part in events.
+// A hearing has the components that a relay needs for events.
 type hearing struct {
 	tenants  *broker.Tenants
 	registry *registry.Registry
@@ -42,8 +42,9 @@ func newHearing(t *testing.T, s *natssite.Site) *hearing {
 	return h
 }
 
-// TestFollowAtAnotherRelay checks a relay without reports for a tenant: a follower
-// there receives all open events, also after a return.
+// TestFollowAtAnotherRelay: a host-agent reports its events to the near relay. When a
+// viewer follows the tenant at the far relay, the far relay gets all open events and
+// later changes. After a pause, the next viewer there gets all open events too.
 func TestFollowAtAnotherRelay(t *testing.T) {
 	t.Parallel()
 	s := natssite.New(t)
@@ -93,7 +94,7 @@ func TestFollowAtAnotherRelay(t *testing.T) {
 		items, _, _, _ := h.board.After("acme", 1<<63)
 		return len(items)
 	}
-	for i := range 40 { // more than fit into one reply
+	for i := range 40 { // more events than fit into a reply between relays
 		open = append(open, event(i, notice.Approval))
 	}
 	tell(open...)

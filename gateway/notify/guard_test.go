@@ -10,8 +10,10 @@ import (
 	"testing"
 )
 
-// TestAddressIsCheckedAtConnection fails unless the address is judged at each
-// connection, whatever its name resolved to before, and no redirect is followed.
+// TestAddressIsCheckedAtConnection: the client for targets checks the address at each
+// connection. It refuses loopback addresses under any name before it sends a request.
+// Where the operator permits them, it sends the request, and does not follow a
+// redirect.
 func TestAddressIsCheckedAtConnection(t *testing.T) {
 	asked := 0
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -42,8 +44,9 @@ func TestAddressIsCheckedAtConnection(t *testing.T) {
 	}
 }
 
-// TestOnlyPublicAddressesAreDialed covers each special block, and IPv6 addresses with
-// embedded IPv4 addresses.
+// TestOnlyPublicAddressesAreDialed: allowed refuses addresses in each special block,
+// and IPv6 addresses that embed IPv4 addresses. It permits public addresses, and
+// private addresses in the operator's prefixes.
 func TestOnlyPublicAddressesAreDialed(t *testing.T) {
 	for _, text := range []string{
 		"127.0.0.1", "10.0.0.1", "169.254.169.254", "100.64.0.1", "192.88.99.1", "224.0.0.1", "255.255.255.255",

@@ -12,10 +12,10 @@ import (
 	"ahprelay/broker/notice"
 )
 
-// TestEventKnownFromAnotherRelayIsStillNotified gives a relay a host-agent's reports, and
-// the same reports by way of another relay, in any order. The other relay may end at
-// any time. So each event that the host-agent has reported here goes to the Notifier
-// once, whatever the other relay said about it.
+// TestEventKnownFromAnotherRelayIsStillNotified gives a Board a host-agent's reports
+// directly (Take), and by way of a different relay (merge), in any order. The different
+// relay may end before it notifies anybody. So the Board offers each event that the
+// host-agent reported directly to the Notifier once, even if merge had it before.
 func TestEventKnownFromAnotherRelayIsStillNotified(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		board := NewBoard()

@@ -25,10 +25,11 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A network answers requests by host name.
+// A network takes the requests to targets. It answers them as set for the target's
+// host, and records them.
 type network struct {
 	mu      sync.Mutex
-	answers map[string]func(*http.Request) (int, http.Header) // 0 hangs
+	answers map[string]func(*http.Request) (int, http.Header) // by host; status 0: no answer
 	got     map[string][]sent
 }
 
@@ -42,17 +43,17 @@ func newNetwork() *network {
 	return &network{answers: map[string]func(*http.Request) (int, http.Header){}, got: map[string][]sent{}}
 }
 
-// set makes a host answer with a status from now on.
+// set makes the target at a host answer with a status.
 func (n *network) set(host string, status int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.answers[host] = func(*http.Request) (int, http.Header) { return status, nil }
 }
 
-// told returns the accepted notifications by event.
+// told returns how many notifications targets have accepted for each event's id.
 func (n *network) told() map[string]int { return n.taken("event") }
 
-// withdrawn returns the accepted withdrawals by event.
+// withdrawn returns how many withdrawals targets have accepted for each event's id.
 func (n *network) withdrawn() map[string]int { return n.taken("withdrawn") }
 
 func (n *network) taken(kind string) map[string]int {
@@ -99,7 +100,8 @@ func (n *network) count(host string) int {
 	return len(n.got[host])
 }
 
-// A fixture is a Notifier with its surroundings.
+// A fixture is a Notifier with its Board, its records, and the network with its
+// targets.
 type fixture struct {
 	*notify.Notifier
 	t       *testing.T
@@ -113,8 +115,8 @@ type fixture struct {
 
 var ada = auth.Client{ID: "1", Tenant: "t", Subject: "ada", Hosts: []string{"*"}, Access: auth.AccessApprove}
 
-// The URLs of targets. The network of these tests accepts any address, but a new
-// target's name is resolved by DNS.
+// The URLs of targets. The network of these tests accepts any host, but the Notifier
+// resolves the name of a new target by DNS.
 const (
 	one = "http://127.0.0.1/one"
 	two = "http://127.0.0.2/two"
@@ -158,7 +160,8 @@ func (d *fixture) way(url string, change func(*notify.Target)) notify.Target {
 	return w
 }
 
-// says sends a host-agent's report.
+// says gives the Board a host-agent's next report, with the open events and with events
+// that are over. It returns when the Notifier has stored its jobs for them.
 func (d *fixture) says(open []notice.Event, over ...notice.Event) {
 	d.t.Helper()
 	d.seq++
@@ -180,8 +183,8 @@ func (d *fixture) want(host string, n int) {
 	}
 }
 
-// TestEventsAreSentOnce sends each event and its withdrawal once, to permitted targets
-// only.
+// TestEventsAreSentOnce: the Notifier sends each event and its withdrawal once, to
+// targets for the event's kind. It sends nothing for a person whose grant has ended.
 func TestEventsAreSentOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newFixture(t)
@@ -194,7 +197,7 @@ func TestEventsAreSentOnce(t *testing.T) {
 		d.says([]notice.Event{ask})
 		d.want("127.0.0.1", 1)
 		d.says(nil, event(2, notice.Done))
-		d.want("127.0.0.1", 3) // withdrawn, and done
+		d.want("127.0.0.1", 3) // the withdrawal of the first event, and the second event
 		d.want("127.0.0.2", 1)
 		if body := d.net.got["127.0.0.1"][0].body; strings.Contains(body, `"title"`) || !strings.Contains(body, `"host":"h"`) {
 			t.Errorf("told %s; want which host, and no title", body)
@@ -209,13 +212,14 @@ func TestEventsAreSentOnce(t *testing.T) {
 	})
 }
 
-// TestFailingTargetIsRetried makes a target fail in many ways, while a second target
-// receives everything at once.
+// TestFailingTargetIsRetried: a target fails in several ways, while a second target
+// receives all events at once. The Notifier tries the failing target again after the
+// delay, gives up in the end, and removes a target that answers 410.
 func TestFailingTargetIsRetried(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		answer func(n int) (int, http.Header)
-		tells  bool // in the end
+		tells  bool // the target receives all events in the end
 		after  time.Duration
 		gone   bool
 	}{
@@ -270,8 +274,9 @@ func TestFailingTargetIsRetried(t *testing.T) {
 	}
 }
 
-// TestQuietHoursMutesAndPagesDelayNotifications covers visible pages, quiet hours and
-// mutes.
+// TestQuietHoursMutesAndPagesDelayNotifications: a notification waits while its person
+// looks at a page, and during quiet hours. An event that comes during a mute is not
+// notified.
 func TestQuietHoursMutesAndPagesDelayNotifications(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // it is midnight UTC
 		d := newFixture(t)
@@ -307,8 +312,8 @@ func TestQuietHoursMutesAndPagesDelayNotifications(t *testing.T) {
 	})
 }
 
-// TestRevokedTokenMutesNothing fails unless quiet hours and mutes end with their
-// token's grant.
+// TestRevokedTokenMutesNothing: a token sets quiet hours or mutes, and is then revoked.
+// From then on, they delay no new event, and TimesFor returns none.
 func TestRevokedTokenMutesNothing(t *testing.T) {
 	for _, times := range []struct {
 		quiet *notify.Quiet
@@ -341,8 +346,9 @@ func TestRevokedTokenMutesNothing(t *testing.T) {
 	}
 }
 
-// TestStoredJobsSurviveARestart restarts the relay while a target fails: stored jobs
-// are sent once, except for answered events, and nothing is sent twice.
+// TestStoredJobsSurviveARestart: a relay restarts while a target fails. The new
+// Notifier sends each stored job once, except for events answered meanwhile, and does
+// not repeat a notification from before.
 func TestStoredJobsSurviveARestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newFixture(t)
@@ -380,7 +386,8 @@ func TestStoredJobsSurviveARestart(t *testing.T) {
 	})
 }
 
-// TestTargetsAreChecked is the table of bad targets.
+// TestTargetsAreChecked: SetTarget refuses each bad target with the reason, and the
+// 17th target. SetTimes refuses malformed quiet hours.
 func TestTargetsAreChecked(t *testing.T) {
 	d := newFixture(t)
 	defer d.stop()

@@ -15,8 +15,8 @@ import (
 	"ahprelay/gateway/notify"
 )
 
-// The test of a target names each missing part. Links and buttons are there once the
-// address is known.
+// The test of a target names each part that its notifications lack. Once the relay
+// knows its public URL, notifications have links and buttons.
 func TestTargetsTestNamesMissingParts(t *testing.T) {
 	got := make(chan string, 4)
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -83,8 +83,8 @@ func TestTargetsTestNamesMissingParts(t *testing.T) {
 	}
 }
 
-// The relays adopt the first address that other devices could use too. A configured
-// address takes precedence.
+// LearnURL adopts the first public URL, and a relay that starts later reads it from the
+// records. A configured URL takes precedence.
 func TestPublicURLIsLearnedOnce(t *testing.T) {
 	shelf := newShelf()
 	start := func(configured string) *notify.Notifier {

@@ -21,7 +21,7 @@ import (
 	"ahprelay/gateway/notify"
 )
 
-// A shelf holds records like a stream, for several relays.
+// A shelf keeps records in memory, as the store does for several relays.
 type shelf struct {
 	mu      sync.Mutex
 	rev     uint64
@@ -29,12 +29,12 @@ type shelf struct {
 	views   []*view
 }
 
-// A view is one relay's view of a shelf.
+// A view is a relay's access to a shelf.
 type view struct {
 	*shelf
 	away   bool          // writes fail, and no record arrives
 	ready  chan struct{} // see Ready
-	tell   time.Duration // delay of other relays' writes
+	tell   time.Duration // delay until this view receives a different view's write
 	heard  []func(store.Record)
 	prefix []string
 }
@@ -50,7 +50,8 @@ func (s *shelf) view() *view {
 	return v
 }
 
-// Write delays the change for the other views.
+// Write implements the store's Write. Each different view receives the change after its
+// delay.
 func (v *view) Write(_ context.Context, changes ...store.Change) []store.Result {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -135,7 +136,7 @@ func (v *view) back() {
 	}
 }
 
-// jobs counts unfinished jobs.
+// jobs counts the unfinished jobs on the shelf.
 func (s *shelf) jobs() (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -147,7 +148,8 @@ func (s *shelf) jobs() (n int) {
 	return n
 }
 
-// A member is one of several relays.
+// A member is a relay with a Notifier and a Board, and a view of the shelf shared by
+// all relays.
 type member struct {
 	*notify.Notifier
 	board *notify.Board
@@ -161,7 +163,8 @@ func (s *shelf) member(t *testing.T, net *network, name string, gone func(string
 	return m
 }
 
-// start starts the member's Notifier.
+// start starts the member's Notifier. With gone, the Notifier learns whether a relay
+// has ended.
 func (m *member) start(t *testing.T, net *network, name string, gone func(string) bool) {
 	var err error
 	if m.Notifier, err = notify.Start(notify.Config{
@@ -173,23 +176,24 @@ func (m *member) start(t *testing.T, net *network, name string, gone func(string
 	}
 }
 
-// crash ends a member without its last writes.
+// crash disconnects the member's view, so that its last writes fail, and closes its
+// Notifier.
 func (m *member) crash() {
 	m.view.leave()
 	m.Close()
 }
 
-// leave disconnects a view.
+// leave disconnects a view: its writes fail, and it receives no record.
 func (v *view) leave() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.away = true
 }
 
-// TestSeveralRelaysSendOnce runs relays with equal reports, crashes, an unreachable
-// store, late changes and a failing target. Each event is sent once, unless it was
-// answered before. An event confirmed to the host-agent is sent although it is not
-// reported again.
+// TestSeveralRelaysSendOnce: a host-agent reports the same events to two relays, while
+// relays crash or lose the store, writes are late, and the target fails. The target
+// gets each event once, or at most once if it was answered before. It also gets an
+// event that a relay confirmed and that the host-agent never reports again.
 func TestSeveralRelaysSendOnce(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		p := plan{
@@ -210,9 +214,10 @@ func TestSeveralRelaysSendOnce(t *testing.T) {
 	})
 }
 
-// A plan is a random test run.
+// A plan is a random choice of a test run's steps.
 type plan struct {
 	knows bool // relays learn of crashes
+	// delays of the views, in milliseconds
 	lags  []int
 	steps []step
 }
@@ -222,7 +227,7 @@ type step struct {
 	n    int // index of a relay, or a time
 }
 
-// A crew is a plan's relays, host-agent and target.
+// A crew has the relays, the host-agent's state and the network of a plan's run.
 type crew struct {
 	plan
 	t      *testing.T
@@ -249,7 +254,8 @@ func (c *crew) start() *member {
 	return m
 }
 
-// report sends a report until a relay confirms it.
+// report sends the host-agent's next report to all relays, each second, until a relay
+// confirms it.
 func (c *crew) report(over ...notice.Event) {
 	c.seq++
 	r := notice.Report{Instance: "agent", Seq: c.seq, Events: append(append([]notice.Event{}, c.open...), over...)}
@@ -348,9 +354,9 @@ func (p plan) run(t *testing.T) (wrong []string) {
 	return wrong
 }
 
-// TestNotificationOfACrashedRelayIsWithdrawn crashes a relay between sending and its record.
-// The event is answered before a different relay takes the job over: the notification
-// is withdrawn.
+// TestNotificationOfACrashedRelayIsWithdrawn: a relay sends a notification, and crashes
+// before it records that. The event is answered before a different relay takes over the
+// job. The second relay withdraws the notification.
 func TestNotificationOfACrashedRelayIsWithdrawn(t *testing.T) {
 	for _, known := range []bool{false, true} {
 		t.Run(fmt.Sprintf("crash known %v", known), func(t *testing.T) {
@@ -371,7 +377,7 @@ func TestNotificationOfACrashedRelayIsWithdrawn(t *testing.T) {
 				if err := first.Keep(); err != nil {
 					t.Fatal(err)
 				}
-				time.Sleep(time.Second) // the first claim may fail
+				time.Sleep(time.Second) // the relay's first attempt to claim the job may fail
 				if net.count("127.0.0.1") != 1 {
 					t.Fatal("the first relay has not told")
 				}
@@ -395,9 +401,10 @@ func TestNotificationOfACrashedRelayIsWithdrawn(t *testing.T) {
 	}
 }
 
-// TestEventBeforeTheTargetsAreKnownIsNotConfirmed reports an event to a relay that has
-// not read the records yet. The relay does not confirm the event, so another relay may
-// still take it, and notifies of it as soon as it knows the targets.
+// TestEventBeforeTheTargetsAreKnownIsNotConfirmed: a host-agent reports an event to a
+// relay that has not read the records yet. The relay does not confirm the event, so
+// that a different relay may still take it. When the relay has read the targets, it
+// notifies them.
 func TestEventBeforeTheTargetsAreKnownIsNotConfirmed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		shelf, net := newShelf(), newNetwork()

@@ -25,7 +25,8 @@ import (
 	"ahprelay/gateway/notify"
 )
 
-// startSending starts a Notifier that sends to this machine.
+// startSending starts a Notifier that may send to loopback addresses, and returns it
+// with its Board.
 func startSending(t *testing.T, mail *notify.MailConfig) (*notify.Notifier, *notify.Board) {
 	board := notify.NewBoard()
 	notifier, err := notify.Start(notify.Config{
@@ -50,7 +51,8 @@ func hostile() notice.Event {
 	return e
 }
 
-// TestTargetsReceiveTheirFormat sends to ntfy, Slack and a webhook.
+// TestTargetsReceiveTheirFormat sends an event with markup to ntfy, Slack and a
+// webhook. Each gets its own format, in which the markup has no effect.
 func TestTargetsReceiveTheirFormat(t *testing.T) {
 	type request struct {
 		path, body string
@@ -114,10 +116,10 @@ func TestTargetsReceiveTheirFormat(t *testing.T) {
 	}
 }
 
-// TestNotificationsOfferOnceThenDeny sends an approval with wider permissions first:
-// the notification offers to allow once and to refuse, in this order. A risky call, or
-// a call not shown whole, can only be refused, even if an older host-agent offers
-// more.
+// TestNotificationsOfferOnceThenDeny: a host-agent offers to allow for the session, to
+// refuse, and to allow once. The notification offers to allow once and to refuse, in
+// this order. If the call is risky or not shown whole, the notification offers only to
+// refuse.
 func TestNotificationsOfferOnceThenDeny(t *testing.T) {
 	session, once, deny := notice.Option{ID: "allow-session", Label: "Allow in this Session"}, notice.Option{ID: "allow-once", Label: "Allow Once"}, notice.Option{ID: "skip", Label: "Skip", Deny: true}
 	for _, test := range []struct {
@@ -144,8 +146,8 @@ func TestNotificationsOfferOnceThenDeny(t *testing.T) {
 		board.Take("t", "h", notice.Report{Instance: "a", Seq: 1, Open: []string{e.ID}, Events: []notice.Event{e}})
 		for range 2 {
 			var m struct {
-				Actions []struct{ Label string }                   // for ntfy
-				Data    struct{ Answers []struct{ Label string } } // for the webhook
+				Actions []struct{ Label string }                   // in the request to ntfy
+				Data    struct{ Answers []struct{ Label string } } // in the webhook's request
 			}
 			body := <-got
 			if err := json.Unmarshal(body, &m); err != nil {
@@ -163,8 +165,9 @@ func TestNotificationsOfferOnceThenDeny(t *testing.T) {
 	}
 }
 
-// TestLessMutesNothingThatComesLater fails if mutes and quiet hours apply to a later
-// target with more authority, or are shown to its token.
+// TestLessMutesNothingThatComesLater: a token with little authority sets a mute or
+// quiet hours, and a token with more authority adds a target later. The times do not
+// apply to that target, and are shown only to the token that set them.
 func TestLessMutesNothingThatComesLater(t *testing.T) {
 	less := ada
 	less.ID, less.Access = "2", auth.AccessRead
@@ -201,8 +204,8 @@ func TestLessMutesNothingThatComesLater(t *testing.T) {
 				t.Errorf("%s: the token that has set it is not shown it", what)
 			}
 
-			// The token with more authority replaces them for all targets. Then the
-			// other token cannot change them.
+			// The token with more authority sets mutes for all targets. From then on,
+			// the token with little authority cannot change them.
 			err := errors.Join(d.SetTimes(ada, nil, []notify.Mute{{Host: "other"}}), d.RemoveTarget(ada, ways[0]), d.RemoveTarget(ada, ways[1]))
 			if err != nil {
 				t.Errorf("%s: %v", what, err)
@@ -214,7 +217,9 @@ func TestLessMutesNothingThatComesLater(t *testing.T) {
 	}
 }
 
-// TestTokenStaysWithItsServer fails if a target's token is sent to a new server.
+// TestTokenStaysWithItsServer changes the URL of a target. The target keeps its token
+// at the same server, and loses it at a new server unless the change brings a new
+// token.
 func TestTokenStaysWithItsServer(t *testing.T) {
 	notifier, _ := startSending(t, nil)
 	for _, test := range []struct{ url, token, want string }{
@@ -238,8 +243,8 @@ func TestTokenStaysWithItsServer(t *testing.T) {
 	}
 }
 
-// TestLessChangesNothing fails if a token with less authority than a target's can
-// change, remove or mute the target. It can add its own.
+// TestLessChangesNothing: a token with less authority than the target's cannot change,
+// remove or mute the target. It can add its own target.
 func TestLessChangesNothing(t *testing.T) {
 	hook := notify.Target{Kind: notify.Webhook, URL: "http://127.0.0.1:8001/"}
 	for what, less := range map[string]func(*auth.Client){
@@ -278,7 +283,9 @@ func TestLessChangesNothing(t *testing.T) {
 	}
 }
 
-// TestMailArrives sends mail to a minimal server.
+// TestMailArrives: a minimal server receives the mail about an event with line breaks
+// in its texts. The texts add no header. SetTarget refuses an address with a line
+// break.
 func TestMailArrives(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -342,8 +349,9 @@ func TestMailArrives(t *testing.T) {
 	<-done
 }
 
-// TestTenantTargetsAreToldOnce sends a tenant's notifications once from two relays, for the named
-// hosts only, without answers. No person has the target among their own.
+// TestTenantTargetsAreToldOnce: two relays have the same target for a tenant. The
+// target gets each event with its kinds and hosts once, without answers. It is no
+// person's target.
 func TestTenantTargetsAreToldOnce(t *testing.T) {
 	got := make(chan string, 10)
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
