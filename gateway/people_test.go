@@ -423,7 +423,7 @@ func TestOnlyOwnersManagePeople(t *testing.T) {
 	ada.refused(409, "different name", "POST", "/api/invites", map[string]any{"subject": "bob", "level": "own"})
 	ada.refused(400, "access", "POST", "/api/invites", map[string]any{"subject": "eve", "level": "root"})
 
-	// An owner of some hosts cannot invite people to others.
+	// An owner of some hosts can invite people only to these hosts.
 	ada.do("POST", "/api/invites", map[string]any{"subject": "carol", "level": "own", "hosts": []string{"lab-*"}}, &invite)
 	carol := newPhone(t, relay)
 	_, secret, _ = strings.Cut(invite.Link, "#")
@@ -444,7 +444,7 @@ func TestOnlyOwnersManagePeople(t *testing.T) {
 	_, id, _ := strings.Cut(code.Complete, "#")
 	bob.refused(404, "", "POST", "/api/requests/"+id, map[string]any{"approve": true, "code": code.UserCode, "host": "mine"})
 
-	// A token made for a different purpose is refused, regardless of its authority.
+	// A token to operate, without a device, cannot list devices.
 	token, err := relay.Keys().Tokens().IssueClient(auth.Client{Tenant: "default", Subject: "ann", Hosts: []string{"*"}, Access: auth.AccessWrite, Expires: time.Now().Add(time.Hour)})
 	if err != nil {
 		t.Fatal(err)
@@ -454,8 +454,8 @@ func TestOnlyOwnersManagePeople(t *testing.T) {
 	}
 }
 
-// The approving person chooses the device's level, at most their own. The level limits
-// the device's actions, tokens, approvals and removals.
+// The approving person chooses the new device's level, at most their own. The level
+// limits the device's actions, tokens, approvals and removals.
 func TestApprovedDeviceHasTheChosenLevel(t *testing.T) {
 	relay, ada := setUp(t)
 	poll := url.Values{"grant_type": {peopleapi.GrantDeviceCode}}
@@ -536,7 +536,8 @@ func TestApprovedDeviceHasTheChosenLevel(t *testing.T) {
 	ada.refused(400, "has no level", "POST", "/api/requests/"+id, map[string]any{"approve": true, "code": code.UserCode, "host": "laptop", "level": "look"})
 }
 
-// Five wrong codes end a request, and a person's lookups.
+// A person enters five wrong codes. The relay ends the request, even for the right
+// code, and answers the person's next codes and look-ups with 429.
 func TestWrongCodesEndTheRequest(t *testing.T) {
 	relay, ada := setUp(t)
 	agent := newPhone(t, relay)
@@ -559,7 +560,7 @@ func TestWrongCodesEndTheRequest(t *testing.T) {
 	ada.refused(429, "wrong codes", "GET", "/api/requests/BBBB-BBBC", nil)
 }
 
-// Devices stay admitted when another relay reads the records.
+// A device admitted by one relay is known to the next relay that reads the same store.
 func TestDevicesOutliveARestart(t *testing.T) {
 	store := new(memstore.Store)
 	secret, err := people.NewDirectory(store).Invite(people.Invite{Person: peopleapi.OwnerOf("default", "owner"), Expires: time.Now().Add(time.Hour)})

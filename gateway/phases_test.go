@@ -13,8 +13,9 @@ import (
 	"ahprelay/routing"
 )
 
-// Clients connect while the host is away: the relay answers pings and holds requests.
-// Then it closes the connection without an answer.
+// Clients connect while the host is away. The relay answers their pings, and holds
+// initialize for 20 s and reconnect for ten minutes. Then it closes the connection, and
+// does not answer the request. A client that has sent only pings stays open.
 func TestRequestsAreHeldWhileTheHostIsAway(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
 		silent, fresh, resuming := w.dial(w.token(nil)), w.dial(w.token(nil)), w.dial(w.token(nil))
@@ -58,7 +59,7 @@ func TestInitializeIsHeldHoweverTheHostIsAway(t *testing.T) {
 	}
 	for name, test := range map[string]struct {
 		away   func(w *world)
-		back   func(w *world) // nil: the host-agent only starts
+		back   func(w *world) // makes the host return; nil: starts its host-agent
 		reason string
 	}{
 		"never connected since the relay's start": {func(w *world) { w.setState(registry.Offline, "", "") }, nil, "no answer for 20s"},
@@ -120,9 +121,9 @@ func TestInitializeIsHeldHoweverTheHostIsAway(t *testing.T) {
 	}
 }
 
-// The host accepts no connection for some minutes, and its host-agent reports that:
-// the relay answers pings, which stock clients need, and the host gets the other
-// messages.
+// The host accepts no connection for some minutes, and its host-agent reports that.
+// From then on, the relay answers the client's pings, which stock clients need. When
+// the host accepts the connection, it gets the other messages.
 func TestSilentHostHoldsResumingClients(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
 		w.silent = true
@@ -160,8 +161,8 @@ func TestSilentHostHoldsResumingClients(t *testing.T) {
 	})
 }
 
-// A held client's messages reach the host once and in order, and the client gets no
-// unexpected message.
+// The relay holds a client's messages for nine minutes, until the host is back. The
+// host gets them once and in order, and the client gets only the answers.
 func TestHeldUntilHostIsBack(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
 		c := w.dial(w.token(nil))
@@ -181,8 +182,9 @@ func TestHeldUntilHostIsBack(t *testing.T) {
 	})
 }
 
-// The host-agent repeatedly fails to reach the host while the registry shows it
-// online.
+// The registry shows the host online, but its host-agent repeatedly fails to reach it.
+// The relay closes a new client after 20 s. It holds a resuming client, and tries again
+// until the host accepts.
 func TestUnreachableHostIsRetried(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
 		w.mu.Lock()
@@ -210,8 +212,8 @@ func TestUnreachableHostIsRetried(t *testing.T) {
 	})
 }
 
-// The link ends between the request to connect and its answer. The next link serves
-// the client, which does not notice.
+// A link ends after the relay has asked the host-agent to connect a client, and before
+// the answer. The relay uses the next link, and the client notices nothing.
 func TestLinkEndWhileOpeningIsInvisible(t *testing.T) {
 	for _, first := range []string{"initialize", "reconnect"} {
 		t.Run(first, func(t *testing.T) {
@@ -239,7 +241,9 @@ func TestLinkEndWhileOpeningIsInvisible(t *testing.T) {
 	}
 }
 
-// The registry shows the host online, but its host-agent does not answer the relay.
+// The registry shows the host online, but its host-agent does not answer the relay. The
+// relay closes a new client after 20 s with that reason, and holds a resuming client
+// until a host-agent answers.
 func TestUnreachableHostAgentIsReported(t *testing.T) {
 	inWorld(t, Config{Resume: 5 * time.Second}, func(w *world) {
 		w.setState(registry.Online, "agent1", "")
@@ -259,8 +263,8 @@ func TestUnreachableHostAgentIsReported(t *testing.T) {
 	})
 }
 
-// A token expires in each phase: from then on the host gets no message from the
-// client.
+// A client's token expires when the client is new, held or open. The relay closes the
+// client, and the host gets no message from it after that.
 func TestConnectionEndsWithItsToken(t *testing.T) {
 	short := func(c *auth.Client) { c.Expires = time.Now().Add(5 * time.Second) }
 	const reason = "token expired"
@@ -303,7 +307,9 @@ func TestConnectionEndsWithItsToken(t *testing.T) {
 	})
 }
 
-// TestForbiddenAndUnknownHostsAreRefused refuses clients after the handshake.
+// TestForbiddenAndUnknownHostsAreRefused: after the handshake, the relay closes a
+// client with a token for a different host, and a client for a host that has never
+// enrolled.
 func TestForbiddenAndUnknownHostsAreRefused(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
 		c := w.dial(w.token(func(c *auth.Client) { c.Hosts = []string{"desktop"} }))
@@ -314,9 +320,9 @@ func TestForbiddenAndUnknownHostsAreRefused(t *testing.T) {
 	})
 }
 
-// A host is released on behalf of its crashed host-agent, whose link still seems to
-// work: clients are closed at once, held when they return, and continue with the next
-// instance.
+// A host is released because its host-agent has crashed, though the link still seems to
+// work. The relay closes the host's clients at once. It holds them when they return,
+// and connects them when the next host-agent starts.
 func TestClientsOfACrashedHostAgentAreHeld(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
 		w.startAgent(routing.AgentEndConfig{})
@@ -326,7 +332,7 @@ func TestClientsOfACrashedHostAgentAreHeld(t *testing.T) {
 		h.accept(1)
 		c.wantMessages(answerTo(1))
 
-		w.setReleased("another", "host-agent crashed") // an older instance
+		w.setReleased("another", "host-agent crashed") // an older instance: has no effect
 		c.wantOpen()
 		w.setReleased("agent1", "host-agent crashed")
 		c.wantClosed(ahp.CloseHostOffline, "host offline: host-agent crashed")
@@ -370,11 +376,11 @@ func TestExpiredLeaseDoesNotEndTheLink(t *testing.T) {
 	})
 }
 
-// Clients send their messages and close at once, while the connection to the host is
-// being made: the host gets all messages, and then the close.
+// A client sends its messages and disconnects at once, while the relay still connects
+// it to the host. The host gets all messages, and then the close.
 func TestMessagesOfADisconnectedClientReachTheHost(t *testing.T) {
 	messages := []string{`{"id":1,"method":"initialize"}`, `{"id":2,"method":"createSession"}`, `{"method":"last"}`}
-	// leave sends all messages, and disconnects.
+	// leave connects a client, sends all messages, and disconnects.
 	leave := func(w *world, closeFrame bool) {
 		conn := w.rawDial(w.token(nil))
 		for _, m := range messages {
@@ -400,7 +406,7 @@ func TestMessagesOfADisconnectedClientReachTheHost(t *testing.T) {
 	}
 	for name, closeFrame := range map[string]bool{"with a close frame": true, "without": false} {
 		t.Run(name, func(t *testing.T) {
-			inWorld(t, Config{}, func(w *world) { // the host-agent's answer is late
+			inWorld(t, Config{}, func(w *world) { // the host accepts late
 				w.silent = true
 				w.startAgent(routing.AgentEndConfig{})
 				leave(w, closeFrame)
@@ -411,7 +417,7 @@ func TestMessagesOfADisconnectedClientReachTheHost(t *testing.T) {
 				}
 				wantAll(w, h)
 			})
-			inWorld(t, Config{}, func(w *world) { // the link is being made
+			inWorld(t, Config{}, func(w *world) { // the link comes late
 				w.setState(registry.Online, "agent1", "")
 				leave(w, closeFrame)
 				time.Sleep(5 * time.Second)
@@ -429,7 +435,7 @@ func TestMessagesOfADisconnectedClientReachTheHost(t *testing.T) {
 				w.startAgent(routing.AgentEndConfig{})
 				wantAll(w, w.hostConn(2))
 			})
-			inWorld(t, Config{}, func(w *world) { // the wait ends
+			inWorld(t, Config{}, func(w *world) { // the host never accepts: the relay gives up
 				w.silent = true
 				w.startAgent(routing.AgentEndConfig{})
 				leave(w, closeFrame)
@@ -437,7 +443,7 @@ func TestMessagesOfADisconnectedClientReachTheHost(t *testing.T) {
 				time.Sleep(handOverTime)
 				w.wantGone()
 			})
-			inWorld(t, Config{}, func(w *world) { // no wait for an absent host
+			inWorld(t, Config{}, func(w *world) { // the host is away: the relay gives up at once
 				leave(w, closeFrame)
 				w.wantGone()
 			})
@@ -445,8 +451,8 @@ func TestMessagesOfADisconnectedClientReachTheHost(t *testing.T) {
 	}
 }
 
-// A different host-agent takes over a host: its clients are closed with a code to
-// reconnect, since the host is online.
+// A different host-agent takes over a host. The relay closes the host's clients with
+// the code for resync, so that they reconnect at once.
 func TestTakeoverMakesClientsReconnect(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
 		w.startAgent(routing.AgentEndConfig{})

@@ -16,7 +16,7 @@ import (
 	"ahprelay/routing"
 )
 
-// refresh sends a new token to the relay, and returns the response.
+// refresh sends a new token over the connection, and returns the relay's response.
 func (c *clientEnd) refresh(token string) string {
 	c.w.Helper()
 	before := len(c.messages())
@@ -29,7 +29,8 @@ func (c *clientEnd) refresh(token string) string {
 	return got[0]
 }
 
-// lasting returns a change of a token's lifetime.
+// lasting returns a change of a token: it sets the lifetime, and then applies change
+// unless that is nil.
 func lasting(d time.Duration, change func(*auth.Client)) func(*auth.Client) {
 	return func(c *auth.Client) {
 		c.Expires = time.Now().Add(d)
@@ -39,7 +40,7 @@ func lasting(d time.Duration, change func(*auth.Client)) func(*auth.Client) {
 	}
 }
 
-// A logBuffer keeps log lines.
+// A logBuffer keeps log lines from concurrent writers.
 type logBuffer struct {
 	mu sync.Mutex
 	bytes.Buffer
@@ -57,7 +58,8 @@ func (b *logBuffer) String() string {
 	return b.Buffer.String()
 }
 
-// A connection outlives its first token, in every phase.
+// A client replaces its token, with its host away or online. The connection then lasts
+// until the new token expires.
 func TestRefreshedConnectionOutlivesItsToken(t *testing.T) {
 	for name, setUp := range map[string]func(w *world){
 		"host away":   func(*world) {},
@@ -83,7 +85,9 @@ func TestRefreshedConnectionOutlivesItsToken(t *testing.T) {
 	}
 }
 
-// Tokens with different authority are refused, and the first stays valid.
+// The relay refuses to replace a token by an invalid token, or by a token with
+// different authority. The first token stays valid, and neither the host nor the log
+// gets the refused token.
 func TestRefreshNeedsEqualAuthority(t *testing.T) {
 	logged := new(logBuffer)
 	log := slog.New(slog.NewTextHandler(logged, &slog.HandlerOptions{Level: slog.LevelDebug}))
@@ -146,7 +150,8 @@ func TestRefreshNeedsEqualAuthority(t *testing.T) {
 	})
 }
 
-// Only the new token's revocation counts.
+// A client replaces its token. A revocation of the first token does not affect the
+// connection, and a revocation of the new token ends it.
 func TestRevokedRefreshedTokenEndsTheConnection(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
 		w.startAgent(routing.AgentEndConfig{})
@@ -165,21 +170,23 @@ func TestRevokedRefreshedTokenEndsTheConnection(t *testing.T) {
 	})
 }
 
-// otherIssuer accepts a single token.
+// otherIssuer verifies every token, as that of the same client.
 type otherIssuer auth.Client
 
 func (o otherIssuer) Verify(_ context.Context, token string) (auth.Client, error) {
 	return auth.Client(o), nil
 }
 
-// awayIssuer is unreachable.
+// awayIssuer is an external issuer that cannot be reached.
 type awayIssuer struct{}
 
 func (awayIssuer) Verify(context.Context, string) (auth.Client, error) {
 	return auth.Client{}, fmt.Errorf("%w: secret detail", auth.ErrIssuerAway)
 }
 
-// Tokens from external issuers are recognized by their iss.
+// The relay recognizes an external issuer's token by its iss, and has the issuer verify
+// it. If the issuer cannot be reached, the relay answers 503; if the issuer is unknown,
+// 401.
 func TestExternalIssuersAreKnownByIss(t *testing.T) {
 	const iss = "https://login.example.com"
 	// The header and claims {"iss":"https://login.example.com"}.
@@ -200,7 +207,7 @@ func TestExternalIssuersAreKnownByIss(t *testing.T) {
 	})
 	away := map[string]auth.Verifier{iss: awayIssuer{}}
 	inWorld(t, Config{Issuers: away}, func(w *world) {
-		for range 100 { // not a failed attempt
+		for range 100 { // does not count as a failure of the address
 			if status, said := w.handshakeStatus(token); status != 503 || strings.Contains(said, "secret detail") {
 				t.Fatalf("a token whose issuer is away: HTTP %d %s; want 503", status, said)
 			}

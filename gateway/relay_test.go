@@ -24,8 +24,8 @@ import (
 	"ahprelay/test/natssite"
 )
 
-// Invalid configurations fail with advice, and leave nothing behind (see TestMain), so
-// the next relay can start.
+// StartRelay refuses an invalid configuration with advice. It leaves nothing behind
+// (see TestMain), so the next relay can start.
 func TestStartRelayFails(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -112,7 +112,7 @@ func TestStartRelayFails(t *testing.T) {
 	r.Close() // does nothing
 }
 
-// The longest message is shorter than the default for the first message.
+// MaxFrame is below the default of MaxFirstFrame, so MaxFirstFrame becomes equal to it.
 func TestMaxFrameBelowTheFirstFrameDefault(t *testing.T) {
 	cfg := Config{MaxFrame: 1000}.withDefaults()
 	if cfg.MaxFirstFrame != 1000 {
@@ -120,7 +120,8 @@ func TestMaxFrameBelowTheFirstFrameDefault(t *testing.T) {
 	}
 }
 
-// A fakeAgent requests credentials like a host-agent.
+// A fakeAgent has a host-agent's enrolment token and nkey, and requests credentials
+// from a relay.
 type fakeAgent struct {
 	t     *testing.T
 	relay *Relay
@@ -178,7 +179,8 @@ func encode(t *testing.T, v any) []byte {
 	return b
 }
 
-// NATS credentials require an enrolment token and a proof of the nkey.
+// The relay issues NATS credentials only for an enrolment token with a proof of the
+// nkey.
 func TestCredentialsNeedProofs(t *testing.T) {
 	r := startRelay(t, nil)
 	a := newFakeAgent(t, r)
@@ -234,7 +236,8 @@ func TestCredentialsNeedProofs(t *testing.T) {
 	await(t, func() bool { _, known := r.registry.Lookup("default", "laptop"); return known })
 }
 
-// FuzzProof sends arbitrary bodies.
+// FuzzProof sends arbitrary bodies as proofs. The relay must answer each with 400 or
+// 403.
 func FuzzProof(f *testing.F) {
 	keys, err := auth.LoadKeys(f.TempDir())
 	if err != nil {
@@ -276,7 +279,9 @@ func encodeSeed(v any) []byte {
 	return b
 }
 
-// TestNATSOverWebSocket opens a stream to the NATS server, and ends it from each side.
+// TestNATSOverWebSocket opens streams to the NATS server through the relay. A stream
+// ends when the host-agent, the NATS server or the relay ends it, and the log names the
+// side.
 func TestNATSOverWebSocket(t *testing.T) {
 	var log syncBuilder
 	r := startRelay(t, func(cfg *RelayConfig) { cfg.Gateway.Log = slog.New(slog.NewTextHandler(&log, nil)) })
@@ -311,7 +316,8 @@ func TestNATSOverWebSocket(t *testing.T) {
 	_ = agent.Close()
 	gone(1, "host-agent")
 
-	// The NATS server closes clients that do not speak its protocol, with a reason.
+	// The NATS server sends an error to a client that does not speak its protocol, and
+	// closes the stream.
 	agent = open()
 	fmt.Fprint(agent, "GET / HTTP/1.1\r\n\r\n")
 	said, _ := wire.ReadAll(agent, nil, 1<<20, noted)
@@ -321,7 +327,7 @@ func TestNATSOverWebSocket(t *testing.T) {
 	_ = agent.Close()
 	gone(2, "NATS")
 
-	// The relay's close ends the remaining streams.
+	// Relay.Close ends the streams that are open.
 	agent = open()
 	r.Close()
 	gone(3, "host-agent")
@@ -329,7 +335,8 @@ func TestNATSOverWebSocket(t *testing.T) {
 	_ = agent.Close()
 }
 
-// TestMetricsListenerServesNothingElse serves metrics alone, also to names of machines.
+// TestMetricsListenerServesNothingElse: the metrics listener serves /metrics under any
+// host name, and answers 404 to any other path.
 func TestMetricsListenerServesNothingElse(t *testing.T) {
 	r, err := StartRelay(t.Context(), RelayConfig{DataDir: t.TempDir(), Listen: "127.0.0.1:0", AdminListen: NoListener, MetricsListen: "0.0.0.0:0"})
 	if err != nil {

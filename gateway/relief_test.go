@@ -12,10 +12,11 @@ import (
 	"ahprelay/routing"
 )
 
-// longestWait is the longest wait of a client that reads beside clients that do not: their proof, and turns.
+// longestWait bounds the wait of a client that reads. unreadTime passes until the relay
+// recognizes the clients that do not read.
 const longestWait = unreadTime + 200*time.Millisecond
 
-// within waits until holds returns true.
+// within polls until holds returns true, and fails after a minute.
 func (w *world) within(holds func() bool) {
 	w.Helper()
 	for began := time.Now(); ; time.Sleep(5 * time.Millisecond) {
@@ -29,21 +30,24 @@ func (w *world) within(holds func() bool) {
 	}
 }
 
-// fillStalled sends each of the connections a message of its own.
+// fillStalled has the host send an individual message with size bytes to each
+// connection.
 func fillStalled(conns []*hostEnd, size int) {
 	for i, h := range conns {
-		_ = h.conn.FromHost(fmt.Appendf(nil, `{"method":"x","n":%d,"pad":%q}`, i, strings.Repeat("x", size)), false, nil) // some are closed
+		_ = h.conn.FromHost(fmt.Appendf(nil, `{"method":"x","n":%d,"pad":%q}`, i, strings.Repeat("x", size)), false, nil) // fails for a closed connection
 	}
 }
 
-// sendLongAndStop sends a long message, and a short one behind it.
+// sendLongAndStop has a client send a long message, and a short message behind it. It
+// returns a function that reports whether the host has both.
 func sendLongAndStop(_ *world, good *clientEnd, host *hostEnd) func() bool {
 	good.send(`{"method":"x","pad":"` + strings.Repeat("x", 300<<10) + `"}`)
 	good.send(`{"method":"stop"}`)
 	return func() bool { return len(host.messages()) == 3 }
 }
 
-// sendSlowly sends the beginning of a large message at once, and more for a minute and longer.
+// sendSlowly sends the beginning of a large message at once, and the rest in small
+// parts for more than a minute.
 func sendSlowly(conn net.Conn) {
 	data, _ := largeMessage(0, 2*mib-1)
 	for n := 200 << 10; len(data) > n; n = 2 * leastPace {
@@ -55,16 +59,17 @@ func sendSlowly(conn net.Conn) {
 	}
 }
 
-// TestReaderNeverQueuesBehindStalledClients lets many clients stop reading at once, with
-// most of the relay's memory. A client that reads gets its answer soon, and its long message
-// and the short message behind it reach the host soon. Only clients that do not read are
-// closed. How much memory they may have is the promise of TestStalledClientsLeaveMemory.
+// TestReaderNeverQueuesBehindStalledClients: many clients stop reading at once, and
+// take most of the relay's memory. A client that reads soon gets the host's answer. The
+// host soon gets this client's long message and the short message behind it. The relay
+// closes only clients that do not read. TestStalledClientsLeaveMemory bounds the memory
+// of those.
 func TestReaderNeverQueuesBehindStalledClients(t *testing.T) {
 	for _, test := range []struct {
 		name    string
 		stalled int
 		each    int  // bytes for each stalled client
-		beside  bool // a large message of a different client comes slowly meanwhile
+		beside  bool // a different client slowly sends a large message meanwhile
 		does    func(w *world, good *clientEnd, host *hostEnd) (done func() bool)
 	}{
 		{"an answer", 200, 140 << 10, false, func(_ *world, good *clientEnd, host *hostEnd) func() bool {
@@ -108,9 +113,9 @@ func TestReaderNeverQueuesBehindStalledClients(t *testing.T) {
 	}
 }
 
-// TestStalledClientsLeaveMemory sends 400 KB to each of many clients that read nothing.
-// They have their first credit in the relay's memory, and nobody is closed. A client that
-// reads gets an answer of the same size at once.
+// TestStalledClientsLeaveMemory: the host sends 400 KB to each of 60 clients that read
+// nothing. The relay holds only the first credit of each, and closes no client. A
+// client that reads gets an answer with 400 KB at once.
 func TestStalledClientsLeaveMemory(t *testing.T) {
 	const stalled = 60
 	inWorld(t, Config{MaxQueued: 12 * mib, QueueLimit: mib, Ping: time.Hour}, func(w *world) {
@@ -138,8 +143,8 @@ func TestStalledClientsLeaveMemory(t *testing.T) {
 	})
 }
 
-// TestSlowHostIsNotTheClientsFault is the table of clients that are closed because others
-// need their memory.
+// TestSlowHostIsNotTheClientsFault: for clients in several states, isUnread and isStill
+// decide whether the relay closes the client when others need its memory.
 func TestSlowHostIsNotTheClientsFault(t *testing.T) {
 	now := time.Now()
 	for _, test := range []struct {

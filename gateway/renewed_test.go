@@ -9,10 +9,11 @@ import (
 	"ahprelay/test/natssite"
 )
 
-// A host-agent uses a just renewed credential while one of two relays is away, so
-// nothing can be written. It is admitted. The previous credential stays valid, because
-// relays that know no other user of the host would end it, and a second renewal waits.
-// When the store is back, the next use ends the previous credential everywhere.
+// A host-agent renews its credential. Then one of two relays stops, so the store cannot
+// be written. The relay that is left admits the host-agent with the new credential. It
+// keeps the previous credential valid, because different relays may not know that the
+// new credential is in use, and refuses a second renewal. When the store is back, the
+// next use of the new credential ends the previous credential at both relays.
 func TestRenewedWhileTheStoreIsAway(t *testing.T) {
 	t.Parallel()
 	dirs := [2]string{t.TempDir()}

@@ -15,7 +15,7 @@ import (
 	"ahprelay/routing"
 )
 
-// admin returns a response of the admin listener.
+// admin requests a page from the admin listener, and returns its body.
 func (w *world) admin(path string) string {
 	w.Helper()
 	r := httptest.NewRequest(http.MethodGet, "http://127.0.0.1"+path, nil)
@@ -28,7 +28,7 @@ func (w *world) admin(path string) string {
 	return string(body)
 }
 
-// metric returns a metric's value as text.
+// metric returns a metric's value as text, or "missing".
 func (w *world) metric(name string) string {
 	w.Helper()
 	for line := range strings.Lines(w.admin("/metrics")) {
@@ -62,7 +62,8 @@ const (
 	rejectionMetric = `ahp_relay_mcp_rejections_total{rejection_class="method_not_served"}`
 )
 
-// TestReportsAreShown shows a report on a connection.
+// TestReportsAreShown: a host-agent reports on a connection. The admin pages show the
+// reported state, and the metrics and the log show the counts.
 func TestReportsAreShown(t *testing.T) {
 	var log bytes.Buffer
 	inWorld(t, Config{Log: slog.New(slog.NewTextHandler(&log, nil))}, func(w *world) {
@@ -114,7 +115,7 @@ func TestReportsAreShown(t *testing.T) {
 			t.Errorf("%d warnings in the log; want one:\n%s", n, log.String())
 		}
 
-		// Counts for a disconnected client are added too.
+		// The relay also counts a report that comes after the client has disconnected.
 		if err := c.ws.CloseNow(); err != nil {
 			t.Fatal(err)
 		}
@@ -124,8 +125,8 @@ func TestReportsAreShown(t *testing.T) {
 	})
 }
 
-// Unknown kinds and classes create no metrics, and a report for a different host's
-// connection is ignored.
+// A report with unknown kinds and classes creates no metrics, and the relay ignores a
+// report on a different host's connection.
 func TestUnknownReportsMakeNoMetrics(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
 		w.startAgent(routing.AgentEndConfig{})
@@ -149,7 +150,7 @@ func TestUnknownReportsMakeNoMetrics(t *testing.T) {
 	})
 }
 
-// Metrics continue when a link ends and a new one begins.
+// The metrics add up the reports over a host-agent's first link and its next.
 func TestCountsOutliveLinks(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
 		for i, want := range []string{"2", "4"} {
@@ -169,7 +170,8 @@ func TestCountsOutliveLinks(t *testing.T) {
 	})
 }
 
-// Host-agents receive the mode for each connection.
+// For each connection, the relay tells the host-agent whether the host is strict by the
+// configured patterns. checkStrict refuses malformed patterns.
 func TestStrictModeReachesHostAgents(t *testing.T) {
 	for pattern, strict := range map[string]bool{
 		"default/laptop": true, "default/*": true, "*/*": true, "*/lap*": true,

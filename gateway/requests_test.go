@@ -22,7 +22,7 @@ import (
 	"ahprelay/gateway/wire"
 )
 
-// A syncBuilder collects log lines.
+// A syncBuilder collects log lines from concurrent writers.
 type syncBuilder struct {
 	mu sync.Mutex
 	b  strings.Builder
@@ -84,8 +84,8 @@ func do(t *testing.T, r *http.Request) (status int, body string) {
 
 func bearerOf(token string) http.Header { return http.Header{"Authorization": {"Bearer " + token}} }
 
-// Requests for impossible host names do no harm in paths, the API, logs and metrics,
-// and tokens appear in none of them.
+// A client requests hosts with impossible names. The names do no harm in paths, the
+// API, logs and metrics, and no log line has a token.
 func TestImpossibleHostNamesDoNoHarm(t *testing.T) {
 	var log syncBuilder
 	r := startRelay(t, func(cfg *RelayConfig) { cfg.Gateway.Log = slog.New(slog.NewTextHandler(&log, nil)) })
@@ -125,7 +125,8 @@ func TestImpossibleHostNamesDoNoHarm(t *testing.T) {
 	}
 }
 
-// wantRefused performs a handshake by hand, and expects the close for an unknown host.
+// wantRefused requests a WebSocket at any target, without a client library. It fails
+// unless the relay closes the WebSocket because the host is unknown.
 func wantRefused(t *testing.T, address, target string, header http.Header) {
 	t.Helper()
 	conn, err := net.Dial("tcp", address)
@@ -148,7 +149,8 @@ func wantRefused(t *testing.T, address, target string, header http.Header) {
 	}
 }
 
-// TestAPIListsOnlyTheTokensHosts lists hosts with tokens for some of them.
+// TestAPIListsOnlyTheTokensHosts: /api/hosts lists a tenant's hosts as far as the token
+// permits them, and a different host is 404.
 func TestAPIListsOnlyTheTokensHosts(t *testing.T) {
 	r := startRelay(t, nil)
 	for _, h := range []string{"laptop", "desktop"} {
@@ -203,7 +205,7 @@ func TestAPIListsOnlyTheTokensHosts(t *testing.T) {
 	}
 }
 
-// await returns when a condition holds.
+// await polls until holds returns true, and fails after a minute.
 func await(t *testing.T, holds func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); !holds(); time.Sleep(time.Millisecond) {
@@ -213,7 +215,8 @@ func await(t *testing.T, holds func() bool) {
 	}
 }
 
-// Clients choose close codes, but cannot create metric labels.
+// Clients may close with any code. codeLabel maps all codes to 13 labels, so clients
+// cannot create more.
 func TestCloseCodesMakeNoLabels(t *testing.T) {
 	labels := map[string]bool{}
 	for code := range 5000 {
@@ -224,14 +227,16 @@ func TestCloseCodesMakeNoLabels(t *testing.T) {
 	}
 }
 
-// TestLongAndIncompleteRequestsAreRefused sends requests that are too long or incomplete.
+// TestLongAndIncompleteRequestsAreRefused: the relay refuses a header that is too long,
+// and its HTTP servers have time limits for incomplete requests.
 func TestLongAndIncompleteRequestsAreRefused(t *testing.T) {
 	r := startRelay(t, nil)
 	header := http.Header{"X-Long": {strings.Repeat("x", maxHeader+8<<10)}}
 	if status, _ := get(t, r.URL()+"/healthz", header); status != http.StatusRequestHeaderFieldsTooLarge {
 		t.Errorf("a header of %d bytes: HTTP %d; want 431", maxHeader+8<<10, status)
 	}
-	// The longest token fits, in each place.
+	// A token with the maximum size fits into the query, the header and the
+	// subprotocol.
 	token := strings.Repeat("x", auth.MaxTokenSize)
 	header = http.Header{"Authorization": {"Bearer " + token}, "Sec-Websocket-Protocol": {"bearer." + token}}
 	if status, _ := get(t, r.URL()+"/ahp/x?tkn="+token, header); status != http.StatusUnauthorized {
@@ -244,7 +249,8 @@ func TestLongAndIncompleteRequestsAreRefused(t *testing.T) {
 	}
 }
 
-// TestReadyReportsTheState checks the answers for load balancers.
+// TestReadyReportsTheState: /readyz answers 200, and 503 while the relay drains.
+// /healthz answers 200 even then.
 func TestReadyReportsTheState(t *testing.T) {
 	r := startRelay(t, nil)
 	for _, base := range []string{r.URL(), r.AdminURL()} {

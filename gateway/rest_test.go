@@ -9,9 +9,9 @@ import (
 	"ahprelay/internal/fair"
 )
 
-// A client of one tenant sends messages without a pause, and a client of a second
-// tenant now and then. The relay reads the busy client at its tenant's share, and the
-// other without delay.
+// A client in one tenant sends messages without a pause, and a client in a second
+// tenant sends a message now and then. The relay delays the busy client to its tenant's
+// share, and reads the quiet client without delay.
 func TestClientsOfABusyTenantRest(t *testing.T) {
 	const rate, step, d = 0.05, 50 * time.Microsecond, 4 * time.Second
 	synctest.Test(t, func(t *testing.T) {
@@ -43,7 +43,7 @@ func TestClientsOfABusyTenantRest(t *testing.T) {
 	})
 }
 
-// The delay ends with the client.
+// A delayed client ends. The relay ends the delay at once.
 func TestRestEndsWithTheClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		shares := fair.NewShares(0.01)

@@ -17,7 +17,7 @@ import (
 	"ahprelay/routing"
 )
 
-// revoke adds a revocation effective now.
+// revoke adds a revocation that is effective now.
 func (w *world) revoke(rev auth.Revocation) {
 	w.Helper()
 	rev.At = time.Now()
@@ -26,7 +26,8 @@ func (w *world) revoke(rev auth.Revocation) {
 	}
 }
 
-// handshakeStatus tries a token.
+// handshakeStatus sends a request with a token but without an upgrade. It returns the
+// HTTP status, which is 426 for a valid token, and the body.
 func (w *world) handshakeStatus(token string) (int, string) {
 	w.Helper()
 	r, err := http.NewRequest(http.MethodGet, "http://relay/ahp/"+testHost, nil)
@@ -39,8 +40,9 @@ func (w *world) handshakeStatus(token string) (int, string) {
 	return response.status, response.body.String()
 }
 
-// Connections of revoked tokens end in every phase; unrelated connections stay. New tokens for a
-// revoked subject work.
+// Whatever the host's state, a token's revocation ends its connection. A subject's
+// revocation ends the connections with all earlier tokens of the subject. Unrelated
+// connections stay, and the subject's later tokens work.
 func TestRevocationEndsConnections(t *testing.T) {
 	const reason = "token revoked"
 	named := func(id, subject string) func(*auth.Client) {
@@ -82,13 +84,14 @@ func TestRevocationEndsConnections(t *testing.T) {
 	}
 }
 
-// A token is revoked after its verification, and before its connection is registered.
+// A token is revoked after the relay has verified it, and before the relay has
+// registered its connection. The relay closes the connection all the same.
 func TestRevokeWhileConnecting(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
 		w.lookup = func() {
 			w.lookup = nil
 			w.revoke(auth.Revocation{Token: "one"})
-			time.Sleep(time.Millisecond) // all registered connections are ended
+			time.Sleep(time.Millisecond) // by now, the revocation has ended all registered connections
 		}
 		c := w.dial(w.token(func(c *auth.Client) { c.ID = "one" }))
 		time.Sleep(time.Second)
@@ -97,7 +100,9 @@ func TestRevokeWhileConnecting(t *testing.T) {
 	})
 }
 
-// Revocation over HTTP, as the commands do it, survives a restart.
+// An operator revokes a host over HTTP, as the commands do. The host-agent's connection
+// ends, and the revocation is still in force after the relay's restart. Without an
+// operator's token, the relay refuses.
 func TestRevokeThroughRelay(t *testing.T) {
 	dir := t.TempDir()
 	here := func(cfg *RelayConfig) { cfg.DataDir = dir }
@@ -157,7 +162,8 @@ func TestRevokeThroughRelay(t *testing.T) {
 	}
 }
 
-// RevokeForNextStart writes the file that a relay loads, and fails while a relay runs.
+// RevokeForNextStart writes a revocation, which the next relay in the data directory
+// loads. It fails while a relay uses the directory.
 func TestRevokeForNextStart(t *testing.T) {
 	r := startRelay(t, nil)
 	ask := operatorapi.RevokeRequest{Tenant: "default", Subject: "ada"}
@@ -177,8 +183,8 @@ func TestRevokeForNextStart(t *testing.T) {
 	}
 }
 
-// An external issuer's token is revoked by the ID that the relay derives, not by the
-// issuer's jti.
+// An operator revokes an external issuer's token. The relay revokes it by the ID that
+// the relay derives, not by the issuer's jti.
 func TestExternalTokenIsRevokedByDerivedID(t *testing.T) {
 	const iss = "https://login.example.com"
 	who := auth.Client{

@@ -13,12 +13,12 @@ import (
 	"ahprelay/routing"
 )
 
-// forHosts returns a change of a token's hosts.
+// forHosts returns a change of a token: it permits the hosts with these names.
 func forHosts(patterns ...string) func(*auth.Client) {
 	return func(c *auth.Client) { c.Hosts = patterns }
 }
 
-// dialRoot opens a WebSocket at an address of the relay, possibly the root.
+// dialRoot opens a WebSocket at a path of the relay, such as the root.
 func (w *world) dialRoot(path string, options websocket.DialOptions) (*clientEnd, *http.Response, error) {
 	options.HTTPClient = &http.Client{Transport: handshake{w.server.Handler()}}
 	ws, response, err := websocket.Dial(context.Background(), "ws://relay"+path, &options)
@@ -64,7 +64,8 @@ func TestUpgradeAtRootReachesTheOnlyHost(t *testing.T) {
 	}
 }
 
-// At the root, only a WebSocket with a token for exactly one host reaches a host.
+// At the root, only a WebSocket with a token for exactly one host reaches a host. The
+// relay answers other requests as the console.
 func TestRootWithoutTheOnlyHostIsTheConsole(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
 		w.startAgent(routing.AgentEndConfig{})
@@ -105,8 +106,8 @@ func TestRootWithoutTheOnlyHostIsTheConsole(t *testing.T) {
 	})
 }
 
-// A host named twice is still the only host, and a host that has never enrolled is
-// refused as at its own path.
+// A token that names a host twice reaches the host at the root. A token for a host that
+// has never enrolled is refused, as at the host's own path.
 func TestRootTakesAHostTwiceNamed(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
 		w.startAgent(routing.AgentEndConfig{})

@@ -14,7 +14,7 @@ import (
 	"ahprelay/routing"
 )
 
-// quietLines ignores all calls.
+// quietLines stands for a link, and ignores all calls.
 type quietLines struct{}
 
 func (quietLines) Wake()              {}
@@ -22,23 +22,23 @@ func (quietLines) Done(uint64)        {}
 func (quietLines) Watch(string) error { return nil }
 func (quietLines) Unwatch(string)     {}
 
-// sink accepts all bytes at once.
+// sink is a connection that accepts all bytes at once.
 type sink struct{ net.Conn }
 
 func (sink) Write(p []byte) (int, error)      { return len(p), nil }
 func (sink) SetWriteDeadline(time.Time) error { return nil }
 func (sink) Close() error                     { return nil }
 
-// discardClient is a client that only receives.
+// discardClient only passes frames to its outbox.
 type discardClient struct{ out *outbox }
 
 func (n discardClient) Event(routing.Event)            {}
 func (n discardClient) Deliver(frames []routing.Frame) { n.out.push(frames...) }
 func (n discardClient) Closed(ahp.CloseCode, string)   {}
 
-// BenchmarkRows measures the relay's work, without the kernel's, for a packet with 32
-// 512-byte actions to each of 100 clients: the same actions, or different ones out
-// of 64.
+// BenchmarkRows measures the relay's work, without the kernel's, for a packet that
+// gives 32 actions with 512 bytes each to 100 clients. The clients get the same 32
+// actions, or different sequences out of 63.
 func BenchmarkRows(b *testing.B) {
 	const clients, row, size = 100, 32, 512
 	for name, spread := range map[string]int{"same": 1, "spread": 32} {
@@ -56,7 +56,7 @@ func BenchmarkRows(b *testing.B) {
 					b.Fatal(err)
 				}
 			}
-			refs := func(first uint64) []byte { // see routing/refs.go
+			refs := func(first uint64) []byte { // encodes the packet: see routing/refs.go
 				p := []byte{11} // recordRefs
 				p = binary.AppendUvarint(p, first)
 				p = binary.AppendUvarint(p, clients)

@@ -26,9 +26,9 @@ func bomb(count, size int) string {
 	return strings.Join(list, "; ")
 }
 
-// A browser sends cookies set by responses, cookies set by scripts, and many long
-// cookies planted by a different canvas. The relay passes on all cookies set by
-// responses, and the rest as far as they fit into spareCookies bytes.
+// A browser sends cookies set by responses, cookies set by scripts, and many long cookies
+// planted by a different canvas. The relay passes on all cookies set by responses, and the
+// rest only as far as the total stays within spareCookies bytes.
 func TestForeignCookiesAreDroppedBeyondTheSpareRoom(t *testing.T) {
 	c := New(Config{Origin: Origin{Scheme: "https", Domain: "canvas.example.com"}})
 	c.cookies.add("one", "login")

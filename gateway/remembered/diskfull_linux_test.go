@@ -7,9 +7,9 @@ import (
 	"ahprelay/test/natssite"
 )
 
-// While the store's disk is full, a record is refused with an error, and the records that
-// are there stay readable. The relay counts no record that the store has refused. Once the
-// disk has space, the next write succeeds. It needs the permission to mount.
+// The store's disk is full. The store refuses a record with an error, the relay does
+// not count that record, and earlier records stay readable. Once the disk has space,
+// the next write succeeds. The test needs the permission to mount.
 func TestFullDiskLosesNoRecord(t *testing.T) {
 	t.Parallel()
 	disk := natssite.NewDisk(t, "16m")

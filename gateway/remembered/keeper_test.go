@@ -12,7 +12,8 @@ import (
 	"ahprelay/test/natssite"
 )
 
-// keeperAt returns a Keeper with small quotas.
+// keeperAt returns a Keeper with the given quotas, after it has read all records in the
+// site's store.
 func keeperAt(t *testing.T, site *natssite.Site, perHost, perTenant int64) *Keeper {
 	t.Helper()
 	sealer, err := site.Keys.Sealer("remembered")
@@ -30,10 +31,10 @@ func keeperAt(t *testing.T, site *natssite.Site, perHost, perTenant int64) *Keep
 	return newKeeper(Config{Store: s, PerHost: perHost, PerTenant: perTenant, Log: slog.New(slog.DiscardHandler)})
 }
 
-// write stores a record of some size.
+// write stores a record with size bytes for a host.
 func write(t *testing.T, k *Keeper, of hostKey, id string, size int) error {
 	t.Helper()
-	time.Sleep(2 * time.Millisecond) // times of storage differ
+	time.Sleep(2 * time.Millisecond) // each record gets its own time of storage
 	return k.put(t.Context(), of, &remember.Record{ID: id, Key: "0011223344556677", Version: 1, Data: make([]byte, size), Signature: make([]byte, 64)})
 }
 
@@ -47,8 +48,8 @@ func has(t *testing.T, k *Keeper, of hostKey, id string) bool {
 	return r != nil
 }
 
-// Above its quota, a host loses its own oldest records and keeps its list. It displaces no
-// record of a different host, also in the quota of the tenant.
+// A host above its quota loses its own oldest records, and keeps its list. In a full
+// tenant too, a host displaces only its own records.
 func TestQuotasRemoveOwnOldest(t *testing.T) {
 	t.Parallel()
 	site := natssite.New(t)
@@ -80,7 +81,7 @@ func TestQuotasRemoveOwnOldest(t *testing.T) {
 
 	must(write(t, k, desk, id(0), 15<<10))
 	must(write(t, k, desk, id(1), 15<<10))
-	must(write(t, k, desk, id(2), 15<<10)) // in the place of its own
+	must(write(t, k, desk, id(2), 15<<10)) // displaces the host's own oldest record
 	if has(t, k, desk, id(0)) || !has(t, k, laptop, id(4)) {
 		t.Error("a full tenant: want the writer's own oldest record out, and no other host's")
 	}
