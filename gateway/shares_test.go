@@ -12,7 +12,8 @@ import (
 	peopleapi "ahprelay/gateway/api/people"
 )
 
-// An expired link and an expired invitation have an audit line each.
+// A relay writes an audit line for an expired link and for an expired invitation, once
+// each.
 func TestExpiredGrantsAreAudited(t *testing.T) {
 	var file bytes.Buffer
 	relay, err := StartRelay(t.Context(), RelayConfig{DataDir: t.TempDir(), Listen: "127.0.0.1:0", AdminListen: NoListener, Gateway: Config{AuditFile: &file}})
@@ -47,8 +48,8 @@ func TestExpiredGrantsAreAudited(t *testing.T) {
 	}
 }
 
-// An owner of a host shares its sessions, and revokes the shares. A lower level cannot
-// share.
+// An owner of a host shares its sessions, and revokes these links. A person with a
+// lower level cannot share. An owner cannot revoke a different person's links.
 func TestOwnerSharesAndRevokes(t *testing.T) {
 	relay, ada := setUp(t)
 	share := func(ask map[string]any) (id, token string) {
@@ -94,7 +95,7 @@ func TestOwnerSharesAndRevokes(t *testing.T) {
 	} {
 		bob.refused(400, why, "POST", "/api/shares", ask)
 	}
-	bob.refused(404, "", "DELETE", "/api/shares/"+id, nil) // it is ada's
+	bob.refused(404, "", "DELETE", "/api/shares/"+id, nil) // the link is ada's
 	if bob.do("DELETE", "/api/shares", nil, nil); !opens(token) {
 		t.Error("bob has taken ada's links back")
 	}

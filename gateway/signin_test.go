@@ -18,12 +18,12 @@ import (
 	"ahprelay/test/idp"
 )
 
-// rulesOf returns a provider's rules for a group.
+// rulesOf returns rules that give the people in a group this access to hosts lap*.
 func rulesOf(group string, access auth.Access) []oidc.Rule {
 	return []oidc.Rule{{When: []oidc.Condition{{Claim: "groups", Contains: group}}, Hosts: []string{"lap*"}, Access: access, MaxConnections: 3}}
 }
 
-// signInAt returns the sign-in at a test provider.
+// signInAt returns the relay's configuration for sign-in at a test provider.
 func signInAt(t *testing.T, issuer string, rules []oidc.Rule) *oidc.SignIn {
 	t.Helper()
 	secret := filepath.Join(t.TempDir(), "secret")
@@ -37,7 +37,8 @@ func signInAt(t *testing.T, issuer string, rules []oidc.Rule) *oidc.SignIn {
 	return in
 }
 
-// signIn signs a phone in at a provider, and returns the redirect's parameters.
+// signIn has a person sign in at a provider, in the phone's browser. It returns the
+// parameters for /auth/code.
 func (p *phone) signIn(issuer, sub, group string) (back map[string]string) {
 	p.Helper()
 	var at struct{ URL string }
@@ -52,7 +53,7 @@ func (p *phone) signIn(issuer, sub, group string) (back map[string]string) {
 	return map[string]string{"issuer": issuer, "state": q.Get("state"), "code": q.Get("code"), "iss": q.Get("iss"), "name": sub + "'s phone"}
 }
 
-// changedAt returns a text with a changed character.
+// changedAt returns a text with a different character at a position.
 func changedAt(text string, at int) string {
 	c := "x"
 	if text[at] == 'x' {
@@ -61,9 +62,9 @@ func changedAt(text string, at int) string {
 	return text[:at] + c + text[at+1:]
 }
 
-// A person who signs in at an identity provider, a separate process, has a device with
-// the authority from the current rules, even while the provider is away. A sign-in
-// started by a different browser fails.
+// A person signs in at an identity provider, which is a separate process. The person's
+// device gets the authority from the relay's current rules, even while the provider is
+// away. A browser cannot complete a sign-in that a different browser has started.
 func TestSignInGivesTheRulesAuthority(t *testing.T) {
 	issuer, stop := idp.Start(t, "")
 	in := signInAt(t, issuer, rulesOf("dev", auth.AccessWrite))
@@ -78,8 +79,8 @@ func TestSignInGivesTheRulesAuthority(t *testing.T) {
 	ann := newPhone(t, relay)
 	back := ann.signIn(issuer, "ann", "dev")
 	mallory := newPhone(t, relay)
-	mallory.denied(400, auth.ErrSignInOver.Error(), "POST", "/auth/code", back)                                       // with an address that ann has started, or the code
-	for what, iss := range map[string]string{"of another provider": "https://login.example.net", "without iss": ""} { // the code stays valid
+	mallory.denied(400, auth.ErrSignInOver.Error(), "POST", "/auth/code", back)                                       // ann's browser has started this sign-in
+	for what, iss := range map[string]string{"of another provider": "https://login.example.net", "without iss": ""} { // refused, and the code stays valid
 		mixed := maps.Clone(back)
 		mixed["iss"] = iss
 		if status, said := ann.ask("POST", "/auth/code", "", mixed, nil); status != 400 || !strings.Contains(said, oidc.ErrOtherIssuer.Error()) {
@@ -96,7 +97,7 @@ func TestSignInGivesTheRulesAuthority(t *testing.T) {
 	if who, err := relay.Keys().Tokens().VerifyClient(ann.in.Token); err != nil || who.MaxConnections != 3 {
 		t.Errorf("ann's token is %+v, %v", who, err)
 	}
-	ann.denied(400, "rejects the code", "POST", "/auth/code", back) // used twice
+	ann.denied(400, "rejects the code", "POST", "/auth/code", back) // the code is used up
 	for what, change := range map[string]map[string]string{
 		"another state":       {"state": changedAt(back["state"], 20)},
 		"no state":            {"state": ""},
@@ -111,7 +112,7 @@ func TestSignInGivesTheRulesAuthority(t *testing.T) {
 	eve := newPhone(t, relay)
 	eve.denied(400, oidc.ErrNoRule.Error(), "POST", "/auth/code", eve.signIn(issuer, "eve", "guests"))
 
-	// The operator's revocation ends a device.
+	// An operator revokes a subject, which ends the subject's device.
 	bob := newPhone(t, relay)
 	if status, said := bob.ask("POST", "/auth/code", "", bob.signIn(issuer, "bob", "dev"), &bob.in); status != http.StatusOK {
 		t.Fatalf("bob: %d %s", status, said)
@@ -130,7 +131,7 @@ func TestSignInGivesTheRulesAuthority(t *testing.T) {
 	}
 	ann.denied(503, peopleapi.ErrProviderAway.Error(), "POST", "/auth/code", begun)
 
-	// Changed rules count at once.
+	// The relay applies changed rules when a device next renews its token.
 	server := relay.server.Load()
 	set := func(rules []oidc.Rule) { server.people.SignIn = []*oidc.SignIn{signInAt(t, issuer, rules)} }
 	set(rulesOf("dev", auth.AccessRead))

@@ -13,8 +13,8 @@ import (
 	"ahprelay/auth"
 )
 
-// raw sends bytes to a relay, and returns the answer if the relay then closes the
-// connection.
+// raw sends bytes to a relay, and returns the relay's answer when the relay has closed
+// the connection. It fails if the connection stays open for a minute.
 func raw(t *testing.T, r *Relay, request string) string {
 	t.Helper()
 	conn, err := net.Dial("tcp", r.public.Addr().String())
@@ -37,9 +37,9 @@ func raw(t *testing.T, r *Relay, request string) string {
 
 var statusLine = regexp.MustCompile(`(?m)^HTTP/1\.\d \d`)
 
-// Handshakes fail in ways that a proxy may miss, or whose end it may misjudge, with
-// a second request behind them. The relay answers only the first and closes the
-// connection; nothing reaches NATS.
+// Each handshake fails in a way that a proxy may miss, or with an end that a proxy may
+// misjudge. A second request follows it. The relay answers only the first request,
+// closes the connection, and passes nothing on to NATS.
 func TestFailedHandshakeEndsTheConnection(t *testing.T) {
 	var log syncBuilder
 	r := startRelay(t, func(cfg *RelayConfig) { cfg.Gateway.Log = slog.New(slog.NewTextHandler(&log, nil)) })
@@ -94,7 +94,8 @@ func TestFailedHandshakeEndsTheConnection(t *testing.T) {
 	}
 }
 
-// Bytes that are not WebSocket frames follow a valid handshake.
+// After a valid handshake, a host-agent sends bytes that are not WebSocket frames. The
+// relay ends the connection, and the NATS server gets no byte.
 func TestInvalidFramesDoNotReachNATS(t *testing.T) {
 	r := startRelay(t, nil)
 	a := newFakeAgent(t, r)
@@ -109,7 +110,8 @@ func TestInvalidFramesDoNotReachNATS(t *testing.T) {
 	}
 }
 
-// Connections with incomplete requests, slow or silent, are closed at each listener.
+// A client sends nothing, or an incomplete request slowly. The relay closes the
+// connection when the time for a request is over.
 func TestIncompleteRequestsEnd(t *testing.T) {
 	short := requestTimes{header: 300 * time.Millisecond, body: 600 * time.Millisecond}
 	r := startRelay(t, func(cfg *RelayConfig) { cfg.times = short })

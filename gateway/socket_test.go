@@ -17,7 +17,7 @@ import (
 	"ahprelay/gateway/wire"
 )
 
-// noted grants all memory to wire.ReadAll.
+// noted lets wire.ReadAll use any amount of memory.
 func noted(int) error { return nil }
 
 func TestCloseReasonNamesItsCode(t *testing.T) {
@@ -37,8 +37,8 @@ func TestCloseReasonNamesItsCode(t *testing.T) {
 	}
 }
 
-// A client sends a message right behind its handshake. The relay reads it, and counts
-// later bytes as signs of life.
+// A client sends messages directly behind its handshake, and one more later. The relay
+// reads all of them, and counts the later bytes as a sign of life.
 func TestMessageBehindTheHandshakeIsRead(t *testing.T) {
 	for _, size := range []int{1, 100, 3000, 100_000} {
 		done := make(chan struct{})
@@ -93,7 +93,8 @@ func TestMessageBehindTheHandshakeIsRead(t *testing.T) {
 	}
 }
 
-// A write to a host-agent is a single frame and system call, for any length.
+// A write to a host-agent becomes a single frame in a single system call, for any
+// length.
 func TestAgentFramesAreWhole(t *testing.T) {
 	for _, size := range []int{1, 200, 600, 5000, 70_000} {
 		near, far := net.Pipe()

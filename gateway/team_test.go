@@ -10,7 +10,8 @@ import (
 	"ahprelay/gateway/audit"
 )
 
-// invited returns a person's phone, admitted by an invitation.
+// invited has the phone's owner invite a person, and returns that person's phone after
+// it has accepted.
 func (p *phone) invited(ask map[string]any) *phone {
 	p.Helper()
 	var made struct{ Link string }
@@ -22,8 +23,8 @@ func (p *phone) invited(ask map[string]any) *phone {
 	return guest
 }
 
-// An owner of all hosts lists all people and the audit log, and removes a person's
-// access. An owner of some hosts cannot, and removes no foreign device.
+// An owner of all hosts lists the people and the audit log, and removes a person, whose
+// tokens and links end. An owner of some hosts can do none of this.
 func TestOwnerOfAllHostsManagesTheTeam(t *testing.T) {
 	_, ada := setUp(t)
 	bob := ada.invited(map[string]any{"subject": "bob", "level": "own", "hosts": []string{"laptop"}})

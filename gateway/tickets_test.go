@@ -14,7 +14,8 @@ import (
 	"ahprelay/routing"
 )
 
-// The error gives the reason for which the host-agent is unreachable.
+// A client requests a canvas ticket while the host-agent is away, and while it is too
+// old. Each error gives this reason.
 func TestRefusedTicketHasAReason(t *testing.T) {
 	inWorld(t, Config{CanvasDomain: "canvas.example.com"}, func(w *world) {
 		ask := func(want string) {
@@ -41,7 +42,8 @@ func TestRefusedTicketHasAReason(t *testing.T) {
 	})
 }
 
-// TestCanvasDomainLowersBoundOfUnauthenticatedConnections checks the bounds for long headers.
+// TestCanvasDomainLowersBoundOfUnauthenticatedConnections: a relay with a canvas domain
+// accepts longer headers, and therefore fewer unauthenticated connections.
 func TestCanvasDomainLowersBoundOfUnauthenticatedConnections(t *testing.T) {
 	for domain, want := range map[string]unauthenticated.Bounds{"": httpBounds, "canvas.example.com": longHeaderBounds} {
 		inWorld(t, Config{CanvasDomain: domain}, func(w *world) {
@@ -52,8 +54,9 @@ func TestCanvasDomainLowersBoundOfUnauthenticatedConnections(t *testing.T) {
 	}
 }
 
-// TestMovedClientGetsTickets has a client that has introduced itself through a different
-// relay. It gets a ticket once the host-agent has reported its clientId.
+// TestMovedClientGetsTickets: a client sent its initialize through a different relay,
+// so this relay lacks its clientId. The client gets a ticket once the host-agent has
+// reported the clientId.
 func TestMovedClientGetsTickets(t *testing.T) {
 	inWorld(t, Config{CanvasDomain: "canvas.example.com"}, func(w *world) {
 		w.startAgent(routing.AgentEndConfig{})
@@ -74,9 +77,9 @@ func TestMovedClientGetsTickets(t *testing.T) {
 	})
 }
 
-// Clients request tickets. The session of a client with its own connection outlives
-// the token: the host-agent ends it with the client. A viewer shares its connection,
-// so its session ends with the token.
+// Clients request canvas tickets. The session of a client with its own connection
+// outlives the client's token, and the host-agent ends it with the client. A viewer
+// shares its connection, so the viewer's session ends with the token.
 func TestCanvasSessionOutlivesTheToken(t *testing.T) {
 	for _, test := range []struct {
 		name     string

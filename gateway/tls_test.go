@@ -51,7 +51,8 @@ func selfSigned(t *testing.T, name string, until time.Time) (cert, key []byte) {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der8})
 }
 
-// certFilesOf writes a certificate and its key.
+// certFilesOf writes a self-signed certificate and its key to a directory, and returns
+// a configuration with these files.
 func certFilesOf(t *testing.T, dir, name string) TLSConfig {
 	t.Helper()
 	cfg := TLSConfig{CertFile: filepath.Join(dir, "cert.pem"), KeyFile: filepath.Join(dir, "key.pem")}
@@ -68,7 +69,7 @@ func write(t *testing.T, path string, data []byte) {
 	}
 }
 
-// shown returns the name in a relay's certificate.
+// shown connects to a relay by TLS, and returns the name in the relay's certificate.
 func shown(t *testing.T, r *Relay, serverName string) (string, error) {
 	t.Helper()
 	d := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true, ServerName: serverName, NextProtos: []string{"h2", "http/1.1"}}}
@@ -84,7 +85,8 @@ func shown(t *testing.T, r *Relay, serverName string) (string, error) {
 	return state.PeerCertificates[0].Subject.CommonName, nil
 }
 
-// A changed certificate is loaded. A damaged one is not.
+// The files of a running relay's certificate change. The relay loads a changed
+// certificate, and keeps the last one when a file is damaged.
 func TestChangedCertificateIsLoaded(t *testing.T) {
 	dir := t.TempDir()
 	cfg := certFilesOf(t, dir, "one.example.com")
@@ -130,7 +132,7 @@ func TestChangedCertificateIsLoaded(t *testing.T) {
 	awaitShown("two.example.com")
 }
 
-// Errors name the wrong flag.
+// StartRelay refuses a wrong TLS configuration, and names the flag.
 func TestTLSErrorsNameTheFlag(t *testing.T) {
 	dir := t.TempDir()
 	good := certFilesOf(t, dir, "relay.example.com")
@@ -198,7 +200,7 @@ func TestTLSErrorsNameTheFlag(t *testing.T) {
 	}
 }
 
-// The NATS listener uses TLS too.
+// The NATS listener requires TLS when the relay has a certificate.
 func TestNATSListenerWithTLS(t *testing.T) {
 	cfg := certFilesOf(t, t.TempDir(), "relay.example.com")
 	r := startRelay(t, func(c *RelayConfig) { c.TLS, c.NATSListen = cfg, "0.0.0.0:0" })
@@ -217,7 +219,8 @@ func TestNATSListenerWithTLS(t *testing.T) {
 	}
 }
 
-// A cached certificate is used, and the authority is asked only for configured names.
+// With ACME, the relay uses a cached certificate without a request to the authority. It
+// asks the authority only for configured names.
 func TestACMEUsesTheCache(t *testing.T) {
 	var asked atomic.Int32
 	authority := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

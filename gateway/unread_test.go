@@ -13,8 +13,9 @@ import (
 	"ahprelay/test/natssite"
 )
 
-// A relay of a cluster that has never reached the others is not ready, and asks clients
-// to return instead of calling hosts unknown: a host may be online elsewhere.
+// A relay of a cluster has never reached the other relays. It is not ready, and tells
+// clients to return. It does not call a host unknown, because the host may be online
+// elsewhere.
 func TestUnreadRelayCallsNoHostUnknown(t *testing.T) {
 	t.Parallel()
 	own, other := natssite.FreePort(t), natssite.FreePort(t)
@@ -50,8 +51,8 @@ func TestUnreadRelayCallsNoHostUnknown(t *testing.T) {
 	}
 }
 
-// A relay of a cluster without any route reports the reason for its wait, and is ready
-// when a second relay has joined.
+// A relay of a cluster has no route. /readyz gives the reason why the relay waits, and
+// reports it as ready when a second relay has joined.
 func TestClusterWithoutRouteWaitsForSecondRelay(t *testing.T) {
 	t.Parallel()
 	own := natssite.FreePort(t)

@@ -17,7 +17,8 @@ import (
 	"ahprelay/routing"
 )
 
-// uploader connects a client that has finished initialize, and reads all messages.
+// uploader connects a client, and has the host accept it as connection n. The client
+// has completed initialize, and reads all messages.
 func (w *world) uploader(n int) (net.Conn, *hostEnd) {
 	w.Helper()
 	conn := w.mute()
@@ -29,7 +30,8 @@ func (w *world) uploader(n int) (net.Conn, *hostEnd) {
 	return conn, h
 }
 
-// largeMessage returns a client's notification of the given size.
+// largeMessage returns a notification with size bytes, as a client's frame and as text.
+// n tells it from other messages.
 func largeMessage(n, size int) (frame []byte, message string) {
 	begin := fmt.Sprintf(`{"method":"x","n":%d,"pad":"`, n)
 	message = begin + strings.Repeat("x", size-len(begin)-2) + `"}`
@@ -39,7 +41,7 @@ func largeMessage(n, size int) (frame []byte, message string) {
 // quarter is the unit for memory and message sizes; only their ratio matters.
 const quarter = mib / 8
 
-// slowWrite writes a quarter of a MiB every 50 ms, so writes overlap.
+// slowWrite writes quarter bytes every 50 ms, so the writes of several clients overlap.
 func slowWrite(conn net.Conn, data []byte) {
 	const step = quarter / 4
 	for len(data) > 0 {
@@ -52,8 +54,8 @@ func slowWrite(conn net.Conn, data []byte) {
 	}
 }
 
-// wantUploads fails unless the host gets a message on each connection within a minute,
-// and queued bytes never make memory short.
+// wantUploads waits up to a minute until the host has a large message on each
+// connection, and compares them. It fails if queued bytes make memory short meanwhile.
 func (w *world) wantUploads(ends []*hostEnd, messages []string) {
 	w.Helper()
 	there := func(h *hostEnd) bool {
@@ -70,7 +72,7 @@ func (w *world) wantUploads(ends []*hostEnd, messages []string) {
 			w.Fatalf("%d bytes wait; want at most three quarters of %d", b.used.Load(), b.limit)
 		}
 	}
-	time.Sleep(time.Second) // until their results have passed
+	time.Sleep(time.Second) // time for the relay to finish the messages
 	synctest.Wait()
 	for i, h := range ends {
 		if got := h.messages(); len(got) != 2 || got[1] != messages[i] {
@@ -79,15 +81,15 @@ func (w *world) wantUploads(ends []*hostEnd, messages []string) {
 	}
 }
 
-// Several clients together send more than the relay's memory: all messages arrive, and
-// no client is closed.
+// Four clients together send more than the relay's memory, and take turns. All messages
+// arrive, and the relay closes a client only if kernels hold most of the memory.
 func TestLargeUploadsTakeTurns(t *testing.T) {
 	for _, c := range []struct {
 		name       string
 		hostQueued int
-		slow       time.Duration // per message at the host
+		slow       time.Duration // the host's time per message
 		beside     int           // bytes that kernels hold for waiting clients
-		after      time.Duration // delay before that
+		after      time.Duration // delay before the kernels hold them
 		closed     bool
 	}{
 		{"host-agent with memory", 512 * quarter, 0, 0, 0, false},
@@ -133,13 +135,13 @@ func TestLargeUploadsTakeTurns(t *testing.T) {
 	}
 }
 
-// A client stalls in the middle of a large message. The others continue. The stalled
-// client is closed only if they have no room; otherwise its message arrives when it
-// continues.
+// A client stalls in the middle of a large message, and four more clients send large
+// messages. The relay closes the stalled client only if these lack room. Otherwise its
+// message arrives when it continues.
 func TestStalledUploadGivesWay(t *testing.T) {
 	for _, c := range []struct {
 		name   string
-		begun  int // bytes already sent
+		begun  int // bytes that the stalled client has sent
 		closed int
 	}{
 		{"with room for others", 8 * quarter, 0},
@@ -175,15 +177,15 @@ func TestStalledUploadGivesWay(t *testing.T) {
 	}
 }
 
-// Messages with random lengths, paces and stalls all end, with less than the budget in
-// use.
+// Twenty messages with random lengths, paces and stalls share a budget. All come to
+// their end, and never use more than the budget.
 func TestUploadsNeverDeadlock(t *testing.T) {
 	const limit, longest = 4000, 1400
 	for seed := range uint64(300) {
 		synctest.Test(t, func(t *testing.T) {
 			draw := rand.New(rand.NewPCG(seed, 0))
 			b := newBudget(limit, longest)
-			beside := int(seed%3) * limit * 3 / 10 // at most, less than a single message needs
+			beside := int(seed%3) * limit * 3 / 10 // the largest value leaves less than a message needs
 			b.keep(beside)
 			ctx, cancel := context.WithCancel(t.Context())
 			r := &relief{life: ctx, budget: b, hosts: &hosts{}}
@@ -207,7 +209,7 @@ func TestUploadsNeverDeadlock(t *testing.T) {
 						time.Sleep(time.Duration(draw.Int64N(int64(4 * time.Second)))) // sometimes longer than turnTime
 					}
 					held := b.uploads.end(u)
-					time.Sleep(time.Duration(draw.Int64N(int64(time.Second)))) // it waits for its host
+					time.Sleep(time.Duration(draw.Int64N(int64(time.Second)))) // the message waits for its host
 					b.add(-int(held))
 					ended <- true
 				}()
@@ -228,8 +230,9 @@ func TestUploadsNeverDeadlock(t *testing.T) {
 	}
 }
 
-// Memory is short while a client's data waits to be read: the client takes turns, like
-// others with large messages.
+// Memory is short while a client's data waits in the kernel for the relay. The relay
+// counts the client as taking turns, unless the client is held back or does not read
+// itself.
 func TestUnreadClientTakesTurns(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -273,9 +276,9 @@ func TestUnreadClientTakesTurns(t *testing.T) {
 	}
 }
 
-// TestPausedUploadIsNotClosed lets a client pause in the middle of a large message while
-// another client waits for its memory. A pause that the relay's own wait explains, or that
-// the relay slept through, closes no client. A client that has stopped is closed.
+// TestPausedUploadIsNotClosed: a client pauses in the middle of a large message, while
+// its memory is needed. It does not count as stopped if the relay made it wait before,
+// or was asleep during the pause. After a longer pause, it does.
 func TestPausedUploadIsNotClosed(t *testing.T) {
 	for _, c := range []struct {
 		name          string
@@ -333,8 +336,8 @@ func TestPausedUploadIsNotClosed(t *testing.T) {
 	}
 }
 
-// TestUnreadBytesAreProgress leaves bytes of a message in the relay's kernel: until the
-// relay reads them, the client has not stopped.
+// TestUnreadBytesAreProgress: a byte of a client's message waits in the relay's kernel.
+// Until the relay reads it, the client does not count as stopped.
 func TestUnreadBytesAreProgress(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -31,7 +31,7 @@ import (
 	"ahprelay/internal/sealed"
 )
 
-// A laptop is a host whose host-agent comes and goes.
+// A laptop is a host with a host-agent that the test starts and stops.
 type laptop struct {
 	t      *testing.T
 	relay  *Relay
@@ -39,20 +39,21 @@ type laptop struct {
 	server *httptest.Server
 	at     string // the address for the host-agent; "": the server's
 	state  string
-	change func(*hostagent.Config) // nil: nothing
+	change func(*hostagent.Config) // changes the host-agent's configuration; nil: no change
 	stop   func()
 }
 
-// online waits until the relay has the host-agent.
+// online waits until the relay's registry shows the host online.
 func (l *laptop) online() {
 	l.t.Helper()
 	await(l.t, func() bool { h, _ := l.relay.registry.Lookup("default", "laptop"); return h.State == "online" })
 }
 
-// direct returns the host's own address.
+// direct returns the host's own URL, without the relay.
 func (l *laptop) direct() string { return "ws" + strings.TrimPrefix(l.server.URL, "http") }
 
-// setUpLaptop is setUp with a laptop that is online, and a client at its host.
+// setUpLaptop is setUp with a laptop that is online, and a client that is connected
+// directly to its host.
 func setUpLaptop(t *testing.T) (relay *Relay, ada *phone, laptop *laptop, near *rpcClient) {
 	t.Helper()
 	relay, ada = setUp(t)
@@ -62,7 +63,7 @@ func setUpLaptop(t *testing.T) (relay *Relay, ada *phone, laptop *laptop, near *
 	return relay, ada, laptop, dialHost(t, laptop.direct())
 }
 
-// newLaptop starts a host, without its host-agent.
+// newLaptop starts a laptop's host, but not its host-agent.
 func newLaptop(t *testing.T, relay *Relay) *laptop {
 	t.Helper()
 	l := &laptop{t: t, relay: relay, state: t.TempDir(), stop: func() {}}
@@ -79,7 +80,7 @@ func newLaptop(t *testing.T, relay *Relay) *laptop {
 	return l
 }
 
-// wake starts the host-agent.
+// wake starts the laptop's host-agent.
 func (l *laptop) wake() {
 	l.t.Helper()
 	token, err := l.relay.Keys().Tokens().IssueHost(auth.Enrolment{Tenant: "default", Host: "laptop", Expires: time.Now().Add(time.Hour)})
@@ -109,14 +110,15 @@ func (l *laptop) wake() {
 	}
 }
 
-// sleep stops the host-agent, and waits until the relay knows.
+// sleep stops the host-agent, and waits until the relay's registry no longer shows the
+// host online.
 func (l *laptop) sleep() {
 	l.t.Helper()
 	l.stop()
 	await(l.t, func() bool { h, _ := l.relay.registry.Lookup("default", "laptop"); return h.State != "online" })
 }
 
-// A caller is a client of a host.
+// A rpcClient is a client with a connection to a host.
 type rpcClient struct {
 	t    *testing.T
 	conn *websocket.Conn
@@ -124,7 +126,7 @@ type rpcClient struct {
 	seq  int
 }
 
-// dialHost connects to an address and greets the host.
+// dialHost connects a client to an address, and completes initialize.
 func dialHost(t *testing.T, address string, protocols ...string) *rpcClient {
 	t.Helper()
 	conn, _, err := websocket.Dial(t.Context(), address, &websocket.DialOptions{Subprotocols: protocols})
@@ -138,7 +140,8 @@ func dialHost(t *testing.T, address string, protocols ...string) *rpcClient {
 	return c
 }
 
-// call sends a request and returns its result.
+// call sends a request, waits for its response, and returns the result. It fails the
+// test if the response is an error.
 func (c *rpcClient) call(method, channel, more string) json.RawMessage {
 	c.t.Helper()
 	c.id++
@@ -174,14 +177,14 @@ func (c *rpcClient) read() ahp.Envelope {
 	return env
 }
 
-// say begins a turn.
+// say begins a turn in a chat, with a text.
 func (c *rpcClient) say(chat, turn, text string) {
 	c.t.Helper()
 	c.seq++
 	c.write(fmt.Sprintf(`{"jsonrpc":"2.0","method":"dispatchAction","params":{"channel":%q,"clientSeq":%d,"action":{"type":"chat/turnStarted","turnId":%q,"startedAt":"2026-01-01T00:00:00Z","message":{"text":%q,"origin":{"kind":"user"}}}}}`, chat, c.seq, turn, text))
 }
 
-// chatState is a chat's partial state.
+// chatState has the parts of a chat's state that these tests read.
 type chatState struct {
 	Turns []struct {
 		ID      string `json:"id"`
@@ -200,7 +203,7 @@ type chatState struct {
 	QueuedMessages []struct{ ID string } `json:"queuedMessages"`
 }
 
-// chat returns a chat's state.
+// chat subscribes to a chat, and returns its state.
 func (c *rpcClient) chat(uri string) (s chatState) {
 	c.t.Helper()
 	var got struct{ Snapshot struct{ State chatState } }
@@ -210,7 +213,8 @@ func (c *rpcClient) chat(uri string) (s chatState) {
 	return got.Snapshot.State
 }
 
-// newSession creates a session, and returns its URI and its chat's.
+// newSession creates a session, and returns the session's URI and its default chat's
+// URI.
 func (c *rpcClient) newSession(id string) (session, chat string) {
 	c.t.Helper()
 	session = "demo:/" + id
@@ -224,14 +228,14 @@ func (c *rpcClient) newSession(id string) (session, chat string) {
 	return session, got.Snapshot.State.DefaultChat
 }
 
-// A writer leaves items with a phone.
+// A writer is a phone that leaves items for a host, with the keys for them.
 type writer struct {
 	*phone
 	device *sealed.Device
 	keys   hostagent.WaitingKeys
 }
 
-// newWriter introduces a phone's device to the host.
+// newWriter exchanges keys between a phone and the host, which must be online.
 func newWriter(p *phone) *writer {
 	p.Helper()
 	device, err := sealed.NewDevice()
@@ -248,7 +252,8 @@ func newWriter(p *phone) *writer {
 	return w
 }
 
-// item returns a signed item.
+// item returns an item with this content, sealed to the host and the person's devices.
+// change, unless nil, modifies the item before it is signed.
 func (w *writer) item(id int, version uint64, c waiting.Content, change func(*waiting.Item)) waiting.Item {
 	w.Helper()
 	i := waiting.Item{
@@ -278,13 +283,13 @@ func (w *writer) item(id int, version uint64, c waiting.Content, change func(*wa
 	return i
 }
 
-// leave leaves an item, and returns the relay's status.
+// leave leaves an item at the relay, and returns the relay's HTTP status and body.
 func (w *writer) leave(i waiting.Item) (status int, said string) {
 	w.Helper()
 	return w.ask("PUT", "/api/hosts/laptop/waiting/"+i.ID, w.in.Token, i, nil)
 }
 
-// mustLeave leaves an item.
+// mustLeave leaves an item, and fails unless the relay keeps it.
 func (w *writer) mustLeave(i waiting.Item) {
 	w.Helper()
 	if status, said := w.leave(i); status != http.StatusOK {
@@ -292,7 +297,8 @@ func (w *writer) mustLeave(i waiting.Item) {
 	}
 }
 
-// results returns the items' states by last digit.
+// results returns the results of the writer's items by the last digit of their IDs. The
+// result of an item that waits is "".
 func (w *writer) results() map[string]string {
 	w.Helper()
 	var list struct{ Items []waitingapi.Shown }
@@ -307,7 +313,8 @@ func (w *writer) results() map[string]string {
 	return states
 }
 
-// awaitResults waits until no item waits.
+// awaitResults waits until no item waits. It then fails unless each result begins as
+// wanted.
 func (w *writer) awaitResults(want map[string]string) {
 	w.Helper()
 	var got map[string]string
@@ -334,8 +341,9 @@ func message(session, chat, turn, text string) waiting.Content {
 	return waiting.Content{Kind: waiting.Message, Session: session, Chat: chat, Turn: turn, Text: text}
 }
 
-// What a person leaves while the host is away is given to the host in order when it returns,
-// once, and every device sees the result. The relay's files have no readable text of it.
+// A person leaves items while the host is away. When the host returns, it gets each
+// item once and in order, and the person sees each result. No file of the relay has
+// readable text of an item.
 func TestLeftItemsAreDeliveredOnReturn(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -374,7 +382,7 @@ func TestLeftItemsAreDeliveredOnReturn(t *testing.T) {
 	}
 	if err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
-			return nil // a temporary file
+			return nil // a temporary file may be gone
 		}
 		if data, err := os.ReadFile(path); err == nil && strings.Contains(string(data), "unmistakable-one") {
 			t.Errorf("%s has the text of an item", path)
@@ -407,7 +415,7 @@ func TestLeftItemsAreDeliveredOnReturn(t *testing.T) {
 	}
 	await(t, func() bool { s := near.chat(busyChat); return s.ActiveTurn == nil || len(pending(s)) == 0 })
 
-	// Another start repeats nothing.
+	// The host-agent starts once more, and delivers no item twice.
 	laptop.sleep()
 	laptop.wake()
 	laptop.online()
@@ -416,7 +424,7 @@ func TestLeftItemsAreDeliveredOnReturn(t *testing.T) {
 	await(t, func() bool { return len(near.chat(chat).Turns) == 3 })
 }
 
-// pending returns a chat's waiting tool calls.
+// pending returns a chat's tool calls that wait for a confirmation.
 func pending(s chatState) (calls []*struct {
 	ToolCallID, ToolName, Status string
 	ToolInput                    any
@@ -448,8 +456,9 @@ func digestOf(call *struct {
 	return waiting.DigestOf(call.ToolCallID, call.ToolName, plain(call.ToolInput), plain(call.InvocationMessage))
 }
 
-// When two devices edit an item, the second gets a conflict with the current version. A cancelled or
-// expired item is not delivered, a different person does not see it, and what the host has
+// A person edits and cancels items. A version that is left twice gets a conflict, with
+// the current version. The host gets no cancelled or forged item, and the relay keeps
+// no item that has expired. A different person sees no item. An item that the host has
 // cannot be changed.
 func TestLeftItemsAreEditedAndCancelled(t *testing.T) {
 	t.Parallel()
@@ -477,7 +486,7 @@ func TestLeftItemsAreEditedAndCancelled(t *testing.T) {
 		t.Errorf("a cancelled item that the host has not confirmed is removed: %d", status)
 	}
 	forged := w.item(3, 1, message(session, chat, "turn-3", "hello"), nil)
-	forged.Expires++ // not signed
+	forged.Expires++ // changes the item after its signature
 	w.mustLeave(forged)
 	for name, change := range map[string]func(*waiting.Item){
 		"in the past":  func(i *waiting.Item) { i.Expires = time.Now().Add(-time.Minute).UnixMilli() },
@@ -519,7 +528,7 @@ func TestLeftItemsAreEditedAndCancelled(t *testing.T) {
 	w.do("DELETE", "/api/hosts/laptop/waiting/"+fmt.Sprintf("%032x", 2), nil, nil)
 }
 
-// secondDevice signs a further device of a person in.
+// secondDevice admits a second device of the same person.
 func secondDevice(p *phone) *phone {
 	p.Helper()
 	other := newPhone(p.T, p.relay)
@@ -537,8 +546,8 @@ func secondDevice(p *phone) *phone {
 	return other
 }
 
-// An item of a device that is removed while the item waits is refused, and its person is
-// notified.
+// A device leaves an item, and is removed while the item waits. The item is refused,
+// and its person is notified.
 func TestItemOfARemovedDeviceIsRefused(t *testing.T) {
 	t.Parallel()
 	relay, ada, laptop, near := setUpLaptop(t)
@@ -569,8 +578,9 @@ func TestItemOfARemovedDeviceIsRefused(t *testing.T) {
 	}
 }
 
-// A host-agent that has crashed at any step of a delivery delivers nothing twice, and reports
-// what it cannot know. The journal is written here as the crashed host-agent left it.
+// A host-agent has crashed during the delivery of items: the test writes the journal
+// that such a host-agent leaves. After the restart, it delivers nothing twice, and
+// reports as unknown what it cannot know.
 func TestCrashesRepeatNothing(t *testing.T) {
 	t.Parallel()
 	_, ada, laptop, near := setUpLaptop(t)
@@ -619,7 +629,8 @@ func TestCrashesRepeatNothing(t *testing.T) {
 	}
 }
 
-// A host that ends just before or just behind an item's arrival gets it at most once.
+// The host's connection ends just before or just after an item arrives. The host gets
+// the item at most once.
 func TestCrashOfTheHostRepeatsNothing(t *testing.T) {
 	t.Parallel()
 	for name, arrives := range map[string]bool{"before": false, "behind": true} {
@@ -650,8 +661,9 @@ func TestCrashOfTheHostRepeatsNothing(t *testing.T) {
 	}
 }
 
-// cuts passes WebSockets on to a host. The first times that a waiting item's message has a text,
-// its connection ends; the message arrives at the host before that, or never.
+// cuts is a proxy that passes WebSocket messages on to a host. Instead of a waiting
+// item's message with the given text, it ends the connection, up to the given number of
+// times. If arrives is set, it passes on that message before.
 func cuts(host string, times int, text string, arrives bool) http.Handler {
 	cut := make(chan bool, times)
 	for range times {
@@ -705,8 +717,8 @@ func cuts(host string, times int, text string, arrives bool) http.Handler {
 	})
 }
 
-// An item's wake time runs the operator's command once. A person's items at a host have a bound,
-// at which a finished item makes room for a new one.
+// At an item's wake time, the relay runs the operator's command once. A person can
+// leave 32 items for a host, and then a finished item makes room for a new one.
 func TestItemWakesItsHostOnce(t *testing.T) {
 	t.Parallel()
 	marks := filepath.Join(t.TempDir(), "marks")

@@ -23,7 +23,8 @@ import (
 	"ahprelay/internal/sealed"
 )
 
-// crashed writes a journal as a crashed host-agent left it.
+// crashed writes the journal that a crashed host-agent leaves, with the stage of each
+// item.
 func (l *laptop) crashed(stages map[int]waitbook.Stage, expires map[int]int64) {
 	l.t.Helper()
 	book, err := waitbook.Open(l.state, "default", "laptop")
@@ -41,8 +42,9 @@ func (l *laptop) crashed(stages map[int]waitbook.Stage, expires map[int]int64) {
 	}
 }
 
-// After a crash, an item that was cancelled, changed or narrowed meanwhile, or whose time is over,
-// is only looked for: nothing of it is sent any more, and its end is reported.
+// A host-agent crashes during the delivery of items. Then the items are cancelled or
+// changed, expire, or lose their author's level. After its restart, the host-agent
+// sends nothing of them, and reports how each item ends.
 func TestCrashThenChangeSendsNothing(t *testing.T) {
 	t.Parallel()
 	_, ada, laptop, near := setUpLaptop(t)
@@ -71,8 +73,8 @@ func TestCrashThenChangeSendsNothing(t *testing.T) {
 	w.mustLeave(w.item(3, 2, approve, cancelled))
 	w.mustLeave(w.item(4, 1, waiting.Content{Kind: waiting.Stop, Session: session, Chat: chat, Turn: "turn-over"}, nil))
 	w.mustLeave(w.item(5, 1, message(session, chat, "turn-5", "hello"), expires))
-	w.mustLeave(w.item(6, 1, message(session, chat, "turn-6", "hello"), expires)) // never begun
-	w.mustLeave(w.item(7, 1, approve, nil))                                       // narrowed: see change
+	w.mustLeave(w.item(6, 1, message(session, chat, "turn-6", "hello"), expires)) // not in the journal: never begun
+	w.mustLeave(w.item(7, 1, approve, nil))                                       // its author loses the level, by laptop.change
 	laptop.crashed(map[int]waitbook.Stage{
 		1: waitbook.Creating, 2: waitbook.Creating, 3: waitbook.Sending, 4: waitbook.Sending, 5: waitbook.Sending, 7: waitbook.Sending,
 	}, map[int]int64{5: soon})
@@ -92,7 +94,8 @@ func TestCrashThenChangeSendsNothing(t *testing.T) {
 	}
 }
 
-// An item is refused if the host has narrowed its author's level, or if its author was removed.
+// An item waits while its author loses the level for it, or is removed. When the host
+// is back, the item is refused.
 func TestLeftItemsNeedTheLevelAtDelivery(t *testing.T) {
 	t.Parallel()
 	_, ada, laptop, near := setUpLaptop(t)
@@ -121,7 +124,8 @@ func TestLeftItemsNeedTheLevelAtDelivery(t *testing.T) {
 	}
 }
 
-// An answer to a question is given to the same question only.
+// A left answer is given only to the question that its author saw. For a changed
+// question it is refused, and a second answer is late.
 func TestLeftAnswerIsForTheSameQuestion(t *testing.T) {
 	t.Parallel()
 	_, ada, laptop, near := setUpLaptop(t)
@@ -171,8 +175,9 @@ func openQuestion(near *rpcClient, chat string) string {
 	return ""
 }
 
-// trapped starts a laptop whose host takes no item for the session demo:/trap, and sends it
-// to sleep. It returns writers of two people, and a session with its chat.
+// trapped starts a laptop whose host gets no item for the session demo:/trap, because
+// its connection ends before that, and then stops the host-agent. It returns the
+// laptop, writers of two people, and a session with its chat.
 func trapped(t *testing.T) (laptop *laptop, ada, bob *writer, session, chat string) {
 	t.Helper()
 	relay, first := setUp(t)
@@ -188,7 +193,8 @@ func trapped(t *testing.T) (laptop *laptop, ada, bob *writer, session, chat stri
 	return laptop, ada, bob, session, chat
 }
 
-// An item refused by its host's silence holds only its author's items.
+// The host never gets the first item of ada. The item holds back only ada's next item,
+// and bob's item is delivered.
 func TestOneItemDoesNotHoldOthers(t *testing.T) {
 	t.Parallel()
 	laptop, ada, bob, session, chat := trapped(t)
@@ -203,7 +209,8 @@ func TestOneItemDoesNotHoldOthers(t *testing.T) {
 	laptop.stop()
 }
 
-// A whole batch with such items holds only their author's items.
+// The host never gets items of ada that fill a whole batch. They hold back only ada's
+// items, and bob's item is delivered.
 func TestLargeItemsDoNotHoldOthers(t *testing.T) {
 	t.Parallel()
 	laptop, ada, bob, session, chat := trapped(t)
@@ -219,7 +226,8 @@ func TestLargeItemsDoNotHoldOthers(t *testing.T) {
 	laptop.stop()
 }
 
-// Changes at the same time do not exceed a bound.
+// A person's items at a host are one below the bound, and 24 more items come at once.
+// The relay keeps exactly one of them.
 func TestItemsAtOnceStayInTheBounds(t *testing.T) {
 	t.Parallel()
 	relay, ada := setUp(t)
@@ -261,7 +269,7 @@ func TestItemsAtOnceStayInTheBounds(t *testing.T) {
 	}
 }
 
-// A relay removes all records for a forgotten host, and none for a known host.
+// A sweep removes all records and items of a forgotten host, and none of a known host.
 func TestForgottenHostLosesItsRecords(t *testing.T) {
 	t.Parallel()
 	relay, ada := setUp(t)
@@ -291,8 +299,9 @@ func TestForgottenHostLosesItsRecords(t *testing.T) {
 	}
 }
 
-// Items outlive their relay, with its restart before or behind a delivery. A result without a relay's confirmation goes to
-// its successor, and nothing runs twice.
+// A relay ends while two items wait. One is not delivered; the other is, but no relay
+// has confirmed its result. The next relay delivers the first, and gets the result of
+// the second. Neither runs twice.
 func TestItemsOutliveTheRelay(t *testing.T) {
 	t.Parallel()
 	var cfg RelayConfig
@@ -306,7 +315,7 @@ func TestItemsOutliveTheRelay(t *testing.T) {
 	laptop.sleep()
 	w.mustLeave(w.item(1, 1, message(session, chat, "turn-1", "hello"), nil))
 	w.mustLeave(w.item(2, 1, message(session, chat, "turn-2", "hello"), nil))
-	near.say(chat, "turn-2", "hello") // delivered just before the relay ended
+	near.say(chat, "turn-2", "hello") // as delivered just before the relay's end
 	over := waiting.Result{ID: fmt.Sprintf("%032x", 2), Version: 1, State: waiting.Done}
 	book, err := waitbook.Open(laptop.state, "default", "laptop")
 	if err == nil {
@@ -333,8 +342,8 @@ func TestItemsOutliveTheRelay(t *testing.T) {
 	laptop.stop()
 }
 
-// Where nothing can be kept, the person gets the reason: an unknown host, a full host, an
-// absent store. A token for other sessions sees nothing of an item.
+// If the relay cannot keep an item, the person gets the reason: an unknown host, a full
+// host, or an absent store. A token for different sessions sees nothing of an item.
 func TestLeavingSaysWhyNot(t *testing.T) {
 	t.Parallel()
 	relay, ada := setUp(t)
@@ -380,8 +389,8 @@ func TestLeavingSaysWhyNot(t *testing.T) {
 	}
 }
 
-// TestFailureToKeepKeysIsNoRefusal: keys that are none are refused, but a disk that takes
-// nothing is an error inside the host-agent, behind which a page asks again.
+// TestFailureToKeepKeysIsNoRefusal: the host-agent refuses malformed keys. If its disk
+// takes nothing, it answers with an internal error, after which a page asks again.
 func TestFailureToKeepKeysIsNoRefusal(t *testing.T) {
 	t.Parallel()
 	_, ada, laptop, _ := setUpLaptop(t)

@@ -20,8 +20,8 @@ import (
 	"ahprelay/hostagent"
 )
 
-// startHost starts a host with its host-agent. stop ends the host-agent, which otherwise
-// ends with the test.
+// startHost starts a host with its host-agent. stop ends both, which otherwise end with
+// the test.
 func startHost(t *testing.T, relay *Relay, name string, change func(*hostagent.Config)) (stop func()) {
 	t.Helper()
 	host, err := scripted.New(agenthost.Config{})
@@ -59,8 +59,9 @@ func startHost(t *testing.T, relay *Relay, name string, change func(*hostagent.C
 	return stop
 }
 
-// TestWakeRunsTheOperatorsCommand wakes a host with the operator's command, for a signed-in
-// person with the level operate and no other caller, once in half a minute.
+// TestWakeRunsTheOperatorsCommand: a signed-in person with the level operate wakes a
+// host. The relay runs the operator's command, and answers when the host is online. It
+// refuses all other callers, and a second request within half a minute.
 func TestWakeRunsTheOperatorsCommand(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -153,7 +154,8 @@ func TestWakeRunsTheOperatorsCommand(t *testing.T) {
 	}
 }
 
-// wakeLaptop asks the relay to wake the laptop. The channel receives the answer.
+// wakeLaptop requests in the background that the relay wake the laptop. The channel
+// receives the relay's answer.
 func wakeLaptop(t *testing.T, ada *phone) <-chan hostsapi.Woken {
 	woken := make(chan hostsapi.Woken, 1)
 	go func() {
@@ -166,8 +168,9 @@ func wakeLaptop(t *testing.T, ada *phone) <-chan hostsapi.Woken {
 	return woken
 }
 
-// TestNeighbourWakesAHost wakes a host by a different host's host-agent on its network, if both owners
-// have agreed, with the addresses from the sleeping host's last time online.
+// TestNeighbourWakesAHost: the relay has the host-agent of a host on the same network
+// wake a sleeping host, if the owners of both have agreed. It uses the addresses from
+// the sleeping host's last time online.
 func TestNeighbourWakesAHost(t *testing.T) {
 	t.Parallel()
 	relay, ada := setUp(t)
@@ -223,7 +226,7 @@ func TestNeighbourWakesAHost(t *testing.T) {
 		}
 	}
 	woken := wakeLaptop(t, ada)
-	for _, want := range []string{"02:00:5e:00:53:01", "02:00:5e:00:53:02", "02:00:5e:00:53:01"} { // and again, because packets may be lost
+	for _, want := range []string{"02:00:5e:00:53:01", "02:00:5e:00:53:02", "02:00:5e:00:53:01"} { // each address again, because packets may be lost
 		if got := <-sent; got != want {
 			t.Errorf("a magic packet for %s; want %s", got, want)
 		}

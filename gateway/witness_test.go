@@ -8,8 +8,8 @@ import (
 	"ahprelay/auth"
 )
 
-// A witness starts only with the relays' keys, joins their cluster, and keeps its
-// name.
+// A witness does not start without the relays' keys, or without their addresses. It
+// joins the cluster, locks its directory, and has the same name after a restart.
 func TestWitnessJoinsTheCluster(t *testing.T) {
 	t.Parallel()
 	cfg := RelayConfig{DataDir: t.TempDir(), ClusterListen: "127.0.0.1:0", ClusterRoutes: []string{"127.0.0.1:1"}}

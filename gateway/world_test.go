@@ -28,8 +28,8 @@ import (
 	"ahprelay/test/membus"
 )
 
-// A world is a relay, a host-agent and a host in memory, on fake time. The test sets
-// the registry's content.
+// A world has a relay, and after startAgent also a host-agent and a host, in memory and
+// on fake time. The test sets the registry's content.
 type world struct {
 	*testing.T
 	keys   *auth.Keys
@@ -43,7 +43,7 @@ type world struct {
 	lookup func()        // called by each lookup; may be nil
 	conns  []*hostEnd
 	refuse string // the reason why the host-agent does not connect to the host; empty: it connects
-	silent bool   // the host-agent does not answer
+	silent bool   // the host-agent does not answer requests to connect
 	old    bool   // the host-agent lacks the feature "authority"
 
 	stopAgent func()
@@ -55,7 +55,8 @@ const (
 	testHost   = "laptop"
 )
 
-// inWorld runs a test in a world with a known but absent host.
+// inWorld runs a test in a world with a host that is known, but away. It fails if the
+// relay counts memory as used when all clients have gone.
 func inWorld(t *testing.T, cfg Config, test func(w *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -88,8 +89,8 @@ func inWorld(t *testing.T, cfg Config, test func(w *world)) {
 	})
 }
 
-// lookupFunc is a directory in which a host is surely unknown if the function does not
-// find it.
+// lookupFunc is a directory of hosts. A host that the function does not find is surely
+// unknown.
 type lookupFunc func(tenant, host string) (registry.Host, bool)
 
 func (l lookupFunc) Lookup(tenant, host string) (registry.Host, bool) { return l(tenant, host) }
@@ -111,7 +112,7 @@ func (w *world) registry(tenant, host string) (registry.Host, bool) {
 	return known, known.Name == host && known.Tenant == tenant
 }
 
-// setState changes the host's state in the registry.
+// setState changes the host's state in the registry, and informs the relay.
 func (w *world) setState(state registry.State, agent, reason string) {
 	w.mu.Lock()
 	w.host.State, w.host.AgentInstance, w.host.Reason = state, agent, reason
@@ -120,7 +121,8 @@ func (w *world) setState(state registry.State, agent, reason string) {
 	w.server.hosts.changed(host)
 }
 
-// setSilent sets since when the host does not answer; the zero Time means it answers.
+// setSilent sets in the registry since when the host does not answer, and informs the
+// relay. The zero Time means that the host answers.
 func (w *world) setSilent(since time.Time) {
 	w.mu.Lock()
 	w.host.Silent = since
@@ -129,7 +131,8 @@ func (w *world) setSilent(since time.Time) {
 	w.server.hosts.changed(host)
 }
 
-// setReleased records a release by or on behalf of an instance.
+// setReleased takes the host offline in the registry, and records that an instance has
+// released it or has crashed.
 func (w *world) setReleased(agent, reason string) {
 	w.mu.Lock()
 	w.host.Released = agent
@@ -137,7 +140,8 @@ func (w *world) setReleased(agent, reason string) {
 	w.setState(registry.Offline, "", reason)
 }
 
-// startAgent starts a host-agent in front of a host, and registers it.
+// startAgent connects a host-agent with a host to the relay, and registers the host as
+// online.
 func (w *world) startAgent(cfg routing.AgentEndConfig) {
 	cfg.Instance, cfg.Connect = "agent1", w.connect
 	agent := routing.NewAgentEnd(cfg)
@@ -156,7 +160,8 @@ func (w *world) startAgent(cfg routing.AgentEndConfig) {
 	w.setState(registry.Online, "agent1", "")
 }
 
-// A hostEnd is the host's end of a client's connection.
+// A hostEnd is the host's end of a client's connection. It records the client's
+// messages and close.
 type hostEnd struct {
 	w    *world
 	conn *routing.AgentConn
@@ -228,7 +233,7 @@ func (h *hostEnd) messages() []string {
 	return append([]string(nil), h.got...)
 }
 
-// wantClosed fails unless the host has seen the client's close.
+// wantClosed fails unless the host has seen the connection's close with this code.
 func (h *hostEnd) wantClosed(code ahp.CloseCode) {
 	h.w.Helper()
 	synctest.Wait()
@@ -239,7 +244,7 @@ func (h *hostEnd) wantClosed(code ahp.CloseCode) {
 	}
 }
 
-// send sends a message to the client.
+// send sends a message from the host to the client.
 func (h *hostEnd) send(message string) {
 	h.w.Helper()
 	if err := h.conn.FromHost([]byte(message), false, nil); err != nil {
@@ -247,7 +252,7 @@ func (h *hostEnd) send(message string) {
 	}
 }
 
-// hostConn waits for the n-th connection to the host, and returns it.
+// hostConn waits up to a minute for the n-th connection to the host, and returns it.
 func (w *world) hostConn(n int) *hostEnd {
 	w.Helper()
 	for range 600 {
@@ -264,8 +269,8 @@ func (w *world) hostConn(n int) *hostEnd {
 	return nil
 }
 
-// A handshake is an HTTP server in memory. It returns the client's end of the
-// connection as the response's body, as WebSocket clients require.
+// A handshake is an HTTP transport that calls the handler in memory. It returns the
+// client's end of the connection as the response's body, as WebSocket clients require.
 type handshake struct{ handler http.Handler }
 
 // RoundTrip implements [http.RoundTripper].
@@ -299,7 +304,8 @@ func (w *hijackable) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return w.conn, bufio.NewReadWriter(bufio.NewReader(w.conn), bufio.NewWriter(w.conn)), nil
 }
 
-// token returns a client token. A change may be nil.
+// token returns a client token for all hosts. change, unless nil, modifies the token
+// before.
 func (w *world) token(change func(*auth.Client)) string {
 	w.Helper()
 	c := auth.Client{
@@ -316,7 +322,7 @@ func (w *world) token(change func(*auth.Client)) string {
 	return token
 }
 
-// A clientEnd is the client's end of a connection. It reads continuously.
+// A clientEnd is the client's end of a connection. It reads and records all messages.
 type clientEnd struct {
 	w  *world
 	ws *websocket.Conn
@@ -327,7 +333,7 @@ type clientEnd struct {
 	ended  error
 }
 
-// dial connects a client.
+// dial connects a client, which begins to read.
 func (w *world) dial(token string) *clientEnd {
 	w.Helper()
 	c := &clientEnd{w: w, ws: w.handshake(token)}
@@ -335,7 +341,7 @@ func (w *world) dial(token string) *clientEnd {
 	return c
 }
 
-// dialPacked connects a client with compression.
+// dialPacked is dial with compression.
 func (w *world) dialPacked(token string) *clientEnd {
 	w.Helper()
 	c := &clientEnd{w: w, ws: w.handshakeWith(token, websocket.CompressionNoContextTakeover)}
@@ -343,7 +349,7 @@ func (w *world) dialPacked(token string) *clientEnd {
 	return c
 }
 
-// handshake returns a client's WebSocket without a reader.
+// handshake connects a client, and returns its WebSocket, from which nothing reads.
 func (w *world) handshake(token string) *websocket.Conn {
 	w.Helper()
 	return w.handshakeWith(token, websocket.CompressionDisabled)
@@ -365,7 +371,7 @@ func (w *world) handshakeAs(options *websocket.DialOptions) *websocket.Conn {
 	return ws
 }
 
-// upgrade returns a client's handshake request.
+// upgrade returns the HTTP request for a client's handshake.
 func (w *world) upgrade(token string) *http.Request {
 	w.Helper()
 	r, err := http.NewRequest(http.MethodGet, "http://relay/ahp/"+testHost, nil)
@@ -379,7 +385,8 @@ func (w *world) upgrade(token string) *http.Request {
 	return r
 }
 
-// rawDial returns a client's network connection after the handshake.
+// rawDial connects a client, and returns the network connection after the handshake.
+// Nothing reads from it.
 func (w *world) rawDial(token string) net.Conn {
 	w.Helper()
 	response, err := handshake{w.server.Handler()}.RoundTrip(w.upgrade(token))
@@ -408,7 +415,7 @@ func (c *clientEnd) readLoop() {
 	}
 }
 
-// send sends a message.
+// send sends a message from the client.
 func (c *clientEnd) send(message string) {
 	c.w.Helper()
 	if err := c.ws.Write(context.Background(), websocket.MessageText, []byte(message)); err != nil {
@@ -416,7 +423,7 @@ func (c *clientEnd) send(message string) {
 	}
 }
 
-// request sends a request and returns its text.
+// request sends a request from the client, and returns the request's text.
 func (c *clientEnd) request(id int, method string) string {
 	c.w.Helper()
 	message := fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":%q,"params":{"channel":"ahp-root://"}}`, id, method)
@@ -449,7 +456,8 @@ func (c *clientEnd) wantOpen() {
 	}
 }
 
-// wantClosed fails unless the connection has been closed with code and reason.
+// wantClosed fails unless the relay has closed the client's connection with code and
+// reason.
 func (c *clientEnd) wantClosed(code ahp.CloseCode, reason string) {
 	c.w.Helper()
 	synctest.Wait()
@@ -462,7 +470,8 @@ func (c *clientEnd) wantClosed(code ahp.CloseCode, reason string) {
 	}
 }
 
-// wantGone fails unless the relay has no trace of any client.
+// wantGone fails if the relay still has a client, counts memory for a client, or awaits
+// a report on a client.
 func (w *world) wantGone() {
 	w.Helper()
 	synctest.Wait()
@@ -482,7 +491,7 @@ func (w *world) wantGone() {
 // answerTo returns a host's response to a request.
 func answerTo(id int) string { return fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"result":null}`, id) }
 
-// accept answers the client's initialize at the host.
+// accept has the host answer the client's initialize, which has this id.
 func (h *hostEnd) accept(id int) {
 	h.w.Helper()
 	if err := h.conn.Ready(); err != nil {

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// Records of any size in pieces of any size are read as sent, and the wait ends with
-// the connection.
+// A TLS client sends records with any size, in pieces with any size. The relay reads
+// them as sent. A deadline or the connection's end ends a read that waits.
 func TestQuietTLSReadsAllRecords(t *testing.T) {
 	pair := testPair(t)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -64,7 +64,7 @@ func TestQuietTLSReadsAllRecords(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// A deadline, the peer's close and the own close end the wait.
+	// A deadline, the peer's close and a local close end the wait.
 	if err := conn.SetReadDeadline(time.Now()); err != nil {
 		t.Fatal(err)
 	}

@@ -30,8 +30,8 @@ func testPair(t *testing.T) tls.Certificate {
 	return pair
 }
 
-// A TLS client that pauses longer than most of stall continues, and ends after a
-// longer pause.
+// A TLS client pauses before it reads. The relay's write continues after a pause
+// shorter than stall, and fails after a longer pause.
 func TestStalledTLSWriteFails(t *testing.T) {
 	pair := testPair(t)
 	const stall = 10 * time.Second
@@ -87,10 +87,11 @@ func (c *countingConn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// The records of a write are one system call, and arrive unchanged.
+// All TLS records of a Write up to WritePiece bytes take a single system call, and
+// arrive unchanged.
 func TestRecordsOfAWriteAreOneCall(t *testing.T) {
 	pair := testPair(t)
-	config := &tls.Config{Certificates: []tls.Certificate{pair}, DynamicRecordSizingDisabled: true} // like the public listener
+	config := &tls.Config{Certificates: []tls.Certificate{pair}, DynamicRecordSizingDisabled: true} // as the public listener has it
 	for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
 		synctest.Test(t, func(t *testing.T) {
 			here, there := net.Pipe()
@@ -134,7 +135,8 @@ func TestRecordsOfAWriteAreOneCall(t *testing.T) {
 	}
 }
 
-// A record that TLS sends during a Write keeps its place, and no record is held back.
+// TLS sends a record of its own between two records of a Write. The three keep their
+// order, and none is held back.
 func TestRecordOfTLSKeepsItsPlace(t *testing.T) {
 	here, there := net.Pipe()
 	conn := &pacedConn{Conn: here}

@@ -21,7 +21,8 @@ import (
 	"github.com/coder/websocket"
 )
 
-// The library's client reads the frames from EncodePiece.
+// A client of the library coder/websocket reads frames from EncodePiece, whole and in
+// pieces with control frames in between.
 func TestFramesAreRead(t *testing.T) {
 	var sent [][]byte
 	for _, n := range []int{0, 1, 125, 126, 127, 65535, 65536, 1 << 20} {
@@ -52,7 +53,8 @@ func TestFramesAreRead(t *testing.T) {
 	}
 }
 
-// dialFrames returns a client connected to a server that calls send.
+// dialFrames starts a server that calls send with the connection, and then closes it.
+// It returns a client connected to that server.
 func dialFrames(t *testing.T, send func(conn io.Writer)) *websocket.Conn {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -74,7 +76,7 @@ func dialFrames(t *testing.T, send func(conn io.Writer)) *websocket.Conn {
 	return ws
 }
 
-// Frame heads follow RFC 6455, section 5.2.
+// EncodePiece writes frame heads as RFC 6455, section 5.2, requires.
 func TestEncodePieceWritesValidHeads(t *testing.T) {
 	for _, n := range []int{0, 1, 125, 126, 65535, 65536} {
 		message := bytes.Repeat([]byte{'x'}, n)
@@ -104,12 +106,12 @@ func TestLongReasonsAreCutBetweenCharacters(t *testing.T) {
 		{"", ""},
 		{strings.Repeat("x", 123), strings.Repeat("x", 123)},
 		{strings.Repeat("x", 124), strings.Repeat("x", 120) + "..."},
-		// A character with two bytes from 119 on, with four from 117 on.
+		// The cut falls into a character with two bytes at 119, or with four at 117.
 		{strings.Repeat("x", 119) + "éééé", strings.Repeat("x", 119) + "..."},
 		{strings.Repeat("x", 117) + "🙂🙂", strings.Repeat("x", 117) + "..."},
 		{strings.Repeat("x", 116) + "🙂🙂", strings.Repeat("x", 116) + "🙂..."},
 		{"\xff\xfe is no UTF-8", "? is no UTF-8"},
-		// The text grows, and is shortened.
+		// Each invalid byte becomes a question mark, and the text is cut.
 		{strings.Repeat("x\xff", 100), strings.Repeat("x?", 60) + "..."},
 	} {
 		got := fitReason(test.reason)
@@ -119,10 +121,11 @@ func TestLongReasonsAreCutBetweenCharacters(t *testing.T) {
 	}
 }
 
-// noted grants all memory to ReadAll.
+// noted lets ReadAll use any amount of memory.
 func noted(int) error { return nil }
 
-// Messages around the sizes of the buffer and the limit are read.
+// ReadAll reads messages around the sizes of the buffer and the limit. It fails above
+// the limit, and with the reader's error.
 func TestMessagesOfEachSizeAreRead(t *testing.T) {
 	for _, size := range []int{0, 1, FirstBuffer, FirstBuffer + 1, 100_000, 100_001} {
 		message := strings.Repeat("x", size)
@@ -143,7 +146,7 @@ type errReader struct{}
 
 func (errReader) Read([]byte) (int, error) { return 0, os.ErrPermission }
 
-// The bytes of concurrent writes stay together.
+// Two goroutines write to a connection at once. The bytes of each write stay together.
 func TestConcurrentWritesStayTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		near, far := net.Pipe()
@@ -207,7 +210,7 @@ func tcpPair(t *testing.T) (near, far net.Conn) {
 	return near, far
 }
 
-// A deadlineConn records its last deadline.
+// A deadlineConn records the last write deadline.
 type deadlineConn struct {
 	*net.TCPConn
 	last atomic.Pointer[time.Time]
@@ -218,8 +221,8 @@ func (c *deadlineConn) SetWriteDeadline(t time.Time) error {
 	return c.TCPConn.SetWriteDeadline(t)
 }
 
-// A write larger than the kernel's buffer continues when the peer reads. A write deadline
-// set before has no effect, and no deadline remains afterwards.
+// A write larger than the kernel's buffer continues when the peer reads. It ignores an
+// earlier write deadline, and leaves none behind.
 func TestPacedWriteContinues(t *testing.T) {
 	end, far := tcpPair(t)
 	near := &deadlineConn{TCPConn: end.(*net.TCPConn)}
@@ -240,11 +243,11 @@ func TestPacedWriteContinues(t *testing.T) {
 				err = io.ErrShortWrite
 			}
 			if err != nil {
-				_ = near.Close() // else the peer waits for the rest
+				_ = near.Close() // otherwise the peer waits for the rest
 			}
 			done <- err
 		}()
-		for size == len(large) && pace.waited.Load() == 0 { // until it has blocked
+		for size == len(large) && pace.waited.Load() == 0 { // until the write has blocked
 			time.Sleep(time.Millisecond)
 		}
 		got := make([]byte, size)
