@@ -50,9 +50,8 @@ func sharingWith(t *testing.T, relay *Relay, credential string, key *auth.HostKe
 	return s
 }
 
-// With its credential, a host-agent shares sessions of its own host only, lists their
-// shares, and revokes any of them. A copy of the credential without its key is
-// useless.
+// With its credential, a host-agent shares only sessions of its own host, lists all
+// links to them, and revokes each. A copy of the credential without its key is useless.
 func TestHostAgentSharesOnlyItsHost(t *testing.T) {
 	relay, ada := setUp(t)
 	key := auth.NewHostKey()

@@ -59,8 +59,8 @@ func (w *world) closedWith(code ahp.CloseCode) (n int) {
 func TestStalledViewersStayWithinTheBudget(t *testing.T) {
 	const (
 		clients = 24
-		// The test's own memory: the host-agent's streams and link, and bodies at both
-		// ends.
+		// The test's own memory: the host-agent's streams and link, and the messages at
+		// both ends.
 		beside = 16*mib + 16*mib + 32*mib + 8*mib + 8*mib
 	)
 	for name, shared := range map[string]bool{"own frames": false, "shared frames": true} {
@@ -193,7 +193,7 @@ func TestLargeUploadsStayWithinTheBudget(t *testing.T) {
 			const size = 3 * mib
 			sent := size
 			if i%4 > 0 {
-				sent-- // and the last byte never comes
+				sent-- // the last byte never comes
 			}
 			message := append(frameHeader(wire.FinBit|wire.OpText, size), `{"method":"x","pad":"`+strings.Repeat("x", size-23)+`"}`...)
 			w.running.Go(func() { _, _ = conn.Write(message[:len(message)-size+sent]) })

@@ -174,7 +174,7 @@ func TestDeflatedPiecesFormOneMessage(t *testing.T) {
 			if between == 0 {
 				want = []string{"own", whole}
 			}
-			e.wg.Go(func() { _, _ = io.Copy(io.Discard, e.sock.Conn) }) // pongs
+			e.wg.Go(func() { _, _ = io.Copy(io.Discard, e.sock.Conn) }) // drops the client's pongs
 			client := clientOf(t, e.conn)
 			for _, want := range want {
 				kind, got, err := client.Read(t.Context())

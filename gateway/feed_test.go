@@ -34,7 +34,7 @@ func TestFeederPublishesForReadersOnly(t *testing.T) {
 		f.take("b", routing.Piece{Number: 3, Last: true, Data: []byte("3")})
 		f.take("a", routing.Piece{Number: 4, Last: true, Data: []byte("4")})
 		synctest.Wait()
-		for i := range 20 { // NATS is slow
+		for i := range 20 { // meanwhile, NATS takes no message
 			f.take("a", routing.Piece{Number: uint64(i + 5), Last: true, Data: []byte(strings.Repeat("5", mib))})
 		}
 		if n := len(f.next.data); n > mostFed {

@@ -286,7 +286,7 @@ func readMessageAnd(r io.Reader, answer func(ping []byte)) (string, error) {
 	}
 }
 
-// unstick makes the host accept all messages, now and later.
+// unstick lets the host read again: the messages that wait, and all later ones.
 func (h *hostEnd) unstick() {
 	h.mu.Lock()
 	h.stuck = false

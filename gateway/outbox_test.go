@@ -128,7 +128,7 @@ func TestOutboxWritesAll(t *testing.T) {
 				e.push(list...)
 			}
 		}
-		e.wantCredit(t, 0) // nothing was read
+		e.wantCredit(t, 0) // the far end has read nothing
 		if got := e.read(t, len(want)); !bytes.Equal(got, want) {
 			t.Error("bytes differ")
 		}
@@ -191,8 +191,8 @@ func TestFullOutboxCloses(t *testing.T) {
 			t.Errorf("queued = %d behind the frame being written; want %d", e.queued(), limit)
 		}
 		one, _ := frames(1, 1, 1)
-		e.push(one...) // at the limit
-		e.push(one...) // above it
+		e.push(one...) // accepted at the limit
+		e.push(one...) // refused above the limit
 		full := closing{code: ahp.CloseOverloaded, reason: "slow consumer: too much is queued", full: true}
 		if got := e.close(ahp.CloseResync, ""); got != full {
 			t.Errorf("close = %v; want %v", got, full)
@@ -201,7 +201,7 @@ func TestFullOutboxCloses(t *testing.T) {
 			t.Errorf("queued = %d of a client that was given up; want 0", e.queued())
 		}
 		e.read(t, 3*limit) // the frame being written
-		e.wantEnd(t, full) // and no more bytes
+		e.wantEnd(t, full) // without a further byte
 		e.wantCredit(t, 1)
 	})
 }
@@ -213,7 +213,7 @@ func TestStalledOutboxCloses(t *testing.T) {
 		e := newOutboxEnd(t, 100<<20)
 		list, _ := frames(10, 60<<10, 1)
 		e.push(list...)
-		for range 10 { // slow, but not stalled
+		for range 10 { // the client is slow, but does not stall
 			time.Sleep(7 * time.Second)
 			e.read(t, 10<<10)
 		}
@@ -221,7 +221,7 @@ func TestStalledOutboxCloses(t *testing.T) {
 		e.wantCredit(t, 1)
 		time.Sleep(7 * time.Second)
 		e.wantEnd(t)
-		time.Sleep(3 * time.Second) // 8 s, with a check each 2 s
+		time.Sleep(3 * time.Second) // 8 s without a read, and the outbox checks every 2 s
 		e.wantEnd(t, closing{code: ahp.CloseOverloaded, reason: "slow consumer: accepts no data", lost: true})
 		if e.queued() != 0 {
 			t.Errorf("queued = %d; want 0", e.queued())

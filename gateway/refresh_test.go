@@ -189,7 +189,7 @@ func (awayIssuer) Verify(context.Context, string) (auth.Client, error) {
 // 401.
 func TestExternalIssuersAreKnownByIss(t *testing.T) {
 	const iss = "https://login.example.com"
-	// The header and claims {"iss":"https://login.example.com"}.
+	// A token with the claims {"iss":"https://login.example.com"}.
 	const token = "e30.eyJpc3MiOiJodHRwczovL2xvZ2luLmV4YW1wbGUuY29tIn0.e30"
 	who := auth.Client{ID: "1", Tenant: testTenant, Subject: "ann@login.example.com", Hosts: []string{"*"}, Access: auth.AccessWrite, Expires: time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC)}
 	inWorld(t, Config{Issuers: map[string]auth.Verifier{iss: otherIssuer(who)}}, func(w *world) {

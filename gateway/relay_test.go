@@ -109,7 +109,7 @@ func TestStartRelayFails(t *testing.T) {
 		t.Errorf("admin at %q, NATS at %v; want none", r.AdminURL(), r.NATSAddr())
 	}
 	r.Close()
-	r.Close() // does nothing
+	r.Close() // a second Close does nothing
 }
 
 // MaxFrame is below the default of MaxFirstFrame, so MaxFirstFrame becomes equal to it.

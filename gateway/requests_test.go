@@ -40,7 +40,8 @@ func (s *syncBuilder) String() string {
 	return s.b.String()
 }
 
-// startRelay starts a relay on free ports. A change may be nil.
+// startRelay starts a relay on free ports. change, unless nil, modifies its
+// configuration.
 func startRelay(t *testing.T, change func(*RelayConfig)) *Relay {
 	t.Helper()
 	cfg := RelayConfig{DataDir: t.TempDir(), Listen: "127.0.0.1:0", AdminListen: "127.0.0.1:0"}

@@ -20,7 +20,7 @@ func TestClientsOfABusyTenantRest(t *testing.T) {
 		over := make(chan int)
 		go func() {
 			n := 0
-			time.Sleep(d / 4) // the other tenant is active by then
+			time.Sleep(d / 4) // the quiet tenant is active by then
 			for end := time.Now().Add(d); time.Now().Before(end); n++ {
 				time.Sleep(step)
 				busy.rest(shares, "busy", step)

@@ -31,7 +31,7 @@ func (w *world) dialRoot(path string, options websocket.DialOptions) (*clientEnd
 }
 
 // A WebSocket at the relay's root reaches the only host that its token names, wherever
-// the token stands: clients such as VS Code's bridge cannot configure a path.
+// the request has the token. Clients such as VS Code's bridge cannot configure a path.
 func TestUpgradeAtRootReachesTheOnlyHost(t *testing.T) {
 	for name, of := range map[string]func(token string) (path string, options websocket.DialOptions){
 		"tkn": func(token string) (string, websocket.DialOptions) {

@@ -236,10 +236,10 @@ func TestUploadsNeverDeadlock(t *testing.T) {
 func TestUnreadClientTakesTurns(t *testing.T) {
 	for _, c := range []struct {
 		name    string
-		unread  int  // bytes in its kernel buffer
-		first   bool // it waits for the first turn of a large message
-		stuck   bool // its reader waits for its rate or its host
-		out     int  // bytes queued for it
+		unread  int  // bytes in the kernel that the relay has not read
+		first   bool // the client waits for the first turn of its large message
+		stuck   bool // the client's reader waits for its rate or its host
+		out     int  // bytes queued for the client
 		inTurns bool
 	}{
 		{"a relay that is busy", mib, false, false, 0, true},

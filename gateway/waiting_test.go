@@ -37,7 +37,7 @@ type laptop struct {
 	relay  *Relay
 	host   *agenthost.Host
 	server *httptest.Server
-	at     string // the address for the host-agent; "": the server's
+	at     string // the host's address for the host-agent; "": the server's
 	state  string
 	change func(*hostagent.Config) // changes the host-agent's configuration; nil: no change
 	stop   func()
@@ -419,7 +419,7 @@ func TestLeftItemsAreDeliveredOnReturn(t *testing.T) {
 	laptop.sleep()
 	laptop.wake()
 	laptop.online()
-	w.mustLeave(w.item(9, 1, message(session, chat, "turn-9", "hello nine"), nil)) // while the host is online
+	w.mustLeave(w.item(9, 1, message(session, chat, "turn-9", "hello nine"), nil)) // left while the host is online
 	await(t, func() bool { return w.results()["9"] == "done" })
 	await(t, func() bool { return len(near.chat(chat).Turns) == 3 })
 }

@@ -236,7 +236,7 @@ func TestItemsAtOnceStayInTheBounds(t *testing.T) {
 	laptop.online()
 	w := newWriter(ada)
 	laptop.sleep()
-	const most, more = 32, 24 // items of a person at a host; tried at once
+	const most, more = 32, 24 // a person's items at a host; items tried at once
 	of := auth.Client{Tenant: "default", Subject: "bob", Device: "d", Key: "k"}
 	put := func(item waiting.Item) error {
 		_, err := relay.waiting.Put(t.Context(), of, "laptop", item)

@@ -258,7 +258,7 @@ func TestFailingTargetIsRetried(t *testing.T) {
 				if test.tells && calls < 21 || test.name == "never" && (calls < 20 || calls > 400) || test.gone && calls > 8 {
 					t.Errorf("%d attempts in two days", calls)
 				}
-				for _, attempt := range d.net.got["127.0.0.1"] { // concurrent attempts began before the response
+				for _, attempt := range d.net.got["127.0.0.1"] { // the first attempts are concurrent, before any response
 					if next := attempt.at.Sub(began); next > 0 && next < test.after {
 						t.Errorf("tried again after %v; want %v", next, test.after)
 					}
@@ -285,7 +285,7 @@ func TestQuietHoursMutesAndPagesDelayNotifications(t *testing.T) {
 		d.Looking("t", "ada")
 		d.says([]notice.Event{event(1, notice.Approval)})
 		time.Sleep(9 * time.Second)
-		d.says([]notice.Event{event(2, notice.Approval)}) // the first is answered meanwhile
+		d.says([]notice.Event{event(2, notice.Approval)}) // event 1 has been answered
 		time.Sleep(9 * time.Second)
 		d.want("127.0.0.1", 0)
 		time.Sleep(2 * time.Second)

@@ -74,7 +74,7 @@ func TestTargetsTestNamesMissingParts(t *testing.T) {
 			Actions []struct{ URL string }
 		}
 		if body := <-got; json.Unmarshal([]byte(body), &m) != nil || m.Actions == nil {
-			continue // Slack's
+			continue // the request to Slack
 		}
 		if len(m.Actions) == 0 || !strings.HasPrefix(m.Click, "https://relay.example.com/#") || !strings.HasPrefix(m.Actions[0].URL, "https://relay.example.com/api/answers/") {
 			t.Errorf("ntfy got %+v; want links and buttons", m)

@@ -33,7 +33,7 @@ type shelf struct {
 type view struct {
 	*shelf
 	away   bool          // writes fail, and no record arrives
-	ready  chan struct{} // see Ready
+	ready  chan struct{} // returned by Ready
 	tell   time.Duration // delay until this view receives a different view's write
 	heard  []func(store.Record)
 	prefix []string
@@ -216,7 +216,7 @@ func TestSeveralRelaysSendOnce(t *testing.T) {
 
 // A plan is a random choice of a test run's steps.
 type plan struct {
-	knows bool // relays learn of crashes
+	knows bool // a relay learns when another has crashed
 	// delays of the views, in milliseconds
 	lags  []int
 	steps []step
@@ -224,7 +224,7 @@ type plan struct {
 
 type step struct {
 	what string
-	n    int // index of a relay, or a time
+	n    int // index of a relay, or milliseconds
 }
 
 // A crew has the relays, the host-agent's state and the network of a plan's run.
@@ -282,7 +282,7 @@ func (p plan) run(t *testing.T) (wrong []string) {
 	if _, err := c.relays[0].SetTarget(context.Background(), ada, notify.Target{Kind: notify.Webhook, URL: one}); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(time.Second) // all relays have received it
+	time.Sleep(time.Second) // until all relays have received the target
 	want := map[string]bool{}
 	for events, step := range p.steps {
 		e := event(events, notice.Approval)
@@ -298,7 +298,7 @@ func (p plan) run(t *testing.T) (wrong []string) {
 		case "answered":
 			if len(c.open) > 0 {
 				if c.net.told()[c.open[0].ID] == 0 {
-					delete(want, c.open[0].ID) // it may or may not be sent
+					delete(want, c.open[0].ID) // its notification may or may not be sent
 				}
 				c.open = c.open[1:]
 				c.report()
@@ -306,7 +306,7 @@ func (p plan) run(t *testing.T) (wrong []string) {
 		case "crash":
 			c.back()
 			time.Sleep(2 * time.Second)
-			synctest.Wait() // all writes have arrived
+			synctest.Wait() // until all writes have arrived
 			m := c.relays[step.n%2]
 			c.mu.Lock()
 			c.gone[m.name] = true

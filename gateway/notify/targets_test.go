@@ -107,8 +107,8 @@ func TestTargetsReceiveTheirFormat(t *testing.T) {
 			if want := "v1," + base64.StdEncoding.EncodeToString(mac.Sum(nil)); r.header.Get("webhook-signature") != want {
 				t.Errorf("webhook is signed %s; want %s", r.header.Get("webhook-signature"), want)
 			}
-			// Without details only a refusal is offered, because the call is not
-			// shown.
+			// This webhook gets no details, so it does not show the call, and may only
+			// refuse.
 			if strings.Contains(r.body, "rm -rf") || strings.Contains(r.body, "cap-yes") || !strings.Contains(r.body, "cap-no") {
 				t.Errorf("webhook got %s", r.body)
 			}

@@ -23,7 +23,7 @@ func TestFullDiskLosesNoRecord(t *testing.T) {
 
 	disk.Fill(t)
 	var err error
-	for range 8 { // an open block still has space
+	for range 8 { // the store's open block still has space
 		if err = write(t, k, laptop, second, 200<<10); err != nil {
 			break
 		}

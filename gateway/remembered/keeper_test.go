@@ -63,7 +63,7 @@ func TestQuotasRemoveOwnOldest(t *testing.T) {
 		}
 	}
 	must(write(t, k, laptop, remember.ListID, 1<<10))
-	for i := range 8 { // each is 20 KiB and some in base64
+	for i := range 8 { // each record takes about 20 KiB, in base64
 		must(write(t, k, laptop, id(i), 15<<10))
 	}
 	for i := range 8 {
@@ -74,7 +74,7 @@ func TestQuotasRemoveOwnOldest(t *testing.T) {
 	if !has(t, k, laptop, remember.ListID) {
 		t.Error("the list was removed")
 	}
-	must(write(t, k, laptop, id(4), 15<<10)) // replaces itself
+	must(write(t, k, laptop, id(4), 15<<10)) // replaces the record
 	if !has(t, k, laptop, id(5)) {
 		t.Error("a replacement removed a different record")
 	}
@@ -88,7 +88,7 @@ func TestQuotasRemoveOwnOldest(t *testing.T) {
 	if err := write(t, k, desk, id(3), 60<<10); !errors.Is(err, errQuota) {
 		t.Errorf("a record beyond the tenant's quota: %v; want %v", err, errQuota)
 	}
-	must(write(t, k, other, id(0), 15<<10)) // a different tenant is not concerned
+	must(write(t, k, other, id(0), 15<<10)) // a different tenant has its own quota
 	stats := k.Stats()
 	must(k.Forget(t.Context(), laptop.tenant, laptop.host))
 	if k.Entries(laptop.tenant, laptop.host) != nil || k.Stats().Records >= stats.Records || !has(t, k, other, id(0)) {

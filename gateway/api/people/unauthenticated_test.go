@@ -87,7 +87,7 @@ func (s *site) caller(address string) *caller {
 	return &caller{site: s, key: key, address: address, nonce: s.keys.NewChallenge()}
 }
 
-// enter makes the caller a device of the tenant's owner.
+// enter admits the caller as a device of the tenant's owner, through an invitation.
 func (c *caller) enter() *caller {
 	c.Helper()
 	secret, err := c.people.Invite(people.Invite{Person: peopleapi.OwnerOf("default", "ada"), Expires: time.Now().Add(time.Hour)})
