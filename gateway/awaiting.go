@@ -30,7 +30,7 @@ type awaiting struct {
 	nats    *embedded.Server
 	js      jetstream.JetStream
 	cluster string       // the region; "": there is only one
-	unread  func() error // of the registry
+	unread  func() error // fails until the registry has been read
 	log     *slog.Logger
 
 	end     context.CancelFunc

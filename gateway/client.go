@@ -78,7 +78,7 @@ type client struct {
 	accepted                               atomic.Bool  // the host has accepted the connection
 	ready                                  atomic.Bool  // the host has answered initialize or reconnect
 	maxFrame                               int          // longest message in bytes once ready; set before ready
-	framesIn, framesOut, bytesIn, bytesOut atomic.Int64 // messages and bytes
+	framesIn, framesOut, bytesIn, bytesOut atomic.Int64 // messages and bytes from and to the client
 
 	readEnd atomic.Bool // the reader has ended
 	probing atomic.Bool // a probe is running
@@ -159,7 +159,7 @@ func (c *client) enter(draining func() bool) {
 	c.endIfRevoked() // later revocations find the client in hosts
 	switch {
 	case draining() && c.hasMoved():
-		c.leave() // it may move on
+		c.leave() // the client may move on to a different relay
 	case draining():
 		c.end(ahp.CloseShuttingDown, ahp.CloseShuttingDown.Reason())
 	}
@@ -258,7 +258,7 @@ func (c *client) read(r io.Reader, binary bool) error {
 	}
 	message, err := wire.ReadAll(r, (*buf)[:0], limit, c.load.readMore)
 	if errors.Is(err, wire.ErrTooBig) && !ready && c.hasMoved() {
-		awaitBegun(c) // its host has accepted the connection before
+		awaitBegun(c) // the host has accepted the client's former connection
 		ready, limit = true, c.maxFrame
 		message, err = wire.ReadAll(r, message, limit, c.load.readMore)
 	}
@@ -329,7 +329,7 @@ func (c *client) await(env *ahp.Envelope, bytes int) error {
 func appendOverRate(b, id []byte, over *admission.OverLimit) []byte {
 	data, err := json.Marshal(map[string]any{"limit": over.Limit, "retryAfterMs": over.Retry.Milliseconds()})
 	if err != nil {
-		data = nil // no field can fail
+		data = nil // cannot happen: all fields can be encoded
 	}
 	return ahp.AppendError(b, id, ahp.CodeRateLimited, over.Error(), data)
 }
@@ -337,7 +337,7 @@ func appendOverRate(b, id []byte, over *admission.OverLimit) []byte {
 // A beginning records whether the client has sent initialize or reconnect.
 type beginning struct {
 	begun    bool
-	clientID string // from the latest request
+	clientID string // from the latest initialize or reconnect
 }
 
 // anew reports whether a message is a repeated initialize or reconnect.
@@ -776,7 +776,7 @@ func (c clientEvents) Event(e routing.Event) {
 	case routing.Moved:
 		c.moved.Store(true) // before the client can answer
 		if end := c.out.close(ahp.CloseShuttingDown, resume.MoveReason); end.reason != resume.MoveReason {
-			c.moved.Store(false) // it was closing already, so it may miss messages
+			c.moved.Store(false) // the client was being closed already, so it may miss messages
 		}
 	}
 }

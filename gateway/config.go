@@ -217,7 +217,7 @@ func (cfg *Config) ofMemory(n, most int) int { return min(max(cfg.MaxQueued/n, l
 // read cannot exhaust memory, because this is a small part of MaxQueued. Credit grows to
 // mostCredit while a client reads.
 const (
-	creditShare = 1024 // of MaxQueued
+	creditShare = 1024 // divides MaxQueued
 	leastCredit = 64 << 10
 	mostCredit  = 1 << 20
 )

@@ -82,7 +82,7 @@ func openDataDir(path string) (*dataDir, error) {
 		return nil, errors.Join(err, f.Close())
 	}
 	d.locked = locked
-	if locked { // without a lock, they may still run
+	if locked { // without a lock, the instances may still run
 		d.crashed, err = readRuns(filepath.Join(path, runsName))
 	}
 	if err != nil {

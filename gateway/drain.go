@@ -68,7 +68,7 @@ func (s *Server) drainClients(ctx context.Context, spread time.Duration) {
 			c.leave()
 		}
 		awaitAll(ctx, clients)
-		spread = 0 // for clients that have just connected
+		spread = 0 // clients that have connected meanwhile are closed without a delay
 	}
 }
 

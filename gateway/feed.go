@@ -17,7 +17,7 @@ type feeder struct {
 	source  string
 	listens func(tenant, subject string) bool
 	publish func(subject string, data []byte) error
-	wake    chan struct{} // holds a token after take
+	wake    chan struct{} // wakes run after take; capacity 1
 
 	heard map[string]interest // by token; owned by take, which is called under a lock
 

@@ -49,21 +49,21 @@ type Server struct {
 	people     *peopleapi.API
 	notify     *notifyapi.API
 	remembered *rememberedapi.API
-	keeper     atomic.Pointer[remembered.Keeper] // nil until the relay's has started
+	keeper     atomic.Pointer[remembered.Keeper] // nil until the relay has started it
 	waitingAPI *waitingapi.API
-	waiting    atomic.Pointer[waiting.Keeper] // nil until the relay's has started
+	waiting    atomic.Pointer[waiting.Keeper] // nil until the relay has started it
 	public     http.Handler
 	admin      http.Handler
 
 	life   context.Context // ends with Close
 	cancel context.CancelFunc
 	quiet  func() // ends the registry's callbacks
-	forget func() // ends those of revoked
+	forget func() // ends the callbacks of revoked
 
 	draining atomic.Bool
 	cutSeen  atomic.Bool   // a cut was seen; it may be short
 	cutOff   atomic.Bool   // a cut from the majority of the cluster has an effect
-	revoking chan struct{} // wakes watchRevocations; holds one
+	revoking chan struct{} // wakes watchRevocations; capacity 1
 
 	mu      sync.Mutex // guards closed, and running.Add against running.Wait
 	closed  bool

@@ -31,12 +31,12 @@ const (
 // hosts keeps a link to each host that is in use, and updates waiting clients when a host
 // changes.
 type hosts struct {
-	life     context.Context // the server's
+	life     context.Context // ends with the server
 	cfg      *Config
 	lookup   func(tenant, host string) (registry.Host, bool)      // finds a host in the registry
 	enrolled func(ctx context.Context, tenant, host string) error // [registry.Registry.Find]
 	spawn    func(func()) bool                                    // starts a goroutine that the server waits for
-	cutOff   *atomic.Bool                                         // the server's
+	cutOff   *atomic.Bool                                         // Server.cutOff
 	budget   *budget                                              // shared by all clients
 	reports  *reports
 	viewers  *audience.Memory // viewers that have been in an audience
@@ -181,7 +181,7 @@ func (h *hosts) endIdle(key hostKey, l *hostLink) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if e := h.entries[key]; e != nil && e.link == l && !e.used() {
-		l.use.relay = nil // no new user gets it
+		l.use.relay = nil // no new client gets the link
 		l.cancel(errLinkIdle)
 	}
 }
@@ -236,7 +236,7 @@ func (h *hosts) runLink(ctx context.Context, key hostKey, l *hostLink) {
 	var feed func(string, routing.Piece)
 	if feeds != nil {
 		feed = feeds.take
-		h.spawn(func() { feeds.run(ctx) }) // false: the server ends, and so does the link
+		h.spawn(func() { feeds.run(ctx) }) // after false, the server ends, and so does the link
 	}
 	relay := routing.NewRelayEnd(routing.RelayEndConfig{
 		Agent: l.agent, Encode: wire.EncodePiece, Append: wire.AppendWhole, EncodeIn: wire.EncodeIn, MaxFrame: h.cfg.MaxFrame, Queued: h.budget.add, Kept: h.budget.keep, Hold: h.budget.hold,

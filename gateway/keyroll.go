@@ -22,7 +22,7 @@ type keyRoll struct {
 	running sync.WaitGroup
 
 	mu        sync.Mutex // held during a check
-	pending   bool       // changed has failed
+	pending   bool       // the last call of changed has failed
 	lastError string     // last error logged
 }
 

@@ -16,7 +16,7 @@ import (
 // A listener is a TCP listener and, after serve, its HTTP server.
 type listener struct {
 	net.Listener
-	maxHeader int // longest request header in bytes; 0: maxHeader
+	maxHeader int // longest request header in bytes; 0: the constant maxHeader
 	http      *http.Server
 	done      sync.WaitGroup
 }

@@ -39,8 +39,8 @@ const sweepShare = 15
 // liveness is a client's state for the sweep goroutine, which alone uses it.
 type liveness struct {
 	due    time.Time // time of the next ping
-	reads  uint32    // wire.Conn.reads at the last check
-	mark   uint64    // outbox mark of the last ping; 0: none
+	reads  uint32    // wire.Conn.Reads at the last check
+	mark   uint64    // position in the outbox of the last ping; 0: none
 	missed int       // unanswered pings
 }
 
@@ -90,7 +90,7 @@ func (v *liveness) check(c *client, now time.Time) (dead bool) {
 	case heard != v.reads, v.mark == 0, c.sock.Conn.WaitedSince(now.Add(-slowTime)):
 		v.reads, v.missed = heard, 0
 	case !c.out.past(v.mark):
-		return false // the last ping has not reached it yet
+		return false // the kernel has not accepted the last ping yet
 	default:
 		v.missed++
 	}

@@ -17,12 +17,12 @@ type load struct {
 	budget *budget
 	conn   *wire.Conn
 	ctx    context.Context // the client's context
-	ofHost *atomic.Int64   // hostEntry.moved
+	ofHost *atomic.Int64   // the host's hostEntry.moved
 
 	stuck   atomic.Bool  // the reader is blocked, because the host accepts nothing
 	slowed  atomic.Bool  // the client's messages wait for its rate limits
 	whole   atomic.Int64 // bytes beyond wire.KeepBuffer in a complete message until it waits for the host
-	sending atomic.Int64 // bytes of the message waiting for earlier ones to leave
+	sending atomic.Int64 // bytes of the message that waits until earlier messages have left
 	moved   atomic.Int64 // last progress of the client's messages, by budget.clock
 	kernel  atomic.Int64 // bytes in the connection's kernel buffers
 	unread  atomic.Int64 // part of kernel: received bytes not yet read
@@ -30,9 +30,9 @@ type load struct {
 	upload  upload       // the large message being read
 
 	mu       sync.Mutex // guards the fields below
-	written  uint64     // wire.Conn.written at the last noteLoad
-	received uint64     // wire.Conn.taken at the last noteLoad
-	read     uint64     // wire.Conn.taken at the last noteMoved
+	written  uint64     // wire.Conn.Written at the last noteLoad
+	received uint64     // wire.Conn.Taken at the last noteLoad
+	read     uint64     // wire.Conn.Taken at the last noteMoved
 	queued   int        // bytes queued for the host at the last noteMoved
 }
 

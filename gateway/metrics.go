@@ -22,7 +22,7 @@ type metrics struct {
 	delays   prometheus.Histogram
 
 	mu    sync.Mutex // guards ended, and client.counted
-	ended traffic    // of ended connections
+	ended traffic    // traffic of ended connections
 }
 
 // traffic counts messages and bytes.

@@ -40,14 +40,14 @@ type outbox struct {
 	delayed func(seconds float64) // observes the delay of a sample of writes; nil: not measured
 
 	mu      lockorder.Mutex[lockorder.Outbox] // guards the fields below; only spawn and budget are called under it
-	queue   []routing.Frame                   // valid from head on
+	queue   []routing.Frame                   // frames to write, from head on
 	head    int
 	bytes   int      // bytes in queue
 	leaving int      // bytes counted for the current write
 	pushed  uint64   // bytes of all frames ever queued
 	passed  uint64   // bytes accepted by the kernel so far
 	midway  bool     // a fragmented message is incomplete
-	own     [][]byte // own messages that wait for its end
+	own     [][]byte // the relay's own messages, which wait for the end of that message
 	writing bool
 	sampler routing.Sampler
 	since   time.Time // earliest arrival of the queue's first frame; zero: not measured
@@ -228,7 +228,7 @@ type writeBatch struct {
 	beside int     // bytes that TLS holds during the write
 	bytes  int
 	credit int
-	since  time.Time // outbox.since
+	since  time.Time // outbox.since for these frames
 }
 
 var writeBatches = sync.Pool{New: func() any { return new(writeBatch) }}
@@ -240,7 +240,7 @@ func (o *outbox) run() {
 		end, more := o.nextBatch(l)
 		if end != nil {
 			o.ended(*end)    // writes the close frame, and may block
-			o.overdue.Stop() // started by the caller that ended it
+			o.overdue.Stop() // set when closing was set
 		}
 		if !more {
 			return

@@ -33,11 +33,11 @@ const refreshMethod = "relay/refreshToken"
 // A credential holds a client's first and latest tokens.
 type credential struct {
 	// Set by newClient, then read-only.
-	first  auth.Client // from the handshake
+	first  auth.Client // the token of the handshake
 	host   hostKey     // the client's host
 	verify func(ctx context.Context, token string) (auth.Client, error)
 
-	latest atomic.Pointer[auth.Client] // from the latest refresh; nil: none
+	latest atomic.Pointer[auth.Client] // the token of the latest refresh; nil: none
 
 	mu     sync.Mutex // guards expiry
 	expiry *time.Timer
@@ -119,10 +119,10 @@ func (c *client) answerRefresh(env *ahp.Envelope) bool {
 		c.answer(ahp.AppendError(nil, env.ID, code, err.Error(), nil))
 		return true
 	}
-	c.endIfRevoked() // since it was verified
+	c.endIfRevoked() // the token may have been revoked since its verification
 	c.log().Info("token refreshed", "token", who.ID, "expires", who.Expires)
 	result, err := json.Marshal(map[string]time.Time{"expiresAt": who.Expires})
-	if err != nil { // a year with five digits
+	if err != nil { // the year of the expiry has five digits
 		result = nil
 	}
 	c.answer(ahp.AppendResult(nil, env.ID, result))

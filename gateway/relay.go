@@ -70,14 +70,14 @@ type Relay struct {
 	teller    *notify.Notifier
 	exchange  *notify.Exchange
 	records   *store.Store
-	kept      *store.Store // sealed last states
+	kept      *store.Store // sealed last states of sessions
 	keeper    *remembered.Keeper
 	waits     *store.Store // items for hosts that are away
 	waiting   *waiting.Keeper
 	certs     certificates // nil: no TLS
-	named     certificates // those from files; nil: none
+	named     certificates // certificates from files; nil: none
 	local     []byte       // see Addresses.Certificate
-	endCerts  func()       // ends getting them
+	endCerts  func()       // ends the work of certs
 	public    *listener
 	admin     *listener // nil: none
 	metrics   *listener // nil: none

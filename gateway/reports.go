@@ -25,7 +25,7 @@ type reports struct {
 
 	mu      sync.Mutex
 	clients map[string]*client // by connection id
-	seen    map[occasion]int64 // totals for all host-agents
+	seen    map[occasion]int64 // number of gate events, from all host-agents
 }
 
 // An occasion identifies a kind and class of gate events.

@@ -165,7 +165,7 @@ func withHTTP2(cfg *tls.Config, canvases canvas.Origin) *tls.Config {
 		if _, below := canvases.NameIn(hello.ServerName); below {
 			return both, nil
 		}
-		return nil, nil // unchanged
+		return nil, nil // the configuration is unchanged
 	}
 	return cfg
 }

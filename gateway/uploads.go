@@ -52,7 +52,7 @@ type uploads struct {
 	eased  chan struct{} // wakes takeTurns when memory is freed while messages wait; capacity 1
 
 	mu   sync.Mutex // guards the fields below, and those of each upload
-	line []*upload  // oldest first
+	line []*upload  // large messages under way, oldest first
 	went time.Time  // when a request was last granted
 	look time.Time  // when check was last called
 }
@@ -67,7 +67,7 @@ type upload struct {
 	asked    time.Time     // when the latest wait began
 	waited   time.Duration // duration of the latest wait, up to stillTime
 	moved    time.Time     // when the message last made progress or waited
-	received uint64        // bytes received at that time
+	received uint64        // bytes received when moved was set
 }
 
 // more waits until n more bytes may be read. It returns [errCut] when the client is
@@ -185,13 +185,13 @@ func (t *uploads) giveOne(now time.Time) (locked bool) {
 	waits := t.budget.used.Load()
 	for _, u := range t.line {
 		if u.wants == 0 {
-			return false // this message may complete, or its client be closed
+			return false // that message may complete, or its client be closed
 		}
 		waits -= u.held
 	}
 	u := t.firstLocked(now)
 	if u == nil || waits > t.budget.limit/16 {
-		return false // other queued data will leave
+		return false // more memory becomes free when queued data leaves
 	}
 	if t.budget.excess()+u.wants <= 0 {
 		t.goOnLocked(u, now)
@@ -229,7 +229,7 @@ func (t *uploads) check(now time.Time) (lacks int64, moves bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	moves = now.Sub(t.went) < turnTime
-	late := max(0, now.Sub(t.look)-2*uploadLook) // the relay itself stood still
+	late := max(0, now.Sub(t.look)-2*uploadLook) // time in which the relay itself stood still
 	t.look = now
 	for _, u := range t.line {
 		u.moved = earlier(u.moved.Add(late), now)

@@ -50,7 +50,7 @@ type Arrivals struct {
 	mu      sync.Mutex // guards the fields below
 	working int
 	waiting map[string]int       // by tenant
-	booked  map[string]time.Time // when the last refused arrival of a tenant returns
+	booked  map[string]time.Time // when a tenant's last refused arrival is to return, by tenant
 	rate    float64              // completions per second while all turns are taken
 	rated   time.Time            // when the rate was measured; zero: it is the first rate, or above
 	since   time.Time            // start of the current measurement; zero: none

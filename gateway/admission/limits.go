@@ -96,7 +96,7 @@ func (l Limits) WithDefaults() Limits {
 
 // An OverLimit is the error for a client that exceeds a limit.
 type OverLimit struct {
-	Limit string // "connections of this subject"
+	Limit string // such as "connections of this subject"
 	Max   int
 	Retry time.Duration
 }

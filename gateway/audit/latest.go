@@ -31,7 +31,7 @@ type latest struct {
 	since time.Time
 
 	mu    sync.Mutex // guards the fields below
-	lines []keptLine // a ring buffer when it has keptLines; next is the oldest
+	lines []keptLine // with keptLines lines a ring buffer, with the oldest line at next
 	next  int
 }
 

@@ -40,7 +40,7 @@ func TroubleOf(err error) string {
 // Unauthorized responds to a request without a valid token (RFC 6750, section 3).
 func (c *Checker) Unauthorized(w http.ResponseWriter, r *http.Request, err error) {
 	line := audit.Line{Address: c.Address(r), Reason: err.Error(), Detail: r.Method + " " + r.URL.Path}
-	if errors.Is(err, auth.ErrIssuerAway) { // not the client's fault
+	if errors.Is(err, auth.ErrIssuerAway) { // the client is not at fault
 		c.Refuse("issuer away", "", line)
 		w.Header().Set("Retry-After", "10")
 		http.Error(w, auth.ErrIssuerAway.Error(), http.StatusServiceUnavailable)

@@ -186,8 +186,8 @@ var errClosed = errors.New("relay closed")
 type Canvases struct {
 	Config
 	turns     *fair.Turns   // shared between tenants, hosts and sessions
-	hold      time.Duration // holdTime
-	tickets   *fair.Buckets // by subject
+	hold      time.Duration // holdTime, except in tests
+	tickets   *fair.Buckets // rate of tickets, by subject
 	cookies   *knownCookies
 	transport *http.Transport
 	proxy     *httputil.ReverseProxy

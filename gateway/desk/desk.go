@@ -78,7 +78,7 @@ type counter struct {
 	conn    *broker.Conn
 	in      chan *nats.Msg
 	quiet   chan struct{}
-	waiting chan struct{} // a token for each request in work
+	waiting chan struct{} // has a value for each request in progress
 	running sync.WaitGroup
 	rates   *fair.Buckets // by host
 }

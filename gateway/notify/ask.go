@@ -31,7 +31,7 @@ func (r *Receiver) Answer(ctx context.Context, a notice.Answer) (notice.Outcome,
 		defer release()
 		opening, cancel := context.WithTimeout(ctx, answerAgain)
 		defer cancel()
-		_ = r.cfg.Tenants.Await(opening, a.Tenant) // without it there is no connection
+		_ = r.cfg.Tenants.Await(opening, a.Tenant) // after a failure, the tenant has no connection
 	}
 	r.mu.Lock()
 	conn := r.conns[a.Tenant]

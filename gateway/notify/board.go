@@ -14,7 +14,7 @@ import (
 // Limits for a Board.
 const (
 	keepItems = 4096 // per tenant
-	keepOver  = 512  // remembered IDs per host of events that need no action
+	keepOver  = 512  // remembered IDs per host, of events that need no action
 	maxHosts  = 1 << 17
 )
 
@@ -33,7 +33,7 @@ type Item struct {
 	Tenant string
 	Host   string
 	Change Change
-	Event  notice.Event // complete, also when withdrawn
+	Event  notice.Event // complete also for a withdrawal
 	At     time.Time
 
 	handled bool // another relay has received the event, and sends its notifications
@@ -56,7 +56,7 @@ type hostEvents struct {
 	seq      uint64                  // number of the last report that this relay received
 	open     map[string]notice.Event // open events from the host-agent, by ID
 	merged   mergedEvents
-	own      map[string]notice.Event // detected by the relay
+	own      map[string]notice.Event // events that the relay itself has detected, by ID
 	over     []string                // IDs of ended events, oldest first
 }
 
@@ -65,7 +65,7 @@ type hostEvents struct {
 // jobs.
 type mergedEvents struct {
 	seq  uint64          // number of the last merged report
-	only map[string]bool // by event ID
+	only map[string]bool // IDs of the events
 }
 
 // reported returns the number of the latest report that h includes.
@@ -118,7 +118,7 @@ func (b *Board) Take(tenant, host string, r notice.Report) notice.Ack {
 		return ack
 	}
 	h.begin(r.Instance)
-	late := r.Seq < h.merged.seq // h.open is newer than this report
+	late := r.Seq < h.merged.seq // a merged report, already in h.open, is newer
 	h.seq = r.Seq
 	now := time.Now().UTC()
 	if !late {

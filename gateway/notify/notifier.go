@@ -29,21 +29,21 @@ const (
 	lookingFor   = 30 * time.Second // how long a page counts as visible after its report
 	lookingDelay = 10 * time.Second // notifications to a person with a visible page are delayed by this time
 
-	needsFor   = 24 * time.Hour // attempts end after this time for an event that needs a person
-	momentsFor = 4 * time.Hour  // and for other events
+	needsFor   = 24 * time.Hour // time after which attempts end for an event that needs a person
+	momentsFor = 4 * time.Hour  // time after which attempts end for any other event
 
 	sendsAtOnce   = 256
 	sendsOfServer = 32
 	sendsOfTarget = 8
 	firstRetry    = time.Second
 	mostRetry     = 15 * time.Minute
-	mostObeyed    = time.Hour        // bound of Retry-After
-	reportsGrace  = 30 * time.Second // after a start, for host-agents to report their open events
+	mostObeyed    = time.Hour        // longest Retry-After that a Notifier obeys
+	reportsGrace  = 30 * time.Second // time after a start for host-agents to report their open events
 
 	keepDeliveries = 10
-	testsEvery     = 20 * time.Second // per person, after the first few
+	testsEvery     = 20 * time.Second // interval of a person's tests, after testsAtOnce
 	testsAtOnce    = 5
-	lettersEvery   = 5 * time.Second // per browser, after the first few
+	lettersEvery   = 5 * time.Second // interval of notifications to a browser, after lettersAtOnce
 	lettersAtOnce  = 20
 )
 
@@ -102,11 +102,11 @@ type Notifier struct {
 	keys     *pushKeyring
 	public   *publicURL
 	tests    *fair.Buckets
-	letters  *fair.Buckets // by target
+	letters  *fair.Buckets // rate of notifications to browsers, by target
 	started  time.Time
 	stop     []func() // cancels the subscriptions
 	queue    *queue
-	looked   chan *nats.Msg // from other relays
+	looked   chan *nats.Msg // reports of visible pages from other relays
 	cancel   context.CancelFunc
 	wake     chan struct{} // wakes run; capacity 1
 	running  sync.WaitGroup
@@ -320,7 +320,7 @@ func (n *Notifier) run(ctx context.Context) {
 // Pauses of run.
 const (
 	longestPause = time.Minute
-	storeRetry   = time.Second // while the shared store is unreachable
+	storeRetry   = time.Second // pause while the shared store is unreachable
 )
 
 // begin starts the due jobs, and returns the pause before the next call.

@@ -30,7 +30,7 @@ type pushKeyring struct {
 
 	mu      sync.Mutex // guards the fields below
 	ensured bool       // the record has a key
-	keys    []PushKey  // browsers subscribe to the first
+	keys    []PushKey  // browsers subscribe with the first key
 }
 
 // ensure makes the first key if the record has none.

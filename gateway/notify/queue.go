@@ -238,8 +238,8 @@ func (q *queue) claim(ctx context.Context, id string) bool {
 	switch {
 	case e == nil || e.now().Job == nil, e.now().By != "" && e.now().By != q.me && !q.voidLocked(e, time.Now()):
 		q.mu.Unlock()
-		return false // no longer free
-	case q.mineLocked(e): // claimed by put
+		return false // the job is no longer free
+	case q.mineLocked(e): // put has claimed the job
 		q.mu.Unlock()
 		return true
 	}
@@ -369,7 +369,7 @@ func (q *queue) due(now time.Time) (jobs []*Job, next time.Time) {
 		case k.Job.Due.After(now):
 			soon(k.Job.Due)
 		case k.By != "" && k.By != q.me && !q.voidLocked(e, now):
-			soon(now.Add(time.Second)) // its relay's end may become known
+			soon(now.Add(time.Second)) // the claiming relay may have ended by then
 		default:
 			jobs = append(jobs, k.Job)
 		}

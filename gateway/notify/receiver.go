@@ -57,7 +57,7 @@ type Receiver struct {
 // away tracks whether a host is offline.
 type away struct {
 	was   bool        // the host has been online
-	timer *time.Timer // creates the event; nil if not running
+	timer *time.Timer // raises the event that the host is offline; nil if not running
 	event string      // ID of the open event; "" for none
 }
 

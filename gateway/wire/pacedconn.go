@@ -21,7 +21,7 @@ type pacedConn struct {
 	net.Conn
 	pace
 	raw     syscall.RawConn // nil if the connection has no file descriptor
-	quiet   *quiet          // reads through it unless nil
+	quiet   *quiet          // if not nil, Read reads through it
 	records tlsRecords
 }
 

@@ -41,7 +41,7 @@ type Socket struct {
 	Conn       *Conn
 	Page       string // origin of the web page that opened the connection; "" for other clients
 	Trace      string // traceparent of the handshake; "" for none
-	Compresses bool   // the peer accepts compressed messages, which help
+	Compresses bool   // the peer offers compression, and the messages are not sealed
 	Move       string // ticket for a move to a different relay; "": the client does not move
 	Moved      string // ticket of the connection that continues here; "": a new connection
 	Sealed     bool   // binary messages are for the host-agent: see package sealed
@@ -147,7 +147,7 @@ func ReadAll(r io.Reader, buf []byte, limit int, more func(bytes int) error) ([]
 			}
 			buf = append(make([]byte, 0, size), buf...)
 		}
-		n, err := r.Read(buf[len(buf):min(cap(buf), limit+1)]) // Read blocks
+		n, err := r.Read(buf[len(buf):min(cap(buf), limit+1)]) // Read may block
 		buf = buf[:len(buf)+n]
 		if len(buf) > limit {
 			return buf, fmt.Errorf("%w: more than %d bytes", ErrTooBig, limit)

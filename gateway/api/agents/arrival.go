@@ -30,11 +30,11 @@ const loginTime = 2 * broker.DialTimeout
 // has responded to the host-agent's login.
 type login struct {
 	net.Conn
-	done func() // may be called repeatedly
+	done func() // ends the arrival; may be called repeatedly
 
 	// Used only by Read.
 	seen bool   // the server has responded
-	tail []byte // the last bytes before the response
+	tail []byte // end of the bytes read before the response
 }
 
 func newLogin(server net.Conn, done func()) *login {

@@ -30,12 +30,12 @@ const (
 // waking wakes hosts, with the operator's commands or through other hosts. A host has one attempt
 // at a time; later callers wait for its result.
 type waking struct {
-	commands map[string]string // by tenant/host
+	commands map[string]string // the operator's commands, by tenant/host
 	life     context.Context
 	spawn    func(func()) bool
 
 	mu   sync.Mutex
-	runs map[string]*wakeRun // the latest, by tenant/host
+	runs map[string]*wakeRun // the latest attempts, by tenant/host
 	last int64               // timestamp in the last order, in µs
 }
 

@@ -28,7 +28,7 @@ type API struct {
 	Config
 	streams streams
 	over    chan struct{} // closed to end the event streams
-	ending  sync.Once     // for over
+	ending  sync.Once     // closes over once
 
 	notifier *notify.Notifier // nil without notifications
 	answer   func(context.Context, notice.Answer) (notice.Outcome, error)

@@ -17,11 +17,11 @@ import (
 
 // Limits for event streams.
 const (
-	streamsOfSubject = 16   // concurrent
-	streamsInAll     = 4096 // concurrent
+	streamsOfSubject = 16   // concurrent streams of a subject
+	streamsInAll     = 4096 // concurrent streams of all subjects
 	StreamBeat       = 15 * time.Second
 	streamWrite      = 30 * time.Second // timeout for a write
-	streamLife       = time.Hour        // then the client reconnects
+	streamLife       = time.Hour        // then the stream ends, and the client reconnects
 	streamPiece      = 64 << 10         // bytes in a write; the last event may exceed it
 )
 
@@ -63,7 +63,7 @@ type shownEnd struct {
 type streams struct {
 	mu  sync.Mutex
 	all int
-	of  map[[2]string]int // by tenant and subject
+	of  map[[2]string]int // number of streams, by tenant and subject
 }
 
 // enter counts a new stream until leave is called. It returns false if there are too

@@ -65,7 +65,7 @@ func (a *API) serveRevoke(w http.ResponseWriter, r *http.Request) {
 	line := audit.Line{
 		Event: "revoke", Tenant: rev.Tenant, Host: rev.Host, Subject: rev.Subject, Token: rev.Token, Address: a.Caller.Address(r),
 	}
-	a.Caller.Audit.Write(line) // before it takes effect
+	a.Caller.Audit.Write(line) // before the revocation takes effect
 	err = a.Caller.Revoked.Add(rev)
 	if err != nil {
 		line.Reason = "failed: " + err.Error()

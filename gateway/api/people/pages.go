@@ -20,7 +20,7 @@ const pagePolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img
 func pagesHandler() http.Handler {
 	files, err := fs.Sub(pageFiles, "pages")
 	if err != nil {
-		panic(err) // it is embedded
+		panic(err) // cannot happen: the directory is embedded
 	}
 	serve := http.StripPrefix("/pages", http.FileServerFS(files))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -89,7 +89,7 @@ func (a *devices) serveRemoveDevice(w http.ResponseWriter, r *http.Request, who 
 		a.failed(w, err)
 		return
 	}
-	if err := a.People.Remove(device.ID); err != nil && !errors.Is(err, people.ErrNone) { // it is out all the same
+	if err := a.People.Remove(device.ID); err != nil && !errors.Is(err, people.ErrNone) { // the device has lost its access all the same
 		a.Log.Warn("removed device not deleted", "device", device.ID, "error", err)
 	}
 	authn.WriteJSON(w, http.StatusOK, struct{}{})
@@ -102,7 +102,7 @@ func (a *base) mostOf(device string) auth.Access {
 	}
 	found, _, err := a.People.Device(device)
 	if err != nil {
-		return auth.AccessRead // it was just removed
+		return auth.AccessRead // the device has just been removed
 	}
 	return found.Access
 }

@@ -27,7 +27,7 @@ import (
 
 // Rates of changes.
 const (
-	putEvery  = time.Second // for each person, after putAtOnce
+	putEvery  = time.Second // interval of a person's changes, after putAtOnce
 	putAtOnce = 40
 )
 
