@@ -61,7 +61,7 @@ type dataDir struct {
 
 	crashed   []string // instances that crashed, latest first; their processes are gone
 	noted     bool
-	published bool // there are addresses
+	published bool // the file with addresses exists
 	locked    bool // false on systems without file locks
 }
 

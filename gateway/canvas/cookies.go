@@ -63,7 +63,7 @@ func (k *knownCookies) add(origin, cookie string) {
 	if len(names) >= maxCookies {
 		names = names[1:]
 	}
-	k.origins.Add(origin, append(slices.Clone(names), name)) // callers of k.of still use the old slice
+	k.origins.Add(origin, append(slices.Clone(names), name)) // k.of's callers still use the old slice
 }
 
 // of returns a function that reports whether a response from the origin has set a cookie.

@@ -25,7 +25,7 @@ func (n *Notifier) Looking(tenant, subject string) {
 	n.noteLooking(tenant, subject)
 	if n.cfg.Bus != nil {
 		body, _ := json.Marshal(looking{tenant, subject}) // all fields can be encoded
-		_ = n.cfg.Bus.Publish(lookingSubject, body)       // a lost message does no harm: the page repeats its report
+		_ = n.cfg.Bus.Publish(lookingSubject, body)       // if it is lost, the page repeats its report
 	}
 }
 

@@ -38,7 +38,7 @@ const (
 	firstRetry    = time.Second
 	mostRetry     = 15 * time.Minute
 	mostObeyed    = time.Hour        // longest Retry-After that a Notifier obeys
-	reportsGrace  = 30 * time.Second // time after a start for host-agents to report their open events
+	reportsGrace  = 30 * time.Second // after a start, for host-agents to report open events
 
 	keepDeliveries = 10
 	testsEvery     = 20 * time.Second // interval of a person's tests, after testsAtOnce

@@ -110,7 +110,7 @@ func (a *API) serveCredentials(w http.ResponseWriter, r *http.Request) {
 	}
 	// The host's NATS user is now recorded with the new credential. So the host-agent
 	// stays connected when takeOver revokes the previous credential.
-	if err := a.takeOver(host); err != nil && !errors.Is(err, errNotWritten) { // after errNotWritten, the next use of the credential repeats takeOver
+	if err := a.takeOver(host); err != nil && !errors.Is(err, errNotWritten) { // the next use of the credential repeats takeOver
 		a.Caller.Unauthorized(w, r, err)
 		return
 	}

@@ -89,7 +89,7 @@ func (a *devices) serveRemoveDevice(w http.ResponseWriter, r *http.Request, who 
 		a.failed(w, err)
 		return
 	}
-	if err := a.People.Remove(device.ID); err != nil && !errors.Is(err, people.ErrNone) { // the device has lost its access all the same
+	if err := a.People.Remove(device.ID); err != nil && !errors.Is(err, people.ErrNone) { // the device has no access any more
 		a.Log.Warn("removed device not deleted", "device", device.ID, "error", err)
 	}
 	authn.WriteJSON(w, http.StatusOK, struct{}{})
