@@ -236,7 +236,7 @@ func (h *hosts) runLink(ctx context.Context, key hostKey, l *hostLink) {
 	var feed func(string, routing.Piece)
 	if feeds != nil {
 		feed = feeds.take
-		h.spawn(func() { feeds.run(ctx) }) // after false, the server ends, and so does the link
+		h.spawn(func() { feeds.run(ctx) }) // spawn fails when the server ends, and then the link ends too
 	}
 	relay := routing.NewRelayEnd(routing.RelayEndConfig{
 		Agent: l.agent, Encode: wire.EncodePiece, Append: wire.AppendWhole, EncodeIn: wire.EncodeIn, MaxFrame: h.cfg.MaxFrame, Queued: h.budget.add, Kept: h.budget.keep, Hold: h.budget.hold,

@@ -2,9 +2,9 @@ package gateway
 
 import "testing"
 
-// TestLentCreditIsBounded lends credit until the budget refuses a request. Then lend(0)
-// is false, from which all clients learn about the refusal, until a request is granted
-// because credit was given back.
+// TestLentCreditIsBounded lends credit until the budget refuses a request. From then
+// on, lend(0) returns false, by which all clients learn about the refusal. It returns
+// true when credit was given back and a request was granted.
 func TestLentCreditIsBounded(t *testing.T) {
 	b := newBudget(mib, mib)
 	const step = 64 << 10

@@ -20,7 +20,7 @@ import (
 	"ahprelay/test/memstore"
 )
 
-// A phone is a device with a key, in use at a relay. in is its access.
+// A phone is a device with a key, in use at a relay. Its access is in the field in.
 type phone struct {
 	*testing.T
 	relay *Relay

@@ -12,8 +12,8 @@ import (
 	"ahprelay/routing"
 )
 
-// longestWait bounds the wait of a client that reads. unreadTime passes until the relay
-// recognizes the clients that do not read.
+// longestWait bounds how long a client that reads may wait, while the relay needs
+// unreadTime to recognize the clients that do not read.
 const longestWait = unreadTime + 200*time.Millisecond
 
 // within polls until holds returns true, and fails after a minute.

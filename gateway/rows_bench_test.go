@@ -56,7 +56,7 @@ func BenchmarkRows(b *testing.B) {
 					b.Fatal(err)
 				}
 			}
-			refs := func(first uint64) []byte { // encodes the packet: see routing/refs.go
+			refs := func(first uint64) []byte { // encodes a packet that assigns actions to clients: see routing/refs.go
 				p := []byte{11} // recordRefs
 				p = binary.AppendUvarint(p, first)
 				p = binary.AppendUvarint(p, clients)

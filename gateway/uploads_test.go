@@ -82,7 +82,8 @@ func (w *world) wantUploads(ends []*hostEnd, messages []string) {
 }
 
 // Four clients together send more than the relay's memory, and take turns. All messages
-// arrive, and the relay closes a client only if kernels hold most of the memory.
+// arrive, and the relay closes no client. Only if kernels hold too much of the memory,
+// it closes clients.
 func TestLargeUploadsTakeTurns(t *testing.T) {
 	for _, c := range []struct {
 		name       string
@@ -230,9 +231,9 @@ func TestUploadsNeverDeadlock(t *testing.T) {
 	}
 }
 
-// Memory is short while a client's data waits in the kernel for the relay. The relay
-// counts the client as taking turns, unless the client is held back or does not read
-// itself.
+// Memory is short while a client's data waits in the kernel until the relay reads it.
+// The relay counts the client as taking turns, unless the relay holds the client back
+// or the client does not read.
 func TestUnreadClientTakesTurns(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -276,9 +277,9 @@ func TestUnreadClientTakesTurns(t *testing.T) {
 	}
 }
 
-// TestPausedUploadIsNotClosed: a client pauses in the middle of a large message, while
-// its memory is needed. It does not count as stopped if the relay made it wait before,
-// or was asleep during the pause. After a longer pause, it does.
+// TestPausedUploadIsNotClosed: a client pauses in the middle of a large message. The
+// pause does not count as a stop if it is short, if the relay made the client wait as
+// long before, or if the relay was asleep during the pause. A longer pause counts.
 func TestPausedUploadIsNotClosed(t *testing.T) {
 	for _, c := range []struct {
 		name          string

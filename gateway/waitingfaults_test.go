@@ -42,9 +42,9 @@ func (l *laptop) crashed(stages map[int]waitbook.Stage, expires map[int]int64) {
 	}
 }
 
-// A host-agent crashes during the delivery of items. Then the items are cancelled or
-// changed, expire, or lose their author's level. After its restart, the host-agent
-// sends nothing of them, and reports how each item ends.
+// A host-agent crashes during the delivery of items. Before it restarts, each item is
+// cancelled or changed, expires, or loses its author's level. The restarted host-agent
+// sends none of these items, and reports each as unknown or late.
 func TestCrashThenChangeSendsNothing(t *testing.T) {
 	t.Parallel()
 	_, ada, laptop, near := setUpLaptop(t)
@@ -94,8 +94,9 @@ func TestCrashThenChangeSendsNothing(t *testing.T) {
 	}
 }
 
-// An item waits while its author loses the level for it, or is removed. When the host
-// is back, the item is refused.
+// Items wait while one author loses the level for them, and another author is removed.
+// When the host is back, it refuses the items of the first and gets no item of the
+// second.
 func TestLeftItemsNeedTheLevelAtDelivery(t *testing.T) {
 	t.Parallel()
 	_, ada, laptop, near := setUpLaptop(t)
@@ -193,8 +194,8 @@ func trapped(t *testing.T) (laptop *laptop, ada, bob *writer, session, chat stri
 	return laptop, ada, bob, session, chat
 }
 
-// The host never gets the first item of ada. The item holds back only ada's next item,
-// and bob's item is delivered.
+// The host never gets ada's first item, because its connection ends before that. Only
+// ada's next item waits behind it, and bob's item is delivered.
 func TestOneItemDoesNotHoldOthers(t *testing.T) {
 	t.Parallel()
 	laptop, ada, bob, session, chat := trapped(t)
@@ -209,8 +210,8 @@ func TestOneItemDoesNotHoldOthers(t *testing.T) {
 	laptop.stop()
 }
 
-// The host never gets items of ada that fill a whole batch. They hold back only ada's
-// items, and bob's item is delivered.
+// The host never gets ada's items, which fill a whole batch. Bob's item is delivered
+// all the same.
 func TestLargeItemsDoNotHoldOthers(t *testing.T) {
 	t.Parallel()
 	laptop, ada, bob, session, chat := trapped(t)

@@ -7,8 +7,9 @@ import (
 )
 
 // An application sets arbitrary headers on framing, reports, caching and cookies. The
-// relay replaces them: only the relay's page may frame the canvas, no report leaves, no
-// shared cache stores the answer, and cookies stay at the canvas's origin.
+// relay replaces them: only the canvas's own origin and the relay's may frame the
+// canvas, the browser reports nothing, no shared cache stores the answer, and cookies
+// stay at the canvas's origin.
 func FuzzFramable(f *testing.F) {
 	f.Add("default-src 'self'; frame-ancestors 'none'; report-uri /x, sandbox;FRAME-ANCESTORS\t*", "public, s-maxage=5, no-transform", "a=b; Domain=localhost; Path=/x")
 	f.Add(";;,\f;frame-ancestors", "private=\"x\", Public", "__Host-ahp-canvas=mine; Path=/; Secure")

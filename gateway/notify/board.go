@@ -65,7 +65,7 @@ type hostEvents struct {
 // jobs.
 type mergedEvents struct {
 	seq  uint64          // number of the last merged report
-	only map[string]bool // IDs of the events
+	only map[string]bool // IDs of events known only through other relays
 }
 
 // reported returns the number of the latest report that h includes.
