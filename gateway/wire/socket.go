@@ -41,7 +41,7 @@ type Socket struct {
 	Conn       *Conn
 	Page       string // origin of the web page that opened the connection; "" for other clients
 	Trace      string // traceparent of the handshake; "" for none
-	Compresses bool   // the peer offers compression, and the messages are not sealed
+	Compresses bool   // the handshake has agreed on compression, and the messages are not sealed
 	Move       string // ticket for a move to a different relay; "": the client does not move
 	Moved      string // ticket of the connection that continues here; "": a new connection
 	Sealed     bool   // binary messages are for the host-agent: see package sealed
