@@ -17,8 +17,8 @@ import (
 	"ahprelay/test/stack"
 )
 
-// secondAgent runs an additional host-agent for a stack's host, with the same token,
-// until the test ends. The channel receives Run's result.
+// secondAgent runs a second host-agent for a stack's host, with the same token, until
+// the test ends. The returned channel receives the result of the host-agent's Run.
 func secondAgent(t *testing.T, s *stack.Stack, takeOver bool) <-chan error {
 	t.Helper()
 	token, err := s.HostToken(stack.Host)
@@ -45,7 +45,7 @@ func secondAgent(t *testing.T, s *stack.Stack, takeOver bool) <-chan error {
 	return ended
 }
 
-// wantTaken waits until a host-agent ends because another has taken over its host.
+// wantTaken waits until a host-agent's Run ends. Run must return registry.ErrHostTaken.
 func wantTaken(t *testing.T, ended <-chan error) {
 	t.Helper()
 	select {
@@ -58,8 +58,9 @@ func wantTaken(t *testing.T, ended <-chan error) {
 	}
 }
 
-// TestSecondHostAgentIsRefusedUnnoticed starts one more host-agent with the same token: it is refused,
-// and the clients of the first do not notice.
+// TestSecondHostAgentIsRefusedUnnoticed starts a second host-agent with the token of
+// the first. The relay refuses the second host-agent. A client of the first host-agent
+// keeps its connection.
 func TestSecondHostAgentIsRefusedUnnoticed(t *testing.T) {
 	t.Parallel()
 	_, server := newRefhost(t, nil)
@@ -72,8 +73,9 @@ func TestSecondHostAgentIsRefusedUnnoticed(t *testing.T) {
 	wantAllOf(t, "a", c, s.Tap.Conns()[0])
 }
 
-// A second host-agent takes over the host, twice. Clients are told to resume, and miss
-// nothing.
+// Twice, a new host-agent takes over the host from the running host-agent. Each time,
+// the relay closes the client with the reason "resync". The client reconnects and
+// receives every action, those that it missed included.
 func TestTakeOverLosesNothing(t *testing.T) {
 	t.Parallel()
 	_, server := newRefhost(t, nil)
@@ -83,7 +85,7 @@ func TestTakeOverLosesNothing(t *testing.T) {
 	c := join(t, dial, "a", vars)
 	create(t, c, vars)
 	watch(t, c, vars)
-	before := secondAgent(t, s, true) // from the stack's
+	before := secondAgent(t, s, true) // takes the host over from the stack's own host-agent
 	for turn := 1; turn <= 2; turn++ {
 		wantClosed(t, c, ahp.CloseResync, "resync")
 		var resumed refclient.ReconnectResult
@@ -102,7 +104,8 @@ func TestTakeOverLosesNothing(t *testing.T) {
 	}
 }
 
-// resume connects a client again, with its clientId and last serverSeq.
+// resume connects a client again, with the same clientId and the given serverSeq. It
+// returns the client with the host's answer to reconnect.
 func resume(t *testing.T, dial dialer, vars map[string]string, lastSeen int64) (*refclient.Client, refclient.ReconnectResult) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), stepTime)
@@ -121,7 +124,7 @@ func resume(t *testing.T, dial dialer, vars map[string]string, lastSeen int64) (
 	return c, result
 }
 
-// lastSeen returns the highest number in a client's messages.
+// lastSeen returns the highest serverSeq among a client's actions.
 func lastSeen(c *refclient.Client) (n int64) {
 	for _, frame := range c.Frames() {
 		if a, ok := refclient.ReadAction(frame); ok {
@@ -131,8 +134,9 @@ func lastSeen(c *refclient.Client) (n int64) {
 	return n
 }
 
-// A host that crashes and restarts counts from the beginning and sends equal bytes
-// again. New clients receive them.
+// The host process crashes, and its successor starts again with serverSeq 1 and the
+// same ids. It sends the same bytes as its predecessor. The relay must still pass all
+// bytes to the clients that connect after the crash.
 func TestHostCountsFromTheStart(t *testing.T) {
 	t.Parallel()
 	deterministic := func(cfg *agenthost.Config) {
@@ -145,12 +149,12 @@ func TestHostCountsFromTheStart(t *testing.T) {
 	dial := throughRelay(t, s)
 	vars := flowVars("demo", "00000000")
 	const viewers = 3
-	var first [][]byte // what the host said to the first client of the first round
+	var first [][]byte // deltas that the first client received before the crash
 	for round := range 2 {
 		all := joinAll(t, dial, viewers, vars)
 		say(t, all[0], vars["chat"], 1, "stream 50 2 100")
 		awaitDeltas(t, all, 50)
-		conns := s.Tap.Conns() // the monitor's are among them
+		conns := s.Tap.Conns() // the host-agent's monitor has a connection, too
 		conns = conns[len(conns)-viewers:]
 		for i, c := range all {
 			wantAllOf(t, fmt.Sprintf("round %d, viewer-%d", round, i), c, conns[i])
@@ -167,7 +171,7 @@ func TestHostCountsFromTheStart(t *testing.T) {
 		for _, c := range all {
 			wantClosed(t, c, ahp.CloseHostOffline, "host offline")
 		}
-		awaitState(t, s, "offline") // relays learn this after their clients
+		awaitState(t, s, "offline") // a relay notes this after it has closed the clients
 		cfg := agenthost.Config{}
 		deterministic(&cfg)
 		startAnew(t, s, server, cfg)
@@ -203,7 +207,7 @@ func joinAll(t *testing.T, dial dialer, n int, vars map[string]string) (all []*r
 	return all
 }
 
-// deltas returns the chat/delta actions that a client has got.
+// deltas returns the chat/delta frames that a client has received.
 func deltas(c *refclient.Client) (frames [][]byte) {
 	for _, frame := range c.Frames() {
 		if isDelta(frame) {

@@ -21,13 +21,14 @@ import (
 	"ahprelay/test/stack"
 )
 
-// An answered is the relay's reply to an answer.
+// answered is the relay's response to a posted answer.
 type answered struct {
 	Status            int
 	Result, Error, By string
 }
 
-// post sends an answer that is authenticated only by the address in the notification.
+// post sends an answer to its address from a notification. The address is the only
+// credential: the request has no token.
 func post(t *testing.T, s *stack.Stack, path, body string) (a answered) {
 	t.Helper()
 	response, err := http.Post(s.Relay.URL()+path, "application/json", strings.NewReader(body))
@@ -47,7 +48,7 @@ func post(t *testing.T, s *stack.Stack, path, body string) (a answered) {
 	return a
 }
 
-// options are the answers that were pushed, by their labels.
+// options returns the addresses of a notification's answers, by label.
 func options(p pushsite.Pushed) map[string]string {
 	list := map[string]string{}
 	for _, a := range p.Answers {
@@ -56,7 +57,8 @@ func options(p pushsite.Pushed) map[string]string {
 	return list
 }
 
-// confirmations counts the answers that a client has seen at the host.
+// confirmations counts the chat/toolCallConfirmed actions that the host has sent to a
+// client.
 func confirmations(c *refclient.Client) (n int) {
 	for _, frame := range c.Frames() {
 		if bytes.Contains(frame, []byte(`"chat/toolCallConfirmed"`)) {
@@ -66,8 +68,9 @@ func confirmations(c *refclient.Client) (n int) {
 	return n
 }
 
-// Two devices answer a notification at once, repeatedly and late. The host receives a
-// single answer, with the person's name.
+// Two devices of a person get a notification. Its answers are posted many times at
+// once, and once more after the end. The relay accepts the first, and refuses all
+// others with the name of the person.
 func TestHostHearsOneAnswer(t *testing.T) {
 	t.Parallel()
 	s := startNotifying(t, agenthost.Protocol10, onLoopback())
@@ -131,7 +134,7 @@ func TestHostHearsOneAnswer(t *testing.T) {
 	yes = options(p)["Allow Once"]
 	allow(t, c, chat, "t2")
 	awaitFrame(t, c, `"turnId":"t2"`, "chat/turnComplete")
-	for end := p; !end.Withdrawn || end.ID != p.ID; { // the host-agent hears of it on a connection of its own
+	for end := p; !end.Withdrawn || end.ID != p.ID; { // the host-agent learns this on its own connection to the host
 		end = tablet.Next()
 	}
 	if late := post(t, s, yes, ""); late.Status != http.StatusGone {
@@ -141,7 +144,7 @@ func TestHostHearsOneAnswer(t *testing.T) {
 		t.Errorf("the host heard %d answers; want two", n)
 	}
 
-	// A removed target accepts no answer, nor does a forged answer count.
+	// A removed target's answer address is refused, and so are forged addresses.
 	_, _ = api[struct{}](t, s, "DELETE", "/api/notify/ways/"+way.ID, nil, approver)
 	forged := strings.Replace(yes, "/eyJ0", "/eyJ1", 1)
 	for _, path := range []string{yes, forged, yes[:len(yes)-4], "/api/answers/x", "/api/answers/" + strings.Repeat("A", 9000)} {
@@ -151,7 +154,9 @@ func TestHostHearsOneAnswer(t *testing.T) {
 	}
 }
 
-// The table of the tokens that may answer.
+// Clients with different tokens answer one question. The relay accepts a token with the
+// level approve for the question's session, host and tenant, and refuses every other
+// token.
 func TestOnlyApproversAnswer(t *testing.T) {
 	t.Parallel()
 	s := startNotifying(t, agenthost.Protocol09, onLoopback())
@@ -182,7 +187,7 @@ func TestOnlyApproversAnswer(t *testing.T) {
 			body["option"], body["digest"] = "allow-once", "as of before"
 		}
 		got, status := api[answered](t, s, "POST", "/api/answers/"+e.Data.ID, body, test.change)
-		gone := test.want == http.StatusConflict && status == http.StatusGone // the host has already reported the end
+		gone := test.want == http.StatusConflict && status == http.StatusGone // the host has already reported the end of the question
 		if status != test.want && !gone {
 			t.Errorf("%s: HTTP %d, %+v; want %d", test.name, status, got, test.want)
 		}
@@ -193,9 +198,9 @@ func TestOnlyApproversAnswer(t *testing.T) {
 	}
 }
 
-// TestAnswerRealHost lets the host in AHP_UPSTREAM ask for permission, with its
-// scripted agent. A person permits the tool by the address in the notification, and
-// the tool runs.
+// TestAnswerRealHost runs a tool that needs permission at the host in AHP_UPSTREAM,
+// with the host's scripted agent. A person permits the tool at the answer's address in
+// the notification. The tool then runs.
 func TestAnswerRealHost(t *testing.T) {
 	upstream := os.Getenv("AHP_UPSTREAM")
 	if upstream == "" {

@@ -15,8 +15,9 @@ import (
 	"ahprelay/test/stack"
 )
 
-// Viewers of one link are one client to the host. Each receives a snapshot, and from
-// there on the chat byte for byte as the host sends it.
+// Twelve viewers with one link's token watch a chat. The host gets one connection for
+// all viewers. Each viewer receives a snapshot, and from there on the chat's bytes as
+// the host sends them.
 func TestViewersOfALinkShareAConnection(t *testing.T) {
 	t.Parallel()
 	const viewers, actions = 12, 200
@@ -87,7 +88,8 @@ func TestViewersOfALinkShareAConnection(t *testing.T) {
 	}
 }
 
-// chatActions returns a client's actions of a chat, with serverSeq above from.
+// chatActions returns the chat's actions with a serverSeq above from that a client
+// received.
 func chatActions(c *refclient.Client, chat string, from int64) (list [][]byte) {
 	for _, frame := range c.Frames() {
 		if onChat(frame, chat, from) {
@@ -102,7 +104,8 @@ func onChat(frame []byte, chat string, from int64) bool {
 	return ok && a.Channel == chat && a.ServerSeq > from
 }
 
-// Each viewer sees a live canvas in a browser, and cannot change it.
+// Each viewer of a link opens a live canvas in a browser. The page is shown, and the
+// viewer cannot change it.
 func TestAudienceSeesCanvases(t *testing.T) {
 	t.Parallel()
 	change := func(c *auth.Client) {

@@ -25,15 +25,16 @@ import (
 	"ahprelay/test/stack"
 )
 
-// An auditTrail is the audit file of a relay.
+// auditTrail reads the audit file of a relay.
 type auditTrail struct {
 	t     *testing.T
 	path  string
-	names map[string]string // random value to the name that replaces it in lines
-	conns int               // of these, connections
+	names map[string]string // fixed names for random values, by value
+	conns int               // number of connections in names
 }
 
-// lines returns all lines without times, with names in place of random values.
+// lines returns all lines of the file. Times are left out, and fixed names replace
+// random values.
 func (a *auditTrail) lines() (lines []string) {
 	a.t.Helper()
 	data, err := os.ReadFile(a.path)
@@ -67,7 +68,8 @@ func (a *auditTrail) lines() (lines []string) {
 	return lines
 }
 
-// name replaces a random value in audit lines by a fixed name.
+// name returns the fixed name for a field's random value, or the value if it is not
+// random.
 func (a *auditTrail) name(field, value string) string {
 	switch field {
 	case "conn":
@@ -92,7 +94,8 @@ func (a *auditTrail) name(field, value string) string {
 	return value
 }
 
-// wants awaits these lines next.
+// wants waits until the file has enough lines behind the first from lines. These must
+// equal want, in order. It returns the number of lines that are checked so far.
 func (a *auditTrail) wants(from int, want ...string) int {
 	a.t.Helper()
 	for deadline := time.Now().Add(stepTime); len(a.lines()) < from+len(want) && time.Now().Before(deadline); {
@@ -105,7 +108,8 @@ func (a *auditTrail) wants(from int, want ...string) int {
 	return from + len(want)
 }
 
-// awaits awaits a line that begins so, in any order.
+// awaits waits for a line behind the first from lines that begins with want. Other
+// lines may stand before it.
 func (a *auditTrail) awaits(from int, want string) {
 	a.t.Helper()
 	for deadline := time.Now().Add(stepTime); ; time.Sleep(10 * time.Millisecond) {
@@ -119,7 +123,7 @@ func (a *auditTrail) awaits(from int, want string) {
 	}
 }
 
-// A sharedBuffer has one writing and one reading goroutine.
+// sharedBuffer is a buffer that one goroutine writes while another reads it.
 type sharedBuffer struct {
 	mu sync.Mutex
 	b  strings.Builder
@@ -137,8 +141,8 @@ func (s *sharedBuffer) String() string {
 	return s.b.String()
 }
 
-// Every audited action leaves its line in the file and in the log. Neither contains a
-// token.
+// A test performs every audited action. The relay must write a line for each action, to
+// the audit file and to its log. Neither may contain a token.
 func TestEveryAuditedActionIsWritten(t *testing.T) {
 	t.Parallel()
 	_, host := newRefhost(t, nil)
@@ -248,7 +252,7 @@ func TestEveryAuditedActionIsWritten(t *testing.T) {
 		t.Errorf("a host whose enrolment was revoked: %v", err)
 	}
 
-	s.Close() // nothing is written any more
+	s.Close() // the relay writes nothing after this
 
 	written, err := os.ReadFile(a.path)
 	if err != nil {

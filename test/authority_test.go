@@ -21,7 +21,8 @@ import (
 	"ahprelay/test/stack"
 )
 
-// allowing returns a token with the given authority.
+// allowing issues a client token with the access, channels, methods and reverse
+// requests of allow.
 func allowing(t testing.TB, s *stack.Stack, allow auth.Client) string {
 	t.Helper()
 	token, err := s.Token(func(c *auth.Client) {
@@ -47,8 +48,8 @@ func dialWith(t testing.TB, s *stack.Stack, token string, opts refclient.Options
 	return c
 }
 
-// A judgeOf records the outcome of each matrix message between a client and a scripted
-// host.
+// judgeOf sends messages of the permission matrix between a client and a scripted host,
+// and finds out what the relay and the host-agent do with each.
 type judgeOf struct {
 	*testing.T
 	client *refclient.Client
@@ -56,8 +57,9 @@ type judgeOf struct {
 	marks  int
 }
 
-// Every message of the matrix crosses relay and host-agent with the outcome in the
-// table. The messages that open a connection, and MCP, have tests of their own.
+// A client and a scripted host send each other every message of the permission matrix.
+// Relay and host-agent must treat each message as the matrix says. Other tests cover
+// the messages that open a connection, and MCP.
 func TestMatrixHoldsThroughTheRelay(t *testing.T) {
 	t.Parallel()
 	p := newScriptedHost(t)
@@ -67,8 +69,9 @@ func TestMatrixHoldsThroughTheRelay(t *testing.T) {
 	})
 }
 
-// runMatrix sends each message of the matrix on one connection per column. A column without
-// a connection is skipped.
+// runMatrix opens a connection for each column of the matrix, sends all messages on it,
+// and compares each outcome with the column's. It skips a column for which dial returns
+// nil.
 func runMatrix(t *testing.T, p *scriptedHost, dial func(t *testing.T, allow auth.Client) *refclient.Client) {
 	t.Helper()
 	rows, err := matrix.Read("../auth/gate/testdata/matrix.txt")
@@ -89,7 +92,7 @@ func runMatrix(t *testing.T, p *scriptedHost, dial func(t *testing.T, allow auth
 				if want == "-" || row.Method == "initialize" || row.Method == "reconnect" || strings.Contains(message, "mcp://") {
 					continue
 				}
-				if strings.HasPrefix(row.Method, "resource") || row.Method == "dispatchAction" { // below operate, a client also reaches channels below those to which it is subscribed
+				if strings.HasPrefix(row.Method, "resource") || row.Method == "dispatchAction" { // below the level operate, a client may also use channels below those to which it is subscribed
 					call(t, client, "subscribe", `{"channel":"mock:/s"}`)
 				}
 				judge := j.fromClient
@@ -104,14 +107,16 @@ func runMatrix(t *testing.T, p *scriptedHost, dial func(t *testing.T, allow auth
 	}
 }
 
-// fromClient sends a message from the client, and returns the verdict on it.
+// fromClient sends a message from the client. It returns the outcome in the matrix's
+// words: the message reached the host, was refused, was dropped, or was answered with
+// an action.
 func (j *judgeOf) fromClient(message string, id int) string {
 	j.Helper()
 	heard, seen := len(j.host.messages()), len(j.client.Frames())
 	if err := j.client.SendRaw([]byte(message)); err != nil {
 		j.Fatal(err)
 	}
-	call(j.T, j.client, "ping", `{"channel":"ahp-root://"}`) // it arrives after the message
+	call(j.T, j.client, "ping", `{"channel":"ahp-root://"}`) // its answer arrives after any answer to the message
 	if slices.Contains(j.host.messages()[heard:], message) {
 		return "pass"
 	}
@@ -130,7 +135,9 @@ func (j *judgeOf) fromClient(message string, id int) string {
 	return "drop"
 }
 
-// fromHost makes the host send a message, and returns the verdict on it.
+// fromHost sends a message from the host. It returns the outcome in the matrix's words:
+// the message reached the client, was changed, was dropped or, for a request, was
+// refused.
 func (j *judgeOf) fromHost(message string, id int) string {
 	j.Helper()
 	heard, seen := len(j.host.messages()), len(j.client.Frames())
@@ -167,7 +174,8 @@ func (j *judgeOf) fromHost(message string, id int) string {
 	return "pass"
 }
 
-// hostHears waits until the host has received the answer to its request.
+// hostHears waits until the host has received the response to its request. It returns
+// "refuse" for error -32009, "answer" for a result, and "nothing" after stepTime.
 func (j *judgeOf) hostHears(from, id int) string {
 	j.Helper()
 	for deadline := time.Now().Add(stepTime); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
@@ -222,7 +230,7 @@ func TestSessionTokenReachesOneSession(t *testing.T) {
 	refused("disposeSession", `{"channel":"`+other["session"]+`"}`)
 	refused("createTerminal", `{"channel":"agenthost-terminal:/mine"}`)
 
-	// A terminal of the session's agent.
+	// The guest reads the terminal that its session's agent opened.
 	say(t, guest, mine["chat"], 2, "terminal")
 	terminal := awaitTerminal(t, guest)
 	call(t, guest, "subscribe", `{"channel":"`+terminal+`"}`)
@@ -232,7 +240,7 @@ func TestSessionTokenReachesOneSession(t *testing.T) {
 	say(t, owner, other["chat"], 2, "stream 20 0 10")
 	awaitDeltas(t, []*refclient.Client{owner}, 23)
 
-	// Another connection resumes.
+	// The guest drops its connection and resumes on a new connection.
 	_ = guest.Abort()
 	again := dialWith(t, s, token, refclient.Options{})
 	call(t, again, "reconnect", fmt.Sprintf(`{"channel":"ahp-root://","clientId":"guest","lastSeenServerSeq":1,"subscriptions":["ahp-root://",%q,%q,%q]}`, mine["session"], mine["chat"], terminal))
@@ -246,13 +254,15 @@ func TestSessionTokenReachesOneSession(t *testing.T) {
 	}
 }
 
-// awaitTerminal returns the terminal of a tool that the client learns of.
+// awaitTerminal waits until a client receives an action that names a terminal, in any
+// chat. It returns the terminal's channel.
 func awaitTerminal(t *testing.T, c *refclient.Client) string {
 	t.Helper()
 	return awaitTerminalOn(t, c, "")
 }
 
-// awaitTerminalOn is the same for one chat.
+// awaitTerminalOn waits until a client receives an action in one chat that names a
+// terminal. It returns the terminal's channel.
 func awaitTerminalOn(t *testing.T, c *refclient.Client, chat string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), stepTime)
@@ -268,8 +278,8 @@ func awaitTerminalOn(t *testing.T, c *refclient.Client, chat string) string {
 	return string(terminal)
 }
 
-// stateOf returns the whole state that a host shows to a full client, without counters
-// of time.
+// stateOf subscribes a client to the channels, lists the sessions and reads files. It
+// returns all answers as a text, without the serverSeq of snapshots.
 func stateOf(t testing.TB, c *refclient.Client, channels ...string) string {
 	t.Helper()
 	var all strings.Builder
@@ -300,8 +310,8 @@ func stateOf(t testing.TB, c *refclient.Client, channels ...string) string {
 	return all.String()
 }
 
-// TestReaderChangesNothing lets a reader send all kinds of client messages, in any order:
-// the host's state stays the same.
+// TestReaderChangesNothing lets a client with the level look send all kinds of messages
+// in random order. The host's state must stay the same.
 func TestReaderChangesNothing(t *testing.T) {
 	t.Parallel()
 	_, server := newRefhost(t, func(c *agenthost.Config) { c.Files = map[string]string{"/dir/a.txt": "text", "/dir/b.txt": "more"} })
@@ -310,7 +320,7 @@ func TestReaderChangesNothing(t *testing.T) {
 	owner := join(t, throughRelay(t, s), "owner", nil)
 	create(t, owner, vars)
 	watch(t, owner, vars)
-	say(t, owner, vars["chat"], 1, "permission") // which waits for an answer
+	say(t, owner, vars["chat"], 1, "permission") // the agent waits for permission during the whole test
 	ctx, cancel := context.WithTimeout(t.Context(), stepTime)
 	defer cancel()
 	if _, err := owner.WaitFor(ctx, func(f []byte) bool { return bytes.Contains(f, []byte("session/inputNeededSet")) }); err != nil {
@@ -339,8 +349,8 @@ func TestReaderChangesNothing(t *testing.T) {
 	}
 }
 
-// clientMethods are the reference host's methods, further methods of real hosts, and
-// unknown methods.
+// clientMethods are the methods of the reference host, methods that only real hosts
+// serve, and unknown methods.
 var clientMethods = []string{
 	"createSession", "disposeSession", "createChat", "disposeChat", "createTerminal", "disposeTerminal", "authenticate", "createResourceWatch",
 	"resourceRequest", "resourceWrite", "resourceDelete", "resourceMkdir", "resourceMove", "resourceCopy", "canvasOpen", "canvasInvokeAction",
@@ -348,7 +358,8 @@ var clientMethods = []string{
 	"dispatchAction", "tools/call", "DispatchAction", "subscribe", "unsubscribe", "listSessions", "resourceRead", "resourceList", "channel/ack", "ping",
 }
 
-// readerMessage returns a random client message.
+// readerMessage returns a random request or notification on one of the channels, or on
+// a channel that is unknown.
 func readerMessage(rt *rapid.T, id int, channels []string) string {
 	method := rapid.SampledFrom(clientMethods).Draw(rt, "method")
 	channel := rapid.SampledFrom(append([]string{"demo:/new", "ahp-canvas:/1", "mcp://one"}, channels...)).Draw(rt, "channel")
@@ -367,8 +378,9 @@ func readerMessage(rt *rapid.T, id int, channels []string) string {
 	return fmt.Sprintf(`{"jsonrpc":"2.0","method":%q,"params":%s}`, method, params)
 }
 
-// A reader's actions are refused while the host streams. No echo arrives before earlier
-// messages of the host.
+// Readers dispatch actions while the host streams to them. The relay refuses each
+// action with an echo. After an echo, a reader must not receive an action with a lower
+// serverSeq.
 func TestEchoesAreInOrder(t *testing.T) {
 	t.Parallel()
 	_, server := newRefhost(t, nil)

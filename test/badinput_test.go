@@ -16,8 +16,9 @@ import (
 	"ahprelay/test/stack"
 )
 
-// Invalid frames get an error, never reach the host, and do not disturb other
-// clients.
+// Clients send invalid frames before and after initialize. The relay closes each client
+// with the reason. The host gets no part of a frame, and another client keeps its
+// connection.
 func TestBadFramesAreAnswered(t *testing.T) {
 	t.Parallel()
 	_, server := newRefhost(t, nil)
@@ -86,8 +87,8 @@ func dialOnly(t *testing.T, dial dialer) *refclient.Client {
 	return c
 }
 
-// Frames at the limit pass. A request one byte longer gets an error; a longer
-// notification or first message ends the connection.
+// A frame at the size limit passes. A request that is longer by one byte gets an error.
+// For a longer notification or a longer first frame, the relay closes the connection.
 func TestFramesAboveTheLimitAreAnswered(t *testing.T) {
 	t.Parallel()
 	const first, limit = 2000, 1 << 20
@@ -107,7 +108,7 @@ func TestFramesAboveTheLimitAreAnswered(t *testing.T) {
 		initialized bool
 		what        string
 		size        int
-		answer      string // "": the connection ends
+		answer      string // expected response; "": the relay closes the connection
 	}{
 		{"first at the limit", false, ping, first, "answer"},
 		{"first above it", false, ping, first + 1, ""},
@@ -137,8 +138,8 @@ func TestFramesAboveTheLimitAreAnswered(t *testing.T) {
 	}
 }
 
-// TestTokensPassInEachPlace sends valid and invalid tokens in each place where a
-// relay accepts tokens.
+// TestTokensPassInEachPlace connects with valid and with invalid tokens, in each place
+// of a handshake where a relay accepts a token.
 func TestTokensPassInEachPlace(t *testing.T) {
 	t.Parallel()
 	_, server := newRefhost(t, nil)
@@ -211,7 +212,7 @@ func TestTokensPassInEachPlace(t *testing.T) {
 		wantClosed(t, c, ahp.CloseUnknownHost, "unknown host")
 	})
 	t.Run("expires", func(t *testing.T) {
-		for ttl := 2 * time.Second; ; ttl *= 2 { // it lasts at least as long as a client takes to connect here
+		for ttl := 2 * time.Second; ; ttl *= 2 { // doubled until the token lasts longer than a client takes to connect
 			c, err := refclient.Dial(t.Context(), s.URL(stack.Host), refclient.Options{
 				Token: token(func(c *auth.Client) { c.Expires = time.Now().Add(ttl) }),
 			})
@@ -227,8 +228,8 @@ func TestTokensPassInEachPlace(t *testing.T) {
 	})
 }
 
-// TestOnlyPermittedOriginsConnect connects browsers from permitted origins, and
-// refuses all others.
+// TestOnlyPermittedOriginsConnect connects from permitted origins, as browsers do.
+// Handshakes from other origins are refused.
 func TestOnlyPermittedOriginsConnect(t *testing.T) {
 	t.Parallel()
 	_, server := newRefhost(t, nil)
@@ -267,7 +268,8 @@ func TestOnlyPermittedOriginsConnect(t *testing.T) {
 	}
 }
 
-// A client that may only read sees a session. Its attempts to change it are refused.
+// A client with the level look watches a session. The relay refuses its attempts to
+// change it.
 func TestReadersChangeNothing(t *testing.T) {
 	t.Parallel()
 	_, server := newRefhost(t, nil)

@@ -18,8 +18,9 @@ import (
 	"ahprelay/test/stack"
 )
 
-// Bits change on a plain connection between host-agent and relay, where no TLS notices.
-// Clients and host still receive exactly what was sent, and no client is closed.
+// A proxy changes bits on the connection between host-agent and relay, which has no
+// TLS. Host-agent and relay must notice each change and repair it: clients and host
+// receive exactly what was sent, and no client's connection ends.
 func TestChangedBitsReachNoClient(t *testing.T) {
 	t.Parallel()
 	for name, overTCP := range map[string]bool{"through the relay's port": false, "over TCP": true} {
@@ -73,10 +74,10 @@ func TestChangedBitsReachNoClient(t *testing.T) {
 	}
 }
 
-// changedBits is the number of bits that a test changes.
+// changedBits is the number of bits that TestChangedBitsReachNoClient changes.
 const changedBits = 40
 
-// longNote returns a notification that hardly compresses.
+// longNote returns a long notification that hardly gets shorter by compression.
 func longNote(channel string, n int) string {
 	pad := make([]byte, 1200)
 	dice := rand.New(rand.NewPCG(uint64(n), uint64(len(channel))))
@@ -111,8 +112,8 @@ func awaitMessages(t *testing.T, sent []string, received func() []string) {
 	}
 }
 
-// A flipper forwards TCP connections. Once it is armed, it changes a bit of the next long
-// piece, in either direction.
+// flipper is a TCP proxy. When armed is set, it changes a single bit in the next piece,
+// in either direction, that is at least longPiece bytes long.
 type flipper struct {
 	listener net.Listener
 	target   string
@@ -128,7 +129,7 @@ func newFlipper(t *testing.T) *flipper {
 		t.Fatal(err)
 	}
 	f := &flipper{listener: l}
-	t.Cleanup(func() { // after the stack has ended
+	t.Cleanup(func() { // runs after the stack has ended
 		_ = l.Close()
 		f.all.Wait()
 	})
@@ -156,8 +157,8 @@ func (f *flipper) serve() {
 	}
 }
 
-// longPiece is the least length of a piece that contains messages. A login or a lease is
-// shorter.
+// longPiece is the least length of a piece in which a flipper changes a bit. Pieces
+// with a chat's messages are longer; pieces with only a login or a lease are shorter.
 const longPiece = 1200
 
 func (f *flipper) pass(to io.Writer, from io.Reader) {

@@ -23,12 +23,13 @@ import (
 	"ahprelay/test/stack"
 )
 
-// A canvasWorld is a host with canvases, and clients of it through a relay.
+// canvasWorld is a host with canvases behind a relay and a host-agent. Its methods
+// connect clients and use the canvases.
 type canvasWorld struct {
 	t       testing.TB
 	host    *agenthost.Host
 	stack   *stack.Stack
-	meter   *stack.Meter // counts what the host-agent sends
+	meter   *stack.Meter // counts the bytes from the host-agent to NATS
 	session string
 }
 
@@ -37,20 +38,21 @@ func newCanvasWorld(t testing.TB, canvas contentproxy.Config, canvases ...agenth
 	return newCanvasWorldWith(t, func(cfg *hostagent.Config) { cfg.Canvas = canvas }, canvases...)
 }
 
-// newCanvasWorldWith is newCanvasWorld with a changed configuration of the host-agent.
+// newCanvasWorldWith is newCanvasWorld, and lets change edit the host-agent's
+// configuration.
 func newCanvasWorldWith(t testing.TB, change func(*hostagent.Config), canvases ...agenthost.Canvas) *canvasWorld {
 	t.Helper()
 	return newCanvasWorldAt(t, gateway.RelayConfig{}, change, canvases...)
 }
 
-// newCanvasWorldAt is newCanvasWorldWith for a relay with the given configuration.
+// newCanvasWorldAt is newCanvasWorldWith, with a configuration for the relay.
 func newCanvasWorldAt(t testing.TB, relay gateway.RelayConfig, change func(*hostagent.Config), canvases ...agenthost.Canvas) *canvasWorld {
 	t.Helper()
 	relay.Gateway.CanvasDomain = cmp.Or(relay.Gateway.CanvasDomain, "http://localhost:0")
 	host, server := newRefhost(t, func(cfg *agenthost.Config) { cfg.Canvases = canvases })
 	var meter *stack.Meter
 	s := startStackWith(t, stack.Config{DataDir: relay.DataDir, Upstream: server.URL(), NATSOverTCP: true, Relay: relay}, func(relay *stack.Stack, cfg *hostagent.Config) (err error) {
-		if meter == nil { // else the host-agent is started again
+		if meter == nil { // nil at the host-agent's first start only
 			if meter, err = stack.NewMeter(relay.Relay.NATSAddr().String()); err != nil {
 				return err
 			}
@@ -70,7 +72,8 @@ func (w *canvasWorld) client(id string) *refclient.Client {
 	return w.clientWith(id, nil)
 }
 
-// clientWith is client. change, if not nil, changes the token.
+// clientWith connects a client whose token change edits. A nil change leaves the usual
+// token.
 func (w *canvasWorld) clientWith(id string, change func(*auth.Client)) *refclient.Client {
 	w.t.Helper()
 	token, err := w.stack.Token(change)
@@ -80,7 +83,7 @@ func (w *canvasWorld) clientWith(id string, change func(*auth.Client)) *refclien
 	return w.clientOf(id, token)
 }
 
-// clientOf is a client with a token.
+// clientOf connects and initializes a client with a token.
 func (w *canvasWorld) clientOf(id, token string) *refclient.Client {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), stepTime)
@@ -160,7 +163,8 @@ func wantRPCError(t *testing.T, err error, code int) {
 	}
 }
 
-// Both forms of content addresses show the same application with the same content.
+// A client reads two canvases, one with content over the host's channel and one at a
+// loopback address. Both have the same content.
 func TestBothAddressFormsShowTheSame(t *testing.T) {
 	t.Parallel()
 	w := newCanvasWorld(t, contentproxy.Config{}, agenthost.Canvas{ID: "notes"}, agenthost.Canvas{ID: "notes-loopback", Mode: agenthost.CanvasLoopback})
@@ -193,8 +197,9 @@ func TestBothAddressFormsShowTheSame(t *testing.T) {
 	}
 }
 
-// TestCanvasLoopbackLife follows a canvas address: other clients use it, the canvas
-// closes, and it opens again.
+// TestCanvasLoopbackLife reads a canvas at a loopback address: with and without a
+// subscription, after a reconnect, after a restart of the host-agent, and after the
+// canvas is closed.
 func TestCanvasLoopbackLife(t *testing.T) {
 	t.Parallel()
 	w := newCanvasWorld(t, contentproxy.Config{}, agenthost.Canvas{ID: "app", Mode: agenthost.CanvasLoopback})
@@ -210,8 +215,8 @@ func TestCanvasLoopbackLife(t *testing.T) {
 	_, err = w.read(c, channel, "ahp-canvas-content:/another/index.html")
 	wantRPCError(t, err, ahp.CodeInvalidParams)
 
-	// A client that resumes by a replay can still read, even through a new host-agent,
-	// which lacks the canvas's state.
+	// A client that resumes by a replay gets no snapshot of the canvas. It can still read
+	// the content, even through a new host-agent, which has not seen that snapshot either.
 	last := lastServerSeq(c)
 	_ = c.Abort()
 	again := w.resume("c", last, w.session, channel)
@@ -226,8 +231,8 @@ func TestCanvasLoopbackLife(t *testing.T) {
 		t.Errorf("after a restart of the host-agent: %v", err)
 	}
 
-	// A closed canvas is closed to every client, even to one that does not follow the
-	// session.
+	// After the host closes the canvas, no client can read it. This holds for a client
+	// without a subscription to the session, too.
 	only := w.client("only")
 	w.show(only, channel)
 	if _, err := w.read(only, channel, url); err != nil {
@@ -248,7 +253,8 @@ func TestCanvasLoopbackLife(t *testing.T) {
 	}
 }
 
-// resume connects a client again on a new connection.
+// resume connects a client with the clientId id on a new connection. It reconnects with
+// the serverSeq last and the subscriptions.
 func (w *canvasWorld) resume(id string, last int64, subscriptions ...string) *refclient.Client {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), stepTime)
@@ -274,7 +280,8 @@ func lastServerSeq(c *refclient.Client) (last int64) {
 	return last
 }
 
-// An application is read by URL as a browser reads it, whichever side serves it.
+// A browser opens a canvas by URL. The result is the same whether the host or the
+// host-agent serves the content.
 func TestCanvasByURL(t *testing.T) {
 	t.Parallel()
 	w := newCanvasWorld(t, contentproxy.Config{}, agenthost.Canvas{ID: "notes"}, agenthost.Canvas{ID: "notes-loopback", Mode: agenthost.CanvasLoopback})
@@ -303,15 +310,16 @@ func TestCanvasByURL(t *testing.T) {
 		// A client without a subscription gets no ticket.
 		_, err := w.try(other, "relay/canvasTicket", ask)
 		wantRPCError(t, err, ahp.CodePermissionDenied)
-		// The address alone opens nothing in another browser, and neither does a used
-		// ticket.
+		// A browser without the page's cookie gets nothing by the page's address, and a
+		// ticket works only once.
 		if got := w.browser().open(page.url); got.status != http.StatusForbidden {
 			t.Errorf("another browser: %d %q", got.status, got.body)
 		}
 	}
 }
 
-// TestCanvasTurnedOff leaves loopback addresses alone.
+// TestCanvasTurnedOff turns canvases off at the host-agent. The client gets the host's
+// own loopback address, and cannot read content through the relay.
 func TestCanvasTurnedOff(t *testing.T) {
 	t.Parallel()
 	w := newCanvasWorld(t, contentproxy.Config{Off: true}, agenthost.Canvas{ID: "app", Mode: agenthost.CanvasLoopback})
@@ -324,8 +332,8 @@ func TestCanvasTurnedOff(t *testing.T) {
 	wantRPCError(t, err, ahp.CodeMethodNotFound)
 }
 
-// Many clients read large content at once. It crosses to the relay once, whichever
-// side serves it.
+// Many clients read large content at once. The host-agent sends it to the relay once,
+// whether the host or the host-agent serves it.
 func TestSharedContentCrossesOnce(t *testing.T) {
 	t.Parallel()
 	for mode, id := range map[agenthost.CanvasMode]string{agenthost.CanvasChannel: "channel", agenthost.CanvasLoopback: "loopback"} {
@@ -358,7 +366,8 @@ func TestManyReadsAtOnce(t *testing.T) {
 	wg.Wait()
 }
 
-// BenchmarkCanvasReaders has 200 clients read 256 KiB.
+// BenchmarkCanvasReaders measures how long 200 clients take to read 256 KiB each, and
+// how many bytes the host-agent sends for it.
 func BenchmarkCanvasReaders(b *testing.B) {
 	for b.Loop() {
 		sent, took := manyRead(b, agenthost.CanvasLoopback, 200)
@@ -400,8 +409,9 @@ func manyRead(t testing.TB, mode agenthost.CanvasMode, readers int) (uplink int6
 	return uplink, took
 }
 
-// The canvas follows §6 of the Canvas proposal, with the provider at one relay and the
-// renderer at a second relay: requests, views, and the provider's leaving and return.
+// A client provides a canvas at one relay, and another client shows it at a second
+// relay, as in §6 of the Canvas proposal. The provider answers requests, loses its
+// connection and returns.
 func TestCanvasFollowsTheProposal(t *testing.T) {
 	t.Parallel()
 	cl := startClusterOf(t, func(cfg *agenthost.Config) { cfg.Canvases = []agenthost.Canvas{{ID: "notes"}} })
@@ -457,7 +467,7 @@ func TestCanvasFollowsTheProposal(t *testing.T) {
 		t.Errorf("the canvas of a client is at %s; want what the client said", url)
 	}
 	_, err := w.read(renderer, editor, "ahp-canvas-content:/editor-1/provider")
-	wantRPCError(t, err, ahp.CodeNotFound) // the host serves the method, and has no content of a client
+	wantRPCError(t, err, ahp.CodeNotFound) // the host serves the method, but not for a canvas of a client
 	if value, err := cl.host.InvokeCanvas(editor, "go", nil); err != nil || string(value) != "42" {
 		t.Errorf("InvokeCanvas = %s, %v", value, err)
 	}
@@ -466,7 +476,8 @@ func TestCanvasFollowsTheProposal(t *testing.T) {
 		t.Error("a client could invoke an action of a canvas that is not its own")
 	}
 
-	// A canvas of the host's: the bridge both ways, null clears.
+	// The host and a client send each other messages through a canvas of the host. The
+	// host then clears its status with null.
 	notes := w.open("notes")
 	w.show(renderer, notes)
 	w.show(provider, notes)
@@ -483,7 +494,8 @@ func TestCanvasFollowsTheProposal(t *testing.T) {
 	}
 	w.await(renderer, notes, "canvas/updated", `"status":null`)
 
-	// When the provider loses its network, the canvas is stale until the provider returns.
+	// The provider loses its connection. The canvas is stale until the provider
+	// reconnects.
 	_ = provider.Abort()
 	w.await(renderer, editor, "canvas/updated", `"availability":"stale"`)
 	ctx, cancel := context.WithTimeout(t.Context(), stepTime)
@@ -498,7 +510,7 @@ func TestCanvasFollowsTheProposal(t *testing.T) {
 	}
 	w.await(renderer, editor, "canvas/updated", `"availability":"ready"`)
 
-	// The renderer closes it.
+	// The client that shows the provider's canvas closes it.
 	if _, err := renderer.Dispatch(editor, map[string]any{"type": "canvas/closeRequested"}); err != nil {
 		t.Fatal(err)
 	}
@@ -514,7 +526,8 @@ func TestCanvasFollowsTheProposal(t *testing.T) {
 	}
 }
 
-// await waits for an action with some text in it.
+// await waits until a client receives an action of the kind on a channel, with the text
+// in it.
 func (w *canvasWorld) await(c *refclient.Client, channel, kind, text string) {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), stepTime)
@@ -526,7 +539,8 @@ func (w *canvasWorld) await(c *refclient.Client, channel, kind, text string) {
 	}
 }
 
-// A client gets no content from the relay's cache if the host would refuse it.
+// The relay has a canvas's content in its cache. It refuses the content to a client
+// without a subscription, as the host would.
 func TestCanvasReadsAreTheHostsToAllow(t *testing.T) {
 	t.Parallel()
 	large := strings.Repeat("0123456789abcde-", 1<<12)

@@ -14,9 +14,9 @@ import (
 	"ahprelay/test/testca"
 )
 
-// TestCookiesOfAnotherCanvasDoNotShutACanvas sends as many and as long cookies with each
-// request as a browser stores for a domain. Cookies that the application has set in a
-// response still reach it.
+// TestCookiesOfAnotherCanvasDoNotShutACanvas sends requests with as many and as long
+// cookies as a browser stores for a domain. The relay must still serve the page, and
+// pass on the cookies that the application itself has set.
 func TestCookiesOfAnotherCanvasDoNotShutACanvas(t *testing.T) {
 	t.Parallel()
 	cert, key, err := testca.WriteFiles(t.TempDir())
@@ -30,13 +30,13 @@ func TestCookiesOfAnotherCanvasDoNotShutACanvas(t *testing.T) {
 	address := w.ticket(c, map[string]any{"channel": channel, "uri": w.show(c, channel)})
 	http1 := w.browser()
 	transport := http1.client.Transport.(*http.Transport)
-	transport.TLSClientConfig = &tls.Config{InsecureSkipVerify: true} // the name is below localhost
+	transport.TLSClientConfig = &tls.Config{InsecureSkipVerify: true} // the test certificate does not cover names below localhost
 	modern := transport.Clone()
 	modern.ForceAttemptHTTP2 = true
 	t.Cleanup(modern.CloseIdleConnections)
 	http2 := &browser{t, &http.Client{Transport: modern, Jar: http1.client.Jar}}
 	base := strings.TrimSuffix(http1.open(address).url, "/start")
-	http1.open(base + "/headers") // sets the cookie a
+	http1.open(base + "/headers") // the application sets the cookie a
 
 	for _, count := range []int{60, 176} {
 		var cookies []string

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// eventSource asks for the event stream in its own goroutine, as an EventSource does.
+// eventSource requests the event stream in its own goroutine, as a page's EventSource
+// does. The channel receives the response.
 func (w *canvasWorld) eventSource(b *browser, base string) <-chan *http.Response {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), streamTime)
@@ -28,9 +29,11 @@ func (w *canvasWorld) eventSource(b *browser, base string) <-chan *http.Response
 	return answered
 }
 
-// TestEventStreamIsHeldForANewHostAgent ends the host-agent while a page has an event stream. The page asks for the stream
-// again, first while there is no host-agent, then while the new one does not know the client yet. Both requests get the
-// stream when the client is back. A request for a page is refused meanwhile.
+// TestEventStreamIsHeldForANewHostAgent ends the host-agent while a page has an event
+// stream. The page requests the stream again, first while no host-agent runs, then
+// while the new host-agent does not know the client yet. The relay holds both requests,
+// and serves the stream once the client is back. It refuses requests for pages in the
+// meantime.
 func TestEventStreamIsHeldForANewHostAgent(t *testing.T) {
 	t.Parallel()
 	w, _, _, channel, b, base := liveApp(t, nil)

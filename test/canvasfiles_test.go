@@ -11,8 +11,8 @@ import (
 	"ahprelay/contentproxy"
 )
 
-// A host shows files below a folder that its owner allows, by URL and in band. Files
-// outside of it are refused.
+// The owner allows a folder. A canvas then shows files in the folder, by URL and
+// through the client's channel. Files outside are refused.
 func TestOnlyAllowedFilesAreShown(t *testing.T) {
 	t.Parallel()
 	base := t.TempDir()

@@ -16,9 +16,9 @@ import (
 	"ahprelay/test/testca"
 )
 
-// TestCanvasHTTP2 loads 300 modules over one connection in HTTP/2: none is refused,
-// an event stream and a WebSocket go on beside them, and the relay itself stays at
-// HTTP/1.1.
+// TestCanvasHTTP2 loads 300 modules over one HTTP/2 connection. No request is refused.
+// An event stream on the same connection and a WebSocket on another stay open. Outside
+// canvases, the relay speaks HTTP/1.1 only.
 func TestCanvasHTTP2(t *testing.T) {
 	t.Parallel()
 	cert, key, err := testca.WriteFiles(t.TempDir())
@@ -33,7 +33,7 @@ func TestCanvasHTTP2(t *testing.T) {
 
 	b := w.browser()
 	http1 := b.client.Transport.(*http.Transport)
-	http1.TLSClientConfig = &tls.Config{InsecureSkipVerify: true} // the name is below localhost
+	http1.TLSClientConfig = &tls.Config{InsecureSkipVerify: true} // the test certificate does not cover names below localhost
 	http2 := http1.Clone()
 	http2.ForceAttemptHTTP2, http2.MaxConnsPerHost = true, 1
 	t.Cleanup(http2.CloseIdleConnections)
@@ -74,7 +74,7 @@ func TestCanvasHTTP2(t *testing.T) {
 	if up := page.send("POST", base+"/echo", map[string]string{"Origin": base}, strings.NewReader(strings.Repeat("y", 2<<20))); !strings.Contains(up.body, `"method":"POST"`) || len(up.body) < 2<<20 {
 		t.Errorf("an upload: %d, %d bytes", up.status, len(up.body))
 	}
-	// An ended canvas has ended on this connection too.
+	// The client unsubscribes from the canvas. The event stream and the WebSocket end.
 	if err := c.Unsubscribe(channel); err != nil {
 		t.Fatal(err)
 	}

@@ -19,10 +19,11 @@ import (
 // kernel buffers included: see docs/limits.md.
 const (
 	mostHeld = 24 << 20
-	standing = 500 * time.Millisecond // without a byte, after which a stream counts as stopped
+	standing = 500 * time.Millisecond // a stream without a new byte for this time counts as stopped
 )
 
-// raw opens a connection to the relay for bytes that no browser would send.
+// raw opens a TCP connection to the relay, for bytes that no browser would send. It
+// returns the page's host name and cookie for the request.
 func (b *browser) raw(base string) (conn net.Conn, host, cookie string) {
 	b.t.Helper()
 	u := mustURL(b.t, base)
@@ -38,8 +39,9 @@ func (b *browser) raw(base string) (conn net.Conn, host, cookie string) {
 	return conn, u.Host, strings.Join(pairs, "; ")
 }
 
-// Ambiguous requests with a second request behind them never let the application see a
-// request that the relay has not judged.
+// A client sends requests that two parsers may read differently, each with a second
+// request behind it. The application must not receive a request that the relay has not
+// checked.
 func TestCanvasLiveSmuggling(t *testing.T) {
 	t.Parallel()
 	_, a, _, _, b, base := liveApp(t, nil)
@@ -71,7 +73,7 @@ func TestCanvasLiveSmuggling(t *testing.T) {
 			t.Fatal(err)
 		}
 		answers := bufio.NewReader(conn)
-		for i := range 2 { // and perhaps none to the second request
+		for i := range 2 { // the second response may be missing
 			response, err := http.ReadResponse(answers, nil)
 			if err != nil {
 				if errors.Is(err, os.ErrDeadlineExceeded) {
@@ -94,9 +96,9 @@ func TestCanvasLiveSmuggling(t *testing.T) {
 	}
 }
 
-// An application that sends without end to a browser which reads nothing stops at a
-// bound, and so does a browser that sends to such an application. The rest of the page
-// keeps working.
+// An application sends without end to a browser that reads nothing, and a browser sends
+// without end to an application that reads nothing. Both streams stop after a bounded
+// number of bytes. The rest of the page still works.
 func TestCanvasLiveBounds(t *testing.T) {
 	t.Parallel()
 	_, a, _, _, b, base := liveApp(t, nil)
@@ -141,8 +143,8 @@ func TestCanvasLiveBounds(t *testing.T) {
 	}
 }
 
-// Two subjects see the same canvas at different origins, and neither browser reaches
-// the page of the second subject.
+// Two subjects open the same canvas, at different origins. A browser with the first
+// subject's cookies cannot open the second subject's page, nor the reverse.
 func TestCanvasLiveSubjects(t *testing.T) {
 	t.Parallel()
 	w, _, _, channel, ada, adas := liveApp(t, nil)

@@ -10,9 +10,10 @@ import (
 	"ahprelay/auth"
 )
 
-// TestCanvasLastsAsLongAsItsClient has two clients open a canvas with tokens that expire soon. The client that renews
-// its token keeps its page, its event stream included. The relay closes the connection of the client that does
-// not, and its page ends with it. When the renewed token is revoked, the first page ends too.
+// TestCanvasLastsAsLongAsItsClient opens a canvas for two clients whose tokens expire
+// soon. The first client renews its token, and keeps its page and event stream. The
+// second client does not: the relay closes its connection, and its page ends. Then the
+// first client's new token is revoked, and its page ends, too.
 func TestCanvasLastsAsLongAsItsClient(t *testing.T) {
 	t.Parallel()
 	soon := time.Now().Add(10 * time.Second)
@@ -31,7 +32,7 @@ func TestCanvasLastsAsLongAsItsClient(t *testing.T) {
 	}
 	w.call(c, "relay/refreshToken", map[string]any{"channel": "ahp-root://", "token": renewed})
 
-	awaitClosed(t, other, ahp.CloseTokenEnded, "token expired") // by the relay: its token has expired
+	awaitClosed(t, other, ahp.CloseTokenEnded, "token expired") // the relay closes this client
 	ended.ends()
 	if got := page.open(otherBase + "/start"); got.status != http.StatusForbidden {
 		t.Errorf("the client's token has expired: %d %q", got.status, got.body)
