@@ -35,13 +35,14 @@ import (
 	"ahprelay/test/refclient"
 )
 
-// A browser resolves names below localhost to this machine, and stores cookies.
+// browser is an HTTP client that behaves like a browser: names below localhost resolve
+// to this machine, and cookies are stored.
 type browser struct {
 	t      testing.TB
 	client *http.Client
 }
 
-// got is a browser's response, with its place.
+// got is a response to a browser, with the URL after all redirects.
 type got struct {
 	url    string
 	status int
@@ -49,7 +50,8 @@ type got struct {
 	body   string
 }
 
-// toLoopback dials the loopback interface, whatever the name.
+// toLoopback dials the port of an address on the loopback interface, and ignores the
+// host name.
 func toLoopback(ctx context.Context, network, address string) (net.Conn, error) {
 	_, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -59,7 +61,8 @@ func toLoopback(ctx context.Context, network, address string) (net.Conn, error) 
 	return d.DialContext(ctx, network, "127.0.0.1:"+port)
 }
 
-// A safeJar takes cookies for safe origins on this machine, as browsers do.
+// safeJar is a cookie jar that treats http origins below localhost as secure, as
+// browsers do.
 type safeJar struct{ *cookiejar.Jar }
 
 func safe(u *url.URL) *url.URL {
@@ -81,7 +84,7 @@ func (w *canvasWorld) browser() *browser {
 	return &browser{w.t, &http.Client{Transport: transport, Jar: safeJar{jar}}}
 }
 
-// ticket returns the address for a client's view of a canvas.
+// ticket requests a ticket for a canvas page. It returns the URL that opens the page.
 func (w *canvasWorld) ticket(c *refclient.Client, ask map[string]any) string {
 	w.t.Helper()
 	var ticket struct{ URL string }
@@ -93,7 +96,7 @@ func (w *canvasWorld) ticket(c *refclient.Client, ask map[string]any) string {
 
 func (b *browser) open(address string) got { return b.send(http.MethodGet, address, nil, nil) }
 
-// send sends a request, and reads the answer.
+// send sends a request, follows redirects, and reads the whole response.
 func (b *browser) send(method, address string, header map[string]string, body io.Reader) got {
 	b.t.Helper()
 	request, err := http.NewRequestWithContext(b.t.Context(), method, address, body)
@@ -115,12 +118,12 @@ func (b *browser) send(method, address string, header map[string]string, body io
 	return got{response.Request.URL.String(), response.StatusCode, response.Header, string(data)}
 }
 
-// An app is a web server on the host's machine, as development tools have it.
+// app is a web server on the host's machine, like a development tool's.
 type app struct {
 	*httptest.Server
-	release  chan struct{} // lets the event stream go on
-	said     atomic.Int64  // bytes sent by the endless response
-	smuggled atomic.Int64  // requests that no client sent
+	release  chan struct{} // each value lets the event stream send a further event
+	said     atomic.Int64  // bytes sent by /endless
+	smuggled atomic.Int64  // requests for /smuggled, which no client sends by itself
 }
 
 func newApp(t testing.TB) *app {
@@ -144,7 +147,7 @@ func newApp(t testing.TB) *app {
 		}
 	})
 	mux.HandleFunc("/socket", func(w http.ResponseWriter, r *http.Request) {
-		ws, err := websocket.Accept(w, r, nil) // of the same origin only
+		ws, err := websocket.Accept(w, r, nil) // accepts pages of the same origin only
 		if err != nil {
 			return
 		}
@@ -165,7 +168,7 @@ func newApp(t testing.TB) *app {
 		}
 	})
 	over := make(chan struct{})
-	mux.HandleFunc("/sink", func(http.ResponseWriter, *http.Request) { <-over }) // reads nothing, so it does not notice the end
+	mux.HandleFunc("/sink", func(http.ResponseWriter, *http.Request) { <-over }) // the handler reads nothing, so it does not notice the connection's end
 	mux.HandleFunc("/smuggled", func(http.ResponseWriter, *http.Request) { a.smuggled.Add(1) })
 	mux.HandleFunc("/large", func(w http.ResponseWriter, r *http.Request) {
 		http.ServeContent(w, r, "large.bin", time.Time{}, bytes.NewReader(large))
@@ -204,13 +207,14 @@ func newApp(t testing.TB) *app {
 
 var large = bytes.Repeat([]byte("0123456789abcdef"), 4<<20/16)
 
-// liveApp opens a canvas at an application, and a page of it in a browser.
+// liveApp opens a canvas at a new application, and the canvas's page in a browser.
+// change, if not nil, edits the client's token. base is the page's origin.
 func liveApp(t *testing.T, change func(*auth.Client)) (w *canvasWorld, a *app, c *refclient.Client, channel string, b *browser, base string) {
 	t.Helper()
 	return liveAppWith(t, change, func(*hostagent.Config) {})
 }
 
-// liveAppWith is liveApp, with a host-agent that is changed.
+// liveAppWith is liveApp, and lets agent edit the host-agent's configuration.
 func liveAppWith(t *testing.T, change func(*auth.Client), agent func(*hostagent.Config)) (w *canvasWorld, a *app, c *refclient.Client, channel string, b *browser, base string) {
 	t.Helper()
 	a = newApp(t)
@@ -225,13 +229,15 @@ func liveAppWith(t *testing.T, change func(*auth.Client), agent func(*hostagent.
 	return w, a, c, channel, b, strings.TrimSuffix(page.url, "/start?x=1")
 }
 
-// An application works as in a browser on the host's machine.
+// A browser uses an application through a canvas: methods, bodies, ranges, redirects
+// and headers. The application must work as in a browser on its own machine.
 func TestApplicationWorksAsOnItsMachine(t *testing.T) {
 	t.Parallel()
 	_, a, _, _, b, base := liveApp(t, nil)
 	host := strings.TrimPrefix(a.URL, "http://")
 
-	// Methods, bodies, and the browser's traces at the application.
+	// The application gets the method and body, and headers as from a browser on its
+	// machine.
 	var seen struct {
 		Method, Host, Body, URI string
 		Header                  http.Header
@@ -253,7 +259,7 @@ func TestApplicationWorksAsOnItsMachine(t *testing.T) {
 		}
 	}
 
-	// Range, and all of it.
+	// The browser requests a range of a file, and then the whole file.
 	part := b.send("GET", base+"/large", map[string]string{"Range": "bytes=1000-1999"}, nil)
 	if part.status != http.StatusPartialContent || part.body != string(large[1000:2000]) {
 		t.Errorf("a range: %d, %d bytes", part.status, len(part.body))
@@ -266,7 +272,7 @@ func TestApplicationWorksAsOnItsMachine(t *testing.T) {
 		t.Errorf("an upload came as %d bytes", len(seen.Body))
 	}
 
-	// Informational responses stay at the application.
+	// The application sends an informational response. The browser must not get it.
 	trace := &httptrace.ClientTrace{Got1xxResponse: func(code int, header textproto.MIMEHeader) error {
 		t.Errorf("the browser is told %d, %v", code, header)
 		return nil
@@ -288,7 +294,8 @@ func TestApplicationWorksAsOnItsMachine(t *testing.T) {
 		t.Errorf("after hints: %d %v", hinted.StatusCode, hinted.Header)
 	}
 
-	// Redirects, within the origin only.
+	// A redirect within the application's origin is followed. A redirect to a different
+	// place becomes HTTP 502.
 	for at, want := range map[string]int{
 		"/there?y=2": 200, a.URL + "/there?y=2": 200, "there?y=2": 200,
 		"http://127.0.0.1:1/": 502, "https://example.com/": 502, "//example.com/": 502, "http://[::1]/": 502, "/\\example.com": 502, "javascript:alert(1)": 502,
@@ -298,7 +305,7 @@ func TestApplicationWorksAsOnItsMachine(t *testing.T) {
 		}
 	}
 
-	// Headers.
+	// The relay removes or changes some headers of a response, and passes on the rest.
 	h := b.open(base + "/headers").header
 	for name, want := range map[string]string{
 		"X-App": "said", "Cross-Origin-Opener-Policy": "said",
@@ -314,7 +321,9 @@ func TestApplicationWorksAsOnItsMachine(t *testing.T) {
 	}
 }
 
-// An event stream and a WebSocket carry messages while they last.
+// A page has an event stream, a WebSocket and a download. They go on after the
+// host-agent and the client lost their connections, and end when the host closes the
+// canvas.
 func TestCanvasLiveStreams(t *testing.T) {
 	t.Parallel()
 	w, a, c, channel, b, base := liveApp(t, nil)
@@ -332,7 +341,8 @@ func TestCanvasLiveStreams(t *testing.T) {
 			t.Fatalf("socket: %q", got)
 		}
 	}
-	// A short outage of the host's own network loses nothing and ends no stream.
+	// The host-agent's connection to the relay is cut for a short time. The download
+	// arrives complete, and the WebSocket stays open.
 	download, err := b.client.Get(base + "/large")
 	if err != nil {
 		t.Fatal(err)
@@ -351,7 +361,7 @@ func TestCanvasLiveStreams(t *testing.T) {
 		t.Errorf("a socket after a drop: %q", got)
 	}
 
-	// The page also continues after a longer outage of the client's connection.
+	// The client's own connection to the relay ends. The page works without it.
 	_ = c.Abort()
 	a.release <- struct{}{}
 	if line := events.next(); line != "data: 4" {
@@ -367,7 +377,7 @@ func TestCanvasLiveStreams(t *testing.T) {
 	if got := b.open(base + "/start"); got.status != http.StatusOK {
 		t.Errorf("when the client is back: %d", got.status)
 	}
-	// It ends with the canvas.
+	// The host closes the canvas. The page's streams end.
 	if err := w.host.CloseCanvas(channel); err != nil {
 		t.Fatal(err)
 	}
@@ -381,10 +391,10 @@ func TestCanvasLiveStreams(t *testing.T) {
 	}
 }
 
-// streamTime is the longest time of a stream; all of a test must fit into it.
+// streamTime limits the life of an event stream. It must be longer than a whole test.
 const streamTime = 3 * stepTime
 
-// An eventStream is read line by line.
+// eventStream reads a page's event stream line by line.
 type eventStream struct {
 	t     testing.TB
 	lines *bufio.Scanner
@@ -409,7 +419,8 @@ func (w *canvasWorld) events(b *browser, base string) *eventStream {
 	return &eventStream{w.t, bufio.NewScanner(response.Body)}
 }
 
-// next returns the next line that is not empty, "" at the end.
+// next waits for the next line that is not empty, and returns it. At the end of the
+// stream it returns "".
 func (e *eventStream) next() string {
 	for e.lines.Scan() {
 		if text := e.lines.Text(); text != "" {
@@ -426,7 +437,7 @@ func (e *eventStream) ends() {
 	}
 }
 
-// A socketPage is a page's WebSocket.
+// socketPage is a WebSocket that a page has opened.
 type socketPage struct {
 	t  testing.TB
 	ws *websocket.Conn
@@ -475,12 +486,14 @@ func (p *socketPage) ends() {
 	}
 }
 
-// Clients without permission are refused.
+// The relay refuses requests from other origins, for other host names, with used
+// tickets, from clients without a subscription, and from clients with too low a level.
 func TestCanvasLiveGate(t *testing.T) {
 	t.Parallel()
 	w, _, c, channel, b, base := liveApp(t, nil)
 
-	// A page of another origin, with this browser's cookies.
+	// A page of another origin sends requests with this browser's cookies. The relay
+	// refuses them.
 	for name, header := range map[string]map[string]string{
 		"fetch of another site":      {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "cors", "Origin": "https://example.com"},
 		"picture of a canvas beside": {"Sec-Fetch-Site": "same-site", "Sec-Fetch-Mode": "no-cors"},
@@ -496,7 +509,8 @@ func TestCanvasLiveGate(t *testing.T) {
 		t.Errorf("a socket of another site: %d", status)
 	}
 
-	// Another host name, with this host's cookie.
+	// A request for another canvas's host name carries this canvas's cookie. The relay
+	// refuses it.
 	other := strings.Replace(base, "http://c", "http://d", 1)
 	request, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, other+"/start", nil)
 	for _, cookie := range b.client.Jar.Cookies(mustURL(t, base)) {
@@ -511,7 +525,7 @@ func TestCanvasLiveGate(t *testing.T) {
 		t.Errorf("another canvas's name: %d", response.StatusCode)
 	}
 
-	// A ticket is used once.
+	// A ticket works once only.
 	ticket := w.ticket(c, map[string]any{"channel": channel, "uri": w.show(c, channel)})
 	if got := w.browser().open(ticket); got.status != http.StatusOK {
 		t.Errorf("a ticket: %d", got.status)
@@ -520,8 +534,8 @@ func TestCanvasLiveGate(t *testing.T) {
 		t.Errorf("a used ticket: %d", got.status)
 	}
 
-	// Neither a second client of the subject nor a client with less authority sees
-	// anything by this address.
+	// A second client of the subject has no subscription, and a client at the level look
+	// must not use the first client's address. Neither gets a ticket.
 	second := w.clientWith("second", nil)
 	_, err = w.try(second, "relay/canvasTicket", map[string]any{"channel": channel, "uri": "ahp-canvas-content:/app-1/"})
 	wantRPCError(t, err, ahp.CodePermissionDenied)
@@ -529,7 +543,7 @@ func TestCanvasLiveGate(t *testing.T) {
 	_, err = w.try(weaker, "relay/canvasTicket", map[string]any{"channel": channel, "uri": "ahp-canvas-content:/app-1/"})
 	wantRPCError(t, err, ahp.CodePermissionDenied)
 
-	// Unsubscribed, it is gone.
+	// The client unsubscribes from the canvas. Its page ends.
 	events := w.events(b, base)
 	events.next()
 	if err := c.Unsubscribe(channel); err != nil {
@@ -550,7 +564,8 @@ func mustURL(t testing.TB, text string) *url.URL {
 	return u
 }
 
-// TestCanvasLiveReadOnly checks that a client with the level look can only read.
+// TestCanvasLiveReadOnly opens a page for a client at the level look. The client can
+// read the page, and can neither send data nor open a WebSocket.
 func TestCanvasLiveReadOnly(t *testing.T) {
 	t.Parallel()
 	_, _, _, _, b, base := liveApp(t, func(c *auth.Client) { c.Access = auth.AccessRead })
@@ -604,7 +619,8 @@ func TestLookersHeadersCannotOverrideTheMethod(t *testing.T) {
 	}
 }
 
-// TestCanvasDomain checks whether the names resolve to the relay.
+// TestCanvasDomain checks canvas domains with canvas.CheckDomain. It accepts the
+// relay's own, and names the reason for each domain that does not lead to the relay.
 func TestCanvasDomain(t *testing.T) {
 	t.Parallel()
 	w := newCanvasWorld(t, contentproxy.Config{})
@@ -625,7 +641,8 @@ func TestCanvasDomain(t *testing.T) {
 	}
 }
 
-// Revoking a token ends the client's open page and its unused ticket.
+// The operator revokes a subject's tokens. The subject's open page ends, and its unused
+// ticket opens nothing.
 func TestCanvasLiveRevoked(t *testing.T) {
 	t.Parallel()
 	w, _, c, channel, b, base := liveApp(t, func(c *auth.Client) { c.Subject = "bob" })
@@ -646,8 +663,8 @@ func TestCanvasLiveRevoked(t *testing.T) {
 	}
 }
 
-// Revoking a subject ends the canvas of an audience's viewer, although the host-agent
-// knows the client by the audience's name.
+// The operator revokes the subject of a viewer with an audience. The viewer's page
+// ends, although the host-agent knows the viewer by the audience's name only.
 func TestCanvasLiveRevokedViewer(t *testing.T) {
 	t.Parallel()
 	w, _, _, _, b, base := liveApp(t, func(c *auth.Client) { c.Subject, c.Access, c.Audience = "bob", auth.AccessRead, "team" })
@@ -662,7 +679,8 @@ func TestCanvasLiveRevokedViewer(t *testing.T) {
 	}
 }
 
-// The host's owner decides about clients' canvases.
+// The host's owner limits canvas pages: to reading, with WebSockets at every level, to
+// none, and by port.
 func TestCanvasLiveOwner(t *testing.T) {
 	t.Parallel()
 	t.Run("read", func(t *testing.T) {
@@ -702,7 +720,7 @@ func TestCanvasLiveOwner(t *testing.T) {
 		_, port, _ := net.SplitHostPort(a.Listener.Addr().String())
 		w := newCanvasWorld(t, contentproxy.Config{DenyPorts: []string{port}}, agenthost.Canvas{ID: "app", URL: a.URL})
 		c, channel := w.client("c"), w.open("app")
-		if url := w.show(c, channel); !strings.HasPrefix(url, "http:") { // other schemes mean nothing to clients
+		if url := w.show(c, channel); !strings.HasPrefix(url, "http:") { // the client gets the host's own address
 			t.Errorf("a denied port is at %s", url)
 		}
 		ticket, err := w.try(c, "relay/canvasTicket", map[string]any{"channel": channel, "uri": "ahp-canvas-content:/app-1/"})
@@ -715,7 +733,9 @@ func TestCanvasLiveOwner(t *testing.T) {
 	})
 }
 
-// Addresses that are not literal loopback addresses are never reached.
+// Canvases have addresses that lead to this machine but are not literal loopback
+// addresses, or have another scheme. The host-agent must not connect to any, and
+// clients get the address unchanged.
 func TestCanvasLiveElsewhere(t *testing.T) {
 	t.Parallel()
 	a := newApp(t)
@@ -742,7 +762,8 @@ func TestCanvasLiveElsewhere(t *testing.T) {
 	}
 }
 
-// TestCanvasLiveKicked lets the host's owner kick a client.
+// TestCanvasLiveKicked lets the host's owner kick the client's subject. The client's
+// page and its streams end.
 func TestCanvasLiveKicked(t *testing.T) {
 	t.Parallel()
 	control := hostagent.Control{Path: t.TempDir() + "/control"}
@@ -760,8 +781,8 @@ func TestCanvasLiveKicked(t *testing.T) {
 	}
 }
 
-// TestCanvasLiveCluster serves the page by another relay than the one that issued the
-// ticket.
+// TestCanvasLiveCluster gets tickets at one relay, and opens page, ticket and WebSocket
+// at a second relay.
 func TestCanvasLiveCluster(t *testing.T) {
 	t.Parallel()
 	a, keys, first := newApp(t), t.TempDir(), natssite.FreePort(t)
@@ -787,7 +808,8 @@ func TestCanvasLiveCluster(t *testing.T) {
 		at.Host = u.Hostname() + ":" + mustURL(t, other.URL()).Port()
 		return at.String()
 	}
-	// This relay may not know the host yet.
+	// The second relay may not know the host yet, so the test tries until the page is
+	// there.
 	page := b.open(one.String())
 	deadline := time.Now().Add(stepTime)
 	for page.status = 0; page.status != http.StatusOK && time.Now().Before(deadline); {
@@ -804,8 +826,9 @@ func TestCanvasLiveCluster(t *testing.T) {
 	}
 }
 
-// TestCanvasLiveAllowed lets the owner allow origins other than literal loopback
-// addresses.
+// TestCanvasLiveAllowed lets the owner allow origins that are not literal loopback
+// addresses, with a pin for the certificate. Canvases at these origins work; canvases
+// at others do not.
 func TestCanvasLiveAllowed(t *testing.T) {
 	t.Parallel()
 	plain := newApp(t)

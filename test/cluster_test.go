@@ -27,19 +27,21 @@ import (
 	"ahprelay/test/stack"
 )
 
-// patientResume is a resume window longer than any test, so that an end within a test
-// has a different cause.
+// patientResume is a resume window that is longer than any test. If a connection ends
+// in a test, it does not end because the window is over.
 const patientResume = time.Minute
 
-// A viewer is a client that watches a chat, and reconnects when its relay ends.
+// viewer is a client of a chat. When its relay ends, it reconnects through another
+// relay.
 type viewer struct {
 	id      string
 	client  *refclient.Client
-	seen    []refclient.Action // actions received on earlier connections
-	lastSeq int64              // highest serverSeq that it has received
+	seen    []refclient.Action // actions from connections before the current one
+	lastSeq int64              // highest serverSeq among all received actions
 }
 
-// actions returns the actions that a viewer has received, in order.
+// actions returns all actions that a viewer has received, in order, over all its
+// connections.
 func (v *viewer) actions() []refclient.Action {
 	all := v.seen
 	for _, frame := range v.client.Frames() {
@@ -50,7 +52,9 @@ func (v *viewer) actions() []refclient.Action {
 	return all
 }
 
-// resume reconnects through another relay, as common clients do.
+// resume reconnects a viewer through another relay, with its last serverSeq. The host
+// must answer with a replay, whose actions resume adds to those that the viewer has
+// received.
 func (v *viewer) resume(t *testing.T, dial dialer, channels []string) {
 	t.Helper()
 	v.seen = v.actions()
@@ -78,7 +82,7 @@ func (v *viewer) resume(t *testing.T, dial dialer, channels []string) {
 	v.client = c
 }
 
-// text returns a chat's text, put together from its deltas.
+// text joins the contents of the chat/delta actions among actions.
 func text(t *testing.T, actions []refclient.Action) string {
 	t.Helper()
 	var b strings.Builder
@@ -94,32 +98,32 @@ func text(t *testing.T, actions []refclient.Action) string {
 	return b.String()
 }
 
-// A cluster is two relays with routed NATS servers. One relay is a process that can be
-// killed; the host-agent is connected to the second relay.
+// cluster is two relays whose NATS servers are connected. The first relay is a process,
+// so a test can kill it. The host-agent is connected to the second relay.
 type cluster struct {
 	*stack.Stack
 	host   *agenthost.Host
 	first  *relayProcess
-	config gateway.RelayConfig // of the first
+	config gateway.RelayConfig // configuration of the first relay
 	meter  *stack.Meter
-	both   bool // the host-agent knows both relays, and no NATS server besides them
+	both   bool // the host-agent knows the URLs of both relays, and no NATS URL
 }
 
 func startCluster(t *testing.T) *cluster { return startClusterOf(t, nil) }
 
-// startClusterOf is startCluster with a change of the host.
+// startClusterOf is startCluster, and lets change edit the host's configuration.
 func startClusterOf(t *testing.T, change func(*agenthost.Config)) *cluster {
 	t.Helper()
 	c := &cluster{config: gateway.RelayConfig{
 		DataDir: t.TempDir(), Listen: natssite.FreePort(t), NATSListen: natssite.FreePort(t), ClusterListen: natssite.FreePort(t),
 	}}
 	second, public := natssite.FreePort(t), natssite.FreePort(t)
-	c.config.ClusterRoutes = []string{second, c.config.ClusterListen} // one list for both
+	c.config.ClusterRoutes = []string{second, c.config.ClusterListen} // both relays have the same list
 	c.config.Gateway.Resume = patientResume
 	c.config.Gateway.OwnURL = "http://" + c.config.Listen
 	other := gateway.RelayConfig{Listen: public, NATSListen: "127.0.0.1:0", ClusterListen: second, ClusterRoutes: c.config.ClusterRoutes, AdminListen: gateway.NoListener}
 	other.Gateway.Resume, other.Gateway.OwnURL = patientResume, "http://"+public
-	c.first = startRelayProcess(t, c.config) // alone at first
+	c.first = startRelayProcess(t, c.config) // the second relay starts later
 	host, server := newRefhost(t, change)
 	c.host = host
 	c.Stack = startStackWith(t, stack.Config{
@@ -141,10 +145,10 @@ func startClusterOf(t *testing.T, change func(*agenthost.Config)) *cluster {
 	return c
 }
 
-// Two relays serve one host, which sends equal bytes once for the clients of both.
-// When one relay is killed, its clients resume at the second relay without loss or
-// repetition, and the host loses their old connections. The killed relay returns and
-// serves the host again.
+// Clients at two relays watch one host's chat. The host-agent sends each action once
+// for all four clients. The first relay is then killed: its clients resume at the
+// second relay without loss or repetition, and the host loses their old connections.
+// The first relay starts again and serves the host.
 func TestKilledRelayLosesNothing(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t)
@@ -164,7 +168,7 @@ func TestKilledRelayLosesNothing(t *testing.T) {
 	}
 	awaitClients(t, c.Stack, len(viewers))
 	wantEndpoint(t, c)
-	say(t, clients[0], vars["chat"], 1, "stream 20 2 100") // afterwards, the host-agent knows who receives what
+	say(t, clients[0], vars["chat"], 1, "stream 20 2 100") // teaches the host-agent which clients share a chat
 	awaitDeltas(t, clients, 20)
 	before := c.meter.Bytes()
 	const actions, size = 200, 1000
@@ -199,7 +203,7 @@ func TestKilledRelayLosesNothing(t *testing.T) {
 			t.Errorf("%s was told something else than the one that stayed", v.id)
 		}
 	}
-	awaitClients(t, c.Stack, len(viewers)) // and not two more
+	awaitClients(t, c.Stack, len(viewers)) // the old connections of the two resumed clients are gone
 	t.Logf("the host was rid of the clients of the killed relay after %v", time.Since(killed).Round(time.Millisecond))
 
 	again := startRelayProcess(t, c.config)
@@ -210,8 +214,8 @@ func TestKilledRelayLosesNothing(t *testing.T) {
 	awaitDeltas(t, []*refclient.Client{back.client}, 20)
 }
 
-// wantEndpoint checks that both relays name the host-agent's relay, and that the
-// second relay redirects clients.
+// wantEndpoint checks that both relays name the host-agent's relay as the host's
+// endpoint, and that the second relay redirects clients to it.
 func wantEndpoint(t *testing.T, c *cluster) {
 	t.Helper()
 	want := c.URL(stack.Host)
@@ -240,7 +244,8 @@ func wantEndpoint(t *testing.T, c *cluster) {
 	}
 }
 
-// The relays of a pair restart in turn. The knowledge about hosts survives.
+// Two relays restart, first each alone. What they know about a host, such as its state
+// and the time when it was last seen, survives.
 func TestHostsSurviveRestartsOfRelays(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t)
@@ -253,11 +258,11 @@ func TestHostsSurviveRestartsOfRelays(t *testing.T) {
 	wantReady(t, c.first.URL, "degraded: the registry store")
 	c.first.stop()
 
-	alone := startRelayProcess(t, c.config) // no other relay can be asked
+	alone := startRelayProcess(t, c.config) // the second relay is down
 	if info := alone.await(t, "offline"); info.Reason != seen.Reason || info.LastSeen == nil || !info.LastSeen.Equal(*seen.LastSeen) {
 		t.Errorf("a relay that starts alone says %+v; before: %+v", info, seen)
 	}
-	wantState(t, alone.URL, http.StatusServiceUnavailable, "the registry store has not been read") // a load balancer skips this relay
+	wantState(t, alone.URL, http.StatusServiceUnavailable, "the registry store has not been read") // a load balancer sends no client to this relay
 
 	ctx, cancel := context.WithTimeout(t.Context(), stepTime)
 	defer cancel()
@@ -267,7 +272,7 @@ func TestHostsSurviveRestartsOfRelays(t *testing.T) {
 	awaitState(t, c.Stack, "offline")
 	wantReady(t, alone.URL, "ready\n")
 	alone.kill()
-	if err := c.StartAgent(); err != nil { // it uses the second relay and waits, because one of two relays decides nothing
+	if err := c.StartAgent(); err != nil { // reaches the second relay only, and waits until both relays run
 		t.Fatal(err)
 	}
 	again := startRelayProcess(t, c.config)
@@ -277,18 +282,18 @@ func TestHostsSurviveRestartsOfRelays(t *testing.T) {
 	call(t, join(t, again.dial, "a", nil), "ping", `{"channel":"ahp-root://"}`)
 }
 
-// The host-agent's relay is killed. The host-agent moves to the second relay, whose
-// clients notice a pause at most.
+// The host-agent's relay is killed. The host-agent moves to the second relay. A client
+// there receives all actions on the same connection.
 func TestHostAgentLeavesAKilledRelay(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t)
-	c.first.await(t, "online") // alone, the relay accepts only hosts that it knows
+	c.first.await(t, "online") // a relay that runs alone accepts only hosts it knows
 	if err := c.StopAgent(); err != nil {
 		t.Fatal(err)
 	}
 	c.Relay.Close()
 	c.both = true
-	if err := c.StartAgent(); err != nil { // finds the first only, and waits for the store
+	if err := c.StartAgent(); err != nil { // reaches the first relay only, and waits for the registry's store
 		t.Fatal(err)
 	}
 	c.first.awaitLog(t, "event=host-connect")
@@ -318,8 +323,9 @@ func TestHostAgentLeavesAKilledRelay(t *testing.T) {
 	awaitState(t, c.Stack, "online")
 }
 
-// The only relay is killed. Its successor knows its predecessor, and the host drops
-// the old connections long before a timeout.
+// The only relay is killed, and starts again. The host-agent learns from the new
+// process that the old one is gone. It drops the old clients' connections to the host
+// long before the resume window is over.
 func TestSuccessorDropsOldConnections(t *testing.T) {
 	t.Parallel()
 	cfg := gateway.RelayConfig{DataDir: t.TempDir(), Listen: natssite.FreePort(t)}
@@ -364,7 +370,7 @@ func TestSuccessorDropsOldConnections(t *testing.T) {
 	eventually(t, "the host has one client", clients(relay, 1))
 	t.Logf("the host was rid of the others %v after the start of the next relay", time.Since(started).Round(time.Millisecond))
 
-	// After a proper end there is no connection to drop.
+	// A relay that is stopped in order removes its entry from the file instances.
 	relay.stop()
 	if left, err := os.ReadFile(filepath.Join(cfg.DataDir, "instances")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a relay that has ended left %q, %v", left, err)
@@ -398,8 +404,9 @@ func eventually(t testing.TB, what string, holds func() bool) {
 	}
 }
 
-// A draining relay closes each client after everything sent so far, and the client
-// continues at the second relay. The log contains the duration.
+// The second relay drains. It closes each client after it has sent all pending
+// messages. The client then resumes at the first relay, and misses nothing. The test
+// logs how long each client was away.
 func TestDrainedClientsContinueElsewhere(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t)

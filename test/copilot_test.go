@@ -22,10 +22,12 @@ import (
 	"ahprelay/test/stack"
 )
 
-// copilotStart bounds the start of Copilot's host, which unpacks itself the first time.
+// copilotStart is the longest time for a start of Copilot's host. At its first start,
+// the host unpacks itself.
 const copilotStart = 2 * time.Minute
 
-// copilot is GitHub Copilot CLI's AHP host, in a process with a home of its own.
+// copilot is GitHub Copilot CLI's AHP host, in a separate process with its own home
+// directory.
 type copilot struct {
 	*testing.T
 	program, dir, home, address string
@@ -33,7 +35,7 @@ type copilot struct {
 	ended                       chan struct{}
 }
 
-// newCopilot starts Copilot's host. It skips the test where it is not installed.
+// newCopilot starts Copilot's host. It skips the test if AHP_COPILOT_DIR is not set.
 func newCopilot(t *testing.T) *copilot {
 	t.Helper()
 	dir := os.Getenv("AHP_COPILOT_DIR")
@@ -53,17 +55,17 @@ func newCopilot(t *testing.T) *copilot {
 	if err := os.MkdirAll(filepath.Join(dir, "cache"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	// The unpacked files are the same for every home.
+	// All home directories share the unpacked files.
 	if err := os.Symlink(filepath.Join(dir, "cache"), filepath.Join(h.home, ".cache")); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(h.stop)
-	_ = l.Close() // the host is to listen there
+	_ = l.Close() // frees the port for the host
 	h.start()
 	return h
 }
 
-// start returns when the host listens.
+// start starts the host's process, and returns when the host listens.
 func (h *copilot) start() {
 	h.Helper()
 	h.cmd = exec.Command(h.program, "--experimental", "--ahp-host", "--ahp-host-token", "s3cret", "--listen", h.address)
@@ -106,13 +108,14 @@ func (h *copilot) stop() {
 
 func (h *copilot) url() string { return "ws://" + h.address + "/?tkn=s3cret" }
 
-// challenge is new on each connection.
+// challenge matches a value that the host makes anew on each connection.
 var challenge = regexp.MustCompile(`"challenge":"[0-9a-f]+"`)
 
-// said holds the host's messages on some connections.
+// said holds the host's responses, by the name of the connection.
 type said map[string][]string
 
-// talk opens a connection for each list of requests, and returns the answers.
+// talk opens a connection for each list of requests. It sends the requests and waits
+// for each response. It returns the responses and the open clients.
 func talk(t *testing.T, dial dialer, conversations map[string][]string) (answers said, clients map[string]*refclient.Client) {
 	t.Helper()
 	answers, clients = said{}, map[string]*refclient.Client{}
@@ -144,9 +147,10 @@ func talk(t *testing.T, dial dialer, conversations map[string][]string) (answers
 	return answers, clients
 }
 
-// TestCopilotHost uses GitHub Copilot CLI's host directly and through the relay, as far as
-// that is possible without a sign-in: versions, errors, presence, and reconnect after its
-// end. It is the only real host here with a later AHP version than 0.9.
+// TestCopilotHost sends the same requests to GitHub Copilot CLI's host directly and
+// through the relay, and compares the responses. Then the host ends and restarts.
+// Without a sign-in, the host answers only requests about versions, errors, presence
+// and reconnect. No other real host in these tests has an AHP version after 0.9.
 func TestCopilotHost(t *testing.T) {
 	host := newCopilot(t)
 	token := filepath.Join(t.TempDir(), "token")
@@ -180,7 +184,7 @@ func TestCopilotHost(t *testing.T) {
 			t.Errorf("%s: through the relay\n%s\ndirectly\n%s", name, strings.Join(got[name], "\n"), strings.Join(want[name], "\n"))
 		}
 	}
-	for _, conn := range s.Tap.Conns() { // and each byte as it came
+	for _, conn := range s.Tap.Conns() { // and clients receive every byte that the host sends
 		for name, c := range clients {
 			if sent := conn.ToHost(); len(sent) > 0 && strings.Contains(string(sent[0]), fmt.Sprintf("%s-relayed", name)) {
 				wantAllOf(t, name, c, conn)
@@ -193,7 +197,8 @@ func TestCopilotHost(t *testing.T) {
 	copilotComesBack(t, s, host, clients["1.0.0"])
 }
 
-// copilotComesBack drops a client, and then ends and restarts the host while clients wait.
+// copilotComesBack drops a client, which then resumes. It ends the host: the relay
+// closes one client, and holds another client's reconnect until the host runs again.
 func copilotComesBack(t *testing.T, s *stack.Stack, host *copilot, client *refclient.Client) {
 	t.Helper()
 	dial := throughRelay(t, s)
@@ -225,7 +230,7 @@ func copilotComesBack(t *testing.T, s *stack.Stack, host *copilot, client *refcl
 	host.start()
 	awaitState(t, s, "online")
 	var refused *refclient.RPCError
-	if err := <-held; !errors.As(err, &refused) || refused.Code != ahp.CodeNotFound { // a new process knows no client
+	if err := <-held; !errors.As(err, &refused) || refused.Code != ahp.CodeNotFound { // the new process knows no client
 		t.Errorf("reconnect across the host's end: %v; want the host's own %d", err, ahp.CodeNotFound)
 	}
 	join(t, dial, "after", nil)

@@ -14,8 +14,9 @@ import (
 )
 
 // Clients with different versions, capabilities and subscribe options watch one
-// session. Each receives its own messages from the host, in order, although most bytes
-// are shared.
+// session. The host-agent sends bytes that several clients receive only once. Still,
+// each client must receive exactly the messages that the host sends on its connection,
+// in order.
 func TestDifferentClientsGetTheirOwnMessages(t *testing.T) {
 	t.Parallel()
 	_, server := newRefhost(t, func(cfg *agenthost.Config) {
@@ -29,7 +30,7 @@ func TestDifferentClientsGetTheirOwnMessages(t *testing.T) {
 		name         string
 		version      string
 		capabilities string
-		subscribe    string // members beside channel
+		subscribe    string // further members of the subscribe request
 	}{
 		{"plain", "1.1.0", `{}`, ``},
 		{"older", "0.9.0", `{}`, ``},
@@ -83,7 +84,7 @@ func TestDifferentClientsGetTheirOwnMessages(t *testing.T) {
 	wantDifferent(0, 3)
 	x, y := notes(clients[5]), notes(clients[4])
 	for end := time.Now().Add(stepTime); !bytes.Equal(x, y) && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
-		x, y = notes(clients[5]), notes(clients[4]) // the last summary may be on its way to one of them
+		x, y = notes(clients[5]), notes(clients[4]) // the last summary may not have arrived at both clients yet
 	}
 	if !bytes.Equal(x, y) || bytes.Contains(y, []byte("channel/frame")) {
 		t.Errorf("who asks for windows gets something else than the others; want them declined, so that all is shared:\n%s\n\n%s", x, y)
@@ -98,7 +99,7 @@ func TestDifferentClientsGetTheirOwnMessages(t *testing.T) {
 	}
 }
 
-// notes returns the notifications on the chat that a client got, joined.
+// notes joins the notifications about the chat that a client has received.
 func notes(c *refclient.Client) []byte {
 	var all [][]byte
 	for _, frame := range c.Frames() {
@@ -109,7 +110,7 @@ func notes(c *refclient.Client) []byte {
 	return bytes.Join(all, []byte{'\n'})
 }
 
-// call sends a request and fails the test if it is refused.
+// call sends a request and returns its result. It fails the test on an error.
 func call(t *testing.T, c *refclient.Client, method, params string) json.RawMessage {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), stepTime)

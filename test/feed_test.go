@@ -16,9 +16,9 @@ import (
 	"ahprelay/test/stack"
 )
 
-// One client watches a host. On each NATS server to which an operator can connect, relay
-// nats-tail prints every notification, short and long, as the host sent it, and no
-// response.
+// A client watches a host while relay nats-tail runs. nats-tail must print each
+// notification as the host sent it, and no response. The test runs at both NATS servers
+// to which an operator can connect: the relay's own and an external server.
 func TestTailPrintsASingleViewersNotifications(t *testing.T) {
 	t.Parallel()
 	t.Run("at the relay's own NATS listener", func(t *testing.T) {
@@ -91,7 +91,7 @@ func checkTail(t *testing.T, s *stack.Stack, host *scriptedHost, dir, server str
 			t.Fatal(err)
 		}
 	}
-	for begun := false; !begun; { // until nats-tail listens
+	for begun := false; !begun; { // repeats until nats-tail prints a notification
 		say("ahp-session:/1", 0, 10)
 		select {
 		case line, open := <-lines:
@@ -106,7 +106,7 @@ func checkTail(t *testing.T, s *stack.Stack, host *scriptedHost, dir, server str
 	}
 	sizes := []int{20, 5000, 600_000, 1 << 20, 30}
 	for i, size := range sizes {
-		say("ahp-session:/2", i, size) // another channel
+		say("ahp-session:/2", i, size) // a channel to which the client is not subscribed
 		say("ahp-session:/1", i+1, size)
 	}
 	for i, size := range sizes {
@@ -119,5 +119,5 @@ func checkTail(t *testing.T, s *stack.Stack, host *scriptedHost, dir, server str
 		}
 	}
 	cancel()
-	_ = tail.Wait() // killed
+	_ = tail.Wait() // the process was killed, so it returns an error
 }

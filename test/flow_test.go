@@ -18,8 +18,8 @@ import (
 	"ahprelay/test/refclient"
 )
 
-// A flow is a script that clients run against a host. One line is one step;
-// $name stands for a variable anywhere.
+// A flow is a script for clients of a host. Each line is a step. $name stands for a
+// variable anywhere in a line.
 //
 //	dial A                     A connects
 //	A> {"jsonrpc": …}          A sends this frame, as it stands
@@ -33,9 +33,9 @@ import (
 //	fence A                    A has got all that the host sent before now
 //	drop A                     A's network is gone
 //
-// A step consumes the message that it waits for. Variables that are set from the
-// beginning: provider, and uuid1 to uuid9, now, and session and chat as hosts form
-// their URIs.
+// A step consumes the message that it waits for, so a later step waits for a later
+// message. These variables are set before the first step: provider, uuid1 to uuid9,
+// now, and session and chat in the form of the host's URIs.
 type flow struct {
 	name  string
 	lines []string
@@ -58,10 +58,10 @@ func readFlows(t *testing.T) []flow {
 	return flows
 }
 
-// A dialer connects a client.
+// dialer opens a client's connection to a host.
 type dialer func(ctx context.Context, opts refclient.Options) (*refclient.Client, error)
 
-// A player runs one flow.
+// player runs a single flow.
 type player struct {
 	t       *testing.T
 	dial    dialer
@@ -70,7 +70,7 @@ type player struct {
 	order   []*flowClient
 }
 
-// A flowClient is a client in a flow. It records the frames that it sends.
+// flowClient is a client of a flow. It records the frames that it sends.
 type flowClient struct {
 	*refclient.Client
 	name  string
@@ -79,10 +79,11 @@ type flowClient struct {
 	fence int
 }
 
-// stepTime bounds the wait of one step.
+// stepTime is the longest time that a step may wait.
 const stepTime = time.Minute
 
-// play runs a flow and returns its clients, in the order of their dials.
+// play runs a flow, and returns its clients in the order in which they connected. A
+// step that fails ends the test.
 func play(t *testing.T, f flow, dial dialer, vars map[string]string) []*flowClient {
 	t.Helper()
 	p := &player{t: t, dial: dial, vars: vars, clients: map[string]*flowClient{}}
@@ -106,7 +107,8 @@ func play(t *testing.T, f flow, dial dialer, vars map[string]string) []*flowClie
 	return p.order
 }
 
-// expand replaces the variables in a line; the longest name fits.
+// expand replaces each $name in a line by the variable's value. If several names fit,
+// the longest counts.
 func (p *player) expand(line string) string {
 	names := make([]string, 0, len(p.vars))
 	for name := range p.vars {
@@ -169,7 +171,7 @@ func (c *flowClient) pass(ctx context.Context) error {
 	return c.await(ctx, fmt.Sprintf("answer %q", id))
 }
 
-// message holds the members that steps check.
+// message holds the members of a frame that steps compare.
 type message struct {
 	ID     json.RawMessage `json:"id"`
 	Method string          `json:"method"`
@@ -181,7 +183,8 @@ type message struct {
 	Error  *struct{ Code int }
 }
 
-// await waits for the message that a step names.
+// await waits for a message as described in a step. For ask, it also checks the request
+// and answers it.
 func (c *flowClient) await(ctx context.Context, want string) error {
 	words := strings.SplitN(want, " ", 3)
 	if len(words) < 2 {
@@ -282,7 +285,8 @@ func (c *flowClient) lastSeq() (last int64) {
 	return last
 }
 
-// tail shows the last frames of the client in a line that failed.
+// tail returns the last frames of the client that a failed line names, for the test's
+// message.
 func (p *player) tail(line string) string {
 	name, _, _ := strings.Cut(line, "<")
 	c := p.clients[name]
@@ -299,8 +303,9 @@ func (p *player) tail(line string) string {
 	return b.String()
 }
 
-// flowVars returns the predefined variables of a flow. The salt has 8 digits.
-// AHP_VERSION is required for a host with another version than 0.9.0.
+// flowVars returns the variables that are set before a flow's first step. The salt has
+// 8 digits and makes URIs different. For a host with a version other than 0.9.0, the
+// environment variable AHP_VERSION must name it.
 func flowVars(provider, salt string) map[string]string {
 	vars := map[string]string{"provider": provider, "now": "2026-11-21T12:00:00.000Z", "version": cmp.Or(os.Getenv("AHP_VERSION"), "0.9.0")}
 	for i := 1; i <= 9; i++ {

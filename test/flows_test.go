@@ -15,13 +15,14 @@ import (
 	"ahprelay/test/stack"
 )
 
-// A target is a host that flows are run against.
+// target is a host for flows.
 type target struct {
 	url  string
-	vars func(flow string, n int) map[string]string // returns the variables of a flow; n distinguishes runs on one host
+	vars func(flow string, n int) map[string]string // variables of a flow; n makes runs at one host different
 }
 
-// newRefhost starts a reference host that behaves the same in each run.
+// newRefhost starts a reference host with a fixed clock and fixed ids, so each run
+// sends the same bytes.
 func newRefhost(t testing.TB, change func(*agenthost.Config)) (*agenthost.Host, *stack.Server) {
 	t.Helper()
 	ids := 0
@@ -49,8 +50,8 @@ func newRefhost(t testing.TB, change func(*agenthost.Config)) (*agenthost.Host, 
 	return host, server
 }
 
-// upstream returns the host to test against: AHP_UPSTREAM, or a new reference host
-// that serves a directory.
+// upstream returns the host in AHP_UPSTREAM, or a new reference host that serves a
+// directory.
 func upstream(t *testing.T, dir string) target {
 	t.Helper()
 	if url := os.Getenv("AHP_UPSTREAM"); url != "" {
@@ -110,9 +111,9 @@ func direct(url string) dialer {
 	}
 }
 
-// Every flow runs directly at a host and through the relay. Through the relay, both
-// sides receive each message byte for byte. If the host is deterministic, a client
-// receives the same bytes in both runs.
+// Every flow runs at a host directly, and again through the relay. In the second run,
+// client and host must receive each other's messages byte for byte. A reference host
+// must also send a client the same bytes in both runs.
 func TestRelayChangesNoByte(t *testing.T) {
 	t.Parallel()
 	real := os.Getenv("AHP_UPSTREAM") != ""
@@ -123,7 +124,7 @@ func TestRelayChangesNoByte(t *testing.T) {
 			straight := upstream(t, dir)
 			want := play(t, f, direct(straight.url), straight.vars(f.name, n))
 			if real {
-				n++ // the host remembers the sessions
+				n++ // a real host still has the sessions of the first run
 			}
 			relayed := upstream(t, dir)
 			s := startStack(t, stack.Config{Upstream: relayed.url})
@@ -136,19 +137,19 @@ func TestRelayChangesNoByte(t *testing.T) {
 	}
 }
 
-// wantAsDirectly compares a client's messages through the relay with those without a
-// relay, up to a ping at the end of both.
+// wantAsDirectly fails unless a client received the same messages through the relay as
+// without a relay. It compares them up to the answer to a ping at the end of both runs.
 func wantAsDirectly(t *testing.T, got, want *flowClient) {
 	t.Helper()
 	a, b := timeless(got.Frames()), timeless(want.Frames())
 	select {
-	case <-want.Done(): // dropped: the last frames may have been lost
+	case <-want.Done(): // the client was dropped, and may not have received the last frames
 		n := min(len(a), len(b))
 		a, b = a[:n], b[:n]
 	default:
 		ctx, cancel := context.WithTimeout(t.Context(), stepTime)
 		defer cancel()
-		if err := want.pass(ctx); err != nil { // wantAsHostSent did it for the other
+		if err := want.pass(ctx); err != nil { // wantAsHostSent has done the same for got
 			t.Fatal(err)
 		}
 		b = timeless(want.Frames())
@@ -161,8 +162,8 @@ func wantAsDirectly(t *testing.T, got, want *flowClient) {
 	wantSameFrames(t, got.name+" against directly", a, b)
 }
 
-// timeless removes messages that depend on the host's timers, and converts replayed
-// actions to single actions, because timing determines how many are replayed.
+// timeless removes messages that depend on the host's timers. It replaces a replay by
+// its single actions, because the number of replayed actions depends on timing.
 func timeless(frames [][]byte) (list [][]byte) {
 	for _, f := range frames {
 		var replay struct {
@@ -195,8 +196,8 @@ func TestFlowsRunSideBySide(t *testing.T) {
 	}
 }
 
-// wantAsHostSent compares the clients' messages with the tap's, connection by
-// connection.
+// wantAsHostSent fails unless each client and the host received each other's frames, as
+// recorded by the tap.
 func wantAsHostSent(t *testing.T, tap *stack.Tap, clients []*flowClient) {
 	t.Helper()
 	for _, c := range clients {
@@ -204,8 +205,8 @@ func wantAsHostSent(t *testing.T, tap *stack.Tap, clients []*flowClient) {
 	}
 }
 
-// wantFramesOf compares a client's frames with those of its connection at the host: the
-// connection that received the client's messages.
+// wantFramesOf finds the client's connection among the tap's connections, by the frames
+// that the client sent. It fails unless the client received this connection's frames.
 func wantFramesOf(t *testing.T, tap *stack.Tap, c *flowClient) {
 	t.Helper()
 	gone := false
@@ -231,7 +232,7 @@ func wantFramesOf(t *testing.T, tap *stack.Tap, c *flowClient) {
 		return
 	}
 	got, want := c.Frames(), conns[0].ToClient()
-	n := min(len(got), len(want)) // the host may have sent more, of which the client received a part
+	n := min(len(got), len(want)) // a client that was dropped may have received only a part
 	if gone {
 		want = want[:n]
 	} else if fence := slices.IndexFunc(want, func(f []byte) bool {

@@ -14,8 +14,9 @@ import (
 	"ahprelay/test/stack"
 )
 
-// TestPipelinedAndGone lets clients send all messages and close at once, without
-// reading: the host receives all messages, and then the end.
+// TestPipelinedAndGone lets clients send all their messages in one write and close at
+// once, without reading. The host must receive all messages, and then the end of the
+// connection.
 func TestPipelinedAndGone(t *testing.T) {
 	t.Parallel()
 	host := newScriptedHost(t)
@@ -26,7 +27,7 @@ func TestPipelinedAndGone(t *testing.T) {
 	}
 	for name, awaitsUpgrade := range map[string]bool{"with the handshake": false, "behind the handshake": true} {
 		t.Run(name, func(t *testing.T) {
-			for i := range 6 { // the first uses a link that is still being opened
+			for i := range 6 { // the first client's messages arrive while its link is still being opened
 				clientID := fmt.Sprintf("gone-%v-%d", awaitsUpgrade, i)
 				want := []string{
 					`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"clientId":"` + clientID + `"}}`,

@@ -18,7 +18,8 @@ import (
 	"ahprelay/test/stack"
 )
 
-// copyNewKeys copies the keys that a data directory lacks.
+// copyNewKeys copies key files from one data directory to another. It skips files that
+// exist there.
 func copyNewKeys(t *testing.T, from, to string) {
 	t.Helper()
 	err := filepath.WalkDir(filepath.Join(from, "keys"), func(path string, d fs.DirEntry, err error) error {
@@ -40,9 +41,9 @@ func copyNewKeys(t *testing.T, from, to string) {
 	}
 }
 
-// All keys of two relays roll while a host streams to clients at both. No client is
-// closed, nothing is lost, and the host sees no new connection. Signatures by the
-// retired keys are refused afterwards.
+// An operator adds new keys to two relays and retires the old ones, while a host
+// streams to a client at each relay. Clients and host must keep their connections and
+// lose no message. A token signed with the retired keys must then be refused.
 func TestKeysRollUnderLoad(t *testing.T) {
 	t.Parallel()
 	dir, listens := t.TempDir(), []string{natssite.FreePort(t), natssite.FreePort(t)}

@@ -24,10 +24,10 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	if _, err := testca.Certificate(); err != nil { // before any test asks the system's authorities
+	if _, err := testca.Certificate(); err != nil { // the certificate must exist before a test reads the system's authorities
 		panic(err)
 	}
-	// The tests mostly wait, so more of them than processors run at a time.
+	// The tests mostly wait. Therefore four run at a time, even on fewer processors.
 	flag.Parse()
 	if err := flag.Set("test.parallel", "4"); err != nil {
 		panic(err)

@@ -19,7 +19,7 @@ import (
 	"ahprelay/test/stack"
 )
 
-// fetch returns an HTTP server's answer.
+// fetch requests a URL with a token, if it is not empty. It returns the body.
 func fetch(t *testing.T, url, token string) string {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
@@ -41,7 +41,8 @@ func fetch(t *testing.T, url, token string) string {
 	return string(body)
 }
 
-// wantFrame waits until a client has got a frame with a text in it.
+// wantFrame waits until a client has received a frame that contains text, and returns
+// the frame.
 func wantFrame(t *testing.T, c *refclient.Client, text string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), stepTime)
@@ -53,7 +54,8 @@ func wantFrame(t *testing.T, c *refclient.Client, text string) string {
 	return string(frame)
 }
 
-// mcpClient connects a client with capabilities to a scripted host.
+// mcpClient connects a client with the capabilities to a scripted host. It returns the
+// client, and its connection at the host.
 func mcpClient(t *testing.T, s *stack.Stack, host *scriptedHost, id string, capabilities map[string]any) (*refclient.Client, *scriptedConn) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), stepTime)
@@ -91,8 +93,9 @@ func tellClient(t *testing.T, host *scriptedConn, c *refclient.Client, message s
 	}
 }
 
-// The host behind the relay checks nothing. Two clients share a session, one of them
-// with mcpApps.
+// Two clients share a session at a host that permits everything. Only one client has
+// declared mcpApps. The relay itself must pass only this client's MCP messages, and
+// only those that it serves.
 func TestClientsGetOnlyTheirMCPCapabilities(t *testing.T) {
 	t.Parallel()
 	host := newScriptedHost(t)
@@ -131,8 +134,8 @@ func TestClientsGetOnlyTheirMCPCapabilities(t *testing.T) {
 	passes(with, withConn, "params", `{"method":"tools/list","params":{"channel":"mcp:\/\/scripted\/1\/files"},"id":"params"}`)
 	refused(with, withConn, "init", `{"id":"init","channel":"`+mcpURI+`","method":"initialize","params":{}}`, "-32601")
 	refused(with, withConn, "read", `{"id":"read","method":"resources/read","params":{"channel":"`+mcpURI+`"}}`, "-32601")
-	// An unserved notification ends silently; a notification that belongs to a request
-	// passes.
+	// The relay drops a notification that it does not serve. It passes a notification that
+	// belongs to a request.
 	for _, method := range []string{"notifications/message", "notifications/cancelled"} {
 		if err := with.SendRaw([]byte(`{"method":"` + method + `","channel":"` + mcpURI + `"}`)); err != nil {
 			t.Fatal(err)
@@ -142,7 +145,7 @@ func TestClientsGetOnlyTheirMCPCapabilities(t *testing.T) {
 	if got := withConn.messages(); !strings.Contains(got[len(got)-2], "cancelled") || strings.Contains(strings.Join(got, "\n"), "notifications/message") {
 		t.Errorf("the host got %q", got)
 	}
-	// The host has not named a channel to the other client.
+	// The host has named no MCP channel to the client without mcpApps.
 	refused(without, withoutConn, "other", `{"id":"other","method":"resources/read","channel":"`+mcpURI+`"}`, "-32008")
 
 	if err := withConn.say(`{"method":"notifications/resources/list_changed","channel":"` + mcpURI + `"}`); err != nil {
@@ -169,8 +172,9 @@ func TestClientsGetOnlyTheirMCPCapabilities(t *testing.T) {
 	})
 }
 
-// TestUndeclaredSamplingIsReportedOrRefused lets a host request sampling from a client that
-// has not declared it, with the modes soft and strict.
+// TestUndeclaredSamplingIsReportedOrRefused lets a host request sampling from a client
+// that has not declared it. By default the relay passes the request and counts a
+// warning. In strict mode it refuses the request.
 func TestUndeclaredSamplingIsReportedOrRefused(t *testing.T) {
 	t.Parallel()
 	const ask = `{"jsonrpc":"2.0","id":"ask","method":"sampling/createMessage","params":{"channel":"` + mcpURI + `"}}`
@@ -190,7 +194,7 @@ func TestUndeclaredSamplingIsReportedOrRefused(t *testing.T) {
 		if strict {
 			metric = `ahp_relay_mcp_rejections_total{rejection_class="sampling_without_client_capability"} 1`
 			eventually(t, "the host is told no", func() bool {
-				// The host received these requests, notifications and answers.
+				// The host's last received message is the relay's error.
 				got := conn.messages()
 				return strings.Contains(got[len(got)-1], `"id":"ask","error":{"code":-32601`)
 			})
@@ -226,8 +230,9 @@ func (l *lockedLog) String() string {
 	return l.b.String()
 }
 
-// A tool call waits for more rights, and tokens of each kind are used. Neither relay nor
-// host-agent logs a token. JSON Web Tokens have the same first bytes.
+// A tool call waits for more rights, and clients connect with valid and invalid tokens
+// in each place. No token may appear in the logs or on the pages of the relay. The
+// search includes the bytes with which every JSON Web Token begins.
 func TestNoTokenIsShown(t *testing.T) {
 	t.Parallel()
 	const secret, refusedSecret = "s3cret-grant", "s3cret-refused"

@@ -24,9 +24,9 @@ import (
 	"ahprelay/test/stack"
 )
 
-// A told is an event from a stream.
+// told is an event from the event stream /api/events.
 type told struct {
-	ID    string // of the stream
+	ID    string // id of the event in the stream
 	Event string
 	Data  struct {
 		notice.Event
@@ -36,15 +36,15 @@ type told struct {
 	}
 }
 
-// A follower follows /api/events.
+// follower reads the event stream /api/events.
 type follower struct {
 	t      *testing.T
 	status int
-	told   chan told // closed at the end of the stream
+	told   chan told // received events; closed when the stream ends
 }
 
-// follow reads the event stream of a stack, after the event with the given id, with a
-// token.
+// follow opens a stack's event stream with a token that change edits, behind the event
+// with the id after. It returns when the relay has answered.
 func follow(t *testing.T, s *stack.Stack, after string, change func(*auth.Client)) *follower {
 	t.Helper()
 	token, err := s.Token(change)
@@ -87,7 +87,7 @@ func follow(t *testing.T, s *stack.Stack, after string, change func(*auth.Client
 	return f
 }
 
-// next returns the next event.
+// next waits for the next event and returns it.
 func (f *follower) next() told {
 	f.t.Helper()
 	select {
@@ -111,14 +111,15 @@ func (f *follower) want(event string, kind notice.Kind) told {
 	return one
 }
 
-// startNotifying starts a stack whose host-agent reports all events.
+// startNotifying starts a stack whose host-agent reports every kind of event.
 func startNotifying(t *testing.T, protocol agenthost.Protocol, relay gateway.RelayConfig) *stack.Stack {
 	t.Helper()
 	_, server := newRefhost(t, func(cfg *agenthost.Config) { cfg.Protocol = protocol })
 	return startStack(t, stack.Config{Upstream: server.URL(), Relay: relay, Agent: hostagent.Config{Notify: hostagent.NotifyAll}})
 }
 
-// ask makes the agent ask for permission in a new session.
+// ask creates a session and starts a turn whose tool needs permission. It returns the
+// session's chat.
 func ask(t *testing.T, c *refclient.Client, session, turn string) (chat string) {
 	t.Helper()
 	provider, _, _ := strings.Cut(session, ":")
@@ -158,8 +159,9 @@ func allow(t *testing.T, c *refclient.Client, chat, turn string) {
 	}
 }
 
-// An agent asks and gets an answer. Each permitted person receives each event once,
-// in order, even after a break. Other people receive nothing.
+// An agent asks for permission and gets an answer. Everybody with a token for the
+// session receives each event once and in order, even after a break of the stream.
+// Others receive nothing.
 func TestEventsReachPermittedPeopleOnce(t *testing.T) {
 	t.Parallel()
 	s := startNotifying(t, agenthost.Protocol10, gateway.RelayConfig{})
@@ -175,8 +177,8 @@ func TestEventsReachPermittedPeopleOnce(t *testing.T) {
 	if asked.Data.Session != "demo:/one" || asked.Data.Detail != "echo test" || !asked.Data.NeedsYou {
 		t.Errorf("told %+v; want what is asked in demo:/one", asked.Data)
 	}
-	// A new follower receives open events; a returning follower receives later
-	// events.
+	// A follower without a last event receives the open events. A follower with a last
+	// event receives all events after it.
 	if now := follow(t, s, "", nil).want("event", notice.Approval); now.Data.ID != asked.Data.ID {
 		t.Errorf("told of %s; want %s", now.Data.ID, asked.Data.ID)
 	}
@@ -198,7 +200,7 @@ func TestEventsReachPermittedPeopleOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for range 2 { // it is told once
+	for range 2 { // a second visit brings no second event
 		ctx, cancel := context.WithTimeout(t.Context(), stepTime)
 		visitor, err := refclient.Dial(ctx, s.URL(stack.Host), refclient.Options{Token: guest})
 		cancel()
@@ -223,8 +225,8 @@ func TestEventsReachPermittedPeopleOnce(t *testing.T) {
 	}
 }
 
-// The relay restarts while an event is open. The new relay knows this event, and
-// reports no ended one.
+// The relay restarts while a question is open. The new relay must report the same
+// question, and no question that has ended.
 func TestEventsSurviveARelay(t *testing.T) {
 	t.Parallel()
 	s := startNotifying(t, agenthost.Protocol09, gateway.RelayConfig{Listen: natssite.FreePort(t)})
@@ -245,8 +247,8 @@ func TestEventsSurviveARelay(t *testing.T) {
 	}
 }
 
-// With notifications off, there are no events and no additional connection to the
-// host.
+// The owner turns notifications off. Nobody receives events, and the host-agent opens
+// no connection of its own to the host.
 func TestNotificationsCanBeOff(t *testing.T) {
 	t.Parallel()
 	_, server := newRefhost(t, nil)
@@ -276,7 +278,7 @@ func TestNotificationsCanBeOff(t *testing.T) {
 	}
 }
 
-// awaitFrame waits for a frame with all these texts.
+// awaitFrame waits until a client has received a frame that contains all texts.
 func awaitFrame(t *testing.T, c *refclient.Client, texts ...string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), stepTime)
@@ -293,7 +295,8 @@ func awaitFrame(t *testing.T, c *refclient.Client, texts ...string) {
 	}
 }
 
-// api asks the relay's API with a token, and decodes the answer.
+// api sends a request to the relay's API with a token that change edits. It returns the
+// decoded response and the status.
 func api[T any](t *testing.T, s *stack.Stack, method, path string, body any, change func(*auth.Client)) (answer T, status int) {
 	t.Helper()
 	token, err := s.Token(change)
@@ -322,12 +325,14 @@ func api[T any](t *testing.T, s *stack.Stack, method, path string, body any, cha
 	return answer, response.StatusCode
 }
 
-// onLoopback permits notification targets on this machine.
+// onLoopback returns a relay configuration that permits notification targets on this
+// machine.
 func onLoopback() gateway.RelayConfig {
 	return gateway.RelayConfig{Notify: gateway.NotifyConfig{Private: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}}
 }
 
-// subscribe makes a browser a notification target.
+// subscribe registers a browser's push subscription as a notification target, and
+// returns the target.
 func subscribe(t *testing.T, s *stack.Stack, service *pushsite.Service, details bool, change func(*auth.Client)) notify.Target {
 	t.Helper()
 	eventually(t, "the relays' store has a key for push services", func() bool {
@@ -342,9 +347,9 @@ func subscribe(t *testing.T, s *stack.Stack, service *pushsite.Service, details 
 	return way
 }
 
-// An agent asks while no page is open. The browser's push service receives the event
-// and its answer, encrypted for the browser. The shown target contains no secret, and
-// further tokens receive nothing.
+// An agent asks for permission while no page is open. The push service receives the
+// question and its end, encrypted for the browser. The API shows the target without
+// secrets. A browser with a token for another session receives nothing.
 func TestPushIsEncryptedForTheBrowser(t *testing.T) {
 	t.Parallel()
 	s := startNotifying(t, agenthost.Protocol10, onLoopback())
@@ -369,14 +374,14 @@ func TestPushIsEncryptedForTheBrowser(t *testing.T) {
 	}
 	allow(t, c, chat, "t1")
 	end, done := service.Next(), service.Next()
-	if done.Withdrawn { // they are about two events, in any order
+	if done.Withdrawn { // the two events may arrive in any order
 		end, done = done, end
 	}
 	if !end.Withdrawn || end.ID != p.ID || end.Topic != p.Topic || done.Kind != notice.Done {
 		t.Errorf("pushed %+v and %+v; want that %s is withdrawn, and the turn done", end, done, p.ID)
 	}
 	var settings notifyapi.Notifying
-	eventually(t, "all four deliveries are noted", func() bool { // as soon as the push service has answered
+	eventually(t, "all four deliveries are noted", func() bool { // the relay records a delivery after the push service's response
 		settings, _ = api[notifyapi.Notifying](t, s, "GET", "/api/notify", nil, nil)
 		return len(settings.Deliveries) >= 4
 	})

@@ -24,7 +24,7 @@ import (
 	"ahprelay/test/stack"
 )
 
-// size reads the size of the test from the environment.
+// size returns the number in an environment variable, or a default.
 func size(name string, byDefault int) int {
 	if n, err := strconv.Atoi(os.Getenv(name)); err == nil {
 		return n
@@ -32,12 +32,13 @@ func size(name string, byDefault int) int {
 	return byDefault
 }
 
-// The sessions of many hosts ask in turn, at a cluster with two relays and a witness.
-// One relay is killed meanwhile. Each event is pushed, and pushed once more after an
-// answer at the host, always under one id. Only events that the killed relay had not
-// recorded come again. The test prints the delays. AHP_NOTIFY_HOSTS and
-// AHP_NOTIFY_SESSIONS (for each host) set the counts, AHP_NOTIFY_EVERY (such as 20ms)
-// the interval, and AHP_NOTIFY_LIMIT (such as 2s) the delay that 99 in 100 must keep.
+// Sessions of many hosts ask for permission, at a cluster with two relays and a
+// witness, while one relay is killed. Each question must be pushed, and pushed again as
+// withdrawn after an answer at the host, under the same id. A push may come twice only
+// if the killed relay had not recorded it yet. The test logs the delays.
+// AHP_NOTIFY_HOSTS and AHP_NOTIFY_SESSIONS (for each host) set the counts,
+// AHP_NOTIFY_EVERY (such as 20ms) the interval between questions, and AHP_NOTIFY_LIMIT
+// (such as 2s) the delay that 99 in 100 pushes must keep.
 func TestEachOfManyEventsIsNotified(t *testing.T) {
 	t.Parallel()
 	hosts, sessions := size("AHP_NOTIFY_HOSTS", 3), size("AHP_NOTIFY_SESSIONS", 6)
@@ -102,7 +103,7 @@ func TestEachOfManyEventsIsNotified(t *testing.T) {
 		if m.told[key] < 1 || m.withdrawn[key] < 1 || len(m.ids[key]) != 1 {
 			t.Errorf("%s was told %d times, and withdrawn %d times, as %d events; want one, told and withdrawn", key, m.told[key], m.withdrawn[key], len(m.ids[key]))
 		}
-		if more := m.told[key] + m.withdrawn[key] - 2; more > 0 { // the device shows messages with one id once
+		if more := m.told[key] + m.withdrawn[key] - 2; more > 0 { // a device shows two messages with the same id as one
 			again += more
 			if asked := m.asked[key]; asked.After(killed) || killed.Sub(asked) > notedIn {
 				t.Errorf("%s was told again, which was asked %v before the relay was killed", key, killed.Sub(asked))
@@ -121,21 +122,20 @@ func TestEachOfManyEventsIsNotified(t *testing.T) {
 	}
 }
 
-// notedIn is the longest time until a push is recorded for the other relays, on a slow
-// machine.
+// notedIn is the longest time, on a slow machine, between a push and its record at the
+// other relays.
 const notedIn = 10 * time.Second
 
-// many is a set of sessions, with the messages that a push service received about
-// them.
+// many holds what a push service has received about a set of sessions.
 type many struct {
 	service                      *pushsite.Service
 	asked, answered              map[string]time.Time
 	told, withdrawn              map[string]int
-	ids                          map[string]map[string]bool // of the events that were told
+	ids                          map[string]map[string]bool // ids of the received questions, by session
 	tellingTook, withdrawingTook []time.Duration
 }
 
-// hear receives pushes until all expected events have arrived.
+// hear receives pushes until come has an entry for each session in want.
 func (m *many) hear(t *testing.T, want map[string]time.Time, come map[string]int) {
 	t.Helper()
 	for len(come) < len(want) {
@@ -169,7 +169,8 @@ func (m *many) hear(t *testing.T, want map[string]time.Time, come map[string]int
 	}
 }
 
-// startNotifyingCluster starts two relays, of which the first is a process, and a witness.
+// startNotifyingCluster starts two relays and a witness. The first relay is a separate
+// process.
 func startNotifyingCluster(t *testing.T) *cluster {
 	t.Helper()
 	c := &cluster{config: onLoopback(), both: true}
@@ -200,8 +201,8 @@ func startNotifyingCluster(t *testing.T) *cluster {
 	return c
 }
 
-// awaitCopies waits until each shared record has the given number of copies. A record with
-// fewer copies would be missing while the first relay is down.
+// awaitCopies waits until each record that relays share has the given number of copies.
+// Otherwise, a record could be missing while the first relay is down.
 func awaitCopies(t *testing.T, relay *relayProcess, copies int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*stepTime)
@@ -228,7 +229,7 @@ func awaitCopies(t *testing.T, relay *relayProcess, copies int) {
 	}
 	for {
 		n, err := whole()
-		if n >= 2 && err == nil { // the registry's stream and the others
+		if n >= 2 && err == nil { // streams of the registry and of the other records
 			return
 		}
 		select {
@@ -239,7 +240,8 @@ func awaitCopies(t *testing.T, relay *relayProcess, copies int) {
 	}
 }
 
-// startHostAgent starts a host-agent beside that of the stack, and ends it with ctx.
+// startHostAgent starts a host-agent for a second host in a stack. The host-agent stops
+// when ctx ends.
 func startHostAgent(t *testing.T, ctx context.Context, s *stack.Stack, agents *sync.WaitGroup, name, upstream string, relays []string) {
 	t.Helper()
 	token, err := s.HostToken(name)
@@ -260,7 +262,7 @@ func startHostAgent(t *testing.T, ctx context.Context, s *stack.Stack, agents *s
 	})
 }
 
-// awaitHost waits until a host is online.
+// awaitHost waits until the relay reports a host as online.
 func awaitHost(t *testing.T, s *stack.Stack, name string) {
 	t.Helper()
 	for end := time.Now().Add(stepTime); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {

@@ -28,8 +28,8 @@ import (
 	"ahprelay/test/stack"
 )
 
-// startIssuer runs an OpenID Connect provider, and returns a function that signs its
-// tokens.
+// startIssuer runs an OpenID Connect provider. It returns the provider's URL, and a
+// function that issues a token for a person and a group.
 func startIssuer(t *testing.T) (url string, token func(sub, group string, ttl time.Duration) string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -61,8 +61,8 @@ func startIssuer(t *testing.T) (url string, token func(sub, group string, ttl ti
 	}
 }
 
-// Clients connect with a provider's tokens. The rules set their authority, and they
-// continue with renewed tokens.
+// Clients connect with an OpenID Connect provider's tokens. The relay's rules set each
+// client's level. A client that renews its token keeps its connection.
 func TestRulesSetTheAuthorityOfProviderTokens(t *testing.T) {
 	t.Parallel()
 	url, token := startIssuer(t)
@@ -96,7 +96,7 @@ func TestRulesSetTheAuthorityOfProviderTokens(t *testing.T) {
 	if _, err := guest.Call(t.Context(), "disposeSession", map[string]string{"channel": "demo:/one"}); !isRefusal(err) {
 		t.Errorf("disposeSession of a guest: %v; want error -32009", err)
 	}
-	// A person without a rule is refused.
+	// The relay refuses a person for whom no rule holds.
 	_, err = refclient.Dial(t.Context(), s.URL(stack.Host), refclient.Options{Token: token("ann", "nobody", time.Hour)})
 	if refused := new(refclient.HandshakeError); !errors.As(err, &refused) || refused.Status != http.StatusUnauthorized {
 		t.Errorf("a token that no rule is for: %v; want HTTP 401", err)
@@ -115,8 +115,8 @@ func isRefusal(err error) bool {
 	return errors.As(err, &e) && e.Code == ahp.CodePermissionDenied
 }
 
-// TestOAuthClientsFindTheirServer follows the challenge of a refused request to the
-// metadata of its resource (RFC 9728), which names the provider.
+// TestOAuthClientsFindTheirServer requests a resource without a token. The response
+// names the resource's metadata (RFC 9728), and the metadata name the provider.
 func TestOAuthClientsFindTheirServer(t *testing.T) {
 	t.Parallel()
 	url, _ := startIssuer(t)
@@ -157,10 +157,10 @@ func TestOAuthClientsFindTheirServer(t *testing.T) {
 	}
 }
 
-// TestOAuthClientObtainsATokenByItself lets the OAuth client of the MCP SDK begin with a refused
-// request. It finds metadata and provider, lets a person sign in with PKCE, and gets a token, which
-// opens the relay's API and the host. The client knows its registration, and no address but the
-// relay's.
+// TestOAuthClientObtainsATokenByItself gives the MCP SDK's OAuth client a refused
+// request. The client must find the metadata and the provider, let a person sign in
+// with PKCE, and get a token for the relay's API and the host. Beforehand, it knows
+// only its registration and the relay's address.
 func TestOAuthClientObtainsATokenByItself(t *testing.T) {
 	t.Parallel()
 	issuer, _ := idp.Start(t, "")

@@ -22,13 +22,15 @@ import (
 	"ahprelay/test/stack"
 )
 
-// note returns a notification of about the given size.
+// note returns a notification on a channel, with the number n and size bytes of
+// padding.
 func note(channel string, n, size int) string {
 	return fmt.Sprintf(`{"jsonrpc":"2.0","method":"x/y","params":{"channel":%q,"n":%d,"pad":"%s"}}`, channel, n, strings.Repeat("x", size))
 }
 
-// A client on a line with 2 MB/s receives 12 MiB completely, although the stall limit
-// is shorter and pings cannot be answered in time.
+// A client has a connection with 2 MB/s. The host sends it 12 MiB, which takes longer
+// than the stall limit and delays the client's answers to pings. The relay must not
+// close the client, and the client receives everything.
 func TestSnapshotOverSlowLine(t *testing.T) {
 	want := []string{`{"jsonrpc":"2.0","id":1,"result":null}`}
 	for i, size := range []int{100, 12<<20 - 200, 100, 1 << 20, 100} {
@@ -78,8 +80,8 @@ func TestSnapshotOverSlowLine(t *testing.T) {
 	}
 }
 
-// A client that stops reading a shared chat is closed, and the close reason names
-// that. All other viewers receive everything.
+// One viewer stops reading a chat. The relay closes it, and the host's connection for
+// it ends. All other viewers receive every message.
 func TestStalledViewerCostsNothing(t *testing.T) {
 	host := newScriptedHost(t)
 	s := startStack(t, stack.Config{Upstream: host.server.URL(), Relay: gateway.RelayConfig{Gateway: gateway.Config{Stall: 2 * time.Second}}})
@@ -103,7 +105,7 @@ func TestStalledViewerCostsNothing(t *testing.T) {
 		if i%ahead != ahead-1 {
 			continue
 		}
-		for _, c := range good { // a slow machine must not make these clients slow
+		for _, c := range good { // the host waits here, so a slow machine does not make these clients stall
 			last := fmt.Sprintf(`"n":%d,`, i)
 			if _, _, err := c.WaitAfter(ctx, i+2-ahead, func(frame []byte) bool { return strings.Contains(string(frame), last) }); err != nil {
 				t.Fatal(err)
@@ -111,7 +113,7 @@ func TestStalledViewerCostsNothing(t *testing.T) {
 		}
 	}
 	for i, c := range good {
-		frames := c.Frames()[1:] // behind the answer to initialize
+		frames := c.Frames()[1:] // without the answer to initialize
 		for n, frame := range frames {
 			if !strings.Contains(string(frame), fmt.Sprintf(`"n":%d,`, n)) {
 				t.Fatalf("client %d: message %d is %.100s", i, n, frame)
@@ -138,19 +140,19 @@ func TestStalledViewerCostsNothing(t *testing.T) {
 	}
 }
 
-// A client returns while its former connection is frozen, like a phone on a new
-// network. The frozen connection is closed; a live connection with the same clientId
-// stays.
+// A client connects again while its former connection is frozen, as a phone does on a
+// new network. The relay closes the frozen connection. It keeps a live connection with
+// the same clientId.
 func TestRoamedClientReplacesItsFrozenConnection(t *testing.T) {
 	t.Parallel()
 	host := newScriptedHost(t)
 	s := startStack(t, stack.Config{Upstream: host.server.URL()})
 	var mobile line
 	greet(t, s, stack.Host, "phone", &mobile, nil)
-	old := host.conn("phone", 0) // before the next connection can overtake it
+	old := host.conn("phone", 0) // the host has this connection before the next
 	tab := greet(t, s, stack.Host, "phone", nil, nil)
 	twin := host.conn("phone", 1)
-	time.Sleep(4 * time.Second) // probed, and there
+	time.Sleep(4 * time.Second) // meanwhile the relay pings both connections, and both answer
 	defer mobile.freeze()()
 	now := greet(t, s, stack.Host, "phone", nil, nil)
 	select {
@@ -172,7 +174,8 @@ func TestRoamedClientReplacesItsFrozenConnection(t *testing.T) {
 	}
 }
 
-// startHost makes another host reachable through the relay.
+// startHost starts a host-agent for a second host at a stack's relay. It waits until
+// the host is online.
 func startHost(t *testing.T, s *stack.Stack, name, url string) {
 	t.Helper()
 	token, err := s.HostToken(name)
@@ -208,7 +211,8 @@ func startHost(t *testing.T, s *stack.Stack, name, url string) {
 	}
 }
 
-// roundTrips returns how long a client's pings to its host take, sorted.
+// roundTrips sends n pings from a client to its host, and returns their durations,
+// sorted.
 func roundTrips(t *testing.T, c *refclient.Client, n int) (took []time.Duration) {
 	t.Helper()
 	for range n {
@@ -225,18 +229,19 @@ func roundTrips(t *testing.T, c *refclient.Client, n int) (took []time.Duration)
 	return took
 }
 
-// A host that reads nothing delays its own clients, with everything that they sent.
-// Clients of a second host do not wait.
+// A host stops reading, and its client sends on. The relay must stop accepting the
+// client's messages, and must not delay a client of a second host. When the host reads
+// again, it receives every message.
 func TestHungHostStallsOnlyItsClients(t *testing.T) {
 	hung, other := newScriptedHost(t), newScriptedHost(t)
 	s := startStack(t, stack.Config{
 		Upstream: hung.server.URL(),
-		Agent:    hostagent.Config{Upstream: hostagent.Upstream{URL: hung.server.URL()}}, // a tap would take as much again
+		Agent:    hostagent.Config{Upstream: hostagent.Upstream{URL: hung.server.URL()}}, // without the tap, which would hold as many bytes again
 	})
 	startHost(t, s, "desktop", other.server.URL())
 	bystander := greet(t, s, "desktop", "b", nil, nil)
 	usual := roundTrips(t, bystander, 50)
-	const clients, messages, size = 1, 400, 100 << 10 // more than the kernels hold: about 20 MiB of at most 32 on either side of the relay
+	const clients, messages, size = 1, 400, 100 << 10 // 40 MB; the kernels hold about 20 MiB, 32 at most, on either side of the relay
 	var unblock []func()
 	var writers sync.WaitGroup
 	var sent atomic.Int64
@@ -256,11 +261,11 @@ func TestHungHostStallsOnlyItsClients(t *testing.T) {
 	}
 	meanwhile := roundTrips(t, bystander, 200)
 	t.Logf("round trip of the other host's client: median %v, %v before", meanwhile[100], usual[25])
-	if meanwhile[100] > 5*time.Second { // stalled, not just slow
+	if meanwhile[100] > 5*time.Second { // a slow machine stays below this
 		t.Errorf("the median round trip of another host's client is %v", meanwhile[100])
 	}
 	for before := int64(-1); before < sent.Load(); time.Sleep(500 * time.Millisecond) {
-		before = sent.Load() // until no more is accepted
+		before = sent.Load() // repeats until the relay accepts no more
 	}
 	if n := sent.Load(); n == clients*messages {
 		t.Error("the relay took all that clients sent for a host that reads nothing")
@@ -286,8 +291,8 @@ func TestHungHostStallsOnlyItsClients(t *testing.T) {
 	}
 }
 
-// A host floods clients, some of which read nothing. Clients of a second host do not
-// wait.
+// A host floods its clients, and some of them read nothing. A client of a second host
+// must not wait for that.
 func TestFloodingHostDelaysNoOtherHost(t *testing.T) {
 	flooding, other := newScriptedHost(t), newScriptedHost(t)
 	s := startStack(t, stack.Config{Upstream: flooding.server.URL(), Relay: gateway.RelayConfig{Gateway: gateway.Config{Stall: 2 * time.Second}}})
@@ -312,12 +317,12 @@ func TestFloodingHostDelaysNoOtherHost(t *testing.T) {
 				if conn.say(note("ahp-session:/1", n, 32<<10)) != nil {
 					return
 				}
-				time.Sleep(4 * time.Millisecond) // leaves processor time for the rest of the machine
+				time.Sleep(4 * time.Millisecond) // leaves processor time for other processes
 			}
 		})
 	}
 	meanwhile := roundTrips(t, bystander, 50)
-	for _, conn := range deaf { // the flood has had all its effects
+	for _, conn := range deaf { // measures until the relay has closed the clients that read nothing
 		for open := true; open; {
 			select {
 			case <-conn.done:
@@ -329,18 +334,18 @@ func TestFloodingHostDelaysNoOtherHost(t *testing.T) {
 	}
 	slices.Sort(meanwhile)
 	t.Logf("round trip of the other host's client: median of %d %v, most %v; median %v before", len(meanwhile), meanwhile[len(meanwhile)/2], slices.Max(meanwhile), usual[25])
-	if median := meanwhile[len(meanwhile)/2]; median > 5*time.Second { // stalled, not just slow
+	if median := meanwhile[len(meanwhile)/2]; median > 5*time.Second { // a slow machine stays below this
 		t.Errorf("the median round trip of another host's client is %v", median)
 	}
 }
 
-// TestAgentStopsBehindWhatTheHostSaid stops a host-agent with many queued messages
-// for a slow client: the client receives all of them, and then the close reason.
+// TestAgentStopsBehindWhatTheHostSaid stops a host-agent that has queued many messages
+// for a slow client. The client receives all of them, and then the reason.
 func TestAgentStopsBehindWhatTheHostSaid(t *testing.T) {
 	host := newScriptedHost(t)
 	s := startStack(t, stack.Config{
 		Upstream: host.server.URL(),
-		Agent:    hostagent.Config{Upstream: hostagent.Upstream{URL: host.server.URL()}}, // past the tap, which answers pings itself
+		Agent:    hostagent.Config{Upstream: hostagent.Upstream{URL: host.server.URL()}}, // without the tap, which would answer pings itself
 	})
 	var got atomic.Int64
 	var network line
@@ -354,7 +359,7 @@ func TestAgentStopsBehindWhatTheHostSaid(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := conn.ws.Ping(t.Context()); err != nil { // the host-agent has read it all
+	if err := conn.ws.Ping(t.Context()); err != nil { // the answer shows that the host-agent has read all messages
 		t.Fatal(err)
 	}
 	ended := make(chan error, 1)
@@ -370,21 +375,21 @@ func TestAgentStopsBehindWhatTheHostSaid(t *testing.T) {
 	}
 }
 
-// A host sends more at once than may be queued in total: to fast clients, to a slow
-// line, and to a client that pauses. Every client receives everything, as without a
-// relay.
+// A host sends each client more bytes at once than the host-agent may queue: to a fast
+// client, to a slow client, and to a client that pauses. Every client must receive
+// every message.
 func TestFastHostReachesEveryClient(t *testing.T) {
 	for name, much := range map[string]struct{ messages, size int }{
 		"very many": {4_000, 1 << 10},
 		"many":      {40, 100 << 10},
-		"large":     {8, 512<<10 - 1<<10}, // the longest, with that memory
+		"large":     {8, 512<<10 - 1<<10}, // the longest message for this memory
 	} {
 		t.Run(name, func(t *testing.T) {
 			host := newScriptedHost(t)
 			s := startStack(t, stack.Config{
 				Upstream: host.server.URL(),
 				Agent: hostagent.Config{
-					Upstream:  hostagent.Upstream{URL: host.server.URL()}, // past the tap, which has no bound
+					Upstream:  hostagent.Upstream{URL: host.server.URL()}, // without the tap, which would queue without a bound
 					MaxQueued: 2 << 20,
 				},
 			})
@@ -393,7 +398,7 @@ func TestFastHostReachesEveryClient(t *testing.T) {
 			const stops = 2
 			for i, network := range lines {
 				id := fmt.Sprint("c", i)
-				var next atomic.Int64 // number of the next message
+				var next atomic.Int64 // number of the next message that the client must receive
 				all := make(chan struct{})
 				c := greet(t, s, stack.Host, id, network, func(frame []byte) {
 					n := next.Load()
@@ -424,7 +429,7 @@ func TestFastHostReachesEveryClient(t *testing.T) {
 					}
 					tick := time.NewTicker(2 * stepTime)
 					defer tick.Stop()
-					for before := int64(-1); before < next.Load(); { // these may be slow
+					for before := int64(-1); before < next.Load(); { // goes on as long as the client receives something
 						before = next.Load()
 						select {
 						case <-all:

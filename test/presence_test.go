@@ -15,7 +15,8 @@ import (
 	"ahprelay/test/stack"
 )
 
-// wantClosed waits for the end of a connection, and checks how it ended.
+// wantClosed waits until a client's connection ends. It must end with this code, and
+// with a reason that begins with reason.
 func wantClosed(t *testing.T, c *refclient.Client, code ahp.CloseCode, reason string) {
 	t.Helper()
 	select {
@@ -38,8 +39,8 @@ func awaitState(t *testing.T, s *stack.Stack, state string) {
 	}
 }
 
-// Clients learn at once that their host has died. When it returns, the waiting clients
-// continue.
+// The host dies. The relay closes its clients at once, and holds new clients until the
+// host returns. The waiting clients then continue.
 func TestClientsLearnThatTheHostDied(t *testing.T) {
 	t.Parallel()
 	host, server := newRefhost(t, nil)
@@ -64,7 +65,8 @@ func TestClientsLearnThatTheHostDied(t *testing.T) {
 		t.Errorf("host is offline since %v because of %q; it died at %v", info.Since, info.Reason, died)
 	}
 
-	// A new client is held, too, and gets no error: common clients would give up.
+	// A client that connects now is held and gets no error, after which common clients
+	// would give up.
 	late, err := dial(t.Context(), refclient.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -76,7 +78,7 @@ func TestClientsLearnThatTheHostDied(t *testing.T) {
 		begun <- err
 	}()
 
-	// A client that wants to resume is held, and its pings are answered.
+	// The relay also holds a client that wants to resume, and answers its pings.
 	held, err := dial(t.Context(), refclient.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -109,7 +111,8 @@ func TestClientsLearnThatTheHostDied(t *testing.T) {
 		t.Fatal(err)
 	}
 	awaitState(t, s, "online")
-	// The restarted host does not know the client any more, and answers so itself.
+	// The restarted host does not know the client. Its own error for reconnect reaches the
+	// client.
 	var refused *refclient.RPCError
 	if err := <-resumed; !errors.As(err, &refused) || refused.Code != ahp.CodeNotFound {
 		t.Errorf("reconnect after the host came back: %v; want the host's own %d", err, ahp.CodeNotFound)
@@ -120,7 +123,8 @@ func TestClientsLearnThatTheHostDied(t *testing.T) {
 	join(t, dial, "a", nil)
 }
 
-// TestHostNotUpYet starts the host-agent before its host.
+// TestHostNotUpYet starts a host-agent while its host does not run. The relay reports
+// the cause. When the host starts, it is online and serves clients.
 func TestHostNotUpYet(t *testing.T) {
 	t.Parallel()
 	_, server := newRefhost(t, nil)
@@ -134,7 +138,7 @@ func TestHostNotUpYet(t *testing.T) {
 	}
 	t.Cleanup(s.Close)
 	awaitState(t, s, "offline")
-	const why = "the host answers HTTP 502 instead of a WebSocket" // the cause, without an address
+	const why = "the host answers HTTP 502 instead of a WebSocket" // the relay names the cause without the host's address
 	eventually(t, "the relay says "+why, func() bool {
 		info, err := s.API(ctx)
 		return err == nil && info.Reason == why
@@ -152,7 +156,8 @@ func TestHostNotUpYet(t *testing.T) {
 	}
 }
 
-// TestClientsAreCounted checks that relays report the number of a host's clients.
+// TestClientsAreCounted connects and drops clients. The relay's API must report their
+// number.
 func TestClientsAreCounted(t *testing.T) {
 	t.Parallel()
 	_, server := newRefhost(t, nil)
@@ -178,7 +183,7 @@ func awaitClients(t *testing.T, s *stack.Stack, n int) {
 	}
 }
 
-// Clients learn at once that a host-agent was stopped.
+// The host-agent is stopped. The relay closes its clients at once, with this reason.
 func TestClientsLearnThatTheHostAgentStopped(t *testing.T) {
 	t.Parallel()
 	_, server := newRefhost(t, nil)
@@ -196,8 +201,8 @@ func TestClientsLearnThatTheHostAgentStopped(t *testing.T) {
 	join(t, throughRelay(t, s), "a", nil)
 }
 
-// A relay sees by its connection that a host-agent is alive, so the host-agent need not
-// send requests to renew its lease.
+// A relay knows from its connection that a host-agent is alive. The host-agent sends no
+// requests to renew its lease: a metric counts it while it is connected.
 func TestConnectedHostAgentNeedsNoRenewal(t *testing.T) {
 	t.Parallel()
 	_, server := newRefhost(t, nil)
@@ -215,7 +220,8 @@ func TestConnectedHostAgentNeedsNoRenewal(t *testing.T) {
 	eventually(t, "it is not heard", heard("0"))
 }
 
-// A drain closes clients after their pending messages.
+// A relay drains while messages for clients are pending. Clients receive these messages
+// before they are closed.
 func TestDrainFollowsPendingMessages(t *testing.T) {
 	t.Parallel()
 	_, server := newRefhost(t, nil)

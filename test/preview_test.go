@@ -15,7 +15,7 @@ import (
 	"ahprelay/test/refclient"
 )
 
-// portOf is the port of an address.
+// portOf returns the port in a URL.
 func portOf(t testing.TB, address string) uint16 {
 	t.Helper()
 	n, err := strconv.ParseUint(mustURL(t, address).Port(), 10, 16)
@@ -25,15 +25,17 @@ func portOf(t testing.TB, address string) uint16 {
 	return uint16(n)
 }
 
-// A previewWorld is a host with an application that no canvas shows.
+// previewWorld is a canvasWorld with an application that no canvas shows. Clients open
+// it by its port.
 type previewWorld struct {
 	*canvasWorld
 	app     *app
 	control hostagent.Control
 }
 
-// newPreviewWorld permits previews of the application's port, of a denied application's
-// port, and of the AHP host's own port.
+// newPreviewWorld starts a host-agent that permits previews of three ports. The first
+// belongs to the application, the second to an application that the owner denies, and
+// the third to the AHP host itself.
 func newPreviewWorld(t *testing.T, change func(*hostagent.Config)) (w *previewWorld, denied, own uint16) {
 	w = &previewWorld{app: newApp(t), control: hostagent.Control{Path: t.TempDir() + "/control"}}
 	port := portOf(t, w.app.URL)
@@ -48,7 +50,7 @@ func newPreviewWorld(t *testing.T, change func(*hostagent.Config)) (w *previewWo
 	return w, denied, own
 }
 
-// operator is a client that is subscribed to the session.
+// operator connects a client and subscribes it to the session.
 func (w *previewWorld) operator(id string, change func(*auth.Client)) *refclient.Client {
 	w.t.Helper()
 	c := w.clientWith(id, change)
@@ -56,7 +58,7 @@ func (w *previewWorld) operator(id string, change func(*auth.Client)) *refclient
 	return c
 }
 
-// A preview is the relay's description of a preview.
+// preview is the relay's answer to a client that opens a preview.
 type preview struct {
 	ID, URL, Origin, Access string
 	Port                    uint16
@@ -71,7 +73,7 @@ func (w *previewWorld) preview(c *refclient.Client) (p preview) {
 	return p
 }
 
-// open returns the IDs of the previews that a client sees.
+// open returns the IDs of the open previews that a client may list on a channel.
 func (w *previewWorld) open(c *refclient.Client, channel string) (ids []string) {
 	w.t.Helper()
 	var list struct{ Previews []hostagent.Preview }
@@ -84,7 +86,8 @@ func (w *previewWorld) open(c *refclient.Client, channel string) (ids []string) 
 	return ids
 }
 
-// TestPreviewOpensAPortOfTheHost opens a port of the host's machine, which no canvas shows.
+// TestPreviewOpensAPortOfTheHost opens an application's port on the host's machine as a
+// preview, uses it in a browser, and closes it.
 func TestPreviewOpensAPortOfTheHost(t *testing.T) {
 	t.Parallel()
 	w, _, _ := newPreviewWorld(t, func(*hostagent.Config) {})
@@ -108,8 +111,8 @@ func TestPreviewOpensAPortOfTheHost(t *testing.T) {
 		t.Errorf("socket: %q", got)
 	}
 
-	// The same subject sees the preview with any client. Another subject does not, and
-	// cannot close it.
+	// All clients of the subject may list and use the preview. A different subject may
+	// neither list nor close it.
 	other, stranger := w.operator("other", nil), w.operator("stranger", func(c *auth.Client) { c.Subject = "bob" })
 	for _, channel := range []string{w.session, "ahp-root://"} {
 		if ids := w.open(other, channel); len(ids) != 1 || ids[0] != p.ID {
@@ -129,7 +132,8 @@ func TestPreviewOpensAPortOfTheHost(t *testing.T) {
 	_, err := w.try(stranger, "relay/previewClose", ask)
 	wantRPCError(t, err, ahp.CodeNotFound)
 
-	// A preview stays open while its client is absent, and ends when it is closed.
+	// The client loses its connection, and the preview stays open. Then the client closes
+	// the preview, and its page ends.
 	_ = c.Abort()
 	w.app.release <- struct{}{}
 	if line := events.next(); line != "data: 1" {
@@ -141,7 +145,7 @@ func TestPreviewOpensAPortOfTheHost(t *testing.T) {
 	if got := b.open(p.Origin + "/start"); got.status != http.StatusGone {
 		t.Errorf("closed: %d %q", got.status, got.body)
 	}
-	// The next is another.
+	// A second preview has a new ID and a new origin.
 	c = w.operator("c", nil)
 	if next := w.preview(c); next.ID == p.ID || next.Origin == p.Origin {
 		t.Errorf("opened again: %+v", next)
@@ -151,7 +155,7 @@ func TestPreviewOpensAPortOfTheHost(t *testing.T) {
 	}
 }
 
-// Clients without permission, and forbidden addresses, are refused.
+// Clients with too few rights and requests for forbidden ports get no preview.
 func TestOnlyOperatorsOpenPreviews(t *testing.T) {
 	t.Parallel()
 	w, denied, own := newPreviewWorld(t, func(*hostagent.Config) {})
@@ -190,12 +194,12 @@ func TestOnlyOperatorsOpenPreviews(t *testing.T) {
 	}
 	refused(w.client("not subscribed"), "not subscribed", port, ahp.CodePermissionDenied)
 
-	// Nothing was opened, and a canvas's address is no preview.
+	// None of the refused requests opened a preview.
 	if ids := w.open(c, "ahp-root://"); len(ids) != 0 {
 		t.Errorf("open are %q", ids)
 	}
 
-	// A client that may only open raw connections may open a preview.
+	// A client that may open raw TCP connections and nothing else may open a preview.
 	may := w.operator("may", func(c *auth.Client) {
 		c.Channels, c.Methods = []string{w.session, "ahp-tcp:*"}, []string{"createTcpConnection"}
 	})
@@ -204,15 +208,16 @@ func TestOnlyOperatorsOpenPreviews(t *testing.T) {
 	}
 }
 
-// TestPreviewEndsInEachWay ends a preview in all ways but one: see
-// TestPreviewOpensAPortOfTheHost.
+// TestPreviewEndsInEachWay opens a preview and ends it: by the owner, by a revocation,
+// by a kick, and with its session. TestPreviewOpensAPortOfTheHost covers the client
+// that closes it.
 func TestPreviewEndsInEachWay(t *testing.T) {
 	t.Parallel()
 	w, _, _ := newPreviewWorld(t, func(*hostagent.Config) {})
 	for _, c := range []struct {
 		name string
 		end  func(preview) error
-	}{ // one after the other; the session is removed last
+	}{ // run in this order, because the last removes the session
 		{"the owner closes it", func(p preview) error {
 			list, err := w.control.Clients(t.Context())
 			if err != nil || !slices.ContainsFunc(list.Previews, func(one hostagent.Preview) bool { return one.ID == p.ID && one.Subject == "the owner closes it" }) {
@@ -255,12 +260,13 @@ func (w *previewWorld) ends(name string, end func(preview) error) {
 		if got.status == http.StatusOK {
 			w.t.Fatalf("%s: it is shown all the same: %q", name, got.body)
 		}
-		return got.status == http.StatusGone || got.status == http.StatusForbidden // not that the stream ended just then
+		return got.status == http.StatusGone || got.status == http.StatusForbidden // a status for ended previews, not only the end of the stream
 	})
 }
 
-// TestPreviewEndsWithItsOrigin revokes a stolen token from which the token that opened a
-// preview was derived: the client's connection, the open page and an unused ticket end.
+// TestPreviewEndsWithItsOrigin derives a token from a stolen token, and opens a preview
+// with it. The stolen token is revoked. The client's connection, the open page and an
+// unused ticket must end.
 func TestPreviewEndsWithItsOrigin(t *testing.T) {
 	t.Parallel()
 	w, _, _ := newPreviewWorld(t, func(*hostagent.Config) {})
@@ -302,7 +308,8 @@ func TestPreviewEndsWithItsOrigin(t *testing.T) {
 	}
 }
 
-// The host's owner can forbid ports, or previews by URL.
+// The host's owner permits no ports, or turns canvas pages off: no client can open a
+// preview. With pages at read, a client can open a preview and only read it.
 func TestOwnerForbidsPreviews(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*hostagent.Config){

@@ -12,10 +12,10 @@ import (
 	"ahprelay/test/stack"
 )
 
-// Two relays in two regions serve a host in one region, and a client in the other
-// region uses it. A cut between the regions beyond the resume window closes only
-// the distant client. After the cut, that client returns without loss, and no
-// process was restarted.
+// Two relays are in different regions. The host is in one region, and a client in the
+// other region uses it. The regions are cut off from each other for longer than the
+// resume window. Only the distant client's connection ends. After the cut, this client
+// resumes without loss, and no process restarts.
 func TestCutRegionReturnsWithoutLoss(t *testing.T) {
 	t.Parallel()
 	const resume = 5 * time.Second
@@ -33,7 +33,7 @@ func TestCutRegionReturnsWithoutLoss(t *testing.T) {
 		cfg.GatewayAdvertise, cfg.Gateway.Resume = way.Addr(), resume
 		ways = append(ways, way)
 	}
-	remotes := []string{"west=" + far.GatewayAdvertise, "east=" + near.GatewayAdvertise} // one list for both
+	remotes := []string{"west=" + far.GatewayAdvertise, "east=" + near.GatewayAdvertise} // both relays have the same list
 	far.Gateways, near.Gateways = remotes, remotes
 	dir := copyKeys(t, far.DataDir)
 	other := startRelayProcess(t, far)

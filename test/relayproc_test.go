@@ -24,26 +24,26 @@ import (
 	"ahprelay/test/stack"
 )
 
-// relayEnv makes the test binary run a relay instead of tests. Its value is the
-// gateway.RelayConfig.
+// relayEnv is an environment variable. With it, the test binary runs a relay instead of
+// tests. Its value is the relay's gateway.RelayConfig in JSON.
 const relayEnv = "AHP_TEST_RELAY"
 
-// A relayProcess is a relay in a process of its own, which can be killed.
+// relayProcess is a relay in a separate process, which a test can kill.
 type relayProcess struct {
 	relayAddrs
 	keys *auth.Keys
 	cmd  *exec.Cmd
 	in   io.Closer
-	log  string // file
-	dir  string // for its data
+	log  string // name of the log file
+	dir  string // data directory
 	gone sync.Once
 }
 
 // relayAddrs are the addresses that the relay prints when it is ready.
 type relayAddrs struct{ URL, NATS, Cluster string }
 
-// serveRelay runs a relay. It stops in good order when its standard input ends,
-// which happens at the end of the test.
+// serveRelay runs a relay until its standard input ends. A test closes this input to
+// stop the relay in order.
 func serveRelay(config string) error {
 	var cfg gateway.RelayConfig
 	if err := json.Unmarshal([]byte(config), &cfg); err != nil {
@@ -113,7 +113,7 @@ func startRelayProcess(t *testing.T, cfg gateway.RelayConfig) *relayProcess {
 	return p
 }
 
-// awaitLog awaits a line of the relay's log.
+// awaitLog waits until the relay's log contains text.
 func (p *relayProcess) awaitLog(t *testing.T, text string) {
 	t.Helper()
 	eventually(t, "the log of "+p.URL+" says "+text, func() bool {
@@ -122,7 +122,7 @@ func (p *relayProcess) awaitLog(t *testing.T, text string) {
 	})
 }
 
-// kill ends the process as a crash does.
+// kill ends the relay without warning, like a crash.
 func (p *relayProcess) kill() {
 	p.gone.Do(func() {
 		_ = p.cmd.Process.Kill()
@@ -130,7 +130,8 @@ func (p *relayProcess) kill() {
 	})
 }
 
-// stop ends the process in good order.
+// stop closes the relay's standard input, and waits until the relay has stopped in
+// order.
 func (p *relayProcess) stop() {
 	p.gone.Do(func() {
 		_ = p.in.Close()
@@ -138,7 +139,7 @@ func (p *relayProcess) stop() {
 	})
 }
 
-// dial connects a client to the host of stacks.
+// dial connects a client through this relay to the host of stacks, stack.Host.
 func (p *relayProcess) dial(ctx context.Context, opts refclient.Options) (*refclient.Client, error) {
 	var err error
 	opts.Token, err = p.keys.Tokens().IssueClient(auth.Client{
@@ -161,7 +162,8 @@ func (p *relayProcess) host(ctx context.Context) (hostsapi.Info, error) {
 	return procs.GetJSON[hostsapi.Info](ctx, p.URL+"/api/hosts/"+stack.Host, token)
 }
 
-// await waits until the relay reports the host in the state.
+// await waits until the relay reports stack.Host in the state, and returns its
+// description of the host.
 func (p *relayProcess) await(t *testing.T, state string) hostsapi.Info {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), stepTime)
@@ -178,7 +180,7 @@ func (p *relayProcess) await(t *testing.T, state string) hostsapi.Info {
 	}
 }
 
-// copyKeys returns a new data directory with the keys of another.
+// copyKeys returns a new data directory with the keys of the data directory from.
 func copyKeys(t *testing.T, from string) (to string) {
 	t.Helper()
 	to = t.TempDir()

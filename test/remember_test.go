@@ -29,7 +29,7 @@ import (
 	"ahprelay/test/stack"
 )
 
-// keysOf returns the keys that a client gets from the host-agent.
+// keysOf requests the keys of remembered sessions from the host-agent, as a client.
 func keysOf(t *testing.T, c *refclient.Client) (keys remembering.Keys) {
 	t.Helper()
 	if err := json.Unmarshal(call(t, c, "relay/rememberKeys", `{"channel":"ahp-root://"}`), &keys); err != nil {
@@ -38,7 +38,8 @@ func keysOf(t *testing.T, c *refclient.Client) (keys remembering.Keys) {
 	return keys
 }
 
-// openWith opens a record as a device would.
+// openWith decrypts a record with keys, as a device does, and returns its text. It
+// fails the test if the host's signature is wrong.
 func openWith(t *testing.T, keys remembering.Keys, r *remember.Record) string {
 	t.Helper()
 	verifier, err := ecdsa.ParseUncompressedPublicKey(elliptic.P256(), keys.Verifier)
@@ -53,7 +54,7 @@ func openWith(t *testing.T, keys remembering.Keys, r *remember.Record) string {
 	return string(content)
 }
 
-// remembered is the answer of the relay's API.
+// remembered is the API's list of a host's remembered sessions.
 type remembered struct {
 	Sessions []struct{ ID string }
 	List     *rememberedapi.Kept
@@ -77,7 +78,8 @@ func rememberedSession(t *testing.T, s *stack.Stack, session string, change func
 	return procs.GetJSON[rememberedapi.Kept](t.Context(), s.Relay.URL()+"/api/hosts/"+stack.Host+"/remembered/session?uri="+url.QueryEscape(session), token)
 }
 
-// rememberingStack starts a stack whose host-agent keeps the last state at the relay.
+// rememberingStack starts a stack whose host-agent stores the last state of sessions at
+// the relay. It also returns the relay's data directory.
 func rememberingStack(t *testing.T, mode remembering.Mode) (s *stack.Stack, dir string) {
 	t.Helper()
 	_, server := newRefhost(t, nil)
@@ -88,7 +90,7 @@ func rememberingStack(t *testing.T, mode remembering.Mode) (s *stack.Stack, dir 
 	}), dir
 }
 
-// speak runs a turn of a new session to its end.
+// speak creates a session, runs a turn with the text, and waits for the turn's end.
 func speak(t *testing.T, c *refclient.Client, vars map[string]string, text string) {
 	t.Helper()
 	create(t, c, vars)
@@ -99,7 +101,7 @@ func speak(t *testing.T, c *refclient.Client, vars map[string]string, text strin
 	}
 }
 
-// findText returns the files below a directory that contain a text.
+// findText returns the names of the files below a directory that contain text.
 func findText(t *testing.T, dir, text string) (found []string) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -110,7 +112,7 @@ func findText(t *testing.T, dir, text string) (found []string) {
 		if bytes.Contains(data, []byte(text)) {
 			found = append(found, path)
 		}
-		if errors.Is(err, fs.ErrNotExist) { // a temporary file
+		if errors.Is(err, fs.ErrNotExist) { // a temporary file has just been removed
 			err = nil
 		}
 		return err
@@ -121,8 +123,9 @@ func findText(t *testing.T, dir, text string) (found []string) {
 	return found
 }
 
-// The last answer of an absent host is readable with the keys that a client got before, for
-// exactly the sessions that its authority permits. The relay's store has no readable text.
+// The host goes away. Clients decrypt the last answer of its sessions with keys that
+// they got before. A client gets the records and keys of the sessions in its token, and
+// no others. The relay's files contain no readable text.
 func TestLastStateIsReadableWhileTheHostIsAway(t *testing.T) {
 	t.Parallel()
 	s, dir := rememberingStack(t, remembering.Turns)
@@ -198,7 +201,7 @@ func TestLastStateIsReadableWhileTheHostIsAway(t *testing.T) {
 	if _, err := rememberedSession(t, s, one["session"], func(c *auth.Client) { c.Methods = []string{"listSessions"} }); err == nil {
 		t.Error("a token without subscribe reads a session")
 	}
-	s.Relay.Close() // the store is complete on disk
+	s.Relay.Close() // the relay has then written everything to disk
 	for _, text := range []string{"unmistakable", one["session"], "turnId", `"title"`} {
 		if found := findText(t, dir, text); found != nil {
 			t.Errorf("%q is readable in %v", text, found)
@@ -209,8 +212,9 @@ func TestLastStateIsReadableWhileTheHostIsAway(t *testing.T) {
 	}
 }
 
-// A restarted relay still has the last state, and a host-agent that has kept its keys
-// writes nothing while the host is idle.
+// The relay restarts, and still has the last state of sessions. The host-agent restarts
+// too, keeps its keys, and writes a session's record again only after the session has
+// changed.
 func TestLastStateSurvivesTheRelay(t *testing.T) {
 	t.Parallel()
 	s, _ := rememberingStack(t, remembering.Turns)
@@ -318,8 +322,8 @@ func TestRevokedClientLosesTheKeys(t *testing.T) {
 	})
 }
 
-// With titles, no conversation reaches the relay. With off, a host-agent removes the
-// records of an earlier run.
+// The owner changes what the host-agent stores at the relay. With titles, the record of
+// a conversation is removed. With off, all records and the keys are removed.
 func TestRememberedIsBoundedByTheOwner(t *testing.T) {
 	t.Parallel()
 	_, server := newRefhost(t, nil)
@@ -352,7 +356,7 @@ func TestRememberedIsBoundedByTheOwner(t *testing.T) {
 	wantNoKeys(t, state)
 }
 
-// wantNoKeys waits until a state directory has no keys of remembered sessions.
+// wantNoKeys waits until a state directory contains no keys for remembered sessions.
 func wantNoKeys(t *testing.T, state string) {
 	t.Helper()
 	natssite.Eventually(t, "the keys are removed behind the records", func() bool {
@@ -361,8 +365,9 @@ func wantNoKeys(t *testing.T, state string) {
 	})
 }
 
-// TestSealingRemovesRememberedState seals a host whose relay has its last state. Records and
-// keys must disappear, and blind records with new keys replace them. Off removes those, too.
+// TestSealingRemovesRememberedState seals a host whose last state is at the relay. The
+// old records and keys are removed. New records have IDs that do not reveal the
+// session, and new keys. With off, the new records are removed, too.
 func TestSealingRemovesRememberedState(t *testing.T) {
 	t.Parallel()
 	_, server := newRefhost(t, nil)

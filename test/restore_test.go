@@ -13,9 +13,9 @@ import (
 	"ahprelay/test/procs"
 )
 
-// TestBackupAndRestore is the drill of docs/operating.md: a relay is backed up while it
-// runs, loses its machine, and comes back from the backup. The host returns without a
-// new enrolment, tokens stay valid, and a revoked token stays revoked.
+// TestBackupAndRestore follows the drill in docs/operating.md: an operator backs up a
+// running relay, loses its machine, and restores the backup. The host then reconnects
+// without a new enrolment. Tokens stay valid, and a revoked token stays revoked.
 func TestBackupAndRestore(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()

@@ -17,11 +17,11 @@ import (
 	"ahprelay/test/stack"
 )
 
-// A gitHost is a host with one session. The changeset of the session names a file in a
-// revision. The host serves any revision.
+// gitHost is a host with one session. The session's changeset names a file in a git
+// revision. The host itself serves a file in any revision.
 type gitHost struct {
 	mu   sync.Mutex
-	read []string // URIs that clients have read
+	read []string // URIs that clients have requested
 }
 
 const (
@@ -79,8 +79,8 @@ func (h *gitHost) result(env *ahp.Envelope) string {
 	return "null"
 }
 
-// Viewers of shared links use one connection to the host. They can read only the
-// revisions that the host has named.
+// Viewers with two links request files in git revisions. The relay permits a file only
+// after the host has named it to the link's viewers, and only to a link with files.
 func TestOnlyNamedRevisionsAreReadThroughAnAudience(t *testing.T) {
 	t.Parallel()
 	host := new(gitHost)
@@ -125,7 +125,7 @@ func TestOnlyNamedRevisionsAreReadThroughAnAudience(t *testing.T) {
 		}
 	}
 	reads("a viewer who is told", one, named, true)
-	reads("a viewer on the same connection", two, named, true) // it has the same authority, so both are one client of the host
+	reads("a viewer on the same connection", two, named, true) // both have the same link, so the host-agent treats them alike
 	reads("a link without files", other, named, false)
 	for _, c := range []*refclient.Client{one, two, other} {
 		for _, uri := range []string{secret, gitBlob("a1b2", "secret.env"), gitBlob("c3d4", "a.txt"), strings.Replace(named, "git-blob", "Git-Blob", 1), strings.Replace(named, "%22", "%2522", 1)} {

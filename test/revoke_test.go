@@ -20,8 +20,8 @@ import (
 	"ahprelay/test/stack"
 )
 
-// A pair is two relays of a cluster, with a network between them that can be
-// cut. The host-agent is connected to the second relay.
+// pair is two relays in a cluster. A test can cut the network between them. The
+// host-agent is connected to the second relay.
 type pair struct {
 	t       *testing.T
 	first   *gateway.Relay
@@ -57,7 +57,8 @@ func startPair(t *testing.T) *pair {
 	return p
 }
 
-// await waits until holds returns true.
+// await waits until holds returns true. what names the condition for the failure
+// message.
 func (p *pair) await(what string, holds func() bool) {
 	p.t.Helper()
 	for deadline := time.Now().Add(2 * stepTime); !holds(); time.Sleep(10 * time.Millisecond) {
@@ -67,7 +68,7 @@ func (p *pair) await(what string, holds func() bool) {
 	}
 }
 
-// ready returns the readiness of both relays.
+// ready returns both relays' answers to /readyz.
 func (p *pair) ready() (said string) {
 	p.t.Helper()
 	for _, base := range []string{p.first.URL(), p.second.Relay.URL()} {
@@ -85,7 +86,8 @@ func (p *pair) ready() (said string) {
 	return said
 }
 
-// client connects to the host through the second relay.
+// client connects a client to the host through the second relay. It also returns the
+// client's token.
 func (p *pair) client(change func(*auth.Client)) (c *refclient.Client, token string) {
 	p.t.Helper()
 	token, err := p.second.Token(change)
@@ -104,7 +106,7 @@ func (p *pair) client(change func(*auth.Client)) (c *refclient.Client, token str
 	return c, token
 }
 
-// revoke revokes at the first relay.
+// revoke sends a revocation to the first relay.
 func (p *pair) revoke(ask operatorapi.RevokeRequest) {
 	p.t.Helper()
 	operator, err := p.first.Keys().Tokens().IssueOperator("test")
@@ -130,7 +132,8 @@ func (p *pair) revoke(ask operatorapi.RevokeRequest) {
 	}
 }
 
-// A revocation ends connections at the second relay within two seconds.
+// A token is revoked at the first relay. The second relay must end the client's
+// connection within two seconds.
 func TestRevocationAcrossRelays(t *testing.T) {
 	t.Parallel()
 	p := startPair(t)
@@ -147,15 +150,16 @@ func TestRevocationAcrossRelays(t *testing.T) {
 		took = append(took, time.Since(began))
 	}
 	slices.Sort(took)
-	half := took[len(took)/2] // this machine may be busy once
+	half := took[len(took)/2] // the median, so a short load on this machine does not matter
 	t.Logf("a connection at the other relay ended after %v, at most %v", half, took[len(took)-1])
 	if half > 2*time.Second {
 		t.Errorf("connections end after %v; promised are 2s", half)
 	}
 }
 
-// TestRevokedWhileCutOff revokes while the relays are cut off from each other:
-// the other relay learns it after the cut.
+// TestRevokedWhileCutOff revokes a subject at the first relay while the network to the
+// second relay is cut. The second relay keeps the client until the network returns, and
+// then closes it.
 func TestRevokedWhileCutOff(t *testing.T) {
 	t.Parallel()
 	p := startPair(t)
@@ -163,11 +167,11 @@ func TestRevokedWhileCutOff(t *testing.T) {
 	ada, token := p.client(named("ada"))
 	bob, _ := p.client(named("bob"))
 	p.between.Cut()
-	time.Sleep(200 * time.Millisecond) // until both have it; after 4 s, each considers the other gone
+	time.Sleep(200 * time.Millisecond) // until both relays have noticed the client; after 4 s of silence, a relay considers the other gone
 	p.revoke(operatorapi.RevokeRequest{Tenant: stack.Tenant, Subject: "ada"})
 	ctx, cancel := context.WithTimeout(t.Context(), stepTime)
 	defer cancel()
-	time.Sleep(200 * time.Millisecond) // by now, it would have arrived
+	time.Sleep(200 * time.Millisecond) // without the cut, the revocation would have arrived by now
 	if _, err := ada.Call(ctx, "ping", map[string]string{"channel": "ahp-root://"}); err != nil {
 		t.Errorf("a relay that is cut off: %v; it cannot know", err)
 	}

@@ -16,24 +16,24 @@ import (
 	"ahprelay/test/stack"
 )
 
-// A scriptedHost is a host that follows the test's script on each connection. It
-// accepts every client, and answers requests outside the script with null.
+// scriptedHost is a host whose messages the test sends. It accepts every client, and
+// answers each request with null.
 type scriptedHost struct {
 	*testing.T
 	server *stack.Server
 
 	mu    sync.Mutex
-	conns map[string][]*scriptedConn // by clientId, in the order of arrival
+	conns map[string][]*scriptedConn // by clientId, in the order of connecting
 }
 
-// A scriptedConn is a client's connection, at a scriptedHost.
+// scriptedConn is a client's connection, seen from a scriptedHost.
 type scriptedConn struct {
 	ws   *websocket.Conn
-	done chan struct{} // closed when it has ended
+	done chan struct{} // closed when the connection has ended
 
 	mu      sync.Mutex
 	got     []string      // received requests and notifications
-	blocked chan struct{} // while it is open, nothing is read; nil: everything is read
+	blocked chan struct{} // the host reads nothing until this is closed; nil: the host reads
 }
 
 func newScriptedHost(t *testing.T) *scriptedHost {
@@ -94,7 +94,7 @@ func (c *scriptedConn) hear(p *scriptedHost, message []byte) {
 	if env.Kind == ahp.Request {
 		_ = c.say(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":null}`, env.ID))
 	}
-	// Only now does the test find the connection: its messages follow the answer.
+	// The test gets the connection only now, so its messages come after this answer.
 	if m := string(env.Method); m == "initialize" || m == "reconnect" {
 		id := [...]ahp.Member{{Name: "clientId"}}
 		_ = ahp.Members(env.Params, id[:])
@@ -105,12 +105,12 @@ func (c *scriptedConn) hear(p *scriptedHost, message []byte) {
 	}
 }
 
-// say sends the client a message.
+// say sends a message to the client.
 func (c *scriptedConn) say(message string) error {
 	return c.ws.Write(context.Background(), websocket.MessageText, []byte(message))
 }
 
-// block makes the host stop reading from a connection, until unblock.
+// block makes the host read nothing from the connection until the test calls unblock.
 func (c *scriptedConn) block() (unblock func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -130,7 +130,7 @@ func (c *scriptedConn) messages() []string {
 	return append([]string(nil), c.got...)
 }
 
-// conn returns the n-th connection of a client, from 0.
+// conn waits for the n-th connection of a clientId, counted from 0, and returns it.
 func (p *scriptedHost) conn(clientID string, n int) *scriptedConn {
 	p.Helper()
 	for deadline := time.Now().Add(stepTime); ; time.Sleep(time.Millisecond) {
@@ -146,7 +146,8 @@ func (p *scriptedHost) conn(clientID string, n int) *scriptedConn {
 	}
 }
 
-// greet connects a client over a line, and initializes it.
+// greet connects a client to a host of a stack, over a line unless it is nil, and
+// initializes it.
 func greet(t *testing.T, s *stack.Stack, host, clientID string, l *line, onFrame func([]byte)) *refclient.Client {
 	t.Helper()
 	token, err := s.Token(nil)
@@ -171,12 +172,12 @@ func greet(t *testing.T, s *stack.Stack, host, clientID string, l *line, onFrame
 	return c
 }
 
-// A line is a client's network with a given speed.
+// line is a client's network. A test can limit its speed and freeze it.
 type line struct {
-	rate int // bytes per second that are read; 0: no limit
+	rate int // most bytes that the client reads per second; 0: no limit
 
 	mu     sync.Mutex
-	frozen chan struct{} // while it is not closed, nothing is read or written; nil: it is not frozen
+	frozen chan struct{} // nothing is read or written until this is closed; nil: the line is not frozen
 }
 
 func (l *line) dial(ctx context.Context, network, address string) (net.Conn, error) {
@@ -191,7 +192,7 @@ func (l *line) dial(ctx context.Context, network, address string) (net.Conn, err
 	return &lineConn{conn, l}, nil
 }
 
-// freeze stops the line, until the function that it returns is called.
+// freeze stops all reading and writing on the line until the test calls thaw.
 func (l *line) freeze() (thaw func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -220,7 +221,7 @@ func (c *lineConn) Read(p []byte) (int, error) {
 	if c.line.rate > 0 {
 		time.Sleep(time.Duration(n) * time.Second / time.Duration(c.line.rate))
 	}
-	c.line.wait() // bytes that arrived in the meantime are kept
+	c.line.wait() // bytes that arrive while the line is frozen are kept
 	return n, err
 }
 

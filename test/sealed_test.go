@@ -20,18 +20,20 @@ import (
 	"ahprelay/test/stack"
 )
 
-// A sealedHost is a sealed host behind a relay, with an ahp-connect that is paired with it.
+// sealedHost is a sealed host behind a relay, with the home directory of an
+// ahp-connect.
 type sealedHost struct {
 	*stack.Stack
 	t       *testing.T
-	url     string // of the relay
+	url     string // the relay's URL
 	issue   func(change func(*auth.Client)) (string, error)
 	control hostagent.Control
 	home    *connect.Home
 	relays  *connect.Relays
 }
 
-// startSealed starts a sealed host. The test's ahp-connect is not paired yet.
+// startSealed starts a relay, a sealed host-agent and the home directory of an
+// ahp-connect, which is not paired yet.
 func startSealed(t *testing.T, upstream string, change func(*stack.Config), more ...func(*stack.Stack, *hostagent.Config) error) *sealedHost {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "ahp") // short enough for a socket's path
@@ -64,7 +66,8 @@ func startSealed(t *testing.T, upstream string, change func(*stack.Config), more
 	return h.controlled(ctx)
 }
 
-// controlled waits for the control socket, and creates a home.
+// controlled waits for the host-agent's control socket, and creates the home directory
+// of an ahp-connect.
 func (h *sealedHost) controlled(ctx context.Context) *sealedHost {
 	h.t.Helper()
 	h.awaitControl(ctx)
@@ -72,7 +75,8 @@ func (h *sealedHost) controlled(ctx context.Context) *sealedHost {
 	return h
 }
 
-// awaitControl waits for the control socket: the host is online before it is there.
+// awaitControl waits until the host-agent's control socket answers, which may be after
+// the host is online.
 func (h *sealedHost) awaitControl(ctx context.Context) {
 	h.t.Helper()
 	for {
@@ -88,7 +92,8 @@ func (h *sealedHost) awaitControl(ctx context.Context) {
 	}
 }
 
-// newHome returns an ahp-connect with a client token of its own.
+// newHome creates an ahp-connect's home directory with a client token, which change
+// edits.
 func (h *sealedHost) newHome(change func(*auth.Client)) (*connect.Home, *connect.Relays) {
 	h.t.Helper()
 	token, err := h.issue(change)
@@ -103,7 +108,7 @@ func (h *sealedHost) newHome(change func(*auth.Client)) (*connect.Home, *connect
 	return home, connect.NewRelays(connect.NewRelay(h.url, connect.FileTokens(file))).Seal(home)
 }
 
-// code makes a pairing code at the host.
+// code orders a pairing code for a subject and a level at the host.
 func (h *sealedHost) code(subject string, level auth.Access) hostagent.PairingCode {
 	h.t.Helper()
 	code, err := h.control.OrderDevices(h.t.Context(), hostagent.DeviceOrder{Do: "pair", Subject: subject, Level: level})
@@ -113,7 +118,8 @@ func (h *sealedHost) code(subject string, level auth.Access) hostagent.PairingCo
 	return code
 }
 
-// pair pairs a home with a code for a subject and a level.
+// pair pairs a home directory's device with the host, as the subject with the level. It
+// uses a new code.
 func (h *sealedHost) pair(home *connect.Home, relays *connect.Relays, subject string, level auth.Access) *connect.Pairing {
 	h.t.Helper()
 	shown := h.code(subject, level)
@@ -138,7 +144,8 @@ func (h *sealedHost) pair(home *connect.Home, relays *connect.Relays, subject st
 	return p
 }
 
-// serve starts the endpoint of an ahp-connect, and returns its base URL with a local token.
+// serve starts the endpoint of an ahp-connect. It returns the endpoint's URL and a
+// local token for it.
 func (h *sealedHost) serve(relays *connect.Relays) (url, token string) {
 	h.t.Helper()
 	tokens := connect.NewTokens("")
@@ -164,8 +171,9 @@ func (h *sealedHost) serve(relays *connect.Relays) (url, token string) {
 	return "ws://" + l.Addr().String() + "/ahp/" + stack.Host, made.Token
 }
 
-// throughConnect dials a sealed host through a paired ahp-connect. It returns when the
-// host-agent has admitted the connection: until then, ahp-connect answers pings itself.
+// throughConnect returns a dialer that connects to a sealed host through a paired
+// ahp-connect. The dialer waits until the host-agent has admitted the connection,
+// because ahp-connect answers pings itself until then.
 func (h *sealedHost) throughConnect(relays *connect.Relays) dialer {
 	url, token := h.serve(relays)
 	return func(ctx context.Context, opts refclient.Options) (*refclient.Client, error) {
@@ -192,7 +200,7 @@ func (h *sealedHost) throughConnect(relays *connect.Relays) dialer {
 	}
 }
 
-// connected returns the ids of the clients at the host-agent.
+// connected returns the ids of all clients that the host-agent lists.
 func (h *sealedHost) connected() map[string]bool {
 	h.t.Helper()
 	list, err := h.control.Clients(h.t.Context())
@@ -206,8 +214,8 @@ func (h *sealedHost) connected() map[string]bool {
 	return ids
 }
 
-// TestSealedHostChangesNoByte runs every flow at a sealed host, through ahp-connect. Client
-// and host receive each other's messages byte for byte.
+// TestSealedHostChangesNoByte runs every flow at a sealed host through ahp-connect.
+// Client and host must receive each other's messages byte for byte.
 func TestSealedHostChangesNoByte(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -222,7 +230,8 @@ func TestSealedHostChangesNoByte(t *testing.T) {
 	}
 }
 
-// wantRefused fails unless a connection through ahp-connect ends with a code and reason.
+// wantRefused connects through ahp-connect. The connection must end with the code and
+// the reason.
 func (h *sealedHost) wantRefused(relays *connect.Relays, code ahp.CloseCode, reason string) {
 	h.t.Helper()
 	url, token := h.serve(relays)
@@ -243,8 +252,9 @@ func (h *sealedHost) wantRefused(relays *connect.Relays, code ahp.CloseCode, rea
 	}
 }
 
-// TestSealedHostRefusesOthers connects to a sealed host without a pairing: unsealed,
-// sealed by an unknown device, and by a canvas's stream.
+// TestSealedHostRefusesOthers connects to a sealed host without a pairing: without
+// sealing, with an unknown device, and as a canvas's stream. The host-agent refuses
+// each connection.
 func TestSealedHostRefusesOthers(t *testing.T) {
 	t.Parallel()
 	_, server := newRefhost(t, nil)
@@ -264,7 +274,7 @@ func TestSealedHostRefusesOthers(t *testing.T) {
 	}
 	h.wantRefused(relays, ahp.CloseTokenEnded, "does not know this device")
 
-	// If a host's key has changed, no connection is opened.
+	// ahp-connect opens no connection if the host's key is not the stored key.
 	other, err := sealed.NewSecret()
 	if err != nil {
 		t.Fatal(err)
@@ -280,8 +290,8 @@ func TestSealedHostRefusesOthers(t *testing.T) {
 	}
 }
 
-// TestSealedIsListed reads a sealed host's entry in the relay's list, also while the host is
-// away, and the entry of a host that is not sealed.
+// TestSealedIsListed checks that the relay's API lists a sealed host's key, also while
+// the host is away, and lists no key for an unsealed host.
 func TestSealedIsListed(t *testing.T) {
 	t.Parallel()
 	_, server := newRefhost(t, nil)
@@ -301,8 +311,8 @@ func TestSealedIsListed(t *testing.T) {
 	want(h.Stack, true)
 }
 
-// TestSealedIsRemembered opens a host after its sealed host-agent was replaced by an
-// unsealed host-agent.
+// TestSealedIsRemembered replaces a sealed host-agent by an unsealed host-agent.
+// ahp-connect remembers that the host was sealed, and opens no unsealed connection.
 func TestSealedIsRemembered(t *testing.T) {
 	t.Parallel()
 	_, server := newRefhost(t, nil)
@@ -328,7 +338,8 @@ func TestSealedIsRemembered(t *testing.T) {
 	relays := connect.NewRelays(connect.NewRelay(s.Relay.URL(), connect.FileTokens(file))).Seal(h.home)
 	h.wantRefused(relays, ahp.CloseForbidden, "this host is not sealed")
 
-	// After its key is forgotten, the host is not opened unsealed either.
+	// After ahp-connect has forgotten the host's key, it still opens no unsealed
+	// connection.
 	if err := h.home.Unpair(s.Relay.URL(), stack.Host, false); err != nil {
 		t.Fatal(err)
 	}
@@ -352,7 +363,8 @@ func TestSealedIsRemembered(t *testing.T) {
 	}
 }
 
-// TestPairingCodesAreUsedOnce uses wrong, used and too many codes.
+// TestPairingCodesAreUsedOnce pairs with wrong codes, a used code, and after too many
+// attempts. Each attempt fails. A new code works.
 func TestPairingCodesAreUsedOnce(t *testing.T) {
 	t.Parallel()
 	_, server := newRefhost(t, nil)
@@ -378,9 +390,9 @@ func TestPairingCodesAreUsedOnce(t *testing.T) {
 	if err := try(right); err == nil || !strings.Contains(err.Error(), refused) {
 		t.Errorf("with the right code after five wrong ones: %v", err)
 	}
-	h.pair(h.home, h.relays, "owner", auth.AccessAdmin) // a new code is good again
+	h.pair(h.home, h.relays, "owner", auth.AccessAdmin) // a new code works
 
-	// A person refuses, and the code is used up.
+	// The host refuses a device during pairing. The code cannot be used again.
 	shown = h.code("bob", auth.AccessTalk)
 	if right, err = sealed.ParseCode(shown.Code); err != nil {
 		t.Fatal(err)
@@ -402,8 +414,9 @@ func TestPairingCodesAreUsedOnce(t *testing.T) {
 	}
 }
 
-// TestSealedLevelsComeFromTheHost pairs a device whose level at the host is below that of
-// its relay token, and one whose level is above.
+// TestSealedLevelsComeFromTheHost pairs two devices: one with a level at the host below
+// the level of its relay token, one with a level above. The level at the host counts
+// for both.
 func TestSealedLevelsComeFromTheHost(t *testing.T) {
 	t.Parallel()
 	_, server := newRefhost(t, nil)
@@ -434,8 +447,8 @@ func TestSealedLevelsComeFromTheHost(t *testing.T) {
 	}
 }
 
-// TestRemovedDeviceIsDisconnected removes a device remotely. Its connection ends within 2 s, and a new
-// host-agent does not admit it either.
+// TestRemovedDeviceIsDisconnected removes a device from a distance. The device's
+// connection ends within 2 s. A new host-agent does not admit the device either.
 func TestRemovedDeviceIsDisconnected(t *testing.T) {
 	t.Parallel()
 	_, server := newRefhost(t, nil)
@@ -461,7 +474,7 @@ func TestRemovedDeviceIsDisconnected(t *testing.T) {
 	if list, err = h.relays.All()[0].Devices(ctx, stack.Host, bob); err != nil || len(list) != 1 {
 		t.Fatalf("after the removal, the owner sees %+v, %v", list, err)
 	}
-	removed := time.Now() // acknowledged by the host-agent
+	removed := time.Now() // the host-agent has acknowledged the removal
 	select {
 	case <-client.Done():
 	case <-ctx.Done():
@@ -489,7 +502,8 @@ func TestRemovedDeviceIsDisconnected(t *testing.T) {
 	}
 }
 
-// admits returns an ahp-connect with a new device that the owner's device admits.
+// admits lets the owner's device admit a new device with the grant. It returns an
+// ahp-connect with the new device.
 func (h *sealedHost) admits(owner *connect.Pairing, grant sealed.Grant) *connect.Relays {
 	h.t.Helper()
 	device, err := sealed.NewDevice()
@@ -508,8 +522,9 @@ func (h *sealedHost) admits(owner *connect.Pairing, grant sealed.Grant) *connect
 	return relays
 }
 
-// TestMatrixHoldsSealed is TestMatrixHoldsThroughTheRelay at a sealed host, where grants
-// give the authority. Grants name no methods: they permit all methods of their level.
+// TestMatrixHoldsSealed sends the messages of TestMatrixHoldsThroughTheRelay at a
+// sealed host. Each device has a grant instead of a token. A grant permits all methods
+// of its level.
 func TestMatrixHoldsSealed(t *testing.T) {
 	t.Parallel()
 	p := newScriptedHost(t)
@@ -536,7 +551,8 @@ func TestMatrixHoldsSealed(t *testing.T) {
 	}
 }
 
-// TestSealedClientIDTheft is TestClientIDTheft at a sealed host, where no relay reads clientIds.
+// TestSealedClientIDTheft sends the messages of TestClientIDTheft at a sealed host.
+// There the host-agent alone sees clientIds.
 func TestSealedClientIDTheft(t *testing.T) {
 	t.Parallel()
 	_, server := newRefhost(t, nil)
@@ -571,7 +587,8 @@ func TestSealedClientIDTheft(t *testing.T) {
 }
 
 // TestSealedClientWaitsForItsHost connects while the host is absent. ahp-connect holds
-// initialize and answers ping, as a relay does for other hosts.
+// the request initialize until the host returns, and answers pings, as a relay does for
+// unsealed hosts.
 func TestSealedClientWaitsForItsHost(t *testing.T) {
 	t.Parallel()
 	_, server := newRefhost(t, nil)
@@ -610,7 +627,7 @@ func TestSealedClientWaitsForItsHost(t *testing.T) {
 }
 
 // TestSealedGrantsForChannelsManageNoDevices admits a device with the level own for one
-// channel. It can neither list nor remove the devices of the host.
+// channel only. The device can neither list nor remove the host's devices.
 func TestSealedGrantsForChannelsManageNoDevices(t *testing.T) {
 	t.Parallel()
 	_, server := newRefhost(t, nil)

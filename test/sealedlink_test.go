@@ -18,7 +18,8 @@ import (
 	"ahprelay/test/stack"
 )
 
-// link makes a link at the host, like host-agent share, and parses it.
+// link makes a link at the host, as host-agent share does. It returns the link as made
+// and as parsed.
 func (h *sealedHost) link(order hostagent.DeviceOrder) (hostagent.SealedLink, *sealed.ShareLink) {
 	h.t.Helper()
 	made, err := h.control.Link(h.t.Context(), order)
@@ -41,8 +42,8 @@ func (h *sealedHost) link(order hostagent.DeviceOrder) (hostagent.SealedLink, *s
 	return made, &l
 }
 
-// followed returns an ahp-connect that has followed a link. Its relay token is that of the
-// relay's own link, which names no session of the host.
+// followed returns an ahp-connect that has followed a link. Its relay token is a token
+// for the relay's own link, which names no session of the host.
 func (h *sealedHost) followed(l *sealed.ShareLink) *connect.Relays {
 	h.t.Helper()
 	home, relays := h.newHome(func(c *auth.Client) { c.Access, c.Channels = auth.AccessRead, []string{"sealed:/link"} })
@@ -53,7 +54,7 @@ func (h *sealedHost) followed(l *sealed.ShareLink) *connect.Relays {
 	return relays
 }
 
-// dialed connects through ahp-connect, and sends initialize.
+// dialed connects a client with a dialer, and sends initialize.
 func (h *sealedHost) dialed(dial dialer, id string) *refclient.Client {
 	h.t.Helper()
 	ctx, cancel := context.WithTimeout(h.t.Context(), stepTime)
@@ -69,7 +70,7 @@ func (h *sealedHost) dialed(dial dialer, id string) *refclient.Client {
 	return c
 }
 
-// sessions creates sessions at the host.
+// sessions creates sessions with these names at the host.
 func (h *sealedHost) sessions(owner *refclient.Client, names ...string) {
 	h.t.Helper()
 	for _, name := range names {
@@ -79,9 +80,10 @@ func (h *sealedHost) sessions(owner *refclient.Client, names ...string) {
 	}
 }
 
-// TestSealedLinkShowsOneSession: viewers of a link to a sealed host see the link's session
-// and nothing else, cannot change anything, and cannot send requests to the host-agent. The
-// link's maker limits the viewers, and the end of the link ends their connections.
+// TestSealedLinkShowsOneSession follows a link to a sealed host. The viewers see the
+// link's session and nothing else, cannot change anything, and cannot send requests to
+// the host-agent. The link's limit bounds the number of viewers. The end of the link
+// ends their connections.
 func TestSealedLinkShowsOneSession(t *testing.T) {
 	t.Parallel()
 	_, server := newRefhost(t, nil)
@@ -117,7 +119,7 @@ func TestSealedLinkShowsOneSession(t *testing.T) {
 	if err := viewers[1].Close(); err != nil {
 		t.Fatal(err)
 	}
-	h.awaitConnected(2) // the owner and one viewer
+	h.awaitConnected(2) // the owner and a viewer
 	for _, answer := range h.asks(p, map[string]any{"id": 1, "do": "devices"}, map[string]any{"id": 2, "do": "push", "way": "w"}, map[string]any{"id": 3, "do": "remove", "device": made.ID}) {
 		if text, _ := answer["error"].(string); !strings.Contains(text, "for its session only") {
 			t.Errorf("a viewer gets %v of the host-agent", answer)
@@ -140,7 +142,7 @@ func TestSealedLinkShowsOneSession(t *testing.T) {
 	}
 }
 
-// awaitConnected returns when the host-agent has this many clients.
+// awaitConnected waits until the host-agent lists n clients.
 func (h *sealedHost) awaitConnected(n int) {
 	h.t.Helper()
 	ctx, cancel := context.WithTimeout(h.t.Context(), stepTime)
@@ -154,8 +156,8 @@ func (h *sealedHost) awaitConnected(n int) {
 	}
 }
 
-// TestSealedLinkEndsInTime: a link ends at its time, even for an open connection and
-// whatever a viewer does. A paired machine keeps its own keys.
+// TestSealedLinkEndsInTime lets a link's time run out. The viewers' connections end,
+// whatever they do. A device that was paired before keeps its own access.
 func TestSealedLinkEndsInTime(t *testing.T) {
 	t.Parallel()
 	_, server := newRefhost(t, nil)
@@ -203,7 +205,7 @@ func TestSealedLinkEndsInTime(t *testing.T) {
 	}
 }
 
-// subjects returns the subjects of connected clients whose names begin with a text.
+// subjects returns the subjects of the connected clients that begin with a text.
 func (h *sealedHost) subjects(begin string) (all []string) {
 	h.t.Helper()
 	list, err := h.control.Clients(h.t.Context())
@@ -219,9 +221,10 @@ func (h *sealedHost) subjects(begin string) (all []string) {
 	return slices.Compact(all)
 }
 
-// TestViewersOfASealedLinkAreOneClientOfTheHost follows a link with two machines, each with
-// three clients. All receive the host's actions, through one connection to the host. Each
-// machine has a subject of its own, and a kick ends the connections of one machine only.
+// TestViewersOfASealedLinkAreOneClientOfTheHost follows a link on two machines, each
+// with three clients. The host sees one connection, and all clients receive its
+// actions. Each machine has its own subject. The owner kicks one subject: only this
+// machine's connections end.
 func TestViewersOfASealedLinkAreOneClientOfTheHost(t *testing.T) {
 	t.Parallel()
 	_, server := newRefhost(t, nil)

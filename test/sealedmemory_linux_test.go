@@ -19,8 +19,8 @@ import (
 	"ahprelay/test/stack"
 )
 
-// startApart starts a relay in a separate process, and then a sealed or unsealed host at
-// it. before is called between the two.
+// startApart starts a relay in a separate process, and then a sealed or unsealed host
+// at this relay. Between the two, it calls before with the relay.
 func startApart(t *testing.T, upstream string, seals bool, before func(*relayProcess)) (*relayProcess, *sealedHost, *stack.Tap) {
 	t.Helper()
 	p := startRelayProcess(t, gateway.RelayConfig{DataDir: t.TempDir(), Listen: "127.0.0.1:0"})
@@ -34,7 +34,7 @@ func startApart(t *testing.T, upstream string, seals bool, before func(*relayPro
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir, err := os.MkdirTemp("", "ahp") // short enough for a socket's path
+	dir, err := os.MkdirTemp("", "ahp") // short, because a socket's path has a limit
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,9 +71,10 @@ func startApart(t *testing.T, upstream string, seals bool, before func(*relayPro
 	return p, h.controlled(ctx), tap
 }
 
-// TestMemoryOfTheRelayHasNothing dumps a relay's memory before and after clients work at a
-// host, and reads its files and log. With a sealed host, they contain no 16 bytes of a
-// message's texts; with an unsealed host, the search finds them.
+// TestMemoryOfTheRelayHasNothing dumps the relay's memory before and after clients work
+// at a host, and reads the relay's files and log. With a sealed host, these contain no
+// 16 bytes from a message's texts. With an unsealed host, the same search finds such
+// bytes.
 func TestMemoryOfTheRelayHasNothing(t *testing.T) {
 	t.Parallel()
 	for _, seals := range []bool{true, false} {
@@ -83,7 +84,7 @@ func TestMemoryOfTheRelayHasNothing(t *testing.T) {
 		}
 		t.Cleanup(func() { _ = os.RemoveAll(folder) })
 		host := upstream(t, folder)
-		var own eavesdrop.Dump // messages also contain texts of the relay itself
+		var own eavesdrop.Dump // texts that the relay's memory contains before any message
 		p, h, tap := startApart(t, host.url, seals, func(p *relayProcess) { own = eavesdrop.DumpMemory(t, p.cmd.Process.Pid) })
 		dial := dialer(p.dial)
 		if seals {
@@ -99,7 +100,7 @@ func TestMemoryOfTheRelayHasNothing(t *testing.T) {
 		for _, conn := range tap.Conns() {
 			secrets = append(secrets, eavesdrop.SecretsOf(slices.Concat(conn.ToHost(), conn.ToClient()))...)
 		}
-		secrets = slices.DeleteFunc(secrets, func(s string) bool { return strings.HasPrefix(s, "2026-") }) // times
+		secrets = slices.DeleteFunc(secrets, func(s string) bool { return strings.HasPrefix(s, "2026-") }) // times, which the relay itself also has in memory
 		pieces := eavesdrop.PiecesOf(secrets)
 		for known := range own.Finds(pieces) {
 			delete(pieces, known)

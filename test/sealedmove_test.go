@@ -11,10 +11,10 @@ import (
 	"ahprelay/test/stack"
 )
 
-// TestRestartIsInvisibleToSealedClients restarts the relay gracefully, twice. Meanwhile a
+// TestRestartIsInvisibleToSealedClients restarts the relay in order, twice. Meanwhile a
 // sealed host sends 500 actions a second to three clients behind ahp-connect, and one
-// client sends up to 2,000 messages a second. All connections stay open, no message is
-// lost, repeated or changed, and the host sees one connection for each client.
+// client sends up to 2,000 messages a second. All connections stay open. No message is
+// lost, repeated or changed. The host sees a single connection for each client.
 func TestRestartIsInvisibleToSealedClients(t *testing.T) {
 	t.Parallel()
 	_, server := newRefhost(t, nil)
@@ -27,14 +27,14 @@ func TestRestartIsInvisibleToSealedClients(t *testing.T) {
 	vars := flowVars("demo", "00000000")
 	const clients, actions = 3, 600
 	all := joinAll(t, h.throughConnect(h.relays), clients, vars)
-	say(t, all[0], vars["chat"], 1, "stream 20 2 100") // teaches the host-agent which clients share
+	say(t, all[0], vars["chat"], 1, "stream 20 2 100") // teaches the host-agent which clients share a chat
 	awaitDeltas(t, all, 20)
 	say(t, all[0], vars["chat"], 2, fmt.Sprintf("stream %d 2 512", actions))
 	awaitDeltas(t, all, 100)
 
 	stop := make(chan struct{})
 	typed := make(chan int)
-	go func() { // with short pauses, so that a message is often being written
+	go func() { // the pauses are short, so a restart often interrupts a message
 		n := 0
 		defer func() { typed <- n }()
 		for {

@@ -27,16 +27,16 @@ import (
 	"ahprelay/test/stack"
 )
 
-// A sealedBrowser belongs to a paired device.
+// sealedBrowser is a browser on a paired device, with the device's push service.
 type sealedBrowser struct {
 	*pushsite.Service
 	h        *sealedHost
 	pairing  *connect.Pairing
 	way      notify.Target
-	verifier sealed.Verifier // verifies the host's notifications
+	verifier sealed.Verifier // checks the host's signature
 }
 
-// A sealedNote is a notification as a device reads it.
+// sealedNote is a notification after the device has decrypted it.
 type sealedNote struct {
 	notify.Message
 	To, Nonce string
@@ -47,8 +47,8 @@ type sealedNote struct {
 	} `json:"answers"`
 }
 
-// asks sends requests to the host-agent on a new sealed connection, and returns the
-// answers.
+// asks sends requests to the host-agent on a new sealed connection. It returns the
+// responses in the same order.
 func (h *sealedHost) asks(p *connect.Pairing, requests ...any) (answers []map[string]any) {
 	h.t.Helper()
 	ctx, cancel := context.WithTimeout(h.t.Context(), stepTime)
@@ -103,7 +103,8 @@ func (h *sealedHost) asks(p *connect.Pairing, requests ...any) (answers []map[st
 	return answers
 }
 
-// newBrowser pairs a device, and subscribes its browser.
+// newBrowser pairs a device with the host and subscribes the device's browser to
+// notifications.
 func (h *sealedHost) newBrowser(subject string, level auth.Access, details bool) *sealedBrowser {
 	h.t.Helper()
 	home, relays := h.newHome(nil)
@@ -120,7 +121,8 @@ func (h *sealedHost) newBrowser(subject string, level auth.Access, details bool)
 	return b
 }
 
-// note returns the next notification. It fails the test unless the host has signed it.
+// note waits for the next notification, decrypts it, and returns it. It fails the test
+// unless the host has signed it.
 func (b *sealedBrowser) note() (n sealedNote) {
 	b.h.t.Helper()
 	p := b.Next()
@@ -143,7 +145,7 @@ func (b *sealedBrowser) note() (n sealedNote) {
 	return n
 }
 
-// write seals a reply by a device.
+// write encrypts a device's reply to an event, and returns the letter.
 func (b *sealedBrowser) write(by *sealed.Device, event string, r sealed.Reply) []byte {
 	b.h.t.Helper()
 	letter, err := by.WriteReply(b.pairing.Key, event, r)
@@ -153,7 +155,8 @@ func (b *sealedBrowser) write(by *sealed.Device, event string, r sealed.Reply) [
 	return letter
 }
 
-// post sends a letter, and returns the result, which only the host can sign.
+// post sends a letter to the host through the relay's API. It returns the result, after
+// it has checked the host's signature.
 func (b *sealedBrowser) post(letter []byte) string {
 	b.h.t.Helper()
 	body, err := json.Marshal(map[string]any{"host": stack.Host, "letter": letter})
@@ -176,9 +179,10 @@ func (b *sealedBrowser) post(letter []byte) string {
 	return said.Result
 }
 
-// TestSealedNotificationsAreReadAndAnswered lets an agent at a sealed host ask while no page is open. The
-// browsers of its devices read the question, and one answers it, once. Relay, NATS, webhook
-// and events for scripts get no content, and their answers are refused.
+// TestSealedNotificationsAreReadAndAnswered lets an agent at a sealed host ask a
+// question while no page is open. The browsers of paired devices can read the question,
+// and the host accepts one browser's answer, once. The relay, NATS, a webhook and the
+// event stream get no content. The relay refuses answers with tokens.
 func TestSealedNotificationsAreReadAndAnswered(t *testing.T) {
 	t.Parallel()
 	hooked := make(chan []byte, 100)
@@ -226,7 +230,7 @@ func TestSealedNotificationsAreReadAndAnswered(t *testing.T) {
 		t.Errorf("the webhook reads %s", body)
 	}
 
-	// The host refuses everything except the device's own answer to this question.
+	// The host refuses every reply except the device's own answer to this question.
 	if _, status := api[map[string]string](t, h.Stack, "POST", "/api/answers/"+plain.Data.ID, map[string]string{"host": stack.Host, "option": note.Answers[0].Option}, nil); status != http.StatusForbidden {
 		t.Errorf("an answer with a token: HTTP %d; want 403", status)
 	}
@@ -257,7 +261,7 @@ func TestSealedNotificationsAreReadAndAnswered(t *testing.T) {
 	}
 
 	letter := phone.write(phone.pairing.Device, note.ID, allows)
-	for range 2 { // the browser has not received the result of the first
+	for range 2 { // a browser repeats its answer if it has not received the result
 		if got := phone.post(letter); got != string(notice.Given) {
 			t.Errorf("the answer: %s", got)
 		}
@@ -267,7 +271,8 @@ func TestSealedNotificationsAreReadAndAnswered(t *testing.T) {
 	}
 	awaitFrame(t, c, "chat/toolCallConfirmed")
 	for name, b := range map[string]*sealedBrowser{"phone": phone, "shy": shy, "looks": looks} {
-		// A relay sends both at the same time if the turn ends soon after the answer.
+		// If the turn ends soon after the answer, the two notifications may come in either
+		// order.
 		withdrawn, done := b.note(), b.note()
 		if done.Withdrawn {
 			withdrawn, done = done, withdrawn
@@ -291,7 +296,8 @@ func TestSealedNotificationsAreReadAndAnswered(t *testing.T) {
 		t.Errorf("the host was given %d answers; want one", confirmed)
 	}
 
-	// Neither a removed device nor one that has turned notifications off gets any more.
+	// The owner removes a device, and another device turns notifications off. Neither gets
+	// a further notification.
 	if _, err := h.relays.All()[0].Devices(t.Context(), stack.Host, phone.pairing.Device.Identity().Fingerprint().String()); err != nil {
 		t.Fatal(err)
 	}

@@ -20,7 +20,8 @@ import (
 	"ahprelay/test/stack"
 )
 
-// blindRecord asks the relay for a record by its ID, as a device with few rights at the relay.
+// blindRecord requests a record from the relay by its ID. Its token permits no session
+// by name, like a paired device's.
 func blindRecord(t *testing.T, s *stack.Stack, id string) (rememberedapi.Kept, error) {
 	t.Helper()
 	token, err := s.Token(func(c *auth.Client) { c.Access, c.Channels = auth.AccessRead, []string{"sealed:/link"} })
@@ -30,15 +31,17 @@ func blindRecord(t *testing.T, s *stack.Stack, id string) (rememberedapi.Kept, e
 	return procs.GetJSON[rememberedapi.Kept](t.Context(), s.Relay.URL()+"/api/hosts/"+stack.Host+"/remembered/session?id="+url.QueryEscape(id), token)
 }
 
-// blindIDs returns the IDs for two sessions, by the keys from a device with both.
+// blindIDs returns the IDs of two sessions' records, computed with the keys of a
+// device.
 func blindIDs(keys remembering.Keys, one, two string) (string, string) {
 	v := remember.Vault{Tenant: stack.Tenant, Host: stack.Host, Key: keys.Key, Blind: true}
 	return v.IDOf(one), v.IDOf(two)
 }
 
-// TestSealedLastState reads a sealed host's last state while the host is absent, with the
-// keys that the host has given inside its sealed connections. The relay cannot find a
-// session by its name. A device's removal gives the records new keys and IDs at once.
+// TestSealedLastState reads a sealed host's last state while the host is absent. The
+// devices use keys that they got from the host inside sealed connections. The relay
+// cannot find a record by a session's name. After a device is removed, all records get
+// new keys and IDs at once.
 func TestSealedLastState(t *testing.T) {
 	t.Parallel()
 	_, server := newRefhost(t, nil)
@@ -106,7 +109,7 @@ func TestSealedLastState(t *testing.T) {
 		kept, failed := blindRecord(t, h.Stack, next)
 		return err == nil && failed == nil && len(all.Sessions) == 3 && all.List.Record.Key == after.KeyID && strings.Contains(openWith(t, after, kept.Record), "unmistakable-one")
 	})
-	h.Relay.Close() // the store is complete on disk
+	h.Relay.Close() // the relay has then written everything to disk
 	for _, text := range []string{"unmistakable", one["session"], remember.IDOf(one["session"]), remember.IDOf(two["session"]), `"title"`} {
 		if found := findText(t, dir, text); found != nil {
 			t.Errorf("%q is readable in %v", text, found)
@@ -117,8 +120,8 @@ func TestSealedLastState(t *testing.T) {
 	}
 }
 
-// removedSoon removes a device at the host, and waits until a record that it could read has
-// been removed.
+// removedSoon removes a device at the host. It waits until the relay has removed a
+// record with the given ID, which the device could read.
 func (h *sealedHost) removedSoon(owner *refclient.Client, device, id string) {
 	h.t.Helper()
 	ctx, cancel := context.WithTimeout(h.t.Context(), stepTime)
@@ -135,13 +138,13 @@ func (h *sealedHost) removedSoon(owner *refclient.Client, device, id string) {
 		return err != nil && strings.Contains(err.Error(), "404")
 	})
 	took := time.Since(from).Round(time.Millisecond)
-	if h.t.Logf("%v after the removal", took); took > 30*time.Second { // without a notice to the Keeper, it takes a minute
+	if h.t.Logf("%v after the removal", took); took > 30*time.Second { // a minute would show that the host-agent's Keeper did not notice the removal
 		h.t.Error("a removal waits for the next check")
 	}
 }
 
-// TestUnsealedRecordsHaveNoIDs requests a record by its ID at a host that is not sealed.
-// Such an ID could be computed by everybody.
+// TestUnsealedRecordsHaveNoIDs requests an unsealed host's record by its ID. The relay
+// refuses the request, because everybody could compute the ID.
 func TestUnsealedRecordsHaveNoIDs(t *testing.T) {
 	t.Parallel()
 	s, _ := rememberingStack(t, remembering.Turns)
@@ -156,7 +159,8 @@ func TestUnsealedRecordsHaveNoIDs(t *testing.T) {
 	}
 }
 
-// wantKeys fails unless a state directory has one file with keys.
+// wantKeys fails unless a state directory has exactly one file with keys for remembered
+// sessions. It returns the file's content.
 func wantKeys(t *testing.T, state string) []byte {
 	t.Helper()
 	found, err := filepath.Glob(filepath.Join(state, "remembered.*"))

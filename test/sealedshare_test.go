@@ -9,12 +9,13 @@ import (
 	"ahprelay/test/stack"
 )
 
-// deltasTo returns how many bytes the host-agent sends for actions of 1 KB to clients.
+// deltasTo lets a host send actions with 1 KB each to clients of one chat. It waits
+// until all have arrived, and returns how many bytes the host-agent sent for them.
 func deltasTo(t *testing.T, dial dialer, meter *stack.Meter, tap *stack.Tap, clients, actions int) (bytes int64) {
 	t.Helper()
 	vars := flowVars("demo", "00000000")
 	all := joinAll(t, dial, clients, vars)
-	say(t, all[0], vars["chat"], 1, "stream 20 2 100") // teaches the host-agent which clients share
+	say(t, all[0], vars["chat"], 1, "stream 20 2 100") // teaches the host-agent which clients share a chat
 	awaitDeltas(t, all, 20)
 	before := meter.Bytes()
 	say(t, all[0], vars["chat"], 2, fmt.Sprintf("stream %d 2 %d", actions, 1024-deltaSize(t, all[0])))
@@ -26,9 +27,10 @@ func deltasTo(t *testing.T, dial dialer, meter *stack.Meter, tap *stack.Tap, cli
 	return bytes
 }
 
-// TestSealedBytesCrossOnce sends actions of 1 KB to 50 clients, at a sealed host through
-// ahp-connect, and at a host that is not sealed. The sealed host sends one copy and a tag for
-// each client: at most twice as much. All clients receive the host's bytes.
+// TestSealedBytesCrossOnce sends actions with 1 KB each to 50 clients, first of an
+// unsealed host, then of a sealed host through ahp-connect. The sealed host-agent sends
+// each action once, with a tag for each client, and at most twice the bytes of the
+// unsealed host-agent. All clients receive every action.
 func TestSealedBytesCrossOnce(t *testing.T) {
 	t.Parallel()
 	const clients, actions = 50, 200

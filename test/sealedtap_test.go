@@ -18,7 +18,8 @@ import (
 	"ahprelay/test/stack"
 )
 
-// secretTurn is a conversation with secrets that hold their place.
+// secretTurn runs a client in a session whose names and texts are secrets. It returns
+// all secrets.
 func secretTurn(t *testing.T, dial dialer) (secrets []string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), stepTime)
@@ -49,13 +50,13 @@ func secretTurn(t *testing.T, dial dialer) (secrets []string) {
 	return append(eavesdrop.SecretsOf(c.Frames()), session, folder, "gho_a-secret-token-of-the-agent", "A secret title of the session", "a-secret-file-name.txt", "client-of-the-secret-turn")
 }
 
-// TestTapFindsNothing taps NATS, and reads the relay's files and log, while clients work
-// at a sealed host. They contain no 16 bytes of a message's texts. At a host that is not
-// sealed, the same tap finds them.
+// TestTapFindsNothing records all NATS traffic, and reads the relay's files and log,
+// while clients work at a sealed host. None contains 16 bytes from a message's texts.
+// With an unsealed host, the same search finds such bytes.
 func TestTapFindsNothing(t *testing.T) {
 	t.Parallel()
 	for _, seals := range []bool{true, false} {
-		folder, err := os.MkdirTemp("", "folder-of-the-agent") // its name is not like those of the relay's directories
+		folder, err := os.MkdirTemp("", "folder-of-the-agent") // no file name of the relay contains this name
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -68,7 +69,7 @@ func TestTapFindsNothing(t *testing.T) {
 			agent.NATSURLs = []string{"nats://" + eavesdrop.RecordTCP(t, s.Relay.NATSAddr().String(), &wire)}
 			agent.Notify = hostagent.NotifyAll
 			agent.Remember, agent.StateDir = remembering.Turns, cmp.Or(agent.StateDir, t.TempDir())
-			agent.Log = slog.New(slog.DiscardHandler) // the host-agent's log belongs to the host's owner
+			agent.Log = slog.New(slog.DiscardHandler) // the host-agent's log belongs to the host's owner, so it may contain secrets
 			return nil
 		}
 		var dial dialer
@@ -102,7 +103,7 @@ func TestTapFindsNothing(t *testing.T) {
 		}
 		slices.Sort(secrets)
 		secrets = slices.Compact(secrets)
-		// These texts of the relay itself also occur in messages of hosts.
+		// Texts that begin with 2026- are times, which the relay also writes by itself.
 		secrets = slices.DeleteFunc(secrets, func(s string) bool { return strings.HasPrefix(s, "2026-") })
 		for place, data := range map[string][]byte{"NATS": wire.Bytes(), "files": eavesdrop.FilesIn(t, dir), "log": logs.Bytes()} {
 			list := eavesdrop.Found(data, secrets)

@@ -20,10 +20,11 @@ import (
 	"ahprelay/test/testca"
 )
 
-// TestClusterStartsRelayByRelay is the first start in docs/operating.md, with the
-// documented command that copies the keys. Three relays with TLS on the same port start one
-// after the other. The first relay waits and names the others; two serve; then the third
-// joins. At each relay, the operator's commands need only the data directory.
+// TestClusterStartsRelayByRelay follows the first start in docs/operating.md, with its
+// command for copying the keys. Three relays with TLS start in turn, with the same port
+// at different addresses. The first relay waits and names the missing relays. After the
+// second start both serve hosts, and the third relay then joins. The operator's
+// commands work at each relay with only the data directory.
 func TestClusterStartsRelayByRelay(t *testing.T) {
 	t.Parallel()
 	w := newClusterWalk(t)
@@ -84,13 +85,13 @@ func TestClusterStartsRelayByRelay(t *testing.T) {
 	}
 }
 
-// A clusterWalk is an operator's cluster of three relays, in the directories a, b and c.
+// clusterWalk is a cluster with three relays, whose data directories are a, b and c.
 type clusterWalk struct {
 	*testing.T
 	bench     procs.Bench
 	relays    []*procs.Process
-	addresses []string // for other relays
-	at        string   // without a port
+	addresses []string // addresses at which the relays reach each other
+	at        string   // the relays' host, without a port
 	ca        string
 	client    *http.Client
 	recipe    string // documented command that copies the keys from a to b
@@ -140,7 +141,8 @@ func (w *clusterWalk) start(i int) {
 	must(w.T, w.relays[i].Start())
 }
 
-// until waits for a state.
+// until repeats look until it returns no error. state names the condition for the
+// failure message.
 func (w *clusterWalk) until(state string, look func() error) {
 	w.Helper()
 	err := look()
@@ -152,7 +154,7 @@ func (w *clusterWalk) until(state string, look func() error) {
 	}
 }
 
-// copyKeys runs the documented command, for another directory than b.
+// copyKeys runs the documented command for the directory to, instead of b.
 func (w *clusterWalk) copyKeys(to string) {
 	w.Helper()
 	cmd := exec.CommandContext(w.Context(), "sh", "-c", regexp.MustCompile(`\bb\b`).ReplaceAllString(w.recipe, to))
@@ -162,7 +164,8 @@ func (w *clusterWalk) copyKeys(to string) {
 	}
 }
 
-// do runs an operator's command on a relay's machine.
+// do runs an operator's command with the data directory of relay i, and returns its
+// output.
 func (w *clusterWalk) do(i int, args ...string) string {
 	w.Helper()
 	dir := filepath.Join(w.bench.Dir, []string{"a", "b", "c"}[i])
@@ -173,7 +176,7 @@ func (w *clusterWalk) do(i int, args ...string) string {
 	return string(out)
 }
 
-// startHost starts a host, and a host-agent that connects to all three relays.
+// startHost starts a host, and a host-agent with the addresses of all three relays.
 func (w *clusterWalk) startHost() {
 	w.Helper()
 	token := filepath.Join(w.bench.Dir, "host.token")

@@ -24,7 +24,8 @@ import (
 	"ahprelay/test/stack"
 )
 
-// hostURL returns the URL of the host in AHP_UPSTREAM, or of a new reference host.
+// hostURL returns the URL of the host in AHP_UPSTREAM, or starts a reference host and
+// returns its URL.
 func hostURL(t *testing.T) string {
 	t.Helper()
 	if url := os.Getenv("AHP_UPSTREAM"); url != "" {
@@ -34,15 +35,16 @@ func hostURL(t *testing.T) string {
 	return server.URL()
 }
 
-// A person is a subject that uses a host.
+// person connects clients with tokens for the same subject.
 type person struct {
 	t    *testing.T
 	s    *stack.Stack
-	who  auth.Client // changes to the stack's usual token
-	file string      // answer of this person's client to a request for a file; "": no request may arrive
+	who  auth.Client // subject and rights in the token
+	file string      // answer of the person's clients to the host's requests for files; "": such a request fails the test
 }
 
-// asked counts how often a person's clients were asked for files.
+// dial connects a client of a person. asked, if not nil, counts the host's requests for
+// files.
 func (p *person) dial(asked *atomic.Int32) *refclient.Client {
 	p.t.Helper()
 	token, err := p.s.Token(func(c *auth.Client) {
@@ -76,7 +78,7 @@ func (p *person) dial(asked *atomic.Int32) *refclient.Client {
 	return c
 }
 
-// codeOf calls a method, and returns the error code, or 0 without an error.
+// codeOf sends a request. It returns the error's code, or 0 if the request succeeds.
 func codeOf(t *testing.T, c *refclient.Client, method string, params map[string]any) int {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), stepTime)
@@ -103,7 +105,8 @@ func greeting(method, clientID string) map[string]any {
 	return params
 }
 
-// wantSentAway fails unless a client is refused with -32009 and closed with 4503.
+// wantSentAway fails unless the host-agent refuses a client's method with -32009 and
+// then closes the connection with 4503.
 func wantSentAway(t *testing.T, what string, c *refclient.Client, method, clientID string) {
 	t.Helper()
 	if code := codeOf(t, c, method, greeting(method, clientID)); code != ahp.CodePermissionDenied {
@@ -124,10 +127,12 @@ func awaitClosed(t *testing.T, c *refclient.Client, want ahp.CloseCode, begins s
 	}
 }
 
-// unique returns a new clientId, which is new also for a host that outlives the test.
+// unique returns a clientId that no earlier test run has used at the same host.
 func unique(name string) string { return fmt.Sprintf("%s-%d", name, time.Now().UnixNano()) }
 
-// TestClientIDTheft lets one subject use the clientId of another, in every order.
+// TestClientIDTheft lets a subject use another subject's clientId: by initialize and by
+// reconnect, while the owner is connected and after. The host-agent refuses each
+// attempt.
 func TestClientIDTheft(t *testing.T) {
 	t.Parallel()
 	s := startStack(t, stack.Config{Upstream: hostURL(t)})
@@ -152,7 +157,8 @@ func TestClientIDTheft(t *testing.T) {
 	eventually(t, refused, func() bool { return strings.Contains(fetch(t, s.Relay.AdminURL()+"/metrics", ""), refused) })
 }
 
-// Two subjects use one clientId at the same moment.
+// Two subjects initialize with the same new clientId at once. Exactly one of them is
+// admitted.
 func TestOneSubjectWinsAClientID(t *testing.T) {
 	t.Parallel()
 	s := startStack(t, stack.Config{Upstream: hostURL(t)})
@@ -172,13 +178,14 @@ func TestOneSubjectWinsAClientID(t *testing.T) {
 	}
 }
 
-// TestClientIDAfterHostRestart checks that clientIds become free when the host process
-// ends, and not before.
+// TestClientIDAfterHostRestart ends the host's process. Before the end, a second
+// subject is refused with the first subject's clientId. After the host has started
+// again, it may use the clientId, and the first subject may not.
 func TestClientIDAfterHostRestart(t *testing.T) {
 	t.Parallel()
 	host, server := newRefhost(t, nil)
 	cfg := stack.Config{Upstream: server.URL()}
-	cfg.Agent.Upstream.URL = server.URL() // without the tap, which would still listen
+	cfg.Agent.Upstream.URL = server.URL() // without the tap, which would go on listening when the host ends
 	s := startStack(t, cfg)
 	ada, bob := &person{t: t, s: s, who: auth.Client{Subject: "ada"}}, &person{t: t, s: s, who: auth.Client{Subject: "bob"}}
 	owner := ada.dial(nil)
@@ -201,7 +208,8 @@ func TestClientIDAfterHostRestart(t *testing.T) {
 	wantSentAway(t, "the former owner", ada.dial(nil), "reconnect", "c")
 }
 
-// awaitReason waits until the API gives the reason for the host's absence.
+// awaitReason waits until the relay's API reports why as a part of the reason for the
+// host's absence.
 func awaitReason(t *testing.T, s *stack.Stack, why string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), stepTime)
@@ -219,16 +227,18 @@ func awaitReason(t *testing.T, s *stack.Stack, why string) {
 	}
 }
 
-// TestFilesOfClientsStayWithTheirSubject lists the clients whose files the host may request, for each requesting client.
+// TestFilesOfClientsStayWithTheirSubject requests a file of ada's client through the
+// host, as ada and as bob. Bob never gets it. Ada gets it unless a client with write
+// access used the host before and her token does not permit requests from the host.
 func TestFilesOfClientsStayWithTheirSubject(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name    string
-		ada     auth.Client // owner of the file
-		asks    string      // subject that requests it: "ada" on another connection, or "bob"
-		other   auth.Client // an earlier user of the clientId; no subject: there was none
+		ada     auth.Client // token of ada, whose client has the file
+		asks    string      // subject that requests the file: "ada" on a second connection, or "bob"
+		other   auth.Client // a subject that used the host before; no Subject: nobody did
 		want    int
-		reaches bool // whether the request reaches ada's client
+		reaches bool // whether the host's request reaches ada's client
 	}{
 		{"alone", auth.Client{}, "ada", auth.Client{}, 0, true},
 		{"a reader was there", auth.Client{}, "ada", auth.Client{Subject: "bob", Access: auth.AccessRead}, 0, true},
@@ -253,7 +263,7 @@ func TestFilesOfClientsStayWithTheirSubject(t *testing.T) {
 				_ = other.Close()
 			}
 			var asked atomic.Int32
-			id := unique("Files") // hosts may read it in other case
+			id := unique("Files") // hosts may change the case of a clientId
 			if code := codeOf(t, ada.dial(&asked), "initialize", greeting("initialize", id)); code != 0 {
 				t.Fatalf("ada: code %d", code)
 			}
@@ -286,17 +296,18 @@ func TestFilesOfClientsStayWithTheirSubject(t *testing.T) {
 	}
 }
 
-// TestOwnerEndsAConnection lists a client and ends its connection, within a second.
+// TestOwnerEndsAConnection lets the owner list the host's clients and end a client's
+// connection. It ends within a second.
 func TestOwnerEndsAConnection(t *testing.T) {
 	t.Parallel()
 	cfg := stack.Config{Upstream: hostURL(t)}
-	dir, err := os.MkdirTemp("", "c") // short: the path of a socket is bounded
+	dir, err := os.MkdirTemp("", "c") // short, because a socket's path has a limit
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	cfg.Agent.Control = filepath.Join(dir, "s")
-	cfg.Agent.Upstream.URL = cfg.Upstream // without the tap, so the host gets the headers with the caller
+	cfg.Agent.Upstream.URL = cfg.Upstream // without the tap, so the host gets the caller's headers
 	s := startStack(t, cfg)
 	bob := &person{t: t, s: s, who: auth.Client{Subject: "bob", Access: auth.AccessRead}}
 	c := bob.dial(nil)
@@ -334,7 +345,7 @@ func TestOwnerEndsAConnection(t *testing.T) {
 	}
 }
 
-// enrol returns a credentials file for the host of a stack.
+// enrol enrols a stack's host, and returns the name of the credentials file.
 func enrol(t *testing.T, s *stack.Stack) string {
 	t.Helper()
 	token, err := s.HostToken(stack.Host)
@@ -350,11 +361,12 @@ func enrol(t *testing.T, s *stack.Stack) string {
 	return file
 }
 
-// A credential is renewed while a client is connected. The client notices nothing.
+// A host-agent renews its credential while a client is connected. The client's
+// connection stays open.
 func TestCredentialRenewalIsInvisible(t *testing.T) {
 	t.Parallel()
 	cfg := stack.Config{Upstream: hostURL(t)}
-	cfg.Relay.Gateway.CredentialTTL = 24 * time.Second // a third of it is soon over
+	cfg.Relay.Gateway.CredentialTTL = 24 * time.Second // renewed after a third of this
 	var file string
 	s := startStackWith(t, cfg, func(s *stack.Stack, agent *hostagent.Config) (err error) {
 		file = enrol(t, s)
@@ -378,7 +390,7 @@ func TestCredentialRenewalIsInvisible(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if string(now) != string(before) && revoked() >= had+2 { // the previous credential, and the record that the next one is in use
+		if string(now) != string(before) && revoked() >= had+2 { // the relay has revoked the previous credential and recorded the new one
 			break
 		}
 		if time.Now().After(deadline) {
@@ -395,7 +407,8 @@ func TestCredentialRenewalIsInvisible(t *testing.T) {
 	}
 }
 
-// TestEnrolmentIsUsedOnce presents a used token to another relay of the cluster.
+// TestEnrolmentIsUsedOnce enrols a host with a token at one relay. The same token is
+// then refused at both relays of the cluster.
 func TestEnrolmentIsUsedOnce(t *testing.T) {
 	t.Parallel()
 	dir, first, second := t.TempDir(), natssite.FreePort(t), natssite.FreePort(t)

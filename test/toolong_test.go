@@ -12,8 +12,9 @@ import (
 	"ahprelay/test/stack"
 )
 
-// Requests and responses above the limit, in both directions, become errors with the
-// sizes, and the connection continues. A notification above the limit ends it.
+// Clients and host send messages above the size limit. A request or a response becomes
+// an error that names the sizes, and the connection stays open. After a notification
+// above the limit, the connection ends.
 func TestTooLongMessagesAreAnswered(t *testing.T) {
 	const limit = 300 << 10
 	host := newScriptedHost(t)
@@ -30,7 +31,7 @@ func TestTooLongMessagesAreAnswered(t *testing.T) {
 	}
 	for _, m := range []struct {
 		message, what, id string
-		toClient, told    bool // whether the client receives the message, and whether the client gets the error
+		toClient, told    bool // toClient: the host sends the message to the client; told: the error goes to the client, otherwise to the host
 	}{
 		{`{"id":70,"result":{"id":9,"x":` + pad + `}}`, "response", "70", true, true},
 		{`{"result":{"id":9,"x":` + pad + `},"id":71}`, "response", "71", true, true},

@@ -26,13 +26,13 @@ import (
 	"ahprelay/test/stack"
 )
 
-// A spanCollector receives spans by OTLP over HTTP.
+// spanCollector is an OpenTelemetry collector that receives spans over HTTP.
 type spanCollector struct {
 	*httptest.Server
 
 	mu    sync.Mutex
 	spans []collected
-	seen  []collected // of clients before
+	seen  []collected // spans of the clients before the current one
 }
 
 type collected struct {
@@ -53,7 +53,7 @@ func newSpanCollector(t *testing.T) *spanCollector {
 			body = z
 		}
 		data, err := io.ReadAll(body)
-		var request spanpb.TracesData // same bytes as ExportTraceServiceRequest
+		var request spanpb.TracesData // encoded like an ExportTraceServiceRequest
 		if err == nil {
 			err = proto.Unmarshal(data, &request)
 		}
@@ -75,7 +75,7 @@ func newSpanCollector(t *testing.T) *spanCollector {
 	return c
 }
 
-// tracer returns a tracer for a process with that name.
+// tracer returns a tracer that sends a service's spans to the collector.
 func (c *spanCollector) tracer(t *testing.T, service string) *tracing.Tracer {
 	t.Helper()
 	getenv := func(name string) string { return map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": c.URL}[name] }
@@ -87,8 +87,8 @@ func (c *spanCollector) tracer(t *testing.T, service string) *tracing.Tracer {
 	return tracer
 }
 
-// of returns the spans of a method's requests, whose names begin with the method, and
-// their trace.
+// of returns the received spans for a method, by name, and their trace's ID. A span's
+// name begins with its method.
 func (c *spanCollector) of(t *testing.T, method string) (spans map[string]collected, trace string) {
 	t.Helper()
 	c.mu.Lock()
@@ -120,7 +120,7 @@ func valueOf[A interface {
 	return ""
 }
 
-// withHeader sets a header of a handshake.
+// withHeader is a transport that adds a header to a client's handshake.
 type withHeader struct{ name, value string }
 
 func (h withHeader) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -129,11 +129,11 @@ func (h withHeader) RoundTrip(r *http.Request) (*http.Response, error) {
 	return http.DefaultTransport.RoundTrip(r)
 }
 
-// Relay and host-agent send spans to one collector. Each request is one trace with the
-// right parents, without any content.
+// Relay and host-agent send spans to one collector while a client sends requests. The
+// spans of each request form one trace with the right parents, and contain no content.
 func TestEachRequestIsOneTrace(t *testing.T) {
 	spans := newSpanCollector(t)
-	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", spans.URL) // the library reads this variable
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", spans.URL) // the OpenTelemetry library reads this variable
 	ofRelay, ofAgent := spans.tracer(t, "ahp-relay"), spans.tracer(t, "ahp-host-agent")
 	host := newScriptedHost(t)
 	s := startStack(t, stack.Config{
@@ -164,7 +164,7 @@ func TestEachRequestIsOneTrace(t *testing.T) {
 		}
 		call := func(method string, params map[string]any) {
 			params["channel"], params["text"] = "ahp-root://", secret
-			_, _ = c.Call(ctx, method, params) // some are refused
+			_, _ = c.Call(ctx, method, params) // the host refuses some requests
 		}
 		call("initialize", map[string]any{"clientId": who.name, "protocolVersions": []string{"0.9.0"}})
 		call("ping", map[string]any{"_meta": map[string]any{"traceparent": meta}})
@@ -177,7 +177,7 @@ func TestEachRequestIsOneTrace(t *testing.T) {
 		if err := c.Close(); err != nil {
 			t.Fatal(err)
 		}
-		if who.name == "full" { // the next one uses the same methods
+		if who.name == "full" { // the next client sends requests with the same methods
 			spans.check(t, ofRelay, ofAgent, map[string]wantedTrace{
 				"ping":         {meta, []string{"relay", "publish", "host-agent", "host"}, "ok"},
 				"listSessions": {header, []string{"relay", "publish", "host-agent", "host"}, "ok"},
@@ -197,15 +197,16 @@ func TestEachRequestIsOneTrace(t *testing.T) {
 	}
 }
 
-// A wantedTrace describes a request's trace: the client's span, the spans below it in
-// order, and the relay's outcome.
+// wantedTrace describes the expected trace of a request: the client's own span, the
+// spans of relay and host-agent in order, and the outcome in the relay's span.
 type wantedTrace struct {
-	parent  string // as a traceparent; "": none
+	parent  string // traceparent of the client's span; "": the client has none
 	spans   []string
 	outcome string
 }
 
-// check waits for the spans of a client's requests, and checks them.
+// check waits until the collector has the spans for each method in want, and compares
+// them.
 func (c *spanCollector) check(t *testing.T, relay, agent *tracing.Tracer, want map[string]wantedTrace) {
 	t.Helper()
 	for method, w := range want {

@@ -15,12 +15,12 @@ import (
 	"ahprelay/test/stack"
 )
 
-// Fifty clients watch one chat, in which the host sends 200 messages with 1 KB each.
-// Each message crosses to NATS once.
+// Fifty clients watch a chat in which the host sends 200 actions with 1 KB each. The
+// host-agent sends each action to NATS once.
 func TestSharedBytesCrossOnce(t *testing.T) {
 	t.Parallel()
 	const clients, actions = 50, 200
-	const limit = actions * 1024 * 3 / 2 // on a slow machine, references to one action are split over several messages
+	const limit = actions * 1024 * 3 / 2 // a slow machine needs several messages for the references to one action
 	_, server := newRefhost(t, nil)
 	s := &stack.Stack{}
 	meter := meteredStack(t, server.URL(), &s)
@@ -28,7 +28,7 @@ func TestSharedBytesCrossOnce(t *testing.T) {
 	vars := flowVars("demo", "00000000")
 
 	all := joinAll(t, dial, clients, vars)
-	// The first actions teach the host-agent which clients share.
+	// The first actions teach the host-agent which clients share the chat.
 	say(t, all[0], vars["chat"], 1, "stream 20 2 100")
 	awaitDeltas(t, all, 20)
 	before, messages := meter.Bytes(), meter.Messages()
@@ -45,8 +45,8 @@ func TestSharedBytesCrossOnce(t *testing.T) {
 	}
 }
 
-// wantAllOf waits until a client has received all that the host has sent on its
-// connection so far, and compares both.
+// wantAllOf waits until a client has received all that the host has sent on the
+// client's connection so far. It fails the test if the bytes differ.
 func wantAllOf(t *testing.T, name string, c *refclient.Client, conn *stack.TapConn) {
 	t.Helper()
 	want := conn.ToClient()
@@ -61,7 +61,8 @@ func wantAllOf(t *testing.T, name string, c *refclient.Client, conn *stack.TapCo
 	wantSameFrames(t, name, c.Frames()[:len(want)], want)
 }
 
-// meteredStack starts a stack whose host-agent reaches NATS through a meter.
+// meteredStack starts a stack whose host-agent reaches NATS through a meter. It stores
+// the stack in s and returns the meter.
 func meteredStack(t *testing.T, upstream string, s **stack.Stack) *stack.Meter {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), stepTime)
@@ -83,7 +84,7 @@ func meteredStack(t *testing.T, upstream string, s **stack.Stack) *stack.Meter {
 	return meter
 }
 
-// join connects a client and initializes it.
+// join connects a client, initializes it with the clientId, and returns it.
 func join(t *testing.T, dial dialer, clientID string, vars map[string]string) *refclient.Client {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), stepTime)
@@ -110,7 +111,7 @@ func create(t *testing.T, c *refclient.Client, vars map[string]string) {
 	}
 }
 
-// watch subscribes a client to the session and its chat.
+// watch subscribes a client to the session and chat in vars.
 func watch(t *testing.T, c *refclient.Client, vars map[string]string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), stepTime)
@@ -122,7 +123,7 @@ func watch(t *testing.T, c *refclient.Client, vars map[string]string) {
 	}
 }
 
-// say starts a turn.
+// say starts a turn in a chat. The text tells the host's scripted agent what to do.
 func say(t *testing.T, c *refclient.Client, chat string, turn int, text string) {
 	t.Helper()
 	_, err := c.Dispatch(chat, map[string]any{
@@ -134,7 +135,7 @@ func say(t *testing.T, c *refclient.Client, chat string, turn int, text string) 
 	}
 }
 
-// awaitDeltas returns when each client has received n chat/delta actions.
+// awaitDeltas waits until each client has received n chat/delta actions.
 func awaitDeltas(t *testing.T, clients []*refclient.Client, n int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
@@ -163,7 +164,7 @@ func awaitDeltas(t *testing.T, clients []*refclient.Client, n int) {
 
 func isDelta(frame []byte) bool { return strings.Contains(string(frame), `"type":"chat/delta"`) }
 
-// deltaSize returns the length of the host's deltas without their content.
+// deltaSize returns the length of a chat/delta frame without its content.
 func deltaSize(t *testing.T, c *refclient.Client) (size int) {
 	t.Helper()
 	for _, frame := range c.Frames() {
@@ -181,8 +182,8 @@ func deltaSize(t *testing.T, c *refclient.Client) (size int) {
 	return size
 }
 
-// The host-agent's traffic through the relay's port is compressed. Clients receive the
-// same, and less than half the bytes cross.
+// The host-agent compresses its traffic through the relay's port. Clients receive the
+// same bytes as without compression, and less than half as many bytes cross.
 func TestUplinkIsCompressed(t *testing.T) {
 	t.Parallel()
 	const clients, actions = 5, 200
