@@ -30,9 +30,9 @@ import (
 	"ahprelay/test/testca"
 )
 
-// TestEachKindOfUpstreamServesTheFlows runs the flows with the host behind a Unix socket
-// and behind TLS. The host requires a connection token, which the host-agent reads from a
-// file.
+// TestEachKindOfUpstreamServesTheFlows runs the flows with hosts that the host-agent
+// reaches through a Unix socket or with TLS. Each host requires a connection token, and
+// the host-agent reads it from a file.
 func TestEachKindOfUpstreamServesTheFlows(t *testing.T) {
 	t.Parallel()
 	const token = "s3cret"
@@ -76,7 +76,8 @@ func TestEachKindOfUpstreamServesTheFlows(t *testing.T) {
 	}
 }
 
-// refhostVars are the variables of flows against a reference host.
+// refhostVars returns the variables for flows at a reference host that serves a
+// directory.
 func refhostVars(dir string) map[string]string {
 	vars := flowVars("demo", "00000000")
 	vars["command"], vars["ending"], vars["root"] = "tool", "turnComplete", "file://"+dir
@@ -92,7 +93,7 @@ func listen(t *testing.T, network, address string) net.Listener {
 	return l
 }
 
-// serveTap serves a tap on one more listener, until the test ends.
+// serveTap makes a tap accept connections on a second listener, until the test ends.
 func serveTap(t *testing.T, tap *stack.Tap, l net.Listener) {
 	t.Helper()
 	s := &http.Server{Handler: tap, ReadHeaderTimeout: 10 * time.Second}
@@ -104,7 +105,7 @@ func serveTap(t *testing.T, tap *stack.Tap, l net.Listener) {
 	})
 }
 
-// startStackWith is startStack. It lets the caller change the host-agent's configuration.
+// startStackWith is startStack, and lets last edit the host-agent's configuration.
 func startStackWith(t testing.TB, cfg stack.Config, last func(*stack.Stack, *hostagent.Config) error) *stack.Stack {
 	t.Helper()
 	if cfg.DataDir == "" {
@@ -120,8 +121,8 @@ func startStackWith(t testing.TB, cfg stack.Config, last func(*stack.Stack, *hos
 	return s
 }
 
-// stdioHost is a command that runs a reference host and records its traffic in the
-// files $pid.in and $pid.out.
+// stdioHost is a command that runs a reference host on standard input and output. Each
+// process records its traffic in the files $pid.in and $pid.out.
 type stdioHost struct {
 	dir     string
 	command []string
@@ -138,8 +139,8 @@ func newStdioHost(t *testing.T) stdioHost {
 	return stdioHost{dir, []string{"sh", "-c", script, dir, filepath.Join(programs, procs.HostProgram)}}
 }
 
-// conns returns the recorded traffic of each process, except the process for the
-// host-agent's monitor.
+// conns returns the recorded traffic of each process, by process ID. It leaves out the
+// process that serves the host-agent's monitor.
 func (h stdioHost) conns(t *testing.T) map[int]stdioConn {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(h.dir, "*.in"))
@@ -174,8 +175,8 @@ func readLines(t *testing.T, file string) (lines [][]byte) {
 	return lines
 }
 
-// The flows with one client run against a command as the host, with a process for each
-// client. Its output arrives byte for byte.
+// The host is a command, which the host-agent starts once for each client. All flows
+// with one client run, and each client receives the bytes that its process writes.
 func TestFlowsRunOverStdio(t *testing.T) {
 	t.Parallel()
 	host := newStdioHost(t)
@@ -200,7 +201,7 @@ func TestFlowsRunOverStdio(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			// tee passes bytes on before it records them.
+			// tee may record bytes a little after it has passed them on.
 			for end := time.Now().Add(stepTime); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 				for _, conn := range host.conns(t) {
 					if !sameFrames(conn.in, c.sent) {
@@ -221,7 +222,7 @@ func TestFlowsRunOverStdio(t *testing.T) {
 	}
 }
 
-// When a client's process ends, only that client is closed.
+// The process that serves a client ends. The relay closes this client and no other.
 func TestEndedCommandEndsOneClient(t *testing.T) {
 	t.Parallel()
 	host := newStdioHost(t)
@@ -232,7 +233,7 @@ func TestEndedCommandEndsOneClient(t *testing.T) {
 	dial := throughRelay(t, s)
 	a := join(t, dial, "a", nil)
 	var pids map[int]stdioConn
-	eventually(t, "one process for one client", func() bool { // tee passes on first, and keeps then
+	eventually(t, "one process for one client", func() bool { // tee records bytes only after it has passed them on
 		pids = host.conns(t)
 		return len(pids) == 1
 	})
@@ -250,7 +251,7 @@ func TestEndedCommandEndsOneClient(t *testing.T) {
 	awaitClients(t, s, 1)
 }
 
-// A command that is no host makes relays report the reason.
+// The host-agent's command is not a host. Relays report why the host is absent.
 func TestRelaysNameTheReasonOfAnEndedCommand(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), stepTime)
@@ -266,12 +267,12 @@ func TestRelaysNameTheReasonOfAnEndedCommand(t *testing.T) {
 	const want = "the host's program ended: exit status 3"
 	eventually(t, "the relay says "+want, func() bool {
 		info, err := s.API(ctx)
-		return err == nil && info.Reason == want // and no detail of the command
+		return err == nil && info.Reason == want // the reason contains no detail of the command
 	})
 }
 
-// TestAgentBeforeRelay starts a host-agent while no relay runs. The relay then starts,
-// stops and starts again.
+// TestAgentBeforeRelay starts a host-agent before its relay. The host is online once
+// the relay runs, and again after the relay has restarted.
 func TestAgentBeforeRelay(t *testing.T) {
 	t.Parallel()
 	_, host := newRefhost(t, nil)
@@ -315,12 +316,12 @@ func TestAgentBeforeRelay(t *testing.T) {
 	}
 }
 
-// startNATS starts a NATS server from an operator's configuration file that includes a
-// relay's output. It returns the address.
+// startNATS starts an external NATS server with an operator's configuration file, which
+// includes the file that a relay has written. It returns the server's address.
 func startNATS(t *testing.T, dataDir, more string) (address string) {
 	t.Helper()
 	file := filepath.Join(dataDir, "nats.conf")
-	// A resolver after the include would replace the one in it.
+	// The resolver stands after the include, so it replaces the included resolver.
 	conf := fmt.Sprintf("listen: \"127.0.0.1:-1\"\ninclude %q\nresolver: {type: full, dir: %q}\njetstream: {store_dir: %q}\n%s\n",
 		gateway.TrustFile, filepath.Join(dataDir, auth.AccountsDir), filepath.Join(dataDir, auth.StoreDir), more)
 	if err := os.WriteFile(file, []byte(conf), 0o600); err != nil {
@@ -346,9 +347,9 @@ func startNATS(t *testing.T, dataDir, more string) (address string) {
 	return s.Addr().String()
 }
 
-// Two relays serve one host through an external NATS server, plain and over TLS.
-// Clients at both see the same, and one relay's end does not disturb clients at the
-// second relay.
+// Two relays serve a host through an external NATS server, with and without TLS.
+// Clients at both relays receive the same bytes. When one relay ends, the clients at
+// the second relay stay connected.
 func TestExternalNATSServesTwoRelays(t *testing.T) {
 	t.Parallel()
 	for _, scheme := range []string{"nats", "tls"} {
@@ -362,8 +363,8 @@ func TestExternalNATSServesTwoRelays(t *testing.T) {
 				more = fmt.Sprintf("tls { cert_file: %q, key_file: %q }", cert, key)
 			}
 			relay := gateway.RelayConfig{DataDir: dir, Listen: "127.0.0.1:0", AdminListen: gateway.NoListener, NATSURL: scheme + "://" + natssite.FreePort(t)}
-			// The first start writes the NATS server's configuration and prints where it
-			// is.
+			// At its first start, the relay writes the NATS server's configuration and names the
+			// file in its error.
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
 			if _, err := gateway.StartRelay(ctx, relay); err == nil || !strings.Contains(err.Error(), gateway.TrustFile) {
@@ -422,7 +423,8 @@ func testTwoRelays(t *testing.T, relay gateway.RelayConfig) {
 	awaitClients(t, first, 2)
 }
 
-// TestAgentNeedsNATSURL starts a host-agent without the URL of its relay's NATS cluster.
+// TestAgentNeedsNATSURL starts a host-agent whose relay uses an external NATS server,
+// without that server's URL. Its error names the missing setting.
 func TestAgentNeedsNATSURL(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
