@@ -17,7 +17,8 @@ import (
 	"ahprelay/test/procs"
 )
 
-// startOwnRelay starts the site's own relay, with a host.
+// startOwnRelay starts a relay for this site alone, with the flags, and a host behind
+// it.
 func startOwnRelay(t *testing.T, flags ...string) *site {
 	t.Helper()
 	s := startRelayAlone(t, flags...)
@@ -26,7 +27,7 @@ func startOwnRelay(t *testing.T, flags ...string) *site {
 	return s
 }
 
-// startRelayAlone starts the site's own relay, without a host.
+// startRelayAlone starts a relay for this site alone, with the flags, and no host.
 func startRelayAlone(t *testing.T, flags ...string) *site {
 	t.Helper()
 	s := newSite(t)
@@ -49,7 +50,8 @@ func startRelayAlone(t *testing.T, flags ...string) *site {
 	return s
 }
 
-// asksIn has a session of a host ask for a permission, as a client of the site's own.
+// asksIn opens a session of the site's host in a second page, whose agent then asks for
+// a permission. It returns that page.
 func (s *site) asksIn(session string) *page {
 	s.t.Helper()
 	p := newPage(s.t)
@@ -62,8 +64,8 @@ func (s *site) asksIn(session string) *page {
 	return p
 }
 
-// answersIn presses a button for a row's question, and repeats it until the row has not
-// moved for long enough.
+// answersIn clicks an answer of a host's question in the inbox. It clicks until the
+// question is gone, because a row that has just moved ignores a click.
 func (p *page) answersIn(host, label string) {
 	p.t.Helper()
 	button := "[...document.querySelectorAll(" + js(`[data-group=needs] [data-host-of="`+host+`"] .answers button`) + ")].find((b) => b.textContent === " + js(label) + ")"
@@ -71,9 +73,9 @@ func (p *page) answersIn(host, label string) {
 	p.until(label+" to be taken", patience, func() bool { return eval[bool](p, "(b => { b?.click(); return !b; })("+button+")") })
 }
 
-// addsByDevice adds an account at another relay, where a signed-in device of the owner
-// approves it. shown is called while the page shows the code. The sheet of hosts stays
-// open.
+// addsByDevice adds an account at another relay to the page. A signed-in device of that
+// relay's owner approves the account by a code. addsByDevice calls shown while the page
+// shows the code. It returns the owner's page, and leaves the sheet of hosts open.
 func (p *page) addsByDevice(other *site, shown func()) (owner *page) {
 	p.t.Helper()
 	owner = newPage(p.t)
@@ -83,7 +85,7 @@ func (p *page) addsByDevice(other *site, shown func()) (owner *page) {
 	p.click("#add-account")
 	p.enter("#account-relay", other.url)
 	p.click("#account .primary")
-	p.await("#account-code svg.qr") // after the page was loaded again, with a policy for that relay
+	p.await("#account-code svg.qr") // the page has loaded again, with a policy that admits the relay
 	shown()
 	owner.click("#to-add-device")
 	owner.enter("#code-device", p.text("#account-code code"))
@@ -94,7 +96,8 @@ func (p *page) addsByDevice(other *site, shown func()) (owner *page) {
 	return owner
 }
 
-// addsByToken adds an account by a token. The hosts' sheet stays open.
+// addsByToken adds an account by a tenant's token, under a name. It leaves the sheet of
+// hosts open.
 func (p *page) addsByToken(tenant *site, name string) {
 	p.t.Helper()
 	p.click("#add-account")
@@ -106,14 +109,14 @@ func (p *page) addsByToken(tenant *site, name string) {
 	p.wants("#accounts [data-account]", "browser at")
 }
 
-// TestAccountsShareOneInbox adds another tenant of the relay by a token, and another relay
-// by a signed-in device. The page has one list and one inbox, and answers each question at
-// the question's own relay. The page's policy admits a relay only while there is an account
-// at it.
+// TestAccountsShareOneInbox adds two accounts to a page: another tenant of its relay by
+// a token, and another relay by a signed-in device. The page shows one list and one
+// inbox for all accounts, and sends each answer to the relay of its question. The
+// page's policy admits a relay only while there is an account at it.
 func TestAccountsShareOneInbox(t *testing.T) {
 	t.Parallel()
 	p := newPage(t)
-	s := startStackWith(t, stackConfig{still: true})      // the page's own account
+	s := startStackWith(t, stackConfig{still: true})      // the page's first account
 	tenant := startStackWith(t, stackConfig{still: true}) // a different tenant of the same relay
 	other := startOwnRelay(t, "--console-origin", s.url)  // a different relay, which admits the page
 	const atTenant, atOther = hostName + "@at-work", hostName + "@127.0.0.1"
@@ -128,7 +131,7 @@ func TestAccountsShareOneInbox(t *testing.T) {
 	}
 	p.expects = ""
 
-	// A different tenant: a token is enough.
+	// The page adds another tenant of its own relay. A token is enough.
 	p.click("#status-open")
 	p.click("#add-account")
 	p.await("#account-relay")
@@ -144,7 +147,7 @@ func TestAccountsShareOneInbox(t *testing.T) {
 	p.wants("#accounts [data-account]", "browser at")
 	p.wants(`#hosts [data-host="`+atTenant+`"] .badge`, "online")
 
-	// A different relay: a signed-in device approves.
+	// The page adds an account at another relay. A signed-in device approves it.
 	owner := p.addsByDevice(other, func() {
 		p.accessible("the code for an account")
 		p.shot("accounts-code")
@@ -162,7 +165,7 @@ func TestAccountsShareOneInbox(t *testing.T) {
 		t.Errorf("the account's key is %s; want one that cannot be read", got)
 	}
 
-	// One inbox: questions of all accounts, each answered at its relay.
+	// The inbox shows a question for each account. The page answers each at its own relay.
 	asked := []*page{s.asksIn("demo:/login"), tenant.asksIn("demo:/notes"), other.asksIn("demo:/login")}
 	hosts := []string{hostName, atTenant, atOther}
 	for _, host := range hosts {
@@ -176,7 +179,8 @@ func TestAccountsShareOneInbox(t *testing.T) {
 	}
 	p.holds("nothing to need the person", "!document.querySelector('[data-group=needs]')")
 
-	// A session of a further account is a session like any other. A load keeps the accounts.
+	// The page opens a session of an added account like any other session. After a reload,
+	// all accounts are still there.
 	open := func(host, session string) {
 		p.holds("the session of "+host, "(b => { b.click(); return true; })(document.querySelector("+js(`[data-host-of="`+host+`"][data-session="`+session+`"] button`)+"))")
 	}
@@ -211,7 +215,7 @@ func TestAccountsShareOneInbox(t *testing.T) {
 		}
 	}
 
-	// A relay refuses this page: the message has the remedy.
+	// A relay does not admit this page's origin. The message names the remedy.
 	p.click("#status-open")
 	p.click("#add-account")
 	p.enter("#account-relay", "http://"+tenant.proxy.Addr().String())
@@ -224,8 +228,8 @@ func TestAccountsShareOneInbox(t *testing.T) {
 	p.expects = ""
 	p.click("#account [aria-label=Close]")
 
-	// After its removal, an account has left nothing behind: no hosts, key, right or
-	// policy.
+	// The page removes the account at the other relay. Nothing of the account stays: no
+	// host in the list, no key, no right at the relay, no entry in the policy.
 	devices := func() int { return eval[int](owner, "document.querySelectorAll('#devices li').length") }
 	owner.until("the account's device", patience, func() bool { return devices() == 2 })
 	p.click("#status-open")

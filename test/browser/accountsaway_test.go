@@ -12,7 +12,8 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// keptRecords returns the keys in a database in this browser.
+// keptRecords returns the keys of all records in a store of a database in this browser,
+// or "none".
 func (p *page) keptRecords(database, store string) string {
 	p.t.Helper()
 	return p.later(`(async () => {
@@ -23,7 +24,7 @@ func (p *page) keptRecords(database, store string) string {
 	})()`)
 }
 
-// keptText returns what this browser keeps for reading without a network.
+// keptText returns the content that this browser keeps for reading without a network.
 func (p *page) keptText() string {
 	p.t.Helper()
 	return p.later(`(async () => {
@@ -35,7 +36,8 @@ func (p *page) keptText() string {
 	})()`)
 }
 
-// knowsHosts waits until the page has the keys of a number of an account's hosts for items.
+// knowsHosts waits until the page has the keys of n hosts of an account, with which it
+// seals items for absent hosts. record names the database's record.
 func (p *page) knowsHosts(record string, n int) {
 	p.t.Helper()
 	p.until("the keys of "+record, patience, func() bool {
@@ -48,10 +50,10 @@ func (p *page) knowsHosts(record string, n int) {
 	})
 }
 
-// TestHostsOfAllAccountsMayBeAway leaves messages for absent hosts at two relays, in one
-// list: each waits at its own relay. While one relay is gone, its sessions can still be
-// read, also after a reload. An account removed at that time leaves no keys and
-// conversations, and the page's own account keeps its own.
+// TestHostsOfAllAccountsMayBeAway leaves messages for absent hosts at two relays. Both
+// are in one list, and each waits at its own relay. Then one relay goes away: its
+// sessions can still be read, also after a reload. The account at this relay is
+// removed: its keys and conversations go, and those of the page's first account stay.
 func TestHostsOfAllAccountsMayBeAway(t *testing.T) {
 	t.Parallel()
 	p := newPage(t)
@@ -89,7 +91,8 @@ func TestHostsOfAllAccountsMayBeAway(t *testing.T) {
 	p.wants("#left-all", "Waits for "+atOther+" until")
 	p.shot("accounts-left")
 
-	// The further host takes its item only.
+	// The host at the other relay returns. It takes the item for it, and the other item
+	// still waits.
 	other.startAgentThatTakes()
 	p.wants("#left-all summary", "1 item waits for a host")
 	p.wants(`#left-all [data-state=done]`, "hello elsewhere")
@@ -97,7 +100,7 @@ func TestHostsOfAllAccountsMayBeAway(t *testing.T) {
 	p.wants(lastTurn+" .parts", "You said: hello elsewhere")
 	p.click("#back")
 
-	// The further relay goes away.
+	// The other relay goes away.
 	p.until("the conversation to be kept", patience, func() bool { return strings.Contains(p.keptText(), "You said: hello elsewhere") })
 	must(t, other.agent.End(syscall.SIGTERM))
 	other.bench.Kill()
@@ -107,12 +110,13 @@ func TestHostsOfAllAccountsMayBeAway(t *testing.T) {
 	p.wants("#turns", "You said: hello elsewhere")
 	p.wants("#past", "As of ")
 	p.click("#back")
-	p.do(chromedp.Reload()) // what is kept is not lost by a load without the relay
+	p.do(chromedp.Reload()) // a reload without the relay keeps the stored conversation
 	p.openSessionOf(atOther, "demo:/login")
 	p.wants("#turns", "You said: hello elsewhere")
 	p.click("#back")
 
-	// Removed, the account leaves nothing, although its relay does not answer.
+	// The page removes the account while its relay does not answer. All records of the
+	// account go.
 	p.click("#status-open")
 	p.press(`[data-account="127.0.0.1"] button`, "Remove")
 	p.click("#confirm-yes")
@@ -134,8 +138,9 @@ func TestHostsOfAllAccountsMayBeAway(t *testing.T) {
 	p.wants("#turns", "Done. 500 runs")
 }
 
-// holdsOpens delays each opening of the databases in opens, after as many as the map
-// allows, until letOpen. letOpen returns when the delayed openings have finished.
+// holdsOpens is a script. window.opens maps a database's name to the number of openings
+// that pass. Each later opening waits until letOpen is called. letOpen returns when the
+// delayed openings have finished.
 const holdsOpens = `
 	window.opens = JSON.parse(sessionStorage.getItem('opens') ?? '{}');
 	window.heldOpens = [];
@@ -153,7 +158,7 @@ const holdsOpens = `
 	window.letOpen = async () => { opens = {}; for (const go of heldOpens.splice(0)) await new Promise(go); return 'open'; };
 `
 
-// removesAccount removes the account at a different relay.
+// removesAccount removes the page's account at the other relay.
 func (p *page) removesAccount() {
 	p.t.Helper()
 	p.click("#status-open")
@@ -162,9 +167,10 @@ func (p *page) removesAccount() {
 	p.holds("the account to leave the list", "!document.querySelector('#accounts [data-account]')")
 }
 
-// TestRemovedAccountIsNotWrittenAgain removes an account while its relay does not answer, and while two tabs
-// are about to write the account's keys. The device's key goes at once, and neither tab's write
-// brings a record back. A record of a tab that learns late is erased by that tab.
+// TestRemovedAccountIsNotWrittenAgain removes an account while its relay does not
+// answer, and while two tabs are about to write the account's keys. The account's keys
+// go at once, and the delayed writes bring no record back. A tab that writes a record
+// before it learns of the removal erases the record itself.
 func TestRemovedAccountIsNotWrittenAgain(t *testing.T) {
 	t.Parallel()
 	p := newPage(t)
@@ -176,7 +182,7 @@ func TestRemovedAccountIsNotWrittenAgain(t *testing.T) {
 	p.addsByDevice(other, func() {})
 	p.until("the keys for items", patience, func() bool { return p.keptRecords("ahp-waiting", "kept") == "keys @127.0.0.1" })
 
-	// Both tabs have read the keys, and are about to write them.
+	// Both tabs have read the account's keys. Their writes are held back.
 	ctx, cancel := chromedp.NewContext(p.ctx)
 	t.Cleanup(cancel)
 	second := pageOf(t, ctx)
@@ -190,7 +196,8 @@ func TestRemovedAccountIsNotWrittenAgain(t *testing.T) {
 		eval[any](tab, "opens = {}, null")
 	}
 
-	// No request ends, and the page waits without limit.
+	// The relay answers no request, and the page's time limit for the removal does not run
+	// out.
 	eval[any](p, `window.fetch = () => new Promise(() => {}), (wait => { window.setTimeout = (act, ms, ...more) => ms === 5000 ? 0 : wait(act, ms, ...more); })(setTimeout), null`)
 	p.removesAccount()
 	p.until("its device key to go", patience, func() bool { return p.keptRecords("ahp-device", "device") == "none" })

@@ -19,8 +19,8 @@ import (
 	"ahprelay/test/pushsite"
 )
 
-// workersOf lets an origin notify, and returns a function that finds its service worker's registration
-// for a scope.
+// workersOf permits notifications for an origin. It returns a function that finds the
+// registration of the service worker with a scope.
 func (p *page) workersOf(origin string) func(scope string) serviceworker.RegistrationID {
 	p.t.Helper()
 	var mu sync.Mutex
@@ -51,15 +51,16 @@ func (p *page) workersOf(origin string) func(scope string) serviceworker.Registr
 	}
 }
 
-// An accountPush is an account's notifications in a page.
+// accountPush is the notifications of an account in a page.
 type accountPush struct {
 	*lockScreen
 	service *pushsite.Service
-	scope   string // of its service worker
+	scope   string // scope of the account's service worker
 }
 
-// fakesPush gives the page push services: no real one is reachable here. Each service worker's
-// registration has its own subscription.
+// fakesPush replaces the browser's push manager in the page, because no real push
+// service is reachable. Each service worker's registration gets its own subscription.
+// services maps a scope to the test's push service.
 func (p *page) fakesPush(services map[string]*pushsite.Service) {
 	p.t.Helper()
 	var all []string
@@ -82,7 +83,7 @@ func (p *page) fakesPush(services map[string]*pushsite.Service) {
 	})()`)
 }
 
-// toldOf shows an account's notification settings, "" for the page's own.
+// toldOf opens the notification settings of an account. "" is the page's first account.
 func (p *page) toldOf(account string) {
 	p.t.Helper()
 	p.click("#bell")
@@ -91,7 +92,7 @@ func (p *page) toldOf(account string) {
 	p.await("#told-here")
 }
 
-// toldOn turns an account's notifications on.
+// toldOn turns on notifications for an account.
 func (a *accountPush) toldOn(p *page, account string) {
 	p.t.Helper()
 	p.toldOf(account)
@@ -101,11 +102,12 @@ func (a *accountPush) toldOn(p *page, account string) {
 	a.service.RelayKey = eval[string](p, "window.asked["+js(a.scope)+"]")
 }
 
-// attaches delivers a message until it appears, in a worker whose requests are recorded.
+// attaches connects to the account's service worker and records the worker's requests.
+// It delivers a message until the notification appears.
 func (a *accountPush) attaches(p *page, script, message string) {
 	p.t.Helper()
 	last := time.Now()
-	a.push(message) // starts it
+	a.push(message) // starts the worker
 	a.worker = p.newTarget("service_worker", script, "true")
 	eval[any](a.worker, `self.sent = []; self.real = self.fetch;
 		self.fetch = (url, init) => { sent.push(url + ' ' + (init?.headers?.DPoP ? 'proof' : 'plain')); return real(url, init); };
@@ -120,18 +122,19 @@ func (a *accountPush) attaches(p *page, script, message string) {
 	})
 }
 
-// shown returns the account's notifications.
+// shown returns the title, text and data of all notifications that the account's worker
+// shows.
 func (a *accountPush) shown() string {
 	a.worker.t.Helper()
 	return a.worker.later(`registration.getNotifications().then((all) => all.map((n) => n.title + ': ' + n.body + ' ' + JSON.stringify(n.data)).join('|') || 'none')`)
 }
 
 // TestEachAccountNotifiesThroughItsOwnSubscription turns on notifications for three
-// accounts: the page's own, another tenant at the same relay, and another relay. Each relay
-// pushes to a subscription with its own key. Each answer goes to the relay that asked, with
-// the account's key, and a click opens the account's session. Each account has its own
-// mutes. After its removal, an account has no worker, subscription or target; the other
-// accounts still work.
+// accounts: the page's first account, another tenant at the same relay, and another
+// relay. Each relay pushes to its account's own subscription, with the relay's key. An
+// answer goes to the relay of the question, with the account's key. A click opens the
+// account's session. Mutes count for one account only. After an account is removed, its
+// worker, subscription and target are gone, and the other accounts still work.
 func TestEachAccountNotifiesThroughItsOwnSubscription(t *testing.T) {
 	t.Parallel()
 	p := newBrowser(t, nil)
@@ -166,7 +169,7 @@ func TestEachAccountNotifiesThroughItsOwnSubscription(t *testing.T) {
 		t.Errorf("the subscriptions have the keys %q, %q and %q; want one for each relay", own, same, further)
 	}
 
-	// A session at the other relay is muted there, and nowhere else.
+	// The page mutes a session at the other relay. Only that account lists the mute.
 	p.openSessionOf(hostName+"@127.0.0.1", "demo:/notes")
 	p.press(".chat-head details button", "Mute…")
 	p.press("#mute button", "For good")
@@ -182,7 +185,8 @@ func TestEachAccountNotifiesThroughItsOwnSubscription(t *testing.T) {
 	p.click("#told [aria-label=Close]")
 	p.openSessionOf(hostName, "demo:/notes")
 
-	// Each relay's question is answered there.
+	// Each account's agent asks. The notification's button sends the answer to that
+	// account's relay.
 	scripts := map[string]string{"": "/sw.js", "@work": "/sw.js?account=work&" + url.Values{"relay": {s.url + "/"}}.Encode(), "@127.0.0.1": "/sw.js?account=127.0.0.1&" + url.Values{"relay": {other.url + "/"}}.Encode()}
 	asks := map[string]*page{"": s.asksIn("demo:/login"), "@work": tenant.asksIn("demo:/login"), "@127.0.0.1": other.asksIn("demo:/login")}
 	relays := map[string]string{"": s.url, "@work": s.url, "@127.0.0.1": other.url}
@@ -204,7 +208,7 @@ func TestEachAccountNotifiesThroughItsOwnSubscription(t *testing.T) {
 		}
 	}
 
-	// A press on the notification itself opens its account's session.
+	// A click on a notification opens its account's session.
 	further := accounts["@127.0.0.1"]
 	asks["@127.0.0.1"].say("permission")
 	message := further.service.Next()
@@ -218,7 +222,8 @@ func TestEachAccountNotifiesThroughItsOwnSubscription(t *testing.T) {
 		return strings.Contains(at, url.QueryEscape(hostName+"@127.0.0.1")) && strings.Contains(at, url.QueryEscape("demo:/login"))
 	})
 
-	// Removed, the account has no worker here, and no target at its relay.
+	// The page removes the account at the other relay. Its worker is gone from the
+	// browser, and its target from the relay.
 	p.click("#status-open")
 	p.press(`[data-account="127.0.0.1"] button`, "Remove")
 	p.click("#confirm-yes")
@@ -235,7 +240,8 @@ func TestEachAccountNotifiesThroughItsOwnSubscription(t *testing.T) {
 	p.await("#told-off")
 }
 
-// openSessionOf selects a host's session by script.
+// openSessionOf opens a host's session by a script, and waits until the page's address
+// names the session.
 func (p *page) openSessionOf(host, session string) {
 	p.t.Helper()
 	p.holds("the session of "+host, "(b => { b.click(); return true; })(document.querySelector("+js(`[data-host-of="`+host+`"][data-session="`+session+`"] button`)+"))")

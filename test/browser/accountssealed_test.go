@@ -15,8 +15,9 @@ import (
 	"ahprelay/test/pushsite"
 )
 
-// admitsThere has a second page ask for an account's host, and the first page, which knows the
-// host, admit it. Their names for the account differ. It returns the request.
+// admitsThere lets the second page ask for a sealed host, and lets the first page,
+// which is paired with this host, admit it. The two pages use different names for the
+// account. It returns the second page's request.
 func (p *page) admitsThere(second *page, host string) (request string) {
 	p.t.Helper()
 	second.click(`[data-pair="` + host + `"]`)
@@ -37,11 +38,12 @@ func (p *page) admitsThere(second *page, host string) (request string) {
 	return request
 }
 
-// TestSealedHostOfAFurtherAccount pairs a page from its relay with a sealed host at a different relay, works
-// there, admits a second device, and answers a sealed notification. The page's own host has
-// the same name and is not sealed: neither account's word counts for the other. Removed, the
-// account leaves no key for the host, only the mark that it was sealed, although the page
-// is just about to write the key again.
+// TestSealedHostOfAFurtherAccount pairs a page with a sealed host at another relay,
+// works there, admits a second device, and answers a sealed notification. The host at
+// the page's own relay has the same name and is not sealed: each relay's statements
+// count for its own host only. Then the account is removed while a write of the host's
+// key is held back. The key goes and does not return, and only the mark that the host
+// was sealed stays.
 func TestSealedHostOfAFurtherAccount(t *testing.T) {
 	t.Parallel()
 	p := newBrowser(t, nil)
@@ -97,7 +99,8 @@ func TestSealedHostOfAFurtherAccount(t *testing.T) {
 		t.Errorf("the answer was sent to %q", got)
 	}
 
-	// The same words from both relays about a host with that name.
+	// Both relays push the same unsealed text about a host with this name. The page shows
+	// it for the unsealed host, and hides it for the sealed host.
 	words := func(id string) string {
 		return fmt.Sprintf(`{"id":%q,"kind":"approval","at":"2126-11-23T12:00:00Z","host":%q,"session":"demo:/x","title":"The title","says":"The words"}`, id, hostName)
 	}
@@ -119,7 +122,7 @@ func TestSealedHostOfAFurtherAccount(t *testing.T) {
 
 	eval[any](p, "location.href = "+js(request)+", null")
 	p.await("#admit-words")
-	eval[any](p, "(() => {"+holdsOpens+"})(), opens = {'ahp-sealed': 1}, null") // behind the device's keys, which sign
+	eval[any](p, "(() => {"+holdsOpens+"})(), opens = {'ahp-sealed': 1}, null") // the first opening reads the device's keys, the second is held back
 	p.press("#admit button", "The words are equal: admit it")
 	p.holds("a write that is held back", "heldOpens.length > 0")
 	eval[any](p, "opens = {}, null")
@@ -133,9 +136,10 @@ func TestSealedHostOfAFurtherAccount(t *testing.T) {
 	}
 }
 
-// TestSiteServesTwoRelays works at the sealed hosts behind two relays from one static site: one list, one
-// inbox, and an account with its own key at the second relay. The site's policy admits no third
-// relay, and the page explains it.
+// TestSiteServesTwoRelays opens a static site that serves the console for two relays,
+// each with a sealed host. The page shows one list and one inbox, and has an account
+// with its own key at the second relay. The site's policy blocks a third relay, and the
+// page explains this.
 func TestSiteServesTwoRelays(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -163,7 +167,7 @@ func TestSiteServesTwoRelays(t *testing.T) {
 	p.click(`#sessions [data-pair="` + further + `"]`)
 	p.wants("#served-by", "does not come from the relay")
 	second.pairs(p)
-	p.click("#only-host") // the list shows the paired host's sessions only
+	p.click("#only-host") // limits the list to the host that was just paired
 	for _, host := range []string{hostName, further} {
 		p.openSessionOf(host, "demo:/login")
 		p.wants("#turns", "Done. 500 runs")
@@ -177,7 +181,7 @@ func TestSiteServesTwoRelays(t *testing.T) {
 	p.shot("accounts-site")
 
 	p.do(chromedp.Reload())
-	p.click(`[data-host-of="` + further + `"][data-session="demo:/login"] button`) // as a finger: an answer vibrates
+	p.click(`[data-host-of="` + further + `"][data-session="demo:/login"] button`) // a real click, because an answer makes a phone vibrate only after one
 	p.press(lastTurn+" .question button", "Allow Once")
 	p.wants(lastTurn+" .parts", "Allowed.")
 	p.click("#back")
@@ -188,7 +192,8 @@ func TestSiteServesTwoRelays(t *testing.T) {
 		t.Errorf("a third relay has %s", got)
 	}
 
-	// Without the site's server, the kept page still works, also for the account with a key.
+	// The site's server is gone. The page still opens from the browser's cache, and the
+	// account at the second relay works.
 	p.holds("the page to be kept", "navigator.serviceWorker.controller !== null")
 	must(t, server.Listener.Close())
 	server.CloseClientConnections()

@@ -21,18 +21,18 @@ import (
 	"ahprelay/test/procs"
 )
 
-// An agentSite is a site whose host-agent runs a coding agent in a folder.
+// agentSite is a site whose host-agent runs a coding agent in a folder.
 type agentSite struct {
 	*site
-	name   string // of the agent
+	name   string // name of the agent
 	folder string
-	output string // of the command
+	output string // expected output of the command in works
 	flags  []string
-	again  func() // starts the host-agent once more
+	again  func() // starts the host-agent again
 }
 
-// startAgentSite starts relay and host-agent. The agent's command has its environment
-// before it.
+// startAgentSite starts a relay and a host-agent that runs command in the folder. The
+// command gets the additional environment.
 func startAgentSite(t *testing.T, name, folder string, command, environment []string) *agentSite {
 	t.Helper()
 	s := &agentSite{site: startRelayFor(t, stackConfig{}), name: name, folder: folder}
@@ -48,9 +48,9 @@ func (s *agentSite) opens(p *page) {
 	p.do(phone(), colours("light"), chromedp.Navigate(s.console(s.token(time.Hour))))
 }
 
-// works drives an agent on the console of a phone: a prompt, a command with its output and a
-// change of a file with its diff, with permissions, a cancelled turn, a different model,
-// and a prompt after a restart of the host-agent.
+// works drives an agent on a phone's console. It sends a prompt, allows a command and a
+// change of a file, reads the output and the diff, cancels a turn, changes the model,
+// and sends a prompt after the host-agent has restarted.
 func (s *agentSite) works(p *page, long, stop, allow string) {
 	p.t.Helper()
 	p.beginsWithAgent()
@@ -74,7 +74,7 @@ func (s *agentSite) works(p *page, long, stop, allow string) {
 	p.click("#stop")
 	p.holds("the turn to end", "document.querySelector('#stop') === null")
 
-	p.setting("model", "o.dataset.value.includes('other')") // of OpenCode
+	p.setting("model", "o.dataset.value.includes('other')") // OpenCode's second model
 
 	s.end(s.agent)
 	s.again()
@@ -85,7 +85,8 @@ func (s *agentSite) works(p *page, long, stop, allow string) {
 	})
 }
 
-// seesDiff opens the latest change of a file, down to its new line.
+// seesDiff opens the last tool's details until the page shows the new line of the
+// changed file.
 func (s *agentSite) seesDiff(p *page) {
 	p.t.Helper()
 	tool := "document.querySelector(" + js(lastTurn+" .tool") + ")"
@@ -93,9 +94,9 @@ func (s *agentSite) seesDiff(p *page) {
 	p.shot("agent-" + s.name + "-diff")
 }
 
-// beginsWithAgent creates a session with the page's defaults, and waits while its agent
-// starts: the host waits for two answers, each for up to two minutes. The form may report
-// a failure instead.
+// beginsWithAgent creates a session with the page's defaults and waits until its agent
+// has started. The host waits for two of the agent's answers, each for up to two
+// minutes. If the form reports a failure, the test fails.
 func (p *page) beginsWithAgent() {
 	p.t.Helper()
 	p.click("#new-session")
@@ -108,8 +109,9 @@ func (p *page) beginsWithAgent() {
 	})
 }
 
-// setting changes one of the agent's options on the page, to the first choice o for which
-// a script is true, or else to the first other choice. The agent confirms it.
+// setting changes an option of the agent on the page. It takes the first choice o for
+// which the script fits is true, or else the first choice that is not selected. It
+// waits until the page shows the new value, which the agent has confirmed.
 func (p *page) setting(id, fits string) {
 	p.t.Helper()
 	p.press(".chat-head details button", "Model and settings")
@@ -124,7 +126,8 @@ func (p *page) setting(id, fits string) {
 	p.holds("the dialog to close", "document.querySelector('#settings') === null")
 }
 
-// allowAsked sends a prompt, and allows what the agent then asks for, once each.
+// allowAsked sends a prompt. It allows every request of the agent once, until the turn
+// is done.
 func (p *page) allowAsked(prompt, label string) {
 	p.t.Helper()
 	p.say(prompt)
@@ -144,7 +147,8 @@ func (p *page) allowAsked(prompt, label string) {
 	}
 }
 
-// TestAgentOnAPhone drives an agent of the Agent Client Protocol.
+// TestAgentOnAPhone drives the test's agent for the Agent Client Protocol, on a phone
+// and by its notifications.
 func TestAgentOnAPhone(t *testing.T) {
 	t.Parallel()
 	command, environment := acpagent.Command(acpagent.Options{Store: t.TempDir(), With: "load resume options"})
@@ -155,8 +159,9 @@ func TestAgentOnAPhone(t *testing.T) {
 	s.works(p, "slow", "3 ", "Yes, once")
 }
 
-// TestSessionThatSkipsPermissionsIsMarked has an agent change its mode, and shows its
-// switch in the session's settings.
+// TestSessionThatSkipsPermissionsIsMarked lets an agent change to a mode in which it
+// asks for no permission. The page marks the session, and the session's settings
+// explain the mode. The mark goes when the agent asks again.
 func TestSessionThatSkipsPermissionsIsMarked(t *testing.T) {
 	t.Parallel()
 	command, environment := acpagent.Command(acpagent.Options{With: "switch"})
@@ -182,8 +187,8 @@ func TestSessionThatSkipsPermissionsIsMarked(t *testing.T) {
 	p.holds("no mark", "document.querySelector('#skips') === null")
 }
 
-// TestLockScreenAnswersAnAgent allows an agent's command from a notification, with the
-// agent's own options.
+// TestLockScreenAnswersAnAgent allows an agent's command by a button of a notification.
+// The buttons have the agent's own options.
 func TestLockScreenAnswersAnAgent(t *testing.T) {
 	t.Parallel()
 	command, environment := acpagent.Command(acpagent.Options{})
@@ -191,8 +196,8 @@ func TestLockScreenAnswersAnAgent(t *testing.T) {
 	s.answeredFromTheLockScreen()
 }
 
-// answeredFromTheLockScreen allows an agent's command by the button of a notification,
-// in a new session.
+// answeredFromTheLockScreen starts a session whose agent asks to run a command, and
+// allows it by a button of the notification.
 func (s *agentSite) answeredFromTheLockScreen() {
 	t := s.t
 	t.Helper()
@@ -214,14 +219,14 @@ func (s *agentSite) answeredFromTheLockScreen() {
 	l.shot("agent-" + s.name + "-answered")
 }
 
-// askingModes are the modes in which agents ask for permission, if that is not their
-// default. With the others, a model decides.
+// askingModes names, for each agent that needs it, the mode in which the agent asks for
+// permission. In its default mode, a model decides instead.
 var askingModes = map[string]string{"claude": "default", "codex": "read-only"}
 
-// allowLabels are the agents' own words for an allowed request.
+// allowLabels names each agent's label for allowing a request.
 var allowLabels = map[string]string{"opencode": "Allow once", "gemini": "Allow", "claude": "Yes", "codex": "Yes, proceed"}
 
-// TestRealAgentsOnAPhone drives installed agents, as a new user would: relay
+// TestRealAgentsOnAPhone drives installed agents. It follows a new user's steps: relay
 // serve, its link, host-agent up, and its code. make agents runs it.
 func TestRealAgentsOnAPhone(t *testing.T) {
 	agents.Dir(t)
@@ -237,13 +242,14 @@ func TestRealAgentsOnAPhone(t *testing.T) {
 	}
 }
 
-// walkTo starts a relay and, by the code on its page, host-agent up with an agent
-// from PATH. The page is the console of the first device. The relay has further flags.
+// walkTo starts a relay with further flags. It then runs host-agent up with an agent
+// from PATH, and admits it by its code. The returned page is the first device's
+// console.
 func walkTo(t *testing.T, name, folder string, environment []string, relay ...string) (*agentSite, *page) {
 	t.Helper()
 	p := newPage(t)
 	s := &agentSite{site: newSite(t), name: name, folder: folder}
-	p.do(phone(), colours("light"), chromedp.Navigate(s.firstRelay(append(relay, "--notify-private", "127.0.0.1/32")...))) // stands in for a push service
+	p.do(phone(), colours("light"), chromedp.Navigate(s.firstRelay(append(relay, "--notify-private", "127.0.0.1/32")...))) // permits the test's push service
 	p.click("#form button")
 	p.wants("#who", "owner, level own")
 	s.bench.Env = append(s.bench.Env, environment...)
@@ -264,9 +270,10 @@ func walkTo(t *testing.T, name, folder string, environment []string, relay ...st
 	return s, p
 }
 
-// TestRealAgentWhileItsMachineSleeps reads an agent's last answer while the machine stands still,
-// leaves a message on a phone, wakes the machine by the operator's script, and sees the turn
-// and its notification. make agents runs it.
+// TestRealAgentWhileItsMachineSleeps stops the host-agent's process, as a sleeping
+// machine would. The phone reads the agent's last answer, leaves a message, and wakes
+// the machine by the operator's command. The agent answers the message, and the phone
+// gets the notification. make agents runs it.
 func TestRealAgentWhileItsMachineSleeps(t *testing.T) {
 	agents.Dir(t)
 	const name = "opencode"

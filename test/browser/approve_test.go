@@ -10,9 +10,9 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// Tests for approvals: the request as shown, and when it may be allowed. The page
-// records its outgoing answers, because the host cannot accept an answer that the page
-// never sent.
+// Tests for approvals: what the page shows about a request, and when the request may be
+// allowed. The tests look at the answers that the page sends, because the host alone
+// cannot show that an answer was never sent.
 
 const (
 	approval = lastTurn + " .approval"
@@ -20,8 +20,8 @@ const (
 	holds    = approval + " .question button.hold"
 )
 
-// records makes the page record its answers to approvals, and hold back resource
-// requests while window.slow is true.
+// records makes the page record its answers to approvals in window.answers. While
+// window.slow is true, the page's requests for files wait.
 func (p *page) records() {
 	p.t.Helper()
 	eval[any](p, `window.answers = []; window.slow = false; window.slowReads = []; (() => {
@@ -34,7 +34,7 @@ func (p *page) records() {
 	})(); null`)
 }
 
-// stopsTimers stops ms timers that begin while a request waits, until the test calls
+// stopsTimers makes the page's timers with ms milliseconds wait until the test calls
 // window.timersEnd().
 func (p *page) stopsTimers(ms int) {
 	p.t.Helper()
@@ -51,10 +51,11 @@ func (p *page) stopsTimers(ms int) {
 	})(); null`, ms))
 }
 
-// sentAnswers counts the answers sent by the page.
+// sentAnswers returns the number of answers that the page has sent since records.
 func (p *page) sentAnswers() int { return eval[int](p, "window.answers.length") }
 
-// mayNot fails if the page offers to allow the request, or does not show the reason.
+// mayNot waits until the page shows why as the reason against allowing the request. It
+// fails the test if the page offers to allow it.
 func (p *page) mayNot(why string) {
 	p.t.Helper()
 	p.wants(approval+" .why", why)
@@ -65,7 +66,7 @@ func (p *page) mayNot(why string) {
 	}
 }
 
-// meets opens a session and sends a prompt in it.
+// meets opens the console at a session and records its answers.
 func (p *page) meets(s *site) {
 	p.t.Helper()
 	p.do(chromedp.EmulateViewport(1440, 900), colours("light"), chromedp.Navigate(s.console(s.token(time.Hour))))
@@ -74,16 +75,16 @@ func (p *page) meets(s *site) {
 	p.wants("#turns", "Search understands")
 }
 
-// TestUnreadRequestIsNotAllowed shows requests whose input or edits are unreadable or
-// slow. The user can read or skip them, and can allow a request only when all of it is
-// loaded.
+// TestUnreadRequestIsNotAllowed shows requests with an input or edits that the page
+// cannot read, or not yet. The user can skip such a request or read it first, and can
+// allow it only after the page has loaded all of it.
 func TestUnreadRequestIsNotAllowed(t *testing.T) {
 	t.Parallel()
 	p := newPage(t)
 	s := startStackWith(t, stackConfig{still: true})
 	p.meets(s)
 
-	// The host refuses to return the command.
+	// The host refuses to return the file with the command.
 	p.say(`approve {"toolInput":{"uri":"file:///demo/none.sh"}}`)
 	p.mayNot("The input could not be read")
 	if got := p.text(approval + " pre"); got != "" {
@@ -95,7 +96,7 @@ func TestUnreadRequestIsNotAllowed(t *testing.T) {
 	p.press(approval+" .question button", "Skip")
 	p.wants(lastTurn+" .parts", "Then not.")
 
-	// The answer is slow.
+	// The host's answer with the file takes long.
 	eval[any](p, "window.slow = true; null")
 	p.say(`approve {"toolInput":{"uri":"file:///demo/shop/session.go"}}`)
 	p.mayNot("still loading")
@@ -104,7 +105,7 @@ func TestUnreadRequestIsNotAllowed(t *testing.T) {
 	p.click(allows)
 	p.wants(lastTurn+" .parts", "Done, as you allowed.")
 
-	// The answer is not a command.
+	// The file with the command is empty.
 	p.say(`approve {"toolInput":{"uri":"demo-blob:/0"}}`)
 	p.mayNot("It is empty.")
 	p.press(approval+" .question button", "Skip")
@@ -116,7 +117,7 @@ func TestUnreadRequestIsNotAllowed(t *testing.T) {
 	p.press(approval+" .question button", "Skip")
 	p.wants(lastTurn+" .parts", "Then not.")
 
-	// The change is too large to compare: it appears without a comparison.
+	// The change is too large for a comparison. The page shows the new text alone.
 	p.say(`approve {"invocationMessage":"Write","edits":{"items":[{"after":{"uri":"file:///demo/big","content":{"uri":"demo-blob:/1000001"}}}]}}`)
 	p.mayNot("too large to compare")
 	p.seen("approve-large")
@@ -125,7 +126,8 @@ func TestUnreadRequestIsNotAllowed(t *testing.T) {
 	p.click(allows)
 	p.wants(lastTurn+" .parts", "Done, as you allowed.")
 
-	// Every edit is read, including closed ones; above a bound, only after a click.
+	// A request has more edits than the page reads by itself. The user must ask for the
+	// rest. The page reads folded edits, too.
 	many := ""
 	for i := range 21 {
 		many += fmt.Sprintf(`,{"after":{"uri":"file:///demo/f%d","content":{"uri":"demo-blob:/70"}}}`, i)
@@ -136,7 +138,8 @@ func TestUnreadRequestIsNotAllowed(t *testing.T) {
 	p.click(allows)
 	p.wants(lastTurn+" .parts", "Done, as you allowed.")
 
-	// A command with more input beside it, and with invisible characters.
+	// The input has more members than the command, and invisible characters. The page
+	// shows both.
 	p.say(`approve {"toolInput":"{\"command\":\"ls \u202e\",\"cwd\":\"/etc\"}"}`)
 	p.wants(approval+" pre.command", "ls ⟨U+202E⟩")
 	p.wants(approval+" .more pre", `"cwd": "/etc"`)
@@ -144,8 +147,9 @@ func TestUnreadRequestIsNotAllowed(t *testing.T) {
 	p.wants(lastTurn+" .parts", "Then not.")
 }
 
-// TestLateRiskStopsAPress makes the host report a risk after its request, even during
-// a press. The press then allows nothing, and a dangerous request needs a held button.
+// TestLateRiskStopsAPress lets the host report a risk, or change the request, while the
+// user presses the button. That press allows nothing. A request that is now dangerous
+// needs a button that is held.
 func TestLateRiskStopsAPress(t *testing.T) {
 	t.Parallel()
 	p, q := newPage(t), newPage(t)
@@ -175,11 +179,11 @@ func TestLateRiskStopsAPress(t *testing.T) {
 		p.await(holds)
 	})
 	p.settles()
-	if n := p.sentAnswers(); n != 1 { // the Skip above
+	if n := p.sentAnswers(); n != 1 { // the answer Skip from above
 		t.Errorf("%d answers were sent; a press that began before the risk was known is none", n)
 	}
 
-	// A different command under the same name, during a press.
+	// During a press, the host replaces the command. The press allows nothing.
 	p.press(approval+" .question button", "Skip")
 	p.wants(lastTurn+" .parts", "Then not.")
 	p.say(`approve {"toolInput":"make test"}`)
@@ -196,8 +200,9 @@ func TestLateRiskStopsAPress(t *testing.T) {
 	p.wants(lastTurn+" .parts", "Done, as you allowed.")
 }
 
-// TestAnswerOfAnotherEndsAPress shows a request to two users: after the first answers
-// or stops the turn, the second user's press has no effect.
+// TestAnswerOfAnotherEndsAPress shows a request to two pages. While one page presses
+// its button, the other answers the request or stops the turn. The press then sends
+// nothing.
 func TestAnswerOfAnotherEndsAPress(t *testing.T) {
 	t.Parallel()
 	p, q := newPage(t), newPage(t)
@@ -219,12 +224,12 @@ func TestAnswerOfAnotherEndsAPress(t *testing.T) {
 	}
 	p.wants(lastTurn+" .tool", "Answered: Allow Once")
 	p.wants(lastTurn+" .given", "Allowed by browser")
-	p.do(chromedp.Reload()) // the host's state does not name the person; the host-agent does
+	p.do(chromedp.Reload()) // the host-agent remembers the person, whom the host's state does not name
 	p.wants(lastTurn+" .given", "Allowed by browser")
 	p.stopsTimers(1000)
 	p.records()
 
-	// A request disappears during a press.
+	// The other page stops the turn during a press, so the request disappears.
 	p.say("danger")
 	q.await("#stop")
 	p.whilePressed(holds, func() {
@@ -238,7 +243,7 @@ func TestAnswerOfAnotherEndsAPress(t *testing.T) {
 		t.Errorf("%d answers to what is not asked any more", n)
 	}
 
-	// Both press at once: the host accepts one answer, and both pages show it.
+	// Both pages answer at once. The host accepts one answer, and both pages show it.
 	p.say(`approve {"toolInput":"make test"}`)
 	p.await(allows)
 	q.await(allows)
@@ -251,8 +256,8 @@ func TestAnswerOfAnotherEndsAPress(t *testing.T) {
 	}
 }
 
-// TestNewButtonsAllowNothingAtOnce checks that a double tap's second tap does not hit
-// a button that has just appeared.
+// TestNewButtonsAllowNothingAtOnce clicks a button that has just appeared, as the
+// second tap of a double tap would. The click allows nothing.
 func TestNewButtonsAllowNothingAtOnce(t *testing.T) {
 	t.Parallel()
 	p := newPage(t)
@@ -271,8 +276,9 @@ func TestNewButtonsAllowNothingAtOnce(t *testing.T) {
 	p.wants(lastTurn+" .parts", "Done, as you allowed.")
 }
 
-// TestDangerTakesAHold checks that taps do not allow a dangerous request. A hold does,
-// or a confirmation dialog for the keyboard and screen readers.
+// TestDangerTakesAHold taps the button of a dangerous request twice, and nothing
+// happens. Holding the button allows the request. With a keyboard or a screen reader, a
+// confirmation dialog does.
 func TestDangerTakesAHold(t *testing.T) {
 	t.Parallel()
 	p := newPage(t)
@@ -295,7 +301,7 @@ func TestDangerTakesAHold(t *testing.T) {
 	}
 	p.whilePressed(holds, func() {
 		p.wants(holds, "Keep holding")
-		p.do(chromedp.MouseEvent(chromedp.MouseMoved, at.X, 5, chromedp.ButtonLeft)) // the finger leaves the button
+		p.do(chromedp.MouseEvent(chromedp.MouseMoved, at.X, 5, chromedp.ButtonLeft)) // the pointer leaves the button, which ends the hold
 		p.wants(holds, "Allow Once")
 	})
 	eval[any](p, "timersEnd(); null")

@@ -18,15 +18,17 @@ import (
 	"ahprelay/test/hostrpc"
 )
 
-// Third-party applications from npm, running on this machine. The tests run only with
-// a directory to install them in, which is kept: make apps.
+// appsVariable names a directory for third-party applications from npm. Without it, the
+// tests in this file are skipped. make apps sets it and keeps the directory between
+// runs.
 const appsVariable = "AHP_TEST_APPS"
 
-// appsManifest lists the applications.
+// appsManifest is the package.json of the applications.
 const appsManifest = `{"private":true,"dependencies":{"vite":"7.1.12","vitest":"3.2.4","@vitest/ui":"3.2.4","playwright-core":"1.56.1","storybook":"10.6.0","@storybook/html-vite":"10.6.0"}}
 `
 
-// installApps returns the directory with the applications' node_modules.
+// installApps installs the applications unless they are installed already, and returns
+// their directory.
 func installApps(t *testing.T) string {
 	t.Helper()
 	dir := appsDir(t)
@@ -46,7 +48,7 @@ func installApps(t *testing.T) string {
 	return dir
 }
 
-// appsDir returns the applications' directory, or skips the test.
+// appsDir returns the directory that appsVariable names, or skips the test.
 func appsDir(t *testing.T) string {
 	t.Helper()
 	dir := os.Getenv(appsVariable)
@@ -56,7 +58,7 @@ func appsDir(t *testing.T) string {
 	return dir
 }
 
-// A project is an application's directory.
+// project is a directory for an application, with a free port.
 type project struct {
 	t    *testing.T
 	dir  string
@@ -93,13 +95,14 @@ func (p *project) write(name, text string) {
 	must(p.t, os.WriteFile(name, []byte(text), 0o644))
 }
 
-// run starts a Node.js program.
+// run starts a Node.js program and waits until it answers at path. It returns the URL.
 func (p *project) run(path string, args ...string) (url string) {
 	p.t.Helper()
 	return p.start(path, "node", args...)
 }
 
-// start starts a program, which ends with the test, and waits for an answer at path.
+// start starts a program and waits until it answers at path. It returns the URL. The
+// program ends with the test.
 func (p *project) start(path, name string, args ...string) (url string) {
 	p.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -107,7 +110,7 @@ func (p *project) start(path, name string, args ...string) (url string) {
 	program := exec.CommandContext(ctx, name, args...)
 	program.Dir, program.Stdout, program.Stderr = p.dir, &out, &out
 	program.Env = append(os.Environ(), "HOME="+p.dir)
-	program.Cancel = func() error { return program.Process.Signal(os.Interrupt) } // it has child processes
+	program.Cancel = func() error { return program.Process.Signal(os.Interrupt) } // an interrupt also ends the program's child processes
 	program.WaitDelay = patience
 	must(p.t, program.Start())
 	p.t.Cleanup(func() {
@@ -130,7 +133,8 @@ func (p *project) start(path, name string, args ...string) (url string) {
 	}
 }
 
-// shown opens a host URL in the console.
+// shown opens a URL on the host's machine as a canvas in the console. It waits for a
+// frame whose address ends with suffix and in which condition holds, and returns it.
 func shown(t *testing.T, url, suffix, condition string) *page {
 	t.Helper()
 	p, s := canvasPage(t, stackConfig{byURL: true, canvases: []hostrpc.Canvas{{ID: "app", URL: url}}})
@@ -138,8 +142,8 @@ func shown(t *testing.T, url, suffix, condition string) *page {
 	return p.newFrame(suffix, "location.hostname.endsWith('.localhost') && "+condition)
 }
 
-// wantsOwn fails if a page has loaded anything directly from this machine, because a
-// browser elsewhere could not.
+// wantsOwn fails the test if a page has loaded something from this machine without the
+// relay. A browser on a different machine could not do that.
 func (p *page) wantsOwn() {
 	p.t.Helper()
 	if eval[bool](p, "[...performance.getEntriesByType('resource')].some((e) => ['localhost', '127.0.0.1'].includes(new URL(e.name).hostname))") {
@@ -147,8 +151,8 @@ func (p *page) wantsOwn() {
 	}
 }
 
-// TestAppVite edits a module in Vite's development server: the page changes without a
-// reload.
+// TestAppVite edits a module while Vite's development server runs. The page shows the
+// change without a reload.
 func TestAppVite(t *testing.T) {
 	t.Parallel()
 	module := func(text string) string {
@@ -164,7 +168,7 @@ func TestAppVite(t *testing.T) {
 		text := fmt.Sprint("edited ", i)
 		var written time.Time
 		f.until(text, patience, func() bool {
-			if time.Since(written) > time.Second { // a file watcher may merge two quick edits
+			if time.Since(written) > time.Second { // a file watcher may report two quick edits as one
 				p.write("main.js", module(text))
 				written = time.Now()
 			}
@@ -178,7 +182,7 @@ func TestAppVite(t *testing.T) {
 	f.wantsOwn()
 }
 
-// TestAppVitest runs a test in Vitest's user interface.
+// TestAppVitest opens Vitest's user interface, which runs a test and shows its result.
 func TestAppVitest(t *testing.T) {
 	t.Parallel()
 	p := newProject(t, map[string]string{"sum.test.js": `import { test, expect } from "vitest";
@@ -189,8 +193,8 @@ test("adds up well", () => expect(1 + 2).toBe(3));`})
 	f.wantsOwn()
 }
 
-// TestAppStorybook shows and edits a story in Storybook, which uses frames and a
-// WebSocket.
+// TestAppStorybook shows a story in Storybook and then edits it. Storybook uses frames
+// and a WebSocket.
 func TestAppStorybook(t *testing.T) {
 	t.Parallel()
 	story := func(label string) string {
@@ -215,12 +219,12 @@ func TestAppStorybook(t *testing.T) {
 	f.wantsOwn()
 }
 
-// notebook has one cell for a kernel to run.
+// notebook has one cell, which the test runs.
 const notebook = `{"nbformat":4,"nbformat_minor":4,"metadata":{"kernelspec":{"name":"python3","display_name":"Python 3","language":"python"}},"cells":[
 	{"cell_type":"code","metadata":{},"execution_count":null,"outputs":[],"source":"print('six times seven is', 6 * 7)"}]}`
 
-// TestAppJupyter runs a notebook in Jupyter, whose kernel answers over a WebSocket,
-// and saves it, which needs a cookie and a matching header.
+// TestAppJupyter runs a notebook in Jupyter and saves it. The kernel answers over a
+// WebSocket. To save, Jupyter needs a cookie and a header with the same value.
 func TestAppJupyter(t *testing.T) {
 	t.Parallel()
 	appsDir(t)
@@ -242,8 +246,8 @@ func TestAppJupyter(t *testing.T) {
 	f.wantsOwn()
 }
 
-// TestAppTraceViewer shows a trace in Playwright's viewer, which uses a service worker
-// and frames.
+// TestAppTraceViewer shows a trace in Playwright's trace viewer, which uses a service
+// worker and frames.
 func TestAppTraceViewer(t *testing.T) {
 	t.Parallel()
 	p := newProject(t, map[string]string{"record.js": `const { chromium } = require("playwright-core");
@@ -271,5 +275,5 @@ func TestAppTraceViewer(t *testing.T) {
 	f.wantsOwn()
 }
 
-// snapshotText is the text in a page's frames.
+// snapshotText is a script that returns the text in all frames of a page.
 const snapshotText = `[...document.querySelectorAll('iframe')].map((f) => { try { return f.contentDocument.body.innerText; } catch { return ''; } }).join(' ')`

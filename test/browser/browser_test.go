@@ -26,28 +26,28 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// browsers lists Chromium's program names.
+// browsers lists the names under which Chromium may be installed.
 var browsers = []string{"chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome"}
 
-// screenshots is a directory for readers; no test uses it.
+// screenshots is the directory for pictures. People look at them; no test reads them.
 const screenshots = "../../artifacts"
 
-// A page is a tab of a browser.
+// page is a browser's tab, frame or worker in a test.
 type page struct {
 	t   *testing.T
 	ctx context.Context
-	own cdp.BrowserContextID // "" in the default context
+	own cdp.BrowserContextID // browser context of the page; "": the default context
 
-	top     *page  // nil, or the page that contains this frame
-	hostile bool   // its content tries to break its policy
-	expects string // an expected complaint by the browser
+	top     *page  // the page that contains this frame; nil: not a frame
+	hostile bool   // the page's content tries to break its policy, so complaints are expected
+	expects string // a part of complaints by the browser that are expected
 }
 
-// errNoBrowser reports a missing Chromium.
+// errNoBrowser says that Chromium is not installed.
 var errNoBrowser = fmt.Errorf("no Chromium on the PATH (looked for %s): the console is not tested", strings.Join(browsers, ", "))
 
-// startBrowser starts a browser with a new profile and additional flags. end waits for
-// its exit.
+// startBrowser starts a browser with a new profile and additional flags. The function
+// end stops the browser and waits until it has ended.
 func startBrowser(flags map[string]any, opts ...chromedp.ContextOption) (ctx context.Context, end func(), err error) {
 	var path string
 	for _, name := range browsers {
@@ -63,11 +63,10 @@ func startBrowser(flags map[string]any, opts ...chromedp.ContextOption) (ctx con
 		chromedp.ExecPath(path), chromedp.Headless, chromedp.NoSandbox, chromedp.DisableGPU, chromedp.NoFirstRun,
 		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-background-networking", true),
 		chromedp.Flag("disable-component-update", true), chromedp.Flag("disable-sync", true),
-		// Pages run as if each were in the foreground.
+		// Pages in the background must run like a page in the foreground.
 		chromedp.Flag("disable-background-timer-throttling", true), chromedp.Flag("disable-renderer-backgrounding", true),
 		chromedp.Flag("disable-backgrounding-occluded-windows", true),
-		// Skip work without effect on tests: software-rendered animations, and spare
-		// renderers for new pages.
+		// Tests need no software-rendered animations and no spare renderers.
 		chromedp.Flag("force-prefers-reduced-motion", true), chromedp.Flag("disable-extensions", true), chromedp.Flag("disable-default-apps", true),
 		chromedp.Flag("disable-component-extensions-with-background-pages", true), chromedp.Flag("disable-breakpad", true), chromedp.Flag("mute-audio", true),
 		chromedp.Flag("disable-features", "SpareRendererForSitePerProcess,Translate,MediaRouter,OptimizationHints,SegmentationPlatform"),
@@ -76,7 +75,7 @@ func startBrowser(flags map[string]any, opts ...chromedp.ContextOption) (ctx con
 	for name, value := range flags {
 		options = append(options, chromedp.Flag(name, value))
 	}
-	allocator, cancel := chromedp.NewExecAllocator(context.Background(), options...) // the profile is a new directory, removed at the end
+	allocator, cancel := chromedp.NewExecAllocator(context.Background(), options...) // the profile's directory is removed when the browser ends
 	ctx, _ = chromedp.NewContext(allocator, opts...)
 	end = func() {
 		_ = chromedp.Cancel(ctx)
@@ -89,7 +88,7 @@ func startBrowser(flags map[string]any, opts ...chromedp.ContextOption) (ctx con
 	return ctx, end, nil
 }
 
-// sharedBrowser serves all tests without special flags.
+// sharedBrowser is the browser for all tests that need no flags.
 var sharedBrowser = sync.OnceValues(func() (context.Context, error) {
 	ctx, end, err := startBrowser(nil)
 	if err == nil {
@@ -98,9 +97,9 @@ var sharedBrowser = sync.OnceValues(func() (context.Context, error) {
 	return ctx, err
 })
 
-// newPage opens a page in a new browser context, without shared cookies, storage or
-// workers. It skips the test if there is no browser. Exceptions on the page and policy
-// violations fail the test.
+// newPage opens a page in a new browser context, which shares no cookies, storage or
+// workers with other pages. Without a browser, it skips the test. The test fails if the
+// page throws an exception or violates its policy.
 func newPage(t *testing.T) *page {
 	t.Helper()
 	browser, err := sharedBrowser()
@@ -108,7 +107,7 @@ func newPage(t *testing.T) *page {
 		noBrowser(t, err)
 	}
 	ctx, cancel := chromedp.NewContext(browser, chromedp.WithNewBrowserContext())
-	t.Cleanup(cancel) // waits for the page's end
+	t.Cleanup(cancel) // waits until the page is closed
 	p := pageOf(t, ctx)
 	p.do(func(ctx context.Context, target *chromedp.Target) (chromedp.Void, error) {
 		return cdp.Call(ctx, target, emulation.SetFocusEmulationEnabled, emulation.SetFocusEmulationEnabledParams{Enabled: true})
@@ -116,8 +115,8 @@ func newPage(t *testing.T) *page {
 	return p
 }
 
-// newBrowser is newPage in a separate browser with additional flags. Only there can a
-// page notify and keep storage.
+// newBrowser is newPage in a separate browser with additional flags. Notifications and
+// persistent storage work only there.
 func newBrowser(t *testing.T, flags map[string]any) *page {
 	t.Helper()
 	ctx, end, err := startBrowser(flags, chromedp.WithErrorf(t.Logf))
@@ -146,7 +145,7 @@ func pageOf(t *testing.T, ctx context.Context) *page {
 	return p
 }
 
-// targets returns the pages, frames and workers in the page's browser context.
+// targets returns all pages, frames and workers in the page's browser context.
 func (p *page) targets() (own []*target.Info, err error) {
 	all, err := chromedp.Targets(p.ctx)
 	for _, info := range all {
@@ -162,14 +161,14 @@ func (p *page) event(event any) {
 	case *runtime.EventExceptionThrown:
 		p.t.Errorf("exception on the page: %+v", event.ExceptionDetails)
 	case *cdplog.EventEntryAdded:
-		// Refused connections are expected, and logged too.
+		// The browser also logs each refused connection, and tests expect those.
 		if event.Entry.Source != cdplog.EntrySourceNetwork && !p.hostile && (p.expects == "" || !strings.Contains(event.Entry.Text, p.expects)) {
 			p.t.Errorf("the browser complains: %s: %s", event.Entry.Source, event.Entry.Text)
 		}
 	}
 }
 
-// A step is an operation on a page.
+// step is an action of the browser's driver on a page.
 type step = chromedp.Action[chromedp.Void]
 
 func (p *page) do(steps ...step) {
@@ -179,8 +178,8 @@ func (p *page) do(steps ...step) {
 	}
 }
 
-// eval returns a JavaScript expression's value. If the page navigates before it
-// answers, the next document evaluates it.
+// eval returns the value of a JavaScript expression. If the page navigates before the
+// browser has answered, the new document evaluates the expression.
 func eval[T any](p *page, script string, opts ...chromedp.EvaluateOption) T {
 	p.t.Helper()
 	ask := chromedp.Evaluate[T](script, opts...)
@@ -194,15 +193,15 @@ func eval[T any](p *page, script string, opts ...chromedp.EvaluateOption) T {
 	return v
 }
 
-// navigated reports whether the document went away before it answered. Chromium has
-// messages for this case, but no error code.
+// navigated reports whether err means that the document was gone before it answered.
+// Chromium reports this by messages without an error code.
 func navigated(err error) bool {
 	var refused *cdproto.Error
 	return errors.As(err, &refused) && slices.ContainsFunc([]string{"navigated", "context was destroyed", "Cannot find context", "Cannot find default execution context", "Promise was collected"},
 		func(words string) bool { return strings.Contains(refused.Message, words) })
 }
 
-// leave evaluates a script that navigates the frame, perhaps before it answers.
+// leave evaluates a script after which the frame navigates. An answer may be missing.
 func (p *page) leave(js string) {
 	p.t.Helper()
 	if _, err := chromedp.Run(p.ctx, chromedp.Evaluate[any](js)); err != nil && !errors.Is(err, chromedp.ErrTargetDetached) && !navigated(err) {
@@ -210,16 +209,18 @@ func (p *page) leave(js string) {
 	}
 }
 
-// text returns the first matching element's text, or "".
+// text returns the text of the first element that matches a selector, or "" without
+// such an element.
 func (p *page) text(selector string) string {
 	p.t.Helper()
 	return eval[string](p, "document.querySelector("+strconv.Quote(selector)+")?.textContent ?? ''")
 }
 
-// patience bounds waits without their own deadline.
+// patience limits each wait that names no limit.
 const patience = 2 * time.Minute
 
-// until waits for a condition, and fails the test after a deadline.
+// until waits until holds returns true. It fails the test if that takes longer than
+// within.
 func (p *page) until(what string, within time.Duration, holds func() bool) {
 	p.t.Helper()
 	deadline := time.After(within)
@@ -236,19 +237,20 @@ func (p *page) until(what string, within time.Duration, holds func() bool) {
 	}
 }
 
-// wants waits for an element with this text.
+// wants waits until the first element that matches a selector contains a text.
 func (p *page) wants(selector, want string) {
 	p.t.Helper()
 	p.holds(strconv.Quote(want)+" in "+selector, fmt.Sprintf("document.querySelector(%s).textContent.includes(%s)", js(selector), js(want)))
 }
 
-// openSession selects a session by script, because the list moves under a mouse.
+// openSession opens a session in the list by a script, because rows may move while a
+// mouse clicks.
 func (p *page) openSession(uri string) {
 	p.t.Helper()
 	p.holds("the session "+uri, "(b => { b.click(); return true; })(document.querySelector("+js(`[data-session="`+uri+`"] button`)+"))")
 }
 
-// begin creates a session with the page's defaults.
+// begin creates a session with the page's defaults, and waits until it is open.
 func (p *page) begin() {
 	p.t.Helper()
 	p.click("#new-session")
@@ -256,7 +258,8 @@ func (p *page) begin() {
 	p.wants("#chat-note", "No messages yet.")
 }
 
-// hostIs waits for a host's state in the sheet of hosts.
+// hostIs opens the sheet of hosts, waits until it shows a host in a state, and closes
+// it.
 func (p *page) hostIs(host, state string) {
 	p.t.Helper()
 	p.click("#status-open")
@@ -264,7 +267,7 @@ func (p *page) hostIs(host, state string) {
 	p.click("#status-sheet [aria-label=Close]")
 }
 
-// say sends a prompt to an idle agent.
+// say waits until the agent is idle, and then sends a prompt.
 func (p *page) say(prompt string) {
 	p.t.Helper()
 	p.holds("the agent to rest", "document.querySelector('#stop') === null && document.querySelector('.turn.pending:not(:has(.error))') === null")
@@ -273,8 +276,8 @@ func (p *page) say(prompt string) {
 	p.holds("the prompt to be sent", "(e => !e || e.value === '')(document.querySelector('#prompt'))")
 }
 
-// shot saves a state in all forms if pictures are enabled, checks each with axe-core, and returns to the
-// form in which the page was.
+// shot takes pictures of a state in all forms, and checks each form with axe-core. The
+// page then has its former size again. Without pictures, shot does nothing.
 func (p *page) shot(name string) {
 	p.t.Helper()
 	if !pictures {
@@ -324,7 +327,8 @@ func phone() step {
 	return chromedp.EmulateViewport(390, 780, chromedp.EmulateScale(2), chromedp.EmulateMobile)
 }
 
-// colours sets the preferred colour scheme: light or dark.
+// colours returns a step that sets the colour scheme which the browser prefers: light
+// or dark.
 func colours(scheme string) step {
 	return func(ctx context.Context, target *chromedp.Target) (chromedp.Void, error) {
 		return cdp.Call(ctx, target, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{

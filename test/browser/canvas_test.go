@@ -29,10 +29,11 @@ import (
 	"ahprelay/test/hostrpc"
 )
 
-// canvasSession has an open canvas from the start.
+// canvasSession is a session in which a canvas is open from the start.
 const canvasSession = "demo:/notes"
 
-// demoCanvases are the demo's canvases, and one with several pages.
+// demoCanvases are canvases for every demo host. They include canvases with several
+// pages and with hostile content.
 var demoCanvases = []hostrpc.Canvas{
 	{ID: "notes"},
 	{ID: "notes-loopback", Mode: agenthost.CanvasLoopback},
@@ -46,8 +47,8 @@ var demoCanvases = []hostrpc.Canvas{
 	}},
 }
 
-// hostileCanvas tries forbidden operations and reports the results in its title, one a
-// line.
+// hostileCanvas is a canvas that tries forbidden operations. It reports each result as
+// a line in its title.
 const hostileCanvas = `<!doctype html><title>working</title><p>I am hostile.</p>
 <script>
 const got = [];
@@ -93,9 +94,9 @@ const event = (target) => new Promise((done, fail) => { target.onload = target.o
 })();
 </script>`
 
-// hostileGot is the expected report. A path below the canvas's document belongs to its
-// content, where this file does not exist. Browsers report a beacon as sent although it is
-// blocked.
+// hostileGot is the report that hostileCanvas must give. A path below the canvas's
+// document belongs to the canvas's content, which has no such file. Browsers report a
+// blocked beacon as sent.
 const hostileGot = `its own content: its own
 origin: null
 referrer: <>
@@ -123,24 +124,25 @@ peer: refused
 peer of a frame: refused
 frame: refused`
 
-// attachTime bounds the wait for a frame that may be going away.
+// attachTime limits the wait for an answer from a frame, which may be closing.
 const attachTime = 10 * time.Second
 
-// frame waits for a sandboxed frame whose address has this suffix, and returns it as a
-// page.
+// frame waits for a sandboxed frame whose address ends with suffix. It returns the
+// frame as a page.
 func (p *page) frame(suffix string) *page {
 	p.t.Helper()
 	return p.newFrame(suffix, "true")
 }
 
-// newFrame waits for a frame in which a condition holds; an old frame may still be
-// closing.
+// newFrame waits for a frame whose address ends with suffix and in which condition
+// holds. It returns the frame. A frame with the same address may still be closing.
 func (p *page) newFrame(suffix, condition string) (f *page) {
 	p.t.Helper()
 	return p.newTarget("iframe", suffix, condition)
 }
 
-// newTarget is newFrame for any kind, such as a tab ("page").
+// newTarget is newFrame for any kind of target, such as a tab ("page") or a service
+// worker.
 func (p *page) newTarget(kind, suffix, condition string) (f *page) {
 	p.t.Helper()
 	p.until("a "+kind+" "+suffix+" in which "+condition, patience, func() bool {
@@ -158,7 +160,8 @@ func (p *page) newTarget(kind, suffix, condition string) (f *page) {
 	return f
 }
 
-// attach returns a frame, or nil if the condition does not hold or the frame closes.
+// attach connects to a frame. It returns nil if condition does not hold there, or if
+// the frame closes.
 func (p *page) attach(id target.ID, condition string) *page {
 	ctx, cancel := chromedp.NewContext(p.ctx, chromedp.WithTargetID(id), chromedp.WithDetachOnCancel())
 	leave := time.AfterFunc(attachTime, cancel)
@@ -171,7 +174,8 @@ func (p *page) attach(id target.ID, condition string) *page {
 	return &page{t: p.t, ctx: ctx, own: p.own, top: p}
 }
 
-// openCanvas opens a canvas at the host and on the page.
+// openCanvas opens a canvas at the host, and shows it on the page. It returns the
+// canvas's channel.
 func (p *page) openCanvas(s *site, id string) (channel string) {
 	p.t.Helper()
 	channel, err := s.host.OpenCanvas(canvasSession, id)
@@ -182,7 +186,7 @@ func (p *page) openCanvas(s *site, id string) (channel string) {
 	return channel
 }
 
-// canvasPage opens the session with canvases.
+// canvasPage starts a stack and opens its session with canvases on a page.
 func canvasPage(t *testing.T, cfg stackConfig) (*page, *site) {
 	t.Helper()
 	p := newPage(t)
@@ -191,14 +195,14 @@ func canvasPage(t *testing.T, cfg stackConfig) (*page, *site) {
 	p.openSession(canvasSession)
 	name := "Notes"
 	if cfg.protocol != "" {
-		name = "Canvas" // the list shows no names
+		name = "Canvas" // with this protocol, the list shows no names
 	}
 	p.wants("#canvases", name)
 	return p, s
 }
 
-// colourAt returns the colour on screen at an offset from an element's upper left
-// corner.
+// colourAt returns the colour that the screen shows at an offset from an element's
+// upper left corner.
 func (p *page) colourAt(selector string, x, y int) color.RGBA {
 	p.t.Helper()
 	data, err := chromedp.Run(p.ctx, chromedp.CaptureScreenshot())
@@ -215,8 +219,8 @@ func (p *page) colourAt(selector string, x, y int) color.RGBA {
 	return color.RGBA{uint8(r >> 8), uint8(g >> 8), uint8(b >> 8), uint8(a >> 8)}
 }
 
-// TestCanvasRendersThroughTheRelay renders an application with many files through the relay; its host is not
-// reachable.
+// TestCanvasRendersThroughTheRelay shows an application with many files, of a host that
+// the browser cannot reach. All files come through the relay.
 func TestCanvasRendersThroughTheRelay(t *testing.T) {
 	t.Parallel()
 	p, s := canvasPage(t, stackConfig{})
@@ -236,7 +240,7 @@ func TestCanvasRendersThroughTheRelay(t *testing.T) {
 			t.Errorf("%s = %q; want %q", script, got, want)
 		}
 	}
-	// As painted: the logo, and the tiles behind the text.
+	// The picture on the screen shows the logo, and the tiles behind the text.
 	p.until("the logo's edge", patience, func() bool { return p.colourAt("#canvas-frame", 14, 14) == color.RGBA{200, 30, 60, 255} })
 	if got := p.colourAt("#canvas-frame", 28, 28); got != (color.RGBA{20, 60, 200, 255}) {
 		t.Errorf("the logo's middle is %v; want blue", got)
@@ -245,8 +249,8 @@ func TestCanvasRendersThroughTheRelay(t *testing.T) {
 		t.Errorf("the ground is %v; want the tile's colour", got)
 	}
 
-	// The bridge, from the view and from the agent. The console ignores messages from
-	// other senders.
+	// The canvas and the agent send each other messages. The console ignores a message
+	// that another window has forged.
 	eval[any](p, "postMessage({type: 'add', text: 'forged'}, '*')")
 	eval[any](f, "document.querySelector('#text').value = 'Thank the testers.'; document.querySelector('#add').click()")
 	f.wants("#notes", "Thank the testers.")
@@ -259,7 +263,7 @@ func TestCanvasRendersThroughTheRelay(t *testing.T) {
 	f.wants("#check-message", `{"from":"the agent"}`)
 	p.shot("canvas")
 
-	// A new title changes nothing else; a new address loads.
+	// A new title changes only the title. A new address loads a new document.
 	must(t, s.host.UpdateCanvas(channel, map[string]any{"title": "Notes for 2.4", "status": nil}))
 	p.wants("#canvas-title", "Notes for 2.4")
 	p.wants("#canvases", "Notes for 2.4")
@@ -270,12 +274,12 @@ func TestCanvasRendersThroughTheRelay(t *testing.T) {
 	f = p.newFrame("/canvas-inband.html", "document.querySelector('#checks') !== null && !document.querySelector('#check-message')")
 	f.wants("#state", "2 notes")
 
-	// The provider goes and comes back.
+	// The canvas's provider leaves and returns.
 	must(t, s.host.StaleCanvas(channel))
 	p.wants("#canvas-badge", "stale")
 	p.wants("#canvases", "stale")
 	p.holds("a word about it", "document.querySelector('#canvas-stale').checkVisibility()")
-	f.wants("#notes", "Thank the testers.") // the old content still shows
+	f.wants("#notes", "Thank the testers.") // the old content stays visible
 	p.shot("canvas-stale")
 	eval[any](f, "window.mark = 1")
 	must(t, s.host.ReadyCanvas(channel))
@@ -284,7 +288,7 @@ func TestCanvasRendersThroughTheRelay(t *testing.T) {
 	f = p.newFrame("/canvas-inband.html", "document.querySelector('#checks') !== null && !window.mark")
 	f.wants("#state", "2 notes")
 
-	// On a phone, then the canvas ends.
+	// On a phone, the canvas fills the page. Then the host closes it.
 	p.do(phone())
 	p.until("the canvas alone", patience, func() bool {
 		return eval[bool](p, "document.querySelector('#canvas').checkVisibility() && !document.querySelector('#log').checkVisibility()")
@@ -301,38 +305,39 @@ func TestCanvasRendersThroughTheRelay(t *testing.T) {
 	}
 }
 
-// wantsNotes waits until every feature of the notes application works.
+// wantsNotes waits until every feature of the notes application works, for a canvas
+// with this instance.
 func (p *page) wantsNotes(instance string) {
 	p.t.Helper()
 	p.wantsContent()
-	p.wants("#check-pong", instance) // the provider answers
-	p.wants("#state", "note")        // modules that import each other, and the bridge
+	p.wants("#check-pong", instance) // the provider answers the canvas
+	p.wants("#state", "note")        // modules that import each other work, and so do messages to the host
 }
 
-// wantsContent waits for all of the application's own content.
+// wantsContent waits until the application has loaded all of its files.
 func (p *page) wantsContent() {
 	p.t.Helper()
 	for check, want := range map[string]string{
-		"classic": "true",                 // a script before the body is there
-		"fetch":   "Notes of this canvas", // JSON
+		"classic": "true",                 // a script that runs before the body is there
+		"fetch":   "Notes of this canvas", // a JSON file
 		"missing": "404",
 		"xhr":     "Notes of this canvas",
-		"import":  "late",    // a module, when it is needed
-		"image":   "32 × 32", // one that a script adds
+		"import":  "late",    // a module that is imported later
+		"image":   "32 × 32", // a picture that a script adds
 	} {
 		p.wants("#check-"+check, want)
 	}
 }
 
-// TestCanvasOfLoopback renders the application from the host's loopback interface,
-// without reads.
+// TestCanvasOfLoopback shows an application at an address on the host's loopback
+// interface. The host itself serves no file of it.
 func TestCanvasOfLoopback(t *testing.T) {
 	t.Parallel()
 	p, s := canvasPage(t, stackConfig{})
 	channel := p.openCanvas(s, "notes-loopback")
 	f := p.frame("/canvas-inband.html")
 	f.wantsNotes("notes-loopback-2")
-	must(t, s.host.StaleCanvas(channel)) // its address goes with it
+	must(t, s.host.StaleCanvas(channel)) // a canvas without its provider has no address
 	p.wants("#canvas-badge", "stale")
 	f.wants("#state", "0 notes")
 	eval[any](f, "window.mark = 1")
@@ -341,9 +346,9 @@ func TestCanvasOfLoopback(t *testing.T) {
 	p.newFrame("/canvas-inband.html", "document.querySelector('#checks') !== null && !window.mark").wantsNotes("notes-loopback-2")
 }
 
-// TestCanvasAsRegistered renders canvases as in AHP since 0.10: the chat lists them,
-// and the host's loopback interface serves their content. Only the agent can close
-// them.
+// TestCanvasAsRegistered shows canvases with the protocol of AHP since 0.10. There the
+// chat lists the canvases, and their content is on the host's loopback interface. Only
+// the agent can close a canvas.
 func TestCanvasAsRegistered(t *testing.T) {
 	t.Parallel()
 	for _, protocol := range []agenthost.Protocol{agenthost.Protocol010, agenthost.Protocol11} {
@@ -360,7 +365,7 @@ func TestCanvasAsRegistered(t *testing.T) {
 				p.holds("no way to close it", "document.querySelector('#canvas-close').hidden")
 				p.shot(fmt.Sprintf("canvas-registered-%s-%t", protocol, byURL))
 				eval[any](f, "window.mark = 1")
-				must(t, s.host.StaleCanvas(channel)) // its address goes with it
+				must(t, s.host.StaleCanvas(channel)) // a canvas without its provider has no address
 				p.wants("#canvas-badge", "stale")
 				must(t, s.host.ReadyCanvas(channel))
 				if byURL {
@@ -374,8 +379,8 @@ func TestCanvasAsRegistered(t *testing.T) {
 	}
 }
 
-// TestCanvasByURL renders the application at its own origin. It continues after the
-// connection ends.
+// TestCanvasByURL shows an application at its own origin. It still works after the
+// console's connection has ended.
 func TestCanvasByURL(t *testing.T) {
 	t.Parallel()
 	for _, id := range []string{"notes", "notes-loopback"} {
@@ -406,7 +411,8 @@ func TestCanvasByURL(t *testing.T) {
 	}
 }
 
-// keeps tries permitted and forbidden operations of a page that has its own origin.
+// keeps is a script for a page with its own origin. It tries permitted and forbidden
+// operations.
 const keeps = `(async () => {
 	localStorage.setItem('a', 'kept');
 	const db = await new Promise((done) => { indexedDB.open('x').onsuccess = () => done(true); });
@@ -422,8 +428,8 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// TestCanvasReachesNothingElse lets a canvas attack the console, other canvases and the
-// network.
+// TestCanvasReachesNothingElse shows a canvas that attacks the console, other canvases
+// and the network. No attack succeeds.
 func TestCanvasReachesNothingElse(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
@@ -457,7 +463,7 @@ func TestCanvasReachesNothingElse(t *testing.T) {
 	}
 	p.shot("canvas-hostile")
 
-	// It can navigate, but only within this relay.
+	// The canvas navigates its frame to another server. The browser blocks this.
 	f.leave("setTimeout(() => { location = 'http://" + web.Listener.Addr().String() + "/navigated'; })")
 	p.until("the frame to be refused", patience, func() bool {
 		infos, err := p.targets()
@@ -474,8 +480,8 @@ func TestCanvasReachesNothingElse(t *testing.T) {
 	}
 }
 
-// TestCanvasFollowsItsLinks follows links inside a canvas, and loads root-relative, relative and
-// import-map references.
+// TestCanvasFollowsItsLinks clicks links inside a canvas. It also loads files by paths
+// from the root, by relative paths and by an import map.
 func TestCanvasFollowsItsLinks(t *testing.T) {
 	t.Parallel()
 	p, s := canvasPage(t, stackConfig{})
@@ -484,18 +490,19 @@ func TestCanvasFollowsItsLinks(t *testing.T) {
 	f.wants("p", "First")
 	eval[any](f, "document.querySelector('#away').click()")
 	f.wants("p", "First")
-	eval[any](f, "setTimeout(() => document.querySelector('#next').click())") // takes the frame away
+	eval[any](f, "setTimeout(() => document.querySelector('#next').click())") // the click replaces the frame's document
 	f = p.newFrame("/canvas-inband.html", "document.querySelector('p')?.textContent === 'Second'")
 	f.holds("the picture", "document.querySelector('#img').naturalWidth === 7")
 	f.until("the module", patience, func() bool {
 		return eval[string](f, "document.body.dataset.name ?? ''") == "named ahp-canvas-content:/pages-2/more/x"
 	})
-	// The content is read-only, and the answer says so.
+	// The canvas's content is read-only: a POST gets the status 405.
 	eval[any](f, "{ const x = new XMLHttpRequest(); x.open('POST', '/pic.svg'); x.onload = () => { document.body.dataset.post = [x.status, x.readyState, x.responseText].join(); }; x.send('a'); } 0")
 	f.until("what becomes of a POST", patience, func() bool { return eval[string](f, "document.body.dataset.post ?? ''") == "405,4," })
 }
 
-// TestOnlyPermittedCanvasAddressesLoad checks permitted and refused content addresses.
+// TestOnlyPermittedCanvasAddressesLoad gives a canvas permitted and forbidden
+// addresses. The console loads only the permitted ones.
 func TestOnlyPermittedCanvasAddressesLoad(t *testing.T) {
 	t.Parallel()
 	app := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -541,13 +548,13 @@ func TestOnlyPermittedCanvasAddressesLoad(t *testing.T) {
 	must(t, s.host.UpdateCanvas(channel, map[string]any{"url": "ahp-canvas-content:/notes-1/img/logo.png"}))
 	p.until("the picture alone", patience, func() bool { return p.colourAt("#canvas-frame", 14, 14) == color.RGBA{200, 30, 60, 255} })
 
-	// A console on loopback may show a loopback canvas. The canvas gets neither its
-	// site's cookies nor this page's messages.
+	// The console itself runs at a loopback address, so it shows the loopback canvas. The
+	// canvas gets no cookie of its site and no message from this page.
 	p.do(setCookie(app.URL))
 	must(t, s.host.UpdateCanvas(channel, map[string]any{"url": app.URL + "/app"}))
 	f := p.frame("/app")
 	f.wants("#got", "|||null")
-	f.wants("#got", "|[object Object]") // the provider's echo
+	f.wants("#got", "|[object Object]") // the provider's message came back
 	p.shot("canvas-direct")
 }
 
@@ -559,7 +566,8 @@ func setCookie(url string) step {
 	}
 }
 
-// TestCanvasSurvivesADrop drops the connection under a canvas.
+// TestCanvasSurvivesADrop cuts the console's connection while a canvas is open. The
+// canvas keeps its state.
 func TestCanvasSurvivesADrop(t *testing.T) {
 	t.Parallel()
 	p, s := canvasPage(t, stackConfig{})
@@ -575,7 +583,7 @@ func TestCanvasSurvivesADrop(t *testing.T) {
 	if !eval[bool](f, "window.mark === 1") {
 		t.Error("the canvas was loaded anew")
 	}
-	// A restarted host has different canvases.
+	// The host restarts and has new canvases. The console hides the old canvas.
 	s.host.kill()
 	p.wants("#status-text", "waiting for the host")
 	s.host.start()
@@ -585,7 +593,7 @@ func TestCanvasSurvivesADrop(t *testing.T) {
 	p.newFrame("/canvas-inband.html", "document.querySelector('#checks') !== null && !window.mark").wants("#state", "1 note")
 }
 
-// canvas returns the channel of the initially open canvas.
+// canvas returns the channel of the canvas that is open from the start.
 func (h *demoHost) canvas(t *testing.T) string {
 	t.Helper()
 	channels, err := h.Canvases(canvasSession)

@@ -12,8 +12,8 @@ import (
 	"ahprelay/test/hostrpc"
 )
 
-// countingPage counts how often its EventSource has opened a stream, and how often it has
-// failed for good.
+// countingPage shows in its title how many streams its EventSource has opened, or that
+// the EventSource gave up.
 const countingPage = `<!doctype html><title>-</title><script>
 let streams = 0;
 const events = new EventSource("/events");
@@ -21,7 +21,8 @@ events.onmessage = ({ data }) => { streams++; document.title = "streams " + stre
 events.onerror = () => { if (events.readyState === EventSource.CLOSED) document.title = "gave up"; };
 </script>`
 
-// serveCounting serves countingPage on the host's machine and counts open streams.
+// serveCounting serves countingPage on the host's machine. open is the number of
+// streams that are open.
 func serveCounting(t *testing.T) (server *httptest.Server, open *atomic.Int32) {
 	open = new(atomic.Int32)
 	mux := http.NewServeMux()
@@ -42,8 +43,9 @@ func serveCounting(t *testing.T) (server *httptest.Server, open *atomic.Int32) {
 	return server, open
 }
 
-// TestEventSourceSurvivesCutAndNewHostAgent cuts the host-agent off beyond the resume
-// window, and then replaces it. The page's EventSource reconnects both times.
+// TestEventSourceSurvivesCutAndNewHostAgent cuts the host-agent's network for longer
+// than the resume window. Then it replaces the host-agent. Each time, the page's
+// EventSource must open a new stream.
 func TestEventSourceSurvivesCutAndNewHostAgent(t *testing.T) {
 	t.Parallel()
 	app, open := serveCounting(t)
@@ -60,9 +62,9 @@ func TestEventSourceSurvivesCutAndNewHostAgent(t *testing.T) {
 	f.until("the stream of a new host-agent", 2*patience, func() bool { return eval[string](f, "document.title") == "streams 3" })
 }
 
-// TestEndedCanvasCanBeReopened sets a canvas session's lifetime in the console. The first
-// session ends while it loads, and the next one when it is shown. The console reports each
-// end and opens the canvas again.
+// TestEndedCanvasCanBeReopened gives canvas sessions a short life in the console. One
+// session ends while the canvas loads, and the next while the canvas is open. Each
+// time, the console says so, and the user opens the canvas again.
 func TestEndedCanvasCanBeReopened(t *testing.T) {
 	t.Parallel()
 	app, _ := serveCounting(t)
@@ -96,7 +98,7 @@ func TestEndedCanvasCanBeReopened(t *testing.T) {
 	p.newFrame("/start", "document.title === 'streams 1' && !window.mark")
 	p.holds("no word of an end", "document.querySelector('#canvas-ended') === null")
 
-	// A drop does not end it.
+	// The console's connection is cut and returns. This does not end the canvas session.
 	p.drop(s, func() {})
 	p.holds("no word of an end after a drop", "document.querySelector('#canvas-ended') === null && document.querySelector('#canvas-frame').checkVisibility()")
 }

@@ -15,7 +15,7 @@ import (
 
 const lastTurn = "#turns > :last-child"
 
-// TestUserWalksThroughTheDemo walks through the demo as a user.
+// TestUserWalksThroughTheDemo does with the demo what a new user would do.
 func TestUserWalksThroughTheDemo(t *testing.T) {
 	t.Parallel()
 	p := newPage(t)
@@ -30,13 +30,13 @@ func TestUserWalksThroughTheDemo(t *testing.T) {
 	}
 	p.hasNoToken(token)
 
-	// The demo's live session continues by itself.
+	// The demo's live session goes on without a user.
 	p.openSession("demo:/live")
 	p.wants("#turns", "I report here as it goes on.")
 	p.grows()
 	p.shot("live")
 
-	// A new session.
+	// The user begins a new session.
 	p.begin()
 	p.say("hello")
 	p.wants(lastTurn+" .parts", "Hello, world!")
@@ -57,7 +57,7 @@ func TestUserWalksThroughTheDemo(t *testing.T) {
 	p.click("#stop")
 	p.wants(lastTurn, "Stopped.")
 	p.readsAsOnce()
-	// Markup from a host is plain text.
+	// Markup in a host's text is shown as plain text.
 	p.say("<b id=markup>bold</b>")
 	p.wants(lastTurn+" .parts", "You said: <b id=markup>bold</b>")
 	if eval[bool](p, "document.querySelector('#markup') !== null") {
@@ -71,12 +71,12 @@ func TestUserWalksThroughTheDemo(t *testing.T) {
 	p.hasNoToken(token)
 }
 
-// grows waits for the live agent's answer to grow.
+// grows waits until the live session's current answer has become longer.
 func (p *page) grows() {
 	p.t.Helper()
 	p.holds("a prompt", "document.querySelector('.turn.live .prompt .text').textContent !== ''")
 	said := func() string { return p.text(".turn.live .parts") }
-	first := "" // the current answer, which may end at any time
+	first := "" // start of the current answer, which may end while the test looks
 	p.until("more words", patience, func() bool {
 		now := said()
 		grown := first != "" && len(now) > len(first) && strings.HasPrefix(now, first)
@@ -87,12 +87,13 @@ func (p *page) grows() {
 	})
 }
 
-// readsAsOnce compares a long answer drawn word by word with the same answer drawn at
-// once.
+// readsAsOnce shows a long answer that arrives word by word, and shows it again after a
+// reload. Both must look the same.
 func (p *page) readsAsOnce() {
 	p.t.Helper()
 	const written = `[...document.querySelectorAll('.turn:last-child .run > div')].flatMap((b) => [...b.childNodes]).map((n) => n.outerHTML ?? n.data.trim()).filter(Boolean).join('\n').replace(/<span class="hl-[^>]*>|<\/span>/g, '')`
-	// It grows for a second; a busy machine may miss that.
+	// The answer grows for a second. An observer notes this, because a busy machine may
+	// look too late.
 	eval[any](p, fmt.Sprintf(`window.grew = false
 new MutationObserver(() => { window.grew ||= document.querySelector('%s.live .run') !== null }).observe(document.body, { subtree: true, childList: true })
 true`, lastTurn))
@@ -107,7 +108,7 @@ true`, lastTurn))
 	}
 }
 
-// hasNoToken checks that neither the page nor its address contains the token.
+// hasNoToken fails the test if the page or its address contains the token.
 func (p *page) hasNoToken(token string) {
 	p.t.Helper()
 	if strings.Contains(eval[string](p, "location.href + document.documentElement.outerHTML"), token) {
@@ -115,7 +116,8 @@ func (p *page) hasNoToken(token string) {
 	}
 }
 
-// TestConsoleReturnsWithItsHost kills and restarts the host under the page.
+// TestConsoleReturnsWithItsHost kills and restarts the host while the page is open. The
+// page shows this, and then works again.
 func TestConsoleReturnsWithItsHost(t *testing.T) {
 	t.Parallel()
 	p := newPage(t)
@@ -125,7 +127,7 @@ func TestConsoleReturnsWithItsHost(t *testing.T) {
 	p.wants("#turns", "Done. 500 runs")
 	p.say("hello")
 	p.wants(lastTurn+" .parts", "Hello, world!")
-	p.await("#send") // the turn has ended
+	p.await("#send") // shown when the turn has ended
 
 	s.host.kill()
 	p.wants("#status-text", "offline")
@@ -144,7 +146,7 @@ func TestConsoleReturnsWithItsHost(t *testing.T) {
 	p.wants(lastTurn+" .parts", "Hello, world!")
 	p.hostIs(hostName, "online")
 
-	// The same for a page opened without a host.
+	// The page is opened while the host does not run. It works once the host runs.
 	s.host.kill()
 	p.wants("#status-text", "waiting for the host")
 	p.do(chromedp.Reload())
@@ -155,8 +157,8 @@ func TestConsoleReturnsWithItsHost(t *testing.T) {
 	p.wants("#turns", "Done. 500 runs")
 }
 
-// TestDroppedConsoleLosesNothing cuts the connection during an answer: nothing is lost or
-// repeated.
+// TestDroppedConsoleLosesNothing cuts the page's connection during an answer. The page
+// then shows the whole answer, without loss or repetition.
 func TestDroppedConsoleLosesNothing(t *testing.T) {
 	t.Parallel()
 	p := newPage(t)
@@ -173,7 +175,7 @@ func TestDroppedConsoleLosesNothing(t *testing.T) {
 	}
 }
 
-// streamText is the demo host's answer to "stream N MS SIZE".
+// streamText is the demo host's answer to the prompt "stream N MS SIZE".
 func streamText(n, size int) string {
 	var b strings.Builder
 	for i := range n {
@@ -183,8 +185,8 @@ func streamText(n, size int) string {
 	return b.String()
 }
 
-// TestRefusedActionsAreUndone uses a token with fewer rights than the page expects: refusals
-// are shown and undone.
+// TestRefusedActionsAreUndone uses a token with fewer rights than the page expects. The
+// page shows each refusal and undoes the refused action.
 func TestRefusedActionsAreUndone(t *testing.T) {
 	t.Parallel()
 	p := newPage(t)
@@ -196,7 +198,7 @@ func TestRefusedActionsAreUndone(t *testing.T) {
 	p.say("hello")
 	p.wants(lastTurn+" .outcome", "Refused: ")
 	p.shot("refused")
-	p.click(lastTurn + " .outcome button:last-child") // discard
+	p.click(lastTurn + " .outcome button:last-child") // discards the prompt
 	p.until("the prompt to go", patience, func() bool { return !strings.Contains(p.text("#turns"), "Refused") })
 	p.click("#new-session")
 	p.click("#create")
@@ -206,7 +208,7 @@ func TestRefusedActionsAreUndone(t *testing.T) {
 	p.click("#stop")
 	p.wants("#composer-note", "Refused: ")
 
-	// A talk token offers nothing else.
+	// A token at the level talk permits messages. The page offers no other action.
 	eval[any](p, "sessionStorage.clear()")
 	talker := s.tokenWith(func(c *auth.Client) { c.Access = auth.AccessTalk })
 	p.do(chromedp.Navigate("about:blank"), chromedp.Navigate(s.console(talker)))
@@ -219,7 +221,8 @@ func TestRefusedActionsAreUndone(t *testing.T) {
 	}
 }
 
-// TestConsoleAsksForAToken covers the token form.
+// TestConsoleAsksForAToken enters invalid, expiring and valid tokens in the form for a
+// token.
 func TestConsoleAsksForAToken(t *testing.T) {
 	t.Parallel()
 	p := newPage(t)
@@ -232,14 +235,14 @@ func TestConsoleAsksForAToken(t *testing.T) {
 	p.giveToken("not.a.token")
 	p.wants("#token-why", "no longer accepts")
 
-	// A token's only host is selected without asking. The page reports the token's
-	// expiry.
+	// The page selects the token's only host without a question. It reports when the token
+	// has expired.
 	p.giveToken(s.token(30 * time.Second))
 	p.wants("#status-text", "Live")
 	p.wants("#token-why", "oken")
 	p.shot("token-expired")
 
-	// The full address works, too.
+	// The form also accepts the console's whole address with a token in it.
 	p.giveToken(s.console(s.token(time.Hour)))
 	p.wants("#status-text", "Live")
 	p.click("#status-open")
@@ -247,9 +250,9 @@ func TestConsoleAsksForAToken(t *testing.T) {
 	p.wants("#gate", "Client token")
 }
 
-// TestNewTokenKeepsTheConnection follows an address with a new token while a host is live, with
-// the user's consent. The connection continues, unless the new token has different
-// rights.
+// TestNewTokenKeepsTheConnection follows addresses with new tokens while the page is
+// connected, and accepts each. With a token for the same rights, the connection stays.
+// With other rights, the page opens a new connection.
 func TestNewTokenKeepsTheConnection(t *testing.T) {
 	t.Parallel()
 	p := newPage(t)

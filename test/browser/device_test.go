@@ -12,7 +12,7 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// invite creates the invitation link for the owner's first device.
+// invite creates an invitation for the owner's first device, and returns its link.
 func (s *site) invite() string {
 	s.t.Helper()
 	operator, err := s.keys.Tokens().IssueOperator("test")
@@ -30,8 +30,8 @@ func (s *site) invite() string {
 	return made.Link
 }
 
-// shares shares the device's session: the link's guest sees it, and loses it when the
-// link is revoked.
+// shares shares the device's session by a link. A guest opens the link and sees the
+// session. After the link is revoked, the guest's page closes the session.
 func (s *site) shares(p *page) {
 	s.t.Helper()
 	p.press(".chat-head details button", "Share")
@@ -72,8 +72,8 @@ func (s *site) shares(p *page) {
 	eval[any](p, "document.querySelector('#share [aria-label=Close]').click(), 0")
 }
 
-// findsAndCounts searches the conversation, jumps to a turn, and shows the use of
-// tokens.
+// findsAndCounts searches a conversation for a text, jumps to the turn that contains
+// it, and opens the page about the use of tokens.
 func (p *page) findsAndCounts() {
 	p.t.Helper()
 	from := func(name string) {
@@ -93,8 +93,8 @@ func (p *page) findsAndCounts() {
 	p.click("#usage [aria-label=Close]")
 }
 
-// keptOffline returns the part of the device's offline copy that tests look for,
-// and whether its key can be read.
+// keptOffline describes this browser's copy for reading without a network: whether it
+// has the answer "Hello, world!", and whether a script could read its key.
 func (p *page) keptOffline() string {
 	p.t.Helper()
 	return p.later(`(async () => {
@@ -108,7 +108,8 @@ func (p *page) keptOffline() string {
 	})()`)
 }
 
-// readsOffline reads the last state without a network, marked as such.
+// readsOffline cuts the network and reloads the page. The page shows the last state,
+// marked with its time. When the network returns, the mark goes.
 func (p *page) readsOffline(s *site) {
 	p.t.Helper()
 	p.holds("the page to be kept", "navigator.serviceWorker.controller !== null")
@@ -133,7 +134,7 @@ func TestSignedInDeviceNeedsNoToken(t *testing.T) {
 	t.Parallel()
 	p := newPage(t)
 	s := startStack(t)
-	origin := "http://" + s.proxy.Addr().String() // can be cut
+	origin := "http://" + s.proxy.Addr().String() // address of the proxy, which the test can cut
 	p.do(desktop(), chromedp.Navigate(strings.Replace(s.invite(), s.url, origin, 1)))
 	p.click("#form button")
 	p.until("the page of devices", patience, func() bool { return eval[string](p, "location.pathname") == "/device" })
@@ -143,7 +144,7 @@ func TestSignedInDeviceNeedsNoToken(t *testing.T) {
 	p.wants("#turns", "Done. 500 runs")
 	p.say("hello")
 	p.wants(lastTurn+" .parts", "Hello, world!")
-	tokens := "[sessionStorage, localStorage].flatMap(Object.entries).filter(([k, v]) => k.includes('token') || v.includes('eyJ')).length" // prefix of a JSON Web Token
+	tokens := "[sessionStorage, localStorage].flatMap(Object.entries).filter(([k, v]) => k.includes('token') || v.includes('eyJ')).length" // every JSON Web Token begins with eyJ
 	if got := eval[int](p, tokens); got != 0 {
 		t.Errorf("%d tokens are stored", got)
 	}
@@ -155,7 +156,8 @@ func TestSignedInDeviceNeedsNoToken(t *testing.T) {
 	p.readsOffline(s)
 	s.shares(p)
 
-	// Signed out, the page asks for a token.
+	// The device's key is deleted. The page asks for a new sign-in and deletes its offline
+	// copy.
 	eval[any](p, `import("/pages/keys.js").then((k) => k.forget()).then(() => { window.forgotten = true; }); null`)
 	p.holds("the key to go", "window.forgotten === true")
 	p.do(chromedp.Reload())

@@ -12,8 +12,9 @@ import (
 	"ahprelay/auth"
 )
 
-// TestOneDeadHostLeavesTheOther lists two hosts together. Sessions in need of the user come first;
-// a host dies and is marked while the other continues; it comes back.
+// TestOneDeadHostLeavesTheOther shows two hosts in one list. Sessions that need the
+// user come first. A host dies: the list marks its sessions, and the other host works
+// on. The dead host returns.
 func TestOneDeadHostLeavesTheOther(t *testing.T) {
 	t.Parallel()
 	p := newPage(t)
@@ -35,7 +36,8 @@ func TestOneDeadHostLeavesTheOther(t *testing.T) {
 		p.wants(row(host, "demo:/login"), "Fix the flaky login test")
 	}
 
-	// A session that needs the user comes first, even while another host is in view.
+	// A session that needs the user comes first in the list. A key opens it, even while
+	// the page shows another host.
 	in(second, "demo:/notes")
 	p.wants("#turns", "Search understands")
 	p.wants("#chat-sub", second)
@@ -47,7 +49,8 @@ func TestOneDeadHostLeavesTheOther(t *testing.T) {
 	p.wants("#chat-title", "Release notes")
 	p.wants(lastTurn+" .question", "Allow")
 
-	// A dead host's sessions stay as last seen, and the other host's continue.
+	// A host dies. Its sessions stay in the list and are marked. The other host's sessions
+	// work on.
 	s.host.kill()
 	p.hostIs(hostName, "offline")
 	p.holds("its sessions to be as last seen",
@@ -57,7 +60,7 @@ func TestOneDeadHostLeavesTheOther(t *testing.T) {
 	p.wants(lastTurn+" .parts", "Allowed.")
 	p.shot("two-hosts-one-away")
 
-	// It comes back by itself.
+	// The dead host returns. The page needs no reload.
 	s.host.start()
 	p.hostIs(hostName, "online")
 	p.holds("its sessions to be live", fmt.Sprintf("!document.querySelector(%s).hasAttribute('data-stale')", js(row(hostName, "demo:/login"))))
@@ -65,7 +68,8 @@ func TestOneDeadHostLeavesTheOther(t *testing.T) {
 	p.say("hello")
 	p.wants(lastTurn+" .parts", "Hello, world!")
 
-	// Rows keep their place during a press: the pressed row opens.
+	// A row keeps its place while the user presses it, although the order changes. The
+	// pressed row opens.
 	p.say("permission")
 	p.wants("#sessions section:first-of-type[data-group=needs] li", "Fix the flaky")
 	p.await(lastTurn + " .question button.primary")
@@ -78,7 +82,7 @@ func TestOneDeadHostLeavesTheOther(t *testing.T) {
 	p.wants("#chat-title", "Release notes")
 	p.holds("the row where it belongs", "!document.querySelector('#sessions [data-group=needs]')")
 
-	// The list for a single host.
+	// The user limits the list to a single host.
 	p.click("#filter")
 	p.click("#hosts [data-host=" + second + "] button")
 	p.until("the other's sessions to go", patience, func() bool {

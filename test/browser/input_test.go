@@ -15,8 +15,8 @@ import (
 	"github.com/chromedp/chromedp/kb"
 )
 
-// Mouse and keyboard input. The page itself finds each element at the moment of the
-// input, because every draw may replace elements.
+// Helpers for mouse and keyboard. A script on the page finds each element at the moment
+// of the input, because each change of the page may replace elements.
 
 // js returns a value as a JavaScript literal.
 func js(v any) string {
@@ -27,10 +27,11 @@ func js(v any) string {
 	return string(text)
 }
 
-// looks polls a condition for a second and returns its first value that is not false.
+// looks is a script that evaluates a condition for a second. It returns the first value
+// that is not false, or null.
 const looks = `new Promise((done) => {
 	const end = performance.now() + 1000;
-	let before; // for conditions
+	let before; // conditions may store their last value here
 	const look = () => {
 		let found;
 		try { found = (%s); } catch { /* not yet */ }
@@ -39,16 +40,16 @@ const looks = `new Promise((done) => {
 	look();
 })`
 
-// holds waits for a JavaScript condition. An exception counts as false.
+// holds waits until a JavaScript condition is true. An exception counts as false.
 func (p *page) holds(what, condition string) {
 	p.t.Helper()
 	script := fmt.Sprintf(looks, condition, "true")
 	p.until(what, patience, func() bool { return eval[*bool](p, script, chromedp.EvalAwaitPromise) != nil })
 }
 
-// aims returns the point to press for an element that is visible, enabled, at rest and
-// not covered, or null. Until the press, the page ignores presses on anything else,
-// because the element may have moved.
+// aims is a script that returns the point at which to press an element, or null while
+// the element is hidden, disabled, moving or covered. Until that press, the page
+// ignores presses on every other element, because the element may have moved.
 const aims = `((selector) => {
 	const own = (at) => (e) => [e, ...(e.labels ?? [])].some((x) => x.contains(at));
 	if (!window.aim) {
@@ -82,15 +83,17 @@ const aims = `((selector) => {
 	return at;
 })`
 
-// pressed returns the result of a press: "hit"; "missed" and the element that was hit
-// instead; "gone" after a navigation; "" if the page has received no event yet.
+// pressed is a script that returns what the last press hit: "hit"; "missed" and the
+// name of another element; "gone" if the page has navigated; "" if the page has
+// received no event yet.
 const pressed = `((aim) => {
 	const said = !aim ? 'gone' : aim.hit ? 'hit' : aim.missed ? 'missed: ' + aim.missed : '';
 	if (aim && said) aim.selector = '';
 	return said;
 })(window.aim)`
 
-// click clicks an element with the mouse when it is ready.
+// click waits until an element is ready, and clicks it with the mouse. It tries again
+// if the click has missed.
 func (p *page) click(selector string) {
 	p.t.Helper()
 	aim := fmt.Sprintf(looks, aims+"("+js(selector)+")", "found")
@@ -110,14 +113,15 @@ func (p *page) click(selector string) {
 	})
 }
 
-// await waits for an element to be visible, enabled and at rest.
+// await waits until an element is visible, is enabled and does not move.
 func (p *page) await(selector string) {
 	p.t.Helper()
 	place := fmt.Sprintf("(e => e && !e.disabled && e.checkVisibility() ? JSON.stringify(e.getBoundingClientRect()) : '')(document.querySelector(%s))", js(selector))
 	p.holds(selector+" at rest", fmt.Sprintf("((now) => { const rests = now !== '' && now === before; before = now; return rests; })(%s)", place))
 }
 
-// whilePressed runs meanwhile between mouse down and mouse up on an element.
+// whilePressed presses the mouse button on an element, runs meanwhile, and releases the
+// button.
 func (p *page) whilePressed(selector string, meanwhile func()) {
 	p.t.Helper()
 	p.await(selector)
@@ -127,29 +131,29 @@ func (p *page) whilePressed(selector string, meanwhile func()) {
 	p.do(chromedp.MouseEvent(chromedp.MouseReleased, at.X, at.Y, chromedp.ButtonLeft, chromedp.ClickCount(1)))
 }
 
-// press clicks, by script, the first matching element with this text that is enabled: a
-// disabled element ignores a click.
+// press clicks, by a script, the first enabled element that matches the selector and
+// has this text. It waits until there is one.
 func (p *page) press(selector, text string) {
 	p.t.Helper()
 	p.holds(text+" in "+selector, fmt.Sprintf("(b => b && (b.click(), true))([...document.querySelectorAll(%s)].find((b) => !b.disabled && b.textContent === %s))", js(selector), js(text)))
 }
 
-// focus waits for an element and focuses it.
+// focus waits for an element and moves the focus to it.
 func (p *page) focus(selector string) {
 	p.t.Helper()
 	p.await(selector)
 	p.holds("the focus on "+selector, fmt.Sprintf("(e => { e.focus(); return document.activeElement === e; })(document.querySelector(%s))", js(selector)))
 }
 
-// keys presses keys in a focused element.
+// keys moves the focus to an element and presses keys there.
 func (p *page) keys(selector, keys string) {
 	p.t.Helper()
 	p.focus(selector)
 	p.do(chromedp.KeyEvent(keys))
 }
 
-// slowKey presses a key for 200 ms, as a person does. A button gets a click for such an
-// Enter even if the page has used the key.
+// slowKey holds a key for 200 ms, as a person does. When a person holds Enter on a
+// button, the browser clicks the button even if the page has used the key.
 func slowKey(key string) step {
 	return chromedp.Func(func(ctx context.Context, target *chromedp.Target) error {
 		r, _ := utf8.DecodeRuneInString(key)
@@ -163,7 +167,8 @@ func slowKey(key string) step {
 	})
 }
 
-// characters types text as a keyboard does: a key that the page uses writes nothing.
+// characters types text as a keyboard does. If the page uses a key itself, that key
+// writes nothing.
 func characters(text string) step {
 	return chromedp.Func(func(ctx context.Context, target *chromedp.Target) error {
 		for _, r := range text {
@@ -180,8 +185,8 @@ func characters(text string) step {
 	})
 }
 
-// enter replaces a field's content. The last character is typed; the rest appears at
-// once, as from a suggestion.
+// enter replaces a field's content by text. It types the last character and inserts the
+// rest at once, as a suggestion would.
 func (p *page) enter(selector, text string) {
 	p.t.Helper()
 	_, size := utf8.DecodeLastRuneInString(text)
@@ -194,7 +199,7 @@ func (p *page) enter(selector, text string) {
 	})
 }
 
-// inserted replaces the selection with text.
+// inserted returns a step that replaces the selection by text.
 func inserted(text string) step {
 	return chromedp.Func(func(ctx context.Context, target *chromedp.Target) error {
 		_, err := cdp.Call(ctx, target, input.InsertText, input.InsertTextParams{Text: text})

@@ -12,7 +12,7 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// A tongue is a language, with texts that the test expects.
+// tongue is a language with texts that the console must show in it.
 type tongue struct{ tag, region, dir, begin, hold, live string }
 
 var tongues = []tongue{
@@ -22,8 +22,8 @@ var tongues = []tongue{
 	{"en", "en-GB", "ltr", "New session", "Hold for a second to allow.", "Live"},
 }
 
-// foreign lists texts of the page that have no letter of its language's script. Texts
-// of agents, people and hosts are left out.
+// foreign is a script that lists the page's texts without a letter of the language's
+// script. It leaves out texts of agents, people and hosts.
 const foreign = `(() => {
 	const own = ['button', 'h2', 'h3', 'label', 'summary', 'legend', 'dt', 'th', '.dim', '.notice', '.badge', '.empty', '.looking', '#status-text', '[role=status]', 'option'];
 	const said = '.answers, .question, .md, .text, .prompt, .says, .activity, .where, .by, .name, .file, pre, code, #chat-title, #chat-sub, [data-session], .chip, .options-list, .where, .time, #about, #beside';
@@ -33,9 +33,9 @@ const foreign = `(() => {
 	return [...new Set(all.filter((s) => !s.startsWith('/path/') && !s.startsWith('Demo Agent') && /[A-Za-z]{3}/.test(s) && !/[\u0600-\u06ff\u3040-\u30ff\u4e00-\u9fff]/.test(s)))];
 })()`
 
-// TestConsoleSpeaksFourLanguages opens the console in each language on a phone: the
-// browser's language is the default, and each state is translated, accessible and as
-// wide as the screen.
+// TestConsoleSpeaksFourLanguages opens the console on a phone in each language, with
+// the browser's preferred language as the default. Each state is translated and
+// accessible, and is not wider than the screen.
 func TestConsoleSpeaksFourLanguages(t *testing.T) {
 	t.Parallel()
 	for _, l := range tongues {
@@ -68,7 +68,7 @@ func TestConsoleSpeaksFourLanguages(t *testing.T) {
 				return [...text.getClientRects()].every((r) => r.right <= input.querySelector('button').getBoundingClientRect().left); })(document.querySelector('.approval .input'))`) {
 				t.Error("the button that copies covers the command")
 			}
-			p.press(lastTurn+" .answers button", "Skip") // the host's word
+			p.press(lastTurn+" .answers button", "Skip") // the host's own label, which is not translated
 			p.say("show everything")
 			p.wants(lastTurn+" .parts", "That is everything.")
 			p.inTongue(l, "everything")
@@ -84,7 +84,8 @@ func TestConsoleSpeaksFourLanguages(t *testing.T) {
 	}
 }
 
-// inTongue checks a state in a language.
+// inTongue checks a state of the page in a language: accessible, not too wide, and
+// without untranslated texts.
 func (p *page) inTongue(l tongue, state string) {
 	p.t.Helper()
 	p.settles()
@@ -94,15 +95,15 @@ func (p *page) inTongue(l tongue, state string) {
 	if wide := eval[int](p, "document.documentElement.scrollWidth - innerWidth"); wide > 0 {
 		p.t.Errorf("%s is %d pixels wider than the screen", name, wide)
 	}
-	if l.dir == "rtl" || l.tag == "ja" { // texts in letters of their own
+	if l.dir == "rtl" || l.tag == "ja" { // these languages do not use Latin letters
 		if found := eval[[]string](p, foreign); len(found) > 0 {
 			p.t.Errorf("%s has the untranslated texts %q", name, found)
 		}
 	}
 }
 
-// TestLanguageIsChosen chooses a language in the page's status: it counts for the next
-// load, and for notifications.
+// TestLanguageIsChosen selects a language in the page's status. The page has it after
+// the next load, and notifications have it, too.
 func TestLanguageIsChosen(t *testing.T) {
 	t.Parallel()
 	p := newPage(t)

@@ -12,16 +12,16 @@ import (
 	"time"
 )
 
-// testdata/layout keeps the layout for each state of the console on desktop and phone:
-// elements, order, boxes and colours. Fonts and browsers differ between machines, so
-// boxes are compared only on the machine that recorded them; elements, order and
-// colours are compared everywhere. make pictures records them again.
+// The directory testdata/layout has a record for each state of the console, on desktop
+// and phone: elements, order, boxes and colours. Fonts and browsers differ between
+// machines. Therefore boxes are compared only on the machine that made the record, and
+// the rest on each machine. make pictures makes new records.
 const layouts = "testdata/layout"
 
-// layoutScript describes the visible page, or only the top dialog. In a conversation
-// it covers the last turn, unless the turn is growing. Vertical position is given only
-// by order, because it changes with each word. Elements with digits, and their
-// neighbours on the line, may have any width.
+// layoutScript describes the visible page, or the top dialog if one is open. In a
+// conversation it describes only the last turn, and not a turn that still grows. It
+// gives no vertical position, because each word can change it. The width of an element
+// with digits, and of elements beside it, is left out.
 const layoutScript = `(() => {
 	const top = document.querySelector('dialog[open]') ?? document.body;
 	const parts = 'h1, h2, h3, p, button, a, input:not([type=hidden]), textarea, select, summary, dialog, legend, label, article, section, iframe, pre, table, img, .badge, .chip, .risk, .sign-in, .item-card, .composer-row, .notice, .prompt';
@@ -30,7 +30,7 @@ const layoutScript = `(() => {
 	const grows = last?.classList.contains('live') && !last.querySelector('[data-ask]');
 	const lines = [];
 	for (const e of [top, ...top.querySelectorAll(parts)]) {
-		if (grows && e.closest('#log') || e.closest('#turns') && !last.contains(e) || e.closest('.xterm, .app-frame, .copy-code, .foot')) continue; // a turn's footer shows its duration
+		if (grows && e.closest('#log') || e.closest('#turns') && !last.contains(e) || e.closest('.xterm, .app-frame, .copy-code, .foot')) continue; // a turn's footer is left out, because it shows a duration
 		if (!e.checkVisibility({ visibilityProperty: true, opacityProperty: true })) continue;
 		const box = e.getBoundingClientRect();
 		if (box.width < 2 || box.height < 2) continue;
@@ -47,7 +47,7 @@ const layoutScript = `(() => {
 	return lines.join('\n');
 })()`
 
-// machineScript identifies machines with different boxes.
+// machineScript returns a text that differs between machines with different boxes.
 const machineScript = `(() => {
 	const g = document.createElement('canvas').getContext('2d');
 	const wide = (font) => { g.font = font; return g.measureText('Hamburgefonstiv 0123 mmmiii').width.toFixed(2); };
@@ -56,8 +56,8 @@ const machineScript = `(() => {
 	return [version, wide('16px ' + getComputedStyle(document.querySelector('.page')).fontFamily), wide('16px ' + mono), devicePixelRatio > 0].join(' ');
 })()`
 
-// overflows finds elements cut off on a phone, or too small for a thumb (WCAG 2.2,
-// 2.5.8: 24 px).
+// overflows is a script that lists elements which a phone's screen cuts off, or which
+// are too small for a thumb (WCAG 2.2, 2.5.8: 24 px).
 const overflows = `(() => {
 	const top = document.querySelector('dialog[open]') ?? document.body;
 	const bad = [];
@@ -73,10 +73,10 @@ const overflows = `(() => {
 	return bad.join('\n');
 })()`
 
-// keeping enables recording.
+// keeping makes laidOut write records instead of comparing them.
 var keeping = pictures
 
-// A layoutLine is a line in a recorded layout: box and element.
+// layoutLine is a line of a layout's record: an element and its box.
 type layoutLine struct{ box, what string }
 
 func layoutOf(text string) (lines []layoutLine) {
@@ -87,7 +87,7 @@ func layoutOf(text string) (lines []layoutLine) {
 	return lines
 }
 
-// laidOut compares a state's layout with the record, or records it.
+// laidOut compares a state's layout with its record, or writes the record.
 func (p *page) laidOut(state, form string) {
 	p.t.Helper()
 	for bad := range strings.Lines(eval[string](p, overflows)) {
@@ -106,20 +106,21 @@ func (p *page) laidOut(state, form string) {
 		return
 	}
 	had, text, _ := strings.Cut(string(kept), "\n")
-	// An element may still be moving, such as a session's row.
+	// An element, such as a session's row, may still be moving. Therefore laidOut compares
+	// until both are equal, or patience is over.
 	why := ""
 	for end := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
 		if why = differs(layoutOf(text), layoutOf(eval[string](p, layoutScript)), had == machine); why == "" {
 			return
 		}
-		if time.Now().After(end) || p.t.Failed() { // a single failure is enough
+		if time.Now().After(end) || p.t.Failed() { // once a test has failed, further waiting gains nothing
 			break
 		}
 	}
 	p.t.Errorf("%s %s is not laid out as it was: %s\nmake pictures keeps it as it is now; look at the difference first", state, form, why)
 }
 
-// restingLayout returns the layout after a second without change.
+// restingLayout waits until the layout has not changed for a second, and returns it.
 func (p *page) restingLayout() string {
 	got := ""
 	for n := 0; n < 10; time.Sleep(100 * time.Millisecond) {
@@ -136,11 +137,11 @@ var keepLayouts = func() func(*testing.T) {
 	return func(t *testing.T) { once.Do(func() { must(t, os.MkdirAll(layouts, 0o755)) }) }
 }()
 
-// nearly is the tolerance in pixels.
+// nearly is the number of pixels by which boxes may differ.
 const nearly = 2
 
-// differs describes the difference between two layouts, "" if none: all differing
-// boxes, or the first differing element.
+// differs describes how two layouts differ: by the first element that differs, or by
+// all boxes that differ. It returns "" if the layouts are equal.
 func differs(had, got []layoutLine, sameMachine bool) string {
 	var boxes strings.Builder
 	for i := range max(len(had), len(got)) {
@@ -158,7 +159,7 @@ func differs(had, got []layoutLine, sameMachine bool) string {
 	return boxes.String()
 }
 
-// nearBox reports whether two boxes, as x width height, are nearly equal.
+// nearBox reports whether two boxes, written as "x width height", are nearly equal.
 func nearBox(a, b string) bool {
 	as, bs := strings.Fields(a), strings.Fields(b)
 	if len(as) != len(bs) {

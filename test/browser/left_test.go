@@ -17,14 +17,15 @@ import (
 	"ahprelay/test/refclient"
 )
 
-// startAgentThatTakes starts the site's host-agent with a state directory, so it accepts
-// items for the host.
+// startAgentThatTakes starts a host-agent with a state directory. Such a host-agent
+// accepts the items that wait at the relay for its host.
 func (s *site) startAgentThatTakes(flags ...string) {
 	s.t.Helper()
 	s.startAgentWith(hostName, append([]string{"--upstream", "ws://" + s.host.address, "--state-dir", s.file("state")}, flags...)...)
 }
 
-// signIn signs a page's browser in as a device of the owner, and opens the console.
+// signIn signs a page's browser in as a device of the owner, and then opens the
+// console.
 func (s *site) signIn(p *page) {
 	s.t.Helper()
 	p.do(chromedp.EmulateViewport(390, 844, chromedp.EmulateScale(2), chromedp.EmulateMobile), colours("light"), chromedp.Navigate(s.invite()))
@@ -34,13 +35,13 @@ func (s *site) signIn(p *page) {
 	p.wants("#status-text", "Live")
 }
 
-// knowsDevices waits until the page has the keys of a number of the person's devices.
+// knowsDevices waits until the page has the keys of n devices of the person.
 func (p *page) knowsDevices(n int) {
 	p.t.Helper()
 	p.until("the keys of the devices", patience, func() bool { return p.devices() == n })
 }
 
-// devices returns the number of the person's devices whose keys the page has.
+// devices returns for how many devices of the person the page has keys.
 func (p *page) devices() (n int) {
 	p.t.Helper()
 	must(p.t, json.Unmarshal([]byte(p.later(`(async () => {
@@ -52,7 +53,8 @@ func (p *page) devices() (n int) {
 	return n
 }
 
-// leaves writes a message for the host, which is away.
+// leaves leaves a message for the host, which is absent, and waits until the editor is
+// empty.
 func (p *page) leaves(text string) {
 	p.t.Helper()
 	p.enter("#prompt", text)
@@ -60,9 +62,10 @@ func (p *page) leaves(text string) {
 	p.holds("an empty editor", "document.querySelector('#prompt')?.value === ''")
 }
 
-// TestMessagesWaitForAHost leaves messages for an absent host. A second device sees and
-// changes them, and a conflicting change is shown. After the host's return, each message
-// has run once, or is confirmed as cancelled.
+// TestMessagesWaitForAHost leaves messages at the relay for an absent host. A second
+// device sees them and changes one; the first device sees the conflict before it
+// replaces the change. A message is cancelled. When the host returns, it runs each
+// message once, and confirms that it does not run the cancelled message.
 func TestMessagesWaitForAHost(t *testing.T) {
 	t.Parallel()
 	p, second := newPage(t), newPage(t)
@@ -98,7 +101,8 @@ func TestMessagesWaitForAHost(t *testing.T) {
 	second.accessible("left list")
 	second.shot("left-list")
 
-	// Both devices edit the first message. The later one sees the change before it replaces it.
+	// Both devices edit the first message. The device that sends its edit later first sees
+	// the edit of the other.
 	p.click(".log .left li:first-child [data-do=edit]")
 	p.await(".log .left textarea")
 	second.click("#left-all li:first-child [data-do=edit]")
@@ -136,8 +140,8 @@ func TestMessagesWaitForAHost(t *testing.T) {
 	p.holds("the item to be removed", "document.querySelectorAll('.log .left li').length === 1")
 }
 
-// starts begins a session with a prompt, waits for a text in its turn, and returns the
-// session's URI.
+// starts begins a session with a prompt and waits until its turn contains a text. It
+// returns the session's URI.
 func (p *page) starts(prompt, until string) string {
 	p.t.Helper()
 	p.list()
@@ -147,7 +151,8 @@ func (p *page) starts(prompt, until string) string {
 	return eval[string](p, "new URLSearchParams(location.hash.slice(1)).get('session')")
 }
 
-// list goes to the list of sessions on a phone. A hidden list draws no new rows.
+// list returns a phone's page to the list of sessions, because a hidden list draws no
+// new rows.
 func (p *page) list() {
 	p.t.Helper()
 	if p.count("#back") > 0 {
@@ -156,7 +161,7 @@ func (p *page) list() {
 	}
 }
 
-// visits opens a session from the list on a phone.
+// visits opens a session from the list on a phone, and waits until it is shown.
 func (p *page) visits(session string) {
 	p.t.Helper()
 	p.list()
@@ -164,7 +169,7 @@ func (p *page) visits(session string) {
 	p.await("#back")
 }
 
-// sets fills in a local time, given as its distance from now.
+// sets enters a local time in a field: the current time plus from.
 func (p *page) sets(selector string, from time.Duration) {
 	p.t.Helper()
 	p.await(selector)
@@ -176,14 +181,14 @@ func (p *page) sets(selector string, from time.Duration) {
 	})(document.querySelector(%s))`, from.Milliseconds(), js(selector)))
 }
 
-// TestEachKindWaitsForAHost leaves an approval, an answer, a stop, a new session and a
-// message with a wake time for an absent host. The relay wakes the host at the time, and
-// the host gets each item.
+// TestEachKindWaitsForAHost leaves an approval, an answer, a stop, a new session, and a
+// message with a wake time for an absent host. At the wake time, the relay runs the
+// command that wakes the host. The host returns and gets each item.
 func TestEachKindWaitsForAHost(t *testing.T) {
 	t.Parallel()
 	p := newPage(t)
 	s, link, mark := startWaker(t)
-	s.startAgentThatTakes("--remember=off") // the page has its own copies only
+	s.startAgentThatTakes("--remember=off") // the relay remembers no session, so the page shows its own copy
 	p.do(chromedp.EmulateViewport(390, 844, chromedp.EmulateScale(2), chromedp.EmulateMobile), colours("light"), chromedp.Navigate(link))
 	p.click("#form button")
 	p.wants("#who", "owner, level own")
@@ -202,7 +207,8 @@ func TestEachKindWaitsForAHost(t *testing.T) {
 	p.accessible("left stop")
 	p.shot("left-stop")
 
-	// The approval can be changed until the host has it.
+	// The user replaces a left approval by a different answer, which is possible until the
+	// host has it.
 	p.visits(asks)
 	p.press(lastTurn+" .answers button", "Skip")
 	p.wants(lastTurn+" .question", "left at the relay: Skip: Shell go test ./...")
@@ -212,7 +218,8 @@ func TestEachKindWaitsForAHost(t *testing.T) {
 	p.accessible("left approval")
 	p.shot("left-approval")
 
-	// A part of this request is only at the host.
+	// The page has only a part of this request, so the user cannot answer it before the
+	// host returns.
 	p.visits(edits)
 	p.wants(lastTurn+" .approval", "can be answered when the host is back")
 	if enabled := p.count(lastTurn + " .answers button:not(:disabled)"); enabled > 0 {
@@ -220,7 +227,7 @@ func TestEachKindWaitsForAHost(t *testing.T) {
 	}
 
 	p.visits(chooses)
-	p.click(lastTurn + " .options button:nth-child(2)") // step by step
+	p.click(lastTurn + " .options button:nth-child(2)") // the option "Step by step"
 	p.wants(".log .left li .text", "The plan is ready. → Step by step")
 	p.accessible("left answer")
 	p.shot("left-answer")
@@ -235,7 +242,7 @@ func TestEachKindWaitsForAHost(t *testing.T) {
 	p.wants(".log .left li .text", "New session: Demo Agent")
 	created := eval[string](p, "new URLSearchParams(location.hash.slice(1)).get('session')")
 
-	// A message has a wake time, which can be changed.
+	// The user leaves a message with a wake time, and then changes the time to the past.
 	p.visits(chooses)
 	p.await("#prompt")
 	p.sets("#leave-wake", 2*time.Hour)
@@ -261,11 +268,11 @@ func TestEachKindWaitsForAHost(t *testing.T) {
 	p.visits(created)
 	p.wants(lastTurn+" .parts", "Hello, world!")
 	p.shot("left-created")
-	p.visits(edits) // a question at the host is open again
+	p.visits(edits) // this question was not answered, so it is open again
 	p.holds("the answers", "document.querySelectorAll("+js(lastTurn+" .answers button:not(:disabled)")+").length > 0")
 }
 
-// near connects to the site's host, past the relay.
+// near connects a client to the site's host directly, without the relay.
 func (s *site) near() *refclient.Client {
 	s.t.Helper()
 	c, err := refclient.Dial(s.t.Context(), "ws://"+s.host.address, refclient.Options{})
@@ -276,7 +283,8 @@ func (s *site) near() *refclient.Client {
 	return c
 }
 
-// chatAt returns a session's chat at the host, its running turn, and its state.
+// chatAt returns the channel of a session's chat, the ID of its running turn or "", and
+// the chat's state at the host.
 func (s *site) chatAt(c *refclient.Client, session string) (chat, turn, state string) {
 	s.t.Helper()
 	var of struct{ DefaultChat string }
@@ -290,14 +298,16 @@ func (s *site) chatAt(c *refclient.Client, session string) (chat, turn, state st
 	return of.DefaultChat, in.ActiveTurn.ID, string(at.State)
 }
 
-// TestConsoleReportsWhatWasNotDelivered shows the host's reasons: the question was answered meanwhile, the tool call has a
-// different input, and a message may have arrived before a crash.
+// TestConsoleReportsWhatWasNotDelivered leaves items for an absent host that can no
+// longer be delivered. A question was answered at the host, a tool call has a different
+// input, and the host-agent crashed while it delivered a message. The page shows the
+// reason for each.
 func TestConsoleReportsWhatWasNotDelivered(t *testing.T) {
 	t.Parallel()
 	p := newPage(t)
 	s := startRelayFor(t, stackConfig{still: true})
 	s.host = s.addHost(hostName)
-	s.startAgentThatTakes("--remember=off") // the page has its own copies only
+	s.startAgentThatTakes("--remember=off") // the relay remembers no session, so the page shows its own copy
 	s.signIn(p)
 	p.knowsDevices(1)
 	const ask = `approve {"toolInput":"go test ./...","confirmationTitle":"Run the tests?","invocationMessage":"Run the tests"}`
@@ -322,7 +332,7 @@ func TestConsoleReportsWhatWasNotDelivered(t *testing.T) {
 	_, err = near.Dispatch(chat, map[string]any{"type": "chat/pendingMessageSet", "kind": "steering", "id": "other", "message": map[string]any{"text": other, "origin": map[string]string{"kind": "user"}}})
 	must(t, err)
 	p.until("the other tool call", patience, func() bool { _, _, state := s.chatAt(near, changed); return strings.Contains(state, "rm -rf /") })
-	book, err := waitbook.Open(s.file("state"), s.tenant, hostName) // as after a crash
+	book, err := waitbook.Open(s.file("state"), s.tenant, hostName) // the host-agent's record after a crash during the delivery
 	must(t, err)
 	must(t, book.Write(item, waitbook.Entry{Stage: waitbook.Sending, Version: 1, Expires: time.Now().Add(24 * time.Hour).UnixMilli()}, time.Now()))
 

@@ -17,14 +17,14 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// asked holds the answer to a request of the agent's host.
+// asked is the answer to a request that the agent's host has sent to the page.
 type asked struct {
 	said []byte
 	err  error
 }
 
-// agentAsks makes the agent's host send a request to the canvas's provider, which
-// waits for the user.
+// agentAsks sends a request from the agent's host to the page, which provides the
+// canvas. The channel receives the answer after the user has decided.
 func agentAsks(ask func() ([]byte, error)) <-chan asked {
 	answer := make(chan asked, 1)
 	go func() {
@@ -34,14 +34,15 @@ func agentAsks(ask func() ([]byte, error)) <-chan asked {
 	return answer
 }
 
-// answers presses yes or no on the agent's request.
+// answers waits until the page shows the agent's request with a word in it, and clicks
+// yes or no.
 func (p *page) answers(what, word, button string) {
 	p.t.Helper()
 	p.wants(`[data-lend="`+what+`"]`, word)
 	p.click(`[data-lend="` + what + `"] .` + button + `:not(:disabled)`)
 }
 
-// of waits for the answer.
+// of waits for the answer to an agent's request, and returns it.
 func (p *page) of(answer <-chan asked) asked {
 	p.t.Helper()
 	select {
@@ -53,8 +54,9 @@ func (p *page) of(answer <-chan asked) asked {
 	}
 }
 
-// TestNothingIsLentWithoutConsent makes an agent show a page and take a picture on the user's device. The
-// user is asked for each, and nothing happens without consent.
+// TestNothingIsLentWithoutConsent lets an agent use the user's device: it shows a page
+// and takes a picture. The page asks the user for consent each time. Without consent,
+// the agent gets nothing.
 func TestNothingIsLentWithoutConsent(t *testing.T) {
 	t.Parallel()
 	web := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -85,11 +87,12 @@ func TestNothingIsLentWithoutConsent(t *testing.T) {
 	p.click("#lend-camera")
 	p.click(`#lend button[type=submit]`)
 
-	// The camera: its picture stays here until the user sends it.
+	// The agent asks for the camera. The picture stays on the device until the user sends
+	// it.
 	answer := open("camera", nil)
 	p.until("the host to know of the camera", patience, func() bool {
 		select {
-		case <-answer: // not answered yet
+		case <-answer: // the host did not know the camera yet
 			answer = open("camera", nil)
 		default:
 		}
@@ -109,7 +112,7 @@ func TestNothingIsLentWithoutConsent(t *testing.T) {
 		return agentAsks(func() ([]byte, error) { return s.host.InvokeCanvas(camera, "takePicture", nil) })
 	}
 	answer = take()
-	second := take() // shown after the first is answered
+	second := take() // the page asks for it after the first has an answer
 	p.wants(`[data-lend="picture"] .more`, "Another question after this.")
 	if n := p.count(".ask-lend"); n != 1 {
 		t.Errorf("%d questions are asked at a time", n)
@@ -134,7 +137,8 @@ func TestNothingIsLentWithoutConsent(t *testing.T) {
 	must(t, s.host.CloseCanvas(camera))
 	p.holds("the camera to go", "document.querySelector('#camera') === null")
 
-	// The browser: each site needs consent and runs in a sandbox.
+	// The agent shows websites. The user must consent to each site, and each runs in a
+	// sandbox.
 	if a := p.of(open("browser", map[string]string{"url": "https://192.168.1.1/"})); a.err == nil {
 		t.Error("a page of the network next door may be shown")
 	}
@@ -156,7 +160,8 @@ func TestNothingIsLentWithoutConsent(t *testing.T) {
 	}
 	p.newFrame("/one", "document.body.innerText.includes('The page /one')")
 
-	// A dropped connection asks no new question; a revoked permission is gone.
+	// After the connection has dropped, consent stays and the user is not asked again.
+	// After the user has revoked it, the agent gets nothing.
 	p.drop(s, func() {})
 	p.wants("#canvas-badge", "ready")
 	if said, err := s.host.InvokeCanvas(browser, "where", nil); err != nil || !strings.Contains(string(said), "/one") {
@@ -173,7 +178,7 @@ func TestNothingIsLentWithoutConsent(t *testing.T) {
 	}
 }
 
-// hasPicture fails unless the answer is a real camera picture.
+// hasPicture fails the test unless the answer contains a picture from the camera.
 func (p *page) hasPicture(a asked) {
 	p.t.Helper()
 	var picture struct {

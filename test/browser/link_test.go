@@ -19,17 +19,18 @@ import (
 	"ahprelay/auth"
 )
 
-// stored is the token that survives a reload.
+// stored returns the client token in the tab's storage, which survives a reload.
 func (p *page) stored() string { return eval[string](p, "sessionStorage.getItem('ahp-relay-token')") }
 
-// follows navigates the page to a fragment, like a link.
+// follows clicks a link to the page's own address with this fragment.
 func (p *page) follows(fragment url.Values) {
 	p.t.Helper()
 	eval[any](p, fmt.Sprintf("Object.assign(document.createElement('a'), {href: %q}).click()", "#"+fragment.Encode()))
 }
 
-// TestLinksChangeNothingWithoutConsent follows links with a different token or host in a console with
-// both: nothing changes until the user has seen the change and agreed.
+// TestLinksChangeNothingWithoutConsent follows links with a different token or host, in
+// a console that has both. The page shows what would change, and changes nothing until
+// the user agrees.
 func TestLinksChangeNothingWithoutConsent(t *testing.T) {
 	t.Parallel()
 	p := newPage(t)
@@ -70,7 +71,7 @@ func TestLinksChangeNothingWithoutConsent(t *testing.T) {
 
 	p.follows(url.Values{"token": {theirs}})
 	asked("ada → mallory")
-	eval[any](p, "document.querySelector('#swap').requestClose()") // like the Escape key
+	eval[any](p, "document.querySelector('#swap').requestClose()") // what the Escape key does
 	unchanged("escaped")
 
 	p.follows(url.Values{"token": {"not.a.token"}})
@@ -86,7 +87,7 @@ func TestLinksChangeNothingWithoutConsent(t *testing.T) {
 	p.click("#swap-keep")
 	unchanged("another host")
 
-	// A reload in this tab keeps the token.
+	// The user accepts the other token. It stays after a reload of the tab.
 	p.do(chromedp.Navigate("about:blank"), chromedp.Navigate(s.console(theirs)))
 	asked("ada → mallory")
 	p.click("#swap-take")
@@ -94,7 +95,7 @@ func TestLinksChangeNothingWithoutConsent(t *testing.T) {
 	p.wants("#status-text", "Live")
 	p.wants("#read-only", "read-only")
 
-	// The user's own navigation needs no question.
+	// The page asks nothing when the user navigates with the browser's own buttons.
 	p.openSession("demo:/login")
 	p.wants("#turns", "Done. 500 runs")
 	eval[any](p, "history.back()")
@@ -104,14 +105,14 @@ func TestLinksChangeNothingWithoutConsent(t *testing.T) {
 	}
 }
 
-// front brings a tab to the front: background tabs are not drawn.
+// front brings a tab to the front, because the browser does not draw background tabs.
 func front(ctx context.Context, target *chromedp.Target) (chromedp.Void, error) {
 	_, err := cdp.Call(ctx, target, cdppage.BringToFront, cdp.Empty{})
 	return chromedp.Void{}, err
 }
 
-// TestOpenerCannotNavigateTheConsole opens the console from a different site, which keeps no
-// reference to it and can neither navigate nor replace it.
+// TestOpenerCannotNavigateTheConsole opens the console from another site. That site
+// keeps no reference to the console, and can neither navigate nor replace it.
 func TestOpenerCannotNavigateTheConsole(t *testing.T) {
 	t.Parallel()
 	p := newPage(t)

@@ -17,7 +17,7 @@ import (
 	"ahprelay/test/hostrpc"
 )
 
-// liveApp is a page with an application's typical operations; its title reports the
+// liveApp is a page that does what applications typically do. Its title reports the
 // results.
 const liveApp = `<!doctype html><meta charset="utf-8"><title>working</title>
 <form id="form" action="/form?q=1" method="post"><input id="field" name="field"><button id="send">Send</button></form>
@@ -49,11 +49,11 @@ window.socket = socket;
 say("done", true);
 </script>`
 
-// liveSaid is the expected report.
+// liveSaid is the report that liveApp must give.
 const liveSaid = `{"module":"imported","post":"20000000 POST","range":"206 56789","large":3000000,"events":"0,1,2","cookies":"app=1; script=1",` +
 	`"local":"kept","indexed":"open","worker":"worked","service":"served","frame":"inner","redirect":"/there there","console":"refused","done":true,"socket":"echo hello"}`
 
-// serveLiveApp serves the page and its requests on the host's machine.
+// serveLiveApp serves liveApp, and what it requests, on the host's machine.
 func serveLiveApp(t *testing.T) *httptest.Server {
 	text := func(kind, body string) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) {
@@ -91,7 +91,7 @@ func serveLiveApp(t *testing.T) *httptest.Server {
 		_, _ = fmt.Fprintf(w, "<p>%s sent %q from %s", r.Method, r.PostFormValue("field"), r.Header.Get("Origin"))
 	})
 	mux.HandleFunc("/socket", func(w http.ResponseWriter, r *http.Request) {
-		ws, err := websocket.Accept(w, r, nil) // same origin only
+		ws, err := websocket.Accept(w, r, nil) // accepts pages of the same origin only
 		if err != nil {
 			return
 		}
@@ -108,9 +108,9 @@ func serveLiveApp(t *testing.T) *httptest.Server {
 	return server
 }
 
-// TestCanvasApp shows an application from the host's machine with typical browser
-// features. When the console's connection drops, the application and its typed text
-// stay.
+// TestCanvasApp shows liveApp as a canvas, and everything in it must work. The
+// console's connection drops: the application stays, with the text that the user has
+// typed.
 func TestCanvasApp(t *testing.T) {
 	t.Parallel()
 	app := serveLiveApp(t)
@@ -138,7 +138,8 @@ func TestCanvasApp(t *testing.T) {
 	p.previews(s, port)
 }
 
-// previews opens a host port in a tab without a canvas, and closes it.
+// previews opens a port of the host in a new tab, without a canvas, and then closes the
+// preview.
 func (p *page) previews(s *site, port string) {
 	p.t.Helper()
 	p.click(".chat-head .menu summary")

@@ -17,17 +17,18 @@ import (
 	"ahprelay/gateway/notify"
 )
 
-// A lockScreen drives the notifications of a signed-in device through its service
-// worker, as the device's lock screen does.
+// lockScreen shows and presses the notifications of a signed-in device. It does so
+// through the device's service worker, like a phone's lock screen.
 type lockScreen struct {
 	*page
 	worker *page
-	told   chan notify.Message // the messages that the relay sends
+	told   chan notify.Message // receives each message that the relay sends
 	push   func(message string)
 }
 
-// startLockScreen signs in a device that is told everything. No push service is
-// reachable here: a webhook receives the messages, and the browser delivers them.
+// startLockScreen signs a device in, and makes the relay notify it of everything. No
+// push service is reachable: a webhook receives the relay's messages, and the test
+// gives them to the browser.
 func startLockScreen(t *testing.T, s *site) *lockScreen {
 	t.Helper()
 	l := &lockScreen{page: newBrowser(t, nil), told: make(chan notify.Message, 64)}
@@ -51,8 +52,9 @@ func startLockScreen(t *testing.T, s *site) *lockScreen {
 	if got := l.later(fmt.Sprintf(`import('/pages/keys.js').then((k) => k.call('POST', 'api/notify/ways', {kind: 'webhook', url: %q, details: true})).then((w) => w.kind)`, service.URL)); got != "webhook" {
 		t.Fatalf("the webhook: %s", got)
 	}
-	// The worker stays while it is attached. Its requests are recorded, its pauses
-	// are short, and it may focus windows as after a real press.
+	// The browser keeps the worker while the test is attached. A script records the
+	// worker's requests, shortens its pauses, and lets it focus windows, which browsers
+	// permit only after a real press.
 	l.worker = l.newTarget("service_worker", "/sw.js", "true")
 	eval[any](l.worker, `self.sent = []; self.fails = 0; self.real = self.fetch;
 		self.fetch = async (url, init) => {
@@ -68,7 +70,8 @@ func startLockScreen(t *testing.T, s *site) *lockScreen {
 	return l
 }
 
-// ring shows the relay's next message of a kind as a notification, and returns it.
+// ring waits for the relay's next message of a kind, shows it as a notification, and
+// returns it.
 func (l *lockScreen) ring(kind string) notify.Message {
 	l.t.Helper()
 	m := l.next(kind)
@@ -76,7 +79,7 @@ func (l *lockScreen) ring(kind string) notify.Message {
 	return m
 }
 
-// next returns the relay's next message of a kind.
+// next waits for the relay's next message of a kind, and returns it.
 func (l *lockScreen) next(kind string) (m notify.Message) {
 	l.t.Helper()
 	for string(m.Kind) != kind || m.Withdrawn {
@@ -89,8 +92,8 @@ func (l *lockScreen) next(kind string) (m notify.Message) {
 	return m
 }
 
-// show delivers a message until the notification appears, because a starting worker
-// may drop it.
+// show gives a message to the browser until the notification appears, because a worker
+// that is starting may drop it.
 func (l *lockScreen) show(m notify.Message) {
 	l.t.Helper()
 	body, err := json.Marshal(m)
@@ -105,7 +108,8 @@ func (l *lockScreen) show(m notify.Message) {
 	})
 }
 
-// press presses an action of the notification, or the notification itself.
+// press presses a button of the notification, or with action "" the notification
+// itself. reply is the text that the user types.
 func (l *lockScreen) press(action, reply string) {
 	l.t.Helper()
 	eval[any](l.worker, fmt.Sprintf(`self.typed = %q; self.over = false; registration.getNotifications().then(([notification]) => {
@@ -119,14 +123,15 @@ func (l *lockScreen) press(action, reply string) {
 	}
 }
 
-// requests returns the requests for answers since the last call: scheme and proof.
+// requests returns the answers that the worker has sent since the last call: each
+// request's scheme, and whether it had a proof.
 func (l *lockScreen) requests() string {
 	l.t.Helper()
 	return eval[string](l.worker, "sent.splice(0).join()")
 }
 
-// answersInRows answers in the session list. A row does not allow a request that is
-// dangerous or not shown completely.
+// answersInRows answers questions in the list of sessions. A row cannot allow a request
+// that is dangerous, or that it does not show completely.
 func (l *lockScreen) answersInRows() {
 	l.t.Helper()
 	session := strings.TrimPrefix(eval[string](l.page, "new URLSearchParams(location.hash.slice(1)).get('session')"), "#")
@@ -134,7 +139,7 @@ func (l *lockScreen) answersInRows() {
 	labels := func(where string) string {
 		return eval[string](l.page, "[...document.querySelectorAll("+js(where+" .answers button")+")].map((b) => b.textContent).join()")
 	}
-	press := func(where, label string) { // again, until it has stood still for long enough
+	press := func(where, label string) { // repeats, because a row that has just moved ignores a press
 		l.until(label+" to be taken", patience, func() bool {
 			return eval[bool](l.page, "(b => { b?.click(); return !b; })([...document.querySelectorAll("+js(where+" .answers button")+")].find((b) => b.textContent === "+js(label)+"))")
 		})
@@ -157,21 +162,22 @@ func (l *lockScreen) answersInRows() {
 		l.wants(lastTurn+" .parts", test.end)
 	}
 
-	// On a wide screen, the first pane has the questions of all sessions.
+	// On a wide screen, the first pane shows the questions of all sessions.
 	l.say("ask choice")
 	l.next("question")
 	l.leave("location.hash = new URLSearchParams({host: " + js(hostName) + "})")
 	l.wants(".first .asked", "How shall I go on?")
 	l.accessible("first pane")
-	l.shot("needs") // docs/console/inbox.png is its phone-light
+	l.shot("needs") // docs/console/inbox.png is this state in the form phone-light
 	press(".first .asked", "Step by step")
 	l.wants("#chat-title", "Nothing needs you")
 	l.openSession(session)
 	l.wants(lastTurn+" .parts", "step")
 }
 
-// TestLockScreenAnswers answers by the buttons of notifications while the page looks
-// elsewhere: with the device's key, again after a failure, and by a typed reply.
+// TestLockScreenAnswers answers by the buttons of notifications while the page shows
+// something else. The worker signs answers with the device's key, repeats an answer
+// after a failure, and sends a typed reply.
 func TestLockScreenAnswers(t *testing.T) {
 	t.Parallel()
 	l := startLockScreen(t, startStack(t))
@@ -198,7 +204,7 @@ func TestLockScreenAnswers(t *testing.T) {
 		t.Errorf("after the answer, the lock screen shows %q", got)
 	}
 
-	// An answer that came too late, and a relay that stays away.
+	// An answer comes too late. Then the relay does not answer.
 	l.show(approval)
 	l.press("1", "")
 	if got := actions(); got != "Not answered: already answered by owner" {
@@ -224,7 +230,8 @@ func TestLockScreenAnswers(t *testing.T) {
 
 	l.answersInRows()
 
-	// Where notifications have no buttons, as on iOS, a press opens the question.
+	// Some systems, such as iOS, show no buttons. A press on the notification then opens
+	// the question.
 	eval[any](l.worker, "Object.defineProperty(self.Notification, 'maxActions', {value: 0}), null")
 	l.say("permission")
 	approval = l.ring("approval")
@@ -238,7 +245,7 @@ func TestLockScreenAnswers(t *testing.T) {
 		t.Errorf("the address stays %s", got)
 	}
 
-	// A device that is not signed in answers with the capability alone.
+	// A device that is signed out answers with the notification's own right.
 	l.later("import('/pages/keys.js').then((k) => k.forget()).then(() => 'gone')")
 	l.requests()
 	l.show(approval)

@@ -16,7 +16,8 @@ import (
 	"github.com/chromedp/chromedp/kb"
 )
 
-// before runs a script at the start of each later document.
+// before makes the browser run a script at the start of each document that it loads
+// from now on.
 func (p *page) before(script string) {
 	p.t.Helper()
 	p.do(func(ctx context.Context, target *chromedp.Target) (chromedp.Void, error) {
@@ -25,15 +26,15 @@ func (p *page) before(script string) {
 	})
 }
 
-// reduced sets the preference for less motion.
+// reduced returns a step that sets whether the user prefers less motion.
 func reduced(value string) step {
 	return func(ctx context.Context, target *chromedp.Target) (chromedp.Void, error) {
 		return cdp.Call(ctx, target, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-reduced-motion", Value: value}}})
 	}
 }
 
-// watchesPage records what the page sends, holds back its requests for the list of
-// sessions until letGo, and counts its transitions.
+// watchesPage is a script that records what the page sends and counts its transitions.
+// It holds back the page's requests for the list of sessions until letGo is called.
 const watchesPage = `
 	window.sent = []; window.held = []; window.moves = 0;
 	const send = WebSocket.prototype.send;
@@ -55,9 +56,10 @@ const watchesPage = `
 	}});
 `
 
-// TestPhoneShowsTheNextStep uses the page on a phone: grey rows until the sessions are
-// known, transitions unless less motion is preferred, folded work and prompts, a header
-// that shrinks, the bar with the answers, and the keys of a terminal.
+// TestPhoneShowsTheNextStep uses the console on a phone. It covers grey rows until the
+// sessions are known, transitions unless the user prefers less motion, folded work and
+// prompts, a header that shrinks, the bar with the answers, and the keys below a
+// terminal.
 func TestPhoneShowsTheNextStep(t *testing.T) {
 	t.Parallel()
 	p := newPage(t)
@@ -73,7 +75,7 @@ func TestPhoneShowsTheNextStep(t *testing.T) {
 		t.Error("the grey rows stay beside the sessions")
 	}
 
-	// A session slides over the list, unless less motion is preferred.
+	// A session slides over the list, unless the user prefers less motion.
 	p.do(reduced("no-preference"))
 	p.openSession("demo:/notes")
 	p.wants("#turns", "Search understands")
@@ -98,7 +100,8 @@ func TestPhoneShowsTheNextStep(t *testing.T) {
 	p.typesWithKeys()
 }
 
-// opensSheets opens a session's menu, the sheets behind it, and the status: each is accessible.
+// opensSheets opens a session's menu, each sheet that the menu offers, and the status.
+// Each must be accessible.
 func (p *page) opensSheets() {
 	p.t.Helper()
 	sheet := func(name string, open func()) {
@@ -121,11 +124,12 @@ func (p *page) opensSheets() {
 	p.wants("#chat-note", "No messages yet.")
 }
 
-// foldsWork shows runs of finished tools as a line, and the start of a long prompt.
+// foldsWork shows a turn with many finished tools, which the page folds into a line,
+// and a long prompt, of which it shows the start.
 func (p *page) foldsWork() {
 	p.t.Helper()
 	p.say("show everything")
-	p.wants(lastTurn+" .steps", "4 steps · 3 s") // the script's own times, together
+	p.wants(lastTurn+" .steps", "4 steps · 3 s") // the sum of the times in the script
 	p.wants(lastTurn+" .steps", "Search, Fetch, Screenshot, Edit")
 	if p.shows(lastTurn + " [data-call=tc-search]") {
 		p.t.Error("a finished tool is shown outside its line")
@@ -136,7 +140,7 @@ func (p *page) foldsWork() {
 	p.click(lastTurn + " .steps")
 	p.await(lastTurn + " [data-call=tc-search]")
 	p.accessible("open steps")
-	p.say("terminal slow") // the page reads a command's output while it runs
+	p.say("terminal slow") // the page reads a command's output while the command runs
 	p.wants(lastTurn+" .tool[data-status=running] .says", "hello from the terminal")
 	eval[any](p, "sent = [], null")
 	p.click("#stop")
@@ -154,8 +158,8 @@ func (p *page) foldsWork() {
 	p.until("the whole prompt", patience, func() bool { return high() > folded })
 }
 
-// hearsAndSpeaks dictates a message, and has an answer read aloud from a turn's menu,
-// which never opens below the header.
+// hearsAndSpeaks dictates a message. It then lets the page read an answer aloud, from
+// the turn's menu. The menu must stay below the header.
 func (p *page) hearsAndSpeaks() {
 	p.t.Helper()
 	hears := func(said string) {
@@ -173,7 +177,8 @@ func (p *page) hearsAndSpeaks() {
 	p.wants(lastTurn+" .parts", "You said: hello again")
 	p.await(lastTurn + " .foot .menu")
 
-	// The menu opens upward at the end, and downward right below the header.
+	// At the end of the chat the menu opens upward, and below the header it opens
+	// downward.
 	const menu = "document.querySelector('#turns > article:nth-child(2) .foot .menu')"
 	fits := "(m => m.querySelector('.menu-items').getBoundingClientRect().top >= document.querySelector('.chat-head').getBoundingClientRect().bottom - 1)(" + menu + ")"
 	eval[any](p, "(m => { const log = document.querySelector('#log'); log.scrollTop += m.getBoundingClientRect().top - log.getBoundingClientRect().top - 4; })("+menu+"), null")
@@ -192,7 +197,8 @@ func (p *page) hearsAndSpeaks() {
 	p.holds("the reading to end", "spoken.join() === 'You said: hello again,(silence)'")
 }
 
-// headerGivesWay scrolls down: the header has less height, and returns on the way up.
+// headerGivesWay scrolls a chat down, which makes the header lower, and up again, which
+// restores it.
 func (p *page) headerGivesWay() {
 	p.t.Helper()
 	p.say("history 40")
@@ -204,7 +210,7 @@ func (p *page) headerGivesWay() {
 	whole := head()
 	p.until("a smaller header", patience, func() bool {
 		if eval[bool](p, "(l => l.scrollHeight - l.scrollTop - l.clientHeight < 200)(document.querySelector('#log'))") {
-			scroll(-2000) // on a slow machine, the end comes before the first frame
+			scroll(-2000) // on a slow machine, the scrolling may have ended before the first frame
 		}
 		scroll(40)
 		return head() < whole
@@ -213,8 +219,8 @@ func (p *page) headerGivesWay() {
 	p.click("#to-end")
 }
 
-// answersStayInView shows an edit that is higher than the screen. The answers are visible
-// at once, and the editor is hidden.
+// answersStayInView shows an edit that is higher than the screen. The buttons with the
+// answers must be visible at once, and the editor is hidden.
 func (p *page) answersStayInView() {
 	p.t.Helper()
 	p.say("edit")
@@ -230,7 +236,7 @@ func (p *page) answersStayInView() {
 	p.wants(lastTurn+" .parts", "Then not.")
 }
 
-// typesWithKeys types into a terminal with the keys below it.
+// typesWithKeys types into a terminal by the keys that the page shows below it.
 func (p *page) typesWithKeys() {
 	p.t.Helper()
 	p.say("terminal")
@@ -249,7 +255,7 @@ func (p *page) typesWithKeys() {
 	for label, want := range map[string]string{"Esc": "\x1b", "Tab": "\t", "↑": "\x1b[A", "↓": "\x1b[B", "←": "\x1b[D", "→": "\x1b[C", "/": "/", "|": "|", "-": "-", "~": "~", "Paste": "git status"} {
 		types(label, want)
 	}
-	// Ctrl is held until the next letter.
+	// A press on Ctrl counts for the next letter.
 	p.press("#beside .keys button", "Ctrl")
 	p.holds("Ctrl to be held", "document.querySelector('#beside .keys button').getAttribute('aria-pressed') === 'true'")
 	f := p.newFrame("/terminal.html", "document.body.dataset.printed > 0")

@@ -16,8 +16,8 @@ import (
 	"ahprelay/internal/connect"
 )
 
-// behindConnect serves the console by ahp-connect in front of a relay's address. It returns the
-// page's URL.
+// behindConnect starts an ahp-connect that serves the console and reaches the relay at
+// an address. It returns the URL of the console.
 func (s *site) behindConnect(relay string) string {
 	t := s.t
 	t.Helper()
@@ -42,8 +42,8 @@ func (s *site) behindConnect(relay string) string {
 	return "http://" + l.Addr().String() + "/#" + url.Values{"token": {local.Token}}.Encode()
 }
 
-// TestConsoleFromLoopback opens the console that ahp-connect serves, with a local token,
-// and talks to an agent.
+// TestConsoleFromLoopback opens the console that ahp-connect serves, with a local
+// token. It sends an agent a prompt and gets an answer.
 func TestConsoleFromLoopback(t *testing.T) {
 	t.Parallel()
 	p := newPage(t)

@@ -20,16 +20,16 @@ import (
 func TestMain(m *testing.M) {
 	acpagent.RunIfAsked()
 	if !idp.Main() {
-		// Tests mostly wait, so twice as many as processors run at once, unless
-		// -parallel is set.
+		// The tests mostly wait. Therefore twice as many tests as processors run at once,
+		// unless -parallel is set.
 		if err := flag.Set("test.parallel", strconv.Itoa(2*runtime.GOMAXPROCS(0))); err != nil {
-			panic(err) // the flag exists
+			panic(err) // the flag exists, so this cannot fail
 		}
 		goleak.VerifyTestMain(tests{m})
 	}
 }
 
-// tests runs all tests, then closes shared resources.
+// tests runs all tests and then closes shared resources, such as browsers.
 type tests struct{ *testing.M }
 
 func (t tests) Run() int {
@@ -45,13 +45,14 @@ func (t tests) Run() int {
 	return code
 }
 
-// ends holds the functions that close shared resources.
+// ends holds the functions that tests runs at the end.
 var ends struct {
 	sync.Mutex
 	all []func() error
 }
 
-// atEnd registers a function to run after all tests, in reverse order.
+// atEnd registers a function that runs after all tests. The last registered function
+// runs first.
 func atEnd(end func() error) {
 	ends.Lock()
 	defer ends.Unlock()

@@ -19,10 +19,11 @@ import (
 	"ahprelay/test/hostrpc"
 )
 
-// appSession shows the apps. Its title is unique.
+// appSession is the session in which the tests show apps. No other session has its
+// title.
 const appSession = "demo:/login"
 
-// appPage opens the session and sends a prompt.
+// appPage starts a stack, opens appSession on a page and sends a prompt.
 func appPage(t *testing.T, cfg stackConfig, prompt string) (*page, *site) {
 	t.Helper()
 	p := newPage(t)
@@ -34,14 +35,14 @@ func appPage(t *testing.T, cfg stackConfig, prompt string) (*page, *site) {
 	return p, s
 }
 
-// app waits for the task board and returns its frame.
+// app waits until the page shows the task board, and returns the board's frame.
 func (p *page) app() *page {
 	p.t.Helper()
 	return p.newFrame("/mcp-app.html", "document.querySelector('#fact-model') !== null")
 }
 
-// TestMCPAppUsesItsServer shows an MCP server's app beside its tool call and lets it use the
-// server.
+// TestMCPAppUsesItsServer shows an MCP server's app beside the tool call that names it.
+// The app uses its server, through the host.
 func TestMCPAppUsesItsServer(t *testing.T) {
 	t.Parallel()
 	p, s := appPage(t, stackConfig{replay: 1}, "show me an app")
@@ -52,28 +53,29 @@ func TestMCPAppUsesItsServer(t *testing.T) {
 		"input":  "{}",
 		"result": "2 tasks: Read the report, Answer Ada",
 		"theme":  "light",
-		"about":  "A list of tasks that exists in a demonstration only.", // resources/read
-		"log":    `info: "The board is shown."`,                          // notifications/message
-		"model":  "You said: hi",                                         // sampling/createMessage
+		"about":  "A list of tasks that exists in a demonstration only.", // the app's resources/read
+		"log":    `info: "The board is shown."`,                          // the app got the server's notifications/message
+		"model":  "You said: hi",                                         // the app's server requested sampling/createMessage
 	} {
 		f.wants("#fact-"+fact, want)
 	}
 	f.wants("#tasks", "Answer Ada")
 	eval[any](f, "document.querySelector('#text').value = 'Thank the testers'; document.querySelector('#add').click()")
-	f.wants("#tasks", "Thank the testers") // tools/call
+	f.wants("#tasks", "Thank the testers") // the app's tools/call
 	p.wants(lastTurn+" .app-row", "The app has called add_task.")
 	p.until("a frame as high as the app", patience, func() bool {
 		return eval[bool](p, "(f => f && Math.abs(f.clientHeight - f.height) < 2 && f.clientHeight > 200)(document.querySelector('.app-frame iframe'))")
 	})
 	p.shot("app")
 
-	// New tools are announced, once per subscriber.
+	// The server gets a new tool. Each subscribed app gets one notification.
 	before := f.text("#fact-tools")
 	eval[any](f, "document.title = 'still here'")
 	p.say(`mcp tool grow {"name":"later"}`)
 	f.until("another number of tools", patience, func() bool { return f.text("#fact-tools") != before })
 
-	// Operations outside its server need the user's consent.
+	// The app opens a link and sends the agent a message. The page asks the user for
+	// consent to each.
 	eval[any](f, "document.querySelector('#open').click()")
 	p.wants(".app-questions", "https://example.com/tasks")
 	eval[any](f, "document.querySelector('#say').click()")
@@ -87,7 +89,7 @@ func TestMCPAppUsesItsServer(t *testing.T) {
 
 	p.appSurroundings(f)
 
-	// The app learns the page's size and colour scheme.
+	// The app gets the page's size and colour scheme, and each change.
 	p.do(colours("dark"))
 	f.wants("#fact-theme", "dark")
 	p.do(phone())
@@ -95,8 +97,7 @@ func TestMCPAppUsesItsServer(t *testing.T) {
 	p.do(colours("light"))
 	f.wants("#fact-theme", "light")
 
-	// After a dropped connection, a new channel address and new snapshots, the app
-	// continues.
+	// The connection drops, and the server has a new channel. The app continues.
 	p.do(desktop())
 	p.drop(s, func() { must(t, s.host.RestartMCP(appSession, "tasks")) })
 	eval[any](f, "document.querySelector('#text').value = 'After the drop'; document.querySelector('#add').click()")
@@ -105,7 +106,7 @@ func TestMCPAppUsesItsServer(t *testing.T) {
 		t.Errorf("the app was loaded anew: its title is %q", got)
 	}
 
-	// Its server is absent for a while.
+	// The app's server is absent for a while. The page shows this, and calls fail.
 	must(t, s.host.HideMCP(appSession, "tasks", true))
 	p.wants(".app-row", "not ready")
 	eval[any](f, "document.querySelector('#add').click()")
@@ -115,14 +116,14 @@ func TestMCPAppUsesItsServer(t *testing.T) {
 	eval[any](f, "document.querySelector('#add').click()")
 	f.wants("#fact-add", "done")
 
-	p.click(".app-row button:not([hidden])") // closes it
+	p.click(".app-row button:not([hidden])") // closes the app
 	p.holds("the app to go", "document.querySelector('iframe') === null")
 	p.wants(".tool-body pre:last-child", "2 tasks")
-	p.click(".app-row button:not([hidden])") // shows it again
+	p.click(".app-row button:not([hidden])") // shows the app again
 	p.app().wants("#fact-result", "2 tasks")
 }
 
-// appSurroundings lets an app fill the page, save a file and add context to the user's
+// appSurroundings lets an app fill the page, save a file, and add context to the user's
 // next message.
 func (p *page) appSurroundings(f *page) {
 	p.t.Helper()
@@ -140,7 +141,7 @@ func (p *page) appSurroundings(f *page) {
 		p.t.Error("the app fills the page still, or has begun anew")
 	}
 
-	eval[any](f, "document.querySelector('#full').click()") // the user had left full screen, so the page asks
+	eval[any](f, "document.querySelector('#full').click()") // the user has left full screen, so the page asks again
 	p.wants(".app-questions", "fill the page again")
 	p.click(".app-questions button:not(.primary)")
 	f.wants("#fact-full", "inline")
@@ -157,15 +158,15 @@ func (p *page) appSurroundings(f *page) {
 	eval[any](f, "document.querySelector('#know').click()")
 	f.wants("#fact-know", "{}")
 	p.wants(".composer .context", "Tasks on the board: Read the report")
-	eval[any](f, "document.querySelector('#know').click()") // replaces the previous context
+	eval[any](f, "document.querySelector('#know').click()") // this context replaces the former
 	p.shot("app-context")
 	p.say("what is on the board?")
 	p.holds("that it went along", "document.querySelector('.composer .context') === null")
 	p.wants("#turns", "Context of")
 }
 
-// TestMCPAppsApart shows the same app twice: each receives only its own answers. Older
-// apps need a click.
+// TestMCPAppsApart shows the same app twice. Each app gets only its own answers. An app
+// in an earlier turn runs only after a click.
 func TestMCPAppsApart(t *testing.T) {
 	t.Parallel()
 	p, _ := appPage(t, stackConfig{}, "mcp app")
@@ -198,7 +199,8 @@ func TestMCPAppsApart(t *testing.T) {
 	shows(5)
 }
 
-// pastes enters a token in a button's dialog; "" if it is already open.
+// pastes opens the dialog for a token by a button, or uses the open dialog if button is
+// "", and enters the token.
 func (p *page) pastes(button, token string) {
 	p.t.Helper()
 	if button != "" {
@@ -208,8 +210,8 @@ func (p *page) pastes(button, token string) {
 	p.click("#sign-in [type=submit]")
 }
 
-// TestMCPStepUp lets a tool call wait for more access, on its page and in the session
-// list.
+// TestMCPStepUp calls a tool that needs more access. The call waits, and both the turn
+// and the list of sessions show it. The user enters a token, and the tool runs.
 func TestMCPStepUp(t *testing.T) {
 	t.Parallel()
 	p, _ := appPage(t, stackConfig{}, "mcp tool publish")
@@ -233,7 +235,7 @@ func TestMCPStepUp(t *testing.T) {
 		t.Errorf("the token is stored: %s", got)
 	}
 
-	// For such a tool, an app's call shows the sign-in beside it.
+	// An app's call needs a sign-in. The page offers it beside the app.
 	p.say("mcp auth expired")
 	p.wants(lastTurn+" .parts", "Done: mcp auth")
 	p.say("mcp app")
@@ -250,8 +252,8 @@ func TestMCPStepUp(t *testing.T) {
 	f.wants("#fact-publish", "Published 2 tasks.")
 }
 
-// TestMCPAppWithoutCapability shows a plain tool call without the capability, while a
-// second page shows the app.
+// TestMCPAppWithoutCapability opens a session on two pages. A page without the
+// capability mcpApps shows a plain tool call, and the other page shows the app.
 func TestMCPAppWithoutCapability(t *testing.T) {
 	t.Parallel()
 	p, s := appPage(t, stackConfig{}, "mcp app")
@@ -259,14 +261,14 @@ func TestMCPAppWithoutCapability(t *testing.T) {
 	other := newPage(t)
 	other.do(desktop(), chromedp.Navigate(s.console(s.token(time.Hour))))
 	other.wants("#status-text", "Live")
-	// This page does not offer mcpApps.
+	// A script removes mcpApps from what this page sends.
 	eval[any](other, `(() => {
 		const send = WebSocket.prototype.send;
 		WebSocket.prototype.send = function (data) { send.call(this, data.replace(',"mcpApps":{}', '')); };
 	})()`)
-	s.host.kill() // forces a new initialize
+	s.host.kill() // makes both pages initialize again
 	for _, each := range []*page{p, other} {
-		each.wants("#status-text", "waiting for the host") // the old connection must not count as live below
+		each.wants("#status-text", "waiting for the host") // otherwise the old connection would pass the checks below
 	}
 	s.host.start()
 	other.openSession(appSession)
@@ -283,8 +285,8 @@ func TestMCPAppWithoutCapability(t *testing.T) {
 	}
 }
 
-// hostileApp tries forbidden operations and reports the results in its title, one a
-// line. It initializes like an app, so the page answers it.
+// hostileApp is an MCP app that tries forbidden operations. It reports each result as a
+// line in its title. It initializes like a correct app, so the page answers it.
 const hostileApp = `<!doctype html><title>working</title><p>I am hostile.</p>
 <script>
 const got = [];
@@ -352,8 +354,8 @@ addEventListener("message", ({ data }) => {
 })();
 </script>`
 
-// hostileAppGot is the expected report. Browsers report a beacon and a form as sent
-// although they are blocked.
+// hostileAppGot is the report that hostileApp must give. Browsers report a blocked
+// beacon or form as sent.
 const hostileAppGot = `initialize: ahp-relay-console
 origin: null
 referrer: <>
@@ -394,7 +396,7 @@ context: [object Object]
 large: refused -32000
 flood: stemmed`
 
-// codeApp generates code in its page and in a worker.
+// codeApp generates code at run time, in its page and in a worker.
 const codeApp = `<!doctype html><title>code</title><p>code</p>
 <script>
 addEventListener("message", () => {});
@@ -408,7 +410,8 @@ try {
 } catch { say("worker refused"); }
 </script>`
 
-// allowsCode lets an app generate code after a single question to the user.
+// allowsCode shows an app that generates code. The page asks the user once, and the app
+// may generate code after consent.
 func (p *page) allowsCode() {
 	p.t.Helper()
 	shows := func(want string) {
@@ -433,7 +436,8 @@ func (p *page) allowsCode() {
 // tasksIcon is a green square.
 const tasksIcon = "data:image/svg+xml;base64,PHN2ZyB4bWxucz0iaHR0cDovL3d3dy53My5vcmcvMjAwMC9zdmciIHdpZHRoPSIxNiIgaGVpZ2h0PSIxNiI+PHJlY3Qgd2lkdGg9IjE2IiBoZWlnaHQ9IjE2IiBmaWxsPSJncmVlbiIvPjwvc3ZnPg=="
 
-// TestMCPAppIsolation lets an app attack the console, other channels and the network.
+// TestMCPAppIsolation shows an app that attacks the console, other channels and the
+// network. No attack succeeds.
 func TestMCPAppIsolation(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
@@ -482,7 +486,7 @@ func TestMCPAppIsolation(t *testing.T) {
 		t.Errorf("the tool call's icon is %q; want the one in the state", got)
 	}
 
-	// It can navigate, but only within this relay.
+	// The app navigates its frame to another server. The browser blocks this.
 	f.leave("setTimeout(() => { location = 'http://" + web.Listener.Addr().String() + "/navigated'; })")
 	p.until("the frame to be refused", patience, func() bool {
 		infos, err := p.targets()

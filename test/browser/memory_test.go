@@ -15,12 +15,13 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// The browser's own kinds in a heap snapshot. They grow without the page's doing: compiled
-// code with each call, and entries about long tasks with each frame.
+// browsersOwn lists kinds of objects in a heap snapshot that belong to the browser.
+// They grow without the page: compiled code with each call, and records of long tasks
+// with each frame.
 var browsersOwn = map[string]bool{"code": true, "native": true, "object shape": true, "hidden": true}
 
-// heldByPage returns how many bytes the page's objects, texts and lists have after a
-// garbage collection. Each node in the document has such an object.
+// heldByPage collects garbage and returns how many bytes the page's own objects have. A
+// node that stays in the document counts, because it has such an object.
 func (p *page) heldByPage() (bytes int) {
 	p.t.Helper()
 	var text strings.Builder
@@ -28,14 +29,14 @@ func (p *page) heldByPage() (bytes int) {
 	defer cancel()
 	must(p.t, chromedp.Listen(ctx, func(event any) {
 		if chunk, ok := event.(*heapprofiler.EventAddHeapSnapshotChunk); ok {
-			text.WriteString(chunk.Chunk) // all chunks come before the answer
+			text.WriteString(chunk.Chunk) // the browser sends all pieces before its answer
 		}
 	}))
 	p.do(func(ctx context.Context, target *chromedp.Target) (chromedp.Void, error) {
 		_, err := cdp.Call(ctx, target, heapprofiler.TakeHeapSnapshot, heapprofiler.TakeHeapSnapshotParams{})
 		return chromedp.Void{}, err
 	})
-	p.do() // events before this have been handled
+	p.do() // waits until the pieces have been handled
 	var heap struct {
 		Snapshot struct {
 			Meta struct {
@@ -58,11 +59,13 @@ func (p *page) heldByPage() (bytes int) {
 	return bytes
 }
 
-// TestLongAnswersLeaveNoMemoryBehind streams an answer in 1,200 pieces, and leaves the
-// session. Of these, the page keeps only the text, to show it without a network.
+// TestLongAnswersLeaveNoMemoryBehind lets an answer arrive in 1,200 pieces, and leaves
+// the session. The page may keep the answer's text, for reading without a network, and
+// no object for each piece.
 func TestLongAnswersLeaveNoMemoryBehind(t *testing.T) {
 	t.Parallel()
-	// The text has 8,000 bytes. The smallest object has 28, so one for each piece would add 33,600.
+	// The text has 8,000 bytes. The smallest object has 28 bytes, so an object for each
+	// piece would add 33,600 bytes.
 	const most = 32_000
 	p := newPage(t)
 	s := startStackWith(t, stackConfig{still: true})
@@ -80,7 +83,7 @@ func TestLongAnswersLeaveNoMemoryBehind(t *testing.T) {
 		p.settles()
 		return p.heldByPage()
 	}
-	before := after("talk 600") // loads what a first answer needs
+	before := after("talk 600") // the first answer also loads code that stays
 	eval[any](p, "location.hash = "+js(session)+", null")
 	p.await("#prompt")
 	if grown := after("talk 1200") - before; grown > most {

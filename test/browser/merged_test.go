@@ -16,7 +16,7 @@ import (
 	"ahprelay/test/agents"
 )
 
-// git runs git in a folder, without the settings of this machine.
+// git runs git in a folder without this machine's settings, and returns its output.
 func git(t *testing.T, folder string, args ...string) string {
 	t.Helper()
 	cmd := exec.Command("git", slices.Concat([]string{"-c", "user.name=Ada", "-c", "user.email=ada@example.com", "-c", "commit.gpgsign=false"}, args)...)
@@ -29,21 +29,21 @@ func git(t *testing.T, folder string, args ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// repository makes a folder with a first commit.
+// repository makes a git repository with a first commit.
 func repository(t *testing.T) (folder string) {
 	t.Helper()
 	folder = t.TempDir()
 	git(t, folder, "init", "-q", "-b", "main")
 	must(t, os.WriteFile(filepath.Join(folder, "README.md"), []byte("# Shop\n"), 0o600))
-	git(t, folder, "config", "user.name", "Ada") // of this repository, for the host's own commits
+	git(t, folder, "config", "user.name", "Ada") // the host's own commits need a name
 	git(t, folder, "config", "user.email", "ada@example.com")
 	git(t, folder, "add", ".")
 	git(t, folder, "commit", "-qm", "First")
 	return folder
 }
 
-// firstLink does what a new user does on a phone: it opens the link of a new relay, and
-// pairs a host-agent that has these flags.
+// firstLink follows a new user's steps on a phone: it opens the link of a new relay and
+// admits a host-agent that runs with these flags.
 func firstLink(t *testing.T, flags ...string) (*page, *site) {
 	p, s := newPage(t), newSite(t)
 	p.do(forms[2].size, colours("light"), chromedp.Navigate(s.firstRelay()))
@@ -54,8 +54,9 @@ func firstLink(t *testing.T, flags ...string) (*page, *site) {
 	return p, s
 }
 
-// firstLinkToMerge is a new user's way on a phone: the link of a new relay, a host-agent
-// with an agent, a session, and a change, which is allowed, read and committed.
+// firstLinkToMerge follows a new user's steps on a phone from a new relay's link to a
+// commit. It pairs a host-agent with an agent and begins a session. The agent changes a
+// file: the user allows the change, reads it and commits it.
 func firstLinkToMerge(t *testing.T, name, folder, allow string, command, environment []string) {
 	p, _ := firstLink(t, slices.Concat([]string{"--agent", name, "--folder", folder, "--state-dir", t.TempDir(), "--", "/usr/bin/env"}, environment, command)...)
 	p.wants("#sessions-note", "There are no sessions yet.")
@@ -91,15 +92,16 @@ func firstLinkToMerge(t *testing.T, name, folder, allow string, command, environ
 	}
 }
 
-// TestFirstLinkToMergedChange takes a new user from the link of a new relay to a commit.
+// TestFirstLinkToMergedChange runs firstLinkToMerge with the test's agent.
 func TestFirstLinkToMergedChange(t *testing.T) {
 	t.Parallel()
 	command, environment := acpagent.Command(acpagent.Options{Store: t.TempDir(), With: "load resume options"})
 	firstLinkToMerge(t, "test", repository(t), "Yes, once", command, environment)
 }
 
-// TestNewSessionIsOfTheFormAsItStands begins a session at once after the folder has
-// changed: its worktree belongs to that folder, and the form's defaults are sent.
+// TestNewSessionIsOfTheFormAsItStands changes the folder in the form for a new session,
+// and begins the session at once. The session's worktree must belong to the new folder.
+// The agent gets the form's defaults.
 func TestNewSessionIsOfTheFormAsItStands(t *testing.T) {
 	t.Parallel()
 	command, environment := acpagent.Command(acpagent.Options{Store: t.TempDir(), With: "load resume options"})
@@ -129,8 +131,8 @@ func TestNewSessionIsOfTheFormAsItStands(t *testing.T) {
 	}
 }
 
-// TestFirstLinkToMergedChangeWithRealAgents is the same with the installed agents. make
-// agents runs it.
+// TestFirstLinkToMergedChangeWithRealAgents runs firstLinkToMerge with each installed
+// agent. make agents runs it.
 func TestFirstLinkToMergedChangeWithRealAgents(t *testing.T) {
 	agents.Dir(t)
 	for _, name := range agents.Names {
@@ -138,7 +140,7 @@ func TestFirstLinkToMergedChangeWithRealAgents(t *testing.T) {
 			folder := repository(t)
 			real := agents.Prepare(t, name, t.TempDir(), folder, agents.StartModel(t))
 			git(t, folder, "add", ".")
-			if git(t, folder, "status", "--porcelain") != "" { // its settings
+			if git(t, folder, "status", "--porcelain") != "" { // the agent's settings are in the folder
 				git(t, folder, "commit", "-q", "--amend", "-m", "First")
 			}
 			firstLinkToMerge(t, name, folder, allowLabels[name], real.Command, real.Environment)
@@ -146,10 +148,10 @@ func TestFirstLinkToMergedChangeWithRealAgents(t *testing.T) {
 	}
 }
 
-// TestFirstLinkToMergedChangeAtVSCode takes a new user to a merged change at VS Code's
-// host: a folder that is a worktree, the host's own command for a change, its review, a
-// commit that needs a sign-in, a commit in a terminal by the keys of a phone, and the
-// host's merge. make interop runs it.
+// TestFirstLinkToMergedChangeAtVSCode follows a new user's steps to a merged change at
+// VS Code's host. It uses a folder that is a worktree, the host's own command for a
+// change, and its review. A commit in the page needs a sign-in, so the user commits in
+// a terminal by the keys of a phone. Then the host merges. make interop runs it.
 func TestFirstLinkToMergedChangeAtVSCode(t *testing.T) {
 	upstream := os.Getenv(upstreamVariable)
 	if upstream == "" {
@@ -169,7 +171,7 @@ func TestFirstLinkToMergedChangeAtVSCode(t *testing.T) {
 	p.press("#new-agent-list [role=option]", "Mock Agent")
 	p.enter("#new-folder", folder)
 	p.holds("the folder's branch", "document.querySelector('#new-branch')?.value === 'note'")
-	p.enter("#new-branch", "main") // to merge into
+	p.enter("#new-branch", "main") // the branch into which the host merges
 	p.accessible("the form of VS Code's host")
 	p.shot("merged-vscode-form")
 	p.click("#create")

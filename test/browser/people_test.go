@@ -21,8 +21,9 @@ import (
 	"ahprelay/test/procs"
 )
 
-// TestFirstPhoneTakesFewSteps starts without any setup and ends with a phone connected to a host,
-// counting commands and taps. Then a second device is added by a code and removed.
+// TestFirstPhoneTakesFewSteps starts without any setup, and connects a phone to a host.
+// It counts the commands and taps. Then it admits a second device by a code and removes
+// it.
 func TestFirstPhoneTakesFewSteps(t *testing.T) {
 	t.Parallel()
 	p := newPage(t)
@@ -87,7 +88,8 @@ func TestFirstPhoneTakesFewSteps(t *testing.T) {
 	sees(t, p)
 }
 
-// firstRelay starts a relay without an owner, and returns the link for the owner.
+// firstRelay starts a relay that has no owner yet, and returns the link for the first
+// owner.
 func (s *site) firstRelay(flags ...string) (link string) {
 	t := s.t
 	t.Helper()
@@ -104,14 +106,15 @@ func (s *site) firstRelay(flags ...string) (link string) {
 	return link
 }
 
-// joins has a host-agent of these programs ask to join the relay, and returns the code
-// and the fingerprint that it prints.
+// joins starts host-agent up from these programs, which asks to join the relay. It
+// returns the code and the fingerprint that the program prints.
 func (s *site) joins(p *page, programs *procs.Bench) (code, fingerprint string) {
 	s.t.Helper()
 	return s.joinsWith(p, programs, "--upstream", "ws://"+s.host.address)
 }
 
-// admits approves the host-agent that shows a code and a fingerprint, on the page for that.
+// admits enters a host-agent's code on the page, checks the fingerprint there, and
+// approves the host-agent.
 func (p *page) admits(code, fingerprint string) {
 	p.t.Helper()
 	p.enter("#code", code)
@@ -122,12 +125,12 @@ func (p *page) admits(code, fingerprint string) {
 	p.wants("#status-text", "Live")
 }
 
-// upFlags start host-agent up.
+// upFlags returns the arguments for host-agent up at this site.
 func (s *site) upFlags(more ...string) []string {
 	return append([]string{"up", s.url, "--control", "off", "--no-qr", "--credentials-file", s.file("credential")}, more...)
 }
 
-// joinsWith is joins, with the flags that name the host.
+// joinsWith is joins with flags that name the host.
 func (s *site) joinsWith(p *page, programs *procs.Bench, flags ...string) (code, fingerprint string) {
 	t := s.t
 	t.Helper()
@@ -151,9 +154,9 @@ func (s *site) joinsWith(p *page, programs *procs.Bench, flags ...string) (code,
 	return shown(`\n  ([B-Z]{4}-([B-Z]{4}))\n`)[1], shown(`must show the fingerprint (\S+)\.`)[1]
 }
 
-// TestInstalledProgramsPairAndServe pairs a host-agent that the install script has put into a small
-// system of its own, and sees its host's sessions on a phone. make packages names that
-// system.
+// TestInstalledProgramsPairAndServe pairs a host-agent that the install script has
+// installed into a small separate system, and opens its host's sessions on a phone.
+// make packages names that system.
 func TestInstalledProgramsPairAndServe(t *testing.T) {
 	root := os.Getenv("AHP_TEST_INSTALLED")
 	if root == "" {
@@ -164,7 +167,7 @@ func TestInstalledProgramsPairAndServe(t *testing.T) {
 	t.Cleanup(installed.Kill)
 	script := fmt.Sprintf("#!/bin/sh\nexec chroot '%s' /root/.local/bin/host-agent \"$@\"\n", root)
 	must(t, os.WriteFile(filepath.Join(installed.Programs, procs.AgentProgram), []byte(script), 0o755))
-	must(t, os.MkdirAll(filepath.Join(root, s.bench.Dir), 0o700)) // of the credential
+	must(t, os.MkdirAll(filepath.Join(root, s.bench.Dir), 0o700)) // directory of the credential
 	must(t, os.MkdirAll(filepath.Join(root, installed.Dir), 0o700))
 	s.host = &demoHost{site: s, address: freeAddress(t), control: freeAddress(t)}
 	s.host.prepare()
@@ -184,7 +187,7 @@ func TestInstalledProgramsPairAndServe(t *testing.T) {
 	p.save("installed")
 }
 
-// sees lets the owner view people and the audit, and add and remove a person.
+// sees lets the owner view people and the audit, add a person, and remove that person.
 func sees(t *testing.T, p *page) {
 	t.Helper()
 	p.wants("#people", "Dr ann")
@@ -210,7 +213,8 @@ func sees(t *testing.T, p *page) {
 	p.wants("#invites", "None.")
 }
 
-// providerFile configures an identity provider beside the relay.
+// providerFile starts an identity provider, and writes the file that configures it for
+// the relay. It returns the file's name.
 func providerFile(t *testing.T, s *site) string {
 	t.Helper()
 	issuer, _ := idp.Start(t, "")
@@ -221,7 +225,8 @@ func providerFile(t *testing.T, s *site) string {
 	return file
 }
 
-// signsIn signs in an unknown person at the identity provider, who is refused.
+// signsIn signs in at the identity provider as a person whom the relay does not know.
+// The relay refuses that person.
 func signsIn(t *testing.T, s *site) {
 	t.Helper()
 	p := newPage(t)
@@ -230,7 +235,7 @@ func signsIn(t *testing.T, s *site) {
 	p.shot("people-signin")
 	p.click("#providers button")
 	p.await("#sub")
-	p.click("button") // without credentials
+	p.click("button") // tries to sign in without credentials
 	p.wants("#said", "The identity provider refuses")
 	p.click("#providers button")
 	p.await("#sub")
@@ -246,7 +251,7 @@ func signsIn(t *testing.T, s *site) {
 	p.wants("#who", "ann@")
 }
 
-// later returns a promise's value.
+// later evaluates a promise on the page, waits for its value and returns it.
 func (p *page) later(promise string) (text string) {
 	p.t.Helper()
 	eval[any](p, "globalThis.came = null, void "+promise+".then((text) => { globalThis.came = String(text); }, (e) => { globalThis.came = 'failed: ' + e; })")
@@ -265,7 +270,7 @@ func freeAddress(t *testing.T) string {
 	return address + ":18990"
 }
 
-// squares returns a QR code of the text as the page draws it.
+// squares returns the QR code for a text in the form in which the page draws it.
 func squares(t *testing.T, text string) string {
 	t.Helper()
 	code, err := qr.Encode(text, qr.L)
@@ -281,8 +286,8 @@ func squares(t *testing.T, text string) string {
 	return path.String()
 }
 
-// secondDevice requests access in a second browser; the first approves and later
-// removes it.
+// secondDevice asks for access in a second browser. The first browser approves it, and
+// removes it later.
 func secondDevice(t *testing.T, p *page, s *site) {
 	t.Helper()
 	second := newPage(t)
@@ -291,7 +296,7 @@ func secondDevice(t *testing.T, p *page, s *site) {
 	second.shot("people-second")
 	fingerprint := second.text("#ask-key")
 
-	p.do(chromedp.Navigate(s.url + "/device")) // still signed in
+	p.do(chromedp.Navigate(s.url + "/device")) // this browser is still signed in
 	p.wants("#who", "owner")
 	p.click("#to-add-device")
 	p.await("#link svg.qr")
@@ -300,8 +305,8 @@ func secondDevice(t *testing.T, p *page, s *site) {
 	p.click("#lookup-device button[type=submit]")
 	p.wants("#said", "not found")
 
-	// One scan of the second device's QR code shows its request, and the code leaves
-	// the address.
+	// A scan of the second device's QR code opens its request on the first device. The
+	// code disappears from the address.
 	code := second.text("#ask-code")
 	id := p.later("import('/pages/keys.js').then((k) => k.call('GET', 'api/requests/" + code + "')).then((r) => r.id)")
 	link := s.url + "/device#" + id + "=" + code

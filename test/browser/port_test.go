@@ -16,8 +16,9 @@ import (
 	"ahprelay/test/hostrpc"
 )
 
-// thief is a canvas that steals the port for its content and requests forbidden
-// resources; its title reports the results.
+// thief is a canvas whose script takes the message port through which the console
+// serves content. It sends its own messages through the port, and its title reports the
+// results.
 const thief = `<!doctype html><title>working</title><p id=p>I have your port.</p>
 <script>
 const real = MessagePort.prototype.postMessage;
@@ -32,8 +33,8 @@ fetch("data.txt");
   const ask = (question) => new Promise((done) => {
     answers.set(question?.id, (data) => done(data.error ? "refused" : "imports" in data ? "parsed" : data.data));
     real.call(port, question);
-    if (typeof question?.uri === "string" && typeof question.id === "number") return; // answered eventually
-    answers.set(++last, () => done("no answer")); // refused at once
+    if (typeof question?.uri === "string" && typeof question.id === "number") return; // the console answers such a message sooner or later
+    answers.set(++last, () => done("no answer")); // the console never answers such a message
     real.call(port, { id: last, uri: "" });
   });
   let last = 2e6;
@@ -89,9 +90,8 @@ a word: no answer
 another word: no answer
 an end: no answer`
 
-// TestCanvasWithThePort gives the port of a canvas to another program. The program
-// gets nothing beyond the canvas: no network, no other canvas, no text in the
-// console.
+// TestCanvasWithThePort lets a canvas's own script take the port for the canvas's
+// content. It gains nothing: no network, no other canvas, no text in the console.
 func TestCanvasWithThePort(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
@@ -122,7 +122,7 @@ func TestCanvasWithThePort(t *testing.T) {
 	if got := p.text("#canvas"); strings.Contains(got, "expired") || strings.Contains(got, "mallory") {
 		t.Errorf("the console says for it: %s", got)
 	}
-	// Permitted navigation works.
+	// Through the port, the canvas can still navigate within its own content.
 	f.leave(`(() => {
 		const real = MessagePort.prototype.postMessage;
 		MessagePort.prototype.postMessage = function (...args) {
@@ -139,8 +139,8 @@ func TestCanvasWithThePort(t *testing.T) {
 	}
 }
 
-// TestCanvasInAnAppsPlace navigates a canvas's frame to the MCP Apps page, which has
-// more rights: messages from its provider start no app.
+// TestCanvasInAnAppsPlace navigates a canvas's frame to the page for MCP apps, which
+// has more rights. Messages from the canvas's provider must start no app there.
 func TestCanvasInAnAppsPlace(t *testing.T) {
 	t.Parallel()
 	p := newPage(t)

@@ -12,11 +12,11 @@ import (
 	"testing"
 )
 
-// TestMain runs the tests without the race detector even under go test -race. The
-// processes under test (relay, host-agent and host) always have it: see
-// startStackWith. The browser driver is not ours and has had races.
+// TestMain runs these tests without the race detector, even under go test -race,
+// because the browser driver has had races that are not ours. The processes under test
+// (relay, host-agent and host) always run with it: see startStackWith.
 func TestMain(*testing.M) {
-	// A fixed path, so no files are left over. exec replaces this process.
+	// The path is fixed, so no files are left over. exec replaces this process.
 	program, err := filepath.Abs("../../bin/test/browser.test")
 	if err != nil {
 		log.Fatal(err)

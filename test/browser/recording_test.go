@@ -15,15 +15,15 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// A recorder takes pictures of a page until it is stopped.
+// recorder takes pictures of a page, one after another, until write stops it.
 type recorder struct {
 	dir    string
 	end    chan struct{}
 	ended  sync.WaitGroup
-	frames strings.Builder // of ffmpeg's concat demuxer
+	frames strings.Builder // list of pictures for ffmpeg's concat demuxer
 }
 
-// recorded starts to take pictures of the page.
+// recorded begins to take pictures of the page into a directory.
 func (p *page) recorded(dir string) *recorder {
 	r := &recorder{dir: dir, end: make(chan struct{})}
 	r.ended.Go(func() {
@@ -37,7 +37,7 @@ func (p *page) recorded(dir string) *recorder {
 			png, err := chromedp.Run(p.ctx, chromedp.CaptureScreenshot())
 			name := filepath.Join(r.dir, fmt.Sprintf("%04d.png", i))
 			if err != nil || os.WriteFile(name, png, 0o600) != nil {
-				continue // between two documents
+				continue // the page has no document at this moment
 			}
 			if i > 0 {
 				fmt.Fprintf(&r.frames, "duration %.3f\n", time.Since(last).Seconds())
@@ -49,7 +49,8 @@ func (p *page) recorded(dir string) *recorder {
 	return r
 }
 
-// write ends the recording, and writes an animated picture that loops.
+// write stops the recorder, and writes its pictures to a file as an animation that
+// loops.
 func (r *recorder) write(file string) error {
 	close(r.end)
 	r.ended.Wait()
@@ -65,8 +66,8 @@ func (r *recorder) write(file string) error {
 	return nil
 }
 
-// banner draws the present notification over the page, as a phone does. Title and text are
-// the notification's; only the frame around them is drawn here.
+// banner draws the current notification over the page, as a phone would. It takes title
+// and text from the notification, and draws the frame around them itself.
 func (p *page) banner() {
 	p.t.Helper()
 	title := p.later("navigator.serviceWorker.ready.then((r) => r.getNotifications()).then(([n]) => n.title + '\\n' + n.body)")
@@ -81,9 +82,9 @@ func (p *page) banner() {
 	eval[any](p, "document.querySelector('#recorded-banner').remove(), 0")
 }
 
-// TestTourIsRecorded records the tour at the top of README: a prompt, the notification, the
-// approval with its difference, a canvas, and a host that dies and returns. make recording
-// names the file.
+// TestTourIsRecorded records the tour at the top of README: a prompt, the notification,
+// the approval with its diff, a canvas, and a host that dies and returns. make
+// recording names the file to write.
 func TestTourIsRecorded(t *testing.T) {
 	file := os.Getenv("AHP_RECORDING")
 	if file == "" {
@@ -92,7 +93,7 @@ func TestTourIsRecorded(t *testing.T) {
 	s := startStack(t)
 	l := startLockScreen(t, s)
 	p := l.page
-	look := func(d time.Duration) { time.Sleep(d) } // for who watches
+	look := func(d time.Duration) { time.Sleep(d) } // a pause for people who watch the tour
 	p.do(chromedp.EmulateViewport(390, 780, chromedp.EmulateMobile), colours("light"), chromedp.Navigate(s.url+"/"))
 	p.wants("#status-text", "Live")
 	p.wants("#sessions", "Fix the flaky login test")

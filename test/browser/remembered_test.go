@@ -16,8 +16,8 @@ import (
 	"ahprelay/test/procs"
 )
 
-// isRemembered waits until the relay has a later version of a session's last state than the
-// given one, and returns the new version.
+// isRemembered waits until the relay has a session's last state in a version later than
+// after. It returns that version.
 func (p *page) isRemembered(s *site, session string, after uint64) (version uint64) {
 	p.t.Helper()
 	token := s.token(patience)
@@ -31,9 +31,10 @@ func (p *page) isRemembered(s *site, session string, after uint64) (version uint
 	return version
 }
 
-// TestConsoleReadsWhileTheHostIsAway reads the list and the conversations of a host that
-// has left, even one that this page has never opened. Controls that need the host are
-// absent. When the host returns, the page becomes live without a reload or a jump.
+// TestConsoleReadsWhileTheHostIsAway stops the host-agent. The page still shows the
+// list and the conversations, even a conversation that it has never opened. It hides
+// controls that need the host. When the host returns, the page is live without a
+// reload, and the text does not move.
 func TestConsoleReadsWhileTheHostIsAway(t *testing.T) {
 	t.Parallel()
 	p := newPage(t)
@@ -60,7 +61,7 @@ func TestConsoleReadsWhileTheHostIsAway(t *testing.T) {
 		new MutationObserver((_, o) => { if (document.querySelector('#turns')?.textContent.includes('Done. 500 runs')) { window.opened = performance.now() - at; o.disconnect(); } }).observe(document.body, { childList: true, subtree: true, characterData: true });
 		return null;
 	})()`)
-	p.openSession("demo:/login") // this page has never seen it
+	p.openSession("demo:/login") // this page has not opened this session before
 	p.wants("#turns", "Done. 500 runs")
 	p.wants("#past", "As of")
 	p.wants("#past", "host offline")
@@ -89,8 +90,9 @@ func TestConsoleReadsWhileTheHostIsAway(t *testing.T) {
 	p.wants(lastTurn+" .parts", "Hello, world!")
 }
 
-// startWaker starts a relay whose command to wake the host makes a file, and returns the
-// relay's first link and the file. The host has no host-agent yet.
+// startWaker starts a relay and a host, which has no host-agent yet. The relay's
+// command to wake the host creates the file mark. startWaker returns the relay's first
+// link and the file's name.
 func startWaker(t *testing.T) (s *site, link, mark string) {
 	t.Helper()
 	s = newSite(t)
@@ -106,8 +108,8 @@ func startWaker(t *testing.T) (s *site, link, mark string) {
 	return s, link, mark
 }
 
-// TestConsoleWakesAHost wakes an absent host by the operator's command, and shows the
-// result.
+// TestConsoleWakesAHost wakes an absent host from the page. The relay runs the
+// operator's command, and the page shows the result.
 func TestConsoleWakesAHost(t *testing.T) {
 	t.Parallel()
 	p := newPage(t)

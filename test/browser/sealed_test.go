@@ -22,16 +22,17 @@ import (
 	"ahprelay/test/procs"
 )
 
-// A sealedSite is a site with a sealed host, and the console on an origin that is not the
-// relay's.
+// sealedSite is a site with a sealed host. A static site at another origin than the
+// relay's serves the console.
 type sealedSite struct {
 	*site
-	console string // its origin
+	console string // origin of the console
 	control hostagent.Control
-	state   string // the host-agent's directory
+	state   string // state directory of the host-agent
 }
 
-// startSealed starts a sealed host, without a paired device. The relay gets the flags.
+// startSealed starts a sealed host, a relay with these flags, and a static site with
+// the console. No device is paired.
 func startSealed(t *testing.T, flags ...string) *sealedSite {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -41,7 +42,8 @@ func startSealed(t *testing.T, flags ...string) *sealedSite {
 	return s
 }
 
-// startSealedFor starts a sealed host, for a console at an origin.
+// startSealedFor starts a sealed host, and a relay that admits the console at an
+// origin.
 func startSealedFor(t *testing.T, console string, flags ...string) *sealedSite {
 	t.Helper()
 	s := &sealedSite{site: newSite(t), console: console}
@@ -49,7 +51,7 @@ func startSealedFor(t *testing.T, console string, flags ...string) *sealedSite {
 	keys, err := auth.LoadKeys(s.file("data"))
 	must(t, err)
 	s.keys = keys
-	dir, err := os.MkdirTemp("", "ahp") // short enough for a socket's path
+	dir, err := os.MkdirTemp("", "ahp") // short, because a socket's path has a limit
 	must(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	s.control, s.state = hostagent.Control{Path: filepath.Join(dir, "control.sock")}, s.file("state")
@@ -58,7 +60,7 @@ func startSealedFor(t *testing.T, console string, flags ...string) *sealedSite {
 	return s
 }
 
-// servesConsole serves the console as a static site for relays.
+// servesConsole serves the console as a static site that may connect to these relays.
 func servesConsole(t *testing.T, l net.Listener, relays ...string) *httptest.Server {
 	t.Helper()
 	files, err := web.Of(relays...)
@@ -89,10 +91,10 @@ func (s *sealedSite) startSealedAgent() {
 	s.startAgentWith(hostName, "--upstream", "ws://"+s.host.address, "--sealed", "--console", s.console+"/", "--control", s.control.Path, "--state-dir", s.state)
 }
 
-// address returns the address of the console's site.
+// address returns the console's address with values in its fragment.
 func (s *sealedSite) address(values url.Values) string { return s.console + "/#" + values.Encode() }
 
-// code makes a pairing code at the host.
+// code orders a pairing code for the owner at the host.
 func (s *sealedSite) code() hostagent.PairingCode {
 	s.t.Helper()
 	code, err := s.control.OrderDevices(s.t.Context(), hostagent.DeviceOrder{Do: "pair", Subject: "owner", Level: auth.AccessAdmin})
@@ -100,7 +102,8 @@ func (s *sealedSite) code() hostagent.PairingCode {
 	return code
 }
 
-// confirms compares the words on both screens, as a person does, and admits the device.
+// confirms waits until the page shows words, compares them with the host's words, and
+// confirms the device at the host.
 func (s *sealedSite) confirms(p *page) {
 	s.t.Helper()
 	p.holds("both ends' words", "!['', '…'].includes(document.querySelector('#host-words')?.textContent ?? '')")
@@ -113,7 +116,7 @@ func (s *sealedSite) confirms(p *page) {
 	must(s.t, err)
 }
 
-// opensSealed opens the status sheet's page about the sealed host.
+// opensSealed opens the page about the sealed host, from the sheet with the status.
 func (p *page) opensSealed() {
 	p.t.Helper()
 	p.click("#back")
@@ -122,9 +125,9 @@ func (p *page) opensSealed() {
 	p.await("#sealed")
 }
 
-// TestPhoneWorksAtASealedHost pairs a phone with a sealed host from a console that the relay does not
-// serve, works there, admits a second device, and removes it. A different host behind
-// the same name stops the page.
+// TestPhoneWorksAtASealedHost pairs a phone with a sealed host, in a console that the
+// relay does not serve. The phone works there, admits a second device and removes it.
+// Then a host with a different key takes the name, and the page stops.
 func TestPhoneWorksAtASealedHost(t *testing.T) {
 	t.Parallel()
 	p := newPage(t)
@@ -133,7 +136,7 @@ func TestPhoneWorksAtASealedHost(t *testing.T) {
 	p.wants("[data-pair]", "pair this device")
 	p.shot("sealed-unpaired")
 
-	// A wrong code is refused, and a code typed in the wrong way is explained.
+	// The page refuses a wrong code. For a code in a wrong form, it explains the form.
 	p.click("[data-pair]")
 	p.await("#pair-code")
 	p.wants("#served-by", "does not come from the relay")
@@ -157,7 +160,8 @@ func TestPhoneWorksAtASealedHost(t *testing.T) {
 	p.wants(lastTurn+" .parts", "Hello, world!")
 	p.shot("sealed-chat")
 
-	// After a reload the page connects sealed, with keys that cannot be read.
+	// After a reload, the page connects with its stored keys. A script cannot read these
+	// keys.
 	p.do(chromedp.Reload())
 	p.wants("#status-text", "Live")
 	if got := p.later(`(async () => {
@@ -186,12 +190,13 @@ func (s *sealedSite) confirmsShot(p *page) {
 	s.confirms(p)
 }
 
-// servedByRelay opens the relay's own page, which explains its limit.
+// servedByRelay opens the console that the relay itself serves. The page explains why
+// it should not pair there.
 func (s *sealedSite) servedByRelay() *page {
 	p := newPage(s.t)
 	p.do(phone(), chromedp.Navigate(s.url+"/#"+url.Values{"host": {hostName}, "token": {s.token(time.Hour)}}.Encode()))
 	p.wants("[data-pair]", "pair this device")
-	p.click("#retry") // the relay lists the host as sealed, so the page does not try
+	p.click("#retry") // the relay lists the host as sealed, so the page connects to nothing
 	p.wants("#status-text", "not paired with the host")
 	p.click("[data-pair]")
 	p.wants("#served-by", "everything but a relay that changes this page")
@@ -199,17 +204,17 @@ func (s *sealedSite) servedByRelay() *page {
 	return p
 }
 
-// pairs pairs a page whose dialog is open.
+// pairs pairs a page on which the dialog for pairing is open.
 func (s *sealedSite) pairs(p *page) {
 	s.t.Helper()
 	p.enter("#pair-code", s.code().Code)
 	p.click("#pair button[type=submit]")
 	s.confirms(p)
-	p.holds("the end of the pairing", "document.querySelector('#pair') === null") // a page with a further host is live before
+	p.holds("the end of the pairing", "document.querySelector('#pair') === null") // a page with a second host may show Live before that
 	p.wants("#status-text", "Live")
 }
 
-// forgetsKey removes a host's key that has changed.
+// forgetsKey lets the user delete the stored key of a host whose key has changed.
 func (s *sealedSite) forgetsKey(p *page) {
 	s.t.Helper()
 	p.await("#changed")
@@ -218,8 +223,8 @@ func (s *sealedSite) forgetsKey(p *page) {
 	p.await("#pair-code")
 }
 
-// staysMarked opens a host without a key on a page of the relay. Because this page has
-// known the host as sealed, it opens the host unsealed only if the person agrees.
+// staysMarked opens a host whose key the page has deleted. The page still knows that
+// the host was sealed. It opens the host unsealed only after the user agrees.
 func (s *sealedSite) staysMarked(p *page) {
 	s.t.Helper()
 	p.do(chromedp.Reload())
@@ -235,7 +240,8 @@ func (s *sealedSite) staysMarked(p *page) {
 	p.wants("#status-text", "Live")
 }
 
-// secondDevice has the first device admit a second one.
+// secondDevice lets the first device admit a second device. It returns the second
+// device's page.
 func (s *sealedSite) secondDevice(p *page) *page {
 	t := s.t
 	t.Helper()
@@ -267,7 +273,7 @@ func (s *sealedSite) secondDevice(p *page) *page {
 	return second
 }
 
-// removes has the first device remove the second one.
+// removes lets the first device remove the second device.
 func (s *sealedSite) removes(p, second *page) {
 	t := s.t
 	t.Helper()
@@ -281,7 +287,8 @@ func (s *sealedSite) removes(p, second *page) {
 	p.click("#sealed [aria-label=Close]")
 }
 
-// staysSealed starts the host unsealed. The page never opens it.
+// staysSealed replaces the sealed host-agent by an unsealed host-agent. The page, which
+// has the host's key, must not open it.
 func (s *sealedSite) staysSealed(p *page) {
 	t := s.t
 	t.Helper()
@@ -302,7 +309,8 @@ func (s *sealedSite) staysSealed(p *page) {
 	}
 }
 
-// changesKey starts a host with a different key under the same name.
+// changesKey gives the host a new key. The page stops until the user deletes the old
+// key and pairs again.
 func (s *sealedSite) changesKey(p *page) {
 	t := s.t
 	t.Helper()
@@ -315,9 +323,9 @@ func (s *sealedSite) changesKey(p *page) {
 	p.wants("#new-words", list.Words)
 	p.accessible("changed")
 	p.shot("sealed-changed")
-	p.do(chromedp.Reload()) // only a person decides, not a reload
+	p.do(chromedp.Reload()) // a reload must not accept the new key
 	s.forgetsKey(p)
-	p.do(chromedp.Navigate(s.code().Link)) // as a phone's camera opens it
+	p.do(chromedp.Navigate(s.code().Link)) // like a phone's camera
 	p.wants("#pair", "With "+hostName)
 	if at := eval[string](p, "location.href"); strings.Contains(at, "code") {
 		t.Errorf("the code stays in the address %s", at)
@@ -327,8 +335,9 @@ func (s *sealedSite) changesKey(p *page) {
 	p.wants("#status-text", "Live")
 }
 
-// TestSealedHostIsReadWhileAway reads a sealed host's list and conversations after it has left, also one that
-// the page has never opened. The record's address names no session.
+// TestSealedHostIsReadWhileAway stops a sealed host's host-agent. The page still shows
+// the list and the conversations, even a conversation that it has never opened. The
+// relay's address for a record names no session.
 func TestSealedHostIsReadWhileAway(t *testing.T) {
 	t.Parallel()
 	p := newPage(t)
@@ -349,7 +358,7 @@ func TestSealedHostIsReadWhileAway(t *testing.T) {
 	must(t, s.agent.End(syscall.SIGTERM))
 	p.wants("#sessions-note", "host offline")
 	p.wants("#sessions", "Release notes")
-	p.openSession("demo:/login") // this page has never seen it
+	p.openSession("demo:/login") // this page has not opened this session before
 	p.wants("#turns", "Done. 500 runs")
 	p.wants("#past", "As of")
 	p.wants("#past", "host offline")

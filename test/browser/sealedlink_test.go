@@ -15,7 +15,7 @@ import (
 	"ahprelay/test/procs"
 )
 
-// share runs a command of host-agent about links, and returns its output.
+// share runs a subcommand of host-agent about links, and returns its output.
 func (s *sealedSite) share(args ...string) string {
 	s.t.Helper()
 	args = append(args, "--relay", s.url, "--token-file", s.file("token-"+hostName), "--control", s.control.Path)
@@ -26,10 +26,10 @@ func (s *sealedSite) share(args ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// TestSealedLinkOnAPhone opens a link to one session of a sealed host on a phone without a
-// sign-in, from a console that the relay does not serve. The relay's own list of links
-// does not name the session. The page shows that session only, also after a reload, until the
-// link is revoked.
+// TestSealedLinkOnAPhone opens a link to a sealed host's session on a phone, without a
+// sign-in, in a console that the relay does not serve. The page shows this session and
+// no other, also after a reload, until the link is revoked. The relay's own list of
+// links does not name the session.
 func TestSealedLinkOnAPhone(t *testing.T) {
 	t.Parallel()
 	p := newPage(t)
@@ -51,7 +51,7 @@ func TestSealedLinkOnAPhone(t *testing.T) {
 		t.Errorf("the host's owner sees %s; want the session", shown)
 	}
 
-	// ahp-connect takes the same link, with the relay's token for it.
+	// ahp-connect opens the same link, and gets the relay's token for it.
 	programs, err := procs.BuildConnect(t.Context())
 	must(t, err)
 	dir := t.TempDir()
@@ -73,7 +73,8 @@ func TestSealedLinkOnAPhone(t *testing.T) {
 	p.holds("one session", "document.querySelectorAll('#sessions li').length === 1")
 
 	s.share("unshare", list[0].ID)
-	// The host ends the connection, and the relay the token. The page shows what it heard last.
+	// The link is revoked at the host. The host ends the connection, and the relay revokes
+	// its token. The page shows the message that came last.
 	p.holds("the link's end", "/removed|revoked/.test(['#status-text', '#token-why'].map((at) => document.querySelector(at)?.textContent ?? '').join())")
 	devices, err := s.control.Devices(t.Context())
 	must(t, err)

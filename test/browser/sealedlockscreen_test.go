@@ -14,8 +14,8 @@ import (
 	"ahprelay/test/pushsite"
 )
 
-// delivers has the browser's push service deliver a message until the notifications hold: a
-// starting worker may drop it.
+// delivers gives a message to the browser until holds is true for the notifications
+// that are shown. A worker that is starting may drop a message.
 func (l *lockScreen) delivers(message, what string, holds func(shown string) bool) {
 	l.t.Helper()
 	var last time.Time
@@ -28,8 +28,8 @@ func (l *lockScreen) delivers(message, what string, holds func(shown string) boo
 	})
 }
 
-// pairsForNotes pairs this page with a sealed host and turns notifications on, with the
-// given push service.
+// pairsForNotes pairs this page with a sealed host, and turns notifications on with a
+// push service.
 func (l *lockScreen) pairsForNotes(s *sealedSite, service *pushsite.Service) {
 	l.t.Helper()
 	ids := l.allowNotifications(s.console)
@@ -41,7 +41,7 @@ func (l *lockScreen) pairsForNotes(s *sealedSite, service *pushsite.Service) {
 	l.notifiesBy(service)
 }
 
-// notifiesBy turns notifications on, on a page whose browser has this push service.
+// notifiesBy turns notifications on. The page subscribes to this push service.
 func (l *lockScreen) notifiesBy(service *pushsite.Service) {
 	l.t.Helper()
 	l.holds("the page to be kept", "navigator.serviceWorker.controller !== null")
@@ -67,9 +67,9 @@ func (l *lockScreen) notifiesBy(service *pushsite.Service) {
 		WindowClient.prototype.focus = async function () { return this; }; null`)
 }
 
-// TestSealedLockScreen answers a sealed host's question with a button of the notification,
-// on a console with a different origin. The service worker rejects messages that the relay
-// has written, changed or repeated.
+// TestSealedLockScreen answers a sealed host's question by a button of the
+// notification, in a console from another origin than the relay's. The service worker
+// rejects messages that the relay has written, changed or repeated.
 func TestSealedLockScreen(t *testing.T) {
 	t.Parallel()
 	s := startSealed(t)
@@ -93,8 +93,8 @@ func TestSealedLockScreen(t *testing.T) {
 		t.Errorf("the answer was sent as %s", got)
 	}
 
-	// The end of the question, and then the question once more.
-	// The relay sends it and the end of the turn in either order.
+	// The question ends, and the relay then repeats it. The relay may send the end of the
+	// question and the end of the turn in either order.
 	end, done := string(service.Next().Text), string(service.Next().Text)
 	if strings.Contains(done, `\"withdrawn\":true`) {
 		end, done = done, end
@@ -103,7 +103,7 @@ func TestSealedLockScreen(t *testing.T) {
 		t.Fatalf("behind the answer comes %s", end)
 	}
 	forged := fmt.Sprintf(`{"id":"forged","kind":"approval","at":"2126-11-23T12:00:00Z","host":%q,"session":"demo:/x","title":"Forged title","text":"Forged text","says":"Forged words","answers":[{"label":"Allow","url":"/api/answers/a.b"}]}`, hostName)
-	for range 2 { // a starting worker may drop a message
+	for range 2 { // a worker that is starting may drop a message
 		l.push(end)
 		l.push(first)
 		l.delivers(forged, "the relay's notification", func(shown string) bool { return strings.Contains(shown, "An agent needs you") })

@@ -28,26 +28,29 @@ import (
 	"ahprelay/test/stack"
 )
 
-// walkHost is the name of the walk's host, which the relay knows. It has 16 bytes: so each
-// place that the tap searches must contain at least one known piece.
+// walkHost is the host's name in sealedWalk, which the relay knows. Its 16 bytes are a
+// piece that the search must find in each place, which shows that the search works.
 const walkHost = "host-of-the-walk"
 
-// walkPrompt is a prompt that the relay's program does not contain. The agent repeats it.
+// walkPrompt is a prompt whose text is not in the relay's program. The agent repeats
+// it.
 const walkPrompt = "a prompt of the walk that nobody else reads"
 
-// A sealedWalk is what a new person does with a sealed host, with the commands in the
-// documents. Meanwhile a tap watches the relay, which is a separate process.
+// sealedWalk follows a new user's steps with a sealed host, by the commands in the
+// documents. Meanwhile the test records everything that an operator can see at the
+// relay, which is a separate process.
 type sealedWalk struct {
 	*sealedSite
 	programs   string
 	natsListen string
-	owner      *page      // the browser with the setup link, on the relay's own page
-	upstream   *stack.Tap // between host-agent and host
+	owner      *page      // the browser with the setup link, on the page that the relay serves
+	upstream   *stack.Tap // the connections between host-agent and host
 	nats       eavesdrop.Recording
-	loopback   *page // the console that ahp-connect serves
+	loopback   *page // the console that ahp-connect serves on loopback
 }
 
-// startSealedWalk starts a relay, its first owner's browser and the console's static site.
+// startSealedWalk starts a relay, opens the first owner's browser, and serves the
+// console as a static site.
 func startSealedWalk(t *testing.T, upstream string) *sealedWalk {
 	t.Helper()
 	programs, err := procs.Build(t.Context())
@@ -76,7 +79,7 @@ func startSealedWalk(t *testing.T, upstream string) *sealedWalk {
 	return w
 }
 
-// says runs a program to its end, and returns its output.
+// says runs a program until it ends, and returns its output.
 func (w *sealedWalk) says(dir, program string, args ...string) string {
 	w.t.Helper()
 	out, err := exec.CommandContext(w.t.Context(), filepath.Join(dir, program), args...).CombinedOutput()
@@ -86,13 +89,14 @@ func (w *sealedWalk) says(dir, program string, args ...string) string {
 	return string(out)
 }
 
-// agentSays runs a subcommand of host-agent that talks to the running one.
+// agentSays runs a subcommand of host-agent against the running host-agent, and returns
+// its output.
 func (w *sealedWalk) agentSays(args ...string) string {
 	w.t.Helper()
 	return w.says(w.bench.Programs, procs.AgentProgram, append(args, "--control", w.control.Path)...)
 }
 
-// connects runs a command of ahp-connect.
+// connects runs a command of ahp-connect until it ends, and returns its output.
 func (w *sealedWalk) connects(args ...string) string {
 	w.t.Helper()
 	return w.says(w.programs, procs.ConnectProgram, w.connectFlags(args...)...)
@@ -102,7 +106,7 @@ func (w *sealedWalk) connectFlags(args ...string) []string {
 	return append([]string{"--state-dir", w.file("connect"), "--key-file"}, args...)
 }
 
-// within returns the part of a program's output that a pattern names.
+// within returns the first group that a pattern matches in a program's output.
 func (w *sealedWalk) within(output, pattern string) string {
 	w.t.Helper()
 	found := regexp.MustCompile(pattern).FindStringSubmatch(output)
@@ -112,12 +116,12 @@ func (w *sealedWalk) within(output, pattern string) string {
 	return found[1]
 }
 
-// joins joins the host with host-agent up --sealed. The owner approves it on a page of
-// the relay.
+// joins runs host-agent up --sealed, and the owner approves the host on a page of the
+// relay.
 func (w *sealedWalk) joins() {
 	t := w.t
 	t.Helper()
-	dir, err := os.MkdirTemp("", "ahp") // short enough for a socket's path
+	dir, err := os.MkdirTemp("", "ahp") // short, because a socket's path has a limit
 	must(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	w.control.Path = filepath.Join(dir, "control.sock")
@@ -142,7 +146,8 @@ func (w *sealedWalk) joins() {
 	})
 }
 
-// admitted compares the words on a device with the host's, and confirms at the host.
+// admitted waits until a device shows its words, compares them with the host's words,
+// and confirms the device at the host.
 func (w *sealedWalk) admitted(words func() string) {
 	w.t.Helper()
 	w.owner.until("a device that waits with the words on its screen", patience, func() bool {
@@ -156,7 +161,8 @@ func (w *sealedWalk) admitted(words func() string) {
 	})
 }
 
-// runs starts a command of ahp-connect that may end by itself.
+// runs starts a command of ahp-connect and returns its process, which may end by
+// itself.
 func (w *sealedWalk) runs(name string, args ...string) *procs.Process {
 	w.t.Helper()
 	p := (&procs.Bench{Programs: w.programs, Dir: w.bench.Dir}).Process("", name, procs.ConnectProgram, w.connectFlags(args...)...)
@@ -165,7 +171,8 @@ func (w *sealedWalk) runs(name string, args ...string) *procs.Process {
 	return p
 }
 
-// pairsConnect signs ahp-connect in, pairs it by the host's code, and starts it.
+// pairsConnect signs ahp-connect in at the relay, pairs it with the host by a code, and
+// starts it.
 func (w *sealedWalk) pairsConnect() {
 	t := w.t
 	t.Helper()
@@ -199,8 +206,8 @@ func (w *sealedWalk) pairsConnect() {
 	w.loopback.wants("#status-text", "Live")
 }
 
-// listens taps everything that is published in the tenant's account, as an operator's tools
-// may, and returns a function that ends the tap.
+// listens records everything that is published in the tenant's NATS account, which
+// operators can read. It returns a function that ends the recording.
 func (w *sealedWalk) listens() (end func()) {
 	c := natssite.DialRelay(w.t, broker.RelayDialConfig{URL: "nats://" + w.natsListen, Keys: w.keys, Instance: link.NewInstance(), Tenant: auth.DefaultTenant})
 	in := make(chan *nats.Msg, 10000)
@@ -221,8 +228,8 @@ func (w *sealedWalk) listens() (end func()) {
 	return sync.OnceFunc(func() { cancel(); close(stop); running.Wait() })
 }
 
-// findsNothing looks for pieces of all messages between host-agent and host in all that the
-// operator can see.
+// findsNothing collects pieces of all messages between host-agent and host. It fails
+// the test if the operator can see such a piece anywhere.
 func (w *sealedWalk) findsNothing(session string, before eavesdrop.Dump) {
 	t := w.t
 	t.Helper()
@@ -230,9 +237,9 @@ func (w *sealedWalk) findsNothing(session string, before eavesdrop.Dump) {
 	for _, conn := range w.upstream.Conns() {
 		messages = slices.Concat(messages, conn.ToHost(), conn.ToClient())
 	}
-	secrets := slices.DeleteFunc(eavesdrop.SecretsOf(messages), func(s string) bool { return strings.HasPrefix(s, "2026-") }) // times
+	secrets := slices.DeleteFunc(eavesdrop.SecretsOf(messages), func(s string) bool { return strings.HasPrefix(s, "2026-") }) // times also occur in the relay's own files
 	pieces := eavesdrop.PiecesOf(secrets)
-	program, err := os.ReadFile(filepath.Join(w.bench.Programs, procs.RelayProgram)) // with the console
+	program, err := os.ReadFile(filepath.Join(w.bench.Programs, procs.RelayProgram)) // the relay's program also contains the console
 	must(t, err)
 	for known := range append(before, program).Finds(pieces) {
 		delete(pieces, known)
@@ -262,8 +269,8 @@ func (w *sealedWalk) findsNothing(session string, before eavesdrop.Dump) {
 	}
 }
 
-// phone opens the static site by the link in the host's QR code, signs in with a token, and
-// turns notifications on.
+// phone opens the static site by the link in the host's QR code, signs in with a token,
+// and turns notifications on.
 func (w *sealedWalk) phone(service *pushsite.Service) *lockScreen {
 	w.t.Helper()
 	l := &lockScreen{page: newBrowser(w.t, nil)}
@@ -280,10 +287,11 @@ func (w *sealedWalk) phone(service *pushsite.Service) *lockScreen {
 	return l
 }
 
-// TestSealedHostByTheDocuments walks as a new person from the relay's first start to a sealed host in
-// use: ahp-connect paired by the code, the console on loopback, a phone on the static site,
-// an answer from its lock screen, and two viewers of a link. No 16 bytes from the host's
-// messages are at the relay.
+// TestSealedHostByTheDocuments follows a new user's steps from the relay's first start
+// to a sealed host in use. It pairs ahp-connect by a code, and opens the console on
+// loopback and on a phone from the static site. It answers from the phone's lock screen
+// and opens a link for two viewers. The relay must not contain 16 bytes from the host's
+// messages.
 func TestSealedHostByTheDocuments(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -295,8 +303,8 @@ func TestSealedHostByTheDocuments(t *testing.T) {
 	})
 }
 
-// TestWorkbenchAtASealedHost is the same walk at VS Code's host, whose workbench begins the
-// session behind ahp-connect.
+// TestWorkbenchAtASealedHost follows the same steps at VS Code's host. VS Code's
+// workbench begins the session, behind ahp-connect.
 func TestWorkbenchAtASealedHost(t *testing.T) {
 	upstream := os.Getenv(upstreamVariable)
 	if os.Getenv(workbenchVariable) == "" || upstream == "" {
@@ -322,14 +330,14 @@ func TestWorkbenchAtASealedHost(t *testing.T) {
 	})
 }
 
-// walks performs the walk. begin starts the session and returns its URI.
+// walks follows all steps. begin starts the session and returns its URI.
 func (w *sealedWalk) walks(begin func() (session string)) {
 	t := w.t
 	t.Helper()
 	w.joins()
 	end := w.listens()
 	defer end()
-	before := eavesdrop.DumpMemory(t, w.relay.Pid()) // the relay's own words are also in messages
+	before := eavesdrop.DumpMemory(t, w.relay.Pid()) // the relay's own texts may also occur in messages
 	w.pairsConnect()
 	session := begin()
 	w.loopback.openSession(session)
@@ -342,7 +350,7 @@ func (w *sealedWalk) walks(begin func() (session string)) {
 	l.wants("#turns", walkPrompt)
 	w.loopback.say("permission")
 	asked := ""
-	for !strings.Contains(asked, `\"answers\":[{`) { // the end of the turn before may come late
+	for !strings.Contains(asked, `\"answers\":[{`) { // the end of the turn before may arrive late
 		asked = string(service.Next().Text)
 	}
 	l.delivers(asked, "the notification", func(shown string) bool { return strings.Contains(shown, `"offered":`) })

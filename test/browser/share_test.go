@@ -13,7 +13,8 @@ import (
 	"ahprelay/auth"
 )
 
-// shared creates a link like relay share.
+// shared creates a link to a session, as relay share does. It returns the link and its
+// token.
 func (s *site) shared(session string, access auth.Access) (link, token string) {
 	s.t.Helper()
 	who := auth.Client{
@@ -30,13 +31,13 @@ func (s *site) shared(session string, access auth.Access) (link, token string) {
 	return "http://" + s.proxy.Addr().String() + "/#" + url.Values{"host": {hostName}, "session": {session}, "token": {token}}.Encode(), token
 }
 
-// shows reports whether an element is visible.
+// shows reports whether an element is visible now.
 func (p *page) shows(selector string) bool {
 	return eval[bool](p, "document.querySelector('"+selector+"')?.checkVisibility() ?? false")
 }
 
-// TestReadLinkOffersNoActions opens a link to a session: it updates live, no other session is
-// visible, and no forbidden action is offered.
+// TestReadLinkOffersNoActions opens a link at the level look. The page shows the
+// session live and no other session. It offers no action that the link forbids.
 func TestReadLinkOffersNoActions(t *testing.T) {
 	t.Parallel()
 	p := newPage(t)
@@ -63,7 +64,8 @@ func TestReadLinkOffersNoActions(t *testing.T) {
 	p.shot("shared-list")
 }
 
-// TestReadLinkShowsQuestionsWithoutButtons shows an agent's question without answer buttons.
+// TestReadLinkShowsQuestionsWithoutButtons opens a link at the level look while an
+// agent asks. The page shows the question without buttons.
 func TestReadLinkShowsQuestionsWithoutButtons(t *testing.T) {
 	t.Parallel()
 	p := newPage(t)
@@ -85,7 +87,8 @@ func TestReadLinkShowsQuestionsWithoutButtons(t *testing.T) {
 	other.wants(lastTurn+" .parts", "Allowed.")
 }
 
-// TestTalkLinkIsLimitedToItsSession talks in a session, and can begin no other.
+// TestTalkLinkIsLimitedToItsSession opens a link with write access. The guest can talk
+// in the session, and cannot begin another.
 func TestTalkLinkIsLimitedToItsSession(t *testing.T) {
 	t.Parallel()
 	p := newPage(t)
@@ -100,7 +103,8 @@ func TestTalkLinkIsLimitedToItsSession(t *testing.T) {
 	}
 }
 
-// TestRevokedLinkEndsItsPage revokes a link while its page is open.
+// TestRevokedLinkEndsItsPage revokes a link while a guest's page is open. The page
+// closes the session and shows why.
 func TestRevokedLinkEndsItsPage(t *testing.T) {
 	t.Parallel()
 	p := newPage(t)
@@ -109,12 +113,13 @@ func TestRevokedLinkEndsItsPage(t *testing.T) {
 	p.do(desktop(), chromedp.Navigate(link))
 	p.wants("#looking", "You can look at this")
 	s.revoke(token)
-	p.wants("#token-why", "no longer shared with you") // whichever reports it first: the connection or the host list
+	p.wants("#token-why", "no longer shared with you") // both the connection and the list of hosts may report the end
 	p.shot("revoked")
 }
 
-// TestPrivateSessionLeavesOthersLists keeps a session to its owner: it leaves the list of
-// a different person at once, and its address shows nothing.
+// TestPrivateSessionLeavesOthersLists makes a session private to its owner. It
+// disappears from another person's list at once, and its address shows that person
+// nothing.
 func TestPrivateSessionLeavesOthersLists(t *testing.T) {
 	t.Parallel()
 	p, q := newPage(t), newPage(t)

@@ -20,18 +20,18 @@ import (
 	"ahprelay/test/hostrpc"
 )
 
-// An authServer is an OAuth authorization server. /pages requires PKCE from a page,
-// /devices uses device codes, and /closed sends no CORS headers.
+// authServer is an OAuth authorization server for several issuers. /pages requires PKCE
+// from a page, /devices uses device codes, and /closed sends no CORS headers.
 type authServer struct {
 	*httptest.Server
 
 	mu       sync.Mutex // guards the fields below
-	waiting  url.Values // the open consent request
+	waiting  url.Values // query of the consent request that is open
 	codes    map[string]url.Values
-	clients  int             // registered
-	typed    map[string]bool // user codes, true once entered
+	clients  int             // number of registered clients
+	typed    map[string]bool // user codes; true after the user has entered the code
 	renewals int
-	origins  []string // origins of token requests
+	origins  []string // origins of the token requests
 }
 
 func startAuthServer(t *testing.T) *authServer {
@@ -51,17 +51,17 @@ func startAuthServer(t *testing.T) *authServer {
 		a.answer(w, http.StatusOK, says)
 	})
 	mux.HandleFunc("GET /.well-known/oauth-authorization-server/closed", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("{}")) })
-	mux.HandleFunc("GET /.well-known/oauth-authorization-server/mute", func(w http.ResponseWriter, _ *http.Request) { // answers programs, and no page
+	mux.HandleFunc("GET /.well-known/oauth-authorization-server/mute", func(w http.ResponseWriter, _ *http.Request) { // sends no CORS headers, so only programs can use it
 		_ = json.NewEncoder(w).Encode(map[string]string{"issuer": a.URL + "/mute", "token_endpoint": a.URL + "/token", "device_authorization_endpoint": a.URL + "/device"})
 	})
-	mux.HandleFunc("GET /.well-known/oauth-authorization-server/back", func(w http.ResponseWriter, _ *http.Request) { // answers programs alone, and has no codes to type
+	mux.HandleFunc("GET /.well-known/oauth-authorization-server/back", func(w http.ResponseWriter, _ *http.Request) { // like mute, and without device codes
 		_ = json.NewEncoder(w).Encode(map[string]any{"issuer": a.URL + "/back", "token_endpoint": a.URL + "/token", "authorization_endpoint": a.URL + "/grant", "code_challenge_methods_supported": []string{"S256"}})
 	})
 	mux.HandleFunc("GET /grant", a.grant)
 	mux.HandleFunc("POST /register", a.register)
 	mux.HandleFunc("GET /authorize", a.authorize)
 	mux.HandleFunc("GET /allow", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Cross-Origin-Opener-Policy", "same-origin") // as careful servers do
+		w.Header().Set("Cross-Origin-Opener-Policy", "same-origin") // many servers isolate their pages so
 		_, _ = w.Write([]byte(`<!doctype html><title>Allow?</title><form method="post"><button>Allow</button></form>`))
 	})
 	mux.HandleFunc("POST /allow", a.allow)
@@ -76,7 +76,7 @@ func startAuthServer(t *testing.T) *authServer {
 	return a
 }
 
-// answer answers a request with a document.
+// answer sends a document as the response, readable by every origin.
 func (a *authServer) answer(w http.ResponseWriter, status int, document any) {
 	w.Header().Set("Access-Control-Allow-Origin", "*")
 	w.Header().Set("Content-Type", "application/json")
@@ -115,7 +115,7 @@ func (a *authServer) authorize(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, "/allow", http.StatusFound)
 }
 
-// grant sends the browser back at once, to the host's machine.
+// grant redirects the browser at once to the address on the host's machine.
 func (a *authServer) grant(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	if q.Get("client_id") != "client of the host" || !strings.HasPrefix(q.Get("redirect_uri"), "http://127.0.0.1:") {
@@ -181,8 +181,8 @@ func (a *authServer) token(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// TestConsoleExplainsSealedTokens uses a host with sealed tokens, like GitHub Copilot
-// CLI: the dialog explains this and accepts no token.
+// TestConsoleExplainsSealedTokens uses a host that requires sealed tokens, as GitHub
+// Copilot CLI does. The dialog explains this and accepts no token.
 func TestConsoleExplainsSealedTokens(t *testing.T) {
 	t.Parallel()
 	p := newPage(t)
@@ -202,9 +202,9 @@ func TestConsoleExplainsSealedTokens(t *testing.T) {
 	p.until("the dialog to go", patience, func() bool { return p.count("#sign-in") == 0 })
 }
 
-// TestHostAgentSignsInForThePage signs an agent in at a server that answers no page: the
-// host-agent asks for the code, and the page never has the token. Without a client id, the
-// page explains its alternatives.
+// TestHostAgentSignsInForThePage signs an agent in at a server that pages cannot use.
+// The host-agent requests the device code, and the page never gets the token. Without a
+// client id, the page explains the alternatives.
 func TestHostAgentSignsInForThePage(t *testing.T) {
 	t.Parallel()
 	p := newPage(t)
@@ -239,8 +239,9 @@ func TestHostAgentSignsInForThePage(t *testing.T) {
 	p.hasNoToken("of-a-device")
 }
 
-// TestBrowserReturnsToTheHostsMachine signs an agent in at servers without codes to type:
-// by the last address of a phone's browser, and with a browser of the host's machine.
+// TestBrowserReturnsToTheHostsMachine signs an agent in at servers without device
+// codes. On a phone, the user pastes the last address of the browser. On the host's
+// machine, the browser's redirect reaches the host-agent.
 func TestBrowserReturnsToTheHostsMachine(t *testing.T) {
 	t.Parallel()
 	p := newPage(t)
@@ -267,7 +268,7 @@ func TestBrowserReturnsToTheHostsMachine(t *testing.T) {
 	p.enter("#sign-in-address", "http://127.0.0.1:1/?code=x&state=y")
 	p.click("#sign-in-back [type=submit]")
 	p.wants("#sign-in-back .error", "not the end of this sign-in")
-	nowhere := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }} // as a phone: the address is not its own
+	nowhere := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }} // stops before the redirect, like a phone, which cannot open the host's address
 	answer, err := nowhere.Get(first)
 	must(t, err)
 	_ = answer.Body.Close()
@@ -275,7 +276,7 @@ func TestBrowserReturnsToTheHostsMachine(t *testing.T) {
 	p.click("#sign-in-back [type=submit]")
 	p.wants("#sign-in", "Sign in to The near")
 	p.await("#sign-in-host")
-	answer, err = http.Get(link()) // follows the redirect to the host-agent
+	answer, err = http.Get(link()) // follows the redirect to the host-agent, like a browser on the host's machine
 	must(t, err)
 	_ = answer.Body.Close()
 	if answer.StatusCode != http.StatusOK {
@@ -288,9 +289,9 @@ func TestBrowserReturnsToTheHostsMachine(t *testing.T) {
 	p.hasNoToken("of-a-page-1")
 }
 
-// TestAgentIsSignedInThreeWays signs an agent in to three services: in a new window, by device
-// code, and with a pasted token for a server without CORS. The host receives the
-// tokens, and receives them again after it has lost them.
+// TestAgentIsSignedInThreeWays signs an agent in to three services: in a new window, by
+// a device code, and by pasting a token for a server without CORS. The page sends the
+// tokens to the host, and sends them again after the host has restarted.
 func TestAgentIsSignedInThreeWays(t *testing.T) {
 	t.Parallel()
 	p := newPage(t)
@@ -336,13 +337,13 @@ func TestAgentIsSignedInThreeWays(t *testing.T) {
 	p.say("sign-in")
 	p.wants(lastTurn+" .parts", "https://window.example/: 1 times, https://code.example/: 1 times, https://paste.example/: 1 times")
 
-	// Expired tokens are renewed where possible; for the rest, the user is asked.
+	// The page renews expired tokens if it can. For the others, it asks the user.
 	p.say("sign-in expired")
 	p.wants(".notice", "sign in to The code")
 	p.say("sign-in")
 	p.wants(lastTurn+" .parts", "https://window.example/: 2 times, https://code.example/: 1 times, https://paste.example/: 1 times")
 
-	// A restarted host receives the tokens again.
+	// The host restarts without tokens, and gets them from the page again.
 	s.host.kill()
 	p.wants("#status-text", "waiting for the host")
 	s.host.start()
@@ -356,7 +357,7 @@ func TestAgentIsSignedInThreeWays(t *testing.T) {
 
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.renewals != 1 || a.clients != 2 { // one per issuer
+	if a.renewals != 1 || a.clients != 2 { // a client for each of the two issuers
 		t.Errorf("%d renewals, %d clients; want 1 and 2", a.renewals, a.clients)
 	}
 	if origin := "http://" + s.proxy.Addr().String(); strings.Join(a.origins, "") != strings.Repeat(origin, len(a.origins)) {
@@ -368,7 +369,7 @@ func TestAgentIsSignedInThreeWays(t *testing.T) {
 			t.Errorf("the token is stored: %s", got)
 		}
 	}
-	// An answer with an unknown state is refused and goes nowhere.
+	// A redirect with an unknown state is refused, and its code goes nowhere.
 	p.do(chromedp.Navigate(fmt.Sprintf("http://%s/signed-in.html?code=x&state=of-nobody", s.proxy.Addr())))
 	p.wants("#said", "is not there any more")
 	if at := eval[string](p, "location.href"); strings.Contains(at, "code") {

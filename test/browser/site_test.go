@@ -16,9 +16,10 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// TestSiteIsAccessibleAndWithoutDeadLinks opens every page of the documentation's site, on a phone and on a desktop, light
-// and dark: each is accessible and fits the screen, no link leads nowhere, and the search
-// finds. make site names the folder.
+// TestSiteIsAccessibleAndWithoutDeadLinks opens every page of the documentation's site,
+// on a phone and on a desktop, light and dark. Each page is accessible and fits the
+// screen. Each link has a target, and the search finds pages. make site names the
+// site's folder.
 func TestSiteIsAccessibleAndWithoutDeadLinks(t *testing.T) {
 	dir := os.Getenv("AHP_TEST_SITE")
 	if dir == "" {
@@ -37,10 +38,11 @@ func TestSiteIsAccessibleAndWithoutDeadLinks(t *testing.T) {
 		t.Fatalf("%d pages; want all documents", len(pages))
 	}
 	p := newPage(t)
-	anchors := map[string][]string{}           // by page
-	targets, outside := map[string]string{}, 0 // of links: the page with the link
+	anchors := map[string][]string{}           // anchors of each page
+	targets, outside := map[string]string{}, 0 // target of each link, with the page that contains it
 	for i, page := range pages {
-		// Each page in one size light, and in the other dark; the theme is the same on all.
+		// Each page is light in one size and dark in the other, because all pages have the
+		// same theme.
 		sizes := []step{chromedp.EmulateViewport(390, 844, chromedp.EmulateMobile), chromedp.EmulateViewport(1280, 800)}
 		for j, size := range sizes {
 			scheme := []string{"light", "dark"}[(i+j)%2]
