@@ -21,7 +21,7 @@ import (
 	"ahprelay/test/stack"
 )
 
-// answered is the relay's response to a posted answer.
+// An answered is the relay's response to a posted answer.
 type answered struct {
 	Status            int
 	Result, Error, By string

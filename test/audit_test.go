@@ -25,7 +25,7 @@ import (
 	"ahprelay/test/stack"
 )
 
-// auditTrail reads the audit file of a relay.
+// An auditTrail reads the audit file of a relay.
 type auditTrail struct {
 	t     *testing.T
 	path  string
@@ -123,7 +123,7 @@ func (a *auditTrail) awaits(from int, want string) {
 	}
 }
 
-// sharedBuffer is a buffer that one goroutine writes while another reads it.
+// A sharedBuffer is a buffer that one goroutine writes while another reads it.
 type sharedBuffer struct {
 	mu sync.Mutex
 	b  strings.Builder

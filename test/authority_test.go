@@ -48,7 +48,7 @@ func dialWith(t testing.TB, s *stack.Stack, token string, opts refclient.Options
 	return c
 }
 
-// judgeOf sends messages of the permission matrix between a client and a scripted host,
+// A judgeOf sends messages of the permission matrix between a client and a scripted host,
 // and finds out what the relay and the host-agent do with each.
 type judgeOf struct {
 	*testing.T

@@ -112,7 +112,7 @@ func awaitMessages(t *testing.T, sent []string, received func() []string) {
 	}
 }
 
-// flipper is a TCP proxy. When armed is set, it changes a single bit in the next piece,
+// A flipper is a TCP proxy. When armed is set, it changes a single bit in the next piece,
 // in either direction, that is at least longPiece bytes long.
 type flipper struct {
 	listener net.Listener

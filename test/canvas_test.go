@@ -23,7 +23,7 @@ import (
 	"ahprelay/test/stack"
 )
 
-// canvasWorld is a host with canvases behind a relay and a host-agent. Its methods
+// A canvasWorld is a host with canvases behind a relay and a host-agent. Its methods
 // connect clients and use the canvases.
 type canvasWorld struct {
 	t       testing.TB

@@ -35,7 +35,7 @@ import (
 	"ahprelay/test/refclient"
 )
 
-// browser is an HTTP client that behaves like a browser: names below localhost resolve
+// A browser is an HTTP client that behaves like a browser: names below localhost resolve
 // to this machine, and cookies are stored.
 type browser struct {
 	t      testing.TB
@@ -61,7 +61,7 @@ func toLoopback(ctx context.Context, network, address string) (net.Conn, error) 
 	return d.DialContext(ctx, network, "127.0.0.1:"+port)
 }
 
-// safeJar is a cookie jar that treats http origins below localhost as secure, as
+// A safeJar is a cookie jar that treats http origins below localhost as secure, as
 // browsers do.
 type safeJar struct{ *cookiejar.Jar }
 
@@ -118,7 +118,7 @@ func (b *browser) send(method, address string, header map[string]string, body io
 	return got{response.Request.URL.String(), response.StatusCode, response.Header, string(data)}
 }
 
-// app is a web server on the host's machine, like a development tool's.
+// An app is a web server on the host's machine, like a development tool's.
 type app struct {
 	*httptest.Server
 	release  chan struct{} // each value lets the event stream send a further event
@@ -394,7 +394,7 @@ func TestCanvasLiveStreams(t *testing.T) {
 // streamTime limits the life of an event stream. It must be longer than a whole test.
 const streamTime = 3 * stepTime
 
-// eventStream reads a page's event stream line by line.
+// An eventStream reads a page's event stream line by line.
 type eventStream struct {
 	t     testing.TB
 	lines *bufio.Scanner
@@ -437,7 +437,7 @@ func (e *eventStream) ends() {
 	}
 }
 
-// socketPage is a WebSocket that a page has opened.
+// A socketPage is a WebSocket that a page has opened.
 type socketPage struct {
 	t  testing.TB
 	ws *websocket.Conn

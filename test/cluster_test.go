@@ -31,7 +31,7 @@ import (
 // in a test, it does not end because the window is over.
 const patientResume = time.Minute
 
-// viewer is a client of a chat. When its relay ends, it reconnects through another
+// A viewer is a client of a chat. When its relay ends, it reconnects through another
 // relay.
 type viewer struct {
 	id      string
@@ -98,7 +98,7 @@ func text(t *testing.T, actions []refclient.Action) string {
 	return b.String()
 }
 
-// cluster is two relays whose NATS servers are connected. The first relay is a process,
+// A cluster is two relays whose NATS servers are connected. The first relay is a process,
 // so a test can kill it. The host-agent is connected to the second relay.
 type cluster struct {
 	*stack.Stack

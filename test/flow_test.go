@@ -58,10 +58,10 @@ func readFlows(t *testing.T) []flow {
 	return flows
 }
 
-// dialer opens a client's connection to a host.
+// A dialer opens a client's connection to a host.
 type dialer func(ctx context.Context, opts refclient.Options) (*refclient.Client, error)
 
-// player runs a single flow.
+// A player runs a single flow.
 type player struct {
 	t       *testing.T
 	dial    dialer
@@ -70,7 +70,7 @@ type player struct {
 	order   []*flowClient
 }
 
-// flowClient is a client of a flow. It records the frames that it sends.
+// A flowClient is a client of a flow. It records the frames that it sends.
 type flowClient struct {
 	*refclient.Client
 	name  string

@@ -15,7 +15,7 @@ import (
 	"ahprelay/test/stack"
 )
 
-// target is a host for flows.
+// A target is a host for flows.
 type target struct {
 	url  string
 	vars func(flow string, n int) map[string]string // variables of a flow; n makes runs at one host different

@@ -24,7 +24,7 @@ import (
 	"ahprelay/test/stack"
 )
 
-// told is an event from the event stream /api/events.
+// A told is an event from the event stream /api/events.
 type told struct {
 	ID    string // id of the event in the stream
 	Event string
@@ -36,7 +36,7 @@ type told struct {
 	}
 }
 
-// follower reads the event stream /api/events.
+// A follower reads the event stream /api/events.
 type follower struct {
 	t      *testing.T
 	status int

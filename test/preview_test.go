@@ -25,7 +25,7 @@ func portOf(t testing.TB, address string) uint16 {
 	return uint16(n)
 }
 
-// previewWorld is a canvasWorld with an application that no canvas shows. Clients open
+// A previewWorld is a canvasWorld with an application that no canvas shows. Clients open
 // it by its port.
 type previewWorld struct {
 	*canvasWorld
@@ -58,7 +58,7 @@ func (w *previewWorld) operator(id string, change func(*auth.Client)) *refclient
 	return c
 }
 
-// preview is the relay's answer to a client that opens a preview.
+// A preview is the relay's answer to a client that opens a preview.
 type preview struct {
 	ID, URL, Origin, Access string
 	Port                    uint16

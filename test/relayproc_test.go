@@ -28,7 +28,7 @@ import (
 // tests. Its value is the relay's gateway.RelayConfig in JSON.
 const relayEnv = "AHP_TEST_RELAY"
 
-// relayProcess is a relay in a separate process, which a test can kill.
+// A relayProcess is a relay in a separate process, which a test can kill.
 type relayProcess struct {
 	relayAddrs
 	keys *auth.Keys

@@ -17,7 +17,7 @@ import (
 	"ahprelay/test/stack"
 )
 
-// gitHost is a host with one session. The session's changeset names a file in a git
+// A gitHost is a host with one session. The session's changeset names a file in a git
 // revision. The host itself serves a file in any revision.
 type gitHost struct {
 	mu   sync.Mutex

@@ -20,7 +20,7 @@ import (
 	"ahprelay/test/stack"
 )
 
-// pair is two relays in a cluster. A test can cut the network between them. The
+// A pair is two relays in a cluster. A test can cut the network between them. The
 // host-agent is connected to the second relay.
 type pair struct {
 	t       *testing.T

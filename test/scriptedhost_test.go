@@ -16,7 +16,7 @@ import (
 	"ahprelay/test/stack"
 )
 
-// scriptedHost is a host whose messages the test sends. It accepts every client, and
+// A scriptedHost is a host whose messages the test sends. It accepts every client, and
 // answers each request with null.
 type scriptedHost struct {
 	*testing.T
@@ -26,7 +26,7 @@ type scriptedHost struct {
 	conns map[string][]*scriptedConn // by clientId, in the order of connecting
 }
 
-// scriptedConn is a client's connection, seen from a scriptedHost.
+// A scriptedConn is a client's connection, seen from a scriptedHost.
 type scriptedConn struct {
 	ws   *websocket.Conn
 	done chan struct{} // closed when the connection has ended
@@ -172,7 +172,7 @@ func greet(t *testing.T, s *stack.Stack, host, clientID string, l *line, onFrame
 	return c
 }
 
-// line is a client's network. A test can limit its speed and freeze it.
+// A line is a client's network. A test can limit its speed and freeze it.
 type line struct {
 	rate int // most bytes that the client reads per second; 0: no limit
 

@@ -20,7 +20,7 @@ import (
 	"ahprelay/test/stack"
 )
 
-// sealedHost is a sealed host behind a relay, with the home directory of an
+// A sealedHost is a sealed host behind a relay, with the home directory of an
 // ahp-connect.
 type sealedHost struct {
 	*stack.Stack

@@ -27,7 +27,7 @@ import (
 	"ahprelay/test/stack"
 )
 
-// sealedBrowser is a browser on a paired device, with the device's push service.
+// A sealedBrowser is a browser on a paired device, with the device's push service.
 type sealedBrowser struct {
 	*pushsite.Service
 	h        *sealedHost
@@ -36,7 +36,7 @@ type sealedBrowser struct {
 	verifier sealed.Verifier // checks the host's signature
 }
 
-// sealedNote is a notification after the device has decrypted it.
+// A sealedNote is a notification after the device has decrypted it.
 type sealedNote struct {
 	notify.Message
 	To, Nonce string

@@ -35,7 +35,7 @@ func hostURL(t *testing.T) string {
 	return server.URL()
 }
 
-// person connects clients with tokens for the same subject.
+// A person connects clients with tokens for the same subject.
 type person struct {
 	t    *testing.T
 	s    *stack.Stack

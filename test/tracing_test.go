@@ -26,7 +26,7 @@ import (
 	"ahprelay/test/stack"
 )
 
-// spanCollector is an OpenTelemetry collector that receives spans over HTTP.
+// A spanCollector is an OpenTelemetry collector that receives spans over HTTP.
 type spanCollector struct {
 	*httptest.Server
 
@@ -197,7 +197,7 @@ func TestEachRequestIsOneTrace(t *testing.T) {
 	}
 }
 
-// wantedTrace describes the expected trace of a request: the client's own span, the
+// A wantedTrace describes the expected trace of a request: the client's own span, the
 // spans of relay and host-agent in order, and the outcome in the relay's span.
 type wantedTrace struct {
 	parent  string // traceparent of the client's span; "": the client has none

@@ -51,7 +51,7 @@ func (p *page) workersOf(origin string) func(scope string) serviceworker.Registr
 	}
 }
 
-// accountPush is the notifications of an account in a page.
+// An accountPush is the notifications of an account in a page.
 type accountPush struct {
 	*lockScreen
 	service *pushsite.Service

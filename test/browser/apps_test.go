@@ -58,7 +58,7 @@ func appsDir(t *testing.T) string {
 	return dir
 }
 
-// project is a directory for an application, with a free port.
+// A project is a directory for an application, with a free port.
 type project struct {
 	t    *testing.T
 	dir  string

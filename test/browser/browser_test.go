@@ -32,7 +32,7 @@ var browsers = []string{"chromium", "chromium-browser", "google-chrome", "google
 // screenshots is the directory for pictures. People look at them; no test reads them.
 const screenshots = "../../artifacts"
 
-// page is a browser's tab, frame or worker in a test.
+// A page is a browser's tab, frame or worker in a test.
 type page struct {
 	t   *testing.T
 	ctx context.Context
@@ -168,7 +168,7 @@ func (p *page) event(event any) {
 	}
 }
 
-// step is an action of the browser's driver on a page.
+// A step is an action of the browser's driver on a page.
 type step = chromedp.Action[chromedp.Void]
 
 func (p *page) do(steps ...step) {

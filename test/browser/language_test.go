@@ -12,7 +12,7 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// tongue is a language with texts that the console must show in it.
+// A tongue is a language with texts that the console must show in it.
 type tongue struct{ tag, region, dir, begin, hold, live string }
 
 var tongues = []tongue{

@@ -76,7 +76,7 @@ const overflows = `(() => {
 // keeping makes laidOut write records instead of comparing them.
 var keeping = pictures
 
-// layoutLine is a line of a layout's record: an element and its box.
+// A layoutLine is a line of a layout's record: an element and its box.
 type layoutLine struct{ box, what string }
 
 func layoutOf(text string) (lines []layoutLine) {

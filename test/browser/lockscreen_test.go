@@ -17,7 +17,7 @@ import (
 	"ahprelay/gateway/notify"
 )
 
-// lockScreen shows and presses the notifications of a signed-in device. It does so
+// A lockScreen shows and presses the notifications of a signed-in device. It does so
 // through the device's service worker, like a phone's lock screen.
 type lockScreen struct {
 	*page

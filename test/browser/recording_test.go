@@ -15,7 +15,7 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// recorder takes pictures of a page, one after another, until write stops it.
+// A recorder takes pictures of a page, one after another, until write stops it.
 type recorder struct {
 	dir    string
 	end    chan struct{}

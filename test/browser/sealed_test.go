@@ -22,7 +22,7 @@ import (
 	"ahprelay/test/procs"
 )
 
-// sealedSite is a site with a sealed host. A static site at another origin than the
+// A sealedSite is a site with a sealed host. A static site at another origin than the
 // relay's serves the console.
 type sealedSite struct {
 	*site

@@ -36,7 +36,7 @@ const walkHost = "host-of-the-walk"
 // it.
 const walkPrompt = "a prompt of the walk that nobody else reads"
 
-// sealedWalk follows a new user's steps with a sealed host, by the commands in the
+// A sealedWalk follows a new user's steps with a sealed host, by the commands in the
 // documents. Meanwhile the test records everything that an operator can see at the
 // relay, which is a separate process.
 type sealedWalk struct {

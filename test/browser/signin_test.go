@@ -20,7 +20,7 @@ import (
 	"ahprelay/test/hostrpc"
 )
 
-// authServer is an OAuth authorization server for several issuers. /pages requires PKCE
+// An authServer is an OAuth authorization server for several issuers. /pages requires PKCE
 // from a page, /devices uses device codes, and /closed sends no CORS headers.
 type authServer struct {
 	*httptest.Server
