@@ -54,34 +54,34 @@ import (
 
 // Variables of the agent's environment.
 const (
-	scriptVariable = "ACPAGENT_SCRIPT" // "agent", or "record:" or "replay:" and a directory
-	storeVariable  = "ACPAGENT_STORE"  // directory for sessions; "" for none
-	withVariable   = "ACPAGENT_WITH"   // as in Options
+	scriptVariable = "ACPAGENT_SCRIPT" // "agent", or "record:" or "replay:" before a directory
+	storeVariable  = "ACPAGENT_STORE"  // directory in which the agent stores its sessions; "": none
+	withVariable   = "ACPAGENT_WITH"   // see Options.With
 )
 
-// Options are an agent's store and capabilities.
+// Options are the directory for an agent's sessions, and the agent's capabilities.
 type Options struct {
-	Store string // keeps sessions in this directory
+	Store string // the agent stores its sessions in this directory
 	With  string // capabilities: load, list, resume, fork, steer, auth, options, switch; faults: gemini;
 	// bypass: sessions begin in the mode bypassPermissions;
 	// later: each message has members unknown to its client
 }
 
-// Command returns the command of the agent, which is this test binary, and the
-// additions to its environment.
+// Command returns the command that runs the agent, and the variables to add to its
+// environment. The command is this test binary.
 func Command(o Options) (command, environment []string) {
 	return []string{os.Args[0]}, []string{
 		scriptVariable + "=agent", storeVariable + "=" + o.Store, withVariable + "=" + o.With,
 	}
 }
 
-// Go lets the agent with this store continue after the end of its turn.
+// Go creates the file for which the prompt "behind" waits in the agent with this store.
 func Go(store string) error {
 	return os.WriteFile((&agent{store: store}).file("go"), nil, 0o600)
 }
 
-// Continue adds a prompt to the only session in a store, at a given time, as the
-// agent's own terminal would.
+// Continue adds a prompt at a given time to the only session in a store. The session
+// then looks as if a user had continued it in the agent's own terminal.
 func Continue(store, prompt string, at time.Time) error {
 	files, _ := filepath.Glob(filepath.Join(store, "*.json"))
 	if len(files) != 1 {
@@ -107,7 +107,8 @@ func Continue(store, prompt string, at time.Time) error {
 	return errors.Join(os.WriteFile(files[0], text, 0o600), os.Chtimes(files[0], at, at))
 }
 
-// RunIfAsked runs the agent and exits, if this process was started by [Command].
+// RunIfAsked runs the agent and exits, if [Command], [Recorder] or [Replayer] started
+// this process. Otherwise it returns.
 func RunIfAsked() {
 	var err error
 	kind, dir, _ := strings.Cut(os.Getenv(scriptVariable), ":")
@@ -137,7 +138,7 @@ type agent struct {
 	out   io.Writer
 	store string
 	with  []string
-	chats *chatFiles // nil unless the agent has Gemini CLI's faults
+	chats *chatFiles // nil, unless the agent imitates Gemini CLI's faults
 
 	mu       sync.Mutex // guards the fields below
 	deaf     bool
@@ -155,13 +156,13 @@ type session struct {
 	saved  saved
 }
 
-// saved is a session in the store.
+// saved is the content of a session's file in the store.
 type saved struct {
 	Cwd     string
 	Title   string
 	Mode    string
 	Model   string
-	Updates []json.RawMessage // including the user's messages
+	Updates []json.RawMessage // all updates, the user's messages included
 }
 
 func serve(in io.Reader, out io.Writer) {
@@ -179,7 +180,8 @@ func serve(in io.Reader, out io.Writer) {
 
 func (a *agent) can(what string) bool { return slices.Contains(a.with, what) }
 
-// Flush implements acp.Handler. A deaf agent stops reading here.
+// Flush implements acp.Handler. After the prompt "deaf", it never returns, so the agent
+// reads nothing more.
 func (a *agent) Flush() {
 	a.mu.Lock()
 	deaf := a.deaf
@@ -300,10 +302,11 @@ func (a *agent) initialize() acp.InitializeResponse {
 	return result
 }
 
-// signInArgument makes the program a sign-in in a terminal.
+// signInArgument is the command-line argument with which the program performs a sign-in
+// in a terminal.
 const signInArgument = "sign-in"
 
-// signIn asks for a key in the terminal, and keeps it.
+// signIn asks for a key in the terminal, and stores it.
 func signIn() error {
 	fmt.Print("Key: ")
 	var key string
@@ -346,7 +349,7 @@ func (a *agent) session(id string) *session {
 
 func (a *agent) file(id string) string { return filepath.Join(a.store, filepath.Base(id)+".json") }
 
-// keep stores the session.
+// keep writes the session to its file in the store.
 func (s *session) keep() {
 	if s.agent.store == "" {
 		return
@@ -431,7 +434,7 @@ func (a *agent) open(method, id string) (any, error) {
 	return acp.LoadSessionResponse{Modes: s.modes(), ConfigOptions: s.options()}, nil
 }
 
-// update sends an update, and keeps it.
+// update sends an update to the client, and adds it to the stored session.
 func (s *session) update(kind string, v any) {
 	update, err := acp.Update(kind, v)
 	if err != nil {
@@ -449,7 +452,8 @@ func (s *session) say(format string, args ...any) {
 	s.update(acp.UpdateAgentMessageChunk, acp.ContentChunk{Content: text(fmt.Sprintf(format, args...))})
 }
 
-// prompt plays a turn.
+// prompt runs a turn as the prompt demands, and answers the request at the end of the
+// turn.
 func (a *agent) prompt(r *acp.Request) {
 	var p acp.PromptRequest
 	if err := acp.Decode(r.Params, &p); err != nil {
@@ -506,5 +510,5 @@ func child() (pid int) {
 	return cmd.Process.Pid
 }
 
-// rest waits without an end.
+// rest blocks for longer than any test.
 func rest() { time.Sleep(time.Hour) }

@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// chatFiles are the files in which Gemini CLI 0.61 keeps its conversations, with the
-// faults of that version. The store is also the home directory. Methods of nil do
-// nothing.
+// chatFiles imitates how Gemini CLI 0.61 stores conversations in files, with its
+// faults. home is the home directory, which is also the agent's store. Methods of a nil
+// chatFiles do nothing.
 type chatFiles struct{ home string }
 
 func (c *chatFiles) file(id, minute string) string {
@@ -38,13 +38,14 @@ func (c *chatFiles) add(file, line string) {
 	_ = f.Close()
 }
 
-// Formats of the minute in a file's name.
+// The minutes in the names of files: begunMinute for a new conversation, loadedMinute
+// for a conversation that was loaded.
 const (
 	begunMinute  = "2026-01-01T00-00"
 	loadedMinute = "2026-01-01T00-01"
 )
 
-// begin adds a file without messages.
+// begin creates a conversation's file with a beginning and without messages.
 func (c *chatFiles) begin(id, minute string) {
 	if c == nil {
 		return
@@ -54,19 +55,19 @@ func (c *chatFiles) begin(id, minute string) {
 	c.add(file, `{"$set":{"messages":[]}}`)
 }
 
-// said adds a message to the oldest file of a session.
+// said adds a message to the oldest file of a conversation.
 func (c *chatFiles) said(id string) {
 	if c == nil {
 		return
 	}
 	files := c.files(id)
-	if len(files) == 0 { // as it does after a removal
+	if len(files) == 0 { // Gemini CLI then writes a file without a beginning
 		files = []string{c.file(id, begunMinute)}
 	}
 	c.add(files[0], `{"id":"m","type":"user","content":[{"text":"words"}]}`)
 }
 
-// whole reports whether a file has both its beginning and messages.
+// whole reports whether a file has a beginning and messages.
 func (c *chatFiles) whole(file string) bool {
 	text, _ := os.ReadFile(file)
 	begun, messages := false, 0
@@ -79,14 +80,14 @@ func (c *chatFiles) whole(file string) bool {
 		_ = json.Unmarshal([]byte(line), &r)
 		begun = begun || r.SessionID != ""
 		if messages++; r.Type == "" {
-			messages = 0 // {"$set":{"messages":[]}}
+			messages = 0 // the line {"$set":{"messages":[]}} removes all messages
 		}
 	}
 	return begun && messages > 0
 }
 
-// clean does what a start of Gemini CLI does: it removes all files of each
-// conversation that has a file without messages.
+// clean does what Gemini CLI does when it starts: if a conversation has a file without
+// messages, clean removes all files of that conversation.
 func (c *chatFiles) clean() {
 	for _, file := range c.files("") {
 		if c.whole(file) {
@@ -98,7 +99,8 @@ func (c *chatFiles) clean() {
 	}
 }
 
-// load loads a conversation, and reports whether it exists.
+// load begins another file for a conversation, as Gemini CLI does. It reports whether
+// the conversation has a file with messages.
 func (c *chatFiles) load(id string) bool {
 	c.begin(id, loadedMinute)
 	for _, file := range c.files(id) {

@@ -10,8 +10,8 @@ import (
 	"ahprelay/internal/acp"
 )
 
-// A laterWriter adds an unknown member to each object of the messages written to it, as
-// a later version of the protocol may.
+// A laterWriter adds a member that the client does not know to each object in the
+// messages. A later version of the protocol may do the same.
 type laterWriter struct{ out io.Writer }
 
 func (w laterWriter) Write(lines []byte) (int, error) {
@@ -31,7 +31,8 @@ func (w laterWriter) Write(lines []byte) (int, error) {
 	return len(lines), nil
 }
 
-// free lists the members whose content the protocol does not define.
+// free lists members whose content the protocol does not define, so laterWriter leaves
+// them as they are.
 var free = map[string]bool{"rawInput": true, "rawOutput": true, "properties": true, "env": true, "_meta": true}
 
 func later(v any) any {
@@ -51,8 +52,8 @@ func later(v any) any {
 	return v
 }
 
-// later sends updates and requests that its client does not know, and returns an
-// unknown stop reason.
+// later sends updates and requests of kinds that the client does not know. It returns a
+// stop reason that the client does not know.
 func (s *session) later(ctx context.Context) string {
 	s.update(acp.UpdateAgentMessageChunk, acp.ContentChunk{Content: acp.ContentBlock{Type: "hologram", Data: "x"}})
 	call := acp.ToolCallUpdate{ToolCallID: s.callID(), Title: "Later tool", Kind: "teleport", Status: "almost", Content: []acp.ToolCallContent{

@@ -12,33 +12,34 @@ import (
 	"sync"
 )
 
-// Variables of a recorder's and a replayed agent's environment.
+// These variables tell a recorder and a replayed agent which paths to replace.
 const (
-	folderVariable = "ACPAGENT_FOLDER" // replaced in recordings
+	folderVariable = "ACPAGENT_FOLDER" // folder in which the agent works
 	homeVariable   = "ACPAGENT_HOME"
 )
 
-// Names that stand for paths in recordings.
+// These names replace paths in recordings.
 const (
 	folderName = "/the/folder"
 	homeName   = "/the/home"
-	agentsName = "/the/agents" // where the agents are installed
+	agentsName = "/the/agents" // directory in which the agents are installed
 )
 
-// Recorder returns the command that runs an agent and records its messages: in dir,
-// with a file for each process, 1.jsonl and so on. Paths of the folder and of the home
-// directory are replaced.
+// Recorder returns a command that runs an agent and records all messages in dir. Each
+// process writes a file: the first writes 1.jsonl, the second 2.jsonl. Names replace
+// the paths of the folder and of the home directory.
 func Recorder(dir, folder, home string, agent []string) (command, environment []string) {
 	return append([]string{os.Args[0]}, agent...), []string{scriptVariable + "=record:" + dir, folderVariable + "=" + folder, homeVariable + "=" + home}
 }
 
-// Replayer returns the command of an agent that replays the recordings in dir: a file
-// for each process. counter is a file of the test.
+// Replayer returns the command of an agent that repeats the recordings in dir. Each
+// process repeats the next file. The file counter holds the number of processes so far.
 func Replayer(dir, folder, counter string) (command, environment []string) {
 	return []string{os.Args[0]}, []string{scriptVariable + "=replay:" + dir, folderVariable + "=" + folder, storeVariable + "=" + counter}
 }
 
-// next returns the file of the next process.
+// next returns the name of the recording for this process, and increments the number in
+// counter.
 func next(dir, counter string) (string, error) {
 	n := 1
 	if text, err := os.ReadFile(counter); err == nil {
@@ -48,7 +49,7 @@ func next(dir, counter string) (string, error) {
 	return filepath.Join(dir, fmt.Sprintf("%d.jsonl", n)), os.WriteFile(counter, fmt.Append(nil, n), 0o600)
 }
 
-// record runs an agent and records its messages.
+// record runs the agent in the command line, and records its messages in dir.
 func record(dir string) error {
 	file, err := next(dir, filepath.Join(os.Getenv(homeVariable), ".recorded"))
 	if err != nil {

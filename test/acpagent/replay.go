@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// replay is an agent that repeats the messages of a recorded agent. A recording has one message
-// per line, behind "> " if it went to the agent and "< " if the agent sent it.
+// replay is an agent that repeats a recording. Each line of a recording has a message.
+// "> " stands before a message to the agent, and "< " before a message from the agent.
 //
 // The messages from the agent follow when the client has sent a message like the one
 // recorded before them: a request of the same method, or an answer. Ids of answers are
@@ -57,19 +57,19 @@ func replay(dir string, in io.Reader, out io.Writer) error {
 			return err
 		}
 	}
-	for client.lines.Scan() { // the client closes
+	for client.lines.Scan() { // runs until the client closes the connection
 	}
 	return nil
 }
 
-// A listener reads the client's messages.
+// A listener reads the client's messages for a replayed agent.
 type listener struct {
 	lines *bufio.Scanner
-	early []map[string]json.RawMessage // messages that were read before the recording needs them
+	early []map[string]json.RawMessage // messages that the client sent before the recording has them
 }
 
-// like searches the client's messages, in any order, for one like the recorded message, and
-// returns it.
+// like waits for a client's message with the same method as the recorded message, and
+// returns it. Messages in between are kept in early.
 func (l *listener) like(recorded map[string]json.RawMessage) (map[string]json.RawMessage, error) {
 	same := func(m map[string]json.RawMessage) bool { return string(m["method"]) == string(recorded["method"]) }
 	if i := slices.IndexFunc(l.early, same); i >= 0 {

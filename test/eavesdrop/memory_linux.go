@@ -12,11 +12,12 @@ import (
 	"testing"
 )
 
-// A Dump is a copy of a process's memory: each region that the process may write.
+// A Dump is a copy of all memory regions that a process may write.
 type Dump [][]byte
 
-// DumpMemory stops a process while it reads the process's memory. It leaves out read-only
-// regions: they hold only the program, which here includes the test's texts.
+// DumpMemory stops a process, reads its memory and lets it continue. It leaves out
+// read-only regions, because they contain only the program, and here the program
+// contains the test's texts.
 func DumpMemory(t testing.TB, pid int) (d Dump) {
 	t.Helper()
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
@@ -47,7 +48,7 @@ func DumpMemory(t testing.TB, pid int) (d Dump) {
 	return d
 }
 
-// usedPages reads a region without its empty pages.
+// usedPages reads a region, and leaves out pages with zeros only.
 func usedPages(mem io.ReaderAt, from, to int64) (d Dump) {
 	const page = 4 << 10
 	empty := make([]byte, page)
@@ -55,7 +56,7 @@ func usedPages(mem io.ReaderAt, from, to int64) (d Dump) {
 	var used []byte
 	for ; from < to; from += int64(len(chunk)) {
 		part := chunk[:min(int64(len(chunk)), to-from)]
-		n, _ := mem.ReadAt(part, from) // a device's region cannot be read
+		n, _ := mem.ReadAt(part, from) // the region of a device cannot be read
 		for at := 0; at < n; at += page {
 			if p := part[at:min(at+page, n)]; !bytes.Equal(p, empty[:len(p)]) {
 				used = append(used, p...)
@@ -70,7 +71,7 @@ func usedPages(mem io.ReaderAt, from, to int64) (d Dump) {
 	return d
 }
 
-// Size returns its length in bytes.
+// Size returns the number of bytes in the dump.
 func (d Dump) Size() (n int) {
 	for _, region := range d {
 		n += len(region)
@@ -81,7 +82,7 @@ func (d Dump) Size() (n int) {
 // A Piece is 16 bytes from a text.
 type Piece [16]byte
 
-// PiecesOf returns all pieces.
+// PiecesOf returns all pieces of the texts.
 func PiecesOf(texts []string) map[Piece]bool {
 	all := map[Piece]bool{}
 	for _, text := range texts {
@@ -92,8 +93,8 @@ func PiecesOf(texts []string) map[Piece]bool {
 	return all
 }
 
-// Finds returns the pieces that occur in the dump. It is not instrumented for the race
-// detector, which would need a minute for a loop that shares nothing.
+// Finds returns the pieces that occur in the dump. The race detector does not check it,
+// because that would take a minute for a loop that shares nothing.
 //
 //go:norace
 func (d Dump) Finds(pieces map[Piece]bool) map[Piece]bool {
@@ -114,7 +115,7 @@ func (d Dump) Finds(pieces map[Piece]bool) map[Piece]bool {
 	return list
 }
 
-// Some returns a few pieces, as texts.
+// Some returns at most 20 pieces, as texts for a message.
 func Some(pieces map[Piece]bool) (list []string) {
 	for p := range pieces {
 		if list = append(list, string(p[:])); len(list) == 20 {

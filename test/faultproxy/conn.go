@@ -12,7 +12,8 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Limits for the data in transit in one direction of a connection, in bytes.
+// In each direction of a connection, at most maxPieces pieces with pieceSize bytes each
+// are on their way.
 const (
 	pieceSize = 16 << 10
 	maxPieces = 64
@@ -27,16 +28,15 @@ type conn struct {
 	gate   gate
 	shape  atomic.Pointer[Shape]
 
-	doomed atomic.Bool  // to be reset
-	left   atomic.Int64 // reset after this many more bytes
+	doomed atomic.Bool  // the connection will be reset
+	left   atomic.Int64 // number of bytes until then
 
 	mu    sync.Mutex // guards the fields below
 	to    *net.TCPConn
 	ended bool
 }
 
-// A piece is the data of one read, with the time at which it must arrive at the
-// other end.
+// A piece is what a read returned, with the time at which the other end must get it.
 type piece struct {
 	bytes []byte
 	due   time.Time
@@ -49,7 +49,8 @@ func newConn(p *Proxy, from *net.TCPConn) *conn {
 	return c
 }
 
-// run passes bytes both ways until both ends have closed, or one has failed.
+// run passes bytes in both directions until both ends have closed, or one end has
+// failed.
 func (c *conn) run() {
 	defer c.proxy.forget(c)
 	defer c.cancel()
@@ -82,7 +83,7 @@ func (c *conn) connect() bool {
 	return !c.ended
 }
 
-// close ends the connection at both ends, with a reset if abrupt.
+// close ends the connection at both ends. If abrupt is true, both ends get a reset.
 func (c *conn) close(abrupt bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -99,7 +100,7 @@ func (c *conn) close(abrupt bool) {
 	}
 }
 
-// pass passes one direction.
+// pass passes bytes in one direction until the end.
 func (c *conn) pass(to, from *net.TCPConn) {
 	pieces := make(chan piece, maxPieces)
 	var wg sync.WaitGroup
@@ -115,9 +116,9 @@ func (c *conn) pass(to, from *net.TCPConn) {
 	wg.Wait()
 }
 
-// read reads pieces until the end. It returns io.EOF after an orderly end.
+// read reads pieces until the sender ends. It returns io.EOF after an orderly end.
 func (c *conn) read(pieces chan<- piece, from *net.TCPConn) error {
-	due := time.Time{} // when the previous piece must arrive
+	due := time.Time{} // time at which the previous piece must arrive
 	for {
 		buf := make([]byte, pieceSize)
 		n, err := from.Read(buf)
@@ -147,7 +148,8 @@ func (s *Shape) delay() time.Duration {
 	return s.Delay - s.Jitter + rand.N(2*s.Jitter)
 }
 
-// write writes pieces when they are due, and then closes.
+// write writes each piece when it is due, and closes the connection for writing after
+// the last.
 func (c *conn) write(to *net.TCPConn, pieces <-chan piece) error {
 	limit := rate.NewLimiter(rate.Inf, pieceSize)
 	for p := range pieces {
@@ -170,7 +172,7 @@ func (c *conn) write(to *net.TCPConn, pieces <-chan piece) error {
 	return nil
 }
 
-// await waits until a piece may be written.
+// await waits until a piece is due and the rate and the gate admit it.
 func (c *conn) await(p piece, limit *rate.Limiter) error {
 	if wait := time.Until(p.due); wait > 0 {
 		timer := time.NewTimer(wait)
@@ -185,7 +187,7 @@ func (c *conn) await(p piece, limit *rate.Limiter) error {
 	if r := c.shape.Load().Rate; r > 0 {
 		want = rate.Limit(r)
 	}
-	if limit.Limit() != want { // a new limit starts with a full allowance
+	if limit.Limit() != want { // a new limiter may pass a whole piece at once
 		limit.SetLimit(want)
 	}
 	if err := limit.WaitN(c.ctx, len(p.bytes)); err != nil {
@@ -194,10 +196,10 @@ func (c *conn) await(p piece, limit *rate.Limiter) error {
 	return c.gate.wait(c.ctx)
 }
 
-// A gate is open or closed.
+// A gate lets callers of wait pass while it is open.
 type gate struct {
 	mu       sync.Mutex
-	passable chan struct{} // closed if so
+	passable chan struct{} // closed while the gate is open
 }
 
 func (g *gate) shut() {

@@ -11,12 +11,14 @@ import (
 	"syscall"
 )
 
-// ownNetwork marks a process that has a network namespace of its own.
+// ownNetwork is a variable in the environment of a process that has its own network
+// namespace.
 const ownNetwork = "AHP_TEST_OWN_NETWORK"
 
-// OwnNetwork restarts this program in a network namespace of its own, where the kernel
-// can drop packets for it and its children. It returns in that namespace, or with the
-// reason why there is none. Call it first.
+// OwnNetwork runs this program again in its own network namespace, where the kernel can
+// drop packets of the program and its children. In that namespace it returns nil.
+// Without permission for a namespace, it returns the reason. Call it before anything
+// else.
 func OwnNetwork() error {
 	if os.Getenv(ownNetwork) != "" {
 		return nil
@@ -43,7 +45,8 @@ func OwnNetwork() error {
 	return syscall.Exec(unshare, args, append(os.Environ(), ownNetwork+"=1"))
 }
 
-// CanDrop reports why packets cannot be dropped here; see [OwnNetwork].
+// CanDrop returns why packets cannot be dropped in this process, or nil; see
+// [OwnNetwork].
 func CanDrop() error {
 	if os.Getenv(ownNetwork) == "" {
 		return errors.New("dropping packets needs a network namespace of one's own: root, unshare and nft")
@@ -51,8 +54,8 @@ func CanDrop() error {
 	return nil
 }
 
-// source returns an IP address of the proxy's own, by which the kernel recognizes the
-// proxy's packets, or nil where none is needed.
+// source returns an IP address for the proxy's connections to its target, by which the
+// kernel recognizes their packets. It returns nil if packets cannot be dropped.
 func source() *net.TCPAddr {
 	if CanDrop() != nil {
 		return nil
@@ -60,9 +63,9 @@ func source() *net.TCPAddr {
 	return &net.TCPAddr{IP: net.IPv4(127, byte(1+rand.IntN(254)), byte(rand.IntN(256)), byte(1+rand.IntN(254)))}
 }
 
-// Drop makes the kernel drop packets between the proxy and its target, on new
-// connections too: all packets, or a percentage. Unlike with a frozen proxy, TCP at
-// both ends must notice the loss and retransmit.
+// Drop makes the kernel drop a percentage of the packets between the proxy and its
+// target, 100 for all, also on new connections. Unlike on a frozen connection, TCP at
+// both ends must notice the loss and send again.
 func (p *Proxy) Drop(percent int) error {
 	if err := CanDrop(); err != nil {
 		return err
@@ -80,10 +83,10 @@ func (p *Proxy) Drop(percent int) error {
 	return err
 }
 
-// table returns the name of the kernel's table for the proxy.
+// table returns the name of the kernel's table with the proxy's rules.
 func (p *Proxy) table() string { return "drop_" + strings.ReplaceAll(p.source.IP.String(), ".", "_") }
 
-// deliver ends Drop.
+// deliver removes what Drop has configured.
 func (p *Proxy) deliver() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

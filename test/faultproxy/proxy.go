@@ -27,36 +27,36 @@ import (
 	"time"
 )
 
-// dialTimeout is how long the target may take to accept a connection.
+// dialTimeout limits the wait until the target accepts a connection.
 const dialTimeout = 5 * time.Second
 
 // A Proxy accepts connections at its address and passes them on to its target. All
 // methods are safe for concurrent use.
 type Proxy struct {
 	listen, target string
-	source         *net.TCPAddr // of connections to the target; nil: any
+	source         *net.TCPAddr // address for connections to the target; nil: any
 
-	ctx    context.Context // ends with Close
+	ctx    context.Context // ended by Close
 	cancel context.CancelFunc
-	wg     sync.WaitGroup // all goroutines
+	wg     sync.WaitGroup // waits for all goroutines
 
 	mu       sync.Mutex // guards the fields below
 	listener net.Listener
 	conns    map[*conn]bool
-	frozen   bool // so are new connections
+	frozen   bool // new connections freeze, too
 	dropping bool // the kernel drops packets
 	shape    Shape
 }
 
-// A Shape is a slow network's effect on each connection, in each direction.
+// A Shape describes a slow network. It affects both directions of each connection.
 type Shape struct {
-	Delay  time.Duration // bytes arrive that much later
-	Jitter time.Duration // up to this much more or less, without reordering
-	Rate   int           // bytes a second; 0: no limit
+	Delay  time.Duration // each byte arrives later by this
+	Jitter time.Duration // each delay differs by up to this; the order stays
+	Rate   int           // bytes per second; 0: no limit
 }
 
-// New returns a Proxy that listens on an address and passes connections on to target.
-// Port 0 chooses a free port. An empty address stands for an [OwnAddress].
+// New returns a Proxy that listens at an address and passes connections on to target.
+// With port 0, it listens at a free port; with an empty address, at an [OwnAddress].
 func New(listen, target string) (*Proxy, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	if listen == "" {
@@ -78,10 +78,10 @@ func (p *Proxy) DialFromListener() {
 	p.source = &net.TCPAddr{IP: p.listener.Addr().(*net.TCPAddr).IP}
 }
 
-// Addr returns where the proxy listens.
+// Addr returns the address at which the proxy listens.
 func (p *Proxy) Addr() string { return p.listen }
 
-// open starts to listen, unless the proxy listens already.
+// open makes the proxy listen, unless it listens already or is closed.
 func (p *Proxy) open() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -112,7 +112,8 @@ func (p *Proxy) acceptLoop(l net.Listener) {
 	}
 }
 
-// keep registers a connection, unless its listener has been closed.
+// keep registers a connection. It returns false if the listener that accepted the
+// connection has been closed.
 func (p *Proxy) keep(l net.Listener, c *conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -155,15 +156,15 @@ func (p *Proxy) Freeze() {
 	p.FreezeOpen()
 }
 
-// FreezeOpen stops all traffic on the present connections.
+// FreezeOpen stops all traffic on the present connections. New connections pass.
 func (p *Proxy) FreezeOpen() {
 	for _, c := range p.current() {
 		c.gate.shut()
 	}
 }
 
-// ResetAfter resets each present connection once it has passed this many more bytes,
-// counted over both directions.
+// ResetAfter resets each present connection after it has passed this many more bytes,
+// both directions together.
 func (p *Proxy) ResetAfter(bytes int64) {
 	for _, c := range p.current() {
 		c.left.Store(bytes)
@@ -181,7 +182,7 @@ func (p *Proxy) Shape(s Shape) {
 	}
 }
 
-// Heal ends all faults.
+// Heal ends all faults, and lets the proxy listen again after Cut.
 func (p *Proxy) Heal() error {
 	p.Shape(Shape{})
 	p.mu.Lock()
@@ -193,7 +194,7 @@ func (p *Proxy) Heal() error {
 	return errors.Join(p.deliver(), p.open())
 }
 
-// Conns returns the number of connections.
+// Conns returns the number of open connections.
 func (p *Proxy) Conns() int { return len(p.current()) }
 
 func (p *Proxy) current() []*conn {
@@ -206,11 +207,10 @@ func (p *Proxy) current() []*conn {
 	return list
 }
 
-// Close ends all connections, and returns when all goroutines of the proxy have
-// ended.
+// Close ends all connections, and returns after all goroutines of the proxy have ended.
 func (p *Proxy) Close() {
 	p.cancel()
 	p.Cut()
-	_ = p.deliver() // the connections whose data is dropped have ended
+	_ = p.deliver() // Cut has ended the connections that lose packets
 	p.wg.Wait()
 }

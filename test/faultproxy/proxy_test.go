@@ -19,14 +19,14 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience is the longest time that a step may take. silence is long enough for a byte to
-// arrive if it is not held back.
+// patience limits the time for a step. In silence, a byte would arrive if nothing held
+// it back.
 const (
 	patience = time.Minute
 	silence  = 100 * time.Millisecond
 )
 
-// newEcho returns a proxy in front of an echo server.
+// newEcho starts an echo server, and returns a proxy in front of it.
 func newEcho(t *testing.T) *faultproxy.Proxy {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -128,7 +128,8 @@ func TestCutConnectionsAreReset(t *testing.T) {
 	c.wantLine("again")
 }
 
-// TestFrozenBytesArriveLater freezes new and old connections: afterwards everything arrives.
+// TestFrozenBytesArriveLater freezes the proxy. Bytes on a present and on a new
+// connection arrive after Heal.
 func TestFrozenBytesArriveLater(t *testing.T) {
 	p := newEcho(t)
 	before := dial(t, p)
@@ -160,14 +161,15 @@ func TestOnlyOpenConnectionsFreeze(t *testing.T) {
 	before.wantSilence()
 }
 
-// A reset passes a part of the data before it.
+// The proxy resets a connection after a given number of bytes. The bytes before the
+// reset arrive.
 func TestResetLetsAPartThrough(t *testing.T) {
 	p := newEcho(t)
 	c := dial(t, p)
 	c.say("1")
 	c.wantLine("1")
 	p.ResetAfter(6)
-	c.say("abcdefghi") // 10 bytes with the end of the line
+	c.say("abcdefghi") // 10 bytes with the line feed
 	_ = c.SetReadDeadline(time.Now().Add(patience))
 	if b, err := io.ReadAll(c.in); !errors.Is(err, syscall.ECONNRESET) || strings.Contains(string(b), "\n") {
 		t.Errorf("read %q, %v; want a part of the line, and a reset", b, err)
@@ -175,8 +177,8 @@ func TestResetLetsAPartThrough(t *testing.T) {
 	dial(t, p).say("1")
 }
 
-// TestHalfCloseIsPassedOn closes one direction of a connection: the other end sees that,
-// and can still send.
+// TestHalfCloseIsPassedOn closes a connection for writing at one end. The other end
+// reads the end, and can still send.
 func TestHalfCloseIsPassedOn(t *testing.T) {
 	c := dial(t, newEcho(t))
 	c.say("last")
@@ -188,8 +190,8 @@ func TestHalfCloseIsPassedOn(t *testing.T) {
 	}
 }
 
-// TestShapedBytesKeepTheirOrder checks that a slow network delays bytes without reordering
-// them.
+// TestShapedBytesKeepTheirOrder sends lines through a slow network. They arrive later,
+// and in the same order.
 func TestShapedBytesKeepTheirOrder(t *testing.T) {
 	p := newEcho(t)
 	c := dial(t, p)
@@ -204,12 +206,12 @@ func TestShapedBytesKeepTheirOrder(t *testing.T) {
 	start := time.Now()
 	c.say(strings.Repeat("x", 60<<10))
 	c.wantLine(strings.Repeat("x", 60<<10))
-	if took := time.Since(start); took < 300*time.Millisecond { // the first 16 KiB are free, each way
+	if took := time.Since(start); took < 300*time.Millisecond { // in each direction, the first 16 KiB pass at once
 		t.Errorf("60 KiB at 100 KiB/s took %v", took)
 	}
 }
 
-// A proxy can be closed while its output is not read.
+// A proxy closes although its connection's end reads nothing.
 func TestStuckProxyCloses(t *testing.T) {
 	p := newEcho(t)
 	c := dial(t, p)

@@ -11,8 +11,8 @@ import (
 	"ahprelay/test/procs"
 )
 
-// A balancer selects relays for clients in turn, among those that are ready. Like a load
-// balancer it requests each relay's /readyz, and records when a relay was not ready.
+// A balancer gives each client the next relay that is ready, like a load balancer. For
+// this, it requests each relay's /readyz, and records when a relay was not ready.
 type balancer struct {
 	relays []string // base URLs
 	cancel context.CancelFunc
@@ -20,16 +20,16 @@ type balancer struct {
 
 	mu    sync.Mutex // guards the fields below
 	ready []bool
-	since []time.Time     // time of the last change, by relay
-	away  []time.Duration // longest time without readiness, by relay
+	since []time.Time     // time of each relay's last change
+	away  []time.Duration // longest time that each relay was not ready
 	times []int           // how often each relay was not ready
-	next  int             // relay to select
+	next  int             // relay that pick returned last
 }
 
-// pollEvery is the interval between a balancer's requests.
+// pollEvery is the time between a balancer's requests to a relay.
 const pollEvery = 50 * time.Millisecond
 
-// balance starts a balancer in front of relays that are ready. Stop ends it.
+// balance starts a balancer in front of relays that are ready. The method stop ends it.
 func balance(relays []string) *balancer {
 	ctx, cancel := context.WithCancel(context.Background())
 	b := &balancer{
@@ -54,7 +54,7 @@ func (b *balancer) stop() {
 	b.polls.Wait()
 }
 
-// note records a relay's answer.
+// note records whether relay i is ready now.
 func (b *balancer) note(i int, ready bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -70,7 +70,7 @@ func (b *balancer) note(i int, ready bool) {
 	b.ready[i], b.since[i] = ready, now
 }
 
-// pick returns the URL of the host at the next relay that is ready.
+// pick returns the host's URL at the next relay that is ready.
 func (b *balancer) pick() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -83,8 +83,8 @@ func (b *balancer) pick() string {
 	return "ws" + strings.TrimPrefix(b.relays[b.next], "http") + "/ahp/" + procs.Host
 }
 
-// judge adds the balancer's figures to the result of a row that replaces each relay once.
-// Each relay may be unready once, and all other relays must be ready then.
+// judge adds the balancer's figures to the result of a row in which each relay is
+// replaced once. It reports each relay that was not ready any other number of times.
 func (b *balancer) judge(r *Result) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -18,8 +18,9 @@ import (
 	"ahprelay/test/procs"
 )
 
-// TestMain runs all tests in a network of their own where possible, see
-// [faultproxy.OwnNetwork]. The programs are built before, with the common network.
+// TestMain runs all tests in their own network if possible, see
+// [faultproxy.OwnNetwork]. It builds the programs first, because a build may need the
+// machine's network.
 func TestMain(m *testing.M) {
 	_, err := procs.Build(context.Background())
 	if err = errors.Join(err, faultproxy.OwnNetwork()); err != nil {
@@ -28,7 +29,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// short lists the rows of every test run; make faults runs all.
+// short lists the rows that each run of the tests includes. make faults runs all rows.
 var short = []string{
 	"client–relay: cut 3s",
 	"client–relay: reset in the middle of a frame",
@@ -48,7 +49,8 @@ var short = []string{
 	"all relays of three: SIGTERM and start, one after the other, each with an empty data directory",
 }
 
-// TestRowsRunSideBySide runs a few rows, side by side.
+// TestRowsRunSideBySide runs the rows in short, several at a time. Each must keep its
+// promise.
 func TestRowsRunSideBySide(t *testing.T) {
 	programs, err := procs.Build(t.Context())
 	if err != nil {
@@ -88,7 +90,8 @@ func TestRowsRunSideBySide(t *testing.T) {
 	}
 }
 
-// TestBrokenPromisesAreFound finds each broken promise.
+// TestBrokenPromisesAreFound breaks each part of a promise. The result must name
+// exactly that part.
 func TestBrokenPromisesAreFound(t *testing.T) {
 	row := Row{Place: "p", Fault: "f", promise: promise{codes: []int{codeOffline}, must: true, told: time.Second, pause: time.Second}}
 	good := func() Result {
@@ -96,7 +99,7 @@ func TestBrokenPromisesAreFound(t *testing.T) {
 	}
 	for name, test := range map[string]struct {
 		change func(*Result)
-		want   string // expected text in the broken promises; "": none is broken
+		want   string // expected text; "": no promise is broken
 	}{
 		"good":       {func(*Result) {}, ""},
 		"lost":       {func(r *Result) { r.Lost = 1 }, "1 lost"},

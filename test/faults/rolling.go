@@ -9,13 +9,14 @@ import (
 	"ahprelay/test/procs"
 )
 
-// readyTime bounds the time until a replaced relay is ready.
+// readyTime limits the time until a relay is ready again after it was replaced.
 const readyTime = 30 * time.Second
 
-// rollingRows replace all three relays of a cluster under load, with clients at each. The
-// clients of a relay that ends are asked to reconnect, and no other client is closed. All
-// other relays stay ready meanwhile. A last row kills a relay without clients, and starts
-// an empty one in its place.
+// rollingRows returns the rows in which relays of a cluster of three are replaced under
+// load. All three relays have clients, and are replaced one by one: the clients of a
+// relay that ends must reconnect, no other client may be closed, and the other relays
+// must stay ready. In the last row, a relay without clients is killed and starts with
+// an empty data directory.
 func rollingRows() (rows []Row) {
 	nothing := func(context.Context, *procs.Site) error { return nil }
 	for _, empty := range []bool{false, true} {

@@ -12,27 +12,27 @@ import (
 	"ahprelay/test/procs"
 )
 
-// A Row is one fault at one place.
+// A Row is a fault at a place, with its promise: a row of the table in docs/faults.md.
 type Row struct {
 	Place string
 	Fault string
 
-	external bool                                     // needs a NATS server in a separate process
-	others   int                                      // additional relays in the cluster
-	balanced bool                                     // clients connect to all relays, see balancer
-	memory   int                                      // bytes of the relay's cgroup; 0: none
-	flags    []string                                 // additional flags of the relay
-	hold     time.Duration                            // duration of the fault
+	external bool                                     // NATS runs in a separate process
+	others   int                                      // further relays in the cluster
+	balanced bool                                     // clients connect to all relays: see balancer
+	memory   int                                      // memory limit of the relay's cgroup in bytes; 0: no cgroup
+	flags    []string                                 // further flags for the relay
+	hold     time.Duration                            // how long the fault lasts
 	inject   func(context.Context, *procs.Site) error // begins the fault
-	heal     func(context.Context, *procs.Site) error // ends it
-	during   func(context.Context, *procs.Site) error // if set, called instead of waiting for hold
+	heal     func(context.Context, *procs.Site) error // ends the fault
+	during   func(context.Context, *procs.Site) error // if not nil, runs between inject and heal
 	promise  promise
-	needs    func() error // returns why the fault is impossible on this machine, or nil
+	needs    func() error // returns why this machine cannot run the row, or nil
 
-	alone func(context.Context, *procs.Site, *Result) error // if set, runs the whole row without a crowd, proxies or record
+	alone func(context.Context, *procs.Site, *Result) error // if not nil, runs the whole row, without a crowd, proxies or the host's record
 }
 
-// Skip reports why the row cannot be run here.
+// Skip returns why this machine cannot run the row, or nil.
 func (r Row) Skip() error {
 	if r.needs == nil {
 		return nil
@@ -40,20 +40,20 @@ func (r Row) Skip() error {
 	return r.needs()
 }
 
-// Name identifies the row.
+// Name returns the row's place and fault, which identify it.
 func (r Row) Name() string { return r.Place + ": " + r.Fault }
 
 // A promise limits the effect of a fault on clients.
 type promise struct {
-	codes []int         // codes with which connections may be closed
-	must  bool          // and are
-	told  time.Duration // longest time from the fault's beginning until clients are closed; 0: no promise
-	pause time.Duration // longest time without a message; 0: no promise
-	later time.Duration // added to the usual time until clients are whole
+	codes []int         // codes with which clients' connections may be closed
+	must  bool          // at least one connection must be closed
+	told  time.Duration // longest time from the fault's beginning until the last client is closed; 0: no limit
+	pause time.Duration // longest time in which a client receives nothing; 0: no limit
+	later time.Duration // added to the time until clients are whole
 }
 
-// whole is the longest time from the end of a fault until all clients have received
-// everything, on an idle machine. Clients wait 2 s between attempts to connect.
+// whole limits the time from a fault's end until each client has received everything,
+// on an idle machine. A client waits 2 s before it connects again.
 const whole = 10 * time.Second
 
 // Codes of close frames.
@@ -69,24 +69,25 @@ var (
 	cut     = promise{codes: []int{load.EndCut}, must: true}
 	offline = promise{codes: []int{codeOffline}, must: true}
 
-	// cutOff is offline for connections that end one after the other: the host may
-	// still answer on the last one when the first has ended.
+	// cutOff is offline for connections that end one by one. The host may still be online
+	// for the last connection after the first has ended.
 	cutOff = promise{codes: []int{codeOffline, codeResync}, must: true}
 )
 
-// within limits the time until clients learn of the fault.
+// within returns the promise with a limit for the time until clients are closed.
 func (p promise) within(d time.Duration) promise {
 	p.told = d
 	return p
 }
 
-// silentAtMost limits the time without a message.
+// silentAtMost returns the promise with a limit for the time in which a client receives
+// nothing.
 func (p promise) silentAtMost(d time.Duration) promise {
 	p.pause = d
 	return p
 }
 
-// Rows returns all rows.
+// Rows returns all rows of the table.
 func Rows() []Row {
 	var rows []Row
 	for _, l := range links {
@@ -104,17 +105,18 @@ type link struct {
 	external bool
 	proxy    func(*procs.Site) *faultproxy.Proxy
 
-	short, most, long promise // cuts and freezes of 3 s, just below the resume window, and above it
+	short, most, long promise // for cuts and freezes of 3 s, of just less than the resume window, and of more
 	frozen            [3]promise
-	forgotten         promise // present connections are frozen for good
+	forgotten         promise // the present connections freeze and never recover
 	forgottenFor      time.Duration
 	slow              promise
 	reset, flap       promise
-	lost              promise // all packets are lost, for a time just below the resume window
+	lost              promise // all packets are lost, for just less than the resume window
 }
 
-// retry is the longest time until TCP sends again after all packets were lost for
-// [shorter]: the same time once more.
+// retry limits how long TCP waits before it sends again, after all packets were lost
+// for the time [shorter]. TCP doubles its waits, so the last wait may be as long as the
+// loss.
 const retry = shorter + time.Second
 
 func (p promise) laterBy(d time.Duration) promise {
@@ -122,14 +124,14 @@ func (p promise) laterBy(d time.Duration) promise {
 	return p
 }
 
-// The resume window is 15 s.
+// The resume window is 15 s: shorter is below it, and longer is above.
 const (
 	shorter = 14 * time.Second
 	longer  = 22 * time.Second
 )
 
-// resumeEnds is the time until clients learn that a network is gone: the resume
-// window, a heartbeat, and the detection.
+// resumeEnds limits the time until clients are closed after a network is gone: the
+// resume window, a heartbeat, and the detection.
 const resumeEnds = 19 * time.Second
 
 func (l link) rows() []Row {
@@ -211,8 +213,8 @@ var links = []link{
 	},
 }
 
-// natsLink is a link that carries NATS messages: a fault shorter than the resume
-// window is only a pause.
+// natsLink returns a link between a process and NATS. There, a fault that is shorter
+// than the resume window must look like a pause to clients.
 func natsLink(place string, external bool, proxy func(*procs.Site) *faultproxy.Proxy) link {
 	long := offline.within(resumeEnds)
 	return link{
@@ -224,17 +226,17 @@ func natsLink(place string, external bool, proxy func(*procs.Site) *faultproxy.P
 	}
 }
 
-// Times until clients learn of a fault.
+// These limit the time until clients are closed after a host or a host-agent has died.
 const (
 	hostDies  = time.Second
 	agentDies = 2 * time.Second
 )
 
-// silent is the effect of a hanging host: clients receive nothing until they give up,
-// as without a relay.
+// silent is the promise for a host that hangs: clients receive nothing until they give
+// up, as they would without a relay.
 var silent = promise{codes: []int{load.EndSilent}, must: true}
 
-// A process is one that can die or hang.
+// A process is a program of the site that can die or hang.
 type process struct {
 	name     string
 	external bool
@@ -247,7 +249,7 @@ type process struct {
 	mostHung            promise // SIGSTOP for just less than the resume window
 }
 
-// downTime is how long a killed process stays away before it is started again.
+// downTime is the time after which a killed process starts again.
 const downTime = 2 * time.Second
 
 func (p process) rows() []Row {

@@ -15,37 +15,37 @@ import (
 
 // Options configure a run.
 type Options struct {
-	Programs string // directory of the programs that procs builds
+	Programs string // directory with the programs from procs.Build
 	Dir      string // for logs and state, one directory for each row
 	Clients  int    // default 5
 
-	// Patience multiplies all promised times, because other processes need the
-	// processor too. Default 1.
+	// Patience multiplies all promised times, because rows that run at the same time share
+	// the processors. Default 1.
 	Patience int
 
-	Keep bool // keep the directory of a row that kept its promises
+	Keep bool // keeps the directory of a row without a broken promise
 }
 
-// A Result is a row's outcome.
+// A Result is what a row has measured.
 type Result struct {
 	Row Row
 	load.Report
-	Closes map[int]int   // connections closed, by code
-	Told   time.Duration // from the fault's beginning until the last closed client was closed; 0: none was closed
+	Closes map[int]int   // number of closed connections, by code
+	Told   time.Duration // from the fault's beginning until the last client was closed; 0: no client was closed
 	Pause  time.Duration // longest time in which a client received nothing
-	Whole  time.Duration // from the fault's end until all clients were whole again
-	Note   string        // more figures
-	Broken []string      // promises, and why
+	Whole  time.Duration // from the fault's end until all clients had received everything
+	Note   string        // further figures
+	Broken []string      // each broken promise, with the measured value
 }
 
-// Times of a row.
+// These are the durations of a row's phases.
 const (
 	warmUp   = 1500 * time.Millisecond
 	coolDown = time.Second
-	giveUp   = 60 * time.Second // for clients to become whole
+	giveUp   = 60 * time.Second // limit for clients to receive everything
 )
 
-// Run runs one row.
+// Run runs a row in a new directory, and returns its result.
 func Run(ctx context.Context, row Row, o Options) Result {
 	if o.Clients == 0 {
 		o.Clients = 5
@@ -100,7 +100,8 @@ func (r *Result) run(ctx context.Context, o Options, dir string) error {
 	return r.breakIt(ctx, site, crowd)
 }
 
-// breakIt injects the fault, heals it, and judges.
+// breakIt injects the fault and heals it. It then measures the effects, and compares
+// the records of clients and host.
 func (r *Result) breakIt(ctx context.Context, site *procs.Site, crowd *load.Crowd) error {
 	began := time.Now()
 	if err := r.Row.inject(ctx, site); err != nil {
@@ -151,7 +152,7 @@ func endsOf(crowd *load.Crowd) (ends []load.End) {
 	return ends
 }
 
-// check compares the result with the promise.
+// check compares the result with the row's promise, and adds each broken part.
 func (r *Result) check(o Options) {
 	p := r.Row.promise
 	slack := time.Duration(o.Patience)

@@ -18,24 +18,24 @@ import (
 	"ahprelay/test/refclient"
 )
 
-// Many clients read nothing, while a few others request content and send long
-// messages. The relay has little memory.
+// In these rows, many clients read nothing, and a few askers read: these request
+// content and send long messages. The relay has little memory.
 const (
 	stalledMemory = 256 << 20
 	stalledTime   = 25 * time.Second
-	stalledPause  = 2 * time.Second // longest wait of a client that reads
+	stalledPause  = 2 * time.Second // longest wait of an asker for an answer
 
 	askers     = 10
-	peers      = 3 // askers connected to the host without the relay
+	peers      = 3 // askers that connect to the host without the relay
 	askSize    = 200_000
 	uploadSize = 100_000
 	askEvery   = 100 * time.Millisecond
 
-	stalledAsks   = 4        // requests of each client that reads nothing
-	stalledBuffer = 16 << 10 // of its kernel
+	stalledAsks   = 4        // requests by each client that reads nothing
+	stalledBuffer = 16 << 10 // bytes in the receive buffer of such a client's kernel
 )
 
-// unlimited removes a limit on the clients of one party.
+// unlimited is a flag's value that sets no limits for the clients of a party.
 const unlimited = "connections=0,pending=0,opens=0"
 
 func stalledRows() (rows []Row) {
@@ -50,7 +50,8 @@ func stalledRows() (rows []Row) {
 	return rows
 }
 
-// stall runs n clients that read nothing, beside the askers.
+// stall runs n clients that read nothing, and the askers. It adds the askers' figures
+// to the result.
 func (r *Result) stall(ctx context.Context, s *procs.Site, n int) error {
 	token, err := s.Token()
 	if err != nil {
@@ -88,7 +89,8 @@ func (r *Result) stall(ctx context.Context, s *procs.Site, n int) error {
 	return r.compare(direct)
 }
 
-// stallOne connects a client that requests content without reading, until ctx ends.
+// stallOne connects a client that requests content and does not read it. The connection
+// stays until ctx ends.
 func stallOne(ctx context.Context, wg *sync.WaitGroup, url, token string, i int) {
 	narrow := &net.Dialer{Control: func(_, _ string, c syscall.RawConn) error {
 		var err error
@@ -99,7 +101,7 @@ func stallOne(ctx context.Context, wg *sync.WaitGroup, url, token string, i int)
 	transport := &http.Transport{DialContext: narrow.DialContext, DisableKeepAlives: true}
 	ws, _, err := websocket.Dial(ctx, url+"?tkn="+token, &websocket.DialOptions{HTTPClient: &http.Client{Transport: transport}})
 	if err != nil {
-		return // the relay refuses clients while its memory is short
+		return // while its memory is short, the relay refuses clients
 	}
 	frames := []string{fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"channel":"ahp-root://","clientId":"stalled-%d","protocolVersions":["0.9.0"]}}`, i)}
 	for n := range stalledAsks {
@@ -116,15 +118,15 @@ func stallOne(ctx context.Context, wg *sync.WaitGroup, url, token string, i int)
 	})
 }
 
-// An asked is the outcome of one asker.
+// An asked is what an asker has measured.
 type asked struct {
-	waits   []time.Duration // of its requests
-	uploads []time.Duration // time from a long message to the answer to a ping behind it
-	err     error           // its connection ended
+	waits   []time.Duration // time until the answer to each request
+	uploads []time.Duration // time from each long message to the answer to a ping after it
+	err     error           // why its connection ended
 }
 
-// ask runs a client that reads. It requests content, and every fifth time it sends a
-// long message and a ping instead.
+// ask runs an asker until ctx ends. It requests content and waits for the answer. Every
+// fifth time, it sends a long message and a ping instead.
 func ask(ctx context.Context, url, token string, i int) (a asked) {
 	c, err := refclient.Dial(ctx, url, refclient.Options{Token: token, NoRecord: true})
 	if err != nil {
@@ -145,7 +147,7 @@ func ask(ctx context.Context, url, token string, i int) (a asked) {
 		if err == nil {
 			_, err = c.Call(ctx, method, params)
 		}
-		*times = append(*times, time.Since(began)) // the last one may be cut short
+		*times = append(*times, time.Since(began)) // the end of ctx may have cut the last wait short
 		if err != nil && ctx.Err() == nil {
 			a.err = err
 			return a
@@ -155,7 +157,7 @@ func ask(ctx context.Context, url, token string, i int) (a asked) {
 	return a
 }
 
-// compare adds the figures of askers without a relay, at a host with the same load.
+// compare adds the figures of the askers that use the same host without the relay.
 func (r *Result) compare(results []asked) error {
 	var waits []time.Duration
 	for _, a := range results {
@@ -171,7 +173,8 @@ func (r *Result) compare(results []asked) error {
 	return nil
 }
 
-// judge adds the askers' figures to the result.
+// judge adds the askers' figures to the result, and reports each asker whose connection
+// ended.
 func (r *Result) judge(results []asked) error {
 	var waits, uploads []time.Duration
 	for i, a := range results {

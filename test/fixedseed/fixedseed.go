@@ -7,7 +7,7 @@ import (
 	"flag"
 	"os"
 
-	_ "pgregory.net/rapid" // registers the flag
+	_ "pgregory.net/rapid" // registers the flag -rapid.seed
 )
 
 func init() {
