@@ -11,9 +11,10 @@ import (
 	"ahprelay/agenthost"
 )
 
-// To returns an [agenthost.Config.Recorder] that writes every frame to w with one Write: a
-// line with the connection's number, < for received or > for sent, and the length in
-// bytes; the frame; a line feed. Write errors are ignored.
+// To returns an [agenthost.Config.Recorder] that writes each frame to w, with one Write
+// for each: a line with the connection's number, < for a received frame or > for a sent
+// frame, and the length in bytes; then the frame and a line feed. Errors of w are
+// ignored.
 func To(w io.Writer) func(agenthost.Frame) {
 	var mu sync.Mutex
 	var buf []byte
@@ -30,8 +31,8 @@ func To(w io.Writer) func(agenthost.Frame) {
 	}
 }
 
-// Read reads a record written by [To]. It omits an incomplete last frame,
-// which a killed host leaves behind.
+// Read reads all frames of a record that [To] has written. It omits an incomplete last
+// frame, as in the record of a host that was killed.
 func Read(r io.Reader) ([]agenthost.Frame, error) {
 	in := bufio.NewReader(r)
 	var frames []agenthost.Frame

@@ -10,7 +10,8 @@ import (
 	"ahprelay/test/hostrecord"
 )
 
-// TestTruncatedRecordIsFound reads a complete record and a truncated record.
+// TestTruncatedRecordIsFound reads a complete record, and the same record without its
+// end.
 func TestTruncatedRecordIsFound(t *testing.T) {
 	want := []agenthost.Frame{
 		{Conn: 1, Received: true, Data: []byte("{\n}")},

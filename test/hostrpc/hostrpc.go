@@ -1,5 +1,6 @@
-// Package hostrpc lets tests drive a reference host in a different process, as its
-// agent and its user would: net/rpc calls in JSON-RPC on a separate TCP address.
+// Package hostrpc lets tests act as the agent and the user of a reference host that
+// runs in another process. The calls are net/rpc with JSON-RPC, at a separate TCP
+// address.
 package hostrpc
 
 import (
@@ -13,18 +14,19 @@ import (
 	"ahprelay/agenthost"
 )
 
-// A Config holds settings without a flag, as JSON.
+// A Config holds settings of a reference host for which the program has no flags. It is
+// passed as JSON.
 type Config struct {
 	Canvases []Canvas // none: the demo's
 	MCP      []MCP    // none: the demo's
 	SignIn   []SignIn // the agent's protected resources
-	Still    bool     // silences the demo's live session: see scripted.Demo
-	Replay   int      // actions kept for replay; 0: the default
+	Still    bool     // stops the demo's live session: see scripted.Demo
+	Replay   int      // number of actions that the host keeps for replay; 0: the default
 
-	Meta json.RawMessage `json:",omitempty"` // in the result of initialize
+	Meta json.RawMessage `json:",omitempty"` // _meta in the result of initialize
 }
 
-// A Canvas is a [agenthost.Canvas].
+// A Canvas holds the fields of an [agenthost.Canvas] that tests set.
 type Canvas struct {
 	ID    string
 	Mode  agenthost.CanvasMode
@@ -32,14 +34,14 @@ type Canvas struct {
 	Files fstest.MapFS
 }
 
-// An MCP is a [agenthost.MCPServer].
+// An MCP holds the fields of an [agenthost.MCPServer] that tests set.
 type MCP struct {
 	Name  string
 	Icons []agenthost.MCPIcon
 	Apps  []agenthost.MCPApp
 }
 
-// A SignIn is a [agenthost.Resource].
+// A SignIn holds the fields of an [agenthost.Resource] that tests set.
 type SignIn struct {
 	Resource, Name string
 	Servers        []string
@@ -69,22 +71,22 @@ func (c *Config) Apply(to *agenthost.Config) {
 	to.ReplayBuffer, to.Meta = c.Replay, c.Meta
 }
 
-// Args holds the arguments for all calls; each call uses some.
+// Args holds the arguments of every method; each method uses some.
 type Args struct {
 	Session, Channel string
-	ID               string         // a canvas, its action, or an MCP server's name
-	Update           map[string]any // nil: move the content
-	Payload          any            // or input
+	ID               string         // id of a canvas, name of its action, or name of an MCP server
+	Update           map[string]any // changes of a canvas; nil: move the content
+	Payload          any            // payload of a message, or input of a canvas or action
 	Hidden           bool
 }
 
 // None is an empty result.
 type None struct{}
 
-// service holds the callable methods.
+// service has the methods that clients call.
 type service struct{ host *agenthost.Host }
 
-// serviceName prefixes method names.
+// serviceName stands before a method's name in a call.
 const serviceName = "Host"
 
 func (s service) OpenCanvas(a Args, channel *string) (err error) {
@@ -112,8 +114,8 @@ func (s service) MessageCanvas(a Args, _ *None) error {
 func (s service) RestartMCP(a Args, _ *None) error { return s.host.RestartMCP(a.Session, a.ID) }
 func (s service) HideMCP(a Args, _ *None) error    { return s.host.HideMCP(a.Session, a.ID, a.Hidden) }
 
-// Serve serves a host until the listener closes. Connections end with their clients or
-// the process.
+// Serve answers clients' calls for a host until the listener closes. A connection ends
+// when its client closes it, or with the process.
 func Serve(l net.Listener, host *agenthost.Host) error {
 	server := rpc.NewServer()
 	if err := server.RegisterName(serviceName, service{host}); err != nil {
@@ -131,10 +133,10 @@ func Serve(l net.Listener, host *agenthost.Host) error {
 	}
 }
 
-// A Client calls a host.
+// A Client calls the methods of a host in another process.
 type Client struct{ rpc *rpc.Client }
 
-// Dial connects to a served host.
+// Dial connects to the address at which a process calls [Serve].
 func Dial(address string) (*Client, error) {
 	c, err := jsonrpc.Dial("tcp", address)
 	return &Client{c}, err
@@ -147,60 +149,60 @@ func (c *Client) do(method string, a Args) error {
 	return c.rpc.Call(serviceName+"."+method, a, &None{})
 }
 
-// OpenCanvas is [agenthost.Host.OpenCanvas], without input.
+// OpenCanvas calls [agenthost.Host.OpenCanvas] without input.
 func (c *Client) OpenCanvas(session, id string) (channel string, err error) {
 	return c.OpenCanvasWith(session, id, nil)
 }
 
-// OpenCanvasWith is [agenthost.Host.OpenCanvas].
+// OpenCanvasWith calls [agenthost.Host.OpenCanvas].
 func (c *Client) OpenCanvasWith(session, id string, input any) (channel string, err error) {
 	err = c.rpc.Call(serviceName+".OpenCanvas", Args{Session: session, ID: id, Payload: input}, &channel)
 	return channel, err
 }
 
-// InvokeCanvas is [agenthost.Host.InvokeCanvas].
+// InvokeCanvas calls [agenthost.Host.InvokeCanvas].
 func (c *Client) InvokeCanvas(channel, action string, input any) (value json.RawMessage, err error) {
 	err = c.rpc.Call(serviceName+".InvokeCanvas", Args{Channel: channel, ID: action, Payload: input}, &value)
 	return value, err
 }
 
-// Canvases is [agenthost.Host.Canvases].
+// Canvases calls [agenthost.Host.Canvases].
 func (c *Client) Canvases(session string) (channels []string, err error) {
 	err = c.rpc.Call(serviceName+".Canvases", Args{Session: session}, &channels)
 	return channels, err
 }
 
-// UpdateCanvas is [agenthost.Host.UpdateCanvas].
+// UpdateCanvas calls [agenthost.Host.UpdateCanvas].
 func (c *Client) UpdateCanvas(channel string, update map[string]any) error {
 	return c.do("UpdateCanvas", Args{Channel: channel, Update: update})
 }
 
-// StaleCanvas is [agenthost.Host.StaleCanvas].
+// StaleCanvas calls [agenthost.Host.StaleCanvas].
 func (c *Client) StaleCanvas(channel string) error {
 	return c.do("StaleCanvas", Args{Channel: channel})
 }
 
-// CloseCanvas is [agenthost.Host.CloseCanvas].
+// CloseCanvas calls [agenthost.Host.CloseCanvas].
 func (c *Client) CloseCanvas(channel string) error {
 	return c.do("CloseCanvas", Args{Channel: channel})
 }
 
-// ReadyCanvas is [agenthost.Host.ReadyCanvas].
+// ReadyCanvas calls [agenthost.Host.ReadyCanvas].
 func (c *Client) ReadyCanvas(channel string) error {
 	return c.do("ReadyCanvas", Args{Channel: channel})
 }
 
-// MessageCanvas is [agenthost.Host.MessageCanvas].
+// MessageCanvas calls [agenthost.Host.MessageCanvas].
 func (c *Client) MessageCanvas(channel string, payload any) error {
 	return c.do("MessageCanvas", Args{Channel: channel, Payload: payload})
 }
 
-// RestartMCP is [agenthost.Host.RestartMCP].
+// RestartMCP calls [agenthost.Host.RestartMCP].
 func (c *Client) RestartMCP(session, server string) error {
 	return c.do("RestartMCP", Args{Session: session, ID: server})
 }
 
-// HideMCP is [agenthost.Host.HideMCP].
+// HideMCP calls [agenthost.Host.HideMCP].
 func (c *Client) HideMCP(session, server string, hidden bool) error {
 	return c.do("HideMCP", Args{Session: session, ID: server, Hidden: hidden})
 }

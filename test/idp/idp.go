@@ -29,24 +29,25 @@ import (
 	"github.com/go-jose/go-jose/v4/jwt"
 )
 
-// The relay's registration at the provider.
+// The provider knows the relay by this client id and secret.
 const (
 	ClientID = "ahp-relay"
 	Secret   = "not so secret"
 )
 
-// The registration of an OAuth client, which has no secret. Its access tokens are JWTs for
-// Audience.
+// The provider knows an OAuth client without a secret by this client id. The client's
+// access tokens are JWTs for Audience.
 const (
 	ToolID   = "an-oauth-client"
 	Audience = "ahp"
 )
 
-// env is set in a process that must be a provider. Its value is the provider's address.
+// env is a variable in the environment of a process that must run a provider. Its value
+// is the address to listen at.
 const env = "AHP_TEST_IDP"
 
-// Main is called by TestMain. It runs a provider if this process must be one, and returns
-// true when the provider has ended.
+// Main runs a provider if [Start] started this process, and returns true when the
+// provider has ended. Otherwise it returns false at once. TestMain must call it first.
 func Main() bool {
 	address := os.Getenv(env)
 	if address == "" {
@@ -59,12 +60,13 @@ func Main() bool {
 	return true
 }
 
-// Start runs a provider in a separate process until the end of the test, and returns its
-// issuer. stop ends it earlier. A second Start with the same address has new keys.
+// Start runs a provider in a separate process until the test ends, at an address or,
+// with "", at a free one. It returns the provider's issuer. stop ends the provider
+// earlier. A later Start with the same address makes a provider with new keys.
 func Start(t *testing.T, address string) (issuer string, stop func()) {
 	t.Helper()
 	if address == "" {
-		address = faultproxy.OwnAddress() // for a second Start there
+		address = faultproxy.OwnAddress() // a later Start can use this address
 	}
 	cmd := exec.Command(os.Args[0])
 	cmd.Env, cmd.Stderr = append(os.Environ(), env+"="+address), os.Stderr
@@ -90,7 +92,7 @@ func Start(t *testing.T, address string) (issuer string, stop func()) {
 	return issuer, stop
 }
 
-// A login is a person's sign-in, until its code is exchanged.
+// A login is a sign-in whose code has not been exchanged yet.
 type login struct {
 	client, redirect, challenge string
 	claims                      map[string]any
@@ -104,7 +106,7 @@ type provider struct {
 	codes map[string]login
 }
 
-// serve is a provider until standard input ends.
+// serve runs a provider until standard input ends.
 func serve(address string) error {
 	listener, err := net.Listen("tcp", address)
 	if err != nil {
@@ -153,7 +155,8 @@ var page = template.Must(template.New("").Parse(`<!doctype html><title>Provider<
 
 func (p *provider) page(w http.ResponseWriter, _ *http.Request) { _ = page.Execute(w, nil) }
 
-// authorize signs in the named person, and redirects with a code.
+// authorize signs in the person whom the form names, and redirects to the client with a
+// code.
 func (p *provider) authorize(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	registered := q.Get("client_id") == ClientID && q.Get("nonce") != "" || q.Get("client_id") == ToolID
@@ -176,7 +179,7 @@ func (p *provider) authorize(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, q.Get("redirect_uri")+"?"+back.Encode(), http.StatusSeeOther)
 }
 
-// token trades a code, once.
+// token exchanges a code for tokens, once.
 func (p *provider) token(w http.ResponseWriter, r *http.Request) {
 	id, secret, _ := r.BasicAuth()
 	if id == "" {
@@ -200,7 +203,7 @@ func (p *provider) token(w http.ResponseWriter, r *http.Request) {
 	now := time.Now()
 	audience, kind := ClientID, jose.ContentType("JWT")
 	if id == ToolID {
-		audience, kind = Audience, "at+jwt" // RFC 9068
+		audience, kind = Audience, "at+jwt" // type of access tokens in RFC 9068
 	}
 	l.claims["iss"], l.claims["aud"], l.claims["iat"], l.claims["exp"] = p.issuer, audience, now.Unix(), now.Add(time.Minute).Unix()
 	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: jose.JSONWebKey{Key: p.key, KeyID: "one"}}, (&jose.SignerOptions{}).WithType(kind))
@@ -219,8 +222,8 @@ func (p *provider) token(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, tokens)
 }
 
-// SignIn acts like a browser at the address from a relay: the person gives a name. It
-// returns the address of the redirect.
+// SignIn acts as a browser that a relay has sent to address. A person enters a name and
+// a group. It returns the address to which the provider redirects the browser.
 func SignIn(t *testing.T, address, sub, group string) *url.URL {
 	t.Helper()
 	client := http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}

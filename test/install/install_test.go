@@ -23,11 +23,12 @@ import (
 	"testing"
 )
 
-// A site is a web server with releases of programs that print their name and version.
+// A site is a web server with releases. Each program in a release prints its name and
+// version.
 type site struct {
 	url    string
-	files  map[string][]byte // by path
-	script string            // the install script of these releases
+	files  map[string][]byte // content of each path
+	script string            // install script for these releases
 	key    *ecdsa.PrivateKey
 }
 
@@ -44,7 +45,7 @@ func newSite(t *testing.T) *site {
 			http.NotFound(w, r)
 			return
 		}
-		if bytes.HasSuffix(data, []byte("CUT")) { // ends before the announced length
+		if bytes.HasSuffix(data, []byte("CUT")) { // the transfer ends before the announced length
 			w.Header().Set("Content-Length", fmt.Sprint(2*len(data)))
 		}
 		_, _ = w.Write(data)
@@ -70,7 +71,7 @@ func archive(program, version string) string {
 	return fmt.Sprintf("%s_%s_%s_%s", program, version, runtime.GOOS, runtime.GOARCH)
 }
 
-// release adds a signed release to the site.
+// release adds a release with a signature to the site, at a path.
 func (s *site) release(t *testing.T, folder, version string) {
 	t.Helper()
 	var sums strings.Builder
@@ -103,7 +104,7 @@ func (s *site) release(t *testing.T, folder, version string) {
 	s.files[folder+"/SHA256SUMS.sig"] = []byte(base64.StdEncoding.EncodeToString(signature) + "\n")
 }
 
-// shells are the shells on this machine that run the script.
+// shells returns the command of each shell on this machine that can run the script.
 func shells(t *testing.T) map[string][]string {
 	t.Helper()
 	found := map[string][]string{"sh": {"sh", "-s", "--"}}
@@ -113,8 +114,8 @@ func shells(t *testing.T) map[string][]string {
 	return found
 }
 
-// install pipes the script into a shell, as the documented line does, with HOME in a
-// directory of its own.
+// install pipes the script into a shell, as the documented line does. HOME and PATH are
+// those given. It returns the output.
 func (s *site) install(shell []string, home, path string, args ...string) (string, error) {
 	cmd := exec.Command(shell[0], append(shell[1:len(shell):len(shell)], args...)...)
 	cmd.Stdin = strings.NewReader(s.script)
@@ -147,7 +148,7 @@ func TestScriptInstallsAndUpdates(t *testing.T) {
 				t.Fatal(out, err)
 			}
 			mustHave(t, bin, map[string]string{"host-agent": "1.0.0", "ahp-connect": "1.0.0", "relay": ""})
-			// A newer version replaces an older one.
+			// A second run replaces programs by a newer version.
 			out, err = s.install(shell, home, os.Getenv("PATH")+":"+bin, "host-agent", "relay")
 			if err != nil || !strings.Contains(out, "next: host-agent up https://") {
 				t.Fatal(out, err)
@@ -210,7 +211,7 @@ func TestNothingIsInstalled(t *testing.T) {
 				}
 				if c.path != nil {
 					if shellName == "busybox" {
-						continue // it has these tools itself
+						continue // busybox contains these tools
 					}
 					full, err := exec.LookPath(shell[0])
 					if err != nil {
@@ -230,7 +231,7 @@ func TestNothingIsInstalled(t *testing.T) {
 	}
 }
 
-// broken replaces the latest host-agent by a program that fails.
+// broken replaces host-agent in the latest release by a program that fails.
 func (s *site) broken(t *testing.T) {
 	t.Helper()
 	var packed bytes.Buffer

@@ -17,15 +17,15 @@ import (
 	"ahprelay/test/refclient"
 )
 
-// maxMessage is a host's longest message by default.
+// maxMessage is the default limit for a message at a host.
 const maxMessage = 32 << 20
 
-// smallEvery is the pace of each small client.
+// smallEvery is the time between two requests of a small client.
 const smallEvery = 20 * time.Millisecond
 
-// BenchmarkSmallBesideLarge measures how much messages of 32 MiB add to the round trip
-// of 512 B for 20 further clients, directly at the host and through the relay. An
-// operation is one large message.
+// BenchmarkSmallBesideLarge measures round trips of 512-byte requests by 20 clients,
+// directly at the host and through the relay. Meanwhile a further client exchanges
+// messages with 32 MiB, or none. An operation is an exchange of such a message.
 func BenchmarkSmallBesideLarge(b *testing.B) {
 	site, root := newSite(b, true)
 	for _, path := range []struct{ name, url string }{{"direct", site.HostURL()}, {"relayed", site.URL()}} {
@@ -35,7 +35,7 @@ func BenchmarkSmallBesideLarge(b *testing.B) {
 				stop := paced(b, site, path.url)
 				for b.Loop() {
 					switch large {
-					case "none": // about as long as a large message takes
+					case "none": // waits about as long as a large message takes
 						time.Sleep(300 * time.Millisecond)
 					case "to the client":
 						c.exchange(b, c.read)
@@ -54,8 +54,8 @@ func BenchmarkSmallBesideLarge(b *testing.B) {
 
 func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// paced makes small clients send requests at their pace. The returned function stops
-// them, and returns the sorted round trips.
+// paced makes small clients send requests, one in each smallEvery. The returned
+// function stops the clients, and returns the sorted round trips.
 func paced(b *testing.B, site *procs.Site, url string) func() []time.Duration {
 	b.Helper()
 	var mu sync.Mutex
@@ -92,7 +92,8 @@ func paced(b *testing.B, site *procs.Site, url string) func() []time.Duration {
 	}
 }
 
-// A largeClient does not parse answers, so it does not slow down the measurement.
+// A largeClient sends and receives large messages without parsing them, which would
+// slow down the measurement.
 type largeClient struct {
 	ws          *websocket.Conn
 	read, write []byte
@@ -121,7 +122,7 @@ func newLargeClient(b *testing.B, site *procs.Site, url, root string) *largeClie
 	return c
 }
 
-// exchange sends a request, and throws the answer away.
+// exchange sends a request and reads the answer, which it discards.
 func (c *largeClient) exchange(b *testing.B, request []byte) {
 	b.Helper()
 	if err := c.ws.Write(b.Context(), websocket.MessageText, request); err != nil {

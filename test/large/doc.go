@@ -1,3 +1,4 @@
-// Package large tests messages of 32 MiB beside small messages, messages of 100 MiB,
-// and several at once, with the real programs as processes.
+// Package large exchanges large messages beside small messages: with 8 MiB and 72 MiB
+// in tests, and with 32 MiB in a benchmark. Relay, host-agent and host run as
+// processes.
 package large

@@ -21,26 +21,28 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const (
-	// largeMessage is the host's message limit, in bytes. hugeMessage is the limit in
-	// a second test; no buffer between client and host has a fixed size above it.
+	// largeMessage is the host's limit for a message in bytes, and hugeMessage is the
+	// limit in a second test. Buffers between client and host have no fixed size above
+	// hugeMessage.
 	largeMessage = 8 << 20
 	hugeMessage  = 72 << 20
 
-	// smallClients is the number of additional clients with small messages.
+	// smallClients is the number of clients with small messages, beside the client with
+	// large messages.
 	smallClients = 20
 
-	// patience is the time limit for a step on a slow machine.
+	// patience limits each step, on a slow machine too.
 	patience = 2 * time.Minute
 )
 
-// newSite runs relay, host-agent and host. Clients may write files to the
-// directory that it returns.
+// newSite starts relay, host-agent and host. It returns the site, and a directory to
+// which clients may write files.
 func newSite(tb testing.TB, noRecord bool, hostFlags ...string) (site *procs.Site, root string) {
 	tb.Helper()
 	return newSiteOf(tb, procs.Config{NoRecord: noRecord, HostFlags: hostFlags})
 }
 
-// newSiteOf is newSite with additional flags.
+// newSiteOf is newSite with a configuration for the site.
 func newSiteOf(tb testing.TB, cfg procs.Config) (site *procs.Site, root string) {
 	tb.Helper()
 	programs, err := procs.Build(tb.Context())
@@ -63,7 +65,8 @@ func newSiteOf(tb testing.TB, cfg procs.Config) (site *procs.Site, root string) 
 	return site, root
 }
 
-// join connects a client to the relay or, without it, to the host.
+// join connects a client to url, which is the relay's or the host's, and initializes
+// it.
 func join(tb testing.TB, site *procs.Site, url, id string, opts refclient.Options) *refclient.Client {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(tb.Context(), patience)
@@ -83,11 +86,11 @@ func join(tb testing.TB, site *procs.Site, url, id string, opts refclient.Option
 	return c
 }
 
-// smallParams make a ping of 512 bytes.
+// smallParams makes a ping that is 512 bytes long.
 var smallParams = map[string]string{"channel": "ahp-root://", "pad": strings.Repeat("x", 420)}
 
-// TestLargeFramesPassUnchanged carries messages of 8 MiB both ways, byte for byte,
-// while other clients exchange theirs.
+// TestLargeFramesPassUnchanged reads and writes files by messages with 8 MiB, while
+// other clients exchange small messages. Every message arrives byte for byte.
 func TestLargeFramesPassUnchanged(t *testing.T) {
 	site, root := newSite(t, false, "--max-frame", fmt.Sprint(largeMessage))
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -119,7 +122,8 @@ func TestLargeFramesPassUnchanged(t *testing.T) {
 	wantPassed(t, site, clients, read, request)
 }
 
-// TestHugeFramesPassUnchanged carries a message of 72 MiB each way, byte for byte.
+// TestHugeFramesPassUnchanged reads and writes a file by messages with 72 MiB, which
+// arrive byte for byte.
 func TestHugeFramesPassUnchanged(t *testing.T) {
 	site, root := newSite(t, false, "--max-frame", fmt.Sprint(hugeMessage))
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -130,8 +134,9 @@ func TestHugeFramesPassUnchanged(t *testing.T) {
 	wantPassed(t, site, map[string]*refclient.Client{"large": c}, read, request)
 }
 
-// TestManyLargeMessagesFitIntoMemory: clients send 10 MiB each at once, while relay
-// and host-agent have memory for two. Everything arrives, and no client is closed.
+// TestManyLargeMessagesFitIntoMemory lets six clients send 10 MiB each at once, while
+// relay and host-agent may queue 32 MiB. Every message arrives, and no client is
+// closed.
 func TestManyLargeMessagesFitIntoMemory(t *testing.T) {
 	const size, clients = 10 << 20, 6
 	memory := []string{"--max-queued", fmt.Sprint(32 << 20), "--max-frame", fmt.Sprint(12 << 20)}
@@ -147,8 +152,8 @@ func TestManyLargeMessagesFitIntoMemory(t *testing.T) {
 	wg.Wait()
 }
 
-// wantPassed fails unless the clients received the host's messages, and the host the
-// large request.
+// wantPassed fails unless each client has received what the host sent to it, and the
+// host has received the large request.
 func wantPassed(t *testing.T, site *procs.Site, clients map[string]*refclient.Client, read, request []byte) {
 	t.Helper()
 	conns, err := site.HostConns()
@@ -166,8 +171,7 @@ func wantPassed(t *testing.T, site *procs.Site, clients map[string]*refclient.Cl
 	}
 }
 
-// readLarge reads a file whose answer has the given size in bytes, and returns the
-// answer.
+// readLarge reads a file whose response is size bytes long, and returns the response.
 func readLarge(ctx context.Context, t *testing.T, c *refclient.Client, size int) []byte {
 	t.Helper()
 	answer := func(n int) []byte {
@@ -185,24 +189,24 @@ func readLarge(ctx context.Context, t *testing.T, c *refclient.Client, size int)
 	return got
 }
 
-// blobLine is the length of a line in demo-blob's content, in bytes. The last byte
-// takes two in JSON.
+// blobLine is the length of a line in the content that the host serves for demo-blob,
+// in bytes. The last byte is a line feed, which takes two bytes in JSON.
 const blobLine = 64
 
 func blob(n int) map[string]string {
 	return map[string]string{"channel": "ahp-root://", "uri": fmt.Sprint("demo-blob:/", n)}
 }
 
-// largeBlob returns the content length for an answer of the given size. empty is the
-// length of an answer without content.
+// largeBlob returns how long the content must be to make a response with size bytes.
+// empty is the length of a response without content.
 func largeBlob(empty, size int) int {
 	room := size - empty
 	lines := room / (blobLine + 1)
 	return lines*blobLine + min(room-lines*(blobLine+1), blobLine-1)
 }
 
-// writeLarge writes a file with a request of the given size in bytes, and returns the
-// request.
+// writeLarge writes a file by a request that is size bytes long, waits for the
+// response, and returns the request.
 func writeLarge(ctx context.Context, t *testing.T, c *refclient.Client, file string, size int) []byte {
 	t.Helper()
 	frame, data := writeRequest("large", file, size)
@@ -221,8 +225,8 @@ func writeLarge(ctx context.Context, t *testing.T, c *refclient.Client, file str
 	return frame
 }
 
-// writeRequest returns a request of the given size in bytes that writes data to a
-// file.
+// writeRequest returns a request that is size bytes long, and the data that it writes
+// to a file.
 func writeRequest(id, file string, size int) (frame []byte, data string) {
 	head := fmt.Sprintf(`{"jsonrpc":"2.0","id":%q,"method":"resourceWrite","params":{"channel":"ahp-root://","uri":"file://%s","data":"`, id, file)
 	const line, tail = "0123456789abcdefghijklmnopqrstuv", `","encoding":"utf-8"}}`

@@ -9,20 +9,20 @@ import (
 	"time"
 )
 
-// A Crowd is a driver and viewers.
+// A Crowd is a driver and its viewers: all clients of a load test.
 type Crowd struct {
 	Viewers []*Viewer
 	driver  *Driver
 }
 
-// A Crowd's load: one chat with a fast model.
+// A Crowd's load is a chat in which the agent answers as fast as a fast model.
 const (
 	deltasPerSecond = 50
 	deltaSize       = 100
 )
 
-// Gather starts a crowd: a driver at the host, and viewers that connect through
-// the system under test.
+// Gather starts a crowd: a driver that connects to host, and n viewers that connect to
+// viewers, which is the system under test.
 func Gather(host, viewers Target, n int) *Crowd {
 	c := &Crowd{driver: Drive(host, deltasPerSecond, deltaSize)}
 	for i := range n {
@@ -31,14 +31,14 @@ func Gather(host, viewers Target, n int) *Crowd {
 	return c
 }
 
-// AwaitWhole returns when every viewer has seen everything up to some moment
-// after the call, or when ctx ends.
+// AwaitWhole waits until every viewer has received all messages up to a moment after
+// the call, or until ctx ends.
 func (c *Crowd) AwaitWhole(ctx context.Context) error {
 	var target string
 	var seq int64
 	for {
 		if turn, now, ok := c.driver.now(); ok && turn != target {
-			target, seq = turn, now // the host was restarted, or this is the first look
+			target, seq = turn, now // the first turn, or a new turn after a restart of the host
 		}
 		if target != "" && !slices.ContainsFunc(c.Viewers, func(v *Viewer) bool { return !v.whole(target, seq) }) {
 			return nil
@@ -51,8 +51,9 @@ func (c *Crowd) AwaitWhole(ctx context.Context) error {
 	}
 }
 
-// Finish ends the load, waits until all messages have arrived, and judges them.
-// The records are those of the host's runs.
+// Finish ends the load and waits until all messages have arrived. It compares the
+// clients' records with those of the host, of which there is a file for each run, and
+// returns the differences.
 func (c *Crowd) Finish(ctx context.Context, records []string) (Report, error) {
 	var r Report
 	wires := make([]*wire, len(c.Viewers))
@@ -70,14 +71,14 @@ func (c *Crowd) Finish(ctx context.Context, records []string) (Report, error) {
 		wg.Wait()
 		return errors.Join(errs...)
 	}
-	if err := fence(); err != nil { // the host has received everything that they sent
+	if err := fence(); err != nil { // the host has then received everything that viewers sent
 		return r, fmt.Errorf("the load does not end: %w", err)
 	}
 	last, err := c.driver.finish(ctx)
 	if err != nil {
 		return r, err
 	}
-	if err := fence(); err != nil { // they have received everything that the host sent
+	if err := fence(); err != nil { // viewers have then received everything that the host sent
 		return r, fmt.Errorf("the load does not end: %w", err)
 	}
 	c.Close()
@@ -99,7 +100,7 @@ func (c *Crowd) Finish(ctx context.Context, records []string) (Report, error) {
 	return r, nil
 }
 
-// Close ends the crowd.
+// Close ends the driver and all viewers.
 func (c *Crowd) Close() {
 	for _, v := range c.Viewers {
 		v.cancel()

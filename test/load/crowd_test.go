@@ -15,9 +15,9 @@ import (
 	"ahprelay/test/hostrecord"
 )
 
-// TestOthersWriteDuringFinish: clients outside a crowd change the draft after the last
-// snapshot. The crowd's viewers receive these actions, because they are far from the
-// host. It is no fault.
+// TestOthersWriteDuringFinish lets clients outside a crowd change the draft after the
+// crowd's last snapshot. The viewers receive these actions, too, because the network
+// delays them. The crowd must not report this as a fault.
 func TestOthersWriteDuringFinish(t *testing.T) {
 	t.Parallel()
 	record := filepath.Join(t.TempDir(), "record")
@@ -49,7 +49,7 @@ func TestOthersWriteDuringFinish(t *testing.T) {
 	if err := c.AwaitWhole(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(5 * sendEvery) // the others write
+	time.Sleep(5 * sendEvery) // the clients outside the crowd write
 	report, err := c.Finish(t.Context(), []string{record})
 	if err != nil || report.Lost+report.Repeated+len(report.Faults) != 0 {
 		t.Fatalf("%+v, %v; want no fault", report, err)

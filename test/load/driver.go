@@ -11,7 +11,7 @@ import (
 	"ahprelay/test/refclient"
 )
 
-// Channels and names of the load.
+// The load uses these channels and this provider.
 const (
 	rootChannel = "ahp-root://"
 	session     = "demo:/busy"
@@ -23,8 +23,8 @@ const (
 
 var channels = []string{session, chat}
 
-// A Driver keeps a turn running in the chat, on its own connection to the host.
-// It reconnects when the host is restarted.
+// A Driver keeps a turn running in the chat, over its own connection to the host. When
+// the host restarts, it reconnects and starts a new turn.
 type Driver struct {
 	to     Target
 	prompt string
@@ -32,14 +32,14 @@ type Driver struct {
 	done   sync.WaitGroup
 
 	mu   sync.Mutex // guards the fields below
-	wire *wire      // nil until the turn goes on
+	wire *wire      // nil while no turn runs
 	turn string
-	seq  int64 // highest serverSeq that it has seen
+	seq  int64 // highest serverSeq that the driver has received
 	runs int
 }
 
-// Drive starts a Driver. Its turn sends deltas of the given size, at the given
-// rate per second, at most 1000.
+// Drive starts a Driver. In its turn, the agent sends perSecond deltas a second, at
+// most 1000, with size bytes each.
 func Drive(to Target, perSecond, size int) *Driver {
 	ctx, cancel := context.WithCancel(context.Background())
 	most := min(64<<20/size, 9_999_999)
@@ -79,7 +79,8 @@ func (d *Driver) connect(ctx context.Context) (*wire, error) {
 	return w, nil
 }
 
-// begin makes the session and starts the turn.
+// begin greets the host, creates the session, subscribes to the channels, and starts a
+// turn.
 func (d *Driver) begin(ctx context.Context, w *wire, turn string) error {
 	_, err := w.greet(ctx, "initialize", map[string]any{
 		"clientId": w.label, "protocolVersions": d.to.versions(), "initialSubscriptions": channels,
@@ -126,15 +127,15 @@ func (d *Driver) lost() {
 	d.wire = nil
 }
 
-// now returns the running turn and the highest serverSeq so far, or false if no
-// turn runs.
+// now returns the running turn and the highest serverSeq so far. If no turn runs, ok is
+// false.
 func (d *Driver) now() (turn string, seq int64, ok bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.turn, d.seq, d.wire != nil
 }
 
-// finish ends the turn, and returns the chat's snapshot after it.
+// finish ends the turn, and returns a snapshot of the chat after the end.
 func (d *Driver) finish(ctx context.Context) (last refclient.Snapshot, err error) {
 	d.mu.Lock()
 	w, turn := d.wire, d.turn
@@ -160,13 +161,13 @@ func (d *Driver) finish(ctx context.Context) (last refclient.Snapshot, err error
 	return result.Snapshot, err
 }
 
-// Close ends the driver.
+// Close ends the driver, and waits for its end.
 func (d *Driver) Close() {
 	d.cancel()
 	d.done.Wait()
 }
 
-// pause waits, or until ctx ends.
+// pause waits for d, or until ctx ends.
 func pause(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

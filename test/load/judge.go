@@ -14,16 +14,17 @@ import (
 	"ahprelay/test/refclient"
 )
 
-// A Report is the judge's result. Frames are counted on the viewers' connections.
+// A Report is the result of comparing the viewers' records with the host's. It counts
+// frames on the viewers' connections.
 type Report struct {
-	Sent     int // by the host
-	Received int // by the viewers
-	InFlight int // sent, but not received when the connection ended
-	Lost     int // frames missing before later ones, and actions that were never applied
-	Repeated int // frames or actions that arrived twice, or that the other side never sent
+	Sent     int // frames that the host sent
+	Received int // frames that the viewers received
+	InFlight int // frames that were on their way when a connection ended
+	Lost     int // frames missing before later frames, and actions that no viewer applied
+	Repeated int // frames or actions that arrived twice, or that the sender has no record of
 	Up       int // frames that the host received from the viewers
 
-	Faults []string // what is wrong, the first few of each kind
+	Faults []string // descriptions of the first few faults of each kind
 }
 
 func (r *Report) fault(format string, args ...any) {
@@ -32,19 +33,19 @@ func (r *Report) fault(format string, args ...any) {
 	}
 }
 
-// A hostConn is the host's record of one connection.
+// A hostConn is the host's record of a connection.
 type hostConn struct {
-	run            int // of the host
+	run            int // number of the host's run
 	received, sent [][]byte
 }
 
-// A transcript is the host's record of all connections.
+// A transcript is the host's record of all connections in all runs.
 type transcript struct {
-	conns map[string]*hostConn // by label
-	acts  [][]refclient.Action // by run: on the viewers' channels, in the host's order
+	conns map[string]*hostConn // connections, by the label in their greeting
+	acts  [][]refclient.Action // for each run: the actions on the viewers' channels, by serverSeq
 }
 
-// readTranscript reads the records of the host's runs.
+// readTranscript reads a record for each run of the host.
 func readTranscript(files []string) (*transcript, error) {
 	t := &transcript{conns: map[string]*hostConn{}}
 	for run, file := range files {
@@ -87,9 +88,10 @@ func (t *transcript) add(run int, frames []agenthost.Frame) {
 	t.acts = append(t.acts, slices.CompactFunc(acts, func(a, b refclient.Action) bool { return a.ServerSeq == b.ServerSeq }))
 }
 
-// stateAt returns the chat's state after the action with the given serverSeq: that of a
-// snapshot of the host's last run, with the later actions that the host sent. Clients
-// outside the crowd may still write after the snapshot.
+// stateAt returns the chat's state after the action with serverSeq seq. It takes a
+// snapshot from the host's last run and applies the actions that the host sent later.
+// These include actions from clients outside the crowd, which may write after the
+// snapshot.
 func (t *transcript) stateAt(s refclient.Snapshot, seq int64) (*chatState, error) {
 	state := &chatState{}
 	if err := state.load(s.State); err != nil {
@@ -106,7 +108,7 @@ func (t *transcript) stateAt(s refclient.Snapshot, seq int64) (*chatState, error
 	return state, nil
 }
 
-// labelOf returns the label in a greeting, or "" for another frame.
+// labelOf returns the connection's label if the frame is a greeting, or "".
 func labelOf(frame []byte) string {
 	if !bytes.Contains(frame, []byte(`"clientInfo"`)) {
 		return ""
@@ -116,11 +118,12 @@ func labelOf(frame []byte) string {
 			ClientInfo struct{ Version string }
 		}
 	}
-	_ = json.Unmarshal(frame, &m) // an unreadable frame has no label
+	_ = json.Unmarshal(frame, &m) // a frame that is not JSON has no label
 	return m.Params.ClientInfo.Version
 }
 
-// judge compares a viewer's record with the host's.
+// judge compares all connections of a viewer, and the actions that it has applied, with
+// the host's record. It adds the differences to r.
 func (t *transcript) judge(v *Viewer, r *Report) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -136,8 +139,9 @@ func (t *transcript) judge(v *Viewer, r *Report) {
 	}
 }
 
-// judgeWire judges one connection. A connection still open at the end has received the
-// answer to a last request, and so everything before it.
+// judgeWire compares the frames of a connection in both directions. On a connection
+// that is still open, no frame is on its way: the viewer has received the answer to a
+// last request.
 func (t *transcript) judgeWire(w *wire, open bool, r *Report) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -153,7 +157,7 @@ func (t *transcript) judgeWire(w *wire, open bool, r *Report) {
 	lost, odd := compare(r, w.label+", to the client", fromHost, got)
 	inFlight := len(fromHost) - (len(got) - odd + lost)
 	if open {
-		inFlight = 0 // later frames do not matter
+		inFlight = 0 // the host sent these frames after the last request
 	}
 	r.Sent += len(got) - odd + lost + inFlight
 	r.Received += len(got)
@@ -166,22 +170,22 @@ func (t *transcript) judgeWire(w *wire, open bool, r *Report) {
 	r.Repeated += odd
 }
 
-// withoutHostAgents returns the messages without the requests that a host-agent
-// sends on a client's connection in its own name, and without their answers.
+// withoutHostAgents removes the requests that a host-agent itself has sent on a
+// client's connection, and their answers.
 func withoutHostAgents(messages [][]byte) [][]byte {
 	return slices.DeleteFunc(slices.Clone(messages), refclient.IsHostAgents)
 }
 
-// withoutRelays returns the viewer's traffic without the relay's own answers, and
-// without the requests behind them, which never reached the absent host.
+// withoutRelays removes, from a viewer's frames, the relay's own answers and the
+// requests that the relay answered itself, which never reached the host.
 func (w *wire) withoutRelays(c *hostConn) (sent, got [][]byte) {
-	asked := map[int64]bool{} // the host
+	asked := map[int64]bool{} // ids of the requests that the host received
 	for _, frame := range c.received {
 		if in, ok := read(frame); ok && in.ID != nil {
 			asked[*in.ID] = true
 		}
 	}
-	answered := map[int64]bool{} // by the relay
+	answered := map[int64]bool{} // ids of the requests that the relay answered
 	for _, frame := range w.got {
 		in, ok := read(frame)
 		if ok && in.Method == "" && in.ID != nil && !asked[*in.ID] && !answered[*in.ID] &&
@@ -200,8 +204,9 @@ func (w *wire) withoutRelays(c *hostConn) (sent, got [][]byte) {
 	return sent, got
 }
 
-// withoutPings removes pings and the first answer to each. A relay or proxy that
-// answers pings for the host may do so early, and then drops the host's answer.
+// withoutPings removes pings, and the first answer to each. A relay or proxy that
+// answers pings itself may answer earlier than the host, and then drops the host's
+// answer.
 func (w *wire) withoutPings(messages [][]byte) [][]byte {
 	answered := map[int64]bool{}
 	return slices.DeleteFunc(slices.Clone(messages), func(frame []byte) bool {
@@ -218,8 +223,8 @@ func read(frame []byte) (in incoming, ok bool) {
 	return in, json.Unmarshal(frame, &in) == nil
 }
 
-// compare counts the frames that are missing before later frames in got, and the frames
-// that were never sent.
+// compare returns how many frames in sent are missing in got before later frames, and
+// how many frames in got are not in sent.
 func compare(r *Report, what string, sent, got [][]byte) (lost, odd int) {
 	next := 0
 	for i, frame := range got {
@@ -240,7 +245,7 @@ func compare(r *Report, what string, sent, got [][]byte) (lost, odd int) {
 	return lost, odd
 }
 
-// judgeEpoch looks for actions that were not applied.
+// judgeEpoch finds actions that a viewer should have applied in an epoch and did not.
 func (t *transcript) judgeEpoch(v *Viewer, e *epoch, r *Report) {
 	c := t.conns[e.label]
 	if c == nil {

@@ -34,16 +34,17 @@ func action(seq int) string {
 	return fmt.Sprintf(`{"jsonrpc":"2.0","method":"action","params":{"channel":%q,"action":{"type":"x"},"serverSeq":%d}}`, chat, seq)
 }
 
-// The judge finds each fault in a connection, and reports nothing else.
+// The test compares made-up records of a connection. Each fault in them must be
+// counted, and nothing else.
 func TestJudgeFindsEachFault(t *testing.T) {
 	all := frames(answer, action(2), action(3), action(4))
 	up := frames(greetA, pingA)
 	for _, test := range []struct {
 		name                     string
-		sent, got                [][]byte // by the host, by the client
-		up, upGot                [][]byte // by the client, by the host
-		early                    bool     // the ping came before the greeting was answered
-		answers                  bool     // something before the host answers pings
+		sent, got                [][]byte // frames that the host sent; frames that the client received
+		up, upGot                [][]byte // frames that the client sent; frames that the host received
+		early                    bool     // the client sent the ping before the answer to its greeting
+		answers                  bool     // a proxy before the host answers pings
 		open                     bool
 		lost, repeated, inFlight int
 	}{
@@ -92,7 +93,8 @@ func TestJudgeFindsEachFault(t *testing.T) {
 	}
 }
 
-// TestJudgeFindsActionsAcrossConnections looks for actions across connections, in records on disk.
+// TestJudgeFindsActionsAcrossConnections reads records from disk, and finds missing
+// actions of a viewer that has had several connections.
 func TestJudgeFindsActionsAcrossConnections(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "record")
 	f, err := os.Create(file)
@@ -130,7 +132,7 @@ func TestJudgeFindsActionsAcrossConnections(t *testing.T) {
 	}
 }
 
-// A viewer detects repeated, early and foreign messages.
+// A viewer itself detects messages that come twice, too early, or for another client.
 func TestViewerDetectsRepeatedMessages(t *testing.T) {
 	see := func(list ...string) string {
 		v, w := &Viewer{id: "a"}, &wire{}
@@ -145,7 +147,7 @@ func TestViewerDetectsRepeatedMessages(t *testing.T) {
 	}
 	for want, list := range map[string][]string{
 		"action 2 after 2": {answer, action(2), action(2)},
-		"action 1 after 1": {answer, action(1)}, // it is in the snapshot
+		"action 1 after 1": {answer, action(1)}, // the snapshot already contains action 1
 		"before":           {action(2), answer},
 		"not subscribed":   {answer, strings.ReplaceAll(action(2), chat, "demo:/other")},
 	} {
@@ -155,7 +157,7 @@ func TestViewerDetectsRepeatedMessages(t *testing.T) {
 	}
 }
 
-// The description of a difference distinguishes different states.
+// difference must return a text for each pair of different states.
 func TestDifferentStatesDiffer(t *testing.T) {
 	state := func(raw string, actions ...string) *chatState {
 		s := &chatState{}

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// A chatState is the viewers' knowledge about the chat: its texts and its draft.
+// A chatState is what a viewer knows about the chat: texts and draft.
 type chatState struct {
 	turns []*turnState
 	draft string
@@ -23,7 +23,7 @@ type partState struct {
 	text strings.Builder
 }
 
-// wireTurn and wirePart are the forms in the host's messages.
+// wireTurn and wirePart have the form in which the host sends turns and parts.
 type wireTurn struct {
 	ID            string     `json:"id"`
 	ResponseParts []wirePart `json:"responseParts"`
@@ -38,7 +38,7 @@ type wireDraft struct {
 	Text string `json:"text"`
 }
 
-// load replaces the state by a snapshot's.
+// load replaces the state by the state in a snapshot.
 func (s *chatState) load(raw json.RawMessage) error {
 	var w struct {
 		Turns      []wireTurn `json:"turns"`
@@ -61,7 +61,7 @@ func (s *chatState) load(raw json.RawMessage) error {
 	return nil
 }
 
-// apply changes the state by an action.
+// apply changes the state as an action demands.
 func (s *chatState) apply(raw json.RawMessage) error {
 	var a struct {
 		Type    string    `json:"type"`
@@ -87,7 +87,7 @@ func (s *chatState) apply(raw json.RawMessage) error {
 	return nil
 }
 
-// add adds a part to a turn.
+// add adds a new part to a turn.
 func (s *chatState) add(turnID string, w wirePart) {
 	if t := s.turn(turnID); t != nil {
 		p := &partState{id: w.ID}
@@ -96,7 +96,7 @@ func (s *chatState) add(turnID string, w wirePart) {
 	}
 }
 
-// extend makes a part longer.
+// extend adds content to the end of a part.
 func (s *chatState) extend(turnID, partID, content string) {
 	t := s.turn(turnID)
 	if t == nil {
@@ -114,7 +114,8 @@ func (s *chatState) turn(id string) *turnState {
 	return nil
 }
 
-// difference describes how the state differs from the wanted state, or returns "".
+// difference describes how the state differs from want. It returns "" if both are
+// equal.
 func (s *chatState) difference(want *chatState) string {
 	if s.draft != want.draft {
 		return fmt.Sprintf("the draft is %q; want %q", s.draft, want.draft)

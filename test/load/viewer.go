@@ -13,48 +13,49 @@ import (
 	"ahprelay/test/refclient"
 )
 
-// How viewers behave, like stock clients.
+// Viewers behave as common clients do.
 const (
-	// SilenceLimit is how long a viewer waits for a message before it gives a
-	// connection up. It sends requests more often than that.
+	// SilenceLimit is how long a viewer waits for a message before it ends a connection.
+	// It sends requests more often than this, so answers come.
 	SilenceLimit = 25 * time.Second
 
-	firstWait = 250 * time.Millisecond // before it connects again
+	firstWait = 250 * time.Millisecond // pause before a viewer connects again the first time
 	mostWait  = 2 * time.Second
-	closeTime = 5 * time.Second // longest time until a refused connection is closed
+	closeTime = 5 * time.Second // longest wait for the close of a refused connection
 	sendEvery = 200 * time.Millisecond
-	pingEvery = 5 // sends
+	pingEvery = 5 // every fifth send is a ping
 )
 
-// codeNotFound is a host's error for an unknown client.
+// codeNotFound is the host's error for a client that it does not know.
 const codeNotFound = -32008
 
-// A Viewer is a client that watches the chat and sends actions.
+// A Viewer is a client that watches the chat, sends actions, and reconnects when its
+// connection ends.
 type Viewer struct {
 	id     string
 	to     Target
 	cancel context.CancelFunc
 	done   sync.WaitGroup
 
-	sending sync.Mutex // held while something is sent; taken before mu
+	sending sync.Mutex // held while the viewer sends; locked before mu
 
 	mu      sync.Mutex // guards the fields below
 	wires   []*wire
-	open    *wire // nil while no connection has been greeted
-	muted   bool  // sends nothing more
+	open    *wire // greeted connection; nil: none
+	muted   bool  // the viewer sends nothing more
 	state   chatState
 	epochs  []*epoch
-	known   bool // the host has accepted an initialize
+	known   bool // the host has accepted an initialize from this viewer
 	ends    []End
-	refused int // attempts to connect that failed
+	refused int // number of failed attempts to connect
 	news    []time.Time
 	faults  []string
 	sends   int
 }
 
-// An epoch is everything that a viewer has applied since a snapshot.
+// An epoch is what a viewer has applied between two snapshots.
 type epoch struct {
-	label   string // of the connection that it began on
+	label   string // label of the connection with the snapshot
 	from    int64  // serverSeq of the snapshot
 	applied []int64
 }
@@ -66,20 +67,20 @@ func (e *epoch) last() int64 {
 	return e.from
 }
 
-// An End is how a connection of a viewer ended.
+// An End tells how a connection of a viewer ended.
 type End struct {
 	At     time.Time
-	Code   int // of the close frame; see the constants
+	Code   int // code of the close frame, or EndCut or EndSilent
 	Reason string
 }
 
-// Codes of connections that ended without a close frame.
+// These codes stand for ends without a close frame.
 const (
-	EndCut    = -1 // the network ended it
-	EndSilent = -2 // the viewer gave it up
+	EndCut    = -1 // the network ended the connection
+	EndSilent = -2 // the viewer ended it after SilenceLimit
 )
 
-// Watch starts a viewer with a unique id.
+// Watch starts a viewer. No other viewer may have the same id.
 func Watch(id string, to Target) *Viewer {
 	ctx, cancel := context.WithCancel(context.Background())
 	v := &Viewer{id: id, to: to, cancel: cancel}
@@ -111,7 +112,8 @@ func (v *Viewer) refuse() {
 	v.refused++
 }
 
-// connect carries one connection from its beginning to its end.
+// connect opens a connection and uses it until it ends. greeted is true if the host
+// accepted the viewer.
 func (v *Viewer) connect(ctx context.Context) (greeted bool, err error) {
 	v.mu.Lock()
 	label := fmt.Sprintf("%s.%d", v.id, len(v.wires)+1)
@@ -136,7 +138,7 @@ func (v *Viewer) connect(ctx context.Context) (greeted bool, err error) {
 	silent := v.guard(ctx, &wg, w)
 	greeted = v.greet(ctx, w)
 	patience := ctx
-	if !greeted { // a relay that refuses closes with the reason
+	if !greeted { // after a refusal, the relay closes the connection with the reason
 		var stop context.CancelFunc
 		patience, stop = context.WithTimeout(ctx, closeTime)
 		defer stop()
@@ -152,7 +154,8 @@ func (v *Viewer) connect(ctx context.Context) (greeted bool, err error) {
 	return greeted, nil
 }
 
-// guard gives up a connection that is silent.
+// guard ends a connection without a message for SilenceLimit. The returned function
+// reports whether it has done so.
 func (v *Viewer) guard(ctx context.Context, wg *sync.WaitGroup, w *wire) (silent func() bool) {
 	gaveUp := make(chan struct{})
 	wg.Go(func() {
@@ -174,8 +177,8 @@ func (v *Viewer) guard(ctx context.Context, wg *sync.WaitGroup, w *wire) (silent
 	}
 }
 
-// greet opens the connection with reconnect, or with initialize if the host
-// does not know the viewer.
+// greet sends reconnect, or initialize if the host does not know the viewer. It returns
+// true if the host accepts.
 func (v *Viewer) greet(ctx context.Context, w *wire) bool {
 	v.mu.Lock()
 	known := v.known
@@ -199,7 +202,8 @@ func (v *Viewer) greet(ctx context.Context, w *wire) bool {
 	return err == nil
 }
 
-// A greeting holds the members of an initialize or reconnect result that viewers need.
+// A greeting holds the members that viewers need from the result of initialize or
+// reconnect.
 type greeting struct {
 	Type      string               `json:"type"`
 	ServerSeq int64                `json:"serverSeq"`
@@ -207,12 +211,12 @@ type greeting struct {
 	Actions   []refclient.Action   `json:"actions"`
 }
 
-// see handles the host's frames, in order.
+// see handles each frame from the host, in order.
 func (v *Viewer) see(w *wire, in *incoming) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	defer func() {
-		if v.open == w { // the relay may answer pings before that
+		if v.open == w { // the relay may answer pings before the greeting
 			v.news = append(v.news, time.Now())
 		}
 	}()
@@ -230,8 +234,8 @@ func (v *Viewer) see(w *wire, in *incoming) {
 	}
 }
 
-// greetedLocked brings the state up to date. It runs before any message after the
-// answer is handled.
+// greetedLocked brings the viewer's state up to date from the answer to a greeting. It
+// runs before any later message is handled.
 func (v *Viewer) greetedLocked(w *wire, g greeting) {
 	v.open = w
 	v.known = true
@@ -284,8 +288,8 @@ func (v *Viewer) faultLocked(format string, args ...any) {
 	}
 }
 
-// sendLoop sends actions, and requests at intervals. Before the greeting is answered,
-// it sends only pings.
+// sendLoop sends actions and, at intervals, requests until the connection ends. Before
+// the answer to the greeting, it sends only pings.
 func (v *Viewer) sendLoop(ctx context.Context, w *wire) {
 	ticker := time.NewTicker(sendEvery)
 	defer ticker.Stop()
@@ -330,12 +334,12 @@ func (v *Viewer) sendOne(w *wire, i int) error {
 	return err
 }
 
-// closed notes how a connection ended.
+// closed records how a connection ended, unless the test itself ended the viewer.
 func (v *Viewer) closed(w *wire, asked bool, silent func() bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if asked {
-		return // for the judge, it is still open
+		return // the comparison treats this connection as open
 	}
 	if v.open == w {
 		v.open = nil
@@ -347,14 +351,15 @@ func (v *Viewer) closed(w *wire, asked bool, silent func() bool) {
 	v.ends = append(v.ends, End{time.Now(), code, reason})
 }
 
-// whole reports whether the viewer has everything of the turn up to seq.
+// whole reports whether the viewer has received everything of a turn up to serverSeq
+// seq.
 func (v *Viewer) whole(turn string, seq int64) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.open != nil && v.state.turn(turn) != nil && v.epochs[len(v.epochs)-1].last() >= seq
 }
 
-// mute stops the viewer from sending, and returns its connection.
+// mute makes the viewer send nothing more. It returns the open connection, or nil.
 func (v *Viewer) mute() *wire {
 	v.sending.Lock()
 	defer v.sending.Unlock()
@@ -364,15 +369,15 @@ func (v *Viewer) mute() *wire {
 	return v.open
 }
 
-// Ends returns how its connections ended so far.
+// Ends returns how the viewer's connections have ended so far.
 func (v *Viewer) Ends() []End {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return slices.Clone(v.ends)
 }
 
-// Pause returns the longest time without news from the host, after a point in
-// time.
+// Pause returns the longest time, after a moment, in which the viewer received nothing
+// from the host.
 func (v *Viewer) Pause(after time.Time) (longest time.Duration) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -387,7 +392,7 @@ func (v *Viewer) Pause(after time.Time) (longest time.Duration) {
 	return longest
 }
 
-// Close ends the viewer.
+// Close ends the viewer, and waits for its end.
 func (v *Viewer) Close() {
 	v.cancel()
 	v.done.Wait()

@@ -13,37 +13,37 @@ import (
 	"ahprelay/test/refclient"
 )
 
-// A Target is where clients connect to.
+// A Target is the address to which clients connect.
 type Target struct {
 	URL   string
-	Pick  func() string // returns the URL of each connection; nil: URL
+	Pick  func() string // returns the URL for each connection; nil: URL
 	Token string
-	HTTP  *http.Client // for the handshake; default: http.DefaultClient
+	HTTP  *http.Client // client for the handshake; default: http.DefaultClient
 
-	Version      string // of AHP; default: 0.9.0
-	AnswersPings bool   // it answers pings for the host at any time, as ahp-connect does without a relay
+	Version      string // version of AHP; default: 0.9.0
+	AnswersPings bool   // the target itself answers pings at any time, as ahp-connect does while it has no relay
 }
 
 func (t Target) versions() []string { return []string{cmp.Or(t.Version, version)} }
 
-// A wire is one connection, with all frames that were sent and received.
+// A wire is a connection of a viewer or driver, with all frames in both directions.
 type wire struct {
 	label   string // identifies this connection in the host's record
 	to      Target
 	client  *refclient.Client
-	onFrame func(*incoming) // called by the reader, before a call gets its answer
+	onFrame func(*incoming) // called for each frame, before a call gets its answer
 
 	mu      sync.Mutex // guards the fields below
 	sent    [][]byte
 	got     [][]byte
-	heard   time.Time // when the last one came
+	heard   time.Time // when the last frame came
 	lastID  int64
 	waiting map[int64]chan *incoming
-	pings   map[int64]bool // pings that the host may not have answered: sent before the answer to the greeting, or answered on the way
-	greeted bool           // it was
+	pings   map[int64]bool // ids of pings that the host may not have answered: sent before the answer to the greeting, or answered by the target
+	greeted bool           // the greeting was answered
 }
 
-// An incoming is a frame of the host's.
+// An incoming is a frame from the host.
 type incoming struct {
 	ID     *int64          `json:"id"`
 	Method string          `json:"method"`
@@ -55,7 +55,7 @@ type incoming struct {
 	} `json:"error"`
 }
 
-// dialTimeout is how long a handshake may take.
+// dialTimeout limits the time for a handshake.
 const dialTimeout = 10 * time.Second
 
 func dialWire(ctx context.Context, to Target, label string, onFrame func(*incoming)) (*wire, error) {
@@ -73,7 +73,7 @@ func dialWire(ctx context.Context, to Target, label string, onFrame func(*incomi
 	return w, err
 }
 
-// take records a frame, and passes it on.
+// take records a frame from the host, and passes it to onFrame or to the waiting call.
 func (w *wire) take(frame []byte) {
 	w.mu.Lock()
 	w.got = append(w.got, frame)
@@ -81,7 +81,7 @@ func (w *wire) take(frame []byte) {
 	w.mu.Unlock()
 	var in incoming
 	if json.Unmarshal(frame, &in) != nil {
-		return // the judge reports it
+		return // the comparison of records reports this frame
 	}
 	w.onFrame(&in)
 	if in.ID == nil {
@@ -95,7 +95,7 @@ func (w *wire) take(frame []byte) {
 	}
 }
 
-// send sends a frame.
+// send records a frame and sends it to the host.
 func (w *wire) send(frame []byte) error {
 	w.mu.Lock()
 	w.sent = append(w.sent, frame)
@@ -111,7 +111,7 @@ func (w *wire) notify(method string, params any) error {
 	return w.send(frame)
 }
 
-// An rpcError is an error that the host or the relay answered with.
+// An rpcError is an error response by the host or the relay.
 type rpcError struct {
 	code    int
 	message string
@@ -119,7 +119,7 @@ type rpcError struct {
 
 func (e *rpcError) Error() string { return fmt.Sprintf("%d %s", e.code, e.message) }
 
-// ask sends a request, and returns where its answer arrives.
+// ask sends a request. The returned channel receives the response.
 func (w *wire) ask(method string, params map[string]any) (<-chan *incoming, error) {
 	answer := make(chan *incoming, 1)
 	w.mu.Lock()
@@ -139,7 +139,7 @@ func (w *wire) ask(method string, params map[string]any) (<-chan *incoming, erro
 
 var errEnded = errors.New("connection ended")
 
-// call sends a request, and waits for its answer.
+// call sends a request, waits for the response, and returns the result.
 func (w *wire) call(ctx context.Context, method string, params map[string]any) (json.RawMessage, error) {
 	answer, err := w.ask(method, params)
 	if err != nil {
@@ -158,7 +158,8 @@ func (w *wire) call(ctx context.Context, method string, params map[string]any) (
 	}
 }
 
-// greet is call for the request that opens the connection.
+// greet is call for initialize or reconnect. It adds the connection's label to the
+// request.
 func (w *wire) greet(ctx context.Context, method string, params map[string]any) (json.RawMessage, error) {
 	params["channel"] = rootChannel
 	params["clientInfo"] = map[string]string{"name": "load", "version": w.label}
@@ -174,7 +175,7 @@ func (w *wire) ping(ctx context.Context) error {
 	return err
 }
 
-// silent returns for how long nothing has come.
+// silent returns how long ago the last frame came.
 func (w *wire) silent() time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -1,5 +1,5 @@
-// Package matrix reads auth/gate/testdata/matrix.txt: the outcome of every method for
-// each kind of token.
+// Package matrix reads the permission matrix in auth/gate/testdata/matrix.txt. For each
+// method and each kind of token, the matrix has the expected outcome.
 package matrix
 
 import (
@@ -12,10 +12,10 @@ import (
 	"ahprelay/auth"
 )
 
-// Tokens of the columns, in their order.
+// Tokens lists the kinds of tokens, in the order of the matrix's columns.
 var Tokens = []struct {
 	Name  string
-	Allow auth.Client // what it may do
+	Allow auth.Client // authority in the token
 }{
 	{"look", auth.Client{Access: auth.AccessRead}},
 	{"talk", auth.Client{Access: auth.AccessTalk}},
@@ -30,20 +30,21 @@ var Tokens = []struct {
 
 var limited = []string{"mock:/s", "mcp://s/*"}
 
-// A Row is a method, from one side.
+// A Row is a method in the matrix, sent by the client or by the host.
 type Row struct {
 	Line     int
 	FromHost bool
 	Request  bool
 	Method   string
-	Verdicts []string // one for each of Tokens; "-": there is none
+	Verdicts []string // outcome for each of Tokens; "-": the row has none
 	params   string
 }
 
-// Name identifies the row.
+// Name returns the row's line and method, which identify it.
 func (r *Row) Name() string { return fmt.Sprintf("line %d, %s", r.Line, r.Method) }
 
-// Message returns a row's message for a column's token; a request has the given id.
+// Message returns the row's message for the token in a column. If it is a request, it
+// has the given id.
 func (r *Row) Message(token, id int) string {
 	session := "s"
 	if Tokens[token].Name == "out" {
@@ -56,7 +57,7 @@ func (r *Row) Message(token, id int) string {
 	return fmt.Sprintf(`{"jsonrpc":"2.0","method":%q,"params":%s}`, r.Method, params)
 }
 
-// Read reads the file.
+// Read reads the matrix from a file.
 func Read(path string) (rows []Row, err error) {
 	data, err := os.ReadFile(path)
 	if err != nil {

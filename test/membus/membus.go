@@ -11,9 +11,9 @@ import (
 	"ahprelay/broker/link"
 )
 
-// A Net is an in-memory message network: it is the [link.Bus] of each participant. Its
-// zero value is ready for use. Messages arrive at once and in order, and are dropped
-// if a receiver's channel is full, as by NATS.
+// A Net connects its participants, each of which uses it as its [link.Bus]. Its zero
+// value is ready for use. Messages arrive at once and in order. Like NATS, a Net drops
+// a message if the receiver's channel is full.
 type Net struct {
 	mu   sync.Mutex
 	subs []*sub
@@ -25,7 +25,8 @@ type sub struct {
 	into    chan *nats.Msg
 }
 
-// Lose drops messages with a subject that matches drop, from now on; nil drops none.
+// Lose makes the Net drop each message for whose subject drop returns true. A nil drop
+// ends this.
 func (n *Net) Lose(drop func(subject string) bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -55,7 +56,7 @@ func (n *Net) Publish(subject string, data []byte) error {
 // Together implements [link.Bus].
 func (n *Net) Together(_ string, publish func()) { publish() }
 
-// Subscribe implements [link.Bus]. The wildcard * is understood.
+// Subscribe implements [link.Bus]. In subject, * stands for any token.
 func (n *Net) Subscribe(subject string, into chan *nats.Msg) (cancel func(), err error) {
 	s := &sub{strings.Split(subject, "."), into}
 	n.mu.Lock()

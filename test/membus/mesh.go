@@ -13,13 +13,13 @@ import (
 	"ahprelay/broker/link"
 )
 
-// ErrAway is Publish's error while a connection is cut.
+// ErrAway is the error that Publish returns while a connection is cut.
 var ErrAway = errors.New("no connection")
 
-// A Mesh is a cluster of NATS servers in memory, with delays and faults: each [Conn]
-// has its own server. Messages and subscriptions from one connection to a second take
-// the same route and keep their order; messages from two connections to a third take
-// different routes. It is for fake time.
+// A Mesh is a cluster of NATS servers in memory, with delays and faults, for tests on
+// fake time. Each [Conn] has its own server. Messages from one connection to another
+// keep their order, and so do subscriptions among them. Messages from different
+// connections may arrive in any order.
 type Mesh struct {
 	mu    sync.Mutex // guards all of the mesh
 	dice  *rand.Rand
@@ -31,53 +31,53 @@ type Mesh struct {
 	tap   func(from, subject string, data []byte)
 }
 
-// NewMesh returns a mesh with random faults from dice. Delay returns a message's
-// travel time; tap, which may be nil, sees every published message.
+// NewMesh returns a mesh whose random faults come from dice. delay returns how long a
+// message travels. tap, if not nil, is called with each published message.
 func NewMesh(dice *rand.Rand, delay func(from, to string) time.Duration, tap func(from, subject string, data []byte)) *Mesh {
 	return &Mesh{dice: dice, delay: delay, tap: tap}
 }
 
-// Lose drops about every n-th message at random from now on; 0 stops it.
+// Lose makes the mesh drop about every n-th message, at random. 0 ends this.
 func (m *Mesh) Lose(n int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.loss = n
 }
 
-// Repeat makes about every n-th message arrive twice, at random, the second time after
-// later messages; 0 stops it.
+// Repeat makes about every n-th message, at random, arrive a second time, after later
+// messages. 0 ends this.
 func (m *Mesh) Repeat(n int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.twice = n
 }
 
-// Damage changes a bit of about every n-th message, at random; 0 stops it.
+// Damage changes a bit in about every n-th message, at random. 0 ends this.
 func (m *Mesh) Damage(n int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.bits = n
 }
 
-// A Conn is a process's connection. It is a [link.Bus].
+// A Conn is the connection of a process to its server. It is a [link.Bus].
 type Conn struct {
 	mesh     *Mesh
 	name     string
 	state    state
 	subs     []*meshSub
-	interest []*meshSub // subscriptions elsewhere, as known to this connection's server
+	interest []*meshSub // other connections' subscriptions that this connection's server knows
 	routes   map[*Conn]*route
-	backlog  []*nats.Msg // published while frozen
+	backlog  []*nats.Msg // messages that were published while the connection was frozen
 }
 
 type state int
 
 const (
 	up     state = iota
-	cut          // nothing passes, and the process gets an error
-	frozen       // nothing passes, and the process cannot know; messages are kept
-	muted        // nothing passes, and the process cannot know; messages are lost
-	killed       // the process is no more
+	cut          // nothing passes, and Publish returns an error
+	frozen       // nothing passes, and Publish returns no error; messages are kept
+	muted        // nothing passes, and Publish returns no error; messages are lost
+	killed       // the process has ended
 )
 
 type meshSub struct {
@@ -87,22 +87,23 @@ type meshSub struct {
 	gone    bool
 }
 
-// A route leads from one connection to a second.
+// A route carries messages from one connection to another.
 type route struct {
 	from, to *Conn
 	flying   []flight
-	last     time.Time // the latest arrival
+	last     time.Time // time at which the last message arrives
 	armed    bool
 }
 
-// A flight is a message on its way, or the news that a subscription begins or ends.
+// A flight is something on a route: a message, or the notice that a subscription begins
+// or ends.
 type flight struct {
 	at  time.Time
-	msg *nats.Msg // nil: news about sub
+	msg *nats.Msg // nil: a notice about sub
 	sub *meshSub
 }
 
-// Connect returns a new connection.
+// Connect returns a new connection with its own server.
 func (m *Mesh) Connect(name string) *Conn {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -139,7 +140,8 @@ func (c *Conn) Publish(subject string, data []byte) error {
 	return nil
 }
 
-// send sends a message to all connections with a known interest.
+// send sends a message to each connection with a matching subscription that this server
+// knows.
 func (c *Conn) send(subject string, data []byte) {
 	m := c.mesh
 	tokens := strings.Split(subject, ".")
@@ -194,7 +196,7 @@ func (c *Conn) Subscribe(subject string, into chan *nats.Msg) (cancel func(), er
 // nothing if this connection is cut or killed.
 func (c *Conn) announce(s *meshSub) {
 	if c.state == cut || c.state == killed {
-		return // Restore does it
+		return // Restore sends the notice later
 	}
 	for _, o := range c.mesh.conns {
 		if o != c {
@@ -203,7 +205,7 @@ func (c *Conn) announce(s *meshSub) {
 	}
 }
 
-// put sends a flight, which arrives after all earlier ones on its route.
+// put sends a flight. It arrives after all earlier flights on the route.
 func (r *route) put(f flight) {
 	f.at = time.Now().Add(r.from.mesh.delay(r.from.name, r.to.name))
 	if f.at.Before(r.last) {
@@ -229,7 +231,7 @@ func (r *route) arm() {
 	})
 }
 
-// arrive delivers the messages that are due.
+// arrive delivers all flights that are due.
 func (r *route) arrive() {
 	now := time.Now()
 	for len(r.flying) > 0 && !r.flying[0].at.After(now) && r.from.state != frozen && r.to.state != frozen {
@@ -242,7 +244,7 @@ func (r *route) arrive() {
 		default:
 			select {
 			case f.sub.into <- &nats.Msg{Subject: f.msg.Subject, Data: slices.Clone(f.msg.Data)}:
-			default: // as NATS does
+			default: // NATS drops a message for a full channel, too
 			}
 		}
 	}
@@ -259,14 +261,16 @@ func (c *Conn) learn(s *meshSub) {
 	}
 }
 
-// Cut ends the connection: messages in flight are lost in both directions, and Publish
-// fails until Restore.
+// Cut ends the connection until Restore. Messages on their way are lost in both
+// directions, and Publish returns an error.
 func (c *Conn) Cut() { c.leave(cut) }
 
-// Mute silently loses all messages in both directions until Restore.
+// Mute makes all messages in both directions disappear, without an error, until
+// Restore.
 func (c *Conn) Mute() { c.leave(muted) }
 
-// Kill ends the process: no other connection sees its further actions.
+// Kill ends the connection's process. Nothing that it does later reaches another
+// connection.
 func (c *Conn) Kill() {
 	c.leave(killed)
 	m := c.mesh
@@ -295,12 +299,12 @@ func (c *Conn) leave(s state) {
 	}
 }
 
-// lose drops the messages on a route, and continues with later ones.
+// lose drops the messages that are on a route. Notices about subscriptions stay.
 func (r *route) lose() {
 	r.flying = slices.DeleteFunc(r.flying, func(f flight) bool { return f.msg != nil })
 }
 
-// Freeze delays all messages in both directions until Restore.
+// Freeze holds back all messages in both directions until Restore.
 func (c *Conn) Freeze() {
 	m := c.mesh
 	m.mu.Lock()
@@ -310,7 +314,8 @@ func (c *Conn) Freeze() {
 	}
 }
 
-// Restore ends a fault. After a cut, subscriptions are announced again.
+// Restore ends Cut, Mute or Freeze. After Cut, the connection announces its
+// subscriptions again.
 func (c *Conn) Restore() {
 	m := c.mesh
 	m.mu.Lock()

@@ -1,4 +1,5 @@
-// Package memstore keeps records in memory, as broker/store does for relays.
+// Package memstore stores records in memory, with the methods of broker/store, which
+// stores them for relays.
 package memstore
 
 import (
@@ -8,13 +9,14 @@ import (
 	"sync"
 )
 
-// A Store keeps records. The zero value is empty.
+// A Store holds records. Its zero value is empty and ready for use.
 type Store struct {
 	mu      sync.Mutex
 	records map[string][]byte
 }
 
-// Update replaces a record by the result of change; nil stands for a missing record.
+// Update calls change with a record and stores the result. nil stands for a missing
+// record.
 func (s *Store) Update(key string, change func(old []byte) ([]byte, error)) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -32,14 +34,14 @@ func (s *Store) Update(key string, change func(old []byte) ([]byte, error)) erro
 	return nil
 }
 
-// Get returns a record, nil if it is missing.
+// Get returns a record, or nil if it is missing.
 func (s *Store) Get(key string) ([]byte, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.records[key]), nil
 }
 
-// All returns the records with a key prefix.
+// All returns the records whose keys begin with prefix.
 func (s *Store) All(prefix string) (map[string][]byte, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

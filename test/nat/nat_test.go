@@ -20,19 +20,20 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience is the longest time for a step, on a slow machine.
+// patience limits each step, on a slow machine too.
 const patience = 60 * time.Second
 
-// A site is the set of programs in a network.
+// A site is a network with the programs that run in it.
 type site struct {
 	*network
 	bench  procs.Bench
 	keys   *auth.Keys
 	record string
-	http   *http.Client // from the client's namespace
+	http   *http.Client // client that connects from the client's namespace
 }
 
-// newSite runs a relay, and a host-agent with its host at home.
+// newSite builds a network and starts a relay there. It starts a host and its
+// host-agent in the namespace home.
 func newSite(ctx context.Context, t *testing.T) *site {
 	t.Helper()
 	s := &site{network: newNetwork(t)}
@@ -67,7 +68,8 @@ func check(t *testing.T, err error) {
 	}
 }
 
-// reach reports whether an address takes connections from a namespace.
+// reach tries to connect to an address from a namespace. It returns nil if the address
+// accepts.
 func (s *site) reach(ctx context.Context, ns, address string) error {
 	conn, err := dialer(ns)(ctx, "tcp", address)
 	if err != nil {
@@ -76,7 +78,7 @@ func (s *site) reach(ctx context.Context, ns, address string) error {
 	return conn.Close()
 }
 
-// online reports whether the client would find the host online.
+// online returns nil if the relay reports the host as online to the client.
 func (s *site) online(ctx context.Context) error {
 	info, err := procs.GetJSONBy[hostsapi.Info](ctx, s.http, "http://"+relayForClients+":8484/api/hosts/"+procs.Host, s.token())
 	if err == nil && info.State != "online" {
@@ -94,8 +96,8 @@ func (s *site) token() string {
 	return token
 }
 
-// agentConns returns the connections of home at the relay, by the port that
-// the router has given them.
+// agentConns returns the host-agent's connections at the relay. The key is the port
+// that the router has given to the connection.
 func (s *site) agentConns() map[string]bool {
 	conns := map[string]bool{}
 	for line := range strings.Lines(s.in(s.network.relay, "ss -Htn state established sport = :8484 dst "+routerAddress)) {
@@ -105,7 +107,7 @@ func (s *site) agentConns() map[string]bool {
 	return conns
 }
 
-// awaitNewConn returns when home has a new connection.
+// awaitNewConn waits until the relay has a connection from home that is not in before.
 func (s *site) awaitNewConn(before map[string]bool, when string) {
 	s.t.Helper()
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
@@ -118,9 +120,9 @@ func (s *site) awaitNewConn(before map[string]bool, when string) {
 	s.t.Fatalf("%s, and the host-agent did not connect again", when)
 }
 
-// A host works behind a router that admits no incoming connection. It continues when
-// the router forgets the connection, when home gets a new address, and when the uplink
-// goes down and up: clients notice a pause at most.
+// The host is behind a router that admits no incoming connections. Then the router
+// forgets the open connections, home gets a new address, and the uplink goes down and
+// up. Each time, clients keep their connections and receive everything after a pause.
 func TestHostBehindARouterIsServed(t *testing.T) {
 	ctx := t.Context()
 	s := newSite(ctx, t)
@@ -157,7 +159,7 @@ func TestHostBehindARouterIsServed(t *testing.T) {
 	}
 	for range 3 {
 		s.in(s.home, "ip route del default")
-		time.Sleep(time.Second) // duration of the outage
+		time.Sleep(time.Second) // the uplink is down for this time
 		s.in(s.home, "ip route add default via "+gatewayAddress)
 		s.whole(ctx, crowd, "the default route came and went")
 	}
@@ -171,7 +173,8 @@ func TestHostBehindARouterIsServed(t *testing.T) {
 	t.Logf("%d frames sent, %d received", report.Sent, report.Received)
 }
 
-// whole returns when all clients have received everything, on their first connections.
+// whole waits until all clients have received everything, and fails the test if a
+// client's connection has ended.
 func (s *site) whole(ctx context.Context, crowd *load.Crowd, when string) {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(ctx, patience)

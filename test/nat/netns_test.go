@@ -15,7 +15,7 @@ import (
 	"ahprelay/test/procs"
 )
 
-// Addresses in the networks.
+// These are the addresses in the namespaces.
 const (
 	relayForClients = "198.51.100.1"
 	clientAddress   = "198.51.100.2"
@@ -23,16 +23,17 @@ const (
 	routerAddress   = "203.0.113.2"
 	gatewayAddress  = "192.168.77.1"
 	homeAddress     = "192.168.77.10"
-	otherAddress    = "192.168.77.11" // home's, later
+	otherAddress    = "192.168.77.11" // home's address after the change
 )
 
-// A network is four namespaces with unique names.
+// A network is four network namespaces. Their names are unique on the machine.
 type network struct {
 	t                           *testing.T
 	client, relay, router, home string
 }
 
-// newNetwork builds the network, or skips the test where that cannot be done.
+// newNetwork builds the namespaces and their connections. It skips the test without
+// root or the needed programs.
 func newNetwork(t *testing.T) *network {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -56,12 +57,12 @@ func newNetwork(t *testing.T) *network {
 	n.connect(n.relay, relayForRouters, "routers0", n.router, routerAddress, "wan0")
 	n.connect(n.router, gatewayAddress, "lan0", n.home, homeAddress, "lan0")
 	n.in(n.home, "ip route add default via "+gatewayAddress)
-	n.in(n.relay, "ip route add 192.168.77.0/24 via "+routerAddress) // so the router drops the packets, not the kernel here
+	n.in(n.relay, "ip route add 192.168.77.0/24 via "+routerAddress) // with this route the router drops the packets, and not this machine's kernel
 	n.rules()
 	return n
 }
 
-// connect connects two namespaces by a virtual cable.
+// connect connects two namespaces by a virtual cable, and sets the address of each end.
 func (n *network) connect(a, addressA, deviceA, b, addressB, deviceB string) {
 	n.t.Helper()
 	n.must(exec.Command("ip", "link", "add", deviceA, "netns", a, "type", "veth", "peer", "name", deviceB, "netns", b))
@@ -85,8 +86,8 @@ table ip filter {
 }
 `
 
-// rules configures the router. It drops packets of connections that it has
-// forgotten.
+// rules loads the router's rules. With them, the router drops packets for connections
+// that it has forgotten.
 func (n *network) rules() {
 	n.t.Helper()
 	cmd := exec.Command("ip", "netns", "exec", n.router, "nft", "-f", "-")
@@ -98,7 +99,7 @@ func (n *network) rules() {
 	n.in(n.router, "sysctl -qw net.netfilter.nf_conntrack_tcp_loose=0")
 }
 
-// in runs a command in a namespace, and returns its output.
+// in runs a command in a namespace and returns its output.
 func (n *network) in(ns, command string) string {
 	n.t.Helper()
 	return n.must(exec.Command("ip", append([]string{"netns", "exec", ns}, strings.Fields(command)...)...))
@@ -113,8 +114,8 @@ func (n *network) must(cmd *exec.Cmd) string {
 	return string(out)
 }
 
-// dialer returns a function that connects from inside a namespace. Addresses must
-// be numeric.
+// dialer returns a function that connects from inside a namespace. It accepts only
+// numeric addresses.
 func dialer(ns string) func(ctx context.Context, network, address string) (net.Conn, error) {
 	return func(ctx context.Context, network, address string) (conn net.Conn, err error) {
 		enterErr := procs.Within(ns, func() { conn, err = (&net.Dialer{Timeout: 10 * time.Second}).DialContext(ctx, network, address) })

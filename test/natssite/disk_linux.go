@@ -9,11 +9,11 @@ import (
 	"testing"
 )
 
-// A Disk is a small file system in memory, for tests of a full disk.
+// A Disk is a small file system in memory. A test can fill it.
 type Disk struct{ Dir string }
 
-// NewDisk mounts a disk of a size, such as "16m", until the test ends. Without the permission to mount,
-// it skips the test.
+// NewDisk mounts a disk with a size such as "16m" until the test ends. Without the
+// permission to mount, it skips the test.
 func NewDisk(t *testing.T, size string) Disk {
 	t.Helper()
 	d := Disk{t.TempDir()}
@@ -30,7 +30,7 @@ func NewDisk(t *testing.T, size string) Disk {
 
 func (d Disk) filler() string { return filepath.Join(d.Dir, "other") }
 
-// Fill fills the disk completely.
+// Fill writes a file until the disk is full.
 func (d Disk) Fill(t *testing.T) {
 	t.Helper()
 	f, err := os.Create(d.filler())
@@ -42,13 +42,13 @@ func (d Disk) Fill(t *testing.T) {
 			_, err = f.Write(bytes.Repeat([]byte{1}, size))
 		}
 	}
-	_ = f.Close() // full
+	_ = f.Close() // the disk is full
 	if !errors.Is(err, syscall.ENOSPC) {
 		t.Fatal(err)
 	}
 }
 
-// Free removes what Fill has written.
+// Free removes the file that Fill has written.
 func (d Disk) Free(t *testing.T) {
 	t.Helper()
 	if err := os.Remove(d.filler()); err != nil {

@@ -1,5 +1,5 @@
-// Package natssite provides the parts for NATS tests: embedded servers with their
-// keys, connections of relays and host-agents, and connections that freeze.
+// Package natssite helps to test with NATS: it starts embedded servers with keys,
+// connects relays and host-agents to them, and freezes connections.
 package natssite
 
 import (
@@ -22,22 +22,22 @@ import (
 	"ahprelay/test/faultproxy"
 )
 
-// Patience is how long tests wait for an event that must happen.
+// Patience limits how long tests wait for an event that must happen.
 const Patience = 3 * time.Minute
 
-// Connect is [nats.Connect] with patience for slow machines.
+// Connect is [nats.Connect] with a timeout for slow machines.
 func Connect(url string, opts ...nats.Option) (*nats.Conn, error) {
 	return nats.Connect(url, append(opts, nats.Timeout(Patience))...)
 }
 
-// A Site is an embedded server and its keys.
+// A Site is an embedded server with its keys.
 type Site struct {
 	Keys   *auth.Keys
-	Store  string // of the server
+	Store  string // directory of the server's store
 	Server *embedded.Server
 }
 
-// New starts a server on a port that stays free while the server is restarted.
+// New starts a server. No other program takes its port while the server restarts.
 func New(t testing.TB) *Site {
 	t.Helper()
 	s := &Site{Keys: NewKeys(t), Store: t.TempDir()}
@@ -55,10 +55,10 @@ func (s *Site) Start(t testing.TB, listen string) {
 	t.Cleanup(server.Close)
 }
 
-// Acme is the tenant that each site has from the start.
+// Acme is the only tenant of a new site.
 var Acme = map[string]map[string]time.Time{"acme": nil}
 
-// tenants are those of a relay at the site's server.
+// Tenants starts the tenants of a relay at the site's server.
 func (s *Site) Tenants(t testing.TB) *broker.Tenants {
 	t.Helper()
 	tenants, err := broker.StartTenants(t.Context(), broker.TenantsConfig{
@@ -71,7 +71,7 @@ func (s *Site) Tenants(t testing.TB) *broker.Tenants {
 	return tenants
 }
 
-// Open opens accounts, and waits until they are usable.
+// Open opens the accounts of tenants, and waits until they are usable.
 func Open(t testing.TB, tenants *broker.Tenants, names ...string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), Patience)
@@ -83,7 +83,7 @@ func Open(t testing.TB, tenants *broker.Tenants, names ...string) {
 	}
 }
 
-// Restart stops the server, and starts a new server on the same port.
+// Restart stops the server, and starts a new server at the same port.
 func (s *Site) Restart(t *testing.T) {
 	t.Helper()
 	addr := s.Server.Addr().String()
@@ -93,13 +93,13 @@ func (s *Site) Restart(t *testing.T) {
 
 func (s *Site) URL() string { return "nats://" + s.Server.Addr().String() }
 
-// relay connects a relay within the process to the account of the tenant Acme.
+// Relay connects a relay in this process to the account of the tenant acme.
 func (s *Site) Relay(t *testing.T) *broker.Conn {
 	t.Helper()
 	return DialRelay(t, broker.RelayDialConfig{Server: s.Server, Keys: s.Keys, Instance: link.NewInstance(), Tenant: "acme"})
 }
 
-// relays connects a relay to the account of relays among themselves.
+// Relays connects a relay to the account that relays use among themselves.
 func (s *Site) Relays(t *testing.T) *broker.Conn {
 	t.Helper()
 	return DialRelay(t, broker.RelayDialConfig{Server: s.Server, Keys: s.Keys, Instance: link.NewInstance()})
@@ -117,7 +117,8 @@ func DialRelay(t *testing.T, cfg broker.RelayDialConfig) *broker.Conn {
 	return c
 }
 
-// AgentConfig returns the configuration of a host-agent with its own key.
+// AgentConfig returns the configuration of a host-agent that has its own key and
+// credentials valid for ttl.
 func (s *Site) AgentConfig(t testing.TB, tenant, host string, ttl time.Duration) broker.AgentDialConfig {
 	t.Helper()
 	return s.AgentConfigAt(t, s.URL(), tenant, host, ttl)
@@ -138,7 +139,7 @@ func (s *Site) AgentConfigAt(t testing.TB, url, tenant, host string, ttl time.Du
 	}
 }
 
-// DialAgent connects a host-agent and awaits the connection.
+// DialAgent connects a host-agent and waits until it is connected.
 func DialAgent(t testing.TB, cfg broker.AgentDialConfig) *broker.Conn {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), Patience)
@@ -154,7 +155,7 @@ func DialAgent(t testing.TB, cfg broker.AgentDialConfig) *broker.Conn {
 	return c
 }
 
-// Eventually polls until the condition holds.
+// Eventually polls holds until it returns true. It fails the test after Patience.
 func Eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	deadline := time.NewTimer(Patience)
@@ -170,7 +171,7 @@ func Eventually(t *testing.T, what string, holds func() bool) {
 	}
 }
 
-// Next returns the channel's next value, or ends the test.
+// Next waits for the next value from a channel. It ends the test after Patience.
 func Next[T any](t *testing.T, what string, from <-chan T) T {
 	t.Helper()
 	select {
@@ -182,7 +183,7 @@ func Next[T any](t *testing.T, what string, from <-chan T) T {
 	}
 }
 
-// EventChannels are Events as channels.
+// EventChannels receive broker.Events, each kind on its own channel.
 type EventChannels struct {
 	Connected, Reconnected chan time.Time
 	Disconnected, Errs     chan error
@@ -207,7 +208,7 @@ func NewEvents() (*EventChannels, broker.Events) {
 	}
 }
 
-// LogLines is a handler that keeps log lines.
+// LogLines is a slog.Handler that sends each log line to a channel.
 type LogLines struct {
 	slog.Handler
 	Lines chan string
@@ -226,8 +227,8 @@ func (l LogLines) Handle(_ context.Context, r slog.Record) error {
 	}
 }
 
-// A Freezer makes connections that can be frozen: their traffic is discarded in both
-// directions, while both ends stay open.
+// A Freezer makes connections that a test can freeze. A frozen connection stays open at
+// both ends, and its traffic is discarded in both directions.
 type Freezer struct {
 	mu    sync.Mutex
 	conns []*freezable
@@ -255,7 +256,7 @@ func (f *Freezer) Dial(ctx context.Context, network, address string) (net.Conn, 
 	return f.conns[len(f.conns)-1], nil
 }
 
-// Freeze freezes the connections made so far.
+// Freeze freezes all connections that the Freezer has made so far.
 func (f *Freezer) Freeze() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -276,7 +277,7 @@ func (c *freezable) Read(p []byte) (int, error) {
 		if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, net.ErrClosed) {
 			return 0, err
 		}
-		c.mu.Lock() // not even the close gets through
+		c.mu.Lock() // even the other end's close must not arrive
 		wait := time.Until(c.readBy)
 		c.mu.Unlock()
 		select {
@@ -307,7 +308,7 @@ func (c *freezable) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// NewKeys makes keys of relays.
+// NewKeys makes new keys for relays.
 func NewKeys(t testing.TB) *auth.Keys {
 	t.Helper()
 	keys, err := auth.LoadKeys(t.TempDir())
@@ -328,7 +329,7 @@ func Subscribe(t *testing.T, c *broker.Conn, subject string) chan *nats.Msg {
 	return in
 }
 
-// WantPassage sends a message from a to b.
+// WantPassage sends messages from a to b until one arrives.
 func WantPassage(t *testing.T, a, b *broker.Conn, subject string) {
 	t.Helper()
 	in := Subscribe(t, b, subject)
@@ -349,14 +350,14 @@ func Cluster(listen string, routes ...string) embedded.Cluster {
 	return embedded.Cluster{Listen: listen, Routes: routes}
 }
 
-// Watched adds events to the configuration.
+// Watched returns the configuration with events, and the channels that receive them.
 func Watched(cfg broker.AgentDialConfig) (*EventChannels, broker.AgentDialConfig) {
 	evs, tell := NewEvents()
 	cfg.Events = tell
 	return evs, cfg
 }
 
-// FreePort returns an address without a listener: see [faultproxy.FreeAddress].
+// FreePort returns an address at which nothing listens: see [faultproxy.FreeAddress].
 func FreePort(t testing.TB) string {
 	t.Helper()
 	address, err := faultproxy.FreeAddress()

@@ -10,7 +10,7 @@ import (
 	"ahprelay/broker/embedded"
 )
 
-// Pipe serves a connection like a relay's /nats endpoint.
+// Pipe connects a request to the server, as a relay's endpoint /nats does.
 func Pipe(w http.ResponseWriter, r *http.Request, server *embedded.Server) {
 	idle := r.Header.Get(broker.StandbyHeader)
 	if idle != "" {

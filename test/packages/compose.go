@@ -10,7 +10,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// A composed is a service's entry in the compose files.
+// A composed is the definition of a service in the compose files.
 type composed struct {
 	Container   string `yaml:"container_name"`
 	Ports       []string
@@ -21,8 +21,8 @@ type composed struct {
 	Tmpfs       []string
 }
 
-// compose reads compose files, of which a later one adds to those before, with variables
-// in place of their names.
+// compose reads compose files and returns their services. A later file adds to the
+// files before it. The values of variables replace their names.
 func compose(variables map[string]string, files ...string) (map[string]composed, error) {
 	services := map[string]composed{}
 	for _, file := range files {
@@ -52,8 +52,8 @@ func compose(variables map[string]string, files ...string) (map[string]composed,
 	return services, nil
 }
 
-// expand puts the values of variables in place of ${NAME}, ${NAME:-default} and
-// ${NAME:?error}, from the inside out.
+// expand replaces ${NAME}, ${NAME:-default} and ${NAME:?error} by values, the innermost
+// first.
 func expand(text string, variables map[string]string) string {
 	for {
 		end, start := -1, strings.LastIndex(text, "${")
@@ -72,8 +72,8 @@ func expand(text string, variables map[string]string) string {
 	}
 }
 
-// flags returns podman's flags for a service. Secrets are readable for the images' user
-// only. Options come before volumes.
+// flags returns podman's flags for a service. Only the images' user can read secrets.
+// Options must stand before volumes.
 func (c composed) flags() (args []string) {
 	if c.Container != "" {
 		args = append(args, "--hostname", c.Container)

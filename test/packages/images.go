@@ -17,8 +17,8 @@ import (
 	"ahprelay/test/testca"
 )
 
-// podman runs podman with all state in a directory of its own, without a daemon or
-// systemd.
+// A podman runs podman without a daemon or systemd. All of podman's state is in the
+// directory dir.
 type podman struct{ dir string }
 
 func (p podman) do(args ...string) (string, error) {
@@ -29,17 +29,17 @@ func (p podman) do(args ...string) (string, error) {
 	}, args...)...)
 }
 
-// inImages are the programs with images.
+// inImages lists the programs for which a release has images.
 var inImages = []string{"relay", "host-agent"}
 
-// locked are the options of all services in docker-compose.yml, with limits that work
-// on any machine.
+// locked has the options that docker-compose.yml sets for all services, with limits
+// that every machine permits.
 var locked = []string{"--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges", "--ulimit", "nofile=4096:4096", "--ulimit", "nproc=1024:1024"}
 
-// checkImages loads the images of the release and serves a host with them as
-// docker-compose.yml does: with three networks, two of them without access to others, and
-// the host's token as a secret. Then it does the same with a certificate, like
-// docker-compose.tls.yml.
+// checkImages loads the release's images and runs them to serve a host, as
+// docker-compose.yml does: with three networks, of which two have no access to others,
+// and with the host's token as a secret. Then it runs them with a certificate, as
+// docker-compose.tls.yml does.
 func checkImages(dist, dir string) error {
 	p := podman{dir}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -70,11 +70,11 @@ func checkImages(dist, dir string) error {
 	return nil
 }
 
-// tlsName is the name in the relay's certificate.
+// tlsName is the host name in the relay's certificate.
 const tlsName = "relay.example.com"
 
-// serve runs the services, with a certificate for a name unless that is empty, and
-// removes everything but the images.
+// serve runs the services and checks them. If name is not empty, the relay has a
+// certificate for it. In the end, serve removes everything except the images.
 func (p podman) serve(images map[string]string, name string) (err error) {
 	defer func() {
 		_, e := p.do("rm", "--force", "--all", "--time", "5")
@@ -91,7 +91,7 @@ func (p podman) serve(images map[string]string, name string) (err error) {
 	return p.serveHost(images, name)
 }
 
-// refhost makes an image of the reference host, from nothing.
+// refhost makes an image that contains only the reference host, and returns its name.
 func refhost(p podman) (string, error) {
 	context, err := os.MkdirTemp(p.dir, "refhost-")
 	if err != nil {
@@ -110,13 +110,13 @@ func refhost(p podman) (string, error) {
 	return "localhost/refhost", err
 }
 
-// addressOf returns a container's address in a network. It replaces host names, for which
-// podman needs a plugin that some machines lack.
+// addressOf returns a container's address in a network. The test uses it in place of
+// host names, because podman needs a plugin for names, which some machines lack.
 func (p podman) addressOf(container, network string) (string, error) {
 	return p.do("inspect", "--format", "{{(index .NetworkSettings.Networks \"ahp-"+network+"\").IPAddress}}", container)
 }
 
-// secret stores a secret.
+// secret stores a value as podman's secret.
 func (p podman) secret(name string, value []byte) error {
 	file := filepath.Join(p.dir, name)
 	if err := os.WriteFile(file, value, 0o600); err != nil {
@@ -127,8 +127,8 @@ func (p podman) secret(name string, value []byte) error {
 	return err
 }
 
-// certify stores the secrets of docker-compose.tls.yml, and returns a client that trusts
-// the certificate. Its authority is the certificate itself, unknown to the images.
+// certify stores the secrets of docker-compose.tls.yml. It returns a client that trusts
+// the certificate. The certificate is its own authority, which the images do not know.
 func (p podman) certify(name string) (*http.Client, error) {
 	certFile, keyFile, err := testca.WriteFilesFor(net.IPv4(127, 0, 0, 1), p.dir, name)
 	if err != nil {
@@ -148,8 +148,8 @@ func (p podman) certify(name string) (*http.Client, error) {
 	return &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, ServerName: name}}}, nil
 }
 
-// serveHost runs relay, host and host-agent, and checks that the host is reachable
-// through them only, and that the relay's commands reach it.
+// serveHost runs relay, host and host-agent. It checks that clients reach the host only
+// through them, and that the relay's commands work.
 func (p podman) serveHost(images map[string]string, name string) error {
 	address, err := faultproxy.FreeAddress()
 	if err != nil {
@@ -223,7 +223,8 @@ func (p podman) serveHost(images map[string]string, name string) error {
 	return p.endWell("host-agent", "relay")
 }
 
-// checkHost checks that a client reaches the host, until its token is revoked.
+// checkHost checks that a client reaches the host, and that it cannot after its token
+// has been revoked.
 func (p podman) checkHost(client *http.Client, base string, relay func(...string) (string, error)) error {
 	token, err := relay("token", "client", "--host", "demo", "--subject", "ada")
 	if err != nil {
@@ -251,7 +252,7 @@ func (p podman) checkHost(client *http.Client, base string, relay func(...string
 	return nil
 }
 
-// endWell stops containers. Each must exit with status 0.
+// endWell stops containers, and returns an error unless each exits with status 0.
 func (p podman) endWell(names ...string) error {
 	for _, name := range names {
 		if _, err := p.do("stop", "--time", "15", name); err != nil {

@@ -11,11 +11,12 @@ import (
 	"syscall"
 )
 
-// A chroot is a small Debian, in which the install script runs.
+// A chroot is a small Debian in which the install script runs, with a web server for a
+// release.
 type chroot struct {
 	root string
 	*site
-	line string // the documented line, with this site's address
+	line string // the documented line, with this web server's address
 }
 
 // run runs the documented line with a shell, and returns its output.
@@ -25,16 +26,18 @@ func (c chroot) run(shell, home, path string) (string, error) {
 
 const usualPath = "/usr/local/bin:/usr/bin:/bin"
 
-// installed returns the programs below a home directory, with their versions.
+// installed returns the names and versions of the programs that were installed below a
+// home directory.
 func (c chroot) installed(home string) string {
 	found, _ := say("chroot", c.root, "/bin/sh", "-c", "for p in "+home+"/.local/bin/*; do [ ! -x $p ] || $p --version; done")
 	return found
 }
 
-// checkInstall installs with the documented line in a chroot with a shell, curl and
-// openssl, pairs the host-agent with a relay, and sees its host's sessions in Chromium.
-// Before that, nothing is installed from altered files and interrupted downloads, without
-// a tool for downloads, and into a home that cannot be written.
+// checkInstall runs the documented line in a chroot with a shell, curl and openssl. It
+// pairs the installed host-agent with a relay, and opens its host's sessions in
+// Chromium. Before that, it checks that the script installs nothing from altered files,
+// from interrupted downloads, without a program for downloads, and into a home
+// directory that it cannot write.
 func checkInstall(dist, root, suite string) error {
 	if err := bootstrap(root, suite); err != nil {
 		return err
@@ -88,9 +91,9 @@ func checkInstall(dist, root, suite string) error {
 	return os.RemoveAll(home)
 }
 
-// refuses runs the documented line where it must install nothing.
+// refuses runs the documented line in each case in which it must install nothing.
 func (c chroot) refuses(dist, shell string) error {
-	archive, err := only(filepath.Join(dist, "ahp-connect_*_linux_amd64.tar.gz")) // the second of two
+	archive, err := only(filepath.Join(dist, "ahp-connect_*_linux_amd64.tar.gz")) // the second of the two downloads
 	if err != nil {
 		return err
 	}
@@ -117,7 +120,7 @@ func (c chroot) refuses(dist, shell string) error {
 		if one.home != "" {
 			home = one.home
 		}
-		if one.path != "" { // the script comes from a file
+		if one.path != "" { // a file, because no program can download the script
 			path, with.line = one.path, "cat /install.sh | sh"
 		}
 		if one.alter != "" {
@@ -141,8 +144,8 @@ func (c chroot) refuses(dist, shell string) error {
 	return nil
 }
 
-// withoutDownloads makes a directory of all programs but curl and wget. Busybox has a wget
-// of its own, so it is reached by the shell's name only.
+// withoutDownloads makes a directory with all programs except curl and wget. It links
+// busybox only under the name of its shell, because busybox contains a wget.
 func (c chroot) withoutDownloads() (path string, err error) {
 	const dir = "/opt/without"
 	if err := os.RemoveAll(filepath.Join(c.root, dir)); err != nil {
@@ -155,7 +158,7 @@ func (c chroot) withoutDownloads() (path string, err error) {
 	return dir, os.WriteFile(filepath.Join(c.root, "install.sh"), c.altered["/install.sh"], 0o644)
 }
 
-// readOnlyHome mounts a home directory that nobody can write, root included.
+// readOnlyHome mounts a home directory that nobody can write, not even root.
 func (c chroot) readOnlyHome() (home string, err error) {
 	home = "/home/sealed"
 	dir := filepath.Join(c.root, home)
@@ -165,7 +168,8 @@ func (c chroot) readOnlyHome() (home string, err error) {
 	return home, syscall.Mount("tmpfs", dir, "tmpfs", syscall.MS_RDONLY, "")
 }
 
-// replaces runs the documented line over an older version, with wget instead of curl.
+// replaces runs the documented line where an older version is installed, with wget and
+// without curl.
 func (c chroot) replaces(shell string) error {
 	bin := filepath.Join(c.root, "root/.local/bin")
 	if err := os.MkdirAll(bin, 0o755); err != nil {

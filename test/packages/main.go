@@ -39,7 +39,7 @@ func main() {
 	log.Print("everything checked is in order")
 }
 
-// parts are the checks, in their order.
+// parts lists the checks in the order in which they run.
 var parts = []struct {
 	name string
 	do   func(dist, work, suite string) error
@@ -76,10 +76,10 @@ func run(dist, work, suite, some string) (err error) {
 	return nil
 }
 
-// wait is the longest time for something to start.
+// wait limits the wait until something has started.
 const wait = 30 * time.Second
 
-// only returns the one file that fits a pattern.
+// only returns the file that fits a pattern. It fails unless there is exactly one.
 func only(pattern string) (string, error) {
 	found, err := filepath.Glob(pattern)
 	if err == nil && len(found) != 1 {
@@ -100,7 +100,7 @@ func say(name string, args ...string) (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-// eventually tries until it works.
+// eventually repeats try until it returns no error, at most for the time wait.
 func eventually(try func() error) (err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), wait)
 	defer cancel()
@@ -139,7 +139,7 @@ func answers(client *http.Client, url, token string) (string, error) {
 	return b.String(), nil
 }
 
-// bootstrap makes a chroot with Debian's smallest system, unless there is one.
+// bootstrap makes a chroot with Debian's smallest system, unless root contains one.
 func bootstrap(root, suite string) error {
 	if _, err := os.Stat(filepath.Join(root, "usr/bin/dpkg")); !errors.Is(err, os.ErrNotExist) {
 		return err
@@ -149,7 +149,7 @@ func bootstrap(root, suite string) error {
 	return err
 }
 
-// checkDeb installs, starts and removes the package.
+// checkDeb installs the .deb package, starts the program and removes the package.
 func checkDeb(dist, root, suite string) error {
 	if err := bootstrap(root, suite); err != nil {
 		return err
@@ -191,8 +191,8 @@ func checkDeb(dist, root, suite string) error {
 	return nil
 }
 
-// startUnit runs the unit's command as a user with write access to its state directory
-// only, and stops it like systemd.
+// startUnit runs the command of the package's unit as a user who can write only to the
+// state directory. It stops the command as systemd would.
 func startUnit(root string) error {
 	unit, err := os.ReadFile(filepath.Join(root, "usr/lib/systemd/system/ahp-relay.service"))
 	if err != nil {

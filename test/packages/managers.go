@@ -19,8 +19,8 @@ import (
 	"strings"
 )
 
-// registry serves the release's npm packages as a registry does. npm asks it for each
-// package's description, and for the files named there.
+// registry serves the release's npm packages as an npm registry does. npm requests the
+// description of each package, and then the files that the description names.
 func registry(dist string) (url string, end func(), err error) {
 	packages, err := filepath.Glob(filepath.Join(dist, "npm/*.tgz"))
 	if err != nil || len(packages) == 0 {
@@ -59,7 +59,7 @@ func registry(dist string) (url string, end func(), err error) {
 	return url, func() { _ = server.Close() }, nil
 }
 
-// describe returns the package.json of an npm package.
+// describe returns the content of an npm package's package.json.
 func describe(path string) (about map[string]any, err error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -81,8 +81,8 @@ func describe(path string) (about map[string]any, err error) {
 	}
 }
 
-// checkNPM runs the programs with npx from a registry on loopback, and checks that a
-// program gets its arguments and that its exit status comes back.
+// checkNPM runs the programs with npx, from a registry on loopback. Each program must
+// get its arguments, and npx must return its exit status.
 func checkNPM(dist, work string) error {
 	url, end, err := registry(dist)
 	if err != nil {
@@ -114,8 +114,8 @@ func checkNPM(dist, work string) error {
 	return nil
 }
 
-// A stand-in for Homebrew: it evaluates a formula on Linux, checks the download and
-// installs below a folder. It lacks the methods that a formula may not call.
+// brew imitates Homebrew on Linux: it evaluates a formula, checks the download and
+// installs below a folder. It lacks methods that a formula must not call.
 const brew = `
 require "digest"; require "fileutils"; require "open3"
 class Formula
@@ -159,7 +159,7 @@ formula.new(prefix).instance_eval(&test)
 puts "brew: #{formula} #{formula.version}: #{formula.said[:desc]}"
 `
 
-// checkBrew installs from the formulas with Ruby.
+// checkBrew installs each program from its formula, with Ruby and brew.
 func checkBrew(dist, work string) error {
 	formulas, err := filepath.Glob(filepath.Join(dist, "homebrew/Formula/*.rb"))
 	if err != nil || len(formulas) != 3 {
@@ -179,8 +179,8 @@ func checkBrew(dist, work string) error {
 	return nil
 }
 
-// checkScoop checks that Scoop finds the archives, their checksums and the programs in
-// them.
+// checkScoop checks that each of Scoop's manifests names an archive of the release, its
+// checksum, and the programs in it.
 func checkScoop(dist string) error {
 	manifests, err := filepath.Glob(filepath.Join(dist, "scoop/bucket/*.json"))
 	if err != nil {

@@ -19,16 +19,18 @@ import (
 	"sync"
 )
 
-// A publishing runs packaging/publish.sh against stand-ins on this machine.
+// A publishing runs packaging/publish.sh with servers on this machine in place of the
+// real ones.
 type publishing struct {
 	dist, dir, version string
-	registry           string // for containers
+	registry           string // address of the container registry
 	npm                *npmRegistry
 }
 
-// checkPublish rehearses packaging/publish.sh: files and packages go to folders, images to
-// a registry, npm packages to a second one, formulas and manifests to git repositories.
-// Each step can be repeated, and a failed step ends the run. The chart needs helm.
+// checkPublish rehearses packaging/publish.sh. Files and packages go to folders, images
+// to a container registry, npm packages to an npm registry, formulas and manifests to
+// git repositories. Each step can be repeated, and a failed step ends the run. The
+// chart is published only if helm is installed.
 func checkPublish(dist, dir string) error {
 	chart, err := only(filepath.Join(dist, "ahp-relay-chart-*.tgz"))
 	if err != nil {
@@ -84,7 +86,7 @@ func checkPublish(dist, dir string) error {
 		}
 	}
 	env = append(env, "FILES_TO="+p.at("files"))
-	for range 2 { // each part can be repeated
+	for range 2 { // a second run must succeed, too
 		if err := publish(env, parts...); err != nil {
 			return err
 		}
@@ -98,7 +100,8 @@ func checkPublish(dist, dir string) error {
 
 func (p *publishing) at(name string) string { return filepath.Join(p.dir, name) }
 
-// files checks the release's folder, and that only a stable release becomes the latest.
+// files checks the folder of the release, and that only a stable release becomes the
+// latest.
 func (p *publishing) files() error {
 	sums := p.at("files/v" + p.version)
 	if _, err := say("env", "-C", sums, "sh", "-c", `grep -v / SHA256SUMS | sha256sum --check --strict --quiet && cmp SHA256SUMS.sig "$0"`, filepath.Join(p.dist, "SHA256SUMS.sig")); err != nil {
@@ -111,7 +114,7 @@ func (p *publishing) files() error {
 	return nil
 }
 
-// images compares published images with the signed digests.
+// images compares the published images with the digests that were signed.
 func (p *publishing) images() error {
 	for _, name := range inImages {
 		at := "docker://" + p.registry + "/x/ahp-" + name
@@ -127,7 +130,8 @@ func (p *publishing) images() error {
 	return nil
 }
 
-// packages checks the repositories, and what npm has: all packages with the right tag.
+// packages checks the apt and yum repositories, and that the npm registry has all
+// packages with the right tag.
 func (p *publishing) packages() error {
 	for _, name := range []string{"apt", "yum"} {
 		if _, err := say("diff", "-r", filepath.Join(p.dist, name), p.at("packages/"+name)); err != nil {
@@ -155,7 +159,8 @@ func (p *publishing) packages() error {
 	return nil
 }
 
-// taps checks that each repository has one commit with the release's files.
+// taps checks that each git repository has one commit, which contains the release's
+// files.
 func (p *publishing) taps() error {
 	for repository, folder := range map[string]string{"tap": "homebrew/Formula", "bucket": "scoop/bucket"} {
 		clone := p.at(repository + "-clone")
@@ -173,7 +178,8 @@ func (p *publishing) taps() error {
 	return nil
 }
 
-// containerRegistry starts the release's stand-in for a registry.
+// containerRegistry starts the program that stands in for a container registry. It
+// returns the registry's address.
 func containerRegistry(dir string) (address string, end func(), err error) {
 	program := filepath.Join(dir, "registry")
 	if _, err := say("go", "-C", "packaging/release", "build", "-o", program, "./registry"); err != nil {
@@ -189,7 +195,7 @@ func containerRegistry(dir string) (address string, end func(), err error) {
 	}
 	end = func() {
 		_ = cmd.Process.Kill()
-		_ = cmd.Wait() // it was killed
+		_ = cmd.Wait() // the program was killed, so it returns an error
 	}
 	line, err := bufio.NewReader(out).ReadString('\n')
 	if err != nil {
@@ -199,12 +205,13 @@ func containerRegistry(dir string) (address string, end func(), err error) {
 	return strings.TrimSpace(line), end, nil
 }
 
-// An npmRegistry takes packages like npm's, which refuses a version that it has.
+// An npmRegistry accepts packages as npm's registry does, which refuses a version that
+// it has already.
 type npmRegistry struct {
 	mu    sync.Mutex
 	has   map[string]npmPackage
-	last  string // that came
-	twice int    // versions that it had
+	last  string // name of the last package that came
+	twice int    // how often a version came that it had already
 }
 
 type npmPackage struct{ version, tag string }

@@ -11,15 +11,15 @@ import (
 	"strings"
 )
 
-// A site serves a release on loopback. A path in altered is served with that content in
-// place of the file. The transfer of the file named cut is interrupted.
+// A site serves a release on loopback. For a path in altered, it serves that content in
+// place of the file. It interrupts the transfer of the file cut.
 type site struct {
 	url     string
 	altered map[string][]byte
 	cut     string
 }
 
-// serve serves a folder until end is called.
+// serve serves the folder dist until end is called.
 func serve(dist string) (s *site, end func(), err error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -43,7 +43,7 @@ func serve(dist string) (s *site, end func(), err error) {
 	return s, func() { _ = server.Close() }, nil
 }
 
-// owner returns a value of packaging/owner.env.
+// owner returns the value of a variable in packaging/owner.env.
 func owner(name string) (string, error) {
 	text, err := os.ReadFile("packaging/owner.env")
 	if err != nil {
@@ -57,8 +57,8 @@ func owner(name string) (string, error) {
 	return "", fmt.Errorf("packaging/owner.env: no %s", name)
 }
 
-// moved returns a file of the release, where the public address of the repositories is
-// replaced by this site's.
+// moved returns a file of the release in which this site's address replaces the
+// repositories' public address.
 func (s *site) moved(path string) ([]byte, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -74,7 +74,7 @@ func (s *site) moved(path string) ([]byte, error) {
 	return []byte(strings.ReplaceAll(string(text), public, s.url)), nil
 }
 
-// alter has the site serve a file with one byte changed.
+// alter makes the site serve a file with one byte changed.
 func (s *site) alter(dist, path string) error {
 	data, err := os.ReadFile(filepath.Join(dist, path))
 	if err != nil {
@@ -85,8 +85,8 @@ func (s *site) alter(dist, path string) error {
 	return nil
 }
 
-// checkApt installs the package from the apt repository in the chroot, and has apt
-// refuse an altered index and an altered package. The package stays installed.
+// checkApt installs the package from the apt repository in the chroot. apt must refuse
+// an altered index and an altered package. The package is installed in the end.
 func checkApt(dist, root string) error {
 	s, end, err := serve(dist)
 	if err != nil {
@@ -106,7 +106,7 @@ func checkApt(dist, root string) error {
 		_, err := say(prefix[0], append(prefix[1:len(prefix):len(prefix)], args...)...)
 		return err
 	}
-	lists := func() error { // apt forgets what it has
+	lists := func() error { // apt must forget the index that it has
 		for _, dir := range []string{"var/lib/apt/lists", "var/cache/apt/archives"} {
 			if err := os.RemoveAll(filepath.Join(root, dir)); err != nil {
 				return err
@@ -121,7 +121,7 @@ func checkApt(dist, root string) error {
 		if err := errors.Join(lists(), s.alter(dist, index)); err != nil {
 			return err
 		}
-		if strings.HasSuffix(index, ".gz") { // apt would take the other form
+		if strings.HasSuffix(index, ".gz") { // otherwise apt would take the index in its other form
 			if err := s.alter(dist, strings.TrimSuffix(index, ".gz")); err != nil {
 				return err
 			}
@@ -152,8 +152,8 @@ func checkApt(dist, root string) error {
 	return os.Remove(filepath.Join(root, list))
 }
 
-// checkYum installs the package from the yum repository with dnf below a directory, and
-// has dnf refuse an altered index and an altered package.
+// checkYum installs the package from the yum repository with dnf, below a directory.
+// dnf must refuse an altered index and an altered package.
 func checkYum(dist, work string) error {
 	s, end, err := serve(dist)
 	if err != nil {

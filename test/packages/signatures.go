@@ -51,8 +51,9 @@ func checkSignatures(dist, work string) error {
 	return err
 }
 
-// checkProvenance checks the signature of the provenance, and that it names each file of
-// the release with its checksum, and the commit.
+// checkProvenance checks the signature of the provenance. The provenance must name the
+// commit, and each file of the release with its checksum. It returns the number of
+// files.
 func checkProvenance(dist string) (int, error) {
 	key, err := releaseKey(dist)
 	if err != nil {
@@ -114,7 +115,7 @@ func checkProvenance(dist string) (int, error) {
 	return len(named), nil
 }
 
-// releaseKey returns the release's public key.
+// releaseKey returns the public key of the release.
 func releaseKey(dist string) (*ecdsa.PublicKey, error) {
 	text, err := os.ReadFile(filepath.Join(dist, "release-key.pem"))
 	if err != nil {
@@ -135,7 +136,7 @@ func releaseKey(dist string) (*ecdsa.PublicKey, error) {
 	return key, nil
 }
 
-// A manifest is an index or manifest of OCI.
+// A manifest is an image index or an image manifest as OCI defines them.
 type manifest struct {
 	Manifests, Layers []struct {
 		Digest      string
@@ -143,7 +144,7 @@ type manifest struct {
 	}
 }
 
-// inArchive decodes a JSON file of an OCI archive, and returns its text.
+// inArchive decodes a JSON file in an OCI archive, and returns the file's text.
 func inArchive(archive, name string, into any) (string, error) {
 	text, err := say("tar", "-xOf", archive, name)
 	if err == nil {
@@ -152,11 +153,12 @@ func inArchive(archive, name string, into any) (string, error) {
 	return text, err
 }
 
-// blob is a digest's path in an OCI archive.
+// blob returns the path for a digest in an OCI archive.
 func blob(digest string) string { return "blobs/" + strings.ReplaceAll(digest, ":", "/") }
 
-// checkImageSignature checks the signature image as cosign verify does: its tag and its
-// payload name the image's digest, and the annotation has a valid signature over the payload.
+// checkImageSignature checks an image's signature as cosign verify does. The signature
+// image's tag and payload must name the image's digest, and the annotation must have a
+// valid signature over the payload.
 func checkImageSignature(dist, name string) error {
 	key, err := releaseKey(dist)
 	if err != nil {

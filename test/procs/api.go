@@ -9,18 +9,18 @@ import (
 	"time"
 )
 
-// A site's tenant and host.
+// Each site has one tenant and one host, with these names.
 const (
 	Tenant = "default"
 	Host   = "laptop"
 )
 
-// GetJSON gets an answer of the relay's API.
+// GetJSON requests an address of a relay's API with a token, and decodes the answer.
 func GetJSON[T any](ctx context.Context, address, token string) (answer T, err error) {
 	return GetJSONBy[T](ctx, http.DefaultClient, address, token)
 }
 
-// GetJSONBy is GetJSON by a client of the caller's.
+// GetJSONBy is GetJSON with an HTTP client.
 func GetJSONBy[T any](ctx context.Context, client *http.Client, address, token string) (answer T, err error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()

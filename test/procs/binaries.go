@@ -11,7 +11,7 @@ import (
 	"syscall"
 )
 
-// Names of the programs.
+// These are the names of the programs.
 const (
 	RelayProgram = "relay"
 	AgentProgram = "host-agent"
@@ -21,8 +21,8 @@ const (
 	ConnectProgram = "ahp-connect"
 )
 
-// Packages of the programs. A program's name is the last part of its path, without a
-// major version.
+// These are the packages of the programs. The last part of a package's path, without a
+// major version, is the program's name.
 const (
 	relayPackage = "ahprelay/cmd/relay"
 	agentPackage = "ahprelay/cmd/host-agent"
@@ -35,34 +35,35 @@ const (
 // all lists the packages of all programs.
 var all = []string{relayPackage, agentPackage, hostPackage, natsPackage}
 
-// Build builds all programs for tests, and returns their directory. All tests share
-// it, and existing programs are not linked again.
+// Build builds all programs and returns their directory. All tests share this
+// directory. A program that is up to date is not linked again.
 func Build(ctx context.Context) (dir string, err error) {
 	return share(ctx, "plain", nil, all)
 }
 
-// BuildConnect is Build for ahp-connect, which few tests use.
+// BuildConnect builds ahp-connect, which few tests use, and returns its directory.
 func BuildConnect(ctx context.Context) (dir string, err error) {
 	return share(ctx, "connect", nil, []string{connectPackage})
 }
 
-// BuildTo builds all programs into the caller's directory, because a long run must
-// not use newer programs when it restarts them.
+// BuildTo builds all programs into the caller's own directory. A long run needs this,
+// because it must not start newer programs later.
 func BuildTo(ctx context.Context, dir string) error { return build(ctx, dir, nil, all) }
 
-// BuildWith is BuildTo for relay and host-agent, with additional linker flags.
+// BuildWith builds relay and host-agent into dir, with additional linker flags.
 func BuildWith(ctx context.Context, dir, ldflags string) error {
 	return build(ctx, dir, []string{"-ldflags=-s -w " + ldflags}, []string{relayPackage, agentPackage})
 }
 
-// BuildRace builds relay, host-agent and host with the race detector and the check of
-// the lock order (package lockorder), like make test. A program ends when either
-// finds a fault, and [Bench.Verify] reports it.
+// BuildRace builds relay, host-agent and host as make test does: with the race detector
+// and the check of the lock order (package lockorder). If either finds a fault, the
+// program ends, and [Bench.Verify] reports the fault.
 func BuildRace(ctx context.Context) (dir string, err error) {
 	return share(ctx, "race", []string{"-race", "-tags=lockorder"}, []string{relayPackage, agentPackage, hostPackage})
 }
 
-// share builds programs into a directory of the module's bin/test.
+// share builds programs into a directory in the module's bin/test, which all tests
+// share.
 func share(ctx context.Context, name string, flags, packages []string) (dir string, err error) {
 	root, err := Root(ctx)
 	if err != nil {
@@ -84,15 +85,15 @@ func share(ctx context.Context, name string, flags, packages []string) (dir stri
 func Root(ctx context.Context) (string, error) { return goTool(ctx, "list", "-m", "-f", "{{.Dir}}") }
 
 func build(ctx context.Context, dir string, flags, packages []string) error {
-	// Without debug information, linking takes half the time.
+	// Without debug information, linking takes half as long.
 	args := append([]string{"build", "-ldflags=-s -w", "-o", dir + string(filepath.Separator)}, flags...)
 	_, err := goTool(ctx, append(args, packages...)...)
 	return err
 }
 
-// Sources reads the source directories of packages and of their imports in this
-// module. The go command repeats a cached test only if a file has changed that the
-// test has read, and it does not know which programs a test builds.
+// Sources reads the directories with the source of packages and of what they import in
+// this module. The go command repeats a cached test only if a file that the test has
+// read has changed. It does not know which programs a test builds.
 func Sources(ctx context.Context, packages ...string) error {
 	list, err := goTool(ctx, append([]string{"list", "-deps", "-test", "-f", "{{with .Module}}{{if .Main}}{{$.Dir}}\n{{.Dir}}{{end}}{{end}}"}, packages...)...)
 	if err != nil {
@@ -125,7 +126,8 @@ func goTool(ctx context.Context, args ...string) (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-// lock waits until no other process builds into a directory.
+// lock waits until no other process builds into dir, and then keeps other processes out
+// until unlock.
 func lock(dir string) (unlock func(), err error) {
 	f, err := os.OpenFile(dir+".lock", os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {

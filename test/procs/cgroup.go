@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// A Cgroup limits the memory of its processes, including the kernel's memory for
-// them.
+// A Cgroup limits the memory of the processes in it. The kernel's memory for these
+// processes counts.
 type Cgroup struct {
 	dir string
 	v2  bool
@@ -20,14 +20,15 @@ type Cgroup struct {
 
 var cgroups atomic.Int64
 
-// cgroupParent returns the directory below which cgroups are made.
+// cgroupParent returns the directory in which cgroups can be made, and whether they
+// have version 2.
 func cgroupParent() (dir string, v2 bool, err error) {
 	if os.Getuid() != 0 {
 		return "", false, errors.New("a cgroup of one's own needs root")
 	}
 	controllers, err := os.ReadFile("/sys/fs/cgroup/cgroup.controllers")
 	if err != nil {
-		return "/sys/fs/cgroup/memory", false, nil // version 1
+		return "/sys/fs/cgroup/memory", false, nil // cgroups of version 1
 	}
 	if !strings.Contains(string(controllers), "memory") {
 		return "", false, errors.New("no memory controller here")
@@ -35,7 +36,7 @@ func cgroupParent() (dir string, v2 bool, err error) {
 	return "/sys/fs/cgroup", true, nil
 }
 
-// CanCgroup reports why cgroups cannot be made here.
+// CanCgroup returns why cgroups cannot be made on this machine, or nil.
 func CanCgroup() error {
 	g, err := NewCgroup(1 << 30)
 	if err != nil {
@@ -44,7 +45,7 @@ func CanCgroup() error {
 	return g.Remove()
 }
 
-// NewCgroup makes a cgroup with the given memory limit, in bytes.
+// NewCgroup makes a cgroup that limits memory to a number of bytes.
 func NewCgroup(bytes int) (*Cgroup, error) {
 	parent, v2, err := cgroupParent()
 	if err != nil {
@@ -61,16 +62,16 @@ func NewCgroup(bytes int) (*Cgroup, error) {
 	}
 	for i, file := range files {
 		err := os.WriteFile(filepath.Join(g.dir, file), []byte(strconv.Itoa(limits[i])), 0o644)
-		if err != nil && !errors.Is(err, os.ErrNotExist) && i == 0 { // without swap, the kernel has no limit for it
+		if err != nil && !errors.Is(err, os.ErrNotExist) && i == 0 { // a kernel without swap has no limit for swap
 			return nil, errors.Join(fmt.Errorf("limits cannot be set here: %w", err), g.Remove())
 		}
 	}
 	return g, nil
 }
 
-// Remove removes the cgroup after its processes have ended.
+// Remove waits until the processes in the cgroup have ended, and removes the cgroup.
 func (g *Cgroup) Remove() (err error) {
-	for range 100 { // a killed process may need a moment to end
+	for range 100 { // a killed process may take a moment to end
 		if err = os.Remove(g.dir); err == nil {
 			return nil
 		}
@@ -79,13 +80,13 @@ func (g *Cgroup) Remove() (err error) {
 	return err
 }
 
-// In makes the process run in a cgroup.
+// In makes the process run in a cgroup from its next start on.
 func (p *Process) In(g *Cgroup) {
 	p.args = append([]string{"-c", `echo $$ > "$0" && exec "$@"`, filepath.Join(g.dir, "cgroup.procs"), p.program}, p.args...)
 	p.program = "/bin/sh"
 }
 
-// Peak returns the most memory that was in use, in bytes.
+// Peak returns the most memory that the cgroup has used at a time, in bytes.
 func (g *Cgroup) Peak() (int, error) {
 	file := "memory.max_usage_in_bytes"
 	if g.v2 {
@@ -98,7 +99,8 @@ func (g *Cgroup) Peak() (int, error) {
 	return strconv.Atoi(strings.TrimSpace(string(text)))
 }
 
-// Kills returns how many processes the kernel has killed for lack of memory.
+// Kills returns how many processes in the cgroup the kernel has killed because memory
+// was short.
 func (g *Cgroup) Kills() (n int, err error) {
 	file := "memory.oom_control"
 	if g.v2 {

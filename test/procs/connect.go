@@ -15,7 +15,8 @@ import (
 func (s *Site) clientTokenFile() string { return filepath.Join(s.cfg.Dir, "client.token") }
 func (s *Site) control() string         { return filepath.Join(s.cfg.Dir, "control.sock") }
 
-// connectArgs returns arguments of ahp-connect, with its own directory and the relay.
+// connectArgs returns arguments for ahp-connect, with flags for its own state directory
+// and for the relay.
 func (s *Site) connectArgs(args ...string) []string {
 	flags := []string{"--state-dir", filepath.Join(s.cfg.Dir, "connect"), "--key-file"}
 	if args[0] != "token" {
@@ -24,8 +25,9 @@ func (s *Site) connectArgs(args ...string) []string {
 	return append(flags, args...)
 }
 
-// StartConnect starts ahp-connect, which reaches the relay by ClientRelay, and returns when
-// it serves clients. If the host is sealed, the first call pairs them.
+// StartConnect starts ahp-connect, which reaches the relay through ClientRelay, and
+// waits until it serves clients. If the host is sealed, the first call pairs
+// ahp-connect with the host.
 func (s *Site) StartConnect(ctx context.Context) error {
 	if s.Connect == nil {
 		token, err := s.Token()
@@ -46,13 +48,13 @@ func (s *Site) StartConnect(ctx context.Context) error {
 	return s.Connect.Launch(ctx, func() error { return reachable(s.at(connectPort)) })
 }
 
-// AtConnect returns the address at which clients reach the host through ahp-connect, and
-// their token.
+// AtConnect returns the URL at which clients reach the host through ahp-connect, and a
+// token for it.
 func (s *Site) AtConnect() (url, token string) {
 	return "ws://" + s.at(connectPort) + "/ahp/" + Host, s.connectToken
 }
 
-// say runs a program to its end, and returns its output.
+// say runs a program until it ends, and returns its output.
 func (s *Site) say(ctx context.Context, program string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, filepath.Join(s.cfg.Programs, program), args...)
 	out, err := cmd.Output()
@@ -66,7 +68,7 @@ func (s *Site) say(ctx context.Context, program string, args ...string) (string,
 	return strings.TrimSpace(string(out)), nil
 }
 
-// devices asks the host-agent for a sealed host's devices.
+// devices runs host-agent devices with arguments, and decodes the output.
 func (s *Site) devices(ctx context.Context, into any, args ...string) error {
 	text, err := s.say(ctx, AgentProgram, append([]string{"devices", "--control", s.control(), "--json"}, args...)...)
 	if err != nil || into == nil {
@@ -75,8 +77,8 @@ func (s *Site) devices(ctx context.Context, into any, args ...string) error {
 	return json.Unmarshal([]byte(text), into)
 }
 
-// pair pairs ahp-connect with the sealed host, and confirms it there, by the programs' own
-// commands.
+// pair pairs ahp-connect with the sealed host, and confirms ahp-connect's device at the
+// host. It uses the commands that a person would use.
 func (s *Site) pair(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startTime)
 	defer cancel()
@@ -107,7 +109,7 @@ func (s *Site) pair(ctx context.Context) error {
 	return errors.Join(err, <-paired)
 }
 
-// until repeats a step until it succeeds.
+// until repeats step until it returns no error or ctx ends.
 func (s *Site) until(ctx context.Context, step func() error) error {
 	for {
 		err := step()

@@ -1,5 +1,5 @@
-// Package procs runs relay, host-agent, AHP host and NATS as processes, for
-// tests in which a process dies or a network between two of them fails.
+// Package procs runs relay, host-agent, AHP host and NATS as processes. Its tests kill
+// a process or break the network between two processes.
 //
 //	client ─▶ ClientRelay ─▶ relay ─▶ RelayNATS ─▶ NATS ◀─ AgentNATS ◀─ host-agent ─▶ AgentHost ─▶ host
 //

@@ -7,7 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Within calls f on a thread in a network namespace. Files and sockets that f opens stay in that namespace.
+// Within calls f on a thread in a network namespace. Files and sockets that f opens
+// stay in this namespace.
 func Within(netns string, f func()) error {
 	runtime.LockOSThread()
 	here, err := os.Open("/proc/thread-self/ns/net")
@@ -25,7 +26,7 @@ func Within(netns string, f func()) error {
 	}
 	f()
 	if err := unix.Setns(int(here.Fd()), unix.CLONE_NEWNET); err != nil {
-		return err // the thread stays locked, and ends with the goroutine
+		return err // the locked thread ends with its goroutine
 	}
 	runtime.UnlockOSThread()
 	return nil

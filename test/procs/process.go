@@ -13,22 +13,22 @@ import (
 	"time"
 )
 
-// A Process is a program that can be killed and started again.
+// A Process is a program that a test can start, kill and start again.
 type Process struct {
 	name    string
-	netns   string // network namespace to run in; "": this one
+	netns   string // network namespace of the process; "": that of this process
 	program string
 	args    []string
-	env     []string      // additions to this process's environment
-	slack   time.Duration // timer slack; 0: inherited
-	log     string        // file for all output
+	env     []string      // variables to add to this process's environment
+	slack   time.Duration // timer slack; 0: that of this process
+	log     string        // file for standard output and standard error
 
 	mu    sync.Mutex // guards the fields below
-	cmd   *exec.Cmd  // nil while it does not run
-	code  int        // of its last exit; -1: a signal ended it
+	cmd   *exec.Cmd  // nil while the process does not run
+	code  int        // code of the last exit; -1: a signal ended the process
 	done  chan struct{}
-	asked bool  // to end
-	wrong error // why it ended without being asked to
+	asked bool  // the process was asked to end
+	wrong error // why the process ended unasked
 }
 
 // Start starts the program.
@@ -42,7 +42,7 @@ func (p *Process) Start() error {
 	if err != nil {
 		return err
 	}
-	defer log.Close() // the process has its own
+	defer log.Close() // the process has its own descriptor
 	cmd := exec.Command(p.program, p.args...)
 	if p.netns != "" {
 		cmd = exec.Command("ip", append([]string{"netns", "exec", p.netns, p.program}, p.args...)...)
@@ -54,7 +54,7 @@ func (p *Process) Start() error {
 		return fmt.Errorf("start %s: %w", p.name, err)
 	}
 	p.cmd, p.done, p.asked = cmd, make(chan struct{}), false
-	go p.wait(cmd, p.done) // ends with the process, and Stop ends that
+	go p.wait(cmd, p.done) // wait returns when the process ends, and the test ends the process
 	return nil
 }
 
@@ -69,13 +69,14 @@ func (p *Process) wait(cmd *exec.Cmd, done chan<- struct{}) {
 	close(done)
 }
 
-// raceReport is how the race detector's reports begin.
+// raceReport stands at the beginning of each report by the race detector.
 const raceReport = "WARNING: DATA RACE"
 
-// verify returns the fault with which the process ended, if any.
+// verify returns an error if the process has ended unasked, or if its log has a report
+// by the race detector.
 func (p *Process) verify() error {
 	text, err := os.ReadFile(p.log)
-	if err != nil && !errors.Is(err, os.ErrNotExist) { // never started
+	if err != nil && !errors.Is(err, os.ErrNotExist) { // the file is missing if the process never started
 		return err
 	}
 	p.mu.Lock()
@@ -89,8 +90,8 @@ func (p *Process) verify() error {
 	return nil
 }
 
-// Pid returns the process's number, or 0 if it does not run. In a separate network
-// namespace, it is the number of the program that enters the namespace.
+// Pid returns the process's number, or 0 if it does not run. For a process in another
+// network namespace, it is the number of the program that enters the namespace.
 func (p *Process) Pid() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -113,10 +114,10 @@ func (p *Process) Signal(sig syscall.Signal) error {
 	return p.cmd.Process.Signal(sig)
 }
 
-// stopTime is how long a process may take to end when asked to.
+// stopTime limits the time that a process may take to end.
 const stopTime = time.Minute
 
-// End sends a signal that ends the process, and waits for the end.
+// End sends a signal to the process and waits until it has ended.
 func (p *Process) End(sig syscall.Signal) error {
 	p.mu.Lock()
 	done := p.done
@@ -132,14 +133,16 @@ func (p *Process) End(sig syscall.Signal) error {
 	}
 }
 
-// ExitCode returns how the process last ended; -1 is by a signal.
+// ExitCode returns the code with which the process last ended; -1 means that a signal
+// ended it.
 func (p *Process) ExitCode() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.code
 }
 
-// Kill kills the process and its children, stopped ones too, and waits.
+// Kill kills the process and its children, even if they are stopped, and waits until
+// the process has ended.
 func (p *Process) Kill() {
 	p.mu.Lock()
 	cmd, done := p.cmd, p.done
@@ -152,7 +155,7 @@ func (p *Process) Kill() {
 	<-done
 }
 
-// Log returns the end of the process's output.
+// Log returns the end of the process's log.
 func (p *Process) Log() string {
 	text, err := os.ReadFile(p.log)
 	if err != nil {
@@ -161,23 +164,23 @@ func (p *Process) Log() string {
 	return string(end(text))
 }
 
-// logEnd is the most bytes of a log that are shown.
+// logEnd is the number of bytes that Log returns at most.
 const logEnd = 4 << 10
 
 func end(text []byte) []byte { return text[max(0, len(text)-logEnd):] }
 
-// A Bench makes processes with logs in one directory.
+// A Bench makes processes whose logs are in one directory.
 type Bench struct {
-	Programs string        // directory of what Build builds
-	Dir      string        // for logs and state
-	Env      []string      // additions to this process's environment, for new processes
-	Slack    time.Duration // timer slack of new processes; 0: inherited
+	Programs string        // directory with the programs from Build
+	Dir      string        // directory for logs and state
+	Env      []string      // variables that are added to the environment of new processes
+	Slack    time.Duration // timer slack of new processes; 0: that of this process
 
 	all []*Process
 }
 
-// Process returns a process of a program in a network namespace; "" is the current
-// namespace.
+// Process returns a process for a program, which is not started. netns is the process's
+// network namespace; "" is that of this process.
 func (b *Bench) Process(netns, name, program string, args ...string) *Process {
 	p := &Process{
 		name: name, netns: netns, program: filepath.Join(b.Programs, program), args: args,
@@ -188,8 +191,8 @@ func (b *Bench) Process(netns, name, program string, args ...string) *Process {
 	return p
 }
 
-// Verify returns all faults so far: processes that ended by themselves, and findings
-// of the race detector.
+// Verify returns all faults so far: each process that has ended unasked, and each
+// report by the race detector.
 func (b *Bench) Verify() error {
 	var all []error
 	for _, p := range b.all {
@@ -198,17 +201,17 @@ func (b *Bench) Verify() error {
 	return errors.Join(all...)
 }
 
-// Kill ends all processes, the last one first.
+// Kill kills all processes, the last process first.
 func (b *Bench) Kill() {
 	for i := range b.all {
 		b.all[len(b.all)-1-i].Kill()
 	}
 }
 
-// startTime bounds the time until a process is ready.
+// startTime limits the time until a process is ready.
 const startTime = 60 * time.Second
 
-// Launch starts a process, and returns when it is ready.
+// Launch starts the process, and repeats ready until it returns no error.
 func (p *Process) Launch(ctx context.Context, ready func() error) error {
 	if err := p.Start(); err != nil {
 		return err

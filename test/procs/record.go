@@ -7,10 +7,11 @@ import (
 	"ahprelay/test/hostrecord"
 )
 
-// A HostConn is the host's record of one client.
+// A HostConn is the host's record of a client's frames.
 type HostConn struct{ Sent, Received [][]byte }
 
-// HostConns reads the records of the site's first host, by clientId.
+// HostConns reads the record of the host's first run. It returns the record of each
+// client, by clientId.
 func (s *Site) HostConns() (map[string]*HostConn, error) {
 	f, err := os.Open(s.Records()[0])
 	if err != nil {

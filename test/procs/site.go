@@ -20,7 +20,7 @@ import (
 	"ahprelay/test/faultproxy"
 )
 
-// Ports of a site, all at its own address.
+// These are a site's ports, at the site's own address.
 const (
 	relayPort       = "8484"
 	natsPort        = "4222"
@@ -32,43 +32,43 @@ const (
 	agentHostPort   = "9004"
 	clusterPort     = "6222"
 
-	// The other relays listen at ports after these.
+	// The other relays of a cluster listen at the ports from these on.
 	otherPorts        = 8500
 	otherClusterPorts = 6300
 )
 
-// A Config describes the parts of a [Site].
+// A Config describes which parts a [Site] has.
 type Config struct {
 	Bench
-	Others       int      // additional relays of a cluster, without clients
+	Others       int      // further relays in the cluster
 	ExternalNATS bool     // NATS runs as a separate process
-	RelayFlags   []string // more of them
-	RelayMemory  int      // bytes of the relay's memory, the kernel's part included; 0: no limit
+	RelayFlags   []string // further flags
+	RelayMemory  int      // memory limit of the relay in bytes, the kernel's memory for it included; 0: no limit
 	AgentFlags   []string
 	HostFlags    []string
 	NoRecord     bool // the host records no frames
-	Straight     bool // no proxy is between host-agent, relay and host; not with ExternalNATS
-	Sealed       bool // the host is sealed: clients reach it by StartConnect only
+	Straight     bool // no proxies stand between host-agent, relay and host; not with ExternalNATS
+	Sealed       bool // the host is sealed, so clients must use StartConnect
 }
 
-// A Site is one relay with one host, and optional further relays of its cluster, the
-// first of which the host-agent knows too. NATS and RelayNATS are nil unless NATS is
-// external, and Connect is nil before StartConnect.
+// A Site is a relay with a host, and further relays in its cluster if Config.Others is
+// set. The host-agent knows the first two relays. NATS and RelayNATS are nil unless
+// NATS is external. Connect is nil before StartConnect.
 type Site struct {
 	Relay, Agent, Host, NATS, Connect            *Process
 	Others                                       []*Process
 	ClientRelay, RelayNATS, AgentNATS, AgentHost *faultproxy.Proxy
 
 	cfg     Config
-	group   *Cgroup // of the relay; nil: none
-	address string  // without a port
+	group   *Cgroup // cgroup of the relay; nil: none
+	address string  // address of all parts, without a port
 	keys    *auth.Keys
-	records []string // files of the host's runs
+	records []string // names of the record files, for each run of the host
 
-	connectToken string // token with which clients connect to ahp-connect
+	connectToken string // token for clients of ahp-connect
 }
 
-// Start starts a site, and returns when its host is online.
+// Start starts a site, and waits until its host is online.
 func Start(ctx context.Context, cfg Config) (*Site, error) {
 	s := &Site{cfg: cfg}
 	for _, step := range []func(context.Context) error{s.prepare, s.startProxies, s.startProcesses} {
@@ -80,7 +80,7 @@ func Start(ctx context.Context, cfg Config) (*Site, error) {
 	return s, nil
 }
 
-// prepare finds an address, and makes keys and tokens.
+// prepare finds a free address, and makes keys and tokens.
 func (s *Site) prepare(context.Context) (err error) {
 	if s.address, err = FreeAddress(); err != nil {
 		return err
@@ -98,13 +98,13 @@ func (s *Site) prepare(context.Context) (err error) {
 	return os.WriteFile(s.tokenFile(), []byte(token), 0o600)
 }
 
-// DataDir returns the directory of the relay.
+// DataDir returns the relay's data directory.
 func (s *Site) DataDir() string { return filepath.Join(s.cfg.Dir, "relay") }
 
 func (s *Site) tokenFile() string     { return filepath.Join(s.cfg.Dir, "host.token") }
 func (s *Site) at(port string) string { return net.JoinHostPort(s.address, port) }
 
-// FreeAddress returns a loopback address without listeners.
+// FreeAddress returns a loopback address at which nothing listens on the relay's port.
 func FreeAddress() (string, error) {
 	var last error
 	for range 100 {
@@ -180,8 +180,8 @@ func (s *Site) startProcesses(ctx context.Context) error {
 	return s.startAgentFor(ctx, s.Relays())
 }
 
-// startRelays starts all relays together: those of a cluster are ready when two of three
-// are connected.
+// startRelays starts all relays at once, because the relays of a cluster are ready only
+// when two of three are connected.
 func (s *Site) startRelays(ctx context.Context) error {
 	failed := make([]error, len(s.Others)+1)
 	var all sync.WaitGroup
@@ -195,7 +195,7 @@ func (s *Site) startRelays(ctx context.Context) error {
 
 func (s *Site) other(i int) string { return s.at(strconv.Itoa(otherPorts + i)) }
 
-// routes are the addresses at which the cluster's relays listen for each other.
+// routes returns the addresses at which the cluster's relays listen for each other.
 func (s *Site) routes() string {
 	routes := []string{s.at(clusterPort)}
 	for i := range s.cfg.Others {
@@ -204,7 +204,7 @@ func (s *Site) routes() string {
 	return strings.Join(routes, ",")
 }
 
-// prepareOthers prepares the other relays, with copies of the keys.
+// prepareOthers makes the processes of the other relays, with copies of the keys.
 func (s *Site) prepareOthers() error {
 	for i := range s.cfg.Others {
 		dir := s.otherDir(i)
@@ -217,7 +217,7 @@ func (s *Site) prepareOthers() error {
 	return nil
 }
 
-// CopyKeys copies a directory of keys, readable for its owner only.
+// CopyKeys copies a directory of keys. Only the owner can read the copy.
 func CopyKeys(from, to string) error {
 	files, err := os.ReadDir(from)
 	if err == nil {
@@ -238,13 +238,14 @@ func CopyKeys(from, to string) error {
 	return nil
 }
 
-// StartOther starts an additional relay, and returns when it accepts clients.
+// StartOther starts the other relay with index i, and waits until it accepts clients.
 func (s *Site) StartOther(ctx context.Context, i int) error {
 	return s.Others[i].Launch(ctx, func() error { return Ready(http.DefaultClient, "http://"+s.other(i)) })
 }
 
-// Replace ends a relay with a signal, starts it again, and returns when it is ready. If
-// empty is true, it keeps only its keys. Relay -1 is the clients' relay.
+// Replace sends a signal that ends relay i, starts the relay again, and waits until it
+// is ready. If empty is true, only its keys stay in its data directory. Index -1 is the
+// relay of the clients.
 func (s *Site) Replace(ctx context.Context, i int, sig syscall.Signal, empty bool) error {
 	relay, dir, start := s.Relay, s.DataDir(), s.StartRelay
 	if i >= 0 {
@@ -291,17 +292,18 @@ func (s *Site) startNATS(ctx context.Context) error {
 	return s.StartNATS(ctx)
 }
 
-// StartNATS starts nats-server, and returns when it accepts connections.
+// StartNATS starts nats-server, and waits until it accepts connections.
 func (s *Site) StartNATS(ctx context.Context) error {
 	return s.NATS.Launch(ctx, func() error { return reachable(s.at(natsPort)) })
 }
 
-// StartRelay starts the relay, and returns when it accepts clients.
+// StartRelay starts the relay, and waits until it accepts clients.
 func (s *Site) StartRelay(ctx context.Context) error {
 	return s.Relay.Launch(ctx, func() error { return Ready(http.DefaultClient, "http://"+s.at(relayPort)) })
 }
 
-// Ready returns why the relay at a base URL accepts no clients, or nil.
+// Ready returns nil if the relay at a base URL accepts clients, and otherwise the
+// reason.
 func Ready(client *http.Client, url string) error {
 	response, err := client.Get(url + "/readyz")
 	if err != nil {
@@ -314,12 +316,13 @@ func Ready(client *http.Client, url string) error {
 	return nil
 }
 
-// StartAgent starts the host-agent, and returns when its host is online.
+// StartAgent starts the host-agent, and waits until its host is online.
 func (s *Site) StartAgent(ctx context.Context) error {
 	return s.startAgentFor(ctx, s.Relays()[:1])
 }
 
-// startAgentFor is StartAgent, and returns when the host is online at these relays.
+// startAgentFor starts the host-agent, and waits until the host is online at each of
+// these relays.
 func (s *Site) startAgentFor(ctx context.Context, relays []string) error {
 	token, err := s.Token()
 	if err != nil {
@@ -339,8 +342,8 @@ func (s *Site) startAgentFor(ctx context.Context, relays []string) error {
 	})
 }
 
-// StartHost starts an AHP host without the sessions of its predecessor, and returns when
-// it accepts connections.
+// StartHost starts an AHP host without the sessions of the host before it, and waits
+// until it accepts connections.
 func (s *Site) StartHost(ctx context.Context) error {
 	flags := append([]string{"--listen", s.at(hostPort)}, s.cfg.HostFlags...)
 	if !s.cfg.NoRecord {
@@ -360,7 +363,7 @@ func reachable(address string) error {
 	return c.Close()
 }
 
-// Token returns a client token.
+// Token returns a client token for all hosts.
 func (s *Site) Token() (string, error) {
 	return s.keys.Tokens().IssueClient(auth.Client{
 		Tenant: Tenant, Subject: "ada", Hosts: []string{auth.AllHosts}, Access: auth.AccessWrite,
@@ -368,14 +371,15 @@ func (s *Site) Token() (string, error) {
 	})
 }
 
-// URL returns the address at which clients reach the host through the relay's proxy.
+// URL returns the URL at which clients reach the host through the proxy ClientRelay and
+// the relay.
 func (s *Site) URL() string { return "ws://" + s.at(clientRelayPort) + "/ahp/" + Host }
 
-// RelayURL returns the address at which clients reach the host through the relay without
-// a proxy.
+// RelayURL returns the URL at which clients reach the host through the relay, without
+// ClientRelay.
 func (s *Site) RelayURL() string { return "ws://" + s.at(relayPort) + "/ahp/" + Host }
 
-// Relays returns the base URLs of all relays, the clients' own first.
+// Relays returns the base URLs of all relays. The relay of the clients is the first.
 func (s *Site) Relays() []string {
 	urls := []string{"http://" + s.at(relayPort)}
 	for i := range s.Others {
@@ -384,10 +388,11 @@ func (s *Site) Relays() []string {
 	return urls
 }
 
-// HostURL returns the host's own address.
+// HostURL returns the URL of the host itself.
 func (s *Site) HostURL() string { return "ws://" + s.at(hostPort) }
 
-// Records returns the files of [hostrecord.To], a file for each run of the host.
+// Records returns the names of the host's record files (see [hostrecord.To]), for each
+// run of the host.
 func (s *Site) Records() []string { return s.records }
 
 // Verify returns the faults of all processes, see [Bench.Verify].
@@ -402,6 +407,6 @@ func (s *Site) Close() {
 		}
 	}
 	if s.group != nil {
-		_ = s.group.Remove() // a cgroup that cannot be removed is empty
+		_ = s.group.Remove() // an error does no harm: the cgroup is empty
 	}
 }

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// KernelSlack is the timer slack that Linux gives a process unless told
-// otherwise: the kernel may wake a thread this much later than asked for.
+// KernelSlack is the timer slack of a process on Linux by default. The kernel may wake
+// a thread this much later than the thread has asked for.
 const KernelSlack = 50 * time.Microsecond
 
 // TimerSlack returns the timer slack of the calling thread.
@@ -23,8 +23,8 @@ func TimerSlack() (time.Duration, error) {
 	return time.Duration(n), nil
 }
 
-// startWithSlack calls start, which starts a process with the given timer
-// slack. With 0, the process inherits the slack of the calling thread.
+// startWithSlack calls start, which starts a process. The process gets the timer slack;
+// with 0, it has the slack of the calling thread.
 func startWithSlack(slack time.Duration, start func() error) error {
 	if slack == 0 {
 		return start()
@@ -38,7 +38,7 @@ func startWithSlack(slack time.Duration, start func() error) error {
 	if err := setSlack(slack); err != nil {
 		return err
 	}
-	defer func() { _ = setSlack(own) }() // cannot fail: it was set before
+	defer func() { _ = setSlack(own) }() // cannot fail, because the thread had this slack before
 	return start()
 }
 
@@ -49,9 +49,9 @@ func setSlack(slack time.Duration) error {
 	return nil
 }
 
-// RestartWithSlack replaces this program by a new run of itself in the same
-// process, so all of its threads and child processes have the timer slack. If
-// the calling thread has that slack already, it only returns nil.
+// RestartWithSlack replaces this program by a new run of itself, in the same process.
+// All threads and child processes of the new run have the timer slack. If the calling
+// thread has this slack already, RestartWithSlack returns nil and does nothing.
 func RestartWithSlack(slack time.Duration) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// slackRole is the environment variable that makes this test print its slack.
+// slackRole is an environment variable. With it, this test binary prints its timer
+// slack and ends.
 const slackRole = "PROCS_TEST_SLACK"
 
 func TestMain(m *testing.M) {
@@ -26,8 +27,8 @@ func TestMain(m *testing.M) {
 
 func TestProcessesHaveTheSlackTheyAreGiven(t *testing.T) {
 	for _, c := range []struct {
-		given   time.Duration // by the parent; 0: inherited
-		restart string        // what the process gives itself
+		given   time.Duration // slack from the parent; 0: inherited
+		restart string        // slack with which the process restarts itself
 		want    string
 	}{
 		{3 * time.Millisecond, "0s", "3ms <nil> <nil>"},

@@ -1,4 +1,4 @@
-// Package pushsite is a push service with one browser, for tests.
+// Package pushsite is a push service for tests, with one browser that has subscribed.
 package pushsite
 
 import (
@@ -26,30 +26,30 @@ import (
 	"ahprelay/gateway/notify"
 )
 
-// A Service is a push service (RFC 8030) with one browser. It accepts messages
-// only from the sender to which the browser has subscribed (RFC 8292), and decrypts
-// them like the browser (RFC 8291).
+// A Service is a push service (RFC 8030) with one browser. It accepts a message only if
+// the sender has the key to which the browser has subscribed (RFC 8292). It decrypts
+// the message as the browser would (RFC 8291).
 type Service struct {
 	*httptest.Server
 	t        testing.TB
 	key      *ecdh.PrivateKey
 	secret   []byte
-	RelayKey string // sender key to which the browser has subscribed
+	RelayKey string // sender's key to which the browser has subscribed
 	Pushed   chan Pushed
 }
 
-// A Pushed is a message that has arrived.
+// A Pushed is a message that the service has received.
 type Pushed struct {
 	notify.Message
 	Topic, Urgency string
-	Text           []byte    // as the browser has decrypted it
-	At             time.Time // when it came
+	Text           []byte    // the message as the browser decrypts it
+	At             time.Time // time of arrival
 }
 
-// patience bounds the wait for a message.
+// patience limits the wait for a message.
 const patience = 2 * time.Minute
 
-// New starts a push service, which ends with the test.
+// New starts a push service, which stops when the test ends.
 func New(t testing.TB) *Service {
 	key, err := ecdh.P256().GenerateKey(rand.Reader)
 	if err != nil {
@@ -62,7 +62,7 @@ func New(t testing.TB) *Service {
 	return s
 }
 
-// Target is the browser's subscription.
+// Target returns the browser's subscription as a notification target.
 func (s *Service) Target(details bool) notify.Target {
 	encode := base64.RawURLEncoding.EncodeToString
 	return notify.Target{
@@ -74,7 +74,7 @@ func (s *Service) Target(details bool) notify.Target {
 func (s *Service) serve(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
-		return // cut off at the end of the test; otherwise, the sender tries again
+		return // the test has ended; before that, the sender would try again
 	}
 	err = s.checkSender(r.Header.Get("Authorization"))
 	var text []byte
@@ -94,7 +94,8 @@ func (s *Service) serve(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusCreated)
 }
 
-// checkSender checks a message's sender.
+// checkSender checks that the header proves the key to which the browser has
+// subscribed.
 func (s *Service) checkSender(header string) error {
 	fields := map[string]string{}
 	for part := range strings.SplitSeq(strings.TrimPrefix(header, "vapid "), ",") {
@@ -117,7 +118,7 @@ func (s *Service) checkSender(header string) error {
 	return err
 }
 
-// Decrypt reads a message with one record (RFC 8291), for a browser's key and secret.
+// Decrypt decrypts a message with one record (RFC 8291) by a browser's key and secret.
 func Decrypt(own *ecdh.PrivateKey, secret, body []byte) ([]byte, error) {
 	if len(body) < 86 || body[20] != 65 {
 		return nil, errors.New("no header of aes128gcm")
@@ -156,7 +157,7 @@ func Decrypt(own *ecdh.PrivateKey, secret, body []byte) ([]byte, error) {
 	return text[:len(text)-1], nil
 }
 
-// Next returns the next message.
+// Next waits for the next message and returns it.
 func (s *Service) Next() Pushed {
 	s.t.Helper()
 	select {
