@@ -23,17 +23,17 @@ type InitializeResult struct {
 	ProtocolVersion string          `json:"protocolVersion"`
 	ServerSeq       int64           `json:"serverSeq"`
 	Snapshots       []Snapshot      `json:"snapshots"`
-	Raw             json.RawMessage `json:"-"` // all of it
+	Raw             json.RawMessage `json:"-"` // the whole result
 }
 
-// A Snapshot is the state of a channel up to FromSeq.
+// A Snapshot is the state of a channel after all actions up to FromSeq.
 type Snapshot struct {
 	Resource string          `json:"resource"`
 	State    json.RawMessage `json:"state"`
 	FromSeq  int64           `json:"fromSeq"`
 }
 
-// An Action is the params of an action notification, or an entry of a replay.
+// An Action holds the params of an action notification, or an entry of a replay.
 type Action struct {
 	Channel   string          `json:"channel"`
 	Action    json.RawMessage `json:"action"`
@@ -50,12 +50,12 @@ func (a Action) Type() string {
 	var action struct {
 		Type string `json:"type"`
 	}
-	json.Unmarshal(a.Action, &action) // no type is ""
+	json.Unmarshal(a.Action, &action) // an action without a type has the type ""
 	return action.Type
 }
 
-// ReadAction reads a frame. It reports false if the frame is no action
-// notification.
+// ReadAction decodes an action notification. It returns false if the frame is something
+// else.
 func ReadAction(frame []byte) (Action, bool) {
 	var msg struct {
 		Method string          `json:"method"`
@@ -68,7 +68,7 @@ func ReadAction(frame []byte) (Action, bool) {
 	return a, true
 }
 
-// IsAction returns a match function for [Client.WaitFor]: actions of a type on a
+// IsAction returns a function for [Client.WaitFor] that matches actions of a type on a
 // channel, or on all channels if channel is "".
 func IsAction(channel, actionType string) func(frame []byte) bool {
 	return func(frame []byte) bool {
@@ -77,7 +77,7 @@ func IsAction(channel, actionType string) func(frame []byte) bool {
 	}
 }
 
-// IsNotification returns a match function for [Client.WaitFor]: notifications
+// IsNotification returns a function for [Client.WaitFor] that matches notifications
 // with this method.
 func IsNotification(method string) func(frame []byte) bool {
 	return func(frame []byte) bool {
@@ -86,12 +86,12 @@ func IsNotification(method string) func(frame []byte) bool {
 	}
 }
 
-// IsHostAgents reports whether a message is a request that a host-agent sends on
-// a client's connection in its own name (package hostagent lists them), or the
-// answer to it. Clients neither send such a request nor see its answer.
+// IsHostAgents reports whether a message is a request that a host-agent itself sends on
+// a client's connection (package hostagent lists these requests), or the answer to such
+// a request. A client sends no such request, and gets no such answer.
 func IsHostAgents(message []byte) bool { return bytes.Contains(message, []byte(`"id":"host-agent-`)) }
 
-// Initialize sends initialize as a new client of the host.
+// Initialize sends initialize and returns the result.
 func (c *Client) Initialize(ctx context.Context, params InitializeParams) (InitializeResult, error) {
 	if params.ProtocolVersions == nil {
 		params.ProtocolVersions = []string{"0.9.0"}
@@ -110,19 +110,21 @@ type ReconnectParams struct {
 // ReconnectResult is the result of reconnect. Type is replay or snapshot.
 type ReconnectResult struct {
 	Type      string            `json:"type"`
-	Actions   []json.RawMessage `json:"actions"` // each the params of an action
+	Actions   []json.RawMessage `json:"actions"` // params of an action each
 	Missing   []string          `json:"missing"`
 	Snapshots []Snapshot        `json:"snapshots"`
-	Raw       json.RawMessage   `json:"-"` // all of it
+	Raw       json.RawMessage   `json:"-"` // the whole result
 }
 
-// Reconnect sends reconnect as a client that was connected before.
+// Reconnect sends reconnect for a clientId that was connected before, and returns the
+// result.
 func (c *Client) Reconnect(ctx context.Context, params ReconnectParams) (ReconnectResult, error) {
 	return callInto(ctx, c, "reconnect", onRoot[ReconnectParams]{rootChannel, params},
 		func(r *ReconnectResult, raw json.RawMessage) { r.Raw = raw })
 }
 
-// Subscribe subscribes to a channel. A channel without state has no snapshot.
+// Subscribe subscribes to a channel and returns its snapshot. The snapshot is nil for a
+// channel without state.
 func (c *Client) Subscribe(ctx context.Context, channel string) (*Snapshot, error) {
 	type subscribeResult struct {
 		Snapshot *Snapshot `json:"snapshot"`
@@ -137,8 +139,8 @@ func (c *Client) Unsubscribe(channel string) error {
 	return c.Notify("unsubscribe", map[string]string{"channel": channel})
 }
 
-// Dispatch sends an action, and returns its clientSeq: 1, 2, 3… in the order of
-// calls.
+// Dispatch sends an action and returns its clientSeq. The first call sends clientSeq 1,
+// the next 2, and so on.
 func (c *Client) Dispatch(channel string, action any) (clientSeq int64, err error) {
 	c.mu.Lock()
 	c.clientSeq++
@@ -151,7 +153,7 @@ func (c *Client) Dispatch(channel string, action any) (clientSeq int64, err erro
 	}{channel, seq, action})
 }
 
-// onRoot adds the channel to the params of a connection's request.
+// An onRoot holds the params of a request on the root channel.
 type onRoot[T any] struct {
 	Channel string
 	Params  T

@@ -10,7 +10,7 @@ import (
 	"strconv"
 )
 
-// An RPCError is an error object of JSON-RPC.
+// An RPCError is the error in a JSON-RPC response.
 type RPCError struct {
 	Code    int             `json:"code"`
 	Message string          `json:"message"`
@@ -22,7 +22,7 @@ func (e *RPCError) Error() string { return fmt.Sprintf("%d %s", e.Code, e.Messag
 
 const codeMethodNotFound, codeInternalError = -32601, -32603
 
-// A message is any JSON-RPC message.
+// A message is a request, a notification or a response of JSON-RPC.
 type message struct {
 	JSONRPC string          `json:"jsonrpc"`
 	ID      json.RawMessage `json:"id,omitempty"`
@@ -32,8 +32,9 @@ type message struct {
 	Error   *RPCError       `json:"error,omitempty"`
 }
 
-// Call sends a request and waits for its result. An error answer becomes an
-// [*RPCError], and the connection's end [ErrClosed]. Nil params are left out.
+// Call sends a request and returns the result of its response. An error response
+// becomes an [*RPCError]. If the connection ends first, Call returns [ErrClosed]. With
+// nil params, the request has none.
 func (c *Client) Call(ctx context.Context, method string, params any) (json.RawMessage, error) {
 	c.mu.Lock()
 	c.lastID++
@@ -53,7 +54,7 @@ func (c *Client) Call(ctx context.Context, method string, params any) (json.RawM
 	case <-c.done:
 	}
 	select {
-	case msg := <-answer: // it came last
+	case msg := <-answer: // the response came just before the end
 		return result(method, msg)
 	default:
 		return nil, fmt.Errorf("call %s: %w: %w", method, ErrClosed, c.Err())
@@ -97,11 +98,11 @@ func (c *Client) send(msg message, params any) error {
 	return c.link.Send(frame)
 }
 
-// dispatch hands a frame to the waiting call or the handler. It ignores frames that
-// are no messages.
+// dispatch gives a response to the call that waits for it, and a request to its
+// handler. It ignores every other frame.
 func (c *Client) dispatch(ctx context.Context, frame []byte) {
 	var msg message
-	if !bytes.Contains(frame, []byte(`"id"`)) { // as in most frames, some of which are long
+	if !bytes.Contains(frame, []byte(`"id"`)) { // most frames have no id, and some of these are long
 		return
 	}
 	if json.Unmarshal(frame, &msg) != nil || msg.ID == nil {
@@ -121,7 +122,7 @@ func (c *Client) dispatch(ctx context.Context, frame []byte) {
 	}
 }
 
-// answer handles a request of the host.
+// answer calls the handler for a request from the host, and sends the response.
 func (c *Client) answer(ctx context.Context, request message) {
 	reply := message{JSONRPC: "2.0", ID: request.ID}
 	if handler := c.opts.Handlers[request.Method]; handler == nil {
@@ -131,9 +132,9 @@ func (c *Client) answer(ctx context.Context, request message) {
 	}
 	frame, err := json.Marshal(reply)
 	if err != nil {
-		return // the handler gave a RawMessage that is not JSON
+		return // the handler returned a RawMessage that is not JSON
 	}
-	c.link.Send(frame) // fails if the connection has ended, when no host waits for it
+	c.link.Send(frame) // an error means that the connection has ended, so the host waits for nothing
 }
 
 func runHandler(ctx context.Context, handler Handler, params json.RawMessage) (json.RawMessage, *RPCError) {
@@ -150,7 +151,7 @@ func runHandler(ctx context.Context, handler Handler, params json.RawMessage) (j
 	return nil, &RPCError{Code: codeInternalError, Message: err.Error()}
 }
 
-// redact returns a URL without possible tokens.
+// redact returns a URL without the parts that may contain a token.
 func redact(rawURL string) string {
 	u, err := url.Parse(rawURL)
 	if err != nil {

@@ -13,43 +13,43 @@ import (
 	"github.com/coder/websocket"
 )
 
-// Options configure a connection. A zero field means its default.
+// Options configure a connection. A field's zero value means its default.
 type Options struct {
-	// Token is presented at the place TokenIn. Default: none.
+	// Token is sent in the handshake, at the place TokenIn. Default: no token.
 	Token   string
 	TokenIn TokenPlace
 
-	// Header is sent with the WebSocket's handshake.
+	// Header is added to the handshake.
 	Header http.Header
 
-	// HTTPClient makes the handshake: for TLS, proxies and unix sockets.
-	// Default: http.DefaultClient.
+	// HTTPClient performs the handshake. A test may set it for TLS, a proxy or a Unix
+	// socket. Default: http.DefaultClient.
 	HTTPClient *http.Client
 
-	// MaxFrame is the size limit of a frame received. Default: 32 MiB.
+	// MaxFrame limits the size of a received frame. Default: 32 MiB.
 	MaxFrame int64
 
-	// Handlers answer the host's requests, by method. Each call has a
-	// goroutine of its own. A method without one gets -32601.
+	// Handlers answer the host's requests, by method. Each call runs in its own goroutine.
+	// For a method without a handler, the client answers with error -32601.
 	Handlers map[string]Handler
 
-	// Unanswered leaves the host's requests to the caller, to be answered with
+	// Unanswered makes the client answer no request from the host. The caller answers with
 	// SendRaw.
 	Unanswered bool
 
-	// OnFrame is called with each frame, in the goroutine that reads. It may
-	// keep the frame.
+	// OnFrame is called with each frame, in the goroutine that reads. It may keep the
+	// frame.
 	OnFrame func(frame []byte)
 
-	// NoRecord keeps no frames, for load tools.
+	// NoRecord makes the client keep no frames, to save memory in load tools.
 	NoRecord bool
 }
 
-// A Handler answers a request of the host. An error that is an [*RPCError]
-// goes out as it is, others as -32603. The ctx ends with the connection.
+// A Handler answers a request from the host. An error that is an [*RPCError] is sent
+// unchanged, and any other error with code -32603. ctx ends with the connection.
 type Handler func(ctx context.Context, params json.RawMessage) (any, error)
 
-// A TokenPlace is where a token stands in the WebSocket's handshake.
+// A TokenPlace is a place in the handshake where a client can send a token.
 type TokenPlace int
 
 const (
@@ -62,7 +62,7 @@ const (
 // ErrClosed reports that the connection has ended.
 var ErrClosed = errors.New("connection closed")
 
-// A HandshakeError is an HTTP answer in place of a WebSocket.
+// A HandshakeError is an HTTP response other than a WebSocket's.
 type HandshakeError struct {
 	Status int
 	Header http.Header
@@ -76,26 +76,26 @@ func (e *HandshakeError) Error() string { return fmt.Sprintf("HTTP %d: %v", e.St
 // Unwrap returns the WebSocket library's error.
 func (e *HandshakeError) Unwrap() error { return e.err }
 
-// A Client is one AHP connection.
+// A Client is an AHP connection.
 type Client struct {
-	// Set by start, then read-only.
+	// start sets these fields, and nothing changes them later.
 	link link
 	opts Options
-	done chan struct{} // closed when the read loop has ended
+	done chan struct{} // closed when readLoop has ended
 
-	wg sync.WaitGroup // the read loop and the handlers
+	wg sync.WaitGroup // waits for readLoop and the handlers
 
 	mu        sync.Mutex // guards the fields below
 	frames    [][]byte
-	arrived   chan struct{} // closed and replaced with each frame
+	arrived   chan struct{} // closed at each frame, and then replaced
 	pending   map[string]chan message
 	lastID    int64
 	clientSeq int64
-	err       error // why the read loop ended
+	err       error // why readLoop has ended
 }
 
-// Dial connects to the AHP host at a ws: or wss: URL. A host that answers with
-// something else than a WebSocket gives a [*HandshakeError].
+// Dial connects to the AHP host at a ws: or wss: URL. If the host answers without a
+// WebSocket, Dial returns a [*HandshakeError].
 func Dial(ctx context.Context, url string, opts Options) (*Client, error) {
 	if opts.MaxFrame == 0 {
 		opts.MaxFrame = 32 << 20
@@ -107,8 +107,8 @@ func Dial(ctx context.Context, url string, opts Options) (*Client, error) {
 	return start(l, opts), nil
 }
 
-// NewStream returns a client that speaks one message a line, as over a
-// process's standard input and output. It closes both ends.
+// NewStream returns a client that reads from r and writes to w, one message a line, as
+// with a process's standard output and input. The client closes both.
 func NewStream(r io.ReadCloser, w io.WriteCloser, opts Options) *Client {
 	return start(&lineLink{r: r, in: bufio.NewReader(r), w: w}, opts)
 }
@@ -125,13 +125,13 @@ func start(l link, opts Options) *Client {
 	return c
 }
 
-// Close closes the connection in good order, and returns when no goroutine of
-// the client is left. On a closed connection it waits only.
+// Close closes the connection in order, and waits until all goroutines of the client
+// have ended. If the connection has ended, Close only waits.
 func (c *Client) Close() error {
 	return c.end(c.link.Close)
 }
 
-// Abort drops the connection without a close frame, and returns like Close.
+// Abort drops the connection without a close frame, and waits as Close does.
 func (c *Client) Abort() error {
 	return c.end(c.link.Abort)
 }
@@ -150,19 +150,19 @@ func (c *Client) end(closeLink func() error) error {
 	return err
 }
 
-// Done is closed when the connection has ended.
+// Done returns a channel that is closed when the connection has ended.
 func (c *Client) Done() <-chan struct{} { return c.done }
 
-// Err returns why the connection ended: nil while it is open, io.EOF or the
-// link's own error afterwards.
+// Err returns nil while the connection is open. Afterwards it returns why the
+// connection ended: io.EOF or another error.
 func (c *Client) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.err
 }
 
-// CloseStatus returns code and reason of the host's close frame, code -1 if
-// there was none, or none yet.
+// CloseStatus returns the code and the reason of the host's close frame. Without a
+// close frame, the code is -1.
 func (c *Client) CloseStatus() (code int, reason string) {
 	if e, ok := errors.AsType[websocket.CloseError](c.Err()); ok {
 		return int(e.Code), e.Reason
@@ -170,7 +170,7 @@ func (c *Client) CloseStatus() (code int, reason string) {
 	return -1, ""
 }
 
-// Subprotocol returns the host's choice, or "".
+// Subprotocol returns the subprotocol that the host has chosen, or "".
 func (c *Client) Subprotocol() string {
 	if l, ok := c.link.(*wsLink); ok {
 		return l.ws.Subprotocol()
@@ -178,10 +178,10 @@ func (c *Client) Subprotocol() string {
 	return ""
 }
 
-// SendRaw sends a frame as it is. It blocks while the host does not read.
+// SendRaw sends a frame unchanged. It blocks while the host does not read.
 func (c *Client) SendRaw(frame []byte) error { return c.link.Send(frame) }
 
-// SendBinary sends a binary frame. Over a stream there are none.
+// SendBinary sends a binary frame. It fails on a client from NewStream.
 func (c *Client) SendBinary(frame []byte) error {
 	l, ok := c.link.(*wsLink)
 	if !ok {
@@ -190,9 +190,9 @@ func (c *Client) SendBinary(frame []byte) error {
 	return l.SendBinary(frame)
 }
 
-// readLoop takes frames until the connection ends.
+// readLoop handles frames until the connection ends.
 func (c *Client) readLoop() {
-	ctx, cancel := context.WithCancel(context.Background()) // for the handlers
+	ctx, cancel := context.WithCancel(context.Background()) // ctx of the handlers
 	defer cancel()
 	for {
 		frame, err := c.link.Recv()
@@ -227,30 +227,30 @@ func (c *Client) announce() {
 }
 
 func (c *Client) finish(err error) {
-	c.link.Abort() // frees what the link holds
+	c.link.Abort() // frees what the connection holds
 	c.mu.Lock()
 	c.err = err
 	c.mu.Unlock()
 	close(c.done)
 }
 
-// Frames returns the frames received so far, in order. The caller owns the
-// slice, not the frames.
+// Frames returns all frames that the client has received so far, in order. The caller
+// may change the slice, and not the frames.
 func (c *Client) Frames() [][]byte {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return append([][]byte(nil), c.frames...)
 }
 
-// WaitFor returns the first frame that matches, of those received and those to
-// come. It needs recorded frames.
+// WaitFor returns the first frame for which match is true, among all frames received so
+// far and later. It needs recorded frames, so NoRecord must be false.
 func (c *Client) WaitFor(ctx context.Context, match func(frame []byte) bool) ([]byte, error) {
 	frame, _, err := c.WaitAfter(ctx, 0, match)
 	return frame, err
 }
 
-// WaitAfter is WaitFor without the first n frames. It also returns the count of frames
-// up to the match: the n for the next call.
+// WaitAfter is WaitFor without the first n frames. It also returns the number of frames
+// up to the match, which a further call can pass as n.
 func (c *Client) WaitAfter(ctx context.Context, n int, match func(frame []byte) bool) ([]byte, int, error) {
 	for {
 		c.mu.Lock()

@@ -25,7 +25,7 @@ func testContext(t *testing.T) context.Context {
 	return ctx
 }
 
-// serveHost returns the ws: URL of a reference host.
+// serveHost starts a reference host and returns its ws: URL.
 func serveHost(t *testing.T) string {
 	host, err := scripted.New(agenthost.Config{})
 	if err != nil {
@@ -205,14 +205,14 @@ func TestHandlersAnswerTheHost(t *testing.T) {
 	}
 }
 
-// TestPendingCallsEndWithTheConnection closes a connection in every way while a call and a wait are under
-// way.
+// TestPendingCallsEndWithTheConnection ends a connection in every way while a call and
+// a wait run. Both must return ErrClosed.
 func TestPendingCallsEndWithTheConnection(t *testing.T) {
-	const anyCode = 0 // whether the host's answer to a close frame is still read
+	const anyCode = 0 // the client may or may not read the host's answer to its close frame
 	for _, tc := range []struct {
 		name string
 		end  func(c *refclient.Client, ws *websocket.Conn)
-		code int // that the client sees
+		code int // code that CloseStatus must return
 	}{
 		{"host closes", func(_ *refclient.Client, ws *websocket.Conn) { ws.Close(1012, "resync") }, 1012},
 		{"host vanishes", func(_ *refclient.Client, ws *websocket.Conn) { ws.CloseNow() }, -1},

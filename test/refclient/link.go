@@ -13,19 +13,19 @@ import (
 	"github.com/coder/websocket"
 )
 
-// A link carries whole messages.
+// A link sends and receives whole messages.
 type link interface {
 	Send(msg []byte) error
 	Recv() ([]byte, error)
 
-	// Close ends the connection in good order, and with it Recv.
+	// Close ends the connection in order. Recv then returns an error.
 	Close() error
 
-	// Abort ends it at once, as a lost network does.
+	// Abort ends the connection at once, as if the network were gone.
 	Abort() error
 }
 
-// closeTimeout is how long the host gets to answer a close frame.
+// closeTimeout limits the wait for the host's answer to a close frame.
 const closeTimeout = 2 * time.Second
 
 type wsLink struct{ ws *websocket.Conn }
@@ -66,12 +66,12 @@ func dialWebSocket(ctx context.Context, rawURL string, opts Options) (*wsLink, e
 	return &wsLink{ws}, nil
 }
 
-// refused keeps the answer to a handshake that failed.
+// refused returns the error for a failed handshake, with the response if there was one.
 func refused(resp *http.Response, err error) error {
 	if resp == nil {
 		return err
 	}
-	body, _ := io.ReadAll(io.LimitReader(resp.Body, 4096)) // what there is
+	body, _ := io.ReadAll(io.LimitReader(resp.Body, 4096)) // an incomplete body is enough
 	return &HandshakeError{Status: resp.StatusCode, Header: resp.Header, Body: body, err: err}
 }
 
@@ -96,12 +96,12 @@ func (l *wsLink) Close() error {
 
 func (l *wsLink) Abort() error { return l.ws.CloseNow() }
 
-// A lineLink carries one message a line.
+// A lineLink sends and receives a message in each line.
 type lineLink struct {
 	r  io.ReadCloser
 	in *bufio.Reader
 
-	mu sync.Mutex // one Send at a time
+	mu sync.Mutex // held during a Send
 	w  io.WriteCloser
 }
 

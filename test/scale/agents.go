@@ -22,23 +22,24 @@ import (
 	"ahprelay/internal/retryafter"
 )
 
-// Agents are host-agents without hosts, in one process. Each connects like a real one: it
-// requests credentials, has its own TCP connection, WebSocket and NATS login, a second
-// connection to another relay, and a lease. Eight of them share an IP address. Nothing is
-// compressed, because an encoder needs half a megabyte, too much for 20,000 on one machine.
+// Agents are host-agents without hosts, in this process. Each connects as a real
+// host-agent does: it requests credentials, and has its own TCP connection, WebSocket
+// and NATS login, a second connection to another relay, and a lease. Eight host-agents
+// share an IP address. Nothing is compressed, because 20,000 encoders with half a
+// megabyte each do not fit into a machine.
 type Agents struct {
 	Keys  *auth.Keys
 	URLs  []string // the relays' base URLs
-	First int      // the first host's number
+	First int      // number of the first host
 	Count int
 }
 
-// realTenant is these hosts' tenant.
+// realTenant is the tenant of these hosts.
 const realTenant = "fleet"
 
 func realHost(i int) string { return fmt.Sprintf("host-%d", i) }
 
-// Run runs the host-agents until ctx ends. It does not release their leases.
+// Run runs the host-agents until ctx ends. Their leases are not released then.
 func (a *Agents) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	failed := make([]error, a.Count)
@@ -53,16 +54,16 @@ func (a *Agents) Run(ctx context.Context) error {
 	return errors.Join(failed...)
 }
 
-// A realAgent is a host-agent.
+// A realAgent is a host-agent among Agents.
 type realAgent struct {
 	host     string
 	instance string
 	token    string
 	key      *auth.AgentKey
-	urls     []string // the relays, its first choice first
+	urls     []string // the relays' URLs, in the order in which the host-agent tries them
 	dial     net.Dialer
 	http     http.Client
-	rests    time.Time // end of the pause that a relay has demanded before the next request for credentials
+	rests    time.Time // until then, the host-agent requests no credentials, because a relay has demanded a pause
 }
 
 func (a *Agents) agent(i int) (*realAgent, error) {
@@ -84,7 +85,7 @@ func (a *Agents) agent(i int) (*realAgent, error) {
 	return r, nil
 }
 
-// run connects, and holds the lease until ctx ends.
+// run connects the host-agent, and holds its lease until ctx ends.
 func (r *realAgent) run(ctx context.Context) error {
 	cfg := broker.AgentDialConfig{
 		Tenant: realTenant, Host: r.host, Instance: r.instance, Credentials: r.credentials, Sign: r.key.SignNonce,
@@ -111,7 +112,7 @@ func (r *realAgent) run(ctx context.Context) error {
 	return ended(ctx, holder.Run(ctx))
 }
 
-// ended returns err unless ctx has ended.
+// ended returns nil if ctx has ended, and otherwise err.
 func ended(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return nil
@@ -123,7 +124,8 @@ func (r *realAgent) headers() http.Header {
 	return http.Header{"Authorization": {"Bearer " + r.token}}
 }
 
-// credentials asks the relays in turn.
+// credentials requests credentials from one relay after another until a relay gives
+// them.
 func (r *realAgent) credentials(ctx context.Context) (jwt string, err error) {
 	defer r.http.CloseIdleConnections()
 	if left := time.Until(r.rests); left > 0 {

@@ -10,7 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// An asker requests leases for one tenant's hosts, in sequence.
+// An asker requests leases for hosts of a tenant, one after another.
 type asker struct {
 	*nats.Conn
 	tenant  string
@@ -34,20 +34,20 @@ func newAsker(f *Fleet, tenant string) (*asker, error) {
 	return a, nil
 }
 
-// Wait for an answer, and pause before a repetition: relays drop requests of a
-// host that sends too many, and expect it to repeat them.
+// These are the wait for an answer and the pause before a repetition. A relay drops
+// requests for a host that sends too many, and expects the host to repeat them.
 const (
 	answerWait = 10 * time.Second
 	repeatWait = time.Second
 )
 
-// ask sends a lease request, and awaits its answer.
+// ask sends a lease request for a host, and waits for the answer.
 func (a *asker) ask(ctx context.Context, host, body string) error {
 	prefix := "ahp.v1." + a.tenant + "." + host + "."
 	ctx, cancel := context.WithTimeoutCause(ctx, answerWait, fmt.Errorf("no answer about %s", host))
 	defer cancel()
 	select {
-	case <-a.answers: // answer to a repeated request
+	case <-a.answers: // a late answer to an earlier request
 	default:
 	}
 	for {

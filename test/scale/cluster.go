@@ -17,41 +17,41 @@ import (
 )
 
 // A Relay is the part of a relay that serves hosts: the NATS server, its connections,
-// and the registry.
+// and the registry of hosts.
 type Relay struct {
 	Server   *embedded.Server
 	Registry *registry.Registry
 
 	conn    *broker.Conn
 	tenants *broker.Tenants
-	name    string // instance
+	name    string // name of the relay's instance
 	dir     string
 	config  embedded.Config
 }
 
-// A Cluster is several relays in this process.
+// A Cluster is several relays, which run in this process.
 type Cluster struct {
 	Keys   *auth.Keys
 	Relays []*Relay
 
 	dir    string
 	routes []string
-	ways   Ways // connections between relays that are far from each other
+	ways   Ways // proxies between relays that are far from each other
 	log    *slog.Logger
 }
 
-// Dir is where the cluster has its files.
+// Dir returns the directory with the cluster's files.
 func (c *Cluster) Dir() string { return c.dir }
 
-// Routes are where the relays listen for each other.
+// Routes returns the addresses at which the relays listen for each other.
 func (c *Cluster) Routes() []string { return c.routes }
 
-// KeyDir is the directory with the keys of the relays.
+// KeyDir returns the directory with the relays' keys.
 func (c *Cluster) KeyDir() string { return keyDir(c.dir) }
 
 func keyDir(dir string) string { return filepath.Join(dir, "keys") }
 
-// NewCluster returns a cluster of n relays, which are not started.
+// NewCluster returns a cluster with a number of relays. Start starts them.
 func NewCluster(dir string, relays int, log *slog.Logger) (*Cluster, error) {
 	keys, err := auth.LoadKeys(keyDir(dir))
 	if err != nil {
@@ -64,7 +64,7 @@ func NewCluster(dir string, relays int, log *slog.Logger) (*Cluster, error) {
 			return nil, err
 		}
 		c.routes = append(c.routes, route)
-		route, err = faultproxy.SamePort(route) // NewWays needs one port
+		route, err = faultproxy.SamePort(route) // NewWays needs the same port for all relays
 	}
 	for i := range relays {
 		c.add(i, c.routes[i])
@@ -72,7 +72,8 @@ func NewCluster(dir string, relays int, log *slog.Logger) (*Cluster, error) {
 	return c, nil
 }
 
-// RunningCluster returns a cluster of relays that another process runs, for Join.
+// RunningCluster returns a cluster whose relays run in another process. Join can add a
+// relay to it.
 func RunningCluster(dir string, routes []string, relays int, log *slog.Logger) (*Cluster, error) {
 	keys, err := auth.ExistingKeys(keyDir(dir))
 	return &Cluster{Keys: keys, Relays: make([]*Relay, relays), dir: dir, routes: routes, log: log}, err
@@ -90,7 +91,7 @@ func (c *Cluster) add(i int, listen string) *Relay {
 	return r
 }
 
-// Start starts all relays, and returns when they have read the store.
+// Start starts all relays, and waits until they have read the store.
 func (c *Cluster) Start(ctx context.Context) error {
 	for _, r := range c.Relays {
 		var err error
@@ -107,7 +108,7 @@ func (c *Cluster) Start(ctx context.Context) error {
 		return err
 	}
 	var err error
-	for _, r := range c.Relays { // as when host-agents come for credentials
+	for _, r := range c.Relays { // relays do the same when host-agents request credentials
 		for i := range FleetTenants {
 			enrolled := func() bool { err = r.Registry.Enrol(Tenant(i), fmt.Sprintf("host-%d", i)); return err == nil }
 			if late := await(ctx, enrolled); late != nil {
@@ -118,7 +119,7 @@ func (c *Cluster) Start(ctx context.Context) error {
 	return nil
 }
 
-// AwaitStore returns when all relays have read the store.
+// AwaitStore waits until all relays have read the store.
 func (c *Cluster) AwaitStore(ctx context.Context) error {
 	for _, r := range c.Relays {
 		if err := await(ctx, func() bool { return r.Registry.Degraded() == "" }); err != nil {
@@ -128,8 +129,7 @@ func (c *Cluster) AwaitStore(ctx context.Context) error {
 	return nil
 }
 
-// Join adds a relay that has only the keys to the cluster, and returns when it
-// serves.
+// Join adds a relay that has only the cluster's keys, and waits until it serves hosts.
 func (c *Cluster) Join(ctx context.Context) (*Relay, error) {
 	r := c.add(len(c.Relays), "127.0.0.1:0")
 	var err error
@@ -158,8 +158,7 @@ func (c *Cluster) join(ctx context.Context, r *Relay) (err error) {
 	return err
 }
 
-// JoinAndKnow adds a relay to the cluster, and returns when it knows the given number
-// of hosts.
+// JoinAndKnow adds a relay, and waits until it knows a number of hosts.
 func (c *Cluster) JoinAndKnow(ctx context.Context, hosts int) error {
 	r, err := c.Join(ctx)
 	if err == nil {
@@ -168,7 +167,7 @@ func (c *Cluster) JoinAndKnow(ctx context.Context, hosts int) error {
 	return err
 }
 
-// Stop ends all relays. They can be started again.
+// Stop stops all relays. Start can start them again.
 func (c *Cluster) Stop() {
 	for _, r := range c.Relays {
 		if r.Registry != nil {
@@ -187,7 +186,7 @@ func (c *Cluster) Stop() {
 	}
 }
 
-// URLs returns the addresses of the relays for host-agents, with the relays' numbers
+// URLs returns the NATS URLs of the relays for host-agents. The relay's name stands
 // after #.
 func (c *Cluster) URLs() (urls []string) {
 	for _, r := range c.Relays {
@@ -196,7 +195,8 @@ func (c *Cluster) URLs() (urls []string) {
 	return urls
 }
 
-// Online returns how many hosts a relay lists as online.
+// Online returns how many hosts a relay lists as online, among the first tenants of a
+// fleet.
 func (r *Relay) Online(tenants int) (n int) {
 	for i := range tenants {
 		for _, h := range r.Registry.Hosts(Tenant(i)) {
@@ -210,7 +210,8 @@ func (r *Relay) Online(tenants int) (n int) {
 
 var errLate = errors.New("not so in time")
 
-// await polls with long pauses, so that checking many hosts does not load the relays.
+// await polls holds until it returns true or ctx ends. It pauses long after a slow
+// poll, so that checking many hosts does not load the relays.
 func await(ctx context.Context, holds func() bool) error {
 	for {
 		began := time.Now()

@@ -1,5 +1,5 @@
-// Package scale measures a cluster of relays with many hosts. Servers, stores
-// and registries are real. In most rows, host-agents are reduced to their lease requests,
-// which come from a separate process over few connections. A [RealRun] has whole relays,
-// and host-agents with connections of their own.
+// Package scale measures a cluster of relays with many hosts. The relays' NATS servers,
+// stores and registries are real. In most rows, a host-agent is only a source of lease
+// requests: they come from a separate process over few connections. In a [RealRun], the
+// relays are complete, and each host-agent has its own connections.
 package scale

@@ -16,24 +16,26 @@ import (
 	"ahprelay/test/faultproxy"
 )
 
-// soon is the longest time until all relays know a change.
+// soon limits the time until all relays know a change.
 const soon = 500 * time.Millisecond
 
-// watched is the host whose changes are timed.
+// watched is the host whose changes are measured.
 const watched = "watched"
 
-// nowhere is an address without a listener.
+// nowhere is an address at which nothing listens.
 const nowhere = "127.0.0.1:1"
 
-// Ways are the connections between relays, by the relays' numbers.
+// Ways are proxies for the connections between relays: the first index is the number of
+// the relay that connects, the second that of its target.
 type Ways [][]*faultproxy.Proxy
 
-// NewWays returns ways to addresses with one port; each delays its traffic by the given
-// time.
+// NewWays returns proxies to relays' addresses, which must have the same port. Each
+// proxy delays its traffic.
 //
-// A relay that loses a connection to another tries the relay's port at the IP address
-// of that connection. A refusal would prove a crash. So each way has one IP address for
-// both ends, and that port: during a cut, it accepts and stays silent.
+// A relay that loses its connection to another relay tries to connect to that relay's
+// port, at the IP address of the lost connection. A refusal would prove that the other
+// relay has crashed. Therefore each proxy listens on that port and uses its own IP
+// address at both ends: during a cut it accepts connections and stays silent.
 func NewWays(to []string, delay time.Duration) (w Ways, err error) {
 	for i := range to {
 		w = append(w, make([]*faultproxy.Proxy, len(to)))
@@ -55,7 +57,7 @@ func NewWays(to []string, delay time.Duration) (w Ways, err error) {
 	return w, nil
 }
 
-// Close ends all connections.
+// Close closes all proxies.
 func (w Ways) Close() error {
 	w.each(func(_, _ int, p *faultproxy.Proxy) { p.Close() })
 	return nil
@@ -71,7 +73,7 @@ func (w Ways) each(do func(from, to int, p *faultproxy.Proxy)) {
 	}
 }
 
-// Cut isolates one relay: packets are lost without any error.
+// Cut isolates a relay: packets to and from it are lost without an error.
 func (w Ways) Cut(relay int) {
 	w.each(func(from, to int, p *faultproxy.Proxy) {
 		if from == relay || to == relay {
@@ -80,7 +82,7 @@ func (w Ways) Cut(relay int) {
 	})
 }
 
-// Heal ends Cut.
+// Heal ends Cut, and sets the delay of all proxies.
 func (w Ways) Heal(delay time.Duration) (err error) {
 	w.each(func(_, _ int, p *faultproxy.Proxy) {
 		err = errors.Join(err, p.Heal())
@@ -89,7 +91,8 @@ func (w Ways) Heal(delay time.Duration) (err error) {
 	return err
 }
 
-// Routes are where a relay finds all of them, itself included.
+// Routes returns the addresses at which a relay finds all relays. own is the relay's
+// own address.
 func (w Ways) Routes(relay int, own string) (routes []string) {
 	for to, p := range w[relay] {
 		if to == relay {
@@ -101,8 +104,8 @@ func (w Ways) Routes(relay int, own string) (routes []string) {
 	return routes
 }
 
-// Spread connects the relays of a cluster by ways before it starts, or makes each relay
-// a region of its own.
+// Spread puts proxies with a delay between the relays of a cluster that has not
+// started. With regions, it makes each relay its own region.
 func (c *Cluster) Spread(delay time.Duration, regions bool) (err error) {
 	if c.ways, err = NewWays(c.routes, delay); err != nil {
 		return err
@@ -110,7 +113,7 @@ func (c *Cluster) Spread(delay time.Duration, regions bool) (err error) {
 	for i, r := range c.Relays {
 		if !regions {
 			r.config.Cluster.Routes = c.ways.Routes(i, c.routes[i])
-			r.config.Cluster.Advertise = nowhere // otherwise, relays that learn this address from a third relay bypass the ways
+			r.config.Cluster.Advertise = nowhere // otherwise a relay could learn this address from a third relay, and bypass the proxies
 			continue
 		}
 		r.config.Cluster = embedded.Cluster{}
@@ -126,11 +129,11 @@ func (c *Cluster) Spread(delay time.Duration, regions bool) (err error) {
 
 func regionName(i int) string { return fmt.Sprint("region-", i) }
 
-// An ear records the changes that a relay learns about hosts.
+// An ear records the changes of hosts that a relay notices.
 type ear struct {
 	mu   sync.Mutex           // guards the fields below
-	fell int                  // hosts that were listed as offline
-	when map[string]time.Time // when each of the watched host's changes arrived
+	fell int                  // number of hosts that became offline
+	when map[string]time.Time // time at which each change of the watched host arrived
 }
 
 func (e *ear) hear(h registry.Host) {
@@ -144,7 +147,8 @@ func (e *ear) hear(h registry.Host) {
 	}
 }
 
-// heard returns the time of the last change, and whether there was one.
+// heard returns the time at which a change of the watched host arrived, and false if it
+// has not.
 func (e *ear) heard(what string) (at time.Time, known bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -152,7 +156,7 @@ func (e *ear) heard(what string) (at time.Time, known bool) {
 	return at, known
 }
 
-// Far measures relays with long delays between them.
+// Far measures three relays with long delays between them.
 func Far(ctx context.Context, c *Cluster, s Sizes, regions bool, fleet func(context.Context, *Cluster, int) (stop func(), err error)) ([]Row, error) {
 	if err := c.Spread(s.Delay, regions); err != nil {
 		return nil, err
@@ -202,8 +206,8 @@ func Far(ctx context.Context, c *Cluster, s Sizes, regions bool, fleet func(cont
 	}, nil
 }
 
-// changes measures how soon changes of the watched host are known, spread over the
-// whole time.
+// changes updates the watched host again and again during the time s.Watch. It returns
+// the longest time until all relays knew an update.
 func changes(ctx context.Context, s Sizes, holder *registry.LeaseHolder, ears []*ear) (worst time.Duration, err error) {
 	began := time.Now()
 	for i := range s.Changes {
@@ -222,7 +226,7 @@ func changes(ctx context.Context, s Sizes, holder *registry.LeaseHolder, ears []
 	return worst, nil
 }
 
-// hold lets a host-agent beside a relay hold the watched host, until end is called.
+// hold lets a host-agent at this relay hold the watched host until end is called.
 func (r *Relay) hold(ctx context.Context) (holder *registry.LeaseHolder, end func(), err error) {
 	tenant := Tenant(0)
 	if err := r.Registry.Enrol(tenant, watched); err != nil {

@@ -17,34 +17,33 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// A Fleet sends the lease requests of many host-agents, each with its own host.
+// A Fleet sends the lease requests of many host-agents. Each has a different host.
 type Fleet struct {
 	Keys    *auth.Keys
-	URLs    []string // of relays, as Cluster has them: hosts are spread over them
+	URLs    []string // URLs of the relays, from Cluster.URLs; hosts are spread over them
 	Hosts   int
 	Tenants int           // number of tenants to which the hosts belong
 	Renew   time.Duration // default 5 s
 
-	Held atomic.Int64 // hosts whose lease was confirmed at least once
+	Held atomic.Int64 // number of hosts whose lease was confirmed at least once
 
 	hosts []simulated
 }
 
-// simulated is a host-agent of the fleet.
+// A simulated is the state of a host-agent in the fleet.
 type simulated struct {
 	mu     sync.Mutex
 	conn   *nats.Conn
-	host   string // prefix of its subjects
-	inbox  string // only this connection receives it, as with host-agents
-	home   string // the relay through whose port it connects
+	host   string // prefix of the host's subjects
+	inbox  string // subject for answers; like a host-agent's, only this connection receives it
+	home   string // relay to which the host-agent is connected
 	seq    uint64
 	keeper string
 	held   bool
-	rests  time.Time // time until which it need not send a request
+	rests  time.Time // before this time, the host-agent sends no request
 }
 
-// Attend makes relays see the hosts' connections, like those through their own ports:
-// a relay knows that these hosts are connected.
+// Attend makes each relay treat its share of the hosts as connected to its own port.
 func (c *Cluster) Attend(hosts int) {
 	for i := range hosts {
 		c.Relays[i%len(c.Relays)].Registry.Attend(&registry.Line{
@@ -54,10 +53,10 @@ func (c *Cluster) Attend(hosts int) {
 	}
 }
 
-// Tenant returns the name of a tenant in the fleet.
+// Tenant returns the name of tenant i in a fleet.
 func Tenant(i int) string { return fmt.Sprintf("tenant-%d", i) }
 
-// Run makes all hosts request their leases, and renew them, until ctx ends.
+// Run requests a lease for each host, and renews the leases until ctx ends.
 func (f *Fleet) Run(ctx context.Context) error {
 	if f.Renew == 0 {
 		f.Renew = 5 * time.Second
@@ -79,7 +78,7 @@ func (f *Fleet) Run(ctx context.Context) error {
 			}
 			conns[where] = nc
 		}
-		f.hosts[i].seq = uint64(time.Now().UnixMilli()) // increases across restarts of the fleet
+		f.hosts[i].seq = uint64(time.Now().UnixMilli()) // larger than in every earlier run of the fleet
 		_, f.hosts[i].home, _ = strings.Cut(f.URLs[where.url], "#")
 		f.hosts[i].keeper = f.hosts[i].home
 		f.hosts[i].conn, f.hosts[i].host = conns[where], fmt.Sprintf("ahp.v1.%s.host-%d.", Tenant(where.tenant), i)
@@ -88,8 +87,8 @@ func (f *Fleet) Run(ctx context.Context) error {
 	return f.drive(ctx)
 }
 
-// connect connects one tenant's hosts to one relay as a relay user, with permissions
-// that stand for those of each host-agent's own user.
+// connect connects a tenant's hosts to a relay. They share a connection of a relay's
+// user, whose permissions stand in for those of each host-agent's own user.
 func (f *Fleet) connect(tenant, url int) (*nats.Conn, error) {
 	user, err := f.Keys.Authority().RelayUser(Tenant(tenant))
 	if err != nil {
@@ -105,7 +104,7 @@ func (f *Fleet) connect(tenant, url int) (*nats.Conn, error) {
 	return nc, err
 }
 
-// answered processes a response.
+// answered handles a relay's answer to a lease request.
 func (f *Fleet) answered(msg *nats.Msg) {
 	var i int
 	var answer struct {
@@ -115,7 +114,7 @@ func (f *Fleet) answered(msg *nats.Msg) {
 	if _, err := fmt.Sscan(msg.Subject[strings.LastIndexByte(msg.Subject, '.')+1:], &i); err != nil {
 		return
 	}
-	_ = json.Unmarshal(msg.Data, &answer) // an empty answer means that the requested relay has gone
+	_ = json.Unmarshal(msg.Data, &answer) // an empty answer means that the relay has gone
 	h := &f.hosts[i]
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -132,8 +131,8 @@ func (f *Fleet) answered(msg *nats.Msg) {
 	}
 }
 
-// drive sends each host's request once per renewal interval, or less often if relays
-// allow it.
+// drive sends a request for each host once in each renewal interval, or less often if
+// the relay permits.
 func (f *Fleet) drive(ctx context.Context) error {
 	const step = 10 * time.Millisecond
 	tick := time.NewTicker(step)
@@ -146,8 +145,7 @@ func (f *Fleet) drive(ctx context.Context) error {
 		case <-tick.C:
 		}
 		for due = float64(f.Hosts) * float64(time.Since(start)) / float64(f.Renew); float64(next) < due; next++ {
-			// A request lost on a broken connection is repeated when the host's next
-			// request is due.
+			// If a broken connection loses a request, the host's next request replaces it.
 			if err := f.ask(next % f.Hosts); errors.Is(err, nats.ErrConnectionClosed) {
 				return err
 			}

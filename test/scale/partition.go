@@ -10,12 +10,11 @@ import (
 	"ahprelay/broker/registry"
 )
 
-// Partition cuts the first of three relays off from the rest for the given time. A
-// host-agent beside it holds a host; a second host-agent for the same host waits
-// beside the second relay.
+// Partition isolates the first of three relays for the time s.Cut. A host-agent at this
+// relay holds a host. A second host-agent for the same host waits at the second relay.
 //
-// A relay serves the instance that it lists: links are made to the known instance, and
-// their hello contains the number of its lease.
+// A relay serves the host-agent that it lists: it connects clients to this instance,
+// with the number of the instance's lease.
 func Partition(ctx context.Context, c *Cluster, s Sizes) (rows []Row, err error) {
 	if err := c.Spread(0, false); err != nil {
 		return nil, err
@@ -91,7 +90,7 @@ func (r *Relay) lookup() registry.Host {
 	return h
 }
 
-// served returns a host's host-agents, in the order in which a relay accepted them.
+// A served records a host's host-agents, in the order in which a relay listed them.
 type served struct {
 	mu  sync.Mutex
 	all []registry.Host
@@ -105,8 +104,8 @@ func (s *served) hear(h registry.Host) {
 	}
 }
 
-// check reports a relay that returned to an earlier host-agent after accepting a later
-// one.
+// check returns an error if the relay has listed an earlier host-agent again after a
+// later host-agent.
 func (s *served) check(who string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -24,12 +24,12 @@ import (
 	"ahprelay/test/stack"
 )
 
-// clientsEach is how many clients each side of a cluster has that is cut in two.
+// clientsEach is the number of clients on each side of a cut.
 const clientsEach = 3
 
-// PartitionClients is Partition with whole relays, two host-agents for one host, and
-// clients under load on both sides: at the isolated relay, and at the relay without a
-// host-agent. The isolated relay serves its clients as before.
+// PartitionClients is Partition with complete relays, two host-agents for the same
+// host, and clients under load on both sides: at the isolated relay, and at the relay
+// without a host-agent. The isolated relay must go on serving its clients.
 func PartitionClients(ctx context.Context, c *Cluster, s Sizes) (rows []Row, err error) {
 	defer func() { _ = c.ways.Close() }()
 	p, err := c.divide(ctx, gateway.MinorityServe)
@@ -50,13 +50,13 @@ func PartitionClients(ctx context.Context, c *Cluster, s Sizes) (rows []Row, err
 	if err := p.crowd.AwaitWhole(ctx); err != nil {
 		return nil, fmt.Errorf("before the cut: %w", err)
 	}
-	if err := p.agent(p.relays[1]); err != nil { // it waits, because the first host-agent has the host
+	if err := p.agent(p.relays[1]); err != nil { // the first host-agent has the host, so this one waits
 		return nil, err
 	}
 	return p.measure(ctx, c, s)
 }
 
-// measure cuts the cluster in two, restores it, and returns the effects on the
+// measure cuts the cluster in two and heals it. It returns rows with the effects on
 // clients.
 func (p *divided) measure(ctx context.Context, c *Cluster, s Sizes) (rows []Row, err error) {
 	c.ways.Cut(0)
@@ -94,7 +94,7 @@ func (p *divided) measure(ctx context.Context, c *Cluster, s Sizes) (rows []Row,
 	}, nil
 }
 
-// ends returns the connections of viewers that ended after a point in time.
+// ends returns how viewers' connections ended after a moment.
 func ends(viewers []*load.Viewer, after time.Time) (all []load.End) {
 	for _, v := range viewers {
 		all = append(all, v.Ends()...)
@@ -102,7 +102,7 @@ func ends(viewers []*load.Viewer, after time.Time) (all []load.End) {
 	return slices.DeleteFunc(all, func(e load.End) bool { return !e.At.After(after) })
 }
 
-// codes lists how connections ended.
+// codes returns the close codes of connections as a text, each with its number.
 func codes(all []load.End) string {
 	if len(all) == 0 {
 		return "none"
@@ -115,25 +115,26 @@ func codes(all []load.End) string {
 	return strings.Join(list, " ")
 }
 
-// divided is a cluster's relays that can be cut in two, with a host, its host-agents
-// and its clients.
+// A divided is a cluster with complete relays that can be cut in two, with a host, its
+// host-agents and clients.
 type divided struct {
 	relays   []*gateway.Relay
 	keys     *auth.Keys
-	token    string // of clients
+	token    string // client token
 	host     *agenthost.Host
 	server   *stack.Server
 	file     *os.File
-	record   string // the file's name; the host records its frames there
+	record   string // name of the file in which the host records its frames
 	crowd    *load.Crowd
 	minority []*load.Viewer
 
-	log     *slog.Logger         // of host-agents; nil: none
-	stop    []context.CancelFunc // of them
+	log     *slog.Logger         // log of the host-agents; nil: none
+	stop    []context.CancelFunc // functions that stop the host-agents
 	running sync.WaitGroup
 }
 
-// divide starts the relays of a cluster, with ways between them, and a host.
+// divide starts the cluster's relays with proxies between them, and a host. minority
+// tells what an isolated relay does.
 func (c *Cluster) divide(ctx context.Context, minority gateway.Minority) (p *divided, err error) {
 	p = &divided{keys: c.Keys, record: filepath.Join(c.dir, "record")}
 	if p.token, err = c.Keys.Tokens().IssueClient(auth.Client{
@@ -163,7 +164,7 @@ func (c *Cluster) divide(ctx context.Context, minority gateway.Minority) (p *div
 	return p, errors.Join(failed...)
 }
 
-// whole starts all parts of a relay.
+// whole starts a complete relay in place of r.
 func (c *Cluster) whole(ctx context.Context, r *Relay, listen string, minority gateway.Minority) (*gateway.Relay, error) {
 	if err := procs.CopyKeys(filepath.Join(c.KeyDir(), "keys"), filepath.Join(r.dir, "keys")); err != nil {
 		return nil, err
@@ -176,13 +177,13 @@ func (c *Cluster) whole(ctx context.Context, r *Relay, listen string, minority g
 	return gateway.StartRelay(ctx, cfg)
 }
 
-// endpoint returns the address that a relay reports as the nearest to the host.
+// endpoint returns the host's endpoint as a relay's API reports it.
 func (p *divided) endpoint(ctx context.Context, at *gateway.Relay) (string, error) {
 	info, err := procs.GetJSON[hostsapi.Info](ctx, at.URL()+"/api/hosts/"+stack.Host, p.token)
 	return info.Endpoint, err
 }
 
-// awaitEndpoint returns when a relay reports that the host is at the given relay.
+// awaitEndpoint waits until the relay at reports that the host is at the relay host.
 func (p *divided) awaitEndpoint(ctx context.Context, at, host *gateway.Relay) (err error) {
 	want := p.named(slices.Index(p.relays, host))
 	var got string
@@ -196,7 +197,7 @@ func (p *divided) target(i int) load.Target {
 	return load.Target{URL: "ws" + strings.TrimPrefix(p.relays[i].URL(), "http") + "/ahp/" + stack.Host, Token: p.token}
 }
 
-// agent starts a host-agent of the host that can reach the given relays.
+// agent starts a host-agent for the host. It knows only these relays.
 func (p *divided) agent(reaches ...*gateway.Relay) error {
 	token, err := p.keys.Tokens().IssueHost(auth.Enrolment{Tenant: stack.Tenant, Host: stack.Host, Expires: time.Now().Add(time.Hour)})
 	if err != nil {
@@ -213,7 +214,7 @@ func (p *divided) agent(reaches ...*gateway.Relay) error {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	p.stop = append(p.stop, stop)
-	p.running.Go(func() { _ = agent.Run(ctx) }) // it ends when a different host-agent has the host
+	p.running.Go(func() { _ = agent.Run(ctx) }) // Run ends when another host-agent has the host
 	return nil
 }
 

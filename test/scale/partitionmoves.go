@@ -14,13 +14,13 @@ import (
 	"ahprelay/test/stack"
 )
 
-// longestNotice is the longest time of a cut until clients at the relay get 4100: the
-// relay must notice the cut, and then waits for 15 s.
+// longestNotice limits the time from a cut until clients at the isolated relay are
+// closed with 4100. The relay must first notice the cut, and then waits for 15 s.
 const longestNotice = 30 * time.Second
 
-// PartitionMoves is PartitionClients with one host-agent that reaches all relays. Its
-// own relay is cut off from the others, so it moves to a different relay. Clients there
-// notice a pause only.
+// PartitionMoves is PartitionClients with a single host-agent, which reaches all
+// relays. Its relay is isolated, so the host-agent moves to another relay. The clients
+// there must keep their connections.
 func PartitionMoves(ctx context.Context, c *Cluster, s Sizes) (rows []Row, err error) {
 	defer func() { _ = c.ways.Close() }()
 	p, err := c.divide(ctx, gateway.MinorityRead)
@@ -84,7 +84,7 @@ func PartitionMoves(ctx context.Context, c *Cluster, s Sizes) (rows []Row, err e
 	}, nil
 }
 
-// eachTold reports whether every viewer was closed with 4100.
+// eachTold reports whether each viewer's connection was closed with 4100.
 func eachTold(viewers []*load.Viewer, all []load.End) bool {
 	told := 0
 	for _, e := range all {
@@ -95,7 +95,8 @@ func eachTold(viewers []*load.Viewer, all []load.End) bool {
 	return told >= len(viewers)
 }
 
-// awaitHome returns the number of the host-agent's relay, once all relays know it.
+// awaitHome waits until all relays report the same relay as the host-agent's. It
+// returns this relay's number.
 func (p *divided) awaitHome(ctx context.Context) (home int, err error) {
 	err = await(ctx, func() bool {
 		at := map[string]int{}
@@ -114,12 +115,13 @@ func (p *divided) awaitHome(ctx context.Context) (home int, err error) {
 	return home, err
 }
 
-// named returns the host's address at a relay, as relays report it.
+// named returns the host's URL at a relay, in the form in which relays report it.
 func (p *divided) named(relay int) string {
 	return fmt.Sprintf("ws://relay-%d/ahp/%s", relay, stack.Host)
 }
 
-// A watchedLog discards all records, and notes whether one contained a text.
+// A watchedLog is a slog.Handler that discards all records. It notes whether a record
+// contained text.
 type watchedLog struct {
 	slog.Handler
 	text string

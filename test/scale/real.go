@@ -19,37 +19,37 @@ import (
 	"ahprelay/test/procs"
 )
 
-// A RealRun is a cluster whose relays are processes, with host-agents that each have their
-// own connections. Hosts, clients and networks between machines are simulated: no
-// host-agent has a host, and all processes share a machine.
+// A RealRun measures relays that run as processes, with host-agents that each have
+// their own connections. The rest is missing or simulated: the host-agents have no
+// hosts, there are no clients, and all processes run on the same machine.
 type RealRun struct {
 	Programs string // directory of the programs
 	Dir      string // for keys, stores and logs
 	Hosts    int
 	Relays   int
-	Restarts int           // of the whole cluster
-	Settle   time.Duration // until the host-agents rest: second connections are made 10 to 20 s after a login
+	Restarts int           // how often the whole cluster restarts
+	Settle   time.Duration // until the host-agents rest: each opens its second connection 10 to 20 s after its login
 
-	// Fleet starts host-agents, and returns what ends them.
+	// Fleet starts host-agents. stop ends them.
 	Fleet func(ctx context.Context, dir string, agents Agents) (stop func(), err error)
 
 	bench  procs.Bench
 	keys   *auth.Keys
 	relays []*realRelay
-	viewer string  // a client's token
-	empty  float64 // processors of the relays without host-agents
+	viewer string  // client token
+	empty  float64 // processors that the relays use without host-agents
 	stops  []func()
 	rows   []Row
 }
 
-// perProcess is how many host-agents share a process. Each has up to three sockets, and a
-// process may have 20,000.
+// perProcess is the number of host-agents in a process. Each has up to three sockets,
+// and a process may have 20,000 sockets.
 const perProcess = 4000
 
-// notReal is what each row's name ends with.
+// notReal stands at the end of each row's name.
 const notReal = "no hosts, clients or compression, one machine"
 
-// Run measures everything.
+// Run measures all rows.
 func (r *RealRun) Run(ctx context.Context) ([]Row, error) {
 	defer r.end()
 	for _, step := range []func(context.Context) error{r.prepare, r.measureEmpty, r.firstStart, r.crashOne, r.restartAll, r.replaceInTurn} {
@@ -67,10 +67,10 @@ func (r *RealRun) end() {
 	r.bench.Kill()
 }
 
-// A realRelay is a relay's process.
+// A realRelay is a relay that runs as a process.
 type realRelay struct {
 	*procs.Process
-	base    string // URL
+	base    string // base URL
 	metrics *loadgen.Metrics
 }
 
@@ -112,7 +112,7 @@ func (r *RealRun) prepare(ctx context.Context) (err error) {
 
 func (r *RealRun) dataDir(i int) string { return filepath.Join(r.Dir, fmt.Sprintf("data-%d", i)) }
 
-// startRelays starts all relays, and returns when they are ready.
+// startRelays starts all relays, and waits until they are ready.
 func (r *RealRun) startRelays(ctx context.Context) error {
 	failed := make([]error, len(r.relays))
 	var all sync.WaitGroup
@@ -128,7 +128,7 @@ func (r *realRelay) start(ctx context.Context) error {
 	return r.Launch(ctx, func() error { return procs.Ready(http.DefaultClient, r.base) })
 }
 
-// firstStart starts all host-agents at once, each new to the relays.
+// firstStart starts all host-agents at once. The relays do not know their hosts yet.
 func (r *RealRun) firstStart(ctx context.Context) error {
 	used, err := processors(ctx, r.relays)
 	if err != nil {
@@ -159,7 +159,7 @@ func (r *RealRun) firstStart(ctx context.Context) error {
 	return nil
 }
 
-// restartAll kills and starts all relays repeatedly.
+// restartAll kills all relays and starts them again, r.Restarts times.
 func (r *RealRun) restartAll(ctx context.Context) error {
 	before, err := r.listed(ctx)
 	if err != nil {
@@ -200,7 +200,7 @@ func (r *RealRun) restartAll(ctx context.Context) error {
 	return nil
 }
 
-// replaceInTurn ends one relay after the other in good order, and starts it again.
+// replaceInTurn stops each relay in order and starts it again, one relay after another.
 func (r *RealRun) replaceInTurn(ctx context.Context) error {
 	before, err := r.listed(ctx)
 	if err != nil {
@@ -229,10 +229,12 @@ func (r *RealRun) replaceInTurn(ctx context.Context) error {
 	return nil
 }
 
-// restBound is the part of a processor that 1,000 host-agents at rest cost the relays.
+// restBound limits which part of a processor the relays use for 1,000 host-agents at
+// rest.
 const restBound = 0.01
 
-// atRest waits until the second connections are made, and measures the relays for a while.
+// atRest waits until the host-agents have their second connections. It then measures
+// how much processor time the relays use.
 func (r *RealRun) atRest(ctx context.Context) error {
 	wait(ctx, r.Settle)
 	cores, err := r.busy(ctx)
@@ -247,14 +249,14 @@ func (r *RealRun) atRest(ctx context.Context) error {
 	return nil
 }
 
-// measureEmpty measures the relays without host-agents.
+// measureEmpty measures how much processor time the relays use without host-agents.
 func (r *RealRun) measureEmpty(ctx context.Context) (err error) {
-	wait(ctx, r.Settle/2) // their start
+	wait(ctx, r.Settle/2) // until the relays' start is over
 	r.empty, err = r.busy(ctx)
 	return err
 }
 
-// busy returns how many processors all relays use.
+// busy returns how many processors all relays together use.
 func (r *RealRun) busy(ctx context.Context) (cores float64, err error) {
 	if r.Settle == 0 {
 		return 0, nil
@@ -270,10 +272,11 @@ func (r *RealRun) busy(ctx context.Context) (cores float64, err error) {
 	return (now - used).Seconds() / took.Seconds(), err
 }
 
-// crashBound is the time in which a crashed relay's hosts are served again.
+// crashBound limits the time until the hosts of a crashed relay are served again.
 const crashBound = time.Second
 
-// crashOne kills the relay that holds most hosts.
+// crashOne kills the relay with the most hosts, and measures until these are served
+// again.
 func (r *RealRun) crashOne(ctx context.Context) error {
 	if err := r.atRest(ctx); err != nil {
 		return err
@@ -322,13 +325,13 @@ func (r *RealRun) crashOne(ctx context.Context) error {
 	return r.relays[victim].start(ctx)
 }
 
-// without returns all relays but one.
+// without returns all relays except relay i.
 func (r *RealRun) without(i int) (others []*realRelay) {
 	return append(append(others, r.relays[:i]...), r.relays[i+1:]...)
 }
 
-// processors returns relays' processor time since their start, without the requests for
-// metrics.
+// processors returns the processor time that relays have used since their start,
+// without the time for requests to their metrics.
 func processors(ctx context.Context, relays []*realRelay) (sum time.Duration, err error) {
 	for _, relay := range relays {
 		used, err := relay.metrics.Apart(ctx, relay.Pid())
@@ -340,7 +343,7 @@ func processors(ctx context.Context, relays []*realRelay) (sum time.Duration, er
 	return sum, nil
 }
 
-// awaitAll returns when these relays hold all hosts through their own ports.
+// awaitAll waits until these relays together hold all hosts through their own ports.
 func (r *RealRun) awaitAll(ctx context.Context, relays []*realRelay) error {
 	var held int
 	var err error
@@ -358,7 +361,8 @@ func (r *RealRun) awaitAll(ctx context.Context, relays []*realRelay) error {
 	return fmt.Errorf("%d of %d hosts are held: %w", held, r.Hosts, errors.Join(context.Cause(ctx), err))
 }
 
-// listed returns since when each host is online, as all relays list them.
+// listed waits until each relay lists all hosts as online. It returns since when each
+// host is online.
 func (r *RealRun) listed(ctx context.Context) (since map[string]time.Time, err error) {
 	for _, relay := range r.relays {
 		if since, err = r.listedAt(ctx, relay); err != nil {
@@ -388,8 +392,8 @@ func (r *RealRun) listedAt(ctx context.Context, relay *realRelay) (since map[str
 	return since, nil
 }
 
-// changed returns how many hosts have not been online since the same time: they were
-// offline in between.
+// changed returns how many hosts are online since a different time than before, because
+// they were offline in between.
 func changed(before, after map[string]time.Time) (n int) {
 	for host, since := range before {
 		if !after[host].Equal(since) {
@@ -399,14 +403,15 @@ func changed(before, after map[string]time.Time) (n int) {
 	return n
 }
 
-// Rows.
+// These methods add rows.
 
-// wall adds a time that depends on the machine.
+// wall adds a row with a time, which depends on the machine and has no limit.
 func (r *RealRun) wall(name string, took time.Duration) {
 	r.rows = append(r.rows, Row{Name: name + " (" + notReal + ")", Got: took.Round(10 * time.Millisecond).String(), Wanted: "reported: relays and host-agents share the processors", Good: true})
 }
 
-// each adds the relays' processor time for each host.
+// each adds a row with the relays' processor time for each host. most limits it unless
+// it is 0.
 func (r *RealRun) each(name string, each, most time.Duration) {
 	row := Row{Name: name + " (" + notReal + ")", Got: each.Round(10*time.Microsecond).String() + " of processor", Wanted: "reported", Good: true}
 	if most > 0 {
@@ -415,7 +420,7 @@ func (r *RealRun) each(name string, each, most time.Duration) {
 	r.rows = append(r.rows, row)
 }
 
-// none adds a number that must be 0.
+// none adds a row with a number, which must be 0.
 func (r *RealRun) none(name string, n int) {
 	r.rows = append(r.rows, Row{Name: name + " (" + notReal + ")", Got: strconv.Itoa(n), Wanted: "0", Good: n == 0})
 }

@@ -20,8 +20,8 @@ import (
 // sessionSize is the size of a remembered session in bytes.
 const sessionSize = 4 << 10
 
-// Remembered makes all hosts write the last state of all their sessions at once, and then
-// rest.
+// Remembered lets all hosts write the last state of all their sessions at once, and
+// then measures the relays at rest.
 func Remembered(ctx context.Context, c *Cluster, s Sizes, fleet func(context.Context, *Cluster, int) (stop func(), err error)) (rows []Row, err error) {
 	if err := c.Start(ctx); err != nil {
 		return nil, err
@@ -76,7 +76,7 @@ func Remembered(ctx context.Context, c *Cluster, s Sizes, fleet func(context.Con
 	}), nil
 }
 
-// remember starts a relay's part in remembered sessions.
+// remember starts the part of a relay that stores remembered sessions.
 func (r *Relay) remember(ctx context.Context, c *Cluster) (*remembered.Keeper, *store.Store, error) {
 	sealer, err := c.Keys.Sealer("remembered")
 	if err != nil {
@@ -97,10 +97,10 @@ func (r *Relay) remember(ctx context.Context, c *Cluster) (*remembered.Keeper, *
 	return remembered.Start(remembered.Config{Store: records, Tenants: r.tenants, Registry: r.Registry, Log: slog.New(slog.DiscardHandler)}), records, nil
 }
 
-// rememberingHosts are the hosts' side.
+// A rememberingHosts writes remembered sessions in place of the hosts.
 type rememberingHosts struct {
 	sizes   Sizes
-	conns   []*nats.Conn // by tenant
+	conns   []*nats.Conn // a connection for each tenant
 	answers []chan *nats.Msg
 	vault   remember.Vault
 }
@@ -131,7 +131,7 @@ func newRememberingHosts(f *Fleet, s Sizes) (w *rememberingHosts, err error) {
 			if _, err := fmt.Sscan(msg.Subject[strings.LastIndexByte(msg.Subject, '.')+1:], &host); err == nil && host < len(w.answers) {
 				select {
 				case w.answers[host] <- msg:
-				default: // answer to a repeated request
+				default: // a late answer to an earlier request
 				}
 			}
 		}); err != nil {
@@ -149,7 +149,8 @@ func (w *rememberingHosts) close() {
 	}
 }
 
-// writeAll writes all sessions. Each host writes one after the other.
+// writeAll writes all sessions of all hosts. A host writes its sessions one after
+// another.
 func (w *rememberingHosts) writeAll(ctx context.Context) error {
 	failures := make([]error, w.sizes.Few)
 	var running sync.WaitGroup
@@ -179,7 +180,7 @@ func (w *rememberingHosts) writeHost(ctx context.Context, host int) error {
 	return nil
 }
 
-// ask repeats a request until there is an answer.
+// ask sends a request, and repeats it until an answer comes.
 func (w *rememberingHosts) ask(ctx context.Context, nc *nats.Conn, prefix string, host int, body []byte) error {
 	for {
 		if err := nc.PublishRequest(prefix+"ctl.remember", fmt.Sprintf("%sinbox.remember.%d", prefix, host), body); err != nil {

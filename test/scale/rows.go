@@ -13,28 +13,28 @@ import (
 	"github.com/nats-io/nkeys"
 )
 
-// Sizes are the sizes of a run.
+// Sizes are the numbers and durations of a run.
 type Sizes struct {
-	Few, Many int           // two numbers of hosts whose costs are compared
-	Restart   int           // hosts of a cluster of three that is restarted
-	Hosts     int           // idle hosts
-	Relays    int           // relays for these hosts
-	Watch     time.Duration // how long idle and distant hosts are watched
-	Tenants   []int         // numbers of tenants with a single host each
-	Far       int           // hosts of three relays that are far from each other
-	Delay     time.Duration // between those, each way
-	Changes   int           // changes of a distant host that are timed
+	Few, Many int           // numbers of hosts: the costs with Few are compared with those with Many
+	Restart   int           // number of hosts at a cluster of three that restarts
+	Hosts     int           // number of idle hosts
+	Relays    int           // number of relays for the idle hosts
+	Watch     time.Duration // how long idle and distant hosts are measured
+	Tenants   []int         // numbers of tenants, each with a single host
+	Far       int           // number of hosts at three relays that are far from each other
+	Delay     time.Duration // delay between these relays, in each direction
+	Changes   int           // number of changes of a distant host
 	Cut       time.Duration // how long a relay is isolated
-	Sessions  int           // remembered sessions of each of Few hosts
+	Sessions  int           // remembered sessions of each host, of which there are Few
 
-	Real       int // host-agents with their own connections
-	RealRelays int // relays in the row with Real host-agents
+	Real       int // number of host-agents with their own connections
+	RealRelays int // number of relays for these
 }
 
-// Full are the sizes of the promises.
+// Full are the sizes with which make scale runs by default.
 var Full = Sizes{Few: 1000, Many: 50000, Restart: 20000, Hosts: 100000, Relays: 10, Watch: 20 * time.Second, Tenants: []int{1000, 10000}, Far: 5000, Delay: 35 * time.Millisecond, Changes: 20, Cut: 40 * time.Second, Sessions: 100, Real: 20000, RealRelays: 4}
 
-// A Row is a measurement.
+// A Row is a line in the table of measurements.
 type Row struct {
 	Name   string
 	Got    string
@@ -42,15 +42,15 @@ type Row struct {
 	Good   bool
 }
 
-// FleetTenants is the number of tenants to which hosts belong.
+// FleetTenants is the number of tenants in a fleet.
 const FleetTenants = 10
 
-// costRuns is how often costs are measured: the lowest result counts, because it is
-// disturbed least by the machine's other work.
+// costRuns is how often costs are measured. The lowest result counts, because other
+// work on the machine has disturbed it least.
 const costRuns = 5
 
-// Costs measures one credential, one lease and one change of presence, at relays with
-// few hosts and with many.
+// Costs measures the time for issuing a credential, granting a lease and changing
+// presence, at relays with few and with many hosts.
 func Costs(ctx context.Context, c *Cluster, s Sizes) ([]Row, error) {
 	if err := c.Start(ctx); err != nil {
 		return nil, err
@@ -92,7 +92,7 @@ func Costs(ctx context.Context, c *Cluster, s Sizes) ([]Row, error) {
 	return rows, nil
 }
 
-// costs measures each step, with new instances in each run.
+// costs measures the time for each step. Each run uses new instances of host-agents.
 func (r *Relay) costs(ctx context.Context, hosts, run int) (map[string]time.Duration, error) {
 	const rounds = 500
 	fleet := &Fleet{Keys: r.config.Keys, URLs: []string{"nats://" + r.Server.Addr().String()}}
@@ -139,8 +139,9 @@ func (r *Relay) costs(ctx context.Context, hosts, run int) (map[string]time.Dura
 	return took, nil
 }
 
-// middle returns the mean without the fastest and the slowest tenth. Operations with
-// and without a write form two groups, between which a median would jump.
+// middle returns the mean of a list without its fastest and its slowest tenth. The
+// times of operations with a write and without a write form two groups, and a median
+// could jump between them.
 func middle(list []time.Duration) (mean time.Duration) {
 	slices.Sort(list)
 	list = list[len(list)/10 : len(list)-len(list)/10]
@@ -157,7 +158,8 @@ func timed(all map[string][]time.Duration, what string, do func() error) error {
 	return err
 }
 
-// Restart stops and starts all relays of a cluster with many hosts.
+// Restart stops and starts all relays of a cluster, and measures until its many hosts
+// are online again.
 func Restart(ctx context.Context, c *Cluster, s Sizes, fleet func(context.Context, *Cluster, int) (stop func(), err error)) ([]Row, error) {
 	if err := c.Start(ctx); err != nil {
 		return nil, err
@@ -200,8 +202,8 @@ func Restart(ctx context.Context, c *Cluster, s Sizes, fleet func(context.Contex
 	return []Row{first, second}, err
 }
 
-// Idle watches many idle hosts while a further relay joins. The hosts' connections are
-// not pinged here; make bench ARGS=hosts includes the pings.
+// Idle measures relays with many idle hosts, and again while a further relay joins. It
+// sends no pings on the hosts' connections; make bench ARGS=hosts includes them.
 func Idle(ctx context.Context, c *Cluster, s Sizes, fleet func(context.Context, *Cluster, int) (stop func(), err error), join func(context.Context, *Cluster, int) error) ([]Row, error) {
 	if err := c.Start(ctx); err != nil {
 		return nil, err
@@ -242,7 +244,7 @@ func (c *Cluster) writes() (n uint64) {
 	return n
 }
 
-// processorTime returns this process's processor time.
+// processorTime returns the processor time that this process has used.
 func processorTime() time.Duration {
 	var u syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {

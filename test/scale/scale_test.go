@@ -9,7 +9,8 @@ import (
 	"ahprelay/test/procs"
 )
 
-// TestEachScenarioMakesRows at a small size, without judging times.
+// TestEachScenarioMakesRows runs each scenario with few hosts. Each must return rows.
+// Their times do not matter.
 func TestEachScenarioMakesRows(t *testing.T) {
 	t.Parallel()
 	small := Sizes{Few: 20, Many: 60, Restart: 200, Hosts: 200, Relays: 3, Watch: 100 * time.Millisecond, Tenants: []int{100}, Far: 60, Delay: 20 * time.Millisecond, Changes: 3, Sessions: 5}
@@ -58,8 +59,9 @@ func TestEachScenarioMakesRows(t *testing.T) {
 	}
 }
 
-// TestMajorityIsServedDuringACut: a host-agent leaves a relay that is cut off for its
-// second connection, before clients at other relays are closed.
+// TestMajorityIsServedDuringACut isolates the host-agent's relay. The host-agent must
+// move to the relay of its second connection before clients at the other relays are
+// closed.
 func TestMajorityIsServedDuringACut(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
@@ -80,8 +82,8 @@ func TestMajorityIsServedDuringACut(t *testing.T) {
 	}
 }
 
-// TestRealHostAgentsMakeRows at a small size: every host-agent has connections of its own,
-// and no restart, replacement or crash makes relays list one as offline.
+// TestRealHostAgentsMakeRows runs a RealRun with few host-agents. The relays must list
+// every host as online throughout restarts, replacements and a crash.
 func TestRealHostAgentsMakeRows(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)

@@ -13,8 +13,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Tenants starts a relay with many tenants, each with one enrolled host, and then
-// connects one host-agent.
+// Tenants starts a relay that knows many tenants with one enrolled host each, and
+// connects a single host-agent. It measures time and memory.
 func Tenants(ctx context.Context, c *Cluster, s Sizes) (rows []Row, err error) {
 	if err := c.Start(ctx); err != nil {
 		return nil, err
@@ -35,11 +35,11 @@ func Tenants(ctx context.Context, c *Cluster, s Sizes) (rows []Row, err error) {
 	return rows, nil
 }
 
-// lone names a tenant with a single host.
+// lone returns the name of tenant i, which has a single host.
 func lone(i int) string { return fmt.Sprintf("lone-%d", i) }
 
-// enrolStored puts tenants into the store, like a second relay that enrolled their
-// host-agents.
+// enrolStored writes tenants with an enrolled host into the store, as if another relay
+// had enrolled the hosts.
 func (c *Cluster) enrolStored(ctx context.Context, from, to int) error {
 	js, err := c.Relays[0].conn.JetStream()
 	if err != nil {
@@ -69,7 +69,8 @@ func (c *Cluster) enrolStored(ctx context.Context, from, to int) error {
 	return await(ctx, func() bool { return c.Relays[0].Registry.Stats().Hosts >= to })
 }
 
-// startWith restarts the relay, and connects a host-agent from one of n tenants.
+// startWith restarts the relay with n tenants in its store, and connects a host-agent
+// of one tenant. It returns rows with the time and the memory.
 func (c *Cluster) startWith(ctx context.Context, n int) ([]Row, error) {
 	c.Stop()
 	before, goroutines, began := inUse(), runtime.NumGoroutine(), time.Now()
@@ -99,7 +100,7 @@ func (c *Cluster) startWith(ctx context.Context, n int) ([]Row, error) {
 	}, nil
 }
 
-// inUse returns the bytes of heap and stacks.
+// inUse returns how many bytes the heap and the stacks use.
 func inUse() uint64 {
 	runtime.GC()
 	runtime.GC()

@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 )
 
-// A Meter passes TCP connections on to an address, and counts the traffic to it.
+// A Meter is a TCP proxy that counts the bytes and the NATS messages to its target.
 type Meter struct {
 	listener net.Listener
 	target   string
@@ -21,7 +21,7 @@ type Meter struct {
 	wg    sync.WaitGroup
 }
 
-// NewMeter returns a Meter in front of a TCP address.
+// NewMeter returns a Meter that forwards connections to the address target.
 func NewMeter(target string) (*Meter, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -32,16 +32,16 @@ func NewMeter(target string) (*Meter, error) {
 	return m, nil
 }
 
-// Addr returns where the Meter listens.
+// Addr returns the address at which the Meter listens.
 func (m *Meter) Addr() string { return m.listener.Addr().String() }
 
-// Bytes returns how many bytes went to the target so far.
+// Bytes returns how many bytes have gone to the target so far.
 func (m *Meter) Bytes() int64 { return m.bytes.Load() }
 
-// Messages returns how many NATS messages were in them.
+// Messages returns how many NATS messages have gone to the target so far.
 func (m *Meter) Messages() int64 { return m.messages.Load() }
 
-// Cut ends the present connections. New connections pass.
+// Cut ends all present connections. New connections pass.
 func (m *Meter) Cut() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -51,7 +51,7 @@ func (m *Meter) Cut() {
 	}
 }
 
-// Close ends all connections.
+// Close ends all connections, and the Meter accepts no more.
 func (m *Meter) Close() {
 	_ = m.listener.Close()
 	m.mu.Lock()
@@ -117,7 +117,7 @@ func (m *Meter) pass(to, from net.Conn, count bool) {
 }
 
 // countPublishes counts the operations PUB and HPUB in a piece of the NATS client
-// protocol. An operation name that is split between pieces is missed.
+// protocol. It misses an operation whose name is in two pieces.
 func countPublishes(piece []byte) (n int64) {
 	operation := []byte("PUB ")
 	for {

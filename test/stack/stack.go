@@ -1,10 +1,10 @@
-// Package stack runs the whole path for tests, in one process and over real
-// sockets: a relay, a host-agent, a wire tap and an AHP host.
+// Package stack runs a relay, a host-agent, a Tap and an AHP host for tests. All run in
+// this process, over real sockets.
 //
 //	client ─ws─▶ relay ─NATS─▶ host-agent ─ws─▶ Tap ─ws─▶ host
 //
-// The Tap keeps the frames that the host sent on each connection. Clients must
-// receive exactly these.
+// The Tap records the frames that the host sends on each connection. Clients must
+// receive exactly these frames.
 package stack
 
 import (
@@ -24,24 +24,25 @@ import (
 	"ahprelay/test/procs"
 )
 
-// Names that the stack uses.
+// A stack has one tenant and one host, with these names.
 const (
 	Tenant = procs.Tenant
 	Host   = procs.Host
 )
 
-// A Config describes a stack. A field's zero value means its default.
+// A Config describes a stack. A field's zero value means its default, except where a
+// value is required.
 type Config struct {
-	DataDir  string // required
-	Upstream string // required; URL of the AHP host
+	DataDir  string // data directory of the relay; required
+	Upstream string // URL of the AHP host; required
 
-	Relay       gateway.RelayConfig // listeners default to free ports
-	Agent       hostagent.Config    // Relays, Token and Upstream are filled in
-	NATSOverTCP bool                // the host-agent connects over TCP instead of /nats
-	Log         *slog.Logger        // default: none
+	Relay       gateway.RelayConfig // default for listeners: free ports
+	Agent       hostagent.Config    // the stack sets Relays, Token and Upstream if they are empty
+	NATSOverTCP bool                // the host-agent connects to NATS over TCP, not through the relay's /nats
+	Log         *slog.Logger        // log of relay and host-agent; default: none
 }
 
-// A Stack is a running relay with a host-agent.
+// A Stack is a running relay with a running host-agent, and a Tap in front of the host.
 type Stack struct {
 	Relay *gateway.Relay
 	Tap   *Tap
@@ -53,11 +54,11 @@ type Stack struct {
 	agentErr  error
 }
 
-// Start starts a stack and returns when the host is online, or ctx ends.
+// Start starts a stack. It waits until the host is online, or until ctx ends.
 func Start(ctx context.Context, cfg Config) (*Stack, error) { return StartWith(ctx, cfg, nil) }
 
-// StartWith is Start. It lets the caller change the host-agent's configuration once the
-// relay is running.
+// StartWith is Start. When the relay runs, it calls last, which may edit the
+// host-agent's configuration.
 func StartWith(ctx context.Context, cfg Config, last func(*Stack, *hostagent.Config) error) (*Stack, error) {
 	s, err := launch(ctx, cfg, last)
 	if err != nil {
@@ -70,7 +71,7 @@ func StartWith(ctx context.Context, cfg Config, last func(*Stack, *hostagent.Con
 	return s, nil
 }
 
-// Launch starts a stack and does not wait for the host.
+// Launch starts a stack without waiting for the host.
 func Launch(ctx context.Context, cfg Config) (*Stack, error) { return launch(ctx, cfg, nil) }
 
 func launch(ctx context.Context, cfg Config, last func(*Stack, *hostagent.Config) error) (_ *Stack, err error) {
@@ -95,7 +96,7 @@ func launch(ctx context.Context, cfg Config, last func(*Stack, *hostagent.Config
 	return s, nil
 }
 
-// StartRelay starts the relay.
+// StartRelay starts the relay with the stack's configuration.
 func (s *Stack) StartRelay(ctx context.Context) (err error) {
 	cfg := s.cfg.Relay
 	cfg.DataDir = s.cfg.DataDir
@@ -115,14 +116,14 @@ func (s *Stack) StartRelay(ctx context.Context) (err error) {
 	return err
 }
 
-// RestartRelay stops the relay gracefully, and starts it again at the same addresses. Config's
-// Listen must name them.
+// RestartRelay stops the relay in order, and starts it again at the same addresses. For
+// this, the configuration must name the addresses in Listen.
 func (s *Stack) RestartRelay(ctx context.Context) error {
 	s.StopRelay(ctx)
 	return s.StartRelay(ctx)
 }
 
-// StopRelay stops the relay gracefully.
+// StopRelay drains the relay and then stops it.
 func (s *Stack) StopRelay(ctx context.Context) {
 	drain, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
@@ -130,12 +131,12 @@ func (s *Stack) StopRelay(ctx context.Context) {
 	s.Relay.Close()
 }
 
-// HostToken returns an enrolment token for a host.
+// HostToken returns an enrolment token for a host in the stack's tenant.
 func (s *Stack) HostToken(host string) (string, error) {
 	return s.Relay.Keys().Tokens().IssueHost(auth.Enrolment{Tenant: Tenant, Host: host, Expires: time.Now().Add(time.Hour)})
 }
 
-// StartAgent starts the host-agent, in the background.
+// StartAgent starts the host-agent and returns at once.
 func (s *Stack) StartAgent() error {
 	token, err := s.HostToken(Host)
 	if err != nil {
@@ -168,7 +169,7 @@ func (s *Stack) StartAgent() error {
 	return nil
 }
 
-// StopAgent stops the host-agent and returns why it ended.
+// StopAgent stops the host-agent, waits for its end, and returns the error of its Run.
 func (s *Stack) StopAgent() error {
 	if s.stopAgent != nil {
 		s.stopAgent()
@@ -177,7 +178,7 @@ func (s *Stack) StopAgent() error {
 	return s.agentErr
 }
 
-// Close ends everything that runs.
+// Close stops everything that the stack has started.
 func (s *Stack) Close() {
 	_ = s.StopAgent()
 	if s.Relay != nil {
@@ -188,8 +189,8 @@ func (s *Stack) Close() {
 	}
 }
 
-// Token returns a client token for all hosts. change, if not nil, changes the client's
-// authority.
+// Token returns a client token for all hosts with write access. change, if not nil,
+// edits the token's authority.
 func (s *Stack) Token(change func(*auth.Client)) (string, error) {
 	c := auth.Client{
 		Tenant: Tenant, Subject: "ada", Hosts: []string{auth.AllHosts}, Access: auth.AccessWrite,
@@ -201,10 +202,10 @@ func (s *Stack) Token(change func(*auth.Client)) (string, error) {
 	return s.Relay.Keys().Tokens().IssueClient(c)
 }
 
-// URL returns where clients reach a host.
+// URL returns the URL at which clients reach a host through the relay.
 func (s *Stack) URL(host string) string { return "ws" + s.Relay.URL()[len("http"):] + "/ahp/" + host }
 
-// API returns the relay's description of the host.
+// API returns the description of the stack's host from the relay's API.
 func (s *Stack) API(ctx context.Context) (hostsapi.Info, error) {
 	token, err := s.Token(nil)
 	if err != nil {
@@ -213,8 +214,8 @@ func (s *Stack) API(ctx context.Context) (hostsapi.Info, error) {
 	return procs.GetJSON[hostsapi.Info](ctx, s.Relay.URL()+"/api/hosts/"+Host, token)
 }
 
-// AwaitState returns when the API reports the given host state, when the host-agent
-// ends, or when ctx ends.
+// AwaitState waits until the relay's API reports a state for the host. It returns an
+// error if the host-agent or ctx ends first.
 func (s *Stack) AwaitState(ctx context.Context, state string) error {
 	for {
 		info, err := s.API(ctx)
@@ -229,8 +230,8 @@ func (s *Stack) AwaitState(ctx context.Context, state string) error {
 	}
 }
 
-// A Server is an HTTP handler on a loopback address. It can be stopped and started again at
-// the same address, like a host that crashes and returns.
+// A Server serves an HTTP handler at a loopback address. A test can stop it and start
+// it again at the same address, like a host that crashes and returns.
 type Server struct {
 	handler http.Handler
 	address string
@@ -238,19 +239,19 @@ type Server struct {
 	done    sync.WaitGroup
 }
 
-// Serve starts a handler on a free loopback port.
+// Serve starts a Server at a free port.
 func Serve(handler http.Handler) (*Server, error) {
 	s := &Server{handler: handler, address: faultproxy.OwnAddress()}
 	return s, s.Start()
 }
 
-// Restart serves a new handler on the same address.
+// Restart starts a stopped server at its address, with a new handler.
 func (s *Server) Restart(handler http.Handler) error {
 	s.handler = handler
 	return s.Start()
 }
 
-// Start listens on the previous address.
+// Start makes a stopped server listen at its address again.
 func (s *Server) Start() error {
 	l, err := net.Listen("tcp", s.address)
 	if err != nil {
@@ -265,7 +266,7 @@ func (s *Server) Start() error {
 // URL returns the WebSocket URL of the server.
 func (s *Server) URL() string { return "ws://" + s.address }
 
-// Stop accepts no more connections. WebSockets stay open.
+// Stop makes the server accept no more connections. Its open WebSockets stay open.
 func (s *Server) Stop() {
 	_ = s.http.Close()
 	s.done.Wait()

@@ -13,7 +13,7 @@ import (
 	"ahprelay/test/refclient"
 )
 
-// A Tap forwards WebSocket messages to and from an AHP host, and records them.
+// A Tap forwards WebSocket messages between clients and an AHP host, and records them.
 type Tap struct {
 	upstream string
 	server   *Server
@@ -24,7 +24,7 @@ type Tap struct {
 	wg     sync.WaitGroup
 }
 
-// A TapConn is a connection through a Tap.
+// A TapConn is a connection through a Tap, with its messages.
 type TapConn struct {
 	ended atomic.Bool
 
@@ -33,7 +33,7 @@ type TapConn struct {
 	toClient [][]byte
 }
 
-// NewTap returns a Tap in front of the host at a URL.
+// NewTap returns a Tap for the AHP host at a URL.
 func NewTap(upstream string) (*Tap, error) {
 	t := &Tap{upstream: upstream}
 	var err error
@@ -41,11 +41,11 @@ func NewTap(upstream string) (*Tap, error) {
 	return t, err
 }
 
-// URL returns where the Tap takes connections.
+// URL returns the URL at which the Tap accepts connections.
 func (t *Tap) URL() string { return t.server.URL() }
 
-// Conns returns the connections so far, in order, without those of a
-// host-agent's monitor.
+// Conns returns all connections so far, in the order in which they were opened. It
+// leaves out connections by a host-agent's monitor.
 func (t *Tap) Conns() []*TapConn {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -67,18 +67,18 @@ func (c *TapConn) first() []byte {
 	return c.toHost[0]
 }
 
-// isMonitor reports whether a message is the first message on a host-agent's
-// own connection.
+// isMonitor reports whether a connection with this first message belongs to a
+// host-agent's monitor.
 func isMonitor(first []byte) bool {
 	return string(first) == `{"jsonrpc":"2.0","id":1,"method":"ping","params":{"channel":"ahp-root://"}}`
 }
 
-// ToHost returns the client's messages to the host so far, without the
-// host-agent's own requests.
+// ToHost returns all messages to the host so far, without the host-agent's own
+// requests.
 func (c *TapConn) ToHost() [][]byte { return c.clients(&c.toHost) }
 
-// ToClient returns the host's messages to the client so far, without the
-// answers to the host-agent's own requests.
+// ToClient returns all messages from the host so far, without the answers to the
+// host-agent's own requests.
 func (c *TapConn) ToClient() [][]byte { return c.clients(&c.toClient) }
 
 func (c *TapConn) clients(list *[][]byte) [][]byte {
@@ -87,7 +87,7 @@ func (c *TapConn) clients(list *[][]byte) [][]byte {
 	return slices.DeleteFunc(slices.Clone(*list), refclient.IsHostAgents)
 }
 
-// maxFrame is above the size of any test message.
+// maxFrame is larger than every message in a test.
 const maxFrame = 256 << 20
 
 // ServeHTTP implements [http.Handler].
@@ -137,7 +137,8 @@ func (t *Tap) add(c *TapConn) bool {
 	return true
 }
 
-// pass copies messages until either side ends, and then ends both.
+// pass forwards and records messages until either end closes, and then closes the other
+// end.
 func (c *TapConn) pass(to, from *websocket.Conn, kept *[][]byte) {
 	for {
 		kind, message, err := from.Read(context.Background())
@@ -160,14 +161,15 @@ func (c *TapConn) pass(to, from *websocket.Conn, kept *[][]byte) {
 	}
 }
 
-// Cut refuses new connections until Restore: for the host-agent, the host is
-// gone. Open connections end with those of the host.
+// Cut makes the Tap refuse new connections until Restore, so the host-agent finds no
+// host. Open connections end only when the host ends them.
 func (t *Tap) Cut() { t.server.Stop() }
 
-// Restore takes connections again.
+// Restore makes the Tap accept connections again.
 func (t *Tap) Restore() error { return t.server.Start() }
 
-// Close ends the Tap. Connections end when either side closes them.
+// Close makes the Tap accept no more connections. An open connection ends when either
+// end closes it.
 func (t *Tap) Close() {
 	t.server.Stop()
 	t.mu.Lock()

@@ -1,6 +1,6 @@
-// Package stalled tests a relay in a cgroup with little memory while most
-// clients read nothing of their host's output: the relay survives, and the
-// remaining clients are not affected.
+// Package stalled tests a relay in a cgroup with little memory. Most clients read
+// nothing that their host sends. The relay must survive, and the clients that read must
+// get every message.
 //
 // make test runs it with few clients. The full test, from the module's root:
 //

@@ -37,19 +37,20 @@ var (
 const (
 	mib = 1 << 20
 
-	healthy  = 8   // clients that read
-	messages = 300 // messages for each client
+	healthy  = 8   // number of clients that read
+	messages = 300 // number of messages for each of these
 	size     = 20 << 10
 
-	// The host's output for each stalled client: together several times the memory.
+	// Each stalled client is sent floods messages with floodSize bytes. Together, these
+	// are several times the relay's memory.
 	floods    = 16
 	floodSize = 50 << 10
 	writers   = 8
 
-	patience = 5 * time.Minute // on a slow machine
+	patience = 5 * time.Minute // limit for each step, on a slow machine too
 )
 
-// A host accepts clients, and sends each the test's messages.
+// A host accepts clients, and sends each the messages that the test wants.
 type host struct {
 	mu    sync.Mutex
 	conns map[string]*websocket.Conn // by clientId
@@ -94,7 +95,7 @@ func (h *host) conn(clientID string) *websocket.Conn {
 	return h.conns[clientID]
 }
 
-// close ends all connections and their writers.
+// close ends all connections. A pending write to a connection then fails.
 func (h *host) close() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -103,7 +104,7 @@ func (h *host) close() {
 	}
 }
 
-// A site is a relay in a cgroup, and a host-agent.
+// A site is a relay in a cgroup, with a host-agent.
 type site struct {
 	*testing.T
 	bench procs.Bench
@@ -168,8 +169,7 @@ func (s *site) token() string {
 	return token
 }
 
-// dial connects a client and initializes it. The client is closed at the end of the
-// test.
+// dial connects and initializes a client. The test's end closes it.
 func (s *site) dial(ctx context.Context, token, clientID string) (*websocket.Conn, error) {
 	ws, _, err := websocket.Dial(ctx, "ws://"+s.url+"/ahp/"+procs.Host+"?tkn="+token, nil)
 	if err != nil {
@@ -185,7 +185,7 @@ func (s *site) dial(ctx context.Context, token, clientID string) (*websocket.Con
 	return ws, err
 }
 
-// dialAll connects n clients, several at a time.
+// dialAll connects and initializes n clients, several at the same time.
 func (s *site) dialAll(ctx context.Context, name string, n int) []*websocket.Conn {
 	s.Helper()
 	conns, errs, token := make([]*websocket.Conn, n), make([]error, n), s.token()
@@ -207,7 +207,7 @@ func (s *site) dialAll(ctx context.Context, name string, n int) []*websocket.Con
 	return conns
 }
 
-// pad is text that can hardly be compressed.
+// pad is a text that compression hardly makes shorter.
 var pad = func() string {
 	text := make([]byte, 2*floodSize)
 	random := rand.New(rand.NewPCG(1, 2))
@@ -217,16 +217,16 @@ var pad = func() string {
 	return string(text)
 }()
 
-// note returns a message of about the given size.
+// note returns a message with the number n and size bytes of padding.
 func note(n, size int) []byte {
 	b := append(make([]byte, 0, size+100), `{"jsonrpc":"2.0","method":"x/y","params":{"channel":"ahp-session:/1","n":`...)
 	b = append(strconv.AppendInt(b, int64(n), 10), `,"pad":"`...)
 	return append(append(b, pad[:size]...), `"}}`...)
 }
 
-// TestStalledClientsStayWithinMemory floods many stalled clients beside a few reading
-// clients. The relay stays within its cgroup, and the reading clients receive
-// everything.
+// TestStalledClientsStayWithinMemory sends much to many clients that read nothing, and
+// a little to a few clients that read. The relay stays within its cgroup's memory, and
+// the clients that read receive every message.
 func TestStalledClientsStayWithinMemory(t *testing.T) {
 	group, err := procs.NewCgroup(*memoryFlag * mib)
 	if err != nil {
@@ -261,12 +261,12 @@ func TestStalledClientsStayWithinMemory(t *testing.T) {
 	var flooded atomic.Int64
 	defer going.Wait()
 	defer h.close()
-	for w := range writers { // few writers leave processor time for the clients that read
+	for w := range writers { // few, to leave processor time for the clients that read
 		going.Go(func() {
 			for n := range floods {
 				for i := w; i < *clientsFlag; i += writers {
 					conn := h.conn(fmt.Sprint("stalled", i))
-					if conn.Write(ctx, websocket.MessageText, note(n, floodSize+i)) == nil { // each client gets a different text
+					if conn.Write(ctx, websocket.MessageText, note(n, floodSize+i)) == nil { // the size differs, so that no two clients get the same bytes
 						flooded.Add(floodSize)
 					}
 				}

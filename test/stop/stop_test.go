@@ -20,18 +20,18 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const (
-	// patience is how long one step may take on a slow machine.
+	// patience limits each step, on a slow machine too.
 	patience = time.Minute
 
-	// talkers are clients that exchange messages with the host all the time.
+	// talkers is the number of clients that send requests to the host all the time.
 	talkers = 8
 
-	// unanswered bounds a talker's pending requests. A slow machine must be able to
-	// answer them within a drain.
+	// unanswered limits how many requests of a talker have no answer yet. Even a slow
+	// machine must be able to answer all of them during a drain.
 	unanswered = 100
 
-	// drain is how long the relay may take to stop. Without it, a client that reads
-	// nothing would have 40 s, longer than [procs.Process.End] waits.
+	// drain is the time that the relay may take to stop. By default, a client that reads
+	// nothing would have 40 s, which is longer than [procs.Process.End] waits.
 	drain = 8 * time.Second
 )
 
@@ -40,11 +40,11 @@ const (
 type talker struct {
 	id     string
 	client *refclient.Client
-	sent   [][]byte // after done
+	sent   [][]byte // set before done is closed
 	done   chan struct{}
 }
 
-// join connects a client.
+// join connects a client to the site's host and initializes it.
 func join(t *testing.T, site *procs.Site, id string, opts refclient.Options) *refclient.Client {
 	t.Helper()
 	var err error
@@ -64,13 +64,13 @@ func join(t *testing.T, site *procs.Site, id string, opts refclient.Options) *re
 	return c
 }
 
-// talk connects a client that talks until its connection ends.
+// talk connects a talker, which sends requests until its connection ends.
 func talk(t *testing.T, site *procs.Site, id string) *talker {
 	room := make(chan struct{}, unanswered)
 	answered := func([]byte) {
 		select {
 		case <-room:
-		default: // to initialize
+		default: // the answer to initialize
 		}
 	}
 	k := &talker{id: id, client: join(t, site, id, refclient.Options{OnFrame: answered}), done: make(chan struct{})}
@@ -93,10 +93,10 @@ func talk(t *testing.T, site *procs.Site, id string) *talker {
 	return k
 }
 
-// A wire is a client's network. It can deliver nothing for some time.
+// A wire is a client's network connection. Between two events, it delivers nothing.
 type wire struct {
 	net.Conn
-	off, on chan struct{} // closed at those
+	off, on chan struct{} // it delivers nothing from the close of off to the close of on
 }
 
 func (w wire) Read(p []byte) (int, error) {
@@ -114,8 +114,8 @@ func (w wire) wait() {
 	}
 }
 
-// deaf connects a client that requests much and then does not read, until the returned
-// function is called.
+// deaf connects a client that sends requests with large answers and then reads nothing,
+// until the test calls listen.
 func deaf(t *testing.T, site *procs.Site) (listen func()) {
 	t.Helper()
 	off, on := make(chan struct{}), make(chan struct{})
@@ -137,7 +137,7 @@ func deaf(t *testing.T, site *procs.Site) (listen func()) {
 	return func() { close(on) }
 }
 
-// newSite runs relay, host-agent and host.
+// newSite starts relay, host-agent and host.
 func newSite(t *testing.T) *procs.Site {
 	t.Helper()
 	programs, err := procs.Build(t.Context())
@@ -155,9 +155,10 @@ func newSite(t *testing.T) *procs.Site {
 	return site
 }
 
-// A relay stops while clients talk to the host, and one client does not read its large
-// answers. The host receives everything that clients could send, the clients receive
-// the host's messages in order and then close 1001, and the relay ends in time.
+// The relay is stopped while talkers send requests, and while one client does not read
+// its large answers. The host must receive all messages that a client could send. The
+// clients must receive the host's messages in order, and then a close frame with 1001.
+// The relay must end in time.
 func TestStoppingRelayLosesNothing(t *testing.T) {
 	site := newSite(t)
 	var all []*talker
@@ -184,7 +185,7 @@ func TestStoppingRelayLosesNothing(t *testing.T) {
 	if log := site.Agent.Log(); !strings.Contains(log, "relay shutting down") {
 		t.Errorf("the host-agent was not told why its connection ended; its log:\n%s", log)
 	}
-	// The host-agent writes its pending messages, and continues.
+	// The host-agent is stopped. It must end with status 0.
 	if err := site.Agent.End(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
@@ -194,8 +195,8 @@ func TestStoppingRelayLosesNothing(t *testing.T) {
 	wantAll(t, site, all)
 }
 
-// wantAll fails unless the host received all messages of the talkers, and they
-// received the beginning of its output.
+// wantAll fails unless the host has received all messages of each talker, and each
+// talker has received a beginning of what the host sent to it.
 func wantAll(t *testing.T, site *procs.Site, all []*talker) {
 	t.Helper()
 	conns, err := site.HostConns()
@@ -208,7 +209,7 @@ func wantAll(t *testing.T, site *procs.Site, all []*talker) {
 			t.Errorf("the host has no connection of %s", k.id)
 			continue
 		}
-		if got := conn.Received[1:]; !same(got, k.sent) { // behind initialize
+		if got := conn.Received[1:]; !same(got, k.sent) { // without initialize
 			t.Errorf("%s sent %d messages, and the host got %d", k.id, len(k.sent), len(got))
 		}
 		if got := k.client.Frames(); len(got) > len(conn.Sent) || !same(got, conn.Sent[:len(got)]) {

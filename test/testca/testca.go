@@ -1,5 +1,5 @@
-// Package testca makes this process trust a certificate for 127.0.0.1, for tests of
-// programs that use the system's authorities.
+// Package testca makes this process trust a certificate for 127.0.0.1. Tests need it
+// for programs that trust the system's authorities.
 package testca
 
 import (
@@ -19,8 +19,8 @@ import (
 	"time"
 )
 
-// Certificate returns the certificate. Call it before the first use of the system's
-// authorities, because they are read only once.
+// Certificate returns the trusted certificate. Call it before anything reads the
+// system's authorities, because Go reads them only once.
 var Certificate = sync.OnceValues(func() (tls.Certificate, error) {
 	certificate, err := create(net.IPv4(127, 0, 0, 1))
 	if err != nil {
@@ -29,7 +29,7 @@ var Certificate = sync.OnceValues(func() (tls.Certificate, error) {
 	return certificate, trust(certificate)
 })
 
-// create makes a certificate for an address, and for names.
+// create makes a certificate for an address and for names.
 func create(address net.IP, names ...string) (tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -48,8 +48,8 @@ func create(address net.IP, names ...string) (tls.Certificate, error) {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, nil
 }
 
-// WriteFilesFor writes a certificate for an address and for names, which this process does
-// not trust, and its key to files in a directory.
+// WriteFilesFor makes a certificate for an address and for names, and writes it and its
+// key to files in a directory. This process does not trust the certificate.
 func WriteFilesFor(address net.IP, dir string, names ...string) (certFile, keyFile string, err error) {
 	certificate, err := create(address, names...)
 	if err != nil {
@@ -58,7 +58,7 @@ func WriteFilesFor(address net.IP, dir string, names ...string) (certFile, keyFi
 	return writeFiles(certificate, dir)
 }
 
-// trust makes Go read the system's authorities from a file with the certificate.
+// trust makes Go read the certificate as one of the system's authorities.
 func trust(certificate tls.Certificate) error {
 	dir, err := os.MkdirTemp("", "testca-")
 	if err != nil {
@@ -86,7 +86,7 @@ func trust(certificate tls.Certificate) error {
 	return nil
 }
 
-// WriteFiles writes the certificate and its key to files in a directory.
+// WriteFiles writes the trusted certificate and its key to files in a directory.
 func WriteFiles(dir string) (certFile, keyFile string, err error) {
 	certificate, err := Certificate()
 	if err != nil {

@@ -1,5 +1,5 @@
-// Command bench measures relay and host-agent, beside the same work done in another way,
-// and prints a table in Markdown.
+// Command bench measures relay and host-agent, and other ways to do the same work for
+// comparison. It prints a table in Markdown.
 package main
 
 import (
@@ -41,8 +41,8 @@ type flags struct {
 func main() {
 	asked, err := loadgen.Main(os.Args[1:])
 	if !asked {
-		// Child processes inherit the limit. Without permission to raise it, the run
-		// has fewer hosts.
+		// Child processes inherit the limit for open files. Without permission to raise it,
+		// the run has fewer hosts.
 		_ = syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: openFiles, Max: openFiles})
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 		err = run(ctx, os.Args[1:], os.Stdout, os.Stderr)
@@ -54,7 +54,7 @@ func main() {
 	}
 }
 
-// openFiles is how many files, sockets among them, a process may have open.
+// openFiles is the number of files and sockets that a process may have open.
 const openFiles = 1 << 16
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
@@ -97,7 +97,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	programs := filepath.Join(dir, "programs")
 	defer func() {
 		_ = os.RemoveAll(programs)
-		if f.Keep == "" && os.Remove(dir) != nil { // it is not empty
+		if f.Keep == "" && os.Remove(dir) != nil { // the directory still has files
 			fmt.Fprintln(stderr, "logs of parts that failed:", dir)
 		}
 	}()
@@ -132,10 +132,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	return failed
 }
 
-// plotWord is the argument that writes documents and pictures without a run.
+// plotWord is the argument with which the program measures nothing, and only writes
+// documents and pictures.
 const plotWord = "plot"
 
-// check validates flags before anything is built.
+// check returns an error for flags that contradict each other.
 func check(f *flags) error {
 	if f.Rounds < 1 {
 		return fmt.Errorf("--rounds is %d; want at least 1", f.Rounds)
@@ -154,7 +155,8 @@ func check(f *flags) error {
 	return nil
 }
 
-// keep merges a record into the stored record of its day, commit and machine.
+// keep adds measured parts to the record for the same day, commit and machine, and
+// writes it.
 func keep(record *bench.Record, dir string, parts []bench.RecordedPart, figures []bench.Figure) error {
 	file := filepath.Join(dir, record.Name())
 	switch former, err := bench.ReadRecord(file); {
@@ -169,11 +171,11 @@ func keep(record *bench.Record, dir string, parts []bench.RecordedPart, figures 
 	}
 }
 
-// writer is this program's name, as the tables in documents mention it.
+// writer is the command in the markers around the tables in documents.
 const writer = "make bench"
 
-// publish writes everything that depends on the newest records of all parts: the tables,
-// the README's figures, and the pictures.
+// publish writes everything that is made from the newest record of each part: the
+// tables, the figures in README, and the pictures.
 func publish(ctx context.Context, root, kept string, stderr io.Writer) error {
 	records, err := bench.NewestParts(kept)
 	if err != nil {
@@ -203,7 +205,7 @@ func publish(ctx context.Context, root, kept string, stderr io.Writer) error {
 	} else if err := document.Replace(filepath.Join(root, "README.md"), writer, lines); err != nil {
 		return err
 	}
-	cmd := exec.CommandContext(ctx, "go", "run", ".", kept) // a module of its own
+	cmd := exec.CommandContext(ctx, "go", "run", ".", kept) // test/bench/plot is a separate module
 	cmd.Dir, cmd.Stdout, cmd.Stderr = filepath.Join(root, "test", "bench", "plot"), stderr, stderr
 	return cmd.Run()
 }

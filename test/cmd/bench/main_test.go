@@ -16,7 +16,7 @@ func TestBadArgumentsAreRefused(t *testing.T) {
 	}
 }
 
-// Parts are added to the record of the same day, commit and machine.
+// A second part is added to the record of the same day, commit and machine.
 func TestPartsJoinTheRecordOfTheirDay(t *testing.T) {
 	dir := t.TempDir()
 	for _, part := range []string{"fanout", "gate"} {

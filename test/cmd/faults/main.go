@@ -64,7 +64,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		}
 		return nil
 	}
-	if _, err := procs.Build(ctx); err != nil { // of all rows with a network
+	if _, err := procs.Build(ctx); err != nil { // programs for all rows with a network
 		return err
 	}
 	if err := faultproxy.OwnNetwork(); err != nil {
@@ -116,8 +116,8 @@ func pick(only string) (rows []faults.Row, err error) {
 	return rows, nil
 }
 
-// runAll runs rows side by side. Directories of those that keep all promises
-// are removed.
+// runAll runs rows, several at a time. It removes the directory of each row that has
+// kept its promises.
 func runAll(ctx context.Context, f flags, rows []faults.Row, progress io.Writer) ([]faults.Result, error) {
 	dir := f.Keep
 	if dir == "" {
@@ -139,7 +139,7 @@ func runAll(ctx context.Context, f flags, rows []faults.Row, progress io.Writer)
 	results := make([]faults.Result, len(rows))
 	next := make(chan int)
 	var wg sync.WaitGroup
-	var mu sync.Mutex // one line at a time
+	var mu sync.Mutex // held while a line is printed
 	done := 0
 	for range max(1, f.Parallel) {
 		wg.Go(func() {
@@ -157,13 +157,13 @@ func runAll(ctx context.Context, f flags, rows []faults.Row, progress io.Writer)
 	}
 	close(next)
 	wg.Wait()
-	if f.Keep == "" && os.Remove(dir) != nil { // it is not empty
+	if f.Keep == "" && os.Remove(dir) != nil { // the directory still has files
 		fmt.Fprintln(progress, "logs and records of rows that broke a promise:", dir)
 	}
 	return results, ctx.Err()
 }
 
-// marker is the line below which a file gets the table.
+// marker is the line in a document below which the program writes the table.
 const marker = "<!-- make faults writes all below this line -->\n"
 
 func replaceTable(file string, table []byte) error {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestNamedRowsArePrinted prints the rows that were asked for.
+// TestNamedRowsArePrinted lists the rows whose names match --only.
 func TestNamedRowsArePrinted(t *testing.T) {
 	var out, errs strings.Builder
 	if err := run(t.Context(), []string{"--list", "--only", "^host: kill|^relay: kill"}, &out, &errs); err != nil {
@@ -23,7 +23,7 @@ func TestNamedRowsArePrinted(t *testing.T) {
 	}
 }
 
-// The text above the marker is kept.
+// The program replaces the table below the marker, and keeps the text above it.
 func TestTextAboveTheTableIsKept(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "f.md")
 	if err := os.WriteFile(file, []byte("head\n"+marker+"\nold\n"), 0o600); err != nil {

@@ -1,7 +1,8 @@
-// Command former builds the programs of an earlier commit, and runs them with those of
-// this commit, under load: each mixture of relay, host-agent and ahp-connect, and a rolling
-// replacement of three relays and the other programs, forward and back. It prints a table,
-// and exits with 1 if anything was lost or repeated, or a client was closed without need.
+// Command former builds the programs of an earlier commit, and runs them together with
+// the programs of this commit, under load. It tries each mixture of relay, host-agent
+// and ahp-connect. It also replaces three relays and the other programs one after
+// another, by the other version and back. It prints a table. It exits with 1 if a
+// message was lost or repeated, or if a client was closed without need.
 package main
 
 import (
@@ -87,11 +88,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	return broken
 }
 
-// versions are the programs of both commits.
+// A versions has the programs of both commits.
 type versions struct {
 	dir   string
 	flags flags
-	name  string // of the commit, short
+	name  string // short name of the former commit
 }
 
 const (
@@ -138,7 +139,8 @@ func output(ctx context.Context, dir, program string, args ...string) (string, e
 	return strings.TrimSpace(string(out)), nil
 }
 
-// use makes later starts use these versions.
+// use replaces the links in the directory programs, so that later starts run these
+// versions.
 func use(programs string, v *versions, of map[string]string) error {
 	for program, which := range of {
 		link := filepath.Join(programs, program)
@@ -152,50 +154,52 @@ func use(programs string, v *versions, of map[string]string) error {
 	return nil
 }
 
-// A mix has the version of each program. Without ahp-connect, clients connect to the relay
-// itself.
+// A mix tells the version of each program. Without a version of ahp-connect, clients
+// connect to the relay itself.
 type mix struct{ relay, agent, connect string }
 
 func (m mix) programs() map[string]string {
 	return map[string]string{procs.RelayProgram: m.relay, procs.AgentProgram: m.agent, procs.ConnectProgram: cmp.Or(m.connect, now), procs.HostProgram: now}
 }
 
-// An ahp names versions of the protocol.
+// An ahp is a pair of AHP versions, the host's and the client's.
 type ahp struct{ host, client string }
 
-// usual is the pair of protocol versions in all trials that do not test the protocol.
+// usual is the pair of AHP versions in all trials that do not test versions of AHP.
 var usual = ahp{"0.9", "0.9.0"}
 
-// pairs lists hosts, each with the clients that it accepts.
+// pairs lists the versions of hosts, each with the versions of clients that such a host
+// accepts.
 var pairs = []ahp{
 	{"0.8", "0.8.0"}, {"0.9", "0.8.0"}, usual, {"0.10", "0.10.0"}, {"1.0", "0.9.0"}, {"1.0", "1.0.0"}, {"1.1", "0.9.0"}, {"1.1", "1.0.0"}, {"1.1", "1.1.0"},
 }
 
-// A trial is an experiment with a site.
+// A trial is a run with a mix of programs, in which something happens.
 type trial struct {
 	mix    mix
 	ahp    ahp
-	what   string // happens
-	others int    // relays
+	what   string // what happens during the trial
+	others int    // number of further relays
 	sealed bool
-	closes []int // codes with which clients may be closed in this trial
+	closes []int // codes with which clients may be closed
 	steps  func(ctx context.Context, r *attempt) error
 }
 
-// An attempt is a trial under way.
+// An attempt is a trial that is running.
 type attempt struct {
 	*procs.Site
-	use   func(mix) error        // makes later starts use these versions
-	watch func(quiet bool) error // checks the clients; with quiet, none may have been closed so far
+	use   func(mix) error        // makes later starts run these versions
+	watch func(quiet bool) error // checks the clients; with quiet, no client may have been closed so far
 }
 
 var errBroken = errors.New("promises are broken")
 
-// Close codes that a replacement of programs may cause. A relay older than ahp-connect
-// cannot continue a connection, and closes it with codeResync.
+// These are the close codes that a replacement of programs may cause. If a relay is
+// older than ahp-connect, it cannot continue a connection, and closes it with
+// codeResync.
 const codeShutdown, codeResync, codeOffline = 1001, 1012, 4100
 
-// name describes a trial without the version of the former programs.
+// name returns the trial's description. It does not contain the former version.
 func (t trial) name() string {
 	sealed := ""
 	if t.sealed {
@@ -206,8 +210,8 @@ func (t trial) name() string {
 
 func sideBySide(_ context.Context, r *attempt) error { return r.watch(true) }
 
-// trials returns all mixtures of both versions, replacements of all programs by those of the
-// other version, and all versions of hosts and clients.
+// trials returns all trials: each mixture of both versions, replacements of all
+// programs by the other version, and each pair of AHP versions.
 func trials() (list []trial) {
 	for _, connect := range []string{"", former, now} {
 		for _, relay := range []string{former, now} {
@@ -244,7 +248,7 @@ func trials() (list []trial) {
 	return list
 }
 
-// cut ends ahp-connect's connections to the relay, which clients do not notice.
+// cut ends ahp-connect's connections to the relay. Clients' connections must stay open.
 func cut(ctx context.Context, r *attempt) error {
 	if err := r.watch(true); err != nil {
 		return err
@@ -257,8 +261,9 @@ func cut(ctx context.Context, r *attempt) error {
 	return errors.Join(r.ClientRelay.Heal(), r.watch(true))
 }
 
-// roll replaces one process after the other, and checks the clients in between: first
-// processes without clients, then the relay that has them, the host-agent and ahp-connect.
+// roll replaces all processes by another version, one after another, and checks the
+// clients after each: first the relays without clients, then the relay with clients,
+// the host-agent and ahp-connect.
 func roll(ctx context.Context, r *attempt, to mix) error {
 	if err := r.use(to); err != nil {
 		return err
@@ -280,7 +285,7 @@ func roll(ctx context.Context, r *attempt, to mix) error {
 	return errors.Join(r.Connect.End(syscall.SIGTERM), r.StartConnect(ctx), r.watch(false))
 }
 
-// table runs all trials, and writes a row for each.
+// table runs all trials, and writes a row for each as soon as it ends.
 func (v *versions) table(ctx context.Context, list []trial, out io.Writer) (broken error) {
 	fmt.Fprint(out, "| host | client | relay | host-agent | ahp-connect | what happens | sent | received | lost | repeated | closed with | |\n|---|---|---|---|---|---|--:|--:|--:|--:|---|---|\n")
 	for i, t := range list {
@@ -298,7 +303,7 @@ func (v *versions) table(ctx context.Context, list []trial, out io.Writer) (brok
 	return broken
 }
 
-// row returns the first cells of a trial's row.
+// row returns the cells that describe a trial.
 func (v *versions) row(t trial) string {
 	host := t.ahp.host
 	if t.sealed {
@@ -307,12 +312,12 @@ func (v *versions) row(t trial) string {
 	return fmt.Sprintf("| %s | %s | %s | %s | %s | %s |", host, t.ahp.client, v.called(t.mix.relay), v.called(t.mix.agent), v.called(t.mix.connect), t.what)
 }
 
-// called returns a version's name in the table.
+// called returns the name for a version in the table.
 func (v *versions) called(which string) string {
 	return map[string]string{former: v.flags.Commit, now: "this", "": "–"}[which]
 }
 
-// counted lists close codes, each with its number.
+// counted returns close codes as a text, each with the number of its connections.
 func counted(codes []int) string {
 	times := map[int]int{}
 	for _, code := range codes {
@@ -325,10 +330,11 @@ func counted(codes []int) string {
 	return cmp.Or(strings.Join(list, ", "), "–")
 }
 
-// limit is for one trial.
+// limit is the longest time for a trial.
 const limit = 5 * time.Minute
 
-// try runs a trial, and returns the judge's report and the clients' close codes.
+// try runs a trial. It returns the comparison of the clients' records with the host's,
+// and the codes with which clients were closed.
 func (v *versions) try(ctx context.Context, t trial, dir string) (report load.Report, codes []int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

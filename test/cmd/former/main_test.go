@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestEachMixtureIsTried lists the trials: each mixture of both versions is among them, with open and
-// sealed hosts.
+// TestEachMixtureIsTried checks the list of trials: each mixture of both versions must
+// be in it, with an open and with a sealed host.
 func TestEachMixtureIsTried(t *testing.T) {
 	var out strings.Builder
 	if err := run(t.Context(), []string{"--list"}, &out, io.Discard); err != nil {
@@ -33,8 +33,8 @@ func TestEachMixtureIsTried(t *testing.T) {
 	}
 }
 
-// TestEachTrialIsRecorded compares docs/versions.md with the trials: make former has
-// recorded all of them, and none broke a promise.
+// TestEachTrialIsRecorded checks the table in docs/versions.md: make former must have
+// recorded each trial, without a broken promise.
 func TestEachTrialIsRecorded(t *testing.T) {
 	text, err := os.ReadFile("../../../docs/versions.md")
 	if err != nil {
@@ -60,7 +60,8 @@ func TestEachTrialIsRecorded(t *testing.T) {
 	}
 }
 
-// commitOf returns the former version of the first trial, whose relay is a former one.
+// commitOf returns the former version in a row. The row must be the first, in which the
+// relay is former.
 func commitOf(row string) string {
 	cells := strings.Split(row, "|")
 	return strings.TrimSpace(cells[3])

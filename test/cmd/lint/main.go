@@ -1,13 +1,13 @@
-// Command lint runs the analyzers of go vet and of staticcheck, and upward, together, each
-// package parsed and type-checked once:
+// Command lint runs the analyzers of go vet and of staticcheck, and the analyzer
+// upward. Each package is parsed and type-checked only once:
 //
 //	go build -o bin/test/lint ./test/cmd/lint && go vet -vettool=bin/test/lint ./...
 //
-// The go command caches its results like those of go vet.
+// The go command caches the results, as for go vet.
 //
-// Facts about other modules are the facts of go vet, and which names are deprecated. The
-// staticcheck command also builds the intermediate form of every dependency, which
-// takes most of its time, to learn which of their functions are pure or never return nil.
+// About other modules, the analyzers know only what go vet collects, and which names
+// are deprecated. The staticcheck command also analyzes the functions of each
+// dependency, to learn which are pure or never return nil. This takes most of its time.
 package main
 
 import (
@@ -28,7 +28,7 @@ import (
 	"honnef.co/go/tools/unused"
 )
 
-// module is the path of the checked module.
+// module is the path of the module that is checked.
 const module = "ahprelay"
 
 func main() {
@@ -45,13 +45,14 @@ func main() {
 	unitchecker.Main(append(append(suite, upward), static()...)...)
 }
 
-// vetRuns reports whether the go vet of Go 1.26 runs an analyzer of the newer suite.
+// vetRuns reports whether the go vet of Go 1.26 runs an analyzer. The imported suite is
+// newer and has more.
 func vetRuns(a *analysis.Analyzer) bool { return a.Name != "scannererr" && a.Name != "sqlrowserr" }
 
-// foreignFacts reports whether the configuration of go vet asks only for facts about a
-// package of another module.
+// foreignFacts reports whether go vet asks, by this configuration file, only for facts
+// about a package in another module.
 func foreignFacts(config string) (bool, error) {
-	if !strings.HasSuffix(config, ".cfg") { // a question of the go command about this program
+	if !strings.HasSuffix(config, ".cfg") { // the go command asks about this program
 		return false, nil
 	}
 	data, err := os.ReadFile(config)
@@ -82,8 +83,8 @@ func static() []*analysis.Analyzer {
 	return all
 }
 
-// named adds the name of the analyzer to its messages: https://staticcheck.dev/docs/checks
-// explains it.
+// named adds the analyzer's name to each of its messages.
+// https://staticcheck.dev/docs/checks explains the names.
 func named(a *analysis.Analyzer) *analysis.Analyzer {
 	run := a.Run
 	a.Run = func(pass *analysis.Pass) (any, error) {
@@ -97,8 +98,8 @@ func named(a *analysis.Analyzer) *analysis.Analyzer {
 	return a
 }
 
-// unusedCode runs U1000. A package is checked together with its tests,
-// so code that only tests use is used.
+// unusedCode runs the check U1000. It checks a package together with its tests, so code
+// that only tests use counts as used.
 var unusedCode = &analysis.Analyzer{
 	Name:     "unused",
 	Doc:      "unused code (U1000)",

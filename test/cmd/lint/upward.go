@@ -10,16 +10,17 @@ import (
 	"golang.org/x/tools/go/analysis"
 )
 
-// Bounds of references between the files of a package.
+// These are the bounds for references between the files of a package.
 const (
-	largePackage = 2000 // lines, from which the bound holds
-	mostUpward   = 20   // percent
+	largePackage = 2000 // lines: a package with fewer has no bound
+	mostUpward   = 20   // percent of all references
 )
 
-// upward reports a package whose files have no order: too many of its references between
-// files lead upward, in the order of files that has the fewest. A reference is a file's use of
-// a function, method, type, variable or constant of the package that a different file declares;
-// several uses of a name count once. Tests do not count.
+// upward reports a package whose files have no clear order. It puts the files into the
+// order in which the fewest references lead upward, and compares this number with all
+// references. A reference is the use of a name that another file of the package
+// declares: a function, method, type, variable or constant. Several uses in a file
+// count once. Tests do not count.
 var upward = &analysis.Analyzer{
 	Name: "upward",
 	Doc:  "references between files run in one direction",
@@ -47,15 +48,15 @@ var upward = &analysis.Analyzer{
 	},
 }
 
-// isSource reports whether a file belongs to the package without its tests.
+// isSource reports whether a file is neither a test nor generated.
 func isSource(pass *analysis.Pass, f *ast.File) bool {
 	return !strings.HasSuffix(pass.Fset.File(f.Pos()).Name(), "_test.go") && !ast.IsGenerated(f)
 }
 
-// A graph counts references from file to file.
+// A graph has the number of references from a file to another.
 type graph map[[2]string]int
 
-// references returns the references between a package's files.
+// references counts the references between the files of a package.
 func references(pass *analysis.Pass) graph {
 	refs := graph{}
 	for _, f := range pass.Files {
@@ -83,8 +84,8 @@ func references(pass *analysis.Pass) graph {
 	return refs
 }
 
-// isShared reports whether a package declares a name for all its files: at its top level, or
-// as a method.
+// isShared reports whether a name is visible in all files of a package: declared at the
+// top level, or as a method.
 func isShared(pkg *types.Package, o types.Object) bool {
 	if o.Pkg() != pkg {
 		return false
@@ -101,7 +102,7 @@ func (g graph) total() int {
 	return n
 }
 
-// upward counts the references that lead to a file above, in an order from the top down.
+// upward counts the references from a file to an earlier file in order.
 func (g graph) upward(order []string) int {
 	at := map[string]int{}
 	for i, name := range order {
@@ -116,11 +117,11 @@ func (g graph) upward(order []string) int {
 	return n
 }
 
-// orderOf returns an order of the files in which no file can move to reduce the references
-// that lead upward.
+// orderOf returns an order of the files. No single file can move to reduce the number
+// of references that lead upward.
 func orderOf(g graph) []string {
 	var order []string
-	weight := map[string]int{} // outgoing less incoming references
+	weight := map[string]int{} // references to other files, less references from them
 	for edge, count := range g {
 		weight[edge[0]] += count
 		weight[edge[1]] -= count
@@ -147,8 +148,8 @@ func orderOf(g graph) []string {
 	return order
 }
 
-// bestPlace returns the index to which a file moves for the fewest references upward; its
-// own index if no place is better.
+// bestPlace returns the index to which file i can move so that the fewest references
+// lead upward. If no move is better, it returns i.
 func (g graph) bestPlace(order []string, i int) int {
 	best, gain := i, 0
 	for _, step := range []int{-1, 1} {
@@ -158,7 +159,8 @@ func (g graph) bestPlace(order []string, i int) int {
 			if step < 0 {
 				above, below = below, above
 			}
-			// The two files exchange their order.
+			// When the two files change their order, references between them change their
+			// direction.
 			sum += g[[2]string{below, above}] - g[[2]string{above, below}]
 			if sum > gain {
 				best, gain = j, sum

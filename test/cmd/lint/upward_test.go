@@ -12,8 +12,8 @@ import (
 	"golang.org/x/tools/go/analysis"
 )
 
-// TestEachNameOfAnotherFileIsAReference reads three files: a use counts once, and neither a
-// use in the same file nor one in a test counts.
+// TestEachNameOfAnotherFileIsAReference counts the references in three files. Several
+// uses of a name count once. Uses in the same file and uses in a test do not count.
 func TestEachNameOfAnotherFileIsAReference(t *testing.T) {
 	set := token.NewFileSet()
 	var files []*ast.File
@@ -44,7 +44,8 @@ func TestEachNameOfAnotherFileIsAReference(t *testing.T) {
 	}
 }
 
-// TestOrderHasTheFewestReferencesUpward compares the order with all orders of five files.
+// TestOrderHasTheFewestReferencesUpward compares the order from orderOf with every
+// order of five files. None may have fewer references upward.
 func TestOrderHasTheFewestReferencesUpward(t *testing.T) {
 	names := []string{"a", "b", "c", "d", "e"}
 	for seed := range 40 {
@@ -64,7 +65,7 @@ func TestOrderHasTheFewestReferencesUpward(t *testing.T) {
 	}
 }
 
-// permute calls f with each order of the names.
+// permute calls f with every order of names.
 func permute(names []string, f func([]string)) {
 	if len(names) == 0 {
 		f(nil)

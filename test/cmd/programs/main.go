@@ -1,5 +1,5 @@
-// Command programs builds the programs that tests run as processes, so that the tests
-// of several packages do not compile the same code at the same time.
+// Command programs builds the programs that tests run as processes. Otherwise, the
+// tests of several packages would compile the same code at the same time.
 package main
 
 import (

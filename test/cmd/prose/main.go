@@ -66,19 +66,19 @@ func run(args []string, out io.Writer) error {
 	return nil
 }
 
-// A file is one file of the project, with its path below the root.
+// A file is a file of the project.
 type file struct {
 	path, text string
-	generated  bool // generated: its names count as existing, and its text is not checked
+	generated  bool // a program has written it: its names exist for other files, and its text is not checked
 }
 
-// A checkout holds the text files that git tracks.
+// A checkout holds the text files that git tracks in a directory.
 type checkout struct {
 	files []file
-	known map[string]bool // every tracked path, and every directory of one
+	known map[string]bool // each tracked path, and each directory in such a path
 }
 
-// read returns the files that git tracks below root.
+// read returns the text files that git tracks below root.
 func read(root string) (*checkout, error) {
 	out, err := exec.Command("git", "-C", root, "ls-files").Output()
 	if err != nil {
@@ -100,7 +100,7 @@ func read(root string) (*checkout, error) {
 		}
 		text, err := os.ReadFile(filepath.Join(root, path))
 		if os.IsNotExist(err) {
-			continue // deleted, and the deletion is not committed yet
+			continue // the file is deleted in the checkout and not yet in git
 		}
 		if err != nil {
 			return nil, err

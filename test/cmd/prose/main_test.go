@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// checkoutOf returns a git checkout of the files.
+// checkoutOf makes a git repository with these files, and returns its directory.
 func checkoutOf(t *testing.T, files map[string]string) string {
 	t.Helper()
 	root := t.TempDir()
@@ -29,7 +29,7 @@ func checkoutOf(t *testing.T, files map[string]string) string {
 	return root
 }
 
-// pond is a package that the documents and comments of the tests mention.
+// pond is a Go package. The documents and comments in the tests name its identifiers.
 const pond = "package pond\n\n// A Duck swims.\ntype Duck struct{ Age int }\n\n// Feed feeds the duck.\nfunc (d *Duck) Feed() {}\n"
 
 func TestUnknownNamesAreReported(t *testing.T) {

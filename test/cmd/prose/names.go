@@ -11,11 +11,11 @@ import (
 	"strings"
 )
 
-// names are the identifiers of the project's Go code.
+// A names has the identifiers in the project's Go code.
 type names struct {
-	packages map[string]map[string]bool // package name to what it declares at its top
-	members  map[string]map[string]bool // type name to the fields and methods of all types of that name
-	tests    map[string]bool            // tests, benchmarks, fuzz targets and examples
+	packages map[string]map[string]bool // top-level names of each package
+	members  map[string]map[string]bool // fields and methods of each type name, over all packages
+	tests    map[string]bool            // names of tests, benchmarks, fuzz tests and examples
 }
 
 var (
@@ -28,7 +28,7 @@ var (
 	upperOne = regexp.MustCompile(`^[A-Z]`)
 )
 
-// index reads the declarations of all Go files.
+// index reads the declarations in all Go files.
 func (tree *checkout) index() *names {
 	ix := &names{packages: map[string]map[string]bool{}, members: map[string]map[string]bool{}, tests: map[string]bool{}}
 	for _, f := range tree.files {
@@ -37,7 +37,7 @@ func (tree *checkout) index() *names {
 		}
 		parsed, err := parser.ParseFile(token.NewFileSet(), f.path, f.text, parser.SkipObjectResolution)
 		if err != nil {
-			continue // the compiler reports it
+			continue // the compiler reports the error
 		}
 		ix.add(parsed)
 	}
@@ -74,7 +74,7 @@ func (ix *names) add(f *ast.File) {
 	}
 }
 
-// addMembers adds the fields of a struct, those of structs within it, and the
+// addMembers adds the fields of a struct, the fields of structs inside it, and the
 // methods of an interface.
 func (ix *names) addMembers(s *ast.TypeSpec) {
 	all := into(ix.members, s.Name.Name)
@@ -91,8 +91,8 @@ func (ix *names) addMembers(s *ast.TypeSpec) {
 	})
 }
 
-// receiver returns the name of a type that may be a pointer, generic or of
-// another package.
+// receiver returns the name of a type. The type may be a pointer or generic, or belong
+// to another package.
 func receiver(t ast.Expr) string {
 	switch t := t.(type) {
 	case *ast.StarExpr:
@@ -116,8 +116,8 @@ func into(m map[string]map[string]bool, key string) map[string]bool {
 	return m[key]
 }
 
-// unknownNames returns a line for each name in a comment or document that the
-// project does not have.
+// unknownNames returns a line for each name that a comment or document mentions and
+// that does not exist in the project.
 func (tree *checkout) unknownNames() (lines []string) {
 	ix := tree.index()
 	for _, f := range tree.files {
@@ -138,8 +138,8 @@ func (tree *checkout) unknownNames() (lines []string) {
 	return lines
 }
 
-// unknownInComment judges tests, doc links, and names with the package's name
-// before them.
+// unknownInComment returns the names in a comment that do not exist. It checks names of
+// tests, doc links, and names behind the name of a package.
 func (ix *names) unknownInComment(f file, text string) (unknown []string) {
 	for _, t := range aTest.FindAllString(text, -1) {
 		if !ix.tests[t] && !ix.declared(t) {
@@ -169,8 +169,8 @@ func (ix *names) unknownInComment(f file, text string) (unknown []string) {
 	return unknown
 }
 
-// unknownInDocument checks the names in backquotes: tests, paths, and names with a
-// package or a type before them.
+// unknownInDocument returns the names in backquotes that do not exist. It checks names
+// of tests, paths, and names behind a package or a type.
 func (tree *checkout) unknownInDocument(ix *names, text string) (unknown []string) {
 	for _, m := range quoted.FindAllStringSubmatch(text, -1) {
 		code := m[1]
@@ -203,19 +203,19 @@ func (tree *checkout) unknownInDocument(ix *names, text string) (unknown []strin
 	return unknown
 }
 
-// isText reports whether Go code has the name as a string: an attribute of
-// spans, a key of a configuration.
+// isText reports whether Go code contains the name as a string, such as an attribute of
+// spans or a key of a configuration.
 func (tree *checkout) isText(name string) bool {
 	return slices.ContainsFunc(tree.files, func(f file) bool { return strings.Contains(f.text, `"`+name+`"`) })
 }
 
-// isMade reports whether a build or a run makes the path, so that git does not
-// know it.
+// isMade reports whether a build or a run writes the path, so that git does not track
+// it.
 func (tree *checkout) isMade(p string) bool {
 	return slices.ContainsFunc([]string{"bin/", "dist/", "artifacts/"}, func(dir string) bool { return strings.HasPrefix(p, dir) })
 }
 
-// isOurs reports whether a directory has the package's name.
+// isOurs reports whether the project has a directory with the package's name.
 func (tree *checkout) isOurs(pkg string) bool {
 	for p := range tree.known {
 		if path.Base(p) == pkg {
@@ -225,7 +225,7 @@ func (tree *checkout) isOurs(pkg string) bool {
 	return false
 }
 
-// declared reports whether any package has the name.
+// declared reports whether a package of the project declares the name at its top level.
 func (ix *names) declared(name string) bool {
 	for _, top := range ix.packages {
 		if top[name] {
@@ -235,7 +235,7 @@ func (ix *names) declared(name string) bool {
 	return false
 }
 
-// isMember reports whether any type has a field or method of the name.
+// isMember reports whether a type of the project has a field or a method with the name.
 func (ix *names) isMember(name string) bool {
 	for _, all := range ix.members {
 		if all[name] {
@@ -247,7 +247,7 @@ func (ix *names) isMember(name string) bool {
 
 var packageLine = regexp.MustCompile(`(?m)^package (\w+)`)
 
-// packageOf returns the name of the package that a Go file belongs to.
+// packageOf returns the name of the package to which a Go file belongs, without _test.
 func packageOf(f file) string {
 	if m := packageLine.FindStringSubmatch(f.text); m != nil {
 		return strings.TrimSuffix(m[1], "_test")

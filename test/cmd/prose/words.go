@@ -9,12 +9,12 @@ import (
 	"strings"
 )
 
-// A family is a group of words that often replace a clearer noun.
+// A family is a group of words that writers often use in place of a clearer noun.
 type family struct {
 	name   string
 	words  *regexp.Regexp
-	bound  float64 // in 1,000 words
-	weight float64 // weight of a word in the order of --worst
+	bound  float64 // most words of the family in 1,000 words
+	weight float64 // weight of each word in the order of --worst
 }
 
 var families = []family{
@@ -27,7 +27,7 @@ var families = []family{
 	{"of", regexp.MustCompile(`^(of)$`), 22, 0.5},
 }
 
-// The kinds of prose. Each is counted separately.
+// These are the kinds of prose, which are counted separately.
 const (
 	goComments   = "Go comments"
 	testComments = "Go comments in tests"
@@ -38,7 +38,7 @@ const (
 
 var kinds = []string{goComments, testComments, tsComments, documents, userTexts}
 
-// A passage is one comment, paragraph or string.
+// A passage is a comment, a paragraph or a string.
 type passage struct {
 	kind, path string
 	line       int
@@ -59,7 +59,7 @@ var (
 	sentence = regexp.MustCompile(`[.!?;:]\s+`)
 )
 
-// passages returns all prose of the checkout.
+// passages returns all prose in the checkout.
 func (tree *checkout) passages() (all []passage) {
 	for _, f := range tree.files {
 		switch {
@@ -85,8 +85,8 @@ func (tree *checkout) passages() (all []passage) {
 	return all
 }
 
-// comments returns the comments that begin a line; neighbouring lines are one
-// passage. Code in a comment and directives are left out.
+// comments returns the comments that begin a line. Successive lines are one passage. It
+// leaves out directives and code in comments.
 func comments(f file, kind string) (all []passage) {
 	var block []string
 	begin := 0
@@ -104,7 +104,7 @@ func comments(f file, kind string) (all []passage) {
 	return all
 }
 
-// texts returns the strings of at least four words, which users may read.
+// texts returns the strings with at least four words, because users may read these.
 func texts(f file, quoted *regexp.Regexp) (all []passage) {
 	for n, line := range strings.Split(f.text, "\n") {
 		if codeLine.MatchString(line) {
@@ -120,7 +120,7 @@ func texts(f file, quoted *regexp.Regexp) (all []passage) {
 	return all
 }
 
-// paragraphs returns a document's paragraphs, lists and tables without code.
+// paragraphs returns the paragraphs, lists and tables of a document, without code.
 func paragraphs(f file) (all []passage) {
 	var block []string
 	code, begin := false, 0
@@ -142,8 +142,8 @@ func paragraphs(f file) (all []passage) {
 	return all
 }
 
-// table writes how often each family stands in 1,000 words of each kind, and
-// returns how many counts are above their bounds.
+// table writes how many words of each family each kind has in 1,000 words. It returns
+// how many of these numbers are above their bounds.
 func table(out io.Writer, found []passage) (over int) {
 	fmt.Fprintf(out, "%-22s%8s", "per 1,000 words", "words")
 	for _, f := range families {
@@ -182,7 +182,7 @@ func table(out io.Writer, found []passage) (over int) {
 	return over
 }
 
-// worstOf returns the n sentences with most words of the families.
+// worstOf returns the n sentences with the highest weight of words from the families.
 func worstOf(found []passage, n int) (lines []string) {
 	type scored struct {
 		score float64

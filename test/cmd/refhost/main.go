@@ -1,5 +1,5 @@
-// Command refhost runs the reference AHP host: over WebSocket on a TCP address or a
-// unix socket, or over standard input and output.
+// Command refhost runs the reference AHP host: over WebSocket at a TCP address or a
+// Unix socket, or over standard input and output.
 package main
 
 import (
@@ -27,7 +27,7 @@ import (
 	"ahprelay/test/hostrpc"
 )
 
-// flags are the command line.
+// flags are the flags of the command line.
 type flags struct {
 	Listen    string `default:"127.0.0.1:18990" placeholder:"ADDR" env:"REFHOST_LISTEN" help:"TCP address for WebSocket clients (${default})."`
 	Unix      string `placeholder:"PATH" env:"REFHOST_UNIX" help:"Unix socket for WebSocket clients, in place of --listen."`
@@ -56,7 +56,7 @@ func main() {
 	}
 }
 
-// run serves until ctx is done, or until standard input ends.
+// run serves the host until ctx ends or standard input ends.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
 	var f flags
 	parser, err := kong.New(&f, kong.Name("refhost"), kong.Description("A reference AHP host."), kong.Writers(stdout, stderr))
@@ -77,7 +77,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	if f.Stdio {
 		err := host.ServeStdio(ctx, interruptible(stdin), stdout)
 		if ctx.Err() != nil {
-			return nil // ended as asked
+			return nil // the program was asked to end
 		}
 		return err
 	}
@@ -137,7 +137,8 @@ func newHost(f flags, stderr io.Writer) (*agenthost.Host, error) {
 	return scripted.New(cfg)
 }
 
-// moreConfig reads the file named by --config, if any.
+// moreConfig reads the configuration file that --config names. Without a name, it
+// returns an empty configuration.
 func moreConfig(file string) (more hostrpc.Config, err error) {
 	if file == "" {
 		return more, nil
@@ -152,7 +153,8 @@ func moreConfig(file string) (more hostrpc.Config, err error) {
 	return more, nil
 }
 
-// control serves the tests' calls, if enabled.
+// control answers calls from tests (package hostrpc) at an address. With an empty
+// address, it does nothing.
 func control(address string, host *agenthost.Host) (stop func(), err error) {
 	if address == "" {
 		return func() {}, nil
@@ -172,7 +174,8 @@ func control(address string, host *agenthost.Host) (stop func(), err error) {
 	}, nil
 }
 
-// mcpServers returns the requested MCP server; with stdio, it is this program.
+// mcpServers returns an MCP server that the host reaches by transport. With stdio, the
+// server is this program in another process.
 func mcpServers(transport string) ([]agenthost.MCPServer, error) {
 	server := agenthost.MCPServer{Name: "tasks", Transport: agenthost.MCPTransport(transport)}
 	switch server.Transport {
@@ -192,8 +195,8 @@ type nopCloser struct{ io.Writer }
 
 func (nopCloser) Close() error { return nil }
 
-// recorder returns a function that writes frames to a file, or nil without a name. The
-// file stays open until the process ends.
+// recorder returns a function that appends frames to a new file, or nil if name is
+// empty. The file stays open until the process ends.
 func recorder(name string) (func(agenthost.Frame), error) {
 	if name == "" {
 		return nil, nil
@@ -205,7 +208,8 @@ func recorder(name string) (func(agenthost.Frame), error) {
 	return hostrecord.To(f), nil
 }
 
-// listen opens the socket. It replaces a dead process's unix socket.
+// listen opens the socket that the flags name. It replaces a Unix socket that a dead
+// process has left.
 func listen(f flags) (net.Listener, error) {
 	if f.Unix == "" {
 		return net.Listen("tcp", f.Listen)
@@ -216,7 +220,7 @@ func listen(f flags) (net.Listener, error) {
 	}
 	if conn, dialErr := net.Dial("unix", f.Unix); dialErr == nil {
 		conn.Close()
-		return nil, err // the socket is in use
+		return nil, err // another process listens at the socket
 	}
 	if err := os.Remove(f.Unix); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
@@ -224,7 +228,7 @@ func listen(f flags) (net.Listener, error) {
 	return net.Listen("unix", f.Unix)
 }
 
-// serve serves on listener until ctx is done.
+// serve serves the host on listener until ctx ends.
 func serve(ctx context.Context, host *agenthost.Host, listener net.Listener) error {
 	server := &http.Server{Handler: host, ReadHeaderTimeout: 10 * time.Second}
 	failed := make(chan error, 1)
@@ -234,13 +238,13 @@ func serve(ctx context.Context, host *agenthost.Host, listener net.Listener) err
 		return err
 	case <-ctx.Done():
 	}
-	err := server.Close() // closes the listener; the host owns open WebSockets
+	err := server.Close() // closes the listener; open WebSockets belong to the host
 	<-failed
 	return errors.Join(err, host.Close())
 }
 
-// interruptible returns a reader whose Close ends a Read, unlike standard input. Its
-// goroutine ends with the process.
+// interruptible returns a reader whose Close ends a pending Read, which is impossible
+// on standard input. Its goroutine ends only with the process.
 func interruptible(r io.Reader) io.ReadCloser {
 	out, in := io.Pipe()
 	go func() {

@@ -36,7 +36,7 @@ func TestHostServesAUnixSocket(t *testing.T) {
 		ended <- run(ctx, []string{"--unix", path, "--token", "secret"}, nil, io.Discard, stderr)
 		stderr.Close()
 	}()
-	if _, err := announced.Read(make([]byte, 100)); err != nil { // it listens
+	if _, err := announced.Read(make([]byte, 100)); err != nil { // returns when the host listens
 		t.Fatal(err)
 	}
 	go io.Copy(io.Discard, announced)
@@ -75,7 +75,8 @@ func TestBadFlagsAreRefused(t *testing.T) {
 	}
 }
 
-// TestRecordingOverwritesNoFile records the frames and overwrites no file.
+// TestRecordingOverwritesNoFile records to a new file. Recording to the same file again
+// must fail.
 func TestRecordingOverwritesNoFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "record")
 	in := `{"jsonrpc":"2.0","id":1,"method":"ping"}`
@@ -96,7 +97,7 @@ func TestRecordingOverwritesNoFile(t *testing.T) {
 	}
 }
 
-// TestMain serves MCP if the environment asks for it.
+// TestMain runs this program as an MCP server if its argument asks for that.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 2 && os.Args[1] == "--mcp-server" {
 		main()
@@ -105,7 +106,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestMCPOverStdio makes the host run this program as its MCP server.
+// TestMCPOverStdio lets the host start this program as its MCP server.
 func TestMCPOverStdio(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()

@@ -1,5 +1,5 @@
-// Command scale measures a cluster of relays with many hosts, prints a table, and ends
-// with status 1 if that breaks a promise.
+// Command scale measures a cluster of relays with many hosts, and prints a table. It
+// exits with 1 if a figure in the table breaks a promise.
 package main
 
 import (
@@ -86,8 +86,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	return table(ctx, stdout, only, sizes, slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelError})))
 }
 
-// limit bounds the time of one measurement. Each host-agent with connections of its own
-// adds realLimit: it starts, and returns ten times.
+// limit is the longest time for a measurement. In the measurement of host-agents with
+// their own connections, each host-agent adds realLimit, because it starts once and
+// reconnects ten times.
 const (
 	limit     = 10 * time.Minute
 	realLimit = 75 * time.Millisecond
@@ -163,7 +164,7 @@ func measure(ctx context.Context, relays int, limit time.Duration, log *slog.Log
 	return run(ctx, c)
 }
 
-// another returns the command that runs this program once more, in a second process.
+// another returns a command that runs this program with other arguments.
 func another(ctx context.Context, args ...string) (*exec.Cmd, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -174,18 +175,18 @@ func another(ctx context.Context, args ...string) (*exec.Cmd, error) {
 	return cmd, nil
 }
 
-// list is the value of a flag.
+// list returns the texts joined by commas, for a flag.
 func list(first string, others []string) string {
 	return strings.Join(append([]string{first}, others...), ",")
 }
 
-// startFleet runs the host-agents in a separate process, so that their cost is not
-// counted.
+// startFleet runs a fleet of host-agents in a separate process, so that the measurement
+// does not count their cost.
 func startFleet(ctx context.Context, c *scale.Cluster, hosts int) (stop func(), err error) {
 	return startAnother(ctx, "--hosts", strconv.Itoa(hosts), "--fleet", list(c.KeyDir(), c.URLs()))
 }
 
-// startAnother starts this program once more, until stop.
+// startAnother starts this program with other arguments. stop ends it.
 func startAnother(ctx context.Context, args ...string) (stop func(), err error) {
 	cmd, err := another(ctx, args...)
 	if err != nil {
@@ -200,7 +201,7 @@ func startAnother(ctx context.Context, args ...string) (stop func(), err error) 
 	}, nil
 }
 
-// beFleet is such a process.
+// beFleet runs the fleet in the process that startFleet has started.
 func beFleet(ctx context.Context, f *flags) error {
 	keys, err := auth.ExistingKeys(f.Fleet[0])
 	if err != nil {
@@ -210,14 +211,14 @@ func beFleet(ctx context.Context, f *flags) error {
 	return fleet.Run(ctx)
 }
 
-// How often the cluster of the real host-agents restarts, and how long they rest before
-// one relay is killed.
+// realRestarts is how often the cluster restarts in the measurement of host-agents with
+// their own connections. realSettle is how long these rest before a relay is killed.
 const (
 	realRestarts = 5
 	realSettle   = 25 * time.Second
 )
 
-// measureReal measures host-agents with connections of their own.
+// measureReal measures host-agents that have their own connections.
 func measureReal(ctx context.Context, dir string, s scale.Sizes) ([]scale.Row, error) {
 	programs := filepath.Join(dir, "programs")
 	if err := os.Mkdir(programs, 0o700); err != nil {
@@ -230,12 +231,12 @@ func measureReal(ctx context.Context, dir string, s scale.Sizes) ([]scale.Row, e
 	return run.Run(ctx)
 }
 
-// startAgents runs such host-agents in a separate process.
+// startAgents runs host-agents with their own connections in a separate process.
 func startAgents(ctx context.Context, dir string, a scale.Agents) (stop func(), err error) {
 	return startAnother(ctx, "--agents", list(dir, append([]string{strconv.Itoa(a.First), strconv.Itoa(a.Count)}, a.URLs...)))
 }
 
-// beAgents is such a process.
+// beAgents runs the host-agents in the process that startAgents has started.
 func beAgents(ctx context.Context, args []string) error {
 	keys, err := auth.ExistingKeys(args[0])
 	if err != nil {
@@ -251,9 +252,9 @@ func beAgents(ctx context.Context, args []string) error {
 	return a.Run(ctx)
 }
 
-// startRelay runs a further relay of a cluster in a separate process, so that its
-// garbage is not collected together with all the rest. It returns when that relay
-// knows the given number of hosts.
+// startRelay adds a relay to a cluster in a separate process, so that its garbage is
+// not collected together with that of the other relays. It waits until the relay knows
+// a number of hosts.
 func startRelay(ctx context.Context, c *scale.Cluster, hosts int) error {
 	cmd, err := another(ctx, "--relays", strconv.Itoa(len(c.Relays)), "--hosts", strconv.Itoa(hosts), "--join", list(c.Dir(), c.Routes()))
 	if err != nil {
@@ -262,7 +263,8 @@ func startRelay(ctx context.Context, c *scale.Cluster, hosts int) error {
 	return cmd.Run()
 }
 
-// beRelay is that process. Its end closes everything.
+// beRelay runs the relay in the process that startRelay has started. The end of the
+// process closes everything.
 func beRelay(ctx context.Context, f *flags) error {
 	c, err := scale.RunningCluster(f.Join[0], f.Join[1:], f.Relays, slog.New(slog.DiscardHandler))
 	if err != nil {

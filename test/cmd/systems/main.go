@@ -1,9 +1,10 @@
-// Systems checks that the programs compile for the systems on which no test runs:
+// Systems checks that the programs compile for systems on which no test runs:
 //
 //	go run ./test/cmd/systems windows darwin
 //
-// It checks the types of this module's packages, which takes a fraction of the time of a
-// compiler. Of other modules and the standard library, it reads only the declarations.
+// It checks the types in the packages of this module, which is much faster than
+// compiling. From other modules and the standard library, it reads only the
+// declarations.
 package main
 
 import (
@@ -36,7 +37,7 @@ func main() {
 	}
 }
 
-// check returns the errors of this module's packages for a system (GOOS).
+// check returns the type errors in this module's packages for a system (GOOS).
 func check(system string) (faults []string, err error) {
 	here, err := os.Getwd()
 	if err != nil {
