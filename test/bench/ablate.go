@@ -14,10 +14,11 @@ import (
 	"ahprelay/test/stack"
 )
 
-// A quantity is a measurement for which lower is better.
+// A quantity is something that is measured. Lower values are better.
 type quantity struct{ work, unit string }
 
-// Quantities that mechanisms may change, with 100 clients unless stated otherwise.
+// These quantities may change with a mechanism. They are measured with 100 clients
+// unless they name another number.
 var (
 	relayFull   = quantity{"saturated: of the relay", "µs a delivery"}
 	agentFull   = quantity{"saturated: of the host-agent", "µs a delivery"}
@@ -34,8 +35,8 @@ var (
 	tlsIdleCost = quantity{"idle client with TLS: of the relay", "KiB"}
 )
 
-// An ablation is a mechanism of package ablation, with the quantities that it improves
-// or may worsen.
+// An ablation is a mechanism in package ablation, with the quantities that it may
+// improve or worsen.
 type ablation struct {
 	name string
 	what []quantity
@@ -53,24 +54,25 @@ var ablations = []ablation{
 	{"delays", []quantity{relayFull, agentFull, askCost}},
 }
 
-// timerSlack is not a mechanism of the programs: the system gives it to them
-// (TimerSlackNSec in the systemd units), and here the benchmark does. Without
-// it, relay and host-agent run with the kernel's default.
+// timerSlack is no mechanism of the programs: the system sets it (TimerSlackNSec in the
+// systemd units), and here the benchmark sets it. Without it, relay and host-agent have
+// the kernel's default.
 const timerSlack = "timer-slack"
 
-// withoutVariable is the environment variable that programs here read.
+// withoutVariable is an environment variable. The programs that linkAblated builds
+// leave out the mechanism that it names.
 const withoutVariable = "AHP_BENCH_WITHOUT"
 
-// A variant is a site with a mechanism, or without.
+// A variant is a site whose programs run with a mechanism or without it.
 type variant struct {
 	*site
 	crowd *crowd
-	meter *stack.Meter // nil: bytes do not count
+	meter *stack.Meter // counts bytes; nil: bytes are not measured
 	is    map[quantity]series
 }
 
-// ablate measures each mechanism's benefit: the same programs run with it and without
-// it, in turns.
+// ablate measures what each mechanism improves. The same programs run with the
+// mechanism and without it, in turns.
 func ablate(b *testbed) (figures []Figure, err error) {
 	if err := b.linkAblated(); err != nil {
 		return nil, err
@@ -78,7 +80,7 @@ func ablate(b *testbed) (figures []Figure, err error) {
 	seen := map[quantity]bool{}
 	for _, a := range ablations {
 		if b.o.Tiny && !slices.ContainsFunc(a.what, func(q quantity) bool { return !seen[q] }) {
-			continue // each quantity has been measured, and the tiny run's programs have all mechanisms
+			continue // earlier ablations have measured each quantity, and the programs in a tiny run have all mechanisms
 		}
 		for _, q := range a.what {
 			seen[q] = true
@@ -93,7 +95,8 @@ func ablate(b *testbed) (figures []Figure, err error) {
 	return figures, nil
 }
 
-// linkAblated has the testbed run programs that can do without mechanisms.
+// linkAblated builds programs that can leave out mechanisms, and makes the testbed use
+// them.
 func (b *testbed) linkAblated() error {
 	if b.o.Tiny {
 		return nil
@@ -110,7 +113,7 @@ func (b *testbed) linkAblated() error {
 		if err != nil {
 			return err
 		}
-		if !bytes.Contains(text, []byte(withoutVariable)) { // the linker ignores an unknown variable
+		if !bytes.Contains(text, []byte(withoutVariable)) { // the linker reports no error for an unknown variable
 			return fmt.Errorf("%s does not read %s", program, withoutVariable)
 		}
 	}
@@ -118,9 +121,9 @@ func (b *testbed) linkAblated() error {
 	return nil
 }
 
-// ablate measures a single mechanism.
+// ablate measures a single mechanism. It returns a figure for each quantity.
 func (b *testbed) ablate(a ablation) ([]Figure, error) {
-	var pair [2]*variant // with it, and without
+	var pair [2]*variant // site with the mechanism, and site without it
 	for i := range pair {
 		pair[i] = &variant{is: map[quantity]series{}}
 	}
@@ -148,7 +151,8 @@ func (b *testbed) ablate(a ablation) ([]Figure, error) {
 	return figures, nil
 }
 
-// variant starts a site with a mechanism, or without.
+// variant starts a site for variant i of an ablation: with the mechanism, or without
+// it.
 func (b *testbed) variant(a ablation, i int, cfg siteConfig) (*site, *system, error) {
 	env := b.bench.Env
 	defer func() { b.bench.Env, b.bench.Slack = env, 0 }()
@@ -163,7 +167,8 @@ func (b *testbed) variant(a ablation, i int, cfg siteConfig) (*site, *system, er
 	return b.oneHost(cfg)
 }
 
-// ablateBusy measures streaming and requests.
+// ablateBusy measures a pair of variants while the host streams and while clients send
+// requests.
 func (b *testbed) ablateBusy(a ablation, pair [2]*variant) error {
 	wants := func(all ...quantity) bool {
 		return slices.ContainsFunc(a.what, func(q quantity) bool { return slices.Contains(all, q) })
@@ -220,8 +225,8 @@ func (b *testbed) ablateBusy(a ablation, pair [2]*variant) error {
 	return errors.Join(err, ended)
 }
 
-// inTurns runs both variants of a pair the given number of times. The first variant
-// alternates.
+// inTurns runs both variants of a pair the given number of times. In each round, the
+// other variant runs first.
 func (b *testbed) inTurns(times int, run func(i int) error) error {
 	for round := range times {
 		for i := range 2 {
@@ -236,7 +241,7 @@ func (b *testbed) inTurns(times int, run func(i int) error) error {
 	return nil
 }
 
-// used returns the processor time of relay and host-agent.
+// used returns the processor time that relay and host-agent have used so far.
 func (v *variant) used() (relay, agent time.Duration, err error) {
 	if relay, err = loadgen.CPU(v.relay.Pid()); err == nil {
 		agent, err = loadgen.CPU(v.agents[0].Pid())
@@ -244,7 +249,8 @@ func (v *variant) used() (relay, agent time.Duration, err error) {
 	return relay, agent, err
 }
 
-// hear records the cost of a stream.
+// hear lets the host stream to the variant's clients, and records the cost and the
+// delays.
 func (v *variant) hear(pace loadgen.Pace, d time.Duration, ofRelay, ofAgent, delay, sent quantity) error {
 	relay, agent, err := v.used()
 	if err != nil {
@@ -274,7 +280,7 @@ func (v *variant) hear(pace loadgen.Pace, d time.Duration, ofRelay, ofAgent, del
 
 func (v *variant) note(q quantity, value float64) { v.is[q] = append(v.is[q], value) }
 
-// ask records the cost of a request.
+// ask lets clients send requests, and records the cost and the delays.
 func (v *variant) ask() error {
 	relay, agent, err := v.used()
 	if err != nil {
@@ -293,7 +299,7 @@ func (v *variant) ask() error {
 	return nil
 }
 
-// ablateIdle measures the memory of idle clients, with fresh processes each time.
+// ablateIdle measures the memory for idle clients. Each time, new processes run.
 func (b *testbed) ablateIdle(a ablation, pair [2]*variant, tls bool, what []quantity) error {
 	n := b.many(2000)
 	times := 0

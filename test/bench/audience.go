@@ -10,8 +10,8 @@ import (
 	"ahprelay/test/stack"
 )
 
-// told is the pace of an agent that streams to an audience: 200 actions a second, like
-// a model. spokenSlowly is a chat's pace between such streams.
+// told is the pace at which a host streams to an audience: 200 actions a second, like a
+// model. spokenSlowly is a chat's pace between such streams.
 var (
 	told         = loadgen.Pace{Burst: 4, Every: 20 * time.Millisecond}
 	spokenSlowly = loadgen.Pace{Burst: 1, Every: 20 * time.Millisecond}
@@ -19,23 +19,24 @@ var (
 
 const audienceViewers = 1000
 
-// audienceLimits are relay flags that let a whole audience connect at once.
+// audienceLimits are relay flags with which a whole audience can connect at once.
 var audienceLimits = []string{
 	"--limit-host", "connections=0", "--limit-host", "opens=0", "--limit-tenant", "opens=0", "--limit-tenant", "connections=0",
 	"--limit-subject", "connections=0", "--limit-subject", "opens=0", "--limit-token", "opens=0",
 }
 
-// An audienceWay is a way from a host to viewers.
+// An audienceWay is a way from a host to viewers, with its measurements.
 type audienceWay struct {
 	name  string
 	crowd *crowd
-	pays  []int // processes on the host's side
+	pays  []int // processes on the host's machine whose processor time counts
 
-	cpu, sent series // µs of these, and bytes that leave the host's machine, for each action
-	host      series // µs of the host alone
+	cpu, sent series // for each action: µs of these processes, and bytes that leave the host's machine
+	host      series // µs of the host's process alone
 }
 
-// audience measures the host's cost for viewers that joined by a view-only link.
+// audience measures what viewers cost the host's machine, if they have joined by a link
+// at the level look.
 func audience(b *testbed) ([]Figure, error) {
 	var meter *stack.Meter
 	s, relay, err := b.oneHost(siteConfig{
@@ -91,7 +92,7 @@ func audience(b *testbed) ([]Figure, error) {
 	return append(figures, real...), err
 }
 
-// audienceTokens returns tokens for viewers that share one audience.
+// audienceTokens returns tokens for viewers with the same audience.
 func (s *site) audienceTokens(i int) (tokens []string, err error) {
 	for n := range subjects {
 		token, err := s.keys.Tokens().IssueClient(auth.Client{
@@ -106,8 +107,8 @@ func (s *site) audienceTokens(i int) (tokens []string, err error) {
 	return tokens, nil
 }
 
-// audienceJoins connects viewers as fast as possible, and counts the subscribe
-// requests that reach the host.
+// audienceJoins connects many viewers as fast as possible. The figure is the number of
+// subscribe requests that reach the host.
 func (b *testbed) audienceJoins(w *audienceWay, relay *system, many int) (f Figure, err error) {
 	var before, after int64
 	if err := b.host.Call("Host.Asked", "subscribe", &before); err != nil {
@@ -121,12 +122,12 @@ func (b *testbed) audienceJoins(w *audienceWay, relay *system, many int) (f Figu
 	if err := b.host.Call("Host.Asked", "subscribe", &after); err != nil {
 		return f, err
 	}
-	each := float64(after-before) / (took.Seconds()/0.05 + 2) // the first subscribe is immediate, and the last may be delayed
+	each := float64(after-before) / (took.Seconds()/0.05 + 2) // the relay sends the first subscribe at once, and may delay the last
 	return newFigure(fmt.Sprintf("%d viewers join in %.1f s: the host is asked", many, took.Seconds()), "subscribes for each 50 ms", series{each}).
 		want(atMost(1)).means("A link that goes round a room costs the host nothing."), nil
 }
 
-// measureAudience makes the host stream on each way in turns.
+// measureAudience lets the host stream on each way, in turns.
 func (b *testbed) measureAudience(ways []*audienceWay, meter *stack.Meter) error {
 	for _, w := range ways {
 		if _, err := w.crowd.hear(told, b.long(200*time.Millisecond), false); err != nil {
@@ -162,7 +163,8 @@ func (b *testbed) measureAudience(ways []*audienceWay, meter *stack.Meter) error
 	})
 }
 
-// spent returns the processor time of processes, and the bytes that passed a meter.
+// spent returns the processor time that processes have used, and the bytes that a meter
+// has counted.
 func spent(pids []int, meter *stack.Meter) (used []time.Duration, bytes int64, err error) {
 	for _, pid := range pids {
 		one, err := loadgen.CPU(pid)
@@ -189,8 +191,8 @@ func audienceFigures(many int, ways []*audienceWay) (figures []Figure) {
 	return figures
 }
 
-// audienceDelays measures the delay of actions to many viewers, and to five times as
-// many.
+// audienceDelays measures how late actions reach many viewers, and how late they reach
+// five times as many.
 func (b *testbed) audienceDelays(relay *system, watched, straight *crowd, many int) (figures []Figure, err error) {
 	for _, n := range []int{many, b.many(5 * many)} {
 		if n != many {

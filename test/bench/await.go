@@ -6,16 +6,16 @@ import (
 	"time"
 )
 
-// readyTime is how long anything may take to be ready.
+// readyTime limits the wait until something is ready.
 const readyTime = 60 * time.Second
 
-// A stopError ends await at once.
+// A stopError makes await return at once.
 type stopError struct{ error }
 
 func stop(err error) error { return stopError{err} }
 
-// await asks again and again until there is no error, and returns the last if
-// that takes too long.
+// await repeats ask until it returns no error. After readyTime, await returns the last
+// error.
 func await(ctx context.Context, ask func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTime)
 	defer cancel()

@@ -10,14 +10,14 @@ import (
 	"time"
 )
 
-// A part is a named benchmark.
+// A part is a benchmark with a name.
 type part struct {
 	name  string
 	run   func(*testbed) ([]Figure, error)
-	asked bool // it is run if it is named
+	asked bool // the part runs only if it is named
 }
 
-// parts are all benchmarks, in the order of the table.
+// parts lists all benchmarks in the order of the table.
 var parts = []part{
 	{name: "fanout", run: fanout},
 	{name: "bursts", run: bursts},
@@ -55,11 +55,11 @@ func Names() (names []string) {
 	return names
 }
 
-// partTime is the time limit of a part.
+// partTime limits the time of a part.
 const partTime = 10 * time.Minute
 
-// chosen returns the parts of these names; without names, all that need not be
-// asked for.
+// chosen returns the parts with these names. Without names, it returns all parts that
+// need not be named.
 func chosen(names []string) (list []part, err error) {
 	for _, name := range names {
 		if !slices.Contains(Names(), name) {
@@ -74,9 +74,9 @@ func chosen(names []string) (list []part, err error) {
 	return list, nil
 }
 
-// Run runs the named parts; without names, all parts except those that run only by
-// name. It returns their figures and durations. If a part fails, the error describes
-// it, and the results of the remaining parts are still returned.
+// Run runs the parts with these names, or without names all parts that need not be
+// named. It returns their figures and durations. If a part fails, the error describes
+// the failure, and the other parts run all the same.
 func Run(ctx context.Context, o Options, names ...string) (done []RecordedPart, figures []Figure, err error) {
 	list, err := chosen(names)
 	if err != nil {
@@ -106,8 +106,8 @@ func Run(ctx context.Context, o Options, names ...string) (done []RecordedPart, 
 	return done, figures, ctx.Err()
 }
 
-// left describes the remaining time of parts; it is "" if any part's duration is
-// unknown.
+// left describes how long the parts will take, from their recorded durations. It
+// returns "" if a duration is unknown.
 func (r *Record) left(list []part) string {
 	if r == nil {
 		return ""
@@ -123,7 +123,7 @@ func (r *Record) left(list []part) string {
 	return fmt.Sprintf("; about %v left", time.Duration(seconds)*time.Second)
 }
 
-// runIn runs a part in its own testbed. The logs of a failed part are kept.
+// runIn runs a part in its own testbed. It keeps the logs of a part that fails.
 func (p part) runIn(ctx context.Context, o Options) (figures []Figure, err error) {
 	ctx, cancel := context.WithTimeout(ctx, partTime)
 	defer cancel()

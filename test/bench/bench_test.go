@@ -14,7 +14,7 @@ import (
 	"ahprelay/test/procs"
 )
 
-// TestMain is the program of the load generators too.
+// TestMain also runs load generators: this test binary is their program.
 func TestMain(m *testing.M) {
 	if asked, err := loadgen.Main(os.Args[1:]); asked {
 		if err != nil {
@@ -26,8 +26,9 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// TestEachPartLosesNothingAndMakesFigures runs each part with hardly any work: every connection stays and
-// every frame arrives, and each figure is there.
+// TestEachPartLosesNothingAndMakesFigures runs each part with very little work. Every
+// connection must stay open, every frame must arrive, and each part must return its
+// figures.
 func TestEachPartLosesNothingAndMakesFigures(t *testing.T) {
 	programs, err := procs.Build(t.Context())
 	if err != nil {
@@ -53,7 +54,7 @@ func TestEachPartLosesNothingAndMakesFigures(t *testing.T) {
 				}
 			}
 			var out bytes.Buffer
-			if err := (&Record{Figures: figures}).WriteJSON(&out); err != nil { // a number that is none cannot be written
+			if err := (&Record{Figures: figures}).WriteJSON(&out); err != nil { // fails if a figure is not a number
 				t.Error(err)
 			}
 			if left, _ := os.ReadDir(dir); len(left) > 0 {
@@ -85,8 +86,8 @@ func TestMedianRatioAndDifferenceOfSeries(t *testing.T) {
 	}
 }
 
-// TestRatioIsTheMedianOfRoundRatios: the ratio is the middle round's, not the quotient
-// of two medians.
+// TestRatioIsTheMedianOfRoundRatios checks that a figure's ratio is the median of the
+// rounds' ratios, and not the quotient of two medians.
 func TestRatioIsTheMedianOfRoundRatios(t *testing.T) {
 	f := newFigure("w", "u", series{1, 20, 300}).beside("other", series{1, 20, 300}, series{10, 10, 10})
 	if f.Value != 20 || f.Comparison.Value != 10 || *f.Ratio != 2 || f.Spread != (Spread{1, 300}) {
@@ -146,7 +147,8 @@ func TestTableJoinsComparisonsOfAFigure(t *testing.T) {
 	}
 }
 
-// TestRatioSpreadOmitsOutliers at both ends.
+// TestRatioSpreadOmitsOutliers checks that the spread of ratios leaves out the lowest
+// and the highest ratio.
 func TestRatioSpreadOmitsOutliers(t *testing.T) {
 	ones := series{1, 1, 1, 1, 1, 1, 1, 1}
 	f := newFigure("w", "u", ones).beside("other", series{9, 3, 2, 5, 4, 7, 6, 0.1}, ones)

@@ -6,13 +6,13 @@ import (
 	"ahprelay/test/bench/loadgen"
 )
 
-// streaming is how models speak: 2000 actions a second, in bursts of 20.
+// streaming is the pace at which models stream: 2000 actions a second, in bursts of 20.
 var streaming = loadgen.Pace{Burst: 20, Every: 10 * time.Millisecond}
 
-// ms returns a time in milliseconds.
+// ms converts a duration to milliseconds.
 func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// bursts is how long actions take to clients that are not at their limits.
+// bursts measures how late actions reach clients that could receive more.
 func bursts(b *testbed) ([]Figure, error) {
 	_, relay, err := b.oneHost(siteConfig{})
 	if err != nil {

@@ -17,16 +17,16 @@ import (
 	"ahprelay/test/procs"
 )
 
-// The console's measuring conditions: a phone with a slow processor.
+// The console is measured under these conditions: a phone with a slow processor.
 const (
 	slowdown      = 4 // times slower than this machine
 	consoleTurns  = 5000
 	consoleStream = 6 * time.Second
-	deltasApart   = 5 // ms, of the prompt talk
+	deltasApart   = 5 // milliseconds between two deltas of the prompt talk
 )
 
-// consolePart measures the console in Chromium, on a phone's screen with a
-// processor that is slowed down.
+// consolePart measures the console in Chromium, with a phone's screen and a slowed
+// processor.
 func consolePart(l *testbed) ([]Figure, error) {
 	size, err := firstLoad()
 	if err != nil {
@@ -34,7 +34,7 @@ func consolePart(l *testbed) ([]Figure, error) {
 	}
 	figures := []Figure{newFigure("what a browser gets before anything is shown, compressed", "KB", series{size}).want(atMost(150)).means("It opens on a bad line, too.")}
 	if l.o.Tiny {
-		return figures, nil // there may be no browser
+		return figures, nil // tests may run without a browser
 	}
 	host, err := l.demoHost()
 	if err != nil {
@@ -83,7 +83,7 @@ func firstLoad() (float64, error) {
 	return float64(size) / 1000, err
 }
 
-// demoHost starts a host with sessions, and returns where it is.
+// demoHost starts a host with the demo's sessions, and returns its address.
 func (b *testbed) demoHost() (string, error) {
 	ip, err := procs.FreeAddress()
 	if err != nil {
@@ -100,13 +100,13 @@ func (b *testbed) demoHost() (string, error) {
 	})
 }
 
-// A browser is Chromium with a single page.
+// A browser is a Chromium with one page.
 type browser struct {
 	ctx   context.Context
 	close func()
 }
 
-// browser starts a browser; more are flags in addition to the defaults.
+// browser starts a Chromium. more are additional flags.
 func (b *testbed) browser(more ...chromedp.ExecAllocatorOption) (*browser, error) {
 	var path string
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome"} {
@@ -125,13 +125,13 @@ func (b *testbed) browser(more ...chromedp.ExecAllocatorOption) (*browser, error
 	allocated, endAllocator := chromedp.NewExecAllocator(b.ctx, append(flags, more...)...)
 	ctx, end := chromedp.NewContext(allocated)
 	return &browser{ctx, func() {
-		_ = chromedp.Cancel(ctx) // waits for its end
+		_ = chromedp.Cancel(ctx) // waits for the browser's end
 		end()
 		endAllocator()
 	}}, nil
 }
 
-// measured is a round's result: times in ms, memory in KB.
+// A measured is the result of a round: times in ms, and memory in KB.
 type measured struct{ Shown, Opened, Scrolled, Frame, Grown, Unslowed float64 }
 
 func (b *browser) measure(address string) (m measured, err error) {
@@ -166,21 +166,21 @@ func (b *browser) measure(address string) (m measured, err error) {
 	return m, chromedp.Do(b.ctx, slowed(slowdown))
 }
 
-// slowed makes the processor so many times slower for the page.
+// slowed makes the page's processor slower by a factor.
 func slowed(times float64) chromedp.Action[chromedp.Void] {
 	return func(ctx context.Context, target *chromedp.Target) (chromedp.Void, error) {
 		return cdp.Call(ctx, target, emulation.SetCPUThrottlingRate, emulation.SetCPUThrottlingRateParams{Rate: times})
 	}
 }
 
-// scroll goes up through the turns of the open session for 10 s, a screen with each
-// frame, and measures the work for each frame.
+// scroll scrolls up through the turns of the open session for 10 s, by a screen in each
+// frame. It returns the time that the page worked for each frame.
 func (b *browser) scroll() (float64, error) {
 	err := errors.Join(
 		b.do(meter, `true`),
 		b.do(`window.top_ = false; (() => {
 			const log = document.querySelector("#log");
-			const ends = performance.now() + 10_000; // a slow machine does not reach the first turn
+			const ends = performance.now() + 10_000; // a slow machine stops before the first turn
 			let still = 0;
 			const up = () => {
 				const before = log.scrollTop;
@@ -203,7 +203,7 @@ func (b *browser) scroll() (float64, error) {
 	return took, b.do(`document.querySelector("#to-end")?.click()`, `document.querySelector("#to-end") === null`)
 }
 
-// prepare makes a session with a long past, and goes back to the list.
+// prepare creates a session with many turns, and returns to the list.
 func (b *browser) prepare() error {
 	return errors.Join(
 		b.do(`document.querySelector("#new-session").click()`, `document.querySelector("#create") !== null`),
@@ -214,7 +214,8 @@ func (b *browser) prepare() error {
 	)
 }
 
-// open opens it, from the press to the frame that shows its end.
+// open opens the session that prepare has created. It returns the time from the press
+// to the frame that shows the session's end.
 func (b *browser) open() (float64, error) {
 	err := b.do(`window.took = 0; (() => {
 		const row = [...document.querySelectorAll("#sessions li")].find((li) => li.textContent.includes("history"));
@@ -235,7 +236,8 @@ func (b *browser) open() (float64, error) {
 // deltas is the number of words that the agent streams.
 const deltas = int(consoleStream/time.Millisecond) / deltasApart
 
-// meter notes the work for each frame: from its beginning to after it was drawn.
+// meter is a script that records how long the page works for each frame: from the
+// frame's beginning until it is drawn.
 const meter = `window.frames_ = []; (() => {
 	const { port1, port2 } = new MessageChannel();
 	let began = 0;
@@ -244,8 +246,8 @@ const meter = `window.frames_ = []; (() => {
 	requestAnimationFrame(next);
 })()`
 
-// metered returns the p95 of frame times from now until a condition holds. The check
-// works the page as well, so it is rare.
+// metered records frames until holds is true, and returns the p95 of their times. It
+// seldom checks holds, because the check itself makes the page work.
 func (b *browser) metered(holds string) (float64, error) {
 	if err := b.do(`window.frames_.length = 0`, `true`); err != nil {
 		return 0, err
@@ -261,8 +263,8 @@ func (b *browser) metered(holds string) (float64, error) {
 	return b.number(`(window.frames_.sort((a, b) => a - b), window.frames_[Math.floor(window.frames_.length * 0.95)])`)
 }
 
-// bareScript makes an empty page of the relay follow the same stream with the least
-// possible work.
+// bareScript makes an empty page of the relay show the same stream with as little work
+// as possible.
 const bareScript = `window.talking = ''; window.bare = async (host, token, prompt) => {
 	document.body.replaceChildren();
 	document.body.style.margin = 0;
@@ -296,10 +298,10 @@ const bareScript = `window.talking = ''; window.bare = async (host, token, promp
 		action: { type: 'chat/turnStarted', turnId: 'bare', startedAt: new Date().toISOString(), message: { text: prompt, origin: { kind: 'user' } } } } }));
 }`
 
-// bare measures the same as stream, for a page that only appends the words to a pre
+// bare measures the same as stream, on a page that only appends the words to a pre
 // element.
 func (b *browser) bare(relay, host, token string) (float64, error) {
-	if err := chromedp.Do(b.ctx, chromedp.Navigate(relay+"/outside.js")); err != nil { // which is shown as text
+	if err := chromedp.Do(b.ctx, chromedp.Navigate(relay+"/outside.js")); err != nil { // the browser shows this script as text
 		return 0, err
 	}
 	err := errors.Join(
@@ -313,7 +315,8 @@ func (b *browser) bare(relay, host, token string) (float64, error) {
 	return b.metered(`window.talking === "done"`)
 }
 
-// stream makes the agent stream a long text, and measures the work for each frame.
+// stream makes the agent stream a long text. It returns how long the page works for
+// each frame, and how much its memory grows.
 func (b *browser) stream() (frame, grown float64, err error) {
 	before, err := b.number(`gc(), performance.memory.usedJSHeapSize / 1000`)
 	if err != nil {
@@ -343,7 +346,7 @@ func (b *browser) say(prompt string) error {
 	})()`, prompt), `document.querySelector("#turns").textContent.includes(`+fmt.Sprintf("%q", prompt)+`)`)
 }
 
-// do runs a script, and waits until a condition holds.
+// do runs a script, and waits until holds is true.
 func (b *browser) do(js, holds string) error {
 	if _, err := chromedp.Run(b.ctx, chromedp.Evaluate[any](js+"; null")); err != nil {
 		return fmt.Errorf("%s: %w", js, err)
@@ -351,7 +354,7 @@ func (b *browser) do(js, holds string) error {
 	return b.until(holds)
 }
 
-// patience is the time limit of any step.
+// patience limits each step.
 const patience = time.Minute
 
 func (b *browser) until(holds string) error {

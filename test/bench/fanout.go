@@ -12,19 +12,20 @@ import (
 // actionSize is the length of an action, in bytes.
 const actionSize = 512
 
-// saturated is the pace at which n clients can read.
+// saturated returns the pace at which the host sends as fast as n clients can read.
 func saturated(n int) loadgen.Pace {
-	const onTheirWay = 128 << 10 // frames to all clients
+	const onTheirWay = 128 << 10 // bytes of frames on their way to all clients
 	return loadgen.Pace{Burst: 16, Window: max(128, min(512, onTheirWay/n))}
 }
 
-// roundTime is the measuring time of a system in each round.
+// roundTime is how long a system is measured in a round.
 const roundTime = 350 * time.Millisecond
 
-// deliveries is the unit of fanout.
+// deliveries is the unit of the part fanout.
 const deliveries = "M deliveries per CPU-second"
 
-// fanout measures the relay's cost for a host's actions to many clients.
+// fanout measures the processor time that the relay needs to send a host's actions to
+// many clients.
 func fanout(b *testbed) (figures []Figure, err error) {
 	s, relay, err := b.oneHost(siteConfig{})
 	if err != nil {
@@ -49,7 +50,7 @@ func fanout(b *testbed) (figures []Figure, err error) {
 	return append(figures, more...), err
 }
 
-// fanoutTLS is the same with TLS between relay and clients.
+// fanoutTLS measures the same as fanout with TLS between relay and clients.
 func (b *testbed) fanoutTLS() ([]Figure, error) {
 	_, relay, err := b.oneHost(siteConfig{name: "tls", tls: true})
 	if err != nil {
@@ -87,7 +88,7 @@ func (b *testbed) fanoutTLS() ([]Figure, error) {
 	return []Figure{newFigure("100 clients, saturated, with TLS", deliveries, perCPU[0]).beside(nats.name+" with TLS", perCPU[0], perCPU[1])}, nil
 }
 
-// fanoutTo measures systems with n clients each; the first is the relay.
+// fanoutTo measures systems with n clients each. The first system is the relay.
 func (b *testbed) fanoutTo(s *site, n int, systems []*system) ([]Figure, error) {
 	crowds := make([]*crowd, len(systems))
 	for i, way := range systems {

@@ -13,8 +13,8 @@ import (
 	"ahprelay/test/bench/loadgen"
 )
 
-// feed measures the cost of publishing a single viewer's notifications on NATS, while a
-// reader listens there, beside a relay without readers.
+// feed measures what it costs to publish a single viewer's notifications on NATS while
+// a reader listens there. It compares this with a relay without readers.
 func feed(b *testbed) ([]Figure, error) {
 	sites, ways := make([]*site, 2), make([]*system, 2)
 	for i, cfg := range []siteConfig{{name: "fed", natsListen: true}, {name: "plain"}} {
@@ -47,14 +47,14 @@ func feed(b *testbed) ([]Figure, error) {
 	return figures, nil
 }
 
-// A fedSample has processor times for each message, with a reader and without, and the
-// part of the messages that the reader has heard.
+// A fedSample has the processor times for each message, with a reader and without.
+// heard is the part of the messages that the reader has received.
 type fedSample struct {
 	both, relays [2]series
 	heard        series
 }
 
-// feedAt measures each site's programs with one viewer, in turns.
+// feedAt measures the programs of each site with one viewer, in turns.
 func (b *testbed) feedAt(pace loadgen.Pace, sites []*site, ways []*system, heard *atomic.Int64) (got fedSample, err error) {
 	crowds := make([]*crowd, len(sites))
 	for i, way := range ways {
@@ -93,7 +93,8 @@ func (b *testbed) feedAt(pace loadgen.Pace, sites []*site, ways []*system, heard
 
 func micros(d time.Duration) float64 { return d.Seconds() * 1e6 }
 
-// hearWith is hear, with the processor time of another process meanwhile.
+// hearWith is hear. It also returns the processor time that process pid has used
+// meanwhile.
 func (c *crowd) hearWith(pid int, pace loadgen.Pace, d time.Duration) (s sample, used time.Duration, err error) {
 	before, err := loadgen.CPU(pid)
 	if err != nil {
@@ -106,8 +107,8 @@ func (c *crowd) hearWith(pid int, pace loadgen.Pace, d time.Duration) (s sample,
 	return s, after - before, err
 }
 
-// read listens at the site's NATS server to everything of its first host, until the part
-// ends. It counts the messages.
+// read makes a NATS client receive all messages for the site's first host, until the
+// part ends. It returns a counter of these messages.
 func (s *site) read() (heard *atomic.Int64, err error) {
 	creds, err := s.keys.Authority().ChannelReader(s.tenant(0), hostName(0), auth.MaxReaderTTL)
 	if err != nil {
@@ -118,7 +119,7 @@ func (s *site) read() (heard *atomic.Int64, err error) {
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		err := broker.Tail(ctx, "nats://"+s.at(natsPort), creds, s.tenant(0), hostName(0), "", func(data []byte) {
-			_ = routing.ReadFeed(data, func(routing.Piece) { heard.Add(1) }) // feedAt sees that some are missing
+			_ = routing.ReadFeed(data, func(routing.Piece) { heard.Add(1) }) // an error means a missing message, which feedAt notices by the count
 		}, func(int) {})
 		if err != nil && ctx.Err() == nil {
 			s.bed.say("the reader has ended: %v", err)

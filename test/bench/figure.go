@@ -5,10 +5,10 @@ import (
 	"slices"
 )
 
-// A series is a figure's values, in the order of rounds.
+// A series has a value for each round.
 type series []float64
 
-// median returns the middle value, or the mean of the two in the middle.
+// median returns the middle value, or the mean of the two middle values.
 func (s series) median() float64 {
 	if len(s) == 0 {
 		return 0
@@ -21,8 +21,8 @@ func (s series) median() float64 {
 	return (sorted[middle-1] + sorted[middle]) / 2
 }
 
-// over returns the ratio of each value to its counterpart. A pair with a negative
-// value or no positive divisor is omitted: differences may be below zero.
+// over returns the ratios of the values in s and other. It leaves out a pair with a
+// negative value or without a positive divisor, because a difference may be negative.
 func (s series) over(other series) series {
 	var ratios series
 	for i := range min(len(s), len(other)) {
@@ -33,7 +33,7 @@ func (s series) over(other series) series {
 	return ratios
 }
 
-// less returns the difference of each value and its counterpart.
+// less returns the differences of the values in s and other.
 func (s series) less(other series) series {
 	var rest series
 	for i := range min(len(s), len(other)) {
@@ -42,24 +42,24 @@ func (s series) less(other series) series {
 	return rest
 }
 
-// A Figure is a line of the result.
+// A Figure is a line in the table of results.
 type Figure struct {
 	Part        string      `json:"part"`
 	Work        string      `json:"work"`
 	Value       float64     `json:"value"`
 	Unit        string      `json:"unit"`
-	Comparison  *Comparison `json:"comparison"`            // nil: there is none
-	Ratio       *float64    `json:"ratio"`                 // value divided by comparison; nil without a comparison
-	RatioSpread *Spread     `json:"ratioSpread,omitempty"` // of three quarters of the rounds' ratios
-	Target      string      `json:"target"`                // a ratio, or a value that is equal on any machine; "": none
-	Met         bool        `json:"met"`                   // true without a target
+	Comparison  *Comparison `json:"comparison"`            // nil: the figure has no comparison
+	Ratio       *float64    `json:"ratio"`                 // value divided by the comparison's value; nil without a comparison
+	RatioSpread *Spread     `json:"ratioSpread,omitempty"` // lowest and highest ratio of a round, without the outer eighths
+	Target      string      `json:"target"`                // required ratio, or a required value that is the same on every machine; "": none
+	Met         bool        `json:"met"`                   // the figure meets its target; true without a target
 	Spread      Spread      `json:"spread"`
 
-	// Orientation is the figure's intended value on the machine that the targets were
-	// designed for. Runs on different machines are not judged by it. "": none.
+	// Orientation is the value that the figure should have on the machine for which the
+	// targets were made. A run on another machine need not reach it. "": none.
 	Orientation string `json:"orientation,omitempty"`
 
-	Meaning string `json:"-"` // for users, in the table; "": the figure is for developers
+	Meaning string `json:"-"` // what the figure means for users; "": only developers need it
 }
 
 // A Comparison is the result of the same work done by a different system.
@@ -68,7 +68,7 @@ type Comparison struct {
 	Value float64 `json:"value"`
 }
 
-// A Spread is the least and the greatest value of the rounds.
+// A Spread is the lowest and the highest value of the rounds.
 type Spread struct {
 	Low  float64 `json:"low"`
 	High float64 `json:"high"`
@@ -88,34 +88,34 @@ func (f Figure) withRatio(ratios series) Figure {
 		r := ratios.median()
 		f.Ratio = &r
 		sorted := slices.Sorted(slices.Values(ratios))
-		odd := len(sorted) / 8 // at each end
+		odd := len(sorted) / 8 // number of ratios to leave out at each end
 		f.RatioSpread = &Spread{sorted[odd], sorted[len(sorted)-1-odd]}
 	}
 	return f
 }
 
-// beside sets the figure's comparison. The values and the comparison's values come
-// from the same rounds.
+// beside adds a comparison to the figure. values and others must come from the same
+// rounds.
 func (f Figure) beside(name string, values, others series) Figure {
 	f.Comparison = &Comparison{name, others.median()}
 	return f.withRatio(values.over(others))
 }
 
-// means sets a figure's meaning for users.
+// means adds a text that explains the figure to users.
 func (f Figure) means(text string) Figure {
 	f.Meaning = text
 	return f
 }
 
-// A target is a figure's required value: a ratio if there is a comparison. A value
-// that depends on the machine serves as orientation only.
+// A target is the value, or with a comparison the ratio, that a figure must have. A
+// value that depends on the machine can only be an orientation.
 type target struct {
 	ofRatio bool
 	atLeast bool
 	limit   float64
 }
 
-// text writes a target of a figure.
+// text returns the target as a text with the unit.
 func (t target) text(unit string) string {
 	sign := "≤"
 	if t.atLeast {
@@ -132,7 +132,7 @@ func atLeast(limit float64) target      { return target{limit: limit, atLeast: t
 func ratioAtMost(limit float64) target  { return target{limit: limit, ofRatio: true} }
 func ratioAtLeast(limit float64) target { return target{limit: limit, ofRatio: true, atLeast: true} }
 
-// want sets the target.
+// want adds a target to the figure, and compares the figure with it.
 func (f Figure) want(t target) Figure {
 	f.Target = t.text(f.Unit)
 	value := f.Value
@@ -150,7 +150,7 @@ func (f Figure) want(t target) Figure {
 	return f
 }
 
-// orient sets the figure's orientation.
+// orient adds an orientation to the figure.
 func (f Figure) orient(t target) Figure {
 	f.Orientation = t.text(f.Unit)
 	return f

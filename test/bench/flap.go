@@ -11,14 +11,15 @@ import (
 	"ahprelay/test/faultproxy"
 )
 
-// flapClients is the number of clients that receive the stream while the link is cut.
+// flapClients is the number of clients that receive the stream during the cut.
 const flapClients = 50
 
-// cutTime is how long the link is cut.
+// cutTime is how long the connection is cut.
 const cutTime = 3 * time.Second
 
-// flap measures how clients are affected when the host's link to the relay is cut,
-// compared with clients whose own connections are cut, like those through a tunnel.
+// flap cuts the connection between host-agent and relay, and measures the effect on
+// clients. It compares this with clients whose own connections are cut, as those
+// through a tunnel would be.
 func flap(b *testbed) ([]Figure, error) {
 	var link *faultproxy.Proxy
 	_, relay, err := b.oneHost(siteConfig{between: func(target string) (_ string, err error) {
@@ -68,7 +69,7 @@ func flap(b *testbed) ([]Figure, error) {
 	}, nil
 }
 
-// proxy starts a fault proxy in front of an address.
+// proxy starts a fault proxy in front of an address. The testbed's end closes it.
 func (b *testbed) proxy(target string) (*faultproxy.Proxy, error) {
 	p, err := faultproxy.New("", target)
 	if err == nil {
@@ -77,13 +78,13 @@ func (b *testbed) proxy(target string) (*faultproxy.Proxy, error) {
 	return p, err
 }
 
-// A flapResult is a cut's effect on the clients.
+// A flapResult is the effect of a cut on clients.
 type flapResult struct {
 	closed, lost float64
-	whole        time.Duration // from the end of the cut until all clients have the actions sent during it
+	whole        time.Duration // from the cut's end until all clients have received what was sent during the cut
 }
 
-// flapOnce cuts links while the host speaks to a crowd.
+// flapOnce cuts links for cutTime while the host streams to a crowd.
 func (c *crowd) flapOnce(links ...*faultproxy.Proxy) (r flapResult, err error) {
 	if _, err := c.hear(spoken, c.bed.long(300*time.Millisecond), false); err != nil {
 		return r, err
@@ -113,11 +114,11 @@ func (c *crowd) flapOnce(links ...*faultproxy.Proxy) (r flapResult, err error) {
 	return r, err
 }
 
-// giveUp is the time limit for clients to catch up.
+// giveUp limits the time in which clients must receive everything.
 const giveUp = 10 * time.Second
 
-// catchUp returns the time until readers have received all actions sent so far, or
-// giveUp if they do not.
+// catchUp waits until all readers have received all actions so far, or until giveUp is
+// over. It returns the time that this took.
 func (c *crowd) catchUp() (took time.Duration, err error) {
 	var said int64
 	if err := c.bed.host.Call("Host.Said", c.channels[0], &said); err != nil {

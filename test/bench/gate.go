@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// gateBenchmark is the Go benchmark of all that reads frames at the host-agent,
-// in the order in which it does.
+// gateBenchmark is a Go benchmark of everything that the host-agent does to read a
+// frame, in the same order.
 const gateBenchmark = "BenchmarkGates"
 
-// gates measures the cost of reading a frame. It runs the Go benchmark once per round.
+// gates measures what it costs to read a frame. It runs the Go benchmark in each round.
 func gates(b *testbed) ([]Figure, error) {
 	program := filepath.Join(b.dir, "hostagent.test")
 	build := exec.CommandContext(b.ctx, "go", "test", "-ldflags=-s -w", "-c", "-o", program, "ahprelay/hostagent")
@@ -56,11 +56,11 @@ func gateFigures(results map[string]*goResult) (figures []Figure, err error) {
 	return figures, nil
 }
 
-// A goResult is a Go benchmark's result: µs and allocations per operation.
+// A goResult has a Go benchmark's µs and allocations for each operation.
 type goResult struct{ time, allocs series }
 
-// readGoResults reads the lines of Go benchmarks, by the name of the
-// subbenchmark:
+// readGoResults reads the output of Go benchmarks, and adds each result under the name
+// of its subbenchmark:
 //
 //	BenchmarkX/name-2   1000   123.4 ns/op   0 B/op   0 allocs/op
 func readGoResults(out string, results map[string]*goResult) error {
@@ -71,7 +71,7 @@ func readGoResults(out string, results map[string]*goResult) error {
 		}
 		name := strings.TrimPrefix(fields[0], gateBenchmark+"/")
 		if i := strings.LastIndexByte(name, '-'); i > 0 {
-			if _, err := strconv.Atoi(name[i+1:]); err == nil { // GOMAXPROCS
+			if _, err := strconv.Atoi(name[i+1:]); err == nil { // the suffix is GOMAXPROCS
 				name = name[:i]
 			}
 		}

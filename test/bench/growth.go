@@ -10,11 +10,12 @@ import (
 	"ahprelay/test/bench/loadgen"
 )
 
-// oneByOne sends bursts of 20, each after the previous burst has arrived: the work per
-// delivery is equal for any number of clients.
+// oneByOne is a pace with bursts of 20. Each burst waits until the burst before has
+// arrived, so the work for a delivery does not depend on the number of clients.
 var oneByOne = loadgen.Pace{Burst: 20, Window: 20}
 
-// growth measures the relay's cost per delivery as clients and hosts increase.
+// growth measures how the relay's cost for a delivery changes with more clients and
+// with more hosts.
 func growth(b *testbed) ([]Figure, error) {
 	figures, err := b.moreClients([]int{10, 100, 1000, 5000})
 	if err != nil {
@@ -24,7 +25,7 @@ func growth(b *testbed) ([]Figure, error) {
 	return append(figures, more...), err
 }
 
-// moreClients measures a host with an increasing number of clients.
+// moreClients measures a host with each number of clients.
 func (b *testbed) moreClients(numbers []int) ([]Figure, error) {
 	s, relay, err := b.oneHost(siteConfig{name: "clients"})
 	if err != nil {
@@ -52,7 +53,7 @@ func (b *testbed) moreClients(numbers []int) ([]Figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	const work, base = "%d clients of one host, bursts of 20", 1 // compared with 100
+	const work, base = "%d clients of one host, bursts of 20", 1 // the figures are compared with that for 100 clients
 	cost, leastCost := cost[:len(numbers)], cost[len(numbers):]
 	var figures []Figure
 	for i, n := range numbers {
@@ -68,15 +69,15 @@ func (b *testbed) moreClients(numbers []int) ([]Figure, error) {
 	return figures, nil
 }
 
-// clientsOfHost is the number of clients per host, if there are many hosts.
+// clientsOfHost is the number of clients of each host in moreHosts.
 const clientsOfHost = 20
 
-// moreHosts measures a relay with an increasing number of hosts. The largest number
-// has its own relay, because its idle hosts must not add to the cost of smaller
-// numbers.
+// moreHosts measures a relay with each number of hosts. For the largest number it
+// starts another relay, so that this number of idle hosts does not add to the cost of
+// smaller numbers.
 func (b *testbed) moreHosts(numbers []int) ([]Figure, error) {
 	last := len(numbers) - 1
-	beside := 0 // connections of the server that only writes, in place of hosts
+	beside := 0 // connections to the server that only writes, which take the place of hosts
 	for _, n := range numbers[:last] {
 		beside += n
 	}
@@ -121,7 +122,7 @@ func (b *testbed) moreHosts(numbers []int) ([]Figure, error) {
 			f = f.beside("1 host", cost[i], cost[0])
 		}
 		if i == last {
-			f = f.want(ratioAtMost(1.25)) // the limit of open files leaves no room for the same number beside it
+			f = f.want(ratioAtMost(1.25)) // the limit for open files leaves no room for a comparison with as many
 		}
 		figures = append(figures, f)
 		if i > 0 && i < last {
@@ -131,9 +132,9 @@ func (b *testbed) moreHosts(numbers []int) ([]Figure, error) {
 	return figures, nil
 }
 
-// grown compares the increase in the relay's cost per delivery with that of a server
-// that only writes: the system's own cost for more connections does not count against
-// the relay.
+// grown compares how much the relay's cost for a delivery grows with how much it grows
+// for a server that only writes. More connections cost the operating system more, too,
+// and the relay is not charged for that.
 func grown(work, unit string, relay, least series, writer *system) Figure {
 	return newFigure(work, unit, relay).beside(writer.name, relay, least).want(ratioAtMost(1.25)).means("The thousandth viewer, and the hundredth host, cost no more than the first.")
 }
@@ -152,15 +153,15 @@ func (b *testbed) writtenTo(writer *system, n int) (*crowd, error) {
 	return c, nil
 }
 
-// roomForHosts returns how many hosts are possible, up to most, besides the
-// connections counted in others.
+// roomForHosts returns how many hosts the limit for open files permits, at most most.
+// others counts connections that exist already, in hosts.
 func (b *testbed) roomForHosts(most, others int) (int, error) {
 	var files unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err != nil {
 		return 0, err
 	}
-	// A single process holds the host's connections to all clients and host-agents; a
-	// second process holds the host-agents' connections.
+	// One process holds the host's connections to all clients and host-agents, and another
+	// holds the connections of the host-agents.
 	const each = clientsOfHost + 2
 	room := (int(files.Cur)-1000)/each - others
 	if room < most {
@@ -170,8 +171,8 @@ func (b *testbed) roomForHosts(most, others int) (int, error) {
 }
 
 // hostsAt starts a relay with as many hosts as the last number, each with its clients.
-// It returns a crowd per number, which uses that many hosts. A non-nil end stops the
-// relay.
+// For each number, it returns a crowd that uses as many of these hosts. end, if not
+// nil, stops the relay.
 func (b *testbed) hostsAt(name string, numbers []int) (crowds []*crowd, end func(), err error) {
 	most := b.many(numbers[len(numbers)-1])
 	began := time.Now()
@@ -186,7 +187,7 @@ func (b *testbed) hostsAt(name string, numbers []int) (crowds []*crowd, end func
 	}
 	b.say("%d clients are there after %.1f s", most*all.readers, time.Since(began).Seconds())
 	for _, n := range numbers {
-		some := *all // of the same hosts, the first are spoken to
+		some := *all // the smaller crowd uses the first of the same hosts
 		some.groups, some.channels = all.groups[:b.many(n)], all.channels[:b.many(n)]
 		crowds = append(crowds, &some)
 	}
@@ -215,7 +216,7 @@ func (b *testbed) acrossHosts(s *site, name string, n int) (*crowd, error) {
 	return c, nil
 }
 
-// growing returns the relay's cost per delivery for each crowd, in µs.
+// growing returns the relay's cost for a delivery, in µs, for each crowd.
 func (b *testbed) growing(crowds []*crowd) ([]series, error) {
 	for _, c := range crowds {
 		if _, err := c.hear(oneByOne, b.long(100*time.Millisecond), false); err != nil { // warms up
@@ -224,7 +225,7 @@ func (b *testbed) growing(crowds []*crowd) ([]series, error) {
 	}
 	cost := make([]series, len(crowds))
 	err := b.rounds(func(int) error {
-		for i := range 2 * len(crowds) { // twice, in turns: disturbances on the machine must affect all crowds
+		for i := range 2 * len(crowds) { // twice and in turns, so that a disturbance of the machine affects all crowds
 			i %= len(crowds)
 			got, err := crowds[i].hear(oneByOne, b.long(300*time.Millisecond), false)
 			if err != nil {

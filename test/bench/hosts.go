@@ -13,15 +13,15 @@ import (
 	"ahprelay/test/bench/loadgen"
 )
 
-// hostsIdle is the pause before host-agents are measured, and the length of the
-// measurement. The messages sent on connecting are compressed in frames that end 10 s
-// after the last message, and the memory for reading them is returned at the relay's
-// second garbage collection.
+// hostsIdle is how long host-agents are idle before they are measured, and how long the
+// measurement takes. The messages at a connection's beginning are compressed, and this
+// compression ends 10 s after the last message. The relay then returns the memory for
+// it at its second garbage collection.
 const hostsIdle = 30 * time.Second
 
-// hosts measures the memory that each further connected host-agent takes at a relay,
-// and the processor time of a thousand idle ones: their connections are pinged and
-// their leases renewed.
+// hosts measures the memory that each further host-agent takes at a relay, and the
+// processor time for a thousand idle host-agents. Meanwhile their connections are
+// pinged and their leases are renewed.
 func hosts(b *testbed) ([]Figure, error) {
 	few, more := b.many(50), b.many(1000)
 	var memory, cost, second series
@@ -71,7 +71,8 @@ func hosts(b *testbed) ([]Figure, error) {
 	}, nil
 }
 
-// seconds measures the memory that each idle second connection takes at a relay, in KiB.
+// seconds measures the memory that each idle second connection takes at a relay, in
+// KiB.
 func seconds(b *testbed, round, few, more int) (each float64, err error) {
 	s, err := b.site(siteConfig{name: fmt.Sprintf("seconds-%d", round), hosts: few, together: true})
 	if err != nil {
@@ -93,7 +94,8 @@ func seconds(b *testbed, round, few, more int) (each float64, err error) {
 	return (after - before) / float64(more) / 1024, err
 }
 
-// openSecond opens idle second connections of the first hosts, until end.
+// openSecond opens an idle second connection for each of the first n hosts. end closes
+// them.
 func (s *site) openSecond(b *testbed, n int) (end func(), err error) {
 	var open []*websocket.Conn
 	end = func() {
@@ -120,7 +122,7 @@ func (s *site) openSecond(b *testbed, n int) (end func(), err error) {
 	return end, nil
 }
 
-// wait lets a while pass.
+// wait waits for d, or until the part ends.
 func wait(b *testbed, d time.Duration) {
 	select {
 	case <-b.ctx.Done():

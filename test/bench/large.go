@@ -10,22 +10,22 @@ import (
 // largest is the longest message that may pass.
 const largest = 128 << 20
 
-// A pair is a system's callers: many that exchange small messages, and a single reader
-// of large messages.
+// A pair is the callers at a system: many that exchange small messages, and a single
+// reader of large messages.
 type pair struct {
-	name  string // of their groups
-	alone series // p99 of the many by themselves
-	added series // the reader's effect
-	rate  series // of the reader, in MB/s
+	name  string // begins the names of their groups
+	alone series // p99 of the small messages while the reader is idle
+	added series // how much the reader adds to the p99
+	rate  series // MB/s that the reader gets
 }
 
-// large measures how a client's large messages affect the remaining clients.
+// large measures how much the large messages of a client delay the other clients.
 func large(b *testbed) ([]Figure, error) {
 	_, relay, err := b.oneHost(siteConfig{})
 	if err != nil {
 		return nil, err
 	}
-	reader, err := b.start("reader", loadgen.ClientsRole) // in its own process, so that its work does not delay the callers
+	reader, err := b.start("reader", loadgen.ClientsRole) // a separate process, so that the reader's work does not delay the callers
 	if err != nil {
 		return nil, err
 	}
@@ -59,7 +59,7 @@ func large(b *testbed) ([]Figure, error) {
 	}, nil
 }
 
-// measurePair measures the callers alone, and beside the reader.
+// measurePair measures the callers without the reader, and beside it.
 func (b *testbed) measurePair(p *pair, reader *loadgen.Process) error {
 	small := loadgen.CallArgs{Group: p.name, Request: 512, Answer: 512, For: b.long(1200 * time.Millisecond), Every: 20 * time.Millisecond}
 	var alone, beside, one loadgen.CallReply

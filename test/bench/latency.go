@@ -6,7 +6,7 @@ import (
 	"ahprelay/test/bench/loadgen"
 )
 
-// latency measures the time that relay, NATS and host-agent add to a request and its
+// latency measures how much time relay, NATS and host-agent add to a request and its
 // response.
 func latency(b *testbed) ([]Figure, error) {
 	ports, err := b.site(siteConfig{name: "through-relay-port"})
@@ -35,7 +35,7 @@ func latency(b *testbed) ([]Figure, error) {
 	}
 	p50, p99 := make([]series, len(systems)), make([]series, len(systems))
 	err = b.rounds(func(int) error {
-		for range 4 { // in turns, so that a disturbance affects all systems
+		for range 4 { // in turns, so that a disturbance of the machine affects all systems
 			for i, name := range names {
 				delays, err := b.ask(name, 400*time.Millisecond)
 				if err != nil {
@@ -63,11 +63,12 @@ func latencyFigures(p50, p99 []series) []Figure {
 	return append(added(1, "request and answer of 512 B", 7), added(2, "the same with NATS over TCP", 6)...)
 }
 
-// quickHost is the time of a request sent directly to the host, in ms, on the faster
-// of the machines that the targets were designed for.
+// quickHost is the time for a request directly to the host, in ms, on the faster of the
+// machines for which the targets were made.
 const quickHost = 0.013
 
-// ask makes callers send requests in sequence.
+// ask lets a group of callers send requests one after another, and returns their
+// delays.
 func (b *testbed) ask(group string, d time.Duration) (loadgen.Delays, error) {
 	var reply loadgen.CallReply
 	err := b.clients.Call("Clients.Call", loadgen.CallArgs{Group: group, Request: 512, Answer: 512, For: b.long(d)}, &reply)

@@ -11,17 +11,17 @@ import (
 	"ahprelay/test/procs"
 )
 
-// A Machine describes the computer that a run used.
+// A Machine describes the computer on which a run was made.
 type Machine struct {
 	CPU    string `json:"cpu"`
 	Cores  int    `json:"cores"`
 	Kernel string `json:"kernel"`
 	Go     string `json:"go"`
-	Load   string `json:"load"` // of the last minute, before the run
+	Load   string `json:"load"` // load average of the minute before the run
 	Slack  string `json:"timer_slack,omitempty"`
 }
 
-// ThisMachine returns the facts of this machine.
+// ThisMachine describes this computer.
 func ThisMachine() Machine {
 	m := Machine{CPU: "unknown", Cores: runtime.NumCPU(), Go: runtime.Version(), Load: "unknown"}
 	var name unix.Utsname
@@ -40,7 +40,7 @@ func ThisMachine() Machine {
 	return m
 }
 
-// field returns the value of the first line "name : value".
+// field returns the value of the first line "name : value" in a text.
 func field(text, name string) string {
 	for line := range strings.Lines(text) {
 		key, value, ok := strings.Cut(line, ":")
@@ -51,7 +51,7 @@ func field(text, name string) string {
 	return "unknown"
 }
 
-// String formats the facts in a line.
+// String returns the description in one line.
 func (m Machine) String() string {
 	text := fmt.Sprintf("%s, %d cores, %s, %s, load before the run %s", m.CPU, m.Cores, m.Kernel, m.Go, m.Load)
 	if m.Slack != "" {

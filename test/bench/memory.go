@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// resident returns how many bytes of memory a process has.
+// resident returns how many bytes of memory a process occupies.
 func resident(pid int) (float64, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
 	if err != nil {
@@ -22,12 +22,12 @@ func resident(pid int) (float64, error) {
 	return float64(pages * os.Getpagesize()), err
 }
 
-// idleTime is how long clients are idle before memory is looked at.
+// idleTime is how long clients are idle before their memory is measured.
 const idleTime = 700 * time.Millisecond
 
-// memory measures an idle client's memory in relay and host-agent, with fresh
-// processes in each round. While a system's clients are idle, the next system's
-// clients connect.
+// memory measures how much memory an idle client takes in relay and host-agent. Each
+// round starts new processes. While the clients of one system are idle, those of the
+// next system connect.
 func memory(b *testbed) ([]Figure, error) {
 	n := b.many(5000)
 	var relay, agent, nats, writer series
@@ -69,15 +69,15 @@ func memory(b *testbed) ([]Figure, error) {
 	}, nil
 }
 
-// idlers are a system's idle clients.
+// An idlers is the idle clients of a system.
 type idlers struct {
 	*crowd
-	looked chan error // receives an error or nil when each is set
-	each   []float64  // KiB of each process for each client
+	looked chan error // receives the result of the measurement; each is then set
+	each   []float64  // KiB that each process takes for a client
 }
 
-// idle connects n clients to a system without any clients. After an idle period, it
-// measures how much the processes have grown.
+// idle connects n clients to a system that has none. After idleTime, it measures how
+// much the processes have grown.
 func (b *testbed) idle(way *system, n int, pids ...int) (*idlers, error) {
 	before, err := residents(pids)
 	if err != nil {
@@ -98,7 +98,7 @@ func (b *testbed) idle(way *system, n int, pids ...int) (*idlers, error) {
 	return i, nil
 }
 
-// residents returns the resident memory of each process, in bytes.
+// residents returns how many bytes of memory each process occupies.
 func residents(pids []int) (all []float64, err error) {
 	for _, pid := range pids {
 		size, err := resident(pid)
@@ -110,8 +110,8 @@ func residents(pids []int) (all []float64, err error) {
 	return all, nil
 }
 
-// perClient returns how much each client takes of each process, in KiB. All
-// clients must still be there.
+// perClient waits for the measurements, and returns how many KiB a client takes in each
+// process. It fails if a client's connection has ended.
 func perClient(all ...*idlers) (each []float64, err error) {
 	for _, i := range all {
 		if err := <-i.looked; err != nil {
@@ -127,8 +127,8 @@ func perClient(all ...*idlers) (each []float64, err error) {
 	return each, nil
 }
 
-// leave ends the systems before their clients, so that no system spends time on
-// disconnects.
+// leave stops the systems before their clients, so that no system spends time on the
+// clients' disconnects.
 func leave(all ...*idlers) error {
 	for _, i := range all {
 		i.stop()

@@ -13,11 +13,11 @@ import (
 	"github.com/nats-io/nkeys"
 )
 
-// neighbour measures how a tenant that sends as fast as it can affects clients of a
-// different tenant's host at the same relay. The same noise at a relay process of its own,
-// in the same rounds, shows the part of the machine: the processors are shared by both. In
-// production, the busy host, its host-agent and its clients run elsewhere, so here they get
-// only spare processor time.
+// neighbour measures how a tenant that sends as fast as it can delays clients of
+// another tenant's host at the same relay. For comparison, the first tenant makes the
+// same noise at another relay in the same rounds: this shows what only the shared
+// processors cause. In production, the busy host, its host-agent and its clients run on
+// other machines. Therefore they get only spare processor time here.
 func neighbour(b *testbed) ([]Figure, error) {
 	var through []Figure
 	if !b.o.Tiny {
@@ -30,16 +30,17 @@ func neighbour(b *testbed) ([]Figure, error) {
 	return append(through, tcp...), err
 }
 
-// busyClients is how many clients of the busy tenant ask without a pause.
+// busyClients is the number of the busy tenant's clients, which send requests without a
+// pause.
 const busyClients = 64
 
-// floodConns is the number of connections that a malicious host-agent makes.
+// floodConns is the number of connections that a malicious host-agent opens.
 const floodConns = 8
 
 // noiseTime is how long a noise lasts.
 const noiseTime = 1300 * time.Millisecond
 
-// neighbourOver is neighbour with host-agents that connect over TCP or through the
+// neighbourOver measures neighbours whose host-agents connect over TCP or through the
 // relay's port. Over TCP, the busy tenant also floods the relay.
 func neighbourOver(b *testbed, natsTCP bool) ([]Figure, error) {
 	name, way := "port", ""
@@ -117,19 +118,19 @@ func neighbourOver(b *testbed, natsTCP bool) ([]Figure, error) {
 	return figures, nil
 }
 
-// A noise is what a tenant does as fast as it can, and the delays of another tenant's
-// requests beside it, p50 and p99.
+// A noise is something that a tenant does as fast as it can. It has the delays, p50 and
+// p99, of another tenant's requests meanwhile.
 type noise struct {
-	work, unit  string // of the noise itself
-	what, means string // of the requests beside it
+	work, unit  string // describes the noise itself
+	what, means string // describes the requests beside it
 	make        func() (rate float64, err error)
-	pause       time.Duration // for messages that the relay has not read yet
+	pause       time.Duration // wait after the noise, until the relay has read all messages
 
 	rate   series
 	during [2]series
 }
 
-// noises returns the noises of the tenant of host i at a site.
+// noises returns the noises that the tenant of host i can make at a site.
 func (b *testbed) noises(s *site, i int) ([]*noise, error) {
 	busy, err := s.system(i)
 	if err != nil {
@@ -147,7 +148,8 @@ func (b *testbed) noises(s *site, i int) ([]*noise, error) {
 	list := []*noise{{
 		work: "frames of a busy host to one client", unit: "M/s", what: "another tenant's busy host", means: "Who hosts a lot does not make others wait.",
 		make: func() (float64, error) {
-			// Below a connection's credit: beyond it, messages go in pieces.
+			// The window is below a connection's credit, because beyond it messages are sent in
+			// pieces.
 			heard, err := crowd.hear(loadgen.Pace{Burst: 64, Window: 2048}, long, false)
 			return float64(heard.Delivered) / heard.Took.Seconds() / 1e6, err
 		},
@@ -182,7 +184,7 @@ func (b *testbed) noises(s *site, i int) ([]*noise, error) {
 	return list, nil
 }
 
-// beside makes the noise while delays are measured.
+// beside makes the noise, and calls measure meanwhile.
 func (n *noise) beside(measure func() (loadgen.Delays, error)) error {
 	var wg sync.WaitGroup
 	var rate float64
@@ -199,8 +201,8 @@ func (n *noise) beside(measure func() (loadgen.Delays, error)) error {
 	return nil
 }
 
-// figures compares the delays beside the noise with those without it, and with those
-// beside the same noise at another relay.
+// figures compares the delays beside the noise with the delays without it, and with
+// those beside the same noise at another relay.
 func (n *noise) figures(way string, alone, apart [2]series) (figures []Figure) {
 	for i, of := range []string{"p50", "p99"} {
 		work := fmt.Sprintf("request and answer of 512 B beside %s%s, %s", n.what, way, of)
@@ -212,12 +214,12 @@ func (n *noise) figures(way string, alone, apart [2]series) (figures []Figure) {
 	return figures
 }
 
-// note adds the delays of a round.
+// note adds the delays of a round to a series each.
 func note(to *[2]series, d loadgen.Delays) {
 	to[0], to[1] = append(to[0], ms(d.P50)), append(to[1], ms(d.P99))
 }
 
-// A flood is a way in which a host-agent floods the relay.
+// A flood is a way for a host-agent to flood the relay.
 type flood struct {
 	name string
 	args loadgen.FloodArgs
@@ -249,7 +251,8 @@ func (s *site) floods(i int, d time.Duration) ([]flood, error) {
 	return []flood{{name: "messages of 64 B that nobody wants", args: unwanted}, {name: "requests that the relay refuses", args: requests}}, nil
 }
 
-// exchange makes callers send a request every 20 ms.
+// exchange lets a group of callers send a request every 20 ms, and returns their
+// delays.
 func (b *testbed) exchange(group string) (loadgen.Delays, error) {
 	var reply loadgen.CallReply
 	err := b.clients.Call("Clients.Call", loadgen.CallArgs{
@@ -258,5 +261,5 @@ func (b *testbed) exchange(group string) (loadgen.Delays, error) {
 	return reply.Delays, err
 }
 
-// niceAll gives a process the lowest priority.
+// niceAll gives the lowest priority to all processes in a process group.
 func niceAll(pid int) error { return syscall.Setpriority(syscall.PRIO_PGRP, pid, 19) }

@@ -14,14 +14,14 @@ import (
 	"ahprelay/test/bench/loadgen"
 )
 
-// A phone at the edge of its cell, and a session such that it takes its time.
+// A phone at the edge of its cell opens a session with this many bytes.
 const (
 	phoneSpeed   = 400_000 / 8 // bytes a second
 	phoneSession = 1 << 20     // bytes
 	longSession  = 20 << 20
 )
 
-// phone is how long a session takes to open on a slow line.
+// phone measures how long a session takes to open over a slow connection.
 func phone(b *testbed) ([]Figure, error) {
 	s, relay, err := b.oneHost(siteConfig{relayFlags: []string{"--compress-clients", "all"}})
 	if err != nil {
@@ -62,7 +62,8 @@ func phone(b *testbed) ([]Figure, error) {
 	return []Figure{opens, newFigure(work+"costs the relay", "ms of processor", cpu[0]).beside("as it is", cpu[0], cpu[1])}, nil
 }
 
-// longPhone is phone with a session of 20 MiB, which takes seven minutes.
+// longPhone measures the same as phone with a session of 20 MiB, which takes seven
+// minutes.
 func longPhone(b *testbed) ([]Figure, error) {
 	s, relay, err := b.oneHost(siteConfig{relayFlags: []string{"--compress-clients", "all"}})
 	if err != nil {
@@ -75,7 +76,7 @@ func longPhone(b *testbed) ([]Figure, error) {
 	took := make([]time.Duration, 2)
 	var both errgroup.Group
 	for i, mode := range []websocket.CompressionMode{websocket.CompressionNoContextTakeover, websocket.CompressionDisabled} {
-		line, err := b.slowLine(s.at(relayPort)) // each has its own
+		line, err := b.slowLine(s.at(relayPort)) // each session has its own connection
 		if err != nil {
 			return nil, err
 		}
@@ -95,7 +96,8 @@ func longPhone(b *testbed) ([]Figure, error) {
 	return []Figure{opens}, nil
 }
 
-// openSession returns how long it takes from initialize to the snapshot.
+// openSession connects a client to a session. It returns the time from initialize until
+// the snapshot has arrived.
 func openSession(ctx context.Context, url, token, clientID string, size int, mode websocket.CompressionMode) (time.Duration, error) {
 	ws, _, err := websocket.Dial(ctx, url, &websocket.DialOptions{HTTPHeader: http.Header{"Authorization": {"Bearer " + token}}, CompressionMode: mode})
 	if err != nil {
@@ -122,8 +124,8 @@ func openSession(ctx context.Context, url, token, clientID string, size int, mod
 	return 0, fmt.Errorf("the session was not answered with %d bytes", size)
 }
 
-// slowLine listens in front of an address, and passes on its responses at a phone's
-// speed.
+// slowLine starts a proxy in front of an address, which passes on responses at a
+// phone's speed. It returns the proxy's address.
 func (b *testbed) slowLine(target string) (address string, err error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -155,7 +157,7 @@ func (b *testbed) slowLine(target string) (address string, err error) {
 	return listener.Addr().String(), nil
 }
 
-// slowly passes on so many bytes a second, until either side ends, and ends both.
+// slowly copies speed bytes a second until either end closes, and closes both.
 func slowly(to, from net.Conn, speed int) {
 	defer func() { _, _ = to.Close(), from.Close() }()
 	piece := make([]byte, speed/50)
