@@ -23,20 +23,21 @@ import (
 	"ahprelay/test/stack"
 )
 
-// A realHost is a third-party host with a scripted agent. A client with a direct
-// connection starts the agent's turns.
+// A realHost is a third-party host with a scripted agent. The benchmark starts the
+// agent's turns over its own direct connection to the host.
 type realHost struct {
 	bed    *testbed
 	url    string
 	pid    int
 	driver *refclient.Client
-	made   int // sessions
+	made   int // number of sessions so far
 }
 
-// realProvider is the scripted agent's. It knows "stream N MS SIZE".
+// realProvider is the provider of the scripted agent. The agent understands the prompt
+// "stream N MS SIZE".
 const realProvider = "mock"
 
-// startReal starts the host command, which listens at PORT on this machine.
+// startReal starts Options.HostCommand, which listens at PORT on this machine.
 func (b *testbed) startReal() (*realHost, error) {
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -67,7 +68,7 @@ func (b *testbed) startReal() (*realHost, error) {
 	return h, err
 }
 
-// chat makes a session, and returns its chat.
+// chat creates a session, and returns its chat's channel.
 func (h *realHost) chat() (chat string, err error) {
 	h.made++
 	session := fmt.Sprintf("%s:/00000000-0000-4000-8000-%012d", realProvider, h.made)
@@ -81,19 +82,19 @@ func (h *realHost) chat() (chat string, err error) {
 	return chat, err
 }
 
-// A watch is the viewers of a chat at a real host.
+// A watch has the viewers of a chat at a real host.
 type watch struct {
 	chat    string
 	readers sync.WaitGroup
 	viewers []*websocket.Conn
 
 	mu    sync.Mutex
-	seen  map[int64]time.Time // when the first got an action
-	delay []time.Duration     // of the later viewers, after the first
+	seen  map[int64]time.Time // time at which the first viewer received each action
+	delay []time.Duration     // delay of each later viewer after the first
 	got   int
 }
 
-// watch connects viewers of a chat, until the testbed ends.
+// watch connects n viewers to a chat, until the testbed ends.
 func (h *realHost) watch(chat, url string, tokens []string, n int) (*watch, error) {
 	w := &watch{chat: chat, viewers: make([]*websocket.Conn, n), seen: map[int64]time.Time{}}
 	h.bed.ends = append(h.bed.ends, func() {
@@ -125,7 +126,7 @@ func (h *realHost) watch(chat, url string, tokens []string, n int) (*watch, erro
 	return w, nil
 }
 
-// viewer connects a viewer, and returns when it has its snapshot.
+// viewer connects a viewer to a chat, and waits for the chat's snapshot.
 func (h *realHost) viewer(chat, url, token, clientID string) (*websocket.Conn, error) {
 	ctx, cancel := context.WithTimeout(h.bed.ctx, readyTime)
 	defer cancel()
@@ -134,7 +135,7 @@ func (h *realHost) viewer(chat, url, token, clientID string) (*websocket.Conn, e
 		return nil, err
 	}
 	ws.SetReadLimit(-1)
-	list, _ := json.Marshal([]string{chat}) // never fails
+	list, _ := json.Marshal([]string{chat}) // a list of strings always encodes
 	err = ws.Write(ctx, websocket.MessageText, fmt.Appendf(nil,
 		`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"channel":"ahp-root://","clientId":%q,"protocolVersions":["0.9.0"],"initialSubscriptions":%s}}`, clientID, list))
 	for err == nil {
@@ -147,7 +148,7 @@ func (h *realHost) viewer(chat, url, token, clientID string) (*websocket.Conn, e
 	return nil, fmt.Errorf("%s: %w", url, err)
 }
 
-// read records a connection's actions until the connection ends.
+// read records the actions on a viewer's connection until the connection ends.
 func (w *watch) read(ws *websocket.Conn) {
 	for {
 		_, message, err := ws.Read(context.Background())
@@ -171,7 +172,8 @@ func (w *watch) arrived(seq int64, now time.Time) {
 	}
 }
 
-// deltaSeq returns the serverSeq of a chat/delta.
+// deltaSeq returns the serverSeq of a chat/delta action. ok is false for any other
+// message.
 func deltaSeq(message []byte) (seq int64, ok bool) {
 	const name = `"serverSeq":`
 	at := bytes.LastIndex(message, []byte(name))
@@ -187,15 +189,15 @@ func deltaSeq(message []byte) (seq int64, ok bool) {
 	return seq, err == nil
 }
 
-// A telling is the cost of streaming to viewers.
+// A telling is what streaming to viewers has cost.
 type telling struct {
-	cpu   time.Duration // of the host
-	bytes int64         // past the meter
-	p99   time.Duration // of all viewers, after the first
+	cpu   time.Duration // processor time of the host
+	bytes int64         // bytes that the meter has counted
+	p99   time.Duration // p99 of the delays of all viewers after the first
 }
 
-// tell makes the agent stream n deltas at the given rate, and returns when all viewers
-// have them.
+// tell makes the agent stream n deltas, perSecond each second. It waits until all
+// viewers have received them.
 func (h *realHost) tell(w *watch, n, perSecond int, meter *stack.Meter) (t telling, err error) {
 	w.mu.Lock()
 	w.got, w.delay = 0, nil
@@ -234,8 +236,8 @@ func (h *realHost) tell(w *watch, n, perSecond int, meter *stack.Meter) (t telli
 	return t, err
 }
 
-// realAudience measures a real host's cost for viewers that joined by a view-only
-// link, and for as many that are connected directly.
+// realAudience measures what viewers of a view-only link cost a real host, and what the
+// same number of directly connected viewers cost.
 func (b *testbed) realAudience() ([]Figure, error) {
 	h, err := b.startReal()
 	if err != nil {

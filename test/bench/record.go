@@ -15,23 +15,23 @@ import (
 	"time"
 )
 
-// A Record is the stored result of a run. Parts that are run again on the same
-// machine, commit and day replace the earlier ones.
+// A Record is the stored result of a run. A part that runs again on the same machine,
+// commit and day replaces its former result.
 type Record struct {
 	Machine Machine        `json:"machine"`
-	Commit  string         `json:"commit"` // a trailing "+" means uncommitted changes
+	Commit  string         `json:"commit"` // a trailing "+" means that there were uncommitted changes
 	Date    time.Time      `json:"date"`
 	Parts   []RecordedPart `json:"parts"`
 	Figures []Figure       `json:"figures"`
 }
 
-// A RecordedPart is a part's duration.
+// A RecordedPart has the duration of a part.
 type RecordedPart struct {
 	Name    string  `json:"name"`
 	Seconds float64 `json:"seconds"`
 }
 
-// Add replaces the recorded figures of the given parts, and keeps the order of all
+// Add replaces the figures of the given parts in the record, and keeps the order of the
 // parts.
 func (r *Record) Add(parts []RecordedPart, figures []Figure) {
 	again := func(name string) bool {
@@ -46,7 +46,8 @@ func (r *Record) Add(parts []RecordedPart, figures []Figure) {
 
 var notInName = regexp.MustCompile(`[^a-z0-9]+`)
 
-// Name is that of its file: its day, commit and machine.
+// Name returns the name of the record's file, which consists of day, commit and
+// machine.
 func (r *Record) Name() string {
 	machine := strings.Trim(notInName.ReplaceAllString(strings.ToLower(r.Machine.CPU), "-"), "-")
 	return fmt.Sprintf("%s-%s-%s-%d.json", r.Date.UTC().Format(time.DateOnly), strings.TrimSuffix(r.Commit, "+"), machine, r.Machine.Cores)
@@ -69,8 +70,8 @@ func (r *Record) Save(file string) error {
 	return errors.Join(r.WriteJSON(f), f.Close())
 }
 
-// ReadRecord reads a file that Save wrote. The error is [os.ErrNotExist] if there is
-// no file.
+// ReadRecord reads a record that Save has written. If the file does not exist, the
+// error is [os.ErrNotExist].
 func ReadRecord(file string) (*Record, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -83,7 +84,8 @@ func ReadRecord(file string) (*Record, error) {
 	return r, nil
 }
 
-// NewestRecord reads the newest record in a directory; nil: there is none.
+// NewestRecord reads the newest record in a directory. It returns nil if there is no
+// record.
 func NewestRecord(dir string) (*Record, error) {
 	records, err := readRecords(dir)
 	if len(records) == 0 {
@@ -92,8 +94,9 @@ func NewestRecord(dir string) (*Record, error) {
 	return records[0], nil
 }
 
-// NewestParts reads the records in a directory, newest first, and leaves each part to the
-// newest record that has it. Records that keep no part are left out.
+// NewestParts reads all records in a directory, the newest first. It keeps each part
+// only in the newest record with this part, and leaves out records that then have no
+// part.
 func NewestParts(dir string) ([]*Record, error) {
 	records, err := readRecords(dir)
 	if err != nil {
@@ -128,7 +131,7 @@ func readRecords(dir string) ([]*Record, error) {
 	return records, nil
 }
 
-// ThisCommit returns the current commit of a directory, or "unknown".
+// ThisCommit returns the commit that is checked out in a directory, or "unknown".
 func ThisCommit(ctx context.Context, dir string) string {
 	git := func(args ...string) (string, error) {
 		cmd := exec.CommandContext(ctx, "git", args...)
@@ -140,25 +143,25 @@ func ThisCommit(ctx context.Context, dir string) string {
 	if err != nil {
 		return "unknown"
 	}
-	// Changes in documents affect no figure.
+	// Changes in documents change no figure.
 	if changed, err := git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!*.md", ":!docs"); err != nil || changed != "" {
 		commit += "+"
 	}
 	return commit
 }
 
-// A readmeLine is a README line with figures.
+// A readmeLine is a line in README that contains figures.
 type readmeLine struct {
-	text string // with a verb for each number
+	text string // format with a verb for each number
 	of   []number
 }
 
-// A number is a value taken from a figure.
+// A number is a value in README that comes from a figure.
 type number struct {
-	part, work string // of the first figure of which this is a part
-	beside     string // the comparison meant, and its number; "": the figure's own
-	ratio      bool   // of the two
-	inverse    bool   // as the inverse ratio
+	part, work string // part, and a text that the figure's work contains
+	beside     string // name of a comparison, whose value is taken; "": the figure's own value
+	ratio      bool   // the ratio of value and comparison is taken
+	inverse    bool   // the inverse of this ratio is taken
 }
 
 var readmeLines = []readmeLine{
@@ -174,7 +177,7 @@ var readmeLines = []readmeLine{
 		[]number{{part: "memory", work: "each at the relay"}, {part: "memory", work: "each at the host-agent"}}},
 }
 
-// find returns a number; ok is whether it is there.
+// find returns the number as a text. ok is false if no figure has it.
 func (n number) find(figures []Figure) (text string, ok bool) {
 	for _, f := range figures {
 		c := f.Comparison
@@ -200,7 +203,7 @@ func (n number) find(figures []Figure) (text string, ok bool) {
 	return "", false
 }
 
-// between returns a spread for the README, or "" if there is none.
+// between returns a spread in the form for README, or "" for nil.
 func between(s *Spread) string {
 	if s == nil {
 		return ""
@@ -208,8 +211,8 @@ func between(s *Spread) string {
 	return fmt.Sprintf(" (%s to %s)", digits(s.Low), digits(s.High))
 }
 
-// ReadmeLines returns the README's lines with figures; it fails if a figure is
-// missing.
+// ReadmeLines returns README's lines with their numbers. It returns an error if a
+// figure is missing.
 func ReadmeLines(figures []Figure) ([]byte, error) {
 	var b strings.Builder
 	for _, l := range readmeLines {

@@ -16,7 +16,8 @@ func figureOf(part, work string, value float64) Figure {
 	return f
 }
 
-// TestRecordReplacesRepeatedParts, and keeps the remaining figures.
+// TestRecordReplacesRepeatedParts adds a part twice. The second result replaces the
+// first, and the other parts stay.
 func TestRecordReplacesRepeatedParts(t *testing.T) {
 	dir := t.TempDir()
 	r := &Record{Machine: Machine{CPU: "AMD EPYC (2)", Cores: 2}, Commit: "abc1234+", Date: time.Date(2026, 11, 22, 3, 4, 5, 0, time.UTC)}
@@ -53,7 +54,8 @@ func TestRecordReplacesRepeatedParts(t *testing.T) {
 	}
 }
 
-// TestEachPartComesFromItsNewestRecord: a run of some parts leaves the figures of the rest.
+// TestEachPartComesFromItsNewestRecord reads records of several runs. Each part comes
+// from the newest run that has measured it.
 func TestEachPartComesFromItsNewestRecord(t *testing.T) {
 	dir := t.TempDir()
 	day := time.Date(2026, 11, 22, 0, 0, 0, 0, time.UTC)
@@ -81,7 +83,8 @@ func TestEachPartComesFromItsNewestRecord(t *testing.T) {
 	}
 }
 
-// TestTimeLeftNeedsAllDurations: an unknown duration makes the estimate empty.
+// TestTimeLeftNeedsAllDurations estimates the duration of parts. Without the duration
+// of a part, there is no estimate.
 func TestTimeLeftNeedsAllDurations(t *testing.T) {
 	r := &Record{Parts: []RecordedPart{{"fanout", 40}, {"gate", 30}}}
 	list, err := chosen([]string{"gate", "fanout"})
@@ -96,7 +99,7 @@ func TestTimeLeftNeedsAllDurations(t *testing.T) {
 	}
 }
 
-// TestReadmeLinesNeedEveryFigure: a missing figure is an error.
+// TestReadmeLinesNeedEveryFigure leaves out a figure. ReadmeLines must return an error.
 func TestReadmeLinesNeedEveryFigure(t *testing.T) {
 	beside := func(f Figure, name string, other float64) Figure {
 		return f.beside(name, series{f.Value}, series{other})

@@ -9,15 +9,15 @@ import (
 	"time"
 )
 
-// Times of a site at rest.
+// These are the durations for measuring a site at rest.
 const (
 	settleTime = 12 * time.Second // from the start until the programs are at rest
-	restTime   = 5 * time.Second  // of a round
+	restTime   = 5 * time.Second  // duration of a round
 	wakeLook   = 10 * time.Millisecond
 )
 
-// rest measures a relay, a host-agent and its sentinel while nothing happens: their
-// memory, and how often the host-agent wakes the machine.
+// rest measures a relay, a host-agent and the host-agent's sentinel while nothing
+// happens: how much memory they have, and how often the host-agent wakes the machine.
 func rest(b *testbed) ([]Figure, error) {
 	s, err := b.site(siteConfig{name: "rest"})
 	if err != nil {
@@ -56,7 +56,7 @@ func rest(b *testbed) ([]Figure, error) {
 	}, nil
 }
 
-// children returns the processes that a process has started.
+// children returns the ids of the processes that a process has started.
 func children(pid int) (pids []int, err error) {
 	lists, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
 	if err != nil {
@@ -78,8 +78,8 @@ func children(pid int) (pids []int, err error) {
 	return pids, nil
 }
 
-// wakeUps returns how often per second the processes went from rest to work. Work in
-// one or two neighbouring intervals of wakeLook counts as one wake-up.
+// wakeUps returns how often a second the processes begin to work after they were idle.
+// It looks at intervals of wakeLook. Work in two successive intervals counts once.
 func wakeUps(pids []int, d time.Duration) (perSecond float64, err error) {
 	var count int
 	last, worked := -1, false
@@ -103,7 +103,7 @@ func wakeUps(pids []int, d time.Duration) (perSecond float64, err error) {
 	return float64(count) / time.Since(start).Seconds(), nil
 }
 
-// timesRun returns how often the kernel has let threads of a process run.
+// timesRun returns how often the kernel has run a thread of the process so far.
 func timesRun(pid int) (runs int, err error) {
 	stats, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
 	if err != nil {

@@ -11,13 +11,14 @@ import (
 	"ahprelay/test/procs"
 )
 
-// returningHosts is the number of host-agents that come back to a restarted relay.
+// returningHosts is the number of host-agents that reconnect to a restarted relay.
 const returningHosts = 500
 
-// returns measures the relay's processor time for each host-agent that comes back after a
-// restart of the relay. Each host-agent has its own TCP connection, WebSocket and NATS
-// login. The host-agents share a process, and their hosts are one process. The cost of a
-// relay's start is that of a relay without host-agents.
+// returns measures the relay's processor time for each host-agent that reconnects after
+// the relay has restarted. Each host-agent has its own TCP connection, WebSocket and
+// NATS login. All host-agents run in one process, and one process serves as their host.
+// The restart of a relay without host-agents gives the cost of the start, which is
+// subtracted.
 func returns(b *testbed) ([]Figure, error) {
 	n := b.many(returningHosts)
 	full, err := b.siteWithMetrics(siteConfig{name: "full", hosts: n, together: true})
@@ -51,7 +52,7 @@ func returns(b *testbed) ([]Figure, error) {
 	}, nil
 }
 
-// A meteredSite is a site whose relay shows its metrics.
+// A meteredSite is a site whose relay serves its metrics.
 type meteredSite struct {
 	*site
 	metrics *loadgen.Metrics
@@ -68,9 +69,9 @@ func (b *testbed) siteWithMetrics(cfg siteConfig) (*meteredSite, error) {
 	return &meteredSite{s, &loadgen.Metrics{URL: "http://" + admin + "/metrics"}}, err
 }
 
-// restart kills and starts the relay, and waits until it holds n hosts. It returns the
-// processor time of the relay since its start, without the requests for metrics, and the
-// time until then.
+// restart kills the relay, starts it again, and waits until it holds n hosts. It
+// returns the time that this took, and the relay's processor time since its start,
+// without the time for requests to its metrics.
 func (s *meteredSite) restart(n int) (used, took time.Duration, err error) {
 	if err := s.relay.End(syscall.SIGKILL); err != nil {
 		return 0, 0, err
@@ -88,7 +89,7 @@ func (s *meteredSite) restart(n int) (used, took time.Duration, err error) {
 	return used, took, err
 }
 
-// holds returns an error until the relay holds n hosts through its own port.
+// holds returns an error unless the relay holds n hosts through its own port.
 func (s *meteredSite) holds(n int) error {
 	time.Sleep(loadgen.HeldEvery)
 	held, err := s.metrics.Held(s.bed.ctx)

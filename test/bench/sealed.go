@@ -15,12 +15,12 @@ import (
 	"ahprelay/test/stack"
 )
 
-// sealedFlags returns those of the host-agent of a sealed host.
+// sealedFlags returns the flags that make the host-agent seal its host.
 func (s *site) sealedFlags() ([]string, error) {
 	if !s.cfg.sealed {
 		return nil, nil
 	}
-	dir, err := os.MkdirTemp("", "ahp") // short enough for a socket's path
+	dir, err := os.MkdirTemp("", "ahp") // short, because a socket's path has a limit
 	if err != nil {
 		return nil, err
 	}
@@ -29,19 +29,19 @@ func (s *site) sealedFlags() ([]string, error) {
 	return []string{"--sealed", "--control", s.control.Path, "--state-dir", filepath.Join(s.dataDir(), "agent")}, nil
 }
 
-// pairTime is the time limit of a pairing.
+// pairTime limits the time for a pairing.
 const pairTime = 2 * time.Minute
 
-// code makes a code for one more device.
+// code orders a pairing code for a device at the host.
 func (s *site) code(ctx context.Context) (made hostagent.PairingCode, err error) {
-	err = await(ctx, func() error { // the host is online before the socket is there
+	err = await(ctx, func() error { // the host may be online before the socket exists
 		made, err = s.control.OrderDevices(ctx, hostagent.DeviceOrder{Do: "pair", Subject: "ada", Level: auth.AccessAdmin})
 		return err
 	})
 	return made, err
 }
 
-// confirm admits the device that waits.
+// confirm confirms at the host the device that waits for it.
 func (s *site) confirm(ctx context.Context) error {
 	return await(ctx, func() error {
 		list, err := s.control.Devices(ctx)
@@ -56,7 +56,7 @@ func (s *site) confirm(ctx context.Context) error {
 	})
 }
 
-// pair pairs the load generators with the sealed host.
+// pair pairs the load generators, as one device, with the sealed host.
 func (s *site) pair() (*loadgen.Seal, error) {
 	ctx, cancel := context.WithTimeout(s.bed.ctx, pairTime)
 	defer cancel()
@@ -94,20 +94,21 @@ func (s *site) pair() (*loadgen.Seal, error) {
 	return &loadgen.Seal{Host: hostName(0), Key: p.Key[:], Device: device}, err
 }
 
-// A pairOfWays is the same site with a host that is not sealed, and with one that is.
+// A pairOfWays has two equal sites: the host of the first is not sealed, and the host
+// of the second is.
 type pairOfWays struct {
 	sites  [2]*site
 	ways   [2]*system
 	meters [2]*stack.Meter
 }
 
-// sealedNames are those of the two ways.
+// sealedNames are the names of the two ways.
 var sealedNames = [2]string{"plain", "sealed"}
 
-// unsealedName is the comparison's name.
+// unsealedName is the name for the unsealed way in a comparison.
 const unsealedName = "not sealed"
 
-// sealedWays starts the same site twice.
+// sealedWays starts both sites.
 func (b *testbed) sealedWays(name string, natsTCP bool, upstreams ...string) (p *pairOfWays, err error) {
 	p = &pairOfWays{}
 	for i := range p.sites {
@@ -137,7 +138,7 @@ func (p *pairOfWays) end() {
 	}
 }
 
-// sealedCost measures a sealed host beside one that is not, in turns.
+// sealedCost measures a sealed host and an unsealed host in turns.
 func sealedCost(b *testbed) (figures []Figure, err error) {
 	for _, part := range []func(*testbed) ([]Figure, error){sealedUplink, sealedFanout, sealedAudience, sealedLatency, sealedConsole} {
 		more, err := part(b)
@@ -149,7 +150,7 @@ func sealedCost(b *testbed) (figures []Figure, err error) {
 	return figures, nil
 }
 
-// sealedUplink is the part uplink at a sealed host.
+// sealedUplink measures what the part uplink measures, at a sealed host.
 func sealedUplink(b *testbed) (figures []Figure, err error) {
 	for _, way := range []struct {
 		name    string
@@ -189,7 +190,8 @@ func sealedUplink(b *testbed) (figures []Figure, err error) {
 	return figures, nil
 }
 
-// sealedCrowds joins readers on both ways, and has host-agents learn who reads.
+// sealedCrowds connects readers to both ways, and streams once, so that the host-agents
+// know the readers.
 func (b *testbed) sealedCrowds(p *pairOfWays, name string, readers, size int, pace loadgen.Pace) (crowds [2]*crowd, err error) {
 	for i, way := range p.ways {
 		if crowds[i], err = b.join(way, name+"-"+sealedNames[i], readers, 0, size); err != nil {
@@ -202,7 +204,7 @@ func (b *testbed) sealedCrowds(p *pairOfWays, name string, readers, size int, pa
 	return crowds, nil
 }
 
-// sealedFanout is the part fanout at a sealed host.
+// sealedFanout measures what the part fanout measures, at a sealed host.
 func sealedFanout(b *testbed) ([]Figure, error) {
 	p, err := b.sealedWays("fanout", false)
 	if err != nil {
@@ -247,10 +249,10 @@ func sealedFanout(b *testbed) ([]Figure, error) {
 	}, nil
 }
 
-// pairedTurns is the number of turns of a latency, each on both ways.
+// pairedTurns is how often each way is measured for a latency.
 const pairedTurns = 10
 
-// sealedLatency is the time that sealing adds to a request and its response.
+// sealedLatency measures how much time sealing adds to a request and its response.
 func sealedLatency(b *testbed) ([]Figure, error) {
 	p, err := b.sealedWays("latency", false)
 	if err != nil {
@@ -272,7 +274,7 @@ func sealedLatency(b *testbed) ([]Figure, error) {
 		turns = 1
 	}
 	for turn := range turns {
-		for j := range sealedNames { // each way is first in every other turn
+		for j := range sealedNames { // in every other turn, each way is measured first
 			i := (turn + j) % 2
 			delays, err := b.ask(sealedNames[i], 400*time.Millisecond)
 			if err != nil {

@@ -11,10 +11,11 @@ import (
 	"ahprelay/test/stack"
 )
 
-// linkState is the size of the state that a link's viewers get as they join, in bytes.
+// linkState is the size, in bytes, of the session's state that each viewer of a link
+// gets when it joins.
 const linkState = 64 << 10
 
-// link makes a link to a session of the sealed host.
+// link makes a link for a number of people to a session of the sealed host.
 func (s *site) link(session string, people int) (*loadgen.Seal, error) {
 	ctx, cancel := context.WithTimeout(s.bed.ctx, pairTime)
 	defer cancel()
@@ -34,7 +35,7 @@ func (s *site) link(session string, people int) (*loadgen.Seal, error) {
 	return &loadgen.Seal{Host: hostName(0), Key: key, Device: private}, err
 }
 
-// follow joins the viewers of a new link.
+// follow makes a link, and connects viewers by it.
 func (b *testbed) follow(s *site, relay system, name string, state, viewers int) (*crowd, error) {
 	session := loadgen.SessionChannel(state)
 	var err error
@@ -50,7 +51,7 @@ func (b *testbed) follow(s *site, relay system, name string, state, viewers int)
 	return c, err
 }
 
-// sealedAudience measures a sealed host's cost for the viewers of a link.
+// sealedAudience measures what the viewers of a link cost a sealed host.
 func sealedAudience(b *testbed) ([]Figure, error) {
 	var meter *stack.Meter
 	s, relay, err := b.oneHost(siteConfig{

@@ -13,14 +13,14 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// sealedDeltas is the number of words of a turn.
+// sealedDeltas is the number of words in a turn.
 const sealedDeltas = 500
 
-// sealedConsole is the console's work for each word of an answer, on a phone's screen with a
-// processor that is slowed down.
+// sealedConsole measures how long the console works for each word of an answer, with a
+// phone's screen and a slowed processor.
 func sealedConsole(b *testbed) ([]Figure, error) {
 	if b.o.Tiny {
-		return nil, nil // there may be no browser
+		return nil, nil // tests may run without a browser
 	}
 	host, err := b.demoHost()
 	if err != nil {
@@ -44,7 +44,7 @@ func sealedConsole(b *testbed) ([]Figure, error) {
 	var work [2]series
 	err = b.rounds(func(round int) error {
 		for turn := range 2 {
-			for j := range pages { // each way is first in every other turn
+			for j := range pages { // in every other turn, each way is measured first
 				i := (turn + j) % 2
 				took, err := pages[i].deltaWork(fmt.Sprintf("talk %d", sealedDeltas+2*round+turn))
 				if err != nil {
@@ -64,7 +64,8 @@ func sealedConsole(b *testbed) ([]Figure, error) {
 	}, nil
 }
 
-// open opens a way's page, which is paired with its host.
+// open opens the console for way i, and pairs the page with the host if the host is
+// sealed.
 func (p *pairOfWays) open(b *browser, i int) error {
 	s := p.sites[i]
 	slow := func(ctx context.Context, target *chromedp.Target) (chromedp.Void, error) {
@@ -86,7 +87,7 @@ func (p *pairOfWays) open(b *browser, i int) error {
 	return b.until(`[...document.querySelectorAll("#sessions li")].length > 0`)
 }
 
-// pairPage pairs a page with its host.
+// pairPage pairs a page with its host by a code.
 func (p *pairOfWays) pairPage(b *browser, s *site) error {
 	code, err := s.code(b.ctx)
 	if err != nil {
@@ -105,8 +106,8 @@ func (p *pairOfWays) pairPage(b *browser, s *site) error {
 	)
 }
 
-// deltaWork has the agent speak in a new session, and returns the page's work for each delta,
-// in ms.
+// deltaWork makes the agent stream in a new session. It returns how long the page works
+// for each delta, in ms.
 func (b *browser) deltaWork(prompt string) (float64, error) {
 	err := errors.Join(
 		b.do(`document.querySelector("#new-session").click()`, `document.querySelector("#create") !== null`),
@@ -129,7 +130,8 @@ func (b *browser) deltaWork(prompt string) (float64, error) {
 	return (after - before) * 1000 / sealedDeltas, b.do(`document.querySelector("#back").click()`, `(document.querySelector("#turns")?.children.length ?? 0) === 0`)
 }
 
-// worked returns the page's time for scripts, styles and layout, in seconds.
+// worked returns how long the page has worked on scripts, styles and layout so far, in
+// seconds.
 func (b *browser) worked() (total float64, err error) {
 	metrics, err := chromedp.Run(b.ctx, func(ctx context.Context, target *chromedp.Target) (*performance.GetMetricsResult, error) {
 		got, err := cdp.Call(ctx, target, performance.GetMetrics, cdp.Empty{})

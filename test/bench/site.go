@@ -21,18 +21,18 @@ import (
 	"ahprelay/test/testca"
 )
 
-// Ports of a site, all at its own address.
+// These are a site's ports, at the site's own address.
 const (
 	relayPort = "8484"
 	natsPort  = "4222"
 )
 
-// A siteConfig describes the components of a site.
+// A siteConfig describes a site.
 type siteConfig struct {
 	name       string   // default: site
-	hosts      int      // default 1; all of them are the testbed's host
-	tenants    []string // that hosts belong to, one for each; default: all to stack.Tenant
-	upstreams  []string // of hosts, one for each; default: the testbed's host
+	hosts      int      // default 1; the testbed's host serves all of them
+	tenants    []string // tenant of each host; default: stack.Tenant for all
+	upstreams  []string // URL of each host; default: the testbed's host
 	relayFlags []string
 	agentFlags []string
 
@@ -40,35 +40,34 @@ type siteConfig struct {
 
 	sealed bool // the host is sealed; one host only
 
-	// together has all host-agents in one process, so that there can be many.
+	// together makes all host-agents run in one process, so that there can be many.
 	together bool
 
-	// natsTCP has host-agents reach NATS over TCP, not through the relay's
-	// port.
+	// natsTCP makes host-agents connect to NATS over TCP, not through the relay's port.
 	natsTCP bool
 
-	// natsListen opens the relay's NATS listener, for readers.
+	// natsListen makes the relay open its NATS listener, for readers.
 	natsListen bool
 
-	// between puts a proxy between host-agents and their NATS address, and returns the
-	// proxy's address. It may be nil.
+	// between, if not nil, starts a proxy between host-agents and the NATS address target.
+	// It returns the proxy's address.
 	between func(target string) (string, error)
 }
 
-// A site is a relay with NATS in it, and its host-agents.
+// A site is a relay with embedded NATS, and its host-agents.
 type site struct {
 	bed     *testbed
 	cfg     siteConfig
 	address string
 	keys    *auth.Keys
-	http    *http.Client // trusts the relay
+	http    *http.Client // trusts the relay's certificate
 	relay   *procs.Process
-	agents  []*procs.Process  // none if they are together
-	group   *loadgen.Process  // the process of those that are together
-	control hostagent.Control // of the sealed host
+	agents  []*procs.Process  // processes of the host-agents; none with together
+	group   *loadgen.Process  // process with all host-agents, with together
+	control hostagent.Control // control socket of the sealed host's host-agent
 }
 
-// site starts a site, and returns when its hosts are online.
+// site starts a site, and waits until its hosts are online.
 func (b *testbed) site(cfg siteConfig) (*site, error) {
 	if cfg.name == "" {
 		cfg.name = "site"
@@ -99,7 +98,7 @@ func (b *testbed) site(cfg siteConfig) (*site, error) {
 	return s, s.startAgents()
 }
 
-// oneHost starts a site, and returns the way to its first host too.
+// oneHost starts a site, and also returns the way to its first host.
 func (b *testbed) oneHost(cfg siteConfig) (*site, *system, error) {
 	s, err := b.site(cfg)
 	if err != nil {
@@ -113,7 +112,7 @@ func (s *site) dataDir() string       { return filepath.Join(s.bed.dir, s.cfg.na
 func (s *site) at(port string) string { return net.JoinHostPort(s.address, port) }
 func (s *site) url() string           { return "http" + s.secure() + "://" + s.at(relayPort) }
 
-// secure returns the additional letter of a URL's scheme with TLS.
+// secure returns "s", the letter that a URL's scheme has more with TLS, or "".
 func (s *site) secure() string {
 	if s.cfg.tls {
 		return "s"
@@ -121,7 +120,7 @@ func (s *site) secure() string {
 	return ""
 }
 
-// prepareTLS makes a certificate, which the site's programs trust.
+// prepareTLS makes a certificate that the site's programs trust, if the site has TLS.
 func (s *site) prepareTLS() error {
 	s.http = http.DefaultClient
 	if !s.cfg.tls {
@@ -139,7 +138,7 @@ func (s *site) prepareTLS() error {
 	return nil
 }
 
-// startRelay returns when the relay takes clients.
+// startRelay starts the relay, and waits until it accepts clients.
 func (s *site) startRelay() error {
 	return s.relay.Launch(s.bed.ctx, func() error { return procs.Ready(s.http, s.url()) })
 }
@@ -147,7 +146,7 @@ func (s *site) startRelay() error {
 // hostName returns the name of host i.
 func hostName(i int) string { return fmt.Sprintf("host-%d", i) }
 
-// startAgents returns when all hosts are online.
+// startAgents starts all host-agents, and waits until all hosts are online.
 func (s *site) startAgents() error {
 	if s.cfg.together {
 		return s.startTogether()
@@ -169,8 +168,8 @@ func (s *site) startAgents() error {
 	return nil
 }
 
-// atOnce is how many of the host-agents in one process connect at a time: it is the
-// relay's limit for one address.
+// atOnce is how many host-agents in one process connect at the same time, which is the
+// relay's limit for an address.
 const atOnce = 50
 
 // startTogether is startAgents with all host-agents in one process.
@@ -212,7 +211,7 @@ func (s *site) hostToken(i int) (string, error) {
 	return s.keys.Tokens().IssueHost(auth.Enrolment{Tenant: s.tenant(i), Host: hostName(i), Expires: time.Now().Add(time.Hour)})
 }
 
-// addAgent starts the host-agent of host i.
+// addAgent starts the host-agent of host i, and waits until the host is online.
 func (s *site) addAgent(i int) error {
 	token, err := s.hostToken(i)
 	if err != nil {
@@ -247,7 +246,7 @@ func (s *site) addAgent(i int) error {
 	return agent.Start()
 }
 
-// online returns when host i is.
+// online waits until host i is online. It fails if the host-agent's process ends.
 func (s *site) online(i int, agent *procs.Process, token string) error {
 	return await(s.bed.ctx, func() error {
 		err := s.state(i, token)
@@ -261,7 +260,7 @@ func (s *site) online(i int, agent *procs.Process, token string) error {
 	})
 }
 
-// state returns an error unless host i is online.
+// state returns an error unless the relay reports host i as online.
 func (s *site) state(i int, token string) error {
 	info, err := procs.GetJSONBy[hostsapi.Info](s.bed.ctx, s.http, s.url()+"/api/hosts/"+hostName(i), token)
 	if err == nil && info.State != "online" {
@@ -270,8 +269,8 @@ func (s *site) state(i int, token string) error {
 	return err
 }
 
-// subjects is the number of distinct clients at a site: the relay limits the usage of
-// each.
+// subjects is the number of different subjects among a site's clients. The relay limits
+// what each subject may use.
 const subjects = 16
 
 func (s *site) tenant(i int) string {
@@ -288,7 +287,8 @@ func (s *site) upstream(i int) string {
 	return s.cfg.upstreams[i]
 }
 
-// tokens returns client tokens for all hosts of host i's tenant.
+// tokens returns client tokens for all hosts in the tenant of host i, one for each
+// subject.
 func (s *site) tokens(i int) (tokens []string, err error) {
 	for n := range subjects {
 		token, err := s.keys.Tokens().IssueClient(auth.Client{
@@ -302,7 +302,7 @@ func (s *site) tokens(i int) (tokens []string, err error) {
 	return tokens, nil
 }
 
-// end ends all processes of the site.
+// end stops all processes of the site.
 func (s *site) end() {
 	if s.group != nil {
 		s.group.Close()
@@ -313,7 +313,7 @@ func (s *site) end() {
 	s.relay.Kill()
 }
 
-// system returns the way to clients of host i.
+// system returns the way through the relay to host i.
 func (s *site) system(i int) (*system, error) {
 	tokens, err := s.tokens(i)
 	way := &system{
@@ -325,23 +325,22 @@ func (s *site) system(i int) (*system, error) {
 	return way, err
 }
 
-// Names of the systems that the relay is compared with.
+// These are the names of systems with which the relay is compared.
 const (
 	directName = "straight on the host"
 	natsName   = "nats-server WebSocket"
 )
 
-// direct is the way to clients without a relay.
+// direct returns the way to the testbed's host without a relay.
 func (b *testbed) direct() *system {
 	return &system{name: directName, kind: loadgen.AHP, url: b.hostURL, pid: b.host.Pid()}
 }
 
-// natsServer starts a NATS server of its own, with its WebSocket listener as
-// the way to clients.
+// natsServer starts a separate NATS server. Clients use its WebSocket listener.
 func (b *testbed) natsServer() (*system, error) { return b.startNATS("nats-server", "", "") }
 
-// startNATS is natsServer under a name for its files, with TLS at the WebSocket
-// listener if there is a certificate.
+// startNATS is natsServer with a name for its files. If there is a certificate, the
+// WebSocket listener has TLS.
 func (b *testbed) startNATS(name, cert, key string) (*system, error) {
 	address, err := procs.FreeAddress()
 	if err != nil {
@@ -377,13 +376,13 @@ func reachable(addresses ...string) error {
 	return nil
 }
 
-// writer starts a server that writes each message to each client by itself.
+// writer starts a server that writes each message to each client separately.
 func (b *testbed) writer() (*system, error) {
 	return b.startWriter("writer", loadgen.WriterRole, "conn.Write each")
 }
 
-// together starts a server that only writes, with one write to each client for all
-// waiting messages.
+// together starts a server that only writes: for each client, it writes all waiting
+// messages at once.
 func (b *testbed) together() (*system, error) {
 	return b.startWriter("together", loadgen.TogetherRole, "a server that only writes")
 }

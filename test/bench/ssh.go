@@ -20,11 +20,11 @@ const (
 	sshName     = "ssh -R"
 )
 
-// errNoSSH reports that there is no SSH server to compare with.
+// errNoSSH is the error on a machine without an SSH server.
 var errNoSSH = errors.New("no sshd on this machine")
 
-// sshTunnel makes the testbed's host reachable with ssh -R, through its own SSH server
-// with its own keys. Between puts a proxy between client and server.
+// sshTunnel makes the testbed's host reachable by ssh -R, through a separate SSH server
+// with new keys. between starts a proxy between the SSH client and the server.
 func (b *testbed) sshTunnel(between func(target string) (string, error)) (*system, error) {
 	if _, err := os.Stat(sshdProgram); err != nil {
 		return nil, errNoSSH
@@ -62,7 +62,8 @@ func (b *testbed) sshTunnel(between func(target string) (string, error)) (*syste
 	return b.sshClient(dir, address, through)
 }
 
-// sshClient connects the tunnel.
+// sshClient starts the SSH client, which opens the tunnel, and returns the way through
+// it.
 func (b *testbed) sshClient(dir, address, through string) (*system, error) {
 	me, err := user.Current()
 	if err != nil {
@@ -85,28 +86,28 @@ func (b *testbed) sshClient(dir, address, through string) (*system, error) {
 	return &system{name: sshName, kind: loadgen.AHP, url: "ws://" + public, pid: ssh.cmd.Process.Pid}, nil
 }
 
-// A command is a program that is none of ours.
+// A command is a process of a third-party program.
 type command struct {
 	cmd  *exec.Cmd
 	log  string
 	done chan error
 }
 
-// command starts a program, which ends with the testbed.
+// command starts a program. The testbed's end stops it.
 func (b *testbed) command(name, program string, args ...string) (*command, error) {
 	c := &command{cmd: exec.Command(program, args...), log: filepath.Join(b.dir, name+".log"), done: make(chan error, 1)}
 	log, err := os.Create(c.log)
 	if err != nil {
 		return nil, err
 	}
-	defer log.Close() // the process has its own
+	defer log.Close() // the process has its own descriptor
 	c.cmd.Stdout, c.cmd.Stderr = log, log
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	if err := c.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
 	ended := make(chan struct{})
-	go func() { // ends with the process, which the testbed's end sees to
+	go func() { // returns when the process ends, and the testbed's end stops the process
 		defer close(ended)
 		c.done <- c.cmd.Wait()
 	}()
@@ -117,7 +118,7 @@ func (b *testbed) command(name, program string, args ...string) (*command, error
 	return c, nil
 }
 
-// ready returns when an address accepts connections.
+// ready waits until an address accepts connections. It fails if the program ends.
 func (c *command) ready(b *testbed, address string) error {
 	return await(b.ctx, func() error {
 		select {

@@ -6,14 +6,14 @@ import (
 	"ahprelay/test/bench/loadgen"
 )
 
-// half is half the pace of streaming, so that 100 clients do not occupy both
-// processors.
+// half is half the pace of streaming, so that 100 clients do not use both processors
+// fully.
 var half = loadgen.Pace{Burst: 20, Every: 20 * time.Millisecond}
 
-// stallTime is how long each is measured.
+// stallTime is how long each system is measured in a round.
 const stallTime = 650 * time.Millisecond
 
-// stalled measures how a reader that reads nothing affects the remaining readers.
+// stalled measures how a reader that reads nothing affects the other readers.
 func stalled(b *testbed) ([]Figure, error) {
 	_, relay, err := b.oneHost(siteConfig{})
 	if err != nil {
@@ -35,7 +35,7 @@ func stalled(b *testbed) ([]Figure, error) {
 		}
 	}
 	err = b.rounds(func(int) error {
-		for i := range 2 * len(crowds) { // twice, since there are few bursts in that time
+		for i := range 2 * len(crowds) { // twice, because there are few bursts in stallTime
 			i %= len(crowds)
 			c := crowds[i]
 			got, err := c.hear(half, b.long(stallTime), true)
@@ -60,8 +60,8 @@ func stalled(b *testbed) ([]Figure, error) {
 	}, nil
 }
 
-// hearDisturbed is hear while the quiet reader takes nothing, once its line is
-// full. Afterwards it takes all that it has missed.
+// hearDisturbed is hear while the quiet reader reads nothing, after its connection is
+// full. In the end, the quiet reader receives everything that it has missed.
 func (c *crowd) hearDisturbed(d time.Duration) (s sample, err error) {
 	pause := loadgen.PauseArgs{Group: c.groups[0], Reader: 0, On: true}
 	if err := c.bed.clients.Call("Clients.Pause", pause, &loadgen.None{}); err != nil {
@@ -80,8 +80,7 @@ func (c *crowd) hearDisturbed(d time.Duration) (s sample, err error) {
 	return s, c.await()
 }
 
-// await returns when all readers, including the quiet reader, have received
-// everything.
+// await waits until all readers, the quiet reader included, have received everything.
 func (c *crowd) await() error {
 	var said int64
 	for i, channel := range c.channels {

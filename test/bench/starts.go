@@ -11,8 +11,9 @@ import (
 	"ahprelay/test/procs"
 )
 
-// starts measures the time from a host-agent's start until its host is online, beside the
-// time in which the same program starts and prints its version.
+// starts measures the time from a host-agent's start until its host is online. For
+// comparison, it measures how long the same program takes to start and print its
+// version.
 func starts(b *testbed) ([]Figure, error) {
 	s, err := b.site(siteConfig{name: "starts"})
 	if err != nil {

@@ -10,14 +10,15 @@ import (
 	"ahprelay/test/bench/loadgen"
 )
 
-// stormClients is how many clients come back at once.
+// stormClients is the number of clients that reconnect at the same time.
 const stormClients = 1000
 
-// murmur is the host's stream during the crash, so that clients miss actions.
+// murmur is the pace at which the host streams during the crash, so that clients miss
+// actions.
 var murmur = loadgen.Pace{Burst: 1, Every: 50 * time.Millisecond}
 
-// storm measures the time until all clients of a crashed relay are connected to its
-// successor and have received the actions that they missed.
+// storm kills the relay and starts it again. It measures the time until all clients are
+// connected to the new process and have received the actions that they missed.
 func storm(b *testbed) ([]Figure, error) {
 	s, relay, err := b.oneHost(siteConfig{})
 	if err != nil {
@@ -56,8 +57,8 @@ func storm(b *testbed) ([]Figure, error) {
 	}, nil
 }
 
-// comeBack makes readers reconnect after an event, while the host keeps streaming, and
-// returns the time until the last reader is back.
+// comeBack calls after, which ends the connections, while the host streams. All readers
+// reconnect. It returns the time until the last reader has received everything.
 func (c *crowd) comeBack(after func() error) (took time.Duration, err error) {
 	var wg sync.WaitGroup
 	var lost error

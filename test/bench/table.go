@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// WriteTable writes figures as a Markdown table, below the facts about the machine. A
-// figure with several comparisons takes one line.
+// WriteTable writes the machine's description and a Markdown table with the figures. A
+// figure with several comparisons has one line.
 func WriteTable(w io.Writer, m Machine, figures []Figure) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\n\n", m)
@@ -27,12 +27,12 @@ func WriteTable(w io.Writer, m Machine, figures []Figure) error {
 	return err
 }
 
-// sameAs reports whether two figures are the same except for their comparisons.
+// sameAs reports whether two figures differ only in their comparisons.
 func (f *Figure) sameAs(g *Figure) bool {
 	return f.Part == g.Part && f.Work == g.Work && f.Unit == g.Unit && f.Value == g.Value
 }
 
-// line writes a single line for equal figures.
+// line writes one line for figures that differ only in their comparisons.
 func line(b *strings.Builder, figures []Figure) {
 	var beside, targets, met, near []string
 	for _, f := range figures {
@@ -57,7 +57,7 @@ func line(b *strings.Builder, figures []Figure) {
 		digits(f.Spread.Low), digits(f.Spread.High), strings.Join(beside, "; "), strings.Join(targets, "; "), strings.Join(met, "; "), strings.Join(near, "; "), f.Meaning)
 }
 
-// digits writes a number with three digits that mean something.
+// digits returns a number with three significant digits.
 func digits(v float64) string {
 	if v == 0 {
 		return "0"

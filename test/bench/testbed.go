@@ -15,23 +15,24 @@ import (
 
 // Options control a run.
 type Options struct {
-	Programs string // directory of the programs that procs builds
-	Dir      string // for logs and state; each part has a directory
+	Programs string // directory with the programs from procs.Build
+	Dir      string // directory for logs and state; each part has its own directory in it
 	Rounds   int    // default 5
 	Progress io.Writer
-	Former   *Record // how long parts took; nil: unknown
+	Former   *Record // durations of parts in a former run; nil: unknown
 
-	RelayFlags, AgentFlags []string // more of them
+	RelayFlags, AgentFlags []string // further flags
 
-	// HostCommand starts an AHP host with a scripted agent, at PORT on this machine,
-	// for the figures of real hosts. "": none.
+	// HostCommand is a command that starts an AHP host with a scripted agent, at PORT on
+	// this machine. The figures for a real host need it. "": none.
 	HostCommand string
 
-	// Tiny is for tests: little work, of few clients. Figures mean nothing.
+	// Tiny makes parts do very little work with few clients, for tests. The figures then
+	// mean nothing.
 	Tiny bool
 }
 
-// A testbed is the environment of one part. Its processes end with it.
+// A testbed is the environment of a part. Its close stops all processes.
 type testbed struct {
 	ctx     context.Context
 	o       Options
@@ -41,8 +42,8 @@ type testbed struct {
 	host    *loadgen.Process
 	hostURL string
 	clients *loadgen.Process
-	slots   int      // in use
-	ends    []func() // the actions of close, in reverse order
+	slots   int      // number of counters in use
+	ends    []func() // functions that close calls, the last first
 }
 
 func newTestbed(ctx context.Context, o Options, part string) (*testbed, error) {
@@ -66,7 +67,7 @@ func newTestbed(ctx context.Context, o Options, part string) (*testbed, error) {
 	return b, nil
 }
 
-// start starts a load generator.
+// start starts a load generator, which close stops.
 func (b *testbed) start(name, role string) (*loadgen.Process, error) {
 	p, err := loadgen.Start(b.dir, name, role)
 	if err == nil {
@@ -81,13 +82,12 @@ func (b *testbed) close() {
 	}
 }
 
-// say reports progress.
+// say prints progress.
 func (b *testbed) say(format string, args ...any) {
 	fmt.Fprintf(b.o.Progress, "  %s: %s\n", b.part, fmt.Sprintf(format, args...))
 }
 
-// rounds runs something once to warm up, where a round is not known to be
-// first, and then as often as figures need.
+// rounds calls run once for each round, and prints progress.
 func (b *testbed) rounds(run func(round int) error) error {
 	for i := range b.o.Rounds {
 		if err := b.ctx.Err(); err != nil {
@@ -101,7 +101,7 @@ func (b *testbed) rounds(run func(round int) error) error {
 	return nil
 }
 
-// many is a number of clients or hosts.
+// many returns n, or in a tiny run a small number.
 func (b *testbed) many(n int) int {
 	if b.o.Tiny {
 		return min(n, 3)
@@ -109,7 +109,7 @@ func (b *testbed) many(n int) int {
 	return n
 }
 
-// long is a time for which something is done.
+// long returns d, or in a tiny run a short time.
 func (b *testbed) long(d time.Duration) time.Duration {
 	if b.o.Tiny {
 		return min(d, 60*time.Millisecond)
@@ -117,31 +117,32 @@ func (b *testbed) long(d time.Duration) time.Duration {
 	return d
 }
 
-// A system is a way from a host to clients.
+// A system is a way from the host to clients, with the process that is measured.
 type system struct {
 	name       string
-	kind       string   // of server, for readers
-	url        string   // for clients
-	tokens     []string // of clients, in turn
+	kind       string   // kind of server, which readers must know
+	url        string   // URL for clients
+	tokens     []string // tokens of clients, used in turn
 	seal       *loadgen.Seal
-	nats, feed string // where the host speaks to; "", "": to its clients
-	stop       func() // ends it, where nothing else does
-	pid        int    // the process whose processor time counts
+	nats, feed string // address to which the host sends; "", "": to its clients
+	stop       func() // stops the system, if close does not
+	pid        int    // process whose processor time is measured
 }
 
-// A crowd are readers, as many on each of some channels, through a system.
+// A crowd is the readers of some channels through a system, the same number for each
+// channel.
 type crowd struct {
 	*system
 	bed      *testbed
 	groups   []string
 	channels []string
-	readers  int // of each channel, that count
+	readers  int // number of readers of each channel that count
 	size     int
 	slot     int
-	mayLose  bool // a loss is reported as a figure, and is no error
+	mayLose  bool // a loss is a figure and no error
 }
 
-// join connects readers of one channel to a system. The first ones may be quiet.
+// join connects readers of a channel to a system. The first quiet readers do not count.
 func (b *testbed) join(s *system, name string, readers, quiet, size int) (*crowd, error) {
 	c, err := b.newCrowd(s, readers-quiet, size)
 	if err != nil {
@@ -154,7 +155,7 @@ func (b *testbed) join(s *system, name string, readers, quiet, size int) (*crowd
 	return c, err
 }
 
-// newCrowd returns a crowd without channels.
+// newCrowd returns a crowd that has no channels yet.
 func (b *testbed) newCrowd(s *system, readers, size int) (*crowd, error) {
 	if b.slots == loadgen.Slots {
 		return nil, errors.New("no counter is left")
@@ -163,12 +164,12 @@ func (b *testbed) newCrowd(s *system, readers, size int) (*crowd, error) {
 	return &crowd{system: s, bed: b, readers: readers, size: size, slot: b.slots - 1}, nil
 }
 
-// add connects the readers of a further channel.
+// add connects readers of another channel to a system.
 func (c *crowd) add(s *system, name string, readers, quiet int) (took time.Duration, err error) {
 	return c.addTo("ahp-chat:/"+name, s, name, readers, quiet)
 }
 
-// addTo is add with the channel's name.
+// addTo is add for a channel with this name.
 func (c *crowd) addTo(channel string, s *system, name string, readers, quiet int) (took time.Duration, err error) {
 	err = c.bed.clients.Call("Clients.Connect", loadgen.ConnectArgs{
 		Group: name, Kind: s.kind, URL: s.url, Tokens: s.tokens, Channel: channel, Size: c.size, Readers: readers, Slot: c.slot, Seal: s.seal, Quiet: quiet,
@@ -180,7 +181,7 @@ func (c *crowd) addTo(channel string, s *system, name string, readers, quiet int
 	return took, nil
 }
 
-// leave disconnects the readers.
+// leave disconnects all readers.
 func (c *crowd) leave() error {
 	for _, group := range c.groups {
 		if err := c.bed.clients.Call("Clients.Disconnect", group, &loadgen.None{}); err != nil {
@@ -190,18 +191,19 @@ func (c *crowd) leave() error {
 	return nil
 }
 
-// A sample is a round's result.
+// A sample is the result of a round.
 type sample struct {
 	loadgen.StreamReply
-	CPU    time.Duration // of the system
-	Load   time.Duration // of host and clients
+	CPU    time.Duration // processor time of the system
+	Load   time.Duration // processor time of host and clients
 	Delays loadgen.Delays
 }
 
-// perCPU returns deliveries for each second of the system's processor time.
+// perCPU returns the number of deliveries in a second of the system's processor time.
 func (s sample) perCPU() float64 { return float64(s.Delivered) / s.CPU.Seconds() }
 
-// hear has the host speak to a crowd, and looks whether all came.
+// hear makes the host stream to a crowd, and returns an error unless every frame
+// arrives.
 func (c *crowd) hear(pace loadgen.Pace, d time.Duration, timed bool) (s sample, err error) {
 	if err := c.time(timed); err != nil {
 		return s, err
@@ -223,7 +225,7 @@ func (c *crowd) hear(pace loadgen.Pace, d time.Duration, timed bool) (s sample, 
 	return s, err
 }
 
-// stream has the host speak to a crowd.
+// stream makes the host stream to a crowd.
 func (c *crowd) stream(pace loadgen.Pace, d time.Duration) (reply loadgen.StreamReply, err error) {
 	args := loadgen.StreamArgs{
 		Channels: c.channels, Size: c.size, For: d, Pace: pace, NATS: c.nats, Feed: c.feed, Slot: c.slot, Readers: c.readers, MayLose: c.mayLose,
@@ -234,12 +236,12 @@ func (c *crowd) stream(pace loadgen.Pace, d time.Duration) (reply loadgen.Stream
 	return reply, nil
 }
 
-// time has the readers of the first channel take down delays, or not.
+// time makes the readers of the first channel record delays, or stop recording.
 func (c *crowd) time(on bool) error {
 	return c.bed.clients.Call("Clients.Time", loadgen.TimeArgs{Group: c.groups[0], On: on}, &loadgen.None{})
 }
 
-// usage is processor time.
+// A usage is the processor time of the system, and of host and clients.
 type usage struct{ system, load time.Duration }
 
 func (c *crowd) used() (u usage, err error) {
@@ -256,8 +258,8 @@ func (c *crowd) used() (u usage, err error) {
 	return u, nil
 }
 
-// state returns the state of the first channel's readers. An ended connection on any
-// channel is an error.
+// state returns the state of the first channel's readers. It returns an error if a
+// connection of any channel has ended.
 func (c *crowd) state() (state loadgen.State, err error) {
 	for i := range c.groups {
 		group := c.groups[len(c.groups)-1-i]
@@ -272,7 +274,7 @@ func (c *crowd) state() (state loadgen.State, err error) {
 	return state, nil
 }
 
-// whole returns an error if connections have ended.
+// whole returns an error if a connection has ended.
 func (c *crowd) whole() error {
 	_, err := c.state()
 	return err

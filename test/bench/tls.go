@@ -7,8 +7,8 @@ import (
 	"ahprelay/test/testca"
 )
 
-// tlsIdle measures an idle TLS client's memory in the relay, which terminates TLS, and
-// in nats-server.
+// tlsIdle measures how much memory an idle client with TLS takes in the relay, which
+// terminates TLS, and in nats-server.
 func tlsIdle(b *testbed) ([]Figure, error) {
 	n := b.many(5000)
 	cert, key, err := testca.WriteFilesFor(net.IPv4(127, 0, 0, 1), b.dir)

@@ -9,26 +9,26 @@ import (
 	"ahprelay/test/stack"
 )
 
-// Work of the uplink.
+// The part uplink does this work.
 const (
 	uplinkClients = 50
 	uplinkActions = 500
 	uplinkSize    = 1 << 10
 )
 
-// spoken is a steady pace at which nothing queues up.
+// spoken is a steady pace that is slow enough for every queue to stay empty.
 var spoken = loadgen.Pace{Burst: 1, Every: 2 * time.Millisecond}
 
-// An uplinkWay is a way from a host to clients, with a meter at its exit from the
+// An uplinkWay is a way from the host to clients, with a meter for what leaves the
 // host's machine.
 type uplinkWay struct {
 	name  string
 	crowd *crowd
 	meter *stack.Meter
-	sent  series // MB
+	sent  series // MB that the meter has counted, for each round
 }
 
-// uplink is how much a host's machine sends for 50 clients.
+// uplink measures how much the host's machine sends for 50 clients.
 func uplink(b *testbed) ([]Figure, error) {
 	ways, err := b.uplinkWays()
 	if err != nil {
@@ -46,8 +46,7 @@ func uplink(b *testbed) ([]Figure, error) {
 			if err != nil {
 				return err
 			}
-			// The bytes are scaled from the actions sent in that time to those in the
-			// work.
+			// The bytes are converted from the number of actions in this round to uplinkActions.
 			bytes := float64(w.meter.Bytes()-before) / float64(got.Actions) * uplinkActions
 			w.sent = append(w.sent, bytes/1e6)
 		}
@@ -70,7 +69,8 @@ func uplink(b *testbed) ([]Figure, error) {
 	return figures, nil
 }
 
-// uplinkWays returns the relay's ways, followed by the ways to compare with.
+// uplinkWays returns the ways through the relay, and after them the ways for
+// comparison.
 func (b *testbed) uplinkWays() (ways []*uplinkWay, err error) {
 	for i, cfg := range []siteConfig{
 		{name: "NATS over TCP", natsTCP: true},
@@ -98,7 +98,7 @@ func (b *testbed) uplinkWays() (ways []*uplinkWay, err error) {
 	return b.uplinkOverSSH(ways)
 }
 
-// uplinkOverSSH appends the SSH tunnel for comparison, if SSH is installed.
+// uplinkOverSSH adds the way through an SSH tunnel, if SSH is installed.
 func (b *testbed) uplinkOverSSH(ways []*uplinkWay) ([]*uplinkWay, error) {
 	w := &uplinkWay{name: sshName}
 	way, err := b.sshTunnel(func(target string) (string, error) {
@@ -117,7 +117,7 @@ func (b *testbed) uplinkOverSSH(ways []*uplinkWay) ([]*uplinkWay, error) {
 	return append(ways, w), err
 }
 
-// meter starts a meter in front of an address.
+// meter starts a meter in front of an address. The testbed's end closes it.
 func (b *testbed) meter(target string) (*stack.Meter, error) {
 	m, err := stack.NewMeter(target)
 	if err == nil {

@@ -22,15 +22,15 @@ import (
 	"ahprelay/test/stack"
 )
 
-// The windows work: an agent's stream to viewers that request windowed delivery.
+// In the part windows, an agent streams to viewers that request delivery in windows.
 const (
 	windowViewers = 50
 	windowActions = 200
-	windowSize    = 250 // of a delta's text; each delta is different
+	windowSize    = 250 // bytes in a delta's text; all deltas differ
 	windowBytes   = 1 << 20
 )
 
-// A windowsWay is a site with a host that may deliver in windows.
+// A windowsWay is a site with a host that can deliver in windows.
 type windowsWay struct {
 	site    *site
 	host    *procs.Process
@@ -41,8 +41,9 @@ type windowsWay struct {
 	sent, agentCPU, hostCPU series
 }
 
-// windows measures the cost of windowed delivery (AHP 1.1), which gate.Windows
-// declines, on the host's machine. Identical pieces are shared like all messages.
+// windows measures what delivery in windows (AHP 1.1) costs the host's machine.
+// gate.Windows declines such delivery. Pieces with equal bytes are shared like all
+// messages.
 func windows(b *testbed) (figures []Figure, err error) {
 	ways := []bool{true, false}
 	if b.o.Tiny {
@@ -92,7 +93,8 @@ func windowFigures(natsTCP bool, declined, let *windowsWay) []Figure {
 }
 
 // windowsWay starts a site with an AHP 1.1 host and viewers. The host-agent removes
-// requests for windows; a proxy between it and the host puts them back if let is true.
+// requests for windows. If let is true, a proxy between host-agent and host adds such
+// requests again.
 func (b *testbed) windowsWay(natsTCP, let bool) (*windowsWay, error) {
 	w := &windowsWay{}
 	name := fmt.Sprintf("tcp-%v-let-%v", natsTCP, let)
@@ -127,15 +129,16 @@ func (b *testbed) windowsWay(natsTCP, let bool) (*windowsWay, error) {
 	return w, nil
 }
 
-// A windowViewer watches the chat, and gives credit if it comes in windows.
+// A windowViewer watches the chat. If the chat comes in windows, the viewer gives
+// credit.
 type windowViewer struct {
 	client  *refclient.Client
 	begun   chan struct{} // receives a value when a turn begins
 	turns   chan struct{} // receives a value when a turn ends
 	text    strings.Builder
-	taken   int64 // UTF-16 bytes of whole messages
+	taken   int64 // UTF-16 bytes in the messages received so far
 	told    int64
-	windows atomic.Bool // some frame has come
+	windows atomic.Bool // true after the first piece of a window
 }
 
 func (w *windowsWay) join(b *testbed, i int, session string) (*windowViewer, error) {
@@ -164,7 +167,7 @@ func (w *windowsWay) join(b *testbed, i int, session string) (*windowViewer, err
 	return v, err
 }
 
-// hear is called with each frame.
+// hear handles a frame from the host.
 func (v *windowViewer) hear(frame []byte) {
 	if bytes.Contains(frame, []byte(`"channel/frame"`)) {
 		v.take(frame)
@@ -179,7 +182,7 @@ func (v *windowViewer) hear(frame []byte) {
 	}
 }
 
-// take takes a piece, and gives credit when half of the window is used.
+// take handles a piece of a window, and gives credit when half of the window is used.
 func (v *windowViewer) take(frame []byte) {
 	var m struct {
 		Params struct {
@@ -203,8 +206,8 @@ func (v *windowViewer) take(frame []byte) {
 	}
 }
 
-// turn makes the agent stream the next unheard text, and waits until all viewers have
-// received it. Begun is called when all have received the question.
+// turn makes the agent stream a text that no viewer has received before, and waits
+// until all viewers have received it. It calls begun when all have received the prompt.
 func (w *windowsWay) turn(b *testbed, begun func() error) error {
 	actions := windowActions
 	if b.o.Tiny {
@@ -230,7 +233,7 @@ func (w *windowsWay) turn(b *testbed, begun func() error) error {
 	return w.wait(b, func(v *windowViewer) chan struct{} { return v.turns })
 }
 
-// wait waits until all viewers have heard something.
+// wait waits until each viewer's channel has received a value.
 func (w *windowsWay) wait(b *testbed, of func(*windowViewer) chan struct{}) error {
 	ctx, cancel := context.WithTimeout(b.ctx, time.Minute)
 	defer cancel()
@@ -267,14 +270,14 @@ func (w *windowsWay) measure(b *testbed) error {
 	return nil
 }
 
-// cpuOf is the processor time of a process, in ms.
+// cpuOf returns the processor time that a process has used, in ms.
 func cpuOf(p *procs.Process) (float64, error) {
 	t, err := loadgen.CPU(p.Pid())
 	return float64(t.Microseconds()) / 1e3, err
 }
 
-// An asker passes on the messages between a host-agent and a host, and requests
-// windows on the clients' behalf.
+// An asker is a proxy between host-agent and host. It requests windows in the name of
+// the clients.
 type asker struct {
 	ctx  context.Context
 	host string
@@ -306,7 +309,7 @@ func (a *asker) ServeHTTP(out http.ResponseWriter, request *http.Request) {
 	a.pass(ctx, host, agent, a.ask)
 }
 
-// pass passes on messages until either end is gone.
+// pass forwards messages until either end closes.
 func (a *asker) pass(ctx context.Context, to, from *websocket.Conn, ask bool) {
 	for {
 		kind, message, err := from.Read(ctx)

@@ -8,28 +8,28 @@ import (
 	"sync"
 )
 
-// Numbers in actions have always as many digits, so that they stand at the
-// same place in each.
+// Numbers in actions always have the same number of digits, so each stands at the same
+// place in every action.
 const (
 	firstNumber  = 1_000_000_000
 	numberDigits = 10
 	timeDigits   = 19
 )
 
-// A Format is the layout of a channel's actions.
+// A Format is the form of a channel's actions.
 type Format struct {
-	fixed [4][]byte // before, between and behind the numbers, up to the text
-	text  int       // bytes of text
-	size  int       // bytes of an action
+	fixed [4][]byte // text before, between and after the numbers, up to the action's text
+	text  int       // length of the action's text in bytes
+	size  int       // length of an action in bytes
 }
 
-// textEnd follows the text.
+// textEnd stands after the text.
 const textEnd = `"}}}`
 
-// actionStart precedes params.
+// actionStart stands before the params.
 const actionStart = `{"jsonrpc":"2.0","method":"action","params":`
 
-// NewFormat returns how actions of size bytes look on a channel.
+// NewFormat returns the form of actions with size bytes on a channel.
 func NewFormat(channel string, size int) (*Format, error) {
 	f := &Format{size: size, fixed: [4][]byte{
 		[]byte(actionStart + `{"channel":` + strconv.Quote(channel) + `,"serverSeq":`),
@@ -47,7 +47,8 @@ func NewFormat(channel string, size int) (*Format, error) {
 	return f, nil
 }
 
-// Append appends action n; at is its time in Unix nanoseconds.
+// Append appends action n with this serverSeq. at is the time of sending in Unix
+// nanoseconds.
 func (f *Format) Append(b []byte, serverSeq, n, at int64) []byte {
 	b = strconv.AppendInt(append(b, f.fixed[0]...), firstNumber+serverSeq, 10)
 	b = strconv.AppendInt(append(b, f.fixed[1]...), firstNumber+n, 10)
@@ -63,8 +64,8 @@ func (f *Format) content(n int64) []byte {
 	return all[start : start+f.text]
 }
 
-// Check returns the numbers of an action; ok is whether all else is as it must
-// be.
+// Check returns the numbers in an action. ok is false unless every other byte is as
+// expected.
 func (f *Format) Check(action []byte) (n, at int64, ok bool) {
 	if len(action) != f.size {
 		return 0, 0, false
@@ -102,17 +103,18 @@ func number(digits []byte) (v int64, ok bool) {
 	return v, true
 }
 
-// corpusSize is large enough that a benchmark of compression never repeats text within
-// a run.
+// corpusSize is so large that no text comes twice in a run, which would improve the
+// compression.
 const corpusSize = 4 << 20
 
-// corpus is text that compresses like a model's output: words from a vocabulary with a
-// realistic frequency distribution, with punctuation and line ends escaped as in JSON.
+// corpus returns a text that compresses like a model's output. Its words come from a
+// vocabulary with realistic frequencies. Punctuation and line ends are escaped as in
+// JSON.
 var corpus = sync.OnceValue(func() []byte {
 	rng := rand.New(rand.NewPCG(1, 2))
 	words := vocabulary(rng, 3000)
 	common := rand.NewZipf(rng, 1.1, 4, uint64(len(words)-1))
-	var next [8 << 10]string // any of these, each as likely: that is quick
+	var next [8 << 10]string // words to choose from with equal chance, which is fast
 	for i := range next {
 		next[i] = words[common.Uint64()] + [...]string{" ", " ", " ", " ", " ", " ", ", ", ". "}[rng.IntN(8)]
 	}

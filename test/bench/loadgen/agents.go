@@ -10,8 +10,8 @@ import (
 	"ahprelay/hostagent"
 )
 
-// Agents are many host-agents in one process, because a process for each would fill
-// the machine. Their cost at the relay is the same.
+// Agents runs many host-agents in one process, because a process for each would need
+// too much memory. They cost the relay the same.
 type Agents struct {
 	life    context.Context
 	end     context.CancelFunc
@@ -29,7 +29,7 @@ func (a *Agents) close() {
 	a.running.Wait()
 }
 
-// AgentArgs describe a host-agent to run.
+// AgentArgs describes a host-agent.
 type AgentArgs struct {
 	Relay    string // base URL
 	Token    string
@@ -37,7 +37,7 @@ type AgentArgs struct {
 	Compress string
 }
 
-// Run starts a host-agent, which runs from then on.
+// Run starts a host-agent and returns. The host-agent runs until Agents is closed.
 func (a *Agents) Run(args AgentArgs, _ *None) error {
 	agent, err := hostagent.New(hostagent.Config{
 		Relays: []string{args.Relay}, Token: func() (string, error) { return args.Token, nil },

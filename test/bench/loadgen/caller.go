@@ -11,22 +11,22 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// A caller sends requests in sequence, and waits for each response.
+// A caller sends requests one after another, and waits for each response.
 type caller struct {
 	*wsConn
 	lastID int
 }
 
-// DialArgs describe callers to connect.
+// DialArgs describes callers to connect.
 type DialArgs struct {
-	Group   string // a new name
+	Group   string // name of the new group
 	URL     string
-	Tokens  []string // used in turn; none: no token
+	Tokens  []string // used in turn; none: callers have no token
 	Callers int
-	Seal    *Seal // of a sealed host; nil: it is not sealed
+	Seal    *Seal // for a sealed host; nil: the host is not sealed
 }
 
-// Dial connects callers.
+// Dial connects a group of callers.
 func (c *Clients) Dial(args DialArgs, _ *None) error {
 	list := make([]*caller, args.Callers)
 	var all errgroup.Group
@@ -61,22 +61,22 @@ func (c *Clients) Dial(args DialArgs, _ *None) error {
 	return nil
 }
 
-// CallArgs describe the callers' requests.
+// CallArgs describes the requests of a group of callers.
 type CallArgs struct {
 	Group   string
-	Request int // bytes of a request
-	Answer  int // bytes of an answer
+	Request int // length of a request in bytes
+	Answer  int // length of a response in bytes
 	For     time.Duration
-	Every   time.Duration // between requests; 0: no pause
+	Every   time.Duration // time between a caller's requests; 0: no pause
 }
 
-// CallReply is the result of Call.
+// CallReply has the delays of all requests.
 type CallReply struct {
 	Delays Delays
-	Took   time.Duration // in all
+	Took   time.Duration // duration of the whole call
 }
 
-// Call has all callers of a group ask, and checks the answers.
+// Call makes all callers of a group send requests, and checks the responses.
 func (c *Clients) Call(args CallArgs, reply *CallReply) error {
 	c.mu.Lock()
 	list := c.callers[args.Group]
@@ -90,7 +90,7 @@ func (c *Clients) Call(args CallArgs, reply *CallReply) error {
 	var all errgroup.Group
 	for i, caller := range list {
 		all.Go(func() error {
-			if args.Every > 0 { // they do not ask all at once
+			if args.Every > 0 { // spreads the callers' requests over the time
 				time.Sleep(args.Every * time.Duration(i) / time.Duration(len(list)))
 			}
 			own, err := caller.callFor(&args)
@@ -140,7 +140,7 @@ func (c *caller) call(args *CallArgs) error {
 	return checkAnswer(answer, id, args.Answer)
 }
 
-// checkAnswer compares a response with the host's expected response.
+// checkAnswer compares a response with the response that the host must send.
 func checkAnswer(answer []byte, id string, size int) error {
 	head, tail, left, err := answerParts([]byte(id), size)
 	if err != nil {
@@ -160,7 +160,7 @@ func checkAnswer(answer []byte, id string, size int) error {
 	return nil
 }
 
-// Hangup ends callers.
+// Hangup closes the connections of a group of callers.
 func (c *Clients) Hangup(group string, _ *None) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -12,14 +12,14 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Kinds of servers that readers know.
+// Readers can connect to these kinds of servers.
 const (
-	AHP   = "ahp"   // a host, or a relay before it: initialize, subscribe
-	NATS  = "nats"  // nats-server's WebSocket listener: CONNECT, SUB
-	Plain = "plain" // everything received is for the reader, once a ping is answered
+	AHP   = "ahp"   // an AHP host, or a relay: readers send initialize and subscribe
+	NATS  = "nats"  // the WebSocket listener of nats-server: readers send CONNECT and SUB
+	Plain = "plain" // a Writer: readers send a ping, and receive everything after its answer
 )
 
-// Clients are many readers and a few callers.
+// Clients has many readers and a few callers.
 type Clients struct {
 	counters *Counters
 	loop     *loop
@@ -34,7 +34,7 @@ func newClients(counters *Counters) (*Clients, error) {
 	if err != nil {
 		return nil, err
 	}
-	corpus() // makes it
+	corpus() // computes the corpus before it is needed
 	return &Clients{counters: counters, loop: l, groups: map[string]*group{}, callers: map[string][]*caller{}}, nil
 }
 
@@ -52,22 +52,21 @@ func (c *Clients) close() {
 	}
 }
 
-// ConnectArgs describe readers to connect.
+// ConnectArgs describes readers to connect.
 type ConnectArgs struct {
-	Group   string // a new name
+	Group   string // name of the new group
 	Kind    string
 	URL     string
-	Tokens  []string // used in turn; none: no token
+	Tokens  []string // used in turn; none: readers have no token
 	Channel string
-	Size    int // bytes of an action
+	Size    int // length of an action in bytes
 	Readers int
-	Slot    int   // the counter of received frames; several groups may share it
-	Seal    *Seal // of a sealed host; nil: it is not sealed
-	Quiet   int   // the first so many are neither counted nor timed: a test may stall them
+	Slot    int   // counter for received frames; groups may share it
+	Seal    *Seal // for a sealed host; nil: the host is not sealed
+	Quiet   int   // number of readers, the first, that do not count, so that a test may stall them
 }
 
-// url returns the address where the readers connect; for a [Writer], it includes the
-// channel.
+// url returns the URL for the readers. For a [Writer], it contains the channel.
 func (a *ConnectArgs) url() string {
 	if a.Kind == Plain {
 		return a.URL + "?" + url.Values{channelOf: {a.Channel}}.Encode()
@@ -75,7 +74,7 @@ func (a *ConnectArgs) url() string {
 	return a.URL
 }
 
-// token returns the token of reader i.
+// token returns the token of reader i, or "".
 func token(tokens []string, i int) string {
 	if len(tokens) == 0 {
 		return ""
@@ -83,14 +82,15 @@ func token(tokens []string, i int) string {
 	return tokens[i%len(tokens)]
 }
 
-// Connectors are how many readers connect at a time. A host-agent performs 64 sealed
-// handshakes at once.
+// connectors is how many readers connect at the same time, and sealedConnectors how
+// many with a sealed host. A host-agent performs 64 sealed handshakes at once.
 const (
 	connectors       = 128
 	sealedConnectors = 32
 )
 
-// Connect connects readers, and returns when all can receive actions.
+// Connect connects readers, and returns when all can receive actions. took is the time
+// that this took.
 func (c *Clients) Connect(args ConnectArgs, took *time.Duration) error {
 	g, err := c.newGroup(args)
 	if err != nil {
@@ -147,7 +147,7 @@ func (c *Clients) group(name string) (*group, error) {
 	return nil, fmt.Errorf("there is no group %q", name)
 }
 
-// Disconnect ends a group.
+// Disconnect closes the connections of a group's readers.
 func (c *Clients) Disconnect(name string, _ *None) error {
 	g, err := c.group(name)
 	if err != nil {
@@ -160,7 +160,7 @@ func (c *Clients) Disconnect(name string, _ *None) error {
 	return nil
 }
 
-// Time starts or stops recording each frame's delay.
+// Time makes a group's readers record the delay of each frame, or stop recording.
 func (c *Clients) Time(args TimeArgs, _ *None) error {
 	g, err := c.group(args.Group)
 	if err != nil {
@@ -172,26 +172,26 @@ func (c *Clients) Time(args TimeArgs, _ *None) error {
 	return nil
 }
 
-// TimeArgs are those of Time.
+// TimeArgs are the arguments of Time.
 type TimeArgs struct {
 	Group string
 	On    bool
 }
 
-// A State is a group's present state.
+// A State describes a group of readers.
 type State struct {
-	Frames int64    // since the beginning
-	Ended  []string // connections that ended, with the reader and the reason
+	Frames int64    // frames that all readers have received so far
+	Ended  []string // ended connections, each with the reader and the reason
 	Delays Delays
 }
 
-// Delays summarizes a list of delays.
+// Delays summarizes the delays of many frames or requests.
 type Delays struct {
 	Count         int
 	P50, P99, Max time.Duration
 }
 
-// State returns a group's state. The delays begin with the last call of Time.
+// State returns a group's state. Its delays begin with the last call of Time.
 func (c *Clients) State(name string, state *State) error {
 	g, err := c.group(name)
 	if err != nil {
@@ -206,7 +206,7 @@ func (c *Clients) State(name string, state *State) error {
 	return err
 }
 
-// summary sorts delays.
+// summary sorts and summarizes delays.
 func summary(delays []time.Duration) Delays {
 	if len(delays) == 0 {
 		return Delays{}
@@ -216,14 +216,14 @@ func summary(delays []time.Duration) Delays {
 	return Delays{Count: len(delays), P50: at(50), P99: at(99), Max: delays[len(delays)-1]}
 }
 
-// PauseArgs are those of Pause.
+// PauseArgs are the arguments of Pause.
 type PauseArgs struct {
 	Group  string
 	Reader int
 	On     bool
 }
 
-// Pause makes a reader stop or resume reading.
+// Pause makes a reader stop reading, or read again.
 func (c *Clients) Pause(args PauseArgs, _ *None) error {
 	g, err := c.group(args.Group)
 	if err != nil {
@@ -232,14 +232,15 @@ func (c *Clients) Pause(args PauseArgs, _ *None) error {
 	return c.loop.pause(g.readers[args.Reader], args.On)
 }
 
-// AwaitArgs are those of Await.
+// AwaitArgs are the arguments of Await.
 type AwaitArgs struct {
 	Group  string
 	Action int64
 	Within time.Duration
 }
 
-// Await returns when all readers, the quiet ones too, have got an action.
+// Await waits until all readers of a group, the quiet readers too, have received an
+// action.
 func (c *Clients) Await(args AwaitArgs, took *time.Duration) error {
 	g, err := c.group(args.Group)
 	if err != nil {
@@ -259,15 +260,15 @@ func (c *Clients) Await(args AwaitArgs, took *time.Duration) error {
 	}
 }
 
-// ReconnectArgs are those of Reconnect.
+// ReconnectArgs are the arguments of Reconnect.
 type ReconnectArgs struct {
 	Group  string
 	URL    string
 	Within time.Duration
 }
 
-// Reconnect makes all readers connect again at once, each until it succeeds, and
-// returns when each has received the actions that it missed.
+// Reconnect makes all readers of a group connect again at once. Each tries until it
+// succeeds. Reconnect returns when each has received the actions that it missed.
 func (c *Clients) Reconnect(args ReconnectArgs, took *time.Duration) error {
 	g, err := c.group(args.Group)
 	if err != nil {
@@ -287,7 +288,7 @@ func (c *Clients) Reconnect(args ReconnectArgs, took *time.Duration) error {
 	return err
 }
 
-// retryTime is the pause before a reader tries again.
+// retryTime is the pause after which a reader tries again.
 const retryTime = 50 * time.Millisecond
 
 func (c *Clients) comeBack(ctx context.Context, r *reader) error {

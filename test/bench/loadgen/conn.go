@@ -19,23 +19,24 @@ import (
 	"ahprelay/internal/sealed"
 )
 
-// A wsConn is a WebSocket with a single reading goroutine and no avoidable copies.
+// A wsConn is a WebSocket that one goroutine reads. It copies as little as possible.
 type wsConn struct {
 	net.Conn
 	client bool
 	buf    []byte
-	start  int // the unread part of buf
+	start  int // start of the unread bytes in buf
 	end    int
-	out    []byte // scratch of the client's writes
-	whole  []byte // of a message in several frames
+	out    []byte // scratch memory for a client's writes
+	whole  []byte // scratch memory for a message in several frames
 
 	sealing *sealing // nil: messages are not sealed
 }
 
-// dialTime is how long a connection and its handshake may take.
+// dialTime limits the time for a connection and its handshake.
 const dialTime = 30 * time.Second
 
-// dialWS opens a WebSocket as a client, sealed if there is a seal. A token may be "".
+// dialWS opens a WebSocket as a client. If seal is not nil, the connection is sealed.
+// Without a token, token is "".
 func dialWS(ctx context.Context, address, token string, seal *Seal) (*wsConn, error) {
 	u, err := url.Parse(address)
 	if err != nil {
@@ -45,7 +46,7 @@ func dialWS(ctx context.Context, address, token string, seal *Seal) (*wsConn, er
 	if err != nil {
 		return nil, err
 	}
-	if u.Scheme == "wss" { // the relay's certificate is a test's own
+	if u.Scheme == "wss" { // a test has made the relay's certificate
 		c = tls.Client(c, &tls.Config{InsecureSkipVerify: true})
 	}
 	ws, err := upgrade(c, u, token, seal != nil)
@@ -105,7 +106,7 @@ func acceptWS(w http.ResponseWriter, r *http.Request) (*wsConn, error) {
 	if err != nil {
 		return nil, err
 	}
-	if rw.Reader.Buffered() > 0 { // no client speaks before the answer
+	if rw.Reader.Buffered() > 0 { // a client must not send anything before the answer
 		_ = c.Close()
 		return nil, errors.New("a client spoke too early")
 	}
@@ -119,10 +120,10 @@ func acceptWS(w http.ResponseWriter, r *http.Request) (*wsConn, error) {
 	return &wsConn{Conn: c}, nil
 }
 
-// smallBuf is where a connection's buffer begins.
+// smallBuf is the first size of a connection's buffer.
 const smallBuf = 1 << 10
 
-// fill reads more; the buffer has room for need bytes from start on.
+// fill reads more bytes. It makes the buffer large enough for need bytes from start on.
 func (c *wsConn) fill(need int) error {
 	if c.start > 0 {
 		c.end = copy(c.buf, c.buf[c.start:c.end])
@@ -139,7 +140,7 @@ func (c *wsConn) fill(need int) error {
 	return err
 }
 
-// next returns the next frame, small ones only. It answers pings.
+// next returns the next frame, which must be small. It answers pings.
 func (c *wsConn) next() (frame, error) {
 	for {
 		h, _, err := readHead(c.buf[c.start:c.end])
@@ -171,7 +172,8 @@ func (c *wsConn) next() (frame, error) {
 	}
 }
 
-// echo returns when a ping was answered. Any earlier frame is an error.
+// echo sends a ping, and waits for the answer. It returns an error if another frame
+// comes first.
 func (c *wsConn) echo() error {
 	if err := c.send(opPing, nil); err != nil {
 		return err
@@ -194,7 +196,7 @@ func (c *wsConn) echo() error {
 	}
 }
 
-// message returns the next AHP message. It is good until the next is read.
+// message waits for the next AHP message. The message is valid until the next call.
 func (c *wsConn) message() ([]byte, error) {
 	if c.sealing != nil {
 		return c.sealing.next(c.frames)
@@ -210,7 +212,8 @@ func (c *wsConn) say(message []byte) error {
 	return c.send(opText, message)
 }
 
-// frames returns the next WebSocket message. It is good until the next is read.
+// frames waits for the next WebSocket message. The message is valid until the next
+// call.
 func (c *wsConn) frames() ([]byte, error) {
 	f, err := c.next()
 	if err != nil || f.fin {
@@ -226,7 +229,7 @@ func (c *wsConn) frames() ([]byte, error) {
 	return c.whole, nil
 }
 
-// send writes a frame.
+// send writes a WebSocket frame.
 func (c *wsConn) send(op byte, payload []byte) error {
 	if c.client {
 		c.out = appendMasked(c.out[:0], op, payload)
@@ -237,8 +240,8 @@ func (c *wsConn) send(op byte, payload []byte) error {
 	return err
 }
 
-// detach returns the connection's non-blocking socket, which the runtime no longer
-// watches, and the bytes that were read but not used.
+// detach returns the connection's non-blocking socket, and the bytes that were read and
+// not used. The Go runtime no longer uses the socket.
 func (c *wsConn) detach() (fd int, rest []byte, err error) {
 	tcp, ok := c.Conn.(*net.TCPConn)
 	if !ok {

@@ -1,5 +1,5 @@
-// Command plot draws the stored results of make bench: a picture with the ratios of
-// each part, for the last runs on each machine, and a page with all pictures.
+// Command plot draws the stored results of make bench: for each part a picture with its
+// ratios in the last runs on each machine. It also writes a page with all pictures.
 package main
 
 import (
@@ -20,7 +20,7 @@ import (
 	_ "gonum.org/v1/plot/vg/vgsvg"
 )
 
-// A record holds the parts of package bench's record that are drawn.
+// A record has the members of package bench's record that are drawn.
 type record struct {
 	Machine struct {
 		CPU    string `json:"cpu"`
@@ -48,13 +48,13 @@ type figure struct {
 	} `json:"ratioSpread"`
 }
 
-// label is the name of a run in a legend.
+// label returns the name of a run in a legend.
 func (r *record) label() string { return r.Date.Format(time.DateOnly) + " " + r.Commit }
 
-// row returns a figure's label in a picture.
+// row returns the name of a figure's row in a picture.
 func (f *figure) row() string { return f.Work + " / " + f.Comparison.Name }
 
-// drawn reports whether a figure has something to draw, on an axis without zero.
+// drawn reports whether a figure has a ratio above 0, because the axis has no 0.
 func (f *figure) drawn() bool { return f.Comparison != nil && f.Ratio != nil && *f.Ratio > 0 }
 
 func main() {
@@ -68,7 +68,7 @@ func main() {
 	}
 }
 
-// most is how many runs are drawn, the last.
+// most is the number of runs in a picture, the last runs.
 const most = 6
 
 func run(dir string) error {
@@ -101,7 +101,7 @@ func run(dir string) error {
 	return os.WriteFile(filepath.Join(dir, "README.md"), []byte(page(records, parts)), 0o644)
 }
 
-// read returns all records, the oldest first.
+// read returns all records in a directory, the oldest first.
 func read(dir string) (records []*record, err error) {
 	files, err := filepath.Glob(filepath.Join(dir, "*.json"))
 	if err != nil {
@@ -122,14 +122,14 @@ func read(dir string) (records []*record, err error) {
 	return records, nil
 }
 
-// colors are those of runs, the last one first: it stands out.
+// colors are the colours of runs. The last run has the first, which stands out.
 var colors = []color.Color{
 	color.RGBA{0xd0, 0x3a, 0x2b, 0xff}, color.RGBA{0x2b, 0x6c, 0xb0, 0xff}, color.RGBA{0x63, 0x8c, 0x3a, 0xff},
 	color.RGBA{0x8a, 0x5a, 0xa8, 0xff}, color.RGBA{0xb0, 0x80, 0x20, 0xff}, color.RGBA{0x80, 0x80, 0x80, 0xff},
 }
 
-// picture draws a part's ratios: a row for each figure and its comparison, a mark for
-// each run, and a line for the spread of its rounds.
+// picture draws the ratios of a part: a row for each figure and comparison, in it a
+// mark for each run, and a line for the spread of the run's rounds.
 func picture(file, part string, records []*record) error {
 	var rows []string
 	for _, r := range slices.Backward(records) {
@@ -139,12 +139,12 @@ func picture(file, part string, records []*record) error {
 			}
 		}
 	}
-	slices.Reverse(rows) // the axis begins below
+	slices.Reverse(rows) // the axis begins at the bottom
 	p := plot.New()
 	p.Title.Text = part + ": times of what it is compared with"
 	p.X.Scale, p.X.Tick.Marker = plot.LogScale{}, ratioTicks{}
 	p.NominalY(rows...)
-	p.Y.Tick.Label.Font.Size, p.Y.Padding = vg.Points(9), vg.Points(30) // viewers may have wider fonts than are measured here
+	p.Y.Tick.Label.Font.Size, p.Y.Padding = vg.Points(9), vg.Points(30) // a reader's fonts may be wider than those measured here
 	p.Legend.Top, p.Legend.XOffs = true, vg.Points(-50)
 	low, high := 0.8, 1.25
 	for back, r := range slices.Backward(records) {
@@ -177,7 +177,7 @@ func picture(file, part string, records []*record) error {
 		p.Add(marks)
 		p.Legend.Add(r.label(), marks)
 	}
-	bottom, top := -1.0, float64(len(rows)+min(len(records), 2)) // and room for the legend
+	bottom, top := -1.0, float64(len(rows)+min(len(records), 2)) // with room for the legend
 	if err := addLine(p, color.Black, 1, bottom, 1, top); err != nil {
 		return err
 	}
@@ -195,7 +195,7 @@ func addLine(p *plot.Plot, c color.Color, x1, y1, x2, y2 float64) error {
 	return err
 }
 
-// ratioTicks are 1, 2 and 5 at each power of ten.
+// ratioTicks puts ticks at 1, 2 and 5 times each power of ten.
 type ratioTicks struct{}
 
 // Ticks implements [plot.Ticker].
@@ -210,7 +210,7 @@ func (ratioTicks) Ticks(low, high float64) (ticks []plot.Tick) {
 	return ticks
 }
 
-// page is the page that shows the pictures.
+// page returns the text of the page with the pictures.
 func page(records []*record, parts []string) string {
 	var b strings.Builder
 	b.WriteString("# Benchmark runs\n\n`make bench ARGS=--record` adds a run and writes this page; `make bench ARGS=plot` only writes it. " +
