@@ -10,7 +10,8 @@ import (
 	"ahprelay/agenthost"
 )
 
-// rejected returns the next envelope with a rejection.
+// rejected waits for the next action envelope that the host has rejected. It returns
+// the action as a text, and the reason.
 func (c *agentClient) rejected() (action, reason string) {
 	c.t.Helper()
 	for {
@@ -21,8 +22,9 @@ func (c *agentClient) rejected() (action, reason string) {
 	}
 }
 
-// TestKnownTurnDoesNotStartAgain repeats a prompt during its turn, after it, after a
-// restart, and without a subscriber.
+// TestKnownTurnDoesNotStartAgain sends a prompt again with the id of its turn: during
+// the turn, after it, after a restart of the host, and without a subscriber. The agent
+// must not get the prompt a second time.
 func TestKnownTurnDoesNotStartAgain(t *testing.T) {
 	var prompts atomic.Int32
 	proceed := make(chan bool)
@@ -56,7 +58,7 @@ func TestKnownTurnDoesNotStartAgain(t *testing.T) {
 
 	cfg.Storage = copyOf(t, cfg.Storage)
 	d := reopen(t, cfg)
-	d.prompt("t2", "again") // without a subscriber: the turns are on disk
+	d.prompt("t2", "again") // the host reads the turns from disk, because nobody is subscribed
 	d.call("subscribe", `{"channel":"`+fakeChat+`"}`)
 	refused(d, "after a restart")
 	if state := d.chatState(); len(state["turns"].([]any)) != 2 || state["activeTurn"] != nil {
@@ -67,7 +69,8 @@ func TestKnownTurnDoesNotStartAgain(t *testing.T) {
 	}
 }
 
-// TestSessionIsCreatedOnce repeats createSession while the agent starts.
+// TestSessionIsCreatedOnce sends createSession again while the agent starts. The agent
+// opens only one conversation.
 func TestSessionIsCreatedOnce(t *testing.T) {
 	var opened atomic.Int32
 	proceed := make(chan bool)
@@ -96,7 +99,7 @@ func TestSessionIsCreatedOnce(t *testing.T) {
 	case i := <-answered:
 		t.Errorf("request %d is answered before the agent has started", i)
 		answered <- i
-	case <-time.After(50 * time.Millisecond): // long enough for a wrong answer
+	case <-time.After(50 * time.Millisecond): // long enough for the host to answer too early
 	}
 	close(proceed)
 	<-answered

@@ -14,7 +14,7 @@ import (
 	"ahprelay/agenthost"
 )
 
-// A fakeAgent plays functions of the tests.
+// A fakeAgent is an agent whose conversations are functions of a test.
 type fakeAgent struct {
 	info agenthost.AgentInfo
 	open func(ctx context.Context, start agenthost.Start, chat *agenthost.Chat) (agenthost.Conversation, error)
@@ -32,7 +32,7 @@ func (a *fakeAgent) Open(ctx context.Context, start agenthost.Start, chat *agent
 	return a.open(ctx, start, chat)
 }
 
-// A fakeConversation plays a function for each prompt.
+// A fakeConversation calls a test's function for each prompt.
 type fakeConversation struct {
 	id     string
 	chat   *agenthost.Chat
@@ -54,7 +54,7 @@ func (c *fakeConversation) SetOption(_ context.Context, id string, value any) er
 
 type promptFunc = func(ctx context.Context, p agenthost.Prompt, t *agenthost.Turn) (agenthost.End, error)
 
-// newFake returns an agent that plays a function for each prompt.
+// newFake returns an agent that calls a function for each prompt.
 func newFake(prompt promptFunc) *fakeAgent {
 	n := 0
 	return &fakeAgent{
@@ -70,18 +70,18 @@ const fakeSession = "fake:/s1"
 
 const fakeChat = "ahp-chat://default/ZmFrZTovczE"
 
-// An agentClient is a client of a host with an agent.
+// An agentClient is a client of a host with an agent, over a pipe.
 type agentClient struct {
 	*pipeClient
 	t      testing.TB
 	seq    int
 	id     int
-	frames []string // received frames that are not read yet
+	frames []string // received frames that no method has returned yet
 }
 
 func (c *agentClient) send(frame string) { fmt.Fprintln(c.in, frame) }
 
-// recv returns the next frame.
+// recv waits for the next frame and returns it.
 func (c *agentClient) recv() string {
 	c.t.Helper()
 	for c.frames = append(c.frames, c.take()...); len(c.frames) == 0; c.frames = c.take() {
@@ -96,7 +96,8 @@ func (c *agentClient) recv() string {
 	return frame
 }
 
-// talkTo starts a host with an agent and a session, and returns a subscribed client.
+// talkTo starts a host with an agent and creates a session. It returns a client that is
+// subscribed to the session and its chat.
 func talkTo(t testing.TB, cfg agenthost.Config) *agentClient {
 	t.Helper()
 	c := &agentClient{pipeClient: connectPipe(t, newHost(t, cfg)), t: t}
@@ -107,7 +108,7 @@ func talkTo(t testing.TB, cfg agenthost.Config) *agentClient {
 	return c
 }
 
-// call sends a request and returns its result.
+// call sends a request and returns its result. An error fails the test.
 func (c *agentClient) call(method, params string) map[string]any {
 	c.t.Helper()
 	result, failure := c.try(method, params)
@@ -117,7 +118,7 @@ func (c *agentClient) call(method, params string) map[string]any {
 	return result
 }
 
-// try sends a request and returns its result or its error.
+// try sends a request, and returns its result or its error.
 func (c *agentClient) try(method, params string) (result map[string]any, failure any) {
 	c.t.Helper()
 	c.id++
@@ -145,7 +146,7 @@ func (c *agentClient) prompt(turn, text string) {
 	c.dispatch(fakeChat, fmt.Sprintf(`{"type":"chat/turnStarted","turnId":%q,"startedAt":"2026-01-01T00:00:00.000Z","message":{"text":%q,"origin":{"kind":"user"}}}`, turn, text))
 }
 
-// until returns the next action of a type, as a map.
+// until waits for the next action of a type, and returns it.
 func (c *agentClient) until(kind string) map[string]any {
 	c.t.Helper()
 	for {
@@ -155,7 +156,8 @@ func (c *agentClient) until(kind string) map[string]any {
 	}
 }
 
-// envelope returns the params of the next frame; nil for an answer.
+// envelope waits for the next frame and returns its params. For a response it returns
+// nil.
 func (c *agentClient) envelope() map[string]any {
 	c.t.Helper()
 	var msg struct {
@@ -190,7 +192,7 @@ func TestAgentsAnswerIsATurn(t *testing.T) {
 		turn.Text("m2", p.Text)
 		turn.Tool(agenthost.ToolUpdate{ID: "t", Title: "Read a.go", Kind: agenthost.ToolRead, Status: agenthost.ToolPending})
 		turn.Tool(agenthost.ToolUpdate{ID: "t", Input: json.RawMessage(`{"path": "a.go"}`), Status: agenthost.ToolCompleted, Content: []agenthost.ToolContent{{Text: "package a"}}})
-		turn.Text("m2", "Done.") // behind the tool: a new part
+		turn.Text("m2", "Done.") // text after a tool begins a new part
 		return agenthost.End{Usage: &agenthost.Usage{InputTokens: 3, OutputTokens: 5, ContextSize: 1000}}, nil
 	})}})
 	c.prompt("t1", "hello")
@@ -215,7 +217,7 @@ func TestAgentsAnswerIsATurn(t *testing.T) {
 }
 
 func TestToolEndsWithTheTimeThatItHasRun(t *testing.T) {
-	var now atomic.Int64 // ms
+	var now atomic.Int64 // milliseconds on the test's clock
 	running := make(chan struct{})
 	c := talkTo(t, agenthost.Config{Now: func() time.Time { return time.UnixMilli(now.Load()) }, Agents: []agenthost.Agent{newFake(func(ctx context.Context, p agenthost.Prompt, turn *agenthost.Turn) (agenthost.End, error) {
 		turn.Tool(agenthost.ToolUpdate{ID: "read", Kind: agenthost.ToolRead, Status: agenthost.ToolRunning})
@@ -230,7 +232,7 @@ func TestToolEndsWithTheTimeThatItHasRun(t *testing.T) {
 	c.prompt("t1", "go")
 	for c.until("chat/toolCallReady")["toolCallId"] != "asked" {
 	}
-	now.Add(3_600_000) // while the question was open
+	now.Add(3_600_000) // while the agent waits for permission
 	c.dispatch(fakeChat, `{"type":"chat/toolCallConfirmed","turnId":"t1","toolCallId":"asked","approved":true,"confirmed":"user-action","selectedOptionId":"once"}`)
 	<-running
 	c.until("chat/turnComplete")
@@ -255,7 +257,8 @@ func TestAgentAsksForPermission(t *testing.T) {
 	for _, test := range []struct{ answer, want string }{
 		{`"approved":true,"confirmed":"user-action","selectedOptionId":"always"`, "always"},
 		{`"approved":true,"confirmed":"user-action"`, "once"},
-		// An answer that contradicts its option never allows more than it says.
+		// The client's answer and the selected option contradict each other. The agent must
+		// not get more rights than the answer gives.
 		{`"approved":false,"reason":"denied","selectedOptionId":"always"`, "no"},
 		{`"approved":true,"confirmed":"user-action","selectedOptionId":"no"`, "once"},
 	} {
@@ -387,7 +390,7 @@ func TestOptionsAreTheSessionsConfig(t *testing.T) {
 		t.Errorf("the session has the options %v", config)
 	}
 	c.dispatch(fakeSession, `{"type":"session/configChanged","config":{"mode":"yolo"}}`)
-	c.until("session/configChanged") // rejected
+	c.until("session/configChanged") // the host has rejected the change
 	c.dispatch(fakeSession, `{"type":"session/configChanged","config":{"mode":"edit"}}`)
 	if got := <-set; got != "mode=edit" {
 		t.Errorf("the agent is told %s; want mode=edit", got)

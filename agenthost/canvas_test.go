@@ -17,7 +17,7 @@ import (
 	"ahprelay/test/refclient"
 )
 
-// joinCanvas returns an initialized client with canvases.
+// joinCanvas connects and initializes a client with the capability canvas.
 func joinCanvas(t *testing.T, url, clientID string, opts refclient.Options) *refclient.Client {
 	t.Helper()
 	c := dial(t, url, opts)
@@ -28,7 +28,8 @@ func joinCanvas(t *testing.T, url, clientID string, opts refclient.Options) *ref
 	return c
 }
 
-// canvasHost returns a host with a session, and a rendering client.
+// canvasHost starts a host with a session. It returns the host, its URL, and a client
+// with the capability canvas that is subscribed to the session.
 func canvasHost(t *testing.T, cfg agenthost.Config) (*agenthost.Host, string, *refclient.Client) {
 	t.Helper()
 	host, url := serve(t, cfg)
@@ -47,7 +48,7 @@ func openCanvas(t *testing.T, host *agenthost.Host, id string) string {
 	return channel
 }
 
-// canvasState subscribes to a canvas and returns its state.
+// canvasState subscribes to a canvas, and returns the state in the snapshot.
 func canvasState(t *testing.T, c *refclient.Client, channel string) params {
 	t.Helper()
 	var answer struct{ Snapshot struct{ State params } }
@@ -57,7 +58,8 @@ func canvasState(t *testing.T, c *refclient.Client, channel string) params {
 	return answer.Snapshot.State
 }
 
-// wantAction waits for an action and returns it.
+// wantAction waits until a client receives an action of a type on a channel, with a
+// text in it. It returns the frame.
 func wantAction(t *testing.T, c *refclient.Client, channel, kind, containing string) string {
 	t.Helper()
 	frame, err := c.WaitFor(testContext(t), func(frame []byte) bool {
@@ -76,7 +78,7 @@ func wantCode(t *testing.T, err error, code int) {
 	}
 }
 
-// twoModes has a canvas in each mode.
+// twoModes is a configuration with a canvas for each mode.
 var twoModes = agenthost.Config{Canvases: []agenthost.Canvas{{ID: "notes"}, {ID: "notes-loopback", Mode: agenthost.CanvasLoopback}}}
 
 func TestCanvasReadsItsOwnFilesOnly(t *testing.T) {
@@ -88,7 +90,7 @@ func TestCanvasReadsItsOwnFilesOnly(t *testing.T) {
 		{ID: "notes-loopback", Mode: agenthost.CanvasLoopback},
 	}})
 	notes, other, loopback := openCanvas(t, host, "notes"), openCanvas(t, host, "other"), openCanvas(t, host, "notes-loopback")
-	closed := openCanvas(t, host, "other") // other-4
+	closed := openCanvas(t, host, "other") // its channel ends with other-4
 	for _, channel := range []string{notes, other, loopback, closed} {
 		subscribe(t, c, channel)
 	}
@@ -151,7 +153,7 @@ func TestCanvasReadsItsOwnFilesOnly(t *testing.T) {
 			}
 		})
 	}
-	// Binary content arrives as base64.
+	// Binary content is encoded in base64.
 	var got struct {
 		Contents []struct{ MIMEType, Blob string }
 	}
@@ -163,7 +165,7 @@ func TestCanvasReadsItsOwnFilesOnly(t *testing.T) {
 	if err != nil || got.Contents[0].MIMEType != "image/png" || !bytes.HasPrefix(data, []byte("\x89PNG")) {
 		t.Errorf("read %s, %v; want a PNG", result, err)
 	}
-	// A client that has unsubscribed cannot read.
+	// A client that has unsubscribed from a canvas cannot read it.
 	c.Notify("unsubscribe", params{"channel": notes})
 	_, err = c.Call(testContext(t), "canvasReadResource", params{"channel": notes, "uri": "ahp-canvas-content:/notes-1/index.html"})
 	wantCode(t, err, ahp.CodePermissionDenied)
@@ -195,7 +197,7 @@ func TestCanvasIsServedOnLoopback(t *testing.T) {
 	}
 	_, err := c.Call(testContext(t), "canvasReadResource", params{"channel": channel, "uri": "ahp-canvas-content:/notes-1/index.html"})
 	wantCode(t, err, ahp.CodeMethodNotFound)
-	// A stale provider clears its loopback address.
+	// A provider becomes stale. The canvas loses its loopback address.
 	if err := host.StaleCanvas(channel); err != nil {
 		t.Fatal(err)
 	}
@@ -203,7 +205,8 @@ func TestCanvasIsServedOnLoopback(t *testing.T) {
 	http.DefaultClient.CloseIdleConnections()
 }
 
-// TestForbiddenCanvasActionsAreRejected covers the actions and requests that clients may not send.
+// TestForbiddenCanvasActionsAreRejected sends actions and requests about canvases that
+// clients must not send. The host rejects each.
 func TestForbiddenCanvasActionsAreRejected(t *testing.T) {
 	host, url, c := canvasHost(t, twoModes)
 	channel := openCanvas(t, host, "notes")
@@ -237,8 +240,8 @@ func TestForbiddenCanvasActionsAreRejected(t *testing.T) {
 		_, err := c.Call(testContext(t), method, params{"channel": testSession, "canvasId": "notes", "extensionId": "refhost.canvases", "instanceId": "notes-1"})
 		wantCode(t, err, ahp.CodePermissionDenied)
 	}
-	// A request to close without an open canvas is ignored. None of the above has
-	// reached the second renderer or changed the state.
+	// A request to close a canvas that is not open is ignored. The second client has
+	// received no rejected action, and the canvas's state is unchanged.
 	dispatch(c, "ahp-canvas:/none", params{"type": "canvas/closeRequested"})
 	mustCall(t, c, "ping", nil)
 	for _, frame := range c.Frames() {
@@ -253,8 +256,8 @@ func TestForbiddenCanvasActionsAreRejected(t *testing.T) {
 	wantAction(t, c, testSession, "session/openCanvasesChanged", `"openCanvases":[]`)
 }
 
-// TestCanvasClientProvider lets a client declare, provide and withdraw canvases. The host
-// sends requests about them to that client only.
+// TestCanvasClientProvider lets a client declare, provide and withdraw canvases. The
+// host sends requests about these canvases to this client only.
 func TestCanvasClientProvider(t *testing.T) {
 	asked := make(chan string, 10)
 	answering := func(name string) refclient.Options {
@@ -322,9 +325,10 @@ func TestCanvasClientProvider(t *testing.T) {
 	}
 }
 
-// TestCanvasesAsRegistered opens canvases at a 1.1 host. A client since 0.10 sees them
-// in the chat's state, whole at each change and only on the web; a 0.9 client with the
-// capability sees the seed's form.
+// TestCanvasesAsRegistered opens canvases at a host of AHP 1.1. A client with AHP 0.10
+// or later sees them in the chat's state: each change has the whole list, and only
+// canvases on the web are in it. A client of AHP 0.9 with the capability canvas sees
+// them in the form of the Canvas proposal.
 func TestCanvasesAsRegistered(t *testing.T) {
 	cfg := twoModes
 	cfg.Protocol = agenthost.NewestProtocol

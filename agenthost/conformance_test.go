@@ -18,8 +18,9 @@ import (
 	"ahprelay/test/refclient"
 )
 
-// knownDifferences lists fields that differ from VS Code's host, by message: - only VS
-// Code's host has the field, + only this host does.
+// knownDifferences lists, for each kind of message, the fields in which this host
+// differs from VS Code's host. "-": only VS Code's host has the field. "+": only this
+// host has it.
 var knownDifferences = map[string][]string{
 	"result initialize": {
 		"- ._meta object",
@@ -47,15 +48,15 @@ var knownDifferences = map[string][]string{
 	"action terminal/cwdChanged":       {"- it"},
 	"action terminal/titleChanged":     {"- it"},
 
-	// VS Code's scripted agent still uses an older form here.
+	// Here VS Code's scripted agent uses an older form of the action.
 	"action chat/error": {"- .action.error object", "+ .action.part object"},
 
-	// VS Code's host logs less.
+	// VS Code's host does not send logs in this script.
 	"notification otlp/exportLogs": {"+ it"},
 }
 
-// differencesOf08 replaces entries above for VS Code's host of AHP 0.8; nil: no
-// difference.
+// differencesOf08 has entries that replace those above if VS Code's host has AHP 0.8.
+// nil: there is no difference.
 var differencesOf08 = map[string][]string{
 	"result initialize": {
 		"- .snapshots[].state._meta object",
@@ -67,14 +68,14 @@ var differencesOf08 = map[string][]string{
 	},
 	"action chat/usage": nil,
 
-	// Tools go to agents in a different form.
+	// VS Code's host tells its agents about tools in a different form.
 	"action session/serverToolsChanged": {"+ it"},
 	"result subscribe session": {
 		"- .snapshot.state.changesets array",
 		"+ .snapshot.state.serverTools array",
 	},
 
-	// Summaries do not list changed files yet.
+	// In AHP 0.8, summaries do not list changed files.
 	"notification root/sessionSummaryChanged": {"+ .changes.changes object"},
 	"result listSessions":                     {"+ .items[].changes object"},
 
@@ -86,17 +87,17 @@ var differencesOf08 = map[string][]string{
 	},
 }
 
-// opaque lists values with host-specific contents.
+// opaque lists fields whose values every host defines for itself.
 var opaque = []string{
 	"._meta", ".automations", ".serverInfo", ".config", ".serverTools", ".usage", ".changesets", ".action.tools",
 }
 
-// hostVersion is the AHP version of the host in AHP_UPSTREAM.
+// hostVersion returns the AHP version of the host in AHP_UPSTREAM.
 func hostVersion() string { return cmp.Or(os.Getenv("AHP_VERSION"), "0.9.0") }
 
-// TestMessagesHaveTheFieldsOfTheRealHost runs the same script against this host and VS Code's, and compares
-// the messages' fields. AHP_UPSTREAM is VS Code's URL, with the scripted provider
-// "mock".
+// TestMessagesHaveTheFieldsOfTheRealHost runs a script with this host and with VS
+// Code's host, and compares the fields of all messages. AHP_UPSTREAM is the URL of VS
+// Code's host, which must have the scripted provider "mock".
 func TestMessagesHaveTheFieldsOfTheRealHost(t *testing.T) {
 	upstream := os.Getenv("AHP_UPSTREAM")
 	if upstream == "" {
@@ -126,7 +127,7 @@ func TestMessagesHaveTheFieldsOfTheRealHost(t *testing.T) {
 	}
 }
 
-// shapes holds the fields for each kind of message.
+// shapes holds the fields of each kind of message, with their types.
 type shapes map[string]map[string]bool
 
 func (s shapes) union(other shapes) shapes {
@@ -145,7 +146,8 @@ func difference(theirs, ours map[string]bool) []string {
 	return append(missing("- ", theirs, ours), missing("+ ", ours, theirs)...)
 }
 
-// missing returns the fields of a that b lacks, without nested fields.
+// missing returns the fields that are in a and not in b. It leaves out fields inside a
+// returned field.
 func missing(sign string, a, b map[string]bool) []string {
 	var fields, outer []string
 	for _, field := range slices.Sorted(maps.Keys(a)) {
@@ -161,7 +163,7 @@ func missing(sign string, a, b map[string]bool) []string {
 	return fields
 }
 
-// add records a value's fields and their types.
+// add records the fields of a value and their types.
 func (s shapes) add(what string, raw json.RawMessage) {
 	var v any
 	if json.Unmarshal(raw, &v) != nil {
@@ -175,7 +177,7 @@ func (s shapes) add(what string, raw json.RawMessage) {
 
 func (s shapes) walk(what, path string, v any) {
 	if strings.HasSuffix(path, ".terminals") {
-		return // of earlier sessions, too
+		return // the list also contains sessions from before
 	}
 	kind := map[bool]string{true: "null", false: fmt.Sprintf("%T", v)}[v == nil]
 	kind = strings.NewReplacer("map[string]interface {}", "object", "[]interface {}", "array", "float64", "number").Replace(kind)
@@ -195,12 +197,12 @@ func (s shapes) walk(what, path string, v any) {
 	}
 }
 
-// A probe runs the script with one host.
+// A probe runs the script with a host, and records all messages.
 type probe struct {
 	t      *testing.T
 	c      *refclient.Client
 	shapes shapes
-	seen   int // frames that were looked at
+	seen   int // number of frames that were recorded
 }
 
 func (p *probe) call(what, method string, params any) {
@@ -215,7 +217,7 @@ func (p *probe) call(what, method string, params any) {
 	p.shapes.add("result "+what, result)
 }
 
-// until waits for an action and records all messages before it.
+// until waits for an action of a type, and records all messages up to it.
 func (p *probe) until(actionType string) {
 	p.t.Helper()
 	if _, _, err := p.c.WaitAfter(testContext(p.t), p.seen, refclient.IsAction("", actionType)); err != nil {
@@ -243,7 +245,7 @@ func (p *probe) take() {
 	}
 }
 
-// shapesOf runs the script.
+// shapesOf runs the script with a host, and returns the fields of all messages.
 func shapesOf(t *testing.T, url, provider, root string) shapes {
 	t.Helper()
 	p := &probe{t: t, c: dial(t, url, refclient.Options{}), shapes: make(shapes)}
@@ -289,7 +291,7 @@ func shapesOf(t *testing.T, url, provider, root string) shapes {
 	p.c.Unsubscribe("ahp-otlp://logs/trace")
 	p.call("createTerminal", "createTerminal", params{"channel": terminal, "claim": params{"kind": "client", "clientId": "x"}, "name": "t", "cwd": "file://" + root})
 	p.call("subscribe terminal", "subscribe", params{"channel": terminal})
-	time.Sleep(time.Second) // until a real shell is ready
+	time.Sleep(time.Second) // a real shell needs this time to start
 	p.dispatch(terminal, params{"type": "terminal/input", "data": "echo hi\r"})
 	p.until("terminal/commandFinished")
 	p.call("subscribe terminal", "subscribe", params{"channel": terminal})

@@ -1,4 +1,4 @@
 package agenthost
 
-// Serve serves a connection of the tests.
+// Serve lets tests of another package serve a connection.
 func (h *Host) Serve(l link) error { return h.serve(l) }

@@ -26,8 +26,8 @@ func TestRootIsNotLeft(t *testing.T) {
 	for _, tc := range []struct {
 		method string
 		params params
-		want   string // part of the result
-		code   int    // of the error
+		want   string // text that the result must contain
+		code   int    // code of the error
 	}{
 		{"resourceRead", params{"uri": base + "/a%20b.txt"}, `"data":"hello"`, 0},
 		{"resourceRead", params{"uri": base + "/nope"}, "", ahp.CodeNotFound},
@@ -68,7 +68,7 @@ func TestWatchReportsClientChanges(t *testing.T) {
 	decode(t, mustCall(t, c, "createResourceWatch", params{"uri": base}), &watched)
 	subscribe(t, c, watched.Channel)
 	mustCall(t, c, "resourceMkdir", params{"uri": base + "/sub"})
-	mustCall(t, c, "resourceWrite", params{"uri": base + "/sub/deep.txt", "data": "x"}) // not watched
+	mustCall(t, c, "resourceWrite", params{"uri": base + "/sub/deep.txt", "data": "x"}) // the watch does not include subfolders
 	mustCall(t, c, "resourceWrite", params{"uri": base + "/a.txt", "data": "x"})
 	mustCall(t, c, "resourceWrite", params{"uri": base + "/a.txt", "data": "y"})
 	mustCall(t, c, "resourceDelete", params{"uri": base + "/a.txt"})

@@ -12,7 +12,8 @@ import (
 	"ahprelay/agenthost/scripted"
 )
 
-// A fuzzLink delivers the frames of one input and checks the host's frames.
+// A fuzzLink is a connection that delivers given frames to the host, and checks each
+// frame that the host sends.
 type fuzzLink struct {
 	t      *testing.T
 	frames [][]byte
@@ -36,7 +37,8 @@ func (l *fuzzLink) Send(msg []byte) error {
 
 func (l *fuzzLink) Close(error) error { return nil }
 
-// FuzzServe sends arbitrary frames after a valid initialize.
+// FuzzServe sends a valid initialize and then arbitrary frames. Every frame that the
+// host sends must be valid.
 func FuzzServe(f *testing.F) {
 	files, err := filepath.Glob("testdata/*.txtar")
 	if err != nil || len(files) == 0 {

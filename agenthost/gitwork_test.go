@@ -13,7 +13,7 @@ import (
 	"ahprelay/agenthost"
 )
 
-// gitFolder makes a repository with a commit, and returns its path.
+// gitFolder makes a git repository with a commit, and returns its path.
 func gitFolder(t *testing.T) string {
 	t.Helper()
 	for name, value := range map[string]string{"GIT_CONFIG_GLOBAL": os.DevNull, "GIT_CONFIG_SYSTEM": os.DevNull, "GIT_AUTHOR_NAME": "A", "GIT_AUTHOR_EMAIL": "a@b", "GIT_COMMITTER_NAME": "A", "GIT_COMMITTER_EMAIL": "a@b"} {
@@ -59,14 +59,15 @@ func newWriter() *fakeAgent {
 	return agent
 }
 
-// wantFiles polls a changeset until it has the files.
+// wantFiles requests a changeset again and again until it has these files. It returns
+// the files' entries.
 func (c *agentClient) wantFiles(channel string, want ...string) []any {
 	c.t.Helper()
 	var got []string
 	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		result, failure := c.try("subscribe", `{"channel":"`+channel+`"}`)
 		if failure != nil {
-			continue // the turn's changes are read after its end
+			continue // the host reads the turn's changes a little after the turn's end
 		}
 		state := result["snapshot"].(map[string]any)["state"].(map[string]any)
 		got = nil
@@ -104,9 +105,9 @@ func TestChangesInARepository(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(dir, "new.txt")); !os.IsNotExist(err) {
 		t.Errorf("the discarded file is there: %v", err)
 	}
-	// After a restart, the changes are those since the session's beginning.
+	// After a restart, the changeset has all changes since the session's beginning.
 	d := reopen(t, agenthost.Config{Agents: []agenthost.Agent{agent}, Storage: copyOf(t, storage)})
-	d.call("subscribe", `{"channel":"`+fakeSession+`"}`) // counts them
+	d.call("subscribe", `{"channel":"`+fakeSession+`"}`) // makes the host count the changes
 	for sum := ""; sum != "map[additions:1 deletions:1 files:1]"; {
 		items := d.call("listSessions", `{"channel":"ahp-root://"}`)["items"].([]any)
 		sum = fmt.Sprint(items[0].(map[string]any)["changes"])
@@ -163,7 +164,7 @@ func TestSessionInAWorktree(t *testing.T) {
 		}
 		for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
 			if !strings.Contains(runGit(t, dir, "worktree", "list"), wt) || time.Now().After(deadline) {
-				break // git removes the folder first, and then its entry
+				break // git removes the worktree's folder first, and then its own entry for it
 			}
 		}
 	}

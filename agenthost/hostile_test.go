@@ -14,8 +14,8 @@ import (
 	"ahprelay/agenthost"
 )
 
-// TestAgentThatIgnoresACancel runs an agent that never ends its turn. Clients see
-// the cancelled turn at once, and after the grace time the next prompt gets a new
+// TestAgentThatIgnoresACancel cancels a turn whose agent never ends it. Clients see the
+// turn as cancelled at once. After the grace time, the next prompt goes to a new
 // conversation.
 func TestAgentThatIgnoresACancel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -50,7 +50,8 @@ func TestAgentThatIgnoresACancel(t *testing.T) {
 	})
 }
 
-// TestFastAgentIsMerged sends 10,000 deltas in a second.
+// TestFastAgentIsMerged lets an agent send 10,000 deltas in a second. The host merges
+// them into fewer actions, without losing text.
 func TestFastAgentIsMerged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const deltas = 10_000
@@ -232,7 +233,8 @@ func TestSlashCommandsAreCompleted(t *testing.T) {
 	}
 }
 
-// TestIdleSessionIsSmall bounds the memory of a session without subscribers.
+// TestIdleSessionIsSmall measures the memory of a session that nobody is subscribed to.
+// It has a limit.
 func TestIdleSessionIsSmall(t *testing.T) {
 	agent := newFake(func(_ context.Context, _ agenthost.Prompt, turn *agenthost.Turn) (agenthost.End, error) {
 		turn.Text("", strings.Repeat("An answer. ", 1000))

@@ -19,8 +19,8 @@ import (
 	"ahprelay/test/refclient"
 )
 
-// runAsMCP makes the test binary serve MCP on stdio, like the reference host's
-// program.
+// runAsMCP is an environment variable. With it, the test binary serves MCP on standard
+// input and output, as the reference host's program does.
 const runAsMCP = "REFHOST_TEST_MCP"
 
 func serveMCPIfAsked() {
@@ -34,7 +34,8 @@ func serveMCPIfAsked() {
 	os.Exit(0)
 }
 
-// bothTransports returns configurations with one server, nested in the second.
+// bothTransports returns two configurations with an MCP server: within the host's
+// process, and as a separate process whose entry is nested in another customization.
 func bothTransports(t *testing.T) map[string]agenthost.Config {
 	t.Helper()
 	self, err := os.Executable()
@@ -48,7 +49,8 @@ func bothTransports(t *testing.T) map[string]agenthost.Config {
 	}
 }
 
-// joinMCP returns a client with mcpApps, subscribed to the test session's chat.
+// joinMCP connects a client with the capability mcpApps, creates the test's session,
+// and subscribes to its chat.
 func joinMCP(t *testing.T, url, clientID string) *refclient.Client {
 	t.Helper()
 	c := dial(t, url, refclient.Options{})
@@ -61,7 +63,8 @@ func joinMCP(t *testing.T, url, clientID string) *refclient.Client {
 	return c
 }
 
-// mcpServer waits for the server's channel and returns its customization.
+// mcpServer waits until the session has an MCP server with a channel, and returns the
+// server's entry.
 func mcpServer(t *testing.T, c *refclient.Client) (server mcpCustomization) {
 	t.Helper()
 	for server.Channel == "" {
@@ -81,7 +84,7 @@ type mcpCustomization struct {
 	Children          []mcpCustomization
 }
 
-// findMCP returns the first server in a session snapshot.
+// findMCP returns the first MCP server in a snapshot of the session.
 func findMCP(t *testing.T, c *refclient.Client) mcpCustomization {
 	t.Helper()
 	var answer struct {
@@ -104,8 +107,8 @@ func findMCP(t *testing.T, c *refclient.Client) mcpCustomization {
 	return mcpCustomization{}
 }
 
-// callTop sends a request with its mcp:// channel at the top level and returns the
-// complete answer.
+// callTop sends a request whose mcp:// channel stands beside the method, not in the
+// params. It returns the whole response.
 func callTop(t *testing.T, c *refclient.Client, id, channel, method string, p any) string {
 	t.Helper()
 	frame, err := json.Marshal(params{"jsonrpc": "2.0", "id": id, "channel": channel, "method": method, "params": p})
@@ -118,7 +121,7 @@ func callTop(t *testing.T, c *refclient.Client, id, channel, method string, p an
 	return string(waitID(t, c, id))
 }
 
-// waitID waits for a request's answer.
+// waitID waits for the response with an id, and returns it.
 func waitID(t *testing.T, c *refclient.Client, id string) []byte {
 	t.Helper()
 	frame, err := c.WaitFor(testContext(t), func(frame []byte) bool { return bytes.Contains(frame, []byte(`"id":"`+id+`"`)) })
@@ -196,7 +199,7 @@ func mustNotify(t *testing.T, c *refclient.Client, channel, method string, p par
 	}
 }
 
-// waitLog waits until the server has received a notifications/message.
+// waitLog waits until the client receives notifications/message with a text.
 func waitLog(t *testing.T, c *refclient.Client, channel, want string) {
 	t.Helper()
 	ctx := testContext(t)
@@ -211,7 +214,8 @@ func waitLog(t *testing.T, c *refclient.Client, channel, want string) {
 	}
 }
 
-// TestOnlyAdvertisedMCPMethodsAreServed checks that only advertised methods are served.
+// TestOnlyAdvertisedMCPMethodsAreServed calls every method at servers with different
+// capabilities. A method that a server does not advertise is refused.
 func TestOnlyAdvertisedMCPMethodsAreServed(t *testing.T) {
 	methods := []string{"tools/list", "tools/call", "resources/list", "resources/templates/list", "resources/read", "logging/setLevel", "sampling/createMessage"}
 	_, url := serve(t, agenthost.Config{MCP: []agenthost.MCPServer{
@@ -234,7 +238,8 @@ func TestOnlyAdvertisedMCPMethodsAreServed(t *testing.T) {
 			}
 		}
 	}
-	// List changes are published only where promised: for resources.
+	// The server has promised notifications about changed lists only for resources, so
+	// only these are sent.
 	subscribe(t, c, testSession)
 	startTurn(t, c, "t1", `mcp tool tools/grow {"name":"late"}`)
 	wantAction(t, c, testChat, "chat/turnComplete", "t1")
@@ -247,7 +252,7 @@ func TestOnlyAdvertisedMCPMethodsAreServed(t *testing.T) {
 	}
 }
 
-// waitReady waits until a channel is served.
+// waitReady waits until the server behind a channel answers.
 func waitReady(t *testing.T, c *refclient.Client, channel string) {
 	t.Helper()
 	ctx := testContext(t)
@@ -270,8 +275,8 @@ func waitNotification(t *testing.T, c *refclient.Client, channel, method string)
 	return string(frame)
 }
 
-// TestMCPIsPrivate checks that two clients with the same ids and tokens each receive
-// their own progress and can cancel only their own calls.
+// TestMCPIsPrivate lets two clients call tools with the same request ids and progress
+// tokens. Each client receives only its own progress, and can cancel only its own call.
 func TestMCPIsPrivate(t *testing.T) {
 	_, url := serve(t, agenthost.Config{MCP: []agenthost.MCPServer{{Name: "tasks"}}})
 	a, b := joinMCP(t, url, "a"), joinMCP(t, url, "b")
@@ -296,7 +301,7 @@ func TestMCPIsPrivate(t *testing.T) {
 	if got := waitNotification(t, b, channel, "notifications/progress"); !strings.Contains(got, `"progressToken":"p"`) || !strings.Contains(got, `"total":3`) {
 		t.Errorf("b was told %s", got)
 	}
-	mustNotify(t, b, channel, "notifications/cancelled", params{"requestId": "same"}) // b's request is over
+	mustNotify(t, b, channel, "notifications/cancelled", params{"requestId": "same"}) // this request of b has ended already
 	if got := callTop(t, a, "meanwhile", channel, "tools/list", params{}); !strings.Contains(got, `"tools":[`) {
 		t.Errorf("a got %s", got)
 	}
@@ -311,8 +316,8 @@ func TestMCPIsPrivate(t *testing.T) {
 	}
 }
 
-// TestMCPWithoutCapability shows a server to clients with and without mcpApps, live
-// and in a replay.
+// TestMCPWithoutCapability connects clients with and without mcpApps. Only those with
+// mcpApps may see the server's channel, in actions and in a replay.
 func TestMCPWithoutCapability(t *testing.T) {
 	for name, cfg := range bothTransports(t) {
 		t.Run(name, func(t *testing.T) {
@@ -363,8 +368,8 @@ func TestMCPWithoutCapability(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-// TestClientsCannotForgeAnMCPServersState turns a server off and on, and checks that clients cannot forge its
-// state.
+// TestClientsCannotForgeAnMCPServersState lets a client turn a server off and on.
+// Actions with which a client sets the server's state itself are rejected.
 func TestClientsCannotForgeAnMCPServersState(t *testing.T) {
 	_, url := serve(t, agenthost.Config{MCP: []agenthost.MCPServer{{Name: "tasks"}}})
 	c := joinMCP(t, url, "a")
@@ -404,14 +409,14 @@ func TestClientsCannotForgeAnMCPServersState(t *testing.T) {
 	}
 }
 
-// TestMCPToolCall makes the agent use tools.
+// TestMCPToolCall lets the agent call tools of an MCP server, which appear in the turn.
 func TestMCPToolCall(t *testing.T) {
 	for name, cfg := range bothTransports(t) {
 		t.Run(name, func(t *testing.T) {
 			_, url := serve(t, cfg)
 			c := joinMCP(t, url, "a")
 			mcpServer(t, c)
-			ends := func(turn string) { // or the next turn replaces it, and it is in no snapshot
+			ends := func(turn string) { // otherwise the next turn could replace this turn in the snapshot
 				t.Helper()
 				wantAction(t, c, testChat, "chat/turnComplete", turn)
 			}
@@ -443,7 +448,8 @@ func TestMCPToolCall(t *testing.T) {
 	}
 }
 
-// TestMCPServerStepsThroughItsAuthorization steps a server through its authorization states.
+// TestMCPServerStepsThroughItsAuthorization lets an MCP server require authorization in
+// each state. Clients see the state, and a token ends it.
 func TestMCPServerStepsThroughItsAuthorization(t *testing.T) {
 	const secret, weak = "s3cret-strong", "s3cret-weak"
 	var log lockedBuffer
@@ -458,9 +464,9 @@ func TestMCPServerStepsThroughItsAuthorization(t *testing.T) {
 		t.Helper()
 		return second(c.Call(testContext(t), "authenticate", params{"channel": "ahp-root://", "resource": "https://tasks.mcp.example/", "token": token}))
 	}
-	wantCode(t, authenticate(secret), ahp.CodeAuthRequired) // no request is open
+	wantCode(t, authenticate(secret), ahp.CodeAuthRequired) // no request waits for a token
 
-	// During a tool call.
+	// A tool call needs more rights, and waits for a token.
 	startTurn(t, c, "t1", "mcp tool publish")
 	state := wantAction(t, c, testSession, "session/mcpServerStateChanged", "authRequired")
 	for _, want := range []string{`"reason":"insufficientScope"`, `"resource":"https://tasks.mcp.example/"`, `"requiredScopes":["tasks.publish"]`, `"authorization_servers":[`, `"description":"This needs the scope tasks.publish."}}`} {
@@ -487,7 +493,7 @@ func TestMCPServerStepsThroughItsAuthorization(t *testing.T) {
 	wantAction(t, c, testChat, "chat/toolCallComplete", "Published 2 tasks.")
 	wantAction(t, c, testChat, "chat/turnComplete", "t1")
 
-	// Outside a turn, and by an app.
+	// The server requires a token outside a turn, and while an app uses it.
 	for _, reason := range []string{"required", "expired"} {
 		if err := host.RequireMCPAuth(testSession, "tasks", reason); err != nil {
 			t.Fatal(err)
@@ -506,7 +512,7 @@ func TestMCPServerStepsThroughItsAuthorization(t *testing.T) {
 		t.Errorf("once granted: %s", got)
 	}
 
-	// A stopped turn does not wait.
+	// A cancelled turn does not wait for a token.
 	if err := host.RequireMCPAuth(testSession, "tasks", "expired"); err != nil {
 		t.Fatal(err)
 	}
@@ -545,7 +551,8 @@ func (w *lockedBuffer) String() string {
 	return w.b.String()
 }
 
-// TestMCPServerDies runs a server that exits by itself.
+// TestMCPServerDies starts an MCP server whose process ends by itself. The session
+// shows the error.
 func TestMCPServerDies(t *testing.T) {
 	_, url := serve(t, agenthost.Config{MCP: []agenthost.MCPServer{{Name: "tasks", Transport: agenthost.MCPStdio, Command: []string{"true"}}}})
 	c := joinMCP(t, url, "a")

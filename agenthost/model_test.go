@@ -17,8 +17,8 @@ import (
 
 type object = map[string]any
 
-// A mirror is a client's copy of a chat, changed by the chat's actions alone. Its
-// rules are those of AHP's reducers.
+// A mirror is a client's copy of a chat. It starts with a snapshot, and applies each
+// action as AHP's reducers do.
 type mirror struct{ state object }
 
 func (m *mirror) turn() object {
@@ -185,7 +185,8 @@ func (m *mirror) end(a object, state string) {
 	delete(m.state, "activeTurn")
 }
 
-// content is what the tests compare: the turns and the turn in progress.
+// content returns the parts of a state that the tests compare: the turns and the active
+// turn.
 func content(t *rapid.T, state object) (clean object) {
 	raw, err := json.Marshal(keep(state, "turns", "activeTurn"))
 	if err == nil {
@@ -197,13 +198,14 @@ func content(t *rapid.T, state object) (clean object) {
 	return clean
 }
 
-// A watcher is a client that mirrors the chat.
+// A watcher is a client that has a mirror of the chat.
 type watcher struct {
 	*agentClient
 	mirror mirror
 }
 
-// read applies all actions up to the answer of a request, and returns its result.
+// read sends a request, and applies all actions that arrive before the response. It
+// returns the result.
 func (w *watcher) read(method, params string) object {
 	w.id++
 	w.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":%q,"params":%s}`, w.id, method, params))
@@ -226,7 +228,7 @@ func (w *watcher) snapshot() object {
 	return w.read("subscribe", `{"channel":"`+fakeChat+`"}`)["snapshot"].(object)["state"].(object)
 }
 
-// A player plays an agent's turn step by step.
+// A player is an agent that runs a turn step by step, as the test demands.
 type player struct {
 	steps chan func(ctx context.Context, turn *agenthost.Turn)
 }
@@ -245,7 +247,7 @@ func (p *player) prompt(ctx context.Context, _ agenthost.Prompt, turn *agenthost
 	}
 }
 
-// step makes the agent do something, and returns when it is done.
+// step makes the agent run f within its turn, and waits until f returns.
 func (p *player) step(f func(ctx context.Context, turn *agenthost.Turn)) {
 	done := make(chan bool)
 	p.steps <- func(ctx context.Context, turn *agenthost.Turn) { f(ctx, turn); close(done) }
@@ -275,11 +277,12 @@ func drawTool(t *rapid.T) agenthost.ToolUpdate {
 	return update
 }
 
-// TestStateIsSnapshotAndActions plays random agents. After any step, a client that has
-// applied all actions since its snapshot has the state of a new snapshot, in every
-// version. A host that begins with the files of that moment has it too.
+// TestStateIsSnapshotAndActions runs agents with random steps. After each step, a
+// client that has applied all actions since its snapshot must have the state of a new
+// snapshot, in every version of AHP. A new host that reads the files as they are then
+// must have this state, too.
 func TestStateIsSnapshotAndActions(t *testing.T) {
-	const checks = 30 // by default; -rapid.checks asks for more
+	const checks = 30 // default; -rapid.checks may demand more
 	number := flag.Lookup("rapid.checks")
 	if before := number.Value.String(); before == number.DefValue {
 		if err := flag.Set("rapid.checks", fmt.Sprint(checks)); err != nil {
@@ -294,8 +297,8 @@ func checkModel(t *testing.T, rt *rapid.T) {
 	dir := t.TempDir()
 	play := &player{make(chan func(context.Context, *agenthost.Turn))}
 	agent := newFake(play.prompt)
-	var handle *agenthost.Chat // set by the first prompt
-	var own *agenthost.Turn    // a turn that the agent has begun itself
+	var handle *agenthost.Chat // the chat, from the first prompt
+	var own *agenthost.Turn    // turn that the agent has begun by itself; nil: none
 	opened := agent.open
 	agent.open = func(ctx context.Context, start agenthost.Start, chat *agenthost.Chat) (agenthost.Conversation, error) {
 		handle = chat
@@ -328,13 +331,13 @@ func checkModel(t *testing.T, rt *rapid.T) {
 	}
 	begin := func() {
 		turns++
-		own = nil // a prompt ends it
+		own = nil // a prompt ends such a turn
 		id := fmt.Sprint("t", turns)
 		first.prompt(id, "go")
 		for !working() || first.mirror.turn()["id"] != id {
 			first.read("ping", `{"channel":"ahp-root://"}`)
 		}
-		play.step(func(context.Context, *agenthost.Turn) {}) // the conversation is open
+		play.step(func(context.Context, *agenthost.Turn) {}) // returns when the conversation is open
 	}
 	check := func(rt *rapid.T) {
 		for _, w := range watchers {
@@ -348,7 +351,7 @@ func checkModel(t *testing.T, rt *rapid.T) {
 		for try := 0; ; try++ {
 			before := content(rt, first.snapshot())
 			copied := copyOf(t, dir)
-			if state := first.snapshot(); cmp.Equal(content(rt, state), before) { // a question may come at any time
+			if state := first.snapshot(); cmp.Equal(content(rt, state), before) { // a question may arrive meanwhile
 				checkRestart(t, rt, agenthost.Config{Agents: []agenthost.Agent{agent}, Storage: copied}, state)
 				return
 			}
@@ -452,8 +455,8 @@ func checkModel(t *testing.T, rt *rapid.T) {
 	})
 }
 
-// checkRestart compares a host that begins with a storage with the state before. A
-// turn in progress has ended with an error.
+// checkRestart starts a host with a copy of the storage, and compares its state with
+// state. If a turn was active, it must now have ended with an error.
 func checkRestart(t *testing.T, rt *rapid.T, cfg agenthost.Config, state object) {
 	host, err := agenthost.New(cfg)
 	if err != nil {

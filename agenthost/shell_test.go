@@ -45,7 +45,7 @@ func TestTerminalRunsAShell(t *testing.T) {
 		}
 	}
 
-	// Running shells end with their terminal and with the host.
+	// A shell that runs ends when its terminal is disposed, and when the host closes.
 	mustCall(t, c, "createTerminal", params{"channel": uri + "2"})
 	mustCall(t, c, "createTerminal", params{"channel": uri + "3"})
 	mustCall(t, c, "disposeTerminal", params{"channel": uri + "2"})

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// longChat is the state of a chat with stored turns.
+// longChat returns the state of a chat with a number of stored turns.
 func longChat(turns int) chatState {
 	state := chatState{chatSummary: chatSummary{Resource: "ahp-chat:/1", Title: `"turns":[] <&>`}, Draft: json.RawMessage(`{"turns":[]}`)}
 	for i := range turns {
@@ -17,7 +17,8 @@ func longChat(turns int) chatState {
 	return state
 }
 
-// TestJoinedStateIsTheEncodedState compares the bytes of both ways.
+// TestJoinedStateIsTheEncodedState compares the state that is joined from stored turns
+// with the encoder's output. Both must have the same bytes.
 func TestJoinedStateIsTheEncodedState(t *testing.T) {
 	for turns := range 3 {
 		state := longChat(turns)
@@ -32,8 +33,8 @@ func TestJoinedStateIsTheEncodedState(t *testing.T) {
 	}
 }
 
-// BenchmarkSnapshotOfStoredTurns answers a subscribe of a chat with 5,000 stored turns,
-// joined as the host does it, and beside that with the encoder.
+// BenchmarkSnapshotOfStoredTurns measures the answer to a subscribe for a chat with
+// 5,000 stored turns: joined as the host does it, and for comparison with the encoder.
 func BenchmarkSnapshotOfStoredTurns(b *testing.B) {
 	state := longChat(5000)
 	b.Run("joined", func(b *testing.B) {

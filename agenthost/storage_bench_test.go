@@ -11,7 +11,8 @@ import (
 	"ahprelay/agenthost"
 )
 
-// fill makes a storage with sessions, each with turns.
+// fill makes a storage with a number of sessions that have a number of turns each. It
+// returns a configuration for a host with this storage.
 func fill(b *testing.B, sessions, turns int) agenthost.Config {
 	b.Helper()
 	words := strings.Repeat("An answer of ordinary length, with some code. ", 20)
@@ -43,7 +44,8 @@ func fill(b *testing.B, sessions, turns int) agenthost.Config {
 	return cfg
 }
 
-// BenchmarkListAfterRestart starts a host with 50 sessions and lists them.
+// BenchmarkListAfterRestart measures how long a host with 50 sessions takes to start
+// and to list them.
 func BenchmarkListAfterRestart(b *testing.B) {
 	cfg := fill(b, 50, 1)
 	for b.Loop() {
@@ -60,8 +62,9 @@ func BenchmarkListAfterRestart(b *testing.B) {
 	}
 }
 
-// BenchmarkOpenLongSession opens a session of 5,000 turns, in full: for the first time
-// after a restart, again, and beside them the same bytes through a bare pipe.
+// BenchmarkOpenLongSession measures how long a client takes to open a session with
+// 5,000 turns: the first time after the host's start, a further time, and for
+// comparison the same bytes through a pipe.
 func BenchmarkOpenLongSession(b *testing.B) {
 	cfg := fill(b, 1, 5000)
 	var snapshot string
@@ -112,7 +115,7 @@ func BenchmarkOpenLongSession(b *testing.B) {
 	})
 }
 
-// BenchmarkDelta takes a delta from an agent to a client.
+// BenchmarkDelta measures how long a delta takes from an agent to a client.
 func BenchmarkDelta(b *testing.B) {
 	deltas := make(chan string)
 	c := talkTo(b, agenthost.Config{Agents: []agenthost.Agent{newFake(func(ctx context.Context, _ agenthost.Prompt, turn *agenthost.Turn) (agenthost.End, error) {
@@ -120,7 +123,7 @@ func BenchmarkDelta(b *testing.B) {
 			select {
 			case delta := <-deltas:
 				turn.Text("", delta)
-				turn.Notice("") // the next delta is not merged
+				turn.Notice("") // keeps the host from merging this delta with the next
 			case <-ctx.Done():
 				return agenthost.End{}, nil
 			}

@@ -19,7 +19,8 @@ import (
 	"ahprelay/agenthost"
 )
 
-// copyOf copies a storage in the state in which a crash would leave it.
+// copyOf copies a storage while its host runs, as a crash would leave it, and returns
+// the copy's directory.
 func copyOf(t *testing.T, dir string) string {
 	t.Helper()
 	to := t.TempDir()
@@ -29,7 +30,7 @@ func copyOf(t *testing.T, dir string) string {
 	return to
 }
 
-// reopen connects to a new host with the same sessions.
+// reopen starts a new host with a storage, and returns a client of it.
 func reopen(t testing.TB, cfg agenthost.Config) *agentClient {
 	t.Helper()
 	c := &agentClient{pipeClient: connectPipe(t, newHost(t, cfg)), t: t}
@@ -37,8 +38,9 @@ func reopen(t testing.TB, cfg agenthost.Config) *agentClient {
 	return c
 }
 
-// TestInterruptedTurnHasAllThatClientsSaw: each kind of action that a client has seen is
-// in the turn after a crash.
+// TestInterruptedTurnHasAllThatClientsSaw copies the storage in the middle of a turn. A
+// new host with the copy must show everything that a client has seen, for each kind of
+// action.
 func TestInterruptedTurnHasAllThatClientsSaw(t *testing.T) {
 	dir := t.TempDir()
 	agent := newFake(func(ctx context.Context, _ agenthost.Prompt, turn *agenthost.Turn) (agenthost.End, error) {
@@ -106,9 +108,9 @@ func TestInterruptedTurnSurvives(t *testing.T) {
 	c.dispatch(fakeSession, `{"type":"session/titleChanged","title":"Named"}`)
 	c.prompt("t2", "two")
 	c.until("chat/toolCallReady")
-	c.until("chat/toolCallReady") // asked
+	c.until("chat/toolCallReady") // the agent has asked
 	dir = copyOf(t, dir)
-	for restart := range 2 { // a second restart changes nothing
+	for restart := range 2 { // a second restart must not change the turn again
 		d := reopen(t, agenthost.Config{Agents: []agenthost.Agent{agent}, Storage: dir})
 		list := fmt.Sprint(d.call("listSessions", `{"channel":"ahp-root://"}`)["items"])
 		if !strings.Contains(list, "title:Named") || !strings.Contains(list, "status:2") {
@@ -124,7 +126,7 @@ func TestInterruptedTurnSurvives(t *testing.T) {
 		}
 		dir = copyOf(t, dir)
 	}
-	// The session continues with the agent's conversation.
+	// A new host continues the session, with the agent's own conversation.
 	d := reopen(t, agenthost.Config{Agents: []agenthost.Agent{agent}, Storage: dir})
 	d.call("subscribe", `{"channel":"`+fakeChat+`"}`)
 	d.prompt("t3", "three")
@@ -198,8 +200,8 @@ func TestHistoryOfTheAgentIsLoaded(t *testing.T) {
 	}
 }
 
-// TestRemovedSessionStaysAway: after a session was removed, the agent lists its
-// conversation again. Neither this host nor its successor shows the session.
+// TestRemovedSessionStaysAway removes a session. Then the agent lists the session's
+// conversation again. Neither this host nor the next may show the session.
 func TestRemovedSessionStaysAway(t *testing.T) {
 	agent := newLister()
 	cfg := agenthost.Config{Agents: []agenthost.Agent{agent}, Storage: t.TempDir()}
@@ -236,11 +238,11 @@ func TestStorageHasOneHost(t *testing.T) {
 	})
 }
 
-// A listingAgent has a conversation from elsewhere.
+// A listingAgent lists a conversation that began without the host.
 type listingAgent struct {
 	*fakeAgent
 	lists atomic.Int64
-	gone  chan string // deleted conversations
+	gone  chan string // receives the ids of deleted conversations
 }
 
 func newLister() *listingAgent {
@@ -261,8 +263,8 @@ func (a *listingAgent) List(context.Context, string) ([]agenthost.Past, error) {
 
 const crashVariable = "AGENTHOST_TEST_CRASH"
 
-// TestKillLosesNoCompletedMessage kills a process that writes numbered messages: all
-// messages that it has shown are there afterwards.
+// TestKillLosesNoCompletedMessage kills a process whose host writes numbered messages.
+// A new host must have all messages that clients of the killed process have seen.
 func TestKillLosesNoCompletedMessage(t *testing.T) {
 	if dir := os.Getenv(crashVariable); dir != "" {
 		writeUntilKilled(t, dir)
@@ -317,8 +319,9 @@ func writeUntilKilled(t *testing.T, dir string) {
 	}
 }
 
-// TestOptionsSurviveTheHost shows a session's mode after a restart, before its agent is
-// open: also a mode that skips permissions, which new sessions do not inherit.
+// TestOptionsSurviveTheHost restarts the host. A session then shows its mode before its
+// agent is open, even a mode that skips permissions. A new session does not inherit
+// such a mode.
 func TestOptionsSurviveTheHost(t *testing.T) {
 	dir := t.TempDir()
 	agent := newFake(nil)
@@ -331,7 +334,7 @@ func TestOptionsSurviveTheHost(t *testing.T) {
 		}
 		chat.SetOptions(options("ask"))
 		return &fakeConversation{id: "c1", chat: chat, prompt: func(_ context.Context, p agenthost.Prompt, _ *agenthost.Turn) (agenthost.End, error) {
-			chat.SetOptions(options(p.Text)) // the agent's own decision
+			chat.SetOptions(options(p.Text)) // the agent changes its options by itself
 			return agenthost.End{}, nil
 		}}, nil
 	}
@@ -359,7 +362,7 @@ func TestOptionsSurviveTheHost(t *testing.T) {
 	wants(config(d), `"values":{"all":true,"mode":"yolo"}`, `"bypass":["yolo"]`, `"bypass":[true]`)
 	d.dispatch(fakeSession, `{"type":"session/configChanged","config":{"mode":"ask","all":false}}`)
 	d.until("session/configChanged")
-	wants(config(d), `"values":{"all":false,"mode":"ask"}`) // as the agent is told when it opens
+	wants(config(d), `"values":{"all":false,"mode":"ask"}`) // these values are passed to the agent when it opens
 
 	e := reopen(t, agenthost.Config{Agents: []agenthost.Agent{agent}, Storage: copyOf(t, dir), NoBypass: true})
 	if got := config(e); strings.Contains(got, "yolo") || strings.Contains(got, "all") {

@@ -64,7 +64,8 @@ func TestHostFollowsTheTranscripts(t *testing.T) {
 	}
 }
 
-// part returns a part of the archive, which may be a new one.
+// part returns a part of the archive by name. If it does not exist, part adds an empty
+// one.
 func part(archive *txtar.Archive, name string) *txtar.File {
 	for i := range archive.Files {
 		if archive.Files[i].Name == name {
@@ -74,8 +75,8 @@ func part(archive *txtar.Archive, name string) *txtar.File {
 	return &txtar.File{Name: name}
 }
 
-// playTranscript plays the steps on a new host, and returns the transcript
-// with the frames that were received.
+// playTranscript runs the steps on a new host. It returns the transcript with the
+// frames that clients have received.
 func playTranscript(t *testing.T, archive *txtar.Archive) []byte {
 	cfg := struct {
 		agenthost.Config
@@ -98,7 +99,7 @@ func playTranscript(t *testing.T, archive *txtar.Archive) []byte {
 		name, frame, isSend := strings.Cut(step, "> ")
 		switch {
 		case strings.Contains(step, "< ") && len(strings.SplitN(step, "<", 2)[0]) < 4:
-			continue // an expectation
+			continue // an expected frame
 		case step == "" || strings.HasPrefix(step, "#"):
 			fmt.Fprintln(&out, step)
 			continue
@@ -129,7 +130,7 @@ func playTranscript(t *testing.T, archive *txtar.Archive) []byte {
 	return out.Bytes()
 }
 
-// counter returns a NewID that counts.
+// counter returns a function for Config.NewID. The ids are id-1, id-2, and so on.
 func counter() func() string {
 	n := 0
 	return func() string {
@@ -138,7 +139,8 @@ func counter() func() string {
 	}
 }
 
-// buildFor returns the constructor of a host: without agents it has the scripted agent.
+// buildFor returns the function that makes a host for a configuration. Without agents,
+// the host gets the scripted agent.
 func buildFor(cfg agenthost.Config) func(agenthost.Config) (*agenthost.Host, error) {
 	if len(cfg.Agents) == 0 {
 		return func(cfg agenthost.Config) (*agenthost.Host, error) { return scripted.New(cfg) }
@@ -146,7 +148,7 @@ func buildFor(cfg agenthost.Config) func(agenthost.Config) (*agenthost.Host, err
 	return agenthost.New
 }
 
-// newHost returns a host that is closed with the test.
+// newHost starts a host, which the test's end closes.
 func newHost(t testing.TB, cfg agenthost.Config) *agenthost.Host {
 	t.Helper()
 	return newHostOf(t, cfg, buildFor(cfg))
@@ -166,11 +168,11 @@ func newHostOf(t testing.TB, cfg agenthost.Config, build func(agenthost.Config) 
 	return host
 }
 
-// A pipeClient is a client over ServeStdio that answers nothing by itself.
+// A pipeClient is a client of ServeStdio. It answers no request by itself.
 type pipeClient struct {
 	in *io.PipeWriter
 
-	arrived chan struct{} // capacity 1: signals a frame
+	arrived chan struct{} // receives a value when a frame arrives; capacity 1
 
 	mu     sync.Mutex
 	frames []string
@@ -204,7 +206,7 @@ func connectPipe(t testing.TB, host *agenthost.Host) *pipeClient {
 
 func (c *pipeClient) close() { c.in.Close() }
 
-// take returns the frames received since the last call.
+// take returns the frames that have arrived since the last call, without waiting.
 func (c *pipeClient) take() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()

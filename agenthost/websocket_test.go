@@ -20,14 +20,15 @@ import (
 	"ahprelay/test/refclient"
 )
 
-// testContext ends well before the test's own deadline.
+// testContext returns a context that ends after a minute, before the test's own time
+// limit.
 func testContext(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }
 
-// serve returns a new host and its ws: URL.
+// serve starts a host, and returns it with its ws: URL.
 func serve(t *testing.T, cfg agenthost.Config) (*agenthost.Host, string) {
 	t.Helper()
 	host := newHost(t, cfg)
@@ -46,7 +47,7 @@ func dial(t *testing.T, url string, opts refclient.Options) *refclient.Client {
 	return c
 }
 
-// join returns an initialized client.
+// join connects a client and initializes it.
 func join(t *testing.T, url, clientID string, opts refclient.Options) *refclient.Client {
 	t.Helper()
 	c := dial(t, url, opts)
@@ -127,7 +128,7 @@ func TestAnyOriginAndBinaryFrames(t *testing.T) {
 }
 
 func TestLargeFramesPass(t *testing.T) {
-	const size = 3 << 20 // the race detector makes JSON slow
+	const size = 3 << 20 // larger frames would take long with the race detector
 	_, url := serve(t, agenthost.Config{})
 	c := join(t, url, "a", refclient.Options{})
 	var content struct{ Data string }
@@ -177,7 +178,7 @@ func TestCloseSaysGoingAway(t *testing.T) {
 	}
 	c, err := refclient.Dial(testContext(t), url, refclient.Options{})
 	if err != nil {
-		return // refused
+		return // the host has refused the connection
 	}
 	defer c.Close()
 	if _, err := c.Initialize(testContext(t), refclient.InitializeParams{ClientID: "b"}); err == nil {
@@ -197,7 +198,7 @@ func TestSlowClientIsCut(t *testing.T) {
 	mustCall(t, other, "createSession", params{"channel": testSession})
 	subscribe(t, slow, testChat)
 	subscribe(t, other, testSession)
-	startTurn(t, other, "t1", "stream 200 1 100000") // much more than the sockets' buffers hold
+	startTurn(t, other, "t1", "stream 200 1 100000") // more than the sockets' buffers can hold
 	idle := func(frame []byte) bool { return bytes.Contains(frame, []byte(`"changes":{"status":1}`)) }
 	if _, err := other.WaitFor(testContext(t), idle); err != nil {
 		t.Errorf("the other client: %v", err)
@@ -211,7 +212,8 @@ func TestSlowClientIsCut(t *testing.T) {
 	mustCall(t, other, "ping", nil)
 }
 
-// TestSameBytesForAll runs random client actions and compares the received bytes.
+// TestSameBytesForAll lets several clients send random actions. All clients must
+// receive the same bytes.
 func TestSameBytesForAll(t *testing.T) {
 	_, url := serve(t, agenthost.Config{})
 	const clients = 8
@@ -247,7 +249,7 @@ func TestSameBytesForAll(t *testing.T) {
 		last := int64(0)
 		for _, frame := range c.Frames() {
 			a, ok := refclient.ReadAction(frame)
-			if !ok || a.Type() == "root/terminalsChanged" { // some have not subscribed yet
+			if !ok || a.Type() == "root/terminalsChanged" { // some clients were not subscribed yet
 				continue
 			}
 			if a.ServerSeq <= last {
@@ -300,7 +302,7 @@ func TestBadConfigIsRefused(t *testing.T) {
 	}
 }
 
-// chatOf returns a session's default chat URI.
+// chatOf returns the URI of a session's default chat.
 func chatOf(session string) string {
 	return "ahp-chat://default/" + base64.RawURLEncoding.EncodeToString([]byte(session))
 }

@@ -8,9 +8,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestWindowsCarryEveryMessage sends random texts through a windowed channel with
-// random limits and occasional credit. Every text arrives whole and in order, in
-// frames within the limit, and none begins without credit.
+// TestWindowsCarryEveryMessage sends random texts through a window with random limits,
+// and gives credit now and then. Every text arrives complete and in order. No frame is
+// above the limit, and no frame is sent without credit.
 func TestWindowsCarryEveryMessage(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		limits := receiveLimits{
@@ -34,7 +34,7 @@ func TestWindowsCarryEveryMessage(t *testing.T) {
 		c.subs["x:/1"] = &subscription{channel: "x:/1", window: w}
 		w.open = true
 		texts := rapid.SliceOfN(rapid.StringN(1, 40, -1), 1, 20).Draw(t, "texts")
-		for i, text := range texts { // as they are in JSON
+		for i, text := range texts { // in the form that the text has in JSON
 			var plain string
 			if err := json.Unmarshal(encode(text), &plain); err != nil {
 				t.Fatal(err)

@@ -87,8 +87,8 @@ func TestPermissionFollowsTheClientsAnswer(t *testing.T) {
 		}
 		other.asked()
 		other.confirm(turn, ready, c.approved, c.option)
-		other.until("chat/toolCallConfirmed")   // the host has the first answer before the second
-		k.confirm(turn, ready, !c.approved, "") // the second answer changes nothing
+		other.until("chat/toolCallConfirmed")   // the host must get the first answer before the second
+		k.confirm(turn, ready, !c.approved, "") // the second answer must not change anything
 		k.end()
 		if got := k.last(); got != c.want {
 			t.Errorf("after %s, the turn is\n%s\nwant\n%s", c.option, got, c.want)
@@ -96,8 +96,8 @@ func TestPermissionFollowsTheClientsAnswer(t *testing.T) {
 	}
 }
 
-// TestEditIsShownBeforeItIsAllowed checks a change that is shown before it is allowed, for a tool call that
-// begins with the request.
+// TestEditIsShownBeforeItIsAllowed lets an agent ask for permission for an edit. The
+// request begins the tool call. The client sees the edit before it allows it.
 func TestEditIsShownBeforeItIsAllowed(t *testing.T) {
 	s := newSite(t, acpagent.Options{}, nil)
 	k := s.connect(t).begin(s, "s1", nil)
@@ -173,15 +173,15 @@ func TestAgentsOptionsAreTheSessionsConfiguration(t *testing.T) {
 		t.Errorf("the options are %s", got)
 	}
 	k.dispatch(k.session, map[string]any{"type": "session/configChanged", "config": map[string]any{"model": "large"}})
-	k.until("session/configChanged") // the echo
+	k.until("session/configChanged") // echo of the client's own action
 	k.until("session/configChanged")
-	k.prompt("mode plan") // the agent changes it
+	k.prompt("mode plan") // makes the agent change its mode by itself
 	k.until("session/configChanged")
 	k.end()
 	if got := config(); got != "map[mode:plan model:large]" {
 		t.Errorf("the options are %s", got)
 	}
-	// A new session begins with chosen options.
+	// A new session begins with the options that the client has chosen.
 	if k = c.begin(s, "s2", map[string]any{"model": "large"}); config() != "map[mode:ask model:large]" {
 		t.Errorf("the options of a new session are %s", config())
 	}
@@ -203,7 +203,7 @@ func TestBypassCanBeForbidden(t *testing.T) {
 	if got := fmt.Sprint(c.state(k.session)["config"]); strings.Contains(got, "bypassPermissions") {
 		t.Errorf("the options are %s", got)
 	}
-	k.prompt("mode bypassPermissions") // the agent itself
+	k.prompt("mode bypassPermissions") // makes the agent change its mode by itself
 	k.end()
 	for got := ""; got != "map[mode:ask]"; {
 		got = fmt.Sprint(c.state(k.session)["config"].(map[string]any)["values"])
@@ -215,7 +215,8 @@ func TestBypassCanBeForbidden(t *testing.T) {
 	if err := (&conversation{agent: s.agent, options: options{modes: nil}}).leaveBypass(t.Context()); err != nil {
 		t.Error(err)
 	}
-	// The permission switches the agent to this mode.
+	// The agent asks for a permission that would also change its mode to
+	// bypassPermissions. The host does not offer this option.
 	turn := k.prompt("later")
 	ready := k.asked()
 	if got := fmt.Sprint(ready["options"]); strings.Contains(got, "bypass") {
@@ -225,7 +226,7 @@ func TestBypassCanBeForbidden(t *testing.T) {
 	if k.end(); !strings.Contains(k.last(), "markdown: once <nil>") {
 		t.Errorf("the turn is %s", k.last())
 	}
-	// A client names the mode.
+	// A client sets the forbidden mode. The host rejects this.
 	k.dispatch(k.session, map[string]any{"type": "session/configChanged", "config": map[string]any{"mode": "bypassPermissions"}})
 	refused := k.next("the echo", func(f map[string]any) bool { return actionOf(f)["type"] == "session/configChanged" })
 	if reason, _ := refused["params"].(map[string]any)["rejectionReason"].(string); reason == "" {
@@ -240,7 +241,8 @@ func TestBypassCanBeForbidden(t *testing.T) {
 	}
 }
 
-// TestForbiddenModeIsLeftAtTheStart begins a session of an agent that starts in it.
+// TestForbiddenModeIsLeftAtTheStart starts a session whose agent begins in a mode that
+// skips permissions. If the mode is forbidden, the host changes it at once.
 func TestForbiddenModeIsLeftAtTheStart(t *testing.T) {
 	for noBypass, want := range map[bool]string{true: "map[mode:ask]", false: "map[mode:bypassPermissions]"} {
 		s := newSite(t, acpagent.Options{With: "bypass"}, func(c *Config) { c.NoBypass = noBypass })
@@ -270,15 +272,15 @@ func TestSessionsRunInTheFoldersOnly(t *testing.T) {
 			t.Errorf("a session in %s: %v; want ok %v", folder, answer["error"], ok)
 		}
 	}
-	// The picker leads to the permitted folders, and shows no other folder on the way.
+	// The list of a folder above shows only the folders that lead to a permitted folder.
 	list := c.call("resourceList", map[string]any{"channel": "ahp-root://", "uri": "file://" + filepath.Dir(s.folder)})
 	if got := fmt.Sprint(list["entries"]); got != fmt.Sprintf("[map[name:%s type:directory]]", filepath.Base(s.folder)) {
 		t.Errorf("the folder above has %s", got)
 	}
 }
 
-// TestSignIn signs in with both kinds of methods: a request to the agent, which lasts
-// as long as its process, and a command in a terminal.
+// TestSignIn signs in by each kind of method: by a request to the agent, which counts
+// until its process ends, and by a command in a terminal.
 func TestSignIn(t *testing.T) {
 	for _, method := range []string{"key", "terminal"} {
 		t.Run(method, func(t *testing.T) {
@@ -301,12 +303,12 @@ func TestSignIn(t *testing.T) {
 			if end := k.end(); end != "turnComplete" || !strings.HasSuffix(k.last(), "markdown: Hello, world!") {
 				t.Fatalf("the turn ends with %s: %s", end, k.last())
 			}
-			s.connect(t).begin(s, "s2", nil).works() // the new session has a process of its own
+			s.connect(t).begin(s, "s2", nil).works() // the new session has its own process
 		})
 	}
 }
 
-// TestASignInThatIsDeclined ends the turn with the reason.
+// TestASignInThatIsDeclined declines the sign-in. The turn ends with this reason.
 func TestASignInThatIsDeclined(t *testing.T) {
 	s := newSite(t, acpagent.Options{Store: t.TempDir(), With: "auth"}, nil)
 	k := s.connect(t).begin(s, "s1", nil)
@@ -318,8 +320,8 @@ func TestASignInThatIsDeclined(t *testing.T) {
 	}
 }
 
-// TestSteeredMessageJoinsTheTurn: an agent that can be steered takes a message during a turn. For a
-// different agent the message becomes the next prompt.
+// TestSteeredMessageJoinsTheTurn sends a message during a turn. An agent that can be
+// steered gets it during the turn. For any other agent, it becomes the next prompt.
 func TestSteeredMessageJoinsTheTurn(t *testing.T) {
 	for _, steers := range []bool{true, false} {
 		options := acpagent.Options{Store: t.TempDir()}
@@ -351,8 +353,8 @@ func TestSteeredMessageJoinsTheTurn(t *testing.T) {
 	}
 }
 
-// TestCopiedConversationsGoOnApart copies a conversation. Both copies then continue
-// independently, at the same time.
+// TestCopiedConversationsGoOnApart copies a conversation. Both conversations then
+// continue at the same time, and neither has the other's messages.
 func TestCopiedConversationsGoOnApart(t *testing.T) {
 	s := newSite(t, acpagent.Options{Store: t.TempDir(), With: "load fork"}, nil)
 	k := s.connect(t).begin(s, "s1", nil)

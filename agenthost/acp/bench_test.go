@@ -11,11 +11,11 @@ import (
 	"ahprelay/test/acpagent"
 )
 
-// deltas is how many chunks of text a measurement has.
+// deltas is the number of chunks of text in a measurement.
 const deltas = 200
 
-// BenchmarkDelta measures how long a chunk of text travels from an agent's process:
-// through a bare connection, and through the host to an AHP client.
+// BenchmarkDelta measures how long a chunk of text takes from an agent's process: over
+// a connection without a host, and through the host to an AHP client.
 func BenchmarkDelta(b *testing.B) {
 	b.Run("bare", func(b *testing.B) {
 		command, environment := acpagent.Command(acpagent.Options{})
@@ -67,20 +67,20 @@ func BenchmarkDelta(b *testing.B) {
 	})
 }
 
-// report reports the median age of chunks.
+// report reports the median age of chunks as a result of the benchmark.
 func report(b *testing.B, all []time.Duration) {
 	slices.Sort(all)
 	b.ReportMetric(float64(all[len(all)/2].Microseconds()), "µs-p50")
 }
 
-// age returns how long ago the agent wrote the time that a chunk contains.
+// age returns how long ago an agent wrote a chunk. The chunk's text is the time.
 func age(text string) time.Duration {
 	var at int64
 	_, _ = fmt.Sscan(text, &at)
 	return time.Since(time.Unix(0, at))
 }
 
-// An ageReader receives the ages of chunks.
+// An ageReader handles an agent's messages, and receives the age of each chunk.
 type ageReader chan time.Duration
 
 func (r ageReader) Notify(_ string, params json.RawMessage) {

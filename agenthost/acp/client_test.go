@@ -13,10 +13,10 @@ import (
 	"ahprelay/test/acpagent"
 )
 
-// waiting is the longest time that a test waits for a message.
+// waiting limits how long a test waits for a message.
 const waiting = 3 * time.Minute
 
-// A client is an AHP client of a host with an agent.
+// A client is an AHP client of a host, over a pipe.
 type client struct {
 	t  testing.TB
 	in io.Writer
@@ -24,19 +24,20 @@ type client struct {
 	mu     sync.Mutex
 	cond   *sync.Cond
 	frames []map[string]any
-	read   int // frames already consumed by until
+	read   int // number of frames that next has looked at
 	id     int
 	seq    int
 }
 
-// A site is a host with an agent, and a folder for its sessions.
+// A site is a host with an agent, and a folder in which sessions work.
 type site struct {
 	agent  *Agent
 	host   *agenthost.Host
 	folder string
 }
 
-// newSite starts a host with a test agent.
+// newSite starts a host with the test's agent. change, if not nil, edits the agent's
+// configuration.
 func newSite(t testing.TB, options acpagent.Options, change func(*Config)) *site {
 	t.Helper()
 	command, environment := acpagent.Command(options)
@@ -67,7 +68,7 @@ func newSite(t testing.TB, options acpagent.Options, change func(*Config)) *site
 	return s
 }
 
-// connect returns a client that has initialized.
+// connect connects a client and initializes it.
 func (s *site) connect(t testing.TB) *client {
 	t.Helper()
 	fromClient, in := io.Pipe()
@@ -98,7 +99,8 @@ func (s *site) connect(t testing.TB) *client {
 	return c
 }
 
-// next returns the next frame that fits, and skips the frames before it.
+// next waits for a frame for which fits is true, and returns it. It skips all frames
+// before it.
 func (c *client) next(what string, fits func(map[string]any) bool) map[string]any {
 	c.t.Helper()
 	late := time.AfterFunc(waiting, c.cond.Broadcast)
@@ -132,7 +134,7 @@ func (c *client) send(message map[string]any) {
 	}
 }
 
-// ask sends a request and returns the answer.
+// ask sends a request, waits for the response and returns it.
 func (c *client) ask(method string, params map[string]any) map[string]any {
 	c.t.Helper()
 	c.id++
@@ -140,7 +142,7 @@ func (c *client) ask(method string, params map[string]any) map[string]any {
 	return c.next("answer to "+method, func(f map[string]any) bool { return f["id"] == float64(c.id) && f["method"] == nil })
 }
 
-// call returns the result of a request that must succeed.
+// call sends a request and returns the result. An error fails the test.
 func (c *client) call(method string, params map[string]any) map[string]any {
 	c.t.Helper()
 	answer := c.ask(method, params)
@@ -151,14 +153,14 @@ func (c *client) call(method string, params map[string]any) map[string]any {
 	return result
 }
 
-// A talk is a client's view of a session.
+// A talk is a client that uses a session.
 type talk struct {
 	*client
 	session, chat string
 	turns         int
 }
 
-// begin creates a session.
+// begin creates a session with a configuration, and subscribes to it.
 func (c *client) begin(s *site, name string, config map[string]any) *talk {
 	c.t.Helper()
 	session := "test:/" + name
@@ -180,7 +182,7 @@ func (c *client) open(session string) *talk {
 	return k
 }
 
-// state subscribes to a channel, and returns its state.
+// state subscribes to a channel, and returns the state in the snapshot.
 func (c *client) state(channel string) map[string]any {
 	c.t.Helper()
 	snapshot, _ := c.call("subscribe", map[string]any{"channel": channel})["snapshot"].(map[string]any)
@@ -194,7 +196,7 @@ func (c *client) dispatch(channel string, action map[string]any) {
 	c.send(map[string]any{"method": "dispatchAction", "params": map[string]any{"channel": channel, "clientSeq": c.seq, "action": action}})
 }
 
-// prompt starts a turn, and returns its id.
+// prompt starts a turn with a text, and returns the turn's id.
 func (k *talk) prompt(text string, attachments ...map[string]any) string {
 	k.t.Helper()
 	k.turns++
@@ -207,7 +209,8 @@ func (k *talk) prompt(text string, attachments ...map[string]any) string {
 	return turn
 }
 
-// until returns the next action of one of the types, on the session or its chat.
+// until waits for the next action of these types on the session or its chat, and
+// returns it.
 func (k *talk) until(kinds ...string) map[string]any {
 	k.t.Helper()
 	frame := k.next(strings.Join(kinds, " or "), func(f map[string]any) bool {
@@ -230,14 +233,14 @@ func actionOf(frame map[string]any) map[string]any {
 	return action
 }
 
-// end waits for a turn's end, and returns how it ended.
+// end waits for the end of a turn. It returns turnComplete, turnCancelled or error.
 func (k *talk) end() string {
 	k.t.Helper()
 	kind, _ := k.until("chat/turnComplete", "chat/turnCancelled", "chat/error")["type"].(string)
 	return strings.TrimPrefix(kind, "chat/")
 }
 
-// confirm answers a permission with an option.
+// confirm answers a request for permission, which is the action ready, with an option.
 func (k *talk) confirm(turn string, ready map[string]any, approved bool, option string) {
 	k.t.Helper()
 	k.dispatch(k.chat, map[string]any{
@@ -245,7 +248,7 @@ func (k *talk) confirm(turn string, ready map[string]any, approved bool, option 
 	})
 }
 
-// asked waits for a request for permission.
+// asked waits for the next request for permission, and returns its action.
 func (k *talk) asked() map[string]any {
 	k.t.Helper()
 	for {
@@ -255,7 +258,7 @@ func (k *talk) asked() map[string]any {
 	}
 }
 
-// last describes the parts of the latest turn, one per line.
+// last returns a text with the parts of the last turn, a line for each.
 func (k *talk) last() string {
 	k.t.Helper()
 	turns, _ := k.state(k.chat)["turns"].([]any)

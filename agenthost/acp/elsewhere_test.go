@@ -10,9 +10,9 @@ import (
 	"ahprelay/test/acpagent"
 )
 
-// TestConversationGoesOnElsewhere adds a prompt to a session in the agent's own
-// terminal. The next turn reports the prompt, and the agent remembers it, also after a
-// restart.
+// TestConversationGoesOnElsewhere adds a prompt to a session's conversation, as a user
+// would in the agent's own terminal. The next turn must mention this prompt, and the
+// agent must remember it, also after a restart of the host.
 func TestConversationGoesOnElsewhere(t *testing.T) {
 	store := t.TempDir()
 	command, environment := acpagent.Command(acpagent.Options{Store: store, With: "list resume"})
@@ -48,8 +48,8 @@ func TestConversationGoesOnElsewhere(t *testing.T) {
 	s.stop(t)
 }
 
-// TestAgentsThatRefuseASharedConversation: if the agent refuses, the host does not
-// begin another conversation.
+// TestAgentsThatRefuseASharedConversation: an agent refuses to open a conversation that
+// another process uses. The host returns an error, and begins no other conversation.
 func TestAgentsThatRefuseASharedConversation(t *testing.T) {
 	agent := New(Config{Program: Program{Name: "x"}})
 	for message, want := range map[string]error{

@@ -10,7 +10,7 @@ import (
 	"ahprelay/test/acpagent"
 )
 
-// geminiSite starts a host whose agent has the faults of Gemini CLI.
+// geminiSite starts a host whose agent imitates Gemini CLI with its faults.
 func geminiSite(t *testing.T) (s *realSite, store string) {
 	t.Helper()
 	store = t.TempDir()
@@ -25,7 +25,8 @@ func geminiSite(t *testing.T) (s *realSite, store string) {
 	return s, store
 }
 
-// asks sends a prompt, and compares the answer and the notices with the expected ones.
+// asks sends a prompt, and fails the test unless the turn has this answer and this
+// notice.
 func (k *talk) asks(prompt, want, notice string) {
 	k.t.Helper()
 	k.prompt(prompt)
@@ -36,12 +37,12 @@ func (k *talk) asks(prompt, want, notice string) {
 	}
 }
 
-// TestGeminiKeepsItsConversations restarts the host-agent repeatedly between prompts.
-// Without help, Gemini CLI deletes a conversation continued before.
+// TestGeminiKeepsItsConversations sends prompts and restarts the host between them. By
+// itself, Gemini CLI would delete a conversation that was continued.
 func TestGeminiKeepsItsConversations(t *testing.T) {
 	s, _ := geminiSite(t)
 	k := s.connect(t).begin(s.site, "s1", nil)
-	other := s.connect(t).begin(s.site, "s2", nil) // its start deletes the conversation without messages
+	other := s.connect(t).begin(s.site, "s2", nil) // at its start, this agent deletes conversations without messages
 	other.asks("remember pink", "echo: remember pink", "")
 	k.asks("remember red", "echo: remember red", "")
 	for range 3 {
@@ -53,8 +54,8 @@ func TestGeminiKeepsItsConversations(t *testing.T) {
 	s.stop(t)
 }
 
-// TestGeminiReportsAPromptFromElsewhere: the next prompt continues after the one from
-// elsewhere.
+// TestGeminiReportsAPromptFromElsewhere adds a prompt without the host. The next prompt
+// continues the conversation after it, and the turn mentions it.
 func TestGeminiReportsAPromptFromElsewhere(t *testing.T) {
 	s, store := geminiSite(t)
 	k := s.connect(t).begin(s.site, "s1", nil)
@@ -68,7 +69,8 @@ func TestGeminiReportsAPromptFromElsewhere(t *testing.T) {
 	s.stop(t)
 }
 
-// TestGeminiIsLoadedInALaterMinute computes the wait.
+// TestGeminiIsLoadedInALaterMinute computes how long the host must wait before it loads
+// a conversation, so that Gemini CLI uses a new file.
 func TestGeminiIsLoadedInALaterMinute(t *testing.T) {
 	home := t.TempDir()
 	const id = "0123abcd-rest"
@@ -97,8 +99,8 @@ func TestGeminiIsLoadedInALaterMinute(t *testing.T) {
 	}
 }
 
-// TestOnlyEmptyCopiesAreRemoved keeps every file with a message, or whose
-// conversation has no other file.
+// TestOnlyEmptyCopiesAreRemoved removes files without messages. It keeps each file with
+// a message, and the only file of a conversation.
 func TestOnlyEmptyCopiesAreRemoved(t *testing.T) {
 	home := t.TempDir()
 	dir := filepath.Join(home, "tmp", "p", "chats")

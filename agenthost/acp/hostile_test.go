@@ -14,15 +14,16 @@ import (
 	"ahprelay/test/acpagent"
 )
 
-// hostile starts a host with two sessions. The agent misbehaves in bad; good must be
-// unaffected.
+// hostile starts a host with two sessions. The test makes the agent misbehave in the
+// session bad. The session good must work all the same.
 func hostile(t *testing.T, change func(*Config)) (bad, good *talk) {
 	t.Helper()
 	s := newSite(t, acpagent.Options{Store: t.TempDir(), With: "load resume"}, change)
 	return s.connect(t).begin(s, "bad", nil), s.connect(t).begin(s, "good", nil)
 }
 
-// works fails the test if a session does not serve a prompt.
+// works sends a prompt, and fails the test unless the turn ends with the expected
+// answer.
 func (k *talk) works() {
 	k.t.Helper()
 	k.prompt("hello")
@@ -51,7 +52,7 @@ func TestGarbageIsSkipped(t *testing.T) {
 func TestLongLines(t *testing.T) {
 	const limit = 11 << 20
 	bad, good := hostile(t, func(c *Config) { c.MaxLine = limit })
-	for _, n := range []int{10 << 20, limit} { // the second line is above the limit
+	for _, n := range []int{10 << 20, limit} { // the second line is longer than the limit
 		bad.prompt(fmt.Sprint("long ", n))
 		if end := bad.end(); end != "turnComplete" {
 			t.Errorf("a line of %d bytes: the turn ends with %s", n, end)
@@ -64,7 +65,8 @@ func TestLongLines(t *testing.T) {
 	good.works()
 }
 
-// TestAFloodOfUpdatesIsJoined sends 10,000 pieces at once.
+// TestAFloodOfUpdatesIsJoined lets an agent send 10,000 pieces of text at once. The
+// host joins them into fewer actions.
 func TestAFloodOfUpdatesIsJoined(t *testing.T) {
 	bad, good := hostile(t, nil)
 	began := time.Now()
@@ -79,18 +81,18 @@ func TestAFloodOfUpdatesIsJoined(t *testing.T) {
 	if lines := strings.Count(bad.last(), "\n"); lines != 10_000 {
 		t.Errorf("%d pieces arrived; want 10000", lines)
 	}
-	if most := max(2000, int(time.Since(began)/(2*time.Millisecond))); deltas > most { // the host's pause between deltas
+	if most := max(2000, int(time.Since(began)/(2*time.Millisecond))); deltas > most { // the host sends at most one delta in this time
 		t.Errorf("%d actions for 10000 pieces; want at most %d", deltas, most)
 	}
 	good.works()
 }
 
-// TestAPermissionRequestedTwice: every request gets an answer. If both wait at once,
-// there is one question.
+// TestAPermissionRequestedTwice lets an agent request the same permission twice. Each
+// request gets an answer. While both wait, clients see a single question.
 func TestAPermissionRequestedTwice(t *testing.T) {
 	bad, good := hostile(t, nil)
 	turn := bad.prompt("twice")
-	var open []map[string]any // questions
+	var open []map[string]any // questions that clients see
 	questions, both := 0, false
 	for end := false; !end; {
 		action := bad.until("chat/toolCallReady", "chat/responsePart", "chat/turnComplete", "chat/error")
@@ -100,7 +102,7 @@ func TestAPermissionRequestedTwice(t *testing.T) {
 				questions++
 				open = append(open, action)
 			}
-		case "chat/responsePart": // behind both requests
+		case "chat/responsePart": // the agent sends this after both requests
 			both = both || strings.Contains(fmt.Sprint(action), "asked twice")
 		default:
 			end = true
@@ -119,8 +121,8 @@ func TestAPermissionRequestedTwice(t *testing.T) {
 	good.works()
 }
 
-// TestAnswersAfterACancel: text and requests that an agent sends after a cancelled turn
-// are ignored.
+// TestAnswersAfterACancel cancels a turn. The host ignores text and requests that the
+// agent sends afterwards.
 func TestAnswersAfterACancel(t *testing.T) {
 	bad, good := hostile(t, nil)
 	turn := bad.prompt("late")
@@ -135,8 +137,8 @@ func TestAnswersAfterACancel(t *testing.T) {
 	good.works()
 }
 
-// TestACancelledAgentIsHushed: text that follows the answer to a cancelled prompt begins
-// no turn, until the next prompt.
+// TestACancelledAgentIsHushed cancels a turn, and the agent answers its prompt. Text
+// that follows must not begin a turn of its own, until the next prompt.
 func TestACancelledAgentIsHushed(t *testing.T) {
 	bad, good := hostile(t, nil)
 	turn := bad.prompt("afterwards")
@@ -152,8 +154,8 @@ func TestACancelledAgentIsHushed(t *testing.T) {
 	good.works()
 }
 
-// TestATurnThatNeverEnds: a cancelled agent that goes on is killed, and the
-// conversation continues in a new process.
+// TestATurnThatNeverEnds cancels a turn whose agent goes on. The host kills the agent,
+// and continues the conversation in a new process.
 func TestATurnThatNeverEnds(t *testing.T) {
 	bad, good := hostile(t, short)
 	bad.works()
@@ -170,7 +172,8 @@ func TestATurnThatNeverEnds(t *testing.T) {
 	good.works()
 }
 
-// TestADeafAgent no longer reads.
+// TestADeafAgent uses an agent that stops reading. The host ends it, and the session
+// works again.
 func TestADeafAgent(t *testing.T) {
 	bad, good := hostile(t, short)
 	turn := bad.prompt("deaf")
@@ -198,7 +201,8 @@ func TestAnAgentThatDies(t *testing.T) {
 	good.works()
 }
 
-// TestChildrenOfADeadAgent keep its pipes open, and are ended.
+// TestChildrenOfADeadAgent uses an agent that dies, and whose child process holds the
+// pipes open. The host ends the child process, too.
 func TestChildrenOfADeadAgent(t *testing.T) {
 	bad, good := hostile(t, nil)
 	bad.prompt("children")
@@ -225,7 +229,7 @@ func TestUnknownUpdatesAreHarmless(t *testing.T) {
 	good.works()
 }
 
-// TestAgentsThatDoNotStart cause an error that names the reason.
+// TestAgentsThatDoNotStart uses agents whose start fails. The error names the reason.
 func TestAgentsThatDoNotStart(t *testing.T) {
 	folder := t.TempDir()
 	for name, c := range map[string]struct{ script, want string }{
@@ -239,12 +243,13 @@ func TestAgentsThatDoNotStart(t *testing.T) {
 		if err := agent.Probe(t.Context(), folder); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v; want %s", name, err, c.want)
 		}
-		// host-agent up does not take such an agent for a host.
+		// host-agent up must not take such an agent for a host.
 		if _, err := Speaks(t.Context(), []string{"/bin/sh", "-c", c.script}, io.Discard); strings.HasPrefix(name, "version") && (err == nil || errors.Is(err, ErrOther) || !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("%s: up reports %v; want %s", name, err, c.want)
 		}
 	}
-	// Some packages leave such a script where the installation is not complete.
+	// Some packages leave such a script in place of the program if their installation is
+	// incomplete.
 	script := filepath.Join(folder, "script")
 	if err := os.WriteFile(script, []byte("echo the reason >&2\nexit 9\n"), 0o700); err != nil {
 		t.Fatal(err)
@@ -257,7 +262,8 @@ func TestAgentsThatDoNotStart(t *testing.T) {
 	}
 }
 
-// TestSecretsStayFromAgents checks the environment of an agent.
+// TestSecretsStayFromAgents checks that an agent's environment lacks the host-agent's
+// own secrets.
 func TestSecretsStayFromAgents(t *testing.T) {
 	t.Setenv("AHP_AGENT_TOKEN", "secret")
 	t.Setenv("OTHER_KEY", "its own")
@@ -267,8 +273,8 @@ func TestSecretsStayFromAgents(t *testing.T) {
 	}
 }
 
-// TestStandardErrorStaysHere: an agent's standard error goes to the owner's log and to
-// no client.
+// TestStandardErrorStaysHere writes to standard error in an agent. The text must be in
+// the owner's log, and no client may get it.
 func TestStandardErrorStaysHere(t *testing.T) {
 	folder := t.TempDir()
 	log, err := os.Create(filepath.Join(folder, "log"))
@@ -283,7 +289,8 @@ func TestStandardErrorStaysHere(t *testing.T) {
 	}
 }
 
-// TestTheGroupEnds: a process ends with the children that it has started.
+// TestTheGroupEnds ends an agent's process. The child processes that it has started
+// must end, too.
 func TestTheGroupEnds(t *testing.T) {
 	pids := filepath.Join(t.TempDir(), "pid")
 	p, err := start(Config{Program: Program{Name: "x", Command: []string{"/bin/sh", "-c", "sleep 3600 & echo $! > " + pids + "; exec cat > /dev/null"}}}, t.TempDir(), refuser{})
@@ -299,7 +306,7 @@ func TestTheGroupEnds(t *testing.T) {
 	wantEnded(t, pid)
 }
 
-// wantEnded waits for the end of a process.
+// wantEnded waits until a process has ended.
 func wantEnded(t *testing.T, pid int) {
 	t.Helper()
 	for deadline := time.Now().Add(waiting); syscall.Kill(pid, 0) == nil && !zombie(pid); time.Sleep(time.Millisecond) {

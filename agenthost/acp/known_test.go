@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// program writes an executable file, and returns its path.
+// program writes an executable file with a text, and returns its path.
 func program(t *testing.T, dir, name, text string) string {
 	t.Helper()
 	path := filepath.Join(dir, name)

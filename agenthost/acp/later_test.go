@@ -9,7 +9,8 @@ import (
 	"ahprelay/test/acpagent"
 )
 
-// laterTurns plays turns of an agent, and returns their parts.
+// laterTurns runs several turns with an agent that has these capabilities, and returns
+// the turns' parts as a text.
 func laterTurns(t *testing.T, with string) string {
 	s := newSite(t, acpagent.Options{Store: t.TempDir(), With: with}, nil)
 	k := s.connect(t).begin(s, "s1", nil)
@@ -32,8 +33,8 @@ func laterTurns(t *testing.T, with string) string {
 	return strings.ReplaceAll(strings.Join(all, "\n"), s.folder, "FOLDER")
 }
 
-// TestNewMembersChangeNothing: an agent of a later schema, with new members in every
-// object, has the same turns.
+// TestNewMembersChangeNothing uses an agent that adds unknown members to every object,
+// as a later schema may. Its turns must have the same parts as without these members.
 func TestNewMembersChangeNothing(t *testing.T) {
 	want := laterTurns(t, "load resume options")
 	if got := laterTurns(t, "load resume options later"); got != want {
@@ -41,8 +42,8 @@ func TestNewMembersChangeNothing(t *testing.T) {
 	}
 }
 
-// TestNewValuesAreReadable: unknown kinds of content, tools, states, answers and reasons
-// leave the known rest.
+// TestNewValuesAreReadable uses an agent that sends unknown kinds of content, tools,
+// states, answers and reasons. The turn must still show everything that the host knows.
 func TestNewValuesAreReadable(t *testing.T) {
 	bad, good := hostile(t, nil)
 	turn := bad.prompt("later")

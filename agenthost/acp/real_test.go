@@ -23,16 +23,18 @@ var (
 	update = flag.Bool("update", false, "TestRecordedAgents writes the table of docs/agents.md")
 )
 
-// features are what an agent showed in the scenario, for docs/agents.md.
+// features describe what an agent can do, as seen in the scenario. They are a row in
+// docs/agents.md.
 type features map[string]string
 
-// modes in which agents ask for permission, if that is not their default.
+// modes names, for each agent that needs it, the mode in which the agent asks for
+// permission.
 var modes = map[string]map[string]any{"claude": {"mode": "default"}, "codex": {"mode": "read-only"}}
 
-// columns of the table in docs/agents.md.
+// columns are the columns of the table in docs/agents.md.
 var columns = []string{"text", "shell command", "terminal", "permission", "diff", "question", "cancel", "resume", "modes", "models", "usage", "commands"}
 
-// A realSite is a site that can start its host again.
+// A realSite is a site whose host a test can stop and start again.
 type realSite struct {
 	*site
 	storage string
@@ -60,7 +62,7 @@ func (s *realSite) stop(t *testing.T) {
 	}
 }
 
-// restart starts the host again, and opens a session there.
+// restart restarts the host and opens a session there.
 func (s *realSite) restart(t *testing.T, k *talk) *talk {
 	t.Helper()
 	s.stop(t)
@@ -76,8 +78,8 @@ func (s *realSite) reopen(t *testing.T, k *talk) *talk {
 	return again
 }
 
-// scenario drives an agent through whole turns and returns its features.
-// Features that an agent lacks are left out; a wrong answer fails the test. A replayed
+// scenario runs several turns with an agent, and returns its features. It leaves out
+// what an agent cannot do, and fails the test if the agent answers wrongly. A replayed
 // agent changes no files by itself.
 func scenario(t *testing.T, name string, cfg Config, folder string, mode map[string]any, replayed bool) features {
 	s := &realSite{site: &site{folder: folder}, storage: t.TempDir(), cfg: cfg}
@@ -143,7 +145,7 @@ func scenario(t *testing.T, name string, cfg Config, folder string, mode map[str
 		f["commands"] = "yes"
 	}
 
-	// After a restart of the host, the history is there, and the conversation continues.
+	// The host restarts. It shows the session's history, and the conversation continues.
 	before := k.history()
 	k2 := s.restart(t, k)
 	if after := k2.history(); after != before {
@@ -158,15 +160,15 @@ func scenario(t *testing.T, name string, cfg Config, folder string, mode map[str
 	return f
 }
 
-// history returns how many completed turns a session has.
+// history returns the number of completed turns in a session.
 func (k *talk) history() int {
 	k.t.Helper()
 	turns, _ := k.state(k.chat)["turns"].([]any)
 	return len(turns)
 }
 
-// allow runs a turn in which the first client allows everything once. It returns the
-// turn's parts, the options that were offered, and whether a terminal was shown.
+// allow runs a turn, and allows every request of the agent once. It returns the turn's
+// parts, the options that the agent offered, and whether the turn showed a terminal.
 func (k *talk) allow(prompt string) (parts, options string, terminal bool) {
 	k.t.Helper()
 	turn := k.prompt(prompt)
@@ -193,8 +195,8 @@ func (k *talk) allow(prompt string) (parts, options string, terminal bool) {
 	}
 }
 
-// answer runs a turn in which the agent asks a question, answers "Blue", and returns the
-// turn's parts.
+// answer runs a turn in which the agent asks a question. It answers "Blue", and returns
+// the turn's parts.
 func (k *talk) answer() string {
 	k.t.Helper()
 	k.prompt("ask")
@@ -219,7 +221,7 @@ func (k *talk) answer() string {
 	}
 }
 
-// options changes the model, if there are several.
+// options changes the agent's model, if the agent has several models.
 func (k *talk) options(f features) {
 	k.t.Helper()
 	config, _ := k.state(k.session)["config"].(map[string]any)
@@ -238,7 +240,7 @@ func (k *talk) options(f features) {
 			model, models = id, choices
 		}
 	}
-	at := slices.IndexFunc(models, func(choice any) bool { return choice == "fake/other" }) // of OpenCode
+	at := slices.IndexFunc(models, func(choice any) bool { return choice == "fake/other" }) // OpenCode's second model
 	if at < 0 {
 		at = slices.IndexFunc(models, func(choice any) bool { return choice != values[model] })
 	}
@@ -246,8 +248,8 @@ func (k *talk) options(f features) {
 		return
 	}
 	k.dispatch(k.session, map[string]any{"type": "session/configChanged", "config": map[string]any{model: models[at]}})
-	k.until("session/configChanged") // the echo
-	k.until("session/configChanged") // the agent's answer
+	k.until("session/configChanged") // echo of the client's own action
+	k.until("session/configChanged") // action with the agent's answer
 	after, _ := k.state(k.session)["config"].(map[string]any)
 	if now := after["values"].(map[string]any)[model]; now == models[at] {
 		f["models"] = "yes"
@@ -256,7 +258,7 @@ func (k *talk) options(f features) {
 	}
 }
 
-// TestRealAgents drives installed agents. make agents runs it.
+// TestRealAgents runs the scenario with each installed agent. make agents runs it.
 func TestRealAgents(t *testing.T) {
 	agents.Dir(t)
 	for _, name := range agents.Names {
@@ -288,8 +290,8 @@ func TestRealAgents(t *testing.T) {
 	}
 }
 
-// TestRealGeminiKeepsItsConversations starts the host three times in turn. Without help,
-// Gemini CLI deletes the conversation. make agents runs it.
+// TestRealGeminiKeepsItsConversations starts the host three times, with Gemini CLI. By
+// itself, Gemini CLI would delete the conversation. make agents runs it.
 func TestRealGeminiKeepsItsConversations(t *testing.T) {
 	agents.Dir(t)
 	folder, home := t.TempDir(), t.TempDir()
@@ -298,7 +300,7 @@ func TestRealGeminiKeepsItsConversations(t *testing.T) {
 		Program: Program{Name: "test", Title: "Gemini CLI", Command: real.Command}, Environment: real.Environment, Stderr: os.Stderr}}
 	s.start(t)
 	k := s.connect(t).begin(s.site, "s1", nil)
-	s.connect(t).begin(s.site, "s2", nil) // its start deletes conversations without messages
+	s.connect(t).begin(s.site, "s2", nil) // at its start, this agent deletes conversations without messages
 	k.asks("remember blue", "echo: remember blue", "")
 	for range 3 {
 		k = s.restart(t, k)
@@ -307,9 +309,9 @@ func TestRealGeminiKeepsItsConversations(t *testing.T) {
 	s.stop(t)
 }
 
-// TestRealAgentsFork copies a conversation of each installed agent that forks, without the
-// host's help: both go on, and each remembers the messages before the copy and its own.
-// make agents runs it.
+// TestRealAgentsFork copies a conversation of each installed agent that can fork,
+// without help from the host. Both conversations continue. Each remembers the messages
+// before the copy, and its own messages. make agents runs it.
 func TestRealAgentsFork(t *testing.T) {
 	agents.Dir(t)
 	for _, name := range []string{"opencode", "claude", "codex"} {
@@ -342,8 +344,8 @@ func TestRealAgentsFork(t *testing.T) {
 	}
 }
 
-// TestRecordedAgents replays the recordings of TestRealAgents, and compares the table
-// in docs/agents.md with what the agents show.
+// TestRecordedAgents runs the scenario with the recordings that TestRealAgents has
+// made. The table in docs/agents.md must have the same features.
 func TestRecordedAgents(t *testing.T) {
 	var table strings.Builder
 	fmt.Fprintf(&table, "| agent | %s |\n|---|%s\n", strings.Join(columns, " | "), strings.Repeat("---|", len(columns)))
@@ -382,7 +384,7 @@ func TestRecordedAgents(t *testing.T) {
 	}
 }
 
-// versionOf returns the agent's name and version in a recording.
+// versionOf returns the name and version of the agent in a recording.
 func versionOf(t *testing.T, dir string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(dir, "1.jsonl"))

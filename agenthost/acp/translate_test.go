@@ -12,7 +12,8 @@ import (
 	"ahprelay/internal/acp"
 )
 
-// TestModesThatSkipPermissions recognizes the modes and commands of real agents.
+// TestModesThatSkipPermissions checks that the modes and commands of real agents that
+// skip permissions are recognized.
 func TestModesThatSkipPermissions(t *testing.T) {
 	for _, c := range []struct {
 		id, name, description string
@@ -69,8 +70,9 @@ func TestOptionsOfAllForms(t *testing.T) {
 	}
 }
 
-// TestSwitchesThatSkipPermissions: such a switch is not offered, and an agent with the
-// switch on skips permissions.
+// TestSwitchesThatSkipPermissions reads the options of agents with a switch that skips
+// permissions. The switch is not offered to clients. If it is on, the agent counts as
+// skipping permissions.
 func TestSwitchesThatSkipPermissions(t *testing.T) {
 	var o options
 	var r opened
@@ -96,7 +98,8 @@ func TestSwitchesThatSkipPermissions(t *testing.T) {
 	}
 }
 
-// TestNewFormReplacesOldForms: agents that declare modes in two forms have one option.
+// TestNewFormReplacesOldForms reads the options of an agent that declares its modes in
+// two forms. Clients get one option.
 func TestNewFormReplacesOldForms(t *testing.T) {
 	o := options{
 		modes:  &acp.SessionModeState{CurrentModeID: "a", AvailableModes: []acp.SessionMode{{ID: "a", Name: "A"}}},

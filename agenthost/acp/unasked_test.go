@@ -9,7 +9,8 @@ import (
 	"ahprelay/test/acpagent"
 )
 
-// unasked starts a session whose agent has ended a turn and continues to work.
+// unasked starts a session and ends a turn. The agent then does what prompt demands,
+// without being asked. quiet is the pause after which such work ends.
 func unasked(t *testing.T, prompt string, quiet time.Duration) *talk {
 	t.Helper()
 	store := t.TempDir()
@@ -25,8 +26,8 @@ func unasked(t *testing.T, prompt string, quiet time.Duration) *talk {
 	return k
 }
 
-// TestWordsBehindATurn: work after the end of a turn is a separate turn, in which the
-// agent can ask questions.
+// TestWordsBehindATurn lets an agent go on after a turn's end. Its work becomes a
+// separate turn, in which the agent can ask questions.
 func TestWordsBehindATurn(t *testing.T) {
 	k := unasked(t, "run ls", 50*time.Millisecond)
 	started := k.until("chat/turnStarted")
@@ -43,7 +44,8 @@ func TestWordsBehindATurn(t *testing.T) {
 	k.works()
 }
 
-// TestPromptEndsAnUnaskedTurn: the text of the ended turn stays in the history.
+// TestPromptEndsAnUnaskedTurn sends a prompt while the agent works unasked. The unasked
+// turn ends, and its text stays in the history.
 func TestPromptEndsAnUnaskedTurn(t *testing.T) {
 	k := unasked(t, "word", time.Hour)
 	k.until("chat/responsePart")
@@ -59,7 +61,8 @@ func TestPromptEndsAnUnaskedTurn(t *testing.T) {
 	}
 }
 
-// TestUnaskedTurnIsCancelled: the agent stops, and its later text is ignored.
+// TestUnaskedTurnIsCancelled cancels an unasked turn. The agent stops, and the host
+// ignores what it sends later.
 func TestUnaskedTurnIsCancelled(t *testing.T) {
 	k := unasked(t, "slow", time.Hour)
 	started := k.until("chat/turnStarted")
@@ -74,7 +77,8 @@ func TestUnaskedTurnIsCancelled(t *testing.T) {
 	}
 }
 
-// TestAgentDiesInAnUnaskedTurn shows the reason.
+// TestAgentDiesInAnUnaskedTurn lets an agent die in an unasked turn. The turn ends with
+// the reason.
 func TestAgentDiesInAnUnaskedTurn(t *testing.T) {
 	k := unasked(t, "die", time.Hour)
 	k.until("chat/turnStarted")

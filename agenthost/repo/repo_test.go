@@ -13,7 +13,7 @@ import (
 	"ahprelay/agenthost/repo"
 )
 
-// newRepo makes a repository with a commit.
+// newRepo makes a git repository with a commit, and returns it with its directory.
 func newRepo(t *testing.T) (*repo.Repo, string) {
 	t.Helper()
 	dir := t.TempDir()

@@ -14,8 +14,8 @@ import (
 
 func texts(records [][]byte) string { return string(bytes.Join(records, []byte("|"))) }
 
-// TestDamagedRecordsAreSetAside cuts and changes a log anywhere: all whole records
-// stay, and later records can follow.
+// TestDamagedRecordsAreSetAside cuts a log or changes a byte, at a random place. All
+// undamaged records must stay, and new records can be added.
 func TestDamagedRecordsAreSetAside(t *testing.T) {
 	dir := t.TempDir()
 	rapid.Check(t, func(t *rapid.T) {
@@ -51,7 +51,7 @@ func TestDamagedRecordsAreSetAside(t *testing.T) {
 			data[at] ^= 1
 			begin := 0
 			for i, end := range ends {
-				// A changed line feed also damages the next line.
+				// A damaged line feed also damages the line after it.
 				if hit := at >= begin && at < end || i > 0 && at == begin-1; !hit {
 					want = append(want, records[i])
 				}
@@ -111,7 +111,8 @@ func TestSessionsComeBack(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// If the last description is incomplete, the previous one is used.
+	// If the last description of a session is incomplete, the store uses the description
+	// before it.
 	file := filepath.Join(dir, firstDir(t, dir), "meta")
 	data, _ := os.ReadFile(file)
 	os.WriteFile(file, data[:len(data)-2], 0o600)
