@@ -20,18 +20,18 @@ import (
 // relayAddress is the relay's address in TestChangedAddressesLoseNothing.
 const relayAddress = "203.0.113.1"
 
-// A ways is two network namespaces, a laptop and the relay's network, with two ways between
-// them: wifi and mobile.
+// A ways is two network namespaces, for a laptop and for the relay's network. Two
+// connections join them: wifi and mobile.
 type ways struct {
 	t             *testing.T
 	laptop, relay string
 
 	mu   sync.Mutex
-	seen map[string]bool // addresses of the laptop at the relay
+	seen map[string]bool // addresses from which the laptop has reached the relay
 	wg   sync.WaitGroup
 }
 
-// newWays builds the namespaces, or skips the test where that cannot be done.
+// newWays makes the namespaces. It skips the test without root or the needed programs.
 func newWays(t *testing.T) *ways {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -68,8 +68,9 @@ func (w *ways) ip(ns, command string) {
 	}
 }
 
-// use gives the laptop an address in one network, and removes its address in the other, if
-// any. Packets for the removed address are lost, and its connections die silently.
+// use gives the laptop an address at one of the two connections. It removes the
+// laptop's address at the connection former, unless that is "". Packets for the removed
+// address are lost, so TCP connections stop without an error.
 func (w *ways) use(way, address, former string) {
 	w.t.Helper()
 	if former != "" {
@@ -81,8 +82,8 @@ func (w *ways) use(way, address, former string) {
 	w.ip(w.laptop, "route add default via "+address[:strings.LastIndexByte(address, '.')]+".1")
 }
 
-// forward passes connections in the relay's namespace on to a relay in this one. It returns
-// the port.
+// forward accepts connections in the relay's namespace, and forwards them to a relay in
+// this process's namespace. It returns the port.
 func (w *ways) forward(target string) int {
 	w.t.Helper()
 	var l net.Listener
@@ -123,9 +124,9 @@ func (w *ways) forward(target string) int {
 	return l.Addr().(*net.TCPAddr).Port
 }
 
-// TestChangedAddressesLoseNothing changes the laptop's address, and then its network, while
-// the host sends 500 actions a second. The client keeps its connection, and no frame is lost,
-// repeated or changed.
+// TestChangedAddressesLoseNothing changes the laptop's address, and then its network,
+// while the host sends 500 actions a second. The client of ahp-connect keeps its
+// connection. No frame is lost, repeated or changed.
 func TestChangedAddressesLoseNothing(t *testing.T) {
 	t.Parallel()
 	w := newWays(t)
@@ -143,7 +144,7 @@ func TestChangedAddressesLoseNothing(t *testing.T) {
 	arrives("192.168.70.10")
 	w.use("wifi", "192.168.70.11", "wifi")
 	arrives("192.168.70.11")
-	time.Sleep(200 * time.Millisecond) // in the middle of what was missed
+	time.Sleep(200 * time.Millisecond) // the next change interrupts the repetition of missed frames
 	w.use("mobile", "192.168.71.10", "wifi")
 	arrives("192.168.71.10")
 	r.wantAll()

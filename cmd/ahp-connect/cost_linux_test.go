@@ -17,7 +17,8 @@ import (
 	"ahprelay/test/stack"
 )
 
-// startUp starts the built program in front of a relay, and returns where clients connect.
+// startUp starts ahp-connect as a process, with this relay. It returns the URL for
+// clients, a local token and the process's id.
 func startUp(t testing.TB, relay, tokenFile string) (url, token string, pid int) {
 	t.Helper()
 	dir, err := procs.BuildConnect(t.Context())
@@ -47,7 +48,7 @@ func startUp(t testing.TB, relay, tokenFile string) (url, token string, pid int)
 	return "ws://" + address + ":8486/ahp/" + stack.Host, strings.TrimSpace(string(text)), program.Process.Pid
 }
 
-// dialInitialized opens a connection.
+// dialInitialized connects a client and initializes it.
 func dialInitialized(t testing.TB, url, token, in, name string) *refclient.Client {
 	t.Helper()
 	options := refclient.Options{Token: token}
@@ -65,7 +66,8 @@ func dialInitialized(t testing.TB, url, token, in, name string) *refclient.Clien
 	return c
 }
 
-// TestTenIdleConnectionsTakeAtMost25MB looks at the memory of the program with ten connections.
+// TestTenIdleConnectionsTakeAtMost25MB measures the memory of ahp-connect with ten idle
+// connections.
 func TestTenIdleConnectionsTakeAtMost25MB(t *testing.T) {
 	s, tokenFile := newStack(t)
 	url, token, pid := startUp(t, s.Relay.URL(), tokenFile)
@@ -87,8 +89,9 @@ func TestTenIdleConnectionsTakeAtMost25MB(t *testing.T) {
 	t.Logf("%.1f MB", float64(size)*1024/1e6)
 }
 
-// BenchmarkAddedDelay compares the round trip of a ping through the program with the same at
-// the relay, in ten paired rounds of 1500 pings each. The rounds begin with either in turn.
+// BenchmarkAddedDelay measures how much ahp-connect adds to a ping's round trip. It
+// compares both ways in ten rounds with 1500 pings on each way. In every other round,
+// the other way is first.
 func BenchmarkAddedDelay(b *testing.B) {
 	s, tokenFile := newStack(b)
 	url, local, _ := startUp(b, s.Relay.URL(), tokenFile)

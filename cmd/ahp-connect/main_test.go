@@ -25,7 +25,8 @@ import (
 	"ahprelay/test/stack"
 )
 
-// TestMain runs the tests, or the program: tests start it in a process of its own.
+// TestMain runs the tests. In a process that a test has started with AHP_TEST_PROGRAM,
+// it runs the program.
 func TestMain(m *testing.M) {
 	if os.Getenv("AHP_TEST_PROGRAM") != "" {
 		main()
@@ -34,7 +35,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// newStack returns a relay with a demo host, and a file with a client token.
+// newStack starts a relay with a scripted host. It also returns the name of a file with
+// a client token.
 func newStack(t testing.TB) (s *stack.Stack, tokenFile string) {
 	t.Helper()
 	host, err := scripted.New(agenthost.Config{})
@@ -49,7 +51,7 @@ func newStack(t testing.TB) (s *stack.Stack, tokenFile string) {
 	return newStackFor(t, server.URL())
 }
 
-// newStackFor is newStack for the host at a URL.
+// newStackFor is newStack with the host at a URL.
 func newStackFor(t testing.TB, upstream string) (s *stack.Stack, tokenFile string) {
 	t.Helper()
 	s, err := stack.Start(t.Context(), stack.Config{DataDir: t.TempDir(), Upstream: upstream})
@@ -68,15 +70,15 @@ func newStackFor(t testing.TB, upstream string) (s *stack.Stack, tokenFile strin
 	return s, tokenFile
 }
 
-// command runs the program with a state directory of its own.
+// command runs a command of the program with a state directory, and returns its output.
 func command(ctx context.Context, dir string, stdin io.Reader, args ...string) (string, error) {
 	var out bytes.Buffer
 	err := new(app).run(ctx, append([]string{"--state-dir", dir, "--key-file", "--log-level", "error"}, args...), stdin, &out, io.Discard)
 	return strings.TrimSpace(out.String()), err
 }
 
-// TestUpServesScripts runs ahp-connect up without a sign-in, for a script that reads
-// the local token from a file.
+// TestUpServesScripts runs ahp-connect up without a sign-in. A script reads the local
+// token from a file and connects.
 func TestUpServesScripts(t *testing.T) {
 	s, tokenFile := newStack(t)
 	dir := t.TempDir()
@@ -114,7 +116,8 @@ func TestUpServesScripts(t *testing.T) {
 	}
 }
 
-// TestStdioSpeaksAHP sends requests as lines, and reads the answers.
+// TestStdioSpeaksAHP writes requests to standard input as lines, and reads the
+// responses from standard output.
 func TestStdioSpeaksAHP(t *testing.T) {
 	s, tokenFile := newStack(t)
 	in, script := io.Pipe()
@@ -142,7 +145,8 @@ func TestStdioSpeaksAHP(t *testing.T) {
 	}
 }
 
-// TestStdioAwaitsAnswers ends the input directly behind requests: all of them are answered.
+// TestStdioAwaitsAnswers ends standard input directly after requests. The program must
+// still write all responses.
 func TestStdioAwaitsAnswers(t *testing.T) {
 	s, tokenFile := newStack(t)
 	in := strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"channel":"ahp-root://","clientId":"s","protocolVersions":["0.9.0"]}}
@@ -159,7 +163,8 @@ func TestStdioAwaitsAnswers(t *testing.T) {
 	}
 }
 
-// TestCommandsNameTheRemedy gives each command bad input.
+// TestCommandsNameTheRemedy runs each command with wrong input. Each error must name
+// the fault and the remedy.
 func TestCommandsNameTheRemedy(t *testing.T) {
 	dir := t.TempDir()
 	empty := filepath.Join(dir, "empty")
@@ -205,7 +210,8 @@ func TestCommandsNameTheRemedy(t *testing.T) {
 	}
 }
 
-// TestSecondUpIsRefused starts ahp-connect up while it runs.
+// TestSecondUpIsRefused runs ahp-connect up while it runs already. The second run must
+// end with an error.
 func TestSecondUpIsRefused(t *testing.T) {
 	_, tokenFile := newStack(t)
 	dir := t.TempDir()
@@ -220,8 +226,9 @@ func TestSecondUpIsRefused(t *testing.T) {
 	}
 }
 
-// TestTokensAreRenewedWhenThePortIsTaken holds the port before ahp-connect up starts:
-// the holder may have received local tokens.
+// TestTokensAreRenewedWhenThePortIsTaken lets another program listen on the port before
+// ahp-connect up starts. This program may have received local tokens, so ahp-connect
+// replaces them.
 func TestTokensAreRenewedWhenThePortIsTaken(t *testing.T) {
 	_, tokenFile := newStack(t)
 	dir := t.TempDir()
@@ -251,7 +258,8 @@ func TestTokensAreRenewedWhenThePortIsTaken(t *testing.T) {
 	}
 }
 
-// TestMCPServesAnAgent lists the hosts over standard input and output.
+// TestMCPServesAnAgent runs ahp-connect mcp, and lists the hosts over standard input
+// and output.
 func TestMCPServesAnAgent(t *testing.T) {
 	s, tokenFile := newStack(t)
 	in, requests := io.Pipe()
@@ -260,7 +268,7 @@ func TestMCPServesAnAgent(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() {
 		err := new(app).run(ctx, []string{"--state-dir", t.TempDir(), "--log-level", "error", "mcp", "--relay", s.Relay.URL(), "--token-file", tokenFile}, in, out, io.Discard)
-		_ = out.Close() // as at a process's end
+		_ = out.Close() // as when a process ends
 		ended <- err
 	}()
 	session, err := mcp.NewClient(&mcp.Implementation{Name: "tester", Version: "1"}, nil).Connect(t.Context(), &mcp.IOTransport{Reader: answers, Writer: requests}, nil)
@@ -277,7 +285,8 @@ func TestMCPServesAnAgent(t *testing.T) {
 	<-ended
 }
 
-// TestOpenHidesTheToken opens the browser with a file that only its user can read.
+// TestOpenHidesTheToken opens a browser at the console. The token is in a file that
+// only the user can read, not in the command line.
 func TestOpenHidesTheToken(t *testing.T) {
 	dir := t.TempDir()
 	was := browse

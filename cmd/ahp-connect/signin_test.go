@@ -19,7 +19,7 @@ import (
 	"ahprelay/test/stack"
 )
 
-// A terminal records a command's output.
+// A terminal receives the output of a command.
 type terminal struct{ said chan string }
 
 func (w terminal) Write(b []byte) (int, error) {
@@ -27,7 +27,7 @@ func (w terminal) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// sees waits until the output matches a pattern.
+// sees waits until the output matches a pattern, and returns the match.
 func (w terminal) sees(t *testing.T, pattern string) []string {
 	t.Helper()
 	all, late := "", time.After(time.Minute)
@@ -44,9 +44,10 @@ func (w terminal) sees(t *testing.T, pattern string) []string {
 	}
 }
 
-// TestSignIn signs a machine in by an invitation, and a second by a code that the first
-// approves. It prints client tokens, keeps one in a file, and is signed out by itself
-// or by the first machine.
+// TestSignIn signs a machine in by an invitation, and a second machine by a code that
+// the first machine approves. The second machine prints client tokens and keeps a token
+// in a file. Then the first machine signs out, and the second machine's device is
+// removed at the relay.
 func TestSignIn(t *testing.T) {
 	relay, err := gateway.StartRelay(t.Context(), gateway.RelayConfig{DataDir: t.TempDir(), Listen: "127.0.0.1:0", AdminListen: gateway.NoListener})
 	if err != nil {
@@ -106,7 +107,7 @@ func TestSignIn(t *testing.T) {
 		t.Errorf("the token for a client is %+v, %v", who, err)
 	}
 
-	// A token kept in a file is renewed.
+	// ahp-connect keeps a token in a file, and renews it.
 	ctx, stop := context.WithCancel(t.Context())
 	file, ended := filepath.Join(dir, "token"), make(chan error, 1)
 	keeps := terminal{make(chan string, 1000)}
@@ -161,7 +162,7 @@ func TestSignIn(t *testing.T) {
 		t.Fatal(err)
 	}
 	at := "http" + strings.TrimPrefix(page.URL(), "ws")
-	for range 2 { // a web server, then none
+	for range 2 { // first a server listens there, and then none
 		if _, err := command(t.Context(), io.Discard, "login", at, "--state-dir", other); err == nil || !strings.Contains(err.Error(), "URL") || strings.Contains(err.Error(), "\n") {
 			t.Errorf("login at a web server: %v; want one sentence with the remedy", err)
 		}

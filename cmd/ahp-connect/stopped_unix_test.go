@@ -22,9 +22,10 @@ import (
 	"ahprelay/test/stack"
 )
 
-// TestStoppedProcessLosesNothing suspends ahp-connect for a while, like a laptop that
-// sleeps, while the host sends 500 actions a second. With AHP_ABSENCE (make absence), it is
-// suspended for that time, at 15 actions a second.
+// TestStoppedProcessLosesNothing suspends ahp-connect for 2 s while the host sends 500
+// actions a second, as a laptop that sleeps would. With AHP_ABSENCE (make absence), the
+// suspension takes that time, and the host sends 15 actions a second. The client must
+// then receive every frame.
 func TestStoppedProcessLosesNothing(t *testing.T) {
 	s, tokenFile := newStack(t)
 	away, n, pause := 2*time.Second, 2000, 2
@@ -52,8 +53,8 @@ type running struct {
 	client  *refclient.Client
 }
 
-// startRunning starts ahp-connect, behind a command for its surroundings, and a turn with n
-// deltas, each behind a pause in milliseconds.
+// startRunning starts ahp-connect behind the command around, connects a client, and
+// starts a turn with n deltas. The pause between deltas is in milliseconds.
 func startRunning(t *testing.T, s *stack.Stack, around []string, relay, tokenFile string, n, pause int, more ...string) *running {
 	t.Helper()
 	dir := t.TempDir()
@@ -108,8 +109,8 @@ func startRunning(t *testing.T, s *stack.Stack, around []string, relay, tokenFil
 	return &running{t, s, program, client}
 }
 
-// wantAll fails unless the client gets the whole turn, and exactly the frames that the host
-// has sent, on one connection.
+// wantAll waits until the client has received the whole turn. It fails the test unless
+// the client received exactly the frames that the host sent on one connection.
 func (r *running) wantAll() {
 	t, client := r.t, r.client
 	t.Helper()

@@ -12,7 +12,8 @@ import (
 	"ahprelay/test/acpagent"
 )
 
-// TestServiceHasAbsolutePaths checks the arguments of a service that runs agents.
+// TestServiceHasAbsolutePaths checks the arguments with which a service runs agents.
+// Each path must be absolute.
 func TestServiceHasAbsolutePaths(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("PATH", dir)
@@ -43,8 +44,8 @@ func TestServiceHasAbsolutePaths(t *testing.T) {
 	}
 }
 
-// TestUpChecksAgentsBeforeItJoins: the person approves nothing that does not start. No
-// relay answers at the address.
+// TestUpChecksAgentsBeforeItJoins runs host-agent up with agents that do not start. It
+// must fail before a person has to approve anything: no relay answers at the address.
 func TestUpChecksAgentsBeforeItJoins(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	t.Setenv("HOME", t.TempDir())
@@ -60,7 +61,7 @@ func TestUpChecksAgentsBeforeItJoins(t *testing.T) {
 	}
 }
 
-// TestAgentsAreListed runs host-agent agents.
+// TestAgentsAreListed runs host-agent agents, which must list the installed agents.
 func TestAgentsAreListed(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("PATH", dir)
@@ -79,7 +80,8 @@ func TestAgentsAreListed(t *testing.T) {
 	}
 }
 
-// TestAgentHostIsPrivate checks where agent-host listens.
+// TestAgentHostIsPrivate gives addresses to agent-host. It listens only at a Unix
+// socket and at loopback addresses.
 func TestAgentHostIsPrivate(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "token")
 	for address, ok := range map[string]bool{"unix:" + filepath.Join(t.TempDir(), "s"): true, "127.0.0.1:0": true, "0.0.0.0:0": false, "192.168.1.1:0": false, "localhost": false} {
@@ -101,8 +103,8 @@ func TestAgentHostIsPrivate(t *testing.T) {
 	}
 }
 
-// TestUpRecognizesAgents gives a command without --agent: up serves an agent as an
-// agent, and a host as a host.
+// TestUpRecognizesAgents gives host-agent up a command without --agent. up must find
+// out whether the command is an agent or a host.
 func TestUpRecognizesAgents(t *testing.T) {
 	agent, environment := acpagent.Command(acpagent.Options{})
 	agent = slices.Concat([]string{"/usr/bin/env"}, environment, agent)

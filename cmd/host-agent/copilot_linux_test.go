@@ -14,8 +14,8 @@ import (
 	"ahprelay/hostagent"
 )
 
-// TestUpFindsCopilotsHost: up finds Copilot's host by a process's arguments, with its
-// connection token.
+// TestUpFindsCopilotsHost runs a process with the arguments of Copilot's host. up must
+// find it, with its connection token.
 func TestUpFindsCopilotsHost(t *testing.T) {
 	home := t.TempDir()
 	t.Setenv("HOME", home)
@@ -60,8 +60,8 @@ func TestUpFindsCopilotsHost(t *testing.T) {
 	}
 }
 
-// TestUpAsksForTheToken: up asks once for a token that no process and no file
-// contains, and keeps it.
+// TestUpAsksForTheToken runs a host whose token is in no process's arguments and in no
+// file. up asks for the token once, and stores it.
 func TestUpAsksForTheToken(t *testing.T) {
 	home := t.TempDir()
 	t.Setenv("XDG_STATE_HOME", filepath.Join(home, "state"))

@@ -20,16 +20,16 @@ import (
 	"ahprelay/test/refclient"
 )
 
-// patience bounds each wait in tests.
+// patience limits each wait in the tests.
 const patience = time.Minute
 
-// A process is a host-agent in a process of its own.
+// A process is a host-agent in a separate process.
 type process struct {
 	cmd  *exec.Cmd
-	said bytes.Buffer // of it and its sentinel; read it after both have ended
+	said bytes.Buffer // output of the host-agent and its sentinel; complete when both have ended
 }
 
-// start runs the command in a process and a process group of its own.
+// start runs a command of the program in a separate process and process group.
 func start(t *testing.T, args ...string) *process {
 	t.Helper()
 	p := &process{cmd: exec.Command(os.Args[0], args...)}
@@ -47,7 +47,7 @@ func start(t *testing.T, args ...string) *process {
 	return p
 }
 
-// sentinel returns the process id of the host-agent's sentinel, or 0.
+// sentinel returns the id of the host-agent's sentinel, or 0 if there is none.
 func (p *process) sentinel(t *testing.T) int {
 	t.Helper()
 	pid := strconv.Itoa(p.cmd.Process.Pid)
@@ -58,7 +58,7 @@ func (p *process) sentinel(t *testing.T) int {
 	for _, task := range tasks {
 		children, err := os.ReadFile("/proc/" + pid + "/task/" + task.Name() + "/children")
 		if err != nil {
-			continue // it has ended
+			continue // this thread has ended
 		}
 		for child := range strings.FieldsSeq(string(children)) {
 			command, _ := os.ReadFile("/proc/" + child + "/cmdline")
@@ -71,7 +71,7 @@ func (p *process) sentinel(t *testing.T) int {
 	return 0
 }
 
-// dial connects a client to the host.
+// dial connects a client to the host through the relay.
 func dial(t *testing.T, relay *gateway.Relay) *refclient.Client {
 	t.Helper()
 	token, err := relay.Keys().Tokens().IssueClient(auth.Client{
@@ -90,7 +90,7 @@ func dial(t *testing.T, relay *gateway.Relay) *refclient.Client {
 	return c
 }
 
-// join connects a new client.
+// join connects a client and initializes it.
 func join(t *testing.T, relay *gateway.Relay) *refclient.Client {
 	t.Helper()
 	c := dial(t, relay)
@@ -104,7 +104,7 @@ func join(t *testing.T, relay *gateway.Relay) *refclient.Client {
 	return c
 }
 
-// wantClosed awaits the end of a client's connection.
+// wantClosed waits until a client's connection ends, and checks the reason.
 func wantClosed(t *testing.T, c *refclient.Client, reason string) {
 	t.Helper()
 	select {
@@ -117,8 +117,9 @@ func wantClosed(t *testing.T, c *refclient.Client, reason string) {
 	}
 }
 
-// TestClientsLearnOfCrashBeforeLeaseEnds ends host-agents in several ways. Their clients learn of the crash before
-// the lease ends, through the sentinel, and resume with the next host-agent.
+// TestClientsLearnOfCrashBeforeLeaseEnds ends host-agents in several ways. The sentinel
+// reports each end, so clients are closed before the lease ends. They resume with the
+// next host-agent.
 func TestClientsLearnOfCrashBeforeLeaseEnds(t *testing.T) {
 	t.Parallel()
 	relay, token := newRelay(t)
@@ -141,7 +142,7 @@ func TestClientsLearnOfCrashBeforeLeaseEnds(t *testing.T) {
 				t.Fatal(err)
 			}
 			wantClosed(t, c, "host offline: host-agent crashed")
-			t.Logf("clients were told after %v", time.Since(died).Round(time.Millisecond)) // the lease would end without that report
+			t.Logf("clients were told after %v", time.Since(died).Round(time.Millisecond)) // without the sentinel's report, the lease would have to end first
 			held := dial(t, relay)
 			resumed := make(chan error, 1)
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -168,7 +169,7 @@ func TestClientsLearnOfCrashBeforeLeaseEnds(t *testing.T) {
 	}
 }
 
-// stopped stops a host-agent in good order, and checks that its sentinel ends, too.
+// stopped stops a host-agent in order, and checks that its sentinel ends, too.
 func stopped(t *testing.T, p *process, c *refclient.Client) {
 	t.Helper()
 	sentinel := p.sentinel(t)
@@ -176,7 +177,7 @@ func stopped(t *testing.T, p *process, c *refclient.Client) {
 		if time.Now().After(deadline) {
 			t.Fatal("no sentinel")
 		}
-		time.Sleep(5 * time.Millisecond) // it is just being started
+		time.Sleep(5 * time.Millisecond) // the sentinel is still starting
 	}
 	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
@@ -193,9 +194,10 @@ func stopped(t *testing.T, p *process, c *refclient.Client) {
 	}
 }
 
-// TestSuccessorReportsContainerDeath kills host-agent and sentinel at once, like the end of a
-// container, and starts a successor with the same state directory. The clients are
-// notified and resume at once, before the lease has run out.
+// TestSuccessorReportsContainerDeath kills host-agent and sentinel at the same time, as
+// the end of a container does. A new host-agent starts with the same state directory,
+// and reports the end of the former. Clients are closed and resume before the lease has
+// ended.
 func TestSuccessorReportsContainerDeath(t *testing.T) {
 	t.Parallel()
 	relay, token := newRelay(t)
@@ -205,7 +207,8 @@ func TestSuccessorReportsContainerDeath(t *testing.T) {
 	awaitOnline(t, relay)
 	c := join(t, relay)
 
-	// While the host-agent lives, a rival is refused.
+	// While the host-agent runs, a second host-agent with the same state directory is
+	// refused.
 	rival := start(t, args...)
 	if err := rival.cmd.Wait(); err == nil || !strings.Contains(rival.said.String(), "served by another host-agent") {
 		t.Fatalf("a second host-agent ended with %v:\n%s", err, rival.said.String())
@@ -231,7 +234,7 @@ func TestSuccessorReportsContainerDeath(t *testing.T) {
 	case <-ctx.Done():
 		t.Fatal("client's connection is still open")
 	}
-	// The relay may learn of the end and of the successor at once.
+	// The relay may learn of the former host-agent's end only with the new host-agent.
 	if code, reason := c.CloseStatus(); code != int(ahp.CloseHostOffline) && code != int(ahp.CloseResync) {
 		t.Errorf("client was closed with %d %q; want to be told to come again", code, reason)
 	}
@@ -241,13 +244,14 @@ func TestSuccessorReportsContainerDeath(t *testing.T) {
 	}
 	took := time.Since(died)
 	t.Logf("whole after %v", took.Round(time.Millisecond))
-	if took > registry.DefaultLeaseTTL { // the promise is 2 s
+	if took > registry.DefaultLeaseTTL { // docs promise 2 s
 		t.Errorf("whole after %v; want 2 s, and not the time of a lease", took)
 	}
-	stopped(t, next, again) // and it has logged no warning
+	stopped(t, next, again) // its log must contain no warning
 }
 
-// TestHostAgentServesWithoutSentinel: without a sentinel, the host-agent serves and stops as usual.
+// TestHostAgentServesWithoutSentinel runs a host-agent that cannot start a sentinel. It
+// serves clients and stops as usual.
 func TestHostAgentServesWithoutSentinel(t *testing.T) {
 	t.Parallel()
 	relay, token := newRelay(t)
@@ -265,8 +269,9 @@ func TestHostAgentServesWithoutSentinel(t *testing.T) {
 	}
 }
 
-// TestSentinelIsSmall: a sentinel waits before its program's libraries are initialized, so
-// it needs less than half of the host-agent's own memory.
+// TestSentinelIsSmall compares the memory of a sentinel with that of its host-agent.
+// The sentinel waits before the program's libraries are initialized, so it has less
+// than half.
 func TestSentinelIsSmall(t *testing.T) {
 	t.Parallel()
 	relay, token := newRelay(t)
@@ -290,7 +295,7 @@ func TestSentinelIsSmall(t *testing.T) {
 	}
 	small, large := 0, own(agent.cmd.Process.Pid)
 	for end := time.Now().Add(2 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-		small = max(small, own(sentinel)) // it may still start
+		small = max(small, own(sentinel)) // the sentinel may still be starting
 	}
 	t.Logf("sentinel %d kB, host-agent %d kB", small, large)
 	if 2*small > large {

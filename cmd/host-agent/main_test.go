@@ -26,8 +26,9 @@ import (
 	"ahprelay/test/stack"
 )
 
-// TestMain runs the tests, or the program: tests start it in a process of its own, and
-// the command run starts it once more as its sentinel.
+// TestMain runs the tests. In a process that a test has started, it runs the program:
+// with AHP_TEST_PROGRAM, or with the command run, which starts the program again as its
+// sentinel.
 func TestMain(m *testing.M) {
 	acpagent.RunIfAsked()
 	if os.Getenv("AHP_TEST_PROGRAM") != "" || len(os.Args) > 1 && (os.Args[1] == "run" || os.Args[1] == "sentinel") {
@@ -43,15 +44,15 @@ func TestMain(m *testing.M) {
 		panic(err)
 	}
 	_ = os.Setenv("XDG_STATE_HOME", runtime)
-	_ = os.Setenv("XDG_RUNTIME_DIR", runtime) // control sockets stay out of this user's own directory
+	_ = os.Setenv("XDG_RUNTIME_DIR", runtime) // keeps control sockets out of the user's own directory
 	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
 		_ = os.RemoveAll(runtime)
 		os.Exit(code)
 	}))
 }
 
-// serveHost is a host in a process of its own: it prints its URL, and serves until the
-// process ends.
+// serveHost runs a host in a process that a test has started. It prints the host's URL,
+// and serves until the process ends.
 func serveHost() {
 	host, err := scripted.New(agenthost.Config{})
 	if err != nil {
@@ -67,7 +68,7 @@ func serveHost() {
 	<-end
 }
 
-// agent runs the command and returns its output.
+// agent runs a command of the program and returns its output.
 func agent(ctx context.Context, t *testing.T, args ...string) (stdout string, err error) {
 	t.Helper()
 	var out bytes.Buffer
@@ -77,7 +78,7 @@ func agent(ctx context.Context, t *testing.T, args ...string) (stdout string, er
 	return out.String(), err
 }
 
-// newRelay starts a relay and returns it with a host's token file.
+// newRelay starts a relay. It also returns the name of a file with a host's token.
 func newRelay(t *testing.T) (relay *gateway.Relay, tokenFile string) {
 	t.Helper()
 	relay, err := gateway.StartRelay(t.Context(), gateway.RelayConfig{
@@ -108,7 +109,7 @@ func write(t *testing.T, text string) (file string) {
 	return file
 }
 
-// newHost starts a reference host and returns its URL.
+// newHost starts a scripted host and returns its URL.
 func newHost(t *testing.T, cfg agenthost.Config) string {
 	t.Helper()
 	host, err := scripted.New(cfg)
@@ -123,7 +124,8 @@ func newHost(t *testing.T, cfg agenthost.Config) string {
 	return "ws" + strings.TrimPrefix(server.URL, "http")
 }
 
-// TestCorrectSetupPassesTheCheck: check reports no fault in a correct setup.
+// TestCorrectSetupPassesTheCheck runs host-agent check with a correct setup. It must
+// report no fault.
 func TestCorrectSetupPassesTheCheck(t *testing.T) {
 	t.Parallel()
 	relay, token := newRelay(t)
@@ -138,7 +140,8 @@ func TestCorrectSetupPassesTheCheck(t *testing.T) {
 	}
 }
 
-// TestRelaysFromFlagsEnvironmentAndFile names two relays by flags, by the environment, and in a file.
+// TestRelaysFromFlagsEnvironmentAndFile names two relays by flags, by the environment,
+// and in a configuration file. Each way must give the same relays.
 func TestRelaysFromFlagsEnvironmentAndFile(t *testing.T) {
 	relay, token := newRelay(t)
 	host := newHost(t, agenthost.Config{})
@@ -156,13 +159,13 @@ func TestRelaysFromFlagsEnvironmentAndFile(t *testing.T) {
 	check()
 }
 
-// TestRemoteRelayNeedsTLS: without --relay-plain, the host-agent uses relays without TLS on
-// this machine only.
+// TestRemoteRelayNeedsTLS gives relays without TLS. Without --relay-plain, the
+// host-agent accepts only a relay on this machine.
 func TestRemoteRelayNeedsTLS(t *testing.T) {
 	_, token := newRelay(t)
 	nobody := httptest.NewServer(nil)
 	nobody.Close()
-	elsewhere := strings.Replace(nobody.URL, "127.0.0.1", "0.0.0.0", 1) // nothing listens there either
+	elsewhere := strings.Replace(nobody.URL, "127.0.0.1", "0.0.0.0", 1) // nothing listens at this address either
 	for command, args := range map[string][]string{
 		"run":    {"--upstream", "ws://127.0.0.1:1"},
 		"check":  {"--upstream", "ws://127.0.0.1:1"},
@@ -174,7 +177,7 @@ func TestRemoteRelayNeedsTLS(t *testing.T) {
 			t.Errorf("%s: %v; want an error that says where and what to do", command, err)
 		}
 		if command == "run" {
-			continue // it would keep trying
+			continue // with this flag, the host-agent would try without end
 		}
 		if _, err = agent(t.Context(), t, append(args, "--relay-plain")...); err == nil || !strings.Contains(err.Error(), "cannot be reached") {
 			t.Errorf("%s --relay-plain: %v; want to hear that nobody is there", command, err)
@@ -182,7 +185,7 @@ func TestRemoteRelayNeedsTLS(t *testing.T) {
 	}
 }
 
-// TestURLWithPath: a relay's URL with a path leads to an error that shows the form.
+// TestURLWithPath gives a relay's URL with a path. The error must show the right form.
 func TestURLWithPath(t *testing.T) {
 	relay, _ := newRelay(t)
 	_, err := agent(t.Context(), t, "up", "--no-qr", "--upstream", "ws://127.0.0.1:1", "--credentials-file", filepath.Join(t.TempDir(), "c"), relay.URL()+"/foo")
@@ -191,7 +194,8 @@ func TestURLWithPath(t *testing.T) {
 	}
 }
 
-// TestErrorsNameFaultAndRemedy: errors name the fault and the remedy.
+// TestErrorsNameFaultAndRemedy runs commands with wrong input. Each error must name the
+// fault and the remedy.
 func TestErrorsNameFaultAndRemedy(t *testing.T) {
 	t.Parallel()
 	relay, token := newRelay(t)
@@ -219,7 +223,7 @@ func TestErrorsNameFaultAndRemedy(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		args []string
-		want []string // in the error
+		want []string // texts that the error must contain
 	}{
 		{"no flags", with(), []string{"--relay", "--token-file"}},
 		{"no upstream", with("--relay", relay.URL(), "--token-file", token), []string{"upstream", "ws://", "--"}},
@@ -260,7 +264,8 @@ func TestErrorsNameFaultAndRemedy(t *testing.T) {
 	}
 }
 
-// TestSecondHostAgentIsRefused serves a host until it is stopped, and refuses a second host-agent.
+// TestSecondHostAgentIsRefused runs a host-agent, and a second host-agent with the same
+// token. The relay refuses the second.
 func TestSecondHostAgentIsRefused(t *testing.T) {
 	t.Parallel()
 	relay, token, host, stop := runHostAgent(t)
@@ -271,8 +276,9 @@ func TestSecondHostAgentIsRefused(t *testing.T) {
 	stop()
 }
 
-// runHostAgent runs a host-agent of a host at a relay, until stop, and waits until the host is
-// online. It returns the token's file and the host's address.
+// runHostAgent starts a relay, a host and a host-agent, and waits until the host is
+// online. It returns the name of the token's file, the host's URL, and a function that
+// stops the host-agent.
 func runHostAgent(t *testing.T, more ...string) (relay *gateway.Relay, token, host string, stop func()) {
 	t.Helper()
 	relay, token = newRelay(t)
@@ -324,8 +330,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	return new(app).run(ctx, args, stdout, stderr)
 }
 
-// TestRevokedToken: a running host-agent logs the refusal of its token with the remedy,
-// and a start with that token ends with the status that units do not restart.
+// TestRevokedToken revokes the token of a running host-agent. The host-agent logs the
+// refusal and the remedy. Another start with this token ends with the exit status at
+// which units do not restart.
 func TestRevokedToken(t *testing.T) {
 	relay, token := newRelay(t)
 	host := newHost(t, agenthost.Config{})
@@ -341,7 +348,7 @@ func TestRevokedToken(t *testing.T) {
 	}
 	show.await(t, `(level=ERROR msg="this host-agent's token is refused.*relay token host)`)
 	stop()
-	<-ended // perhaps with the relay's refusal
+	<-ended // the host-agent may end with the relay's refusal
 	again := exec.CommandContext(t.Context(), os.Args[0], args...)
 	out, err := again.CombinedOutput()
 	if again.ProcessState.ExitCode() != statusRefused || !strings.Contains(string(out), "relay token host") {

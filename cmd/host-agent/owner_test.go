@@ -15,9 +15,9 @@ import (
 	"ahprelay/test/refclient"
 )
 
-// TestOwnerListsAndKicksClients follows an owner: enroll, run, clients, kick.
+// TestOwnerListsAndKicksClients does what an owner does: enroll, run, clients and kick.
 func TestOwnerListsAndKicksClients(t *testing.T) {
-	dir, err := os.MkdirTemp("", "o") // short: the path of a socket is bounded
+	dir, err := os.MkdirTemp("", "o") // short, because a socket's path has a limit
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,9 +9,10 @@ import (
 	"testing"
 )
 
-// TestUnitSetsKnownFlagsInItsOwnDirectories: the user's unit sets existing flags only. What the service writes is in its
-// own directories, because the rest of the system is read-only for it, and %h is root's
-// home in the system's manager.
+// TestUnitSetsKnownFlagsInItsOwnDirectories reads the unit for a user's host-agent. It
+// may set only flags that exist. The service may write only to its own directories,
+// because the rest of the system is read-only for it. In the system's manager, %h would
+// be root's home directory.
 func TestUnitSetsKnownFlagsInItsOwnDirectories(t *testing.T) {
 	text, err := os.ReadFile("../../packaging/systemd/ahp-host-agent@.service")
 	if err != nil {
@@ -29,7 +30,7 @@ func TestUnitSetsKnownFlagsInItsOwnDirectories(t *testing.T) {
 	for _, want := range []string{
 		"\nStateDirectory=ahp-host-agent-%i\n", "AHP_AGENT_CREDENTIALS_FILE=/var/lib/ahp-host-agent-ada/credential\n", "--credentials-file /var/lib/ahp-host-agent-ada/credential",
 		"\nRestartSec=2\n", fmt.Sprintf("\nRestartPreventExitStatus=%d\n", statusRefused),
-		"\nRuntimeDirectory=ahp-host-agent-%i\n", "\nEnvironment=XDG_RUNTIME_DIR=/run/ahp-host-agent-%i\n", // see FindControl
+		"\nRuntimeDirectory=ahp-host-agent-%i\n", "\nEnvironment=XDG_RUNTIME_DIR=/run/ahp-host-agent-%i\n", // FindControl looks there
 	} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("the unit has no %q", want)

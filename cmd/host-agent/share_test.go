@@ -10,8 +10,8 @@ import (
 	"ahprelay/test/refclient"
 )
 
-// TestShareNeedsASession: a link to a session that the host does not have is refused and
-// leaves nothing behind. A link to a session of the host is printed.
+// TestShareNeedsASession shares a session that the host does not have: share fails, and
+// no link exists afterwards. For a session that the host has, share prints a link.
 func TestShareNeedsASession(t *testing.T) {
 	t.Parallel()
 	relay, token, _, stop := runHostAgent(t)
@@ -52,8 +52,8 @@ func TestShareNeedsASession(t *testing.T) {
 	stop()
 }
 
-// TestShareOfASealedHostNeedsItsHostAgent: without the running host-agent, share makes no
-// link to a sealed host, and the relay keeps none.
+// TestShareOfASealedHostNeedsItsHostAgent runs share for a sealed host without its
+// host-agent's control socket. share fails, and the relay has no link afterwards.
 func TestShareOfASealedHostNeedsItsHostAgent(t *testing.T) {
 	t.Parallel()
 	relay, token, _, stop := runHostAgent(t, "--sealed", "--state-dir", t.TempDir())

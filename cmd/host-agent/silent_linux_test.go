@@ -20,7 +20,7 @@ import (
 	"ahprelay/test/refclient"
 )
 
-// startHost starts a host in a process of its own.
+// startHost starts a host in a separate process, and returns its URL.
 func startHost(t *testing.T) (host *os.Process, url string) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0], "serve-host")
@@ -43,7 +43,7 @@ func startHost(t *testing.T) (host *os.Process, url string) {
 	return cmd.Process, lines.Text()
 }
 
-// stop suspends a process, and returns when it is suspended.
+// stop suspends a process, and waits until it is suspended.
 func stop(t *testing.T, p *os.Process) {
 	t.Helper()
 	if err := p.Signal(syscall.SIGSTOP); err != nil {
@@ -67,7 +67,7 @@ func stop(t *testing.T, p *os.Process) {
 	}
 }
 
-// listed returns the relay's entry for the host.
+// listed returns the relay's description of the host.
 func listed(t *testing.T, relay *gateway.Relay) hostsapi.Info {
 	t.Helper()
 	token, err := relay.Keys().Tokens().IssueClient(auth.Client{
@@ -83,9 +83,10 @@ func listed(t *testing.T, relay *gateway.Relay) hostsapi.Info {
 	return info
 }
 
-// TestStoppedHostKeepsItsClients stops the host's process for longer than the resume time. The host
-// is silent, not gone: its clients stay, and it answers their requests, and those of
-// new clients, when it continues.
+// TestStoppedHostKeepsItsClients suspends the host's process for longer than the resume
+// window. The relay reports the host as silent, not as offline, and its clients stay
+// connected. When the host continues, it answers their requests, and those of new
+// clients.
 func TestStoppedHostKeepsItsClients(t *testing.T) {
 	t.Parallel()
 	relay, token := newRelay(t)
@@ -134,13 +135,13 @@ func TestStoppedHostKeepsItsClients(t *testing.T) {
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
-	if off := info.Silent.Sub(stopped).Abs(); off > 6*time.Second { // a ping may have been answered just before
+	if off := info.Silent.Sub(stopped).Abs(); off > 6*time.Second { // the host may have answered a ping just before
 		t.Errorf("the host has not answered since %v; it was stopped at %v", info.Silent, stopped)
 	}
 	select {
 	case err := <-answers:
 		t.Fatalf("a host that is stopped has answered: %v", err)
-	case <-time.After(2 * time.Second): // the resume time is long over
+	case <-time.After(2 * time.Second): // longer than the resume window
 	}
 
 	if err := host.Signal(syscall.SIGCONT); err != nil {

@@ -24,11 +24,11 @@ import (
 	"ahprelay/hostagent"
 )
 
-// A screen records a command's output.
+// A screen records the output of a command.
 type screen struct {
 	mu  sync.Mutex
 	all bytes.Buffer
-	new chan struct{} // signals new output
+	new chan struct{} // receives a value when there is new output
 }
 
 func newScreen() *screen { return &screen{new: make(chan struct{}, 1)} }
@@ -49,7 +49,7 @@ func (s *screen) String() string {
 	return s.all.String()
 }
 
-// await returns the matches of a pattern in the output, once there are any.
+// await waits until the output matches a pattern, and returns the match.
 func (s *screen) await(t *testing.T, pattern string) []string {
 	t.Helper()
 	find := regexp.MustCompile(pattern)
@@ -65,7 +65,7 @@ func (s *screen) await(t *testing.T, pattern string) []string {
 	}
 }
 
-// asOwner sends a request of the owner to the relay.
+// asOwner sends a request to the relay's API as the owner, and decodes the answer.
 func asOwner(t *testing.T, relay *gateway.Relay, method, path string, body, answer any) {
 	t.Helper()
 	token, err := relay.Keys().Tokens().IssueClient(auth.Client{
@@ -97,8 +97,8 @@ func asOwner(t *testing.T, relay *gateway.Relay, method, path string, body, answ
 	}
 }
 
-// TestUpJoinsByACodeAndFindsTheHost joins a relay by a code, finds the host by VS Code's lock file, and serves
-// it. A second start needs no approval.
+// TestUpJoinsByACodeAndFindsTheHost runs host-agent up. It joins a relay by a code,
+// finds the host by VS Code's lock file, and serves it. A second run needs no approval.
 func TestUpJoinsByACodeAndFindsTheHost(t *testing.T) {
 	relay, _ := newRelay(t)
 	host := newHost(t, agenthost.Config{ConnectionToken: "s3cret"})
@@ -153,7 +153,8 @@ func TestUpJoinsByACodeAndFindsTheHost(t *testing.T) {
 	}
 }
 
-// TestRefusedUpGivesReason: the error gives the reason for a refusal.
+// TestRefusedUpGivesReason refuses a host-agent that asks to join. Its error must
+// contain the reason.
 func TestRefusedUpGivesReason(t *testing.T) {
 	relay, _ := newRelay(t)
 	show := newScreen()
@@ -170,7 +171,8 @@ func TestRefusedUpGivesReason(t *testing.T) {
 	}
 }
 
-// TestChoiceIsAskedUntilItIsValid asks for the host until there is a valid answer.
+// TestChoiceIsAskedUntilItIsValid enters wrong answers to the question which host to
+// serve. The question is repeated until an answer is valid.
 func TestChoiceIsAskedUntilItIsValid(t *testing.T) {
 	found := []hostagent.Found{{Upstream: "ws://127.0.0.1:1", What: "a"}, {Upstream: "lock:/x", What: "b"}}
 	if got, err := choose(strings.NewReader("\n7\nx\n2\n"), io.Discard, true, found); err != nil || got != found[1] {
@@ -183,7 +185,8 @@ func TestChoiceIsAskedUntilItIsValid(t *testing.T) {
 	}
 }
 
-// TestServiceIsInstalledAndRemoved installs and removes the service with a stand-in for systemd's command.
+// TestServiceIsInstalledAndRemoved installs and removes the service, with a script in
+// place of systemctl.
 func TestServiceIsInstalledAndRemoved(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("systemd is Linux's")
@@ -199,7 +202,7 @@ func TestServiceIsInstalledAndRemoved(t *testing.T) {
 	calls := filepath.Join(home, "calls")
 	scripts := map[string]string{
 		"systemctl":  "#!/bin/sh\necho \"$@\" >> " + calls + "\n[ \"$1\" = is-active ] && echo active\n[ \"$1\" = --version ] && echo systemd 255\nexit 0\n",
-		"rpm-ostree": "#!/bin/sh\n", // makes this look like a system with systemd
+		"rpm-ostree": "#!/bin/sh\n", // makes this machine look like a system with systemd
 	}
 	for name, script := range scripts {
 		if err := os.WriteFile(filepath.Join(bin, name), []byte(script), 0o700); err != nil {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// machine is a machine whose service runs the installed version, after 5 s. Version 2
-// may be broken.
+// A machine imitates a machine with the service. The service runs an installed version
+// 5 s after its start. Version 2 may be broken.
 type machine struct {
 	version int
 	broken  bool

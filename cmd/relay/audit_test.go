@@ -10,7 +10,8 @@ import (
 	"ahprelay/gateway/audit"
 )
 
-// TestChangedAuditFilesAreDetected verifies and prints audit files across a rotation, and detects changes.
+// TestChangedAuditFilesAreDetected checks and prints audit files, also after a
+// rotation. A change in a file must be detected.
 func TestChangedAuditFilesAreDetected(t *testing.T) {
 	dir := t.TempDir()
 	path, old := filepath.Join(dir, "audit"), filepath.Join(dir, "audit.1")
@@ -43,7 +44,7 @@ func TestChangedAuditFilesAreDetected(t *testing.T) {
 	if err := os.WriteFile(old, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	f, err := audit.OpenFile(path) // the relay has it open while it is copied and truncated
+	f, err := audit.OpenFile(path) // the relay keeps the file open while it is copied and truncated
 	if err != nil {
 		t.Fatal(err)
 	}

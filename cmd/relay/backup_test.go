@@ -12,8 +12,8 @@ import (
 	"ahprelay/auth"
 )
 
-// TestBackupRestoresTheDataDirectory restores a data directory whole, without the files that belong to its
-// machine.
+// TestBackupRestoresTheDataDirectory backs up a data directory and restores it. All
+// files must be there, except those that belong to the former machine.
 func TestBackupRestoresTheDataDirectory(t *testing.T) {
 	dir, file := t.TempDir(), filepath.Join(t.TempDir(), "backup")
 	keys, err := auth.LoadKeys(dir)
@@ -56,7 +56,8 @@ func TestBackupRestoresTheDataDirectory(t *testing.T) {
 	}
 }
 
-// TestRestoreWritesBelowDirectoryOnly: restore writes nothing outside of the directory.
+// TestRestoreWritesBelowDirectoryOnly restores files with paths that lead out of the
+// directory. Nothing may be written outside.
 func TestRestoreWritesBelowDirectoryOnly(t *testing.T) {
 	for _, name := range []string{"../x", "/tmp/x", "a/../../x", "node", "a\\b"} {
 		var file bytes.Buffer

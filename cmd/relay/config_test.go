@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestConfigCheckNamesTheFault names the fault of a configuration file, and accepts the example that
-// is delivered. It creates nothing.
+// TestConfigCheckNamesTheFault checks configuration files. For a wrong file it names
+// the fault, and it accepts the delivered example. The check creates no file.
 func TestConfigCheckNamesTheFault(t *testing.T) {
 	dir := t.TempDir()
 	for text, want := range map[string]string{

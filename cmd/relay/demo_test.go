@@ -10,7 +10,8 @@ import (
 	"ahprelay/cmd/internal/cli"
 )
 
-// TestAddressOfThePhonesNetworkIsChosen picks the address that a phone in the same network reaches.
+// TestAddressOfThePhonesNetworkIsChosen chooses among a machine's addresses. The chosen
+// address must be reachable for a phone in the same network.
 func TestAddressOfThePhonesNetworkIsChosen(t *testing.T) {
 	for _, test := range []struct{ addresses, want string }{
 		{"127.0.0.1/8 ::1/128", ""},
@@ -33,7 +34,8 @@ func TestAddressOfThePhonesNetworkIsChosen(t *testing.T) {
 	}
 }
 
-// TestDemoQRCodeFits80Columns: terminals have 80 columns.
+// TestDemoQRCodeFits80Columns checks that the demo's QR code fits into a terminal with
+// 80 columns.
 func TestDemoQRCodeFits80Columns(t *testing.T) {
 	keys, err := auth.LoadKeys(t.TempDir())
 	if err != nil {
@@ -43,13 +45,14 @@ func TestDemoQRCodeFits80Columns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const margin = 2 // columns of margin that a narrow terminal may lack
+	const margin = 2 // columns of the margin that may be cut off
 	if address := shortAddress("http://192.168.178.100:65535", token); cli.QRWidth(address)-margin > 80 {
 		t.Errorf("the QR code of %s, %d bytes, needs %d columns", address, len(address), cli.QRWidth(address)-margin)
 	}
 }
 
-// TestDemoOnLAN: --lan chooses the address, and needs no further flag.
+// TestDemoOnLAN runs the demo with --lan alone. It must choose an address at which
+// phones can reach it.
 func TestDemoOnLAN(t *testing.T) {
 	c := demoCmd{Listen: "0.0.0.0:8484"}
 	if err := c.showOnLAN(); err == nil && (strings.HasPrefix(c.Listen, "0.0.0.0") || !strings.HasSuffix(c.Listen, ":8484")) {

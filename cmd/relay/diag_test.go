@@ -19,7 +19,8 @@ import (
 	"ahprelay/cmd/internal/cli"
 )
 
-// opened returns the parts of a file from relay diag, by name.
+// opened returns the content of each part in a file that relay diag has written, by the
+// part's name.
 func opened(t *testing.T, file string) map[string]string {
 	t.Helper()
 	data, err := os.ReadFile(file)
@@ -47,8 +48,8 @@ func opened(t *testing.T, file string) map[string]string {
 	}
 }
 
-// secretsIn returns all words in a directory's files that could be secrets: long words
-// in base64 or hexadecimal, and binary files as they are and in base64.
+// secretsIn returns everything in a directory's files that may be a secret: long words
+// in base64 or hexadecimal digits, and binary files, raw and in base64.
 func secretsIn(t *testing.T, dir string) (words []string) {
 	t.Helper()
 	long := regexp.MustCompile(`[A-Za-z0-9+/_=-]{20,}`)
@@ -72,8 +73,8 @@ func secretsIn(t *testing.T, dir string) (words []string) {
 	return words
 }
 
-// TestDiagHasNoSecrets collects a running relay's data, without any secret of its data directory,
-// settings or log.
+// TestDiagHasNoSecrets runs relay diag for a running relay. The file must contain no
+// secret from the relay's data directory, settings or log.
 func TestDiagHasNoSecrets(t *testing.T) {
 	dir, file, log := t.TempDir(), filepath.Join(t.TempDir(), "diag.tar.gz"), filepath.Join(t.TempDir(), "log")
 	keys, err := auth.LoadKeys(dir)
@@ -124,7 +125,8 @@ func TestDiagHasNoSecrets(t *testing.T) {
 	}
 }
 
-// TestDiagNotesMissingParts: the file notes its missing parts.
+// TestDiagNotesMissingParts runs relay diag without a relay and without a log. The file
+// must name the missing parts.
 func TestDiagNotesMissingParts(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "diag.tar.gz")
 	dir := t.TempDir()

@@ -12,7 +12,8 @@ import (
 	"ahprelay/gateway/admission"
 )
 
-// TestListenerIsReadFromFlagsAndFile reads the listener's configuration from flags and a file.
+// TestListenerIsReadFromFlagsAndFile sets proxies and limits by flags and by a
+// configuration file. The listener's configuration must have both.
 func TestListenerIsReadFromFlagsAndFile(t *testing.T) {
 	config := filepath.Join(t.TempDir(), "relay.yml")
 	text := "trust-proxy: [10.0.0.0/8, 192.0.2.1]\nlimit-subject: {connections: 5, frames: 0, opens: 3}\nlimit-failures: 0\n"

@@ -9,7 +9,7 @@ import (
 	"ahprelay/auth"
 )
 
-// TestInvitationIsListedAndWithdrawn lists an open invitation and withdraws it.
+// TestInvitationIsListedAndWithdrawn makes an invitation, lists it and withdraws it.
 func TestInvitationIsListedAndWithdrawn(t *testing.T) {
 	dir := t.TempDir()
 	at := []string{"--data-dir", dir, "--relay", serving(t, dir)}
@@ -36,8 +36,8 @@ func TestInvitationIsListedAndWithdrawn(t *testing.T) {
 	}
 }
 
-// TestRevokeExpiredToken revokes by an expired token: grants derived from it may still
-// be valid.
+// TestRevokeExpiredToken revokes by an expired token. This must work, because tokens
+// derived from it may still be valid.
 func TestRevokeExpiredToken(t *testing.T) {
 	dir := t.TempDir()
 	keys, err := auth.LoadKeys(dir)

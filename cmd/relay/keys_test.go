@@ -8,7 +8,8 @@ import (
 	"ahprelay/auth"
 )
 
-// TestCommandsRollTheKeys rolls the keys of a data directory, with the ids from the commands' output.
+// TestCommandsRollTheKeys replaces the keys in a data directory by the commands, with
+// the ids that the commands print.
 func TestCommandsRollTheKeys(t *testing.T) {
 	dir := t.TempDir()
 	if _, err := auth.LoadKeys(dir); err != nil {
@@ -36,7 +37,7 @@ func TestCommandsRollTheKeys(t *testing.T) {
 	if len(ids) != 2 || ids[1] != added || !strings.HasSuffix(strings.TrimSpace(table), "signs") {
 		t.Fatalf("after keys were added:\n%s", table)
 	}
-	do(false, "retire", ids[0]) // the new keys have just begun
+	do(false, "retire", ids[0]) // refused, because the new keys have just begun to sign
 	do(true, "retire", "--force", ids[0])
 	if ids, table := rows(); len(ids) != 1 || ids[0] != added {
 		t.Fatalf("after keys were retired:\n%s", table)

@@ -24,7 +24,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// relay runs the command and returns its output.
+// relay runs a command of the program and returns its output.
 func relay(t *testing.T, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
 	var out, errs bytes.Buffer
@@ -34,10 +34,11 @@ func relay(t *testing.T, args ...string) (stdout, stderr string, err error) {
 	return out.String(), errs.String(), err
 }
 
-// TestTokenCommandPrintsOnlyTheToken prints a token and nothing else.
+// TestTokenCommandPrintsOnlyTheToken runs relay token. Its output must be the token
+// alone, so that a script can use it.
 func TestTokenCommandPrintsOnlyTheToken(t *testing.T) {
 	dir := t.TempDir()
-	keys, err := auth.LoadKeys(dir) // as relay serve does
+	keys, err := auth.LoadKeys(dir) // relay serve does the same
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +71,8 @@ func TestTokenCommandPrintsOnlyTheToken(t *testing.T) {
 	}
 }
 
-// TestEveryTokenFlagSetsItsField: every flag of a client token sets its field.
+// TestEveryTokenFlagSetsItsField sets every flag of relay token client. Each must set
+// its field in the token.
 func TestEveryTokenFlagSetsItsField(t *testing.T) {
 	dir := t.TempDir()
 	keys, err := auth.LoadKeys(dir)
@@ -87,7 +89,7 @@ func TestEveryTokenFlagSetsItsField(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := auth.Client{
-		ID: got.ID, IssuedAt: got.IssuedAt, Expires: got.Expires, // of the moment
+		ID: got.ID, IssuedAt: got.IssuedAt, Expires: got.Expires, // these differ in each token
 		Tenant: "default", Subject: "ada", Access: auth.AccessWrite, Hosts: []string{"laptop", "build-*"},
 		Channels: []string{"mock:/1,2", "ahp-chat:/*"}, Methods: []string{"resource*", "listSessions"}, Reverse: true, MaxConnections: 2,
 	}
@@ -96,8 +98,8 @@ func TestEveryTokenFlagSetsItsField(t *testing.T) {
 	}
 }
 
-// TestOnlyServeCreatesKeys: every other command refuses a directory without a relay,
-// and leaves it unchanged.
+// TestOnlyServeCreatesKeys runs every other command with a directory that has no keys.
+// Each must fail, and leave the directory unchanged.
 func TestOnlyServeCreatesKeys(t *testing.T) {
 	empty := t.TempDir()
 	for _, dir := range []string{empty, filepath.Join(empty, "typo")} {
@@ -116,7 +118,7 @@ func TestOnlyServeCreatesKeys(t *testing.T) {
 	}
 }
 
-// copied returns a data directory with keys.
+// copied returns a new data directory with keys.
 func copied(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -126,7 +128,8 @@ func copied(t *testing.T) string {
 	return dir
 }
 
-// TestErrorsNameFaultAndPlace: errors name the fault and its place.
+// TestErrorsNameFaultAndPlace runs commands with wrong input. Each error must name the
+// fault and its place, such as a file or a flag.
 func TestErrorsNameFaultAndPlace(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "file")
@@ -149,7 +152,7 @@ func TestErrorsNameFaultAndPlace(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		args []string
-		want []string // in the error
+		want []string // texts that the error must contain
 	}{
 		{"no command", nil, []string{"expected", "serve", "demo", "relay --help"}},
 		{"unknown command", []string{"server"}, []string{"server"}},
@@ -198,7 +201,7 @@ func TestErrorsNameFaultAndPlace(t *testing.T) {
 	}
 }
 
-// syncBuffer is a buffer for a writing and a reading goroutine.
+// syncBuffer is a buffer that one goroutine writes while another reads it.
 type syncBuffer struct {
 	text chan string
 	all  string
@@ -211,13 +214,13 @@ func (b *syncBuffer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// await returns the whole output, once it contains a text.
+// await waits until the output contains a text, and returns the output.
 func (b *syncBuffer) await(t *testing.T, want string) string {
 	t.Helper()
 	return b.match(t, regexp.QuoteMeta(want))
 }
 
-// match returns the whole output, once a part of it matches a pattern.
+// match waits until the output matches a pattern, and returns the output.
 func (b *syncBuffer) match(t *testing.T, pattern string) string {
 	t.Helper()
 	deadline := time.After(time.Minute)
@@ -232,8 +235,8 @@ func (b *syncBuffer) match(t *testing.T, pattern string) string {
 	return b.all
 }
 
-// TestServeRunsUntilItIsStopped starts a relay by flags, environment and file, queries it, and stops it as
-// an operator does.
+// TestServeRunsUntilItIsStopped starts a relay with settings from flags, environment
+// and file. It sends requests to the relay, and stops it as an operator would.
 func TestServeRunsUntilItIsStopped(t *testing.T) {
 	dir, strangers := t.TempDir(), t.TempDir()
 	if _, err := auth.LoadKeys(strangers); err != nil {
@@ -243,7 +246,7 @@ func TestServeRunsUntilItIsStopped(t *testing.T) {
 	if err := os.WriteFile(config, []byte("listen: 127.0.0.1:0\nadmin-listen: 127.0.0.1:1\nallow-origin:\n  - '*.example.com'\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	t.Setenv("AHP_RELAY_ADMIN_LISTEN", "none") // goes before the file
+	t.Setenv("AHP_RELAY_ADMIN_LISTEN", "none") // counts more than the file's setting
 	t.Setenv("AHP_RELAY_DATA_DIR", dir)
 	ctx, stop := context.WithCancel(t.Context())
 	logs := newSyncBuffer()
@@ -279,7 +282,8 @@ func TestServeRunsUntilItIsStopped(t *testing.T) {
 	}
 }
 
-// TestDemoShowsItsURL shows the console's URL, and ends on request.
+// TestDemoShowsItsURL starts the demo. It prints the console's URL, and stops when
+// asked to.
 func TestDemoShowsItsURL(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	out := newSyncBuffer()
@@ -301,7 +305,8 @@ func TestDemoShowsItsURL(t *testing.T) {
 	}
 }
 
-// TestDemoNeedsATemporaryDirectory: without /tmp, the error names the variable to set.
+// TestDemoNeedsATemporaryDirectory starts the demo without a temporary directory. The
+// error must name the variable TMPDIR.
 func TestDemoNeedsATemporaryDirectory(t *testing.T) {
 	missing := filepath.Join(t.TempDir(), "none")
 	t.Setenv("TMPDIR", missing)
@@ -310,8 +315,8 @@ func TestDemoNeedsATemporaryDirectory(t *testing.T) {
 	}
 }
 
-// checkDemo checks that a canvas is open beside the live session, whose MCP server has
-// an icon, and that a different session waits for an answer.
+// checkDemo checks the demo's sessions: the live session has a canvas that is open and
+// an MCP server with an icon, and another session waits for an answer.
 func checkDemo(t *testing.T, address, canvas string) {
 	t.Helper()
 	c, err := refclient.Dial(t.Context(), address, refclient.Options{})
@@ -371,7 +376,7 @@ func checkDemo(t *testing.T, address, canvas string) {
 	}
 }
 
-// run runs a command.
+// run runs a command of the program.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	return new(app).run(ctx, args, stdout, stderr)
 }

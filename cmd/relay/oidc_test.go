@@ -47,7 +47,7 @@ var wantProviders = issuers{{
 	},
 }}
 
-// serveWith returns the flags of relay serve.
+// serveWith parses the command line of relay serve with these arguments.
 func serveWith(t *testing.T, args ...string) (*serveCmd, error) {
 	t.Helper()
 	var a app
@@ -55,8 +55,8 @@ func serveWith(t *testing.T, args ...string) (*serveCmd, error) {
 	return &a.Serve, err
 }
 
-// TestProvidersComeFromTwoFiles reads providers from a file of their own, and from the configuration
-// file.
+// TestProvidersComeFromTwoFiles configures OpenID Connect providers in a separate file,
+// and in the configuration file.
 func TestProvidersComeFromTwoFiles(t *testing.T) {
 	own, config := filepath.Join(t.TempDir(), "oidc.yaml"), filepath.Join(t.TempDir(), "relay.yaml")
 	write := func(name, text string) {

@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// TestPackagesSetExistingFlags: units, chart and configuration set existing flags only, and the units
-// restrict their services to their work.
+// TestPackagesSetExistingFlags reads units, chart and configuration. They may set only
+// flags that exist, and the units must restrict their services to what these need.
 func TestPackagesSetExistingFlags(t *testing.T) {
 	help, _, err := relay(t, "serve", "--help")
 	if err != nil {
@@ -52,8 +52,8 @@ func TestPackagesSetExistingFlags(t *testing.T) {
 	}
 }
 
-// TestImagesStartWithoutFlags: the released image and the Dockerfile's have the same
-// settings, which are enough to start a relay.
+// TestImagesStartWithoutFlags compares the settings of the released image and of the
+// Dockerfile. Both must be equal, and enough to start a relay.
 func TestImagesStartWithoutFlags(t *testing.T) {
 	settings := regexp.MustCompile(`AHP_RELAY_([A-Z_]+)=([^ "\n]+)`)
 	var images []string
@@ -75,7 +75,7 @@ func TestImagesStartWithoutFlags(t *testing.T) {
 		}
 		t.Setenv("AHP_RELAY_"+set[1], value)
 	}
-	// Other tests of this machine may have the admin listener's default port.
+	// Another test on this machine may use the default port of the admin listener.
 	t.Setenv("AHP_RELAY_ADMIN_LISTEN", "127.0.0.1:0")
 	ctx, stop := context.WithCancel(t.Context())
 	logs := newSyncBuffer()

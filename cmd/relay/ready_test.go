@@ -14,8 +14,9 @@ import (
 	"ahprelay/test/procs"
 )
 
-// TestRelayIsCalledReadyWhenItIs starts the first relay of a cluster: it logs its addresses,
-// and is not called ready before a second relay has joined and /readyz answers 200.
+// TestRelayIsCalledReadyWhenItIs starts the first relay of a cluster. It logs its
+// addresses at once, and logs that it is ready only after a second relay has joined and
+// /readyz answers 200.
 func TestRelayIsCalledReadyWhenItIs(t *testing.T) {
 	t.Parallel()
 	dirs, ports := []string{t.TempDir(), t.TempDir()}, []string{natssite.FreePort(t), natssite.FreePort(t)}

@@ -12,14 +12,14 @@ import (
 	"ahprelay/auth"
 )
 
-// serving starts a relay and returns its URL. It ends with the test.
+// serving starts a relay, which stops when the test ends, and returns its URL.
 func serving(t *testing.T, dir string, flags ...string) (url string) {
 	t.Helper()
 	url, _ = servingWith(t, dir, "none", flags...)
 	return url
 }
 
-// servingWith is serving with an admin listener, and also returns that listener's URL.
+// servingWith is serving with an admin listener, whose URL it also returns.
 func servingWith(t *testing.T, dir, listen string, flags ...string) (url, admin string) {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
@@ -39,7 +39,8 @@ func servingWith(t *testing.T, dir, listen string, flags ...string) (url, admin 
 	return url, admin
 }
 
-// TestRevokeWorksWithAndWithoutARelay revokes through a running relay, and without a relay.
+// TestRevokeWorksWithAndWithoutARelay revokes while a relay runs, through this relay,
+// and while none runs, in the data directory.
 func TestRevokeWorksWithAndWithoutARelay(t *testing.T) {
 	dir := t.TempDir()
 	keys, err := auth.LoadKeys(dir)

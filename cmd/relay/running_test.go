@@ -14,7 +14,8 @@ import (
 	"ahprelay/test/testca"
 )
 
-// withTLS returns flags for a certificate that this machine does not trust.
+// withTLS makes a certificate that this machine does not trust, and returns the relay's
+// flags for it.
 func withTLS(t *testing.T) []string {
 	t.Helper()
 	cert, key, err := testca.WriteFilesFor(net.IPv4(127, 0, 0, 1), t.TempDir())
@@ -24,8 +25,9 @@ func withTLS(t *testing.T) []string {
 	return []string{"--tls-cert", cert, "--tls-key", key}
 }
 
-// TestCommandsFindTheirRelay: commands need only the data directory, whatever the
-// relay's address and certificate are, and do not mix it with a relay beside it.
+// TestCommandsFindTheirRelay runs commands with only --data-dir. They must find the
+// relay of this directory, although its port is random and its certificate is not
+// trusted, and not the relay of another directory on the same machine.
 func TestCommandsFindTheirRelay(t *testing.T) {
 	dir, beside := t.TempDir(), t.TempDir()
 	for _, d := range []string{dir, beside} {
@@ -83,8 +85,9 @@ func TestCommandsFindTheirRelay(t *testing.T) {
 	}
 }
 
-// TestAddressesOfNoRelay: a relay removes its addresses, and a server that has the
-// address of a crashed relay gets no request.
+// TestAddressesOfNoRelay stops a relay, which removes its addresses, and kills a relay,
+// which leaves them. Another server at the address of the killed relay must get no
+// request.
 func TestAddressesOfNoRelay(t *testing.T) {
 	dir, beside := t.TempDir(), t.TempDir()
 	for _, d := range []string{dir, beside} {
@@ -130,7 +133,8 @@ func TestAddressesOfNoRelay(t *testing.T) {
 	}
 }
 
-// TestUnreceivedRevocationIsAnError: a revocation that no relay has received is an error.
+// TestUnreceivedRevocationIsAnError revokes while no relay can receive the revocation.
+// The command must fail.
 func TestUnreceivedRevocationIsAnError(t *testing.T) {
 	dir := t.TempDir()
 	if _, err := auth.LoadKeys(dir); err != nil {
@@ -146,14 +150,15 @@ func TestUnreceivedRevocationIsAnError(t *testing.T) {
 	}
 }
 
-// TestSetupLinkOpens: the first owner's link leads to the public URL, a name in the
-// certificate or the listener's address. If none is known, there is no link.
+// TestSetupLinkOpens reads the link for the first owner. It leads to the relay's public
+// URL, to a name in its certificate, or to the listener's address. If none of these is
+// known, the relay prints no link.
 func TestSetupLinkOpens(t *testing.T) {
 	certificate := withTLS(t)
 	for _, test := range []struct {
 		name  string
 		flags []string
-		want  string // matches the start's output
+		want  string // pattern for the output at the start
 	}{
 		{"wildcard", []string{"--listen", ":0", "--listen-plain"}, `no owner yet.*--public-url.*relay setup-link --url`},
 		{"wildcard with certificate", append([]string{"--listen", ":0"}, certificate...), `https://127\.0\.0\.1:\d+/setup#`},
@@ -188,8 +193,9 @@ func TestSetupLinkOpens(t *testing.T) {
 	}
 }
 
-// TestAbsentNATSServers: a relay reports soon that external NATS servers are absent,
-// with the file that they need. Stopped while it still starts, it ends without an error.
+// TestAbsentNATSServers starts a relay whose external NATS servers do not run. It soon
+// reports this, with the file that the servers need. If it is stopped while it waits,
+// it ends without an error.
 func TestAbsentNATSServers(t *testing.T) {
 	dir := t.TempDir()
 	logs := newSyncBuffer()

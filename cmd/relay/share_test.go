@@ -15,20 +15,21 @@ import (
 	"ahprelay/hostagent"
 )
 
-// TestSharePrintsOneLink prints one link and nothing else, which allows one session and no more.
+// TestSharePrintsOneLink runs relay share. It prints a link and nothing else. The link
+// permits only the given session.
 func TestSharePrintsOneLink(t *testing.T) {
 	dir := t.TempDir()
 	keys, err := auth.LoadKeys(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	const session = "ahp-session:/a b#&+?=%/ü" // no host has such a session, but URIs may be unusual
+	const session = "ahp-session:/a b#&+?=%/ü" // unusual, but a URI may contain this
 	for name, test := range map[string]struct {
 		args    []string
 		base    string
 		access  auth.Access
 		ttl     time.Duration
-		subject string // "": generated
+		subject string // expected subject; "": the command makes one
 
 		connections int
 	}{
@@ -37,7 +38,7 @@ func TestSharePrintsOneLink(t *testing.T) {
 		"to talk":  {[]string{"--level", "talk", "--url", "https://relay.example.com"}, "https://relay.example.com/", auth.AccessTalk, time.Hour, "", shareConnections},
 		"to write": {[]string{"--write", "--max-connections", "3", "--ttl", "5m", "--subject", "bob", "--url", "https://example.com/relay/"}, "https://example.com/relay/", auth.AccessWrite, 5 * time.Minute, "bob", 3},
 	} {
-		channel := strings.ReplaceAll(session, " ", "_") // patterns have no spaces
+		channel := strings.ReplaceAll(session, " ", "_") // a pattern must not contain spaces
 		args := append([]string{"share", "--data-dir", dir, "--relay", "http://127.0.0.1:1", "--host", "laptop", "--channel", channel}, test.args...)
 		out, said, err := relay(t, args...)
 		if err != nil {
@@ -86,7 +87,7 @@ func TestSharePrintsOneLink(t *testing.T) {
 	}
 }
 
-// servingHost connects host laptop to a relay until the test's end.
+// servingHost connects the host laptop to a relay until the test ends.
 func servingHost(t *testing.T, dir, base, upstream string) {
 	t.Helper()
 	keys, err := auth.LoadKeys(dir)
@@ -123,12 +124,13 @@ func servingHost(t *testing.T, dir, base, upstream string) {
 	}
 }
 
-// TestRunningRelayAuditsShare: the running relay audits a share.
+// TestRunningRelayAuditsShare runs relay share while the relay runs. The relay's audit
+// must contain it.
 func TestRunningRelayAuditsShare(t *testing.T) {
 	dir := t.TempDir()
 	audit := t.TempDir() + "/audit"
 	base := serving(t, dir, "--audit-file", audit)
-	servingHost(t, dir, base, "ws://127.0.0.1:1") // a host that does not run
+	servingHost(t, dir, base, "ws://127.0.0.1:1") // no host listens there
 	out, said, err := relay(t, "share", "--data-dir", dir, "--relay", base, "--host", "laptop", "--channel", "mock:/1", "--subject", "bob")
 	if err != nil || strings.Contains(said, "audit") {
 		t.Fatalf("%v; said %q", err, said)
@@ -148,8 +150,8 @@ func TestRunningRelayAuditsShare(t *testing.T) {
 	}
 }
 
-// TestShareNeedsASession: a link to a session that the host does not have is refused, and
-// the error names the sessions.
+// TestShareNeedsASession shares a session that the host does not have. The command
+// fails, and its error lists the host's sessions.
 func TestShareNeedsASession(t *testing.T) {
 	dir := t.TempDir()
 	base := serving(t, dir)
@@ -173,7 +175,7 @@ func TestShareNeedsASession(t *testing.T) {
 			}
 			break
 		}
-		if !strings.HasPrefix(out, base) || time.Now().After(deadline) { // the host is not online yet
+		if !strings.HasPrefix(out, base) || time.Now().After(deadline) { // repeats until the host is online
 			t.Fatalf("share = %q; want an error", out)
 		}
 	}

@@ -23,8 +23,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// TestHostServesItsAgents starts a host with two agents, and waits for their
-// descriptions.
+// TestHostServesItsAgents starts a host with two agents. The host's log must contain
+// the version of each.
 func TestHostServesItsAgents(t *testing.T) {
 	command, environment := acpagent.Command(acpagent.Options{})
 	var programs []acp.Program
@@ -43,7 +43,7 @@ func TestHostServesItsAgents(t *testing.T) {
 	lines := bufio.NewScanner(said)
 	lines.Buffer(nil, 1<<20)
 	seen := map[string]bool{}
-	for len(seen) < 2 && lines.Scan() { // until both have told their version
+	for len(seen) < 2 && lines.Scan() { // until the log has the versions of both agents
 		for _, name := range []string{"one", "two"} {
 			if strings.Count(lines.Text(), "Test agent 1") == 2 && strings.Contains(lines.Text(), `"provider":"`+name+`"`) {
 				seen[name] = true

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// A program is a minimal program.
+// A program has a few commands and flags for the tests.
 type program struct {
 	Common
 
@@ -27,7 +27,7 @@ type program struct {
 	Manual
 }
 
-// prints returns the output of one of the program's commands.
+// prints runs one of the program's commands and returns its output.
 func prints(t *testing.T, args ...string) string {
 	t.Helper()
 	var out bytes.Buffer
@@ -42,8 +42,8 @@ func prints(t *testing.T, args ...string) string {
 	return out.String()
 }
 
-// TestManPageHasEachCommand: the manual page contains all visible commands and flags, escaped for
-// the formatter.
+// TestManPageHasEachCommand prints the manual page. It must have all commands and flags
+// that help shows, escaped for the formatter.
 func TestManPageHasEachCommand(t *testing.T) {
 	page := prints(t, "man")
 	for _, want := range []string{
@@ -61,7 +61,8 @@ func TestManPageHasEachCommand(t *testing.T) {
 	}
 }
 
-// TestBashCompletesCommandLines completes command lines in bash.
+// TestBashCompletesCommandLines completes command lines in bash with the program's
+// script.
 func TestBashCompletesCommandLines(t *testing.T) {
 	script := prints(t, "completion", "bash") + `
 COMP_WORDS=("$@"); COMP_CWORD=$(($#-1)); _tiny_tool; echo "${COMPREPLY[*]}"`

@@ -37,7 +37,7 @@ func TestQueueFitsIntoMemory(t *testing.T) {
 	const most = 1024 * mib
 	for name, test := range map[string]struct {
 		memory       Memory
-		wanted, want int // 0: refused
+		wanted, want int // size that the flag demands, and the resulting size; 0: refused
 	}{
 		"a cgroup's part":           {Memory{512 * mib, true}, 0, 128 * mib},
 		"a large cgroup's":          {Memory{65536 * mib, true}, 0, 16384 * mib},

@@ -8,8 +8,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestMistypedVariablesAreReported: variables that look like settings are reported, with the
-// nearest setting. Kubernetes' variables for services are not.
+// TestMistypedVariablesAreReported sets environment variables with names similar to
+// settings. Each is reported with the nearest setting. Kubernetes sets similar
+// variables for services, which are not reported.
 func TestMistypedVariablesAreReported(t *testing.T) {
 	p := Program{App: &struct {
 		Common

@@ -9,7 +9,8 @@ import (
 	"rsc.io/qr"
 )
 
-// TestCodeShowsEveryModule draws every module, and the margin.
+// TestCodeShowsEveryModule reads a drawn QR code back. It must have every module and
+// the margin.
 func TestCodeShowsEveryModule(t *testing.T) {
 	code, err := qr.Encode("https://relay.example.com/#host=laptop&token=x", qr.L)
 	if err != nil {
@@ -36,7 +37,8 @@ func TestCodeShowsEveryModule(t *testing.T) {
 	}
 }
 
-// TestQRCodeOnTerminals: a code is printed on terminals with enough room.
+// TestQRCodeOnTerminals prints a QR code on terminals with different numbers of
+// columns. The code appears only if there is room for it.
 func TestQRCodeOnTerminals(t *testing.T) {
 	for _, test := range []struct {
 		columns uint16
@@ -52,7 +54,7 @@ func TestQRCodeOnTerminals(t *testing.T) {
 		read := make(chan string, 1)
 		go func() {
 			var all bytes.Buffer
-			_, _ = all.ReadFrom(terminal) // ends with an error when tty is closed
+			_, _ = all.ReadFrom(terminal) // returns an error when tty is closed
 			read <- all.String()
 		}()
 		var said bytes.Buffer

@@ -27,8 +27,8 @@ func (t *toy) program() Program {
 	return Program{App: t, Name: "toy", Description: "Cooks.", Prefix: "TOY"}
 }
 
-// TestReferenceContainsEveryFlag: the reference contains each visible flag and command, with its
-// description.
+// TestReferenceContainsEveryFlag checks that the reference contains each flag and
+// command that help shows, with its description.
 func TestReferenceContainsEveryFlag(t *testing.T) {
 	all, err := new(toy).program().Reference()
 	if err != nil {
@@ -48,8 +48,8 @@ func TestReferenceContainsEveryFlag(t *testing.T) {
 	}
 }
 
-// TestDifferentReferenceIsReported reports a document with different flags, and writes only the part
-// between the marks.
+// TestDifferentReferenceIsReported checks documents whose flags are not those of the
+// program. Each is reported. An update writes only the text between the marks.
 func TestDifferentReferenceIsReported(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "reference.md")
 	for text, old := range map[string]bool{"a\n<!-- begin toy -->\nx\n<!-- end toy -->\nb\n": true, "no marks": false} {

@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// TestMaskHidesSecretsOnly hides secrets, and nothing else.
+// TestMaskHidesSecretsOnly masks texts with and without secrets. Only the secrets must
+// be hidden.
 func TestMaskHidesSecretsOnly(t *testing.T) {
 	for text, want := range map[string]string{
 		"127.0.0.1:8484": "127.0.0.1:8484", "/etc/ahp-relay/token.txt": "/etc/ahp-relay/token.txt", "": "",
@@ -29,7 +30,8 @@ func TestMaskHidesSecretsOnly(t *testing.T) {
 	}
 }
 
-// TestSettingsShowNoSecrets: the settings contain a command's flags and values, but no secrets.
+// TestSettingsShowNoSecrets lists a command's settings. The list must have all flags
+// with their values, and no secret.
 func TestSettingsShowNoSecrets(t *testing.T) {
 	var app struct {
 		Common
@@ -59,8 +61,8 @@ func TestSettingsShowNoSecrets(t *testing.T) {
 	}
 }
 
-// TestEndIsALineOfTheLog: the reason for an end is a line in the log's format, and child processes
-// log in the same way.
+// TestEndIsALineOfTheLog ends a program with an error. The error must be a line in the
+// log's format, and child processes must use the same format.
 func TestEndIsALineOfTheLog(t *testing.T) {
 	var out bytes.Buffer
 	(&Common{LogFormat: "text"}).Ended(&out, "relay", errors.New("relay: no \"keys\""))
