@@ -9,29 +9,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Slots is the number of counters.
+// Slots is the number of counters in a file.
 const Slots = 64
 
-// A counter stands in a cache line of its own.
+// A counter has a cache line of its own, so that processes do not slow each other down.
 type counter struct {
 	atomic.Int64
 	_ [56]byte
 }
 
-// Counters are numbers that several processes share.
+// Counters are numbers in memory that several processes share.
 type Counters struct {
 	memory []byte
 	slots  *[Slots]counter
 }
 
-// OpenCounters returns the counters that a file holds, which is made if
-// missing.
+// OpenCounters maps the counters in a file. It makes the file if it is missing.
 func OpenCounters(file string) (*Counters, error) {
 	f, err := os.OpenFile(file, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close() // the mapping stays
+	defer f.Close() // the mapping stays without the file's descriptor
 	size := int(unsafe.Sizeof([Slots]counter{}))
 	if err := f.Truncate(int64(size)); err != nil {
 		return nil, err
@@ -43,5 +42,5 @@ func OpenCounters(file string) (*Counters, error) {
 	return &Counters{memory, (*[Slots]counter)(unsafe.Pointer(unsafe.SliceData(memory)))}, nil
 }
 
-// Close releases the memory. The counters must not be used afterwards.
+// Close unmaps the memory. Nothing may use the counters afterwards.
 func (c *Counters) Close() error { return unix.Munmap(c.memory) }

@@ -11,20 +11,20 @@ import (
 	"github.com/nats-io/nkeys"
 )
 
-// FloodArgs describe a publisher that sends as fast as it can.
+// FloodArgs describes connections that publish as fast as they can.
 type FloodArgs struct {
-	URL     string // of NATS
-	JWT     string // of a user
-	Seed    []byte // of its key
+	URL     string // URL of NATS
+	JWT     string // JWT of a NATS user
+	Seed    []byte // seed of this user's key
 	Subject string
-	Reply   string // where answers are to go; "": none is wanted
+	Reply   string // subject for replies; "": no reply is requested
 	Conns   int
-	Size    int // bytes of each message
+	Size    int // length of a message in bytes
 	For     time.Duration
 }
 
-// connectNATS connects to NATS. On a slow machine the server sends a PING before the
-// login has arrived, which the client refuses.
+// connectNATS connects to NATS. On a slow machine, the server may send a PING before it
+// has received the login. The client refuses this, so connectNATS tries again.
 func connectNATS(url string, opts ...nats.Option) (conn *nats.Conn, err error) {
 	opts = append(opts, nats.Timeout(dialTime))
 	for range 5 {
@@ -36,7 +36,7 @@ func connectNATS(url string, opts ...nats.Option) (conn *nats.Conn, err error) {
 	return conn, err
 }
 
-// Flood publishes on many connections, and returns the number of messages.
+// Flood publishes on many connections. sent is the number of messages.
 func (c *Clients) Flood(args FloodArgs, sent *uint64) error {
 	key, err := nkeys.FromSeed(args.Seed)
 	if err != nil {

@@ -19,29 +19,29 @@ const (
 	maskBit = 0x80
 )
 
-// A frame is a WebSocket frame. Its payload is valid until the next is read.
+// A frame is a WebSocket frame. Its payload is valid until the next frame is read.
 type frame struct {
 	op      byte
 	fin     bool
 	payload []byte
 }
 
-// head is the header of a frame.
+// A head is the header of a frame.
 type head struct {
 	op     byte
 	fin    bool
 	masked bool
 	key    [4]byte
-	size   int // bytes of the head itself
-	length int // bytes of the payload
+	size   int // length of the header in bytes
+	length int // length of the payload in bytes
 }
 
-// maxFrame is more than any frame of a benchmark.
+// maxFrame is larger than every frame in a benchmark.
 const maxFrame = 256 << 20
 
 var errFrameTooBig = errors.New("a frame is too big")
 
-// readHead reads the head of a frame; ok is false if it is not complete.
+// readHead reads a frame's header. ok is false if the header is not complete.
 func readHead(b []byte) (h head, ok bool, err error) {
 	if len(b) < 2 {
 		return h, false, nil
@@ -80,8 +80,8 @@ func readHead(b []byte) (h head, ok bool, err error) {
 	return h, true, nil
 }
 
-// nextFrame returns the frame that b begins with and how many bytes it is; 0
-// if it is not complete. A masked payload is unmasked in place.
+// nextFrame returns the frame at the beginning of b, and its length. If the frame is
+// not complete, the length is 0. It unmasks a masked payload in place.
 func nextFrame(b []byte) (f frame, used int, err error) {
 	h, ok, err := readHead(b)
 	if !ok || len(b) < h.size+h.length {
@@ -103,13 +103,13 @@ func unmask(payload []byte, key [4]byte) {
 	}
 }
 
-// appendFrame appends a frame as servers send it.
+// appendFrame appends a frame in the form in which servers send it.
 func appendFrame(b []byte, op byte, payload []byte) []byte {
 	return append(appendHead(b, op, len(payload), 0), payload...)
 }
 
-// appendMasked appends a frame as clients send it, with a mask that changes
-// nothing.
+// appendMasked appends a frame in the form in which clients send it. Its mask is 0, so
+// the payload stays as it is.
 func appendMasked(b []byte, op byte, payload []byte) []byte {
 	b = appendHead(b, op, len(payload), maskBit)
 	return append(append(b, 0, 0, 0, 0), payload...)
@@ -126,7 +126,7 @@ func appendHead(b []byte, op byte, length int, mask byte) []byte {
 	return binary.BigEndian.AppendUint64(append(b, mask|127), uint64(length))
 }
 
-// closeText describes the content of a close frame.
+// closeText returns the reason in a close frame as a text.
 func closeText(payload []byte) string {
 	if len(payload) < 2 {
 		return "closed without a reason"

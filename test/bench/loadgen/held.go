@@ -12,17 +12,18 @@ import (
 	"time"
 )
 
-// Metrics is a relay's page of metrics.
+// Metrics reads the metrics page of a relay.
 type Metrics struct {
 	URL string
 
-	asked atomic.Int64 // requests since the relay's start, or since Apart
+	asked atomic.Int64 // requests since the relay's start or the last Apart
 }
 
-// ErrNoMetric reports that the relay has no such metric.
+// ErrNoMetric is the error for a page without the metric.
 var ErrNoMetric = errors.New("no such metric")
 
-// leasesHeard is the metric of the hosts that a relay holds through its own port.
+// leasesHeard is the metric with the number of hosts that a relay holds through its own
+// port.
 const leasesHeard = "ahp_relay_registry_leases_heard"
 
 var leasesHeardLine = regexp.MustCompile(`(?m)^` + leasesHeard + ` (\d+)$`)
@@ -50,14 +51,15 @@ func (m *Metrics) Held(ctx context.Context) (hosts int, err error) {
 	return strconv.Atoi(string(found[1]))
 }
 
-// HeldEvery is the pause between requests that wait for hosts.
+// HeldEvery is the pause between two requests of a caller that waits for hosts.
 const HeldEvery = 50 * time.Millisecond
 
-// Started forgets the requests to the relay's former process.
+// Started sets the number of requests to 0. Call it after a start of the relay.
 func (m *Metrics) Started() { m.asked.Store(0) }
 
-// Apart returns the processor time of a relay's process without the requests since its
-// start. It measures some more of them.
+// Apart returns the processor time that a relay's process has used, without the time
+// for requests to the metrics page. It measures the time for a request by some
+// additional requests.
 func (m *Metrics) Apart(ctx context.Context, pid int) (used time.Duration, err error) {
 	const some = 20
 	asked := m.asked.Load()

@@ -15,8 +15,8 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// A Host is an AHP host that streams on request. It knows initialize, reconnect, ping,
-// subscribe and resourceRead.
+// A Host is an AHP host that streams when a benchmark asks for it. It serves
+// initialize, reconnect, ping, subscribe and resourceRead.
 type Host struct {
 	counters *Counters
 	server   *http.Server
@@ -25,24 +25,24 @@ type Host struct {
 
 	mu     sync.Mutex // guards the fields below
 	topics map[string]*topic
-	seq    int64 // the last serverSeq
+	seq    int64 // last serverSeq
 	nats   map[string]*nats.Conn
 	feeds  map[string]net.Conn
 	conns  map[*hostConn]bool
-	asked  map[string]int64 // requests by method
+	asked  map[string]int64 // number of requests, by method
 }
 
-// A topic is a channel's stream.
+// A topic is the stream on a channel.
 type topic struct {
 	channel string
 
 	mu     sync.Mutex // held while actions are sent
 	format *Format
 	conns  map[*hostConn]bool
-	said   []saying // all actions sent: action n is said[n-1]
+	said   []saying // actions so far: action n is said[n-1]
 }
 
-// A saying is the part of an action that does not follow from its number.
+// A saying has the parts of an action that do not follow from its number.
 type saying struct{ seq, at int64 }
 
 func newHost(counters *Counters) (*Host, error) {
@@ -75,16 +75,16 @@ func (h *Host) close() {
 	h.serving.Wait()
 }
 
-// None is for methods without arguments or results.
+// None stands for missing arguments or results of a method.
 type None struct{}
 
-// URL returns where clients reach the host.
+// URL returns the URL at which clients reach the host.
 func (h *Host) URL(_ None, url *string) error {
 	*url = h.url
 	return nil
 }
 
-// Asked returns how many requests of a method there were.
+// Asked returns how many requests with a method the host has received.
 func (h *Host) Asked(method string, n *int64) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -92,7 +92,7 @@ func (h *Host) Asked(method string, n *int64) error {
 	return nil
 }
 
-// topic returns a channel's topic, which is created empty if necessary.
+// topic returns the topic of a channel. It makes an empty one if the channel has none.
 func (h *Host) topic(channel string) *topic {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -104,11 +104,11 @@ func (h *Host) topic(channel string) *topic {
 	return t
 }
 
-// A hostConn is a client's connection.
+// A hostConn is the connection of a client.
 type hostConn struct {
 	*wsConn
 	mu     sync.Mutex // held while a frame is written
-	topics []*topic   // owned by the reader
+	topics []*topic   // only the goroutine that reads uses it
 }
 
 func (h *Host) serve(w http.ResponseWriter, r *http.Request) {
@@ -121,13 +121,13 @@ func (h *Host) serve(w http.ResponseWriter, r *http.Request) {
 	h.conns[c] = true
 	h.serving.Add(1)
 	h.mu.Unlock()
-	go func() { // so that net/http's goroutine and buffers are gone
+	go func() { // a new goroutine, so that net/http can free its own and its buffers
 		defer h.serving.Done()
 		h.listen(c)
 	}()
 }
 
-// listen answers a client's requests until the client disconnects.
+// listen answers the client's requests until the connection ends.
 func (h *Host) listen(c *hostConn) {
 	defer func() {
 		for _, t := range c.topics {
@@ -155,7 +155,7 @@ func (c *hostConn) say(message []byte) error {
 	return c.send(opText, message)
 }
 
-// A request is the fields that the host reads.
+// A request has the members of a client's message that the host reads.
 type request struct {
 	ID     json.RawMessage
 	Method string
@@ -172,7 +172,7 @@ type request struct {
 func (h *Host) hear(c *hostConn, message []byte) error {
 	var r request
 	if err := json.Unmarshal(message, &r); err != nil || r.ID == nil {
-		return err // notifications change nothing here
+		return err // notifications change nothing at this host
 	}
 	h.mu.Lock()
 	h.asked[r.Method]++
@@ -227,7 +227,8 @@ func (t *topic) leave(c *hostConn) {
 	delete(t.conns, c)
 }
 
-// replay answers reconnect for a channel, and subscribes the client to later actions.
+// replay answers reconnect with the actions that the client has missed on a channel,
+// and subscribes the client.
 func (h *Host) replay(c *hostConn, r *request) error {
 	if len(r.Params.Subscriptions) != 1 {
 		return errors.New("reconnect is for one channel here")
@@ -254,11 +255,11 @@ func (h *Host) replay(c *hostConn, r *request) error {
 	return c.say(b)
 }
 
-// ResourceURI returns the URI that is answered with size bytes.
+// ResourceURI returns a URI. The response to a read of it has size bytes.
 func ResourceURI(size int) string { return "file:///load/" + strconv.Itoa(size) }
 
-// answerParts returns the text before and after the data in a response with size
-// bytes.
+// answerParts returns the text before and after the data in a response with size bytes,
+// and the length of the data.
 func answerParts(id []byte, size int) (head, tail string, data int, err error) {
 	head, tail = fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"data":"`, id), `","encoding":"utf-8"}}`
 	if data = size - len(head) - len(tail); data < 0 {
@@ -267,7 +268,7 @@ func answerParts(id []byte, size int) (head, tail string, data int, err error) {
 	return head, tail, data, nil
 }
 
-// resource answers a read of [ResourceURI].
+// resource answers a read of a URI from [ResourceURI].
 func (c *hostConn) resource(id json.RawMessage, uri string) error {
 	size, err := strconv.Atoi(strings.TrimPrefix(uri, ResourceURI(0)[:len(ResourceURI(0))-1]))
 	if err != nil {
@@ -285,7 +286,7 @@ func (c *hostConn) resource(id json.RawMessage, uri string) error {
 	parts = append(parts, []byte(tail))
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if size < 64<<10 { // in a single write, as hosts do
+	if size < 64<<10 { // real hosts also send such a response in a single write
 		var b []byte
 		for _, p := range parts {
 			b = append(b, p...)
@@ -297,7 +298,7 @@ func (c *hostConn) resource(id json.RawMessage, uri string) error {
 	return err
 }
 
-// natsConn returns a connection to NATS.
+// natsConn returns a connection to NATS at a URL, and opens it if necessary.
 func (h *Host) natsConn(url string) (*nats.Conn, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -311,7 +312,8 @@ func (h *Host) natsConn(url string) (*nats.Conn, error) {
 	return c, err
 }
 
-// feed returns a connection to a [Writer], for a channel's messages.
+// feed returns a connection to a [Writer] for a channel's messages, and opens it if
+// necessary.
 func (h *Host) feed(address, channel string) (net.Conn, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -330,10 +332,10 @@ func (h *Host) feed(address, channel string) (net.Conn, error) {
 	return c, nil
 }
 
-// appendFed appends a message as a [Writer] reads it.
+// appendFed appends a message in the form in which a [Writer] reads it.
 func appendFed(b, message []byte) []byte {
 	return append(binary.BigEndian.AppendUint32(b, uint32(len(message))), message...)
 }
 
-// waitStep is the pause before the host checks again.
+// waitStep is the pause before the host looks again how much clients have read.
 const waitStep = 100 * time.Microsecond

@@ -34,7 +34,8 @@ func testFormat(t testing.TB) *Format {
 	return f
 }
 
-// TestFormatFindsEveryChangedByte in an action.
+// TestFormatFindsEveryChangedByte changes each byte of an action in turn. Check must
+// notice each change, except of digits.
 func TestFormatFindsEveryChangedByte(t *testing.T) {
 	f := testFormat(t)
 	at := time.Now().UnixNano()
@@ -47,7 +48,7 @@ func TestFormatFindsEveryChangedByte(t *testing.T) {
 		changed[i] ^= 1
 		n, when, ok := f.Check(changed)
 		digit := action[i] >= '0' && action[i] <= '9' && changed[i] >= '0' && changed[i] <= '9' && i < 512-f.text
-		if ok && !digit { // of a number; those count
+		if ok && !digit { // digits may differ, because they are numbers
 			t.Errorf("byte %d, %q, is changed, and Check = %d, %d, %v", i, action[i], n, when, ok)
 		}
 	}
@@ -82,7 +83,8 @@ func FuzzNextFrame(f *testing.F) {
 	})
 }
 
-// TestFramesRoundTrip at all header sizes, masked and unmasked.
+// TestFramesRoundTrip writes frames with every size of header, masked and unmasked, and
+// reads them.
 func TestFramesRoundTrip(t *testing.T) {
 	for _, size := range []int{0, 1, 125, 126, 65535, 65536, 1 << 20} {
 		payload := bytes.Repeat([]byte{'y'}, size)
@@ -109,14 +111,15 @@ func TestFramesRoundTrip(t *testing.T) {
 	}
 }
 
-// newReader returns a reader with a loop that reads nothing.
+// newReader returns a reader whose loop reads no sockets.
 func newReader(t *testing.T, kind string) *reader {
 	t.Helper()
 	l := &loop{readers: map[int]*reader{}}
 	return &reader{fd: -1, group: &group{args: ConnectArgs{Group: "g", Kind: kind, Channel: testChannel}, loop: l, format: testFormat(t)}}
 }
 
-// TestReaderCountsFramesHoweverCut: pieces need not begin with a frame or a message.
+// TestReaderCountsFramesHoweverCut gives a reader a stream in random pieces. It must
+// count every frame, wherever a piece begins.
 func TestReaderCountsFramesHoweverCut(t *testing.T) {
 	for _, kind := range []string{AHP, NATS} {
 		f := testFormat(t)
@@ -125,7 +128,7 @@ func TestReaderCountsFramesHoweverCut(t *testing.T) {
 			action := f.Append(nil, n, n+1, 1e18)
 			if kind == NATS {
 				stream = fmt.Appendf(stream, "MSG %s 1 %d\r\n%s\r\n", testChannel, len(action), action)
-			} else if n%3 == 1 { // in two pieces
+			} else if n%3 == 1 { // the message is in two pieces
 				first := len(stream)
 				stream = appendFrame(stream, opText, action[:len(action)/2])
 				stream[first] &^= finBit
@@ -134,7 +137,7 @@ func TestReaderCountsFramesHoweverCut(t *testing.T) {
 				stream = appendFrame(stream, opText, action)
 			}
 		}
-		if kind == NATS { // messages do not begin where frames do
+		if kind == NATS { // a message may begin in the middle of a frame
 			all := stream
 			stream = nil
 			for len(all) > 0 {
@@ -163,7 +166,8 @@ func TestReaderCountsFramesHoweverCut(t *testing.T) {
 	}
 }
 
-// TestReaderFindsLostFrames, and repeated, changed and closing ones.
+// TestReaderFindsLostFrames gives a reader streams with a lost, a repeated, a changed
+// and a closing frame. Each must be an error.
 func TestReaderFindsLostFrames(t *testing.T) {
 	f := testFormat(t)
 	action := func(n int64) []byte { return appendFrame(nil, opText, f.Append(nil, n, n, 1e18)) }
@@ -222,7 +226,7 @@ func TestSummarySortsDelays(t *testing.T) {
 	}
 }
 
-// startBoth starts a host and clients.
+// startBoth starts a host and clients as processes. It also returns the host's URL.
 func startBoth(t *testing.T) (host, clients *Process, url string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -248,7 +252,8 @@ func call(t *testing.T, p *Process, method string, args, reply any) {
 	}
 }
 
-// TestStreamReachesPausedAndReturningClients, and reports lost frames.
+// TestStreamReachesPausedAndReturningClients streams while a reader pauses and while
+// readers reconnect. All must receive every action. A lost frame must be reported.
 func TestStreamReachesPausedAndReturningClients(t *testing.T) {
 	host, clients, url := startBoth(t)
 	var took time.Duration
@@ -272,7 +277,7 @@ func TestStreamReachesPausedAndReturningClients(t *testing.T) {
 	call(t, clients, "Clients.Await", AwaitArgs{"g", said, time.Minute}, &took)
 	call(t, clients, "Clients.Reconnect", ReconnectArgs{"g", url, time.Minute}, &took)
 	call(t, host, "Host.Stream", args, &reply)
-	args.Readers, args.Patience = 4, 50*time.Millisecond // a reader more than connected
+	args.Readers, args.Patience = 4, 50*time.Millisecond // a reader more than are connected, so its frames are missing
 	if err := host.Call("Host.Stream", args, &reply); err == nil || !strings.Contains(err.Error(), "lost") {
 		t.Errorf("frames for a reader that is not there: %v", err)
 	}
@@ -287,7 +292,8 @@ func TestStreamReachesPausedAndReturningClients(t *testing.T) {
 	}
 }
 
-// TestAnswersOfAllSizesAreChecked byte for byte.
+// TestAnswersOfAllSizesAreChecked reads resources with different sizes. Every byte of
+// each response is checked.
 func TestAnswersOfAllSizesAreChecked(t *testing.T) {
 	_, clients, url := startBoth(t)
 	call(t, clients, "Clients.Dial", DialArgs{Group: "c", URL: url, Callers: 2}, &None{})
@@ -307,7 +313,8 @@ func TestAnswersOfAllSizesAreChecked(t *testing.T) {
 	}
 }
 
-// TestWriterDeliversItsFeed with both kinds of write.
+// TestWriterDeliversItsFeed sends a feed to a Writer with each kind of write. All
+// readers must receive it.
 func TestWriterDeliversItsFeed(t *testing.T) {
 	for _, role := range []string{WriterRole, TogetherRole} {
 		t.Run(role, func(t *testing.T) { testWriter(t, role) })
@@ -328,10 +335,11 @@ func testWriter(t *testing.T, role string) {
 	}
 }
 
-// TestProcessReportsProcessorTimeUntilItEnds.
+// TestProcessReportsProcessorTimeUntilItEnds reads the processor time of a process
+// while it runs. After its end, reading fails.
 func TestProcessReportsProcessorTimeUntilItEnds(t *testing.T) {
 	p := start(t, t.TempDir(), HostRole)
-	call(t, p, "Host.URL", None{}, new(string)) // uses some processor time
+	call(t, p, "Host.URL", None{}, new(string)) // makes the process use some processor time
 	if used, err := CPU(p.Pid()); err != nil || used <= 0 {
 		t.Errorf("CPU = %v, %v", used, err)
 	}

@@ -12,19 +12,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A loop reads many sockets in a single thread, and TLS connections in a goroutine
-// each.
+// A loop reads many sockets in a single thread. It reads each TLS connection in its own
+// goroutine.
 type loop struct {
 	epoll int
-	wake  int // an eventfd: the loop is to end
+	wake  int // an eventfd, to which close writes
 	done  sync.WaitGroup
 
-	mu      sync.Mutex // held while received bytes are processed
+	mu      sync.Mutex // held while received bytes are handled
 	readers map[int]*reader
 	failed  error
 }
 
-// readSize is the number of bytes read at once.
+// readSize is the most bytes that the loop reads at once.
 const readSize = 256 << 10
 
 func newLoop() (*loop, error) {
@@ -44,14 +44,14 @@ func newLoop() (*loop, error) {
 	return l, nil
 }
 
-// close ends the loop, once all readers have hung up.
+// close ends the loop. All readers must have closed their connections.
 func (l *loop) close() {
 	_, _ = unix.Write(l.wake, []byte{1, 0, 0, 0, 0, 0, 0, 0})
 	l.done.Wait()
 	_ = errors.Join(unix.Close(l.epoll), unix.Close(l.wake))
 }
 
-// add has the loop read a reader's connection from now on.
+// add makes the loop read a reader's connection.
 func (l *loop) add(r *reader, ws *wsConn) error {
 	if err := ws.SetDeadline(time.Time{}); err != nil {
 		return err
@@ -85,16 +85,16 @@ func (l *loop) addTLS(r *reader, ws *wsConn, c *tls.Conn) error {
 	return nil
 }
 
-// tlsReadSize is the number of bytes read at once from a TLS connection.
+// tlsReadSize is the most bytes that are read at once from a TLS connection.
 const tlsReadSize = 64 << 10
 
-// readTLS reads a connection until it ends.
+// readTLS reads a TLS connection until it ends.
 func (l *loop) readTLS(r *reader, c *tls.Conn) {
 	buf := make([]byte, tlsReadSize)
 	for {
 		n, err := c.Read(buf)
 		l.mu.Lock()
-		if r.tls != c { // it has hung up
+		if r.tls != c { // the reader has closed the connection
 			l.mu.Unlock()
 			return
 		}
@@ -110,7 +110,7 @@ func (l *loop) readTLS(r *reader, c *tls.Conn) {
 	}
 }
 
-// pause has the loop read a reader's connection no more, or again.
+// pause makes the loop stop reading a reader's connection, or read it again.
 func (l *loop) pause(r *reader, on bool) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -146,7 +146,7 @@ func (l *loop) run() {
 	}
 }
 
-// read reads the bytes that a socket has.
+// read reads the bytes that have arrived at a socket.
 func (l *loop) read(fd int, buf []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -154,7 +154,7 @@ func (l *loop) read(fd int, buf []byte) {
 	if r == nil || r.fd != fd {
 		return
 	}
-	k := copy(buf, r.rest) // less than a frame, which is far smaller
+	k := copy(buf, r.rest) // an incomplete frame; a frame is far smaller than buf
 	n, err := unix.Read(fd, buf[k:])
 	switch {
 	case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EINTR):

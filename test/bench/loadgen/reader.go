@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A group is a channel's readers.
+// A group is the readers of a channel.
 type group struct {
 	args    ConnectArgs
 	loop    *loop
@@ -28,20 +28,21 @@ type group struct {
 	ended  []string
 }
 
-// A reader is a connection that must receive each action of a channel once.
+// A reader is a connection that must receive each action of a channel exactly once, in
+// order.
 type reader struct {
 	group *group
 	index int
 	quiet bool
 
 	// Guarded by loop.mu.
-	fd     int      // -1: none
-	tls    net.Conn // replaces fd; nil: none
-	rest   []byte   // the beginning of a frame
-	left   int      // NATS: bytes of a frame that are still missing
-	stream []byte   // the beginning of a message that arrives in pieces
-	action int64    // the number of the last action
-	seq    int64    // its serverSeq, as AHP hosts count
+	fd     int      // socket; -1: none
+	tls    net.Conn // used in place of fd; nil: no TLS
+	rest   []byte   // start of an incomplete frame
+	left   int      // NATS: number of missing bytes of a frame
+	stream []byte   // start of an incomplete message
+	action int64    // number of the last action
+	seq    int64    // serverSeq of the last action
 
 	sealing *sealing // nil: messages are not sealed
 }
@@ -70,7 +71,7 @@ func (g *group) join(ctx context.Context, i int) (*wsConn, error) {
 	return ws, nil
 }
 
-// greet sends initialize, which subscribes to a channel unless that is empty.
+// greet sends initialize, which subscribes to channel unless that is "".
 func greet(ws *wsConn, clientID, channel string) error {
 	subscriptions := "[]"
 	if channel != "" {
@@ -81,7 +82,7 @@ func greet(ws *wsConn, clientID, channel string) error {
 	return err
 }
 
-// ask sends a request, and returns the result.
+// ask sends a request, waits for the response, and returns the result.
 func ask(ws *wsConn, id, method, params string) (json.RawMessage, error) {
 	if err := ws.say(fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"method":%q,"params":%s}`, id, method, params)); err != nil {
 		return nil, err
@@ -100,8 +101,8 @@ func ask(ws *wsConn, id, method, params string) (json.RawMessage, error) {
 	return answer.Result, nil
 }
 
-// subscribe sends a NATS client's greeting and subscription, and returns when the
-// server has processed them.
+// subscribe sends a NATS client's login and subscription, and waits until the server
+// has handled them.
 func subscribe(ws *wsConn, subject string) error {
 	hello := "CONNECT {\"verbose\":false,\"pedantic\":false,\"protocol\":1}\r\nSUB " + subject + " 1\r\nPING\r\n"
 	if err := ws.send(opBinary, []byte(hello)); err != nil {
@@ -118,7 +119,7 @@ func subscribe(ws *wsConn, subject string) error {
 	return nil
 }
 
-// rejoin connects a reader again, and applies the actions that it missed.
+// rejoin connects a reader again, and handles the actions that it has missed.
 func (r *reader) rejoin(ctx context.Context) (*wsConn, error) {
 	g := r.group
 	ws, err := dialWS(ctx, g.args.url(), token(g.args.Tokens, r.index), g.args.Seal)
@@ -158,7 +159,8 @@ func (r *reader) takeReplay(result []byte) error {
 	return nil
 }
 
-// takeCounted is take, and updates the host's counter.
+// takeCounted is take. It also adds the number of frames to the counter that the host
+// reads.
 func (r *reader) takeCounted(b []byte, now int64) (used int, err error) {
 	before := r.group.frames
 	used, err = r.take(b, now)
@@ -166,7 +168,7 @@ func (r *reader) takeCounted(b []byte, now int64) (used int, err error) {
 	return used, err
 }
 
-// take processes received bytes, and returns the length of the complete frames.
+// take handles received bytes. It returns the length of the complete frames in them.
 func (r *reader) take(b []byte, now int64) (used int, err error) {
 	for {
 		f, n, err := r.next(b[used:])
@@ -189,9 +191,9 @@ func (r *reader) take(b []byte, now int64) (used int, err error) {
 	}
 }
 
-// next returns b's first frame and its length, which is 0 if the frame is incomplete.
-// NATS sends its stream in frames of any size, so the received part of a message
-// counts as a frame here.
+// next returns the frame at the beginning of b, and its length. If the frame is
+// incomplete, the length is 0. NATS sends its stream in frames of any size, so there,
+// the received part of a frame counts as a frame.
 func (r *reader) next(b []byte) (f frame, used int, err error) {
 	if r.group.args.Kind != NATS {
 		return nextFrame(b)
@@ -220,7 +222,7 @@ func (r *reader) takePayload(f frame, now int64) error {
 		return errors.New("a piece of an action is out of place")
 	}
 	action := f.payload
-	if !f.fin || len(r.stream) > 0 { // where credit ends within it
+	if !f.fin || len(r.stream) > 0 { // without credit for the whole message, it comes in several parts
 		r.stream = append(r.stream, f.payload...)
 		action = r.stream
 	}
@@ -234,7 +236,7 @@ func (r *reader) takePayload(f frame, now int64) error {
 	return r.takeAction(action, now)
 }
 
-// takeAction checks that an action is the expected next action.
+// takeAction returns an error unless an action is the next expected action.
 func (r *reader) takeAction(action []byte, now int64) error {
 	g := r.group
 	if g.format == nil {
@@ -259,7 +261,7 @@ func (r *reader) takeAction(action []byte, now int64) error {
 	return nil
 }
 
-// takeNATS processes a piece of the NATS client protocol.
+// takeNATS handles a piece of NATS's client protocol.
 func (r *reader) takeNATS(piece []byte, now int64) error {
 	b := piece
 	if len(r.stream) > 0 {
@@ -297,7 +299,7 @@ func (r *reader) takeNATS(piece []byte, now int64) error {
 	return nil
 }
 
-// write writes a few bytes; the socket always has room for them.
+// write writes a few bytes, for which the socket always has room.
 func (r *reader) write(b []byte) error {
 	if r.tls != nil {
 		_, err := r.tls.Write(b)
@@ -310,7 +312,7 @@ func (r *reader) write(b []byte) error {
 	return err
 }
 
-// end notes why a connection ended.
+// end closes a reader's connection, and records why it ended.
 func (r *reader) end(err error) {
 	r.hangUp()
 	r.group.ended = append(r.group.ended, fmt.Sprintf("%s-%d: %v", r.group.args.Group, r.index, err))
@@ -326,7 +328,7 @@ func (r *reader) hangUp() {
 	r.tls, r.fd = nil, -1
 }
 
-// behind returns which readers have not got an action.
+// behind returns the readers that have not received an action.
 func (g *group) behind(action int64) (list []int) {
 	g.loop.mu.Lock()
 	defer g.loop.mu.Unlock()
@@ -338,7 +340,7 @@ func (g *group) behind(action int64) (list []int) {
 	return list
 }
 
-// leave closes all connections, without taking note of it.
+// leave closes all connections, without recording them as ended.
 func (g *group) leave() {
 	g.loop.mu.Lock()
 	defer g.loop.mu.Unlock()

@@ -14,24 +14,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Names of roles.
+// These are the names of roles.
 const (
 	HostRole     = "Host"
 	ClientsRole  = "Clients"
 	WriterRole   = "Writer"
-	TogetherRole = "Together" // a Writer that joins waiting messages
+	TogetherRole = "Together" // a Writer that writes all waiting messages at once
 	AgentsRole   = "Agents"
 )
 
-// RoleArg is the first argument of a process that has a role; the second is the role,
-// the third the counters' file.
+// RoleArg is the first argument of a process with a role. The second is the role's
+// name, the third the file with the counters.
 const RoleArg = "loadgen-role"
 
-// A role is a process's task: its methods are called by net/rpc.
+// A role has the methods that a [Process] can call by net/rpc.
 type role interface{ close() }
 
-// Main runs a role until standard input ends, if args request it; ok reports whether
-// they do. Programs that call [Start] call Main first.
+// Main runs a role if args begin with [RoleArg], and returns when standard input ends.
+// ok is false if args are others. A program that calls [Start] must call Main first.
 func Main(args []string) (ok bool, err error) {
 	if len(args) != 3 || args[0] != RoleArg {
 		return false, nil
@@ -69,7 +69,7 @@ func newRole(name string, counters *Counters) (role, error) {
 	return nil, fmt.Errorf("there is no role %q", name)
 }
 
-// stdio is a connection over two pipes.
+// A stdio is a connection over two pipes.
 type stdio struct {
 	io.ReadCloser
 	io.WriteCloser
@@ -77,7 +77,7 @@ type stdio struct {
 
 func (s stdio) Close() error { return errors.Join(s.ReadCloser.Close(), s.WriteCloser.Close()) }
 
-// A Process is a running role.
+// A Process is another process of this program that has a role.
 type Process struct {
 	Name string
 
@@ -86,8 +86,8 @@ type Process struct {
 	log string
 }
 
-// Start starts this program again in a role. Its name is that of its log in a
-// directory, where the counters are too.
+// Start starts this program again with a role. name is the name of its log in dir. The
+// file with the counters is in dir, too.
 func Start(dir, name, roleName string) (*Process, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -98,7 +98,7 @@ func Start(dir, name, roleName string) (*Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer log.Close() // the process has its own
+	defer log.Close() // the process has its own descriptor
 	p.cmd = exec.Command(self, RoleArg, roleName, filepath.Join(dir, "counters"))
 	p.cmd.Stderr = log
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
@@ -120,7 +120,7 @@ func Start(dir, name, roleName string) (*Process, error) {
 // Pid returns the process's number.
 func (p *Process) Pid() int { return p.cmd.Process.Pid }
 
-// Call calls a method of the role, such as "Host.Stream".
+// Call calls a method of the role, such as "Host.Stream", and waits for its result.
 func (p *Process) Call(method string, args, reply any) error {
 	err := p.rpc.Call(method, args, reply)
 	if err == nil {
@@ -133,10 +133,10 @@ func (p *Process) Call(method string, args, reply any) error {
 	return fmt.Errorf("%s, %s: %w", p.Name, method, err)
 }
 
-// endTime is how long a process may take to end.
+// endTime limits the time that a process may take to end.
 const endTime = 10 * time.Second
 
-// Close ends the process, and waits for that.
+// Close ends the process, and waits until it has ended.
 func (p *Process) Close() {
 	kill := time.AfterFunc(endTime, func() { _ = p.cmd.Process.Kill() })
 	defer kill.Stop()
@@ -144,8 +144,8 @@ func (p *Process) Close() {
 	_ = p.cmd.Wait()
 }
 
-// cpuClock is the kind of clock that counts the user and system time of all threads in
-// a process.
+// cpuClock selects the clock of a process that counts the user and system time of all
+// its threads.
 const cpuClock = 2
 
 // CPU returns how much processor time a process has used.

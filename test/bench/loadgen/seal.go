@@ -8,26 +8,26 @@ import (
 	"ahprelay/internal/sealed"
 )
 
-// A Seal is what clients need to open a sealed host: see docs/sealed.md. All clients are one
-// device.
+// A Seal has what clients need to connect to a sealed host: see docs/sealed.md. All
+// clients use the same device.
 type Seal struct {
 	Host   string
-	Key    []byte // of the host
-	Device []byte // private keys
+	Key    []byte // public key of the host
+	Device []byte // private keys of the device
 }
 
-// sealLimit bounds messages of a sealed host, in bytes.
+// sealLimit is the most bytes in a message of a sealed host.
 const sealLimit = maxFrame
 
-// A sealing is a client's end of a sealed connection.
+// A sealing is the client's part of a sealed connection.
 type sealing struct {
 	session *sealed.Session
-	ready   [][]byte // messages that came together
+	ready   [][]byte // messages that arrived together with the last one
 }
 
-// seal performs the handshake on a connection, and asks for shared messages. The
-// connection's messages are sealed from then on. It sends no heartbeats: the window is longer
-// than any benchmark.
+// seal performs the handshake on a connection, and asks for shared messages.
+// Afterwards, all messages on the connection are sealed. It sends no heartbeats,
+// because the window is longer than any benchmark.
 func (c *wsConn) seal(s *Seal) error {
 	device, err := sealed.ReadDevice(s.Device)
 	if err != nil {
@@ -68,7 +68,7 @@ func (c *wsConn) seal(s *Seal) error {
 	return c.sealed(sealed.Ask, []byte(`{"id":0,"do":"share","parts":true}`))
 }
 
-// sealed sends a parcel.
+// sealed sends content with a body, sealed.
 func (c *wsConn) sealed(content sealed.Content, body []byte) error {
 	frames, err := c.sealing.session.Seal(content, body)
 	for _, frame := range frames {
@@ -79,7 +79,8 @@ func (c *wsConn) sealed(content sealed.Content, body []byte) error {
 	return err
 }
 
-// open reads a WebSocket message. Each gets all AHP messages that it completes.
+// open opens a WebSocket message. It calls each with every AHP message that is then
+// complete.
 func (s *sealing) open(frame []byte, each func(message []byte) error) error {
 	content, body, done, err := s.session.Open(frame)
 	for ; done && err == nil; content, body, done = s.session.Next() {
@@ -93,7 +94,7 @@ func (s *sealing) open(frame []byte, each func(message []byte) error) error {
 	return err
 }
 
-// next waits for an AHP message.
+// next waits for the next AHP message and returns it.
 func (s *sealing) next(read func() ([]byte, error)) ([]byte, error) {
 	for len(s.ready) == 0 {
 		frame, err := read()
@@ -113,5 +114,5 @@ func (s *sealing) next(read func() ([]byte, error)) ([]byte, error) {
 	return message, nil
 }
 
-// errPlain reports text on a sealed connection.
+// errPlain is the error for text on a sealed connection.
 var errPlain = errors.New("a sealed host spoke unsealed")

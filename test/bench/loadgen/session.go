@@ -10,19 +10,19 @@ import (
 	"sync"
 )
 
-// sessionScheme begins the channels of sessions, whose names are their state's length.
+// sessionScheme stands at the beginning of a session's channel. The rest of the channel
+// is the length of the session's state.
 const sessionScheme = "load-session:/"
 
-// SessionChannel returns the channel of a session with a snapshot of about so many
-// bytes.
+// SessionChannel returns the channel of a session whose snapshot has about size bytes.
 func SessionChannel(size int) string { return sessionScheme + strconv.Itoa(size) }
 
 //go:embed *.go
 var sources embed.FS
 
-// code is the content that an agent sees when it reads this package.
+// code returns the files of this package, which an agent in the session seems to read.
 var code = sync.OnceValue(func() (files []string) {
-	names, _ := fs.Glob(sources, "*.go") // never fails
+	names, _ := fs.Glob(sources, "*.go") // never fails, because the pattern is valid
 	for _, name := range names {
 		if text, err := fs.ReadFile(sources, name); err == nil {
 			files = append(files, string(text))
@@ -31,8 +31,8 @@ var code = sync.OnceValue(func() (files []string) {
 	return files
 })
 
-// snapshot returns a session's snapshot: prompts, a model's words, and files that the
-// agent has read and partly changed.
+// snapshot returns the snapshot of a session: prompts, a model's answers, and files
+// that the agent has read and in part changed.
 func snapshot(channel string) (json.RawMessage, error) {
 	size, err := strconv.Atoi(strings.TrimPrefix(channel, sessionScheme))
 	if err != nil {

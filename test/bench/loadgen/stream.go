@@ -8,42 +8,42 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Pace is the speed of a host's stream.
+// A Pace describes how fast a host streams.
 type Pace struct {
-	Burst  int           // actions that are sent at once on each channel; default 1
-	Every  time.Duration // between bursts; 0: as soon as Window permits
-	Window int           // actions of a channel that may be on their way to clients; 0: any number
+	Burst  int           // number of actions that are sent at once on each channel; default 1
+	Every  time.Duration // time between bursts; 0: the next burst follows when Window permits
+	Window int           // most actions of a channel that may be on their way to clients; 0: no limit
 }
 
-// StreamArgs describe a host's stream and its receivers.
+// StreamArgs describes a stream and the clients that receive it.
 type StreamArgs struct {
 	Channels []string
-	Size     int           // bytes of an action
-	For      time.Duration // how long
+	Size     int           // length of an action in bytes
+	For      time.Duration // duration of the stream
 	Pace     Pace
 
-	// The stream goes to the channels' clients, or to a NATS server's subjects with
-	// the channels' names, or to a Writer's feed.
+	// The stream goes to the clients of the channels. With NATS, it goes to a NATS server,
+	// to subjects with the channels' names. With Feed, it goes to a Writer.
 	NATS, Feed string
 
-	Slot    int // of the counter of the clients
-	Readers int // how many get each action, at each channel
+	Slot    int // counter of the clients
+	Readers int // number of clients that receive each action of a channel
 
-	MayLose  bool          // a loss is no error
-	Patience time.Duration // how long nothing may arrive before it counts as lost; default 20 s
+	MayLose  bool          // a loss is not an error
+	Patience time.Duration // a frame counts as lost when nothing arrives for this time; default 20 s
 }
 
-// StreamReply is the result of Stream.
+// StreamReply has the result of Stream.
 type StreamReply struct {
-	Actions   int           // sent on each channel
-	Delivered int           // frames
-	Lost      int           // frames that did not come
-	Took      time.Duration // until all was delivered
+	Actions   int           // number of actions sent on each channel
+	Delivered int           // number of frames that clients have received
+	Lost      int           // number of frames that clients have not received
+	Took      time.Duration // time until everything was delivered
 }
 
 const defaultPatience = 20 * time.Second
 
-// Stream speaks, and returns when clients have got all of it.
+// Stream streams actions, and returns when clients have received all of them.
 func (h *Host) Stream(args StreamArgs, reply *StreamReply) error {
 	args.Pace.Burst = max(1, args.Pace.Burst)
 	say, err := h.target(&args)
@@ -56,7 +56,7 @@ func (h *Host) Stream(args StreamArgs, reply *StreamReply) error {
 	sent, err := speak(&args, watch, say)
 	for last := time.Now(); watch.each() < sent && err == nil; {
 		err = watch.wait(sent)
-		if behind := time.Since(last); behind > lookLess { // its own processor time is a figure
+		if behind := time.Since(last); behind > lookLess { // looks less often, because the host's processor time is a figure
 			sleep(min(behind/10, 10*time.Millisecond))
 		}
 	}
@@ -71,10 +71,11 @@ func (h *Host) Stream(args StreamArgs, reply *StreamReply) error {
 	return err
 }
 
-// lookLess is the time after which the host checks less often for complete delivery.
+// lookLess is the time after which the host looks less often whether everything has
+// arrived.
 const lookLess = 20 * time.Millisecond
 
-// speak streams for the given time, and returns the number of actions sent on each
+// speak streams for the time args.For. It returns the number of actions sent on each
 // channel.
 func speak(args *StreamArgs, watch *watch, say func(burst int) error) (sent int, err error) {
 	began := time.Now()
@@ -97,7 +98,7 @@ func speak(args *StreamArgs, watch *watch, say func(burst int) error) (sent int,
 	return sent, nil
 }
 
-// sleep is more exact than time.Sleep, which may take a millisecond more.
+// sleep pauses more exactly than time.Sleep, which may take a millisecond longer.
 func sleep(d time.Duration) {
 	if d > 0 {
 		t := unix.NsecToTimespec(int64(d))
@@ -105,14 +106,14 @@ func sleep(d time.Duration) {
 	}
 }
 
-// A watch counts the frames that clients received since it was made.
+// A watch counts the frames that clients have received since newWatch.
 type watch struct {
 	counter  *counter
 	readers  int
 	patience time.Duration
 	base     int64
-	last     int64     // the last value seen
-	moved    time.Time // since then
+	last     int64     // value of the counter when it was last read
+	moved    time.Time // time since which the counter has this value
 }
 
 func newWatch(c *counter, readers int) *watch {
@@ -123,10 +124,11 @@ func newWatch(c *counter, readers int) *watch {
 
 func (w *watch) total() int { return int(w.counter.Load() - w.base) }
 
-// each returns how many frames each reader has got, on average.
+// each returns how many frames each reader has received, on average.
 func (w *watch) each() int { return w.total() / w.readers }
 
-// wait waits a little. That nothing arrives for long is an error.
+// wait pauses for waitStep. It returns an error if nothing has arrived for the time
+// patience.
 func (w *watch) wait(sent int) error {
 	sleep(waitStep)
 	if now := w.counter.Load(); now != w.last {
@@ -137,7 +139,7 @@ func (w *watch) wait(sent int) error {
 	return nil
 }
 
-// target returns a function that sends the next actions on all channels.
+// target returns a function that sends the next burst of actions on all channels.
 func (h *Host) target(args *StreamArgs) (say func(burst int) error, err error) {
 	topics := make([]*topic, len(args.Channels))
 	for i, channel := range args.Channels {
@@ -196,7 +198,7 @@ func (t *topic) use(size int) error {
 	return err
 }
 
-// compose makes the next actions of a topic.
+// compose makes the next actions of a topic, and calls use with each.
 func (h *Host) compose(t *topic, burst int, use func(action []byte)) {
 	h.mu.Lock()
 	first := h.seq + 1
@@ -210,7 +212,8 @@ func (h *Host) compose(t *topic, burst int, use func(action []byte)) {
 	}
 }
 
-// toClients sends a topic's next actions to all its clients. The frames are made once.
+// toClients sends the next actions of a topic to all of its clients. It makes the
+// frames only once.
 func (h *Host) toClients(t *topic, burst int) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -220,14 +223,14 @@ func (h *Host) toClients(t *topic, burst int) error {
 		c.mu.Lock()
 		_, err := c.Write(frames)
 		c.mu.Unlock()
-		if err != nil { // its reader sees it too
+		if err != nil { // the goroutine that reads the connection notices the error, too
 			delete(t.conns, c)
 		}
 	}
 	return nil
 }
 
-// Said returns how many actions were sent on a channel.
+// Said returns how many actions the host has sent on a channel.
 func (h *Host) Said(channel string, n *int64) error {
 	t := h.topic(channel)
 	t.mu.Lock()

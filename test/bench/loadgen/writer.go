@@ -13,10 +13,10 @@ import (
 	"github.com/coder/websocket"
 )
 
-// A Writer passes each message in a channel's feed to each client of that channel. By
-// default it calls coder/websocket's Write for each, like a relay without
-// optimizations. With together, it passes all waiting messages with one write to the
-// connection, in frames that were made once: the least work that a relay can do.
+// A Writer sends each message in a channel's feed to all clients of the channel. By
+// default it calls coder/websocket's Write for each client and message, like a relay
+// without optimizations. With together, it makes frames once and writes all waiting
+// frames at once, which is the least work that a relay can do.
 type Writer struct {
 	together bool
 
@@ -28,19 +28,19 @@ type Writer struct {
 	cancel  context.CancelFunc
 
 	mu     sync.Mutex                   // guards the fields below
-	queues map[string]map[queue]goneEnd // by channel
+	queues map[string]map[queue]goneEnd // queues of the clients, by channel
 	feeds  map[net.Conn]bool
 }
 
 type (
-	queue   chan []byte     // of a client
-	goneEnd <-chan struct{} // is closed when that is gone
+	queue   chan []byte     // messages that wait for a client
+	goneEnd <-chan struct{} // closed when the client has gone
 )
 
-// channelOf is the parameter of a client's URL that names its channel.
+// channelOf is the parameter in a client's URL with the channel's name.
 const channelOf = "channel"
 
-// writerQueue is how many messages wait for a client before the feed waits.
+// writerQueue is how many messages may wait for a client. Then the feed waits.
 const writerQueue = 256
 
 func newWriter(together bool) (*Writer, error) {
@@ -71,19 +71,19 @@ func (w *Writer) close() {
 	w.running.Wait()
 }
 
-// WriterAddresses are where a Writer listens.
+// WriterAddresses are the addresses at which a Writer listens.
 type WriterAddresses struct {
-	URL  string // for clients
-	Feed string // for a [Host]
+	URL  string // URL for clients
+	Feed string // address for a [Host]
 }
 
-// Addresses returns where the Writer listens.
+// Addresses returns the addresses at which the Writer listens.
 func (w *Writer) Addresses(_ None, a *WriterAddresses) error {
 	*a = WriterAddresses{URL: "ws://" + w.clients.Addr().String(), Feed: w.feed.Addr().String()}
 	return nil
 }
 
-// serve serves a client.
+// serve serves a client until its connection ends.
 func (w *Writer) serve(rw http.ResponseWriter, r *http.Request) {
 	gone, cancel := context.WithCancel(w.life)
 	defer cancel()
@@ -118,9 +118,9 @@ func (w *Writer) serve(rw http.ResponseWriter, r *http.Request) {
 		func(message []byte) error { return c.Write(gone, websocket.MessageText, message) })
 }
 
-// pass writes a channel's messages to a client until the client is gone. It calls read
-// once the client is registered: from then on pings are answered, so a response proves
-// that registration is complete.
+// pass writes a channel's messages to a client until the client has gone. It calls read
+// after it has registered the client. Only then are pings answered, so an answer proves
+// that the client is registered.
 func (w *Writer) pass(gone context.Context, channel string, read func(), write func([]byte) error) {
 	mine := make(queue, writerQueue)
 	left := make(chan struct{})
@@ -162,8 +162,8 @@ func (w *Writer) acceptFeeds() {
 	}
 }
 
-// read passes on a feed: messages with a length prefix, the first of which is the
-// channel's name.
+// read sends a feed's messages to the channel's clients. A length stands before each
+// message. The first message is the channel's name.
 func (w *Writer) read(c net.Conn) {
 	defer c.Close()
 	from := bufio.NewReaderSize(c, feedBuffer)
@@ -197,10 +197,10 @@ func (w *Writer) read(c net.Conn) {
 	}
 }
 
-// feedBuffer has room for a host's burst, in bytes.
+// feedBuffer is a number of bytes with room for a host's burst.
 const feedBuffer = 256 << 10
 
-// readFed reads a message.
+// readFed reads the next message of a feed.
 func readFed(from *bufio.Reader) ([]byte, error) {
 	var length [4]byte
 	if _, err := io.ReadFull(from, length[:]); err != nil {
@@ -211,7 +211,7 @@ func readFed(from *bufio.Reader) ([]byte, error) {
 	return message, err
 }
 
-// whole reports whether a complete message is buffered.
+// whole reports whether the buffer contains a complete message.
 func whole(from *bufio.Reader) bool {
 	if from.Buffered() < 4 {
 		return false
