@@ -2,13 +2,14 @@ package agenthost
 
 import "encoding/json"
 
-// actionUsage is the only action that older protocol versions do not have.
+// actionUsage is the only action that clients with older protocol versions must not
+// get.
 const actionUsage = "chat/usage"
 
-// actionReasoning extends the agent's reasoning.
+// actionReasoning adds text to the agent's reasoning.
 const actionReasoning = "chat/reasoning"
 
-// Actions of the host. The fields have the order of VS Code's host.
+// The host's actions. Their fields stand in the order of VS Code's host.
 
 type plainAction struct {
 	Type string `json:"type"`
@@ -44,7 +45,7 @@ type ToolStartAction struct {
 	ToolName    string `json:"toolName"`
 	DisplayName string `json:"displayName"`
 
-	// Only for MCP servers' tools.
+	// Set only for tools from MCP servers.
 	Contributor *contributor    `json:"contributor,omitempty"`
 	Meta        json.RawMessage `json:"_meta,omitempty"`
 }
@@ -55,7 +56,7 @@ type ToolReadyAction struct {
 	TurnID            string          `json:"turnId"`
 	ToolCallID        string          `json:"toolCallId"`
 	InvocationMessage string          `json:"invocationMessage"`
-	ToolInput         json.RawMessage `json:"toolInput,omitempty"` // a text or a reference
+	ToolInput         json.RawMessage `json:"toolInput,omitempty"` // a text, or a reference to one
 	Confirmed         string          `json:"confirmed,omitempty"`
 	ConfirmationTitle string          `json:"confirmationTitle,omitempty"`
 	Options           []ConfirmOption `json:"options,omitempty"`
@@ -79,7 +80,7 @@ type ToolCompleteAction struct {
 	ToolCallID string     `json:"toolCallId"`
 	Result     ToolResult `json:"result"`
 
-	Meta json.RawMessage `json:"_meta,omitempty"` // replaces the call's, if any
+	Meta json.RawMessage `json:"_meta,omitempty"` // replaces the call's _meta, if it is not empty
 }
 
 type usageAction struct {

@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// An Agent is a coding agent behind the host. The host calls its methods without holding
-// its lock. They may block until ctx ends. Calls for different chats may overlap.
+// An Agent is a coding agent that a host serves. The host calls the agent's methods
+// without holding its own lock. They may block until ctx ends. Calls for different
+// chats may overlap.
 type Agent interface {
 	// Info describes the agent. It does not block. After a change, the agent calls
 	// [Host.AgentChanged].
@@ -20,7 +21,7 @@ type Agent interface {
 	Open(ctx context.Context, start Start, chat *Chat) (Conversation, error)
 }
 
-// A Conversation is the agent's end of a chat.
+// A Conversation is what an agent has for a chat.
 type Conversation interface {
 	// ID returns the agent's own name for the conversation. It never changes. The host
 	// stores it, and passes it in [Start] to continue the conversation.
@@ -36,7 +37,7 @@ type Conversation interface {
 	Close() error
 }
 
-// Further capabilities of an [Agent].
+// An [Agent] may also have these capabilities.
 type (
 	// A Lister knows conversations that began outside of the host, for example in the
 	// agent's own terminal interface.
@@ -47,8 +48,8 @@ type (
 
 	// A SignerIn has sign-in methods.
 	SignerIn interface {
-		// SignIn runs a method of [AgentInfo.SignIn] that has no Command. Commands are
-		// run by the host, in a terminal.
+		// SignIn runs a method of [AgentInfo.SignIn] that has no Command. If a method has a
+		// Command, the host runs the Command in a terminal.
 		SignIn(ctx context.Context, method string) error
 	}
 
@@ -58,7 +59,7 @@ type (
 	}
 )
 
-// Further capabilities of a [Conversation].
+// A [Conversation] may also have these capabilities.
 type (
 	// A Steerer accepts messages during a turn. For other conversations, such a message
 	// becomes the next prompt.
@@ -81,9 +82,9 @@ var (
 	// its transcript and begins a new conversation after it.
 	ErrUnknown = errors.New("the agent does not have this conversation")
 
-	// ErrBusy reports that the conversation is open elsewhere. If [Conversation.Prompt]
-	// returns it, the conversation has continued elsewhere: the host opens it again, and
-	// repeats the prompt.
+	// ErrBusy reports that another process has the conversation open. If
+	// [Conversation.Prompt] returns it, the conversation has continued there: the host
+	// opens it again and repeats the prompt.
 	ErrBusy = errors.New("the conversation is open in a different place")
 
 	// ErrEnded reports that the turn, the chat or the host has ended.
@@ -99,26 +100,26 @@ type AgentInfo struct {
 	// case.
 	Provider string
 
-	Name        string // for people
+	Name        string // name for people
 	Description string
 	Models      []AgentModel
-	Options     []Option       // options of a new session, as far as they are known before it opens
-	SignIn      []SignInMethod // methods offered after [ErrSignIn]
+	Options     []Option       // options of a new session, as far as the agent knows them before it opens a conversation
+	SignIn      []SignInMethod // methods that the host offers after [ErrSignIn]
 
-	Continues bool // Open accepts [Start.ID]
-	Replays   bool // Open accepts [Start.Replay]
-	Forks     bool // Open accepts [Start.ForkOf]
-	Images    bool // prompts may have images
+	Continues bool // Open can continue the conversation in [Start.ID]
+	Replays   bool // Open can replay a conversation's history: see [Start.Replay]
+	Forks     bool // Open can copy a conversation: see [Start.ForkOf]
+	Images    bool // prompts may contain images
 
-	// Scripted is for agents that play AHP themselves and store nothing. The host opens
-	// their conversations without waiting, and can copy their chats at any turn.
-	// Default: nil.
+	// Scripted is set by an agent that publishes AHP's actions itself and stores nothing.
+	// The host opens its conversations without waiting, and can copy its chats at any
+	// turn. Default: nil.
 	Scripted *Script
 }
 
-// A Script replaces parts of the session state that the host would fill in itself.
+// A Script has parts of the session's state that the host would otherwise make itself.
 type Script struct {
-	Config Schema          // of sessions with a folder
+	Config Schema          // options of sessions with a folder
 	Tools  json.RawMessage // the session's serverTools
 }
 
@@ -132,7 +133,7 @@ type Schema struct {
 type AgentModel struct {
 	ID            string
 	Name          string
-	ContextWindow int // tokens; 0 if not known
+	ContextWindow int // number of tokens; 0: unknown
 	Vision        bool
 }
 
@@ -141,7 +142,7 @@ type SignInMethod struct {
 	ID          string
 	Name        string
 	Description string
-	Command     []string // to run in a terminal; nil for [SignerIn]
+	Command     []string // command to run in a terminal; nil: the host calls [SignerIn]
 	Env         []string // environment variables for Command, in addition to the agent's
 }
 
@@ -151,8 +152,8 @@ type Start struct {
 	Folders []string // further folders
 
 	ID     string // the earlier conversation to continue; empty for a new one
-	Replay bool   // the agent replays the history with [Chat.Past] before Open returns
-	ForkOf string // begin with a copy of this conversation; ID is empty
+	Replay bool   // the agent must replay the history with [Chat.Past] before Open returns
+	ForkOf string // conversation to copy; ID is then empty
 
 	Options map[string]any // chosen values by option id; the agent ignores unknown ids
 	MCP     []MCPEndpoint
@@ -179,16 +180,16 @@ type Past struct {
 type Prompt struct {
 	Text        string
 	Attachments []Attachment
-	Model       string // chosen with the message; empty: unchanged
+	Model       string // model that the user has chosen for this message; empty: unchanged
 }
 
 // An Attachment is part of a prompt. It has Data, Text, or the URI of a resource.
 type Attachment struct {
 	Name     string
-	URI      string // file:… or from a client
+	URI      string // a file: URI, or the URI of a resource at a client
 	MIMEType string
 	Data     []byte
-	Text     string // a selection or an embedded text
+	Text     string // selected or embedded text
 }
 
 // An EndReason is a turn's outcome.
@@ -206,24 +207,24 @@ const (
 // An End describes the end of a turn. It is ignored if Prompt returns an error.
 type End struct {
 	Reason EndReason // empty: EndComplete
-	Usage  *Usage    // nil: as last reported
+	Usage  *Usage    // nil: the usage that the agent has reported last
 }
 
-// Usage counts tokens. Zero fields are not shown.
+// Usage counts tokens. Clients do not see a field that is 0.
 type Usage struct {
 	Model         string
 	InputTokens   int
 	OutputTokens  int
 	CachedTokens  int
 	ThoughtTokens int
-	ContextUsed   int // of the context window
+	ContextUsed   int // tokens in the context window
 	ContextSize   int
-	Cost          float64 // of the conversation so far
+	Cost          float64 // cost of the conversation so far
 	Currency      string  // ISO 4217
-	Limits        []Limit // of the person's plan
+	Limits        []Limit // limits in the user's plan
 }
 
-// A Limit is the used share of one limit in a person's plan.
+// A Limit is a limit in the user's plan, with the share that is used.
 type Limit struct {
 	Name   string
 	Used   float64 // 1: the limit is reached
@@ -252,7 +253,7 @@ type ToolStatus string
 
 // The states of tool calls.
 const (
-	ToolPending   ToolStatus = "pending" // its input may still grow
+	ToolPending   ToolStatus = "pending" // the input may still grow
 	ToolRunning   ToolStatus = "in_progress"
 	ToolCompleted ToolStatus = "completed"
 	ToolFailed    ToolStatus = "failed"
@@ -260,16 +261,16 @@ const (
 
 // A ToolUpdate begins or changes a tool call. Fields with zero values stay unchanged.
 type ToolUpdate struct {
-	ID        string // the agent's, unique in a turn
+	ID        string // id that the agent has given; unique in a turn
 	Name      string // the tool's own name
 	Title     string // for people
 	Kind      ToolKind
 	Status    ToolStatus
 	Input     json.RawMessage
 	Locations []Location
-	Content   []ToolContent   // replaces the previous content; empty but not nil clears it
-	Output    json.RawMessage // shown at the end if there is no Content
-	Error     string          // for ToolFailed
+	Content   []ToolContent   // replaces the content so far; a slice that is empty and not nil clears it
+	Output    json.RawMessage // shown at the end of the call if Content is empty
+	Error     string          // reason, with ToolFailed
 }
 
 // A Location is a place in a file.
@@ -335,7 +336,7 @@ type Field struct {
 	Required bool
 	Default  any
 	Choices  []Choice
-	Freeform bool // a select accepts other texts
+	Freeform bool // a select field accepts texts that are no choice
 	Min, Max *float64
 }
 
@@ -359,10 +360,11 @@ type Choice struct {
 	Label       string
 	Description string
 	Recommended bool
-	Bypass      bool // of a mode: skips permissions
+	Bypass      bool // of a mode: the agent then asks for no permission
 }
 
-// An Answer is the answer to a [Question]: the first one of any client.
+// An Answer is the answer to a [Question]. The answer of the client that is first
+// counts.
 type Answer struct {
 	Response string // accept, decline or cancel
 	Values   map[string]any
@@ -381,24 +383,24 @@ type Option struct {
 	Name        string
 	Description string
 	Category    string // model, mode, thought_level or empty
-	Value       any    // a choice's id, or bool without choices
+	Value       any    // id of a choice; a bool if the option has no choices
 	Choices     []Choice
-	Bypass      bool // of an option without choices: skips permissions while it is on
+	Bypass      bool // of an option without choices: while it is on, the agent asks for no permission
 }
 
 // A Command is a slash command.
 type Command struct {
 	Name        string // without the slash
 	Description string
-	Hint        string // for its argument; empty: it has none
-	Bypass      bool   // skips permissions
+	Hint        string // hint for the command's argument; empty: the command has none
+	Bypass      bool   // the command makes the agent ask for no permission
 }
 
 // A ProcessSpec describes a command to run in a terminal.
 type ProcessSpec struct {
 	Command string
 	Args    []string
-	Env     []string // in addition to the host's own
-	Folder  string   // empty: the chat's
-	Limit   int      // bytes of output kept; 0: the host's bound
+	Env     []string // variables to add to the host's environment
+	Folder  string   // folder in which the command runs; empty: the chat's
+	Limit   int      // bytes of output that the host keeps; 0: the host's own limit
 }

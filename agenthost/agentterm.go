@@ -72,8 +72,8 @@ func (t *AgentTerminal) ID() string { return t.terminal.uri }
 
 func (t *AgentTerminal) title() string { return t.terminal.title }
 
-// Output returns the output so far and whether its beginning was dropped. exit is
-// the exit code, or nil while the command runs.
+// Output returns the output so far, and whether its beginning was dropped. While the
+// command runs, exit is nil; afterwards it is the exit code.
 func (t *AgentTerminal) Output() (text string, truncated bool, exit *int) {
 	h := t.terminal.host
 	h.mu.Lock()
@@ -118,5 +118,5 @@ func (t *AgentTerminal) Kill() {
 	t.terminal.backend.interrupt()
 }
 
-// Release ends the command. Clients keep the output that the tool call shows.
+// Release ends the command. Clients still see the output in the tool call.
 func (t *AgentTerminal) Release() { t.Kill() }

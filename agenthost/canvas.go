@@ -8,8 +8,8 @@ import (
 	"ahprelay/ahp"
 )
 
-// canvasPrefix begins the channels of open canvases. The rest differs from the
-// instance's id.
+// canvasPrefix stands at the beginning of an open canvas's channel. The rest of the
+// channel is not the instance's id.
 const canvasPrefix = "ahp-canvas:/"
 
 // A canvas is an open instance: an interface that the agent has opened and that
@@ -17,19 +17,19 @@ const canvasPrefix = "ahp-canvas:/"
 type canvas struct {
 	session  *session
 	channel  string
-	declared canvasDeclaration // as declared when the canvas was opened
+	declared canvasDeclaration // the provider's declaration when the canvas was opened
 	instance string
 	input    json.RawMessage
 	title    string
 	status   string
-	url      string // address for clients with the capability canvas of AHP 0.9
-	web      string // address for clients since 0.10: http, https or empty
+	url      string // address for clients of AHP 0.9 with the capability canvas
+	web      string // address for clients of AHP since 0.10: http:, https: or empty
 	stale    bool
 
-	// Only for the host's own canvases.
+	// Set only for the host's own canvases.
 	app   *Canvas
 	notes []string // notes written by the user
-	round int      // counts openings and changes by the provider
+	round int      // number of openings, and of changes by the provider
 }
 
 type canvasState struct {
@@ -73,7 +73,8 @@ type canvasRef struct {
 	Availability  string `json:"availability"`
 }
 
-// A canvasSource names the provider of a canvas. Kind is server or client.
+// A canvasSource names the provider of a canvas: the host (kind server) or a client
+// (kind client).
 type canvasSource struct {
 	Kind     string `json:"kind"`
 	ClientID string `json:"clientId,omitempty"`
@@ -111,8 +112,9 @@ func (v *canvas) registered() registeredCanvas {
 	return state
 }
 
-// setURL sets the address. Clients since 0.10 see web addresses only. For another address
-// they see none, except for the host's own canvases, which the host also serves by HTTP.
+// setURL sets the canvas's address. Clients since 0.10 get only web addresses. If the
+// address is another, they get none, except for the host's own canvases, which the host
+// also serves over HTTP.
 func (v *canvas) setURL(url string) {
 	v.url = url
 	switch {
@@ -153,8 +155,8 @@ func (s *session) resources() []canvasResource {
 	return resources
 }
 
-// openCanvasesChangedLocked publishes the list of open canvases, in each form that the
-// host's versions have.
+// openCanvasesChangedLocked publishes the list of open canvases in each form that
+// clients of this host may need.
 func (s *session) openCanvasesChangedLocked() {
 	s.refsChangedLocked()
 	if s.host.dialect.registers() {
@@ -165,7 +167,8 @@ func (s *session) openCanvasesChangedLocked() {
 	}
 }
 
-// refsChangedLocked publishes the list in the form before 0.10, with titles.
+// refsChangedLocked publishes the list in the form for clients before 0.10, with the
+// canvases' titles.
 func (s *session) refsChangedLocked() {
 	if s.host.dialect.seeds() {
 		s.host.emitLocked(s.uri, struct {
@@ -189,9 +192,9 @@ func (vs *canvasTable) canvasStateLocked(uri string, o offer) (any, error) {
 	return nil, fail(ahp.CodeNotFound, "Canvas not open: %s", uri)
 }
 
-// updateLocked merges an update into the state and publishes it. A null clears an
-// optional value; absent fields stay unchanged. If this changes the list of open
-// canvases, it publishes the list too.
+// updateLocked merges an update into the canvas's state and publishes it. A null clears
+// an optional value, and a missing field stays unchanged. If the list of open canvases
+// changes, it is published, too.
 func (v *canvas) updateLocked(update map[string]any) error {
 	before := v.ref()
 	for name, value := range update {
@@ -228,7 +231,7 @@ func (v *canvas) updateLocked(update map[string]any) error {
 	return nil
 }
 
-// sendLocked sends a message of the provider to the canvas's views.
+// sendLocked sends a provider's message to all clients that show the canvas.
 func (v *canvas) sendLocked(payload any) {
 	v.session.host.emitLocked(v.channel, canvasMessageAction{"canvas/message", encode(payload)})
 }
@@ -264,7 +267,7 @@ func (vs *canvasTable) canvasActionLocked(c *conn, env envelope) {
 	case env.kind == "canvas/closeRequested":
 		h.publishLocked(env, nil)
 		h.goLocked(func() { _ = h.CloseCanvas(env.channel) })
-	case a.Payload != nil: // otherwise malformed
+	case a.Payload != nil: // without a payload, the action is malformed
 		h.publishLocked(env, nil)
 		if v.app != nil && !v.stale {
 			v.answerLocked(a.Payload)

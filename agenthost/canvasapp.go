@@ -57,7 +57,7 @@ var CanvasVerbs = []string{"update", "stale", "ready", "message", "invoke", "clo
 func checkCanvases(given []Canvas) ([]Canvas, error) {
 	app, err := fs.Sub(canvasAppFiles, "canvasapp")
 	if err != nil {
-		panic(err) // it is embedded
+		panic(err) // cannot fail: the directory is embedded
 	}
 	var checked []Canvas
 	for _, v := range given {
@@ -80,8 +80,8 @@ func checkCanvases(given []Canvas) ([]Canvas, error) {
 	return checked, nil
 }
 
-// canvasFileName decodes a content path once. It returns false for a path outside of
-// the root.
+// canvasFileName decodes a content path once, and returns the file's name. It returns
+// false for a path that leads out of the root.
 func canvasFileName(escaped string) (string, bool) {
 	name, err := url.PathUnescape(escaped)
 	if err != nil || len(escaped) > maxCanvasPath || !utf8.ValidString(name) || strings.ContainsAny(name, "\x00\\") {
@@ -112,9 +112,8 @@ func (app *Canvas) read(name, uri string) (canvasContent, error) {
 	return content, nil
 }
 
-// openURLLocked returns a new content address for clients before 0.10, and records the
-// web address. The address changes with each round, so clients load the content
-// again.
+// openURLLocked returns a new content address for clients before 0.10, and sets the web
+// address. Each round gives a new address, so that clients load the content again.
 func (v *canvas) openURLLocked() (string, error) {
 	v.round++
 	entry := "index.html"
@@ -139,8 +138,8 @@ func (v *canvas) openURLLocked() (string, error) {
 	return contentScheme + "/" + v.instance + "/" + entry, nil
 }
 
-// A canvasServer serves canvases on a loopback address to every local connection, like
-// a development server.
+// A canvasServer serves canvases at a loopback address. Like a development server, it
+// answers every local connection.
 type canvasServer struct {
 	origin string
 	server *http.Server

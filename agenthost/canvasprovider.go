@@ -37,9 +37,9 @@ type canvasDeclaration struct {
 // An activeClient is a client that contributes canvases to a session.
 type activeClient struct {
 	id       string
-	entry    json.RawMessage // as sent by the client
+	entry    json.RawMessage // the client's own JSON
 	declared []canvasDeclaration
-	away     bool // the client has no connection
+	away     bool // the client has no connection now
 }
 
 // declarations returns the canvases of all connected providers.
@@ -116,8 +116,8 @@ func (s *session) declares(clientID, canvasID string) bool {
 	return ok && !ac.away && slices.ContainsFunc(ac.declared, func(d canvasDeclaration) bool { return d.CanvasID == canvasID })
 }
 
-// followProviderLocked marks a client's canvases as stale when the client no longer
-// provides them, and opens them again when it does.
+// followProviderLocked marks a client's canvases as stale if the client no longer
+// provides them. It opens them again if the client provides them again.
 func (s *session) followProviderLocked(clientID string) {
 	for _, v := range s.canvases() {
 		if v.declared.Source.ClientID != clientID {
@@ -138,8 +138,8 @@ func (vs *canvasTable) providerLeftLocked(clientID string) {
 	h.canvases.providerIsLocked(clientID, func(ac *activeClient) { ac.away = true })
 }
 
-// providerBack restores a client's contributions after a reconnect. It is called
-// after the answer to reconnect.
+// providerBack restores what a client had contributed, after the client has
+// reconnected. It is called after the answer to reconnect is sent.
 func (vs *canvasTable) providerBack(clientID string) {
 	h := vs.host
 	h.mu.Lock()
@@ -485,7 +485,7 @@ func (h *Host) CloseCanvas(channel string) error {
 	if clientID != "" {
 		_, err = h.canvases.askProvider(clientID, "canvasClose", params)
 	}
-	_ = h.canvases.withCanvas(channel, func(v *canvas) error { // or already closed
+	_ = h.canvases.withCanvas(channel, func(v *canvas) error { // the canvas may be closed already
 		v.removeLocked()
 		return nil
 	})

@@ -15,16 +15,16 @@ type changeset struct {
 	uri     string
 	files   []changedFile
 
-	before map[string]*string // by path: each file before the agent's first change
+	before map[string]*string // content of each path before the agent's first change
 
 	// In a repository.
-	trees      func() (from, to string) // git trees before and after; an empty tree stands for the files on disk; nil without a repository
-	from       string                   // the tree of the latest computation
-	git        map[string]gitFile       // by id
+	trees      func() (from, to string) // returns the git trees before and after; an empty tree means the files on disk; nil without a repository
+	from       string                   // tree from which the changes were last computed
+	git        map[string]gitFile       // changed files, by id
 	operations json.RawMessage
 	computed   bool
 	computing  bool
-	again      bool   // the files have changed during a computation
+	again      bool   // files have changed while the changes were computed
 	failed     string // why the changes could not be read; "": they could
 }
 
@@ -107,8 +107,8 @@ func (s *session) changeLocked(files ...changedFile) {
 // maxChanged bounds the files of a changeset.
 const maxChanged = 1000
 
-// agentChangedLocked adds a file change that the agent reports. Outside of a
-// repository, the changeset compares the file with its content before the agent's
+// agentChangedLocked records a file change that the agent reports. In a folder without
+// a repository, the changeset compares the file's content with that before the agent's
 // first change.
 func (s *session) agentChangedLocked(d Diff) {
 	if s.work != nil && s.work.repo != nil && !s.work.off {
@@ -130,8 +130,8 @@ func (s *session) agentChangedLocked(d Diff) {
 	s.changed.before[d.Path] = d.Old
 }
 
-// changesetActionLocked handles changeset/filesReviewChanged, the only action that
-// clients may dispatch on a changeset.
+// changesetActionLocked handles changeset/filesReviewChanged. Clients may dispatch no
+// other action on a changeset.
 func (cs *changesetTable) changesetActionLocked(env envelope) {
 	h := cs.host
 	var a struct {
@@ -183,8 +183,9 @@ type followUp struct {
 	External bool `json:"external"`
 }
 
-// invokeChangesetOperationLocked answers invokeChangesetOperation without a
-// repository: commit clears the changeset, revert removes one file from it.
+// invokeChangesetOperationLocked answers invokeChangesetOperation in a folder without a
+// repository. The operation commit clears the changeset, and revert removes a file from
+// it.
 func (cs *changesetTable) invokeChangesetOperationLocked(_ *conn, raw json.RawMessage) (any, error) {
 	h := cs.host
 	params, err := decodeParams[operationParams](raw)

@@ -14,17 +14,17 @@ type chat struct {
 	session  *session
 	uri      string
 	status   int
-	failed   bool // the latest turn ended in an error
+	failed   bool // the last turn has ended with an error
 	modified time.Time
 	turns    []*turn
-	active   *turn    // nil between turns
-	seat     *seat    // the agent's place
-	log      *chatLog // nil without a storage
+	active   *turn    // turn that runs; nil: none
+	seat     *seat    // the agent's conversation for this chat
+	log      *chatLog // nil if the host has no storage
 	draft    json.RawMessage
 	queued   []pendingMessage
 	steering *pendingMessage
 
-	// For chats created by the agent.
+	// Set only for chats that the agent has created.
 	title         string
 	origin        chatOrigin
 	interactivity string
@@ -77,7 +77,7 @@ type turn struct {
 	State         string          `json:"state,omitempty"` // complete, cancelled or error, set at the end
 
 	started time.Time
-	raw     json.RawMessage // a completed turn's bytes on disk: the other fields but ID are empty
+	raw     json.RawMessage // bytes of a completed turn on disk; all other fields except ID are then empty
 }
 
 // MarshalJSON implements [json.Marshaler].
@@ -121,8 +121,8 @@ func (ch *chat) state(v view) chatState {
 	return state
 }
 
-// cursorPrefix begins the cursors of fetchTurns. A cursor names the oldest turn that
-// the client has; end means that there are no older turns.
+// cursorPrefix stands at the beginning of a cursor of fetchTurns. The rest is the ID of
+// the oldest turn that the client has, or empty if the client has no turn.
 const cursorPrefix = "before:"
 
 func cursorBefore(index int, turns []*turn) string {
@@ -135,8 +135,8 @@ func cursorBefore(index int, turns []*turn) string {
 // turnsPerPage bounds the turns loaded by a fetchTurns.
 const turnsPerPage = 20
 
-// fetchTurnsLocked answers fetchTurns. The turns arrive in an action, at all
-// subscribers. Without a cursor there are none.
+// fetchTurnsLocked answers fetchTurns. It publishes the turns before the cursor in an
+// action to all subscribers. Without a cursor, the action has no turns.
 func (ss *sessionTable) fetchTurnsLocked(_ *conn, raw json.RawMessage) (any, error) {
 	h := ss.host
 	params, err := decodeParams[struct {
@@ -289,14 +289,14 @@ func (ch *chat) stopLocked() {
 	ch.seat.stopLocked()
 }
 
-// flushLocked publishes the text that the agent's turn has held back.
+// flushLocked publishes the text that the host holds back from the running turn.
 func (ch *chat) flushLocked() {
 	if ch.seat.turn != nil {
 		ch.seat.turn.flushLocked()
 	}
 }
 
-// turnEndedLocked begins the next turn after t has ended.
+// turnEndedLocked begins the next turn, if a message waits, after turn t has ended.
 func (ch *chat) turnEndedLocked(t *Turn) {
 	if ch.seat.turn == t {
 		ch.seat.turn = nil

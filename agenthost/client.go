@@ -12,16 +12,16 @@ type client struct {
 	id     string
 	offer  offer   // from the latest initialize, for reconnect
 	conns  []*conn // open, newest last
-	leftAt int64   // serverSeq when the last connection ended
+	leftAt int64   // serverSeq at the end of the last connection
 
-	windows map[string]receiveLimits // limits of windowed subscriptions, by channel
+	windows map[string]receiveLimits // limits of the subscriptions with windows, by channel
 }
 
 // maxWindows bounds the windowed subscriptions that a client can resume.
 const maxWindows = 1024
 
-// rememberWindow records how a channel is delivered. A nil window means without flow
-// control.
+// rememberWindow records the window for a channel. A nil window means that the channel
+// has no flow control.
 func (cl *client) rememberWindow(channel string, w *window) {
 	delete(cl.windows, channel)
 	if w == nil || len(cl.windows) >= maxWindows {
@@ -33,8 +33,8 @@ func (cl *client) rememberWindow(channel string, w *window) {
 	cl.windows[channel] = w.limits
 }
 
-// An offer holds the version and capabilities that a client has sent in initialize.
-// It determines which messages the client receives, and in which form.
+// An offer has the version and the capabilities from a client's initialize. It decides
+// which messages the client gets, and in which form.
 type offer struct {
 	version version
 
@@ -61,7 +61,8 @@ func (o offer) registers() bool { return o.version.compare(canvasesRegistered) >
 // seeds reports whether the client uses canvases in the form before 0.10.
 func (o offer) seeds() bool { return o.canvas && !o.registers() }
 
-// newest returns the connection for the client's notifications and requests, or nil.
+// newest returns the newest connection, which gets the client's notifications and
+// requests, or nil.
 func (cl *client) newest() *conn {
 	if len(cl.conns) == 0 {
 		return nil

@@ -14,7 +14,7 @@ type dispatchParams struct {
 	Action    json.RawMessage `json:"action"`
 }
 
-// unsupported lists the action types that the host rejects.
+// unsupported lists the types of actions that the host rejects.
 var unsupported = []string{
 	"chat/workingDirectorySet", "chat/workingDirectoryRemoved",
 	"session/customizationsChanged", "session/customizationUpdated", "session/customizationRemoved", "session/mcpServerStateChanged",
@@ -24,9 +24,9 @@ var unsupported = []string{
 // contributions.
 var activeClientActions = []string{"session/activeClientChanged", "session/activeClientSet", "session/activeClientRemoved"}
 
-// dispatchLocked handles dispatchAction. A valid action is echoed to all subscribers
-// with its origin, byte for byte, even if it has no effect at the host. A malformed
-// action gets no answer.
+// dispatchLocked handles dispatchAction. It sends a valid action to all subscribers
+// with its origin and with unchanged bytes, even if it has no effect at the host. A
+// malformed action gets no answer.
 func (h *Host) dispatchLocked(c *conn, raw json.RawMessage) {
 	params, err := decodeParams[dispatchParams](raw)
 	if err != nil || !ahp.IsObject(params.Action) {
@@ -102,8 +102,9 @@ func (ss *sessionTable) chatActionLocked(env envelope) {
 	}
 }
 
-// clientTurnLocked starts a turn, in place of the active turn. If a client repeats
-// the start of a turn because it missed the echo, the repetition is rejected.
+// clientTurnLocked starts a turn, which replaces the active turn. A client that has
+// missed the echo may send the start of a turn a second time. The second start is
+// rejected.
 func (ch *chat) clientTurnLocked(env envelope) {
 	var a turnStartedAction
 	var message struct {
@@ -190,8 +191,8 @@ type toolConfirmedAction struct {
 	SelectedOptionID string `json:"selectedOptionId"`
 }
 
-// clientConfirmLocked handles the answer to a tool confirmation. The first answer
-// decides; later answers are echoed without effect.
+// clientConfirmLocked handles a client's answer to a request for permission. The first
+// answer counts. Later answers are echoed and have no effect.
 func (ch *chat) clientConfirmLocked(env envelope) {
 	var a toolConfirmedAction
 	if json.Unmarshal(env.action, &a) != nil || a.TurnID == "" || a.ToolCallID == "" || a.Approved == nil {

@@ -26,20 +26,20 @@ type conn struct {
 	host *Host
 	link link
 	out  *outbox
-	done chan struct{} // closed by end
+	done chan struct{} // closed when end is called
 
 	endOnce sync.Once
-	cause   error // why the connection ended; read after done is closed
+	cause   error // why the connection has ended; valid after done is closed
 
 	// Guarded by host.mu.
 	number   int64
 	client   *client // nil until initialize or reconnect
-	offer    offer   // the client's offer on this connection
+	offer    offer   // offer from this connection's initialize or reconnect
 	subs     map[string]*subscription
-	held     *heldDelta          // a delta held for merging; nil if none
-	opening  []*window           // windows that the answer under construction accepts
-	inFlight int                 // requests that run in a goroutine
-	mcpCalls map[string]*mcpCall // calls on mcp:// channels, by the client's id
+	held     *heldDelta          // delta that waits to be merged; nil: none
+	opening  []*window           // windows that the answer in preparation accepts
+	inFlight int                 // number of requests that run in goroutines
+	mcpCalls map[string]*mcpCall // calls on mcp:// channels, by the id that the client has given
 }
 
 // errSlow ends the connection of a client that reads too slowly.

@@ -36,7 +36,7 @@ func (c *conn) holdLocked(sub *subscription, rec *record) {
 	if held := c.held; held != nil && held.rec.channel == rec.channel &&
 		held.action.TurnID == rec.delta.TurnID && held.action.PartID == rec.delta.PartID {
 		held.action.Content += rec.delta.Content
-		held.rec = rec // the merged delta has the envelope of its latest part
+		held.rec = rec // a merged delta has the envelope of the last delta in it
 		held.merged = true
 		return
 	}

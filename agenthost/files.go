@@ -21,8 +21,8 @@ type fileStore struct{ roots []*fileRoot }
 // A fileRoot is a directory tree, or files in memory.
 type fileRoot struct {
 	fsys     fs.FS
-	prefix   string   // absolute slash-separated path at which fsys appears
-	root     *os.Root // nil: in memory
+	prefix   string   // absolute path with slashes at which clients see fsys
+	root     *os.Root // nil: the files are in memory
 	writable bool
 }
 
@@ -72,8 +72,8 @@ func (s *fileStore) find(uri string) (*fileRoot, string, error) {
 	return nil, "", fail(ahp.CodePermissionDenied, "Not in a directory that this host serves: %s", uri)
 }
 
-// towards lists a directory above those that the host serves: only the entries that
-// lead to served directories, and nothing else.
+// towards lists a directory that contains served directories. It returns only the
+// entries that lead to served directories.
 func (s *fileStore) towards(uri string) []string {
 	u, err := url.Parse(uri)
 	if err != nil || u.Scheme != "file" || u.Path == "" {
@@ -91,7 +91,8 @@ func (s *fileStore) towards(uri string) []string {
 	return slices.Compact(names)
 }
 
-// changeable returns the directory and the name of a file to change.
+// changeable returns the root and the name of a file that a client wants to change. It
+// returns an error if the file must not change.
 func (s *fileStore) changeable(uri string) (*os.Root, string, error) {
 	r, name, err := s.find(uri)
 	if err != nil {

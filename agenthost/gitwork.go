@@ -19,17 +19,17 @@ import (
 
 // A work is the state of a session's git repository. The host's lock guards its fields.
 type work struct {
-	repo *repo.Repo // nil until it is needed
-	off  bool       // snapshots fail or take too long, so the agent's own diffs are shown
+	repo *repo.Repo // nil until the host needs it
+	off  bool       // snapshots fail or take too long, so clients see the agent's own diffs
 
-	branch string // branch at the latest read of the changes; "": none
+	branch string // branch when the changes were last read; "": none
 
-	Base  string      `json:"base"`            // tree at the session's beginning, or at its latest commit
+	Base  string      `json:"base"`            // tree at the session's beginning, or after its last commit
 	Turns []turnTrees `json:"turns,omitempty"` // oldest first
 
-	// Set for a worktree made for the session.
-	Worktree string `json:"worktree,omitempty"` // its folder
-	Origin   string `json:"origin,omitempty"`   // the folder in the repository that it is a worktree of
+	// Set only if the host has made a worktree for the session.
+	Worktree string `json:"worktree,omitempty"` // folder of the worktree
+	Origin   string `json:"origin,omitempty"`   // folder in the repository to which the worktree belongs
 }
 
 // turnTrees are the git trees before and after a turn.
@@ -41,12 +41,12 @@ type turnTrees struct {
 
 // Bounds of the changes in a repository.
 const (
-	snapshotTimeout = 5 * time.Second // for the snapshot before a turn
+	snapshotTimeout = 5 * time.Second // limit for the snapshot before a turn
 
-	maxTurnTrees    = 64      // turns whose changes a session can show
-	maxTurnsOpen    = 16      // changesets of turns in memory, for each session
-	maxGitFiles     = 1000    // of a changeset
-	maxGitContent   = 8 << 20 // bytes of a changeset's texts; files beyond it have no text
+	maxTurnTrees    = 64      // number of turns for which a session can show the changes
+	maxTurnsOpen    = 16      // number of turns' changesets that a session keeps in memory
+	maxGitFiles     = 1000    // number of files in a changeset
+	maxGitContent   = 8 << 20 // bytes of texts in a changeset; further files have no text
 	turnChanges     = "/changeset/turn/"
 	maxMessage      = 16 << 10            // bytes of a commit message
 	messageMeta     = "agenthost.message" // key in the _meta of an operation that accepts a message, and of its invocation
@@ -137,7 +137,7 @@ func (st *seat) afterTurn(turn, from string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if now, ok := h.sessions.get(s.uri); !ok || now != s {
-		return // removed during the turn
+		return // the session was removed during the turn
 	}
 	if to != from {
 		s.work.Turns = append(s.work.Turns, turnTrees{turn, from, to})
@@ -160,8 +160,8 @@ func (s *session) gitChangesLocked() *changeset {
 	return s.changed
 }
 
-// countLocked starts to read a session's changes, unless the host has read them since
-// its start.
+// countLocked begins to read a session's changes, unless this host has already read
+// them.
 func (c *changeset) countLocked() {
 	if c != nil && c.trees != nil && !c.computed && c.failed == "" {
 		c.computeLocked()
@@ -404,7 +404,7 @@ func (c *changeset) discard(change repo.Change) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	c.session.gitChangesLocked().computeLocked()
-	if c != c.session.changed { // the changeset of an earlier turn only loses this file
+	if c != c.session.changed { // the changeset of an earlier turn loses only this file
 		delete(c.git, fileURI(change.Path))
 		c.publishLocked(slices.DeleteFunc(c.ids(), func(id string) bool { return id == fileURI(change.Path) }))
 	}
@@ -419,8 +419,8 @@ func (c *changeset) ids() []string {
 	return ids
 }
 
-// commit commits the session's changes. Without a message, it uses the session's title.
-// Later changes are relative to this commit.
+// commit commits the session's changes. Without a message, the session's title is the
+// message. Afterwards, the changeset shows changes since this commit.
 func (c *changeset) commit(message string) error {
 	h := c.session.host
 	w, err := c.session.openWork()

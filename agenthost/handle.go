@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// A Chat is an agent's handle to a chat at the host. Its methods may be called at any
-// time, from any goroutine, and do not wait for clients. After the chat has ended they
+// A Chat gives an agent access to a chat at the host. Its methods may be called at any
+// time from any goroutine, and do not wait for clients. After the chat has ended, they
 // do nothing.
 type Chat struct{ seat *seat }
 
@@ -25,7 +25,7 @@ func (c *Chat) update(f func(ch *chat, h *Host)) {
 	}
 }
 
-// URI is the chat's channel.
+// URI returns the chat's channel.
 func (c *Chat) URI() string { return c.seat.chat.uri }
 
 // SetTitle sets the session's title, unless a person has set one.
@@ -59,8 +59,8 @@ func (c *Chat) SetCommands(commands []Command) {
 	c.update(func(*chat, *Host) { c.seat.commands = commands })
 }
 
-// Past adds a turn to the history, during an Open with [Start.Replay]. The caller ends
-// it with [Turn.End] before it adds the next one.
+// Past adds a turn to the history. The agent calls it while Open runs with
+// [Start.Replay]. It must call [Turn.End] before it adds the next turn.
 func (c *Chat) Past(prompt Prompt, at time.Time) *Turn {
 	ch, h := c.seat.chat, c.seat.host
 	h.mu.Lock()
@@ -92,8 +92,9 @@ func (c *Chat) Begin() (*Turn, error) {
 	return begun, nil
 }
 
-// Lost reports that the conversation has ended without a Close, for example because
-// its process ended. The host opens it again for the next prompt.
+// Lost reports that the conversation has ended without a call of Close, for example
+// because the agent's process has ended. At the next prompt, the host opens the
+// conversation again.
 func (c *Chat) Lost(err error) {
 	c.update(func(ch *chat, h *Host) {
 		if c.seat.conv != nil {
@@ -115,8 +116,8 @@ func (c *Chat) OpenTerminal(spec ProcessSpec) (term *AgentTerminal, err error) {
 	return term, err
 }
 
-// within returns a folder if it is one of the chat's folders or below one; for an
-// empty name, it returns the chat's first folder.
+// within returns a folder if it is in or below the chat's folders. For an empty name,
+// it returns the chat's first folder.
 func (c *Chat) within(folder string) (string, error) {
 	folders := c.folders()
 	if folder == "" {

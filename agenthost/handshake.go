@@ -33,8 +33,8 @@ type telemetry struct {
 	Logs string `json:"logs"`
 }
 
-// initializeLocked makes the connection its client's newest. The answer is sent
-// before all other messages to the client.
+// initializeLocked makes this the client's newest connection. The client gets the
+// answer before all other messages.
 func (c *conn) initializeLocked(raw json.RawMessage) (any, error) {
 	h := c.host
 	params, err := decodeParams[initializeParams](raw)
@@ -55,7 +55,8 @@ func (c *conn) initializeLocked(raw json.RawMessage) (any, error) {
 	snapshots := []snapshot{}
 	for _, uri := range params.InitialSubscriptions {
 		c.subscribeLocked(uri, subscribeParams{})
-		// For a missing resource, the client is subscribed and gets no snapshot.
+		// If the resource does not exist, the client is subscribed to it and gets no
+		// snapshot.
 		if snap, err := c.snapshotLocked(uri, view{}); err == nil && snap != nil {
 			snapshots = append(snapshots, *snap)
 		}

@@ -26,7 +26,7 @@ type Host struct {
 	resources  resources
 
 	chats map[string]*chat // guarded by the lock, like their state
-	parts int              // number of the latest response part
+	parts int              // number of the response part that was made last
 	start sync.Once        // calls the agents' Start
 }
 
@@ -53,8 +53,8 @@ type core struct {
 	clients   map[string]*client
 	connCount int64
 	reverse   reverseCalls
-	active    int // sessions with a turn in progress
-	logSubs   int // subscriptions to log channels
+	active    int // number of sessions in which a turn runs
+	logSubs   int // number of subscriptions to log channels
 }
 
 // A sessionTable holds the host's sessions and agents.
@@ -62,12 +62,12 @@ type sessionTable struct {
 	host *Host
 	catalog[*session]
 
-	deleted   []string                 // URIs of deleted sessions, oldest first
-	creating  map[string]chan struct{} // sessions that requests are creating; closed when done
+	deleted   []string                 // URIs of deleted sessions, the oldest first
+	creating  map[string]chan struct{} // URIs of sessions that requests are creating; closed when the session exists
 	providers []*provider              // the agents
-	listedAt  time.Time                // when agents were last asked for conversations that began elsewhere
+	listedAt  time.Time                // when the host last asked agents for conversations that began without it
 	store     *transcript.Store        // nil: sessions end with the host
-	lock      *os.File                 // of the store
+	lock      *os.File                 // lock file of the store
 }
 
 // A terminalTable holds the host's terminals.
@@ -95,7 +95,7 @@ type changesetTable struct {
 type mcpServers struct {
 	host      *Host
 	upstreams []*mcpUpstream // nil until the first connection
-	signedIn  map[string]int // resource to its count of accepted tokens
+	signedIn  map[string]int // number of accepted tokens, by resource
 }
 
 // resources serves files.
@@ -204,7 +204,7 @@ func (h *core) goLocked(f func()) {
 	}
 }
 
-// A timer calls a function once, with the host's lock held.
+// A timer calls a function once, while it holds the host's lock.
 type timer struct {
 	host    *core
 	timer   *time.Timer
