@@ -551,7 +551,7 @@ func (w *lockedBuffer) String() string {
 	return w.b.String()
 }
 
-// TestMCPServerDies starts an MCP server whose process ends by itself. The session
+// TestMCPServerDies starts an MCP server with a process that ends by itself. The session
 // shows the error.
 func TestMCPServerDies(t *testing.T) {
 	_, url := serve(t, agenthost.Config{MCP: []agenthost.MCPServer{{Name: "tasks", Transport: agenthost.MCPStdio, Command: []string{"true"}}}})

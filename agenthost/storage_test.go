@@ -263,7 +263,7 @@ func (a *listingAgent) List(context.Context, string) ([]agenthost.Past, error) {
 
 const crashVariable = "AGENTHOST_TEST_CRASH"
 
-// TestKillLosesNoCompletedMessage kills a process whose host writes numbered messages.
+// TestKillLosesNoCompletedMessage kills a process with a host that writes numbered messages.
 // A new host must have all messages that clients of the killed process have seen.
 func TestKillLosesNoCompletedMessage(t *testing.T) {
 	if dir := os.Getenv(crashVariable); dir != "" {

@@ -11,7 +11,7 @@ import (
 	"ahprelay/routing"
 )
 
-// benchAction returns an action of 512 bytes whose origin is a client.
+// benchAction returns an action of 512 bytes with a client as its origin.
 func benchAction() []byte { return benchActionOf(`,"origin":{"clientId":"client-a","clientSeq":3}`) }
 
 // benchOwnAction returns an action of 512 bytes without an origin: the host's own.

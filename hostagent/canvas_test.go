@@ -70,7 +70,7 @@ func site(t *testing.T, name string) (url string) {
 	return s.URL
 }
 
-// inCanvasWorld runs test in a world whose host has the canvas board with this state.
+// inCanvasWorld runs test in a world with a host that has the canvas board with this state.
 func inCanvasWorld(t *testing.T, state string, test func(w *world, host *canvasHost)) {
 	inWorld(t, func(w *world) {
 		host := &canvasHost{state: state}

@@ -11,7 +11,7 @@ import (
 	"ahprelay/routing"
 )
 
-// An mcpHost is a host whose sessions have these customizations, such as an MCP server.
+// An mcpHost is a host with sessions that have these customizations, such as an MCP server.
 type mcpHost struct {
 	customizations string
 	replay, lost   string // the actions and the lost channels in its answer to reconnect

@@ -17,7 +17,7 @@ import (
 	"ahprelay/routing"
 )
 
-// A streamWorld is a world whose host-agent accepts byte streams.
+// A streamWorld is a world with a host-agent that accepts byte streams.
 type streamWorld struct {
 	*world
 	ends chan *routing.ByteConn

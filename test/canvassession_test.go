@@ -10,7 +10,7 @@ import (
 	"ahprelay/auth"
 )
 
-// TestCanvasLastsAsLongAsItsClient opens a canvas for two clients whose tokens expire
+// TestCanvasLastsAsLongAsItsClient opens a canvas for two clients with tokens that expire
 // soon. The first client renews its token, and keeps its page and event stream. The
 // second client does not: the relay closes its connection, and its page ends. Then the
 // first client's new token is revoked, and its page ends, too.

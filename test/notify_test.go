@@ -111,7 +111,7 @@ func (f *follower) want(event string, kind notice.Kind) told {
 	return one
 }
 
-// startNotifying starts a stack whose host-agent reports every kind of event.
+// startNotifying starts a stack with a host-agent that reports every kind of event.
 func startNotifying(t *testing.T, protocol agenthost.Protocol, relay gateway.RelayConfig) *stack.Stack {
 	t.Helper()
 	_, server := newRefhost(t, func(cfg *agenthost.Config) { cfg.Protocol = protocol })

@@ -78,7 +78,7 @@ func rememberedSession(t *testing.T, s *stack.Stack, session string, change func
 	return procs.GetJSON[rememberedapi.Kept](t.Context(), s.Relay.URL()+"/api/hosts/"+stack.Host+"/remembered/session?uri="+url.QueryEscape(session), token)
 }
 
-// rememberingStack starts a stack whose host-agent stores the last state of sessions at
+// rememberingStack starts a stack with a host-agent that stores the last state of sessions at
 // the relay. It also returns the relay's data directory.
 func rememberingStack(t *testing.T, mode remembering.Mode) (s *stack.Stack, dir string) {
 	t.Helper()

@@ -85,7 +85,7 @@ func TestClusterStartsRelayByRelay(t *testing.T) {
 	}
 }
 
-// A clusterWalk is a cluster with three relays, whose data directories are a, b and c.
+// A clusterWalk is a cluster with three relays in the data directories a, b and c.
 type clusterWalk struct {
 	*testing.T
 	bench     procs.Bench

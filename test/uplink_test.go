@@ -61,7 +61,7 @@ func wantAllOf(t *testing.T, name string, c *refclient.Client, conn *stack.TapCo
 	wantSameFrames(t, name, c.Frames()[:len(want)], want)
 }
 
-// meteredStack starts a stack whose host-agent reaches NATS through a meter. It stores
+// meteredStack starts a stack with a host-agent that reaches NATS through a meter. It stores
 // the stack in s and returns the meter.
 func meteredStack(t *testing.T, upstream string, s **stack.Stack) *stack.Meter {
 	t.Helper()

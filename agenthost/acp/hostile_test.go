@@ -229,7 +229,7 @@ func TestUnknownUpdatesAreHarmless(t *testing.T) {
 	good.works()
 }
 
-// TestAgentsThatDoNotStart uses agents whose start fails. The error names the reason.
+// TestAgentsThatDoNotStart uses agents that fail to start. The error names the reason.
 func TestAgentsThatDoNotStart(t *testing.T) {
 	folder := t.TempDir()
 	for name, c := range map[string]struct{ script, want string }{

@@ -60,7 +60,7 @@ func TestUpFindsCopilotsHost(t *testing.T) {
 	}
 }
 
-// TestUpAsksForTheToken runs a host whose token is in no process's arguments and in no
+// TestUpAsksForTheToken runs a host with a token that is in no process's arguments and in no
 // file. up asks for the token once, and stores it.
 func TestUpAsksForTheToken(t *testing.T) {
 	home := t.TempDir()

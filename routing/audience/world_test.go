@@ -16,7 +16,7 @@ import (
 	"ahprelay/routing"
 )
 
-// A world is a pool whose host is the test: it answers through a hostEnd for each connection.
+// A world is a pool with the test as its host: it answers through a hostEnd for each connection.
 type world struct {
 	*testing.T
 	pool   *Pool

@@ -63,7 +63,7 @@ const timerSlack = "timer-slack"
 // leave out the mechanism that it names.
 const withoutVariable = "AHP_BENCH_WITHOUT"
 
-// A variant is a site whose programs run with a mechanism or without it.
+// A variant is a site with programs that run with a mechanism or without it.
 type variant struct {
 	*site
 	crowd *crowd

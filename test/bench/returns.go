@@ -52,7 +52,7 @@ func returns(b *testbed) ([]Figure, error) {
 	}, nil
 }
 
-// A meteredSite is a site whose relay serves its metrics.
+// A meteredSite is a site with a relay that serves its metrics.
 type meteredSite struct {
 	*site
 	metrics *loadgen.Metrics

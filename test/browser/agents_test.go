@@ -21,7 +21,7 @@ import (
 	"ahprelay/test/procs"
 )
 
-// An agentSite is a site whose host-agent runs a coding agent in a folder.
+// An agentSite is a site with a host-agent that runs a coding agent in a folder.
 type agentSite struct {
 	*site
 	name   string // name of the agent

@@ -134,7 +134,7 @@ func (p *project) start(path, name string, args ...string) (url string) {
 }
 
 // shown opens a URL on the host's machine as a canvas in the console. It waits for a
-// frame whose address ends with suffix and in which condition holds, and returns it.
+// frame with an address that ends with suffix and in which condition holds, and returns it.
 func shown(t *testing.T, url, suffix, condition string) *page {
 	t.Helper()
 	p, s := canvasPage(t, stackConfig{byURL: true, canvases: []hostrpc.Canvas{{ID: "app", URL: url}}})

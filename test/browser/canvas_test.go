@@ -127,14 +127,14 @@ frame: refused`
 // attachTime limits the wait for an answer from a frame, which may be closing.
 const attachTime = 10 * time.Second
 
-// frame waits for a sandboxed frame whose address ends with suffix. It returns the
+// frame waits for a sandboxed frame with an address that ends with suffix. It returns the
 // frame as a page.
 func (p *page) frame(suffix string) *page {
 	p.t.Helper()
 	return p.newFrame(suffix, "true")
 }
 
-// newFrame waits for a frame whose address ends with suffix and in which condition
+// newFrame waits for a frame with an address that ends with suffix and in which condition
 // holds. It returns the frame. A frame with the same address may still be closing.
 func (p *page) newFrame(suffix, condition string) (f *page) {
 	p.t.Helper()

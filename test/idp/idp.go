@@ -92,7 +92,7 @@ func Start(t *testing.T, address string) (issuer string, stop func()) {
 	return issuer, stop
 }
 
-// A login is a sign-in whose code has not been exchanged yet.
+// A login is a sign-in with a code that has not been exchanged yet.
 type login struct {
 	client, redirect, challenge string
 	claims                      map[string]any

@@ -31,7 +31,7 @@ type Mesh struct {
 	tap   func(from, subject string, data []byte)
 }
 
-// NewMesh returns a mesh whose random faults come from dice. delay returns how long a
+// NewMesh returns a mesh with random faults that come from dice. delay returns how long a
 // message travels. tap, if not nil, is called with each published message.
 func NewMesh(dice *rand.Rand, delay func(from, to string) time.Duration, tap func(from, subject string, data []byte)) *Mesh {
 	return &Mesh{dice: dice, delay: delay, tap: tap}

@@ -41,7 +41,7 @@ func (s *Store) Get(key string) ([]byte, error) {
 	return slices.Clone(s.records[key]), nil
 }
 
-// All returns the records whose keys begin with prefix.
+// All returns the records with keys that begin with prefix.
 func (s *Store) All(prefix string) (map[string][]byte, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -169,7 +169,7 @@ const logEnd = 4 << 10
 
 func end(text []byte) []byte { return text[max(0, len(text)-logEnd):] }
 
-// A Bench makes processes whose logs are in one directory.
+// A Bench makes processes with logs in one directory.
 type Bench struct {
 	Programs string        // directory with the programs from Build
 	Dir      string        // directory for logs and state

@@ -72,7 +72,7 @@ func NewCluster(dir string, relays int, log *slog.Logger) (*Cluster, error) {
 	return c, nil
 }
 
-// RunningCluster returns a cluster whose relays run in another process. Join can add a
+// RunningCluster returns a cluster with relays that run in another process. Join can add a
 // relay to it.
 func RunningCluster(dir string, routes []string, relays int, log *slog.Logger) (*Cluster, error) {
 	keys, err := auth.ExistingKeys(keyDir(dir))

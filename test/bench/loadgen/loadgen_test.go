@@ -111,7 +111,7 @@ func TestFramesRoundTrip(t *testing.T) {
 	}
 }
 
-// newReader returns a reader whose loop reads no sockets.
+// newReader returns a reader with a loop that reads no sockets.
 func newReader(t *testing.T, kind string) *reader {
 	t.Helper()
 	l := &loop{readers: map[int]*reader{}}

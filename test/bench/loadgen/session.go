@@ -14,7 +14,7 @@ import (
 // is the length of the session's state.
 const sessionScheme = "load-session:/"
 
-// SessionChannel returns the channel of a session whose snapshot has about size bytes.
+// SessionChannel returns the channel of a session with a snapshot of about size bytes.
 func SessionChannel(size int) string { return sessionScheme + strconv.Itoa(size) }
 
 //go:embed *.go
