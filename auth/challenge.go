@@ -21,11 +21,13 @@ import (
 // ChallengeTTL is the time in which a host-agent must answer a challenge.
 const ChallengeTTL = 60 * time.Second
 
-// Parts of a challenge, in bytes.
+// challengeVersion is the first byte of a challenge.
+const challengeVersion = 1
+
+// Lengths in bytes of a challenge's body, and of the whole challenge.
 const (
-	challengeVersion = 1
-	challengeBody    = 1 + 8 + 8 + 8 // version, milliseconds since 1970, the process's random number, random
-	challengeSize    = challengeBody + sha256.Size
+	challengeBody = 1 + 8 + 8 + 8 // version, milliseconds since 1970, the process's random number, random
+	challengeSize = challengeBody + sha256.Size
 )
 
 // proofPrefix begins each text that a host-agent signs to prove its nkey. No other signed

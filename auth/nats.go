@@ -29,8 +29,8 @@ const (
 )
 
 // userConnections are the types of connections that users other than relays may have.
-// In-process connections come through a relay's own listeners. Leaf nodes and MQTT are
-// not permitted, because they use subjects outside the user's permissions.
+// In-process is included, because connections through a relay's own listeners have this
+// type. Leaf nodes and MQTT are not permitted, because they use subjects outside the user's permissions.
 var userConnections = jwt.StringList{
 	jwt.ConnectionTypeStandard, jwt.ConnectionTypeWebsocket, jwt.ConnectionTypeInProcess,
 }
@@ -82,8 +82,8 @@ func (a Authority) operatorOf(of Servers) (natsKey, error) {
 	}
 }
 
-// OperatorJWTs returns the operator JWTs that NATS servers must trust. Servers read them
-// only at the start.
+// OperatorJWTs returns the operator JWTs that NATS servers of this kind must trust. A server
+// reads them only when it starts.
 func (a Authority) OperatorJWTs(of Servers) (jwts []string, err error) {
 	var strict []natsKey
 	for _, s := range a.keys.sets.Load().all {

@@ -96,7 +96,7 @@ func TestHostAgentSharesOnlyItsHost(t *testing.T) {
 	ada.do("POST", "/api/shares", map[string]any{"host": "other", "session": "mock:/2"}, nil)
 	list, err := laptop.List(t.Context())
 	if err != nil || len(list) != 2 || list[0].By != "owner" || list[1].By != "host-agent of laptop" || list[1].Level != "talk" {
-		t.Errorf("links to the host: %+v, %v", list, err)
+		t.Errorf("share links to the host: %+v, %v; want the owner's, and then the host-agent's with level talk", list, err)
 	}
 	if n, err := laptop.TakeBack(t.Context(), link.ID); n != 1 || err != nil {
 		t.Errorf("taken back: %d, %v", n, err)

@@ -30,7 +30,7 @@ func raw(t *testing.T, r *Relay, request string) string {
 	}
 	answer, err := io.ReadAll(conn)
 	if err != nil && !strings.Contains(err.Error(), "reset") {
-		t.Errorf("the relay leaves the connection open after %.80q: %v", answer, err)
+		t.Errorf("the relay answered %.80q, and then left the connection open: %v", answer, err)
 	}
 	return string(answer)
 }

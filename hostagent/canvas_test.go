@@ -264,7 +264,7 @@ func TestClosedCanvasIsNotReadable(t *testing.T) {
 		}
 		for _, m := range asked {
 			if !strings.Contains(m, `"params":{"delivery":{"maxLatencyMs":50},"channel":"`+board+`"}`) {
-				t.Errorf("the host was asked %s; want what the client has asked for", m)
+				t.Errorf("the host-agent subscribes with %s; want the parameters of the client's subscription", m)
 			}
 		}
 	})

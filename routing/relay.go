@@ -313,7 +313,7 @@ func (r *RelayEnd) Body(payload []byte) (intact bool) {
 	return true
 }
 
-// shedShare is the fraction of its bodies that a RelayEnd keeps when memory is short.
+// When memory is short, a RelayEnd shrinks its stored bodies to BodyLimit/shedShare bytes.
 const shedShare = 8
 
 // Shed drops most bodies, because memory is short. If one is needed later, the relay

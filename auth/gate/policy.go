@@ -29,10 +29,10 @@ type Policy struct {
 	SharedFiles bool
 }
 
-// NewPolicy returns the policy for a token, or for flags. Empty channels or methods mean
-// all. The caller must have checked the patterns with [auth.CheckPatterns]. If channels
-// are limited or access is below the level operate, only files that channels name are in
-// reach.
+// NewPolicy returns the policy for a token, or for the flags of a host-agent. Empty channels
+// or methods mean all. For reverse see [Policy]. The caller must have checked the patterns with [auth.CheckPatterns]. If channels
+// are limited or access is below the level operate, only files that the channels name can
+// be reached.
 func NewPolicy(access auth.Access, channels, methods []string, reverse bool) Policy {
 	p := Policy{Access: access, Reverse: reverse, Channels: lists(channels), Methods: lists(methods)}
 	if !p.Full() && (!p.Writes() || len(p.Channels) > 0) {

@@ -202,12 +202,12 @@ func TestMajorityStartsACluster(t *testing.T) {
 				}
 			}
 			if led(servers) {
-				t.Errorf("%d of %d servers have a leader", len(servers), test.size)
+				t.Errorf("JetStream has a leader while only %d of %d servers run; want none", len(servers), test.size)
 			}
 			servers = append(servers, start(test.majority-1))
 			for until := time.Now().Add(time.Minute); !led(servers); time.Sleep(routePoll) {
 				if time.Now().After(until) {
-					t.Fatalf("%d of %d servers have no leader", len(servers), test.size)
+					t.Fatalf("JetStream has no leader while %d of %d servers run; want one", len(servers), test.size)
 				}
 			}
 		})

@@ -151,7 +151,7 @@ func TestRegionsDecideAboutTheirHosts(t *testing.T) {
 	for name, host := range map[string]string{"east": "desktop", "west": "laptop"} {
 		h := regions[name].sees(t, name+" says that it hears nothing", host, func(h registry.Host) bool { return !h.Silent.IsZero() })
 		if h.State != registry.Online || h.AgentInstance != host+"-1" {
-			t.Errorf("%s: %s is %+v; want what was known", name, host, h)
+			t.Errorf("the relay in %s knows %s as %+v; want its state before the cut", name, host, h)
 		}
 	}
 	// A rival for each host, in the host's region, waits for longer than a lease and must be

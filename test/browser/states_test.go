@@ -508,8 +508,8 @@ func (p *page) many() {
 	if n := p.count("#sessions li"); n > 100 {
 		p.t.Errorf("%d sessions are drawn", n)
 	}
-	if !eval[bool](p, `document.activeElement.closest("#sessions li") !== null`) {
-		p.t.Error("scrolling removed the focused session's row")
+	if focused := eval[string](p, `document.activeElement.closest("#sessions li") ? "" : document.activeElement.outerHTML.slice(0, 200)`); focused != "" {
+		p.t.Errorf("scrolling removed the focused session's row: the focus is at %s", focused)
 	}
 	eval[any](p, `document.querySelector("#sessions").scrollTo(0, 0); null`)
 	p.until("the first sessions", patience, func() bool {

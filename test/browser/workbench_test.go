@@ -344,7 +344,8 @@ type deed struct {
 	refused string // "": not
 }
 
-// deeds counts the messages on the tap's connections after the first few.
+// deeds counts messages and refusals by deed, on all connections of the tap except the first
+// ones, whose number is after.
 func (s *workbenchSite) deeds(after int) map[deed]int {
 	s.t.Helper()
 	deeds := map[deed]int{}

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Versions lists AHP's versions, in the form in which a host answers initialize.
+// Versions lists AHP's versions, as a host writes them in its answer to initialize.
 var Versions = []string{"0.8.0", "0.9.0", "0.10.0", "1.0.0", "1.1.0"}
 
 // A Part is what a message carries: a channel's state, or an action on the channel.

@@ -168,8 +168,11 @@ func (p *publishing) taps() error {
 			return err
 		}
 		commits, err := say("git", "-C", clone, "rev-list", "--count", "HEAD")
-		if err != nil || commits != "1" {
-			return fmt.Errorf("%s has %s commits, %w; want 1", repository, commits, err)
+		if err != nil {
+			return err
+		}
+		if commits != "1" {
+			return fmt.Errorf("%s has %s commits; want 1", repository, commits)
 		}
 		if _, err := say("diff", "-r", filepath.Join(p.dist, folder), filepath.Join(clone, path.Base(folder))); err != nil {
 			return err

@@ -94,7 +94,7 @@ func (p *divided) measure(ctx context.Context, c *Cluster, s Sizes) (rows []Row,
 	}, nil
 }
 
-// ends returns how viewers' connections ended after a moment.
+// ends returns the ends of the viewers' connections that came later than after.
 func ends(viewers []*load.Viewer, after time.Time) (all []load.End) {
 	for _, v := range viewers {
 		all = append(all, v.Ends()...)

@@ -1,6 +1,6 @@
 // The session list of all hosts. Sessions that need the user come first.
 
-import { useEffect, useRef, useState } from 'preact/hooks';
+import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks';
 import type { RefObject } from 'preact';
 import { app, absent, links, questions, rights } from '../app';
 import { text } from '../store';
@@ -30,6 +30,10 @@ export function Inbox({ now }: { now: number }) {
   const minute = Math.floor(now / 30_000); // changes when rows must be redrawn because of their times
   const list = useRef<HTMLDivElement>(null);
   useRest();
+  const focused = keyOfFocused();
+  useLayoutEffect(() => { // a row that moves to a different group is a new element
+    if (focused && document.activeElement === document.body) list.current!.querySelector<HTMLElement>(`[data-key="${CSS.escape(focused)}"] button`)?.focus({ preventScroll: true });
+  });
   useEffect(() => { // the pointer may be released anywhere; a click comes before the next draw
     for (const end of ['pointerup', 'pointercancel', 'blur']) addEventListener(end, letGo);
     return () => { for (const end of ['pointerup', 'pointercancel', 'blur']) removeEventListener(end, letGo); };
@@ -64,6 +68,9 @@ export function Inbox({ now }: { now: number }) {
 function canCreate(): boolean {
   return [...links.values()].some((l) => (l.live ? l.store.agents.length > 0 : absent.at(l.host)?.takesSession(l.host)));
 }
+
+/** The key of the row with the focus, or undefined. */
+const keyOfFocused = () => document.activeElement?.closest<HTMLElement>('#sessions [data-key]')?.dataset.key;
 
 /** Whether a host has a line of its own, with the button that wakes it. */
 const wakes = (host: string) => app.hosts.mayWake(host) || app.hosts.waking.has(host);

@@ -85,6 +85,6 @@ export function useNear(keys: string[], list: RefObject<HTMLElement>, scroller: 
       resized.disconnect();
     };
   }, []);
-  const focused = list.current?.contains(document.activeElement) ? document.activeElement!.closest<HTMLElement>('[data-row]')?.dataset.key : undefined;
+  const focused = document.activeElement?.closest<HTMLElement>('[data-row]')?.dataset.key; // in any list: a row may move to this one
   return pieces(keys.length, Math.min(from, keys.length), Math.min(to, keys.length), focused === undefined ? -1 : keys.indexOf(focused), height);
 }

@@ -64,7 +64,8 @@ func newSite(t *testing.T, cfg agenthost.Config) *site {
 }
 
 // newSiteBehind returns a site with a host that cfg describes, or the demo host if cfg has no
-// agents. The function front may put a handler in front of the host.
+// agents. The function front returns the handler that
+// is served: the host, or a handler in front of it.
 func newSiteBehind(t *testing.T, cfg agenthost.Config, front func(http.Handler) http.Handler) *site {
 	t.Helper()
 	host, err := agenthost.New(cfg)
