@@ -177,6 +177,44 @@ func TestSleepIsAnnounced(t *testing.T) {
 	}
 }
 
+// A slowLogind reports each call of Inhibit, and answers when hold is closed.
+type slowLogind struct {
+	called chan bool
+	hold   chan struct{}
+}
+
+func (l slowLogind) Inhibit(_, _, _, _ string) (dbus.UnixFD, *dbus.Error) {
+	l.called <- true
+	<-l.hold
+	return 0, dbus.MakeFailedError(os.ErrClosed)
+}
+
+// TestStopDuringACallIsNoError stops Watch while logind has not answered it.
+func TestStopDuringACallIsNoError(t *testing.T) {
+	bus(t)
+	conn, err := dbus.ConnectSystemBus()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	l := slowLogind{make(chan bool, 1), make(chan struct{})}
+	defer close(l.hold)
+	if err := conn.Export(l, loginPath, loginManager); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.RequestName(loginName, 0); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- Watch(ctx, func(bool) {}) }()
+	<-l.called
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
 func TestPowerSupplyIsRecognised(t *testing.T) {
 	defer func(was string) { supplies = was }(supplies)
 	for name, c := range map[string]struct {

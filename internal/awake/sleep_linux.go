@@ -19,6 +19,13 @@ const (
 // ends or the D-Bus connection does. The machine waits for the first call, at most for
 // logind's InhibitDelayMaxSec (5 s by default).
 func Watch(ctx context.Context, sleeping func(asleep bool)) error {
+	if err := watch(ctx, sleeping); ctx.Err() == nil {
+		return err
+	}
+	return nil // a call that the end of ctx has interrupted is no error
+}
+
+func watch(ctx context.Context, sleeping func(asleep bool)) error {
 	conn, err := dbus.ConnectSystemBus(dbus.WithContext(ctx))
 	if err != nil {
 		return fmt.Errorf("the system's D-Bus: %w", err)
@@ -37,7 +44,7 @@ func Watch(ctx context.Context, sleeping func(asleep bool)) error {
 	for {
 		select {
 		case <-ctx.Done():
-			return nil
+			return ctx.Err()
 		case s, ok := <-signals:
 			if !ok {
 				return errors.New("the D-Bus connection ended")
