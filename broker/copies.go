@@ -122,3 +122,21 @@ func MostCopies(with func(copies int) error) (err error) {
 	}
 	return err
 }
+
+// Create is MostCopies for a new stream. The end of ctx prevents further calls. It does not
+// interrupt a call, which ends at the deadline of ctx: a nats-server that is shut down while
+// it creates a stream leaves the stream's goroutines and files behind.
+func Create(ctx context.Context, with func(ctx context.Context, copies int) error) error {
+	call := context.WithoutCancel(ctx)
+	if deadline, limited := ctx.Deadline(); limited {
+		var cancel context.CancelFunc
+		call, cancel = context.WithDeadline(call, deadline)
+		defer cancel()
+	}
+	return MostCopies(func(copies int) error {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		return with(call, copies)
+	})
+}

@@ -131,3 +131,22 @@ func TestOthersAddCopies(t *testing.T) {
 		y.after(t, 25*time.Second, 3)
 	})
 }
+
+// TestCreationIsNotInterrupted ends the caller's context during a call of Create. The call must
+// keep its own context with the deadline, and no call may follow.
+func TestCreationIsNotInterrupted(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	calls := 0
+	err := broker.Create(ctx, func(call context.Context, copies int) error {
+		calls++
+		cancel()
+		if _, limited := call.Deadline(); call.Err() != nil || !limited {
+			t.Errorf("the call with %d copies has ended with %v, or has no deadline", copies, call.Err())
+		}
+		return &jetstream.APIError{}
+	})
+	if calls != 1 || !errors.Is(err, context.Canceled) {
+		t.Errorf("%d calls, %v; want one, and %v", calls, err, context.Canceled)
+	}
+}

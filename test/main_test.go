@@ -32,7 +32,5 @@ func TestMain(m *testing.M) {
 	if err := flag.Set("test.parallel", "4"); err != nil {
 		panic(err)
 	}
-	// nats-server sometimes leaves a stream's store running in a server that was shut down.
-	const nats = "github.com/nats-io/nats-server/v2/server"
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction(nats+".(*fileStore).flushStreamStateLoop"), goleak.IgnoreAnyFunction(nats+"/ats.Register.func1"))
+	goleak.VerifyTestMain(m)
 }

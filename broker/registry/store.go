@@ -140,7 +140,7 @@ func (s *store) config(replicas int) jetstream.KeyValueConfig {
 }
 
 func (s *store) create(ctx context.Context) (kv jetstream.KeyValue, err error) {
-	err = broker.MostCopies(func(copies int) (err error) {
+	err = broker.Create(ctx, func(ctx context.Context, copies int) (err error) {
 		kv, err = s.js.CreateKeyValue(ctx, s.config(copies))
 		return err
 	})

@@ -46,7 +46,7 @@ func (s *Store) open(ctx context.Context) (jetstream.Stream, error) {
 	if !errors.Is(err, jetstream.ErrStreamNotFound) {
 		return stream, err
 	}
-	err = broker.MostCopies(func(copies int) error { return s.create(ctx, copies) })
+	err = broker.Create(ctx, s.create)
 	if err != nil && !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) && !errors.Is(err, jetstream.ErrBucketExists) {
 		return nil, err
 	}
