@@ -243,6 +243,7 @@ func (w *hostWriter) decide(message []byte, env *ahp.Envelope) (gate.Decision, e
 	} // a client that has left is no error here, as in answerClient
 	w.c.order.Lock()
 	defer w.c.order.Unlock()
+	w.c.leaveCrowd()
 	decision := w.c.gates.FromClient(message, env)
 	if decision.Verdict == gate.Answer || decision.Verdict == gate.Settle {
 		w.answerClient(env, decision.Message)

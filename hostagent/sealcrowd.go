@@ -26,6 +26,7 @@ type viewerCrowd struct {
 	members map[*sealing]*viewerSocket
 	left    []routing.ClientConn // members that have left by themselves since the last message
 	judge   *sealing             // the member whose gates decide for all; it may have left
+	seq     int64                // highest serverSeq that the members got
 	beat    *time.Timer
 	ended   atomic.Bool
 
@@ -118,6 +119,19 @@ func (s *sealing) leaveCrowd() {
 	c.removeLocked(s)
 }
 
+// leaveCrowd takes a client out of its crowd before its gates judge a message from it, and records
+// in its view which messages it got there. The connection's order is held.
+func (c *hostConn) leaveCrowd() {
+	seal := c.conn.seal
+	if seal == nil || !seal.guest {
+		return
+	}
+	seal.mu.Lock()
+	defer seal.mu.Unlock()
+	seal.leaveCrowd()
+	c.gates.View.SetSeq(max(c.gates.View.Seq(), seal.told))
+}
+
 // endCrowds ends the keys of all crowds in which the client was. Its connection is ending. Now is
 // true if the host closes the client: then the keys end at once, so that the client cannot read on.
 // Otherwise, they end after leftTime. The sealing's mutex is held.
@@ -133,6 +147,7 @@ func (s *sealing) endCrowds(now bool) {
 }
 
 func (c *viewerCrowd) removeLocked(s *sealing) {
+	s.told = max(s.told, c.seq)
 	delete(c.members, s)
 	s.crowd.Store(nil)
 	if len(c.members) == 0 {
@@ -172,23 +187,25 @@ func (c *viewerCrowd) Judge(message []byte, env *ahp.Envelope) audience.Verdict 
 	}
 	v.conn.order.Lock()
 	defer v.conn.order.Unlock()
-	switch d, _ := v.conn.gates.FromHost(message, env); d.Verdict {
-	case gate.Pass:
+	view := v.conn.gates.View
+	defer view.SetSeq(view.Seq()) // it gets the message later
+	d, _ := v.conn.gates.FromHost(message, env)
+	switch {
+	case d.Verdict == gate.Pass:
 		return audience.ToAll
-	case gate.Answer:
-		if d.Message == nil {
-			return audience.ToNone
-		}
+	case d.Verdict == gate.Answer && d.Message == nil:
+		return audience.ToNone
 	}
 	return audience.ToEach
 }
 
 // Tell implements [audience.Crowd].
-func (c *viewerCrowd) Tell(messages [][]byte) (left []routing.ClientConn) {
+func (c *viewerCrowd) Tell(messages [][]byte, seq int64) (left []routing.ClientConn) {
 	c.lastHeard.Store(time.Now().UnixNano())
 	c.dissolve()
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.seq = max(c.seq, seq)
 	left, c.left = c.left, nil
 	for len(messages) > 0 && len(c.members) > 0 {
 		n, size := 1, len(messages[0])

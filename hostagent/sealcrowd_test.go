@@ -13,6 +13,7 @@ import (
 	"ahprelay/auth"
 	"ahprelay/internal/sealed"
 	"ahprelay/routing"
+	"ahprelay/routing/audience"
 )
 
 // sealedTold is the kind byte of frames that a whole crowd gets.
@@ -300,6 +301,35 @@ func TestClosedViewerLearnsWhy(t *testing.T) {
 		}
 		if closed != 1 {
 			t.Errorf("%d viewers were closed; want one", closed)
+		}
+	})
+}
+
+// TestRefusedActionIsRejectedAtTheCrowdsSeq has each viewer in a crowd dispatch an action, while the
+// crowd judges a further action. Each echo must have the serverSeq of the last action that the
+// viewer got. With a lower number, the viewer drops the echo as old; with a higher number, it drops
+// the next action.
+func TestRefusedActionIsRejectedAtTheCrowdsSeq(t *testing.T) {
+	inLookWorld(t, func(w *lookWorld) {
+		viewers := []*looker{w.join(), w.join(), w.join()}
+		w.say(5)
+		next := []byte(`{"jsonrpc":"2.0","method":"action","params":{"channel":"s:/1","serverSeq":6,"action":{"type":"chat/delta"}}}`)
+		env, err := ahp.Peek(next)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if v := w.crowds()[0].Judge(next, &env); v != audience.ToAll {
+			t.Fatalf("the action gets the verdict %d; want %d", v, audience.ToAll)
+		}
+		for i, v := range viewers {
+			v.hear()
+			v.got = nil
+			v.says(fmt.Sprintf(`{"jsonrpc":"2.0","method":"dispatchAction","params":{"channel":"s:/1","clientSeq":%d,"action":{"type":"chat/draftChanged","text":"x"}}}`, i))
+			synctest.Wait()
+			v.hear()
+			if len(v.got) != 1 || !strings.Contains(v.got[0], `"serverSeq":5,`) {
+				t.Errorf("viewer %d: the echo is %q; want serverSeq 5", i, v.got)
+			}
 		}
 	})
 }

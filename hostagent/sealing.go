@@ -39,6 +39,7 @@ type sealing struct {
 	parts  bool           // the client has also asked for shared parts of messages
 	viewer bool           // its host is a connection that many viewers share
 	seats  []*viewerCrowd // whose keys the client may have
+	told   int64          // highest serverSeq that the client got in crowds which it has left
 	epochs []uint32       // epochs whose keys the client has, at most sealed.MaxEpochs
 	timer  *time.Timer    // sends the next heartbeat
 	until  *time.Timer    // ends the connection when the device's authority expires; nil: not yet admitted

@@ -16,9 +16,10 @@ const maxCrowds = 16
 // A Crowd is a set of clients to which the pool passes each message in a single call. Package
 // audience calls its methods under the pool's lock.
 type Crowd interface {
-	// Tell sends messages to all clients in the crowd. It returns the clients that left by
-	// themselves since the previous call, which have not received the messages.
-	Tell(messages [][]byte) (left []routing.ClientConn)
+	// Tell sends messages to all clients in the crowd; seq is the highest serverSeq in them,
+	// or 0. It returns the clients that left by themselves since the previous call, which
+	// have not received the messages.
+	Tell(messages [][]byte, seq int64) (left []routing.ClientConn)
 
 	// Judge says how to send a notification to the crowd. It is called without the pool's lock.
 	Judge(message []byte, env *ahp.Envelope) Verdict
@@ -155,11 +156,11 @@ func (a *audience) tell(c *crowd) {
 	}
 	items := c.items
 	c.items = nil
-	messages := make([][]byte, len(items))
+	messages, seq := make([][]byte, len(items)), int64(0)
 	for i := range items {
-		messages[i] = items[i].text.raw
+		messages[i], seq = items[i].text.raw, max(seq, items[i].seq)
 	}
-	for _, client := range c.out.Tell(messages) {
+	for _, client := range c.out.Tell(messages, seq) {
 		v := c.viewers[client]
 		if v == nil {
 			continue

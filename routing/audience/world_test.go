@@ -365,7 +365,7 @@ type toldCrowd struct {
 func (w *world) crowd() Crowd { return &toldCrowd{w: w} }
 
 // Tell implements [Crowd].
-func (c *toldCrowd) Tell(messages [][]byte) (left []routing.ClientConn) {
+func (c *toldCrowd) Tell(messages [][]byte, _ int64) (left []routing.ClientConn) {
 	if c.w.told++; c.w.told%5 == 0 && len(c.clients) > 0 {
 		c.left = append(c.left, c.clients[0])
 		c.clients[0].Part()
