@@ -189,9 +189,9 @@ func (c *viewerCrowd) Judge(message []byte, env *ahp.Envelope) audience.Verdict 
 	defer v.conn.order.Unlock()
 	view := v.conn.gates.View
 	defer view.SetSeq(view.Seq()) // it gets the message later
-	d, _ := v.conn.gates.FromHost(message, env)
+	d, reading := v.conn.gates.FromHost(message, env)
 	switch {
-	case d.Verdict == gate.Pass:
+	case d.Verdict == gate.Pass && !gate.Teaches(reading):
 		return audience.ToAll
 	case d.Verdict == gate.Answer && d.Message == nil:
 		return audience.ToNone

@@ -333,3 +333,26 @@ func TestRefusedActionIsRejectedAtTheCrowdsSeq(t *testing.T) {
 		}
 	})
 }
+
+// TestViewersReadWhatTheHostNamesInACrowd names a file's earlier content in an action for a crowd.
+// Each viewer may then read that content.
+func TestViewersReadWhatTheHostNamesInACrowd(t *testing.T) {
+	inLookWorld(t, func(w *lookWorld) {
+		viewers := []*looker{w.join(), w.join(), w.join()}
+		w.say(5)
+		const blob = "session-db:/w/a.txt"
+		socks := w.host.all()
+		socks[len(socks)-1].toUs <- fmt.Sprintf(`{"jsonrpc":"2.0","method":"action","params":{"channel":"s:/1","serverSeq":6,"action":{"type":"changeset/contentChanged","files":[{"id":"x","edit":{"before":{"uri":"file:///w/a.txt","content":{"uri":%q}}}}]}}}`, blob)
+		synctest.Wait()
+		for i, v := range viewers {
+			v.hear()
+			v.rest = nil
+			v.says(fmt.Sprintf(`{"jsonrpc":"2.0","id":9,"method":"resourceRead","params":{"channel":"ahp-root://","uri":%q}}`, blob))
+			time.Sleep(time.Second)
+			v.hear()
+			if len(v.rest) != 1 || !strings.Contains(v.rest[0], `"result"`) {
+				t.Errorf("viewer %d is answered %q", i, v.rest)
+			}
+		}
+	})
+}

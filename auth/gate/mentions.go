@@ -62,6 +62,14 @@ func (t *mentions) learn(reading *view.Reading) {
 	}
 }
 
+// Teaches reports whether a host's message names files which only the clients that receive
+// it through their gates may then read.
+func Teaches(reading *view.Reading) bool {
+	return reading != nil && slices.ContainsFunc(reading.Facts, func(f view.Fact) bool {
+		return f.Thing == view.FileText || f.Thing == view.Folder
+	})
+}
+
 // isNamed reports whether the host must have named a URI before a client may read it.
 func isNamed(uri string) bool {
 	rule := contentRules[bareScheme(uri)]
