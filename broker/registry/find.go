@@ -7,7 +7,6 @@ import (
 	"fmt"
 
 	"ahprelay/ahp"
-	"ahprelay/broker"
 )
 
 // Unread returns nil if this relay has read its region's store completely, else the
@@ -84,12 +83,11 @@ func (v *view) find(ctx context.Context, key string) error {
 	return err
 }
 
-// readLast is read, but asks the leader of the copies. The other copies, which may also
-// answer read, can be out of date.
+// readLast is read, but asks the leader of the copies.
 func (s *store) readLast(ctx context.Context, key string, value any) (rev uint64, err error) {
-	rev, data, err := broker.LastMessage(ctx, s.js, "KV_"+s.name, "$KV."+s.name+"."+key)
+	rev, data, err := s.lastMessage(ctx, key)
 	if err != nil {
-		return 0, storeError(err)
+		return 0, err
 	}
 	if len(data) == 0 { // the key is missing, or was removed
 		return 0, nil

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"ahprelay/auth"
-	"ahprelay/broker"
 
 	"github.com/nats-io/nats.go/jetstream"
 )
@@ -44,7 +43,7 @@ func (v *view) followOnce(ctx context.Context) error {
 	if v.own() {
 		wakeUp(v.r.upkeep.opened)
 	}
-	newest, err := v.newest(ctx)
+	newest, err := v.store.last(ctx)
 	if err != nil {
 		return fmt.Errorf("registry store: %w", err)
 	}
@@ -183,14 +182,6 @@ func (v *view) applyEntry(entry jetstream.KeyValueEntry, epoch uint64) {
 		}
 		v.r.cfg.Revocations.stored(rev, entry.Revision())
 	}
-}
-
-// newest returns the store's newest revision, as the leader of the copies knows it.
-func (v *view) newest(ctx context.Context) (uint64, error) {
-	ctx, cancel := context.WithTimeout(ctx, openTimeout)
-	defer cancel()
-	rev, _, err := broker.LastMessage(ctx, v.store.js, "KV_"+v.store.name, "$KV."+v.store.name+".>")
-	return rev, err
 }
 
 // hasSeen reports whether the watch has delivered a revision.

@@ -76,3 +76,26 @@ func TestLaggingCopyIsNotTheStore(t *testing.T) {
 		t.Error("the host is forgotten")
 	}
 }
+
+// TestNewestRevisionHasNotExpired lets the bucket's newest entry expire. The newest revision is
+// then that of the entry before, because a watch delivers nothing newer.
+func TestNewestRevisionHasNotExpired(t *testing.T) {
+	r := startTest(t, newTestServer(t), Config{})
+	js := r.view.store.js
+	kv, err := js.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: "short", LimitMarkerTTL: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept, err := kv.Put(t.Context(), "kept", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := kv.Purge(t.Context(), "gone", jetstream.PurgeTTL(time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	s := &store{js: js, name: "short"}
+	natssite.Eventually(t, "the newest revision is the kept entry's", func() bool {
+		rev, err := s.last(t.Context())
+		return err == nil && rev == kept
+	})
+}

@@ -296,17 +296,21 @@ func (s *store) read(ctx context.Context, key string, value any) (uint64, error)
 	return entry.Revision(), nil
 }
 
-// last returns the newest revision in the bucket.
+// last returns the bucket's newest revision that has not expired, as the leader of the copies
+// knows it.
 func (s *store) last(ctx context.Context) (uint64, error) {
-	kv := s.bucket()
-	if kv == nil {
-		return 0, ErrStoreAway
-	}
-	status, err := kv.Status(ctx)
-	if err != nil {
-		return 0, storeError(err)
-	}
-	return streamInfo(status).State.LastSeq, nil
+	ctx, cancel := context.WithTimeout(ctx, openTimeout)
+	defer cancel()
+	rev, _, err := s.lastMessage(ctx, ">")
+	return rev, err
+}
+
+// lastMessage returns the revision and data of the newest entry with a key, which may contain
+// wildcards. It asks the leader of the copies: the others, which also answer read and deliver
+// watches, can be out of date. Both are zero without an entry.
+func (s *store) lastMessage(ctx context.Context, key string) (rev uint64, data []byte, err error) {
+	rev, data, err = broker.LastMessage(ctx, s.js, "KV_"+s.name, "$KV."+s.name+"."+key)
+	return rev, data, storeError(err)
 }
 
 func storeError(err error) error {
