@@ -237,6 +237,11 @@ func (s *sealedSite) staysMarked(p *page) {
 	p.click("#pair-marked summary")
 	p.shot("sealed-marked")
 	p.click("[data-do=unmark]")
+	p.wants("[data-do=unmark].armed", "Yes")
+	if p.text("#status-text") == "Live" {
+		s.t.Error("the first press opens the host unsealed")
+	}
+	p.click("[data-do=unmark]")
 	p.wants("#status-text", "Live")
 }
 
@@ -282,6 +287,7 @@ func (s *sealedSite) removes(p, second *page) {
 	p.accessible("sealed")
 	p.shot("sealed-devices")
 	p.press("#devices button", "Remove")
+	p.press("#devices button.armed", "Yes, remove it")
 	second.wants("#status-text", "removed")
 	p.holds("one device to be left", "document.querySelectorAll('#devices [data-device]').length === 1")
 	p.click("#sealed [aria-label=Close]")

@@ -465,6 +465,7 @@ export default {
   '{0} is not sealed any more': 'لم يعد {0} مختومًا',
   'Only the host’s owner can know that. The relay then reads and can change everything between you and {0}.': 'مالك المضيف وحده يعرف ذلك. عندها يقرأ المُرحِّل كل ما بينك وبين {0} ويستطيع تغييره.',
   'Open it unsealed': 'فتحه دون ختم',
+  'Yes, open it unsealed': 'نعم، افتحه دون ختم',
   'Pair': 'إقران',
   'Ask a paired device': 'سؤال جهاز مقترن',
   'Use this host': 'استعمال هذا المضيف',

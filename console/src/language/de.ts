@@ -465,6 +465,7 @@ export default {
   '{0} is not sealed any more': '{0} ist nicht mehr versiegelt',
   'Only the host’s owner can know that. The relay then reads and can change everything between you and {0}.': 'Das kann nur der Eigentümer des Hosts wissen. Das Relay liest dann alles zwischen Ihnen und {0} und kann es ändern.',
   'Open it unsealed': 'Unversiegelt öffnen',
+  'Yes, open it unsealed': 'Ja, unversiegelt öffnen',
   'Pair': 'Koppeln',
   'Ask a paired device': 'Ein gekoppeltes Gerät fragen',
   'Use this host': 'Diesen Host verwenden',

@@ -465,6 +465,7 @@ export default {
   '{0} is not sealed any more': '{0} は封印されなくなりました',
   'Only the host’s owner can know that. The relay then reads and can change everything between you and {0}.': 'それを知っているのはホストの所有者だけです。その場合、リレーはあなたと {0} の間のすべてを読み、変更できます。',
   'Open it unsealed': '封印なしで開く',
+  'Yes, open it unsealed': 'はい、封印なしで開きます',
   'Pair': 'ペアリング',
   'Ask a paired device': 'ペアリング済みのデバイスに頼む',
   'Use this host': 'このホストを使う',

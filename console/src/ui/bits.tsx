@@ -128,6 +128,12 @@ export function isNarrow(): boolean {
   return media('(max-width: 46rem)');
 }
 
+/** A button that acts only at its second press. yes is its text before that. */
+export function Twice({ yes, act, children, class: looks = '', ...more }: { yes: string; act: () => void; children: ComponentChildren; class?: string; disabled?: boolean; 'data-do'?: string }) {
+  const [sure, setSure] = useState(false);
+  return <button type="button" {...more} class={sure ? `${looks} armed` : looks} onClick={() => { setSure(!sure); if (sure) act(); }}>{sure ? yes : children}</button>;
+}
+
 /** Shows unknown content as JSON. */
 export function Raw({ what, value }: { what: string; value: unknown }) {
   return <details class="raw dim"><summary>{t`${what}: not known to this page`}</summary><pre>{JSON.stringify(value, null, 1)}</pre></details>;

@@ -11,7 +11,7 @@ import * as seal from '../sealed/open';
 import { codeLength, type Name } from '../sealed/bytes';
 import { array, text } from '../store';
 import { deviceName, when } from '../words';
-import { Copy, Dialog } from './bits';
+import { Copy, Dialog, Twice } from './bits';
 import { Select, type Option } from './select';
 import { rich, t } from '../language';
 
@@ -140,7 +140,7 @@ export function Pair({ link, host }: { link?: string; host?: string }) {
           {marked && !invited && now === 'typing' && (
             <details id="pair-marked"><summary>{t`${opens} is not sealed any more`}</summary>
               <p class="dim">{t`Only the host’s owner can know that. The relay then reads and can change everything between you and ${opens}.`}</p>
-              <button class="danger" type="button" data-do="unmark" onClick={() => { seal.unmark(opens).then(() => again(opens), (err) => setSaid(err.message)); }}>{t`Open it unsealed`}</button>
+              <Twice class="danger" data-do="unmark" yes={t`Yes, open it unsealed`} act={() => { seal.unmark(opens).then(() => again(opens), (err) => setSaid(err.message)); }}>{t`Open it unsealed`}</Twice>
             </details>
           )}
           <p class="error" id="pair-said" role="alert">{said}</p>
@@ -217,7 +217,7 @@ export function Sealed({ link, request }: { link: Link; request?: string }) {
           {[...devices, ...pin?.given ?? []].map((d) => (
             <div key={d.fingerprint} class="row wrap" data-device={text(d.fingerprint)}>
               <span class="grow"><strong dir="auto">{text(d.name) || t`A device`}</strong>{d.fingerprint === own?.fingerprint && ` ${t`(this one)`}`} <span class="dim">{text(d.subject)}, {levelName(text(d.level))}</span><br /><span class="words">{text(d.words)}</span></span>
-              {d.fingerprint !== own?.fingerprint && <button type="button" class="danger" disabled={leaving !== '' || !link.live} onClick={() => remove(d.fingerprint)}>{leaving === d.fingerprint ? t`Pending…` : t`Remove`}</button>}
+              {d.fingerprint !== own?.fingerprint && <Twice class="danger" disabled={leaving !== '' || !link.live} yes={t`Yes, remove it`} act={() => remove(d.fingerprint)}>{leaving === d.fingerprint ? t`Pending…` : t`Remove`}</Twice>}
             </div>
           ))}
           {leaving && <p class="dim" role="status">{t`Pending: the removal counts when the host has confirmed it.`}</p>}

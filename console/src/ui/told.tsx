@@ -9,7 +9,7 @@ import * as told from '../told';
 import { array, text } from '../store';
 import type { Delivery, MuteOf, Quiet, Settings, Way as Target } from '../told';
 import { sentence, when } from '../words';
-import { Badge, Copy, Dialog, Icon } from './bits';
+import { Badge, Copy, Dialog, Icon, Twice } from './bits';
 import { Select } from './select';
 import { rich, t } from '../language';
 
@@ -144,7 +144,6 @@ function tells(way: Target): string {
 
 function Way({ at, way, change }: { at: string; way: Target; change: () => void }) {
   const work = useWork();
-  const [sure, setSure] = useState(false);
   return (
     <li class="item-card" data-way={way.kind}>
       <div class="row"><span class="name">{wayName(way)}</span>{way.paused && <Badge tone="wait">{t`paused`}</Badge>}</div>
@@ -153,7 +152,7 @@ function Way({ at, way, change }: { at: string; way: Target; change: () => void 
         <button type="button" class="small" data-do="test" disabled={work.busy} onClick={() => work.act(() => told.tryWay(at, way.id!))}>{t`Send a test`}</button>
         <button type="button" class="small" disabled={work.busy} onClick={() => work.act(async () => { await told.setWay(at, { ...asSet(way), paused: !way.paused }); })}>{way.paused ? t`Go on` : t`Pause`}</button>
         {way.kind !== 'webpush' && <button type="button" class="small" data-do="change" disabled={work.busy} onClick={change}>{t`Change`}</button>}
-        <button type="button" class={sure ? 'small armed' : 'small'} data-do="remove" disabled={work.busy} onClick={() => (sure ? work.act(() => told.removeWay(at, way.id!)) : setSure(true))}>{sure ? t`Yes, remove it` : t`Remove`}</button>
+        <Twice class="small" data-do="remove" disabled={work.busy} yes={t`Yes, remove it`} act={() => work.act(() => told.removeWay(at, way.id!))}>{t`Remove`}</Twice>
       </div>
       <Said of={work} />
     </li>

@@ -1,1 +1,0 @@
-import{a,b,c}from"./chunk-T5ZYYETH.js";import"./chunk-FULLEFOO.js";import"./chunk-7CNAFLTV.js";import"./chunk-TSD2IA2E.js";import"./chunk-Y2H2HVQP.js";import"./chunk-EVD2K6RX.js";import"./chunk-OMW7H3VG.js";import"./chunk-HITIEK7Q.js";import"./chunk-OWKBOWQL.js";import"./chunk-PUSBBBAN.js";import"./chunk-IBNHKOKJ.js";export{a as leave,b as leaveAll,c as sweep};

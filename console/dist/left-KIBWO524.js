@@ -1,1 +1,0 @@
-import{a,b,c}from"./chunk-FEPHSBPQ.js";import"./chunk-BNNDWE66.js";import"./chunk-YBP57VEO.js";import"./chunk-26WMZINT.js";import"./chunk-FULLEFOO.js";import"./chunk-EVD2K6RX.js";import"./chunk-OMW7H3VG.js";import"./chunk-HITIEK7Q.js";import"./chunk-OWKBOWQL.js";import"./chunk-PUSBBBAN.js";import"./chunk-IBNHKOKJ.js";export{c as LeftAll,b as LeftHere,a as WakeAt};

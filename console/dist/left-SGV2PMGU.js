@@ -1,1 +1,0 @@
-import{a,b,c,d}from"./chunk-FULLEFOO.js";import"./chunk-OMW7H3VG.js";import"./chunk-HITIEK7Q.js";import"./chunk-OWKBOWQL.js";import"./chunk-PUSBBBAN.js";import"./chunk-IBNHKOKJ.js";export{a as Conflict,d as Leaving,c as forgetKeys,b as lives};

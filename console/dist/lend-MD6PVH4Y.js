@@ -1,1 +1,0 @@
-import{a,b,c}from"./chunk-PX2S25II.js";import"./chunk-YBP57VEO.js";import"./chunk-26WMZINT.js";import"./chunk-EVD2K6RX.js";import"./chunk-OWKBOWQL.js";import"./chunk-PUSBBBAN.js";import"./chunk-IBNHKOKJ.js";export{b as Asks,c as CameraView,a as Lend};

@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-TMRDSHJA.js";import"./chunk-BNNDWE66.js";import"./chunk-YBP57VEO.js";import"./chunk-26WMZINT.js";import"./chunk-EVD2K6RX.js";import"./chunk-OWKBOWQL.js";import"./chunk-PUSBBBAN.js";import"./chunk-IBNHKOKJ.js";export{b as Code,a as Share};
