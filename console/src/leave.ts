@@ -1,7 +1,7 @@
 // Removes further accounts: their keys, pins, subscriptions and everything else that this browser keeps
 // for them, and nothing from a different account. The register goes first: see registered.ts.
 
-import { type Account, accountPart, accounts, keepPage, remove } from './accounts';
+import { type Account, accounts, keepPage, remove } from './accounts';
 import { app } from './app';
 import * as device from './device';
 import { forgetKeys } from './left';
@@ -28,7 +28,7 @@ export async function leaveAll(all = accounts()): Promise<void> {
 
 /** Erases what is kept for accounts that the browser does not have any more. Their device keys go with end. */
 export async function sweep(): Promise<void> {
-  for (const kept of Object.keys(localStorage)) if (/^(draft|new-session) /.test(kept) && !isRegistered(accountPart(kept.split(' ')[1]))) localStorage.removeItem(kept);
+  for (const kept of Object.keys(localStorage)) if (/^(draft|new-session) /.test(kept) && !isRegistered(kept.split(' ')[1])) localStorage.removeItem(kept);
   await Promise.allSettled([forgetPins(), forgetKeys()]);
 }
 

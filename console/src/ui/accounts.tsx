@@ -69,7 +69,7 @@ export function AddAccount({ first }: { first?: Account }) {
       add(account);
       const why = await app.accounts.ask(account);
       if (why) {
-        await (await import('../leave')).leave(account); // with its key
+        await leave(account); // with its key
         throw new Error(why);
       }
       app.accountsChanged();
