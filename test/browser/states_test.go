@@ -196,8 +196,8 @@ func (p *page) uses() {
 	p.click(".chat-head .menu summary")
 	p.press(".chat-head .menu button", "Usage")
 	p.wants("#usage .limits", "five hour")
-	p.wants("#usage .limits", "62 % left")
-	p.wants("#usage .limits", "7 % left")
+	p.wants("#usage .limits", "38 % used")
+	p.wants("#usage .limits", "93 % used")
 	if got := eval[string](p, "[...document.querySelectorAll('#usage [role=meter]')].map((m) => m.ariaValueNow + m.dataset.tone).join()"); got != "38,93bad" {
 		p.t.Errorf("the meters show %s", got)
 	}
@@ -247,6 +247,9 @@ func (p *page) looks() {
 	p.wants("#beside .diff", "func newSession(now time.Time)")
 	p.wants("#beside", "2 files, 0 looked at")
 	p.seen("changes")
+	p.do(forms[2].size)
+	p.holds("long changed lines to wrap on a tablet", `getComputedStyle(document.querySelector("#beside .diff:not(.sides) .code")).whiteSpace === "pre-wrap"`)
+	p.do(forms[0].size)
 	p.click("#beside .edit:first-child input[type=checkbox]")
 	p.wants("#beside", "2 files, 1 looked at")
 	p.click("#beside .edit:last-child button")

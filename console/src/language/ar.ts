@@ -821,7 +821,7 @@ export default {
   'The latest {0} sessions, with at most {1} turns of each chat.': 'أحدث {0} جلسات، وبحد أقصى {1} دورًا من كل محادثة.',
   'Limits': 'الحدود',
   'unlimited': 'غير محدود',
-  '{0} % left': 'متبقٍ {0} %',
+  '{0} % used': 'استُخدم {0} %',
   '{0} of {1} used': 'استُهلك {0} من {1}',
   'new from {0}': 'يتجدد من {0}',
   'Agents': 'الوكلاء',

@@ -821,7 +821,7 @@ export default {
   'The latest {0} sessions, with at most {1} turns of each chat.': 'Die letzten {0} Sitzungen, mit höchstens {1} Schritten je Chat.',
   'Limits': 'Grenzen',
   'unlimited': 'unbegrenzt',
-  '{0} % left': 'noch {0} %',
+  '{0} % used': '{0} % verbraucht',
   '{0} of {1} used': '{0} von {1} verbraucht',
   'new from {0}': 'neu ab {0}',
   'Agents': 'Agenten',

@@ -821,7 +821,7 @@ export default {
   'The latest {0} sessions, with at most {1} turns of each chat.': '最新の {0} セッション。各チャットは最大 {1} ターンまで。',
   'Limits': '上限',
   'unlimited': '無制限',
-  '{0} % left': '残り {0} %',
+  '{0} % used': '{0} % 使用済み',
   '{0} of {1} used': '{1} のうち {0} を使用',
   'new from {0}': '{0} に更新',
   'Agents': 'エージェント',

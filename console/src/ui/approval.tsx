@@ -95,7 +95,7 @@ function Risk({ call }: { call: ToolCall }) {
   const risk = riskOf(call);
   if (risk.kind === 'none' || risk.kind === 'low' && !risk.text) return null;
   const words = { danger: t`The host marks this as dangerous.`, loading: assessing, low: '' }[risk.kind];
-  return <div class={`risk ${risk.kind}`} role="note"><Icon name="alert" /><span>{words && <strong>{words} </strong>}<bdi>{risk.text}</bdi></span></div>;
+  return <div class={`risk ${risk.kind}`} role="note">{risk.kind !== 'low' && <Icon name="alert" />}<span>{words && <strong>{words} </strong>}<bdi>{risk.text}</bdi></span></div>;
 }
 
 interface DecisionProps {

@@ -138,7 +138,7 @@ function Limits({ all }: { all: Limit[] }) {
     <ul class="limits" aria-label={t`Limits`}>
       {all.map((l) => (
         <li key={l.name}>
-          <p class="row"><span class="grow name" dir="auto">{l.name}</span><span>{l.unlimited ? t`unlimited` : t`${Math.round(l.left)} % left`}</span></p>
+          <p class="row"><span class="grow name" dir="auto">{l.name}</span><span>{l.unlimited ? t`unlimited` : t`${Math.round(100 - l.left)} % used`}</span></p>
           {!l.unlimited && <div class="meter" role="meter" aria-label={l.name} aria-valuemin={0} aria-valuemax={100} aria-valuenow={Math.round(100 - l.left)} data-tone={l.left < 10 ? 'bad' : l.left < 25 ? 'wait' : ''}><i style={{ width: `${100 - l.left}%` }} /></div>}
           <p class="dim">{[l.total > 0 && !l.unlimited ? t`${l.spent} of ${l.total} used` : '', when(l.resets) ? t`new from ${when(l.resets)}` : ''].filter(Boolean).join(' · ')}</p>
         </li>

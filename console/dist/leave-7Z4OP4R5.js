@@ -1,1 +1,0 @@
-import{a,b,c}from"./chunk-ASGOC44W.js";import"./chunk-S47X7XQP.js";import"./chunk-5J6KRQW2.js";import"./chunk-3EMLVX7T.js";import"./chunk-NMX7HKT7.js";import"./chunk-ZHGL6CSW.js";import"./chunk-SEBU7E42.js";import"./chunk-C2MCNAGJ.js";import"./chunk-6KNMLF4L.js";import"./chunk-NET6RJUW.js";import"./chunk-7KHOIIC4.js";export{a as leave,b as leaveAll,c as sweep};

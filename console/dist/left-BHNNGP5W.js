@@ -1,1 +1,0 @@
-import{a,b,c,d}from"./chunk-S47X7XQP.js";import"./chunk-SEBU7E42.js";import"./chunk-C2MCNAGJ.js";import"./chunk-6KNMLF4L.js";import"./chunk-NET6RJUW.js";import"./chunk-7KHOIIC4.js";export{a as Conflict,d as Leaving,c as forgetKeys,b as lives};

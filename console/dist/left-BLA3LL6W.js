@@ -1,1 +1,0 @@
-import{a,b,c}from"./chunk-2BYX25LI.js";import"./chunk-OTRUCFMX.js";import"./chunk-LWL6QIM5.js";import"./chunk-26WMZINT.js";import"./chunk-S47X7XQP.js";import"./chunk-ZHGL6CSW.js";import"./chunk-SEBU7E42.js";import"./chunk-C2MCNAGJ.js";import"./chunk-6KNMLF4L.js";import"./chunk-NET6RJUW.js";import"./chunk-7KHOIIC4.js";export{c as LeftAll,b as LeftHere,a as WakeAt};

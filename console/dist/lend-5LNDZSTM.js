@@ -1,1 +1,0 @@
-import{a,b,c}from"./chunk-JFTAP6CQ.js";import"./chunk-LWL6QIM5.js";import"./chunk-26WMZINT.js";import"./chunk-ZHGL6CSW.js";import"./chunk-6KNMLF4L.js";import"./chunk-NET6RJUW.js";import"./chunk-7KHOIIC4.js";export{b as Asks,c as CameraView,a as Lend};

@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-YCAKHDQ4.js";import"./chunk-OTRUCFMX.js";import"./chunk-LWL6QIM5.js";import"./chunk-26WMZINT.js";import"./chunk-ZHGL6CSW.js";import"./chunk-6KNMLF4L.js";import"./chunk-NET6RJUW.js";import"./chunk-7KHOIIC4.js";export{b as Code,a as Share};

@@ -1,1 +1,0 @@
-import{a,b,c,d,e}from"./chunk-5J6KRQW2.js";import"./chunk-3EMLVX7T.js";import"./chunk-NMX7HKT7.js";import"./chunk-ZHGL6CSW.js";import"./chunk-SEBU7E42.js";import"./chunk-C2MCNAGJ.js";import"./chunk-6KNMLF4L.js";import"./chunk-NET6RJUW.js";import"./chunk-7KHOIIC4.js";export{a as forgetDetails,b as keepDetails,c as setDetails,d as tell,e as tellAll};
