@@ -155,17 +155,26 @@ func (on *crowdLine) push(it item) {
 	on.link.lines.Wake()
 }
 
-// cut closes the crowd's connections on a link whose relay takes nothing, and drops the queued
-// records.
+// cut drops the queued records on a link whose relay takes nothing. It closes the crowd's
+// connections there, and those that have left but miss the record of it.
 func (on *crowdLine) cut() {
-	l := on.link
 	for c := range on.members {
-		l.mux.drop(&c.stream, l.agent.bodies.release)
-		c.end(ahp.CloseOverloaded, stalledCrowd)
-		c.closeHost(ahp.CloseOverloaded, stalledCrowd)
+		on.stall(c)
 	}
 	for on.stream.items.len() > 0 {
-		l.mux.left(&on.stream, on.stream.items.pop())
+		it := on.stream.items.pop()
+		if it.frees != nil {
+			on.stall(on.link.conns[it.frees.conn])
+		}
+		on.link.mux.left(&on.stream, it)
+	}
+}
+
+func (on *crowdLine) stall(c *AgentConn) {
+	if c != nil {
+		on.link.mux.drop(&c.stream, on.link.agent.bodies.release)
+		c.end(ahp.CloseOverloaded, stalledCrowd)
+		c.closeHost(ahp.CloseOverloaded, stalledCrowd)
 	}
 }
 

@@ -139,3 +139,42 @@ func TestRelayThatTakesNothingLosesItsCrowd(t *testing.T) {
 		}
 	})
 }
+
+// TestRelayThatTakesNothingLosesThoseWhoLeft has a connection leave a crowd whose queue then exceeds
+// its bound. The connection must have received the message of its leave, or end: later messages
+// would follow a gap.
+func TestRelayThatTakesNothingLosesThoseWhoLeft(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		w := newSealedWorld(1)
+		defer w.end()
+		crowd, stays, leaves := w.agent.NewCrowd(), w.dial(0), w.dial(0)
+		synctest.Wait()
+		for _, c := range []*clientConn{stays, leaves} {
+			if err := crowd.Enter(c.host.conn, []byte("enter")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		synctest.Wait()
+		all := make([][]byte, 7<<20>>15)
+		for i := range all {
+			all[i] = make([]byte, 32<<10)
+		}
+		crowd.Tell(all)
+		if err := crowd.Leave(leaves.host.conn, []byte("leave")); err != nil {
+			t.Fatal(err)
+		}
+		crowd.Tell(all)
+		synctest.Wait()
+		err := leaves.host.conn.FromHost([]byte("more"), true, nil)
+		synctest.Wait()
+		leaves.mu.Lock()
+		defer leaves.mu.Unlock()
+		told := slices.ContainsFunc(leaves.got, func(m []byte) bool { return string(m) == "leave" })
+		if err == nil && !told {
+			t.Error("the connection continues without the message of its leave")
+		}
+		if queued := w.agent.Stats().Queued; queued != 0 {
+			t.Errorf("%d bytes stay in the queues", queued)
+		}
+	})
+}
