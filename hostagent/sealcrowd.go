@@ -1,6 +1,7 @@
 package hostagent
 
 import (
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -57,6 +58,16 @@ func (s *viewerSocket) Part() {
 	seal.mu.Lock()
 	defer seal.mu.Unlock()
 	seal.leaveCrowd()
+	for _, c := range seal.seats {
+		c.forget(s)
+	}
+}
+
+// forget removes a client from those that the next Tell reports.
+func (c *viewerCrowd) forget(v *viewerSocket) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.left = slices.DeleteFunc(c.left, func(other routing.ClientConn) bool { return other == v })
 }
 
 // follow makes the client a member, and returns true if it could. The client must have asked for
@@ -81,7 +92,6 @@ func (s *sealing) follow(c *viewerCrowd, v *viewerSocket) bool {
 	c.members[s] = v
 	s.crowd.Store(c)
 	s.seats = append(slices.DeleteFunc(s.seats, func(other *viewerCrowd) bool { return other == c || other.ended.Load() }), c)
-	c.left = slices.DeleteFunc(c.left, func(other routing.ClientConn) bool { return other == v })
 	return true
 }
 
@@ -230,15 +240,15 @@ func (c *viewerCrowd) sendLocked(frames [][]byte, err error) {
 // dissolve takes all members out of the crowd if its keys have ended.
 func (c *viewerCrowd) dissolve() {
 	c.mu.Lock()
-	var all []*viewerSocket
+	var all []*sealing
 	if c.overLocked() {
-		for _, v := range c.members {
-			all = append(all, v)
-		}
+		all = slices.Collect(maps.Keys(c.members))
 	}
 	c.mu.Unlock()
-	for _, v := range all {
-		v.Part()
+	for _, s := range all {
+		s.mu.Lock()
+		s.leaveCrowd()
+		s.mu.Unlock()
 	}
 }
 

@@ -356,3 +356,25 @@ func TestViewersReadWhatTheHostNamesInACrowd(t *testing.T) {
 		}
 	})
 }
+
+// TestCrowdForgetsViewersThatAreGone has viewers leave a crowd while the host is silent. The crowd
+// must not keep them until the host's next message.
+func TestCrowdForgetsViewersThatAreGone(t *testing.T) {
+	inLookWorld(t, func(w *lookWorld) {
+		w.join()
+		viewers := []*looker{w.join(), w.join(), w.join()}
+		w.say(5)
+		crowd := w.crowds()[0]
+		for _, v := range viewers {
+			v.says(`{"jsonrpc":"2.0","id":5,"method":"ping","params":{"channel":"ahp-root://"}}`)
+			synctest.Wait()
+			v.conn.Close(ahp.CloseShuttingDown, "")
+			synctest.Wait()
+		}
+		crowd.mu.Lock()
+		defer crowd.mu.Unlock()
+		if len(crowd.members) != 1 || len(crowd.left) != 0 {
+			t.Errorf("the crowd has %d members, and keeps %d that are gone; want 1 and 0", len(crowd.members), len(crowd.left))
+		}
+	})
+}
