@@ -185,7 +185,7 @@ func (e *exporter) send(ctx context.Context, body []byte) error {
 		return nil
 	case code == http.StatusTooManyRequests, code == http.StatusBadGateway, code == http.StatusServiceUnavailable, code == http.StatusGatewayTimeout:
 		if after := retryafter.Of(response.Header, e.timeout); after > 0 {
-			return backoff.RetryAfter(int(after / time.Second))
+			return &backoff.RetryAfterError{Duration: after}
 		}
 		return fmt.Errorf("%s: %s", e.url, response.Status)
 	default:

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -127,5 +128,21 @@ func TestRefusedBatchesAreNotRepeated(t *testing.T) {
 	}
 	if len(c.requests) != 1 {
 		t.Errorf("%d requests; want 1", len(c.requests))
+	}
+}
+
+// TestBusyCollectorIsNotAskedAgainTooEarly exports to a collector that asks for a pause longer than
+// the timeout of the export, which is below a second. The exporter must not repeat the request.
+func TestBusyCollectorIsNotAskedAgainTooEarly(t *testing.T) {
+	var requests atomic.Int32
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		requests.Add(1)
+		w.Header().Set("Retry-After", "5")
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}))
+	defer server.Close()
+	err := send(t, map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": server.URL, "OTEL_EXPORTER_OTLP_TIMEOUT": "900"})
+	if n := requests.Load(); err == nil || n > 1 {
+		t.Errorf("%d requests, %v; want one, and an error", n, err)
 	}
 }
