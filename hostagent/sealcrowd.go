@@ -28,7 +28,7 @@ type viewerCrowd struct {
 	left    []routing.ClientConn // members that have left by themselves since the last message
 	judge   *sealing             // the member whose gates decide for all; it may have left
 	seq     int64                // highest serverSeq that the members got
-	beat    *time.Timer
+	beat    *time.Timer          // nil before the first keys
 	ended   atomic.Bool
 
 	lastHeard atomic.Int64 // time of the host's last message, in Unix nanoseconds
@@ -37,11 +37,7 @@ type viewerCrowd struct {
 // newCrowd returns a crowd without members. Only viewers with equal authority and subscriptions may
 // enter it.
 func (s *seals) newCrowd() audience.Crowd {
-	c := &viewerCrowd{out: s.agent.routing.NewCrowd(), members: map[*sealing]*viewerSocket{}}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.beat = time.AfterFunc(sealed.Beat, c.beats)
-	return c
+	return &viewerCrowd{out: s.agent.routing.NewCrowd(), members: map[*sealing]*viewerSocket{}}
 }
 
 // Follow implements [audience.Follower].
@@ -104,6 +100,9 @@ func (c *viewerCrowd) readyLocked() bool {
 			return false
 		}
 		c.until = time.Now().Add(epochTime)
+		if c.beat == nil {
+			c.beat = time.AfterFunc(sealed.Beat, c.beats)
+		}
 	}
 	return !c.overLocked()
 }
@@ -270,6 +269,8 @@ func (c *viewerCrowd) End() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.ended.Store(true)
-	c.beat.Stop()
+	if c.beat != nil {
+		c.beat.Stop()
+	}
 	c.out.End()
 }

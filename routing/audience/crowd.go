@@ -96,8 +96,8 @@ func (a *audience) follow(v *Viewer, f Follower) {
 		}
 		c = &crowd{key: key, out: a.pool.cfg.Crowd(), viewers: map[routing.ClientConn]*Viewer{}}
 	}
-	if c.out == nil || !f.Follow(c.out) {
-		if c.out != nil && len(c.viewers) == 0 {
+	if !f.Follow(c.out) {
+		if len(c.viewers) == 0 {
 			c.out.End()
 		}
 		return
