@@ -175,7 +175,7 @@ func TestSignInIsAskedInTheTurn(t *testing.T) {
 	c.dispatch(fakeChat, fmt.Sprintf(`{"type":"chat/inputCompleted","requestId":%q,"response":"accept","answers":{"method":{"state":"submitted","value":{"kind":"selected","value":"web"}}}}`, id))
 	c.until("chat/turnComplete")
 	if method := <-agent.in; method != "web" {
-		t.Errorf("the agent signs in by %q", method)
+		t.Errorf("the agent signs in by the method %q; want web", method)
 	}
 }
 

@@ -21,8 +21,8 @@ type snapshot struct {
 
 // A view limits a snapshot. It does not affect later messages.
 type view struct {
-	// Turns is the most completed turns in a chat's snapshot; nil means all. fetchTurns
-	// loads older turns.
+	// Turns limits a chat's snapshot to that many completed turns, the newest; nil means
+	// all. fetchTurns loads older turns.
 	Turns *int `json:"turns"`
 }
 

@@ -284,7 +284,7 @@ func TestServerLog(t *testing.T) {
 	natssite.Eventually(t, "flood seen", func() bool { return len(log.Lines) > 10 })
 	natssite.WantPassage(t, agent, s.Relay(t), "ahp.v1.acme.laptop.ctl.x")
 	if n := len(log.Lines); n > 400 {
-		t.Errorf("%d lines for %d violations; want a limit", n, flood)
+		t.Errorf("the server's log has %d lines for %d violations; want at most 400", n, flood)
 	}
 }
 

@@ -129,7 +129,7 @@ func TestStalledClientsLeaveMemory(t *testing.T) {
 		fillStalled(w.conns[1:], 400<<10)
 		synctest.Wait()
 		if used, most := w.server.budget.used.Load(), int64(stalled*leastCredit*5/4); used > most {
-			t.Errorf("clients that read nothing have %d bytes; want at most %d", used, most)
+			t.Errorf("the messages queued for clients that read nothing take %d bytes; want at most %d", used, most)
 		}
 		began := time.Now()
 		host.send(`{"id":1,"pad":"` + strings.Repeat("x", 400<<10) + `"}`)

@@ -150,7 +150,7 @@ func TestWakeRunsTheOperatorsCommand(t *testing.T) {
 	}
 	startHost(t, relay, "laptop", nil)
 	if got := <-woken; got.By != "relay" || got.After < 1 || got.After > 60 {
-		t.Errorf("woken = %+v; want by the relay after more than 1 s", got)
+		t.Errorf("the answer to the request to wake the laptop is %+v; want by the relay, after 1 to 60 s", got)
 	}
 }
 
@@ -233,7 +233,7 @@ func TestNeighbourWakesAHost(t *testing.T) {
 	}
 	startHost(t, relay, "laptop", nil)
 	if got := <-woken; got.By != "desk" || got.After <= 0 || got.After > 60 {
-		t.Errorf("woken = %+v; want by desk", got)
+		t.Errorf("the answer to the request to wake the laptop is %+v; want by desk, after up to 60 s", got)
 	}
 	if status, said := ada.ask("POST", "/api/hosts/laptop/wake", ada.in.Token, nil, nil); status != http.StatusNotFound {
 		t.Errorf("a host that does not agree any more: HTTP %d %s; want 404", status, said)

@@ -87,7 +87,7 @@ func TestDifferentClientsGetTheirOwnMessages(t *testing.T) {
 		x, y = notes(clients[5]), notes(clients[4]) // the last summary may not have arrived at both clients yet
 	}
 	if !bytes.Equal(x, y) || bytes.Contains(y, []byte("channel/frame")) {
-		t.Errorf("who asks for windows gets something else than the others; want them declined, so that all is shared:\n%s\n\n%s", x, y)
+		t.Errorf("a client that requested flow control received\n%s\n\nand one that did not received\n%s\n\nwant the same notifications, without channel/frame", y, x)
 	}
 	for i, v := range viewers {
 		if has := bytes.Contains(bytes.Join(clients[i].Frames(), nil), []byte("mcp://")); has != (v.name == "apps") {

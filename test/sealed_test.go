@@ -118,8 +118,8 @@ func (h *sealedHost) code(subject string, level auth.Access) hostagent.PairingCo
 	return code
 }
 
-// pair pairs a home directory's device with the host, as the subject with the level. It
-// uses a new code.
+// pair orders a new code for the subject and the level, and pairs the home directory's
+// device with the host by this code. It returns the pairing.
 func (h *sealedHost) pair(home *connect.Home, relays *connect.Relays, subject string, level auth.Access) *connect.Pairing {
 	h.t.Helper()
 	shown := h.code(subject, level)

@@ -492,7 +492,7 @@ func TestIncompatibleHostAgentIsToldOnce(t *testing.T) {
 		}
 		h := wantHost(t, r, registry.Incompatible, want)
 		if h.AgentVersion != "1.1" || h.Since.IsZero() {
-			t.Errorf("incompatible host: %+v", h)
+			t.Errorf("incompatible host: version %q, since %v; want 1.1 and a time", h.AgentVersion, h.Since)
 		}
 		if err := holder.Release(t.Context()); err != nil {
 			t.Error(err)

@@ -158,7 +158,7 @@ func checkVector(t *testing.T, file string, blind bool) {
 		t.Errorf("Open = %q, %v; want %s, padded: %v", got, err, one.Content, blind)
 	}
 	if id := v.IDOf(one.Session); id != one.Record.ID || one.Record.Blind != blind {
-		t.Errorf("the record of %s has the ID %s, blind %v; want %s, %v", one.Session, one.Record.ID, one.Record.Blind, id, blind)
+		t.Errorf("IDOf(%q) = %s, the vector's record is blind: %v; want %s, %v", one.Session, id, one.Record.Blind, one.Record.ID, blind)
 	}
 	if string(v.RecordKey(one.Record.ID)) != string(one.RecordKey) || v.KeyID() != one.KeyID {
 		t.Error("the keys differ from the vector's")

@@ -11,8 +11,8 @@ import (
 	"ahprelay/test/natssite"
 )
 
-// TestStopDuringCreationLeavesNothing stops relays while they create their streams, and their
-// servers with them. TestMain fails if a goroutine of a server is left.
+// TestStopDuringCreationLeavesNothing closes stores while they create their streams, and then
+// closes their server. TestMain fails if a goroutine of the server is left.
 func TestStopDuringCreationLeavesNothing(t *testing.T) {
 	keys := natssite.NewKeys(t)
 	sealer, err := keys.Sealer("records")

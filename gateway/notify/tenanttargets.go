@@ -47,12 +47,12 @@ func ReadTenantTargets(data []byte) (targets []TenantTarget, err error) {
 	return targets, nil
 }
 
-// addTenantTargets checks and adds the tenants' targets. If an address does not resolve, it only
-// logs a warning, because each attempt checks the address again.
+// addTenantTargets checks and adds the tenants' targets. If an address is not
+// permitted or does not resolve, it only logs a warning: each attempt checks the address again.
 func (n *Notifier) addTenantTargets(ctx context.Context, targets []TenantTarget) error {
 	for _, t := range targets {
 		if err := n.check(ctx, &t.Target); errors.Is(err, errPrivate) {
-			n.cfg.Log.Warn("notification target of a tenant unreachable", "tenant", t.Tenant, "kind", string(t.Kind), "error", err)
+			n.cfg.Log.Warn("address of a tenant's notification target not permitted or not found", "tenant", t.Tenant, "kind", string(t.Kind), "error", err)
 		} else if err != nil {
 			return fmt.Errorf("notification target of tenant %s, %s: %w", t.Tenant, t.Kind, err)
 		}

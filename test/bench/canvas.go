@@ -354,7 +354,7 @@ func (w *canvasWay) download(ctx context.Context) error {
 	return nil
 }
 
-// canvasSeries is the measurements for a way.
+// canvasSeries is the measurements of one canvasWay, a value for each round.
 type canvasSeries struct{ echo, download, modules series }
 
 // browserConns is the number of connections that browsers make to an origin in

@@ -235,7 +235,8 @@ func TestMCPStepUp(t *testing.T) {
 		t.Errorf("the token is stored: %s", got)
 	}
 
-	// An app's call needs a sign-in. The page offers it beside the app.
+	// A tool call with an app needs a sign-in before the app is shown. Later, the app's
+	// server needs more access. Each time, the page offers the sign-in at the tool call.
 	p.say("mcp auth expired")
 	p.wants(lastTurn+" .parts", "Done: mcp auth")
 	p.say("mcp app")

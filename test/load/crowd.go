@@ -72,14 +72,14 @@ func (c *Crowd) Finish(ctx context.Context, records []string) (Report, error) {
 		return errors.Join(errs...)
 	}
 	if err := fence(); err != nil { // the host has then received everything that viewers sent
-		return r, fmt.Errorf("the load does not end: %w", err)
+		return r, fmt.Errorf("no answer to the pings after the viewers' last messages: %w", err)
 	}
 	last, err := c.driver.finish(ctx)
 	if err != nil {
 		return r, err
 	}
 	if err := fence(); err != nil { // viewers have then received everything that the host sent
-		return r, fmt.Errorf("the load does not end: %w", err)
+		return r, fmt.Errorf("no answer to the pings after the driver's last message: %w", err)
 	}
 	c.Close()
 	t, err := readTranscript(records)

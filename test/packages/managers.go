@@ -179,8 +179,8 @@ func checkBrew(dist, work string) error {
 	return nil
 }
 
-// checkScoop checks that each of Scoop's manifests names an archive of the release, its
-// checksum, and the programs in it.
+// checkScoop checks each Scoop manifest: its archives are in the release and have the
+// named checksums, and each contains the named program.
 func checkScoop(dist string) error {
 	manifests, err := filepath.Glob(filepath.Join(dist, "scoop/bucket/*.json"))
 	if err != nil {

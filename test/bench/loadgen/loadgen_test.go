@@ -271,7 +271,7 @@ func TestStreamReachesPausedAndReturningClients(t *testing.T) {
 	var said int64
 	call(t, host, "Host.Said", testChannel, &said)
 	if err := clients.Call("Clients.Await", AwaitArgs{"g", said, time.Millisecond}, &took); err == nil {
-		t.Error("a reader that pauses has got all")
+		t.Errorf("Await succeeds for action %d while a reader is paused; want an error", said)
 	}
 	call(t, clients, "Clients.Pause", PauseArgs{"g", 0, false}, &None{})
 	call(t, clients, "Clients.Await", AwaitArgs{"g", said, time.Minute}, &took)
