@@ -68,10 +68,10 @@ func TestHostAgentSharesOnlyItsHost(t *testing.T) {
 	got, said := follow(t, relay, link.Link)
 	who, err := relay.Keys().Tokens().VerifyClient(got.Token)
 	if err != nil || who.Access != auth.AccessTalk || len(who.Hosts) != 1 || who.Hosts[0] != "laptop" || who.Channels[0] != "mock:/1" || !who.Files || who.MaxConnections != 3 || who.Audience != "" {
-		t.Errorf("the link gives %s: %+v, %v", said, who, err)
+		t.Errorf("the link's token, answer %s: %+v, %v; want level talk, host laptop, session mock:/1, files, 3 connections", said, who, err)
 	}
 	if again, _ := follow(t, relay, link.Link); again.Token == "" {
-		t.Error("the link is good for one only")
+		t.Error("a second visit of the link gets no token; want one for each visit")
 	}
 	for _, bad := range []string{"/s#", "/s#" + strings.Repeat("A", 26), "/s#" + link.ID} {
 		if _, said := follow(t, relay, relay.URL()+bad); !strings.Contains(said, peopleapi.ErrLinkOver.Error()) {
@@ -88,7 +88,7 @@ func TestHostAgentSharesOnlyItsHost(t *testing.T) {
 		}
 	}
 	if _, err := sharing(auth.NewHostKey()).Share(t.Context(), hostagent.ShareAsk{Session: "mock:/1"}); err == nil || !strings.Contains(err.Error(), "signature") {
-		t.Errorf("with another key: %v", err)
+		t.Errorf("Share with a different host key: %v; want an error about the signature", err)
 	}
 
 	var made struct{ ID string }
@@ -102,19 +102,19 @@ func TestHostAgentSharesOnlyItsHost(t *testing.T) {
 		t.Errorf("taken back: %d, %v", n, err)
 	}
 	if status, _ := ada.send("GET", "/api/hosts", got.Token, "", nil, nil); status != http.StatusUnauthorized {
-		t.Errorf("the token of a link that was taken back: %d", status)
+		t.Errorf("the token of a revoked link: HTTP %d; want 401", status)
 	}
 	if _, said := follow(t, relay, link.Link); !strings.Contains(said, peopleapi.ErrLinkOver.Error()) {
-		t.Errorf("a link that was taken back: %s", said)
+		t.Errorf("following a revoked link: %s; want ErrLinkOver", said)
 	}
 	if _, err := laptop.TakeBack(t.Context(), "other"); err == nil {
-		t.Error("a link that is not there was taken back")
+		t.Error("TakeBack of an unknown link succeeds; want an error")
 	}
 	if n, err := laptop.TakeBack(t.Context(), ""); n != 1 || err != nil {
-		t.Errorf("all taken back: %d, %v", n, err)
+		t.Errorf("TakeBack of all links = %d, %v; want 1", n, err)
 	}
 	var shares struct{ Shares []peopleapi.ShownShare }
 	if ada.do("GET", "/api/shares", nil, &shares); len(shares.Shares) != 1 || shares.Shares[0].Host != "other" || shares.Shares[0].Secret != "" {
-		t.Errorf("links that are left: %+v", shares.Shares)
+		t.Errorf("links left: %+v; want one, without its secret, for the host other", shares.Shares)
 	}
 }

@@ -30,7 +30,7 @@ func TestClientsOfAnAudienceShareAConnection(t *testing.T) {
 		b.send(hello("b"))
 		h := w.hostConn(1)
 		if synctest.Wait(); h.open.Subject != "link-1" || len(h.messages()) != 1 {
-			t.Fatalf("opened as %q, the host got %q", h.open.Subject, h.messages())
+			t.Fatalf("the connection to the host has subject %q, and the host got %q; want link-1, and one message", h.open.Subject, h.messages())
 		}
 		h.send(`{"jsonrpc":"2.0","id":0,"result":{"protocolVersion":"1.0.0","serverSeq":3,"snapshots":[]}}`)
 		want := `{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"1.0.0","serverSeq":3,"snapshots":[]}}`

@@ -51,7 +51,7 @@ func TestOldHostAgentGetsOnlyFullAuthority(t *testing.T) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			if len(w.conns) != 0 {
-				t.Errorf("%s: the host has a connection", name)
+				t.Errorf("%s: the host has a connection; want none", name)
 			}
 		})
 	}

@@ -94,7 +94,7 @@ func TestStalledViewersStayWithinTheBudget(t *testing.T) {
 							}
 							if err != nil {
 								if j == 0 {
-									t.Errorf("host, to the client that reads: %v", err)
+									t.Errorf("the host's write to the client that reads: %v; want no error", err)
 								}
 								h.conn.Close(ahp.CloseOverloaded, "")
 								return
@@ -337,7 +337,7 @@ func TestHoldingBackDoesNotCountAsStandstill(t *testing.T) {
 			release := b.holdBack()
 			time.Sleep(time.Second)
 			if at := b.clock(time.Now()); at != b.clock(time.Now().Add(-time.Second)) {
-				t.Errorf("the clock says %v, and while sources are held back something else", at)
+				t.Errorf("the budget's clock moves (%v) while sources are held back; want it to stand", at)
 			}
 			release()
 			time.Sleep(100 * time.Millisecond)

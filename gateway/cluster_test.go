@@ -92,11 +92,11 @@ func TestDevicesWorkAtEachRelayOfACluster(t *testing.T) {
 		t.Fatalf("setup: %d %s", status, said)
 	}
 	if status, said := newPhone(t, two).setUp(links[1]); status != http.StatusBadRequest || !strings.Contains(said, "used up") {
-		t.Errorf("with an owner, the other relay's link: %d %s", status, said)
+		t.Errorf("setup by the second relay's link, after an owner exists: HTTP %d %s; want 400, used up", status, said)
 	}
 	there := ada.at(two)
 	if status, said := there.renew(); status != http.StatusOK {
-		t.Fatalf("a device renews at another relay: %d %s", status, said)
+		t.Fatalf("a device renews at the other relay: HTTP %d %s; want 200", status, said)
 	}
 
 	// A new device asks at the first relay, an existing device approves it at the
@@ -109,7 +109,7 @@ func TestDevicesWorkAtEachRelayOfACluster(t *testing.T) {
 	_, id, _ := strings.Cut(code.Complete, "#")
 	poll.Set("device_code", code.DeviceCode)
 	if status, said := laptop.at(two).ask("POST", "/auth/token", "", poll, nil); !strings.Contains(said, "authorization_pending") {
-		t.Errorf("asked at the other relay at once: %d %s", status, said)
+		t.Errorf("a poll at the other relay, before the approval: HTTP %d %s; want authorization_pending", status, said)
 	}
 	await(t, func() bool {
 		status, _ := there.ask("GET", "/api/requests/"+id, there.in.Token, nil, nil)
@@ -145,7 +145,7 @@ func TestDevicesWorkAtEachRelayOfACluster(t *testing.T) {
 	// device's open connection, and refuses to renew its token.
 	laptop = laptop.at(two)
 	if status, said := laptop.renew(); status != http.StatusOK {
-		t.Fatalf("the laptop renews at the other relay: %d %s", status, said)
+		t.Fatalf("the laptop renews at the other relay: HTTP %d %s; want 200", status, said)
 	}
 	hearing := laptop.hears()
 	start := time.Now()
@@ -153,7 +153,7 @@ func TestDevicesWorkAtEachRelayOfACluster(t *testing.T) {
 	select {
 	case <-hearing:
 	case <-time.After(notifyapi.StreamBeat / 2): // later the stream itself would notice
-		t.Error("a removed device still hears what happens")
+		t.Error("the event stream of a removed device is open; want it ended")
 	}
 	await(t, func() bool { // the other relay learns of the revocation and of the removal separately
 		status, said := laptop.renew()
@@ -165,10 +165,10 @@ func TestDevicesWorkAtEachRelayOfACluster(t *testing.T) {
 	// invitation.
 	one.nats.Close()
 	if status, said := there.renew(); status != http.StatusOK {
-		t.Errorf("with the store away a device gets %d %s", status, said)
+		t.Errorf("a renewal while the store is unreachable: HTTP %d %s; want 200", status, said)
 	}
 	if status, said := there.ask("POST", "/api/invites", there.in.Token, map[string]any{"subject": "bob", "level": "look"}, nil); status != http.StatusServiceUnavailable || !strings.Contains(said, people.ErrAway.Error()) {
-		t.Errorf("with the store away an invitation is %d %s", status, said)
+		t.Errorf("an invitation while the store is unreachable: HTTP %d %s; want 503, ErrAway", status, said)
 	}
 }
 
@@ -202,7 +202,7 @@ func TestOnlyOneSetupLinkOfAClusterWorks(t *testing.T) {
 		case why == "":
 			in++
 		case !strings.Contains(why, "used up"):
-			t.Errorf("who comes late is told %s", why)
+			t.Errorf("a late visitor of the setup link is told %s; want used up", why)
 		}
 	}
 	devices, err := one.server.Load().cfg.People.Devices("default", "")

@@ -279,7 +279,7 @@ func (cfg *Config) checkTimes() error {
 		{"Ping", cfg.Ping}, {"Stall", cfg.Stall}, {"Resume", cfg.Resume}, {"HoldTime", cfg.HoldTime}, {"CredentialTTL", cfg.CredentialTTL},
 	} {
 		if d.value < 0 {
-			return fmt.Errorf("%s is %v; want a time above zero", d.field, d.value)
+			return fmt.Errorf("%s is %v; want a time above zero, or 0 for the default", d.field, d.value)
 		}
 	}
 	return nil

@@ -47,7 +47,7 @@ func TestSignInPagesRunOnlyTheirScript(t *testing.T) {
 		policy := w.Header().Get("Content-Security-Policy")
 		if w.Code != http.StatusOK || !strings.Contains(policy, "default-src 'none'; script-src 'self'; "+want.connects) || !strings.Contains(policy, want.framed) ||
 			strings.Contains(policy, "unsafe") || (want.connects == "" && strings.Contains(policy, "connect-src")) || !strings.Contains(policy, "require-trusted-types-for 'script'; trusted-types 'none'") {
-			t.Errorf("%s: HTTP %d, policy %q", path, w.Code, policy)
+			t.Errorf("%s: HTTP %d, policy %q; want 200, and a policy for the page's own script only", path, w.Code, policy)
 		}
 	}
 }
@@ -63,6 +63,6 @@ func TestOAuthClientDocumentIsAtItsID(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got.ID != "https://relay.example.com/oauth-client.json" || len(got.Redirects) != 1 || got.Redirects[0] != "https://relay.example.com/signed-in.html" || got.Method != "none" {
-		t.Errorf("the document says %+v", got)
+		t.Errorf("the OAuth client document is %+v; want the relay's own ID and one redirect address", got)
 	}
 }

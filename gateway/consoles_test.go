@@ -48,7 +48,7 @@ func TestOnlyConsoleOriginsCallTheInterfaces(t *testing.T) {
 	}
 	for _, bad := range []string{"console.example", "https://console.example/", "*", "https://*.example/x"} {
 		if err := (&Config{ConsoleOrigins: []string{bad}}).checkConsoles(); err == nil {
-			t.Errorf("origin %q is accepted", bad)
+			t.Errorf("console origin %q is accepted; want an error", bad)
 		}
 	}
 }

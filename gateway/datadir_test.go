@@ -46,7 +46,7 @@ func TestDataDirRemembersCrashedInstances(t *testing.T) {
 	d := open()
 	note(d, "one")
 	if _, err := openDataDir(path); err == nil || !strings.Contains(err.Error(), path) {
-		t.Errorf("a directory in use was opened: %v", err)
+		t.Errorf("openDataDir of a directory in use = %v; want an error that names it", err)
 	}
 	end(d)
 	d = open() // the first instance has ended cleanly

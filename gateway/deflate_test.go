@@ -52,7 +52,7 @@ func TestCompressedMessagesArriveUnchanged(t *testing.T) {
 			sizes[c.token.first.Subject] = c.sock.Conn.Written.Load()
 		}
 		if sizes["bob"] > sizes["ada"]*3/4 {
-			t.Errorf("%d bytes went to who takes them compressed, of %d", sizes["bob"], sizes["ada"])
+			t.Errorf("the client with compression got %d bytes; want at most three quarters of the other client's %d", sizes["bob"], sizes["ada"])
 		}
 	})
 }
@@ -131,7 +131,7 @@ func TestCompressionNeedsTheClientsOffer(t *testing.T) {
 		h.send(long)
 		c.wantTold([]string{answerTo(1), long})
 		if n := w.server.hosts.all()[0].sock.Conn.Written.Load(); n < 1<<16 {
-			t.Errorf("%d bytes were written", n)
+			t.Errorf("%d bytes were written to a client without compression; want at least 65536", n)
 		}
 	})
 }

@@ -260,7 +260,7 @@ func (f *family) wantEnded() {
 		time.Sleep(10 * time.Millisecond)
 	}
 	if names := left(); len(names) > 0 {
-		f.Errorf("after %v these grants are good: %s", endsWithin, strings.Join(names, ", "))
+		f.Errorf("%v after the revocation, these derived grants are still good: %s; want none", endsWithin, strings.Join(names, ", "))
 	}
 	for name, secret := range f.invites {
 		if status, said := newPhone(f.T, f.two).setUp("#" + secret); status != http.StatusBadRequest {
@@ -268,7 +268,7 @@ func (f *family) wantEnded() {
 		}
 	}
 	if status, said := f.waiting.ask("POST", "/auth/token", "", f.approved, nil); status != http.StatusBadRequest || !strings.Contains(said, "access_denied") {
-		f.Errorf("a device that was approved before: %d %.200s", status, said)
+		f.Errorf("a device approved before the revocation polls: HTTP %d %.200s; want 400, access_denied", status, said)
 	}
 	timer := time.NewTimer(endsWithin)
 	defer timer.Stop()
@@ -280,17 +280,17 @@ func (f *family) wantEnded() {
 	select {
 	case err := <-closed:
 		if websocket.CloseStatus(err) != 4501 {
-			f.Errorf("a connection ends with %v", err)
+			f.Errorf("a connection with a derived grant ends with %v; want close code 4501", err)
 		}
 	case <-timer.C:
-		f.Error("a connection goes on")
+		f.Error("a connection with a derived grant is still open; want it closed")
 		_ = f.connection.CloseNow()
 		<-closed
 	}
 	select {
 	case <-f.events:
 	case <-time.After(endsWithin):
-		f.Error("a stream of events goes on")
+		f.Error("an event stream with a derived grant is still open; want it ended")
 	}
 }
 
@@ -373,12 +373,12 @@ func TestRevokedGrantEndsWhatIsDerivedFromIt(t *testing.T) {
 			for _, relay := range []*Relay{one, two} {
 				for _, token := range []string{stays, kept.Token} {
 					if status, said := ada.at(relay).send("GET", "/api/hosts", token, "", nil, nil); status != http.StatusOK {
-						t.Errorf("a grant of a different origin: %d %s", status, said)
+						t.Errorf("a grant with a different origin: HTTP %d %s; want 200", status, said)
 					}
 				}
 				there := ada.at(relay)
 				if status, said := there.renew(); status != http.StatusOK {
-					t.Errorf("the owner's device: %d %s", status, said)
+					t.Errorf("the owner's device renews: HTTP %d %s; want 200", status, said)
 				}
 			}
 		})
@@ -427,7 +427,7 @@ func TestOpenInvitationIsWithdrawn(t *testing.T) {
 	await(t, func() bool { return len(listed(ada.at(two).do, "/api/invites").Invites) == 3 })
 
 	if list := listed(carol.do, "/api/invites"); len(list.Invites) != 0 {
-		t.Errorf("a person who owns nothing sees %+v", list)
+		t.Errorf("a person who is no owner is shown the invitations %+v; want none", list)
 	}
 	by := map[string]string{"by-ada": "owner", "by-bob": "bob", "by-operator": ""}
 	for _, i := range listed(operates, "/operator/invites/default").Invites {
@@ -443,7 +443,7 @@ func TestOpenInvitationIsWithdrawn(t *testing.T) {
 		ada.at(two).refused(404, "", "DELETE", "/api/invites/"+i.ID, nil)
 		for _, relay := range []*Relay{one, two} {
 			if status, said := newPhone(t, relay).setUp("#" + secrets[i.Subject]); status != http.StatusBadRequest || !strings.Contains(said, "used up") {
-				t.Errorf("%s, withdrawn: %d %.100s", i.Subject, status, said)
+				t.Errorf("the withdrawn invitation of %s: HTTP %d %.100s; want 400, used up", i.Subject, status, said)
 			}
 		}
 		delete(by, i.Subject)
@@ -482,7 +482,7 @@ func TestRetiredDeviceKeepsWhatItLetIn(t *testing.T) {
 	renews(old, false)
 	renews(phone, true)
 	if status, _ := phone.send("GET", "/api/hosts", token, "", nil, nil); status != http.StatusUnauthorized {
-		t.Errorf("a token of a removed device: %d", status)
+		t.Errorf("a token of a removed device: HTTP %d; want 401", status)
 	}
 
 	tablet := comesIn(phone)
@@ -542,10 +542,10 @@ func TestDerivedDevicesLeaveTheStore(t *testing.T) {
 		t.Errorf("the store has devices %+v, people %+v, links %+v, invitations %+v; want those of the owner and of %s", devices, persons, shares, invites, carol.in.Subject)
 	}
 	if status, said := again.renew(); status != http.StatusOK {
-		t.Errorf("a device that the owner let in: %d %s", status, said)
+		t.Errorf("a device that the owner let in renews: HTTP %d %s; want 200", status, said)
 	}
 	if status, _ := carol.renew(); status == http.StatusOK {
-		t.Error("a device that the thief let in renews")
+		t.Error("a device that the thief let in renews; want a refusal")
 	}
 }
 
@@ -583,10 +583,10 @@ func TestLinkEndsWithTheHostsEnrolment(t *testing.T) {
 			}
 			a.token = a.wantCredential("/agent/renew", a.keyProof(key, auth.ToRenew, ""))
 			if status, said := a.post("/agent/credentials", a.token, encode(t, a.connectProof(key))); status != http.StatusOK {
-				t.Fatalf("with the renewed credential: %d %s", status, said)
+				t.Fatalf("connecting with the renewed credential: HTTP %d %s; want 200", status, said)
 			}
 			if revoked := relay.registry.Revocations(); !revoked.Revoked(time.Now(), auth.RevocationKey{Token: credential.ID}) || !good(link.Link) {
-				t.Fatalf("after the renewal, the link is good: %v", good(link.Link))
+				t.Fatalf("after the renewal, the old credential must be revoked, and the link good; the link is good: %v", good(link.Link))
 			}
 			rev := revocation(enrolment, credential)
 			rev.At = time.Now().UTC()
@@ -598,7 +598,7 @@ func TestLinkEndsWithTheHostsEnrolment(t *testing.T) {
 			}
 			_, err = relay.server.Load().caller.VerifyHost(a.token)
 			if !errors.Is(err, auth.ErrTokenRevoked) {
-				t.Errorf("the renewed credential: %v", err)
+				t.Errorf("VerifyHost of the renewed credential = %v; want ErrTokenRevoked", err)
 			}
 		})
 	}

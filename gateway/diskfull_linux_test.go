@@ -23,7 +23,7 @@ func TestRelayStartsOnAFullDisk(t *testing.T) {
 	relay.Close()
 	disk.Fill(t)
 	if relay, err = StartRelay(t.Context(), cfg); err != nil {
-		t.Fatal("start on a full disk:", err)
+		t.Fatal("StartRelay on a full disk must succeed:", err)
 	}
 	defer relay.Close()
 	ready := func() (status int, text string) {

@@ -41,7 +41,7 @@ func (a *fakeAgent) wantCredential(path string, proof agentsapi.KeyProof) (crede
 		a.t.Fatalf("%s: HTTP %d %s; want a credential", path, status, answer)
 	}
 	if left := time.Until(c.Expires); left < auth.DefaultCredentialTTL-time.Hour || left > auth.DefaultCredentialTTL {
-		a.t.Errorf("%s: the credential is good for %v", path, left)
+		a.t.Errorf("%s: the credential is good for %v; want %v, less at most an hour", path, left, auth.DefaultCredentialTTL)
 	}
 	return c.Credential
 }
@@ -104,25 +104,25 @@ func TestEnrolmentYieldsCredentials(t *testing.T) {
 	moved.NKey = nkey.Public()
 	a.wantRefused("a proof that was overheard, for another nkey", "/agent/credentials", moved, http.StatusForbidden, "host's key")
 	if status, answer := a.post("/agent/credentials", a.token, encode(t, a.connectProof(key))); status != http.StatusOK {
-		t.Fatalf("credentials: HTTP %d %s", status, answer)
+		t.Fatalf("credentials for the moved host-agent: HTTP %d %s; want 200", status, answer)
 	}
 
 	a.wantRefused("renewal with another key", "/agent/renew", a.keyProof(other, auth.ToRenew, ""), http.StatusForbidden, "host's key")
 	lost := a.wantCredential("/agent/renew", a.keyProof(key, auth.ToRenew, ""))
 	second := a.wantCredential("/agent/renew", a.keyProof(key, auth.ToRenew, "")) // the relay issues another, because lost is unused
 	if status, answer := a.post("/agent/credentials", first, encode(t, a.connectProof(key))); status != http.StatusOK {
-		t.Errorf("until the next is used, the first: HTTP %d %s", status, answer)
+		t.Errorf("the first credential, before the next is used: HTTP %d %s; want 200", status, answer)
 	}
 	a.token = second
 	if status, answer := a.post("/agent/credentials", a.token, encode(t, a.connectProof(key))); status != http.StatusOK {
-		t.Fatalf("the second: HTTP %d %s", status, answer)
+		t.Fatalf("the second credential: HTTP %d %s; want 200", status, answer)
 	}
 	a.token = lost
 	a.wantRefused("its sibling", "/agent/credentials", a.connectProof(key), http.StatusUnauthorized, "credential was copied")
 	a.wantRefused("its sibling's renewal", "/agent/renew", a.keyProof(key, auth.ToRenew, ""), http.StatusUnauthorized, "credential was copied")
 	a.token = second
 	if status, answer := a.post("/agent/credentials", a.token, encode(t, a.connectProof(key))); status != http.StatusOK {
-		t.Errorf("the second, once more: HTTP %d %s", status, answer)
+		t.Errorf("the second credential, after its sibling was refused: HTTP %d %s; want 200", status, answer)
 	}
 	for name, token := range map[string]string{"the first": first, "the enrolment token": enrolment} {
 		if status, _ := a.post("/agent/challenge", token, nil); status != http.StatusUnauthorized {

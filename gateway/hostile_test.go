@@ -306,7 +306,7 @@ func TestCloseFollowsTheQueue(t *testing.T) {
 		defer cancel()
 		for i := range 10 {
 			if _, message, err := ws.Read(ctx); err != nil || len(message) != 50<<10 {
-				w.Fatalf("message %d: %d bytes, %v", i, len(message), err)
+				w.Fatalf("message %d before the close: %d bytes, %v; want 51200", i, len(message), err)
 			}
 		}
 		_, _, err := ws.Read(ctx)

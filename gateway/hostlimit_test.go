@@ -13,7 +13,7 @@ func TestHostLimitIsNamed(t *testing.T) {
 	r := startRelay(t, func(cfg *RelayConfig) { cfg.HostLimits = map[string]int{"default": 1} })
 	first := newFakeAgent(t, r)
 	if status, answer := first.post("/agent/credentials", first.token, encode(t, first.proof())); status != http.StatusOK {
-		t.Fatalf("the first host: HTTP %d %s", status, answer)
+		t.Fatalf("credentials of the tenant's first host: HTTP %d %s; want 200", status, answer)
 	}
 	second := newFakeAgentOf(t, r, "desktop")
 	status, answer := second.post("/agent/credentials", second.token, encode(t, second.proof()))
@@ -21,6 +21,6 @@ func TestHostLimitIsNamed(t *testing.T) {
 		t.Errorf("the second host: HTTP %d %s; want 429 with the limit", status, answer)
 	}
 	if _, metrics := get(t, r.AdminURL()+"/metrics", nil); !strings.Contains(metrics, "ahp_relay_registry_tenant_full_total 1\n") {
-		t.Error("the refusal is not counted")
+		t.Error("ahp_relay_registry_tenant_full_total does not count the refusal; want 1")
 	}
 }

@@ -82,17 +82,17 @@ func (m *httpModel) enter(address string) {
 	case len(out) != 1 || from == "":
 		m.Fatalf("%d connections were closed; want one of %q", len(out), from)
 	case out[0] == c:
-		m.Fatalf("the new connection was closed")
+		m.Fatalf("the table closed the new connection; want an older one")
 	case of[out[0].from.String()] != of[from] || m.proven[out[0]]:
-		m.Fatalf("a connection of %v was closed, proven: %v; unproven: %v", out[0].from, m.proven[out[0]], of)
+		m.Fatalf("a connection of %v was closed, proven: %v; want an unproven one of the busiest address: %v", out[0].from, m.proven[out[0]], of)
 	}
 	for _, other := range m.conns {
 		if other.from.String() == out[0].from.String() && !m.proven[other] && m.since[other] < m.since[out[0]] {
-			m.Fatalf("a connection of step %d was closed before one of step %d", m.since[out[0]], m.since[other])
+			m.Fatalf("a connection from step %d was closed before one from step %d; want the oldest first", m.since[out[0]], m.since[other])
 		}
 	}
 	if ip := out[0].from.(*net.TCPAddr).IP.String(); m.evicted[ip] != before[ip]+1 {
-		m.Fatalf("eviction of %s not reported", ip)
+		m.Fatalf("the eviction of a connection of %s is not reported; want it counted", ip)
 	}
 	m.end(out[0], http.StateClosed)
 }
@@ -166,7 +166,7 @@ func TestBusiestAddressIsEvicted(t *testing.T) {
 			m.end(m.conns[0], http.StateClosed)
 		}
 		if waiting, groups := m.h.table.Len(); waiting != 0 || groups != 0 {
-			rt.Errorf("%d connections of %d addresses left", waiting, groups)
+			rt.Errorf("%d unproven connections of %d addresses are left; want none", waiting, groups)
 		}
 	})
 }
@@ -188,7 +188,7 @@ func TestSilentConnectionsExcludeNoClient(t *testing.T) {
 	}
 	for _, address := range []string{"192.0.2.1", "192.0.2.2", "127.0.0.1", "192.0.2.9"} {
 		if open(address).closed {
-			t.Errorf("new connection of %s is closed", address)
+			t.Errorf("the new connection of %s is closed; want it open", address)
 		}
 	}
 	for i, c := range silent {

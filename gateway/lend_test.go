@@ -16,15 +16,15 @@ func TestLentCreditIsBounded(t *testing.T) {
 		t.Errorf("%d bytes are lent, and %d counted; want %d", lent, b.lent.Load(), mib/lentShare)
 	}
 	if b.lend(0) {
-		t.Error("no client learns that a request was refused")
+		t.Error("lend(0) succeeds after a refused request; want false")
 	}
 	b.lend(-step)
 	if !b.lend(step) || !b.lend(0) {
-		t.Error("credit that was given back is not lent again")
+		t.Error("credit that was returned cannot be lent; want it lent")
 	}
 	b.lend(-lent)
 	b.add(mib) // memory is short
 	if b.lend(1) {
-		t.Error("credit is lent while memory is short")
+		t.Error("credit is lent while memory is short; want a refusal")
 	}
 }

@@ -27,12 +27,12 @@ func TestHandshakeAboveTheLimitIsRefused(t *testing.T) {
 		synctest.Wait()
 		w.wantTooMany(token, "limit of 2 connections of this subject")
 		if status, _ := w.handshakeStatus(w.token(func(c *auth.Client) { c.Subject = "bob" })); status != http.StatusUpgradeRequired {
-			t.Errorf("another subject: HTTP %d", status)
+			t.Errorf("a handshake of a different subject: HTTP %d; want 426", status)
 		}
 		_ = first.ws.Close(1000, "")
 		synctest.Wait()
 		if status, said := w.handshakeStatus(token); status != http.StatusUpgradeRequired {
-			t.Errorf("after one has left: HTTP %d %s", status, said)
+			t.Errorf("a handshake after one connection has left: HTTP %d %s; want 426", status, said)
 		}
 		w.dial(token).wantOpen() // the failed handshake has returned its admission
 	})
@@ -147,7 +147,7 @@ func TestClientAboveItsRateIsReadLater(t *testing.T) {
 		got := c.messages()
 		if err := json.Unmarshal([]byte(got[len(got)-1]), &refused); err != nil || refused.ID != 15 || refused.Error.Code != ahp.CodeRateLimited ||
 			refused.Error.Data.Limit != "messages a second of this subject" || refused.Error.Data.RetryAfterMs != 11_000 {
-			w.Errorf("the request was answered %s", got[len(got)-1])
+			w.Errorf("the request above the rate is answered %s; want request 15 refused for 11 s with the limit's name", got[len(got)-1])
 		}
 		c.wantClosed(ahp.CloseOverloaded, "overloaded: limit of 1 messages a second of this subject reached; try again in 11s")
 	})
@@ -179,7 +179,7 @@ func TestAddressWithBadTokensIsRefused(t *testing.T) {
 			w.Errorf("one more: HTTP %d, Retry-After %q; want 429, 20", a.status, a.header.Get("Retry-After"))
 		}
 		if a := ask(here, w.token(nil)); a.status != http.StatusUpgradeRequired {
-			w.Errorf("a good token from there: HTTP %d", a.status)
+			w.Errorf("a good token from the refused address: HTTP %d; want 426", a.status)
 		}
 		for _, other := range []string{"192.0.2.2:1000", "127.0.0.1:1000"} {
 			for range 3 {

@@ -130,7 +130,7 @@ func TestNoPingIntoALargeMessage(t *testing.T) {
 		}
 		time.Sleep(2 * w.server.cfg.Ping)
 		if len(pings) == 0 {
-			t.Error("no ping though the message has stopped to come")
+			t.Error("no ping reached the client after its message stopped half-way; want one")
 		}
 		if _, err := conn.Write(frame[len(frame)-1:]); err != nil {
 			t.Fatal(err)
@@ -169,7 +169,7 @@ func TestPingsAreSpread(t *testing.T) {
 			most, before = max(most, now-before), now
 		}
 		if most > clients/2 {
-			t.Errorf("%d of %d clients were pinged within a second", most, clients)
+			t.Errorf("%d of %d clients were pinged within a second; want at most half", most, clients)
 		}
 		for _, c := range ends {
 			c.wantOpen()
@@ -438,7 +438,7 @@ func TestDrainLosesNothing(t *testing.T) {
 		}
 		select {
 		case <-drained:
-			t.Error("the relay is gone before the client")
+			t.Error("the relay has drained while a client is connected; want it to wait")
 		default:
 		}
 		writeFrame(w.T, conn, wire.FinBit|wire.OpClose, payload)

@@ -65,7 +65,7 @@ func TestMinorityChangesNothing(t *testing.T) {
 				}
 				synctest.Wait()
 				if got := len(w.hostConn(2).messages()) > 1; got != want.changes {
-					t.Errorf("the host got the change: %v", got)
+					t.Errorf("the host got the client's change: %v; want %v", got, want.changes)
 				}
 				if want.reads && !want.changes {
 					writer.wantClosed(ahp.CloseHostOffline, "host offline: "+errCutOff.Error())
@@ -83,12 +83,12 @@ func TestMinorityChangesNothing(t *testing.T) {
 					return notice.Outcome{}, nil
 				})(t.Context(), notice.Answer{})
 				if err != nil || answered != want.changes {
-					t.Errorf("an answer from a notification went to the host: %v, %v", answered, err)
+					t.Errorf("a notification's answer reached the host: %v, %v; want %v", answered, err, want.changes)
 				}
 
 				w.server.setCutOff(false)
 				if !ready() {
-					t.Error("not ready after the cut")
+					t.Error("the relay is not ready after the cut; want ready")
 				}
 				again := w.dial(w.token(nil))
 				again.request(1, "initialize")
@@ -96,7 +96,7 @@ func TestMinorityChangesNothing(t *testing.T) {
 				again.send(change)
 				synctest.Wait()
 				if len(w.hostConn(3).messages()) != 2 {
-					t.Error("the host does not get a change after the cut")
+					t.Error("the host does not get the change made after the cut; want it")
 				}
 			})
 		})
@@ -125,7 +125,7 @@ func TestShortCutHasNoEffect(t *testing.T) {
 			time.Sleep(step.time)
 			synctest.Wait()
 			if seen.Load() != step.cut || (advised > 0) != step.cut {
-				t.Errorf("%+v: a cut is seen: %v, and advised %d times", step, seen.Load(), advised)
+				t.Errorf("%+v: the relay saw a cut: %v, and advised clients %d times; want both exactly for a long cut", step, seen.Load(), advised)
 			}
 			advised = 0
 			if len(effects) != step.effects {

@@ -67,7 +67,7 @@ func (e *outboxEnd) read(t *testing.T, n int) []byte {
 	for at := 0; at < n; {
 		m, err := e.conn.Read(b[at:])
 		if err != nil {
-			t.Fatalf("read: %v after %d bytes of %d", err, at, n)
+			t.Fatalf("reading the client's bytes: %v after %d of %d bytes; want all", err, at, n)
 		}
 		at += m
 	}

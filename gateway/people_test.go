@@ -191,7 +191,7 @@ func setUpWith(t *testing.T, change func(*RelayConfig)) (*Relay, *phone) {
 	late := newPhone(t, relay)
 	late.refused(400, "used up", "POST", "/auth/setup", map[string]string{"invite": secret, "name": "late"})
 	if link, err := relay.SetupLink(""); err != nil || link != "" {
-		t.Errorf("with an owner there is a setup link %q, %v", link, err)
+		t.Errorf("SetupLink of a relay with an owner = %q, %v; want no link", link, err)
 	}
 	return relay, p
 }
@@ -201,7 +201,7 @@ func setUpWith(t *testing.T, change func(*RelayConfig)) (*Relay, *phone) {
 func TestDevicesApproveAndRemoveEachOther(t *testing.T) {
 	relay, ada := setUp(t)
 	if ada.in.Level != "own" || ada.in.Seconds != 900 || ada.in.Type != "DPoP" {
-		t.Errorf("the owner's device got %+v", ada.in)
+		t.Errorf("the owner's device got %+v; want level own, 900 s, type DPoP", ada.in)
 	}
 	laptop := newPhone(t, relay)
 	poll := url.Values{"grant_type": {peopleapi.GrantDeviceCode}}
@@ -211,13 +211,13 @@ func TestDevicesApproveAndRemoveEachOther(t *testing.T) {
 	}
 	poll.Set("device_code", code.DeviceCode)
 	if strings.Contains(code.Complete, strings.ReplaceAll(code.UserCode, "-", "")) || strings.Contains(code.Complete, code.UserCode) {
-		t.Errorf("the link %s has the code %s: whoever gets it sent would approve", code.Complete, code.UserCode)
+		t.Errorf("the link %s contains the code %s; want a link with which nobody can approve", code.Complete, code.UserCode)
 	}
 
 	var waiting peopleapi.Waiting
 	ada.do("GET", "/api/requests/"+strings.ToLower(code.UserCode), nil, &waiting)
 	if waiting.Name != "Ada's laptop[31m" || waiting.Fingerprint != code.Key || waiting.Address != "127.0.0.1" {
-		t.Errorf("who decides is shown %+v; the device has %+v", waiting, code)
+		t.Errorf("the approving person is shown %+v; want the name, address and fingerprint of the device %+v", waiting, code)
 	}
 	at := "/api/requests/" + waiting.ID
 	ada.refused(403, people.ErrWrong.Error(), "POST", at, map[string]any{"approve": true})
@@ -240,23 +240,23 @@ func TestDevicesApproveAndRemoveEachOther(t *testing.T) {
 	var made struct{ Token string }
 	laptop.do("POST", "/api/tokens", map[string]any{"seconds": 3600, "level": "look"}, &made)
 	if status, said := ada.send("GET", "/api/hosts", made.Token, "", nil, nil); status != http.StatusOK {
-		t.Errorf("a token for a stock client: %d %s", status, said)
+		t.Errorf("a token for a client without DPoP: HTTP %d %s; want 200", status, said)
 	}
 	hearing := laptop.hears()
 	ada.do("DELETE", "/api/devices/"+laptop.in.Device, nil, nil)
 	select {
 	case <-hearing:
 	case <-time.After(notifyapi.StreamBeat / 2): // later, the stream would notice by itself
-		t.Error("a removed device still hears what happens")
+		t.Error("the event stream of a removed device is open; want it ended")
 	}
 	if status, said := laptop.ask("GET", "/api/hosts", laptop.in.Token, nil, nil); status != http.StatusUnauthorized || !strings.Contains(said, "revoked") {
-		t.Errorf("a removed device: %d %s", status, said)
+		t.Errorf("a request from a removed device: HTTP %d %s; want 401, revoked", status, said)
 	}
 	if status, said := ada.send("GET", "/api/hosts", made.Token, "", nil, nil); status != http.StatusUnauthorized || !strings.Contains(said, "revoked") {
-		t.Errorf("a token that a removed device has made: %d %s", status, said)
+		t.Errorf("a token made by a removed device: HTTP %d %s; want 401, revoked", status, said)
 	}
 	if status, said := laptop.renew(); status != http.StatusBadRequest || !strings.Contains(said, "removed") {
-		t.Errorf("a removed device that renews: %d %s", status, said)
+		t.Errorf("a removed device renews: HTTP %d %s; want 400, removed", status, said)
 	}
 }
 
@@ -271,7 +271,7 @@ func TestInvalidProofsAreRefused(t *testing.T) {
 	mallory.nonce = ada.nonce
 	replayed := ada.proof("GET", "/api/hosts", token)
 	if status, said := ada.send("GET", "/api/hosts", token, replayed, nil, nil); status != http.StatusOK {
-		t.Fatalf("with a good proof: %d %s", status, said)
+		t.Fatalf("a request with a good proof: HTTP %d %s; want 200", status, said)
 	}
 	stale := func() string {
 		defer func(nonce string) { ada.nonce = nonce }(ada.nonce)
@@ -299,7 +299,7 @@ func TestInvalidProofsAreRefused(t *testing.T) {
 		}
 	}
 	if _, err := relay.Keys().Tokens().VerifyClient(token); err != nil {
-		t.Errorf("the token itself: %v", err)
+		t.Errorf("VerifyClient of the device's token = %v; want no error", err)
 	}
 	// In a browser, a WebSocket can carry token and proof only as subprotocols.
 	dial := func(protocols ...string) error {
@@ -311,14 +311,14 @@ func TestInvalidProofsAreRefused(t *testing.T) {
 		return conn.CloseNow()
 	}
 	if err := dial(); err == nil {
-		t.Error("a WebSocket without a proof is let in")
+		t.Error("a WebSocket without a proof is accepted; want a refusal")
 	}
 	proof := ada.proof("GET", "/ahp/nowhere", token)
 	if err := dial("dpop." + proof); err != nil {
-		t.Errorf("a WebSocket with a proof: %v", err)
+		t.Errorf("a WebSocket with a proof: %v; want no error", err)
 	}
 	if err := dial("dpop." + proof); err == nil {
-		t.Error("a proof is good for a second WebSocket")
+		t.Error("a used proof is accepted for a second WebSocket; want a refusal")
 	}
 }
 
@@ -329,7 +329,7 @@ func TestUsedProofStaysUsedAfterRestart(t *testing.T) {
 	cfg := RelayConfig{DataDir: relay.dir.path, Listen: relay.public.Addr().String(), AdminListen: NoListener}
 	used, spare := ada.proof("GET", "/api/hosts", ada.in.Token), ada.proof("GET", "/api/hosts", ada.in.Token)
 	if status, said := ada.send("GET", "/api/hosts", ada.in.Token, used, nil, nil); status != http.StatusOK {
-		t.Fatalf("with a new proof: %d %s", status, said)
+		t.Fatalf("a request with a new proof: HTTP %d %s; want 200", status, said)
 	}
 	relay.Close()
 	relay, err := StartRelay(t.Context(), cfg)
@@ -345,7 +345,7 @@ func TestUsedProofStaysUsedAfterRestart(t *testing.T) {
 		}
 	}
 	if status, said := ada.ask("GET", "/api/hosts", ada.in.Token, nil, nil); status != http.StatusOK {
-		t.Errorf("after a restart, with a new nonce: %d %s", status, said)
+		t.Errorf("a request after the relay's restart, with a new nonce: HTTP %d %s; want 200", status, said)
 	}
 }
 
@@ -367,13 +367,13 @@ func TestPersonApprovesAHost(t *testing.T) {
 		t.Fatalf("ask: %d %s", status, said)
 	}
 	if code.Key != key.Fingerprint() {
-		t.Errorf("the relay says fingerprint %s, the agent %s", code.Key, key.Fingerprint())
+		t.Errorf("the relay shows the fingerprint %s; want the host-agent's %s", code.Key, key.Fingerprint())
 	}
 	_, id, _ := strings.Cut(code.Complete, "#")
 	var waiting peopleapi.Waiting
 	ada.do("GET", "/api/requests/"+id, nil, &waiting)
 	if waiting.Machine != "build-7" || waiting.User != "ada" || waiting.Fingerprint != key.Fingerprint() {
-		t.Errorf("who decides is shown %+v", waiting)
+		t.Errorf("the approving person is shown %+v; want machine build-7, user ada and the key's fingerprint", waiting)
 	}
 	at := "/api/requests/" + id
 	ada.refused(400, "host", "POST", at, map[string]any{"approve": true, "code": code.UserCode, "host": "No Name"})
@@ -381,7 +381,7 @@ func TestPersonApprovesAHost(t *testing.T) {
 	var got peopleapi.HostCredential
 	poll := url.Values{"grant_type": {peopleapi.GrantDeviceCode}, "device_code": {code.DeviceCode}, "key": {auth.NewHostKey().PublicText()}}
 	if status, said := agent.send("POST", "/auth/token", "", "", poll, &got); status != http.StatusBadRequest {
-		t.Errorf("with another key: %d %s", status, said)
+		t.Errorf("a poll with a different host key: HTTP %d %s; want 400", status, said)
 	}
 	poll.Set("key", key.PublicText())
 	if status, said := agent.send("POST", "/auth/token", "", "", poll, &got); status != http.StatusOK {
@@ -392,7 +392,7 @@ func TestPersonApprovesAHost(t *testing.T) {
 		t.Errorf("credential %+v, %v", e, err)
 	}
 	if status, said := agent.send("POST", "/auth/token", "", "", poll, nil); status != http.StatusBadRequest || strings.Contains(said, "credential\"") {
-		t.Errorf("a second time: %d %s", status, said)
+		t.Errorf("a second poll for the credential: HTTP %d %s; want 400 without a credential", status, said)
 	}
 }
 
@@ -450,7 +450,7 @@ func TestOnlyOwnersManagePeople(t *testing.T) {
 		t.Fatal(err)
 	}
 	if status, said := agent.send("GET", "/api/devices", token, "", nil, nil); status != http.StatusForbidden {
-		t.Errorf("with a token to operate: %d %s", status, said)
+		t.Errorf("GET /api/devices with a token of level operate: HTTP %d %s; want 403", status, said)
 	}
 }
 
@@ -491,14 +491,14 @@ func TestApprovedDeviceHasTheChosenLevel(t *testing.T) {
 	}
 	_, waiting, say := ask(ada, "root")
 	if got := strings.Join(waiting.Levels, " "); got != "look talk approve operate own" {
-		t.Errorf("the owner is offered the levels %s", got)
+		t.Errorf("the owner may give the levels %q; want all five", got)
 	}
 	ada.refused(400, "unknown level", "POST", "/api/requests/"+waiting.ID, say)
 
 	approve(ada, "", "own")
 	talks := approve(ada, "talk", "talk")
 	if _, waiting, say := ask(talks, "operate"); strings.Join(waiting.Levels, " ") != "look talk" {
-		t.Errorf("a device of level talk is offered the levels %s", waiting.Levels)
+		t.Errorf("a device of level talk may give the levels %s; want look and talk", waiting.Levels)
 	} else {
 		talks.refused(400, "above your own", "POST", "/api/requests/"+waiting.ID, say)
 	}
@@ -517,14 +517,14 @@ func TestApprovedDeviceHasTheChosenLevel(t *testing.T) {
 		levels[one.ID] = one.Level
 	}
 	if levels[ada.in.Device] != "" || levels[talks.in.Device] != "talk" || levels[looks.in.Device] != "look" {
-		t.Errorf("devices are listed with the levels %v", levels)
+		t.Errorf("the devices' levels are %v; want none for the owner's, talk and look", levels)
 	}
 	talks.do("DELETE", "/api/devices/"+byDefault.in.Device, nil, nil)
 	looks.do("DELETE", "/api/devices/"+looks.in.Device, nil, nil)
 
 	standing, good := relay.server.Load().people.Standing(auth.Client{Tenant: "default", Subject: ada.in.Subject, Device: talks.in.Device, Key: talks.key.Thumbprint()})
 	if !good || standing.Access != auth.AccessTalk {
-		t.Errorf("a device of level talk stands as %+v, %v", standing, good)
+		t.Errorf("Standing of a device with level talk = %+v, %v; want level talk", standing, good)
 	}
 
 	agent := newPhone(t, relay)
@@ -576,9 +576,9 @@ func TestDevicesOutliveARestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, person, err := people.NewDirectory(store).Device(device.ID); err != nil || got.Key != device.Key || !person.Owns() {
-		t.Errorf("after a restart: %+v, %+v, %v", got, person, err)
+		t.Errorf("the device after a restart: %+v, %+v, %v; want the same key, and an owner", got, person, err)
 	}
 	if _, _, err := people.NewDirectory(store).Device("device-none"); !errors.Is(err, people.ErrNone) {
-		t.Errorf("a device that never was: %v", err)
+		t.Errorf("Device of an unknown ID = %v; want ErrNone", err)
 	}
 }

@@ -285,7 +285,7 @@ func TestConnectionEndsWithItsToken(t *testing.T) {
 			w.startAgent(routing.AgentEndConfig{})
 			time.Sleep(time.Minute)
 			if len(w.conns) != 0 {
-				w.Error("the host was connected to for a token that has expired")
+				w.Error("the relay has opened a connection to the host for an expired token; want none")
 			}
 		})
 	})
@@ -301,7 +301,7 @@ func TestConnectionEndsWithItsToken(t *testing.T) {
 			readClose(w.T, conn, ahp.CloseTokenEnded, reason)
 			synctest.Wait()
 			if got := h.messages(); len(got) != 0 {
-				w.Errorf("host got %q of a client whose token has expired", got)
+				w.Errorf("the host got %q from a client whose token has expired; want nothing", got)
 			}
 		})
 	})
@@ -400,7 +400,7 @@ func TestMessagesOfADisconnectedClientReachTheHost(t *testing.T) {
 		closed := h.closed
 		h.mu.Unlock()
 		if !closed {
-			w.Error("the host was not told that the client has gone")
+			w.Error("the host's connection is open after the client has left; want it closed")
 		}
 		w.wantGone()
 	}

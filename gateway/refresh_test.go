@@ -129,7 +129,7 @@ func TestRefreshNeedsEqualAuthority(t *testing.T) {
 			}
 			for _, where := range []string{got, logged.String()} {
 				if test.token != "" && strings.Contains(where, test.token) {
-					t.Errorf("%s: the token stands in %s", test.name, where)
+					t.Errorf("%s: the client's token appears in %s; want it nowhere", test.name, where)
 				}
 			}
 		}

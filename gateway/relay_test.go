@@ -161,7 +161,7 @@ func (a *fakeAgent) proof() agentsapi.Proof {
 	status, answer := a.post("/agent/challenge", a.token, nil)
 	var c agentsapi.Challenge
 	if err := json.Unmarshal([]byte(answer), &c); err != nil || status != http.StatusOK || c.Tenant != "default" {
-		a.t.Fatalf("challenge: HTTP %d %s", status, answer)
+		a.t.Fatalf("POST /agent/challenge: HTTP %d %s; want 200, with the tenant default", status, answer)
 	}
 	signature, err := auth.SignChallenge(a.key, c.Challenge, c.Tenant, c.Host)
 	if err != nil {
@@ -223,7 +223,7 @@ func TestCredentialsNeedProofs(t *testing.T) {
 		}
 	}
 	if _, known := r.registry.Lookup("default", "laptop"); known {
-		t.Error("a host is enrolled though nobody proved anything")
+		t.Error("the registry knows a host which proved nothing; want none")
 	}
 	status, answer := a.post("/agent/credentials", a.token, encode(t, good))
 	var c agentsapi.Credentials
@@ -309,7 +309,7 @@ func TestNATSOverWebSocket(t *testing.T) {
 		t.Helper()
 		await(t, func() bool { return strings.Count(log.String(), "event=host-disconnect") == n })
 		if !strings.Contains(log.String(), side+" side: ") {
-			t.Errorf("log does not say that the %s side ended the stream", side)
+			t.Errorf("the log must contain: %s side, for the end of the stream", side)
 		}
 	}
 	agent := open()

@@ -25,7 +25,7 @@ func (w *world) within(holds func() bool) {
 		case holds():
 			return
 		case time.Since(began) > time.Minute:
-			w.Fatal("a client that reads waits for a minute")
+			w.Fatal("the condition is not true after a minute; want it at once, because the client reads")
 		}
 	}
 }
@@ -135,7 +135,7 @@ func TestStalledClientsLeaveMemory(t *testing.T) {
 		host.send(`{"id":1,"pad":"` + strings.Repeat("x", 400<<10) + `"}`)
 		w.within(func() bool { return len(good.messages()) == 1 })
 		if waited := time.Since(began); waited > 50*time.Millisecond {
-			t.Errorf("a client that reads waited %v", waited)
+			t.Errorf("the answer to a client that reads took %v; want at most 50 ms", waited)
 		}
 		if n := w.closedWith(ahp.CloseOverloaded); n != 0 {
 			t.Errorf("%d clients were closed; want none", n)

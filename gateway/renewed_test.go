@@ -45,7 +45,7 @@ func TestRenewedWhileTheStoreIsAway(t *testing.T) {
 	}
 	a.token = a.wantCredential("/agent/enroll", a.enrollProof(key))
 	if status := comes(); status != http.StatusOK {
-		t.Fatalf("with its first credential: HTTP %d", status)
+		t.Fatalf("credentials with the first credential: HTTP %d; want 200", status)
 	}
 	first, err := one.Keys().Tokens().VerifyAgent(a.token)
 	if err != nil {
@@ -59,10 +59,10 @@ func TestRenewedWhileTheStoreIsAway(t *testing.T) {
 	two.Close()
 	natssite.Eventually(t, "the store is away", func() bool { return strings.Contains(one.registry.Degraded(), "is unreachable (") })
 	if status := comes(); status != http.StatusOK {
-		t.Errorf("with the next, while the store is away: HTTP %d", status)
+		t.Errorf("credentials with the renewed credential, while the store is unreachable: HTTP %d; want 200", status)
 	}
 	if usedUp(one) {
-		t.Error("the credential before is used up, and no other relay knows the user of the next")
+		t.Error("the first credential is used up before another relay knows the renewed one; want it valid")
 	}
 	a.wantRefused("one more renewal", "/agent/renew", a.keyProof(key, auth.ToRenew, ""), http.StatusServiceUnavailable, "store is unreachable")
 

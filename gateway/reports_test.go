@@ -96,20 +96,20 @@ func TestReportsAreShown(t *testing.T) {
 		d := all.Details[0]
 		if all.Connections != 1 || all.Warnings["sampling_without_client_capability"] != 3 || all.Rejections["method_not_served"] != 2 ||
 			d.ID != h.open.ID || d.Subject != "ada" || d.Host != testHost || !d.MCP.Initialized || d.MCP.ClientCapabilities["mcpApps"] == nil || d.Seen["warning"]["x"] != 3 || d.Declared != `{"mcpApps":{}}` {
-			t.Errorf("/admin/runtime/mcp: %+v", all)
+			t.Errorf("/admin/runtime/mcp: %+v; want the report's connection, warnings and rejections", all)
 		}
 		if page := w.admin("/admin/runtime/mcp"); strings.Contains(page, "details") || strings.Contains(page, h.open.ID) {
-			t.Errorf("details without being asked: %s", page)
+			t.Errorf("/admin/runtime/mcp shows details without details=1: %s", page)
 		}
 		if page := w.admin("/admin/connections?details=1"); !strings.Contains(page, `"reported":`+state) {
-			t.Errorf("/admin/connections: %s", page)
+			t.Errorf("/admin/connections?details=1: %s; want the reported state", page)
 		}
 
 		// A second report adds to the counts, and replaces the state.
 		h.report(routing.Report{Conn: h.open.ID, State: []byte(`{"mcp":{"initialized":false}}`), Counts: []routing.Count{warning}})
 		w.wantMetrics(map[string]string{warningMetric: "6", rejectionMetric: "2", "ahp_relay_mcp_sampling_capability_warnings_total": "6", "mcp_sampling_capability_warnings_total": "6"})
 		if page := w.admin("/admin/runtime/mcp?details=1"); !strings.Contains(page, `"initialized":false`) || strings.Contains(page, "mcpApps") {
-			t.Errorf("after the second report: %s", page)
+			t.Errorf("/admin/runtime/mcp after the second report: %s; want an uninitialized connection, without mcpApps", page)
 		}
 		if n := strings.Count(log.String(), "mcp.capability.warning"); n != 1 {
 			t.Errorf("%d warnings in the log; want one:\n%s", n, log.String())
@@ -144,7 +144,7 @@ func TestUnknownReportsMakeNoMetrics(t *testing.T) {
 			t.Errorf("%d lines of metrics; want %d as before", after, before)
 		}
 		if page := w.admin("/admin/runtime/mcp?details=1"); strings.Contains(page, "stolen") {
-			t.Errorf("the report of another host's agent is shown: %s", page)
+			t.Errorf("/admin/runtime/mcp shows the report from another host's agent: %s", page)
 		}
 		c.wantOpen()
 	})
@@ -184,7 +184,7 @@ func TestStrictModeReachesHostAgents(t *testing.T) {
 				t.Errorf("strict %s: the host-agent is told %v; want %v", pattern, got, strict)
 			}
 			if page := w.admin("/admin/runtime/mcp"); !strings.Contains(page, `"strict":["x/y","`+pattern+`"]`) {
-				t.Errorf("strict %s is not shown: %s", pattern, page)
+				t.Errorf("the strict pattern %s is not in /admin/runtime/mcp: %s", pattern, page)
 			}
 		})
 	}

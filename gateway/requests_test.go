@@ -117,11 +117,11 @@ func TestImpossibleHostNamesDoNoHarm(t *testing.T) {
 		}
 	}
 	if status, body := get(t, r.AdminURL()+"/metrics", nil); status != http.StatusOK || strings.Contains(body, "<script") || strings.Contains(body, "forged") {
-		t.Errorf("metrics: HTTP %d, or names of clients in them", status)
+		t.Errorf("/metrics: HTTP %d; want 200, without names from clients", status)
 	}
 	for line := range strings.Lines(log.String()) {
 		if strings.HasPrefix(line, "level=ERROR") || strings.Contains(line, token) {
-			t.Errorf("log has the line %.300q", line)
+			t.Errorf("the relay's log has the line %.300q; want no errors and no tokens", line)
 		}
 	}
 }

@@ -31,14 +31,14 @@ func TestClientsOfABusyTenantRest(t *testing.T) {
 			began := time.Now()
 			quiet.rest(shares, "quiet", step)
 			if took := time.Since(began); took > 0 {
-				t.Fatalf("a message of the other tenant waited %v", took)
+				t.Fatalf("a message of the quiet tenant waited %v; want no wait", took)
 			}
 		}
 		if n, want := <-over, int(rate*float64(d/step)); n > want*5/4 || n < want*3/4 {
 			t.Errorf("%d messages were read; want about %d", n, want)
 		}
 		if busy.slowed.Load() || busy.stuck.Load() {
-			t.Error("the client counts as one that waits when it has rested")
+			t.Error("a client that has rested counts as slow or stuck; want neither")
 		}
 	})
 }

@@ -168,7 +168,7 @@ func TestRevokeForNextStart(t *testing.T) {
 	r := startRelay(t, nil)
 	ask := operatorapi.RevokeRequest{Tenant: "default", Subject: "ada"}
 	if _, err := RevokeForNextStart(r.dir.path, ask); err == nil || !strings.Contains(err.Error(), "in use by another relay") {
-		t.Errorf("while a relay runs: %v", err)
+		t.Errorf("RevokeForNextStart while a relay runs = %v; want in use by another relay", err)
 	}
 	dir := r.dir.path
 	r.Close()
@@ -179,7 +179,7 @@ func TestRevokeForNextStart(t *testing.T) {
 	r = startRelay(t, func(cfg *RelayConfig) { cfg.DataDir = dir })
 	revoked := r.registry.Revocations()
 	if !revoked.Revoked(rev.At, rev.Key()) {
-		t.Errorf("the next start knows %+v", revoked.List())
+		t.Errorf("the relay after its start knows the revocations %+v; want the stored one", revoked.List())
 	}
 }
 
@@ -210,7 +210,7 @@ func TestExternalTokenIsRevokedByDerivedID(t *testing.T) {
 			return answer
 		}
 		if a := ask(`{"whole":"e30.e30.x"}`); a.status != http.StatusBadRequest {
-			w.Errorf("a token of nobody's: HTTP %d %s", a.status, a.body.String())
+			w.Errorf("the revocation of an unknown issuer's token: HTTP %d %s; want 400", a.status, a.body.String())
 		}
 		c.wantOpen()
 		if a := ask(`{"whole":"` + token + `"}`); a.status != http.StatusOK || strings.Contains(a.body.String(), "until") {

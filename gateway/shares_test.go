@@ -64,11 +64,11 @@ func TestOwnerSharesAndRevokes(t *testing.T) {
 	id, token := share(map[string]any{"host": "laptop", "session": "mock:/1", "level": "talk", "people": 3})
 	who, err := relay.Keys().Tokens().VerifyClient(token)
 	if err != nil || who.Access != auth.AccessTalk || len(who.Channels) != 1 || who.Channels[0] != "mock:/1" || who.MaxConnections != 3 || who.ID != id || who.Device != ada.in.Device {
-		t.Errorf("the link allows %+v, %v", who, err)
+		t.Errorf("the link's token is %+v, %v; want level talk, session mock:/1, 3 connections, of the owner's device", who, err)
 	}
 	_, other := share(map[string]any{"host": "laptop", "session": "mock:/1"})
 	if who, err := relay.Keys().Tokens().VerifyClient(other); err != nil || who.Access != auth.AccessRead || who.Audience != who.Subject {
-		t.Errorf("a link without a level allows %+v, %v", who, err)
+		t.Errorf("the token of a link without a level is %+v, %v; want level look, with an audience", who, err)
 	}
 	opens := func(token string) bool {
 		status, _ := ada.send("GET", "/api/hosts", token, "", nil, nil)
@@ -78,7 +78,7 @@ func TestOwnerSharesAndRevokes(t *testing.T) {
 		Shares []struct{ ID, Level, Session, By string }
 	}
 	if ada.do("GET", "/api/shares", nil, &list); len(list.Shares) != 2 || !opens(token) || !opens(other) {
-		t.Errorf("shares %+v, good %v and %v", list.Shares, opens(token), opens(other))
+		t.Errorf("shares %+v, the links open the session: %v and %v; want two shares, and both links open", list.Shares, opens(token), opens(other))
 	}
 
 	for _, level := range []string{"look", "talk", "approve", "operate"} {
@@ -97,17 +97,17 @@ func TestOwnerSharesAndRevokes(t *testing.T) {
 	}
 	bob.refused(404, "", "DELETE", "/api/shares/"+id, nil) // the link is ada's
 	if bob.do("DELETE", "/api/shares", nil, nil); !opens(token) {
-		t.Error("bob has taken ada's links back")
+		t.Error("bob has revoked ada's links; want them valid")
 	}
 	ada.do("DELETE", "/api/shares/"+id, nil, nil)
 	if opens(token) || !opens(other) {
-		t.Errorf("after one was taken back, they are good: %v and %v", opens(token), opens(other))
+		t.Errorf("after one of two links was revoked, they open the session: %v and %v; want false and true", opens(token), opens(other))
 	}
 	ada.do("DELETE", "/api/shares", nil, nil)
 	if opens(other) {
-		t.Error("after all were taken back, one is good")
+		t.Error("a link opens the session after all were revoked; want a refusal")
 	}
 	if ada.do("GET", "/api/shares", nil, &list); len(list.Shares) != 0 {
-		t.Errorf("shares that are left: %+v", list.Shares)
+		t.Errorf("shares left after all were revoked: %+v; want none", list.Shares)
 	}
 }

@@ -84,7 +84,7 @@ func TestSignInGivesTheRulesAuthority(t *testing.T) {
 		mixed := maps.Clone(back)
 		mixed["iss"] = iss
 		if status, said := ann.ask("POST", "/auth/code", "", mixed, nil); status != 400 || !strings.Contains(said, oidc.ErrOtherIssuer.Error()) {
-			t.Errorf("a response %s: %d %s", what, status, said)
+			t.Errorf("a response %s: HTTP %d %s; want 400, ErrOtherIssuer", what, status, said)
 		}
 	}
 	if status, said := ann.ask("POST", "/auth/code", "", back, &ann.in); status != http.StatusOK {
@@ -95,7 +95,7 @@ func TestSignInGivesTheRulesAuthority(t *testing.T) {
 		t.Errorf("ann got %+v", ann.in)
 	}
 	if who, err := relay.Keys().Tokens().VerifyClient(ann.in.Token); err != nil || who.MaxConnections != 3 {
-		t.Errorf("ann's token is %+v, %v", who, err)
+		t.Errorf("ann's token is %+v, %v; want 3 connections", who, err)
 	}
 	ann.denied(400, "rejects the code", "POST", "/auth/code", back) // the code is used up
 	for what, change := range map[string]map[string]string{
@@ -121,13 +121,13 @@ func TestSignInGivesTheRulesAuthority(t *testing.T) {
 		t.Fatal(err)
 	}
 	if status, said := bob.renew(); status != 400 || !strings.Contains(said, "removed") {
-		t.Errorf("a device of a subject that was revoked: %d %s", status, said)
+		t.Errorf("a device of a revoked subject renews: HTTP %d %s; want 400, removed", status, said)
 	}
 
 	begun := ann.signIn(issuer, "ann", "dev")
 	stop() // the provider is away
 	if status, said := ann.renew(); status != http.StatusOK {
-		t.Errorf("with the provider away a device gets %d %s", status, said)
+		t.Errorf("ann's device renews while the provider is unreachable: HTTP %d %s; want 200", status, said)
 	}
 	ann.denied(503, peopleapi.ErrProviderAway.Error(), "POST", "/auth/code", begun)
 
@@ -136,7 +136,7 @@ func TestSignInGivesTheRulesAuthority(t *testing.T) {
 	set := func(rules []oidc.Rule) { server.people.SignIn = []*oidc.SignIn{signInAt(t, issuer, rules)} }
 	set(rulesOf("dev", auth.AccessRead))
 	if status, said := ann.renew(); status != http.StatusOK || ann.in.Level != "look" {
-		t.Errorf("by another rule ann gets %d %s", status, said)
+		t.Errorf("ann renews after the rules have changed: HTTP %d %s; want 200, with level look", status, said)
 	}
 	set(rulesOf("boss", auth.AccessWrite))
 	ann.denied(400, oidc.ErrNoRule.Error(), "POST", "/auth/token", url.Values{"grant_type": {peopleapi.GrantDevice}, "device": {ann.in.Device}})
@@ -148,14 +148,14 @@ func TestSignInGivesTheRulesAuthority(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, until, err := server.people.Allowed(person); err != nil || !until.Equal(person.SignedIn.Add(time.Hour)) {
-		t.Errorf("by a rule with max-ttl ann is in until %v, %v", until, err)
+		t.Errorf("ann's access ends at %v, %v; want an hour after her sign-in", until, err)
 	}
 	var made struct{ Expires time.Time }
 	if status, said := ann.renew(); status != http.StatusOK {
 		t.Fatalf("renew: %d %s", status, said)
 	}
 	if ann.do("POST", "/api/tokens", map[string]any{"seconds": 8 * 3600}, &made); made.Expires.After(person.SignedIn.Add(time.Hour)) {
-		t.Errorf("a token that ann makes is good until %v, ann until %v", made.Expires, person.SignedIn.Add(time.Hour))
+		t.Errorf("ann's token is valid until %v; want at most until %v", made.Expires, person.SignedIn.Add(time.Hour))
 	}
 	person.SignedIn = time.Now().Add(-2 * time.Hour)
 	if _, _, err := server.people.Allowed(person); !errors.Is(err, peopleapi.ErrSignInAgain) {

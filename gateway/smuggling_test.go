@@ -30,7 +30,7 @@ func raw(t *testing.T, r *Relay, request string) string {
 	}
 	answer, err := io.ReadAll(conn)
 	if err != nil && !strings.Contains(err.Error(), "reset") {
-		t.Errorf("the relay answered %.80q, and then left the connection open: %v", answer, err)
+		t.Errorf("the relay answered %.80q, and then left the connection open: %v; want it closed", answer, err)
 	}
 	return string(answer)
 }
@@ -90,7 +90,7 @@ func TestFailedHandshakeEndsTheConnection(t *testing.T) {
 		})
 	}
 	if strings.Contains(log.String(), "event=host-connect") || strings.Contains(log.String(), "event=connect") {
-		t.Errorf("somebody got in:\n%s", log.String())
+		t.Errorf("a client or host has connected; want none:\n%s", log.String())
 	}
 }
 
@@ -106,7 +106,7 @@ func TestInvalidFramesDoNotReachNATS(t *testing.T) {
 		t.Fatalf("answered %.200q; want a handshake", answer)
 	}
 	if strings.Contains(answer, "PONG") || strings.Contains(answer, "+OK") {
-		t.Errorf("the NATS server has read it: %q", answer)
+		t.Errorf("the NATS server has answered the client: %q; want nothing from it", answer)
 	}
 }
 
@@ -149,7 +149,7 @@ func TestIncompleteRequestsEnd(t *testing.T) {
 						_, _ = io.WriteString(conn, "x") // fails once the connection is closed
 					}
 				case <-limit:
-					t.Fatal("the relay still waits")
+					t.Fatal("the relay still waits for the rest of a request; want it to close the connection")
 				}
 			}
 		})

@@ -62,7 +62,7 @@ func TestMessageBehindTheHandshakeIsRead(t *testing.T) {
 					t.Errorf("message %d: %d bytes, %v; want %d", i, len(message), err, size)
 				}
 				if i == 2 && sock.Conn.Reads.Load() == heard {
-					t.Error("a message that came later was not noticed")
+					t.Error("the read of the last message is not counted; want more reads than before")
 				}
 				_ = sock.Write(wire.EncodePiece([]byte("next"), true, true, false))
 			}
@@ -102,7 +102,7 @@ func TestAgentFramesAreWhole(t *testing.T) {
 		piece := bytes.Repeat([]byte{'x'}, size)
 		go func() {
 			if n, err := (binaryFrames{sock: &wire.Socket{Conn: conn}}).Write(piece); n != size || err != nil {
-				t.Errorf("Write of %d bytes = %d, %v", size, n, err)
+				t.Errorf("Write of %d bytes = %d, %v; want all bytes", size, n, err)
 			}
 		}()
 		got := make([]byte, size+20)

@@ -50,12 +50,12 @@ func TestOwnerOfAllHostsManagesTheTeam(t *testing.T) {
 	ada.do("DELETE", "/api/people/bob", nil, nil)
 	for what, token := range map[string]string{"a token": made.Token, "a link": shared.Token} {
 		if status, said := ada.send("GET", "/api/hosts", token, "", nil, nil); status != http.StatusUnauthorized || !strings.Contains(said, "revoked") {
-			t.Errorf("%s of somebody who was removed: %d %s", what, status, said)
+			t.Errorf("%s made by a removed person: HTTP %d %s; want 401, revoked", what, status, said)
 		}
 	}
 	bob.denied(400, "removed", "POST", "/auth/token", url.Values{"grant_type": {peopleapi.GrantDevice}, "device": {bob.in.Device}})
 	if _, said := follow(t, ada.relay, link.Link); !strings.Contains(said, "removed") {
-		t.Errorf("a link of somebody who was removed: %s", said)
+		t.Errorf("following a link made by a removed person: %s; want removed", said)
 	}
 	ada.refused(404, "", "DELETE", "/api/people/bob", nil)
 

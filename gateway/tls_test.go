@@ -242,16 +242,16 @@ func TestACMEUsesTheCache(t *testing.T) {
 	})
 	for _, name := range []string{"relay.example.com", ""} {
 		if got, err := shown(t, r, name); err != nil || got != "relay.example.com" {
-			t.Errorf("asked for %q, the relay shows %q, %v", name, got, err)
+			t.Errorf("for the server name %q, the relay shows %q, %v; want relay.example.com", name, got, err)
 		}
 	}
 	if _, err := shown(t, r, "other.example.com"); err == nil || asked.Load() != 0 {
-		t.Errorf("another name: %v; the authority was asked %d times", err, asked.Load())
+		t.Errorf("for a name outside --acme-domain: %v, and the authority got %d requests; want an error, and none", err, asked.Load())
 	}
 	if _, err := shown(t, r, "new.example.com"); err == nil || asked.Load() == 0 {
-		t.Errorf("a new name: %v; the authority was asked %d times", err, asked.Load())
+		t.Errorf("for a name without a certificate: %v, and the authority got %d requests; want an error, and at least one", err, asked.Load())
 	}
 	if !strings.Contains(log.String(), "no certificate") || !strings.Contains(log.String(), "new.example.com") {
-		t.Errorf("the log does not say why:\n%s", log.String())
+		t.Errorf("the log does not name the missing certificate; want no certificate, and new.example.com:\n%s", log.String())
 	}
 }

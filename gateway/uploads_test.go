@@ -124,7 +124,7 @@ func TestLargeUploadsTakeTurns(t *testing.T) {
 					t.Errorf("%d clients were closed; want some: %v", n, c.closed)
 				}
 				if n := len(w.server.budget.uploads.line); n > 0 {
-					t.Errorf("%d messages are on their way still", n)
+					t.Errorf("%d uploads are still in line; want 0", n)
 				}
 				for _, h := range ends {
 					h.mu.Lock()
@@ -205,7 +205,7 @@ func TestUploadsNeverDeadlock(t *testing.T) {
 						}
 						read += n
 						if b.excess() > 0 || b.pressure() > 0 && beside < limit/2 {
-							t.Errorf("seed %d: %d bytes are in use, and %d beside", seed, b.used.Load(), beside)
+							t.Errorf("seed %d: %d bytes are in use, %d of them not for uploads; want no excess, and pressure only while those need half of the limit", seed, b.used.Load(), beside)
 						}
 						time.Sleep(time.Duration(draw.Int64N(int64(4 * time.Second)))) // sometimes longer than turnTime
 					}
@@ -367,7 +367,7 @@ func TestUnreadBytesAreProgress(t *testing.T) {
 		return now.Sub(since) >= stopTime
 	}
 	if !stopped() {
-		t.Error("a client without a byte has not stopped")
+		t.Error("a client that sent nothing counts as moving; want stopped")
 	}
 	if _, err := client.Write([]byte("x")); err != nil {
 		t.Fatal(err)
@@ -376,6 +376,6 @@ func TestUnreadBytesAreProgress(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 	if stopped() {
-		t.Error("a client whose byte is unread has stopped")
+		t.Error("a client whose byte is unread counts as stopped; want moving")
 	}
 }

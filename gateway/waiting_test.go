@@ -385,7 +385,7 @@ func TestLeftItemsAreDeliveredOnReturn(t *testing.T) {
 			return nil // a temporary file may be gone
 		}
 		if data, err := os.ReadFile(path); err == nil && strings.Contains(string(data), "unmistakable-one") {
-			t.Errorf("%s has the text of an item", path)
+			t.Errorf("the file %s contains an item's text; want it encrypted", path)
 		}
 		return nil
 	}); err != nil {
@@ -483,7 +483,7 @@ func TestLeftItemsAreEditedAndCancelled(t *testing.T) {
 	w.mustLeave(w.item(2, 1, message(session, chat, "turn-2", "hello"), nil))
 	w.mustLeave(w.item(2, 2, message(session, chat, "turn-2", "hello"), func(i *waiting.Item) { i.Cancelled = true }))
 	if status, _ := w.ask("DELETE", "/api/hosts/laptop/waiting/"+fmt.Sprintf("%032x", 2), w.in.Token, nil, nil); status != http.StatusConflict {
-		t.Errorf("a cancelled item that the host has not confirmed is removed: %d", status)
+		t.Errorf("removing a cancelled item before the host has confirmed it: HTTP %d; want 409", status)
 	}
 	forged := w.item(3, 1, message(session, chat, "turn-3", "hello"), nil)
 	forged.Expires++ // changes the item after its signature
@@ -512,7 +512,7 @@ func TestLeftItemsAreEditedAndCancelled(t *testing.T) {
 	}
 	var list struct{ Items []waitingapi.Shown }
 	if err := json.NewDecoder(answer.Body).Decode(&list); err != nil || len(list.Items) != 0 {
-		t.Errorf("a different person sees %+v, %v", list.Items, err)
+		t.Errorf("a different person is shown the items %+v, %v; want none", list.Items, err)
 	}
 	_ = answer.Body.Close()
 
@@ -523,7 +523,7 @@ func TestLeftItemsAreEditedAndCancelled(t *testing.T) {
 		t.Errorf("the host has %+v; want the second version", got.Turns)
 	}
 	if status, said := w.leave(w.item(1, 3, message(session, chat, "turn-1", "hello"), nil)); status != http.StatusConflict || !strings.Contains(said, "has it already") {
-		t.Errorf("a change of a delivered item: %d %s", status, said)
+		t.Errorf("changing a delivered item: HTTP %d %s; want 409, has it already", status, said)
 	}
 	w.do("DELETE", "/api/hosts/laptop/waiting/"+fmt.Sprintf("%032x", 2), nil, nil)
 }

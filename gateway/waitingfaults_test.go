@@ -90,7 +90,7 @@ func TestCrashThenChangeSendsNothing(t *testing.T) {
 		}
 	}
 	if len(pending(near.chat(busyChat))) != 1 {
-		t.Error("a cancelled approval was given")
+		t.Error("the host got a cancelled approval; want its question open")
 	}
 }
 
@@ -121,7 +121,7 @@ func TestLeftItemsNeedTheLevelAtDelivery(t *testing.T) {
 		t.Errorf("the host has %+v; want only turn-3", got)
 	}
 	if len(pending(near.chat(busyChat))) != 1 {
-		t.Error("a refused approval was given")
+		t.Error("the host got a refused approval; want its question open")
 	}
 }
 
@@ -205,7 +205,7 @@ func TestOneItemDoesNotHoldOthers(t *testing.T) {
 	laptop.wake()
 	bob.awaitResults(map[string]string{"3": "done"})
 	if got := ada.results(); got["1"] != "" || got["2"] != "" {
-		t.Errorf("the author's own items end out of order: %v", got)
+		t.Errorf("results of ada's items behind the first: %v; want none yet", got)
 	}
 	laptop.stop()
 }
@@ -289,14 +289,14 @@ func TestForgottenHostLosesItsRecords(t *testing.T) {
 	}
 	sweep()
 	if records, items := len(relay.keeper.Entries("default", "laptop")), relay.waiting.Stats().Items; records == 0 || items != 1 {
-		t.Fatalf("of a known host, %d records and %d items are left", records, items)
+		t.Fatalf("the sweep left %d records and %d items for a known host; want records, and 1 item", records, items)
 	}
 	if err := relay.registry.Forget(t.Context(), "default", "laptop"); err != nil {
 		t.Fatal(err)
 	}
 	sweep()
 	if records, items := len(relay.keeper.Entries("default", "laptop")), relay.waiting.Stats().Items; records+items > 0 {
-		t.Errorf("of a forgotten host, %d records and %d items are left", records, items)
+		t.Errorf("the sweep left %d records and %d items for a forgotten host; want none", records, items)
 	}
 }
 
@@ -335,7 +335,7 @@ func TestItemsOutliveTheRelay(t *testing.T) {
 	laptop.relay, ada.relay = next, next
 	await(t, func() bool { return next.waiting.Stats().Items == 2 })
 	if got := w.results(); got["1"] != "" || got["2"] != "" {
-		t.Errorf("before the host is back, the items are %v", got)
+		t.Errorf("results before the host is back: %v; want none", got)
 	}
 	laptop.wake()
 	w.awaitResults(map[string]string{"1": "done", "2": "done"})

@@ -126,7 +126,7 @@ func TestWakeRunsTheOperatorsCommand(t *testing.T) {
 		t.Errorf("a host without a command: HTTP %d; want 404", got)
 	}
 	if _, err := os.Stat(marks); err == nil {
-		t.Fatal("a refused request has run the command")
+		t.Fatal("the relay ran the command for a refused request; want no file")
 	}
 	if got := wake("broken", ada.in.Token); got != http.StatusBadGateway {
 		t.Errorf("a command that fails: HTTP %d; want 502", got)
@@ -140,12 +140,12 @@ func TestWakeRunsTheOperatorsCommand(t *testing.T) {
 		if mark, err := os.ReadFile(marks); err == nil && strings.TrimSpace(string(mark)) == "default laptop" {
 			break
 		} else if time.Now().After(deadline) {
-			t.Fatalf("the command has written %q", mark)
+			t.Fatalf("the command has written %q after a minute; want default laptop", mark)
 		}
 	}
 	select {
 	case <-woken:
-		t.Fatal("the request has ended before the host is back")
+		t.Fatal("the wake request has ended before the host is back; want it to wait")
 	case <-time.After(time.Second):
 	}
 	startHost(t, relay, "laptop", nil)

@@ -20,7 +20,7 @@ func TestWitnessJoinsTheCluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := StartWitness(t.Context(), RelayConfig{DataDir: cfg.DataDir}); err == nil {
-		t.Error("a witness of nobody was started")
+		t.Error("a witness without a cluster starts; want an error")
 	}
 	var names [2]string
 	for i := range names {
@@ -29,10 +29,10 @@ func TestWitnessJoinsTheCluster(t *testing.T) {
 			t.Fatal(err)
 		}
 		if names[i] = w.nats.Name(); w.ClusterAddr() == "" {
-			t.Error("no address for others")
+			t.Error("the witness has no cluster address for other servers")
 		}
 		if _, err := openDataDir(cfg.DataDir); err == nil {
-			t.Error("the directory is not locked")
+			t.Error("the witness's data directory is not locked; want an error from openDataDir")
 		}
 		w.Close()
 	}
@@ -40,6 +40,6 @@ func TestWitnessJoinsTheCluster(t *testing.T) {
 		t.Errorf("its names are %v; want one", names)
 	}
 	if stores, err := filepath.Glob(filepath.Join(cfg.DataDir, storeName, "*")); err != nil || len(stores) == 0 {
-		t.Errorf("nothing is kept: %v, %v", stores, err)
+		t.Errorf("the witness keeps no stores: %v, %v; want at least one", stores, err)
 	}
 }

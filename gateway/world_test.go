@@ -265,7 +265,7 @@ func (w *world) hostConn(n int) *hostEnd {
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
-	w.Fatalf("the host has no connection number %d", n)
+	w.Fatalf("the host has no connection number %d after the wait; want it opened", n)
 	return nil
 }
 
@@ -391,7 +391,7 @@ func (w *world) rawDial(token string) net.Conn {
 	w.Helper()
 	response, err := handshake{w.server.Handler()}.RoundTrip(w.upgrade(token))
 	if err != nil || response.StatusCode != http.StatusSwitchingProtocols {
-		w.Fatalf("handshake: %v, status %d", err, response.StatusCode)
+		w.Fatalf("handshake: %v, HTTP %d; want 101", err, response.StatusCode)
 	}
 	return response.Body.(net.Conn)
 }

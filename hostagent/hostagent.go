@@ -223,7 +223,7 @@ func (cfg *Config) check() error {
 	case cfg.MaxQueued < 2*cfg.MaxFrame:
 		return fmt.Errorf("host-agent: MaxQueued is %d; want at least %d, room for two messages of MaxFrame", cfg.MaxQueued, 2*cfg.MaxFrame)
 	case cfg.Resume < 0:
-		return fmt.Errorf("host-agent: Resume is %v; want a time above zero", cfg.Resume)
+		return fmt.Errorf("host-agent: Resume is %v; want a time above zero, or 0 for the default", cfg.Resume)
 	}
 	if err := cfg.CanvasLive.check(); err != nil {
 		return err

@@ -74,7 +74,8 @@ func (p *privateSessions) open(dir, tenant, host string) error {
 	return nil
 }
 
-// errPrivate reports too many private sessions, or a session of a different owner.
+// errPrivateFull reports too many private sessions, and errPrivateForeign a session which
+// belongs to another person.
 var (
 	errPrivateFull    = fmt.Errorf("too many private sessions (limit: %d)", maxPrivate)
 	errPrivateForeign = errors.New("this session is private to a different person")

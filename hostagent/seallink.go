@@ -99,7 +99,7 @@ func (v *vault) keepLink(made vaultDevice, now time.Time) error {
 		return over
 	})
 	if links >= maxLinks || len(v.state.Devices) >= maxDevices {
-		return fmt.Errorf("this host has %d links: end some first", links)
+		return fmt.Errorf("this host has %d links, and %d devices with them; want fewer than %d and %d: end links, or remove devices", links, len(v.state.Devices), maxLinks, maxDevices)
 	}
 	v.state.Devices = append(v.state.Devices, made)
 	return v.saveLocked()

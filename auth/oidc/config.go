@@ -139,7 +139,7 @@ func (r *Rule) check() error {
 		return err
 	}
 	if r.MaxTTL < 0 {
-		return fmt.Errorf("max-ttl is %v; want more than 0", r.MaxTTL)
+		return fmt.Errorf("max-ttl is %v; want more than 0, or no max-ttl", r.MaxTTL)
 	}
 	allowed := r.client()
 	return allowed.CheckAuthority()

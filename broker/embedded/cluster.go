@@ -107,7 +107,7 @@ func expect(opts *server.Options, c Cluster, others []string) error {
 	case c.Size == 0:
 		return nil
 	case c.Size <= len(others):
-		return fmt.Errorf("cluster of %d servers, but its routes name %d", c.Size, len(others)+1)
+		return fmt.Errorf("cluster of %d servers, but the routes and this server make %d", c.Size, len(others)+1)
 	}
 	if err := routeToItself(&opts.Cluster); err != nil {
 		return err

@@ -140,7 +140,7 @@ func TestOverloadCompletesLogins(t *testing.T) {
 		t.Errorf("%.0f logins/s at four times as many arrivals; want 80 %% of %.0f", over, peak)
 	}
 	if without > 0.5*peak {
-		t.Errorf("%.0f logins/s without admission: the backend shows no overload", without)
+		t.Errorf("%.0f logins/s without admission; want at most half of %.0f: the test's backend shows no overload", without, peak)
 	}
 }
 
@@ -155,7 +155,7 @@ func TestOneTenantsRushDelaysNoOther(t *testing.T) {
 		for range 4 {
 			done, after := a.Enter(t.Context(), "crowd")
 			if done == nil {
-				t.Fatalf("told to return in %v though turns are free", after)
+				t.Fatalf("Enter tells a host-agent to return in %v while turns are free; want a turn", after)
 			}
 			working = append(working, done)
 		}
@@ -187,14 +187,14 @@ func TestOneTenantsRushDelaysNoOther(t *testing.T) {
 		synctest.Wait()
 		mu.Lock()
 		if !calm {
-			t.Error("another tenant's host-agent waits for the crowd")
+			t.Error("another tenant's host-agent waits for the crowd; want it served within its deadline")
 		}
 		mu.Unlock()
 		time.Sleep(2 * arrivalPatience)
 		mu.Lock()
 		defer mu.Unlock()
 		if len(times) < 80 {
-			t.Errorf("refused arrivals return at %d different times: %v", len(times), times)
+			t.Errorf("refused arrivals return at %d different times: %v; want at least 80", len(times), times)
 		}
 	})
 }
@@ -241,7 +241,7 @@ func TestFormerSlownessIsForgotten(t *testing.T) {
 		close(refusals)
 		for refused := range refusals {
 			if refused > 0 {
-				t.Fatal("host-agents are refused at the rate of a time that is over")
+				t.Fatal("Enter refuses host-agents because of an earlier slow time; want all admitted")
 			}
 		}
 	})

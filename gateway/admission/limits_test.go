@@ -78,10 +78,10 @@ func TestConnectionsAboveALimitAreRefused(t *testing.T) {
 				taken[0].Leave() // a second Leave has no effect
 			}
 			if _, over := test.connect(l, 4); over != nil {
-				t.Errorf("after one was given back: %v", over)
+				t.Errorf("a connection after one Leave: %v; want it admitted", over)
 			}
 			if _, over := test.connect(l, 5); over == nil {
-				t.Error("two were given back for one")
+				t.Error("a second connection is admitted after one Leave, called twice; want a refusal")
 			}
 		})
 	}
@@ -241,7 +241,7 @@ func TestOpensAreLimited(t *testing.T) {
 					t.Errorf("in its time: %v", over)
 				}
 				if over := come(ada, "laptop", "192.0.2.1"); over == nil {
-					t.Error("two are let in for one")
+					t.Error("two opens are admitted in the time for one; want the second refused")
 				}
 			})
 		})
@@ -261,7 +261,7 @@ func TestAllComeBackAtOnce(t *testing.T) {
 			for i := range test.want {
 				a, over := l.Connect(visitor("ci", "1", test.max), "laptop", "")
 				if over != nil {
-					t.Fatalf("%s: connection %d: %v", name, i, over)
+					t.Fatalf("%s: connection %d: %v; want it admitted", name, i, over)
 				}
 				if test.max > 0 && test.max < test.want {
 					a.Leave()
@@ -315,7 +315,7 @@ func TestRepeatedInitializeCountsAsOpen(t *testing.T) {
 			}
 		}
 		if time.Since(begin) > 0 {
-			t.Error("what is allowed at once waited")
+			t.Error("a message within the limits waited; want no wait")
 		}
 		if over := a.AwaitRate(t.Context(), 1, true); over != nil || time.Since(begin) != time.Second {
 			t.Errorf("one more: %v after %v; want it after 1s", over, time.Since(begin))
@@ -334,7 +334,7 @@ func TestLongestMessageFitsEachLimit(t *testing.T) {
 		a, _ := l.Connect(visitor("ada", "1", 0), "laptop", "")
 		begin := time.Now()
 		if over := a.AwaitRate(t.Context(), 32<<20, false); over != nil || time.Since(begin) > 0 {
-			t.Errorf("the first waits %v, %v", time.Since(begin), over)
+			t.Errorf("AwaitRate of the longest message waits %v, %v; want no wait, no error", time.Since(begin), over)
 		}
 		if over := a.AwaitRate(t.Context(), 1<<20, false); over != nil || time.Since(begin) != time.Second {
 			t.Errorf("the next waits %v, %v; want 1s", time.Since(begin), over)
@@ -356,7 +356,7 @@ func TestStockClientMeetsNoLimit(t *testing.T) {
 			sizes := append(make([]int, 200), 32<<20)
 			for n, size := range sizes {
 				if over := a.AwaitRate(t.Context(), max(size, 200), false); over != nil {
-					t.Fatalf("window %d, message %d: %v", i, n, over)
+					t.Fatalf("window %d, message %d: %v; want no refusal", i, n, over)
 				}
 			}
 		}
@@ -387,7 +387,7 @@ func TestLimitTablesAreBounded(t *testing.T) {
 		t.Errorf("%d parties are remembered; want at most %d", n, maxIdle)
 	}
 	if p := l.scopes[scopeKey{"subject", "default" + " kept"}]; p == nil || p.connections != 1 {
-		t.Error("a party with a connection was forgotten")
+		t.Error("the limits forgot a subject with an open connection; want it kept")
 	}
 	kept.Leave()
 	kept, _ = l.Connect(visitor("kept", "kept", 0), "laptop", "192.0.2.1")

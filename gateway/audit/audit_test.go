@@ -125,6 +125,6 @@ func TestAuditFileIsPrivateAndAppended(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := OpenFile(path); err == nil || !strings.Contains(err.Error(), "chmod 600") {
-		t.Errorf("a file that all may read: %v", err)
+		t.Errorf("OpenFile of a file that all users may read: %v; want an error with chmod 600", err)
 	}
 }

@@ -99,7 +99,7 @@ func TestUnnamedProofTakesNoRoomFromDevices(t *testing.T) {
 	}
 	p := newProofs()
 	if err := p.Note(used, time.Now()); err != nil || p.count["pairings"] != 1 {
-		t.Errorf("Note: %v; counted %v", err, p.count)
+		t.Errorf("Note = %v, counts %v; want no error, and 1 pairing", err, p.count)
 	}
 	told, err := json.Marshal(UsedProof{auth.Proof{Thumbprint: "k", ID: "k 2", Made: time.Now(), Own: true}, "t ada"})
 	if want := `{"Thumbprint":"k","ID":"k 2","Person":"t ada"}`; err != nil || string(told) != want {

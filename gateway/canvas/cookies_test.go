@@ -47,10 +47,10 @@ func TestForeignCookiesAreDroppedBeyondTheSpareRoom(t *testing.T) {
 		}
 	}
 	if got := passed(c, "one", "a=1", "b=2; login=3"); got != "a=1; b=2; login=3" {
-		t.Errorf("cookies in two headers, as HTTP/2 has them: %q", got)
+		t.Errorf("cookies in two headers, as HTTP/2 sends them: %q; want a=1; b=2; login=3", got)
 	}
 	if got := passed(c, "two", bomb(60, 4000)+"; login=1"); strings.Count(got, "bomb") != 2 || !strings.HasSuffix(got, "; login=1") {
-		t.Errorf("at an origin of which nothing is known: %.40q of %d bytes", got, len(got))
+		t.Errorf("cookies for an origin without known cookies: %.40q, %d bytes; want two foreign cookies and login=1", got, len(got))
 	}
 }
 
@@ -70,7 +70,7 @@ func TestKnownCookiesAreBounded(t *testing.T) {
 		k.add(fmt.Sprint("origin ", i), "a")
 	}
 	if k.of("one")("1") {
-		t.Error("an origin is remembered beyond the bound")
+		t.Error("the cookies of the oldest origin are still known; want them forgotten beyond the bound")
 	}
 }
 
@@ -91,7 +91,7 @@ func FuzzForeignCookies(f *testing.F) {
 		for _, kept := range after {
 			i := slices.Index(rest, kept)
 			if i < 0 {
-				t.Fatalf("%q passes, which did not come, or not there: %q of %q", kept, after, before)
+				t.Fatalf("the cookie %q passes, but did not come, or out of order: %q from %q", kept, after, before)
 			}
 			rest = rest[i+1:]
 			if kept.name != "login" && kept.name != c.Origin.cookieName() {
@@ -99,7 +99,7 @@ func FuzzForeignCookies(f *testing.F) {
 			}
 		}
 		if others > spareCookies {
-			t.Errorf("%d bytes of cookies pass that no response has set", others)
+			t.Errorf("%d bytes of cookies pass which no response has set; want at most %d", others, spareCookies)
 		}
 		if last := before[len(before)-2:]; !slices.Contains(after, last[1]) || len(before) < maxOwnCookies && !slices.Contains(after, last[0]) {
 			t.Errorf("of %q there pass %q", before, after)

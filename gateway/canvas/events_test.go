@@ -143,7 +143,7 @@ func TestEventStreamIsResetInHTTP2(t *testing.T) {
 	}
 	request.Header.Del("Accept")
 	if response, err = server.Client().Do(request); err != nil || response.ProtoMajor != 2 {
-		t.Fatalf("another request: %v, %v", response, err)
+		t.Fatalf("the request after a reset event stream: %v, %v; want an HTTP/2 answer", response, err)
 	}
 	_ = response.Body.Close()
 	if n := connections.Load(); n != 1 {

@@ -27,7 +27,7 @@ func FuzzFramable(f *testing.F) {
 				for _, directive := range strings.Split(one, ";") {
 					switch name, value, _ := strings.Cut(strings.ToLower(strings.Trim(directive, " \t\f")), " "); name {
 					case "report-uri", "report-to":
-						t.Errorf("%q: reports go to %s", policy, value)
+						t.Errorf("%q: the relay's policy reports to %s; want no reports", policy, value)
 					case "frame-ancestors":
 						if ancestors++; value != "'self' https://relay.example" {
 							t.Errorf("%q: %s may frame it", policy, value)
@@ -36,7 +36,7 @@ func FuzzFramable(f *testing.F) {
 				}
 			}
 			if ancestors != 1 {
-				t.Errorf("%q: the page has %d policies of who may frame it: %q", policy, ancestors, h["Content-Security-Policy"])
+				t.Errorf("%q: %d frame-ancestors directives reach the page, policy %q; want 1", policy, ancestors, h["Content-Security-Policy"])
 			}
 			for _, directive := range strings.Split(h.Get("Cache-Control"), ",") {
 				if name, _, _ := strings.Cut(strings.ToLower(strings.TrimSpace(directive)), "="); name == "public" || name == "s-maxage" {

@@ -32,7 +32,7 @@ func TestUnsafeHeadersAreDropped(t *testing.T) {
 		}
 		rest := strings.ToLower(strings.Join(policies[:last], ","))
 		if strings.Contains(rest, "ancestors") || strings.Contains(rest, "report") || strings.Contains(strings.Join(said, ""), "img-src") != strings.Contains(rest, "img-src x") {
-			t.Errorf("%q: of the application's is kept %q", said, rest)
+			t.Errorf("application's policy %q: kept is %q; want img-src only", said, rest)
 		}
 	}
 }

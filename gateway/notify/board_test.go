@@ -86,7 +86,7 @@ func TestEachEventIsShownOnce(t *testing.T) {
 			ended += raised[event(n, "").ID]
 		}
 		if ended != len(told) {
-			t.Fatalf("%d of %d ends were told", ended, len(told))
+			t.Fatalf("%d of the %d raised events were ended; want all", ended, len(told))
 		}
 		items, _, _, _ := board.After("t", 1<<63)
 		var got, want []string
@@ -134,7 +134,7 @@ func TestBoardReturnsTheItemsAfterANumber(t *testing.T) {
 	}
 	board.Remove("t", "h", event(n, "").ID)
 	if _, open := board.Open("t", "h", event(n, "").ID); open {
-		t.Error("an event is open that was removed")
+		t.Error("a removed event is open; want it gone")
 	}
 }
 
@@ -177,10 +177,10 @@ func TestOnlyPermittedEventsAreHeard(t *testing.T) {
 	private := full
 	private.Subject = "eve"
 	if notify.MayHear(private, "t", "h1", &notice.Event{Session: "s:/1", Only: "ada"}) {
-		t.Error("eve hears of ada's private session")
+		t.Error("eve may hear events from ada's private session; want no")
 	}
 	if private.Subject = "ada"; !notify.MayHear(private, "t", "h1", &notice.Event{Session: "s:/1", Only: "ada"}) {
-		t.Error("ada does not hear of her private session")
+		t.Error("ada may not hear events from ada's private session; want yes")
 	}
 	session, host := notice.Event{Session: "s:/1"}, notice.Event{}
 	for _, test := range []struct {

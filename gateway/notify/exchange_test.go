@@ -102,7 +102,7 @@ func TestFollowAtAnotherRelay(t *testing.T) {
 		t.Fatalf("the relay that serves the tenant knows %d open events; want 40", n)
 	}
 	if n := knows(far); n != 0 {
-		t.Fatalf("the other relay has heard %d events", n)
+		t.Fatalf("the relay without followers has %d events; want none", n)
 	}
 	release := far.exchange.Follow(ctx, "acme")
 	if n := knows(far); n != 40 || !far.board.Heard("acme", "laptop") {
@@ -125,7 +125,7 @@ func TestFollowAtAnotherRelay(t *testing.T) {
 		t.Errorf("who follows again is told of %d open events; want %d", n, len(open))
 	}
 	if items, _, _, _ := near.board.After("nobody", 0); len(items) > 0 {
-		t.Errorf("another tenant has %v", items)
+		t.Errorf("another tenant is shown %v; want no items", items)
 	}
 	far.exchange.Follow(ctx, "nobody")()
 }

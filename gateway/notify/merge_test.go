@@ -62,12 +62,12 @@ func TestEventKnownFromAnotherRelayIsStillNotified(t *testing.T) {
 				t.Fatalf("%s was given to the Notifier %d times; want once", id, offered[id])
 			}
 			if _, known := board.Open("t", "h", id); !known {
-				t.Fatalf("%s is open at the host, and not on the board", id)
+				t.Fatalf("%s is open at the host, but not on the board; want it on both", id)
 			}
 		}
 		for id, n := range offered {
 			if n > 1 {
-				t.Fatalf("%s was given to the Notifier %d times", id, n)
+				t.Fatalf("%s was given to the Notifier %d times; want at most once", id, n)
 			}
 		}
 		if items, _, _, _ := board.After("t", 1<<63); len(items) != len(open) {

@@ -113,6 +113,6 @@ func TestPublicURLIsLearnedOnce(t *testing.T) {
 	configured := start("https://configured.example.com")
 	configured.LearnURL("https://relay.example.com")
 	if got := configured.PublicURL(); got != "https://configured.example.com" {
-		t.Errorf("the configured address became %q", got)
+		t.Errorf("the public address is %q after LearnURL; want the configured https://configured.example.com", got)
 	}
 }

@@ -379,7 +379,7 @@ func TestNotificationOfACrashedRelayIsWithdrawn(t *testing.T) {
 				}
 				time.Sleep(time.Second) // the relay's first attempt to claim the job may fail
 				if net.count("127.0.0.1") != 1 {
-					t.Fatal("the first relay has not told")
+					t.Fatal("the first relay has not sent the notification; want it sent once")
 				}
 				first.crash()
 				crashed.Store(true)
@@ -420,7 +420,7 @@ func TestEventBeforeTheTargetsAreKnownIsNotConfirmed(t *testing.T) {
 		e := event(1, notice.Approval)
 		late.board.Take("t", "h", notice.Report{Instance: "agent", Seq: 1, Open: []string{e.ID}, Events: []notice.Event{e}})
 		if err := late.Keep(); !errors.Is(err, store.ErrAway) {
-			t.Errorf("the report is confirmed (error %v), although the relay knows no target", err)
+			t.Errorf("Keep = %v; want ErrAway, because the relay knows no targets yet", err)
 		}
 		late.view.back()
 		close(late.view.ready)

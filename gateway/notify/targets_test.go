@@ -198,10 +198,10 @@ func TestLessMutesNothingThatComesLater(t *testing.T) {
 			d.want("127.0.0.2", 0)
 			p := d.Person("t", "ada")
 			if quiet, mutes := d.TimesFor(&p, ada); quiet != nil || mutes != nil {
-				t.Errorf("%s: the token that allows more is shown %v, %v", what, quiet, mutes)
+				t.Errorf("%s: the token with more rights is shown quiet %v and mutes %v; want none", what, quiet, mutes)
 			}
 			if quiet, mutes := d.TimesFor(&p, less); quiet == nil && mutes == nil {
-				t.Errorf("%s: the token that has set it is not shown it", what)
+				t.Errorf("%s: the token that made the settings is not shown them", what)
 			}
 
 			// The token with more authority sets mutes for all targets. From then on,
@@ -211,7 +211,7 @@ func TestLessMutesNothingThatComesLater(t *testing.T) {
 				t.Errorf("%s: %v", what, err)
 			}
 			if err := d.SetTimes(less, nil, nil); !errors.Is(err, notify.ErrLess) {
-				t.Errorf("%s: the token that allows less takes back what the other has set: %v", what, err)
+				t.Errorf("%s: the token with fewer rights clears the settings: %v; want ErrLess", what, err)
 			}
 		})
 	}
@@ -235,7 +235,7 @@ func TestTokenStaysWithItsServer(t *testing.T) {
 		}
 		changed, err := notifier.SetTarget(t.Context(), ada, notify.Target{ID: way.ID, Kind: notify.Ntfy, URL: test.url, Token: test.token})
 		if err != nil || changed.Token != test.want {
-			t.Errorf("%+v: the token is %q, %v", test, changed.Token, err)
+			t.Errorf("%+v: the changed target's token is %q, %v; want test.want", test, changed.Token, err)
 		}
 		if err := notifier.RemoveTarget(ada, way.ID); err != nil {
 			t.Fatal(err)
@@ -275,10 +275,10 @@ func TestLessChangesNothing(t *testing.T) {
 		refused("quiet", notifier.SetTimes(who, &notify.Quiet{From: "00:00", To: "23:59", Zone: "UTC"}, nil))
 		own, err := notifier.SetTarget(t.Context(), who, hook)
 		if err != nil {
-			t.Errorf("%s: a way of its own: %v", what, err)
+			t.Errorf("%s: a target made by the token with fewer rights: %v; want no error", what, err)
 		}
 		if err := errors.Join(notifier.RemoveTarget(ada, own.ID), notifier.SetTimes(ada, nil, nil), notifier.RemoveTarget(ada, way.ID)); err != nil {
-			t.Errorf("%s: who may more: %v", what, err)
+			t.Errorf("%s: changes by the token with more rights: %v; want no error", what, err)
 		}
 	}
 }
@@ -329,7 +329,7 @@ func TestMailArrives(t *testing.T) {
 	}
 	notifier, board := startSending(t, cfg)
 	if _, err := notifier.SetTarget(t.Context(), ada, notify.Target{Kind: notify.Mail, To: "ada@example.com\r\nBcc: eve@example.com"}); err == nil {
-		t.Error("an address with a line break was taken")
+		t.Error("a mail address with a line break is accepted; want an error")
 	}
 	if _, err := notifier.SetTarget(t.Context(), ada, notify.Target{Kind: notify.Mail, To: "ada@example.com", Details: true}); err != nil {
 		t.Fatal(err)
@@ -379,7 +379,7 @@ func TestTenantTargetsAreToldOnce(t *testing.T) {
 		}
 		t.Cleanup(notifier.Close)
 		if n := len(notifier.Person("t", "").Targets); n != 0 {
-			t.Errorf("who has no name has %d ways", n)
+			t.Errorf("Person with an empty subject has %d targets; want 0", n)
 		}
 		boards = append(boards, board)
 	}

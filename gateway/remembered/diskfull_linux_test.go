@@ -29,10 +29,10 @@ func TestFullDiskLosesNoRecord(t *testing.T) {
 		}
 	}
 	if err == nil {
-		t.Fatal("a full disk takes every record")
+		t.Fatal("a full disk takes every record; want an error")
 	}
 	if !has(t, k, laptop, first) {
-		t.Error("a record from before is lost")
+		t.Error("a record written before the disk was full is lost; want it kept")
 	}
 
 	disk.Free(t)
@@ -45,6 +45,6 @@ func TestFullDiskLosesNoRecord(t *testing.T) {
 	again := keeperAt(t, site, 0, 0) // reads the stream anew
 	natssite.Eventually(t, "another relay counts the same", func() bool { return again.Stats() == k.Stats() })
 	if !has(t, again, laptop, first) || !has(t, again, laptop, second) {
-		t.Error("a record is lost after the full disk")
+		t.Error("another keeper misses a record after the full disk; want both")
 	}
 }

@@ -72,11 +72,11 @@ func TestQuotasRemoveOwnOldest(t *testing.T) {
 		}
 	}
 	if !has(t, k, laptop, remember.ListID) {
-		t.Error("the list was removed")
+		t.Error("the record of the list was removed for the quota; want it kept")
 	}
 	must(write(t, k, laptop, id(4), 15<<10)) // replaces the record
 	if !has(t, k, laptop, id(5)) {
-		t.Error("a replacement removed a different record")
+		t.Error("a replaced record removed a different one; want both")
 	}
 
 	must(write(t, k, desk, id(0), 15<<10))
@@ -92,7 +92,7 @@ func TestQuotasRemoveOwnOldest(t *testing.T) {
 	stats := k.Stats()
 	must(k.Forget(t.Context(), laptop.tenant, laptop.host))
 	if k.Entries(laptop.tenant, laptop.host) != nil || k.Stats().Records >= stats.Records || !has(t, k, other, id(0)) {
-		t.Error("a forgotten host has records, or a different one lost its own")
+		t.Error("the forgotten host still has records, or a different host lost its own")
 	}
 
 	again := keeperAt(t, site, 0, 0) // another relay counts the same

@@ -58,7 +58,7 @@ func TestQuietTLSReadsAllRecords(t *testing.T) {
 	}
 	got := make([]byte, len(sent))
 	if _, err := io.ReadFull(conn, got); err != nil || !bytes.Equal(got, sent) {
-		t.Fatalf("read: %v; the same: %v", err, bytes.Equal(got, sent))
+		t.Fatalf("ReadFull: %v; equal to the sent bytes: %v; want all of them", err, bytes.Equal(got, sent))
 	}
 	if err := <-wrote; err != nil {
 		t.Fatal(err)
@@ -69,7 +69,7 @@ func TestQuietTLSReadsAllRecords(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := conn.Read(got); !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("read beyond a deadline: %v", err)
+		t.Errorf("Read beyond its deadline = %v; want ErrDeadlineExceeded", err)
 	}
 	ended := make(chan error)
 	other, err := net.Dial("tcp", listener.Addr().String())
@@ -94,11 +94,11 @@ func TestQuietTLSReadsAllRecords(t *testing.T) {
 	}()
 	_ = other.Close()
 	if err := <-ended; err == nil {
-		t.Error("the other side's end is not read")
+		t.Error("Read after the peer has closed returns no error; want one")
 	}
 	_, _ = second.Close(), conn.Close()
 	if _, err := conn.Read(got); !errors.Is(err, net.ErrClosed) {
-		t.Errorf("read of what is closed: %v", err)
+		t.Errorf("Read of a closed connection = %v; want net.ErrClosed", err)
 	}
 	_ = far.Close()
 }

@@ -66,7 +66,7 @@ func TestStalledTLSWriteFails(t *testing.T) {
 			err := <-wrote
 			switch {
 			case test.ok && (err != nil || !conn.WaitedSince(time.Now().Add(-time.Minute)) || conn.Written.Load() < uint64(len(message))):
-				t.Errorf("after %v: %v, waited %v, %d bytes written", test.pause, err, conn.waited.Load(), conn.Written.Load())
+				t.Errorf("a write to a peer that pauses for %v: %v, waited %v, %d bytes written; want no error, a wait, and all bytes", test.pause, err, conn.waited.Load(), conn.Written.Load())
 			case !test.ok && !errors.Is(err, os.ErrDeadlineExceeded):
 				t.Errorf("after %v: %v; want that it takes nothing", test.pause, err)
 			}
@@ -116,10 +116,10 @@ func TestRecordsOfAWriteAreOneCall(t *testing.T) {
 				}()
 				before := counted.writes.Load()
 				if n, err := conn.Write(message); n != size || err != nil {
-					t.Fatalf("Write of %d bytes = %d, %v", size, n, err)
+					t.Fatalf("Write of %d bytes = %d, %v; want all bytes", size, n, err)
 				}
 				if got := <-read; !bytes.Equal(got, message) {
-					t.Errorf("of %d bytes %d came, or others", size, len(got))
+					t.Errorf("of %d sent bytes, %d came, or they differ; want the same bytes", size, len(got))
 				}
 				if writes := counted.writes.Load() - before; writes != 1 && size <= WritePiece {
 					t.Errorf("%d bytes took %d writes; want 1", size, writes)

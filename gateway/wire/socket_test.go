@@ -95,7 +95,7 @@ func TestEncodePieceWritesValidHeads(t *testing.T) {
 				header, length = 10, int(binary.BigEndian.Uint64(frame[2:]))
 			}
 			if frame[0] != piece.head || length != n || !bytes.Equal(frame[header:], message) {
-				t.Errorf("encodePiece of %d bytes, %+v begins with % x", n, piece, frame[:header])
+				t.Errorf("encodePiece of %d bytes, %+v begins with % x; want the head, length and message of the piece", n, piece, frame[:header])
 			}
 		}
 	}
@@ -131,7 +131,7 @@ func TestMessagesOfEachSizeAreRead(t *testing.T) {
 		message := strings.Repeat("x", size)
 		got, err := ReadAll(strings.NewReader(message), make([]byte, 0, FirstBuffer), 100_000, noted)
 		if size <= 100_000 && (err != nil || string(got) != message) {
-			t.Errorf("readAll of %d bytes: %d bytes, %v", size, len(got), err)
+			t.Errorf("ReadAll of %d bytes: %d bytes, %v; want the message", size, len(got), err)
 		}
 		if size > 100_000 && !errors.Is(err, ErrTooBig) {
 			t.Errorf("readAll of %d bytes: %v; want too big", size, err)
@@ -164,7 +164,7 @@ func TestConcurrentWritesStayTogether(t *testing.T) {
 		}
 		a, b := strings.Repeat("a", 1000), strings.Repeat("b", 1000)
 		if string(got) != a+b && string(got) != b+a {
-			t.Error("what two goroutines wrote is mixed")
+			t.Error("the bytes from two goroutines are mixed; want each write whole")
 		}
 		_ = c.Close()
 	})
@@ -182,11 +182,11 @@ func TestEncodeInEqualsEncodePiece(t *testing.T) {
 					t.Errorf("%d bytes at %d are encoded as %d bytes; want %d, or others", size, at, len(got), len(want))
 				}
 				if !bytes.Equal(buffer[at:], message) {
-					t.Errorf("the message of %d bytes at %d has changed", size, at)
+					t.Errorf("EncodeIn has changed the message of %d bytes at %d; want it as it was", size, at)
 				}
 			}
 			if appended := AppendWhole([]byte("x"), message, binary); !bytes.Equal(appended[1:], want) {
-				t.Errorf("AppendWhole of %d bytes differs from EncodePiece", size)
+				t.Errorf("AppendWhole of %d bytes differs from EncodePiece; want the same bytes", size)
 			}
 		}
 	}
@@ -252,13 +252,13 @@ func TestPacedWriteContinues(t *testing.T) {
 		}
 		got := make([]byte, size)
 		if _, err := io.ReadFull(far, got); err != nil || !bytes.Equal(got, large[:size]) {
-			t.Fatalf("%d bytes arrive otherwise: %v", size, err)
+			t.Fatalf("reading %d bytes at the far end: %v, or they differ; want the sent bytes", size, err)
 		}
 		if err := <-done; err != nil || pace.Written.Load()-before != uint64(size) || pace.standing.Load() != 0 {
-			t.Fatalf("write of %d bytes: %v; %d are counted", size, err, pace.Written.Load()-before)
+			t.Fatalf("write of %d bytes: %v, and %d are counted; want no error, and all counted", size, err, pace.Written.Load()-before)
 		}
 		if left := near.last.Load(); !left.IsZero() {
-			t.Fatalf("the deadline %v is left", left)
+			t.Fatalf("the deadline %v is left after the write; want none", left)
 		}
 	}
 }

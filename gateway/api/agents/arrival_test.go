@@ -74,7 +74,7 @@ func TestBusyRelayTellsWhenToReturn(t *testing.T) {
 			go func() {
 				w := httptest.NewRecorder()
 				if server := a.arrive(w, httptest.NewRequest(http.MethodGet, "/nats", nil), host); server != nil {
-					t.Error("a login without a turn")
+					t.Error("arrive gives a server to a host-agent without a turn; want a refusal")
 				}
 				answers <- w
 			}()

@@ -48,12 +48,12 @@ func TestSilentHostAgentIsFound(t *testing.T) {
 			t.Fatalf("%v after the beginning these are silent: %v; want %v", now.Sub(falls.since), silent, lost)
 		}
 		if ago := now.Sub(speaks.lastHeard()); ago < time.Second && second > 0 || ago > 5*time.Second {
-			t.Fatalf("one that speaks every 4 s was heard %v ago", ago)
+			t.Fatalf("the connection that sends every 4 s was last heard %v ago; want 1 to 5 s", ago)
 		}
 	}
 	all.leave(falls)
 	if silent := all.checkSilence(now.Add(time.Second)); len(silent) > 0 {
-		t.Errorf("one that has gone is silent")
+		t.Errorf("a connection that has left is listed as silent; want none")
 	}
 }
 
@@ -64,11 +64,11 @@ func TestIdleConnectionMayBeSilent(t *testing.T) {
 	idle := all.join(&counted{}, auth.Enrolment{}, true)
 	at := func(d time.Duration) bool { return len(all.checkSilence(idle.since.Add(d))) > 0 }
 	if at(2*broker.StandbyPing) || !at(3*broker.StandbyPing) {
-		t.Error("an idle connection is not closed after two to three missing pings")
+		t.Error("an idle connection must be silent after three missing pings, and not after two")
 	}
 	all.use(idle)
 	if at(agentSilence-time.Second) || !at(agentSilence+time.Second) {
-		t.Error("a connection in use is not judged like others")
+		t.Error("a connection taken into use must be silent after agentSilence, and not a second earlier")
 	}
 }
 
@@ -81,6 +81,6 @@ func TestConnectionsAreAdvisedToMove(t *testing.T) {
 	api.tunnels.join(idle, auth.Enrolment{}, true)
 	api.Advise()
 	if !slices.Equal(used.pinged, []string{broker.MoveAdvice}) || used.killed || idle.pinged != nil || !idle.killed {
-		t.Errorf("in use: %+v; idle: %+v", used, idle)
+		t.Errorf("connection in use: %+v; want the advice to move and no kill; idle connection: %+v; want it killed", used, idle)
 	}
 }

@@ -185,7 +185,7 @@ func TestUnauthenticatedProofsLockNoDeviceOut(t *testing.T) {
 		const proofs, ofKey = 65_839, 1000
 		own := url.Values{"grant_type": {peopleapi.GrantDevice}, "device": {ada.in.Device}}.Encode()
 		if status, said := ada.send("POST", "/auth/token", "", ada.proofs("POST", "/auth/token")(), own, nil); status != http.StatusOK {
-			t.Fatalf("a proof of those that the test makes: %d %s", status, said)
+			t.Fatalf("a renewal with a good proof: HTTP %d %s; want 200", status, said)
 		}
 		body := url.Values{"grant_type": {peopleapi.GrantDevice}, "device": {"device-none"}}.Encode()
 		answers := map[int]int{}
@@ -201,11 +201,11 @@ func TestUnauthenticatedProofsLockNoDeviceOut(t *testing.T) {
 			time.Sleep(35 * time.Second / proofs)
 		}
 		if answers[http.StatusOK] > 0 || answers[http.StatusTooManyRequests] < proofs-300 {
-			t.Errorf("the unauthenticated proofs were answered %v", answers)
+			t.Errorf("HTTP answers to the unauthenticated proofs: %v; want none with 200, nearly all with 429", answers)
 		}
 		for name, device := range map[string]*caller{"elsewhere": ada, "at the same address": near} {
 			if status, said := device.renew(); status != http.StatusOK {
-				t.Errorf("a device %s renews: %d %s", name, status, said)
+				t.Errorf("a device %s renews: HTTP %d %s; want 200", name, status, said)
 			}
 		}
 	})
@@ -220,7 +220,7 @@ func TestAddressOverItsRateIsRefusedBeforeItsProofIsChecked(t *testing.T) {
 		c := s.caller("198.51.100.7")
 		for range admission.DefaultLimits.Failures {
 			if status, said := c.post("/auth/setup", `{"invite":"none"}`, nil); status != http.StatusBadRequest {
-				t.Fatalf("no invitation: %d %s", status, said)
+				t.Fatalf("setup with an unknown invitation: HTTP %d %s; want 400", status, said)
 			}
 		}
 		secret, err := s.people.Invite(people.Invite{Person: peopleapi.OwnerOf("default", "ada"), Expires: time.Now().Add(time.Hour)})
@@ -232,11 +232,11 @@ func TestAddressOverItsRateIsRefusedBeforeItsProofIsChecked(t *testing.T) {
 			t.Errorf("over its rate: %d %s; want 429", status, said)
 		}
 		if status, said := s.caller("198.51.100.8").post("/auth/device", "kind=device", nil); status != http.StatusOK {
-			t.Errorf("another address: %d %s", status, said)
+			t.Errorf("a request from a different address: HTTP %d %s; want 200", status, said)
 		}
 		time.Sleep(time.Second)
 		if status, said := c.post("/auth/setup", body, nil); status != http.StatusOK {
-			t.Errorf("a second later: %d %s", status, said)
+			t.Errorf("a request from the same address a second later: HTTP %d %s; want 200", status, said)
 		}
 	})
 }
@@ -261,11 +261,11 @@ func TestProofOfAPairingIsGoodOnce(t *testing.T) {
 		time.Sleep(people.PollEvery)
 		for path, again := range map[string]struct{ proof, body string }{"/auth/device": {ask, "kind=device"}, "/auth/token": {look, poll}} {
 			if _, said := c.send("POST", path, "", again.proof, again.body, nil); !strings.Contains(said, authn.ErrProofAgain.Error()) {
-				t.Errorf("the same proof again at %s: %s", path, said)
+				t.Errorf("a used proof at %s: %s; want ErrProofAgain", path, said)
 			}
 		}
 		if _, said := s.caller("198.51.100.7").post("/auth/token", poll, nil); !strings.Contains(said, authn.ErrOtherKey.Error()) {
-			t.Errorf("poll with another key: %s", said)
+			t.Errorf("a poll with a different key: %s; want ErrOtherKey", said)
 		}
 	})
 }
@@ -291,7 +291,7 @@ func TestNoRoomForProofsRemovesNoDevice(t *testing.T) {
 		}
 		time.Sleep(auth.ChallengeTTL + auth.Leeway + time.Second)
 		if status, said := ada.renew(); status != http.StatusOK {
-			t.Errorf("a minute later: %d %s", status, said)
+			t.Errorf("a renewal after the proofs have expired: HTTP %d %s; want 200", status, said)
 		}
 	})
 }
@@ -320,7 +320,7 @@ func TestOneNetworkKeepsNoPairingOut(t *testing.T) {
 		early := s.caller("198.51.100.7")
 		var code peopleapi.DeviceCode
 		if status, said := ask(early, "", &code); status != http.StatusOK {
-			t.Fatalf("before the flood: %d %s", status, said)
+			t.Fatalf("a pairing before the flood: HTTP %d %s; want 200", status, said)
 		}
 		taken := flood("", 18, 15)
 		for range 9 {
@@ -354,11 +354,11 @@ func TestOneNetworkKeepsNoPairingOut(t *testing.T) {
 				t.Fatalf("renew: %d %s", status, said)
 			}
 			if status, said := ada.send("POST", at, ada.in.Token, ada.proof("POST", at, ada.in.Token), `{"approve":true,"code":"`+code.UserCode+`"}`, nil); status != http.StatusOK {
-				t.Errorf("a request from %s the flood is approved: %d %s", name, status, said)
+				t.Errorf("approval of a request made %s the flood: HTTP %d %s; want 200", name, status, said)
 			}
 			poll := url.Values{"grant_type": {peopleapi.GrantDeviceCode}, "device_code": {code.DeviceCode}}.Encode()
 			if status, said := c.post("/auth/token", poll, &c.in); status != http.StatusOK {
-				t.Errorf("a device from %s the flood: %d %s", name, status, said)
+				t.Errorf("the token for a device that asked %s the flood: HTTP %d %s; want 200", name, status, said)
 			}
 		}
 	})
