@@ -42,7 +42,7 @@ func TestAnswersFromAfarAreLimited(t *testing.T) {
 	a := &Agent{cfg: Config{NotifyAnswers: AnswersSafe}}
 	words := notice.Event{Kind: notice.Approval, Risky: true, Answer: notice.Text}
 	if a.cfg.mayAnswer(&words); words.Answer != notice.NoForm {
-		t.Error("a risky approval may be answered with text")
+		t.Error("mayAnswer permits text for a risky approval; want no form")
 	}
 }
 
@@ -121,7 +121,7 @@ func TestOnlySignedAnswersAreAccepted(t *testing.T) {
 		return data
 	}
 	if got, err := a.readAnswer(sign(keys, auth.AnswerRequest, nil)); err != nil || got.Event != "e" {
-		t.Errorf("readAnswer of an answer that the relay signed = %v, %v", got, err)
+		t.Errorf("readAnswer of an answer signed by the relay = %v, %v; want event e", got, err)
 	}
 	for name, data := range map[string][]byte{
 		"another relay":       sign(others, auth.AnswerRequest, nil),

@@ -82,7 +82,7 @@ func TestGatesCostNoMemory(t *testing.T) {
 		c, frame := benchConn(t, token.open), token.frame()
 		n := testing.AllocsPerRun(100, func() {
 			if !c.judge(frame) {
-				t.Error("the action does not pass")
+				t.Error("the gates stop the action; want it to pass")
 			}
 		})
 		if n > 0 {
@@ -103,7 +103,7 @@ func BenchmarkGates(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				if !c.judge(frame) {
-					b.Fatal("the action does not pass")
+					b.Fatal("the gates stop the action; want it to pass")
 				}
 			}
 		})
@@ -120,10 +120,10 @@ func BenchmarkGates(b *testing.B) {
 		for b.Loop() {
 			known, env, err := c.reader.parse(frame)
 			if err != nil || known == nil {
-				b.Fatal("the action is not known")
+				b.Fatal("the reader does not find the action in its cache; want it known")
 			}
 			if d, _ := c.gates.FromHost(frame, env); d.Verdict != gate.Pass {
-				b.Fatal("the action does not pass")
+				b.Fatal("the gate stops the action from the host; want it to pass")
 			}
 		}
 	})

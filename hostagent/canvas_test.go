@@ -184,7 +184,7 @@ func TestClientsDoNotOpenPorts(t *testing.T) {
 					} else {
 						c.hear()
 						if w.hostSide().toUs <- echo; c.hear() != echo {
-							t.Error("the client did not get the host's echo unchanged")
+							t.Error("the client got the host's echo changed; want the same bytes")
 						}
 					}
 					c.wantRead("who said it", "own")
@@ -207,7 +207,7 @@ func TestClientsDoNotOpenPortsByState(t *testing.T) {
 		dispatch(c, fmt.Sprintf(`{"type":"canvas/later","canvas":[{"u\u0072l":%q}]}`, secret+"/x"))
 		host.state = stateAt(secret)
 		if got := c.subscribes(board); !strings.Contains(got, host.state) {
-			t.Errorf("the client got the state %s", got)
+			t.Errorf("the client got the state %s; want the host's, unchanged", got)
 		}
 		c.wantRead("a client's address in the state", "-32008 the canvas has no content")
 		w.resumes("other", board).wantRead("another", "-32008 the canvas has no content")
@@ -218,7 +218,7 @@ func TestClientsDoNotOpenPortsByState(t *testing.T) {
 		dispatch(c, fmt.Sprintf(`{"type":"canvas/updated","url":%q}`, own))
 		host.state = stateAt(own)
 		if got := c.subscribes(board); !strings.Contains(got, `"url":"ahp-canvas-content:/i/"`) {
-			t.Errorf("the client got the state %s", got)
+			t.Errorf("the client got the state %s; want its URL replaced by ahp-canvas-content:/i/", got)
 		}
 		c.wantRead("the host's own address", "own")
 	})
@@ -371,7 +371,7 @@ func TestHostIsNotAskedInVain(t *testing.T) {
 		c.asks("reconnect", `{"channel":"ahp-root://","clientId":"l","lastSeenServerSeq":1,"subscriptions":["`+board+`"]}`)
 		c.asks("canvasReadResource", `{"channel":"`+board+`","uri":"ahp-canvas-content:/i/"}`)
 		if said := strings.Join(w.hostSide().messages(), "\n"); strings.Contains(said, "subscribe\"") {
-			t.Errorf("the host got a subscribe:\n%s", said)
+			t.Errorf("the host got a subscribe; want none:\n%s", said)
 		}
 	})
 }

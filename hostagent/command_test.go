@@ -50,7 +50,7 @@ func TestCommandSpeaksByItsStreams(t *testing.T) {
 			t.Errorf("program ended with %v; want success", sock.cmd.ProcessState)
 		}
 		if err := sock.Write([]byte("{}"), false); err == nil {
-			t.Error("wrote to a program that has ended")
+			t.Error("Write to an ended program succeeds; want an error")
 		}
 	})
 	t.Run("crashes", func(t *testing.T) {
@@ -87,7 +87,7 @@ func (s *commandSocket) kill(t *testing.T) {
 	procgroup.Kill(s.cmd)
 	s.Close("")
 	if s.cmd.ProcessState == nil {
-		t.Error("Close did not wait for the program's end")
+		t.Error("Close returned before the program's end; want it to wait")
 	}
 }
 
@@ -108,7 +108,7 @@ func TestCommandGroupIsKilled(t *testing.T) {
 			pid := sock.cmd.Process.Pid
 			for deadline := time.Now().Add(time.Minute); syscall.Kill(-pid, 0) == nil; time.Sleep(time.Millisecond) {
 				if time.Now().After(deadline) {
-					t.Fatal("the program's children still run")
+					t.Fatal("the program's children run a minute after the kill; want them ended")
 				}
 			}
 			if _, _, err := sock.Read(); err == nil || !strings.Contains(err.Error(), "signal: killed") {
@@ -133,10 +133,10 @@ func TestLongLines(t *testing.T) {
 		_, err := r.next()
 		var skip *skippedError
 		if !errors.As(err, &skip) || string(skip.env.ID) != "7" || skip.size != len(long) {
-			t.Errorf("line of %d bytes: %v", len(long), err)
+			t.Errorf("next on a line of %d bytes = %v; want a skippedError with ID 7 and the line's size", len(long), err)
 		}
 		if line, err := r.next(); err != nil || string(line) != `{"id":8}` {
-			t.Errorf("the line after a line of %d bytes: %q, %v", len(long), line, err)
+			t.Errorf("the line after a line of %d bytes: %q, %v; want {\"id\":8}", len(long), line, err)
 		}
 	}
 }
@@ -164,12 +164,12 @@ func FuzzLines(f *testing.F) {
 			switch {
 			case errors.Is(err, errTooBig):
 				if len(want) <= limit && !ended {
-					t.Fatalf("line of %d bytes refused, limit %d", len(want), limit)
+					t.Fatalf("a line of %d bytes is refused; want it read, because the limit is %d", len(want), limit)
 				}
 				return
 			case err != nil:
 				if !ended {
-					t.Fatalf("ended with %v before %s", err, strconv.Quote(string(want)))
+					t.Fatalf("the reader ended with %v before the line %s; want all lines", err, strconv.Quote(string(want)))
 				}
 				return
 			case ended || !bytes.Equal(line, want) || len(line) > limit:
@@ -185,6 +185,6 @@ func TestMessageBecomesOneLine(t *testing.T) {
 		t.Errorf("lineOf = %q", got)
 	}
 	if string(message) != "{\"a\":\r\n[1,\n2]}" {
-		t.Errorf("lineOf has changed the message to %q", message)
+		t.Errorf("lineOf has changed its argument to %q; want it as it was", message)
 	}
 }

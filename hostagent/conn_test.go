@@ -92,7 +92,7 @@ func inWorldOf(t *testing.T, ends routing.AgentEndConfig, test func(w *world)) {
 			}
 			for i, s := range w.host.all() {
 				if !s.isClosed() {
-					t.Errorf("connection %d to the host was left open", i)
+					t.Errorf("connection %d to the host is open at the end; want it closed", i)
 				}
 			}
 		}()
@@ -297,7 +297,7 @@ func (w *world) wantOpen(clients ...*remote) {
 	for _, r := range clients {
 		r.note(func() {
 			if r.code != 0 {
-				w.Errorf("a client was closed with %d %q", r.code, r.reason)
+				w.Errorf("a client was closed with %d %q; want it open", r.code, r.reason)
 			}
 		})
 	}
@@ -325,14 +325,14 @@ func TestHungHostKeepsItsClients(t *testing.T) {
 		time.Sleep(openTime - time.Second)
 		w.wantOpen(before, after)
 		if after.opened {
-			t.Error("a client is connected to a host that hangs")
+			t.Error("a client is connected to a host that hangs; want it to wait")
 		}
 		w.host.set(func() { w.host.mute, w.host.hangs = false, nil })
 		close(hangs)
 		time.Sleep(time.Hour)
 		w.wantOpen(before, after)
 		if got := w.hostSide().messages(); !after.opened || !slices.Equal(got, []string{fmt.Sprintf(anyGreeting, "b")}) {
-			t.Errorf("the client that waited: opened %v, the host got %q", after.opened, got)
+			t.Errorf("the waiting client: opened %v, the host got %q; want it opened, with its greeting once", after.opened, got)
 		}
 		if now := w.agent.presence.now(); now.State != registry.Online || now.Silent != 0 {
 			t.Errorf("presence = %+v; want online, and not silent", now)
@@ -480,7 +480,7 @@ func TestSlowClientHoldsItsHostBack(t *testing.T) {
 			}
 			synctest.Wait()
 			if left := len(s.toUs); left < messages-12 || left > messages-8 {
-				t.Errorf("%d of %d messages were not read", left, messages)
+				t.Errorf("%d of %d messages are unread; want all but about ten", left, messages)
 			}
 			r.send(`{"id":7,"method":"ping","params":{"channel":"ahp-root://"}}`)
 			r.send(`{"id":8,"method":"disposeSession","params":{"channel":"ahp-session:/1"}}`)
@@ -504,7 +504,7 @@ func TestSlowClientHoldsItsHostBack(t *testing.T) {
 			time.Sleep(2 * time.Second)
 			r.wantClosed(ahp.CloseOverloaded, "slow consumer: accepts no data")
 			if !s.isClosed() {
-				t.Error("the connection to the host is open")
+				t.Error("the connection to the host is open after the slow client was closed; want it closed")
 			}
 		})
 	}
@@ -531,7 +531,7 @@ func TestRefusalsAreBounded(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		r.wantClosed(ahp.CloseOverloaded, "slow consumer: accepts no data")
 		if !s.isClosed() || len(s.messages()) > 0 {
-			t.Errorf("the connection to the host is open: %v; it got %d messages", !s.isClosed(), len(s.messages()))
+			t.Errorf("the connection to the host is open: %v, and it got %d messages; want it closed, and 0", !s.isClosed(), len(s.messages()))
 		}
 	})
 }
@@ -577,7 +577,7 @@ func TestClientLeavesHungHost(t *testing.T) {
 		r.conn.Close(1000, "done")
 		time.Sleep(leaveTime - time.Second)
 		if s.isClosed() {
-			t.Error("the connection to the host was closed before leaveTime")
+			t.Error("the connection to the host was closed before leaveTime; want it open until then")
 		}
 		time.Sleep(time.Second)
 		if !s.isClosed() || w.agent.presence.now().Clients != 0 {
@@ -673,7 +673,7 @@ func TestClientComesAgain(t *testing.T) {
 		}
 		synctest.Wait()
 		if n := len(w.agent.clients.byID); n != 0 {
-			t.Errorf("%d clientIds are remembered after all clients have left", n)
+			t.Errorf("%d clientIds are remembered after all clients have left; want 0", n)
 		}
 	})
 }
@@ -690,7 +690,7 @@ func TestFlushIsConfirmedBehindEarlierMessages(t *testing.T) {
 		r.conn.Flush()
 		time.Sleep(time.Minute)
 		if r.flushed {
-			t.Error("the flush was confirmed before the host got the messages")
+			t.Error("the flush was confirmed before the host got the messages; want it after them")
 		}
 		close(gate)
 		synctest.Wait()

@@ -143,7 +143,7 @@ func enrolled(t *testing.T, r *keyRelay) *access {
 	e := Enrolment{Relays: []string{"https://relay"}, Token: token, File: path, HTTP: &http.Client{Transport: r}}
 	tenant, host, expires, err := Enroll(t.Context(), e)
 	if err != nil || tenant != "acme" || host != "laptop" || time.Until(expires).Round(time.Hour) != r.ttl {
-		t.Fatalf("Enroll: %s/%s until %v, %v", tenant, host, expires, err)
+		t.Fatalf("Enroll = %s/%s until %v, %v; want acme/laptop, and the credential's lifetime", tenant, host, expires, err)
 	}
 	e.File += "2"
 	if _, _, _, err := Enroll(t.Context(), e); err == nil || !strings.Contains(err.Error(), "revoked") {
@@ -185,7 +185,7 @@ func TestCredentialIsRenewed(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := openAccess(t, r, stolen).credentials(t.Context()); err != nil {
-			t.Errorf("a copy of the credential before the renewal: %v", err)
+			t.Errorf("a copy of the credential, used before the renewal: %v; want no error", err)
 		}
 		var redials, failed atomic.Int32
 		ctx, cancel := context.WithCancel(t.Context())
@@ -229,7 +229,7 @@ func TestCredentialIsRenewed(t *testing.T) {
 			t.Errorf("%d credentials in three years; want one for each 30 to 33 days", n)
 		}
 		if _, err := a.credentials(t.Context()); err != nil {
-			t.Errorf("credentials after three years: %v", err)
+			t.Errorf("credentials after three years = %v; want no error", err)
 		}
 		entries, err := os.ReadDir(filepath.Dir(a.file.path))
 		if err != nil || len(entries) != 1 {
@@ -238,7 +238,7 @@ func TestCredentialIsRenewed(t *testing.T) {
 		cancel()
 		<-done
 		if slices.ContainsFunc(r.given()[1:], func(at time.Time) bool { return at.Sub(enrolledAt) < 30*day }) {
-			t.Error("renewed before a third of the time had passed")
+			t.Error("the credential was renewed before a third of its lifetime; want after it")
 		}
 	})
 }
@@ -262,13 +262,13 @@ func TestLostRenewalKeepsTheCredential(t *testing.T) {
 		r.loses = true
 		err = a.post(t.Context(), "http://relay", "/agent/renew", map[string]any{"challenge": challenge, "keySignature": signature}, new(keyAnswer))
 		if r.loses = false; err == nil || len(r.gave) != 2 {
-			t.Fatalf("the relay's response was not lost: %v, %d credentials", err, len(r.gave))
+			t.Fatalf("the renewal whose answer is lost: %v, %d credentials issued; want an error, and 2", err, len(r.gave))
 		}
 		if _, err := a.renew(t.Context(), func() {}); err != nil {
-			t.Errorf("the next renewal: %v", err)
+			t.Errorf("the next renewal = %v; want no error", err)
 		}
 		if after, _ := a.token(); after == before {
-			t.Error("the renewal did not change the credential")
+			t.Error("the renewal has not changed the credential; want a new one")
 		}
 	})
 }
@@ -332,7 +332,7 @@ func TestEnrollRefuses(t *testing.T) {
 			t.Errorf("%s: %v; want %q", c.name, err, c.want)
 		}
 		if len(r.spent) > 0 || len(r.gave) > 0 {
-			t.Errorf("%s: the token is used up", c.name)
+			t.Errorf("%s: the enrolment token is used up; want it unused", c.name)
 		}
 	}
 }
@@ -379,6 +379,6 @@ func TestSentinelGetsCredentialsByProof(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := s.credentials(t.Context()); err != nil || r.uses != 1 {
-		t.Errorf("credentials: %v, %d uses", err, r.uses)
+		t.Errorf("the sentinel's credentials: %v, %d uses; want 1", err, r.uses)
 	}
 }

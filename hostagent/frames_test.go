@@ -26,7 +26,7 @@ func TestExactlyTheAddedFramesAreFound(t *testing.T) {
 	}
 	known, at := f.find(message, 7)
 	if known != nil || at != 7 {
-		t.Error("a message is found before it is added")
+		t.Error("find returns a message before it is added; want none")
 	}
 	_, slot := f.add([]byte(string(message)), &want, 0)
 	again := []byte(string(message))
@@ -34,7 +34,7 @@ func TestExactlyTheAddedFramesAreFound(t *testing.T) {
 	for _, after := range []uint32{0, 1, slot} {
 		known, at := f.find(again, after)
 		if known == nil || at != slot {
-			t.Fatalf("after slot %d, the added message is not found", after)
+			t.Fatalf("find after slot %d misses the added message; want it", after)
 		}
 		if diff := cmp.Diff(want, known.env); diff != "" {
 			t.Errorf("the envelope after the caller changed the message (-want +got):\n%s", diff)
@@ -42,18 +42,18 @@ func TestExactlyTheAddedFramesAreFound(t *testing.T) {
 	}
 	again[len(again)-4] = '2'
 	if known, _ := f.find(again, 0); known != nil {
-		t.Error("a message that was not added is found")
+		t.Error("find returns a message that was not added; want none")
 	}
 	for i := range cachedFrames - 1 { // each follows the same frame, so the frame has many successors
 		f.add(fmt.Append(nil, i), &ahp.Envelope{}, slot)
 	}
 	again[len(again)-4] = '1'
 	if known, at := f.find(again, 0); known == nil || at != slot {
-		t.Error("the message is forgotten before the cache is full")
+		t.Error("the message is forgotten before the cache is full; want it known")
 	}
 	f.add([]byte("one more"), &ahp.Envelope{}, slot)
 	if known, _ := f.find(again, 0); known != nil {
-		t.Error("the message is found after cachedFrames later messages")
+		t.Error("the message is known after cachedFrames later messages; want it forgotten")
 	}
 }
 
@@ -67,7 +67,7 @@ func TestLongFramesAreNotKept(t *testing.T) {
 		frame = bytes.Replace(frame, []byte(`""`), []byte(`"`+strings.Repeat("x", n-len(frame))+`"`), 1)
 		known, env, err := c.reader.parse(frame)
 		if (known != nil) != kept || string(env.Channel) != "ahp-chat:/1" || err != nil {
-			t.Errorf("message of %d bytes: kept %v, %v", n, known != nil, err)
+			t.Errorf("parse of a message of %d bytes: kept %v, %v; want short messages kept, with channel ahp-chat:/1", n, known != nil, err)
 		}
 	}
 }
@@ -107,7 +107,7 @@ func TestNoMessageIsKept(t *testing.T) {
 			t.Fatalf("%d connections; want one that has got a message from the host", len(all))
 		}
 		if c := all[0]; c.reader.env.Kind != 0 || c.reader.env.Result != nil || len(c.reader.row) > 0 {
-			t.Errorf("the idle connection keeps %+v", c.reader.env)
+			t.Errorf("the idle connection keeps the message %+v; want nothing", c.reader.env)
 		}
 	})
 }

@@ -70,7 +70,7 @@ func TestAnswersNameTheirGiver(t *testing.T) {
 		}
 		for _, side := range []*fakeSocket{adas, eves} {
 			if strings.Contains(strings.Join(side.messages(), ""), answersMethod) {
-				t.Error("the host received the request for answers")
+				t.Error("the host received the request for answers; want the host-agent to answer it")
 			}
 		}
 	})

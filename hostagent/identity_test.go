@@ -64,7 +64,7 @@ func TestForeignClientIDIsRefused(t *testing.T) {
 		ada := w.openAs(relay2, of("ada"))
 		ada.send(greeting("reconnect", "one"))
 		if got, code := ada.said(); strings.Contains(got, "error") || code != 0 {
-			t.Errorf("ada, through another relay, got %q and close %d", got, code)
+			t.Errorf("ada, through a different relay, got %q and close code %d; want no error and no close", got, code)
 		}
 	})
 }
@@ -85,7 +85,7 @@ func TestFilesAreNotAsked(t *testing.T) {
 		before, _ := ada.said()
 		hostSide.toUs <- question
 		if got, _ := ada.said(); got != before {
-			t.Errorf("with bob there, ada got %q more", got[len(before):])
+			t.Errorf("with bob connected, ada got %q in addition; want nothing", got[len(before):])
 		}
 		if got := hostSide.messages(); !strings.Contains(got[len(got)-1], `"id":7,"error":{"code":-32009`) {
 			t.Errorf("the host got %q; want a refusal as the last message", got)
@@ -198,7 +198,7 @@ func TestKickedClientsCannotReturn(t *testing.T) {
 	inWorld(t, func(w *world) {
 		ada, bob, bob2 := w.openAs(w.relay, of("ada")), w.openAs(w.relay, of("bob")), w.openAs(w.relay, of("bob"))
 		if ended, err := w.agent.kick(kick{Subject: "nobody"}); ended != 0 || err != errNobody {
-			t.Errorf("kick of an unknown subject: %d connections, %v", ended, err)
+			t.Errorf("kick of an unknown subject = %d connections, %v; want 0, errNobody", ended, err)
 		}
 		if ended, err := w.agent.kick(kick{Subject: "bob", For: time.Hour}); ended != 2 || err != nil {
 			t.Errorf("kicked %d, %v; want 2", ended, err)
@@ -214,7 +214,7 @@ func TestKickedClientsCannotReturn(t *testing.T) {
 			t.Errorf("blocked: %v; want bob", w.agent.list().Blocked)
 		}
 		if _, code := ada.said(); code != 0 {
-			t.Errorf("ada was closed with %d", code)
+			t.Errorf("ada was closed with %d; want her connected", code)
 		}
 		if ended, err := w.agent.kick(kick{Conn: "c-ada", For: time.Minute}); ended != 1 || err != nil {
 			t.Errorf("kicked %d, %v; want ada", ended, err)
@@ -249,7 +249,7 @@ func TestBlocklistIsBounded(t *testing.T) {
 			t.Errorf("a block above the bound: %v; want errTooManyBlocked", err)
 		}
 		if err := b.add(blockedKey{subject: "0"}, time.Now().Add(time.Hour)); err != nil {
-			t.Errorf("a longer block of a blocked subject: %v", err)
+			t.Errorf("a longer block of a blocked subject: %v; want no error", err)
 		}
 		time.Sleep(time.Minute)
 		if err := b.add(blockedKey{subject: "one more"}, time.Now().Add(time.Minute)); err != nil || len(b.list()) != 2 {
@@ -357,7 +357,7 @@ func TestEachAuditedEventHasOneLine(t *testing.T) {
 			t.Errorf("audit:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 		}
 		if strings.Contains(log.String(), "secret") {
-			t.Error("the log has a message's content")
+			t.Error("the log contains a message's content; want none")
 		}
 	})
 }
@@ -379,16 +379,16 @@ func TestHostLearnsCaller(t *testing.T) {
 	t.Setenv("OTHER", "x")
 	own := strings.Join((*caller)(nil).environment(), "\n")
 	if !strings.Contains(own, "OTHER=x") || strings.Contains(own, "eve") {
-		t.Error("the host-agent's own command does not get its environment, or gets a caller with it")
+		t.Error("the host-agent's own command must get its environment, without a caller")
 	}
 	env := who.environment()
 	for _, want := range []string{"AHP_REMOTE_SUBJECT=ada%20L%C3%B8ve%0A%25", "AHP_REMOTE_TENANT=default", "AHP_REMOTE_ACCESS=read", "AHP_REMOTE_CONNECTION=c1"} {
 		if !slices.Contains(env, want) {
-			t.Errorf("no %s in the environment of a command", want)
+			t.Errorf("the command's environment lacks %s; want it", want)
 		}
 	}
 	if strings.Contains(strings.Join(env, "\n"), "eve") {
-		t.Error("the command gets a caller from the host-agent's own environment")
+		t.Error("the command gets a caller from the host-agent's own environment; want none")
 	}
 }
 
@@ -406,7 +406,7 @@ func TestDialSendsCaller(t *testing.T) {
 		_, _ = a.dialForClient(t.Context(), who)
 		_, told := (<-got)["Ahp-Relay-Subject"]
 		if told != (who != nil) {
-			t.Errorf("caller %v: the handshake has the caller's header: %v", who, told)
+			t.Errorf("caller %v: the handshake has the header Ahp-Relay-Subject: %v; want it only with a caller", who, told)
 		}
 	}
 }
@@ -460,7 +460,7 @@ func TestControlSocketAnswersTheOwner(t *testing.T) {
 	a.live = newLive(a)
 	control := Control{a.cfg.Control}
 	if _, err := control.Clients(t.Context()); err == nil || !strings.Contains(err.Error(), ErrNoAgent.Error()) {
-		t.Errorf("without an agent: %v", err)
+		t.Errorf("Clients without a host-agent = %v; want ErrNoAgent", err)
 	}
 	serve := func() (stop func()) {
 		former, _ := os.Lstat(control.Path)
@@ -489,7 +489,7 @@ func TestControlSocketAnswersTheOwner(t *testing.T) {
 		t.Errorf("kick of nobody: %v", err)
 	}
 	if n, err := control.KickSubject(t.Context(), "bob", time.Hour); n != 0 || err != nil {
-		t.Errorf("block of a subject without connections: %d, %v", n, err)
+		t.Errorf("KickSubject of a subject without connections = %d, %v; want 0, and no error", n, err)
 	}
 	for _, bad := range []kick{{}, {Conn: "c", Subject: "s"}, {Conn: "c", For: -1}} {
 		if _, err := control.kick(t.Context(), bad); err == nil || !strings.Contains(err.Error(), "want JSON") {
@@ -502,17 +502,17 @@ func TestControlSocketAnswersTheOwner(t *testing.T) {
 	stop2 := serve() // another host-agent takes the socket over
 	stop()
 	if _, err := control.Clients(t.Context()); err != nil {
-		t.Errorf("the end of the first host-agent removed the socket of the second: %v", err)
+		t.Errorf("after the end of the first host-agent, Clients = %v; want an answer from the second", err)
 	}
 	stop2()
 	if _, err := os.Lstat(control.Path); err == nil {
-		t.Error("the socket is left behind")
+		t.Error("the control socket exists after the host-agent's end; want it removed")
 	}
 	if err := os.WriteFile(control.Path, []byte("mine"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if _, _, err := ListenPrivate(control.Path); err == nil {
-		t.Error("a file was replaced by a socket")
+		t.Error("ListenPrivate replaced a file by a socket; want an error")
 	}
 }
 
@@ -525,7 +525,7 @@ func TestControlPath(t *testing.T) {
 	t.Setenv("XDG_RUNTIME_DIR", dir)
 	t.Setenv("TMPDIR", t.TempDir()) // no sockets of other host-agents are there
 	if _, err := FindControl("default", ""); err == nil || !strings.Contains(err.Error(), "--control") {
-		t.Errorf("FindControl without a socket: %v", err)
+		t.Errorf("FindControl without a socket = %v; want an error that names --control", err)
 	}
 	paths := map[string]bool{}
 	for _, host := range []string{"a", "b", strings.Repeat("x", 63)} {
@@ -556,7 +556,7 @@ func TestControlPath(t *testing.T) {
 	}
 	defer other.Close()
 	if _, err := FindControl("default", ""); err == nil || !strings.Contains(err.Error(), "--host") {
-		t.Errorf("FindControl without a host, with two sockets: %v", err)
+		t.Errorf("FindControl without a host, with two sockets = %v; want an error that names --host", err)
 	}
 	if got, err := FindControl("default", "b"); got != crashed || err != nil {
 		t.Errorf("find host b: %q, %v; want %q", got, err, crashed)
@@ -576,7 +576,7 @@ func TestControlPath(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, err := FindControl("default", "b"); err != nil || filepath.Base(got) != filepath.Base(crashed) {
-		t.Errorf("find a unit's socket: %q, %v", got, err)
+		t.Errorf("FindControl of a crashed unit = %q, %v; want its socket", got, err)
 	}
 	t.Setenv("XDG_RUNTIME_DIR", dir)
 	remove()
@@ -584,6 +584,6 @@ func TestControlPath(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := ControlPath("default", "a"); err == nil {
-		t.Error("a directory that other users can read was accepted")
+		t.Error("ControlPath accepts a directory that other users can read; want an error")
 	}
 }

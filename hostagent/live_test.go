@@ -19,7 +19,7 @@ func (w *world) shows(open routing.Open) (looks, stays bool) {
 	_, err := w.agent.live.view(w.life, s)
 	synctest.Wait()
 	if !w.agent.live.mayStay(s) {
-		w.Errorf("a stream that shows nothing is cut off before it has its answer")
+		w.Errorf("a stream that shows nothing may not stay before its answer; want it to stay")
 	}
 	s.shows.Store(true)
 	return err == nil, w.agent.live.mayStay(s)

@@ -36,7 +36,7 @@ func TestHostInThisProcessAnswers(t *testing.T) {
 
 	u := Upstream{Local: local}
 	if err := u.Check(); err != nil || u.String() != "agents" || !u.isHere() {
-		t.Errorf("Check() = %v, String() = %s, isHere() = %v", err, u, u.isHere())
+		t.Errorf("Check() = %v, String() = %s, isHere() = %v; want no error, agents, true", err, u, u.isHere())
 	}
 	var sockets []hostSocket
 	for range 3 {
@@ -65,6 +65,6 @@ func TestHostInThisProcessAnswers(t *testing.T) {
 		t.Errorf("dial after Close: %v; want %v", err, net.ErrClosed)
 	}
 	if err := (Upstream{Local: local, URL: "ws://h"}).Check(); err == nil {
-		t.Error("Check accepts a local host with a URL")
+		t.Error("Check accepts a local host with a URL; want an error")
 	}
 }

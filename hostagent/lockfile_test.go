@@ -18,7 +18,7 @@ func TestBothFormsOfLockFilesAreRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !u.isHere() {
-		t.Error("a lock file's host is not on this machine")
+		t.Error("isHere of a lock file's host = false; want true")
 	}
 	for _, test := range []struct{ lock, address, port string }{
 		{`{"address":"ws://127.0.0.1:4567/","pid":7,"connection_token":"t k"}`, "ws://127.0.0.1:4567?tkn=t+k", "4567"},
@@ -42,7 +42,7 @@ func TestBothFormsOfLockFilesAreRead(t *testing.T) {
 			t.Errorf("%s: %q, %v; want %q", test.lock, address, err, test.address)
 		}
 		if err != nil && strings.Contains(err.Error(), "tok") {
-			t.Errorf("%s: the error tells the token: %v", test.lock, err)
+			t.Errorf("%s: the error contains the token: %v; want it hidden", test.lock, err)
 		}
 		if got := strings.Join(u.port(), " "); got != test.port {
 			t.Errorf("%s: port %q; want %q", test.lock, got, test.port)
@@ -52,7 +52,7 @@ func TestBothFormsOfLockFilesAreRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, _, _, err := u.endpoint(); err == nil || !strings.Contains(err.Error(), "lock file is gone") {
-		t.Errorf("without a lock file: %v", err)
+		t.Errorf("endpoint without a lock file = %v; want lock file is gone", err)
 	}
 }
 

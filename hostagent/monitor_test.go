@@ -57,7 +57,7 @@ func underEyes(t *testing.T, host *fakeHost, test func(w *watched)) {
 		wg.Wait()
 		for _, s := range host.all() {
 			if !s.isClosed() {
-				t.Error("the monitor has left a connection open")
+				t.Error("the monitor has left a connection to the host open; want all closed")
 			}
 		}
 	})
@@ -209,7 +209,7 @@ func TestMonitorTrustsItself(t *testing.T) {
 		for range 3 {
 			clients.Go(func() {
 				if w.alive(context.Background()) {
-					t.Error("alive = true for a host that has crashed")
+					t.Error("alive = true for a host that has crashed; want false")
 				}
 			})
 			time.Sleep(time.Millisecond)
@@ -234,7 +234,7 @@ func TestMonitorWaitsForTheEnd(t *testing.T) {
 			for range 3 {
 				clients.Go(func() {
 					if w.alive(context.Background()) == ends {
-						t.Errorf("alive = %v for a host with ends = %v", ends, ends)
+						t.Errorf("alive = %v for a host with ends = %v; want the opposite", ends, ends)
 					}
 				})
 			}
@@ -295,7 +295,7 @@ func TestFailedDialWakesMonitor(t *testing.T) {
 		w.suspect()
 		synctest.Wait()
 		if host.dials == n {
-			t.Error("the monitor did not dial at once")
+			t.Error("the monitor did not dial at once; want a dial after suspect")
 		}
 		host.set(func() { host.down = nil })
 		w.suspect()
@@ -399,7 +399,7 @@ func TestPresenceIsAnnounced(t *testing.T) {
 		var p presence
 		p.init("1.0", false, new(Waking).terms)
 		if got := p.now(); got.State != registry.Offline || got.Reason != errNotYet.Error() || got.AgentVersion != "1.0" || got.Clients != 0 {
-			t.Errorf("first presence = %+v", got)
+			t.Errorf("the first presence is %+v; want offline, errNotYet, version 1.0, no clients", got)
 		}
 		var mu sync.Mutex
 		var told []registry.Presence

@@ -84,7 +84,7 @@ func TestMoveKeepsAllMessagesInOrder(t *testing.T) {
 		synctest.Wait()
 		next := m.arrive(nil)
 		if next.opened {
-			t.Error("the client has arrived before its first connection ended")
+			t.Error("the client has arrived before its first connection ended; want it to wait")
 		}
 		m.former.send(`{"method":"last"}`)
 		m.leave(ahp.CloseShuttingDown)
@@ -99,7 +99,7 @@ func TestMoveKeepsAllMessagesInOrder(t *testing.T) {
 			t.Errorf("the host got %q; want %q", got, want)
 		}
 		if strings.Contains(m.former.got, `"n":2`) {
-			t.Error("the first connection got a message after the move")
+			t.Error("the first connection got a message after the move; want none")
 		}
 		m.wantKept(0)
 		m.wantOpen(next)
@@ -113,7 +113,7 @@ func TestUnclearEndKeepsNothing(t *testing.T) {
 		m.host.toUs <- `{"n":2}`
 		m.leave(ahp.CloseResync)
 		if !m.host.isClosed() {
-			t.Error("the connection to the host is open")
+			t.Error("the connection to the host is open after an unclear end; want it closed")
 		}
 		m.wantKept(0)
 		m.arrive(nil).wantClosed(ahp.CloseResync, "the host-agent does not keep this connection")
@@ -139,7 +139,7 @@ func TestTicketIsForTheSameAuthority(t *testing.T) {
 		}
 		next := m.arrive(nil)
 		if !next.opened {
-			t.Error("the rightful client has not arrived")
+			t.Error("the client with the right ticket has not arrived; want it opened")
 		}
 		if again := m.arrive(nil); again.code != ahp.CloseResync {
 			t.Errorf("a used ticket: closed with %d; want %d", again.code, ahp.CloseResync)
@@ -185,11 +185,11 @@ func TestKeptConnectionsExpire(t *testing.T) {
 		m.host.toUs <- `{"n":2}`
 		time.Sleep(keptTime - time.Second)
 		if m.host.isClosed() {
-			t.Error("the connection to the host has ended too early")
+			t.Error("the connection to the host has ended before keptTime; want it open")
 		}
 		time.Sleep(2 * time.Second)
 		if !m.host.isClosed() {
-			t.Error("the connection to the host is still open")
+			t.Error("the connection to the host is open after keptTime; want it closed")
 		}
 		m.wantKept(0)
 	})
@@ -221,11 +221,11 @@ func TestKeptConnectionsEndWithTheToken(t *testing.T) {
 				time.Sleep(test.held - time.Second)
 				synctest.Wait()
 				if test.held > 0 && w.hostSide().isClosed() {
-					t.Error("the connection to the host has ended too early")
+					t.Error("the connection to the host has ended before its time; want it open")
 				}
 				time.Sleep(2 * time.Second)
 				if !w.hostSide().isClosed() {
-					t.Error("the connection outlives the client's token")
+					t.Error("the connection outlives the client's token; want it closed")
 				}
 			})
 		})
@@ -255,7 +255,7 @@ func TestRepeatedMovesFillNoQueue(t *testing.T) {
 		close(gate)
 		synctest.Wait()
 		if !r.moved {
-			t.Error("the request that waited has no answer")
+			t.Error("the client's move got no answer after the queue had room; want one")
 		}
 	})
 }
@@ -273,7 +273,7 @@ func TestBlockedPeopleDoNotArrive(t *testing.T) {
 		synctest.Wait()
 		m.wantKept(0)
 		if !m.host.isClosed() {
-			t.Error("the connection to the host is open")
+			t.Error("the blocked client's connection to the host is open; want it closed")
 		}
 		if next := m.arrive(nil); next.code != ahp.CloseForbidden {
 			t.Errorf("closed with %d; want %d", next.code, ahp.CloseForbidden)
@@ -300,7 +300,7 @@ func TestStopWaitsForNobodyWhoIsAway(t *testing.T) {
 		select {
 		case <-none:
 		default:
-			t.Error("the host-agent waits for a client that is away")
+			t.Error("the host-agent waits for an absent client; want it to stop at once")
 		}
 		m.wantKept(0)
 	})
@@ -314,12 +314,12 @@ func TestRelayThatVanishesKeepsNothing(t *testing.T) {
 		r.conn.Move(routing.Move{Ticket: testTicket, Until: time.Now().Add(time.Hour)})
 		synctest.Wait()
 		if !r.moved {
-			t.Fatal("the connection is not kept")
+			t.Fatal("the connection is not kept after Move; want it kept")
 		}
 		w.bus.Lose(func(string) bool { return true })
 		time.Sleep(testResume + leaveTime + time.Second)
 		if !w.hostSide().isClosed() {
-			t.Error("the connection to the host is open")
+			t.Error("the connection to the host is open after its relay vanished; want it closed")
 		}
 	})
 }
@@ -356,7 +356,7 @@ func TestRevokedClientsAreNotKept(t *testing.T) {
 		time.Sleep(2 * time.Millisecond)
 		m.wantKept(0)
 		if !m.host.isClosed() {
-			t.Error("the connection to the host is open")
+			t.Error("the revoked client's connection to the host is open; want it closed")
 		}
 		if len(asked) != 5 || len(asked[4].Holders) != 1 || asked[4].Holders[0].Token != "t7" {
 			t.Errorf("the relay was asked %+v; want five times for the token t7", asked)

@@ -46,15 +46,15 @@ func TestPreviewsAreBounded(t *testing.T) {
 			t.Errorf("a preview above the subject's bound: %v; want errPreviews", err)
 		}
 		if err := add("0", 1); err != nil {
-			t.Errorf("a preview that is open already: %v", err)
+			t.Errorf("adding an open preview again: %v; want no error", err)
 		}
 		time.Sleep(previewIdle - time.Second)
 		used := p.list(func(one *openPreview) bool { return one.Subject == "2" })[0]
 		if _, ok := p.use(viewer{subject: "2", authority: "b"}, used.ID); ok {
-			t.Error("a viewer with another authority may use the preview")
+			t.Error("a viewer with a different authority may use the preview; want a refusal")
 		}
 		if _, ok := p.use(viewer{subject: "2", authority: "a"}, used.ID); !ok {
-			t.Error("the preview ended before previewIdle")
+			t.Error("the preview ended before previewIdle; want it usable")
 		}
 		time.Sleep(time.Second)
 		p.endIdle()

@@ -58,11 +58,11 @@ func TestPrivateSessionIsHidden(t *testing.T) {
 			r.asks("listSessions", `{"channel":"ahp-root://"}`)
 			r.subscribes("s:/1")
 			if got := r.subscribes("ahp-chat:/1"); !strings.Contains(got, "secret") {
-				t.Fatalf("before, the chat is %s", got)
+				t.Fatalf("the chat of a session before it is private: %s; want its text", got)
 			}
 		}
 		if got := eve.asks("relay/private", `{"channel":"s:/1","private":true}`); !strings.Contains(got, "-32009") {
-			t.Errorf("without the level own, eve gets %s", got)
+			t.Errorf("eve, without the level own, makes a session private: %s; want error -32009", got)
 		}
 		if got := ada.asks("relay/private", `{"channel":"s:/1","private":true}`); !strings.Contains(got, `"sessions":["s:/1"]`) {
 			t.Fatalf("ada gets %s", got)
@@ -71,7 +71,7 @@ func TestPrivateSessionIsHidden(t *testing.T) {
 			t.Errorf("eve's connection ends with %d; want %d", code, ahp.CloseResync)
 		}
 		if _, code := ada.said(); code != 0 {
-			t.Errorf("ada's connection ends with %d", code)
+			t.Errorf("ada's connection ends with %d; want it open", code)
 		}
 
 		tries := func(when string, eve *remote) {
@@ -93,7 +93,7 @@ func TestPrivateSessionIsHidden(t *testing.T) {
 			eve.send(`{"jsonrpc":"2.0","method":"dispatchAction","params":{"channel":"ahp-chat:/1","clientSeq":1,"action":{"type":"chat/turnStarted","turnId":"x"}}}`)
 			for _, message := range side.messages() {
 				if env, err := ahp.Peek([]byte(message)); err != nil || strings.Contains(message, `/1"`) || string(env.Method) == "unknown/method" {
-					t.Errorf("%s: the host receives %s", when, message)
+					t.Errorf("%s: the host receives %s; want nothing about the private session", when, message)
 				}
 			}
 			side.toUs <- `{"jsonrpc":"2.0","method":"root/sessionSummaryChanged","params":{"channel":"ahp-root://","session":"s:/1","changes":{"title":"secret"}}}`
@@ -102,16 +102,16 @@ func TestPrivateSessionIsHidden(t *testing.T) {
 				t.Errorf("%s: eve hears %s", when, got)
 			}
 			if got := eve.subscribes("s:/2"); !strings.Contains(got, "open") {
-				t.Errorf("%s: eve gets %s of a visible session", when, got)
+				t.Errorf("%s: eve gets %s of a visible session; want its state", when, got)
 			}
 		}
 		tries("after", enter("eve", "write"))
 		tries("another owner", enter("mallory", "admin"))
 		if got := enter("ada", "read").subscribes("s:/1"); strings.Contains(got, "secret") {
-			t.Errorf("a connection that viewers may share shows %s", got)
+			t.Errorf("a connection that viewers may share shows %s; want no private session", got)
 		}
 		if got := enter("mallory", "admin").asks("relay/private", `{"channel":"s:/1","private":false}`); !strings.Contains(got, "-32009") {
-			t.Errorf("mallory made ada's session visible: %s", got)
+			t.Errorf("mallory makes ada's session visible: %s; want error -32009", got)
 		}
 
 		// A host-agent that has just started has heard nothing from the host yet.
@@ -123,14 +123,14 @@ func TestPrivateSessionIsHidden(t *testing.T) {
 		tries("after a restart", enter("eve", "write"))
 
 		if letsAnswer(w.agent.policy(routing.Open{Subject: "eve", Access: "write"}), &notice.Event{Kind: notice.Approval, Session: "s:/1"}) {
-			t.Error("eve may answer questions of the private session")
+			t.Error("eve may answer questions of ada's private session; want no")
 		}
 		ada.subscribes("s:/1")
 		if got := ada.asks("relay/private", `{"channel":"s:/1","private":false}`); !strings.Contains(got, `"sessions":[]`) {
 			t.Errorf("ada gets %s", got)
 		}
 		if got := enter("eve", "write").subscribes("s:/1"); !strings.Contains(got, "secret") {
-			t.Errorf("a session that is visible again: %s", got)
+			t.Errorf("eve gets %s of a session that is visible again; want its text", got)
 		}
 	})
 	data, err := os.ReadFile(dir + "/private.default.laptop.json")

@@ -92,7 +92,7 @@ func TestClientsLearnNoAddress(t *testing.T) {
 			_, _, err = sock.Read()
 		}
 		if got := publicReason(fmt.Errorf("upstream %s: connection lost: %w", os.Args[0], err)); got != "the host's program ended: exit status 3" {
-			t.Errorf("clients get the reason %q", got)
+			t.Errorf("clients get the reason %q; want the program's end and exit status 3", got)
 		}
 	})
 }
@@ -128,7 +128,7 @@ func TestReasonsAreOurWords(t *testing.T) {
 		}
 		said := publicReason(err)
 		if said == "" || strings.ContainsAny(said, ":/\\") && !strings.HasPrefix(said, "the host's program ended: ") || strings.Contains(said, "10.1") || strings.Contains(said, "private") {
-			t.Fatalf("clients get the reason %q for %q", said, err)
+			t.Fatalf("clients get the reason %q for %q; want words without addresses or paths", said, err)
 		}
 	})
 }

@@ -99,7 +99,7 @@ func TestActionsWithoutTheUserAreNotRejections(t *testing.T) {
 			t.Errorf("the host got %q", got)
 		}
 		if _, page := scrape(w.agent, loopbackAddr, "localhost"); strings.Contains(page, "\nahp_agent_rejected_actions_total") {
-			t.Errorf("rejections are counted:\n%s", page)
+			t.Errorf("ahp_agent_rejected_actions_total counts actions without the user; want it absent:\n%s", page)
 		}
 	})
 }
@@ -117,7 +117,7 @@ func TestClientThatLeavesDoesNotWait(t *testing.T) {
 		time.Sleep(time.Second)
 		synctest.Wait()
 		if !host.isClosed() {
-			t.Error("the connection to the host is open a second after the client has gone")
+			t.Error("the connection to the host is open a second after the client has left; want it closed")
 		}
 	})
 }

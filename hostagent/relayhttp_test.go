@@ -106,7 +106,7 @@ func TestInvalidConfigurationsAreRefused(t *testing.T) {
 				t.Errorf("New: %v; want %q", err, test.want)
 			}
 			if err != nil && strings.Contains(err.Error(), "secret@") {
-				t.Errorf("error has the secret in it: %v", err)
+				t.Errorf("New's error contains the secret: %v; want it hidden", err)
 			}
 		})
 	}
@@ -174,7 +174,7 @@ func TestRelayAnswers(t *testing.T) {
 				t.Fatalf("credentials: %v; want %q", err, want)
 			}
 			if len(err.Error()) > 400 {
-				t.Errorf("error is %d bytes long", len(err.Error()))
+				t.Errorf("the error is %d bytes long; want at most 400", len(err.Error()))
 			}
 			if temporary(err) != test.again {
 				t.Errorf("temporary = %v; want %v", temporary(err), test.again)
@@ -206,7 +206,7 @@ func TestCredentialsOfRelay(t *testing.T) {
 	}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !strings.HasPrefix(r.Header.Get("Authorization"), "Bearer ey") {
-			t.Errorf("Authorization = %.20q", r.Header.Get("Authorization"))
+			t.Errorf("the header Authorization is %.20q; want Bearer, and a JWT", r.Header.Get("Authorization"))
 		}
 		switch r.URL.Path {
 		case "/base/agent/challenge":
@@ -226,7 +226,7 @@ func TestCredentialsOfRelay(t *testing.T) {
 		t.Fatal(err)
 	}
 	if jwt, err := a.credentials(t.Context()); err != nil || jwt != "the JWT" {
-		t.Fatalf("credentials = %q, %v", jwt, err)
+		t.Fatalf("credentials = %q, %v; want the JWT", jwt, err)
 	}
 	if err := keys.CheckChallenge(got.Challenge, "default", "laptop", got.NKey, got.Signature); err != nil {
 		t.Error(err)
@@ -343,7 +343,7 @@ func TestRelaysAreTriedInTurn(t *testing.T) {
 				defer cancel()
 				jwt, err := a.credentials(ctx)
 				if test.want == nil && (jwt != "the JWT" || err != nil) {
-					t.Errorf("credentials = %q, %v", jwt, err)
+					t.Errorf("credentials = %q, %v; want the JWT", jwt, err)
 				}
 				for _, want := range test.want {
 					if err == nil || !strings.Contains(err.Error(), want) {
@@ -370,7 +370,7 @@ func TestRelaysAreShared(t *testing.T) {
 		host := fmt.Sprintf("host-%d", i)
 		order := newRelays(all, "acme", host).inOrder()
 		if again := newRelays([]string{"c", "a", "d", "b"}, "acme", host); !slices.Equal(again.inOrder(), order) || again.home != order[0] {
-			t.Fatalf("%s has the order %v, and with the relays in another order %v", host, order, again.inOrder())
+			t.Fatalf("%s tries the relays in the order %v, and in the order %v for a shuffled list; want the same", host, order, again.inOrder())
 		}
 		first[order[0]]++
 		if order[0] == "a" {
@@ -379,7 +379,7 @@ func TestRelaysAreShared(t *testing.T) {
 	}
 	for _, relay := range all {
 		if first[relay] < 250 || relay != "a" && second[relay] < 60 {
-			t.Errorf("relay %s is the first of %d in 1200, and the second of %d in %d", relay, first[relay], second[relay], first["a"])
+			t.Errorf("relay %s is first for %d of 1200 hosts, and second for %d of the %d whose first is a; want even shares", relay, first[relay], second[relay], first["a"])
 		}
 	}
 }

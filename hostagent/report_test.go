@@ -127,15 +127,15 @@ func TestStrictModeRefusesUndeclaredFeatures(t *testing.T) {
 			refusal := `{"jsonrpc":"2.0","id":"a","error":{"code":-32601,"message":"the client has not declared the capability sampling"},"channel":"mcp://h/1"}`
 			got := host.messages()
 			if refused := got[len(got)-1] == refusal; refused != (by != "nobody") {
-				t.Errorf("strict by %s: the host got %q", by, got)
+				t.Errorf("strict by %s: the host got %q; want the refusal only if somebody is strict", by, got)
 			}
 			c.note(func() {
 				if asked := strings.Contains(c.got, "createMessage"); asked != (by == "nobody") {
-					t.Errorf("strict by %s: the client got %s", by, c.got)
+					t.Errorf("strict by %s: the client got %s; want the host's request only if nobody is strict", by, c.got)
 				}
 			})
 			if n := counts["rejection sampling_without_client_capability"]; (n == 1) != (by != "nobody") || (state.MCP.Mode == "strict") != (by != "nobody") {
-				t.Errorf("strict by %s: reported are %v, %+v", by, counts, state)
+				t.Errorf("strict by %s: the reports are %v, %+v; want a rejection only if somebody is strict", by, counts, state)
 			}
 		})
 	}
@@ -185,7 +185,7 @@ func TestManyClassesAreBounded(t *testing.T) {
 		}
 		counts, _ := w.reported.now()
 		if len(counts) > routing.MaxCounts || len(counts) < 32 {
-			t.Errorf("%d classes are reported", len(counts))
+			t.Errorf("%d classes are reported; want 32 to routing.MaxCounts", len(counts))
 		}
 	})
 }

@@ -37,7 +37,7 @@ func TestViewerReadsLongMessages(t *testing.T) {
 	s.Deliver(frames)
 	got, _, err := s.Read()
 	if err != nil || !bytes.Equal(got, long) {
-		t.Fatalf("a message of %d bytes arrives as %d bytes, %v", len(long), len(got), err)
+		t.Fatalf("a message of %d bytes arrives as %d bytes, %v; want the same bytes", len(long), len(got), err)
 	}
 	whole := framesOf(long[:routing.MaxLent+1], len(long))
 	s.Deliver(whole)
@@ -47,11 +47,11 @@ func TestViewerReadsLongMessages(t *testing.T) {
 	}
 	clear(got)
 	if !bytes.Equal(whole[0].Data[5:], long[:routing.MaxLent+1]) {
-		t.Error("a change of a viewer's message changed the shared frames")
+		t.Error("a change of the viewer's message changed the shared frames; want a copy")
 	}
 	s.Deliver(framesOf(short, len(short)))
 	if !s.Whole() {
-		t.Error("Whole = false with a complete message")
+		t.Error("Whole = false with a complete message; want true")
 	}
 	if got, _, err = s.Read(); err != nil || !bytes.Equal(got, short) || s.Whole() {
 		t.Errorf("%q, %v, %v", got, err, s.Whole())
@@ -67,10 +67,10 @@ func TestViewerThatReadsNothingEnds(t *testing.T) {
 		s.Deliver(message)
 	}
 	if _, _, err := s.Read(); !errors.Is(err, routing.ErrStalled) {
-		t.Errorf("a viewer that reads nothing: %v", err)
+		t.Errorf("Read by a viewer that reads nothing = %v; want ErrStalled", err)
 	}
 	if n := len(s.frames); n > 0 {
-		t.Errorf("%d frames are kept for a viewer whose connection has ended", n)
+		t.Errorf("%d frames are kept for a viewer whose connection has ended; want 0", n)
 	}
 }
 
@@ -81,9 +81,9 @@ func TestViewerEndsWithItsAudience(t *testing.T) {
 	s.Deliver(framesOf([]byte("last"), 4))
 	s.Closed(ahp.CloseResync, "gone")
 	if got, _, err := s.Read(); err != nil || string(got) != "last" {
-		t.Errorf("the last message is %q, %v", got, err)
+		t.Errorf("the last message is %q, %v; want last", got, err)
 	}
 	if _, _, err := s.Read(); err == nil {
-		t.Error("Read returned no error after the last message")
+		t.Error("Read returned no error after the last message; want one")
 	}
 }

@@ -73,7 +73,7 @@ func (w *lookWorld) join() *looker {
 	time.Sleep(time.Second)
 	v.hear()
 	if len(v.rest) != 1 || !strings.Contains(v.rest[0], `"snapshots":[{`) {
-		w.Fatalf("the viewer is answered %q", v.rest)
+		w.Fatalf("the answers to the viewer's subscribe are %q; want one, with a snapshot", v.rest)
 	}
 	return v
 }
@@ -153,15 +153,15 @@ func TestViewersOfALinkAreToldTogether(t *testing.T) {
 		for _, v := range viewers {
 			w.heardAll(v, 0)
 			if v.own > 1 || len(v.told) < 29 {
-				t.Errorf("a viewer received %d actions of its own, and %d of the crowd", v.own, len(v.told))
+				t.Errorf("a viewer received %d actions alone, and %d with the crowd; want at most 1, and at least 29", v.own, len(v.told))
 			}
 			if last := len(v.told) - 29; !slices.EqualFunc(v.told[last:], viewers[0].told[len(viewers[0].told)-29:], bytes.Equal) {
-				t.Error("viewers received different bytes")
+				t.Error("two viewers in a crowd received different bytes; want the same")
 			}
 		}
 		for _, c := range w.agent.clients.every() {
 			if heard := time.Since(time.Unix(0, c.lastHeard())); heard > 10*time.Millisecond {
-				t.Errorf("the host spoke just now, and a viewer's connection counts as silent for %v", heard)
+				t.Errorf("a viewer's connection counts as silent for %v, though the host has just sent; want at most 10 ms", heard)
 			}
 		}
 		if n := w.host.dials; n != 2 { // the monitor's
@@ -194,7 +194,7 @@ func TestViewerKeepsItsOrderAroundItsCrowd(t *testing.T) {
 		}
 		for _, c := range w.crowds() {
 			if c == nil || c != w.crowds()[0] {
-				t.Error("a viewer is not in the crowd of the others")
+				t.Error("a viewer is not in the crowd of the first viewer; want one crowd")
 			}
 		}
 	})
@@ -238,13 +238,13 @@ func TestCrowdsKeysEndWithAViewer(t *testing.T) {
 			synctest.Wait()
 			w.say(1)
 			if now := w.crowds()[0]; name == "removed" && now != nil && now.keys == before {
-				t.Errorf("%s: the other viewers still have the old keys", name)
+				t.Errorf("%s: the remaining viewers have the keys from before the removal; want new ones", name)
 			}
 			time.Sleep(leftTime)
 			w.say(3)
 			for i, c := range w.crowds() {
 				if i < 2 && (c == nil || c.keys == before) {
-					t.Errorf("%s: the other viewers have the old keys, or no crowd: %v", name, c)
+					t.Errorf("%s: the remaining viewers have the old keys, or no crowd: %v; want new keys", name, c)
 				}
 			}
 			if name == "left" {
@@ -294,7 +294,7 @@ func TestClosedViewerLearnsWhy(t *testing.T) {
 						closed++
 						gone = true
 					} else if content == sealed.Message && gone && bytes.Contains(body, []byte("action")) {
-						t.Error("a viewer received an action after the close")
+						t.Error("a viewer received an action after its close; want none")
 					}
 				}
 			}
@@ -351,7 +351,7 @@ func TestViewersReadWhatTheHostNamesInACrowd(t *testing.T) {
 			time.Sleep(time.Second)
 			v.hear()
 			if len(v.rest) != 1 || !strings.Contains(v.rest[0], `"result"`) {
-				t.Errorf("viewer %d is answered %q", i, v.rest)
+				t.Errorf("the answers to viewer %d are %q; want one result", i, v.rest)
 			}
 		}
 	})

@@ -171,7 +171,7 @@ func TestSealedSilenceEndsTheConnection(t *testing.T) {
 				t.Fatalf("the host-agent sends %v; want a heartbeat", contents)
 			}
 			if _, ok := sealed.ReadHeartbeat(body); !ok {
-				t.Errorf("heartbeat of %d bytes", len(body))
+				t.Errorf("ReadHeartbeat refuses the host-agent's %d bytes; want a heartbeat", len(body))
 			}
 			beat, err := r.session.Seal(sealed.Heartbeat, sealed.AppendHeartbeat(r.session.Opened()))
 			if err != nil {
@@ -208,7 +208,7 @@ func TestSealedLieEndsTheConnection(t *testing.T) {
 		contents, body := r.opens()
 		code, _, _ := sealed.ReadClose(body)
 		if contents[len(contents)-1] != sealed.Close || code != ahp.CloseResync {
-			t.Errorf("after a repeated record: %v, %d", contents, code)
+			t.Errorf("after a repeated record, the host-agent sends %v, close code %d; want a close with CloseResync", contents, code)
 		}
 		if got := w.hostSide().messages(); len(got) != 1 {
 			t.Errorf("the host received %q; want one message", got)
@@ -246,7 +246,7 @@ func TestSealedConnectionHasLessThanItsDevice(t *testing.T) {
 				r.post(sealed.Ask, `{"id":1,"do":"devices"}`)
 				contents, body := r.opens()
 				if refused := bytes.Contains(body, []byte("manage devices")); len(contents) != 1 || contents[0] != sealed.Answer || refused == c.manages {
-					t.Errorf("the host-agent answers %v %s; manages: %v", contents, body, c.manages)
+					t.Errorf("the host-agent answers the request for devices with %v %s; want the devices only if manages: %v", contents, body, c.manages)
 				}
 				for method, passes := range map[string]bool{"subscribe": c.subscribes, "createSession": c.creates} {
 					before := len(w.hostSide().messages())
@@ -283,7 +283,7 @@ func TestSealedMessagesAreChecked(t *testing.T) {
 				}
 				r.send(frames...)
 				if got := w.hostSide().messages(); len(got) != 0 {
-					t.Errorf("the host receives %.100q", got)
+					t.Errorf("the host receives %.100q; want nothing", got)
 				}
 				contents, body := r.opens()
 				code, _, _ := sealed.ReadClose(body)
@@ -313,7 +313,7 @@ func TestSealedHostHasNoAddresses(t *testing.T) {
 			}
 		}
 		if got := w.hostSide().messages(); len(got) != 0 {
-			t.Errorf("the host receives %q", got)
+			t.Errorf("the host receives %q; want nothing", got)
 		}
 	})
 }

@@ -29,9 +29,9 @@ func TestExpiredLinksLeaveRoom(t *testing.T) {
 		}
 	}
 	if err := keep(now); err == nil {
-		t.Error("a host has more links than its bound")
+		t.Error("a host has more links than its bound; want an error")
 	}
 	if err := keep(now.Add(2 * time.Hour)); err != nil {
-		t.Error("expired links leave no room: ", err)
+		t.Error("a new link after all links expired must be kept: ", err)
 	}
 }

@@ -66,32 +66,32 @@ func TestQuestionsKeepTheirNonces(t *testing.T) {
 	}
 	r.restart()
 	if out, _ = r.says([]string{"q1"}, questionOf("q1", "which?")); only(out) != id || r.state.Asked[0].Nonce != nonce {
-		t.Error("a restarted host-agent gives the same question a different ID or nonce")
+		t.Error("after a restart, the same question has a different ID or nonce; want the same")
 	}
 	if _, ok := r.asked(id, "x"); ok {
-		t.Error("an answer with a different nonce is accepted")
+		t.Error("an answer with a different nonce is accepted; want a refusal")
 	}
 	if _, ok := r.asked(id, nonce); !ok {
-		t.Fatal("an answer with the question's nonce is refused")
+		t.Fatal("an answer with the question's nonce is refused; want it accepted")
 	}
 
 	// The answer uses the nonce up, also after a restart. Then the host asks the question again.
 	r.used(id)
 	r.restart()
 	if _, ok := r.asked(id, nonce); ok {
-		t.Error("a used nonce is accepted")
+		t.Error("an answer with a used nonce is accepted; want a refusal")
 	}
 	again := questionOf("q1", "which?")
 	out, _ = r.says([]string{"q1"}, again)
 	if next := r.state.Asked[len(r.state.Asked)-1]; next.ID == id || next.Nonce == nonce || out.Ends[id] != nil && len(out.Ends) != 1 {
-		t.Errorf("the same question, asked again, is %+v, with the ends %v", next, out.Ends)
+		t.Errorf("the question, asked again, is %+v, with the ends %v; want a new ID and nonce", next, out.Ends)
 	}
 
 	// The host asks a different question with the same ID.
 	id = only(notice.Report{Open: out.Open, Events: out.Events})
 	out, _ = r.says([]string{"q1"}, questionOf("q1", "where?"))
 	if _, ended := out.Ends[id]; !ended || only(notice.Report{Open: out.Open, Events: out.Events}) == id {
-		t.Errorf("a changed question is reported as %+v", out)
+		t.Errorf("a changed question is reported as %+v; want the end of the old ID, and a new ID", out)
 	}
 
 	// Five questions end at once, which is more than a report may hold.
@@ -100,14 +100,14 @@ func TestQuestionsKeepTheirNonces(t *testing.T) {
 	}
 	out, more := r.says(nil)
 	if len(out.Ends) != maxEnds || len(out.Open) != 3 || !more {
-		t.Errorf("of five ended questions, %d are reported, %d are still open for the relay, and more = %v", len(out.Ends), len(out.Open), more)
+		t.Errorf("of five ended questions, the report ends %d, and %d are open for the relay, more = %v; want maxEnds, 3, true", len(out.Ends), len(out.Open), more)
 	}
 	r.says(nil)
 	if out, more = r.says(nil); len(out.Ends) != 1 || len(out.Open) != 0 || more {
-		t.Errorf("the last report has %d ends and %d open questions", len(out.Ends), len(out.Open))
+		t.Errorf("the last report has %d ends and %d open questions; want 1 and 0", len(out.Ends), len(out.Open))
 	}
 	if len(r.state.Asked) != 0 {
-		t.Errorf("%d questions are remembered after their end", len(r.state.Asked))
+		t.Errorf("%d questions are remembered after their end; want 0", len(r.state.Asked))
 	}
 }
 
@@ -162,7 +162,7 @@ func TestBrowsersOfAdmittedDevicesAreNotified(t *testing.T) {
 		t.Errorf("%d browsers are notified behind the grant's end; want the phone's", n)
 	}
 	if n := notified(now.Add(sealed.MaxLife + time.Hour)); n != 0 {
-		t.Errorf("%d browsers are notified when the time of all devices is over", n)
+		t.Errorf("%d browsers are notified after the time of all devices; want 0", n)
 	}
 	if err := r.remove(phone.Identity().Fingerprint().String(), true); err != nil {
 		t.Fatal(err)
@@ -172,6 +172,6 @@ func TestBrowsersOfAdmittedDevicesAreNotified(t *testing.T) {
 	}
 	r.state.Browsers = append(r.state.Browsers, kept)
 	if n := notified(now); n != 0 {
-		t.Errorf("%d browsers are notified after the removal", n)
+		t.Errorf("%d browsers are notified after the removal; want 0", n)
 	}
 }

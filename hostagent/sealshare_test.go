@@ -76,7 +76,7 @@ func (r *sharedReader) hostEnd() *hostConn {
 			return c
 		}
 	}
-	r.w.Fatal("the reader is not connected")
+	r.w.Fatal("the host-agent has no connection for the reader; want one")
 	return nil
 }
 
@@ -171,12 +171,12 @@ func TestSealedReadersShareOneCopy(t *testing.T) {
 				t.Errorf("reader %d received %d messages; want %d", i, len(r.got), len(c.sent))
 			}
 			if r.own > 2 || len(r.bodies) < 18 {
-				t.Errorf("reader %d received %d messages of its own, and %d bodies", i, r.own, len(r.bodies))
+				t.Errorf("reader %d received %d messages alone, and %d shared; want at most 2, and at least 18", i, r.own, len(r.bodies))
 			}
 			last := readers[0].bodies
 			for j := range 18 {
 				if !bytes.Equal(r.bodies[len(r.bodies)-1-j], last[len(last)-1-j]) {
-					t.Fatalf("reader %d received different bytes", i)
+					t.Fatalf("reader %d received different bytes than the first reader; want the same", i)
 				}
 			}
 		}
@@ -213,7 +213,7 @@ func TestSealedSetsHaveEqualAuthority(t *testing.T) {
 		}
 		for i, r := range readers {
 			if len(r.bodies) > 0 || len(r.got) != 20 {
-				t.Errorf("reader %d received %d messages, and %d bodies", i, len(r.got), len(r.bodies))
+				t.Errorf("reader %d received %d messages alone, and %d shared; want 20 and 0", i, len(r.got), len(r.bodies))
 			}
 		}
 	})
@@ -234,11 +234,11 @@ func wantNewEpoch(t *testing.T, interval, within time.Duration, leave func(c *se
 		}
 		c.say(interval, readers[:2]...)
 		if after := readers[0].epoch(); after == before {
-			t.Errorf("the epoch is the same %v after a reader has left", time.Since(left))
+			t.Errorf("%v after a reader has left, the epoch is the same; want a new one", time.Since(left))
 		}
 		c.say(interval, readers[:2]...)
 		if readers[0].epoch() != readers[1].epoch() || !bytes.Equal(readers[0].bodies[len(readers[0].bodies)-1], readers[1].bodies[len(readers[1].bodies)-1]) {
-			t.Error("the other readers share no messages")
+			t.Error("the remaining readers share no messages; want one epoch, and the same bytes")
 		}
 	})
 }
@@ -283,7 +283,7 @@ func TestEpochEndsInTime(t *testing.T) {
 		before := readers[0].epoch()
 		c.say(time.Second, readers...)
 		if readers[0].epoch() != before {
-			t.Error("the keys changed before epochTime")
+			t.Error("the keys changed before epochTime; want the same epoch")
 		}
 		for range 120 {
 			c.say(epochTime/100, readers...)
@@ -296,7 +296,7 @@ func TestEpochEndsInTime(t *testing.T) {
 			}
 		}
 		if readers[0].epoch() == before {
-			t.Errorf("the keys are the same after %v", epochTime)
+			t.Errorf("the epoch is the same after %v; want a new one", epochTime)
 		}
 	})
 }
@@ -331,7 +331,7 @@ func TestLateReaderKeepsItsOrder(t *testing.T) {
 			t.Errorf("the late reader received %d messages; want %d, in order", len(late.got), len(c.sent))
 		}
 		if late.epoch() != readers[0].epoch() {
-			t.Error("the late reader shares no messages")
+			t.Error("the late reader shares no messages with the first; want one epoch")
 		}
 	})
 }
@@ -354,7 +354,7 @@ func TestLateReaderGetsNoKeyOfTheOthers(t *testing.T) {
 		late.removed()
 		c.say(100*time.Millisecond, readers[:2]...)
 		if now := readers[0].epoch(); slices.Contains(keys, now) {
-			t.Errorf("the others use epoch %d behind the removal of a reader that has its key", now)
+			t.Errorf("after the removal of a reader, the remaining readers use epoch %d, whose key it has; want a new epoch", now)
 		}
 	})
 }
@@ -370,11 +370,11 @@ func TestAbortedReaderJoinsNoSet(t *testing.T) {
 		aborted.Abort(ahp.CloseForbidden, kickedReason)
 		_, _, err := aborted.Notify([]*routing.Notification{routing.NewNotification([]byte(`{"jsonrpc":"2.0","method":"action","params":{"channel":"s:/1"}}`), []byte("s:/1"))})
 		if !errors.Is(err, routing.ErrConnClosed) {
-			t.Errorf("a notification behind the abort: %v", err)
+			t.Errorf("Notify after Abort = %v; want ErrConnClosed", err)
 		}
 		for _, set := range c.agent.seals.shared.sets {
 			if _, ok := set.readers[aborted.seal]; ok || len(set.readers) != 2 {
-				t.Errorf("a set has %d readers; the aborted one is among them: %v", len(set.readers), ok)
+				t.Errorf("a set has %d readers, with the aborted reader: %v; want 2, without it", len(set.readers), ok)
 			}
 		}
 	})
@@ -411,7 +411,7 @@ func TestRepeatedMessageLooksNew(t *testing.T) {
 			seen := map[string]bool{}
 			for _, body := range r.bodies {
 				if seen[string(body)] {
-					t.Errorf("reader %d received the same bytes twice", i)
+					t.Errorf("reader %d received the same bytes twice; want new bytes for a repeated message", i)
 				}
 				seen[string(body)] = true
 			}
@@ -431,7 +431,7 @@ func TestReadersOfCommandsShareNothing(t *testing.T) {
 		}
 		for i, r := range readers {
 			if len(r.bodies) > 0 || !slices.Equal(r.got, c.sent) {
-				t.Errorf("reader %d received %d messages, and %d bodies", i, len(r.got), len(r.bodies))
+				t.Errorf("reader %d received %d messages alone, and %d shared; want all alone", i, len(r.got), len(r.bodies))
 			}
 		}
 	})
@@ -451,7 +451,7 @@ func TestLinkOpensNothingEarlier(t *testing.T) {
 		}
 		kept, joined := slices.Clone(readers[0].bodies), time.Now()
 		if len(kept) == 0 {
-			t.Fatal("the viewers share nothing")
+			t.Fatal("the viewers share no messages; want some")
 		}
 		late := join()
 		from := len(c.sent)
@@ -466,11 +466,11 @@ func TestLinkOpensNothingEarlier(t *testing.T) {
 			t.Fatalf("the late viewer received %d messages; want %d, in order", len(late.got), len(c.sent)-from)
 		}
 		if late.own == len(late.got) || late.epoch() != readers[0].epoch() {
-			t.Error("the late viewer shares nothing with the others")
+			t.Error("the late viewer shares no messages with the first; want one epoch")
 		}
 		for _, body := range kept {
 			if epoch := binary.BigEndian.Uint32(body[1:]); slices.Contains(late.hostEnd().conn.seal.epochs, epoch) {
-				t.Fatalf("the late viewer has the key of epoch %d, which began before it came", epoch)
+				t.Fatalf("the late viewer has the key of epoch %d, which began before it came; want only later keys", epoch)
 			}
 		}
 	})
@@ -504,19 +504,19 @@ func TestReadersShareTheStateTheyBeginWith(t *testing.T) {
 				first = parts
 			}
 			if len(parts) == 0 || !slices.EqualFunc(parts, first, bytes.Equal) {
-				t.Fatalf("reader %d receives %d bodies that differ from the first reader's %d", i, len(parts), len(first))
+				t.Fatalf("reader %d receives %d shared parts, which differ from the first reader's %d; want the same parts", i, len(parts), len(first))
 			}
 			if again := gives(r, 100+i); len(again) > 0 {
-				t.Error("a reader receives the same bytes twice")
+				t.Error("a reader receives the shared part of its state twice; want it once")
 			}
 		}
 		other := gives(c.openReader(vaultDevice{Level: auth.AccessTalk}, false), 11)
 		if len(other) == 0 || bytes.Equal(other[0], first[0]) {
-			t.Error("a reader with different authority shares a part")
+			t.Error("a reader with a different authority shares a part; want its own")
 		}
 		old := c.openReader(vaultDevice{Level: auth.AccessWrite}, true)
 		if parts := gives(old, 12); len(parts) > 0 {
-			t.Error("an older client receives a part")
+			t.Error("an older client receives a shared part; want the whole state")
 		}
 	})
 }

@@ -77,7 +77,7 @@ func TestSentinelGivesUp(t *testing.T) {
 		t.Errorf("RunSentinel = %v; want the refusal", err)
 	}
 	if asked != 1 {
-		t.Errorf("a relay that refuses was asked %d times", asked)
+		t.Errorf("a relay that refuses was asked %d times; want once", asked)
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

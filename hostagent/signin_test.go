@@ -135,24 +135,24 @@ func TestHostAgentSignsInByCode(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		told := r.hear()
 		if !strings.Contains(told, `"relay/signedIn"`) || strings.Contains(told, "error") {
-			t.Errorf("in the end the client hears %s", told)
+			t.Errorf("after the sign-in, the client receives %s; want relay/signedIn without an error", told)
 		}
 		gives := func(m string) bool {
 			return strings.Contains(m, `"method":"authenticate"`) && strings.Contains(m, `"token":"very-secret"`) && strings.Contains(m, `"resource":"https://api.example"`)
 		}
 		if !slices.ContainsFunc(host.messages(), gives) {
-			t.Errorf("the host receives %q", host.messages())
+			t.Errorf("the host receives %q; want authenticate with the token", host.messages())
 		}
 		if slices.ContainsFunc(host.messages(), func(m string) bool { return strings.Contains(m, "relay/signIn") }) {
-			t.Error("the host receives the request to sign in")
+			t.Error("the host receives relay/signIn; want the host-agent to answer it")
 		}
 		if strings.Contains(got+told, "very-secret") {
-			t.Error("the client sees the token")
+			t.Error("the client receives the token; want it hidden")
 		}
 		auth.mu.Lock()
 		defer auth.mu.Unlock()
 		if first := auth.posts[0]; first.Get("client_id") != "the-host" || first.Get("scope") != "read" || first.Get("resource") != "https://api.example" {
-			t.Errorf("the server is asked for a code with %v", first)
+			t.Errorf("the server is asked for a code with %v; want the host's client ID, scope and resource", first)
 		}
 	})
 }
@@ -175,7 +175,7 @@ func TestSignInIsRefused(t *testing.T) {
 					t.Errorf("the client gets %s; want %q", got, c.want)
 				}
 				if all, _ := auth.asked(); all != 0 {
-					t.Errorf("the server was asked %d times", all)
+					t.Errorf("the authorization server got %d requests; want 0", all)
 				}
 			})
 		})
@@ -199,23 +199,23 @@ func TestSignInsHaveARate(t *testing.T) {
 			first.asks("relay/signIn", wantsExample)
 		}
 		if got := second.asks("relay/signIn", wantsExample); !strings.Contains(got, "WDJB-MJHT") {
-			t.Fatalf("the last request within the rate gets %s", got)
+			t.Fatalf("the last request within the rate gets %s; want a code", got)
 		}
 		before, _ := auth.asked()
 		for _, r := range []*remote{first, second} {
 			if got := r.asks("relay/signIn", wantsExample); !strings.Contains(got, `"code":4290`) || !strings.Contains(got, "try again in 1") {
-				t.Errorf("a request beyond the rate gets %s", got)
+				t.Errorf("a request beyond the rate gets %s; want error 4290, try again", got)
 			}
 		}
 		if after, _ := auth.asked(); after != before {
-			t.Errorf("beyond the rate, servers were asked %d times", after-before)
+			t.Errorf("beyond the rate, the authorization servers got %d requests; want 0", after-before)
 		}
 		if got := other.asks("relay/signIn", wantsExample); !strings.Contains(got, "WDJB-MJHT") {
-			t.Errorf("a different person gets %s", got)
+			t.Errorf("a different person gets %s; want a code", got)
 		}
 		time.Sleep(signInEvery)
 		if got := first.asks("relay/signIn", wantsExample); !strings.Contains(got, "WDJB-MJHT") {
-			t.Errorf("after %v the person gets %s", signInEvery, got)
+			t.Errorf("%v later, the person gets %s; want a code", signInEvery, got)
 		}
 	})
 }

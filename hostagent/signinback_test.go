@@ -64,7 +64,7 @@ func (l *pipeListener) visit(t *testing.T, address string) int {
 	}
 	_ = answer.Body.Close()
 	if answer.Header.Get("Cache-Control") != "no-store" || answer.Header.Get("Referrer-Policy") != "no-referrer" {
-		t.Errorf("the answer to the browser has the header %v", answer.Header)
+		t.Errorf("the browser's answer has the header %v; want no-store and no-referrer", answer.Header)
 	}
 	return answer.StatusCode
 }
@@ -87,7 +87,7 @@ func sentBack(t *testing.T, answer string, test func(w *world, r *remote, auth *
 		}
 		said := r.asks("relay/signIn", wantsExample)
 		if err := json.Unmarshal([]byte(said), &got); err != nil {
-			t.Fatalf("the client gets %s: %v", said, err)
+			t.Fatalf("the answer to relay/signIn is %s: %v; want an offer", said, err)
 		}
 		at, err := url.Parse(got.Result.URL)
 		if err != nil || at.Host != "auth.example" || at.Path != "/authorize" || got.Result.Redirect != "http://127.0.0.1:40001/" || got.Result.Site != "auth.example" || got.Result.ExpiresIn != 600 {
@@ -126,17 +126,17 @@ func TestHostAgentTakesBrowsersBack(t *testing.T) {
 				told := arrive(t, r, l, "http://127.0.0.1:40001/?code=abc&state="+asked.Get("state"))
 				time.Sleep(2 * time.Second)
 				if told += r.hear(); !strings.Contains(told, `"relay/signedIn"`) || strings.Contains(told, "error") {
-					t.Errorf("in the end the client hears %s", told)
+					t.Errorf("after the browser's return, the client receives %s; want relay/signedIn without an error", told)
 				}
 				if !strings.Contains(strings.Join(w.hostSide().messages(), "\n"), `"token":"very-secret"`) {
-					t.Errorf("the host receives %q", w.hostSide().messages())
+					t.Errorf("the host receives %q; want the token", w.hostSide().messages())
 				}
 				auth.mu.Lock()
 				defer auth.mu.Unlock()
 				form := auth.posts[len(auth.posts)-1]
 				sum := sha256.Sum256([]byte(form.Get("code_verifier")))
 				if form.Get("code") != "abc" || form.Get("redirect_uri") != "http://127.0.0.1:40001/" || base64.RawURLEncoding.EncodeToString(sum[:]) != asked.Get("code_challenge") {
-					t.Errorf("the server is asked for a token with %v", form)
+					t.Errorf("the server is asked for a token with %v; want the code, the address, and a verifier that fits the challenge", form)
 				}
 				if l.visit(t, "http://127.0.0.1:40001/") != 0 {
 					t.Error("the port stays open")
@@ -171,11 +171,11 @@ func TestForeignAnswersSignNobodyIn(t *testing.T) {
 					t.Errorf("the client hears %s; want %q", got, c.heard)
 				}
 				if strings.Contains(strings.Join(w.hostSide().messages(), "\n"), `"method":"authenticate"`) {
-					t.Error("the host receives a token")
+					t.Error("the host receives a token; want none")
 				}
 				again := r.asks("relay/signInBack", fmt.Sprintf(`{"channel":"ahp-root://","address":"http://127.0.0.1:40001/?code=abc&state=%s"}`, asked.Get("state")))
 				if ended := c.heard != ""; ended != strings.Contains(again, "no sign-in waits") {
-					t.Errorf("a further answer gets %s", again)
+					t.Errorf("a second address gets %s; want no sign-in waits exactly if the first has ended the sign-in", again)
 				}
 				_ = l
 			})
@@ -201,7 +201,7 @@ func TestSignInBackEnds(t *testing.T) {
 					t.Errorf("the port answers %d", got)
 				}
 				if after, _ := auth.asked(); after != before {
-					t.Error("the server is asked for a token")
+					t.Error("the server is asked for a token after the end; want no request")
 				}
 			})
 		})
@@ -216,7 +216,7 @@ func FuzzSignInAddress(f *testing.F) {
 		l := newLanding()
 		l.expects.Store(true)
 		if err := l.takeAddress(address); err == nil {
-			t.Errorf("takeAddress accepts %q", address)
+			t.Errorf("takeAddress accepts %q; want an error", address)
 		}
 	})
 }

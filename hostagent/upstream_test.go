@@ -60,7 +60,7 @@ func TestMalformedUpstreamsAreRefused(t *testing.T) {
 			t.Errorf("Check of %+v: %v; want %q", test.upstream, err, test.want)
 		}
 		if err != nil && strings.Contains(err.Error(), "=secret") {
-			t.Errorf("error has the secret in it: %v", err)
+			t.Errorf("Check's error contains the secret: %v; want it hidden", err)
 		}
 	}
 }
@@ -151,7 +151,7 @@ func TestStrangeUpstreamsAreNamed(t *testing.T) {
 				t.Errorf("dial: %v; want upstream %s … %s", err, u, test.want)
 			}
 			if err != nil && strings.Contains(err.Error(), "secret") {
-				t.Errorf("error has the token in it: %v", err)
+				t.Errorf("dial's error contains the token: %v; want it hidden", err)
 			}
 		})
 	}
@@ -218,7 +218,7 @@ func TestHostGetsTheCurrentToken(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := (Upstream{URL: wsURL(server), TokenFile: file}).dial(t.Context(), 1000); err == nil || !strings.Contains(err.Error(), "upstream token file") {
-		t.Errorf("dial without the token file: %v", err)
+		t.Errorf("dial without the token file = %v; want an error about the upstream token file", err)
 	}
 }
 

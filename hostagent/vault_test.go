@@ -29,7 +29,7 @@ func pairDevice(t *testing.T, v *vault, device sealed.Identity) error {
 	}
 	code, ok := v.validCode()
 	if !ok || !v.try() {
-		t.Fatal("the code is not valid")
+		t.Fatal("the vault's new code is invalid, or no try is left; want a valid code")
 	}
 	w, err := v.proved(code, device, "phone")
 	if err != nil {
@@ -54,7 +54,7 @@ func TestVaultKeepsRemovals(t *testing.T) {
 		t.Fatalf("admitted as %+v, %v", a, err)
 	}
 	if _, err := v.admit(device, nil, now.Add(sealed.MaxLife+time.Hour)); err == nil {
-		t.Error("a device is admitted after 30 days without a connection")
+		t.Error("a device is admitted after 30 days without a connection; want an error")
 	}
 	if err := v.remove(device.Fingerprint().String(), true); err != nil {
 		t.Fatal(err)
@@ -64,18 +64,18 @@ func TestVaultKeepsRemovals(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(again.secret.Private(), v.secret.Private()) {
-		t.Error("the host's key has changed")
+		t.Error("the reopened vault has a different host key; want the same")
 	}
 	for _, v := range []*vault{v, again} {
 		if a, err := v.admit(device, nil, now); err == nil {
-			t.Errorf("removed device admitted as %+v", a)
+			t.Errorf("a removed device is admitted as %+v; want an error", a)
 		}
 		if err := pairDevice(t, v, device); err == nil {
-			t.Error("a removed device is paired again with the same keys")
+			t.Error("a removed device is paired again with the same keys; want an error")
 		}
 	}
 	if info, err := os.Stat(v.path); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("the vault has mode %v, %v", info.Mode(), err)
+		t.Errorf("the vault has mode %v, %v; want 0600", info.Mode(), err)
 	}
 }
 
@@ -95,7 +95,7 @@ func TestVaultKeepsRemovalsForGood(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !v.Removed(serial) {
-		t.Error("a removal of ten years ago is forgotten")
+		t.Error("a removal made ten years ago is forgotten; want it kept")
 	}
 }
 
@@ -110,10 +110,10 @@ func TestOwnerAlwaysHasRoomToRemove(t *testing.T) {
 		v.state.Removed = append(v.state.Removed, vaultRemoved{sealed.Fingerprint{3, byte(i), byte(i >> 8)}.String(), time.Now()})
 	}
 	if err := v.remove(sealed.Fingerprint{4}.String(), false); err == nil {
-		t.Error("a device removes more than half of what the list holds")
+		t.Error("a device without the owner's level fills more than half of the list; want an error")
 	}
 	if err := v.remove(sealed.Fingerprint{4}.String(), true); err != nil {
-		t.Errorf("the owner removes a device: %v", err)
+		t.Errorf("the owner removes a device from a full half: %v; want no error", err)
 	}
 }
 
@@ -134,6 +134,6 @@ func TestDamagedVaultStops(t *testing.T) {
 		}
 	}
 	if _, err := openVault("", "default", "laptop"); err == nil || !strings.Contains(err.Error(), "--state-dir") {
-		t.Errorf("without a state directory: %v", err)
+		t.Errorf("openVault without a state directory = %v; want an error that names --state-dir", err)
 	}
 }

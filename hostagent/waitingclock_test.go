@@ -58,7 +58,7 @@ func TestHostClockADayOff(t *testing.T) {
 				return result
 			}
 			if got := judge(time.Hour); got.State != "" {
-				t.Errorf("an item with an hour left is %s: %s", got.State, got.Why)
+				t.Errorf("an item with an hour left is %s: %s; want it undecided", got.State, got.Why)
 			}
 			if got := judge(-time.Hour); got.State != waiting.Late {
 				t.Errorf("an item that ended an hour ago is %q; want late", got.State)
@@ -75,10 +75,10 @@ func TestHostClockADayOff(t *testing.T) {
 				t.Fatal(err)
 			}
 			if _, there := w.book.Entry("0000000000000000000000000000000a"); !there {
-				t.Error("the journal has lost an item that relays may still offer")
+				t.Error("the journal has lost an item that relays may still offer; want it kept")
 			}
 			if _, there := w.book.Entry("0000000000000000000000000000000b"); there {
-				t.Error("the journal keeps an item that relays have forgotten")
+				t.Error("the journal keeps an item that relays have forgotten; want it removed")
 			}
 		})
 	}

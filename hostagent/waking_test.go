@@ -65,14 +65,14 @@ func TestOrderToWakeIsChecked(t *testing.T) {
 		"that is no JSON":           w.take([]byte("{")),
 	} {
 		if err == nil || len(sent) > 0 {
-			t.Errorf("an order %s: error %v, sent %v", name, err, sent)
+			t.Errorf("an order %s: error %v, packets for %v; want an error, and none", name, err, sent)
 		}
 	}
 	if err := order(keys, auth.WakeOrder, nil); err != nil || strings.Join(sent, " ") != "02:00:5e:00:53:01" {
-		t.Fatalf("a valid order: %v, sent %v", err, sent)
+		t.Fatalf("a valid order: %v, packets for %v; want one for 02:00:5e:00:53:01", err, sent)
 	}
 	if err := order(keys, auth.WakeOrder, nil); err == nil {
-		t.Error("a repeated order is carried out")
+		t.Error("a repeated order is carried out; want an error")
 	}
 	refused := 0
 	for i := range int64(20) {
@@ -81,6 +81,6 @@ func TestOrderToWakeIsChecked(t *testing.T) {
 		}
 	}
 	if refused < 10 {
-		t.Errorf("%d of 20 orders at once were refused", refused)
+		t.Errorf("%d of 20 orders at once were refused; want at least 10", refused)
 	}
 }

@@ -89,7 +89,7 @@ func (h *rawHost) hear(t *testing.T) (first byte, payload string) {
 	}
 	b := read(2)
 	if b[1]&maskBit == 0 {
-		t.Fatal("a frame for the host is not masked")
+		t.Fatal("the host-agent's frame for the host is not masked; want a mask")
 	}
 	n := int(b[1] &^ maskBit)
 	switch n {
@@ -123,10 +123,10 @@ func TestLegalFramesAreRead(t *testing.T) {
 		}
 	}
 	if first, payload := host.hear(t); first != finBit|opPong || payload != "now" {
-		t.Errorf("a ping was answered with %#x %q", first, payload)
+		t.Errorf("the answer to a ping is %#x %q; want a pong with now", first, payload)
 	}
 	if sock.Whole() {
-		t.Error("Whole = true without a further message")
+		t.Error("Whole = true without a further message; want false")
 	}
 }
 
@@ -156,7 +156,7 @@ func TestWholeIsTrueForCompleteMessages(t *testing.T) {
 			t.Fatal(err)
 		}
 		if sock.Whole() {
-			t.Errorf("a frame that begins with %x is said to be a message that can be read at once", other[:2])
+			t.Errorf("Whole = true for a frame that begins with %x; want false", other[:2])
 		}
 	}
 }
@@ -187,10 +187,10 @@ func TestMessageInManyPiecesIsNotCopied(t *testing.T) {
 		t.Fatalf("read %d bytes, %v", len(message), err)
 	}
 	if cap(message) > piece*pieces {
-		t.Errorf("there is room for %d bytes; allowed are %d", cap(message), piece*pieces)
+		t.Errorf("the message's buffer has room for %d bytes; want at most %d", cap(message), piece*pieces)
 	}
 	if took := after.TotalAlloc - before.TotalAlloc; took > 20*piece*pieces {
-		t.Errorf("%d bytes were allocated for a message of %d", took, len(message))
+		t.Errorf("%d bytes were allocated for a message of %d; want at most 20 times the pieces' size", took, len(message))
 	}
 }
 
@@ -227,7 +227,7 @@ func TestBrokenFramesEndTheConnection(t *testing.T) {
 				t.Errorf("the host hears %#x %q; want a close with %d", first, payload, test.code)
 			}
 			if err := sock.Write([]byte("x"), false); err == nil {
-				t.Error("Write succeeded after the close frame")
+				t.Error("Write succeeded after the close frame; want an error")
 			}
 		})
 	}
@@ -284,7 +284,7 @@ func TestCloseSaysGoodbye(t *testing.T) {
 				close(closed)
 			}()
 			if first, payload := host.hear(t); first != finBit|opClose || payload != "\x03\xe8client gone" {
-				t.Errorf("the host hears %#x %q", first, payload)
+				t.Errorf("the host receives %#x %q; want a close with code 1000, client gone", first, payload)
 			}
 			host.say(t, hostFrame(finBit|opText, "late"), hostFrame(finBit|opClose, "\x03\xe8"))
 			if n, err := io.Copy(io.Discard, host.in); err != nil || n != 0 {
@@ -318,7 +318,7 @@ func TestCloseBesideReader(t *testing.T) {
 	host.say(t, hostFrame(finBit|opClose, ""))
 	<-closed
 	if string(message) != first {
-		t.Errorf("the message that was read is now %q", message)
+		t.Errorf("after the close, the message read before is %q; want it unchanged", message)
 	}
 }
 
@@ -356,10 +356,10 @@ func TestWriteFrames(t *testing.T) {
 			t.Fatal(err)
 		}
 		if text := <-got; text != string(before) {
-			t.Errorf("a message of %d bytes came with %d others", n, len(text))
+			t.Errorf("the host received a message of %d bytes as %d bytes, or they differ; want the same", n, len(text))
 		}
 		if !bytes.Equal(message, before) {
-			t.Errorf("a message of %d bytes was changed", n)
+			t.Errorf("Write has changed the message of %d bytes; want it as it was", n)
 		}
 	}
 }
@@ -434,7 +434,7 @@ func FuzzReadFrames(f *testing.F) {
 					return messages, err.Error()
 				}
 				if len(m) > limit {
-					t.Fatalf("a message has %d bytes", len(m))
+					t.Fatalf("a message has %d bytes; want at most the limit", len(m))
 				}
 				messages = append(messages, string(m))
 			}
@@ -442,7 +442,7 @@ func FuzzReadFrames(f *testing.F) {
 		whole, end := read(bytes.NewReader(data))
 		pieces, endOfPieces := read(&inPieces{data, 1 + max(0, piece)%100})
 		if strings.Join(whole, "\n") != strings.Join(pieces, "\n") || end != endOfPieces {
-			t.Errorf("got %d messages and %s; in pieces, %d and %s", len(whole), end, len(pieces), endOfPieces)
+			t.Errorf("whole input: %d messages and %s; in pieces: %d and %s; want the same", len(whole), end, len(pieces), endOfPieces)
 		}
 	})
 }

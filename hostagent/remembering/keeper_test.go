@@ -157,7 +157,7 @@ func (w *world) ask(_ context.Context, data []byte) ([]byte, error) {
 		}
 	case remember.Check:
 		if w.sealed {
-			w.t.Error("a sealed host names its devices to a relay")
+			w.t.Error("a sealed host names its devices to a relay; want none named")
 		}
 		for i, h := range r.Holders {
 			if w.revoked[h.Device] {
@@ -289,7 +289,7 @@ func TestWritesArePaced(t *testing.T) {
 		time.Sleep(24 * time.Hour)
 		synctest.Wait()
 		if w.count(id) != n || w.count(remember.ListID) != lists || w.reads["s:/1"] != reads {
-			t.Error("an unchanged session was read or written")
+			t.Error("the keeper read or wrote an unchanged session; want neither")
 		}
 	})
 }
@@ -316,7 +316,7 @@ func TestRunningTurnIsWritten(t *testing.T) {
 		time.Sleep(10 * workingEvery)
 		synctest.Wait()
 		if w.count(id) != n {
-			t.Errorf("%d more writes of the same content", w.count(id)-n)
+			t.Errorf("%d more writes of the same content; want 0", w.count(id)-n)
 		}
 	})
 }
@@ -396,13 +396,13 @@ func TestRestartWritesNothingAgain(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if w.reads["s:/1"] != reads || w.count(remember.IDOf("s:/1")) != 1 {
-			t.Error("an unchanged session was read or written after the restart")
+			t.Error("the keeper read or wrote an unchanged session after its restart; want neither")
 		}
 		if r := w.records[remember.IDOf("s:/2")]; r.Version <= before {
 			t.Errorf("version %d after %d", r.Version, before)
 		}
 		if w.records[remember.IDOf("s:/3")] != nil || strings.Contains(w.content(remember.ListID), "s:/3") {
-			t.Error("a removed session is still there")
+			t.Error("a removed session has a record, or is in the list; want neither")
 		}
 	})
 }
@@ -430,7 +430,7 @@ func TestRemovedDeviceRenewsTheKeys(t *testing.T) {
 		time.Sleep(2 * checkEvery)
 		synctest.Wait()
 		if got, _ := w.keeper.Keys(all, phone); got.KeyID != given.KeyID || w.renewals() != 0 {
-			t.Error("a stranger's removal renewed the keys")
+			t.Error("the removal of a device without keys renewed the keys; want the same keys")
 		}
 		reads := w.reads["s:/1"]
 		w.mu.Lock()
@@ -441,15 +441,15 @@ func TestRemovedDeviceRenewsTheKeys(t *testing.T) {
 		synctest.Wait()
 		vault := w.keeper.keys.current()
 		if vault.KeyID() == given.KeyID || w.renewals() != 1 {
-			t.Fatal("the keys are not renewed")
+			t.Fatal("the removal of a device with keys has not renewed the keys; want one renewal")
 		}
 		for id, r := range w.records {
 			if r.Key != vault.KeyID() {
-				t.Errorf("record %.8s has the previous key", id)
+				t.Errorf("record %.8s is encrypted with the previous key; want the new one", id)
 			}
 		}
 		if w.reads["s:/1"] != reads || !strings.Contains(w.content(remember.IDOf("s:/1")), "one") {
-			t.Error("the host was read for the new key, or the content changed")
+			t.Error("the renewal read the host, or changed the content; want neither")
 		}
 	})
 }
@@ -488,7 +488,7 @@ func TestKeysFollowAuthority(t *testing.T) {
 			for _, uri := range c.want {
 				id := remember.IDOf(uri)
 				if string(given.Records[id]) != string(vault.RecordKey(id)) {
-					t.Errorf("%+v has no key for %s", c.policy, uri)
+					t.Errorf("the keys for %+v lack the record key for %s", c.policy, uri)
 				}
 			}
 		}

@@ -33,7 +33,7 @@ func (w *world) wantBlind(n int) {
 		}
 		for uri := range w.texts {
 			if id == remember.IDOf(uri) {
-				w.t.Errorf("a relay can compute the ID of %s", uri)
+				w.t.Errorf("a record has the plain ID of %s; want an ID that relays cannot compute", uri)
 			}
 		}
 	}
@@ -68,7 +68,7 @@ func TestSealedRecordsAreBlind(t *testing.T) {
 		one := gate.NewPolicy(auth.AccessRead, []string{"s:/1"}, nil, false)
 		given, err := w.keeper.Keys(one, Holder{Holder: auth.Holder{Subject: "ada"}, End: time.Now().Add(time.Hour)})
 		if err != nil || given.Key != nil || len(given.IDs) != 1 || given.IDs["s:/1"] != id || len(given.Records[id]) != remember.KeySize {
-			t.Errorf("a link to s:/1 gets %+v, %v", given, err)
+			t.Errorf("the holder of a link to s:/1 gets %+v, %v; want the record key and ID of that session only", given, err)
 		}
 	})
 }
@@ -105,11 +105,11 @@ func TestSealedHoldersEndAtTheHost(t *testing.T) {
 		synctest.Wait()
 		w.wantBlind(3)
 		if vault := w.keeper.keys.current(); vault.KeyID() == before.KeyID || w.renewals() != 1 {
-			t.Error("the keys are the same after a removal")
+			t.Error("the removal of a device has not renewed the keys; want one renewal")
 		}
 		former := remember.Vault{Tenant: "acme", Host: "laptop", Key: before.Key, Blind: true}
 		if w.record(former.IDOf("s:/1")) != nil {
-			t.Error("the removed device knows the ID of a record")
+			t.Error("a record has an ID made with the removed device's key; want new IDs")
 		}
 		holder("tablet", 3*time.Hour, "tablet")
 		time.Sleep(2 * time.Hour)
@@ -118,7 +118,7 @@ func TestSealedHoldersEndAtTheHost(t *testing.T) {
 		time.Sleep(2*time.Hour + 45*time.Minute)
 		synctest.Wait()
 		if w.renewals() != 1 {
-			t.Error("the keys are renewed before a holder's time is over")
+			t.Error("the keys are renewed before a holder's time is over; want one renewal so far")
 		}
 		time.Sleep(20 * time.Minute)
 		synctest.Wait()
@@ -127,7 +127,7 @@ func TestSealedHoldersEndAtTheHost(t *testing.T) {
 		}
 		w.wantBlind(3)
 		if w.readsOf("s:/1") != reads || !strings.Contains(w.content(w.keeper.idOf("s:/1")), "one") {
-			t.Error("the host was read for the new key, or the content changed")
+			t.Error("the renewal read the host, or changed the content; want neither")
 		}
 	})
 }
@@ -149,7 +149,7 @@ func TestSealingWipesTheRecords(t *testing.T) {
 			w.away, w.sealed = true, !w.sealed
 			w.mu.Unlock()
 			if was == nil {
-				t.Fatal("the relay has no record of s:/1")
+				t.Fatal("the relay has no record of s:/1; want one")
 			}
 			first := w.keeper.sessions
 			w.start(Turns)
@@ -163,24 +163,24 @@ func TestSealingWipesTheRecords(t *testing.T) {
 			left := len(w.records)
 			w.mu.Unlock()
 			if left > 0 {
-				t.Error("old records are still at the relay before the host's list arrives")
+				t.Errorf("%d old records are at the relay before the host's list arrives; want 0", left)
 			}
 			w.lists(first)
 			time.Sleep(5 * time.Minute)
 			synctest.Wait()
 			after := w.keeper.keys.current()
 			if after.KeyID() == before.KeyID() || after.Signer.Equal(before.Signer) {
-				t.Error("the keys are those that relays may have seen")
+				t.Error("the keys are still those that relays may have seen; want new ones")
 			}
 			w.mu.Lock()
 			for id, r := range w.records {
 				if slices.Equal(r.Data, was.Data) || r.Key == before.KeyID() || r.Blind != w.sealed {
-					t.Errorf("record %.8s is an old record", id)
+					t.Errorf("record %.8s is from before the change; want it written anew", id)
 				}
 			}
 			w.mu.Unlock()
 			if !strings.Contains(w.content(after.IDOf("s:/1")), "one") {
-				t.Error("the relay has no new record of s:/1")
+				t.Error("the relay has no new record of s:/1; want one")
 			}
 		}
 	})
@@ -209,7 +209,7 @@ func TestSealedHoldersStayKnown(t *testing.T) {
 			}
 		}
 		if err := hand("ada", "one-more"); err == nil {
-			t.Error("a holder above the bound gets the keys")
+			t.Error("a holder above the bound gets the keys; want an error")
 		}
 		w.mu.Lock()
 		w.revoked["device-0"] = true
@@ -218,7 +218,7 @@ func TestSealedHoldersStayKnown(t *testing.T) {
 		time.Sleep(time.Second)
 		synctest.Wait()
 		if w.renewals() != 1 {
-			t.Error("the removal of the first holder renewed no keys")
+			t.Error("the removal of the first holder renewed no keys; want one renewal")
 		}
 		if err := hand("ada", "one-more"); err != nil {
 			t.Error(err)
@@ -308,12 +308,12 @@ func TestUnwrittenKeysAreNotUsed(t *testing.T) {
 	}
 	r.path = filepath.Join(blocked, "keys") // no file can be written here, because blocked is a file
 	if _, err := r.renew(); err == nil {
-		t.Fatal("the key file was written at an impossible path")
+		t.Fatal("renew has written the key file at an impossible path; want an error")
 	}
 	other := holder
 	other.Rests = []string{"tablet"}
 	if err := r.hand(other); err == nil {
-		t.Fatal("the key file was written at an impossible path")
+		t.Fatal("hand has written the key file at an impossible path; want an error")
 	}
 	if keyOf(r) != key || len(r.all()) != 1 {
 		t.Errorf("after failed writes, the key is %s with %d holders; want %s with one", keyOf(r), len(r.all()), key)

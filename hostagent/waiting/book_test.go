@@ -59,11 +59,11 @@ func TestBookKeepsItsEntriesWhenReopened(t *testing.T) {
 	}
 	name := identity.Fingerprint().String()
 	if _, ok := again.Signer("ada", "d1", name); !ok {
-		t.Error("the device is not known")
+		t.Error("the reopened book does not know the device; want its signer")
 	}
 	for what, ok := range map[string]bool{"a different person": has(again, "eve", "d1", name), "a different device": has(again, "ada", "d2", name)} {
 		if ok {
-			t.Errorf("%s may use the device's keys", what)
+			t.Errorf("%s may use the device's keys; want no", what)
 		}
 	}
 	if e, ok := again.Entry(fmt.Sprintf("%032x", 2)); !ok || e.Stage != waiting.Sending {
@@ -76,7 +76,7 @@ func TestBookKeepsItsEntriesWhenReopened(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := waiting.Open(dir, "acme", "laptop"); err == nil {
-		t.Error("a damaged journal is taken for an empty one")
+		t.Error("a damaged journal opens; want an error")
 	}
 }
 
@@ -95,7 +95,7 @@ func TestBookIsBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 		if want := min(i+1, items.MaxOwn); len(list) != want || list[len(list)-1].ID != fmt.Sprint("d", i) {
-			t.Fatalf("after %d devices there are %d, and the last is not the one that asks", i+1, len(list))
+			t.Fatalf("after %d devices, the book lists %d, or the last is not the newest; want at most MaxOwn", i+1, len(list))
 		}
 	}
 	if _, err := b.Enter(waiting.Device{Subject: "ada", ID: "bad", Keys: "AAAA"}); err == nil {
@@ -109,10 +109,10 @@ func TestBookIsBounded(t *testing.T) {
 		}
 	}
 	if err := b.Write("a", waiting.Entry{Expires: old}, now); err != nil {
-		t.Errorf("a reported old entry makes no room: %v", err)
+		t.Errorf("writing an entry when reported old entries fill the journal: %v; want no error", err)
 	}
 	if err := b.Write("b", waiting.Entry{Expires: old}, now); err == nil {
-		t.Error("more entries than the bound")
+		t.Error("the journal accepts more entries than its bound; want ErrFull")
 	}
 }
 
@@ -134,7 +134,7 @@ func TestReportedEntriesMakeRoom(t *testing.T) {
 			t.Errorf("entry %d: %v", 1000+i, err)
 		}
 		if _, there := b.Entry(id(gone)); there {
-			t.Errorf("entry %d is still there", gone)
+			t.Errorf("reported entry %d is still in the journal; want it removed", gone)
 		}
 	}
 	if err := write(2000, false, now); err != waiting.ErrFull {
