@@ -47,7 +47,7 @@ func TestPackedPiecesArriveAtOnce(t *testing.T) {
 		}()
 		got := make([]byte, len(piece))
 		if _, err := io.ReadFull(u, got); err != nil || !bytes.Equal(got, piece) {
-			t.Fatalf("piece %d of %d bytes came as others, %v", i, len(piece), err)
+			t.Fatalf("piece %d of %d bytes arrives changed, %v; want the same bytes", i, len(piece), err)
 		}
 		if err := <-sent; err != nil {
 			t.Fatal(err)
@@ -94,7 +94,7 @@ func TestUnpackerIsBounded(t *testing.T) {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	if n, err := unpack(t, short); n != length || err != nil {
-		t.Errorf("%d zeros came as %d, %v", length, n, err)
+		t.Errorf("%d compressed zeros unpack to %d bytes, %v; want all", length, n, err)
 	}
 	runtime.ReadMemStats(&after)
 	if took := after.TotalAlloc - before.TotalAlloc; took > 4<<20 {
@@ -151,7 +151,7 @@ func TestCompressionIsAskedFor(t *testing.T) {
 			select {
 			case first = <-got:
 			case <-time.After(time.Minute):
-				t.Fatal("the relay gets nothing")
+				t.Fatal("the relay gets nothing for a minute; want the agent's first bytes")
 			}
 			if plain := string(first) == text; plain == (test.compress == Zstandard && test.knows == Zstandard) {
 				t.Errorf("the relay got %q", first)
@@ -159,6 +159,6 @@ func TestCompressionIsAskedFor(t *testing.T) {
 		})
 	}
 	if got := Compresses("brotli"); got != "" {
-		t.Errorf("a relay that knows no brotli answers %q", got)
+		t.Errorf("Compresses(brotli) = %q; want no method", got)
 	}
 }

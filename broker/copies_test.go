@@ -78,7 +78,7 @@ func (y *youngCluster) seldom(t *testing.T) {
 	t.Helper()
 	y.set(func() {
 		if y.looks > 200 {
-			t.Errorf("a cluster of %d was asked %d times in an hour", y.servers, y.looks)
+			t.Errorf("a cluster of %d servers was asked %d times in an hour; want at most 200", y.servers, y.looks)
 		}
 	})
 }
@@ -142,7 +142,7 @@ func TestCreationIsNotInterrupted(t *testing.T) {
 		calls++
 		cancel()
 		if _, limited := call.Deadline(); call.Err() != nil || !limited {
-			t.Errorf("the call with %d copies has ended with %v, or has no deadline", copies, call.Err())
+			t.Errorf("the call with %d copies has ended with %v, or has no deadline; want it running, with a deadline", copies, call.Err())
 		}
 		return &jetstream.APIError{}
 	})

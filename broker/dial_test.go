@@ -77,7 +77,7 @@ func TestDialRelaySaysWhyNot(t *testing.T) {
 		}}
 		_, err := broker.DialRelay(ctx, broker.RelayDialConfig{URL: url, Keys: stranger.Keys, Instance: "r", Events: events})
 		if err == nil || !said.Load() {
-			t.Errorf("DialRelay = %v, and that is not what Retrying says", err)
+			t.Errorf("DialRelay = %v; want the error which Retrying reports", err)
 		}
 		return err
 	}
@@ -110,11 +110,11 @@ func TestAgentComesBack(t *testing.T) {
 		t.Errorf("Retrying(%v); want connection refused", err)
 	}
 	if err := agent.Publish("ahp.v1.acme.laptop.x", nil); err == nil {
-		t.Error("Publish without a connection succeeded")
+		t.Error("Publish without a connection succeeded; want an error")
 	}
 	in := make(chan *nats.Msg, 10)
 	if _, err := agent.Subscribe("ahp.v1.acme.laptop.down", in); err != nil {
-		t.Fatalf("Subscribe without a connection: %v", err)
+		t.Fatalf("Subscribe without a connection: %v; want no error", err)
 	}
 	s.Start(t, addr)
 	natssite.Next(t, "Connected", evs.Connected)
@@ -129,7 +129,7 @@ func TestAgentComesBack(t *testing.T) {
 		return len(in) > 0
 	})
 	if len(evs.Connected) > 0 {
-		t.Error("Connected a second time")
+		t.Error("Connected was called a second time; want once")
 	}
 }
 
@@ -182,7 +182,7 @@ func TestAgentGoesToTheNextServer(t *testing.T) {
 	}
 	for len(waits) > 0 {
 		if wait := <-waits; wait < 100*time.Millisecond {
-			t.Errorf("waited %v before an attempt", wait)
+			t.Errorf("the agent waited %v before an attempt; want at least 100 ms", wait)
 		}
 	}
 }
@@ -283,7 +283,7 @@ func TestExpiredCredentialsAreCutOff(t *testing.T) {
 	}
 	defer nc.Close()
 	if early := ends.Sub(natssite.Next(t, "end of the connection", gone)); early > time.Second {
-		t.Errorf("cut off %v before expiry", early)
+		t.Errorf("the connection was closed %v before the credentials expired; want at most 1 s", early)
 	}
 	// NATS counts in seconds: it still accepts credentials during the second in which they expire.
 	natssite.Eventually(t, "expired credentials are refused", func() bool {
@@ -669,10 +669,10 @@ func TestPublishWhileAttemptHangs(t *testing.T) {
 	select {
 	case err := <-published:
 		if err == nil {
-			t.Error("Publish without a connection succeeded")
+			t.Error("Publish without a connection succeeded; want an error")
 		}
 	case <-time.After(broker.DialTimeout): // the attempt takes DialTimeout
-		t.Error("Publish waits for the attempt")
+		t.Error("Publish waits for the dial attempt; want it to return at once")
 		<-published
 	}
 }
@@ -692,13 +692,13 @@ func TestClosedConnectionDoesNothing(t *testing.T) {
 	<-agent.Done()
 	natssite.Next(t, "the last message", in)
 	if err := agent.Publish("ahp.v1.acme.laptop.x", nil); err == nil {
-		t.Error("Publish after Close succeeded")
+		t.Error("Publish after Close succeeded; want an error")
 	}
 	if err := agent.AwaitConnected(t.Context()); err == nil {
-		t.Error("AwaitConnected after Close succeeded")
+		t.Error("AwaitConnected after Close succeeded; want an error")
 	}
 	if len(evs.Disconnected) > 0 {
-		t.Error("Disconnected was called for Close")
+		t.Error("Close called Disconnected; want no call")
 	}
 }
 
@@ -842,12 +842,12 @@ func TestBusyRelayIsObeyed(t *testing.T) {
 	select {
 	case <-both:
 	case <-time.After(time.Minute):
-		t.Fatal("the second relay is not tried again")
+		t.Fatal("the second relay got no further attempt within a minute; want one")
 	}
 	mu.Lock()
 	defer mu.Unlock()
 	if len(asked[0]) != 1 {
-		t.Errorf("the first relay was tried %d times within its 60 s", len(asked[0]))
+		t.Errorf("the first relay got %d attempts within its 60 s; want 1", len(asked[0]))
 	}
 	if pause := asked[1][1].Sub(asked[1][0]); pause < 900*time.Millisecond {
 		t.Errorf("the second relay was tried again after %v; want 1 to 2 s", pause)

@@ -81,6 +81,6 @@ func TestServerFollowsKeys(t *testing.T) {
 	server = again
 	if nc, err := connect(former); err == nil {
 		nc.Close()
-		t.Error("a user of retired keys is taken")
+		t.Error("a user made with retired keys connects; want a refusal")
 	}
 }

@@ -133,7 +133,7 @@ func TestHandshakeHasDeadline(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := c.Write([]byte("x")); err == nil {
-			t.Error("Write to nobody succeeded")
+			t.Error("Write to a server that never answers succeeded; want an error")
 		}
 	})
 }

@@ -77,7 +77,7 @@ func TestGroupedBytesLeaveTogether(t *testing.T) {
 			})
 			left("after what leaves together")
 			if calls := len(below.calls) - before; size <= mostHeld && calls > 1 {
-				t.Fatalf("%d bytes that leave together are %d calls", size, calls)
+				t.Fatalf("a group of %d bytes left in %d writes; want 1", size, calls)
 			}
 		}
 	})
@@ -96,9 +96,9 @@ func TestFailedWriteEndsTheConnection(t *testing.T) {
 		below.fails = true
 	})
 	if !below.closed {
-		t.Error("the connection goes on without what was held")
+		t.Error("the connection is open after the write of held bytes failed; want it closed")
 	}
 	if _, err := c.letOut(nil, io.ErrUnexpectedEOF); !errors.Is(err, io.ErrUnexpectedEOF) {
-		t.Errorf("a connection that failed: %v", err)
+		t.Errorf("letOut after a failed read = %v; want ErrUnexpectedEOF", err)
 	}
 }

@@ -56,7 +56,7 @@ func TestPumpCopiesInOrder(t *testing.T) {
 				rt.Fatalf("it ends with %v", err)
 			}
 			if !bytes.Equal(got.Bytes(), want) {
-				rt.Fatalf("%d bytes came as %d others", len(want), got.Len())
+				rt.Fatalf("%d bytes arrive as %d bytes, or they differ; want the same", len(want), got.Len())
 			}
 		})
 	})
@@ -73,7 +73,7 @@ func TestPumpCopiesInOrder(t *testing.T) {
 			t.Fatalf("it ends with %v", err)
 		}
 		if r.most > idleBuffer {
-			t.Errorf("it waits for a minute with a buffer of %d bytes", r.most)
+			t.Errorf("the pump waits for a minute with a buffer of %d bytes; want at most idleBuffer", r.most)
 		}
 	})
 }

@@ -78,7 +78,7 @@ func TestReaderSeesChannelsOnly(t *testing.T) {
 	natssite.WantPassage(t, s.Relay(t), relay, "ahp.v1.acme.laptop.ctl.done")
 	for len(everything) > 0 {
 		if msg := <-everything; string(msg.Data) == "forged" {
-			t.Errorf("a forged message got through on %s", msg.Subject)
+			t.Errorf("a message from a reader of channels got through on %s; want none", msg.Subject)
 		}
 	}
 }
@@ -114,7 +114,7 @@ func TestReadersOfUnclearHostsAreRefused(t *testing.T) {
 		ttl          time.Duration
 	}{{"*", "", time.Hour}, {"acme", ">", time.Hour}, {"acme", "a.b", time.Hour}, {"acme", "", 0}, {"acme", "", auth.MaxReaderTTL + 1}, {"", "", time.Hour}} {
 		if creds, err := k.Authority().ChannelReader(test.tenant, test.host, test.ttl); err == nil {
-			t.Errorf("%+v: %d bytes of credentials", test, len(creds))
+			t.Errorf("ChannelReader for %+v returned %d bytes of credentials; want an error", test, len(creds))
 		}
 	}
 }

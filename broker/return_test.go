@@ -104,7 +104,7 @@ func measureReturn(t testing.TB, n int, outage time.Duration, webSocket bool) re
 	select {
 	case <-all:
 	case <-time.After(time.Minute):
-		t.Fatalf("%d of %d are back after a minute", len(back), n)
+		t.Fatalf("%d of %d host-agents are connected after a minute; want all", len(back), n)
 	}
 	r := returned{fetched: int(fetched.Load())}
 	for _, at := range back {

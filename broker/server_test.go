@@ -50,7 +50,7 @@ func TestStartServerRefuses(t *testing.T) {
 			server, err := embedded.Start(test.cfg)
 			if err == nil {
 				server.Close()
-				t.Fatal("StartServer succeeded")
+				t.Fatal("Start with an invalid configuration succeeded; want an error")
 			}
 			for _, want := range test.want {
 				if !strings.Contains(err.Error(), want) {
@@ -62,12 +62,12 @@ func TestStartServerRefuses(t *testing.T) {
 	// After a failed start, the same configuration works with a free port.
 	cfg := embedded.Config{Keys: s.Keys, Listen: taken}
 	if _, err := embedded.Start(cfg); err == nil {
-		t.Fatal("StartServer on a taken port succeeded")
+		t.Fatal("Start on a used port succeeded; want an error")
 	}
 	cfg.Listen = "127.0.0.1:0"
 	again, err := embedded.Start(cfg)
 	if err != nil {
-		t.Fatalf("StartServer after a failure: %v", err)
+		t.Fatalf("Start after a failed start: %v; want no error", err)
 	}
 	again.Close()
 	again.Close()
@@ -94,7 +94,7 @@ func TestServerWithoutListener(t *testing.T) {
 
 	server.Close()
 	if _, err := server.InProcessConn(); err == nil {
-		t.Error("InProcessConn after Close succeeded")
+		t.Error("InProcessConn after Close succeeded; want an error")
 	}
 }
 
@@ -142,7 +142,7 @@ func TestAgentStaysOnItsSubjects(t *testing.T) {
 	natssite.WantPassage(t, agent, relay, "ahp.v1.acme.laptop.up.ok")
 	for len(everything) > 0 {
 		if msg := <-everything; string(msg.Data) == "stolen" {
-			t.Errorf("a message on %s got through", msg.Subject)
+			t.Errorf("a message on the foreign subject %s got through; want none", msg.Subject)
 		}
 	}
 
@@ -164,7 +164,7 @@ func TestAgentStaysOnItsSubjects(t *testing.T) {
 	}
 	natssite.WantPassage(t, relay, agent, "ahp.v1.acme.laptop.down.ok")
 	if len(heard) > 0 {
-		t.Errorf("the host-agent read %s", (<-heard).Subject)
+		t.Errorf("the host-agent received a message on %s; want none", (<-heard).Subject)
 	}
 	if !agent.Connected() {
 		t.Error("the host-agent was cut off; want it kept")
@@ -200,7 +200,7 @@ func TestReplySubjectsAreNotChecked(t *testing.T) {
 		t.Errorf("reply subject %q", msg.Reply)
 	}
 	if len(evs.Errs) > 0 {
-		t.Errorf("unexpected: %v; if NATS checks reply subjects now, the relay need not", <-evs.Errs)
+		t.Errorf("the server reports %v; want no error: if NATS now checks reply subjects, the relay need not", <-evs.Errs)
 	}
 }
 
@@ -235,7 +235,7 @@ func TestStolenCredentialsAreUseless(t *testing.T) {
 	thieves.Wait()
 	if nc, err := natssite.Connect(s.URL()); err == nil {
 		nc.Close()
-		t.Error("connected without credentials")
+		t.Error("a connection without credentials is accepted; want a refusal")
 	}
 }
 
@@ -269,7 +269,7 @@ func TestServerLog(t *testing.T) {
 	for !violation || !parser {
 		line := natssite.Next(t, "log line", log.Lines)
 		if strings.Contains(line, "SECRET") {
-			t.Errorf("log has contents: %s", line)
+			t.Errorf("the log contains a message's content: %s", line)
 		}
 		violation = violation || strings.HasPrefix(line, "WARN") && strings.Contains(line, "Publish Violation")
 		parser = parser || strings.HasPrefix(line, "WARN") && strings.Contains(line, "parser ERROR")

@@ -88,7 +88,7 @@ func TestSecondConnectionIsUsed(t *testing.T) {
 				t.Fatalf("the second connection leads to %q; want %q", got, want)
 			}
 		case <-time.After(time.Minute):
-			t.Fatalf("no second connection to %q", want)
+			t.Fatalf("no second connection to %q after a minute; want one", want)
 		}
 	}
 	await(far.url())
@@ -115,11 +115,11 @@ func TestNoSecondConnectionToEarlierRelay(t *testing.T) {
 	own, old := newFront(t, s.Server, "", false), newFront(t, s.Server, "", true)
 	cfg := s.AgentConfig(t, "acme", "laptop", time.Hour)
 	cfg.URLs = []string{own.url(), old.url()}
-	cfg.Events.Standby = func(url string) { t.Errorf("a second connection to %q", url) }
+	cfg.Events.Standby = func(url string) { t.Errorf("the agent opened a second connection to %q, an earlier relay; want none", url) }
 	agent := natssite.DialAgent(t, cfg)
 	natssite.Eventually(t, "the agent has tried", func() bool { return old.idle.Load() > 0 })
 	natssite.WantPassage(t, agent, s.Relay(t), "ahp.v1.acme.laptop.out")
 	if !agent.Leads(own.url()) {
-		t.Error("the agent has left its relay")
+		t.Error("the agent has left its relay; want it there")
 	}
 }

@@ -46,10 +46,10 @@ func TestPackedFramesAreRestored(t *testing.T) {
 		defer r.Close()
 		got, err := io.ReadAll(r)
 		if err != nil || !bytes.Equal(got, plain.Bytes()) {
-			t.Fatalf("%d bytes came as %d others, %v", plain.Len(), len(got), err)
+			t.Fatalf("%d bytes unpack as %d bytes, %v; want the same bytes", plain.Len(), len(got), err)
 		}
 		if r.(*unpacker).decoder != nil {
-			t.Fatal("there is a decoder, and no frame")
+			t.Fatal("the unpacker has a decoder without a frame; want none")
 		}
 		former, err := zstd.NewReader(bytes.NewReader(packed.Bytes()), zstd.WithDecoderConcurrency(1))
 		if err != nil {
@@ -57,7 +57,7 @@ func TestPackedFramesAreRestored(t *testing.T) {
 		}
 		defer former.Close()
 		if got, err := io.ReadAll(former); err != nil || !bytes.Equal(got, plain.Bytes()) {
-			t.Fatalf("a former relay reads %d bytes of %d, %v", len(got), plain.Len(), err)
+			t.Fatalf("a former relay reads %d of %d bytes, %v; want all", len(got), plain.Len(), err)
 		}
 	})
 }
@@ -78,10 +78,10 @@ func TestEachFrameHeaderIsRead(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got, err := io.ReadAll(r); err != nil || len(got) != 2*min(size, compressWindow) {
-				t.Errorf("two frames of %d bytes came as %d bytes, %v", size, len(got), err)
+				t.Errorf("two frames of %d bytes each unpack to %d bytes, %v; want both", size, len(got), err)
 			}
 			if _, err := unpack(t, one[:len(one)-1]); !errors.Is(err, io.ErrUnexpectedEOF) {
-				t.Errorf("a frame that is cut off: %v", err)
+				t.Errorf("a frame that is cut off: %v; want ErrUnexpectedEOF", err)
 			}
 			if err := r.Close(); err != nil {
 				t.Error(err)
@@ -116,30 +116,30 @@ func TestIdleFrameEnds(t *testing.T) {
 		}
 		say(6)
 		if open(0) {
-			t.Error("a frame of little goes on")
+			t.Error("a frame with few bytes stays open; want it ended")
 		}
 		first = out.Len()
 		say(someSize)
 		for range 9 { // small pieces, like pings
 			say(6)
 			if !open(frameIdle / 10) {
-				t.Fatal("a frame ends too soon")
+				t.Fatal("the frame ends before frameIdle; want it open")
 			}
 		}
 		say(someSize)
 		if !open(frameIdle / 2) {
-			t.Fatal("a frame ends too soon")
+			t.Fatal("the frame ends before frameIdle; want it open")
 		}
 		say(6)
 		if open(frameIdle) {
-			t.Error("a frame in which little is said goes on")
+			t.Error("a frame which carries few bytes stays open after frameIdle; want it ended")
 		}
 	})
 	// This runs outside the bubble, because decoders are pooled.
 	if n, err := unpack(t, out.Bytes()[:first]); err != nil || n != 6 {
-		t.Errorf("%d bytes come out of a frame of 6, %v", n, err)
+		t.Errorf("a frame of 6 bytes unpacks to %d bytes, %v; want 6", n, err)
 	}
 	if n, err := unpack(t, out.Bytes()); err != nil || n != 6+someSize+9*6+someSize+6 {
-		t.Errorf("%d bytes come out, %v", n, err)
+		t.Errorf("all frames unpack to %d bytes, %v; want all written bytes", n, err)
 	}
 }

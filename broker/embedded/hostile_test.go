@@ -73,7 +73,7 @@ func awaitLine(t *testing.T, from *bufio.Reader, begins string) {
 	for {
 		line, err := from.ReadString('\n')
 		if err != nil {
-			t.Fatalf("waiting for %s: %q, %v", begins, line, err)
+			t.Fatalf("waiting for %s: read %q, %v; want that line", begins, line, err)
 		}
 		if strings.HasPrefix(line, begins) {
 			return
@@ -147,16 +147,16 @@ func TestSurplusConnectionsOfAHostAreClosed(t *testing.T) {
 	}
 	quiet := login("quiet")
 	if err := quiet.FlushTimeout(waitTime); err != nil || joined("quiet") != 1 {
-		t.Errorf("another host of the tenant: %d connections, %v", joined("quiet"), err)
+		t.Errorf("a different host of the tenant: %d connections, %v; want 1", joined("quiet"), err)
 	}
 	conns[0].Close()
 	until("its place is free", func() bool { return joined("busy") < maxHostConns })
 	if err := login("busy").FlushTimeout(waitTime); err != nil {
-		t.Errorf("one more, when one has ended: %v", err)
+		t.Errorf("a new connection after one has ended: %v; want no error", err)
 	}
 	for _, conn := range conns[1:] {
 		if !conn.IsConnected() {
-			t.Error("one that was there has ended")
+			t.Error("a connection below the host's limit has ended; want it open")
 		}
 	}
 }
@@ -222,14 +222,14 @@ func TestHostileInputHarmsNoOthers(t *testing.T) {
 			if c.ends {
 				_, err := io.Copy(io.Discard, from)
 				if errors.Is(err, os.ErrDeadlineExceeded) {
-					t.Error("the connection goes on")
+					t.Error("the connection is open after hostile input; want it closed")
 				}
 			}
 			if err := others.Publish("ahp.v1.acme.quiet.x", []byte(c.name)); err != nil {
 				t.Fatal(err)
 			}
 			if msg, err := heard.NextMsg(waitTime); err != nil || string(msg.Data) != c.name {
-				t.Errorf("another host hears %v, %v", msg, err)
+				t.Errorf("after hostile input, a different host receives %v, %v; want its message", msg, err)
 			}
 		})
 	}
@@ -252,7 +252,7 @@ func FuzzLogin(f *testing.F) {
 		l := &loginLine{from: from}
 		got, err := io.ReadAll(l)
 		if err != nil || !bytes.Equal(got, said) {
-			t.Fatalf("%d bytes have come, %d were read: %v", len(said), len(got), err)
+			t.Fatalf("%d bytes have arrived, but %d were read: %v; want the same bytes", len(said), len(got), err)
 		}
 		if len(l.line) > maxLogin {
 			t.Fatalf("%d bytes are kept", len(l.line))

@@ -47,7 +47,7 @@ func contended(t *testing.T, s *Server, what string) {
 	t.Helper()
 	for end := time.Now().Add(waitTime); !s.turns.fair.Contended(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("%s waits for no turn", what)
+			t.Fatalf("%s waits for no turn; want it in line", what)
 		}
 	}
 }
@@ -120,7 +120,7 @@ func TestDropWhileItIsSet(t *testing.T) {
 	s.Resolve(func(string) (string, error) { return "", errNoAccount })
 	if nc, err := agentAt(s, "acme", "laptop"); err == nil {
 		nc.Close()
-		t.Error("a host-agent is let in where nobody serves")
+		t.Error("a host-agent of a tenant without an account connects; want a refusal")
 	}
 }
 
@@ -141,22 +141,22 @@ func TestOneLoginMakesAnAccount(t *testing.T) {
 	s.Resolve(func(string) (string, error) { return claim, nil })
 	start := time.Now()
 	if _, err := s.accounts.Fetch(account); err != nil || s.accounts.awaitOther("other") {
-		t.Fatalf("the first fetch failed (%v), or the fetch of a different account waited", err)
+		t.Fatalf("the first Fetch failed (%v), or the fetch of a different account waited; want neither", err)
 	}
 	if !s.accounts.awaitOther(account) || time.Since(start) < buildTimeout {
-		t.Errorf("the second fetch continued %v after the first, which has made no account", time.Since(start))
+		t.Errorf("the second fetch continued %v after the first, which has made no account; want buildTimeout", time.Since(start))
 	}
 	for range 2 { // in both rounds, the first fetch has ended
 		if err := s.SetTenant("umbrella", nil); err != nil {
 			t.Fatal(err)
 		}
 		if s.accounts.awaitOther(account) {
-			t.Error("a fetch waits although the account is made")
+			t.Error("a fetch waits although the account is made; want no wait")
 		}
 	}
 	s.accounts.mu.Lock()
 	defer s.accounts.mu.Unlock()
 	if _, left := s.accounts.building[account]; left {
-		t.Error("the first fetch of a made account is still remembered")
+		t.Error("the first fetch of a made account is still remembered; want it forgotten")
 	}
 }

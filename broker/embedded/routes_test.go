@@ -103,19 +103,19 @@ func TestCutOffNeedsPossibleMajority(t *testing.T) {
 	}
 	three, two := start(routes...), start(routes[0])
 	if !three.CutOff(t.Context()) {
-		t.Error("one of three, with two that may run, is not cut off")
+		t.Error("CutOff of one server of three = false while two may run; want true")
 	}
 	if two.CutOff(t.Context()) {
-		t.Error("one of two is cut off")
+		t.Error("CutOff of one server of two = true; want false")
 	}
 	if err := silent[1].Close(); err != nil {
 		t.Fatal(err)
 	}
 	if three.CutOff(t.Context()) {
-		t.Error("one of three is cut off though another has ended")
+		t.Error("CutOff of one server of three = true although a second has ended; want false")
 	}
 	if behind := start(routes...); !behind.CutOff(t.Context()) {
-		t.Error("a refusal is believed at an address that never accepted a connection")
+		t.Error("CutOff = false after a refusal at an address that never accepted a connection; want true")
 	}
 }
 
@@ -138,13 +138,13 @@ func TestAddressesAreKnownBeforeACut(t *testing.T) {
 	}
 	defer s.Close()
 	if s.CutOff(t.Context()) || !s.accepts.has(other.Addr().String()) {
-		t.Error("no connection was made to the address of a server that accepts")
+		t.Error("the server has not connected to the address of a server that accepts; want one connection")
 	}
 	if s.accepts.due(time.Now().Add(time.Hour), 1) {
-		t.Error("a server connects again though all others have accepted")
+		t.Error("due = true an hour later, though all servers have accepted; want false")
 	}
 	if s.accepts.due(time.Now(), 2) || !s.accepts.due(time.Now().Add(acceptEvery), 2) {
-		t.Error("a server that has not accepted is not tried every acceptEvery")
+		t.Error("due of a server that has not accepted must be true after acceptEvery, and not earlier")
 	}
 }
 
@@ -198,7 +198,7 @@ func TestMajorityStartsACluster(t *testing.T) {
 					t.Errorf("cluster of %d; want %d", all, test.size)
 				}
 				if info, err := s.nats.Jsz(nil); err != nil || info.Meta == nil || info.Meta.Size != test.majority {
-					t.Errorf("%+v, %v: the first leader needs a different number of servers than %d", info, err, test.majority)
+					t.Errorf("Jsz = %+v, %v; want %d servers for the first leader", info, err, test.majority)
 				}
 			}
 			if led(servers) {

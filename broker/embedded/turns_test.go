@@ -102,11 +102,11 @@ func TestHostAgentsTakeTurns(t *testing.T) {
 			synctest.Wait()
 		}
 		if waited := time.Since(came); waited > 3*work {
-			t.Errorf("another tenant's message waited %v; turns take %v", waited, work)
+			t.Errorf("another tenant's message waited %v; want at most three turns of %v", waited, work)
 		}
 		wg.Wait()
 		if most > 3 { // a turn may begin before the server has handled the previous ones
-			t.Errorf("%d connections were worked on at a time", most)
+			t.Errorf("%d connections were served at a time; want at most 3", most)
 		}
 		want := ""
 		for i := range chunks {
@@ -161,26 +161,26 @@ func TestAloneTakesNoTurn(t *testing.T) {
 	w := turns.writer(t.Context(), partyOf("acme", "laptop"), io.Discard)
 	message := []byte("hello")
 	if n := testing.AllocsPerRun(100, func() { _, _ = w.Write(message) }); n > 0 {
-		t.Errorf("a write allocates %v times", n)
+		t.Errorf("a write allocates %v times; want 0", n)
 	}
 	for range turns.atOnce {
 		if !turns.enter() {
-			t.Fatal("there is no room though nobody writes")
+			t.Fatal("enter = false while fewer than atOnce write; want true")
 		}
 	}
 	if turns.enter() {
-		t.Errorf("more than %d write without a turn", turns.atOnce)
+		t.Errorf("enter = true for more than %d writes without a turn; want false", turns.atOnce)
 	}
 	for range turns.atOnce {
 		turns.leave()
 	}
 	turns.asked.Add(1)
 	if turns.enter() {
-		t.Error("one writes without a turn while another has asked for one")
+		t.Error("enter = true while a host-agent has asked for a turn; want false")
 	}
 	turns.asked.Add(-1)
 	if !turns.enter() {
-		t.Error("there is no room when all are done")
+		t.Error("enter = false after all have left; want true")
 	}
 }
 
@@ -232,7 +232,7 @@ func TestFloodRestsBesideAnotherTenant(t *testing.T) {
 			t.Errorf("the server worked for %.2f of the time on the messages of the busy tenant; want %.2f", got, share)
 		}
 		if longest > 2*longestTurn {
-			t.Errorf("a message of the other tenant took %v", longest)
+			t.Errorf("a message of the other tenant took %v; want at most two turns", longest)
 		}
 	})
 }
@@ -283,10 +283,10 @@ func TestTenantPaysForWhatTheRelayHears(t *testing.T) {
 			time.Sleep(longestTurn)
 		}
 		if rest := turns.shares.Spend("busy", time.Microsecond); rest == 0 {
-			t.Error("the host-agent need not rest")
+			t.Error("the busy tenant need not rest; want a rest")
 		}
 		if rest := turns.shares.Spend("quiet", time.Microsecond); rest > 0 {
-			t.Errorf("the other tenant's rests for %v", rest)
+			t.Errorf("the quiet tenant must rest for %v; want 0", rest)
 		}
 	})
 }

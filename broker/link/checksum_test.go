@@ -84,7 +84,7 @@ func TestEveryChangedBitIsFound(t *testing.T) {
 			changed[bit/8] ^= 1 << (bit % 8)
 			l := link.New(link.Config{}, 1, testEpoch, testStart)
 			if got, err := l.Receive(changed, testStart); err == nil {
-				t.Errorf("%s with bit %d changed: %+v", name, bit, got)
+				t.Errorf("Receive of %s with bit %d changed = %+v; want an error", name, bit, got)
 			}
 		}
 	}

@@ -31,14 +31,14 @@ func FuzzLinkReceive(f *testing.F) {
 			before := bytes.Clone(packet)
 			got, err := l.Receive(packet, now)
 			if err == nil && got.Released > 4 {
-				t.Fatalf("Released = %d of 4 sent", got.Released)
+				t.Fatalf("Released = %d; want at most the 4 sent packets", got.Released)
 			}
 			if got.Number != 0 && got.Number != last+1 {
-				t.Fatalf("Number = %d after %d", got.Number, last)
+				t.Fatalf("Number = %d after packet %d; want the next number", got.Number, last)
 			}
 			last = max(last, got.Number)
 			if !bytes.Equal(packet, before) {
-				t.Fatalf("Receive changed %x to %x", before, packet)
+				t.Fatalf("Receive changed its packet %x to %x; want it as it was", before, packet)
 			}
 			for n := 0; l.Resend(now) != nil; n++ {
 				if n > 4 {
@@ -47,11 +47,11 @@ func FuzzLinkReceive(f *testing.F) {
 			}
 			l.Done(got.Number, now)
 			if _, next, lost := l.Tick(now); !lost && !next.After(now) {
-				t.Fatalf("Tick is to be called again %v from now", next.Sub(now))
+				t.Fatalf("Tick returns a time %v from now; want a later time", next.Sub(now))
 			}
 		}
 		if last > 5 {
-			t.Fatalf("%d packets received of two", last-2)
+			t.Fatalf("%d packets are received in 3 deliveries; want at most 3", last-2)
 		}
 		l.Seal(make([]byte, link.HeaderRoom), now)
 	})

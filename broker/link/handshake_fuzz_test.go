@@ -63,7 +63,7 @@ func FuzzHandshake(f *testing.F) {
 		}
 		for _, answer := range bus.published {
 			if limit := 1000 + 6*len(packet); len(answer) > limit {
-				t.Fatalf("an answer of %d bytes to %d", len(answer), len(packet))
+				t.Fatalf("an answer has %d bytes for a packet of %d; want at most 1000 and 6 times the packet", len(answer), len(packet))
 			}
 		}
 		relay := NewRelayLink(bus, RelayLinkConfig{}, nil)
@@ -73,7 +73,7 @@ func FuzzHandshake(f *testing.F) {
 			t.Fatalf("answer %+v taken", answer)
 		}
 		if err != nil && len(err.Error()) > 1000 {
-			t.Fatalf("an error of %d bytes", len(err.Error()))
+			t.Fatalf("an error text has %d bytes; want at most 1000", len(err.Error()))
 		}
 	})
 }

@@ -70,10 +70,10 @@ func TestRefusedRelayLearnsWhy(t *testing.T) {
 						t.Errorf("Run = %v; want %q", err, test.want)
 					}
 				case <-time.After(time.Second):
-					t.Error("the relay is not told")
+					t.Error("Run of the refused relay has not returned after a second; want its error")
 				}
 				if len(e.accepted) != 0 {
-					t.Error("the host-agent accepted the link")
+					t.Error("the host-agent accepted the link; want a refusal")
 				}
 			})
 		})

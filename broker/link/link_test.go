@@ -94,17 +94,17 @@ func (e *end) take(t *rapid.T, from *end, now time.Time) {
 		if got.Number != 0 {
 			e.got = append(e.got, got.Payload)
 			if got.Number != uint64(len(e.got)) {
-				t.Fatalf("Receive gave number %d after %d packets", got.Number, len(e.got)-1)
+				t.Fatalf("Receive gave number %d after %d packets; want the next number", got.Number, len(e.got)-1)
 			}
 			e.undone = append(e.undone, got.Number)
 		}
 		if got.Released < e.released {
-			t.Fatalf("Released fell from %d to %d", e.released, got.Released)
+			t.Fatalf("Released fell from %d to %d; want it never lower", e.released, got.Released)
 		}
 		for e.released < got.Released {
 			e.released++
 			if !from.done[e.released] {
-				t.Fatalf("packet %d is released and not done", e.released)
+				t.Fatalf("packet %d is released before it is done; want it done first", e.released)
 			}
 		}
 	}
@@ -181,7 +181,7 @@ func TestEachPacketArrivesOnceAndInOrder(t *testing.T) {
 		b.wantGot(t, "b", a.sent)
 		a.wantGot(t, "a", b.sent)
 		if len(a.queue)+len(b.queue) > 0 || !a.link.Settled() || !b.link.Settled() {
-			t.Fatalf("not all is sent and released: %d and %d packets wait", len(a.queue), len(b.queue))
+			t.Fatalf("not all packets are sent and released: %d and %d wait; want 0", len(a.queue), len(b.queue))
 		}
 	})
 }
@@ -285,7 +285,7 @@ func TestTickReturnsALaterTime(t *testing.T) {
 			}
 			_, next, lost := l.Tick(now)
 			if !lost && !next.After(now) {
-				t.Fatalf("Tick(now) is to be called again %v from now", next.Sub(now))
+				t.Fatalf("Tick(now) returns a time %v from now; want a later time", next.Sub(now))
 			}
 		}
 	})
@@ -372,7 +372,7 @@ func TestWindowBoundsSmallPackets(t *testing.T) {
 			t.Errorf("%d packets of %d bytes in a window of %d; want about %d", n, test.size, test.window, test.want)
 		}
 		if _, err := l.Receive(ackPacket(0, uint64(n), uint64(n), 0), testStart); err != nil || !l.Settled() || !l.CanSend() {
-			t.Errorf("after an ack of all: settled %v, can send %v, %v", l.Settled(), l.CanSend(), err)
+			t.Errorf("after an ack for all packets: settled %v, can send %v, %v; want true, true", l.Settled(), l.CanSend(), err)
 		}
 	}
 }
@@ -397,6 +397,6 @@ func TestSilentPeerIsLost(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, _, lost := l.Tick(heard.Add(9 * time.Second)); lost {
-		t.Error("lost right after the peer was heard")
+		t.Error("Tick reports a lost peer 9 s after its last packet; want it present")
 	}
 }

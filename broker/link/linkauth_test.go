@@ -96,13 +96,13 @@ func TestUntrustedRelayGetsNoLink(t *testing.T) {
 					}
 				}
 				if len(e.accepted) != 0 {
-					t.Error("the host-agent accepted the link")
+					t.Error("the host-agent accepted an untrusted relay's link; want a refusal")
 				}
 				if len(log.Lines) != 1 {
 					t.Errorf("%d lines in the host-agent's log for three attempts within a minute; want one", len(log.Lines))
 				}
 				if line := <-log.Lines; !strings.HasPrefix(line, "ERROR") || !strings.Contains(line, test.want) {
-					t.Errorf("host-agent's log: %s", line)
+					t.Errorf("the host-agent's log has the line %s; want an ERROR with the reason", line)
 				}
 			})
 		})
@@ -121,7 +121,7 @@ func TestBothSidesMustWantAProof(t *testing.T) {
 			t.Errorf("a relay without keys: %v; want %v", err, link.ErrSilent)
 		}
 		if len(e.accepted) != 0 {
-			t.Error("the host-agent accepted the link")
+			t.Error("the host-agent accepted the link; want a refusal")
 		}
 	})
 	synctest.Test(t, func(t *testing.T) {
@@ -202,7 +202,7 @@ func TestForgedPacketsAreIgnored(t *testing.T) {
 		replay(func(s, d string) (string, string) { return s, d })
 		time.Sleep(time.Second)
 		if len(e.accepted) != 1 {
-			t.Error("a replayed hello opened a link")
+			t.Error("a replayed hello opened a link; want only the first link")
 		}
 		// A new, honest link still opens.
 		e.join("relay1")

@@ -126,9 +126,9 @@ func TestSlowNetworkIsShared(t *testing.T) {
 					time.Sleep(time.Second)
 					second.mu.Lock()
 					if n := len(second.gotAt); n == 0 {
-						t.Fatal("a packet of another link is held up for more than a second")
+						t.Fatal("a packet on the second link waits longer than a second; want at most 400 ms")
 					} else if d := second.gotAt[n-1].Sub(sent); d > 400*time.Millisecond || d < 0 {
-						t.Fatalf("a packet of another link took %v", d)
+						t.Fatalf("a packet on the second link took %v; want at most 400 ms", d)
 					}
 					second.mu.Unlock()
 				}
@@ -165,10 +165,10 @@ func TestNothingIsLostWhileNATSIsAway(t *testing.T) {
 		e.mu.Unlock()
 		time.Sleep(10 * time.Second)
 		if n := tries.Load(); n > 200 {
-			t.Errorf("%d attempts to publish in 10 s", n)
+			t.Errorf("%d attempts to publish in 10 s; want at most 200", n)
 		}
 		if e.left != 0 {
-			t.Error("a body counts as published that is not")
+			t.Error("a body counts as published while NATS is unreachable; want none")
 		}
 		e.net.intercept(nil)
 		r.link.Resumed()
@@ -212,7 +212,7 @@ func TestUnacceptablePacketEndsTheLink(t *testing.T) {
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		if e.left != 1 {
-			t.Error("a body that is too large stops the others")
+			t.Errorf("%d bodies left behind a packet that is too large; want 1", e.left)
 		}
 	})
 }
@@ -301,7 +301,7 @@ func TestNewLinkReplacesThePreviousLink(t *testing.T) {
 		old.wantEnded(t, link.ErrSilent)
 		old.wantGot(t)
 		if len(fresh.ended) > 0 || len(fresh.agent.ended) > 0 {
-			t.Errorf("the new link ended: %v, %v", fresh.ended, fresh.agent.ended)
+			t.Errorf("the new link ended: %v, %v; want it open", fresh.ended, fresh.agent.ended)
 		}
 	})
 }
@@ -356,7 +356,7 @@ func TestEachEndOfALinkIsNoticed(t *testing.T) {
 				}
 				for _, c := range []*cargo{r.cargo, r.agent} {
 					if len(c.ended) != 1 || c.late > 0 || len(c.got) > 0 {
-						t.Errorf("ended %v, then %d calls; got %q", c.ended, c.late, c.got)
+						t.Errorf("the link ended with %v, then got %d late calls and the packets %q; want one end, and nothing later", c.ended, c.late, c.got)
 					}
 				}
 			})
@@ -466,7 +466,7 @@ func TestLinksAboveTheBoundWait(t *testing.T) {
 		select {
 		case <-one.joined:
 		default:
-			t.Error("no link although there is room now")
+			t.Error("a waiting link is not opened although there is room; want it opened")
 		}
 	})
 }

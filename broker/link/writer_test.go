@@ -77,7 +77,7 @@ func TestWriterFinishesAllWork(t *testing.T) {
 			all.Wait()
 			time.Sleep(time.Minute)
 			if n, _ := k.state(); n > 0 || k.twice.Load() {
-				t.Errorf("seed %d: %d pieces were left; two flushed at once: %v", seed, n, k.twice.Load())
+				t.Errorf("seed %d: %d pieces were left, and two goroutines flushed at once: %v; want 0 and false", seed, n, k.twice.Load())
 			}
 			stop()
 			if err := <-ended; !errors.Is(err, context.Canceled) {
@@ -87,7 +87,7 @@ func TestWriterFinishesAllWork(t *testing.T) {
 			w.wake()
 			synctest.Wait()
 			if n, _ := k.state(); n != 1 {
-				t.Error("somebody has flushed after the end")
+				t.Error("a flush ran after the writer's end; want none")
 			}
 		})
 	}

@@ -30,7 +30,7 @@ func TestFittedEventIsValid(t *testing.T) {
 		e.Fit()
 		for _, s := range []string{e.Title, e.Text, e.Detail} {
 			if !utf8.ValidString(s) || strings.ContainsFunc(s, unicode.IsControl) || strings.ContainsRune(s, '\u202e') {
-				t.Fatalf("%q cannot be printed", s)
+				t.Fatalf("Fit leaves %q in the event; want printable text", s)
 			}
 		}
 		if len(e.Options) != n && (e.Options != nil || e.Answer != notice.NoForm) {
@@ -54,7 +54,7 @@ func TestLateAnswersAreIgnored(t *testing.T) {
 	e := notice.Event{ID: "1", Kind: notice.Done}
 	l.Add(e)
 	if _, ok := l.Report(true); ok {
-		t.Fatal("a report before it is known what is open")
+		t.Fatal("Report before the list of open events is known; want none")
 	}
 	l.Ready()
 	first, _ := l.Report(false)
@@ -95,13 +95,13 @@ func TestSealedEventsAreBare(t *testing.T) {
 	}
 	end := map[string][]notice.Push{"0f": bare.Pushes}
 	if err := report(notice.MaxSealed-1, end, nil); err != nil {
-		t.Errorf("the largest report: %v", err)
+		t.Errorf("the largest permitted report: %v; want no error", err)
 	}
 	if report(notice.MaxSealed, end, nil) == nil {
-		t.Error("a report has too many events and ends")
+		t.Error("a report with too many events and ends is valid; want an error")
 	}
 	if report(1, map[string][]notice.Push{"0f": append(slices.Clone(bare.Pushes), push)}, nil) == nil {
-		t.Error("an end has too many pushes")
+		t.Error("an end with too many pushes is valid; want an error")
 	}
 	for name, change := range map[string]func(*notice.Event){
 		"a session": func(e *notice.Event) { e.Session = "s:/1" }, "a chat": func(e *notice.Event) { e.Chat = "c:/1" },
@@ -116,7 +116,7 @@ func TestSealedEventsAreBare(t *testing.T) {
 		"a readable kind": func(e *notice.Event) { e.Kind, e.Session = notice.Approval, "s:/1" },
 	} {
 		if report(1, nil, change) == nil {
-			t.Errorf("a sealed event with %s passes", name)
+			t.Errorf("a sealed event with %s is valid; want an error", name)
 		}
 	}
 }
@@ -133,7 +133,7 @@ func FuzzReadReport(f *testing.F) {
 		for i := range r.Events {
 			e := r.Events[i]
 			if e.Fit(); e.Digest() != r.Events[i].Digest() {
-				t.Errorf("an event was taken that does not fit: %+v", r.Events[i])
+				t.Errorf("ReadReport accepts an event which Fit changes: %+v", r.Events[i])
 			}
 		}
 	})
@@ -150,10 +150,10 @@ func FuzzReadAnswer(f *testing.F) {
 		}
 		// The subject must address that relay only.
 		if subject := notice.OutcomeSubject("acme", "laptop", a.Relay); strings.ContainsAny(subject, "*> \r\n\t") || strings.Count(subject, ".") != strings.Count(notice.OutcomeSubject("acme", "laptop", "r"), ".") {
-			t.Errorf("an outcome goes to %q", subject)
+			t.Errorf("the subject for an outcome is %q; want one relay's subject", subject)
 		}
 		if a.Event == "" && len(a.Letter) == 0 || a.Nonce == "" {
-			t.Errorf("an answer was taken that is to nothing: %+v", a)
+			t.Errorf("ReadAnswer accepts an answer without event or nonce: %+v", a)
 		}
 	})
 }

@@ -116,7 +116,7 @@ func TestStolenCredentialsReachNoOther(t *testing.T) {
 		}
 	}
 	if err := thief.Flush(); err != nil {
-		t.Fatalf("the server has cut the thief off: %v", err)
+		t.Fatalf("the server has disconnected the thief: %v; want only refusals", err)
 	}
 	natssite.Eventually(t, "complaints about subscriptions", func() bool { return len(errs) >= len(wide) })
 
@@ -142,19 +142,19 @@ func TestStolenCredentialsReachNoOther(t *testing.T) {
 	}
 	for len(heard) > 0 {
 		msg := <-heard
-		t.Errorf("the thief heard %q on %s", msg.Data, msg.Subject)
+		t.Errorf("the thief received %q on %s; want nothing", msg.Data, msg.Subject)
 	}
 	for i, in := range hearers {
 		for len(in) > 0 {
 			msg := <-in
 			ownSubject := strings.HasPrefix(msg.Subject, "ahp.v1.acme.laptop.")
 			if !ownSubject && (strings.Contains(string(msg.Data), "stolen") || msg.Header.Get("Status") != "") {
-				t.Errorf("hearer %d got %q, %v on %s", i, msg.Data, msg.Header, msg.Subject)
+				t.Errorf("subscription %d received %q, %v on %s; want nothing from the thief", i, msg.Data, msg.Header, msg.Subject)
 			}
 		}
 	}
 	if h, _ := registry.Lookup("acme", "laptop"); h.AgentInstance != "" {
-		t.Errorf("a lease was given to %q, whose answer would have gone elsewhere", h.AgentInstance)
+		t.Errorf("the thief's request gave a lease to %q; want none", h.AgentInstance)
 	}
 }
 
@@ -344,12 +344,12 @@ func TestServersCommandsAreRefused(t *testing.T) {
 		r := dialRaw(t, s)
 		fmt.Fprintf(r, "%s\r\n", line)
 		if got := r.until("+OK", "MSG"); got != "the end" {
-			t.Errorf("%.40q without a login: %s", line, got)
+			t.Errorf("%.40q without a login: the server answers %s; want only the connection's end", line, got)
 		}
 	}
 	natssite.WantPassage(t, relay, natssite.DialAgent(t, s.AgentConfig(t, "umbrella", "last", 0)), "ahp.v1.umbrella.last.x")
 	if len(heard) > 0 {
-		t.Errorf("a message got through on %s", (<-heard).Subject)
+		t.Errorf("a server-only command sent a message on %s; want none", (<-heard).Subject)
 	}
 }
 
@@ -379,16 +379,16 @@ func TestReplayedLoginIsRefused(t *testing.T) {
 	for _, name := range []string{"*", ">", "a.b", "a b", "", "a\r\nSUB > 1", "é", strings.Repeat("a", 64), "A", "a\x00b"} {
 		for _, pair := range [][2]string{{name, "laptop"}, {"acme", name}} {
 			if _, _, err := s.Keys.Authority().AgentUser(pair[0], pair[1], key.Public(), 0); err == nil {
-				t.Errorf("AgentUser(%q, %q) succeeded", pair[0], pair[1])
+				t.Errorf("AgentUser(%q, %q) succeeded; want an error", pair[0], pair[1])
 			}
 			if _, err := s.Keys.Tokens().IssueHost(auth.Enrolment{Tenant: pair[0], Host: pair[1], Expires: time.Now().Add(time.Hour)}); err == nil {
-				t.Errorf("IssueHost(%q, %q) succeeded", pair[0], pair[1])
+				t.Errorf("IssueHost(%q, %q) succeeded; want an error", pair[0], pair[1])
 			}
 			if _, err := broker.DialAgent(t.Context(), broker.AgentDialConfig{
 				URLs: []string{s.URL()}, Tenant: pair[0], Host: pair[1], Instance: "i", Sign: key.SignNonce,
 				Credentials: func(context.Context) (string, error) { return "", nil },
 			}); err == nil {
-				t.Errorf("DialAgent for %q/%q succeeded", pair[0], pair[1])
+				t.Errorf("DialAgent for %q/%q succeeded; want an error", pair[0], pair[1])
 			}
 		}
 	}

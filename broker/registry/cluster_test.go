@@ -41,13 +41,13 @@ func TestClusterRefusesOtherKeys(t *testing.T) {
 		case line := <-lines.Lines:
 			found = strings.Contains(line, "same keys") && strings.HasPrefix(line, "ERROR")
 		case <-deadline:
-			t.Fatal("the log does not say that the keys differ")
+			t.Fatal("the log has no error about different keys; want same keys in an ERROR")
 		}
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	if err := two.Server.AwaitRoute(ctx); err == nil {
-		t.Error("servers with different keys are connected")
+		t.Error("servers with different keys are connected; want no route")
 	}
 }
 
@@ -83,7 +83,7 @@ func TestHostAgentsLearnOfCrashedRelays(t *testing.T) {
 			if test.want == "[]" {
 				select {
 				case relays := <-gone:
-					t.Errorf("host-agent was told that %v are gone", relays)
+					t.Errorf("the host-agent was told that the relays %v have crashed; want no report", relays)
 				case <-time.After(6 * time.Second): // much longer than the news takes
 				}
 				return

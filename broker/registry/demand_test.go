@@ -121,27 +121,27 @@ func TestAccountsOnDemand(t *testing.T) {
 	ada, eve := newAgentLogin(t, server, "ada", "h"), newAgentLogin(t, server, "eve", "h")
 	if nc, err := ada.connect(); err == nil {
 		nc.Close()
-		t.Fatal("somebody of a tenant is let in that nobody knows")
+		t.Fatal("a host-agent of an unknown tenant connects; want a refusal")
 	}
 	ada.told(t, r)
 	eve.told(t, r)
 	if names := r.cfg.Tenants.Names(); len(names) > 0 {
-		t.Fatalf("%v are open, and nobody is there", names)
+		t.Fatalf("the accounts %v are open while no host-agent is connected; want none", names)
 	}
 	nc := ada.login(t)
 	ada.holds(t, nc, 1)
 	if isOpen(r, "eve") {
-		t.Error("the account of another tenant was opened")
+		t.Error("the account of a different tenant was opened; want only ada's")
 	}
 	later := func() time.Time { return time.Now().Add(2 * accountIdle) }
 	r.accounts.tidy(later())
 	if !isOpen(r, "ada") {
-		t.Fatal("an account was closed whose host is held here")
+		t.Fatal("an account was closed whose host's lease this relay keeps; want it open")
 	}
 	r.keeping.sweep(later()) // now the lease expires
 	r.accounts.tidy(later())
 	if !isOpen(r, "ada") {
-		t.Fatal("an account was closed in which somebody is connected")
+		t.Fatal("an account was closed while a host-agent is connected; want it open")
 	}
 	nc.Close()
 	until(t, "the account is closed", func() bool { r.accounts.tidy(later()); return !isOpen(r, "ada") })
@@ -151,7 +151,7 @@ func TestAccountsOnDemand(t *testing.T) {
 	}
 	r.accounts.tidy(later())
 	if !isOpen(r, "ada") {
-		t.Error("an account was closed that somebody uses")
+		t.Error("an account was closed while it is in use; want it open")
 	}
 	release()
 	until(t, "the account is closed again", func() bool { r.accounts.tidy(later()); return !isOpen(r, "ada") })
@@ -175,7 +175,7 @@ func TestAccountsOnDemand(t *testing.T) {
 	until(t, "the account is opened for who was revoked", func() bool { // at most one request a second
 		if nc, err := eve.connect(); err == nil {
 			nc.Close()
-			t.Fatal("somebody who was revoked is let in")
+			t.Fatal("a host-agent with revoked credentials connects; want a refusal")
 		}
 		return isOpen(r, "eve")
 	})
@@ -207,12 +207,12 @@ func TestOneRelayStandsByForEachTenant(t *testing.T) {
 			owner := first(relays, tenant)
 			counts[owner]++
 			if fewer := slices.DeleteFunc(slices.Clone(relays), func(r string) bool { return r != owner && r > relays[0] }); first(fewer, tenant) != owner {
-				t.Fatal("it is not the first among fewer")
+				t.Fatal("the tenant's first relay is not first in a shorter list; want the same relay")
 			}
 		}
 		for _, r := range relays {
 			if counts[r] < tenants/len(relays)/4 {
-				t.Fatalf("relay %s stands by for %d of %d tenants: %v", r, counts[r], tenants, counts)
+				t.Fatalf("relay %s stands by for %d of %d tenants: %v; want a quarter of its share or more", r, counts[r], tenants, counts)
 			}
 		}
 	})

@@ -60,7 +60,7 @@ func TestHostIsServedWhileTheDiskIsFull(t *testing.T) {
 	}
 	for i := range hosts {
 		if _, known := r.Lookup("acme", fmt.Sprintf("h%d", i)); !known {
-			t.Errorf("host %d of %d, which was written, is not known any more", i, hosts)
+			t.Errorf("the written host %d of %d is unknown after the disk was full; want it known", i, hosts)
 		}
 	}
 }

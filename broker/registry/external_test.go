@@ -50,7 +50,7 @@ func startNATS(t *testing.T, keys *auth.Keys, listen, more string) *natsServer {
 	s.Start()
 	t.Cleanup(s.stop)
 	if !s.ReadyForConnections(natssite.Patience) {
-		t.Fatal("the NATS server is not ready")
+		t.Fatal("the NATS server is not ready after natssite.Patience; want it ready")
 	}
 	return s
 }
@@ -94,7 +94,7 @@ func TestExternalServersGetTheTenants(t *testing.T) {
 	natssite.Next(t, "the end of the connection", badEvents.Disconnected)
 	wantHost(t, r, registry.Offline, "revoked")
 	if len(otherEvents.Disconnected) > 0 {
-		t.Errorf("the other host-agent was cut off: %v", <-otherEvents.Disconnected)
+		t.Errorf("the second host-agent was disconnected: %v; want it connected", <-otherEvents.Disconnected)
 	}
 	stolen := nats.UserJWT(func() (string, error) { return bad.Credentials(t.Context()) }, bad.Sign)
 	refused := func() bool {

@@ -20,7 +20,7 @@ func TestOnlyTheStoreCallsHostUnknown(t *testing.T) {
 	a.serve(t)
 	a.join(t) // starts without the store after a time
 	if err := a.Unread(); err == nil {
-		t.Error("a relay alone of two is said to have read the store")
+		t.Error("Unread = nil for one relay of two without the store; want an error")
 	}
 	if err := a.Find(t.Context(), "acme", "laptop"); !errors.Is(err, registry.ErrStoreAway) || errors.Is(err, registry.ErrUnknownHost) {
 		t.Errorf("Find without the store = %v; want ErrStoreAway", err)
@@ -36,7 +36,7 @@ func TestOnlyTheStoreCallsHostUnknown(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := a.Find(t.Context(), "acme", host); err != nil {
-			t.Fatalf("%s, just enrolled at the other relay: %v", host, err)
+			t.Fatalf("Find(%s), just enrolled at the second relay: %v; want no error", host, err)
 		}
 	}
 	if err := a.Forget(t.Context(), "acme", "host1"); err != nil {

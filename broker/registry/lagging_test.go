@@ -70,10 +70,10 @@ func TestLaggingCopyIsNotTheStore(t *testing.T) {
 	select {
 	case <-done:
 	case <-time.After(natssite.Patience):
-		t.Fatal("followOnce did not end")
+		t.Fatal("followOnce did not end on a copy that lags; want an error")
 	}
 	if _, known := r.Lookup("acme", "laptop"); !known {
-		t.Error("the host is forgotten")
+		t.Error("the host is forgotten after reading a copy that lags; want it known")
 	}
 }
 

@@ -32,12 +32,12 @@ func TestLineKeepsLease(t *testing.T) {
 			}
 			r.keeping.sweep(time.Now())
 			if h, _ := r.Lookup("t", "h"); h.State != Online || !h.LastSeen.Equal(last) {
-				t.Fatalf("%v after it was heard: %+v", time.Since(last), h)
+				t.Fatalf("%v after the holder was heard, the host is %+v; want online, and seen at that time", time.Since(last), h)
 			}
 		}
 		r.keeping.sweep(time.Now())
 		if h, _ := r.Lookup("t", "h"); h.State != Offline || !h.LastSeen.Equal(last) {
-			t.Errorf("%v after it was heard last: %+v", time.Since(last), h)
+			t.Errorf("%v after the holder was last heard, the host is %+v; want offline, and seen at that time", time.Since(last), h)
 		}
 		if *cuts != 1 {
 			t.Errorf("its connection was cut %d times; want that it asks anew, if it is there after all", *cuts)
@@ -58,7 +58,7 @@ func TestForeignLineKeepsNoLease(t *testing.T) {
 		time.Sleep(DefaultLeaseTTL)
 		r.keeping.sweep(time.Now())
 		if h, _ := r.Lookup("t", "h"); h.State != Online {
-			t.Fatalf("at the end of a lease since its connection ended: %+v", h)
+			t.Fatalf("a lease's time after its connection ended, the host is %+v; want online", h)
 		}
 		time.Sleep(time.Second)
 		r.keeping.sweep(time.Now())
@@ -86,12 +86,12 @@ func TestLineProvesHolderToRival(t *testing.T) {
 		}
 		first := ask(1)
 		if again := ask(2); again != first {
-			t.Errorf("revision %d, then %d though nothing was heard", first, again)
+			t.Errorf("the first answer has revision %d, and the second %d though the holder was silent; want the same", first, again)
 		}
 		time.Sleep(4 * time.Second)
 		heard = time.Now()
 		if again := ask(3); again <= first {
-			t.Errorf("revision %d, then %d after it was heard", first, again)
+			t.Errorf("the first answer has revision %d, and the one after the holder was heard %d; want a higher one", first, again)
 		}
 	})
 }
@@ -104,12 +104,12 @@ func TestLostHolderIsDisconnected(t *testing.T) {
 	cuts, _ := r.attends("agent", time.Now)
 	r.applyHost(&r.view, leased("agent", "other", 2, 1), 8, 1, false)
 	if *cuts != 0 {
-		t.Errorf("cut %d times though it has its host", *cuts)
+		t.Errorf("the connection was cut %d times while its instance holds the host; want 0", *cuts)
 	}
 	r.applyHost(&r.view, leased("agent", "me", 3, 1), 9, 1, false)
 	r.applyHost(&r.view, leased("rival", "other", 1, 2), 10, 1, false)
 	if *cuts != 1 {
-		t.Errorf("cut %d times after another has taken its host", *cuts)
+		t.Errorf("the connection was cut %d times after a rival has taken the host; want 1", *cuts)
 	}
 }
 
@@ -141,11 +141,11 @@ func TestLongRenewalIntervalNeedsLine(t *testing.T) {
 	} {
 		h.cfg.Quiet, h.every = test.quiet, time.Duration(r.keeping.renewEvery("t.h", test.instance))*time.Millisecond
 		if got := h.renewal(); got > test.want || got < test.want*9/10 {
-			t.Errorf("%+v: asks again after %v", test, got)
+			t.Errorf("%+v: the holder renews after %v; want 90 to 100 %% of test.want", test, got)
 		}
 	}
 	if ended(); r.keeping.renewEvery("t.h", "agent") != 0 || len(r.keeping.lines) > 0 {
-		t.Errorf("lines %v after their end", r.keeping.lines)
+		t.Errorf("renewEvery after the lines' end, and the lines %v; want 0 and none", r.keeping.lines)
 	}
 }
 
@@ -179,13 +179,13 @@ func TestLeasesRunOut(t *testing.T) {
 				for key, at := range heard {
 					h, _ := r.Lookup("t", key[2:])
 					if late := time.Since(*at) > DefaultLeaseTTL; late != (h.State == Offline) {
-						rt.Fatalf("%s, heard %v ago, is %s", key, time.Since(*at), h.State)
+						rt.Fatalf("%s, heard %v ago, is %s; want offline exactly after the lease's time", key, time.Since(*at), h.State)
 					} else if late {
 						delete(heard, key)
 					}
 				}
 				if len(r.keeping.kept) != len(heard) {
-					rt.Fatalf("%d leases are kept, and %d run", len(r.keeping.kept), len(heard))
+					rt.Fatalf("%d leases are kept; want the %d which run", len(r.keeping.kept), len(heard))
 				}
 			}
 		})

@@ -85,7 +85,7 @@ func TestLaggingWatchIsNotStalled(t *testing.T) {
 			r.upkeep.wrote = time.Now()
 			r.view.noteProgress(uint64(i))
 			if r.view.watchStalled(began) {
-				t.Fatalf("after %d entries of others the watch is said to be over", i+1)
+				t.Fatalf("after %d entries from different relays, the watch counts as stalled; want it running", i+1)
 			}
 		}
 		time.Sleep(10 * beatEvery)
@@ -94,13 +94,13 @@ func TestLaggingWatchIsNotStalled(t *testing.T) {
 			t.Error("the watch brings nothing of what is written; want it begun anew")
 		}
 		if r.view.watchStalled(time.Now()) {
-			t.Error("a watch that has just begun is said to be over")
+			t.Error("a watch that has just begun counts as stalled; want it running")
 		}
 		far := &view{r: r, name: "far", heard: time.Now()}
 		began = time.Now().Add(beatEvery)
 		time.Sleep(6 * beatEvery)
 		if far.watchStalled(began) {
-			t.Error("a watch of another region that has begun 5 beats ago is said to be over")
+			t.Error("a watch of a different region, begun 5 beats ago, counts as stalled; want it running")
 		}
 		time.Sleep(beatEvery)
 		if !far.watchStalled(began) {
@@ -137,6 +137,6 @@ func TestJoiningWritesItsFileOnce(t *testing.T) {
 		t.Fatalf("of %d hosts that were read, the file is to be written: %v; want not yet", len(r.hosts), due())
 	}
 	if r.view.synced(r.view.epoch, "bucket"); !due() {
-		t.Error("all is read, and the file is not to be written")
+		t.Error("the whole store is read, but the file is not due; want it due")
 	}
 }

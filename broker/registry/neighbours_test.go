@@ -58,7 +58,7 @@ func TestRefusalProvesACrashOnlyAfterAnAcceptance(t *testing.T) {
 			r.relays.peers["other"].missed = absentAfter + 1
 			turn()
 			if len(r.relays.gone) != 0 {
-				t.Error("a silent relay with a server connection is taken for crashed")
+				t.Error("a silent relay with a server connection counts as crashed; want it present")
 			}
 			r.relays.peers["other"].missed = 0
 		}
@@ -66,13 +66,13 @@ func TestRefusalProvesACrashOnlyAfterAnAcceptance(t *testing.T) {
 		if accepts {
 			turn()
 			if len(r.relays.gone) != 0 {
-				t.Error("a relay whose address accepts connections is taken for crashed")
+				t.Error("a relay whose address accepts connections counts as crashed; want it present")
 			}
 			_ = l.Close()
 		}
 		turn()
 		if _, gone := r.relays.gone["other"]; gone != accepts {
-			t.Errorf("address accepted before: %v; taken for crashed: %v", accepts, gone)
+			t.Errorf("the address accepted a connection before: %v; the relay counts as crashed: %v; want both the same", accepts, gone)
 		}
 		if accepts {
 			continue
@@ -80,7 +80,7 @@ func TestRefusalProvesACrashOnlyAfterAnAcceptance(t *testing.T) {
 		r.relays.peers["other"].missed = absentAfter + 1
 		turn()
 		if _, gone := r.relays.gone["other"]; !gone {
-			t.Error("a relay that refuses and that the store does not hear of is not taken for crashed")
+			t.Error("a relay that refuses connections and is silent in the store counts as present; want it crashed")
 		}
 	}
 }

@@ -25,9 +25,9 @@ func TestLowerSeqNeverOvertakes(t *testing.T) {
 			k.kept = &keptLease{host: k}
 		}
 		if got := k.overtaken(&stored, "me"); got && stored.Seq < own.Seq {
-			t.Errorf("own %+v is overtaken by %+v", own, stored)
+			t.Errorf("own %+v is overtaken by the older %+v; want it kept", own, stored)
 		} else if !got && stored.Seq > own.Seq {
-			t.Errorf("own %+v is not overtaken by %+v", own, stored)
+			t.Errorf("own %+v is not overtaken by the newer %+v; want the newer", own, stored)
 		}
 	})
 }
@@ -48,7 +48,7 @@ func TestLateWriteLosesNoConnectedHost(t *testing.T) {
 			time.Sleep(time.Second)
 			r.keeping.sweep(time.Now())
 			if h, _ := r.Lookup("t", "h"); h.State != Online || r.hosts["t.h"].kept == nil {
-				t.Fatalf("the host is %+v, kept: %v", h, r.hosts["t.h"].kept != nil)
+				t.Fatalf("the host is %+v, kept: %v; want online and kept", h, r.hosts["t.h"].kept != nil)
 			}
 		}
 		if k := r.hosts["t.h"]; !k.dirty || k.own.Seq != 6 || k.own.Keeper != "me" {

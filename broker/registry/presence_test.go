@@ -116,7 +116,7 @@ func TestLatestLeaseDecidesThePresence(t *testing.T) {
 func TestOversizedPresenceIsRefused(t *testing.T) {
 	good := Presence{State: Online, Reason: strings.Repeat("r", maxReasonLen), AgentVersion: strings.Repeat("v", maxVersionLen)}
 	if err := good.check(); err != nil {
-		t.Errorf("check at the limits = %v", err)
+		t.Errorf("check at the limits = %v; want no error", err)
 	}
 	for want, p := range map[string]Presence{
 		"state":              {State: Incompatible},
@@ -130,7 +130,7 @@ func TestOversizedPresenceIsRefused(t *testing.T) {
 		}
 		if p.State == Online && p.Silent == 0 {
 			if err := withDefaults(p).check(); err != nil {
-				t.Errorf("check after withDefaults = %v", err)
+				t.Errorf("check after withDefaults = %v; want no error", err)
 			}
 		}
 	}

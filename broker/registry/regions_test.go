@@ -168,11 +168,11 @@ func TestRegionsDecideAboutTheirHosts(t *testing.T) {
 		t.Errorf("by then east says of a host of the west %+v; want what was known", h)
 	}
 	if h, _ := west.Lookup("acme", "roaming"); !online(h) {
-		t.Errorf("west hears the host-agent, and says %+v", h)
+		t.Errorf("west hears the host-agent, but lists its host as %+v; want online", h)
 	}
 	for name, host := range map[string]string{"east": "laptop", "west": "desktop"} {
 		if h, _ := regions[name].Lookup("acme", host); !online(h) {
-			t.Errorf("%s: its own %s is %+v", name, host, h)
+			t.Errorf("%s lists its own host %s as %+v; want online", name, host, h)
 		}
 	}
 	if took := time.Since(apart); took < regionTTL {
@@ -214,7 +214,7 @@ func TestRegionOfOtherKeys(t *testing.T) {
 		case line := <-lines.Lines:
 			refused = strings.Contains(line, "gateway handshake error") && strings.Contains(line, "need the same keys")
 		case <-deadline:
-			t.Fatal("the log does not say that east has other keys")
+			t.Fatal("the log has no error about east's different keys; want one")
 		}
 	}
 	forger, err := natssite.NewKeys(t).ClusterTLS()
@@ -273,6 +273,6 @@ func TestOneRegionDecides(t *testing.T) {
 		t.Errorf("the other host-agent: %v; want %v", err, registry.ErrHostTaken)
 	}
 	if err := stop(); err != nil {
-		t.Errorf("the one that has the host: %v", err)
+		t.Errorf("the holder of the host stops with %v; want no error", err)
 	}
 }

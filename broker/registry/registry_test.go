@@ -134,7 +134,7 @@ func TestRegistryLifecycle(t *testing.T) {
 	s := natssite.New(t)
 	one, two := startRegistry(t, s, 0), startRegistry(t, s, 0)
 	if _, ok := two.Lookup("acme", "laptop"); ok {
-		t.Error("Lookup before enrolment found it")
+		t.Error("Lookup found the host before its enrolment; want it unknown")
 	}
 	heard := make(chan registry.Host, 100)
 	cancel := two.Subscribe(func(h registry.Host) { heard <- h })
@@ -187,7 +187,7 @@ func TestRegistryLifecycle(t *testing.T) {
 	wantHost(t, one, registry.Online, "")
 	wantHost(t, two, registry.Online, "")
 	if len(heard) > 0 {
-		t.Errorf("told after cancel: %+v", <-heard)
+		t.Errorf("a canceled subscriber was told %+v; want nothing", <-heard)
 	}
 	for _, name := range []string{"b", "a"} {
 		if err := one.Enrol("acme", name); err != nil {
@@ -209,7 +209,7 @@ func TestRegistryLifecycle(t *testing.T) {
 		t.Errorf("Hosts (-want +got):\n%s", diff)
 	}
 	if err := one.Enrol("acme", "a.b"); err == nil {
-		t.Error("Enrol of a.b succeeded")
+		t.Error("Enrol of the host a.b succeeded; want an error")
 	}
 	conn.Close()
 }
@@ -327,10 +327,10 @@ func TestHostOfACrashedInstanceIsReleased(t *testing.T) {
 	acquire(t, second)
 	// This release in the first instance's name comes too late.
 	if err := registry.ReleaseCrashed(t.Context(), late, "host-agent crashed"); err != nil {
-		t.Errorf("ReleaseCrashed again: %v", err)
+		t.Errorf("a second ReleaseCrashed for the first instance: %v; want no error", err)
 	}
 	if h := wantHost(t, r, registry.Online, ""); h.AgentInstance != "second" || h.Released != "" {
-		t.Errorf("host held by the second: %+v", h)
+		t.Errorf("the host held by the second instance: %+v; want it unchanged", h)
 	}
 }
 
@@ -399,10 +399,10 @@ func TestRegistryOutlivesRestart(t *testing.T) {
 	r = registryWith(t, s, cfg)
 	after := wantHost(t, r, registry.Online, "")
 	if !after.Since.Equal(before.Since) || !after.Enrolled.Equal(before.Enrolled) || after.AgentInstance != "first" {
-		t.Errorf("after a restart: %+v\nbefore: %+v", after, before)
+		t.Errorf("after the restart, the host is %+v; before, it was\n%+v\nwant the same holder and times", after, before)
 	}
 	if h, ok := r.Lookup("acme", "spare"); !ok || h.Reason != "host-agent has never connected" {
-		t.Errorf("spare after a restart: %+v", h)
+		t.Errorf("the host spare after the restart: %+v; want host-agent has never connected", h)
 	}
 	natssite.Eventually(t, "the lease is renewed", func() bool {
 		h, _ := r.Lookup("acme", "laptop")
@@ -548,7 +548,7 @@ func TestBadLeaseRequests(t *testing.T) {
 	wantHost(t, r, registry.Online, "")
 	for len(victim) > 0 {
 		if msg := <-victim; strings.Contains(string(msg.Data), "result") {
-			t.Errorf("the relay answered on %s", msg.Subject)
+			t.Errorf("the relay answered a bad lease request on %s; want no answer", msg.Subject)
 		}
 	}
 }
@@ -556,19 +556,19 @@ func TestBadLeaseRequests(t *testing.T) {
 func TestStartRegistryRefuses(t *testing.T) {
 	s := natssite.New(t)
 	if _, err := registry.Start(t.Context(), registry.Config{}); err == nil {
-		t.Error("StartRegistry without a Conn succeeded")
+		t.Error("Start without a Conn succeeded; want an error")
 	}
 	relay := s.Relays(t)
 	if _, err := registry.Start(t.Context(), registry.Config{Conn: relay}); err == nil {
-		t.Error("StartRegistry without Tenants succeeded")
+		t.Error("Start without Tenants succeeded; want an error")
 	}
 	tenants := s.Tenants(t)
 	if _, err := registry.Start(t.Context(), registry.Config{Conn: relay, Tenants: tenants, File: t.TempDir()}); err == nil {
-		t.Error("StartRegistry with a directory for its file succeeded")
+		t.Error("Start with a directory as its file succeeded; want an error")
 	}
 	relay.Close()
 	if _, err := registry.Start(t.Context(), registry.Config{Conn: relay, Tenants: tenants}); err == nil {
-		t.Error("StartRegistry on a closed Conn succeeded")
+		t.Error("Start with a closed Conn succeeded; want an error")
 	}
 }
 

@@ -29,7 +29,7 @@ func TestRenewedIsNotRevoked(t *testing.T) {
 			}
 			for deadline := time.Now().Add(time.Minute); token == "former" && len(b.usersOf(e)) == 0; time.Sleep(time.Millisecond) {
 				if time.Now().After(deadline) {
-					t.Fatal("the other relay does not know of the host")
+					t.Fatal("the second relay does not know the host after a minute; want it known")
 				}
 			}
 		}
@@ -39,7 +39,7 @@ func TestRenewedIsNotRevoked(t *testing.T) {
 	}
 	b.Close() // and wait for its work
 	if refused := b.accounts.tenants["acme"].refused; len(refused) > 0 {
-		t.Errorf("users with good credentials are refused: %v", refused)
+		t.Errorf("users with valid credentials are refused: %v; want none", refused)
 	}
 }
 
@@ -77,17 +77,17 @@ func TestRevocationWaitsForHomeStore(t *testing.T) {
 	go func() { known <- r.revoker.catchUp(t.Context(), homes[0]) }()
 	select {
 	case <-known:
-		t.Fatal("it goes on before it knows what the store of the host has")
+		t.Fatal("catchUp returns before it has read the store of the host's region; want it to wait")
 	case <-time.After(100 * time.Millisecond): // shorter than the revoker waits at most
 	}
 	far.noteProgress(rev)
 	select {
 	case all := <-known:
 		if !all {
-			t.Error("it has given up, though the store of the host has told all")
+			t.Error("catchUp = false although the store of the host's region has answered; want true")
 		}
 	case <-time.After(time.Minute):
-		t.Error("it does not go on when it knows")
+		t.Error("catchUp has not returned a minute after the store answered; want true")
 	}
 }
 

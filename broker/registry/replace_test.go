@@ -38,11 +38,11 @@ func TestReplacedRelaysLoseNothing(t *testing.T) {
 				t.Logf("replacement %d is whole after %v", round, time.Since(start).Round(time.Millisecond))
 				for i := range round + 1 {
 					if _, known := m.Lookup("acme", fmt.Sprint("before-", i)); !known {
-						t.Errorf("replacement %d does not know host %d", round, i)
+						t.Errorf("replacement %d does not know host %d; want it known", round, i)
 					}
 				}
 				if err := m.Enrol("acme", fmt.Sprint("after-", round)); err != nil {
-					t.Errorf("a change at replacement %d: %v", round, err)
+					t.Errorf("enrolling a host at replacement %d: %v; want no error", round, err)
 				}
 			}
 		})

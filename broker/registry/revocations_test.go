@@ -45,21 +45,21 @@ func TestRevocationsAreKept(t *testing.T) {
 		}
 	}
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("mode of the file: %v, %v", info.Mode(), err)
+		t.Errorf("the file of revocations has mode %v, %v; want 0600", info.Mode(), err)
 	}
 	again := loadRevocations(t, path)
 	ada := auth.Client{ID: "other", Tenant: "acme", Subject: "ada"}
 	switch {
 	case !again.Revoked(at.Add(-time.Minute), ada.Keys()...):
-		t.Error("an old token of the subject is good")
+		t.Error("an old token of a revoked subject is valid; want it revoked")
 	case again.Revoked(at.Add(time.Minute), ada.Keys()...):
-		t.Error("a new token of the subject is revoked")
+		t.Error("a new token of a revoked subject is revoked; want it valid")
 	case again.Revoked(at.Add(-time.Minute), auth.Client{ID: "other", Tenant: "umbrella", Subject: "ada"}.Keys()...):
-		t.Error("a token of a subject of that name in another tenant is revoked")
+		t.Error("a token of a subject with that name in a different tenant is revoked; want it valid")
 	case !again.Revoked(at.Add(time.Minute), auth.Client{ID: "ABC", Tenant: "umbrella", Subject: "bob"}.Keys()...):
 		t.Error("the token is good")
 	case !again.Revoked(at.Add(-time.Minute), auth.Enrolment{ID: "e", Tenant: "acme", Host: "laptop"}.Keys()...):
-		t.Error("an enrolment of the host is good")
+		t.Error("an enrolment of the revoked host is valid; want it revoked")
 	}
 }
 
@@ -94,18 +94,18 @@ func TestRevokedOriginIsFoundInAChain(t *testing.T) {
 			}
 		}
 		if name != "token" && r.RevokedOrigin("umbrella", []auth.Origin{test.origin}) {
-			t.Errorf("%s: revoked in a different tenant", name)
+			t.Errorf("%s: the origin is revoked in a different tenant; want it valid", name)
 		}
 	}
 	if err := r.Add(auth.Revocation{Token: "spent", At: at}); err != nil {
 		t.Fatal(err)
 	}
 	if !r.RevokedOrigin("acme", []auth.Origin{{ID: "spent", Subject: "bob"}}) {
-		t.Error("a token that was used up, and then revoked, leaves what was derived from it")
+		t.Error("tokens derived from a used and then revoked token are valid; want them revoked")
 	}
 	r.receive([]auth.Revocation{{Token: "spent", At: at.Add(time.Hour), Alone: true}})
 	if !r.RevokedOrigin("acme", []auth.Origin{{ID: "spent", Subject: "bob"}}) {
-		t.Error("after a later revocation of the token alone, the tokens derived from it are valid again")
+		t.Error("after a later revocation of the token alone, the tokens derived from it are valid; want them revoked")
 	}
 }
 
@@ -150,7 +150,7 @@ func TestRevocationsCannotBeKept(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "gone")
 	r := loadRevocations(t, filepath.Join(dir, "revocations.json"))
 	if err := r.Add(auth.Revocation{Token: "ABC", At: time.Now(), Alone: true}); err == nil {
-		t.Error("Add says nothing of a file that cannot be written")
+		t.Error("Add with a file that cannot be written returns no error; want one")
 	}
 	if !r.Revoked(time.Now(), auth.RevocationKey{Token: "ABC"}) {
 		t.Error("the token is good")
@@ -159,7 +159,7 @@ func TestRevocationsCannotBeKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := r.save(); err != nil || len(loadRevocations(t, r.file).List()) != 1 {
-		t.Errorf("once it can be written, the file does not hold it (%v)", err)
+		t.Errorf("once the file can be written, save = %v, or the file lacks the revocation; want it saved", err)
 	}
 }
 
@@ -174,27 +174,27 @@ func TestRevocationsAreBounded(t *testing.T) {
 	}
 	fill(MaxRevocations/2 - 1)
 	if first, err := r.Spend("last", now); !first || err != nil {
-		t.Errorf("the last is spent: %v, %v", first, err)
+		t.Errorf("Spend of the last free place = %v, %v; want true", first, err)
 	}
 	if first, err := r.Spend("more", now); first || !errors.Is(err, ErrTooManyRevocations) {
-		t.Errorf("one more is spent: %v, %v", first, err)
+		t.Errorf("Spend beyond the bound = %v, %v; want ErrTooManyRevocations", first, err)
 	}
 	if first, err := r.Spend("last", now); first || err != nil {
-		t.Errorf("the last is spent again: %v, %v", first, err)
+		t.Errorf("a second Spend of the last token = %v, %v; want false", first, err)
 	}
 	fill(MaxRevocations - 1)
 	if err := r.Add(auth.Revocation{Token: "last of all", At: now}); err != nil {
-		t.Errorf("an operator's, when tokens that were spent fill half: %v", err)
+		t.Errorf("an operator's revocation, when used tokens fill half of the list: %v; want no error", err)
 	}
 	if err := r.Add(auth.Revocation{Token: "more", At: now}); !errors.Is(err, ErrTooManyRevocations) {
 		t.Errorf("one more: %v", err)
 	}
 	if err := r.Add(auth.Revocation{Token: "0", At: now.Add(time.Hour)}); err != nil {
-		t.Errorf("one that is known: %v", err)
+		t.Errorf("a revocation of a known token in a full list: %v; want no error", err)
 	}
 	r.receive([]auth.Revocation{{Token: "other relay's", At: now}})
 	if !r.Revoked(now, auth.RevocationKey{Token: "other relay's"}) {
-		t.Error("what another relay took is not taken over")
+		t.Error("a revocation received from a different relay is not in force; want it in a full list too")
 	}
 }
 
@@ -289,7 +289,7 @@ func TestRevocationsConverge(t *testing.T) {
 		}
 		for _, r := range relays[1:] {
 			if !maps.Equal(r.entries, relays[0].entries) {
-				t.Fatalf("relays know %+v and %+v", relays[0].List(), r.List())
+				t.Fatalf("two relays have the revocations %+v and %+v; want the same", relays[0].List(), r.List())
 			}
 		}
 	})

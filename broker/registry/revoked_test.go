@@ -34,7 +34,7 @@ func TestRevokedEverywhere(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !first.Revocations().Revoked(early.At, early.Key()) {
-		t.Error("a revocation does not count while the store is away")
+		t.Error("a revocation made while the store is unreachable is not in force; want it")
 	}
 
 	b.serve(t)
@@ -52,7 +52,7 @@ func TestRevokedEverywhere(t *testing.T) {
 	}
 	natssite.Next(t, "word of a revocation", told)
 	if !first.Revocations().Revoked(late.At, late.Key()) {
-		t.Errorf("the first relay knows %+v", first.Revocations().List())
+		t.Errorf("the first relay has the revocations %+v; want the later one too", first.Revocations().List())
 	}
 	natssite.Eventually(t, "both have it in their files", func() bool {
 		return file("a").Revoked(late.At, late.Key()) && file("b").Revoked(early.At, early.Key())

@@ -36,7 +36,7 @@ func TestTenantAdmitsHostsUpToItsLimit(t *testing.T) {
 		}
 	}
 	if _, known := r.Lookup("acme", "host-2"); known {
-		t.Error("the refused host is enrolled")
+		t.Error("the refused host is enrolled; want it unknown")
 	}
 	if n := r.Stats().Full; n != 3 {
 		t.Errorf("%d refusals counted; want 3", n)
@@ -48,18 +48,18 @@ func TestTenantAdmitsHostsUpToItsLimit(t *testing.T) {
 			t.Fatal(answer.Error)
 		}
 		if err := admit("acme", 2); (err == nil) != (op == opRelease) {
-			t.Errorf("a third host after %s: %v", op, err)
+			t.Errorf("a third host after %s: %v; want it admitted only after a release", op, err)
 		}
 	}
 	if err := admit("other", 0); err != nil {
-		t.Errorf("the first host of another tenant: %v", err)
+		t.Errorf("the first host of a different tenant: %v; want it admitted", err)
 	}
 	if err := admit("other", 1); !errors.As(err, &full) {
 		t.Errorf("its second host: %v; want a FullError", err)
 	}
 	for host := range 5 {
 		if err := admit("free", host); err != nil {
-			t.Errorf("host %d without a limit: %v", host, err)
+			t.Errorf("host %d of a tenant without a limit: %v; want it admitted", host, err)
 		}
 	}
 }

@@ -45,7 +45,7 @@ func TestSilenceIsCounted(t *testing.T) {
 	now = now.Add(time.Hour) // for an hour, this relay writes nothing
 	beat(1)
 	if r.lost("other") {
-		t.Error("a relay is lost after a pause of this one")
+		t.Error("a relay counts as lost after a pause of the observing relay; want it present")
 	}
 	other()
 	for range 5 { // five delayed beats arrive at once
@@ -54,24 +54,24 @@ func TestSilenceIsCounted(t *testing.T) {
 	}
 	beat(r.relays.patience)
 	if r.lost("other") {
-		t.Errorf("a relay is lost after %d beats; a lease takes %d", r.relays.peers["other"].missed, r.relays.patience)
+		t.Errorf("a relay counts as lost after %d beats; want it present for a lease's %d beats", r.relays.peers["other"].missed, r.relays.patience)
 	}
 	clear(r.changed)
 	beat(1)
 	if !r.lost("other") || !r.changed["t.h"] {
-		t.Errorf("after %d beats without it: lost %v, hosts to be told of %v", r.relays.peers["other"].missed, r.lost("other"), r.changed)
+		t.Errorf("after %d beats without the relay: lost %v, changed hosts %v; want true, and its host", r.relays.peers["other"].missed, r.lost("other"), r.changed)
 	}
 	r.relays.apply(&r.view, "other", r.relays.peers["other"].session, r.relays.peers["other"].rev, 2, now) // from a new watch
 	if !r.lost("other") {
-		t.Error("a relay is there because its last word was brought again")
+		t.Error("a relay's old beat, read by a new watch, makes it present; want it lost")
 	}
 	clear(r.changed)
 	other()
 	if r.lost("other") || !r.changed["t.h"] {
-		t.Errorf("after it was heard again: lost %v, hosts to be told of %v", r.lost("other"), r.changed)
+		t.Errorf("after the relay was heard: lost %v, changed hosts %v; want false, and its host", r.lost("other"), r.changed)
 	}
 	if len(r.relays.gone) > 0 {
-		t.Errorf("%v are taken for crashed; they were silent only", r.relays.gone)
+		t.Errorf("the silent relays %v count as crashed; want none", r.relays.gone)
 	}
 }
 
@@ -89,7 +89,7 @@ func TestStoppedIsNotLost(t *testing.T) {
 	for at := time.Millisecond; at < beatEvery+stopped; at += beatEvery { // paused before its next beat
 		hear("me", at)
 		if r.lost("other") {
-			t.Fatalf("a relay is lost %v after its last beat, and %v after it was stopped", at, at-beatEvery)
+			t.Fatalf("a relay counts as lost %v after its last beat, and %v after it was stopped; want it present", at, at-beatEvery)
 		}
 	}
 }
@@ -121,6 +121,6 @@ func TestSuccessorIsProof(t *testing.T) {
 	}
 	hear("old", session{})
 	if gone := r.relays.goneRelays(); len(gone) != 2 {
-		t.Errorf("gone: %v; one was heard again", gone)
+		t.Errorf("gone relays: %v; want two, because the third was heard after them", gone)
 	}
 }

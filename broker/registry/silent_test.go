@@ -35,7 +35,7 @@ func TestSilentStoreIsNotRestarted(t *testing.T) {
 	natssite.Eventually(t, "the store is away", func() bool { return r.Degraded() != "" })
 	time.Sleep(6 * time.Second)
 	if n := restarts.Load(); n > 0 {
-		t.Errorf("the store was restarted %d times", n)
+		t.Errorf("the store was restarted %d times; want 0", n)
 	}
 	if err := way.Heal(); err != nil {
 		t.Fatal(err)

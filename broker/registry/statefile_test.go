@@ -66,7 +66,7 @@ func TestDamagedStateFile(t *testing.T) {
 				t.Errorf("log says %q", line)
 			}
 			if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
-				t.Errorf("file is still there: %v", err)
+				t.Errorf("the damaged state file: Stat = %v; want it renamed", err)
 			}
 		})
 	}

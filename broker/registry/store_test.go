@@ -91,7 +91,7 @@ func awaitStore(t *testing.T, m *member) {
 	t.Helper()
 	for deadline := time.Now().Add(3 * natssite.Patience); m.Degraded() != ""; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("%s has no store after %v: %s", m.name, 3*natssite.Patience, m.Degraded())
+			t.Fatalf("%s has no store after %v: %s; want it connected", m.name, 3*natssite.Patience, m.Degraded())
 		}
 	}
 }
@@ -186,7 +186,7 @@ func TestCrashedRelayLosesNoHost(t *testing.T) {
 		}
 	}
 	if told := append(atA(), atC()...); len(told) > 0 {
-		t.Errorf("the host was listed as %+v", told)
+		t.Errorf("the host of the crashed relay was listed as %+v; want no change", told)
 	}
 }
 
@@ -235,18 +235,18 @@ func TestHeldHostContinuesWithoutTheStore(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := a.Admit(t.Context(), known, key.Public(), time.Now().Add(time.Hour)); err != nil {
-		t.Errorf("credentials for a host that is known: %v", err)
+		t.Errorf("credentials for a known host: %v; want no error", err)
 	}
 	if a.AllWritten("acme", "laptop") {
-		t.Error("a user that the store does not have is said to be written")
+		t.Error("AllWritten = true for a user that is not in the store; want false")
 	}
 	revoked := auth.Revocation{Tenant: "acme", Subject: "ada", At: time.Now().UTC()}
 	if err := a.Revocations().Add(revoked); err != nil || !a.Revocations().Revoked(revoked.At, revoked.Key()) {
-		t.Errorf("a revocation does not count at once: %v", err)
+		t.Errorf("a revocation without the store: %v; want it in force at once", err)
 	}
 	select {
 	case err := <-acquired:
-		t.Errorf("a new instance got a host without the store: %v", err)
+		t.Errorf("a new instance got a host without the store: %v; want it to wait", err)
 	default:
 	}
 
@@ -256,14 +256,14 @@ func TestHeldHostContinuesWithoutTheStore(t *testing.T) {
 	awaitStore(t, a)
 	awaitStore(t, b)
 	if err := natssite.Next(t, "lease of the one that waited", acquired); err != nil {
-		t.Errorf("Acquire when the store is back: %v", err)
+		t.Errorf("Acquire after the store's return: %v; want no error", err)
 	}
 	natssite.Eventually(t, "the store has what was said meanwhile", func() bool {
 		h, _ := b.Lookup("acme", "laptop")
 		return h.HostVersion == "2" && b.Revocations().Revoked(revoked.At, revoked.Key()) && a.AllWritten("acme", "laptop")
 	})
 	if all := told(); len(all) > 0 {
-		t.Errorf("the host was listed as %+v", all)
+		t.Errorf("the host was listed as %+v; want no change", all)
 	}
 	if err := stop(); err != nil {
 		t.Errorf("Run = %v; want nil", err)

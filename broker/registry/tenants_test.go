@@ -58,7 +58,7 @@ func TestNewTenantIsServedAtOnce(t *testing.T) {
 	early := s.AgentConfig(t, "umbrella", "laptop", 0)
 	if nc, err := natssite.Connect(s.URL(), nats.UserJWT(func() (string, error) { return early.Credentials(t.Context()) }, early.Sign)); err == nil {
 		nc.Close()
-		t.Error("a user of an unknown tenant is connected")
+		t.Error("a user of an unknown tenant connects; want a refusal")
 	}
 	for _, tenant := range []string{"umbrella", "other"} {
 		cfg := admit(t, s, r, tenant, "laptop")
@@ -105,7 +105,7 @@ func TestMessagesStayWithinTheirTenant(t *testing.T) {
 	say(umbrella, "last")
 	for said := ""; said != "last"; {
 		if said = string(natssite.Next(t, "message", in).Data); said == "theirs" {
-			t.Error("a message of another tenant's host-agent was heard")
+			t.Error("a message from a different tenant's host-agent arrived; want none")
 		}
 	}
 	heard := natssite.Subscribe(t, umbrella, "ahp.v1.umbrella.laptop.down")
@@ -114,23 +114,23 @@ func TestMessagesStayWithinTheirTenant(t *testing.T) {
 	})
 	for _, subject := range []string{"ahp.v1.nobody.x.y", "ahp.v1.", "ahp.v1.acme", "other", "", "ahp.relays.v1.news"} {
 		if err := tenants.Publish(subject, nil); err == nil {
-			t.Errorf("Publish(%q) succeeded", subject)
+			t.Errorf("Publish(%q) succeeded; want an error", subject)
 		}
 		if _, err := tenants.Subscribe(subject, in); err == nil {
-			t.Errorf("Subscribe(%q) succeeded", subject)
+			t.Errorf("Subscribe(%q) succeeded; want an error", subject)
 		}
 	}
 	tenants.Drop("umbrella")
 	if err := tenants.Publish("ahp.v1.umbrella.laptop.down", nil); err == nil {
-		t.Error("Publish for a tenant that was dropped succeeded")
+		t.Error("Publish for a dropped tenant succeeded; want an error")
 	}
 	natssite.Open(t, tenants, "umbrella")
 	if err := tenants.Open("*", nil); err == nil {
-		t.Error("a tenant of any name was opened")
+		t.Error("Open(*) succeeded; want an error")
 	}
 	tenants.Close()
 	if err := errors.Join(tenants.Open("late", nil), tenants.Await(t.Context(), "late")); err == nil {
-		t.Error("a tenant was opened after Close")
+		t.Error("Open after Close succeeded; want an error")
 	}
 }
 
@@ -204,7 +204,7 @@ func TestRevokedAgent(t *testing.T) {
 		})
 	}
 	if len(otherEvents.Disconnected) > 0 {
-		t.Errorf("another host-agent of the tenant was cut off: %v", <-otherEvents.Disconnected)
+		t.Errorf("a different host-agent of the tenant was disconnected: %v; want it connected", <-otherEvents.Disconnected)
 	}
 
 	// After a restart, the revocations must still apply, and a new token must work.
@@ -227,7 +227,7 @@ func TestRevokedAgent(t *testing.T) {
 	t.Cleanup(third.Close)
 	if nc, err := natssite.Connect(alone.URL(), nats.UserJWT(func() (string, error) { return stolen, nil }, bad.Sign)); err == nil {
 		nc.Close()
-		t.Error("stolen credentials are good again after a restart")
+		t.Error("stolen credentials are valid after the relay's restart; want a refusal")
 	}
 	again := laptop
 	again.ID, again.IssuedAt = "t3", time.Now().Add(time.Second)
@@ -253,7 +253,7 @@ func TestRevokedToken(t *testing.T) {
 	natssite.Next(t, "the end of the connection", badEvents.Disconnected)
 	natssite.WantPassage(t, agent, s.Relay(t), "ahp.v1.acme.laptop.x")
 	if len(goodEvents.Disconnected) > 0 {
-		t.Errorf("the other host-agent was cut off: %v", <-goodEvents.Disconnected)
+		t.Errorf("the host-agent with a valid token was disconnected: %v; want it connected", <-goodEvents.Disconnected)
 	}
 }
 
@@ -284,7 +284,7 @@ func TestUserOfADerivedEnrolmentIsCutOff(t *testing.T) {
 	natssite.Next(t, "the end of the second connection", bySubject.Disconnected)
 	natssite.WantPassage(t, agent, s.Relay(t), "ahp.v1.acme.laptop.x")
 	if len(stays.Disconnected) > 0 {
-		t.Errorf("a host-agent whose enrolment token was used up was cut off: %v", <-stays.Disconnected)
+		t.Errorf("the host-agent whose enrolment token was used was disconnected: %v; want it connected", <-stays.Disconnected)
 	}
 }
 

@@ -33,7 +33,7 @@ func TestHostsSurviveTheUpgradeToAStore(t *testing.T) {
 	r := registryWith(t, s, registry.Config{File: path})
 	h := wantHost(t, r, registry.Online, "")
 	if since := time.Date(2026, 3, 4, 1, 0, 0, 0, time.UTC); h.AgentInstance != "agent" || !h.Since.Equal(since) || h.AgentVersion != "1.0" {
-		t.Errorf("the host that was served: %+v", h)
+		t.Errorf("the served host after the upgrade: %+v; want its instance, time and version", h)
 	}
 	for name, reason := range map[string]string{"spare": "host-agent has never connected", "old": "host-agent stopped"} {
 		if h, ok := r.Lookup("acme", name); !ok || h.State != registry.Offline || h.Reason != reason {
@@ -77,7 +77,7 @@ func TestForgottenHostIsKnownWhenItReturns(t *testing.T) {
 	acquire(t, first)
 	wantHost(t, two, registry.Online, "")
 	if err := two.Forget(t.Context(), "acme", "laptop"); err == nil {
-		t.Error("a host that is served was forgotten")
+		t.Error("Forget of a served host succeeded; want an error")
 	}
 	if err := first.Release(t.Context()); err != nil {
 		t.Fatal(err)
@@ -90,7 +90,7 @@ func TestForgottenHostIsKnownWhenItReturns(t *testing.T) {
 		natssite.Eventually(t, "the host is forgotten", func() bool { _, ok := r.Lookup("acme", "laptop"); return !ok && len(r.Hosts("acme")) == 0 })
 	}
 	if err := one.Forget(t.Context(), "acme", "laptop"); err == nil {
-		t.Error("a host was forgotten twice")
+		t.Error("a second Forget of a host succeeded; want an error")
 	}
 	second, _ := holder(t, s, named("second"))
 	acquire(t, second)

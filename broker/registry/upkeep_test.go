@@ -55,7 +55,7 @@ func TestEndedEntriesLeaveStore(t *testing.T) {
 	}
 	var kept auth.Revocation
 	if at, err := r.view.store.read(ctx, revokedKey(rev), &kept); at == 0 || err != nil {
-		t.Fatalf("a revocation that counts is not in the store any more: %v", err)
+		t.Fatalf("a revocation in force is not in the store: %v; want it kept", err)
 	}
 
 	r.mu.Lock()
@@ -79,7 +79,7 @@ func TestEndedEntriesLeaveStore(t *testing.T) {
 	}
 	for until := time.Now().Add(time.Minute); inStore(relayKeys+"other") || inStore(revokedKey(rev)); { // recent changes wait for the next call
 		if time.Now().After(until) {
-			t.Fatal("a silent relay's session, or a spent revocation, is still in the store")
+			t.Fatal("a silent relay's session or an expired revocation is still in the store; want both removed")
 		}
 		if err := r.upkeep.tidyStore(ctx); err != nil {
 			t.Fatal(err)
@@ -90,7 +90,7 @@ func TestEndedEntriesLeaveStore(t *testing.T) {
 		return (p == nil || len(p.keeps) == 0 && p.rev == 0) && !stored()
 	})
 	if len(r.cfg.Revocations.toRemove()) > 0 {
-		t.Error("what was removed is to be removed again")
+		t.Error("toRemove lists removed revocations; want none")
 	}
 }
 
@@ -102,6 +102,6 @@ func TestStoppedCopyIsRestarted(t *testing.T) {
 	r := startTest(t, newTestServer(t), Config{Cluster: true, Revive: func() error { revived++; return nil }})
 	r.upkeep.maintain(t.Context())
 	if revived == 0 {
-		t.Error("nobody looked after the copy of this relay")
+		t.Error("maintain did not check the copy of this relay; want a restart")
 	}
 }

@@ -48,17 +48,17 @@ func TestMergedUsersStayWithinBounds(t *testing.T) {
 		before := slices.Clone(a)
 		both := a.with(b...)
 		if !a.equal(before) {
-			t.Fatal("users were changed in place")
+			t.Fatal("with changed its receiver's users; want a copy")
 		}
 		if err := both.check(); err != nil {
 			t.Fatalf("%v: %d users", err, len(both))
 		}
 		again := both.with(b...).with(a...) // this may know more of the surplus users
 		if third := again.with(b...).with(a...); !third.equal(again) || len(a)+len(b) <= maxUsers && !again.equal(both) {
-			t.Fatalf("told again: %v; was %v", third, again)
+			t.Fatalf("merging known users again: %v; want %v, as before", third, again)
 		}
 		if other := b.with(a...); len(a)+len(b) <= maxUsers && !other.equal(both) {
-			t.Fatalf("in the other order: %v; was %v", other, both)
+			t.Fatalf("merging in the opposite order: %v; want %v", other, both)
 		}
 		i := slices.IndexFunc(both, func(u natsUser) bool { return u.NKey == auth.AllUsers })
 		all := slices.Concat(a, b)

@@ -57,7 +57,7 @@ func TestAssignedLeaseIsKept(t *testing.T) {
 		time.Sleep(DefaultLeaseTTL + time.Second)
 		r.keeping.sweep(time.Now())
 		if h, _ := r.Lookup("t", "h"); h.State != Offline || !r.writer.dirty["t.h"] {
-			t.Errorf("the host is %+v, to be written %v", h, r.writer.dirty)
+			t.Errorf("after its lease's time, the host is %+v, and to be written: %v; want offline, and true", h, r.writer.dirty)
 		}
 	})
 }
@@ -70,10 +70,10 @@ func TestLateRequestKeepsNoLease(t *testing.T) {
 	r.applyHost(&r.view, leased("agent", "other", 9, 1), 7, 1, false)
 	answer, done := r.asks("agent", 8)
 	if !done || answer.Result != leaseHeld || len(r.keeping.kept) > 0 {
-		t.Errorf("answer %+v, %v; %d leases are kept", answer, done, len(r.keeping.kept))
+		t.Errorf("the late request's answer is %+v, %v, and %d leases are kept; want held, and 0", answer, done, len(r.keeping.kept))
 	}
 	if _, done := r.asks("agent", 10); !done || len(r.keeping.kept) != 1 || !r.writer.dirty["t.h"] {
-		t.Errorf("a later one is answered: %v; %d leases are kept", done, len(r.keeping.kept))
+		t.Errorf("the later request is answered: %v, and %d leases are kept; want true and 1", done, len(r.keeping.kept))
 	}
 }
 
@@ -108,10 +108,10 @@ func TestHeardIsNotOvertaken(t *testing.T) {
 			}
 			_, held := r.asks("agent", 60)
 			if held != (test.holder == "agent") {
-				t.Errorf("the host-agent is answered from memory: %v", held)
+				t.Errorf("the host-agent is answered from memory: %v; want it exactly for the holder", held)
 			}
 			if k := r.hosts["t.h"]; held && !k.dirty && test.stored.Lease != nil && test.stored.Lease.Seq != 50 {
-				t.Error("the store is not told")
+				t.Error("the store is not told of the lease; want the host to be written")
 			}
 		})
 	}
@@ -154,13 +154,13 @@ func TestNeverAnOlderHolder(t *testing.T) {
 			}
 			h, _ := r.Lookup("t", "h")
 			if h.Fence < newest[life] {
-				rt.Fatalf("the host is %+v; its lease number %d was known", h, newest[life])
+				rt.Fatalf("the host is %+v; want its newest known lease %d", h, newest[life])
 			}
 			if h.AgentInstance != "" && h.AgentInstance != fmt.Sprint("agent-", h.Fence) {
-				rt.Fatalf("lease %d is that of %s", h.Fence, h.AgentInstance)
+				rt.Fatalf("lease %d belongs to %s; want the instance which asked for it", h.Fence, h.AgentInstance)
 			}
 			if k := r.hosts["t.h"]; k.Lease != nil && h.Fence > k.Lease.number() && (!k.dirty || !r.writer.dirty["t.h"]) {
-				rt.Fatal("the store is not told")
+				rt.Fatal("the newer lease is not to be written to the store; want it written")
 			}
 		}
 	})
@@ -181,10 +181,10 @@ func TestNewWatchForgetsRemovedHosts(t *testing.T) {
 	r.applyHost(&r.view, written, 8, 0, false) // written while the watch delivers older entries
 	r.view.synced(epoch, "store")
 	if _, known := r.Lookup("t", "h"); known {
-		t.Error("a host is known that the store does not have any more")
+		t.Error("a host which is not in the store any more is known; want it forgotten")
 	}
 	if h, _ := r.Lookup("t", "new"); h.State != Online {
-		t.Errorf("a host that was just written is %+v", h)
+		t.Errorf("a host that was just written is %+v; want online", h)
 	}
 
 	// Now the store has lost its last changes.
@@ -194,13 +194,13 @@ func TestNewWatchForgetsRemovedHosts(t *testing.T) {
 	older.Key = "t.new"
 	r.applyHost(&r.view, older, 3, epoch, false)
 	if k := r.hosts["t.new"]; k.rev != 3 {
-		t.Errorf("revision %d is known; the store has 3", k.rev)
+		t.Errorf("the known revision is %d; want the store's 3", k.rev)
 	}
 	r.view.synced(epoch, "store")
 	r.applyHost(&r.view, written, 4, 0, false)
 	r.view.synced(r.view.newEpoch("store"), "store")
 	if h, _ := r.Lookup("t", "new"); h.State != Online || !r.writer.dirty["t.new"] {
-		t.Errorf("a host that is heard and that the store has lost is %+v; to be written: %v", h, r.writer.dirty)
+		t.Errorf("a host that is heard, but lost by the store, is %+v, and to be written: %v; want online and written", h, r.writer.dirty)
 	}
 }
 
@@ -227,7 +227,7 @@ func TestLeaseIsTakenOver(t *testing.T) {
 	before, _ := two.known("t.h")
 	fence := before.lease().number()
 	if answer, done := two.keeping.renew("t.h", req, "two"); !done || answer.Result != leaseHeld {
-		t.Fatalf("the same request at another relay: %+v, %v", answer, done)
+		t.Fatalf("the same request at a different relay: %+v, %v; want held", answer, done)
 	}
 	eventually("one knows that two keeps the lease", func() bool {
 		k, alive := one.known("t.h")
@@ -235,7 +235,7 @@ func TestLeaseIsTakenOver(t *testing.T) {
 	})
 	rival := leaseRequest{Op: opHold, Instance: "rival", Seq: 1, Presence: Presence{State: Online}}
 	if answer := one.leases.decide(t.Context(), "t.h", rival); answer.Result != leaseTaken || answer.Holder != "agent" {
-		t.Errorf("a rival at the other relay: %+v", answer)
+		t.Errorf("a rival's request at the first relay: %+v; want taken, with the holder agent", answer)
 	}
 	if answer := one.keeping.hold(t.Context(), "t.h", leaseRequest{Op: opHold, Instance: "rival", Seq: 2, TakeOver: true, Presence: rival.Presence}, "one"); answer.Result != leaseHeld {
 		t.Fatalf("take over: %+v", answer)
@@ -245,7 +245,7 @@ func TestLeaseIsTakenOver(t *testing.T) {
 		return k.kept == nil && k.own == nil && k.lease().Instance == "rival" && k.lease().number() > fence
 	})
 	if answer := two.keeping.hold(t.Context(), "t.h", leaseRequest{Op: opHold, Instance: "agent", Seq: 8, Presence: req.Presence}, "two"); answer.Result != leaseTaken {
-		t.Errorf("the one that was taken over: %+v", answer)
+		t.Errorf("the former holder's request: %+v; want taken", answer)
 	}
 }
 

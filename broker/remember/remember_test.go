@@ -55,10 +55,10 @@ func TestRecordsCannotBeForged(t *testing.T) {
 		}
 	}
 	if err := v.Seal(&r, make([]byte, remember.MaxContent)); err != nil || r.Check() != nil {
-		t.Errorf("the longest content: %v, %v", err, r.Check())
+		t.Errorf("Seal of the longest content: %v, %v; want no errors", err, r.Check())
 	}
 	if err := v.Seal(&r, make([]byte, remember.MaxContent+1)); err == nil {
-		t.Error("content above the bound is sealed")
+		t.Error("Seal of content above the bound succeeded; want an error")
 	}
 }
 
@@ -67,12 +67,12 @@ func TestRecordsCannotBeForged(t *testing.T) {
 func TestRecordKeysDiffer(t *testing.T) {
 	v := newVault(t)
 	if string(v.RecordKey(remember.IDOf("s:/1"))) == string(v.RecordKey(remember.IDOf("s:/2"))) || strings.Contains(v.KeyID(), "6b6b") {
-		t.Error("keys are equal, or the ID has a part of the key")
+		t.Error("two records' keys are equal, or the key's ID contains a part of the key")
 	}
 	w := *v
 	w.Host = "desk"
 	if string(v.RecordKey(remember.ListID)) == string(w.RecordKey(remember.ListID)) {
-		t.Error("two hosts share a record's key")
+		t.Error("two hosts have equal keys for a record; want different keys")
 	}
 }
 
@@ -92,7 +92,7 @@ func FuzzReadRequest(f *testing.F) {
 		if again, err := json.Marshal(r); err != nil {
 			t.Error(err)
 		} else if _, err := remember.ReadRequest(again); err != nil && len(again) <= 512<<10 {
-			t.Errorf("its own encoding %s is refused: %v", again, err)
+			t.Errorf("ReadRequest refuses the encoding %s of a valid request: %v", again, err)
 		}
 	})
 }
@@ -161,6 +161,6 @@ func checkVector(t *testing.T, file string, blind bool) {
 		t.Errorf("IDOf(%q) = %s, the vector's record is blind: %v; want %s, %v", one.Session, id, one.Record.Blind, one.Record.ID, blind)
 	}
 	if string(v.RecordKey(one.Record.ID)) != string(one.RecordKey) || v.KeyID() != one.KeyID {
-		t.Error("the keys differ from the vector's")
+		t.Error("RecordKey or KeyID differs from the vector's; want the same")
 	}
 }

@@ -171,7 +171,7 @@ func TestStreamLosesNothing(t *testing.T) {
 			}
 			for range 2 {
 				if err := <-results; err != nil {
-					rt.Errorf("faults %v of %v s: %v", faults, lengths, err)
+					rt.Errorf("faults %v, lasting %v s: %v; want all bytes to arrive", faults, lengths, err)
 				}
 			}
 		})
@@ -188,16 +188,16 @@ func TestAbsentClientMissesTheWindow(t *testing.T) {
 		s.cut()
 		synctest.Wait()
 		if !s.server.Away() || !s.client.Away() {
-			t.Fatal("an end without a carrier is not away")
+			t.Fatal("an end without a carrier is not away; want both ends away")
 		}
 		if _, err := s.server.Write(make([]byte, 960<<10)); err != nil {
-			t.Fatalf("a window's bytes for an absent client: %v", err)
+			t.Fatalf("writing a window's bytes for an absent client: %v; want no error", err)
 		}
 		if _, err := s.server.Write(make([]byte, 1<<20)); !errors.Is(err, resume.ErrMissed) {
 			t.Errorf("more than the window: %v; want ErrMissed", err)
 		}
 		if held := s.pool.Held(); held != 0 {
-			t.Errorf("%d bytes are still counted", held)
+			t.Errorf("%d bytes are counted after the stream's end; want 0", held)
 		}
 		s.setDown(false)
 		<-s.clientOver
@@ -225,7 +225,7 @@ func TestPresentClientHoldsTheWriterBack(t *testing.T) {
 		}
 		go func() { _, _ = io.CopyN(io.Discard, s.client, int64(n)+1<<20) }()
 		if _, err := s.server.Write(make([]byte, 1<<20)); err != nil {
-			t.Errorf("after the client has read: %v", err)
+			t.Errorf("Write after the client has read: %v; want no error", err)
 		}
 	})
 }
@@ -246,10 +246,10 @@ func TestAbsenceIsBounded(t *testing.T) {
 			s.setDown(false)
 			time.Sleep(time.Minute)
 			if ended := s.server.Err() != nil; ended != test.ends {
-				t.Errorf("after %v, the relay's end has ended: %v, %v", test.away, ended, s.server.Err())
+				t.Errorf("after %v without a carrier, the relay's end has ended: %v, %v; want test.ends", test.away, ended, s.server.Err())
 			}
 			if ended := s.client.Err() != nil; ended != test.ends {
-				t.Errorf("after %v, the client's end has ended: %v, %v", test.away, ended, s.client.Err())
+				t.Errorf("after %v without a carrier, the client's end has ended: %v, %v; want test.ends", test.away, ended, s.client.Err())
 			}
 		})
 	}
@@ -282,7 +282,7 @@ func TestPoolBoundsAbsentClients(t *testing.T) {
 			t.Errorf("beyond the person's bound: %v; want ErrMissed", err)
 		}
 		if err := s.server.Err(); err != nil {
-			t.Errorf("the first stream has ended: %v", err)
+			t.Errorf("the person's first stream has ended: %v; want it open", err)
 		}
 		s.setDown(false)
 	})
@@ -304,10 +304,10 @@ func TestStreamBelongsToItsPerson(t *testing.T) {
 			s.cut()
 			<-s.clientOver
 			if err := s.client.Err(); err == nil || name == "refused" && !errors.Is(err, s.refused) || name != "refused" && !errors.Is(err, resume.ErrGone) {
-				t.Errorf("%s: the client's stream ends with %v", name, err)
+				t.Errorf("%s: the client's stream ends with %v; want an error, ErrGone unless refused", name, err)
 			}
 			if s.server.Err() != nil {
-				t.Errorf("%s: the relay's end has ended: %v", name, s.server.Err())
+				t.Errorf("%s: the relay's end has ended: %v; want it open", name, s.server.Err())
 			}
 		})
 	}
@@ -331,7 +331,7 @@ func TestCloseDeliversWhatWasWritten(t *testing.T) {
 			_ = s.server.Close()
 			got, err := io.ReadAll(s.client)
 			if len(got) != 300<<10 || err != nil && !errors.Is(err, resume.ErrGone) {
-				t.Errorf("broken %v: the client read %d bytes, %v", broken, len(got), err)
+				t.Errorf("with a broken carrier %v: the client read %d bytes, %v; want 307200", broken, len(got), err)
 			}
 		})
 	}
@@ -351,7 +351,7 @@ func TestDiscardDropsEverything(t *testing.T) {
 		}
 		s.server.Discard()
 		if s.pool.Held() != 0 {
-			t.Errorf("%d bytes are still held", s.pool.Held())
+			t.Errorf("%d bytes are counted after Discard; want 0", s.pool.Held())
 		}
 		s.setDown(false)
 		got, err := io.ReadAll(s.client)
@@ -442,7 +442,7 @@ func FuzzStream(f *testing.F) {
 		_ = c.Attach(carrier)
 		c.Discard()
 		if pool.Held() != 0 {
-			t.Errorf("%d bytes are held after the end", pool.Held())
+			t.Errorf("%d bytes are counted after the stream's end; want 0", pool.Held())
 		}
 	})
 }

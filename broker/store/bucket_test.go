@@ -83,7 +83,7 @@ func TestRecordsAreShared(t *testing.T) {
 	one, two := people(t, s, ""), people(t, s, "")
 	put(t, one, "device.a", "ada's")
 	if got, err := two.Read("device.a"); err != nil || string(got) != `"ada's"` {
-		t.Errorf("another relay has %s, %v", got, err)
+		t.Errorf("the second relay reads device.a as %s, %v; want ada's", got, err)
 	}
 	comes(t, two, "device.a", "ada's")
 	put(t, two, "device.a", "")
@@ -128,12 +128,12 @@ func TestRecordsAreShared(t *testing.T) {
 	comes(t, two, "device.b", "behind that")
 	comes(t, two, "person.mallory", "")
 	if got, err := one.Read("person.mallory"); got != nil || !errors.Is(err, auth.ErrSealed) {
-		t.Errorf("a forged record is %s, %v", got, err)
+		t.Errorf("a forged record reads as %s, %v; want ErrSealed", got, err)
 	}
 
 	refused := errors.New("no")
 	if err := one.Update("device.a", func([]byte) ([]byte, error) { return nil, refused }); !errors.Is(err, refused) {
-		t.Errorf("a change that fails: %v", err)
+		t.Errorf("Update whose function fails = %v; want the function's error", err)
 	}
 	for _, key := range []string{"device.*", "device.>", "device.a b", "device.", "", "device"} {
 		if got, err := one.Read(key); got != nil || err != nil {
@@ -210,11 +210,11 @@ func TestRecordsWhileTheStoreIsAway(t *testing.T) {
 	comes(t, again, "device.a", "ada's")
 	select {
 	case <-again.Ready():
-		t.Error("it is ready without a store")
+		t.Error("the store is ready although NATS is unreachable; want it to wait")
 	default:
 	}
 	if again.Away() == nil {
-		t.Error("it does not say that the store is away")
+		t.Error("Away = nil although NATS is unreachable; want an error")
 	}
 }
 
@@ -260,7 +260,7 @@ func TestBucketOfFormerRelays(t *testing.T) {
 		t.Fatal(err)
 	}
 	if value, err := sealer.Open("device.a", seal); err != nil || string(value) != `"ada's"` {
-		t.Errorf("a former relay reads %s, %v", value, err)
+		t.Errorf("a former relay reads %s, %v; want ada's", value, err)
 	}
 	rev, err := former.Update(t.Context(), "device.a", sealed("device.a", `"changed"`), entry.Revision())
 	if err != nil {
@@ -273,10 +273,10 @@ func TestBucketOfFormerRelays(t *testing.T) {
 	comes(t, r, "device.a", "")
 	put(t, r, "person.ada", "")
 	if _, err := former.Get(t.Context(), "person.ada"); !errors.Is(err, jetstream.ErrKeyNotFound) {
-		t.Errorf("what was removed is there for a former relay: %v", err)
+		t.Errorf("a former relay reads a removed record: %v; want ErrKeyNotFound", err)
 	}
 	if _, err := former.Create(t.Context(), "person.ada", sealed("person.ada", `"again"`)); err != nil {
-		t.Errorf("a former relay cannot make it again: %v", err)
+		t.Errorf("a former relay creates a removed record: %v; want no error", err)
 	}
 	comes(t, r, "person.ada", "again")
 }

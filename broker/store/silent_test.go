@@ -39,7 +39,7 @@ func newSilentStore(t *testing.T) (s *silentStore, url string) {
 		nats.WaitForShutdown()
 	})
 	if !nats.ReadyForConnections(natssite.Patience) {
-		t.Fatal("NATS server is not ready")
+		t.Fatal("the NATS server is not ready after natssite.Patience; want it ready")
 	}
 	s = &silentStore{asked: make(chan string, 1000)}
 	if s.conn, err = natssite.Connect(nats.ClientURL()); err != nil {
@@ -108,7 +108,7 @@ func TestStopsWhileNobodyLeads(t *testing.T) {
 	select {
 	case <-closed:
 	case <-time.After(20 * time.Second): // a single request may take 10 s
-		t.Error("it has not stopped after 20 s")
+		t.Error("Close has not returned after 20 s; want it earlier")
 		<-closed
 	}
 }

@@ -51,6 +51,6 @@ func TestSizesKeepNoData(t *testing.T) {
 		natssite.Eventually(t, "the removal is known", func() bool { return s.Get("s.a.b").Size == 0 })
 	}
 	if r, err := one.Load(t.Context(), "s.a.b"); err != nil || r.Data != nil {
-		t.Errorf("a removed record is %q, %v", r.Data, err)
+		t.Errorf("a removed record loads as %q, %v; want no data", r.Data, err)
 	}
 }

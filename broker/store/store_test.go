@@ -61,7 +61,7 @@ func TestSecondConcurrentWriterGetsAConflict(t *testing.T) {
 		t.Fatal(r)
 	}
 	if got := string(one.Get("a.1").Data); got != `"secret"` {
-		t.Errorf("the writer reads %q at once", got)
+		t.Errorf("the writer reads its own change as %q; want secret at once", got)
 	}
 	await(t, two, "a.1", `"secret"`)
 	await(t, two, "a.2", `2`)
@@ -90,7 +90,7 @@ func TestSecondConcurrentWriterGetsAConflict(t *testing.T) {
 	}
 	await(t, two, "count.all", "")
 	if err := two.Update("count.all", func(old []byte) ([]byte, error) { return []byte(fmt.Sprint(len(old))), nil }); err != nil {
-		t.Error("making what was removed:", err)
+		t.Error("creating a removed record:", err)
 	}
 	js, err := conn.JetStream()
 	if err != nil {
@@ -112,7 +112,7 @@ func TestSecondConcurrentWriterGetsAConflict(t *testing.T) {
 	}
 	await(t, two, "a.99", `9`)
 	if got := two.Get("a.9").Data; got != nil {
-		t.Errorf("a record under another key is read as %q", got)
+		t.Errorf("a record with a different key's data is read as %q; want none", got)
 	}
 }
 
@@ -143,7 +143,7 @@ func TestRecordsAreBack(t *testing.T) {
 			t.Fatal(err)
 		}
 		if t.Context().Err() != nil {
-			t.Fatal("the stream is not made again")
+			t.Fatal("the stream is not made again after its removal; want a new one")
 		}
 		time.Sleep(50 * time.Millisecond)
 	}

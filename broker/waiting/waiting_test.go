@@ -123,7 +123,7 @@ func TestItemsCannotBeForged(t *testing.T) {
 		change(&i, &tenant, &subject, &by)
 		content, err := host.OpenLetter(&i.Letter, i.Head(tenant, "laptop", subject), by, name)
 		if (err == nil) != (what == "") {
-			t.Errorf("with a changed %s: OpenLetter = %s, %v", what, content, err)
+			t.Errorf("with a changed %s: OpenLetter = %s, %v; want an error unless nothing is changed", what, content, err)
 		}
 	}
 	i := newItem(t, device, host, "x")
@@ -131,10 +131,10 @@ func TestItemsCannotBeForged(t *testing.T) {
 		t.Error(err)
 	}
 	if content, err := device.OpenLetter(&i.Letter, i.Head("acme", "laptop", "ada"), device.Identity().Verifier); err != nil || string(content) != "x" {
-		t.Errorf("the author's device reads %s, %v", content, err)
+		t.Errorf("the author's device reads %s, %v; want x", content, err)
 	}
 	if _, err := other.OpenLetter(&i.Letter, i.Head("acme", "laptop", "ada"), device.Identity().Verifier); err == nil {
-		t.Error("a device that is no recipient reads it")
+		t.Error("a device that is no recipient reads the letter; want an error")
 	}
 }
 

@@ -49,10 +49,10 @@ func FuzzReadOrder(f *testing.F) {
 		before := slices.Clone(body)
 		o, err := wake.ReadOrder(body)
 		if err == nil && (o.Target == "" || len(o.Addresses) == 0 || len(o.Addresses) > wake.MostAddresses || o.At <= 0) {
-			t.Errorf("the order %+v is accepted", o)
+			t.Errorf("ReadOrder accepts the order %+v; want a target, 1 to MostAddresses addresses, and a time", o)
 		}
 		if !slices.Equal(before, body) {
-			t.Error("the body has changed")
+			t.Error("ReadOrder has changed the body; want it as it was")
 		}
 	})
 }
