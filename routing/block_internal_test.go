@@ -57,7 +57,7 @@ func TestJoinedBodiesAreOneFrame(t *testing.T) {
 			}
 			first := r.bodies.frames[r.list[0]]
 			if there := r.inRows(); !there || large && (len(r.frames) != 1 || r.frames[0].Messages != len(bodies) || &r.frames[0].Data[0] != &first.Data[0]) {
-				t.Fatalf("%d bodies that came together are there: %v, in %d frames", len(bodies), there, len(r.frames))
+				t.Fatalf("%d bodies that came together are in rows: %v, in %d frames; want one frame without a copy if large", len(bodies), there, len(r.frames))
 			}
 		}
 		for number, encoded := range want {
@@ -122,11 +122,11 @@ func TestRowsKeepTheirBodies(t *testing.T) {
 			for _, f := range g.frames {
 				got = append(got, f.Data...)
 				if f.Shared == nil || f.Shared.Size < len(f.Data) {
-					t.Fatalf("a frame of %d bytes is part of %+v", len(f.Data), f.Shared)
+					t.Fatalf("a frame of %d bytes is a part of %+v; want a shared row at least as long", len(f.Data), f.Shared)
 				}
 			}
 			if !bytes.Equal(got, g.want) {
-				t.Fatalf("a row of %d bytes is others", len(g.want))
+				t.Fatalf("a row of %d bytes has changed; want the sent bytes", len(g.want))
 			}
 		}
 	})
@@ -186,7 +186,7 @@ func TestDamagedBodyIsDropped(t *testing.T) {
 			changed := bytes.Clone(message)
 			changed[bit/8] ^= 1 << (bit % 8)
 			if r.Body(changed) || len(r.bodies.frames) > 0 {
-				t.Fatalf("%q with bit %d changed is taken", message, bit)
+				t.Fatalf("Body accepts %q with bit %d changed; want a refusal", message, bit)
 			}
 		}
 		if r.Body(message[:3]) || !r.Body(message) || len(r.bodies.frames) == 0 {

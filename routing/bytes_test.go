@@ -149,7 +149,7 @@ func TestSlowReaderOfBytes(t *testing.T) {
 			time.Sleep(10 * time.Minute)
 			synctest.Wait()
 			if written < 500_000 || written > 1_200_000 {
-				t.Errorf("%s: %d bytes were written that nobody reads", name, written)
+				t.Errorf("%s: %d bytes were written without a reader; want 500000 to 1200000", name, written)
 			}
 			c := w.dial(0)
 			if err := c.host.send(message(1, 300), false, ""); err != nil {
@@ -159,7 +159,7 @@ func TestSlowReaderOfBytes(t *testing.T) {
 			synctest.Wait()
 			c.wantAll(t, "beside "+name)
 			if n, err := io.ReadFull(to, make([]byte, 2_000_000)); err != nil {
-				t.Errorf("%s: %d bytes, then %v", name, n, err)
+				t.Errorf("%s: %d bytes, then %v; want 2000000", name, n, err)
 			}
 			to.Cut(ahp.CloseForbidden, "no more")
 			<-done

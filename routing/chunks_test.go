@@ -158,7 +158,7 @@ func TestStalledReaderOfContent(t *testing.T) {
 		quick.wantAll(t, "the other client")
 		slow.mu.Lock()
 		if slow.untaken > 3*mib {
-			t.Errorf("the stalled client was sent %d bytes", slow.untaken)
+			t.Errorf("the stalled client was sent %d bytes; want at most 3 MiB", slow.untaken)
 		}
 		slow.mu.Unlock()
 		slow.takeAll()

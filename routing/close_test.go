@@ -57,7 +57,7 @@ func TestClosesNeedNoCredit(t *testing.T) {
 			test.do(r, c)
 			leave(r)
 			if len(r.conns) != 0 {
-				t.Errorf("the connection stays: %v", &c.stream)
+				t.Errorf("the relay still has the connection %v after its close; want it removed", &c.stream)
 			}
 		})
 	}
@@ -104,7 +104,7 @@ func TestNumberIsReusedOnlyAfterBothCloses(t *testing.T) {
 		return c.stream.conn
 	}
 	if n := open(); n != 1 {
-		t.Fatalf("the first number is %d", n)
+		t.Fatalf("the first connection's number is %d; want 1", n)
 	}
 	leave(r)
 	handle(t, r, recordWith("bye", recordClose, 1, uint64(ahp.CloseResync)))
@@ -145,7 +145,7 @@ func TestCreditIsNotHeldBack(t *testing.T) {
 			t.Errorf("while sources are held back there is credit for %d bytes; want 110", conn.stream.credit)
 		}
 		if client.frames != 0 {
-			t.Error("a message has passed though sources are held back")
+			t.Error("a message has passed while sources are held back; want none")
 		}
 	}})
 	r.Start(link.Hello{Credit: 10, MaxFrame: 1000}, &still{})
@@ -155,7 +155,7 @@ func TestCreditIsNotHeldBack(t *testing.T) {
 	}
 	handle(t, r, record(recordCredit, 1, 100))
 	if held {
-		t.Error("credit alone was held back")
+		t.Error("a record with only credit was held back; want it handled")
 	}
 	handle(t, r, recordWith("hello", recordFrame, 1), record(recordCredit, 1, 1))
 	if !held || client.frames != 1 || conn.stream.credit != 111 {

@@ -71,7 +71,7 @@ func (l *creditLine) take(n int) {
 	for len(f.B) > 0 {
 		kind, conn, credit := recordKind(f.Uvarint()), f.Uvarint(), f.Uvarint()
 		if f.Bad || kind != recordCredit || conn != l.conn.stream.conn {
-			l.Fatalf("the host-agent is told %x", payload)
+			l.Fatalf("the host-agent got the record %x; want credit for this connection", payload)
 		}
 		l.credit += int(credit)
 	}
@@ -94,7 +94,7 @@ func TestCreditGrowsWithAReader(t *testing.T) {
 		t.Errorf("after %d round trips, a client gets %d bytes in each; want %d", rounds, last, 12*creditWindow)
 	}
 	if n := stalled.send(); n != 0 {
-		t.Errorf("a client that reads nothing gets %d more bytes", n)
+		t.Errorf("a client that reads nothing gets %d more bytes; want 0", n)
 	}
 	for range 50 {
 		n := reads.send()
@@ -108,7 +108,7 @@ func TestCreditGrowsWithAReader(t *testing.T) {
 	}
 	reads.conn.Close(1000, "bye")
 	if lent != 1<<20 {
-		t.Errorf("a client that has ended keeps %d bytes of credit", 1<<20-lent)
+		t.Errorf("a client that has ended keeps %d bytes of lent credit; want 0", 1<<20-lent)
 	}
 }
 

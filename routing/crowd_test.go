@@ -92,7 +92,7 @@ func runCrowd(t *testing.T, rng *rand.Rand) {
 		wantSame(t, fmt.Sprint("client ", i), got, c.want)
 	}
 	if stays < 10 {
-		t.Errorf("connections entered %d times only", stays)
+		t.Errorf("connections entered a crowd %d times; want at least 10", stays)
 	}
 }
 
@@ -105,7 +105,7 @@ func TestOldRelaysHaveNoCrowds(t *testing.T) {
 		c := w.dial(0)
 		synctest.Wait()
 		if w.agent.NewCrowd().MayEnter(c.host.conn) {
-			t.Error("a connection at an old relay may enter a crowd")
+			t.Error("MayEnter = true for a connection at an old relay; want false")
 		}
 	})
 }
@@ -120,7 +120,7 @@ func TestRelayThatTakesNothingLosesItsCrowd(t *testing.T) {
 		synctest.Wait()
 		conn := c.host.conn
 		if !crowd.MayEnter(conn) {
-			t.Fatal("the connection may not enter")
+			t.Fatal("MayEnter = false; want true")
 		}
 		if err := crowd.Enter(conn, []byte("enter")); err != nil {
 			t.Fatal(err)
@@ -132,10 +132,10 @@ func TestRelayThatTakesNothingLosesItsCrowd(t *testing.T) {
 		crowd.Tell(all)
 		synctest.Wait()
 		if err := conn.FromHost([]byte("more"), true, nil); err == nil {
-			t.Error("the connection stays")
+			t.Error("FromHost succeeds after the relay has lost its crowd; want an error")
 		}
 		if queued := w.agent.Stats().Queued; queued != 0 {
-			t.Errorf("%d bytes stay in the queues", queued)
+			t.Errorf("%d bytes are left in the queues; want 0", queued)
 		}
 	})
 }
@@ -171,10 +171,10 @@ func TestRelayThatTakesNothingLosesThoseWhoLeft(t *testing.T) {
 		defer leaves.mu.Unlock()
 		told := slices.ContainsFunc(leaves.got, func(m []byte) bool { return string(m) == "leave" })
 		if err == nil && !told {
-			t.Error("the connection continues without the message of its leave")
+			t.Error("the connection continues without the message of its leave; want it closed")
 		}
 		if queued := w.agent.Stats().Queued; queued != 0 {
-			t.Errorf("%d bytes stay in the queues", queued)
+			t.Errorf("%d bytes are left in the queues; want 0", queued)
 		}
 	})
 }

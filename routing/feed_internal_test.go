@@ -174,8 +174,8 @@ func FuzzFeed(f *testing.F) {
 			t.Fatalf("%x: %d bytes, %v", data, size, err)
 		}
 		message[len(message)-1] ^= 1
-		if ReadFeed(message, func(Piece) { t.Fatal("a damaged message is taken") }) == nil {
-			t.Fatal("no error for a damaged message")
+		if ReadFeed(message, func(Piece) { t.Fatal("a damaged message reaches the feed; want none") }) == nil {
+			t.Fatal("Body accepts a damaged message; want an error")
 		}
 	})
 }

@@ -85,7 +85,7 @@ func FuzzRelayHandle(f *testing.F) {
 			before := bytes.Clone(p)
 			_, err := r.Handle(uint64(i+1), p)
 			if !bytes.Equal(p, before) {
-				t.Fatalf("Handle changed %x to %x", before, p)
+				t.Fatalf("Handle changed its packet %x to %x; want it as it was", before, p)
 			}
 			if err != nil {
 				break
@@ -115,7 +115,7 @@ func FuzzRelayHandle(f *testing.F) {
 func wantBounded(t *testing.T) func(Report) {
 	return func(r Report) {
 		if again := appendReport(nil, r); len(again) > MaxReport+16 || len(r.Counts) > MaxCounts {
-			t.Errorf("report of %d bytes with %d counts", len(again), len(r.Counts))
+			t.Errorf("a report has %d bytes with %d counts; want at most MaxReport, and MaxCounts", len(again), len(r.Counts))
 		}
 	}
 }
@@ -152,7 +152,7 @@ func FuzzAgentHandle(f *testing.F) {
 			before := bytes.Clone(p)
 			_, err := l.Handle(uint64(i+2), p)
 			if !bytes.Equal(p, before) {
-				t.Fatalf("Handle changed %x to %x", before, p)
+				t.Fatalf("Handle changed its packet %x to %x; want it as it was", before, p)
 			}
 			if err != nil {
 				break
@@ -205,7 +205,7 @@ func FuzzRefs(f *testing.F) {
 			again, last := appendBodyList(nil, list, floor)
 			got, end, err := readBodyList(&link.Fields{B: again}, nil, floor)
 			if err != nil || end != last || len(got) != len(list) || len(list) > maxRefs {
-				t.Fatalf("list %v came back as %v, %v", list, got, err)
+				t.Fatalf("the list %v is written and read as %v, %v; want the same", list, got, err)
 			}
 		}
 		var s connSet
@@ -231,19 +231,19 @@ func FuzzBody(f *testing.F) {
 		end := 0
 		ok := readBodies(data, "agent", func(number uint64, free, from, to int) {
 			if free < end || from < free || to < from || to > len(data) {
-				t.Fatalf("body %d is at %d to %d, from %d on, behind one that ends at %d", number, from, to, free, end)
+				t.Fatalf("body %d is at %d to %d, its room begins at %d, and the previous body ends at %d; want bodies in order", number, from, to, free, end)
 			}
 			end = to
 			list = append(list, &body{number: number, frame: data[from:to]})
 		})
 		if ok != (len(list) > 0) || ok && end != len(data) {
-			t.Fatalf("%x: %v, %d bodies, the last ends at %d", data, ok, len(list), end)
+			t.Fatalf("readBodies(%x) = %v with %d bodies, the last ends at %d; want true exactly for a list without rest", data, ok, len(list), end)
 		}
 		if !ok {
 			return
 		}
 		if !bytes.Contains(data, []byte("agent")) {
-			t.Fatalf("%x of another host-agent is taken", data)
+			t.Fatalf("readBodies accepts %x of a different host-agent; want false", data)
 		}
 		again := encodeBodies("agent", list)[bodySum:]
 		if data[0] == bodyVersion {
@@ -273,7 +273,7 @@ func FuzzReport(f *testing.F) {
 			_, err = readReport(again)
 		}
 		if err != nil && len(again) <= MaxReport {
-			t.Errorf("%s was taken, and written again is %s: %v", data, again, err)
+			t.Errorf("readReport accepts %s, but refuses its encoding %s: %v", data, again, err)
 		}
 	})
 }

@@ -93,7 +93,7 @@ func TestLargestMessageFits(t *testing.T) {
 				}
 				for ; queued < 7*mib; queued += 64 << 10 {
 					if err := send(64 << 10); err != nil {
-						t.Fatalf("with %d KiB beside the largest: %v", queued>>10, err)
+						t.Fatalf("sending beside the largest message, with %d KiB queued: %v; want no error", queued>>10, err)
 					}
 				}
 				c.takeAll()
@@ -195,7 +195,7 @@ func slowClient(t *testing.T, size int, channel string, goesOn bool) {
 	}
 	time.Sleep(26 * time.Second)
 	if err := <-ended; !errors.Is(err, routing.ErrStalled) {
-		t.Errorf("reading ended with %v", err)
+		t.Errorf("Read of a stalled client = %v; want ErrStalled", err)
 	}
 	other.wantAll(t, "other")
 }
@@ -270,7 +270,7 @@ func TestLargeMessagesHaveTurns(t *testing.T) {
 				if i == 50 && stalled > 0 {
 					for i, c := range slow {
 						if code := c.closed(); code != 0 {
-							t.Errorf("stalled client %d was closed with %d after 6 s", i, code)
+							t.Errorf("stalled client %d was closed with %d after 6 s; want it open", i, code)
 						}
 					}
 				}
@@ -310,7 +310,7 @@ func TestShortFreezeClosesNoClient(t *testing.T) {
 		time.Sleep(19 * time.Second)
 		for i, c := range frozen {
 			if code := c.closed(); code != 0 {
-				t.Errorf("client %d, out of reach for 20 s, was closed with %d", i, code)
+				t.Errorf("client %d, unreachable for 20 s, was closed with %d; want it open", i, code)
 			}
 			if i > 0 {
 				c.takeAll()
@@ -332,7 +332,7 @@ func TestShortFreezeClosesNoClient(t *testing.T) {
 		}
 		time.Sleep(30 * time.Second)
 		if code := gone.closed(); code != ahp.CloseOverloaded {
-			t.Errorf("a client out of reach for 30 s while others wait: closed with %d", code)
+			t.Errorf("a client unreachable for 30 s while others wait was closed with %d; want CloseOverloaded", code)
 		}
 		waits.wantAll(t, "who has waited")
 	})
@@ -362,7 +362,7 @@ func TestLongestStallIsClosedFirst(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		if first.closed() != ahp.CloseOverloaded || second.closed() != ahp.CloseOverloaded || most.closed() != 0 || good.closed() != 0 {
-			t.Errorf("closed with %d, %d, %d and %d", first.closed(), second.closed(), most.closed(), good.closed())
+			t.Errorf("the four clients were closed with %d, %d, %d and %d; want the first two with CloseOverloaded, and 0 for the rest", first.closed(), second.closed(), most.closed(), good.closed())
 		}
 	})
 }
@@ -403,7 +403,7 @@ func TestFlushFollowsEarlierMessages(t *testing.T) {
 		a.conn.Flush()
 		time.Sleep(5 * time.Second)
 		if !lost.Load() {
-			t.Fatal("no body was published")
+			t.Fatal("no body was published before the flush; want one")
 		}
 		a.wantAll(t, "a")
 		if fmt.Sprint(a.host.flushes, a.flushed) != "[2] [110]" {
@@ -413,7 +413,7 @@ func TestFlushFollowsEarlierMessages(t *testing.T) {
 		a.conn.Flush()
 		time.Sleep(time.Second)
 		if len(a.flushed) != 1 {
-			t.Error("a connection was flushed that had ended")
+			t.Error("a flush was reported to a connection that had ended; want only the first")
 		}
 	})
 }
@@ -439,7 +439,7 @@ func TestProbeReachesOnlyItsClient(t *testing.T) {
 		c.host.conn.Probe()
 		time.Sleep(time.Second)
 		if n := c.probed.Load(); n != 1 {
-			t.Error("probed after the close")
+			t.Errorf("the client got %d probes; want 1", n)
 		}
 		gone := w.dial(0)
 		gone.host.conn.Probe()
@@ -448,7 +448,7 @@ func TestProbeReachesOnlyItsClient(t *testing.T) {
 		next := w.dial(0)
 		time.Sleep(time.Second)
 		if n := next.probed.Load(); n != 0 {
-			t.Error("another's connection was probed")
+			t.Errorf("the next connection with the same number got %d probes; want 0", n)
 		}
 	})
 }
@@ -555,7 +555,7 @@ func TestAllStreamsAreBounded(t *testing.T) {
 				cut++
 				c.host.mu.Lock()
 				if !c.host.closed {
-					t.Error("a connection to the host is open whose client was closed")
+					t.Error("a client was closed, but its connection to the host is open; want it closed")
 				}
 				c.host.mu.Unlock()
 			default:
@@ -563,7 +563,7 @@ func TestAllStreamsAreBounded(t *testing.T) {
 			}
 		}
 		if cut == 0 || cut == clients {
-			t.Errorf("%d of %d clients were closed", cut, clients)
+			t.Errorf("%d of %d clients were closed; want some, not all", cut, clients)
 		}
 	})
 }

@@ -39,7 +39,7 @@ func TestSetOfConnectionsReturnsAsSent(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !slices.Equal(got, want) || s.count != len(want) || string(f.B) != "after" {
-			t.Fatalf("set %v came back as %v, %q left", want, got, f.B)
+			t.Fatalf("the set %v is read as %v, with %q left; want the same, and after", want, got, f.B)
 		}
 	})
 }
@@ -80,7 +80,7 @@ func TestListOfBodiesReturnsAsSent(t *testing.T) {
 		f := &link.Fields{B: b}
 		got, end, err := readBodyList(f, nil, floor)
 		if err != nil || !slices.Equal(got, want) || end != last || len(f.B) > 0 {
-			t.Fatalf("list %v came back as %v, %v; the next is relative to %d, %d", want, got, err, last, end)
+			t.Fatalf("the list %v is read as %v, %v; the next is relative to %d, want %d", want, got, err, end, last)
 		}
 	})
 }
@@ -124,7 +124,7 @@ func TestBatchKeepsEachConnectionsOrder(t *testing.T) {
 			}
 			if err := readConnSet(f, func(conn uint64) {
 				if got[conn] != nil {
-					t.Fatalf("connection %d is in two entries", conn)
+					t.Fatalf("connection %d is in two entries; want one", conn)
 				}
 				got[conn] = list
 			}); err != nil {
@@ -135,11 +135,11 @@ func TestBatchKeepsEachConnectionsOrder(t *testing.T) {
 			t.Fatalf("what was noted and what came differ (-want +got), %d bytes left:\n%s", len(f.B), diff)
 		}
 		if sent := batch.takeSent(); len(sent) != uses || batch.bytes != 0 || batch.refs != 0 || len(batch.streams) != 0 {
-			t.Fatalf("%d bodies in use, %d to be released", uses, len(sent))
+			t.Fatalf("%d bodies are in use, and %d to be released; want the same, and an empty batch", uses, len(sent))
 		}
 		for _, s := range streams {
 			if s.node != nil {
-				t.Fatal("a stream is still in the batch")
+				t.Fatal("a stream is still in the batch; want none")
 			}
 		}
 		_ = maps.Keys(got)
@@ -220,7 +220,7 @@ func TestBodyListIsBounded(t *testing.T) {
 			floor = 0
 		}
 		if list, _, err := readBodyList(&link.Fields{B: test.list}, nil, floor); err == nil {
-			t.Errorf("%s: a list of %d is taken", test.name, len(list))
+			t.Errorf("%s: a list of %d bodies is accepted; want an error", test.name, len(list))
 		}
 	}
 }

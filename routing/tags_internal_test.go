@@ -70,7 +70,7 @@ func TestTagWaitsForItsBody(t *testing.T) {
 			}
 		}
 		if _, err := r.Handle(3, refs[:len(refs)-1]); err == nil {
-			t.Error("a tag that is cut short is accepted")
+			t.Error("Handle accepts a tag that is cut short; want an error")
 		}
 	}
 }

@@ -80,14 +80,14 @@ func (c *taggedClient) untag() (rest [][]byte) {
 			continue
 		default:
 			if len(c.sums) > 0 {
-				c.t.Fatalf("bodies without a tag before %.20q", m)
+				c.t.Fatalf("bodies without a tag before the message %.20q; want their tag first", m)
 			}
 			c.own++
 		}
 		rest = append(rest, m)
 	}
 	if len(c.sums) > 0 {
-		c.t.Fatal("the last bodies have no tag")
+		c.t.Fatal("the last bodies have no tag; want one")
 	}
 	return rest
 }
@@ -234,7 +234,7 @@ func TestTagsCrossInBatches(t *testing.T) {
 			}
 		}
 		if got := sent() - before; got > 1_206_000 { // twice the bytes for an unsealed host
-			t.Errorf("the host-agent sent %d bytes for 500 bodies to 50 readers", got)
+			t.Errorf("the host-agent sent %d bytes for 500 bodies to 50 readers; want at most 1206000", got)
 		} else {
 			t.Logf("the host-agent sent %d bytes", got)
 		}

@@ -54,20 +54,20 @@ func TestBodiesLeaveTogether(t *testing.T) {
 			break
 		}
 		if again, same := a.NextBody(); again != token || &same[0] != &message[0] {
-			t.Errorf("another message is next before this one is published")
+			t.Errorf("NextBody returns a different message before this one is published; want the same")
 		}
 		if payload, _ := l.Next(3, 64<<10, time.Now()); payload != nil {
-			t.Errorf("%d bytes leave before the bodies that they refer to", len(payload))
+			t.Errorf("%d bytes leave before the bodies that they refer to; want none", len(payload))
 		}
 		message, intact := openBodies(message)
 		if !intact {
-			t.Errorf("the checksum of %q does not match", message)
+			t.Errorf("the checksum of %q does not match; want it intact", message)
 		}
 		readBodies(message, "agent", func(n uint64, _, start, end int) {
 			number++
 			got += fmt.Sprint(n-first, " ")
 			if !bytes.HasPrefix(message[start:end], []byte(token)) {
-				t.Errorf("body %d is on the subject of %s", n, token)
+				t.Errorf("body %d has a different subject than %s; want the same", n, token)
 			}
 		})
 		got = strings.TrimSuffix(got, " ") + "|"
@@ -77,6 +77,6 @@ func TestBodiesLeaveTogether(t *testing.T) {
 		t.Errorf("bodies leave as %q; want %q", got, want)
 	}
 	if payload, _ := l.Next(3, 64<<10, time.Now().Add(time.Minute)); payload == nil {
-		t.Errorf("no reference is sent")
+		t.Errorf("no reference is sent after the bodies; want one")
 	}
 }

@@ -62,16 +62,16 @@ func TestChannelTokenIsSafe(t *testing.T) {
 		token := ChannelToken(uri)
 		subject := "ahp.v1.t.h.chan." + token
 		if !validToken(token) || !server.IsValidLiteralSubject(subject) || strings.Count(subject, ".") != 5 || strings.ContainsAny(token, " \t\r\n") {
-			t.Fatalf("ChannelToken(%q) = %q", uri, token)
+			t.Fatalf("ChannelToken(%q) = %q; want one valid part of a subject", uri, token)
 		}
 		other := uris().Draw(t, "other")
 		if (token == ChannelToken(other)) != (uri == other) {
-			t.Fatalf("%q and %q have the tokens %q and %q", uri, other, token, ChannelToken(other))
+			t.Fatalf("%q and %q have the tokens %q and %q; want them equal only for equal URIs", uri, other, token, ChannelToken(other))
 		}
 		// If a token is itself used as a URI, its token must differ from it, unless the token
 		// equals the first URI.
 		if again := ChannelToken(token); again == token && token != uri {
-			t.Fatalf("%q has the token %q, and so has that", uri, token)
+			t.Fatalf("%q has the token %q, which is also that token's own; want a different one", uri, token)
 		}
 	})
 }
@@ -79,7 +79,7 @@ func TestChannelTokenIsSafe(t *testing.T) {
 func TestTokensWithSeparatorsAreInvalid(t *testing.T) {
 	for _, token := range []string{"", ".", "a.b", "*", "a>", "a b", "a\n", "é", "\x7f", strings.Repeat("x", maxToken+1)} {
 		if validToken(token) {
-			t.Errorf("validToken(%q) = true", token)
+			t.Errorf("validToken(%q) = true; want false", token)
 		}
 	}
 }

@@ -43,13 +43,13 @@ func TestWildcardCertificateIsKept(t *testing.T) {
 				t.Errorf("%v, %v", got.DNSNames, err)
 			}
 			if left := server.Records(); len(left) != 0 {
-				t.Errorf("records are left: %v", left)
+				t.Errorf("the DNS server still has the records %v; want none", left)
 			}
 			if again := await(t, cfg); !again.Equal(got) { // the certificate was stored
-				t.Error("another certificate after a restart")
+				t.Error("the certificate after a restart differs; want the stored one")
 			}
 			if (server.Updates() > 0) != (kind == "rfc2136") {
-				t.Errorf("%d updates were taken", server.Updates())
+				t.Errorf("%d updates by RFC 2136; want some exactly for the provider rfc2136", server.Updates())
 			}
 		})
 	}
@@ -109,7 +109,7 @@ func TestUpdatesWithAnotherKey(t *testing.T) {
 	}
 	records := []libdns.Record{libdns.TXT{Name: "_acme-challenge.canvas", Text: "value"}}
 	if _, err := provider.records.AppendRecords(t.Context(), testacme.Zone, records); err == nil || len(server.Records()) != 0 {
-		t.Errorf("an update with another key: %v, %v", err, server.Records())
+		t.Errorf("an update with a different key: %v, records %v; want an error, and none", err, server.Records())
 	}
 }
 
@@ -130,7 +130,7 @@ func TestInvalidProvidersAreRefused(t *testing.T) {
 		{"rfc2136:ns", write("empty", "")}, {"rfc2136:ns", write("md5", strings.Replace(testacme.Key, "sha256", "md5", 1))}, {"rfc2136:ns", write("bare", `key "x" { algorithm hmac-sha256; };`)}, {"cloudflare:x", ""},
 	} {
 		if p, err := ParseProvider(test[0], test[1]); err == nil {
-			t.Errorf("%q with %q is taken: %+v", test[0], test[1], p)
+			t.Errorf("ParseProvider(%q, %q) = %+v; want an error", test[0], test[1], p)
 		}
 	}
 	p, err := ParseProvider("rfc2136:ns.example.com", good)

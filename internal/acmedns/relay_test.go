@@ -57,11 +57,11 @@ func TestCanvasDomain(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := state.PeerCertificates[0].VerifyHostname("cabc.canvas.example.test"); err != nil || state.NegotiatedProtocol != "h2" {
-		t.Errorf("a canvas: %v, protocol %q", err, state.NegotiatedProtocol)
+		t.Errorf("the certificate for a canvas: %v, protocol %q; want its name, and h2", err, state.NegotiatedProtocol)
 	}
 	for _, name := range []string{"relay.example.test", ""} {
 		if state, err := shown(name); err != nil || state.PeerCertificates[0].Subject.CommonName != "test" || state.NegotiatedProtocol != "http/1.1" {
-			t.Errorf("the relay as %q: %v, %v, protocol %q", name, state.PeerCertificates, err, state.NegotiatedProtocol)
+			t.Errorf("the relay as %q shows %v, %v, protocol %q; want its own certificate, and http/1.1", name, state.PeerCertificates, err, state.NegotiatedProtocol)
 		}
 	}
 	if _, err := shown("canvas.example.test.evil.test"); err != nil { // a name elsewhere

@@ -193,7 +193,7 @@ func TestErrorsAnswerCalls(t *testing.T) {
 		r.Reply("late", nil)
 	}
 	if err := a.Call(t.Context(), "twice", nil, &n); err != nil {
-		t.Errorf("a late answer ended the connection: %v", err)
+		t.Errorf("a call after a late answer: %v; want no error", err)
 	}
 }
 

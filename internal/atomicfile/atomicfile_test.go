@@ -29,7 +29,7 @@ func TestFailedReplaceLeavesTheFormerContent(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := Replace(filepath.Dir(below), []byte("x"), 0o600); err == nil {
-		t.Error("a directory was replaced")
+		t.Error("Replace has replaced a directory; want an error")
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 2 {
 		t.Errorf("%v, %v; want a and b without a temporary file", left, err)

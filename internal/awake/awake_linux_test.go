@@ -133,7 +133,7 @@ func TestMachineStaysAwakeByLogind(t *testing.T) {
 		t.Errorf("Inhibit(%q, %q, %q)", lock.what, lock.who, lock.mode)
 	}
 	if lock.isReleased() {
-		t.Fatal("the inhibitor ended before its release")
+		t.Fatal("the inhibitor is released before release is called; want it held")
 	}
 	release()
 	<-lock.released
@@ -161,7 +161,7 @@ func TestSleepIsAnnounced(t *testing.T) {
 			}
 			if asleep {
 				if lock.isReleased() {
-					t.Error("the machine may sleep before the announcement")
+					t.Error("the sleep lock is released before the announcement; want it held")
 				}
 			}
 			proceed <- true

@@ -38,7 +38,7 @@ func TestEachIsCounted(t *testing.T) {
 					defer mu.Unlock()
 					told[key] += max(more, 1)
 					if more > 0 && !last[key].IsZero() && time.Since(last[key]) < every {
-						t.Errorf("two sums of one kind within %v", time.Since(last[key]))
+						t.Errorf("two sums for one kind are %v apart; want at least every", time.Since(last[key]))
 					}
 					if more > 0 {
 						last[key] = time.Now()
@@ -46,7 +46,7 @@ func TestEachIsCounted(t *testing.T) {
 				})
 				mu.Lock()
 				if noted[key] <= atOnce && told[key] != noted[key] {
-					t.Errorf("the %d. of kind %d was not told at once", noted[key], key)
+					t.Errorf("event %d of kind %d is not reported at once; want it reported", noted[key], key)
 				}
 				mu.Unlock()
 				time.Sleep(time.Duration(rapid.IntRange(0, 4000).Draw(rt, "ms")) * time.Millisecond)
@@ -58,7 +58,7 @@ func TestEachIsCounted(t *testing.T) {
 			defer mu.Unlock()
 			for key, n := range noted {
 				if told[key] != n {
-					t.Errorf("kind %d: %d noted, %d told a time later", key, n, told[key])
+					t.Errorf("kind %d: %d events, and %d reported an interval later; want all", key, n, told[key])
 				}
 			}
 		})
@@ -93,7 +93,7 @@ func TestSurplusKindsAreCounted(t *testing.T) {
 		table.Flush()
 		for key, n := range told {
 			if n != 3 {
-				t.Fatalf("kind %s: %d told of 3", key, n)
+				t.Fatalf("kind %s: %d events reported; want 3", key, n)
 			}
 		}
 	})

@@ -39,7 +39,7 @@ func checked(t *testing.T, r *connect.Relay) string {
 func TestDoctorNamesTheRemedy(t *testing.T) {
 	w := newWorld(t, nil)
 	if got := checked(t, w.relay); got != "" {
-		t.Errorf("a good relay has the faults %s", got)
+		t.Errorf("the doctor finds faults in a good relay: %s; want none", got)
 	}
 	for _, c := range []struct {
 		name  string
@@ -130,7 +130,7 @@ func TestSignInWorksWithAWrongClock(t *testing.T) {
 			t.Errorf("the relay's clock differs by %v: %d tokens for two uses; want one", differs, made.Load())
 		}
 		if _, err := relays.All()[0].Hosts(t.Context()); err == nil || !strings.Contains(err.Error(), "run ahp-connect login "+d.Relay) {
-			t.Errorf("a token that is revoked: %v", err)
+			t.Errorf("Hosts with a revoked token = %v; want run ahp-connect login", err)
 		}
 	}
 }

@@ -131,7 +131,7 @@ func (w *world) serve(t *testing.T, relays *connect.Relays, change func(*connect
 	w.stop = func() {
 		stop()
 		if err := <-ended; err != nil {
-			t.Errorf("the endpoint ends with %v", err)
+			t.Errorf("the endpoint ends with %v; want no error", err)
 		}
 		ended <- nil
 	}
@@ -182,17 +182,17 @@ func TestClientReceivesTheHostsFrames(t *testing.T) {
 		conns := w.Tap.Conns()
 		sent := conns[len(conns)-1].ToClient()
 		if got := c.Frames(); len(got) != len(sent) || !bytes.Equal(bytes.Join(got, nil), bytes.Join(sent, nil)) {
-			t.Errorf("the client has %d frames; the host sent %d, and they differ", len(got), len(sent))
+			t.Errorf("the client received %d frames, and the host sent %d; want the same frames", len(got), len(sent))
 		}
 		_ = c.Close()
 	}
 	c, err := w.dial(t, "/", refclient.Options{Token: w.token(t, "bridge", stack.Host), TokenIn: refclient.InTkn})
 	if err != nil {
-		t.Fatalf("a client without a path, with a token for one host: %v", err)
+		t.Fatalf("a client without a path, with a token for one host: %v; want a connection", err)
 	}
 	initialize(t, c, "bridge")
 	if text := w.log.String(); strings.Contains(text, token) || strings.Contains(text, "listSessions") {
-		t.Errorf("the log has secrets or content:\n%s", text)
+		t.Errorf("the log contains secrets or messages; want neither:\n%s", text)
 	}
 }
 
@@ -236,7 +236,7 @@ func TestForeignRequestsAreRefused(t *testing.T) {
 			_, err := refclient.Dial(t.Context(), "ws://"+host+test.path, refclient.Options{Header: test.header, HTTPClient: client})
 			refused, ok := err.(interface{ Unwrap() error })
 			if err == nil || !ok || !strings.Contains(err.Error(), http.StatusText(test.status)) && !strings.Contains(err.Error(), "HTTP ") {
-				t.Fatalf("answered with %v, %v", err, refused)
+				t.Fatalf("the refused request got %v, %v; want an HTTP status", err, refused)
 			}
 			status, body := statusOf(err)
 			if status != test.status || !strings.Contains(body, test.want) {
@@ -336,7 +336,7 @@ func TestTokenIsRenewedOnTheConnection(t *testing.T) {
 		case <-expired:
 			for _, frame := range c.Frames() {
 				if bytes.Contains(frame, []byte("ahp-connect-")) {
-					t.Errorf("the client received %s", frame)
+					t.Errorf("the client received ahp-connect's own request or answer: %s", frame)
 				}
 			}
 			return
@@ -391,7 +391,7 @@ func TestClientWaitsForItsRelay(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := c.Call(t.Context(), "ping", map[string]any{"channel": "ahp-root://"}); err != nil {
-		t.Errorf("ping while the relay is away: %v", err)
+		t.Errorf("ping while the relay is unreachable: %v; want an answer", err)
 	}
 	if err := gate.Heal(); err != nil {
 		t.Fatal(err)
@@ -414,7 +414,7 @@ func TestClientPingsWhileItsRelayIsAway(t *testing.T) {
 	}
 	for range 2 { // after initialize, which has no answer yet
 		if _, err := c.Call(t.Context(), "ping", map[string]any{"channel": "ahp-root://"}); err != nil {
-			t.Fatal("ping while the relay is away: ", err)
+			t.Fatal("ping while the relay is unreachable must be answered: ", err)
 		}
 	}
 	if err := gate.Heal(); err != nil {
@@ -449,7 +449,7 @@ func TestDepartedClientReachesNoHost(t *testing.T) {
 		time.Sleep(5 * time.Millisecond)
 	}
 	if !strings.Contains(w.log.String(), "client lost") {
-		t.Fatal("its end was not seen while the relay was away: ", w.log)
+		t.Fatal("the client's end was not noticed while the relay was unreachable; want client lost in the log: ", w.log)
 	}
 	if err := gate.Heal(); err != nil {
 		t.Fatal(err)
@@ -492,7 +492,7 @@ func TestHostileRelayIsRefused(t *testing.T) {
 			}
 			natssite.Next(t, "the connection ends", c.Done())
 			if got := c.Frames(); len(got) != 0 {
-				t.Errorf("the client received %q", got)
+				t.Errorf("the client received %q; want nothing", got)
 			}
 		})
 	}
@@ -510,7 +510,7 @@ func TestConsoleIsServed(t *testing.T) {
 	defer response.Body.Close()
 	page, err := io.ReadAll(response.Body)
 	if err != nil || response.StatusCode != http.StatusOK || !bytes.Contains(page, []byte("<script")) || !strings.Contains(response.Header.Get("Content-Security-Policy"), "connect-src 'self'") {
-		t.Errorf("the console is %d, %v, %.100s", response.StatusCode, err, page)
+		t.Errorf("the console is HTTP %d, %v, %.100s; want 200, a script, and a policy", response.StatusCode, err, page)
 	}
 	own := http.Header{"Origin": {"http://" + w.address}}
 	c, err := w.dial(t, "/ahp/"+stack.Host, refclient.Options{Token: token, TokenIn: refclient.InTkn, Header: own})
@@ -520,7 +520,7 @@ func TestConsoleIsServed(t *testing.T) {
 	initialize(t, c, "page")
 	other := http.Header{"Origin": {"http://127.0.0.1:1"}} // another program's page
 	if _, err := w.dial(t, "/ahp/"+stack.Host, refclient.Options{Token: token, TokenIn: refclient.InTkn, Header: other}); err == nil {
-		t.Error("the page of a different program connects")
+		t.Error("a page from a different origin connects; want a refusal")
 	}
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+w.address+"/api/hosts", nil)
 	if err != nil {
@@ -537,6 +537,6 @@ func TestConsoleIsServed(t *testing.T) {
 		Token struct{ Subject, Access string }
 	}
 	if err := json.NewDecoder(answer.Body).Decode(&hosts); err != nil || len(hosts.Hosts) != 1 || hosts.Hosts[0].State != "online" || hosts.Hosts[0].Since == "" || hosts.Token.Subject != "console" || hosts.Token.Access != "write" {
-		t.Errorf("the hosts are %+v, %v", hosts, err)
+		t.Errorf("the hosts are %+v, %v; want one, online", hosts, err)
 	}
 }

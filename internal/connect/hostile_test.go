@@ -135,7 +135,7 @@ func TestReplayedPacketsCountOnce(t *testing.T) {
 	conns := w.Tap.Conns()
 	want, got := conns[len(conns)-1].ToClient(), c.Frames()
 	if !slices.EqualFunc(want, got, bytes.Equal) {
-		t.Errorf("the client has %d frames; the host sent %d", len(got), len(want))
+		t.Errorf("the client received %d frames, and the host sent %d; want the same", len(got), len(want))
 	}
 }
 
@@ -173,7 +173,7 @@ func TestHostileStreamsEndOnce(t *testing.T) {
 				t.Errorf("closed with %d %q; want 1012", code, reason)
 			}
 			if got := c.Frames()[before:]; len(got) != 0 {
-				t.Errorf("the client received %q", got)
+				t.Errorf("the client received %q; want nothing", got)
 			}
 			if strings.Contains(w.log.String(), marker) {
 				t.Errorf("the log has a packet's bytes: %s", w.log.String())
@@ -207,6 +207,6 @@ func TestReplayedStreamIsNoStream(t *testing.T) {
 	}
 	natssite.Eventually(t, "the replay is refused, and ahp-connect dials again", func() bool { return h.seen() >= 4 })
 	if got := second.Frames(); len(got) != 0 {
-		t.Errorf("the second client received the first one's frames: %q", got)
+		t.Errorf("the second client received frames of the first: %q; want none", got)
 	}
 }

@@ -85,13 +85,13 @@ func TestRestartIsInvisible(t *testing.T) {
 	for _, frame := range j.Tap.Conns()[0].ToHost() {
 		if bytes.Contains(frame, []byte("chat/draftChanged")) {
 			if !bytes.Contains(frame, fmt.Appendf(nil, `"n":%d,`, seen)) {
-				t.Fatalf("the host has received %s in place of message %d", frame, seen)
+				t.Fatalf("the host received %s; want message %d", frame, seen)
 			}
 			seen++
 		}
 	}
 	if seen != n {
-		t.Errorf("the host has received %d messages; the client sent %d", seen, n)
+		t.Errorf("the host received %d messages; want the %d that the client sent", seen, n)
 	}
 }
 
@@ -128,7 +128,7 @@ func TestRestartIsInvisibleToViewersOfALink(t *testing.T) {
 		}
 	}
 	if deltas != 1000 {
-		t.Errorf("the viewer has %d of 1000 deltas", deltas)
+		t.Errorf("the viewer received %d deltas; want 1000", deltas)
 	}
 }
 
@@ -249,7 +249,7 @@ func TestTicketIsForOnePerson(t *testing.T) {
 	}
 	defer again.Close()
 	if _, err := again.Call(t.Context(), "listSessions", map[string]any{"channel": "ahp-root://"}); err != nil {
-		t.Errorf("the connection does not go on: %v", err)
+		t.Errorf("a call on the moved connection: %v; want an answer", err)
 	}
 	twice, err := refclient.Dial(t.Context(), j.URL(stack.Host), j.withTicket(t, nil, resume.MovedHeader))
 	if err != nil {
@@ -391,7 +391,7 @@ func TestRevocationEmptiesWhatIsKept(t *testing.T) {
 			}
 			host := j.Tap.Conns()[1]
 			if host.Ended() {
-				t.Fatal("the host-agent has not kept the connection to the host")
+				t.Fatal("the host-agent has not kept the connection to the host; want it open")
 			}
 			rev.At, rev.Until = time.Now().UTC().Add(time.Second), time.Now().Add(time.Hour)
 			if err := j.Relay.Revocations().Add(rev.Spanning()); err != nil {

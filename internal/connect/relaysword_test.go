@@ -21,12 +21,12 @@ func TestRelaysWordsAreNamed(t *testing.T) {
 		switch {
 		case code == closeLost: // the connection was lost without a close frame
 		case code.Reason() == "" && (closed.Code != ahp.CloseResync || strings.Contains(closed.Reason, forged)):
-			t.Errorf("code %d, which is not AHP's, becomes %v", code, closed)
+			t.Errorf("the relay's close code %d, unknown in AHP, becomes %v; want CloseResync without its text", code, closed)
 		case code.Reason() != "" && (closed.Code != code || closed.Reason != "the relay: "+forged):
 			t.Errorf("code %d becomes %v", code, closed)
 		}
 	}
 	if lost := errors.New("no line"); relaysWord(lost) != lost {
-		t.Error("the loss of the line has become a word of the relay")
+		t.Error("relaysWord changes an error without a close frame; want the same error")
 	}
 }

@@ -56,7 +56,7 @@ func newJourneyAt(t *testing.T, relay gateway.RelayConfig) *journey {
 	}
 	_, rest, ok := strings.Cut(string(snapshot.State), `"defaultChat":"`)
 	if !ok {
-		t.Fatalf("the session's state has no chat: %s", snapshot.State)
+		t.Fatalf("the session's state has no default chat: %s", snapshot.State)
 	}
 	j.chat, _, _ = strings.Cut(rest, `"`)
 	if _, err := j.client.Subscribe(t.Context(), j.chat); err != nil {
@@ -86,7 +86,7 @@ func (j *journey) awaitTurn(t *testing.T, turn string) {
 	if _, err := j.client.WaitFor(t.Context(), func(frame []byte) bool {
 		return bytes.Contains(frame, []byte(`"chat/turnComplete"`)) && bytes.Contains(frame, []byte(`"`+turn+`"`))
 	}); err != nil {
-		t.Fatalf("turn %s does not end: %v", turn, err)
+		t.Fatalf("no end of turn %s arrives: %v", turn, err)
 	}
 }
 
@@ -102,11 +102,11 @@ func (j *journey) same(t *testing.T) {
 	got := j.client.Frames()
 	want := conns[0].ToClient() // after got
 	if len(got) > len(want) {
-		t.Fatalf("the client has %d frames; the host sent %d", len(got), len(want))
+		t.Fatalf("the client received %d frames; want at most the host's %d", len(got), len(want))
 	}
 	for i := range got {
 		if !bytes.Equal(want[i], got[i]) {
-			t.Fatalf("frame %d is %.200q; the host sent %.200q", i, got[i], want[i])
+			t.Fatalf("frame %d is %.200q; want the host's %.200q", i, got[i], want[i])
 		}
 	}
 }
@@ -117,7 +117,7 @@ func (j *journey) stillOpen(t *testing.T) {
 	select {
 	case <-j.client.Done():
 		code, reason := j.client.CloseStatus()
-		t.Errorf("the client's connection has ended with %d %s", code, reason)
+		t.Errorf("the client's connection has ended with %d %s; want it open", code, reason)
 	default:
 	}
 }
@@ -222,7 +222,7 @@ func (j *journey) sameTurn(t *testing.T) {
 	}
 	want, got := actions(j.Tap.Conns()[0].ToClient()), actions(j.client.Frames())
 	if !slices.EqualFunc(want, got, bytes.Equal) || len(want) < 100 {
-		t.Errorf("the client has %d actions; the host sent %d, or others", len(got), len(want))
+		t.Errorf("the client received %d actions, and the host sent %d; want the same, at least 100", len(got), len(want))
 	}
 	t.Logf("%d actions, %d bytes", len(got), len(bytes.Join(got, nil)))
 }
@@ -257,7 +257,7 @@ func TestPingIsAnsweredMeanwhile(t *testing.T) {
 	}
 	for id, n := range answers {
 		if n != 1 {
-			t.Errorf("request %s has %d answers", id, n)
+			t.Errorf("request %s got %d answers; want 1", id, n)
 		}
 	}
 }
@@ -323,6 +323,6 @@ func TestRevocationReachesAnAbsentClient(t *testing.T) {
 		t.Errorf("closed with %d %q; want 4501 with the remedy", code, reason)
 	}
 	if n := len(j.client.Frames()) - before; n > 100 { // some frames were on their way before the cut
-		t.Errorf("the client received %d frames after the cut", n)
+		t.Errorf("the client received %d frames after the cut; want at most 100", n)
 	}
 }

@@ -39,35 +39,35 @@ func TestVSCodeSettingsKeepTheRest(t *testing.T) {
 	}
 	list, err := tokens.List()
 	if err != nil || len(list) != 2 || list[0].Hosts[0] != "build" || list[1].Name != "vscode laptop" {
-		t.Fatalf("the local tokens are %v, %v", list, err)
+		t.Fatalf("the local tokens are %v, %v; want two, for build and laptop", list, err)
 	}
 	text := read(t, file)
 	for _, want := range []string{"// my editor", "13, // small", `"theirs"`, list[0].Token, list[1].Token, `"ws://127.0.0.1:8486"`, `"chat.remoteAgentHostsEnabled":true`, `["editor.fontSize","chat.remoteAgentHosts"]`} {
 		if !strings.Contains(strings.ReplaceAll(text, ": ", ":"), strings.ReplaceAll(want, ": ", ":")) {
-			t.Errorf("%s is missing in\n%s", want, text)
+			t.Errorf("the settings lack %s:\n%s", want, text)
 		}
 	}
 	if strings.Count(text, "local_") != 2 {
-		t.Errorf("the settings have other tokens than two:\n%s", text)
+		t.Errorf("the settings must contain two local tokens:\n%s", text)
 	}
 	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("a file with tokens has the mode %v, %v", info.Mode(), err)
+		t.Errorf("the file with tokens has mode %v, %v; want 0600", info.Mode(), err)
 	}
 	if err := v.Remove([]string{"laptop"}); err != nil {
 		t.Fatal(err)
 	}
 	if err := v.Remove([]string{"laptop"}); err == nil || !strings.Contains(err.Error(), "no entry") {
-		t.Errorf("a second removal: %v", err)
+		t.Errorf("a second Remove: %v; want no entry", err)
 	}
 	if err := v.Remove(nil); err != nil {
 		t.Fatal(err)
 	}
 	if list, err := tokens.List(); err != nil || len(list) > 0 {
-		t.Errorf("after the removal, the local tokens are %v, %v", list, err)
+		t.Errorf("after Remove, the local tokens are %v, %v; want none", list, err)
 	}
 	text = read(t, file)
 	if strings.Contains(text, "local_") || !strings.Contains(text, `"theirs"`) || !strings.Contains(text, "// my editor") {
-		t.Errorf("after the removal, the settings are\n%s", text)
+		t.Errorf("after Remove, the settings are\n%s\nwant only the user's own lines", text)
 	}
 
 	fresh := &connect.VSCode{File: filepath.Join(dir, "new.json"), Listen: "127.0.0.1:8486", Tokens: tokens}
@@ -78,13 +78,13 @@ func TestVSCodeSettingsKeepTheRest(t *testing.T) {
 		t.Fatal(err)
 	}
 	if text := strings.Join(strings.Fields(read(t, fresh.File)), ""); text != "{}" {
-		t.Errorf("after the removal, new settings are %s", text)
+		t.Errorf("after Remove, new settings are %s; want {}", text)
 	}
 	if err := os.WriteFile(file, []byte(`{"chat.remoteAgentHosts": 7`), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if err := v.Add([]string{"laptop"}); err == nil || !strings.Contains(err.Error(), "not readable") || read(t, file) != `{"chat.remoteAgentHosts": 7` {
-		t.Errorf("damaged settings: %v", err)
+		t.Errorf("Add to damaged settings: %v; want not readable, and the file unchanged", err)
 	}
 }
 

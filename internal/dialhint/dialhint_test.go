@@ -43,13 +43,13 @@ func TestFailuresLeadToAdvice(t *testing.T) {
 	defer answer.Body.Close()
 	text, _ := io.ReadAll(answer.Body)
 	if got := dialhint.Answer(wrong, string(text)); !strings.Contains(got, secure.URL) {
-		t.Errorf("the answer %q leads to %q", text, got)
+		t.Errorf("the answer %q leads to the hint %q; want the https URL", text, got)
 	}
 	reset := &net.OpError{Op: "read", Err: syscall.ECONNRESET}
 	if got := dialhint.Error(wrong, reset).Error(); !strings.Contains(got, secure.URL) {
 		t.Errorf("after a reset: %s", got)
 	}
 	if got := dialhint.Error(secure.URL, reset); got != reset {
-		t.Errorf("a reset of a TLS connection leads to %v", got)
+		t.Errorf("a reset TLS connection leads to %v; want the same error", got)
 	}
 }

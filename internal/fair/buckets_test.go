@@ -16,18 +16,18 @@ func TestBucketsLimitEachKey(t *testing.T) {
 		b := fair.NewBuckets(20*time.Millisecond, 3)
 		for range 3 {
 			if !b.Allow("busy") {
-				t.Fatal("a key has fewer tokens than its burst")
+				t.Fatal("Allow = false within the burst of 3; want true")
 			}
 		}
 		if wait := b.Take("busy"); wait != 20*time.Millisecond || b.Wait("busy") != wait {
 			t.Errorf("a key without tokens waits %v and %v; want 20ms", wait, b.Wait("busy"))
 		}
 		if !b.Allow("other") || b.Wait("new") != 0 {
-			t.Error("a key waits for another")
+			t.Error("a full bucket for a different key is refused; want true, and no wait")
 		}
 		time.Sleep(20 * time.Millisecond)
 		if !b.Allow("busy") || b.Allow("busy") {
-			t.Error("a key has other than one token after one interval")
+			t.Error("after one interval, Allow must be true once")
 		}
 	})
 }

@@ -67,7 +67,7 @@ func TestFreePlacesAreTaken(t *testing.T) {
 				if a.done != nil {
 					a.done()
 				} else if !a.ended {
-					t.Error("one that gave up still waits")
+					t.Error("Take has not returned after its context ended; want it to give up")
 				}
 			}
 			check := func() {
@@ -87,7 +87,7 @@ func TestFreePlacesAreTaken(t *testing.T) {
 				for _, a := range askers {
 					keys := a.keys()
 					if a.done == nil && used[keys[0]] < limits[0] && used[keys[1]] < limits[1] {
-						t.Fatalf("%s waits, and has %d of %d and %d of %d places", keys[1], used[keys[0]], limits[0], used[keys[1]], limits[1])
+						t.Fatalf("%s waits while %d of %d and %d of %d places are taken; want a place", keys[1], used[keys[0]], limits[0], used[keys[1]], limits[1])
 					}
 				}
 			}
@@ -162,7 +162,7 @@ func TestTenantsDoNotMeet(t *testing.T) {
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := turns.Take(over, "greedy", "4"); !errors.Is(err, context.Canceled) {
-		t.Errorf("a place too many: %v", err)
+		t.Errorf("Take beyond the bound with an ended context = %v; want Canceled", err)
 	}
 	if _, err := turns.Take(over, "other", "0"); err != nil {
 		t.Errorf("another tenant: %v", err)
@@ -233,7 +233,7 @@ func TestFloodEvictsItself(t *testing.T) {
 		t.Errorf("%d are there, %d of the /48 and %d of the /24; want at most 32, 16 and 16", n, six, four)
 	}
 	if count("203.0.113.0/24") != 1 || count("2001:db8:ffff::/48") != 1 {
-		t.Errorf("those who came alone are gone: %v", there)
+		t.Errorf("connections which came alone were evicted: %v; want them kept", there)
 	}
 	// This machine's address has no limit for its network: behind a proxy that the relay does not
 	// trust, all clients have it.

@@ -62,7 +62,7 @@ func TestSharesBoundWhoContends(t *testing.T) {
 			}
 			light := worker{tenant: "light", step: 20 * time.Microsecond, pause: 20 * time.Millisecond}
 			if _, rest := light.work(s, d+d/4); rest > 0 {
-				t.Errorf("the tenant with little to do rested for %v", rest)
+				t.Errorf("the tenant with little work rested for %v; want 0", rest)
 			}
 			for i := range tenants {
 				sum, least := time.Duration(0), d
@@ -76,7 +76,7 @@ func TestSharesBoundWhoContends(t *testing.T) {
 					t.Errorf("tenant %d of %d worked for %v with a rate of %.2f; want %v", i, tenants, sum, rate, time.Duration(want))
 				}
 				if fair := sum / time.Duration(conns[i]); least < fair/4 {
-					t.Errorf("a connection of tenant %d worked for %v; they did for %v on average", i, least, fair)
+					t.Errorf("a connection of tenant %d worked for %v; want at least a quarter of the average %v", i, least, fair)
 				}
 			}
 		})
@@ -107,7 +107,7 @@ func TestRestsEndWithTheContention(t *testing.T) {
 		busy := worker{tenant: "busy", step: time.Millisecond}
 		go worker{tenant: "other", step: time.Microsecond, pause: 10 * time.Millisecond}.work(s, 5*time.Second)
 		if _, rest := busy.work(s, 5*time.Second); rest == 0 {
-			t.Error("it never rested beside another tenant")
+			t.Error("the busy tenant never rested beside a second one; want rests")
 		}
 		for range 10_000 {
 			s.Charge("busy", time.Millisecond)
@@ -117,7 +117,7 @@ func TestRestsEndWithTheContention(t *testing.T) {
 		}
 		time.Sleep(2 * time.Second)
 		if _, rest := busy.work(s, 5*time.Second); rest > 0 {
-			t.Errorf("it rested for %v when it was alone", rest)
+			t.Errorf("the tenant rested for %v while alone; want 0", rest)
 		}
 	})
 }
@@ -132,7 +132,7 @@ func TestSharesForgetTenants(t *testing.T) {
 			time.Sleep(100 * time.Millisecond)
 		}
 		if n := s.Known(); n > 100 {
-			t.Errorf("%d tenants are remembered", n)
+			t.Errorf("%d tenants are known; want at most 100", n)
 		}
 	})
 }

@@ -84,7 +84,7 @@ func TestReadBuffersFitTheirBytes(t *testing.T) {
 				done := start(r)
 				select {
 				case got := <-done:
-					t.Fatalf("Read returned %+v before anything happened", got)
+					t.Fatalf("Read returned %+v before anything was sent; want it to wait", got)
 				case <-time.After(10 * time.Millisecond):
 				}
 				if err := test.happen(near, far); err != nil {
@@ -130,7 +130,7 @@ func TestWaitingReadersKeepNoBuffer(t *testing.T) {
 	}
 	for end := time.Now().Add(time.Minute); tried.Load() < many; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("%d of %d have tried to read", tried.Load(), many)
+			t.Fatalf("%d of %d readers have tried to read after a minute; want all", tried.Load(), many)
 		}
 	}
 	n := made.Load() // not 1, because a sync.Pool may drop buffers
@@ -141,7 +141,7 @@ func TestWaitingReadersKeepNoBuffer(t *testing.T) {
 		}
 	}
 	if n == 0 || n > many*3/4 {
-		t.Errorf("%d buffers were made for %d that wait", n, many)
+		t.Errorf("%d buffers were made for %d waiting readers; want some, at most three quarters", n, many)
 	}
 }
 
@@ -152,7 +152,7 @@ func TestConnectionInMemoryHasNoReader(t *testing.T) {
 	defer near.Close()
 	defer far.Close()
 	if NewReader(near, &short) != nil {
-		t.Error("a Reader for a pipe in memory")
+		t.Error("NewReader accepts a pipe in memory; want nil")
 	}
 }
 
@@ -160,6 +160,6 @@ func TestDeepReturnsAfterItsFunction(t *testing.T) {
 	called := false
 	Deep(func() { called = true })
 	if !called {
-		t.Error("Deep returned before its function did")
+		t.Error("Deep returned before its function; want it after")
 	}
 }

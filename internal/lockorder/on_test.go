@@ -32,14 +32,14 @@ func TestLocksAreTakenInOrder(t *testing.T) {
 			t.Errorf("out of order: %q", said)
 		}
 		if said := take(&routing, &other); !strings.Contains(said, "Routing is locked while Routing is held") {
-			t.Errorf("two of one place: %q", said)
+			t.Errorf("two locks at the same place: %q; want Routing is locked while Routing is held", said)
 		}
 	}
 	routing.Lock()
 	done := make(chan string)
 	go func() { done <- take(&client) }() // the new goroutine holds no locks
 	if said := <-done; said != "" {
-		t.Errorf("another goroutine: %s", said)
+		t.Errorf("a lock in a new goroutine: %s; want no complaint", said)
 	}
 	routing.Unlock()
 }

@@ -26,7 +26,7 @@ func TestQuietProcessGivesMemoryBack(t *testing.T) {
 	time.Sleep(3 * lookEvery)
 	stop()
 	if got := released(); got >= before+many {
-		t.Fatalf("%d bytes given back that are in use", got-before)
+		t.Fatalf("%d bytes in use were returned; want none", got-before)
 	}
 	runtime.KeepAlive(used)
 	used = nil
@@ -115,7 +115,7 @@ func TestRestingProcessReturnsItsStart(t *testing.T) {
 		t.Errorf("a start of 2 MiB: memory returned %d times, code released %d times; want once each", gave, released)
 	}
 	if gave, released := rests(time.Hour, 0); gave != 0 || released != 0 {
-		t.Errorf("an hour without work: memory returned %d times, code released %d times", gave, released)
+		t.Errorf("an hour without work: memory returned %d times, code released %d times; want 0 and 0", gave, released)
 	}
 	if gave, released := rests(time.Hour, 10<<10); gave < 30 || gave > 40 || released != gave {
 		t.Errorf("an hour at 10 KiB/s: memory returned %d times, code released %d times; want once for each MiB", gave, released)

@@ -48,7 +48,7 @@ func TestOnlyLocalNamesAreServed(t *testing.T) {
 		w := httptest.NewRecorder()
 		handler.ServeHTTP(w, r)
 		if got := w.Code == http.StatusNoContent; got != test.ok {
-			t.Errorf("host %q, header %v: HTTP %d; allowed should be %v", test.host, test.header, w.Code, test.ok)
+			t.Errorf("host %q, header %v: HTTP %d; want it served: %v", test.host, test.header, w.Code, test.ok)
 		}
 	}
 }

@@ -69,7 +69,7 @@ func FuzzLastLine(f *testing.F) {
 		line, farewell := lastLine(strings.NewReader(in))
 		each, last := lastLine(iotest.OneByteReader(strings.NewReader(in)))
 		if string(line) != string(each) || farewell != last {
-			t.Errorf("%q: %q, %v at once; %q, %v byte for byte", in, line, farewell, each, last)
+			t.Errorf("lastLine(%q) = %q, %v at once, and %q, %v byte for byte; want the same", in, line, farewell, each, last)
 		}
 	})
 }

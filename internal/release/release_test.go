@@ -94,7 +94,7 @@ func TestSignedReleasesAreFetched(t *testing.T) {
 	}
 	for version, newer := range map[string]bool{"1.2.2": true, "1.2.3-rc.1+0a1b2c3d": true, "1.2.3": false, "1.2.3+0a1b2c3d": false, "1.10.0": false} {
 		if a.Newer(version) != newer {
-			t.Errorf("1.2.3 newer than %s: %v", version, !newer)
+			t.Errorf("1.2.3 is newer than %s: %v; want the opposite", version, !newer)
 		}
 	}
 }
@@ -147,7 +147,7 @@ func TestReplaceAndRestore(t *testing.T) {
 	}
 	write("host-agent", "old")
 	if _, err := Find(path); !errors.Is(err, ErrNotInstalled) {
-		t.Fatalf("without the mark: %v", err)
+		t.Fatalf("Find without the installer's mark = %v; want ErrNotInstalled", err)
 	}
 	write(".host-agent.installed", "host-agent_1.0.0")
 	i, err := Find(path)

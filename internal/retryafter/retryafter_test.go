@@ -17,7 +17,7 @@ func TestReaderWaitsAtLeastAsLong(t *testing.T) {
 		seconds := Set(header, after)
 		got := Of(header, 200*time.Hour)
 		if got < after || got-max(after, 1) >= time.Second || got != time.Duration(seconds)*time.Second {
-			t.Errorf("%v was written as %v, read as %v", after, header, got)
+			t.Errorf("%v was written as %v, and read as %v; want at least the time, at most a second more", after, header, got)
 		}
 	})
 }

@@ -316,10 +316,10 @@ func TestLateViewerOpensNothingEarlier(t *testing.T) {
 	}
 	seat := late.seat
 	if _, err := seat.aead.Open(nil, crowdNonce(before[0][:crowdHead]), before[0][crowdFront:], before[0][:crowdHead]); err == nil {
-		t.Error("the late viewer's key opens what was said before it came")
+		t.Error("the late viewer's key opens a message from before it came; want an error")
 	}
 	if _, message, _, err := late.Open(after[0]); err != nil || string(message) != "after" {
-		t.Errorf("the late viewer hears %q, %v", message, err)
+		t.Errorf("the late viewer receives %q, %v; want after", message, err)
 	}
 }
 
@@ -412,9 +412,9 @@ func FuzzCrowd(f *testing.F) {
 		content, got, done, err := client.Open(frame)
 		switch {
 		case err == nil && !honest:
-			t.Fatal("a frame that the host has not signed opens")
+			t.Fatal("a frame that the host has not signed opens; want an error")
 		case done && (content != Message && content != Heartbeat || len(got) > len(plain)):
-			t.Fatalf("opens as content %d with %d bytes", content, len(got))
+			t.Fatalf("a frame opens as content %d with %d bytes; want a message or heartbeat, no longer than sent", content, len(got))
 		}
 	})
 }

@@ -36,7 +36,7 @@ func FuzzCode(f *testing.F) {
 			return
 		}
 		if again, err := ParseCode(code.String()); err != nil || again != code {
-			t.Errorf("%q is %s, and then %s, %v", text, code, again, err)
+			t.Errorf("ParseCode(%q) = %s, which is read as %s, %v; want the same", text, code, again, err)
 		}
 	})
 }
@@ -54,7 +54,7 @@ func FuzzGrant(f *testing.F) {
 			return
 		}
 		if g.check() != nil || g.End.Sub(g.From) > MaxLife {
-			t.Errorf("%q is accepted as %+v", text, g.Grant)
+			t.Errorf("ReadGrant(%q) = %+v; want an error", text, g.Grant)
 		}
 	})
 }
@@ -123,7 +123,7 @@ func FuzzGrantBody(f *testing.F) {
 			want["channels"] = list
 		}
 		if !reflect.DeepEqual(all, want) || bytes.Count(body, []byte(":")) < len(want) {
-			t.Errorf("%q is read as %v; all members are %v", body, want, all)
+			t.Errorf("the grant %q is read as %v; want all its members, %v", body, want, all)
 		}
 	})
 }
@@ -140,7 +140,7 @@ func FuzzPairLink(f *testing.F) {
 			return
 		}
 		if again, err := ParsePairLink(l.String()); err != nil || again != l {
-			t.Errorf("%q is %+v, and then %+v, %v", text, l, again, err)
+			t.Errorf("the link %q is read as %+v, and its text as %+v, %v; want the same", text, l, again, err)
 		}
 	})
 }
@@ -159,7 +159,7 @@ func FuzzShareLink(f *testing.F) {
 		}
 		again, err := ParseShareLink(l.String())
 		if err != nil || again.String() != l.String() || again.Device.Identity() != l.Device.Identity() || again.Session != l.Session || again.Key != l.Key {
-			t.Errorf("%q is read as %q, and that as %v, %v", text, l, again, err)
+			t.Errorf("the link %q is read as %q, and that as %v, %v; want the same", text, l, again, err)
 		}
 	})
 }
@@ -207,7 +207,7 @@ func FuzzRecord(f *testing.F) {
 			frame := out.aead.Seal([]byte{byte(kindRecord)}, nonce, plain, out.recordAD())
 			content, body, done, err := s.Open(frame)
 			if err == nil && done && (content >= contents || content == packed || len(body) > s.limit) {
-				t.Errorf("opens as content %d with %d bytes", content, len(body))
+				t.Errorf("a record opens as content %d with %d bytes; want a known content within the limit", content, len(body))
 			}
 		}
 	})
@@ -236,7 +236,7 @@ func FuzzHandshake(f *testing.F) {
 			return honest
 		})
 		if changed && (err == nil || arrival != nil) {
-			t.Errorf("the handshake succeeds with frame %d changed to %x", n, frame)
+			t.Errorf("the handshake with frame %d changed to %x succeeds; want an error", n, frame)
 		}
 	})
 }
@@ -253,7 +253,7 @@ func FuzzGreeting(f *testing.F) {
 			return
 		}
 		if v, err := g.check(); err == nil && v.check() != nil {
-			t.Errorf("%q has a signing key off the curve", data)
+			t.Errorf("the greeting %q has a signing key off the curve; want an error", data)
 		}
 	})
 }

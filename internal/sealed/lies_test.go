@@ -144,10 +144,10 @@ func (k *talk) wantFound(t interface {
 		t.Fatalf("%v", err)
 	}
 	if len(got) > len(k.sent[d]) || !slices.Equal(got, k.sent[d][:len(got)]) {
-		t.Fatalf("the application received a wrong message")
+		t.Fatalf("the application received messages which were not sent; want only sent ones, in order")
 	}
 	if whole {
-		t.Fatalf("the change was not found")
+		t.Fatalf("the change was not found; want an error")
 	}
 }
 
@@ -484,7 +484,7 @@ func TestLiesInHandshakesAreFound(t *testing.T) {
 			}
 			_, arrival, err := lie.run(&c, icfg, rcfg, &code)
 			if err == nil || arrival != nil {
-				t.Errorf("the handshake succeeds: %v", err)
+				t.Errorf("the handshake with a change succeeds: %v; want an error", err)
 			}
 		})
 	}

@@ -16,7 +16,7 @@ func TestPairLinksKeepTheirSecretFromServers(t *testing.T) {
 		t.Fatal(err)
 	}
 	if sent := u.Host + u.RequestURI(); sent != "console.example.net/ahp/" || !strings.Contains(u.Fragment, l.Code.String()) {
-		t.Errorf("a server receives %s; the secret is in %s", sent, u.Fragment)
+		t.Errorf("a server receives %s, and the fragment is %s; want the secret only in the fragment", sent, u.Fragment)
 	}
 	for console, ok := range map[string]bool{
 		"https://console.example.net":        true,
@@ -54,13 +54,13 @@ func TestShareLinksKeepTheirKeysFromServers(t *testing.T) {
 		t.Fatal(err)
 	}
 	if sent := u.Host + u.RequestURI(); sent != "console.example.net/" || !strings.Contains(u.Fragment, keys) {
-		t.Errorf("a server receives %s; the keys are in %s", sent, u.Fragment)
+		t.Errorf("a server receives %s, and the fragment is %s; want the keys only in the fragment", sent, u.Fragment)
 	}
 	if got, err := ParseShareLink(l.String()); err != nil || got.String() != l.String() || got.Device.Identity() != l.Device.Identity() || !IsShareLink(l.String()) {
-		t.Errorf("the link is read as %+v, %v", got, err)
+		t.Errorf("the link is read as %+v, %v; want the same link", got, err)
 	}
 	if IsShareLink((PairLink{"", l.Relay, l.Host, Code{}, Fingerprint{}}).String()) {
-		t.Error("a link for pairing looks like a link to a session")
+		t.Error("IsShareLink of a pairing link = true; want false")
 	}
 	other, err := LinkKeys(vectorDevice(t, 2))
 	if err != nil {
@@ -78,7 +78,7 @@ func TestShareLinksKeepTheirKeysFromServers(t *testing.T) {
 		}
 		values.Del(part)
 		if _, err := ParseShareLink("ahp-link:#" + values.Encode()); err == nil || strings.Contains(err.Error(), keys) {
-			t.Errorf("a link without %s: %v", part, err)
+			t.Errorf("a link without %s: %v; want an error without its keys", part, err)
 		}
 	}
 }

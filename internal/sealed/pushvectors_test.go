@@ -59,14 +59,14 @@ func TestPushesOfTheVectors(t *testing.T) {
 		}
 		push := fromHex(t, p.Push)
 		if text, err := pushsite.Decrypt(key, auth, push); err != nil || string(text) != p.Plaintext || len(push) != 4096 {
-			t.Errorf("the push has %d bytes with %q, %v", len(push), text, err)
+			t.Errorf("the push has %d bytes and the text %q, %v; want 4096, and the vector's text", len(push), text, err)
 		}
 		push[len(push)-1] ^= 1
 		if _, err := pushsite.Decrypt(key, auth, push); err == nil {
-			t.Error("a changed push opens")
+			t.Error("a changed push opens; want an error")
 		}
 		if encode := base64.RawURLEncoding.EncodeToString; encode(key.PublicKey().Bytes()) != p.P256dh {
-			t.Errorf("the browser's key is %s", p.P256dh)
+			t.Errorf("the browser's key differs from the vector's %s", p.P256dh)
 		}
 		var signed struct {
 			Sealed, Body string
@@ -74,10 +74,10 @@ func TestPushesOfTheVectors(t *testing.T) {
 		}
 		verifier := sealed.Verifier(fromHex(t, p.Verifier))
 		if err := json.Unmarshal([]byte(p.Plaintext), &signed); err != nil || signed.Sealed != p.Host || signed.Body != p.Note || !verifier.IsNote(sealed.PushNote, []byte(signed.Body), signed.Signature) {
-			t.Errorf("the push %s is not the host's: %v", p.Plaintext, err)
+			t.Errorf("the push %s is not signed by the host: %v; want its signature", p.Plaintext, err)
 		}
 		if verifier.IsNote(sealed.PushNote, []byte(strings.Replace(signed.Body, p.Event, "x", 1)), signed.Signature) || verifier.IsNote(sealed.OutcomeNote, []byte(signed.Body), signed.Signature) {
-			t.Error("a changed note, or one for a different purpose, is the host's")
+			t.Error("a changed note, or one for a different purpose, counts as signed; want false")
 		}
 		if p.Answer == "" {
 			continue
@@ -93,11 +93,11 @@ func TestPushesOfTheVectors(t *testing.T) {
 		}
 		letter.Event = "x"
 		if _, err := letter.Open(host, device); err == nil {
-			t.Error("an answer to a different event opens")
+			t.Error("an answer to a different event opens; want an error")
 		}
 		proof, err := base64.RawURLEncoding.DecodeString(p.Proof)
 		if err != nil || !verifier.IsNote(sealed.OutcomeNote, sealed.OutcomeText([]byte(p.Answer), p.Result), proof) || verifier.IsNote(sealed.OutcomeNote, sealed.OutcomeText([]byte(p.Answer), "gone"), proof) {
-			t.Errorf("the proof %s is not that of %s: %v", p.Proof, p.Result, err)
+			t.Errorf("the proof %s does not belong to the result %s: %v; want its signature", p.Proof, p.Result, err)
 		}
 	}
 }

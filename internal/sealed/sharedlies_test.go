@@ -192,9 +192,9 @@ func (r *reader) wantFound(t interface {
 	case err != nil:
 		t.Fatalf("%v", err)
 	case len(got) > len(r.sent) || !slices.Equal(got, r.sent[:len(got)]):
-		t.Fatalf("the application received a wrong message")
+		t.Fatalf("the application received messages which were not sent; want only sent ones, in order")
 	case whole:
-		t.Fatalf("the change was not found")
+		t.Fatalf("the change was not found; want an error")
 	}
 }
 
@@ -593,7 +593,7 @@ func TestHostKeepsToSharedForms(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := newPair(t)
 			if got, err := p.opens(frames(p)...); err == nil || len(got) > 0 {
-				t.Errorf("a client takes %d messages: %v", len(got), err)
+				t.Errorf("the client accepts %d messages: %v; want an error", len(got), err)
 			}
 		})
 	}
@@ -601,11 +601,11 @@ func TestHostKeepsToSharedForms(t *testing.T) {
 	bodies := p.bodies(Message, long)
 	frames := [][]byte{bodies[0], p.tag(1, bodies[0]), bodies[1], p.tag(1, bodies[1])}
 	if got, err := p.opens(append(frames, p.records([]byte("own"))...)...); err != nil || !slices.Equal(got, []string{string(long), "own"}) {
-		t.Errorf("a message under two tags: %d messages, %v", len(got), err)
+		t.Errorf("a message with two tags: %d messages, %v; want the shared and the own message", len(got), err)
 	}
 	p.host.Give(maxRecords)
 	if _, err := p.host.Seal(Message, nil); !errors.Is(err, errSpent) {
-		t.Errorf("a host goes on behind too many bodies: %v", err)
+		t.Errorf("Seal after too many bodies = %v; want errSpent", err)
 	}
 }
 
@@ -644,9 +644,9 @@ func FuzzShared(f *testing.F) {
 			case err != nil:
 				return
 			case done && !honest:
-				t.Fatal("a message without the host's tag")
+				t.Fatal("a message without the host's tag opens; want an error")
 			case done && (content != Message || len(got) > len(plain)):
-				t.Fatalf("opens as content %d with %d bytes", content, len(got))
+				t.Fatalf("a frame opens as content %d with %d bytes; want a message, no longer than sent", content, len(got))
 			}
 		}
 	})

@@ -328,7 +328,7 @@ func (h *vectorHandshake) run(t *testing.T, v *vectors, fill bool) {
 		return
 	}
 	if string(greeting) != h.Greeting || !bytes.Equal(prologue(h.Host, purpose), h.Prologue) || !bytes.Equal(client.hash, h.ID) || !bytes.Equal(arrival.Session.hash, h.ID) || len(frames) != len(h.Frames) {
-		t.Fatalf("%s: the handshake differs", h.Name)
+		t.Fatalf("%s: the handshake differs from the vector's; want the same bytes", h.Name)
 	}
 	for i, f := range frames {
 		if f.ToHost != h.Frames[i].ToHost || !bytes.Equal(f.Bytes, h.Frames[i].Bytes) {
@@ -463,7 +463,7 @@ func (h *vectorHandshake) checkRecords(t *testing.T, client, host *Session) {
 		}
 		if Content(r.Content) == EpochKey { // Open returns nothing, but keeps it
 			if err != nil || len(client.hearing.epochs) != 1 {
-				t.Fatalf("%s: the epoch's key is not kept: %v", h.Name, err)
+				t.Fatalf("%s: the epoch's key is not kept: %v; want one epoch", h.Name, err)
 			}
 			continue
 		}
@@ -517,12 +517,12 @@ func TestVectorsAreReproduced(t *testing.T) {
 	for _, c := range v.Codes {
 		code, err := ParseCode(c.Typed)
 		if err != nil || !bytes.Equal(code[:], c.Bytes) || code.String() != c.Text || !bytes.Equal(code.secret(), c.Secret) {
-			t.Errorf("code %s is read as %x, %v", c.Typed, code, err)
+			t.Errorf("ParseCode(%s) = %x, %v; want the vector's bytes", c.Typed, code, err)
 		}
 	}
 	for _, bad := range v.BadCodes {
 		if code, err := ParseCode(bad); err == nil {
-			t.Errorf("code %q is read as %x", bad, code)
+			t.Errorf("ParseCode(%q) = %x; want an error", bad, code)
 		}
 	}
 	for _, p := range v.Padding {
@@ -537,11 +537,11 @@ func TestVectorsAreReproduced(t *testing.T) {
 		}
 		id := device.Identity()
 		if !bytes.Equal(id.Key[:], d.Public) || !bytes.Equal(id.Verifier[:], d.Verifier) || id.Fingerprint().String() != d.Fingerprint || id.Fingerprint().Words() != d.Words {
-			t.Errorf("device %s differs: %s %s", d.Fingerprint, id.Fingerprint(), id.Fingerprint().Words())
+			t.Errorf("the device %s has the fingerprint %s and words %s; want the vector's", d.Fingerprint, id.Fingerprint(), id.Fingerprint().Words())
 		}
 	}
 	if key := Key(v.Host.Public); HostFingerprint(key).String() != v.Host.Fingerprint || HostFingerprint(key).Words() != v.Host.Words {
-		t.Error("the host's fingerprint differs")
+		t.Error("the host's fingerprint differs from the vector's")
 	}
 	for i, g := range v.Grants {
 		grant, err := ReadGrant(g.Text)

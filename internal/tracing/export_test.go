@@ -99,7 +99,7 @@ func TestSpansReachALateCollector(t *testing.T) {
 	}
 	inner, outer := c.spans[0].ScopeSpans[0].Spans[0], c.spans[0].ScopeSpans[0].Spans[1]
 	if !cmp.Equal(inner.ParentSpanId, outer.SpanId) || !cmp.Equal(inner.TraceId, outer.TraceId) || !cmp.Equal(inner.Links[0].SpanId, outer.SpanId) || len(outer.ParentSpanId) > 0 {
-		t.Errorf("%v is not the child of %v", inner, outer)
+		t.Errorf("the span %v is not the child of %v; want its parent and link", inner, outer)
 	}
 	if outer.Kind != tracepb.Span_SPAN_KIND_SERVER || outer.EndTimeUnixNano < outer.StartTimeUnixNano || outer.StartTimeUnixNano == 0 {
 		t.Error(outer)

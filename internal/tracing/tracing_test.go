@@ -73,7 +73,7 @@ func TestBothEndsAgree(t *testing.T) {
 		publish, server, host, consumer := up[0], up[1], down[0], down[1]
 		for _, s := range []sdktrace.ReadOnlySpan{server, host, consumer} {
 			if s.SpanContext().TraceID() != publish.SpanContext().TraceID() {
-				rt.Errorf("%s is in another trace", s.Name())
+				rt.Errorf("the span %s is in a different trace; want the publisher's", s.Name())
 			}
 		}
 		if publish.Parent().SpanID() != server.SpanContext().SpanID() || consumer.Parent().SpanID() != publish.SpanContext().SpanID() || host.Parent().SpanID() != consumer.SpanContext().SpanID() {
@@ -119,7 +119,7 @@ func TestEachOutcomeIsRecorded(t *testing.T) {
 		c.Answered(peek(t, `{"jsonrpc":"2.0","id":"y","result":{}}`), 7) // another request's answer
 		c.Answered(peek(t, `{"jsonrpc":"2.0","id":"x","method":"ping"}`), 7)
 		if len(spans.Ended()) != 0 {
-			t.Fatalf("%s: a span ended too early", test.outcome)
+			t.Fatalf("%s: a span ended before the request's answer; want none", test.outcome)
 		}
 		test.end(c, r)
 		c.Close()
@@ -139,7 +139,7 @@ func TestEachOutcomeIsRecorded(t *testing.T) {
 			t.Errorf("%s: status %v; want %v", test.outcome, span.Status(), test.status)
 		}
 		if c.Relay(request, 1) != nil {
-			t.Errorf("%s: a connection that has ended traces on", test.outcome)
+			t.Errorf("%s: an ended connection records a span; want none", test.outcome)
 		}
 	}
 }
@@ -153,7 +153,7 @@ func TestOpenRequestsAreBounded(t *testing.T) {
 	for i := range maxOpen + 1 {
 		r := c.Relay(peek(t, fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":%q,"channel":%q}`, i, strings.Repeat("m", 1000), strings.Repeat("s", 1000)+":/1")), 1)
 		if (r != nil) != (i < maxOpen) {
-			t.Errorf("request %d is traced: %v", i, r != nil)
+			t.Errorf("request %d is traced: %v; want only the first maxOpen", i, r != nil)
 		}
 		r.Sent(nil)
 	}

@@ -33,7 +33,7 @@ func TestOldestOfBusiestGroupIsEvicted(t *testing.T) {
 		c.Authenticated()
 	}
 	if waiting, groups := table.Len(); waiting != 0 || groups != 0 {
-		t.Errorf("%d connections of %d groups when all have left", waiting, groups)
+		t.Errorf("%d connections of %d groups are left; want none", waiting, groups)
 	}
 }
 

@@ -119,7 +119,7 @@ func TestMagicPacketReachesTheNetwork(t *testing.T) {
 	out, err := l.plays(l.laptop, "addresses").Output()
 	at := strings.TrimSpace(string(out))
 	if _, bad := net.ParseMAC(at); err != nil || bad != nil {
-		t.Fatalf("the machine's addresses are %q: %v", at, err)
+		t.Fatalf("the machine's addresses are %q: %v; want one hardware address", at, err)
 	}
 	listener := l.plays(l.laptop, "listen "+at)
 	var said bytes.Buffer
@@ -139,7 +139,7 @@ func TestMagicPacketReachesTheNetwork(t *testing.T) {
 		t.Fatalf("send: %v %s", err, out)
 	}
 	if err := listener.Wait(); err != nil {
-		t.Errorf("the machine was not woken: %v %s", err, said.String())
+		t.Errorf("the machine received no packet: %v %s", err, said.String())
 	}
 }
 
@@ -153,6 +153,6 @@ func TestNoNetworkIsAnError(t *testing.T) {
 	out, err := l.plays(l.desk, "send 02:00:5e:00:53:01").CombinedOutput()
 	var failed *exec.ExitError
 	if !errors.As(err, &failed) || !strings.Contains(string(out), errNoNetwork.Error()) {
-		t.Errorf("send without a network: %v %s", err, out)
+		t.Errorf("send without a network: %v %s; want errNoNetwork", err, out)
 	}
 }

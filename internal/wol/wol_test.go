@@ -38,6 +38,6 @@ func TestPacketIsForAnAddressOfSixBytes(t *testing.T) {
 		}
 	}
 	if Send(net.HardwareAddr{1, 2}) == nil {
-		t.Error("an address of 2 bytes is accepted")
+		t.Error("Send to an address of 2 bytes succeeds; want an error")
 	}
 }

@@ -40,7 +40,7 @@ func TestEqualViewersShareOneConnection(t *testing.T) {
 		a.want(greeted(5))
 		b.want(greeted(5))
 		if !slices.Contains(a.events, routing.Ready) || h.open.Subject != "link" || h.open.Access != "read" {
-			t.Errorf("events %v, opened with %+v", a.events, h.open)
+			t.Errorf("events %v, the connection has %+v; want Ready, subject link, access read", a.events, h.open)
 		}
 		c := w.begun("cleo")
 		c.want(greeted(5))
@@ -129,7 +129,7 @@ func TestViewersChangeNothing(t *testing.T) {
 		for _, method := range []string{"createSession", "resourceWrite", "createTerminal", "authenticate", "createResourceWatch", "unheard/of", "tools/call"} {
 			a.ask(1, method, `{"channel":"mock:/1"}`)
 			if got := a.messages(); len(got) != 1 || !strings.Contains(got[0], `"code":-32009`) {
-				t.Errorf("%s is answered with %q", method, got)
+				t.Errorf("the answer to %s is %q; want error -32009", method, got)
 			}
 		}
 		a.send(`{"jsonrpc":"2.0","method":"dispatchAction","params":{"channel":"mock:/1","clientSeq":3,"action":{"type":"chat/turnStarted"}}}`)
@@ -146,7 +146,7 @@ func TestViewersChangeNothing(t *testing.T) {
 		}
 		h.say(`{"jsonrpc":"2.0","id":1,"method":"resourceRead","params":{"uri":"file:///etc/passwd"}}`, `{"jsonrpc":"2.0","id":2,"method":"ping","params":{"channel":"ahp-root://"}}`)
 		if got := h.messages(); len(got) != 2 || !strings.Contains(got[0], `"code":-32009`) || got[1] != `{"jsonrpc":"2.0","id":2,"result":null}` {
-			t.Errorf("the host is answered %q", got)
+			t.Errorf("the answers to the host are %q; want error -32009, and the ping's result", got)
 		}
 		a.want()
 	})
@@ -223,7 +223,7 @@ func TestViewersLearnTheHostsRefusal(t *testing.T) {
 		a.want(want)
 		b.want(want)
 		if !h.isClosed() {
-			t.Error("the connection is kept")
+			t.Error("the connection is open after the host's refusal; want it closed")
 		}
 		a.send(strings.Replace(hello("ada"), "1.0.0", "9", 1))
 		h = w.hostConn(1)
@@ -251,7 +251,7 @@ func TestHostsEndClosesEachViewer(t *testing.T) {
 		}
 		time.Sleep(time.Millisecond)
 		if !h.isClosed() {
-			t.Error("the connection is kept for nobody")
+			t.Error("the connection is open without viewers; want it closed")
 		}
 		d := w.begun("dan")
 		h = w.hostConn(1)
@@ -274,7 +274,7 @@ func TestViewerBeyondABoundDelaysNoViewer(t *testing.T) {
 			a.ask(n, "resourceRead", fmt.Sprintf(`{"uri":"x:/%d"}`, n))
 		}
 		if got := a.messages(); len(got) != 1 || !strings.Contains(got[0], `"code":4290`) {
-			t.Errorf("one request too many is answered with %q", got)
+			t.Errorf("the answer to a request above the bound is %q; want error 4290", got)
 		}
 		for n := range maxKinds {
 			w.enter("link", look).send(strings.Replace(hello("x"), "1.0.0", fmt.Sprint(n), 1))
@@ -292,7 +292,7 @@ func TestViewerBeyondABoundDelaysNoViewer(t *testing.T) {
 			h.say(long)
 		}
 		if !slices.Equal(b.closes(), []ahp.CloseCode{ahp.CloseResync}) {
-			t.Errorf("a viewer for which %d bytes were to be kept was closed with %v", maxHeldBytes, b.closes())
+			t.Errorf("a viewer with %d bytes to keep was closed with %v; want CloseResync", maxHeldBytes, b.closes())
 		}
 		if len(a.closes()) != 0 {
 			t.Error("and others with it")
@@ -315,7 +315,7 @@ func TestPiecesAreReassembled(t *testing.T) {
 		}
 		a.want(text)
 		if h.paid() == before || !json.Valid([]byte(text)) {
-			t.Error("no credit was given back")
+			t.Error("no credit was returned to the host; want it")
 		}
 	})
 }

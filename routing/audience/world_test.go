@@ -263,7 +263,7 @@ func (c *clientEnd) Deliver(frames []routing.Frame) {
 		n := 0
 		decode(f.Data, func(payload, _ []byte, first, last, _ bool) {
 			if first != (len(c.piece) == 0) {
-				c.w.Errorf("a piece that is first: %t, behind %q", first, c.piece)
+				c.w.Errorf("a piece is the first: %t, but follows %q", first, c.piece)
 			}
 			if c.piece = append(c.piece, payload...); last {
 				c.got = append(c.got, string(c.piece))
@@ -272,7 +272,7 @@ func (c *clientEnd) Deliver(frames []routing.Frame) {
 			}
 		})
 		if n != f.Messages {
-			c.w.Errorf("a frame has %d messages and says %d", n, f.Messages)
+			c.w.Errorf("a frame has %d messages; want the %d in its header", n, f.Messages)
 		}
 	}
 }
@@ -390,7 +390,7 @@ func (c *toldCrowd) Judge(message []byte, _ *ahp.Envelope) Verdict {
 // End implements [Crowd].
 func (c *toldCrowd) End() {
 	if len(c.clients) > 0 {
-		c.w.Error("a crowd with clients ends")
+		c.w.Error("a crowd with clients ends; want it empty")
 	}
 }
 

@@ -17,6 +17,6 @@ func TestTypesAreCurrent(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(got, want) {
-		t.Error("types.go differs from the schema; run go generate ./internal/acp")
+		t.Error("types.go differs from the schema; want the result of go generate ./internal/acp")
 	}
 }

@@ -165,7 +165,7 @@ func TestHistoriesAgree(t *testing.T) {
 	defer watcher.Close()
 	list, err := watcher.Sessions(t.Context())
 	if err != nil || len(list) != 1 {
-		t.Fatalf("the far host has %d sessions, %v", len(list), err)
+		t.Fatalf("the far host has %d sessions, %v; want 1", len(list), err)
 	}
 	at, err := watcher.Session(t.Context(), list[0].Session)
 	if err != nil {
@@ -177,17 +177,17 @@ func TestHistoriesAgree(t *testing.T) {
 	})
 	there := history(chat)
 	if len(here) != len(there) {
-		t.Fatalf("here are %d turns, there %d", len(here), len(there))
+		t.Fatalf("%d turns here and %d at the far host; want the same", len(here), len(there))
 	}
 	for i := range here {
 		if i == len(here)-1 { // the hosts may cancel the turn at different words
 			if !strings.HasPrefix(here[i], "cancelled: slow") || !strings.HasPrefix(there[i], "cancelled: slow") {
-				t.Errorf("the cancelled turn is\n%s\nand\n%s", here[i], there[i])
+				t.Errorf("the cancelled turn is here\n%s\nand there\n%s\nwant cancelled: slow", here[i], there[i])
 			}
 			continue
 		}
 		if here[i] != there[i] {
-			t.Errorf("turn %d is here\n%s\nand there\n%s", i, here[i], there[i])
+			t.Errorf("turn %d is here\n%s\nand there\n%s\nwant the same", i, here[i], there[i])
 		}
 	}
 }
@@ -212,11 +212,11 @@ func TestOptionsFollow(t *testing.T) {
 	var changed acp.SetSessionConfigOptionResponse
 	e.call("session/set_config_option", acp.SetSessionConfigOptionRequest{SessionID: made.SessionID, ConfigID: "model", Value: json.RawMessage(`"large"`)}, &changed)
 	if len(changed.ConfigOptions) != 2 || string(changed.ConfigOptions[1].CurrentValue) != `"large"` {
-		t.Errorf("after a change, the options are %+v", changed.ConfigOptions)
+		t.Errorf("after a change, the options are %+v; want two, with the model large", changed.ConfigOptions)
 	}
 	err := e.conn.Call(t.Context(), "session/set_config_option", acp.SetSessionConfigOptionRequest{SessionID: made.SessionID, ConfigID: "model", Value: json.RawMessage(`"huge"`)}, nil)
 	if err == nil || !strings.Contains(err.Error(), "no option") {
-		t.Errorf("an unknown model: %v", err)
+		t.Errorf("setting an unknown model: %v; want no option", err)
 	}
 	e.prompt(made.SessionID, "mode ask") // the agent changes the mode
 	e.await("the agent's mode", func() bool { return has(e.seen(), acp.UpdateCurrentModeUpdate, `"ask"`) })
@@ -272,6 +272,6 @@ func TestPromptsCarryFiles(t *testing.T) {
 		}
 	}
 	if got := fmt.Sprint(kinds); got != "[text resource image resource resource_link]" || !strings.Contains(said(other.seen(), acp.UpdateUserMessageChunk), "image @main.go and") {
-		t.Errorf("the history has %s: %q", got, said(other.seen(), acp.UpdateUserMessageChunk))
+		t.Errorf("the prompt has parts %s, and the history %q; want text, file, image, file and link", got, said(other.seen(), acp.UpdateUserMessageChunk))
 	}
 }

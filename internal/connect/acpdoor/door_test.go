@@ -204,7 +204,7 @@ func (e *editor) await(what string, holds func() bool) {
 			for _, u := range e.seen() {
 				e.t.Log(u.raw)
 			}
-			e.t.Fatalf("%s: not within two minutes", what)
+			e.t.Fatalf("the condition is not true after two minutes: %s", what)
 		}
 	}
 }
@@ -244,7 +244,7 @@ func (s *site) open(t *testing.T, can acp.ClientCapabilities, change func(*acpdo
 	t.Cleanup(func() {
 		_ = toDoor.Close()
 		if err := <-served; err != nil {
-			t.Errorf("the door ends with %v", err)
+			t.Errorf("the door ends with %v; want no error", err)
 		}
 		stop()
 		<-ran
@@ -252,7 +252,7 @@ func (s *site) open(t *testing.T, can acp.ClientCapabilities, change func(*acpdo
 	var hello acp.InitializeResponse
 	e.call("initialize", acp.InitializeRequest{ProtocolVersion: 1, ClientCapabilities: can}, &hello)
 	if hello.ProtocolVersion != 1 || !hello.AgentCapabilities.LoadSession || !hello.AgentCapabilities.PromptCapabilities.Image {
-		t.Errorf("the door introduces itself as %+v", hello)
+		t.Errorf("the door's initialize answer is %+v; want version 1, with sessions to load, and images", hello)
 	}
 	return e
 }
@@ -361,7 +361,7 @@ func TestEditorDrivesASession(t *testing.T) {
 		t.Errorf("hello: %q, %+v", got, done)
 	}
 	if done.Usage == nil || done.Usage.InputTokens != 1 {
-		t.Errorf("the turn's usage is %+v", done.Usage)
+		t.Errorf("the turn's usage is %+v; want 1 input token", done.Usage)
 	}
 
 	updates, _ = e.prompt(id, "tool")
@@ -375,7 +375,7 @@ func TestEditorDrivesASession(t *testing.T) {
 	}
 	all := tools(updates)
 	if got := all["tc-failed"]; got.Status != acp.ToolCallStatusFailed || got.Kind != acp.ToolKindExecute || string(got.RawInput) != `{"command":"go test ./cart"}` {
-		t.Errorf("the failed tool call is %+v", got)
+		t.Errorf("the failed tool call is %+v; want its command, as a failed execute", got)
 	}
 	if got := all["tc-edited"]; len(got.Content) != 1 || got.Content[0].Type != acp.ToolCallContentDiff || got.Content[0].Path != "/demo/shop/session.go" ||
 		!strings.Contains(got.Content[0].OldText, "time.Now()") || !strings.Contains(got.Content[0].NewText, "newSession(now time.Time)") {
@@ -397,7 +397,7 @@ func TestEditorDrivesASession(t *testing.T) {
 		for _, u := range updates {
 			t.Log(u.raw)
 		}
-		t.Error("the terminal's output is missing")
+		t.Error("no update contains the terminal's output; want it")
 	}
 
 	var list acp.ListSessionsResponse
@@ -408,7 +408,7 @@ func TestEditorDrivesASession(t *testing.T) {
 	var none acp.ListSessionsResponse
 	e.call("session/list", acp.ListSessionsRequest{Cwd: "/elsewhere"}, &none)
 	if len(none.Sessions) != 0 {
-		t.Errorf("another folder has %+v", none)
+		t.Errorf("the sessions of a different folder are %+v; want none", none)
 	}
 }
 
@@ -430,7 +430,7 @@ func TestLoadShowsWhatWasShown(t *testing.T) {
 	other := s.open(t, everything, nil)
 	other.call("session/load", acp.LoadSessionRequest{SessionID: id, Cwd: "/demo/shop", McpServers: []acp.McpServer{}}, nil)
 	if got := said(other.seen(), acp.UpdateUserMessageChunk); got != "hellotoolshow everything" {
-		t.Errorf("the user's messages are %q", got)
+		t.Errorf("the user's messages after a load are %q; want hello, tool, show everything", got)
 	}
 	if got := said(other.seen(), acp.UpdateAgentMessageChunk); got != texts {
 		t.Errorf("the history is %q; want %q", got, texts)
@@ -444,11 +444,11 @@ func TestLoadShowsWhatWasShown(t *testing.T) {
 	third := s.open(t, everything, nil)
 	third.call("session/resume", acp.ResumeSessionRequest{SessionID: id, Cwd: "/demo/shop"}, nil)
 	if updates, _ := third.prompt(id, "hello"); said(updates, acp.UpdateAgentMessageChunk) != "Hello, world!" || len(said(third.seen(), acp.UpdateUserMessageChunk)) > 0 {
-		t.Errorf("a resumed session shows %d updates", len(updates))
+		t.Errorf("a prompt in a resumed session got %d updates; want the answer, and no earlier messages", len(updates))
 	}
 	joined := s.open(t, everything, func(c *acpdoor.Config) { c.Session = id })
 	if got := joined.create(); got != id {
-		t.Errorf("--session %s opens %s", id, got)
+		t.Errorf("with --session %s, the door opens %s; want the same", id, got)
 	}
 	joined.await("the history", func() bool {
 		return strings.HasSuffix(said(joined.seen(), acp.UpdateAgentMessageChunk), "Hello, world!")
@@ -517,10 +517,10 @@ func TestLoadShowsOlderPages(t *testing.T) {
 		t.Errorf("the user's messages are %q; want %q", got, want)
 	}
 	if updates, _ := other.prompt(id, "hello"); said(updates, acp.UpdateAgentMessageChunk) != "Hello, world!" {
-		t.Errorf("a prompt behind the history has %d updates", len(updates))
+		t.Errorf("a prompt after the older pages got %d updates; want Hello, world!", len(updates))
 	}
 	if got := said(e.seen(), acp.UpdateUserMessageChunk); strings.Count(got, "hello 3.") > 0 {
-		t.Errorf("the first editor shows the pages again: %q", got)
+		t.Errorf("the first editor receives the older pages too: %q; want them at the loading editor only", got)
 	}
 }
 
@@ -548,7 +548,7 @@ func TestPermissionShowsEverything(t *testing.T) {
 			t.Errorf("%s offers %v", c.prompt, p.Options)
 		}
 		if c.prompt == "permission" && (string(p.ToolCall.RawInput) != `"echo test"` || p.ToolCall.Title != "Run a test command") {
-			t.Errorf("the permission shows %+v", p.ToolCall)
+			t.Errorf("the permission request is %+v; want the command and the title", p.ToolCall)
 		}
 		if c.prompt == "edit" && (len(p.ToolCall.Content) != 2 || p.ToolCall.Content[1].Path != "/demo/shop/session_test.go" || !strings.Contains(p.ToolCall.Content[0].NewText, "now time.Time")) {
 			t.Errorf("the edit shows %+v", p.ToolCall.Content)
@@ -564,10 +564,10 @@ func TestPermissionShowsEverything(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := e.withdrawn(); c.want != "" && len(got) > 0 {
-			t.Errorf("answered requests are withdrawn: %s", got)
+			t.Errorf("answered requests are withdrawn: %s; want none", got)
 		}
 		if c.want == "" && done.StopReason != acp.StopReasonCancelled {
-			t.Errorf("an unknown option: %s", done.StopReason)
+			t.Errorf("an unknown option ends the prompt with %s; want cancelled", done.StopReason)
 		}
 		if got := said(e.seen(), acp.UpdateAgentMessageChunk); !strings.HasSuffix(got, c.want) {
 			t.Errorf("after %s: %q; want %q at its end", c.option, got, c.want)
@@ -589,7 +589,7 @@ func TestHiddenPermissionCanOnlyBeRefused(t *testing.T) {
 	}
 	for _, o := range p.Options {
 		if o.Kind != acp.PermissionOptionKindRejectOnce {
-			t.Errorf("a hidden edit offers %+v", o)
+			t.Errorf("a hidden edit offers %+v; want only reject once", o)
 		}
 	}
 	r.Reply(selected("allow-once"), nil) // this option was not offered
@@ -598,7 +598,7 @@ func TestHiddenPermissionCanOnlyBeRefused(t *testing.T) {
 		t.Fatal(err, r2)
 	}
 	if got := said(e.seen(), acp.UpdateAgentMessageChunk); strings.Contains(got, "as you allowed") {
-		t.Error("the hidden edit was allowed")
+		t.Error("the hidden edit was allowed; want it refused")
 	}
 }
 
@@ -640,7 +640,7 @@ func TestQuestionsAreForms(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := said(plain.seen(), acp.UpdateAgentMessageChunk); !strings.Contains(got, `"value":"step"`) {
-		t.Errorf("a choice without a form: %s", got)
+		t.Errorf("an editor without forms makes a choice: %s; want the value step", got)
 	}
 	pending = plain.conn.Begin("session/prompt", promptOf(id, "ask text"))
 	plain.await("a hint", func() bool {
@@ -667,7 +667,7 @@ func TestCancelAndQueue(t *testing.T) {
 	for _, p := range []*acp.Pending{running, queued} {
 		var done acp.PromptResponse
 		if err := p.Wait(t.Context(), &done); err != nil || done.StopReason != acp.StopReasonCancelled {
-			t.Errorf("a cancelled prompt ends with %v, %s", err, done.StopReason)
+			t.Errorf("a cancelled prompt ends with %v, %s; want cancelled", err, done.StopReason)
 		}
 	}
 	first := e.conn.Begin("session/prompt", promptOf(id, "stream 20 5"))
@@ -675,11 +675,11 @@ func TestCancelAndQueue(t *testing.T) {
 	for _, p := range []*acp.Pending{first, second} {
 		var done acp.PromptResponse
 		if err := p.Wait(t.Context(), &done); err != nil || done.StopReason != acp.StopReasonEndTurn {
-			t.Errorf("a queued prompt ends with %v, %s", err, done.StopReason)
+			t.Errorf("a queued prompt ends with %v, %s; want end_turn", err, done.StopReason)
 		}
 	}
 	if got := said(e.seen(), acp.UpdateAgentMessageChunk); !strings.HasSuffix(got, "Hello, world!") {
-		t.Errorf("the queued message was answered with %q", got)
+		t.Errorf("the queued message was answered with %q; want Hello, world!", got)
 	}
 }
 
@@ -710,7 +710,7 @@ func TestFirstAnswerCounts(t *testing.T) {
 	r := e.next("session/request_permission")
 	at, err := phone.Session(t.Context(), id)
 	if err != nil || len(at.InputNeeded) != 1 {
-		t.Fatalf("the phone sees %v, %v", at.InputNeeded, err)
+		t.Fatalf("the phone sees the questions %v, %v; want 1", at.InputNeeded, err)
 	}
 	action, err := at.Questions(id)[0].Action(watch.Reply{Option: "skip"})
 	if err != nil {
@@ -725,7 +725,7 @@ func TestFirstAnswerCounts(t *testing.T) {
 	e.await("the request is withdrawn", func() bool { return len(e.withdrawn()) == 1 })
 	r.Reply(selected("allow-once"), nil) // too late: the phone has answered
 	if got := tools(e.seen())["tc-perm"]; got.Status != acp.ToolCallStatusFailed {
-		t.Errorf("the tool call is %+v", got)
+		t.Errorf("the tool call that the phone refused is %+v; want failed", got)
 	}
 	if got := said(e.seen(), acp.UpdateAgentMessageChunk); got != "Denied." {
 		t.Errorf("the turn says %q", got)
@@ -754,7 +754,7 @@ func TestInterruptionLosesNothing(t *testing.T) {
 	}
 	var done acp.PromptResponse
 	if err := pending.Wait(t.Context(), &done); err != nil || done.StopReason != acp.StopReasonEndTurn {
-		t.Fatalf("the turn ends with %v, %s", err, done.StopReason)
+		t.Fatalf("the interrupted turn ends with %v, %s; want end_turn", err, done.StopReason)
 	}
 	var want strings.Builder
 	for i := range 500 {
@@ -764,7 +764,7 @@ func TestInterruptionLosesNothing(t *testing.T) {
 		t.Errorf("the editor has %d bytes, want %d: …%q", len(got), want.Len(), got[max(0, len(got)-40):])
 	}
 	if updates, _ := e.prompt(id, "hello"); said(updates, acp.UpdateAgentMessageChunk) != "Hello, world!" {
-		t.Error("the session does not go on")
+		t.Error("the session does not answer after the interruption; want Hello, world!")
 	}
 }
 
@@ -802,6 +802,6 @@ func TestErrorsNameTheRemedy(t *testing.T) {
 	s.relay = connect.NewRelay(s.Relay.URL(), connect.FileTokens(s.token))
 	viewer := s.open(t, everything, nil)
 	if err := viewer.conn.Call(t.Context(), "session/new", acp.NewSessionRequest{Cwd: "/"}, nil); err == nil || !strings.Contains(err.Error(), "use a higher --level") {
-		t.Errorf("a new session with the level look: %v", err)
+		t.Errorf("session/new with the level look: %v; want a higher --level", err)
 	}
 }

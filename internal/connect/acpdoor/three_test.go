@@ -64,7 +64,7 @@ func TestThreeClientsShareASession(t *testing.T) {
 		t.Helper()
 		now, err := phone.Session(t.Context(), id)
 		if err != nil || len(now.Questions(id)) != 1 {
-			t.Fatalf("the phone sees %v, %v", now.InputNeeded, err)
+			t.Fatalf("the phone sees the questions %v, %v; want 1", now.InputNeeded, err)
 		}
 		action, err := now.Questions(id)[0].Action(watch.Reply{Option: option})
 		if err != nil {
@@ -108,10 +108,10 @@ func TestThreeClientsShareASession(t *testing.T) {
 		if _, err := window.WaitFor(t.Context(), func(frame []byte) bool {
 			return bytes.Contains(frame, []byte(turn)) && bytes.Contains(frame, []byte(`"`+want+`"`))
 		}); err != nil {
-			t.Errorf("after the %s's answer, the window shows none: %v", first, err)
+			t.Errorf("after the %s's answer, the window does not receive it: %v", first, err)
 		}
 		if now, err := phone.Session(t.Context(), id); err != nil || len(now.Questions(id)) != 0 {
-			t.Errorf("after the %s's answer, the phone shows %v, %v", first, now.InputNeeded, err)
+			t.Errorf("after the %s's answer, the phone shows the questions %v, %v; want none", first, now.InputNeeded, err)
 		}
 	}
 	chat, err := phone.Chat(t.Context(), at.DefaultChat)
@@ -120,6 +120,6 @@ func TestThreeClientsShareASession(t *testing.T) {
 	}
 	all := strings.Join(history(chat), "")
 	if strings.Count(all, "Allowed.") != 2 || strings.Count(all, "Denied.") != 1 || len(chat.Turns) != 3 {
-		t.Errorf("the host's history is\n%s", all)
+		t.Errorf("the host's history is\n%s\nwant three turns: two allowed, one denied", all)
 	}
 }

@@ -120,7 +120,7 @@ func TestAgentDrivesASession(t *testing.T) {
 	asked := a.must(`(?s)waits for an answer.*Question (\S+) digest (\S+), kind \S+\nBEGIN DATA\nRun a test command\necho test.*option "allow-once"`, "wait_for_question", map[string]any{"host": "laptop", "session": session, "seconds": 60})
 	answer := map[string]any{"host": "laptop", "session": session, "question": asked[1], "digest": "changed", "option": "allow-once"}
 	if text, failed := a.use("answer_question", answer); !failed || !strings.Contains(text, "changed") {
-		t.Errorf("an answer to a changed question: %q", text)
+		t.Errorf("an answer to a changed question: %q; want changed", text)
 	}
 	answer["digest"] = asked[2]
 	a.must(`Answered`, "answer_question", answer)
@@ -130,10 +130,10 @@ func TestAgentDrivesASession(t *testing.T) {
 
 	resource, err := a.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: "ahp-transcript://laptop/" + session})
 	if err != nil || !strings.Contains(resource.Contents[0].Text, "USER: permission") {
-		t.Errorf("the transcript is %v, %v", resource, err)
+		t.Errorf("the transcript is %v, %v; want USER: permission", resource, err)
 	}
 	if text := resource.Contents[0].Text; strings.Contains(text, token) {
-		t.Error("a result contains the token")
+		t.Error("a tool's result contains the token; want it hidden")
 	}
 }
 
@@ -146,7 +146,7 @@ func TestTextCannotLeaveItsMarks(t *testing.T) {
 	a.must(`is idle`, "wait_for_question", map[string]any{"host": "laptop", "session": session, "seconds": 60})
 	text, _ := a.use("read_session", map[string]any{"host": "laptop", "session": session})
 	if n := strings.Count(text, "END DATA"); n != 1 || len(text) > 20_000 {
-		t.Errorf("the result has %d bytes and ends its data %d times", len(text), n)
+		t.Errorf("the result has %d bytes and %d ends of data; want at most 20000, and 1", len(text), n)
 	}
 }
 
@@ -161,7 +161,7 @@ func TestLevelBoundsTheTools(t *testing.T) {
 			t.Errorf("%s has %d tools, %v; want %d", level.Level(), len(tools.Tools), err, want)
 		}
 		if said := bounded.InitializeResult().Instructions; !strings.Contains(said, "level "+level.Level()+"; tools above it need ahp-connect mcp with a higher --level") {
-			t.Errorf("the instructions at %s: %q", level.Level(), said)
+			t.Errorf("the instructions at the level %s: %q; want them to name it and --level", level.Level(), said)
 		}
 	}
 	full, talks := newAgent(t, relays, auth.AccessWrite), newAgent(t, relays, auth.AccessTalk)
@@ -169,7 +169,7 @@ func TestLevelBoundsTheTools(t *testing.T) {
 	asked := talks.must(`Question (\S+) digest (\S+),`, "wait_for_question", map[string]any{"host": "laptop", "session": session, "seconds": 60})
 	answer := map[string]any{"host": "laptop", "session": session, "question": asked[1], "digest": asked[2], "option": "allow-once"}
 	if text, failed := talks.use("answer_question", answer); !failed || !strings.Contains(text, "--level approve") {
-		t.Errorf("an approval with talk: %q", text)
+		t.Errorf("an approval at the level talk: %q; want --level approve", text)
 	}
 	answer["option"] = "skip"
 	full.must(`Answered`, "answer_question", answer)
