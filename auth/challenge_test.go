@@ -26,7 +26,7 @@ func TestChallengeProvesKeyAndHost(t *testing.T) {
 	k.Now = clock(0)
 	challenge := k.NewChallenge()
 	if challenge == k.NewChallenge() {
-		t.Error("two challenges are the same")
+		t.Error("two challenges are the same; want different ones")
 	}
 	sign := func(challenge, tenant, host string) []byte {
 		sig, err := auth.SignChallenge(key, challenge, tenant, host)
@@ -87,10 +87,10 @@ func TestChallengeProvesKeyAndHost(t *testing.T) {
 func TestNonceLikeAChallengeIsNotSigned(t *testing.T) {
 	key := newAgentKey(t)
 	if _, err := key.SignNonce([]byte("ahp-relay agent credentials v1\x00rest")); err == nil {
-		t.Error("SignNonce signed an answer to a challenge")
+		t.Error("SignNonce signed an answer to a challenge; want an error")
 	}
 	if _, err := auth.SignChallenge(key, "a\x00b", "acme", "laptop"); err == nil {
-		t.Error("SignChallenge signed a challenge with NUL in it")
+		t.Error("SignChallenge signed a challenge with NUL in it; want an error")
 	}
 }
 
@@ -110,7 +110,7 @@ func FuzzCheckChallenge(f *testing.F) {
 	f.Add("", "", "", "", []byte(nil))
 	f.Fuzz(func(t *testing.T, c, tenant, host, nkey string, sig []byte) {
 		if k.CheckChallenge(c, tenant, host, nkey, sig) == nil && (c != challenge || nkey != key.Public()) {
-			t.Errorf("accepted %q for %s/%s by %q", c, tenant, host, nkey)
+			t.Errorf("CheckChallenge accepts %q for %s/%s by %q; want only the signed challenge and key", c, tenant, host, nkey)
 		}
 	})
 }

@@ -26,7 +26,7 @@ func TestNamesAreReadOnce(t *testing.T) {
 				continue // %q writes this rune as an escape that JSON lacks
 			}
 			if unique := uniqueKeys(object); unique != (read.SK == 1) {
-				t.Errorf("%s: %d is read; unique names: %v", object, read.SK, unique)
+				t.Errorf("%s: the decoder reads %d, and uniqueKeys = %v; want true only if it reads 1", object, read.SK, unique)
 			} else if !unique {
 				refused++
 			}

@@ -25,7 +25,7 @@ func TestOnlySameKeysJoinTheCluster(t *testing.T) {
 		return c
 	}
 	if a, b := config(one), config(copied); !bytes.Equal(a.Certificates[0].Certificate[0], b.Certificates[0].Certificate[0]) {
-		t.Error("the same keys make different certificates")
+		t.Error("the same keys make different certificates; want the same")
 	}
 	without := config(one)
 	without.Certificates, without.GetClientCertificate = nil, nil

@@ -27,13 +27,13 @@ func TestCredentialRoundTrip(t *testing.T) {
 	}
 	got, err := k.Tokens().VerifyAgent(credential)
 	if err != nil || got.Host != "laptop" || !bytes.Equal(got.Key, key.Public()) || got.Replaces == nil || got.Replaces.ID != "f1" || got.ID == "" {
-		t.Errorf("VerifyAgent: %+v, %v", got, err)
+		t.Errorf("VerifyAgent = %+v, %v; want host laptop with its key, replacing f1", got, err)
 	}
 	if tenant, host, err := auth.PeekHost(credential); tenant != "acme" || host != "laptop" || err != nil {
 		t.Errorf("PeekHost: %s/%s, %v", tenant, host, err)
 	}
 	if issued, expires, err := auth.PeekTimes(credential); err != nil || !issued.Equal(start) || !expires.Equal(e.Expires) {
-		t.Errorf("PeekTimes: %v to %v, %v", issued, expires, err)
+		t.Errorf("PeekTimes = %v to %v, %v; want the issue and expiry times", issued, expires, err)
 	}
 	// VerifyHost must refuse a credential as an enrolment token, because it would not check the
 	// proof of its key.
@@ -81,7 +81,7 @@ func TestCredentialRoundTrip(t *testing.T) {
 		"no host":   {Tenant: "acme", Key: key.Public(), Expires: start.Add(time.Hour)},
 	} {
 		if _, err := k.Tokens().IssueCredential(e); err == nil {
-			t.Errorf("%s: a credential was issued", name)
+			t.Errorf("%s: IssueCredential succeeds; want an error", name)
 		}
 	}
 }
@@ -109,7 +109,7 @@ func TestOnlyTrustedRelaysIssueCredentials(t *testing.T) {
 		t.Errorf("the relay's: %v", err)
 	}
 	if err := auth.CheckCredential(issue(k, "laptop", key), good, key.Public()); err != nil {
-		t.Errorf("the credential after the first renewal: %v", err)
+		t.Errorf("CheckCredential after the first renewal: %v; want no error", err)
 	}
 	for name, credential := range map[string]string{
 		"another relay's": issue(strange, "laptop", key),
@@ -160,16 +160,16 @@ func TestKeyProofIsForOnePurpose(t *testing.T) {
 	}
 	k.Now = func() time.Time { return start.Add(auth.ChallengeTTL + time.Second) }
 	if err := check(key, auth.ToConnect, challenge, "acme", "laptop", "U1", good); err == nil {
-		t.Error("a proof for an expired challenge: accepted")
+		t.Error("a proof for an expired challenge is accepted; want an error")
 	}
 	if _, err := key.Prove(auth.ToConnect, "a\x00b", "acme", "laptop", ""); err == nil || !strings.Contains(err.Error(), "challenge") {
-		t.Errorf("a challenge with NUL: %v", err)
+		t.Errorf("Prove with NUL in the challenge = %v; want an error about the challenge", err)
 	}
 	again, err := auth.ReadHostKey(key.Seed())
 	if err != nil || !again.Public().Equal(key.Public()) {
 		t.Errorf("ReadHostKey: %v", err)
 	}
 	if _, err := auth.ReadHostKey([]byte("short")); err == nil {
-		t.Error("a short key was read")
+		t.Error("ReadHostKey reads a short key; want an error")
 	}
 }

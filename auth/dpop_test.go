@@ -27,7 +27,7 @@ func TestProofIsForItsRequest(t *testing.T) {
 	}
 	again, err := auth.ReadDeviceKey(private)
 	if err != nil || again.Thumbprint() != device.Thumbprint() {
-		t.Errorf("ReadDeviceKey returns a different key: %v", err)
+		t.Errorf("ReadDeviceKey returns a different key: %v; want the same", err)
 	}
 	const public = "https://relay.example.com/relay/api/hosts" // a proxy removes the first /relay from the path
 	asked := auth.Asked{Method: "GET", URLs: []string{public, "http://10.0.0.5:8484/api/hosts"}, Token: "token"}
@@ -44,7 +44,7 @@ func TestProofIsForItsRequest(t *testing.T) {
 	}
 	proof, err := check(asked, keys.NewChallenge())
 	if err != nil || proof.Thumbprint != device.Thumbprint() || !strings.HasPrefix(proof.ID, proof.Thumbprint) || !proof.Own || time.Since(proof.Made) > time.Minute {
-		t.Errorf("CheckProof = %+v, %v", proof, err)
+		t.Errorf("CheckProof = %+v, %v; want the device's thumbprint, and a new proof with its own nonce", proof, err)
 	}
 	for _, same := range []string{
 		"http://10.0.0.5:8484/api/hosts", "https://relay.example.com:443/relay/api/hosts", "HTTPS://Relay.Example.COM/relay/api/hosts?x#y",
@@ -70,7 +70,7 @@ func TestProofIsForItsRequest(t *testing.T) {
 		{Method: "GET", Token: "token", URLs: []string{""}},
 	} {
 		if _, err := check(other, keys.NewChallenge()); !errors.Is(err, auth.ErrProofInvalid) {
-			t.Errorf("made for %+v, shown for %+v: %v", other, asked, err)
+			t.Errorf("a proof for %+v, shown for %+v: %v; want ErrProofInvalid", other, asked, err)
 		}
 	}
 	for _, nonce := range []string{"", "x", strings.Repeat("A", 76)} {
@@ -130,18 +130,18 @@ func TestBoundTokensAreRevokedWithTheirDevice(t *testing.T) {
 	}
 	got, err := keys.Tokens().VerifyClient(token)
 	if err != nil || got.Device != c.Device || got.Key != c.Key || got.ID == "" || got.ID == c.Device {
-		t.Errorf("the token says %+v, %v", got, err)
+		t.Errorf("the bound token is %+v, %v; want its device and key, and an ID of its own", got, err)
 	}
 	named := false
 	for _, key := range got.Keys() {
 		named = named || key == auth.RevocationKey{Token: "device-1"}
 	}
 	if !named {
-		t.Errorf("revocations of %v do not end with the device", got.Keys())
+		t.Errorf("the revocation keys %v lack the device; want it", got.Keys())
 	}
 	c.Key = "x"
 	if _, err := keys.Tokens().IssueClient(c); err == nil {
-		t.Error("IssueClient accepted a Key that is no thumbprint")
+		t.Error("IssueClient accepts a Key that is no thumbprint; want an error")
 	}
 }
 
@@ -176,7 +176,7 @@ func FuzzProofOfDevice(f *testing.F) {
 		case err == nil && proof != good && got.Thumbprint == device.Thumbprint():
 			// An ES256 signature has a second valid form.
 			if a, b := strings.LastIndexByte(good, '.'), strings.LastIndexByte(proof, '.'); good[:a] != proof[:b] {
-				t.Errorf("%s proves the key of %s", proof, good)
+				t.Errorf("the proof %s is accepted for the key of %s; want only its second ES256 form", proof, good)
 			}
 		case err != nil && !errors.Is(err, auth.ErrProofInvalid) && !errors.Is(err, auth.ErrProofStale):
 			t.Errorf("%s: %v; want ErrProofInvalid or ErrProofStale", proof, err)

@@ -24,10 +24,10 @@ func TestLoadKeysKeepsThem(t *testing.T) {
 		t.Fatalf("IssueHost: %v", err)
 	}
 	if _, err := second.Tokens().VerifyHost(token); err != nil {
-		t.Errorf("VerifyHost after a second LoadKeys: %v", err)
+		t.Errorf("VerifyHost after a second LoadKeys: %v; want no error", err)
 	}
 	if first.Authority().RelaysAccount() != second.Authority().RelaysAccount() || first.Authority().SystemAccount() != second.Authority().SystemAccount() {
-		t.Error("NATS accounts differ after a second LoadKeys")
+		t.Error("the NATS accounts differ after a second LoadKeys; want the same")
 	}
 	err = filepath.Walk(dir, func(path string, info os.FileInfo, err error) error {
 		if err == nil && info.Mode().Perm()&0o077 != 0 {

@@ -82,10 +82,10 @@ func TestSignaturesAreValidWhileTheirSetExists(t *testing.T) {
 		t.Fatalf("Reload = %v, %v", changed, err)
 	}
 	if _, err := k.Tokens().VerifyClient(old); !errors.Is(err, auth.ErrTokenInvalid) {
-		t.Errorf("a token of retired keys: %v", err)
+		t.Errorf("a token from retired keys: %v; want ErrTokenInvalid", err)
 	}
 	if _, err := k.Tokens().VerifyClient(fresh); err != nil {
-		t.Errorf("a token of the keys that are left: %v", err)
+		t.Errorf("a token from the remaining keys: %v; want no error", err)
 	}
 	again := load(t, dir)
 	if got := again.SetIDs(); !slices.Equal(got, []string{added.ID}) {
@@ -95,7 +95,7 @@ func TestSignaturesAreValidWhileTheirSetExists(t *testing.T) {
 		a, err1 := early.Authority().TenantAccount(tenant)
 		b, err2 := again.Authority().TenantAccount(tenant)
 		if a != b || err1 != nil || err2 != nil {
-			t.Errorf("the account of %s is %s, was %s", tenant, b, a)
+			t.Errorf("the account for %s is %s; want %s, as before", tenant, b, a)
 		}
 	}
 }
@@ -141,7 +141,7 @@ func TestHostAgentFollowsKeys(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := k.Tokens().VerifyAgent(token); err != nil {
-			t.Fatalf("the host-agent is refused: %v", err)
+			t.Fatalf("VerifyAgent after the change of keys: %v; want no error", err)
 		}
 		link := auth.LinkID{Tenant: "acme", Host: "laptop", Agent: "agent", Relay: "relay", RelayShare: make([]byte, 32), AgentShare: make([]byte, 32)}
 		trusted, err := auth.PeekRelayKeys(token)
@@ -153,7 +153,7 @@ func TestHostAgentFollowsKeys(t *testing.T) {
 			err = auth.CheckLink(trusted, link, shown, proof)
 		}
 		if err != nil {
-			t.Fatalf("the host-agent refuses the relay's link: %v", err)
+			t.Fatalf("CheckLink after the change of keys: %v; want no error", err)
 		}
 		if k.Tokens().Outdated(token) { // the host-agent requests NATS credentials, and learns this
 			renew()
@@ -200,7 +200,7 @@ func TestHostAgentLearnsNewKeysAfterAPause(t *testing.T) {
 		before = next
 	}
 	if k.Tokens().Outdated(before) {
-		t.Error("Outdated = true after both renewals")
+		t.Error("Outdated = true after both renewals; want false")
 	}
 }
 
@@ -231,6 +231,6 @@ func TestClusterStaysConnectedDuringRotation(t *testing.T) {
 	a, _ := made.ClusterTLS()
 	b, _ := retired.ClusterTLS()
 	if handshake(a, b) == nil {
-		t.Error("relays connect with retired keys")
+		t.Error("relays with retired keys connect; want an error")
 	}
 }

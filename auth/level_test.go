@@ -20,19 +20,19 @@ func TestEachLevelHasTwoNames(t *testing.T) {
 	for i, a := range levels {
 		var again auth.Access
 		if err := again.UnmarshalText([]byte(a.Level())); err != nil || again != a {
-			t.Errorf("%q is called %q, which is read as %q", a, a.Level(), again)
+			t.Errorf("the level %q has the name %q, which is read as %q; want the same level", a, a.Level(), again)
 		}
 		for j, b := range levels {
 			if got := a.Includes(b); got != (i >= j) {
 				t.Errorf("%s includes %s: %v", a.Level(), b.Level(), got)
 			}
 			if got := a.Less(b); got != levels[min(i, j)] {
-				t.Errorf("the lower of %s and %s is %q", a.Level(), b.Level(), got)
+				t.Errorf("the lower level of %s and %s is %q; want %s", a.Level(), b.Level(), got, levels[min(i, j)])
 			}
 		}
 		for _, none := range []auth.Access{"", "root", "Write", "look "} {
 			if none.Includes(a) || none.Less(a).Includes(levels[0]) || a.Less(none).Includes(levels[0]) {
-				t.Errorf("%q, which is no level, includes something", none)
+				t.Errorf("%q, which is no level, includes a level; want none", none)
 			}
 		}
 	}

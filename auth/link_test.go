@@ -81,7 +81,7 @@ func TestSignNonceRefuses(t *testing.T) {
 	key := newAgentKey(t)
 	for _, nonce := range []string{"ahp-relay agent credentials v1\x00x", "ahp-relay link v1\x00x", "ahp-relay host key v1\x00x"} {
 		if _, err := key.SignNonce([]byte(nonce)); err == nil {
-			t.Errorf("SignNonce(%q) succeeded", nonce)
+			t.Errorf("SignNonce(%q) succeeds; want an error", nonce)
 		}
 	}
 	if _, err := key.SignNonce([]byte("kKj3fVu2Yyo")); err != nil {

@@ -35,7 +35,7 @@ func TestAgentsUserIsLimitedToItsHost(t *testing.T) {
 		}
 	}
 	if c.Resp != nil || c.BearerToken {
-		t.Error("credentials allow answers to any subject, or work without the nkey")
+		t.Error("the credentials permit answers to any subject, or work without the nkey; want neither")
 	}
 	account, err := k.Authority().TenantAccount("acme")
 	if err != nil {
@@ -58,7 +58,7 @@ func TestAgentUserRefuses(t *testing.T) {
 		{"acme", "laptop", ""},
 	} {
 		if _, _, err := k.Authority().AgentUser(test.tenant, test.host, test.nkey, 0); err == nil {
-			t.Errorf("AgentUser(%q, %q, %q) accepted", test.tenant, test.host, test.nkey)
+			t.Errorf("AgentUser(%q, %q, %q) succeeds; want an error", test.tenant, test.host, test.nkey)
 		}
 	}
 }
@@ -87,7 +87,7 @@ func TestLifetimeOfAUserIsRead(t *testing.T) {
 	}
 	for _, bad := range []string{"", "x.y.z", account} {
 		if _, err := auth.UserLifetime(bad); err == nil {
-			t.Errorf("UserLifetime(%.8q…) accepted", bad)
+			t.Errorf("UserLifetime(%.8q…) succeeds; want an error", bad)
 		}
 	}
 }
@@ -101,7 +101,7 @@ func TestWriteTrustConfig(t *testing.T) {
 	trust := filepath.Join(dir, "trust.conf")
 	for range 2 { // the second call replaces the file
 		if err := k.Authority().WriteTrustConfig(trust); err != nil {
-			t.Fatalf("WriteTrustConfig: %v", err)
+			t.Fatalf("WriteTrustConfig: %v; want no error", err)
 		}
 	}
 	conf := filepath.Join(dir, "nats.conf")
@@ -112,7 +112,7 @@ func TestWriteTrustConfig(t *testing.T) {
 	t.Chdir(dir)
 	opts, err := server.ProcessConfigFile(conf)
 	if err != nil {
-		t.Fatalf("ProcessConfigFile: %v", err)
+		t.Fatalf("ProcessConfigFile: %v; want no error", err)
 	}
 	opts.NoSigs, opts.NoLog = true, true
 	s, err := server.NewServer(opts)
@@ -146,14 +146,14 @@ func TestWriteTrustConfig(t *testing.T) {
 	login := nats.UserJWT(func() (string, error) { return agent, nil }, key.SignNonce)
 	if early, err := nats.Connect(s.ClientURL(), login); err == nil {
 		early.Close()
-		t.Error("a host-agent is connected before a relay has sent its tenant's account")
+		t.Error("a host-agent connects before a relay has sent its tenant's account; want a refusal")
 	}
 	claim, err := k.Authority().TenantAccountJWT(auth.External, "acme", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := nc.Request("$SYS.REQ.CLAIMS.UPDATE", []byte(claim), 5*time.Second); err != nil {
-		t.Fatalf("send the tenant's account: %v", err)
+		t.Fatalf("sending the tenant's account: %v; want no error", err)
 	}
 	connect(t, s, login)
 

@@ -30,14 +30,14 @@ func TestOperatorTokensAreForOperatorsOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := keys.Tokens().VerifyOperator(clients); !errors.Is(err, ErrTokenInvalid) {
-		t.Errorf("a client's token with admin access: %v", err)
+		t.Errorf("a client's token with admin access: %v; want ErrTokenInvalid", err)
 	}
 	long, err := keys.Tokens().issue(operatorKind, keys.Tokens().newClaims("", "x", "", time.Time{}, now.Add(time.Hour)))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := keys.Tokens().VerifyOperator(long); !errors.Is(err, ErrTokenInvalid) {
-		t.Errorf("one that is good for an hour: %v", err)
+		t.Errorf("an operator's token valid for an hour: %v; want ErrTokenInvalid", err)
 	}
 	now = now.Add(operatorTTL + Leeway + time.Second)
 	if err := keys.Tokens().VerifyOperator(token); !errors.Is(err, ErrTokenExpired) {
@@ -70,7 +70,7 @@ func TestTokenID(t *testing.T) {
 			t.Errorf("TokenID = %s, %v, %v; want %s, %v", id, until, err, want, expires)
 		}
 		if _, _, err := others.Tokens().TokenID(token); !errors.Is(err, ErrTokenInvalid) {
-			t.Errorf("with other keys: %v; what a stranger's token says of itself may be a lie", err)
+			t.Errorf("TokenID with different keys: %v; want ErrTokenInvalid, because a stranger's token may lie", err)
 		}
 	}
 	for _, bad := range []string{"", "a.b", "one", client[:20], strings.Repeat("x", MaxTokenSize+1)} {

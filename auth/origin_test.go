@@ -82,7 +82,7 @@ func TestOriginsAreBounded(t *testing.T) {
 		"no ID": {Subject: "ada"}, "nobody's": {ID: "t"}, "two": {ID: "t", Subject: "ada", Host: "laptop"}, "forged line": {ID: "t\n", Subject: "ada"}, "wildcard": {ID: "t", Host: "*"},
 	} {
 		if issue([]auth.Origin{o}) == nil {
-			t.Errorf("%s: IssueClient succeeded", name)
+			t.Errorf("%s: IssueClient succeeds; want an error", name)
 		}
 	}
 }
@@ -108,7 +108,7 @@ func TestOriginsIncludeTheMakersOrigins(t *testing.T) {
 	}
 	host := auth.Enrolment{ID: "credential", Host: "laptop", IssuedAt: time.Unix(4000, 0), Origins: device}
 	if got := host.Derive(); !reflect.DeepEqual(got, append([]auth.Origin{{ID: "credential", Host: "laptop", Issued: 4000}}, device...)) {
-		t.Errorf("by a host-agent: %+v", got)
+		t.Errorf("Derive by a host-agent = %+v; want the credential, and its origins", got)
 	}
 }
 
@@ -123,12 +123,12 @@ func TestExpiredTokenHasAnID(t *testing.T) {
 	now := keys.Now()
 	keys.Now = func() time.Time { return now.Add(2 * time.Hour) }
 	if id, _, err := keys.Tokens().TokenID(token); id != "over" || !errors.Is(err, auth.ErrTokenExpired) {
-		t.Errorf("an expired token: %q, %v", id, err)
+		t.Errorf("TokenID of an expired token = %q, %v; want over, ErrTokenExpired", id, err)
 	}
 	if c, err := keys.Tokens().VerifyClient(token); c.ID != "" || !errors.Is(err, auth.ErrTokenExpired) {
-		t.Errorf("an expired token is verified: %+v, %v", c, err)
+		t.Errorf("VerifyClient of an expired token = %+v, %v; want ErrTokenExpired", c, err)
 	}
 	if id, _, err := keys.Tokens().TokenID(token + "x"); id != "" || !errors.Is(err, auth.ErrTokenInvalid) {
-		t.Errorf("a forged token: %q, %v", id, err)
+		t.Errorf("TokenID of a forged token = %q, %v; want ErrTokenInvalid", id, err)
 	}
 }

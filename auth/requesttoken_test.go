@@ -62,14 +62,14 @@ func FuzzRequestToken(f *testing.F) {
 		}}
 		token, err := auth.RequestToken(r)
 		if err != nil && token != "" {
-			t.Errorf("token %q and error %v", token, err)
+			t.Errorf("RequestToken = %q, %v; want no token with an error", token, err)
 		}
 		if err != nil && strings.Contains(query+authorization+protocols, "secret") && strings.Contains(err.Error(), "secret") {
-			t.Errorf("error %q has the token in it", err)
+			t.Errorf("the error %q contains the token", err)
 		}
 		decoded, _ := url.QueryUnescape(query)
 		if err == nil && !strings.Contains(query+decoded+authorization+protocols, token) {
-			t.Errorf("token %q was not in the request", token)
+			t.Errorf("the token %q is not in the request; want one from it", token)
 		}
 	})
 }

@@ -51,6 +51,6 @@ func TestRevocationCoversTheSameSecond(t *testing.T) {
 		}
 	}
 	if !(auth.Revocation{Token: "x", At: at}).Covers(at.Add(time.Hour)) {
-		t.Error("the revocation of a token ID does not cover a later time of issue")
+		t.Error("a token ID's revocation does not cover tokens issued later; want it to")
 	}
 }

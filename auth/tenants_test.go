@@ -26,32 +26,32 @@ func TestSameKeysDeriveTheSameAccount(t *testing.T) {
 	account := func(k *auth.Keys, tenant string) string {
 		public, err := k.Authority().TenantAccount(tenant)
 		if err != nil {
-			t.Fatalf("TenantAccount(%q): %v", tenant, err)
+			t.Fatalf("TenantAccount(%q): %v; want no error", tenant, err)
 		}
 		return public
 	}
 	for _, tenant := range []string{"acme", "acme2", "a", "ac"} {
 		public := account(k, tenant)
 		if other, taken := seen[public]; taken {
-			t.Errorf("tenants %s and %s share an account", tenant, other)
+			t.Errorf("the tenants %s and %s share an account; want different ones", tenant, other)
 		}
 		seen[public] = tenant
 		if account(again, tenant) != public {
-			t.Errorf("%s: another account after a restart", tenant)
+			t.Errorf("%s has a different account after a restart; want the same", tenant)
 		}
 		if account(stranger, tenant) == public {
-			t.Errorf("%s: the same account for other keys", tenant)
+			t.Errorf("%s has the same account with different keys; want a different one", tenant)
 		}
 	}
 	for _, bad := range []string{"", "*", "a.b", "acme\x00", "Acme"} {
 		if _, err := k.Authority().TenantAccount(bad); err == nil {
-			t.Errorf("TenantAccount(%q) succeeded", bad)
+			t.Errorf("TenantAccount(%q) succeeds; want an error", bad)
 		}
 		if _, err := k.Authority().TenantAccountJWT(auth.External, bad, nil); err == nil {
-			t.Errorf("TenantAccountJWT(%q) succeeded", bad)
+			t.Errorf("TenantAccountJWT(%q) succeeds; want an error", bad)
 		}
 		if _, err := k.Authority().RelayUser(bad); err == nil && bad != "" {
-			t.Errorf("RelayUser(%q) succeeded", bad)
+			t.Errorf("RelayUser(%q) succeeds; want an error", bad)
 		}
 	}
 }
@@ -70,7 +70,7 @@ func TestTenantAccountJWT(t *testing.T) {
 	vr := jwt.CreateValidationResults()
 	c.Validate(vr)
 	if vr.IsBlocking(true) {
-		t.Errorf("NATS servers refuse the claim: %v", vr.Issues)
+		t.Errorf("NATS servers refuse the claim: %v; want no blocking issue", vr.Issues)
 	}
 	l := c.Limits
 	if l.Imports != 0 || l.Exports != 0 || l.WildcardExports || l.LeafNodeConn != 0 || l.IsJSEnabled() || !l.DisallowBearer || l.Conn != jwt.NoLimit {

@@ -166,7 +166,7 @@ func TestInvalidClientsGetNoToken(t *testing.T) {
 		}
 	}
 	if _, err := k.Tokens().IssueHost(auth.Enrolment{Tenant: "acme", Host: "*", Expires: start.Add(1)}); err == nil {
-		t.Error("IssueHost accepted the host *")
+		t.Error("IssueHost accepts the host *; want an error")
 	}
 	c := client()
 	c.Subject = strings.Repeat("x", auth.MaxSubjectLen)
@@ -289,7 +289,7 @@ func TestVerifyClientRefuses(t *testing.T) {
 			}
 			for _, part := range strings.Split(test.token, ".") {
 				if len(part) > 8 && strings.Contains(err.Error(), part) {
-					t.Errorf("error contains a part of the token: %v", err)
+					t.Errorf("the error contains a part of the token: %v", err)
 				}
 			}
 		})
@@ -358,13 +358,13 @@ func FuzzVerifyClient(f *testing.F) {
 	f.Fuzz(func(t *testing.T, token string) {
 		c, err := k.Tokens().VerifyClient(token)
 		if err == nil && (c.Tenant == "" || len(c.Hosts) == 0 || c.Expires.IsZero()) {
-			t.Errorf("accepted a token that says %+v", c)
+			t.Errorf("VerifyClient accepts a token with %+v; want a tenant, hosts and an expiry", c)
 		}
 		if err != nil && !errors.Is(err, auth.ErrTokenInvalid) && !errors.Is(err, auth.ErrTokenExpired) {
 			t.Errorf("VerifyClient = %v; want ErrTokenInvalid or ErrTokenExpired", err)
 		}
 		if _, err := k.Tokens().VerifyHost(token); err == nil {
-			t.Errorf("a host token that nobody signed: %q", token)
+			t.Errorf("VerifyHost accepts the unsigned token %q; want an error", token)
 		}
 	})
 }

@@ -175,7 +175,7 @@ func FuzzFeed(f *testing.F) {
 		}
 		message[len(message)-1] ^= 1
 		if ReadFeed(message, func(Piece) { t.Fatal("a damaged message reaches the feed; want none") }) == nil {
-			t.Fatal("Body accepts a damaged message; want an error")
+			t.Fatal("ReadFeed accepts a damaged message; want an error")
 		}
 	})
 }

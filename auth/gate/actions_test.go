@@ -62,7 +62,7 @@ func TestLevelsIncludeThoseBelow(t *testing.T) {
 			(&conn{TB: t, gate: g, id: 100}).subscribes("mock:/s")
 			got := g.FromClient([]byte(message), peek(t, message)).Verdict == gate.Pass
 			if passed && !got {
-				rt.Fatalf("%s passes at a lower level than %s, and not at this level: %s", row.Name(), level.Level(), message)
+				rt.Fatalf("%s passes at a level below %s, but not at this level: %s", row.Name(), level.Level(), message)
 			}
 			passed = got
 		}

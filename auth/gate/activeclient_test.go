@@ -58,7 +58,7 @@ func TestActiveClientEntersWithoutTools(t *testing.T) {
 				t.Errorf("%s, %s: the client got %s; want %s", level, name, got, want)
 			}
 			if again := echoOf(9, 3, "c", bare); c.host(again) != again {
-				t.Errorf("%s, %s: the gate changed the echo a second time", level, name)
+				t.Errorf("%s, %s: the gate changed the echo a second time; want it unchanged", level, name)
 			}
 		}
 	}
@@ -91,7 +91,7 @@ func TestActiveClientsAreBounded(t *testing.T) {
 		}
 	}
 	if first := echoOf(9, 0, "c", bare); c.host(first) != first {
-		t.Error("the oldest entry is remembered beyond the bound")
+		t.Error("the oldest entry is known beyond the bound; want it forgotten")
 	}
 	if got, want := c.host(echoOf(9, 1, "c", bare)), echoOf(9, 1, "c", full); got != want {
 		t.Errorf("the client got %s; want %s", got, want)

@@ -43,10 +43,10 @@ func TestGatesSeeEarlierReplacements(t *testing.T) {
 	const message = `{"id":1,"method":"ping"}`
 	chain := marked(mark{name: "a"}, mark{}, mark{name: "b"})
 	if d := chain.FromClient([]byte(message), peek(t, message)); d.Verdict != gate.Replace || string(d.Message) != `{"b":1,"a":1,"id":1,"method":"ping"}` {
-		t.Errorf("from the client: %v %s", d.Verdict, d.Message)
+		t.Errorf("a message from the client becomes %v %s; want the members b and a before its own", d.Verdict, d.Message)
 	}
 	if d := fromHost(chain, message, peek(t, message)); d.Verdict != gate.Replace || string(d.Message) != `{"a":1,"b":1,"id":1,"method":"ping"}` {
-		t.Errorf("from the host: %v %s", d.Verdict, d.Message)
+		t.Errorf("a message from the host becomes %v %s; want the members a and b before its own", d.Verdict, d.Message)
 	}
 	chain = marked(mark{name: "a"}, mark{name: "b", answers: `"a":1`}, mark{name: "c"})
 	if d := chain.FromClient([]byte(message), peek(t, message)); d.Verdict != gate.Answer || string(d.Message) != "b" {
@@ -81,7 +81,7 @@ func TestEditsOfSeveralGatesCombine(t *testing.T) {
 		t.Errorf("edited: %v %s", d.Verdict, d.Message)
 	}
 	if d := fromHost(chain, answer, peek(t, answer)); d.Verdict != gate.Pass {
-		t.Errorf("an answer without a request: %v %s", d.Verdict, d.Message)
+		t.Errorf("an answer without a request: %v %s; want it to pass", d.Verdict, d.Message)
 	}
 }
 
@@ -107,7 +107,7 @@ func benchmarkFromHost(b *testing.B, policy gate.Policy) {
 	b.ReportAllocs()
 	for b.Loop() {
 		if d, _ := g.FromHost(message, env); d.Verdict != gate.Pass {
-			b.Fatal("the action does not pass")
+			b.Fatal("the gate stops the action; want it to pass")
 		}
 	}
 }

@@ -65,7 +65,7 @@ func TestMayBeginMissesNothing(t *testing.T) {
 		for range 100 {
 			text := rapid.SliceOfN(rapid.SampledFrom([]byte(alphabet)), minPacked, minPacked).Draw(t, "text")
 			if begins(text, minPacked) && !mayBegin([4]byte(text)) {
-				t.Errorf("mayBegin(%q) = false; begins accepts it", text)
+				t.Errorf("mayBegin(%q) = false, but begins = true; want true", text)
 			}
 		}
 	})

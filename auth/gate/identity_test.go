@@ -60,7 +60,7 @@ func greet(t *testing.T, g Gate, method, clientID string) string {
 	t.Helper()
 	code, d := ask(t, g, method, `{"channel":"ahp-root://","clientId":`+clientID+`}`)
 	if closes := d.Verdict == Expel; closes != (code == denied) {
-		t.Errorf("%s with %s: code %q and verdict %d", method, clientID, code, d.Verdict)
+		t.Errorf("%s with %s: code %q and verdict %d; want Expel exactly with the code of a refusal", method, clientID, code, d.Verdict)
 	}
 	return code
 }
@@ -182,12 +182,12 @@ func TestClientIDsAreForgottenWhenTheHostEnds(t *testing.T) {
 		waits := s.Enter(User{Subject: "cleo", Write: true})
 		bob.Leave()
 		if s.several.Load() || s.othersWrite("cleo") || len(s.owners) != 0 {
-			t.Errorf("after the end of the host process, %d clientIds are left; several %v, others write %v",
+			t.Errorf("after the host process's end, %d clientIds are left; several %v, others write %v; want 0, false, false",
 				len(s.owners), s.several.Load(), s.othersWrite("cleo"))
 		}
 		wantCode(t, "cleo, at the next process", greet(t, waits, "initialize", `"a"`), passed)
 		if !s.othersWrite("ada") {
-			t.Error("cleo, who has waited for the next process, does not count as a writer")
+			t.Error("cleo, who has waited for the next process, is no writer; want one")
 		}
 		waits.Leave()
 		waits.Leave() // a second Leave does nothing
@@ -450,7 +450,7 @@ func TestSearchCostIsLinear(t *testing.T) {
 				}
 			}
 			if steps[1] > 4*steps[0]+4*size {
-				t.Errorf("%s, in pieces %v: %d steps for %d bytes, and %d for four times as many", name, pieces, steps[0], size, steps[1])
+				t.Errorf("%s, in pieces %v: %d steps for %d bytes, and %d for four times as many; want at most four times the steps", name, pieces, steps[0], size, steps[1])
 			}
 		}
 	}
@@ -559,7 +559,7 @@ func TestReverseRequestsFollowThePolicy(t *testing.T) {
 			code, _ = judge(t, hostSide(asked), `{"id":1,"result":{}}`)
 			wantCode(t, "an answer", code, passed)
 			if d := asked.FromHost([]byte("?"), nil, nil); d.Verdict != Pass {
-				t.Error("an unreadable message was stopped")
+				t.Error("the gate stops an unreadable message; want it to pass")
 			}
 		}
 	}
@@ -585,7 +585,7 @@ func FuzzForeignFiles(f *testing.F) {
 		authority := parts[4]
 		for _, one := range []string{authority, unescapePercent(authority)} {
 			if strings.EqualFold(one, "bob-1") && !found {
-				t.Errorf("VS Code reads %q as bob's, and the search did not find it", text)
+				t.Errorf("VS Code reads %q as a file of bob-1, but the search misses it", text)
 			}
 		}
 	})

@@ -46,7 +46,7 @@ func TestOnlyKnownMembersAreSeen(t *testing.T) {
 	}
 	c := limited(t, nil, "mock:/1")
 	if got := c.ask("listSessions", `{}`, `{"items":[],"x":"mock:/2","x":1}`); strings.Contains(got, "mock:/2") {
-		t.Errorf("an answer with a duplicate member: %s", got)
+		t.Errorf("an answer with a duplicate member shows mock:/2: %s", got)
 	}
 }
 
@@ -79,7 +79,7 @@ func TestUnknownResultsAreNotSeen(t *testing.T) {
 	}
 	c.host(`{"id":9,"result":{}}`)
 	if got := c.ask("subscribe", `{"channel":"mcp://s/1"}`, `{"of":"mock:/2"}`); strings.Contains(got, "mock:/2") {
-		t.Errorf("subscribe to an MCP server: %s", got)
+		t.Errorf("a subscribe to an MCP server shows mock:/2: %s", got)
 	}
 }
 
@@ -142,7 +142,7 @@ func TestUnknownNotificationsAreHidden(t *testing.T) {
 		}
 		if env := peek(t, test.message); env.Channel != nil {
 			if got := limited(t, nil, "mock:/1", "mcp://s/*", "ahp-root://").host(test.message); got != test.message {
-				t.Errorf("%s: a client that sees the root gets %s", test.message, got)
+				t.Errorf("%s: a client that sees the root receives %s; want it unchanged", test.message, got)
 			}
 		}
 	}
@@ -158,7 +158,7 @@ func TestUnknownRequestsAreRefused(t *testing.T) {
 			t.Errorf("%s: %v %s; want it refused", message, d.Verdict, d.Message)
 		}
 		if limited(t, nil, "mock:/1", "ahp-root://").host(message) != message {
-			t.Errorf("%s: a client that sees the root does not get the request", message)
+			t.Errorf("%s: a client that sees the root does not receive the request; want it", message)
 		}
 	}
 }

@@ -81,7 +81,7 @@ func TestReachCacheChangesNothing(t *testing.T) {
 			c.want("again", c.hears(fmt.Sprintf("mock:/%d", i)), true)
 			c.want("out of reach", c.hears(fmt.Sprintf("mick:/%d", i)), false)
 			if n := gate.InReach(c.gate); n == 0 || n > gate.MaxInReach {
-				t.Fatalf("%d channels are remembered", n)
+				t.Fatalf("%d channels are remembered; want 1 to MaxInReach", n)
 			}
 		}
 	}

@@ -47,14 +47,14 @@ func TestMatrixHasAllMethods(t *testing.T) {
 	for from, list := range known {
 		for _, method := range strings.Fields(list) {
 			if !has(from == "h", method) {
-				t.Errorf("%s %s is not in the matrix", from, method)
+				t.Errorf("the matrix lacks the method %s %s", from, method)
 			}
 		}
 	}
 	for fromHost, list := range map[bool][]string{false: gate.KnownMethods(), true: gate.KnownOfHosts()} {
 		for _, method := range list {
 			if !has(fromHost, method) {
-				t.Errorf("%s, which the gate knows, is not in the matrix", method)
+				t.Errorf("the matrix lacks %s, which the gate knows", method)
 			}
 		}
 	}
@@ -147,7 +147,7 @@ func fitted(t *testing.T, g *gate.Chain, method, channel string) string {
 		return "pass"
 	case gate.Replace:
 		if strings.Contains(string(d.Message), "mock:/t") || strings.Contains(string(d.Message), "config") {
-			t.Errorf("%s: answer made to fit: %s", method, d.Message)
+			t.Errorf("%s: the fitted answer is %s; want it without mock:/t and config", method, d.Message)
 		}
 		if strings.Contains(string(d.Message), `"error"`) {
 			return "refuse later"

@@ -58,7 +58,7 @@ func TestClassesOfEqualAuthority(t *testing.T) {
 		"a different one, below two": read("*", "file:///a/*").Narrow(read("*", "file:///b/*")),
 	} {
 		if other, ok := classes[p.Class()]; ok {
-			t.Errorf("%q has the class of %q", name, other)
+			t.Errorf("the rule %q has the same class as %q; want different classes", name, other)
 		}
 		classes[p.Class()] = name
 	}
@@ -66,6 +66,6 @@ func TestClassesOfEqualAuthority(t *testing.T) {
 	other.Hidden = []string{"s:/2", "s:/1"}
 	file, again := read("*", "file:///a/*"), read("*", "file:///a/*")
 	if other.Class() != hidden.Class() || file.Class() != again.Class() {
-		t.Error("equal rules have different classes")
+		t.Error("equal rules have different classes; want one class")
 	}
 }

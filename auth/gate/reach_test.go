@@ -202,7 +202,7 @@ func TestRootShowsOnlyTheReach(t *testing.T) {
 		t.Errorf("listSessions: %s; want %s", got, want)
 	}
 	if got := c.ask("listSessions", `{}`, `{"sessions":[{"resource":"mock:/2"}]}`); strings.Contains(got, "mock:/2") {
-		t.Errorf("listSessions of another form: %s", got)
+		t.Errorf("listSessions with an unknown form shows mock:/2: %s", got)
 	}
 	got = c.host(`{"method":"action","params":{"channel":"ahp-root://","action":{"type":"root/terminalsChanged","terminals":[{"resource":"agenthost-terminal:/2"},{"resource":"agenthost-terminal:/9","claim":{"kind":"session","session":"mock:/1"}}]},"serverSeq":10}}`)
 	if want := `{"method":"action","params":{"channel":"ahp-root://","action":{"type":"root/terminalsChanged","terminals":[{"resource":"agenthost-terminal:/9","claim":{"kind":"session","session":"mock:/1"}}]},"serverSeq":10}}`; got != want {
@@ -211,7 +211,7 @@ func TestRootShowsOnlyTheReach(t *testing.T) {
 	// A token that names the root itself shows everything.
 	c = limited(t, nil, "ahp-root://", "mock:/1")
 	if got := c.ask("listSessions", `{}`, `{"items":[{"resource":"mock:/2"}]}`); !strings.Contains(got, "mock:/2") {
-		t.Errorf("listSessions of a token for the root: %s", got)
+		t.Errorf("listSessions with a token for the root: %s; want mock:/2", got)
 	}
 	c.want("config of the root", c.passes("resolveSessionConfig", `{"channel":"ahp-root://"}`), true)
 }
@@ -352,10 +352,10 @@ func TestFramesHideNothing(t *testing.T) {
 			return chainOf(policy, nil).FromClient([]byte(text), peek(t, text)).Verdict
 		}
 		if frame("mock:/1") != gate.Answer {
-			t.Errorf("limited by %s: a frame passes", name)
+			t.Errorf("limited by %s: a frame passes; want a refusal", name)
 		}
 		if got, want := frame("ahp-tcp:/1") == gate.Pass, name != "read"; got != want {
-			t.Errorf("limited by %s: a frame of a raw connection passes: %v", name, got)
+			t.Errorf("limited by %s: a frame for a raw connection passes: %v; want %v", name, got, want)
 		}
 	}
 }
@@ -376,10 +376,10 @@ func TestRequestsWithEqualIDsAreRefused(t *testing.T) {
 	}
 	c := limited(t, nil, "mock:/1")
 	if got := c.host(`{"id":9,"result":{"items":[{"resource":"mock:/2"}]}}`); got != "" {
-		t.Errorf("an answer without a request: %s", got)
+		t.Errorf("an answer without a request passes: %s; want it dropped", got)
 	}
 	if got := c.host(`{"id":null,"error":{"code":-32700,"message":"Parse error"}}`); got == "" {
-		t.Error("the error for an unreadable request does not pass")
+		t.Error("the error for an unreadable request is dropped; want it to pass")
 	}
 	if d := fromHost(c.gate, "\xff", nil); d.Verdict != gate.Answer || d.Message != nil {
 		t.Errorf("an unreadable response: %v; want it dropped", d)
@@ -432,7 +432,7 @@ func TestRejectionHasTheClientsServerSeq(t *testing.T) {
 			t.Errorf("echo %s; want serverSeq %d", got, seq)
 		}
 		if said, err := peek(t, got).Said.Seq(); err != nil || said != int64(seq) {
-			t.Errorf("echo has serverSeq %d, %v", said, err)
+			t.Errorf("the echo has serverSeq %d, %v; want %d", said, err, seq)
 		}
 	}
 	c.ask("reconnect", `{"clientId":"ann","lastSeenServerSeq":3,"subscriptions":[]}`, `{"type":"replay","actions":[]}`)
@@ -450,6 +450,6 @@ func TestRejectionHasTheClientsServerSeq(t *testing.T) {
 	c.host(`{"method":"channel/frame","params":{"channel":"mock:/1","actions":[{"serverSeq":9},{"serverSeq":11}]}}`)
 	want(11)
 	if got := c.gate.FromClient([]byte(`{}`), peek(t, `{"method":"dispatchAction","params":[]}`)); got.Verdict != gate.Answer || got.Message != nil {
-		t.Errorf("not an action: %v %s", got.Verdict, got.Message)
+		t.Errorf("a malformed action: %v %s; want Answer without a message", got.Verdict, got.Message)
 	}
 }

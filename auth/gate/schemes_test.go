@@ -87,7 +87,7 @@ func TestEachSchemeHasItsVerdicts(t *testing.T) {
 	}
 	for _, row := range readSchemes(t) {
 		if !strings.HasPrefix(row.uri, row.scheme+":") {
-			t.Errorf("%s: its example is %s", row.scheme, row.uri)
+			t.Errorf("%s: the table's example is %s; want a URI with that scheme", row.scheme, row.uri)
 		}
 		for i, column := range columns {
 			uri := strings.ReplaceAll(row.uri, "$", column.session)
@@ -114,12 +114,12 @@ func TestSchemesTableHasAllRules(t *testing.T) {
 	rules := gate.SchemeRules()
 	for _, row := range rows {
 		if got := rules[row.scheme]; got != row.rule && (got != "" || row.rule != "unknown") {
-			t.Errorf("the gate's rule of %s is %q; the table has %s", row.scheme, got, row.rule)
+			t.Errorf("the gate's rule for %s is %q; want the table's %s", row.scheme, got, row.rule)
 		}
 	}
 	for scheme, rule := range rules {
 		if rule != "file" && !slices.ContainsFunc(rows, func(r schemeRow) bool { return r.scheme == scheme }) {
-			t.Errorf("%s is not in the table", scheme)
+			t.Errorf("the table lacks the scheme %s", scheme)
 		}
 	}
 }

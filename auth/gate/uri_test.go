@@ -200,7 +200,7 @@ func wantInside(t testing.TB, node *nodeReader, uri, pattern string) {
 	}
 	for _, s := range list {
 		if !inside(s.path, pattern) {
-			t.Errorf("%q passes, but %s sees %q", uri, s.by, s.path)
+			t.Errorf("%q passes, but the reader %s opens %q; want a path inside the pattern", uri, s.by, s.path)
 		}
 	}
 }

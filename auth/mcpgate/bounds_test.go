@@ -48,7 +48,7 @@ func TestServersAreBounded(t *testing.T) {
 		w.subscribe("ahp-session:/0", "[]")
 		w.subscribe("ahp-session:/new", "["+mcpServer("x", "mcp://new", "ready", "")+"]")
 		if got := w.call("mcp://new"); got != "-32601" {
-			t.Errorf("%d sessions: a new server after others were removed: %s", sessions, got)
+			t.Errorf("%d sessions: a call to a new server after others were removed: %s; want -32601", sessions, got)
 		}
 	}
 }
@@ -77,7 +77,7 @@ func TestLatestGoneChannelsAreKept(t *testing.T) {
 		}
 	}
 	if got := w.call("mcp://stays"); got != "-32601" {
-		t.Errorf("a channel that stays available: %s", got)
+		t.Errorf("a call to a channel without room: %s; want -32601", got)
 	}
 	// A channel that is removed and named repeatedly must not displace others.
 	for range 300 {
@@ -86,7 +86,7 @@ func TestLatestGoneChannelsAreKept(t *testing.T) {
 		}
 	}
 	if got := w.call(name(n - 255)); got != "-32008" {
-		t.Errorf("a removed channel: %s", got)
+		t.Errorf("a call to a removed channel: %s; want -32008", got)
 	}
 }
 
@@ -101,7 +101,7 @@ func TestLongNamesAreNotKept(t *testing.T) {
 			t.Errorf("a channel of %d bytes: %s; want %s", size, got, want)
 		}
 		if lost := w.took() == "observation:state_not_kept"; lost != (want == "pass") {
-			t.Errorf("a channel of %d bytes: is counted as not kept %v", size, lost)
+			t.Errorf("a channel with %d bytes: counted as not kept: %v; want it only for a long name", size, lost)
 		}
 	}
 }
@@ -201,7 +201,7 @@ func FuzzGate(f *testing.F) {
 		w := newWire(t, view.NewHost(nil), mcpgate.Config{})
 		g := mcpgate.New(w.chain.View, mcpgate.Config{Strict: strict, Event: func(e mcpgate.Event) {
 			if events++; len(e.Method) > 64 {
-				t.Fatalf("event with a method of %d bytes", len(e.Method))
+				t.Fatalf("an event names a method with %d bytes; want at most 64", len(e.Method))
 			}
 		}})
 		w.chain.Gates = []gate.Gate{g}
@@ -222,16 +222,16 @@ func FuzzGate(f *testing.F) {
 				if answer != nil {
 					a, err := ahp.Peek(answer)
 					if err != nil || !ahp.SameID(a.ID, env.ID) || a.Error == nil || a.Channel != nil && !bytes.Equal(a.Channel, env.Channel) {
-						t.Fatalf("%s is answered with %s, %v", message, answer, err)
+						t.Fatalf("the answer to %s is %s, %v; want an error with its ID and channel", message, answer, err)
 					}
 				}
 			}
 			if !bytes.Equal(message, before) {
-				t.Fatalf("%s was changed to %s", before, message)
+				t.Fatalf("the gate has changed its message %s to %s; want it as it was", before, message)
 			}
 		}
 		if data, err := encode(g.State()); err != nil || len(data) > 24<<10 {
-			t.Fatalf("state of %d bytes, %v", len(data), err)
+			t.Fatalf("the state has %d bytes, %v; want at most 24576", len(data), err)
 		}
 	})
 }

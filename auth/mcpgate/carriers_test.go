@@ -66,6 +66,6 @@ func TestRemovedSessionServesNothing(t *testing.T) {
 	w.subscribe(session, "["+mcpServer("s", uri, "ready", adverts[4].json)+"]")
 	w.host(`{"method":"root/sessionRemoved","params":{"channel":"ahp-root://","session":"` + session + `"}}`)
 	if got := w.call(uri); got != "-32008" {
-		t.Errorf("a channel of a session that is removed: %s", got)
+		t.Errorf("a call to a removed session's channel: %s; want -32008", got)
 	}
 }

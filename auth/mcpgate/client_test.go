@@ -55,11 +55,11 @@ func TestHostRequestsNeedCapabilities(t *testing.T) {
 				if got != "pass" {
 					checkAnswer(t, got, i)
 					if !strings.Contains(got, need.capability) {
-						t.Errorf("the answer %s does not name %s", got, need.capability)
+						t.Errorf("the answer %s does not name the capability %s", got, need.capability)
 					}
 				}
 				if got := w.host(fmt.Sprintf(`{"method":%q,"params":{"channel":%q}}`, need.method, uri)); got != "pass" {
-					t.Errorf("%s as a notification: %s", need.method, got)
+					t.Errorf("%s as a notification: %s; want pass", need.method, got)
 				}
 			}
 		}
@@ -117,7 +117,7 @@ func TestRefusedInitializeDeclaresNothing(t *testing.T) {
 	w.client(`{"id":1,"method":"initialize","params":{"clientId":"c","capabilities":{"sampling":{}}}}`)
 	w.host(`{"id":1,"error":{"code":-32005,"message":"no"}}`)
 	if s := w.gate.State(); s.Initialized || s.From != "" {
-		t.Errorf("after a refused initialize: %+v", s)
+		t.Errorf("the state after a refused initialize: %+v; want no capabilities", s)
 	}
 	w.client(`{"id":1.0,"method":"initialize","params":{"clientId":"c","capabilities":{ "later": 1 }}}`)
 	w.host(`{"id":1,"result":{}}`)
@@ -148,7 +148,7 @@ func TestReconnectKeepsCapabilities(t *testing.T) {
 		w.ask("reconnect", fmt.Sprintf(`{"channel":"ahp-root://","clientId":%q%s}`, test.clientID, test.capabilities), `{"type":"replay","actions":[],"missing":[]}`)
 		w.host(`{"id":1,"method":"sampling/createMessage","params":{"channel":"mcp://x"}}`)
 		if s := w.gate.State(); s.From != test.from || !s.Initialized {
-			t.Errorf("%+v: capabilities are known by %q", test, s.From)
+			t.Errorf("%+v: the capabilities are known by %q; want test.from", test, s.From)
 		}
 		if got := w.took(); got != test.events {
 			t.Errorf("%+v: events %q", test, got)
@@ -180,7 +180,7 @@ func TestAppsNeedTheCapability(t *testing.T) {
 			}
 			call := w.client(`{"id":1,"method":"tools/call","channel":"` + uri + `"}`)
 			if refused := call != "pass"; refused != (strict && declared == "{}") {
-				t.Errorf("call, declared %s, strict %v: %s", declared, strict, call)
+				t.Errorf("a call, declared %s, strict %v: %s; want a refusal only if strict and undeclared", declared, strict, call)
 			}
 		}
 	}
@@ -195,7 +195,7 @@ func TestLargeCapabilitiesKeepOnlyFlags(t *testing.T) {
 		w.greet("c", raw)
 		s := w.gate.State()
 		if kept := string(s.Capabilities) == raw; kept != (size <= 4<<10) || s.From != "initialize" {
-			t.Errorf("%d bytes: kept %v, known by %q", size, kept, s.From)
+			t.Errorf("%d bytes of capabilities: kept %v, known by %q; want them kept up to 4096", size, kept, s.From)
 		}
 		w.host(`{"id":1,"method":"sampling/createMessage"}`)
 		w.host(`{"id":1,"method":"roots/list"}`)
@@ -246,7 +246,7 @@ func TestFactsEndWithTheHost(t *testing.T) {
 		}
 		other := newWire(t, host, mcpgate.Config{})
 		if got := other.call(uri); (got == "pass") != ended {
-			t.Errorf("ended %v: a channel that the host has named to another client: %s", ended, got)
+			t.Errorf("host ended: %v; a call to a channel named to a different client: %s; want it to pass only after the end", ended, got)
 		}
 		other.subscribe("ahp-session:/other", "["+mcpServer("o", "mcp://other", "ready", "")+"]")
 		if got := verdict(again.client(`{"id":9,"method":"tools/call","channel":"` + uri + `"}`)); got != want {

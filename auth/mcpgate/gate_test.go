@@ -443,7 +443,7 @@ func TestUnnamedChannelsServeNothing(t *testing.T) {
 	}
 	w := newWire(t, view.NewHost(nil), mcpgate.Config{Strict: true})
 	if got := w.client(`{"id":1,"method":"tools/call","params":{}}`); got != "pass" {
-		t.Errorf("without a channel: %s", got)
+		t.Errorf("a call without a channel: %s; want pass", got)
 	}
 	if got := w.client(`{"id":1,"result":{},"channel":"` + uri + `"}`); got != "pass" {
 		t.Errorf("a response: %s", got)
@@ -500,7 +500,7 @@ func TestTypesAreFound(t *testing.T) {
 		w := newWire(t, view.NewHost(nil), mcpgate.Config{})
 		w.action(session, action)
 		if got := w.client(`{"jsonrpc":"2.0","id":1,"channel":"` + uri + `","method":"resources/list"}`); got == "pass" {
-			t.Errorf("after %s the channel is not known", action)
+			t.Errorf("after the action %s, a call to the channel passes; want a refusal", action)
 		}
 	}
 }

@@ -49,18 +49,18 @@ func TestTokensGiveTheRulesAuthority(t *testing.T) {
 	}
 	got, err = p.Verify(t.Context(), i.rs(map[string]any{"groups": []string{"staff", "admins-not"}}))
 	if err != nil || got.Access != auth.AccessWrite || got.Tenant != "default" || !got.Expires.Equal(start.Add(time.Hour)) {
-		t.Errorf("a token for the last rule: %+v, %v", got, err)
+		t.Errorf("a token for the last rule: %+v, %v; want level operate in tenant default, for an hour", got, err)
 	}
 	for _, claims := range []map[string]any{{"exp": start.UnixMilli()}, {"iat": -start.UnixMilli()}} {
 		claims["groups"] = []string{"staff"}
 		if c, err := p.Verify(t.Context(), i.rs(claims)); err == nil {
-			t.Errorf("%v: accepted as %+v; relays cannot write its times", claims, c)
+			t.Errorf("a token with %v is accepted as %+v; want an error, because relays cannot write its times", claims, c)
 		}
 	}
 	// A rule with a limit of ten minutes refuses a token that is eleven minutes old.
 	_, err = p.Verify(t.Context(), i.rs(map[string]any{"iat": start.Add(-11 * time.Minute).Unix()}))
 	if !errors.Is(err, auth.ErrTokenExpired) {
-		t.Errorf("a token that is too old for its rule: %v", err)
+		t.Errorf("a token too old for its rule: %v; want ErrTokenExpired", err)
 	}
 }
 
@@ -180,7 +180,7 @@ func TestForgedIDTokensAreRefused(t *testing.T) {
 			}
 			for _, part := range strings.Split(test.token, ".") {
 				if len(part) > 8 && strings.Contains(err.Error(), part) {
-					t.Errorf("error contains a part of the token: %v", err)
+					t.Errorf("the error contains a part of the token: %v", err)
 				}
 			}
 		})
@@ -249,7 +249,7 @@ func FuzzVerify(f *testing.F) {
 	f.Fuzz(func(t *testing.T, token string) {
 		c, err := p.Verify(t.Context(), token)
 		if err == nil && !strings.HasPrefix(c.Subject, "ann@") {
-			t.Errorf("accepted a token that says %+v", c)
+			t.Errorf("Verify accepts a token with %+v; want a subject that begins with ann@", c)
 		}
 		if err != nil && !errors.Is(err, auth.ErrTokenInvalid) && !errors.Is(err, auth.ErrTokenExpired) {
 			t.Errorf("Verify = %v; want ErrTokenInvalid or ErrTokenExpired", err)

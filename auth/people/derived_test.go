@@ -39,10 +39,10 @@ func TestDerivedInvitationChangesNobody(t *testing.T) {
 	bob(auth.AccessRead, 1)
 	device, err := d.Accept(same, Device{Key: newKey(t)})
 	if err != nil || len(device.Origins) != 1 || device.Origins[0] != eve {
-		t.Errorf("an invitation with the same rights: %+v, %v", device, err)
+		t.Errorf("an invitation with the same rights: %+v, %v; want a device with the origin eve", device, err)
 	}
 	if device, err := d.Accept(operators, Device{Key: newKey(t)}); err != nil || len(device.Origins) != 0 {
-		t.Errorf("the operator's invitation: %+v, %v", device, err)
+		t.Errorf("the operator's invitation: %+v, %v; want a device without origins", device, err)
 	}
 	bob(auth.AccessAdmin, 0)
 }

@@ -59,7 +59,7 @@ func TestOnlyTheFirstIsIn(t *testing.T) {
 			case err == nil:
 				in++
 			case !errors.Is(err, ErrUsed):
-				t.Errorf("a browser that was too late got %v", err)
+				t.Errorf("a late browser got %v; want ErrUsed", err)
 			}
 		}
 		if devices, err := d.Devices("default", ""); in != 1 || len(devices) != 1 || err != nil {
@@ -140,11 +140,11 @@ func TestRemovedLetsNobodyIn(t *testing.T) {
 			}
 		}
 		if _, err := d.Accept(secret, Device{Key: newKey(t)}); left != (err == nil) || !left && !errors.Is(err, ErrUsed) {
-			t.Errorf("the inviting device exists: %v; the invited device gets %v", left, err)
+			t.Errorf("the inviting device exists: %v; the invited device got %v; want ErrUsed only without it", left, err)
 		}
 		for _, r := range []Request{asked, host} {
 			if _, _, err := d.Poll(r.ID, r.Secret, key); left != (err == nil) || !left && !errors.Is(err, ErrDenied) {
-				t.Errorf("the approving device exists: %v; the %s gets %v", left, r.Kind, err)
+				t.Errorf("the approving device exists: %v; the %s got %v; want ErrDenied only without it", left, r.Kind, err)
 			}
 		}
 	}
@@ -236,7 +236,7 @@ func TestRequestEndsWithItsTime(t *testing.T) {
 			t.Errorf("after its time: %v", err)
 		}
 		if _, err := d.Decide(r.ID, &who, Decision{Approve: true, Code: r.Code}); !errors.Is(err, ErrNone) {
-			t.Errorf("decided after its time: %v", err)
+			t.Errorf("Decide after the request's time: %v; want ErrNone", err)
 		}
 		poll(r.Secret, key, ErrGone)
 	})
@@ -259,7 +259,7 @@ func TestForeignRequestIsInvisible(t *testing.T) {
 		_, err = d.Decide(r.ID, &who, Decision{Approve: true, Code: typed})
 		switch {
 		case may && right && err != nil, may && !right && !errors.Is(err, ErrWrong), !may && !errors.Is(err, ErrNone):
-			rt.Fatalf("%+v decides with %q about a request of %q, %q: %v", who, typed, r.Tenant, r.Subject, err)
+			rt.Fatalf("%+v decides with the code %q about a request of %q, %q: %v; want ErrWrong for a wrong code, ErrNone if invisible", who, typed, r.Tenant, r.Subject, err)
 		}
 	})
 }
@@ -317,7 +317,7 @@ func TestFloodOfRequestsKeepsNobodyOut(t *testing.T) {
 		}
 		time.Sleep(RequestTTL)
 		if waiting, err := d.requests(); err != nil || len(waiting) > 0 {
-			t.Errorf("after their time %d requests wait, %v", len(waiting), err)
+			t.Errorf("after their time, %d requests wait, %v; want 0", len(waiting), err)
 		}
 	})
 }
