@@ -43,7 +43,7 @@ func TestKnownTurnDoesNotStartAgain(t *testing.T) {
 		t.Helper()
 		c.prompt("t1", "again")
 		if turn, reason := c.rejected(); turn != "t1" || reason != "Turn already exists: t1" {
-			t.Errorf("%s, the repeated turn %s is rejected with %q", when, turn, reason)
+			t.Errorf("%s, the repeated turn %s is rejected with %q; want t1, Turn already exists", when, turn, reason)
 		}
 	}
 	c.prompt("t1", "go")
@@ -97,7 +97,7 @@ func TestSessionIsCreatedOnce(t *testing.T) {
 	}
 	select {
 	case i := <-answered:
-		t.Errorf("request %d is answered before the agent has started", i)
+		t.Errorf("request %d is answered before the agent has started; want it to wait", i)
 		answered <- i
 	case <-time.After(50 * time.Millisecond): // long enough for the host to answer too early
 	}

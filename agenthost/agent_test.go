@@ -88,7 +88,7 @@ func (c *agentClient) recv() string {
 		select {
 		case <-c.arrived:
 		case <-time.After(time.Minute):
-			c.t.Fatal("no frame within a minute")
+			c.t.Fatal("no frame arrives within a minute; want one")
 		}
 	}
 	frame := c.frames[0]
@@ -178,7 +178,7 @@ func lastTurn(t *testing.T, state map[string]any) (turn map[string]any, parts []
 	t.Helper()
 	turns := state["turns"].([]any)
 	if len(turns) == 0 {
-		t.Fatal("the chat has no turn")
+		t.Fatal("the chat has no turn; want at least one")
 	}
 	turn = turns[len(turns)-1].(map[string]any)
 	return turn, turn["responseParts"].([]any)
@@ -304,7 +304,7 @@ func TestAgentsTurnIsCancelled(t *testing.T) {
 	}
 	turn, parts := lastTurn(t, c.chatState())
 	if len(parts) != 1 || turn["state"] != "cancelled" {
-		t.Errorf("the cancelled turn is %v", turn)
+		t.Errorf("the cancelled turn is %v; want one part, and the state cancelled", turn)
 	}
 	c.prompt("t2", "again")
 	c.until("chat/turnComplete")
@@ -338,7 +338,7 @@ func TestAgentThatFailsLeavesAnError(t *testing.T) {
 	})}})
 	c.prompt("t1", "go")
 	if part := c.until("chat/error")["part"].(map[string]any); !strings.Contains(fmt.Sprint(part), "out of tokens") {
-		t.Errorf("the turn's error is %v", part)
+		t.Errorf("the failed turn's error is %v; want out of tokens", part)
 	}
 }
 
@@ -363,7 +363,7 @@ func TestQueuedAndSteeringMessagesFollowTheTurn(t *testing.T) {
 		c.until("chat/turnComplete")
 	}
 	if got := strings.Join(prompts, " "); got != "one steering queued" {
-		t.Errorf("the agent got the prompts %q", got)
+		t.Errorf("the agent got the prompts %q; want one, steering, queued", got)
 	}
 }
 
@@ -387,7 +387,7 @@ func TestOptionsAreTheSessionsConfig(t *testing.T) {
 	c := talkTo(t, agenthost.Config{Agents: []agenthost.Agent{agent}, NoBypass: true})
 	state := c.call("subscribe", `{"channel":"`+fakeSession+`"}`)["snapshot"].(map[string]any)["state"].(map[string]any)
 	if config := fmt.Sprint(state["config"]); !strings.Contains(config, "enum:[ask edit]") || !strings.Contains(config, "values:map[mode:ask]") {
-		t.Errorf("the session has the options %v", config)
+		t.Errorf("the session has the options %v; want the modes ask and edit, with ask chosen", config)
 	}
 	c.dispatch(fakeSession, `{"type":"session/configChanged","config":{"mode":"yolo"}}`)
 	c.until("session/configChanged") // the host has rejected the change

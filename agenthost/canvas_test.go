@@ -66,7 +66,7 @@ func wantAction(t *testing.T, c *refclient.Client, channel, kind, containing str
 		return refclient.IsAction(channel, kind)(frame) && bytes.Contains(frame, []byte(containing))
 	})
 	if err != nil {
-		t.Fatalf("no %s on %s with %s: %v", kind, channel, containing, err)
+		t.Fatalf("no action %s on %s with %s arrives: %v", kind, channel, containing, err)
 	}
 	return string(frame)
 }
@@ -100,7 +100,7 @@ func TestCanvasReadsItsOwnFilesOnly(t *testing.T) {
 	stranger := joinCanvas(t, url, "b", refclient.Options{})
 	incapable := join(t, url, "c", refclient.Options{})
 	if _, err := incapable.Subscribe(testContext(t), notes); err == nil {
-		t.Error("a client without the capability could subscribe to a canvas")
+		t.Error("a client without the capability subscribes to a canvas; want an error")
 	}
 	for _, tc := range []struct {
 		name    string
@@ -246,7 +246,7 @@ func TestForbiddenCanvasActionsAreRejected(t *testing.T) {
 	mustCall(t, c, "ping", nil)
 	for _, frame := range c.Frames() {
 		if bytes.Contains(frame, []byte(`"clientId":"b"`)) || bytes.Contains(frame, []byte(`closeRequested`)) {
-			t.Errorf("a renderer was sent %s", frame)
+			t.Errorf("client a received %s; want no rejected action, and no closeRequested", frame)
 		}
 	}
 	if state := canvasState(t, c, channel); state["title"] != "Notes" {
@@ -304,10 +304,10 @@ func TestCanvasClientProvider(t *testing.T) {
 	wantAction(t, c, channel, "canvas/updated", `"availability":"stale"`)
 	wantAction(t, c, testSession, "session/openCanvasesChanged", `"availability":"stale"`)
 	if _, err := host.OpenCanvas(testSession, "editor", nil); err == nil {
-		t.Error("a canvas without a provider could be opened")
+		t.Error("OpenCanvas without a provider succeeds; want an error")
 	}
 	if _, err := host.InvokeCanvas(channel, "go", nil); err == nil || err.Error() != "The canvas is stale" {
-		t.Errorf("InvokeCanvas on a stale canvas = %v", err)
+		t.Errorf("InvokeCanvas on a stale canvas = %v; want The canvas is stale", err)
 	}
 
 	back := dial(t, url, answering("back"))
@@ -365,7 +365,7 @@ func TestCanvasesAsRegistered(t *testing.T) {
 			return refclient.IsAction(channel, "canvas/stateChanged")(frame) && !bytes.Contains(frame, []byte(`"url"`))
 		})
 		if err != nil {
-			t.Errorf("a stale canvas keeps its address: %s, %v", stale, err)
+			t.Errorf("a stale canvas has the state %s, %v; want none with its address", stale, err)
 		}
 		_, err = c.Call(testContext(t), "canvasReadResource", params{"channel": channel, "uri": "ahp-canvas-content:/x/y"})
 		wantCode(t, err, ahp.CodeMethodNotFound)
@@ -373,7 +373,7 @@ func TestCanvasesAsRegistered(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := c.Subscribe(testContext(t), channel); err == nil {
-			t.Error("a closed canvas can be subscribed to")
+			t.Error("a subscribe to a closed canvas succeeds; want an error")
 		}
 	}
 	wantAction(t, c, testChat, "chat/canvasesChanged", `"canvases":[]`)

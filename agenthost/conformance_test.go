@@ -123,7 +123,7 @@ func TestMessagesHaveTheFieldsOfTheRealHost(t *testing.T) {
 	}
 	maps.DeleteFunc(known, func(_ string, list []string) bool { return list == nil })
 	if diff := gocmp.Diff(known, got); diff != "" {
-		t.Errorf("differences (-known +found):\n%s", diff)
+		t.Errorf("the fields differ from the real host's (-known +found):\n%s", diff)
 	}
 }
 

@@ -103,7 +103,7 @@ func TestChangesInARepository(t *testing.T) {
 	c.call("invokeChangesetOperation", fmt.Sprintf(`{"channel":%q,"operationId":"discard","target":{"resource":%q}}`, changed, files[1].(map[string]any)["id"]))
 	c.wantFiles(changed, "a.txtmap[added:1 removed:1]")
 	if _, err := os.Stat(filepath.Join(dir, "new.txt")); !os.IsNotExist(err) {
-		t.Errorf("the discarded file is there: %v", err)
+		t.Errorf("Stat of the discarded file = %v; want it removed", err)
 	}
 	// After a restart, the changeset has all changes since the session's beginning.
 	d := reopen(t, agenthost.Config{Agents: []agenthost.Agent{agent}, Storage: copyOf(t, storage)})
@@ -129,7 +129,7 @@ func TestChangesInARepository(t *testing.T) {
 	c.call("invokeChangesetOperation", `{"channel":"`+changed+`","operationId":"commit","_meta":{"agenthost.message":" Counts to four\n"}}`)
 	c.wantFiles(changed)
 	if got := runGit(t, dir, "log", "-1", "--format=%B"); strings.TrimSpace(got) != "Counts to four" {
-		t.Errorf("the message of the commit is %q", got)
+		t.Errorf("the commit's message is %q; want Counts to four", got)
 	}
 	if got := runGit(t, dir, "status", "--porcelain"); got != "?? mine.txt\n" {
 		t.Errorf("the status is %q", got)
@@ -152,7 +152,7 @@ func TestSessionInAWorktree(t *testing.T) {
 		c.prompt("t1", "new.txt=work")
 		c.until("chat/turnComplete")
 		if text, err := os.ReadFile(filepath.Join(wt, "new.txt")); string(text) != "work\n" {
-			t.Fatalf("the agent wrote %q, %v", text, err)
+			t.Fatalf("the file in the worktree contains %q, %v; want work", text, err)
 		}
 		if !keep {
 			runGit(t, wt, "add", "-A")
@@ -182,13 +182,13 @@ func TestWorktreeStaysInTheFolders(t *testing.T) {
 	at := `"provider":"fake","workingDirectories":["file://` + dir + `"]`
 	values := c.call("resolveSessionConfig", `{"channel":"ahp-root://",`+at+`,"config":{"isolation":"worktree","branch":"one"}}`)["values"].(map[string]any)
 	if got := values["worktreeLocation"]; got != dir+"/.worktrees/one" {
-		t.Errorf("the worktree would be in %v", got)
+		t.Errorf("the proposed worktree's folder is %v; want .worktrees/one in the repository", got)
 	}
 	os.Symlink(t.TempDir(), filepath.Join(dir, "out"))
 	for _, location := range []string{dir + ".worktrees/one", dir + "/out/one", dir + "/../x"} {
 		_, failure := c.try("createSession", fmt.Sprintf(`{"channel":%q,%s,"config":{"isolation":"worktree","branch":"one","worktreeLocation":%q}}`, fakeSession, at, location))
 		if !strings.Contains(fmt.Sprint(failure), "outside of the folders") {
-			t.Errorf("a worktree in %s: %v", location, failure)
+			t.Errorf("creating a session with a worktree in %s: %v; want outside of the folders", location, failure)
 		}
 	}
 	c.call("createSession", fmt.Sprintf(`{"channel":%q,%s,"config":{"isolation":"worktree","branch":"one"}}`, fakeSession, at))

@@ -35,7 +35,7 @@ func TestAgentThatIgnoresACancel(t *testing.T) {
 		c.dispatch(fakeChat, `{"type":"chat/turnCancelled","turnId":"t1","duration":1}`)
 		c.until("chat/turnCancelled")
 		if waited := time.Since(began); waited > time.Second {
-			t.Errorf("clients see the cancel after %v", waited)
+			t.Errorf("the clients receive the cancel after %v; want at most 1 s", waited)
 		}
 		c.prompt("t2", "go on")
 		c.until("chat/turnComplete")
@@ -45,7 +45,7 @@ func TestAgentThatIgnoresACancel(t *testing.T) {
 		agent.mu.Lock()
 		defer agent.mu.Unlock()
 		if last := agent.starts[len(agent.starts)-1]; len(agent.starts) != 2 || last.ID != "c1" {
-			t.Errorf("the conversations begin with %+v", agent.starts)
+			t.Errorf("the agent's conversations start with %+v; want two, the second with the ID c1", agent.starts)
 		}
 	})
 }
@@ -68,10 +68,10 @@ func TestFastAgentIsMerged(t *testing.T) {
 			frames++
 		}
 		if frames > 600 {
-			t.Errorf("clients get %d frames", frames)
+			t.Errorf("a client receives %d frames; want at most 600", frames)
 		}
 		if _, parts := lastTurn(t, c.chatState()); len(parts) != 1 || len(parts[0].(map[string]any)["content"].(string)) != deltas {
-			t.Errorf("the turn has %d parts", len(parts))
+			t.Errorf("the turn has %d parts; want one with all deltas", len(parts))
 		}
 	})
 }
@@ -121,7 +121,7 @@ func TestHugeTurnIsCut(t *testing.T) {
 		state = c.recv()
 	}
 	if len(state) > 24<<20 || !strings.Contains(state, "leaves out the rest") {
-		t.Errorf("the turn has %d bytes, or does not tell that it is cut", len(state))
+		t.Errorf("the state has %d bytes, or lacks the note that the turn is cut; want at most 24 MiB, with it", len(state))
 	}
 }
 
@@ -144,7 +144,7 @@ func TestLostConversationIsContinued(t *testing.T) {
 	c.prompt("t2", "two")
 	c.until("chat/turnComplete")
 	if _, parts := lastTurn(t, c.chatState()); !strings.Contains(fmt.Sprint(parts), "remembers nothing") {
-		t.Errorf("the turn does not tell that the agent has forgotten: %v", parts)
+		t.Errorf("the turn of a forgotten conversation has the parts %v; want remembers nothing", parts)
 	}
 }
 
@@ -206,7 +206,7 @@ func TestAgentsTerminalShowsItsOutput(t *testing.T) {
 	c.prompt("t1", "go")
 	shown := c.until("chat/toolCallContentChanged")["content"].([]any)[0].(map[string]any)
 	if shown["type"] != "terminal" {
-		t.Errorf("the running tool shows %v", shown)
+		t.Errorf("the running tool shows %v; want a terminal", shown)
 	}
 	c.until("chat/toolCallComplete")
 	turn, parts := lastTurn(t, func() map[string]any { c.until("chat/turnComplete"); return c.chatState() }())
@@ -264,7 +264,7 @@ func TestIdleSessionIsSmall(t *testing.T) {
 	c.call("ping", `{"channel":"ahp-root://"}`)
 	c.frames = nil
 	if each := (int64(heap()) - int64(before)) / sessions; each > 200<<10 {
-		t.Errorf("a session of %d turns costs %d bytes", turns, each)
+		t.Errorf("a session with %d turns costs %d bytes; want at most 204800", turns, each)
 	} else {
 		t.Logf("a session of %d turns costs %d bytes", turns, each)
 	}

@@ -172,7 +172,7 @@ func TestMCPChannelServesToolsAndResources(t *testing.T) {
 			}
 			// The channel may also stand in the params.
 			if got, err := c.Call(testContext(t), "resources/read", params{"channel": server.Channel, "uri": "tasks://about"}); err != nil || !bytes.Contains(got, []byte("demonstration")) {
-				t.Errorf("with the channel in params: %s, %v", got, err)
+				t.Errorf("resources/read with the channel in params: %s, %v; want the resource's text", got, err)
 			}
 			if got := callTop(t, c, "two", server.Channel, "tools/list", params{"channel": "mcp://other/x"}); !strings.Contains(got, "-32602") {
 				t.Errorf("two channels: %s; want an error", got)
@@ -206,7 +206,7 @@ func waitLog(t *testing.T, c *refclient.Client, channel, want string) {
 	for {
 		got, err := c.Call(ctx, "tools/call", params{"channel": channel, "name": "read_log", "arguments": params{}})
 		if err != nil {
-			t.Fatalf("the server was not told %s: %v", want, err)
+			t.Fatalf("read_log, while waiting for %s in the server's log: %v; want no error", want, err)
 		}
 		if strings.Contains(string(got), want) {
 			return
@@ -234,7 +234,7 @@ func TestOnlyAdvertisedMCPMethodsAreServed(t *testing.T) {
 			_, err := c.Call(testContext(t), method, params{"channel": channel + name})
 			rpc, _ := errors.AsType[*refclient.RPCError](err)
 			if refused := rpc != nil && rpc.Code == ahp.CodeMethodNotFound; refused == (prefix != "" && strings.HasPrefix(method, prefix)) {
-				t.Errorf("%s on the server with %q: %v", method, name, err)
+				t.Errorf("%s on the server with the capability %q: %v; want -32601 exactly for methods without a capability", method, name, err)
 			}
 		}
 	}
@@ -312,7 +312,7 @@ func TestMCPIsPrivate(t *testing.T) {
 	}
 	mustNotify(t, a, channel, "notifications/cancelled", params{"requestId": "same", "reason": "enough"})
 	if got := string(waitID(t, a, "same")); !strings.Contains(got, `"error"`) && !strings.Contains(got, `"isError":true`) {
-		t.Errorf("a's call, once cancelled, got %s", got)
+		t.Errorf("the cancelled call of a got %s; want an error", got)
 	}
 }
 
@@ -325,10 +325,10 @@ func TestMCPWithoutCapability(t *testing.T) {
 			with, without := joinMCP(t, url, "with"), join(t, url, "without", refclient.Options{})
 			channel := mcpServer(t, with).Channel
 			if got := findMCP(t, without); got.Channel != "" || got.MCPApp != nil || got.ID != "mcp-tasks" || got.State.Kind != "ready" {
-				t.Errorf("a client without mcpApps sees %+v", got)
+				t.Errorf("a client without mcpApps receives the server %+v; want it ready, without channel and app", got)
 			}
 			if _, err := without.Call(testContext(t), "tools/list", params{"channel": channel}); err == nil {
-				t.Error("a client without mcpApps was served")
+				t.Error("tools/list by a client without mcpApps succeeds; want an error")
 			} else {
 				wantCode(t, err, ahp.CodeMethodNotFound)
 			}
@@ -348,7 +348,7 @@ func TestMCPWithoutCapability(t *testing.T) {
 			for _, kind := range kinds {
 				frame := wantAction(t, without, testSession, kind, "")
 				if strings.Contains(frame, "mcpApp") || strings.Contains(frame, "mcp://") {
-					t.Errorf("a client without mcpApps got %s", frame)
+					t.Errorf("a client without mcpApps receives %s; want neither app nor channel", frame)
 				}
 			}
 			if frame := wantAction(t, with, testSession, "session/customizationsChanged", ""); !strings.Contains(frame, channel+".1") {
@@ -359,7 +359,7 @@ func TestMCPWithoutCapability(t *testing.T) {
 				again := dial(t, url, refclient.Options{})
 				result := mustCall(t, again, "reconnect", params{"channel": "ahp-root://", "clientId": id, "lastSeenServerSeq": 1, "subscriptions": []string{testSession}})
 				if !bytes.Contains(result, []byte(`"type":"replay"`)) || !bytes.Contains(result, []byte("session/customizationsChanged")) || bytes.Contains(result, []byte("mcp://")) != apps {
-					t.Errorf("the replay of the client %s mcpApps: %s", id, result)
+					t.Errorf("the replay for the client %s mcpApps: %s; want the channel only with the capability", id, result)
 				}
 			}
 		})
@@ -442,7 +442,7 @@ func TestMCPToolCall(t *testing.T) {
 			wantAction(t, c, testChat, "chat/turnCancelled", `t5`)
 			snapshot := mustCall(t, c, "subscribe", params{"channel": testChat})
 			if !bytes.Contains(snapshot, []byte(`"contributor":{"kind":"mcp"`)) || !bytes.Contains(snapshot, []byte(`"structuredContent":{"tasks"`)) {
-				t.Errorf("the chat's state is %s", snapshot)
+				t.Errorf("the chat's state is %s; want the tool's contributor and structured content", snapshot)
 			}
 		})
 	}
@@ -479,7 +479,7 @@ func TestMCPServerStepsThroughItsAuthorization(t *testing.T) {
 	if _, err := c.WaitFor(testContext(t), func(f []byte) bool {
 		return refclient.IsNotification("root/sessionSummaryChanged")(f) && bytes.Contains(f, []byte(`"status":24`))
 	}); err != nil {
-		t.Errorf("the list of sessions does not tell: %v", err)
+		t.Errorf("the list of sessions does not report that input is needed: %v; want status 24", err)
 	}
 	wantCode(t, second(c.Call(testContext(t), "tools/list", params{"channel": channel})), ahp.CodeNotFound)
 	wantCode(t, authenticate("no token of ours"), ahp.CodeAuthRequired)
@@ -530,7 +530,7 @@ func TestMCPServerStepsThroughItsAuthorization(t *testing.T) {
 	}
 	host.Close()
 	if strings.Contains(log.String(), "s3cret") || !strings.Contains(log.String(), "authenticate") {
-		t.Error("the log has a token in it, or nothing of authenticate")
+		t.Error("the log must contain authenticate, but no token")
 	}
 }
 

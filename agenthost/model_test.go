@@ -343,7 +343,7 @@ func checkModel(t *testing.T, rt *rapid.T) {
 		for _, w := range watchers {
 			state := w.snapshot()
 			if diff := cmp.Diff(content(rt, state), content(rt, w.mirror.state)); diff != "" {
-				rt.Fatalf("by its actions, the client has a different state (-the host's +the client's):\n%s", diff)
+				rt.Fatalf("the client's state differs after its actions (-the host's +the client's):\n%s", diff)
 			}
 		}
 	}
@@ -356,7 +356,7 @@ func checkModel(t *testing.T, rt *rapid.T) {
 				return
 			}
 			if try == 1000 {
-				rt.Fatal("the state never rests")
+				rt.Fatal("the state changes in 1000 reads; want it to rest")
 			}
 		}
 	}
@@ -474,11 +474,11 @@ func checkRestart(t *testing.T, rt *rapid.T, cfg agenthost.Config, state object)
 		parts := last["responseParts"].([]any)
 		part := parts[len(parts)-1].(object)
 		if !strings.Contains(fmt.Sprint(part), "interrupted") {
-			rt.Fatalf("the interrupted turn ends with %v", part)
+			rt.Fatalf("the interrupted turn ends with %v; want interrupted", part)
 		}
 		want.end(object{"part": part, "duration": last["duration"]}, "error")
 	}
 	if diff := cmp.Diff(content(rt, want.state), content(rt, got)); diff != "" {
-		rt.Fatalf("a restart changes the state (-before +after):\n%s", diff)
+		rt.Fatalf("the state changes in a restart (-before +after):\n%s", diff)
 	}
 }

@@ -72,7 +72,7 @@ func BenchmarkOpenLongSession(b *testing.B) {
 		c.id++
 		c.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"subscribe","params":{"channel":%q}}`, c.id, fakeChat))
 		if snapshot = c.recv(); len(snapshot) < 5_000_000 {
-			b.Fatalf("a snapshot of %d bytes", len(snapshot))
+			b.Fatalf("the snapshot has %d bytes; want at least 5000000", len(snapshot))
 		}
 	}
 	b.Run("restarted", func(b *testing.B) {

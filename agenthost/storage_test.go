@@ -80,14 +80,14 @@ func TestInterruptedTurnHasAllThatClientsSaw(t *testing.T) {
 	d := reopen(t, agenthost.Config{Agents: []agenthost.Agent{agent}, Storage: copyOf(t, dir)})
 	after, parts := lastTurn(t, d.chatState())
 	if diff := cmp.Diff(before["responseParts"], parts[:len(parts)-1]); diff != "" {
-		t.Errorf("after a crash the turn has different parts (-before +after):\n%s", diff)
+		t.Errorf("after a crash, the turn has different parts (-before +after):\n%s", diff)
 	}
 	if diff := cmp.Diff(before["usage"], after["usage"]); diff != "" {
-		t.Errorf("after a crash the turn has a different usage (-before +after):\n%s", diff)
+		t.Errorf("after a crash, the turn has a different usage (-before +after):\n%s", diff)
 	}
 	for _, want := range []string{"I think.", "I speak.", "user-action", "denied", "decline", "outputTokens:7"} {
 		if !strings.Contains(fmt.Sprint(before), want) {
-			t.Errorf("the turn lacks %q: %v", want, before)
+			t.Errorf("the turn before the crash lacks %q: %v", want, before)
 		}
 	}
 }
@@ -119,10 +119,10 @@ func TestInterruptedTurnSurvives(t *testing.T) {
 		turn, parts := lastTurn(t, d.chatState())
 		text := string(mustJSON(t, parts))
 		if turn["state"] != "error" || !strings.Contains(text, "Answer to two") || !strings.Contains(text, `"text":"ok"`) || !strings.Contains(text, `"errorType":"interrupted"`) {
-			t.Errorf("the interrupted turn is %v", turn)
+			t.Errorf("the interrupted turn is %v; want its parts, and the error interrupted", turn)
 		}
 		if turns := d.chatState()["turns"].([]any); len(turns) != 2 || !strings.Contains(string(mustJSON(t, turns)), "Answer to one") {
-			t.Errorf("after restart %d, the turns are %v", restart, turns)
+			t.Errorf("after restart %d, the turns are %v; want two, with Answer to one", restart, turns)
 		}
 		dir = copyOf(t, dir)
 	}
@@ -137,7 +137,7 @@ func TestInterruptedTurnSurvives(t *testing.T) {
 		t.Errorf("the agent gets %+v; want the former conversation's id", last)
 	}
 	if turns := d.chatState()["turns"].([]any); len(turns) != 3 {
-		t.Errorf("%d turns after one more", len(turns))
+		t.Errorf("after a further prompt, the chat has %d turns; want 3", len(turns))
 	}
 }
 
@@ -161,7 +161,7 @@ func TestSessionIsRemovedFromDisk(t *testing.T) {
 	c.call("disposeSession", `{"channel":"`+fakeSession+`"}`)
 	entries, err := os.ReadDir(dir)
 	if err != nil || slices.ContainsFunc(entries, os.DirEntry.IsDir) {
-		t.Errorf("after disposeSession, the storage has %v, %v", entries, err)
+		t.Errorf("after disposeSession, the storage has %v, %v; want no folders", entries, err)
 	}
 }
 
@@ -213,7 +213,7 @@ func TestRemovedSessionStaysAway(t *testing.T) {
 	}
 	c.call("disposeSession", `{"channel":"fake:/old%2F1"}`)
 	if id := <-agent.gone; id != "old/1" {
-		t.Errorf("the agent deletes %q", id)
+		t.Errorf("the agent is asked to delete the conversation %q; want old/1", id)
 	}
 	cfg.Storage = copyOf(t, cfg.Storage)
 	asked := agent.lists.Load()
@@ -233,7 +233,7 @@ func TestStorageHasOneHost(t *testing.T) {
 		newHost(t, cfg)
 		if host, err := agenthost.New(cfg); err == nil {
 			host.Close()
-			t.Error("two hosts use a storage")
+			t.Error("two hosts open the same storage; want an error")
 		}
 	})
 }
@@ -289,13 +289,13 @@ func TestKillLosesNoCompletedMessage(t *testing.T) {
 	}
 	cmd.Wait()
 	if shown < 57 {
-		t.Fatalf("%d messages were shown", shown)
+		t.Fatalf("the host completed %d messages before the kill; want at least 57", shown)
 	}
 	d := reopen(t, agenthost.Config{Agents: []agenthost.Agent{newFake(nil)}, Storage: dir})
 	text := string(mustJSON(t, d.chatState()["turns"]))
 	for i := 1; i <= shown; i++ {
 		if !strings.Contains(text, fmt.Sprintf("message %d.", i)) {
-			t.Errorf("message %d of %d is lost", i, shown)
+			t.Errorf("after the kill, message %d of %d is lost; want all", i, shown)
 		}
 	}
 }
@@ -366,6 +366,6 @@ func TestOptionsSurviveTheHost(t *testing.T) {
 
 	e := reopen(t, agenthost.Config{Agents: []agenthost.Agent{agent}, Storage: copyOf(t, dir), NoBypass: true})
 	if got := config(e); strings.Contains(got, "yolo") || strings.Contains(got, "all") {
-		t.Errorf("a host that forbids it offers %s", got)
+		t.Errorf("a host with NoBypass offers the options %s; want none that skips permissions", got)
 	}
 }

@@ -182,7 +182,7 @@ func TestCloseSaysGoingAway(t *testing.T) {
 	}
 	defer c.Close()
 	if _, err := c.Initialize(testContext(t), refclient.InitializeParams{ClientID: "b"}); err == nil {
-		t.Error("a closed host answered initialize")
+		t.Error("a closed host answers initialize; want an error")
 	}
 }
 
@@ -201,13 +201,13 @@ func TestSlowClientIsCut(t *testing.T) {
 	startTurn(t, other, "t1", "stream 200 1 100000") // more than the sockets' buffers can hold
 	idle := func(frame []byte) bool { return bytes.Contains(frame, []byte(`"changes":{"status":1}`)) }
 	if _, err := other.WaitFor(testContext(t), idle); err != nil {
-		t.Errorf("the other client: %v", err)
+		t.Errorf("the client that reads does not receive the turn's end: %v", err)
 	}
 	close(slowRead)
 	select {
 	case <-slow.Done():
 	case <-testContext(t).Done():
-		t.Error("the slow client was not cut")
+		t.Error("the client that does not read is still connected; want it closed")
 	}
 	mustCall(t, other, "ping", nil)
 }
@@ -253,13 +253,13 @@ func TestSameBytesForAll(t *testing.T) {
 				continue
 			}
 			if a.ServerSeq <= last {
-				t.Fatalf("client %d got serverSeq %d after %d", i, a.ServerSeq, last)
+				t.Fatalf("client %d got serverSeq %d after %d; want an increase", i, a.ServerSeq, last)
 			}
 			last = a.ServerSeq
 			if i == 0 {
 				bySeq[a.ServerSeq] = string(frame)
 			} else if bySeq[a.ServerSeq] != string(frame) {
-				t.Fatalf("client %d got %s; client 0 got %s", i, frame, bySeq[a.ServerSeq])
+				t.Fatalf("client %d got %s; client 0 got %s; want the same", i, frame, bySeq[a.ServerSeq])
 			}
 		}
 	}

@@ -27,7 +27,7 @@ func TestWindowsCarryEveryMessage(t *testing.T) {
 		w := newWindow("x:/1", limits)
 		if w == nil {
 			if limits.MaximumFrameBytes >= 300 {
-				t.Fatalf("no window for frames of %d bytes", limits.MaximumFrameBytes)
+				t.Fatalf("newWindow refuses frames of %d bytes; want a window from 300 bytes", limits.MaximumFrameBytes)
 			}
 			return
 		}

@@ -34,7 +34,7 @@ func TestOnlyObjectsHaveMembers(t *testing.T) {
 		for _, m := range list {
 			got += m.Name + "=" + string(m.Raw) + ";"
 			if !bytes.HasPrefix([]byte(test.in)[m.Offset():], m.Raw) {
-				t.Errorf("AllMembers(%q): %s is not at %d", test.in, m.Raw, m.Offset())
+				t.Errorf("AllMembers(%q): %s is not at its offset %d", test.in, m.Raw, m.Offset())
 			}
 		}
 		if err != nil {
@@ -57,7 +57,7 @@ func FuzzAllMembers(f *testing.F) {
 		}
 		var want map[string]json.RawMessage
 		if err := json.Unmarshal(data, &want); err != nil {
-			t.Fatalf("AllMembers accepts %q, encoding/json returns %v", data, err)
+			t.Fatalf("AllMembers accepts %q, but encoding/json returns %v", data, err)
 		}
 		if len(want) != len(list) {
 			t.Fatalf("AllMembers(%q) has %d members; want %d", data, len(list), len(want))

@@ -72,7 +72,7 @@ func FuzzAppendError(f *testing.F) {
 			t.Fatalf("Unmarshal(%q): %v", e.Error, err)
 		}
 		if got.Code != code || string(got.Data) != `{"a":[]}` || utf8.ValidString(message) && got.Message != message {
-			t.Fatalf("AppendError(%d, %q) reads back as %d, %q, %s", code, message, got.Code, got.Message, got.Data)
+			t.Fatalf("AppendError(%d, %q) is read as %d, %q, %s; want the same code, message and data", code, message, got.Code, got.Message, got.Data)
 		}
 	})
 }

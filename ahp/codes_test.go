@@ -31,7 +31,7 @@ func TestEachCloseCodeHasOneName(t *testing.T) {
 			t.Errorf("CloseCode(%d).Reason() = %q; want %q", test.code, got, test.reason)
 		}
 		if seen[test.code] {
-			t.Errorf("close code %d has two names", test.code)
+			t.Errorf("the close code %d has two names; want one", test.code)
 		}
 		seen[test.code] = true
 		// Codes below 4000 belong to RFC 6455. The relay's codes have two ranges: below 4500 a
@@ -40,7 +40,7 @@ func TestEachCloseCodeHasOneName(t *testing.T) {
 			continue
 		}
 		if test.code > 4999 {
-			t.Errorf("close code %d is in no range", test.code)
+			t.Errorf("the close code %d is in no range of WebSocket; want at most 4999", test.code)
 		}
 		if inRange := test.code < 4500; inRange != test.reconnect {
 			t.Errorf("close code %d says reconnect: %v; want %v", test.code, inRange, test.reconnect)
@@ -56,7 +56,7 @@ func TestEachCloseCodeHasOneName(t *testing.T) {
 func TestErrorCodesDoNotCollide(t *testing.T) {
 	for _, code := range []int{ahp.CodeHostOffline, ahp.CodeRateLimited} {
 		if -32768 <= code && code <= -32000 {
-			t.Errorf("error code %d is in the range that JSON-RPC reserves", code)
+			t.Errorf("the error code %d is in the range that JSON-RPC reserves; want a different one", code)
 		}
 	}
 }

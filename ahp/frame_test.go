@@ -280,7 +280,7 @@ func TestPeekRefusesDeepFrames(t *testing.T) {
 	for _, kind := range []struct{ open, shut string }{{"[", "]"}, {`{"x":`, "}"}} {
 		// The frame itself is the first level.
 		if _, err := ahp.Peek(nested(ahp.MaxDepth-1, kind.open, kind.shut)); err != nil {
-			t.Errorf("Peek(MaxDepth times %s): %v", kind.open, err)
+			t.Errorf("Peek with MaxDepth times %s: %v; want no error", kind.open, err)
 		}
 		var refused *ahp.FrameError
 		_, err := ahp.Peek(nested(ahp.MaxDepth, kind.open, kind.shut))
@@ -291,7 +291,7 @@ func TestPeekRefusesDeepFrames(t *testing.T) {
 	// Objects beside each other are not nested.
 	wide := []byte(`{"method":"m","x":[` + strings.Repeat(`[],{},{"y":[]},`, ahp.MaxDepth) + `0]}`)
 	if _, err := ahp.Peek(wide); err != nil {
-		t.Errorf("Peek(many siblings): %v", err)
+		t.Errorf("Peek with many siblings: %v; want no error", err)
 	}
 }
 

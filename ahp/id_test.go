@@ -83,7 +83,7 @@ func FuzzSameID(f *testing.F) {
 	f.Fuzz(func(t *testing.T, a, b []byte) {
 		got := ahp.SameID(a, b)
 		if swapped := ahp.SameID(b, a); swapped != got {
-			t.Fatalf("SameID(%q, %q) = %v, but %v the other way round", a, b, got, swapped)
+			t.Fatalf("SameID(%q, %q) = %v, but %v with the arguments exchanged; want the same", a, b, got, swapped)
 		}
 		if !isID(a) || !isID(b) || surrogateEscape.Match(a) || surrogateEscape.Match(b) {
 			return

@@ -67,7 +67,7 @@ func FuzzMembers(f *testing.F) {
 		want := []ahp.Member{{Name: names[0]}, {Name: names[1]}, {Name: names[2]}}
 		err := ahp.Members(object, want)
 		if !bytes.Equal(object, before) {
-			t.Fatalf("Members(%q) made it %q", before, object)
+			t.Fatalf("Members has changed %q to %q; want it as it was", before, object)
 		}
 		if err != nil {
 			return // FuzzPeek tests refusals
@@ -188,7 +188,7 @@ func TestSpeltAsJSON(t *testing.T) {
 		}
 		want := []ahp.Member{{Name: "task"}}
 		if err := ahp.Spelt(object, want); (err != nil) != (read.Task == 1 && key != "task") {
-			t.Errorf("Spelt(%s) = %v; encoding/json reads %d", object, err, read.Task)
+			t.Errorf("Spelt(%s) = %v, and encoding/json reads %d; want an error only if it reads 1 from another spelling", object, err, read.Task)
 		}
 	})
 }

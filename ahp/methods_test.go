@@ -22,7 +22,7 @@ func TestReadInitializeResult(t *testing.T) {
 	for _, test := range tests {
 		got, err := ahp.ReadInitializeResult([]byte(test.in))
 		if err != nil {
-			t.Errorf("ReadInitializeResult(%s): %v", test.in, err)
+			t.Errorf("ReadInitializeResult(%s): %v; want no error", test.in, err)
 		} else if diff := cmp.Diff(test.want, got); diff != "" {
 			t.Errorf("ReadInitializeResult(%s) (-want +got):\n%s", test.in, diff)
 		}
@@ -94,7 +94,7 @@ func FuzzReadInitializeResult(f *testing.F) {
 			t.Fatalf("reading %q: %T; want a *FrameError", raw, err)
 		}
 		if string(raw) != before {
-			t.Fatalf("reading %q made it %q", before, raw)
+			t.Fatalf("reading %q has changed it to %q; want it as it was", before, raw)
 		}
 	})
 }

@@ -10,7 +10,7 @@ import (
 func TestNamesWithSeparatorsAreRefused(t *testing.T) {
 	for _, name := range []string{"a", "0", "-", "my-host-2", "--", strings.Repeat("z", ahp.MaxNameLen)} {
 		if err := ahp.CheckName("host", name); err != nil {
-			t.Errorf("CheckName(host, %q): %v", name, err)
+			t.Errorf("CheckName(host, %q): %v; want no error", name, err)
 		}
 	}
 	refused := []string{

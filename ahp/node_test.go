@@ -36,18 +36,18 @@ func askNode(t *testing.T, questions []string) []nodeAnswer {
 	cmd.Stdin = strings.NewReader(strings.Join(questions, "\n"))
 	out, err := cmd.Output()
 	if err != nil {
-		t.Fatalf("node testdata/parse.js: %v", err)
+		t.Fatalf("node testdata/parse.js: %v; want no error", err)
 	}
 	var answers []nodeAnswer
 	for line := range bytes.Lines(out) {
 		var answer nodeAnswer
 		if err := json.Unmarshal(line, &answer); err != nil {
-			t.Fatalf("node answered %q: %v", line, err)
+			t.Fatalf("node answered %q: %v; want JSON", line, err)
 		}
 		answers = append(answers, answer)
 	}
 	if len(answers) != len(questions) {
-		t.Fatalf("node answered %d of %d questions", len(answers), len(questions))
+		t.Fatalf("node answered %d questions; want %d answers", len(answers), len(questions))
 	}
 	return answers
 }
@@ -75,7 +75,7 @@ func TestPeekAgainstNode(t *testing.T) {
 	for i, node := range askNode(t, questions) {
 		if refusals[i] != nil {
 			if isSyntax(refusals[i]) && node.Refused == "" {
-				t.Errorf("Peek(%q) = %v; Node parses it", frames[i], refusals[i])
+				t.Errorf("Peek(%q) = %v, but Node parses it; want no error", frames[i], refusals[i])
 			}
 			continue
 		}
@@ -228,7 +228,7 @@ func TestSameIDAgainstNode(t *testing.T) {
 	for i, node := range askNode(t, questions) {
 		if node.Refused != "" || node.Same != got[i] {
 			a, b := ids[i/len(ids)], ids[i%len(ids)]
-			t.Errorf("SameID(%s, %s) = %v; Node: %v %s", a, b, got[i], node.Same, node.Refused)
+			t.Errorf("SameID(%s, %s) = %v; Node: %v %s; want the same", a, b, got[i], node.Same, node.Refused)
 		}
 	}
 }

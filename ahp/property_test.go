@@ -38,7 +38,7 @@ func TestPeekReadsAsTheReference(t *testing.T) {
 			}
 		}
 		if text, ok := ahp.Text(channel[0].Raw); ok && text != string(got.Channel) {
-			t.Fatalf("Peek(%s) reads channel %q, Members %q", frame.text, got.Channel, text)
+			t.Fatalf("Peek(%s) reads the channel %q, and Members %q; want the same", frame.text, got.Channel, text)
 		}
 	})
 }

@@ -57,7 +57,7 @@ func FuzzPeek(f *testing.F) {
 			_ = append(part, '!')
 		}
 		if !bytes.Equal(frame, before) {
-			t.Fatalf("append to a part of %q made it %q", before, frame)
+			t.Fatalf("append to a part of %q has changed it to %q; want a copy", before, frame)
 		}
 	})
 }
@@ -70,10 +70,10 @@ func checkRefusal(t *testing.T, frame []byte, err error) {
 		t.Fatalf("Peek(%q): %T; want a *FrameError", frame, err)
 	}
 	if !slices.Contains(reasons, refused.Reason) {
-		t.Fatalf("Peek(%q): unknown reason %q", frame, refused.Reason)
+		t.Fatalf("Peek(%q) refuses with the unknown reason %q; want a listed one", frame, refused.Reason)
 	}
 	if refused.Offset < 0 || refused.Offset > len(frame) {
-		t.Fatalf("Peek(%q): offset %d is not in the frame", frame, refused.Offset)
+		t.Fatalf("Peek(%q) refuses at the offset %d; want one in the frame", frame, refused.Offset)
 	}
 }
 

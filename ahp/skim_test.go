@@ -120,7 +120,7 @@ func TestAppendTooLong(t *testing.T) {
 		got, err := ahp.Peek(ahp.AppendTooLong(nil, &env, 200, 100))
 		if err != nil || got.Kind != ahp.Response || string(got.ID) != `"x"` || string(got.Channel) != channel ||
 			!bytes.Contains(got.Error, []byte(`"the response is 200 bytes long; at most 100 pass","data":{"bytes":200,"limit":100}`)) {
-			t.Errorf("answered with %s: %v", got.Error, err)
+			t.Errorf("AppendTooLong is read as %s: %v; want an error response with both sizes", got.Error, err)
 		}
 	}
 }

@@ -25,15 +25,15 @@ func TestMethodRowsAreComplete(t *testing.T) {
 			case !slices.Contains(levels, m.Level):
 				t.Errorf("%s: level %q", name, m.Level)
 			case (m.Result != nil) != (m.Kind == ahp.Request):
-				t.Errorf("%s: a %v has a result shape: %t", name, m.Kind, m.Result != nil)
+				t.Errorf("%s: a %v has a result shape: %t; want one exactly for a request", name, m.Kind, m.Result != nil)
 			case m.Class != ahp.Ordinary && m.Level != ahp.Look:
-				t.Errorf("%s: needs the level %s, but every connection uses it", name, m.Level)
+				t.Errorf("%s: needs the level %s; want look, because every connection uses it", name, m.Level)
 			case m.Shared && (m.Kind != ahp.Request || m.Level != ahp.Look || m.Class != ahp.Ordinary):
-				t.Errorf("%s: an audience shares it, but it is no plain read", name)
+				t.Errorf("%s: an audience shares it; want a request at the level look", name)
 			case m.Audit != "" && m.Kind != ahp.Request:
-				t.Errorf("%s: a notification has an audit word", name)
+				t.Errorf("%s: a notification has an audit word; want none", name)
 			case !version.MatchString(m.Since):
-				t.Errorf("%s: first version %q", name, m.Since)
+				t.Errorf("%s: the first version is %q; want one such as 0.9.0", name, m.Since)
 			}
 		}
 	}
@@ -47,11 +47,11 @@ func TestHostMethodRowsAreComplete(t *testing.T) {
 		case m.Kind != ahp.Request && m.Kind != ahp.Notification:
 			t.Errorf("%s: kind %v", name, m.Kind)
 		case (m.Params != nil) != (m.Kind == ahp.Notification):
-			t.Errorf("%s: a %v has a params shape: %t", name, m.Kind, m.Params != nil)
+			t.Errorf("%s: a %v has a params shape: %t; want one exactly for a notification", name, m.Kind, m.Params != nil)
 		case (m.Answer != ahp.NoAnswer) != (m.Kind == ahp.Request):
-			t.Errorf("%s: a %v has the answer rule %v", name, m.Kind, m.Answer)
+			t.Errorf("%s: a %v has the answer rule %v; want one exactly for a request", name, m.Kind, m.Answer)
 		case !version.MatchString(m.Since):
-			t.Errorf("%s: first version %q", name, m.Since)
+			t.Errorf("%s: the first version is %q; want one such as 0.9.0", name, m.Since)
 		}
 	}
 }
@@ -64,9 +64,9 @@ func TestActionRowsAreComplete(t *testing.T) {
 		case !slices.Contains(levels, a.Level) || a.Level == ahp.Look:
 			t.Errorf("%s: level %q", name, a.Level)
 		case (a.Members != nil) != (a.Level == ahp.Talk || a.Level == ahp.Approve):
-			t.Errorf("%s: an action at the level %s has members %q", name, a.Level, a.Members)
+			t.Errorf("%s: an action at the level %s has the members %q; want members exactly at talk and approve", name, a.Level, a.Members)
 		case a.Message != "" && !slices.Contains(a.Members, a.Message):
-			t.Errorf("%s: message %q is not among the members %q", name, a.Message, a.Members)
+			t.Errorf("%s: the message %q is not among the members %q; want it there", name, a.Message, a.Members)
 		}
 	}
 }

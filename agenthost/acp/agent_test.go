@@ -29,7 +29,7 @@ func TestUpdatesBecomeATurnsParts(t *testing.T) {
 	} {
 		k.prompt(c.prompt)
 		if end := k.end(); end != "turnComplete" {
-			t.Errorf("%s: the turn ended with %s", c.prompt, end)
+			t.Errorf("%s: the turn ends with %s; want turnComplete", c.prompt, end)
 		}
 		if got := k.last(); got != c.want {
 			t.Errorf("%s: the answer is\n%s\nwant\n%s", c.prompt, got, c.want)
@@ -63,7 +63,7 @@ func TestFilesOutsideTheFolderAreRefused(t *testing.T) {
 		k.prompt("read " + path)
 		k.end()
 		if got := k.last(); !strings.HasPrefix(got, "markdown: cannot read") || strings.Contains(got, "secret content") {
-			t.Errorf("reading %s answers %s", path, got)
+			t.Errorf("reading %s outside the folder: %s; want cannot read", path, got)
 		}
 	}
 }
@@ -107,7 +107,7 @@ func TestEditIsShownBeforeItIsAllowed(t *testing.T) {
 		t.Errorf("the edits are %s", got)
 	}
 	if _, err := os.Stat(filepath.Join(s.folder, "note.txt")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the file exists before the answer: %v", err)
+		t.Errorf("before the answer, Stat of the edited file = %v; want ErrNotExist", err)
 	}
 	k.confirm(turn, ready, true, "once")
 	k.end()
@@ -183,7 +183,7 @@ func TestAgentsOptionsAreTheSessionsConfiguration(t *testing.T) {
 	}
 	// A new session begins with the options that the client has chosen.
 	if k = c.begin(s, "s2", map[string]any{"model": "large"}); config() != "map[mode:ask model:large]" {
-		t.Errorf("the options of a new session are %s", config())
+		t.Errorf("the options of a new session are %s; want the client's mode ask and model large", config())
 	}
 }
 
@@ -210,7 +210,7 @@ func TestBypassCanBeForbidden(t *testing.T) {
 	}
 	k.prompt("/yolo")
 	if end := k.end(); end != "error" || !strings.Contains(k.last(), "--no-bypass") {
-		t.Errorf("a forbidden command ends with %s: %s", end, k.last())
+		t.Errorf("a forbidden command ends the turn with %s: %s; want an error that names --no-bypass", end, k.last())
 	}
 	if err := (&conversation{agent: s.agent, options: options{modes: nil}}).leaveBypass(t.Context()); err != nil {
 		t.Error(err)
@@ -220,7 +220,7 @@ func TestBypassCanBeForbidden(t *testing.T) {
 	turn := k.prompt("later")
 	ready := k.asked()
 	if got := fmt.Sprint(ready["options"]); strings.Contains(got, "bypass") {
-		t.Errorf("the options of a permission are %s", got)
+		t.Errorf("the options of a permission are %s; want none with bypass", got)
 	}
 	k.confirm(turn, ready, true, "bypassPermissions")
 	if k.end(); !strings.Contains(k.last(), "markdown: once <nil>") {
@@ -230,14 +230,14 @@ func TestBypassCanBeForbidden(t *testing.T) {
 	k.dispatch(k.session, map[string]any{"type": "session/configChanged", "config": map[string]any{"mode": "bypassPermissions"}})
 	refused := k.next("the echo", func(f map[string]any) bool { return actionOf(f)["type"] == "session/configChanged" })
 	if reason, _ := refused["params"].(map[string]any)["rejectionReason"].(string); reason == "" {
-		t.Errorf("the mode is accepted: %v", refused)
+		t.Errorf("the echo of the forbidden mode is %v; want a rejection reason", refused)
 	}
 	if answer := c.ask("createSession", map[string]any{"channel": "test:/s2", "provider": "test", "workingDirectories": []string{"file://" + s.folder}, "config": map[string]any{"mode": "bypassPermissions"}}); answer["error"] == nil {
-		t.Errorf("a session begins in the mode: %v", c.state("test:/s2")["config"])
+		t.Errorf("a session begins in the forbidden mode: %v; want an error", c.state("test:/s2")["config"])
 	}
 	modes := &acp.SessionModeState{CurrentModeID: "ask", AvailableModes: []acp.SessionMode{{ID: "ask"}, {ID: "bypassPermissions"}}}
 	if err := (&conversation{agent: s.agent, options: options{modes: modes}}).SetOption(t.Context(), modeOption, "bypassPermissions"); !errors.Is(err, errBypass) {
-		t.Errorf("the agent's option is set: %v", err)
+		t.Errorf("SetOption with the forbidden mode = %v; want errBypass", err)
 	}
 }
 
@@ -275,7 +275,7 @@ func TestSessionsRunInTheFoldersOnly(t *testing.T) {
 	// The list of a folder above shows only the folders that lead to a permitted folder.
 	list := c.call("resourceList", map[string]any{"channel": "ahp-root://", "uri": "file://" + filepath.Dir(s.folder)})
 	if got := fmt.Sprint(list["entries"]); got != fmt.Sprintf("[map[name:%s type:directory]]", filepath.Base(s.folder)) {
-		t.Errorf("the folder above has %s", got)
+		t.Errorf("the list of the parent folder is %s; want only the permitted folder", got)
 	}
 }
 
@@ -301,7 +301,7 @@ func TestSignIn(t *testing.T) {
 				k.dispatch(terminal, map[string]any{"type": "terminal/input", "data": "secret\r"})
 			}
 			if end := k.end(); end != "turnComplete" || !strings.HasSuffix(k.last(), "markdown: Hello, world!") {
-				t.Fatalf("the turn ends with %s: %s", end, k.last())
+				t.Fatalf("the turn after the sign-in ends with %s: %s; want turnComplete, Hello, world!", end, k.last())
 			}
 			s.connect(t).begin(s, "s2", nil).works() // the new session has its own process
 		})
@@ -316,7 +316,7 @@ func TestASignInThatIsDeclined(t *testing.T) {
 	request := k.until("chat/inputRequested")["request"].(map[string]any)
 	k.dispatch(k.chat, map[string]any{"type": "chat/inputCompleted", "requestId": request["id"], "response": "decline"})
 	if end := k.end(); end != "error" || !strings.Contains(k.last(), "needs a sign-in") {
-		t.Errorf("the turn ends with %s: %s", end, k.last())
+		t.Errorf("the turn after a declined sign-in ends with %s: %s; want error, needs a sign-in", end, k.last())
 	}
 }
 
@@ -337,7 +337,7 @@ func TestSteeredMessageJoinsTheTurn(t *testing.T) {
 			k.cancel(turn)
 			k.until("chat/turnCancelled")
 			if end := k.end(); end != "turnComplete" || k.last() != "markdown: Hello, world!" {
-				t.Errorf("the message's turn ends with %s: %s", end, k.last())
+				t.Errorf("the next message's turn ends with %s: %s; want turnComplete, Hello, world!", end, k.last())
 			}
 			continue
 		}
@@ -374,7 +374,7 @@ func TestCopiedConversationsGoOnApart(t *testing.T) {
 	k.prompt("recall")
 	k.end()
 	if got := k.last(); got != "markdown: remember blue remember red" {
-		t.Errorf("the source recalls %s", got)
+		t.Errorf("the source recalls %s; want only its own messages, blue and red", got)
 	}
 	if turns := other.history(); turns != 2 {
 		t.Errorf("the copy has %d turns; want 2", turns)

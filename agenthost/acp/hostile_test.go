@@ -28,7 +28,7 @@ func (k *talk) works() {
 	k.t.Helper()
 	k.prompt("hello")
 	if end := k.end(); end != "turnComplete" || k.last() != "markdown: Hello, world!" {
-		k.t.Errorf("session %s: hello ends with %s: %s", k.session, end, k.last())
+		k.t.Errorf("session %s: the turn after hello ends with %s: %s; want turnComplete, Hello, world!", k.session, end, k.last())
 	}
 }
 
@@ -43,7 +43,7 @@ func TestGarbageIsSkipped(t *testing.T) {
 	bad, good := hostile(t, nil)
 	bad.prompt("garbage")
 	if end := bad.end(); end != "turnComplete" || bad.last() != "markdown: after the garbage" {
-		t.Errorf("the turn ends with %s: %s", end, bad.last())
+		t.Errorf("the turn with garbage ends with %s: %s; want turnComplete, after the garbage", end, bad.last())
 	}
 	bad.works()
 	good.works()
@@ -55,10 +55,10 @@ func TestLongLines(t *testing.T) {
 	for _, n := range []int{10 << 20, limit} { // the second line is longer than the limit
 		bad.prompt(fmt.Sprint("long ", n))
 		if end := bad.end(); end != "turnComplete" {
-			t.Errorf("a line of %d bytes: the turn ends with %s", n, end)
+			t.Errorf("the turn with a line of %d bytes ends with %s; want turnComplete", n, end)
 		}
 		if got := bad.last(); !strings.HasSuffix(got, " end") {
-			t.Errorf("a line of %d bytes: what follows is missing in %.100s", n, got)
+			t.Errorf("behind a line of %d bytes, the turn's text is %.100s; want it to end with end", n, got)
 		}
 	}
 	bad.works()
@@ -115,7 +115,7 @@ func TestAPermissionRequestedTwice(t *testing.T) {
 		}
 	}
 	if got := bad.last(); !strings.Contains(got, "answers: once once") || questions != 1 {
-		t.Errorf("after %d questions, the turn is %s", questions, got)
+		t.Errorf("after %d questions, the turn's text is %s; want one question, and the answer once for both requests", questions, got)
 	}
 	bad.works()
 	good.works()
@@ -128,11 +128,11 @@ func TestAnswersAfterACancel(t *testing.T) {
 	turn := bad.prompt("late")
 	bad.cancel(turn)
 	if end := bad.end(); end != "turnCancelled" {
-		t.Errorf("the turn ends with %s", end)
+		t.Errorf("the cancelled turn ends with %s; want turnCancelled", end)
 	}
 	bad.works()
 	if state := fmt.Sprint(bad.state(bad.chat)); strings.Contains(state, "too late") || strings.Contains(state, "too-late") {
-		t.Errorf("the history has what came too late: %s", state)
+		t.Errorf("the history contains late updates: %s; want none", state)
 	}
 	good.works()
 }
@@ -163,7 +163,7 @@ func TestATurnThatNeverEnds(t *testing.T) {
 	bad.until("chat/responsePart")
 	bad.cancel(turn)
 	if end := bad.end(); end != "turnCancelled" || bad.last() != "markdown: I never end." {
-		t.Errorf("the turn ends with %s: %s", end, bad.last())
+		t.Errorf("the cancelled turn ends with %s: %s; want turnCancelled, I never end.", end, bad.last())
 	}
 	bad.works()
 	if turns, _ := bad.state(bad.chat)["turns"].([]any); len(turns) != 3 {
@@ -180,7 +180,7 @@ func TestADeafAgent(t *testing.T) {
 	bad.until("chat/responsePart")
 	bad.cancel(turn)
 	if end := bad.end(); end != "turnCancelled" {
-		t.Errorf("the turn ends with %s", end)
+		t.Errorf("the cancelled turn ends with %s; want turnCancelled", end)
 	}
 	bad.works()
 	good.works()
@@ -191,7 +191,7 @@ func TestAnAgentThatDies(t *testing.T) {
 	bad.works()
 	bad.prompt("die")
 	if end := bad.end(); end != "error" {
-		t.Errorf("the turn ends with %s", end)
+		t.Errorf("the turn of an agent that dies ends with %s; want error", end)
 	}
 	got := bad.last()
 	if !strings.Contains(got, "markdown: Goodbye.") || !strings.Contains(got, "error: the agent has exited: exit status 3") || strings.Contains(got, "in_progress") || strings.Contains(got, "running") {
@@ -207,7 +207,7 @@ func TestChildrenOfADeadAgent(t *testing.T) {
 	bad, good := hostile(t, nil)
 	bad.prompt("children")
 	if end := bad.end(); end != "error" || !strings.Contains(bad.last(), "exit status 4") {
-		t.Errorf("the turn ends with %s: %s", end, bad.last())
+		t.Errorf("the turn of a dead agent ends with %s: %s; want error, exit status 4", end, bad.last())
 	}
 	var pid int
 	if _, err := fmt.Sscanf(bad.last(), "markdown: Left the child %d.", &pid); err != nil || pid == 0 {
@@ -269,7 +269,7 @@ func TestSecretsStayFromAgents(t *testing.T) {
 	t.Setenv("OTHER_KEY", "its own")
 	all := strings.Join(environment([]string{"MORE=1"}), "\n")
 	if strings.Contains(all, "secret") || !strings.Contains(all, "OTHER_KEY=its own") || !strings.HasSuffix(all, "MORE=1") {
-		t.Errorf("the environment is %s", all)
+		t.Errorf("the agent's environment is %s; want its own key and MORE=1, without the secret", all)
 	}
 }
 
@@ -285,7 +285,7 @@ func TestStandardErrorStaysHere(t *testing.T) {
 	agent := New(Config{Program: Program{Name: "x", Command: []string{"/bin/sh", "-c", "echo a-secret >&2; exit 1"}}, Stderr: log})
 	err = agent.Probe(t.Context(), folder)
 	if text, _ := os.ReadFile(log.Name()); string(text) != "a-secret\n" || strings.Contains(err.Error(), "a-secret") {
-		t.Errorf("the log has %q; the error is %v", text, err)
+		t.Errorf("the log has %q, and the error is %v; want a-secret only in the log", text, err)
 	}
 }
 

@@ -53,7 +53,7 @@ func TestNewValuesAreReadable(t *testing.T) {
 	}
 	bad.confirm(turn, ready, true, "later")
 	if end := bad.end(); end != "turnComplete" {
-		t.Errorf("the turn ends with %s", end)
+		t.Errorf("the turn with unknown values ends with %s; want turnComplete", end)
 	}
 	if got, want := bad.last(), "tool completed Later tool known\nmarkdown: once <nil>\nnotice: The agent stopped: \"tired\"."; got != want {
 		t.Errorf("the turn is\n%s\nwant\n%s", got, want)

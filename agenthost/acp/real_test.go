@@ -149,7 +149,7 @@ func scenario(t *testing.T, name string, cfg Config, folder string, mode map[str
 	before := k.history()
 	k2 := s.restart(t, k)
 	if after := k2.history(); after != before {
-		t.Errorf("%d turns of %d are there after a restart", after, before)
+		t.Errorf("after a restart, the history has %d turns; before, it had %d", after, before)
 	}
 	k2.prompt("are you there")
 	if end := k2.end(); end == "turnComplete" && strings.Contains(k2.last(), "echo: are you there") && !strings.Contains(k2.last(), "does not have this conversation") {
@@ -393,7 +393,7 @@ func versionOf(t *testing.T, dir string) string {
 	}
 	for _, path := range []string{"/tmp/", "/root/", "/home/", "/work/", "/Users/"} {
 		if bytes.Contains(text, []byte(path)) {
-			t.Errorf("the recording in %s has a path of the machine: %s", dir, path)
+			t.Errorf("the recording in %s contains a path of the recording machine: %s", dir, path)
 		}
 	}
 	for line := range strings.Lines(string(text)) {
@@ -402,6 +402,6 @@ func versionOf(t *testing.T, dir string) string {
 			return cmp.Or(m.Result.AgentInfo.Title, m.Result.AgentInfo.Name) + " " + m.Result.AgentInfo.Version
 		}
 	}
-	t.Fatalf("no agent is named in %s", dir)
+	t.Fatalf("no agent is named in the recording %s; want agentInfo", dir)
 	return ""
 }

@@ -60,13 +60,13 @@ func TestOptionsOfAllForms(t *testing.T) {
 		t.Errorf("list = %+v; want %+v", got, want)
 	}
 	if got := o.list(true)[1].Choices; len(got) != 1 {
-		t.Errorf("choices without bypass are %+v", got)
+		t.Errorf("the choices with --no-bypass are %+v; want 1", got)
 	}
 	if o.bypass() != nil {
-		t.Error("ask skips permissions")
+		t.Error("bypass = an option in the mode ask; want nil")
 	}
 	if o.choose("mode", "yolo"); o.bypass() == nil {
-		t.Error("yolo does not skip permissions")
+		t.Error("bypass = nil in the mode yolo; want the option")
 	}
 }
 
@@ -81,10 +81,10 @@ func TestSwitchesThatSkipPermissions(t *testing.T) {
 	}
 	o.set(r)
 	if got := o.list(true); len(got) != 1 || got[0].ID != "fast" || o.bypass() != nil {
-		t.Errorf("the options are %+v, of which %+v skips permissions", got, o.bypass())
+		t.Errorf("the options with --no-bypass are %+v, and bypass is %+v; want only fast, and nil", got, o.bypass())
 	}
 	if got := o.list(false); len(got) != 2 {
-		t.Errorf("without --no-bypass, the options are %+v", got)
+		t.Errorf("the options without --no-bypass are %+v; want 2", got)
 	}
 	c := &conversation{agent: New(Config{NoBypass: true}), options: o}
 	for _, value := range []any{true, "true", 1.0} {
@@ -109,7 +109,7 @@ func TestNewFormReplacesOldForms(t *testing.T) {
 		t.Errorf("list = %+v; want one option", list)
 	}
 	if o.choose("mode", "b"); o.list(false)[0].Value != "b" {
-		t.Errorf("a mode change of the old form is lost: %+v", o.list(false))
+		t.Errorf("after a mode change in the old form, the options are %+v; want the mode b", o.list(false))
 	}
 }
 
@@ -128,11 +128,11 @@ func TestReadReturnsTheRequestedLines(t *testing.T) {
 
 func TestLongTextsAreCutAtACharacter(t *testing.T) {
 	if text := strings.Repeat("x", maxText); shortened(text) != text {
-		t.Error("a text at the limit changed")
+		t.Error("shortened changes a text at the limit; want it unchanged")
 	}
 	got := shortened(strings.Repeat("€", maxText))
 	if len(got) > maxText+100 || !utf8.ValidString(got) || !strings.Contains(got, "left out") {
-		t.Errorf("shortened to %d bytes, valid %v", len(got), utf8.ValidString(got))
+		t.Errorf("shortened returns %d bytes, valid UTF-8: %v; want at most maxText and the note, valid", len(got), utf8.ValidString(got))
 	}
 }
 

@@ -18,7 +18,7 @@ func unasked(t *testing.T, prompt string, quiet time.Duration) *talk {
 	k := s.connect(t).begin(s, "s1", nil)
 	k.prompt("behind " + prompt)
 	if end := k.end(); end != "turnComplete" {
-		t.Fatalf("the turn ends with %s", end)
+		t.Fatalf("the prompt's turn ends with %s; want turnComplete", end)
 	}
 	if err := acpagent.Go(store); err != nil {
 		t.Fatal(err)
@@ -32,11 +32,11 @@ func TestWordsBehindATurn(t *testing.T) {
 	k := unasked(t, "run ls", 50*time.Millisecond)
 	started := k.until("chat/turnStarted")
 	if got := fmt.Sprint(started["message"]); !strings.Contains(got, "systemNotification") {
-		t.Errorf("the turn begins with %s", got)
+		t.Errorf("the agent's own turn begins with %s; want a systemNotification", got)
 	}
 	k.confirm(started["turnId"].(string), k.asked(), true, "once")
 	if end := k.end(); end != "turnComplete" {
-		t.Errorf("the turn ends with %s", end)
+		t.Errorf("the agent's own turn ends with %s; want turnComplete", end)
 	}
 	if got, want := k.last(), "tool completed ls ran ls\nmarkdown: done: ls"; got != want {
 		t.Errorf("the turn is\n%s\nwant\n%s", got, want)
@@ -57,7 +57,7 @@ func TestPromptEndsAnUnaskedTurn(t *testing.T) {
 		t.Fatalf("%d turns; want 3", len(turns))
 	}
 	if got := describe(turns[1].(map[string]any)); got != "markdown: echo: word" {
-		t.Errorf("the unasked turn is %s", got)
+		t.Errorf("the agent's own turn contains %s; want echo: word", got)
 	}
 }
 
@@ -69,7 +69,7 @@ func TestUnaskedTurnIsCancelled(t *testing.T) {
 	k.until("chat/delta")
 	k.cancel(started["turnId"].(string))
 	if end := k.end(); end != "turnCancelled" {
-		t.Errorf("the turn ends with %s", end)
+		t.Errorf("the agent's own turn ends with %s; want turnCancelled", end)
 	}
 	k.works()
 	if turns, _ := k.state(k.chat)["turns"].([]any); len(turns) != 3 {
@@ -83,7 +83,7 @@ func TestAgentDiesInAnUnaskedTurn(t *testing.T) {
 	k := unasked(t, "die", time.Hour)
 	k.until("chat/turnStarted")
 	if end := k.end(); end != "error" || !strings.Contains(k.last(), "exit status 3") {
-		t.Errorf("the turn ends with %s: %s", end, k.last())
+		t.Errorf("the dead agent's own turn ends with %s: %s; want error, exit status 3", end, k.last())
 	}
 	k.works()
 }

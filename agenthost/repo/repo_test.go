@@ -69,7 +69,7 @@ func TestChangesBetweenSnapshots(t *testing.T) {
 	staged := git(t, dir, "status", "--porcelain")
 	before := snapshot(t, r)
 	if got := git(t, dir, "status", "--porcelain"); got != staged {
-		t.Errorf("a snapshot changes the index: %q; was %q", got, staged)
+		t.Errorf("after a snapshot, git's status is %q; want %q, as before", got, staged)
 	}
 	write(t, dir, "kept.txt", "one\n2\n3\n")
 	write(t, dir, "a dir/ näw\t*.txt", "new\n")
@@ -94,7 +94,7 @@ func TestChangesBetweenSnapshots(t *testing.T) {
 		}
 	}
 	if after := snapshot(t, r); after != before {
-		t.Errorf("after all changes are discarded, the files are not as before: %s", git(t, dir, "diff", "--stat", before, after))
+		t.Errorf("after the discard of all changes, the files differ from before: %s", git(t, dir, "diff", "--stat", before, after))
 	}
 }
 
@@ -137,7 +137,7 @@ func TestCommitTakesOnlyItsFiles(t *testing.T) {
 		t.Errorf("the commit is %q", got)
 	}
 	if got := git(t, dir, "status", "--porcelain"); got != "M  kept.txt\n" {
-		t.Errorf("afterwards the status is %q", got)
+		t.Errorf("after the commit, git's status is %q; want only kept.txt changed", got)
 	}
 }
 
@@ -147,7 +147,7 @@ func TestWorktreeKeepsUncommittedWork(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "wt")
 	for _, bad := range []string{"-f", "a..b", ""} {
 		if err := r.AddWorktree(ctx, bad, dir); err == nil {
-			t.Errorf("the branch %q is accepted", bad)
+			t.Errorf("AddWorktree accepts the branch %q; want an error", bad)
 		}
 	}
 	if err := r.AddWorktree(ctx, "agent/one", dir); err != nil {
@@ -155,7 +155,7 @@ func TestWorktreeKeepsUncommittedWork(t *testing.T) {
 	}
 	write(t, dir, "new.txt", "work\n")
 	if err := r.RemoveWorktree(ctx, dir); err == nil {
-		t.Error("a worktree with an untracked file is removed")
+		t.Error("RemoveWorktree removes a worktree with an untracked file; want an error")
 	}
 	if _, err := os.Stat(filepath.Join(dir, "new.txt")); err != nil {
 		t.Fatal(err)
@@ -184,7 +184,7 @@ func TestWorktreeInsideIsNoChange(t *testing.T) {
 	}
 	os.Remove(filepath.Join(top, "a [dir]*/three.txt"))
 	if after := snapshot(t, r); after != before {
-		t.Error("a worktree inside of the working tree is a change")
+		t.Error("a worktree inside the working tree counts as a change; want none")
 	}
 }
 

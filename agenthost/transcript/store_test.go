@@ -92,7 +92,7 @@ func TestLogDropsItsOlderHalf(t *testing.T) {
 	_, records, err := transcript.OpenLog(path, 1000)
 	info, _ := os.Stat(path)
 	if err != nil || info.Size() > 1000+70 || len(records) == 0 || records[len(records)-1][0] != 'a'+byte(99%26) {
-		t.Errorf("the log has %d bytes and %d records, %v", info.Size(), len(records), err)
+		t.Errorf("the log has %d bytes and %d records, %v; want at most 1070 bytes, with the newest record", info.Size(), len(records), err)
 	}
 }
 
@@ -124,7 +124,7 @@ func TestSessionsComeBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	if sessions, err = store.Sessions(); err != nil || len(sessions) != 0 {
-		t.Errorf("Sessions() = %v, %v after Remove", sessions, err)
+		t.Errorf("after Remove, Sessions() = %v, %v; want none", sessions, err)
 	}
 }
 
@@ -149,7 +149,7 @@ func FuzzOpenLog(f *testing.F) {
 		}
 		_, second, err := transcript.OpenLog(path, 1<<20)
 		if err != nil || texts(first) != texts(second) {
-			t.Errorf("records %q, then %q, %v", first, second, err)
+			t.Errorf("OpenLog returns the records %q, and a second time %q, %v; want the same", first, second, err)
 		}
 	})
 }

@@ -63,7 +63,7 @@ func TestResponsesHaveFacts(t *testing.T) {
 	wantTexts(t, "listSessions", r, "has chat mock:/s ahp-chat:/1", "has folder mock:/t file:///a")
 	wantTexts(t, "another method", w.asks(6, "resourceRead", `{"channel":"ahp-root://","uri":"file:///a"}`, `{"snapshots":[{"resource":"mock:/s","state":{"defaultChat":"x:/1"}}]}`))
 	if r := w.host(`{"id":99,"result":{"snapshots":[{"resource":"mock:/s","state":{"defaultChat":"x:/1"}}]}}`); r != nil {
-		t.Errorf("a response without a request has the facts %q", texts(r))
+		t.Errorf("a response without a request has the facts %q; want none", texts(r))
 	}
 }
 
@@ -75,7 +75,7 @@ func TestNotificationsOfTheRootGiveFacts(t *testing.T) {
 		"has chat mock:/s x:/1")
 	wantTexts(t, "sessionRemoved", w.host(`{"method":"root/sessionRemoved","params":{"channel":"ahp-root://","session":"mock:/s"}}`), "session gone mock:/s")
 	if r := w.host(`{"method":"root/later","params":{"channel":"ahp-root://","summary":{"resource":"mock:/s"}}}`); r != nil {
-		t.Errorf("an unknown notification has the facts %q", texts(r))
+		t.Errorf("an unknown notification has the facts %q; want none", texts(r))
 	}
 }
 
@@ -88,32 +88,32 @@ func TestResponsesMatchRequestsOfTheirSide(t *testing.T) {
 	w.client(`{"id":"1","method":"ping","params":{"channel":"ahp-root://"}}`)
 	w.host(`{"id":1,"method":"resourceList","params":{"uri":"file:///b"}}`)
 	if waits, _ := w.Waits([]byte("1.0")); !waits {
-		t.Error("Waits = false for the id 1.0")
+		t.Error("Waits = false for the ID 1.0; want true, because it equals 1")
 	}
 	if call, ok := w.Answering([]byte("1")); !ok || call.Method != "resourceList" {
-		t.Errorf("the client answers %+v", call)
+		t.Errorf("the client's answer belongs to %+v; want resourceList", call)
 	}
 	w.client(`{"id":1,"result":{}}`)
 	if _, ok := w.Answering([]byte("1")); ok {
-		t.Error("Answering accepts a second answer to the same request")
+		t.Error("Answering accepts a second answer to a request; want false")
 	}
 	if r := w.host(`{"id":1e0,"error":{"code":-32008,"message":""}}`); r == nil || r.Accepted || r.Call.Method != "resourceRead" || r.Call.URI != "file:///a" {
-		t.Errorf("the host answers %+v", r)
+		t.Errorf("the host's answer is %+v; want a refused resourceRead of file:///a", r)
 	}
 	if r := w.host(`{"id":"1","result":null}`); r == nil || !r.Accepted || r.Call.Method != "ping" {
-		t.Errorf("the host answers %+v", r)
+		t.Errorf("the host's answer is %+v; want an accepted ping", r)
 	}
 	for i := range 2000 {
 		w.client(`{"id":%d,"method":"ping"}`, i)
 		w.host(`{"id":%d,"method":"resourceRead"}`, i)
 	}
 	if _, full := w.Waits([]byte("0")); !full {
-		t.Error("Waits reports room after 2,000 open requests")
+		t.Error("Waits reports room after 2,000 open requests; want none")
 	}
 	_, oldest := w.Answering([]byte("0"))
 	_, latest := w.Answering([]byte("1999"))
 	if r := w.host(`{"id":1500,"result":null}`); r != nil || oldest || !latest {
-		t.Error("the view remembers other requests than documented")
+		t.Error("after 2,000 open requests, the view must know the latest only")
 	}
 }
 
@@ -125,7 +125,7 @@ func TestGrantedSubscriptionsAreKnown(t *testing.T) {
 		t.Helper()
 		for _, c := range []string{"a:/1", "a:/2", "a:/3", "a:/4"} {
 			if got := w.Subscribed(c); got != slices.Contains(channels, c) {
-				t.Errorf("%s: subscribed to %s: %v", when, c, got)
+				t.Errorf("%s: subscribed to %s: %v; want the opposite", when, c, got)
 			}
 		}
 	}
@@ -174,7 +174,7 @@ func TestDeclarationsAreRemembered(t *testing.T) {
 	want := func(w wire, when, caps string, earlier, known bool) {
 		t.Helper()
 		if c, e, k := w.Declared(); string(c) != caps || e != earlier || k != known {
-			t.Errorf("%s: %s, earlier %v, known %v", when, c, e, k)
+			t.Errorf("%s: Declared = %s, earlier %v, known %v; want %s, %v, %v", when, c, e, k, caps, earlier, known)
 		}
 	}
 	w := newWire(t, h)
@@ -228,7 +228,7 @@ func TestFramesAreJoined(t *testing.T) {
 		frame(fmt.Sprintf("mock:/open%d", i), "{", false)
 	}
 	if r := frame("mock:/a", a, true); !r.Lost || texts(r) != nil {
-		t.Errorf("without room for its beginning, a message has the facts %q", texts(r))
+		t.Errorf("a message without room for its beginning has the facts %q; want none, and Lost", texts(r))
 	}
 }
 

@@ -50,7 +50,7 @@ func TestEditorChangesOnlyItsPlaces(tb *testing.T) {
 			t.Fatalf("%s became %s; want %v", before, out, want)
 		}
 		if !bytes.Equal(before, message.Bytes()) {
-			t.Fatalf("%s was changed to %s", before, message.Bytes())
+			t.Fatalf("Apply has changed its input %s to %s; want it as it was", before, message.Bytes())
 		}
 	})
 }
@@ -61,7 +61,7 @@ func TestEditorWithoutEditsReturnsTheMessage(t *testing.T) {
 	message := []byte(`{"id":1}`)
 	var e view.Editor
 	if out := e.Apply(message); &out[0] != &message[0] || e.Changes() {
-		t.Error("the message was copied")
+		t.Error("Apply without edits copies the message; want the same bytes")
 	}
 	m := [...]ahp.Member{{Name: "id"}}
 	if err := ahp.Members(message, m[:]); err != nil {

@@ -34,7 +34,7 @@ func TestMovedChatLeavesItsSession(t *testing.T) {
 	w.says(6, "mock:/t", `{"type":"session/chatAdded","summary":{"resource":"x:/1"}}`)
 	wantOwners(t, h, "x:/1", "mock:/t")
 	if h.Changes() == before {
-		t.Error("no fact reports that a chat has left")
+		t.Error("Changes is the same after a chat has left; want a change")
 	}
 	// These messages are older, so they must change nothing.
 	late.says(3, "mock:/s", `{"type":"session/chatAdded","summary":{"resource":"x:/1"}}`)

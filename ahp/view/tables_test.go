@@ -248,7 +248,7 @@ func checkStatement(t *testing.T, version string, carrier carriers.Carrier, l *s
 		return
 	}
 	if r.Lost {
-		t.Errorf("%s: a part could not be read", message)
+		t.Errorf("%s: a part of the statement was not read; want all", message)
 	}
 	checkPlaces(t, r, message, carrier.Pieces)
 }
@@ -329,7 +329,7 @@ func TestEveryMethodIsCovered(t *testing.T) {
 		}
 		found++
 		if !slices.Contains(known, words[2]) {
-			t.Errorf("%s has no carrier and no test, and is not in sayNothing", words[2])
+			t.Errorf("%s has no carrier and no test, and is not in sayNothing; want one", words[2])
 		}
 	}
 	if found < 50 {
