@@ -30,9 +30,10 @@ export function Inbox({ now }: { now: number }) {
   const minute = Math.floor(now / 30_000); // changes when rows must be redrawn because of their times
   const list = useRef<HTMLDivElement>(null);
   useRest();
-  const focused = keyOfFocused();
-  useLayoutEffect(() => { // a row that moves to a different group is a new element
-    if (focused && document.activeElement === document.body) list.current!.querySelector<HTMLElement>(`[data-key="${CSS.escape(focused)}"] button`)?.focus({ preventScroll: true });
+  const had = document.activeElement as HTMLElement | null;
+  const row = had?.closest<HTMLElement>('#sessions [data-key]')?.dataset.key;
+  useLayoutEffect(() => { // an element that moves loses the focus, and in a different group the row is a new element
+    if (row && document.activeElement === document.body) (had!.isConnected ? had : list.current!.querySelector<HTMLElement>(`[data-key="${CSS.escape(row)}"] button`))?.focus({ preventScroll: true });
   });
   useEffect(() => { // the pointer may be released anywhere; a click comes before the next draw
     for (const end of ['pointerup', 'pointercancel', 'blur']) addEventListener(end, letGo);
@@ -68,9 +69,6 @@ export function Inbox({ now }: { now: number }) {
 function canCreate(): boolean {
   return [...links.values()].some((l) => (l.live ? l.store.agents.length > 0 : absent.at(l.host)?.takesSession(l.host)));
 }
-
-/** The key of the row with the focus, or undefined. */
-const keyOfFocused = () => document.activeElement?.closest<HTMLElement>('#sessions [data-key]')?.dataset.key;
 
 /** Whether a host has a line of its own, with the button that wakes it. */
 const wakes = (host: string) => app.hosts.mayWake(host) || app.hosts.waking.has(host);
