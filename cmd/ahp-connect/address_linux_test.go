@@ -151,7 +151,7 @@ func TestChangedAddressesLoseNothing(t *testing.T) {
 	select {
 	case <-r.client.Done():
 		code, reason := r.client.CloseStatus()
-		t.Errorf("the client's connection has ended with %d %s", code, reason)
+		t.Errorf("the client's connection has ended with %d %s; want it open", code, reason)
 	default:
 	}
 }

@@ -136,7 +136,7 @@ func TestStdioSpeaksAHP(t *testing.T) {
 		Result struct{ ProtocolVersion string }
 	}
 	if err := json.NewDecoder(out).Decode(&answer); err != nil || answer.ID != 1 || answer.Result.ProtocolVersion != "0.9.0" {
-		t.Errorf("initialize is answered with %+v, %v", answer, err)
+		t.Errorf("the answer to initialize is %+v, %v; want ID 1, version 0.9.0", answer, err)
 	}
 	_ = script.Close()
 	go func() { _, _ = io.Copy(io.Discard, out) }()
@@ -158,7 +158,7 @@ func TestStdioAwaitsAnswers(t *testing.T) {
 	}
 	for _, id := range []string{`"id":1,`, `"id":"two",`} {
 		if !strings.Contains(out.String(), id) {
-			t.Errorf("no answer with %s in %q", id, out.String())
+			t.Errorf("the answer with %s is missing in %q", id, out.String())
 		}
 	}
 }
@@ -242,7 +242,7 @@ func TestTokensAreRenewedWhenThePortIsTaken(t *testing.T) {
 	}
 	defer holder.Close()
 	if _, err := command(t.Context(), dir, nil, "up", "--relay", "http://127.0.0.1:1", "--token-file", tokenFile, "--listen", holder.Addr().String()); err == nil || !strings.Contains(err.Error(), "all 1 are renewed") {
-		t.Errorf("up on a taken port: %v", err)
+		t.Errorf("up on a used port: %v; want an error about the port and the renewed tokens", err)
 	}
 	list, err := (&connect.Home{Dir: dir}).Tokens().List()
 	if err != nil || len(list) != 1 || list[0].Token == before || list[0].Name != "vscode" || list[0].Level != auth.AccessRead {
@@ -302,12 +302,12 @@ func TestOpenHidesTheToken(t *testing.T) {
 	}
 	text, err := os.ReadFile(opened)
 	if err != nil || !strings.Contains(string(text), "http://127.0.0.1:8486/#host=laptop&amp;token=local_") {
-		t.Errorf("the browser gets %s, %v", text, err)
+		t.Errorf("the browser gets the page %s, %v; want the host, and a local token", text, err)
 	}
 	if info, err := os.Stat(opened); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("its mode is %v, %v", info.Mode(), err)
 	}
 	if out, err := command(t.Context(), dir, nil, "open", "--print"); err != nil || !strings.HasPrefix(out, "http://127.0.0.1:8486/#token=local_") {
-		t.Errorf("open --print prints %q, %v", out, err)
+		t.Errorf("open --print prints %q, %v; want the address with a local token", out, err)
 	}
 }

@@ -70,7 +70,7 @@ func TestSignIn(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := command(t.Context(), io.Discard, "login", link, "--state-dir", other); err == nil || !strings.Contains(err.Error(), "used up") {
-		t.Errorf("a link that is used up: %v", err)
+		t.Errorf("login with a used link: %v; want used up", err)
 	}
 	first, err := device.Open(fileOf(own))
 	if err != nil {
@@ -89,7 +89,7 @@ func TestSignIn(t *testing.T) {
 		t.Fatal(err)
 	}
 	if waiting.Name != "build-7" || waiting.Fingerprint != shown[3] || waiting.User == "" {
-		t.Errorf("who approves is shown %+v; the terminal shows %s", waiting, shown[0])
+		t.Errorf("the approving person is shown %+v; want the machine build-7 and the fingerprint in %s", waiting, shown[0])
 	}
 	if err := first.Call(t.Context(), http.MethodPost, "/api/requests/"+waiting.ID, map[string]any{"approve": true, "code": shown[2]}, nil); err != nil {
 		t.Fatal(err)
@@ -104,7 +104,7 @@ func TestSignIn(t *testing.T) {
 	}
 	who, err := relay.Keys().Tokens().VerifyClient(token)
 	if err != nil || who.Subject != "owner" || who.Access.Level() != "look" || who.Hosts[0] != "laptop" || who.Key != "" || time.Until(who.Expires) > 10*time.Minute {
-		t.Errorf("the token for a client is %+v, %v", who, err)
+		t.Errorf("the token for a client is %+v, %v; want the owner's, at the level look, for laptop, without a key", who, err)
 	}
 
 	// ahp-connect keeps a token in a file, and renews it.
@@ -120,18 +120,18 @@ func TestSignIn(t *testing.T) {
 	if kept, err := os.ReadFile(file); err != nil {
 		t.Error(err)
 	} else if _, err := relay.Keys().Tokens().VerifyClient(strings.TrimSpace(string(kept))); err != nil {
-		t.Errorf("the token in the file: %v", err)
+		t.Errorf("the token in the file: %v; want a valid one", err)
 	}
 	stop()
 	if err := <-ended; err != nil {
-		t.Errorf("when it is stopped: %v", err)
+		t.Errorf("access ends with %v when it is stopped; want no error", err)
 	}
 
 	if _, err := command(t.Context(), io.Discard, "logout", "--state-dir", own); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(fileOf(own)); err == nil {
-		t.Error("who has signed out still has its device")
+		t.Error("the device's file exists after logout; want it removed")
 	}
 	second, err := device.Open(fileOf(other))
 	if err != nil {
@@ -141,13 +141,13 @@ func TestSignIn(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := command(t.Context(), io.Discard, "access", "--state-dir", other); err == nil || !strings.Contains(err.Error(), "removed") || !strings.Contains(err.Error(), "ahp-connect login") {
-		t.Errorf("a device that was removed: %v", err)
+		t.Errorf("access with a removed device: %v; want removed, and the remedy", err)
 	}
 	if err := os.Chmod(fileOf(other), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := command(t.Context(), io.Discard, "access", "--state-dir", other); err == nil || !strings.Contains(err.Error(), "chmod 600") {
-		t.Errorf("a file that others may read: %v", err)
+		t.Errorf("access with a file that other users may read: %v; want chmod 600", err)
 	}
 	for _, bad := range []string{"relay.example.com", "http://relay.example.com", "https://user:pw@relay.example.com", "ftp://relay.example.com"} {
 		if _, err := command(t.Context(), io.Discard, "login", bad, "--state-dir", other); err == nil {

@@ -124,6 +124,6 @@ func (r *running) wantAll() {
 	sent := conns[0]
 	natssite.Eventually(t, "the client has all frames", func() bool { return len(client.Frames()) >= len(sent.ToClient()) })
 	if got, want := bytes.Join(client.Frames(), nil), bytes.Join(sent.ToClient(), nil); !bytes.Equal(got, want) {
-		t.Errorf("the client received %d bytes; the host sent %d, or others", len(got), len(want))
+		t.Errorf("the client received %d bytes, and the host sent %d; want the same bytes", len(got), len(want))
 	}
 }

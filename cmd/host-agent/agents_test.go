@@ -37,10 +37,10 @@ func TestServiceHasAbsolutePaths(t *testing.T) {
 		}
 	}
 	if _, err := pinPaths([]string{"up", "http://r", "--", "absent"}); err == nil {
-		t.Error("an absent command is accepted")
+		t.Error("pinPaths accepts an absent command; want an error")
 	}
 	if _, err := pinPaths([]string{"up", "--agent", "gemini"}); err == nil || !strings.Contains(err.Error(), "npm install -g @google/gemini-cli") {
-		t.Errorf("an agent that is not installed: %v", err)
+		t.Errorf("pinPaths with an agent that is not installed: %v; want the command that installs it", err)
 	}
 }
 
@@ -75,7 +75,7 @@ func TestAgentsAreListed(t *testing.T) {
 	}
 	for _, want := range []string{path + " acp", "npm install -g @agentclientprotocol/claude-agent-acp"} {
 		if !strings.Contains(out.String(), want) {
-			t.Errorf("the list has no %q:\n%s", want, &out)
+			t.Errorf("the list of agents lacks %q:\n%s", want, &out)
 		}
 	}
 }
@@ -93,13 +93,13 @@ func TestAgentHostIsPrivate(t *testing.T) {
 			continue
 		}
 		if kept, _ := os.ReadFile(file); !strings.HasPrefix(address, "unix:") && (token == "" || strings.TrimSpace(string(kept)) != token) {
-			t.Errorf("--listen %s: the token is %q, the file has %q", address, token, kept)
+			t.Errorf("--listen %s: the token is %q, the file contains %q; want the same", address, token, kept)
 		}
 		l.Close()
 		remove()
 	}
 	if _, _, _, err := (&agentHostCmd{Listen: "127.0.0.1:0"}).listen(); err == nil {
-		t.Error("a loopback address without a token is accepted")
+		t.Error("a loopback address without --token-file is accepted; want an error")
 	}
 }
 
@@ -122,6 +122,6 @@ func TestUpRecognizesAgents(t *testing.T) {
 	}
 	up := &upCmd{Command: []string{"--", filepath.Join(t.TempDir(), "absent")}}
 	if err := up.recognize(t.Context(), &streams{err: io.Discard}); err == nil {
-		t.Error("an absent command is accepted")
+		t.Error("up accepts an absent command; want an error")
 	}
 }

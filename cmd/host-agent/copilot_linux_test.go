@@ -42,7 +42,7 @@ func TestUpFindsCopilotsHost(t *testing.T) {
 		_ = cmd.Wait()
 	}()
 	if !bufio.NewScanner(out).Scan() {
-		t.Fatal("the process does not start")
+		t.Fatal("the process has not started; want its first line")
 	}
 	show := newScreen()
 	upstream, file, err := new(upCmd).find(t.Context(), &streams{out: io.Discard, err: show})
@@ -50,7 +50,7 @@ func TestUpFindsCopilotsHost(t *testing.T) {
 		t.Fatalf("find: %s, %v; want ws://%s", upstream, err, at)
 	}
 	if (hostagent.Upstream{URL: upstream, TokenFile: file}).WantsToken(t.Context()) {
-		t.Error("the host refuses the token that was found")
+		t.Error("the host refuses the token that was found; want it accepted")
 	}
 	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("the token's file is %v, %v; want it readable by its owner alone", info.Mode(), err)
@@ -70,15 +70,15 @@ func TestUpAsksForTheToken(t *testing.T) {
 	c, asked := new(upCmd), 0
 	ask := func() (string, error) { asked++; return "s3cret", nil }
 	if file, err := c.tokenFile(t.Context(), open, ask); file != "" || err != nil || asked > 0 {
-		t.Errorf("a host without a token: %q, %v, asked %d times", file, err, asked)
+		t.Errorf("a host without a token: file %q, %v, asked %d times; want no file, and 0", file, err, asked)
 	}
 	if _, err := c.tokenFile(t.Context(), wants, func() (string, error) { return "", errors.New("nobody there") }); err == nil {
-		t.Error("without an answer there is a token")
+		t.Error("tokenFile without an answer returns a token; want an error")
 	}
 	for range 2 {
 		file, err := c.tokenFile(t.Context(), wants, ask)
 		if err != nil || (hostagent.Upstream{URL: wants.Upstream, TokenFile: file}).WantsToken(t.Context()) {
-			t.Errorf("with an answer: %q, %v", file, err)
+			t.Errorf("with an answer: %q, %v; want a file whose token the host accepts", file, err)
 		}
 	}
 	if asked != 1 {
@@ -88,6 +88,6 @@ func TestUpAsksForTheToken(t *testing.T) {
 		t.Errorf("unattended: %v", err)
 	}
 	if file, err := c.tokenFile(t.Context(), hostagent.Found{Upstream: "lock:/x"}, ask); file != "" || err != nil {
-		t.Errorf("with a lock file: %q, %v", file, err)
+		t.Errorf("a host with a lock file: %q, %v; want no token file", file, err)
 	}
 }

@@ -110,7 +110,7 @@ func wantClosed(t *testing.T, c *refclient.Client, reason string) {
 	select {
 	case <-c.Done():
 	case <-time.After(patience):
-		t.Fatal("client's connection is still open")
+		t.Fatal("the client's connection is open; want it closed")
 	}
 	if code, got := c.CloseStatus(); code != int(ahp.CloseHostOffline) || got != reason {
 		t.Errorf("client was closed with %d %q; want %d %q", code, got, ahp.CloseHostOffline, reason)
@@ -152,7 +152,7 @@ func TestClientsLearnOfCrashBeforeLeaseEnds(t *testing.T) {
 				resumed <- err
 			}()
 			if _, err := held.Call(ctx, "ping", map[string]string{"channel": "ahp-root://"}); err != nil {
-				t.Errorf("ping of a held client: %v", err)
+				t.Errorf("ping by a client that is held: %v; want an answer", err)
 			}
 			again := time.Now()
 			next := start(t, args...)
@@ -163,7 +163,7 @@ func TestClientsLearnOfCrashBeforeLeaseEnds(t *testing.T) {
 			stopped(t, next, held)
 			_ = agent.cmd.Wait()
 			if !strings.Contains(agent.said.String(), "host-agent crashed; host released") {
-				t.Errorf("the sentinel did not say what it did:\n%s", agent.said.String())
+				t.Errorf("the sentinel's log lacks the crash; want host-agent crashed; host released:\n%s", agent.said.String())
 			}
 		})
 	}
@@ -184,13 +184,13 @@ func stopped(t *testing.T, p *process, c *refclient.Client) {
 	}
 	wantClosed(t, c, "host offline: host-agent stopped")
 	if err := p.cmd.Wait(); err != nil {
-		t.Errorf("host-agent ended with %v", err)
+		t.Errorf("the host-agent ended with %v; want no error", err)
 	}
 	if err := syscall.Kill(sentinel, 0); !errors.Is(err, syscall.ESRCH) {
-		t.Errorf("sentinel is still there: %v", err)
+		t.Errorf("the sentinel's process: %v; want it ended", err)
 	}
 	if said := p.said.String(); strings.Contains(said, "crashed") || strings.Contains(said, "WARN") {
-		t.Errorf("after a good end:\n%s", said)
+		t.Errorf("the log after a clean end must have neither a crash nor a warning:\n%s", said)
 	}
 }
 
@@ -211,7 +211,7 @@ func TestSuccessorReportsContainerDeath(t *testing.T) {
 	// refused.
 	rival := start(t, args...)
 	if err := rival.cmd.Wait(); err == nil || !strings.Contains(rival.said.String(), "served by another host-agent") {
-		t.Fatalf("a second host-agent ended with %v:\n%s", err, rival.said.String())
+		t.Fatalf("a second host-agent ended with %v; want served by another host-agent:\n%s", err, rival.said.String())
 	}
 
 	sentinel := agent.sentinel(t)
@@ -232,7 +232,7 @@ func TestSuccessorReportsContainerDeath(t *testing.T) {
 	select {
 	case <-c.Done():
 	case <-ctx.Done():
-		t.Fatal("client's connection is still open")
+		t.Fatal("the client's connection is open; want it closed")
 	}
 	// The relay may learn of the former host-agent's end only with the new host-agent.
 	if code, reason := c.CloseStatus(); code != int(ahp.CloseHostOffline) && code != int(ahp.CloseResync) {
@@ -259,13 +259,13 @@ func TestHostAgentServesWithoutSentinel(t *testing.T) {
 	agent := start(t, "run", "--relay", relay.URL(), "--token-file", token, "--upstream", host, "--no-sentinel", "--control", "off")
 	awaitOnline(t, relay)
 	if pid := agent.sentinel(t); pid != 0 {
-		t.Errorf("there is a sentinel: %d", pid)
+		t.Errorf("the sentinel %d runs in spite of --no-sentinel; want none", pid)
 	}
 	if err := agent.cmd.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
 	}
 	if err := agent.cmd.Wait(); err != nil {
-		t.Errorf("host-agent ended with %v", err)
+		t.Errorf("the host-agent ended with %v; want no error", err)
 	}
 }
 
@@ -299,12 +299,12 @@ func TestSentinelIsSmall(t *testing.T) {
 	}
 	t.Logf("sentinel %d kB, host-agent %d kB", small, large)
 	if 2*small > large {
-		t.Errorf("the sentinel has %d kB of its own, the host-agent %d kB", small, large)
+		t.Errorf("the sentinel takes %d kB, and the host-agent %d kB; want at most half", small, large)
 	}
 	if err := agent.cmd.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
 	}
 	if err := agent.cmd.Wait(); err != nil {
-		t.Errorf("host-agent ended with %v", err)
+		t.Errorf("the host-agent ended with %v; want no error", err)
 	}
 }

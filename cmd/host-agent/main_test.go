@@ -136,7 +136,7 @@ func TestCorrectSetupPassesTheCheck(t *testing.T) {
 		t.Errorf("check = %q, %v; want four times ok", out, err)
 	}
 	if strings.Contains(out, "s3cret") {
-		t.Error("check prints the host's token")
+		t.Error("check prints the host's token; want it hidden")
 	}
 }
 
@@ -257,7 +257,7 @@ func TestErrorsNameFaultAndRemedy(t *testing.T) {
 			}
 			for _, want := range test.want {
 				if !strings.Contains(err.Error(), want) {
-					t.Errorf("error %q does not say %q", err, want)
+					t.Errorf("the error %q lacks %q", err, want)
 				}
 			}
 		})
@@ -352,6 +352,6 @@ func TestRevokedToken(t *testing.T) {
 	again := exec.CommandContext(t.Context(), os.Args[0], args...)
 	out, err := again.CombinedOutput()
 	if again.ProcessState.ExitCode() != statusRefused || !strings.Contains(string(out), "relay token host") {
-		t.Errorf("a start with the token ends with %v: %s", err, out)
+		t.Errorf("a start with the revoked token ends with %v: %s; want statusRefused, and relay token host", err, out)
 	}
 }

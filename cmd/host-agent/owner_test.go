@@ -32,11 +32,11 @@ func TestOwnerListsAndKicksClients(t *testing.T) {
 		t.Fatalf("enroll: %q, %v", out, err)
 	}
 	if _, err := agent(t.Context(), t, enroll...); err == nil || !strings.Contains(err.Error(), "exists; move it away") {
-		t.Errorf("enroll over a file: %v", err)
+		t.Errorf("enroll over an existing file: %v; want exists; move it away", err)
 	}
 	enroll[len(enroll)-1] += "2"
 	if _, err := agent(t.Context(), t, enroll...); err == nil || !strings.Contains(err.Error(), "token revoked") {
-		t.Errorf("enroll once more: %v", err)
+		t.Errorf("a second enroll with the token: %v; want token revoked", err)
 	}
 	common := []string{"--relay", relay.URL(), "--credentials-file", file, "--upstream", host}
 	if out, err := agent(t.Context(), t, append([]string{"check"}, common...)...); err != nil || strings.Count(out, "ok ") != 4 {
@@ -44,7 +44,7 @@ func TestOwnerListsAndKicksClients(t *testing.T) {
 	}
 	for _, args := range [][]string{{"clients"}, {"kick", "x"}, {"clients", "--host", "laptop"}, {"clients", "--control", filepath.Join(dir, "none")}} {
 		if _, err := agent(t.Context(), t, args...); err == nil || !strings.Contains(err.Error(), hostagent.ErrNoAgent.Error()) {
-			t.Errorf("%q without a host-agent: %v", args, err)
+			t.Errorf("%q without a host-agent: %v; want ErrNoAgent", args, err)
 		}
 	}
 
@@ -71,7 +71,7 @@ func TestOwnerListsAndKicksClients(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := client.Call(t.Context(), "createSession", map[string]any{"channel": "demo:/1", "provider": "demo"}); err == nil {
-		t.Error("--allow read lets a client create a session")
+		t.Error("with --allow read, createSession succeeds; want an error")
 	}
 	out, err = agent(t.Context(), t, "clients")
 	if err != nil || strings.Count(out, "\n") != 2 || !strings.Contains(out, "ada l") || !strings.Contains(out, "read") || !strings.Contains(out, `c\x1b[31m`) {
@@ -80,11 +80,11 @@ func TestOwnerListsAndKicksClients(t *testing.T) {
 	out, err = agent(t.Context(), t, "clients", "--host", "laptop", "--json")
 	var list hostagent.Clients
 	if err != nil || json.Unmarshal([]byte(out), &list) != nil || len(list.Clients) != 1 || list.Clients[0].Refused != 1 {
-		t.Fatalf("clients --json: %s, %v", out, err)
+		t.Fatalf("clients --json: %s, %v; want one client, with 1 refused request", out, err)
 	}
 	for _, args := range [][]string{{"kick"}, {"kick", "x", "--subject", "ada"}, {"kick", "x", "--for", "-1s"}, {"kick", "x"}} {
 		if out, err := agent(t.Context(), t, args...); err == nil {
-			t.Errorf("%q: %q, and no error", args, out)
+			t.Errorf("%q succeeds with %q; want an error", args, out)
 		}
 	}
 	if out, err := agent(t.Context(), t, "kick", list.Clients[0].ID, "--for", "1h"); err != nil || out != "1 ended\n" {
@@ -93,16 +93,16 @@ func TestOwnerListsAndKicksClients(t *testing.T) {
 	select {
 	case <-client.Done():
 	case <-time.After(time.Minute):
-		t.Error("the client is still there")
+		t.Error("the kicked client is connected after a minute; want it closed")
 	}
 	if out, err := agent(t.Context(), t, "kick", "--subject", "bob"); err != nil || out != "0 ended\n" {
-		t.Errorf("kick of a subject: %q, %v", out, err)
+		t.Errorf("kick of a subject without connections: %q, %v; want 0 ended", out, err)
 	}
 	stop()
 	if err := <-ended; err != nil {
 		t.Errorf("run ended with %v", err)
 	}
 	if entries, err := os.ReadDir(filepath.Join(dir, "ahp-host-agent")); err != nil || len(entries) != 0 {
-		t.Errorf("run has left behind %v, %v", entries, err)
+		t.Errorf("run has left %v in the control directory, %v; want nothing", entries, err)
 	}
 }

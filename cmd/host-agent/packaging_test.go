@@ -24,7 +24,7 @@ func TestUnitSetsKnownFlagsInItsOwnDirectories(t *testing.T) {
 	}
 	for _, name := range regexp.MustCompile(`AHP_AGENT_[A-Z_]*[A-Z]`).FindAllString(string(text), -1) {
 		if !strings.Contains(help.String(), "$"+name) {
-			t.Errorf("the unit sets %s, which is no flag of host-agent run", name)
+			t.Errorf("the unit sets %s; want only variables of host-agent run", name)
 		}
 	}
 	for _, want := range []string{
@@ -37,6 +37,6 @@ func TestUnitSetsKnownFlagsInItsOwnDirectories(t *testing.T) {
 		}
 	}
 	if strings.Contains(string(text), "%h") {
-		t.Error("the unit names root's home")
+		t.Error("the unit names the home directory of root; want directories which systemd makes")
 	}
 }

@@ -38,7 +38,7 @@ func startHost(t *testing.T) (host *os.Process, url string) {
 	})
 	lines := bufio.NewScanner(out)
 	if !lines.Scan() {
-		t.Fatal("the host does not say where it is")
+		t.Fatal("the host prints no address; want one line")
 	}
 	return cmd.Process, lines.Text()
 }
@@ -62,7 +62,7 @@ func stop(t *testing.T, p *os.Process) {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatal("the process does not stop")
+			t.Fatal("the process runs after its end was requested; want it stopped")
 		}
 	}
 }
@@ -129,18 +129,18 @@ func TestStoppedHostKeepsItsClients(t *testing.T) {
 		}
 		select {
 		case err := <-answers:
-			t.Fatalf("a host that is stopped has answered: %v", err)
+			t.Fatalf("a stopped host has answered: %v; want no answer", err)
 		case <-ctx.Done():
-			t.Fatal("the host is not listed as silent")
+			t.Fatal("the relay does not list the host as silent; want it silent")
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
 	if off := info.Silent.Sub(stopped).Abs(); off > 6*time.Second { // the host may have answered a ping just before
-		t.Errorf("the host has not answered since %v; it was stopped at %v", info.Silent, stopped)
+		t.Errorf("the host is listed as silent since %v; want within 6 s of its stop at %v", info.Silent, stopped)
 	}
 	select {
 	case err := <-answers:
-		t.Fatalf("a host that is stopped has answered: %v", err)
+		t.Fatalf("a stopped host has answered: %v; want no answer", err)
 	case <-time.After(2 * time.Second): // longer than the resume window
 	}
 
@@ -154,7 +154,7 @@ func TestStoppedHostKeepsItsClients(t *testing.T) {
 	}
 	for listed(t, relay).Silent != nil {
 		if ctx.Err() != nil {
-			t.Fatal("the host is still listed as silent")
+			t.Fatal("the continued host is listed as silent; want it answering")
 		}
 		time.Sleep(10 * time.Millisecond)
 	}

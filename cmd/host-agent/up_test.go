@@ -132,12 +132,12 @@ func TestUpJoinsByACodeAndFindsTheHost(t *testing.T) {
 	code := show.await(t, `\n  ([B-Z]{4}-[B-Z]{4})\n`)[1]
 	fingerprint := show.await(t, `must show the fingerprint (\S+)\.`)[1]
 	if !strings.Contains(show.String(), relay.URL()+"/device") {
-		t.Errorf("it does not say where to go: %q", show.String())
+		t.Errorf("up does not print where to approve; want the address /device: %q", show.String())
 	}
 	var waiting peopleapi.Waiting
 	asOwner(t, relay, "GET", "/api/requests/"+code, nil, &waiting)
 	if waiting.Fingerprint != fingerprint || waiting.Machine == "" {
-		t.Errorf("who decides is shown %+v; the terminal %s", waiting, fingerprint)
+		t.Errorf("the approving person is shown %+v; want a machine, and the terminal's fingerprint %s", waiting, fingerprint)
 	}
 	asOwner(t, relay, "POST", "/api/requests/"+waiting.ID, map[string]any{"approve": true, "code": code, "host": "laptop"}, &struct{}{})
 	show.await(t, `This machine is now host laptop of tenant default`)
@@ -149,7 +149,7 @@ func TestUpJoinsByACodeAndFindsTheHost(t *testing.T) {
 	awaitOnline(t, relay)
 	stop()
 	if strings.Contains(show.String(), "type the code") {
-		t.Errorf("the second start asks again: %q", show.String())
+		t.Errorf("the second start asks for approval: %q; want no code", show.String())
 	}
 }
 
@@ -180,7 +180,7 @@ func TestChoiceIsAskedUntilItIsValid(t *testing.T) {
 	}
 	for _, asked := range []bool{true, false} {
 		if got, err := choose(strings.NewReader(""), io.Discard, asked, found); err == nil || !strings.Contains(err.Error(), "--upstream") {
-			t.Errorf("with nobody there: %+v, %v", got, err)
+			t.Errorf("choose without an answer = %+v, %v; want an error that names --upstream", got, err)
 		}
 	}
 }
@@ -216,10 +216,10 @@ func TestServiceIsInstalledAndRemoved(t *testing.T) {
 		return string(out), err
 	}
 	if out, err := do("install", "up", "https://relay.example.com"); err == nil || !strings.Contains(out, "host-agent up https://relay.example.com first") {
-		t.Errorf("before it has joined: %s, %v", out, err)
+		t.Errorf("install before host-agent up has joined: %s, %v; want an error that names up", out, err)
 	}
 	if out, err := do("install", "rm", "-rf"); err == nil || !strings.Contains(out, "cannot run as a service") {
-		t.Errorf("something else: %s, %v", out, err)
+		t.Errorf("install of rm -rf: %s, %v; want cannot run as a service", out, err)
 	}
 	key := auth.NewHostKey()
 	credential, err := json.Marshal(map[string]any{"credential": "x", "key": key.Seed()})
@@ -240,11 +240,11 @@ func TestServiceIsInstalledAndRemoved(t *testing.T) {
 	}
 	for _, want := range []string{"ExecStart=", "https://relay.example.com", file, "Restart=always", "RestartSec=2\n", "RestartPreventExitStatus=77\n", "TimerSlackNSec=1ms\n", "WantedBy=default.target\n"} {
 		if !strings.Contains(string(text), want) {
-			t.Errorf("the unit has no %q:\n%s", want, text)
+			t.Errorf("the unit lacks %q:\n%s", want, text)
 		}
 	}
 	if out, err := do("install", "up", "https://relay.example.com"); err == nil || !strings.Contains(out, "uninstall removes it") {
-		t.Errorf("a second time: %s, %v", out, err)
+		t.Errorf("a second install: %s, %v; want uninstall removes it", out, err)
 	}
 	if out, err := do("status"); err != nil || !strings.Contains(out, "running") {
 		t.Errorf("status: %s, %v", out, err)
@@ -253,7 +253,7 @@ func TestServiceIsInstalledAndRemoved(t *testing.T) {
 		t.Errorf("uninstall: %s, %v", out, err)
 	}
 	if _, err := os.Stat(unit); !os.IsNotExist(err) {
-		t.Errorf("the unit is left: %v", err)
+		t.Errorf("after uninstall, Stat of the unit = %v; want it removed", err)
 	}
 	failing := "#!/bin/sh\n[ \"$1\" = $FAIL ] && { echo Failed to connect to bus >&2; exit 1; }\nexit 0\n"
 	if err := os.WriteFile(filepath.Join(bin, "systemctl"), []byte(failing), 0o700); err != nil {
@@ -261,21 +261,21 @@ func TestServiceIsInstalledAndRemoved(t *testing.T) {
 	}
 	t.Setenv("FAIL", "enable")
 	if out, err := do("install", "up", "https://relay.example.com"); err == nil {
-		t.Errorf("although the unit cannot be enabled: %s, %v", out, err)
+		t.Errorf("install when the unit cannot be enabled: %s, %v; want an error", out, err)
 	}
 	t.Setenv("FAIL", "daemon-reload")
 	if out, err := do("install", "up", "https://relay.example.com"); err == nil || !strings.Contains(out, "connect to bus") || !strings.Contains(out, "--system --run-as") {
-		t.Errorf("without the user's manager: %s, %v", out, err)
+		t.Errorf("install without the user's manager: %s, %v; want an error with the remedy", out, err)
 	}
 	if _, err := os.Stat(unit); !os.IsNotExist(err) {
-		t.Errorf("a failed installation leaves the unit: %v", err)
+		t.Errorf("after a failed install, Stat of the unit = %v; want it removed", err)
 	}
 	if err := os.Remove(filepath.Join(bin, "rpm-ostree")); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat("/run/systemd/system"); os.IsNotExist(err) {
 		if out, err := do("install", "up", "https://relay.example.com"); err == nil || !strings.Contains(out, "systemd does not run") || !strings.Contains(out, " up --no-qr ") {
-			t.Errorf("without systemd: %s, %v", out, err)
+			t.Errorf("install without systemd: %s, %v; want an error with the command to run", out, err)
 		}
 	}
 	asked, err := os.ReadFile(calls)

@@ -35,7 +35,7 @@ func TestChangedAuditFilesAreDetected(t *testing.T) {
 	}
 	last := strings.TrimSuffix(out[strings.LastIndex(out, " ")+1:], "\n")
 	if _, _, err := relay(t, "audit", "verify", path, "--last", last); err != nil {
-		t.Errorf("with its last hash: %v", err)
+		t.Errorf("verify with the file's last hash: %v; want no error", err)
 	}
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -56,17 +56,17 @@ func TestChangedAuditFilesAreDetected(t *testing.T) {
 		t.Fatal(err)
 	}
 	if out, _, err := relay(t, "audit", "verify", old, path); err != nil || !strings.HasPrefix(out, "4 lines") {
-		t.Errorf("over a rotation: %q, %v", out, err)
+		t.Errorf("verify over a rotation: %q, %v; want 4 lines", out, err)
 	}
 	if _, _, err := relay(t, "audit", "verify", path, old); err == nil {
-		t.Error("in the wrong order nothing is wrong")
+		t.Error("verify with the files in the wrong order succeeds; want an error")
 	}
 	out, _, err = relay(t, "audit", "export", old, path, "--event", "share", "--event", "setup", "--format", "csv", "--since", "2020-01-01T00:00:00Z")
 	if err != nil || strings.Count(out, "\n") != 3 || !strings.Contains(out, ",share,,,ada,") || !strings.Contains(out, ",setup,,,bob,") {
 		t.Errorf("export = %q, %v", out, err)
 	}
 	if out, _, err := relay(t, "audit", "export", old, "--subject", "bob"); err != nil || out != "" {
-		t.Errorf("export of nobody = %q, %v", out, err)
+		t.Errorf("export of an absent subject = %q, %v; want no lines", out, err)
 	}
 	if err := os.WriteFile(old, []byte(strings.Replace(string(text), "share", "sharE", 1)), 0o600); err != nil {
 		t.Fatal(err)
@@ -75,6 +75,6 @@ func TestChangedAuditFilesAreDetected(t *testing.T) {
 		t.Errorf("after a change: %v", err)
 	}
 	if _, _, err := relay(t, "audit", "verify", path, "--last", last); err == nil {
-		t.Error("with another last line nothing is wrong")
+		t.Error("verify with a different last hash succeeds; want an error")
 	}
 }

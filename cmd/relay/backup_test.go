@@ -36,7 +36,7 @@ func TestBackupRestoresTheDataDirectory(t *testing.T) {
 		t.Errorf("the backup: %v, %v; want that nobody else reads it", info.Mode(), err)
 	}
 	if err := run(t.Context(), []string{"backup", "--data-dir", dir, file}, &out, &out); err == nil {
-		t.Error("a backup was written over another")
+		t.Error("backup replaces an existing file; want an error")
 	}
 	to := filepath.Join(t.TempDir(), "new")
 	if err := run(t.Context(), []string{"restore", "--data-dir", to, file}, &out, &out); err != nil {
@@ -44,7 +44,7 @@ func TestBackupRestoresTheDataDirectory(t *testing.T) {
 	}
 	restored, err := auth.ExistingKeys(to)
 	if err != nil || !restored.Links().RelayKey().Equal(keys.Links().RelayKey()) {
-		t.Errorf("the keys are others: %v", err)
+		t.Errorf("the restored keys differ: %v; want the same", err)
 	}
 	for name, want := range map[string]bool{"hosts.json": true, "people/a": true, "lock": false, "node": false, "instances": false, "jetstream": false} {
 		if _, err := os.Stat(filepath.Join(to, name)); (err == nil) != want {
@@ -52,7 +52,7 @@ func TestBackupRestoresTheDataDirectory(t *testing.T) {
 		}
 	}
 	if err := run(t.Context(), []string{"restore", "--data-dir", to, file}, &out, &out); err == nil || !strings.Contains(err.Error(), "not empty") {
-		t.Errorf("restore into a directory that has something: %v", err)
+		t.Errorf("restore into a directory with files: %v; want not empty", err)
 	}
 }
 

@@ -47,7 +47,7 @@ func TestDemoQRCodeFits80Columns(t *testing.T) {
 	}
 	const margin = 2 // columns of the margin that may be cut off
 	if address := shortAddress("http://192.168.178.100:65535", token); cli.QRWidth(address)-margin > 80 {
-		t.Errorf("the QR code of %s, %d bytes, needs %d columns", address, len(address), cli.QRWidth(address)-margin)
+		t.Errorf("the QR code of %s, %d bytes, needs %d columns; want at most 80", address, len(address), cli.QRWidth(address)-margin)
 	}
 }
 

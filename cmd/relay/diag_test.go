@@ -101,7 +101,7 @@ func TestDiagHasNoSecrets(t *testing.T) {
 		"goroutines.txt": "goroutine 1 ", "heap.txt": "heap profile", "log.txt": "the first line\nGET /ahp/laptop?tkn=***\nlink https://relay.example.com/setup#***\nuser nats://***@nats.example.com\nthe last line\n",
 	} {
 		if !strings.Contains(parts[name], want) {
-			t.Errorf("%s has no %q: %.300s", name, want, parts[name])
+			t.Errorf("%s lacks %q: %.300s", name, want, parts[name])
 		}
 	}
 	all := ""
@@ -114,14 +114,14 @@ func TestDiagHasNoSecrets(t *testing.T) {
 	}
 	for _, secret := range append(secrets, token, "swordfish", "sesame") {
 		if strings.Contains(all, secret) {
-			t.Errorf("%.20s… is in the file", secret)
+			t.Errorf("the diagnosis file contains the secret %.20s…", secret)
 		}
 	}
 	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("the file is %v, %v; want that nobody else reads it", info.Mode(), err)
 	}
 	if _, _, err := relay(t, "diag", "--data-dir", dir, "--relay", url, "--admin", admin, file); err == nil {
-		t.Error("a file was written over another")
+		t.Error("diag replaces an existing file; want an error")
 	}
 }
 

@@ -55,6 +55,6 @@ func TestListenerIsReadFromFlagsAndFile(t *testing.T) {
 		t.Errorf("configuration (-want +got):\n%s", diff)
 	}
 	if !cfg.ListenPlain || len(cfg.Gateway.TrustProxy) != 2 || cfg.Gateway.TrustProxy[0] != want.Gateway.TrustProxy[0] || cfg.Gateway.TrustProxy[1] != want.Gateway.TrustProxy[1] {
-		t.Errorf("configuration: plain %v, proxies %v", cfg.ListenPlain, cfg.Gateway.TrustProxy)
+		t.Errorf("the configuration has plain %v, proxies %v; want true, and the file's two proxies", cfg.ListenPlain, cfg.Gateway.TrustProxy)
 	}
 }

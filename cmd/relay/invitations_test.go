@@ -29,10 +29,10 @@ func TestInvitationIsListedAndWithdrawn(t *testing.T) {
 		t.Errorf("withdraw: %q, %v", out, err)
 	}
 	if _, err := command("withdraw", found[1]); err == nil {
-		t.Error("an invitation is withdrawn twice")
+		t.Error("a second withdraw of an invitation succeeds; want an error")
 	}
 	if out, err := command("invitations"); err != nil || strings.Contains(out, found[1]) {
-		t.Errorf("after that, invitations: %v\n%s", err, out)
+		t.Errorf("invitations after the withdrawal: %v; want none\n%s", err, out)
 	}
 }
 

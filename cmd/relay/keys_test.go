@@ -35,12 +35,12 @@ func TestCommandsRollTheKeys(t *testing.T) {
 	added, _, _ := strings.Cut(do(true, "add", "--sign-after", "0s"), "\n")
 	ids, table := rows()
 	if len(ids) != 2 || ids[1] != added || !strings.HasSuffix(strings.TrimSpace(table), "signs") {
-		t.Fatalf("after keys were added:\n%s", table)
+		t.Fatalf("after keys add, the keys must be the old and the new set, and the new one signs:\n%s", table)
 	}
 	do(false, "retire", ids[0]) // refused, because the new keys have just begun to sign
 	do(true, "retire", "--force", ids[0])
 	if ids, table := rows(); len(ids) != 1 || ids[0] != added {
-		t.Fatalf("after keys were retired:\n%s", table)
+		t.Fatalf("after keys retire, the keys must be the new set only:\n%s", table)
 	}
 	do(false, "retire", "--force", added)
 }

@@ -48,7 +48,7 @@ func TestTokenCommandPrintsOnlyTheToken(t *testing.T) {
 	}
 	client, err := keys.Tokens().VerifyClient(strings.TrimSuffix(out, "\n"))
 	if err != nil || client.Subject != "ada" || client.Access != auth.AccessRead || client.Tenant != "default" || !client.Files {
-		t.Errorf("client token says %+v, %v", client, err)
+		t.Errorf("the client token has %+v, %v; want ada, level look, with files", client, err)
 	}
 	for level, want := range map[string]auth.Access{"look": auth.AccessRead, "talk": auth.AccessTalk, "approve": auth.AccessApprove, "operate": auth.AccessWrite, "own": auth.AccessAdmin} {
 		out, _, err := relay(t, "token", "client", "--data-dir", dir, "--host", "laptop", "--subject", "ada", "--level", level)
@@ -67,7 +67,7 @@ func TestTokenCommandPrintsOnlyTheToken(t *testing.T) {
 		t.Fatal(err)
 	}
 	if host, err := keys.Tokens().VerifyHost(strings.TrimSuffix(out, "\n")); err != nil || host.Host != "laptop" {
-		t.Errorf("host token says %+v, %v", host, err)
+		t.Errorf("the host token has %+v, %v; want laptop", host, err)
 	}
 }
 
@@ -194,7 +194,7 @@ func TestErrorsNameFaultAndPlace(t *testing.T) {
 			}
 			for _, want := range test.want {
 				if !strings.Contains(err.Error(), want) {
-					t.Errorf("error %q does not say %q", err, want)
+					t.Errorf("the error %q lacks %q", err, want)
 				}
 			}
 		})
@@ -229,7 +229,7 @@ func (b *syncBuffer) match(t *testing.T, pattern string) string {
 		case text := <-b.text:
 			b.all += text
 		case <-deadline:
-			t.Fatalf("never wrote %s; wrote %s", pattern, b.all)
+			t.Fatalf("no output matches %s; the output is %s", pattern, b.all)
 		}
 	}
 	return b.all
@@ -270,7 +270,7 @@ func TestServeRunsUntilItIsStopped(t *testing.T) {
 	}
 	out, said, err := relay(t, "setup-link", "--relay", url, "--no-qr")
 	if err != nil || !strings.HasPrefix(out, url+"/setup#") || strings.Count(out, "\n") != 1 || !strings.Contains(said, "an owner of the relay") {
-		t.Errorf("setup-link = %q, %q, %v", out, said, err)
+		t.Errorf("setup-link = %q, %q, %v; want one link to /setup, and an owner of the relay", out, said, err)
 	}
 	t.Setenv("AHP_RELAY_DATA_DIR", strangers)
 	if _, _, err := relay(t, "hosts", "--relay", url); err == nil || !strings.Contains(err.Error(), "different keys") {
@@ -311,7 +311,7 @@ func TestDemoNeedsATemporaryDirectory(t *testing.T) {
 	missing := filepath.Join(t.TempDir(), "none")
 	t.Setenv("TMPDIR", missing)
 	if _, _, err := relay(t, "demo", "--listen", "127.0.0.1:0"); err == nil || !strings.Contains(err.Error(), missing) || !strings.Contains(err.Error(), "set TMPDIR") {
-		t.Errorf("demo without /tmp: %v", err)
+		t.Errorf("demo without a temporary directory: %v; want its path, and set TMPDIR", err)
 	}
 }
 

@@ -77,13 +77,13 @@ func TestProvidersComeFromTwoFiles(t *testing.T) {
 		}
 		verifiers, end, err := c.OIDC.verifiers(oidc.Options{})
 		if err != nil || len(verifiers) != 1 || verifiers["https://login.example.com"] == nil {
-			t.Errorf("%v: verifiers %v, %v", args, verifiers, err)
+			t.Errorf("%v: the verifiers are %v, %v; want one for login.example.com", args, verifiers, err)
 		}
 		end()
 	}
 	write(own, strings.Replace(providers, "audience", "audiences", 1))
 	if _, err := serveWith(t, "--oidc", own); err == nil || !strings.Contains(err.Error(), "audiences") {
-		t.Errorf("a key that is none: %v", err)
+		t.Errorf("an unknown member in the providers' file: %v; want its name, audiences", err)
 	}
 	for want, list := range map[string]issuers{
 		"duplicate issuer": append(wantProviders[:1:1], wantProviders[0]),

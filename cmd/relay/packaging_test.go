@@ -29,7 +29,7 @@ func TestPackagesSetExistingFlags(t *testing.T) {
 		text, err := os.ReadFile(path)
 		for _, name := range set.FindAllString(string(text), -1) {
 			if !strings.Contains(help, "$"+name) {
-				t.Errorf("%s sets %s, which is no flag of relay serve", path, name)
+				t.Errorf("%s sets %s; want only variables of relay serve", path, name)
 			}
 		}
 		return err
@@ -47,7 +47,7 @@ func TestPackagesSetExistingFlags(t *testing.T) {
 			t.Skip("an old systemd-analyze: the units are not looked at")
 		}
 		if err != nil {
-			t.Errorf("%s: more than 2.0: %v\n%s", unit, err, out)
+			t.Errorf("%s: systemd-analyze reports an exposure above 2.0: %v\n%s", unit, err, out)
 		}
 	}
 }
@@ -89,7 +89,7 @@ func TestImagesStartWithoutFlags(t *testing.T) {
 		t.Fatal(said)
 	}
 	if out, _, err := relay(t, "check"); err != nil || !strings.Contains(out, "relay at http://127.0.0.1:") {
-		t.Errorf("the health check: %q, %v", out, err)
+		t.Errorf("the image's health check: %q, %v; want relay at http://127.0.0.1", out, err)
 	}
 	stop()
 	if err := <-ended; err != nil {

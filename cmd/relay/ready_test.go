@@ -54,7 +54,7 @@ func TestRelayIsCalledReadyWhenItIs(t *testing.T) {
 	start(1).match(t, "relay started|relay ready")
 	first.await(t, `msg="relay ready" url=`+url)
 	if status := readyz(t, url); status != http.StatusOK {
-		t.Errorf("the relay is called ready, and /readyz answers HTTP %d", status)
+		t.Errorf("after the log line relay ready, /readyz answers HTTP %d; want 200", status)
 	}
 }
 

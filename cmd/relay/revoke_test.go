@@ -76,11 +76,11 @@ func TestRevokeWorksWithAndWithoutARelay(t *testing.T) {
 	}
 	for _, want := range []string{"laptop", "FILED", time.Now().UTC().Add(auth.MaxDerivedTTL + time.Hour).Format("2006-01-02T"), "SPELT", "for ever", "acme", "ada@example.com"} {
 		if !strings.Contains(out, want) {
-			t.Errorf("revocations does not say %s:\n%s", want, out)
+			t.Errorf("revocations lacks %s:\n%s", want, out)
 		}
 	}
 	if out, _, err := relay(t, "revoke", "--data-dir", dir, "--relay", "http://127.0.0.1:1", "--host", "laptop"); err == nil || !strings.Contains(err.Error(), "nothing is revoked: a relay uses") {
-		t.Errorf("beside a relay that runs elsewhere: %q, %v", out, err)
+		t.Errorf("revoke beside a relay that runs elsewhere: %q, %v; want nothing is revoked", out, err)
 	}
 }
 

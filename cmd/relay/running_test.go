@@ -62,7 +62,7 @@ func TestCommandsFindTheirRelay(t *testing.T) {
 		t.Errorf("forget: %v; want the relay's answer", err)
 	}
 	if out, _, err := relay(t, "share", "--data-dir", dir, "--host", "laptop", "--channel", "ahp-session:/a", "--no-qr"); err == nil || !strings.Contains(err.Error(), "no such host") || out != "" {
-		t.Errorf("share of an unknown host = %q, %v", out, err)
+		t.Errorf("share of an unknown host = %q, %v; want no such host", out, err)
 	}
 	plain := strings.Replace(url, "https", "http", 1)
 	for at, want := range map[string]string{plain: "use " + url, url: "--ca-file"} {
@@ -71,17 +71,17 @@ func TestCommandsFindTheirRelay(t *testing.T) {
 		}
 	}
 	if _, said, err := relay(t, "revoke", "--data-dir", dir, "--token", "SPELT"); err != nil || !strings.Contains(said, "no token with an ID like SPELT") {
-		t.Errorf("revoke of an ID that no relay issues: %q, %v", said, err)
+		t.Errorf("revoke of an ID that relays do not issue: %q, %v; want a note about it", said, err)
 	}
 	parts := opened(t, file)
 	if !strings.Contains(parts["settings.json"], `"hold":"7m0s"`) || !strings.Contains(parts["check.txt"], url) {
 		t.Errorf("diag has %s and %s; want those of the relay at %s", parts["settings.json"], parts["check.txt"], url)
 	}
 	if out, _, err := relay(t, "revoke", "--data-dir", beside, "--relay", url, "--token", "OTHER"); err == nil || !strings.Contains(err.Error(), "nothing is revoked") || out != "" {
-		t.Errorf("revoke at a relay without trust in its certificate = %q, %v", out, err)
+		t.Errorf("revoke at a relay with an untrusted certificate = %q, %v; want nothing is revoked", out, err)
 	}
 	if _, _, err := relay(t, "diag", "--data-dir", dir, "--relay", url, filepath.Join(t.TempDir(), "x")); err != nil {
-		t.Errorf("diag with --relay: %v", err)
+		t.Errorf("diag with --relay: %v; want no error", err)
 	}
 }
 
@@ -129,7 +129,7 @@ func TestAddressesOfNoRelay(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, _, err := relay(t, "hosts", "--data-dir", dir); err == nil || !strings.Contains(err.Error(), "different server") {
-		t.Errorf("with a different relay at the address: %v", err)
+		t.Errorf("hosts with a different server at the stored address: %v; want different server", err)
 	}
 }
 
@@ -182,7 +182,7 @@ func TestSetupLinkOpens(t *testing.T) {
 					t.Errorf("setup-link = %q, %v; want to hear that it needs an address", out, err)
 				}
 				if out, _, err := relay(t, "setup-link", "--data-dir", dir, "--no-qr", "--url", "http://relay.test"); err != nil || !strings.HasPrefix(out, "http://relay.test/setup#") {
-					t.Errorf("setup-link --url = %q, %v", out, err)
+					t.Errorf("setup-link --url = %q, %v; want a link with that address", out, err)
 				}
 			}
 			stop()

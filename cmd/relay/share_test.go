@@ -51,7 +51,7 @@ func TestSharePrintsOneLink(t *testing.T) {
 		}
 		params, err := url.ParseQuery(fragment)
 		if err != nil || params.Get("host") != "laptop" || params.Get("session") != channel {
-			t.Errorf("%s: the link says %v, %v", name, params, err)
+			t.Errorf("%s: the link's fragment is %v, %v; want the host laptop and the session", name, params, err)
 		}
 		who, err := keys.Tokens().VerifyClient(params.Get("token"))
 		if err != nil {
@@ -110,7 +110,7 @@ func servingHost(t *testing.T, dir, base, upstream string) {
 	t.Cleanup(func() {
 		stop()
 		if err := <-ended; err != nil {
-			t.Errorf("the host-agent ended with %v", err)
+			t.Errorf("the host-agent ended with %v; want no error", err)
 		}
 	})
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
@@ -119,7 +119,7 @@ func servingHost(t *testing.T, dir, base, upstream string) {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("the relay does not know the host: %s, %v", out, err)
+			t.Fatalf("the relay does not list the host: %s, %v", out, err)
 		}
 	}
 }
@@ -146,7 +146,7 @@ func TestRunningRelayAuditsShare(t *testing.T) {
 	}
 	_, token, _ := strings.Cut(strings.TrimSpace(out), "token=")
 	if token == "" || strings.Contains(string(lines), token) {
-		t.Error("the audit has the token")
+		t.Error("the audit contains the share's token; want it hidden")
 	}
 }
 

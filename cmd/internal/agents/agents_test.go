@@ -84,14 +84,14 @@ func TestRepositoriesAreFoundNearby(t *testing.T) {
 		t.Errorf("folders = %v; want %v", err, errNoFolder)
 	}
 	if _, err := folders([]string{filepath.Join(home, "absent")}); err == nil {
-		t.Error("an absent folder is accepted")
+		t.Error("folders accepts an absent folder; want an error")
 	}
 }
 
 func TestCommandBelongsToOneAgent(t *testing.T) {
 	for _, f := range []Flags{{}, {Agent: []string{"a", "b"}}} {
 		if _, err := f.Programs([]string{"--", "true"}); err == nil {
-			t.Errorf("%v: a command without one agent is accepted", f.Agent)
+			t.Errorf("Programs with the agents %v accepts a command; want an error unless there is one agent", f.Agent)
 		}
 	}
 	list, err := (&Flags{Agent: []string{"mine"}}).Programs([]string{"--", "true"})

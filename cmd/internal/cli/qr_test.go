@@ -65,7 +65,7 @@ func TestQRCodeOnTerminals(t *testing.T) {
 		got := <-read
 		_ = terminal.Close()
 		if strings.Contains(got, "█") != test.want {
-			t.Errorf("%d columns: printed %q", test.columns, got)
+			t.Errorf("with %d columns, the printed text is %q; want a QR code only if it fits", test.columns, got)
 		}
 		if !test.want && !strings.Contains(said.String(), "columns wide") {
 			t.Errorf("%d columns: said %q", test.columns, said.String())

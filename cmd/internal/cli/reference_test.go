@@ -44,7 +44,7 @@ func TestReferenceContainsEveryFlag(t *testing.T) {
 		}
 	}
 	if bytes.Contains(all, []byte("business")) || bytes.Contains(all, []byte("idden")) {
-		t.Errorf("hidden things in\n%s", all)
+		t.Errorf("the reference contains hidden flags or commands:\n%s", all)
 	}
 }
 
