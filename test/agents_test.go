@@ -54,7 +54,7 @@ func wantTaken(t *testing.T, ended <-chan error) {
 			t.Errorf("Run = %v; want %v", err, registry.ErrHostTaken)
 		}
 	case <-time.After(60 * time.Second):
-		t.Fatal("host-agent still runs, although another one has the host")
+		t.Fatal("the host-agent runs 60 s after a rival has taken its host; want ErrHostTaken")
 	}
 }
 

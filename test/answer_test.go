@@ -88,7 +88,7 @@ func TestHostHearsOneAnswer(t *testing.T) {
 		t.Fatalf("pushed %+v; want to allow once, and then to skip", first)
 	}
 	if p := viewer.Next(); len(p.Answers) != 0 {
-		t.Errorf("who may not approve was pushed %+v", p.Answers)
+		t.Errorf("a person who may not approve got the answers %+v; want none", p.Answers)
 	}
 
 	var mu sync.Mutex

@@ -43,7 +43,7 @@ func TestViewersOfALinkShareAConnection(t *testing.T) {
 			ClientID: fmt.Sprintf("viewer-%d", i), ProtocolVersions: []string{"0.9.0"}, InitialSubscriptions: []string{"ahp-root://", vars["session"]},
 		})
 		if err != nil || len(answer.Snapshots) != 2 {
-			t.Fatalf("initialize: %d snapshots, %v", len(answer.Snapshots), err)
+			t.Fatalf("initialize: %d snapshots, %v; want 2", len(answer.Snapshots), err)
 		}
 		snapshot, err := c.Subscribe(ctx, vars["chat"])
 		cancel()
@@ -76,7 +76,7 @@ func TestViewersOfALinkShareAConnection(t *testing.T) {
 	}
 	asked := bytes.Join(conns[1].ToHost(), []byte("\n"))
 	if strings.Contains(string(asked), "viewer-") {
-		t.Errorf("the host is told of a viewer:\n%s", asked)
+		t.Errorf("the host received a viewer's name; want none:\n%s", asked)
 	}
 
 	// Viewers cannot change anything, and see no other session.
@@ -84,7 +84,7 @@ func TestViewersOfALinkShareAConnection(t *testing.T) {
 		t.Errorf("createSession: %v", err)
 	}
 	if _, err := all[0].Subscribe(ctx, "demo:/another"); err == nil || !strings.Contains(err.Error(), "-32009") {
-		t.Errorf("subscribe to another session: %v", err)
+		t.Errorf("subscribe to a different session: %v; want error -32009", err)
 	}
 }
 
@@ -119,14 +119,14 @@ func TestAudienceSeesCanvases(t *testing.T) {
 		w.call(c, "subscribe", map[string]any{"channel": w.session})
 		page := viewer.open(w.ticket(c, map[string]any{"channel": channel, "uri": w.show(c, channel)}))
 		if page.status != http.StatusOK || page.body != "<p>app /start?x=1" {
-			t.Fatalf("the %s viewer gets %d %q", name, page.status, page.body)
+			t.Fatalf("the page of the %s viewer: HTTP %d, %q; want 200, and the app's page", name, page.status, page.body)
 		}
 		base := strings.TrimSuffix(page.url, "/start?x=1")
 		if got := viewer.open(base + "/large"); got.body != string(large) {
-			t.Errorf("%s viewer: %d bytes, status %d", name, len(got.body), got.status)
+			t.Errorf("the %s viewer got %d bytes, HTTP %d; want the large file", name, len(got.body), got.status)
 		}
 		if got := viewer.send("POST", base+"/echo", nil, strings.NewReader("x")); got.status != http.StatusForbidden && got.status != http.StatusMethodNotAllowed {
-			t.Errorf("%s viewer may POST: %d", name, got.status)
+			t.Errorf("POST by the %s viewer: HTTP %d; want 403 or 405", name, got.status)
 		}
 	}
 }

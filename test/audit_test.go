@@ -42,12 +42,12 @@ func (a *auditTrail) lines() (lines []string) {
 		a.t.Fatal(err)
 	}
 	if _, err := audit.Read(strings.NewReader(string(data)), "", func(audit.Entry) error { return nil }); err != nil {
-		a.t.Errorf("the audit does not follow itself: %v", err)
+		a.t.Errorf("the audit's lines are not a chain: %v; want no error", err)
 	}
 	for line := range strings.Lines(string(data)) {
 		var fields map[string]any
 		if err := json.Unmarshal([]byte(line), &fields); err != nil || fields["msg"] != "audit" || fields["time"] == nil {
-			a.t.Fatalf("line of the audit: %s (%v)", line, err)
+			a.t.Fatalf("the audit has the line %s (%v); want JSON with msg audit, and a time", line, err)
 		}
 		var words []string
 		for _, name := range []string{"event", "tenant", "host", "subject", "token", "device", "conn", "address", "code", "reason", "detail", "count"} {
@@ -60,7 +60,7 @@ func (a *auditTrail) lines() (lines []string) {
 		}
 		for _, extra := range slices.Sorted(maps.Keys(fields)) {
 			if extra != "msg" && extra != "time" && extra != "level" && extra != "prev" {
-				a.t.Errorf("field %s is not documented", extra)
+				a.t.Errorf("the audit's field %s is not in the documents", extra)
 			}
 		}
 		lines = append(lines, strings.Join(words, " "))
@@ -249,7 +249,7 @@ func TestEveryAuditedActionIsWritten(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), stepTime)
 	defer cancel()
 	if err := s.AwaitState(ctx, "offline"); err != nil {
-		t.Errorf("a host whose enrolment was revoked: %v", err)
+		t.Errorf("after the enrolment's revocation, the host is not offline: %v", err)
 	}
 
 	s.Close() // the relay writes nothing after this
@@ -264,6 +264,6 @@ func TestEveryAuditedActionIsWritten(t *testing.T) {
 		}
 	}
 	if inLog := strings.Count(log.String(), "msg=audit"); inLog != len(a.lines()) {
-		t.Errorf("%d lines in the log, %d in the file", inLog, len(a.lines()))
+		t.Errorf("%d audit lines in the log, and %d in the file; want the same", inLog, len(a.lines()))
 	}
 }

@@ -248,7 +248,7 @@ func TestSessionTokenReachesOneSession(t *testing.T) {
 	for _, frame := range append(guest.Frames(), again.Frames()...) {
 		for _, secret := range []string{other["session"], other["chat"], hidden, "activeSessionsChanged"} {
 			if bytes.Contains(frame, []byte(secret)) && !bytes.Contains(frame, []byte(`"error"`)) {
-				t.Errorf("the guest was told of %s: %.300s", secret, frame)
+				t.Errorf("the guest received %s: %.300s; want nothing from other sessions", secret, frame)
 			}
 		}
 	}
@@ -345,7 +345,7 @@ func TestReaderChangesNothing(t *testing.T) {
 	})
 	call(t, reader, "ping", `{"channel":"ahp-root://"}`)
 	if after := stateOf(t, owner, channels...); after != before {
-		t.Errorf("state before:\n%s\nafter:\n%s", before, after)
+		t.Errorf("the state before the reader's requests:\n%s\nafter:\n%s\nwant the same", before, after)
 	}
 }
 
@@ -416,7 +416,7 @@ func TestEchoesAreInOrder(t *testing.T) {
 				echoes++
 				last = max(last, a.ServerSeq)
 			case a.ServerSeq <= last:
-				t.Fatalf("action %d follows an echo with %d", a.ServerSeq, last)
+				t.Fatalf("the action %d follows an echo with serverSeq %d; want an increase", a.ServerSeq, last)
 			}
 		}
 		if echoes != actions {

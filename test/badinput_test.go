@@ -132,7 +132,7 @@ func TestFramesAboveTheLimitAreAnswered(t *testing.T) {
 			defer cancel()
 			if _, err := c.WaitFor(ctx, func(f []byte) bool { return fits(f, []string{test.answer, "1", "-32603"}) }); err != nil {
 				code, reason := c.CloseStatus()
-				t.Errorf("no answer: %v (close %d %s)", err, code, reason)
+				t.Errorf("no answer to the frame above the limit: %v (close %d %s); want error -32603", err, code, reason)
 			}
 		})
 	}
@@ -193,7 +193,7 @@ func TestTokensPassInEachPlace(t *testing.T) {
 				t.Errorf("WWW-Authenticate = %q; want Bearer", got)
 			}
 			if bad.token != "" && bytes.Contains(refused.Body, []byte(bad.token)) {
-				t.Error("the answer has the token in it")
+				t.Error("the answer contains the token; want it hidden")
 			}
 		})
 	}

@@ -59,7 +59,7 @@ func TestChangedBitsReachNoClient(t *testing.T) {
 					f.armed.Store(true)
 					step()
 					if time.Now().After(deadline) {
-						t.Fatalf("%d bits are changed; the connection does not return", before)
+						t.Fatalf("after %d changed bits, the connection has not returned; want it open", before)
 					}
 				}
 			}
@@ -108,7 +108,7 @@ func awaitMessages(t *testing.T, sent []string, received func() []string) {
 		for i < min(len(got), len(sent)) && got[i] == sent[i] {
 			i++
 		}
-		t.Errorf("received %d messages of %d; the first difference is message %d", len(got), len(sent), i)
+		t.Errorf("the client received %d of %d messages, and message %d differs; want the sent ones", len(got), len(sent), i)
 	}
 }
 

@@ -221,14 +221,14 @@ func TestCanvasLoopbackLife(t *testing.T) {
 	_ = c.Abort()
 	again := w.resume("c", last, w.session, channel)
 	if _, err := w.read(again, channel, url); err != nil {
-		t.Errorf("after a reconnect: %v", err)
+		t.Errorf("reading the canvas after a reconnect: %v; want no error", err)
 	}
 	if err := errors.Join(w.stack.StopAgent(), w.stack.StartAgent()); err != nil {
 		t.Fatal(err)
 	}
 	again = w.resume("c", last, w.session, channel)
 	if _, err := w.read(again, channel, url); err != nil {
-		t.Errorf("after a restart of the host-agent: %v", err)
+		t.Errorf("reading the canvas after the host-agent's restart: %v; want no error", err)
 	}
 
 	// After the host closes the canvas, no client can read it. This holds for a client
@@ -305,7 +305,7 @@ func TestCanvasByURL(t *testing.T) {
 			}
 		}
 		if got := b.open(page.url + "x"); got.status != http.StatusNotFound {
-			t.Errorf("what is not there: %d %q", got.status, got.body)
+			t.Errorf("a missing page: HTTP %d, %q; want 404", got.status, got.body)
 		}
 		// A client without a subscription gets no ticket.
 		_, err := w.try(other, "relay/canvasTicket", ask)
@@ -313,7 +313,7 @@ func TestCanvasByURL(t *testing.T) {
 		// A browser without the page's cookie gets nothing by the page's address, and a
 		// ticket works only once.
 		if got := w.browser().open(page.url); got.status != http.StatusForbidden {
-			t.Errorf("another browser: %d %q", got.status, got.body)
+			t.Errorf("a browser without the page's cookie: HTTP %d, %q; want 403", got.status, got.body)
 		}
 	}
 }
@@ -396,7 +396,7 @@ func manyRead(t testing.TB, mode agenthost.CanvasMode, readers int) (uplink int6
 		wg.Go(func() {
 			content, err := w.read(c, channel, address)
 			if err != nil || content.Text != string(large) {
-				t.Errorf("reader %d: %d bytes, %v", i, len(content.Text), err)
+				t.Errorf("reader %d: %d bytes, %v; want the large file", i, len(content.Text), err)
 			}
 		})
 	}
@@ -469,11 +469,11 @@ func TestCanvasFollowsTheProposal(t *testing.T) {
 	_, err := w.read(renderer, editor, "ahp-canvas-content:/editor-1/provider")
 	wantRPCError(t, err, ahp.CodeNotFound) // the host serves the method, but not for a canvas of a client
 	if value, err := cl.host.InvokeCanvas(editor, "go", nil); err != nil || string(value) != "42" {
-		t.Errorf("InvokeCanvas = %s, %v", value, err)
+		t.Errorf("InvokeCanvas = %s, %v; want 42", value, err)
 	}
 	_, err = w.try(renderer, "canvasInvokeAction", map[string]any{"channel": session, "canvasId": "editor"})
 	if err == nil {
-		t.Error("a client could invoke an action of a canvas that is not its own")
+		t.Error("a client invokes an action of a foreign canvas; want an error")
 	}
 
 	// The host and a client send each other messages through a canvas of the host. The
@@ -535,7 +535,7 @@ func (w *canvasWorld) await(c *refclient.Client, channel, kind, text string) {
 	if _, err := c.WaitFor(ctx, func(frame []byte) bool {
 		return refclient.IsAction(channel, kind)(frame) && strings.Contains(string(frame), text)
 	}); err != nil {
-		w.t.Fatalf("no %s on %s with %s: %v", kind, channel, text, err)
+		w.t.Fatalf("no action %s on %s with %s arrives: %v", kind, channel, text, err)
 	}
 }
 
@@ -566,6 +566,6 @@ func TestCanvasReadsAreTheHostsToAllow(t *testing.T) {
 		t.Fatalf("%d bytes, %v", len(content.Text), err)
 	}
 	if sent := w.meter.Bytes() - before; sent > int64(len(large)) {
-		t.Errorf("the host-agent sent %d bytes; the relay had %d of them", sent, len(large))
+		t.Errorf("the host-agent sent %d bytes; want at most %d, because the relay keeps the file", sent, len(large))
 	}
 }

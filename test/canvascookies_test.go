@@ -48,18 +48,18 @@ func TestCookiesOfAnotherCanvasDoNotShutACanvas(t *testing.T) {
 			got := b.send("GET", base+"/echo", header, nil)
 			var seen struct{ Header http.Header }
 			if err := json.Unmarshal([]byte(got.body), &seen); err != nil {
-				t.Errorf("%s, %d cookies: %d %.80q", name, count, got.status, got.body)
+				t.Errorf("%s, %d cookies: HTTP %d, %.80q; want the echoed request", name, count, got.status, got.body)
 				continue
 			}
 			if reached := seen.Header.Get("Cookie"); !strings.Contains(reached, "; a=set") || len(reached) > 9<<10 {
-				t.Errorf("%s, %d cookies: %d bytes reach the application, its own among them: %v", name, count, len(reached), strings.Contains(reached, "a=set"))
+				t.Errorf("%s, %d cookies: %d bytes reach the application, with its own cookie: %v; want at most 9 KiB, and true", name, count, len(reached), strings.Contains(reached, "a=set"))
 			}
 		}
 	}
 	long := map[string]string{"X-Long": strings.Repeat("x", 80<<10)}
 	for name, b := range map[string]*browser{"HTTP/1.1": http1, "HTTP/2": http2} {
 		if got := b.send("GET", base+"/echo", long, nil); got.status != http.StatusRequestHeaderFieldsTooLarge {
-			t.Errorf("%s, another long header: %d", name, got.status)
+			t.Errorf("%s, a different long header: HTTP %d; want 431", name, got.status)
 		}
 	}
 }

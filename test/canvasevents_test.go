@@ -48,7 +48,7 @@ func TestEventStreamIsHeldForANewHostAgent(t *testing.T) {
 	}
 	sources := []<-chan *http.Response{w.eventSource(b, base)}
 	if got := b.open(base + "/start"); got.status != http.StatusServiceUnavailable {
-		t.Errorf("a page while the host is away: %d %q", got.status, got.body)
+		t.Errorf("a page while the host is unreachable: HTTP %d, %q; want 503", got.status, got.body)
 	}
 	if err := w.stack.StartAgent(); err != nil {
 		t.Fatal(err)
@@ -58,20 +58,20 @@ func TestEventStreamIsHeldForANewHostAgent(t *testing.T) {
 	}
 	sources = append(sources, w.eventSource(b, base))
 	if got := b.open(base + "/start"); got.status != http.StatusForbidden || got.header.Get("Ahp-Canvas-For-Now") != "" {
-		t.Errorf("a page before the client is back: %d %q %v", got.status, got.body, got.header)
+		t.Errorf("a page before the client's return: HTTP %d, %q, header %v; want 403, without Ahp-Canvas-For-Now", got.status, got.body, got.header)
 	}
 	c := w.clientWith("c", nil)
 	if at := w.show(c, channel); at == "" {
-		t.Error("the canvas has no address")
+		t.Error("the canvas has no address after the client's return; want one")
 	}
 	for i, source := range sources {
 		response := <-source
 		if response == nil {
-			t.Fatalf("request %d for the stream ends without an answer", i)
+			t.Fatalf("request %d for the event stream ends without an answer; want one", i)
 		}
 		lines := bufio.NewScanner(response.Body)
 		if response.StatusCode != http.StatusOK || !lines.Scan() || lines.Text() != "data: 0" {
-			t.Errorf("request %d for the stream: %d %q", i, response.StatusCode, lines.Text())
+			t.Errorf("request %d for the event stream: HTTP %d, %q; want 200, and data: 0", i, response.StatusCode, lines.Text())
 		}
 		_ = response.Body.Close()
 	}

@@ -40,13 +40,13 @@ func TestOnlyAllowedFilesAreShown(t *testing.T) {
 	base2 := strings.TrimSuffix(page.url, "/index.html")
 	if r := b.send("GET", base2+"/assets/app.js", map[string]string{"Range": "bytes=7-"}, nil); r.status != http.StatusPartialContent || r.body != "{}" ||
 		r.header.Get("Content-Type") != "text/javascript; charset=utf-8" || r.header.Get("Cache-Control") != "private, no-cache" {
-		t.Errorf("a range of a script: %d %q %v", r.status, r.body, r.header)
+		t.Errorf("a range of the script: HTTP %d, %q, header %v; want 206, {}, and its type", r.status, r.body, r.header)
 	}
 	if r := b.open(base2 + "/assets"); r.status != http.StatusNotFound || r.url != base2+"/assets/" {
-		t.Errorf("a folder without a page: %d at %s", r.status, r.url)
+		t.Errorf("a folder without a page: HTTP %d at %s; want 404 at /assets/", r.status, r.url)
 	}
 	if r := b.open(base2 + "/..%2fsecret.txt"); r.status != http.StatusNotFound {
-		t.Errorf("a file beside the folder: %d %q", r.status, r.body)
+		t.Errorf("a file beside the folder: HTTP %d, %q; want 404", r.status, r.body)
 	}
 	if r := b.send("PUT", base2+"/index.html", map[string]string{"Origin": base2}, strings.NewReader("x")); r.status != http.StatusMethodNotAllowed {
 		t.Errorf("PUT: %d", r.status)
@@ -55,6 +55,6 @@ func TestOnlyAllowedFilesAreShown(t *testing.T) {
 		t.Errorf("in band: %+v, %v", content, err)
 	}
 	if at := w.show(c, w.open("other")); strings.HasPrefix(at, contentproxy.Scheme) {
-		t.Errorf("a file of no folder that is allowed is at %s", at)
+		t.Errorf("a file outside the permitted folders has the address %s; want none at the relay", at)
 	}
 }

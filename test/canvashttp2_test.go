@@ -62,17 +62,17 @@ func TestCanvasHTTP2(t *testing.T) {
 	}
 	wg.Wait()
 	if good.Load() != 300 {
-		t.Errorf("%d of 300 modules came as they should", good.Load())
+		t.Errorf("%d of 300 modules arrived correctly; want all", good.Load())
 	}
 	a.release <- struct{}{}
 	if line := events.next(); line != "data: 1" {
-		t.Errorf("an event beside the modules: %q", line)
+		t.Errorf("an event beside the modules: %q; want data: 1", line)
 	}
 	if got := ws.say("x"); got != "echo x" {
-		t.Errorf("a socket beside the modules: %q", got)
+		t.Errorf("a WebSocket's answer beside the modules: %q; want echo x", got)
 	}
 	if up := page.send("POST", base+"/echo", map[string]string{"Origin": base}, strings.NewReader(strings.Repeat("y", 2<<20))); !strings.Contains(up.body, `"method":"POST"`) || len(up.body) < 2<<20 {
-		t.Errorf("an upload: %d, %d bytes", up.status, len(up.body))
+		t.Errorf("an upload: HTTP %d, %d bytes; want the echoed POST", up.status, len(up.body))
 	}
 	// The client unsubscribes from the canvas. The event stream and the WebSocket end.
 	if err := c.Unsubscribe(channel); err != nil {
@@ -84,7 +84,7 @@ func TestCanvasHTTP2(t *testing.T) {
 	relay := &http.Client{Transport: &http.Transport{ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 	response, err := relay.Get(w.stack.Relay.URL() + "/healthz")
 	if err != nil || response.ProtoMajor != 1 {
-		t.Fatalf("the relay itself: %v, %v", response, err)
+		t.Fatalf("a request to the relay by HTTP/2: %v, %v; want HTTP/1.1", response, err)
 	}
 	_ = response.Body.Close()
 	relay.CloseIdleConnections()

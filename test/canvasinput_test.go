@@ -77,7 +77,7 @@ func TestCanvasLiveSmuggling(t *testing.T) {
 			response, err := http.ReadResponse(answers, nil)
 			if err != nil {
 				if errors.Is(err, os.ErrDeadlineExceeded) {
-					t.Errorf("%s: %d answers, and no end", name, i)
+					t.Errorf("%s: the connection is open after %d answers; want it closed", name, i)
 				}
 				break
 			}
@@ -88,7 +88,7 @@ func TestCanvasLiveSmuggling(t *testing.T) {
 		}
 		_ = conn.Close()
 		if n := a.smuggled.Swap(0); n != 0 {
-			t.Errorf("%s: the application saw %d requests that were smuggled", name, n)
+			t.Errorf("%s: the application received %d smuggled requests; want 0", name, n)
 		}
 	}
 	if got := b.open(base + "/start"); got.status != http.StatusOK {
@@ -109,7 +109,7 @@ func TestCanvasLiveBounds(t *testing.T) {
 	for before := int64(-1); ; time.Sleep(standing) {
 		said := a.said.Load()
 		if said > mostHeld {
-			t.Fatalf("%d bytes have left the application, and nobody has read any", said)
+			t.Fatalf("%d bytes have left the application without a reader; want at most mostHeld", said)
 		}
 		if said == before && said > 0 {
 			break
@@ -127,7 +127,7 @@ func TestCanvasLiveBounds(t *testing.T) {
 		}
 		n, err := conn.Write(chunk)
 		if sent += n; sent > mostHeld {
-			t.Fatalf("%d bytes were taken of a browser, and the application has read none", sent)
+			t.Fatalf("%d bytes were read from a browser while the application reads none; want at most mostHeld", sent)
 		}
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			break
@@ -153,7 +153,7 @@ func TestCanvasLiveSubjects(t *testing.T) {
 	page := bob.open(w.ticket(c, map[string]any{"channel": channel, "uri": w.show(c, channel)}))
 	bobs := strings.TrimSuffix(page.url, "/start?x=1")
 	if page.status != http.StatusOK || bobs == adas {
-		t.Fatalf("bob's page: %d at %s; ada's is at %s", page.status, page.url, adas)
+		t.Fatalf("bob's page: HTTP %d at %s, and ada's is at %s; want 200, and a different address", page.status, page.url, adas)
 	}
 	for _, one := range []struct {
 		who    string
@@ -162,10 +162,10 @@ func TestCanvasLiveSubjects(t *testing.T) {
 	}{{"bob", bob, adas, bobs}, {"ada", ada, bobs, adas}} {
 		_, _, cookie := one.whose.raw(one.of)
 		if got := w.browser().send("GET", one.at+"/start", map[string]string{"Cookie": cookie}, nil); got.status != http.StatusForbidden {
-			t.Errorf("%s's cookie at the other's page: %d", one.who, got.status)
+			t.Errorf("%s's cookie at the other person's page: HTTP %d; want 403", one.who, got.status)
 		}
 	}
 	if got := w.browser().open(adas + "/start"); got.status != http.StatusForbidden {
-		t.Errorf("a browser that has only the address: %d", got.status)
+		t.Errorf("a browser with only the address: HTTP %d; want 403", got.status)
 	}
 }

@@ -113,7 +113,7 @@ func (b *browser) send(method, address string, header map[string]string, body io
 	data, err := io.ReadAll(response.Body)
 	_ = response.Body.Close()
 	if err != nil {
-		b.t.Fatalf("%s %s: %v after %d bytes", method, address, err, len(data))
+		b.t.Fatalf("%s %s: %v after %d bytes; want the whole answer", method, address, err, len(data))
 	}
 	return got{response.Request.URL.String(), response.StatusCode, response.Header, string(data)}
 }
@@ -249,7 +249,7 @@ func TestApplicationWorksAsOnItsMachine(t *testing.T) {
 		t.Fatalf("%d %q", echo.status, echo.body)
 	}
 	if seen.Method != "PUT" || seen.Body != "hello" || seen.Host != host || seen.URI != "/echo?a=1;b=2" {
-		t.Errorf("the application saw %+v", seen)
+		t.Errorf("the application received %+v; want the sent method, body, host and URI", seen)
 	}
 	for name, want := range map[string]string{
 		"Origin": a.URL, "Referer": a.URL + "/start", "X-App": "y", "Cookie": "theirs=1", "X-Forwarded-For": "", "Forwarded": "", "Content-Type": "text/plain",
@@ -262,19 +262,19 @@ func TestApplicationWorksAsOnItsMachine(t *testing.T) {
 	// The browser requests a range of a file, and then the whole file.
 	part := b.send("GET", base+"/large", map[string]string{"Range": "bytes=1000-1999"}, nil)
 	if part.status != http.StatusPartialContent || part.body != string(large[1000:2000]) {
-		t.Errorf("a range: %d, %d bytes", part.status, len(part.body))
+		t.Errorf("a range: HTTP %d, %d bytes; want 206, and 1000", part.status, len(part.body))
 	}
 	if all := b.open(base + "/large"); all.body != string(large) {
 		t.Errorf("%d bytes; want %d", len(all.body), len(large))
 	}
 	upload := large[:1<<20]
 	if up := b.send("POST", base+"/echo", nil, bytes.NewReader(upload)); json.Unmarshal([]byte(up.body), &seen) != nil || seen.Body != string(upload) {
-		t.Errorf("an upload came as %d bytes", len(seen.Body))
+		t.Errorf("an upload arrived as %d bytes; want 1048576", len(seen.Body))
 	}
 
 	// The application sends an informational response. The browser must not get it.
 	trace := &httptrace.ClientTrace{Got1xxResponse: func(code int, header textproto.MIMEHeader) error {
-		t.Errorf("the browser is told %d, %v", code, header)
+		t.Errorf("the browser received the informational response %d, %v; want none", code, header)
 		return nil
 	}}
 	request, err := http.NewRequestWithContext(httptrace.WithClientTrace(t.Context(), trace), http.MethodGet, base+"/hints", nil)
@@ -288,7 +288,7 @@ func TestApplicationWorksAsOnItsMachine(t *testing.T) {
 	_, _ = io.Copy(io.Discard, hinted.Body)
 	_ = hinted.Body.Close()
 	if len(hinted.Trailer) > 0 {
-		t.Errorf("behind the answer: %v", hinted.Trailer)
+		t.Errorf("the trailer behind the answer is %v; want none", hinted.Trailer)
 	}
 	if hinted.StatusCode != http.StatusOK || hinted.Header.Get("Link") == "" || hinted.Header.Get("Set-Cookie") != "" {
 		t.Errorf("after hints: %d %v", hinted.StatusCode, hinted.Header)
@@ -301,7 +301,7 @@ func TestApplicationWorksAsOnItsMachine(t *testing.T) {
 		"http://127.0.0.1:1/": 502, "https://example.com/": 502, "//example.com/": 502, "http://[::1]/": 502, "/\\example.com": 502, "javascript:alert(1)": 502,
 	} {
 		if r := b.open(base + "/to?at=" + url.QueryEscape(at)); r.status != want || want == 200 && r.url != base+"/there?y=2" {
-			t.Errorf("a redirect to %s: %d at %s", at, r.status, r.url)
+			t.Errorf("a redirect to %s: HTTP %d at %s; want the status in the table", at, r.status, r.url)
 		}
 	}
 
@@ -355,27 +355,27 @@ func TestCanvasLiveStreams(t *testing.T) {
 	w.meter.Cut()
 	rest, err := io.ReadAll(download.Body)
 	if err != nil || string(begun)+string(rest) != string(large) {
-		t.Errorf("a download over a drop: %v after %d bytes", err, len(begun)+len(rest))
+		t.Errorf("a download over a drop: %v after %d bytes; want the large file", err, len(begun)+len(rest))
 	}
 	if got := ws.say("still"); got != "echo still" {
-		t.Errorf("a socket after a drop: %q", got)
+		t.Errorf("a WebSocket's answer after a drop: %q; want echo still", got)
 	}
 
 	// The client's own connection to the relay ends. The page works without it.
 	_ = c.Abort()
 	a.release <- struct{}{}
 	if line := events.next(); line != "data: 4" {
-		t.Errorf("after the client's connection: %q", line)
+		t.Errorf("an event after the client's connection has ended: %q; want data: 4", line)
 	}
 	if got := ws.say("x"); got != "echo x" {
-		t.Errorf("after the client's connection: %q", got)
+		t.Errorf("a WebSocket's answer after the client's connection has ended: %q; want echo x", got)
 	}
 	if got := b.open(base + "/start"); got.status != http.StatusOK {
-		t.Errorf("after the client's connection: %d", got.status)
+		t.Errorf("a page after the client's connection has ended: HTTP %d; want 200", got.status)
 	}
 	again := w.resume("c", lastServerSeq(c), w.session, channel)
 	if got := b.open(base + "/start"); got.status != http.StatusOK {
-		t.Errorf("when the client is back: %d", got.status)
+		t.Errorf("a page after the client's return: HTTP %d; want 200", got.status)
 	}
 	// The host closes the canvas. The page's streams end.
 	if err := w.host.CloseCanvas(channel); err != nil {
@@ -433,7 +433,7 @@ func (e *eventStream) next() string {
 func (e *eventStream) ends() {
 	e.t.Helper()
 	if line := e.next(); line != "" || errors.Is(e.lines.Err(), context.DeadlineExceeded) {
-		e.t.Errorf("the event stream goes on: %q", line)
+		e.t.Errorf("the event stream continues with %q; want its end", line)
 	}
 }
 
@@ -482,7 +482,7 @@ func (p *socketPage) ends() {
 	ctx, cancel := context.WithTimeout(p.t.Context(), stepTime)
 	defer cancel()
 	if _, answer, err := p.ws.Read(ctx); err == nil || ctx.Err() != nil {
-		p.t.Errorf("the socket goes on: %q", answer)
+		p.t.Errorf("the WebSocket continues with %q; want its end", answer)
 	}
 }
 
@@ -503,10 +503,10 @@ func TestCanvasLiveGate(t *testing.T) {
 		}
 	}
 	if got := b.send("POST", base+"/echo", map[string]string{"Origin": "https://example.com"}, strings.NewReader("x")); got.status != http.StatusForbidden {
-		t.Errorf("a form of another site: %d", got.status)
+		t.Errorf("a form from a different site: HTTP %d; want 403", got.status)
 	}
 	if _, status := b.dial(base, "https://example.com"); status != http.StatusForbidden {
-		t.Errorf("a socket of another site: %d", status)
+		t.Errorf("a WebSocket from a different site: HTTP %d; want 403", status)
 	}
 
 	// A request for another canvas's host name carries this canvas's cookie. The relay
@@ -522,7 +522,7 @@ func TestCanvasLiveGate(t *testing.T) {
 	}
 	_ = response.Body.Close()
 	if response.StatusCode != http.StatusForbidden {
-		t.Errorf("another canvas's name: %d", response.StatusCode)
+		t.Errorf("a request with a different canvas's name: HTTP %d; want 403", response.StatusCode)
 	}
 
 	// A ticket works once only.
@@ -607,12 +607,12 @@ func TestLookersHeadersCannotOverrideTheMethod(t *testing.T) {
 			}
 			for _, name := range plain {
 				if seen.Header.Get(name) != "DELETE" {
-					t.Errorf("%s does not reach the application", name)
+					t.Errorf("the header %s does not reach the application; want DELETE", name)
 				}
 			}
 			for _, name := range overriding {
 				if reached := seen.Header.Get(name) != ""; reached != (access == auth.AccessWrite) {
-					t.Errorf("%s reaches the application: %v", name, reached)
+					t.Errorf("the header %s reaches the application: %v; want it only at the level operate", name, reached)
 				}
 			}
 		})
@@ -659,7 +659,7 @@ func TestCanvasLiveRevoked(t *testing.T) {
 		t.Errorf("revoked: %d %q", got.status, got.body)
 	}
 	if got := w.browser().open(unused); got.status != http.StatusGone {
-		t.Errorf("a ticket that nobody had used: %d %q", got.status, got.body)
+		t.Errorf("an unused ticket of the revoked client: HTTP %d, %q; want 410", got.status, got.body)
 	}
 }
 
@@ -721,13 +721,13 @@ func TestCanvasLiveOwner(t *testing.T) {
 		w := newCanvasWorld(t, contentproxy.Config{DenyPorts: []string{port}}, agenthost.Canvas{ID: "app", URL: a.URL})
 		c, channel := w.client("c"), w.open("app")
 		if url := w.show(c, channel); !strings.HasPrefix(url, "http:") { // the client gets the host's own address
-			t.Errorf("a denied port is at %s", url)
+			t.Errorf("a canvas at a denied port has the address %s; want the host's own", url)
 		}
 		ticket, err := w.try(c, "relay/canvasTicket", map[string]any{"channel": channel, "uri": "ahp-canvas-content:/app-1/"})
 		var got struct{ URL string }
 		if err == nil && json.Unmarshal(ticket, &got) == nil {
 			if page := w.browser().open(got.URL); strings.Contains(page.body, "<p>app") {
-				t.Errorf("a denied port: %d %q", page.status, page.body)
+				t.Errorf("a page from a denied port: HTTP %d, %q; want none", page.status, page.body)
 			}
 		}
 	})
@@ -777,7 +777,7 @@ func TestCanvasLiveKicked(t *testing.T) {
 	events.ends()
 	ws.ends()
 	if got := b.open(base + "/start"); got.status != http.StatusForbidden {
-		t.Errorf("kicked, a canvas %s: %d %q", channel, got.status, got.body)
+		t.Errorf("the page of the canvas %s after a kick: HTTP %d, %q; want 403", channel, got.status, got.body)
 	}
 }
 
@@ -816,13 +816,13 @@ func TestCanvasLiveCluster(t *testing.T) {
 		page = b.open(elsewhere(mustURL(t, "http://"+one.Host+"/start")))
 	}
 	if page.status != http.StatusOK || page.body != "<p>app /start" {
-		t.Errorf("a page at the other relay: %d %q", page.status, page.body)
+		t.Errorf("a page at the second relay: HTTP %d, %q; want 200, and the app's page", page.status, page.body)
 	}
 	if page := w.browser().open(elsewhere(two)); page.status != http.StatusOK {
-		t.Errorf("a ticket at the other relay: %d %q", page.status, page.body)
+		t.Errorf("a ticket at the second relay: HTTP %d, %q; want 200", page.status, page.body)
 	}
 	if got := b.socket(elsewhere(mustURL(t, "http://"+one.Host))).say("x"); got != "echo x" {
-		t.Errorf("a socket at the other relay: %q", got)
+		t.Errorf("a WebSocket's answer at the second relay: %q; want echo x", got)
 	}
 }
 
@@ -861,7 +861,7 @@ func TestCanvasLiveAllowed(t *testing.T) {
 				page := b.open(w.ticket(c, map[string]any{"channel": channel, "uri": w.show(c, channel)}))
 				if canvas.ID == "tls" && name != "pinned" {
 					if page.status != http.StatusBadGateway {
-						t.Errorf("%s, with another certificate: %d %q", canvas.URL, page.status, page.body)
+						t.Errorf("%s with a certificate that is not pinned: HTTP %d, %q; want 502", canvas.URL, page.status, page.body)
 					}
 					continue
 				}
@@ -870,14 +870,14 @@ func TestCanvasLiveAllowed(t *testing.T) {
 				}
 				base := strings.TrimSuffix(page.url, "/start")
 				if got := b.socket(base).say("x"); got != "echo x" {
-					t.Errorf("%s: a socket says %q", canvas.URL, got)
+					t.Errorf("%s: a WebSocket's answer is %q; want echo x", canvas.URL, got)
 				}
 				if r := b.open(base + "/to?at=" + url.QueryEscape(strings.TrimSuffix(canvas.URL, "start")+"there")); r.body != "<p>app /there" {
-					t.Errorf("%s: a redirect: %d %q", canvas.URL, r.status, r.body)
+					t.Errorf("%s: a redirect: HTTP %d, %q; want the app's page /there", canvas.URL, r.status, r.body)
 				}
 			}
 			if at := w.show(c, w.open("other")); at != canvases[3].URL {
-				t.Errorf("%s, which is not allowed, is at %s", canvases[3].URL, at)
+				t.Errorf("%s, which is not permitted, has the address %s; want the host's own", canvases[3].URL, at)
 			}
 		})
 	}

@@ -35,14 +35,14 @@ func TestCanvasLastsAsLongAsItsClient(t *testing.T) {
 	awaitClosed(t, other, ahp.CloseTokenEnded, "token expired") // the relay closes this client
 	ended.ends()
 	if got := page.open(otherBase + "/start"); got.status != http.StatusForbidden {
-		t.Errorf("the client's token has expired: %d %q", got.status, got.body)
+		t.Errorf("a page after the client's token has expired: HTTP %d, %q; want 403", got.status, got.body)
 	}
 	a.release <- struct{}{}
 	if line := events.next(); line != "data: 1" {
-		t.Errorf("an event for the client that has renewed its token: %q", line)
+		t.Errorf("an event for the client with a renewed token: %q; want data: 1", line)
 	}
 	if got := b.open(base + "/start"); got.status != http.StatusOK {
-		t.Errorf("a page of the client that has renewed its token: %d %q", got.status, got.body)
+		t.Errorf("a page of the client with a renewed token: HTTP %d, %q; want 200", got.status, got.body)
 	}
 
 	if err := w.stack.Relay.Revocations().Add(auth.Revocation{Token: "renewed", At: time.Now(), Until: time.Now().Add(time.Hour)}); err != nil {
@@ -51,6 +51,6 @@ func TestCanvasLastsAsLongAsItsClient(t *testing.T) {
 	awaitClosed(t, c, ahp.CloseTokenEnded, "token revoked")
 	events.ends()
 	if got := b.open(base + "/start"); got.status != http.StatusForbidden {
-		t.Errorf("the renewed token is revoked: %d %q", got.status, got.body)
+		t.Errorf("a page after the renewed token was revoked: HTTP %d, %q; want 403", got.status, got.body)
 	}
 }

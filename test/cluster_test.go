@@ -191,7 +191,7 @@ func TestKilledRelayLosesNothing(t *testing.T) {
 		select {
 		case <-clients[i].Done():
 		case <-time.After(stepTime):
-			t.Fatal("a client of the relay that was killed is connected")
+			t.Fatal("a client of the killed relay is still connected; want it closed")
 		}
 		viewers[i].resume(t, throughRelay(t, c.Stack), channels)
 	}
@@ -200,7 +200,7 @@ func TestKilledRelayLosesNothing(t *testing.T) {
 	for _, v := range viewers[1:] {
 		eventually(t, v.id+" has got as much as the one that stayed", func() bool { return len(text(t, v.actions())) >= len(want) })
 		if got := text(t, v.actions()); got != want {
-			t.Errorf("%s was told something else than the one that stayed", v.id)
+			t.Errorf("%s received a different text than the viewer that stayed; want the same", v.id)
 		}
 	}
 	awaitClients(t, c.Stack, len(viewers)) // the old connections of the two resumed clients are gone
@@ -260,7 +260,7 @@ func TestHostsSurviveRestartsOfRelays(t *testing.T) {
 
 	alone := startRelayProcess(t, c.config) // the second relay is down
 	if info := alone.await(t, "offline"); info.Reason != seen.Reason || info.LastSeen == nil || !info.LastSeen.Equal(*seen.LastSeen) {
-		t.Errorf("a relay that starts alone says %+v; before: %+v", info, seen)
+		t.Errorf("a relay that starts alone lists the host as %+v; want the reason and time of %+v", info, seen)
 	}
 	wantState(t, alone.URL, http.StatusServiceUnavailable, "the registry store has not been read") // a load balancer sends no client to this relay
 
@@ -373,7 +373,7 @@ func TestSuccessorDropsOldConnections(t *testing.T) {
 	// A relay that is stopped in order removes its entry from the file instances.
 	relay.stop()
 	if left, err := os.ReadFile(filepath.Join(cfg.DataDir, "instances")); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("a relay that has ended left %q, %v", left, err)
+		t.Errorf("a stopped relay has left the file instances with %q, %v; want it removed", left, err)
 	}
 }
 
@@ -398,7 +398,7 @@ func eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(stepTime); !holds(); {
 		if time.Now().After(deadline) {
-			t.Fatalf("still not so after %v: %s", stepTime, what)
+			t.Fatalf("the condition is not true after %v: %s", stepTime, what)
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
@@ -452,7 +452,7 @@ func TestDrainedClientsContinueElsewhere(t *testing.T) {
 			end.viewer.resume(t, c.first.dial, channels)
 			t.Logf("%s was away for %v", end.viewer.id, time.Since(end.at).Round(100*time.Microsecond))
 		case <-time.After(stepTime):
-			t.Fatal("a client of a relay that is drained stays")
+			t.Fatal("a client of the drained relay is still connected; want it closed")
 		}
 	}
 	<-drained
@@ -461,7 +461,7 @@ func TestDrainedClientsContinueElsewhere(t *testing.T) {
 	for _, v := range viewers[1:] {
 		eventually(t, v.id+" has got as much as the one that stayed", func() bool { return len(text(t, v.actions())) >= len(want) })
 		if got := text(t, v.actions()); got != want {
-			t.Errorf("%s was told something else than the one that stayed", v.id)
+			t.Errorf("%s received a different text than the viewer that stayed; want the same", v.id)
 		}
 	}
 }

@@ -92,9 +92,9 @@ func (h *copilot) start() {
 	select {
 	case <-listens:
 	case <-h.ended:
-		h.Fatal("Copilot's host does not start")
+		h.Fatal("Copilot's host has ended before it listens; want it running")
 	case <-time.After(copilotStart):
-		h.Fatalf("Copilot's host does not listen after %v", copilotStart)
+		h.Fatalf("Copilot's host does not listen after %v; want it earlier", copilotStart)
 	}
 }
 
@@ -181,7 +181,7 @@ func TestCopilotHost(t *testing.T) {
 	got, clients := talk(t, throughRelay(t, s), conversations("relayed"))
 	for name := range want {
 		if !slices.Equal(got[name], want[name]) {
-			t.Errorf("%s: through the relay\n%s\ndirectly\n%s", name, strings.Join(got[name], "\n"), strings.Join(want[name], "\n"))
+			t.Errorf("%s: through the relay\n%s\ndirectly\n%s\nwant the same", name, strings.Join(got[name], "\n"), strings.Join(want[name], "\n"))
 		}
 	}
 	for _, conn := range s.Tap.Conns() { // and clients receive every byte that the host sends
@@ -192,7 +192,7 @@ func TestCopilotHost(t *testing.T) {
 		}
 	}
 	if errors := strings.Join(got["errors"], "\n"); !strings.Contains(errors, "copilot.encryptionRequired") || !strings.Contains(errors, "copilot-sealed") || strings.Count(errors, "-32007") < 3 {
-		t.Errorf("this is not the host that was expected: %s", errors)
+		t.Errorf("the errors differ from those known of Copilot's host: %s", errors)
 	}
 	copilotComesBack(t, s, host, clients["1.0.0"])
 }

@@ -77,7 +77,7 @@ func TestDifferentClientsGetTheirOwnMessages(t *testing.T) {
 	}
 	wantDifferent := func(a, b int) {
 		if x, y := notes(clients[a]), notes(clients[b]); bytes.Equal(x, y) {
-			t.Errorf("%s and %s got the same; the host was to treat them differently", viewers[a].name, viewers[b].name)
+			t.Errorf("%s and %s received the same; want differences, because the host treats them differently", viewers[a].name, viewers[b].name)
 		}
 	}
 	wantDifferent(0, 1)
@@ -91,11 +91,11 @@ func TestDifferentClientsGetTheirOwnMessages(t *testing.T) {
 	}
 	for i, v := range viewers {
 		if has := bytes.Contains(bytes.Join(clients[i].Frames(), nil), []byte("mcp://")); has != (v.name == "apps") {
-			t.Errorf("%s sees a channel of an MCP server: %t", v.name, has)
+			t.Errorf("%s receives a channel of an MCP server: %t; want it only for apps", v.name, has)
 		}
 	}
 	if x, y := clients[0].Frames(), clients[2].Frames(); bytes.Contains(bytes.Join(x, nil), []byte(`"openCanvases"`)) || !bytes.Contains(bytes.Join(y, nil), []byte(`"openCanvases"`)) {
-		t.Error("canvases are not only in the state of the client that has the capability")
+		t.Error("the client plain must see no canvases, and the client canvas must see them")
 	}
 }
 

@@ -78,11 +78,11 @@ func checkTail(t *testing.T, s *stack.Stack, host *scriptedHost, dir, server str
 		select {
 		case line, open := <-lines:
 			if !open {
-				t.Fatal("nats-tail has ended: ", complaints.String())
+				t.Fatal("nats-tail has ended; want it running: ", complaints.String())
 			}
 			return line
 		case <-time.After(stepTime):
-			t.Fatal("nats-tail prints nothing: ", complaints.String())
+			t.Fatal("nats-tail prints no line in time: ", complaints.String())
 		}
 		return ""
 	}
@@ -101,7 +101,7 @@ func checkTail(t *testing.T, s *stack.Stack, host *scriptedHost, dir, server str
 			begun = true
 		case <-time.After(50 * time.Millisecond):
 		case <-ctx.Done():
-			t.Fatal("nats-tail prints nothing: ", complaints.String())
+			t.Fatal("nats-tail prints no line in time: ", complaints.String())
 		}
 	}
 	sizes := []int{20, 5000, 600_000, 1 << 20, 30}

@@ -101,7 +101,7 @@ func play(t *testing.T, f flow, dial dialer, vars map[string]string) []*flowClie
 		err := p.step(ctx, p.expand(line))
 		cancel()
 		if err != nil {
-			t.Fatalf("%s, line %d: %s: %v%s", f.name, i+1, line, err, p.tail(line))
+			t.Fatalf("the flow %s, line %d: %s: %v%s", f.name, i+1, line, err, p.tail(line))
 		}
 	}
 	return p.order

@@ -238,7 +238,7 @@ func wantFramesOf(t *testing.T, tap *stack.Tap, c *flowClient) {
 	} else if fence := slices.IndexFunc(want, func(f []byte) bool {
 		return fits(f, []string{"answer", fmt.Sprintf("%q", fmt.Sprintf("fence-%d", c.fence))})
 	}); fence < 0 || fence >= len(got) {
-		t.Errorf("%s: the last answer is number %d at the host, of %d at the client", c.name, fence, len(got))
+		t.Errorf("%s: the last answer is number %d at the host, and the client received %d frames; want it among them", c.name, fence, len(got))
 		return
 	}
 	wantSameFrames(t, c.name, got[:n], want[:n])

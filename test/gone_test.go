@@ -40,7 +40,7 @@ func TestPipelinedAndGone(t *testing.T) {
 				select {
 				case <-conn.done:
 				case <-time.After(stepTime):
-					t.Fatal("the host was not told that the client has gone")
+					t.Fatal("the host's connection is open after the client has left; want it closed")
 				}
 				if got := conn.messages(); !slices.Equal(got, want) {
 					t.Fatalf("host got %d messages %.60q; want all %d", len(got), got, len(want))

@@ -138,11 +138,11 @@ func TestKeysRollUnderLoad(t *testing.T) {
 			break
 		}
 		if time.Now().After(deadline) {
-			t.Fatal("the host-agent has not renewed its credential")
+			t.Fatal("the host-agent has not renewed its credential in time; want a new one")
 		}
 	}
 	if err := auth.RetireKeys(dir, first, time.Now().Add(-time.Second), false); err == nil {
-		t.Error("keys were retired that could be in use")
+		t.Error("RetireKeys retires keys that may be in use; want an error")
 	}
 	for _, d := range []string{dir, second} {
 		if err := auth.RetireKeys(d, first, time.Now().Add(-time.Second), true); err != nil {
@@ -153,14 +153,14 @@ func TestKeysRollUnderLoad(t *testing.T) {
 	speak()
 	for i, c := range clients {
 		if err := c.Err(); err != nil {
-			t.Errorf("client %d was closed: %v", i, err)
+			t.Errorf("client %d was closed: %v; want it connected", i, err)
 		}
 		wantAllOf(t, "viewer", c, s.Tap.Conns()[i])
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), stepTime)
 	defer cancel()
 	if _, err := through(s.Relay, former)(ctx, refclient.Options{}); err == nil {
-		t.Error("a token of the retired keys is taken")
+		t.Error("a token from the retired keys connects; want a refusal")
 	}
 	wantReady(t, other.URL(), "restart this relay once")
 	token, err := s.Token(nil)

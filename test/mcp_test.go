@@ -49,7 +49,7 @@ func wantFrame(t *testing.T, c *refclient.Client, text string) string {
 	defer cancel()
 	frame, err := c.WaitFor(ctx, func(frame []byte) bool { return bytes.Contains(frame, []byte(text)) })
 	if err != nil {
-		t.Fatalf("no frame with %s: %v", text, err)
+		t.Fatalf("no frame with %s arrives: %v", text, err)
 	}
 	return string(frame)
 }
@@ -111,7 +111,7 @@ func TestClientsGetOnlyTheirMCPCapabilities(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := wantFrame(t, c, `"id":"`+id+`"`); strings.Contains(got, `"error"`) {
-			t.Errorf("%s is answered with %s", frame, got)
+			t.Errorf("the answer to %s is %s; want no error", frame, got)
 		}
 		if got := conn.messages(); got[len(got)-1] != frame {
 			t.Errorf("the host got %s; want %s", got[len(got)-1], frame)
@@ -205,10 +205,10 @@ func TestUndeclaredSamplingIsReportedOrRefused(t *testing.T) {
 			return strings.Contains(fetch(t, s.Relay.AdminURL()+"/metrics", ""), metric) && strings.Contains(log.String(), "sampling_without_client_capability")
 		})
 		if got := bytes.Contains(bytes.Join(c.Frames(), nil), []byte("createMessage")); got == strict {
-			t.Errorf("strict %v: the client was asked: %v", strict, got)
+			t.Errorf("strict %v: the client received createMessage: %v; want the opposite", strict, got)
 		}
 		if warned := strings.Contains(log.String(), "mcp.capability.warning"); warned == strict {
-			t.Errorf("strict %v: the log says\n%s", strict, log.String())
+			t.Errorf("strict %v: the log warns in the wrong mode; want a warning only without it:\n%s", strict, log.String())
 		}
 	}
 }
@@ -268,7 +268,7 @@ func TestNoTokenIsShown(t *testing.T) {
 			}
 			c, err := refclient.Dial(ctx, s.URL(stack.Host), refclient.Options{Token: token, TokenIn: place})
 			if (err != nil) != bad {
-				t.Fatalf("a client with a token in place %d, bad %v: %v", place, bad, err)
+				t.Fatalf("a client with a token in place %d, bad %v: %v; want an error exactly with a bad token", place, bad, err)
 			}
 			if err == nil {
 				t.Cleanup(func() { _ = c.Abort() })
@@ -315,7 +315,7 @@ func TestNoTokenIsShown(t *testing.T) {
 	wantFrame(t, c, "insufficientScope")
 	look()
 	if err := authenticate(refusedSecret); err == nil {
-		t.Error("a token that the server does not know is taken")
+		t.Error("authenticate with an unknown token succeeds; want an error")
 	}
 	look()
 	if err := authenticate(secret); err != nil {
@@ -338,11 +338,11 @@ func TestNoTokenIsShown(t *testing.T) {
 	for where, text := range map[string]string{"logs": log.String(), "pages": pages.String()} {
 		for _, token := range []string{"s3cret", "eyJ", "demo-grant"} {
 			if i := strings.Index(text, token); i >= 0 {
-				t.Errorf("a token in the %s: …%s…", where, text[max(0, i-200):min(len(text), i+60)])
+				t.Errorf("the %s contain a token: …%s…", where, text[max(0, i-200):min(len(text), i+60)])
 			}
 		}
 	}
 	if !strings.Contains(log.String(), "event=disconnect") {
-		t.Errorf("the log does not tell what it should:\n%s", log.String())
+		t.Errorf("the log lacks the event disconnect:\n%s", log.String())
 	}
 }

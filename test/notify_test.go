@@ -93,7 +93,7 @@ func (f *follower) next() told {
 	select {
 	case one, ok := <-f.told:
 		if !ok {
-			f.t.Fatal("the stream has ended")
+			f.t.Fatal("the event stream has ended; want a further event")
 		}
 		return one
 	case <-time.After(stepTime):
@@ -215,7 +215,7 @@ func TestEventsReachPermittedPeopleOnce(t *testing.T) {
 
 	ask(t, c, "demo:/two", "t2")
 	if got := one.want("event", notice.Approval); got.Data.Session != "demo:/two" {
-		t.Errorf("who may see demo:/two only is told of %s", got.Data.Session)
+		t.Errorf("a person who may see demo:/two only got an event from %s; want demo:/two", got.Data.Session)
 	}
 	all.want("event", notice.Approval)
 	for name, f := range map[string]*follower{"another host": elsewhere, "another tenant": stranger, "no list": noList} {
@@ -269,7 +269,7 @@ func TestNotificationsCanBeOff(t *testing.T) {
 		awaitFrame(t, c, `"turnId":"t1"`, "chat/turnComplete")
 		conns[level] = len(s.Tap.Conns())
 		if len(f.told) > 0 {
-			t.Errorf("--notify %s: told %+v", level, <-f.told)
+			t.Errorf("--notify %s: the stream got %+v; want no event", level, <-f.told)
 		}
 		s.Close()
 	}
@@ -291,7 +291,7 @@ func awaitFrame(t *testing.T, c *refclient.Client, texts ...string) {
 		}
 		return true
 	}); err != nil {
-		t.Fatalf("no frame with %q: %v", texts, err)
+		t.Fatalf("no frame with %q arrives: %v", texts, err)
 	}
 }
 
@@ -342,7 +342,7 @@ func subscribe(t *testing.T, s *stack.Stack, service *pushsite.Service, details 
 	})
 	way, status := api[notify.Target](t, s, "POST", "/api/notify/ways", service.Target(details), change)
 	if status != http.StatusOK {
-		t.Fatalf("POST /api/notify/ways: HTTP %d", status)
+		t.Fatalf("POST /api/notify/ways: HTTP %d; want 200", status)
 	}
 	return way
 }
@@ -389,7 +389,7 @@ func TestPushIsEncryptedForTheBrowser(t *testing.T) {
 		t.Errorf("GET /api/notify = %+v; want one way without its secrets, and deliveries", settings)
 	}
 	if len(other.Pushed) != 0 {
-		t.Errorf("who may see another session was told %+v", <-other.Pushed)
+		t.Errorf("a person who may see a different session got the push %+v; want none", <-other.Pushed)
 	}
 	if _, status := api[struct{}](t, s, "DELETE", "/api/notify/ways/"+way.ID, nil, nil); status != http.StatusNoContent {
 		t.Errorf("DELETE: HTTP %d", status)
@@ -399,6 +399,6 @@ func TestPushIsEncryptedForTheBrowser(t *testing.T) {
 		t.Errorf("pushed %+v; want what is asked in demo:/two", p)
 	}
 	if len(service.Pushed) != 0 {
-		t.Errorf("a way that was removed was told %+v", <-service.Pushed)
+		t.Errorf("a removed target got the push %+v; want none", <-service.Pushed)
 	}
 }

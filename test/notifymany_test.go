@@ -106,7 +106,7 @@ func TestEachOfManyEventsIsNotified(t *testing.T) {
 		if more := m.told[key] + m.withdrawn[key] - 2; more > 0 { // a device shows two messages with the same id as one
 			again += more
 			if asked := m.asked[key]; asked.After(killed) || killed.Sub(asked) > notedIn {
-				t.Errorf("%s was told again, which was asked %v before the relay was killed", key, killed.Sub(asked))
+				t.Errorf("%s was repeated, though it was asked %v before the relay was killed; want it once", key, killed.Sub(asked))
 			}
 		}
 	}
@@ -146,7 +146,7 @@ func (m *many) hear(t *testing.T, want map[string]time.Time, come map[string]int
 			for key := range come {
 				delete(want, key)
 			}
-			t.Fatalf("nothing was pushed any more; told %v, withdrawn %v; missing are %v", m.told, m.withdrawn, want)
+			t.Fatalf("no further push arrives; told %v, withdrawn %v, missing %v", m.told, m.withdrawn, want)
 		}
 		key := p.Host + " " + p.Session
 		if p.Kind != notice.Approval {
@@ -234,7 +234,7 @@ func awaitCopies(t *testing.T, relay *relayProcess, copies int) {
 		}
 		select {
 		case <-ctx.Done():
-			t.Fatalf("of %d streams not all have %d copies: %v", n, copies, err)
+			t.Fatalf("of %d streams, not all have %d copies: %v", n, copies, err)
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
@@ -257,7 +257,7 @@ func startHostAgent(t *testing.T, ctx context.Context, s *stack.Stack, agents *s
 	}
 	agents.Go(func() {
 		if err := agent.Run(ctx); err != nil && !errors.Is(err, context.Canceled) {
-			t.Errorf("host-agent of %s: %v", name, err)
+			t.Errorf("the host-agent of %s ended with %v; want no error", name, err)
 		}
 	})
 }
@@ -271,5 +271,5 @@ func awaitHost(t *testing.T, s *stack.Stack, name string) {
 			return
 		}
 	}
-	t.Fatalf("%s does not come online", name)
+	t.Fatalf("the host %s is not online in time; want it online", name)
 }

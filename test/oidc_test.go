@@ -152,7 +152,7 @@ func TestOAuthClientsFindTheirServer(t *testing.T) {
 			t.Fatal(err)
 		}
 		if metadata.Resource != s.Relay.URL()+path || len(metadata.Servers) != 1 || metadata.Servers[0] != url || len(metadata.Methods) == 0 {
-			t.Errorf("the metadata of %s is %+v", path, metadata)
+			t.Errorf("the metadata of %s is %+v; want this resource, and the issuer as its server", path, metadata)
 		}
 	}
 }
@@ -194,7 +194,7 @@ func TestOAuthClientObtainsATokenByItself(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := handler.Authorize(t.Context(), request, refused); err != nil {
-			t.Fatalf("after HTTP %d for %s: %v", refused.StatusCode, path, err)
+			t.Fatalf("Authorize after HTTP %d for %s: %v; want no error", refused.StatusCode, path, err)
 		}
 		source, err := handler.TokenSource(t.Context())
 		if err != nil {

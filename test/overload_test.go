@@ -116,7 +116,7 @@ func TestStalledViewerCostsNothing(t *testing.T) {
 		frames := c.Frames()[1:] // without the answer to initialize
 		for n, frame := range frames {
 			if !strings.Contains(string(frame), fmt.Sprintf(`"n":%d,`, n)) {
-				t.Fatalf("client %d: message %d is %.100s", i, n, frame)
+				t.Fatalf("client %d: the message at %d is %.100s; want the message with that number", i, n, frame)
 			}
 		}
 		if len(frames) != messages {
@@ -129,13 +129,13 @@ func TestStalledViewerCostsNothing(t *testing.T) {
 	case <-time.After(2 * stepTime):
 	}
 	if !gone {
-		t.Error("the host still has the connection of the client that reads nothing")
+		t.Error("the host has the connection of the client that reads nothing; want it closed")
 	}
 	thaw()
 	<-stalled.Done()
 	for _, c := range good {
 		if _, err := c.Call(t.Context(), "ping", map[string]string{"channel": "ahp-root://"}); err != nil {
-			t.Errorf("a client that reads: %v", err)
+			t.Errorf("ping by a client that reads: %v; want an answer", err)
 		}
 	}
 }
@@ -158,7 +158,7 @@ func TestRoamedClientReplacesItsFrozenConnection(t *testing.T) {
 	select {
 	case <-old.done:
 	case <-time.After(stepTime):
-		t.Error("the connection of before is still there")
+		t.Error("the frozen connection is open at the host; want it closed")
 	}
 	for what, conn := range map[string]*scriptedConn{"its other connection": twin, "the new one": host.conn("phone", 2)} {
 		select {
@@ -262,13 +262,13 @@ func TestHungHostStallsOnlyItsClients(t *testing.T) {
 	meanwhile := roundTrips(t, bystander, 200)
 	t.Logf("round trip of the other host's client: median %v, %v before", meanwhile[100], usual[25])
 	if meanwhile[100] > 5*time.Second { // a slow machine stays below this
-		t.Errorf("the median round trip of another host's client is %v", meanwhile[100])
+		t.Errorf("the median round trip of the other host's client is %v; want at most 5 s", meanwhile[100])
 	}
 	for before := int64(-1); before < sent.Load(); time.Sleep(500 * time.Millisecond) {
 		before = sent.Load() // repeats until the relay accepts no more
 	}
 	if n := sent.Load(); n == clients*messages {
-		t.Error("the relay took all that clients sent for a host that reads nothing")
+		t.Error("the relay accepts all messages for a host that reads nothing; want it to stop")
 	}
 	for _, f := range unblock {
 		f()
@@ -285,7 +285,7 @@ func TestHungHostStallsOnlyItsClients(t *testing.T) {
 		}
 		for n, m := range got {
 			if !strings.Contains(m, fmt.Sprintf(`"n":%d,`, n)) {
-				t.Fatalf("message %d is %.100s", n, m)
+				t.Fatalf("the message at %d is %.100s; want the message with that number", n, m)
 			}
 		}
 	}
@@ -335,7 +335,7 @@ func TestFloodingHostDelaysNoOtherHost(t *testing.T) {
 	slices.Sort(meanwhile)
 	t.Logf("round trip of the other host's client: median of %d %v, most %v; median %v before", len(meanwhile), meanwhile[len(meanwhile)/2], slices.Max(meanwhile), usual[25])
 	if median := meanwhile[len(meanwhile)/2]; median > 5*time.Second { // a slow machine stays below this
-		t.Errorf("the median round trip of another host's client is %v", median)
+		t.Errorf("the median round trip of the other host's client is %v; want at most 5 s", median)
 	}
 }
 
@@ -367,7 +367,7 @@ func TestAgentStopsBehindWhatTheHostSaid(t *testing.T) {
 	time.Sleep(500 * time.Millisecond)
 	thaw()
 	if err := <-ended; err != nil {
-		t.Errorf("host-agent ended with %v", err)
+		t.Errorf("the host-agent ended with %v; want no error", err)
 	}
 	wantClosed(t, c, ahp.CloseHostOffline, "host offline: host-agent stopped")
 	if n := got.Load(); n != 1+messages {
@@ -435,12 +435,12 @@ func TestFastHostReachesEveryClient(t *testing.T) {
 						case <-all:
 							return
 						case <-c.Done():
-							t.Errorf("%s was closed behind %d messages: %v", id, next.Load(), c.Err())
+							t.Errorf("%s was closed behind %d messages: %v; want it connected", id, next.Load(), c.Err())
 							return
 						case <-tick.C:
 						}
 					}
-					t.Errorf("%s got %d messages, and then no more", id, next.Load())
+					t.Errorf("%s received %d messages, and then no further; want all", id, next.Load())
 				})
 			}
 			wg.Wait()

@@ -62,7 +62,7 @@ func TestClientsLearnThatTheHostDied(t *testing.T) {
 		t.Fatal(err)
 	}
 	if info.Since.Before(died.Add(-time.Second)) || info.Since.After(time.Now()) || info.Reason == "" {
-		t.Errorf("host is offline since %v because of %q; it died at %v", info.Since, info.Reason, died)
+		t.Errorf("the host is offline since %v because of %q; want a reason, and a time after its death at %v", info.Since, info.Reason, died)
 	}
 
 	// A client that connects now is held and gets no error, after which common clients
@@ -96,9 +96,9 @@ func TestClientsLearnThatTheHostDied(t *testing.T) {
 	}
 	select {
 	case err := <-resumed:
-		t.Fatalf("reconnect was answered without a host: %v", err)
+		t.Fatalf("reconnect was answered without a host: %v; want it to wait", err)
 	case err := <-begun:
-		t.Fatalf("initialize was answered without a host: %v", err)
+		t.Fatalf("initialize was answered without a host: %v; want it to wait", err)
 	default:
 	}
 
@@ -118,7 +118,7 @@ func TestClientsLearnThatTheHostDied(t *testing.T) {
 		t.Errorf("reconnect after the host came back: %v; want the host's own %d", err, ahp.CodeNotFound)
 	}
 	if err := <-begun; err != nil {
-		t.Errorf("initialize after the host came back: %v", err)
+		t.Errorf("initialize after the host's return: %v; want no error", err)
 	}
 	join(t, dial, "a", nil)
 }
@@ -239,6 +239,6 @@ func TestDrainFollowsPendingMessages(t *testing.T) {
 	s.Relay.Drain(ctx, 0)
 	wantClosed(t, c, ahp.CloseShuttingDown, "relay shutting down")
 	if _, err := dial(ctx, refclient.Options{}); err == nil {
-		t.Error("a draining relay takes new clients")
+		t.Error("a draining relay accepts a new client; want a refusal")
 	}
 }

@@ -94,7 +94,7 @@ func TestPreviewOpensAPortOfTheHost(t *testing.T) {
 	c := w.operator("c", nil)
 	p := w.preview(c)
 	if again := w.preview(c); again.ID != p.ID || again.Origin != p.Origin || again.URL == p.URL || p.Access != "use" {
-		t.Errorf("opened twice: %+v and %+v", p, again)
+		t.Errorf("a preview opened twice: %+v and %+v; want one preview with two tickets", p, again)
 	}
 	b := w.browser()
 	page := b.open(p.URL)
@@ -119,14 +119,14 @@ func TestPreviewOpensAPortOfTheHost(t *testing.T) {
 			t.Errorf("%s: another client sees %q; want %q", channel, ids, p.ID)
 		}
 		if ids := w.open(stranger, channel); len(ids) != 0 {
-			t.Errorf("%s: another subject sees %q", channel, ids)
+			t.Errorf("%s: a different subject sees the previews %q; want none", channel, ids)
 		}
 	}
 	if same := w.preview(other); same.ID != p.ID || same.Origin != p.Origin {
-		t.Errorf("another client opens %+v", same)
+		t.Errorf("a second client opens %+v; want the same preview", same)
 	}
 	if theirs := w.preview(stranger); theirs.ID == p.ID || theirs.Origin == p.Origin {
-		t.Errorf("another subject opens %+v", theirs)
+		t.Errorf("a different subject opens %+v; want a preview of its own", theirs)
 	}
 	ask := map[string]any{"channel": w.session, "id": p.ID}
 	_, err := w.try(stranger, "relay/previewClose", ask)
@@ -137,7 +137,7 @@ func TestPreviewOpensAPortOfTheHost(t *testing.T) {
 	_ = c.Abort()
 	w.app.release <- struct{}{}
 	if line := events.next(); line != "data: 1" {
-		t.Errorf("after the client's connection: %q", line)
+		t.Errorf("an event after the client's connection has ended: %q; want data: 1", line)
 	}
 	w.call(other, "relay/previewClose", ask)
 	events.ends()
@@ -151,7 +151,7 @@ func TestPreviewOpensAPortOfTheHost(t *testing.T) {
 		t.Errorf("opened again: %+v", next)
 	}
 	if got := b.open(p.Origin + "/start"); got.status != http.StatusGone {
-		t.Errorf("closed, and another is open: %d", got.status)
+		t.Errorf("the closed preview, while a new one is open: HTTP %d; want 410", got.status)
 	}
 }
 
@@ -204,7 +204,7 @@ func TestOnlyOperatorsOpenPreviews(t *testing.T) {
 		c.Channels, c.Methods = []string{w.session, "ahp-tcp:*"}, []string{"createTcpConnection"}
 	})
 	if got := w.browser().open(w.preview(may).URL); got.status != http.StatusOK {
-		t.Errorf("one who may open raw connections: %d", got.status)
+		t.Errorf("a preview by a client that may open raw connections: HTTP %d; want 200", got.status)
 	}
 }
 
@@ -221,7 +221,7 @@ func TestPreviewEndsInEachWay(t *testing.T) {
 		{"the owner closes it", func(p preview) error {
 			list, err := w.control.Clients(t.Context())
 			if err != nil || !slices.ContainsFunc(list.Previews, func(one hostagent.Preview) bool { return one.ID == p.ID && one.Subject == "the owner closes it" }) {
-				t.Errorf("the owner sees %+v, %v", list.Previews, err)
+				t.Errorf("the owner's list has the previews %+v, %v; want the open one", list.Previews, err)
 			}
 			_, err = w.control.ClosePreview(t.Context(), p.ID)
 			return err
@@ -258,7 +258,7 @@ func (w *previewWorld) ends(name string, end func(preview) error) {
 	eventually(w.t, name+": the browser is told", func() bool {
 		got := b.open(p.Origin + "/start")
 		if got.status == http.StatusOK {
-			w.t.Fatalf("%s: it is shown all the same: %q", name, got.body)
+			w.t.Fatalf("%s: the browser is shown the page: %q; want a refusal", name, got.body)
 		}
 		return got.status == http.StatusGone || got.status == http.StatusForbidden // a status for ended previews, not only the end of the stream
 	})

@@ -66,7 +66,7 @@ func TestCutRegionReturnsWithoutLoss(t *testing.T) {
 	select {
 	case <-there.Done():
 	case <-time.After(stepTime):
-		t.Fatal("a client of a host that cannot be reached is connected")
+		t.Fatal("a client of an unreachable host is still connected; want it closed")
 	}
 	if code, reason := there.CloseStatus(); code != 4100 {
 		t.Errorf("the far client was closed with %d %q; want 4100", code, reason)

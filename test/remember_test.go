@@ -135,7 +135,7 @@ func TestLastStateIsReadableWhileTheHostIsAway(t *testing.T) {
 	speak(t, c, two, "unmistakable-two")
 	keys := keysOf(t, c)
 	if len(keys.Key) != remember.KeySize || keys.Records != nil {
-		t.Fatalf("a client with all sessions gets %d bytes and %d records' keys", len(keys.Key), len(keys.Records))
+		t.Fatalf("a client with all sessions got a key of %d bytes and %d records' keys; want the key only", len(keys.Key), len(keys.Records))
 	}
 	only := func(c *auth.Client) { c.Access, c.Channels = auth.AccessRead, []string{one["session"]} }
 	token, err := s.Token(only)
@@ -186,7 +186,7 @@ func TestLastStateIsReadableWhileTheHostIsAway(t *testing.T) {
 	}
 	key := given.Records[kept.Record.ID]
 	if want := (&remember.Vault{Tenant: stack.Tenant, Host: stack.Host, Key: keys.Key}).RecordKey(kept.Record.ID); !bytes.Equal(key, want) {
-		t.Error("the guest's key is not the record's")
+		t.Error("the guest's key differs from the record's; want the same")
 	}
 	if _, err := rememberedSession(t, s, two["session"], only); err == nil || !strings.Contains(err.Error(), "404") {
 		t.Errorf("a different session for the guest: %v; want 404", err)
@@ -199,16 +199,16 @@ func TestLastStateIsReadableWhileTheHostIsAway(t *testing.T) {
 		t.Errorf("the session for a token of a different host: %v; want 404", err)
 	}
 	if _, err := rememberedSession(t, s, one["session"], func(c *auth.Client) { c.Methods = []string{"listSessions"} }); err == nil {
-		t.Error("a token without subscribe reads a session")
+		t.Error("a token without subscribe reads a session; want an error")
 	}
 	s.Relay.Close() // the relay has then written everything to disk
 	for _, text := range []string{"unmistakable", one["session"], "turnId", `"title"`} {
 		if found := findText(t, dir, text); found != nil {
-			t.Errorf("%q is readable in %v", text, found)
+			t.Errorf("the text %q is readable in the files %v; want it encrypted", text, found)
 		}
 	}
 	if found := findText(t, dir, "remembered"); found == nil {
-		t.Error("the search finds nothing, not even the stream's name")
+		t.Error("findText finds no file with the stream's name; want one, so that the search works")
 	}
 }
 
@@ -248,7 +248,7 @@ func TestLastStateSurvivesTheRelay(t *testing.T) {
 	awaitState(t, s, "online")
 	again := join(t, throughRelay(t, s), "b", nil)
 	if after := keysOf(t, again); !bytes.Equal(after.Key, keys.Key) || !bytes.Equal(after.Verifier, keys.Verifier) {
-		t.Error("the restarted host-agent has different keys")
+		t.Error("the restarted host-agent has different keys; want the same")
 	}
 	other := flowVars("demo", "00000004")
 	speak(t, again, other, "after the restart")
@@ -261,7 +261,7 @@ func TestLastStateSurvivesTheRelay(t *testing.T) {
 		t.Fatal(err)
 	}
 	if kept.Record.Version != before.Record.Version {
-		t.Errorf("a session at rest was written again: version %d after %d", kept.Record.Version, before.Record.Version)
+		t.Errorf("a session at rest was written again: its version is %d; want %d", kept.Record.Version, before.Record.Version)
 	}
 	late, err := rememberedSession(t, s, other["session"], nil)
 	if err != nil {
@@ -295,7 +295,7 @@ func TestRevokedClientLosesTheKeys(t *testing.T) {
 	}
 	before, same := keysOf(t, c), keysOf(t, ada)
 	if !bytes.Equal(before.Key, same.Key) {
-		t.Fatal("two clients with the same authority have different keys")
+		t.Fatal("two clients with the same authority have different keys; want the same")
 	}
 	natssite.Eventually(t, "the session is at the relay", func() bool {
 		kept, err := rememberedSession(t, s, vars["session"], nil)
@@ -310,7 +310,7 @@ func TestRevokedClientLosesTheKeys(t *testing.T) {
 	}
 	after := keysOf(t, ada)
 	if after.KeyID == before.KeyID || bytes.Equal(after.Key, before.Key) {
-		t.Fatal("the keys are the same after the revocation")
+		t.Fatal("the keys are the same after the revocation; want new ones")
 	}
 	natssite.Eventually(t, "all records are sealed again", func() bool {
 		all, err := rememberedAt(t, s, nil)
@@ -400,7 +400,7 @@ func TestSealingRemovesRememberedState(t *testing.T) {
 	})
 	var was, is struct{ Key, Signer []byte }
 	if err := errors.Join(json.Unmarshal(before, &was), json.Unmarshal(wantKeys(t, state), &is)); err != nil || bytes.Equal(was.Key, is.Key) || bytes.Equal(was.Signer, is.Signer) {
-		t.Errorf("the keys of the time before are still used: %v", err)
+		t.Errorf("the keys from before the sealing are still in use: %v; want new ones", err)
 	}
 	mode = remembering.Off
 	if err := errors.Join(s.StopAgent(), s.StartAgent()); err != nil {

@@ -49,7 +49,7 @@ func TestBackupAndRestore(t *testing.T) {
 		return string(info.State), err
 	}
 	if state, err := sees(revoked); err != nil || state != "online" {
-		t.Fatalf("before its revocation, bob's token sees %q, %v", state, err)
+		t.Fatalf("before its revocation, bob's token sees the host %q, %v; want online", state, err)
 	}
 	relay("revoke", "--subject", "bob")
 
@@ -67,7 +67,7 @@ func TestBackupAndRestore(t *testing.T) {
 			break
 		}
 		if time.Now().After(end) {
-			t.Fatalf("a minute after the restore, the host is %q, %v; the host-agent's log:\n%s", state, err, site.Agent.Log())
+			t.Fatalf("a minute after the restore, the host is %q, %v; want online; the host-agent's log:\n%s", state, err, site.Agent.Log())
 		}
 	}
 	if state, err := sees(revoked); err == nil || !strings.Contains(err.Error(), "401") {

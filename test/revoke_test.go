@@ -153,7 +153,7 @@ func TestRevocationAcrossRelays(t *testing.T) {
 	half := took[len(took)/2] // the median, so a short load on this machine does not matter
 	t.Logf("a connection at the other relay ended after %v, at most %v", half, took[len(took)-1])
 	if half > 2*time.Second {
-		t.Errorf("connections end after %v; promised are 2s", half)
+		t.Errorf("the median connection at the second relay ends after %v; want at most 2 s", half)
 	}
 }
 
@@ -173,7 +173,7 @@ func TestRevokedWhileCutOff(t *testing.T) {
 	defer cancel()
 	time.Sleep(200 * time.Millisecond) // without the cut, the revocation would have arrived by now
 	if _, err := ada.Call(ctx, "ping", map[string]string{"channel": "ahp-root://"}); err != nil {
-		t.Errorf("a relay that is cut off: %v; it cannot know", err)
+		t.Errorf("ping at a relay that the revocation cannot reach: %v; want an answer", err)
 	}
 	if err := p.between.Heal(); err != nil {
 		t.Fatal(err)

@@ -131,7 +131,7 @@ func (h *sealedHost) pair(home *connect.Home, relays *connect.Relays, subject st
 		words := p.Device.Identity().Fingerprint().Words()
 		list, err := h.control.Devices(h.t.Context())
 		if err != nil || len(list.Waiting) != 1 || list.Waiting[0].Words != words || list.Words != sealed.HostFingerprint(p.Key).Words() {
-			h.t.Errorf("the host shows %+v, %v; the device shows %s", list, err, words)
+			h.t.Errorf("the host shows %+v, %v; want one waiting device with the words %s", list, err, words)
 			return
 		}
 		if _, err := h.control.OrderDevices(h.t.Context(), hostagent.DeviceOrder{Do: "confirm", Device: list.Waiting[0].Fingerprint}); err != nil {
@@ -245,7 +245,7 @@ func (h *sealedHost) wantRefused(relays *connect.Relays, code ahp.CloseCode, rea
 	select {
 	case <-c.Done():
 	case <-ctx.Done():
-		h.t.Fatal("the connection goes on")
+		h.t.Fatal("the refused connection is open; want it closed")
 	}
 	if got, text := c.CloseStatus(); got != int(code) || !strings.Contains(text, reason) {
 		h.t.Errorf("closed with %d %q; want %d %q", got, text, code, reason)
@@ -286,7 +286,7 @@ func TestSealedHostRefusesOthers(t *testing.T) {
 	}
 	h.wantRefused(relays, ahp.CloseBadMessage, "does not accept the sealed handshake")
 	if conns := len(h.Tap.Conns()); conns != 0 {
-		t.Errorf("%d of these connections reached the host", conns)
+		t.Errorf("%d refused connections reached the host; want 0", conns)
 	}
 }
 
@@ -345,7 +345,7 @@ func TestSealedIsRemembered(t *testing.T) {
 	}
 	h.wantRefused(relays, ahp.CloseForbidden, "run ahp-connect pair")
 	if conns := len(s.Tap.Conns()); conns != 0 {
-		t.Errorf("%d connections reached the host unsealed", conns)
+		t.Errorf("%d unsealed connections reached the host; want 0", conns)
 	}
 	if err := h.home.Unpair(s.Relay.URL(), stack.Host, true); err != nil {
 		t.Fatal(err)
@@ -359,7 +359,7 @@ func TestSealedIsRemembered(t *testing.T) {
 	}
 	defer c.Close()
 	if _, err := c.Initialize(ctx, refclient.InitializeParams{ClientID: "one", ProtocolVersions: []string{"0.9.0"}}); err != nil {
-		t.Errorf("after the host is forgotten: %v", err)
+		t.Errorf("initialize after the host was forgotten: %v; want no error", err)
 	}
 }
 
@@ -370,7 +370,7 @@ func TestPairingCodesAreUsedOnce(t *testing.T) {
 	_, server := newRefhost(t, nil)
 	h := startSealed(t, server.URL(), nil)
 	try := func(code sealed.Code) error {
-		_, err := h.relays.All()[0].Pair(t.Context(), h.home, connect.PairConfig{Host: stack.Host, Code: code, Pending: func(*connect.Pairing) { t.Error("a wrong code is proved") }})
+		_, err := h.relays.All()[0].Pair(t.Context(), h.home, connect.PairConfig{Host: stack.Host, Code: code, Pending: func(*connect.Pairing) { t.Error("a wrong code is proved; want an error") }})
 		return err
 	}
 	const refused = "the code is wrong, used or too old"
@@ -384,11 +384,11 @@ func TestPairingCodesAreUsedOnce(t *testing.T) {
 	}
 	for range 5 {
 		if err := try(sealed.NewCode()); err == nil || !strings.Contains(err.Error(), refused) {
-			t.Errorf("with a wrong code: %v", err)
+			t.Errorf("a pairing with a wrong code: %v; want a refusal", err)
 		}
 	}
 	if err := try(right); err == nil || !strings.Contains(err.Error(), refused) {
-		t.Errorf("with the right code after five wrong ones: %v", err)
+		t.Errorf("a pairing with the right code after five wrong ones: %v; want a refusal", err)
 	}
 	h.pair(h.home, h.relays, "owner", auth.AccessAdmin) // a new code works
 
@@ -407,10 +407,10 @@ func TestPairingCodesAreUsedOnce(t *testing.T) {
 		t.Errorf("after a refusal: %v", err)
 	}
 	if p, err := home.Pairing(h.Relay.URL(), stack.Host); p != nil || err != nil {
-		t.Errorf("after a refusal, the device has the pairing %v, %v", p, err)
+		t.Errorf("after the refusal, the device has the pairing %v, %v; want none", p, err)
 	}
 	if err := try(right); err == nil || !strings.Contains(err.Error(), refused) {
-		t.Errorf("with a used code: %v", err)
+		t.Errorf("a pairing with a used code: %v; want a refusal", err)
 	}
 }
 
@@ -440,7 +440,7 @@ func TestSealedLevelsComeFromTheHost(t *testing.T) {
 		}
 		_, err = client.Call(ctx, "createSession", map[string]any{"channel": "demo:/" + string(c.host), "provider": "demo"})
 		if (err == nil) != c.creates {
-			t.Errorf("relay token %s, device %s: createSession: %v", c.relay, c.host, err)
+			t.Errorf("relay token %s, device %s: createSession = %v; want success only if the device's level permits it", c.relay, c.host, err)
 		}
 		_ = client.Close()
 		cancel()
@@ -465,20 +465,20 @@ func TestRemovedDeviceIsDisconnected(t *testing.T) {
 	defer client.Close()
 	bob := p.Device.Identity().Fingerprint().String()
 	if _, err := relays.All()[0].Devices(ctx, stack.Host, bob); err == nil || !strings.Contains(err.Error(), "level own") {
-		t.Errorf("a device with the level talk manages devices: %v", err)
+		t.Errorf("Devices by a device with the level talk: %v; want an error about the level own", err)
 	}
 	list, err := h.relays.All()[0].Devices(ctx, stack.Host, "")
 	if err != nil || len(list) != 2 {
-		t.Fatalf("the owner sees %+v, %v", list, err)
+		t.Fatalf("the owner sees the devices %+v, %v; want 2", list, err)
 	}
 	if list, err = h.relays.All()[0].Devices(ctx, stack.Host, bob); err != nil || len(list) != 1 {
-		t.Fatalf("after the removal, the owner sees %+v, %v", list, err)
+		t.Fatalf("after the removal, the owner sees the devices %+v, %v; want 1", list, err)
 	}
 	removed := time.Now() // the host-agent has acknowledged the removal
 	select {
 	case <-client.Done():
 	case <-ctx.Done():
-		t.Fatal("the removed device's connection goes on")
+		t.Fatal("the removed device's connection is open; want it closed")
 	}
 	if took := time.Since(removed); took > 2*time.Second {
 		t.Errorf("the removal took %v", took)
@@ -498,7 +498,7 @@ func TestRemovedDeviceIsDisconnected(t *testing.T) {
 	}
 	h.wantRefused(relays, ahp.CloseTokenEnded, "removed")
 	if list, err = h.relays.All()[0].Devices(ctx, stack.Host, ""); err != nil || len(list) != 1 {
-		t.Errorf("after a restart, the owner sees %+v, %v", list, err)
+		t.Errorf("after a restart, the owner sees the devices %+v, %v; want 1", list, err)
 	}
 }
 
@@ -582,7 +582,7 @@ func TestSealedClientIDTheft(t *testing.T) {
 	_ = first.Close()
 	wantSentAway(t, "when the owner is away", bob(), "reconnect", id)
 	if code := codeOf(t, ada(), "reconnect", greeting("reconnect", id)); code != 0 {
-		t.Errorf("the owner comes back: code %d", code)
+		t.Errorf("the owner's reconnect: error code %d; want none", code)
 	}
 }
 
@@ -611,18 +611,18 @@ func TestSealedClientWaitsForItsHost(t *testing.T) {
 		greeted <- err
 	}()
 	if _, err := c.Call(ctx, "ping", map[string]any{"channel": "ahp-root://"}); err != nil {
-		t.Errorf("ping while the host is away: %v", err)
+		t.Errorf("ping while the host is unreachable: %v; want an answer", err)
 	}
 	select {
 	case err := <-greeted:
-		t.Fatalf("initialize is answered before the host is there: %v", err)
+		t.Fatalf("initialize is answered before the host is online: %v; want it to wait", err)
 	default:
 	}
 	if err := h.StartAgent(); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-greeted; err != nil {
-		t.Errorf("initialize, once the host is there: %v", err)
+		t.Errorf("initialize, once the host is online: %v; want no error", err)
 	}
 }
 
@@ -640,7 +640,7 @@ func TestSealedGrantsForChannelsManageNoDevices(t *testing.T) {
 		relays := h.admits(owner, sealed.Grant{Subject: "owner", Level: auth.AccessAdmin, Channels: c.channels})
 		list, err := relays.All()[0].Devices(t.Context(), stack.Host, "")
 		if manages := err == nil && len(list) == 1; manages != c.manages {
-			t.Errorf("own for the channels %q sees the devices %+v, %v", c.channels, list, err)
+			t.Errorf("a grant of own for the channels %q sees the devices %+v, %v; want them only without a limit", c.channels, list, err)
 		}
 	}
 }

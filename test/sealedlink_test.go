@@ -100,20 +100,20 @@ func TestSealedLinkShowsOneSession(t *testing.T) {
 	viewers := []*refclient.Client{h.dialed(dial, "viewer-1"), h.dialed(dial, "viewer-2")}
 	for _, c := range viewers {
 		if _, err := c.Subscribe(ctx, shown); err != nil {
-			t.Errorf("a viewer does not see the link's session: %v", err)
+			t.Errorf("subscribe by a viewer to the link's session: %v; want no error", err)
 		}
 		if _, err := c.Subscribe(ctx, hidden); err == nil {
-			t.Error("a viewer sees a different session")
+			t.Error("a viewer subscribes to a different session; want an error")
 		}
 		if list, err := c.Call(ctx, "listSessions", map[string]any{"channel": "ahp-root://"}); err != nil || strings.Contains(string(list), hidden) || !strings.Contains(string(list), shown) {
 			t.Errorf("a viewer's list is %s, %v; want %s only", list, err, shown)
 		}
 		if _, err := c.Call(ctx, "createSession", map[string]any{"channel": "demo:/new", "provider": "demo"}); err == nil {
-			t.Error("a viewer creates a session")
+			t.Error("a viewer creates a session; want an error")
 		}
 	}
 	if _, err := relays.All()[0].Dial(ctx, stack.Host, ""); err == nil || !strings.Contains(err.Error(), "as many people") {
-		t.Errorf("one viewer more than the link permits: %v", err)
+		t.Errorf("a viewer above the link's limit: %v; want as many people", err)
 	}
 	p := &connect.Pairing{Relay: h.url, Host: stack.Host, Key: l.Key, Device: l.Device}
 	if err := viewers[1].Close(); err != nil {
@@ -122,7 +122,7 @@ func TestSealedLinkShowsOneSession(t *testing.T) {
 	h.awaitConnected(2) // the owner and a viewer
 	for _, answer := range h.asks(p, map[string]any{"id": 1, "do": "devices"}, map[string]any{"id": 2, "do": "push", "way": "w"}, map[string]any{"id": 3, "do": "remove", "device": made.ID}) {
 		if text, _ := answer["error"].(string); !strings.Contains(text, "for its session only") {
-			t.Errorf("a viewer gets %v of the host-agent", answer)
+			t.Errorf("the host-agent answers a viewer with %v; want for its session only", answer)
 		}
 	}
 
@@ -132,12 +132,12 @@ func TestSealedLinkShowsOneSession(t *testing.T) {
 	select {
 	case <-viewers[0].Done():
 	case <-ctx.Done():
-		t.Fatal("a viewer stays after the link's end")
+		t.Fatal("a viewer is connected after the link's end; want it closed")
 	}
 	h.wantRefused(relays, ahp.CloseTokenEnded, "removed")
 	select {
 	case <-owner.Done():
-		t.Error("the owner's connection has ended with the link")
+		t.Error("the owner's connection has ended with the link; want it open")
 	default:
 	}
 }
@@ -182,7 +182,7 @@ func TestSealedLinkEndsInTime(t *testing.T) {
 	select {
 	case <-viewer.Done():
 	case <-ctx.Done():
-		t.Fatal("a viewer stays behind the link's end")
+		t.Fatal("a viewer is connected after the link's time; want it closed")
 	}
 	if took := time.Since(began); took < life {
 		t.Errorf("the link ended after %v; want %v", took, life)
@@ -258,7 +258,7 @@ func TestViewersOfASealedLinkAreOneClientOfTheHost(t *testing.T) {
 	}
 	subjects := h.subjects("link-")
 	if len(subjects) != len(machines) {
-		t.Fatalf("two machines are the subjects %v", subjects)
+		t.Fatalf("two machines have the subjects %v; want one each", subjects)
 	}
 	if ended, err := h.control.KickSubject(t.Context(), subjects[0], time.Minute); err != nil || ended != 3 {
 		t.Errorf("%d connections of %s are ended, %v; want 3", ended, subjects[0], err)

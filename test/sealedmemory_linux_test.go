@@ -107,7 +107,7 @@ func TestMemoryOfTheRelayHasNothing(t *testing.T) {
 		}
 		for _, text := range []string{"A secret title of the session", "gho_a-secret-token-of-the-agent", "a-secret-file-name.txt"} {
 			if !pieces[eavesdrop.Piece([]byte(text))] {
-				t.Fatalf("%q is no secret: the relay had it before", text)
+				t.Fatalf("the relay had the piece %q before the test; want only secrets", text)
 			}
 		}
 		log, err := os.ReadFile(p.log)
@@ -120,11 +120,11 @@ func TestMemoryOfTheRelayHasNothing(t *testing.T) {
 			t.Logf("sealed %v, %s: %d bytes, %d of %d pieces", seals, place, data.Size(), len(list), len(pieces))
 			switch {
 			case data.Size() < 500 || place == "memory" && data.Size() < 1<<20:
-				t.Errorf("sealed %v: only %d bytes in %s", seals, data.Size(), place)
+				t.Errorf("sealed %v: the search has %d bytes from the relay's %s; want more", seals, data.Size(), place)
 			case seals && len(list) > 0:
-				t.Errorf("%s of a relay with a sealed host: %q", place, eavesdrop.Some(list))
+				t.Errorf("the %s of a relay with a sealed host contains %q; want none", place, eavesdrop.Some(list))
 			case !seals && place == "memory" && len(list) < len(pieces)/2:
-				t.Errorf("the dump finds only %d of %d pieces of an unsealed host", len(list), len(pieces))
+				t.Errorf("the dump contains %d of %d pieces of an unsealed host; want at least half", len(list), len(pieces))
 			}
 		}
 	}

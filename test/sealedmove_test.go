@@ -46,7 +46,7 @@ func TestRestartIsInvisibleToSealedClients(t *testing.T) {
 			if _, err := all[0].Dispatch(vars["chat"], map[string]any{"type": "chat/draftChanged", "n": n}); err != nil {
 				<-all[0].Done()
 				code, reason := all[0].CloseStatus()
-				t.Errorf("message %d: %v (%d %s)", n, err, code, reason)
+				t.Errorf("message %d: %v (close %d %s); want it sent", n, err, code, reason)
 				return
 			}
 			n++
@@ -80,12 +80,12 @@ func TestRestartIsInvisibleToSealedClients(t *testing.T) {
 	for _, frame := range conns[0].ToHost() {
 		if bytes.Contains(frame, []byte("chat/draftChanged")) {
 			if !bytes.Contains(frame, fmt.Appendf(nil, `"n":%d,`, seen)) {
-				t.Fatalf("the host has received %s in place of message %d", frame, seen)
+				t.Fatalf("the host received %s; want message %d", frame, seen)
 			}
 			seen++
 		}
 	}
 	if seen != n {
-		t.Errorf("the host has received %d messages; the client sent %d", seen, n)
+		t.Errorf("the host received %d messages; want the %d that the client sent", seen, n)
 	}
 }

@@ -115,7 +115,7 @@ func (h *sealedHost) newBrowser(subject string, level auth.Access, details bool)
 	text, _ := answer["verifier"].(string)
 	point, err := base64.RawURLEncoding.DecodeString(text)
 	if err != nil || len(point) != len(b.verifier) {
-		h.t.Fatalf("the host-agent answers %v: %v", answer, err)
+		h.t.Fatalf("the host-agent answers %v: %v; want its signing key", answer, err)
 	}
 	b.verifier = sealed.Verifier(point)
 	return b
@@ -134,13 +134,13 @@ func (b *sealedBrowser) note() (n sealedNote) {
 		b.h.t.Fatalf("pushed is %s: %v", p.Text, err)
 	}
 	if !b.verifier.IsNote(sealed.PushNote, []byte(signed.Body), signed.Signature) {
-		b.h.t.Fatal("the host has not signed the note")
+		b.h.t.Fatal("the note lacks the host's signature; want it signed")
 	}
 	if err := json.Unmarshal([]byte(signed.Body), &n); err != nil {
 		b.h.t.Fatal(err)
 	}
 	if n.To != b.pairing.Device.Identity().Fingerprint().String() || n.Host != stack.Host || p.Urgency == "" {
-		b.h.t.Errorf("the note %+v with urgency %q is for a different device", n, p.Urgency)
+		b.h.t.Errorf("the note %+v with urgency %q is for a different device; want this one, with an urgency", n, p.Urgency)
 	}
 	return n
 }
@@ -174,7 +174,7 @@ func (b *sealedBrowser) post(letter []byte) string {
 	}
 	proof, err := base64.RawURLEncoding.DecodeString(said.Proof)
 	if err != nil || !b.verifier.IsNote(sealed.OutcomeNote, sealed.OutcomeText(letter, said.Result), proof) {
-		b.h.t.Errorf("the host has not signed the result %q", said.Result)
+		b.h.t.Errorf("the result %q lacks the host's signature; want it signed", said.Result)
 	}
 	return said.Result
 }
@@ -216,10 +216,10 @@ func TestSealedNotificationsAreReadAndAnswered(t *testing.T) {
 		t.Errorf("the phone shows %+v", note)
 	}
 	if n := shy.note(); n.Title+n.Text+n.Detail != "" || len(n.Answers) != 1 || !n.Answers[0].Deny {
-		t.Errorf("a browser without details shows %+v", n)
+		t.Errorf("a browser without details shows %+v; want no text, and one answer, a refusal", n)
 	}
 	if n := looks.note(); n.Detail != "echo test" || len(n.Answers) != 0 {
-		t.Errorf("a guest who looks shows %+v", n)
+		t.Errorf("a guest with the level look is shown %+v; want the command without answers", n)
 	}
 	plain := events.want("event", notice.Sealed)
 	if e := plain.Data; e.Session+e.Title+e.Text+e.Detail+e.Chat != "" || len(e.Pushes)+len(e.Options) > 0 {
@@ -227,7 +227,7 @@ func TestSealedNotificationsAreReadAndAnswered(t *testing.T) {
 	}
 	body := string(<-hooked)
 	if !strings.Contains(body, "needs you") || strings.Contains(body, "echo") || strings.Contains(body, "secret") || strings.Contains(body, "answers") {
-		t.Errorf("the webhook reads %s", body)
+		t.Errorf("the webhook received %s; want only that an agent needs the person", body)
 	}
 
 	// The host refuses every reply except the device's own answer to this question.
@@ -267,7 +267,7 @@ func TestSealedNotificationsAreReadAndAnswered(t *testing.T) {
 		}
 	}
 	if got := phone.post(phone.write(phone.pairing.Device, note.ID, allows)); got != string(notice.Unknown) {
-		t.Errorf("a second answer with the same nonce: %s", got)
+		t.Errorf("a second answer with the same nonce: %s; want unknown", got)
 	}
 	awaitFrame(t, c, "chat/toolCallConfirmed")
 	for name, b := range map[string]*sealedBrowser{"phone": phone, "shy": shy, "looks": looks} {
@@ -278,10 +278,10 @@ func TestSealedNotificationsAreReadAndAnswered(t *testing.T) {
 			withdrawn, done = done, withdrawn
 		}
 		if !withdrawn.Withdrawn || withdrawn.ID != note.ID {
-			t.Errorf("%s: behind the answer comes %+v", name, withdrawn)
+			t.Errorf("%s: after the answer, the push is %+v; want its withdrawal", name, withdrawn)
 		}
 		if done.Kind != notice.Done || len(done.Answers) > 0 {
-			t.Errorf("%s: at the end of the turn comes %+v", name, done)
+			t.Errorf("%s: after the turn, the push is %+v; want done, without answers", name, done)
 		}
 	}
 	events.want("withdrawn", notice.Sealed)
@@ -302,14 +302,14 @@ func TestSealedNotificationsAreReadAndAnswered(t *testing.T) {
 		t.Fatal(err)
 	}
 	if answer := h.asks(looks.pairing, map[string]any{"id": 1, "do": "push"})[0]; answer["done"] != true {
-		t.Errorf("notifications off: %v", answer)
+		t.Errorf("turning notifications off: %v; want done", answer)
 	}
 	begin(t, c, chat, "t2", "permission")
 	if n := shy.note(); n.Kind != notice.Approval || n.ID == note.ID || n.Nonce == note.Nonce {
-		t.Errorf("the next question is %+v", n)
+		t.Errorf("the next question is %+v; want an approval with a new ID and nonce", n)
 	}
 	if len(phone.Pushed)+len(looks.Pushed) > 0 {
-		t.Error("a removed device is told of a question")
+		t.Error("a removed device got a push; want none")
 	}
 
 	secrets := []string{"demo:/a-secret-session", owner.Device.Identity().Fingerprint().String()}
@@ -320,10 +320,10 @@ func TestSealedNotificationsAreReadAndAnswered(t *testing.T) {
 	secrets = slices.DeleteFunc(slices.Compact(secrets), func(s string) bool { return strings.HasPrefix(s, "2026-") })
 	for place, data := range map[string][]byte{"NATS": wire.Bytes(), "files": eavesdrop.FilesIn(t, dir), "log": logs.Bytes()} {
 		if list := eavesdrop.Found(data, secrets); len(list) > 0 || len(data) < 1000 {
-			t.Errorf("%d bytes in %s have %q", len(data), place, list)
+			t.Errorf("the %d bytes in %s contain %q; want at least 1000 bytes without secrets", len(data), place, list)
 		}
 	}
 	if len(secrets) < 20 {
-		t.Errorf("only %d texts were sought", len(secrets))
+		t.Errorf("the search has %d texts; want at least 20", len(secrets))
 	}
 }

@@ -60,13 +60,13 @@ func TestSealedLastState(t *testing.T) {
 	keys, shown := keysOf(t, owner), keysOf(t, viewer)
 	idOne, idTwo := blindIDs(keys, one["session"], two["session"])
 	if !keys.Blind || len(keys.Key) != remember.KeySize || len(keys.IDs) > 0 {
-		t.Fatalf("the owner's device gets %+v", keys)
+		t.Fatalf("the keys of the owner's device are %+v; want one blind key, without IDs", keys)
 	}
 	if !shown.Blind || shown.Key != nil || len(shown.Records) != 1 || len(shown.IDs) != 1 || shown.IDs[one["session"]] != idOne || shown.Records[idOne] == nil {
-		t.Fatalf("a viewer of one session gets %+v", shown)
+		t.Fatalf("the keys of a viewer of one session are %+v; want this session's record key and ID", shown)
 	}
 	if idOne == remember.IDOf(one["session"]) {
-		t.Error("a relay can compute the ID")
+		t.Error("the record has the plain ID; want one that relays cannot compute")
 	}
 	natssite.Eventually(t, "both sessions are at the relay", func() bool {
 		all, err := rememberedAt(t, h.Stack, nil)
@@ -89,7 +89,7 @@ func TestSealedLastState(t *testing.T) {
 		t.Errorf("by the session's name: %v; want 404", err)
 	}
 	if _, err := blindRecord(t, h.Stack, remember.ListID); err == nil {
-		t.Error("a token for one session reads the list")
+		t.Error("a token for one session reads the list; want an error")
 	}
 
 	if err := h.StartAgent(); err != nil {
@@ -99,7 +99,7 @@ func TestSealedLastState(t *testing.T) {
 	h.awaitControl(t.Context())
 	owner = join(t, h.throughConnect(h.relays), "owner-again", nil)
 	if again := keysOf(t, owner); again.KeyID != keys.KeyID {
-		t.Error("the keys are lost with a restart")
+		t.Error("the restarted host-agent has different keys; want the same")
 	}
 	h.removedSoon(owner, made.ID, idOne)
 	after := keysOf(t, owner)
@@ -112,11 +112,11 @@ func TestSealedLastState(t *testing.T) {
 	h.Relay.Close() // the relay has then written everything to disk
 	for _, text := range []string{"unmistakable", one["session"], remember.IDOf(one["session"]), remember.IDOf(two["session"]), `"title"`} {
 		if found := findText(t, dir, text); found != nil {
-			t.Errorf("%q is readable in %v", text, found)
+			t.Errorf("the text %q is readable in the files %v; want it encrypted", text, found)
 		}
 	}
 	if findText(t, dir, next) == nil {
-		t.Error("the search finds no ID of a record")
+		t.Error("findText finds no record's ID; want one, so that the search works")
 	}
 }
 
@@ -139,7 +139,7 @@ func (h *sealedHost) removedSoon(owner *refclient.Client, device, id string) {
 	})
 	took := time.Since(from).Round(time.Millisecond)
 	if h.t.Logf("%v after the removal", took); took > 30*time.Second { // a minute would show that the host-agent's Keeper did not notice the removal
-		h.t.Error("a removal waits for the next check")
+		h.t.Error("a removal takes effect at the next check; want it within 30 s")
 	}
 }
 
@@ -165,7 +165,7 @@ func wantKeys(t *testing.T, state string) []byte {
 	t.Helper()
 	found, err := filepath.Glob(filepath.Join(state, "remembered.*"))
 	if err != nil || len(found) != 1 {
-		t.Fatalf("files of keys: %v, %v", found, err)
+		t.Fatalf("the files with keys are %v, %v; want 1", found, err)
 	}
 	data, err := os.ReadFile(found[0])
 	if err != nil {

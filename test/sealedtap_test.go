@@ -110,11 +110,11 @@ func TestTapFindsNothing(t *testing.T) {
 			t.Logf("sealed %v, %s: %d bytes, %d of %d texts", seals, place, len(data), len(list), len(secrets))
 			switch {
 			case len(data) < 1000:
-				t.Errorf("sealed %v: only %d bytes in %s", seals, len(data), place)
+				t.Errorf("sealed %v: the search has %d bytes from %s; want at least 1000", seals, len(data), place)
 			case seals && len(list) > 0:
-				t.Errorf("%s of a sealed host: %q", place, list[:min(len(list), 20)])
+				t.Errorf("the %s of a sealed host contains %q; want none", place, list[:min(len(list), 20)])
 			case !seals && place == "NATS" && len(list) < len(secrets)*9/10:
-				t.Errorf("the tap finds only %d of %d texts of an unsealed host", len(list), len(secrets))
+				t.Errorf("the tap contains %d of %d texts of an unsealed host; want at least nine tenths", len(list), len(secrets))
 			}
 		}
 	}

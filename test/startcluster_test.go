@@ -61,14 +61,14 @@ func TestClusterStartsRelayByRelay(t *testing.T) {
 			return err
 		})
 		if said := w.do(i, "hosts"); !strings.Contains(said, procs.Host) || !strings.Contains(said, "online") {
-			t.Errorf("hosts at relay %d: %s", i+1, said)
+			t.Errorf("hosts at relay %d: %s; want the host online", i+1, said)
 		}
 		if said := w.do(i, "check"); !strings.Contains(said, "relay at "+w.url(i)) || !strings.Contains(said, "1 hosts enrolled, 1 online") {
-			t.Errorf("check at relay %d: %s", i+1, said)
+			t.Errorf("check at relay %d: %s; want its address, and 1 host online", i+1, said)
 		}
 		file := filepath.Join(w.bench.Dir, fmt.Sprintf("diag-%d.tar.gz", i))
 		if said := w.do(i, "diag", file); strings.Contains(said, "missing") {
-			t.Errorf("diag at relay %d: %s", i+1, said)
+			t.Errorf("diag at relay %d: %s; want no missing parts", i+1, said)
 		}
 	}
 	if said := w.do(1, "revoke", "--subject", "bob"); !strings.Contains(said, w.url(1)) {
@@ -116,7 +116,7 @@ func newClusterWalk(t *testing.T) *clusterWalk {
 	must(t, err)
 	found := regexp.MustCompile("`(install -d [^`]* cp -a a/keys [^`]*)`").FindSubmatch(text)
 	if found == nil {
-		t.Fatal("docs/operating.md has no command that copies the keys")
+		t.Fatal("docs/operating.md lacks the command that copies the keys")
 	}
 	w.recipe = string(found[1])
 	for i := range 3 {

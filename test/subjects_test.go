@@ -120,7 +120,7 @@ func awaitClosed(t *testing.T, c *refclient.Client, want ahp.CloseCode, begins s
 	select {
 	case <-c.Done():
 	case <-time.After(stepTime):
-		t.Fatal("the connection stays open")
+		t.Fatal("the connection is open; want it closed")
 	}
 	if code, reason := c.CloseStatus(); ahp.CloseCode(code) != want || !strings.HasPrefix(reason, begins) {
 		t.Errorf("closed with %d %q; want %d %q", code, reason, want, begins)
@@ -150,7 +150,7 @@ func TestClientIDTheft(t *testing.T) {
 		wantSentAway(t, "when the owner is away", thief.dial(nil), "reconnect", id)
 		wantSentAway(t, "in capitals", thief.dial(nil), "initialize", strings.ToUpper(id))
 		if code := codeOf(t, owner.dial(nil), "reconnect", greeting("reconnect", id)); code != 0 {
-			t.Errorf("the owner comes back: code %d", code)
+			t.Errorf("the owner's reconnect: error code %d; want none", code)
 		}
 	}
 	const refused = `ahp_relay_refusals_total{refusal_class="client_id"} 8`
@@ -289,7 +289,7 @@ func TestFilesOfClientsStayWithTheirSubject(t *testing.T) {
 					}
 				}
 				if asked.Load() > 0 {
-					t.Error("one of these has reached ada's client")
+					t.Error("a foreign request has reached ada's client; want none")
 				}
 			}
 		})
@@ -394,16 +394,16 @@ func TestCredentialRenewalIsInvisible(t *testing.T) {
 			break
 		}
 		if time.Now().After(deadline) {
-			t.Fatal("the credential was not renewed, or the former one not revoked")
+			t.Fatal("the credential is not renewed, or the old one not revoked, in time; want both")
 		}
 	}
 	for range 3 {
 		if code := codeOf(t, c, "ping", map[string]any{"channel": "ahp-root://"}); code != 0 {
-			t.Errorf("ping after the renewal: code %d", code)
+			t.Errorf("ping after the renewal: error code %d; want none", code)
 		}
 	}
 	if err := c.Err(); err != nil {
-		t.Errorf("the client's connection ended with the renewal: %v", err)
+		t.Errorf("the client's connection ended with the renewal: %v; want it open", err)
 	}
 }
 
@@ -443,7 +443,7 @@ func TestEnrolmentIsUsedOnce(t *testing.T) {
 	}
 	for deadline := time.Now().Add(stepTime); len(relays[1].Revocations().List()) == 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatal("the other relay does not hear that the token is used up")
+			t.Fatal("the second relay does not learn that the token was used; want its revocation")
 		}
 	}
 	for n, r := range relays {

@@ -67,7 +67,7 @@ func TestTooLongMessagesAreAnswered(t *testing.T) {
 		}
 		for deadline := time.Now().Add(stepTime); !heard(); time.Sleep(5 * time.Millisecond) {
 			if time.Now().After(deadline) {
-				t.Fatalf("nobody is told of %.60s…", m.message)
+				t.Fatalf("neither side got an error for the message %.60s…; want one", m.message)
 			}
 		}
 		if _, err := c.Call(t.Context(), "ping", map[string]string{"channel": "ahp-root://"}); err != nil {
@@ -76,7 +76,7 @@ func TestTooLongMessagesAreAnswered(t *testing.T) {
 	}
 	for _, m := range conn.messages() {
 		if len(m) > limit {
-			t.Errorf("the host got %d bytes", len(m))
+			t.Errorf("the host received a message of %d bytes; want at most the limit", len(m))
 		}
 	}
 	notification := `{"method":"x/y","params":{"channel":"ahp-root://","x":` + pad + `}}`

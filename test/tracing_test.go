@@ -192,7 +192,7 @@ func TestEachRequestIsOneTrace(t *testing.T) {
 	for _, s := range spans.seen {
 		text := fmt.Sprint(s.Span)
 		if strings.Contains(text, secret) || strings.Contains(text, tokens[0]) || strings.Contains(text, tokens[1]) {
-			t.Errorf("a span has something of a message, or a token: %s", text)
+			t.Errorf("a span contains a part of a message, or a token: %s", text)
 		}
 	}
 }

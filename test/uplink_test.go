@@ -55,7 +55,7 @@ func wantAllOf(t *testing.T, name string, c *refclient.Client, conn *stack.TapCo
 	n := 0
 	_, err := c.WaitFor(ctx, func([]byte) bool { n++; return n == len(want) })
 	if err != nil {
-		t.Errorf("%s got %d frames of %d: %v", name, n, len(want), err)
+		t.Errorf("%s received %d of %d frames: %v; want all", name, n, len(want), err)
 		return
 	}
 	wantSameFrames(t, name, c.Frames()[:len(want)], want)
@@ -152,7 +152,7 @@ func awaitDeltas(t *testing.T, clients []*refclient.Client, n int) {
 			})
 			if err != nil {
 				code, reason := c.CloseStatus()
-				t.Errorf("client %d got %d of %d deltas: %v (close %d %s)", i, seen, n, err, code, reason)
+				t.Errorf("client %d received %d of %d deltas: %v (close %d %s); want all", i, seen, n, err, code, reason)
 			}
 		})
 	}

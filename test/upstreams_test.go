@@ -69,7 +69,7 @@ func TestEachKindOfUpstreamServesTheFlows(t *testing.T) {
 				clients := play(t, f, throughRelay(t, s), refhostVars(dir))
 				wantAsHostSent(t, s.Tap, clients)
 				if n := len(s.Tap.Conns()); n != len(clients) {
-					t.Errorf("%d connections at the host for %d clients", n, len(clients))
+					t.Errorf("%d connections at the host for %d clients; want the same number", n, len(clients))
 				}
 			})
 		}
@@ -214,11 +214,11 @@ func TestFlowsRunOverStdio(t *testing.T) {
 					return
 				}
 			}
-			t.Errorf("no process got what the client sent")
+			t.Errorf("no process received the client's messages; want one")
 		})
 	}
 	if played == 0 {
-		t.Error("there is no flow of one client")
+		t.Error("no flow with one client was played; want at least one")
 	}
 }
 
@@ -305,7 +305,7 @@ func TestAgentBeforeRelay(t *testing.T) {
 		call(t, join(t, throughRelay(t, s), "a", nil), "ping", `{"channel":"ahp-root://"}`)
 		select {
 		case err := <-ended:
-			t.Fatalf("host-agent ended: %v", err)
+			t.Fatalf("the host-agent ended with %v; want it running", err)
 		default:
 		}
 		s.Relay.Close()
@@ -342,7 +342,7 @@ func startNATS(t *testing.T, dataDir, more string) (address string) {
 		s.WaitForShutdown()
 	})
 	if !s.ReadyForConnections(stepTime) {
-		t.Fatal("NATS server is not ready")
+		t.Fatal("the NATS server is not ready in time; want it ready")
 	}
 	return s.Addr().String()
 }
@@ -415,7 +415,7 @@ func testTwoRelays(t *testing.T, relay gateway.RelayConfig) {
 		select {
 		case <-c.Done():
 		case <-time.After(stepTime):
-			t.Error("a client of the relay that ended is connected")
+			t.Error("a client of the ended relay is connected; want it closed")
 		}
 	}
 	say(t, clients[0], vars["chat"], 2, "stream 50 2 500")

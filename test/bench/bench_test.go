@@ -50,7 +50,7 @@ func TestEachPartLosesNothingAndMakesFigures(t *testing.T) {
 			}
 			for _, f := range figures {
 				if f.Part != p.name || f.Work == "" || f.Unit == "" {
-					t.Errorf("figure %+v lacks something", f)
+					t.Errorf("the figure %+v lacks its part, work or unit", f)
 				}
 			}
 			var out bytes.Buffer
@@ -91,7 +91,7 @@ func TestMedianRatioAndDifferenceOfSeries(t *testing.T) {
 func TestRatioIsTheMedianOfRoundRatios(t *testing.T) {
 	f := newFigure("w", "u", series{1, 20, 300}).beside("other", series{1, 20, 300}, series{10, 10, 10})
 	if f.Value != 20 || f.Comparison.Value != 10 || *f.Ratio != 2 || f.Spread != (Spread{1, 300}) {
-		t.Errorf("figure %+v, ratio %v", f, *f.Ratio)
+		t.Errorf("the figure is %+v, its ratio %v; want 20, 10, and a ratio of 2", f, *f.Ratio)
 	}
 	g := newFigure("w", "u", series{1, 100, 6}).beside("other", series{1, 100, 6}, series{1, 20, 3})
 	if *g.Ratio != 2 {
@@ -120,7 +120,7 @@ func TestTargetIsMetAtItsLimit(t *testing.T) {
 		}
 	}
 	if g := newFigure("w", "ms", series{4}).want(ratioAtLeast(1)); g.Met {
-		t.Error("a ratio that is not there is met")
+		t.Error("a target for a ratio is met without a ratio; want it missed")
 	}
 }
 
@@ -190,7 +190,7 @@ func TestReadGoResultsCollectsRounds(t *testing.T) {
 		t.Errorf("results %s", got)
 	}
 	if readGoResults("BenchmarkGates/x 1 many ns/op", results) == nil {
-		t.Error("a number that is none was read")
+		t.Error("readGoResults accepts many ns/op; want an error")
 	}
 	if _, err := gateFigures(map[string]*goResult{}); err == nil {
 		t.Error("figures of nothing")

@@ -47,10 +47,10 @@ func TestRecordReplacesRepeatedParts(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := NewestRecord(dir); err == nil {
-		t.Error("half a record was read")
+		t.Error("NewestRecord reads half a record; want an error")
 	}
 	if none, err := NewestRecord(t.TempDir()); none != nil || err != nil {
-		t.Errorf("NewestRecord of nothing = %v, %v", none, err)
+		t.Errorf("NewestRecord of an empty folder = %v, %v; want nil", none, err)
 	}
 }
 
@@ -95,7 +95,7 @@ func TestTimeLeftNeedsAllDurations(t *testing.T) {
 		t.Errorf("left() = %q", got)
 	}
 	if all, _ := chosen(nil); r.left(all) != "" || slices.ContainsFunc(all, func(p part) bool { return p.asked }) {
-		t.Error("what nobody knows is told, or a part is run that has to be asked for")
+		t.Error("left() without known durations is not empty, or all parts include one that must be named")
 	}
 }
 
@@ -124,7 +124,7 @@ func TestReadmeLinesNeedEveryFigure(t *testing.T) {
 	}
 	for i := range figures {
 		if _, err := ReadmeLines(slices.Delete(slices.Clone(figures), i, i+1)); err == nil {
-			t.Errorf("without %s there are lines", figures[i].Work)
+			t.Errorf("ReadmeLines without %s succeeds; want an error", figures[i].Work)
 		}
 	}
 }

@@ -127,7 +127,7 @@ func TestAccountsShareOneInbox(t *testing.T) {
 	}
 	p.expects = "Content Security Policy"
 	if reaches() {
-		t.Error("the page reaches a relay that nobody has added")
+		t.Error("the page reaches a relay that was not added; want it blocked")
 	}
 	p.expects = ""
 
@@ -157,7 +157,7 @@ func TestAccountsShareOneInbox(t *testing.T) {
 	p.shot("accounts-status")
 	p.click("#status-sheet [aria-label=Close]")
 	if !reaches() {
-		t.Error("the page does not reach the relay that was added")
+		t.Error("the page does not reach the added relay; want an answer")
 	}
 	if got := p.later(`(async () => { const db = await new Promise((r) => { const o = indexedDB.open('ahp-device', 1); o.onsuccess = () => r(o.result); });
 		const all = await new Promise((r) => { const q = db.transaction('device').objectStore('device').getAll(); q.onsuccess = () => r(q.result); }); db.close();
@@ -191,7 +191,7 @@ func TestAccountsShareOneInbox(t *testing.T) {
 	p.wants(lastTurn+" .parts", "Hello, world!")
 	asked[2].wants(lastTurn+" .parts", "Hello, world!")
 	if asked[0].text(lastTurn+" .parts") == "Hello, world!" {
-		t.Error("the message went to the page's own relay")
+		t.Error("the message went to the page's own relay; want the chosen account's")
 	}
 	p.click(".chat-head .menu summary")
 	p.press(".chat-head .menu button", "Usage")
@@ -204,14 +204,14 @@ func TestAccountsShareOneInbox(t *testing.T) {
 		p.await(`[data-session="demo:/login"][data-host-of="` + host + `"]`)
 	}
 	if got := p.count(`#sessions [data-session]:not([data-session="demo:/login"])`); got != 0 {
-		t.Errorf("the search finds %d other sessions", got)
+		t.Errorf("the search shows %d other sessions; want 0", got)
 	}
 	p.enter("#search", " ")
 
 	keepsWorker := func() {
 		t.Helper()
 		if got := p.later("navigator.serviceWorker.getRegistration('/').then((r) => r?.active?.state ?? 'none')"); got != "activated" {
-			t.Errorf("an account without notifications has left the page's own service worker as %s", got)
+			t.Errorf("after an account without notifications was removed, the page's service worker is %s; want activated", got)
 		}
 	}
 
@@ -243,9 +243,9 @@ func TestAccountsShareOneInbox(t *testing.T) {
 	p.await(`[data-host-of="` + atTenant + `"]`)
 	p.expects = "Content Security Policy"
 	if reaches() {
-		t.Error("the page reaches a relay whose account was removed")
+		t.Error("the page reaches a relay whose account was removed; want it blocked")
 	}
 	if got := p.text("#sessions"); strings.Contains(got, atOther) || slices.Contains(eval[[]string](p, "Object.values(localStorage)"), other.url) {
-		t.Errorf("something of the removed account stays: %s", got)
+		t.Errorf("the page keeps parts of the removed account: %s; want none", got)
 	}
 }

@@ -126,13 +126,13 @@ func TestHostsOfAllAccountsMayBeAway(t *testing.T) {
 	})
 	p.until("what is kept of it to go", patience, func() bool { return !strings.Contains(p.keptText(), "127.0.0.1") })
 	if got := p.keptText(); !strings.Contains(got, "Done. 500 runs") {
-		t.Errorf("the own account's conversation went, too: %.300s", got)
+		t.Errorf("the own account's conversation is not kept: %.300s; want its text", got)
 	}
 	p.do(chromedp.Reload())
 	p.wants("#left-all summary", "1 item waits for a host")
 	p.await(`[data-host-of="` + hostName + `"]`)
 	if p.count(`[data-host-of="`+atOther+`"]`) != 0 {
-		t.Error("the sessions of the removed account are still kept")
+		t.Error("sessions of the removed account are kept; want none")
 	}
 	p.openSessionOf(hostName, "demo:/login")
 	p.wants("#turns", "Done. 500 runs")
@@ -206,7 +206,7 @@ func TestRemovedAccountIsNotWrittenAgain(t *testing.T) {
 	for _, tab := range []*page{p, second} {
 		tab.later("letOpen()")
 		if got := p.keptRecords("ahp-waiting", "kept"); got != "none" {
-			t.Fatalf("a late write has brought back %s", got)
+			t.Fatalf("a late write has stored %s for the removed account; want nothing", got)
 		}
 	}
 
@@ -218,6 +218,6 @@ func TestRemovedAccountIsNotWrittenAgain(t *testing.T) {
 	eval[any](second, "dispatchEvent(new StorageEvent('storage', { key: 'ahp-accounts' })), null")
 	p.until("the late record to go", patience, func() bool { return p.keptRecords("ahp-waiting", "kept") == "none" })
 	if got := p.later("(async () => { const all = []; for (const name of await caches.keys()) all.push(...await (await caches.open(name)).keys()); return all.map((r) => r.url).filter((u) => u.includes('127.0.0.1%') || u.includes('account=')).join() || 'none'; })()"); got != "none" {
-		t.Errorf("the cache still has %s", got)
+		t.Errorf("the cache has %s; want nothing from the removed account", got)
 	}
 }

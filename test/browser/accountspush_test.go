@@ -180,7 +180,7 @@ func TestEachAccountNotifiesThroughItsOwnSubscription(t *testing.T) {
 	p.click(`#told-account-list [data-value=""]`)
 	p.await("#told-off")
 	if p.count("#mutes") != 0 {
-		t.Error("the session is muted at the page's own relay")
+		t.Error("the session is muted at the page's own relay; want it only at the account's")
 	}
 	p.click("#told [aria-label=Close]")
 	p.openSessionOf(hostName, "demo:/notes")
@@ -204,7 +204,7 @@ func TestEachAccountNotifiesThroughItsOwnSubscription(t *testing.T) {
 		asks[at].wants(lastTurn+" .parts", "Allowed.")
 		proof := map[string]string{"@127.0.0.1": "proof"}[at]
 		if got := eval[string](a.worker, "sent.filter((s) => s.includes('/api/answers/')).join()"); !strings.HasPrefix(got, relays[at]+"/api/answers/") || strings.HasSuffix(got, "proof") != (proof != "") {
-			t.Errorf("%q was answered by %s", at, got)
+			t.Errorf("the answer for account %q went to %s; want its own relay, with its own proof", at, got)
 		}
 	}
 
@@ -231,7 +231,7 @@ func TestEachAccountNotifiesThroughItsOwnSubscription(t *testing.T) {
 		return p.later("navigator.serviceWorker.getRegistrations().then((all) => all.map((r) => new URL(r.scope).pathname).sort().join())") == "/,"+atWork
 	})
 	if got := eval[string](p, "Object.keys(asked).sort().join()"); got != "/,"+atWork {
-		t.Errorf("the subscriptions of %s remain", got)
+		t.Errorf("the subscriptions %s remain; want the page's own and atWork", got)
 	}
 	if got := eval[string](p, "Object.keys(localStorage).filter((k) => k.startsWith('told-') && k.includes('127.0.0.1')).join()"); got != "" {
 		t.Errorf("%s remains", got)

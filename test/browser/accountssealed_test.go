@@ -91,12 +91,12 @@ func TestSealedHostOfAFurtherAccount(t *testing.T) {
 	p.say("permission")
 	a.attaches(p, "/sw.js?account=127.0.0.1&"+url.Values{"relay": {s.url + "/"}}.Encode(), string(a.service.Next().Text))
 	if got := a.shown(); !strings.Contains(got, "echo test") || !strings.Contains(got, `"host":"`+host+`"`) {
-		t.Errorf("the lock screen shows %s", got)
+		t.Errorf("the lock screen shows %s; want the command echo test, and the host", got)
 	}
 	a.lockScreen.press("0", "")
 	p.wants(lastTurn+" .parts", "Allowed.")
 	if got := eval[string](a.worker, "sent.filter((s) => s.includes('/api/letters/')).join()"); !strings.HasPrefix(got, s.url+"/api/letters/") {
-		t.Errorf("the answer was sent to %q", got)
+		t.Errorf("the answer was sent to %q; want /api/letters/ at the account's relay", got)
 	}
 
 	// Both relays push the same unsealed text about a host with this name. The page shows
@@ -117,7 +117,7 @@ func TestSealedHostOfAFurtherAccount(t *testing.T) {
 		return strings.Contains(a.shown(), `"host":"`+host+`"`)
 	})
 	if got := a.shown(); strings.Contains(got, "The title") {
-		t.Errorf("the relay of a sealed host is taken at its word: %s", got)
+		t.Errorf("the page shows an unsealed title for a sealed host: %s; want none", got)
 	}
 
 	eval[any](p, "location.href = "+js(request)+", null")
@@ -132,7 +132,7 @@ func TestSealedHostOfAFurtherAccount(t *testing.T) {
 	p.until("the host's key to go", patience, gone)
 	p.later("letOpen()")
 	if !gone() {
-		t.Errorf("a late write has brought back %s", p.keptRecords("ahp-sealed", "kept"))
+		t.Errorf("a late write has stored %s for the removed account; want nothing", p.keptRecords("ahp-sealed", "kept"))
 	}
 }
 
@@ -189,7 +189,7 @@ func TestSiteServesTwoRelays(t *testing.T) {
 	p.await(`[data-group=needs] [data-host-of="` + hostName + `"]`)
 	p.expects = "Content Security Policy"
 	if got := p.later("fetch(" + js(third.url+"/api/hosts") + ").then((r) => 'answered ' + r.status, () => 'blocked')"); got != "blocked" {
-		t.Errorf("a third relay has %s", got)
+		t.Errorf("a request to a third relay: %s; want blocked", got)
 	}
 
 	// The site's server is gone. The page still opens from the browser's cache, and the

@@ -172,7 +172,7 @@ func TestSessionThatSkipsPermissionsIsMarked(t *testing.T) {
 	p.click("#create")
 	p.holds("a new session", "!!document.querySelector('#chat-note')?.textContent.includes('No messages yet.')")
 	if p.count("#skips") != 0 {
-		t.Error("a session whose agent asks is marked")
+		t.Error("a session whose agent asks for permission is marked; want no mark")
 	}
 	p.say("mode bypassPermissions")
 	p.wants("#skips", "The agent asks for no permission")
@@ -211,7 +211,7 @@ func (s *agentSite) answeredFromTheLockScreen() {
 	l.say("run " + command)
 	asked := l.ring("approval")
 	if text := asked.Text + "\n" + asked.Detail; !strings.Contains(text, command) {
-		t.Errorf("the notification asks for %q, without %s", text, command)
+		t.Errorf("the notification asks for %q; want it to contain %s", text, command)
 	}
 	l.press("0", "")
 	l.wants(lastTurn+" .parts", "done:")
@@ -325,6 +325,6 @@ func TestRealAgentWhileItsMachineSleeps(t *testing.T) {
 	}
 	l.shot("agent-woken")
 	if l.isRemembered(s.site, session, kept) <= kept {
-		t.Error("the relay has no later state")
+		t.Error("the relay has no state from after the wake; want a later one")
 	}
 }

@@ -62,7 +62,7 @@ func (p *page) mayNot(why string) {
 	p.wants(approval+" .question", "Read it first")
 	p.wants(approval+" .question", "Skip")
 	if eval[bool](p, fmt.Sprintf("[...document.querySelectorAll(%s)].some((b) => b.textContent.includes('Allow') || b.matches('.primary, .hold'))", js(approval+" button"))) {
-		p.t.Errorf("it can be allowed, although: %s", why)
+		p.t.Errorf("the page offers to allow the request, although: %s; want only refusals", why)
 	}
 }
 
@@ -88,7 +88,7 @@ func TestUnreadRequestIsNotAllowed(t *testing.T) {
 	p.say(`approve {"toolInput":{"uri":"file:///demo/none.sh"}}`)
 	p.mayNot("The input could not be read")
 	if got := p.text(approval + " pre"); got != "" {
-		t.Errorf("what the host refuses to give is shown as %q", got)
+		t.Errorf("an input that the host does not give is shown as %q; want no text", got)
 	}
 	p.seen("approve-unread")
 	p.press(approval+" .question button", "Read it first")
@@ -180,7 +180,7 @@ func TestLateRiskStopsAPress(t *testing.T) {
 	})
 	p.settles()
 	if n := p.sentAnswers(); n != 1 { // the answer Skip from above
-		t.Errorf("%d answers were sent; a press that began before the risk was known is none", n)
+		t.Errorf("%d answers were sent; want 1, because the press began before the risk was known", n)
 	}
 
 	// During a press, the host replaces the command. The press allows nothing.
@@ -194,7 +194,7 @@ func TestLateRiskStopsAPress(t *testing.T) {
 	})
 	p.settles()
 	if n := p.sentAnswers(); n != 2 {
-		t.Errorf("%d answers were sent; a press on another command is none", n)
+		t.Errorf("%d answers were sent; want 2, because the press began on a different command", n)
 	}
 	p.click(allows)
 	p.wants(lastTurn+" .parts", "Done, as you allowed.")
@@ -220,7 +220,7 @@ func TestAnswerOfAnotherEndsAPress(t *testing.T) {
 	})
 	p.settles()
 	if n := p.sentAnswers(); n != 0 {
-		t.Errorf("%d answers to what another has answered", n)
+		t.Errorf("%d answers were sent to an answered question; want 0", n)
 	}
 	p.wants(lastTurn+" .tool", "Answered: Allow Once")
 	p.wants(lastTurn+" .given", "Allowed by browser")
@@ -240,7 +240,7 @@ func TestAnswerOfAnotherEndsAPress(t *testing.T) {
 	})
 	p.settles()
 	if n := p.sentAnswers(); n != 0 {
-		t.Errorf("%d answers to what is not asked any more", n)
+		t.Errorf("%d answers were sent to a withdrawn question; want 0", n)
 	}
 
 	// Both pages answer at once. The host accepts one answer, and both pages show it.
@@ -269,7 +269,7 @@ func TestNewButtonsAllowNothingAtOnce(t *testing.T) {
 	at := eval[struct{ X, Y float64 }](p, fmt.Sprintf("(b => ({ x: b.x + b.width / 2, y: b.y + b.height / 2 }))(document.querySelector(%s).getBoundingClientRect())", js(allows)))
 	p.do(chromedp.MouseClickXY(at.X, at.Y))
 	if n := p.sentAnswers(); n != 0 {
-		t.Errorf("%d answers by a press on a button that has just come", n)
+		t.Errorf("a press on a new button sent %d answers; want 0", n)
 	}
 	eval[any](p, "timersEnd(); null")
 	p.click(allows)
@@ -289,7 +289,7 @@ func TestDangerTakesAHold(t *testing.T) {
 	p.say("danger")
 	p.wants(approval+" .risk.danger", "The host marks this as dangerous.")
 	if n := p.count(approval + " button.primary"); n != 0 {
-		t.Errorf("%d primary buttons allow what is dangerous", n)
+		t.Errorf("%d primary buttons allow a dangerous request; want 0", n)
 	}
 	p.await(holds)
 	at := eval[struct{ X, Y float64 }](p, fmt.Sprintf("(b => ({ x: b.x + b.width / 2, y: b.y + b.height / 2 }))(document.querySelector(%s).getBoundingClientRect())", js(holds)))
@@ -297,7 +297,7 @@ func TestDangerTakesAHold(t *testing.T) {
 	eval[any](p, "timersEnd(); null")
 	p.settles()
 	if n := p.sentAnswers(); n != 0 || p.shows("dialog[open]") {
-		t.Errorf("two taps: %d answers, a dialog %v", n, p.shows("dialog[open]"))
+		t.Errorf("two taps on a dangerous request: %d answers, a dialog: %v; want 0 and false", n, p.shows("dialog[open]"))
 	}
 	p.whilePressed(holds, func() {
 		p.wants(holds, "Keep holding")
@@ -306,7 +306,7 @@ func TestDangerTakesAHold(t *testing.T) {
 	})
 	eval[any](p, "timersEnd(); null")
 	if n := p.sentAnswers(); n != 0 {
-		t.Errorf("%d answers of a finger that has left the button", n)
+		t.Errorf("a finger that left the button sent %d answers; want 0", n)
 	}
 	p.whilePressed(holds, func() {
 		p.wants(holds, "Keep holding")
@@ -314,7 +314,7 @@ func TestDangerTakesAHold(t *testing.T) {
 		p.wants(lastTurn+" .parts", "Done, as you allowed.")
 	})
 	if n := p.sentAnswers(); n != 1 {
-		t.Errorf("a hold sent %d answers", n)
+		t.Errorf("a hold sent %d answers; want 1", n)
 	}
 
 	p.say("danger")
@@ -327,7 +327,7 @@ func TestDangerTakesAHold(t *testing.T) {
 	p.do(chromedp.KeyEvent("\r"))
 	p.holds("the dialog to be closed", "document.querySelector('dialog[open]') === null")
 	if n := p.sentAnswers(); n != 1 {
-		t.Errorf("Cancel sent %d answers", n-1)
+		t.Errorf("Cancel sent %d answers; want 0", n-1)
 	}
 	p.keys(approval+" button.till-focus", " ")
 	p.click("dialog[open] button.danger")

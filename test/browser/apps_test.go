@@ -128,7 +128,7 @@ func (p *project) start(path, name string, args ...string) (url string) {
 			return url
 		}
 		if time.Now().After(end) {
-			p.t.Fatalf("%v does not answer: %v", args, err)
+			p.t.Fatalf("the program %v does not answer: %v", args, err)
 		}
 	}
 }
@@ -147,7 +147,7 @@ func shown(t *testing.T, url, suffix, condition string) *page {
 func (p *page) wantsOwn() {
 	p.t.Helper()
 	if eval[bool](p, "[...performance.getEntriesByType('resource')].some((e) => ['localhost', '127.0.0.1'].includes(new URL(e.name).hostname))") {
-		p.t.Error("something was loaded past the relay")
+		p.t.Error("the page loads a resource from localhost; want all through the relay")
 	}
 }
 
@@ -177,7 +177,7 @@ func TestAppVite(t *testing.T) {
 		t.Logf("an edit was shown after %v", time.Since(written).Round(time.Millisecond))
 	}
 	if !eval[bool](f, "window.mark === 1") {
-		t.Error("the page was loaded anew")
+		t.Error("an edit reloads the page; want it in place")
 	}
 	f.wantsOwn()
 }

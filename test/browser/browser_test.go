@@ -159,11 +159,11 @@ func (p *page) targets() (own []*target.Info, err error) {
 func (p *page) event(event any) {
 	switch event := event.(type) {
 	case *runtime.EventExceptionThrown:
-		p.t.Errorf("exception on the page: %+v", event.ExceptionDetails)
+		p.t.Errorf("the page has thrown an exception: %+v; want none", event.ExceptionDetails)
 	case *cdplog.EventEntryAdded:
 		// The browser also logs each refused connection, and tests expect those.
 		if event.Entry.Source != cdplog.EntrySourceNetwork && !p.hostile && (p.expects == "" || !strings.Contains(event.Entry.Text, p.expects)) {
-			p.t.Errorf("the browser complains: %s: %s", event.Entry.Source, event.Entry.Text)
+			p.t.Errorf("the browser's log has an entry from %s: %s; want none", event.Entry.Source, event.Entry.Text)
 		}
 	}
 }

@@ -256,7 +256,7 @@ func TestCanvasRendersThroughTheRelay(t *testing.T) {
 	f.wants("#notes", "Thank the testers.")
 	p.wants("#canvas-status", "2 notes")
 	if strings.Contains(f.text("#notes"), "forged") {
-		t.Error("a message that the page posted to itself reached the canvas's provider")
+		t.Error("the canvas's provider received a message which the page posted to itself; want none")
 	}
 	channel := s.host.canvas(t)
 	must(t, s.host.MessageCanvas(channel, map[string]any{"from": "the agent"}))
@@ -301,7 +301,7 @@ func TestCanvasRendersThroughTheRelay(t *testing.T) {
 		return eval[bool](p, "document.querySelector('#canvases').hidden && document.querySelector('#canvas').hidden")
 	})
 	if eval[bool](p, "document.querySelector('iframe') !== null") {
-		t.Error("the frame of a closed canvas is still there")
+		t.Error("the frame of a closed canvas is in the page; want it removed")
 	}
 }
 
@@ -395,7 +395,7 @@ func TestCanvasByURL(t *testing.T) {
 			eval[any](f, keeps)
 			f.until("storage of its own, and nothing of the console", patience, func() bool { return eval[string](f, "document.body.dataset.keeps ?? ''") == "kept true, refused" })
 			if got := eval[bool](f, "[...performance.getEntriesByType('resource')].every((e) => new URL(e.name).host === location.host)"); !got {
-				t.Error("something was loaded from elsewhere")
+				t.Error("the canvas has loaded a resource from a different host; want its own only")
 			}
 			p.until("the logo's edge", patience, func() bool { return p.colourAt("#canvas-frame", 14, 14) == color.RGBA{200, 30, 60, 255} })
 			eval[any](f, "document.querySelector('#text').value = 'Thank the testers.'; document.querySelector('#add').click()")
@@ -471,12 +471,12 @@ func TestCanvasReachesNothingElse(t *testing.T) {
 	})
 	must(t, stun.SetReadDeadline(time.Now().Add(time.Second)))
 	if n, _, err := stun.ReadFrom(make([]byte, 1500)); err == nil {
-		t.Errorf("the canvas sent %d bytes to a STUN server", n)
+		t.Errorf("the canvas sent %d bytes to a STUN server; want none", n)
 	}
 	mu.Lock()
 	defer mu.Unlock()
 	if len(leaks) > 0 {
-		t.Errorf("the canvas reached the network: %q", leaks)
+		t.Errorf("the canvas reached the network: %q; want no requests", leaks)
 	}
 }
 
@@ -532,7 +532,7 @@ func TestOnlyPermittedCanvasAddressesLoad(t *testing.T) {
 		must(t, s.host.UpdateCanvas(channel, map[string]any{"url": tc.url}))
 		p.wants("#canvas-note", tc.why)
 		if eval[bool](p, "document.querySelector('iframe') !== null") {
-			t.Errorf("there is a frame for %s", tc.url)
+			t.Errorf("the page has a frame for %s; want none", tc.url)
 		}
 		if strings.HasPrefix(tc.url, "file:") {
 			p.shot("canvas-refused")
@@ -581,7 +581,7 @@ func TestCanvasSurvivesADrop(t *testing.T) {
 	eval[any](f, "document.querySelector('#add').click()")
 	f.wants("#state", "2 notes")
 	if !eval[bool](f, "window.mark === 1") {
-		t.Error("the canvas was loaded anew")
+		t.Error("the canvas was reloaded by the drop; want the same document")
 	}
 	// The host restarts and has new canvases. The console hides the old canvas.
 	s.host.kill()

@@ -61,7 +61,7 @@ func TestUserWalksThroughTheDemo(t *testing.T) {
 	p.say("<b id=markup>bold</b>")
 	p.wants(lastTurn+" .parts", "You said: <b id=markup>bold</b>")
 	if eval[bool](p, "document.querySelector('#markup') !== null") {
-		t.Error("text from the host became markup")
+		t.Error("the user's text became markup; want text")
 	}
 	p.shot("chat")
 	p.do(phone())
@@ -104,7 +104,7 @@ true`, lastTurn))
 	p.do(chromedp.Reload())
 	p.await(lastTurn + " .foot")
 	if at := eval[string](p, written); at != grown {
-		p.t.Errorf("what came word by word is shown as\n%s\nand at once as\n%s", grown, at)
+		p.t.Errorf("word by word, the answer is shown as\n%s\nand at once as\n%s\nwant the same", grown, at)
 	}
 }
 
@@ -112,7 +112,7 @@ true`, lastTurn))
 func (p *page) hasNoToken(token string) {
 	p.t.Helper()
 	if strings.Contains(eval[string](p, "location.href + document.documentElement.outerHTML"), token) {
-		p.t.Error("the token is in the page or its address")
+		p.t.Error("the token is in the page or its address; want it hidden")
 	}
 }
 
@@ -134,7 +134,7 @@ func TestConsoleReturnsWithItsHost(t *testing.T) {
 	p.wants("#status-text", "waiting for the host")
 	p.hostIs(hostName, "offline")
 	if eval[bool](p, "!document.querySelector('#send').disabled") {
-		t.Error("prompts can be sent without a host")
+		t.Error("the send button works without a host; want it disabled")
 	}
 	p.shot("offline")
 
@@ -217,7 +217,7 @@ func TestRefusedActionsAreUndone(t *testing.T) {
 	p.wants(lastTurn+" .approval", "Waits for a user with the right to answer.")
 	p.await("#stop")
 	if got := p.text(".chat-head .menu-items") + p.text(".side-head"); strings.Contains(got, "Rename") || strings.Contains(got, "Delete") || strings.Contains(got, "Archive") || strings.Contains(got, "New session") {
-		t.Errorf("who may only talk is offered %q", got)
+		t.Errorf("a person with the level talk is offered %q; want neither Rename, Delete nor Archive", got)
 	}
 }
 

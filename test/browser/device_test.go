@@ -46,19 +46,19 @@ func (s *site) shares(p *page) {
 	p.await("#share-made svg.qr")
 	link := p.text("#share-made code")
 	if len(link) > len(s.url)+len("/s#")+26 {
-		s.t.Errorf("the link %s is too long to be scanned", link)
+		s.t.Errorf("the link %s is too long for its QR code; want at most 26 characters after /s#", link)
 	}
 	guest := newPage(s.t)
 	guest.do(phone(), chromedp.Navigate(link))
 	guest.wants("#status-text", "Live")
 	guest.wants("#turns", "Hello, world!")
 	if at := eval[string](guest, "location.href"); strings.Contains(at, "token") {
-		s.t.Errorf("the token stays in the address %s", at)
+		s.t.Errorf("the address %s contains the token; want it removed", at)
 	}
 	guest.click("[data-kind=servers]")
 	guest.await("[data-server=mcp-tasks]")
 	if n := guest.count("#beside [role=switch], #beside [data-do]"); n != 0 {
-		s.t.Errorf("who may only look can press %d switches of servers", n)
+		s.t.Errorf("a person with the level look is offered %d switches for servers; want 0", n)
 	}
 	p.wants("#share-links", "1 of 64 there now")
 	p.do(phone())
@@ -146,7 +146,7 @@ func TestSignedInDeviceNeedsNoToken(t *testing.T) {
 	p.wants(lastTurn+" .parts", "Hello, world!")
 	tokens := "[sessionStorage, localStorage].flatMap(Object.entries).filter(([k, v]) => k.includes('token') || v.includes('eyJ')).length" // every JSON Web Token begins with eyJ
 	if got := eval[int](p, tokens); got != 0 {
-		t.Errorf("%d tokens are stored", got)
+		t.Errorf("%d tokens are stored; want 0", got)
 	}
 	p.do(chromedp.Reload())
 	p.wants("#status-text", "Live")

@@ -91,6 +91,6 @@ func TestOneDeadHostLeavesTheOther(t *testing.T) {
 	p.enter("#search", "flaky")
 	p.until("what was searched for", patience, func() bool { return p.count("#sessions li") == 1 })
 	if got := p.text("#sessions li"); !strings.Contains(got, second) {
-		t.Errorf("the session that is found is %q", got)
+		t.Errorf("the search shows the session %q; want the second host's", got)
 	}
 }

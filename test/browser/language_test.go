@@ -66,7 +66,7 @@ func TestConsoleSpeaksFourLanguages(t *testing.T) {
 			p.inTongue(l, "danger")
 			if !eval[bool](p, `((input) => { const text = document.createRange(); text.selectNodeContents(input.querySelector('pre'));
 				return [...text.getClientRects()].every((r) => r.right <= input.querySelector('button').getBoundingClientRect().left); })(document.querySelector('.approval .input'))`) {
-				t.Error("the button that copies covers the command")
+				t.Error("the copy button covers the command; want them side by side")
 			}
 			p.press(lastTurn+" .answers button", "Skip") // the host's own label, which is not translated
 			p.say("show everything")
@@ -93,11 +93,11 @@ func (p *page) inTongue(l tongue, state string) {
 	p.accessible(name)
 	p.shot("language-" + name)
 	if wide := eval[int](p, "document.documentElement.scrollWidth - innerWidth"); wide > 0 {
-		p.t.Errorf("%s is %d pixels wider than the screen", name, wide)
+		p.t.Errorf("%s is %d pixels wider than the screen; want 0", name, wide)
 	}
 	if l.dir == "rtl" || l.tag == "ja" { // these languages do not use Latin letters
 		if found := eval[[]string](p, foreign); len(found) > 0 {
-			p.t.Errorf("%s has the untranslated texts %q", name, found)
+			p.t.Errorf("%s has the untranslated texts %q; want none", name, found)
 		}
 	}
 }
@@ -115,9 +115,9 @@ func TestLanguageIsChosen(t *testing.T) {
 	p.press("#language-list [role=option]", "Deutsch")
 	p.wants("#new-session", "Neue Sitzung")
 	if got := eval[string](p, "document.documentElement.lang"); got != "de" {
-		t.Errorf("the document's language is %s", got)
+		t.Errorf("the document's language is %s; want de", got)
 	}
 	if got := p.later("caches.open('language').then((c) => c.match('/language')).then((r) => r.text())"); got != "de" {
-		t.Errorf("the service worker finds the language %q", got)
+		t.Errorf("the service worker has the language %q; want de", got)
 	}
 }

@@ -102,7 +102,7 @@ func (p *page) laidOut(state, form string) {
 	}
 	kept, err := os.ReadFile(file)
 	if err != nil {
-		p.t.Errorf("%v: make pictures keeps it", err)
+		p.t.Errorf("%v: run make pictures to store the layout", err)
 		return
 	}
 	had, text, _ := strings.Cut(string(kept), "\n")
@@ -117,7 +117,7 @@ func (p *page) laidOut(state, form string) {
 			break
 		}
 	}
-	p.t.Errorf("%s %s is not laid out as it was: %s\nmake pictures keeps it as it is now; look at the difference first", state, form, why)
+	p.t.Errorf("%s %s is laid out differently: %s\ncompare the pictures; make pictures stores the new layout", state, form, why)
 }
 
 // restingLayout waits until the layout has not changed for a second, and returns it.

@@ -81,7 +81,7 @@ func TestMessagesWaitForAHost(t *testing.T) {
 	p.openSession("demo:/login")
 	p.await("#prompt")
 	if p.count("#leave") != 0 {
-		t.Error("a message can be left for a host that is online")
+		t.Error("the page offers to leave a message for an online host; want only sending")
 	}
 
 	must(t, s.agent.End(syscall.SIGTERM))
@@ -133,7 +133,7 @@ func TestMessagesWaitForAHost(t *testing.T) {
 		t.Errorf("the message is in %d turns; want 1", got)
 	}
 	if turns := p.text("#turns"); strings.Contains(turns, "hello never") || strings.Contains(turns, "second device") || strings.Contains(turns, "hello there") {
-		t.Errorf("a cancelled message, or an earlier version, has run: %s", tail(turns, 300))
+		t.Errorf("a cancelled message, or an earlier version, has run: %s; want neither", tail(turns, 300))
 	}
 	second.wants("#left-all li:first-child .state", "The host has it.")
 	p.click(".log .left li:first-child [data-do=remove]")
@@ -223,7 +223,7 @@ func TestEachKindWaitsForAHost(t *testing.T) {
 	p.visits(edits)
 	p.wants(lastTurn+" .approval", "can be answered when the host is back")
 	if enabled := p.count(lastTurn + " .answers button:not(:disabled)"); enabled > 0 {
-		t.Errorf("%d answers to a request that is not whole", enabled)
+		t.Errorf("%d answers to an incomplete request are offered; want 0", enabled)
 	}
 
 	p.visits(chooses)

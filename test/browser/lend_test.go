@@ -49,7 +49,7 @@ func (p *page) of(answer <-chan asked) asked {
 	case a := <-answer:
 		return a
 	case <-time.After(patience):
-		p.t.Fatal("the agent hears nothing")
+		p.t.Fatal("the agent has received no answer; want one")
 		return asked{}
 	}
 }
@@ -78,7 +78,7 @@ func TestNothingIsLentWithoutConsent(t *testing.T) {
 		})
 	}
 	if a := p.of(open("camera", nil)); a.err == nil {
-		t.Fatal("there is a camera before one is lent")
+		t.Fatal("a camera opens before one is lent; want an error")
 	}
 
 	p.click(`.chat-head summary`)
@@ -100,7 +100,7 @@ func TestNothingIsLentWithoutConsent(t *testing.T) {
 	})
 	p.answers("camera", "look through the camera", "no")
 	if a := p.of(answer); a.err == nil || !strings.Contains(a.err.Error(), "not agreed") {
-		t.Errorf("the agent that was refused the camera hears %q, %v", a.said, a.err)
+		t.Errorf("after the refusal, the agent gets %q, %v; want not agreed", a.said, a.err)
 	}
 	answer = open("camera", nil)
 	p.answers("camera", "look through the camera", "yes")
@@ -115,14 +115,14 @@ func TestNothingIsLentWithoutConsent(t *testing.T) {
 	second := take() // the page asks for it after the first has an answer
 	p.wants(`[data-lend="picture"] .more`, "Another question after this.")
 	if n := p.count(".ask-lend"); n != 1 {
-		t.Errorf("%d questions are asked at a time", n)
+		t.Errorf("%d questions are shown at a time; want 1", n)
 	}
 	p.answers("picture", "asks for a picture", "no")
 	p.until("the second question", patience, func() bool { return p.count(`[data-lend="picture"]`) == 1 && p.count(".ask-lend .more") == 0 })
 	p.answers("picture", "asks for a picture", "no")
 	p.of(second)
 	if a := p.of(answer); a.err == nil || len(a.said) > 0 {
-		t.Errorf("the agent that was refused a picture hears %q, %v", a.said, a.err)
+		t.Errorf("after the refusal, the agent gets %q, %v; want an error without a picture", a.said, a.err)
 	}
 	answer = take()
 	p.shot("lend-picture")
@@ -140,7 +140,7 @@ func TestNothingIsLentWithoutConsent(t *testing.T) {
 	// The agent shows websites. The user must consent to each site, and each runs in a
 	// sandbox.
 	if a := p.of(open("browser", map[string]string{"url": "https://192.168.1.1/"})); a.err == nil {
-		t.Error("a page of the network next door may be shown")
+		t.Error("a page from the local network opens; want an error")
 	}
 	answer = open("browser", map[string]string{"url": "https://pages.example.com/one"})
 	p.answers("page", "pages.example.com", "yes")
@@ -165,7 +165,7 @@ func TestNothingIsLentWithoutConsent(t *testing.T) {
 	p.drop(s, func() {})
 	p.wants("#canvas-badge", "ready")
 	if said, err := s.host.InvokeCanvas(browser, "where", nil); err != nil || !strings.Contains(string(said), "/one") {
-		t.Errorf("after a drop: %s, %v", said, err)
+		t.Errorf("after a drop, the agent's website is %s, %v; want /one", said, err)
 	}
 	p.click(`.chat-head summary`)
 	p.click(`.chat-head #lend-device`)
@@ -174,7 +174,7 @@ func TestNothingIsLentWithoutConsent(t *testing.T) {
 	p.click(`#lend button[type=submit]`)
 	p.wants("#canvas-badge", "stale")
 	if a := p.of(open("browser", map[string]string{"url": "https://pages.example.com/one"})); a.err == nil {
-		t.Error("there is a browser after it was taken back")
+		t.Error("a browser opens after it was withdrawn; want an error")
 	}
 }
 
@@ -186,13 +186,13 @@ func (p *page) hasPicture(a asked) {
 		Width, Height  int
 	}
 	if err := json.Unmarshal(a.said, &picture); err != nil || a.err != nil {
-		p.t.Fatalf("the agent hears %.200s, %v, %v", a.said, a.err, err)
+		p.t.Fatalf("the agent gets %.200s, %v, %v; want a picture", a.said, a.err, err)
 	}
 	data, err := base64.StdEncoding.DecodeString(picture.Data)
 	must(p.t, err)
 	img, err := jpeg.Decode(bytes.NewReader(data))
 	if err != nil || picture.MimeType != "image/jpeg" {
-		p.t.Fatalf("a picture of type %s: %v", picture.MimeType, err)
+		p.t.Fatalf("the picture has type %s: %v; want image/jpeg", picture.MimeType, err)
 	}
 	colours := map[[3]uint32]bool{}
 	for y := 0; y < picture.Height; y += 8 {
@@ -202,6 +202,6 @@ func (p *page) hasPicture(a asked) {
 		}
 	}
 	if size := img.Bounds().Size(); size.X != picture.Width || size.Y != picture.Height || len(colours) < 2 {
-		p.t.Errorf("a picture of %v, said to be %d × %d, in %d colours", size, picture.Width, picture.Height, len(colours))
+		p.t.Errorf("the picture has size %v and is described as %d × %d, with %d colours; want the same size, at least 2 colours", size, picture.Width, picture.Height, len(colours))
 	}
 }

@@ -47,7 +47,7 @@ func TestLinksChangeNothingWithoutConsent(t *testing.T) {
 		t.Helper()
 		p.holds("no question", "!document.querySelector('#swap').open")
 		if p.stored() != mine || eval[string](p, "location.href") != was || p.text("#chat-title") != "Fix the flaky login test" {
-			t.Errorf("%s: the page is at %s", what, eval[string](p, "location.href"))
+			t.Errorf("%s: the page is at %s; want the same session, address and token", what, eval[string](p, "location.href"))
 		}
 	}
 	asked := func(words ...string) {
@@ -56,10 +56,10 @@ func TestLinksChangeNothingWithoutConsent(t *testing.T) {
 			p.wants("#swap[open]", word)
 		}
 		if got := eval[string](p, "location.href"); strings.Contains(got, "token") {
-			t.Errorf("the token stays in the address %s", got)
+			t.Errorf("the address %s contains the token; want it removed", got)
 		}
 		if p.stored() != mine {
-			t.Error("the token has changed while the user is asked")
+			t.Error("the token has changed before the user's answer; want the old one")
 		}
 	}
 
@@ -77,7 +77,7 @@ func TestLinksChangeNothingWithoutConsent(t *testing.T) {
 	p.follows(url.Values{"token": {"not.a.token"}})
 	asked("does not accept")
 	if eval[bool](p, "!document.querySelector('#swap-take').disabled") {
-		t.Error("a token that the relay does not accept can be taken")
+		t.Error("a token which the relay refuses can be accepted; want the button disabled")
 	}
 	p.click("#swap-keep")
 	unchanged("a bad token")
@@ -101,7 +101,7 @@ func TestLinksChangeNothingWithoutConsent(t *testing.T) {
 	eval[any](p, "history.back()")
 	p.await(".first")
 	if eval[bool](p, "document.querySelector('#swap').open") {
-		t.Error("the user is asked about the own history")
+		t.Error("going back in the history asks the user; want no question")
 	}
 }
 
@@ -144,9 +144,9 @@ func TestOpenerCannotNavigateTheConsole(t *testing.T) {
 	console.do(front)
 	console.wants("#status-text", "Live")
 	if got := eval[string](console, "String(window.opener)"); got != "null" {
-		t.Errorf("the console has an opener: %s", got)
+		t.Errorf("the console's window.opener is %s; want null", got)
 	}
 	if eval[bool](console, "document.querySelector('#swap').open") {
-		t.Error("the opener has led the console to a link")
+		t.Error("the opener's navigation asks the user; want no question")
 	}
 }

@@ -126,7 +126,7 @@ func TestCanvasApp(t *testing.T) {
 	p.drop(s, func() { eval[any](f, "socket.send('away')") })
 	f.until("what the socket says", patience, func() bool { return strings.Contains(eval[string](f, "document.title"), "echo away") })
 	if got := eval[string](f, "document.querySelector('#field').value + ' ' + window.mark"); got != "half a 1" {
-		t.Errorf("after the drop the form has %q", got)
+		t.Errorf("after the drop, the form is %q; want half a, without a reload", got)
 	}
 	f.leave("document.querySelector('#field').value += ' sentence'; document.querySelector('#send').click()")
 	f = p.newFrame("/form?q=1", "document.querySelector('p') !== null")
@@ -149,7 +149,7 @@ func (p *page) previews(s *site, port string) {
 	p.click("#previews button[type=submit]")
 	tab := p.newTarget("page", strings.TrimPrefix(s.url, "http://127.0.0.1")+"/", "document.title.includes('\"module\":\"imported\"')")
 	if got := eval[string](tab, "String(window.opener)"); got != "null" {
-		p.t.Errorf("a preview has an opener: %s", got)
+		p.t.Errorf("the preview's window.opener is %s; want null", got)
 	}
 	p.do(front)
 	p.wants("#previews", port+" since")

@@ -44,7 +44,7 @@ func startLockScreen(t *testing.T, s *site) *lockScreen {
 	service := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		var event struct{ Data notify.Message }
 		if body, err := io.ReadAll(r.Body); err != nil || json.Unmarshal(body, &event) != nil {
-			t.Errorf("the webhook receives %s: %v", body, err)
+			t.Errorf("the webhook received %s: %v; want a message", body, err)
 		}
 		l.told <- event.Data
 	}))
@@ -201,21 +201,21 @@ func TestLockScreenAnswers(t *testing.T) {
 		t.Errorf("the answer was sent with %q; want %q", got, want)
 	}
 	if got := actions(); got != "none" {
-		t.Errorf("after the answer, the lock screen shows %q", got)
+		t.Errorf("after the answer, the lock screen shows %q; want none", got)
 	}
 
 	// An answer comes too late. Then the relay does not answer.
 	l.show(approval)
 	l.press("1", "")
 	if got := actions(); got != "Not answered: already answered by owner" {
-		t.Errorf("after a late answer, the lock screen shows %q", got)
+		t.Errorf("after a late answer, the lock screen shows %q; want already answered by owner", got)
 	}
 	l.requests()
 	l.show(approval)
 	eval[any](l.worker, "self.fails = 4, null")
 	l.press("0", "")
 	if got, sent := actions(), strings.Count(l.requests(), "DPoP"); got != "Not answered: the relay cannot be reached" || sent != 4 {
-		t.Errorf("after %d requests without a relay, the lock screen shows %q", sent, got)
+		t.Errorf("after %d requests without a relay, the lock screen shows %q; want 4, and the relay cannot be reached", sent, got)
 	}
 
 	eval[any](l.worker, "registration.getNotifications().then((all) => all.forEach((n) => n.close())), null")
@@ -236,13 +236,13 @@ func TestLockScreenAnswers(t *testing.T) {
 	l.say("permission")
 	approval = l.ring("approval")
 	if got := actions(); strings.Contains(got, "=") || got == "none" {
-		t.Errorf("without room for buttons, the lock screen shows %q", got)
+		t.Errorf("without room for buttons, the lock screen shows %q; want a question without buttons", got)
 	}
 	l.openSession("demo:/notes")
 	l.press("", "")
 	l.holds("the question in focus", "document.querySelector('[data-ask]')?.contains(document.activeElement)")
 	if got := eval[string](l.page, "location.hash"); strings.Contains(got, "turn=") {
-		t.Errorf("the address stays %s", got)
+		t.Errorf("the address keeps the turn: %s; want it removed", got)
 	}
 
 	// A device that is signed out answers with the notification's own right.

@@ -72,7 +72,7 @@ func TestPhoneShowsTheNextStep(t *testing.T) {
 	eval[any](p, "letGo(), null")
 	p.wants("#sessions", "Fix the flaky login test")
 	if p.count(".skeleton") > 0 {
-		t.Error("the grey rows stay beside the sessions")
+		t.Error("placeholder rows are shown beside the sessions; want none")
 	}
 
 	// A session slides over the list, unless the user prefers less motion.
@@ -88,7 +88,7 @@ func TestPhoneShowsTheNextStep(t *testing.T) {
 	p.click("#back")
 	p.settles()
 	if after := eval[int](p, "moves"); after != before {
-		t.Errorf("%d transitions although less motion is preferred", after-before)
+		t.Errorf("%d transitions ran with reduced motion; want 0", after-before)
 	}
 
 	p.begin()
@@ -132,10 +132,10 @@ func (p *page) foldsWork() {
 	p.wants(lastTurn+" .steps", "4 steps · 3 s") // the sum of the times in the script
 	p.wants(lastTurn+" .steps", "Search, Fetch, Screenshot, Edit")
 	if p.shows(lastTurn + " [data-call=tc-search]") {
-		p.t.Error("a finished tool is shown outside its line")
+		p.t.Error("a finished tool is shown outside its line; want it folded")
 	}
 	if !p.shows(lastTurn + " [data-call=tc-failed]") {
-		p.t.Error("a failed tool is folded away")
+		p.t.Error("a failed tool is folded; want it shown")
 	}
 	p.click(lastTurn + " .steps")
 	p.await(lastTurn + " [data-call=tc-search]")
@@ -228,7 +228,7 @@ func (p *page) answersStayInView() {
 	p.settles()
 	p.holds("the answers in view", "(b => b.top >= 0 && b.bottom <= innerHeight)(document.querySelector("+js(lastTurn+" .question")+").getBoundingClientRect())")
 	if p.shows("#prompt") {
-		p.t.Error("the editor takes room from the question")
+		p.t.Error("the editor is shown beside a question; want it hidden")
 	}
 	p.click("#write-instead")
 	p.await("#prompt")

@@ -103,7 +103,7 @@ func TestMCPAppUsesItsServer(t *testing.T) {
 	eval[any](f, "document.querySelector('#text').value = 'After the drop'; document.querySelector('#add').click()")
 	f.wants("#tasks", "After the drop")
 	if got := f.text("title"); got != "still here" {
-		t.Errorf("the app was loaded anew: its title is %q", got)
+		t.Errorf("the app was reloaded: its title is %q; want still here", got)
 	}
 
 	// The app's server is absent for a while. The page shows this, and calls fail.
@@ -132,13 +132,13 @@ func (p *page) appSurroundings(f *page) {
 	f.wants("#fact-full", "fullscreen")
 	f.wants("#fact-mode", "fullscreen")
 	if !eval[bool](p, frame+".matches(':popover-open') && "+frame+".clientHeight === innerHeight && "+frame+".querySelector('iframe').clientHeight > innerHeight - 100") {
-		p.t.Error("the app does not fill the page")
+		p.t.Error("the app does not fill the page; want full screen")
 	}
 	p.shot("app-full")
 	p.click(".app-bar button")
 	f.wants("#fact-mode", "inline")
 	if eval[bool](p, frame+".matches(':popover-open')") || f.text("title") != "still here" {
-		p.t.Error("the app fills the page still, or has begun anew")
+		p.t.Error("the app fills the page, or was reloaded; want it inline and unchanged")
 	}
 
 	eval[any](f, "document.querySelector('#full').click()") // the user has left full screen, so the page asks again
@@ -177,7 +177,7 @@ func TestMCPAppsApart(t *testing.T) {
 	eval[any](second, "document.querySelector('#text').value = 'Only once'; document.querySelector('#add').click()")
 	second.wants("#fact-add", "done")
 	if got := first.text("#fact-add"); got != "" {
-		t.Errorf("the first app was told %q", got)
+		t.Errorf("the first app got %q; want nothing from the second", got)
 	}
 	p.say("mcp tool list_tasks")
 	p.wants(lastTurn+" .tool pre:last-child", `{"tasks":`)
@@ -232,7 +232,7 @@ func TestMCPStepUp(t *testing.T) {
 	})
 	p.hasNoToken(agenthost.DemoMCPToken)
 	if got := eval[string](p, "JSON.stringify([{...localStorage}, {...sessionStorage}, document.cookie])"); strings.Contains(got, agenthost.DemoMCPToken) {
-		t.Errorf("the token is stored: %s", got)
+		t.Errorf("the token is stored: %s; want it nowhere", got)
 	}
 
 	// A tool call with an app needs a sign-in before the app is shown. Later, the app's
@@ -282,7 +282,7 @@ func TestMCPAppWithoutCapability(t *testing.T) {
 	other.wants(lastTurn+" .tool pre:last-child", "2 tasks: Read the report, Answer Ada")
 	other.shot("app-ordinary")
 	if eval[bool](other, "document.querySelector('iframe, .tool.has-app') !== null") {
-		t.Error("a page without mcpApps shows the app")
+		t.Error("a page without mcpApps shows the app; want a plain tool call")
 	}
 }
 
@@ -430,7 +430,7 @@ func (p *page) allowsCode() {
 	p.say("mcp tool show_code")
 	shows("eval 2, worker worked")
 	if got := eval[string](p, "[...document.querySelectorAll('.app-frame iframe')].at(-1).sandbox.value"); got != "allow-scripts" {
-		p.t.Errorf("the frame's sandbox is %q", got)
+		p.t.Errorf("the frame's sandbox is %q; want allow-scripts", got)
 	}
 }
 
@@ -480,7 +480,7 @@ func TestMCPAppIsolation(t *testing.T) {
 		t.Errorf("the frame's sandbox is %q; want allow-scripts", got)
 	}
 	if got := eval[float64](p, "document.querySelector('.app-frame').clientHeight"); got > 700 {
-		t.Errorf("the app is %v px high", got)
+		t.Errorf("the app is %v px high; want at most 700", got)
 	}
 	p.shot("app-hostile")
 	if got := eval[string](p, "document.querySelector("+js(lastTurn+" .tool summary img.icon")+").src"); got != tasksIcon {
@@ -497,6 +497,6 @@ func TestMCPAppIsolation(t *testing.T) {
 	mu.Lock()
 	defer mu.Unlock()
 	if len(leaks) > 0 {
-		t.Errorf("the app reached the network: %q", leaks)
+		t.Errorf("the app reached the network: %q; want no requests", leaks)
 	}
 }

@@ -82,10 +82,10 @@ func firstLinkToMerge(t *testing.T, name, folder, allow string, command, environ
 	p.holds("no commit of nothing to be offered", "![...document.querySelectorAll('#beside .changes > .row button')].some((b) => b.textContent === 'Commit')")
 	p.shot("merged-" + name + "-committed")
 	if got := git(t, folder, "log", "--format=%s", "main"); got != "Note by the agent\nFirst" {
-		t.Errorf("the branch has the commits %q", got)
+		t.Errorf("the branch has the commits %q; want Note by the agent, First", got)
 	}
 	if got := git(t, folder, "show", "--format=", "--name-only", "HEAD"); !slices.Contains(strings.Fields(got), "note.txt") {
-		t.Errorf("the commit has the files %q", got)
+		t.Errorf("the commit has the files %q; want note.txt", got)
 	}
 	if got := eval[string](p, overflows); got != "" {
 		t.Errorf("on a phone:\n%s", got)
@@ -124,10 +124,10 @@ func TestNewSessionIsOfTheFormAsItStands(t *testing.T) {
 	})(document.querySelector('#new-folder'))`)
 	p.wants("#chat-note", "No messages yet.")
 	if got := git(t, former, "worktree", "list"); strings.Count(got, "\n") != 0 {
-		t.Errorf("the former folder has the worktrees\n%s", got)
+		t.Errorf("the earlier folder has the worktrees\n%s\nwant only its own", got)
 	}
 	if got := git(t, folder, "worktree", "list"); !strings.Contains(got, folder+"/.worktrees/agent-") {
-		t.Errorf("the folder has the worktrees\n%s", got)
+		t.Errorf("the chosen folder has the worktrees\n%s\nwant one for the agent", got)
 	}
 }
 
@@ -222,7 +222,7 @@ func TestFirstLinkToMergedChangeAtVSCode(t *testing.T) {
 	p.wants("#beside", "Nothing has changed.")
 	p.shot("merged-vscode-merged")
 	if got, err := os.ReadFile(filepath.Join(main, "note.txt")); err != nil || string(got) != "written-on-a-phone\n" {
-		t.Errorf("the merged file has %q, %v", got, err)
+		t.Errorf("the merged file contains %q, %v; want written-on-a-phone", got, err)
 	}
 	if got := eval[string](p, overflows); got != "" {
 		t.Errorf("on a phone:\n%s", got)

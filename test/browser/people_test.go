@@ -43,7 +43,7 @@ func TestFirstPhoneTakesFewSteps(t *testing.T) {
 	p.do(phone(), chromedp.Navigate(link))
 	p.await("#form button")
 	if at := eval[string](p, "location.href"); strings.Contains(at, "#") {
-		t.Errorf("the secret stays in the address %s", at)
+		t.Errorf("the address %s contains the secret; want it removed", at)
 	}
 	p.shot("people-setup")
 	does("tap: Sign in")
@@ -52,7 +52,7 @@ func TestFirstPhoneTakesFewSteps(t *testing.T) {
 	p.wants("#next", "host-agent up "+s.url)
 	p.await("#code")
 	if p.shows("#in") {
-		t.Error("a device without a host sees more than the next step")
+		t.Error("a device without a host sees the account page; want the next step only")
 	}
 	p.wants("#next button", "Copy")
 	p.accessible("the first host")
@@ -245,7 +245,7 @@ func signsIn(t *testing.T, s *site) {
 	p.wants("#who", "level talk")
 	p.wants("#hosts", hostName)
 	if at := eval[string](p, "location.href"); at != s.url+"/device" {
-		t.Errorf("what the identity provider said stays in the address %s", at)
+		t.Errorf("the address is %s; want /device without the identity provider's answer", at)
 	}
 	p.do(chromedp.Reload())
 	p.wants("#who", "ann@")
@@ -311,7 +311,7 @@ func secondDevice(t *testing.T, p *page, s *site) {
 	id := p.later("import('/pages/keys.js').then((k) => k.call('GET', 'api/requests/" + code + "')).then((r) => r.id)")
 	link := s.url + "/device#" + id + "=" + code
 	if got := eval[string](second, "document.querySelector('#ask-qr path').getAttribute('d')"); got != squares(t, link) {
-		t.Errorf("the second device shows a QR code of something else than %s", link)
+		t.Errorf("the second device's QR code differs from %s", link)
 	}
 	p.do(chromedp.Navigate("about:blank"), chromedp.Navigate(link))
 	p.wants("#what", fingerprint)
@@ -327,13 +327,13 @@ func secondDevice(t *testing.T, p *page, s *site) {
 
 	token := second.later("(async () => (await import('/pages/keys.js')).accessToken())()")
 	if _, err := procs.GetJSON[hostsapi.Info](t.Context(), s.url+"/api/hosts/"+hostName, token); err == nil {
-		t.Error("a device's token is good without its key")
+		t.Error("the device's token works without its key; want an error")
 	}
 	open := "(async () => { const {subprotocols} = await import('/pages/keys.js'); const path = '/ahp/" + hostName + "';" +
 		" globalThis.ws = new WebSocket(location.origin.replace('http', 'ws') + path, await subprotocols(path));" +
 		" ws.onclose = (e) => { globalThis.endCode = e.code; }; return new Promise((r) => { ws.onopen = () => r(ws.protocol); ws.onerror = () => r('failed'); }); })()"
 	if got := second.later(open); got != "ahp" {
-		t.Errorf("a WebSocket of the device: %s", got)
+		t.Errorf("a WebSocket by the device: %s; want ahp", got)
 	}
 
 	p.until("two devices", patience, func() bool { return eval[int](p, "document.querySelectorAll('#devices li').length") == 2 })
@@ -344,7 +344,7 @@ func secondDevice(t *testing.T, p *page, s *site) {
 	p.press("#sure button", "Remove")
 	p.until("one device", patience, func() bool { return eval[int](p, "document.querySelectorAll('#devices li').length") == 1 })
 	if got := eval[string](p, "document.querySelector('#hosts button').mark ?? 'another'"); got != "the same" {
-		t.Errorf("the button of a host of which nothing has changed is %s", got)
+		t.Errorf("the button of an unchanged host is %s; want the same", got)
 	}
 	second.until("the connection to end with 4501", patience, func() bool { return eval[int](second, "globalThis.endCode ?? 0") == 4501 })
 	second.do(chromedp.Reload())

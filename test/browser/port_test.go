@@ -120,7 +120,7 @@ func TestCanvasWithThePort(t *testing.T) {
 		t.Errorf("a canvas with the port got\n%s\nwant\n%s", got, thiefGot)
 	}
 	if got := p.text("#canvas"); strings.Contains(got, "expired") || strings.Contains(got, "mallory") {
-		t.Errorf("the console says for it: %s", got)
+		t.Errorf("the console shows %s for the canvas; want no error", got)
 	}
 	// Through the port, the canvas can still navigate within its own content.
 	f.leave(`(() => {
@@ -135,7 +135,7 @@ func TestCanvasWithThePort(t *testing.T) {
 	mu.Lock()
 	defer mu.Unlock()
 	if len(leaks) > 0 {
-		t.Errorf("the canvas reached the network: %q", leaks)
+		t.Errorf("the canvas reached the network: %q; want no requests", leaks)
 	}
 }
 
@@ -160,6 +160,6 @@ func TestCanvasInAnAppsPlace(t *testing.T) {
 	must(t, s.host.MessageCanvas(channel, map[string]any{"html": "<title>begun</title>"}))
 	f.holds("the message", "window.heard === true")
 	if got := f.text("title"); got != "MCP App" {
-		t.Errorf("the page around apps shows %q of a canvas", got)
+		t.Errorf("the page around apps shows %q from a canvas; want MCP App", got)
 	}
 }

@@ -54,7 +54,7 @@ func TestConsoleReadsWhileTheHostIsAway(t *testing.T) {
 	p.wants("#sessions", "Release notes")
 	p.shot("away-list")
 	if got := p.count("#new-session:not(:disabled)"); got != 0 {
-		t.Error("a new session can be made at a host that is away")
+		t.Error("a new session can be made at an unreachable host; want the button disabled")
 	}
 	eval[any](p, `(() => {
 		const at = performance.now();
@@ -70,7 +70,7 @@ func TestConsoleReadsWhileTheHostIsAway(t *testing.T) {
 	p.shot("away-session")
 	for _, control := range []string{"#prompt", "#send", "#stop", ".question button:not(:disabled)"} {
 		if p.count(control) > 0 {
-			t.Errorf("%s is shown while the host is away", control)
+			t.Errorf("%s works while the host is unreachable; want it hidden", control)
 		}
 	}
 	p.press(".chat-head details button", "Find")
@@ -84,7 +84,7 @@ func TestConsoleReadsWhileTheHostIsAway(t *testing.T) {
 	p.await("#prompt")
 	p.holds("the present state", "!document.querySelector('#past')")
 	if !eval[bool](p, "window.stays.isConnected") {
-		t.Error("the last turn was drawn anew when the host returned")
+		t.Error("the host's return redraws the last turn; want the same element")
 	}
 	p.say("hello")
 	p.wants(lastTurn+" .parts", "Hello, world!")

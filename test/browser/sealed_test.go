@@ -110,7 +110,7 @@ func (s *sealedSite) confirms(p *page) {
 	list, err := s.control.Devices(s.t.Context())
 	must(s.t, err)
 	if len(list.Waiting) != 1 || list.Waiting[0].Words != p.text("#own-words") || list.Words != p.text("#host-words") {
-		s.t.Fatalf("the host shows %+v, and the device %q and %q", list, p.text("#own-words"), p.text("#host-words"))
+		s.t.Fatalf("the host shows %+v, and the device the words %q and %q; want the same words", list, p.text("#own-words"), p.text("#host-words"))
 	}
 	_, err = s.control.OrderDevices(s.t.Context(), hostagent.DeviceOrder{Do: "confirm", Device: list.Waiting[0].Fingerprint})
 	must(s.t, err)
@@ -170,7 +170,7 @@ func TestPhoneWorksAtASealedHost(t *testing.T) {
 		db.close();
 		return (await Promise.all([device.secret.private, device.signer].map((k) => crypto.subtle.exportKey('pkcs8', k).then(() => 'readable', () => 'unreadable')))).join();
 	})()`); got != "unreadable,unreadable" {
-		t.Errorf("the device's keys are %s", got)
+		t.Errorf("the device's keys are %s; want both unreadable", got)
 	}
 
 	served := s.servedByRelay()
@@ -230,7 +230,7 @@ func (s *sealedSite) staysMarked(p *page) {
 	p.do(chromedp.Reload())
 	p.wants("[data-pair]", "pair this device")
 	if text := p.text("#status-text"); strings.Contains(text, "Live") {
-		s.t.Errorf("a page without the host's key opens it unsealed: %s", text)
+		s.t.Errorf("a page without the host's key opens the sealed host unsealed: %s; want no connection", text)
 	}
 	p.click("[data-pair]")
 	p.await("#pair-marked summary")
@@ -239,7 +239,7 @@ func (s *sealedSite) staysMarked(p *page) {
 	p.click("[data-do=unmark]")
 	p.wants("[data-do=unmark].armed", "Yes")
 	if p.text("#status-text") == "Live" {
-		s.t.Error("the first press opens the host unsealed")
+		s.t.Error("the first press opens the host unsealed; want a second press")
 	}
 	p.click("[data-do=unmark]")
 	p.wants("#status-text", "Live")
@@ -334,7 +334,7 @@ func (s *sealedSite) changesKey(p *page) {
 	p.do(chromedp.Navigate(s.code().Link)) // like a phone's camera
 	p.wants("#pair", "With "+hostName)
 	if at := eval[string](p, "location.href"); strings.Contains(at, "code") {
-		t.Errorf("the code stays in the address %s", at)
+		t.Errorf("the address %s contains the code; want it removed", at)
 	}
 	p.click("#pair button[type=submit]")
 	s.confirms(p)
@@ -370,11 +370,11 @@ func TestSealedHostIsReadWhileAway(t *testing.T) {
 	p.wants("#past", "host offline")
 	p.shot("sealed-away")
 	if asked := eval[string](p, `performance.getEntriesByType('resource').map((e) => e.name).filter((n) => n.includes('/remembered/session')).join(' ')`); !strings.Contains(asked, "?id=") || strings.Contains(asked, "uri=") {
-		t.Errorf("the page asks the relay for %s", asked)
+		t.Errorf("the page asks the relay for %s; want the session by its blind ID", asked)
 	}
 	for _, control := range []string{"#prompt", "#send", "#stop", ".question button:not(:disabled)"} {
 		if p.count(control) > 0 {
-			t.Errorf("%s is shown while the host is away", control)
+			t.Errorf("%s works while the host is unreachable; want it hidden", control)
 		}
 	}
 

@@ -21,7 +21,7 @@ func (s *sealedSite) share(args ...string) string {
 	args = append(args, "--relay", s.url, "--token-file", s.file("token-"+hostName), "--control", s.control.Path)
 	out, err := exec.CommandContext(s.t.Context(), filepath.Join(s.bench.Programs, procs.AgentProgram), args...).Output()
 	if err != nil {
-		s.t.Fatalf("host-agent %v: %v %s", args, err, out)
+		s.t.Fatalf("host-agent %v: %v %s; want success", args, err, out)
 	}
 	return strings.TrimSpace(string(out))
 }
@@ -58,13 +58,13 @@ func TestSealedLinkOnAPhone(t *testing.T) {
 	pair := exec.CommandContext(t.Context(), filepath.Join(programs, procs.ConnectProgram),
 		"--state-dir", dir, "--key-file", "pair", link, "--token-file", filepath.Join(dir, "token"))
 	if out, err := pair.CombinedOutput(); err != nil || !strings.Contains(string(out), "demo:/login of "+hostName+" opens by this link") {
-		t.Errorf("ahp-connect pair: %v, %s", err, out)
+		t.Errorf("ahp-connect pair with the link: %v, %s; want the session", err, out)
 	}
 
 	p.do(phone(), colours("light"), chromedp.Navigate(link))
 	p.wants("#turns", "Done. 500 runs")
 	if address := eval[string](p, "location.href"); strings.Contains(address, "link=") || strings.Contains(address, "join=") {
-		t.Errorf("the link's keys stay in the address: %s", address)
+		t.Errorf("the address contains the link's keys: %s; want them removed", address)
 	}
 	p.shot("sealed-link")
 	p.do(chromedp.Reload())
@@ -79,6 +79,6 @@ func TestSealedLinkOnAPhone(t *testing.T) {
 	devices, err := s.control.Devices(t.Context())
 	must(t, err)
 	if len(devices.Devices) != 0 {
-		t.Errorf("the host still knows %+v", devices.Devices)
+		t.Errorf("the host has the devices %+v; want none after the link's end", devices.Devices)
 	}
 }

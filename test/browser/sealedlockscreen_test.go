@@ -82,15 +82,15 @@ func TestSealedLockScreen(t *testing.T) {
 	first := string(service.Next().Text)
 	l.delivers(first, "the notification", func(shown string) bool { return strings.Contains(shown, `"offered":`) })
 	if got := l.notifications(); !strings.Contains(got, "echo test") || !strings.Contains(got, `"label":"Allow Once"`) {
-		t.Errorf("the lock screen shows %s", got)
+		t.Errorf("the lock screen shows %s; want echo test, and Allow Once", got)
 	}
 	l.press("0", "")
 	l.wants(lastTurn+" .parts", "Allowed.")
 	if got := l.notifications(); got != "" {
-		t.Errorf("after the answer, the lock screen shows %s", got)
+		t.Errorf("after the answer, the lock screen shows %s; want nothing", got)
 	}
 	if got := eval[string](l.worker, "sent.join()"); strings.Count(got, "/api/letters/") != 1 || strings.Contains(got, "allow") || strings.Contains(got, "demo:") {
-		t.Errorf("the answer was sent as %s", got)
+		t.Errorf("the answer was sent as %s; want one letter, without readable text", got)
 	}
 
 	// The question ends, and the relay then repeats it. The relay may send the end of the
@@ -100,7 +100,7 @@ func TestSealedLockScreen(t *testing.T) {
 		end, done = done, end
 	}
 	if !strings.Contains(end, `\"withdrawn\":true`) {
-		t.Fatalf("behind the answer comes %s", end)
+		t.Fatalf("after the answer, the push is %s; want the withdrawal", end)
 	}
 	forged := fmt.Sprintf(`{"id":"forged","kind":"approval","at":"2126-11-23T12:00:00Z","host":%q,"session":"demo:/x","title":"Forged title","text":"Forged text","says":"Forged words","answers":[{"label":"Allow","url":"/api/answers/a.b"}]}`, hostName)
 	for range 2 { // a worker that is starting may drop a message
@@ -109,7 +109,7 @@ func TestSealedLockScreen(t *testing.T) {
 		l.delivers(forged, "the relay's notification", func(shown string) bool { return strings.Contains(shown, "An agent needs you") })
 	}
 	if got := l.notifications(); strings.Contains(got, "Forged") || strings.Contains(got, "offered") || strings.Contains(got, "echo") {
-		t.Errorf("the relay's words appear as the host's: %s", got)
+		t.Errorf("the relay's notification is shown as the host's: %s; want only An agent needs you", got)
 	}
 	eval[any](l.worker, "registration.getNotifications().then((all) => all.forEach((n) => n.close())), null")
 	l.until("no notification", patience, func() bool { return l.notifications() == "" })
@@ -118,6 +118,6 @@ func TestSealedLockScreen(t *testing.T) {
 		return strings.Contains(shown, `"host":""`) || strings.Contains(shown, "Forged")
 	})
 	if got := l.notifications(); strings.Contains(got, "Forged") {
-		t.Errorf("a changed message appears: %s", got)
+		t.Errorf("a changed notification is shown: %s; want none of its text", got)
 	}
 }

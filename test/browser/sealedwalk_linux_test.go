@@ -246,7 +246,7 @@ func (w *sealedWalk) findsNothing(session string, before eavesdrop.Dump) {
 	}
 	for known := range eavesdrop.PiecesOf([]string{walkPrompt, session}) {
 		if !pieces[known] {
-			t.Fatalf("%q is no secret: the relay had it before", known)
+			t.Fatalf("the relay had the piece %q before the walk; want only secrets", known)
 		}
 	}
 	log, err := os.ReadFile(w.file("relay.log"))
@@ -259,7 +259,7 @@ func (w *sealedWalk) findsNothing(session string, before eavesdrop.Dump) {
 		"log":    {log},
 	} {
 		if len(data.Finds(host)) == 0 {
-			t.Errorf("%s: %d bytes, and the host's name is not in them", place, data.Size())
+			t.Errorf("the %s, %d bytes, lacks the host's name; want it, so that the search works", place, data.Size())
 		}
 		list := data.Finds(pieces)
 		t.Logf("%s: %d bytes, %d of %d pieces", place, data.Size(), len(list), len(pieces))

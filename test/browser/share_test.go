@@ -80,7 +80,7 @@ func TestReadLinkShowsQuestionsWithoutButtons(t *testing.T) {
 	other.do(desktop(), chromedp.Navigate(link))
 	other.wants(lastTurn+" .tool", "Waits for a user with the right to answer.")
 	if other.shows(".question button") {
-		t.Error("who may only look is asked")
+		t.Error("a person with the level look is shown buttons; want none")
 	}
 	other.shot("shared-question")
 	p.click(lastTurn + " .question button.primary")
@@ -99,7 +99,7 @@ func TestTalkLinkIsLimitedToItsSession(t *testing.T) {
 	p.say("hello")
 	p.wants(lastTurn+" .parts", "Hello, world!")
 	if p.shows("#new-session") || p.shows("#read-only") {
-		t.Error("a new session is offered, or the page claims to be read-only")
+		t.Error("the page offers a new session, or shows read-only; want neither")
 	}
 }
 
@@ -132,14 +132,14 @@ func TestPrivateSessionLeavesOthersLists(t *testing.T) {
 		one.wants("#turns", "Search understands")
 	}
 	if n := q.count(".chat-head [data-do=private]"); n != 0 {
-		t.Error("a person without the level own is offered private sessions")
+		t.Error("a person without the level own is offered private sessions; want no such button")
 	}
 	p.press(".chat-head details button", "Keep to myself")
 	q.holds("the session to be gone", "!document.querySelector('[data-session=\"demo:/notes\"]') && !!document.querySelector('[data-session]')")
 	q.do(chromedp.Reload())
 	q.wants("#chat-note", "This session cannot be shown")
 	if text := q.text("body"); strings.Contains(text, "Search understands") || strings.Contains(text, "Release notes") {
-		t.Error("the page shows something of a private session")
+		t.Error("the page shows text from a private session; want none")
 	}
 	p.wants("#turns", "Search understands")
 	p.press(".chat-head details button", "Show to others")

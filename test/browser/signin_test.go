@@ -195,7 +195,7 @@ func TestConsoleExplainsSealedTokens(t *testing.T) {
 	p.click(".notice")
 	p.wants("#sign-in-sealed", "takes tokens only sealed with its own key")
 	if n := p.count("#sign-in-ways") + p.count("#resource-token"); n > 0 {
-		t.Errorf("the dialog offers %d ways to give a token that the host would refuse", n)
+		t.Errorf("the dialog offers %d ways to give a token that the host would refuse; want 0", n)
 	}
 	p.seen("sign-in-sealed")
 	p.click("#sign-in-sealed button")
@@ -230,7 +230,7 @@ func TestHostAgentSignsInForThePage(t *testing.T) {
 	p.wants("#sign-in", "Sign in to The nameless")
 	p.wants("#sign-in-why", "The host names no client id either")
 	if p.count("#sign-in-host") > 0 {
-		t.Error("the page offers a sign-in that the host-agent cannot run")
+		t.Error("the page offers a sign-in that the host-agent cannot run; want none")
 	}
 	p.seen("sign-in-nameless")
 	p.click("#sign-in [aria-label=Close]")
@@ -280,7 +280,7 @@ func TestBrowserReturnsToTheHostsMachine(t *testing.T) {
 	must(t, err)
 	_ = answer.Body.Close()
 	if answer.StatusCode != http.StatusOK {
-		t.Errorf("a browser of the host's machine gets %d from the host-agent", answer.StatusCode)
+		t.Errorf("a browser on the host's machine gets HTTP %d from the host-agent; want 200", answer.StatusCode)
 	}
 	p.holds("the dialog to end", "!document.querySelector('#sign-in')")
 	p.openSession("demo:/notes")
@@ -314,7 +314,7 @@ func TestAgentIsSignedInThreeWays(t *testing.T) {
 	p.click("#sign-in-window")
 	consent := p.newTarget("page", "/allow", "document.querySelector('button') !== null")
 	if !eval[bool](consent, "window.opener === null") {
-		t.Error("the server's page has a hold on the console's")
+		t.Error("the server's page has a window.opener; want none")
 	}
 	p.wants("#sign-in-ways", "Go on in the window")
 	consent.leave("document.querySelector('button').click()")
@@ -366,13 +366,13 @@ func TestAgentIsSignedInThreeWays(t *testing.T) {
 	for _, token := range []string{"of-a-page-1", "of-a-page-2", "of-a-device", "pasted", "again-1"} {
 		p.hasNoToken(token)
 		if got := eval[string](p, "JSON.stringify([{...localStorage}, {...sessionStorage}, document.cookie])"); strings.Contains(got, token) {
-			t.Errorf("the token is stored: %s", got)
+			t.Errorf("the token is stored: %s; want it nowhere", got)
 		}
 	}
 	// A redirect with an unknown state is refused, and its code goes nowhere.
 	p.do(chromedp.Navigate(fmt.Sprintf("http://%s/signed-in.html?code=x&state=of-nobody", s.proxy.Addr())))
 	p.wants("#said", "is not there any more")
 	if at := eval[string](p, "location.href"); strings.Contains(at, "code") {
-		t.Errorf("the code stays in the address %s", at)
+		t.Errorf("the address %s contains the code; want it removed", at)
 	}
 }

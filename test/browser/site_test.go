@@ -68,7 +68,7 @@ func TestSiteIsAccessibleAndWithoutDeadLinks(t *testing.T) {
 			}
 		}
 		for _, broken := range eval[[]string](p, "[...document.images].filter((i) => i.complete && i.naturalWidth === 0).map((i) => i.src)") {
-			t.Errorf("%s: the picture %s is broken", page, broken)
+			t.Errorf("the page %s: the picture %s is broken; want it shown", page, broken)
 		}
 	}
 	for link, page := range targets {
@@ -80,10 +80,10 @@ func TestSiteIsAccessibleAndWithoutDeadLinks(t *testing.T) {
 		must(t, err)
 		if _, known := anchors[path]; !known {
 			if _, err := os.Stat(filepath.Join(dir, path)); err != nil {
-				t.Errorf("%s links to %s, which is not there", page, link)
+				t.Errorf("the page %s links to %s, which is absent", page, link)
 			}
 		} else if fragment != "" && !slices.Contains(anchors[path], fragment) {
-			t.Errorf("%s links to %s: that page has no such part", page, link)
+			t.Errorf("the page %s links to %s, whose anchor is absent", page, link)
 		}
 	}
 	t.Logf("%d pages, %d links between them, %d to the outside", len(pages), len(targets), outside)
@@ -93,13 +93,13 @@ func TestSiteIsAccessibleAndWithoutDeadLinks(t *testing.T) {
 	p.enter("#localsearch-input", "revoke token")
 	p.until("results of the search", patience, func() bool { return p.count("#localsearch-list a.result") > 2 })
 	if text := p.text("#localsearch-list"); !strings.Contains(strings.ToLower(text), "revo") {
-		t.Errorf("the search finds %.300s", text)
+		t.Errorf("the search shows %.300s; want a result about revocation", text)
 	}
 	p.leave("document.querySelector('#localsearch-list a.result').click()")
 	p.until("a page with the words", patience, func() bool { return strings.Contains(strings.ToLower(p.text("main")), "revo") })
 	before := eval[bool](p, "document.documentElement.classList.contains('dark')")
 	p.click(".VPSwitchAppearance")
 	if eval[bool](p, "document.documentElement.classList.contains('dark')") == before {
-		t.Error("the switch between light and dark does nothing")
+		t.Error("the switch between light and dark has no effect; want a change")
 	}
 }

@@ -112,7 +112,7 @@ func TestConsoleStatesAreAccessible(t *testing.T) {
 	p.wants(lastTurn+" .tool .raw", "x-smell")
 	p.wants(lastTurn+" .tool[data-kind=command] pre.command", "go test ./cart")
 	if got := p.text(lastTurn + ` [data-call=tc-failed] [aria-label=Output]`); got != "FAIL cart 2.1s\n" {
-		t.Errorf("the terminal's colours are shown as %q", got)
+		t.Errorf("the coloured terminal output is shown as %q; want FAIL cart 2.1s", got)
 	}
 	if got := eval[string](p, "[...document.querySelectorAll('#turns .code, #turns code')].map((e) => getComputedStyle(e).textTransform).find((t) => t !== 'none') ?? 'none'"); got != "none" {
 		t.Errorf("code is shown in %s", got)
@@ -121,7 +121,7 @@ func TestConsoleStatesAreAccessible(t *testing.T) {
 	if got := eval[string](p, `((pre) => { const wraps = () => pre.classList.contains('wraps') + ' ' + getComputedStyle(pre.firstChild).whiteSpace;
 		const before = wraps(); pre.querySelector('.wrap-code').click();
 		return [getComputedStyle(pre, '::after').content, before, wraps(), pre.querySelector('.wrap-code').ariaPressed, document.querySelectorAll('#turns li.task').length].join(); })(document.querySelector(`+js(lastTurn+" pre.code")+`))`); got != `"go",false pre,true pre-wrap,true,2` {
-		t.Errorf("the code's language, its wrap switch, and task lists: %s", got)
+		t.Errorf("the code's language, its wrap switch and the task items are %s; want go, a switch that wraps the lines, and two task items", got)
 	}
 
 	p.uses()
@@ -140,7 +140,7 @@ func TestConsoleStatesAreAccessible(t *testing.T) {
 	p.click(lastTurn + " .tool .chip")
 	p.wants("#turns", "You said: there are none")
 	if p.shows("#composer") {
-		t.Error("one can talk in the chat of a worker")
+		t.Error("the page offers an editor in a worker's chat; want none")
 	}
 	p.click(".chat-chip")
 
@@ -165,7 +165,7 @@ func TestConsoleStatesAreAccessible(t *testing.T) {
 		t.Errorf("the answer reads %q", got)
 	}
 	if eval[bool](p, "document.querySelector("+js(lastTurn+" .formula a, "+lastTurn+" .formula [href], "+lastTurn+" .formula annotation")+") !== null") {
-		t.Error("a formula has a link")
+		t.Error("a formula contains a link; want none")
 	}
 	p.shot("formula")
 
@@ -174,7 +174,7 @@ func TestConsoleStatesAreAccessible(t *testing.T) {
 	p.say("look\n\n```mermaid\nno diagram <img src=x onerror=alert(1)>\n```\n\n```mermaid\ngraph LR\n A[Relay] --> B{Host?}\n B -->|yes| C[Agent]\n click A href \"javascript:alert(1)\"\n```")
 	p.holds("a diagram with a size", "(i => i.complete && i.naturalWidth > 100 && i.naturalHeight > 20)(document.querySelector("+js(lastTurn+" .diagram img")+"))")
 	if got := eval[string](p, "decodeURIComponent(document.querySelector("+js(lastTurn+" .diagram img")+").src)"); !strings.HasPrefix(got, "data:image/svg+xml,<svg") || !strings.Contains(got, ">Agent<") || strings.Contains(got, "javascript:") {
-		t.Errorf("the diagram is %.300s", got)
+		t.Errorf("the diagram is %.300s; want an SVG", got)
 	}
 	if n, blocks := p.count(lastTurn+" .diagram"), p.count(lastTurn+" pre.code"); n != 1 || blocks != 2 {
 		t.Errorf("%d diagrams and %d blocks with sources; want 1 and 2", n, blocks)
@@ -203,7 +203,7 @@ func (p *page) uses() {
 	}
 	rows := "[...document.querySelectorAll('#usage tbody tr')].map((r) => r.firstChild.textContent).join('|')"
 	if got := eval[string](p, rows); strings.Contains(got, "|Sessions|") || !strings.Contains(got, "|Models|") || !strings.Contains(got, "|Days|") {
-		p.t.Errorf("the conversation's use has the rows %s", got)
+		p.t.Errorf("the conversation's usage has the rows %s; want models and days, without sessions", got)
 	}
 	p.click("#usage-all")
 	p.wants("#usage [role=status]", "The latest")
@@ -270,7 +270,7 @@ func (p *page) looks() {
 	f := p.newFrame("/terminal.html", "document.body.dataset.printed > 0")
 	f.wants(".xterm-rows", "hello from the terminal")
 	if got := eval[string](f, "self.origin"); got != "null" {
-		p.t.Errorf("the terminal has the origin %s", got)
+		p.t.Errorf("the terminal's origin is %s; want null", got)
 	}
 	p.focus("#beside .keys button:nth-child(3)") // wait until it can be pressed
 	p.seen("terminal")
@@ -339,7 +339,7 @@ func (p *page) asks() {
 	p.wants(lastTurn+" .ask", "What is the branch called?")
 	p.seen("ask")
 	if eval[bool](p, "!document.querySelector('.ask button.primary').disabled") {
-		p.t.Error("an answer without what is needed can be given")
+		p.t.Error("an incomplete answer can be sent; want the button disabled")
 	}
 	p.enter(lastTurn+" #q-name", "clock")
 	p.click(lastTurn + " .field:last-of-type .option:first-child input")
@@ -380,7 +380,7 @@ func (p *page) queues() {
 	p.wants(lastTurn+" .prompt", "hello")
 	p.wants(lastTurn+" .parts", "Hello, world!")
 	if p.shows(".waiting") {
-		p.t.Error("what was said still waits")
+		p.t.Error("a sent message is shown as waiting; want it gone")
 	}
 }
 
@@ -415,7 +415,7 @@ func (p *page) chooses() {
 	p.do(chromedp.KeyEvent(kb.Escape))
 	p.holds("the list to be closed", "!document.querySelector('#new-folder-list')")
 	if !p.shows("#new") {
-		p.t.Error("Escape closes the dialog with the list")
+		p.t.Error("Escape closes the dialog with its list; want only the list closed")
 	}
 	p.enter("#new-folder", "/demo/s")
 	p.do(chromedp.KeyEvent(kb.ArrowDown))
@@ -467,7 +467,7 @@ func (p *page) many() {
 	p.wants("#sessions h2:last-of-type .dim", "")
 	p.until("many sessions", patience, func() bool { return strings.Contains(p.text("#sessions"), "Session 1") })
 	if n := p.count("#sessions li"); n > 100 {
-		p.t.Errorf("%d sessions are drawn", n)
+		p.t.Errorf("%d sessions are in the page; want at most 100", n)
 	}
 	if n := p.count("#turns > article"); n > 21 {
 		p.t.Errorf("%d turns are drawn", n)
@@ -487,7 +487,7 @@ func (p *page) many() {
 		p.until("earlier turns", patience, func() bool { return first() != before })
 	}
 	if n := p.count("#turns > article"); n > 60 {
-		p.t.Errorf("%d turns are drawn far from the end", n)
+		p.t.Errorf("%d turns are in the page far from the end; want at most 60", n)
 	}
 	linked := eval[string](p, "document.querySelector('#turns > article').dataset.turn")
 	// At the end, and at the top of the list, far rows leave the document.
@@ -498,7 +498,7 @@ func (p *page) many() {
 	eval[any](p, fmt.Sprintf(`location.hash += "&turn=" + encodeURIComponent(%q); null`, linked))
 	p.until("the turn of a link", patience, func() bool { return eval[string](p, "document.activeElement.dataset.turn ?? ''") == linked })
 	if got := eval[string](p, "location.hash"); strings.Contains(got, "turn=") {
-		p.t.Errorf("the link is not used up: %s", got)
+		p.t.Errorf("the address keeps the turn: %s; want it removed", got)
 	}
 	p.click("#to-end")
 
@@ -509,10 +509,10 @@ func (p *page) many() {
 		return eval[bool](p, `(() => { const li = [...document.querySelectorAll("#sessions li[data-session]")].at(-1); return li.getAttribute("aria-posinset") === li.getAttribute("aria-setsize"); })()`)
 	})
 	if n := p.count("#sessions li"); n > 100 {
-		p.t.Errorf("%d sessions are drawn", n)
+		p.t.Errorf("%d sessions are in the page; want at most 100", n)
 	}
 	if focused := eval[string](p, `document.activeElement.closest("#sessions li") ? "" : document.activeElement.outerHTML.slice(0, 200)`); focused != "" {
-		p.t.Errorf("scrolling removed the focused session's row: the focus is at %s", focused)
+		p.t.Errorf("scrolling removed the focused row, and the focus is at %s; want the row kept", focused)
 	}
 	eval[any](p, `document.querySelector("#sessions").scrollTo(0, 0); null`)
 	p.until("the first sessions", patience, func() bool {

@@ -96,7 +96,7 @@ func TestNotificationsEndWithAnAnswer(t *testing.T) {
 	late, next := deliver(asked), deliver(`{"id":"e2","title":"Another","says":"demo needs you"}`)
 	p.until("another notification", patience, func() bool { late(); next(); return strings.Contains(p.notifications(), "Another") })
 	if got := p.notifications(); strings.Contains(got, "echo test") {
-		t.Errorf("a withdrawn notification returns: %q", got)
+		t.Errorf("a withdrawn notification is shown again: %q; want it gone", got)
 	}
 	again = deliver(strings.Replace(asked, "12:00", "12:01", 1)) // the agent asks again
 	p.until("the new question", patience, func() bool { again(); return strings.Contains(p.notifications(), "echo test") })
@@ -123,7 +123,7 @@ func (p *page) takesShared(origin string) {
 	p.until("an answer of the worker", patience, func() bool { return eval[string](p, "window.went") != "" })
 	went := eval[string](p, "window.went")
 	if !strings.HasPrefix(went, origin+"/?") {
-		p.t.Fatalf("what is shared leads to %s", went)
+		p.t.Fatalf("sharing leads to %s; want the console", went)
 	}
 	p.do(chromedp.Navigate(went + "#host=" + hostName))
 	p.wants("#handed", "Open the session that gets what you have shared.")
@@ -133,7 +133,7 @@ func (p *page) takesShared(origin string) {
 	})
 	p.await("#composer .pictures img[alt='screen.png']")
 	if p.shows("#handed") {
-		p.t.Error("what was shared is still to be given")
+		p.t.Error("the shared picture is offered again; want it once")
 	}
 }
 
@@ -153,7 +153,7 @@ func (p *page) withoutRelay(s *site) {
 	p.wants("#status-text", "Live")
 	p.wants("#turns", "Done. 500 runs")
 	if got := eval[string](p, "document.querySelector('#prompt').value"); got != "a thought" {
-		p.t.Errorf("of what was written there is %q", got)
+		p.t.Errorf("the editor contains %q; want a thought", got)
 	}
 }
 
@@ -188,10 +188,10 @@ func (p *page) otherWays(s *site) {
 	select {
 	case told := <-got:
 		if !strings.HasPrefix(told, "v1,") || !strings.Contains(told, "test") {
-			p.t.Errorf("the webhook is told %q", told)
+			p.t.Errorf("the webhook got %q; want a signature, and the test message", told)
 		}
 	case <-time.After(patience):
-		p.t.Fatal("the webhook is told nothing")
+		p.t.Fatal("the webhook got no message; want the test")
 	}
 	p.wants("[data-way=webhook] .said", "The test was delivered.")
 	p.wants("#deliveries", "test")
@@ -202,7 +202,7 @@ func (p *page) otherWays(s *site) {
 	p.click("#way-form [type=submit]")
 	p.wants("[data-way=webhook] .name", "The lamp")
 	if n := set(); len(n.Targets) != 2 || n.Targets[1].Name != "The lamp" || len(n.Targets[1].Kinds) != 8 || !strings.HasPrefix(n.Targets[1].URL, service.URL) {
-		p.t.Errorf("the relay has the ways %+v", n.Targets)
+		p.t.Errorf("the relay has the targets %+v; want two, the second with the name The lamp", n.Targets)
 	}
 	p.click("#quiet")
 	p.await("#quiet-from")
@@ -229,7 +229,7 @@ func (p *page) otherWays(s *site) {
 	}
 	mute("Mute…", "")
 	if n := set(); len(n.Mutes) != 1 || n.Mutes[0].Session != "demo:/login" || time.Until(n.Mutes[0].Until) < 7*time.Hour || n.Quiet == nil {
-		p.t.Errorf("the relay has the mutes %+v, quiet %+v", n.Mutes, n.Quiet)
+		p.t.Errorf("the relay has the mutes %+v, quiet %+v; want one for demo:/login, about 8 h, and quiet hours", n.Mutes, n.Quiet)
 	}
 	mute("Muted…", "button.primary")
 	mute("Mute…", ".answers button:first-child")

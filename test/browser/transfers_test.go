@@ -128,7 +128,7 @@ func TestAppTransfersSurviveDrops(t *testing.T) {
 		t.Errorf("the page says\n%s\nwant\n%s", got, want)
 	}
 	if got := eval[string](f, "document.querySelector('#field').value + ' ' + window.mark"); got != "half a sentence 1" {
-		t.Errorf("after the drop the form has %q", got)
+		t.Errorf("after the drop, the form is %q; want half a sentence, without a reload", got)
 	}
 	t.Logf("took, in ms: %s", eval[string](f, "JSON.stringify(window.took)"))
 }

@@ -59,7 +59,7 @@ func TestTextStaysWhileItsChatArrives(t *testing.T) {
 		t.Helper()
 		p.holds("the text "+text, "document.querySelector('#prompt')?.value === "+js(text))
 		if !eval[bool](p, "window.editor.isConnected && document.activeElement === window.editor") {
-			t.Error("the editor, or its focus, was replaced")
+			t.Error("the arriving chat has replaced the editor, or its focus; want both kept")
 		}
 	}
 	keeps("hello there")

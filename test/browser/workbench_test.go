@@ -133,7 +133,7 @@ func (s *workbenchSite) startedAgain() {
 		select {
 		case <-tick.C:
 		case <-deadline:
-			s.t.Fatalf("the host is not online again: %v", s.online(token))
+			s.t.Fatalf("the host is not online after its restart: %v", s.online(token))
 		}
 	}
 }
@@ -397,7 +397,7 @@ func (s *workbenchSite) takesItsOwn(name string, after int, users ...string) {
 	for _, d := range list {
 		s.t.Logf("%s: %d times %s %s", name, deeds[d], d.kind, d.refused)
 		if d.refused != "" && strings.Contains(d.kind, "/") && !slices.Contains(users, d.kind) {
-			s.t.Errorf("%s: %s is rejected: %s", name, d.kind, d.refused)
+			s.t.Errorf("%s: the action %s is rejected: %s; want it accepted", name, d.kind, d.refused)
 		}
 	}
 }

@@ -27,7 +27,7 @@ func TestReplaceKeepsTheTextAround(t *testing.T) {
 	for _, text := range []string{"a\n" + begins, "a\n" + ends} {
 		write(text)
 		if Replace(file, "make x", nil) == nil {
-			t.Errorf("%q has not both marks, and was written", text)
+			t.Errorf("Replace writes the text %q, which lacks a mark; want an error", text)
 		}
 	}
 }

@@ -118,7 +118,7 @@ func TestCutConnectionsAreReset(t *testing.T) {
 	c.wantEnd(syscall.ECONNRESET)
 	if again, err := net.Dial("tcp", p.Addr()); err == nil {
 		_ = again.Close()
-		t.Error("a connection was taken while cut")
+		t.Error("a connection was accepted while cut; want a refusal")
 	}
 	if err := p.Heal(); err != nil {
 		t.Fatal(err)
@@ -207,7 +207,7 @@ func TestShapedBytesKeepTheirOrder(t *testing.T) {
 	c.say(strings.Repeat("x", 60<<10))
 	c.wantLine(strings.Repeat("x", 60<<10))
 	if took := time.Since(start); took < 300*time.Millisecond { // in each direction, the first 16 KiB pass at once
-		t.Errorf("60 KiB at 100 KiB/s took %v", took)
+		t.Errorf("60 KiB at 100 KiB/s took %v; want at least 300 ms", took)
 	}
 }
 
@@ -223,6 +223,6 @@ func TestStuckProxyCloses(t *testing.T) {
 	}
 	p.Close()
 	if n := p.Conns(); n != 0 {
-		t.Errorf("%d connections after Close", n)
+		t.Errorf("%d connections are open after Close; want 0", n)
 	}
 }

@@ -59,7 +59,7 @@ func TestRowsRunSideBySide(t *testing.T) {
 	options := Options{Programs: programs, Dir: t.TempDir(), Clients: 3, Patience: 5}
 	rows := slices.DeleteFunc(Rows(), func(r Row) bool { return !slices.Contains(short, r.Name()) })
 	if len(rows) != len(short) {
-		t.Fatalf("%d rows of %d are there", len(rows), len(short))
+		t.Fatalf("%d of the %d short rows are in the table; want all", len(rows), len(short))
 	}
 	rows = slices.DeleteFunc(rows, func(r Row) bool {
 		why := r.Skip()
@@ -82,10 +82,10 @@ func TestRowsRunSideBySide(t *testing.T) {
 	for _, r := range results {
 		t.Logf("%s\n%s", r.Row.Name(), r)
 		if len(r.Broken) > 0 {
-			t.Errorf("%s: promises are broken", r.Row.Name())
+			t.Errorf("%s: promises are broken; want none", r.Row.Name())
 		}
 		if r.Received == 0 || r.Up == 0 {
-			t.Errorf("%s: nothing was sent", r.Row.Name())
+			t.Errorf("%s: no messages were sent in a direction; want some in both", r.Row.Name())
 		}
 	}
 }

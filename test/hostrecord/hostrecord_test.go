@@ -30,7 +30,7 @@ func TestTruncatedRecordIsFound(t *testing.T) {
 	for cut := range file.Len() {
 		got, err := hostrecord.Read(bytes.NewReader(file.Bytes()[:cut]))
 		if err != nil || len(got) >= len(want) || len(got) > 0 && !cmp.Equal(got, want[:len(got)]) {
-			t.Errorf("Read of the first %d bytes = %v, %v", cut, got, err)
+			t.Errorf("Read of the record's first %d bytes = %v, %v; want its whole entries only", cut, got, err)
 		}
 	}
 }

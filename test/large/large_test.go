@@ -164,10 +164,10 @@ func wantPassed(t *testing.T, site *procs.Site, clients map[string]*refclient.Cl
 		wantSame(t, id, c.Frames(), conns[id].Sent)
 	}
 	if sent := conns["large"].Sent; !slices.ContainsFunc(sent, func(f []byte) bool { return bytes.Equal(f, read) }) {
-		t.Error("the host did not send what the client got")
+		t.Error("the host did not send the frame that the client received")
 	}
 	if got := conns["large"].Received; !bytes.Equal(got[len(got)-1], request) {
-		t.Error("the host did not get what the client sent")
+		t.Error("the last frame at the host differs from the request which the client sent")
 	}
 }
 
@@ -237,6 +237,6 @@ func writeRequest(id, file string, size int) (frame []byte, data string) {
 func wantSame(t *testing.T, who string, got, want [][]byte) {
 	t.Helper()
 	if len(got) < 2 || !slices.EqualFunc(got, want, bytes.Equal) {
-		t.Errorf("%s got %d frames, which are not the %d that the host sent", who, len(got), len(want))
+		t.Errorf("%s received %d frames; want the %d that the host sent", who, len(got), len(want))
 	}
 }

@@ -189,7 +189,7 @@ func TestDifferentStatesDiffer(t *testing.T) {
 			t.Fatal(err)
 		}
 		if same.difference(want) == "" {
-			t.Errorf("no difference after %s", a)
+			t.Errorf("difference is empty after the action %s; want one", a)
 		}
 	}
 }

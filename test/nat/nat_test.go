@@ -117,7 +117,7 @@ func (s *site) awaitNewConn(before map[string]bool, when string) {
 			}
 		}
 	}
-	s.t.Fatalf("%s, and the host-agent did not connect again", when)
+	s.t.Fatalf("%s, and the host-agent has not reconnected; want a new connection", when)
 }
 
 // The host is behind a router that admits no incoming connections. Then the router
@@ -129,7 +129,7 @@ func TestHostBehindARouterIsServed(t *testing.T) {
 	short, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
 	defer cancel()
 	if s.reach(short, s.network.relay, homeAddress+":18990") == nil || s.reach(ctx, s.network.relay, routerAddress+":18990") == nil {
-		t.Fatal("home can be reached from outside")
+		t.Fatal("the home network is reachable from outside; want it unreachable")
 	}
 	home := load.Target{URL: "ws://127.0.0.1:18990", HTTP: &http.Client{Transport: &http.Transport{DialContext: dialer(s.home)}}}
 	clients := load.Target{URL: "ws://" + relayForClients + ":8484/ahp/" + procs.Host, Token: s.token(), HTTP: s.http}
@@ -149,7 +149,7 @@ func TestHostBehindARouterIsServed(t *testing.T) {
 	} {
 		before := s.agentConns()
 		if len(before) == 0 {
-			t.Fatal("the host-agent has no connection to the relay")
+			t.Fatal("the host-agent has no connection to the relay; want one")
 		}
 		began := time.Now()
 		fault.do()
@@ -168,7 +168,7 @@ func TestHostBehindARouterIsServed(t *testing.T) {
 	report, err := crowd.Finish(ctx, []string{s.record})
 	check(t, err)
 	if report.Lost > 0 || report.Repeated > 0 || len(report.Faults) > 0 {
-		t.Errorf("%d lost, %d repeated: %q", report.Lost, report.Repeated, report.Faults)
+		t.Errorf("the crowd reports %d lost and %d repeated messages: %q; want none", report.Lost, report.Repeated, report.Faults)
 	}
 	t.Logf("%d frames sent, %d received", report.Sent, report.Received)
 }
@@ -184,7 +184,7 @@ func (s *site) whole(ctx context.Context, crowd *load.Crowd, when string) {
 	}
 	for _, v := range crowd.Viewers {
 		if ends := v.Ends(); len(ends) > 0 {
-			s.t.Fatalf("%s: connections of clients ended: %v", when, ends)
+			s.t.Fatalf("%s: the clients' connections ended with %v; want them open", when, ends)
 		}
 	}
 }

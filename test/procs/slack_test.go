@@ -47,6 +47,6 @@ func TestProcessesHaveTheSlackTheyAreGiven(t *testing.T) {
 		}
 	}
 	if slack, err := TimerSlack(); err != nil || slack == 3*time.Millisecond {
-		t.Errorf("this thread keeps the slack of a process that it started: %v, %v", slack, err)
+		t.Errorf("this thread has the timer slack of the started process: %v, %v; want its own", slack, err)
 	}
 }

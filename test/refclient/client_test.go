@@ -99,7 +99,7 @@ func TestRefusedHandshakeHidesTheToken(t *testing.T) {
 		t.Errorf("Dial() = %v; want a HandshakeError with what the server said", err)
 	}
 	if strings.Contains(err.Error(), "s3cret") {
-		t.Errorf("the error shows the token: %v", err)
+		t.Errorf("the error contains the token: %v; want it hidden", err)
 	}
 }
 
@@ -112,7 +112,7 @@ func TestCallsGetTheirAnswers(t *testing.T) {
 	}
 	init, err := c.Initialize(ctx, refclient.InitializeParams{ClientID: "a", InitialSubscriptions: []string{"ahp-root://"}})
 	if err != nil || init.ProtocolVersion != "0.9.0" || len(init.Snapshots) != 1 || !strings.Contains(string(init.Raw), "telemetry") {
-		t.Fatalf("Initialize() = %+v, %v", init, err)
+		t.Fatalf("Initialize() = %+v, %v; want version 0.9.0, one snapshot, and telemetry", init, err)
 	}
 	if err := c.SendRaw([]byte(`{"jsonrpc":"2.0","id":"raw","method":"ping"}`)); err != nil {
 		t.Fatal(err)
@@ -143,7 +143,7 @@ func TestDispatchedActionsAreEchoed(t *testing.T) {
 	}
 	snap, err := c.Subscribe(ctx, "demo:/1")
 	if err != nil || snap.Resource != "demo:/1" {
-		t.Fatalf("Subscribe() = %+v, %v", snap, err)
+		t.Fatalf("Subscribe() = %+v, %v; want demo:/1", snap, err)
 	}
 	if snap, err := c.Subscribe(ctx, "ahp-otlp://logs/error"); snap != nil || err != nil {
 		t.Errorf("Subscribe(log) = %+v, %v; want no snapshot", snap, err)
@@ -158,7 +158,7 @@ func TestDispatchedActionsAreEchoed(t *testing.T) {
 	}
 	a, ok := refclient.ReadAction(frame)
 	if !ok || a.Origin == nil || a.Origin.ClientID != "a" || a.Origin.ClientSeq != 1 || a.ServerSeq == 0 {
-		t.Errorf("ReadAction(%s) = %+v, %t", frame, a, ok)
+		t.Errorf("ReadAction(%s) = %+v, %t; want a's first action, with a serverSeq", frame, a, ok)
 	}
 	if _, _, err := c.WaitAfter(ctx, n, refclient.IsNotification("root/sessionSummaryChanged")); err != nil {
 		t.Error(err)
@@ -167,7 +167,7 @@ func TestDispatchedActionsAreEchoed(t *testing.T) {
 	again := dial(t, url, refclient.Options{})
 	r, err := again.Reconnect(ctx, refclient.ReconnectParams{ClientID: "a", LastSeenServerSeq: a.ServerSeq, Subscriptions: []string{"demo:/1", "demo:/2"}})
 	if err != nil || r.Type != "replay" || len(r.Actions) != 0 || !slices.Equal(r.Missing, []string{"demo:/2"}) {
-		t.Errorf("Reconnect() = %+v, %v", r, err)
+		t.Errorf("Reconnect() = %+v, %v; want a replay without actions, and demo:/2 missing", r, err)
 	}
 }
 
@@ -201,7 +201,7 @@ func TestHandlersAnswerTheHost(t *testing.T) {
 		t.Errorf("read of a secret = %v; want -32009", err)
 	}
 	if _, err := read("vscode-agent-client://reader/file/-/a.txt"); err == nil {
-		t.Error("a client without handlers answered a read")
+		t.Error("a client without handlers answers a read; want an error")
 	}
 }
 
@@ -242,7 +242,7 @@ func TestPendingCallsEndWithTheConnection(t *testing.T) {
 			<-c.Done()
 			for range 2 {
 				if err := <-errs; err == nil {
-					t.Error("a call or a wait succeeded on a closed connection")
+					t.Error("a call or a wait succeeds on a closed connection; want an error")
 				}
 			}
 			if code, _ := c.CloseStatus(); code != tc.code && tc.code != anyCode {
@@ -250,7 +250,7 @@ func TestPendingCallsEndWithTheConnection(t *testing.T) {
 			}
 			c.Close()
 			if _, err := c.Call(testContext(t), "ping", nil); err == nil {
-				t.Error("Call() succeeded after Close")
+				t.Error("Call() succeeds after Close; want an error")
 			}
 		})
 	}

@@ -278,7 +278,7 @@ func TestStalledClientsStayWithinMemory(t *testing.T) {
 		said.Go(func() {
 			for n := range messages {
 				if err := conn.Write(ctx, websocket.MessageText, note(n, size)); err != nil {
-					t.Errorf("host, to client %d, which reads: message %d: %v", i, n, err)
+					t.Errorf("the host's write to client %d, which reads, of message %d: %v; want no error", i, n, err)
 					return
 				}
 			}
@@ -288,7 +288,7 @@ func TestStalledClientsStayWithinMemory(t *testing.T) {
 		said.Go(func() {
 			for n := range messages {
 				if _, got, err := ws.Read(ctx); err != nil || !bytes.Equal(got, note(n, size)) {
-					t.Errorf("client %d, which reads: message %d: %d bytes, %v", i, n, len(got), err)
+					t.Errorf("client %d, which reads, received as message %d: %d bytes, %v; want the sent message", i, n, len(got), err)
 					return
 				}
 			}
@@ -303,7 +303,7 @@ func TestStalledClientsStayWithinMemory(t *testing.T) {
 		t.Error(err)
 	}
 	if kills > 0 || s.relay.Pid() != pid {
-		t.Errorf("the kernel has killed the relay %d times; its log:\n%s", kills, s.relay.Log())
+		t.Errorf("the kernel has killed the relay %d times; want 0; its log:\n%s", kills, s.relay.Log())
 	}
 	t.Logf("%d clients that take nothing were told %d MiB; of %d MiB at most %d were in use, %d before", *clientsFlag, flooded.Load()/mib, *memoryFlag, peak()/mib, calm/mib)
 }

@@ -173,7 +173,7 @@ func TestStoppingRelayLosesNothing(t *testing.T) {
 	}
 	t.Logf("the relay took %v", time.Since(began))
 	if code := site.Relay.ExitCode(); code != 0 {
-		t.Errorf("the relay ended with exit status %d; its log:\n%s", code, site.Relay.Log())
+		t.Errorf("the relay ended with exit status %d; want 0; its log:\n%s", code, site.Relay.Log())
 	}
 	for _, k := range all {
 		<-k.client.Done()
@@ -183,14 +183,14 @@ func TestStoppingRelayLosesNothing(t *testing.T) {
 		}
 	}
 	if log := site.Agent.Log(); !strings.Contains(log, "relay shutting down") {
-		t.Errorf("the host-agent was not told why its connection ended; its log:\n%s", log)
+		t.Errorf("the host-agent's log lacks relay shutting down:\n%s", log)
 	}
 	// The host-agent is stopped. It must end with status 0.
 	if err := site.Agent.End(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
 	if code := site.Agent.ExitCode(); code != 0 {
-		t.Errorf("the host-agent ended with exit status %d; its log:\n%s", code, site.Agent.Log())
+		t.Errorf("the host-agent ended with exit status %d; want 0; its log:\n%s", code, site.Agent.Log())
 	}
 	wantAll(t, site, all)
 }
@@ -206,14 +206,14 @@ func wantAll(t *testing.T, site *procs.Site, all []*talker) {
 	for _, k := range all {
 		conn := conns[k.id]
 		if conn == nil {
-			t.Errorf("the host has no connection of %s", k.id)
+			t.Errorf("the host has no connection for the client %s; want one", k.id)
 			continue
 		}
 		if got := conn.Received[1:]; !same(got, k.sent) { // without initialize
-			t.Errorf("%s sent %d messages, and the host got %d", k.id, len(k.sent), len(got))
+			t.Errorf("the client %s sent %d messages, and the host received %d; want the same", k.id, len(k.sent), len(got))
 		}
 		if got := k.client.Frames(); len(got) > len(conn.Sent) || !same(got, conn.Sent[:len(got)]) {
-			t.Errorf("%s got other than the host sent", k.id)
+			t.Errorf("the client %s received different frames than the host sent; want the same", k.id)
 		} else {
 			t.Logf("%s sent %d, got %d of %d", k.id, len(k.sent), len(got), len(conn.Sent))
 		}

@@ -41,7 +41,7 @@ func TestFormatFindsEveryChangedByte(t *testing.T) {
 	at := time.Now().UnixNano()
 	action := f.Append(nil, 7, 3, at)
 	if n, when, ok := f.Check(action); n != 3 || when != at || !ok || len(action) != 512 {
-		t.Fatalf("Check(%s) = %d, %d, %v", action, n, when, ok)
+		t.Fatalf("Check(%s) = %d, %d, %v; want 3, the time, true", action, n, when, ok)
 	}
 	for i := range action {
 		changed := bytes.Clone(action)
@@ -49,14 +49,14 @@ func TestFormatFindsEveryChangedByte(t *testing.T) {
 		n, when, ok := f.Check(changed)
 		digit := action[i] >= '0' && action[i] <= '9' && changed[i] >= '0' && changed[i] <= '9' && i < 512-f.text
 		if ok && !digit { // digits may differ, because they are numbers
-			t.Errorf("byte %d, %q, is changed, and Check = %d, %d, %v", i, action[i], n, when, ok)
+			t.Errorf("byte %d, %q, is changed, and Check = %d, %d, %v; want false", i, action[i], n, when, ok)
 		}
 	}
 	if _, _, ok := f.Check(action[:511]); ok {
-		t.Error("a short action is good")
+		t.Error("Check accepts a short action; want false")
 	}
 	if _, err := NewFormat(testChannel, 100); err == nil {
-		t.Error("NewFormat(100) succeeded")
+		t.Error("NewFormat(100) succeeds; want an error")
 	}
 }
 
@@ -78,7 +78,7 @@ func FuzzNextFrame(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		f, used, err := nextFrame(bytes.Clone(b))
 		if used < 0 || used > len(b) || len(f.payload) > used || err != nil && used != 0 {
-			t.Errorf("nextFrame(%x) = %v, %d, %v", b, f, used, err)
+			t.Errorf("nextFrame(%x) = %v, %d, %v; want lengths within the input", b, f, used, err)
 		}
 	})
 }
@@ -91,22 +91,22 @@ func TestFramesRoundTrip(t *testing.T) {
 		for _, b := range [][]byte{appendFrame(nil, opText, payload), appendMasked(nil, opText, payload)} {
 			for _, short := range []int{0, 1, len(b) - 1} {
 				if _, used, err := nextFrame(b[:short]); used != 0 || err != nil {
-					t.Errorf("%d bytes of %d are a frame: %d, %v", short, len(b), used, err)
+					t.Errorf("nextFrame of %d of %d bytes uses %d, %v; want 0, and no error", short, len(b), used, err)
 				}
 			}
 			f, used, err := nextFrame(b)
 			if err != nil || used != len(b) || !f.fin || f.op != opText || !bytes.Equal(f.payload, payload) {
-				t.Errorf("size %d: op %d, %d of %d bytes, %v", size, f.op, used, len(b), err)
+				t.Errorf("a frame with %d bytes is read as opcode %d, %d of %d bytes, %v; want the same payload", size, f.op, used, len(b), err)
 			}
 		}
 	}
 	masked := []byte{finBit | opText, maskBit | 3, 1, 2, 3, 4, 'a' ^ 1, 'b' ^ 2, 'c' ^ 3}
 	if f, _, err := nextFrame(masked); err != nil || string(f.payload) != "abc" {
-		t.Errorf("masked frame is %q, %v", f.payload, err)
+		t.Errorf("a masked frame is read as %q, %v; want abc", f.payload, err)
 	}
 	for _, bad := range [][]byte{{0x71, 0}, append([]byte{finBit | opText, 127}, 0xff, 0, 0, 0, 0, 0, 0, 0)} {
 		if _, _, err := nextFrame(bad); err == nil {
-			t.Errorf("nextFrame(%x) succeeded", bad)
+			t.Errorf("nextFrame(%x) succeeds; want an error", bad)
 		}
 	}
 }
@@ -155,12 +155,12 @@ func TestReaderCountsFramesHoweverCut(t *testing.T) {
 				rest = rest[n:]
 				used, err := r.take(b, 1e18+5)
 				if err != nil {
-					t.Fatalf("%s, pieces of %d: %v", kind, piece, err)
+					t.Fatalf("%s in pieces of %d bytes: %v; want no error", kind, piece, err)
 				}
 				r.rest = b[used:]
 			}
 			if r.group.frames != 20 || r.action != 20 || len(r.group.delays) != 20 || r.group.delays[3] != 5 {
-				t.Errorf("%s, pieces of %d: %d frames, action %d, delays %v", kind, piece, r.group.frames, r.action, r.group.delays)
+				t.Errorf("%s in pieces of %d bytes: %d frames, action %d, delays %v; want 20, 20, and a delay of 5", kind, piece, r.group.frames, r.action, r.group.delays)
 			}
 		}
 	}
@@ -222,7 +222,7 @@ func TestSummarySortsDelays(t *testing.T) {
 		t.Errorf("summary = %+v", got)
 	}
 	if got := summary(nil); got != (Delays{}) {
-		t.Errorf("summary of nothing = %+v", got)
+		t.Errorf("summary of no delays = %+v; want zeros", got)
 	}
 }
 
@@ -266,7 +266,7 @@ func TestStreamReachesPausedAndReturningClients(t *testing.T) {
 	var state State
 	call(t, clients, "Clients.State", "g", &state)
 	if reply.Delivered != 3*reply.Actions || int(state.Frames) != reply.Delivered || state.Delays.Count != reply.Delivered || len(state.Ended) > 0 {
-		t.Errorf("%+v; the clients have %+v", reply, state)
+		t.Errorf("Host.Stream = %+v, and the clients have %+v; want every action at 3 clients", reply, state)
 	}
 	var said int64
 	call(t, host, "Host.Said", testChannel, &said)
@@ -279,7 +279,7 @@ func TestStreamReachesPausedAndReturningClients(t *testing.T) {
 	call(t, host, "Host.Stream", args, &reply)
 	args.Readers, args.Patience = 4, 50*time.Millisecond // a reader more than are connected, so its frames are missing
 	if err := host.Call("Host.Stream", args, &reply); err == nil || !strings.Contains(err.Error(), "lost") {
-		t.Errorf("frames for a reader that is not there: %v", err)
+		t.Errorf("Host.Stream to an absent reader: %v; want an error about lost frames", err)
 	}
 	args.MayLose = true
 	call(t, host, "Host.Stream", args, &reply)
@@ -288,7 +288,7 @@ func TestStreamReachesPausedAndReturningClients(t *testing.T) {
 	}
 	call(t, clients, "Clients.Disconnect", "g", &None{})
 	if err := clients.Call("Clients.State", "g", &state); err == nil {
-		t.Error("a group that has left has a state")
+		t.Error("Clients.State of a disconnected group succeeds; want an error")
 	}
 }
 
@@ -301,15 +301,15 @@ func TestAnswersOfAllSizesAreChecked(t *testing.T) {
 		var reply CallReply
 		call(t, clients, "Clients.Call", CallArgs{Group: "c", Request: 512, Answer: size, Every: time.Millisecond}, &reply)
 		if reply.Delays.Count != 2 {
-			t.Errorf("answers of %d bytes: %+v", size, reply)
+			t.Errorf("calls with answers of %d bytes: %+v; want 2 delays", size, reply)
 		}
 	}
 	call(t, clients, "Clients.Hangup", "c", &None{})
 	if err := clients.Call("Clients.Call", CallArgs{Group: "c"}, &CallReply{}); err == nil {
-		t.Error("callers that are gone have called")
+		t.Error("Clients.Call after Hangup succeeds; want an error")
 	}
 	if checkAnswer([]byte(`{"jsonrpc":"2.0","id":1,"result":{"data":"bo","encoding":"utf-8"}}`), "1", 66) == nil {
-		t.Error("a changed answer is good")
+		t.Error("checkAnswer accepts a changed answer; want an error")
 	}
 }
 
@@ -344,13 +344,13 @@ func TestProcessReportsProcessorTimeUntilItEnds(t *testing.T) {
 		t.Errorf("CPU = %v, %v", used, err)
 	}
 	if err := p.Call("Host.Said", 3, &None{}); err == nil {
-		t.Error("a wrong call succeeded")
+		t.Error("a call with wrong arguments succeeds; want an error")
 	}
 	p.Close()
 	if err := p.Call("Host.URL", None{}, new(string)); err == nil {
-		t.Error("a process that has ended answers")
+		t.Error("an ended process answers; want an error")
 	}
 	if _, err := CPU(p.Pid()); err == nil {
-		t.Error("a process that has ended has used processor time")
+		t.Error("CPU of an ended process succeeds; want an error")
 	}
 }

@@ -32,6 +32,6 @@ func TestPartsJoinTheRecordOfTheirDay(t *testing.T) {
 		t.Errorf("kept %+v, %v; want both parts", got, err)
 	}
 	if err := keep(&bench.Record{}, filepath.Join(dir, "none"), nil, nil); err == nil {
-		t.Error("a file in no directory was written")
+		t.Error("keep writes a file into a missing folder; want an error")
 	}
 }

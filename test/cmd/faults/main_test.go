@@ -39,6 +39,6 @@ func TestTextAboveTheTableIsKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := replaceTable(file, nil); err == nil {
-		t.Error("a file without a marker was written")
+		t.Error("replaceTable writes a file without a mark; want an error")
 	}
 }

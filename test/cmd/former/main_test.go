@@ -24,12 +24,12 @@ func TestEachMixtureIsTried(t *testing.T) {
 			if !slices.ContainsFunc(names, func(name string) bool {
 				return strings.HasSuffix(name, want) && strings.Contains(name, ", sealed") == sealed
 			}) {
-				t.Errorf("no trial%s, sealed: %t; there are\n%s", want, sealed, out.String())
+				t.Errorf("no trial ends with %s, sealed: %t; the trials are\n%s", want, sealed, out.String())
 			}
 		}
 	}
 	if err := run(t.Context(), []string{"--only", "["}, io.Discard, io.Discard); err == nil {
-		t.Error("--only [ is accepted")
+		t.Error("--only [ is accepted; want an error")
 	}
 }
 

@@ -60,7 +60,7 @@ func TestOrderHasTheFewestReferencesUpward(t *testing.T) {
 		best := g.total()
 		permute(names, func(order []string) { best = min(best, g.upward(order)) })
 		if got := g.upward(orderOf(g)); got > best {
-			t.Errorf("graph %d: %d references lead upward; the best order has %d", seed, got, best)
+			t.Errorf("graph %d: %d references lead upward; want %d, as in the best order", seed, got, best)
 		}
 	}
 }

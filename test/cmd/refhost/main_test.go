@@ -54,7 +54,7 @@ func TestHostServesAUnixSocket(t *testing.T) {
 		t.Error(err)
 	}
 	if err := run(ctx, []string{"--unix", path}, nil, io.Discard, io.Discard); err == nil {
-		t.Error("a second host took the socket")
+		t.Error("a second host has taken the socket; want an error")
 	}
 	cancel()
 	if err := <-ended; err != nil {
@@ -93,7 +93,7 @@ func TestRecordingOverwritesNoFile(t *testing.T) {
 		t.Errorf("the record is %v, %v; want a ping and its answer", frames, err)
 	}
 	if err := run(t.Context(), []string{"--stdio", "--record", file}, strings.NewReader(""), io.Discard, io.Discard); err == nil {
-		t.Error("an old record was overwritten")
+		t.Error("run overwrites an existing record; want an error")
 	}
 }
 
