@@ -38,7 +38,7 @@ func TestComposeIsLocal(t *testing.T) {
 	}
 	for name, service := range compose.Services {
 		if service.ReadOnly && len(service.Tmpfs) == 0 {
-			t.Errorf("%s has no writable /tmp: the host-agent's control socket is there", name)
+			t.Errorf("the service %s has no writable /tmp for the host-agent's control socket", name)
 		}
 	}
 	for _, name := range []string{"AHP_RELAY_CANVAS_DOMAIN", "AHP_RELAY_PUBLIC_URL"} {
@@ -47,7 +47,7 @@ func TestComposeIsLocal(t *testing.T) {
 		}
 	}
 	if published == 0 {
-		t.Error("nothing is published: the relay cannot be reached")
+		t.Error("no port is published; want the relay's")
 	}
 }
 
@@ -73,12 +73,12 @@ func TestComposeWithCertificate(t *testing.T) {
 	relay, agent := compose.Services["relay"], compose.Services["host-agent"]
 	for name, secret := range map[string]string{"AHP_RELAY_TLS_CERT": "tls-cert", "AHP_RELAY_TLS_KEY": "tls-key"} {
 		if relay.Environment[name] != "/run/secrets/"+secret || !slices.Contains(relay.Secrets, secret) {
-			t.Errorf("%s is %s, secrets are %q", name, relay.Environment[name], relay.Secrets)
+			t.Errorf("the relay's %s is %s, its secrets are %q; want the mounted secret", name, relay.Environment[name], relay.Secrets)
 		}
 		for _, file := range []string{".dockerignore", ".gitignore"} {
 			ignored, err := os.ReadFile(file)
 			if err != nil || !strings.Contains(string(ignored), strings.TrimPrefix(compose.Secrets[secret].File, "./")+"\n") {
-				t.Errorf("%s does not have %s: %v", file, compose.Secrets[secret].File, err)
+				t.Errorf("%s does not list %s: %v", file, compose.Secrets[secret].File, err)
 			}
 		}
 	}
@@ -86,6 +86,6 @@ func TestComposeWithCertificate(t *testing.T) {
 		t.Errorf("the host-agent reaches %s, the relay is %s; want the certificate's name", agent.Environment["AHP_AGENT_RELAY"], relay.Container)
 	}
 	if len(relay.Ports) > 0 {
-		t.Error("ports of both files are published")
+		t.Error("both compose files publish ports; want them only in one")
 	}
 }

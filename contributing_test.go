@@ -32,7 +32,7 @@ func TestContributingAnswersNewcomers(t *testing.T) {
 		if err != nil {
 			t.Errorf("CONTRIBUTING.md sends newcomers to %s: %v", task.file, err)
 		} else if !strings.Contains(string(text), task.declares) {
-			t.Errorf("%s does not have %q any more: mend the answer in CONTRIBUTING.md", task.file, task.declares)
+			t.Errorf("%s lacks %q; correct the answer in CONTRIBUTING.md", task.file, task.declares)
 		}
 	}
 }

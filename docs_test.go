@@ -54,7 +54,7 @@ func TestPromisesHaveTests(t *testing.T) {
 	}
 	for _, name := range testName.FindAllStringSubmatch(string(text), -1) {
 		if !tests[name[1]] {
-			t.Errorf("SECURITY.md names %s, which does not exist", name[1])
+			t.Errorf("SECURITY.md names the test %s, which does not exist", name[1])
 		}
 	}
 	rows, inside := 0, false
@@ -68,7 +68,7 @@ func TestPromisesHaveTests(t *testing.T) {
 		case inside && !strings.HasPrefix(line, "|---"):
 			rows++
 			if cells := strings.Split(strings.Trim(line, "|"), " | "); !testName.MatchString(cells[len(cells)-1]) {
-				t.Errorf("a promise without a test: %s", line)
+				t.Errorf("SECURITY.md has a promise without a test: %s", line)
 			}
 		}
 	}
@@ -146,7 +146,7 @@ func TestReadmeClaims(t *testing.T) {
 	}
 	block := readmeFigures.FindSubmatch(text)
 	if block == nil {
-		t.Fatal("README.md has no place for figures")
+		t.Fatal("README.md lacks the block of figures")
 	}
 	lines := 0
 	for line := range strings.Lines(string(block[1])) {
@@ -155,7 +155,7 @@ func TestReadmeClaims(t *testing.T) {
 		}
 		lines++
 		if !spread.MatchString(line) {
-			t.Errorf("a figure without its spread: %s", line)
+			t.Errorf("README.md has a figure without its spread: %s", line)
 		}
 	}
 	if lines != 5 {
@@ -163,9 +163,9 @@ func TestReadmeClaims(t *testing.T) {
 	}
 	claim := resumeClaim.FindSubmatch(text)
 	if claim == nil {
-		t.Fatal("README.md does not name the time for which a client waits")
+		t.Fatal("README.md lacks the time for which a client waits")
 	}
 	if want := "| `--hold=DURATION` | `AHP_RELAY_HOLD` | `" + string(claim[1]) + "m` |"; !strings.Contains(string(reference), want) {
-		t.Errorf("README.md says %q; docs/reference.md has a different default", claim[0])
+		t.Errorf("README.md has %q, but docs/reference.md a different default", claim[0])
 	}
 }

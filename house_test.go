@@ -138,7 +138,7 @@ func TestNamesOfTestsArePromises(t *testing.T) {
 			}
 			counted++
 			if words := word.FindAllString(strings.TrimPrefix(f.Name.Name, "Test"), -1); len(words) < 2 {
-				t.Errorf("%s: %s promises nothing; name what the test proves", set.Position(f.Pos()), f.Name.Name)
+				t.Errorf("%s: the name %s has less than two words; name what the test proves", set.Position(f.Pos()), f.Name.Name)
 			}
 		}
 		return nil

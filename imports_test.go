@@ -65,7 +65,7 @@ func TestImportsPointDown(t *testing.T) {
 				name, ours := strings.CutPrefix(dep, "ahprelay/")
 				switch {
 				case dep == "testing":
-					t.Errorf("%s depends on package testing", pkg)
+					t.Errorf("%s depends on package testing; want it only in tests", pkg)
 				case !ours, slices.Contains(below, name):
 				default:
 					t.Errorf("%s imports %s, which is not below it", pkg, name)

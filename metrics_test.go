@@ -85,7 +85,7 @@ func documentedMetrics(t *testing.T) map[string]bool {
 		if cells := strings.Split(line, "|"); len(cells) == 5 {
 			for _, name := range metricName.FindAllString(cells[1], -1) {
 				if names[name] {
-					t.Errorf("docs/operating.md has %s twice", name)
+					t.Errorf("docs/operating.md lists the metric %s twice", name)
 				}
 				names[name] = true
 			}
@@ -101,12 +101,12 @@ func TestMetricsAreDocumented(t *testing.T) {
 	documented := documentedMetrics(t)
 	for _, name := range slices.Sorted(maps.Keys(code)) {
 		if !documented[name] {
-			t.Errorf("docs/operating.md does not have %s", name)
+			t.Errorf("docs/operating.md lacks the metric %s", name)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(documented)) {
 		if !code[name] {
-			t.Errorf("docs/operating.md has %s, which no code makes", name)
+			t.Errorf("docs/operating.md lists the metric %s, which no code makes", name)
 		}
 	}
 	for _, s := range strange {
@@ -141,7 +141,7 @@ func TestDashboardAsksForKnownMetrics(t *testing.T) {
 	taken := map[[2]int]string{}
 	for _, p := range board.Panels {
 		if p.Type != "row" && len(p.Targets) == 0 {
-			t.Errorf("panel %q asks for nothing", p.Title)
+			t.Errorf("the dashboard's panel %q has no query", p.Title)
 		}
 		for _, target := range p.Targets {
 			exprs = append(exprs, target.Expr)
@@ -150,7 +150,7 @@ func TestDashboardAsksForKnownMetrics(t *testing.T) {
 			for y := range p.GridPos.H {
 				at := [2]int{p.GridPos.X + x, p.GridPos.Y + y}
 				if other := taken[at]; other != "" || at[0] >= 24 {
-					t.Fatalf("panel %q stands at %v, where %q is", p.Title, at, other)
+					t.Fatalf("the dashboard's panel %q is at %v, which the panel %q covers", p.Title, at, other)
 				}
 				taken[at] = p.Title
 			}
@@ -166,7 +166,7 @@ func TestDashboardAsksForKnownMetrics(t *testing.T) {
 			histogram, is := strings.CutSuffix(name, "_bucket")
 			standard := !strings.HasPrefix(name, "ahp_") // of the Go client
 			if !standard && !names[name] && !(is && names[histogram]) {
-				t.Errorf("the dashboard asks for %s, which there is not: %s", name, expr)
+				t.Errorf("the dashboard's query has the metric %s, which no code makes: %s", name, expr)
 			}
 		}
 	}
@@ -204,7 +204,7 @@ func TestAlertsHaveMetricsAndRunbooks(t *testing.T) {
 			alerts++
 			for _, name := range metricName.FindAllString(rule.Expr, -1) {
 				if !names[name] && !names[strings.TrimSuffix(name, "_bucket")] {
-					t.Errorf("%s asks for %s, which no code makes", rule.Alert, name)
+					t.Errorf("the alert %s uses the metric %s, which no code makes", rule.Alert, name)
 				}
 			}
 			anchor := strings.ToLower(rule.Alert)

@@ -104,7 +104,7 @@ func FuzzAppPolicy(f *testing.F) {
 			return
 		}
 		if policy != connecting(origin) || strings.ContainsAny(origin, " ;,'\"\n\r\t") {
-			t.Errorf("%q has the policy %q", origin, policy)
+			t.Errorf("the origin %q leads to the policy %q; want a policy for a plain origin", origin, policy)
 		}
 	})
 }

@@ -58,11 +58,11 @@ func TestBothFormsAreTheSameContent(t *testing.T) {
 		plain, packed, head := get(http.MethodGet, path, ""), get(http.MethodGet, path, "gzip"), get(http.MethodHead, path, "gzip")
 		for _, answer := range []*httptest.ResponseRecorder{plain, packed} {
 			if got, want := answer.Header().Get("Content-Length"), strconv.Itoa(answer.Body.Len()); got != want {
-				t.Errorf("%s: length %s of %s bytes", path, got, want)
+				t.Errorf("%s: Content-Length is %s; want %s bytes", path, got, want)
 			}
 		}
 		if head.Body.Len() > 0 || head.Header().Get("Content-Length") != packed.Header().Get("Content-Length") {
-			t.Errorf("%s: HEAD has %d bytes and %v", path, head.Body.Len(), head.Header())
+			t.Errorf("%s: the answer to HEAD has %d bytes and the header %v; want none, and GET's length", path, head.Body.Len(), head.Header())
 		}
 		content := packed.Body.Bytes()
 		if packed.Header().Get("Content-Encoding") == "gzip" {
@@ -76,10 +76,10 @@ func TestBothFormsAreTheSameContent(t *testing.T) {
 			}
 		}
 		if !bytes.Equal(content, plain.Body.Bytes()) {
-			t.Errorf("%s: %d bytes plain, %d compressed", path, plain.Body.Len(), len(content))
+			t.Errorf("%s: %d bytes plain, and %d after decompression; want the same", path, plain.Body.Len(), len(content))
 		}
 	}
 	if compressed < len(files)/2 {
-		t.Errorf("%d of %d files are sent compressed", compressed, len(files))
+		t.Errorf("%d of %d files are sent compressed; want at least half", compressed, len(files))
 	}
 }

@@ -59,7 +59,7 @@ func TestPolicyAdmitsOnlyRelaysThatThePersonHasAdded(t *testing.T) {
 			t.Errorf("%s: the page connects to %s; want %s", c.name, got, c.want)
 		}
 		if all := w.Header().Get("Content-Security-Policy"); !strings.Contains(all, "script-src 'self';") || !strings.Contains(all, "default-src 'none'") {
-			t.Errorf("%s: the policy is %s", c.name, all)
+			t.Errorf("%s: the policy is %s; want scripts from the page only", c.name, all)
 		}
 	}
 }

@@ -63,7 +63,7 @@ func TestMintedAddressesLeadBack(t *testing.T) {
 		o, u, ok := (&Config{}).split(text)
 		if !ok {
 			if !strings.Contains(path, "..") && !strings.Contains(query, "%") {
-				t.Fatalf("split refuses the loopback address %q", text)
+				t.Fatalf("split refuses the loopback address %q; want it split", text)
 			}
 			return
 		}
@@ -72,7 +72,7 @@ func TestMintedAddressesLeadBack(t *testing.T) {
 			t.Fatalf("minted for %q: %v", text, err)
 		}
 		if a.Instance != instance {
-			t.Fatalf("instance %q came back as %q", instance, a.Instance)
+			t.Fatalf("the instance %q is parsed as %q; want the same", instance, a.Instance)
 		}
 		back, again, ok := (&Config{}).split(o.url(a))
 		if !ok || back != o || again.Path != strings.TrimSuffix("/"+strings.TrimPrefix(u.Path, "/"), "") || again.RawQuery != u.RawQuery {
@@ -113,7 +113,7 @@ func FuzzParseAddress(f *testing.F) {
 			t.Errorf("%q leads to %v, %v", text, u, err)
 		}
 		if again, err := ParseAddress(a.String()); err != nil || again != a {
-			t.Errorf("%q is %+v, and after formatting and parsing %+v, %v", text, a, again, err)
+			t.Errorf("%q is parsed as %+v, and its text as %+v, %v; want the same", text, a, again, err)
 		}
 	})
 }

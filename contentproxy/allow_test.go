@@ -24,7 +24,7 @@ func TestPatternsAllowOrigins(t *testing.T) {
 	}
 	for _, text := range []string{"", "localhost", "ftp://localhost", "http://", "http://*", "http://a.*.b", "http://a/b", "http://u@a", "http://a:1:*", "http://a?b", "*://a"} {
 		if a, err := ParseAllowed(text); err == nil {
-			t.Errorf("ParseAllowed accepts %q as %+v", text, a)
+			t.Errorf("ParseAllowed(%q) = %+v; want an error", text, a)
 		}
 	}
 }

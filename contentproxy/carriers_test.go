@@ -64,7 +64,7 @@ func TestEachCarrierMintsTheHostsAddresses(t *testing.T) {
 						}
 						a := c.reads("1", address, -32601)
 						if served := a.Error.Code == 0; served != (more == "") {
-							t.Errorf("with %q: the read is answered %+v", more, a)
+							t.Errorf("with %q: the answer to the read is %+v; want content only without it", more, a)
 						}
 					}
 				})

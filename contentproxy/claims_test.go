@@ -30,14 +30,14 @@ func TestClaimsAreOfOneCanvas(t *testing.T) {
 	}
 	for _, port := range []int{4000, 4001, 5999, 9000} {
 		if c.mints("1", port) {
-			t.Errorf("the address with port %d, which a client may have named, is minted", port)
+			t.Errorf("an address with the port %d, which a client may have named, is minted; want none", port)
 		}
 	}
 	if !h.client(t).mints("2", 4000) {
-		t.Error("the host's address for another canvas is not minted")
+		t.Error("the host's address for a different canvas is not minted; want it minted")
 	}
 	if n := len(h.claims[canvasKey{c.known, "ahp-canvas:/1"}]); n != maxPorts+1 {
-		t.Errorf("%d ports are remembered", n)
+		t.Errorf("%d ports are remembered; want %d", n, maxPorts+1)
 	}
 }
 
@@ -52,13 +52,13 @@ func TestClaimsInOtherWords(t *testing.T) {
 		c := newHost(t, Config{}).client(t)
 		c.sends(`{"method":"dispatchAction","params":{"channel":"ahp-canvas:/1","clientSeq":1,"action":{"type":"canvas/updated","url":"%s"}}}`, said)
 		if c.mints("1", 4000) || !c.mints("2", 4000) {
-			t.Errorf("%s: the client's address is minted, or another canvas's is not", said)
+			t.Errorf("%s: the client's address is minted, or a different canvas's is not; want only the latter", said)
 		}
 	}
 	c := newHost(t, Config{}).client(t)
 	c.sends(`{"method":"dispatchAction","params":{"channel":"ahp-canvas:/1","clientSeq":1,"action":{"type":"canvas/updated","url":"http://LOCALHOST/"}}}`)
 	if c.mints("1", 80) {
-		t.Error("the address without a port is minted")
+		t.Error("the address without a port is minted; want none")
 	}
 }
 
@@ -71,7 +71,7 @@ func TestClaimsAreBounded(t *testing.T) {
 		c.claims(fmt.Sprint("c", i), 4000)
 	}
 	if len(h.claims) != maxClaims || c.mints(fmt.Sprint("c", maxClaims), 4000) {
-		t.Errorf("%d canvases are remembered, or an address for a canvas above the bound is minted", len(h.claims))
+		t.Errorf("%d canvases are remembered, or an address for a canvas above the bound is minted; want maxClaims, and none", len(h.claims))
 	}
 }
 
@@ -94,7 +94,7 @@ func TestEndedProcessesAreForgotten(t *testing.T) {
 	}
 	for c := range h.vouched {
 		if c.of == first {
-			t.Error("a fact from the ended process is kept")
+			t.Error("a fact from the ended process is kept; want it forgotten")
 		}
 	}
 }

@@ -222,7 +222,7 @@ func TestTheHostDecides(t *testing.T) {
 		t.Errorf("answer became %s", got)
 	}
 	if asked.Load() != 0 {
-		t.Error("the content's server got a request")
+		t.Error("the content's server got a request; want none")
 	}
 }
 
@@ -281,7 +281,7 @@ func TestWhoMayRead(t *testing.T) {
 		})
 	}
 	if asked.Load() != 0 {
-		t.Errorf("the origin was asked %d times", asked.Load())
+		t.Errorf("the origin got %d requests; want 0", asked.Load())
 	}
 }
 
@@ -321,7 +321,7 @@ func TestFurtherMessagesPassUntouched(t *testing.T) {
 	}
 	off := newHost(t, Config{Off: true}).client(t)
 	if got := off.opens("1", serverState("i1", local)); !strings.Contains(got, local) {
-		t.Errorf("with Off, the client got %s", got)
+		t.Errorf("with Off, the client got %s; want the host's own address", got)
 	}
 	off.reads("1", "ahp-canvas-content:/i1/x", -32601).wantRefused(t, -32601, "of the host")
 }
@@ -586,10 +586,10 @@ func FuzzFromHost(f *testing.F) {
 		sent, _ := c.FromHost(message, &env)
 		out := sent.Bytes
 		if sent.From < 0 || sent.From > sent.To || sent.To > len(out) {
-			t.Fatalf("content at %d to %d of %d", sent.From, sent.To, len(out))
+			t.Fatalf("the content is at %d to %d of %d bytes; want a place in the message", sent.From, sent.To, len(out))
 		}
 		if string(message) != before {
-			t.Fatal("the host's message was written to")
+			t.Fatal("FromHost has changed the host's message; want a copy")
 		}
 		if out != nil && !json.Valid(out) {
 			t.Fatalf("%q became %q", message, out)

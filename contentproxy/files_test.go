@@ -114,7 +114,7 @@ func TestOnlyTheFoldersFilesAreServed(t *testing.T) {
 		t.Fatal(err)
 	}
 	if r := get("GET", "/a.txt", nil); r.StatusCode != 404 {
-		t.Errorf("a link in place of the folder: %d %q", r.StatusCode, body(r))
+		t.Errorf("a link in place of the folder: HTTP %d, %q; want 404", r.StatusCode, body(r))
 	}
 }
 
@@ -146,16 +146,16 @@ func TestOnlyAllowedFoldersAreServed(t *testing.T) {
 			"FILE://" + folder + "/", "file://localhost" + folder + "/", "file:////" + folder, "file://" + folder + "//x", "file://" + folder + "/./x", "http://" + folder, "file:///",
 		} {
 			if o, u, ok := cfg.split(text); ok {
-				t.Errorf("%s allowed, split accepts %s: %v %v", named, text, o, u)
+				t.Errorf("with the folder %s, split accepts %s: %v %v; want a refusal", named, text, o, u)
 			}
 		}
 	}
 	if _, err := ParseAllowed("file://" + folder + "/built/later"); err != nil {
-		t.Errorf("a folder that is not there yet: %v", err)
+		t.Errorf("ParseAllowed of an absent folder: %v; want no error", err)
 	}
 	for _, text := range []string{"file:///", "file://", "file:" + folder, "file://host/x", "file:///x?y", "file:///x#y", "file:///x/../y", "file://" + folder + "/loop"} {
 		if a, err := ParseAllowed(text); err == nil {
-			t.Errorf("ParseAllowed accepts %q as %+v", text, a)
+			t.Errorf("ParseAllowed(%q) = %+v; want an error", text, a)
 		}
 	}
 }
@@ -173,7 +173,7 @@ func TestFilesStayInside(t *testing.T) {
 		text, _ := io.ReadAll(file)
 		_ = file.Close()
 		if strings.Contains(string(text), "secret") {
-			t.Fatalf("openFile opened a secret at %s", at)
+			t.Fatalf("openFile opened a secret at %s; want only files inside", at)
 		}
 	})
 }
@@ -192,11 +192,11 @@ func TestFilesAreTheHostsWord(t *testing.T) {
 		c := newHost(t, Config{Allow: []Allowed{allowed}}).client(t)
 		c.sends(`{"method":"dispatchAction","params":{"channel":"ahp-canvas:/1","clientSeq":1,"action":{"type":"canvas/updated","url":%q}}}`, said)
 		if strings.Contains(c.opens("1", serverState("i1", at("/app.js"))), Scheme) || !strings.Contains(c.opens("2", serverState("i2", at("/app.js"))), Scheme+":/i2/app.js") {
-			t.Errorf("%s: the client's address is minted, or another canvas's is not", said)
+			t.Errorf("%s: the client's address is minted, or a different canvas's is not; want only the latter", said)
 		}
 	}
 	c := newHost(t, Config{Allow: []Allowed{allowed}}).client(t)
 	if got := c.opens("1", serverState("i1", "file://"+filepath.Dir(folder)+"/dist-other/a.txt")); strings.Contains(got, Scheme) {
-		t.Errorf("a file that is not allowed is minted: %s", got)
+		t.Errorf("a file that is not permitted is minted: %s; want its own address", got)
 	}
 }

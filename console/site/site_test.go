@@ -18,13 +18,13 @@ func TestSiteIsReproducible(t *testing.T) {
 		t.Fatal(err1, err2, err3)
 	}
 	if !maps.EqualFunc(one, two, bytes.Equal) {
-		t.Error("two sites for one relay differ")
+		t.Error("two sites for one relay differ; want the same files")
 	}
 	for name, content := range one {
 		if own := name == "index.html" || name == "_headers" || strings.HasSuffix(name, "LICENSE"); bytes.Contains(content, []byte("own-relay.example.org")) && !own {
 			t.Errorf("%s names the relay", name)
 		} else if !own && !bytes.Equal(content, other[name]) {
-			t.Errorf("%s differs between relays", name)
+			t.Errorf("the file %s differs between relays; want the same", name)
 		}
 	}
 }

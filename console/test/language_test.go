@@ -219,7 +219,7 @@ func TestEveryTextIsTranslated(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(all.keys) < 500 || len(all.plurals) < 10 {
-		t.Fatalf("%d texts and %d plurals are found", len(all.keys), len(all.plurals))
+		t.Fatalf("the sources have %d texts and %d plurals; want at least 500 and 10", len(all.keys), len(all.plurals))
 	}
 	for tag, categories := range map[string][]string{"de": {"one", "other"}, "ja": {"other"}, "ar": {"zero", "one", "two", "few", "many", "other"}} {
 		checkCatalogue(t, tag, categories, all)
@@ -243,23 +243,23 @@ func checkCatalogue(t *testing.T, tag string, categories []string, all *reader) 
 		if text == "" {
 			t.Errorf("%s: no text for %q", tag, key)
 		} else if holders(text) != holders(key) {
-			t.Errorf("%s: %q has other values than %q", tag, text, key)
+			t.Errorf("%s: %q has different placeholders than %q; want the same", tag, text, key)
 		}
 	}
 	for key := range all.plurals {
 		forms := texts[key]
 		for _, category := range categories {
 			if forms[category] == "" && forms[""] == "" {
-				t.Errorf("%s: %q has no form %q", tag, key, category)
+				t.Errorf("%s: %q has no form for %q; want one", tag, key, category)
 			}
 		}
 		if last := forms["other"] + forms[""]; holders(last) != holders(key) {
-			t.Errorf("%s: %q has other values than %q", tag, last, key)
+			t.Errorf("%s: %q has different placeholders than %q; want the same", tag, last, key)
 		}
 	}
 	for key := range texts {
 		if !all.keys[key] && !all.plurals[key] {
-			t.Errorf("%s: %q is in no source", tag, key)
+			t.Errorf("%s: no source contains %q; want only used texts", tag, key)
 		}
 	}
 }

@@ -61,12 +61,12 @@ func TestDistIsBuilt(t *testing.T) {
 		if err != nil {
 			t.Errorf("%v; go run ./console/build writes it", err)
 		} else if !bytes.Equal(got, packed) {
-			t.Errorf("dist/%s is not what the sources give: go run ./console/build", stored)
+			t.Errorf("dist/%s differs from the sources; run go run ./console/build", stored)
 		}
 	}
 	err = fs.WalkDir(os.DirFS(filepath.Join("..", "dist")), ".", func(name string, d fs.DirEntry, err error) error {
 		if err == nil && !d.IsDir() && !slices.Contains(want, name) {
-			t.Errorf("dist/%s is nothing that the sources give: go run ./console/build", name)
+			t.Errorf("no source leads to dist/%s; run go run ./console/build", name)
 		}
 		return err
 	})

@@ -133,7 +133,7 @@ func next(t *testing.T, lines *bufio.Reader, text string) string {
 		}
 		return line
 	case <-time.After(time.Minute):
-		t.Fatalf("%s was not printed in a minute", text)
+		t.Fatalf("no line %s in a minute; want it printed", text)
 		return ""
 	}
 }
