@@ -10,9 +10,9 @@ import (
 	"ahprelay/agenthost"
 )
 
-// rejected waits for the next action envelope that the host has rejected. It returns
-// the action as a text, and the reason.
-func (c *agentClient) rejected() (action, reason string) {
+// rejected waits for the next action which the host has rejected. It returns the id of the
+// action's turn, and the host's reason.
+func (c *agentClient) rejected() (turn, reason string) {
 	c.t.Helper()
 	for {
 		params := c.envelope()

@@ -199,7 +199,7 @@ func mustNotify(t *testing.T, c *refclient.Client, channel, method string, p par
 	}
 }
 
-// waitLog waits until the client receives notifications/message with a text.
+// waitLog calls the server's tool read_log until the result contains a text.
 func waitLog(t *testing.T, c *refclient.Client, channel, want string) {
 	t.Helper()
 	ctx := testContext(t)

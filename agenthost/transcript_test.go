@@ -64,8 +64,8 @@ func TestHostFollowsTheTranscripts(t *testing.T) {
 	}
 }
 
-// part returns a part of the archive by name. If it does not exist, part adds an empty
-// one.
+// part returns a part of the archive by name. If the archive lacks it, part returns a new,
+// empty file, which is not in the archive.
 func part(archive *txtar.Archive, name string) *txtar.File {
 	for i := range archive.Files {
 		if archive.Files[i].Name == name {

@@ -73,7 +73,7 @@ func (w *lookWorld) join() *looker {
 	time.Sleep(time.Second)
 	v.hear()
 	if len(v.rest) != 1 || !strings.Contains(v.rest[0], `"snapshots":[{`) {
-		w.Fatalf("the answers to the viewer's subscribe are %q; want one, with a snapshot", v.rest)
+		w.Fatalf("the answers to the viewer's initialize are %q; want one, with a snapshot", v.rest)
 	}
 	return v
 }

@@ -21,7 +21,7 @@ func enters(seq int, entry string) string {
 	return fmt.Sprintf(`{"jsonrpc":"2.0","method":"dispatchAction","params":{"channel":"mock:/s","clientSeq":%d,"action":{"type":"session/activeClientSet","activeClient":%s}}}`, seq, entry)
 }
 
-// echoOf returns the host's notification of the same action, as sent by this client.
+// echoOf returns the host's echo to a client of the action in enters, with these numbers.
 func echoOf(serverSeq, seq int, client, entry string) string {
 	return fmt.Sprintf(`{"jsonrpc":"2.0","method":"action","params":{"channel":"mock:/s","action":{"type":"session/activeClientSet","activeClient":%s},"serverSeq":%d,"origin":{"clientId":%q,"clientSeq":%d}}}`,
 		entry, serverSeq, client, seq)

@@ -31,7 +31,8 @@ func agentAt(s *Server, tenant, host string) (*nats.Conn, error) {
 	return nats.Connect("nats://"+s.Addr().String(), login, nats.Timeout(waitTime), nats.NoReconnect(), nats.CustomInboxPrefix("ahp.v1."+tenant+"."+host+".inbox"))
 }
 
-// occupy takes the turn of a party, which has no other, until release is called.
+// occupy takes the only turn of a party. The party's writers then wait until the test calls
+// release.
 func occupy(t *testing.T, s *Server, whose *party) (release func()) {
 	t.Helper()
 	s.turns.asked.Add(1)

@@ -40,7 +40,7 @@ func TestLineKeepsLease(t *testing.T) {
 			t.Errorf("%v after the holder was last heard, the host is %+v; want offline, and seen at that time", time.Since(last), h)
 		}
 		if *cuts != 1 {
-			t.Errorf("its connection was cut %d times; want that it asks anew, if it is there after all", *cuts)
+			t.Errorf("the silent holder's connection was cut %d times; want once, so that a live holder asks anew", *cuts)
 		}
 	})
 }

@@ -61,7 +61,8 @@ func put(t *testing.T, s *store.Store, key, value string) {
 	}
 }
 
-// comes waits until a relay's store has the value want for a record; "" waits for no record.
+// comes waits until a relay's store has the value want for a record. With want "", it waits
+// until the store has no record.
 func comes(t *testing.T, s *store.Store, key, want string) {
 	t.Helper()
 	natssite.Eventually(t, fmt.Sprintf("%s is %q", key, want), func() bool {

@@ -36,7 +36,8 @@ func open(t *testing.T, s *natssite.Site, file string) (*store.Store, *broker.Co
 	return store, conn
 }
 
-// await waits until a record has the value want; "" waits for no record.
+// await waits until a record has the value want. With want "", it waits until the store has
+// no record.
 func await(t *testing.T, s *store.Store, key, want string) {
 	t.Helper()
 	heard := make(chan string, 100)

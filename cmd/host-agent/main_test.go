@@ -52,7 +52,7 @@ func TestMain(m *testing.M) {
 }
 
 // serveHost runs a host in a process that a test has started. It prints the host's URL,
-// and serves until the process ends.
+// and serves until the process gets an interrupt.
 func serveHost() {
 	host, err := scripted.New(agenthost.Config{})
 	if err != nil {

@@ -228,7 +228,7 @@ func (r *Receiver) accept(tenant string, msg *nats.Msg) (ack notice.Ack, ok bool
 	host := strings.Split(msg.Subject, ".")[3] // the subscription has six tokens
 	log := r.cfg.Log.With("tenant", tenant, "host", host)
 	// A host-agent could name any subject for the reply, so the subject is checked, as in
-	// leaseDesk.
+	// package registry's lease server.
 	if ahp.CheckName("host", host) != nil || !strings.HasPrefix(msg.Reply, link.HostPrefix(tenant, host)+"inbox.") {
 		log.Warn("event report with an invalid reply subject", "reply", msg.Reply)
 		return ack, false

@@ -290,7 +290,8 @@ type canvasWay struct {
 	sockets *http.Client // for WebSockets, in HTTP/1.1
 }
 
-// canvasWayTo leads to an address, whatever the name; in HTTP/2 where that has it.
+// canvasWayTo returns a way whose connections all lead to address, whatever host a URL names.
+// Requests use HTTP/2 if the server offers it.
 func (b *testbed) canvasWayTo(origin, address string, jar http.CookieJar) *canvasWay {
 	dial := func(ctx context.Context, network, _ string) (net.Conn, error) {
 		var d net.Dialer
@@ -304,7 +305,8 @@ func (b *testbed) canvasWayTo(origin, address string, jar http.CookieJar) *canva
 	return way
 }
 
-// newCanvasWay uses a ticket, at a relay that all names lead to.
+// newCanvasWay opens a canvas's ticket, which sets the cookie, and returns a way to the canvas
+// through the relay at an address.
 func (b *testbed) newCanvasWay(ticket, origin, relay string) (*canvasWay, error) {
 	jar, err := cookiejar.New(nil)
 	if err != nil {
@@ -326,7 +328,7 @@ type statusError struct {
 
 func (e *statusError) Error() string { return fmt.Sprintf("status %d: %s", e.code, e.body) }
 
-// get returns how many bytes came.
+// get requests a path, and returns the number of bytes in the response.
 func (w *canvasWay) get(ctx context.Context, path string) (int64, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, w.base+path, nil)
 	if err != nil {

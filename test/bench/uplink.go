@@ -9,7 +9,7 @@ import (
 	"ahprelay/test/stack"
 )
 
-// The part uplink does this work.
+// These are the clients, the actions and an action's bytes in the part uplink.
 const (
 	uplinkClients = 50
 	uplinkActions = 500

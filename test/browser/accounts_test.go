@@ -50,8 +50,8 @@ func startRelayAlone(t *testing.T, flags ...string) *site {
 	return s
 }
 
-// asksIn opens a session of the site's host in a second page, whose agent then asks for
-// a permission. It returns that page.
+// asksIn opens a session of the site's host in a new page, and sends a prompt after which the
+// session's agent asks for a permission. It returns the new page.
 func (s *site) asksIn(session string) *page {
 	s.t.Helper()
 	p := newPage(s.t)

@@ -66,7 +66,8 @@ func (p *page) mayNot(why string) {
 	}
 }
 
-// meets opens the console at a session and records its answers.
+// meets opens the console at the session demo:/notes, and records the answers that the page
+// sends.
 func (p *page) meets(s *site) {
 	p.t.Helper()
 	p.do(chromedp.EmulateViewport(1440, 900), colours("light"), chromedp.Navigate(s.console(s.token(time.Hour))))
