@@ -115,7 +115,9 @@ func TestNoSecondConnectionToEarlierRelay(t *testing.T) {
 	own, old := newFront(t, s.Server, "", false), newFront(t, s.Server, "", true)
 	cfg := s.AgentConfig(t, "acme", "laptop", time.Hour)
 	cfg.URLs = []string{own.url(), old.url()}
-	cfg.Events.Standby = func(url string) { t.Errorf("the agent opened a second connection to %q, an earlier relay; want none", url) }
+	cfg.Events.Standby = func(url string) {
+		t.Errorf("the agent opened a second connection to %q, an earlier relay; want none", url)
+	}
 	agent := natssite.DialAgent(t, cfg)
 	natssite.Eventually(t, "the agent has tried", func() bool { return old.idle.Load() > 0 })
 	natssite.WantPassage(t, agent, s.Relay(t), "ahp.v1.acme.laptop.out")

@@ -225,8 +225,8 @@ func (b *testbed) ablateBusy(a ablation, pair [2]*variant) error {
 	return errors.Join(err, ended)
 }
 
-// inTurns runs both variants of a pair the given number of times. In each round, the
-// other variant runs first.
+// inTurns runs both variants of a pair the given number of times. The variant that
+// runs first changes with each round.
 func (b *testbed) inTurns(times int, run func(i int) error) error {
 	for round := range times {
 		for i := range 2 {

@@ -262,7 +262,7 @@ func (p *page) later(promise string) (text string) {
 	return text
 }
 
-// freeAddress returns a free local address.
+// freeAddress returns a loopback address, with a port, at which nothing listens.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	address, err := procs.FreeAddress()

@@ -108,7 +108,7 @@ func startRelayFor(t *testing.T, cfg stackConfig) *site {
 	return s
 }
 
-// addHost starts a host; its host-agent starts separately.
+// addHost starts a host without its host-agent, which the caller starts.
 func (s *site) addHost(name string) *demoHost {
 	s.t.Helper()
 	address, err := procs.FreeAddress()
@@ -250,13 +250,13 @@ func end(p *procs.Process) error {
 	return nil
 }
 
-// token issues an unrestricted client token.
+// token issues a client token for the site's host with the level operate, valid for ttl.
 func (s *site) token(ttl time.Duration) string {
 	s.t.Helper()
 	return s.tokenWith(func(c *auth.Client) { c.Expires = time.Now().Add(ttl) })
 }
 
-// tokenWith issues a changed token.
+// tokenWith issues a client token like token's for an hour, after change has edited it.
 func (s *site) tokenWith(change func(*auth.Client)) string {
 	s.t.Helper()
 	c := auth.Client{
@@ -286,7 +286,7 @@ type demoHost struct {
 	process          *procs.Process
 }
 
-// prepare configures its process.
+// prepare writes the host's configuration file and sets up the process that start runs.
 func (h *demoHost) prepare() {
 	t, cfg := h.site.t, h.site.cfg
 	t.Helper()

@@ -106,7 +106,7 @@ func (e *editor) ends(p *page) {
 	})
 }
 
-// asksNothing checks that the window shows no request.
+// asksNothing waits until the window shows no request.
 func (w *window) asksNothing() {
 	w.t.Helper()
 	w.until("no request in the window", patience, func() bool {

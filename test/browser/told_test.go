@@ -28,15 +28,15 @@ func pushed(origin string, id serviceworker.RegistrationID, data string) step {
 	}
 }
 
-// allowNotifications lets an origin notify, and returns a function that returns the
-// registration for its page.
+// allowNotifications lets an origin show notifications, and returns a function that returns
+// the registration of the origin's service worker with the scope "/".
 func (p *page) allowNotifications(origin string) (latest func() serviceworker.RegistrationID) {
 	p.t.Helper()
 	workers := p.workersOf(origin)
 	return func() serviceworker.RegistrationID { return workers("/") }
 }
 
-// notifications returns the device's notifications: title and text.
+// notifications returns the device's notifications: title, text and data of each.
 func (p *page) notifications() string {
 	eval[any](p, `window.shown = undefined; navigator.serviceWorker.ready.then((r) => r.getNotifications())
 		.then((all) => { window.shown = all.map((n) => n.title + ": " + n.body + " " + JSON.stringify(n.data)).join("|"); }); null`)

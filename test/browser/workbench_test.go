@@ -158,7 +158,7 @@ type window struct {
 const settings = `{"chat.agentHost.allowSignedOutWhenUsable": true, "security.workspace.trust.enabled": false, "telemetry.telemetryLevel": "off",
 	"workbench.startupEditor": "none", "extensions.autoCheckUpdates": false, "remote.autoForwardPorts": false, "update.mode": "none"}`
 
-// open opens a window at the relay with a changed token.
+// open opens a window at the relay with a client token that change has edited.
 func (s *workbenchSite) open(name string, change func(*auth.Client)) *window {
 	s.t.Helper()
 	return s.openAt(name, s.tap, s.tokenWith(change))
@@ -297,7 +297,8 @@ func (w *window) tryHit(selector, condition string) bool {
 	return at != nil
 }
 
-// begin begins a session with the host's agent, listed once the window is connected.
+// begin chooses the host's agent for a new session. The window lists the agent once it is
+// connected to the host.
 func (w *window) begin() {
 	w.t.Helper()
 	w.until("Mock Agent in the list", 2*patience, func() bool {
