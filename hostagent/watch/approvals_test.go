@@ -70,3 +70,22 @@ func TestCutInputIsNotAllowedFromAfar(t *testing.T) {
 		}
 	}
 }
+
+// TestQuestionNamesTheFilesThatChange reads tool calls that change files. The question must name the
+// first files, with the lines that the host has counted.
+func TestQuestionNamesTheFilesThatChange(t *testing.T) {
+	file := func(name, more string) string { return `{"after":{"uri":"file:///shop/` + name + `"}` + more + `}` }
+	for items, want := range map[string]string{
+		file("session.go", `,"diff":{"added":2,"removed":2}`) + "," + file("a%20b.go", `,"diff":{"added":3,"removed":0}`): "Fix it: session.go +2 −2, a b.go +3",
+		`{"before":{"uri":"file:///shop/old.go"},"diff":{"removed":7}}`:                                                   "Fix it: old.go −7",
+		strings.Repeat(file("x", "")+",", 6) + file("y", ""):                                                              "Fix it: x, x, x, x, x, and 2 more",
+		`{"after":{"uri":7},"diff":{"added":"many"}}, null`:                                                               "Fix it: ?, ?",
+		``: "Fix it",
+	} {
+		entry := `{"id":"q","chat":"ahp-chat:/1","kind":"toolConfirmation","turnId":"t","toolCall":{"toolCallId":"c","status":"pending-confirmation","confirmationTitle":"Change files?","invocationMessage":"Fix it","edits":{"items":[` + items + `]}}}`
+		_, e, ok := readQuestion("s:/1", []byte(entry))
+		if e.Fit(); !ok || e.Detail != want || e.MayAllow() {
+			t.Errorf("%s: %v, %q, may allow %v; want %q", items, ok, e.Detail, e.MayAllow(), want)
+		}
+	}
+}

@@ -5,7 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/url"
+	"path"
 	"slices"
+	"strings"
 
 	"ahprelay/ahp"
 	"ahprelay/broker/notice"
@@ -98,6 +101,7 @@ func (q *question) tool(e *notice.Event, raw []byte) {
 	if e.Detail == e.Text {
 		e.Detail = ""
 	}
+	e.Detail = withFiles(e.Detail, m[7].Raw)
 	e.Risky = isRisky(m[8].Raw)
 	if q.turn == "" || q.call == "" || q.chat == "" {
 		return
@@ -108,6 +112,45 @@ func (q *question) tool(e *notice.Event, raw []byte) {
 	} else {
 		q.options(e, m[6].Raw)
 	}
+}
+
+// maxNamed bounds the files that a question names.
+const maxNamed = 5
+
+// withFiles adds the files that a tool call changes to its description, with their
+// numbers of lines: "Fix it: session.go +2 −2, session_test.go +3". Members that cannot
+// be read are left out.
+func withFiles(detail string, edits []byte) string {
+	list, _ := ahp.MemberOf(edits, "items")
+	items := ahp.ElementsOf(list.Raw)
+	var files []string
+	for _, item := range items[:min(len(items), maxNamed)] {
+		var edit struct {
+			Before, After struct{ URI string }
+			Diff          struct{ Added, Removed int }
+		}
+		_ = json.Unmarshal(item.Raw, &edit)
+		name := path.Base(cmp.Or(edit.After.URI, edit.Before.URI, "?"))
+		if plain, err := url.PathUnescape(name); err == nil {
+			name = plain
+		}
+		for _, lines := range []struct {
+			sign string
+			n    int
+		}{{"+", edit.Diff.Added}, {"−", edit.Diff.Removed}} {
+			if lines.n > 0 {
+				name += fmt.Sprint(" ", lines.sign, lines.n)
+			}
+		}
+		files = append(files, name)
+	}
+	if more := len(items) - maxNamed; more > 0 {
+		files = append(files, fmt.Sprintf("and %d more", more))
+	}
+	if len(files) == 0 {
+		return detail
+	}
+	return strings.TrimPrefix(detail+": "+strings.Join(files, ", "), ": ")
 }
 
 // options reads the answers that the host offers. If it offers none, a person may
