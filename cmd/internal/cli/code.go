@@ -8,9 +8,9 @@ import (
 	"ahprelay/auth/device"
 )
 
-// maxCodeColumns is the width for QR codes of approval links, which narrow terminals
-// can show.
-const maxCodeColumns = 40
+// maxCodeColumns is the width for QR codes of approval links: with half as many lines, such a code
+// fits a terminal of 24 lines.
+const maxCodeColumns = 45
 
 // ShowCode prints how to approve a request, with a QR code if out is a terminal and
 // noQR is false. The QR code contains the code, which the printed link does not: only

@@ -2,11 +2,14 @@ package cli
 
 import (
 	"bytes"
+	"os"
 	"strings"
 	"testing"
 
 	"github.com/creack/pty"
 	"rsc.io/qr"
+
+	"ahprelay/auth/device"
 )
 
 // TestCodeShowsEveryModule reads a drawn QR code back. It must have every module and
@@ -37,6 +40,29 @@ func TestCodeShowsEveryModule(t *testing.T) {
 	}
 }
 
+// onTerminal returns what print writes to a terminal with so many columns.
+func onTerminal(t *testing.T, columns uint16, print func(tty *os.File)) string {
+	t.Helper()
+	terminal, tty, err := pty.Open()
+	if err != nil {
+		t.Skip("no pseudo terminals here:", err)
+	}
+	if err := pty.Setsize(tty, &pty.Winsize{Cols: columns, Rows: 60}); err != nil {
+		t.Fatal(err)
+	}
+	read := make(chan string, 1)
+	go func() {
+		var all bytes.Buffer
+		_, _ = all.ReadFrom(terminal) // returns an error when tty is closed
+		read <- all.String()
+	}()
+	print(tty)
+	_ = tty.Close()
+	got := <-read
+	_ = terminal.Close()
+	return strings.ReplaceAll(got, "\r\n", "\n")
+}
+
 // TestQRCodeOnTerminals prints a QR code on terminals with different numbers of
 // columns. The code appears only if there is room for it.
 func TestQRCodeOnTerminals(t *testing.T) {
@@ -44,31 +70,38 @@ func TestQRCodeOnTerminals(t *testing.T) {
 		columns uint16
 		want    bool
 	}{{200, true}, {40, false}} {
-		terminal, tty, err := pty.Open()
-		if err != nil {
-			t.Skip("no pseudo terminals here:", err)
-		}
-		if err := pty.Setsize(tty, &pty.Winsize{Cols: test.columns, Rows: 60}); err != nil {
-			t.Fatal(err)
-		}
-		read := make(chan string, 1)
-		go func() {
-			var all bytes.Buffer
-			_, _ = all.ReadFrom(terminal) // returns an error when tty is closed
-			read <- all.String()
-		}()
 		var said bytes.Buffer
-		if err := PrintQR(tty, &said, "https://relay.example.com/#host=laptop&session=mock%3A%2F1&token="+strings.Repeat("x", 450)); err != nil {
-			t.Error(err)
-		}
-		_ = tty.Close()
-		got := <-read
-		_ = terminal.Close()
+		got := onTerminal(t, test.columns, func(tty *os.File) {
+			if err := PrintQR(tty, &said, "https://relay.example.com/#host=laptop&session=mock%3A%2F1&token="+strings.Repeat("x", 450)); err != nil {
+				t.Error(err)
+			}
+		})
 		if strings.Contains(got, "█") != test.want {
 			t.Errorf("with %d columns, the printed text is %q; want a QR code only if it fits", test.columns, got)
 		}
 		if !test.want && !strings.Contains(said.String(), "columns wide") {
 			t.Errorf("%d columns: said %q", test.columns, said.String())
 		}
+	}
+}
+
+// TestQRCodeHoldsTheTypedCode prints a request to join a relay with a long name, on a terminal with
+// 80 columns and 24 lines. The QR code must hold the link and the code; the printed link, which
+// people may send to each other, must not hold the code.
+func TestQRCodeHoldsTheTypedCode(t *testing.T) {
+	const page = "https://relay-for-agents.development.example.com:8443/device"
+	code := device.Code{Code: "BCDF-GHJK", Page: page, Link: page + "#0123456789abcdef", Fingerprint: "SHA256:x"}
+	got := onTerminal(t, 80, func(tty *os.File) { ShowCode(tty, code, false) })
+	want, err := qr.Encode(code.Link+"=BCDF-GHJK", qr.L)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var drawn strings.Builder
+	if err := writeQR(&drawn, want, qrMargin); err != nil {
+		t.Fatal(err)
+	}
+	said, has := strings.CutSuffix(got, drawn.String())
+	if lines := strings.Count(drawn.String(), "\n"); !has || lines > 23 || strings.Contains(said, "=BCDF") || !strings.Contains(said, "BCDF-GHJK") {
+		t.Errorf("printed %q and a QR code: %v, with %d lines", said, has, lines)
 	}
 }
