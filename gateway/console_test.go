@@ -12,7 +12,7 @@ import (
 // TestConsolePagesHaveSecurityHeaders requests files of the console. Each response has
 // the security headers, and a page for a frame (.html) also has a sandbox.
 func TestConsolePagesHaveSecurityHeaders(t *testing.T) {
-	for _, path := range []string{"/", "/sw.js", "/canvas-inband.html", "/terminal.html", "/math.html", "/canvas-direct.html", "/mcp-app.html?connect=https://example.com"} {
+	for _, path := range []string{"/", "/sw.js", "/canvas-inband.html", "/terminal.html", "/math.html", "/diagram.html", "/canvas-direct.html", "/mcp-app.html?connect=https://example.com"} {
 		w := httptest.NewRecorder()
 		console(canvas.Origin{}).ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
 		for name, want := range map[string]string{
@@ -30,6 +30,9 @@ func TestConsolePagesHaveSecurityHeaders(t *testing.T) {
 		policy := w.Header().Get("Content-Security-Policy")
 		if inFrame := strings.Contains(path, ".html"); strings.HasPrefix(policy, "sandbox allow-scripts;") != inFrame || !strings.Contains(policy, "default-src 'none'") {
 			t.Errorf("%s: policy %q", path, policy)
+		}
+		if apart := path == "/math.html" || path == "/diagram.html"; apart && (strings.Contains(policy, "connect-src") || strings.Contains(policy, "http")) {
+			t.Errorf("%s, which shows an agent's text, may use a network: policy %q", path, policy)
 		}
 	}
 }

@@ -27,6 +27,7 @@ type phone struct {
 	key   *auth.DeviceKey
 	nonce string
 	in    peopleapi.Access
+	proxy string // name of a proxy with TLS in front of the relay; "": none
 }
 
 func newPhone(t *testing.T, relay *Relay) *phone {
@@ -41,7 +42,11 @@ func newPhone(t *testing.T, relay *Relay) *phone {
 func (p *phone) proof(method, path, token string) string {
 	p.Helper()
 	path, _, _ = strings.Cut(path, "?")
-	proof, err := p.key.Prove(auth.Asked{Method: method, URLs: []string{p.relay.URL() + path}, Token: token}, p.nonce)
+	at := p.relay.URL()
+	if p.proxy != "" {
+		at = "https://" + p.proxy
+	}
+	proof, err := p.key.Prove(auth.Asked{Method: method, URLs: []string{at + path}, Token: token}, p.nonce)
 	if err != nil {
 		p.Fatal(err)
 	}
@@ -78,6 +83,10 @@ func (p *phone) send(method, path, token, proof string, body any, answer any) (s
 	}
 	if isForm {
 		request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	}
+	if p.proxy != "" {
+		request.Host = p.proxy
+		request.Header.Set("X-Forwarded-Proto", "https")
 	}
 	if proof != "" {
 		request.Header.Set("DPoP", proof)
@@ -194,6 +203,42 @@ func setUpWith(t *testing.T, change func(*RelayConfig)) (*Relay, *phone) {
 		t.Errorf("SetupLink of a relay with an owner = %q, %v; want no link", link, err)
 	}
 	return relay, p
+}
+
+// The owner's device signs in at the relay's https address. The relay must learn that
+// address for links in notifications, and report it to pages. It must not learn an
+// address without TLS, or the address of a different person's device.
+func TestRelayLearnsItsAddressFromTheOwnersDevice(t *testing.T) {
+	relay, ada := setUp(t)
+	address := func() string {
+		var n notifyapi.Notifying
+		ada.do("GET", "/api/notify", nil, &n)
+		return n.URL
+	}
+	renews := func(p *phone) {
+		if status, said := p.renew(); status != http.StatusOK {
+			t.Fatalf("renew: %d %s", status, said)
+		}
+	}
+	var made struct{ Link string }
+	ada.do("POST", "/api/invites", map[string]any{"subject": "bob", "level": "talk", "hosts": []string{"laptop"}}, &made)
+	_, secret, _ := strings.Cut(made.Link, "#")
+	bob := newPhone(t, relay)
+	bob.proxy = "of-bob.example.com"
+	if status, said := bob.ask("POST", "/auth/setup", "", map[string]string{"invite": secret, "name": "Bob's phone"}, &bob.in); status != http.StatusOK {
+		t.Fatalf("setup: %d %s", status, said)
+	}
+	renews(bob)
+	if got := address(); got != "" {
+		t.Errorf("the relay has learned %s", got)
+	}
+	ada.proxy = "relay.example.com"
+	renews(ada)
+	for end := time.Now().Add(time.Minute); address() != "https://relay.example.com"; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("the relay's address is %q", address())
+		}
+	}
 }
 
 // The setup link admits a device. This device approves a second by its code, and
