@@ -67,7 +67,7 @@ func (h *Host) serve(l link) error {
 	h.detach(c)
 	l.Close(c.cause) // ends both loops
 	loops.Wait()
-	h.log.Debug("connection ended", "conn", c.number, "cause", c.cause)
+	h.log.Debug("connection ended", "conn", c.number, "reason", c.cause)
 	if errors.Is(c.cause, io.EOF) {
 		return nil
 	}

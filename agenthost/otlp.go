@@ -70,7 +70,7 @@ func (h *core) logLocked(level logLevel, format string, args ...any) {
 		return
 	}
 	text := fmt.Sprintf(format, args...)
-	h.log.Log(ctx, level.slog, text)
+	h.log.Log(ctx, level.slog, "host event", "text", text)
 	if h.logSubs == 0 {
 		return
 	}

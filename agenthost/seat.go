@@ -212,7 +212,7 @@ func (st *seat) copyFrom(source *seat) {
 		}
 	}
 	if _, err := st.open(ctx, nil); err != nil && ctx.Err() == nil {
-		st.host.log.Warn("conversation not copied yet; the next prompt tries again", "chat", st.chat.uri, "error", err)
+		st.host.log.Warn("conversation not copied", "effect", "the next prompt tries again", "chat", st.chat.uri, "error", err)
 	}
 }
 

@@ -21,18 +21,18 @@ const closeTimeout = time.Second
 // except by [Config.ConnectionToken]; the listener must restrict access.
 func (h *Host) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !h.admits(r) {
-		h.log.Warn("connection refused: wrong connection token", "remote", r.RemoteAddr)
+		h.log.Warn("connection refused", "reason", "wrong connection token", "address", r.RemoteAddr)
 		http.Error(w, "Forbidden", http.StatusForbidden)
 		return
 	}
 	ws, err := websocket.Accept(w, r, &websocket.AcceptOptions{InsecureSkipVerify: true})
 	if err != nil {
-		h.log.Info("connection refused", "remote", r.RemoteAddr, "error", err)
+		h.log.Info("connection refused", "address", r.RemoteAddr, "error", err)
 		return // Accept has answered
 	}
 	ws.SetReadLimit(int64(h.cfg.MaxFrame))
 	err = h.serve(&wsLink{ws: ws})
-	h.log.Debug("websocket ended", "remote", r.RemoteAddr, "error", err)
+	h.log.Debug("websocket ended", "address", r.RemoteAddr, "error", err)
 }
 
 // admits checks the connection token. It refuses a request that repeats the

@@ -110,7 +110,7 @@ func (r *Relay) publish() {
 		err = atomicfile.Replace(filepath.Join(r.dir.path, addressesName), text, 0o600)
 	}
 	if err != nil {
-		r.log.Warn("addresses not written: commands on this machine need --relay", "error", err)
+		r.log.Warn("addresses not written", "effect", "commands on this machine need --relay", "error", err)
 		return
 	}
 	r.dir.published = true

@@ -77,7 +77,7 @@ func (a *awaiting) run(ctx context.Context) {
 		}
 		a.lack.Store(now)
 		if text := now.err(true).Error(); text != last {
-			a.log.Warn("not ready yet", "because", text)
+			a.log.Warn("relay not ready yet", "reason", text)
 			last = text
 		}
 		select {

@@ -130,7 +130,7 @@ func (c *client) phaseNow() phase {
 // log returns a logger with the connection's ids. It builds a new one for each call,
 // because calls are rare.
 func (c *client) log() *slog.Logger {
-	return c.cfg.Log.With("conn", c.id, "tenant", c.host.tenant, "host", c.host.name, "subject", c.token.first.Subject, "remote", c.remote)
+	return c.cfg.Log.With("conn", c.id, "tenant", c.host.tenant, "host", c.host.name, "subject", c.token.first.Subject, "address", c.remote)
 }
 
 // readBuffers holds buffers for reading messages. Buffers larger than wire.KeepBuffer are
@@ -204,7 +204,7 @@ func (c *client) handOver() {
 	select {
 	case <-handed:
 	case <-timer.C:
-		c.log().Info("messages of a disconnected client lost: no connection to the host", "time", handOverTime)
+		c.log().Info("messages of a disconnected client lost", "reason", "no connection to the host", "after", handOverTime)
 	case <-c.ctx.Done():
 	}
 }
@@ -475,7 +475,7 @@ func (c *client) hostAwayLocked(detail string) {
 		c.phase = phaseNew
 	default:
 		if c.phase == phaseNew {
-			c.log().Info("client held until the host is back", "time", c.holdFor)
+			c.log().Info("client of an absent host held", "for", c.holdFor)
 		}
 		c.phase = phaseHeld
 	}
@@ -741,7 +741,7 @@ func (c *client) overload(standing time.Duration, unread bool) {
 	c.load.cut.Store(true)
 	const reason = "the relay is out of memory for queued messages"
 	end := c.out.abort(closing{code: ahp.CloseOverloaded, reason: closeReason(ahp.CloseOverloaded, reason), full: true})
-	c.log().Warn("client closed: memory is short", "stood_still", standing.Round(time.Millisecond))
+	c.log().Warn("client closed", "reason", "memory is short", "stalled", standing.Round(time.Millisecond))
 	c.abort(end)
 	c.load.doneReading()
 	if unread || standing >= wire.WriteLook {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -88,7 +89,7 @@ func (w *cutWatch) run(ctx context.Context) {
 		}
 		if now := missingMajority(w.members()); now != missing {
 			if missing = now; now != "" {
-				w.log.Warn("store without a majority" + now)
+				w.log.Warn("store without a majority", "hint", strings.TrimPrefix(now, "; "))
 			}
 		}
 		look, cancel := context.WithTimeout(ctx, minorityLook)
@@ -109,10 +110,19 @@ func (w *cutWatch) run(ctx context.Context) {
 		}
 		if long := !since.IsZero() && time.Since(since) >= minorityAfter; long != on {
 			on = long
-			w.log.Warn("majority of the cluster", "reachable", !on)
-			w.changed(on)
+			w.turn(on)
 		}
 	}
+}
+
+// turn logs that a long cut has begun or ended, and calls changed.
+func (w *cutWatch) turn(on bool) {
+	if on {
+		w.log.Warn("majority of the cluster unreachable")
+	} else {
+		w.log.Info("majority of the cluster reachable")
+	}
+	w.changed(on)
 }
 
 // missingMajority says that too few servers are connected for a majority, and how to

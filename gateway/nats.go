@@ -67,8 +67,8 @@ func (r *Relay) reportAbsence(events *broker.Events, url, trust string) (stop fu
 		if p := last.Load(); p != nil {
 			err = *p
 		}
-		r.log.Warn("no connection to the NATS servers of --nats-url; they must run, and include the trust file in their configuration",
-			"servers", url, "trust_file", trust, "error", err)
+		r.log.Warn("NATS servers unreachable", "servers", url, "trust_file", trust, "error", err,
+			"hint", "the servers of --nats-url must run, and include the trust file in their configuration")
 	})
 	return func() { late.Stop() }
 }

@@ -189,7 +189,7 @@ func (s *Server) admit(who auth.Client, host hostKey) (ahp.CloseCode, string) {
 	case errors.Is(err, registry.ErrUnknownHost):
 		return ahp.CloseUnknownHost, closeReason(ahp.CloseUnknownHost, "no host-agent has ever enrolled under that name")
 	default: // another relay may know the host
-		s.cfg.Log.Warn("host not found, and not proven unknown: its client is asked to return", "tenant", host.tenant, "host", host.name, "error", err)
+		s.cfg.Log.Warn("host not found", "reason", "not proven unknown", "effect", "its client is asked to return", "tenant", host.tenant, "host", host.name, "error", err)
 		return ahp.CloseHostOffline, closeReason(ahp.CloseHostOffline, "this relay cannot tell yet whether that host exists")
 	}
 }

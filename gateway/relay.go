@@ -273,7 +273,7 @@ func (r *Relay) startServer(ctx context.Context, cfg *RelayConfig) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, routeTimeout)
 	defer cancel()
 	if r.nats.AwaitRoute(ctx) != nil {
-		r.log.Warn("no other relay of the cluster reachable; starting alone", "routes", r.nats.Others())
+		r.log.Warn("relay started alone", "reason", "no other relay of the cluster reachable", "routes", r.nats.Others())
 	}
 	return nil
 }
@@ -394,7 +394,7 @@ func (r *Relay) events(tenant string) broker.Events {
 			}
 		},
 		Dropped: func(subject string) {
-			log.Warn("messages dropped; host-agents will send them again", "subject", subject)
+			log.Warn("NATS messages dropped", "effect", "host-agents send them again", "subject", subject)
 			r.resumed(tenant)
 			if subject == proofSubject {
 				r.missedProofs()
@@ -402,7 +402,7 @@ func (r *Relay) events(tenant string) broker.Events {
 		},
 		Error: func(err error) { log.Warn("NATS error", "error", err) },
 		Woke: func(slept time.Duration) {
-			log.Info("machine has slept, or its clock was set; reconnecting to NATS", "slept", slept.Round(time.Second))
+			log.Info("sleep or clock change detected", "slept", slept.Round(time.Second))
 		},
 	}
 }

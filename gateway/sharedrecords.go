@@ -97,7 +97,7 @@ func (r *Relay) awaitRecords(ctx context.Context, s *store.Store, limit time.Tim
 	case <-r.conn.Done():
 		return false, errors.New("the connection to NATS is closed")
 	case <-timeout.C:
-		r.log.Warn("shared store unavailable; starting with the local copy", "error", s.Away())
+		r.log.Warn("shared store unavailable", "effect", "the relay starts with its local copy", "error", s.Away())
 		return false, nil
 	}
 }

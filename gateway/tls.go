@@ -135,7 +135,7 @@ func (c *TLSConfig) byALPN(dataDir string, log *slog.Logger) certificates {
 		}
 		cert, err := manager.GetCertificate(hello)
 		if err != nil {
-			log.Warn("no certificate available", "name", hello.ServerName, "error", err)
+			log.Warn("certificate unavailable", "name", hello.ServerName, "error", err)
 		}
 		return cert, err
 	}
@@ -198,9 +198,9 @@ func (f *certFiles) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 		f.looked = now
 		if seen := f.marks(); seen != f.seen {
 			if err := f.loadLocked(); err != nil {
-				f.log.Error("changed certificate unusable; the previous certificate stays in use", "error", err)
+				f.log.Error("changed certificate unusable", "effect", "the previous certificate stays in use", "error", err)
 			} else {
-				f.log.Info("certificate reloaded", "file", f.cert, "until", f.loaded.Leaf.NotAfter)
+				f.log.Info("certificate reloaded", "file", f.cert, "expires", f.loaded.Leaf.NotAfter)
 			}
 			f.seen = seen // if the file was still being written, its mark changes again
 		}

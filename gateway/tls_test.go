@@ -251,7 +251,7 @@ func TestACMEUsesTheCache(t *testing.T) {
 	if _, err := shown(t, r, "new.example.com"); err == nil || asked.Load() == 0 {
 		t.Errorf("for a name without a certificate: %v, and the authority got %d requests; want an error, and at least one", err, asked.Load())
 	}
-	if !strings.Contains(log.String(), "no certificate") || !strings.Contains(log.String(), "new.example.com") {
-		t.Errorf("the log does not name the missing certificate; want no certificate, and new.example.com:\n%s", log.String())
+	if !strings.Contains(log.String(), "certificate unavailable") || !strings.Contains(log.String(), "new.example.com") {
+		t.Errorf("the log does not name the missing certificate; want certificate unavailable, and new.example.com:\n%s", log.String())
 	}
 }

@@ -106,7 +106,7 @@ func (x *clientIndex) move(c *hostConn, previous, id string) {
 	x.byID[id] = append(others[:len(others):len(others)], c)
 	x.mu.Unlock()
 	for _, other := range others[max(0, len(others)-maxProbed):] {
-		other.log.Debug("clientId in use by a new connection; probing this one")
+		other.log.Debug("older connection with this clientId probed")
 		other.conn.Probe()
 	}
 }

@@ -274,7 +274,7 @@ func (a *Agent) hostGone() {
 		if time.Since(time.Unix(0, c.lastHeard())) < a.monitor.resume {
 			continue
 		}
-		c.log.Warn("host unreachable")
+		c.log.Warn("client closed", "reason", "host unreachable")
 		c.conn.Close(ahp.CloseHostOffline, a.monitor.reason())
 		c.cancel()
 	}
@@ -318,7 +318,7 @@ func (c *hostConn) hostEnded(ctx context.Context, err error) bool {
 
 // slow closes a client that has not read its messages for too long.
 func (c *hostConn) slow() {
-	c.log.Warn("client does not read")
+	c.log.Warn("client without progress closed")
 	c.conn.Abort(ahp.CloseOverloaded, "slow consumer: accepts no data")
 }
 

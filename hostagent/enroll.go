@@ -181,7 +181,7 @@ func (a *Agent) renewed(expires time.Time, err error) {
 	case err == nil:
 		a.cfg.Log.Info("credential renewed", "expires", expires.UTC().Format(time.RFC3339))
 	case temporary(err):
-		a.cfg.Log.Warn("credential renewal failed; trying again", "error", err)
+		a.cfg.Log.Warn("credential renewal failed", "effect", "trying again", "error", err)
 	default:
 		a.cfg.Log.Error("credential renewal failed", "error", err)
 	}

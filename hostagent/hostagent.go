@@ -346,7 +346,7 @@ func (a *Agent) Run(ctx context.Context) error {
 
 // tokenRefused logs that relays refuse the running host-agent's token.
 func (a *Agent) tokenRefused(err error) {
-	a.cfg.Log.Error("this host-agent's token is refused; it stops in a minute unless it gets a valid one", "error", err)
+	a.cfg.Log.Error("token refused", "effect", "this host-agent stops in a minute unless it gets a valid token", "error", err)
 }
 
 // trouble logs an error that affects clients although NATS is connected.
@@ -407,14 +407,14 @@ func (a *Agent) dial(ctx context.Context, userJWT string, answered func(error), 
 			resumed()
 		},
 		Dropped: func(subject string) {
-			a.cfg.Log.Warn("NATS messages dropped; relays resend them", "subject", subject)
+			a.cfg.Log.Warn("NATS messages dropped", "effect", "relays send them again", "subject", subject)
 			resumed()
 		},
 		Error: func(err error) { a.cfg.Log.Warn("NATS error", "error", err) },
 		Standby: func(url string) {
 			a.metrics.standby.Store(url != "")
 			if url != "" {
-				a.cfg.Log.Info("second connection", "nats", url)
+				a.cfg.Log.Info("second connection opened", "nats", url)
 			}
 		},
 		Woke: func(slept time.Duration) {
@@ -424,7 +424,7 @@ func (a *Agent) dial(ctx context.Context, userJWT string, answered func(error), 
 			if attempt > 5 && attempt%10 != 0 {
 				return // already logged
 			}
-			a.cfg.Log.Info("reconnecting", "attempt", attempt, "in", wait.Round(time.Millisecond), "because", err)
+			a.cfg.Log.Info("reconnecting", "attempt", attempt, "after", wait.Round(time.Millisecond), "reason", err)
 		},
 	}))
 }

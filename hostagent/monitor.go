@@ -329,7 +329,7 @@ func (m *monitor) overdue() {
 	m.silent, m.err = time.Since(since), nil
 	m.announceLocked()
 	m.mu.Unlock()
-	m.log.Warn("host silent; its connections are kept", "upstream", m.upstream, "for", pingTimeout)
+	m.log.Warn("host silent", "effect", "its connections stay open", "upstream", m.upstream, "for", pingTimeout)
 }
 
 // life records a sign of life on the monitor's connection.
@@ -433,7 +433,7 @@ func (m *monitor) online() {
 	m.mu.Unlock()
 	m.log.Info("host connected", "upstream", m.upstream, "version", version)
 	if version == "" {
-		m.log.Warn("AHP version not reported by the host: check that the address is an AHP host's", "upstream", m.upstream)
+		m.log.Warn("AHP version not reported by the host", "upstream", m.upstream, "hint", "check that the address is an AHP host's")
 	}
 }
 
@@ -452,7 +452,7 @@ func (m *monitor) away(err error) {
 		m.inReach()
 	}
 	if news {
-		m.log.Warn("host unavailable; trying again", "error", err)
+		m.log.Warn("host unavailable", "effect", "trying again", "error", err)
 	}
 }
 

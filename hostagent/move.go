@@ -216,7 +216,7 @@ func (m *move) hurry() {
 // expire ends the connection to the host if the client has not arrived.
 func (m *move) expire(code ahp.CloseCode, reason string) {
 	if m.c.conn.endMoveOf(m) {
-		m.c.log.Info("moved client missing; connection to the host closed", "reason", reason)
+		m.c.log.Info("connection of a missing moved client closed", "reason", reason)
 		m.c.writer.leave(code, reason)
 		m.c.cancel()
 	}
@@ -397,7 +397,7 @@ func (c *hostConn) arrive(m *move, in *arrival, open routing.Open) bool {
 		_, _ = in.conn.Take(k.message, k.binary, k.channel)
 	}
 	in.conn.Send()
-	c.log.Info("client moved to another relay", "relay", in.conn.Relay(), "now", open.ID, "kept", len(kept))
+	c.log.Info("client moved to another relay", "relay", in.conn.Relay(), "new_conn", open.ID, "kept", len(kept))
 	c.report.continues(open.ID, c.gates.View.ClientID())
 	return true
 }

@@ -73,7 +73,7 @@ func TestRefusedTokenEndsTheRun(t *testing.T) {
 	if err := relay.Revocations().Add(auth.Revocation{Token: "revoked", At: time.Now()}); err != nil {
 		t.Fatal(err)
 	}
-	said.await(t, "this host-agent's token is refused", 1)
+	said.await(t, `msg="token refused"`, 1)
 	if err := <-ended; !TokenRefused(err) {
 		t.Errorf("Run: %v; want the relay's refusal", err)
 	}

@@ -73,7 +73,7 @@ func (r *reporter) say(kind, class, method string, n int64) {
 	case mcpgate.Rejection:
 		r.log.Warn("mcp.rejection", "rejection_class", class, "method", method, "count", n)
 	default:
-		r.log.Info("mcp."+kind, kind+"_class", class, "method", method, "count", n)
+		r.log.Info("mcp.observation", "observation_class", class, "method", method, "count", n)
 	}
 }
 

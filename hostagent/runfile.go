@@ -188,6 +188,6 @@ func (r *run) close() {
 // has to wait for the lease.
 func (r *run) check(err error) {
 	if err != nil {
-		r.log.Warn("run file unavailable: after a crash with its sentinel, a new host-agent must wait for the lease", "error", err)
+		r.log.Warn("run file unavailable", "effect", "after a crash with its sentinel, a new host-agent waits for the lease", "error", err)
 	}
 }

@@ -271,13 +271,13 @@ func (c *sealedConn) refuse(err error) {
 	case errors.Is(err, sealed.ErrNoCode), errors.Is(err, sealed.ErrWrongCode):
 		closeCode, reason = ahp.CloseForbidden, "this pairing is not possible: the code is wrong, used or too old"
 	}
-	c.log.Warn(auditMessage, "event", "refuse", "why", "sealed handshake", "error", err, "address", c.open.Remote)
+	c.log.Warn(auditMessage, "event", "refuse", "reason", "sealed handshake", "error", err, "address", c.open.Remote)
 	c.conn.Close(closeCode, reason)
 }
 
 // turnAway ends a connection after the handshake, with a sealed reason.
 func (c *sealedConn) turnAway(s *sealing, arrival *sealed.Arrival, code ahp.CloseCode, err error) {
-	c.log.Warn(auditMessage, "event", "refuse", "why", "device", "device", arrival.Identity.Fingerprint(), "error", err, "address", c.open.Remote)
+	c.log.Warn(auditMessage, "event", "refuse", "reason", "device", "device", arrival.Identity.Fingerprint(), "error", err, "address", c.open.Remote)
 	s.close(code, err.Error())
 	s.stop()
 }
@@ -313,7 +313,7 @@ func (c *sealedConn) pair(s *sealing, arrival *sealed.Arrival, code sealed.Code)
 
 // confirm waits for a person's decision, while it reads the device's heartbeats.
 func (c *sealedConn) confirm(s *sealing, w *waitingDevice) (bool, error) {
-	c.log.Info("a device waits to be confirmed: compare its words, then run host-agent devices --confirm", "device", w.Fingerprint, "words", w.Words)
+	c.log.Info("device unconfirmed", "device", w.Fingerprint, "words", w.Words, "hint", "compare the words, then run host-agent devices --confirm")
 	ctx, cancel := context.WithTimeout(c.life, confirmTime)
 	defer cancel()
 	if ask := c.agent.cfg.Sealed.Confirm; ask != nil {
@@ -385,12 +385,12 @@ func (s *seals) showFirstCode() {
 		return
 	}
 	a := s.agent
-	a.cfg.Log.Info("this host is sealed: relays cannot read it", "words", s.fingerprint().Words())
+	a.cfg.Log.Info("host sealed", "effect", "relays cannot read its messages", "words", s.fingerprint().Words())
 	if !s.empty() {
 		return
 	}
 	if a.cfg.Sealed.Show == nil {
-		a.cfg.Log.Info("no device is paired: host-agent devices --pair shows a code")
+		a.cfg.Log.Info("sealed host without a paired device", "hint", "host-agent devices --pair shows a code")
 		return
 	}
 	code, err := s.newCode(DeviceOrder{})

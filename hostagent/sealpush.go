@@ -381,7 +381,7 @@ func (s *seals) reported(ends []string) (more bool) {
 func (s *seals) answer(ctx context.Context, given notice.Answer) *notice.Outcome {
 	out := &notice.Outcome{Nonce: given.Nonce, Result: notice.Forbidden}
 	if len(given.Letter) == 0 {
-		s.agent.cfg.Log.Warn(auditMessage, "event", "refuse", "why", "answer that is not sealed", "subject", given.Subject, "address", given.Remote)
+		s.agent.cfg.Log.Warn(auditMessage, "event", "refuse", "reason", "answer that is not sealed", "subject", given.Subject, "address", given.Remote)
 		return out
 	}
 	sum := sha256.Sum256(given.Letter)

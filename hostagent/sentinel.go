@@ -62,7 +62,7 @@ func RunSentinel(pipe io.Reader, log *slog.Logger) error {
 	if err := in.release(ctx); err != nil {
 		return fmt.Errorf("host-agent %s crashed, and its host was not released: %w", in.Instance, err)
 	}
-	log.Warn("host-agent crashed; host released", "agent", in.Instance, "after", time.Since(start).Round(time.Millisecond))
+	log.Warn("host of a crashed host-agent released", "agent", in.Instance, "after", time.Since(start).Round(time.Millisecond))
 	return nil
 }
 

@@ -68,7 +68,7 @@ func (s *sentinel) run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		s.log.Warn("sentinel unavailable: after a crash, clients must wait for the resume window", "error", err)
+		s.log.Warn("sentinel unavailable", "effect", "after a crash, clients wait for the resume window", "error", err)
 		select {
 		case <-ctx.Done():
 		case <-time.After(s.again):

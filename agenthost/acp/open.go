@@ -271,7 +271,7 @@ func (c *conversation) reportLost() {
 		t.Kill()
 	}
 	if skipped := c.peer.conn.Skipped(); skipped > 0 {
-		c.agent.cfg.Log.Warn("agent output skipped: lines that are not messages", "lines", skipped)
+		c.agent.cfg.Log.Warn("agent output without messages skipped", "lines", skipped)
 	}
 	if !closed {
 		c.agent.cfg.Log.Warn("agent ended", "error", c.peer.err)

@@ -166,7 +166,7 @@ func (c *conversation) optionsChanged(change func(*options)) {
 	if leave {
 		go func() {
 			if err := c.leaveBypass(c.life); err != nil {
-				c.agent.cfg.Log.Error("agent stopped: it does not leave a forbidden mode", "error", err)
+				c.agent.cfg.Log.Error("agent in a forbidden mode stopped", "error", err)
 				c.peer.end()
 			}
 		}()

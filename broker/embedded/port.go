@@ -182,7 +182,7 @@ func (p *port) join(whose *party, end func()) (leave func()) {
 	defer p.mu.Unlock()
 	p.conns[key]++
 	if p.conns[key] > maxHostConns {
-		p.log.Warn("connection to NATS refused: too many connections of its host", "tenant", tenant, "host", host, "limit", maxHostConns)
+		p.log.Warn("connection to NATS refused", "reason", "too many connections of its host", "tenant", tenant, "host", host, "limit", maxHostConns)
 		end()
 	}
 	return func() {

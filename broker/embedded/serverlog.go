@@ -86,12 +86,12 @@ func (l *serverLog) write(level slog.Level, format string, args []any) {
 		return
 	}
 	text, _, _ = strings.Cut(text, " proto='")
-	attrs := []slog.Attr{slog.String("said", text)}
+	attrs := []slog.Attr{slog.String("text", text)}
 	if foreign {
 		attrs = append(attrs, slog.String("hint", "all relays of a cluster and its regions need the same keys: copy the directory keys from one data directory to the others"))
 	}
 	if n := l.skipped.Swap(0); n > 0 {
-		attrs = append(attrs, slog.Int64("linesSkipped", n))
+		attrs = append(attrs, slog.Int64("skipped", n))
 	}
 	l.log.LogAttrs(ctx, level, "NATS server", attrs...)
 }

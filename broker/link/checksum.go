@@ -56,6 +56,6 @@ func newDamage(log *slog.Logger) damage {
 func (d *damage) note(subject string) {
 	d.count++
 	d.line.Do(func() {
-		d.log.Warn("damaged message dropped; use TLS between relay and host-agent", "subject", subject, "dropped", d.count)
+		d.log.Warn("damaged message dropped", "subject", subject, "dropped", d.count, "hint", "use TLS between relay and host-agent")
 	})
 }

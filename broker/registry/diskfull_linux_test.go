@@ -51,7 +51,7 @@ func TestHostIsServedWhileTheDiskIsFull(t *testing.T) {
 	}
 	lines := 0
 	for len(log.Lines) > 0 {
-		if line := <-log.Lines; strings.Contains(line, "no space left") && strings.Contains(line, "data directory cannot be written") {
+		if line := <-log.Lines; strings.Contains(line, "no space left") && strings.Contains(line, "data directory not writable") {
 			lines++
 		}
 	}

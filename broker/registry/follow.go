@@ -379,7 +379,7 @@ func (v *view) setStoreError(err error) {
 	switch {
 	case !v.own(): // findSilent reports other regions
 	case err != nil && v.storeErr == nil:
-		v.r.cfg.Log.Warn("registry store unreachable: connected hosts continue, others wait", "error", err)
+		v.r.cfg.Log.Warn("registry store unreachable", "effect", "connected hosts continue, others wait", "error", err)
 	case err == nil && v.storeErr != nil && v.isSynced:
 		v.r.cfg.Log.Info("registry store reachable")
 	}

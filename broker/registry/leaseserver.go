@@ -154,13 +154,13 @@ func (c *leaseConn) serve(msg *nats.Msg) {
 		return
 	}
 	if err := ahp.CheckName("host", host); err != nil {
-		s.log.Warn("lease request ignored: invalid subject", "subject", msg.Subject, "error", err)
+		s.log.Warn("lease request ignored", "reason", "invalid subject", "subject", msg.Subject, "error", err)
 		return
 	}
 	// A host-agent may choose any reply subject. This relay may publish to all hosts
 	// of the tenant, so it checks that the reply goes to the requesting host.
 	if !strings.HasPrefix(msg.Reply, link.HostPrefix(c.tenant, host)+"inbox.") {
-		s.log.Warn("lease request ignored: foreign reply subject", "tenant", c.tenant, "host", host, "reply", msg.Reply)
+		s.log.Warn("lease request ignored", "reason", "foreign reply subject", "tenant", c.tenant, "host", host, "reply", msg.Reply)
 		return
 	}
 	key := hostKey(c.tenant, host)

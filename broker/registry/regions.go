@@ -187,7 +187,7 @@ func (rg *regions) findSilent(now time.Time) {
 	for _, v := range rg.others {
 		if v.silent.IsZero() && now.Sub(v.heard) > regionBeats*rg.r.beatEvery {
 			v.silent = v.heard
-			rg.r.cfg.Log.Warn("region silent: its hosts stay listed as they were", "region", v.name, "since", v.heard)
+			rg.r.cfg.Log.Warn("region silent", "effect", "its hosts stay listed as they were", "region", v.name, "since", v.heard)
 			rg.changedLocked(v)
 		}
 	}

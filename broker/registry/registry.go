@@ -277,7 +277,7 @@ func (r *Registry) awaitStore(ctx context.Context) error {
 	if !r.cfg.Cluster {
 		return err
 	}
-	r.cfg.Log.Warn("registry store unreachable: starting from the state file", "error", err)
+	r.cfg.Log.Warn("registry store unreachable", "effect", "the relay starts from the state file", "error", err)
 	return nil
 }
 

@@ -88,7 +88,7 @@ func (rv *revoker) run(ctx context.Context) {
 			known := rv.catchUp(limit, home)
 			cancel()
 			if !known && ctx.Err() == nil {
-				rv.r.cfg.Log.Warn("revocation enforced before renewed credentials are known: registry store unreachable", "region", home.name)
+				rv.r.cfg.Log.Warn("revocation enforced without renewed credentials", "reason", "registry store unreachable", "region", home.name)
 			}
 		}
 		if ctx.Err() != nil {

@@ -168,7 +168,7 @@ func (rs *relaySessions) beat(now time.Time) {
 		}
 		if p.missed == rs.patience+1 {
 			if len(p.keeps) > 0 && p.home == nil {
-				rs.r.cfg.Log.Warn("relay silent: its hosts are listed as offline", "relay", instance, "hosts", len(p.keeps))
+				rs.r.cfg.Log.Warn("relay silent", "effect", "its hosts are listed as offline", "relay", instance, "hosts", len(p.keeps))
 			}
 			rs.r.changedLocked(slices.Collect(maps.Keys(p.keeps))...)
 		}
@@ -198,7 +198,7 @@ func (rs *relaySessions) loseLocked(instance, why string, now time.Time) {
 		return
 	}
 	rs.gone[instance] = now
-	rs.r.cfg.Log.Warn("relay crashed: host-agents close its connections", "relay", instance, "reason", why)
+	rs.r.cfg.Log.Warn("relay crashed", "effect", "host-agents close its connections", "relay", instance, "reason", why)
 }
 
 // previousLocked returns this relay's crashed predecessors, during its first minute.

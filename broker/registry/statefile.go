@@ -166,7 +166,7 @@ func (f *stateFile) save(kept any) {
 	f.mu.Unlock()
 	if err != nil {
 		if !f.failed {
-			f.log.Error("state file not written; trying again", "file", f.path, "error", err)
+			f.log.Error("state file not written", "effect", "trying again", "file", f.path, "error", err)
 		}
 		f.changed(false)
 	}

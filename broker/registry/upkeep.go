@@ -161,9 +161,9 @@ func (u *upkeep) checkRoom() (full bool) {
 	u.r.mu.Unlock()
 	switch {
 	case err != nil && was == nil:
-		u.r.cfg.Log.Error("data directory cannot be written: hosts and clients continue; new hosts and changes wait", "error", err)
+		u.r.cfg.Log.Error("data directory not writable", "effect", "hosts and clients continue; new hosts and changes wait", "error", err)
 	case err == nil && was != nil:
-		u.r.cfg.Log.Info("data directory can be written again")
+		u.r.cfg.Log.Info("data directory writable again")
 	}
 	return err != nil
 }
@@ -299,7 +299,7 @@ func (u *upkeep) replaceCopies(ctx context.Context, status storeStatus, now time
 		if now.Sub(since) < patience {
 			continue
 		}
-		u.r.cfg.Log.Warn("server removed from the cluster: its copy of the store moves", "server", node)
+		u.r.cfg.Log.Warn("server removed from the cluster", "effect", "its copy of the store moves", "server", node)
 		if err := n.GiveUp(ctx, node); err != nil {
 			u.r.cfg.Log.Warn("server not removed from the cluster", "server", node, "error", err)
 		}

@@ -66,7 +66,7 @@ func (s *Store) keep(ctx context.Context) {
 		case <-ctx.Done():
 		}
 		if err := s.saveFile(); err != nil {
-			s.cfg.Log.Error(s.cfg.Name, "error", err)
+			s.cfg.Log.Error("records not saved", "store", s.cfg.Name, "error", err)
 		}
 	}
 }

@@ -200,7 +200,7 @@ func (s *Store) follow(ctx context.Context) {
 		s.err = err
 		s.mu.Unlock()
 		if failures == 1 {
-			s.cfg.Log.Warn("record store unreachable: records are read-only", "store", s.cfg.Name, "error", err)
+			s.cfg.Log.Warn("record store unreachable", "effect", "records are read-only", "store", s.cfg.Name, "error", err)
 		}
 		select {
 		case <-ctx.Done():

@@ -141,7 +141,7 @@ func (c *accessCmd) renewed(ctx context.Context, s *streams, d *device.Device) (
 		case errors.As(err, &refused) && refused.Status < http.StatusInternalServerError && refused.Status != http.StatusTooManyRequests:
 			return "", err
 		}
-		s.log.Warn("token not renewed; trying again", "error", err)
+		s.log.Warn("token not renewed", "effect", "trying again", "error", err)
 		wait = retryToken
 	}
 }

@@ -162,8 +162,8 @@ func TestClientsLearnOfCrashBeforeLeaseEnds(t *testing.T) {
 			t.Logf("resumed %v after the next host-agent was started", time.Since(again).Round(time.Millisecond))
 			stopped(t, next, held)
 			_ = agent.cmd.Wait()
-			if !strings.Contains(agent.said.String(), "host-agent crashed; host released") {
-				t.Errorf("the sentinel's log lacks the crash; want host-agent crashed; host released:\n%s", agent.said.String())
+			if !strings.Contains(agent.said.String(), "host of a crashed host-agent released") {
+				t.Errorf("the sentinel's log lacks the crash; want host of a crashed host-agent released:\n%s", agent.said.String())
 			}
 		})
 	}

@@ -110,7 +110,7 @@ func (a *app) run(ctx context.Context, args []string, stdout, stderr io.Writer) 
 	}
 	parsed.BindTo(ctx, (*context.Context)(nil))
 	for _, note := range a.program().Mistyped(parsed) {
-		a.Logger(stderr).Warn(note)
+		a.Logger(stderr).Warn("environment variable ignored", "reason", note)
 	}
 	return parsed.Run(&streams{out: stdout, err: stderr, log: a.Logger(stderr), logs: &a.Common})
 }

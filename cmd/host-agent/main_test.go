@@ -346,7 +346,7 @@ func TestRevokedToken(t *testing.T) {
 	if err := relay.Revocations().Add(rev); err != nil {
 		t.Fatal(err)
 	}
-	show.await(t, `(level=ERROR msg="this host-agent's token is refused.*relay token host)`)
+	show.await(t, `(level=ERROR msg="token refused.*relay token host)`)
 	stop()
 	<-ended // the host-agent may end with the relay's refusal
 	again := exec.CommandContext(t.Context(), os.Args[0], args...)

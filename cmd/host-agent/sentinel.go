@@ -24,7 +24,7 @@ func sentinelCommand(s *streams) hostagent.SentinelCommand {
 	case os.Getpid() == 1:
 		return hostagent.SentinelCommand{}
 	case err != nil:
-		s.log.Warn("sentinel unavailable: clients learn of a crash only when the resume time is over", "error", err)
+		s.log.Warn("sentinel unavailable", "effect", "clients learn of a crash only when the resume time is over", "error", err)
 		return hostagent.SentinelCommand{}
 	}
 	return hostagent.SentinelCommand{Command: append([]string{program, orphan.Command}, s.logs.Args()...), Stderr: s.err}

@@ -42,7 +42,7 @@ func TestRelayIsCalledReadyWhenItIs(t *testing.T) {
 		return logs
 	}
 	first := start(0)
-	said := first.await(t, "relay started; it is not ready yet")
+	said := first.await(t, "relay start incomplete")
 	_, rest, _ := strings.Cut(said, "url=")
 	url, _, _ := strings.Cut(rest, " ")
 	if !strings.HasPrefix(url, "http://127.0.0.1:") || strings.Contains(said, "relay ready") {
@@ -51,7 +51,7 @@ func TestRelayIsCalledReadyWhenItIs(t *testing.T) {
 	if status := readyz(t, url); status != http.StatusServiceUnavailable {
 		t.Errorf("/readyz: HTTP %d; want 503", status)
 	}
-	start(1).match(t, "relay started|relay ready")
+	start(1).match(t, "relay start incomplete|relay ready")
 	first.await(t, `msg="relay ready" url=`+url)
 	if status := readyz(t, url); status != http.StatusOK {
 		t.Errorf("after the log line relay ready, /readyz answers HTTP %d; want 200", status)

@@ -160,7 +160,7 @@ func TestSetupLinkOpens(t *testing.T) {
 		flags []string
 		want  string // pattern for the output at the start
 	}{
-		{"wildcard", []string{"--listen", ":0", "--listen-plain"}, `no owner yet.*--public-url.*relay setup-link --url`},
+		{"wildcard", []string{"--listen", ":0", "--listen-plain"}, `without an owner.*--public-url.*relay setup-link --url`},
 		{"wildcard with certificate", append([]string{"--listen", ":0"}, certificate...), `https://127\.0\.0\.1:\d+/setup#`},
 		{"wildcard with public URL", []string{"--listen", ":0", "--listen-plain", "--public-url", "https://relay.example.com/"}, `https://relay\.example\.com/setup#`},
 		{"loopback", []string{"--listen", "127.0.0.1:0"}, `http://127\.0\.0\.1:\d+/setup#`},
@@ -204,7 +204,7 @@ func TestAbsentNATSServers(t *testing.T) {
 	go func() {
 		ended <- run(ctx, []string{"serve", "--data-dir", dir, "--listen", "127.0.0.1:0", "--admin-listen", "none", "--nats-url", "nats://127.0.0.1:1"}, os.Stdout, logs)
 	}()
-	logs.match(t, `level=WARN msg="no connection to the NATS servers[^\n]*nats-trust.conf[^\n]*refused`)
+	logs.match(t, `level=WARN msg="NATS servers unreachable[^\n]*nats-trust.conf[^\n]*refused`)
 	stop()
 	if err := <-ended; err != nil {
 		t.Errorf("serve ended with %v", err)

@@ -167,7 +167,7 @@ func unlessStopped(ctx context.Context, s *streams, err error) error {
 	if ctx.Err() == nil {
 		return err
 	}
-	s.log.Info("stopped before the start was complete", "because", err)
+	s.log.Info("stopped during the start", "reason", err)
 	return nil
 }
 
@@ -181,7 +181,7 @@ func await(ctx context.Context, s *streams, relay *gateway.Relay, log *slog.Logg
 	look := time.NewTicker(readyLook)
 	defer look.Stop()
 	if err := relay.Unready(); err != nil {
-		log.Info("relay started; it is not ready yet", "because", err)
+		log.Info("relay start incomplete", "reason", err)
 	} else {
 		log.Info("relay ready")
 		look.Stop()
@@ -200,7 +200,7 @@ func await(ctx context.Context, s *streams, relay *gateway.Relay, log *slog.Logg
 		case <-known:
 			known = nil
 			if err := welcomeOwner(s, relay); err != nil {
-				s.log.Error("setup link unavailable; request one with relay setup-link", "error", err)
+				s.log.Error("setup link unavailable", "hint", "request a link with relay setup-link", "error", err)
 			}
 		}
 	}
@@ -231,12 +231,12 @@ func welcomeOwner(s *streams, relay *gateway.Relay) error {
 	link, err := relay.SetupLink("")
 	switch {
 	case errors.Is(err, gateway.ErrNoPublicURL):
-		s.log.Warn("this relay has no owner yet, and no link can be printed for its first owner: start it with --public-url, or run relay setup-link --url", "error", err)
+		s.log.Warn("relay without an owner", "hint", "for a link for its first owner, start it with --public-url, or run relay setup-link --url", "error", err)
 		return nil
 	case err != nil || link == "":
 		return err
 	case s.logs.LogFormat == "json":
-		s.log.Warn("this relay has no owner yet; the first visitor of this link becomes its owner; it is valid for a day, or until the next start", "link", link)
+		s.log.Warn("relay without an owner", "hint", "the first visitor of the link becomes its owner; it is valid for a day, or until the next start", "link", link)
 		return nil
 	}
 	fmt.Fprintf(s.err, "This relay has no owner yet. The first visitor of this link becomes its owner; it is valid for a day, or until the next start:\n\n  %s\n\n", link)

@@ -492,12 +492,12 @@ func (n *Notifier) end(job *Job, o outcome) {
 	log := n.cfg.Log.With("tenant", job.Tenant, "subject", job.Subject, "target", job.Target, "kind", string(job.Event.Kind))
 	if o.result == Retry {
 		n.queue.retry(job.ID, b.until, job.Tries+1, &d)
-		log.Info("notification delayed", "why", o.why, "tries", job.Tries+1)
+		log.Info("notification delayed", "reason", o.why, "attempt", job.Tries+1)
 		return
 	}
 	n.queue.done(job.ID, &d)
 	if o.result == Gone {
-		log.Info("notification target gone", "why", o.why)
+		log.Info("notification target gone", "reason", o.why)
 		if err := n.remove(job.Tenant, job.Subject, job.Target, func(*Target) bool { return true }); err != nil && !errors.Is(err, ErrNoTarget) {
 			log.Error("notification target not removed", "error", err)
 		}

@@ -51,7 +51,7 @@ func (p *publicURL) learn(address string) {
 	case err != nil:
 		p.log.Warn("public address not stored", "url", address, "error", err) // the device's next request learns it
 	case fresh:
-		p.log.Info("public address learned from the owner's device; --public-url sets a different address", "url", address)
+		p.log.Info("public address learned from the owner's device", "url", address, "hint", "--public-url sets a different address")
 	}
 }
 

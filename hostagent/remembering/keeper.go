@@ -311,7 +311,7 @@ func (k *Keeper) Run(ctx context.Context, relay Ask) {
 		if err != nil {
 			wait = time.Now().Add(min(firstRetry<<min(failures, 10), mostRetry))
 			if failures++; failures == warnAfter {
-				k.cfg.Log.Warn("sessions not remembered; trying again", "error", err)
+				k.cfg.Log.Warn("sessions not remembered", "effect", "trying again", "error", err)
 			}
 		} else {
 			failures = 0

@@ -63,7 +63,7 @@ func (cfg *Config) event(_ context.Context, event string, data map[string]any) e
 	case "cert_obtained":
 		cfg.Log.Info("certificate obtained", "name", data["identifier"], "renewed", data["renewal"])
 	case "cert_failed":
-		cfg.Log.Error("certificate not obtained; will retry", "name", data["identifier"], "error", data["error"])
+		cfg.Log.Error("certificate not obtained", "effect", "trying again", "name", data["identifier"], "error", data["error"])
 	}
 	return nil
 }

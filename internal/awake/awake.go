@@ -120,7 +120,7 @@ func (k *Keeper) Run(ctx context.Context) {
 			if release, err = k.cfg.Hold("a coding agent works"); err != nil {
 				want = Held{}
 				if !failed {
-					k.cfg.Log.Info("machine cannot be kept awake while agents work", "error", err)
+					k.cfg.Log.Info("machine not kept awake", "error", err)
 				}
 			}
 			failed = err != nil

@@ -98,7 +98,7 @@ func TestErrorsAreLoggedOnceAndTriedAgain(t *testing.T) {
 		k.Sessions(1)
 		time.Sleep(10 * checkEvery)
 		synctest.Wait()
-		if n := strings.Count(log.String(), "cannot be kept awake"); n != 1 || m.shown != (Held{}) {
+		if n := strings.Count(log.String(), "not kept awake"); n != 1 || m.shown != (Held{}) {
 			t.Errorf("%d lines, shown %+v; want 1 and nothing", n, m.shown)
 		}
 		m.set(func() { m.broken = false })

@@ -137,7 +137,7 @@ func (e *Endpoint) watchTokens(ctx context.Context) {
 		case <-tick.C:
 			list, err := e.cfg.Tokens.List()
 			if err != nil {
-				e.cfg.Log.Warn("local tokens unreadable; open connections go on", "error", err)
+				e.cfg.Log.Warn("local tokens unreadable", "effect", "open connections continue", "error", err)
 				continue
 			}
 			e.endAll(&Closed{ahp.CloseTokenEnded, "token revoked: make a new one with ahp-connect token"}, func(used LocalToken) bool {

@@ -28,7 +28,7 @@ func PartitionMoves(ctx context.Context, c *Cluster, s Sizes) (rows []Row, err e
 	if err != nil {
 		return nil, err
 	}
-	second := &watchedLog{text: "second connection"}
+	second := &watchedLog{text: "second connection opened"}
 	p.log = slog.New(second)
 	if err := p.agent(p.relays...); err != nil {
 		return nil, err

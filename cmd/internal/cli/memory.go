@@ -29,7 +29,7 @@ const (
 func UseMemory(log *slog.Logger) Memory {
 	m, err := readMemory(memlimit.FromCgroup, memlimit.FromSystem)
 	if err != nil {
-		log.Warn("memory size unknown; set --max-queued", "error", err)
+		log.Warn("memory size unknown", "hint", "set --max-queued", "error", err)
 		return m
 	}
 	if debug.SetMemoryLimit(-1) == math.MaxInt64 {

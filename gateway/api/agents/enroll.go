@@ -172,7 +172,7 @@ func (a *API) takeOver(host auth.Enrolment) error {
 		_, err = a.Caller.Revoked.Spend(host.Replaces.ID, host.Replaces.Expires)
 	}
 	if err != nil {
-		a.Log.Error("credential renewal not recorded; previous credential stays valid", "tenant", host.Tenant, "host", host.Host, "error", err)
+		a.Log.Error("credential renewal not recorded", "effect", "the previous credential stays valid", "tenant", host.Tenant, "host", host.Host, "error", err)
 	}
 	return nil
 }

@@ -119,7 +119,7 @@ func (q *question) send(method string, params, result any) bool {
 	q.sent = nil
 	s.mu.Unlock()
 	if err != nil {
-		s.door.cfg.Log.Debug("the editor does not answer a question", "error", err)
+		s.door.cfg.Log.Debug("question not answered by the editor", "error", err)
 	}
 	return err == nil
 }

@@ -1,5 +1,5 @@
-// Command lint runs the analyzers of go vet and of staticcheck, and the analyzer
-// upward. Each package is parsed and type-checked only once:
+// Command lint runs the analyzers of go vet and of staticcheck, and the analyzers upward
+// and events. Each package is parsed and type-checked only once:
 //
 //	go build -o bin/test/lint ./test/cmd/lint && go vet -vettool=bin/test/lint ./...
 //
@@ -42,7 +42,7 @@ func main() {
 	if foreign {
 		unitchecker.Main(append(suite, deprecated.Analyzer)...)
 	}
-	unitchecker.Main(append(append(suite, upward), static()...)...)
+	unitchecker.Main(append(append(suite, upward, events), static()...)...)
 }
 
 // vetRuns reports whether the go vet of Go 1.26 runs an analyzer. The imported suite is
