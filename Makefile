@@ -1,5 +1,5 @@
 # make test     every check and every test, with the race detector
-# make lint     gofmt, vet, staticcheck, order of files, types on other systems, functions that no program calls, prose and names, types of the console, govulncheck (reports an unreachable database)
+# make lint     gofmt, vet, staticcheck, order of files, log messages, types on other systems, functions that no program calls, prose and names, types of the console, govulncheck (reports an unreachable database)
 # make demo     relay, NATS, host-agent and a demo host in one process
 # make bench    relay and host-agent beside other ways; ARGS='fanout latency' picks parts, ARGS=--record keeps the figures in docs/, ARGS=plot draws them again, ARGS=ablate does without each mechanism in turn
 # make microbench  their pieces, for benchstat; BENCH='regexp' picks some, COUNT says how often
