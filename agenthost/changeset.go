@@ -45,7 +45,7 @@ type changesetInfo struct {
 // changeOperations are the operations on changes.
 const changeOperations = `[{"id":"commit","label":"Commit","scopes":["changeset"],"status":"idle","_meta":{"` + messageMeta + `":true}},` +
 	`{"id":"pull-request","label":"Create Pull Request","scopes":["changeset"],"status":"idle"},` +
-	`{"id":"revert","label":"Revert","scopes":["resource"],"status":"idle"}]`
+	`{"id":"revert","label":"Revert","scopes":["resource"],"confirmation":"This gives {0} the content that it had before.","status":"idle"}]`
 
 func (c *changeset) state() any {
 	files := c.files

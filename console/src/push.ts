@@ -50,9 +50,13 @@ function bytes(base64url: string): Uint8Array<ArrayBuffer> {
   return Uint8Array.from(atob(base64url.replaceAll('-', '+').replaceAll('_', '/')), (c) => c.charCodeAt(0));
 }
 
-/** Enables an account's notifications on this device; details includes the questions. */
-export async function turnOn(at: string, details: boolean): Promise<void> {
+/** Asks the person to permit notifications; rejects if the browser does not permit them. */
+export async function permit(): Promise<void> {
   if (await Notification.requestPermission() !== 'granted') throw new Error(t`The browser does not let this page tell you anything: allow notifications in its settings.`);
+}
+
+/** Enables an account's notifications on this device, after permit; details includes the questions. */
+export async function turnOn(at: string, details: boolean): Promise<void> {
   const { pushKey } = await requests.relayAt<told.Settings>(at, 'GET', 'api/notify');
   if (!pushKey) throw new Error(t`Notifications are not configured on this relay.`);
   const here = await registration(at);

@@ -19,7 +19,7 @@ export interface MuteOf { host?: string; session?: string; until?: string }
 export interface Delivery { id: string; at: string; way?: string; host: string; session: string; kind: string; outcome: string; why?: string }
 
 /** The settings, and the history of one day. */
-export interface Settings { pushKey?: string; ways?: Way[]; mail?: boolean; quiet?: Quiet | null; mutes?: MuteOf[]; deliveries?: Delivery[] }
+export interface Settings { pushKey?: string; ways?: Way[]; mail?: boolean; url?: string; quiet?: Quiet | null; mutes?: MuteOf[]; deliveries?: Delivery[] }
 
 const said = new Map<string, { token: string; settings: Settings | null }>(); // by at, with the page's token; null: not configured on this relay
 

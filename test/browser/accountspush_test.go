@@ -76,6 +76,7 @@ func (p *page) fakesPush(services map[string]*pushsite.Service) {
 		PushManager.prototype.getSubscription = async function () { const scope = await scopeOf(this); return window.asked[scope] ? subscription(scope) : null; };
 		PushManager.prototype.subscribe = async function ({ applicationServerKey }) {
 			const scope = await scopeOf(this);
+			if (scope === window.refused) throw new Error('no push service');
 			window.asked[scope] = btoa(String.fromCharCode(...applicationServerKey)).replaceAll('+', '-').replaceAll('/', '_').replaceAll('=', '');
 			return subscription(scope);
 		};
@@ -130,8 +131,8 @@ func (a *accountPush) shown() string {
 }
 
 // TestEachAccountNotifiesThroughItsOwnSubscription turns on notifications for three
-// accounts: the page's first account, another tenant at the same relay, and another
-// relay. Each relay pushes to its account's own subscription, with the relay's key. An
+// accounts with one press: the page's first account, another tenant at the same relay,
+// and another relay. The page names an account that fails, and it is turned on later. Each relay pushes to its account's own subscription, with the relay's key. An
 // answer goes to the relay of the question, with the account's key. A click opens the
 // account's session. Mutes count for one account only. After an account is removed, its
 // worker, subscription and target are gone, and the other accounts still work.
@@ -155,10 +156,20 @@ func TestEachAccountNotifiesThroughItsOwnSubscription(t *testing.T) {
 	p.fakesPush(services)
 	accounts := map[string]*accountPush{"": {scope: "/"}, "@work": {scope: atWork}, "@127.0.0.1": {scope: atOther}}
 	order := []string{"", "@work", "@127.0.0.1"}
+	p.toldOf("")
+	eval[any](p, "window.refused = "+js(atOther)+", null")
+	p.click("#told-on-all")
+	p.wants("#told-note", "This device gets notifications now.\nNot for 127.0.0.1: no push service")
+	p.wants("#told-which", "On for this page’s own account and work. Off for 127.0.0.1.")
+	p.click("#told [aria-label=Close]")
+	eval[any](p, "window.refused = '', null")
 	for _, at := range order {
 		a := accounts[at]
 		a.lockScreen, a.service = &lockScreen{page: p}, services[a.scope]
-		a.toldOn(p, at)
+		if a.scope == atOther {
+			a.toldOn(p, at)
+		}
+		a.service.RelayKey = eval[string](p, "window.asked["+js(a.scope)+"]")
 		a.push = func(message string) { p.do(pushed(s.url, worker(a.scope), message)) }
 	}
 	p.toldOf("@127.0.0.1")

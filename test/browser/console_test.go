@@ -229,6 +229,9 @@ func TestConsoleAsksForAToken(t *testing.T) {
 	s := startStack(t)
 	p.do(desktop(), chromedp.Navigate("http://"+s.proxy.Addr().String()+"/"))
 	p.wants("#gate", "Client token")
+	if !eval[bool](p, `!!(document.querySelector("#gate a.primary[href='/device']").compareDocumentPosition(document.querySelector("#token")) & Node.DOCUMENT_POSITION_FOLLOWING)`) {
+		t.Error("the way to sign in does not come before the field for a token")
+	}
 	p.shot("token")
 	p.giveToken("not a token")
 	p.wants("#token-why", "does not look like a token")

@@ -131,6 +131,26 @@ func (p *page) whilePressed(selector string, meanwhile func()) {
 	p.do(chromedp.MouseEvent(chromedp.MouseReleased, at.X, at.Y, chromedp.ButtonLeft, chromedp.ClickCount(1)))
 }
 
+// swipes moves a finger over an element, from its middle to the left.
+func (p *page) swipes(selector string) {
+	p.t.Helper()
+	p.await(selector)
+	at := eval[input.TouchPoint](p, fmt.Sprintf("(b => ({ x: b.x + b.width / 2, y: b.y + b.height / 2 }))(document.querySelector(%s).getBoundingClientRect())", js(selector)))
+	finger := func(kind input.DispatchTouchEventType, points ...*input.TouchPoint) step {
+		return chromedp.Func(func(ctx context.Context, target *chromedp.Target) error {
+			_, err := cdp.Call(ctx, target, input.DispatchTouchEvent, input.DispatchTouchEventParams{Type: kind, TouchPoints: append([]*input.TouchPoint{}, points...)})
+			return err
+		})
+	}
+	p.do(finger(input.DispatchTouchEventTypeTouchStart, &at))
+	for _, by := range []float64{20, 60, 140} {
+		to := at
+		to.X -= by
+		p.do(finger(input.DispatchTouchEventTypeTouchMove, &to))
+	}
+	p.do(finger(input.DispatchTouchEventTypeTouchEnd))
+}
+
 // press clicks, by a script, the first enabled element that matches the selector and
 // has this text. It waits until there is one.
 func (p *page) press(selector, text string) {

@@ -64,6 +64,9 @@ func TestConsoleSpeaksFourLanguages(t *testing.T) {
 			p.say("danger")
 			p.wants(lastTurn+" .question", l.hold)
 			p.inTongue(l, "danger")
+			if got := eval[string](p, `["#chat-title", ".prompt .text", "#sessions .name"].filter((s) => getComputedStyle(document.querySelector(s)).unicodeBidi !== "plaintext").join()`); got != "" {
+				t.Errorf("%s has the direction of the page, not that of its text", got)
+			}
 			if !eval[bool](p, `((input) => { const text = document.createRange(); text.selectNodeContents(input.querySelector('pre'));
 				return [...text.getClientRects()].every((r) => r.right <= input.querySelector('button').getBoundingClientRect().left); })(document.querySelector('.approval .input'))`) {
 				t.Error("the copy button covers the command; want them side by side")

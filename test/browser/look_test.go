@@ -137,6 +137,13 @@ func (p *page) foldsWork() {
 	if !p.shows(lastTurn + " [data-call=tc-failed]") {
 		p.t.Error("a failed tool is folded; want it shown")
 	}
+	p.wants(lastTurn+" .by", "Demo Agent")
+	if p.shows(lastTurn + " .facts span") {
+		p.t.Error("a turn's figures are shown before a press")
+	}
+	p.click(lastTurn + " .facts summary")
+	p.await(lastTurn + " .facts span")
+	p.wants(lastTurn+" .facts span", "tokens")
 	p.click(lastTurn + " .steps")
 	p.await(lastTurn + " [data-call=tc-search]")
 	p.accessible("open steps")
@@ -232,6 +239,21 @@ func (p *page) answersStayInView() {
 	}
 	p.click("#write-instead")
 	p.await("#prompt")
+
+	// In the list, a swipe over the row gives no answer. A press on it opens the changes, from
+	// their start, and the buttons stay in view.
+	const row = "#sessions [data-group=needs] li:has(.asked)"
+	p.click("#back")
+	p.wants(row+" .asked", "session.go +2 −2, session_test.go +3")
+	p.swipes(row + " .answers button")
+	p.swipes(row + " .item")
+	p.click(row + " .item")
+	p.holds("the changes from their start", `(a => a.querySelector(".edit:first-child summary") === document.activeElement && a.querySelectorAll(".diff").length === 2 &&
+		a.getBoundingClientRect().top >= document.querySelector("#log").getBoundingClientRect().top - 1)(document.querySelector(`+js(lastTurn+" .approval")+`))`)
+	p.holds("the answers in view", "(b => b.top >= 0 && b.bottom <= innerHeight)(document.querySelector("+js(lastTurn+" .question")+").getBoundingClientRect())")
+	if got := eval[string](p, "location.hash"); strings.Contains(got, "turn=") {
+		p.t.Errorf("the address stays %s", got)
+	}
 	p.press(lastTurn+" .answers button", "Skip")
 	p.wants(lastTurn+" .parts", "Then not.")
 }

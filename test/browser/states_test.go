@@ -201,6 +201,10 @@ func (p *page) uses() {
 	if got := eval[string](p, "[...document.querySelectorAll('#usage [role=meter]')].map((m) => m.ariaValueNow + m.dataset.tone).join()"); got != "38,93bad" {
 		p.t.Errorf("the meters show %s", got)
 	}
+	if bars, turns := p.count("#usage svg.bars g"), p.count("#turns > article"); bars != turns {
+		p.t.Errorf("the chart has %d bars for %d turns", bars, turns)
+	}
+	p.wants("#usage", "of 128K tokens (")
 	rows := "[...document.querySelectorAll('#usage tbody tr')].map((r) => r.firstChild.textContent).join('|')"
 	if got := eval[string](p, rows); strings.Contains(got, "|Sessions|") || !strings.Contains(got, "|Models|") || !strings.Contains(got, "|Days|") {
 		p.t.Errorf("the conversation's usage has the rows %s; want models and days, without sessions", got)
@@ -253,6 +257,8 @@ func (p *page) looks() {
 	p.click("#beside .edit:first-child input[type=checkbox]")
 	p.wants("#beside", "2 files, 1 looked at")
 	p.click("#beside .edit:last-child button")
+	p.wants("dialog[open]", "This gives session_test.go the content that it had before.")
+	p.click("#confirm-yes")
 	p.wants("#beside", "Reverted.")
 	p.wants("#beside", "1 file,")
 	p.press("#beside .changes > .row button", "Create Pull Request") // the host names the page that it has made

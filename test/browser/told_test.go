@@ -184,7 +184,13 @@ func (p *page) otherWays(s *site) {
 	p.click("#way-form [type=submit]")
 	p.wants("#way-secret", "whsec_")
 	p.wants("[data-way=webhook]", "an agent needs me, it is done, it has failed, a host is away")
+	p.wants("#told-links", "They have no links yet")
+	eval[any](p, `{ const real = fetch; window.fetch = async (...all) => { // the relay has learned its address
+		const answer = await real(...all);
+		return String(all[0]).endsWith('api/notify') ? new Response(JSON.stringify({ ...await answer.json(), url: 'https://relay.example.com' }), answer) : answer;
+	}; null; }`)
 	p.click("[data-way=webhook] [data-do=test]")
+	p.wants("#told-links", "Their links lead to https://relay.example.com.")
 	select {
 	case told := <-got:
 		if !strings.HasPrefix(told, "v1,") || !strings.Contains(told, "test") {

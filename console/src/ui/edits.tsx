@@ -98,7 +98,7 @@ export function Diff({ edit, wide = false, reading }: { edit: FileEdit; wide?: b
   }, [key, reading?.connected]);
   const { lines, why } = loaded.key === key ? loaded : {} as Loaded;
   if (why) return <p class="dim">{t`The change cannot be shown: ${why}`}</p>;
-  if (!lines) return <p class="dim">{t`Comparing…`}</p>;
+  if (!lines) return <p class="dim" aria-busy="true">{t`Comparing…`}</p>;
   if (lines.length === 0) return <p class="dim">{t`No line is different.`}</p>;
   const shown = all ? lines : lines.slice(0, mostLines);
   return (

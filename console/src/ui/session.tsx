@@ -19,7 +19,7 @@ import { folderOf } from './order';
 import { serversNeed, serversOf } from './servers';
 import * as told from '../told';
 import { treeOf } from './tree';
-import { toQuestion } from './keys';
+import { toEdits, toQuestion } from './keys';
 import { Turn } from './turn';
 import { waitsForUser } from './waits';
 import { plural, t } from '../language';
@@ -225,7 +225,7 @@ function Log({ agent, now }: { agent: string; now: number }) {
   const { link, chatUri } = app;
   const past = link?.seen(app.session);
   const chat = link?.store.get<ChatState>(chatUri) ?? (past?.chat === chatUri ? past?.state : undefined); // not a prop, because a growing answer is drawn separately
-  const [, again] = useState(0);
+  const [drawn, again] = useState(0);
   const grew = useRef(() => {});
   useLayoutEffect(() => {
     const draw = () => {
@@ -254,6 +254,7 @@ function Log({ agent, now }: { agent: string; now: number }) {
   const more = from > 0 || (live && chat?.turnsNextCursor);
 
   const toEnd = () => { at.current!.scrollTop = at.current!.scrollHeight; };
+  const left = () => at.current!.scrollHeight - at.current!.scrollTop - at.current!.clientHeight; // px to the end
   const show = (first: number, last: number) => setPart({ first: String(turns[first]?.id), n: last === turns.length ? Infinity : last - first });
   const scrolled = () => {
     const log = at.current!;
@@ -265,13 +266,12 @@ function Log({ agent, now }: { agent: string; now: number }) {
       if (dataset.reads !== reads) dataset.reads = reads;
     }
     was.current = log.scrollTop;
-    const left = log.scrollHeight - log.scrollTop - log.clientHeight;
-    if (ends && left < atEnd) following.current = true;
+    if (ends && left() < atEnd) following.current = true;
     else if (up) following.current = false;
     setAway(!following.current);
     if (following.current) setPart(null); // the turns in view were removed
     else if (log.scrollTop < nearEdge && from > 0) earlier();
-    else if (left < nearEdge && !ends) {
+    else if (left() < nearEdge && !ends) {
       const last = Math.min(turns.length, to + atFirst);
       show(Math.max(from, last - mostTurns), last);
     }
@@ -308,7 +308,10 @@ function Log({ agent, now }: { agent: string; now: number }) {
   // Scrolls right after layout, before the observer below reports the new size.
   useLayoutEffect(() => { if (following.current) toEnd(); });
   useEffect(() => {
-    const resized = new ResizeObserver(() => { if (following.current) toEnd(); }); // resized by text, a phone's keyboard or an app
+    const resized = new ResizeObserver(() => { // by text, a phone's keyboard or an app
+      if (following.current) toEnd();
+      if (app.sought === itsQuestion) again((n) => n + 1); // the changes in question are loading
+    });
     resized.observe(at.current!);
     resized.observe(inner.current!);
     // While text arrives, each draw scrolls to the end. The observer would cause a second layout of each
@@ -337,7 +340,13 @@ function Log({ agent, now }: { agent: string; now: number }) {
   useLayoutEffect(() => {
     if (!app.sought || !chat) return;
     if (app.sought === itsQuestion) {
-      if (live && (toQuestion() || array(chat.activeTurn?.responseParts).every((p) => !waitsForUser(p)))) app.arrived();
+      const loaded = live ? toEdits() : undefined;
+      if (loaded !== undefined) {
+        following.current = loaded && left() < atEnd;
+        setAway(!following.current);
+        noteAnchor();
+        if (loaded) app.arrived();
+      } else if (live && (toQuestion() || array(chat.activeTurn?.responseParts).every((p) => !waitsForUser(p)))) app.arrived();
       return;
     }
     const i = turns.findIndex((t) => String(t.id) === app.sought);
@@ -365,7 +374,7 @@ function Log({ agent, now }: { agent: string; now: number }) {
     else return;
     app.arrived();
     app.draw();
-  }, [app.sought, turns, part, live, app.sought === itsQuestion && chat?.activeTurn]);
+  }, [app.sought, turns, part, live, app.sought === itsQuestion && chat?.activeTurn, app.sought === itsQuestion && drawn]);
   const all = [...shown.map((turn) => ({ turn })), ...(ends && chat?.activeTurn ? [{ turn: chat.activeTurn }] : []), ...pending.map((p) => ({ turn: p.turn, pending: p }))] as { turn: AnyTurn; pending?: Pending }[];
   const note = chatNote(chat, all.length, online);
   return (

@@ -11,7 +11,7 @@ import type { Delivery, MuteOf, Quiet, Settings, Way as Target } from '../told';
 import { sentence, when } from '../words';
 import { Badge, Copy, Dialog, Icon, Twice } from './bits';
 import { Select } from './select';
-import { rich, t } from '../language';
+import { listed, rich, t } from '../language';
 
 const lookEvery = 10_000; // ms between loads of the history
 
@@ -56,7 +56,7 @@ export function Told({ now }: { now: number }) {
       {known === null && <p role="status">{t`Notifications are not configured on this relay.`}</p>}
       {known && <>
         <ThisDevice key={`here ${at}`} at={at} known={known} />
-        <Ways key={`ways ${at}`} at={at} ways={ways} mail={known.mail === true} />
+        <Ways key={`ways ${at}`} at={at} ways={ways} mail={known.mail === true} url={text(known.url)} />
         <Times key={`times ${at}`} at={at} quiet={known.quiet} mutes={array(known.mutes)} now={now} />
         <Deliveries at={at} all={array(known.deliveries)} ways={array(known.ways)} now={now} />
       </>}
@@ -64,19 +64,42 @@ export function Told({ now }: { now: number }) {
   );
 }
 
+/** An account's name within a sentence. */
+const nameOf = (at: string) => at.slice(1) || t`this page’s own account`;
+
+/** Turns on notifications for these accounts. The result names those that have failed, and why. */
+async function turnOnAll(all: string[], details: boolean): Promise<string> {
+  await push.permit();
+  const said = [t`This device gets notifications now.`];
+  for (const at of all) {
+    try {
+      await push.turnOn(at, details);
+    } catch (err) {
+      if (all.length === 1) throw err;
+      said.push(t`Not for ${nameOf(at)}: ${(err as Error).message}`);
+    }
+  }
+  if (said.length > all.length) throw new Error(said.slice(1).join('\n'));
+  return said.join('\n');
+}
+
 function ThisDevice({ at, known }: { at: string; known: Settings }) {
   const [details, setDetailed] = useState(true);
   const work = useWork();
   const way = array(known.ways).find((w) => w?.id && w.id === push.wayHere(at));
+  const all = ['', ...accounts().map((a) => `@${a.name}`)];
+  const off = all.filter((a) => (a === at ? !way : !push.wayHere(a)));
   const forgotten = push.wayHere(at) !== '' && !way;
   return (
     <section class="part" aria-labelledby="told-here">
       <div class="row"><h3 id="told-here">{t`This device`}</h3><Badge tone={way ? way.paused ? 'wait' : 'ok' : ''}>{way ? way.paused ? t`paused` : t`on` : t`off`}</Badge></div>
       {!push.possible() && <p>{t`This browser has no notifications. On an iPhone, add the page to the home screen first, and open it there.`}</p>}
+      {off.length > 0 && off.length < all.length && <p class="dim" id="told-which">{t`On for ${listed(all.filter((a) => !off.includes(a)).map(nameOf))}. Off for ${listed(off.map(nameOf))}.`}</p>}
       {forgotten && <p class="wait">{t`This device no longer gets notifications: its subscription or token has expired. Turn them on again.`}</p>}
       {!way && push.possible() && <label class="check"><input type="checkbox" checked={details} onChange={(e) => setDetailed(e.currentTarget.checked)} /> {t`Show questions on the locked screen`}</label>}
       <div class="row start wrap">
-        {!way && <button id="told-on" type="button" class="primary" disabled={work.busy || !push.possible()} onClick={() => work.act(async () => { await push.turnOn(at, details); return t`This device gets notifications now.`; })}>{t`Turn on`}</button>}
+        {!way && off.length > 1 && <button id="told-on-all" type="button" class="primary" disabled={work.busy || !push.possible()} onClick={() => work.act(() => turnOnAll(off, details))}>{t`Turn on for all accounts`}</button>}
+        {!way && <button id="told-on" type="button" class={off.length > 1 ? '' : 'primary'} disabled={work.busy || !push.possible()} onClick={() => work.act(() => turnOnAll([at], details))}>{off.length > 1 ? t`Only for this one` : t`Turn on`}</button>}
         {way && <button id="told-try" type="button" disabled={work.busy} onClick={() => work.act(() => told.tryWay(at, way.id!))}>{t`Send a test`}</button>}
         {way && <button type="button" disabled={work.busy} onClick={() => work.act(() => setDetails(at, asSet(way), !way.details))}>{way.details ? t`Hide questions` : t`Show questions`}</button>}
         {way && <button id="told-off" type="button" disabled={work.busy} onClick={() => work.act(async () => { await push.turnOff(at); return t`This device gets no notifications now.`; })}>{t`Turn off`}</button>}
@@ -119,7 +142,7 @@ function wayName(way: Target | undefined): string {
   return text(way?.name) || text(way?.to) || text(way?.url) || kindName(way);
 }
 
-function Ways({ at, ways, mail }: { at: string; ways: Target[]; mail: boolean }) {
+function Ways({ at, ways, mail, url }: { at: string; ways: Target[]; mail: boolean; url: string }) {
   const [editing, setEditing] = useState<Target | null>(null); // the target in the form, {} for a new target
   const [secret, setSecret] = useState('');
   return (
@@ -130,6 +153,7 @@ function Ways({ at, ways, mail }: { at: string; ways: Target[]; mail: boolean })
       {ways.length > 0 && <ul class="cards">{ways.map((w) => (editing?.id === w.id
         ? <li key={w.id} class="item-card"><WayForm at={at} way={w} mail={mail} done={() => setEditing(null)} /></li>
         : <Way key={w.id} at={at} way={w} change={() => setEditing(w)} />))}</ul>}
+      {(ways.length > 0 || editing) && <p class="dim" id="told-links">{url ? rich`Their links lead to ${<bdi>{url}</bdi>}.` : t`They have no links yet: this relay learns its public address when a device of its owner signs in over https.`}</p>}
       {editing && !editing.id ? <div class="item-card"><WayForm at={at} way={{}} mail={mail} done={(made) => { setEditing(null); setSecret(text(made?.secret)); }} /></div>
         : <div class="row start"><button id="way-add" type="button" onClick={() => { setSecret(''); setEditing({}); }}><Icon name="plus" /> {t`Add a way`}</button></div>}
     </section>

@@ -1,1 +1,0 @@
-import{a,b,c}from"./chunk-VQKHWPRR.js";import"./chunk-SSHSM4DX.js";import"./chunk-KCU3TBQU.js";import"./chunk-6PKSNIW4.js";import"./chunk-IHQLN6GG.js";import"./chunk-TYUWGQYV.js";import"./chunk-IZZBL4V5.js";import"./chunk-JFLDCMCH.js";import"./chunk-OM3YQ2BN.js";import"./chunk-GJVYX7UZ.js";import"./chunk-L3CRIWFJ.js";export{a as leave,b as leaveAll,c as sweep};

@@ -1,1 +1,0 @@
-import{a,b,c}from"./chunk-EPSIMKKK.js";import"./chunk-ZY32J3JO.js";import"./chunk-ITTZZVQB.js";import"./chunk-26WMZINT.js";import"./chunk-SSHSM4DX.js";import"./chunk-TYUWGQYV.js";import"./chunk-IZZBL4V5.js";import"./chunk-JFLDCMCH.js";import"./chunk-OM3YQ2BN.js";import"./chunk-GJVYX7UZ.js";import"./chunk-L3CRIWFJ.js";export{c as LeftAll,b as LeftHere,a as WakeAt};

@@ -1,1 +1,0 @@
-import{a,b,c,d}from"./chunk-SSHSM4DX.js";import"./chunk-IZZBL4V5.js";import"./chunk-JFLDCMCH.js";import"./chunk-OM3YQ2BN.js";import"./chunk-GJVYX7UZ.js";import"./chunk-L3CRIWFJ.js";export{a as Conflict,d as Leaving,c as forgetKeys,b as lives};

@@ -1,1 +1,0 @@
-import{a,b,c}from"./chunk-66E2PIGF.js";import"./chunk-ITTZZVQB.js";import"./chunk-26WMZINT.js";import"./chunk-TYUWGQYV.js";import"./chunk-OM3YQ2BN.js";import"./chunk-GJVYX7UZ.js";import"./chunk-L3CRIWFJ.js";export{b as Asks,c as CameraView,a as Lend};

@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-EONYNZFW.js";import"./chunk-ZY32J3JO.js";import"./chunk-ITTZZVQB.js";import"./chunk-26WMZINT.js";import"./chunk-TYUWGQYV.js";import"./chunk-OM3YQ2BN.js";import"./chunk-GJVYX7UZ.js";import"./chunk-L3CRIWFJ.js";export{b as Code,a as Share};

@@ -1,1 +1,0 @@
-import{a,b,c,d,e}from"./chunk-KCU3TBQU.js";import"./chunk-6PKSNIW4.js";import"./chunk-IHQLN6GG.js";import"./chunk-TYUWGQYV.js";import"./chunk-IZZBL4V5.js";import"./chunk-JFLDCMCH.js";import"./chunk-OM3YQ2BN.js";import"./chunk-GJVYX7UZ.js";import"./chunk-L3CRIWFJ.js";export{a as forgetDetails,b as keepDetails,c as setDetails,d as tell,e as tellAll};
