@@ -23,6 +23,7 @@ const sealedTold = 9
 type lookWorld struct {
 	*world
 	link   *sealed.Device
+	state  string // in snapshots
 	sent   []string
 	joined int
 }
@@ -39,7 +40,7 @@ type looker struct {
 func inLookWorld(t *testing.T, test func(w *lookWorld)) {
 	t.Helper()
 	inWorldOf(t, routing.AgentEndConfig{Sealed: true}, func(of *world) {
-		w := &lookWorld{world: of}
+		w := &lookWorld{world: of, state: "{}"}
 		w.seal()
 		w.host.set(func() { w.host.answers = w.answer })
 		var err error
@@ -58,7 +59,7 @@ func (w *lookWorld) answer(env ahp.Envelope) string {
 	case "initialize":
 		result = `{"protocolVersion":"0.9.0","serverSeq":0,"snapshots":[]}`
 	case "subscribe":
-		result = fmt.Sprintf(`{"snapshot":{"resource":%q,"fromSeq":%d,"state":{}}}`, env.Channel, len(w.sent))
+		result = fmt.Sprintf(`{"snapshot":{"resource":%q,"fromSeq":%d,"state":%s}}`, env.Channel, len(w.sent), w.state)
 	}
 	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":%s}`, env.ID, result)
 }
@@ -88,14 +89,21 @@ func (v *looker) says(message string) {
 // got, rest and told.
 func (v *looker) hear() {
 	v.w.Helper()
-	for _, frame := range v.take() {
+	if err := v.hears(v.take()); err != nil {
+		v.w.Fatalf("open: %v", err)
+	}
+}
+
+// hears is hear for these frames.
+func (v *looker) hears(frames [][]byte) error {
+	for _, frame := range frames {
 		kind := frame[0]
 		if kind == sealedTold {
 			v.told = append(v.told, bytes.Clone(frame))
 		}
-		content, body, done, err := v.session.Open(frame)
+		content, body, done, err := v.session.Open(bytes.Clone(frame))
 		if err != nil {
-			v.w.Fatalf("open: %v", err)
+			return err
 		}
 		for ; done; content, body, done = v.session.Next() {
 			switch {
@@ -110,6 +118,7 @@ func (v *looker) hear() {
 			}
 		}
 	}
+	return nil
 }
 
 // say makes the host send n actions on the newest connection, and waits for their delivery.
@@ -167,6 +176,31 @@ func TestViewersOfALinkAreToldTogether(t *testing.T) {
 		if n := w.host.dials; n != 2 { // the monitor's
 			t.Errorf("the host has %d connections; want one for all", n-1)
 		}
+	})
+}
+
+// TestViewerJoinsInFewBytes has a second viewer join a session with a long state, until it is in the
+// crowd. All its frames but the shared state must have at most 248 bytes. A link adds less than half
+// as much for records and packets.
+func TestViewerJoinsInFewBytes(t *testing.T) {
+	inLookWorld(t, func(w *lookWorld) {
+		w.state = `{"text":"` + strings.Repeat("state ", 2000) + `"}`
+		w.join()
+		v := w.join()
+		w.say(1)
+		shared, own := v.sizes[7], 0
+		for kind, size := range v.sizes[:sealedTold] {
+			if kind != 7 {
+				own += size
+			}
+		}
+		if shared == 0 || own > 248 {
+			t.Errorf("a viewer joins with %d bytes of its own and %d of shared state, by kind of frame %v; want at most 248 of its own", own, shared, v.sizes)
+		}
+		if now := w.crowds(); now[0] == nil || now[0] != now[1] {
+			t.Error("the viewers are not in a crowd")
+		}
+		w.heardAll(v, 0)
 	})
 }
 

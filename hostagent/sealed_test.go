@@ -26,6 +26,7 @@ type sealedRemote struct {
 
 	mu     sync.Mutex
 	frames [][]byte
+	sizes  [16]int // bytes of all frames, by their kind
 	code   ahp.CloseCode
 	reason string
 }
@@ -39,6 +40,7 @@ func (r *sealedRemote) Deliver(frames []routing.Frame) {
 	defer r.mu.Unlock()
 	for _, f := range frames {
 		r.frames = append(r.frames, bytes.Clone(f.Data))
+		r.sizes[f.Data[0]] += len(f.Data)
 	}
 }
 

@@ -215,7 +215,15 @@ func (s *sealing) admitted(a *sealed.Authority) error {
 		s.end()
 	})
 	s.mu.Unlock()
-	return s.sendJSON(sealed.Welcome, sealed.Admission{Subject: a.Subject, Level: a.Level, End: a.End.Unix()})
+	welcome := sealed.Admission{Subject: a.Subject, Level: a.Level, End: a.End.Unix()}
+	if s.guest { // which derives its subject from the link
+		welcome.Subject = ""
+	}
+	body, err := welcome.Encode()
+	if err != nil {
+		return err
+	}
+	return s.send(sealed.Welcome, body)
 }
 
 // errParcels reports that incomplete messages of clients take too much memory.

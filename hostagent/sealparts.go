@@ -35,10 +35,10 @@ type sharedPart struct {
 	class string
 	name  []byte // the name of class that relays see
 	plain []byte
-	epoch uint32
+	epoch uint32 // counts as one of the client's epochs, so that it gets the part once
 
 	once   sync.Once // runs seal, which sets the fields below
-	key    []byte    // body of the epoch's EpochKey parcel
+	key    []byte
 	bodies []*routing.Notification
 }
 
@@ -101,15 +101,11 @@ func (h *sealShares) partOf(class string, plain []byte) *sharedPart {
 
 // seal makes the part's key and bodies. A part that is too long to be shared gets none.
 func (p *sharedPart) seal() {
-	epoch, err := sealed.NewEpoch(p.epoch)
+	key, bodies, err := sealed.SealPart(p.plain)
 	if err != nil {
 		return
 	}
-	bodies, err := epoch.SealPart(p.plain)
-	if err != nil {
-		return
-	}
-	p.key = epoch.Key()
+	p.key = key
 	for _, body := range bodies {
 		p.bodies = append(p.bodies, routing.NewSealedBody(body, p.name))
 	}
@@ -147,16 +143,11 @@ func (s *sealing) takeJoined(message []byte) (taken, due bool, err error) {
 	if p == nil || s.holds(p.epoch) {
 		return false, false, nil
 	}
-	due, err = s.takeLocked(sealed.EpochKey, p.key)
 	s.gave(p.epoch)
-	if err != nil {
-		return true, due, err
-	}
 	s.session.Give(len(p.bodies))
-	_, look, err := s.line.now.Load().Notify(p.bodies)
-	if due = due || look; err != nil {
+	if _, due, err = s.line.now.Load().Notify(p.bodies); err != nil {
 		return true, due, err
 	}
-	look, err = s.takeLocked(sealed.Joined, sealed.AppendJoined(message, at, n))
+	look, err := s.takeLocked(sealed.Joined, sealed.AppendJoined(p.key, message, at, n))
 	return true, due || look, err
 }

@@ -8,7 +8,7 @@ import { deflateRawSync } from 'node:zlib';
 import { base64url, codeText, concat, exactly, fromBase64url, nameOfDevice, nameOfHost, padded, printable, purpose, readCode, secretOf, textOf, utf8, type Bytes } from '../src/sealed/bytes';
 import { isSigned, readChain, readGrant, signGrant } from '../src/sealed/grant';
 import { Link } from '../src/link';
-import { newDevice, publicText, readDevice, readPublic, sign, verify, type Device, type Secret } from '../src/sealed/keys';
+import { longVerifier, newDevice, publicText, readDevice, readPublic, sign, verify, type Device, type Secret } from '../src/sealed/keys';
 import { fromBase64, openLetter } from '../src/sealed/letter';
 import { Initiator, OtherKey } from '../src/sealed/noise';
 import { SealedSocket } from '../src/sealed/socket';
@@ -223,6 +223,21 @@ test('a reader who sides with the relay forges nothing for a different reader', 
   await assert.rejects(session.open(tag), /do not follow/);
 });
 
+/** The compressed form of a verifier. */
+const shortOf = (verifier: Bytes): Bytes => concat([2 | verifier[64] & 1], verifier.slice(1, 33));
+
+test('a verifier is the same in its short form, and an x without a point is refused', async () => {
+  const signs = new Set();
+  for (let i = 0; i < 20; i++) {
+    const { verifier } = await newDevice();
+    assert.deepEqual(longVerifier(shortOf(verifier)), verifier);
+    signs.add(shortOf(verifier)[0]);
+  }
+  assert.deepEqual([...signs].sort(), [2, 3]);
+  const [good] = [shortOf(bytes(vectors.devices[0].verifier))];
+  for (const bad of [new Uint8Array(0), good.slice(1), concat(good, [0]), concat([4], good.slice(1)), concat([2], new Uint8Array(32).fill(255)), concat([2], new Uint8Array(31), [1])]) assert.throws(() => longVerifier(bad), hex(bad));
+});
+
 const crowd = JSON.parse(readFileSync('../../internal/sealed/testdata/crowd.json', 'utf8'));
 
 /** Opens frames as the client of crowd.json, up to the first that it refuses. */
@@ -273,22 +288,28 @@ test('a member of a crowd who sides with the relay forges nothing', async () => 
     made.set(concat([what], number(body.length, 4), body));
     return made;
   };
-  const place = concat([6], await encrypt(connection, new Uint8Array(12), new Uint8Array([6]), parcel(content.place, concat(number(3, 4), number(7, 8), key, host.verifier))));
-  const tell = async (by: Device, what: number, body: Bytes, generation = 3): Promise<Bytes> => {
-    const head = concat([9], number(generation, 4), number(7, 8));
-    const sealed = await encrypt(key, concat(new Uint8Array(4), number(7, 8)), head, parcel(what, body));
+  const place = concat([6], await encrypt(connection, new Uint8Array(12), new Uint8Array([6]), parcel(content.place, concat(key, shortOf(host.verifier), [7]))));
+  const tell = async (by: Device, what: number, body: Bytes, generation = 3, at = 7): Promise<Bytes> => {
+    const head = concat([9], number(generation, 4), number(at, 8));
+    const sealed = await encrypt(key, concat(new Uint8Array(4), number(at, 8)), head, parcel(what, body));
     return concat(head, await sign(by, concat(utf8('ahp-sealed/1 crowd\0'), head, sealed)), sealed);
   };
-  const open = async (frame: Bytes) => {
+  const open = async (frame: Bytes, ...more: Bytes[]) => {
     const client = await Session.from(connection, connection, connection, 1 << 20);
     assert.deepEqual(await client.open(place), []);
-    return client.open(frame);
+    const opened = await client.open(frame);
+    for (const next of more) await client.open(next);
+    return opened;
   };
   assert.deepEqual((await open(await tell(host, content.told, concat(number(2, 4), utf8('{}'), number(1, 4), utf8('1'))))).map((p) => textOf(p.body)), ['{}', '1']);
   await assert.rejects(open(await tell(member, content.told, concat(number(2, 4), utf8('{}')))), /not signed/);
   for (const what of [content.message, content.close, content.welcome, content.place, content.part, content.epochKey]) await assert.rejects(open(await tell(host, what, utf8('12345678'))), `content ${what}`);
   await assert.rejects(open(await tell(host, content.told, concat(number(9, 4), utf8('short')))), /cut short/);
-  await assert.rejects(open(await tell(host, content.told, new Uint8Array(4), 5)), /not next/);
+  const first = await tell(host, content.told, new Uint8Array(4), 3);
+  await open(first, await tell(host, content.told, new Uint8Array(4), 3, 8));
+  for (const generation of [2, 5]) await assert.rejects(open(first, await tell(host, content.told, new Uint8Array(4), generation, 8)), /not next/);
+  const leadingZero = concat([6], await encrypt(connection, new Uint8Array(12), new Uint8Array([6]), parcel(content.place, concat(key, shortOf(host.verifier), [0, 7]))));
+  await assert.rejects((await Session.from(connection, connection, connection, 1 << 20)).open(leadingZero), /out of turn/);
 });
 
 /** The host's end of a stream with keys of our own. */
@@ -329,15 +350,32 @@ test('a host with a fault, whose tags are true, is held to the forms of shared b
     const b = await bodyOf(pieces(what, body)[0]);
     return [b, await tagOf(0, 1, b)];
   };
+  const partKey = new Uint8Array(32).fill(3);
+  const packed = (text: string): Bytes => new Uint8Array(deflateRawSync(text));
+  const partOf = (what: number, body: Bytes): Promise<Bytes[]> => Promise.all(pieces(what, body).map(async (piece, i) => {
+    const head = concat([7], number(0, 4), number(i, 4));
+    return concat(head, await encrypt(partKey, concat(new Uint8Array(8), head.slice(5)), head, piece));
+  }));
+  const joined = (before: number, key = partKey, at = 1): Promise<Bytes> => recordOf(1, before, pieces(content.joined, concat(key, number(at, 4), utf8('own')))[0]);
+  const withPart = async (what: number, body: Bytes, key = partKey, at = 1) => {
+    const [b] = await partOf(what, body);
+    return [b, await tagOf(0, 1, b), await joined(1, key, at)];
+  };
+  const random = crypto.getRandomValues(new Uint8Array(50_000));
+  const noisy = await partOf(content.part, new Uint8Array(deflateRawSync(random)));
+  assert.equal(noisy.length, 2);
   const [front, back] = pieces(content.message, long);
   const [first, rest] = [await bodyOf(front), await bodyOf(back)];
   const forms: Record<string, Bytes[]> = {
     'a tag for no body': [await tagOf(0, 1)], 'a compressed body': await one(content.packed, new Uint8Array(deflateRawSync('message'))), 'a heartbeat': await one(content.heartbeat, new Uint8Array(8)),
     'a close': await one(content.close, new Uint8Array([0x11, 0x95])), 'a key of an epoch': await one(content.epochKey, concat(number(10, 4), epoch)),
-    'a joined message in a body': await one(content.joined, concat(number(0, 4), [120])), 'a damaged part': await one(content.part, utf8('message')),
-    'an empty part': await one(content.part, new Uint8Array(deflateRawSync(''))), 'a part in a record': [await recordOf(1, 0, pieces(content.part, new Uint8Array(deflateRawSync('x')))[0])],
-    'a joined message without a part': [await recordOf(1, 0, pieces(content.joined, concat(number(0, 4), [120]))[0])],
-    'a part outside of its message': [...await one(content.part, new Uint8Array(deflateRawSync('x'))), await recordOf(1, 1, pieces(content.joined, concat(number(9, 4), [120]))[0])],
+    'the epoch of parts': [await recordOf(1, 0, pieces(content.epochKey, concat(number(0, 4), epoch))[0])], 'a joined message in a body': await one(content.joined, concat(partKey, number(0, 4), [120])),
+    'a part in an epoch': await one(content.part, packed('x')), 'a part in a record': [await recordOf(1, 0, pieces(content.part, packed('x'))[0])],
+    'a damaged part': await withPart(content.part, utf8('message')), 'an empty part': await withPart(content.part, packed('')), 'a message in place of a part': await withPart(content.message, utf8('message')),
+    'a part with a different key': await withPart(content.part, packed('x'), epoch), 'a part outside of its message': await withPart(content.part, packed('x'), partKey, 9),
+    'a part without its end': [noisy[0], await tagOf(0, 1, noisy[0]), await joined(1)], 'a part without its beginning': [noisy[1], await tagOf(0, 1, noisy[1]), await joined(1)],
+    'two parts': [...noisy, noisy[0], await tagOf(0, 1, ...noisy, noisy[0]), await joined(3)], 'a joined message without a part': [await joined(0)],
+    'a part inside of a message': [first, noisy[0], await tagOf(0, 1, first, noisy[0])],
     'a message that ends in a record': [first, await tagOf(0, 1, first), await recordOf(1, 1, back)],
     'a message that ends in a body': [await recordOf(1, 0, front), rest, await tagOf(0, 2, rest)],
   };
@@ -354,6 +392,8 @@ test('a host with a fault, whose tags are true, is held to the forms of shared b
   }
   const good = await open([first, await tagOf(0, 1, first), rest, await tagOf(1, 1, rest), await recordOf(1, 2, pieces(content.message, utf8('own'))[0])]);
   assert.deepEqual(good.flatMap((e: any) => e.value).map((p) => p.body.length), [long.length, 3], 'a message under two tags passes');
+  const whole = await open([noisy[0], await tagOf(0, 1, noisy[0]), noisy[1], await tagOf(1, 1, noisy[1]), await joined(2)]);
+  assert.deepEqual(whole.flatMap((e: any) => e.value).map((p) => p.body.length), [3 + random.length], 'a part under two tags passes');
   const half = new Half({} as CryptoKey);
   half.hear(2 ** 32);
   half.next(1);
@@ -394,6 +434,8 @@ test('closes, heartbeats and welcomes are read, and nothing else', () => {
   assert.throws(() => readHeartbeat(new Uint8Array(7)));
   const welcome = { subject: 'ada', level: 'admin', end: 1800000000 };
   assert.deepEqual(readWelcome(utf8(JSON.stringify({ ...welcome, more: 1 }))), welcome);
+  assert.deepEqual(readWelcome(new Uint8Array([3, 0, 0, 0, 0, 0x6b, 0x49, 0xd2, 0])), { subject: '', level: 'write', end: 1800000000 });
+  for (const bad of [[5, 0, 0, 0, 0, 0, 0, 0, 0], [0, 255, 0, 0, 0, 0, 0, 0, 0]]) assert.throws(() => readWelcome(new Uint8Array(bad)));
   for (const bad of ['null', '[]', '{}', '{"subject":"ada","level":"root","end":1}', '{"subject":"ada","level":"admin","end":"1"}', 'x']) assert.throws(() => readWelcome(utf8(bad)), undefined, bad);
 });
 
@@ -490,11 +532,11 @@ test('a sealed socket gives whole messages, and only the last word of the host',
     for (const frame of all) wire.give(frame);
     wire.onclose({ code: 4501, reason: 'a word of the relay' });
     await settle();
-    assert.deepEqual(heard.map((e) => e[0]), ['pending', 'welcome', 'open', ...Array(7).fill('message'), 'close'], h.name);
+    assert.deepEqual(heard.map((e) => e[0]), ['pending', 'welcome', 'open', ...Array(8).fill('message'), 'close'], h.name);
     assert.equal(heard[1][2], vectors.host.public);
     assert.match(heard[3][1], /^{"jsonrpc":"2.0","id":7,"result"/);
-    assert.deepEqual(heard[10], ['close', 4999, 'removed'], 'a host that removes the device says nothing about the token of the relay');
-    assert.equal(socket.level, 'admin');
+    assert.deepEqual(heard[11], ['close', 4999, 'removed'], 'a host that removes the device says nothing about the token of the relay');
+    assert.equal(socket.level, h.greeting.includes('"viewer"') ? 'read' : 'admin');
   }
 });
 

@@ -3,7 +3,6 @@ package connect
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"sync"
@@ -115,8 +114,8 @@ func (e *sealedEnd) awaitWelcome(ctx context.Context, ask *sealAsk, host sealed.
 			return err
 		case !done, content == sealed.Heartbeat:
 		case content == sealed.Welcome:
-			var admission sealed.Admission
-			return json.Unmarshal(body, &admission)
+			_, err := sealed.ReadAdmission(body)
+			return err
 		case content == sealed.Pending && ask.code != nil:
 			if ask.pending != nil {
 				ask.pending(host)

@@ -1,6 +1,7 @@
 package sealed
 
 import (
+	"bytes"
 	"crypto/cipher"
 	"crypto/rand"
 	"crypto/sha256"
@@ -17,8 +18,8 @@ const (
 
 	crowdHead  = 1 + 4 + 8 // of a frame: kind, generation, number
 	crowdFront = crowdHead + signatureSize
-	placeLeft  = 8                         // size of a Place parcel for a client that leaves
-	placeTaken = 4 + 8 + 32 + VerifierSize // size of a Place parcel for a client that enters
+	placeLeft  = 8                  // size of a Place parcel for a client that leaves
+	placeTaken = 32 + shortVerifier // size of a Place parcel for a client that enters, without the number
 )
 
 // A Crowd seals each message once for all its members, which are clients that receive the same
@@ -60,9 +61,8 @@ func (c *Crowd) Enter() ([]byte, error) {
 	if err := c.fresh(); err != nil {
 		return nil, err
 	}
-	b := binary.BigEndian.AppendUint32(make([]byte, 0, placeTaken), c.generation)
-	b = binary.BigEndian.AppendUint64(b, c.number)
-	return append(append(b, c.key[:]...), c.verifier[:]...), nil
+	number := bytes.TrimLeft(binary.BigEndian.AppendUint64(nil, c.number), "\x00")
+	return slices.Concat(c.key[:], c.verifier.short(), number), nil
 }
 
 // Leave returns the body of the Place parcel for a client that leaves. It contains the number of
@@ -134,6 +134,7 @@ type crowdSeat struct {
 	key        [32]byte
 	aead       cipher.AEAD
 	generation uint32
+	heard      bool   // a frame has come: the first one's generation is that of the key
 	number     uint64 // of the next frame
 }
 
@@ -147,20 +148,20 @@ func (s *Session) sit(body []byte) error {
 		}
 		s.seat = nil
 		return nil
-	case len(body) != placeTaken || s.seat != nil:
+	case len(body) < placeTaken || len(body) > placeTaken+8 || s.seat != nil:
 		return errors.New("a place in a crowd out of turn")
+	case len(body) > placeTaken && body[placeTaken] == 0:
+		return errors.New("a place in a crowd with a number that begins with 0")
 	}
-	seat := &crowdSeat{generation: binary.BigEndian.Uint32(body), number: binary.BigEndian.Uint64(body[4:])}
-	rest := body[12:]
-	rest = rest[copy(seat.key[:], rest):]
-	copy(seat.verifier[:], rest)
-	if err := seat.verifier.check(); err != nil {
-		return err
+	seat := &crowdSeat{key: [32]byte(body)}
+	for _, b := range body[placeTaken:] {
+		seat.number = seat.number<<8 | uint64(b)
 	}
-	var err error
-	seat.aead, err = newAEAD(seat.key[:])
+	var err1, err2 error
+	seat.verifier, err1 = readShort(body[32:placeTaken])
+	seat.aead, err2 = newAEAD(seat.key[:])
 	s.seat = seat
-	return err
+	return errors.Join(err1, err2)
 }
 
 // openTold checks and opens a frame from the client's crowd: its number must be the next, and the
@@ -213,6 +214,9 @@ func (s *Session) toldPiece(piece []byte) (content Content, body []byte, done bo
 
 // step takes the key for a frame's generation: the current key, or its successor.
 func (c *crowdSeat) step(generation uint32) (err error) {
+	if !c.heard {
+		c.generation, c.heard = generation, true
+	}
 	switch generation - c.generation {
 	case 0:
 		return nil

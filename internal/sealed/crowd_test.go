@@ -418,3 +418,43 @@ func FuzzCrowd(f *testing.F) {
 		}
 	})
 }
+
+// TestClientsRefuseFaultyCrowds gives a client Place parcels and messages that a faulty host could
+// send. The client must refuse them.
+func TestClientsRefuseFaultyCrowds(t *testing.T) {
+	c, err := NewCrowd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.number = 300
+	body, err := c.Enter()
+	if err != nil || len(body) != placeTaken+2 {
+		t.Fatalf("a place with the number 300 has %d bytes, %v; want %d", len(body), err, placeTaken+2)
+	}
+	for name, place := range map[string][]byte{
+		"a number that begins with 0": slices.Concat(body[:placeTaken], []byte{0, 1}),
+		"a number of 9 bytes":         append(bytes.Clone(body), 1, 1, 1, 1, 1, 1, 1),
+		"no key for signatures":       body[:placeTaken-1],
+		"a leave outside":             make([]byte, placeLeft),
+		"a point off the curve":       slices.Concat(body[:33], make([]byte, 31), []byte{1}),
+	} {
+		if err := (&Session{client: true}).sit(place); err == nil {
+			t.Errorf("%s: the client enters", name)
+		}
+	}
+	for _, generation := range []uint32{3, 4, 2, 5} {
+		client := &Session{client: true, limit: 1 << 20}
+		c.generation, c.number = 3, 300
+		first, err1 := c.Tell([]byte("first"))
+		c.generation = generation
+		second, err2 := c.seal(Told, nil)
+		if err := errors.Join(err1, err2, client.sit(body)); err != nil {
+			t.Fatal(err)
+		}
+		_, _, _, err1 = client.Open(first[0])
+		_, _, _, err2 = client.Open(second[0])
+		if err1 != nil || (err2 == nil) != (generation == 3) { // with generation 4, it does not open with the present key
+			t.Errorf("generation %d follows 3: %v, %v", generation, err1, err2)
+		}
+	}
+}

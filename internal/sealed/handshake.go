@@ -2,6 +2,7 @@ package sealed
 
 import (
 	"encoding/base64"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -78,11 +79,33 @@ func (g *Greeting) check() (Verifier, error) {
 	return verifier, verifier.check()
 }
 
-// Admission is the content of a Welcome record.
+// Admission is the content of a Welcome parcel.
 type Admission struct {
-	Subject string      `json:"subject"`
-	Level   auth.Access `json:"level"` // before the host owner's --allow
-	End     int64       `json:"end"`   // Unix time; the device must connect again before
+	Subject string      `json:"subject"` // "" for a link's viewers
+	Level   auth.Access `json:"level"`   // before the host owner's --allow
+	End     int64       `json:"end"`     // Unix time; the device must connect again before
+}
+
+// viewerWelcome is the size of a Welcome for a link's viewers, which has no subject.
+const viewerWelcome = 1 + 8
+
+// Encode returns the body of the Welcome parcel.
+func (a Admission) Encode() ([]byte, error) {
+	if level := slices.Index(auth.Levels(), a.Level); a.Subject == "" && level >= 0 {
+		return binary.BigEndian.AppendUint64([]byte{byte(level)}, uint64(a.End)), nil
+	}
+	return json.Marshal(a)
+}
+
+// ReadAdmission decodes the body of a Welcome parcel.
+func ReadAdmission(body []byte) (a Admission, err error) {
+	if len(body) != viewerWelcome {
+		return a, json.Unmarshal(body, &a)
+	}
+	if int(body[0]) >= len(auth.Levels()) {
+		return a, errors.New("welcome with an unknown level")
+	}
+	return Admission{Level: auth.Levels()[body[0]], End: int64(binary.BigEndian.Uint64(body[1:]))}, nil
 }
 
 func prologue(host string, purpose Purpose) []byte {

@@ -15,6 +15,7 @@ import (
 const (
 	KeySize       = 32 // an X25519 key
 	VerifierSize  = 65 // a P-256 point, not compressed
+	shortVerifier = 33 // the same, compressed
 	signatureSize = 64 // r and s of ECDSA
 )
 
@@ -58,6 +59,23 @@ func (v Verifier) check() error {
 		return errors.New("signing key: not a point on P-256")
 	}
 	return nil
+}
+
+// short returns the compressed form (SEC 1, section 2.3.3).
+func (v Verifier) short() []byte {
+	return append([]byte{2 | v[VerifierSize-1]&1}, v[1:shortVerifier]...)
+}
+
+// readShort decodes a verifier's compressed form.
+func readShort(b []byte) (v Verifier, err error) {
+	x, y := elliptic.UnmarshalCompressed(elliptic.P256(), b)
+	if x == nil {
+		return v, errors.New("signing key: not a compressed point on P-256")
+	}
+	v[0] = 4
+	x.FillBytes(v[1:shortVerifier])
+	y.FillBytes(v[shortVerifier:])
+	return v, nil
 }
 
 func (v Verifier) verify(signed, signature []byte) bool {

@@ -45,12 +45,12 @@ const (
 	Heartbeat                // how many records the sender has opened, in 8 bytes
 	Close                    // code in 2 bytes, reason
 	Pending                  // empty: the pairing waits for a person's consent at the host
-	Welcome                  // JSON of Admission
+	Welcome                  // an Admission
 	Ask                      // JSON of a request to the host-agent
 	Answer                   // JSON of its answer
 	EpochKey                 // an epoch's key, see Epoch; for Open only
 	Part                     // a compressed part of messages, in shared bodies; for Open only
-	Joined                   // an AHP message without its part, and the part's position; Open returns the whole as Message
+	Joined                   // an AHP message without its part, and the part's key and position; Open returns the whole as Message
 	Place                    // the client's place in a crowd, see Crowd; for Open only
 	Told                     // AHP messages for a crowd, each after its length; Open returns each as Message
 	contents                 // one more than the last
@@ -344,10 +344,8 @@ func (s *Session) unpack(parcel []byte) (Content, []byte, error) {
 	case content == packed && s.client:
 		body, err := inflate(body, s.limit)
 		return Message, body, err
-	case content == Part && s.client:
-		return Part, nil, s.hearing.keepPart(body, s.limit)
 	case content == Joined && s.client:
-		body, err := s.hearing.join(body, s.limit)
+		body, err := s.join(body)
 		return Message, body, err
 	case content == packed, content >= EpochKey && !s.client:
 		return 0, nil, errors.New("sealed record for the other direction")

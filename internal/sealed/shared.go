@@ -1,6 +1,7 @@
 package sealed
 
 import (
+	"bytes"
 	"crypto/cipher"
 	"crypto/rand"
 	"crypto/sha256"
@@ -19,6 +20,15 @@ const (
 	tagged     = 1 + tagSize
 	maxHeard   = 1 << 16 // bodies which wait for a tag
 	epochBytes = 1 << 32 // bytes encrypted with one key
+
+	partEpoch  = 0      // in the bodies of parts; no epoch has this number
+	joinedHead = 32 + 4 // of a Joined parcel: the part's key and position
+)
+
+// An answer that a Joined parcel shortens to its id begins so, and continues so behind the id.
+const (
+	answerFront = `{"jsonrpc":"2.0","id":`
+	answerAfter = `,"result":`
 )
 
 // An Epoch encrypts messages for a set of clients, its readers. When the set changes, a new
@@ -31,7 +41,8 @@ type Epoch struct {
 	bytes  uint64
 }
 
-// NewEpoch returns an epoch with a random key. The host-agent must not use a number twice.
+// NewEpoch returns an epoch with a random key. The host-agent must not use a number twice, and
+// begins with 1.
 func NewEpoch(number uint32) (*Epoch, error) {
 	var key [32]byte
 	_, _ = rand.Read(key[:]) // never fails
@@ -76,45 +87,97 @@ func (e *Epoch) seal(content Content, body []byte) (bodies [][]byte, err error) 
 	return bodies, err
 }
 
-// SealPart encrypts a part of messages for all readers, and returns the WebSocket messages, or
-// nil if the part is too long.
-func (e *Epoch) SealPart(part []byte) (bodies [][]byte, err error) {
+// SealPart encrypts a part of messages with a random key. It returns the key, for AppendJoined, and
+// the WebSocket messages, or none if the part is too long.
+func SealPart(part []byte) (key []byte, bodies [][]byte, err error) {
 	small := deflate(part)
 	if len(small) > MaxShared {
-		return nil, nil
+		return nil, nil, nil
 	}
-	return e.seal(Part, small)
+	e, err := NewEpoch(partEpoch)
+	if err != nil {
+		return nil, nil, err
+	}
+	bodies, err = e.seal(Part, small)
+	return e.key[:], bodies, err
 }
 
-// AppendJoined returns the body of a Joined parcel: the message without its part,
-// message[at:at+n].
-func AppendJoined(message []byte, at, n int) []byte {
-	b := binary.BigEndian.AppendUint32(make([]byte, 0, 4+len(message)-n), uint32(at))
-	return append(append(b, message[:at]...), message[at+n:]...)
+// AppendJoined returns the body of a Joined parcel: the part's key, and the message without the
+// part message[at:at+n]; at is not 0. If the part is the result of an answer, the answer's id
+// represents the message.
+func AppendJoined(key, message []byte, at, n int) []byte {
+	front, back := message[:at], message[at+n:]
+	b := append(make([]byte, 0, joinedHead+len(front)+len(back)), key...)
+	id, begins := bytes.CutPrefix(front, []byte(answerFront))
+	id, ends := bytes.CutSuffix(id, []byte(answerAfter))
+	if begins && ends && string(back) == "}" {
+		return append(binary.BigEndian.AppendUint32(b, 0), id...)
+	}
+	b = binary.BigEndian.AppendUint32(b, uint32(at))
+	return append(append(b, front...), back...)
 }
 
-// keepPart stores a part for the next Joined parcel.
-func (h *hearing) keepPart(small []byte, limit int) error {
-	part, err := inflate(small, limit)
-	if h.part != nil || err == nil && len(part) == 0 {
-		err = errors.New("a part of no message")
+// keepPart stores a body for the next Joined parcel, which has the key.
+func (s *Session) keepPart(body []byte) error {
+	h := &s.hearing
+	switch h.partBytes += len(body); {
+	case s.whole > 0:
+		return errMixed
+	case binary.BigEndian.Uint32(body[5:]) != uint32(len(h.part)) || h.partBytes > s.limit+2*pieceSize:
+		return errors.New("a part of no message, or one that is too long")
 	}
-	h.part = part
-	return err
+	h.part = append(h.part, body)
+	return nil
 }
 
-// join inserts the stored part into a message.
-func (h *hearing) join(body []byte, limit int) ([]byte, error) {
-	part := h.part
-	h.part = nil
-	if len(body) < 4 || part == nil || len(body)-4+len(part) > limit {
-		return nil, errors.New("a message without its part")
+// join decrypts the stored part, and inserts it into a message.
+func (s *Session) join(body []byte) ([]byte, error) {
+	part, err := s.openPart(body)
+	if err != nil {
+		return nil, err
 	}
-	at, rest := binary.BigEndian.Uint32(body), body[4:]
-	if uint64(at) > uint64(len(rest)) {
+	if len(body)+len(part) > s.limit {
+		return nil, errors.New("a message with a part that is too long")
+	}
+	at, rest := binary.BigEndian.Uint32(body[32:]), body[joinedHead:]
+	switch {
+	case at == 0:
+		return slices.Concat([]byte(answerFront), rest, []byte(answerAfter), part, []byte("}")), nil
+	case uint64(at) > uint64(len(rest)):
 		return nil, errors.New("a message without the place of its part")
 	}
 	return slices.Concat(rest[:at], part, rest[at:]), nil
+}
+
+// openPart decrypts the stored part with the key in a Joined parcel.
+func (s *Session) openPart(joined []byte) (part []byte, err error) {
+	bodies := s.hearing.part
+	s.hearing.part, s.hearing.partBytes = nil, 0
+	if len(joined) < joinedHead || len(bodies) == 0 {
+		return nil, errors.New("a message without its part")
+	}
+	aead, err := newAEAD(joined[:32])
+	if err != nil {
+		return nil, err
+	}
+	for i, body := range bodies {
+		piece, err := aead.Open(nil, bodyNonce(body[:bodyHead]), body[bodyHead:], body[:bodyHead])
+		if err != nil {
+			return nil, errors.New("a part with a different key")
+		}
+		content, small, done, err := s.take(piece)
+		if err == nil && (done != (i == len(bodies)-1) || done && content != Part) {
+			err = errors.New("a part that is none")
+		}
+		if err != nil {
+			return nil, err
+		}
+		part = small
+	}
+	if part, err = inflate(part, s.limit); err == nil && len(part) == 0 {
+		err = errors.New("an empty part")
+	}
+	return part, err
 }
 
 func bodyNonce(head []byte) []byte { return append(make([]byte, 8, 12), head[5:bodyHead]...) }
@@ -144,7 +207,9 @@ type hearing struct {
 	bodies []heardBody  // not verified by a tag yet
 	bytes  int          // of bodies
 	ready  []parcel     // verified parcels
-	part   []byte       // part for the next Joined parcel; nil: none
+
+	part      [][]byte // verified bodies of the part for the next Joined parcel
+	partBytes int      // of part
 }
 
 type heardEpoch struct {
@@ -153,8 +218,9 @@ type heardEpoch struct {
 }
 
 type heardBody struct {
-	sum   [32]byte
-	piece []byte
+	sum    [32]byte
+	piece  []byte
+	sealed []byte // in place of piece: a body of a part, whose key comes later
 }
 
 type parcel struct {
@@ -167,8 +233,8 @@ func (h *hearing) add(body []byte) error {
 		return errors.New("epoch with a key of a wrong length")
 	}
 	number := binary.BigEndian.Uint32(body)
-	if h.epoch(number) != nil {
-		return errors.New("an epoch has two keys")
+	if number == partEpoch || h.epoch(number) != nil {
+		return errors.New("an epoch has two keys, or a wrong number")
 	}
 	aead, err := newAEAD(body[4:])
 	if len(h.epochs) == MaxEpochs {
@@ -197,17 +263,21 @@ func (s *Session) hear(frame []byte) error {
 	if h.bytes += len(frame); h.bytes > s.limit+2*pieceSize || len(h.bodies) >= maxHeard {
 		return lie("too many shared bodies without a tag")
 	}
-	head := frame[:bodyHead]
-	aead := h.epoch(binary.BigEndian.Uint32(head[1:]))
+	head, sum := frame[:bodyHead], sha256.Sum256(frame)
+	epoch := binary.BigEndian.Uint32(head[1:])
+	if epoch == partEpoch {
+		h.bodies = append(h.bodies, heardBody{sum: sum, sealed: bytes.Clone(frame)})
+		return nil
+	}
+	aead := h.epoch(epoch)
 	if aead == nil {
 		return lie("a shared body of an unknown epoch")
 	}
-	sum := sha256.Sum256(frame)
 	piece, err := aead.Open(make([]byte, 0, len(frame)-bodyHead-tagSize), bodyNonce(head), frame[bodyHead:], head)
 	if err != nil {
 		return lie("a shared body that was changed")
 	}
-	h.bodies = append(h.bodies, heardBody{sum, piece})
+	h.bodies = append(h.bodies, heardBody{sum: sum, piece: piece})
 	return nil
 }
 
@@ -231,21 +301,31 @@ func (s *Session) verify(frame []byte) error {
 	bodies := h.bodies
 	h.bodies, h.bytes = nil, 0
 	for i := range bodies {
-		begins := s.whole == 0
-		if !begins && !s.shared {
-			return errMixed
-		}
-		piece := bodies[i].piece
-		content, body, done, err := s.take(piece)
-		s.shared = s.whole > 0
-		switch {
-		case err != nil:
+		if err := s.verified(&bodies[i]); err != nil {
 			return err
-		case begins && Content(piece[0]) != Message && Content(piece[0]) != Part:
-			return errors.New("a shared body without a message")
-		case done && content != Part:
-			h.ready = append(h.ready, parcel{content, body})
 		}
+	}
+	return nil
+}
+
+// verified takes a shared body whose tag is valid.
+func (s *Session) verified(b *heardBody) error {
+	if b.sealed != nil {
+		return s.keepPart(b.sealed)
+	}
+	begins := s.whole == 0
+	if !begins && !s.shared {
+		return errMixed
+	}
+	content, body, done, err := s.take(b.piece)
+	s.shared = s.whole > 0
+	switch {
+	case err != nil:
+		return err
+	case begins && Content(b.piece[0]) != Message:
+		return errors.New("a shared body without a message")
+	case done:
+		s.hearing.ready = append(s.hearing.ready, parcel{content, body})
 	}
 	return nil
 }

@@ -3,9 +3,12 @@ package sealed
 import (
 	"bytes"
 	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -20,6 +23,7 @@ type crowd struct {
 	readers [2]*reader
 	epochs  map[string]*Epoch // x1 and x2 are epochs of the same set x; y1 is an epoch of the set y
 	bodies  map[string][]byte // first body of each message or part, by its text
+	parts   map[string][]byte // key of each part, by its text
 }
 
 // A reader is a client of a crowd or hall, with the frames that the host has sent it and the
@@ -35,12 +39,12 @@ type reader struct {
 // each reader.
 func newCrowd(t testing.TB, session func(reader int) (client, host *Session)) *crowd {
 	t.Helper()
-	c := &crowd{epochs: map[string]*Epoch{}, bodies: map[string][]byte{}}
+	c := &crowd{epochs: map[string]*Epoch{}, bodies: map[string][]byte{}, parts: map[string][]byte{}}
 	for i := range c.readers {
 		c.readers[i] = &reader{}
 		c.readers[i].client, c.readers[i].host = session(i)
 	}
-	for i, name := range []string{"x1", "y1", "x2", "p1", "q1"} {
+	for i, name := range []string{"x1", "y1", "x2"} {
 		e, err := NewEpoch(uint32(i + 1))
 		if err != nil {
 			t.Fatal(err)
@@ -58,8 +62,8 @@ func newCrowd(t testing.TB, session func(reader int) (client, host *Session)) *c
 	c.share(t, "x2", "f", "g", "h")
 	c.own(t, "third")
 	c.share(t, "y1", "i")
-	c.join(t, "p1", "P")
-	c.join(t, "q1", "Q")
+	c.join(t, "P", `{"id":%d,"result":%q}`)
+	c.join(t, "Q", `{"jsonrpc":"2.0","id":%d,"result":%q}`)
 	for _, r := range c.readers {
 		r.seal(t, Close, AppendClose(ahp.CloseShuttingDown, ""))
 	}
@@ -118,23 +122,23 @@ func (c *crowd) share(t testing.TB, epoch string, texts ...string) {
 	}
 }
 
-// join sends a different message to each reader. All the messages contain the same part, which both
-// readers get in a shared body.
-func (c *crowd) join(t testing.TB, epoch, part string) {
+// join sends a different message to each reader, in this form. All the messages contain the same
+// part, in quotes, which both readers get in a shared body.
+func (c *crowd) join(t testing.TB, part, form string) {
 	t.Helper()
-	c.key(t, epoch)
-	bodies, err := c.epochs[epoch].SealPart([]byte(part))
+	quoted := strconv.Quote(part)
+	key, bodies, err := SealPart([]byte(quoted))
 	if err != nil || len(bodies) != 1 {
 		t.Fatal(len(bodies), err)
 	}
-	c.bodies[part] = bodies[0]
+	c.bodies[part], c.parts[part] = bodies[0], key
 	sum := sha256.Sum256(bodies[0])
 	for i, r := range c.readers {
 		r.host.Give(1)
 		tag := r.host.Tag(sha256.Sum256(sum[:]), r.host.out.count)
 		r.frames = append(r.frames, bodies[0], append([]byte{byte(kindTag)}, tag[:]...))
-		message := fmt.Sprintf(`{"id":%d,"result":%q}`, i, part)
-		r.seal(t, Joined, AppendJoined([]byte(message), strings.Index(message, part), len(part)))
+		message := fmt.Sprintf(form, i, part)
+		r.seal(t, Joined, AppendJoined(key, []byte(message), strings.Index(message, quoted), len(quoted)))
 		r.sent = append(r.sent, message)
 	}
 }
@@ -202,10 +206,13 @@ func (r *reader) wantFound(t interface {
 // key, which each reader has.
 func (c *crowd) forge(text, other string) []byte {
 	body := c.bodies[text]
-	e := c.epochs[[]string{"x1", "y1", "x2", "p1", "q1"}[body[4]-1]]
+	var e *Epoch
 	content := Message
-	if body[4] > 3 {
+	if key := c.parts[text]; key != nil {
+		e, _ = newEpoch(partEpoch, [32]byte(key))
 		content, other = Part, string(deflate([]byte(other)))
+	} else {
+		e = c.epochs[[]string{"x1", "y1", "x2"}[body[4]-1]]
 	}
 	var made []byte
 	err := cut(content, []byte(other), bodyHead, func(frame []byte) error {
@@ -344,6 +351,12 @@ var sharedLies = []sharedLie{
 	{"drops a part", func(c *crowd, f, _ [][]byte) [][]byte { return without(f, c.place("P"), 1) }},
 	{"drops a part and its tag", func(c *crowd, f, _ [][]byte) [][]byte { return without(f, c.place("P"), 2) }},
 	{"drops a part and its message", func(c *crowd, f, _ [][]byte) [][]byte { return without(f, c.place("P"), 3) }},
+	{"drops a part's tag", func(c *crowd, f, _ [][]byte) [][]byte { return without(f, c.place("P")+1, 1) }},
+	{"gives a part as an epoch's body", func(c *crowd, f, _ [][]byte) [][]byte { return at(f, c.place("P"), flipped(c.bodies["P"], 4)) }},
+	{"gives an epoch's body as a part", func(c *crowd, f, _ [][]byte) [][]byte { return at(f, c.place("a"), flipped(c.bodies["a"], 4)) }},
+	{"gives the key of one part with the other", func(c *crowd, f, _ [][]byte) [][]byte {
+		return exchange(f, c.place("P")+2, c.place("Q")+2)
+	}},
 	{"drops a part's message", func(c *crowd, f, _ [][]byte) [][]byte { return without(f, c.place("P")+2, 1) }},
 	{"gives a part behind its message", func(c *crowd, f, _ [][]byte) [][]byte {
 		i := c.place("P")
@@ -497,6 +510,40 @@ func (p *pair) bodies(content Content, body []byte) [][]byte {
 	})
 }
 
+// partKey is the key of the parts that a pair's host sends.
+var partKey = bytes.Repeat([]byte{3}, 32)
+
+// part returns a parcel sealed as the bodies of a part.
+func (p *pair) part(content Content, body []byte) [][]byte {
+	p.Helper()
+	e, err := newEpoch(partEpoch, [32]byte(partKey))
+	if err != nil {
+		p.Fatal(err)
+	}
+	bodies, err := e.seal(content, body)
+	if err != nil {
+		p.Fatal(err)
+	}
+	return bodies
+}
+
+// joined returns a Joined parcel with the key of a part, as a record.
+func (p *pair) joined(key []byte) [][]byte {
+	p.Helper()
+	frames, err := p.host.Seal(Joined, AppendJoined(key, []byte("message"), 1, 1))
+	if err != nil {
+		p.Fatal(err)
+	}
+	return frames
+}
+
+// randomBytes returns n bytes that cannot be compressed.
+func randomBytes(n int) []byte {
+	b := make([]byte, n)
+	rand.NewChaCha8([32]byte{}).Read(b)
+	return b
+}
+
 // records returns a message sealed as records.
 func (p *pair) records(body []byte) [][]byte {
 	p.Helper()
@@ -530,18 +577,42 @@ func TestHostKeepsToSharedForms(t *testing.T) {
 			return append(bodies, p.tag(1, bodies...))
 		}
 	}
+	joined := func(content Content, body, key []byte) func(p *pair) [][]byte {
+		return func(p *pair) [][]byte {
+			bodies := p.part(content, body)
+			return append(append(bodies, p.tag(1, bodies...)), p.joined(key)...)
+		}
+	}
 	forms := map[string]func(p *pair) [][]byte{
 		"a tag for no body": func(p *pair) [][]byte { return [][]byte{p.tag(1)} },
 		"a compressed body": one(packed, deflate([]byte("message"))),
 		"a heartbeat":       one(Heartbeat, make([]byte, 8)),
 		"a close":           one(Close, AppendClose(ahp.CloseForbidden, "")),
 		"a key of an epoch": one(EpochKey, make([]byte, 36)),
-		"a joined message":  one(Joined, AppendJoined([]byte("message"), 1, 1)),
-		"a damaged part":    one(Part, []byte("message")),
-		"an empty part":     one(Part, deflate(nil)),
+		"a joined message":  one(Joined, AppendJoined(partKey, []byte("message"), 1, 1)),
+		"a part":            one(Part, deflate([]byte("a"))),
+		"the epoch of parts": func(p *pair) [][]byte {
+			frames, err := p.host.Seal(EpochKey, make([]byte, 36))
+			if err != nil {
+				p.Fatal(err)
+			}
+			return frames
+		},
+		"a damaged part":               joined(Part, []byte("message"), partKey),
+		"an empty part":                joined(Part, deflate(nil), partKey),
+		"a message in place of a part": joined(Message, []byte("message"), partKey),
+		"a part with a different key":  joined(Part, deflate([]byte("a")), make([]byte, 32)),
+		"a part without its end": func(p *pair) [][]byte {
+			bodies := p.part(Part, deflate(randomBytes(pieceSize+100)))
+			return append(bodies[:1:1], append([][]byte{p.tag(1, bodies[0])}, p.joined(partKey)...)...)
+		},
 		"two parts": func(p *pair) [][]byte {
-			bodies := append(p.bodies(Part, deflate([]byte("a"))), p.bodies(Part, deflate([]byte("b")))...)
+			bodies := append(p.part(Part, deflate([]byte("a"))), p.part(Part, deflate([]byte("b")))...)
 			return append(bodies, p.tag(1, bodies...))
+		},
+		"a part inside of a message": func(p *pair) [][]byte {
+			front, part := p.bodies(Message, long)[0], p.part(Part, deflate([]byte("a")))[0]
+			return [][]byte{front, part, p.tag(1, front, part)}
 		},
 		"a part in a record": func(p *pair) [][]byte {
 			frames, err := p.host.Seal(Part, deflate([]byte("message")))
@@ -551,16 +622,12 @@ func TestHostKeepsToSharedForms(t *testing.T) {
 			return frames
 		},
 		"a joined message without a part": func(p *pair) [][]byte {
-			frames, err := p.host.Seal(Joined, AppendJoined([]byte("message"), 1, 1))
-			if err != nil {
-				p.Fatal(err)
-			}
-			return frames
+			return p.joined(partKey)
 		},
 		"a part outside of its message": func(p *pair) [][]byte {
-			bodies := p.bodies(Part, deflate([]byte("a")))
+			bodies := p.part(Part, deflate([]byte("a")))
 			bodies = append(bodies, p.tag(1, bodies...))
-			frames, err := p.host.Seal(Joined, []byte{0, 0, 0, 9, 'x'})
+			frames, err := p.host.Seal(Joined, append(bytes.Clone(partKey), 0, 0, 0, 9, 'x'))
 			if err != nil {
 				p.Fatal(err)
 			}
@@ -602,6 +669,13 @@ func TestHostKeepsToSharedForms(t *testing.T) {
 	frames := [][]byte{bodies[0], p.tag(1, bodies[0]), bodies[1], p.tag(1, bodies[1])}
 	if got, err := p.opens(append(frames, p.records([]byte("own"))...)...); err != nil || !slices.Equal(got, []string{string(long), "own"}) {
 		t.Errorf("a message with two tags: %d messages, %v; want the shared and the own message", len(got), err)
+	}
+	p = newPair(t)
+	whole := randomBytes(pieceSize + 100)
+	bodies = p.part(Part, deflate(whole))
+	frames = append([][]byte{bodies[0], p.tag(1, bodies[0]), bodies[1], p.tag(1, bodies[1])}, p.joined(partKey)...)
+	if got, err := p.opens(frames...); err != nil || !slices.Equal(got, []string{"m" + string(whole) + "ssage"}) {
+		t.Errorf("a part under two tags: %d messages, %v", len(got), err)
 	}
 	p.host.Give(maxRecords)
 	if _, err := p.host.Seal(Message, nil); !errors.Is(err, errSpent) {
@@ -647,6 +721,46 @@ func FuzzShared(f *testing.F) {
 				t.Fatal("a message without the host's tag opens; want an error")
 			case done && (content != Message || len(got) > len(plain)):
 				t.Fatalf("a frame opens as content %d with %d bytes; want a message, no longer than sent", content, len(got))
+			}
+		}
+	})
+}
+
+// FuzzPart gives a client a part with arbitrary plaintext and a valid tag, and then a Joined parcel
+// with arbitrary content behind the key. The client must not panic, and must not deliver more bytes
+// than its limit.
+func FuzzPart(f *testing.F) {
+	f.Add([]byte{byte(Part), 0, 0, 0, 2, 3, 0, 0}, []byte{0, 0, 0, 0, '7'})
+	f.Add([]byte{byte(Joined), 0, 0, 0, 0}, []byte{0, 0, 0, 1, '{', '}'})
+	for _, text := range []string{"{}", "[1]"} {
+		small := deflate([]byte(text))
+		plain := binary.BigEndian.AppendUint32([]byte{byte(Part)}, uint32(len(small)))
+		plain = append(plain, small...)
+		f.Add(append(plain, make([]byte, Padded(len(plain))-len(plain))...), []byte{0, 0, 0, 0, '7'})
+	}
+	f.Fuzz(func(t *testing.T, plain, rest []byte) {
+		half, err1 := newHalf([32]byte{1})
+		e, err2 := newEpoch(partEpoch, [32]byte(partKey))
+		if err := errors.Join(err1, err2); err != nil {
+			t.Fatal(err)
+		}
+		client, host := &Session{client: true, limit: 1 << 16, in: half}, &Session{out: half}
+		head := []byte{byte(kindBody), 0, 0, 0, 0, 0, 0, 0, 0}
+		body := e.aead.Seal(bytes.Clone(head), bodyNonce(head), plain, head)
+		sum := sha256.Sum256(body)
+		host.Give(1)
+		tag := host.Tag(sha256.Sum256(sum[:]), 0)
+		joined, err := host.Seal(Joined, append(bytes.Clone(partKey), rest...))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, frame := range append([][]byte{body, append([]byte{byte(kindTag)}, tag[:]...)}, joined...) {
+			content, got, done, err := client.Open(frame)
+			switch {
+			case err != nil:
+				return
+			case done && (content != Message || len(got) > client.limit+100):
+				t.Fatalf("opens as content %d with %d bytes", content, len(got))
 			}
 		}
 	})

@@ -1,6 +1,6 @@
 // This device's keys. Scripts cannot read their private parts.
 
-import { base64url, concat, fromBase64url, type Bytes } from './bytes';
+import { base64url, concat, fromBase64url, hex, type Bytes } from './bytes';
 
 /** An X25519 key pair. */
 export interface Secret { private: CryptoKey; public: Bytes }
@@ -10,6 +10,7 @@ export interface Device { secret: Secret; signer: CryptoKey; verifier: Bytes }
 
 export const keySize = 32;
 export const verifierSize = 65;
+export const shortVerifierSize = 33;
 export const signatureSize = 64;
 
 const x25519 = { name: 'X25519' };
@@ -56,6 +57,20 @@ export async function sign(device: Device, text: Bytes): Promise<Bytes> {
 export function readVerifier(point: Bytes): Promise<CryptoKey> {
   if (point.length !== verifierSize || point[0] !== 4) throw new Error('a signing key of a wrong form');
   return crypto.subtle.importKey('raw', point, ecdsa, true, ['verify']);
+}
+
+const prime = 2n ** 256n - 2n ** 224n + 2n ** 192n + 2n ** 96n - 1n; // of P-256: y² = x³ - 3x + curveB
+const curveB = 0x5ac635d8_aa3a93e7_b3ebbd55_769886bc_651d06b0_cc53b0f6_3bce3c3e_27d2604bn;
+
+/** Returns a verifier in its long form. Not every browser imports the compressed form. */
+export function longVerifier(short: Bytes): Bytes {
+  const x = BigInt(`0x${hex(short.subarray(1))}`);
+  const square = (x ** 3n + (prime - 3n) * x + curveB) % prime;
+  let y = 1n;
+  for (let bits = (prime + 1n) / 4n, power = square; bits > 0n; bits >>= 1n, power = power * power % prime) if (bits & 1n) y = y * power % prime;
+  if (short.length !== shortVerifierSize || (short[0] & 254) !== 2 || x >= prime || y * y % prime !== square) throw new Error('a signing key of a wrong form');
+  if (y % 2n !== BigInt(short[0] & 1)) y = prime - y;
+  return concat([4], short.subarray(1), y.toString(16).padStart(64, '0').match(/../g)!.map((two) => parseInt(two, 16)));
 }
 
 export async function verify(verifier: Bytes, text: Bytes, signature: Bytes): Promise<boolean> {

@@ -2,7 +2,7 @@
 // split into records.
 
 import { concat, digest, padded, purpose, textOf, utf8, type Bytes } from './bytes';
-import { readVerifier, signatureSize, signing, verifierSize } from './keys';
+import { longVerifier, readVerifier, shortVerifierSize, signatureSize, signing } from './keys';
 import { Lie } from './lie';
 import { t } from '../language';
 
@@ -19,7 +19,9 @@ const bodyHead = 9; // of a shared body: kind, epoch, number
 const crowdHead = 13; // of a crowd's message: kind, generation, number
 const crowdFront = crowdHead + signatureSize;
 const leaves = 8; // bytes of a Place that leaves
-const enters = 4 + 8 + 32 + verifierSize;
+const enters = 32 + shortVerifierSize; // before the number
+const joinedHead = 32 + 4; // of a Joined: the part's key and place
+const partEpoch = 0; // in the bodies of parts; no epoch has this number
 const mostEpochs = 256;
 const mostHeard = 1 << 16; // shared bodies that wait for a tag
 const mostRecords = 2 ** 32; // the same bound applies to shared bodies
@@ -61,11 +63,14 @@ const nonce = (use: number, n: number) => concat([0, 0, 0, use], u64(n));
 
 const sha256 = async (bytes: Bytes): Promise<Bytes> => new Uint8Array(await crypto.subtle.digest('SHA-256', bytes));
 
+/** A piece of a parcel. A body of a part is still sealed. */
+interface Piece { bytes: Bytes; part?: boolean }
+
 /** A shared body that waits for its tag. */
-interface Heard { sum: Promise<Bytes>; piece: Promise<Bytes> }
+interface Heard { sum: Promise<Bytes>; piece: Promise<Piece> }
 
 /** The client's place in a crowd. */
-interface Seat { generation: number; number: bigint; secret: Bytes; key: CryptoKey; verifier: CryptoKey }
+interface Seat { generation?: number; number: bigint; secret: Bytes; key: CryptoKey; verifier: CryptoKey }
 
 /** The client's end of a sealed stream. */
 export class Session {
@@ -79,7 +84,8 @@ export class Session {
   #pieces: Bytes[] = [];
   #arrived = 0; // bytes of it that have arrived
   #way = 0; // kind of the messages that bring the pieces
-  #part: Bytes | undefined; // part that waits for its message
+  #part: Bytes[] = []; // bodies of the part that waits for its message
+  #partBytes = 0;
   #epochs = new Map<number, CryptoKey>(); // keys of shared bodies, oldest first
   #heard: Heard[] = [];
   #heardBytes = 0;
@@ -127,8 +133,8 @@ export class Session {
         const parcels: Parcel[] = [];
         const seated = this.#seat;
         if (seated && frame[0] !== kinds.record && frame[0] !== kinds.crowd) throw new Lie('shared bodies inside of a crowd');
-        for (const piece of frame[0] === kinds.crowd ? await pieces.then(() => this.#told(frame)) : await pieces) {
-          const parcel = await this.#take(piece, frame[0]);
+        for (const { bytes, part } of frame[0] === kinds.crowd ? await pieces.then(() => this.#told(frame)) : await pieces) {
+          const parcel = part ? this.#keepPart(bytes) : await this.#take(bytes, frame[0]);
           if (parcel) parcels.push(parcel);
         }
         if (frame[0] === kinds.record) this.opened++;
@@ -145,13 +151,13 @@ export class Session {
   }
 
   /** Returns the pieces of parcels that a message proves to be genuine. */
-  async #read(frame: Bytes): Promise<Bytes[]> {
+  async #read(frame: Bytes): Promise<Piece[]> {
     if (frame[0] === kinds.body) {
       await this.#hear(frame);
       return [];
     }
     if (frame[0] === kinds.crowd && this.#heard.length === 0) return []; // see told
-    return frame[0] === kinds.tag ? this.#verify(frame) : [await this.#decrypt(frame)];
+    return frame[0] === kinds.tag ? this.#verify(frame) : [{ bytes: await this.#decrypt(frame) }];
   }
 
   async #decrypt(frame: Bytes): Promise<Bytes> {
@@ -166,29 +172,30 @@ export class Session {
   }
 
   /** Stores a shared body. Until its tag arrives, any reader in its set could have forged it. */
-  #hear(frame: Bytes): Promise<Bytes> {
+  #hear(frame: Bytes): Promise<Piece> {
     if (frame.length <= bodyHead + tagSize || frame.length > bodyHead + pieceSize + tagSize) throw new Lie('not a shared body');
     this.#heardBytes += frame.length;
     if (this.#heardBytes > this.#limit + 2 * pieceSize || this.#heard.length >= mostHeard) throw new Lie('too many shared bodies without a tag');
-    const piece = this.#decryptBody(frame, this.#turn);
+    const piece = this.#openBody(frame, this.#turn);
     piece.catch(() => {}); // reported in its turn
     this.#heard.push({ sum: sha256(frame), piece });
     return piece;
   }
 
-  async #decryptBody(frame: Bytes, before: Promise<unknown>): Promise<Bytes> {
-    const [epoch, number] = [u32(frame, 1), u32(frame, 5)];
+  async #openBody(frame: Bytes, before: Promise<unknown>): Promise<Piece> {
+    const epoch = u32(frame, 1);
+    if (epoch === partEpoch) return { bytes: frame, part: true };
     const key = this.#epochs.get(epoch) ?? await before.then(() => this.#epochs.get(epoch)); // the key may be in the record before
     if (!key) throw new Lie('a shared body of an unknown epoch');
     try {
-      return new Uint8Array(await crypto.subtle.decrypt({ name: 'AES-GCM', iv: nonce(0, number), additionalData: frame.subarray(0, bodyHead) }, key, frame.subarray(bodyHead)));
+      return { bytes: await decryptBody(key, frame) };
     } catch {
       throw new Lie('a shared body that was changed');
     }
   }
 
   /** Verifies the tag of all shared bodies that wait for one. */
-  async #verify(frame: Bytes): Promise<Bytes[]> {
+  async #verify(frame: Bytes): Promise<Piece[]> {
     const heard = this.#heard;
     if (frame.length !== 1 + tagSize || heard.length === 0) throw new Lie('not the tag of shared bodies');
     const [iv, records] = [nonce(1, this.#tags++), u64(this.#in.count)];
@@ -205,13 +212,14 @@ export class Session {
   }
 
   /** Opens a message of the client's crowd, which the host has signed: all members know the key. */
-  async #told(frame: Bytes): Promise<Bytes[]> {
+  async #told(frame: Bytes): Promise<Piece[]> {
     const seat = this.#seat;
     if (!seat || frame.length <= crowdFront + tagSize || frame.length > crowdFront + pieceSize + tagSize) throw new Lie('a message of no crowd');
     const [head, signature, sealed] = [frame.subarray(0, crowdHead), frame.subarray(crowdHead, crowdFront), frame.subarray(crowdFront)];
     const follows = new DataView(head.buffer, head.byteOffset).getBigUint64(5) === seat.number;
     if (!follows || !await crypto.subtle.verify(signing, seat.verifier, signature, concat(purpose('crowd'), head, sealed))) throw new Lie('a message of a crowd that does not follow, or that the host has not signed');
     const generation = u32(head, 1);
+    seat.generation ??= generation; // the first message has that of the key
     if (generation === seat.generation + 1) {
       seat.generation = generation;
       seat.secret = await digest('crowd key', seat.secret);
@@ -220,7 +228,7 @@ export class Session {
     try {
       const piece = new Uint8Array(await crypto.subtle.decrypt({ name: 'AES-GCM', iv: concat([0, 0, 0, 0], head.subarray(5)), additionalData: head }, seat.key, sealed));
       seat.number++;
-      return [piece];
+      return [{ bytes: piece }];
     } catch {
       throw new Lie('a message of a crowd that was changed');
     }
@@ -234,9 +242,10 @@ export class Session {
       this.#seat = undefined;
       return;
     }
-    if (body.length !== enters || this.#seat) throw new Error('a place in a crowd out of turn');
-    const secret = body.slice(12, 44);
-    this.#seat = { generation: from.getUint32(0), number: from.getBigUint64(4), secret, key: await opener(secret), verifier: await readVerifier(body.slice(44)) };
+    if (body.length < enters || body.length > enters + 8 || body[enters] === 0 || this.#seat) throw new Error('a place in a crowd out of turn');
+    const secret = body.slice(0, 32);
+    const number = body.subarray(enters).reduce((n, byte) => n << 8n | BigInt(byte), 0n);
+    this.#seat = { number, secret, key: await opener(secret), verifier: await readVerifier(longVerifier(body.slice(32, enters))) };
   }
 
   /** Keeps the keys of epochs and the place in a crowd, and returns the other parcels. */
@@ -245,7 +254,7 @@ export class Session {
       if (what === content.place) await this.#sit(body);
       if (what !== content.epochKey) continue;
       const epoch = u32(body, 0);
-      if (body.length !== 36 || this.#epochs.has(epoch)) throw new Error('a wrong key of an epoch');
+      if (body.length !== 36 || epoch === partEpoch || this.#epochs.has(epoch)) throw new Error('a wrong key of an epoch');
       for (const oldest of this.#epochs.keys()) if (this.#epochs.size >= mostEpochs) this.#epochs.delete(oldest);
       this.#epochs.set(epoch, await opener(body.slice(4)));
     }
@@ -281,29 +290,50 @@ export class Session {
     const body = parcel.subarray(headSize, end);
     if (!toClient.includes(parcel[0])) throw new Error('a sealed record of an unknown kind: the host has a newer version');
     if (parcel[0] === content.packed) return { content: content.message, body: await inflate(body, this.#limit) };
-    if (parcel[0] === content.joined) return { content: content.message, body: this.#join(body) };
-    if (parcel[0] !== content.part) return { content: parcel[0], body };
-    if (this.#part) throw new Error('a part of no message');
-    this.#part = await inflate(body, this.#limit);
-    if (this.#part.length === 0) throw new Error('a part of no message');
-    return undefined;
+    if (parcel[0] === content.joined) return { content: content.message, body: await this.#join(body) };
+    return { content: parcel[0], body };
+  }
+
+  /** Keeps a body of a part for the next Joined, which has the key. */
+  #keepPart(frame: Bytes): undefined {
+    this.#partBytes += frame.length;
+    if (this.#whole > 0) throw new Error('a sealed message in two parts of different kinds');
+    if (u32(frame, 5) !== this.#part.length || this.#partBytes > this.#limit + 2 * pieceSize) throw new Error('a part of no message, or one that is too long');
+    this.#part.push(frame);
   }
 
   /** Inserts the part that waits into its message. */
-  #join(body: Bytes): Bytes {
-    const part = this.#part;
-    this.#part = undefined;
-    if (!part || body.length < 4 || body.length - 4 + part.length > this.#limit) throw new Error('a message without its part');
-    const [at, rest] = [u32(body, 0), body.subarray(4)];
+  async #join(body: Bytes): Promise<Bytes> {
+    const part = await this.#openPart(body);
+    if (body.length + part.length > this.#limit) throw new Error('a message with a part that is too long');
+    const [at, rest] = [u32(body, 32), body.subarray(joinedHead)];
+    if (at === 0) return concat(utf8('{"jsonrpc":"2.0","id":'), rest, utf8(',"result":'), part, utf8('}'));
     if (at > rest.length) throw new Error('a message without the place of its part');
     return concat(rest.subarray(0, at), part, rest.subarray(at));
+  }
+
+  /** Decrypts the part that waits with the key in its Joined. */
+  async #openPart(joined: Bytes): Promise<Bytes> {
+    const frames = this.#part;
+    this.#part = [];
+    this.#partBytes = 0;
+    if (joined.length < joinedHead || frames.length === 0) throw new Error('a message without its part');
+    const key = await opener(joined.slice(0, 32));
+    const parcels = [];
+    for (const frame of frames) parcels.push(await this.#take(await decryptBody(key, frame), kinds.body));
+    const small = parcels.pop();
+    if (!small || parcels.some((p) => p)) throw new Error('a part that is none');
+    const part = await inflate(small.body, this.#limit);
+    if (part.length === 0) throw new Error('an empty part');
+    return part;
   }
 }
 
 /** Whether a parcel may come in messages of a kind. */
 function mayBring(way: number, what: number): boolean {
   if (way === kinds.crowd) return what === content.told || what === content.heartbeat;
-  if (way === kinds.tag) return what === content.message || what === content.part;
+  if (way === kinds.tag) return what === content.message;
+  if (way === kinds.body) return what === content.part; // in bodies whose key came in a Joined
   return what !== content.told && what !== content.part;
 }
 
@@ -318,6 +348,12 @@ function split(parcel: Parcel): Parcel[] {
     rest = rest.subarray(end);
   }
   return parcels;
+}
+
+/** Decrypts a shared body. */
+async function decryptBody(key: CryptoKey, frame: Bytes): Promise<Bytes> {
+  const how = { name: 'AES-GCM', iv: nonce(0, u32(frame, 5)), additionalData: frame.subarray(0, bodyHead) };
+  return new Uint8Array(await crypto.subtle.decrypt(how, key, frame.subarray(bodyHead)));
 }
 
 const opener = (key: Bytes) => crypto.subtle.importKey('raw', key, 'AES-GCM', false, ['decrypt']);
@@ -366,10 +402,16 @@ export function readClose(body: Bytes): Bye {
 
 export interface Welcome { subject: string; level: string; end: number }
 
+const shortWelcome = 1 + 8; // level, end
 const levels = ['read', 'talk', 'approve', 'write', 'admin'];
 
-/** Reads a Welcome. Unknown members are ignored. */
+/** Reads a Welcome. Unknown members are ignored. That for a link's viewer is short, and has no subject. */
 export function readWelcome(body: Bytes): Welcome {
+  if (body.length === shortWelcome) {
+    const end = Number(new DataView(body.buffer, body.byteOffset).getBigUint64(1));
+    if (!levels[body[0]] || !Number.isSafeInteger(end)) throw new Error('a welcome that cannot be read');
+    return { subject: '', level: levels[body[0]], end };
+  }
   const { subject, level, end } = JSON.parse(textOf(body)) ?? {};
   if (typeof subject !== 'string' || !levels.includes(level) || !Number.isSafeInteger(end)) throw new Error('a welcome that cannot be read');
   return { subject, level, end };

@@ -1,1 +1,0 @@
-import{a,b,c}from"./chunk-42A7BTCZ.js";import"./chunk-YW4F6FA7.js";import"./chunk-ZESIRKJZ.js";import"./chunk-ROPOSB5I.js";import"./chunk-ZJFNDJT2.js";import"./chunk-WBDUSTJA.js";import"./chunk-QQK6VQZT.js";import"./chunk-HVB2ASNA.js";import"./chunk-RMCOZIBH.js";import"./chunk-XDL3UVAV.js";import"./chunk-LSR4YRET.js";export{a as leave,b as leaveAll,c as sweep};

@@ -1,1 +1,0 @@
-import{a,b,c}from"./chunk-E7VC3F2N.js";import"./chunk-Z4HP7YOX.js";import"./chunk-NYB63J4J.js";import"./chunk-26WMZINT.js";import"./chunk-YW4F6FA7.js";import"./chunk-WBDUSTJA.js";import"./chunk-QQK6VQZT.js";import"./chunk-HVB2ASNA.js";import"./chunk-RMCOZIBH.js";import"./chunk-XDL3UVAV.js";import"./chunk-LSR4YRET.js";export{c as LeftAll,b as LeftHere,a as WakeAt};

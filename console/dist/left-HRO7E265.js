@@ -1,1 +1,0 @@
-import{a,b,c,d}from"./chunk-YW4F6FA7.js";import"./chunk-QQK6VQZT.js";import"./chunk-HVB2ASNA.js";import"./chunk-RMCOZIBH.js";import"./chunk-XDL3UVAV.js";import"./chunk-LSR4YRET.js";export{a as Conflict,d as Leaving,c as forgetKeys,b as lives};

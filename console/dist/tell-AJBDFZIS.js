@@ -1,1 +1,0 @@
-import{a,b,c,d,e}from"./chunk-ZESIRKJZ.js";import"./chunk-ROPOSB5I.js";import"./chunk-ZJFNDJT2.js";import"./chunk-WBDUSTJA.js";import"./chunk-QQK6VQZT.js";import"./chunk-HVB2ASNA.js";import"./chunk-RMCOZIBH.js";import"./chunk-XDL3UVAV.js";import"./chunk-LSR4YRET.js";export{a as forgetDetails,b as keepDetails,c as setDetails,d as tell,e as tellAll};
