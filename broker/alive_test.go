@@ -92,7 +92,7 @@ func TestBusyLineIsNotAsked(t *testing.T) {
 		}
 		synctest.Wait()
 		if asks.Load() > 0 {
-			t.Errorf("asked %d times", asks.Load())
+			t.Errorf("a busy line is asked %d times; want 0", asks.Load())
 		}
 		go func() { _, _ = far.Read(make([]byte, 10)) }() // reads the probe and does not answer
 		if err := <-ended; !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(spoke) != idleTimeout || asks.Load() != 1 {

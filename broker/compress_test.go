@@ -123,7 +123,7 @@ func TestCompressionIsAskedFor(t *testing.T) {
 			got := make(chan []byte, 1)
 			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if asked := r.Header.Get(CompressHeader); asked != test.compress || asked != "" && Compresses(asked) != asked {
-					t.Errorf("asked for %q", asked)
+					t.Errorf("the agent asks for the compression %q; want %q, a compression that Compresses knows", asked, test.compress)
 				}
 				if test.knows != "" {
 					w.Header().Set(CompressHeader, test.knows)
@@ -154,7 +154,7 @@ func TestCompressionIsAskedFor(t *testing.T) {
 				t.Fatal("the relay gets nothing for a minute; want the agent's first bytes")
 			}
 			if plain := string(first) == text; plain == (test.compress == Zstandard && test.knows == Zstandard) {
-				t.Errorf("the relay got %q", first)
+				t.Errorf("the relay got the bytes %q; want them compressed only if both sides know Zstandard", first)
 			}
 		})
 	}

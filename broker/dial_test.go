@@ -103,7 +103,7 @@ func TestAgentComesBack(t *testing.T) {
 
 	agent, err := broker.DialAgent(t.Context(), cfg)
 	if err != nil {
-		t.Fatalf("DialAgent: %v", err)
+		t.Fatalf("DialAgent: %v; want no error", err)
 	}
 	t.Cleanup(agent.Close)
 	if err := natssite.Next(t, "retry", evs.Retrying); !strings.Contains(err.Error(), "connection refused") {
@@ -205,7 +205,7 @@ func TestAgentWithoutCredentials(t *testing.T) {
 	evs, cfg := natssite.Watched(cfg)
 	agent, err := broker.DialAgent(t.Context(), cfg)
 	if err != nil {
-		t.Fatalf("DialAgent: %v", err)
+		t.Fatalf("DialAgent: %v; want no error", err)
 	}
 	t.Cleanup(agent.Close)
 	for err := range evs.Retrying {
@@ -534,7 +534,7 @@ func TestAgentOverWebSocket(t *testing.T) {
 			natssite.WantPassage(t, agent, relay, "ahp.v1.acme.laptop.up")
 			natssite.WantPassage(t, relay, agent, "ahp.v1.acme.laptop.down")
 			if got := authorization.Load(); got != "Bearer "+test.name {
-				t.Errorf("Authorization = %q", got)
+				t.Errorf("Authorization = %q; want Bearer %s", got, test.name)
 			}
 			if got := p.tunnels.Load() > 0; got != test.proxy {
 				t.Errorf("went through the proxy: %v; want %v", got, test.proxy)
@@ -720,7 +720,7 @@ func TestFullReceiverReportsItsLosses(t *testing.T) {
 		}
 	}
 	if got := natssite.Next(t, "Dropped", evs.Dropped); got != "ahp.v1.acme.laptop.down" {
-		t.Errorf("Dropped(%q)", got)
+		t.Errorf("Dropped(%q); want ahp.v1.acme.laptop.down", got)
 	}
 }
 

@@ -48,7 +48,7 @@ func TestServerFollowsKeys(t *testing.T) {
 	follow := func() {
 		t.Helper()
 		if changed, err := keys.Reload(); !changed || err != nil {
-			t.Fatalf("Reload = %v, %v", changed, err)
+			t.Fatalf("Reload = %v, %v; want true and no error", changed, err)
 		}
 		if err := server.KeysChanged(); err != nil {
 			t.Fatal(err)

@@ -41,7 +41,7 @@ func TestReadIsIdle(t *testing.T) {
 		buf := make([]byte, 10)
 		for range 3 {
 			if n, err := c.Read(buf); n != 1 || err != nil {
-				t.Fatalf("Read = %d, %v", n, err)
+				t.Fatalf("Read = %d, %v; want 1 byte", n, err)
 			}
 		}
 		_, err := c.Read(buf)
@@ -52,7 +52,7 @@ func TestReadIsIdle(t *testing.T) {
 			t.Errorf("given up after %v; want %v", got, want)
 		}
 		if _, err := far.Write([]byte("x")); err == nil {
-			t.Error("still open")
+			t.Error("the connection is open after the idle timeout; want it closed")
 		}
 	})
 }

@@ -48,7 +48,7 @@ func TestGroupedBytesLeaveTogether(t *testing.T) {
 			p := bytes.Repeat([]byte{byte(len(said))}, rapid.SampledFrom([]int{0, 1, 100, mostHeld / 3, mostHeld, mostHeld + 1}).Draw(t, "bytes"))
 			said = append(said, p...)
 			if n, err := conn.Write(p); n != len(p) || err != nil {
-				t.Fatalf("Write = %d, %v", n, err)
+				t.Fatalf("Write = %d, %v; want all bytes and no error", n, err)
 			}
 			return len(p)
 		}
@@ -91,7 +91,7 @@ func TestFailedWriteEndsTheConnection(t *testing.T) {
 	conn, _ := c.letOut(below, nil)
 	c.Together("", func() {
 		if _, err := conn.Write([]byte("held")); err != nil {
-			t.Errorf("Write: %v", err)
+			t.Errorf("Write: %v; want no error", err)
 		}
 		below.fails = true
 	})

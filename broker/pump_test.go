@@ -53,7 +53,7 @@ func TestPumpCopiesInOrder(t *testing.T) {
 			}
 			var got bytes.Buffer
 			if err := Pump(&got, r); !errors.Is(err, io.ErrClosedPipe) {
-				rt.Fatalf("it ends with %v", err)
+				rt.Fatalf("Pump = %v; want io.ErrClosedPipe", err)
 			}
 			if !bytes.Equal(got.Bytes(), want) {
 				rt.Fatalf("%d bytes arrive as %d bytes, or they differ; want the same", len(want), got.Len())
@@ -70,7 +70,7 @@ func TestPumpCopiesInOrder(t *testing.T) {
 			r.pauses = append(r.pauses, time.Second+quietRead, time.Minute, time.Minute)
 		}
 		if err := Pump(io.Discard, r); !errors.Is(err, io.ErrClosedPipe) {
-			t.Fatalf("it ends with %v", err)
+			t.Fatalf("Pump = %v; want io.ErrClosedPipe", err)
 		}
 		if r.most > idleBuffer {
 			t.Errorf("the pump waits for a minute with a buffer of %d bytes; want at most idleBuffer", r.most)

@@ -73,7 +73,7 @@ func TestReaderSeesChannelsOnly(t *testing.T) {
 		}
 	}
 	if msg := natssite.Next(t, "what is said on a channel", heard); msg.Subject != "ahp.v1.acme.laptop.chan.x" || string(msg.Data) != "said" {
-		t.Errorf("heard %q on %s", msg.Data, msg.Subject)
+		t.Errorf("the reader heard %q on %s; want said on ahp.v1.acme.laptop.chan.x", msg.Data, msg.Subject)
 	}
 	natssite.WantPassage(t, s.Relay(t), relay, "ahp.v1.acme.laptop.ctl.done")
 	for len(everything) > 0 {

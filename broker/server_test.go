@@ -80,7 +80,7 @@ func TestServerWithoutListener(t *testing.T) {
 	}
 	server, err := embedded.Start(embedded.Config{Keys: keys, Name: "n1", Tenants: natssite.Acme})
 	if err != nil {
-		t.Fatalf("StartServer: %v", err)
+		t.Fatalf("embedded.Start: %v; want no error", err)
 	}
 	t.Cleanup(server.Close)
 	if server.Addr() != nil || server.Name() != "n1" {
@@ -135,7 +135,7 @@ func TestAgentStaysOnItsSubjects(t *testing.T) {
 	}
 	for _, subject := range foreign {
 		if err := agent.Publish(subject, []byte("stolen")); err != nil {
-			t.Errorf("Publish: %v", err)
+			t.Errorf("Publish: %v; want no error", err)
 		}
 		wantViolation(t, evs.Errs, subject)
 	}
@@ -151,14 +151,14 @@ func TestAgentStaysOnItsSubjects(t *testing.T) {
 	heard := make(chan *nats.Msg, 1000)
 	for _, subject := range wide {
 		if _, err := agent.Subscribe(subject, heard); err != nil {
-			t.Errorf("Subscribe: %v", err)
+			t.Errorf("Subscribe: %v; want no error", err)
 		}
 		wantViolation(t, evs.Errs, subject)
 	}
 	for _, subject := range foreign {
 		if !strings.HasPrefix(subject, "$") {
 			if err := relay.Publish(subject, []byte("secret")); err != nil {
-				t.Errorf("Publish: %v", err)
+				t.Errorf("Publish: %v; want no error", err)
 			}
 		}
 	}
@@ -197,7 +197,7 @@ func TestReplySubjectsAreNotChecked(t *testing.T) {
 		t.Fatal(err)
 	}
 	if msg := natssite.Next(t, "request", in); msg.Reply != "ahp.v1.other.host.link.a.b.down" {
-		t.Errorf("reply subject %q", msg.Reply)
+		t.Errorf("the request's reply subject is %q; want the sender's, unchanged", msg.Reply)
 	}
 	if len(evs.Errs) > 0 {
 		t.Errorf("the server reports %v; want no error: if NATS now checks reply subjects, the relay need not", <-evs.Errs)

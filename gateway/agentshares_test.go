@@ -75,7 +75,7 @@ func TestHostAgentSharesOnlyItsHost(t *testing.T) {
 	}
 	for _, bad := range []string{"/s#", "/s#" + strings.Repeat("A", 26), "/s#" + link.ID} {
 		if _, said := follow(t, relay, relay.URL()+bad); !strings.Contains(said, peopleapi.ErrLinkOver.Error()) {
-			t.Errorf("%s: %s", bad, said)
+			t.Errorf("following the address %s: %s; want that the link is over", bad, said)
 		}
 	}
 	for why, ask := range map[string]hostagent.ShareAsk{
@@ -99,7 +99,7 @@ func TestHostAgentSharesOnlyItsHost(t *testing.T) {
 		t.Errorf("share links to the host: %+v, %v; want the owner's, and then the host-agent's with level talk", list, err)
 	}
 	if n, err := laptop.TakeBack(t.Context(), link.ID); n != 1 || err != nil {
-		t.Errorf("taken back: %d, %v", n, err)
+		t.Errorf("TakeBack = %d, %v; want 1 link", n, err)
 	}
 	if status, _ := ada.send("GET", "/api/hosts", got.Token, "", nil, nil); status != http.StatusUnauthorized {
 		t.Errorf("the token of a revoked link: HTTP %d; want 401", status)

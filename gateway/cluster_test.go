@@ -83,13 +83,13 @@ func TestDevicesWorkAtEachRelayOfACluster(t *testing.T) {
 	for _, relay := range []*Relay{one, two} {
 		link, err := relay.SetupLink("")
 		if err != nil || link == "" {
-			t.Fatalf("setup link %q, %v", link, err)
+			t.Fatalf("SetupLink = %q, %v; want a link", link, err)
 		}
 		links = append(links, link)
 	}
 	ada := newPhone(t, one)
 	if status, said := ada.setUp(links[0]); status != http.StatusOK {
-		t.Fatalf("setup: %d %s", status, said)
+		t.Fatalf("using the setup link: HTTP %d %s; want 200", status, said)
 	}
 	if status, said := newPhone(t, two).setUp(links[1]); status != http.StatusBadRequest || !strings.Contains(said, "used up") {
 		t.Errorf("setup by the second relay's link, after an owner exists: HTTP %d %s; want 400, used up", status, said)
@@ -104,7 +104,7 @@ func TestDevicesWorkAtEachRelayOfACluster(t *testing.T) {
 	laptop, poll := newPhone(t, one), url.Values{"grant_type": {peopleapi.GrantDeviceCode}}
 	var code peopleapi.DeviceCode
 	if status, said := laptop.ask("POST", "/auth/device", "", url.Values{"kind": {"device"}}, &code); status != http.StatusOK {
-		t.Fatalf("ask: %d %s", status, said)
+		t.Fatalf("asking for a code: HTTP %d %s; want 200", status, said)
 	}
 	_, id, _ := strings.Cut(code.Complete, "#")
 	poll.Set("device_code", code.DeviceCode)
@@ -117,7 +117,7 @@ func TestDevicesWorkAtEachRelayOfACluster(t *testing.T) {
 	})
 	there.do("POST", "/api/requests/"+id, map[string]any{"approve": true, "code": code.UserCode}, nil)
 	if status, said := laptop.ask("POST", "/auth/token", "", poll, &laptop.in); status != http.StatusOK {
-		t.Fatalf("poll: %d %s", status, said)
+		t.Fatalf("polling for the credentials after the approval: HTTP %d %s; want 200", status, said)
 	}
 
 	// A proof used at the first relay counts as used at the second, when both are

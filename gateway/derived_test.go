@@ -34,7 +34,7 @@ func bearer(p *phone, token string) asks {
 	return func(method, path string, body, answer any) {
 		p.Helper()
 		if status, said := p.send(method, path, token, "", body, answer); status != http.StatusOK {
-			p.Fatalf("%s %s: %d %s", method, path, status, said)
+			p.Fatalf("%s %s: HTTP %d %s; want 200", method, path, status, said)
 		}
 	}
 }
@@ -91,7 +91,7 @@ func newFamily(t *testing.T, one, two *Relay, name string, root asks) *family {
 	}
 	mallory := newPhone(t, one)
 	if status, said := mallory.setUp("#" + f.invite(root, name+"-mallory")); status != http.StatusOK {
-		t.Fatalf("invitation: %d %s", status, said)
+		t.Fatalf("using the invitation: HTTP %d %s; want 200", status, said)
 	}
 	f.devices["device"] = mallory
 	f.tokens["token of the device"] = f.token(mallory.do)
@@ -100,7 +100,7 @@ func newFamily(t *testing.T, one, two *Relay, name string, root asks) *family {
 	f.invites["invitation of the device"] = f.invite(mallory.do, name+"-dave")
 	laptop, poll := f.approves(mallory)
 	if status, said := laptop.ask("POST", "/auth/token", "", poll, &laptop.in); status != http.StatusOK {
-		t.Fatalf("poll: %d %s", status, said)
+		t.Fatalf("polling for the credentials after the approval: HTTP %d %s; want 200", status, said)
 	}
 	f.devices["device of the device"] = laptop
 	f.waiting, f.approved = f.approves(laptop)
@@ -144,7 +144,7 @@ func (f *family) approves(by *phone) (asking *phone, poll url.Values) {
 	asking = newPhone(f.T, f.one)
 	var code peopleapi.DeviceCode
 	if status, said := asking.ask("POST", "/auth/device", "", url.Values{"kind": {"device"}}, &code); status != http.StatusOK {
-		f.Fatalf("ask: %d %s", status, said)
+		f.Fatalf("asking for a code: HTTP %d %s; want 200", status, said)
 	}
 	_, id, _ := strings.Cut(code.Complete, "#")
 	by.do("POST", "/api/requests/"+id, map[string]any{"approve": true, "code": code.UserCode}, nil)
@@ -158,14 +158,14 @@ func (f *family) enrols(by asks, host string) string {
 	agent, key := newPhone(f.T, f.one), auth.NewHostKey()
 	var code peopleapi.DeviceCode
 	if status, said := agent.send("POST", "/auth/device", "", "", url.Values{"kind": {"host"}, "key": {key.PublicText()}}, &code); status != http.StatusOK {
-		f.Fatalf("ask: %d %s", status, said)
+		f.Fatalf("asking for a code: HTTP %d %s; want 200", status, said)
 	}
 	_, id, _ := strings.Cut(code.Complete, "#")
 	by("POST", "/api/requests/"+id, map[string]any{"approve": true, "code": code.UserCode, "host": host}, nil)
 	var got peopleapi.HostCredential
 	poll := url.Values{"grant_type": {peopleapi.GrantDeviceCode}, "device_code": {code.DeviceCode}, "key": {key.PublicText()}}
 	if status, said := agent.send("POST", "/auth/token", "", "", poll, &got); status != http.StatusOK {
-		f.Fatalf("poll: %d %s", status, said)
+		f.Fatalf("polling for the credentials after the approval: HTTP %d %s; want 200", status, said)
 	}
 	return got.Credential.Credential
 }
@@ -188,7 +188,7 @@ func (f *family) opens() {
 	request.Header.Set("Authorization", "Bearer "+token)
 	response, err := http.DefaultClient.Do(request)
 	if err != nil || response.StatusCode != http.StatusOK {
-		f.Fatalf("events: %v, %v", response, err)
+		f.Fatalf("opening the event stream: %v, %v; want HTTP 200", response, err)
 	}
 	f.events = make(chan struct{})
 	go func() {
@@ -264,7 +264,7 @@ func (f *family) wantEnded() {
 	}
 	for name, secret := range f.invites {
 		if status, said := newPhone(f.T, f.two).setUp("#" + secret); status != http.StatusBadRequest {
-			f.Errorf("%s: %d %.200s", name, status, said)
+			f.Errorf("the revoked grant's %s: HTTP %d %.200s; want 400", name, status, said)
 		}
 	}
 	if status, said := f.waiting.ask("POST", "/auth/token", "", f.approved, nil); status != http.StatusBadRequest || !strings.Contains(said, "access_denied") {
@@ -306,7 +306,7 @@ func TestRevokedGrantEndsWhatIsDerivedFromIt(t *testing.T) {
 	}
 	ada := newPhone(t, one)
 	if status, said := ada.setUp(link); status != http.StatusOK {
-		t.Fatalf("setup: %d %s", status, said)
+		t.Fatalf("using the setup link: HTTP %d %s; want 200", status, said)
 	}
 	operator, err := one.Keys().Tokens().IssueOperator("test")
 	if err != nil {
@@ -340,7 +340,7 @@ func TestRevokedGrantEndsWhatIsDerivedFromIt(t *testing.T) {
 			f := family{T: t, one: one, two: two}
 			stolen, poll := f.approves(ada)
 			if status, said := stolen.ask("POST", "/auth/token", "", poll, &stolen.in); status != http.StatusOK {
-				t.Fatalf("poll: %d %s", status, said)
+				t.Fatalf("polling for the credentials after the approval: HTTP %d %s; want 200", status, said)
 			}
 			return stolen.do, func() { ada.at(two).do("DELETE", "/api/devices/"+stolen.in.Device, nil, nil) }
 		},
@@ -348,7 +348,7 @@ func TestRevokedGrantEndsWhatIsDerivedFromIt(t *testing.T) {
 			f := family{T: t, one: one, two: two}
 			bob := newPhone(t, one)
 			if status, said := bob.setUp("#" + f.invite(ada.do, "bob")); status != http.StatusOK {
-				t.Fatalf("invitation: %d %s", status, said)
+				t.Fatalf("using the invitation: HTTP %d %s; want 200", status, said)
 			}
 			return bob.do, func() { ada.at(two).do("DELETE", "/api/people/bob", nil, nil) }
 		},
@@ -396,7 +396,7 @@ func TestOpenInvitationIsWithdrawn(t *testing.T) {
 	}
 	ada := newPhone(t, one)
 	if status, said := ada.setUp(link); status != http.StatusOK {
-		t.Fatalf("setup: %d %s", status, said)
+		t.Fatalf("using the setup link: HTTP %d %s; want 200", status, said)
 	}
 	operator, err := two.Keys().Tokens().IssueOperator("test")
 	if err != nil {
@@ -412,13 +412,13 @@ func TestOpenInvitationIsWithdrawn(t *testing.T) {
 	f := family{T: t, one: one, two: two}
 	bob := newPhone(t, one)
 	if status, said := bob.setUp("#" + f.invite(ada.do, "bob")); status != http.StatusOK {
-		t.Fatalf("invitation: %d %s", status, said)
+		t.Fatalf("using the invitation: HTTP %d %s; want 200", status, said)
 	}
 	var talks struct{ Link string }
 	ada.do("POST", "/api/invites", map[string]any{"subject": "carol", "level": "talk", "hosts": []string{"laptop"}}, &talks)
 	carol := newPhone(t, one)
 	if status, said := carol.setUp(talks.Link); status != http.StatusOK {
-		t.Fatalf("invitation: %d %s", status, said)
+		t.Fatalf("using the invitation: HTTP %d %s; want 200", status, said)
 	}
 	secrets := map[string]string{"by-ada": f.invite(ada.do, "by-ada"), "by-bob": f.invite(bob.do, "by-bob")}
 	var made struct{ Link string }
@@ -432,7 +432,7 @@ func TestOpenInvitationIsWithdrawn(t *testing.T) {
 	by := map[string]string{"by-ada": "owner", "by-bob": "bob", "by-operator": ""}
 	for _, i := range listed(operates, "/operator/invites/default").Invites {
 		if want, ok := by[i.Subject]; !ok || i.By != want || i.Level != "own" || len(i.Hosts) != 1 || time.Until(i.Expires) < 23*time.Hour {
-			t.Errorf("listed is %+v", i)
+			t.Errorf("the list contains the invitation %+v; want the open ones with their giver, level and host", i)
 		}
 		carol.refused(404, "", "DELETE", "/api/invites/"+i.ID, nil)
 		if i.Subject == "by-ada" {
@@ -449,7 +449,7 @@ func TestOpenInvitationIsWithdrawn(t *testing.T) {
 		delete(by, i.Subject)
 	}
 	if len(by) > 0 {
-		t.Errorf("not listed are %v", by)
+		t.Errorf("the list lacks the invitations %v; want all", by)
 	}
 }
 
@@ -463,7 +463,7 @@ func TestRetiredDeviceKeepsWhatItLetIn(t *testing.T) {
 		t.Helper()
 		device, poll := f.approves(by)
 		if status, said := device.ask("POST", "/auth/token", "", poll, &device.in); status != http.StatusOK {
-			t.Fatalf("poll: %d %s", status, said)
+			t.Fatalf("polling for the credentials after the approval: HTTP %d %s; want 200", status, said)
 		}
 		return device
 	}
@@ -488,7 +488,7 @@ func TestRetiredDeviceKeepsWhatItLetIn(t *testing.T) {
 	tablet := comesIn(phone)
 	bob := newPhone(t, relay)
 	if status, said := bob.setUp("#" + f.invite(tablet.do, "bob")); status != http.StatusOK {
-		t.Fatalf("invitation: %d %s", status, said)
+		t.Fatalf("using the invitation: HTTP %d %s; want 200", status, said)
 	}
 	phone.do("DELETE", "/api/devices/"+phone.in.Device, nil, nil)
 	renews(phone, false)
@@ -518,11 +518,11 @@ func TestDerivedDevicesLeaveTheStore(t *testing.T) {
 	// admits another. Only the latter stays.
 	carol := newPhone(t, relay)
 	if status, said := carol.setUp("#" + f.invites["invitation"]); status != http.StatusOK {
-		t.Fatalf("invitation: %d %s", status, said)
+		t.Fatalf("using the invitation: HTTP %d %s; want 200", status, said)
 	}
 	again := newPhone(t, relay)
 	if status, said := again.setUp("#" + f.invite(ada.do, carol.in.Subject)); status != http.StatusOK {
-		t.Fatalf("invitation: %d %s", status, said)
+		t.Fatalf("using the invitation: HTTP %d %s; want 200", status, said)
 	}
 	revoked := relay.registry.Revocations()
 	if err := revoked.Add(auth.Revocation{Token: "stolen", At: time.Now().UTC(), Until: time.Now().Add(time.Hour)}.Spanning()); err != nil {
@@ -594,7 +594,7 @@ func TestLinkEndsWithTheHostsEnrolment(t *testing.T) {
 				t.Fatal(err)
 			}
 			if good(link.Link) {
-				t.Error("the link is good")
+				t.Error("after the enrolment's end, the link is good; want it ended")
 			}
 			_, err = relay.server.Load().caller.VerifyHost(a.token)
 			if !errors.Is(err, auth.ErrTokenRevoked) {

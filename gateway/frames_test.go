@@ -34,7 +34,7 @@ func frameHeader(first byte, size int) []byte {
 func writeFrame(t *testing.T, conn net.Conn, first byte, payload []byte) {
 	t.Helper()
 	if _, err := conn.Write(frame(first, payload)); err != nil {
-		t.Errorf("write: %v", err)
+		t.Errorf("writing a frame: %v; want no error", err)
 	}
 }
 

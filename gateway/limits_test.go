@@ -184,7 +184,7 @@ func TestAddressWithBadTokensIsRefused(t *testing.T) {
 		for _, other := range []string{"192.0.2.2:1000", "127.0.0.1:1000"} {
 			for range 3 {
 				if a := ask(other, "bad"); a.status != http.StatusUnauthorized {
-					w.Errorf("from %s: HTTP %d", other, a.status)
+					w.Errorf("from the address %s: HTTP %d; want 401", other, a.status)
 				}
 			}
 		}

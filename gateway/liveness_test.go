@@ -363,7 +363,7 @@ func TestProbeEndsDeadConnections(t *testing.T) {
 			h.conn.Probe()
 			r := bufio.NewReader(&trickle{conn, 16 << 10, 500 * time.Millisecond})
 			if m, err := readMessage(r); err != nil || len(m) != 2<<20 {
-				t.Fatalf("got %d bytes, %v", len(m), err)
+				t.Fatalf("a slow message has %d bytes, %v; want 2 MiB", len(m), err)
 			}
 			if n := len(w.server.hosts.all()); n != 1 {
 				t.Errorf("%d clients are left; want 1", n)

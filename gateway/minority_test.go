@@ -46,7 +46,7 @@ func TestMinorityChangesNothing(t *testing.T) {
 					return r.Code == http.StatusOK
 				}
 				if ready() != want.ready {
-					t.Errorf("ready: %v", ready())
+					t.Errorf("ready = %v; want %v", ready(), want.ready)
 				}
 				if want.reads {
 					w.hostConn(1).send(`{"jsonrpc":"2.0","method":"action","params":{"channel":"ahp-root://"}}`)
@@ -72,7 +72,7 @@ func TestMinorityChangesNothing(t *testing.T) {
 				}
 				_, release, err := w.server.hosts.lend(w.server.life, testTenant, testHost)
 				if away := errors.Is(err, canvas.ErrHostAway); away == want.changes {
-					t.Errorf("a canvas: %v", err)
+					t.Errorf("opening a canvas: %v; want ErrHostAway only if changes are refused", err)
 				}
 				if err == nil {
 					release()
@@ -129,7 +129,7 @@ func TestShortCutHasNoEffect(t *testing.T) {
 			}
 			advised = 0
 			if len(effects) != step.effects {
-				t.Fatalf("%+v: effects %v", step, effects)
+				t.Fatalf("after %+v, the effects are %v; want %d of them", step, effects, step.effects)
 			}
 		}
 		if !effects[0] || effects[1] {
@@ -142,7 +142,7 @@ func TestShortCutHasNoEffect(t *testing.T) {
 func TestMissingMajorityIsNamed(t *testing.T) {
 	for members, want := range map[[2]int]bool{{1, 3}: true, {2, 3}: false, {1, 2}: true, {2, 4}: true, {3, 4}: false, {1, 1}: false} {
 		if text := missingMajority(members[0], members[1]); strings.Contains(text, "relay serve") != want {
-			t.Errorf("%d of %d: %q", members[0], members[1], text)
+			t.Errorf("for %d of %d relays, the text is %q; want advice only without a majority", members[0], members[1], text)
 		}
 	}
 }
@@ -150,6 +150,6 @@ func TestMissingMajorityIsNamed(t *testing.T) {
 // Minority.check accepts "read", and refuses an unknown choice.
 func TestMinorityIsChecked(t *testing.T) {
 	if Minority("all").check() == nil || Minority("read").check() != nil {
-		t.Error("the check is wrong")
+		t.Error("check accepts all, or refuses read; want the reverse")
 	}
 }

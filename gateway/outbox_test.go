@@ -130,7 +130,7 @@ func TestOutboxWritesAll(t *testing.T) {
 		}
 		e.wantCredit(t, 0) // the far end has read nothing
 		if got := e.read(t, len(want)); !bytes.Equal(got, want) {
-			t.Error("bytes differ")
+			t.Error("the far end reads different bytes; want those pushed")
 		}
 		e.wantCredit(t, credit)
 		if e.queued() != 0 {
@@ -140,7 +140,7 @@ func TestOutboxWritesAll(t *testing.T) {
 		list, bytes1 := frames(2, 10, 1)
 		e.push(list...)
 		if got := e.read(t, len(bytes1)); !bytes.Equal(got, bytes1) {
-			t.Error("bytes differ")
+			t.Error("the far end reads different bytes; want those pushed")
 		}
 		e.wantCredit(t, credit+2)
 		e.wantEnd(t)
@@ -167,7 +167,7 @@ func TestOutboxClosesBehindItsQueue(t *testing.T) {
 		e.push(list...)
 		e.wantEnd(t)
 		if got := e.read(t, len(want)); !bytes.Equal(got, want) {
-			t.Error("bytes differ")
+			t.Error("the far end reads different bytes; want those pushed")
 		}
 		e.wantEnd(t, first)
 		e.wantCredit(t, 5*7)

@@ -108,7 +108,7 @@ func (p *phone) send(method, path, token, proof string, body any, answer any) (s
 	}
 	if answer != nil && response.StatusCode == http.StatusOK {
 		if err := json.Unmarshal(text, answer); err != nil {
-			p.Fatalf("%s %s: %s: %v", method, path, text, err)
+			p.Fatalf("%s %s answers %s, not JSON of the wanted type: %v", method, path, text, err)
 		}
 	}
 	return response.StatusCode, string(text)
@@ -119,7 +119,7 @@ func (p *phone) send(method, path, token, proof string, body any, answer any) (s
 func (p *phone) do(method, path string, body, answer any) {
 	p.Helper()
 	if status, said := p.ask(method, path, p.in.Token, body, answer); status != http.StatusOK {
-		p.Fatalf("%s %s: %d %s", method, path, status, said)
+		p.Fatalf("%s %s: HTTP %d %s; want 200", method, path, status, said)
 	}
 }
 
@@ -144,7 +144,7 @@ func (p *phone) hears() (ended chan struct{}) {
 	request.Header.Set("Authorization", "DPoP "+p.in.Token)
 	response, err := http.DefaultClient.Do(request)
 	if err != nil || response.StatusCode != http.StatusOK {
-		p.Fatalf("events: %v, %v", response, err)
+		p.Fatalf("opening the event stream: %v, %v; want HTTP 200", response, err)
 	}
 	ended = make(chan struct{})
 	go func() {
@@ -190,12 +190,12 @@ func setUpWith(t *testing.T, change func(*RelayConfig)) (*Relay, *phone) {
 	t.Cleanup(relay.Close)
 	link, err := relay.SetupLink("")
 	if err != nil || link == "" {
-		t.Fatalf("setup link %q, %v", link, err)
+		t.Fatalf("SetupLink = %q, %v; want a link", link, err)
 	}
 	p := newPhone(t, relay)
 	_, secret, _ := strings.Cut(link, "#")
 	if status, said := p.ask("POST", "/auth/setup", "", map[string]string{"invite": secret, "name": "Ada's phone"}, &p.in); status != http.StatusOK {
-		t.Fatalf("setup: %d %s", status, said)
+		t.Fatalf("using the setup link: HTTP %d %s; want 200", status, said)
 	}
 	late := newPhone(t, relay)
 	late.refused(400, "used up", "POST", "/auth/setup", map[string]string{"invite": secret, "name": "late"})
@@ -217,7 +217,7 @@ func TestRelayLearnsItsAddressFromTheOwnersDevice(t *testing.T) {
 	}
 	renews := func(p *phone) {
 		if status, said := p.renew(); status != http.StatusOK {
-			t.Fatalf("renew: %d %s", status, said)
+			t.Fatalf("requesting a new token for the device: HTTP %d %s; want 200", status, said)
 		}
 	}
 	var made struct{ Link string }
@@ -226,17 +226,17 @@ func TestRelayLearnsItsAddressFromTheOwnersDevice(t *testing.T) {
 	bob := newPhone(t, relay)
 	bob.proxy = "of-bob.example.com"
 	if status, said := bob.ask("POST", "/auth/setup", "", map[string]string{"invite": secret, "name": "Bob's phone"}, &bob.in); status != http.StatusOK {
-		t.Fatalf("setup: %d %s", status, said)
+		t.Fatalf("using the setup link: HTTP %d %s; want 200", status, said)
 	}
 	renews(bob)
 	if got := address(); got != "" {
-		t.Errorf("the relay has learned %s", got)
+		t.Errorf("the relay has learned the address %s from bob's device; want none", got)
 	}
 	ada.proxy = "relay.example.com"
 	renews(ada)
 	for end := time.Now().Add(time.Minute); address() != "https://relay.example.com"; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("the relay's address is %q", address())
+			t.Fatalf("the relay's address is %q; want https://relay.example.com", address())
 		}
 	}
 }
@@ -252,7 +252,7 @@ func TestDevicesApproveAndRemoveEachOther(t *testing.T) {
 	poll := url.Values{"grant_type": {peopleapi.GrantDeviceCode}}
 	var code peopleapi.DeviceCode
 	if status, said := laptop.ask("POST", "/auth/device", "", url.Values{"kind": {"device"}, "name": {"Ada's laptop\x1b[31m"}}, &code); status != http.StatusOK {
-		t.Fatalf("ask: %d %s", status, said)
+		t.Fatalf("asking for a code: HTTP %d %s; want 200", status, said)
 	}
 	poll.Set("device_code", code.DeviceCode)
 	if strings.Contains(code.Complete, strings.ReplaceAll(code.UserCode, "-", "")) || strings.Contains(code.Complete, code.UserCode) {
@@ -271,16 +271,16 @@ func TestDevicesApproveAndRemoveEachOther(t *testing.T) {
 	thief := newPhone(t, relay)
 	thief.refused(400, "invalid_grant", "POST", "/auth/token", poll) // the thief has the device code, but not the key
 	if status, said := laptop.ask("POST", "/auth/token", "", poll, &laptop.in); status != http.StatusOK {
-		t.Fatalf("poll: %d %s", status, said)
+		t.Fatalf("polling for the credentials after the approval: HTTP %d %s; want 200", status, said)
 	}
 	if laptop.in.Subject != ada.in.Subject || laptop.in.Device == ada.in.Device {
-		t.Errorf("the laptop is %+v", laptop.in)
+		t.Errorf("the laptop got %+v; want ada's subject, and a device of its own", laptop.in)
 	}
 
 	var list struct{ Devices []people.Device }
 	ada.do("GET", "/api/devices", nil, &list)
 	if len(list.Devices) != 2 || list.Devices[0].ID != laptop.in.Device || list.Devices[0].Seen.IsZero() || list.Devices[0].Place == "" {
-		t.Errorf("devices %+v", list.Devices)
+		t.Errorf("ada sees the devices %+v; want two, the laptop first with its time and place", list.Devices)
 	}
 	var made struct{ Token string }
 	laptop.do("POST", "/api/tokens", map[string]any{"seconds": 3600, "level": "look"}, &made)
@@ -310,7 +310,7 @@ func TestDevicesApproveAndRemoveEachOther(t *testing.T) {
 func TestInvalidProofsAreRefused(t *testing.T) {
 	relay, ada := setUp(t)
 	if status, said := ada.renew(); status != http.StatusOK {
-		t.Fatalf("renew: %d %s", status, said)
+		t.Fatalf("requesting a new token for the device: HTTP %d %s; want 200", status, said)
 	}
 	token, mallory := ada.in.Token, newPhone(t, relay)
 	mallory.nonce = ada.nonce
@@ -409,7 +409,7 @@ func TestPersonApprovesAHost(t *testing.T) {
 	var code peopleapi.DeviceCode
 	ask := url.Values{"kind": {"host"}, "machine": {"build-7"}, "user": {"ada"}, "key": {key.PublicText()}}
 	if status, said := agent.send("POST", "/auth/device", "", "", ask, &code); status != http.StatusOK {
-		t.Fatalf("ask: %d %s", status, said)
+		t.Fatalf("asking for a code: HTTP %d %s; want 200", status, said)
 	}
 	if code.Key != key.Fingerprint() {
 		t.Errorf("the relay shows the fingerprint %s; want the host-agent's %s", code.Key, key.Fingerprint())
@@ -430,11 +430,11 @@ func TestPersonApprovesAHost(t *testing.T) {
 	}
 	poll.Set("key", key.PublicText())
 	if status, said := agent.send("POST", "/auth/token", "", "", poll, &got); status != http.StatusOK {
-		t.Fatalf("poll: %d %s", status, said)
+		t.Fatalf("polling for the credentials after the approval: HTTP %d %s; want 200", status, said)
 	}
 	e, err := relay.Keys().Tokens().VerifyAgent(got.Credential.Credential)
 	if err != nil || e.Host != "build-7" || !e.Key.Equal(key.Public()) {
-		t.Errorf("credential %+v, %v", e, err)
+		t.Errorf("the host's credential is %+v, %v; want build-7 with its key", e, err)
 	}
 	if status, said := agent.send("POST", "/auth/token", "", "", poll, nil); status != http.StatusBadRequest || strings.Contains(said, "credential\"") {
 		t.Errorf("a second poll for the credential: HTTP %d %s; want 400 without a credential", status, said)
@@ -450,14 +450,14 @@ func TestOnlyOwnersManagePeople(t *testing.T) {
 	bob := newPhone(t, relay)
 	_, secret, _ := strings.Cut(invite.Link, "#")
 	if status, said := bob.ask("POST", "/auth/setup", "", map[string]string{"invite": secret, "name": "Bob's"}, &bob.in); status != http.StatusOK {
-		t.Fatalf("bob: %d %s", status, said)
+		t.Fatalf("bob, using the setup link: HTTP %d %s; want 200", status, said)
 	}
 	if bob.in.Level != "talk" || bob.in.Subject != "bob" || len(bob.in.Hosts) != 1 {
-		t.Errorf("bob got %+v", bob.in)
+		t.Errorf("bob got %+v; want the level talk for one host", bob.in)
 	}
 	var list struct{ Devices []people.Device }
 	if bob.do("GET", "/api/devices", nil, &list); len(list.Devices) != 1 || list.Devices[0].Subject != "bob" {
-		t.Errorf("bob sees %+v", list.Devices)
+		t.Errorf("bob sees the devices %+v; want only bob's own", list.Devices)
 	}
 	bob.refused(404, "", "DELETE", "/api/devices/"+ada.in.Device, nil)
 	bob.refused(403, "tenant's owner", "POST", "/api/invites", map[string]any{"subject": "eve", "level": "own"})
@@ -473,7 +473,7 @@ func TestOnlyOwnersManagePeople(t *testing.T) {
 	carol := newPhone(t, relay)
 	_, secret, _ = strings.Cut(invite.Link, "#")
 	if status, said := carol.ask("POST", "/auth/setup", "", map[string]string{"invite": secret}, &carol.in); status != http.StatusOK {
-		t.Fatalf("carol: %d %s", status, said)
+		t.Fatalf("carol, using the setup link: HTTP %d %s; want 200", status, said)
 	}
 	for _, hosts := range [][]string{{"*"}, {"laptop"}, {"lab-1", "l*"}, {auth.AllHosts}} {
 		carol.refused(400, "not a host", "POST", "/api/invites", map[string]any{"subject": "dan", "level": "look", "hosts": hosts})
@@ -483,7 +483,7 @@ func TestOnlyOwnersManagePeople(t *testing.T) {
 	agent := newPhone(t, relay)
 	var code peopleapi.DeviceCode
 	if status, said := agent.send("POST", "/auth/device", "", "", url.Values{"kind": {"host"}, "key": {auth.NewHostKey().PublicText()}}, &code); status != http.StatusOK {
-		t.Fatalf("ask: %d %s", status, said)
+		t.Fatalf("asking for a code: HTTP %d %s; want 200", status, said)
 	}
 	bob.refused(404, "", "GET", "/api/requests/"+code.UserCode, nil)
 	_, id, _ := strings.Cut(code.Complete, "#")
@@ -509,7 +509,7 @@ func TestApprovedDeviceHasTheChosenLevel(t *testing.T) {
 		p = newPhone(t, relay)
 		var code peopleapi.DeviceCode
 		if status, said := p.ask("POST", "/auth/device", "", url.Values{"kind": {"device"}}, &code); status != http.StatusOK {
-			t.Fatalf("ask: %d %s", status, said)
+			t.Fatalf("asking for a code: HTTP %d %s; want 200", status, said)
 		}
 		poll.Set("device_code", code.DeviceCode)
 		by.do("GET", "/api/requests/"+code.UserCode, nil, &waiting)
@@ -524,7 +524,7 @@ func TestApprovedDeviceHasTheChosenLevel(t *testing.T) {
 		p, waiting, say := ask(by, level)
 		by.do("POST", "/api/requests/"+waiting.ID, say, nil)
 		if status, said := p.ask("POST", "/auth/token", "", poll, &p.in); status != http.StatusOK {
-			t.Fatalf("poll: %d %s", status, said)
+			t.Fatalf("polling for the credentials after the approval: HTTP %d %s; want 200", status, said)
 		}
 		if p.in.Level != want || p.in.Subject != ada.in.Subject {
 			t.Fatalf("approved with level %q: %+v; want %s", level, p.in, want)
@@ -575,7 +575,7 @@ func TestApprovedDeviceHasTheChosenLevel(t *testing.T) {
 	agent := newPhone(t, relay)
 	var code peopleapi.DeviceCode
 	if status, said := agent.send("POST", "/auth/device", "", "", url.Values{"kind": {"host"}, "key": {auth.NewHostKey().PublicText()}}, &code); status != http.StatusOK {
-		t.Fatalf("ask: %d %s", status, said)
+		t.Fatalf("asking for a code: HTTP %d %s; want 200", status, said)
 	}
 	_, id, _ := strings.Cut(code.Complete, "#")
 	ada.refused(400, "has no level", "POST", "/api/requests/"+id, map[string]any{"approve": true, "code": code.UserCode, "host": "laptop", "level": "look"})
@@ -589,7 +589,7 @@ func TestWrongCodesEndTheRequest(t *testing.T) {
 	var code peopleapi.DeviceCode
 	ask := url.Values{"kind": {"device"}}
 	if status, said := agent.ask("POST", "/auth/device", "", ask, &code); status != http.StatusOK {
-		t.Fatalf("ask: %d %s", status, said)
+		t.Fatalf("asking for a code: HTTP %d %s; want 200", status, said)
 	}
 	_, id, _ := strings.Cut(code.Complete, "#")
 	for i := range people.MaxTries {

@@ -142,7 +142,7 @@ func TestRefreshNeedsEqualAuthority(t *testing.T) {
 		synctest.Wait()
 		for _, message := range h.messages() {
 			if strings.Contains(message, "refreshToken") {
-				t.Errorf("the host got %s", message)
+				t.Errorf("the host got %s; want no refreshToken", message)
 			}
 		}
 		time.Sleep(time.Hour)

@@ -92,7 +92,7 @@ func TestStartRelayFails(t *testing.T) {
 			r, err := StartRelay(ctx, cfg)
 			if err == nil {
 				r.Close()
-				t.Fatal("relay started")
+				t.Fatal("StartRelay returns no error; want one")
 			}
 			for _, want := range test.want {
 				if !strings.Contains(err.Error(), want) {
@@ -103,7 +103,7 @@ func TestStartRelayFails(t *testing.T) {
 	}
 	r, err := StartRelay(t.Context(), RelayConfig{DataDir: dir, Listen: free, AdminListen: NoListener})
 	if err != nil {
-		t.Fatalf("after all that: %v", err)
+		t.Fatalf("StartRelay with a free address: %v; want no error", err)
 	}
 	if r.AdminURL() != "" || r.NATSAddr() != nil {
 		t.Errorf("admin at %q, NATS at %v; want none", r.AdminURL(), r.NATSAddr())

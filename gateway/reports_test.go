@@ -22,7 +22,7 @@ func (w *world) admin(path string) string {
 	got := httptest.NewRecorder()
 	w.server.AdminHandler().ServeHTTP(got, r)
 	if got.Code != http.StatusOK {
-		w.Fatalf("%s: status %d", path, got.Code)
+		w.Fatalf("%s: HTTP %d; want 200", path, got.Code)
 	}
 	body, _ := io.ReadAll(got.Body)
 	return string(body)

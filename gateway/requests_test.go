@@ -181,7 +181,7 @@ func TestAPIListsOnlyTheTokensHosts(t *testing.T) {
 		status, body := get(t, r.URL()+"/api/hosts", bearerOf(test.token))
 		var answer struct{ Hosts []hostsapi.Info }
 		if err := json.Unmarshal([]byte(body), &answer); err != nil || status != http.StatusOK || answer.Hosts == nil {
-			t.Fatalf("HTTP %d %s: %v", status, body, err)
+			t.Fatalf("/api/hosts answers HTTP %d %s, %v; want 200 with a list", status, body, err)
 		}
 		var names []string
 		for _, h := range answer.Hosts {
@@ -211,7 +211,7 @@ func await(t *testing.T, holds func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); !holds(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatal("waited for a minute")
+			t.Fatal("the condition does not hold after a minute; want it to hold")
 		}
 	}
 }

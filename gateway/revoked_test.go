@@ -136,7 +136,7 @@ func TestRevokeThroughRelay(t *testing.T) {
 	}
 	defer func() { _ = ws.CloseNow() }()
 	if status, answer := a.post("/operator/revocations", operator, []byte(`{"host":"laptop","tenant":"default"}`)); status != http.StatusOK {
-		t.Fatalf("revoke: HTTP %d %s", status, answer)
+		t.Fatalf("revoking the host: HTTP %d %s; want 200", status, answer)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -158,7 +158,7 @@ func TestRevokeThroughRelay(t *testing.T) {
 	status, body := get(t, r.URL()+"/operator/revocations", bearerOf(operator))
 	var list struct{ Revocations []auth.Revocation }
 	if err := json.Unmarshal([]byte(body), &list); err != nil || status != http.StatusOK || len(list.Revocations) != 1 || list.Revocations[0].Host != "laptop" {
-		t.Errorf("list: HTTP %d %s", status, body)
+		t.Errorf("the list of revocations: HTTP %d %s; want only the laptop's", status, body)
 	}
 }
 

@@ -57,7 +57,7 @@ func TestOwnerSharesAndRevokes(t *testing.T) {
 		ada.do("POST", "/api/shares", ask, &made)
 		got, said := follow(t, relay, made.Link)
 		if got.Host != "laptop" || got.Session != "mock:/1" || len(made.Link) > len("https://relay.example.com/s#")+26 {
-			t.Fatalf("link %s: %s", made.Link, said)
+			t.Fatalf("the link %s leads to an answer %s; want the laptop's mock:/1", made.Link, said)
 		}
 		return made.ID, got.Token
 	}

@@ -43,7 +43,7 @@ func (p *phone) signIn(issuer, sub, group string) (back map[string]string) {
 	p.Helper()
 	var at struct{ URL string }
 	if status, said := p.ask("POST", "/auth/signin", "", map[string]string{"issuer": issuer}, &at); status != http.StatusOK {
-		p.Fatalf("sign-in: %d %s", status, said)
+		p.Fatalf("starting the sign-in: HTTP %d %s; want 200", status, said)
 	}
 	came := idp.SignIn(p.T, at.URL, sub, group)
 	if want := p.relay.URL() + "/signin"; !strings.HasPrefix(came.String(), want+"?") {
@@ -88,11 +88,11 @@ func TestSignInGivesTheRulesAuthority(t *testing.T) {
 		}
 	}
 	if status, said := ann.ask("POST", "/auth/code", "", back, &ann.in); status != http.StatusOK {
-		t.Fatalf("ann: %d %s", status, said)
+		t.Fatalf("ann's sign-in: HTTP %d %s; want 200", status, said)
 	}
 	place := strings.TrimPrefix(issuer, "http://")
 	if ann.in.Subject != "ann@"+place || ann.in.Level != "operate" || ann.in.Hosts[0] != "lap*" {
-		t.Errorf("ann got %+v", ann.in)
+		t.Errorf("ann got %+v; want the subject, level and hosts of the rule", ann.in)
 	}
 	if who, err := relay.Keys().Tokens().VerifyClient(ann.in.Token); err != nil || who.MaxConnections != 3 {
 		t.Errorf("ann's token is %+v, %v; want 3 connections", who, err)
@@ -105,7 +105,7 @@ func TestSignInGivesTheRulesAuthority(t *testing.T) {
 	} {
 		ask := map[string]string{"issuer": issuer, "code": back["code"], "state": change["state"]}
 		if status, said := ann.ask("POST", "/auth/code", "", ask, nil); status != 400 || !strings.Contains(said, auth.ErrSignInOver.Error()) {
-			t.Errorf("%s: %d %s", what, status, said)
+			t.Errorf("a sign-in with %s: HTTP %d %s; want 400, and that the sign-in is over", what, status, said)
 		}
 	}
 	ann.denied(400, peopleapi.ErrNoProvider.Error(), "POST", "/auth/signin", map[string]string{"issuer": "https://login.example.net"})
@@ -115,7 +115,7 @@ func TestSignInGivesTheRulesAuthority(t *testing.T) {
 	// An operator revokes a subject, which ends the subject's device.
 	bob := newPhone(t, relay)
 	if status, said := bob.ask("POST", "/auth/code", "", bob.signIn(issuer, "bob", "dev"), &bob.in); status != http.StatusOK {
-		t.Fatalf("bob: %d %s", status, said)
+		t.Fatalf("bob's sign-in: HTTP %d %s; want 200", status, said)
 	}
 	if err := relay.Revocations().Add(operatorapi.RevokeRequest{Tenant: "default", Subject: bob.in.Subject}.Revocation()); err != nil {
 		t.Fatal(err)
@@ -152,7 +152,7 @@ func TestSignInGivesTheRulesAuthority(t *testing.T) {
 	}
 	var made struct{ Expires time.Time }
 	if status, said := ann.renew(); status != http.StatusOK {
-		t.Fatalf("renew: %d %s", status, said)
+		t.Fatalf("requesting a new token for the device: HTTP %d %s; want 200", status, said)
 	}
 	if ann.do("POST", "/api/tokens", map[string]any{"seconds": 8 * 3600}, &made); made.Expires.After(person.SignedIn.Add(time.Hour)) {
 		t.Errorf("ann's token is valid until %v; want at most until %v", made.Expires, person.SignedIn.Add(time.Hour))

@@ -54,7 +54,7 @@ func TestMessageBehindTheHandshakeIsRead(t *testing.T) {
 				heard := sock.Conn.Reads.Load()
 				in, _, err := sock.Next()
 				if err != nil {
-					t.Errorf("message %d: %v", i, err)
+					t.Errorf("reading message %d: %v; want no error", i, err)
 					return
 				}
 				message, err := wire.ReadAll(in, nil, 1<<20, noted)

@@ -18,7 +18,7 @@ func (p *phone) invited(ask map[string]any) *phone {
 	p.do("POST", "/api/invites", ask, &made)
 	guest := newPhone(p.T, p.relay)
 	if status, said := guest.setUp(made.Link); status != http.StatusOK {
-		p.Fatalf("%v: %d %s", ask, status, said)
+		p.Fatalf("using the invitation %v: HTTP %d %s; want 200", ask, status, said)
 	}
 	return guest
 }
@@ -38,7 +38,7 @@ func TestOwnerOfAllHostsManagesTheTeam(t *testing.T) {
 	var team struct{ People []peopleapi.ShownPerson }
 	ada.do("GET", "/api/people", nil, &team)
 	if len(team.People) != 3 || team.People[0].Subject != "bob" || team.People[0].Level != "own" || team.People[0].Devices != 1 || team.People[0].LastSeen.IsZero() {
-		t.Errorf("people %+v", team.People)
+		t.Errorf("the people are %+v; want three, bob first with the level own and one device", team.People)
 	}
 
 	var made struct{ Token string }
@@ -62,6 +62,6 @@ func TestOwnerOfAllHostsManagesTheTeam(t *testing.T) {
 	var audit struct{ Lines []audit.ShownLine }
 	ada.do("GET", "/api/audit", nil, &audit)
 	if len(audit.Lines) < 4 || audit.Lines[0].Event != "revoke" || audit.Lines[0].Subject != "owner" || !strings.Contains(audit.Lines[0].Detail, "bob") {
-		t.Errorf("audit %+v", audit.Lines)
+		t.Errorf("the audit is %+v; want bob's revocation by the owner first", audit.Lines)
 	}
 }

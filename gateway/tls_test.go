@@ -114,7 +114,7 @@ func TestChangedCertificateIsLoaded(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, answer, err := ws.Read(ctx); err != nil || string(answer) != answerTo(1) {
-		t.Errorf("answer %s, %v", answer, err)
+		t.Errorf("the answer is %s, %v; want that to request 1", answer, err)
 	}
 
 	awaitShown := func(want string) {
@@ -177,7 +177,7 @@ func TestTLSErrorsNameTheFlag(t *testing.T) {
 			r, err := StartRelay(t.Context(), cfg)
 			if err == nil {
 				r.Close()
-				t.Fatal("relay started")
+				t.Fatal("StartRelay returns no error; want one")
 			}
 			if !strings.Contains(err.Error(), test.want) {
 				t.Errorf("error is %q; want %q in it", err, test.want)
@@ -193,7 +193,7 @@ func TestTLSErrorsNameTheFlag(t *testing.T) {
 		change(&cfg)
 		r, err := StartRelay(t.Context(), cfg)
 		if err != nil {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("StartRelay with %s: %v; want no error", name, err)
 			continue
 		}
 		r.Close()

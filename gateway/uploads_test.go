@@ -200,7 +200,7 @@ func TestUploadsNeverDeadlock(t *testing.T) {
 					for read := 0; read < size; {
 						n := min(draw.IntN(size)+1, size-read)
 						if err := b.uploads.more(ctx, u, n); err != nil {
-							t.Errorf("seed %d: %v", seed, err)
+							t.Errorf("seed %d: more = %v; want no error", seed, err)
 							break
 						}
 						read += n

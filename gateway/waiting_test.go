@@ -150,7 +150,7 @@ func (c *rpcClient) call(method, channel, more string) json.RawMessage {
 		env := c.read()
 		if env.Kind == ahp.Response && string(env.ID) == fmt.Sprint(c.id) {
 			if env.Error != nil {
-				c.t.Fatalf("%s: %s", method, env.Error)
+				c.t.Fatalf("calling %s: %s; want no error", method, env.Error)
 			}
 			return json.RawMessage(env.Result)
 		}
@@ -293,7 +293,7 @@ func (w *writer) leave(i waiting.Item) (status int, said string) {
 func (w *writer) mustLeave(i waiting.Item) {
 	w.Helper()
 	if status, said := w.leave(i); status != http.StatusOK {
-		w.Fatalf("item %s: %d %s", i.ID, status, said)
+		w.Fatalf("leaving the item %s: HTTP %d %s; want 200", i.ID, status, said)
 	}
 }
 
@@ -399,7 +399,7 @@ func TestLeftItemsAreDeliveredOnReturn(t *testing.T) {
 	t.Cleanup(relay.Close)
 	laptop.relay, w.relay, w.nonce = relay, relay, ""
 	if status, said := w.renew(); status != http.StatusOK {
-		t.Fatalf("renew: %d %s", status, said)
+		t.Fatalf("requesting a new token for the device: HTTP %d %s; want 200", status, said)
 	}
 	laptop.wake()
 	w.awaitResults(map[string]string{
@@ -494,7 +494,7 @@ func TestLeftItemsAreEditedAndCancelled(t *testing.T) {
 		"a late start": func(i *waiting.Item) { i.Version = 4 },
 	} {
 		if status, _ := w.leave(w.item(4, 1, message(session, chat, "turn-4", "hello"), change)); status == http.StatusOK {
-			t.Errorf("an item %s is kept", name)
+			t.Errorf("an item %s is kept; want it refused", name)
 		}
 	}
 	token, err := relay.Keys().Tokens().IssueClient(auth.Client{Tenant: "default", Subject: "eve", Hosts: []string{"*"}, Access: auth.AccessAdmin, Expires: time.Now().Add(time.Hour)})
@@ -534,14 +534,14 @@ func secondDevice(p *phone) *phone {
 	other := newPhone(p.T, p.relay)
 	var code peopleapi.DeviceCode
 	if status, said := other.ask("POST", "/auth/device", "", url.Values{"kind": {"device"}, "name": {"tablet"}}, &code); status != http.StatusOK {
-		p.Fatalf("ask: %d %s", status, said)
+		p.Fatalf("asking for a code: HTTP %d %s; want 200", status, said)
 	}
 	var request peopleapi.Waiting
 	p.do("GET", "/api/requests/"+strings.ToLower(code.UserCode), nil, &request)
 	p.do("POST", "/api/requests/"+request.ID, map[string]any{"approve": true, "code": code.UserCode[5:]}, nil)
 	poll := url.Values{"grant_type": {peopleapi.GrantDeviceCode}, "device_code": {code.DeviceCode}}
 	if status, said := other.ask("POST", "/auth/token", "", poll, &other.in); status != http.StatusOK {
-		p.Fatalf("poll: %d %s", status, said)
+		p.Fatalf("polling for the credentials after the approval: HTTP %d %s; want 200", status, said)
 	}
 	return other
 }
@@ -566,7 +566,7 @@ func TestItemOfARemovedDeviceIsRefused(t *testing.T) {
 	laptop.wake()
 	(&writer{phone: ada}).awaitResults(map[string]string{"1": "refused the device that left it has been removed"})
 	if got := near.chat(chat); len(got.Turns) != 0 || got.ActiveTurn != nil {
-		t.Errorf("the host has %+v", got)
+		t.Errorf("the host's chat is %+v; want no turns", got)
 	}
 	select {
 	case got := <-heard:
@@ -574,7 +574,7 @@ func TestItemOfARemovedDeviceIsRefused(t *testing.T) {
 			t.Errorf("the notification is %q; want %q", got, want)
 		}
 	case <-time.After(30 * time.Second):
-		t.Error("nobody is notified")
+		t.Error("nobody is notified within 30 s; want a notification")
 	}
 }
 

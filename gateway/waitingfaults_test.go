@@ -86,7 +86,7 @@ func TestCrashThenChangeSendsNothing(t *testing.T) {
 	})
 	for _, uri := range []string{chat, createdChat, changedChat} {
 		if got := near.chat(uri); len(got.Turns) != 0 || got.ActiveTurn != nil {
-			t.Errorf("the host has %+v", got)
+			t.Errorf("the host's chat is %+v; want no turns", got)
 		}
 	}
 	if len(pending(near.chat(busyChat))) != 1 {
@@ -378,7 +378,7 @@ func TestLeavingSaysWhyNot(t *testing.T) {
 	for i := 2; i <= 256; i++ {
 		of := auth.Client{Tenant: "default", Subject: fmt.Sprint("person-", i/30), Device: "d", Key: "k"}
 		if _, err := relay.waiting.Put(t.Context(), of, "laptop", w.item(i, 1, message("demo:/1", "", "turn", "x"), nil)); err != nil {
-			t.Fatalf("item %d: %v", i, err)
+			t.Fatalf("leaving item %d: %v; want no error", i, err)
 		}
 	}
 	if status, said := w.leave(w.item(300, 1, message("demo:/1", "", "turn", "x"), nil)); status != http.StatusInsufficientStorage || !strings.Contains(said, "too much waits") {

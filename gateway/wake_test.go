@@ -81,7 +81,7 @@ func TestWakeRunsTheOperatorsCommand(t *testing.T) {
 	ada.do("GET", "/api/hosts", nil, &list)
 	for _, h := range list.Hosts {
 		if h.Wakes != (h.Host != "other") {
-			t.Errorf("%s: wakes is %v", h.Host, h.Wakes)
+			t.Errorf("the host %s: Wakes = %v; want true for all but other", h.Host, h.Wakes)
 		}
 	}
 	wake := func(host, token string) int {
@@ -161,7 +161,7 @@ func wakeLaptop(t *testing.T, ada *phone) <-chan hostsapi.Woken {
 	go func() {
 		var answer hostsapi.Woken
 		if status, said := ada.ask("POST", "/api/hosts/laptop/wake", ada.in.Token, nil, &answer); status != http.StatusOK {
-			t.Errorf("wake: HTTP %d %s", status, said)
+			t.Errorf("waking the laptop: HTTP %d %s; want 200", status, said)
 		}
 		woken <- answer
 	}()
@@ -222,7 +222,7 @@ func TestNeighbourWakesAHost(t *testing.T) {
 	ada.do("GET", "/api/hosts", nil, &list)
 	for _, h := range list.Hosts {
 		if h.Wakes != (h.Host == "laptop") {
-			t.Errorf("%s: wakes is %v", h.Host, h.Wakes)
+			t.Errorf("the host %s: Wakes = %v; want true for laptop only", h.Host, h.Wakes)
 		}
 	}
 	woken := wakeLaptop(t, ada)

@@ -248,7 +248,7 @@ func (h *hostEnd) wantClosed(code ahp.CloseCode) {
 func (h *hostEnd) send(message string) {
 	h.w.Helper()
 	if err := h.conn.FromHost([]byte(message), false, nil); err != nil {
-		h.w.Errorf("send: %v", err)
+		h.w.Errorf("sending a message: %v; want no error", err)
 	}
 }
 
@@ -419,7 +419,7 @@ func (c *clientEnd) readLoop() {
 func (c *clientEnd) send(message string) {
 	c.w.Helper()
 	if err := c.ws.Write(context.Background(), websocket.MessageText, []byte(message)); err != nil {
-		c.w.Errorf("send: %v", err)
+		c.w.Errorf("sending a message: %v; want no error", err)
 	}
 }
 

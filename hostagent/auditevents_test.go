@@ -42,7 +42,7 @@ func TestAuditHasNoContents(t *testing.T) {
 		}
 		for _, not := range []string{"secret", "listSessions", "turnStarted", "home/y"} {
 			if strings.Contains(log.String(), not) {
-				t.Errorf("the log has %q:\n%s", not, log.String())
+				t.Errorf("the log contains %q; want no contents of messages:\n%s", not, log.String())
 			}
 		}
 	})

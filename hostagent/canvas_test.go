@@ -127,7 +127,7 @@ func (r *remote) reads() string {
 		}
 	}
 	if err := json.Unmarshal([]byte(got), &answer); err != nil || answer.ID != 7 {
-		r.w.Fatalf("the client got %s", got)
+		r.w.Fatalf("the client got %s; want the answer to request 7", got)
 	}
 	if len(answer.Result.Contents) == 1 {
 		return answer.Result.Contents[0].Text
@@ -277,12 +277,12 @@ func TestResumedClientReadsCanvasAtANewHostAgent(t *testing.T) {
 	inCanvasWorld(t, stateAt(own), func(w *world, host *canvasHost) {
 		c := w.resumes("c", sharing, board)
 		if got := c.hear(); got != "" {
-			t.Errorf("the client got %s", got)
+			t.Errorf("the client got %s; want nothing", got)
 		}
 		// In the host's later messages, the host-agent replaces the canvas's address.
 		w.hostSide().toUs <- notify(update(later, ""))
 		if got := c.hear(); !strings.Contains(got, `"url":"ahp-canvas-content:/i/"`) {
-			t.Errorf("the client got %s", got)
+			t.Errorf("the client got %s; want the canvas's address replaced", got)
 		}
 		c.wantRead("open", "later")
 		time.Sleep(time.Minute)
@@ -334,7 +334,7 @@ func TestHostIsNotAskedInVain(t *testing.T) {
 				w.host.set(func() { w.host.gate = nil })
 				close(busy)
 				if got := c.hear(); !strings.Contains(got, `"id":6,"error":{"code":-32009`) {
-					t.Errorf("the client got %s", got)
+					t.Errorf("the client got %s; want error -32009 to request 6", got)
 				}
 			}, "-32009"},
 		} {
@@ -363,7 +363,7 @@ func TestHostIsNotAskedInVain(t *testing.T) {
 		c.send(`{"jsonrpc":"2.0","id":6,"method":"canvasReadResource","params":{"channel":"` + board + `","uri":"ahp-canvas-content:/i/"}}`)
 		time.Sleep(10 * time.Second)
 		if got := c.hear(); !strings.Contains(got, `"id":6,"error":{"code":-32008,"message":"no answer from the host about the canvas`) {
-			t.Errorf("the client got %s", got)
+			t.Errorf("the client got %s; want error -32008 to request 6", got)
 		}
 
 		// For a client that may not use the canvas's session, the host-agent sends no request.

@@ -61,7 +61,7 @@ func TestCommandSpeaksByItsStreams(t *testing.T) {
 			t.Errorf("read: %v; want its exit status", err)
 		}
 		if got := sock.cmd.Stderr.(*bytes.Buffer).String(); got != "out of luck\n" {
-			t.Errorf("standard error = %q", got)
+			t.Errorf("standard error is %q; want out of luck", got)
 		}
 	})
 	t.Run("ends in a line", func(t *testing.T) {
@@ -182,7 +182,7 @@ func FuzzLines(f *testing.F) {
 func TestMessageBecomesOneLine(t *testing.T) {
 	message := []byte("{\"a\":\r\n[1,\n2]}")
 	if got := lineOf(message); string(got) != "{\"a\":  [1, 2]}\n" {
-		t.Errorf("lineOf = %q", got)
+		t.Errorf("lineOf = %q; want one line with the same JSON", got)
 	}
 	if string(message) != "{\"a\":\r\n[1,\n2]}" {
 		t.Errorf("lineOf has changed its argument to %q; want it as it was", message)

@@ -200,7 +200,7 @@ func (r *remote) Closed(code ahp.CloseCode, reason string) {
 func (r *remote) send(message string) {
 	r.w.Helper()
 	if err := r.conn.Send(context.Background(), []byte(message)); err != nil {
-		r.w.Errorf("send: %v", err)
+		r.w.Errorf("sending a message: %v; want no error", err)
 	}
 	synctest.Wait()
 }
@@ -263,14 +263,14 @@ func TestMessagesPass(t *testing.T) {
 			s.toUs <- step.message
 			synctest.Wait()
 			if r.ready != step.ready {
-				t.Errorf("ready = %v after %s", r.ready, step.message)
+				t.Errorf("ready = %v after the message %s; want %v", r.ready, step.message, step.ready)
 			}
 			if !strings.HasSuffix(r.got, step.message) {
 				t.Errorf("client got %q; want it to end with %q", r.got, step.message)
 			}
 		}
 		if !r.ready {
-			t.Error("ready = false")
+			t.Error("ready = false after the client's initialize was answered; want true")
 		}
 	})
 }
@@ -284,7 +284,7 @@ func TestUnreadableMessageEndsTheConnection(t *testing.T) {
 		s := w.hostSide()
 		r.send("\xff is no message")
 		if got := s.messages(); len(got) > 0 {
-			t.Errorf("host got %q", got)
+			t.Errorf("the host got %q; want no messages", got)
 		}
 		r.wantClosed(ahp.CloseBadMessage, "the relay sent an invalid message")
 	})
@@ -485,7 +485,7 @@ func TestSlowClientHoldsItsHostBack(t *testing.T) {
 			r.send(`{"id":7,"method":"ping","params":{"channel":"ahp-root://"}}`)
 			r.send(`{"id":8,"method":"disposeSession","params":{"channel":"ahp-session:/1"}}`)
 			if got := s.messages(); len(got) != 1 || !strings.Contains(got[0], "ping") {
-				t.Errorf("the host got %q", got)
+				t.Errorf("the host got %q; want only the ping", got)
 			}
 			time.Sleep(39 * time.Second)
 			r.wantClosed(0, "")
@@ -596,7 +596,7 @@ func TestStopWithHungHost(t *testing.T) {
 		w.stop()
 		w.agent.conns.Wait()
 		if took := time.Since(began); took > time.Second {
-			t.Errorf("stopping took %v", took)
+			t.Errorf("stopping with a hung host took %v; want at most 1 s", took)
 		}
 	})
 }

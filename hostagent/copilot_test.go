@@ -68,6 +68,6 @@ func TestCopilotHostIsFound(t *testing.T) {
 		t.Errorf("copilotHosts = %+v; want %+v", got, want)
 	}
 	if got := copilotHosts(filepath.Join(proc, "none")); len(got) > 0 {
-		t.Errorf("without /proc: %+v", got)
+		t.Errorf("copilotHosts without /proc = %+v; want none", got)
 	}
 }

@@ -75,7 +75,7 @@ func (r *keyRelay) serve(w http.ResponseWriter, request *http.Request) {
 	}
 	data, _ := io.ReadAll(request.Body)
 	if err := json.Unmarshal(data, &body); err != nil {
-		r.t.Errorf("body %s: %v", data, err)
+		r.t.Errorf("the request's body is %s: %v; want JSON", data, err)
 	}
 	prove := func(key []byte, purpose auth.Purpose, said string) bool {
 		err := r.keys.CheckKey(key, purpose, body.Challenge, host.Tenant, host.Host, said, body.KeySignature)
@@ -361,7 +361,7 @@ func TestCredentialFileRefuses(t *testing.T) {
 		}
 	}
 	if _, err := OpenCredentialFile(filepath.Join(dir, "none")); err == nil || !strings.Contains(err.Error(), "host-agent enroll makes one") {
-		t.Errorf("no file: %v", err)
+		t.Errorf("OpenCredentialFile without a file: %v; want that host-agent enroll makes one", err)
 	}
 }
 

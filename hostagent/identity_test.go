@@ -122,7 +122,7 @@ func TestAllowLimitsClients(t *testing.T) {
 				t.Errorf("%s: the host got %q; want %q", c.name, got, c.passes)
 			}
 			if got := w.agent.list().Clients; len(got) != 1 || got[0].Access != string(c.allow.Access) || got[0].Refused != int64(2-len(c.passes)) {
-				t.Errorf("%s: clients %+v", c.name, got)
+				t.Errorf("%s: the clients are %+v; want one, with its level and the number of refused messages", c.name, got)
 			}
 		})
 	}
@@ -171,7 +171,7 @@ func TestHostAgentAnswersInPlaceOfClients(t *testing.T) {
 			t.Errorf("the host got %q; want a refusal", got)
 		}
 		if got, _ := r.said(); got != "" {
-			t.Errorf("ada got %q", got)
+			t.Errorf("ada got %q; want nothing", got)
 		}
 	})
 }
@@ -483,17 +483,17 @@ func TestControlSocketAnswersTheOwner(t *testing.T) {
 	}
 	list, err := control.Clients(t.Context())
 	if err != nil || list.Host != "laptop" || list.Agent != "agent1" || len(list.Clients) != 0 {
-		t.Errorf("clients: %+v, %v", list, err)
+		t.Errorf("Clients = %+v, %v; want the laptop's agent1 without clients", list, err)
 	}
 	if _, err := control.KickConn(t.Context(), "c1", 0); err == nil || !strings.Contains(err.Error(), errNobody.Error()) {
-		t.Errorf("kick of nobody: %v", err)
+		t.Errorf("kicking an unknown connection: %v; want that nobody was kicked", err)
 	}
 	if n, err := control.KickSubject(t.Context(), "bob", time.Hour); n != 0 || err != nil {
 		t.Errorf("KickSubject of a subject without connections = %d, %v; want 0, and no error", n, err)
 	}
 	for _, bad := range []kick{{}, {Conn: "c", Subject: "s"}, {Conn: "c", For: -1}} {
 		if _, err := control.kick(t.Context(), bad); err == nil || !strings.Contains(err.Error(), "want JSON") {
-			t.Errorf("kick %+v: %v", bad, err)
+			t.Errorf("kick with %+v: %v; want an error", bad, err)
 		}
 	}
 	if list, _ := control.Clients(t.Context()); len(list.Blocked) != 1 || list.Blocked[0].Subject != "bob" {
@@ -531,7 +531,7 @@ func TestControlPath(t *testing.T) {
 	for _, host := range []string{"a", "b", strings.Repeat("x", 63)} {
 		path, err := ControlPath("default", host)
 		if err != nil || len(path) > maxSocketPath || paths[path] {
-			t.Fatalf("path %q, %v", path, err)
+			t.Fatalf("ControlPath = %q, %v; want a short path that no other host has", path, err)
 		}
 		paths[path] = true
 	}

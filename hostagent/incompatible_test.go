@@ -70,7 +70,7 @@ func TestIncompatibleHostIsListed(t *testing.T) {
 			wantRefusal(t, relay.URL()+"/ahp/"+test.host, token, test.want)
 			stop()
 			if err := <-ended; err != nil {
-				t.Errorf("Run: %v", err)
+				t.Errorf("Run = %v; want no error", err)
 			}
 		})
 	}

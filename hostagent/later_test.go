@@ -57,7 +57,7 @@ func TestGrantedRequestEndsPauses(t *testing.T) {
 			p.refused(refusal)
 		}
 		if time.Sleep(maxLater / 2); p.err() == nil && time.Until(p.until) > maxLater {
-			t.Errorf("a pause of %v", time.Until(p.until))
+			t.Errorf("a pause takes %v; want at most maxLater", time.Until(p.until))
 		}
 		p.granted()
 		if err := p.err(); err != nil {

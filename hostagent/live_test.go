@@ -124,7 +124,7 @@ func TestKickedClientLosesItsCanvas(t *testing.T) {
 				c.kicked.Store(false)
 			}
 			if ended, err := w.agent.kick(kick{Conn: ada.ID, For: bar}); ended != 1 || err != nil {
-				t.Fatalf("kicked %d, %v", ended, err)
+				t.Fatalf("kick ended %d connections, %v; want 1", ended, err)
 			}
 			synctest.Wait()
 			w.wantShown("when it was sent away", unnamed, false)

@@ -166,7 +166,7 @@ func TestOnlyUnknownStateIsRequested(t *testing.T) {
 			t.Errorf("for clients whose sessions are known, the host-agent requested the states of %q; want no further request", list)
 		}
 		if strings.Contains(got, "host-agent-") {
-			t.Errorf("the client gets %s", got)
+			t.Errorf("the client gets %s; want no answers to the host-agent's own requests", got)
 		}
 	})
 }

@@ -42,7 +42,7 @@ func TestCountersKeepDisconnectedClients(t *testing.T) {
 			_, page := scrape(w.agent, loopbackAddr, "localhost")
 			for _, line := range lines {
 				if !strings.Contains(page, "\n"+line+"\n") {
-					t.Errorf("%s: no %s in\n%s", when, line, page)
+					t.Errorf("%s: the line %s is missing in\n%s", when, line, page)
 				}
 			}
 		}
@@ -82,12 +82,12 @@ func TestMetricsAreServed(t *testing.T) {
 	_, url, _ := bytes.Cut(said[:n], []byte("url="))
 	r, err := http.Get(strings.TrimSpace(string(url)))
 	if err != nil {
-		t.Fatalf("the log says %s: %v", said[:n], err)
+		t.Fatalf("requesting the address that the log names, %s: %v; want no error", said[:n], err)
 	}
 	page, err := io.ReadAll(r.Body)
 	_ = r.Body.Close()
 	if err != nil || !strings.Contains(string(page), `ahp_agent_build_info{commit="1a2b3c4d"`) || !strings.Contains(string(page), "ahp_agent_host_up 0") {
-		t.Errorf("%v, %s", err, page)
+		t.Errorf("the metrics: %v, %s; want the version and that the host is not up", err, page)
 	}
 	http.DefaultClient.CloseIdleConnections()
 	stop()
@@ -108,7 +108,7 @@ func TestMetricsAreServed(t *testing.T) {
 func TestUnusableMetricsAddressesAreRefused(t *testing.T) {
 	for address, ok := range map[string]bool{"": true, "127.0.0.1:8486": true, ":8486": true, "[::1]:0": true, "8486": false, "localhost": false} {
 		if err := checkListen(address); (err == nil) != ok {
-			t.Errorf("%q: %v", address, err)
+			t.Errorf("checkListen(%q) = %v; want no error only for an empty or a complete address", address, err)
 		}
 	}
 }

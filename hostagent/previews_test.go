@@ -35,7 +35,7 @@ func TestPreviewsAreBounded(t *testing.T) {
 		}
 		for i := range maxPreviews {
 			if err := add(fmt.Sprint(i/subjectsPreviews), i+1); err != nil {
-				t.Fatalf("preview %d: %v", i, err)
+				t.Fatalf("preview %d, within the bounds: %v; want no error", i, err)
 			}
 		}
 		if err := add("another", 1); !errors.Is(err, errPreviews) {

@@ -65,7 +65,7 @@ func TestPrivateSessionIsHidden(t *testing.T) {
 			t.Errorf("eve, without the level own, makes a session private: %s; want error -32009", got)
 		}
 		if got := ada.asks("relay/private", `{"channel":"s:/1","private":true}`); !strings.Contains(got, `"sessions":["s:/1"]`) {
-			t.Fatalf("ada gets %s", got)
+			t.Fatalf("ada, making s:/1 private, gets %s; want s:/1 in the list", got)
 		}
 		if _, code := eve.said(); code != ahp.CloseResync {
 			t.Errorf("eve's connection ends with %d; want %d", code, ahp.CloseResync)
@@ -87,7 +87,7 @@ func TestPrivateSessionIsHidden(t *testing.T) {
 				{"disposeSession", `{"channel":"s:/1"}`}, {"resourceRead", `{"channel":"ahp-root://","uri":"s:/1/changeset/x"}`}, {"unknown/method", `{"channel":"s:/1"}`},
 			} {
 				if got := eve.asks(try[0], try[1]); strings.Contains(got, "secret") || strings.Contains(got, "s:/1") && !strings.Contains(got, "error") {
-					t.Errorf("%s: %s %s shows %s", when, try[0], try[1], got)
+					t.Errorf("%s: eve sees the private session by %s %s: %s; want nothing of it", when, try[0], try[1], got)
 				}
 			}
 			eve.send(`{"jsonrpc":"2.0","method":"dispatchAction","params":{"channel":"ahp-chat:/1","clientSeq":1,"action":{"type":"chat/turnStarted","turnId":"x"}}}`)
@@ -99,7 +99,7 @@ func TestPrivateSessionIsHidden(t *testing.T) {
 			side.toUs <- `{"jsonrpc":"2.0","method":"root/sessionSummaryChanged","params":{"channel":"ahp-root://","session":"s:/1","changes":{"title":"secret"}}}`
 			side.toUs <- `{"jsonrpc":"2.0","method":"action","params":{"channel":"ahp-chat:/1","serverSeq":9,"action":{"type":"chat/delta","content":"secret"}}}`
 			if got := eve.hear(); strings.Contains(got, "secret") {
-				t.Errorf("%s: eve hears %s", when, got)
+				t.Errorf("%s: eve hears of the private session: %s; want nothing", when, got)
 			}
 			if got := eve.subscribes("s:/2"); !strings.Contains(got, "open") {
 				t.Errorf("%s: eve gets %s of a visible session; want its state", when, got)
@@ -127,7 +127,7 @@ func TestPrivateSessionIsHidden(t *testing.T) {
 		}
 		ada.subscribes("s:/1")
 		if got := ada.asks("relay/private", `{"channel":"s:/1","private":false}`); !strings.Contains(got, `"sessions":[]`) {
-			t.Errorf("ada gets %s", got)
+			t.Errorf("ada, ending the privacy, gets %s; want an empty list", got)
 		}
 		if got := enter("eve", "write").subscribes("s:/1"); !strings.Contains(got, "secret") {
 			t.Errorf("eve gets %s of a session that is visible again; want its text", got)
@@ -135,6 +135,6 @@ func TestPrivateSessionIsHidden(t *testing.T) {
 	})
 	data, err := os.ReadFile(dir + "/private.default.laptop.json")
 	if err != nil || !json.Valid(data) {
-		t.Errorf("the file has %s, %v", data, err)
+		t.Errorf("the file has %s, %v; want valid JSON", data, err)
 	}
 }

@@ -96,7 +96,7 @@ func TestActionsWithoutTheUserAreNotRejections(t *testing.T) {
 			t.Errorf("%d echoes at once; want 200", echoes)
 		}
 		if got := host.messages(); len(got) != 0 {
-			t.Errorf("the host got %q", got)
+			t.Errorf("the host got %q; want nothing", got)
 		}
 		if _, page := scrape(w.agent, loopbackAddr, "localhost"); strings.Contains(page, "\nahp_agent_rejected_actions_total") {
 			t.Errorf("ahp_agent_rejected_actions_total counts actions without the user; want it absent:\n%s", page)
@@ -149,7 +149,7 @@ func TestRejectionsAreCountedByActionAndClient(t *testing.T) {
 			`{action="session/titleChanged",client="other"} 5`,
 		} {
 			if !strings.Contains(page, "\nahp_agent_rejected_actions_total"+line+"\n") {
-				t.Errorf("no %s in\n%s", line, page)
+				t.Errorf("the line %s is missing in\n%s", line, page)
 			}
 		}
 	})

@@ -92,23 +92,23 @@ func TestSoftModeRefusesOnlyUnservedMethods(t *testing.T) {
 		}
 		c.note(func() {
 			if !strings.Contains(c.got, ask) || !strings.Contains(c.got, `{"jsonrpc":"2.0","id":3,"error":{"code":-32601`) {
-				t.Errorf("the client got %s", c.got)
+				t.Errorf("the client got %s; want the host's request, and error -32601 to request 3", c.got)
 			}
 		})
 		warning, rejection := "warning sampling_without_client_capability", "rejection method_not_served"
 		if counts[warning] != 12 || counts[rejection] != 1 || len(counts) != 2 {
-			t.Errorf("reported are %v", counts)
+			t.Errorf("the reports count %v; want 12 warnings and one rejection", counts)
 		}
 		if s := state.Seen["warning"]["sampling_without_client_capability"]; s != 12 || !state.MCP.Initialized || state.MCP.Mode != "soft" ||
 			string(state.MCP.Capabilities) != `{"mcpApps":{}}` || len(state.MCP.Channels) != 1 {
-			t.Errorf("the state is %+v", state)
+			t.Errorf("the reported state is %+v; want 12 warnings, soft mode, the capabilities and one channel", state)
 		}
 		text := log.String()
 		if n := strings.Count(text, "mcp.capability.warning"); n != 2 || !strings.Contains(text, "warning_class=sampling_without_client_capability") {
 			t.Errorf("%d warnings in the log; want those of the first and the tenth:\n%s", n, text)
 		}
 		if !strings.Contains(text, "rejection_class=method_not_served method=prompts/get") || strings.Contains(text, "xyzzy") {
-			t.Errorf("the log says\n%s", text)
+			t.Errorf("the log says\n%s\nwant the rejection of prompts/get without contents", text)
 		}
 	})
 }
@@ -151,7 +151,7 @@ func TestLastCountsAreReported(t *testing.T) {
 		c.send(fmt.Sprintf(call, 2, "later"))
 		c.conn.Close(ahp.CloseResync, "")
 		if counts, _ := w.reported.now(); counts["rejection method_not_served"] != 1 {
-			t.Errorf("reported are %v", counts)
+			t.Errorf("the reports count %v; want one rejection", counts)
 		}
 	})
 }

@@ -54,7 +54,7 @@ func TestViewerReadsLongMessages(t *testing.T) {
 		t.Error("Whole = false with a complete message; want true")
 	}
 	if got, _, err = s.Read(); err != nil || !bytes.Equal(got, short) || s.Whole() {
-		t.Errorf("%q, %v, %v", got, err, s.Whole())
+		t.Errorf("Read = %q, %v, and Whole = %v afterwards; want the message, no error and false", got, err, s.Whole())
 	}
 }
 

@@ -64,7 +64,7 @@ func (r *sealedRemote) send(frames ...[]byte) {
 	r.w.Helper()
 	for _, frame := range frames {
 		if err := r.conn.Send(context.Background(), frame); err != nil {
-			r.w.Errorf("send: %v", err)
+			r.w.Errorf("sending a frame: %v; want no error", err)
 		}
 	}
 	synctest.Wait()
@@ -86,7 +86,7 @@ func (r *sealedRemote) opens() (contents []sealed.Content, last []byte) {
 	for _, frame := range r.take() {
 		content, body, done, err := r.session.Open(frame)
 		if err != nil || !done {
-			r.w.Fatalf("open: %v, %v", done, err)
+			r.w.Fatalf("opening the client's frame: done %v, %v; want a whole record", done, err)
 		}
 		contents, last = append(contents, content), body
 	}
@@ -311,7 +311,7 @@ func TestSealedHostHasNoAddresses(t *testing.T) {
 			r.send(frames...)
 			contents, body := r.opens()
 			if contents[len(contents)-1] != sealed.Message || !bytes.Contains(body, []byte(`"id":7,"error"`)) || !bytes.Contains(body, []byte("this host is sealed")) {
-				t.Errorf("%s: %v %s", method, contents, body)
+				t.Errorf("%s: the client gets %v, the last with %s; want an error to request 7, because the host is sealed", method, contents, body)
 			}
 		}
 		if got := w.hostSide().messages(); len(got) != 0 {

@@ -55,7 +55,7 @@ func (r *sharedReader) hear() {
 		}
 		content, body, done, err := r.session.Open(frame)
 		if err != nil {
-			r.w.Fatalf("open: %v", err)
+			r.w.Fatalf("opening the reader's frame: %v; want no error", err)
 		}
 		for ; done; content, body, done = r.session.Next() {
 			if content == sealed.Message {
@@ -103,7 +103,7 @@ func (r *sharedReader) unsubscribes() {
 func (r *sharedReader) epoch() uint32 {
 	r.w.Helper()
 	if len(r.bodies) == 0 {
-		r.w.Fatal("nothing was shared")
+		r.w.Fatal("the reader has no shared frames; want at least one")
 	}
 	return binary.BigEndian.Uint32(r.bodies[len(r.bodies)-1][1:])
 }

@@ -41,7 +41,7 @@ func testSentinelInput(t *testing.T, relay string) string {
 // The sentinel must send no request to the relay.
 func TestSentinelDoesNothingAfterFarewell(t *testing.T) {
 	relay := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-		t.Error("a relay was asked")
+		t.Error("the sentinel has sent a request; want none")
 	}))
 	defer relay.Close()
 	w := testSentinelInput(t, relay.URL)
@@ -115,7 +115,7 @@ func (b *lockedBuffer) await(t *testing.T, want string, times int) string {
 			return text
 		}
 	}
-	t.Fatalf("no %q ×%d", want, times)
+	t.Fatalf("the text does not contain %q %d times within a minute; want it to", want, times)
 	return ""
 }
 

@@ -125,7 +125,7 @@ func TestHostAgentSignsInByCode(t *testing.T) {
 		r := enter("write")
 		got := r.asks("relay/signIn", wantsExample)
 		if !strings.Contains(got, `"code":"WDJB-MJHT"`) || !strings.Contains(got, `"where":"https://auth.example/device"`) || !strings.Contains(got, `"site":"auth.example"`) {
-			t.Fatalf("the client gets %s", got)
+			t.Fatalf("the client gets %s; want the code, the address and the site", got)
 		}
 		host := w.hostSide()
 		time.Sleep(18 * time.Second) // two polls happen; the answer to the second demands longer pauses
@@ -237,10 +237,10 @@ func TestSignInEnds(t *testing.T) {
 				end(r)
 				time.Sleep(time.Minute)
 				if _, polls := auth.asked(); polls != 0 {
-					t.Errorf("there were %d polls", polls)
+					t.Errorf("after the end, there were %d polls; want 0", polls)
 				}
 				if got := r.hear(); strings.Contains(got, "signedIn") {
-					t.Errorf("the client hears %s", got)
+					t.Errorf("the client receives %s; want no relay/signedIn", got)
 				}
 			})
 		})
@@ -322,7 +322,7 @@ func FuzzSignInState(f *testing.F) {
 			return
 		}
 		if found, err := findResource(state, "r"); err == nil && (found.Resource != "r" || len(found.Servers) == 0) {
-			t.Errorf("found %+v", found)
+			t.Errorf("findResource = %+v; want r, with servers", found)
 		}
 		_ = askable(string(data), string(data))
 		_ = metadataPlaces(string(data))

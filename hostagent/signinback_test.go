@@ -91,7 +91,7 @@ func sentBack(t *testing.T, answer string, test func(w *world, r *remote, auth *
 		}
 		at, err := url.Parse(got.Result.URL)
 		if err != nil || at.Host != "auth.example" || at.Path != "/authorize" || got.Result.Redirect != "http://127.0.0.1:40001/" || got.Result.Site != "auth.example" || got.Result.ExpiresIn != 600 {
-			t.Fatalf("the client gets %s", said)
+			t.Fatalf("the client gets %s; want the server's address, the own address and the site", said)
 		}
 		test(w, r, auth, l, at.Query())
 	})
@@ -104,14 +104,14 @@ func TestHostAgentTakesBrowsersBack(t *testing.T) {
 	for name, arrive := range map[string]func(t *testing.T, r *remote, l *pipeListener, address string) (heard string){
 		"at the machine": func(t *testing.T, _ *remote, l *pipeListener, address string) string {
 			if got := l.visit(t, address); got != http.StatusOK {
-				t.Errorf("the browser gets %d", got)
+				t.Errorf("the browser gets HTTP %d; want 200", got)
 			}
 			return ""
 		},
 		"elsewhere": func(t *testing.T, r *remote, _ *pipeListener, address string) string {
 			got := r.asks("relay/signInBack", fmt.Sprintf(`{"channel":"ahp-root://","address":%q}`, address))
 			if !strings.Contains(got, `"result":{}`) {
-				t.Errorf("the client gets %s", got)
+				t.Errorf("the client gets %s; want an empty result", got)
 			}
 			return got
 		},
@@ -139,7 +139,7 @@ func TestHostAgentTakesBrowsersBack(t *testing.T) {
 					t.Errorf("the server is asked for a token with %v; want the code, the address, and a verifier that fits the challenge", form)
 				}
 				if l.visit(t, "http://127.0.0.1:40001/") != 0 {
-					t.Error("the port stays open")
+					t.Error("the port is open after the sign-in; want it closed")
 				}
 			})
 		})
@@ -198,7 +198,7 @@ func TestSignInBackEnds(t *testing.T) {
 				time.Sleep(2 * time.Second)
 				synctest.Wait()
 				if got := l.visit(t, "http://127.0.0.1:40001/?code=abc&state="+asked.Get("state")); got != 0 {
-					t.Errorf("the port answers %d", got)
+					t.Errorf("the port answers HTTP %d after the end; want no answer", got)
 				}
 				if after, _ := auth.asked(); after != before {
 					t.Error("the server is asked for a token after the end; want no request")

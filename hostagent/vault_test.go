@@ -51,7 +51,7 @@ func TestVaultKeepsRemovals(t *testing.T) {
 		t.Fatal(err)
 	}
 	if a, err := v.admit(device, nil, now); err != nil || a.Subject != "ada" || a.Level != auth.AccessTalk {
-		t.Fatalf("admitted as %+v, %v", a, err)
+		t.Fatalf("the device is admitted as %+v, %v; want ada with the level talk", a, err)
 	}
 	if _, err := v.admit(device, nil, now.Add(sealed.MaxLife+time.Hour)); err == nil {
 		t.Error("a device is admitted after 30 days without a connection; want an error")
@@ -130,7 +130,7 @@ func TestDamagedVaultStops(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := openVault(dir, "default", "laptop"); err == nil || !strings.Contains(err.Error(), v.path) {
-			t.Errorf("vault %q: %v", data, err)
+			t.Errorf("opening a vault of %q: %v; want an error that names the file", data, err)
 		}
 	}
 	if _, err := openVault("", "default", "laptop"); err == nil || !strings.Contains(err.Error(), "--state-dir") {

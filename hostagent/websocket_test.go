@@ -184,7 +184,7 @@ func TestMessageInManyPiecesIsNotCopied(t *testing.T) {
 	message, _, err := sock.Read()
 	runtime.ReadMemStats(&after)
 	if err := errors.Join(err, <-said); err != nil || len(message) != piece*pieces {
-		t.Fatalf("read %d bytes, %v", len(message), err)
+		t.Fatalf("a message in many pieces has %d bytes, %v; want all", len(message), err)
 	}
 	if cap(message) > piece*pieces {
 		t.Errorf("the message's buffer has room for %d bytes; want at most %d", cap(message), piece*pieces)
@@ -220,7 +220,7 @@ func TestBrokenFramesEndTheConnection(t *testing.T) {
 			sock, host := dialRaw(t, 1000, nil)
 			host.say(t, test.frames...)
 			if _, _, err := sock.Read(); err == nil || tooBig(err) != (test.code == websocket.StatusMessageTooBig) {
-				t.Errorf("read: %v", err)
+				t.Errorf("reading a broken frame: %v; want an error, and tooBig only for a long message", err)
 			}
 			first, payload := host.hear(t)
 			if first != finBit|opClose || len(payload) < 2 || binary.BigEndian.Uint16([]byte(payload)) != uint16(test.code) {
@@ -248,7 +248,7 @@ func TestHostsCloseCodeIsReturned(t *testing.T) {
 		sock, host := dialRaw(t, 1000, nil)
 		host.say(t, hostFrame(finBit|opText, "before"), hostFrame(finBit|opClose, test.payload))
 		if got, _, err := sock.Read(); string(got) != "before" || err != nil {
-			t.Fatalf("read %q, %v", got, err)
+			t.Fatalf("before the close, Read = %q, %v; want before", got, err)
 		}
 		var closed websocket.CloseError
 		for range 2 {
@@ -402,13 +402,13 @@ func TestLongMessagesAreSkipped(t *testing.T) {
 			_, _, err := sock.Read()
 			var skip *skippedError
 			if !errors.As(err, &skip) {
-				t.Fatalf("in %d pieces: %v", pieces, err)
+				t.Fatalf("a long message in %d pieces: %v; want a skippedError", pieces, err)
 			}
 			if got := fmt.Sprintf("%v %s", skip.env.Kind, skip.env.ID); got != want || skip.size != len(message) || skip.limit != 1000 {
 				t.Errorf("in %d pieces: %s of %d bytes, limit %d; want %s of %d", pieces, got, skip.size, skip.limit, want, len(message))
 			}
 			if next, _, err := sock.Read(); err != nil || string(next) != `{"method":"next"}` {
-				t.Errorf("then %q, %v", next, err)
+				t.Errorf("the message after the long one is %q, %v; want next", next, err)
 			}
 		}
 	}

@@ -148,7 +148,7 @@ func TestReconnectKeepsCapabilities(t *testing.T) {
 		w.ask("reconnect", fmt.Sprintf(`{"channel":"ahp-root://","clientId":%q%s}`, test.clientID, test.capabilities), `{"type":"replay","actions":[],"missing":[]}`)
 		w.host(`{"id":1,"method":"sampling/createMessage","params":{"channel":"mcp://x"}}`)
 		if s := w.gate.State(); s.From != test.from || !s.Initialized {
-			t.Errorf("%+v: the capabilities are known by %q; want test.from", test, s.From)
+			t.Errorf("%+v: the capabilities are known by %q; want %q", test, s.From, test.from)
 		}
 		if got := w.took(); got != test.events {
 			t.Errorf("%+v: events %q", test, got)

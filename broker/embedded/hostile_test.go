@@ -127,7 +127,7 @@ func TestSurplusConnectionsOfAHostAreClosed(t *testing.T) {
 		t.Helper()
 		for end := time.Now().Add(waitTime); !ok(); time.Sleep(time.Millisecond) {
 			if time.Now().After(end) {
-				t.Fatalf("not so in time: %s", what)
+				t.Fatalf("not within a minute: %s", what)
 			}
 		}
 	}
@@ -178,7 +178,7 @@ func TestLoginByteByByteSucceeds(t *testing.T) {
 	s.port.mu.Lock()
 	defer s.port.mu.Unlock()
 	if n := s.port.conns[[2]string{"acme", "laptop"}]; n != 1 {
-		t.Errorf("it counts as %v", s.port.conns)
+		t.Errorf("the connections after a login byte by byte are %v; want 1 of acme's laptop", s.port.conns)
 	}
 }
 
@@ -255,7 +255,7 @@ func FuzzLogin(f *testing.F) {
 			t.Fatalf("%d bytes have arrived, but %d were read: %v; want the same bytes", len(said), len(got), err)
 		}
 		if len(l.line) > maxLogin {
-			t.Fatalf("%d bytes are kept", len(l.line))
+			t.Fatalf("%d bytes of a login line are kept; want at most %d", len(l.line), maxLogin)
 		}
 		line, _, _ := bytes.Cut(said, []byte("\n"))
 		var want struct {

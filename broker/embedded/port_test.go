@@ -98,7 +98,7 @@ func TestPortTakesTurns(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), waitTime)
 	defer cancel()
 	if msg, err := heard.NextMsgWithContext(ctx); err != nil || string(msg.Data) != "hello" {
-		t.Errorf("heard %v, %v", msg, err)
+		t.Errorf("the subscriber hears %v, %v; want hello", msg, err)
 	}
 }
 

@@ -86,7 +86,7 @@ func TestHostAgentsTakeTurns(t *testing.T) {
 			all = append(all, join("busy", func(w io.Writer) {
 				for i := range chunks {
 					if n, err := fmt.Fprintf(w, "message %d\n", i); err != nil || n == 0 {
-						t.Errorf("wrote %d: %v", n, err)
+						t.Errorf("Fprintf = %d, %v; want the message written", n, err)
 					}
 				}
 			}))
@@ -142,14 +142,14 @@ func TestTurnsEndInTime(t *testing.T) {
 			t.Fatal(err)
 		}
 		if waited := time.Since(began); waited > time.Duration(len(stuck)+1)*longestTurn {
-			t.Errorf("it waited %v", waited)
+			t.Errorf("a host-agent waited %v behind %d stuck ones; want at most one turn each", waited, len(stuck))
 		}
 		for _, conn := range stuck {
 			_ = conn.Close()
 		}
 		wg.Wait()
 		if string(got) != "hello" {
-			t.Errorf("the server got %q", got)
+			t.Errorf("the server got %q; want hello", got)
 		}
 	})
 }

@@ -330,7 +330,7 @@ func (e *ends) join(name string) *relayEnd {
 	select {
 	case <-r.joined:
 	case err := <-r.result:
-		e.t.Fatalf("%s: %v", name, err)
+		e.t.Fatalf("%s ended before it joined: %v", name, err)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()

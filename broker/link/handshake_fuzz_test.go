@@ -59,7 +59,7 @@ func FuzzHandshake(f *testing.F) {
 		agent := NewAgentLinks(bus, AgentLinksConfig{Agent: "agent1", Hello: hello, Log: slog.New(slog.DiscardHandler)}, bus)
 		agent.receive(&nats.Msg{Subject: "ahp.v1.t.h.link.agent1.relay1.down", Data: packet})
 		if len(bus.published) > 1 {
-			t.Fatalf("%d answers to %q", len(bus.published), packet)
+			t.Fatalf("%d answers to the packet %q; want at most 1", len(bus.published), packet)
 		}
 		for _, answer := range bus.published {
 			if limit := 1000 + 6*len(packet); len(answer) > limit {
@@ -70,7 +70,7 @@ func FuzzHandshake(f *testing.F) {
 		relay.cfg.Hello.Epoch = 3
 		answer, done, err := relay.answer(packet)
 		if done && err == nil && (answer.Wire[0] != WireMax || answer.Credit < 1 || answer.MaxFrame < 1) {
-			t.Fatalf("answer %+v taken", answer)
+			t.Fatalf("the relay accepts the answer %+v; want a refusal of other wires, and of no credit or frame size", answer)
 		}
 		if err != nil && len(err.Error()) > 1000 {
 			t.Fatalf("an error text has %d bytes; want at most 1000", len(err.Error()))

@@ -89,7 +89,7 @@ func (e *end) take(t *rapid.T, from *end, now time.Time) {
 		in.flying = in.flying[1:]
 		got, err := e.link.Receive(packet, now)
 		if err != nil {
-			t.Fatalf("Receive: %v", err)
+			t.Fatalf("Receive: %v; want no error", err)
 		}
 		if got.Number != 0 {
 			e.got = append(e.got, got.Payload)
@@ -245,7 +245,7 @@ func TestLinkSurvivesAShortCut(t *testing.T) {
 				b.take(t, a, now)
 				for _, e := range []*end{a, b} {
 					if _, _, lost := e.link.Tick(now); lost {
-						t.Fatalf("lost after %v", now.Sub(testStart))
+						t.Fatalf("the link is lost %v after the start; want it open", now.Sub(testStart))
 					}
 				}
 			}

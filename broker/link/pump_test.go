@@ -135,7 +135,7 @@ func TestSlowNetworkIsShared(t *testing.T) {
 				for _, c := range []*cargo{first.cargo, first.agent, second.cargo, second.agent} {
 					c.mu.Lock()
 					if len(c.ended) > 0 {
-						t.Errorf("a link ended: %v", c.ended)
+						t.Errorf("a link ended: %v; want all links open", c.ended)
 					}
 					c.mu.Unlock()
 				}
@@ -409,7 +409,7 @@ func TestStrayPacketIsAnswered(t *testing.T) {
 		publish("relay9", nil)
 		publish("not a name", dataPacket(1, 0, "x"))
 		if len(up) != 1 {
-			t.Errorf("answers %q", up[1:])
+			t.Errorf("stray packets got the further answers %q; want one answer", up[1:])
 		}
 	})
 }

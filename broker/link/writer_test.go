@@ -81,7 +81,7 @@ func TestWriterFinishesAllWork(t *testing.T) {
 			}
 			stop()
 			if err := <-ended; !errors.Is(err, context.Canceled) {
-				t.Errorf("run: %v", err)
+				t.Errorf("run = %v; want context.Canceled", err)
 			}
 			k.add(1)
 			w.wake()

@@ -96,7 +96,7 @@ func TestStolenCredentialsReachNoOther(t *testing.T) {
 			thief.PublishMsg(&nats.Msg{Subject: "ahp.v1.acme.laptop.nobody", Header: nats.Header{"Nats-Trace-Dest": {subject}, "Nats-Trace-Only": {"true"}}, Data: []byte("stolen")}),
 		} {
 			if err != nil {
-				t.Errorf("%s: %v", subject, err)
+				t.Errorf("publishing on %s: %v; want no error at the sender", subject, err)
 			}
 		}
 	}
@@ -107,11 +107,11 @@ func TestStolenCredentialsReachNoOther(t *testing.T) {
 	}
 	for _, subject := range append(foreign(), wide...) {
 		if _, err := thief.ChanSubscribe(subject, heard); err != nil {
-			t.Errorf("%s: %v", subject, err)
+			t.Errorf("subscribing to %s: %v; want no error at the sender", subject, err)
 		}
 		for _, queue := range []string{"relays", "thieves", "*", ">"} {
 			if _, err := thief.ChanQueueSubscribe(subject, queue, heard); err != nil {
-				t.Errorf("%s: %v", subject, err)
+				t.Errorf("subscribing to %s: %v; want no error at the sender", subject, err)
 			}
 		}
 	}
@@ -185,7 +185,7 @@ func TestForgedUsersAreRefused(t *testing.T) {
 		nc, err := natssite.Connect(s.URL(), nats.UserJWT(func() (string, error) { return userJWT, nil }, key.Sign))
 		if err == nil {
 			nc.Close()
-			t.Error("connected")
+			t.Error("a forged user has connected; want a refusal")
 		} else if !errors.Is(err, nats.ErrAuthorization) {
 			t.Errorf("Connect = %v; want %v", err, nats.ErrAuthorization)
 		}
@@ -220,7 +220,7 @@ func TestForgedUsersAreRefused(t *testing.T) {
 	} {
 		changed := strings.Replace(string(body), change[0], change[1], 1)
 		if changed == string(body) {
-			t.Fatalf("no %s in %s", change[0], body)
+			t.Fatalf("the token has no %s: %s", change[0], body)
 		}
 		login(parts[0] + "." + base64.RawURLEncoding.EncodeToString([]byte(changed)) + "." + parts[2])
 		login(base64.RawURLEncoding.EncodeToString([]byte(`{"typ":"JWT","alg":"none"}`)) + "." + base64.RawURLEncoding.EncodeToString([]byte(changed)) + ".")
@@ -249,7 +249,7 @@ func dialRaw(t *testing.T, s *natssite.Site) *rawClient {
 	}
 	var info struct{ Nonce string }
 	if err := json.Unmarshal([]byte(strings.TrimPrefix(line, "INFO ")), &info); err != nil || info.Nonce == "" {
-		t.Fatalf("INFO is %q: %v", line, err)
+		t.Fatalf("the server's first line is %q, %v; want INFO with a nonce", line, err)
 	}
 	r.nonce = info.Nonce
 	return r
@@ -331,11 +331,11 @@ func TestServersCommandsAreRefused(t *testing.T) {
 		r := dialRaw(t, s)
 		r.connect(t, agent(), "")
 		if got := r.until("+OK", "-ERR"); got != "+OK" {
-			t.Fatalf("login: %s", got)
+			t.Fatalf("the login got %s; want +OK", got)
 		}
 		fmt.Fprintf(r, "%s\r\n", line)
 		if got := r.until("-ERR", "MSG"); got == "MSG" {
-			t.Errorf("%.40q was taken", line)
+			t.Errorf("the server accepted the command %.40q; want -ERR", line)
 		}
 		r.until() // closed
 	}

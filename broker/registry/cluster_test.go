@@ -22,7 +22,7 @@ func node(t *testing.T, keys *auth.Keys, log *slog.Logger, listen string, routes
 		Keys: keys, Listen: "127.0.0.1:0", Cluster: natssite.Cluster(listen, routes...), Tenants: natssite.Acme, Log: log, Store: t.TempDir(),
 	})
 	if err != nil {
-		t.Fatalf("StartServer: %v", err)
+		t.Fatalf("StartServer: %v; want no error", err)
 	}
 	t.Cleanup(server.Close)
 	return &natssite.Site{Keys: keys, Server: server}

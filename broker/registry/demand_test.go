@@ -24,7 +24,7 @@ func until(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	for end := time.Now().Add(aMinute); !holds(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("not so in time: %s", what)
+			t.Fatalf("not within a minute: %s", what)
 		}
 	}
 }

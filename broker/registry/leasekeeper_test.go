@@ -63,7 +63,7 @@ func TestForeignLineKeepsNoLease(t *testing.T) {
 		time.Sleep(time.Second)
 		r.keeping.sweep(time.Now())
 		if h, _ := r.Lookup("t", "h"); h.State != Offline {
-			t.Errorf("after that: %+v", h)
+			t.Errorf("after the lease's time, the host is %+v; want it offline", h)
 		}
 	})
 }
@@ -80,7 +80,7 @@ func TestLineProvesHolderToRival(t *testing.T) {
 		ask := func(seq uint64) uint64 {
 			answer := r.keeping.hold(t.Context(), "t.h", leaseRequest{Op: opHold, Instance: "rival", Seq: seq, Presence: online}, "me")
 			if answer.Result != leaseTaken || answer.Holder != "agent" {
-				t.Fatalf("answer %+v", answer)
+				t.Fatalf("the rival's request is answered %+v; want taken, with the holder agent", answer)
 			}
 			return answer.Revision
 		}

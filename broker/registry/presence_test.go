@@ -135,7 +135,7 @@ func TestOversizedPresenceIsRefused(t *testing.T) {
 		}
 	}
 	if got := cut("aé\x00\xff", 3); got != "aé" {
-		t.Errorf("cut = %q", got)
+		t.Errorf("cut = %q; want aé", got)
 	}
 }
 
@@ -155,17 +155,17 @@ func FuzzLeaseRequest(f *testing.F) {
 		current := &lease{Instance: "they", Acquired: now, Seq: 99, Since: now, Released: !held, Presence: Presence{State: Online}}
 		next, answer := decide(current, time.Time{}, 7, req, now)
 		if answer.Result == "" {
-			t.Error("no result")
+			t.Error("decide returns an answer without a result")
 		}
 		if next == nil {
 			return
 		}
 		if next.Instance != req.Instance || held && next.Instance != "they" && !req.TakeOver {
-			t.Errorf("%+v became %+v", req, next)
+			t.Errorf("the request %+v made the lease %+v; want the requester's name only where it may take the host", req, next)
 		}
 		data, err := json.Marshal(next)
 		if err != nil || len(data) > 2*maxLeaseBody {
-			t.Errorf("stores %d bytes, %v", len(data), err)
+			t.Errorf("the lease takes %d bytes, %v; want at most %d", len(data), err, 2*maxLeaseBody)
 		}
 	})
 }

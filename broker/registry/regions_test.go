@@ -189,7 +189,7 @@ func TestRegionsDecideAboutTheirHosts(t *testing.T) {
 	for name, r := range regions {
 		for _, host := range []string{"laptop", "desktop", "roaming", "fresh"} {
 			if h := r.sees(t, name+" sees "+host+" again", host, online); h.AgentInstance != host+"-1" {
-				t.Errorf("%s: %s is %+v", name, host, h)
+				t.Errorf("%s sees %s as %+v; want its first instance", name, host, h)
 			}
 		}
 		natssite.Eventually(t, name+" says that all is well", func() bool { return r.Degraded() == "" })

@@ -40,7 +40,7 @@ func registryWith(t *testing.T, s *natssite.Site, cfg registry.Config) *registry
 	natssite.Open(t, cfg.Tenants, "acme")
 	r, err := registry.Start(t.Context(), cfg)
 	if err != nil {
-		t.Fatalf("StartRegistry: %v", err)
+		t.Fatalf("registry.Start: %v; want no error", err)
 	}
 	t.Cleanup(r.Close)
 	return r
@@ -61,7 +61,7 @@ func holder(t *testing.T, s *natssite.Site, change func(*registry.LeaseConfig)) 
 	}
 	h, err := registry.NewLeaseHolder(cfg)
 	if err != nil {
-		t.Fatalf("NewLeaseHolder: %v", err)
+		t.Fatalf("NewLeaseHolder: %v; want no error", err)
 	}
 	return h, conn
 }
@@ -76,7 +76,7 @@ func acquire(t *testing.T, h *registry.LeaseHolder) {
 	ctx, cancel := context.WithTimeout(t.Context(), natssite.Patience)
 	defer cancel()
 	if err := h.Acquire(ctx); err != nil {
-		t.Fatalf("Acquire: %v", err)
+		t.Fatalf("Acquire: %v; want no error", err)
 	}
 }
 
@@ -141,12 +141,12 @@ func TestRegistryLifecycle(t *testing.T) {
 
 	for range 2 {
 		if err := one.Enrol("acme", "laptop"); err != nil {
-			t.Fatalf("Enrol: %v", err)
+			t.Fatalf("Enrol: %v; want no error", err)
 		}
 	}
 	h := natssite.Next(t, "enrolled host", heard)
 	if h.State != registry.Offline || h.Reason != "host-agent has never connected" || h.Enrolled.IsZero() || !h.LastSeen.IsZero() {
-		t.Errorf("enrolled host: %+v", h)
+		t.Errorf("the enrolled host is %+v; want it offline, never connected", h)
 	}
 
 	holder, conn := holder(t, s, nil)
@@ -155,7 +155,7 @@ func TestRegistryLifecycle(t *testing.T) {
 	online := natssite.Next(t, "online host", heard)
 	if online.State != registry.Online || online.Reason != "" || online.AgentVersion != "1.1" || online.HostVersion != "9" ||
 		online.AgentInstance == "" || time.Since(online.Since) > natssite.Patience || time.Since(online.LastSeen) > natssite.Patience {
-		t.Errorf("online host: %+v", online)
+		t.Errorf("the online host is %+v; want both versions and an instance, just seen", online)
 	}
 
 	start := time.Now()
@@ -163,7 +163,7 @@ func TestRegistryLifecycle(t *testing.T) {
 	h = natssite.Next(t, "offline host", heard)
 	t.Logf("a change of state is known after %v", time.Since(start))
 	if h.State != registry.Offline || h.Reason != "ws://127.0.0.1:1: refused" || h.AgentInstance != online.AgentInstance {
-		t.Errorf("offline host: %+v", h)
+		t.Errorf("the offline host is %+v; want its last error and the same instance", h)
 	}
 	down := h.Since
 
@@ -171,14 +171,14 @@ func TestRegistryLifecycle(t *testing.T) {
 		t.Errorf("Run = %v; want nil", err)
 	}
 	if err := holder.Release(t.Context()); err != nil {
-		t.Errorf("Release: %v", err)
+		t.Errorf("Release: %v; want no error", err)
 	}
 	h = natssite.Next(t, "released host", heard)
 	if h.State != registry.Offline || h.Reason != "host-agent stopped" || h.AgentInstance != "" || !h.Since.Equal(down) {
 		t.Errorf("released host: %+v; want it offline since %v", h, down)
 	}
 	if err := holder.Release(t.Context()); err != nil {
-		t.Errorf("second Release: %v", err)
+		t.Errorf("the second Release: %v; want no error", err)
 	}
 
 	cancel()
@@ -238,7 +238,7 @@ func TestSecondInstanceIsRefused(t *testing.T) {
 		}
 	}
 	if err := second.Release(t.Context()); err != nil { // does nothing, since second has no lease
-		t.Errorf("Release: %v", err)
+		t.Errorf("Release: %v; want no error", err)
 	}
 	if h := wantHost(t, r, registry.Online, ""); h.AgentInstance != "first" {
 		t.Errorf("held by %q; want first", h.AgentInstance)
@@ -261,7 +261,7 @@ func TestNamedSuccessorTakesTheHostOver(t *testing.T) {
 		t.Errorf("Run = %v; want %v by the second", err, registry.ErrHostTaken)
 	}
 	if err := first.Release(t.Context()); err != nil {
-		t.Errorf("Release: %v", err)
+		t.Errorf("Release: %v; want no error", err)
 	}
 	if h := wantHost(t, r, registry.Online, ""); h.AgentInstance != "second" {
 		t.Errorf("held by %q; want second", h.AgentInstance)
@@ -295,7 +295,7 @@ func TestCrashedInstanceLosesLeaseInTime(t *testing.T) {
 		t.Errorf("lost host: %+v; want it offline since it was last seen", h)
 	}
 	if err := natssite.Next(t, "lease of the second", acquired); err != nil {
-		t.Errorf("Acquire: %v", err)
+		t.Errorf("Acquire: %v; want no error", err)
 	}
 	for h = natssite.Next(t, "news", held); h.State != registry.Online || h.AgentInstance != "second"; { // only for a short time
 		h = natssite.Next(t, "news that the host is held by second", held)
@@ -317,7 +317,7 @@ func TestHostOfACrashedInstanceIsReleased(t *testing.T) {
 	conn := natssite.DialAgent(t, s.AgentConfig(t, "acme", "laptop", 0))
 	late := registry.LeaseConfig{Conn: conn, Tenant: "acme", Host: "laptop", Instance: "first"}
 	if err := registry.ReleaseCrashed(t.Context(), late, "host-agent crashed\n"); err != nil {
-		t.Fatalf("ReleaseCrashed: %v", err)
+		t.Fatalf("ReleaseCrashed: %v; want no error", err)
 	}
 	h := wantHost(t, r, registry.Offline, "host-agent crashed ")
 	if h.Released != "first" || h.AgentInstance != "" {
@@ -366,7 +366,7 @@ func TestOneOfManyInstancesGetsHost(t *testing.T) {
 		case err == nil:
 			won++
 		case !errors.Is(err, registry.ErrHostTaken):
-			t.Errorf("Acquire: %v", err)
+			t.Errorf("Acquire: %v; want no error", err)
 		}
 	}
 	if won != 1 {
@@ -391,7 +391,7 @@ func TestRegistryOutlivesRestart(t *testing.T) {
 	run(t, holder)
 	before := wantHost(t, r, registry.Online, "")
 	if _, ok := r.Lookup("acme", "spare"); !ok {
-		t.Error("spare is not known")
+		t.Error("after the restart, the host spare is unknown; want it known")
 	}
 	r.Close()
 
@@ -447,7 +447,7 @@ func TestHolderOutlivesRelays(t *testing.T) {
 	}
 	r := startRegistry(t, s, 0)
 	if err := natssite.Next(t, "lease", acquired); err != nil {
-		t.Fatalf("Acquire: %v", err)
+		t.Fatalf("Acquire: %v; want no error", err)
 	}
 	stop := run(t, holder)
 	r.Close()
@@ -521,7 +521,7 @@ func TestBadLeaseRequests(t *testing.T) {
 		reply, err := conn.Request(ctx, "ahp.v1.acme.laptop.ctl.lease", []byte(body))
 		cancel()
 		if err != nil {
-			t.Fatalf("Request: %v", err)
+			t.Fatalf("Request: %v; want an answer", err)
 		}
 		var answer struct{ Result, Error string }
 		if err := json.Unmarshal(reply, &answer); err != nil || answer.Result != "refused" || !strings.Contains(answer.Error, want) {

@@ -57,7 +57,7 @@ func TestRevocationsAreKept(t *testing.T) {
 	case again.Revoked(at.Add(-time.Minute), auth.Client{ID: "other", Tenant: "umbrella", Subject: "ada"}.Keys()...):
 		t.Error("a token of a subject with that name in a different tenant is revoked; want it valid")
 	case !again.Revoked(at.Add(time.Minute), auth.Client{ID: "ABC", Tenant: "umbrella", Subject: "bob"}.Keys()...):
-		t.Error("the token is good")
+		t.Error("a token whose ID is revoked is valid; want it revoked")
 	case !again.Revoked(at.Add(-time.Minute), auth.Enrolment{ID: "e", Tenant: "acme", Host: "laptop"}.Keys()...):
 		t.Error("an enrolment of the revoked host is valid; want it revoked")
 	}
@@ -122,7 +122,7 @@ func BenchmarkRevokedOrigin(b *testing.B) {
 	}
 	for b.Loop() {
 		if r.RevokedOrigin("acme", chain) {
-			b.Fatal("revoked")
+			b.Fatal("RevokedOrigin = true without a revocation; want false")
 		}
 	}
 }
@@ -153,7 +153,7 @@ func TestRevocationsCannotBeKept(t *testing.T) {
 		t.Error("Add with a file that cannot be written returns no error; want one")
 	}
 	if !r.Revoked(time.Now(), auth.RevocationKey{Token: "ABC"}) {
-		t.Error("the token is good")
+		t.Error("after a failed write, the token is valid; want it revoked")
 	}
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
@@ -187,7 +187,7 @@ func TestRevocationsAreBounded(t *testing.T) {
 		t.Errorf("an operator's revocation, when used tokens fill half of the list: %v; want no error", err)
 	}
 	if err := r.Add(auth.Revocation{Token: "more", At: now}); !errors.Is(err, ErrTooManyRevocations) {
-		t.Errorf("one more: %v", err)
+		t.Errorf("Add to a full list = %v; want %v", err, ErrTooManyRevocations)
 	}
 	if err := r.Add(auth.Revocation{Token: "0", At: now.Add(time.Hour)}); err != nil {
 		t.Errorf("a revocation of a known token in a full list: %v; want no error", err)
@@ -215,7 +215,7 @@ func TestTokenIsSpentOnce(t *testing.T) {
 	}
 	wg.Wait()
 	if n := firsts.Load(); n != 1 {
-		t.Errorf("%d were first", n)
+		t.Errorf("%d callers were first to spend the token; want 1", n)
 	}
 }
 
@@ -240,7 +240,7 @@ func TestRevocationsAreForgotten(t *testing.T) {
 	}
 	r.prune(now.Add(time.Minute + auth.Leeway + time.Second))
 	if text := fmt.Sprint(r.List()); strings.Contains(text, "short") || len(r.List()) != 2 {
-		t.Errorf("left are %v", text)
+		t.Errorf("the revocations %v are left; want 2, without short", text)
 	}
 	r.receive([]auth.Revocation{{Token: "over", At: now.Add(-2 * time.Hour), Until: now.Add(-time.Hour)}})
 	r.prune(now.Add(2 * time.Hour))
@@ -277,7 +277,7 @@ func TestRevocationsConverge(t *testing.T) {
 				t.Fatal(err)
 			}
 			if !from.Revoked(at, rev.Key()) {
-				t.Fatalf("%+v does not work", rev)
+				t.Fatalf("the revocation %+v has no effect; want it in effect", rev)
 			}
 		}
 		for range 2 {

@@ -28,7 +28,7 @@ func TestTenantAdmitsHostsUpToItsLimit(t *testing.T) {
 	for range 3 {
 		for host := range 2 {
 			if err := admit("acme", host); err != nil {
-				t.Fatalf("host %d of 2: %v", host, err)
+				t.Fatalf("host %d of 2: %v; want it admitted", host, err)
 			}
 		}
 		if err := admit("acme", 2); !errors.As(err, &full) || *full != (FullError{"acme", 2}) {

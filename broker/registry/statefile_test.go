@@ -63,7 +63,7 @@ func TestDamagedStateFile(t *testing.T) {
 				t.Errorf("kept %q, %v; want what was there", kept, err)
 			}
 			if line := natssite.Next(t, "log line", lines.Lines); !strings.HasPrefix(line, "ERROR") || !strings.Contains(line, path) {
-				t.Errorf("log says %q", line)
+				t.Errorf("the log says %q; want an error that names the file", line)
 			}
 			if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
 				t.Errorf("the damaged state file: Stat = %v; want it renamed", err)

@@ -153,7 +153,7 @@ func TestCrashedRelayLosesNoHost(t *testing.T) {
 	run(t, held)
 	for _, m := range members {
 		if h := wantHost(t, m.Registry, registry.Online, ""); h.AgentInstance != "agent" || h.Fence == 0 {
-			t.Errorf("%s knows %+v", m.name, h)
+			t.Errorf("%s knows the host as %+v; want the instance agent and a fence", m.name, h)
 		}
 	}
 	rival, _ := holderOf(t, "laptop", []*member{c}, named("rival"))
@@ -182,7 +182,7 @@ func TestCrashedRelayLosesNoHost(t *testing.T) {
 	for _, m := range []*member{a, c, fresh} {
 		natssite.Eventually(t, m.name+" hears of a change", func() bool { _, ok := m.Lookup("acme", "late"); return ok })
 		if h := wantHost(t, m.Registry, registry.Online, ""); h.AgentInstance != "agent" {
-			t.Errorf("%s knows %+v", m.name, h)
+			t.Errorf("%s knows the host as %+v; want the instance agent", m.name, h)
 		}
 	}
 	if told := append(atA(), atC()...); len(told) > 0 {
@@ -295,6 +295,6 @@ func TestWitnessKeepsStoreWritable(t *testing.T) {
 	held, _ := holderOf(t, "new", []*member{a}, nil)
 	acquire(t, held)
 	if h, _ := a.Lookup("acme", "new"); h.State != registry.Online {
-		t.Errorf("the new host is %+v", h)
+		t.Errorf("the new host is %+v; want it online", h)
 	}
 }

@@ -60,7 +60,7 @@ func TestStoreIsLost(t *testing.T) {
 	s.Store = t.TempDir()
 	s.Restart(t)
 	if h := wantHost(t, registryWith(t, s, registry.Config{File: file}), registry.Offline, "never"); h.Enrolled.IsZero() {
-		t.Errorf("the host is %+v", h)
+		t.Errorf("the host is %+v; want its time of enrolment", h)
 	}
 	other := registryWith(t, s, registry.Config{})
 	natssite.Eventually(t, "the store has it", func() bool { _, ok := other.Lookup("acme", "laptop"); return ok })

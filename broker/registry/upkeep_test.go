@@ -24,7 +24,7 @@ func TestEndedEntriesLeaveStore(t *testing.T) {
 				return
 			}
 			if time.Now().After(until) {
-				t.Fatalf("%s: not so", what)
+				t.Fatalf("not within a minute: %s", what)
 			}
 		}
 	}
@@ -48,7 +48,7 @@ func TestEndedEntriesLeaveStore(t *testing.T) {
 		return stored() && r.hosts["t.h"] != nil && r.relays.peers["other"] != nil && r.relays.peers["other"].rev != 0
 	})
 	if h, _ := r.Lookup("t", "h"); h.State != Online {
-		t.Fatalf("the host is %+v", h)
+		t.Fatalf("the host is %+v; want it online", h)
 	}
 	if err := r.upkeep.tidyStore(ctx); err != nil {
 		t.Fatal(err)

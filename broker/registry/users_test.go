@@ -51,7 +51,7 @@ func TestMergedUsersStayWithinBounds(t *testing.T) {
 			t.Fatal("with changed its receiver's users; want a copy")
 		}
 		if err := both.check(); err != nil {
-			t.Fatalf("%v: %d users", err, len(both))
+			t.Fatalf("the merged %[2]d users: %[1]v; want them within the bounds", err, len(both))
 		}
 		again := both.with(b...).with(a...) // this may know more of the surplus users
 		if third := again.with(b...).with(a...); !third.equal(again) || len(a)+len(b) <= maxUsers && !again.equal(both) {
@@ -68,7 +68,7 @@ func TestMergedUsersStayWithinBounds(t *testing.T) {
 			}
 			named := slices.ContainsFunc(both, func(o natsUser) bool { return o.NKey == u.NKey && !o.Expires.Before(u.Expires) })
 			if !named && (i < 0 || both[i].Expires.Before(u.Expires) || both[i].Issued.After(u.Issued)) {
-				t.Fatalf("%+v is not in %+v", u, both)
+				t.Fatalf("the user %+v is not in %+v; want it there, or covered by the entry for all users", u, both)
 			}
 		}
 	})
@@ -92,7 +92,7 @@ func TestUnusedAccountsAreClosed(t *testing.T) {
 		t.Fatal(err)
 	}
 	if answer := r.keeping.hold(t.Context(), "held.h", leaseRequest{Op: opHold, Instance: "i", Seq: 1, Presence: Presence{State: Online}}, r.cfg.Instance); answer.Result != leaseHeld {
-		t.Fatalf("hold: %+v", answer)
+		t.Fatalf("hold: %+v; want held", answer)
 	}
 	tell := func(s hostState) {
 		rev, err := r.view.store.write(t.Context(), hostKeys+s.Key, s, 0)

@@ -52,7 +52,7 @@ func TestAssignedLeaseIsKept(t *testing.T) {
 		r := newKeeper(t)
 		r.applyHost(&r.view, leased("agent", "me", 1, 1), 7, 1, false)
 		if h, _ := r.Lookup("t", "h"); h.State != Online {
-			t.Fatalf("the host is %+v", h)
+			t.Fatalf("the host is %+v; want it online", h)
 		}
 		time.Sleep(DefaultLeaseTTL + time.Second)
 		r.keeping.sweep(time.Now())
@@ -213,13 +213,13 @@ func TestLeaseIsTakenOver(t *testing.T) {
 	one, two := startTest(t, server, Config{Instance: "one"}), startTest(t, server, Config{Instance: "two"})
 	req := leaseRequest{Op: opHold, Instance: "agent", Seq: 7, Presence: Presence{State: Online}}
 	if answer := one.keeping.hold(t.Context(), "t.h", req, "one"); answer.Result != leaseHeld {
-		t.Fatalf("hold: %+v", answer)
+		t.Fatalf("hold: %+v; want held", answer)
 	}
 	eventually := func(what string, holds func() bool) {
 		t.Helper()
 		for until := time.Now().Add(time.Minute); !holds(); time.Sleep(time.Millisecond) {
 			if time.Now().After(until) {
-				t.Fatalf("not so: %s", what)
+				t.Fatalf("not within a minute: %s", what)
 			}
 		}
 	}
@@ -238,7 +238,7 @@ func TestLeaseIsTakenOver(t *testing.T) {
 		t.Errorf("a rival's request at the first relay: %+v; want taken, with the holder agent", answer)
 	}
 	if answer := one.keeping.hold(t.Context(), "t.h", leaseRequest{Op: opHold, Instance: "rival", Seq: 2, TakeOver: true, Presence: rival.Presence}, "one"); answer.Result != leaseHeld {
-		t.Fatalf("take over: %+v", answer)
+		t.Fatalf("a rival's request to take over: %+v; want held", answer)
 	}
 	eventually("two has dropped the lease", func() bool {
 		k, _ := two.known("t.h")

@@ -32,7 +32,7 @@ func TestRecordsCannotBeForged(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, err := v.Open(&v.Signer.PublicKey, &r); err != nil || string(got) != "the last answer" {
-		t.Fatalf("Open = %q, %v", got, err)
+		t.Fatalf("Open = %q, %v; want the last answer", got, err)
 	}
 	other := newVault(t)
 	for name, change := range map[string]func(r *remember.Record, v *remember.Vault, by **ecdsa.PublicKey){
@@ -87,7 +87,7 @@ func FuzzReadRequest(f *testing.F) {
 			return
 		}
 		if r.Op == remember.Put && r.Record.Check() != nil || r.ID != "" && strings.ContainsAny(r.ID, ".*> ") && (r.Op == remember.Get || r.Op == remember.Drop) {
-			t.Errorf("taken: %+v", r)
+			t.Errorf("ReadRequest accepts %+v; want an error", r)
 		}
 		if again, err := json.Marshal(r); err != nil {
 			t.Error(err)

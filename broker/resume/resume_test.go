@@ -246,10 +246,10 @@ func TestAbsenceIsBounded(t *testing.T) {
 			s.setDown(false)
 			time.Sleep(time.Minute)
 			if ended := s.server.Err() != nil; ended != test.ends {
-				t.Errorf("after %v without a carrier, the relay's end has ended: %v, %v; want test.ends", test.away, ended, s.server.Err())
+				t.Errorf("after %v without a carrier, the relay's end has ended: %v, %v; want %v", test.away, ended, s.server.Err(), test.ends)
 			}
 			if ended := s.client.Err() != nil; ended != test.ends {
-				t.Errorf("after %v without a carrier, the client's end has ended: %v, %v; want test.ends", test.away, ended, s.client.Err())
+				t.Errorf("after %v without a carrier, the client's end has ended: %v, %v; want %v", test.away, ended, s.client.Err(), test.ends)
 			}
 		})
 	}

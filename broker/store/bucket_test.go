@@ -57,7 +57,7 @@ func put(t *testing.T, s *store.Store, key, value string) {
 		return json.Marshal(value)
 	})
 	if err != nil {
-		t.Fatalf("%s: %v", key, err)
+		t.Fatalf("Update of %s: %v; want no error", key, err)
 	}
 }
 
@@ -141,7 +141,7 @@ func TestRecordsAreShared(t *testing.T) {
 			t.Errorf("%q is %s, %v; want nothing", key, got, err)
 		}
 		if err := one.Update(key, func(old []byte) ([]byte, error) { return []byte("1"), nil }); err == nil {
-			t.Errorf("%q can be written", key)
+			t.Errorf("Update of %q returns no error; want one", key)
 		}
 	}
 }
@@ -180,7 +180,7 @@ func TestRecordsAreTakenOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := peopleAt(t, s.Relays(t), s.Keys, file); err == nil || !strings.Contains(err.Error(), file) {
-		t.Errorf("a damaged file: %v", err)
+		t.Errorf("a damaged file: %v; want an error that names it", err)
 	}
 }
 

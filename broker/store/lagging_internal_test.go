@@ -85,7 +85,7 @@ func TestLaggingCopyIsNotTheStore(t *testing.T) {
 			natssite.Next(t, "a read of the current copy", s.ready)
 			for _, key := range []string{"device.0", "device.1"} {
 				if string(s.Get(key).Data) != `"ada's"` {
-					t.Errorf("%s is lost", key)
+					t.Errorf("the store's %s is lost; want it kept", key)
 				}
 			}
 			end()

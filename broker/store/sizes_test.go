@@ -38,10 +38,10 @@ func TestSizesKeepNoData(t *testing.T) {
 			return r.Size >= len("secret") && !r.At.IsZero()
 		})
 		if r := s.Get("s.a.b"); r.Data != nil {
-			t.Errorf("%s has %q in memory", name, r.Data)
+			t.Errorf("%s has the data %q in memory; want none", name, r.Data)
 		}
 		if r, err := s.Load(t.Context(), "s.a.b"); err != nil || string(r.Data) != "secret" {
-			t.Errorf("%s loads %q, %v", name, r.Data, err)
+			t.Errorf("Load at %s = %q, %v; want secret", name, r.Data, err)
 		}
 	}
 	if r := two.Write(t.Context(), store.Change{Key: "s.a.b", Rev: two.Get("s.a.b").Rev}); r[0].Err != nil {

@@ -144,7 +144,7 @@ func FuzzReadRequest(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		r, err := waiting.ReadRequest(data)
 		if err == nil && r.Op == waiting.Report && r.Result.Check() != nil {
-			t.Errorf("taken: %+v", r)
+			t.Errorf("ReadRequest accepts %+v; want an error", r)
 		}
 	})
 }
@@ -158,7 +158,7 @@ func FuzzReadBatch(f *testing.F) {
 		}
 		for _, o := range b.Items {
 			if o.Item.Check() != nil {
-				t.Errorf("taken: %+v", o)
+				t.Errorf("ReadBatch accepts the item %+v; want an error", o)
 			}
 		}
 	})
@@ -170,7 +170,7 @@ func FuzzReadContent(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		c, err := waiting.ReadContent(data, remember.IDOf("s:/1"))
 		if err == nil && (c.Session != "s:/1" || len(c.Text) > waiting.MaxText) {
-			t.Errorf("taken: %+v", c)
+			t.Errorf("ReadContent accepts %+v; want an error", c)
 		}
 	})
 }

@@ -23,7 +23,7 @@ func TestTermsNeedBothOwners(t *testing.T) {
 		"no terms allow nothing": !wake.Terms{}.Allows(""), "without addresses there is nothing to wake": !wake.Terms{By: "desk"}.Allows("desk"),
 	} {
 		if !got {
-			t.Errorf("not so: %s", name)
+			t.Errorf("false: %s", name)
 		}
 	}
 	for _, bad := range []wake.Terms{
@@ -31,7 +31,7 @@ func TestTermsNeedBothOwners(t *testing.T) {
 		{Addresses: strings.TrimSuffix(strings.Repeat("02:00:00:00:00:01,", wake.MostAddresses+1), ",")}, {Addresses: "02:00:5e:10:00:00:00:01"},
 	} {
 		if bad.Check() == nil {
-			t.Errorf("%+v is valid", bad)
+			t.Errorf("Check accepts %+v; want an error", bad)
 		}
 	}
 }

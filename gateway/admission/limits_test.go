@@ -63,7 +63,7 @@ func TestConnectionsAboveALimitAreRefused(t *testing.T) {
 			for i := range 3 {
 				a, over := test.connect(l, i)
 				if over != nil {
-					t.Fatalf("connection %d: %v", i, over)
+					t.Fatalf("connection %d, within the limit: %v; want it admitted", i, over)
 				}
 				taken = append(taken, a)
 			}
@@ -94,14 +94,14 @@ func TestAgentConnectionLimit(t *testing.T) {
 	host := auth.Enrolment{Tenant: "default", Host: "laptop"}
 	for i := range maxAgentConns {
 		if _, over := l.ConnectAgent(host, ""); over != nil {
-			t.Fatalf("connection %d: %v", i, over)
+			t.Fatalf("connection %d, within the limit: %v; want it admitted", i, over)
 		}
 	}
 	if _, over := l.ConnectAgent(host, ""); over == nil {
-		t.Error("one more is taken")
+		t.Error("a host-agent's connection beyond the limit is admitted; want it refused")
 	}
 	if _, over := l.ConnectAgent(auth.Enrolment{Tenant: "default", Host: "desktop"}, ""); over != nil {
-		t.Errorf("another host: %v", over)
+		t.Errorf("a different host's connection: %v; want it admitted", over)
 	}
 }
 
@@ -114,18 +114,18 @@ func TestTradesAreBounded(t *testing.T) {
 		host := auth.Enrolment{Tenant: "default", Host: "laptop"}
 		for i := range tradesAtOnce {
 			if over := l.Traded(host); over != nil {
-				t.Fatalf("trade %d: %v", i, over)
+				t.Fatalf("trade %d, within the bound: %v; want it admitted", i, over)
 			}
 		}
 		if over := l.Traded(host); over == nil || over.Retry != tradesEvery {
 			t.Errorf("one more: %+v; want to wait %v", over, tradesEvery)
 		}
 		if over := l.Traded(auth.Enrolment{Tenant: "default", Host: "desktop"}); over != nil {
-			t.Errorf("another host: %v", over)
+			t.Errorf("a different host's trade: %v; want it admitted", over)
 		}
 		time.Sleep(tradesEvery)
 		if over := l.Traded(host); over != nil {
-			t.Errorf("after %v: %v", tradesEvery, over)
+			t.Errorf("a trade after %v: %v; want it admitted", tradesEvery, over)
 		}
 	})
 }
@@ -162,7 +162,7 @@ func TestRatesDelayAndThenRefuse(t *testing.T) {
 						}
 					}
 					if waited := time.Since(begin); waited > 0 {
-						t.Errorf("a burst waited %v", waited)
+						t.Errorf("a burst within the limit waited %v; want no wait", waited)
 					}
 					for range 20 {
 						if over := two.AwaitRate(t.Context(), rate.bytes, false); over != nil {
@@ -182,7 +182,7 @@ func TestRatesDelayAndThenRefuse(t *testing.T) {
 					for range 2 { // a refused message uses up nothing, so both get the same wait
 						over := two.AwaitRate(t.Context(), rate.bytes, false)
 						if over == nil || over.Limit != rate.name+" of this "+of.name || over.Retry < maxDelay || over.Retry > maxDelay+time.Second {
-							t.Fatalf("too many: %+v", over)
+							t.Fatalf("a message beyond the rate: %+v; want it refused with the time to wait", over)
 						}
 					}
 				})
@@ -222,23 +222,23 @@ func TestOpensAreLimited(t *testing.T) {
 				ada := visitor("ada", "1", 0)
 				for i := range 30 {
 					if over := come(ada, "laptop", "192.0.2.1"); over != nil {
-						t.Fatalf("connection %d: %v", i, over)
+						t.Fatalf("connection %d, within the burst: %v; want it admitted", i, over)
 					}
 				}
 				for range 1000 {
 					over := come(of.who, of.host, of.from)
 					if over == nil || over.Limit != opensName+of.name || over.Max != 2 || over.Retry <= 0 || over.Retry > 500*time.Millisecond {
-						t.Fatalf("one too many: %+v", over)
+						t.Fatalf("an open beyond the burst: %+v; want it refused by the limit for opens", over)
 					}
 				}
 				other := visitor("carol", "3", 0)
 				other.Tenant = "other"
 				if over := come(other, "server", "192.0.2.3"); over != nil {
-					t.Errorf("somebody else: %v", over)
+					t.Errorf("a different tenant's open: %v; want it admitted", over)
 				}
 				time.Sleep(500 * time.Millisecond)
 				if over := come(of.who, of.host, of.from); over != nil {
-					t.Errorf("in its time: %v", over)
+					t.Errorf("an open half a second later: %v; want it admitted", over)
 				}
 				if over := come(ada, "laptop", "192.0.2.1"); over == nil {
 					t.Error("two opens are admitted in the time for one; want the second refused")
@@ -292,7 +292,7 @@ func TestLimitedTokenDoesNotExhaustItsAddress(t *testing.T) {
 		}
 		for i := range 500 { // 500 people at the address reconnect
 			if _, over := l.Connect(visitor(fmt.Sprint(i), fmt.Sprint(i), 0), "laptop", "192.0.2.1"); over != nil {
-				t.Fatalf("visitor %d: %v", i, over)
+				t.Fatalf("visitor %d: %v; want it admitted", i, over)
 			}
 		}
 	})
@@ -361,7 +361,7 @@ func TestStockClientMeetsNoLimit(t *testing.T) {
 			}
 		}
 		if waited := time.Since(begin); waited > 0 {
-			t.Errorf("it waits %v", waited)
+			t.Errorf("a client of the usual kind waits %v; want no wait", waited)
 		}
 	})
 }

@@ -101,7 +101,7 @@ func TestFailedAuditWriteIsLogged(t *testing.T) {
 	var log bytes.Buffer
 	New(slog.New(slog.NewTextHandler(&log, nil)), fullDisk{}).Write(Line{Event: "connect", Subject: "ada\nevent=revoke"})
 	if text := log.String(); !strings.Contains(text, "no space left") || strings.Count(text, "event=connect") != 1 || strings.Count(text, "\n") != 2 {
-		t.Errorf("log:\n%s", text)
+		t.Errorf("the log says\n%s\nwant the disk's error, and the audit line without a second event", text)
 	}
 }
 

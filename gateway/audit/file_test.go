@@ -58,7 +58,7 @@ func TestAuditIsAChain(t *testing.T) {
 			changed[i], changed[i+1] = changed[i+1], changed[i]
 		}
 		if _, err := read([]byte(strings.Join(changed, ""))); err == nil {
-			rt.Fatal("nobody sees it")
+			rt.Fatal("Read accepts changed lines; want an error")
 		}
 	})
 }
@@ -86,6 +86,6 @@ func TestChainContinuesAfterACrash(t *testing.T) {
 	var events []any
 	_, err = Read(text, "", func(e Entry) error { events = append(events, e.Fields["event"]); return nil })
 	if fmt.Sprint(events) != "[connect <nil> revoke]" || err != nil {
-		t.Errorf("events %v, %v", events, err)
+		t.Errorf("the file's events are %v, %v; want connect, an entry without an event, and revoke", events, err)
 	}
 }

@@ -92,7 +92,7 @@ func FuzzAddress(f *testing.F) {
 		r := &http.Request{RemoteAddr: remote, Header: http.Header{"X-Forwarded-For": {forwarded}}}
 		got := trusting.Address(r)
 		if _, err := netip.ParseAddr(got); err != nil && got != remote {
-			t.Errorf("address %q", got)
+			t.Errorf("Address = %q; want an IP address, or the connection's address", got)
 		}
 		admission.AddressGroup(got)
 	})

@@ -102,7 +102,7 @@ func FuzzForeignCookies(f *testing.F) {
 			t.Errorf("%d bytes of cookies pass which no response has set; want at most %d", others, spareCookies)
 		}
 		if last := before[len(before)-2:]; !slices.Contains(after, last[1]) || len(before) < maxOwnCookies && !slices.Contains(after, last[0]) {
-			t.Errorf("of %q there pass %q", before, after)
+			t.Errorf("of the cookies %q, %q pass; want the last one, or both while there is room", before, after)
 		}
 	})
 }

@@ -171,7 +171,7 @@ func TestOnlyEventStreamsHaveNoAnswer(t *testing.T) {
 			r.Header.Set("Upgrade", test.upgrade)
 		}
 		if got := wantsEvents(r); got != test.want {
-			t.Errorf("%+v: %v", test, got)
+			t.Errorf("wantsEvents for %+v = %v; want %v", test, got, test.want)
 		}
 	}
 }

@@ -30,7 +30,7 @@ func FuzzFramable(f *testing.F) {
 						t.Errorf("%q: the relay's policy reports to %s; want no reports", policy, value)
 					case "frame-ancestors":
 						if ancestors++; value != "'self' https://relay.example" {
-							t.Errorf("%q: %s may frame it", policy, value)
+							t.Errorf("%q: %s may frame the page; want only the relay's page", policy, value)
 						}
 					}
 				}
@@ -40,13 +40,13 @@ func FuzzFramable(f *testing.F) {
 			}
 			for _, directive := range strings.Split(h.Get("Cache-Control"), ",") {
 				if name, _, _ := strings.Cut(strings.ToLower(strings.TrimSpace(directive)), "="); name == "public" || name == "s-maxage" {
-					t.Errorf("%q became %q", caching, h.Get("Cache-Control"))
+					t.Errorf("Cache-Control %q became %q; want no shared caches", caching, h.Get("Cache-Control"))
 				}
 			}
 			for _, line := range h["Set-Cookie"] {
 				got, err := http.ParseSetCookie(line)
 				if err != nil || got.Domain != "" || strings.EqualFold(got.Name, origin.cookieName()) {
-					t.Errorf("%q became %q", cookie, line)
+					t.Errorf("Set-Cookie %q became %q; want no domain, and not the relay's cookie", cookie, line)
 				}
 			}
 		}

@@ -16,7 +16,7 @@ func TestUnsafeHeadersAreDropped(t *testing.T) {
 	} {
 		h := http.Header{name: {"/internal/secret"}}
 		if c.framable(h, ""); len(h[name]) > 0 {
-			t.Errorf("%s is passed on", name)
+			t.Errorf("the header %s is passed on; want it dropped", name)
 		}
 	}
 	for _, said := range [][]string{
@@ -28,7 +28,7 @@ func TestUnsafeHeadersAreDropped(t *testing.T) {
 		policies := h["Content-Security-Policy"]
 		last := len(policies) - 1
 		if policies[last] != "frame-ancestors 'self' https://relay.example.com" {
-			t.Errorf("%q: got %q", said, policies)
+			t.Errorf("after the policy %q, the policies are %q; want the relay's as the last", said, policies)
 		}
 		rest := strings.ToLower(strings.Join(policies[:last], ","))
 		if strings.Contains(rest, "ancestors") || strings.Contains(rest, "report") || strings.Contains(strings.Join(said, ""), "img-src") != strings.Contains(rest, "img-src x") {

@@ -149,7 +149,7 @@ func TestAnsweredQuestionEndsBeforeNewEvents(t *testing.T) {
 		t.Helper()
 		r, ok := ledger.Report(true)
 		if !ok {
-			t.Fatal("nothing to report")
+			t.Fatal("the ledger has nothing to report; want a report")
 		}
 		ack := board.Take("t", "h", r)
 		ledger.Sent(&ack)

@@ -54,7 +54,7 @@ func TestOnlyPublicAddressesAreDialed(t *testing.T) {
 		"100::1", "2001::1", "2001:db8::1", "2002:7f00:1::", "2002:808:808::1", "3fff::1", "4000::1", "5f00::1", "fc00::1", "fe80::1", "fe80::1%eth0", "fec0::1", "ff02::1",
 	} {
 		if allowed(netip.MustParseAddr(text), nil) {
-			t.Errorf("%s is dialed", text)
+			t.Errorf("the address %s is allowed; want it refused", text)
 		}
 	}
 	if allowed(netip.Addr{}, nil) {
@@ -62,7 +62,7 @@ func TestOnlyPublicAddressesAreDialed(t *testing.T) {
 	}
 	for _, text := range []string{"8.8.8.8", "::ffff:8.8.8.8", "2001:4860:4860::8888", "2606:4700::1111", "2a00:1450::1"} {
 		if !allowed(netip.MustParseAddr(text), nil) {
-			t.Errorf("%s is not dialed", text)
+			t.Errorf("the address %s is refused; want it allowed", text)
 		}
 	}
 	if !allowed(netip.MustParseAddr("fd00::1"), []netip.Prefix{netip.MustParsePrefix("fd00::/8")}) {

@@ -264,10 +264,10 @@ func TestFailingTargetIsRetried(t *testing.T) {
 					}
 				}
 				if ways := len(d.Person("t", "ada").Targets); (ways == 1) != test.gone {
-					t.Errorf("%d ways are left", ways)
+					t.Errorf("ada has %d targets left; want 1, or 0 if the target is gone", ways)
 				}
 				if n := d.shelf.jobs(); n != 0 {
-					t.Errorf("%d jobs are left", n)
+					t.Errorf("%d jobs are left; want 0", n)
 				}
 			})
 		})

@@ -45,7 +45,7 @@ func TestTargetsTestNamesMissingParts(t *testing.T) {
 		}
 		d, err := notifier.Try(t.Context(), who, target.ID)
 		if err != nil || d.Outcome != notify.Delivered {
-			t.Fatalf("test: %+v, %v", d, err)
+			t.Fatalf("Try = %+v, %v; want it delivered", d, err)
 		}
 		<-got
 		for _, m := range d.Missing {
@@ -100,7 +100,7 @@ func TestPublicURLIsLearnedOnce(t *testing.T) {
 	n := start("")
 	for _, address := range []string{"http://relay.example.com", "https://localhost:8443", "https://127.0.0.1", "https://[::1]:1", "https://user@relay.example.com", "://"} {
 		if n.LearnURL(address); n.PublicURL() != "" {
-			t.Fatalf("learned %s", n.PublicURL())
+			t.Fatalf("the notifier has learned %s; want no URL", n.PublicURL())
 		}
 	}
 	n.LearnURL("https://relay.example.com")

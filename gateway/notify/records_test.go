@@ -394,7 +394,7 @@ func TestNotificationOfACrashedRelayIsWithdrawn(t *testing.T) {
 					t.Errorf("withdrawn %d times; want once", got)
 				}
 				if n := shelf.jobs(); n != 0 {
-					t.Errorf("%d jobs are left", n)
+					t.Errorf("%d jobs are left; want 0", n)
 				}
 			})
 		})

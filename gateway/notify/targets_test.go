@@ -90,12 +90,12 @@ func TestTargetsReceiveTheirFormat(t *testing.T) {
 			if err := json.Unmarshal([]byte(r.body), &m); err != nil || m.Topic != "topic" || r.header.Get("Authorization") != "Bearer tk_1" ||
 				len(m.Actions) != 2 || m.Actions[0].URL != "https://relay.example.com/api/answers/cap-yes" || !strings.Contains(m.Message, "rm -rf /") ||
 				m.Click != "https://relay.example.com/#host=h&session=s%3A%2F1" {
-				t.Errorf("ntfy got %s", r.body)
+				t.Errorf("ntfy got %s; want the topic, two actions, the command and the link", r.body)
 			}
 		case "/slack":
 			var m struct{ Text string }
 			if err := json.Unmarshal([]byte(r.body), &m); err != nil || strings.Contains(m.Text, "<!") || strings.Contains(m.Text, "<https://evil") || !strings.Contains(m.Text, "&lt;!channel&gt;") {
-				t.Errorf("Slack got %s", r.body)
+				t.Errorf("Slack got %s; want the agent's text with escaped markup", r.body)
 			}
 		case "/hook":
 			key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(secret, "whsec_"))
@@ -110,7 +110,7 @@ func TestTargetsReceiveTheirFormat(t *testing.T) {
 			// This webhook gets no details, so it does not show the call, and may only
 			// refuse.
 			if strings.Contains(r.body, "rm -rf") || strings.Contains(r.body, "cap-yes") || !strings.Contains(r.body, "cap-no") {
-				t.Errorf("webhook got %s", r.body)
+				t.Errorf("the webhook got %s; want no details, and only the refusal", r.body)
 			}
 		}
 	}
@@ -208,7 +208,7 @@ func TestLessMutesNothingThatComesLater(t *testing.T) {
 			// the token with little authority cannot change them.
 			err := errors.Join(d.SetTimes(ada, nil, []notify.Mute{{Host: "other"}}), d.RemoveTarget(ada, ways[0]), d.RemoveTarget(ada, ways[1]))
 			if err != nil {
-				t.Errorf("%s: %v", what, err)
+				t.Errorf("%s: changing what the token may see: %v; want no error", what, err)
 			}
 			if err := d.SetTimes(less, nil, nil); !errors.Is(err, notify.ErrLess) {
 				t.Errorf("%s: the token with fewer rights clears the settings: %v; want ErrLess", what, err)
@@ -235,7 +235,7 @@ func TestTokenStaysWithItsServer(t *testing.T) {
 		}
 		changed, err := notifier.SetTarget(t.Context(), ada, notify.Target{ID: way.ID, Kind: notify.Ntfy, URL: test.url, Token: test.token})
 		if err != nil || changed.Token != test.want {
-			t.Errorf("%+v: the changed target's token is %q, %v; want test.want", test, changed.Token, err)
+			t.Errorf("%+v: the changed target's token is %q, %v; want %q", test, changed.Token, err, test.want)
 		}
 		if err := notifier.RemoveTarget(ada, way.ID); err != nil {
 			t.Fatal(err)
@@ -340,10 +340,10 @@ func TestMailArrives(t *testing.T) {
 	case mail := <-mails:
 		head, body, _ := strings.Cut(mail, "\n\n")
 		if strings.Contains(head, "\nBcc:") || !strings.Contains(head, "<ada@example.com>") || !strings.Contains(body, "rm -rf /") {
-			t.Errorf("mail:\n%s", mail)
+			t.Errorf("the mail is\n%s\nwant ada's address, the command, and no further header", mail)
 		}
 	case <-time.After(time.Minute):
-		t.Errorf("no mail; %+v", notifier.Deliveries("t", "ada"))
+		t.Errorf("no mail within a minute; deliveries: %+v", notifier.Deliveries("t", "ada"))
 	}
 	_ = l.Close()
 	<-done
@@ -394,11 +394,11 @@ func TestTenantTargetsAreToldOnce(t *testing.T) {
 	say("host", 3, event(4, notice.Done))
 	for range 2 {
 		if body := <-got; !strings.Contains(body, "host: is done") {
-			t.Errorf("told %s", body)
+			t.Errorf("the tenant's target is told %s; want that the host is done", body)
 		}
 	}
 	if len(got) != 0 {
-		t.Errorf("told once more: %s", <-got)
+		t.Errorf("the tenant's target is told a third time: %s; want two", <-got)
 	}
 	for _, bad := range []string{`{}`, `[{"kind":"webpush","url":"https://example.com"}]`, `[{"kind":"webhook","url":"https://example.com"}]`, `[{"kind":"slack","uri":"x"}]`} {
 		targets, err := notify.ReadTenantTargets([]byte(bad))
@@ -406,7 +406,7 @@ func TestTenantTargetsAreToldOnce(t *testing.T) {
 			_, err = notify.Start(notify.Config{Board: notify.NewBoard(), Records: newShelf().view(), Log: slog.New(slog.DiscardHandler), Targets: targets})
 		}
 		if err == nil {
-			t.Errorf("%s is accepted", bad)
+			t.Errorf("the targets %s are accepted; want an error", bad)
 		}
 	}
 }

@@ -148,11 +148,11 @@ func TestRecordOfTLSKeepsItsPlace(t *testing.T) {
 	}()
 	for _, record := range []string{"first ", "own ", "second "} {
 		if n, err := conn.Write([]byte(record)); n != len(record) || err != nil {
-			t.Errorf("Write(%q) = %d, %v", record, n, err)
+			t.Errorf("Write(%q) = %d, %v; want all bytes and no error", record, n, err)
 		}
 	}
 	_ = here.Close()
 	if all := string(<-got); all != "first own second " {
-		t.Errorf("%q was written", all)
+		t.Errorf("%q was written; want first, own and second", all)
 	}
 }

@@ -250,7 +250,7 @@ func (w *world) content(id string) string {
 	}
 	data, err := vault.Open(&vault.Signer.PublicKey, w.records[id])
 	if err != nil {
-		w.t.Errorf("%s: %v", id, err)
+		w.t.Errorf("opening the record %s: %v; want no error", id, err)
 	}
 	return string(data)
 }
@@ -310,7 +310,7 @@ func TestRunningTurnIsWritten(t *testing.T) {
 		synctest.Wait()
 		id := remember.IDOf("s:/1")
 		if got := w.content(id); !strings.Contains(got, "has grown") {
-			t.Errorf("the record is %s", got)
+			t.Errorf("the record is %s; want the turn's grown text", got)
 		}
 		n := w.count(id)
 		time.Sleep(10 * workingEvery)
@@ -334,10 +334,10 @@ func TestFlushWritesAtOnce(t *testing.T) {
 		w.say("s:/1", "the last words", 1)
 		w.keeper.Flush(t.Context())
 		if got := w.content(remember.IDOf("s:/1")); !strings.Contains(got, "the last words") {
-			t.Errorf("the record is %s", got)
+			t.Errorf("the record is %s; want the last words", got)
 		}
 		if got := w.content(remember.ListID); !strings.Contains(got, "title of s:/1") {
-			t.Errorf("the list is %s", got)
+			t.Errorf("the list is %s; want the title of s:/1", got)
 		}
 	})
 }
@@ -367,7 +367,7 @@ func TestStateWaitsForTheRelay(t *testing.T) {
 		time.Sleep(mostRetry)
 		synctest.Wait()
 		if got := w.content(remember.IDOf("s:/1")); !strings.Contains(got, "one") {
-			t.Errorf("the record is %s", got)
+			t.Errorf("the record is %s; want the text one", got)
 		}
 	})
 }
@@ -399,7 +399,7 @@ func TestRestartWritesNothingAgain(t *testing.T) {
 			t.Error("the keeper read or wrote an unchanged session after its restart; want neither")
 		}
 		if r := w.records[remember.IDOf("s:/2")]; r.Version <= before {
-			t.Errorf("version %d after %d", r.Version, before)
+			t.Errorf("the changed session's record has version %d; want a version above %d", r.Version, before)
 		}
 		if w.records[remember.IDOf("s:/3")] != nil || strings.Contains(w.content(remember.ListID), "s:/3") {
 			t.Error("a removed session has a record, or is in the list; want neither")

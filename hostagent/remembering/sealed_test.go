@@ -56,7 +56,7 @@ func TestSealedRecordsAreBlind(t *testing.T) {
 		w.wantBlind(3)
 		id := w.keeper.idOf("s:/1")
 		if got := w.content(id); !strings.Contains(got, "one") {
-			t.Errorf("s:/1 opens as %q", got)
+			t.Errorf("the record of s:/1 is %q; want the text one", got)
 		}
 		var list listContent
 		if err := json.Unmarshal([]byte(w.content(remember.ListID)), &list); err != nil {

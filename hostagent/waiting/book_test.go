@@ -51,7 +51,7 @@ func TestBookKeepsItsEntriesWhenReopened(t *testing.T) {
 	}
 	again := open(t, dir)
 	if again.PublicKey() != b.PublicKey() {
-		t.Error("the key has changed")
+		t.Error("the reopened book has a different key; want the same")
 	}
 	identity, err := waiting.ReadKeys(keys)
 	if err != nil {
@@ -70,7 +70,7 @@ func TestBookKeepsItsEntriesWhenReopened(t *testing.T) {
 		t.Errorf("the entry is %+v, %v; want sending", e, ok)
 	}
 	if ids := again.Unreported(); len(ids) != 1 || ids[0] != result.ID {
-		t.Errorf("unreported are %v", ids)
+		t.Errorf("the unreported entries are %v; want the one with a result", ids)
 	}
 	if err := os.WriteFile(filepath.Join(dir, waiting.FileName("acme", "laptop")), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
@@ -99,7 +99,7 @@ func TestBookIsBounded(t *testing.T) {
 		}
 	}
 	if _, err := b.Enter(waiting.Device{Subject: "ada", ID: "bad", Keys: "AAAA"}); err == nil {
-		t.Error("bad keys are kept")
+		t.Error("a device with bad keys is kept; want an error")
 	}
 	now := time.Now()
 	old := now.Add(-48 * time.Hour).UnixMilli()
@@ -131,7 +131,7 @@ func TestReportedEntriesMakeRoom(t *testing.T) {
 	}
 	for i, gone := range []int{7, 8} {
 		if err := write(1000+i, false, now); err != nil {
-			t.Errorf("entry %d: %v", 1000+i, err)
+			t.Errorf("writing entry %d, for which a reported one makes room: %v; want no error", 1000+i, err)
 		}
 		if _, there := b.Entry(id(gone)); there {
 			t.Errorf("reported entry %d is still in the journal; want it removed", gone)
@@ -141,6 +141,6 @@ func TestReportedEntriesMakeRoom(t *testing.T) {
 		t.Errorf("without reported entries: %v; want ErrFull", err)
 	}
 	if err := b.Write(id(2001), waiting.Entry{Stage: waiting.Sending, Version: 1, Expires: now.UnixMilli()}, now.Add(9*24*time.Hour)); err != nil {
-		t.Errorf("nine days later: %v", err)
+		t.Errorf("writing an entry nine days later: %v; want no error", err)
 	}
 }

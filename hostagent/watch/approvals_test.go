@@ -36,7 +36,7 @@ func TestNotificationAllowsOnlyWhatItShows(t *testing.T) {
 		}
 		_, e, ok := readQuestion("s:/1", entry)
 		if !ok {
-			t.Fatalf("%s: no question", test.Name)
+			t.Fatalf("%s: readQuestion finds no question; want one", test.Name)
 		}
 		e.Fit()
 		_, options := e.FromAfar()

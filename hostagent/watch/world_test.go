@@ -132,7 +132,7 @@ func (w *world) close() {
 	w.cancel()
 	w.user.Close("")
 	if err := w.host.Close(); err != nil {
-		w.t.Errorf("Close() = %v", err)
+		w.t.Errorf("Close = %v; want no error", err)
 	}
 	w.running.Wait()
 }
@@ -162,7 +162,7 @@ func (w *world) take(report notice.Report) {
 		report, err = notice.ReadReport(data)
 	}
 	if err != nil {
-		w.t.Errorf("ReadReport: %v", err)
+		w.t.Errorf("ReadReport: %v; want no error", err)
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()

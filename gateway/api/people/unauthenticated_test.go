@@ -95,7 +95,7 @@ func (c *caller) enter() *caller {
 		c.Fatal(err)
 	}
 	if status, said := c.post("/auth/setup", `{"invite":"`+secret+`","name":"a phone"}`, &c.in); status != http.StatusOK {
-		c.Fatalf("setup: %d %s", status, said)
+		c.Fatalf("using the setup link: HTTP %d %s; want 200", status, said)
 	}
 	return c
 }
@@ -169,7 +169,7 @@ func (c *caller) send(method, path, token, proof, body string, answer any) (stat
 	c.mux.ServeHTTP(w, r)
 	if answer != nil && w.Code == http.StatusOK {
 		if err := json.Unmarshal(w.Body.Bytes(), answer); err != nil {
-			c.Fatalf("%s %s: %s: %v", method, path, w.Body, err)
+			c.Fatalf("%s %s answers %s, not JSON of the wanted type: %v", method, path, w.Body, err)
 		}
 	}
 	return w.Code, w.Body.String()
@@ -251,12 +251,12 @@ func TestProofOfAPairingIsGoodOnce(t *testing.T) {
 		ask := c.proof("POST", "/auth/device", "")
 		var code peopleapi.DeviceCode
 		if status, said := c.send("POST", "/auth/device", "", ask, "kind=device", &code); status != http.StatusOK {
-			t.Fatalf("ask: %d %s", status, said)
+			t.Fatalf("asking for a code: HTTP %d %s; want 200", status, said)
 		}
 		poll := url.Values{"grant_type": {peopleapi.GrantDeviceCode}, "device_code": {code.DeviceCode}}.Encode()
 		look := c.proof("POST", "/auth/token", "")
 		if _, said := c.send("POST", "/auth/token", "", look, poll, nil); !strings.Contains(said, "authorization_pending") {
-			t.Errorf("poll: %s", said)
+			t.Errorf("polling before the approval: %s; want authorization_pending", said)
 		}
 		time.Sleep(people.PollEvery)
 		for path, again := range map[string]struct{ proof, body string }{"/auth/device": {ask, "kind=device"}, "/auth/token": {look, poll}} {
@@ -345,13 +345,13 @@ func TestOneNetworkKeepsNoPairingOut(t *testing.T) {
 			}
 			if name != "before" {
 				if status, said := ask(c, tenant, &code); status != http.StatusOK {
-					t.Fatalf("%s the flood: %d %s", name, status, said)
+					t.Fatalf("%s: asking for a code: HTTP %d %s; want 200", name, status, said)
 				}
 			}
 			_, id, _ := strings.Cut(code.Complete, "#")
 			at := "/api/requests/" + id
 			if status, said := ada.renew(); status != http.StatusOK {
-				t.Fatalf("renew: %d %s", status, said)
+				t.Fatalf("requesting a new token for the device: HTTP %d %s; want 200", status, said)
 			}
 			if status, said := ada.send("POST", at, ada.in.Token, ada.proof("POST", at, ada.in.Token), `{"approve":true,"code":"`+code.UserCode+`"}`, nil); status != http.StatusOK {
 				t.Errorf("approval of a request made %s the flood: HTTP %d %s; want 200", name, status, said)
