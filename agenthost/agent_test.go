@@ -113,7 +113,7 @@ func (c *agentClient) call(method, params string) map[string]any {
 	c.t.Helper()
 	result, failure := c.try(method, params)
 	if failure != nil {
-		c.t.Fatalf("%s: %v", method, failure)
+		c.t.Fatalf("calling %s: %v; want no error", method, failure)
 	}
 	return result
 }
@@ -212,7 +212,7 @@ func TestAgentsAnswerIsATurn(t *testing.T) {
 		t.Errorf("the turn has the parts\n%s\nwant\n%s", got, strings.Join(want, "\n"))
 	}
 	if got := fmt.Sprint(turn["usage"]); got != "map[_meta:map[contextSize:1000] inputTokens:3 outputTokens:5]" {
-		t.Errorf("usage = %s", got)
+		t.Errorf("the turn's usage is %s; want 3 input and 5 output tokens", got)
 	}
 }
 

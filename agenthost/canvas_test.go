@@ -190,7 +190,7 @@ func TestCanvasIsServedOnLoopback(t *testing.T) {
 		return resp.StatusCode, string(body)
 	}
 	if code, body := get(url); code != 200 || !strings.Contains(body, "<title>Notes</title>") {
-		t.Errorf("GET %s = %d, %q", url, code, body)
+		t.Errorf("GET %s = %d, %q; want 200 with the title Notes", url, code, body)
 	}
 	if code, _ := get(strings.TrimSuffix(url, "index.html") + "%2e%2e/app.js"); code != 404 {
 		t.Errorf("traversal: %d; want 404", code)
@@ -349,7 +349,7 @@ func TestCanvasesAsRegistered(t *testing.T) {
 		}
 		resp, err := http.Get(address)
 		if err != nil || resp.StatusCode != http.StatusOK {
-			t.Errorf("GET %s = %v, %v", address, resp, err)
+			t.Errorf("GET %s = %v, %v; want 200", address, resp, err)
 		}
 		if err == nil {
 			resp.Body.Close()

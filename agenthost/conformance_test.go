@@ -211,7 +211,7 @@ func (p *probe) call(what, method string, params any) {
 	defer cancel()
 	result, err := p.c.Call(ctx, method, params)
 	if err != nil {
-		p.t.Errorf("%s: %v", what, err)
+		p.t.Errorf("%s: %v; want no error", what, err)
 		return
 	}
 	p.shapes.add("result "+what, result)
@@ -221,7 +221,7 @@ func (p *probe) call(what, method string, params any) {
 func (p *probe) until(actionType string) {
 	p.t.Helper()
 	if _, _, err := p.c.WaitAfter(testContext(p.t), p.seen, refclient.IsAction("", actionType)); err != nil {
-		p.t.Errorf("%s: %v", actionType, err)
+		p.t.Errorf("no action %s arrives: %v", actionType, err)
 	}
 	p.take()
 }

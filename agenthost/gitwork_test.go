@@ -122,7 +122,7 @@ func TestChangesInARepository(t *testing.T) {
 	c.call("invokeChangesetOperation", `{"channel":"`+changed+`","operationId":"commit"}`)
 	c.wantFiles(changed)
 	if got := runGit(t, dir, "show", "--format=%s", "--name-only"); got != "a.txt=two new.txt=n\n\na.txt\n" {
-		t.Errorf("the commit is %q", got)
+		t.Errorf("the commit is %q; want the two files with the turn's message", got)
 	}
 	c.prompt("t3", "a.txt=four")
 	c.wantFiles(changed, "a.txtmap[added:1 removed:1]")
@@ -132,7 +132,7 @@ func TestChangesInARepository(t *testing.T) {
 		t.Errorf("the commit's message is %q; want Counts to four", got)
 	}
 	if got := runGit(t, dir, "status", "--porcelain"); got != "?? mine.txt\n" {
-		t.Errorf("the status is %q", got)
+		t.Errorf("git's status is %q; want only mine.txt, which is not the agent's", got)
 	}
 }
 
@@ -142,7 +142,7 @@ func TestSessionInAWorktree(t *testing.T) {
 	at := `"provider":"fake","workingDirectories":["file://` + dir + `"]`
 	schema := fmt.Sprint(c.call("resolveSessionConfig", `{"channel":"ahp-root://",`+at+`,"config":{"isolation":"worktree","branch":"agent/one"}}`)["values"])
 	if schema != "map[branch:agent/one isolation:worktree worktreeLocation:"+dir+".worktrees/agent-one]" {
-		t.Errorf("the options are %s", schema)
+		t.Errorf("the options are %s; want the worktree's location for the branch", schema)
 	}
 	for _, keep := range []bool{true, false} {
 		branch := fmt.Sprint("keep-", keep)
@@ -172,7 +172,7 @@ func TestSessionInAWorktree(t *testing.T) {
 		t.Errorf("the worktrees are %s; want the one with uncommitted work", list)
 	}
 	if log := runGit(t, dir, "log", "--format=%s", "keep-false"); !strings.HasPrefix(log, "work\n") {
-		t.Errorf("the branch has %q", log)
+		t.Errorf("the branch has the commits %q; want work as the last", log)
 	}
 }
 
@@ -193,6 +193,6 @@ func TestWorktreeStaysInTheFolders(t *testing.T) {
 	}
 	c.call("createSession", fmt.Sprintf(`{"channel":%q,%s,"config":{"isolation":"worktree","branch":"one"}}`, fakeSession, at))
 	if got := runGit(t, dir, "status", "--porcelain"); got != "?? out\n" {
-		t.Errorf("the status is %q", got)
+		t.Errorf("git's status is %q; want only the folder out", got)
 	}
 }

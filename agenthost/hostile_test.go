@@ -99,7 +99,7 @@ func TestAgentAsksTwice(t *testing.T) {
 	c.dispatch(fakeChat, `{"type":"chat/toolCallConfirmed","turnId":"t1","toolCallId":"t","approved":true,"confirmed":"user-action"}`)
 	c.until("chat/turnComplete")
 	if _, parts := lastTurn(t, c.chatState()); !strings.Contains(fmt.Sprint(parts), "the answer is once") {
-		t.Errorf("the turn is %v", parts)
+		t.Errorf("the turn's parts are %v; want the answer once", parts)
 	}
 }
 
@@ -211,7 +211,7 @@ func TestAgentsTerminalShowsItsOutput(t *testing.T) {
 	c.until("chat/toolCallComplete")
 	turn, parts := lastTurn(t, func() map[string]any { c.until("chat/turnComplete"); return c.chatState() }())
 	if turn["state"] != "complete" || !strings.Contains(fmt.Sprint(parts), "text:Ada is here") {
-		t.Errorf("the turn is %v", turn)
+		t.Errorf("the turn is %v; want it complete with the terminal's output", turn)
 	}
 }
 

@@ -69,7 +69,7 @@ func mcpServer(t *testing.T, c *refclient.Client) (server mcpCustomization) {
 	t.Helper()
 	for server.Channel == "" {
 		if err := testContext(t).Err(); err != nil {
-			t.Fatalf("no channel: %+v", server)
+			t.Fatalf("the server %+v has no channel; want one", server)
 		}
 		server = findMCP(t, c)
 	}
@@ -103,7 +103,7 @@ func findMCP(t *testing.T, c *refclient.Client) mcpCustomization {
 			}
 		}
 	}
-	t.Fatalf("no MCP server in %s", raw)
+	t.Fatalf("the state has no MCP server: %s", raw)
 	return mcpCustomization{}
 }
 
@@ -126,7 +126,7 @@ func waitID(t *testing.T, c *refclient.Client, id string) []byte {
 	t.Helper()
 	frame, err := c.WaitFor(testContext(t), func(frame []byte) bool { return bytes.Contains(frame, []byte(`"id":"`+id+`"`)) })
 	if err != nil {
-		t.Fatalf("no answer to %s: %v", id, err)
+		t.Fatalf("no answer to the request %s arrives: %v", id, err)
 	}
 	return frame
 }
@@ -247,7 +247,7 @@ func TestOnlyAdvertisedMCPMethodsAreServed(t *testing.T) {
 	waitNotification(t, c, channel+"resources", "notifications/resources/list_changed")
 	for _, frame := range c.Frames() {
 		if bytes.Contains(frame, []byte("list_changed")) && !bytes.Contains(frame, []byte(channel+"resources")) {
-			t.Errorf("got %s", frame)
+			t.Errorf("a notification without the channel resources arrives: %s; want it there only", frame)
 		}
 	}
 }
@@ -270,7 +270,7 @@ func waitNotification(t *testing.T, c *refclient.Client, channel, method string)
 		return bytes.Contains(frame, []byte(`"channel":"`+channel+`"`)) && bytes.Contains(frame, []byte(`"method":"`+method+`"`))
 	})
 	if err != nil {
-		t.Fatalf("no %s on %s: %v", method, channel, err)
+		t.Fatalf("no notification %s on %s arrives: %v", method, channel, err)
 	}
 	return string(frame)
 }
@@ -296,18 +296,18 @@ func TestMCPIsPrivate(t *testing.T) {
 	count(a, 1000, 60_000)
 	count(b, 3, 0)
 	if got := string(waitID(t, b, "same")); !strings.Contains(got, "Counted to 3.") {
-		t.Errorf("b got %s", got)
+		t.Errorf("b's answer is %s; want Counted to 3", got)
 	}
 	if got := waitNotification(t, b, channel, "notifications/progress"); !strings.Contains(got, `"progressToken":"p"`) || !strings.Contains(got, `"total":3`) {
-		t.Errorf("b was told %s", got)
+		t.Errorf("b's progress is %s; want the token p and the total 3", got)
 	}
 	mustNotify(t, b, channel, "notifications/cancelled", params{"requestId": "same"}) // this request of b has ended already
 	if got := callTop(t, a, "meanwhile", channel, "tools/list", params{}); !strings.Contains(got, `"tools":[`) {
-		t.Errorf("a got %s", got)
+		t.Errorf("a's answer is %s; want the list of tools", got)
 	}
 	for _, frame := range a.Frames() {
 		if bytes.Contains(frame, []byte("notifications/progress")) || bytes.Contains(frame, []byte(`"id":"same"`)) {
-			t.Errorf("a got %s", frame)
+			t.Errorf("a received b's message %s; want only a's own", frame)
 		}
 	}
 	mustNotify(t, a, channel, "notifications/cancelled", params{"requestId": "same", "reason": "enough"})
@@ -509,7 +509,7 @@ func TestMCPServerStepsThroughItsAuthorization(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := mustCall(t, c, "tools/call", params{"channel": channel, "name": "publish", "arguments": params{}}); !bytes.Contains(got, []byte("Published")) {
-		t.Errorf("once granted: %s", got)
+		t.Errorf("after the sign-in, the tool's answer is %s; want Published", got)
 	}
 
 	// A cancelled turn does not wait for a token.
@@ -525,7 +525,7 @@ func TestMCPServerStepsThroughItsAuthorization(t *testing.T) {
 
 	for _, frame := range c.Frames() {
 		if bytes.Contains(frame, []byte("s3cret")) {
-			t.Errorf("a token in %s", frame)
+			t.Errorf("a message contains the token: %s; want it in none", frame)
 		}
 	}
 	host.Close()

@@ -56,7 +56,7 @@ func BenchmarkListAfterRestart(b *testing.B) {
 		c := &agentClient{pipeClient: connectPipe(b, host), t: b}
 		c.call("initialize", `{"channel":"ahp-root://","clientId":"d","protocolVersions":["0.9.0"]}`)
 		if n := len(c.call("listSessions", `{"channel":"ahp-root://"}`)["items"].([]any)); n != 50 {
-			b.Fatalf("%d sessions", n)
+			b.Fatalf("the list has %d sessions; want 50", n)
 		}
 		host.Close()
 	}

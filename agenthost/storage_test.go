@@ -184,7 +184,7 @@ func TestHistoryOfTheAgentIsLoaded(t *testing.T) {
 		list = string(mustJSON(t, c.call("listSessions", `{"channel":"ahp-root://"}`)["items"]))
 	}
 	if !strings.Contains(list, `"fake:/old%2F1"`) || !strings.Contains(list, `"title":"Old"`) {
-		t.Fatalf("the list is %s", list)
+		t.Fatalf("the list is %s; want the agent's old session with its title", list)
 	}
 	chat := "ahp-chat://default/ZmFrZTovb2xkJTJGMQ"
 	c.call("subscribe", `{"channel":"`+chat+`"}`)
@@ -196,7 +196,7 @@ func TestHistoryOfTheAgentIsLoaded(t *testing.T) {
 		}
 	}
 	if text := string(mustJSON(t, state["turns"])); !strings.Contains(text, "before") || !strings.Contains(text, "as it was") || !strings.Contains(text, `"state":"complete"`) {
-		t.Errorf("the history is %s", text)
+		t.Errorf("the history is %s; want the complete turns from before", text)
 	}
 }
 
@@ -222,7 +222,7 @@ func TestRemovedSessionStaysAway(t *testing.T) {
 	}
 	host := d.call("listSessions", `{"channel":"ahp-root://"}`)
 	if text := string(mustJSON(t, host["items"])); strings.Contains(text, "old") {
-		t.Errorf("the list is %s", text)
+		t.Errorf("the list is %s; want it without the removed session", text)
 	}
 }
 

@@ -117,7 +117,7 @@ func playTranscript(t *testing.T, archive *txtar.Archive) []byte {
 			}
 			fmt.Fprintln(clients[name].in, frame)
 		default:
-			t.Fatalf("bad step %q", step)
+			t.Fatalf("the transcript has the unknown step %q", step)
 		}
 		fmt.Fprintln(&out, step)
 		synctest.Wait()
@@ -162,7 +162,7 @@ func newHostOf(t testing.TB, cfg agenthost.Config, build func(agenthost.Config) 
 	}
 	t.Cleanup(func() {
 		if err := host.Close(); err != nil {
-			t.Errorf("Close() = %v", err)
+			t.Errorf("Close = %v; want no error", err)
 		}
 	})
 	return host

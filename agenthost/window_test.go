@@ -52,7 +52,7 @@ func TestWindowsCarryEveryMessage(t *testing.T) {
 				}
 				var frame struct{ Params channelFrame }
 				if err := json.Unmarshal(raw, &frame); err != nil || frame.Params.Data == "" {
-					t.Fatalf("frame %s: %v", raw, err)
+					t.Fatalf("reading the frame %s: %v; want data", raw, err)
 				}
 				if partial == "" && received-credited >= limits.WindowBytes {
 					t.Fatalf("a message begins with %d bytes under way; want less than %d", received-credited, limits.WindowBytes)

@@ -34,7 +34,7 @@ func TestOnlyObjectsHaveMembers(t *testing.T) {
 		for _, m := range list {
 			got += m.Name + "=" + string(m.Raw) + ";"
 			if !bytes.HasPrefix([]byte(test.in)[m.Offset():], m.Raw) {
-				t.Errorf("AllMembers(%q): %s is not at its offset %d", test.in, m.Raw, m.Offset())
+				t.Errorf("AllMembers(%q): the value %s is not at its offset %d", test.in, m.Raw, m.Offset())
 			}
 		}
 		if err != nil {

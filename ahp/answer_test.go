@@ -69,7 +69,7 @@ func FuzzAppendError(f *testing.F) {
 			Data    json.RawMessage
 		}
 		if err := json.Unmarshal(e.Error, &got); err != nil {
-			t.Fatalf("Unmarshal(%q): %v", e.Error, err)
+			t.Fatalf("Unmarshal(%q): %v; want no error", e.Error, err)
 		}
 		if got.Code != code || string(got.Data) != `{"a":[]}` || utf8.ValidString(message) && got.Message != message {
 			t.Fatalf("AppendError(%d, %q) is read as %d, %q, %s; want the same code, message and data", code, message, got.Code, got.Message, got.Data)

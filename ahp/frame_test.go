@@ -72,7 +72,7 @@ func TestPeekReadsTheEnvelope(t *testing.T) {
 	for _, test := range tests {
 		got, err := ahp.Peek([]byte(test.in))
 		if err != nil {
-			t.Errorf("Peek(%s): %v", test.in, err)
+			t.Errorf("Peek(%s): %v; want no error", test.in, err)
 		} else if diff := cmp.Diff(test.want, got); diff != "" {
 			t.Errorf("Peek(%s) (-want +got):\n%s", test.in, diff)
 		}
@@ -111,7 +111,7 @@ func TestPeekReadsTheActionsOrigin(t *testing.T) {
 			in := `{"method":"action","params":` + test.params + top + `}`
 			got, err := ahp.Peek([]byte(in))
 			if err != nil {
-				t.Errorf("Peek(%s): %v", in, err)
+				t.Errorf("Peek(%s): %v; want no error", in, err)
 			} else if diff := cmp.Diff(test.want, got.Said); diff != "" {
 				t.Errorf("Peek(%s).Said (-want +got):\n%s", in, diff)
 			}
@@ -318,13 +318,13 @@ func TestPeekRealFrames(t *testing.T) {
 	for _, frame := range corpus(t) {
 		e, err := ahp.Peek(frame)
 		if batch := frame[0] == '['; (err != nil) != batch {
-			t.Errorf("Peek(%s) = %v", frame, err)
+			t.Errorf("Peek(%s) = %v; want an error only for a batch", frame, err)
 		}
 		kinds[e.Kind]++
 	}
 	for _, kind := range []ahp.Kind{ahp.Request, ahp.Response, ahp.Notification} {
 		if kinds[kind] == 0 {
-			t.Errorf("no %s in the corpus", kind)
+			t.Errorf("the corpus has no %s; want each kind", kind)
 		}
 	}
 }

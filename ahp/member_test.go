@@ -28,7 +28,7 @@ func TestMembersFindsNamedMembers(t *testing.T) {
 	for _, test := range tests {
 		want := []ahp.Member{{Name: "a"}, {Name: "b"}}
 		if err := ahp.Members([]byte(test.in), want); err != nil {
-			t.Errorf("Members(%s): %v", test.in, err)
+			t.Errorf("Members(%s): %v; want no error", test.in, err)
 		} else if got := [2]string{string(want[0].Raw), string(want[1].Raw)}; got != [2]string{test.a, test.b} {
 			t.Errorf("Members(%s) = %q; want %q", test.in, got, [2]string{test.a, test.b})
 		}
@@ -133,7 +133,7 @@ func FuzzText(f *testing.F) {
 		before := bytes.Clone(raw)
 		got, ok := ahp.Text(raw)
 		if !bytes.Equal(raw, before) {
-			t.Fatalf("Text(%q) made it %q", before, raw)
+			t.Fatalf("Text changed its input %q to %q; want it as it was", before, raw)
 		}
 		var want string
 		if ok && json.Unmarshal(raw, &want) != nil {

@@ -81,7 +81,7 @@ func TestPeekAgainstNode(t *testing.T) {
 		}
 		accepted++
 		if err := compareNode(envelopes[i], node); err != nil {
-			t.Errorf("Peek(%q): %v", frames[i], err)
+			t.Errorf("Peek(%q): %v; want no error", frames[i], err)
 		}
 	}
 	t.Logf("%d frames, %d of them accepted", len(frames), accepted)

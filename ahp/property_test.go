@@ -34,7 +34,7 @@ func TestPeekReadsAsTheReference(t *testing.T) {
 		channel := []ahp.Member{{Name: "channel"}}
 		if strings.HasPrefix(string(got.Params), "{") {
 			if err := ahp.Members(got.Params, channel); err != nil {
-				t.Fatalf("Members(%s): %v", got.Params, err)
+				t.Fatalf("Members(%s): %v; want no error", got.Params, err)
 			}
 		}
 		if text, ok := ahp.Text(channel[0].Raw); ok && text != string(got.Channel) {

@@ -32,7 +32,7 @@ func FuzzPeek(f *testing.F) {
 		before := bytes.Clone(frame)
 		got, err := ahp.Peek(frame)
 		if !bytes.Equal(frame, before) {
-			t.Fatalf("Peek(%q) made it %q", before, frame)
+			t.Fatalf("Peek changed its input %q to %q; want it as it was", before, frame)
 		}
 		if err != nil {
 			checkRefusal(t, frame, err)

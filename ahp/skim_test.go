@@ -44,7 +44,7 @@ func checkSkim(t interface {
 	}
 	got, err := skim(frame, pieces...)
 	if err != nil {
-		t.Fatalf("skimmed %.300q: %v", frame, err)
+		t.Fatalf("skim(%.300q): %v; want no error", frame, err)
 	}
 	if diff := cmp.Diff(wantSkim(frame, env), got); diff != "" {
 		t.Fatalf("skimmed %.300q (-want +got):\n%s", frame, diff)

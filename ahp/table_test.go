@@ -21,9 +21,9 @@ func TestMethodRowsAreComplete(t *testing.T) {
 		for name, m := range table {
 			switch {
 			case m.Kind != ahp.Request && m.Kind != ahp.Notification:
-				t.Errorf("%s: kind %v", name, m.Kind)
+				t.Errorf("the method %s has the kind %v; want Request or Notification", name, m.Kind)
 			case !slices.Contains(levels, m.Level):
-				t.Errorf("%s: level %q", name, m.Level)
+				t.Errorf("the method %s has the level %q; want a known level", name, m.Level)
 			case (m.Result != nil) != (m.Kind == ahp.Request):
 				t.Errorf("%s: a %v has a result shape: %t; want one exactly for a request", name, m.Kind, m.Result != nil)
 			case m.Class != ahp.Ordinary && m.Level != ahp.Look:
@@ -45,7 +45,7 @@ func TestHostMethodRowsAreComplete(t *testing.T) {
 	for name, m := range ahp.HostMethods {
 		switch {
 		case m.Kind != ahp.Request && m.Kind != ahp.Notification:
-			t.Errorf("%s: kind %v", name, m.Kind)
+			t.Errorf("the host's method %s has the kind %v; want Request or Notification", name, m.Kind)
 		case (m.Params != nil) != (m.Kind == ahp.Notification):
 			t.Errorf("%s: a %v has a params shape: %t; want one exactly for a notification", name, m.Kind, m.Params != nil)
 		case (m.Answer != ahp.NoAnswer) != (m.Kind == ahp.Request):
@@ -62,7 +62,7 @@ func TestActionRowsAreComplete(t *testing.T) {
 	for name, a := range ahp.Actions {
 		switch {
 		case !slices.Contains(levels, a.Level) || a.Level == ahp.Look:
-			t.Errorf("%s: level %q", name, a.Level)
+			t.Errorf("the action %s has the level %q; want a known level above look", name, a.Level)
 		case (a.Members != nil) != (a.Level == ahp.Talk || a.Level == ahp.Approve):
 			t.Errorf("%s: an action at the level %s has the members %q; want members exactly at talk and approve", name, a.Level, a.Members)
 		case a.Message != "" && !slices.Contains(a.Members, a.Message):

@@ -12,7 +12,7 @@ func newAgentKey(t *testing.T) *auth.AgentKey {
 	t.Helper()
 	key, err := auth.NewAgentKey()
 	if err != nil {
-		t.Fatalf("NewAgentKey: %v", err)
+		t.Fatalf("NewAgentKey: %v; want no error", err)
 	}
 	return key
 }
@@ -31,7 +31,7 @@ func TestChallengeProvesKeyAndHost(t *testing.T) {
 	sign := func(challenge, tenant, host string) []byte {
 		sig, err := auth.SignChallenge(key, challenge, tenant, host)
 		if err != nil {
-			t.Fatalf("SignChallenge: %v", err)
+			t.Fatalf("SignChallenge: %v; want no error", err)
 		}
 		return sig
 	}

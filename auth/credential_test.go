@@ -30,7 +30,7 @@ func TestCredentialRoundTrip(t *testing.T) {
 		t.Errorf("VerifyAgent = %+v, %v; want host laptop with its key, replacing f1", got, err)
 	}
 	if tenant, host, err := auth.PeekHost(credential); tenant != "acme" || host != "laptop" || err != nil {
-		t.Errorf("PeekHost: %s/%s, %v", tenant, host, err)
+		t.Errorf("PeekHost = %s, %s, %v; want acme, laptop", tenant, host, err)
 	}
 	if issued, expires, err := auth.PeekTimes(credential); err != nil || !issued.Equal(start) || !expires.Equal(e.Expires) {
 		t.Errorf("PeekTimes = %v to %v, %v; want the issue and expiry times", issued, expires, err)
@@ -106,7 +106,7 @@ func TestOnlyTrustedRelaysIssueCredentials(t *testing.T) {
 	}
 	good := issue(k, "laptop", key)
 	if err := auth.CheckCredential(good, before, key.Public()); err != nil {
-		t.Errorf("the relay's: %v", err)
+		t.Errorf("CheckCredential of the relay's credential: %v; want no error", err)
 	}
 	if err := auth.CheckCredential(issue(k, "laptop", key), good, key.Public()); err != nil {
 		t.Errorf("CheckCredential after the first renewal: %v; want no error", err)
@@ -120,7 +120,7 @@ func TestOnlyTrustedRelaysIssueCredentials(t *testing.T) {
 		"cut short":       good[:len(good)-3],
 	} {
 		if err := auth.CheckCredential(credential, before, key.Public()); err == nil {
-			t.Errorf("%s: believed", name)
+			t.Errorf("CheckCredential (%s) returns no error; want one", name)
 		}
 	}
 }
@@ -140,7 +140,7 @@ func TestKeyProofIsForOnePurpose(t *testing.T) {
 		return k.CheckKey(key.Public(), purpose, challenge, tenant, host, said, signature)
 	}
 	if err := check(key, auth.ToConnect, challenge, "acme", "laptop", "U1", good); err != nil {
-		t.Errorf("the proof: %v", err)
+		t.Errorf("CheckKey of the key's own proof: %v; want no error", err)
 	}
 	for name, err := range map[string]error{
 		"another key":       check(other, auth.ToConnect, challenge, "acme", "laptop", "U1", good),
@@ -155,7 +155,7 @@ func TestKeyProofIsForOnePurpose(t *testing.T) {
 		"no key":            k.CheckKey(nil, auth.ToConnect, challenge, "acme", "laptop", "U1", good),
 	} {
 		if err == nil {
-			t.Errorf("%s: accepted", name)
+			t.Errorf("CheckKey accepts a proof with %s; want an error", name)
 		}
 	}
 	k.Now = func() time.Time { return start.Add(auth.ChallengeTTL + time.Second) }
@@ -167,7 +167,7 @@ func TestKeyProofIsForOnePurpose(t *testing.T) {
 	}
 	again, err := auth.ReadHostKey(key.Seed())
 	if err != nil || !again.Public().Equal(key.Public()) {
-		t.Errorf("ReadHostKey: %v", err)
+		t.Errorf("ReadHostKey of the key's seed: %v; want the same key", err)
 	}
 	if _, err := auth.ReadHostKey([]byte("short")); err == nil {
 		t.Error("ReadHostKey reads a short key; want an error")

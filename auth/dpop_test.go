@@ -38,7 +38,7 @@ func TestProofIsForItsRequest(t *testing.T) {
 		}
 		claimed, err := auth.ReadProof(text)
 		if err != nil || claimed.Thumbprint != device.Thumbprint() {
-			t.Fatalf("ReadProof = %+v, %v", claimed, err)
+			t.Fatalf("ReadProof = %+v, %v; want the device's thumbprint", claimed, err)
 		}
 		return keys.CheckProof(claimed, asked)
 	}
@@ -51,7 +51,7 @@ func TestProofIsForItsRequest(t *testing.T) {
 		"wss://relay.example.com/relay/api/hosts", "https://relay.example.com/relay/%61pi/hosts",
 	} {
 		if _, err := check(auth.Asked{Method: "GET", URLs: []string{same}, Token: "token"}, keys.NewChallenge()); err != nil {
-			t.Errorf("made for %s: %v", same, err)
+			t.Errorf("CheckProof of a proof for the same address, %s: %v; want no error", same, err)
 		}
 	}
 	for _, other := range []auth.Asked{
@@ -75,7 +75,7 @@ func TestProofIsForItsRequest(t *testing.T) {
 	}
 	for _, nonce := range []string{"", "x", strings.Repeat("A", 76)} {
 		if _, err := check(asked, nonce); !errors.Is(err, auth.ErrProofStale) {
-			t.Errorf("nonce %q: %v", nonce, err)
+			t.Errorf("CheckProof with the nonce %q: %v; want ErrProofStale", nonce, err)
 		}
 	}
 }

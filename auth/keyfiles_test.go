@@ -21,7 +21,7 @@ func TestLoadKeysKeepsThem(t *testing.T) {
 	first, second := load(t, dir), load(t, dir)
 	token, err := first.Tokens().IssueHost(enrolment())
 	if err != nil {
-		t.Fatalf("IssueHost: %v", err)
+		t.Fatalf("IssueHost: %v; want no error", err)
 	}
 	if _, err := second.Tokens().VerifyHost(token); err != nil {
 		t.Errorf("VerifyHost after a second LoadKeys: %v; want no error", err)
@@ -48,7 +48,7 @@ func TestLoadKeysAtOnce(t *testing.T) {
 		for i := range accounts {
 			wg.Go(func() {
 				if k, err := auth.LoadKeys(dir); err != nil {
-					t.Errorf("LoadKeys: %v", err)
+					t.Errorf("LoadKeys: %v; want no error", err)
 				} else {
 					accounts[i] = k.Authority().RelaysAccount()
 				}
@@ -151,7 +151,7 @@ func load(t *testing.T, dir string) *auth.Keys {
 	t.Helper()
 	k, err := auth.LoadKeys(dir)
 	if err != nil {
-		t.Fatalf("LoadKeys: %v", err)
+		t.Fatalf("LoadKeys: %v; want no error", err)
 	}
 	return k
 }

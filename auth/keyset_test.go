@@ -21,7 +21,7 @@ func rotated(t *testing.T) (k *auth.Keys, dir string, added auth.SetInfo) {
 		t.Fatal(err)
 	}
 	if changed, err := k.Reload(); !changed || err != nil {
-		t.Fatalf("Reload = %v, %v", changed, err)
+		t.Fatalf("Reload = %v, %v; want true and no error", changed, err)
 	}
 	return k, dir, added
 }
@@ -52,7 +52,7 @@ func TestSignaturesAreValidWhileTheirSetExists(t *testing.T) {
 		now = at
 		for _, token := range []string{old, fresh} {
 			if _, err := k.Tokens().VerifyClient(token); err != nil {
-				t.Errorf("at %v: %v", at, err)
+				t.Errorf("VerifyClient at %v: %v; want no error", at, err)
 			}
 		}
 		signature, err := auth.SignChallenge(key, challenges[i], "acme", "laptop")
@@ -60,7 +60,7 @@ func TestSignaturesAreValidWhileTheirSetExists(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := k.CheckChallenge(challenges[i], "acme", "laptop", key.Public(), signature); err != nil {
-			t.Errorf("challenge %d: %v", i, err)
+			t.Errorf("CheckChallenge of challenge %d: %v; want no error", i, err)
 		}
 	}
 	first := k.SetIDs()[0]
@@ -79,7 +79,7 @@ func TestSignaturesAreValidWhileTheirSetExists(t *testing.T) {
 		}
 	}
 	if changed, err := k.Reload(); !changed || err != nil {
-		t.Fatalf("Reload = %v, %v", changed, err)
+		t.Fatalf("Reload = %v, %v; want true and no error", changed, err)
 	}
 	if _, err := k.Tokens().VerifyClient(old); !errors.Is(err, auth.ErrTokenInvalid) {
 		t.Errorf("a token from retired keys: %v; want ErrTokenInvalid", err)
@@ -195,7 +195,7 @@ func TestHostAgentLearnsNewKeysAfterAPause(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := auth.CheckCredential(next, before, key.Public()); err != nil {
-			t.Fatalf("a credential %s: %v", stage, err)
+			t.Fatalf("CheckCredential of a credential %s: %v; want no error", stage, err)
 		}
 		before = next
 	}
@@ -225,7 +225,7 @@ func TestClusterStaysConnectedDuringRotation(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := handshake(a, b); err != nil {
-			t.Errorf("keys %v and %v: %v", pair[0].List(), pair[1].List(), err)
+			t.Errorf("a handshake of servers with the keys %v and %v: %v; want no error", pair[0].List(), pair[1].List(), err)
 		}
 	}
 	a, _ := made.ClusterTLS()

@@ -24,7 +24,7 @@ func TestEachLevelHasTwoNames(t *testing.T) {
 		}
 		for j, b := range levels {
 			if got := a.Includes(b); got != (i >= j) {
-				t.Errorf("%s includes %s: %v", a.Level(), b.Level(), got)
+				t.Errorf("the level %s includes %s: %v; want %v", a.Level(), b.Level(), got, i >= j)
 			}
 			if got := a.Less(b); got != levels[min(i, j)] {
 				t.Errorf("the lower level of %s and %s is %q; want %s", a.Level(), b.Level(), got, levels[min(i, j)])

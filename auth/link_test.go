@@ -26,7 +26,7 @@ func TestProofIsValidForOneLink(t *testing.T) {
 	}
 	trusted := []ed25519.PublicKey{k.Links().RelayKey()}
 	if err := auth.CheckLink(trusted, testLink, key, proof); err != nil {
-		t.Errorf("CheckLink: %v", err)
+		t.Errorf("CheckLink: %v; want no error", err)
 	}
 	for name, change := range map[string]func(*auth.LinkID){
 		"tenant": func(l *auth.LinkID) { l.Tenant = "umbrella" },
@@ -85,6 +85,6 @@ func TestSignNonceRefuses(t *testing.T) {
 		}
 	}
 	if _, err := key.SignNonce([]byte("kKj3fVu2Yyo")); err != nil {
-		t.Errorf("SignNonce: %v", err)
+		t.Errorf("SignNonce: %v; want no error", err)
 	}
 }

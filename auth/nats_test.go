@@ -19,7 +19,7 @@ func TestAgentsUserIsLimitedToItsHost(t *testing.T) {
 	key := newAgentKey(t)
 	user, expires, err := k.Authority().AgentUser("acme", "laptop", key.Public(), 0)
 	if err != nil {
-		t.Fatalf("AgentUser: %v", err)
+		t.Fatalf("AgentUser: %v; want no error", err)
 	}
 	if want := start.Add(auth.DefaultAgentTTL); !expires.Equal(want) {
 		t.Errorf("expires %v; want %v", expires, want)
@@ -117,7 +117,7 @@ func TestWriteTrustConfig(t *testing.T) {
 	opts.NoSigs, opts.NoLog = true, true
 	s, err := server.NewServer(opts)
 	if err != nil {
-		t.Fatalf("NewServer: %v", err)
+		t.Fatalf("NewServer: %v; want no error", err)
 	}
 	s.Start()
 	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
@@ -128,7 +128,7 @@ func TestWriteTrustConfig(t *testing.T) {
 	}
 	nc := connect(t, s, nats.UserJWT(func() (string, error) { return relay.JWT, nil }, relay.Sign))
 	if err := nc.Flush(); err != nil {
-		t.Errorf("relay: %v", err)
+		t.Errorf("the relay's user cannot use the connection: %v", err)
 	}
 	system, err := k.Authority().SystemUser()
 	if err != nil {
@@ -136,7 +136,7 @@ func TestWriteTrustConfig(t *testing.T) {
 	}
 	nc = connect(t, s, nats.UserJWT(func() (string, error) { return system.JWT, nil }, system.Sign))
 	if _, err := nc.Request("$SYS.REQ.SERVER.PING", nil, 5*time.Second); err != nil {
-		t.Errorf("system request: %v", err)
+		t.Errorf("the system user's request: %v; want an answer", err)
 	}
 	key := newAgentKey(t)
 	agent, _, err := k.Authority().AgentUser("acme", "laptop", key.Public(), 0)
@@ -171,7 +171,7 @@ func TestWriteTrustConfig(t *testing.T) {
 	} {
 		if nc, err := nats.Connect(s.ClientURL(), opt); err == nil {
 			nc.Close()
-			t.Errorf("%s: connected", name)
+			t.Errorf("a user with %s has connected; want a refusal", name)
 		}
 	}
 }
@@ -188,7 +188,7 @@ func connect(t *testing.T, s *server.Server, opts ...nats.Option) *nats.Conn {
 	t.Helper()
 	nc, err := nats.Connect(s.ClientURL(), opts...)
 	if err != nil {
-		t.Fatalf("connect: %v", err)
+		t.Fatalf("Connect: %v; want no error", err)
 	}
 	t.Cleanup(nc.Close)
 	return nc

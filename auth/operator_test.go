@@ -16,13 +16,13 @@ func TestOperatorTokensAreForOperatorsOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := keys.Tokens().VerifyOperator(token); err != nil {
-		t.Errorf("VerifyOperator: %v", err)
+		t.Errorf("VerifyOperator: %v; want no error", err)
 	}
 	if err := others.Tokens().VerifyOperator(token); !errors.Is(err, ErrTokenInvalid) {
-		t.Errorf("with other keys: %v", err)
+		t.Errorf("VerifyOperator with other keys: %v; want ErrTokenInvalid", err)
 	}
 	if _, err := keys.Tokens().VerifyClient(token); !errors.Is(err, ErrTokenInvalid) {
-		t.Errorf("as a client's: %v", err)
+		t.Errorf("VerifyClient of an operator's token: %v; want ErrTokenInvalid", err)
 	}
 	admin := Client{Tenant: "acme", Subject: "ada", Hosts: []string{AllHosts}, Access: AccessAdmin, Expires: now.Add(time.Second)}
 	clients, err := keys.Tokens().IssueClient(admin)
@@ -41,7 +41,7 @@ func TestOperatorTokensAreForOperatorsOnly(t *testing.T) {
 	}
 	now = now.Add(operatorTTL + Leeway + time.Second)
 	if err := keys.Tokens().VerifyOperator(token); !errors.Is(err, ErrTokenExpired) {
-		t.Errorf("later: %v", err)
+		t.Errorf("VerifyOperator after the token's end: %v; want ErrTokenExpired", err)
 	}
 }
 
@@ -75,11 +75,11 @@ func TestTokenID(t *testing.T) {
 	}
 	for _, bad := range []string{"", "a.b", "one", client[:20], strings.Repeat("x", MaxTokenSize+1)} {
 		if _, _, err := keys.Tokens().TokenID(bad); !errors.Is(err, ErrTokenInvalid) {
-			t.Errorf("TokenID(%.20q): %v", bad, err)
+			t.Errorf("TokenID(%.20q): %v; want ErrTokenInvalid", bad, err)
 		}
 	}
 	keys.Now = func() time.Time { return expires.Add(time.Minute) }
 	if _, _, err := keys.Tokens().TokenID(client); !errors.Is(err, ErrTokenExpired) {
-		t.Errorf("later: %v", err)
+		t.Errorf("TokenID after the token's end: %v; want ErrTokenExpired", err)
 	}
 }

@@ -19,7 +19,7 @@ func TestGrantsCarryTheirOrigins(t *testing.T) {
 	verified := func(name string, token string, err error, verify func(string) ([]auth.Origin, error)) {
 		t.Helper()
 		if err != nil {
-			t.Fatalf("%s: %v", name, err)
+			t.Fatalf("issuing %s: %v; want no error", name, err)
 		}
 		if got, err := verify(token); err != nil || !reflect.DeepEqual(got, origins) {
 			t.Errorf("%s: origins %+v, %v; want %+v", name, got, err, origins)
@@ -69,7 +69,7 @@ func TestOriginsAreBounded(t *testing.T) {
 	}
 	small := auth.Origin{ID: "t", Subject: "ada"}
 	if err := issue(chain(auth.MaxOrigins, small)); err != nil {
-		t.Errorf("%d origins: %v", auth.MaxOrigins, err)
+		t.Errorf("issuing a token with %d origins: %v; want no error", auth.MaxOrigins, err)
 	}
 	for name, origins := range map[string][]auth.Origin{
 		"too many": chain(auth.MaxOrigins+1, small), "too long": chain(5, auth.Origin{ID: "t", Subject: strings.Repeat("x", auth.MaxSubjectLen)}),
@@ -94,7 +94,7 @@ func TestOriginsIncludeTheMakersOrigins(t *testing.T) {
 	device := auth.DeriveFromDevice("device-1", "ada", added, nil)
 	access := auth.Client{ID: "minutes", Subject: "ada", Device: "device-1", Key: "thumbprint", IssuedAt: time.Unix(2000, 0), Origins: device}
 	if got := access.Derive(); !reflect.DeepEqual(got, []auth.Origin{{ID: "device-1", Subject: "ada", Issued: 1000}}) {
-		t.Errorf("by a device: %+v", got)
+		t.Errorf("the origins of what the device makes are %+v; want the device alone", got)
 	}
 	token := auth.Client{ID: "month", Subject: "ada", Device: "device-1", IssuedAt: time.Unix(3000, 0), Origins: access.Derive()}
 	want := []auth.Origin{{ID: "month", Subject: "ada", Issued: 3000}, {ID: "device-1", Subject: "ada", Issued: 1000}}

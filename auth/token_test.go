@@ -42,7 +42,7 @@ func newKeys(t testing.TB) (*auth.Keys, ed25519.PrivateKey) {
 	dir := t.TempDir()
 	k, err := auth.LoadKeys(dir)
 	if err != nil {
-		t.Fatalf("LoadKeys: %v", err)
+		t.Fatalf("LoadKeys: %v; want no error", err)
 	}
 	k.Now = func() time.Time { return start }
 	data, err := os.ReadFile(filepath.Join(dir, "keys", "token.pem"))
@@ -61,7 +61,7 @@ func issue(t testing.TB, k *auth.Keys, c auth.Client) string {
 	t.Helper()
 	token, err := k.Tokens().IssueClient(c)
 	if err != nil {
-		t.Fatalf("IssueClient: %v", err)
+		t.Fatalf("IssueClient: %v; want no error", err)
 	}
 	return token
 }
@@ -70,7 +70,7 @@ func TestVerifyReturnsIssuedContent(t *testing.T) {
 	k, _ := newKeys(t)
 	got, err := k.Tokens().VerifyClient(issue(t, k, client()))
 	if err != nil {
-		t.Fatalf("VerifyClient: %v", err)
+		t.Fatalf("VerifyClient: %v; want no error", err)
 	}
 	if diff := cmp.Diff(client(), got); diff != "" {
 		t.Errorf("client (-want +got):\n%s", diff)
@@ -79,11 +79,11 @@ func TestVerifyReturnsIssuedContent(t *testing.T) {
 	k.Now = nil
 	token, err := k.Tokens().IssueHost(enrolment())
 	if err != nil {
-		t.Fatalf("IssueHost: %v", err)
+		t.Fatalf("IssueHost: %v; want no error", err)
 	}
 	host, err := k.Tokens().VerifyHost(token)
 	if err != nil {
-		t.Fatalf("VerifyHost: %v", err)
+		t.Fatalf("VerifyHost: %v; want no error", err)
 	}
 	if diff := cmp.Diff(enrolment(), host); diff != "" {
 		t.Errorf("enrolment (-want +got):\n%s", diff)
@@ -96,11 +96,11 @@ func TestIssueFillsIn(t *testing.T) {
 	c.ID, c.IssuedAt = "", time.Time{}
 	one, err := k.Tokens().VerifyClient(issue(t, k, c))
 	if err != nil {
-		t.Fatalf("VerifyClient: %v", err)
+		t.Fatalf("VerifyClient: %v; want no error", err)
 	}
 	two, err := k.Tokens().VerifyClient(issue(t, k, c))
 	if err != nil {
-		t.Fatalf("VerifyClient: %v", err)
+		t.Fatalf("VerifyClient: %v; want no error", err)
 	}
 	if one.ID == "" || one.ID == two.ID || !one.IssuedAt.Equal(start) {
 		t.Errorf("ids %q and %q, issued %v; want two different ids, and %v", one.ID, two.ID, one.IssuedAt, start)
@@ -379,7 +379,7 @@ func FuzzCanvas(f *testing.F) {
 	f.Fuzz(func(t *testing.T, token string) {
 		for name, verify := range map[string]func(string) (auth.CanvasGrant, error){"ticket": k.Canvases().VerifyTicket, "session": k.Canvases().VerifySession} {
 			if g, err := verify(token); err == nil {
-				t.Errorf("%q is a %s for %+v", token, name, g)
+				t.Errorf("%q is accepted as a %s for %+v; want an error", token, name, g)
 			} else if !errors.Is(err, auth.ErrTokenInvalid) && !errors.Is(err, auth.ErrTokenExpired) {
 				t.Errorf("%s: %v; want ErrTokenInvalid or ErrTokenExpired", name, err)
 			}

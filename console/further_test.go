@@ -97,11 +97,11 @@ func FuzzFurtherRelays(f *testing.F) {
 			r.Header.Set("Cookie", name+"="+value)
 			sources := strings.Fields(furtherRelays(r))
 			if len(sources) > 2*maxFurtherRelays {
-				t.Errorf("%d sources", len(sources))
+				t.Errorf("furtherRelays returns %d sources; want at most two for each relay", len(sources))
 			}
 			for i := 0; i < len(sources); i += 2 {
 				if !relayOrigin.MatchString(sources[i]) || sources[i+1] != "ws"+strings.TrimPrefix(sources[i], "http") {
-					t.Errorf("source %q, %q", sources[i], sources[i+1])
+					t.Errorf("the sources are %q and %q; want a relay's origin, and the same for WebSockets", sources[i], sources[i+1])
 				}
 			}
 		}

@@ -69,14 +69,14 @@ func TestMintedAddressesLeadBack(t *testing.T) {
 		}
 		a, err := ParseAddress(mint(instance, u))
 		if err != nil {
-			t.Fatalf("minted for %q: %v", text, err)
+			t.Fatalf("ParseAddress of the address minted for %q: %v; want no error", text, err)
 		}
 		if a.Instance != instance {
 			t.Fatalf("the instance %q is parsed as %q; want the same", instance, a.Instance)
 		}
 		back, again, ok := (&Config{}).split(o.url(a))
 		if !ok || back != o || again.Path != strings.TrimSuffix("/"+strings.TrimPrefix(u.Path, "/"), "") || again.RawQuery != u.RawQuery {
-			t.Fatalf("%q leads to %q", text, o.url(a))
+			t.Fatalf("the address %q leads to %q; want itself", text, o.url(a))
 		}
 	})
 }
@@ -110,7 +110,7 @@ func FuzzParseAddress(f *testing.F) {
 		}
 		u, err := url.Parse("http://127.0.0.1:1/" + a.Path)
 		if err != nil || u.Host != "127.0.0.1:1" || strings.ContainsAny(u.Path, "\\\x00\r\n") || slices.Contains(strings.Split(u.Path, "/"), "..") {
-			t.Errorf("%q leads to %v, %v", text, u, err)
+			t.Errorf("the address %q leads to %v, %v; want a path below 127.0.0.1:1", text, u, err)
 		}
 		if again, err := ParseAddress(a.String()); err != nil || again != a {
 			t.Errorf("%q is parsed as %+v, and its text as %+v, %v; want the same", text, a, again, err)

@@ -105,7 +105,7 @@ func (c *client) reads(id, uri string, code int) answer {
 	out := c.gets(`{"id":9,"error":{"code":%d,"message":"of the host"}}`, code)
 	var a answer
 	if err := json.Unmarshal([]byte(out), &a); err != nil {
-		c.t.Fatalf("%v in %s", err, out)
+		c.t.Fatalf("reading the answer: %v in %s", err, out)
 	}
 	return a
 }
@@ -148,7 +148,7 @@ func site(t *testing.T) (*httptest.Server, *atomic.Int64) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		asked.Add(1)
 		if r.Method != http.MethodGet || r.Header.Get("Authorization") != "" || r.Header.Get("Cookie") != "" || r.Header.Get("Origin") != "" {
-			t.Errorf("request %s %v", r.Method, r.Header)
+			t.Errorf("the site's server gets %s with the headers %v; want a GET without credentials and origin", r.Method, r.Header)
 		}
 		http.SetCookie(w, &http.Cookie{Name: "session", Value: "1"})
 		switch r.URL.Path {
@@ -219,7 +219,7 @@ func TestTheHostDecides(t *testing.T) {
 	c.sends(`{"id":1,"method":"canvasReadResource","params":{"channel":"ahp-canvas:/1","uri":"ahp-canvas-content:/i1/x"}}`)
 	const answer = `{"id":1, "result":{"contents":[]}}`
 	if got := c.gets(answer); got != answer {
-		t.Errorf("answer became %s", got)
+		t.Errorf("the host's answer becomes %s; want it unchanged", got)
 	}
 	if asked.Load() != 0 {
 		t.Error("the content's server got a request; want none")
@@ -245,7 +245,7 @@ func TestWhoMayRead(t *testing.T) {
 		"unsubscribed, while the host says more": {func(h *Host, c *client) {
 			c.sends(`{"method":"unsubscribe","params":{"channel":"ahp-canvas:/1"}}`)
 			if got := c.updates("1", `"url":"`+s.URL+`/app/other"`); !strings.Contains(got, "ahp-canvas-content:") {
-				t.Errorf("got %s", got)
+				t.Errorf("the client gets %s; want a minted address", got)
 			}
 		}, "1", index, ahp.CodePermissionDenied, "not subscribed"},
 		"unsubscribed":      {func(h *Host, c *client) { c.sends(`{"method":"unsubscribe","params":{"channel":"ahp-canvas:/1"}}`) }, "1", index, ahp.CodePermissionDenied, "not subscribed"},
@@ -315,7 +315,7 @@ func TestFurtherMessagesPassUntouched(t *testing.T) {
 	for name, state := range states {
 		c := newHost(t, Config{DenyPorts: []string{"4000"}}).client(t)
 		if got := c.opens("1", state); !strings.Contains(got, `"state":`+state+`,"fromSeq":1}}}`) {
-			t.Errorf("%s: got %s", name, got)
+			t.Errorf("%s: the client gets %s; want the host's state unchanged", name, got)
 		}
 		c.reads("1", "ahp-canvas-content:/i1/x", -32601)
 	}
@@ -386,10 +386,10 @@ func TestCanvasIsReadByResourceRead(t *testing.T) {
 	}
 	a := read("ahp-canvas-content:/i1/app/style.css", "-32008")
 	if a.Result.Data != "p{}" || a.Result.Encoding != "utf-8" || a.Result.ContentType != "text/css; charset=utf-8" {
-		t.Errorf("got %+v", a)
+		t.Errorf("the content is %+v; want the style sheet as text", a)
 	}
 	if a := read("ahp-canvas-content:/i1/app/pixel", "-32602"); a.Result.Encoding != "base64" {
-		t.Errorf("got %+v", a)
+		t.Errorf("the content is %+v; want base64", a)
 	}
 	read("ahp-canvas-content:/i1/app/style.css", "-32009").wantRefused(t, -32009, "of the host")
 	read("ahp-canvas-content:/i2/app/style.css", "-32008").wantRefused(t, ahp.CodePermissionDenied, "not subscribed")
@@ -486,7 +486,7 @@ func TestReadsWaitInTurn(t *testing.T) {
 				if len(a.Result.Contents) == 1 {
 					n.Add(1)
 				} else {
-					t.Errorf("got error %d %q", a.Error.Code, a.Error.Message)
+					t.Errorf("a read gets error %d %q; want its content", a.Error.Code, a.Error.Message)
 				}
 			}
 		}
@@ -551,7 +551,7 @@ func TestContentIsFound(t *testing.T) {
 			}
 			out, _ := c.FromHost([]byte(message), &env)
 			if got := string(out.Bytes[out.From:out.To]); got != `"largest"` || string(out.Bytes) != message {
-				t.Errorf("found %q in %s", got, out.Bytes)
+				t.Errorf("the content found is %q in %s; want largest", got, out.Bytes)
 			}
 		}
 	}
@@ -565,7 +565,7 @@ func TestContentIsFound(t *testing.T) {
 	}
 	_, read := c.FromHost(message, &env)
 	if out := read.Answer(t.Context()); string(out.Bytes[out.From:out.To]) != `"p{}"` {
-		t.Errorf("found %q in %s", out.Bytes[out.From:out.To], out.Bytes)
+		t.Errorf("the content found is %q in %s; want p{}", out.Bytes[out.From:out.To], out.Bytes)
 	}
 }
 
@@ -592,10 +592,10 @@ func FuzzFromHost(f *testing.F) {
 			t.Fatal("FromHost has changed the host's message; want a copy")
 		}
 		if out != nil && !json.Valid(out) {
-			t.Fatalf("%q became %q", message, out)
+			t.Fatalf("FromHost turned %q into %q; want valid JSON", message, out)
 		}
 		if !strings.Contains(before, "localhost") && !strings.Contains(before, "1") && !strings.Contains(before, `\u`) && out != nil && string(out) != before {
-			t.Fatalf("%q became %q", message, out)
+			t.Fatalf("FromHost turned %q into %q; want it unchanged, because it has no loopback address", message, out)
 		}
 	})
 }

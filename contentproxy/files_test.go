@@ -75,7 +75,7 @@ func TestOnlyTheFoldersFilesAreServed(t *testing.T) {
 	} {
 		r := get("GET", target, nil)
 		if got := body(r); r.StatusCode != 200 || got != want[0] || r.Header.Get("Content-Type") != want[1] || r.Header.Get("X-Content-Type-Options") != "nosniff" {
-			t.Errorf("%s: %d %q %v", target, r.StatusCode, got, r.Header)
+			t.Errorf("GET %s: HTTP %d %q %v; want 200 with the file and its type", target, r.StatusCode, got, r.Header)
 		}
 	}
 	for _, target := range []string{
@@ -84,25 +84,25 @@ func TestOnlyTheFoldersFilesAreServed(t *testing.T) {
 		"/../dist-other/a.txt", "/~root",
 	} {
 		if r := get("GET", target, nil); r.StatusCode != 404 {
-			t.Errorf("%s: %d %q", target, r.StatusCode, body(r))
+			t.Errorf("GET %s: HTTP %d %q; want 404", target, r.StatusCode, body(r))
 		}
 	}
 	if r := get("GET", "/sub", nil); r.StatusCode != 301 || r.Header.Get("Location") != "sub/" {
-		t.Errorf("a folder: %d %v", r.StatusCode, r.Header)
+		t.Errorf("GET of a folder: HTTP %d %v; want 301 to sub/", r.StatusCode, r.Header)
 	}
 	if r := get("GET", "/app.js", http.Header{"Range": {"bytes=0-5"}}); r.StatusCode != 206 || body(r) != "export" {
-		t.Errorf("a range: %d", r.StatusCode)
+		t.Errorf("GET of a range: HTTP %d; want 206 with the range", r.StatusCode)
 	}
 	if r := get("HEAD", "/app.js", nil); r.StatusCode != 200 || r.ContentLength != 9 || body(r) != "" {
-		t.Errorf("HEAD: %d, %d bytes", r.StatusCode, r.ContentLength)
+		t.Errorf("HEAD: HTTP %d, %d bytes; want 200, 9 bytes and no body", r.StatusCode, r.ContentLength)
 	}
 	tag := get("GET", "/app.js", nil).Header.Get("Etag")
 	if r := get("GET", "/app.js", http.Header{"If-None-Match": {tag}}); tag == "" || r.StatusCode != 304 {
-		t.Errorf("with its tag: %d", r.StatusCode)
+		t.Errorf("GET with the file's tag: HTTP %d; want 304", r.StatusCode)
 	}
 	for _, method := range []string{"POST", "PUT", "DELETE", "OPTIONS"} {
 		if r := get(method, "/app.js", nil); r.StatusCode != 405 || r.Header.Get("Allow") == "" {
-			t.Errorf("%s: %d", method, r.StatusCode)
+			t.Errorf("%s: HTTP %d; want 405 with the methods allowed", method, r.StatusCode)
 		}
 	}
 

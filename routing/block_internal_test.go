@@ -163,7 +163,7 @@ func TestRowsAreBounded(t *testing.T) {
 	r.list = slices.Repeat(r.list, 100)
 	held := map[*Shared]bool{}
 	if !r.inRows() {
-		t.Fatal("bodies are missing")
+		t.Fatal("the rows lack bodies; want them all")
 	}
 	bytes := 0
 	for _, f := range r.frames {
@@ -190,7 +190,7 @@ func TestDamagedBodyIsDropped(t *testing.T) {
 			}
 		}
 		if r.Body(message[:3]) || !r.Body(message) || len(r.bodies.frames) == 0 {
-			t.Errorf("%q is not taken", message)
+			t.Errorf("the message %q is not kept as a body; want it kept", message)
 		}
 	}
 }

@@ -113,7 +113,7 @@ func TestBytesArriveInOrder(t *testing.T) {
 					t.Fatal(err)
 				}
 				if _, err := relay.Read(make([]byte, 1)); err != io.EOF {
-					t.Errorf("after the end: %v", err)
+					t.Errorf("Read after the end = %v; want io.EOF", err)
 				}
 				_ = relay.Close()
 			}

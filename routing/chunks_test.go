@@ -210,7 +210,7 @@ func TestBadChunksEndTheLink(t *testing.T) {
 			}
 		}
 		if !errors.Is(err, link.ErrBadPacket) || !strings.Contains(err.Error(), "chunk") {
-			t.Errorf("%s: got %v", name, err)
+			t.Errorf("%s: the error is %v; want ErrBadPacket about a chunk", name, err)
 		}
 	}
 }

@@ -85,7 +85,7 @@ func TestClosedClientReturnsCredit(t *testing.T) {
 		handle(t, r, recordWith(strings.Repeat("x", 900), recordFrame, 1))
 	}
 	if payload, _ := r.Next(1, 1000, time.Time{}); payload != nil {
-		t.Errorf("then %x", payload)
+		t.Errorf("after the client's close, Next = %x; want nothing", payload)
 	}
 }
 

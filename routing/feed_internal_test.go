@@ -171,7 +171,7 @@ func FuzzFeed(f *testing.F) {
 		message := sealBodies(append(make([]byte, bodySum), data...))
 		err := ReadFeed(message, func(p Piece) { size += len(p.Data); j.Add(p) })
 		if size > len(data) || err != nil && size > 0 {
-			t.Fatalf("%x: %d bytes, %v", data, size, err)
+			t.Fatalf("ReadFeed of %x: %d bytes, %v; want at most the input's, and none with an error", data, size, err)
 		}
 		message[len(message)-1] ^= 1
 		if ReadFeed(message, func(Piece) { t.Fatal("a damaged message reaches the feed; want none") }) == nil {

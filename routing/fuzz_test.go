@@ -100,12 +100,12 @@ func FuzzRelayHandle(f *testing.F) {
 					break
 				}
 				if n > 10+len(p) {
-					t.Fatal("Next does not end")
+					t.Fatal("Next returns more packets than the input can cause; want an end")
 				}
 			}
 		}
 		if lines.watched > maxChannels {
-			t.Fatalf("%d subscriptions", lines.watched)
+			t.Fatalf("the relay keeps %d subscriptions; want at most maxChannels", lines.watched)
 		}
 		r.Ended(link.ErrBye)
 	})
@@ -167,7 +167,7 @@ func FuzzAgentHandle(f *testing.F) {
 					break
 				}
 				if n > 1000+len(p) {
-					t.Fatal("Next does not end")
+					t.Fatal("Next returns more packets than the input can cause; want an end")
 				}
 			}
 		}
@@ -211,11 +211,11 @@ func FuzzRefs(f *testing.F) {
 		var s connSet
 		if readConnSet(&link.Fields{B: data}, func(conn uint64) {
 			if conn >= 3*maxConns {
-				t.Fatalf("connection %d", conn)
+				t.Fatalf("the set contains the connection %d; want numbers below 3*maxConns", conn)
 			}
 			s.add(conn)
 		}) == nil && s.count > 2*maxConns {
-			t.Fatalf("%d connections", s.count)
+			t.Fatalf("the set has %d connections; want at most 2*maxConns", s.count)
 		}
 	})
 }
@@ -250,7 +250,7 @@ func FuzzBody(f *testing.F) {
 			again = encodeBody("agent", list[0].number, list[0].frame)[bodySum:]
 		}
 		if len(again) > len(data) || !bytes.HasSuffix(data, again[len(again)-len(list[len(list)-1].frame):]) {
-			t.Fatalf("%x came back as %x", data, again)
+			t.Fatalf("the body %x is encoded again as %x; want the same end", data, again)
 		}
 	})
 }
@@ -265,7 +265,7 @@ func FuzzReport(f *testing.F) {
 		}
 		for _, c := range r.Counts {
 			if !validLabel(c.Kind) || !validLabel(c.Class) || c.N < 1 { // relays use these in metrics
-				t.Errorf("a report counts %+v", c)
+				t.Errorf("the report counts %+v; want valid labels and a number of at least 1", c)
 			}
 		}
 		again, err := encodeReport(r)

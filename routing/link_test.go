@@ -269,7 +269,7 @@ func (c *clientConn) wantAll(t fataler, who string) {
 	code := c.code
 	c.mu.Unlock()
 	if code != 0 {
-		t.Fatalf("%s closed with %d", who, code)
+		t.Fatalf("the client of %s was closed with %d; want it open", who, code)
 	}
 	c.host.mu.Lock()
 	defer c.host.mu.Unlock()

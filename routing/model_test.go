@@ -471,7 +471,7 @@ func checkPlan(t *testing.T, rt *rapid.T) {
 		inBubble(t, func(*testing.T) { err = p.run() })
 		if err != nil {
 			modelFailed.Store(true)
-			rt.Fatalf("%v\n%v", err, p)
+			rt.Fatalf("the model's run: %v\nthe plan: %v", err, p)
 		}
 	}
 }

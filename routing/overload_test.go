@@ -179,10 +179,10 @@ func slowClient(t *testing.T, size int, channel string, goesOn bool) {
 	}
 	slow.host.mu.Unlock()
 	if most := limit + 1*mib + 6*size; sent > most || sent < limit*3/8 {
-		t.Errorf("took %d bytes; want at most %d", sent, most)
+		t.Errorf("the host took %d bytes; want %d to %d", sent, limit*3/8, most)
 	}
 	if code := slow.closed(); code != 0 {
-		t.Fatalf("closed with %d", code)
+		t.Fatalf("the slow client was closed with %d; want it open", code)
 	}
 	if goesOn {
 		slow.takeAll()
@@ -223,7 +223,7 @@ func TestSlowReaderIsNotClosed(t *testing.T) {
 			c.conn.Progress()
 		}
 		if code := c.closed(); code != 0 {
-			t.Fatalf("closed with %d", code)
+			t.Fatalf("the slow reader was closed with %d; want it open", code)
 		}
 		c.takeAll()
 		if err := <-ended; err != nil {

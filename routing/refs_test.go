@@ -112,7 +112,7 @@ func TestBatchKeepsEachConnectionsOrder(t *testing.T) {
 		}
 		f := &link.Fields{B: batch.append(nil)}
 		if kind := recordKind(f.Byte()); kind != recordRefs {
-			t.Fatalf("record of kind %d", kind)
+			t.Fatalf("the record has the kind %d; want recordRefs", kind)
 		}
 		got := map[uint64][]uint64{}
 		last, entries := f.Uvarint(), f.Uvarint()

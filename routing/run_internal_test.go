@@ -61,7 +61,7 @@ func TestJoinedMessagesKeepOrderAndCredit(t *testing.T) {
 			messages[i]++
 		}
 		if done, err := r.Handle(1, packet); !done || err != nil {
-			t.Fatalf("Handle() = %v, %v", done, err)
+			t.Fatalf("Handle = %v, %v; want true and no error", done, err)
 		}
 		for i, c := range clients {
 			n := 0

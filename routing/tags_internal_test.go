@@ -25,7 +25,7 @@ func (k *keepingClient) Deliver(frames []Frame) {
 func TestTagWaitsForItsBody(t *testing.T) {
 	encode := func(piece []byte, _, _, binary bool) []byte {
 		if !binary {
-			t.Errorf("%q is text", piece)
+			t.Errorf("the piece %q is text; want it binary", piece)
 		}
 		return append(append([]byte("<"), piece...), '>')
 	}

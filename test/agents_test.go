@@ -68,7 +68,7 @@ func TestSecondHostAgentIsRefusedUnnoticed(t *testing.T) {
 	c := join(t, throughRelay(t, s), "a", nil)
 	wantTaken(t, secondAgent(t, s, false))
 	if got := call(t, c, "ping", `{"channel":"ahp-root://"}`); string(got) != "null" {
-		t.Errorf("ping = %s", got)
+		t.Errorf("ping returns %s; want null", got)
 	}
 	wantAllOf(t, "a", c, s.Tap.Conns()[0])
 }
@@ -119,7 +119,7 @@ func resume(t *testing.T, dial dialer, vars map[string]string, lastSeen int64) (
 		ClientID: "a", LastSeenServerSeq: lastSeen, Subscriptions: []string{"ahp-root://", vars["session"], vars["chat"]},
 	})
 	if err != nil {
-		t.Fatalf("reconnect: %v", err)
+		t.Fatalf("reconnect: %v; want no error", err)
 	}
 	return c, result
 }

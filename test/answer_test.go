@@ -42,7 +42,7 @@ func post(t *testing.T, s *stack.Stack, path, body string) (a answered) {
 		err = json.Unmarshal(data, &a)
 	}
 	if err != nil {
-		t.Errorf("answer %s: %v", data, err)
+		t.Errorf("reading the relay's answer %s: %v; want JSON", data, err)
 	}
 	a.Status = response.StatusCode
 	return a
@@ -220,7 +220,7 @@ func TestAnswerRealHost(t *testing.T) {
 		t.Fatalf("pushed %+v; want an approval with the host's options", p)
 	}
 	if a := post(t, s, yes, ""); a.Result != "given" {
-		t.Fatalf("answer: %+v", a)
+		t.Fatalf("the answer's outcome is %+v; want given", a)
 	}
 	awaitFrame(t, c, turn, "chat/toolCallComplete", `"success":true`)
 	awaitFrame(t, c, "Allowed.")

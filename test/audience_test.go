@@ -48,7 +48,7 @@ func TestViewersOfALinkShareAConnection(t *testing.T) {
 		snapshot, err := c.Subscribe(ctx, vars["chat"])
 		cancel()
 		if err != nil || snapshot == nil {
-			t.Fatalf("subscribe: %v", err)
+			t.Fatalf("subscribing to the chat: %v; want a snapshot", err)
 		}
 		all, from = append(all, c), append(from, snapshot.FromSeq)
 	}
@@ -64,7 +64,7 @@ func TestViewersOfALinkShareAConnection(t *testing.T) {
 		for range want {
 			_, seen, err := c.WaitAfter(ctx, n, func(frame []byte) bool { return onChat(frame, vars["chat"], 0) })
 			if err != nil {
-				t.Fatalf("viewer %d: %v", i, err)
+				t.Fatalf("viewer %d: %v; want the turn's messages", i, err)
 			}
 			n = seen
 		}
@@ -81,7 +81,7 @@ func TestViewersOfALinkShareAConnection(t *testing.T) {
 
 	// Viewers cannot change anything, and see no other session.
 	if _, err := all[0].Call(ctx, "createSession", map[string]any{"channel": "demo:/x", "provider": "demo"}); err == nil || !strings.Contains(err.Error(), "-32009") {
-		t.Errorf("createSession: %v", err)
+		t.Errorf("a viewer's createSession: %v; want error -32009", err)
 	}
 	if _, err := all[0].Subscribe(ctx, "demo:/another"); err == nil || !strings.Contains(err.Error(), "-32009") {
 		t.Errorf("subscribe to a different session: %v; want error -32009", err)

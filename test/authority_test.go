@@ -151,7 +151,7 @@ func (j *judgeOf) fromHost(message string, id int) string {
 	ctx, cancel := context.WithTimeout(j.Context(), stepTime)
 	defer cancel()
 	if _, _, err := j.client.WaitAfter(ctx, seen, func(f []byte) bool { return string(f) == mark }); err != nil {
-		j.Fatalf("%s: %v", message, err)
+		j.Fatalf("the host's message %s does not arrive: %v", message, err)
 	}
 	request := strings.Contains(message, `"id":`)
 	frames := j.client.Frames()[seen:]
@@ -222,7 +222,7 @@ func TestSessionTokenReachesOneSession(t *testing.T) {
 	awaitDeltas(t, []*refclient.Client{owner, guest}, 3)
 
 	if got := call(t, guest, "listSessions", `{"channel":"ahp-root://"}`); !bytes.Contains(got, []byte(mine["session"])) || bytes.Contains(got, []byte(other["session"])) {
-		t.Errorf("listSessions: %s", got)
+		t.Errorf("listSessions returns %s; want the token's session only", got)
 	}
 	refused("subscribe", `{"channel":"`+other["session"]+`"}`)
 	refused("subscribe", `{"channel":"`+other["chat"]+`"}`)
@@ -288,7 +288,7 @@ func stateOf(t testing.TB, c *refclient.Client, channels ...string) string {
 		defer cancel()
 		result, err := c.Call(ctx, method, json.RawMessage(params))
 		if err != nil {
-			t.Fatalf("%s: %v", method, err)
+			t.Fatalf("calling %s: %v; want no error", method, err)
 		}
 		var value any
 		if err := json.Unmarshal(result, &value); err != nil {
@@ -339,7 +339,7 @@ func TestReaderChangesNothing(t *testing.T) {
 			n++
 			message := readerMessage(rt, n, channels)
 			if err := reader.SendRaw([]byte(message)); err != nil {
-				rt.Fatalf("send %s: %v", message, err)
+				rt.Fatalf("sending %s: %v; want no error", message, err)
 			}
 		}
 	})

@@ -70,7 +70,7 @@ func TestBadFramesAreAnswered(t *testing.T) {
 	for _, conn := range s.Tap.Conns() {
 		for _, frame := range conn.ToHost() {
 			if _, err := ahp.Peek(frame); err != nil || bytes.Contains(frame, []byte(`"x"`)) {
-				t.Errorf("the host got %.100q", frame)
+				t.Errorf("the host got %.100q; want only valid messages", frame)
 			}
 		}
 	}
@@ -310,7 +310,7 @@ func TestReadersChangeNothing(t *testing.T) {
 	for _, conn := range s.Tap.Conns() {
 		for _, f := range conn.ToHost() {
 			if bytes.Contains(f, []byte("disposeSession")) || bytes.Contains(f, []byte(`"hello"`)) {
-				t.Errorf("the host got %s", f)
+				t.Errorf("the host got %s; want no message of a reader", f)
 			}
 		}
 	}

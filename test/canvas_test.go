@@ -105,7 +105,7 @@ func (w *canvasWorld) call(c *refclient.Client, method string, params map[string
 	w.t.Helper()
 	result, err := w.try(c, method, params)
 	if err != nil {
-		w.t.Fatalf("%s: %v", method, err)
+		w.t.Fatalf("calling %s: %v; want no error", method, err)
 	}
 	return result
 }
@@ -150,7 +150,7 @@ func (w *canvasWorld) read(c *refclient.Client, channel, uri string) (canvasCont
 		w.t.Fatal(err)
 	}
 	if len(result.Contents) != 1 {
-		w.t.Fatalf("%d contents", len(result.Contents))
+		w.t.Fatalf("the result has %d contents; want 1", len(result.Contents))
 	}
 	return result.Contents[0], nil
 }
@@ -174,16 +174,16 @@ func TestBothAddressFormsShowTheSame(t *testing.T) {
 		channel := w.open(id)
 		url := w.show(c, channel)
 		if !strings.HasPrefix(url, "ahp-canvas-content:/") {
-			t.Fatalf("%s is at %s", id, url)
+			t.Fatalf("the canvas %s is at %s; want an address of the host-agent", id, url)
 		}
 		base := strings.TrimSuffix(url, "index.html")
 		for _, name := range []string{"index.html", "app.js", "style.css"} {
 			content, err := w.read(c, channel, base+name)
 			if err != nil {
-				t.Fatalf("%s%s: %v", base, name, err)
+				t.Fatalf("reading %s%s: %v; want no error", base, name, err)
 			}
 			if content.URI != base+name {
-				t.Errorf("read of %s is of %s", base+name, content.URI)
+				t.Errorf("reading %s returns the content of %s; want the same URI", base+name, content.URI)
 			}
 			content.URI = ""
 			content.MimeType, _, _ = strings.Cut(content.MimeType, ";")
@@ -292,7 +292,7 @@ func TestCanvasByURL(t *testing.T) {
 		b := w.browser()
 		page := b.open(w.ticket(c, ask))
 		if page.status != http.StatusOK {
-			t.Fatalf("%s: %d %.80q", id, page.status, page.body)
+			t.Fatalf("the page of %s: HTTP %d %.80q; want 200", id, page.status, page.body)
 		}
 		for name, kind := range map[string]string{"index.html": "text/html", "app.js": "text/javascript", "style.css": "text/css"} {
 			inBand, err := w.read(c, channel, strings.TrimSuffix(ask["uri"].(string), "index.html")+name)
@@ -301,7 +301,7 @@ func TestCanvasByURL(t *testing.T) {
 			}
 			got := b.open(strings.TrimSuffix(page.url, "index.html") + name)
 			if got.status != http.StatusOK || got.body != inBand.Text || !strings.HasPrefix(got.header.Get("Content-Type"), kind) {
-				t.Errorf("%s: %d %s, %.80q", name, got.status, got.header.Get("Content-Type"), got.body)
+				t.Errorf("the page's %s: HTTP %d %s, %.80q; want 200 with the same content and its type", name, got.status, got.header.Get("Content-Type"), got.body)
 			}
 		}
 		if got := b.open(page.url + "x"); got.status != http.StatusNotFound {
@@ -326,7 +326,7 @@ func TestCanvasTurnedOff(t *testing.T) {
 	c := w.client("c")
 	channel := w.open("app")
 	if url := w.show(c, channel); !strings.HasPrefix(url, "http://127.0.0.1:") {
-		t.Errorf("the canvas is at %s", url)
+		t.Errorf("the canvas is at %s; want the host's own address", url)
 	}
 	_, err := w.read(c, channel, "ahp-canvas-content:/app-1/index.html")
 	wantRPCError(t, err, ahp.CodeMethodNotFound)
@@ -359,7 +359,7 @@ func TestManyReadsAtOnce(t *testing.T) {
 		wg.Go(func() {
 			name := fmt.Sprint(i, ".txt")
 			if content, err := w.read(c, channel, base+name); err != nil || content.Text != string(site[name].Data) {
-				t.Errorf("%s: %d bytes, %v", name, len(content.Text), err)
+				t.Errorf("reading %s: %d bytes, %v; want its content", name, len(content.Text), err)
 			}
 		})
 	}
@@ -550,7 +550,7 @@ func TestCanvasReadsAreTheHostsToAllow(t *testing.T) {
 	address := w.show(c, channel)
 	for range 2 {
 		if content, err := w.read(c, channel, address); err != nil || content.Text != large {
-			t.Fatalf("%d bytes, %v", len(content.Text), err)
+			t.Fatalf("reading the canvas: %d bytes, %v; want its content", len(content.Text), err)
 		}
 	}
 	before := w.meter.Bytes()
@@ -563,7 +563,7 @@ func TestCanvasReadsAreTheHostsToAllow(t *testing.T) {
 	wantRPCError(t, err, ahp.CodePermissionDenied)
 	w.show(other, channel)
 	if content, err := w.read(other, channel, address); err != nil || content.Text != large {
-		t.Fatalf("%d bytes, %v", len(content.Text), err)
+		t.Fatalf("reading the canvas: %d bytes, %v; want its content", len(content.Text), err)
 	}
 	if sent := w.meter.Bytes() - before; sent > int64(len(large)) {
 		t.Errorf("the host-agent sent %d bytes; want at most %d, because the relay keeps the file", sent, len(large))

@@ -35,7 +35,7 @@ func TestOnlyAllowedFilesAreShown(t *testing.T) {
 	address := w.show(c, channel)
 	page := b.open(w.ticket(c, map[string]any{"channel": channel, "uri": address}))
 	if page.status != http.StatusOK || page.body != "<p>index" || !strings.HasSuffix(page.url, "/index.html") {
-		t.Fatalf("%s: %d %q", page.url, page.status, page.body)
+		t.Fatalf("the page %s: HTTP %d %q; want 200 with the index", page.url, page.status, page.body)
 	}
 	base2 := strings.TrimSuffix(page.url, "/index.html")
 	if r := b.send("GET", base2+"/assets/app.js", map[string]string{"Range": "bytes=7-"}, nil); r.status != http.StatusPartialContent || r.body != "{}" ||
@@ -49,10 +49,10 @@ func TestOnlyAllowedFilesAreShown(t *testing.T) {
 		t.Errorf("a file beside the folder: HTTP %d, %q; want 404", r.status, r.body)
 	}
 	if r := b.send("PUT", base2+"/index.html", map[string]string{"Origin": base2}, strings.NewReader("x")); r.status != http.StatusMethodNotAllowed {
-		t.Errorf("PUT: %d", r.status)
+		t.Errorf("PUT of a file: HTTP %d; want 405", r.status)
 	}
 	if content, err := w.read(c, channel, strings.Replace(address, "index.html", "assets/app.js", 1)); err != nil || content.Text != "export {}" {
-		t.Errorf("in band: %+v, %v", content, err)
+		t.Errorf("reading a file by AHP: %+v, %v; want its content", content, err)
 	}
 	if at := w.show(c, w.open("other")); strings.HasPrefix(at, contentproxy.Scheme) {
 		t.Errorf("a file outside the permitted folders has the address %s; want none at the relay", at)

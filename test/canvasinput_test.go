@@ -67,7 +67,7 @@ func TestCanvasLiveSmuggling(t *testing.T) {
 		request := fmt.Sprintf("%s HTTP/1.1\r\nHost: %s\r\nCookie: %s\r\nOrigin: %s\r\n%s\r\n%s", c.line, host, cookie, base, c.header, c.body)
 		behind := fmt.Sprintf("GET /smuggled HTTP/1.1\r\nHost: %s\r\n\r\n", host)
 		if _, err := io.WriteString(conn, request+behind); err != nil {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("sending the request %s: %v; want no error", name, err)
 		}
 		if err := conn.SetReadDeadline(time.Now().Add(stepTime)); err != nil {
 			t.Fatal(err)
@@ -92,7 +92,7 @@ func TestCanvasLiveSmuggling(t *testing.T) {
 		}
 	}
 	if got := b.open(base + "/start"); got.status != http.StatusOK {
-		t.Errorf("after all that: %d", got.status)
+		t.Errorf("a request after the smuggling: HTTP %d; want 200", got.status)
 	}
 }
 
@@ -133,12 +133,12 @@ func TestCanvasLiveBounds(t *testing.T) {
 			break
 		}
 		if err != nil {
-			t.Fatalf("after %d bytes: %v", sent, err)
+			t.Fatalf("sending, after %d bytes: %v; want no error", sent, err)
 		}
 	}
 	for range 3 {
 		if got := b.open(base + "/start"); got.status != http.StatusOK {
-			t.Errorf("beside both: %d", got.status)
+			t.Errorf("a request beside both: HTTP %d; want 200", got.status)
 		}
 	}
 }

@@ -224,7 +224,7 @@ func liveAppWith(t *testing.T, change func(*auth.Client), agent func(*hostagent.
 	b = w.browser()
 	page := b.open(w.ticket(c, map[string]any{"channel": channel, "uri": w.show(c, channel)}))
 	if page.status != http.StatusOK || page.body != "<p>app /start?x=1" || !strings.HasSuffix(page.url, "/start?x=1") {
-		t.Fatalf("%s: %d %q", page.url, page.status, page.body)
+		t.Fatalf("the page %s: HTTP %d %q; want 200 with the application's start", page.url, page.status, page.body)
 	}
 	return w, a, c, channel, b, strings.TrimSuffix(page.url, "/start?x=1")
 }
@@ -246,7 +246,7 @@ func TestApplicationWorksAsOnItsMachine(t *testing.T) {
 		"Origin": base, "Referer": base + "/start", "X-App": "y", "Cookie": "theirs=1", "X-Forwarded-For": "1.2.3.4", "Content-Type": "text/plain",
 	}, strings.NewReader("hello"))
 	if err := json.Unmarshal([]byte(echo.body), &seen); err != nil {
-		t.Fatalf("%d %q", echo.status, echo.body)
+		t.Fatalf("the application's echo: HTTP %d %q; want JSON", echo.status, echo.body)
 	}
 	if seen.Method != "PUT" || seen.Body != "hello" || seen.Host != host || seen.URI != "/echo?a=1;b=2" {
 		t.Errorf("the application received %+v; want the sent method, body, host and URI", seen)
@@ -291,7 +291,7 @@ func TestApplicationWorksAsOnItsMachine(t *testing.T) {
 		t.Errorf("the trailer behind the answer is %v; want none", hinted.Trailer)
 	}
 	if hinted.StatusCode != http.StatusOK || hinted.Header.Get("Link") == "" || hinted.Header.Get("Set-Cookie") != "" {
-		t.Errorf("after hints: %d %v", hinted.StatusCode, hinted.Header)
+		t.Errorf("an answer after early hints: HTTP %d %v; want 200 with its links and without cookies", hinted.StatusCode, hinted.Header)
 	}
 
 	// A redirect within the application's origin is followed. A redirect to a different
@@ -317,7 +317,7 @@ func TestApplicationWorksAsOnItsMachine(t *testing.T) {
 		}
 	}
 	if got := h["Set-Cookie"]; len(got) != 1 || got[0] != "a=b; Path=/headers; Secure; SameSite=None; Partitioned" {
-		t.Errorf("cookies %q", got)
+		t.Errorf("the cookies are %q; want one, marked Secure, SameSite=None and Partitioned", got)
 	}
 }
 
@@ -330,7 +330,7 @@ func TestCanvasLiveStreams(t *testing.T) {
 	events := w.events(b, base)
 	for i := range 3 {
 		if line := events.next(); line != fmt.Sprintf("data: %d", i) {
-			t.Fatalf("event %d: %q", i, line)
+			t.Fatalf("event %d is %q; want its number", i, line)
 		}
 		a.release <- struct{}{}
 	}
@@ -338,7 +338,7 @@ func TestCanvasLiveStreams(t *testing.T) {
 	ws := b.socket(base)
 	for i := range 3 {
 		if got := ws.say(fmt.Sprint(i)); got != fmt.Sprint("echo ", i) {
-			t.Fatalf("socket: %q", got)
+			t.Fatalf("the socket answers %q; want the echo", got)
 		}
 	}
 	// The host-agent's connection to the relay is cut for a short time. The download
@@ -387,7 +387,7 @@ func TestCanvasLiveStreams(t *testing.T) {
 	events.ends()
 	ws.ends()
 	if got := b.open(base + "/start"); got.status != http.StatusGone {
-		t.Errorf("closed: %d %q", got.status, got.body)
+		t.Errorf("after the canvas's close: HTTP %d %q; want 410", got.status, got.body)
 	}
 }
 
@@ -414,7 +414,7 @@ func (w *canvasWorld) events(b *browser, base string) *eventStream {
 	}
 	w.t.Cleanup(func() { _ = response.Body.Close() })
 	if response.StatusCode != http.StatusOK {
-		w.t.Fatalf("events: %d", response.StatusCode)
+		w.t.Fatalf("opening the event stream: HTTP %d; want 200", response.StatusCode)
 	}
 	return &eventStream{w.t, bufio.NewScanner(response.Body)}
 }
@@ -460,7 +460,7 @@ func (b *browser) socket(base string) *socketPage {
 	b.t.Helper()
 	ws, status := b.dial(base, base)
 	if ws == nil {
-		b.t.Fatalf("socket: %d", status)
+		b.t.Fatalf("opening the socket: HTTP %d; want 101", status)
 	}
 	return &socketPage{b.t, ws}
 }
@@ -499,7 +499,7 @@ func TestCanvasLiveGate(t *testing.T) {
 		"picture of a canvas beside": {"Sec-Fetch-Site": "same-site", "Sec-Fetch-Mode": "no-cors"},
 	} {
 		if got := b.send("GET", base+"/start", header, nil); got.status != http.StatusForbidden {
-			t.Errorf("%s: %d", name, got.status)
+			t.Errorf("%s: HTTP %d; want 403", name, got.status)
 		}
 	}
 	if got := b.send("POST", base+"/echo", map[string]string{"Origin": "https://example.com"}, strings.NewReader("x")); got.status != http.StatusForbidden {
@@ -528,10 +528,10 @@ func TestCanvasLiveGate(t *testing.T) {
 	// A ticket works once only.
 	ticket := w.ticket(c, map[string]any{"channel": channel, "uri": w.show(c, channel)})
 	if got := w.browser().open(ticket); got.status != http.StatusOK {
-		t.Errorf("a ticket: %d", got.status)
+		t.Errorf("a new ticket: HTTP %d; want 200", got.status)
 	}
 	if got := w.browser().open(ticket); got.status != http.StatusForbidden {
-		t.Errorf("a used ticket: %d", got.status)
+		t.Errorf("a used ticket: HTTP %d; want 403", got.status)
 	}
 
 	// A second client of the subject has no subscription, and a client at the level look
@@ -551,7 +551,7 @@ func TestCanvasLiveGate(t *testing.T) {
 	}
 	events.ends()
 	if got := b.open(base + "/start"); got.status != http.StatusForbidden {
-		t.Errorf("unsubscribed: %d", got.status)
+		t.Errorf("after the unsubscribe: HTTP %d; want 403", got.status)
 	}
 }
 
@@ -570,18 +570,18 @@ func TestCanvasLiveReadOnly(t *testing.T) {
 	t.Parallel()
 	_, _, _, _, b, base := liveApp(t, func(c *auth.Client) { c.Access = auth.AccessRead })
 	if got := b.send("HEAD", base+"/start", nil, nil); got.status != http.StatusOK {
-		t.Errorf("HEAD: %d", got.status)
+		t.Errorf("a HEAD of a person who looks: HTTP %d; want 200", got.status)
 	}
 	for _, method := range []string{"POST", "PUT", "DELETE", "PATCH", "OPTIONS", "PROPFIND"} {
 		if got := b.send(method, base+"/echo", map[string]string{"Origin": base}, nil); got.status != http.StatusMethodNotAllowed {
-			t.Errorf("%s: %d %q", method, got.status, got.body)
+			t.Errorf("a %s of a person who looks: HTTP %d %q; want 405", method, got.status, got.body)
 		}
 	}
 	if got := b.send("GET", base+"/echo", nil, strings.NewReader("x")); got.status != http.StatusBadRequest {
-		t.Errorf("GET with a body: %d", got.status)
+		t.Errorf("a GET with a body: HTTP %d; want 400", got.status)
 	}
 	if _, status := b.dial(base, base); status != http.StatusForbidden {
-		t.Errorf("a socket: %d", status)
+		t.Errorf("a socket of a person who looks: HTTP %d; want 403", status)
 	}
 }
 
@@ -603,7 +603,7 @@ func TestLookersHeadersCannotOverrideTheMethod(t *testing.T) {
 			var seen struct{ Header http.Header }
 			got := b.send("GET", base+"/echo", header, nil)
 			if err := json.Unmarshal([]byte(got.body), &seen); err != nil {
-				t.Fatalf("%d %q", got.status, got.body)
+				t.Fatalf("the application's echo: HTTP %d %q; want JSON", got.status, got.body)
 			}
 			for _, name := range plain {
 				if seen.Header.Get(name) != "DELETE" {
@@ -656,7 +656,7 @@ func TestCanvasLiveRevoked(t *testing.T) {
 	events.ends()
 	ws.ends()
 	if got := b.open(base + "/start"); got.status != http.StatusGone {
-		t.Errorf("revoked: %d %q", got.status, got.body)
+		t.Errorf("after the revocation: HTTP %d %q; want 410", got.status, got.body)
 	}
 	if got := w.browser().open(unused); got.status != http.StatusGone {
 		t.Errorf("an unused ticket of the revoked client: HTTP %d, %q; want 410", got.status, got.body)
@@ -675,7 +675,7 @@ func TestCanvasLiveRevokedViewer(t *testing.T) {
 	}
 	events.ends()
 	if got := b.open(base + "/start"); got.status != http.StatusGone {
-		t.Errorf("revoked: %d %q", got.status, got.body)
+		t.Errorf("after the revocation: HTTP %d %q; want 410", got.status, got.body)
 	}
 }
 
@@ -687,20 +687,20 @@ func TestCanvasLiveOwner(t *testing.T) {
 		t.Parallel()
 		_, _, _, _, b, base := liveAppWith(t, nil, func(cfg *hostagent.Config) { cfg.CanvasLive = hostagent.CanvasRead })
 		if got := b.send("POST", base+"/echo", map[string]string{"Origin": base}, nil); got.status != http.StatusMethodNotAllowed {
-			t.Errorf("POST: %d", got.status)
+			t.Errorf("a POST where the owner allows reading: HTTP %d; want 405", got.status)
 		}
 		if _, status := b.dial(base, base); status != http.StatusForbidden {
-			t.Errorf("a socket: %d", status)
+			t.Errorf("a socket where the owner allows reading: HTTP %d; want 403", status)
 		}
 	})
 	t.Run("sockets", func(t *testing.T) {
 		t.Parallel()
 		_, _, _, _, b, base := liveAppWith(t, func(c *auth.Client) { c.Access = auth.AccessRead }, func(cfg *hostagent.Config) { cfg.CanvasSockets = true })
 		if got := b.socket(base).say("x"); got != "echo x" {
-			t.Errorf("socket: %q", got)
+			t.Errorf("the socket answers %q; want the echo", got)
 		}
 		if got := b.send("POST", base+"/echo", map[string]string{"Origin": base}, nil); got.status != http.StatusMethodNotAllowed {
-			t.Errorf("POST: %d", got.status)
+			t.Errorf("a POST where the owner allows sockets: HTTP %d; want 405", got.status)
 		}
 	})
 	t.Run("off", func(t *testing.T) {
@@ -711,7 +711,7 @@ func TestCanvasLiveOwner(t *testing.T) {
 		_, err := w.try(c, "relay/canvasTicket", ask)
 		wantRPCError(t, err, ahp.CodePermissionDenied)
 		if _, err := w.read(c, channel, ask["uri"].(string)); err != nil {
-			t.Errorf("in band: %v", err)
+			t.Errorf("reading the canvas by AHP: %v; want no error", err)
 		}
 	})
 	t.Run("ports", func(t *testing.T) {
@@ -750,13 +750,13 @@ func TestCanvasLiveElsewhere(t *testing.T) {
 	for _, canvas := range canvases {
 		channel := w.open(canvas.ID)
 		if url := w.show(c, channel); url != canvas.URL {
-			t.Errorf("%s is at %s", canvas.URL, url)
+			t.Errorf("the canvas %s is at %s; want its own address", canvas.URL, url)
 		}
 		ticket, err := w.try(c, "relay/canvasTicket", map[string]any{"channel": channel, "uri": "ahp-canvas-content:/" + strings.TrimPrefix(channel, "ahp-canvas:/") + "/"})
 		var got struct{ URL string }
 		if err == nil && json.Unmarshal(ticket, &got) == nil {
 			if page := w.browser().open(got.URL); strings.Contains(page.body, "<p>app") {
-				t.Errorf("%s: %d %q", canvas.URL, page.status, page.body)
+				t.Errorf("the canvas %s: HTTP %d %q; want no page of the application", canvas.URL, page.status, page.body)
 			}
 		}
 	}
@@ -866,7 +866,7 @@ func TestCanvasLiveAllowed(t *testing.T) {
 					continue
 				}
 				if page.status != http.StatusOK || page.body != "<p>app /start" {
-					t.Fatalf("%s: %d %q", canvas.URL, page.status, page.body)
+					t.Fatalf("the canvas %s: HTTP %d %q; want 200 with the application's start", canvas.URL, page.status, page.body)
 				}
 				base := strings.TrimSuffix(page.url, "/start")
 				if got := b.socket(base).say("x"); got != "echo x" {

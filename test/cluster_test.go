@@ -349,7 +349,7 @@ func TestSuccessorDropsOldConnections(t *testing.T) {
 	t.Cleanup(func() {
 		cancel()
 		if err := <-ended; err != nil {
-			t.Errorf("host-agent: %v", err)
+			t.Errorf("the host-agent ended with %v; want no error", err)
 		}
 	})
 	relay.await(t, "online")

@@ -132,7 +132,7 @@ func talk(t *testing.T, dial dialer, conversations map[string][]string) (answers
 			method, params, _ := strings.Cut(request, " ")
 			text := fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":%q,"params":%s}`, i+1, method, params)
 			if err := c.SendRaw([]byte(text)); err != nil {
-				t.Fatalf("%s: %v", name, err)
+				t.Fatalf("sending a request as %s: %v; want no error", name, err)
 			}
 			answer, err := c.WaitFor(ctx, func(frame []byte) bool {
 				var m message
@@ -209,7 +209,7 @@ func copilotComesBack(t *testing.T, s *stack.Stack, host *copilot, client *refcl
 	const resume = `reconnect {"channel":"ahp-root://","clientId":"v1.0.0-relayed","lastSeenServerSeq":0,"subscriptions":["ahp-root://"]}`
 	_ = client.Abort()
 	if answer := again(resume)[""][0]; !strings.Contains(answer, `"type":"replay"`) || !strings.Contains(answer, "copilot.encryptionRequired") {
-		t.Errorf("reconnect: %s", answer)
+		t.Errorf("reconnect returns %s; want a replay that demands encryption", answer)
 	}
 	watching := join(t, dial, "watching", nil)
 	host.stop()

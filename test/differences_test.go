@@ -95,7 +95,7 @@ func TestDifferentClientsGetTheirOwnMessages(t *testing.T) {
 		}
 	}
 	if x, y := clients[0].Frames(), clients[2].Frames(); bytes.Contains(bytes.Join(x, nil), []byte(`"openCanvases"`)) || !bytes.Contains(bytes.Join(y, nil), []byte(`"openCanvases"`)) {
-		t.Error("the client plain must see no canvases, and the client canvas must see them")
+		t.Error("the client plain sees canvases, or the client canvas sees none; want the reverse")
 	}
 }
 
@@ -117,7 +117,7 @@ func call(t *testing.T, c *refclient.Client, method, params string) json.RawMess
 	defer cancel()
 	result, err := c.Call(ctx, method, json.RawMessage(params))
 	if err != nil {
-		t.Fatalf("%s: %v", method, err)
+		t.Fatalf("calling %s: %v; want no error", method, err)
 	}
 	return result
 }

@@ -44,7 +44,7 @@ func newRefhost(t testing.TB, change func(*agenthost.Config)) (*agenthost.Host, 
 	t.Cleanup(func() {
 		server.Stop()
 		if err := host.Close(); err != nil {
-			t.Errorf("close host: %v", err)
+			t.Errorf("closing the host: %v; want no error", err)
 		}
 	})
 	return host, server
@@ -217,7 +217,7 @@ func wantFramesOf(t *testing.T, tap *stack.Tap, c *flowClient) {
 		ctx, cancel := context.WithTimeout(t.Context(), stepTime)
 		defer cancel()
 		if err := c.pass(ctx); err != nil {
-			t.Errorf("%s: %v", c.name, err)
+			t.Errorf("%s does not pass the fence: %v", c.name, err)
 			return
 		}
 	}

@@ -80,7 +80,7 @@ func sayAndLeave(t *testing.T, address, token string, awaitsUpgrade bool, messag
 	}
 	response, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	if err != nil || response.StatusCode != http.StatusSwitchingProtocols {
-		t.Fatalf("handshake: %v, %v", response, err)
+		t.Fatalf("the handshake: %v, %v; want HTTP 101", response, err)
 	}
 	if _, err := conn.Write([]byte(frames.String())); err != nil {
 		t.Fatal(err)

@@ -127,7 +127,7 @@ func TestClientsGetOnlyTheirMCPCapabilities(t *testing.T) {
 			t.Errorf("%s is answered with %s; want %s on the channel", frame, got, code)
 		}
 		if got := conn.messages(); len(got) != before {
-			t.Errorf("the host got %s", got[before:])
+			t.Errorf("the host got %s; want no further message", got[before:])
 		}
 	}
 	passes(with, withConn, "top", `{ "jsonrpc":"2.0", "id":"top","channel":"`+mcpURI+`","method":"tools/call","params":{"name":"x", "é":[1.0]} }`)
@@ -143,7 +143,7 @@ func TestClientsGetOnlyTheirMCPCapabilities(t *testing.T) {
 	}
 	passes(with, withConn, "behind", `{"id":"behind","method":"tools/call","channel":"`+mcpURI+`"}`)
 	if got := withConn.messages(); !strings.Contains(got[len(got)-2], "cancelled") || strings.Contains(strings.Join(got, "\n"), "notifications/message") {
-		t.Errorf("the host got %q", got)
+		t.Errorf("the host got %q; want the cancellation, and no notification of messages", got)
 	}
 	// The host has named no MCP channel to the client without mcpApps.
 	refused(without, withoutConn, "other", `{"id":"other","method":"resources/read","channel":"`+mcpURI+`"}`, "-32008")
@@ -155,7 +155,7 @@ func TestClientsGetOnlyTheirMCPCapabilities(t *testing.T) {
 	tellClient(t, withConn, with, `{"method":"notifications/tools/list_changed","channel":"`+mcpURI+`"}`)
 	for _, c := range []*refclient.Client{with, without} {
 		if all := string(bytes.Join(c.Frames(), nil)); strings.Contains(all, "resources/list_changed") || strings.Contains(all, "progressToken") != (c == with) {
-			t.Errorf("a client got %s", all)
+			t.Errorf("a client got %s; want progress only at the client with the capability", all)
 		}
 	}
 	tellClient(t, withConn, with, cleared)

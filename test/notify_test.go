@@ -77,7 +77,7 @@ func follow(t *testing.T, s *stack.Stack, after string, change func(*auth.Client
 				one.Event = value
 			case "data":
 				if err := json.Unmarshal([]byte(value), &one.Data); err != nil {
-					t.Errorf("data %s: %v", value, err)
+					t.Errorf("reading the event's data %s: %v; want JSON", value, err)
 				}
 				f.told <- one
 				one = told{}
@@ -97,7 +97,7 @@ func (f *follower) next() told {
 		}
 		return one
 	case <-time.After(stepTime):
-		f.t.Fatal("no event")
+		f.t.Fatal("no event arrives in time; want one")
 	}
 	return told{}
 }
@@ -358,7 +358,7 @@ func TestPushIsEncryptedForTheBrowser(t *testing.T) {
 	way := subscribe(t, s, service, false, nil)
 	subscribe(t, s, other, true, func(c *auth.Client) { c.Subject, c.Channels, c.Access = "eve", []string{"demo:/two"}, auth.AccessRead })
 	if tried, _ := api[notify.Delivery](t, s, "POST", "/api/notify/ways/"+way.ID+"/test", nil, nil); tried.Outcome != "ok" {
-		t.Errorf("test: %+v", tried)
+		t.Errorf("the test of the subscription is %+v; want ok", tried)
 	}
 	if p := service.Next(); p.Kind != notice.Test {
 		t.Errorf("pushed %+v; want a test", p)
@@ -392,7 +392,7 @@ func TestPushIsEncryptedForTheBrowser(t *testing.T) {
 		t.Errorf("a person who may see a different session got the push %+v; want none", <-other.Pushed)
 	}
 	if _, status := api[struct{}](t, s, "DELETE", "/api/notify/ways/"+way.ID, nil, nil); status != http.StatusNoContent {
-		t.Errorf("DELETE: HTTP %d", status)
+		t.Errorf("removing the subscription: HTTP %d; want 204", status)
 	}
 	ask(t, c, "demo:/two", "t2")
 	if p := other.Next(); p.Session != "demo:/two" || p.Detail != "echo test" {

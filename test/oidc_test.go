@@ -83,7 +83,7 @@ func TestRulesSetTheAuthorityOfProviderTokens(t *testing.T) {
 	call(t, dev, "initialize", strings.Replace(greeting, "CLIENT", "dev", 1))
 	call(t, dev, "createSession", `{"channel":"demo:/one","provider":"demo"}`)
 	if got := call(t, dev, "relay/refreshToken", `{"channel":"ahp-root://","token":"`+token("ann", "dev", 2*time.Hour)+`"}`); !strings.Contains(string(got), "expiresAt") {
-		t.Errorf("refresh: %s", got)
+		t.Errorf("refreshToken returns %s; want the token's end", got)
 	}
 	for what, other := range map[string]string{"bob's token": token("bob", "dev", time.Hour), "a token of another rule": token("ann", "guest", time.Hour)} {
 		if _, err := dev.Call(t.Context(), "relay/refreshToken", map[string]string{"channel": "ahp-root://", "token": other}); !isRefusal(err) {
@@ -104,7 +104,7 @@ func TestRulesSetTheAuthorityOfProviderTokens(t *testing.T) {
 	for _, conn := range s.Tap.Conns() {
 		for _, frame := range conn.ToHost() {
 			if strings.Contains(string(frame), "refreshToken") {
-				t.Errorf("the host got %s", frame)
+				t.Errorf("the host got %s; want no refreshToken", frame)
 			}
 		}
 	}
@@ -141,7 +141,7 @@ func TestOAuthClientsFindTheirServer(t *testing.T) {
 		_, rest, _ := strings.Cut(refused.Header.Get("WWW-Authenticate"), `resource_metadata="`)
 		address, _, ok := strings.Cut(rest, `"`)
 		if refused.StatusCode != http.StatusUnauthorized || !ok {
-			t.Fatalf("%s answers %d, %q", path, refused.StatusCode, refused.Header.Get("WWW-Authenticate"))
+			t.Fatalf("%s answers HTTP %d, %q; want 401 with the metadata's address", path, refused.StatusCode, refused.Header.Get("WWW-Authenticate"))
 		}
 		var metadata struct {
 			Resource string   `json:"resource"`

@@ -76,7 +76,7 @@ func TestSnapshotOverSlowLine(t *testing.T) {
 		}
 	}
 	if err := <-said; err != nil {
-		t.Errorf("host: %v", err)
+		t.Errorf("the host's messages: %v; want no error", err)
 	}
 }
 
@@ -163,7 +163,7 @@ func TestRoamedClientReplacesItsFrozenConnection(t *testing.T) {
 	for what, conn := range map[string]*scriptedConn{"its other connection": twin, "the new one": host.conn("phone", 2)} {
 		select {
 		case <-conn.done:
-			t.Errorf("%s was closed", what)
+			t.Errorf("the connection (%s) was closed; want it open", what)
 		default:
 		}
 	}
@@ -206,7 +206,7 @@ func startHost(t *testing.T, s *stack.Stack, name, url string) {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("host %s is %s, %v", name, info.State, err)
+			t.Fatalf("the host %s is %s, %v; want it online in time", name, info.State, err)
 		}
 	}
 }
@@ -417,7 +417,7 @@ func TestFastHostReachesEveryClient(t *testing.T) {
 				wg.Go(func() {
 					for n := range much.messages {
 						if err := conn.say(note("ahp-session:/1", n, much.size)); err != nil {
-							t.Errorf("%s: %v", id, err)
+							t.Errorf("saying messages to %s: %v; want no error", id, err)
 							return
 						}
 					}

@@ -99,16 +99,16 @@ func TestPreviewOpensAPortOfTheHost(t *testing.T) {
 	b := w.browser()
 	page := b.open(p.URL)
 	if page.status != http.StatusOK || page.body != "<p>app /start?x=1" || !strings.HasPrefix(page.url, p.Origin+"/") {
-		t.Fatalf("%s: %d %q", page.url, page.status, page.body)
+		t.Fatalf("the page %s: HTTP %d %q; want 200 with the program's start", page.url, page.status, page.body)
 	}
 	if echo := b.send("POST", p.Origin+"/echo", map[string]string{"Origin": p.Origin}, strings.NewReader("said")); !strings.Contains(echo.body, `"body":"said"`) ||
 		!strings.Contains(echo.body, `"host":"localhost:`) {
-		t.Errorf("a form: %d %q", echo.status, echo.body)
+		t.Errorf("a form's answer: HTTP %d %q; want its content at localhost", echo.status, echo.body)
 	}
 	events, ws := w.events(b, p.Origin), b.socket(p.Origin)
 	events.next()
 	if got := ws.say("x"); got != "echo x" {
-		t.Errorf("socket: %q", got)
+		t.Errorf("the socket answers %q; want the echo", got)
 	}
 
 	// All clients of the subject may list and use the preview. A different subject may
@@ -143,12 +143,12 @@ func TestPreviewOpensAPortOfTheHost(t *testing.T) {
 	events.ends()
 	ws.ends()
 	if got := b.open(p.Origin + "/start"); got.status != http.StatusGone {
-		t.Errorf("closed: %d %q", got.status, got.body)
+		t.Errorf("after the preview's end: HTTP %d %q; want 410", got.status, got.body)
 	}
 	// A second preview has a new ID and a new origin.
 	c = w.operator("c", nil)
 	if next := w.preview(c); next.ID == p.ID || next.Origin == p.Origin {
-		t.Errorf("opened again: %+v", next)
+		t.Errorf("the second preview is %+v; want a new ID and origin", next)
 	}
 	if got := b.open(p.Origin + "/start"); got.status != http.StatusGone {
 		t.Errorf("the closed preview, while a new one is open: HTTP %d; want 410", got.status)
@@ -164,7 +164,7 @@ func TestOnlyOperatorsOpenPreviews(t *testing.T) {
 		t.Helper()
 		answer, err := w.try(c, "relay/preview", map[string]any{"channel": w.session, "port": port})
 		if err == nil {
-			t.Errorf("%s: %s", what, answer)
+			t.Errorf("%s gets the preview %s; want a refusal", what, answer)
 			return
 		}
 		wantRPCError(t, err, code)
@@ -196,7 +196,7 @@ func TestOnlyOperatorsOpenPreviews(t *testing.T) {
 
 	// None of the refused requests opened a preview.
 	if ids := w.open(c, "ahp-root://"); len(ids) != 0 {
-		t.Errorf("open are %q", ids)
+		t.Errorf("the previews %q are open; want none", ids)
 	}
 
 	// A client that may open raw TCP connections and nothing else may open a preview.
@@ -247,12 +247,12 @@ func (w *previewWorld) ends(name string, end func(preview) error) {
 	c := w.operator(name, func(c *auth.Client) { c.Subject = name })
 	p, b := w.preview(c), w.browser()
 	if page := b.open(p.URL); page.status != http.StatusOK {
-		w.t.Fatalf("%s: at first %d", name, page.status)
+		w.t.Fatalf("%s: the page before the end: HTTP %d; want 200", name, page.status)
 	}
 	events := w.events(b, p.Origin)
 	events.next()
 	if err := end(p); err != nil {
-		w.t.Fatalf("%s: %v", name, err)
+		w.t.Fatalf("%s: %v; want no error", name, err)
 	}
 	events.ends()
 	eventually(w.t, name+": the browser is told", func() bool {
@@ -286,13 +286,13 @@ func TestPreviewEndsWithItsOrigin(t *testing.T) {
 	defer response.Body.Close()
 	var made struct{ Token string }
 	if err := json.NewDecoder(response.Body).Decode(&made); err != nil || response.StatusCode != http.StatusOK {
-		t.Fatalf("HTTP %d, %v", response.StatusCode, err)
+		t.Fatalf("following the link: HTTP %d, %v; want 200 with a token", response.StatusCode, err)
 	}
 	c := w.clientOf("thief", made.Token)
 	w.call(c, "subscribe", map[string]any{"channel": w.session})
 	p, b := w.preview(c), w.browser()
 	if page := b.open(p.URL); page.status != http.StatusOK {
-		t.Fatalf("at first %d", page.status)
+		t.Fatalf("the page before the end: HTTP %d; want 200", page.status)
 	}
 	events, unused := w.events(b, p.Origin), w.preview(c).URL
 	events.next()
@@ -303,7 +303,7 @@ func TestPreviewEndsWithItsOrigin(t *testing.T) {
 	events.ends()
 	for name, url := range map[string]string{"open page": p.Origin + "/start", "unused ticket": unused} {
 		if got := b.open(url); got.status != http.StatusGone && got.status != http.StatusForbidden {
-			t.Errorf("%s: %d %q", name, got.status, got.body)
+			t.Errorf("the %s: HTTP %d %q; want 410 or 403", name, got.status, got.body)
 		}
 	}
 }
@@ -324,10 +324,10 @@ func TestOwnerForbidsPreviews(t *testing.T) {
 			if name == "read" {
 				p, b := w.preview(c), w.browser()
 				if page := b.open(p.URL); page.status != http.StatusOK || p.Access != "look" {
-					t.Errorf("%s: %d", p.Access, page.status)
+					t.Errorf("a preview with the access %s: HTTP %d; want look and 200", p.Access, page.status)
 				}
 				if got := b.send("POST", p.Origin+"/echo", map[string]string{"Origin": p.Origin}, nil); got.status != http.StatusMethodNotAllowed {
-					t.Errorf("POST: %d", got.status)
+					t.Errorf("a POST where the owner allows reading: HTTP %d; want 405", got.status)
 				}
 				return
 			}

@@ -105,7 +105,7 @@ func startRelayProcess(t *testing.T, cfg gateway.RelayConfig) *relayProcess {
 		err = json.Unmarshal(line, &p.relayAddrs)
 	}
 	if err != nil {
-		t.Fatalf("relay process: %v", err)
+		t.Fatalf("reading the relay process's addresses: %v; want no error", err)
 	}
 	if p.keys, err = auth.LoadKeys(cfg.DataDir); err != nil {
 		t.Fatal(err)

@@ -177,7 +177,7 @@ func TestLastStateIsReadableWhileTheHostIsAway(t *testing.T) {
 			t.Errorf("session %d is %s; want its prompt and chat", i, said)
 		}
 		if time.Since(kept.Stored) > time.Minute || time.Since(kept.Stored) < 0 {
-			t.Errorf("stored %v ago", time.Since(kept.Stored))
+			t.Errorf("the record was stored %v ago; want at most 1 min", time.Since(kept.Stored))
 		}
 	}
 	kept, err := rememberedSession(t, s, one["session"], only)

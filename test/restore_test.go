@@ -58,7 +58,7 @@ func TestBackupAndRestore(t *testing.T) {
 	site.Relay.Kill()
 	must(t, os.RemoveAll(site.DataDir()))
 	if said := relay("restore", backup); !strings.Contains(said, "restored") {
-		t.Errorf("restore: %s", said)
+		t.Errorf("restore prints %s; want restored", said)
 	}
 	must(t, site.StartRelay(ctx))
 	var state string

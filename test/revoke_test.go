@@ -63,7 +63,7 @@ func (p *pair) await(what string, holds func() bool) {
 	p.t.Helper()
 	for deadline := time.Now().Add(2 * stepTime); !holds(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			p.t.Fatalf("waited for %s", what)
+			p.t.Fatalf("this does not happen in time: %s", what)
 		}
 	}
 }
@@ -128,7 +128,7 @@ func (p *pair) revoke(ask operatorapi.RevokeRequest) {
 	}
 	_ = answer.Body.Close()
 	if answer.StatusCode != http.StatusOK {
-		p.t.Fatalf("revoke: HTTP %d", answer.StatusCode)
+		p.t.Fatalf("revoking: HTTP %d; want 200", answer.StatusCode)
 	}
 }
 
@@ -180,7 +180,7 @@ func TestRevokedWhileCutOff(t *testing.T) {
 	}
 	wantClosed(t, ada, ahp.CloseTokenEnded, "token revoked")
 	if _, err := bob.Call(ctx, "ping", map[string]string{"channel": "ahp-root://"}); err != nil {
-		t.Errorf("another subject: %v", err)
+		t.Errorf("a different subject's ping: %v; want an answer", err)
 	}
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, p.second.Relay.URL()+"/api/hosts", nil)
 	if err != nil {

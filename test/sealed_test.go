@@ -375,7 +375,7 @@ func TestPairingCodesAreUsedOnce(t *testing.T) {
 	}
 	const refused = "the code is wrong, used or too old"
 	if err := try(sealed.NewCode()); err == nil || !strings.Contains(err.Error(), refused) {
-		t.Errorf("without a code: %v", err)
+		t.Errorf("pairing with a wrong code: %v; want that the code is wrong", err)
 	}
 	shown := h.code("owner", auth.AccessAdmin)
 	right, err := sealed.ParseCode(shown.Code)
@@ -404,7 +404,7 @@ func TestPairingCodesAreUsedOnce(t *testing.T) {
 		}
 	}})
 	if err == nil || !strings.Contains(err.Error(), "refused this device") {
-		t.Errorf("after a refusal: %v", err)
+		t.Errorf("pairing after a refusal: %v; want that the host refused the device", err)
 	}
 	if p, err := home.Pairing(h.Relay.URL(), stack.Host); p != nil || err != nil {
 		t.Errorf("after the refusal, the device has the pairing %v, %v; want none", p, err)
@@ -481,10 +481,10 @@ func TestRemovedDeviceIsDisconnected(t *testing.T) {
 		t.Fatal("the removed device's connection is open; want it closed")
 	}
 	if took := time.Since(removed); took > 2*time.Second {
-		t.Errorf("the removal took %v", took)
+		t.Errorf("the removal took %v; want at most 2 s", took)
 	}
 	if code, reason := client.CloseStatus(); code != int(ahp.CloseTokenEnded) || !strings.Contains(reason, "removed") {
-		t.Errorf("closed with %d %q", code, reason)
+		t.Errorf("the connection ended with %d %q; want CloseTokenEnded, removed", code, reason)
 	}
 	h.wantRefused(relays, ahp.CloseTokenEnded, "removed")
 	if err := h.StopAgent(); err != nil {
@@ -574,7 +574,7 @@ func TestSealedClientIDTheft(t *testing.T) {
 	ada, bob := dialAs("ada"), dialAs("bob")
 	first, id := ada(), unique("c")
 	if code := codeOf(t, first, "initialize", greeting("initialize", id)); code != 0 {
-		t.Fatalf("ada: code %d", code)
+		t.Fatalf("ada's initialize: error code %d; want 0", code)
 	}
 	for _, method := range []string{"initialize", "reconnect"} {
 		wantSentAway(t, "while the owner is there", bob(), method, id)

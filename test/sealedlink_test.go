@@ -49,7 +49,7 @@ func (h *sealedHost) followed(l *sealed.ShareLink) *connect.Relays {
 	home, relays := h.newHome(func(c *auth.Client) { c.Access, c.Channels = auth.AccessRead, []string{"sealed:/link"} })
 	p, err := relays.All()[0].Follow(home, l)
 	if err != nil || !p.Link {
-		h.t.Fatalf("followed as %+v, %v", p, err)
+		h.t.Fatalf("Follow = %+v, %v; want a link's pairing", p, err)
 	}
 	return relays
 }

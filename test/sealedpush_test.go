@@ -131,7 +131,7 @@ func (b *sealedBrowser) note() (n sealedNote) {
 		Signature    []byte
 	}
 	if err := json.Unmarshal(p.Text, &signed); err != nil || signed.Sealed != stack.Host {
-		b.h.t.Fatalf("pushed is %s: %v", p.Text, err)
+		b.h.t.Fatalf("the push is %s, %v; want a signed one of this host", p.Text, err)
 	}
 	if !b.verifier.IsNote(sealed.PushNote, []byte(signed.Body), signed.Signature) {
 		b.h.t.Fatal("the note lacks the host's signature; want it signed")
@@ -170,7 +170,7 @@ func (b *sealedBrowser) post(letter []byte) string {
 	defer response.Body.Close()
 	var said struct{ Result, Proof, Error, By string }
 	if err := json.NewDecoder(response.Body).Decode(&said); err != nil || said.Result == "" || said.By != "" {
-		b.h.t.Fatalf("HTTP %d %+v: %v", response.StatusCode, said, err)
+		b.h.t.Fatalf("the answer: HTTP %d %+v, %v; want a result without a name", response.StatusCode, said, err)
 	}
 	proof, err := base64.RawURLEncoding.DecodeString(said.Proof)
 	if err != nil || !b.verifier.IsNote(sealed.OutcomeNote, sealed.OutcomeText(letter, said.Result), proof) {
@@ -205,7 +205,7 @@ func TestSealedNotificationsAreReadAndAnswered(t *testing.T) {
 	phone, shy := h.newBrowser("owner", auth.AccessApprove, true), h.newBrowser("owner", auth.AccessApprove, false)
 	looks := h.newBrowser("guest", auth.AccessRead, true)
 	if _, status := api[notify.Target](t, h.Stack, "POST", "/api/notify/ways", notify.Target{Kind: notify.Webhook, URL: hook.URL, Details: true}, nil); status != http.StatusOK {
-		t.Fatalf("a webhook: HTTP %d", status)
+		t.Fatalf("adding a webhook: HTTP %d; want 200", status)
 	}
 	events := follow(t, h.Stack, "", nil)
 
@@ -213,7 +213,7 @@ func TestSealedNotificationsAreReadAndAnswered(t *testing.T) {
 	chat := ask(t, c, "demo:/a-secret-session", "t1")
 	note := phone.note()
 	if note.Kind != notice.Approval || note.Detail != "echo test" || note.Session != "demo:/a-secret-session" || len(note.Answers) != 2 || note.Answers[0].Deny {
-		t.Errorf("the phone shows %+v", note)
+		t.Errorf("the phone shows %+v; want the approval with its session, text and two answers", note)
 	}
 	if n := shy.note(); n.Title+n.Text+n.Detail != "" || len(n.Answers) != 1 || !n.Answers[0].Deny {
 		t.Errorf("a browser without details shows %+v; want no text, and one answer, a refusal", n)
@@ -223,7 +223,7 @@ func TestSealedNotificationsAreReadAndAnswered(t *testing.T) {
 	}
 	plain := events.want("event", notice.Sealed)
 	if e := plain.Data; e.Session+e.Title+e.Text+e.Detail+e.Chat != "" || len(e.Pushes)+len(e.Options) > 0 {
-		t.Errorf("scripts read %+v", e)
+		t.Errorf("scripts read %+v; want no contents", e)
 	}
 	body := string(<-hooked)
 	if !strings.Contains(body, "needs you") || strings.Contains(body, "echo") || strings.Contains(body, "secret") || strings.Contains(body, "answers") {
@@ -263,7 +263,7 @@ func TestSealedNotificationsAreReadAndAnswered(t *testing.T) {
 	letter := phone.write(phone.pairing.Device, note.ID, allows)
 	for range 2 { // a browser repeats its answer if it has not received the result
 		if got := phone.post(letter); got != string(notice.Given) {
-			t.Errorf("the answer: %s", got)
+			t.Errorf("the answer's outcome is %s; want given", got)
 		}
 	}
 	if got := phone.post(phone.write(phone.pairing.Device, note.ID, allows)); got != string(notice.Unknown) {

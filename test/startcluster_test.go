@@ -72,7 +72,7 @@ func TestClusterStartsRelayByRelay(t *testing.T) {
 		}
 	}
 	if said := w.do(1, "revoke", "--subject", "bob"); !strings.Contains(said, w.url(1)) {
-		t.Errorf("revoke: %s", said)
+		t.Errorf("revoke prints %s; want the second relay's address", said)
 	}
 	for i := range w.relays {
 		w.until("each relay refuses the revoked token", func() error {
@@ -150,7 +150,7 @@ func (w *clusterWalk) until(state string, look func() error) {
 		time.Sleep(50 * time.Millisecond)
 	}
 	if err != nil {
-		w.Fatalf("never: %s: %v", state, err)
+		w.Fatalf("this state is not reached: %s: %v", state, err)
 	}
 }
 

@@ -91,7 +91,7 @@ func codeOf(t *testing.T, c *refclient.Client, method string, params map[string]
 	case errors.As(err, &refused):
 		return refused.Code
 	}
-	t.Fatalf("%s: %v", method, err)
+	t.Fatalf("calling %s: %v; want an error code of AHP", method, err)
 	return 0
 }
 
@@ -141,7 +141,7 @@ func TestClientIDTheft(t *testing.T) {
 		owner, thief, id := pair[0], pair[1], unique("c")
 		first := owner.dial(nil)
 		if code := codeOf(t, first, "initialize", greeting("initialize", id)); code != 0 {
-			t.Fatalf("%s: code %d", owner.who.Subject, code)
+			t.Fatalf("%s's initialize: error code %d; want 0", owner.who.Subject, code)
 		}
 		for _, method := range []string{"initialize", "reconnect"} {
 			wantSentAway(t, "while the owner is there", thief.dial(nil), method, id)
@@ -190,7 +190,7 @@ func TestClientIDAfterHostRestart(t *testing.T) {
 	ada, bob := &person{t: t, s: s, who: auth.Client{Subject: "ada"}}, &person{t: t, s: s, who: auth.Client{Subject: "bob"}}
 	owner := ada.dial(nil)
 	if code := codeOf(t, owner, "initialize", greeting("initialize", "c")); code != 0 {
-		t.Fatalf("ada: code %d", code)
+		t.Fatalf("ada's initialize: error code %d; want 0", code)
 	}
 	_ = owner.Close()
 	wantSentAway(t, "before", bob.dial(nil), "initialize", "c")
@@ -258,18 +258,18 @@ func TestFilesOfClientsStayWithTheirSubject(t *testing.T) {
 			if c.other.Subject != "" {
 				other := (&person{t: t, s: s, who: c.other}).dial(nil)
 				if code := codeOf(t, other, "initialize", greeting("initialize", unique("other"))); code != 0 {
-					t.Fatalf("the other: code %d", code)
+					t.Fatalf("the other client's initialize: error code %d; want 0", code)
 				}
 				_ = other.Close()
 			}
 			var asked atomic.Int32
 			id := unique("Files") // hosts may change the case of a clientId
 			if code := codeOf(t, ada.dial(&asked), "initialize", greeting("initialize", id)); code != 0 {
-				t.Fatalf("ada: code %d", code)
+				t.Fatalf("ada's initialize: error code %d; want 0", code)
 			}
 			conn := asker.dial(nil)
 			if code := codeOf(t, conn, "initialize", greeting("initialize", unique("asker"))); code != 0 {
-				t.Fatalf("asker: code %d", code)
+				t.Fatalf("the asker's initialize: error code %d; want 0", code)
 			}
 			file := "vscode-agent-client://" + url.PathEscape(id) + "/file/-/tmp/a.txt"
 			code := codeOf(t, conn, "resourceRead", map[string]any{"channel": "ahp-root://", "uri": file})
@@ -313,7 +313,7 @@ func TestOwnerEndsAConnection(t *testing.T) {
 	c := bob.dial(nil)
 	id := unique("bob")
 	if code := codeOf(t, c, "initialize", greeting("initialize", id)); code != 0 {
-		t.Fatalf("bob: code %d", code)
+		t.Fatalf("bob's initialize: error code %d; want 0", code)
 	}
 	control := hostagent.Control{Path: cfg.Agent.Control}
 	var list hostagent.Clients
@@ -326,22 +326,22 @@ func TestOwnerEndsAConnection(t *testing.T) {
 	}
 	if len(list.Clients) != 1 || list.Clients[0].Subject != "bob" || list.Clients[0].ClientID != id || list.Clients[0].Access != "read" ||
 		list.Clients[0].FramesIn != 1 || list.Clients[0].Address == "" || list.Clients[0].Relay == "" {
-		t.Fatalf("clients: %+v", list)
+		t.Fatalf("the clients are %+v; want bob's connection with one message", list)
 	}
 	start := time.Now()
 	if n, err := control.KickConn(t.Context(), list.Clients[0].ID, time.Hour); n != 1 || err != nil {
-		t.Fatalf("kick: %d, %v", n, err)
+		t.Fatalf("KickConn = %d, %v; want 1", n, err)
 	}
 	awaitClosed(t, c, ahp.CloseForbidden, "forbidden: the host's owner does not want this client")
 	t.Logf("closed after %v", time.Since(start).Round(100*time.Microsecond))
 	if n, err := control.KickSubject(t.Context(), "bob", time.Hour); n != 0 || err != nil {
-		t.Fatalf("bar: %d, %v", n, err)
+		t.Fatalf("KickSubject = %d, %v; want 0", n, err)
 	}
 	again := bob.dial(nil)
 	awaitClosed(t, again, ahp.CloseForbidden, "forbidden: the host's owner does not want this client, until")
 	ada := &person{t: t, s: s, who: auth.Client{Subject: "ada"}}
 	if code := codeOf(t, ada.dial(nil), "initialize", greeting("initialize", unique("ada"))); code != 0 {
-		t.Errorf("ada: code %d", code)
+		t.Errorf("ada's initialize: error code %d; want 0", code)
 	}
 }
 
@@ -381,7 +381,7 @@ func TestCredentialRenewalIsInvisible(t *testing.T) {
 	ada := &person{t: t, s: s, who: auth.Client{Subject: "ada"}}
 	c := ada.dial(nil)
 	if code := codeOf(t, c, "initialize", greeting("initialize", unique("ada"))); code != 0 {
-		t.Fatalf("ada: code %d", code)
+		t.Fatalf("ada's initialize: error code %d; want 0", code)
 	}
 	revoked := func() (n int) { return len(s.Relay.Revocations().List()) }
 	had := revoked()

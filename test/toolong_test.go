@@ -71,7 +71,7 @@ func TestTooLongMessagesAreAnswered(t *testing.T) {
 			}
 		}
 		if _, err := c.Call(t.Context(), "ping", map[string]string{"channel": "ahp-root://"}); err != nil {
-			t.Fatalf("behind %.60s…: %v", m.message, err)
+			t.Fatalf("ping after the long message %.60s…: %v; want an answer", m.message, err)
 		}
 	}
 	for _, m := range conn.messages() {

@@ -58,7 +58,7 @@ func newSpanCollector(t *testing.T) *spanCollector {
 			err = proto.Unmarshal(data, &request)
 		}
 		if err != nil || r.URL.Path != "/v1/traces" {
-			t.Errorf("%s: %v", r.URL.Path, err)
+			t.Errorf("a request to %s: %v; want spans at /v1/traces", r.URL.Path, err)
 			return
 		}
 		c.mu.Lock()

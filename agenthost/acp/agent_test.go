@@ -104,7 +104,7 @@ func TestEditIsShownBeforeItIsAllowed(t *testing.T) {
 	turn := k.prompt("write note.txt written by the agent")
 	ready := k.asked()
 	if got := fmt.Sprint(ready["edits"]); !strings.Contains(got, filepath.Join(s.folder, "note.txt")) {
-		t.Errorf("the edits are %s", got)
+		t.Errorf("the tool call's edits are %s; want note.txt", got)
 	}
 	if _, err := os.Stat(filepath.Join(s.folder, "note.txt")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("before the answer, Stat of the edited file = %v; want ErrNotExist", err)
@@ -115,7 +115,7 @@ func TestEditIsShownBeforeItIsAllowed(t *testing.T) {
 		t.Errorf("the turn is\n%s\nwant\n%s", got, want)
 	}
 	if text, err := os.ReadFile(filepath.Join(s.folder, "note.txt")); err != nil || string(text) != "written by the agent\n" {
-		t.Errorf("the file has %q, %v", text, err)
+		t.Errorf("the file has %q, %v; want written by the agent", text, err)
 	}
 }
 
@@ -140,17 +140,17 @@ func TestAgentsQuestionGetsTheClientsAnswer(t *testing.T) {
 	}})
 	k.end()
 	if got := k.last(); !strings.HasSuffix(got, `accept {"colour":"b","size":7}`) {
-		t.Errorf("the turn is\n%s", got)
+		t.Errorf("the turn is\n%s\nwant it to end with the answer colour b and size 7", got)
 	}
 	k.prompt("ask url")
 	request = k.until("chat/inputRequested")["request"].(map[string]any)
 	if request["url"] != "https://example.com/sign-in" {
-		t.Errorf("the question is %v", request)
+		t.Errorf("the question is %v; want the address https://example.com/sign-in", request)
 	}
 	k.dispatch(k.chat, map[string]any{"type": "chat/inputCompleted", "requestId": request["id"], "response": "decline"})
 	k.end()
 	if got := k.last(); !strings.Contains(got, "decline null") {
-		t.Errorf("the turn is\n%s", got)
+		t.Errorf("the turn is\n%s\nwant the answer decline", got)
 	}
 }
 
@@ -160,7 +160,7 @@ func TestAttachmentsReachTheAgent(t *testing.T) {
 	k.prompt("image", map[string]any{"type": "embeddedResource", "label": "p.png", "displayKind": "image", "data": "AAAA", "contentType": "image/png"})
 	k.end()
 	if got := k.last(); !strings.Contains(got, "[image image/png 4]") {
-		t.Errorf("the turn is\n%s", got)
+		t.Errorf("the turn is\n%s\nwant the picture of 4 bytes", got)
 	}
 }
 
@@ -170,7 +170,7 @@ func TestAgentsOptionsAreTheSessionsConfiguration(t *testing.T) {
 	k := c.begin(s, "s1", nil)
 	config := func() string { return fmt.Sprint(c.state(k.session)["config"].(map[string]any)["values"]) }
 	if got := config(); got != "map[mode:ask model:small]" {
-		t.Errorf("the options are %s", got)
+		t.Errorf("the options are %s; want mode ask and model small", got)
 	}
 	k.dispatch(k.session, map[string]any{"type": "session/configChanged", "config": map[string]any{"model": "large"}})
 	k.until("session/configChanged") // echo of the client's own action
@@ -179,7 +179,7 @@ func TestAgentsOptionsAreTheSessionsConfiguration(t *testing.T) {
 	k.until("session/configChanged")
 	k.end()
 	if got := config(); got != "map[mode:plan model:large]" {
-		t.Errorf("the options are %s", got)
+		t.Errorf("the options are %s; want mode plan and model large", got)
 	}
 	// A new session begins with the options that the client has chosen.
 	if k = c.begin(s, "s2", map[string]any{"model": "large"}); config() != "map[mode:ask model:large]" {
@@ -192,7 +192,7 @@ func TestSwitchThatSkipsPermissionsIsMarked(t *testing.T) {
 	c := s.connect(t)
 	schema := c.state(c.begin(s, "s1", nil).session)["config"].(map[string]any)["schema"].(map[string]any)["properties"].(map[string]any)
 	if got := fmt.Sprint(schema["allow_all"]); !strings.Contains(got, "bypass:[true]") || !strings.Contains(got, "type:boolean") {
-		t.Errorf("the switch is %s", got)
+		t.Errorf("the option allow_all is %s; want a boolean which bypasses at true", got)
 	}
 }
 
@@ -201,7 +201,7 @@ func TestBypassCanBeForbidden(t *testing.T) {
 	c := s.connect(t)
 	k := c.begin(s, "s1", nil)
 	if got := fmt.Sprint(c.state(k.session)["config"]); strings.Contains(got, "bypassPermissions") {
-		t.Errorf("the options are %s", got)
+		t.Errorf("the options are %s; want no bypassPermissions", got)
 	}
 	k.prompt("mode bypassPermissions") // makes the agent change its mode by itself
 	k.end()
@@ -224,7 +224,7 @@ func TestBypassCanBeForbidden(t *testing.T) {
 	}
 	k.confirm(turn, ready, true, "bypassPermissions")
 	if k.end(); !strings.Contains(k.last(), "markdown: once <nil>") {
-		t.Errorf("the turn is %s", k.last())
+		t.Errorf("the turn is %s; want the answer once", k.last())
 	}
 	// A client sets the forbidden mode. The host rejects this.
 	k.dispatch(k.session, map[string]any{"type": "session/configChanged", "config": map[string]any{"mode": "bypassPermissions"}})
@@ -289,7 +289,7 @@ func TestSignIn(t *testing.T) {
 			k.prompt("hello")
 			request := k.until("chat/inputRequested")["request"].(map[string]any)
 			if got := fmt.Sprint(request); !strings.Contains(got, "needs a sign-in") || !strings.Contains(got, "Use a key") {
-				t.Errorf("the question is %s", got)
+				t.Errorf("the question is %s; want that the agent needs a sign-in, and both ways", got)
 			}
 			k.dispatch(k.chat, map[string]any{"type": "chat/inputCompleted", "requestId": request["id"], "response": "accept", "answers": map[string]any{
 				"method": map[string]any{"state": "submitted", "value": map[string]any{"kind": "selected", "value": method}},
@@ -369,7 +369,7 @@ func TestCopiedConversationsGoOnApart(t *testing.T) {
 	other.prompt("recall")
 	other.end()
 	if got := other.last(); got != "markdown: remember blue" {
-		t.Errorf("the copy recalls %s", got)
+		t.Errorf("the copy recalls %s; want only blue", got)
 	}
 	k.prompt("recall")
 	k.end()

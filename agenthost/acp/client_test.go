@@ -116,7 +116,7 @@ func (c *client) next(what string, fits func(map[string]any) bool) map[string]an
 			}
 		}
 		if !time.Now().Before(deadline) {
-			c.t.Fatalf("no %s within %v", what, waiting)
+			c.t.Fatalf("no %s arrives within %v", what, waiting)
 		}
 		c.cond.Wait()
 	}
@@ -147,7 +147,7 @@ func (c *client) call(method string, params map[string]any) map[string]any {
 	c.t.Helper()
 	answer := c.ask(method, params)
 	if answer["error"] != nil {
-		c.t.Fatalf("%s: %v", method, answer["error"])
+		c.t.Fatalf("calling %s: %v; want no error", method, answer["error"])
 	}
 	result, _ := answer["result"].(map[string]any)
 	return result

@@ -75,7 +75,7 @@ func TestAFloodOfUpdatesIsJoined(t *testing.T) {
 	for kind := ""; kind != "chat/turnComplete"; deltas++ {
 		kind, _ = bad.until("chat/delta", "chat/turnComplete", "chat/error")["type"].(string)
 		if kind == "chat/error" {
-			t.Fatal("the turn failed")
+			t.Fatal("the turn fails with many updates; want it complete")
 		}
 	}
 	if lines := strings.Count(bad.last(), "\n"); lines != 10_000 {
@@ -195,7 +195,7 @@ func TestAnAgentThatDies(t *testing.T) {
 	}
 	got := bad.last()
 	if !strings.Contains(got, "markdown: Goodbye.") || !strings.Contains(got, "error: the agent has exited: exit status 3") || strings.Contains(got, "in_progress") || strings.Contains(got, "running") {
-		t.Errorf("the turn is\n%s", got)
+		t.Errorf("the turn is\n%s\nwant the agent's last words, its exit status, and no running call", got)
 	}
 	bad.works()
 	good.works()
@@ -211,7 +211,7 @@ func TestChildrenOfADeadAgent(t *testing.T) {
 	}
 	var pid int
 	if _, err := fmt.Sscanf(bad.last(), "markdown: Left the child %d.", &pid); err != nil || pid == 0 {
-		t.Fatalf("the turn is %s: %v", bad.last(), err)
+		t.Fatalf("the turn is %s, %v; want the child's process ID", bad.last(), err)
 	}
 	wantEnded(t, pid)
 	bad.works()
@@ -312,7 +312,7 @@ func wantEnded(t *testing.T, pid int) {
 	for deadline := time.Now().Add(waiting); syscall.Kill(pid, 0) == nil && !zombie(pid); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
-			t.Fatalf("process %d lives", pid)
+			t.Fatalf("the process %d is alive; want it ended", pid)
 		}
 	}
 }

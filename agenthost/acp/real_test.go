@@ -93,7 +93,7 @@ func scenario(t *testing.T, name string, cfg Config, folder string, mode map[str
 	if got := k.last(); strings.Contains(got, "markdown: echo: hello there friend") {
 		f["text"] = "yes"
 	} else {
-		t.Errorf("the answer is %s", got)
+		t.Errorf("the answer is %s; want the echo of the prompt", got)
 	}
 
 	shell, asked, terminal := k.allow("run printf from-%s-shell 42 | tee shell.txt")
@@ -116,7 +116,7 @@ func scenario(t *testing.T, name string, cfg Config, folder string, mode map[str
 		t.Logf("no diff is shown: %s", written)
 	}
 	if text, err := os.ReadFile(note); f["diff"] != "" && !replayed && (err != nil || string(text) != "written-by-the-agent\n") {
-		t.Errorf("the file has %q, %v", text, err)
+		t.Errorf("the file has %q, %v; want written-by-the-agent", text, err)
 	}
 
 	if said := k.answer(); strings.Contains(said, "Blue") {
@@ -149,7 +149,7 @@ func scenario(t *testing.T, name string, cfg Config, folder string, mode map[str
 	before := k.history()
 	k2 := s.restart(t, k)
 	if after := k2.history(); after != before {
-		t.Errorf("after a restart, the history has %d turns; before, it had %d", after, before)
+		t.Errorf("after a restart, the history has %d turns; want %d as before", after, before)
 	}
 	k2.prompt("are you there")
 	if end := k2.end(); end == "turnComplete" && strings.Contains(k2.last(), "echo: are you there") && !strings.Contains(k2.last(), "does not have this conversation") {
@@ -373,7 +373,7 @@ func TestRecordedAgents(t *testing.T) {
 	head, rest, _ := strings.Cut(string(text), begin)
 	now, tail, ok := strings.Cut(rest, end)
 	if !ok {
-		t.Fatalf("%s has no table", document)
+		t.Fatalf("the document %s has no table of agents; want one", document)
 	}
 	if *update {
 		if err := os.WriteFile(document, []byte(head+begin+table.String()+end+tail), 0o644); err != nil {

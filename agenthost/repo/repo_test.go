@@ -114,7 +114,7 @@ func TestDiscardKeepsLaterWork(t *testing.T) {
 			t.Errorf("Discard(%s) = %v; want %v", c.Path, err, repo.ErrChanged)
 		}
 		if text, err := os.ReadFile(c.Path); string(text) != "person\n" {
-			t.Errorf("%s is %q, %v", c.Path, text, err)
+			t.Errorf("the file %s has %q, %v; want the person's later text", c.Path, text, err)
 		}
 	}
 }
@@ -134,7 +134,7 @@ func TestCommitTakesOnlyItsFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := git(t, dir, "show", "--format=%s", "--name-status"); got != "Agent's work\n\nD\tgone.txt\nA\tnew.txt\n" {
-		t.Errorf("the commit is %q", got)
+		t.Errorf("the commit is %q; want gone.txt removed and new.txt added", got)
 	}
 	if got := git(t, dir, "status", "--porcelain"); got != "M  kept.txt\n" {
 		t.Errorf("after the commit, git's status is %q; want only kept.txt changed", got)
@@ -166,7 +166,7 @@ func TestWorktreeKeepsUncommittedWork(t *testing.T) {
 		t.Error(err)
 	}
 	if got := git(t, r.Top(), "log", "-1", "--format=%s", "agent/one"); got != "work\n" {
-		t.Errorf("the branch has %q", got)
+		t.Errorf("the branch's last commit is %q; want work", got)
 	}
 }
 

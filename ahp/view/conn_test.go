@@ -221,7 +221,7 @@ func TestFramesAreJoined(t *testing.T) {
 
 	for _, bad := range []string{b, a[:20], a + a, `{"method":"channel/frame","params":{"channel":"mock:/a","data":"{}","final":true}}`} {
 		if r := frame("mock:/a", bad, true); !r.Lost || texts(r) != nil {
-			t.Errorf("%s has the facts %q", bad, texts(r))
+			t.Errorf("the frame %s has the facts %q; want it lost, without facts", bad, texts(r))
 		}
 	}
 	for i := range 64 {
@@ -240,7 +240,7 @@ func TestOversizedFramesAreLost(t *testing.T) {
 	for i := range 4 {
 		r := w.host(`{"method":"channel/frame","params":{"channel":"mock:/a","data":%q,"final":%v}}`, half, i == 3)
 		if lost := i >= 2; r.Lost != lost {
-			t.Errorf("piece %d: lost %v", i, r.Lost)
+			t.Errorf("piece %d of a long frame: lost %v; want true from the third piece", i, r.Lost)
 		}
 	}
 	r := w.host(`{"method":"channel/frame","params":{"channel":"mock:/a","data":%q,"final":true}}`,
@@ -265,7 +265,7 @@ func TestOrdinaryActionsCostNothing(t *testing.T) {
 	c := view.NewHost(nil).Conn("ada")
 	if n := testing.AllocsPerRun(100, func() {
 		if c.FromHost(message, &env) != nil {
-			t.Fatal("it is read")
+			t.Fatal("FromHost returns facts for an ordinary action; want none")
 		}
 	}); n != 0 {
 		t.Errorf("%v allocations; want none", n)
@@ -318,7 +318,7 @@ func TestAmbiguousClientIsNotRemembered(t *testing.T) {
 		w := newWire(t, h)
 		w.asks(1, "reconnect", `{"clientId":"`+id+`","subscriptions":[]}`, `{"type":"replay","actions":[]}`)
 		if _, _, known := w.Declared(); known {
-			t.Errorf("%s is known", id)
+			t.Errorf("the client with the ID %s is known; want it unknown", id)
 		}
 	}
 }

@@ -44,7 +44,7 @@ func TestEditorChangesOnlyItsPlaces(tb *testing.T) {
 		out := e.Apply(message.Bytes())
 		var got []any
 		if err := json.Unmarshal([]byte("["+string(out)+"]"), &got); err != nil {
-			t.Fatalf("%v in %s", err, out)
+			t.Fatalf("the edited message cannot be read: %v in %s", err, out)
 		}
 		if !cmp.Equal(got, append([]any{}, want...)) {
 			t.Fatalf("%s became %s; want %v", before, out, want)
@@ -69,6 +69,6 @@ func TestEditorWithoutEditsReturnsTheMessage(t *testing.T) {
 	}
 	e.Replace(view.Place{At: m[0].Offset(), End: m[0].Offset() + 1}, []byte("22"))
 	if out := e.Apply(message); string(out) != `{"id":22}` {
-		t.Errorf("it became %s", out)
+		t.Errorf("Apply returns %s; want {\"id\":22}", out)
 	}
 }

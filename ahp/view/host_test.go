@@ -52,7 +52,7 @@ func TestTerminalsBelongToTheirSessions(t *testing.T) {
 	w.says(1, "ahp-chat:/c", `{"type":"chat/toolCallContentChanged","content":[{"type":"terminal","resource":"term:/1"}]}`)
 	wantOwners(t, h, "term:/1")
 	if got := h.Hinted("term:/1"); !slices.Equal(got, []string{"ahp-chat:/c"}) {
-		t.Errorf("hinted by %q", got)
+		t.Errorf("the terminal is hinted by %q; want the chat", got)
 	}
 	w.says(2, "term:/1", `{"type":"terminal/claimed","claim":{"kind":"session","session":"mock:/s"}}`)
 	wantOwners(t, h, "term:/1", "mock:/s")
@@ -146,7 +146,7 @@ func TestEachFormOfACanvasIsRead(t *testing.T) {
 		if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b view.Canvas) bool {
 			return a.Instance == b.Instance && a.Hosted == b.Hosted && a.URL == b.URL && a.ContentURI == b.ContentURI && a.Closed == b.Closed
 		})); diff != "" {
-			t.Errorf("%s: %s", channel, diff)
+			t.Errorf("the canvas %s differs (-want +got): %s", channel, diff)
 		}
 	}
 	state := func(id, state string) {

@@ -200,7 +200,7 @@ func (w wire) shows(list []carriers.Message) (r *view.Reading, last []byte) {
 		before := bytes.Clone(last)
 		env, err := ahp.Peek(last)
 		if err != nil {
-			w.Fatalf("%v in %s", err, last)
+			w.Fatalf("Peek: %v in the message %s", err, last)
 		}
 		switch {
 		case !m.FromHost:
@@ -211,7 +211,7 @@ func (w wire) shows(list []carriers.Message) (r *view.Reading, last []byte) {
 			r = w.FromHost(last, &env)
 		}
 		if !bytes.Equal(last, before) {
-			w.Fatalf("%s was changed", before)
+			w.Fatalf("FromHost changed the message %s; want it as it was", before)
 		}
 	}
 	return r, last
@@ -262,7 +262,7 @@ func checkPlaces(t *testing.T, r *view.Reading, message []byte, pieces bool) {
 			continue
 		}
 		if pieces || string(message[f.At:f.At+len(f.Raw)]) != string(f.Raw) {
-			t.Errorf("%s: %s is not at %d", message, f.Raw, f.At)
+			t.Errorf("the message %s: the value %s is not at its place %d", message, f.Raw, f.At)
 		}
 	}
 }

@@ -17,7 +17,7 @@ func TestAttachmentsOutOfReachAreRefused(t *testing.T) {
 		message := `{"method":"dispatchAction","params":{"channel":"mock:/1/chat","clientSeq":1,"action":` + action + `}}`
 		d := c.gate.FromClient([]byte(message), peek(t, message))
 		if d.Verdict == gate.Answer && !strings.Contains(string(d.Message), "rejectionReason") {
-			t.Errorf("%s is answered %s", message, d.Message)
+			t.Errorf("the action of %s is answered %s; want a rejection", message, d.Message)
 		}
 		return d.Verdict == gate.Pass
 	}

@@ -50,10 +50,10 @@ func TestGatesSeeEarlierReplacements(t *testing.T) {
 	}
 	chain = marked(mark{name: "a"}, mark{name: "b", answers: `"a":1`}, mark{name: "c"})
 	if d := chain.FromClient([]byte(message), peek(t, message)); d.Verdict != gate.Answer || string(d.Message) != "b" {
-		t.Errorf("answered: %v %s", d.Verdict, d.Message)
+		t.Errorf("with a gate that answers, the verdict is %v %s; want its answer b", d.Verdict, d.Message)
 	}
 	if d := marked(mark{}).FromClient([]byte(message), peek(t, message)); d.Verdict != gate.Pass || d.Message != nil {
-		t.Errorf("left alone: %v %s", d.Verdict, d.Message)
+		t.Errorf("without a change, the verdict is %v %s; want Pass and no message", d.Verdict, d.Message)
 	}
 }
 
@@ -78,7 +78,7 @@ func TestEditsOfSeveralGatesCombine(t *testing.T) {
 	const ask, answer = `{"id":1,"method":"subscribe"}`, `{"id":1, "result":{"snapshot":{"resource":"a:/1"} , "x":[]}}`
 	chain.FromClient([]byte(ask), peek(t, ask))
 	if d := fromHost(chain, answer, peek(t, answer)); d.Verdict != gate.Replace || string(d.Message) != `{"id":1, "result":{"snapshot":1 , "x":[]}}` {
-		t.Errorf("edited: %v %s", d.Verdict, d.Message)
+		t.Errorf("two gates' edits make %v %s; want both edits", d.Verdict, d.Message)
 	}
 	if d := fromHost(chain, answer, peek(t, answer)); d.Verdict != gate.Pass {
 		t.Errorf("an answer without a request: %v %s; want it to pass", d.Verdict, d.Message)
@@ -93,7 +93,7 @@ func TestRequestAnsweredByALaterGateIsClosed(t *testing.T) {
 	for i := range 3000 {
 		message := fmt.Sprintf(`{"id":%d,"method":"ping"}`, i%7)
 		if d := chain.FromClient([]byte(message), peek(t, message)); d.Verdict != gate.Answer || len(d.Message) != 0 {
-			t.Fatalf("request %d: %v %s", i, d.Verdict, d.Message)
+			t.Fatalf("request %d: the verdict is %v %s; want Answer without a message", i, d.Verdict, d.Message)
 		}
 	}
 }

@@ -43,12 +43,12 @@ func judged(t *testing.T, message []byte, judge func([]byte, *ahp.Envelope) gate
 	before := bytes.Clone(message)
 	d := judge(message, &env)
 	if !bytes.Equal(message, before) {
-		t.Errorf("%s became %s", before, message)
+		t.Errorf("the gate changed the message %s to %s; want it as it was", before, message)
 	}
 	if d.Message == nil {
 		return
 	}
 	if _, err := ahp.Peek(d.Message); err != nil {
-		t.Errorf("%s for %s: %v", d.Message, before, err)
+		t.Errorf("the gate's message %s for %s cannot be read: %v", d.Message, before, err)
 	}
 }

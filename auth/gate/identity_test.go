@@ -34,7 +34,7 @@ func judge(t *testing.T, side func([]byte, *ahp.Envelope) Decision, message stri
 	t.Helper()
 	env, err := ahp.Peek([]byte(message))
 	if err != nil {
-		t.Fatalf("Peek(%s): %v", message, err)
+		t.Fatalf("Peek(%s): %v; want no error", message, err)
 	}
 	d = side([]byte(message), &env)
 	if d.Verdict == Pass {

@@ -57,7 +57,7 @@ func TestUnknownResultsAreNotSeen(t *testing.T) {
 		for _, result := range []string{`{"other":{"resource":"mock:/2"}}`, `["mock:/2"]`, `"mock:/2"`, `{"x":1,"x":"mock:/2"}`} {
 			c := limited(t, nil, "mock:/1")
 			if got := c.ask(method, `{"channel":"mock:/1","uri":"mock:/1/x"}`, result); strings.Contains(got, "mock:/2") {
-				t.Errorf("%s: %s", method, got)
+				t.Errorf("the unknown result of %s reaches the client as %s; want nothing of mock:/2", method, got)
 			}
 		}
 	}
@@ -75,7 +75,7 @@ func TestUnknownResultsAreNotSeen(t *testing.T) {
 	}
 	c := limited(t, nil, "mcp://s/*") // the gate passes an MCP server's result unchanged
 	if got := c.ask("tools/list", `{"channel":"mcp://s/1"}`, `{"tools":[],"new":1}`); got != `{"id":1,"result":{"tools":[],"new":1}}` {
-		t.Errorf("tools/list: %s", got)
+		t.Errorf("the result of tools/list is %s; want it unchanged", got)
 	}
 	c.host(`{"id":9,"result":{}}`)
 	if got := c.ask("subscribe", `{"channel":"mcp://s/1"}`, `{"of":"mock:/2"}`); strings.Contains(got, "mock:/2") {

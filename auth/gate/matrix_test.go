@@ -64,7 +64,7 @@ func peek(t testing.TB, message string) *ahp.Envelope {
 	t.Helper()
 	env, err := ahp.Peek([]byte(message))
 	if err != nil {
-		t.Fatalf("%s: %v", message, err)
+		t.Fatalf("Peek(%s): %v; want no error", message, err)
 	}
 	return &env
 }
@@ -130,7 +130,7 @@ func answerOf(t *testing.T, answer []byte) string {
 	case strings.Contains(string(answer), `"method":"action"`):
 		return "settle"
 	}
-	t.Errorf("answer %s", answer)
+	t.Errorf("the answer is %s; want an error or a rejection", answer)
 	return "?"
 }
 
@@ -165,7 +165,7 @@ func hostSays(t *testing.T, g *gate.Chain, _, message string) string {
 	switch {
 	case d.Verdict == gate.Replace:
 		if strings.Contains(string(d.Message), "agenthost-terminal") {
-			t.Errorf("made to fit: %s", d.Message)
+			t.Errorf("a replaced message contains the scheme of terminals: %s; want none", d.Message)
 		}
 		return "fit"
 	case d.Verdict == gate.Answer:

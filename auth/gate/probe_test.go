@@ -60,7 +60,7 @@ func TestHostMessagesLeakNothing(t *testing.T) {
 		t.Run("note "+name, func(t *testing.T) {
 			c := limited(t, nil, "mock:/1")
 			if got := c.host(note); strings.Contains(got, "secret") {
-				t.Errorf("%s", got)
+				t.Errorf("the client sees a foreign session's text: %s; want none", got)
 			}
 		})
 	}
@@ -110,7 +110,7 @@ func TestHostMessagesLeakNothing(t *testing.T) {
 		t.Run("answer "+name, func(t *testing.T) {
 			c := limited(t, nil, "mock:/1")
 			if got := c.ask(a[0], a[1], a[2]); strings.Contains(got, "secret") {
-				t.Errorf("%s", got)
+				t.Errorf("the client sees a foreign session's text: %s; want none", got)
 			}
 		})
 	}
@@ -127,7 +127,7 @@ func TestHostMessagesLeakNothing(t *testing.T) {
 			request := `{"id":1,"method":"subscribe","params":{"channel":"mock:/1"}}`
 			c.gate.FromClient([]byte(request), peek(c, request))
 			if got := c.host(e); strings.Contains(got, "secret") {
-				t.Errorf("%s", got)
+				t.Errorf("the client sees a foreign session's text: %s; want none", got)
 			}
 		})
 	}
@@ -179,7 +179,7 @@ func TestForeignRequestsReachNoHost(t *testing.T) {
 	} {
 		c := limited(t, nil, "mock:/1", "term:/1")
 		if d := c.gate.FromClient([]byte(message), peek(t, message)); d.Verdict != gate.Answer {
-			t.Errorf("%s goes on", message)
+			t.Errorf("the foreign request %s passes; want it answered", message)
 		}
 	}
 }

@@ -109,7 +109,7 @@ func TestSessionStateDefinesReach(t *testing.T) {
 		c.want("notification of "+channel+" before the state", c.hears(channel), false)
 	}
 	if got := c.ask("subscribe", `{"channel":"mock:/1"}`, `{"snapshot":{"resource":"mock:/1","state":`+sessionState+`,"fromSeq":4}}`); !strings.Contains(got, "defaultChat") {
-		t.Fatalf("subscribe: %s", got)
+		t.Fatalf("subscribing to the session: %s; want its state", got)
 	}
 	for _, channel := range append(belongs, "mock:/1/changeset/turn/1", "mock:/1") {
 		c.want(channel, c.subscribes(channel), true)
@@ -368,10 +368,10 @@ func TestRequestsWithEqualIDsAreRefused(t *testing.T) {
 		first := `{"id":` + ids[0] + `,"method":"ping"}`
 		second := `{"id":` + ids[1] + `,"method":"listSessions"}`
 		if d := c.gate.FromClient([]byte(first), peek(t, first)); d.Verdict != gate.Pass {
-			t.Errorf("%s: %s", first, d.Message)
+			t.Errorf("the first request %s is answered %s; want it to pass", first, d.Message)
 		}
 		if d := c.gate.FromClient([]byte(second), peek(t, second)); !strings.Contains(string(d.Message), "-32600") {
-			t.Errorf("%s after %s: %v %s", second, first, d.Verdict, d.Message)
+			t.Errorf("the request %s after %s: %v %s; want error -32600", second, first, d.Verdict, d.Message)
 		}
 	}
 	c := limited(t, nil, "mock:/1")
@@ -394,7 +394,7 @@ func TestOpenRequestsAreBounded(t *testing.T) {
 		request := fmt.Sprintf(`{"id":%d,"method":"ping"}`, i)
 		d := c.gate.FromClient([]byte(request), peek(t, request))
 		if i < 1000 != (d.Verdict == gate.Pass) || i == 1000 && !strings.Contains(string(d.Message), "4290") {
-			t.Fatalf("request %d: %v %s", i, d.Verdict, d.Message)
+			t.Fatalf("request %d: %v %s; want 1,000 to pass and then error 4290", i, d.Verdict, d.Message)
 		}
 	}
 	c.host(`{"id":7,"result":null}`)

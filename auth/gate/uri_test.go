@@ -139,11 +139,11 @@ func (n *nodeReader) see(t testing.TB, uri string) (list []seen) {
 	n.ask(base64.StdEncoding.EncodeToString([]byte(uri)))
 	line, err := n.answer.ReadBytes('\n')
 	if err != nil {
-		t.Fatalf("node: %v", err)
+		t.Fatalf("reading node's answer: %v; want no error", err)
 	}
 	var got struct{ Host, Path, Raw, File, Windows *string }
 	if err := json.Unmarshal(line, &got); err != nil {
-		t.Fatalf("node answers %s: %v", line, err)
+		t.Fatalf("node's answer %s cannot be read: %v", line, err)
 	}
 	for by, p := range map[string]*string{"Node's URL": got.Path, "Node's URL, as it stands": got.Raw, "Node's fileURLToPath": got.File} {
 		if p != nil {

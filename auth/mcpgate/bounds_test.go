@@ -217,7 +217,7 @@ func FuzzGate(f *testing.F) {
 			} {
 				got, answer := judge()
 				if got != "pass" && !bytes.HasPrefix(bytes.ToLower(env.Channel), []byte("mcp:")) && !strict {
-					t.Fatalf("%s: %s", message, got)
+					t.Fatalf("the gate's verdict on %s, outside of MCP, is %s; want pass", message, got)
 				}
 				if answer != nil {
 					a, err := ahp.Peek(answer)

@@ -14,7 +14,7 @@ func (w *wire) passes(list []carriers.Message) {
 		if m.FromHost {
 			w.host(m.Text)
 		} else if got := w.client(m.Text); got != "pass" {
-			w.Fatalf("%s: %s", m.Text, got)
+			w.Fatalf("the message %s: %s; want pass", m.Text, got)
 		}
 	}
 }

@@ -151,7 +151,7 @@ func TestReconnectKeepsCapabilities(t *testing.T) {
 			t.Errorf("%+v: the capabilities are known by %q; want %q", test, s.From, test.from)
 		}
 		if got := w.took(); got != test.events {
-			t.Errorf("%+v: events %q", test, got)
+			t.Errorf("%+v: the events are %q; want %q", test, got, test.events)
 		}
 	}
 }
@@ -200,7 +200,7 @@ func TestLargeCapabilitiesKeepOnlyFlags(t *testing.T) {
 		w.host(`{"id":1,"method":"sampling/createMessage"}`)
 		w.host(`{"id":1,"method":"roots/list"}`)
 		if got := w.took(); got != "warning:roots_without_client_capability" {
-			t.Errorf("%d bytes: events %q", size, got)
+			t.Errorf("%d bytes of capabilities: the events are %q; want a warning for roots only", size, got)
 		}
 	}
 }

@@ -49,7 +49,7 @@ func (w *wire) client(message string) string {
 	w.Helper()
 	env, err := ahp.Peek([]byte(message))
 	if err != nil {
-		w.Fatalf("%s: %v", message, err)
+		w.Fatalf("Peek(%s): %v; want no error", message, err)
 	}
 	return result(w.chain.FromClient([]byte(message), &env))
 }
@@ -59,7 +59,7 @@ func (w *wire) host(message string) string {
 	w.Helper()
 	env, err := ahp.Peek([]byte(message))
 	if err != nil {
-		w.Fatalf("%s: %v", message, err)
+		w.Fatalf("Peek(%s): %v; want no error", message, err)
 	}
 	d, _ := w.chain.FromHost([]byte(message), &env)
 	return result(d)
@@ -89,7 +89,7 @@ func (w *wire) ask(method, params, answer string) {
 	w.Helper()
 	w.ids++
 	if got := w.client(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":%q,"params":%s}`, w.ids, method, params)); got != "pass" {
-		w.Fatalf("%s: %s", method, got)
+		w.Fatalf("calling %s: %s; want pass", method, got)
 	}
 	w.host(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"result":%s}`, w.ids, answer))
 }
@@ -114,7 +114,7 @@ func (w *wire) subscribe(session, customizations string) {
 func (w *wire) action(session, action string) {
 	w.Helper()
 	if got := w.host(fmt.Sprintf(`{"jsonrpc":"2.0","method":"action","params":{"channel":%q,"action":%s,"serverSeq":7}}`, session, action)); got != "pass" {
-		w.Fatalf("action: %s", got)
+		w.Fatalf("the host's action: %s; want pass", got)
 	}
 }
 
@@ -446,7 +446,7 @@ func TestUnnamedChannelsServeNothing(t *testing.T) {
 		t.Errorf("a call without a channel: %s; want pass", got)
 	}
 	if got := w.client(`{"id":1,"result":{},"channel":"` + uri + `"}`); got != "pass" {
-		t.Errorf("a response: %s", got)
+		t.Errorf("a response with a channel: %s; want pass", got)
 	}
 }
 

@@ -95,7 +95,7 @@ func TestUnknownKeysDoNotFloodTheIssuer(t *testing.T) {
 			token := i.unknown(round*1000 + n)
 			all.Go(func() {
 				if _, err := p.Verify(context.Background(), token); !errors.Is(err, auth.ErrTokenInvalid) {
-					t.Errorf("an unknown kid: %v", err)
+					t.Errorf("Verify of a token with an unknown key ID: %v; want ErrTokenInvalid", err)
 				}
 			})
 		}

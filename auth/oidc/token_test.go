@@ -77,7 +77,7 @@ func TestTokenIDs(t *testing.T) {
 	}
 	one, two, again, none, other := id(nil), id(map[string]any{"jti": "t2"}), id(map[string]any{"level": 9}), id(map[string]any{"jti": nil}), id(map[string]any{"jti": nil, "level": 9})
 	if one == two || one != again || none == one || none == other || len(one) != 26 {
-		t.Errorf("IDs %q %q %q %q %q", one, two, again, none, other)
+		t.Errorf("the tokens' IDs are %q, %q, %q, %q and %q; want equal IDs for the first and third only", one, two, again, none, other)
 	}
 }
 

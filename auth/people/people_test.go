@@ -187,7 +187,7 @@ func TestForeignPollsSlowNobodyDown(t *testing.T) {
 		}
 	}
 	if _, _, err := d.Poll(r.ID, r.Secret, key); !errors.Is(err, ErrPending) {
-		t.Errorf("its own: %v", err)
+		t.Errorf("the request's own poll: %v; want ErrPending", err)
 	}
 }
 
@@ -218,7 +218,7 @@ func TestRequestEndsWithItsTime(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := d.Decide(r.ID, &who, Decision{Approve: true, Code: r.Code}); !errors.Is(err, ErrNone) {
-			t.Errorf("approved twice: %v", err)
+			t.Errorf("approving a request twice: %v; want ErrNone", err)
 		}
 		time.Sleep(PollEvery)
 		poll(r.Secret, key, nil)
@@ -229,11 +229,11 @@ func TestRequestEndsWithItsTime(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := d.Find(strings.ToLower(ShowCode(r.Code)), &who); err != nil {
-			t.Errorf("by its code: %v", err)
+			t.Errorf("finding a request by its code: %v; want no error", err)
 		}
 		time.Sleep(RequestTTL)
 		if _, err := d.Find(r.ID, &who); !errors.Is(err, ErrNone) {
-			t.Errorf("after its time: %v", err)
+			t.Errorf("finding a request after its time: %v; want ErrNone", err)
 		}
 		if _, err := d.Decide(r.ID, &who, Decision{Approve: true, Code: r.Code}); !errors.Is(err, ErrNone) {
 			t.Errorf("Decide after the request's time: %v; want ErrNone", err)
@@ -273,7 +273,7 @@ func TestFloodOfRequestsKeepsNobodyOut(t *testing.T) {
 			t.Helper()
 			r, err := d.Ask(Request{Kind: OfDevice, Key: key, Tenant: tenant, Address: address})
 			if err != nil {
-				t.Fatalf("from %s: %v", address, err)
+				t.Fatalf("a request from %s: %v; want no error", address, err)
 			}
 			time.Sleep(time.Millisecond)
 			return r
@@ -295,11 +295,11 @@ func TestFloodOfRequestsKeepsNobodyOut(t *testing.T) {
 		}
 		for _, r := range []Request{before, beside} {
 			if _, err := d.Find(r.ID, &who); err != nil {
-				t.Errorf("from %s: %v", r.Address, err)
+				t.Errorf("finding the request from %s: %v; want no error", r.Address, err)
 			}
 		}
 		if _, _, err := d.Poll(approved.ID, approved.Secret, key); err != nil {
-			t.Errorf("approved before: %v", err)
+			t.Errorf("polling a request approved before the flood: %v; want no error", err)
 		}
 		waiting, err := d.requests()
 		if n := len(waiting); err != nil || n > 4*64+2 {
@@ -310,7 +310,7 @@ func TestFloodOfRequestsKeepsNobodyOut(t *testing.T) {
 			ask("", fmt.Sprintf("2001:db8:%x::1", i+16))
 		}
 		if late := ask("", "203.0.113.9"); late.ID == "" {
-			t.Error("no request")
+			t.Error("a late request has no ID; want it kept")
 		}
 		if waiting, err := d.requests(); err != nil || len(waiting) > roomOfAll.Places {
 			t.Errorf("%d requests wait, %v; want at most %d", len(waiting), err, roomOfAll.Places)

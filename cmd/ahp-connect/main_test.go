@@ -112,7 +112,7 @@ func TestUpServesScripts(t *testing.T) {
 	_ = client.Close()
 	stop()
 	if err := <-ended; err != nil {
-		t.Errorf("up ends with %v", err)
+		t.Errorf("up ends with %v; want no error", err)
 	}
 }
 
@@ -141,7 +141,7 @@ func TestStdioSpeaksAHP(t *testing.T) {
 	_ = script.Close()
 	go func() { _, _ = io.Copy(io.Discard, out) }()
 	if err := <-ended; err != nil {
-		t.Errorf("stdio ends with %v", err)
+		t.Errorf("stdio ends with %v; want no error", err)
 	}
 }
 
@@ -154,7 +154,7 @@ func TestStdioAwaitsAnswers(t *testing.T) {
 `)
 	var out bytes.Buffer
 	if err := new(app).run(t.Context(), []string{"--state-dir", t.TempDir(), "--log-level", "error", "stdio", stack.Host, "--relay", s.Relay.URL(), "--token-file", tokenFile}, in, &out, io.Discard); err != nil {
-		t.Errorf("stdio ends with %v", err)
+		t.Errorf("stdio ends with %v; want no error", err)
 	}
 	for _, id := range []string{`"id":1,`, `"id":"two",`} {
 		if !strings.Contains(out.String(), id) {
@@ -222,7 +222,7 @@ func TestSecondUpIsRefused(t *testing.T) {
 	}
 	defer release()
 	if _, err := command(t.Context(), dir, nil, "up", "--relay", "http://127.0.0.1:1", "--token-file", tokenFile, "--listen", "127.0.0.1:0"); err == nil || !strings.Contains(err.Error(), "runs already") {
-		t.Errorf("a second up: %v", err)
+		t.Errorf("a second up: %v; want that the first runs", err)
 	}
 }
 
@@ -254,7 +254,7 @@ func TestTokensAreRenewedWhenThePortIsTaken(t *testing.T) {
 	}
 	address, err := command(t.Context(), dir, nil, "url", "laptop", "--program", "vscode")
 	if err != nil || address != "ws://127.0.0.1:8486/ahp/laptop?tkn="+list[0].Token {
-		t.Errorf("url prints %q, %v", address, err)
+		t.Errorf("url prints %q, %v; want the usual port and vscode's token", address, err)
 	}
 }
 
@@ -277,7 +277,7 @@ func TestMCPServesAnAgent(t *testing.T) {
 	}
 	result, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: "list_hosts"})
 	if err != nil || result.IsError || !strings.Contains(result.Content[0].(*mcp.TextContent).Text, "/laptop: online") {
-		t.Errorf("list_hosts: %+v, %v", result, err)
+		t.Errorf("list_hosts returns %+v, %v; want the laptop online", result, err)
 	}
 	_ = session.Close()
 	stop()
@@ -298,14 +298,14 @@ func TestOpenHidesTheToken(t *testing.T) {
 	}
 	out, err := command(t.Context(), dir, nil, "open", "laptop")
 	if err != nil || strings.Contains(out, "local_") {
-		t.Errorf("open prints %q, %v", out, err)
+		t.Errorf("open prints %q, %v; want no token", out, err)
 	}
 	text, err := os.ReadFile(opened)
 	if err != nil || !strings.Contains(string(text), "http://127.0.0.1:8486/#host=laptop&amp;token=local_") {
 		t.Errorf("the browser gets the page %s, %v; want the host, and a local token", text, err)
 	}
 	if info, err := os.Stat(opened); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("its mode is %v, %v", info.Mode(), err)
+		t.Errorf("the opened page's mode is %v, %v; want 0600", info.Mode(), err)
 	}
 	if out, err := command(t.Context(), dir, nil, "open", "--print"); err != nil || !strings.HasPrefix(out, "http://127.0.0.1:8486/#token=local_") {
 		t.Errorf("open --print prints %q, %v; want the address with a local token", out, err)

@@ -151,7 +151,7 @@ func TestSignIn(t *testing.T) {
 	}
 	for _, bad := range []string{"relay.example.com", "http://relay.example.com", "https://user:pw@relay.example.com", "ftp://relay.example.com"} {
 		if _, err := command(t.Context(), io.Discard, "login", bad, "--state-dir", other); err == nil {
-			t.Errorf("login %s is tried", bad)
+			t.Errorf("login %s returns no error; want one", bad)
 		}
 	}
 	page, err := stack.Serve(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

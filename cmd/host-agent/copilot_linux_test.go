@@ -56,7 +56,7 @@ func TestUpFindsCopilotsHost(t *testing.T) {
 		t.Errorf("the token's file is %v, %v; want it readable by its owner alone", info.Mode(), err)
 	}
 	if said := show.String(); !strings.Contains(said, "Found GitHub Copilot CLI's AHP host") || strings.Contains(said, "s3cret") {
-		t.Errorf("up says %q", said)
+		t.Errorf("up says %q; want Copilot's host, without its token", said)
 	}
 }
 
@@ -85,7 +85,7 @@ func TestUpAsksForTheToken(t *testing.T) {
 		t.Errorf("asked %d times; want once", asked)
 	}
 	if _, err := askToken(io.Discard, false, wants); err == nil || !strings.Contains(err.Error(), "--upstream-token-file") {
-		t.Errorf("unattended: %v", err)
+		t.Errorf("askToken without a terminal: %v; want the flag --upstream-token-file", err)
 	}
 	if file, err := c.tokenFile(t.Context(), hostagent.Found{Upstream: "lock:/x"}, ask); file != "" || err != nil {
 		t.Errorf("a host with a lock file: %q, %v; want no token file", file, err)

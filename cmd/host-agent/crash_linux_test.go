@@ -157,7 +157,7 @@ func TestClientsLearnOfCrashBeforeLeaseEnds(t *testing.T) {
 			again := time.Now()
 			next := start(t, args...)
 			if err := <-resumed; err != nil {
-				t.Errorf("reconnect: %v", err)
+				t.Errorf("reconnect: %v; want no error", err)
 			}
 			t.Logf("resumed %v after the next host-agent was started", time.Since(again).Round(time.Millisecond))
 			stopped(t, next, held)
@@ -175,7 +175,7 @@ func stopped(t *testing.T, p *process, c *refclient.Client) {
 	sentinel := p.sentinel(t)
 	for deadline := time.Now().Add(patience); sentinel == 0; sentinel = p.sentinel(t) {
 		if time.Now().After(deadline) {
-			t.Fatal("no sentinel")
+			t.Fatal("the host-agent has no sentinel in time; want one")
 		}
 		time.Sleep(5 * time.Millisecond) // the sentinel is still starting
 	}
@@ -217,7 +217,7 @@ func TestSuccessorReportsContainerDeath(t *testing.T) {
 	sentinel := agent.sentinel(t)
 	for deadline := time.Now().Add(patience); sentinel == 0; sentinel = agent.sentinel(t) {
 		if time.Now().After(deadline) {
-			t.Fatal("no sentinel")
+			t.Fatal("the host-agent has no sentinel in time; want one")
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
@@ -240,7 +240,7 @@ func TestSuccessorReportsContainerDeath(t *testing.T) {
 	}
 	again := dial(t, relay)
 	if _, err := again.Reconnect(ctx, refclient.ReconnectParams{ClientID: "a", Subscriptions: []string{"ahp-root://"}}); err != nil {
-		t.Errorf("reconnect: %v", err)
+		t.Errorf("reconnect: %v; want no error", err)
 	}
 	took := time.Since(died)
 	t.Logf("whole after %v", took.Round(time.Millisecond))
@@ -280,7 +280,7 @@ func TestSentinelIsSmall(t *testing.T) {
 	awaitOnline(t, relay)
 	sentinel := agent.sentinel(t)
 	if sentinel == 0 {
-		t.Fatal("no sentinel")
+		t.Fatal("the host-agent has no sentinel; want one")
 	}
 	own := func(pid int) (kB int) {
 		status, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")

@@ -190,7 +190,7 @@ func TestURLWithPath(t *testing.T) {
 	relay, _ := newRelay(t)
 	_, err := agent(t.Context(), t, "up", "--no-qr", "--upstream", "ws://127.0.0.1:1", "--credentials-file", filepath.Join(t.TempDir(), "c"), relay.URL()+"/foo")
 	if err == nil || !strings.Contains(err.Error(), "only scheme, host and port") {
-		t.Errorf("up URL/foo: %v", err)
+		t.Errorf("up with a path in the URL: %v; want only scheme, host and port", err)
 	}
 }
 
@@ -253,7 +253,7 @@ func TestErrorsNameFaultAndRemedy(t *testing.T) {
 			t.Parallel()
 			_, err := agent(t.Context(), t, test.args...)
 			if err == nil {
-				t.Fatal("no error")
+				t.Fatal("the command returns no error; want one")
 			}
 			for _, want := range test.want {
 				if !strings.Contains(err.Error(), want) {
@@ -293,7 +293,7 @@ func runHostAgent(t *testing.T, more ...string) (relay *gateway.Relay, token, ho
 		t.Helper()
 		cancel()
 		if err := <-ended; err != nil {
-			t.Errorf("run ended with %v", err)
+			t.Errorf("the host-agent ended with %v; want no error", err)
 		}
 	}
 }
@@ -322,7 +322,7 @@ func awaitOnline(t *testing.T, relay *gateway.Relay) {
 			return
 		}
 	}
-	t.Fatal("host is not online")
+	t.Fatal("the host is not online in time; want it online")
 }
 
 // run runs a command.

@@ -29,7 +29,7 @@ func TestOwnerListsAndKicksClients(t *testing.T) {
 	enroll := []string{"enroll", "--relay", relay.URL(), "--token-file", tokenFile, "--credentials-file", file}
 	out, err := agent(t.Context(), t, enroll...)
 	if err != nil || !strings.Contains(out, "Host laptop of tenant default is enrolled") {
-		t.Fatalf("enroll: %q, %v", out, err)
+		t.Fatalf("enroll prints %q, %v; want that the laptop is enrolled", out, err)
 	}
 	if _, err := agent(t.Context(), t, enroll...); err == nil || !strings.Contains(err.Error(), "exists; move it away") {
 		t.Errorf("enroll over an existing file: %v; want exists; move it away", err)
@@ -75,7 +75,7 @@ func TestOwnerListsAndKicksClients(t *testing.T) {
 	}
 	out, err = agent(t.Context(), t, "clients")
 	if err != nil || strings.Count(out, "\n") != 2 || !strings.Contains(out, "ada l") || !strings.Contains(out, "read") || !strings.Contains(out, `c\x1b[31m`) {
-		t.Errorf("clients: %q, %v", out, err)
+		t.Errorf("clients prints %q, %v; want ada's connection, with escaped control characters", out, err)
 	}
 	out, err = agent(t.Context(), t, "clients", "--host", "laptop", "--json")
 	var list hostagent.Clients
@@ -88,7 +88,7 @@ func TestOwnerListsAndKicksClients(t *testing.T) {
 		}
 	}
 	if out, err := agent(t.Context(), t, "kick", list.Clients[0].ID, "--for", "1h"); err != nil || out != "1 ended\n" {
-		t.Errorf("kick: %q, %v", out, err)
+		t.Errorf("kick prints %q, %v; want 1 ended", out, err)
 	}
 	select {
 	case <-client.Done():
@@ -100,7 +100,7 @@ func TestOwnerListsAndKicksClients(t *testing.T) {
 	}
 	stop()
 	if err := <-ended; err != nil {
-		t.Errorf("run ended with %v", err)
+		t.Errorf("the host-agent ended with %v; want no error", err)
 	}
 	if entries, err := os.ReadDir(filepath.Join(dir, "ahp-host-agent")); err != nil || len(entries) != 0 {
 		t.Errorf("run has left %v in the control directory, %v; want nothing", entries, err)

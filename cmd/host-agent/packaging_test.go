@@ -33,7 +33,7 @@ func TestUnitSetsKnownFlagsInItsOwnDirectories(t *testing.T) {
 		"\nRuntimeDirectory=ahp-host-agent-%i\n", "\nEnvironment=XDG_RUNTIME_DIR=/run/ahp-host-agent-%i\n", // FindControl looks there
 	} {
 		if !strings.Contains(string(text), want) {
-			t.Errorf("the unit has no %q", want)
+			t.Errorf("the unit lacks %q", want)
 		}
 	}
 	if strings.Contains(string(text), "%h") {

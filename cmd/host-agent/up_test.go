@@ -60,7 +60,7 @@ func (s *screen) await(t *testing.T, pattern string) []string {
 		select {
 		case <-s.new:
 		case <-time.After(time.Minute):
-			t.Fatalf("no %q in %q", pattern, s.String())
+			t.Fatalf("no text like %q within a minute in %q", pattern, s.String())
 		}
 	}
 }
@@ -90,7 +90,7 @@ func asOwner(t *testing.T, relay *gateway.Relay, method, path string, body, answ
 	defer response.Body.Close()
 	text, err := io.ReadAll(response.Body)
 	if err != nil || response.StatusCode != http.StatusOK {
-		t.Fatalf("%s %s: %d %s, %v", method, path, response.StatusCode, text, err)
+		t.Fatalf("%s %s: HTTP %d %s, %v; want 200", method, path, response.StatusCode, text, err)
 	}
 	if err := json.Unmarshal(text, answer); err != nil {
 		t.Fatal(err)
@@ -123,7 +123,7 @@ func TestUpJoinsByACodeAndFindsTheHost(t *testing.T) {
 		return show, func() {
 			cancel()
 			if err := <-ended; err != nil {
-				t.Errorf("up ended with %v", err)
+				t.Errorf("up ended with %v; want no error", err)
 			}
 		}
 	}
@@ -167,7 +167,7 @@ func TestRefusedUpGivesReason(t *testing.T) {
 	asOwner(t, relay, "GET", "/api/requests/"+code, nil, &waiting)
 	asOwner(t, relay, "POST", "/api/requests/"+waiting.ID, map[string]any{"approve": false}, &struct{}{})
 	if err := <-ended; err == nil || !strings.Contains(err.Error(), "the request was refused") {
-		t.Errorf("up: %v", err)
+		t.Errorf("up ends with %v; want that the request was refused", err)
 	}
 }
 
@@ -176,7 +176,7 @@ func TestRefusedUpGivesReason(t *testing.T) {
 func TestChoiceIsAskedUntilItIsValid(t *testing.T) {
 	found := []hostagent.Found{{Upstream: "ws://127.0.0.1:1", What: "a"}, {Upstream: "lock:/x", What: "b"}}
 	if got, err := choose(strings.NewReader("\n7\nx\n2\n"), io.Discard, true, found); err != nil || got != found[1] {
-		t.Errorf("choose = %+v, %v", got, err)
+		t.Errorf("choose = %+v, %v; want the second host", got, err)
 	}
 	for _, asked := range []bool{true, false} {
 		if got, err := choose(strings.NewReader(""), io.Discard, asked, found); err == nil || !strings.Contains(err.Error(), "--upstream") {
@@ -231,7 +231,7 @@ func TestServiceIsInstalledAndRemoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	if out, err := do("install", "up", "https://relay.example.com"); err != nil || !strings.Contains(out, "journalctl --user") {
-		t.Fatalf("install: %s, %v", out, err)
+		t.Fatalf("install prints %s, %v; want the command journalctl", out, err)
 	}
 	unit := filepath.Join(home, ".config", "systemd", "user", "ahp-host-agent.service")
 	text, err := os.ReadFile(unit)
@@ -247,10 +247,10 @@ func TestServiceIsInstalledAndRemoved(t *testing.T) {
 		t.Errorf("a second install: %s, %v; want uninstall removes it", out, err)
 	}
 	if out, err := do("status"); err != nil || !strings.Contains(out, "running") {
-		t.Errorf("status: %s, %v", out, err)
+		t.Errorf("status prints %s, %v; want running", out, err)
 	}
 	if out, err := do("uninstall"); err != nil {
-		t.Errorf("uninstall: %s, %v", out, err)
+		t.Errorf("uninstall prints %s, %v; want no error", out, err)
 	}
 	if _, err := os.Stat(unit); !os.IsNotExist(err) {
 		t.Errorf("after uninstall, Stat of the unit = %v; want it removed", err)

@@ -35,7 +35,7 @@ func TestUpdateReplacesTheRunningVersion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &machine{version: 1, running: 1}
 		if err := m.updater().run(t.Context()); err != nil || m.version != 2 || m.running != 2 {
-			t.Fatalf("%+v, %v", m, err)
+			t.Fatalf("the machine is %+v, %v; want version 2 installed and running", m, err)
 		}
 	})
 }
@@ -45,7 +45,7 @@ func TestUpdateThatDoesNotServeIsTakenBack(t *testing.T) {
 		m := &machine{version: 1, running: 1, broken: true}
 		start := time.Now()
 		if err := m.updater().run(t.Context()); !errors.Is(err, errNotServing) || m.version != 1 || m.running != 1 {
-			t.Fatalf("%+v, %v", m, err)
+			t.Fatalf("the machine is %+v, %v; want version 1 again, and errNotServing", m, err)
 		}
 		if took := time.Since(start); took < connectTime || took > connectTime+5*time.Second {
 			t.Errorf("taken back after %v; want %v", took, connectTime)
@@ -58,6 +58,6 @@ func TestUpdateWithoutService(t *testing.T) {
 	u := m.updater()
 	u.restart = nil
 	if err := u.run(t.Context()); err != nil || m.version != 2 || m.running != 1 {
-		t.Fatalf("%+v, %v", m, err)
+		t.Fatalf("the machine is %+v, %v; want version 2 installed, and 1 running", m, err)
 	}
 }

@@ -31,7 +31,7 @@ func TestChangedAuditFilesAreDetected(t *testing.T) {
 	write("connect", "share", "revoke")
 	out, _, err := relay(t, "audit", "verify", path)
 	if err != nil || !strings.HasPrefix(out, "3 lines in an unbroken chain") {
-		t.Fatalf("verify = %q, %v", out, err)
+		t.Fatalf("verify = %q, %v; want 3 lines in an unbroken chain", out, err)
 	}
 	last := strings.TrimSuffix(out[strings.LastIndex(out, " ")+1:], "\n")
 	if _, _, err := relay(t, "audit", "verify", path, "--last", last); err != nil {
@@ -63,7 +63,7 @@ func TestChangedAuditFilesAreDetected(t *testing.T) {
 	}
 	out, _, err = relay(t, "audit", "export", old, path, "--event", "share", "--event", "setup", "--format", "csv", "--since", "2020-01-01T00:00:00Z")
 	if err != nil || strings.Count(out, "\n") != 3 || !strings.Contains(out, ",share,,,ada,") || !strings.Contains(out, ",setup,,,bob,") {
-		t.Errorf("export = %q, %v", out, err)
+		t.Errorf("export = %q, %v; want a head and two events", out, err)
 	}
 	if out, _, err := relay(t, "audit", "export", old, "--subject", "bob"); err != nil || out != "" {
 		t.Errorf("export of an absent subject = %q, %v; want no lines", out, err)
@@ -72,7 +72,7 @@ func TestChangedAuditFilesAreDetected(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, _, err := relay(t, "audit", "verify", old); err == nil || !strings.Contains(err.Error(), "line 3 does not follow") {
-		t.Errorf("after a change: %v", err)
+		t.Errorf("verify of a changed file: %v; want that line 3 does not follow", err)
 	}
 	if _, _, err := relay(t, "audit", "verify", path, "--last", last); err == nil {
 		t.Error("verify with a different last hash succeeds; want an error")

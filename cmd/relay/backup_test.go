@@ -70,7 +70,7 @@ func TestRestoreWritesBelowDirectoryOnly(t *testing.T) {
 		_, _ = files.Close(), zip.Close()
 		dir := filepath.Join(t.TempDir(), "a", "b")
 		if err := restore(&file, dir); err == nil {
-			t.Errorf("%s was restored", name)
+			t.Errorf("restore of %s returns no error; want one", name)
 		}
 	}
 }

@@ -41,6 +41,6 @@ func TestConfigCheckNamesTheFault(t *testing.T) {
 		t.Errorf("made %v, %v; want nothing", made, err)
 	}
 	if out, _, err := relay(t, "config", "check", "../../packaging/relay.yaml"); err != nil || !strings.Contains(out, "in order") {
-		t.Errorf("the example: %s, %v", out, err)
+		t.Errorf("config check of the packaged example: %s, %v; want in order", out, err)
 	}
 }

@@ -38,7 +38,7 @@ func TestListenerIsReadFromFlagsAndFile(t *testing.T) {
 		t.Error(err)
 	}
 	if info, err := os.Stat(audit); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("audit file: %v, %v", info, err)
+		t.Errorf("the audit file: %v, %v; want the mode 0600", info, err)
 	}
 	cfg.Gateway.AuditFile = nil
 	want := gateway.RelayConfig{

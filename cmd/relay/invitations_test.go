@@ -18,15 +18,15 @@ func TestInvitationIsListedAndWithdrawn(t *testing.T) {
 		return out, err
 	}
 	if out, err := command("setup-link", "--subject", "ada", "--no-qr"); err != nil || !strings.Contains(out, "/setup#") {
-		t.Fatalf("setup-link: %q, %v", out, err)
+		t.Fatalf("setup-link prints %q, %v; want a link", out, err)
 	}
 	out, err := command("invitations")
 	found := regexp.MustCompile(`(?m)^([0-9a-f]{16}) +ada +own +\* +the operator +\S+$`).FindStringSubmatch(out)
 	if err != nil || found == nil {
-		t.Fatalf("invitations: %v\n%s", err, out)
+		t.Fatalf("invitations ends with %v; want ada's invitation in\n%s", err, out)
 	}
 	if out, err := command("withdraw", found[1]); err != nil || !strings.Contains(out, found[1]) {
-		t.Errorf("withdraw: %q, %v", out, err)
+		t.Errorf("withdraw prints %q, %v; want the invitation's ID", out, err)
 	}
 	if _, err := command("withdraw", found[1]); err == nil {
 		t.Error("a second withdraw of an invitation succeeds; want an error")
@@ -53,6 +53,6 @@ func TestRevokeExpiredToken(t *testing.T) {
 	}
 	out, _, err := relay(t, "revoke", "--data-dir", dir, "--relay", serving(t, dir), "--token", token)
 	if err != nil || !strings.Contains(out, "token over") {
-		t.Errorf("revoke: %q, %v", out, err)
+		t.Errorf("revoke of an expired token prints %q, %v; want the token's ID", out, err)
 	}
 }

@@ -190,7 +190,7 @@ func TestErrorsNameFaultAndPlace(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			_, _, err := relay(t, test.args...)
 			if err == nil {
-				t.Fatal("no error")
+				t.Fatal("the command returns no error; want one")
 			}
 			for _, want := range test.want {
 				if !strings.Contains(err.Error(), want) {
@@ -278,7 +278,7 @@ func TestServeRunsUntilItIsStopped(t *testing.T) {
 	}
 	stop()
 	if err := <-ended; err != nil {
-		t.Errorf("serve ended with %v", err)
+		t.Errorf("serve ended with %v; want no error", err)
 	}
 }
 
@@ -301,7 +301,7 @@ func TestDemoShowsItsURL(t *testing.T) {
 	checkDemo(t, "ws://"+address, place.Get("of"))
 	stop()
 	if err := <-ended; err != nil {
-		t.Errorf("demo ended with %v", err)
+		t.Errorf("demo ended with %v; want no error", err)
 	}
 }
 

@@ -35,7 +35,7 @@ func TestPackagesSetExistingFlags(t *testing.T) {
 		return err
 	})
 	if err != nil || files < 8 {
-		t.Fatalf("%d files, %v", files, err)
+		t.Fatalf("%d files were read, %v; want at least 8", files, err)
 	}
 	analyze, err := exec.LookPath("systemd-analyze")
 	if err != nil {

@@ -36,7 +36,7 @@ func TestRelayIsCalledReadyWhenItIs(t *testing.T) {
 		t.Cleanup(func() {
 			stop()
 			if err := <-ended; err != nil {
-				t.Errorf("serve ended with %v", err)
+				t.Errorf("serve ended with %v; want no error", err)
 			}
 		})
 		return logs

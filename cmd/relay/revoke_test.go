@@ -30,7 +30,7 @@ func servingWith(t *testing.T, dir, listen string, flags ...string) (url, admin 
 	t.Cleanup(func() {
 		stop()
 		if err := <-ended; err != nil {
-			t.Errorf("serve ended with %v", err)
+			t.Errorf("serve ended with %v; want no error", err)
 		}
 	})
 	_, rest, _ := strings.Cut(logs.await(t, "relay ready"), "url=")
@@ -57,7 +57,7 @@ func TestRevokeWorksWithAndWithoutARelay(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, _, err := relay(t, "revoke", "--data-dir", dir, "--relay", "http://127.0.0.1:1", "--host", "laptop"); !errors.Is(err, errNotReceived) {
-		t.Errorf("without a relay: %v", err)
+		t.Errorf("revoke without a relay: %v; want errNotReceived", err)
 	}
 	url := serving(t, dir)
 	for want, args := range map[string][]string{

@@ -38,7 +38,7 @@ func TestCommandsFindTheirRelay(t *testing.T) {
 	servingWith(t, beside, "127.0.0.1:0", "--hold", "9m")
 	url, _ := servingWith(t, dir, "127.0.0.1:0", append(withTLS(t), "--hold", "7m")...)
 	if !strings.HasPrefix(url, "https://127.0.0.1:") {
-		t.Fatalf("the relay is at %s", url)
+		t.Fatalf("the relay is at %s; want https", url)
 	}
 	file := filepath.Join(t.TempDir(), "diag.tar.gz")
 	for _, test := range []struct {
@@ -111,7 +111,7 @@ func TestAddressesOfNoRelay(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, _, err := relay(t, "hosts", "--data-dir", dir); !errors.Is(err, errNoRelay) || !strings.Contains(err.Error(), "--relay") {
-		t.Errorf("after its end: %v", err)
+		t.Errorf("hosts after the relay's end: %v; want errNoRelay and the flag --relay", err)
 	}
 	url := serving(t, beside, withTLS(t)...)
 	var at struct {
@@ -142,7 +142,7 @@ func TestUnreceivedRevocationIsAnError(t *testing.T) {
 	}
 	_, _, err := relay(t, "revoke", "--data-dir", dir, "--host", "laptop")
 	if !errors.Is(err, errNotReceived) || !strings.Contains(err.Error(), "host laptop of tenant default") || !strings.Contains(err.Error(), "--relay") {
-		t.Fatalf("without a relay: %v", err)
+		t.Fatalf("revoke without a relay: %v; want errNotReceived, the host and the flag --relay", err)
 	}
 	serving(t, dir)
 	if out, _, err := relay(t, "revocations", "--data-dir", dir); err != nil || !strings.Contains(out, "laptop") {
@@ -175,7 +175,7 @@ func TestSetupLinkOpens(t *testing.T) {
 				ended <- run(ctx, append([]string{"serve", "--data-dir", dir, "--admin-listen", "none", "--drain", "1s"}, test.flags...), os.Stdout, logs)
 			}()
 			if seen := logs.match(t, `(?s)`+test.want); strings.Contains(seen, "[::]:") {
-				t.Errorf("the start shows %s", seen)
+				t.Errorf("the start shows %s; want no wildcard address", seen)
 			}
 			if test.name == "wildcard" {
 				if out, _, err := relay(t, "setup-link", "--data-dir", dir, "--no-qr"); err == nil || !strings.Contains(err.Error(), "--url") || out != "" {
@@ -207,6 +207,6 @@ func TestAbsentNATSServers(t *testing.T) {
 	logs.match(t, `level=WARN msg="NATS servers unreachable[^\n]*nats-trust.conf[^\n]*refused`)
 	stop()
 	if err := <-ended; err != nil {
-		t.Errorf("serve ended with %v", err)
+		t.Errorf("serve ended with %v; want no error", err)
 	}
 }

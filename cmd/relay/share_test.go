@@ -42,7 +42,7 @@ func TestSharePrintsOneLink(t *testing.T) {
 		args := append([]string{"share", "--data-dir", dir, "--relay", "http://127.0.0.1:1", "--host", "laptop", "--channel", channel}, test.args...)
 		out, said, err := relay(t, args...)
 		if err != nil {
-			t.Fatalf("%s: %v", name, err)
+			t.Fatalf("share %s: %v; want no error", name, err)
 		}
 		link, ok := strings.CutSuffix(out, "\n")
 		base, fragment, found := strings.Cut(link, "#")
@@ -55,7 +55,7 @@ func TestSharePrintsOneLink(t *testing.T) {
 		}
 		who, err := keys.Tokens().VerifyClient(params.Get("token"))
 		if err != nil {
-			t.Fatalf("%s: %v", name, err)
+			t.Fatalf("VerifyClient of the link's token, %s: %v; want no error", name, err)
 		}
 		if left := time.Until(who.Expires); left > test.ttl || left < test.ttl-time.Minute {
 			t.Errorf("%s: good for %v; want %v", name, left, test.ttl)
@@ -79,10 +79,10 @@ func TestSharePrintsOneLink(t *testing.T) {
 			}
 		}
 		if got := strings.Contains(said, "on this machine only"); got != (name == "as is") {
-			t.Errorf("%s: said %q", name, said)
+			t.Errorf("share %s prints %q; want the warning about the address only without a public one", name, said)
 		}
 		if strings.Contains(said, params.Get("token")) {
-			t.Errorf("%s: said the token", name)
+			t.Errorf("share %s prints the token to standard error; want it in the link only", name)
 		}
 	}
 }
@@ -133,7 +133,7 @@ func TestRunningRelayAuditsShare(t *testing.T) {
 	servingHost(t, dir, base, "ws://127.0.0.1:1") // no host listens there
 	out, said, err := relay(t, "share", "--data-dir", dir, "--relay", base, "--host", "laptop", "--channel", "mock:/1", "--subject", "bob")
 	if err != nil || strings.Contains(said, "audit") {
-		t.Fatalf("%v; said %q", err, said)
+		t.Fatalf("share ends with %v and prints %q; want no warning about the audit", err, said)
 	}
 	lines, err := os.ReadFile(audit)
 	if err != nil {

@@ -22,7 +22,7 @@ func TestSiteIsReproducible(t *testing.T) {
 	}
 	for name, content := range one {
 		if own := name == "index.html" || name == "_headers" || strings.HasSuffix(name, "LICENSE"); bytes.Contains(content, []byte("own-relay.example.org")) && !own {
-			t.Errorf("%s names the relay", name)
+			t.Errorf("the file %s names the relay; want it only in the page and the headers", name)
 		} else if !own && !bytes.Equal(content, other[name]) {
 			t.Errorf("the file %s differs between relays; want the same", name)
 		}
@@ -39,7 +39,7 @@ func TestSiteHasStrictPolicies(t *testing.T) {
 	}
 	for name, content := range files {
 		if strings.HasSuffix(name, ".html") && !bytes.Contains(content, []byte(`<meta http-equiv="Content-Security-Policy" content="default-src &#39;none&#39;; `)) {
-			t.Errorf("%s has no policy", name)
+			t.Errorf("the page %s has no content security policy; want one", name)
 		}
 	}
 	page := string(files["index.html"])
@@ -70,11 +70,11 @@ func TestSiteHasStrictPolicies(t *testing.T) {
 		}
 	}
 	if _, err := Of(); err == nil {
-		t.Error("a site for no relay")
+		t.Error("Of without a relay returns no error; want one")
 	}
 	for _, bad := range []string{"", "relay.example.com", "https://relay.example.com/x", "ftp://a", "https://a?b", "https://u@a"} {
 		if _, err := Of(bad); err == nil {
-			t.Errorf("a site for %q", bad)
+			t.Errorf("Of(%q) returns no error; want one", bad)
 		}
 	}
 }

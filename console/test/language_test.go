@@ -29,11 +29,11 @@ func syntax(t *testing.T, name string) *js.AST {
 	}
 	plain := api.Transform(string(source), api.TransformOptions{Loader: loader, Target: api.ES2022, JSX: api.JSXAutomatic, JSXImportSource: "preact", Charset: api.CharsetUTF8})
 	if len(plain.Errors) > 0 {
-		t.Fatalf("%s: %s", name, plain.Errors[0].Text)
+		t.Fatalf("reading %s: %s", name, plain.Errors[0].Text)
 	}
 	tree, err := js.Parse(parse.NewInputBytes(plain.Code), js.Options{})
 	if err != nil {
-		t.Fatalf("%s: %v", name, err)
+		t.Fatalf("parsing %s: %v", name, err)
 	}
 	return tree
 }
@@ -241,7 +241,7 @@ func checkCatalogue(t *testing.T, tag string, categories []string, all *reader) 
 	for key := range all.keys {
 		text := texts[key][""]
 		if text == "" {
-			t.Errorf("%s: no text for %q", tag, key)
+			t.Errorf("the catalogue %s has no text for %q", tag, key)
 		} else if holders(text) != holders(key) {
 			t.Errorf("%s: %q has different placeholders than %q; want the same", tag, text, key)
 		}

@@ -23,7 +23,7 @@ func TestConsolesScriptsPass(t *testing.T) {
 	}
 	files, err := filepath.Glob("*.test.ts")
 	if err != nil || len(files) == 0 {
-		t.Fatalf("no tests: %v", err)
+		t.Fatalf("there are no tests of the console: %v", err)
 	}
 	dir := t.TempDir()
 	args := []string{"--test"}

@@ -31,7 +31,7 @@ func TestPagesUseNoNativeDialogs(t *testing.T) {
 			files++
 			for i, line := range strings.Split(string(text), "\n") {
 				if code, _, _ := strings.Cut(line, "//"); native.MatchString(code) {
-					t.Errorf("%s:%d: %s", name, i+1, strings.TrimSpace(line))
+					t.Errorf("%s:%d uses a native dialog: %s", name, i+1, strings.TrimSpace(line))
 				}
 			}
 			return err
@@ -41,6 +41,6 @@ func TestPagesUseNoNativeDialogs(t *testing.T) {
 		}
 	}
 	if files < 50 {
-		t.Errorf("%d files read", files)
+		t.Errorf("%d files were read; want at least 50", files)
 	}
 }

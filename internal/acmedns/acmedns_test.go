@@ -40,7 +40,7 @@ func TestWildcardCertificateIsKept(t *testing.T) {
 			}
 			got := await(t, cfg)
 			if err := got.VerifyHostname("cabc.canvas.example.test"); err != nil || !slices.Equal(got.DNSNames, cfg.Names) {
-				t.Errorf("%v, %v", got.DNSNames, err)
+				t.Errorf("the certificate's names are %v, %v; want those of the configuration", got.DNSNames, err)
 			}
 			if left := server.Records(); len(left) != 0 {
 				t.Errorf("the DNS server still has the records %v; want none", left)
@@ -135,6 +135,6 @@ func TestInvalidProvidersAreRefused(t *testing.T) {
 	}
 	p, err := ParseProvider("rfc2136:ns.example.com", good)
 	if u, ok := p.records.(*updates); err != nil || !ok || u.server != "ns.example.com:53" || u.key != "relay-key." || u.algorithm != dns.HmacSHA256 {
-		t.Errorf("got %+v, %v", p.records, err)
+		t.Errorf("ParseProvider returns %+v, %v; want the server's default port, and the key", p.records, err)
 	}
 }

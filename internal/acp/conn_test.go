@@ -145,7 +145,7 @@ func TestCallsInBothDirections(t *testing.T) {
 				var result struct{ Of string }
 				method := fmt.Sprint("m", i)
 				if err := conn.Call(t.Context(), method, struct{}{}, &result); err != nil || result.Of != method {
-					t.Errorf("Call(%s) = %+v, %v", method, result, err)
+					t.Errorf("Call(%s) = %+v, %v; want the method's own name", method, result, err)
 				}
 			})
 		}
@@ -254,7 +254,7 @@ func TestDecodeLeavesOutWrongMembers(t *testing.T) {
 		t.Fatal(err)
 	}
 	if call.ToolCallID != "c" || call.Kind != "" || call.Status != acp.ToolCallStatusCompleted || len(call.Locations) != 2 || call.Locations[1].Path != "/b" {
-		t.Errorf("Decode = %+v", call)
+		t.Errorf("Decode = %+v; want the other members, and no kind", call)
 	}
 }
 
@@ -274,7 +274,7 @@ func TestUnionsKeepRequiredTexts(t *testing.T) {
 	}
 	update, err := acp.Update(acp.UpdateAgentMessageChunk, acp.ContentChunk{Content: acp.ContentBlock{Type: acp.ContentBlockText, Text: "x"}})
 	if err != nil || acp.UpdateKind(update) != acp.UpdateAgentMessageChunk || !json.Valid(update) {
-		t.Errorf("Update = %s, %v", update, err)
+		t.Errorf("Update = %s, %v; want valid JSON of its kind", update, err)
 	}
 }
 
@@ -289,7 +289,7 @@ func FuzzConn(f *testing.F) {
 		_, out := read(t, string(input), h, acp.Limits{Line: 1000})
 		for line := range strings.Lines(out) {
 			if !json.Valid([]byte(line)) {
-				t.Errorf("wrote %q", line)
+				t.Errorf("the connection wrote %q; want JSON", line)
 			}
 		}
 	})

@@ -121,7 +121,7 @@ func bus(t *testing.T) {
 func TestMachineStaysAwakeByLogind(t *testing.T) {
 	bus(t)
 	if _, err := Hold("test"); err == nil {
-		t.Fatal("held without logind")
+		t.Fatal("Hold returns no error without logind; want one")
 	}
 	_, l := serveLogind(t)
 	release, err := Hold("a coding agent works")
@@ -130,7 +130,7 @@ func TestMachineStaysAwakeByLogind(t *testing.T) {
 	}
 	lock := l.next(t)
 	if lock.what != "idle" || lock.who != "host-agent" || lock.mode != "block" {
-		t.Errorf("Inhibit(%q, %q, %q)", lock.what, lock.who, lock.mode)
+		t.Errorf("Inhibit(%q, %q, %q); want idle, host-agent, block", lock.what, lock.who, lock.mode)
 	}
 	if lock.isReleased() {
 		t.Fatal("the inhibitor is released before release is called; want it held")
@@ -150,7 +150,7 @@ func TestSleepIsAnnounced(t *testing.T) {
 	for range 2 {
 		lock := l.next(t)
 		if lock.what != "sleep" || lock.mode != "delay" {
-			t.Errorf("Inhibit(%q, %q)", lock.what, lock.mode)
+			t.Errorf("Inhibit(%q, %q); want sleep, delay", lock.what, lock.mode)
 		}
 		for _, asleep := range []bool{true, false} {
 			if err := conn.Emit("/org/freedesktop/login1", "org.freedesktop.login1.Manager.PrepareForSleep", asleep); err != nil {

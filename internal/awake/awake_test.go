@@ -83,7 +83,7 @@ func TestHeldExactlyWhileWanted(t *testing.T) {
 			}
 			stop()
 			if m.held != 0 {
-				rt.Fatal("held after the end")
+				rt.Fatal("the machine is held awake after the end; want it released")
 			}
 		})
 	})
@@ -105,7 +105,7 @@ func TestErrorsAreLoggedOnceAndTriedAgain(t *testing.T) {
 		time.Sleep(checkEvery)
 		synctest.Wait()
 		if m.held != 1 || m.shown != (Held{Sessions: 1}) {
-			t.Errorf("held %d, shown %+v", m.held, m.shown)
+			t.Errorf("%d locks are held, shown %+v; want 1, for one session", m.held, m.shown)
 		}
 	})
 }

@@ -67,7 +67,7 @@ func TestDoctorNamesTheRemedy(t *testing.T) {
 		}
 		server.Stop()
 		if got := checked(t, connect.NewRelay(base, connect.FileTokens(w.file))); !strings.Contains(got, "check the network and the relay's URL") {
-			t.Errorf("nothing listens: %q", got)
+			t.Errorf("for a relay that is away, doctor says %q; want to check the network and the URL", got)
 		}
 	}
 	if err := w.StopAgent(); err != nil {
@@ -150,7 +150,7 @@ func TestLevelOfATokenFileIsItsOwn(t *testing.T) {
 	}
 	natssite.Next(t, "the connection ends", c.Done())
 	if code, reason := c.CloseStatus(); code != int(ahp.CloseForbidden) || !strings.Contains(reason, "relay token client --level") {
-		t.Errorf("closed with %d %q", code, reason)
+		t.Errorf("the connection ended with %d %q; want CloseForbidden and the token's command", code, reason)
 	}
 }
 

@@ -246,7 +246,7 @@ func TestForeignRequestsAreRefused(t *testing.T) {
 	}
 	c, err := w.dial(t, "/ahp/"+stack.Host, refclient.Options{Token: token, TokenIn: refclient.InTkn, Header: http.Header{"Origin": {"https://vscode.dev"}}})
 	if err != nil {
-		t.Fatalf("an allowed page: %v", err)
+		t.Fatalf("dialing from an allowed page: %v; want no error", err)
 	}
 	initialize(t, c, "page")
 }
@@ -343,7 +343,7 @@ func TestTokenIsRenewedOnTheConnection(t *testing.T) {
 		case <-time.After(100 * time.Millisecond):
 		}
 		if _, err := c.Call(t.Context(), "ping", map[string]any{"channel": "ahp-root://"}); err != nil {
-			t.Fatalf("after %d pings: %v", n, err)
+			t.Fatalf("ping after %d answered ones: %v; want an answer", n, err)
 		}
 	}
 }

@@ -65,7 +65,7 @@ func TestRestartIsInvisible(t *testing.T) {
 			default:
 			}
 			if _, err := j.client.Dispatch(j.chat, map[string]any{"type": "chat/draftChanged", "n": n}); err != nil {
-				t.Errorf("message %d: %v", n, err)
+				t.Errorf("dispatching message %d: %v; want no error", n, err)
 				return
 			}
 			n++

@@ -16,14 +16,14 @@ func TestRelaysWordsAreNamed(t *testing.T) {
 	for code := ahp.CloseCode(1000); code < 5000; code++ {
 		var closed *Closed
 		if err := relaysWord(&Closed{code, forged}); !errors.As(err, &closed) {
-			t.Fatalf("code %d: %v", code, err)
+			t.Fatalf("the relay's close code %d becomes %v; want a Closed", code, err)
 		}
 		switch {
 		case code == closeLost: // the connection was lost without a close frame
 		case code.Reason() == "" && (closed.Code != ahp.CloseResync || strings.Contains(closed.Reason, forged)):
 			t.Errorf("the relay's close code %d, unknown in AHP, becomes %v; want CloseResync without its text", code, closed)
 		case code.Reason() != "" && (closed.Code != code || closed.Reason != "the relay: "+forged):
-			t.Errorf("code %d becomes %v", code, closed)
+			t.Errorf("the relay's close code %d becomes %v; want its code and the relay named", code, closed)
 		}
 	}
 	if lost := errors.New("no line"); relaysWord(lost) != lost {

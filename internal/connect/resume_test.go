@@ -197,7 +197,7 @@ func TestLongAbsenceIsInvisible(t *testing.T) {
 	j.gate.Freeze()
 	for until := time.Now().Add(away); time.Now().Before(until); time.Sleep(5 * time.Second) {
 		if _, err := j.client.Call(t.Context(), "ping", map[string]any{"channel": "ahp-root://"}); err != nil {
-			t.Fatalf("ping: %v", err)
+			t.Fatalf("ping: %v; want no error", err)
 		}
 	}
 	if err := j.gate.Heal(); err != nil {
@@ -235,7 +235,7 @@ func TestPingIsAnsweredMeanwhile(t *testing.T) {
 	ping := func() {
 		t.Helper()
 		if _, err := j.client.Call(t.Context(), "ping", map[string]any{"channel": "ahp-root://"}); err != nil {
-			t.Errorf("ping: %v", err)
+			t.Errorf("ping: %v; want no error", err)
 		}
 	}
 	j.gate.Freeze()
@@ -285,7 +285,7 @@ func TestTooMuchIsMissedOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := again.Reconnect(t.Context(), refclient.ReconnectParams{ClientID: "editor", Subscriptions: []string{j.chat}}); err != nil {
-		t.Errorf("reconnect: %v", err)
+		t.Errorf("reconnect: %v; want no error", err)
 	}
 }
 

@@ -48,7 +48,7 @@ func TestVSCodeSettingsKeepTheRest(t *testing.T) {
 		}
 	}
 	if strings.Count(text, "local_") != 2 {
-		t.Errorf("the settings must contain two local tokens:\n%s", text)
+		t.Errorf("the settings have a different number of local tokens; want 2:\n%s", text)
 	}
 	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("the file with tokens has mode %v, %v; want 0600", info.Mode(), err)

@@ -29,7 +29,7 @@ func TestFailuresLeadToAdvice(t *testing.T) {
 	} {
 		_, err := client.Get(base)
 		if err == nil {
-			t.Fatalf("%s: no error", base)
+			t.Fatalf("GET %s returns no error; want one", base)
 		}
 		if got := dialhint.Error(base, err).Error(); !strings.Contains(got, err.Error()) || !strings.Contains(got, want) {
 			t.Errorf("%s: %s; want %s", base, got, want)
@@ -47,7 +47,7 @@ func TestFailuresLeadToAdvice(t *testing.T) {
 	}
 	reset := &net.OpError{Op: "read", Err: syscall.ECONNRESET}
 	if got := dialhint.Error(wrong, reset).Error(); !strings.Contains(got, secure.URL) {
-		t.Errorf("after a reset: %s", got)
+		t.Errorf("the advice after a reset is %s; want the address with TLS", got)
 	}
 	if got := dialhint.Error(secure.URL, reset); got != reset {
 		t.Errorf("a reset TLS connection leads to %v; want the same error", got)

@@ -165,7 +165,7 @@ func TestTenantsDoNotMeet(t *testing.T) {
 		t.Errorf("Take beyond the bound with an ended context = %v; want Canceled", err)
 	}
 	if _, err := turns.Take(over, "other", "0"); err != nil {
-		t.Errorf("another tenant: %v", err)
+		t.Errorf("a different tenant's Take: %v; want no error", err)
 	}
 }
 
@@ -219,7 +219,7 @@ func TestFloodEvictsItself(t *testing.T) {
 	for i := range 100 {
 		come("2001:db8:0:7::1") // always the same address
 		if n := count("2001:db8:0:7::/64"); n > 4 {
-			t.Fatalf("a /64 has %d places", n)
+			t.Fatalf("one /64 has %d places; want at most 4", n)
 		}
 		come(fmt.Sprintf("2001:db8:0:%x::1", i+16))
 		come(fmt.Sprint("198.51.100.", i))

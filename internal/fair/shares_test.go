@@ -92,7 +92,7 @@ func TestTenantAloneNeverRests(t *testing.T) {
 			go worker{tenant: fmt.Sprint("idle-", i), step: 20 * time.Microsecond, pause: 4 * time.Second}.work(s, time.Minute)
 		}
 		if _, rest := (worker{tenant: "busy", step: time.Millisecond}).work(s, time.Minute); rest > 0 {
-			t.Errorf("it rested for %v", rest)
+			t.Errorf("a tenant whose rivals are idle rested for %v; want 0", rest)
 		}
 		time.Sleep(10 * time.Second) // by then, all goroutines have ended
 	})

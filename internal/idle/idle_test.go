@@ -79,7 +79,7 @@ func TestReadBuffersFitTheirBytes(t *testing.T) {
 				near, far := pair(t, network, address)
 				r := NewReader(near, &short)
 				if r == nil {
-					t.Fatal("no Reader")
+					t.Fatal("NewReader = nil; want a Reader")
 				}
 				done := start(r)
 				select {
@@ -96,7 +96,7 @@ func TestReadBuffersFitTheirBytes(t *testing.T) {
 						t.Errorf("Read = %q, %v; want %q, %v", got.text, got.err, test.text, test.err)
 					}
 				case <-time.After(time.Minute):
-					t.Fatal("Read goes on")
+					t.Fatal("Read does not return within a minute; want it to")
 				}
 				if test.text == "" {
 					return

@@ -26,10 +26,10 @@ func TestLocksAreTakenInOrder(t *testing.T) {
 	}
 	for range 2 { // the second round shows that a panic leaves nothing locked
 		if said := take(&client, &routing, &outbox); said != "" {
-			t.Errorf("in order: %s", said)
+			t.Errorf("taking locks in order: %s; want no panic", said)
 		}
 		if said := take(&client, &outbox, &routing); !strings.Contains(said, "Routing is locked while Outbox is held") {
-			t.Errorf("out of order: %q", said)
+			t.Errorf("taking locks out of order: %q; want both locks named", said)
 		}
 		if said := take(&routing, &other); !strings.Contains(said, "Routing is locked while Routing is held") {
 			t.Errorf("two locks at the same place: %q; want Routing is locked while Routing is held", said)

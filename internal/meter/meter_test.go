@@ -77,7 +77,7 @@ func TestMetricsAreWrittenInPrometheusForm(t *testing.T) {
 		`ahp_relay_z_seconds_bucket{le="0.0025"} 0`, `ahp_relay_z_seconds_bucket{le="0.005"} 1`, "go_goroutines ", "process_start_time_seconds ",
 	} {
 		if !strings.Contains(all, want) {
-			t.Errorf("no %s in\n%s", want, all)
+			t.Errorf("the metrics lack %s:\n%s", want, all)
 		}
 	}
 }

@@ -90,7 +90,7 @@ func TestSignedReleasesAreFetched(t *testing.T) {
 	f := newFixture(t, "1.2.3", "#!/bin/sh\necho new\n")
 	a, program, err := f.fetch(t)
 	if err != nil || a.Version != "1.2.3" || string(program) != "#!/bin/sh\necho new\n" {
-		t.Fatalf("%+v, %q, %v", a, program, err)
+		t.Fatalf("the release is %+v, %q, %v; want 1.2.3 and its program", a, program, err)
 	}
 	for version, newer := range map[string]bool{"1.2.2": true, "1.2.3-rc.1+0a1b2c3d": true, "1.2.3": false, "1.2.3+0a1b2c3d": false, "1.10.0": false} {
 		if a.Newer(version) != newer {
@@ -187,7 +187,7 @@ func FuzzFind(f *testing.F) {
 	f.Fuzz(func(t *testing.T, sums string) {
 		a, err := find(sums, "host-agent", "linux_amd64")
 		if err == nil && (strings.ContainsAny(a.file, "/\\") || len(a.sum) != 64) {
-			t.Fatalf("%+v", a)
+			t.Fatalf("find = %+v; want a plain file name and 64 digits", a)
 		}
 	})
 }

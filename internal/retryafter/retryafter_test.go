@@ -36,7 +36,7 @@ func FuzzOf(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, value string) {
 		if got := Of(http.Header{field: {value}}, most); got < 0 || got > most {
-			t.Errorf("%q is %v", value, got)
+			t.Errorf("Of(%q) = %v; want 0 to the most", value, got)
 		}
 	})
 }

@@ -181,7 +181,7 @@ func FuzzReply(f *testing.F) {
 			return
 		}
 		if r, err := l.Open(host, device.Identity()); err == nil && (r != Reply{Nonce: "n", Option: "allow"} || l.Event != "event") {
-			t.Errorf("%q opens as %+v", data, r)
+			t.Errorf("the forged reply %q opens as %+v; want only the owner's", data, r)
 		}
 	})
 }

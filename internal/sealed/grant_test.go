@@ -127,7 +127,7 @@ func TestOnlyWholeChainsOfGrantsAdmit(t *testing.T) {
 				t.Fatalf("admitted as %+v, %v; want %v", a, err, c.admits)
 			}
 			if err == nil && (a.Level != auth.AccessTalk || len(a.Limits) != 3 || !a.End.Equal(w.second.End) || a.Subject != w.second.Subject || !a.Rests(w.first.Serial) || !a.Rests(w.owner.Identity().Fingerprint().String())) {
-				t.Errorf("admitted as %+v", a)
+				t.Errorf("the chain admits as %+v; want the second grant's authority, resting on both", a)
 			}
 		})
 	}
@@ -152,7 +152,7 @@ func TestGrantsAreBounded(t *testing.T) {
 		w := newGrantWorld(t)
 		change(&w.first)
 		if _, err := w.owner.SignGrant(w.host, w.first); err == nil {
-			t.Errorf("%s: signed", name)
+			t.Errorf("a grant with %s is signed; want an error", name)
 		}
 	}
 }

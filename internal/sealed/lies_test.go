@@ -141,7 +141,7 @@ func (k *talk) wantFound(t interface {
 	t.Helper()
 	got, whole, err := k.deliver(d, frames)
 	if err != nil {
-		t.Fatalf("%v", err)
+		t.Fatalf("delivering the frames: %v; want no error", err)
 	}
 	if len(got) > len(k.sent[d]) || !slices.Equal(got, k.sent[d][:len(got)]) {
 		t.Fatalf("the application received messages which were not sent; want only sent ones, in order")

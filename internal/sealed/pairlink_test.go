@@ -68,7 +68,7 @@ func TestShareLinksKeepTheirKeysFromServers(t *testing.T) {
 	}
 	for _, bad := range []string{"", keys[:len(keys)-1], keys + "A", other[:86] + keys[86:], strings.Repeat("A", len(keys))} {
 		if d, err := ReadLinkKeys(bad); err == nil {
-			t.Errorf("%q is read as %v", bad, d.Identity().Fingerprint())
+			t.Errorf("the damaged keys %q are read as %v; want an error", bad, d.Identity().Fingerprint())
 		}
 	}
 	for _, part := range []string{"relay", "host", "session", "hostkey", "link", "join"} {

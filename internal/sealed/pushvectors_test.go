@@ -38,7 +38,7 @@ func TestPushesOfTheVectors(t *testing.T) {
 		}
 	}
 	if err := json.Unmarshal(data, &v); err != nil || len(v.Pushes) != 2 || len(v.Devices) == 0 {
-		t.Fatalf("%d pushes: %v", len(v.Pushes), err)
+		t.Fatalf("the file has %d pushes, %v; want 2, with devices", len(v.Pushes), err)
 	}
 	host, err := sealed.ReadSecret(fromHex(t, v.Host.Key))
 	if err != nil {
@@ -84,7 +84,7 @@ func TestPushesOfTheVectors(t *testing.T) {
 		}
 		letter, err := sealed.ReadReply([]byte(p.Answer))
 		if err != nil || letter.Device != v.Devices[0].Fingerprint || letter.Event != p.Event {
-			t.Fatalf("the answer %+v: %v", letter, err)
+			t.Fatalf("the answer is %+v, %v; want the first device's for the event", letter, err)
 		}
 		reply, err := letter.Open(host, device)
 		content, _ := json.Marshal(reply)

@@ -194,7 +194,7 @@ func (r *reader) wantFound(t interface {
 	got, whole, err := r.deliver(frames)
 	switch {
 	case err != nil:
-		t.Fatalf("%v", err)
+		t.Fatalf("delivering the frames: %v; want no error", err)
 	case len(got) > len(r.sent) || !slices.Equal(got, r.sent[:len(got)]):
 		t.Fatalf("the application received messages which were not sent; want only sent ones, in order")
 	case whole:

@@ -316,7 +316,7 @@ func (h *vectorHandshake) run(t *testing.T, v *vectors, fill bool) {
 		frame, client, err = initiator.Read(frame)
 	}
 	if err != nil {
-		t.Fatalf("%s: %v", h.Name, err)
+		t.Fatalf("the handshake %s: %v; want no error", h.Name, err)
 	}
 	greeting, err := json.Marshal(initiator.cfg.Greeting)
 	if err != nil {
@@ -497,7 +497,7 @@ func (h *vectorHandshake) checkShared(t *testing.T, r *vectorRecord, client, hos
 	for _, frame := range frames {
 		_, body, done, err := client.Open(bytes.Clone(frame))
 		if err != nil {
-			t.Fatalf("%s: %v", h.Name, err)
+			t.Fatalf("opening a frame of %s: %v; want no error", h.Name, err)
 		}
 		for ; done; _, body, done = client.Next() {
 			got = append(got, body)
@@ -558,7 +558,7 @@ func TestVectorsAreReproduced(t *testing.T) {
 	for i, g := range v.Grants {
 		grant, err := ReadGrant(g.Text)
 		if err != nil || string(grant.body) != g.Signed {
-			t.Fatalf("grant %d: %v", i, err)
+			t.Fatalf("reading grant %d: %v; want the signed text", i, err)
 		}
 		if Verifier(v.Devices[0].Verifier).verify(signedGrant(grant.body), grant.signature) == g.Error {
 			t.Errorf("grant %d is valid: %v; want %v", i, g.Error, !g.Error)

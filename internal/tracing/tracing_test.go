@@ -77,7 +77,7 @@ func TestBothEndsAgree(t *testing.T) {
 			}
 		}
 		if publish.Parent().SpanID() != server.SpanContext().SpanID() || consumer.Parent().SpanID() != publish.SpanContext().SpanID() || host.Parent().SpanID() != consumer.SpanContext().SpanID() {
-			rt.Errorf("parents are wrong")
+			rt.Errorf("a span has the wrong parent; want server, publish, consumer and host in a row")
 		}
 		want := "" // parent of the relay's span: from the client, or ""
 		switch {
@@ -158,13 +158,13 @@ func TestOpenRequestsAreBounded(t *testing.T) {
 		r.Sent(nil)
 	}
 	if c.Relay(peek(t, `{"jsonrpc":"2.0","id":"`+strings.Repeat("i", maxID)+`","method":"ping"}`), 1) != nil {
-		t.Error("a long id is kept")
+		t.Error("a request with a long ID is kept; want it left out")
 	}
 	c.Close()
 	for _, s := range spans.Ended() {
 		for _, a := range s.Attributes() {
 			if n := len(a.Value.String()); n > maxMethod {
-				t.Errorf("%s has %d bytes", a.Key, n)
+				t.Errorf("the attribute %s has %d bytes; want at most maxMethod", a.Key, n)
 			}
 		}
 	}

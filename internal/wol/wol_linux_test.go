@@ -133,10 +133,10 @@ func TestMagicPacketReachesTheNetwork(t *testing.T) {
 	}
 	first := make([]byte, len("listening\n"))
 	if _, err := from.Read(first); err != nil {
-		t.Fatalf("the listener: %v %s", err, said.String())
+		t.Fatalf("reading the listener's first line: %v %s; want listening", err, said.String())
 	}
 	if out, err := l.plays(l.desk, "send "+at).CombinedOutput(); err != nil {
-		t.Fatalf("send: %v %s", err, out)
+		t.Fatalf("sending the packet: %v %s; want no error", err, out)
 	}
 	if err := listener.Wait(); err != nil {
 		t.Errorf("the machine received no packet: %v %s", err, said.String())
@@ -148,7 +148,7 @@ func TestNoNetworkIsAnError(t *testing.T) {
 	t.Parallel()
 	l := newLAN(t)
 	if out, err := exec.Command("ip", "-n", l.desk, "link", "del", "lan0").CombinedOutput(); err != nil {
-		t.Fatalf("ip: %s", out)
+		t.Fatalf("removing the network interface: %s; want no error", out)
 	}
 	out, err := l.plays(l.desk, "send 02:00:5e:00:53:01").CombinedOutput()
 	var failed *exec.ExitError

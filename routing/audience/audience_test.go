@@ -34,7 +34,7 @@ func TestEqualViewersShareOneConnection(t *testing.T) {
 		h := w.hostConn(0)
 		got := h.messages()
 		if len(got) != 1 || !strings.Contains(got[0], `"protocolVersions":["1.0.0"],"capabilities":{"canvas":{}}`) || strings.Contains(got[0], "ada") {
-			t.Fatalf("the host got %q", got)
+			t.Fatalf("the host got %q; want one initialize without a person's name", got)
 		}
 		h.say(result(0, greets))
 		a.want(greeted(5))
@@ -62,7 +62,7 @@ func TestSnapshotThenActions(t *testing.T) {
 		h, a := start(w)
 		a.ask(1, "subscribe", `{"channel":"mock:/1","delivery":{"maxLatencyMs":9},"view":{"turns":3}}`)
 		if got := h.messages(); len(got) != 1 || got[0] != `{"jsonrpc":"2.0","id":1,"method":"subscribe","params":{"channel":"mock:/1","view":{"turns":3}}}` {
-			t.Fatalf("the host got %q", got)
+			t.Fatalf("the host got %q; want one subscribe without the viewer's delivery", got)
 		}
 		h.say(result(1, `{"snapshot":`+snapshot("mock:/1", 7)+`}`), action("mock:/1", 8), action("mock:/2", 9), action("mock:/1", 10))
 		a.want(result(1, `{"snapshot":`+snapshot("mock:/1", 7)+`}`), action("mock:/1", 8), action("mock:/1", 10))
@@ -101,14 +101,14 @@ func TestReadsAreShared(t *testing.T) {
 		a.ask(1, "resourceRead", params)
 		b.ask("1", "resourceRead", params)
 		if got := h.messages(); len(got) != 1 || !strings.Contains(got[0], `"method":"resourceRead","params":{"channel":"mock:/1","uri":"x"}`) {
-			t.Fatalf("the host got %q", got)
+			t.Fatalf("the host got %q; want one resourceRead", got)
 		}
 		spaced()
 		h.say(result(1, `{"data":"old"}`))
 		a.want(result(1, `{"data":"old"}`))
 		b.want()
 		if got := h.messages(); len(got) != 1 {
-			t.Fatalf("the host got %q", got)
+			t.Fatalf("the host got %q; want one further resourceRead", got)
 		}
 		h.say(`{"jsonrpc":"2.0","id":2,"error":{"code":-32006,"message":"gone"}}`)
 		b.want(`{"jsonrpc":"2.0","id":"1","error":{"code":-32006,"message":"gone"}}`)
@@ -174,7 +174,7 @@ func TestNotificationsReachTheirViewers(t *testing.T) {
 		// host. Later notifications on the channel reach no viewer.
 		a.send(`{"jsonrpc":"2.0","method":"unsubscribe","params":{"channel":"ahp-otlp://logs"}}`)
 		if got := h.messages(); len(got) != 1 || got[0] != `{"jsonrpc":"2.0","method":"unsubscribe","params":{"channel":"ahp-otlp://logs"}}` {
-			t.Errorf("the host got %q", got)
+			t.Errorf("the host got %q; want one unsubscribe", got)
 		}
 		h.say(logs)
 		a.want()
@@ -193,7 +193,7 @@ func TestReturningViewerGetsSnapshots(t *testing.T) {
 			return c
 		}
 		if got := again("nobody", `[]`).messages(); len(got) != 1 || !strings.Contains(got[0], `"code":-32008`) {
-			t.Errorf("a stranger gets %q", got)
+			t.Errorf("an unknown viewer gets %q; want error -32008", got)
 		}
 		a.v.Close(1000, "")
 		h.client.Closed(ahp.CloseResync, "gone")
@@ -247,7 +247,7 @@ func TestHostsEndClosesEachViewer(t *testing.T) {
 		c.v.Close(1000, "")
 		time.Sleep(linger - time.Millisecond)
 		if h.isClosed() {
-			t.Error("closed too soon")
+			t.Error("the host connection is closed before the linger time; want it open")
 		}
 		time.Sleep(time.Millisecond)
 		if !h.isClosed() {
@@ -259,7 +259,7 @@ func TestHostsEndClosesEachViewer(t *testing.T) {
 		d.want(greeted(5))
 		h.client.Closed(ahp.CloseHostOffline, "died")
 		if !slices.Equal(d.closes(), []ahp.CloseCode{ahp.CloseHostOffline}) {
-			t.Errorf("closed with %v", d.closes())
+			t.Errorf("the viewer was closed with %v; want CloseHostOffline", d.closes())
 		}
 	})
 }
@@ -295,7 +295,7 @@ func TestViewerBeyondABoundDelaysNoViewer(t *testing.T) {
 			t.Errorf("a viewer with %d bytes to keep was closed with %v; want CloseResync", maxHeldBytes, b.closes())
 		}
 		if len(a.closes()) != 0 {
-			t.Error("and others with it")
+			t.Error("the other viewers were closed too; want them open")
 		}
 	})
 }

@@ -263,7 +263,7 @@ func (c *clientEnd) Deliver(frames []routing.Frame) {
 		n := 0
 		decode(f.Data, func(payload, _ []byte, first, last, _ bool) {
 			if first != (len(c.piece) == 0) {
-				c.w.Errorf("a piece is the first: %t, but follows %q", first, c.piece)
+				c.w.Errorf("a piece is the first: %t, after the bytes %q; want a first piece only after none", first, c.piece)
 			}
 			if c.piece = append(c.piece, payload...); last {
 				c.got = append(c.got, string(c.piece))
@@ -295,7 +295,7 @@ func (c *clientEnd) closes() []ahp.CloseCode {
 func (c *clientEnd) send(message string) {
 	c.w.Helper()
 	if err := c.v.Send(context.Background(), []byte(message)); err != nil {
-		c.w.Errorf("send %s: %v", message, err)
+		c.w.Errorf("sending %s: %v; want no error", message, err)
 	}
 }
 

@@ -58,7 +58,7 @@ func TestEachPartLosesNothingAndMakesFigures(t *testing.T) {
 				t.Error(err)
 			}
 			if left, _ := os.ReadDir(dir); len(left) > 0 {
-				t.Errorf("%v is left", left)
+				t.Errorf("the files %v are left; want none", left)
 			}
 		})
 	}
@@ -67,7 +67,7 @@ func TestEachPartLosesNothingAndMakesFigures(t *testing.T) {
 func TestRunRejectsAnUnknownPart(t *testing.T) {
 	_, _, err := Run(t.Context(), Options{Progress: io.Discard}, "fanout", "typo")
 	if err == nil || !strings.Contains(err.Error(), `"typo"`) {
-		t.Errorf("Run(typo) = %v", err)
+		t.Errorf("Run with the part typo = %v; want an error that names it", err)
 	}
 }
 
@@ -82,7 +82,7 @@ func TestMedianRatioAndDifferenceOfSeries(t *testing.T) {
 	}
 	a, b := series{2, 9, 8, -1, 4}, series{1, 3, 0, 1, -2}
 	if got := fmt.Sprint(a.over(b), a.less(b)); got != "[2 3] [1 6 8 -2 6]" {
-		t.Errorf("over and less = %s", got)
+		t.Errorf("over and less return %s; want [2 3] [1 6 8 -2 6]", got)
 	}
 }
 
@@ -170,10 +170,10 @@ func TestDigitsRoundsFractions(t *testing.T) {
 func TestMachineNamesCoresKernelAndGo(t *testing.T) {
 	m := ThisMachine()
 	if m.Cores < 1 || !strings.HasPrefix(m.Kernel, "Linux ") || !strings.HasPrefix(m.Go, "go") || m.Load == "unknown" {
-		t.Errorf("machine %+v", m)
+		t.Errorf("the machine is %+v; want its cores, kernel, Go version and load", m)
 	}
 	if got := field("a : b\nmodel name\t: x: y\n", "model name"); got != "x: y" {
-		t.Errorf("field() = %q", got)
+		t.Errorf("field = %q; want x: y", got)
 	}
 }
 
@@ -187,12 +187,12 @@ func TestReadGoResultsCollectsRounds(t *testing.T) {
 		}
 	}
 	if got := fmt.Sprint(*results["write"], *results["encoding-json"], len(results)); got != "{[0.5729 0.5729] [1 1]} {[14.027 14.027] [10 10]} 2" {
-		t.Errorf("results %s", got)
+		t.Errorf("the results are %s; want two rounds of both benchmarks", got)
 	}
 	if readGoResults("BenchmarkGates/x 1 many ns/op", results) == nil {
 		t.Error("readGoResults accepts many ns/op; want an error")
 	}
 	if _, err := gateFigures(map[string]*goResult{}); err == nil {
-		t.Error("figures of nothing")
+		t.Error("gateFigures without results returns no error; want one")
 	}
 }

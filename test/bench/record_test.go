@@ -89,10 +89,10 @@ func TestTimeLeftNeedsAllDurations(t *testing.T) {
 	r := &Record{Parts: []RecordedPart{{"fanout", 40}, {"gate", 30}}}
 	list, err := chosen([]string{"gate", "fanout"})
 	if err != nil || len(list) != 2 || list[0].name != "fanout" {
-		t.Fatalf("chosen() = %v, %v", list, err)
+		t.Fatalf("chosen = %v, %v; want both parts, fanout first", list, err)
 	}
 	if got := r.left(list); got != "; about 1m10s left" {
-		t.Errorf("left() = %q", got)
+		t.Errorf("left = %q; want about 1m10s", got)
 	}
 	if all, _ := chosen(nil); r.left(all) != "" || slices.ContainsFunc(all, func(p part) bool { return p.asked }) {
 		t.Error("left() without known durations is not empty, or all parts include one that must be named")
@@ -119,7 +119,7 @@ func TestReadmeLinesNeedEveryFigure(t *testing.T) {
 	}
 	for _, want := range []string{"0.2 (0.2 to 0.2) MB leave", "tunnel 26 MB", "0.3 (0.3 to 0.3) ms more", "3 (3 to 3) million", "3 (3 to 3) times", " 1 (1 to 1) times as much as a single viewer", "cost 10 (10 to 10) times as much", "12 (12 to 12) KiB", "11 (11 to 11) KiB"} {
 		if !strings.Contains(string(lines), want) {
-			t.Errorf("%q is not in\n%s", want, lines)
+			t.Errorf("the lines lack %q:\n%s", want, lines)
 		}
 	}
 	for i := range figures {

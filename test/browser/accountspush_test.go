@@ -245,7 +245,7 @@ func TestEachAccountNotifiesThroughItsOwnSubscription(t *testing.T) {
 		t.Errorf("the subscriptions %s remain; want the page's own and atWork", got)
 	}
 	if got := eval[string](p, "Object.keys(localStorage).filter((k) => k.startsWith('told-') && k.includes('127.0.0.1')).join()"); got != "" {
-		t.Errorf("%s remains", got)
+		t.Errorf("the entries %s remain in the storage; want none", got)
 	}
 	p.toldOf("@work")
 	p.await("#told-off")

@@ -65,7 +65,7 @@ func (s *agentSite) works(p *page, long, stop, allow string) {
 	p.shot("agent-" + s.name + "-shell")
 	p.allowAsked("write "+filepath.Join(s.folder, "note.txt")+" written-by-the-agent", allow)
 	if text, err := os.ReadFile(filepath.Join(s.folder, "note.txt")); err != nil || string(text) != "written-by-the-agent\n" {
-		p.t.Errorf("the file has %q, %v", text, err)
+		p.t.Errorf("the file has %q, %v; want written-by-the-agent", text, err)
 	}
 	s.seesDiff(p)
 

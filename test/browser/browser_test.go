@@ -188,7 +188,7 @@ func eval[T any](p *page, script string, opts ...chromedp.EvaluateOption) T {
 		v, err = chromedp.Run(p.ctx, ask)
 	}
 	if err != nil {
-		p.t.Fatalf("%s: %v", script, err)
+		p.t.Fatalf("running %s: %v; want no error", script, err)
 	}
 	return v
 }
@@ -205,7 +205,7 @@ func navigated(err error) bool {
 func (p *page) leave(js string) {
 	p.t.Helper()
 	if _, err := chromedp.Run(p.ctx, chromedp.Evaluate[any](js)); err != nil && !errors.Is(err, chromedp.ErrTargetDetached) && !navigated(err) {
-		p.t.Fatalf("%s: %v", js, err)
+		p.t.Fatalf("running %s: %v; want no error", js, err)
 	}
 }
 

@@ -599,7 +599,7 @@ func (h *demoHost) canvas(t *testing.T) string {
 	channels, err := h.Canvases(canvasSession)
 	must(t, err)
 	if len(channels) == 0 {
-		t.Fatal("no canvas is open")
+		t.Fatal("the session has no open canvas; want one")
 	}
 	return channels[0]
 }

@@ -103,7 +103,7 @@ func (p *page) click(selector string) {
 			return false
 		}
 		if err := chromedp.Do(p.ctx, chromedp.MouseClickXY(at.X, at.Y)); err != nil && !navigated(err) {
-			p.t.Fatalf("click %s: %v", selector, err)
+			p.t.Fatalf("clicking %s: %v; want no error", selector, err)
 		}
 		said := eval[*string](p, fmt.Sprintf(looks, pressed, "found"), chromedp.EvalAwaitPromise)
 		if said != nil && *said != "hit" && *said != "gone" {

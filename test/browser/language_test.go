@@ -50,7 +50,7 @@ func TestConsoleSpeaksFourLanguages(t *testing.T) {
 			p.do(forms[2].size, colours("light"), chromedp.Navigate(s.console(s.token(time.Hour))))
 			p.wants("#sessions", "Fix the flaky login test")
 			if got := eval[string](p, "document.documentElement.lang + ' ' + document.documentElement.dir"); got != l.tag+" "+l.dir {
-				t.Errorf("the document is %s", got)
+				t.Errorf("the document's language and direction are %s; want %s", got, l.tag+" "+l.dir)
 			}
 			p.wants("#status-text", l.live)
 			p.inTongue(l, "inbox")

@@ -91,7 +91,7 @@ func layoutOf(text string) (lines []layoutLine) {
 func (p *page) laidOut(state, form string) {
 	p.t.Helper()
 	for bad := range strings.Lines(eval[string](p, overflows)) {
-		p.t.Errorf("%s %s: %s", state, form, bad)
+		p.t.Errorf("%s %s: an element does not fit: %s", state, form, bad)
 	}
 	file := filepath.Join(layouts, state+"-"+form+".txt")
 	machine := eval[string](p, machineScript)

@@ -156,7 +156,7 @@ func TestNothingIsLentWithoutConsent(t *testing.T) {
 	}
 	p.newFrame("/two", "document.body.innerText.includes('The page /two')")
 	if said, err := s.host.InvokeCanvas(browser, "back", nil); err != nil || !strings.Contains(string(said), "/one") {
-		t.Errorf("back: %s, %v", said, err)
+		t.Errorf("back returns %s, %v; want the page /one", said, err)
 	}
 	p.newFrame("/one", "document.body.innerText.includes('The page /one')")
 

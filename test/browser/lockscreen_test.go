@@ -50,7 +50,7 @@ func startLockScreen(t *testing.T, s *site) *lockScreen {
 	}))
 	t.Cleanup(service.Close)
 	if got := l.later(fmt.Sprintf(`import('/pages/keys.js').then((k) => k.call('POST', 'api/notify/ways', {kind: 'webhook', url: %q, details: true})).then((w) => w.kind)`, service.URL)); got != "webhook" {
-		t.Fatalf("the webhook: %s", got)
+		t.Fatalf("adding the webhook returns %s; want webhook", got)
 	}
 	// The browser keeps the worker while the test is attached. A script records the
 	// worker's requests, shortens its pauses, and lets it focus windows, which browsers
@@ -86,7 +86,7 @@ func (l *lockScreen) next(kind string) (m notify.Message) {
 		select {
 		case m = <-l.told:
 		case <-time.After(patience):
-			l.t.Fatalf("no %s was sent", kind)
+			l.t.Fatalf("no notification %s was sent in time; want one", kind)
 		}
 	}
 	return m
@@ -119,7 +119,7 @@ func (l *lockScreen) press(action, reply string) {
 	}); null`, reply, action))
 	l.worker.until("the press to be handled", patience, func() bool { return eval[any](l.worker, "self.over") != false })
 	if over := eval[any](l.worker, "self.over"); over != true {
-		l.t.Fatalf("the press: %v", over)
+		l.t.Fatalf("handling the press returns %v; want true", over)
 	}
 }
 

@@ -152,7 +152,7 @@ func (p *page) appSurroundings(f *page) {
 	p.click(".app-questions button.primary")
 	f.wants("#fact-keep", "{}")
 	if got := eval[string](p, "kept.length + ' ' + kept[0][0] + ' ' + kept[0][1].slice(0, 5)"); got != "1 tasks.txt blob:" {
-		p.t.Errorf("kept was %s", got)
+		p.t.Errorf("the application kept %s; want tasks.txt, once", got)
 	}
 
 	eval[any](f, "document.querySelector('#know').click()")
@@ -182,7 +182,7 @@ func TestMCPAppsApart(t *testing.T) {
 	p.say("mcp tool list_tasks")
 	p.wants(lastTurn+" .tool pre:last-child", `{"tasks":`)
 	if got := p.text(lastTurn + " .tool pre:last-child"); strings.Count(got, "Only once") != 1 {
-		t.Errorf("the tasks are %s", got)
+		t.Errorf("the tasks are %s; want the text Only once a single time", got)
 	}
 	shows := func(n int) {
 		t.Helper()

@@ -88,7 +88,7 @@ func firstLinkToMerge(t *testing.T, name, folder, allow string, command, environ
 		t.Errorf("the commit has the files %q; want note.txt", got)
 	}
 	if got := eval[string](p, overflows); got != "" {
-		t.Errorf("on a phone:\n%s", got)
+		t.Errorf("on a phone, these elements do not fit:\n%s", got)
 	}
 }
 
@@ -225,6 +225,6 @@ func TestFirstLinkToMergedChangeAtVSCode(t *testing.T) {
 		t.Errorf("the merged file contains %q, %v; want written-on-a-phone", got, err)
 	}
 	if got := eval[string](p, overflows); got != "" {
-		t.Errorf("on a phone:\n%s", got)
+		t.Errorf("on a phone, these elements do not fit:\n%s", got)
 	}
 }

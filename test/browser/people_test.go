@@ -182,7 +182,7 @@ func TestInstalledProgramsPairAndServe(t *testing.T) {
 	p.hostIs(hostName, "online")
 	p.wants("#sessions", "Fix the flaky login test")
 	if got := eval[string](p, overflows); got != "" {
-		t.Errorf("on a phone:\n%s", got)
+		t.Errorf("on a phone, these elements do not fit:\n%s", got)
 	}
 	p.save("installed")
 }
@@ -200,7 +200,7 @@ func sees(t *testing.T, p *page) {
 	p.wants("#invites", "bob")
 	p.wants("#invites", "by owner")
 	if got := eval[string](p, overflows); got != "" {
-		t.Errorf("on a phone:\n%s", got)
+		t.Errorf("on a phone, these elements do not fit:\n%s", got)
 	}
 	p.shot("people-team")
 	p.do(chromedp.EmulateViewport(1440, 900))

@@ -311,7 +311,7 @@ func (s *sealedSite) staysSealed(p *page) {
 	p.holds("an attempt", "window.opened.length > 0")
 	p.wants("#status-text", "not sealed")
 	if got := eval[string](p, "[...new Set(window.opened)].join()"); got != "ahp.sealed.1" {
-		t.Errorf("the page offers %s", got)
+		t.Errorf("the page offers the protocols %s; want ahp.sealed.1 alone", got)
 	}
 }
 

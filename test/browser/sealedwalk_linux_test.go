@@ -111,7 +111,7 @@ func (w *sealedWalk) within(output, pattern string) string {
 	w.t.Helper()
 	found := regexp.MustCompile(pattern).FindStringSubmatch(output)
 	if found == nil {
-		w.t.Fatalf("no %s in\n%s", pattern, output)
+		w.t.Fatalf("no text like %s in\n%s", pattern, output)
 	}
 	return found[1]
 }
@@ -264,7 +264,7 @@ func (w *sealedWalk) findsNothing(session string, before eavesdrop.Dump) {
 		list := data.Finds(pieces)
 		t.Logf("%s: %d bytes, %d of %d pieces", place, data.Size(), len(list), len(pieces))
 		if len(list) > 0 {
-			t.Errorf("%s: %q", place, eavesdrop.Some(list))
+			t.Errorf("%s contains plain text: %q; want none", place, eavesdrop.Some(list))
 		}
 	}
 }

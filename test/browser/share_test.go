@@ -54,7 +54,7 @@ func TestReadLinkOffersNoActions(t *testing.T) {
 	}
 	for _, selector := range []string{"#composer", "#stop", "#send", "#new-session", ".question button", "#canvas-close"} {
 		if p.shows(selector) {
-			t.Errorf("%s is offered", selector)
+			t.Errorf("%s is offered to a person who only reads; want it hidden", selector)
 		}
 	}
 	p.hasNoToken(token)

@@ -347,7 +347,7 @@ func startCutter(t *testing.T, target string) *cutter {
 			conn, err := c.Accept()
 			if err != nil {
 				if !errors.Is(err, net.ErrClosed) {
-					t.Errorf("proxy: %v", err)
+					t.Errorf("the proxy's Accept: %v; want net.ErrClosed at its end", err)
 				}
 				return
 			}
@@ -447,6 +447,6 @@ func (s *site) revoke(token string) {
 	}
 	_ = response.Body.Close()
 	if response.StatusCode != http.StatusOK {
-		s.t.Fatalf("revoke: HTTP %d", response.StatusCode)
+		s.t.Fatalf("revoking: HTTP %d; want 200", response.StatusCode)
 	}
 }

@@ -77,7 +77,7 @@ func (p *page) accessible(state string) {
 	var found []string
 	must(p.t, json.Unmarshal([]byte(eval[string](p, "window.found")), &found))
 	for _, f := range found {
-		p.t.Errorf("%s: %s", state, f)
+		p.t.Errorf("%s is not accessible: %s", state, f)
 	}
 }
 
@@ -115,7 +115,7 @@ func TestConsoleStatesAreAccessible(t *testing.T) {
 		t.Errorf("the coloured terminal output is shown as %q; want FAIL cart 2.1s", got)
 	}
 	if got := eval[string](p, "[...document.querySelectorAll('#turns .code, #turns code')].map((e) => getComputedStyle(e).textTransform).find((t) => t !== 'none') ?? 'none'"); got != "none" {
-		t.Errorf("code is shown in %s", got)
+		t.Errorf("code is shown with the text transform %s; want none", got)
 	}
 	p.seen("everything")
 	if got := eval[string](p, `((pre) => { const wraps = () => pre.classList.contains('wraps') + ' ' + getComputedStyle(pre.firstChild).whiteSpace;
@@ -162,7 +162,7 @@ func TestConsoleStatesAreAccessible(t *testing.T) {
 	p.say(`see \(\frac{1}{2}\), $5 or $10, $x^2$ and \(\href{javascript:alert(1)}{x}\) and \(\nonsense{\)`)
 	p.holds("two formulas", "document.querySelectorAll("+js(lastTurn+" .formula math")+").length >= 2 && document.querySelector("+js(lastTurn+" .formula mfrac")+") !== null")
 	if got := p.text(lastTurn + " .md"); !strings.Contains(got, "$5 or $10,") || !strings.Contains(got, `\nonsense{`) {
-		t.Errorf("the answer reads %q", got)
+		t.Errorf("the answer reads %q; want the dollar amounts and the damaged formula as text", got)
 	}
 	if eval[bool](p, "document.querySelector("+js(lastTurn+" .formula a, "+lastTurn+" .formula [href], "+lastTurn+" .formula annotation")+") !== null") {
 		t.Error("a formula contains a link; want none")
@@ -180,7 +180,7 @@ func TestConsoleStatesAreAccessible(t *testing.T) {
 		t.Errorf("%d diagrams and %d blocks with sources; want 1 and 2", n, blocks)
 	}
 	if got := eval[string](p, "[...document.querySelectorAll('iframe.sandbox')].map((f) => f.getAttribute('sandbox') + ' ' + new URL(f.src).pathname).sort().join()"); got != "allow-scripts /diagram.html,allow-scripts /math.html" {
-		t.Errorf("the frames are %s", got)
+		t.Errorf("the frames are %s; want a sandbox for each", got)
 	}
 	p.seen("diagram")
 
@@ -199,7 +199,7 @@ func (p *page) uses() {
 	p.wants("#usage .limits", "38 % used")
 	p.wants("#usage .limits", "93 % used")
 	if got := eval[string](p, "[...document.querySelectorAll('#usage [role=meter]')].map((m) => m.ariaValueNow + m.dataset.tone).join()"); got != "38,93bad" {
-		p.t.Errorf("the meters show %s", got)
+		p.t.Errorf("the meters show %s; want 38 and 93, the second as bad", got)
 	}
 	if bars, turns := p.count("#usage svg.bars g"), p.count("#turns > article"); bars != turns {
 		p.t.Errorf("the chart has %d bars for %d turns", bars, turns)
@@ -476,7 +476,7 @@ func (p *page) many() {
 		p.t.Errorf("%d sessions are in the page; want at most 100", n)
 	}
 	if n := p.count("#turns > article"); n > 21 {
-		p.t.Errorf("%d turns are drawn", n)
+		p.t.Errorf("%d turns are drawn; want at most 21", n)
 	}
 	p.enter("#search", "session 777")
 	p.until("the one session", patience, func() bool {

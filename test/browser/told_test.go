@@ -147,7 +147,7 @@ func (p *page) withoutRelay(s *site) {
 	p.wants("#hosts-note", "The relay is unreachable.")
 	p.wants("#chat-note", "opens when the host is online")
 	if got := eval[string](p, "JSON.stringify(performance.getEntriesByType('resource').filter((e) => e.transferSize > 0 && !e.name.includes('/api/')).map((e) => e.name))"); got != "[]" {
-		p.t.Errorf("the network gave %s", got)
+		p.t.Errorf("without a relay, the page loads %s from the network; want nothing", got)
 	}
 	s.proxy.restore()
 	p.wants("#status-text", "Live")

@@ -22,7 +22,7 @@ func TestReplaceKeepsTheTextAround(t *testing.T) {
 		}
 	}
 	if got, _ := os.ReadFile(file); string(got) != "a\n"+begins+"\nnew\n\n"+ends+"b\n" {
-		t.Errorf("the file is %q", got)
+		t.Errorf("the file is %q; want the new text between the marks", got)
 	}
 	for _, text := range []string{"a\n" + begins, "a\n" + ends} {
 		write(text)

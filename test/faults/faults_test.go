@@ -123,7 +123,7 @@ func TestNamesAreUnique(t *testing.T) {
 	names := map[string]bool{}
 	for _, row := range Rows() {
 		if names[row.Name()] {
-			t.Errorf("two rows are %q", row.Name())
+			t.Errorf("two rows have the name %q; want different names", row.Name())
 		}
 		names[row.Name()] = true
 	}

@@ -155,11 +155,11 @@ func TestScriptInstallsAndUpdates(t *testing.T) {
 			}
 			mustHave(t, bin, map[string]string{"host-agent": "1.1.0", "ahp-connect": "1.0.0", "relay": "1.1.0"})
 			if mark, err := os.ReadFile(filepath.Join(bin, ".host-agent.installed")); err != nil || string(mark) != "host-agent_1.1.0\n" {
-				t.Errorf("%q, %v", mark, err)
+				t.Errorf("the mark of the installation is %q, %v; want host-agent_1.1.0", mark, err)
 			}
 			left, _ := filepath.Glob(filepath.Join(home, "tmp*"))
 			if len(left) > 0 {
-				t.Error("left behind:", left)
+				t.Error("these files are left behind: ", left)
 			}
 		})
 	}
@@ -224,7 +224,7 @@ func TestNothingIsInstalled(t *testing.T) {
 					t.Errorf("%s: %v: %s; want %q", shellName, err, out, c.want)
 				}
 				if installed, _ := filepath.Glob(filepath.Join(home, ".local/bin/*")); len(installed) > 0 {
-					t.Errorf("%s: installed %v", shellName, installed)
+					t.Errorf("%s has installed %v; want nothing", shellName, installed)
 				}
 			}
 		})

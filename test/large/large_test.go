@@ -110,7 +110,7 @@ func TestLargeFramesPassUnchanged(t *testing.T) {
 				case <-time.After(20 * time.Millisecond):
 				}
 			}
-			t.Errorf("%s: a ping failed", id)
+			t.Errorf("no answer to the ping %s arrives; want one", id)
 		})
 	}
 	large := join(t, site, site.URL(), "large", refclient.Options{})
@@ -164,7 +164,7 @@ func wantPassed(t *testing.T, site *procs.Site, clients map[string]*refclient.Cl
 		wantSame(t, id, c.Frames(), conns[id].Sent)
 	}
 	if sent := conns["large"].Sent; !slices.ContainsFunc(sent, func(f []byte) bool { return bytes.Equal(f, read) }) {
-		t.Error("the host did not send the frame that the client received")
+		t.Error("the client received a frame that the host did not send; want one that it sent")
 	}
 	if got := conns["large"].Received; !bytes.Equal(got[len(got)-1], request) {
 		t.Error("the last frame at the host differs from the request which the client sent")

@@ -87,7 +87,7 @@ func TestJudgeFindsEachFault(t *testing.T) {
 				t.Errorf("%+v; want %d lost, %d repeated, %d in flight", r, test.lost, test.repeated, test.inFlight)
 			}
 			if (len(r.Faults) > 0) != (test.lost+test.repeated > 0) {
-				t.Errorf("faults %q", r.Faults)
+				t.Errorf("the faults are %q; want some only if messages are lost or repeated", r.Faults)
 			}
 		})
 	}
@@ -143,7 +143,7 @@ func TestViewerDetectsRepeatedMessages(t *testing.T) {
 		return strings.Join(v.faults, "; ")
 	}
 	if got := see(answer, action(2), action(3)); got != "" {
-		t.Errorf("faults %q", got)
+		t.Errorf("the faults are %q; want none", got)
 	}
 	for want, list := range map[string][]string{
 		"action 2 after 2": {answer, action(2), action(2)},

@@ -180,7 +180,7 @@ func (s *site) whole(ctx context.Context, crowd *load.Crowd, when string) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	if err := crowd.AwaitWhole(ctx); err != nil {
-		s.t.Fatalf("%s: %v", when, err)
+		s.t.Fatalf("%s: the clients have not received everything: %v", when, err)
 	}
 	for _, v := range crowd.Viewers {
 		if ends := v.Ends(); len(ends) > 0 {

@@ -274,9 +274,9 @@ func TestClientSpeaksOverAStream(t *testing.T) {
 		t.Errorf("SendBinary() = %v; want ErrUnsupported", err)
 	}
 	if err := c.Close(); err != nil {
-		t.Errorf("Close() = %v", err)
+		t.Errorf("Close = %v; want no error", err)
 	}
 	if err := <-served; err != nil {
-		t.Errorf("ServeStdio() = %v", err)
+		t.Errorf("ServeStdio = %v; want no error", err)
 	}
 }

@@ -50,7 +50,7 @@ func TestEachScenarioMakesRows(t *testing.T) {
 			}
 			rows, err := run(ctx, c)
 			if err != nil || len(rows) == 0 {
-				t.Fatalf("%v, %v", rows, err)
+				t.Fatalf("the rows are %v, %v; want at least one", rows, err)
 			}
 			for _, r := range rows {
 				t.Logf("%s: %s", r.Name, r.Got)
@@ -113,7 +113,7 @@ func TestRealHostAgentsMakeRows(t *testing.T) {
 	for _, r := range rows {
 		t.Logf("%s: %s", r.Name, r.Got)
 		if r.Wanted == "0" && !r.Good {
-			t.Errorf("%s: %s", r.Name, r.Got)
+			t.Errorf("%s: %s; want 0", r.Name, r.Got)
 		}
 	}
 }

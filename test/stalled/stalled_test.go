@@ -296,7 +296,7 @@ func TestStalledClientsStayWithinMemory(t *testing.T) {
 	}
 	said.Wait()
 	if _, err := s.dial(ctx, s.token(), "late"); err != nil {
-		t.Errorf("one more client: %v", err)
+		t.Errorf("a further client's connection: %v; want no error", err)
 	}
 	kills, err := group.Kills()
 	if err != nil {

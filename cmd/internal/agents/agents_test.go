@@ -77,7 +77,7 @@ func TestRepositoriesAreFoundNearby(t *testing.T) {
 	}
 	t.Setenv("HOME", home)
 	if got, err := folders(nil); err != nil || len(got) != 2 {
-		t.Errorf("folders = %v, %v", got, err)
+		t.Errorf("folders = %v, %v; want 2", got, err)
 	}
 	t.Setenv("HOME", t.TempDir())
 	if _, err := folders(nil); !errors.Is(err, errNoFolder) {
@@ -96,10 +96,10 @@ func TestCommandBelongsToOneAgent(t *testing.T) {
 	}
 	list, err := (&Flags{Agent: []string{"mine"}}).Programs([]string{"--", "true"})
 	if err != nil || len(list) != 1 || list[0].Name != "mine" {
-		t.Errorf("Programs = %v, %v", list, err)
+		t.Errorf("Programs = %v, %v; want mine alone", list, err)
 	}
 	pinned, err := (&Flags{Agent: []string{"mine=" + list[0].Path()}}).Pinned()
 	if err != nil || len(pinned) != 1 || pinned[0] != "mine="+list[0].Path() {
-		t.Errorf("Pinned = %v, %v", pinned, err)
+		t.Errorf("Pinned = %v, %v; want mine with its path", pinned, err)
 	}
 }

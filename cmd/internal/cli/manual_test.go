@@ -56,7 +56,7 @@ func TestManPageHasEachCommand(t *testing.T) {
 	}
 	for _, not := range []string{"Inner", "inner", "secret", "man\n"} {
 		if strings.Contains(page, not) {
-			t.Errorf("the page has %q", not)
+			t.Errorf("the page contains %q; want no hidden flags or commands", not)
 		}
 	}
 }

@@ -80,7 +80,7 @@ func TestQRCodeOnTerminals(t *testing.T) {
 			t.Errorf("with %d columns, the printed text is %q; want a QR code only if it fits", test.columns, got)
 		}
 		if !test.want && !strings.Contains(said.String(), "columns wide") {
-			t.Errorf("%d columns: said %q", test.columns, said.String())
+			t.Errorf("with %d columns, the text is %q; want the needed number of columns", test.columns, said.String())
 		}
 	}
 }

@@ -40,7 +40,7 @@ func TestReferenceContainsEveryFlag(t *testing.T) {
 		"| `--how=soft\\|hard` | `TOY_HOW` | `soft` | How. |\n", "| `--pot=STRING` | `TOY_POT` | required | In it. |\n", "| `--log-level=LEVEL` | `TOY_LOG_LEVEL` | `info` |",
 	} {
 		if !strings.Contains(string(all), want) {
-			t.Errorf("no %q in\n%s", want, all)
+			t.Errorf("the reference lacks %q:\n%s", want, all)
 		}
 	}
 	if bytes.Contains(all, []byte("business")) || bytes.Contains(all, []byte("idden")) {
@@ -57,7 +57,7 @@ func TestDifferentReferenceIsReported(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := new(toy).program().CheckReference(file, false); err == nil || errors.Is(err, ErrOldReference) != old {
-			t.Errorf("%q: %v", text, err)
+			t.Errorf("CheckReference of %q: %v; want an error, and ErrOldReference only for old text", text, err)
 		}
 	}
 	if err := os.WriteFile(file, []byte("a\n<!-- begin toy -->\nx\n<!-- end toy -->\nb\n"), 0o600); err != nil {
@@ -71,6 +71,6 @@ func TestDifferentReferenceIsReported(t *testing.T) {
 	}
 	text, err := os.ReadFile(file)
 	if err != nil || !bytes.HasPrefix(text, []byte("a\n<!-- begin toy -->\n## toy\n")) || !bytes.HasSuffix(text, []byte("\n<!-- end toy -->\nb\n")) {
-		t.Errorf("%v, %s", err, text)
+		t.Errorf("reading the updated file: %v, %s; want the text around the reference unchanged", err, text)
 	}
 }

@@ -67,16 +67,16 @@ func TestEndIsALineOfTheLog(t *testing.T) {
 	var out bytes.Buffer
 	(&Common{LogFormat: "text"}).Ended(&out, "relay", errors.New("relay: no \"keys\""))
 	if got := out.String(); got != "relay: no \"keys\"\n" {
-		t.Errorf("text: %q", got)
+		t.Errorf("the line in text form is %q; want the error alone", got)
 	}
 	out.Reset()
 	c := &Common{LogFormat: "json", LogLevel: slog.LevelDebug}
 	c.Ended(&out, "relay", errors.New("no \"keys\""))
 	var line struct{ Level, Msg, Command, Error string }
 	if err := json.Unmarshal(out.Bytes(), &line); err != nil || line.Level != "ERROR" || line.Command != "relay" || line.Error != `no "keys"` {
-		t.Errorf("json: %s, %v", out.String(), err)
+		t.Errorf("the line in JSON form is %s, %v; want the level, the command and the error", out.String(), err)
 	}
 	if args := c.Args(); !slices.Equal(args, []string{"--log-format", "json", "--log-level", "DEBUG"}) {
-		t.Errorf("arguments %q", args)
+		t.Errorf("Args = %q; want both log flags", args)
 	}
 }

@@ -151,7 +151,7 @@ func TestHistoriesAgree(t *testing.T) {
 		}
 	})
 	if text, err := os.ReadFile(filepath.Join(folder, "note.txt")); err != nil || string(text) != "some text\n" {
-		t.Errorf("the file has %q, %v", text, err)
+		t.Errorf("the file has %q, %v; want some text", text, err)
 	}
 	chat, err := d.Chat(t.Context(), d.chat)
 	if err != nil {
@@ -202,10 +202,10 @@ func TestOptionsFollow(t *testing.T) {
 	var made acp.NewSessionResponse
 	e.call("session/new", acp.NewSessionRequest{Cwd: "/no/such/folder", McpServers: []acp.McpServer{}}, &made)
 	if made.Modes == nil || made.Modes.CurrentModeID != "ask" || len(made.Modes.AvailableModes) != 3 || made.Modes.AvailableModes[1].Name != "Plan" {
-		t.Errorf("the modes are %+v", made.Modes)
+		t.Errorf("the modes are %+v; want three, with ask chosen", made.Modes)
 	}
 	if len(made.ConfigOptions) != 2 || made.ConfigOptions[1].Category != acp.SessionConfigOptionCategoryModel || string(made.ConfigOptions[1].CurrentValue) != `"small"` {
-		t.Errorf("the options are %+v", made.ConfigOptions)
+		t.Errorf("the options are %+v; want two, with the model small", made.ConfigOptions)
 	}
 	e.call("session/set_mode", acp.SetSessionModeRequest{SessionID: made.SessionID, ModeID: "plan"}, nil)
 	e.await("the mode", func() bool { return has(e.seen(), acp.UpdateCurrentModeUpdate, `"plan"`) })
@@ -230,7 +230,7 @@ func TestOptionsFollow(t *testing.T) {
 	e.await("the usage", func() bool { return has(e.seen(), acp.UpdateUsageUpdate, "200000", "USD") })
 	updates, _ := e.prompt(made.SessionID, "plan")
 	if i := slices.IndexFunc(updates, func(u update) bool { return u.kind == acp.UpdatePlan }); i < 0 || len(updates[i].entries) != 3 || updates[i].entries[1].Status != "in_progress" {
-		t.Error("the plan is missing")
+		t.Error("the updates lack the plan's three entries; want them")
 	}
 }
 

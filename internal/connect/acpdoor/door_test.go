@@ -358,7 +358,7 @@ func TestEditorDrivesASession(t *testing.T) {
 
 	updates, done := e.prompt(id, "hello")
 	if got := said(updates, acp.UpdateAgentMessageChunk); got != "Hello, world!" || done.StopReason != acp.StopReasonEndTurn || said(updates, acp.UpdateUserMessageChunk) != "" {
-		t.Errorf("hello: %q, %+v", got, done)
+		t.Errorf("the turn hello: %q, %+v; want Hello, world! at the turn's end", got, done)
 	}
 	if done.Usage == nil || done.Usage.InputTokens != 1 {
 		t.Errorf("the turn's usage is %+v; want 1 input token", done.Usage)
@@ -366,12 +366,12 @@ func TestEditorDrivesASession(t *testing.T) {
 
 	updates, _ = e.prompt(id, "tool")
 	if got := tools(updates)["tc-1"]; got.Status != acp.ToolCallStatusCompleted || got.Title != "Ran echo tool" || got.Content[0].Content.Text != "echoed" {
-		t.Errorf("tool: %+v", got)
+		t.Errorf("the tool call is %+v; want it completed, with the text echoed", got)
 	}
 
 	updates, _ = e.prompt(id, "show everything")
 	if got := said(updates, acp.UpdateAgentThoughtChunk); !strings.Contains(got, "smells of **time**") {
-		t.Errorf("the reasoning is %q", got)
+		t.Errorf("the reasoning is %q; want the text about time", got)
 	}
 	all := tools(updates)
 	if got := all["tc-failed"]; got.Status != acp.ToolCallStatusFailed || got.Kind != acp.ToolKindExecute || string(got.RawInput) != `{"command":"go test ./cart"}` {
@@ -379,14 +379,14 @@ func TestEditorDrivesASession(t *testing.T) {
 	}
 	if got := all["tc-edited"]; len(got.Content) != 1 || got.Content[0].Type != acp.ToolCallContentDiff || got.Content[0].Path != "/demo/shop/session.go" ||
 		!strings.Contains(got.Content[0].OldText, "time.Now()") || !strings.Contains(got.Content[0].NewText, "newSession(now time.Time)") {
-		t.Errorf("the edit is %+v", got)
+		t.Errorf("the edit is %+v; want the difference in session.go", got)
 	}
 	if got := all["tc-image"]; len(got.Content) != 1 || got.Content[0].Content.Type != acp.ContentBlockImage {
-		t.Errorf("the picture is %+v", got)
+		t.Errorf("the picture is %+v; want one image", got)
 	}
 
 	if err := e.conn.Call(t.Context(), "session/prompt", promptOf(id, "error"), nil); err == nil || !strings.Contains(err.Error(), "Something went wrong") {
-		t.Errorf("a failed turn: %v", err)
+		t.Errorf("a failed turn: %v; want that something went wrong", err)
 	}
 
 	updates, _ = e.prompt(id, "terminal")
@@ -403,7 +403,7 @@ func TestEditorDrivesASession(t *testing.T) {
 	var list acp.ListSessionsResponse
 	e.call("session/list", acp.ListSessionsRequest{}, &list)
 	if len(list.Sessions) != 4 || !slices.ContainsFunc(list.Sessions, func(i acp.SessionInfo) bool { return i.SessionID == id && i.Cwd == "/demo/shop" && i.UpdatedAt != "" }) {
-		t.Errorf("the list is %+v", list)
+		t.Errorf("the list is %+v; want four sessions, with the new one", list)
 	}
 	var none acp.ListSessionsResponse
 	e.call("session/list", acp.ListSessionsRequest{Cwd: "/elsewhere"}, &none)
@@ -545,13 +545,13 @@ func TestPermissionShowsEverything(t *testing.T) {
 			kinds[o.OptionID] = o.Kind
 		}
 		if kinds["allow-once"] != acp.PermissionOptionKindAllowOnce || kinds["allow-session"] != acp.PermissionOptionKindAllowAlways || kinds["skip"] != acp.PermissionOptionKindRejectOnce {
-			t.Errorf("%s offers %v", c.prompt, p.Options)
+			t.Errorf("the prompt %s offers the options %v; want one of each kind", c.prompt, p.Options)
 		}
 		if c.prompt == "permission" && (string(p.ToolCall.RawInput) != `"echo test"` || p.ToolCall.Title != "Run a test command") {
 			t.Errorf("the permission request is %+v; want the command and the title", p.ToolCall)
 		}
 		if c.prompt == "edit" && (len(p.ToolCall.Content) != 2 || p.ToolCall.Content[1].Path != "/demo/shop/session_test.go" || !strings.Contains(p.ToolCall.Content[0].NewText, "now time.Time")) {
-			t.Errorf("the edit shows %+v", p.ToolCall.Content)
+			t.Errorf("the edit shows %+v; want both files with their new text", p.ToolCall.Content)
 		}
 		r.Reply(selected(c.option), nil)
 		if c.want == "" {
@@ -616,7 +616,7 @@ func TestQuestionsAreForms(t *testing.T) {
 		t.Fatal(err)
 	}
 	if f := p.RequestedSchema.Properties; len(f) != 5 || f["runs"].Type != "integer" || f["race"].Type != "boolean" || len(f["where"].OneOf) != 2 || len(f["what"].Items.AnyOf) != 3 || !slices.Equal(p.RequestedSchema.Required, []string{"name"}) {
-		t.Errorf("the form is %+v", p.RequestedSchema)
+		t.Errorf("the form is %+v; want five questions of their types", p.RequestedSchema)
 	}
 	r.Reply(acp.CreateElicitationResponse{Action: "accept", Content: map[string]json.RawMessage{
 		"name": json.RawMessage(`"fix"`), "runs": json.RawMessage("7"), "race": json.RawMessage("true"), "where": json.RawMessage(`"ci"`), "what": json.RawMessage(`["cart","web"]`),
@@ -690,7 +690,7 @@ func TestTerminalIsText(t *testing.T) {
 	e := s.open(t, acp.ClientCapabilities{}, nil)
 	updates, _ := e.prompt(e.create(), "terminal")
 	if got := tools(updates)["tc-term"]; len(got.Content) != 1 || !strings.HasPrefix(got.Content[0].Content.Text, "```console\n") || !strings.Contains(got.Content[0].Content.Text, "hello from the terminal") {
-		t.Errorf("the terminal is %+v", got)
+		t.Errorf("the terminal is %+v; want its output as a code block", got)
 	}
 }
 
@@ -728,7 +728,7 @@ func TestFirstAnswerCounts(t *testing.T) {
 		t.Errorf("the tool call that the phone refused is %+v; want failed", got)
 	}
 	if got := said(e.seen(), acp.UpdateAgentMessageChunk); got != "Denied." {
-		t.Errorf("the turn says %q", got)
+		t.Errorf("the turn says %q; want Denied", got)
 	}
 	if err := phone.Say(t.Context(), at.DefaultChat, "phones-turn", client.Message{Text: "hello"}, false); err != nil {
 		t.Fatal(err)
@@ -790,7 +790,7 @@ func TestErrorsNameTheRemedy(t *testing.T) {
 	}
 	nowhere := s.open(t, everything, func(c *acpdoor.Config) { c.Host = "nowhere" })
 	if err := nowhere.conn.Call(t.Context(), "session/new", acp.NewSessionRequest{Cwd: "/"}, nil); err == nil || !strings.Contains(err.Error(), "under that name; ahp-connect hosts lists") {
-		t.Errorf("an unknown host: %v", err)
+		t.Errorf("session/new at an unknown host: %v; want the way to list the hosts", err)
 	}
 	low, err := s.Token(func(c *auth.Client) { c.Access = auth.AccessRead })
 	if err == nil {

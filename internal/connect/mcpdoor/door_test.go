@@ -125,7 +125,7 @@ func TestAgentDrivesASession(t *testing.T) {
 	answer["digest"] = asked[2]
 	a.must(`Answered`, "answer_question", answer)
 	if text, failed := a.use("answer_question", answer); !failed || !strings.Contains(text, "no longer open") {
-		t.Errorf("a second answer: %q", text)
+		t.Errorf("a second answer: %q; want that the question is no longer open", text)
 	}
 
 	resource, err := a.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: "ahp-transcript://laptop/" + session})

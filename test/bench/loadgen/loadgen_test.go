@@ -66,7 +66,7 @@ func FuzzFormatCheck(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		n, _, ok := format.Check(b)
 		if ok && !bytes.HasSuffix(b, append(format.content(n), textEnd...)) {
-			t.Errorf("%q is good", b)
+			t.Errorf("Check accepts %q; want an error", b)
 		}
 	})
 }
@@ -219,7 +219,7 @@ func TestSummarySortsDelays(t *testing.T) {
 		delays = append(delays, time.Duration(200-i))
 	}
 	if got := summary(delays); got != (Delays{200, 101, 199, 200}) {
-		t.Errorf("summary = %+v", got)
+		t.Errorf("summary = %+v; want 200, 101, 199 and 200", got)
 	}
 	if got := summary(nil); got != (Delays{}) {
 		t.Errorf("summary of no delays = %+v; want zeros", got)
@@ -331,7 +331,7 @@ func testWriter(t *testing.T, role string) {
 	var reply StreamReply
 	call(t, host, "Host.Stream", StreamArgs{Channels: []string{testChannel}, Size: 512, Feed: at.Feed, Pace: Pace{Burst: 300}, Readers: 3}, &reply)
 	if reply.Delivered != 900 {
-		t.Errorf("%+v", reply)
+		t.Errorf("the reply is %+v; want 900 messages delivered", reply)
 	}
 }
 
@@ -341,7 +341,7 @@ func TestProcessReportsProcessorTimeUntilItEnds(t *testing.T) {
 	p := start(t, t.TempDir(), HostRole)
 	call(t, p, "Host.URL", None{}, new(string)) // makes the process use some processor time
 	if used, err := CPU(p.Pid()); err != nil || used <= 0 {
-		t.Errorf("CPU = %v, %v", used, err)
+		t.Errorf("CPU = %v, %v; want some processor time", used, err)
 	}
 	if err := p.Call("Host.Said", 3, &None{}); err == nil {
 		t.Error("a call with wrong arguments succeeds; want an error")

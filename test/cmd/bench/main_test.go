@@ -11,7 +11,7 @@ import (
 func TestBadArgumentsAreRefused(t *testing.T) {
 	for _, args := range [][]string{{"--no-such-flag"}, {"--rounds", "x"}, {"no-such-part"}, {"--rounds", "0"}, {"--record", "--tiny"}, {"plot", "fanout"}} {
 		if err := run(t.Context(), args, io.Discard, io.Discard); err == nil {
-			t.Errorf("run(%q) succeeded", args)
+			t.Errorf("run(%q) returns no error; want one", args)
 		}
 	}
 }

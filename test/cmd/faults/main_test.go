@@ -14,11 +14,11 @@ func TestNamedRowsArePrinted(t *testing.T) {
 		t.Fatal(err)
 	}
 	if out.String() != "relay: kill -9\nhost: kill -9\n" {
-		t.Errorf("--list printed %q", out.String())
+		t.Errorf("--list prints %q; want the two rows", out.String())
 	}
 	for _, args := range [][]string{{"--list", "--only", "["}, {"--list", "--only", "no such row"}, {"extra"}} {
 		if err := run(t.Context(), args, &out, &errs); err == nil {
-			t.Errorf("run(%q) succeeded", args)
+			t.Errorf("run(%q) returns no error; want one", args)
 		}
 	}
 }
@@ -33,7 +33,7 @@ func TestTextAboveTheTableIsKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, _ := os.ReadFile(file); string(got) != "head\n"+marker+"\nnew\n" {
-		t.Errorf("the file is %q", got)
+		t.Errorf("the file is %q; want the head, the mark and the new text", got)
 	}
 	if err := os.WriteFile(file, []byte("head\n"), 0o600); err != nil {
 		t.Fatal(err)

@@ -46,7 +46,7 @@ func TestEachTrialIsRecorded(t *testing.T) {
 			rows = append(rows, line)
 		}
 		if strings.Contains(line, "BROKEN") {
-			t.Error("recorded: ", line)
+			t.Error("a trial is recorded as broken: ", line)
 		}
 	}
 	if len(rows) != len(trials()) {

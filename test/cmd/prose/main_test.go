@@ -49,7 +49,7 @@ func TestUnknownNamesAreReported(t *testing.T) {
 		"README.md: pond.Swan", "README.md: Duck.Wings", "README.md: pond/lake.go", "README.md: TestDuckSinks",
 	} {
 		if !strings.Contains(out.String(), want+" does not exist\n") {
-			t.Errorf("%s is not reported", want)
+			t.Errorf("the unknown name %s is not reported; want it reported", want)
 		}
 	}
 	if got := strings.Count(out.String(), "does not exist"); got != 8 {

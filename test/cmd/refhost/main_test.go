@@ -58,7 +58,7 @@ func TestHostServesAUnixSocket(t *testing.T) {
 	}
 	cancel()
 	if err := <-ended; err != nil {
-		t.Errorf("run() = %v", err)
+		t.Errorf("run = %v; want no error", err)
 	}
 	<-c.Done()
 	if code, _ := c.CloseStatus(); code != 1001 {
@@ -70,7 +70,7 @@ func TestHostServesAUnixSocket(t *testing.T) {
 func TestBadFlagsAreRefused(t *testing.T) {
 	for _, args := range [][]string{{"--terminals", "vt100"}, {"--root", "/nonexistent"}, {"--listen", "nowhere:-1"}, {"extra"}} {
 		if err := run(t.Context(), args, nil, io.Discard, io.Discard); err == nil {
-			t.Errorf("run(%q) succeeded", args)
+			t.Errorf("run(%q) returns no error; want one", args)
 		}
 	}
 }
@@ -132,6 +132,6 @@ func TestMCPOverStdio(t *testing.T) {
 	}
 	c.Close()
 	if err := <-ended; err != nil {
-		t.Errorf("run = %v", err)
+		t.Errorf("run = %v; want no error", err)
 	}
 }
