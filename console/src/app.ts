@@ -523,5 +523,15 @@ export const { absent, conversation, hosts, lender, links, questions, remembered
 /** The place in view, read-only. */
 export const view: Readonly<Pick<App, 'here' | 'host' | 'session' | 'chat' | 'chatUri' | 'folders' | 'link' | 'onlyHost' | 'pane' | 'dialog' | 'search'>> = app;
 
-/** Functions that go to other places. */
-export const nav: Pick<App, 'open' | 'openSession' | 'openQuestion' | 'seek' | 'showPane' | 'chooseChat' | 'signIn' | 'addressOf'> = app;
+/** Functions that go to other places, or look again. */
+export const nav: Pick<App, 'open' | 'openSession' | 'openQuestion' | 'seek' | 'showPane' | 'chooseChat' | 'signIn' | 'addressOf' | 'retry'> = app;
+
+/** The person's token or device, and further accounts. */
+export const person: Readonly<Pick<App, 'token' | 'byDevice' | 'byDeviceAt' | 'accounts' | 'accountsChanged'>> = app;
+
+/** Receivers of a host's messages. Modules that are loaded later set them. */
+export const receivers: Pick<App, 'mcpSaid' | 'deliver'> = app;
+
+export function draw(): void {
+  app.draw();
+}

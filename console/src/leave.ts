@@ -2,7 +2,7 @@
 // for them, and nothing from a different account. The register goes first: see registered.ts.
 
 import { type Account, accounts, keepPage, remove } from './accounts';
-import { app } from './app';
+import { person, remembered } from './app';
 import * as device from './device';
 import { forgetKeys } from './left';
 import { forgetPins } from './pins';
@@ -22,7 +22,7 @@ export async function leaveAll(all = accounts()): Promise<void> {
   const ways = all.map(({ name }) => wayHere(`@${name}`));
   const subscriptions = all.map(({ name }) => forget(`@${name}`)); // must begin while the account is still known
   for (const { name } of all) remove(name);
-  app.accountsChanged();
+  person.accountsChanged();
   await Promise.all([sweep(), keepPage(), ...subscriptions, ...all.map((a, i) => end(a, ways[i]))].map((done) => done.catch(() => {})));
 }
 
@@ -36,7 +36,7 @@ export async function sweep(): Promise<void> {
 async function end(account: Account, way: string): Promise<void> {
   const { name, relay, token } = account;
   forgetDetails(`@${name}`);
-  app.remembered.forget(`@${name}`);
+  remembered.forget(`@${name}`);
   const self = token === undefined ? await device.takeOut(account) : undefined;
   const ways = way ? [`api/notify/ways/${encodeURIComponent(way)}`] : [];
   const told = self ? device.signOut(account, self, ways) : Promise.all(ways.map((path) => fetch(`${relay}/${path}`, { method: 'DELETE', headers: { Authorization: `Bearer ${token}` } })));

@@ -2,7 +2,7 @@
 
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { accounts, add, admit, begunKey, keepPage, nameFor, originOf, type Account, type Known } from '../accounts';
-import { app } from '../app';
+import { nav, person } from '../app';
 import * as device from '../device';
 import { leave } from '../leave';
 import { elsewhere, further, relay } from '../pins';
@@ -30,17 +30,17 @@ export function AccountList({ now }: { now: number }) {
       <h3 id="accounts-title">{t`Further accounts`}</h3>
       <ul id="accounts" class="cards" aria-labelledby="accounts-title">
         {accounts().map((a) => {
-          const known = app.accounts.of(a);
+          const known = person.accounts.of(a);
           return (
             <li key={a.name} data-account={a.name} class="row item-card">
               <span class="grow"><span class="row start"><b>{a.name}</b>{known && <Badge tone={known.why ? 'bad' : 'ok'}>{known.why ? t`not connected` : t`signed in`}</Badge>}</span>
                 <span class="dim">{known?.why || (known ? whose(a, known, now) : siteOf(a.relay))}</span></span>
-              <button type="button" class="danger small" onClick={() => app.open({ kind: 'confirm', title: t`Remove this account?`, says: t`The hosts of ${a.name} leave this page.`, yes: t`Remove`, act: () => leave(a) })}>{t`Remove`}</button>
+              <button type="button" class="danger small" onClick={() => nav.open({ kind: 'confirm', title: t`Remove this account?`, says: t`The hosts of ${a.name} leave this page.`, yes: t`Remove`, act: () => leave(a) })}>{t`Remove`}</button>
             </li>
           );
         })}
       </ul>
-      {accounts().length < mostAccounts && <div class="row start"><button id="add-account" type="button" onClick={() => app.open({ kind: 'account' })}>{t`Add an account`}</button></div>}
+      {accounts().length < mostAccounts && <div class="row start"><button id="add-account" type="button" onClick={() => nav.open({ kind: 'account' })}>{t`Add an account`}</button></div>}
     </section>
   );
 }
@@ -59,7 +59,7 @@ export function AddAccount({ first }: { first?: Account }) {
     if (first) finish(first);
     return () => gone.current.abort();
   }, []);
-  const close = () => app.open(null);
+  const close = () => nav.open(null);
 
   const finish = async (account: Account) => {
     setDoing({ name: 'working' });
@@ -67,13 +67,13 @@ export function AddAccount({ first }: { first?: Account }) {
     try {
       if (account.token === undefined) await device.signIn(account, deviceName(), (asked) => setDoing({ name: 'code', asked }), gone.current.signal);
       add(account);
-      const why = await app.accounts.ask(account);
+      const why = await person.accounts.ask(account);
       if (why) {
         await leave(account); // with its key
         throw new Error(why);
       }
-      app.accountsChanged();
-      app.open({ kind: 'status' });
+      person.accountsChanged();
+      nav.open({ kind: 'status' });
     } catch (err) {
       if (gone.current.signal.aborted) return;
       setDoing({ name: 'form' });

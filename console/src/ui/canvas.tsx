@@ -2,7 +2,7 @@
 
 import { useEffect, useLayoutEffect, useRef } from 'preact/hooks';
 import { accountOf } from '../accounts';
-import { app, conversation, lender, requests, rights } from '../app';
+import { conversation, draw, lender, nav, receivers, requests, rights, view } from '../app';
 import { elsewhere, Frame, type Ticket } from '../canvas';
 import type { Instance } from '../lend';
 import { relay } from '../pins';
@@ -16,7 +16,7 @@ import { t } from '../language';
 /** Returns the web address of the content, if the relay has a canvas domain. */
 async function ticketOf(channel: string, uri: string): Promise<Ticket> {
   // This page's policy permits frames only from the canvas domain of its own relay.
-  if ((accountOf(app.host)?.relay ?? relay()) !== relay()) return { url: '', expires: 0, code: -32601, why: '' };
+  if ((accountOf(view.host)?.relay ?? relay()) !== relay()) return { url: '', expires: 0, code: -32601, why: '' };
   try {
     const { url, expires } = await requests.request('relay/canvasTicket', { channel, uri });
     return { url: elsewhere(url, location.origin), expires: Date.parse(text(expires)) || Infinity };
@@ -27,8 +27,8 @@ async function ticketOf(channel: string, uri: string): Promise<Ticket> {
 
 /** Sends a canvas's message to its provider. AHP has no such message since 0.10. */
 function tell(channel: string, payload: unknown): void {
-  const { link } = app;
-  const registered = link?.store.canvasesOf(app.session).some((c) => c.channel === channel && c.registered);
+  const { link } = view;
+  const registered = link?.store.canvasesOf(view.session).some((c) => c.channel === channel && c.registered);
   if (link?.live && !rights.readOnly && !registered) link.conn!.dispatch(channel, { type: 'canvas/message', payload });
 }
 
@@ -63,7 +63,7 @@ class Holder {
       message: (payload: unknown) => { if (!own) tell(channel, payload); }, // this device is the provider
       state: (shown: Shown) => {
         this.shown = shown;
-        app.draw();
+        draw();
       },
     });
     const again = turn !== this.#turn;
@@ -89,19 +89,19 @@ export function CanvasPane() {
   holder.current ??= new Holder();
   const { current } = holder;
   const title = useRef<HTMLHeadingElement>(null);
-  const { link } = app;
-  const channel = app.pane?.kind === 'canvas' ? app.pane.channel : '';
+  const { link } = view;
+  const channel = view.pane?.kind === 'canvas' ? view.pane.channel : '';
   const state = channel ? link?.store.get<CanvasState>(channel) : undefined;
   const live = Boolean(link?.live);
-  const ref = channel && link ? link.store.canvasesOf(app.session).find((c) => c.channel === channel) : undefined;
+  const ref = channel && link ? link.store.canvasesOf(view.session).find((c) => c.channel === channel) : undefined;
   useEffect(() => {
-    app.deliver = (to, payload) => current.deliver(to, payload);
+    receivers.deliver = (to, payload) => current.deliver(to, payload);
     return () => { // the sign-in page shows no canvas
-      app.deliver = () => {};
+      receivers.deliver = () => {};
       current.follow('', undefined, false);
     };
   }, []);
-  const own = lender.instanceOf(link, app.session, state);
+  const own = lender.instanceOf(link, view.session, state);
   const camera = own?.kind === 'camera';
   useLayoutEffect(() => current.follow(channel, camera ? undefined : state, live, own));
   useLayoutEffect(() => { if (channel) title.current?.focus({ preventScroll: true }); }, [channel]);
@@ -116,7 +116,7 @@ export function CanvasPane() {
           <h2 id="canvas-title" tabIndex={-1} ref={title}>{canvasTitle(state ?? ref)}</h2>
           <span id="canvas-badge" class="badge" data-tone={stale || ended ? 'wait' : 'ok'}>{ended ? 'ended' : stale ? 'stale' : text(state?.availability)}</span>
           <button id="canvas-close" class="danger" type="button" disabled={!live} hidden={rights.readOnly || ref?.registered === true} onClick={() => conversation.perform(channel, { type: 'canvas/closeRequested' })}>{t`Close`}</button>
-          <button id="canvas-hide" type="button" onClick={() => app.showPane(null)}>{t`Hide`}</button>
+          <button id="canvas-hide" type="button" onClick={() => nav.showPane(null)}>{t`Hide`}</button>
         </div>
         <p id="canvas-status" class="dim" role="status">{[text(state?.status), shown.name === 'shown' && shown.why].filter(Boolean).join(' · ')}</p>
       </header>

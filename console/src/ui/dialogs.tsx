@@ -2,7 +2,7 @@
 
 import { useRef, useState } from 'preact/hooks';
 import { accountOf, type Account } from '../accounts';
-import { app, conversation, hosts, rights, sessions } from '../app';
+import { conversation, hosts, nav, person, rights, sessions, view } from '../app';
 import type { Link } from '../link';
 import { text } from '../store';
 import type { AuthRequired, Resource } from '../ahp';
@@ -30,7 +30,7 @@ const Told = later<{ now: number }>(() => import('./told').then((m) => m.Told));
 const Usage = later(() => import('./usage').then((m) => m.Usage));
 
 export function Dialogs({ now }: { now: number }) {
-  const { dialog } = app;
+  const { dialog } = view;
   switch (dialog?.kind) {
     case 'new': return <NewSession />;
     case 'sign-in': return <SignIn link={dialog.link} who={dialog.who} resources={dialog.resources} more={dialog.more} />;
@@ -38,7 +38,7 @@ export function Dialogs({ now }: { now: number }) {
     case 'rename': return <Rename link={dialog.link} session={dialog.session} title={dialog.title} />;
     case 'palette': return <Palette />;
     case 'told': return <Told now={now} />;
-    case 'mute': return <Mute host={dialog.host ?? app.host} session={dialog.session ?? app.session} now={now} />;
+    case 'mute': return <Mute host={dialog.host ?? view.host} session={dialog.session ?? view.session} now={now} />;
     case 'settings': return <Settings />;
     case 'previews': return <Previews />;
     case 'share': return <Share />;
@@ -55,7 +55,7 @@ export function Dialogs({ now }: { now: number }) {
   return null;
 }
 
-const close = () => app.open(null);
+const close = () => nav.open(null);
 
 /** A dialog that asks before an action that cannot be undone. */
 function Confirm({ title, says, yes, act }: { title: string; says: string; yes: string; act: () => void }) {
@@ -79,7 +79,7 @@ function OneSession({ link, session }: { link: Link; session: string }) {
   return (
     <Dialog title={titleOf(link, session)} id="one-session" onClose={close}>
       <div class="actions">
-        <button type="button" class="primary" onClick={() => act(() => app.openSession(link.host, session))}>{t`Open`}</button>
+        <button type="button" class="primary" onClick={() => act(() => nav.openSession(link.host, session))}>{t`Open`}</button>
         <SessionActions link={link} session={session} act={act} />
       </div>
     </Dialog>
@@ -103,25 +103,25 @@ function Rename({ link, session, title }: { link: Link; session: string; title: 
 interface Command { name: string; hint?: string; run: () => void }
 
 function commands(): Command[] {
-  const { link, session } = app;
+  const { link, session } = view;
   const may = link?.live && !rights.readOnly;
   const all: Command[] = [
     { name: t`Next session that needs you`, hint: 'Alt N', run: nextOne },
     { name: t`Go to the question`, hint: 'Alt A', run: () => setTimeout(toQuestion) },
   ];
-  if (rights.mayCreate) all.push({ name: t`New session`, run: () => app.open({ kind: 'new' }) });
+  if (rights.mayCreate) all.push({ name: t`New session`, run: () => nav.open({ kind: 'new' }) });
   if (session && may) {
     all.push({ name: t`Stop the agent`, hint: 'Ctrl .', run: () => conversation.stop() });
     if (rights.mayOperate) all.push({ name: t`Archive this session`, run: () => sessions.archive(link!, session, true) });
   }
-  if (session) all.push({ name: t`Find in this conversation`, hint: 'Ctrl F', run: () => app.open({ kind: 'find' }) }, { name: t`Usage of this session`, run: () => app.open({ kind: 'usage' }) });
-  if (session && app.byDeviceAt(app.host)) all.push({ name: t`Share this session`, run: () => app.open({ kind: 'share' }) });
-  all.push({ name: t`Notifications, quiet hours`, run: () => app.open({ kind: 'told' }) });
-  if (session) all.push({ name: t`Mute this session`, run: () => app.open({ kind: 'mute' }) });
-  all.push({ name: t`Status of hosts and connection`, run: () => app.open({ kind: 'status' }) });
-  all.push({ name: t`Check the connection`, run: () => app.open({ kind: 'help' }) });
+  if (session) all.push({ name: t`Find in this conversation`, hint: 'Ctrl F', run: () => nav.open({ kind: 'find' }) }, { name: t`Usage of this session`, run: () => nav.open({ kind: 'usage' }) });
+  if (session && person.byDeviceAt(view.host)) all.push({ name: t`Share this session`, run: () => nav.open({ kind: 'share' }) });
+  all.push({ name: t`Notifications, quiet hours`, run: () => nav.open({ kind: 'told' }) });
+  if (session) all.push({ name: t`Mute this session`, run: () => nav.open({ kind: 'mute' }) });
+  all.push({ name: t`Status of hosts and connection`, run: () => nav.open({ kind: 'status' }) });
+  all.push({ name: t`Check the connection`, run: () => nav.open({ kind: 'help' }) });
   for (const { rows } of groups()) {
-    for (const { link: of, session: s } of rows.slice(0, 200)) all.push({ name: text(s.title) || t`New session`, hint: of.host, run: () => app.openSession(of.host, s.resource) });
+    for (const { link: of, session: s } of rows.slice(0, 200)) all.push({ name: text(s.title) || t`New session`, hint: of.host, run: () => nav.openSession(of.host, s.resource) });
   }
   return all;
 }
@@ -162,16 +162,16 @@ const connectionWords: Record<string, string> = {
 
 /** Checks each step of the connection to the host. */
 function checks(now: number): Check[] {
-  const { link, host } = app;
+  const { link, host } = view;
   const hostInfo = hosts.get(host);
-  const account = accountOf(app.host);
-  const grant = rights.grantAt(app.host);
-  const stale = hosts.staleAt(app.host);
+  const account = accountOf(view.host);
+  const grant = rights.grantAt(view.host);
+  const stale = hosts.staleAt(view.host);
   const state = link?.conn?.state;
   const info = link?.conn?.info ?? {};
   return [
     { what: t`Network`, ok: navigator.onLine, says: navigator.onLine ? t`This device is online.` : t`This device is offline.` },
-    { what: t`Relay`, ok: !stale, says: stale ? app.accounts.of(account)?.why ?? hosts.note : t`${account?.relay.replace(/^https?:\/\//, '') ?? location.host} answers.` },
+    { what: t`Relay`, ok: !stale, says: stale ? person.accounts.of(account)?.why ?? hosts.note : t`${account?.relay.replace(/^https?:\/\//, '') ?? location.host} answers.` },
     { what: t`Token`, ok: grant !== null, says: grant ? t`${text(grant.subject) || t`An unnamed user`} may ${mayDo(grant)}, until ${when(grant.expires, now)}.` : t`Not known.` },
     { what: t`Host-agent`, ok: hostInfo ? hostInfo.state === 'online' : null, says: hostInfo ? t`${hostInfo.host} is ${hostWord(hostInfo.state)} since ${when(hostInfo.since, now)}${hostInfo.reason ? `: ${hostInfo.reason}` : ''}.` : t`No host is chosen.` },
     { what: t`Host`, ok: link ? link.live && !hostInfo?.notAnsweringSince : null, says: link ? (hostInfo?.notAnsweringSince ? t`It has not answered since ${when(hostInfo.notAnsweringSince, now)}.` : t`The connection is ${connectionWords[state?.name ?? 'none'] ?? ''}${state && 'reason' in state && state.reason ? `: ${state.reason}` : ''}.`) : t`No host is chosen.` },
@@ -185,7 +185,7 @@ function Help({ now }: { now: number }) {
   return (
     <Dialog title={t`Check`} id="help" onClose={close}>
       <ul class="checks">{all.map((c) => <li key={c.what}><span class="badge" data-tone={c.ok === null ? '' : c.ok ? 'ok' : 'bad'}>{c.ok === null ? '–' : c.ok ? t`good` : t`bad`}</span><span class="name">{c.what}</span><span>{c.says}</span></li>)}</ul>
-      <div class="row start"><button type="button" class="primary" onClick={() => app.retry()}>{t`Look again`}</button><Copy text={() => all.map((c) => `${c.ok === null ? '-' : c.ok ? t`good` : t`bad`}  ${c.what}: ${c.says}`).join('\n')} label={t`Copy all`} /></div>
+      <div class="row start"><button type="button" class="primary" onClick={() => nav.retry()}>{t`Look again`}</button><Copy text={() => all.map((c) => `${c.ok === null ? '-' : c.ok ? t`good` : t`bad`}  ${c.what}: ${c.says}`).join('\n')} label={t`Copy all`} /></div>
     </Dialog>
   );
 }

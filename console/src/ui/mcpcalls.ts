@@ -1,6 +1,6 @@
 // Connects MCP tool calls with mcp.ts, which is loaded with the first such call.
 
-import { app, conversation, requests, rights } from '../app';
+import { conversation, draw, nav, receivers, requests, rights, view } from '../app';
 import type { McpCalls, McpNode } from '../mcp';
 import type { Tool, ToolCall } from '../ahp';
 
@@ -11,15 +11,15 @@ const waiting = new Map<McpNode, ToolCall>(); // shown while the module is loade
 function load(): Promise<McpCalls> {
   loading ??= import('../mcp').then((mcp) => {
     calls = new mcp.McpCalls({
-      draw: () => app.draw(),
+      draw,
       send: (words) => conversation.send(words),
       mcp: (channel, method, params) => requests.mcp(channel, method, params),
       mcpNotify: (channel, method, params) => requests.mcpNotify(channel, method, params),
       context: (from, label, words) => conversation.addContext(from, label, words),
-      host: () => app.host,
-      signIn: (name, wants) => app.signIn(name, wants),
+      host: () => view.host,
+      signIn: (name, wants) => nav.signIn(name, wants),
     });
-    app.mcpSaid = (channel, method, params) => calls!.serverSaid(channel, method, params);
+    receivers.mcpSaid = (channel, method, params) => calls!.serverSaid(channel, method, params);
     return calls;
   });
   loading.catch(() => { loading = undefined; }); // the next call retries
@@ -45,8 +45,8 @@ export function showMcp(node: McpNode, call: ToolCall): void {
 /** Updates the MCP tool calls after the page was drawn. */
 export function settled(): void {
   calls?.render({
-    live: Boolean(app.link?.live),
+    live: Boolean(view.link?.live),
     readOnly: rights.readOnly,
-    mcpServer: (id: string) => app.link?.store.mcpServer(app.session, id),
+    mcpServer: (id: string) => view.link?.store.mcpServer(view.session, id),
   });
 }

@@ -1,6 +1,6 @@
 // Sorts sessions: first those that need the user, then those that work, then the others.
 
-import { app, links, sessions } from '../app';
+import { draw, links, sessions, view } from '../app';
 import type { Link } from '../link';
 import { array, text } from '../store';
 import { baseName } from '../words';
@@ -55,7 +55,7 @@ export function letGo(): void {
 function move(): void {
   if (held()) return;
   made.of = [];
-  app.draw();
+  draw();
 }
 
 /** Whether all rows must keep their places. */
@@ -65,7 +65,7 @@ export function held(): boolean {
 
 /** The listed sessions in groups. The result is the same object until a session changes. */
 export function groups(): Group[] {
-  const of = [app.search, app.onlyHost, sessions.deleted, ...[...links.values()].flatMap((l) => [l.store, l.store.listRevision])];
+  const of = [view.search, view.onlyHost, sessions.deleted, ...[...links.values()].flatMap((l) => [l.store, l.store.listRevision])];
   const asked = of.slice(0, 2).some((x, i) => x !== made.of[i]); // another choice of sessions
   if (of.length !== made.of.length || of.some((x, i) => x !== made.of[i])) made = { of, groups: held() && !asked ? inPlace(made.groups) : sorted() };
   return made.groups;
@@ -85,7 +85,7 @@ function keyOf({ link, session }: Row): string {
 }
 
 function sorted(): Group[] {
-  const words = app.search.toLowerCase().split(/\s+/).filter(Boolean);
+  const words = view.search.toLowerCase().split(/\s+/).filter(Boolean);
   const rows = sessions.all().filter((r) => fits(r, words));
   const at = (r: Row) => String(r.session.modifiedAt ?? '');
   rows.sort((a, b) => (at(a) < at(b) ? 1 : at(a) > at(b) ? -1 : 0)); // RFC 3339, in UTC
@@ -112,7 +112,7 @@ export function needing(): number {
 /** Returns the next session that needs the user, after the open session. */
 export function nextNeeding(): Row | undefined {
   const rows = groups().find((g) => g.name === 'needs')?.rows ?? [];
-  const at = rows.findIndex((r) => r.session.resource === app.session);
+  const at = rows.findIndex((r) => r.session.resource === view.session);
   return rows[(at + 1) % rows.length];
 }
 
