@@ -180,6 +180,15 @@ func (c *hostConn) Deliver(message []byte, binary bool, credit int) {
 // Flush implements [routing.HostConn].
 func (c *hostConn) Flush() { c.writer.request(delivery{flush: true}) }
 
+// flushed answers a flush behind all messages so far: the client first leaves its crowd, whose
+// messages have a queue of their own.
+func (c *hostConn) flushed() {
+	c.order.Lock()
+	defer c.order.Unlock()
+	c.leaveCrowd()
+	_ = c.conn.Flushed() // fails if the client has left
+}
+
 // leaveTime is how long the host may take to accept the last messages of a client that has left.
 const leaveTime = 30 * time.Second
 

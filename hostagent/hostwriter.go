@@ -127,7 +127,7 @@ func (w *hostWriter) write(sock hostSocket) {
 		queue, end := w.nextBatch()
 		for _, d := range queue {
 			if d.flush {
-				_ = w.c.conn.Flushed() // fails if the client has left
+				w.c.flushed()
 				continue
 			}
 			if d.move != nil {

@@ -7,14 +7,17 @@ import (
 	"time"
 
 	"ahprelay/auth"
+	"ahprelay/hostagent"
 	"ahprelay/test/faultproxy"
+	"ahprelay/test/refclient"
 	"ahprelay/test/stack"
 )
 
 // TestRestartIsInvisibleToSealedClients restarts the relay in order, twice. Meanwhile a
 // sealed host sends 500 actions a second to three clients behind ahp-connect, and one
-// client sends up to 2,000 messages a second. All connections stay open. No message is
-// lost, repeated or changed. The host sees a single connection for each client.
+// client sends up to 2,000 messages a second. Two viewers of a link look on. All connections
+// stay open. No message is lost, repeated or changed. The host sees a single connection for
+// each client, and one for both viewers.
 func TestRestartIsInvisibleToSealedClients(t *testing.T) {
 	t.Parallel()
 	_, server := newRefhost(t, nil)
@@ -29,6 +32,12 @@ func TestRestartIsInvisibleToSealedClients(t *testing.T) {
 	all := joinAll(t, h.throughConnect(h.relays), clients, vars)
 	say(t, all[0], vars["chat"], 1, "stream 20 2 100") // teaches the host-agent which clients share a chat
 	awaitDeltas(t, all, 20)
+	_, link := h.link(hostagent.DeviceOrder{Session: vars["session"]})
+	look := h.throughConnect(h.followed(link))
+	viewers := []*refclient.Client{h.dialed(look, "looker-1"), h.dialed(look, "looker-2")}
+	for _, c := range viewers {
+		watch(t, c, vars)
+	}
 	say(t, all[0], vars["chat"], 2, fmt.Sprintf("stream %d 2 512", actions))
 	awaitDeltas(t, all, 100)
 
@@ -64,14 +73,18 @@ func TestRestartIsInvisibleToSealedClients(t *testing.T) {
 		return
 	}
 	awaitDeltas(t, all, 20+actions)
+	awaitDeltas(t, viewers, actions)
+	for _, c := range viewers {
+		wantSameFrames(t, "a link's viewer", deltas(c), deltas(all[0])[20:])
+	}
 	for _, c := range all { // behind the rest
 		if _, err := c.Call(t.Context(), "listSessions", map[string]any{"channel": "ahp-root://"}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	conns := h.Tap.Conns()
-	if len(conns) != clients {
-		t.Fatalf("the host has seen %d connections; want %d", len(conns), clients)
+	if want := clients + 2; len(conns) != want { // one tests whether the host shows the link's session
+		t.Fatalf("the host has seen %d connections; want %d", len(conns), want)
 	}
 	for i, c := range all {
 		wantAllOf(t, fmt.Sprintf("viewer-%d", i), c, conns[i])
