@@ -61,7 +61,7 @@ func TestLoadKeysAtOnce(t *testing.T) {
 			}
 		}
 		if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {
-			t.Errorf("left in the directory: %v, %v; want only keys", entries, err)
+			t.Errorf("the directory contains %v, %v; want only keys", entries, err)
 		}
 	}
 }

@@ -128,17 +128,17 @@ type answer struct {
 func (a answer) wantRefused(t *testing.T, code int, text string) {
 	t.Helper()
 	if a.Error.Code != code || !strings.Contains(a.Error.Message, text) {
-		t.Errorf("got error %d %q; want %d and %q in it", a.Error.Code, a.Error.Message, code, text)
+		t.Errorf("the answer is the error %d %q; want %d and %q in it", a.Error.Code, a.Error.Message, code, text)
 	}
 }
 
 func (a answer) wantText(t *testing.T, mimeType, text string) {
 	t.Helper()
 	if len(a.Result.Contents) != 1 || a.Result.Contents[0].Text == nil {
-		t.Fatalf("got %+v; want one text", a)
+		t.Fatalf("the answer is %+v; want one text", a)
 	}
 	if got := a.Result.Contents[0]; *got.Text != text || got.MimeType != mimeType {
-		t.Errorf("got %s %q; want %s %q", got.MimeType, *got.Text, mimeType, text)
+		t.Errorf("the content is %s %q; want %s %q", got.MimeType, *got.Text, mimeType, text)
 	}
 }
 

@@ -126,17 +126,17 @@ func TestEnrolmentYieldsCredentials(t *testing.T) {
 	}
 	for name, token := range map[string]string{"the first": first, "the enrolment token": enrolment} {
 		if status, _ := a.post("/agent/challenge", token, nil); status != http.StatusUnauthorized {
-			t.Errorf("after the second was used, %s: HTTP %d; want 401", name, status)
+			t.Errorf("a challenge for %s after the second credential was used: HTTP %d; want 401", name, status)
 		}
 	}
 
 	r.Close()
 	a.relay = startRelay(t, here)
 	if status, _ := a.post("/agent/challenge", first, nil); status != http.StatusUnauthorized {
-		t.Errorf("after a restart, the first: HTTP %d; want 401", status)
+		t.Errorf("a challenge for the first credential after a restart: HTTP %d; want 401", status)
 	}
 	if status, answer := a.post("/agent/credentials", second, encode(t, a.connectProof(key))); status != http.StatusOK {
-		t.Errorf("after a restart, the second: HTTP %d %s; want 200", status, answer)
+		t.Errorf("the second credential after a restart: HTTP %d %s; want 200", status, answer)
 	}
 	a.token = lost
 	a.wantRefused("after a restart, its sibling", "/agent/credentials", a.connectProof(key), http.StatusUnauthorized, "credential was copied")
@@ -145,7 +145,7 @@ func TestEnrolmentYieldsCredentials(t *testing.T) {
 	}
 	for _, token := range []string{lost, second} {
 		if status, _ := a.post("/agent/challenge", token, nil); status != http.StatusUnauthorized {
-			t.Errorf("after the host was revoked: HTTP %d; want 401", status)
+			t.Errorf("a challenge after the host was revoked: HTTP %d; want 401", status)
 		}
 	}
 }

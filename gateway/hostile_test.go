@@ -223,7 +223,7 @@ func TestPingOfSlowClientIsAnsweredInOrder(t *testing.T) {
 		}{{wire.FinBit | wire.OpText, message}, {wire.FinBit | wire.OpPong, "are you there"}} {
 			first, payload, err := readFrame(read)
 			if err != nil || first != want.first || string(payload) != want.payload {
-				w.Fatalf("got frame %#x of %d bytes, %v; want %#x of %d", first, len(payload), err, want.first, len(want.payload))
+				w.Fatalf("the client gets the frame %#x of %d bytes, %v; want %#x of %d", first, len(payload), err, want.first, len(want.payload))
 			}
 		}
 	})

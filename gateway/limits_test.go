@@ -172,11 +172,11 @@ func TestAddressWithBadTokensIsRefused(t *testing.T) {
 		const here = "192.0.2.1:1000"
 		for range 3 {
 			if a := ask(here, "bad"); a.status != http.StatusUnauthorized {
-				w.Fatalf("HTTP %d; want 401", a.status)
+				w.Fatalf("a request with a bad token: HTTP %d; want 401", a.status)
 			}
 		}
 		if a := ask(here, "bad"); a.status != http.StatusTooManyRequests || a.header.Get("Retry-After") != "20" {
-			w.Errorf("one more: HTTP %d, Retry-After %q; want 429, 20", a.status, a.header.Get("Retry-After"))
+			w.Errorf("a fourth request with a bad token: HTTP %d, Retry-After %q; want 429, 20", a.status, a.header.Get("Retry-After"))
 		}
 		if a := ask(here, w.token(nil)); a.status != http.StatusUpgradeRequired {
 			w.Errorf("a good token from the refused address: HTTP %d; want 426", a.status)

@@ -33,7 +33,7 @@ func TestRefusedTicketHasAReason(t *testing.T) {
 			result, err := answer(w.Context())
 			said := string(canvas.AppendAnswer(nil, env.ID, result, err))
 			if !strings.Contains(said, want) || !strings.Contains(said, `"code":`+strconv.Itoa(ahp.CodeHostOffline)) {
-				t.Errorf("got %s; want code %d and %q", said, ahp.CodeHostOffline, want)
+				t.Errorf("the client gets %s; want code %d and %q", said, ahp.CodeHostOffline, want)
 			}
 		}
 		ask(canvas.ErrHostAway.Error())

@@ -270,7 +270,7 @@ func TestUnreadClientTakesTurns(t *testing.T) {
 				b := burden{since: now}
 				l.weigh(&b, 0, c.out, now)
 				if b.inTurns != c.inTurns || b.since != now || b.bytes != kernelCost(c.unread)+c.out {
-					t.Errorf("it takes turns: %v, want %v; %d bytes wait, want %d", b.inTurns, c.inTurns, b.bytes, kernelCost(c.unread)+c.out)
+					t.Errorf("the client takes turns: %v, want %v; %d bytes wait, want %d", b.inTurns, c.inTurns, b.bytes, kernelCost(c.unread)+c.out)
 				}
 			})
 		})

@@ -475,7 +475,7 @@ func TestLeftItemsAreEditedAndCancelled(t *testing.T) {
 	}
 	status, said := w.leave(w.item(1, 2, message(session, chat, "turn-1", "hello third"), nil))
 	if err := json.Unmarshal([]byte(said), &conflict); err != nil || status != http.StatusConflict || conflict.Item.Item.Version != 2 {
-		t.Errorf("the same version twice: %d %s; want 409 with version 2", status, said)
+		t.Errorf("the same version twice: HTTP %d %s; want 409 with version 2", status, said)
 	}
 	if content, err := w.device.OpenLetter(&conflict.Item.Item.Letter, conflict.Item.Item.Head("default", "laptop", w.keys.Subject), w.device.Identity().Verifier); err != nil || !strings.Contains(string(content), "hello second") {
 		t.Errorf("the device reads %s, %v; want its second version", content, err)
@@ -754,7 +754,7 @@ func TestItemWakesItsHostOnce(t *testing.T) {
 		w.mustLeave(w.item(i, 1, message(session, chat, fmt.Sprint("turn-", i), "hello"), nil))
 	}
 	if status, said := w.leave(w.item(33, 1, message(session, chat, "turn-33", "hello"), nil)); status != http.StatusInsufficientStorage {
-		t.Errorf("one more than the bound: %d %s; want 507", status, said)
+		t.Errorf("an item beyond the bound: HTTP %d %s; want 507", status, said)
 	}
 	laptop.wake()
 	await(t, func() bool {

@@ -382,7 +382,7 @@ func TestLeavingSaysWhyNot(t *testing.T) {
 		}
 	}
 	if status, said := w.leave(w.item(300, 1, message("demo:/1", "", "turn", "x"), nil)); status != http.StatusInsufficientStorage || !strings.Contains(said, "too much waits") {
-		t.Errorf("one more than the host's bound: %d %s; want 507", status, said)
+		t.Errorf("an item beyond the host's bound: HTTP %d %s; want 507", status, said)
 	}
 	relay.nats.Close()
 	if status, said := w.leave(w.item(1, 2, message("demo:/1", "", "turn-1", "hello"), nil)); status != http.StatusServiceUnavailable || !strings.Contains(said, "nothing was kept") {

@@ -37,7 +37,7 @@ func TestWitnessJoinsTheCluster(t *testing.T) {
 		w.Close()
 	}
 	if names[0] != names[1] {
-		t.Errorf("its names are %v; want one", names)
+		t.Errorf("the witness's names at its two starts are %v; want the same", names)
 	}
 	if stores, err := filepath.Glob(filepath.Join(cfg.DataDir, storeName, "*")); err != nil || len(stores) == 0 {
 		t.Errorf("the witness keeps no stores: %v, %v; want at least one", stores, err)

@@ -432,7 +432,7 @@ func TestEachEndOfAHostHasItsCode(t *testing.T) {
 			w.host.crash()
 			synctest.Wait()
 			if r.code != ahp.CloseHostOffline || r.reason == "" {
-				t.Errorf("closed with %d %q; want 4100 and a reason", r.code, r.reason)
+				t.Errorf("the connection was closed with %d %q; want 4100 and a reason", r.code, r.reason)
 			}
 		})
 	})

@@ -114,6 +114,6 @@ func wantRefusal(t *testing.T, url, token, want string) {
 		t.Errorf("initialize: %v; want no answer", err)
 	}
 	if code, reason := c.CloseStatus(); code != int(ahp.CloseHostOffline) || !strings.Contains(reason, want) {
-		t.Errorf("closed with %d %q; want %d with %q", code, reason, ahp.CloseHostOffline, want)
+		t.Errorf("the connection was closed with %d %q; want %d with %q", code, reason, ahp.CloseHostOffline, want)
 	}
 }

@@ -420,14 +420,14 @@ func TestPresenceIsAnnounced(t *testing.T) {
 			mu.Lock()
 			defer mu.Unlock()
 			if len(told) != times {
-				t.Fatalf("told %d times; want %d", len(told), times)
+				t.Fatalf("the relay is told %d times; want %d", len(told), times)
 			}
 			return told[max(times, 1)-1]
 		}
 		synctest.Wait()
 		p.hostChanged(condition{state: registry.Online, version: "AHP 0.9.0"})
 		if got := wantTold(1); got.State != registry.Online || got.HostVersion != "AHP 0.9.0" {
-			t.Errorf("told %+v; want the change, at once", got)
+			t.Errorf("the relay is told %+v; want the change, at once", got)
 		}
 		for range 10 {
 			p.clients(+1)
@@ -438,13 +438,13 @@ func TestPresenceIsAnnounced(t *testing.T) {
 		wantTold(1)
 		time.Sleep(time.Millisecond)
 		if got := wantTold(2); got.Clients != 9 {
-			t.Errorf("told %+v; want 9 clients", got)
+			t.Errorf("the relay is told %+v; want 9 clients", got)
 		}
 		p.clients(+1)
 		synctest.Wait()
 		p.hostChanged(condition{state: registry.Offline, reason: "asleep", version: "AHP 0.9.0"})
 		if got := wantTold(3); got.State != registry.Offline || got.Reason != "asleep" || got.Clients != 10 {
-			t.Errorf("told %+v; want all of it at once", got)
+			t.Errorf("the relay is told %+v; want all of it at once", got)
 		}
 		cancel()
 		wg.Wait()

@@ -276,7 +276,7 @@ func TestBlockedPeopleDoNotArrive(t *testing.T) {
 			t.Error("the blocked client's connection to the host is open; want it closed")
 		}
 		if next := m.arrive(nil); next.code != ahp.CloseForbidden {
-			t.Errorf("closed with %d; want %d", next.code, ahp.CloseForbidden)
+			t.Errorf("the connection was closed with %d; want %d", next.code, ahp.CloseForbidden)
 		}
 	})
 	inMove(t, func(m *mover) {
@@ -285,7 +285,7 @@ func TestBlockedPeopleDoNotArrive(t *testing.T) {
 			t.Fatal(err)
 		}
 		if next := m.arrive(func(o *routing.Open) { o.Token = "t1" }); next.code != ahp.CloseForbidden || next.opened {
-			t.Errorf("closed with %d, opened %v; want %d, false", next.code, next.opened, ahp.CloseForbidden)
+			t.Errorf("the connection was closed with %d, opened %v; want %d, false", next.code, next.opened, ahp.CloseForbidden)
 		}
 	})
 }

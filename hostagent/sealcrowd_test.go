@@ -90,7 +90,7 @@ func (v *looker) says(message string) {
 func (v *looker) hear() {
 	v.w.Helper()
 	if err := v.hears(v.take()); err != nil {
-		v.w.Fatalf("open: %v", err)
+		v.w.Fatalf("opening the viewer's frames: %v; want no error", err)
 	}
 }
 

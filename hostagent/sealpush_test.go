@@ -54,7 +54,7 @@ func TestQuestionsKeepTheirNonces(t *testing.T) {
 	only := func(out notice.Report) string {
 		t.Helper()
 		if len(out.Open) != 1 || len(out.Events) != 1 || out.Events[0].ID != out.Open[0] || out.Events[0].Kind != notice.Sealed || out.Events[0].Text != "" {
-			t.Fatalf("reported is %+v; want one sealed question", out)
+			t.Fatalf("the report is %+v; want one sealed question", out)
 		}
 		return out.Open[0]
 	}
@@ -62,7 +62,7 @@ func TestQuestionsKeepTheirNonces(t *testing.T) {
 	out, _ := r.says([]string{"q1"}, first)
 	id, nonce := only(out), r.state.Asked[0].Nonce
 	if out, _ = r.says([]string{"q1"}); !slices.Equal(out.Open, []string{id}) {
-		t.Errorf("open is %v; want %s", out.Open, id)
+		t.Errorf("the open questions are %v; want %s", out.Open, id)
 	}
 	r.restart()
 	if out, _ = r.says([]string{"q1"}, questionOf("q1", "which?")); only(out) != id || r.state.Asked[0].Nonce != nonce {

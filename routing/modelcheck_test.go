@@ -201,7 +201,7 @@ func (r *run) expected(c *client, h *modelConn) (down, up bool, err error) {
 			want = ahp.CloseHostOffline
 		}
 		if c.code != want {
-			return false, up, fmt.Errorf("closed with %d (%s); want %d", c.code, c.reason, want)
+			return false, up, fmt.Errorf("the connection was closed with %d (%s); want %d", c.code, c.reason, want)
 		}
 		return false, up, nil
 	case h.closing != 0 && c.code == h.closing && c.reason == h.reason, r.excused[h.agent] > 0 && c.code == ahp.CloseHostOffline && c.reason == agentStops:
@@ -213,7 +213,7 @@ func (r *run) expected(c *client, h *modelConn) (down, up bool, err error) {
 	case (r.disturbed || r.bounds.Bodies > 0) && c.code == ahp.CloseResync && strings.HasPrefix(c.reason, "too many bytes wait") && h.total > orDefault(r.bounds.Pending, 8<<20):
 		return false, up, nil
 	}
-	return false, up, fmt.Errorf("closed with %d (%s) for no reason", c.code, c.reason)
+	return false, up, fmt.Errorf("the connection was closed with %d (%s) for no reason", c.code, c.reason)
 }
 
 // tookNothing reports whether the relay had a reason to close a client as stalled: the client read

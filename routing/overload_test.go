@@ -559,7 +559,7 @@ func TestAllStreamsAreBounded(t *testing.T) {
 				}
 				c.host.mu.Unlock()
 			default:
-				t.Errorf("closed with %d; want %d", c.closed(), ahp.CloseOverloaded)
+				t.Errorf("the connection was closed with %d; want %d", c.closed(), ahp.CloseOverloaded)
 			}
 		}
 		if cut == 0 || cut == clients {

@@ -85,7 +85,7 @@ func TestHostHearsOneAnswer(t *testing.T) {
 	first, second := phone.Next(), tablet.Next()
 	yes, no := options(first)["Allow Once"], options(second)["Skip"]
 	if len(first.Answers) != 2 || first.Answers[0].Label != "Allow Once" || yes == "" || no == "" {
-		t.Fatalf("pushed %+v; want to allow once, and then to skip", first)
+		t.Fatalf("the push is %+v; want to allow once, and then to skip", first)
 	}
 	if p := viewer.Next(); len(p.Answers) != 0 {
 		t.Errorf("a person who may not approve got the answers %+v; want none", p.Answers)
@@ -217,7 +217,7 @@ func TestAnswerRealHost(t *testing.T) {
 	t.Logf("pushed after %v: %+v", time.Since(began).Round(time.Millisecond), p.Message)
 	yes := options(p)["Allow Once"]
 	if p.Kind != notice.Approval || yes == "" {
-		t.Fatalf("pushed %+v; want an approval with the host's options", p)
+		t.Fatalf("the push is %+v; want an approval with the host's options", p)
 	}
 	if a := post(t, s, yes, ""); a.Result != "given" {
 		t.Fatalf("the answer's outcome is %+v; want given", a)
@@ -225,7 +225,7 @@ func TestAnswerRealHost(t *testing.T) {
 	awaitFrame(t, c, turn, "chat/toolCallComplete", `"success":true`)
 	awaitFrame(t, c, "Allowed.")
 	if again := post(t, s, yes, ""); again.Status != http.StatusConflict {
-		t.Errorf("again: %+v; want HTTP 409", again)
+		t.Errorf("the same answer again: %+v; want HTTP 409", again)
 	}
 	if n := confirmations(c); n != 1 {
 		t.Errorf("the host heard %d answers; want one", n)

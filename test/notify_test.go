@@ -106,7 +106,7 @@ func (f *follower) want(event string, kind notice.Kind) told {
 	f.t.Helper()
 	one := f.next()
 	if one.Event != event || one.Data.Kind != kind || one.Data.Host != stack.Host {
-		f.t.Fatalf("told %+v; want %s of %s", one, event, kind)
+		f.t.Fatalf("the event stream tells %+v; want %s of %s", one, event, kind)
 	}
 	return one
 }
@@ -175,12 +175,12 @@ func TestEventsReachPermittedPeopleOnce(t *testing.T) {
 	chat := ask(t, c, "demo:/one", "t1")
 	asked := all.want("event", notice.Approval)
 	if asked.Data.Session != "demo:/one" || asked.Data.Detail != "echo test" || !asked.Data.NeedsYou {
-		t.Errorf("told %+v; want what is asked in demo:/one", asked.Data)
+		t.Errorf("the event stream tells %+v; want what is asked in demo:/one", asked.Data)
 	}
 	// A follower without a last event receives the open events. A follower with a last
 	// event receives all events after it.
 	if now := follow(t, s, "", nil).want("event", notice.Approval); now.Data.ID != asked.Data.ID {
-		t.Errorf("told of %s; want %s", now.Data.ID, asked.Data.ID)
+		t.Errorf("the event stream tells of %s; want %s", now.Data.ID, asked.Data.ID)
 	}
 	allow(t, c, chat, "t1")
 	gone := all.want("withdrawn", notice.Approval)
@@ -210,7 +210,7 @@ func TestEventsReachPermittedPeopleOnce(t *testing.T) {
 		_ = visitor.Abort()
 	}
 	if got := all.want("event", notice.Joined); got.Data.Text != "guest" || got.Data.Session != "demo:/one" {
-		t.Errorf("told %+v; want that a guest came to demo:/one", got.Data)
+		t.Errorf("the event stream tells %+v; want that a guest came to demo:/one", got.Data)
 	}
 
 	ask(t, c, "demo:/two", "t2")
@@ -361,7 +361,7 @@ func TestPushIsEncryptedForTheBrowser(t *testing.T) {
 		t.Errorf("the test of the subscription is %+v; want ok", tried)
 	}
 	if p := service.Next(); p.Kind != notice.Test {
-		t.Errorf("pushed %+v; want a test", p)
+		t.Errorf("the push is %+v; want a test", p)
 	}
 	if _, status := api[map[string]string](t, s, "POST", "/api/notify/ways/"+way.ID+"/test", nil, func(c *auth.Client) { c.Subject = "eve" }); status != http.StatusNotFound {
 		t.Errorf("test of another's way: HTTP %d; want 404", status)
@@ -370,7 +370,7 @@ func TestPushIsEncryptedForTheBrowser(t *testing.T) {
 	chat := ask(t, c, "demo:/one", "t1")
 	p := service.Next()
 	if p.Kind != notice.Approval || p.Host != stack.Host || p.Session != "demo:/one" || p.Detail != "" || p.Urgency != "high" || p.Withdrawn {
-		t.Errorf("pushed %+v; want that demo:/one needs an approval, and no more", p)
+		t.Errorf("the push is %+v; want that demo:/one needs an approval, and no more", p)
 	}
 	allow(t, c, chat, "t1")
 	end, done := service.Next(), service.Next()
@@ -378,7 +378,7 @@ func TestPushIsEncryptedForTheBrowser(t *testing.T) {
 		end, done = done, end
 	}
 	if !end.Withdrawn || end.ID != p.ID || end.Topic != p.Topic || done.Kind != notice.Done {
-		t.Errorf("pushed %+v and %+v; want that %s is withdrawn, and the turn done", end, done, p.ID)
+		t.Errorf("the pushes are %+v and %+v; want that %s is withdrawn, and the turn done", end, done, p.ID)
 	}
 	var settings notifyapi.Notifying
 	eventually(t, "all four deliveries are noted", func() bool { // the relay records a delivery after the push service's response
@@ -396,7 +396,7 @@ func TestPushIsEncryptedForTheBrowser(t *testing.T) {
 	}
 	ask(t, c, "demo:/two", "t2")
 	if p := other.Next(); p.Session != "demo:/two" || p.Detail != "echo test" {
-		t.Errorf("pushed %+v; want what is asked in demo:/two", p)
+		t.Errorf("the push is %+v; want what is asked in demo:/two", p)
 	}
 	if len(service.Pushed) != 0 {
 		t.Errorf("a removed target got the push %+v; want none", <-service.Pushed)

@@ -26,7 +26,7 @@ func wantClosed(t *testing.T, c *refclient.Client, code ahp.CloseCode, reason st
 	}
 	gotCode, gotReason := c.CloseStatus()
 	if gotCode != int(code) || !strings.HasPrefix(gotReason, reason) {
-		t.Errorf("closed with %d %q; want %d %q…", gotCode, gotReason, code, reason)
+		t.Errorf("the connection was closed with %d %q; want %d %q…", gotCode, gotReason, code, reason)
 	}
 }
 

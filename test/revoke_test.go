@@ -193,6 +193,6 @@ func TestRevokedWhileCutOff(t *testing.T) {
 	}
 	_ = answer.Body.Close()
 	if answer.StatusCode != http.StatusUnauthorized {
-		t.Errorf("its token afterwards: HTTP %d; want 401", answer.StatusCode)
+		t.Errorf("the revoked token: HTTP %d; want 401", answer.StatusCode)
 	}
 }

@@ -248,7 +248,7 @@ func (h *sealedHost) wantRefused(relays *connect.Relays, code ahp.CloseCode, rea
 		h.t.Fatal("the refused connection is open; want it closed")
 	}
 	if got, text := c.CloseStatus(); got != int(code) || !strings.Contains(text, reason) {
-		h.t.Errorf("closed with %d %q; want %d %q", got, text, code, reason)
+		h.t.Errorf("the connection was closed with %d %q; want %d %q", got, text, code, reason)
 	}
 }
 

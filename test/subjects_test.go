@@ -123,7 +123,7 @@ func awaitClosed(t *testing.T, c *refclient.Client, want ahp.CloseCode, begins s
 		t.Fatal("the connection is open; want it closed")
 	}
 	if code, reason := c.CloseStatus(); ahp.CloseCode(code) != want || !strings.HasPrefix(reason, begins) {
-		t.Errorf("closed with %d %q; want %d %q", code, reason, want, begins)
+		t.Errorf("the connection was closed with %d %q; want %d %q", code, reason, want, begins)
 	}
 }
 

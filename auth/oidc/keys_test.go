@@ -248,7 +248,7 @@ func TestFetchFromASlowIssuerEnds(t *testing.T) {
 			t.Errorf("Verify = %v; want ErrIssuerAway", err)
 		}
 		if took := time.Since(begin); took != 5*time.Second {
-			t.Errorf("it took %v; want 5s", took)
+			t.Errorf("Verify took %v; want 5s", took)
 		}
 		i.later(11 * time.Second)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)

@@ -110,7 +110,7 @@ func TestWriterChecksOnTime(t *testing.T) {
 		began := time.Now()
 		time.Sleep(1500 * time.Millisecond)
 		if _, last := k.state(); last.Sub(began) != time.Second {
-			t.Errorf("it last looked after %v; want 1 s", last.Sub(began))
+			t.Errorf("the writer last looked after %v; want 1 s", last.Sub(began))
 		}
 		stop()
 		<-ended

@@ -315,7 +315,7 @@ func TestServersCommandsAreRefused(t *testing.T) {
 			if r.until("+OK", "-ERR") == "+OK" { // the server may ignore the field
 				fmt.Fprintf(r, "PUB ahp.v1.umbrella.laptop.x 6\r\nstolen\r\nSUB ahp.v1.umbrella.> 1\r\nPING\r\n")
 				if got := r.until("-ERR", "PONG", "MSG"); got != "-ERR" {
-					t.Errorf("answered with %s; want -ERR", got)
+					t.Errorf("the server answers with %s; want -ERR", got)
 				}
 			}
 		})

@@ -60,7 +60,7 @@ func TestStoreIsFoundAfterLostRequests(t *testing.T) {
 	}
 	s.js = &lossy{JetStream: s.js}
 	if _, err := s.open(t.Context()); err != nil {
-		t.Fatalf("open: %v; want the answer to what was asked again", err)
+		t.Fatalf("open: %v; want the answer to the repeated request", err)
 	}
 	watch, err := s.watch(t.Context())
 	if err != nil {

@@ -85,7 +85,7 @@ func TestHostAgentLearnsOfItsLeaseAtOnce(t *testing.T) {
 				r.applyHost(&r.view, leased("agent", "me", 2, 1), 7, 1, false)
 				test.change(r)
 				if got := r.keeping.recheck["t.h"]; got != test.want {
-					t.Errorf("told to check its lease: %q; want %q", got, test.want)
+					t.Errorf("the host-agent that must check its lease is %q; want %q", got, test.want)
 				}
 			})
 		})

@@ -176,7 +176,7 @@ func TestRegionsDecideAboutTheirHosts(t *testing.T) {
 		}
 	}
 	if took := time.Since(apart); took < regionTTL {
-		t.Errorf("that took %v; want longer than a lease, %v", took, regionTTL)
+		t.Errorf("the check took %v after the separation; want longer than a lease, %v", took, regionTTL)
 	}
 	fresh := east.hold(t, "fresh", "fresh-1") // the separated region also decides about a new host
 	run(t, fresh)

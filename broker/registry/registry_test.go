@@ -123,7 +123,7 @@ func TestSuccessorDoesNotWaitForTheLease(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), natssite.Patience)
 	defer cancel()
 	if err := late.Acquire(ctx); !errors.Is(err, registry.ErrHostTaken) {
-		t.Errorf("one that knows of another's end: %v; want ErrHostTaken", err)
+		t.Errorf("Acquire of an instance whose predecessor has a successor already = %v; want ErrHostTaken", err)
 	}
 	if h, _ := r.Lookup("acme", "laptop"); h.AgentInstance != "next" {
 		t.Errorf("host = %+v; want it served by the one that is there", h)

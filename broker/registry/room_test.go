@@ -55,7 +55,7 @@ func TestTenantAdmitsHostsUpToItsLimit(t *testing.T) {
 		t.Errorf("the first host of a different tenant: %v; want it admitted", err)
 	}
 	if err := admit("other", 1); !errors.As(err, &full) {
-		t.Errorf("its second host: %v; want a FullError", err)
+		t.Errorf("the second host of the different tenant: %v; want a FullError", err)
 	}
 	for host := range 5 {
 		if err := admit("free", host); err != nil {

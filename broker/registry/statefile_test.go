@@ -60,7 +60,7 @@ func TestDamagedStateFile(t *testing.T) {
 				t.Errorf("Hosts = %+v; want none", hosts)
 			}
 			if kept, err := os.ReadFile(path + ".damaged"); err != nil || string(kept) != text {
-				t.Errorf("kept %q, %v; want what was there", kept, err)
+				t.Errorf("the file of the damaged state has %q, %v; want the former text", kept, err)
 			}
 			if line := natssite.Next(t, "log line", lines.Lines); !strings.HasPrefix(line, "ERROR") || !strings.Contains(line, path) {
 				t.Errorf("the log says %q; want an error that names the file", line)

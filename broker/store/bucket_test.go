@@ -293,7 +293,7 @@ func TestFullStoreRemovesNoRecord(t *testing.T) {
 	}
 	one := func([]byte) ([]byte, error) { return []byte("1"), nil }
 	if err := r.Update("device.more", one); !errors.Is(err, store.ErrFull) {
-		t.Errorf("one more: %v; want %v", err, store.ErrFull)
+		t.Errorf("Update of a full store = %v; want %v", err, store.ErrFull)
 	}
 	put(t, r, "device.0", "changed")
 	put(t, r, "device.1", "")

@@ -48,7 +48,7 @@ func TestUpdateThatDoesNotServeIsTakenBack(t *testing.T) {
 			t.Fatalf("the machine is %+v, %v; want version 1 again, and errNotServing", m, err)
 		}
 		if took := time.Since(start); took < connectTime || took > connectTime+5*time.Second {
-			t.Errorf("taken back after %v; want %v", took, connectTime)
+			t.Errorf("the update was taken back after %v; want %v", took, connectTime)
 		}
 	})
 }

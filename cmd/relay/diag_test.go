@@ -132,10 +132,10 @@ func TestDiagNotesMissingParts(t *testing.T) {
 	dir := t.TempDir()
 	_, errs, err := relay(t, "diag", "--data-dir", dir, "--relay", "http://127.0.0.1:1", "--admin", "http://127.0.0.1:1", "--log", filepath.Join(dir, "none"), file)
 	if err != nil || strings.Count(errs, "not there: ") != 9 {
-		t.Errorf("%q, %v", errs, err)
+		t.Errorf("diag prints %q, %v; want nine parts that are not there", errs, err)
 	}
 	parts := opened(t, file)
 	if !strings.Contains(parts["metrics.txt"], "no relay") || !strings.Contains(parts["version.txt"], "relay diag") {
-		t.Errorf("got %v", parts)
+		t.Errorf("the file's parts are %v; want the reason in metrics.txt, and the version", parts)
 	}
 }

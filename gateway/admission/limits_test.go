@@ -69,7 +69,7 @@ func TestConnectionsAboveALimitAreRefused(t *testing.T) {
 			}
 			_, over := test.connect(l, 3)
 			if over == nil || over.Limit != test.want || over.Max != 3 || over.Retry <= 0 {
-				t.Fatalf("one more: %+v; want the limit of %s", over, test.want)
+				t.Fatalf("one more than the bound: %+v; want the limit of %s", over, test.want)
 			}
 			if test.name == "pending" {
 				taken[0].Opened()
@@ -118,7 +118,7 @@ func TestTradesAreBounded(t *testing.T) {
 			}
 		}
 		if over := l.Traded(host); over == nil || over.Retry != tradesEvery {
-			t.Errorf("one more: %+v; want to wait %v", over, tradesEvery)
+			t.Errorf("one more than the bound: %+v; want to wait %v", over, tradesEvery)
 		}
 		if over := l.Traded(auth.Enrolment{Tenant: "default", Host: "desktop"}); over != nil {
 			t.Errorf("a different host's trade: %v; want it admitted", over)
@@ -318,10 +318,10 @@ func TestRepeatedInitializeCountsAsOpen(t *testing.T) {
 			t.Error("a message within the limits waited; want no wait")
 		}
 		if over := a.AwaitRate(t.Context(), 1, true); over != nil || time.Since(begin) != time.Second {
-			t.Errorf("one more: %v after %v; want it after 1s", over, time.Since(begin))
+			t.Errorf("an initialize beyond the rate: %v after %v; want it admitted after 1s", over, time.Since(begin))
 		}
 		if over := a.AwaitRate(t.Context(), 1, false); over != nil || time.Since(begin) != time.Second {
-			t.Errorf("another message: %v after %v; want it at once", over, time.Since(begin))
+			t.Errorf("a message of a different kind: %v after %v; want it admitted at once", over, time.Since(begin))
 		}
 	})
 }

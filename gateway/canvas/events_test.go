@@ -72,7 +72,7 @@ func TestEventStreamOfAHostThatIsAwayHasNoAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, took, err := eventsOverHTTP1(t, t.Context(), func() error { return ErrHostAway })
 		if !errors.Is(err, io.ErrUnexpectedEOF) || took != holdTime {
-			t.Errorf("got %v after %v; want the end of the connection after %v", err, took, holdTime)
+			t.Errorf("the request ends with %v after %v; want the end of the connection after %v", err, took, holdTime)
 		}
 	})
 }
@@ -90,7 +90,7 @@ func TestHeldEventStreamIsTriedAgain(t *testing.T) {
 			return nil
 		})
 		if err != nil || response.StatusCode != http.StatusNotImplemented || took != 3*holdRetry {
-			t.Errorf("got %v, %v after %v; want HTTP %d after %v", response, err, took, http.StatusNotImplemented, 3*holdRetry)
+			t.Errorf("the request gets %v, %v after %v; want HTTP %d after %v", response, err, took, http.StatusNotImplemented, 3*holdRetry)
 		}
 	})
 }
@@ -105,7 +105,7 @@ func TestHeldEventStreamEndsWithItsSession(t *testing.T) {
 			return ErrHostAway
 		})
 		if err != nil || response.StatusCode != http.StatusGone || took > holdRetry {
-			t.Errorf("got %v, %v after %v; want HTTP %d", response, err, took, http.StatusGone)
+			t.Errorf("the request gets %v, %v after %v; want HTTP %d", response, err, took, http.StatusGone)
 		}
 	})
 }
@@ -137,9 +137,9 @@ func TestEventStreamIsResetInHTTP2(t *testing.T) {
 	response, err := server.Client().Do(request)
 	if err == nil {
 		_ = response.Body.Close()
-		t.Errorf("got HTTP %d; want no answer", response.StatusCode)
+		t.Errorf("the request gets HTTP %d; want no answer", response.StatusCode)
 	} else if !strings.Contains(err.Error(), "INTERNAL_ERROR") {
-		t.Errorf("got %v; want the stream reset", err)
+		t.Errorf("the request ends with %v; want the stream reset", err)
 	}
 	request.Header.Del("Accept")
 	if response, err = server.Client().Do(request); err != nil || response.ProtoMajor != 2 {

@@ -200,7 +200,7 @@ func TestEventsAreSentOnce(t *testing.T) {
 		d.want("127.0.0.1", 3) // the withdrawal of the first event, and the second event
 		d.want("127.0.0.2", 1)
 		if body := d.net.got["127.0.0.1"][0].body; strings.Contains(body, `"title"`) || !strings.Contains(body, `"host":"h"`) {
-			t.Errorf("told %s; want which host, and no title", body)
+			t.Errorf("the target is told %s; want the host, and no title", body)
 		}
 		d.good = false
 		d.says([]notice.Event{event(3, notice.Question)})
@@ -381,7 +381,7 @@ func TestStoredJobsSurviveARestart(t *testing.T) {
 			}
 		}
 		if diff := cmp.Diff(map[string]int{"2": 1, "4": 1}, told); diff != "" {
-			t.Errorf("told after the crash (-want +got), %d before the host-agent came:\n%s", before, diff)
+			t.Errorf("the targets were told these events after the crash (-want +got), %d of them before the host-agent came:\n%s", before, diff)
 		}
 	})
 }

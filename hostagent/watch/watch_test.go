@@ -61,7 +61,7 @@ func TestSessionEventsAreReported(t *testing.T) {
 				time.Sleep(time.Second)
 				open, over := w.state()
 				if len(open) != 1 || len(over) != 0 {
-					t.Fatalf("open %v, over %v; want one question", open, over)
+					t.Fatalf("the open events are %v, those over are %v; want one open question", open, over)
 				}
 				e := slices.Collect(maps.Values(open))[0]
 				want := notice.Event{
@@ -83,7 +83,7 @@ func TestSessionEventsAreReported(t *testing.T) {
 					kinds = append(kinds, e.Kind)
 				}
 				if diff := cmp.Diff([]notice.Kind{notice.Done, notice.Failed}, kinds); diff != "" || len(open) != 0 {
-					t.Errorf("open %v, over (-want +got):\n%s", open, diff)
+					t.Errorf("the open events are %v, want none; those over (-want +got):\n%s", open, diff)
 				}
 				want2 := map[string]bool{"initialize": true, "listSessions": true, "subscribe": true, "unsubscribe": true}
 				if diff := cmp.Diff(want2, w.methods()); diff != "" {
@@ -283,7 +283,7 @@ func TestFirstAnswerIsDispatched(t *testing.T) {
 		w.dispatch(answer.Chat, json.RawMessage(answer.Action))
 		time.Sleep(settle)
 		if open, over := w.state(); len(open) != 0 || len(over) != 1 || over[0].Kind != notice.Done {
-			t.Errorf("open %v, over %v; want the turn done", open, over)
+			t.Errorf("the open events are %v, those over are %v; want the turn done", open, over)
 		}
 		if _, err := w.watch.Answer(notice.ID(s, "x"), "", "eve", watch.Reply{Option: "skip"}); !errors.Is(err, watch.ErrUnknown) {
 			t.Errorf("Answer to nothing = %v; want %v", err, watch.ErrUnknown)

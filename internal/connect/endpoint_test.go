@@ -285,7 +285,7 @@ func TestRevokedLocalTokenEndsItsConnections(t *testing.T) {
 	}
 	natssite.Next(t, "the revoked program's connection ends", gone.Done())
 	if code, reason := gone.CloseStatus(); code != 4501 || !strings.Contains(reason, "token revoked") {
-		t.Errorf("closed with %d %q; want 4501 token revoked", code, reason)
+		t.Errorf("the connection was closed with %d %q; want 4501 token revoked", code, reason)
 	}
 	initialize(t, kept, "kept")
 }
@@ -306,7 +306,7 @@ func TestRelaysEndIsPassedOn(t *testing.T) {
 	}
 	natssite.Next(t, "the connection ends", c.Done())
 	if code, reason := c.CloseStatus(); code != 4501 || !strings.Contains(reason, "relay token client into the --token-file") {
-		t.Errorf("closed with %d %q; want 4501 with the remedy", code, reason)
+		t.Errorf("the connection was closed with %d %q; want 4501 with the remedy", code, reason)
 	}
 	late, err := w.dial(t, "/ahp/"+stack.Host, refclient.Options{Token: w.token(t, "editor"), TokenIn: refclient.InTkn})
 	if err != nil {
@@ -314,7 +314,7 @@ func TestRelaysEndIsPassedOn(t *testing.T) {
 	}
 	natssite.Next(t, "a new connection ends", late.Done())
 	if code, reason := late.CloseStatus(); code != 4501 || !strings.Contains(reason, "relay token client into the --token-file") {
-		t.Errorf("closed with %d %q; want 4501 with the remedy", code, reason)
+		t.Errorf("the connection was closed with %d %q; want 4501 with the remedy", code, reason)
 	}
 }
 
@@ -364,7 +364,7 @@ func TestClosedForAnAwayHostNamesTheRemedy(t *testing.T) {
 	}
 	natssite.Next(t, "the connection ends", c.Done())
 	if code, reason := c.CloseStatus(); code != int(ahp.CloseHostOffline) || !strings.HasPrefix(reason, "host offline") || !strings.HasSuffix(reason, "; run host-agent check on its machine") {
-		t.Errorf("closed with %d %q; want 4100 with the remedy", code, reason)
+		t.Errorf("the connection was closed with %d %q; want 4100 with the remedy", code, reason)
 	}
 }
 

@@ -170,7 +170,7 @@ func TestHostileStreamsEndOnce(t *testing.T) {
 			go func() { _, _ = c.Call(t.Context(), "listSessions", map[string]any{"channel": "ahp-root://"}) }()
 			natssite.Next(t, "the connection ends", c.Done())
 			if code, reason := c.CloseStatus(); code != 1012 {
-				t.Errorf("closed with %d %q; want 1012", code, reason)
+				t.Errorf("the connection was closed with %d %q; want 1012", code, reason)
 			}
 			if got := c.Frames()[before:]; len(got) != 0 {
 				t.Errorf("the client received %q; want nothing", got)

@@ -203,7 +203,7 @@ func TestRestartWithoutTheClientIsSeenOnce(t *testing.T) {
 	}
 	natssite.Next(t, "the connection ends", j.client.Done())
 	if code, reason := j.client.CloseStatus(); code != 1012 {
-		t.Errorf("closed with %d %q; want 1012", code, reason)
+		t.Errorf("the connection was closed with %d %q; want 1012", code, reason)
 	}
 	natssite.Eventually(t, "the host-agent keeps nothing", func() bool { return j.Tap.Conns()[0].Ended() })
 }
@@ -223,7 +223,7 @@ func TestTicketIsForOnePerson(t *testing.T) {
 	j.restart(t)
 	natssite.Next(t, "the connection ends", c.Done())
 	if code, reason := c.CloseStatus(); code != 1001 || reason != resume.MoveReason {
-		t.Fatalf("closed with %d %q; want 1001 with the word that it may move", code, reason)
+		t.Fatalf("the connection was closed with %d %q; want 1001 with the word that it may move", code, reason)
 	}
 	if err := j.AwaitState(t.Context(), "online"); err != nil {
 		t.Fatal(err)

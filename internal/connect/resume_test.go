@@ -278,7 +278,7 @@ func TestTooMuchIsMissedOnce(t *testing.T) {
 	}
 	natssite.Next(t, "the connection ends", j.client.Done())
 	if code, reason := j.client.CloseStatus(); code != 1012 {
-		t.Errorf("closed with %d %q; want 1012", code, reason)
+		t.Errorf("the connection was closed with %d %q; want 1012", code, reason)
 	}
 	again, err := j.dial(t, "/ahp/"+stack.Host, refclient.Options{Token: j.token(t, "editor"), TokenIn: refclient.InTkn})
 	if err != nil {
@@ -320,7 +320,7 @@ func TestRevocationReachesAnAbsentClient(t *testing.T) {
 	}
 	natssite.Next(t, "the connection ends", j.client.Done())
 	if code, reason := j.client.CloseStatus(); code != 4501 || !strings.Contains(reason, "relay token client into the --token-file") {
-		t.Errorf("closed with %d %q; want 4501 with the remedy", code, reason)
+		t.Errorf("the connection was closed with %d %q; want 4501 with the remedy", code, reason)
 	}
 	if n := len(j.client.Frames()) - before; n > 100 { // some frames were on their way before the cut
 		t.Errorf("the client received %d frames after the cut; want at most 100", n)

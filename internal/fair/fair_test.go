@@ -138,7 +138,7 @@ func TestOneDoesNotHoldUpOthers(t *testing.T) {
 			ask("a", "greedy")
 		}
 		if _, err := turns.Take(t.Context(), "t", "a", "greedy"); !errors.Is(err, fair.ErrFull) {
-			t.Errorf("one more: %v; want %v", err, fair.ErrFull)
+			t.Errorf("Take beyond the bound = %v; want %v", err, fair.ErrFull)
 		}
 		ask("a", "other")
 		ask("b", "third")

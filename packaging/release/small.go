@@ -60,7 +60,7 @@ func (r *release) small() (string, error) {
 	}
 	for _, path := range found {
 		if text, err := os.ReadFile(path); err != nil || strings.Contains(string(text), ") Provide") {
-			return "", fmt.Errorf("%s: a method Provide… needs the unchanged kong: %w", path, err)
+			return "", fmt.Errorf("%s has a method Provide…, which needs the unchanged kong, or cannot be read: %v", path, err)
 		}
 	}
 	folder := filepath.Join(r.root, changedFolder)

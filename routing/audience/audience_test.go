@@ -81,7 +81,7 @@ func TestSnapshotThenActions(t *testing.T) {
 		c.want()
 		spaced()
 		if got := h.messages(); len(got) != 1 {
-			t.Fatalf("then it is asked %q; want once", got)
+			t.Fatalf("the host got %q; want one further subscribe", got)
 		}
 		h.say(result(3, `{"snapshot":`+snapshot("mock:/1", 13)+`}`))
 		c.want(greeted(13, snapshot("mock:/1", 13)))

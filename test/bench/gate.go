@@ -45,7 +45,7 @@ func gateFigures(results map[string]*goResult) (figures []Figure, err error) {
 	} {
 		r := results[token.name]
 		if r == nil || other == nil {
-			return nil, fmt.Errorf("%s has no %s, or nothing to compare with", gateBenchmark, token.name)
+			return nil, fmt.Errorf("the results of %s lack %s, or encoding-json to compare with", gateBenchmark, token.name)
 		}
 		work := "a 512 B action to a client that " + token.work
 		figures = append(figures,

@@ -121,7 +121,7 @@ func openSession(ctx context.Context, url, token, clientID string, size int, mod
 			return time.Since(began), nil
 		}
 	}
-	return 0, fmt.Errorf("the session was not answered with %d bytes", size)
+	return 0, fmt.Errorf("no answer to the subscription has %d bytes", size)
 }
 
 // slowLine starts a proxy in front of an address, which passes on responses at a

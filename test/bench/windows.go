@@ -59,7 +59,7 @@ func windows(b *testbed) (figures []Figure, err error) {
 				return nil, err
 			}
 			if got := both[i].viewers[0].windows.Load(); got != (i == 1) {
-				return nil, fmt.Errorf("windows come: %v", got)
+				return nil, fmt.Errorf("the viewer receives windows: %v; want %v", got, i == 1)
 			}
 		}
 		err = b.rounds(func(int) error {

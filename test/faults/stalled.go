@@ -162,12 +162,12 @@ func (r *Result) compare(results []asked) error {
 	var waits []time.Duration
 	for _, a := range results {
 		if a.err != nil {
-			return fmt.Errorf("straight at the host: %w", a.err)
+			return fmt.Errorf("an asker without the relay: %w", a.err)
 		}
 		waits = append(waits, a.waits...)
 	}
 	if len(waits) == 0 {
-		return errors.New("no answers straight from the host")
+		return errors.New("the askers without the relay got no answers")
 	}
 	r.Note += fmt.Sprintf("; straight at the host: longest %v", slices.Max(waits))
 	return nil
@@ -185,7 +185,7 @@ func (r *Result) judge(results []asked) error {
 	}
 	for what, list := range map[string][]time.Duration{"answers of 200 KB": waits, "messages of 100 KB": uploads} {
 		if len(list) == 0 {
-			return fmt.Errorf("no %s", what)
+			return fmt.Errorf("the askers have sent and received no %s", what)
 		}
 		slices.Sort(list)
 		last := list[len(list)-1]

@@ -45,7 +45,7 @@ func (c *Crowd) AwaitWhole(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("not all viewers are back: %w", context.Cause(ctx))
+			return fmt.Errorf("not all viewers have received the host's messages: %w", context.Cause(ctx))
 		case <-time.After(5 * time.Millisecond):
 		}
 	}
@@ -59,7 +59,7 @@ func (c *Crowd) Finish(ctx context.Context, records []string) (Report, error) {
 	wires := make([]*wire, len(c.Viewers))
 	for i, v := range c.Viewers {
 		if wires[i] = v.mute(); wires[i] == nil {
-			return r, fmt.Errorf("%s is not connected in the end", v.id)
+			return r, fmt.Errorf("the viewer %s is not connected at the end of the load", v.id)
 		}
 	}
 	fence := func() error {

@@ -46,7 +46,7 @@ func (s *chatState) load(raw json.RawMessage) error {
 		Draft      wireDraft  `json:"draft"`
 	}
 	if err := json.Unmarshal(raw, &w); err != nil {
-		return fmt.Errorf("state of the chat: %w", err)
+		return fmt.Errorf("reading the chat's state: %w", err)
 	}
 	if w.ActiveTurn != nil {
 		w.Turns = append(w.Turns, *w.ActiveTurn)
@@ -72,7 +72,7 @@ func (s *chatState) apply(raw json.RawMessage) error {
 		Draft   wireDraft `json:"draft"`
 	}
 	if err := json.Unmarshal(raw, &a); err != nil {
-		return fmt.Errorf("action: %w", err)
+		return fmt.Errorf("reading an action: %w", err)
 	}
 	switch a.Type {
 	case "chat/turnStarted":

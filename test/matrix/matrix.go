@@ -72,7 +72,7 @@ func Read(path string) (rows []Row, err error) {
 		fields := strings.Fields(line)
 		first := 3 + len(Tokens)
 		if len(fields) <= first || !strings.HasPrefix(fields[first], "{") {
-			return nil, fmt.Errorf("%s:%d: want 12 words and params", path, n)
+			return nil, fmt.Errorf("%s:%d has too few words; want 12, and params", path, n)
 		}
 		rows = append(rows, Row{
 			Line: n, FromHost: fields[0] == "h", Request: fields[1] == "req", Method: fields[2],

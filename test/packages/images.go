@@ -217,7 +217,7 @@ func (p podman) serveHost(images map[string]string, name string) error {
 		return fmt.Errorf("%w\n%s", err, logs)
 	}
 	if said, err := p.do("exec", "host-agent", "/host-agent", "clients"); err != nil {
-		return fmt.Errorf("host-agent clients: %s, %w", said, err)
+		return fmt.Errorf("host-agent clients prints %s: %w", said, err)
 	}
 	log.Print("the host is online through relay and host-agent in containers, at ", base)
 	return p.endWell("host-agent", "relay")
@@ -241,10 +241,10 @@ func (p podman) checkHost(client *http.Client, base string, relay func(...string
 		return err
 	}
 	if said, err := relay("hosts"); err != nil || !strings.Contains(said, "demo") || !strings.Contains(said, "online") {
-		return fmt.Errorf("relay hosts: %s, %w", said, err)
+		return fmt.Errorf("relay hosts prints %s, %v; want the demo host online", said, err)
 	}
 	if said, err := relay("revoke", "--subject", "ada"); err != nil {
-		return fmt.Errorf("relay revoke: %s, %w", said, err)
+		return fmt.Errorf("relay revoke prints %s: %w", said, err)
 	}
 	if said, err := answers(client, base+"/api/hosts/demo", token); err == nil {
 		return fmt.Errorf("a revoked token is accepted: %s", said)
@@ -260,7 +260,7 @@ func (p podman) endWell(names ...string) error {
 		}
 		code, err := p.do("inspect", "--format", "{{.State.ExitCode}}", name)
 		if err != nil || code != "0" {
-			return fmt.Errorf("%s ends with %s, %w; want 0", name, code, err)
+			return fmt.Errorf("%s ends with status %s, %v; want 0", name, code, err)
 		}
 	}
 	return nil

@@ -134,10 +134,10 @@ func (c chroot) refuses(dist, shell string) error {
 		c.cut = ""
 		delete(c.altered, "/"+one.alter)
 		if err == nil || !strings.Contains(err.Error(), one.want) {
-			return fmt.Errorf("%s: %s, %w; want an error with %q", one.name, said, err, one.want)
+			return fmt.Errorf("%s: the script prints %s, and ends with %v; want an error with %q", one.name, said, err, one.want)
 		}
 		if left := c.installed("/root") + c.installed(sealed); left != "" {
-			return fmt.Errorf("%s: installed %s", one.name, left)
+			return fmt.Errorf("%s: the script has installed %s; want nothing", one.name, left)
 		}
 	}
 	log.Print("with ", shell, ": nothing is installed from altered or interrupted downloads, without curl and wget, and into a read-only home")
@@ -190,7 +190,7 @@ func (c chroot) replaces(shell string) error {
 	now := c.installed("/root")
 	mark, err := os.ReadFile(filepath.Join(bin, ".host-agent.installed"))
 	if err != nil || strings.Contains(now, "0.0.1") || !strings.Contains(now, "host-agent ") || !bytes.HasPrefix(mark, []byte("host-agent_")) {
-		return fmt.Errorf("over an older version, with wget: %s; then %s is installed, marked %q, %w", said, now, mark, err)
+		return fmt.Errorf("over an older version, with wget, the script prints %s; then %s is installed, with the mark %q, %v; want the new version", said, now, mark, err)
 	}
 	log.Print("with ", shell, ": an older version is replaced, with wget")
 	return nil

@@ -173,7 +173,7 @@ func checkDeb(dist, root, suite string) error {
 		{`relay config check /usr/share/doc/ahp-relay/relay.yaml`, `in order`},
 	} {
 		if got, err := within("bash", "-c", look[0]); err != nil || !strings.Contains(got, look[1]) {
-			return fmt.Errorf("%s: %.200q, %w; want %q in it", look[0], got, err, look[1])
+			return fmt.Errorf("%s prints %.200q, %v; want %q in it", look[0], got, err, look[1])
 		}
 	}
 	if err := startUnit(root); err != nil {
@@ -184,7 +184,7 @@ func checkDeb(dist, root, suite string) error {
 	}
 	for _, gone := range []string{"usr/bin/relay", "usr/bin/host-agent", "usr/bin/ahp-connect", "usr/lib/systemd/system/ahp-relay.service", "etc/ahp-relay", "usr/share/man/man1/relay.1.gz", "usr/share/ahp-relay"} {
 		if _, err := os.Lstat(filepath.Join(root, gone)); !errors.Is(err, os.ErrNotExist) {
-			return fmt.Errorf("%s is left when the package was purged", gone)
+			return fmt.Errorf("%s exists after the package was purged; want it removed", gone)
 		}
 	}
 	log.Print("removed, and nothing is left")
@@ -239,7 +239,7 @@ func startUnit(root string) error {
 		_ = cmd.Process.Kill()
 	}
 	if e := cmd.Wait(); err == nil && e != nil {
-		err = fmt.Errorf("when it is stopped: %w", e)
+		err = fmt.Errorf("the unit's program, after SIGTERM: %w", e)
 	}
 	return err
 }

@@ -24,7 +24,7 @@ import (
 func registry(dist string) (url string, end func(), err error) {
 	packages, err := filepath.Glob(filepath.Join(dist, "npm/*.tgz"))
 	if err != nil || len(packages) == 0 {
-		return "", nil, fmt.Errorf("no npm packages in %s: %w", dist, err)
+		return "", nil, fmt.Errorf("no npm packages in %s: %v", dist, err)
 	}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -100,7 +100,7 @@ func checkNPM(dist, work string) error {
 	for name, program := range map[string]string{"ahp-host-agent": "host-agent", "ahp-connect": "ahp-connect"} {
 		said, err := npx(name, "--version")
 		if err != nil || !strings.HasPrefix(said, program+" ") {
-			return fmt.Errorf("npx %s --version: %q, %w; want the version of %s", name, said, err, program)
+			return fmt.Errorf("npx %s --version prints %q, %v; want the version of %s", name, said, err, program)
 		}
 		if said, err := npx(name, "no-such-command"); err == nil {
 			return fmt.Errorf("npx %s no-such-command succeeds: %s", name, said)
@@ -109,7 +109,7 @@ func checkNPM(dist, work string) error {
 	}
 	installed, err := filepath.Glob(filepath.Join(home, "cache/_npx/*/node_modules/ahp-*"))
 	if err != nil || len(installed) != 4 {
-		return fmt.Errorf("npx installed %v, %w; want two packages, and this system's of each", installed, err)
+		return fmt.Errorf("npx installed %v, %v; want two packages, and this system's of each", installed, err)
 	}
 	return nil
 }
@@ -163,7 +163,7 @@ puts "brew: #{formula} #{formula.version}: #{formula.said[:desc]}"
 func checkBrew(dist, work string) error {
 	formulas, err := filepath.Glob(filepath.Join(dist, "homebrew/Formula/*.rb"))
 	if err != nil || len(formulas) != 3 {
-		return fmt.Errorf("formulas %v, %w; want 3", formulas, err)
+		return fmt.Errorf("the formulas are %v, %v; want 3", formulas, err)
 	}
 	script := filepath.Join(work, "brew.rb")
 	if err := os.WriteFile(script, []byte(brew), 0o644); err != nil {

@@ -82,7 +82,7 @@ func checkPublish(dist, dir string) error {
 	nowhere := slices.Concat(env, []string{"FILES_TO=" + p.at("none/files"), "TAP=" + p.at("none/tap")})
 	for _, part := range []string{"files", "taps"} {
 		if err := publish(nowhere, part); err == nil {
-			return fmt.Errorf("publish.sh %s succeeds without a place", part)
+			return fmt.Errorf("publish.sh %s without a place returns no error; want one", part)
 		}
 	}
 	env = append(env, "FILES_TO="+p.at("files"))
@@ -109,7 +109,7 @@ func (p *publishing) files() error {
 	}
 	_, err := os.Stat(p.at("files/latest/SHA256SUMS.sig"))
 	if pre := strings.Contains(p.version, "-"); pre == (err == nil) {
-		return fmt.Errorf("is %s the latest release? %w", p.version, err)
+		return fmt.Errorf("after publishing %s, Stat in files/latest = %v; want the file, and none for a version with a hyphen", p.version, err)
 	}
 	return nil
 }

@@ -96,7 +96,7 @@ func checkProvenance(dist string) (int, error) {
 	}
 	from := statement.Predicate.BuildDefinition.ResolvedDependencies
 	if statement.PredicateType != "https://slsa.dev/provenance/v1" || len(from) != 1 || from[0].Digest["gitCommit"] != commit {
-		return 0, fmt.Errorf("it is a statement of type %s about %v; want one about commit %s", statement.PredicateType, from, commit)
+		return 0, fmt.Errorf("the provenance is a statement of type %s about %v; want one about commit %s", statement.PredicateType, from, commit)
 	}
 	named := map[string]string{}
 	for _, s := range statement.Subject {
@@ -109,7 +109,7 @@ func checkProvenance(dist string) (int, error) {
 	for line := range strings.Lines(string(sums)) {
 		sum, name, _ := strings.Cut(strings.TrimSpace(line), "  ")
 		if name != "provenance.intoto.jsonl" && named[name] != sum {
-			return 0, fmt.Errorf("it says %q of %s; SHA256SUMS says %s", named[name], name, sum)
+			return 0, fmt.Errorf("the provenance names the sum %q for %s; want %s, as in SHA256SUMS", named[name], name, sum)
 		}
 	}
 	return len(named), nil

@@ -311,7 +311,7 @@ func Ready(client *http.Client, url string) error {
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
-		return errors.New("not ready")
+		return errors.New("the relay is not ready")
 	}
 	return nil
 }

@@ -103,7 +103,7 @@ func (s *Service) checkSender(header string) error {
 		fields[name] = value
 	}
 	if fields["k"] != s.RelayKey {
-		return errors.New("another key than the browser has subscribed to")
+		return errors.New("the push is signed with a different key from that of the subscription")
 	}
 	point, err := base64.RawURLEncoding.DecodeString(fields["k"])
 	if err != nil {

@@ -129,7 +129,7 @@ func (r *realAgent) headers() http.Header {
 func (r *realAgent) credentials(ctx context.Context) (jwt string, err error) {
 	defer r.http.CloseIdleConnections()
 	if left := time.Until(r.rests); left > 0 {
-		return "", fmt.Errorf("the next attempt is in %v", left)
+		return "", fmt.Errorf("the relays asked for a pause, of which %v is left", left)
 	}
 	for _, u := range r.urls {
 		if jwt, err = r.credentialsFrom(ctx, u); err == nil {

@@ -208,7 +208,7 @@ func (r *Relay) Online(tenants int) (n int) {
 	return n
 }
 
-var errLate = errors.New("not so in time")
+var errLate = errors.New("the awaited state is not reached in time")
 
 // await polls holds until it returns true or ctx ends. It pauses long after a slow
 // poll, so that checking many hosts does not load the relays.

@@ -43,7 +43,7 @@ func PartitionMoves(ctx context.Context, c *Cluster, s Sizes) (rows []Row, err e
 	}
 	p.crowd = load.Gather(load.Target{URL: p.server.URL()}, p.target(slices.Index(p.relays, others[0])), clientsEach)
 	if err := await(ctx, func() bool { return second.seen.Load() }); err != nil {
-		return nil, fmt.Errorf("no second connection: %w", err)
+		return nil, fmt.Errorf("the host-agent opens no second connection: %w", err)
 	}
 	if err := p.crowd.AwaitWhole(ctx); err != nil {
 		return nil, fmt.Errorf("before the cut: %w", err)

@@ -55,7 +55,7 @@ func Remembered(ctx context.Context, c *Cluster, s Sizes, fleet func(context.Con
 	cores := float64(processorTime()-cpu) / float64(took)
 	stats := keeper.Stats()
 	if stats.Records != s.Few*s.Sessions {
-		return nil, fmt.Errorf("%d records; want %d", stats.Records, s.Few*s.Sessions)
+		return nil, fmt.Errorf("the relay keeps %d records; want %d", stats.Records, s.Few*s.Sessions)
 	}
 	rows = append(rows, Row{
 		Name: fmt.Sprintf("%d hosts write %d sessions of 4 KiB each at once, their side included", s.Few, s.Sessions),

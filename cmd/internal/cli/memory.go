@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math"
@@ -50,7 +52,7 @@ func readMemory(cgroup, machine memlimit.Provider) (Memory, error) {
 		return Memory{Bytes: int(own), Cgroup: true}, nil
 	}
 	if err != nil || all == 0 {
-		return Memory{}, fmt.Errorf("this machine's memory: %w", err)
+		return Memory{}, fmt.Errorf("this machine's memory: %w", cmp.Or(err, errors.New("the system reports 0 bytes")))
 	}
 	return Memory{Bytes: int(all)}, nil
 }

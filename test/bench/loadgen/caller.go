@@ -47,7 +47,7 @@ func (c *Clients) Dial(args DialArgs, _ *None) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err == nil && c.callers[args.Group] != nil {
-		err = fmt.Errorf("there are callers %s", args.Group)
+		err = fmt.Errorf("a group %s of callers exists already", args.Group)
 	}
 	if err != nil {
 		for _, caller := range list {
@@ -82,7 +82,7 @@ func (c *Clients) Call(args CallArgs, reply *CallReply) error {
 	list := c.callers[args.Group]
 	c.mu.Unlock()
 	if list == nil {
-		return fmt.Errorf("there are no callers %q", args.Group)
+		return fmt.Errorf("no group %q of callers exists", args.Group)
 	}
 	began := time.Now()
 	var mu sync.Mutex

@@ -132,7 +132,7 @@ func (c *Clients) newGroup(args ConnectArgs) (*group, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.groups[args.Group] != nil {
-		return nil, fmt.Errorf("there is a group %s", args.Group)
+		return nil, fmt.Errorf("a group %s of readers exists already", args.Group)
 	}
 	c.groups[args.Group] = g
 	return g, nil
@@ -144,7 +144,7 @@ func (c *Clients) group(name string) (*group, error) {
 	if g := c.groups[name]; g != nil {
 		return g, nil
 	}
-	return nil, fmt.Errorf("there is no group %q", name)
+	return nil, fmt.Errorf("no group %q of readers exists", name)
 }
 
 // Disconnect closes the connections of a group's readers.

@@ -108,7 +108,7 @@ func acceptWS(w http.ResponseWriter, r *http.Request) (*wsConn, error) {
 	}
 	if rw.Reader.Buffered() > 0 { // a client must not send anything before the answer
 		_ = c.Close()
-		return nil, errors.New("a client spoke too early")
+		return nil, errors.New("a client sent bytes before the handshake's answer")
 	}
 	sum := sha1.Sum([]byte(r.Header.Get("Sec-WebSocket-Key") + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"))
 	_, err = fmt.Fprintf(c, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: %s\r\n\r\n",

@@ -39,7 +39,7 @@ type head struct {
 // maxFrame is larger than every frame in a benchmark.
 const maxFrame = 256 << 20
 
-var errFrameTooBig = errors.New("a frame is too big")
+var errFrameTooBig = errors.New("the frame is too long")
 
 // readHead reads a frame's header. ok is false if the header is not complete.
 func readHead(b []byte) (h head, ok bool, err error) {

@@ -231,7 +231,7 @@ func (t *topic) leave(c *hostConn) {
 // and subscribes the client.
 func (h *Host) replay(c *hostConn, r *request) error {
 	if len(r.Params.Subscriptions) != 1 {
-		return errors.New("reconnect is for one channel here")
+		return errors.New("this host serves reconnect for one channel only")
 	}
 	t := h.topic(r.Params.Subscriptions[0])
 	t.mu.Lock()

@@ -203,7 +203,7 @@ func TestCountersAreShared(t *testing.T) {
 	}
 	a.slots[Slots-1].Store(5)
 	if got := b.slots[Slots-1].Load(); got != 5 {
-		t.Errorf("the other has %d; want 5", got)
+		t.Errorf("the second opening of the file reads %d; want 5", got)
 	}
 	if err := a.Close(); err != nil {
 		t.Error(err)

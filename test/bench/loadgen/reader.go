@@ -219,7 +219,7 @@ func (r *reader) takePayload(f frame, now int64) error {
 		return errPlain
 	}
 	if (f.op != opContinuation) != (len(r.stream) == 0) {
-		return errors.New("a piece of an action is out of place")
+		return errors.New("a continuation frame follows a whole action, or an action begins within another")
 	}
 	action := f.payload
 	if !f.fin || len(r.stream) > 0 { // without credit for the whole message, it comes in several parts
@@ -240,14 +240,14 @@ func (r *reader) takePayload(f frame, now int64) error {
 func (r *reader) takeAction(action []byte, now int64) error {
 	g := r.group
 	if g.format == nil {
-		return fmt.Errorf("nothing was to come, and then %.200s", action)
+		return fmt.Errorf("a reader that expects no actions received %.200s", action)
 	}
 	n, at, ok := g.format.Check(action)
 	if !ok {
-		return fmt.Errorf("behind action %d came %.300q", r.action, action)
+		return fmt.Errorf("after action %d, the reader received %.300q; want the next action", r.action, action)
 	}
 	if r.action != 0 && n != r.action+1 {
-		return fmt.Errorf("behind action %d came %d", r.action, n)
+		return fmt.Errorf("after action %d, the reader received action %d; want the next", r.action, n)
 	}
 	r.action = n
 	r.seq, _ = number(action[len(g.format.fixed[0]):][:numberDigits])
@@ -307,7 +307,7 @@ func (r *reader) write(b []byte) error {
 	}
 	n, err := unix.Write(r.fd, b)
 	if err == nil && n < len(b) {
-		err = errors.New("an answer to a ping did not fit")
+		err = errors.New("the socket had no room for a few bytes")
 	}
 	return err
 }

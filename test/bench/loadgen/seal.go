@@ -62,7 +62,7 @@ func (c *wsConn) seal(s *Seal) error {
 	}
 	content, body, _, err := session.Open(said)
 	if err != nil || content != sealed.Welcome {
-		return fmt.Errorf("the host answers the handshake with content %d, %q: %w", content, body, err)
+		return fmt.Errorf("the host answers the handshake with content %d, %q, %v; want a welcome", content, body, err)
 	}
 	c.sealing = &sealing{session: session}
 	return c.sealed(sealed.Ask, []byte(`{"id":0,"do":"share","parts":true}`))
@@ -115,4 +115,4 @@ func (s *sealing) next(read func() ([]byte, error)) ([]byte, error) {
 }
 
 // errPlain is the error for text on a sealed connection.
-var errPlain = errors.New("a sealed host spoke unsealed")
+var errPlain = errors.New("a sealed host sent an unsealed frame")

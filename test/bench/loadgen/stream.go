@@ -191,7 +191,7 @@ func (t *topic) use(size int) error {
 		return nil
 	}
 	if t.format != nil {
-		return fmt.Errorf("actions on %s have %d bytes already", t.channel, t.format.size)
+		return fmt.Errorf("the actions on %s have %d bytes; want the same size for all uses", t.channel, t.format.size)
 	}
 	var err error
 	t.format, err = NewFormat(t.channel, size)

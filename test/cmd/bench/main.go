@@ -142,7 +142,7 @@ func check(f *flags) error {
 		return fmt.Errorf("--rounds is %d; want at least 1", f.Rounds)
 	}
 	if f.Record && f.Tiny {
-		return errors.New("--record is for figures that mean something")
+		return errors.New("--record cannot be used with --tiny, whose figures mean nothing")
 	}
 	if slices.Equal(f.Parts, []string{plotWord}) {
 		return nil

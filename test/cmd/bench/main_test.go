@@ -29,7 +29,7 @@ func TestPartsJoinTheRecordOfTheirDay(t *testing.T) {
 	}
 	got, err := bench.NewestRecord(dir)
 	if err != nil || len(got.Parts) != 2 || len(got.Figures) != 2 {
-		t.Errorf("kept %+v, %v; want both parts", got, err)
+		t.Errorf("the newest record is %+v, %v; want both parts", got, err)
 	}
 	if err := keep(&bench.Record{}, filepath.Join(dir, "none"), nil, nil); err == nil {
 		t.Error("keep writes a file into a missing folder; want an error")

@@ -381,7 +381,7 @@ func (v *versions) try(ctx context.Context, t trial, dir string) (report load.Re
 		case <-ctx.Done():
 		}
 		if codes := ends(); quiet && len(codes) > 0 {
-			return fmt.Errorf("clients were closed that had nothing to do with it: %v", codes)
+			return fmt.Errorf("clients that the fault must not affect were closed: %v", codes)
 		}
 		return crowd.AwaitWhole(ctx)
 	}
