@@ -91,11 +91,29 @@ func renewAfter(life time.Duration) time.Duration {
 func (c *credentials) show() (string, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.jwt == "" {
-		return "", errors.Join(errors.New("no NATS credentials yet"), c.reason)
+	if err := c.lackLocked(); err != nil {
+		return "", err
 	}
 	c.shown++
 	return c.jwt, nil
+}
+
+// lackLocked returns an error with the reason if there are no credentials.
+func (c *credentials) lackLocked() error {
+	if c.jwt == "" {
+		return errors.Join(errors.New("no NATS credentials yet"), c.reason)
+	}
+	return nil
+}
+
+// mayLogIn returns an error if the Conn has no credentials for a login.
+func (c *Conn) mayLogIn() error {
+	if c.creds == nil {
+		return nil
+	}
+	c.creds.mu.Lock()
+	defer c.creds.mu.Unlock()
+	return c.creds.lackLocked()
 }
 
 // accepted records a successful login, and resets the count.

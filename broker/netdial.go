@@ -24,12 +24,17 @@ func (d dialer) Dial(network, address string) (net.Conn, error) { return d(netwo
 
 // newDialer returns a dialer that closes its previous connection before it dials. This
 // is necessary because the library does not close a connection whose handshake has
-// failed. The dialer reports each result to the Conn.
+// failed. The dialer reports each result to the Conn. Without credentials it does not
+// dial: a connection that cannot log in costs a busy relay as much as a login.
 func newDialer(life context.Context, dial dialFunc, of *Conn) dialer {
 	var last net.Conn // the library dials under its lock
 	return func(network, address string) (net.Conn, error) {
 		if last != nil {
 			_ = last.Close() // fails if it is closed already
+		}
+		if err := of.mayLogIn(); err != nil {
+			of.failed(err)
+			return nil, err
 		}
 		ctx, cancel := context.WithTimeout(life, DialTimeout)
 		defer cancel()

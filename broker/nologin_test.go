@@ -1,0 +1,68 @@
+package broker_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"ahprelay/auth"
+	"ahprelay/broker"
+)
+
+// TestHostAgentDialsOnlyWithCredentials gives a host-agent no credentials for a minute. It must ask
+// for them again and again, and open no connection, which could not log in. With credentials it
+// must dial.
+func TestHostAgentDialsOnlyWithCredentials(t *testing.T) {
+	t.Parallel()
+	keys, err := auth.LoadKeys(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := auth.NewAgentKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	userJWT, _, err := keys.Authority().AgentUser("acme", "laptop", key.Public(), time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, scheme := range []string{"nats", "ws"} {
+		synctest.Test(t, func(t *testing.T) {
+			var asked, dialled atomic.Int32
+			var given atomic.Bool
+			cfg := broker.AgentDialConfig{
+				URLs: []string{scheme + "://relay.example:1"}, Tenant: "acme", Host: "laptop", Instance: "agent-1",
+				Sign: key.SignNonce,
+				Credentials: func(context.Context) (string, error) {
+					asked.Add(1)
+					if given.Load() {
+						return userJWT, nil
+					}
+					return "", errors.New("the relay is busy")
+				},
+				Dial: func(context.Context, string, string) (net.Conn, error) {
+					dialled.Add(1)
+					return nil, errors.New("no network in this test")
+				},
+			}
+			agent, err := broker.DialAgent(t.Context(), cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer agent.Close()
+			time.Sleep(time.Minute)
+			if asked.Load() < 5 || dialled.Load() > 0 {
+				t.Errorf("%s: %d requests for credentials, %d connections without them", scheme, asked.Load(), dialled.Load())
+			}
+			given.Store(true)
+			time.Sleep(time.Minute)
+			if dialled.Load() == 0 {
+				t.Errorf("%s: no connection with credentials", scheme)
+			}
+		})
+	}
+}
