@@ -94,6 +94,25 @@ func (a *Arrivals) Enter(ctx context.Context, tenant string) (done func(), after
 	return sync.OnceFunc(func() { a.left(); end() }), 0
 }
 
+// Crowded reports whether as many arrivals are processed as fit.
+func (a *Arrivals) Crowded() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.working >= a.atOnce
+}
+
+// Full returns 0 unless so many of a tenant's arrivals wait that Enter would refuse the
+// next one. It then returns the time after which that one may return. The tenant may be
+// a mere claim: for a tenant without waiting arrivals, Full changes nothing.
+func (a *Arrivals) Full(tenant string) (after time.Duration) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.working < a.atOnce || a.waiting[tenant] == 0 || a.waitLocked(tenant) <= arrivalPatience {
+		return 0
+	}
+	return a.bookLocked(tenant)
+}
+
 // queue counts an arrival as waiting and returns 0. If the wait would be too long, it
 // returns the time after which the arrival may return.
 func (a *Arrivals) queue(tenant string) (after time.Duration) {

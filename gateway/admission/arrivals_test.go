@@ -246,3 +246,46 @@ func TestFormerSlownessIsForgotten(t *testing.T) {
 		}
 	})
 }
+
+// TestFullSparesOtherTenants lets so many arrivals of a tenant wait that further ones are refused.
+// Full must refuse this tenant's next arrivals, each until a later time, and no other tenant's. Once
+// the waiting arrivals have entered, it refuses none.
+func TestFullSparesOtherTenants(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		a := newArrivals(4, 10)
+		var turns sync.WaitGroup
+		release := make(chan struct{})
+		for range 60 {
+			turns.Go(func() {
+				if done, _ := a.Enter(t.Context(), "crowd"); done != nil {
+					<-release
+					done()
+				}
+			})
+		}
+		synctest.Wait()
+		if !a.Crowded() {
+			t.Error("not crowded although all turns are taken")
+		}
+		var last time.Duration
+		for range 10 {
+			after := a.Full("crowd")
+			if after <= last {
+				t.Errorf("told to return in %v, the one before in %v", after, last)
+			}
+			last = after
+		}
+		if after := a.Full("calm"); after != 0 {
+			t.Errorf("a different tenant is told to return in %v", after)
+		}
+		if _, booked := a.booked["calm"]; booked {
+			t.Error("a claimed tenant is remembered")
+		}
+		close(release)
+		turns.Wait()
+		if after := a.Full("crowd"); after != 0 || a.Crowded() {
+			t.Errorf("told to return in %v although no arrival waits", after)
+		}
+	})
+}

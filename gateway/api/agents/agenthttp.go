@@ -52,6 +52,10 @@ type Credentials struct {
 const MaxBody = 4 << 10
 
 func (a *API) serveChallenge(w http.ResponseWriter, r *http.Request) {
+	if after := a.full(r); after > 0 {
+		a.busy(w, after)
+		return
+	}
 	if host, ok := a.Caller.Host(w, r); ok {
 		authn.WriteJSON(w, http.StatusOK, Challenge{a.Caller.Keys.NewChallenge(), host.Tenant, host.Host})
 	}

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"time"
 
+	"ahprelay/auth"
 	"ahprelay/broker"
 	"ahprelay/gateway/authn"
 	"ahprelay/internal/retryafter"
@@ -20,6 +21,22 @@ import (
 func (a *API) busy(w http.ResponseWriter, after time.Duration) {
 	seconds := retryafter.Set(w.Header(), after)
 	authn.WriteJSON(w, http.StatusServiceUnavailable, map[string]string{"error": fmt.Sprintf("many host-agents arrive at this relay; return in %ds", seconds)})
+}
+
+// full returns 0, or the time after which a host-agent may return because too many of
+// its tenant request credentials. It does not verify the token: when four times as many
+// arrive as the relay can admit, verification would take most of the relay's time, and
+// only those who return later would benefit.
+func (a *API) full(r *http.Request) (after time.Duration) {
+	if !a.enrolments.Crowded() {
+		return 0
+	}
+	token, _ := auth.Bearer(r.Header.Get("Authorization"))
+	tenant, _, err := auth.PeekHost(token)
+	if err != nil {
+		return 0 // serveChallenge refuses the token
+	}
+	return a.enrolments.Full(tenant)
 }
 
 // loginTime is how long a login may count as incomplete. The NATS server has closed the

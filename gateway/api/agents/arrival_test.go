@@ -1,6 +1,7 @@
 package agents
 
 import (
+	"context"
 	"io"
 	"net"
 	"net/http"
@@ -9,6 +10,7 @@ import (
 	"strconv"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"ahprelay/auth"
 	"ahprelay/gateway/admission"
@@ -91,5 +93,43 @@ func TestBusyRelayTellsWhenToReturn(t *testing.T) {
 		if last < 15 || last > 25 {
 			t.Errorf("the last returns in %d s; want about 20", last)
 		}
+	})
+}
+
+// TestCrowdIsRefusedBeforeVerification: too many host-agents of a tenant request credentials. The
+// relay must refuse the next one's request for a challenge without verifying its token, and work on
+// that of a different tenant.
+func TestCrowdIsRefusedBeforeVerification(t *testing.T) {
+	t.Parallel()
+	keys, err := auth.LoadKeys(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	request := func(tenant string) *http.Request {
+		token, err := keys.Tokens().IssueHost(auth.Enrolment{Tenant: tenant, Host: "laptop", Expires: time.Now().Add(time.Hour)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := httptest.NewRequest(http.MethodPost, "/agent/challenge", nil)
+		r.Header.Set("Authorization", "Bearer "+token)
+		return r
+	}
+	crowd, calm := request("crowd"), request("calm")
+	synctest.Test(t, func(t *testing.T) {
+		a := &API{enrolments: admission.NewArrivals()} // has no keys, so verification would panic
+		ctx, cancel := context.WithCancel(t.Context())
+		for range 4000 * runtime.GOMAXPROCS(0) {
+			go func() { _, _ = a.enrolments.Enter(ctx, "crowd") }()
+		}
+		synctest.Wait()
+		w := httptest.NewRecorder()
+		a.serveChallenge(w, crowd)
+		if w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") == "" {
+			t.Errorf("HTTP %d, Retry-After %q; want 503 and a number", w.Code, w.Header().Get("Retry-After"))
+		}
+		if after := a.full(calm); after != 0 {
+			t.Errorf("a different tenant's host-agent is told to return in %v", after)
+		}
+		cancel()
 	})
 }
