@@ -2,6 +2,7 @@ package scale
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -32,6 +33,9 @@ type Agents struct {
 	URLs  []string // the relays' base URLs
 	First int      // number of the first host
 	Count int
+
+	Every  time.Duration // between the starts of two host-agents; 0: all start at once
+	AtOnce int           // how many may be without a lease at a time; 0: all
 }
 
 // realTenant is the tenant of these hosts.
@@ -43,12 +47,21 @@ func realHost(i int) string { return fmt.Sprintf("host-%d", i) }
 func (a *Agents) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	failed := make([]error, a.Count)
+	places := make(chan struct{}, cmp.Or(a.AtOnce, a.Count))
+	began := time.Now()
 	for i := range a.Count {
 		agent, err := a.agent(a.First + i)
 		if err != nil {
 			return err
 		}
-		running.Go(func() { failed[i] = agent.run(ctx) })
+		wait(ctx, time.Until(began.Add(time.Duration(i)*a.Every)))
+		select {
+		case places <- struct{}{}:
+		case <-ctx.Done():
+			running.Wait()
+			return errors.Join(failed...)
+		}
+		running.Go(func() { failed[i] = agent.run(ctx, sync.OnceFunc(func() { <-places })) })
 	}
 	running.Wait()
 	return errors.Join(failed...)
@@ -85,8 +98,9 @@ func (a *Agents) agent(i int) (*realAgent, error) {
 	return r, nil
 }
 
-// run connects the host-agent, and holds its lease until ctx ends.
-func (r *realAgent) run(ctx context.Context) error {
+// run connects the host-agent, and holds its lease until ctx ends. It calls online when
+// the host-agent has the lease.
+func (r *realAgent) run(ctx context.Context, online func()) error {
 	cfg := broker.AgentDialConfig{
 		Tenant: realTenant, Host: r.host, Instance: r.instance, Credentials: r.credentials, Sign: r.key.SignNonce,
 		Headers: func() (http.Header, error) { return r.headers(), nil }, Dial: r.dial.DialContext,
@@ -109,6 +123,7 @@ func (r *realAgent) run(ctx context.Context) error {
 	if err := holder.Acquire(ctx); err != nil {
 		return ended(ctx, err)
 	}
+	online()
 	return ended(ctx, holder.Run(ctx))
 }
 

@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
 
+	"ahprelay/broker/registry"
 	"ahprelay/gateway"
 	"ahprelay/test/load"
 	"ahprelay/test/stack"
@@ -20,8 +22,9 @@ const longestNotice = 30 * time.Second
 
 // PartitionMoves is PartitionClients with a single host-agent, which reaches all
 // relays. Its relay is isolated, so the host-agent moves to another relay. The clients
-// there must keep their connections.
-func PartitionMoves(ctx context.Context, c *Cluster, s Sizes) (rows []Row, err error) {
+// there must keep their connections. s.Apart host-agents without hosts, a third of them
+// at the isolated relay, move at the same time.
+func PartitionMoves(ctx context.Context, c *Cluster, s Sizes, fleet StartAgents) (rows []Row, err error) {
 	defer func() { _ = c.ways.Close() }()
 	p, err := c.divide(ctx, gateway.MinorityRead)
 	defer p.close()
@@ -37,6 +40,11 @@ func PartitionMoves(ctx context.Context, c *Cluster, s Sizes) (rows []Row, err e
 	if err != nil {
 		return nil, fmt.Errorf("before the cut: %w", err)
 	}
+	more, err := p.surround(ctx, c, s.Apart, fleet)
+	if err != nil {
+		return nil, fmt.Errorf("before the cut: %w", err)
+	}
+	defer more.stop()
 	others := slices.DeleteFunc(slices.Clone(p.relays), func(r *gateway.Relay) bool { return r == p.relays[home] })
 	for i := range clientsEach {
 		p.minority = append(p.minority, load.Watch(fmt.Sprintf("minority-%d", i+1), p.target(home)))
@@ -48,6 +56,9 @@ func PartitionMoves(ctx context.Context, c *Cluster, s Sizes) (rows []Row, err e
 	if err := p.crowd.AwaitWhole(ctx); err != nil {
 		return nil, fmt.Errorf("before the cut: %w", err)
 	}
+	if err := more.awaitSecond(ctx, p.named(home)); err != nil {
+		return nil, fmt.Errorf("before the cut: %w", err)
+	}
 	c.ways.Cut(home)
 	began := time.Now()
 	if err := await(ctx, func() bool { at, _ := p.endpoint(ctx, others[0]); return at != "" && at != p.named(home) }); err != nil {
@@ -57,6 +68,10 @@ func PartitionMoves(ctx context.Context, c *Cluster, s Sizes) (rows []Row, err e
 		return nil, fmt.Errorf("while it is cut: %w", err)
 	}
 	took := time.Since(began)
+	if err := more.awaitMoved(ctx, others); err != nil {
+		return nil, fmt.Errorf("while it is cut: %w", err)
+	}
+	moved := time.Since(began)
 	wait(ctx, time.Until(began.Add(s.Cut)))
 	late, cancel := context.WithDeadline(ctx, began.Add(max(s.Cut, longestNotice)))
 	_ = await(late, func() bool { return eachTold(p.minority, ends(p.minority, began)) })
@@ -69,6 +84,12 @@ func PartitionMoves(ctx context.Context, c *Cluster, s Sizes) (rows []Row, err e
 	if err := c.ways.Heal(0); err != nil {
 		return nil, err
 	}
+	healed := time.Now()
+	fell, err := more.fallen(ctx, p.relays)
+	if err != nil {
+		return nil, fmt.Errorf("after healing: %w", err)
+	}
+	agreed := time.Since(healed)
 	wait(ctx, s.Cut/2)
 	closed := ends(p.crowd.Viewers, began)
 	report, err := p.crowd.Finish(ctx, []string{p.record})
@@ -81,6 +102,12 @@ func PartitionMoves(ctx context.Context, c *Cluster, s Sizes) (rows []Row, err e
 		{Name: name + ": longest pause there", Got: pause.Round(100 * time.Millisecond).String(), Wanted: "< 15s", Good: pause < 15*time.Second},
 		{Name: name + ": lost and repeated there", Got: fmt.Sprintf("%d and %d of %d %v", report.Lost, report.Repeated, report.Sent, report.Faults), Wanted: "none", Good: report.Lost+report.Repeated+len(report.Faults) == 0},
 		{Name: name + ": clients at that relay are told to reconnect", Got: codes(sent), Wanted: "4100 each", Good: eachTold(p.minority, sent)},
+		{
+			Name: fmt.Sprintf("%s: of %d host-agents with connections of their own, the %d at that relay are held by the others", name, more.n, more.home),
+			Got:  moved.Round(100 * time.Millisecond).String(), Wanted: "< " + registry.DefaultLeaseTTL.String(), Good: moved < registry.DefaultLeaseTTL,
+		},
+		{Name: name + ": of these host-agents' hosts, listed as offline meanwhile, by any relay", Got: strconv.Itoa(fell), Wanted: "0", Good: fell == 0},
+		{Name: name + ": healed, all three relays list all hosts", Got: agreed.Round(10 * time.Millisecond).String(), Wanted: "≤ " + registry.DefaultLeaseTTL.String(), Good: agreed <= registry.DefaultLeaseTTL},
 	}, nil
 }
 

@@ -29,9 +29,8 @@ type RealRun struct {
 	Relays   int
 	Restarts int           // how often the whole cluster restarts
 	Settle   time.Duration // until the host-agents rest: each opens its second connection 10 to 20 s after its login
-
-	// Fleet starts host-agents. stop ends them.
-	Fleet func(ctx context.Context, dir string, agents Agents) (stop func(), err error)
+	Env      []string      // further variables in the relays' environment
+	Fleet    StartAgents
 
 	bench  procs.Bench
 	keys   *auth.Keys
@@ -41,6 +40,9 @@ type RealRun struct {
 	stops  []func()
 	rows   []Row
 }
+
+// StartAgents starts host-agents for the keys in a directory. stop ends them.
+type StartAgents func(ctx context.Context, dir string, agents Agents) (stop func(), err error)
 
 // perProcess is the number of host-agents in a process. Each has up to three sockets,
 // and a process may have 20,000 sockets.
@@ -75,14 +77,11 @@ type realRelay struct {
 }
 
 func (r *RealRun) prepare(ctx context.Context) (err error) {
-	r.bench = procs.Bench{Programs: r.Programs, Dir: r.Dir}
+	r.bench = procs.Bench{Programs: r.Programs, Dir: r.Dir, Env: r.Env}
 	if r.keys, err = auth.LoadKeys(r.dataDir(0)); err != nil {
 		return err
 	}
-	r.viewer, err = r.keys.Tokens().IssueClient(auth.Client{
-		Tenant: realTenant, Subject: "viewer", Hosts: []string{auth.AllHosts}, Access: auth.AccessRead, Expires: time.Now().Add(time.Hour),
-	})
-	if err != nil {
+	if r.viewer, err = viewerOf(r.keys); err != nil {
 		return err
 	}
 	var routes []string
@@ -101,10 +100,13 @@ func (r *RealRun) prepare(ctx context.Context) (err error) {
 	for i, route := range routes {
 		address, _, _ := net.SplitHostPort(route)
 		public, admin := net.JoinHostPort(address, "8484"), net.JoinHostPort(address, "8485")
+		args := []string{"serve", "--data-dir", r.dataDir(i), "--listen", public, "--admin-listen", admin}
+		if r.Relays > 1 {
+			args = append(args, "--cluster-listen", route, "--cluster-route", strings.Join(routes, ","))
+		}
 		r.relays = append(r.relays, &realRelay{
-			Process: r.bench.Process("", fmt.Sprintf("relay-%d", i), procs.RelayProgram, "serve", "--data-dir", r.dataDir(i), "--listen", public, "--admin-listen", admin,
-				"--cluster-listen", route, "--cluster-route", strings.Join(routes, ",")),
-			base: "http://" + public, metrics: &loadgen.Metrics{URL: "http://" + admin + "/metrics"},
+			Process: r.bench.Process("", fmt.Sprintf("relay-%d", i), procs.RelayProgram, args...),
+			base:    "http://" + public, metrics: &loadgen.Metrics{URL: "http://" + admin + "/metrics"},
 		})
 	}
 	return r.startRelays(ctx)
@@ -135,16 +137,8 @@ func (r *RealRun) firstStart(ctx context.Context) error {
 		return err
 	}
 	began := time.Now()
-	var urls []string
-	for _, relay := range r.relays {
-		urls = append(urls, relay.base)
-	}
-	for first := 0; first < r.Hosts; first += perProcess {
-		stop, err := r.Fleet(ctx, r.dataDir(0), Agents{Keys: r.keys, URLs: urls, First: first, Count: min(perProcess, r.Hosts-first)})
-		if err != nil {
-			return err
-		}
-		r.stops = append(r.stops, stop)
+	if err := r.startAgents(ctx, Agents{}); err != nil {
+		return err
 	}
 	if err := r.awaitAll(ctx, r.relays); err != nil {
 		return fmt.Errorf("first start: %w", err)
@@ -156,6 +150,24 @@ func (r *RealRun) firstStart(ctx context.Context) error {
 	}
 	r.wall(fmt.Sprintf("%d new host-agents in one tenant, all started at once: all online", r.Hosts), took)
 	r.each("the same: the relays, for each", (now-used)/time.Duration(r.Hosts), 0)
+	return nil
+}
+
+// startAgents starts all host-agents. They arrive in the way that how describes.
+func (r *RealRun) startAgents(ctx context.Context, how Agents) error {
+	processes := (r.Hosts + perProcess - 1) / perProcess
+	a := Agents{Keys: r.keys, Every: how.Every * time.Duration(processes), AtOnce: how.AtOnce}
+	for _, relay := range r.relays {
+		a.URLs = append(a.URLs, relay.base)
+	}
+	for ; a.First < r.Hosts; a.First += a.Count {
+		a.Count = min((r.Hosts+processes-1)/processes, r.Hosts-a.First)
+		stop, err := r.Fleet(ctx, r.dataDir(0), a)
+		if err != nil {
+			return err
+		}
+		r.stops = append(r.stops, stop)
+	}
 	return nil
 }
 
@@ -373,21 +385,34 @@ func (r *RealRun) listed(ctx context.Context) (since map[string]time.Time, err e
 }
 
 func (r *RealRun) listedAt(ctx context.Context, relay *realRelay) (since map[string]time.Time, err error) {
+	return onlineAt(ctx, relay.base, r.viewer, r.Hosts, func(*hostsapi.Info) bool { return true })
+}
+
+// viewerOf returns a token with which the hosts of Agents can be listed.
+func viewerOf(keys *auth.Keys) (token string, err error) {
+	return keys.Tokens().IssueClient(auth.Client{
+		Tenant: realTenant, Subject: "viewer", Hosts: []string{auth.AllHosts}, Access: auth.AccessRead, Expires: time.Now().Add(time.Hour),
+	})
+}
+
+// onlineAt waits until the relay at a base URL lists n hosts as online for which fits
+// returns true. It returns since when each host is online.
+func onlineAt(ctx context.Context, base, token string, n int, fits func(*hostsapi.Info) bool) (since map[string]time.Time, err error) {
 	late := await(ctx, func() bool {
 		var list struct{ Hosts []hostsapi.Info }
-		if list, err = procs.GetJSON[struct{ Hosts []hostsapi.Info }](ctx, relay.base+"/api/hosts", r.viewer); err != nil {
+		if list, err = procs.GetJSON[struct{ Hosts []hostsapi.Info }](ctx, base+"/api/hosts", token); err != nil {
 			return false
 		}
 		since = map[string]time.Time{}
 		for i := range list.Hosts {
-			if h := &list.Hosts[i]; h.State == "online" {
+			if h := &list.Hosts[i]; h.State == "online" && fits(h) {
 				since[h.Host] = h.Since
 			}
 		}
-		return len(since) >= r.Hosts
+		return len(since) >= n
 	})
 	if late != nil {
-		return nil, fmt.Errorf("%w: %s lists %d of %d hosts as online: %w", late, relay.base, len(since), r.Hosts, err)
+		return nil, fmt.Errorf("%w: %s lists %d of %d hosts as online: %w", late, base, len(since), n, err)
 	}
 	return since, nil
 }

@@ -29,10 +29,11 @@ type Sizes struct {
 
 	Real       int // number of host-agents with their own connections
 	RealRelays int // number of relays for these
+	Apart      int // number of host-agents with their own connections at a cluster that is cut in two
 }
 
 // Full are the sizes with which make scale runs by default.
-var Full = Sizes{Few: 1000, Many: 50000, Restart: 20000, Hosts: 100000, Relays: 10, Watch: 20 * time.Second, Tenants: []int{1000, 10000}, Far: 5000, Delay: 35 * time.Millisecond, Changes: 20, Cut: 40 * time.Second, Sessions: 100, Real: 20000, RealRelays: 4}
+var Full = Sizes{Few: 1000, Many: 50000, Restart: 20000, Hosts: 100000, Relays: 10, Watch: 20 * time.Second, Tenants: []int{1000, 10000}, Far: 5000, Delay: 35 * time.Millisecond, Changes: 20, Cut: 40 * time.Second, Sessions: 100, Real: 20000, RealRelays: 4, Apart: 3000}
 
 // A Row is a line in the table of measurements.
 type Row struct {

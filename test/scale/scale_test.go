@@ -70,7 +70,7 @@ func TestMajorityIsServedDuringACut(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rows, err := PartitionMoves(ctx, c, Sizes{Cut: 18 * time.Second})
+	rows, err := PartitionMoves(ctx, c, Sizes{Cut: 18 * time.Second, Apart: 30}, agentsHere(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,18 +93,7 @@ func TestRealHostAgentsMakeRows(t *testing.T) {
 		t.Fatal(err)
 	}
 	run := RealRun{
-		Programs: programs, Dir: t.TempDir(), Hosts: 200, Relays: 3, Restarts: 1,
-		Fleet: func(ctx context.Context, _ string, a Agents) (stop func(), err error) {
-			ctx, cancel := context.WithCancel(ctx)
-			done := make(chan error, 1)
-			go func() { done <- a.Run(ctx) }()
-			return func() {
-				cancel()
-				if err := <-done; err != nil {
-					t.Error(err)
-				}
-			}, nil
-		},
+		Programs: programs, Dir: t.TempDir(), Hosts: 200, Relays: 3, Restarts: 1, Fleet: agentsHere(t),
 	}
 	rows, err := run.Run(ctx)
 	if err != nil {
@@ -115,5 +104,40 @@ func TestRealHostAgentsMakeRows(t *testing.T) {
 		if r.Wanted == "0" && !r.Good {
 			t.Errorf("%s: %s; want 0", r.Name, r.Got)
 		}
+	}
+}
+
+// agentsHere returns a function that runs host-agents in this process.
+func agentsHere(t *testing.T) StartAgents {
+	return func(ctx context.Context, _ string, a Agents) (stop func(), err error) {
+		ctx, cancel := context.WithCancel(ctx)
+		done := make(chan error, 1)
+		go func() { done <- a.Run(ctx) }()
+		return func() {
+			cancel()
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		}, nil
+	}
+}
+
+// TestShortageMakesRows runs a Shortage with few host-agents. All of them must come
+// online. Their rates do not matter.
+func TestShortageMakesRows(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	programs, err := procs.Build(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := Shortage{Programs: programs, Dir: t.TempDir(), Rounds: 1, For: time.Second, Most: 100, Fleet: agentsHere(t)}
+	rows, err := run.Run(ctx)
+	if err != nil || len(rows) == 0 {
+		t.Fatalf("%v, %v", rows, err)
+	}
+	for _, r := range rows {
+		t.Logf("%s: %s", r.Name, r.Got)
 	}
 }

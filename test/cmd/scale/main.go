@@ -26,7 +26,7 @@ import (
 )
 
 type flags struct {
-	Only    string `placeholder:"REGEXP" help:"Run only what matches: costs, tenants, restart, idle, remembered, far, regions, partition, clients, moves, real."`
+	Only    string `placeholder:"REGEXP" help:"Run only what matches: costs, tenants, restart, idle, remembered, far, regions, partition, clients, moves, real, shortage."`
 	Few     int    `default:"${few}" help:"Hosts between which costs are compared (${default})."`
 	Many    int    `default:"${many}" help:"Hosts between which costs are compared (${default})."`
 	Restart int    `default:"${restart}" help:"Hosts of a cluster that is restarted (${default})."`
@@ -39,7 +39,7 @@ type flags struct {
 	Real       int `default:"${real}" help:"Host-agents with connections of their own (${default})."`
 	RealRelays int `default:"${realrelays}" help:"Their relays (${default}). After a crash, each other relay has up to two connections for each of its host-agents."`
 
-	Agents []string `hidden:"" help:"Be the host-agents with connections of their own from a number on: DIR,FIRST,COUNT,URL,…"`
+	Agents []string `hidden:"" help:"Be the host-agents with connections of their own from a number on: DIR,FIRST,COUNT,EVERY,AT-ONCE,URL,…"`
 
 	Fleet []string `hidden:"" help:"Be so many hosts of the keys in a directory, at these URLs: DIR,URL,…"`
 	Join  []string `hidden:"" help:"Be another relay of a cluster of so many, until it knows so many hosts: DIR,ROUTE,…"`
@@ -82,7 +82,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	sizes := scale.Sizes{Few: f.Few, Many: f.Many, Restart: f.Restart, Hosts: f.Hosts, Relays: f.Relays, Watch: scale.Full.Watch, Tenants: scale.Full.Tenants, Far: f.Far, Delay: f.Delay, Changes: scale.Full.Changes, Cut: scale.Full.Cut, Sessions: scale.Full.Sessions, Real: f.Real, RealRelays: f.RealRelays}
+	sizes := scale.Sizes{Few: f.Few, Many: f.Many, Restart: f.Restart, Hosts: f.Hosts, Relays: f.Relays, Watch: scale.Full.Watch, Tenants: scale.Full.Tenants, Far: f.Far, Delay: f.Delay, Changes: scale.Full.Changes, Cut: scale.Full.Cut, Sessions: scale.Full.Sessions, Real: f.Real, RealRelays: f.RealRelays, Apart: scale.Full.Apart}
 	return table(ctx, stdout, only, sizes, slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelError})))
 }
 
@@ -124,9 +124,10 @@ func table(ctx context.Context, out io.Writer, only *regexp.Regexp, s scale.Size
 			return scale.PartitionClients(ctx, c, s)
 		}},
 		{"moves", 3, func(ctx context.Context, c *scale.Cluster) ([]scale.Row, error) {
-			return scale.PartitionMoves(ctx, c, s)
+			return scale.PartitionMoves(ctx, c, s, startAgents)
 		}},
 		{"real", 0, func(ctx context.Context, c *scale.Cluster) ([]scale.Row, error) { return measureReal(ctx, c.Dir(), s) }},
+		{"shortage", 0, func(ctx context.Context, c *scale.Cluster) ([]scale.Row, error) { return measureShortage(ctx, c.Dir()) }},
 	} {
 		if !only.MatchString(m.name) {
 			continue
@@ -220,33 +221,61 @@ const (
 
 // measureReal measures host-agents that have their own connections.
 func measureReal(ctx context.Context, dir string, s scale.Sizes) ([]scale.Row, error) {
-	programs := filepath.Join(dir, "programs")
-	if err := os.Mkdir(programs, 0o700); err != nil {
-		return nil, err
-	}
-	if err := procs.BuildTo(ctx, programs); err != nil {
+	programs, err := build(ctx, dir)
+	if err != nil {
 		return nil, err
 	}
 	run := scale.RealRun{Programs: programs, Dir: dir, Hosts: s.Real, Relays: s.RealRelays, Restarts: realRestarts, Settle: realSettle, Fleet: startAgents}
 	return run.Run(ctx)
 }
 
+// build builds the programs below a directory.
+func build(ctx context.Context, dir string) (programs string, err error) {
+	programs = filepath.Join(dir, "programs")
+	return programs, errors.Join(os.Mkdir(programs, 0o700), procs.BuildTo(ctx, programs))
+}
+
+// shortageRounds, shortageFor and shortageMost are how often and how long arrivals are
+// counted, and how many host-agents there are at most.
+const (
+	shortageRounds = 3
+	shortageFor    = 5 * time.Second
+	shortageMost   = 12000
+)
+
+// measureShortage measures a relay at which too many host-agents arrive.
+func measureShortage(ctx context.Context, dir string) ([]scale.Row, error) {
+	programs, err := build(ctx, dir)
+	if err != nil {
+		return nil, err
+	}
+	run := scale.Shortage{Programs: programs, Dir: dir, Rounds: shortageRounds, For: shortageFor, Most: shortageMost, Fleet: startAgents}
+	return run.Run(ctx)
+}
+
 // startAgents runs host-agents with their own connections in a separate process.
 func startAgents(ctx context.Context, dir string, a scale.Agents) (stop func(), err error) {
-	return startAnother(ctx, "--agents", list(dir, append([]string{strconv.Itoa(a.First), strconv.Itoa(a.Count)}, a.URLs...)))
+	return startAnother(ctx, agentsArgs(dir, a)...)
+}
+
+// agentsArgs returns the arguments with which this program runs host-agents.
+func agentsArgs(dir string, a scale.Agents) []string {
+	return []string{"--agents", list(dir, append([]string{strconv.Itoa(a.First), strconv.Itoa(a.Count), a.Every.String(), strconv.Itoa(a.AtOnce)}, a.URLs...))}
 }
 
 // beAgents runs the host-agents in the process that startAgents has started.
 func beAgents(ctx context.Context, args []string) error {
-	keys, err := auth.ExistingKeys(args[0])
-	if err != nil {
-		return err
+	if len(args) < 5 {
+		return fmt.Errorf("--agents has %d parts; want at least 5", len(args))
 	}
-	a := &scale.Agents{Keys: keys, URLs: args[3:]}
-	if a.First, err = strconv.Atoi(args[1]); err != nil {
-		return err
-	}
-	if a.Count, err = strconv.Atoi(args[2]); err != nil {
+	a := &scale.Agents{URLs: args[5:]}
+	var failed [5]error
+	a.Keys, failed[0] = auth.ExistingKeys(args[0])
+	a.First, failed[1] = strconv.Atoi(args[1])
+	a.Count, failed[2] = strconv.Atoi(args[2])
+	a.Every, failed[3] = time.ParseDuration(args[3])
+	a.AtOnce, failed[4] = strconv.Atoi(args[4])
+	if err := errors.Join(failed[:]...); err != nil {
 		return err
 	}
 	return a.Run(ctx)
