@@ -19,6 +19,7 @@ var (
 	SmallStacks    = off("small-stacks")    // package idle: goroutines with deep stacks are not kept
 	LateBuffers    = off("late-buffers")    // package idle: no buffer before bytes arrive
 	GiveBack       = off("give-back")       // package memory: memory is returned to the system when a process is quiet
+	BusyGarbage    = off("busy-garbage")    // package memory: garbage may grow further while a process is busy
 	LateReferences = off("late-references") // package routing: references wait longer after late references
 	Rows           = off("rows")            // package routing: consecutive bodies are queued as one frame
 	OwnFrames      = off("own-frames")      // package hostagent: the host's frames are read in place

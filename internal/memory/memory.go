@@ -31,16 +31,23 @@ const (
 	largePercent = 50
 	smallPercent = 100
 	mostPercent  = 800
+
+	// While a process allocates busyRate bytes a second, collections would follow each other.
+	// So garbage may grow to the size of the heap, or to busyGarbage and up to twice that,
+	// until the rate was lower for busyTime.
+	busyRate    = 32 << 20
+	busyGarbage = 32 << 20
+	busyTime    = 2 * time.Second
 )
 
 // percentFor returns the GC percentage for a live heap. It returns only few values, because
 // each change stops the process for a moment.
-func percentFor(live uint64) (percent int) {
-	if live >= largeHeap {
-		return largePercent
+func percentFor(live uint64, busy bool) (percent int) {
+	percent, garbage := largePercent, uint64(largeHeap/2)
+	if busy && !ablation.BusyGarbage {
+		percent, garbage = smallPercent, busyGarbage
 	}
-	percent = smallPercent
-	for percent < mostPercent && live*uint64(percent)/100 < largeHeap/2 {
+	for percent < mostPercent && live*uint64(percent)/100 < garbage {
 		percent *= 2
 	}
 	return percent
@@ -78,14 +85,17 @@ func giveBack(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-collected:
-			p.wait = lookEvery
-			timer.Reset(p.wait)
+			if p.wait > lookEvery { // otherwise frequent collections would prevent all samples
+				p.wait = lookEvery
+				timer.Reset(p.wait)
+			}
 			continue
 		case <-timer.C:
 		}
 		metrics.Read(samples)
-		setPercent(percentFor(samples[1].Value.Uint64()))
-		give, release := p.look(samples[0].Value.Uint64(), time.Now())
+		allocated, now := samples[0].Value.Uint64(), time.Now()
+		setPercent(percentFor(samples[1].Value.Uint64(), p.busy(allocated, now)))
+		give, release := p.look(allocated, now)
 		if give {
 			giveAll()
 		}
@@ -101,7 +111,18 @@ type pace struct {
 	wait        time.Duration // time until the next sample
 	last, given uint64        // bytes allocated in total, at the last sample and at the last return
 	givenAt     time.Time
-	atRest      bool // there was no activity since the last sample of rest
+	atRest      bool      // there was no activity since the last sample of rest
+	seen        time.Time // last sample
+	busyUntil   time.Time
+}
+
+// busy reports whether the process allocates much. Call it before look.
+func (p *pace) busy(allocated uint64, now time.Time) bool {
+	if !p.seen.IsZero() && float64(allocated-p.last) >= busyRate*now.Sub(p.seen).Seconds() {
+		p.busyUntil = now.Add(busyTime)
+	}
+	p.seen = now
+	return now.Before(p.busyUntil)
 }
 
 // look takes a sample of the bytes allocated since the start. It reports whether to return

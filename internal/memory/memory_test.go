@@ -78,12 +78,48 @@ func TestLargeProcessTakesLessHeadroom(t *testing.T) {
 }
 
 // TestPercentFor computes the GC percentage for heap sizes. It must leave headroom for half of
-// largeHeap, or for the heap in use if that is larger.
+// largeHeap, or for half of the heap in use if that is larger; and for more in a busy process.
 func TestPercentFor(t *testing.T) {
-	for live, want := range map[uint64]int{0: mostPercent, 1 << 20: mostPercent, 4 << 20: 400, 7 << 20: 200, 13 << 20: 100, largeHeap - 1: 100, largeHeap: largePercent, 1 << 40: largePercent} {
-		if got := percentFor(live); got != want {
-			t.Errorf("percentFor(%d) = %d; want %d", live, got, want)
+	for live, want := range map[uint64]struct{ calm, busy int }{
+		0: {mostPercent, mostPercent}, 1 << 20: {mostPercent, mostPercent}, 4 << 20: {400, 800}, 7 << 20: {200, 800}, 13 << 20: {100, 400},
+		largeHeap - 1: {100, 200}, largeHeap: {largePercent, 200}, 1 << 40: {largePercent, 100},
+	} {
+		if got := percentFor(live, false); got != want.calm {
+			t.Errorf("percentFor(%d, false) = %d; want %d", live, got, want.calm)
 		}
+		if got := percentFor(live, true); got != want.busy {
+			t.Errorf("percentFor(%d, true) = %d; want %d", live, got, want.busy)
+		}
+	}
+}
+
+// TestBusyProcessIsRecognized simulates a process that allocates busyRate bytes a second for a
+// moment. It must count as busy from the next sample on, and until busyTime has passed.
+func TestBusyProcessIsRecognized(t *testing.T) {
+	now := time.Now()
+	var p pace
+	var allocated uint64
+	sample := func(d time.Duration, bytes uint64) bool {
+		now = now.Add(d)
+		allocated += bytes
+		busy := p.busy(allocated, now)
+		p.look(allocated, now)
+		return busy
+	}
+	if sample(0, 1<<30) {
+		t.Error("busy at the first sample, which shows no rate")
+	}
+	if sample(restEvery, busyRate) {
+		t.Error("busy although the rate over the whole time was low")
+	}
+	if !sample(lookEvery, busyRate/9) {
+		t.Error("not busy at busyRate")
+	}
+	if !sample(busyTime-1, 0) {
+		t.Error("no longer busy before busyTime")
+	}
+	if sample(1, 0) {
+		t.Error("busy after busyTime")
 	}
 }
 

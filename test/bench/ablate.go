@@ -33,6 +33,7 @@ var (
 	relayIdle   = quantity{"idle client: of the relay", "KiB"}
 	agentIdle   = quantity{"idle client: of the host-agent", "KiB"}
 	tlsIdleCost = quantity{"idle client with TLS: of the relay", "KiB"}
+	returnCost  = quantity{"a host-agent of 500 comes back to a restarted relay: of the relay, with its start", "ms"}
 )
 
 // An ablation is a mechanism in package ablation, with the quantities that it may
@@ -46,6 +47,7 @@ var ablations = []ablation{
 	{"small-stacks", []quantity{relayIdle, agentIdle, tlsIdleCost, askDelay, askCost}},
 	{"late-buffers", []quantity{agentIdle, agentFull}},
 	{"give-back", []quantity{relayIdle, agentIdle}},
+	{"busy-garbage", []quantity{relayFull, agentFull, relayBursts, agentBursts, burstDelay, returnCost}},
 	{"late-references", []quantity{burstBytes, slowBytes, relayBursts, slowRelay, burstDelay}},
 	{"rows", []quantity{relayFull, relayBursts}},
 	{"own-frames", []quantity{agentFull, agentBursts, agentIdle}},
@@ -127,8 +129,13 @@ func (b *testbed) ablate(a ablation) ([]Figure, error) {
 	for i := range pair {
 		pair[i] = &variant{is: map[quantity]series{}}
 	}
-	if slices.ContainsFunc(a.what, func(q quantity) bool { return q != relayIdle && q != agentIdle && q != tlsIdleCost }) {
+	if slices.ContainsFunc(a.what, func(q quantity) bool { return q != relayIdle && q != agentIdle && q != tlsIdleCost && q != returnCost }) {
 		if err := b.ablateBusy(a, pair); err != nil {
+			return nil, err
+		}
+	}
+	if slices.Contains(a.what, returnCost) {
+		if err := b.ablateReturns(a, pair); err != nil {
 			return nil, err
 		}
 	}
@@ -154,9 +161,14 @@ func (b *testbed) ablate(a ablation) ([]Figure, error) {
 // variant starts a site for variant i of an ablation: with the mechanism, or without
 // it.
 func (b *testbed) variant(a ablation, i int, cfg siteConfig) (*site, *system, error) {
-	env := b.bench.Env
-	defer func() { b.bench.Env, b.bench.Slack = env, 0 }()
+	defer b.as(a, i)()
 	cfg.name = fmt.Sprintf("%s-%s-%d", cfg.name, a.name, i)
+	return b.oneHost(cfg)
+}
+
+// as makes new processes belong to variant i of an ablation, until end.
+func (b *testbed) as(a ablation, i int) (end func()) {
+	env := b.bench.Env
 	switch {
 	case i == 0:
 	case a.name == timerSlack:
@@ -164,7 +176,28 @@ func (b *testbed) variant(a ablation, i int, cfg siteConfig) (*site, *system, er
 	default:
 		b.bench.Env = append(slices.Clip(env), withoutVariable+"="+a.name)
 	}
-	return b.oneHost(cfg)
+	return func() { b.bench.Env, b.bench.Slack = env, 0 }
+}
+
+// ablateReturns measures a pair of variants while many host-agents come back.
+func (b *testbed) ablateReturns(a ablation, pair [2]*variant) error {
+	n := b.many(returningHosts)
+	var sites [2]*meteredSite
+	for i := range sites {
+		end := b.as(a, i)
+		s, err := b.siteWithMetrics(siteConfig{name: fmt.Sprintf("returns-%s-%d", a.name, i), hosts: n, together: true})
+		end()
+		if err != nil {
+			return err
+		}
+		defer s.end()
+		sites[i] = s
+	}
+	return b.inTurns(b.o.Rounds, func(i int) error {
+		used, _, err := sites[i].restart(n)
+		pair[i].note(returnCost, ms(used)/float64(n))
+		return err
+	})
 }
 
 // ablateBusy measures a pair of variants while the host streams and while clients send
