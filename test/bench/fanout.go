@@ -144,9 +144,11 @@ func fanoutFigures(n int, systems []*system, perCPU []series, agent, wall series
 		f := newFigure(work, deliveries, perCPU[0]).beside(systems[i].name, perCPU[0], perCPU[i]).means(fanoutMeaning)
 		switch {
 		case i == 1 && n == 10:
-			f = f.want(ratioAtLeast(1.3))
-		case i == 1 && n >= 100:
-			f = f.want(ratioAtLeast(2))
+			f = f.want(ratioAtLeast(2.5))
+		case i == 1 && n == 100:
+			f = f.want(ratioAtLeast(6))
+		case i == 1 && n == 1000:
+			f = f.want(ratioAtLeast(4))
 		case i == 2 && n == 100:
 			f = f.want(ratioAtLeast(12))
 		}

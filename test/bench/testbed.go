@@ -43,6 +43,7 @@ type testbed struct {
 	hostURL string
 	clients *loadgen.Process
 	slots   int      // number of counters in use
+	prefix  string   // first part of the names of processes
 	ends    []func() // functions that close calls, the last first
 }
 
@@ -53,23 +54,46 @@ func newTestbed(ctx context.Context, o Options, part string) (*testbed, error) {
 	}
 	b.bench = procs.Bench{Programs: o.Programs, Dir: b.dir}
 	b.ends = append(b.ends, func() { b.bench.Kill() })
-	var err error
-	if b.host, err = b.start("host", loadgen.HostRole); err == nil {
-		err = b.host.Call("Host.URL", loadgen.None{}, &b.hostURL)
-	}
-	if err == nil {
-		b.clients, err = b.start("clients", loadgen.ClientsRole)
-	}
-	if err != nil {
+	if err := b.startLoad(); err != nil {
 		b.close()
 		return nil, err
 	}
 	return b, nil
 }
 
+// startLoad starts the host and the clients.
+func (b *testbed) startLoad() (err error) {
+	if b.host, err = b.start(b.prefix+"host", loadgen.HostRole); err == nil {
+		err = b.host.Call("Host.URL", loadgen.None{}, &b.hostURL)
+	}
+	if err == nil {
+		b.clients, err = b.start(b.prefix+"clients", loadgen.ClientsRole)
+	}
+	return err
+}
+
+// kernelSlack is added to the work of figures for which all programs have the kernel's
+// timer slack.
+var kernelSlack = fmt.Sprintf(", timer slack %v", procs.KernelSlack)
+
+// bothSlacks runs a part twice: with the timer slack of this process, and with the
+// kernel's in all programs, peers included. work is added to the work of the figures.
+func (b *testbed) bothSlacks(run func(b *testbed, work string) ([]Figure, error)) ([]Figure, error) {
+	figures, err := run(b, "")
+	if err != nil {
+		return nil, err
+	}
+	b.bench.Slack, b.prefix = procs.KernelSlack, "kernel-slack-"
+	if err := b.startLoad(); err != nil {
+		return nil, err
+	}
+	more, err := run(b, kernelSlack)
+	return append(figures, more...), err
+}
+
 // start starts a load generator, which close stops.
 func (b *testbed) start(name, role string) (*loadgen.Process, error) {
-	p, err := loadgen.Start(b.dir, name, role)
+	p, err := loadgen.Start(b.dir, name, role, b.bench.Slack)
 	if err == nil {
 		b.ends = append(b.ends, p.Close)
 	}

@@ -50,7 +50,7 @@ func (p *Process) Start() error {
 	cmd.Env = append(os.Environ(), p.env...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	if err := startWithSlack(p.slack, cmd.Start); err != nil {
+	if err := StartWithSlack(p.slack, cmd.Start); err != nil {
 		return fmt.Errorf("start %s: %w", p.name, err)
 	}
 	p.cmd, p.done, p.asked = cmd, make(chan struct{}), false

@@ -23,9 +23,9 @@ func TimerSlack() (time.Duration, error) {
 	return time.Duration(n), nil
 }
 
-// startWithSlack calls start, which starts a process. The process gets the timer slack;
+// StartWithSlack calls start, which starts a process. The process gets the timer slack;
 // with 0, it has the slack of the calling thread.
-func startWithSlack(slack time.Duration, start func() error) error {
+func StartWithSlack(slack time.Duration, start func() error) error {
 	if slack == 0 {
 		return start()
 	}

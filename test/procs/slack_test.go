@@ -36,7 +36,7 @@ func TestProcessesHaveTheSlackTheyAreGiven(t *testing.T) {
 		{KernelSlack, "2ms", "2ms <nil> <nil>"},
 	} {
 		var out []byte
-		err := startWithSlack(c.given, func() (err error) {
+		err := StartWithSlack(c.given, func() (err error) {
 			cmd := exec.Command(os.Args[0])
 			cmd.Env = append(os.Environ(), slackRole+"="+c.restart)
 			out, err = cmd.Output()

@@ -237,7 +237,7 @@ func startBoth(t *testing.T) (host, clients *Process, url string) {
 
 func start(t *testing.T, dir, role string) *Process {
 	t.Helper()
-	p, err := Start(dir, role, role)
+	p, err := Start(dir, role, role, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"ahprelay/test/procs"
 )
 
 // These are the names of roles.
@@ -87,8 +89,9 @@ type Process struct {
 }
 
 // Start starts this program again with a role. name is the name of its log in dir. The
-// file with the counters is in dir, too.
-func Start(dir, name, roleName string) (*Process, error) {
+// file with the counters is in dir, too. With a slack of 0, the process has the timer
+// slack of this process.
+func Start(dir, name, roleName string, slack time.Duration) (*Process, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
@@ -110,7 +113,7 @@ func Start(dir, name, roleName string) (*Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := p.cmd.Start(); err != nil {
+	if err := procs.StartWithSlack(slack, p.cmd.Start); err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
 	p.rpc = rpc.NewClient(stdio{out, in})
