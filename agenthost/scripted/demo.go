@@ -22,8 +22,8 @@ type demo struct {
 	wait *agenthost.Chat // its session waits for an answer after ShowDemo
 }
 
-// tasksIcon is a tick on a green square: 16 by 16, SVG.
-const tasksIcon = "data:image/svg+xml;base64,PHN2ZyB4bWxucz0iaHR0cDovL3d3dy53My5vcmcvMjAwMC9zdmciIHZpZXdCb3g9IjAgMCAxNiAxNiI+PHJlY3Qgd2lkdGg9IjE2IiBoZWlnaHQ9IjE2IiByeD0iMyIgZmlsbD0iIzBmNzY2ZSIvPjxwYXRoIGQ9Ik00IDguNWwzIDMgNS03IiBmaWxsPSJub25lIiBzdHJva2U9IiNmZmYiIHN0cm9rZS13aWR0aD0iMiIvPjwvc3ZnPg=="
+// tasksIcon shows three lines on a green disc: 16 by 16, SVG.
+const tasksIcon = "data:image/svg+xml;base64,PHN2ZyB4bWxucz0iaHR0cDovL3d3dy53My5vcmcvMjAwMC9zdmciIHZpZXdCb3g9IjAgMCAxNiAxNiI+PHJlY3Qgd2lkdGg9IjE2IiBoZWlnaHQ9IjE2IiByeD0iOCIgZmlsbD0iIzBmNzY2ZSIvPjxwYXRoIGQ9Ik00LjUgNS41aDdNNC41IDhoN000LjUgMTAuNWg0IiBzdHJva2U9IiNmZmYiIHN0cm9rZS13aWR0aD0iMS40Ii8+PC9zdmc+"
 
 type demoTurn struct{ prompt, reply string }
 

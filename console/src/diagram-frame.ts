@@ -10,7 +10,7 @@ let drawn = 0;
 
 serve(async ({ text, dark }: { text: unknown; dark: boolean }) => {
   mermaid.initialize({
-    startOnLoad: false, securityLevel: 'strict', suppressErrorRendering: true, theme: dark ? 'dark' : 'neutral',
+    startOnLoad: false, securityLevel: 'strict', suppressErrorRendering: true, theme: dark ? 'dark' : 'neutral', themeCSS: '* { filter: none !important; }',
     maxTextSize: longest, maxEdges: mostEdges, htmlLabels: false, flowchart: { htmlLabels: false }, // pictures show no HTML
     secure: ['secure', 'securityLevel', 'startOnLoad', 'maxTextSize', 'maxEdges', 'suppressErrorRendering', 'htmlLabels', 'flowchart', 'theme', 'themeCSS'],
   });

@@ -26,7 +26,7 @@ func (p *page) admitsThere(second *page, host string) (request string) {
 	request = second.text("#pair-request")
 	eval[any](p, "location.href = "+js(request)+", null")
 	p.wants("#admit-words", second.text("#own-words"))
-	p.press("#admit button", "The words are equal: admit it")
+	p.press("#admit button", "Yes, admit it")
 	p.holds("the answer", "document.querySelector('#admit-link')?.textContent.includes('grants=')")
 	second.press("#pair button", "I have the answer")
 	second.enter("#pair-code", p.text("#admit-link"))
@@ -123,7 +123,7 @@ func TestSealedHostOfAFurtherAccount(t *testing.T) {
 	eval[any](p, "location.href = "+js(request)+", null")
 	p.await("#admit-words")
 	eval[any](p, "(() => {"+holdsOpens+"})(), opens = {'ahp-sealed': 1}, null") // the first opening reads the device's keys, the second is held back
-	p.press("#admit button", "The words are equal: admit it")
+	p.press("#admit button", "Yes, admit it")
 	p.holds("a write that is held back", "heldOpens.length > 0")
 	eval[any](p, "opens = {}, null")
 	p.click("#sealed [aria-label=Close]")

@@ -276,10 +276,14 @@ func (p *page) say(prompt string) {
 	p.holds("the prompt to be sent", "(e => !e || e.value === '')(document.querySelector('#prompt'))")
 }
 
-// shot takes pictures of a state in all forms, and checks each form with axe-core. The
-// page then has its former size again. Without pictures, shot does nothing.
+// shot checks that a state of the console fits on a phone, if the page has that size. With
+// pictures, shot also takes pictures of the state in all forms, and checks each form with
+// axe-core. The page then has its former size again.
 func (p *page) shot(name string) {
 	p.t.Helper()
+	if eval[bool](p, "innerWidth < 740 && document.querySelector('.page') !== null") {
+		p.fits(name)
+	}
 	if !pictures {
 		return
 	}

@@ -4,6 +4,7 @@ package browser_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -63,6 +64,9 @@ func TestConsoleSpeaksFourLanguages(t *testing.T) {
 			p.inTongue(l, "session")
 			p.say("danger")
 			p.wants(lastTurn+" .question", l.hold)
+			if strings.Contains(p.text(lastTurn+" .question .dim"), "keyboard") {
+				t.Error("a phone explains a keyboard's dialog")
+			}
 			p.inTongue(l, "danger")
 			if got := eval[string](p, `["#chat-title", ".prompt .text", "#sessions .name"].filter((s) => getComputedStyle(document.querySelector(s)).unicodeBidi !== "plaintext").join()`); got != "" {
 				t.Errorf("%s has the direction of the page, not that of its text", got)

@@ -56,22 +56,48 @@ const machineScript = `(() => {
 	return [version, wide('16px ' + getComputedStyle(document.querySelector('.page')).fontFamily), wide('16px ' + mono), devicePixelRatio > 0].join(' ');
 })()`
 
-// overflows is a script that lists elements which a phone's screen cuts off, or which
-// are too small for a thumb (WCAG 2.2, 2.5.8: 24 px).
+// overflows is a script that lists what a person could not see or press: elements that
+// the screen cuts off, buttons below 44 px on a phone and 24 px elsewhere (WCAG 2.2,
+// 2.5.5 and 2.5.8), placeholders with a contrast below 4.5, parts that scroll sideways
+// without a shadow or fade at the edge, and a bar that takes more than two lines.
 const overflows = `(() => {
 	const top = document.querySelector('dialog[open]') ?? document.body;
+	const phone = innerWidth < 740;
+	const least = phone ? 43.5 : 24;
 	const bad = [];
+	const named = (e) => e.outerHTML.slice(0, 120);
+	const light = (c) => { const [r, g, b] = c.match(/[\d.]+/g).map((v) => { v /= 255; return v <= .04045 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4; }); return .2126 * r + .7152 * g + .0722 * b; };
+	const under = (e) => { const c = e ? getComputedStyle(e).backgroundColor : 'rgb(255, 255, 255)'; return /, 0\)$/.test(c) ? under(e.parentElement) : c; };
 	if (document.scrollingElement.scrollWidth > innerWidth) bad.push('the page is wider than the screen');
-	for (const e of top.querySelectorAll('button, input, select, textarea, summary, a.button')) {
-		if (!e.checkVisibility({ visibilityProperty: true, opacityProperty: true }) || e.closest('.skip, .till-focus, .copy-code, .chips, .hosts, .diff, table, .wide, .xterm')) continue;
+	for (const e of top.querySelectorAll('button, input, select, textarea, summary, a.button, [role=option]')) {
+		if (!e.checkVisibility({ visibilityProperty: true, opacityProperty: true }) || e.closest('.skip, .till-focus, .copy-code, .xterm')) continue;
 		const box = e.getBoundingClientRect();
 		const label = e.closest('label')?.getBoundingClientRect() ?? box;
 		if (box.width === 0) continue;
-		if (box.right > innerWidth + 1 || box.left < -1) bad.push(e.outerHTML.slice(0, 120) + ' is beyond the side');
-		if (Math.max(label.width, box.width) < 24 || Math.max(label.height, box.height) < 24) bad.push(e.outerHTML.slice(0, 120) + ' is ' + Math.round(box.width) + '×' + Math.round(box.height));
+		if (!e.closest('.chips, .diff, table, .wide') && (box.right > innerWidth + 1 || box.left < -1)) bad.push(named(e) + ' is beyond the side');
+		if (!e.matches('.link') && (Math.max(label.width, box.width) < least || Math.max(label.height, box.height) < least)) bad.push(named(e) + ' is ' + Math.round(box.width) + '×' + Math.round(box.height));
+		if (!e.placeholder || e.value) continue;
+		const pen = getComputedStyle(e, '::placeholder');
+		const [a, b] = [light(pen.color), light(under(e))].sort((x, y) => y - x);
+		if (pen.opacity !== '1' || (a + .05) / (b + .05) < 4.5) bad.push(named(e) + ' has a placeholder with a contrast of ' + ((a + .05) / (b + .05)).toFixed(1));
 	}
+	for (const e of phone ? top.querySelectorAll('*') : []) {
+		if (e.scrollWidth <= e.clientWidth + 1 || !e.checkVisibility()) continue;
+		const s = getComputedStyle(e);
+		if (/auto|scroll/.test(s.overflowX) && s.maskImage === 'none' && s.backgroundImage === 'none') bad.push(named(e) + ' scrolls sideways, and nothing shows it');
+	}
+	const bar = document.querySelector('.page > .bar')?.offsetHeight;
+	if (phone && bar > 110) bad.push('the bar is ' + bar + ' high');
 	return bad.join('\n');
 })()`
+
+// fits checks what overflows lists, in the page's present size.
+func (p *page) fits(state string) {
+	p.t.Helper()
+	for bad := range strings.Lines(eval[string](p, overflows)) {
+		p.t.Errorf("%s: an element does not fit: %s", state, bad)
+	}
+}
 
 // keeping makes laidOut write records instead of comparing them.
 var keeping = pictures
@@ -90,9 +116,7 @@ func layoutOf(text string) (lines []layoutLine) {
 // laidOut compares a state's layout with its record, or writes the record.
 func (p *page) laidOut(state, form string) {
 	p.t.Helper()
-	for bad := range strings.Lines(eval[string](p, overflows)) {
-		p.t.Errorf("%s %s: an element does not fit: %s", state, form, bad)
-	}
+	p.fits(state + " " + form)
 	file := filepath.Join(layouts, state+"-"+form+".txt")
 	machine := eval[string](p, machineScript)
 	if keeping {

@@ -228,7 +228,7 @@ func TestHostAgentSignsInForThePage(t *testing.T) {
 	a.typed["WDJB-MJHT"] = true
 	a.mu.Unlock()
 	p.wants("#sign-in", "Sign in to The nameless")
-	p.wants("#sign-in-why", "The host names no client id either")
+	p.wants("#sign-in-why", "The host names no client id")
 	if p.count("#sign-in-host") > 0 {
 		t.Error("the page offers a sign-in that the host-agent cannot run; want none")
 	}

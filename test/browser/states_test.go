@@ -195,7 +195,7 @@ func (p *page) uses() {
 	p.t.Helper()
 	p.click(".chat-head .menu summary")
 	p.press(".chat-head .menu button", "Usage")
-	p.wants("#usage .limits", "five hour")
+	p.wants("#usage .limits", "5 hours")
 	p.wants("#usage .limits", "38 % used")
 	p.wants("#usage .limits", "93 % used")
 	if got := eval[string](p, "[...document.querySelectorAll('#usage [role=meter]')].map((m) => m.ariaValueNow + m.dataset.tone).join()"); got != "38,93bad" {
@@ -278,7 +278,10 @@ func (p *page) looks() {
 	if got := eval[string](f, "self.origin"); got != "null" {
 		p.t.Errorf("the terminal's origin is %s; want null", got)
 	}
-	p.focus("#beside .keys button:nth-child(3)") // wait until it can be pressed
+	p.holds("the keys", `document.querySelector("#beside .keys button:nth-child(3)")`)
+	if p.shows("#beside .keys") {
+		p.t.Error("a desktop, which has a keyboard, shows keys")
+	}
 	p.seen("terminal")
 	eval[any](p, "history.back()") // like a phone's back button
 	p.until("the terminal to be hidden", patience, func() bool { return p.count("#beside") == 0 && p.count("#composer") == 1 })

@@ -7,6 +7,7 @@ import { visible } from '../approval';
 import { text } from '../store';
 import { ago, unmarked } from '../words';
 import { Icon } from './bits';
+import { unpaired } from './status';
 import { plural, t } from '../language';
 
 const restTime = 500; // ms for which a question must not have moved before it accepts an answer
@@ -70,7 +71,7 @@ export function FirstPane() {
   return (
     <div class="first">
       <h2 id="chat-title" tabIndex={-1}>{all.length > 0 ? t`Needs you` : live ? t`Nothing needs you` : t`No session open`}</h2>
-      {all.length === 0 && <p id="chat-note" class="dim">{!live ? (sessions.all().length > 0 ? t`Choose a session.` : t`Sessions appear when a host is online.`) : working > 0 ? `${plural(working, '{0} session is working.', '{0} sessions are working.')} ${t`A question appears here.`}` : rights.readOnly ? t`Choose a session.` : t`Choose a session, or begin a new one.`}</p>}
+      {all.length === 0 && <p id="chat-note" class="dim">{!live ? (sessions.all().length > 0 ? t`Choose a session.` : unpaired().length > 0 ? t`Only paired devices show a sealed host’s sessions.` : t`Sessions appear when a host is online.`) : working > 0 ? `${plural(working, '{0} session is working.', '{0} sessions are working.')} ${t`A question appears here.`}` : rights.readOnly ? t`Choose a session.` : t`Choose a session, or begin a new one.`}</p>}
       <ul class="cards" aria-label={t`Questions`}>
         {all.map((q) => (
           <li key={`${q.host} ${q.id} ${q.digest}`} class="item-card">

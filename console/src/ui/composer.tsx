@@ -119,8 +119,8 @@ export function Composer({ chat }: { chat: ChatState }) {
   if (asks && empty && !writes && isNarrow() && !leaves) {
     return (
       <div class="composer gives-way">
-        <button id="write-instead" type="button" class="quiet small" onClick={() => setWrites(true)}>{t`Write a message`}</button>
-        <button id="stop" class="quiet small" type="button" disabled={!live} onClick={() => conversation.stop()}>{t`Stop the agent`}</button>
+        <button id="write-instead" type="button" class="small" onClick={() => setWrites(true)}>{t`Write a message`}</button>
+        <button id="stop" class="small" type="button" disabled={!live} onClick={() => conversation.stop()}>{t`Stop the agent`}</button>
       </div>
     );
   }

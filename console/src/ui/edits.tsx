@@ -25,7 +25,7 @@ export function kindOfEdit(edit: FileEdit | undefined): string {
 export function Stat({ edit }: { edit: FileEdit | undefined }) {
   const { added, removed } = edit?.diff ?? {};
   if (added === undefined && removed === undefined) return null;
-  return <span class="stat"><span class="added">+{added ?? 0}</span> <span class="removed">−{removed ?? 0}</span></span>;
+  return <span class="stat"><span class="added">+{added ?? 0}</span>{removed! > 0 && <> <span class="removed">−{removed}</span></>}</span>;
 }
 
 /** How the parts of a request report whether they are loaded. */

@@ -6,7 +6,7 @@ import { app, absent, links, questions, rights } from '../app';
 import { text } from '../store';
 import type { Summary } from '../ahp';
 import type { Asked } from '../asked';
-import { asOf, SignInNotes, Wake } from './status';
+import { asOf, SignInNotes, unpaired, Wake } from './status';
 import { ago, hostWord, statusWord } from '../words';
 import { Question, useRest } from './asked';
 import { Badge, Icon, pressed } from './bits';
@@ -45,7 +45,7 @@ export function Inbox({ now }: { now: number }) {
         <div class="row"><div class="search grow"><Icon name="search" />
           <input id="search" type="search" placeholder={t`Search sessions`} aria-label={t`Search sessions`} value={app.search} onInput={(e) => { app.search = e.currentTarget.value; app.draw(); }} /></div>
           {many && <button id="filter" class="quiet round" type="button" aria-label={t`Hosts`} title={t`Hosts`} onClick={() => app.open({ kind: 'status' })}><Icon name="filter" /></button>}</div>
-        {rights.mayCreate && (
+        {rights.mayCreate && (unpaired().length === 0 || unpaired().length < app.hosts.all.length) && (
           <button id="new-session" class="primary" type="button" disabled={!canCreate()} onClick={() => app.open({ kind: 'new' })}><Icon name="plus" /><span>{t`New session`}</span></button>
         )}
       </div>
@@ -53,8 +53,9 @@ export function Inbox({ now }: { now: number }) {
       {app.hosts.note && <p id="hosts-note" class="dim" role="status">{app.hosts.note}</p>}
       {isHanded() && <p id="handed" class="notice" role="status"><span class="grow">{t`Open the session that gets what you have shared.`}</span><button type="button" class="small" onClick={() => { forgetHanded(); app.draw(); }}>{t`Discard`}</button></p>}
       <p id="sessions-note" class="dim" role="status">{note(all, now)}</p>
+      {all.length > 0 && !app.search && all[0].name !== 'needs' && [...links.values()].some((l) => l.live) && <p class="calm dim">{t`Nothing needs you`}</p>}
       {app.hosts.all.filter((h) => wakes(h.host)).map((h) => (
-        <p key={h.host} class="notice waking" data-wake={h.host}><span class="grow">{ageOf(h.host, now) || (many ? h.host : t`Host ${hostWord(h.state)}`)}</span><Wake host={h.host} /></p>
+        <p key={h.host} class="notice waking" data-wake={h.host} data-tone={h.state === 'online' ? 'ok' : undefined}><span class="grow">{ageOf(h.host, now) || (many ? h.host : t`Host ${hostWord(h.state)}`)}</span><Wake host={h.host} /></p>
       ))}
       {absent.all().length > 0 && <LeftAll now={now} />}
       <div id="sessions" ref={list} data-live={app.link?.live || !app.host ? 'yes' : 'no'} onKeyDown={walk} onPointerDown={hold} onPointerMove={aim}>
@@ -88,7 +89,7 @@ function note(all: Group[], now: number): string {
   }
   if (app.search) return t`No session matches.`;
   if ([...links.values()].some((l) => l.listing)) return '';
-  return [...links.values()].some((l) => l.live) ? t`There are no sessions yet.` : '';
+  return [...links.values()].some((l) => l.live) ? t`There are no sessions yet.` : unpaired().length > 0 ? t`Only paired devices show a sealed host’s sessions.` : '';
 }
 
 /** Handles the arrow keys in the list. */

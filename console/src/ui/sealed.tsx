@@ -20,9 +20,9 @@ const close = () => app.open(null);
 const levels: Option[] = [['read', t`look`], ['talk', t`talk to the agent`], ['approve', t`approve the agent’s actions`], ['write', t`operate the host`], ['admin', t`own the host: it may admit and remove devices`]];
 const order = levels.map(([l]) => l);
 
-/** A level's name, as in tokens. */
-function levelName(level: string): string {
-  return ['look', 'talk', 'approve', 'operate', 'own'][order.indexOf(level)] ?? level;
+/** What a level permits, in words. */
+function allows(level: string): string {
+  return level === 'admin' ? t`own the host` : levels.find(([l]) => l === level)?.[1] ?? level;
 }
 
 const lengths: Option[] = [['30', t`30 days`], ['7', t`a week`], ['1', t`a day`]];
@@ -124,32 +124,33 @@ export function Pair({ link, host }: { link?: string; host?: string }) {
             <p class="dim">{invited ? t`With ${invited.host}. The host then shows this device’s words, and asks there for a yes.` : t`On the host, “host-agent devices --pair” shows a code. It is good once, for 10 minutes.`}</p>
             {!invited && <><label for="pair-host">{t`Host`}</label><input id="pair-host" name="host" required autocapitalize="off" spellcheck={false} defaultValue={host ?? app.host} /></>}
             {!invited && <><label for="pair-code">{t`Code`}</label>
-              <input id="pair-code" name="code" class="code" data-focus="" required autocomplete="off" autocapitalize="characters" spellcheck={false} enterkeyhint="go" placeholder="XXXX-XXXX-…" aria-describedby="pair-help" />
+              <input id="pair-code" name="code" class="code" data-focus="" required autocomplete="off" autocapitalize="characters" spellcheck={false} enterkeyhint="go" placeholder="XXXX-XXXX-…" aria-describedby="pair-help" aria-invalid={said !== ''} />
               <p id="pair-help" class="dim">{t`${codeLength} letters and digits; hyphens and case do not matter. Or paste a link from a device.`}</p></>}
+            <p class="error" id="pair-said" role="alert">{said}</p>
             <label for="pair-name">{t`This device’s name`}</label>
             <input id="pair-name" name="name" maxLength={60} defaultValue={deviceName()} />
             <Served host={opens} />
           </div>
           {now === 'waiting' && (
             <div class="fields" id="pair-waiting" role="status">
-              <p>{theirs ? t`Does the host’s screen show the same words? Then confirm this device there.` : t`Connecting…`}</p>
-              <Words of={own?.words ?? ''} id="own-words">{t`This device`}</Words>
-              <Words of={theirs?.words ?? ''} id="host-words">{t`The host`}</Words>
+              <p>{theirs ? t`Compare both rows with the host’s screen.` : t`Connecting…`}</p>
+              <Words of={own?.words ?? ''} id="own-words">{t`This device. The host’s screen asks if it shows these words:`}</Words>
+              <Words of={theirs?.words ?? ''} id="host-words">{t`The host. Its screen shows these words beside the code:`}</Words>
+              {theirs && <p class="dim">{t`If both are equal, answer “y” at the host: this page waits for it. If a word differs, cancel, because something else has answered for the host.`}</p>}
             </div>
           )}
-          {marked && !invited && now === 'typing' && (
-            <details id="pair-marked"><summary>{t`${opens} is not sealed any more`}</summary>
-              <p class="dim">{t`Only the host’s owner can know that. The relay then reads and can change everything between you and ${opens}.`}</p>
-              <Twice class="danger" data-do="unmark" yes={t`Yes, open it unsealed`} act={() => { seal.unmark(opens).then(() => again(opens), (err) => setSaid(err.message)); }}>{t`Open it unsealed`}</Twice>
-            </details>
-          )}
-          <p class="error" id="pair-said" role="alert">{said}</p>
           <div class="row start wrap">
             {now === 'waiting'
               ? <button type="button" onClick={() => { end.current?.abort(); setNow('typing'); }}>{t`Cancel`}</button>
               : <button class="primary" type="submit" disabled={!own || other}>{t`Pair`}</button>}
             {now === 'typing' && !invited && <button type="button" disabled={!own} onClick={() => { seal.requestLink(value('host'), value('name')).then((made) => { setRequest(made); setNow('asking'); }); }}>{t`Ask a paired device`}</button>}
           </div>
+          {marked && !invited && now === 'typing' && (
+            <details id="pair-marked" class="part"><summary>{t`${opens} is not sealed any more`}</summary>
+              <p class="dim">{t`Only the host’s owner can know that. The relay then reads and can change everything between you and ${opens}.`}</p>
+              <Twice class="danger" data-do="unmark" yes={t`Yes, open it unsealed`} act={() => { seal.unmark(opens).then(() => again(opens), (err) => setSaid(err.message)); }}>{t`Open it unsealed`}</Twice>
+            </details>
+          )}
         </form>
       )}
     </Dialog>
@@ -162,9 +163,10 @@ function Offered({ made, is }: { made: Pin; is: Name }) {
   return (
     <Dialog title={t`Use this host`} id="offered" onClose={close}>
       <p>{rich`The other device admits this one to ${<strong>{nameIn(made)}</strong>}, as ${made.subject}, until ${when(new Date(made.end * 1000).toISOString())}.`}</p>
-      <Words of={is.words} id="host-words">{t`The host. The other device shows the same words under Devices:`}</Words>
+      <p><span class="dim">{t`It may`}</span> <strong>{allows(made.level)}</strong></p>
+      <Words of={is.words} id="host-words">{t`Does the other device show these words for the host?`}</Words>
       <p class="error" role="alert">{said}</p>
-      <div class="row start"><button class="primary" type="button" data-do="accept" onClick={() => { seal.pin(made).then(() => again(nameIn(made)), (err) => setSaid(err.message)); }}>{t`Use it`}</button></div>
+      <div class="row start"><button class="primary" type="button" data-do="accept" onClick={() => { seal.pin(made).then(() => again(nameIn(made)), (err) => setSaid(err.message)); }}>{t`Yes, use it`}</button></div>
     </Dialog>
   );
 }
@@ -180,6 +182,7 @@ export function Sealed({ link, request }: { link: Link; request?: string }) {
   const [devices, setDevices] = useState<Listed[]>([]);
   const [leaving, setLeaving] = useState(''); // the device whose removal waits for confirmation
   const [said, setSaid] = useState('');
+  const [asked, setAsked] = useState(Boolean(request)); // the request alone is shown until it is answered
   const owns = link.seal?.level === 'admin';
   const look = async () => { if (owns) setDevices(array((await link.seal!.ask({ do: 'devices' })).devices as Listed[])); };
   useEffect(() => {
@@ -202,21 +205,21 @@ export function Sealed({ link, request }: { link: Link; request?: string }) {
     }
     setLeaving('');
   };
-  const admit = pin && <Admit pin={pin} request={request} done={() => { pinOf(link.host).then(setPin); }} />;
+  const admit = pin && <Admit pin={pin} request={request} done={() => { setAsked(false); pinOf(link.host).then(setPin); }} />;
   return (
-    <Dialog title={`${link.host}, sealed`} id="sealed" onClose={close}>
-      <Served host={link.host} />
-      <Words of={host?.words ?? ''} id="host-words">{t`The host. Its screen shows the same words:`}</Words>
+    <Dialog title={t`${link.host}, sealed`} id="sealed" onClose={close}>
       {request && admit}
-      <Words of={own?.words ?? ''} id="own-words">{t`This device`}</Words>
-      {pin && <p class="dim">{`${pin.subject} · ${levelName(pin.level)} · ${t`until ${when(new Date(pin.end * 1000).toISOString())}`}`}</p>}
+      {!asked && <Served host={link.host} />}
+      {!asked && <Words of={host?.words ?? ''} id="host-words">{t`The host. Its screen shows the same words:`}</Words>}
+      {!asked && !owns && <Words of={own?.words ?? ''} id="own-words">{t`This device`}</Words>}
+      {!asked && pin && <p class="dim">{`${pin.subject} · ${allows(pin.level)} · ${t`until ${when(new Date(pin.end * 1000).toISOString())}`}`}</p>}
       <p class="error" role="alert">{said}</p>
-      {owns && (
-        <section class="fields" id="devices">
+      {!asked && owns && (
+        <section class="part" id="devices">
           <h3>{t`Devices`}</h3>
           {[...devices, ...pin?.given ?? []].map((d) => (
             <div key={d.fingerprint} class="row wrap" data-device={text(d.fingerprint)}>
-              <span class="grow"><strong dir="auto">{text(d.name) || t`A device`}</strong>{d.fingerprint === own?.fingerprint && ` ${t`(this one)`}`} <span class="dim">{text(d.subject)}, {levelName(text(d.level))}</span><br /><span class="words">{text(d.words)}</span></span>
+              <span class="grow"><strong dir="auto">{text(d.name) || t`A device`}</strong>{d.fingerprint === own?.fingerprint && ` ${t`(this one)`}`} <span class="dim">{text(d.subject)} · {allows(text(d.level))}</span><br /><span class="words">{text(d.words)}</span></span>
               {d.fingerprint !== own?.fingerprint && <Twice class="danger" disabled={leaving !== '' || !link.live} yes={t`Yes, remove it`} act={() => remove(d.fingerprint)}>{leaving === d.fingerprint ? t`Pending…` : t`Remove`}</Twice>}
             </div>
           ))}
@@ -241,21 +244,23 @@ function Admit({ pin, request, done }: { pin: Pin; request?: string; done: () =>
     setSaid('');
     if (link) seal.readRequest(link).then(setAsks, () => { setAsks(undefined); setSaid(t`This is no request of a device.`); });
   };
+  const at = useRef<HTMLParagraphElement>(null);
   useEffect(() => read(request ?? ''), [request]);
+  useEffect(() => { at.current?.focus(); }, [asks]);
   const sign = () => seal.admit(asks!, pin, level, Number(days), subject).then((link) => { setMade(link); done(); }, (err) => setSaid(err.message));
   return (
-    <section class="fields" id="admit">
+    <section class="part" id="admit">
       <h3>{t`Admit a device`}</h3>
       {!asks && <><label for="admit-request">{t`Its request`}</label>
         <input id="admit-request" autocomplete="off" spellcheck={false} placeholder={t`Paste the new device’s link`} onInput={(e) => read(e.currentTarget.value.trim())} /></>}
       {asks && !made && (
         <>
-          <p>{rich`${<strong dir="auto">{asks.device || t`A device`}</strong>} asks for ${asks.host}.`}</p>
-          <Words of={asks.is.words} id="admit-words">{t`It shows these words itself:`}</Words>
+          <p tabIndex={-1} ref={at}>{rich`${<strong dir="auto">{asks.device || t`A device`}</strong>} asks for ${asks.host}.`}</p>
+          <Words of={asks.is.words} id="admit-words">{t`Does that device show these words?`}</Words>
           <Select id="admit-level" label={t`It may`} value={level} options={levels.slice(0, order.indexOf(pin.level) + 1)} onChange={setLevel} />
           <Select id="admit-days" label={t`for`} value={days} options={lengths} onChange={setDays} />
           {pin.level === 'admin' && <><label for="admit-subject">{t`It belongs to`}</label><input id="admit-subject" value={subject} onInput={(e) => setSubject(e.currentTarget.value)} /></>}
-          <div class="row start"><button class="primary" type="button" onClick={sign}>{t`The words are equal: admit it`}</button><button type="button" onClick={() => setAsks(undefined)}>{t`No`}</button></div>
+          <div class="row start"><button class="primary" type="button" onClick={sign}>{t`Yes, admit it`}</button><button type="button" onClick={() => { setAsks(undefined); done(); }}>{t`No`}</button></div>
         </>
       )}
       {made && <><p>{t`Give this link to the new device:`}</p><div class="row"><code class="grow share-link" id="admit-link">{made}</code><Copy text={() => made} label={t`Copy the link`} /></div></>}

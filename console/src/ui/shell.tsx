@@ -52,11 +52,14 @@ export function Shell({ now }: { now: number }) {
 function Bar({ now }: { now: number }) {
   const { link } = app;
   const state = link?.conn?.state;
+  const unpaired = link?.unpaired(hosts.get(app.host));
   const said = hosts.offline
     ? { tone: 'bad', text: t`No network`, more: '' }
+    : link?.keyChanged ? { tone: 'bad', text: t`The key has changed`, more: '' }
+    : unpaired ? { tone: 'wait', text: t`Not paired`, more: '' }
     : app.host ? describe(state, { away: Boolean(link?.away), host: hosts.get(app.host), asOf: link?.seal?.asOf, now }) : overview();
   const [what, ...then] = said.text.split(/(?= – )/); // a phone has no room for more than what is
-  const canRetry = !hosts.offline && (state?.name === 'retrying' || state?.name === 'ended');
+  const canRetry = !hosts.offline && !unpaired && !link?.keyChanged && (state?.name === 'retrying' || state?.name === 'ended');
   return (
     <header class="bar">
       <img class="logo" src="/favicon.svg" alt="" width="24" height="24" />

@@ -10,7 +10,7 @@ import { ask } from '../outside';
 import { ROOT } from '../rpc';
 import { array, text } from '../store';
 import type { AuthRequired, JsonObject, Resource } from '../ahp';
-import { Copy, Dialog } from './bits';
+import { Copy, Dialog, isTouch } from './bits';
 import { rich, t } from '../language';
 
 const close = () => app.open(null);
@@ -138,9 +138,10 @@ function Ways({ link, resource, more, taken }: { link: Link; resource: Resource;
       {doing.name === 'choose' && !server && wanted.byHost && (
         <div class="row start wrap"><button id="sign-in-host" type="button" class="primary" data-focus disabled={busy} onClick={atHost}>{t`Sign in at ${site} by the host’s machine`}</button></div>
       )}
-      {found.why && <p class="dim" id="sign-in-why">{found.why} {wanted.byHost ? t`The host’s machine can sign in instead, or a token can be pasted.` : t`The host names no client id either, with which its own machine could ask. Sign in with the agent’s own command on the host, or paste a token.`}</p>}
+      {found.why && !wanted.byHost && <p>{t`Sign in with the agent’s own command on the host, or paste a token.`}</p>}
       {said && <p class="error" role="status">{said}</p>}
       {doing.name !== 'looking' && <Paste wanted={wanted} open={!server && !wanted.byHost} busy={busy} give={(token) => act(async () => ({ token }))} />}
+      {found.why && <p class="dim" id="sign-in-why">{found.why} {wanted.byHost ? t`The host’s machine can sign in instead, or a token can be pasted.` : t`The host names no client id, so its machine cannot sign in instead.`}</p>}
       <p class="dim">{doing.name === 'back' || (doing.name === 'code' && doing.atHost) ? t`The host’s machine gets the token, and gives it to the host. It passes neither this page nor the relay.` : t`The token goes only to the host. This page keeps it until you close it, and sends it again when the host asks.`}</p>
     </div>
   );
@@ -183,7 +184,7 @@ function Code({ code, stop }: { code: Pick<Typed, 'where' | 'whole' | 'code'>; s
       <p>{rich`On any device, open ${<a href={code.where} target="_blank" rel="noopener noreferrer">{code.where.replace(/^https:\/\//, '')}</a>} and enter`}</p>
       <p class="row start user-code"><code>{code.code}</code><Copy text={() => code.code} label={t`Copy the code`} /></p>
       <p class="dim" role="status">{t`This page waits for you to finish.`}</p>
-      <div class="row start wrap">{code.whole && <a class="button" href={code.whole} target="_blank" rel="noopener noreferrer">{t`Open it here`}</a>}<button type="button" onClick={stop}>{t`Cancel`}</button></div>
+      <div class="row start wrap"><a class="button primary" href={code.whole || code.where} target="_blank" rel="noopener noreferrer">{t`Open it here`}</a><button type="button" onClick={stop}>{t`Cancel`}</button></div>
     </>
   );
 }
@@ -216,6 +217,7 @@ function Back({ by, stop }: { by: Sent; stop: () => void }) {
 
 function Paste({ wanted, open, busy, give }: { wanted: Wanted; open: boolean; busy: boolean; give: (token: string) => void }) {
   const at = useRef<HTMLInputElement>(null);
+  useEffect(() => { if (open && !isTouch()) at.current!.focus(); }, []); // on a touch screen, the keyboard would cover the text
   const submit = (e: Event) => {
     e.preventDefault();
     const token = at.current!.value.trim();

@@ -81,11 +81,13 @@ function keptAwake({ sessions, people }: { sessions: number; people: number }): 
   return t`kept awake by ${listed(by.filter(Boolean) as string[])}`;
 }
 
-/** Agents that require a sign-in before they work. */
+/** The sealed hosts with which this browser is not paired. */
+export const unpaired = () => app.hosts.all.filter((h) => links.get(h.host)?.unpaired(h));
+
+/** Hosts to pair with, and agents that require a sign-in before they work. */
 export function SignInNotes() {
-  const unpaired = app.hosts.all.filter((h) => links.get(h.host)?.unpaired(h));
-  const sealed = unpaired.map((h) => (
-    <button key={`sealed ${h.host}`} type="button" class="notice" data-pair={h.host} onClick={() => app.open({ kind: 'pair', host: h.host })}>
+  const sealed = unpaired().map((h) => (
+    <button key={`sealed ${h.host}`} type="button" class="primary pair" data-pair={h.host} onClick={() => app.open({ kind: 'pair', host: h.host })}>
       <Icon name="key" /><span>{t`${h.host} is sealed: pair this device`}</span>
     </button>
   ));

@@ -6,7 +6,7 @@ import { absent, conversation, nav, rights, view } from '../app';
 import { array, ofTurn, text, type Pending } from '../store';
 import type { ChangesetRef, ChatMessage, ChatState, Part as AnswerPart, ToolCall, Turn as AnyTurn } from '../ahp';
 import { canSpeak, speak } from '../speech';
-import { lasted, lastLine, roughly, together, when } from '../words';
+import { lasted, lastLine, pathOf, roughly, together, when } from '../words';
 import { Copy, Icon, Menu, Raw, isPicture } from './bits';
 import { Markdown } from './markdown';
 import { memo } from './memo';
@@ -144,7 +144,7 @@ const Part = memo(({ part, turn, live, readOnly, connected, leaves, answer, by, 
     case 'systemNotification':
       return <div class="system dim">{typeof part.content === 'string' ? <p class="text">{part.content}</p> : <Markdown text={text(part.content)} />}</div>;
     case 'contentRef':
-      return <button type="button" class="chip" onClick={() => nav.showPane({ kind: 'file', channel: text(part.uri) })}><Icon name="file" /><span>{text(part.uri)}</span></button>;
+      return <button type="button" class="chip" onClick={() => nav.showPane({ kind: 'file', channel: text(part.uri) })}><Icon name="file" /><span>{pathOf(text(part.uri))}</span></button>;
   }
   return <Raw what={text(part.kind) || t`something`} value={part} />;
 });

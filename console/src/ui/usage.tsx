@@ -132,15 +132,18 @@ export function Usage() {
   );
 }
 
+/** A limit's name: a period in words, and all others as the host writes them. */
+const named = (name: string) => name.replace(/^five hour/, t`5 hours`).replace(/^seven day/, t`7 days`);
+
 function Limits({ all }: { all: Limit[] }) {
   if (all.length === 0) return null;
   return (
     <ul class="limits" aria-label={t`Limits`}>
       {all.map((l) => (
         <li key={l.name}>
-          <p class="row"><span class="grow name" dir="auto">{l.name}</span><span>{l.unlimited ? t`unlimited` : t`${Math.round(100 - l.left)} % used`}</span></p>
-          {!l.unlimited && <div class="meter" role="meter" aria-label={l.name} aria-valuemin={0} aria-valuemax={100} aria-valuenow={Math.round(100 - l.left)} data-tone={l.left < 10 ? 'bad' : l.left < 25 ? 'wait' : ''}><i style={{ width: `${100 - l.left}%` }} /></div>}
-          <p class="dim">{[l.total > 0 && !l.unlimited ? t`${l.spent} of ${l.total} used` : '', when(l.resets) ? t`new from ${when(l.resets)}` : ''].filter(Boolean).join(' · ')}</p>
+          <p class="row"><span class="grow name" dir="auto">{named(l.name)}</span><span>{l.unlimited ? t`unlimited` : t`${Math.round(100 - l.left)} % used`}</span></p>
+          {!l.unlimited && <div class="meter" role="meter" aria-label={named(l.name)} aria-valuemin={0} aria-valuemax={100} aria-valuenow={Math.round(100 - l.left)} data-tone={l.left < 10 ? 'bad' : l.left < 25 ? 'wait' : ''}><i style={{ width: `${100 - l.left}%` }} /></div>}
+          <p class="dim">{[l.total > 0 && !l.unlimited ? t`${l.spent} of ${l.total} used` : '', when(l.resets) ? t`starts again: ${when(l.resets)}` : ''].filter(Boolean).join(' · ')}</p>
         </li>
       ))}
     </ul>
@@ -156,7 +159,7 @@ function Bars({ all }: { all: Used[] }) {
         const [x, high, low] = [i * 10, (100 * u.input) / most, (100 * u.output) / most];
         return <g key={`${i} ${u.turn}`}><title>{`${roughly(u.input)} → ${roughly(u.output)}`}</title><rect x={x} width="8" y={100 - high} height={high} /><rect class="out" x={x} width="8" y={100 - high - low} height={low} /></g>;
       })}
-    </svg><figcaption class="dim" aria-hidden="true">{plural(all.length, 'Tokens of the last turn', 'Tokens of the last {0} turns')} · <i class="in" />{t`Input`} <i class="out" />{t`Output`}</figcaption></figure>
+    </svg><figcaption class="dim" aria-hidden="true">{plural(all.length, 'Tokens of the last turn', 'Tokens of the last {0} turns')} <span><i class="in" />{t`Input`}</span> <span><i class="out" />{t`Output`}</span></figcaption></figure>
   );
 }
 

@@ -1,1 +1,0 @@
-import{a,b,c}from"./chunk-JYBKRFBA.js";import"./chunk-IJRS45IE.js";import"./chunk-TWPJCHQC.js";import"./chunk-66YTYMWX.js";import"./chunk-ZJFNDJT2.js";import"./chunk-CWHKHCIZ.js";import"./chunk-KRLRO6BS.js";import"./chunk-N7OW3BGS.js";import"./chunk-RMCOZIBH.js";import"./chunk-XDL3UVAV.js";import"./chunk-LSR4YRET.js";export{a as leave,b as leaveAll,c as sweep};

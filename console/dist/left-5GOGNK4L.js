@@ -1,1 +1,0 @@
-import{a,b,c}from"./chunk-KVDY5F5Q.js";import"./chunk-Z4HP7YOX.js";import"./chunk-NYB63J4J.js";import"./chunk-26WMZINT.js";import"./chunk-IJRS45IE.js";import"./chunk-CWHKHCIZ.js";import"./chunk-KRLRO6BS.js";import"./chunk-N7OW3BGS.js";import"./chunk-RMCOZIBH.js";import"./chunk-XDL3UVAV.js";import"./chunk-LSR4YRET.js";export{c as LeftAll,b as LeftHere,a as WakeAt};

@@ -1,1 +1,0 @@
-import{a,b,c,d}from"./chunk-IJRS45IE.js";import"./chunk-KRLRO6BS.js";import"./chunk-N7OW3BGS.js";import"./chunk-RMCOZIBH.js";import"./chunk-XDL3UVAV.js";import"./chunk-LSR4YRET.js";export{a as Conflict,d as Leaving,c as forgetKeys,b as lives};

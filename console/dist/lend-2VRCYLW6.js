@@ -1,1 +1,0 @@
-import{a,b,c}from"./chunk-5XZP6BMM.js";import"./chunk-NYB63J4J.js";import"./chunk-26WMZINT.js";import"./chunk-CWHKHCIZ.js";import"./chunk-RMCOZIBH.js";import"./chunk-XDL3UVAV.js";import"./chunk-LSR4YRET.js";export{b as Asks,c as CameraView,a as Lend};

@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-LBTGTLPY.js";import"./chunk-Z4HP7YOX.js";import"./chunk-NYB63J4J.js";import"./chunk-26WMZINT.js";import"./chunk-CWHKHCIZ.js";import"./chunk-RMCOZIBH.js";import"./chunk-XDL3UVAV.js";import"./chunk-LSR4YRET.js";export{b as Code,a as Share};

@@ -1,1 +1,0 @@
-import{a,b,c,d,e}from"./chunk-TWPJCHQC.js";import"./chunk-66YTYMWX.js";import"./chunk-ZJFNDJT2.js";import"./chunk-CWHKHCIZ.js";import"./chunk-KRLRO6BS.js";import"./chunk-N7OW3BGS.js";import"./chunk-RMCOZIBH.js";import"./chunk-XDL3UVAV.js";import"./chunk-LSR4YRET.js";export{a as forgetDetails,b as keepDetails,c as setDetails,d as tell,e as tellAll};
