@@ -79,7 +79,11 @@ func (ss *sessionTable) restoreLocked() error {
 	}
 	for _, disk := range stored {
 		var rec sessionRecord
-		if err := json.Unmarshal(disk.Meta, &rec); err != nil || len(rec.Chats) == 0 {
+		err := json.Unmarshal(disk.Meta, &rec)
+		if err == nil && len(rec.Chats) == 0 {
+			err = errors.New("the session has no chats")
+		}
+		if err != nil {
 			h.log.Warn("session unreadable", "error", err)
 			continue
 		}

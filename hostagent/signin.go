@@ -311,7 +311,7 @@ func (s *signIn) code(ctx context.Context, form url.Values) (code deviceCode, er
 		code.Expires = int(maxSignIn.Seconds())
 	}
 	if where := cmp.Or(code.URI, code.URL); code.Device == "" || code.User == "" || !askable(where, s.server.Issuer) || code.Complete != "" && !askable(code.Complete, s.server.Issuer) {
-		return code, fmt.Errorf("%s has given no code", siteOf(s.server.Issuer))
+		return code, fmt.Errorf("%s has given no code, or no trusted address at which to enter it", siteOf(s.server.Issuer))
 	}
 	return code, nil
 }

@@ -277,7 +277,10 @@ func (a *AgentLinks) refuseStray(relay string, packet []byte) {
 
 func (a *AgentLinks) hello(relay string, b *boundLink, packet []byte) {
 	kind, offer, err := readHello(packet)
-	if err != nil || kind != helloHello {
+	if err == nil && kind != helloHello {
+		err = fmt.Errorf("handshake packet of kind %d; want a hello", kind)
+	}
+	if err != nil {
 		a.cfg.Log.Warn("handshake rejected", "relay", relay, "error", err)
 		return
 	}

@@ -184,7 +184,10 @@ func (x *Exchange) take(tenant string, data []byte) (last bool) {
 	}
 	for _, h := range a.Hosts {
 		report, err := notice.ReadReport(h.Report)
-		if err != nil || ahp.CheckName("host", h.Host) != nil {
+		if err == nil {
+			err = ahp.CheckName("host", h.Host)
+		}
+		if err != nil {
 			x.cfg.Log.Warn("open events of a relay unreadable", "tenant", tenant, "host", h.Host, "error", err)
 			continue
 		}

@@ -24,7 +24,7 @@ import (
 func TestMain(m *testing.M) {
 	_, err := procs.Build(context.Background())
 	if err = errors.Join(err, faultproxy.OwnNetwork()); err != nil {
-		fmt.Println("faults that need a network of their own are left out:", err)
+		fmt.Println("the programs cannot be built, or faults that need a network of their own are left out:", err)
 	}
 	goleak.VerifyTestMain(m)
 }

@@ -102,7 +102,7 @@ func ends(viewers []*load.Viewer, after time.Time) (all []load.End) {
 	return slices.DeleteFunc(all, func(e load.End) bool { return !e.At.After(after) })
 }
 
-// codes returns the close codes of connections as a text, each with its number.
+// codes returns the close codes of connections as a text, sorted, one for each connection.
 func codes(all []load.End) string {
 	if len(all) == 0 {
 		return "none"

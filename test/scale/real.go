@@ -245,8 +245,8 @@ func (r *RealRun) replaceInTurn(ctx context.Context) error {
 // rest.
 const restBound = 0.01
 
-// atRest waits until the host-agents have their second connections. It then measures
-// how much processor time the relays use.
+// atRest waits for the time Settle, in which the host-agents open their second connections.
+// It then measures how much processor time the relays use.
 func (r *RealRun) atRest(ctx context.Context) error {
 	wait(ctx, r.Settle)
 	cores, err := r.busy(ctx)

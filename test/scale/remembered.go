@@ -180,7 +180,7 @@ func (w *rememberingHosts) writeHost(ctx context.Context, host int) error {
 	return nil
 }
 
-// ask sends a request, and repeats it until an answer comes.
+// ask sends a request, and repeats it until an answer without an error comes.
 func (w *rememberingHosts) ask(ctx context.Context, nc *nats.Conn, prefix string, host int, body []byte) error {
 	for {
 		if err := nc.PublishRequest(prefix+"ctl.remember", fmt.Sprintf("%sinbox.remember.%d", prefix, host), body); err != nil {
