@@ -94,7 +94,7 @@ func (v *looker) hear() {
 	}
 }
 
-// hears is hear for these frames.
+// hears decrypts and sorts these frames like hear, and returns the first error.
 func (v *looker) hears(frames [][]byte) error {
 	for _, frame := range frames {
 		kind := frame[0]

@@ -62,7 +62,7 @@ func stop(t *testing.T, p *os.Process) {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatal("the process runs after its end was requested; want it stopped")
+			t.Fatal("the process runs a while after SIGSTOP; want it suspended")
 		}
 	}
 }
