@@ -75,6 +75,10 @@ func TestConsoleSpeaksFourLanguages(t *testing.T) {
 				return [...text.getClientRects()].every((r) => r.right <= input.querySelector('button').getBoundingClientRect().left); })(document.querySelector('.approval .input'))`) {
 				t.Error("the copy button covers the command; want them side by side")
 			}
+			if !eval[bool](p, `(h => { const text = document.createRange(); text.selectNodeContents(h); const [box] = text.getClientRects();
+				return getComputedStyle(h).direction === "rtl" ? h.getBoundingClientRect().right - box.right < 2 : box.left - h.getBoundingClientRect().left < 2; })(document.querySelector("#chat-title"))`) {
+				t.Error("the title is not at the start of its line")
+			}
 			p.press(lastTurn+" .answers button", "Skip") // the host's own label, which is not translated
 			p.say("show everything")
 			p.wants(lastTurn+" .parts", "That is everything.")

@@ -159,6 +159,7 @@ func (p *page) appSurroundings(f *page) {
 	f.wants("#fact-know", "{}")
 	p.wants(".composer .context", "Tasks on the board: Read the report")
 	eval[any](f, "document.querySelector('#know').click()") // this context replaces the former
+	p.accessible("a message with an app's context")
 	p.shot("app-context")
 	p.say("what is on the board?")
 	p.holds("that it went along", "document.querySelector('.composer .context') === null")

@@ -69,7 +69,7 @@ func firstLinkToMerge(t *testing.T, name, folder, allow string, command, environ
 	}
 	p.allowAsked("write "+filepath.Join(folder, "note.txt")+" written-by-the-agent", allow)
 	p.shot("merged-" + name + "-done")
-	p.wants("[aria-label=Work] .chip .stat", "+1")
+	p.holds("the lines of the change", `document.querySelector("[aria-label=Work] .chip .stat")?.textContent === "+1"`)
 	p.click("[aria-label=Work] .chip")
 	p.holds("the path in the folder", "document.querySelector('#beside .edit .path').textContent === 'note.txt'")
 	p.wants("#beside .diff .added", "written-by-the-agent")

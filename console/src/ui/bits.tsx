@@ -134,6 +134,11 @@ export function Twice({ yes, act, children, class: looks = '', ...more }: { yes:
   return <button type="button" {...more} class={sure ? `${looks} armed` : looks} onClick={() => { setSure(!sure); if (sure) act(); }}>{sure ? yes : children}</button>;
 }
 
+/** Numbers of lines: "+12 −3". None removed is not shown, because it would look like a loss. */
+export function Lines({ of }: { of: { additions?: number; deletions?: number } }) {
+  return <span class="stat"><span class="added">+{of.additions ?? 0}</span>{of.deletions! > 0 && <> <span class="removed">−{of.deletions}</span></>}</span>;
+}
+
 /** Shows unknown content as JSON. */
 export function Raw({ what, value }: { what: string; value: unknown }) {
   return <details class="raw dim"><summary>{t`${what}: not known to this page`}</summary><pre>{JSON.stringify(value, null, 1)}</pre></details>;

@@ -138,10 +138,10 @@ export function Composer({ chat }: { chat: ChatState }) {
         </ul>
       )}
       {conversation.context.map(([from, { label, text }], i) => (
-        <details key={i} class="context">
-          <summary class="row"><span class="grow">{t`${label || t`An app`} adds to your next message`}</span><button type="button" class="quiet round" aria-label={t`Do not add it`} onClick={(e) => { e.preventDefault(); conversation.addContext(from, '', ''); }}><Icon name="close" /></button></summary>
-          <pre tabIndex={0}>{text}</pre>
-        </details>
+        <div key={i} class="context row">
+          <details class="grow"><summary>{t`${label || t`An app`} adds to your next message`}</summary><pre tabIndex={0}>{text}</pre></details>
+          <button type="button" class="quiet round" aria-label={t`Do not add it`} onClick={() => conversation.addContext(from, '', '')}><Icon name="close" /></button>
+        </div>
       ))}
       <div class="composer-row">
         {!leaves && <Menu label={t`Attach`} icon="clip">

@@ -9,7 +9,7 @@ import type { Asked } from '../asked';
 import { asOf, SignInNotes, unpaired, Wake } from './status';
 import { ago, hostWord, statusWord } from '../words';
 import { Question, useRest } from './asked';
-import { Badge, Icon, pressed } from './bits';
+import { Badge, Icon, Lines, pressed } from './bits';
 import { later } from './later';
 import { memo } from './memo';
 import { forgetHanded, isHanded } from './drafts';
@@ -171,7 +171,7 @@ const SessionRow = memo(({ id, row, of, host, session, many, current, live, q, m
         <span class="dim sub">
           {(session.status & 26) === 2 && <Badge tone="bad">{t`failed`}</Badge>}
           <span class="where">{[folderOf(session), many ? host : ''].filter(Boolean).join(' · ')}</span>
-          {changes?.files! > 0 && <span class="stat"><span class="added">+{changes!.additions ?? 0}</span> <span class="removed">−{changes!.deletions ?? 0}</span></span>}
+          {changes?.files! > 0 && <Lines of={changes!} />}
         </span>
       </button>
       {q && !current && <Question key={`${q.id} ${q.digest}`} q={q} given={given} over={over} connected={live} />}

@@ -10,7 +10,7 @@ import type { CanvasRef, CanvasState, ChatState, ChatSummary, RootState, Session
 import { status } from '../reduce';
 import { asOf, Wake } from './status';
 import { statusWord, when } from '../words';
-import { Icon, Menu } from './bits';
+import { Icon, Lines, Menu } from './bits';
 import { skipping } from './bypass';
 import { Composer, openTurn } from './composer';
 import { FirstPane } from './asked';
@@ -165,7 +165,7 @@ function Chips({ state }: { state: SessionState | undefined }) {
       {(changesets.length > 0 || terminals.length > 0 || servers.length > 0 || folders.length > 0) && (
         <ul class="chips" aria-label={t`Work`}>
           {changesets.map((c) => (
-            <li key={c.uriTemplate}><button type="button" class="chip" aria-pressed={pane?.channel === c.uriTemplate} onClick={() => app.showPane({ kind: 'changes', channel: c.uriTemplate, title: text(c.label) })}><Icon name="diff" /><span>{text(c.label) || t`Changes`}</span>{changes?.files! > 0 && c === changesets[0] && <span class="stat"><span class="added">+{changes!.additions ?? 0}</span> <span class="removed">−{changes!.deletions ?? 0}</span></span>}</button></li>
+            <li key={c.uriTemplate}><button type="button" class="chip" aria-pressed={pane?.channel === c.uriTemplate} onClick={() => app.showPane({ kind: 'changes', channel: c.uriTemplate, title: text(c.label) })}><Icon name="diff" /><span>{text(c.label) || t`Changes`}</span>{changes?.files! > 0 && c === changesets[0] && <Lines of={changes!} />}</button></li>
           ))}
           {terminals.map((term) => (
             <li key={term.resource}><button type="button" class="chip" aria-pressed={pane?.channel === term.resource} onClick={() => app.showPane({ kind: 'terminal', channel: term.resource, title: text(term.title) })}><Icon name="command" /><span>{text(term.title) || t`Terminal`}</span></button></li>

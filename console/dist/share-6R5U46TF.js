@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-T7N766R4.js";import"./chunk-XXO6VXAA.js";import"./chunk-FTCKTLK4.js";import"./chunk-26WMZINT.js";import"./chunk-ZDB3NRMG.js";import"./chunk-B7FUM4EP.js";import"./chunk-SRC7RDZV.js";import"./chunk-HR6JIT5F.js";export{b as Code,a as Share};
