@@ -8,7 +8,7 @@ import (
 )
 
 // eventSource requests the event stream in its own goroutine, as a page's EventSource
-// does. The channel receives the response.
+// does. The channel receives the response, or nil if there is none.
 func (w *canvasWorld) eventSource(b *browser, base string) <-chan *http.Response {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), streamTime)

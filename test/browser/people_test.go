@@ -225,8 +225,9 @@ func providerFile(t *testing.T, s *site) string {
 	return file
 }
 
-// signsIn signs in at the identity provider as a person whom the relay does not know.
-// The relay refuses that person.
+// signsIn opens the relay's page on a new device. The identity provider refuses a sign-in
+// without credentials. After a sign-in as ann, the page shows the level and host of the
+// relay's rules, also after a reload.
 func signsIn(t *testing.T, s *site) {
 	t.Helper()
 	p := newPage(t)

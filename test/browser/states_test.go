@@ -33,8 +33,8 @@ var forms = []struct {
 	{"tablet-dark", chromedp.EmulateViewport(820, 1180, chromedp.EmulateMobile), "dark"},
 }
 
-// seen checks a state with axe-core in two forms, and takes screenshots if they are
-// enabled.
+// seen checks a state with axe-core and compares its layout, in two forms. With pictures,
+// it checks the state in all forms, and takes a picture of each.
 func (p *page) seen(name string) {
 	p.t.Helper()
 	for i, f := range forms {

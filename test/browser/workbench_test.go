@@ -406,7 +406,8 @@ func (s *workbenchSite) takesItsOwn(name string, after int, users ...string) {
 // made returns the session in which a window has sent its last prompt.
 func (s *workbenchSite) made() (session string) { return madeOn(s.tap) }
 
-// madeOn is made for windows at a tap.
+// madeOn returns the session for which a window at a tap has last set the active client, as
+// windows do before a prompt.
 func madeOn(tap *stack.Tap) (session string) {
 	for _, c := range tap.Conns() {
 		for _, message := range c.ToHost() {
