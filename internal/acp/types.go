@@ -28,19 +28,6 @@ type CancelRequestNotification struct {
 	Meta      json.RawMessage `json:"_meta,omitzero"`
 }
 
-// CloseSessionRequest is the protocol's type of this name.
-type CloseSessionRequest struct {
-	SessionID string          `json:"sessionId"`
-	Meta      json.RawMessage `json:"_meta,omitzero"`
-}
-
-// CompactionSummaryChunk is the protocol's type of this name.
-type CompactionSummaryChunk struct {
-	CompactionID string          `json:"compactionId"`
-	Content      ContentBlock    `json:"content"`
-	Meta         json.RawMessage `json:"_meta,omitzero"`
-}
-
 // CompactionUpdate is the protocol's type of this name.
 type CompactionUpdate struct {
 	CompactionID string          `json:"compactionId"`
@@ -48,12 +35,6 @@ type CompactionUpdate struct {
 	Status       string          `json:"status"`
 	Summary      []ContentBlock  `json:"summary,omitzero"`
 	Meta         json.RawMessage `json:"_meta,omitzero"`
-}
-
-// CompleteElicitationNotification is the protocol's type of this name.
-type CompleteElicitationNotification struct {
-	ElicitationID string          `json:"elicitationId"`
-	Meta          json.RawMessage `json:"_meta,omitzero"`
 }
 
 // ConfigOptionUpdate is the protocol's type of this name.
@@ -150,14 +131,6 @@ type ForkSessionRequest struct {
 	Meta                  json.RawMessage `json:"_meta,omitzero"`
 }
 
-// ForkSessionResponse is the protocol's type of this name.
-type ForkSessionResponse struct {
-	ConfigOptions []SessionConfigOption `json:"configOptions,omitzero"`
-	Modes         *SessionModeState     `json:"modes,omitzero"`
-	SessionID     string                `json:"sessionId"`
-	Meta          json.RawMessage       `json:"_meta,omitzero"`
-}
-
 // InitializeRequest is the protocol's type of this name.
 type InitializeRequest struct {
 	ClientCapabilities ClientCapabilities `json:"clientCapabilities,omitzero"`
@@ -173,13 +146,6 @@ type InitializeResponse struct {
 	AuthMethods       []AuthMethod      `json:"authMethods,omitzero"`
 	ProtocolVersion   int64             `json:"protocolVersion"`
 	Meta              json.RawMessage   `json:"_meta,omitzero"`
-}
-
-// KillTerminalRequest is the protocol's type of this name.
-type KillTerminalRequest struct {
-	SessionID  string          `json:"sessionId"`
-	TerminalID string          `json:"terminalId"`
-	Meta       json.RawMessage `json:"_meta,omitzero"`
 }
 
 // ListSessionsRequest is the protocol's type of this name.
@@ -274,13 +240,6 @@ type ReadTextFileResponse struct {
 	Meta    json.RawMessage `json:"_meta,omitzero"`
 }
 
-// ReleaseTerminalRequest is the protocol's type of this name.
-type ReleaseTerminalRequest struct {
-	SessionID  string          `json:"sessionId"`
-	TerminalID string          `json:"terminalId"`
-	Meta       json.RawMessage `json:"_meta,omitzero"`
-}
-
 // RequestPermissionRequest is the protocol's type of this name.
 type RequestPermissionRequest struct {
 	Options   []PermissionOption `json:"options"`
@@ -303,13 +262,6 @@ type ResumeSessionRequest struct {
 	SessionID             string          `json:"sessionId"`
 	SystemPrompt          *SystemPrompt   `json:"systemPrompt,omitzero"`
 	Meta                  json.RawMessage `json:"_meta,omitzero"`
-}
-
-// ResumeSessionResponse is the protocol's type of this name.
-type ResumeSessionResponse struct {
-	ConfigOptions []SessionConfigOption `json:"configOptions,omitzero"`
-	Modes         *SessionModeState     `json:"modes,omitzero"`
-	Meta          json.RawMessage       `json:"_meta,omitzero"`
 }
 
 // SessionInfoUpdate is the protocol's type of this name.
@@ -403,13 +355,6 @@ type UsageUpdate struct {
 	Meta json.RawMessage `json:"_meta,omitzero"`
 }
 
-// WaitForTerminalExitRequest is the protocol's type of this name.
-type WaitForTerminalExitRequest struct {
-	SessionID  string          `json:"sessionId"`
-	TerminalID string          `json:"terminalId"`
-	Meta       json.RawMessage `json:"_meta,omitzero"`
-}
-
 // WaitForTerminalExitResponse is the protocol's type of this name.
 type WaitForTerminalExitResponse struct {
 	ExitCode *int64          `json:"exitCode,omitzero"`
@@ -438,6 +383,13 @@ type AvailableCommand struct {
 	Name        string                 `json:"name"`
 	Meta        json.RawMessage        `json:"_meta,omitzero"`
 }
+
+const (
+	CompactionStatusInProgress = "in_progress"
+	CompactionStatusCompleted  = "completed"
+	CompactionStatusFailed     = "failed"
+	CompactionStatusCancelled  = "cancelled"
+)
 
 const (
 	RoleAssistant = "assistant"
@@ -501,13 +453,6 @@ func (v ContentBlock) MarshalJSON() ([]byte, error) {
 	}
 	return withRequired(plain(v), required)
 }
-
-const (
-	CompactionStatusInProgress = "in_progress"
-	CompactionStatusCompleted  = "completed"
-	CompactionStatusFailed     = "failed"
-	CompactionStatusCancelled  = "cancelled"
-)
 
 const (
 	SessionConfigOptionCategoryMode         = "mode"
@@ -681,21 +626,6 @@ type SystemPrompt struct {
 	Content []ContentBlock  `json:"content"`
 	Mode    string          `json:"mode"`
 	Meta    json.RawMessage `json:"_meta,omitzero"`
-}
-
-// SessionMode is the protocol's type of this name.
-type SessionMode struct {
-	Description string          `json:"description,omitzero"`
-	ID          string          `json:"id"`
-	Name        string          `json:"name"`
-	Meta        json.RawMessage `json:"_meta,omitzero"`
-}
-
-// SessionModeState is the protocol's type of this name.
-type SessionModeState struct {
-	AvailableModes []SessionMode   `json:"availableModes"`
-	CurrentModeID  string          `json:"currentModeId"`
-	Meta           json.RawMessage `json:"_meta,omitzero"`
 }
 
 // AuthCapabilities is the protocol's type of this name.
@@ -952,6 +882,21 @@ type SessionInfo struct {
 	Title                 string          `json:"title,omitzero"`
 	UpdatedAt             string          `json:"updatedAt,omitzero"`
 	Meta                  json.RawMessage `json:"_meta,omitzero"`
+}
+
+// SessionMode is the protocol's type of this name.
+type SessionMode struct {
+	Description string          `json:"description,omitzero"`
+	ID          string          `json:"id"`
+	Name        string          `json:"name"`
+	Meta        json.RawMessage `json:"_meta,omitzero"`
+}
+
+// SessionModeState is the protocol's type of this name.
+type SessionModeState struct {
+	AvailableModes []SessionMode   `json:"availableModes"`
+	CurrentModeID  string          `json:"currentModeId"`
+	Meta           json.RawMessage `json:"_meta,omitzero"`
 }
 
 const (
