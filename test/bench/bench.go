@@ -25,7 +25,6 @@ var parts = []part{
 	{name: "audience", run: audience},
 	{name: "phone", run: phone},
 	{name: "phone20", run: longPhone, asked: true},
-	{name: "windows", run: windows},
 	{name: "sealed", run: sealedCost},
 	{name: "latency", run: latency},
 	{name: "memory", run: memory},
