@@ -30,7 +30,7 @@ type httpConns struct {
 	exempt  func(address string) bool
 	evicted func(address string) // after a connection from the address was evicted
 	table   *unauthenticated.Table
-	conns   sync.Map // net.Conn to *unauthenticated.Conn
+	conns   sync.Map // net.Conn to *unauthenticated.Entry
 }
 
 func newHTTPConns(exempt func(address string) bool, evicted func(address string), bounds unauthenticated.Bounds) *httpConns {
@@ -64,12 +64,12 @@ func (h *httpConns) state(conn net.Conn, state http.ConnState) {
 	}
 }
 
-func (h *httpConns) of(conn net.Conn) (*unauthenticated.Conn, bool) {
+func (h *httpConns) of(conn net.Conn) (*unauthenticated.Entry, bool) {
 	c, ok := h.conns.Load(conn)
 	if !ok {
 		return nil, false
 	}
-	return c.(*unauthenticated.Conn), true
+	return c.(*unauthenticated.Entry), true
 }
 
 func (h *httpConns) enter(conn net.Conn) {

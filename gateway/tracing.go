@@ -12,7 +12,7 @@ import (
 // openTraced opens a client's connection to a host. If tracing is on, it wraps the
 // connection so that each request has a span from this relay to the host-agent and back.
 func openTraced(tracer *tracing.Tracer, host hostKey, relay *routing.RelayEnd, open routing.Open, client routing.ClientConn) (upstream, error) {
-	var requests *tracing.Conn
+	var requests *tracing.ConnTracer
 	if tracer != nil && !open.Sealed {
 		requests = tracer.Conn(tracing.Connection{ID: open.ID, Tenant: host.tenant, Host: host.name, Full: open.Full(), Traceparent: open.Trace})
 		client = &tracedClient{ClientConn: client, requests: requests}
@@ -30,7 +30,7 @@ func openTraced(tracer *tracing.Tracer, host hostKey, relay *routing.RelayEnd, o
 // tracedUpstream begins a span for each request from the client.
 type tracedUpstream struct {
 	*routing.RelayConn
-	requests *tracing.Conn
+	requests *tracing.ConnTracer
 }
 
 func (u tracedUpstream) Send(ctx context.Context, message []byte) error {
@@ -60,7 +60,7 @@ func (u tracedUpstream) Abort(code ahp.CloseCode, reason string) {
 // tracedClient ends each span when the host responds.
 type tracedClient struct {
 	routing.ClientConn
-	requests *tracing.Conn
+	requests *tracing.ConnTracer
 	large    *ahp.Skimmer // scans a fragmented message; nil if no request is pending. Used only by the link's reader
 }
 

@@ -39,7 +39,7 @@ type hostConn struct {
 	asks    asks                                // requests that the host-agent sent on this connection
 	canvas  *contentproxy.Conn
 	report  *reporter
-	traced  *tracing.Conn // traces requests; nil without tracing
+	traced  *tracing.ConnTracer // traces requests; nil without tracing
 	counts  counts
 	kicked  atomic.Bool // the host's owner has kicked this client
 	hasKeys atomic.Bool // the client has requested the keys of remembered sessions

@@ -3,7 +3,7 @@
 //
 // # Streams
 //
-// A [Conn] is one end of a stream, and a net.Conn. Its bytes are sent in the numbered,
+// A [Stream] is one end of a stream, and a net.Conn. Its bytes are sent in the numbered,
 // acknowledged packets of package link, over a carrier: a WebSocket between ahp-connect
 // and a relay. When a carrier ends, the client dials a new one, and each end resends
 // what the peer has not received. An ordinary WebSocket connection with its own
@@ -34,11 +34,11 @@
 //
 // Close sends all bytes written before, for at most 5 s, and then a bye. A stream which
 // was closed, or which has exceeded a bound, cannot resume: the client's local
-// connections get close code 1012. [Conn.Discard] drops all bytes; it is for revoked
+// connections get close code 1012. [Stream.Discard] drops all bytes; it is for revoked
 // tokens.
 //
 // # Concurrency
 //
-// The methods of Conn are safe for concurrent use. Attach starts two goroutines, which
+// The methods of Stream are safe for concurrent use. Attach starts two goroutines, which
 // end before it returns.
 package resume

@@ -16,7 +16,7 @@ type Relay struct {
 	over   chan struct{}
 
 	mu      sync.Mutex // guards the fields below
-	streams map[[32]byte]*stream
+	streams map[[32]byte]*personStream
 	closed  bool
 }
 
@@ -27,15 +27,15 @@ type RelayConfig struct {
 	MaxStreams int           // most streams of one person
 }
 
-// A stream is a Conn with the person it belongs to.
-type stream struct {
-	*Conn
+// A personStream is a Stream with the person it belongs to.
+type personStream struct {
+	*Stream
 	person string
 }
 
 // NewRelay returns a Relay without streams.
 func NewRelay(cfg RelayConfig) *Relay {
-	return &Relay{cfg: cfg, arrive: make(chan net.Conn), over: make(chan struct{}), streams: map[[32]byte]*stream{}}
+	return &Relay{cfg: cfg, arrive: make(chan net.Conn), over: make(chan struct{}), streams: map[[32]byte]*personStream{}}
 }
 
 // handshakeTime bounds a handshake.
@@ -48,7 +48,7 @@ func within(carrier Carrier) (done func()) {
 
 func stopped(t *time.Timer) func() { return func() { t.Stop() } }
 
-// Serve serves a person's carrier until it ends. Accept returns the Conn of a new stream.
+// Serve serves a person's carrier until it ends. Accept returns the Stream for a new id.
 func (r *Relay) Serve(carrier Carrier, pool *Pool, person string, local, remote net.Addr) error {
 	defer carrier.Close()
 	done := within(carrier)
@@ -75,7 +75,7 @@ func (r *Relay) Serve(carrier Carrier, pool *Pool, person string, local, remote 
 	done()
 	if fresh {
 		select {
-		case r.arrive <- s.Conn:
+		case r.arrive <- s.Stream:
 		case <-r.over:
 			s.end(net.ErrClosed)
 		}
@@ -85,7 +85,7 @@ func (r *Relay) Serve(carrier Carrier, pool *Pool, person string, local, remote 
 
 // stream returns the stream with the given id, or a new stream for the id none. It returns nil if
 // the id is unknown or belongs to a different person, or if the person has too many streams.
-func (r *Relay) stream(id [32]byte, pool *Pool, person string, local, remote net.Addr) (s *stream, fresh bool) {
+func (r *Relay) stream(id [32]byte, pool *Pool, person string, local, remote net.Addr) (s *personStream, fresh bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed {
@@ -106,7 +106,7 @@ func (r *Relay) stream(id [32]byte, pool *Pool, person string, local, remote net
 	if n >= r.cfg.MaxStreams {
 		return nil, false
 	}
-	s = &stream{New(Config{
+	s = &personStream{New(Config{
 		ID: newID(), Window: r.cfg.Window, Inbox: clientWindow, Time: r.cfg.Time, Pool: pool, Person: person, Local: local, Address: remote,
 	}), person}
 	r.streams[s.ID()] = s
@@ -139,10 +139,10 @@ func (r *Relay) Run(ctx context.Context) {
 	}
 }
 
-func (r *Relay) all() []*stream {
+func (r *Relay) all() []*personStream {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	list := make([]*stream, 0, len(r.streams))
+	list := make([]*personStream, 0, len(r.streams))
 	for _, s := range r.streams {
 		list = append(list, s)
 	}
@@ -213,7 +213,7 @@ const (
 // Dial opens a stream. It calls dial for the first carrier, and again whenever a carrier
 // has ended, until the stream or ctx ends. If dial returns a [Refused] error, the stream
 // ends.
-func Dial(ctx context.Context, dial func(context.Context) (Carrier, error)) (*Conn, <-chan struct{}, error) {
+func Dial(ctx context.Context, dial func(context.Context) (Carrier, error)) (*Stream, <-chan struct{}, error) {
 	carrier, err := dial(ctx)
 	if err != nil {
 		return nil, nil, err
@@ -247,7 +247,7 @@ func greet(carrier Carrier, id [32]byte) (welcomed, error) {
 }
 
 // carry attaches carriers to a client's stream until the stream ends.
-func (c *Conn) carry(ctx context.Context, carrier Carrier, dial func(context.Context) (Carrier, error)) {
+func (c *Stream) carry(ctx context.Context, carrier Carrier, dial func(context.Context) (Carrier, error)) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() { c.end(net.ErrClosed) })
@@ -295,7 +295,7 @@ func (c *Conn) carry(ctx context.Context, carrier Carrier, dial func(context.Con
 }
 
 // rest waits for a pause, and doubles it. It returns false if the stream has ended.
-func (c *Conn) rest(pause *time.Duration) bool {
+func (c *Stream) rest(pause *time.Duration) bool {
 	select {
 	case <-c.over:
 		return false
@@ -308,7 +308,7 @@ func (c *Conn) rest(pause *time.Duration) bool {
 // finished reports whether the stream needs no further carrier, because it has ended or
 // one side has closed it. It ends a stream closed by this side. It ends a stream closed by
 // the peer only when the inbox is empty.
-func (c *Conn) finished() bool {
+func (c *Stream) finished() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
@@ -320,7 +320,7 @@ func (c *Conn) finished() bool {
 	return c.err != nil || c.bye
 }
 
-func (c *Conn) again(ctx context.Context, dial func(context.Context) (Carrier, error)) (Carrier, error) {
+func (c *Stream) again(ctx context.Context, dial func(context.Context) (Carrier, error)) (Carrier, error) {
 	carrier, err := dial(ctx)
 	if err != nil {
 		return nil, err

@@ -22,7 +22,7 @@ import (
 // A site is a relay and a client that share a stream, on fake time.
 type site struct {
 	*network
-	client, server *resume.Conn
+	client, server *resume.Stream
 	clientOver     <-chan struct{}
 	end            func()
 }
@@ -55,7 +55,7 @@ func newSite(t *testing.T, cfg resume.RelayConfig, pool *resume.Pool) *site {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.server = conn.(*resume.Conn)
+	s.server = conn.(*resume.Stream)
 	s.end = func() {
 		_ = s.client.Close()
 		cancel()

@@ -49,8 +49,8 @@ type leg struct {
 	renew  time.Time // when to renew the token
 	ticket string    // ticket for a move; "": this leg cannot move
 
-	stream *resume.Conn // stream below ws; nil: the connection cannot resume
-	stop   func()       // ends the stream and waits for its end
+	stream *resume.Stream // stream below ws; nil: the connection cannot resume
+	stop   func()         // ends the stream and waits for its end
 }
 
 // plainFor is how long a relay which cannot resume connections is remembered.

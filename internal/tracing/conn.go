@@ -36,9 +36,9 @@ type Connection struct {
 	Traceparent string
 }
 
-// A Conn traces one connection's requests at one end of the link. It is safe for
+// A ConnTracer traces one connection's requests at one end of the link. It is safe for
 // concurrent use.
-type Conn struct {
+type ConnTracer struct {
 	tracer *Tracer
 	of     Connection
 	common []attribute.KeyValue
@@ -48,19 +48,19 @@ type Conn struct {
 	ended bool
 }
 
-// Conn returns a Conn for a connection, or nil if the Tracer is nil.
-func (t *Tracer) Conn(of Connection) *Conn {
+// Conn returns a ConnTracer for a connection, or nil if the Tracer is nil.
+func (t *Tracer) Conn(of Connection) *ConnTracer {
 	if t == nil {
 		return nil
 	}
-	return &Conn{tracer: t, of: of, open: map[string]*Request{}, common: []attribute.KeyValue{
+	return &ConnTracer{tracer: t, of: of, open: map[string]*Request{}, common: []attribute.KeyValue{
 		attribute.String("rpc.system.name", "jsonrpc"), attribute.String("ahp.tenant", of.Tenant), attribute.String("ahp.host", of.Host), attribute.String("ahp.conn", of.ID),
 	}}
 }
 
 // A Request is a traced request. Methods of a nil Request do nothing.
 type Request struct {
-	conn *Conn
+	conn *ConnTracer
 	id   string
 	ctx  context.Context
 	span trace.Span // this end's outer span
@@ -69,7 +69,7 @@ type Request struct {
 
 // Relay begins the relay's spans for a request about to be sent on the link. It
 // returns nil if the message is no request or is not traced. Sent ends the inner span.
-func (c *Conn) Relay(env *ahp.Envelope, size int) *Request {
+func (c *ConnTracer) Relay(env *ahp.Envelope, size int) *Request {
 	d, ok := c.idsOf(env)
 	if !ok {
 		return nil
@@ -88,7 +88,7 @@ func (c *Conn) Relay(env *ahp.Envelope, size int) *Request {
 
 // HostAgent begins the host-agent's span for a request which arrived at the given
 // time.
-func (c *Conn) HostAgent(env *ahp.Envelope, size int, arrived time.Time) *Request {
+func (c *ConnTracer) HostAgent(env *ahp.Envelope, size int, arrived time.Time) *Request {
 	d, ok := c.idsOf(env)
 	if !ok {
 		return nil
@@ -98,7 +98,7 @@ func (c *Conn) HostAgent(env *ahp.Envelope, size int, arrived time.Time) *Reques
 }
 
 // flags returns the flags of the relay's span.
-func (c *Conn) flags(d *ids) trace.TraceFlags {
+func (c *ConnTracer) flags(d *ids) trace.TraceFlags {
 	if d.ofClient {
 		return d.parent.TraceFlags()
 	}
@@ -138,7 +138,7 @@ func (r *Request) Sent(err error) {
 
 // idsOf returns a request's ids. It returns false if the message is no request, or its
 // id is too long.
-func (c *Conn) idsOf(env *ahp.Envelope) (ids, bool) {
+func (c *ConnTracer) idsOf(env *ahp.Envelope) (ids, bool) {
 	if c == nil || env.Kind != ahp.Request || len(env.ID) > maxID {
 		return ids{}, false
 	}
@@ -150,7 +150,7 @@ func (c *Conn) idsOf(env *ahp.Envelope) (ids, bool) {
 }
 
 // begin begins this end's outer span. It returns nil if the span is not recorded.
-func (c *Conn) begin(env *ahp.Envelope, size int, at time.Time, name string, kind trace.SpanKind, ctx context.Context) *Request {
+func (c *ConnTracer) begin(env *ahp.Envelope, size int, at time.Time, name string, kind trace.SpanKind, ctx context.Context) *Request {
 	method := string(env.Method[:min(len(env.Method), maxMethod)])
 	options := []trace.SpanStartOption{trace.WithSpanKind(kind), trace.WithAttributes(c.common...), trace.WithAttributes(
 		attribute.String("rpc.method", method), attribute.Int("ahp.request.size", size), attribute.String("ahp.channel.scheme", schemeOf(env.Channel)),
@@ -182,7 +182,7 @@ func schemeOf(channel []byte) string {
 }
 
 // Waits reports whether a traced request is unanswered.
-func (c *Conn) Waits() bool {
+func (c *ConnTracer) Waits() bool {
 	if c == nil {
 		return false
 	}
@@ -192,7 +192,7 @@ func (c *Conn) Waits() bool {
 }
 
 // Answered ends the trace of a request whose answer, of the given size, has arrived.
-func (c *Conn) Answered(env *ahp.Envelope, size int) {
+func (c *ConnTracer) Answered(env *ahp.Envelope, size int) {
 	if c == nil || env.Kind != ahp.Response || len(env.ID) > maxID {
 		return
 	}
@@ -243,7 +243,7 @@ func (r *Request) endLocked(outcome string) {
 }
 
 // Close ends open requests, because the connection has ended.
-func (c *Conn) Close() {
+func (c *ConnTracer) Close() {
 	if c == nil {
 		return
 	}

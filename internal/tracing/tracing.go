@@ -86,7 +86,7 @@ func (t *Tracer) Flush(ctx context.Context) error { return t.provider.ForceFlush
 // samplerOf returns the root sampler for OTEL_TRACES_SAMPLER, and whether spans with a
 // parent follow their parent instead ("General SDK Configuration" of OpenTelemetry's
 // specification). The SDK reads the variable too, but does not return the sampler. A
-// Conn needs it: the host-agent repeats the relay's decision about a trace begun by the
+// ConnTracer needs it: the host-agent repeats the relay's decision about a trace begun by the
 // relay.
 func samplerOf(name, arg string) (root sdktrace.Sampler, parentBased bool, err error) {
 	ratio := 1.0

@@ -103,15 +103,15 @@ func TestEachOutcomeIsRecorded(t *testing.T) {
 	request := peek(t, `{"jsonrpc":"2.0","id":"x","method":"subscribe","params":{"channel":"mcp://host/1"}}`)
 	for _, test := range []struct {
 		outcome string
-		end     func(c *Conn, r *Request)
+		end     func(c *ConnTracer, r *Request)
 		status  codes.Code
 	}{
-		{"ok", func(c *Conn, r *Request) { c.Answered(peek(t, `{"jsonrpc":"2.0","id":"x","result":{}}`), 7) }, codes.Unset},
-		{"error", func(c *Conn, r *Request) {
+		{"ok", func(c *ConnTracer, r *Request) { c.Answered(peek(t, `{"jsonrpc":"2.0","id":"x","result":{}}`), 7) }, codes.Unset},
+		{"error", func(c *ConnTracer, r *Request) {
 			c.Answered(peek(t, `{"jsonrpc":"2.0","id":"x","error":{"code":-32009,"message":"no"}}`), 7)
 		}, codes.Error},
-		{"answered by a gate", func(_ *Conn, r *Request) { r.AnsweredHere() }, codes.Unset},
-		{"closed", func(c *Conn, _ *Request) { c.Close() }, codes.Error},
+		{"answered by a gate", func(_ *ConnTracer, r *Request) { r.AnsweredHere() }, codes.Unset},
+		{"closed", func(c *ConnTracer, _ *Request) { c.Close() }, codes.Error},
 	} {
 		tracer, spans := newTest(t, "", "")
 		c := tracer.Conn(Connection{ID: "1", Tenant: "acme", Host: "laptop"})

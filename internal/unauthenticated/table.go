@@ -19,7 +19,7 @@ type Bounds struct {
 
 // A Table holds connections until they leave. It is safe for concurrent use.
 type Table struct {
-	mu     sync.Mutex // guards the fields below, and each Conn and group
+	mu     sync.Mutex // guards the fields below, and each Entry and group
 	bounds Bounds
 	groups map[string]*group
 	most   groups // a heap of the same groups
@@ -27,8 +27,8 @@ type Table struct {
 	turn   uint64 // of the latest
 }
 
-// A Conn is a connection in a Table.
-type Conn struct {
+// An Entry is a connection in a Table.
+type Entry struct {
 	table *Table
 	group *group
 	evict func()
@@ -40,7 +40,7 @@ type Conn struct {
 // A group is the connections from one address, or from several that count as one.
 type group struct {
 	name          string
-	waiting       list.List // unauthenticated *Conn, the next to evict first
+	waiting       list.List // unauthenticated *Entry, the next to evict first
 	authenticated int
 	index         int // in the heap
 }
@@ -71,7 +71,7 @@ func (t *Table) Len() (waiting, groups int) {
 
 // Enter adds an unauthenticated connection. Beyond a bound, it removes the
 // connection to evict, and calls that connection's evict function.
-func (t *Table) Enter(name string, evict func()) *Conn {
+func (t *Table) Enter(name string, evict func()) *Entry {
 	c, out := t.add(name, evict)
 	if out != nil {
 		out.evict()
@@ -79,7 +79,7 @@ func (t *Table) Enter(name string, evict func()) *Conn {
 	return c
 }
 
-func (t *Table) add(name string, evict func()) (c, out *Conn) {
+func (t *Table) add(name string, evict func()) (c, out *Entry) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	g := t.groups[name]
@@ -88,7 +88,7 @@ func (t *Table) add(name string, evict func()) (c, out *Conn) {
 		t.groups[name] = g
 		prio.Push(&t.most, g)
 	}
-	c = &Conn{table: t, group: g, evict: evict}
+	c = &Entry{table: t, group: g, evict: evict}
 	t.waitLocked(c, false)
 	if t.bounds.Group > 0 && g.waiting.Len() > t.bounds.Group {
 		out = g.next()
@@ -101,7 +101,7 @@ func (t *Table) add(name string, evict func()) (c, out *Conn) {
 	return c, out
 }
 
-func (t *Table) waitLocked(c *Conn, idle bool) {
+func (t *Table) waitLocked(c *Entry, idle bool) {
 	if idle {
 		c.turn, c.at = 0, c.group.waiting.PushFront(c)
 	} else {
@@ -113,7 +113,7 @@ func (t *Table) waitLocked(c *Conn, idle bool) {
 }
 
 // unwaitLocked reverses waitLocked.
-func (t *Table) unwaitLocked(c *Conn) {
+func (t *Table) unwaitLocked(c *Entry) {
 	c.group.waiting.Remove(c.at)
 	c.at = nil
 	t.count--
@@ -122,7 +122,7 @@ func (t *Table) unwaitLocked(c *Conn) {
 
 // Next makes the connection unauthenticated for its next request. An idle
 // connection, which may or may not get one, is evicted before active ones.
-func (c *Conn) Next(idle bool) {
+func (c *Entry) Next(idle bool) {
 	c.table.mu.Lock()
 	defer c.table.mu.Unlock()
 	switch {
@@ -137,7 +137,7 @@ func (c *Conn) Next(idle bool) {
 }
 
 // Authenticated records a valid credential.
-func (c *Conn) Authenticated() {
+func (c *Entry) Authenticated() {
 	c.table.mu.Lock()
 	defer c.table.mu.Unlock()
 	if most := c.table.bounds.Authenticated; c.at != nil && (most == 0 || c.group.authenticated < most) {
@@ -147,13 +147,13 @@ func (c *Conn) Authenticated() {
 }
 
 // Leave removes the connection. Further calls do nothing.
-func (c *Conn) Leave() {
+func (c *Entry) Leave() {
 	c.table.mu.Lock()
 	defer c.table.mu.Unlock()
 	c.leaveLocked()
 }
 
-func (c *Conn) leaveLocked() {
+func (c *Entry) leaveLocked() {
 	if c.left {
 		return
 	}
@@ -170,12 +170,12 @@ func (c *Conn) leaveLocked() {
 }
 
 // next returns the group's next connection to evict, or nil.
-func (g *group) next() *Conn {
+func (g *group) next() *Entry {
 	front := g.waiting.Front()
 	if front == nil {
 		return nil
 	}
-	return front.Value.(*Conn)
+	return front.Value.(*Entry)
 }
 
 // groups is a heap with the busiest group on top.

@@ -10,7 +10,7 @@ import (
 func TestOldestOfBusiestGroupIsEvicted(t *testing.T) {
 	table := unauthenticated.New(unauthenticated.Bounds{Total: 4})
 	var gone []string
-	conns := map[string]*unauthenticated.Conn{}
+	conns := map[string]*unauthenticated.Entry{}
 	enter := func(names ...string) {
 		for _, name := range names {
 			conns[name] = table.Enter(name[:1], func() { gone = append(gone, name) })

@@ -28,7 +28,7 @@ const (
 	probe     = 2 * time.Second
 	awayAfter = 10 * time.Second
 
-	flushTime = 5 * time.Second // how long a closed Conn may take to send its last bytes
+	flushTime = 5 * time.Second // how long a closed Stream may take to send its last bytes
 	maxPacket = 64<<10 + 64     // most bytes in a packet
 	cost      = 256             // added to the size of each packet which waits to be read
 	payload   = 64<<10 - link.HeaderRoom
@@ -62,7 +62,7 @@ type Carrier interface {
 	Close()
 }
 
-// A Config configures a [Conn]. All fields are required unless noted.
+// A Config configures a [Stream]. All fields are required unless noted.
 type Config struct {
 	ID      [32]byte
 	Window  int           // bound for the bytes stored for the peer
@@ -74,8 +74,8 @@ type Config struct {
 	Local   net.Addr
 }
 
-// A Conn is one end of a stream.
-type Conn struct {
+// A Stream is an end of a stream between two processes.
+type Stream struct {
 	cfg Config
 
 	wake chan struct{} // wakes send
@@ -109,25 +109,25 @@ type arrived struct {
 }
 
 // New returns one end of a stream. It has no carrier yet.
-func New(cfg Config) *Conn {
+func New(cfg Config) *Stream {
 	now := time.Now()
 	epoch := uint64(0)
 	for _, b := range cfg.ID[:8] {
 		epoch = epoch<<8 | uint64(b)
 	}
-	c := &Conn{cfg: cfg, wake: make(chan struct{}, 1), over: make(chan struct{}), changed: make(chan struct{}), heard: now, awayFrom: now}
+	c := &Stream{cfg: cfg, wake: make(chan struct{}, 1), over: make(chan struct{}), changed: make(chan struct{}), heard: now, awayFrom: now}
 	c.link = link.New(link.Config{Window: cfg.Window, Heartbeat: heartbeat, Resume: cfg.Time, Probe: probe, AckDelay: 20 * time.Millisecond}, wireVersion, epoch, now)
 	return c
 }
 
 // ID returns the stream's id, which must be kept secret.
-func (c *Conn) ID() [32]byte { return c.cfg.ID }
+func (c *Stream) ID() [32]byte { return c.cfg.ID }
 
 // Done returns a channel which is closed when the stream has ended.
-func (c *Conn) Done() <-chan struct{} { return c.over }
+func (c *Stream) Done() <-chan struct{} { return c.over }
 
 // AwaitEnd returns when the stream has ended, or after the given time.
-func (c *Conn) AwaitEnd(most time.Duration) {
+func (c *Stream) AwaitEnd(most time.Duration) {
 	timer := time.NewTimer(most)
 	defer timer.Stop()
 	select {
@@ -137,43 +137,43 @@ func (c *Conn) AwaitEnd(most time.Duration) {
 }
 
 // Err returns the reason why the stream has ended, or nil.
-func (c *Conn) Err() error {
+func (c *Stream) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.err
 }
 
 // Away reports whether the peer is away.
-func (c *Conn) Away() bool {
+func (c *Stream) Away() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.awayLocked(time.Now())
 }
 
-func (c *Conn) awayLocked(now time.Time) bool {
+func (c *Stream) awayLocked(now time.Time) bool {
 	return c.carrier == nil && c.attached || c.silentLocked(now)
 }
 
 // silentLocked reports whether the peer was not heard for awayAfter. If a new carrier
 // replaces an ended one quickly, the peer is not silent.
-func (c *Conn) silentLocked(now time.Time) bool { return now.Sub(c.heard) > awayAfter }
+func (c *Stream) silentLocked(now time.Time) bool { return now.Sub(c.heard) > awayAfter }
 
 // Queued returns the number of bytes written but not yet confirmed by the peer, and of
 // bytes received but not yet read.
-func (c *Conn) Queued() (written, unread int) {
+func (c *Stream) Queued() (written, unread int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.held, c.unread
 }
 
 // changeLocked wakes all callers of waitLocked.
-func (c *Conn) changeLocked() {
+func (c *Stream) changeLocked() {
 	close(c.changed)
 	c.changed = make(chan struct{})
 }
 
 // waitLocked unlocks the mutex and waits for a change. It fails at the deadline.
-func (c *Conn) waitLocked(by time.Time) error {
+func (c *Stream) waitLocked(by time.Time) error {
 	changed := c.changed
 	var late <-chan time.Time
 	if !by.IsZero() {
@@ -194,7 +194,7 @@ func (c *Conn) waitLocked(by time.Time) error {
 	return nil
 }
 
-func (c *Conn) wakeSender() {
+func (c *Stream) wakeSender() {
 	select {
 	case c.wake <- struct{}{}:
 	default:
@@ -202,7 +202,7 @@ func (c *Conn) wakeSender() {
 }
 
 // Write implements [net.Conn]. Each reason to fail or to wait has its branch.
-func (c *Conn) Write(p []byte) (n int, err error) {
+func (c *Stream) Write(p []byte) (n int, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	defer func() { c.planLocked(time.Now()) }()
@@ -252,13 +252,13 @@ func (c *Conn) Write(p []byte) (n int, err error) {
 
 // directLocked reports whether Write may send a packet itself: all earlier packets have
 // been sent, and the peer has confirmed nearly all of them.
-func (c *Conn) directLocked(bytes int) bool {
+func (c *Stream) directLocked(bytes int) bool {
 	return c.carrier != nil && c.sending == nil && len(c.queue) == 0 && c.link.Held()+bytes < direct && !c.link.Due().IsZero()
 }
 
 // sendLocked sends a packet, and releases the lock meanwhile. If the carrier fails, the
 // link repeats the packet on the next carrier.
-func (c *Conn) sendLocked(packet []byte) {
+func (c *Stream) sendLocked(packet []byte) {
 	carrier := c.carrier
 	c.sending = carrier
 	c.mu.Unlock()
@@ -273,7 +273,7 @@ func (c *Conn) sendLocked(packet []byte) {
 }
 
 // planLocked wakes the sender, or sets its timer, if the link needs it earlier than planned.
-func (c *Conn) planLocked(now time.Time) {
+func (c *Stream) planLocked(now time.Time) {
 	due := c.link.Due()
 	switch {
 	case len(c.queue) > 0, c.closed, c.timer == nil, !now.Before(due):
@@ -285,7 +285,7 @@ func (c *Conn) planLocked(now time.Time) {
 }
 
 // countLocked updates the bytes counted in the Pool.
-func (c *Conn) countLocked() {
+func (c *Stream) countLocked() {
 	held := c.link.Held()
 	if c.err != nil {
 		held = 0
@@ -295,7 +295,7 @@ func (c *Conn) countLocked() {
 }
 
 // Read implements [net.Conn].
-func (c *Conn) Read(p []byte) (n int, err error) {
+func (c *Stream) Read(p []byte) (n int, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for len(c.inbox) == 0 {
@@ -332,7 +332,7 @@ func (c *Conn) Read(p []byte) (n int, err error) {
 
 // Close implements [net.Conn]. Bytes written before are still sent, for at most
 // flushTime.
-func (c *Conn) Close() error {
+func (c *Stream) Close() error {
 	c.mu.Lock()
 	if c.closed || c.err != nil {
 		c.mu.Unlock()
@@ -352,16 +352,16 @@ func (c *Conn) Close() error {
 }
 
 // Discard ends the stream at once, and drops all bytes for the peer.
-func (c *Conn) Discard() { c.end(ErrDiscarded) }
+func (c *Stream) Discard() { c.end(ErrDiscarded) }
 
 // end ends the stream. Only the first call sets the reason.
-func (c *Conn) end(err error) {
+func (c *Stream) end(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.endLocked(err)
 }
 
-func (c *Conn) endLocked(err error) {
+func (c *Stream) endLocked(err error) {
 	if c.err != nil {
 		return
 	}
@@ -374,7 +374,7 @@ func (c *Conn) endLocked(err error) {
 
 // expireLocked ends the stream if the peer has been away for too long, or if Close was
 // called and the peer has all bytes. It returns when to check again.
-func (c *Conn) expireLocked(now time.Time) time.Time {
+func (c *Stream) expireLocked(now time.Time) time.Time {
 	if c.closed && c.link.Settled() {
 		c.endLocked(net.ErrClosed)
 	}
@@ -390,30 +390,30 @@ func (c *Conn) expireLocked(now time.Time) time.Time {
 
 // Expire ends the stream if the peer has been away for too long. The owner calls it
 // regularly.
-func (c *Conn) Expire(now time.Time) {
+func (c *Stream) Expire(now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.expireLocked(now)
 }
 
 // LocalAddr implements [net.Conn].
-func (c *Conn) LocalAddr() net.Addr { return c.cfg.Local }
+func (c *Stream) LocalAddr() net.Addr { return c.cfg.Local }
 
 // RemoteAddr implements [net.Conn]. It is the peer's address on the first carrier.
-func (c *Conn) RemoteAddr() net.Addr { return c.cfg.Address }
+func (c *Stream) RemoteAddr() net.Addr { return c.cfg.Address }
 
 // SetDeadline implements [net.Conn].
-func (c *Conn) SetDeadline(t time.Time) error {
+func (c *Stream) SetDeadline(t time.Time) error {
 	return errors.Join(c.SetReadDeadline(t), c.SetWriteDeadline(t))
 }
 
 // SetReadDeadline implements [net.Conn].
-func (c *Conn) SetReadDeadline(t time.Time) error { return c.setDeadline(&c.readBy, t) }
+func (c *Stream) SetReadDeadline(t time.Time) error { return c.setDeadline(&c.readBy, t) }
 
 // SetWriteDeadline implements [net.Conn].
-func (c *Conn) SetWriteDeadline(t time.Time) error { return c.setDeadline(&c.writeBy, t) }
+func (c *Stream) SetWriteDeadline(t time.Time) error { return c.setDeadline(&c.writeBy, t) }
 
-func (c *Conn) setDeadline(which *time.Time, t time.Time) error {
+func (c *Stream) setDeadline(which *time.Time, t time.Time) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	*which = t
@@ -424,7 +424,7 @@ func (c *Conn) setDeadline(which *time.Time, t time.Time) error {
 // Attach sends and receives the stream's packets over a carrier, until the carrier or the
 // stream ends, and then closes the carrier. A later Attach replaces the carrier. Attach
 // returns the carrier's error.
-func (c *Conn) Attach(carrier Carrier) error {
+func (c *Stream) Attach(carrier Carrier) error {
 	now := time.Now()
 	c.mu.Lock()
 	if c.err != nil {
@@ -463,7 +463,7 @@ func (c *Conn) Attach(carrier Carrier) error {
 	return errors.Join(sendErr, err)
 }
 
-func (c *Conn) receive(carrier Carrier) error {
+func (c *Stream) receive(carrier Carrier) error {
 	for {
 		packet, err := carrier.Recv()
 		if err != nil {
@@ -481,7 +481,7 @@ func (c *Conn) receive(carrier Carrier) error {
 // errReplaced reports a packet on a carrier which was replaced.
 var errReplaced = errors.New("a newer carrier has replaced this one")
 
-func (c *Conn) received(carrier Carrier, packet []byte) error {
+func (c *Stream) received(carrier Carrier, packet []byte) error {
 	now := time.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -521,7 +521,7 @@ func (c *Conn) received(carrier Carrier, packet []byte) error {
 
 // send sends packets until the carrier or the stream has ended. At the stream's end it
 // sends a bye.
-func (c *Conn) send(carrier Carrier, ended <-chan struct{}) error {
+func (c *Stream) send(carrier Carrier, ended <-chan struct{}) error {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for sent := false; ; {
@@ -551,7 +551,7 @@ var errSilent = errors.New("the peer does not answer on this carrier")
 
 // next returns the next packet for a carrier, or nil after it has set the timer for the next
 // call. Sent reports that the caller has sent the previous packet.
-func (c *Conn) next(carrier Carrier, timer *time.Timer, sent bool) (packet []byte, err error) {
+func (c *Stream) next(carrier Carrier, timer *time.Timer, sent bool) (packet []byte, err error) {
 	now := time.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -577,7 +577,7 @@ func (c *Conn) next(carrier Carrier, timer *time.Timer, sent bool) (packet []byt
 }
 
 // packetLocked returns the next packet, or nil and the time to ask again.
-func (c *Conn) packetLocked(now time.Time) (packet []byte, due time.Time, err error) {
+func (c *Stream) packetLocked(now time.Time) (packet []byte, due time.Time, err error) {
 	if packet := c.link.Resend(now); packet != nil {
 		return packet, now, nil
 	}
