@@ -35,6 +35,9 @@ func (a *AgentEnd) Audit(rest bool) error {
 		for i := range l.mux.chunks.pending.len() {
 			held += len((*l.mux.chunks.pending.at(i)).left)
 		}
+		for _, on := range l.crowds {
+			held += on.stream.queued
+		}
 		for _, c := range l.conns {
 			if !c.stream.ended {
 				open++
@@ -131,6 +134,9 @@ func (l *agentLink) audit(uses map[*body]int, rest bool) error {
 		uses[b]++
 		largest = max(largest, b.size)
 	}
+	if err := l.auditCrowds(rest); err != nil {
+		return err
+	}
 	for _, c := range l.conns {
 		for i := range c.stream.items.len() {
 			if b := c.stream.items.at(i).body; b != nil {
@@ -193,6 +199,44 @@ func (l *agentLink) audit(uses map[*body]int, rest bool) error {
 		}
 	}
 	return l.mux.audit(rest)
+}
+
+// auditCrowds compares the crowds with their members, and the records that wait in them with those
+// that their connections wait for.
+func (l *agentLink) auditCrowds(rest bool) error {
+	barred := map[*stream]int{}
+	for number, on := range l.crowds {
+		for c := range on.members {
+			if c.crowd != on || c.stream.ended || l.conns[c.stream.conn] != c {
+				return fmt.Errorf("connection %d is a member of crowd %d, and has ended or is in another", c.stream.conn, number)
+			}
+		}
+		for i := range on.stream.items.len() {
+			if to := on.stream.items.at(i).frees; to != nil {
+				barred[to]++
+			}
+		}
+		if limit := l.agent.cfg.QueueLimit + beside; on.stream.queued > limit {
+			return fmt.Errorf("crowd %d: %d bytes queued; the limit is %d", number, on.stream.queued, limit)
+		}
+		if err := on.stream.audit(l.agent.cfg.QueueLimit+beside, rest); err != nil {
+			return fmt.Errorf("crowd %d: %w", number, err)
+		}
+	}
+	for _, c := range l.conns {
+		if c.stream.barred != barred[&c.stream] {
+			return fmt.Errorf("connection %d waits for %d messages in crowds, and counts %d", c.stream.conn, barred[&c.stream], c.stream.barred)
+		}
+		if c.crowd != nil && !mapHas(c.crowd.members, c) {
+			return fmt.Errorf("connection %d is in a crowd of which it is no member", c.stream.conn)
+		}
+	}
+	return nil
+}
+
+func mapHas[K comparable](m map[K]struct{}, k K) bool {
+	_, has := m[k]
+	return has
 }
 
 func (l *agentLink) auditChunks(rest bool) error {
@@ -301,6 +345,21 @@ func (r *RelayEnd) Audit(rest bool) error {
 	for number, c := range r.conns {
 		if err := c.audit(rest); err != nil {
 			return fmt.Errorf("connection %d: %w", number, err)
+		}
+	}
+	for number, crowd := range r.crowds {
+		for c := range crowd.members {
+			if c.crowd != crowd {
+				return fmt.Errorf("crowd %d has a member that is not in it", number)
+			}
+		}
+		if len(crowd.members) == 0 || crowd.number != number {
+			return fmt.Errorf("crowd %d has %d members and the number %d", number, len(crowd.members), crowd.number)
+		}
+	}
+	for number, c := range r.conns {
+		if c.crowd != nil && (r.crowds[c.crowd.number] != c.crowd || !mapHas(c.crowd.members, c)) {
+			return fmt.Errorf("connection %d is in a crowd of which it is no member", number)
 		}
 	}
 	if uint64(len(r.conns)+len(r.numbers.free)) != r.numbers.last {

@@ -38,6 +38,8 @@ const (
 	stepDial                      // a client connects
 	stepLeave                     // a client disconnects
 	stepFlush                     // a client flushes its messages
+	stepCrowd                     // a connection enters a crowd
+	stepTell                      // the host sends messages to a crowd
 	stepReconnect                 // a client connects at another relay, then closes its connection
 	stepHostClose                 // the host closes a connection
 	stepPause                     //
@@ -55,7 +57,7 @@ const (
 )
 
 var stepNames = [stepKinds]string{
-	"event", "burst", "mix", "ask", "read", "askAll", "sub", "unsub", "dial", "leave", "flush", "reconnect", "hostClose", "pause",
+	"event", "burst", "mix", "ask", "read", "askAll", "sub", "unsub", "dial", "leave", "flush", "crowd", "tell", "reconnect", "hostClose", "pause",
 	"lag", "loss", "repeat", "damage", "cut", "freeze", "mute", "hostRestart", "relayRestart", "agentRestart",
 }
 
@@ -85,7 +87,7 @@ func (p plan) String() string {
 
 // often is the relative frequency of each kind of step.
 var often = [stepKinds]int{
-	stepEvent: 10, stepBurst: 8, stepMix: 6, stepAsk: 6, stepRead: 4, stepAskAll: 3, stepSub: 6, stepUnsub: 2, stepDial: 5, stepLeave: 3, stepFlush: 3,
+	stepEvent: 10, stepBurst: 8, stepMix: 6, stepAsk: 6, stepRead: 4, stepAskAll: 3, stepSub: 6, stepUnsub: 2, stepDial: 5, stepLeave: 3, stepFlush: 3, stepCrowd: 8, stepTell: 12,
 	stepReconnect: 2, stepHostClose: 3, stepPause: 8, stepLag: 4, stepLoss: 5, stepRepeat: 3, stepDamage: 3, stepCut: 3, stepFreeze: 2,
 	stepMute: 3, stepHostRestart: 1, stepRelayRestart: 1, stepAgentRestart: 2,
 }
@@ -140,8 +142,9 @@ func makePlan(seed uint64) plan {
 	if dice.IntN(3) == 0 {
 		p.bounds = bounds{}
 	}
-	p.bounds.Feeds = seed%2 == 0
-	kinds := drawKinds(dice)
+	p.bounds.Sealed = seed%3 == 0
+	p.bounds.Feeds = seed%2 == 0 && !p.bounds.Sealed
+	kinds := drawKinds(dice, p.bounds.Sealed)
 	for range maxSteps {
 		p.steps = append(p.steps, step{kinds[dice.IntN(len(kinds))], dice.IntN(12), sizes[dice.IntN(len(sizes))], dice.IntN(12)})
 	}
@@ -149,11 +152,15 @@ func makePlan(seed uint64) plan {
 }
 
 // drawKinds returns the kinds of steps from which a plan is drawn, each repeated as in often. A
-// quarter of the plans have no faults; half of them have some kinds of faults.
-func drawKinds(dice *rand.Rand) (kinds []stepKind) {
+// quarter of the plans have no faults; half of them have some kinds of faults. Only a sealed host
+// has crowds.
+func drawKinds(dice *rand.Rand, sealed bool) (kinds []stepKind) {
 	calm := dice.IntN(4)
 	for k, n := range often {
 		kind := stepKind(k)
+		if (kind == stepCrowd || kind == stepTell) && !sealed {
+			continue
+		}
 		if kind >= stepLag && (calm == 0 || calm <= 2 && dice.IntN(2) == 0) {
 			continue
 		}
@@ -227,6 +234,9 @@ func (r *run) step(s step) {
 		}
 	case stepAskAll:
 		r.host.askClients(s.n, s.size)
+	case stepTell:
+		a, _ := r.serving()
+		r.host.tell(a.crowds[s.who%2], fmt.Sprint(s.n), min(s.size, 9000), 1+s.n%5)
 	case stepDial:
 		if len(r.everybody()) < maxClients/2 {
 			r.join(r.dial(p, s.n%2), s.n)
@@ -274,6 +284,8 @@ func (r *run) clientStep(c *client, s step) {
 	switch s.kind {
 	case stepAsk:
 		c.send(frame("ask", s.n, s.size))
+	case stepCrowd:
+		r.enterCrowd(c, s.n%2, min(s.size, 300))
 	case stepRead:
 		c.send(frame("read", s.n%3, s.size))
 	case stepSub:
@@ -301,6 +313,16 @@ func (r *run) clientStep(c *client, s step) {
 			return
 		}
 		c.pace.set(lag, stalled)
+	}
+}
+
+// enterCrowd makes a client's connection enter a crowd of the current host-agent.
+func (r *run) enterCrowd(c *client, n, size int) {
+	a, _ := r.serving()
+	if h := r.host.conn(c.id); h != nil && h.agent == a.name {
+		r.host.mu.Lock()
+		defer r.host.mu.Unlock()
+		r.host.emit(h, emission{enter: a.crowds[n], to: size})
 	}
 }
 
@@ -391,6 +413,7 @@ func (r *run) restartAgent(how int) {
 		a.bus.Kill()
 		r.host.kill(a.name)
 	case 1:
+		r.host.endCrowds(a.crowds)
 		a.agent.CloseAll(ahp.CloseHostOffline, agentStops)
 		ctx, cancel := context.WithTimeout(r.life, 2*time.Second)
 		a.links.Settle(ctx)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"ahprelay/ahp"
@@ -179,8 +180,8 @@ func (r *run) checkClient(c *client) error {
 	if err == nil {
 		err = checkFlushes(c, h)
 	}
-	if n := r.reportedOf(c.id); err == nil && n != len(h.sent) && r.linkEnded(c) == nil && !c.killed && !h.dead {
-		err = fmt.Errorf("%d messages of the host are reported; want %d", n, len(h.sent))
+	if n := r.reportedOf(c.id); err == nil && n != h.own && r.linkEnded(c) == nil && !c.killed && !h.dead {
+		err = fmt.Errorf("%d messages of the host are reported; want %d", n, h.own)
 	}
 	return err
 }
@@ -190,7 +191,7 @@ func (r *run) checkClient(c *client) error {
 // error if the connection ended without a valid reason.
 func (r *run) expected(c *client, h *modelConn) (down, up bool, err error) {
 	ended := r.linkEnded(c)
-	hostEnded := h.closing != 0 || h.full || h.dead || r.excused[h.agent] > 0
+	hostEnded := h.closing != 0 || h.full || h.cut || h.dead || r.excused[h.agent] > 0
 	up = ended == nil && !hostEnded && c.code == 0 && !c.killed && (r.bounds.Total == 0 || !c.endedLocked())
 	switch {
 	case c.code == 0 || c.killed:
@@ -206,6 +207,8 @@ func (r *run) expected(c *client, h *modelConn) (down, up bool, err error) {
 		return false, up, nil
 	case h.closing != 0 && c.code == h.closing && c.reason == h.reason, r.excused[h.agent] > 0 && c.code == ahp.CloseHostOffline && c.reason == agentStops:
 		return r.bounds.Total == 0, up, nil // the queue before a close may exceed the bound
+	case h.cut && c.code == ahp.CloseOverloaded && c.reason == crowdStalls && h.largestCrowd() > orDefault(r.bounds.Queue, 8<<20):
+		return false, up, nil
 	case h.full && c.code == ahp.CloseOverloaded && r.tookNothing(c):
 		return false, up, nil
 	case r.bounds.Total > 0 && c.code == ahp.CloseOverloaded && strings.HasPrefix(c.reason, "queues for all clients") && r.wasSlow(c, h):
@@ -214,6 +217,14 @@ func (r *run) expected(c *client, h *modelConn) (down, up bool, err error) {
 		return false, up, nil
 	}
 	return false, up, fmt.Errorf("the connection was closed with %d (%s) for no reason", c.code, c.reason)
+}
+
+// largestCrowd returns the most bytes that a crowd was told which the connection was in.
+func (c *modelConn) largestCrowd() (most int) {
+	for _, crowd := range c.crowds {
+		most = max(most, int(crowd.bytes.Load()))
+	}
+	return most
 }
 
 // tookNothing reports whether the relay had a reason to close a client as stalled: the client read
@@ -298,9 +309,33 @@ func (c *client) ended() bool {
 
 func (c *client) endedLocked() bool { return c.code != 0 || c.left || c.killed }
 
+// tellOnce puts all connections into a crowd, and checks that a message to it crosses each link
+// once. Nothing else is under way.
+func (r *run) tellOnce() error {
+	for _, c := range r.everybody() {
+		if !c.ended() {
+			r.enterCrowd(c, 0, 0)
+		}
+	}
+	time.Sleep(time.Minute)
+	a, _ := r.serving()
+	var crossed atomic.Int64
+	r.watch(func(_ string, data []byte) { crossed.Add(int64(bytes.Count(data, []byte("told once")))) })
+	r.host.tell(a.crowds[0], "once", 300, 1)
+	err := r.settle()
+	r.watch(nil)
+	if n := int(crossed.Load()); err == nil && n > len(r.relays) {
+		err = fmt.Errorf("a message to a crowd crossed %d times; there are %d relays", n, len(r.relays))
+	}
+	return err
+}
+
 // crossOnce checks that the host-agent sends the text of a message once, although several
 // connections get it. Nothing else is under way.
 func (r *run) crossOnce() error {
+	if r.bounds.Sealed {
+		return r.tellOnce()
+	}
 	r.mu.Lock()
 	answers := r.answers
 	r.mu.Unlock()

@@ -5,10 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"ahprelay/ahp"
@@ -168,6 +170,110 @@ type emission struct {
 	close    ahp.CloseCode
 	reason   string
 	after    time.Duration
+	enter    *modelCrowd // in place of a message: the connection enters this crowd if it can
+}
+
+// A modelCrowd is a crowd with its members as the host knows them.
+type modelCrowd struct {
+	out *routing.Crowd
+
+	mu      sync.Mutex // held during each change and message, so that they have one order; before modelConn.mu
+	members map[*modelConn]bool
+	bytes   atomic.Int64 // of all messages so far, with a cost for each
+	over    bool
+}
+
+// maxTold bounds modelCrowd.bytes: a crowd's messages wait for no credit.
+const maxTold = 256 << 10
+
+// crowdStalls is the close reason for the members of a crowd that a relay takes too slowly.
+const crowdStalls = "slow consumer: the relay takes nothing"
+
+// enterCrowd makes the connection a member if it may enter within 200 ms. It first leaves its
+// present crowd.
+func (c *modelConn) enterCrowd(crowd *modelCrowd, size int) {
+	for range 5 {
+		if c.tryCrowd(crowd, size) {
+			return
+		}
+		time.Sleep(40 * time.Millisecond)
+	}
+}
+
+func (c *modelConn) tryCrowd(crowd *modelCrowd, size int) bool {
+	c.seat.Lock()
+	defer c.seat.Unlock()
+	c.leaveCrowd()
+	crowd.mu.Lock()
+	defer crowd.mu.Unlock()
+	message := frame("enters "+c.id, 0, size)
+	if crowd.over || !crowd.out.MayEnter(c.conn) || crowd.out.Enter(c.conn, message) != nil {
+		return crowd.over
+	}
+	crowd.members[c] = true
+	crowd.told(len(message))
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.sent = append(c.sent, message)
+	c.crowd, c.crowds = crowd, append(c.crowds, crowd)
+	return true
+}
+
+// leaveCrowd takes the connection out of its crowd, if it is in one. The seat is held.
+func (c *modelConn) leaveCrowd() {
+	crowd := c.crowd
+	if crowd == nil {
+		return
+	}
+	crowd.mu.Lock()
+	defer crowd.mu.Unlock()
+	delete(crowd.members, c)
+	c.crowd = nil
+	message := frame("leaves "+c.id, 0, 0)
+	if crowd.out.Leave(c.conn, message) == nil {
+		crowd.told(len(message))
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.sent = append(c.sent, message)
+	}
+}
+
+func (crowd *modelCrowd) told(n int) { crowd.bytes.Add(int64(n + 128)) }
+
+// tell sends n messages to all members.
+func (h *modelHost) tell(crowd *modelCrowd, words string, size, n int) {
+	crowd.mu.Lock()
+	defer crowd.mu.Unlock()
+	var messages [][]byte
+	for range n {
+		before := int(crowd.bytes.Load())
+		if before+size > maxTold {
+			break
+		}
+		messages = append(messages, frame("told "+words, before, size))
+		crowd.told(size)
+	}
+	for c := range crowd.members {
+		c.mu.Lock()
+		c.sent = append(c.sent, messages...)
+		c.mu.Unlock()
+	}
+	crowd.out.Tell(messages)
+}
+
+// endCrowds takes all connections out of a host-agent's crowds, for good.
+func (h *modelHost) endCrowds(crowds []*modelCrowd) {
+	for _, crowd := range crowds {
+		crowd.mu.Lock()
+		crowd.over = true
+		members := slices.Collect(maps.Keys(crowd.members))
+		crowd.mu.Unlock()
+		for _, c := range members {
+			c.seat.Lock()
+			c.leaveCrowd()
+			c.seat.Unlock()
+		}
+	}
 }
 
 // A modelConn is the host's end of a connection.
@@ -190,10 +296,16 @@ type modelConn struct {
 	full     bool // the host-agent returned ErrStalled
 	over     bool // the host-agent returned another error: the client has gone
 	closing  ahp.CloseCode
-	reason   string // close reason beside closing
-	gone     bool   // Closed was called
-	dead     bool   // its host-agent was killed
-	told     int    // number of sent messages in the reports so far
+	reason   string        // close reason beside closing
+	gone     bool          // Closed was called
+	dead     bool          // its host-agent was killed
+	cut      bool          // routing has closed it with its crowd
+	told     int           // number of messages in the reports so far
+	own      int           // number of sent messages beside those of crowds
+	crowds   []*modelCrowd // all crowds that it was in
+
+	seat  sync.Mutex  // held while the connection enters or leaves a crowd, or must be in none; before modelCrowd.mu
+	crowd *modelCrowd // guarded by seat
 }
 
 type arrived struct {
@@ -266,13 +378,13 @@ func (c *modelConn) Deliver(message []byte, _ bool, credit int) {
 func (c *modelConn) Flush() { c.in.push(arrived{}) }
 
 // Closed implements [routing.HostConn].
-func (c *modelConn) Closed(ahp.CloseCode, string) {
+func (c *modelConn) Closed(_ ahp.CloseCode, reason string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.gone {
 		c.host.world.fail("%s: Closed twice at the host", c.id)
 	}
-	c.gone = true
+	c.gone, c.cut = true, reason == crowdStalls
 	c.in.close()
 	c.out.close()
 }
@@ -295,6 +407,13 @@ func (c *modelConn) sendLoop() {
 			return
 		}
 		time.Sleep(e.after)
+		if e.enter != nil {
+			c.enterCrowd(e.enter, e.to)
+			continue
+		}
+		c.seat.Lock()
+		c.leaveCrowd()
+		c.seat.Unlock()
 		if len(e.frame) > routing.Reserved && c.conn.Reserve(life.Done(), len(e.frame)) != nil {
 			c.noteSent(nil, routing.ErrConnClosed)
 			return
@@ -352,11 +471,11 @@ func (c *modelConn) sendRow(first emission) bool {
 // send passes an emission's frame to the host-agent, and reports whether the connection may send
 // more.
 func (c *modelConn) send(e emission) bool {
-	if mayShare(e) {
+	if mayShare(e) && !c.host.world.bounds.Sealed {
 		return c.sendRow(e)
 	}
 	var channel []byte
-	if e.channel != "" {
+	if e.channel != "" && !c.host.world.bounds.Sealed {
 		channel = []byte(e.channel)
 	}
 	sent := bytes.Clone(e.frame)
@@ -382,6 +501,7 @@ func (c *modelConn) noteSent(sent [][]byte, err error) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.sent = append(c.sent, sent...)
+	c.own += len(sent)
 	for _, frame := range sent {
 		c.total += len(frame) + 128
 	}
@@ -397,11 +517,11 @@ func (c *modelConn) noteSent(sent [][]byte, err error) bool {
 func (c *modelConn) report() routing.Report {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	r := routing.Report{Conn: c.id, State: fmt.Appendf(nil, `{"sent":%d}`, len(c.sent))}
-	if n := len(c.sent) - c.told; n > 0 {
+	r := routing.Report{Conn: c.id, State: fmt.Appendf(nil, `{"sent":%d}`, c.own)}
+	if n := c.own - c.told; n > 0 {
 		r.Counts = []routing.Count{{Kind: "frame", Class: "sent", N: int64(n)}}
 	}
-	c.told = len(c.sent)
+	c.told = c.own
 	return r
 }
 
@@ -414,10 +534,13 @@ func (c *modelConn) readLoop() {
 		}
 		c.pace.wait(life)
 		if a.message == nil {
+			c.seat.Lock()
+			c.leaveCrowd() // so that the answer follows the crowd's messages
 			c.mu.Lock()
 			c.flushes = append(c.flushes, flush{len(c.got), len(c.sent)})
 			c.mu.Unlock()
 			_ = c.conn.Flushed(false)
+			c.seat.Unlock()
 			continue
 		}
 		c.mu.Lock()

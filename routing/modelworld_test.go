@@ -46,6 +46,7 @@ type modelWorld struct {
 // bounds are the configured bounds in bytes; zero means the default.
 type bounds struct {
 	Feeds                                bool // relays announce the feature feed
+	Sealed                               bool // the host is sealed: it shares nothing but the messages of crowds
 	Credit, Queue, Window, Pinned, Total int  // bounds at the host-agent
 	RelayCredit, Bodies, Pending, Chunks int  // bounds at the relay
 	Link                                 int  // window of the links
@@ -153,6 +154,8 @@ type agentProcess struct {
 	links *link.AgentLinks
 	stop  context.CancelFunc
 	done  chan struct{}
+
+	crowds []*modelCrowd // of a sealed host
 }
 
 // startAgent starts a new host-agent, which replaces the current one.
@@ -162,8 +165,11 @@ func (w *modelWorld) startAgent() {
 	a := &agentProcess{name: name, bus: w.mesh.Connect(name), stop: stop, done: make(chan struct{})}
 	a.agent = routing.NewAgentEnd(routing.AgentEndConfig{
 		Instance: name, Connect: w.host.connect(name),
-		Credit: w.bounds.Credit, QueueLimit: w.bounds.Queue, Window: w.bounds.Window, Pinned: w.bounds.Pinned, MaxQueued: w.bounds.Total, Stall: stall,
+		Credit: w.bounds.Credit, QueueLimit: w.bounds.Queue, Window: w.bounds.Window, Pinned: w.bounds.Pinned, MaxQueued: w.bounds.Total, Stall: stall, Sealed: w.bounds.Sealed,
 	})
+	for range 2 {
+		a.crowds = append(a.crowds, &modelCrowd{out: a.agent.NewCrowd(), members: map[*modelConn]bool{}})
+	}
 	a.links = link.NewAgentLinks(a.bus, link.AgentLinksConfig{
 		Tenant: "t", Host: "h", Agent: name, Hello: a.agent.Hello(), Link: w.linkConfig(), Log: quiet,
 	}, a.agent)
