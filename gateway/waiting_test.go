@@ -605,7 +605,7 @@ func TestCrashesRepeatNothing(t *testing.T) {
 	}
 	w.mustLeave(w.item(6, 2, message(session, chat, "turn-6", "hello again"), nil))
 	w.mustLeave(w.item(7, 2, message(session, chat, "turn-7", "hello"), func(i *waiting.Item) { i.Cancelled = true }))
-	book, err := waitbook.Open(laptop.state, "default", "laptop")
+	book, err := waitbook.Open(laptop.state, "default", "laptop", false)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,7 +27,7 @@ import (
 // item.
 func (l *laptop) crashed(stages map[int]waitbook.Stage, expires map[int]int64) {
 	l.t.Helper()
-	book, err := waitbook.Open(l.state, "default", "laptop")
+	book, err := waitbook.Open(l.state, "default", "laptop", false)
 	if err != nil {
 		l.t.Fatal(err)
 	}
@@ -318,7 +318,7 @@ func TestItemsOutliveTheRelay(t *testing.T) {
 	w.mustLeave(w.item(2, 1, message(session, chat, "turn-2", "hello"), nil))
 	near.say(chat, "turn-2", "hello") // as delivered just before the relay's end
 	over := waiting.Result{ID: fmt.Sprintf("%032x", 2), Version: 1, State: waiting.Done}
-	book, err := waitbook.Open(laptop.state, "default", "laptop")
+	book, err := waitbook.Open(laptop.state, "default", "laptop", false)
 	if err == nil {
 		err = book.Write(over.ID, waitbook.Entry{Stage: waitbook.Over, Version: 1, Expires: time.Now().Add(time.Hour).UnixMilli(), Result: &over}, time.Now())
 	}

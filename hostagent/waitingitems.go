@@ -15,8 +15,10 @@ import (
 	"ahprelay/auth/gate"
 	"ahprelay/broker"
 	"ahprelay/broker/notice"
+	"ahprelay/broker/remember"
 	"ahprelay/broker/waiting"
 	waitbook "ahprelay/hostagent/waiting"
+	"ahprelay/internal/sealed"
 	"ahprelay/routing"
 )
 
@@ -31,6 +33,7 @@ const (
 	waitingAsk   = 5 * time.Second  // time for a relay's answer
 	deliveryTime = 30 * time.Second // longest time for giving an item to the host
 	mostBatches  = 64               // most batches in a round
+	mostSkew     = time.Hour        // most difference between the clocks of host and device
 )
 
 // waitingItems delivers the items that people have left while the host was away.
@@ -41,16 +44,29 @@ type waitingItems struct {
 }
 
 // newWaitingItems opens the book. Items need a state directory for the journal, and a host
-// process that all connections share. A sealed host takes no items, because relays would
-// judge their authors.
+// process that all connections share.
 func newWaitingItems(a *Agent) (*waitingItems, error) {
 	w := &waitingItems{agent: a}
-	if a.cfg.StateDir == "" || a.cfg.Sealed != nil || len(a.cfg.Upstream.Command) > 0 {
+	if a.cfg.StateDir == "" || len(a.cfg.Upstream.Command) > 0 {
 		return w, nil
 	}
 	var err error
-	w.book, err = waitbook.Open(a.cfg.StateDir, a.tenant, a.host)
+	w.book, err = waitbook.Open(a.cfg.StateDir, a.tenant, a.host, w.sealed())
 	return w, err
+}
+
+// sealed reports whether the host is sealed. A sealed host believes nothing that relays
+// state about items but the order, and refusals.
+func (w *waitingItems) sealed() bool { return w.agent.cfg.Sealed != nil }
+
+// clock returns the time by which items expire: the relay's, so that devices with a wrong
+// clock do no harm. At a sealed host it is the host's own, because a relay's false time would
+// extend items, or remove entries from the journal.
+func (w *waitingItems) clock(relay time.Time) time.Time {
+	if w.sealed() {
+		return time.Now()
+	}
+	return relay
 }
 
 // books returns the book, or nil if the host takes no items.
@@ -150,6 +166,7 @@ func (w *waitingItems) batch(ctx context.Context, without []string) (b waiting.B
 	if b.Tenant != w.agent.tenant || b.Host != w.agent.host || b.Instance != w.agent.instance || b.Nonce != nonce {
 		return b, errors.New("items for a different request")
 	}
+	b.Now = w.clock(b.Now)
 	return b, nil
 }
 
@@ -216,9 +233,18 @@ func (w *waitingItems) reportAll(ctx context.Context, now time.Time) error {
 	return nil
 }
 
+// tell reports a result to a relay.
+func (w *waitingItems) tell(ctx context.Context, r waiting.Result) error {
+	if w.sealed() {
+		r.Why = "" // it may have the host's words
+	}
+	_, err := w.ask(ctx, &waiting.Request{Op: waiting.Report, Result: &r})
+	return err
+}
+
 // report reports a result to a relay, and records that it did.
 func (w *waitingItems) report(ctx context.Context, e waitbook.Entry, now time.Time) error {
-	if _, err := w.ask(ctx, &waiting.Request{Op: waiting.Report, Result: e.Result}); err != nil {
+	if err := w.tell(ctx, *e.Result); err != nil {
 		return err
 	}
 	e.Reported = true
@@ -233,10 +259,6 @@ func (w *waitingItems) take(ctx context.Context, o *waiting.Offer, now time.Time
 		return w.report(ctx, e, now)
 	}
 	d := &delivering{items: w, offer: o, now: now, had: had, entry: e}
-	d.open = routing.Open{
-		ID: "waiting-" + o.Item.ID[:12], Subject: o.Subject, Token: o.Token, DeviceID: o.Device, Device: o.Name,
-		Access: o.Access, Channels: o.Channels, Methods: o.Methods,
-	}
 	result, err := d.judge()
 	if err == nil && result.State == "" {
 		result, err = d.deliver(ctx)
@@ -247,6 +269,9 @@ func (w *waitingItems) take(ctx context.Context, o *waiting.Offer, now time.Time
 	result.ID, result.Version = o.Item.ID, o.Item.Version
 	if had {
 		result.Version = e.Version
+	}
+	if d.forged {
+		return w.tell(ctx, result) // no entry, or a relay could fill the journal
 	}
 	over := waitbook.Entry{Stage: waitbook.Over, Version: result.Version, Expires: o.Item.Expires, Result: &result}
 	if err := w.book.Write(o.Item.ID, over, now); err != nil {
@@ -275,9 +300,11 @@ func (w *waitingItems) finished(d *delivering, r *waiting.Result) {
 type delivering struct {
 	items   *waitingItems
 	offer   *waiting.Offer
-	now     time.Time // the present time, by the relay's clock
+	now     time.Time // see waitingItems.clock
 	open    routing.Open
+	policy  gate.Policy // of the author
 	content waiting.Content
+	forged  bool // the host is sealed, and none of its devices has left the item
 
 	had   bool // an earlier attempt to deliver the item has begun
 	entry waitbook.Entry
@@ -294,16 +321,55 @@ func (e *heldError) Unwrap() error { return e.error }
 // it was confirmed.
 var errLost = errors.New("the host left before it confirmed a waiting item")
 
+// author finds the keys of the device that has signed the item, and what its person may
+// do. known is false if there is no such device. At a sealed host, its grants decide, and
+// out is the reason if they no longer admit it.
+func (d *delivering) author() (keys sealed.Identity, known bool, out string) {
+	o, a := d.offer, d.items.agent
+	d.open = routing.Open{Subject: o.Subject, Token: o.Token, DeviceID: o.Device, Device: o.Name, Access: o.Access, Channels: o.Channels, Methods: o.Methods}
+	if !d.items.sealed() {
+		keys, known = d.items.book.Signer(o.Subject, o.Device, o.Item.Device)
+		d.policy, out = a.policy(d.open), o.Out
+	} else {
+		var device waitbook.Device
+		if device, keys, known = d.items.book.Vouched(o.Item.Device); !known {
+			return keys, false, ""
+		}
+		identity, err := sealed.ReadIdentity(device.Vouch.Identity)
+		if err != nil {
+			return keys, false, ""
+		}
+		authority, err := sealed.Admit(a.seals.vault, a.seals.secret.Public(), identity, device.Vouch.Grants, time.Now())
+		if err != nil {
+			d.open = routing.Open{Subject: device.Subject, Token: device.ID}
+			return keys, true, err.Error()
+		}
+		d.open, d.policy = a.seals.authority(authority, device.Vouch.Wanted)
+		d.open.Device, out = device.Name, o.Out
+	}
+	d.open.ID = "waiting-" + o.Item.ID[:12]
+	return keys, known, out
+}
+
+// idOf returns the ID of a session in the author's items.
+func (d *delivering) idOf(session string) string {
+	if d.items.sealed() {
+		return waiting.BlindID(d.items.book.Blind(d.open.Subject), session)
+	}
+	return remember.IDOf(session)
+}
+
 // judge returns the result of an item that must not be delivered. Otherwise it reads the
 // item's content. Each reason has its branch.
 func (d *delivering) judge() (waiting.Result, error) {
 	o, a := d.offer, d.items.agent
-	keys, known := d.items.book.Signer(o.Subject, o.Device, o.Item.Device)
+	keys, known, out := d.author()
 	if known {
-		content, err := d.items.book.Secret().OpenLetter(&o.Item.Letter, o.Item.Head(a.tenant, a.host, o.Subject), keys.Verifier, hostName(d.items.book))
+		content, err := d.items.book.Secret().OpenLetter(&o.Item.Letter, o.Item.Head(a.tenant, a.host, d.open.Subject), keys.Verifier, hostName(d.items.book))
 		if err == nil {
-			d.content, err = waiting.ReadContent(content, o.Item.Session)
+			d.content, err = waiting.ReadContent(content, o.Item.Session, d.idOf)
 		}
+		d.forged = d.items.sealed() && errors.Is(err, sealed.ErrLetter)
 		switch {
 		case err != nil && d.had:
 			return unknown(), nil
@@ -314,15 +380,19 @@ func (d *delivering) judge() (waiting.Result, error) {
 	bar, blocked := a.blocked.has(d.open)
 	switch {
 	case d.had && known:
-		d.looks = blocked || o.Out != "" || o.Item.Cancelled || o.Item.Version != d.entry.Version || d.now.UnixMilli() >= o.Item.Expires ||
-			d.mayLeave(a.policy(d.open)).State != ""
+		d.looks = blocked || out != "" || o.Item.Cancelled || o.Item.Version != d.entry.Version || d.now.UnixMilli() >= o.Item.Expires ||
+			d.mayLeave().State != ""
 		return waiting.Result{}, nil
 	case d.had:
 		return waiting.Because(waiting.Unknown, "the device that left it has been removed"), nil
-	case o.Out != "":
-		return waiting.Because(waiting.Refused, o.Out), nil
+	case out != "":
+		return waiting.Because(waiting.Refused, out), nil
 	case !known:
+		d.forged = d.items.sealed()
 		return waiting.Because(waiting.Refused, "the host does not know the device that left it; open the host on that device once"), nil
+	case o.Item.Expires > d.now.Add(waiting.MaxLife+mostSkew).UnixMilli():
+		d.forged = d.items.sealed() // relays refuse it
+		return waiting.Because(waiting.Refused, "its time is too far away"), nil
 	case o.Item.Cancelled:
 		return waiting.Result{State: waiting.Cancelled}, nil
 	case d.now.UnixMilli() >= o.Item.Expires:
@@ -330,12 +400,12 @@ func (d *delivering) judge() (waiting.Result, error) {
 	case blocked:
 		return waiting.Because(waiting.Refused, bar), nil
 	}
-	return d.mayLeave(a.policy(d.open)), nil
+	return d.mayLeave(), nil
 }
 
 // mayLeave returns a refusal if the author's level is too low. All other permissions are
 // judged by the gates on the connection to the host.
-func (d *delivering) mayLeave(policy gate.Policy) waiting.Result {
+func (d *delivering) mayLeave() waiting.Result {
 	needs, word, method := auth.AccessTalk, "talk", "dispatchAction"
 	switch d.content.Kind {
 	case waiting.Session:
@@ -344,9 +414,9 @@ func (d *delivering) mayLeave(policy gate.Policy) waiting.Result {
 		needs, word = auth.AccessApprove, "approve"
 	}
 	switch {
-	case !policy.Access.Includes(needs):
+	case !d.policy.Access.Includes(needs):
 		return waiting.Because(waiting.Refused, fmt.Sprintf("this needs the level %s, which you do not have here any more", word))
-	case !policy.Takes(d.content.Session, method):
+	case !d.policy.Takes(d.content.Session, method):
 		return waiting.Because(waiting.Refused, "you may not use this session")
 	}
 	return waiting.Result{}
@@ -357,8 +427,7 @@ func (d *delivering) deliver(ctx context.Context) (waiting.Result, error) {
 	a := d.items.agent
 	ctx, cancel := context.WithTimeout(ctx, deliveryTime)
 	defer cancel()
-	policy := a.policy(d.open)
-	sock, err := a.dialFor(ctx, &caller{tenant: a.tenant, subject: d.open.Subject, access: string(policy.Access), conn: d.open.ID})
+	sock, err := a.dialFor(ctx, &caller{tenant: a.tenant, subject: d.open.Subject, access: string(d.policy.Access), conn: d.open.ID})
 	if err != nil {
 		return waiting.Result{}, err
 	}
@@ -367,7 +436,7 @@ func (d *delivering) deliver(ctx context.Context) (waiting.Result, error) {
 	defer stop()
 	e := &errand{speaker: newSpeaker(sock, "waiting"), content: &d.content, had: d.had, entry: d.entry, looks: d.looks}
 	chain := gate.Chain{View: a.process().Conn(d.open.Subject)}
-	if g := policy.Gate(chain.View); g != nil {
+	if g := d.policy.Gate(chain.View); g != nil {
 		chain.Gates = append(chain.Gates, g)
 	}
 	e.gates = &chain
@@ -407,8 +476,9 @@ func (w *hostWriter) answersWaiting(env *ahp.Envelope) (isRequest bool, err erro
 type WaitingKeys struct {
 	Tenant  string          `json:"tenant"`
 	Subject string          `json:"subject"`
-	Host    string          `json:"host"`    // the host's public key
-	Devices []WaitingDevice `json:"devices"` // the person's devices, including the device that sent the request
+	Host    string          `json:"host"`            // the host's public key
+	Devices []WaitingDevice `json:"devices"`         // the person's devices, including the device that sent the request
+	Blind   []byte          `json:"blind,omitempty"` // at a sealed host: the key for IDs of sessions, see waiting.BlindID
 }
 
 // A WaitingDevice is a device of the person.
@@ -423,21 +493,29 @@ func (c *hostConn) waitingKeys(book *waitbook.Book, env *ahp.Envelope) []byte {
 	if ahp.Members(env.Params, m[:]) != nil {
 		return ahp.AppendError(nil, env.ID, ahp.CodeInvalidParams, "params: want {channel, keys, name}", nil)
 	}
-	if c.open.DeviceID == "" || !c.policy.Speaks() {
+	d := waitbook.Device{Subject: c.open.Subject, ID: c.open.DeviceID, At: time.Now().UTC()}
+	seal := c.conn.seal
+	if seal != nil && !seal.guest {
+		d.ID, d.Vouch = seal.identity.Fingerprint().String(), &waitbook.Vouch{Identity: seal.identity.Bytes(), Grants: seal.browser.Grants, Wanted: seal.browser.Wanted}
+	}
+	if d.ID == "" || !c.policy.Speaks() {
 		return ahp.AppendError(nil, env.ID, ahp.CodePermissionDenied, "only a signed-in device with the level talk leaves items", nil)
 	}
-	keys, _ := ahp.Text(m[0].Raw)
-	name, _ := ahp.Text(m[1].Raw)
-	if _, err := waitbook.ReadKeys(keys); err != nil {
+	d.Keys, _ = ahp.Text(m[0].Raw)
+	d.Name, _ = ahp.Text(m[1].Raw)
+	if _, err := waitbook.ReadKeys(d.Keys); err != nil {
 		return ahp.AppendError(nil, env.ID, ahp.CodeInvalidParams, err.Error(), nil)
 	}
-	devices, err := book.Enter(waitbook.Device{Subject: c.open.Subject, ID: c.open.DeviceID, Keys: keys, Name: name, At: time.Now().UTC()})
+	devices, err := book.Enter(d)
 	if err != nil {
 		c.log.Warn("keys of a device not kept", "error", err)
 		return ahp.AppendError(nil, env.ID, ahp.CodeInternalError, "the host-agent could not keep these keys", nil)
 	}
 	c.auditOften(connectsAtOnce, "waitingKeys", "")
 	given := WaitingKeys{Tenant: c.agent.tenant, Subject: c.open.Subject, Host: book.PublicKey()}
+	if seal != nil {
+		given.Blind = book.Blind(d.Subject)
+	}
 	for _, d := range devices {
 		given.Devices = append(given.Devices, WaitingDevice{d.Keys, d.Name})
 	}

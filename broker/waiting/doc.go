@@ -25,7 +25,9 @@
 // Keys are base64url. A device's keys are its X25519 key and its verifier; the host's key is its
 // X25519 key. If the host is not sealed, these requests are readable for the relay, which could
 // replace the keys with its own. There the encryption protects the relay's store and its backups,
-// but not against a relay which lies from the first connection on.
+// but not against a relay which lies from the first connection on. A sealed host's connections hide
+// the keys. Its answer has "blind", the key for the IDs of sessions ([BlindID]), and it ignores the
+// authority in an [Offer]: see docs/sealed.md.
 //
 // # Requests
 //

@@ -1,6 +1,7 @@
 package waiting
 
 import (
+	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -134,13 +135,20 @@ func DigestOf(texts ...string) string {
 	return hex.EncodeToString(sum.Sum(nil))
 }
 
-// ReadContent decodes and checks an item's content.
-func ReadContent(data []byte, session string) (c Content, err error) {
+// BlindID returns the ID of a session in the items of a sealed host. Relays lack the key.
+func BlindID(key []byte, session string) string {
+	mac := hmac.New(sha256.New, key)
+	mac.Write([]byte(session))
+	return hex.EncodeToString(mac.Sum(nil))
+}
+
+// ReadContent decodes and checks the content of an item for the session that has this ID.
+func ReadContent(data []byte, session string, idOf func(session string) string) (c Content, err error) {
 	if json.Unmarshal(data, &c) != nil {
 		return c, errors.New("content: invalid JSON")
 	}
 	switch {
-	case c.Session == "" || remember.IDOf(c.Session) != session:
+	case c.Session == "" || idOf(c.Session) != session:
 		return c, errors.New("content for a different session")
 	case len(c.Text) > MaxText:
 		return c, fmt.Errorf("message of %d bytes; want at most %d", len(c.Text), MaxText)

@@ -82,7 +82,7 @@ func TestConsolesItemOpens(t *testing.T) {
 	if got := waiting.DigestOf("call-1", "shell", "ls", "Run ls"); got != v.Digest {
 		t.Errorf("DigestOf = %s; want %s", got, v.Digest)
 	}
-	if _, err := waiting.ReadContent(content, v.Item.Session); err != nil {
+	if _, err := waiting.ReadContent(content, v.Item.Session, remember.IDOf); err != nil {
 		t.Error(err)
 	}
 }
@@ -168,7 +168,7 @@ func FuzzReadContent(f *testing.F) {
 	f.Add([]byte(`{"kind":"message","session":"s:/1","turn":"t1","text":"hello"}`))
 	f.Add([]byte(`{"kind":"approve","session":"s:/1","chat":"c","turn":"t","request":"r","input":"d"}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		c, err := waiting.ReadContent(data, remember.IDOf("s:/1"))
+		c, err := waiting.ReadContent(data, remember.IDOf("s:/1"), remember.IDOf)
 		if err == nil && (c.Session != "s:/1" || len(c.Text) > waiting.MaxText) {
 			t.Errorf("ReadContent accepts %+v; want an error", c)
 		}

@@ -1,6 +1,9 @@
 package waiting
 
 import (
+	"bytes"
+	"crypto/hmac"
+	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -12,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"ahprelay/auth"
 	"ahprelay/broker/waiting"
 	"ahprelay/internal/atomicfile"
 	"ahprelay/internal/sealed"
@@ -33,6 +37,29 @@ type Device struct {
 	Keys    string    `json:"keys"` // the device's public keys in base64url: see sealed.ReadIdentity
 	Name    string    `json:"name"`
 	At      time.Time `json:"at"`
+
+	Vouch *Vouch `json:"vouch,omitempty"` // nil: the host is not sealed, and a relay has named the device
+}
+
+// A Vouch has the keys and grants of a device that has given its keys to a sealed host inside
+// a sealed connection. The host-agent judges them at each delivery.
+type Vouch struct {
+	Identity []byte      `json:"identity"` // see sealed.ReadIdentity
+	Grants   []string    `json:"grants,omitempty"`
+	Wanted   auth.Access `json:"wanted,omitempty"` // highest level that the device asked for
+}
+
+// equal reports whether two devices have the same vouch.
+func (v *Vouch) equal(o *Vouch) bool {
+	if v == nil || o == nil {
+		return v == o
+	}
+	return bytes.Equal(v.Identity, o.Identity) && slices.Equal(v.Grants, o.Grants) && v.Wanted == o.Wanted
+}
+
+// equal reports whether two devices differ in nothing but their times.
+func (d Device) equal(o Device) bool {
+	return o.ID == d.ID && o.Subject == d.Subject && o.Keys == d.Keys && o.Name == d.Name && o.Vouch.equal(d.Vouch)
 }
 
 // A Stage is the last step that an entry records.
@@ -64,6 +91,7 @@ type file struct {
 // A Book is the lasting memory of one host.
 type Book struct {
 	path   string
+	strict bool
 	secret sealed.Secret
 
 	mu   sync.Mutex // guards kept, and the file
@@ -74,9 +102,10 @@ type Book struct {
 func FileName(tenant, host string) string { return "waiting." + tenant + "." + host + ".json" }
 
 // Open reads or creates the file. An unreadable file is an error, because without its
-// journal an item could be delivered twice.
-func Open(dir, tenant, host string) (*Book, error) {
-	b := &Book{path: filepath.Join(dir, FileName(tenant, host))}
+// journal an item could be delivered twice. A strict Book keeps each entry until its item has
+// expired, because a relay may offer the item again.
+func Open(dir, tenant, host string, strict bool) (*Book, error) {
+	b := &Book{strict: strict, path: filepath.Join(dir, FileName(tenant, host))}
 	data, err := os.ReadFile(b.path)
 	if err == nil {
 		err = json.Unmarshal(data, &b.kept)
@@ -120,6 +149,14 @@ func (b *Book) PublicKey() string {
 	return base64.RawURLEncoding.EncodeToString(key[:])
 }
 
+// Blind returns the key for the IDs of sessions in a person's items at a sealed host: see
+// waiting.BlindID.
+func (b *Book) Blind(subject string) []byte {
+	mac := hmac.New(sha256.New, b.secret.Private())
+	mac.Write([]byte("sessions of waiting items\x00" + subject))
+	return mac.Sum(nil)
+}
+
 // errKeys reports malformed keys of a device.
 var errKeys = errors.New("keys: want base64url of an X25519 key and a point on P-256")
 
@@ -146,10 +183,7 @@ func (b *Book) Enter(d Device) ([]Device, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	before := slices.Clone(b.kept.Devices)
-	had := slices.IndexFunc(before, func(o Device) bool {
-		return o.ID == d.ID && o.Subject == d.Subject && o.Keys == d.Keys && o.Name == d.Name
-	})
-	if had < 0 {
+	if !slices.ContainsFunc(before, d.equal) {
 		b.kept.Devices = slices.DeleteFunc(before, func(o Device) bool { return o.ID == d.ID || o.Keys == d.Keys && o.Subject == d.Subject })
 		own := 1
 		for i := len(b.kept.Devices) - 1; i >= 0; i-- {
@@ -171,19 +205,21 @@ func (b *Book) Enter(d Device) ([]Device, error) {
 	}
 	var list []Device
 	for _, o := range b.kept.Devices {
-		if o.Subject == d.Subject {
+		if o.Subject == d.Subject && (o.Vouch == nil) == (d.Vouch == nil) {
 			list = append(list, o)
 		}
 	}
 	return list, nil
 }
 
-// Devices returns the IDs of all devices, as at the relay.
+// Devices returns the IDs of all devices that a relay has named.
 func (b *Book) Devices() (ids []string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, d := range b.kept.Devices {
-		ids = append(ids, d.ID)
+		if d.Vouch == nil {
+			ids = append(ids, d.ID)
+		}
 	}
 	return ids
 }
@@ -206,7 +242,7 @@ func (b *Book) Signer(subject, id, fingerprint string) (sealed.Identity, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, d := range b.kept.Devices {
-		if d.Subject != subject || d.ID != id {
+		if d.Subject != subject || d.ID != id || d.Vouch != nil {
 			continue
 		}
 		if keys, err := ReadKeys(d.Keys); err == nil && keys.Fingerprint().String() == fingerprint {
@@ -214,6 +250,21 @@ func (b *Book) Signer(subject, id, fingerprint string) (sealed.Identity, bool) {
 		}
 	}
 	return sealed.Identity{}, false
+}
+
+// Vouched returns the device of a sealed host whose keys have this fingerprint.
+func (b *Book) Vouched(fingerprint string) (d Device, keys sealed.Identity, ok bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, d := range b.kept.Devices {
+		if d.Vouch == nil {
+			continue
+		}
+		if keys, err := ReadKeys(d.Keys); err == nil && keys.Fingerprint().String() == fingerprint {
+			return d, keys, true
+		}
+	}
+	return d, keys, false
 }
 
 // Entry returns an item's entry.
@@ -256,7 +307,7 @@ func (b *Book) makeRoomLocked(now time.Time) {
 		switch {
 		case over > keepStuck, e.Reported && over > keepOver:
 			delete(b.kept.Entries, id)
-		case e.Reported && (first == "" || e.Expires < b.kept.Entries[first].Expires):
+		case e.Reported && !b.strict && (first == "" || e.Expires < b.kept.Entries[first].Expires):
 			first = id
 		}
 	}

@@ -2,6 +2,7 @@ package waiting_test
 
 import (
 	"encoding/base64"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -15,7 +16,7 @@ import (
 
 func open(t *testing.T, dir string) *waiting.Book {
 	t.Helper()
-	b, err := waiting.Open(dir, "acme", "laptop")
+	b, err := waiting.Open(dir, "acme", "laptop", false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +76,7 @@ func TestBookKeepsItsEntriesWhenReopened(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, waiting.FileName("acme", "laptop")), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := waiting.Open(dir, "acme", "laptop"); err == nil {
+	if _, err := waiting.Open(dir, "acme", "laptop", false); err == nil {
 		t.Error("a damaged journal opens; want an error")
 	}
 }
@@ -142,5 +143,36 @@ func TestReportedEntriesMakeRoom(t *testing.T) {
 	}
 	if err := b.Write(id(2001), waiting.Entry{Stage: waiting.Sending, Version: 1, Expires: now.UnixMilli()}, now.Add(9*24*time.Hour)); err != nil {
 		t.Errorf("writing an entry nine days later: %v; want no error", err)
+	}
+}
+
+// TestStrictBookKeepsReportedEntries fills the Book of a sealed host. A relay may offer a
+// reported item again, so its entry must stay until the item has expired.
+func TestStrictBookKeepsReportedEntries(t *testing.T) {
+	dir, now := t.TempDir(), time.Now()
+	secret, err := sealed.NewSecret()
+	if err != nil {
+		t.Fatal(err)
+	}
+	entries := map[string]waiting.Entry{}
+	for i := range waiting.MaxEntries {
+		entries[fmt.Sprint(i)] = waiting.Entry{Stage: waiting.Over, Expires: now.UnixMilli(), Reported: true}
+	}
+	full, err := json.Marshal(map[string]any{"secret": secret.Private(), "entries": entries})
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, waiting.FileName("acme", "laptop")), full, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := waiting.Open(dir, "acme", "laptop", true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Write("a", waiting.Entry{Expires: now.UnixMilli()}, now); err == nil {
+		t.Error("a new entry replaces one whose item may come again")
+	}
+	if err := b.Write("a", waiting.Entry{Expires: now.UnixMilli()}, now.Add(48*time.Hour)); err != nil {
+		t.Errorf("behind the end of the items, their entries make no room: %v", err)
 	}
 }

@@ -14,7 +14,8 @@
 // If a host-agent finds another entry than over after a restart, it asks the host whether
 // the item arrived. If not, the result is [waiting.Unknown]. Only a session whose entry is
 // creating may still get its first message. An item with an entry is never delivered in a
-// later version.
+// later version. A strict Book, for a sealed host, keeps all entries until their items have
+// expired.
 //
 // # Concurrency
 //
