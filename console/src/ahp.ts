@@ -71,7 +71,7 @@ export interface Results {
   'relay/private': { sessions?: string[] };
   'relay/rememberKeys': { tenant: string; keyId: string; verifier: string; key?: string; records?: Record<string, string>; blind?: boolean; ids?: Record<string, string> };
   'relay/signIn': { id?: string; code?: string; where?: string; whole?: string; url?: string; redirect?: string };
-  'relay/waitingKeys': { tenant?: string; subject?: string; host?: unknown; devices?: unknown[] };
+  'relay/waitingKeys': { tenant?: string; subject?: string; host?: unknown; devices?: unknown[]; blind?: unknown };
   'tools/list': { tools?: Tool[]; nextCursor?: unknown };
   'resources/read': ResourceContents;
 }

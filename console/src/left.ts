@@ -9,6 +9,7 @@ import { digestOf, mostLife, mostText, newId, newOwn, openItem, ownOf, sealItem,
 import type { Device } from './sealed/keys';
 import { array, text } from './store';
 import { bare } from './accounts';
+import { marked, pinOf } from './pins';
 import { isRegistered } from './registered';
 import { randomId, relayNow } from './words';
 import { t } from './language';
@@ -160,7 +161,7 @@ export class Leaving {
   look(now = false): void {
     if (!this.#own) return;
     for (const link of this.#page.links.values()) {
-      if (!link.live || !link.conn || link.seal) continue;
+      if (!link.live || !link.conn) continue;
       this.#noteAgents(link);
       if (Date.now() - (this.#learned.get(link.conn) ?? 0) < learnEvery) continue;
       this.#learned.set(link.conn, Date.now());
@@ -182,11 +183,11 @@ export class Leaving {
     this.#save().catch(() => {}); // without room in the browser, no new session can be left
   }
 
-  async #learn({ host, conn }: LeftLink): Promise<void> {
+  async #learn({ host, conn, seal }: LeftLink): Promise<void> {
     try {
       const keys = await conn!.request('relay/waitingKeys', { channel: ROOT, keys: this.#own!.keys, name: '' });
       if (typeof keys?.host !== 'string') return;
-      this.#hosts.set(host, { tenant: text(keys.tenant), subject: text(keys.subject), host: keys.host, devices: array(keys.devices) as WaitingKeys['devices'], agents: this.agentsOf(host) });
+      this.#hosts.set(host, { tenant: text(keys.tenant), subject: text(keys.subject), host: keys.host, devices: array(keys.devices) as WaitingKeys['devices'], ...(seal ? { blind: text(keys.blind) } : {}), agents: this.agentsOf(host) });
     } catch (err) {
       if (!(err instanceof RpcError) || !refusals.has(err.code)) return; // the next connection tries again
       this.#hosts.delete(host); // this host accepts no items
@@ -284,6 +285,7 @@ export class Leaving {
     const length = new TextEncoder().encode(content.text ?? '').length;
     if (length > mostText) throw new Error(t`This is too long to wait at the relay: at most 16 KiB.`);
     const keys = this.#hosts.get(host)!;
+    if (!keys.blind && (await pinOf(host) || await marked(host))) throw new Error(t`${host} is sealed now: open it once, so that it gives its key to this device.`);
     const item = await sealItem(this.#own!, bare(host), keys, { id: i.id, version: i.version, expires, ...(wake ? { wake } : {}), ...(i.cancelled ? { cancelled: true } : {}) }, content);
     await this.#change('PUT', host, i.id, { ...item });
   }

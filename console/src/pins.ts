@@ -20,7 +20,7 @@ export interface Pin {
   since: number; // ms
   given?: Given[]; // devices that this one has admitted
   changed?: string; // words of another key that the host, or the relay, has shown
-  push?: { way: string; details: boolean; verifier: string }; // notifications: this browser's target at the relay, and the key that verifies the host's signatures
+  push?: { way: string; details: boolean; verifier: string; p256dh?: string }; // notifications: this browser's target at the relay, the key that verifies the host's signatures, and the subscription's key that the host has
 }
 
 /** The relay's origin. On a site elsewhere, a meta element names it: see docs/console.md. */

@@ -6,6 +6,8 @@
 import { accountOf, accounts } from './accounts';
 import { app, requests } from './app';
 import { isRegistered } from './registered';
+import { forgetTarget, keepTarget, renew, targetOf } from './renewed';
+import { fromBase64url } from './sealed/bytes';
 import { registerFor, scopeOf } from './trusted';
 import { deviceName } from './words';
 import * as told from './told';
@@ -46,8 +48,11 @@ export async function subscriptionAt(at: string): Promise<PushSubscription | nul
   return (await registration(at)).pushManager.getSubscription();
 }
 
-function bytes(base64url: string): Uint8Array<ArrayBuffer> {
-  return Uint8Array.from(atob(base64url.replaceAll('-', '+').replaceAll('_', '/')), (c) => c.charCodeAt(0));
+/** Subscribes with the key of the account's relay. */
+async function subscribed(at: string, { pushManager }: ServiceWorkerRegistration): Promise<PushSubscription> {
+  const { pushKey } = await requests.relayAt<told.Settings>(at, 'GET', 'api/notify');
+  if (!pushKey) throw new Error(t`Notifications are not configured on this relay.`);
+  return pushManager.subscribe({ userVisibleOnly: true, applicationServerKey: fromBase64url(pushKey) });
 }
 
 /** Asks the person to permit notifications; rejects if the browser does not permit them. */
@@ -57,19 +62,32 @@ export async function permit(): Promise<void> {
 
 /** Enables an account's notifications on this device, after permit; details includes the questions. */
 export async function turnOn(at: string, details: boolean): Promise<void> {
-  const { pushKey } = await requests.relayAt<told.Settings>(at, 'GET', 'api/notify');
-  if (!pushKey) throw new Error(t`Notifications are not configured on this relay.`);
   const here = await registration(at);
-  const subscription = await here.pushManager.subscribe({ userVisibleOnly: true, applicationServerKey: bytes(pushKey) });
+  const subscription = await subscribed(at, here);
   const { endpoint, keys } = subscription.toJSON();
-  const way = await told.setWay(at, { kind: 'webpush', name: deviceName(), url: endpoint, keys: { p256dh: keys?.p256dh!, auth: keys?.auth! }, details });
+  const name = deviceName();
+  const way = await told.setWay(at, { kind: 'webpush', name, url: endpoint, keys: { p256dh: keys?.p256dh!, auth: keys?.auth! }, details });
   if (!isRegistered(at)) {
     await subscription.unsubscribe();
     await here.unregister();
     throw new Error(gone());
   }
   localStorage.setItem(flag(at), String(way.id));
+  await keepTarget(at, { way: String(way.id), endpoint: endpoint!, name, details });
   await (await import('./tell')).keepDetails(at, details);
+}
+
+/** Gives an account's relay and its sealed hosts the present subscription, if the browser has renewed it. */
+async function renewed(at: string): Promise<void> {
+  const id = wayHere(at);
+  if (!id || !possible() || Notification.permission !== 'granted') return;
+  const here = await registration(at);
+  const now = await here.pushManager.getSubscription() ?? await subscribed(at, here);
+  if (!(await targetOf(at))) await keepTarget(at, { way: id, endpoint: '', name: deviceName(), details: false }); // turned on by an earlier version of the page
+  const given = await renew(at, now, (method, path, json) => requests.relayAt(at, method, path, json));
+  const way = (await targetOf(at))?.way ?? id; // the service worker may have changed it
+  if (way !== id && isRegistered(at)) localStorage.setItem(flag(at), way);
+  if (given || way !== id) await Promise.all([told.load(at), import('./tell').then((m) => m.tellAll(at))]);
 }
 
 /** Turns off an account's notifications: first at the relay, which would otherwise continue to send them. */
@@ -84,6 +102,7 @@ export async function turnOff(at: string): Promise<void> {
 /** Ends an account's subscription in this browser. */
 export async function forget(at: string): Promise<void> {
   localStorage.removeItem(flag(at));
+  const erased = 'indexedDB' in globalThis ? forgetTarget(at).catch(() => {}) : undefined;
   if (!possible()) return;
   const account = accountOf(at);
   if (at && !account) return;
@@ -91,14 +110,27 @@ export async function forget(at: string): Promise<void> {
   const here = account ? (await navigator.serviceWorker.getRegistrations()).find((r) => new URL(r.scope).pathname === scopeOf(account)) : await registration(at);
   await (await here?.pushManager.getSubscription())?.unsubscribe();
   if (account) await here?.unregister();
+  await erased;
 }
 
 const lookEvery = 20_000; // ms
 
-/** Reports to the relays that the page is in view, so they send no notification here. */
+/**
+ * Reports to the relays that the page is in view, so they send no notification here. It also handles renewed
+ * subscriptions, until each account's relay has answered.
+ */
 export function look(): void {
+  const due = new Set(['', ...accounts().map((a) => `@${a.name}`)]);
+  const catchUp = () => { if (app.token) for (const at of [...due]) { due.delete(at); renewed(at).catch(() => due.add(at)); } };
+  catchUp();
+  navigator.serviceWorker?.addEventListener('message', ({ data }) => {
+    if (typeof data?.renewed !== 'string') return;
+    due.add(data.renewed);
+    catchUp();
+  });
   for (const { name } of accounts()) if (wayHere(`@${name}`)) registration(`@${name}`).then((r) => r.update()).catch(() => {}); // no page load updates these workers
   setInterval(() => {
+    catchUp();
     if (document.hidden || !app.token) return;
     for (const at of ['', ...accounts().map((a) => `@${a.name}`)]) if (wayHere(at) || told.known(at)?.ways?.length) requests.relayAt(at, 'POST', 'api/notify/looking').catch(() => {});
   }, lookEvery);

@@ -2,10 +2,14 @@
 // can report that. It shows the relay's push messages with the offered answers, sends the answer that the
 // user chooses, and removes notifications that were answered.
 
+import { call } from '../../gateway/api/people/pages/keys.js';
 import { itsQuestion } from './address';
 import { choices, keptChoice, languageOf } from './language/choice';
 import { saysIn, texts } from './language/worker';
 import { actionsOf, give, giveSealed, offeredBy, type Offered } from './lockscreen';
+import { pinsOf } from './pins';
+import { renew } from './renewed';
+import { fromBase64url } from './sealed/bytes';
 import { isSealed, offersOf, openNote, type Pushed, type SealedOffer } from './sealed/note';
 
 declare const SHELL: string[];
@@ -192,6 +196,29 @@ async function show(pushed: Told): Promise<void> {
  */
 function isAsked({ kind }: Told, offered: unknown[]): boolean {
   return offered.length > 0 || kind === 'approval' || kind === 'question';
+}
+
+self.addEventListener('pushsubscriptionchange', (event) => event.waitUntil(renewed(event)));
+
+/**
+ * Handles a subscription that the browser has renewed. A signed-in device gives it to its relay at once. Pages
+ * do the rest, because only they have connections to sealed hosts; if none is open, a notification asks for
+ * one.
+ */
+async function renewed({ oldSubscription, newSubscription }: PushSubscriptionChangeEvent): Promise<void> {
+  const manager = self.registration.pushManager;
+  let done = false;
+  try {
+    const key = async () => oldSubscription?.options?.applicationServerKey ?? fromBase64url((await call<{ pushKey?: string }>('GET', 'api/notify')).pushKey);
+    const now = newSubscription ?? await manager.getSubscription() ?? await manager.subscribe({ userVisibleOnly: true, applicationServerKey: await key() });
+    await renew(accountPart, now, call);
+    done = !(await pinsOf(account)).some((p) => p.push);
+  } catch {
+    // A page tries again.
+  }
+  const pages = (await self.clients.matchAll({ type: 'window', includeUncontrolled: true })).filter((c) => new URL(c.url).pathname === '/');
+  for (const page of pages) page.postMessage({ renewed: accountPart });
+  if (!done && pages.length === 0) await self.registration.showNotification(texts[await language()].renewed, { ...looks, tag: `renewed${accountPart}` });
 }
 
 const looks = { icon: '/icon-192.png', badge: '/icon-192.png' };

@@ -5,6 +5,7 @@ import { links } from './app';
 import type { Link } from './link';
 import { isRegistered } from './registered';
 import { possible, subscriptionAt, wayHere } from './push';
+import { keepTarget, targetOf } from './renewed';
 import { subscribe } from './sealed/note';
 import * as told from './told';
 
@@ -19,6 +20,8 @@ export const forgetDetails = (at: string) => localStorage.removeItem(hidden(at))
 export async function keepDetails(at: string, details: boolean): Promise<void> {
   if (details) localStorage.removeItem(hidden(at));
   else if (isRegistered(at)) localStorage.setItem(hidden(at), '1');
+  const target = await targetOf(at);
+  if (target) await keepTarget(at, { ...target, details });
   await tellAll(at);
 }
 

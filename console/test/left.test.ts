@@ -6,7 +6,7 @@ import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
 import { base64url, fromBase64url, nameOfHost, textOf, type Bytes } from '../src/sealed/bytes';
 import { newSecret } from '../src/sealed/keys';
-import { openLetter } from '../src/sealed/letter';
+import { base64, openLetter } from '../src/sealed/letter';
 import { Leaving, type LeftPage } from '../src/left';
 import { RpcError } from '../src/rpc';
 import { digestOf, headOf, idOf, newId, newOwn, openItem, sealItem, type Content, type WaitingKeys } from '../src/sealed/item';
@@ -48,6 +48,19 @@ test('the person’s devices open an item, others do not', async () => {
   await assert.rejects(openItem(second, 'laptop', keys, { ...item, version: 2 }), /not signed/);
   const { fingerprint } = await nameOfHost(host.public);
   assert.deepEqual(JSON.parse(textOf(await openLetter(host, fingerprint, item.letter, headOf(item, 'laptop', keys), own.device.verifier))), content);
+});
+
+test('an item for a sealed host hides its session and its length', async () => {
+  const own = await newOwn();
+  const host = await newSecret();
+  const keys: WaitingKeys = { ...who, host: base64url(host.public), devices: [{ keys: own.keys, name: 'laptop' }], blind: base64(crypto.getRandomValues(new Uint8Array(32))) };
+  const seal = (text: string) => sealItem(own, 'laptop', keys, { id: newId(), version: 1, expires: 1763848800000 }, { kind: 'message', session: 's:/1', turn: 't1', text });
+  const [short, long] = [await seal('x'.repeat(900)), await seal('x'.repeat(903))];
+  assert.equal(short.letter.data.length, long.letter.data.length);
+  assert.notEqual(short.session, await idOf('s:/1'));
+  assert.equal(short.session, long.session);
+  assert.equal((await openItem(own, 'laptop', keys, long)).text!.length, 903);
+  await assert.rejects(openItem(own, 'laptop', { ...keys, blind: undefined }, long), /different session/);
 });
 
 /** A database in memory, as far as one record needs it. */

@@ -65,8 +65,7 @@ func (p *page) fakesPush(services map[string]*pushsite.Service) {
 	p.t.Helper()
 	var all []string
 	for scope, service := range services {
-		way := service.Target(true)
-		all = append(all, fmt.Sprintf("%q: {endpoint: %q, keys: {p256dh: %q, auth: %q}}", scope, way.URL, way.Keys.P256dh, way.Keys.Auth))
+		all = append(all, fmt.Sprintf("%q: %s", scope, subscriptionTo(service)))
 	}
 	eval[any](p, `(() => {
 		const all = {`+strings.Join(all, ",")+`};
@@ -219,8 +218,17 @@ func TestEachAccountNotifiesThroughItsOwnSubscription(t *testing.T) {
 		}
 	}
 
-	// A click on a notification opens its account's session.
+	// The browser renews the subscription of a signed-in account while no page is open.
+	// The worker gives it to the relay, and the next question arrives there.
 	further := accounts["@127.0.0.1"]
+	renewed := pushsite.New(t)
+	renewed.RelayKey = further.service.RelayKey
+	eval[any](further.worker, "self.clients.matchAll = async () => [], null")
+	further.renews(renewed)
+	eval[any](further.worker, "delete self.clients.matchAll, null")
+	further.service = renewed
+
+	// A click on a notification opens its account's session.
 	asks["@127.0.0.1"].say("permission")
 	message := further.service.Next()
 	for message.Kind != "approval" || message.Withdrawn {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/chromedp/chromedp"
 
+	"ahprelay/broker/remember"
 	waitbook "ahprelay/hostagent/waiting"
 	"ahprelay/test/refclient"
 )
@@ -138,6 +139,38 @@ func TestMessagesWaitForAHost(t *testing.T) {
 	second.wants("#left-all li:first-child .state", "The host has it.")
 	p.click(".log .left li:first-child [data-do=remove]")
 	p.holds("the item to be removed", "document.querySelectorAll('.log .left li').length === 1")
+}
+
+// TestMessagesWaitForASealedHost leaves a message for a sealed host that is away. The relay
+// stores it, and has neither its text nor the session's name. The host runs it once when it
+// returns.
+func TestMessagesWaitForASealedHost(t *testing.T) {
+	t.Parallel()
+	p, s := newPage(t), startSealed(t)
+	p.do(phone(), colours("light"), chromedp.Navigate(s.invite()))
+	p.click("#form button")
+	p.until("the page of devices", patience, func() bool { return eval[string](p, "location.pathname") == "/device" })
+	p.do(chromedp.Navigate(s.url + "/#host=" + hostName))
+	p.click("[data-pair]")
+	s.pairs(p)
+	p.knowsDevices(1)
+	p.openSession("demo:/login")
+	p.await("#prompt")
+
+	must(t, s.agent.End(syscall.SIGTERM))
+	p.wants("#leave", "Send when back")
+	p.leaves("hello")
+	p.wants(".log .left", "hello")
+	p.wants(".log .left .state", "left at the relay")
+	items := p.later("import('/pages/keys.js').then((k) => k.call('GET', 'api/waiting')).then(JSON.stringify)")
+	if strings.Contains(items, "hello") || strings.Contains(items, remember.IDOf("demo:/login")) || !strings.Contains(items, `"letter"`) {
+		t.Errorf("the relay has %s", items)
+	}
+
+	s.startSealedAgent()
+	p.wants("#status-text", "Live")
+	p.wants(".log .left li:first-child .state", "The host has it.")
+	p.wants(lastTurn+" .parts", "Hello, world!")
 }
 
 // starts begins a session with a prompt and waits until its turn contains a text. It
@@ -332,7 +365,7 @@ func TestConsoleReportsWhatWasNotDelivered(t *testing.T) {
 	_, err = near.Dispatch(chat, map[string]any{"type": "chat/pendingMessageSet", "kind": "steering", "id": "other", "message": map[string]any{"text": other, "origin": map[string]string{"kind": "user"}}})
 	must(t, err)
 	p.until("the other tool call", patience, func() bool { _, _, state := s.chatAt(near, changed); return strings.Contains(state, "rm -rf /") })
-	book, err := waitbook.Open(s.file("state"), s.tenant, hostName) // the host-agent's record after a crash during the delivery
+	book, err := waitbook.Open(s.file("state"), s.tenant, hostName, false) // the host-agent's record after a crash during the delivery
 	must(t, err)
 	must(t, book.Write(item, waitbook.Entry{Stage: waitbook.Sending, Version: 1, Expires: time.Now().Add(24 * time.Hour).UnixMilli()}, time.Now()))
 

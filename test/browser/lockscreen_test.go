@@ -15,6 +15,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"ahprelay/gateway/notify"
+	"ahprelay/test/pushsite"
 )
 
 // A lockScreen shows and presses the notifications of a signed-in device. It does so
@@ -112,15 +113,40 @@ func (l *lockScreen) show(m notify.Message) {
 // itself. reply is the text that the user types.
 func (l *lockScreen) press(action, reply string) {
 	l.t.Helper()
-	eval[any](l.worker, fmt.Sprintf(`self.typed = %q; self.over = false; registration.getNotifications().then(([notification]) => {
+	l.handles("the press", fmt.Sprintf(`self.typed = %q; self.over = false; registration.getNotifications().then(([notification]) => {
 		const press = new NotificationEvent('notificationclick', {notification, action: %q});
 		press.waitUntil = (p) => { p.then(() => { self.over = true; }, (err) => { self.over = String(err); }); };
 		self.dispatchEvent(press);
 	}); null`, reply, action))
-	l.worker.until("the press to be handled", patience, func() bool { return eval[any](l.worker, "self.over") != false })
+}
+
+// handles gives an event to the worker by a script, which sets self.over to true behind
+// the event.
+func (l *lockScreen) handles(what, script string) {
+	l.t.Helper()
+	eval[any](l.worker, script)
+	l.worker.until(what+" to be handled", patience, func() bool { return eval[any](l.worker, "self.over") != false })
 	if over := eval[any](l.worker, "self.over"); over != true {
-		l.t.Fatalf("handling the press returns %v; want true", over)
+		l.t.Fatalf("handling %s returns %v; want true", what, over)
 	}
+}
+
+// renews makes the browser renew its subscription: the new push service takes the place
+// of the former.
+func (l *lockScreen) renews(service *pushsite.Service) {
+	l.t.Helper()
+	l.handles("the renewed subscription", `self.over = false; (() => {
+		const change = new ExtendableEvent('pushsubscriptionchange');
+		change.newSubscription = { toJSON: () => (`+subscriptionTo(service)+`) };
+		change.waitUntil = (p) => { p.then(() => { self.over = true; }, (err) => { self.over = String(err); }); };
+		self.dispatchEvent(change);
+	})(); null`)
+}
+
+// subscriptionTo returns the JSON of a subscription to a push service.
+func subscriptionTo(service *pushsite.Service) string {
+	way := service.Target(true)
+	return fmt.Sprintf("{endpoint: %q, keys: {p256dh: %q, auth: %q}}", way.URL, way.Keys.P256dh, way.Keys.Auth)
 }
 
 // requests returns the answers that the worker has sent since the last call: each

@@ -45,16 +45,16 @@ func (l *lockScreen) pairsForNotes(s *sealedSite, service *pushsite.Service) {
 func (l *lockScreen) notifiesBy(service *pushsite.Service) {
 	l.t.Helper()
 	l.holds("the page to be kept", "navigator.serviceWorker.controller !== null")
-	way := service.Target(true)
-	eval[any](l.page, fmt.Sprintf(`(() => {
-		const subscription = { toJSON: () => ({ endpoint: %q, keys: { p256dh: %q, auth: %q } }), unsubscribe: async () => true };
+	eval[any](l.page, `(() => {
+		window.subscribed = `+subscriptionTo(service)+`;
+		const subscription = { toJSON: () => window.subscribed, unsubscribe: async () => true };
 		PushManager.prototype.getSubscription = async () => subscription;
 		PushManager.prototype.subscribe = async ({ applicationServerKey }) => {
 			window.asked = btoa(String.fromCharCode(...applicationServerKey)).replaceAll('+', '-').replaceAll('/', '_').replaceAll('=', '');
 			return subscription;
 		};
 		return null;
-	})()`, way.URL, way.Keys.P256dh, way.Keys.Auth))
+	})()`)
 	l.click("#bell")
 	l.click("#told-on")
 	l.wants("#told-note", "This device gets notifications now.")
@@ -119,5 +119,32 @@ func TestSealedLockScreen(t *testing.T) {
 	})
 	if got := l.notifications(); strings.Contains(got, "Forged") {
 		t.Errorf("a changed notification is shown: %s; want none of its text", got)
+	}
+	l.renewsSealed(service)
+}
+
+// renewsSealed makes the browser renew its subscription. Without a page, a notification
+// asks for one, because a worker has no connection to the host. A page gives the new keys
+// to the relay and to the host.
+func (l *lockScreen) renewsSealed(former *pushsite.Service) {
+	l.t.Helper()
+	service := pushsite.New(l.t)
+	service.RelayKey = former.RelayKey
+	eval[any](l.worker, "self.clients.matchAll = async () => [], null")
+	l.renews(service)
+	if got := l.notifications(); !strings.Contains(got, "Open this page once") {
+		l.t.Errorf("without a page, the lock screen shows %s", got)
+	}
+	eval[any](l.worker, "delete self.clients.matchAll, null")
+	eval[any](l.page, "window.subscribed = "+subscriptionTo(service)+", null")
+	l.renews(service)
+	l.until("the host to have the new keys", patience, func() bool {
+		return strings.Contains(l.later(`new Promise((resolve) => { indexedDB.open('ahp-sealed').onsuccess = ({ target: { result: db } }) => {
+			db.transaction('kept').objectStore('kept').getAll().onsuccess = ({ target }) => { db.close(); resolve(target.result.map((p) => p?.push?.p256dh).join()); };
+		}; })`), service.Target(true).Keys.P256dh)
+	})
+	l.say("permission")
+	if got := string(service.Next().Text); !strings.Contains(got, "echo test") {
+		l.t.Errorf("the renewed subscription gets %s", got)
 	}
 }

@@ -853,6 +853,7 @@ export default {
   'A host did not take what I left for it': 'لم يستلم مضيف ما تركته له',
   'a host did not take what I left for it': 'لم يستلم مضيف ما تركته له',
   'This is too long to wait at the relay: at most 16 KiB.': 'هذا أطول من أن ينتظر في المُرحِّل: 16 كيبيبايت كحد أقصى.',
+  '{0} is sealed now: open it once, so that it gives its key to this device.': '{0} مختوم الآن: افتحه مرة واحدة كي يعطي هذا الجهاز مفتاحه.',
   'Nothing waits for a host any more': 'لم يعد شيء ينتظر مضيفًا',
   'Left for later': 'متروك لوقت لاحق',
   'This device cannot read it. It was left on {0}.': 'لا يستطيع هذا الجهاز قراءته. تُرك من: {0}.',

@@ -853,6 +853,7 @@ export default {
   'A host did not take what I left for it': 'Ein Host hat nicht angenommen, was ich hinterlegt habe',
   'a host did not take what I left for it': 'ein Host hat nicht angenommen, was ich hinterlegt habe',
   'This is too long to wait at the relay: at most 16 KiB.': 'Das ist zu lang, um am Relay zu warten: höchstens 16 KiB.',
+  '{0} is sealed now: open it once, so that it gives its key to this device.': '{0} ist jetzt versiegelt: Öffnen Sie ihn einmal, damit er diesem Gerät seinen Schlüssel gibt.',
   'Nothing waits for a host any more': 'Es wartet nichts mehr auf einen Host',
   'Left for later': 'Für später hinterlegt',
   'This device cannot read it. It was left on {0}.': 'Dieses Gerät kann es nicht lesen. Hinterlegt auf: {0}.',

@@ -853,6 +853,7 @@ export default {
   'A host did not take what I left for it': 'ホストが預けた内容を受け取らなかった',
   'a host did not take what I left for it': 'ホストが預けた内容を受け取らなかったとき',
   'This is too long to wait at the relay: at most 16 KiB.': 'リレーに預けるには長すぎます。上限は 16 KiB です。',
+  '{0} is sealed now: open it once, so that it gives its key to this device.': '{0} は封印されました。このデバイスに鍵を渡すため、一度開いてください。',
   'Nothing waits for a host any more': 'ホストを待っている項目はもうありません',
   'Left for later': '後のために預けたもの',
   'This device cannot read it. It was left on {0}.': 'この端末では読めません。預けた端末: {0}。',

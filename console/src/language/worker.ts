@@ -2,19 +2,19 @@
 
 /** The texts in one language. says has a text for each kind of event, about a session or host. */
 export interface Texts {
-  anAgent: string; sending: (label: string) => string; notAnswered: (why: string) => string; unreachable: string; unproved: string; answered: (status: number) => string;
+  anAgent: string; renewed: string; sending: (label: string) => string; notAnswered: (why: string) => string; unreachable: string; unproved: string; answered: (status: number) => string;
   says: Record<string, (of: string) => string>;
   labels: Record<string, string>; // of answers whose names come from the relay or the host-agent, not from the host
 }
 
 export const texts: Record<string, Texts> = {
   en: {
-    anAgent: 'An agent needs you', sending: (label) => `Sending: ${label}…`, notAnswered: (why) => `Not answered: ${why}`,
+    anAgent: 'An agent needs you', renewed: 'Open this page once, so that notifications go on', sending: (label) => `Sending: ${label}…`, notAnswered: (why) => `Not answered: ${why}`,
     unreachable: 'the relay cannot be reached', unproved: 'the host has not confirmed it', answered: (status) => `the relay answered ${status}`,
     says: {}, labels: {}, // the relay's own texts
   },
   de: {
-    anAgent: 'Ein Agent braucht Sie', sending: (label) => `Wird gesendet: ${label} …`, notAnswered: (why) => `Nicht beantwortet: ${why}`,
+    anAgent: 'Ein Agent braucht Sie', renewed: 'Öffnen Sie diese Seite einmal, damit Benachrichtigungen weiter ankommen', sending: (label) => `Wird gesendet: ${label} …`, notAnswered: (why) => `Nicht beantwortet: ${why}`,
     unreachable: 'das Relay ist nicht erreichbar', unproved: 'der Host hat es nicht bestätigt', answered: (status) => `das Relay hat ${status} geantwortet`,
     says: {
       approval: (of) => `${of}: bittet um Ihre Erlaubnis`, question: (of) => `${of}: fragt Sie etwas`, signIn: (of) => `${of}: Sie müssen sich anmelden`, input: (of) => `${of}: braucht Sie`,
@@ -23,7 +23,7 @@ export const texts: Record<string, Texts> = {
     labels: { Reply: 'Antworten', Allow: 'Erlauben', 'Allow once': 'Einmal erlauben', Deny: 'Ablehnen', Skip: 'Überspringen' },
   },
   ja: {
-    anAgent: 'エージェントが対応を待っています', sending: (label) => `送信中: ${label}…`, notAnswered: (why) => `回答できませんでした: ${why}`,
+    anAgent: 'エージェントが対応を待っています', renewed: '通知を続けるには、このページを一度開いてください', sending: (label) => `送信中: ${label}…`, notAnswered: (why) => `回答できませんでした: ${why}`,
     unreachable: 'リレーに接続できません', unproved: 'ホストが確認していません', answered: (status) => `リレーの応答: ${status}`,
     says: {
       approval: (of) => `${of}: 許可を求めています`, question: (of) => `${of}: 質問があります`, signIn: (of) => `${of}: サインインが必要です`, input: (of) => `${of}: 対応が必要です`,
@@ -32,7 +32,7 @@ export const texts: Record<string, Texts> = {
     labels: { Reply: '返信', Allow: '許可', 'Allow once': '今回だけ許可', Deny: '拒否', Skip: 'スキップ' },
   },
   ar: {
-    anAgent: 'يحتاجك وكيل', sending: (label) => `جارٍ الإرسال: ${label}…`, notAnswered: (why) => `لم تُرسل الإجابة: ${why}`,
+    anAgent: 'يحتاجك وكيل', renewed: 'افتح هذه الصفحة مرة واحدة كي تستمر الإشعارات', sending: (label) => `جارٍ الإرسال: ${label}…`, notAnswered: (why) => `لم تُرسل الإجابة: ${why}`,
     unreachable: 'يتعذّر الوصول إلى المُرحِّل', unproved: 'لم يؤكّد المضيف ذلك', answered: (status) => `أجاب المُرحِّل بـ ${status}`,
     says: {
       approval: (of) => `${of}: يطلب إذنك`, question: (of) => `${of}: يسألك سؤالًا`, signIn: (of) => `${of}: يتطلب تسجيل دخولك`, input: (of) => `${of}: يحتاجك`,

@@ -1,9 +1,9 @@
 // A person's items for absent hosts: see the Go package broker/waiting.
 
 import type { QuestionAnswer } from '../ahp';
-import { fromBase64url, hex, nameOfDevice, nameOfHost, textOf, utf8, type Bytes } from './bytes';
+import { concat, fromBase64url, hex, hmac, nameOfDevice, nameOfHost, padded, textOf, utf8, type Bytes } from './bytes';
 import { keySize, newDevice, publicText, readPublic, type Device } from './keys';
-import { openLetter, sealLetter, type Letter } from './letter';
+import { fromBase64, openLetter, sealLetter, type Letter } from './letter';
 
 /** A version of an item. Times are in ms by the relay's clock. */
 export interface Item { id: string; session: string; version: number; expires: number; wake?: number; cancelled?: boolean; device: string; letter: Letter }
@@ -17,8 +17,11 @@ export interface Content {
   title?: string; // shown on the person's devices
 }
 
-/** A host's answer to relay/waitingKeys: the host's key, and the keys of the person's devices. */
-export interface WaitingKeys { tenant: string; subject: string; host: string; devices: { keys: string; name: string }[] }
+/**
+ * A host's answer to relay/waitingKeys: the host's key, and the keys of the person's devices. At a sealed
+ * host, blind (Base64) is the key for the IDs of sessions.
+ */
+export interface WaitingKeys { tenant: string; subject: string; host: string; devices: { keys: string; name: string }[]; blind?: string }
 
 /** This device's keys for items. */
 export interface Own { device: Device; keys: string; fingerprint: string }
@@ -37,7 +40,15 @@ export const newOwn = async () => ownOf(await newDevice());
 export const newId = () => hex(crypto.getRandomValues(new Uint8Array(16)));
 
 /** The ID of a session. */
-export const idOf = (session: string) => sha256(utf8(session));
+export async function idOf(session: string, blind?: string): Promise<string> {
+  return blind ? hex(await hmac(fromBase64(blind), utf8(session))) : sha256(utf8(session));
+}
+
+/** The bytes of an item's content. At a sealed host, spaces behind it hide the length. */
+function bytesOf(content: Content, blind?: string): Bytes {
+  const bytes = utf8(JSON.stringify(content));
+  return blind ? concat(bytes, new Uint8Array(padded(bytes.length) - bytes.length).fill(32)) : bytes;
+}
 
 /** The digest of the question that an answer is for. */
 export function digestOf(...texts: string[]): Promise<string> {
@@ -56,8 +67,8 @@ export async function sealItem(own: Own, host: string, keys: WaitingKeys, i: Omi
     const { key, verifier } = await readPublic(d.keys);
     to.set((await nameOfDevice(key, verifier)).fingerprint, key);
   }
-  const item = { ...i, session: await idOf(content.session), device: own.fingerprint };
-  return { ...item, letter: await sealLetter(own.device, headOf(item, host, keys), utf8(JSON.stringify(content)), to) };
+  const item = { ...i, session: await idOf(content.session, keys.blind), device: own.fingerprint };
+  return { ...item, letter: await sealLetter(own.device, headOf(item, host, keys), bytesOf(content, keys.blind), to) };
 }
 
 /** Opens an item. Throws unless one of the person's devices has signed it. */
@@ -66,7 +77,7 @@ export async function openItem(own: Own, host: string, keys: WaitingKeys, item: 
     const { key, verifier } = await readPublic(d.keys);
     if ((await nameOfDevice(key, verifier)).fingerprint !== item.device) continue;
     const content: Content = JSON.parse(textOf(await openLetter(own.device.secret, own.fingerprint, item.letter, headOf(item, host, keys), verifier)));
-    if (await idOf(content.session) !== item.session) throw new Error('an item of a different session');
+    if (await idOf(content.session, keys.blind) !== item.session) throw new Error('an item of a different session');
     return content;
   }
   throw new Error('from an unknown device');

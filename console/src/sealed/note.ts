@@ -82,8 +82,9 @@ export async function sealAnswer(o: SealedOffer, typed: string): Promise<SealedA
  */
 export async function subscribe(host: string, ask: (what: object) => Promise<JsonObject>, way: string, details: boolean, keys?: { p256dh?: string; auth?: string }): Promise<void> {
   const had = await pinOf(host);
-  if (!had || (had.push?.way ?? '') === way && (!way || had.push?.details === details)) return;
-  const { verifier } = await ask(way ? { do: 'push', way, details, p256dh: keys?.p256dh, auth: keys?.auth } : { do: 'push' });
+  const p256dh = keys?.p256dh;
+  if (!had || (had.push?.way ?? '') === way && (!way || had.push?.details === details && had.push.p256dh === p256dh)) return;
+  const { verifier } = await ask(way ? { do: 'push', way, details, p256dh, auth: keys?.auth } : { do: 'push' });
   const { push: _, ...rest } = await pinOf(host) ?? had;
-  await pin(way ? { ...rest, push: { way, details, verifier: base64url(fromBase64url(verifier as string, verifierSize)) } } : rest);
+  await pin(way ? { ...rest, push: { way, details, p256dh, verifier: base64url(fromBase64url(verifier as string, verifierSize)) } } : rest);
 }

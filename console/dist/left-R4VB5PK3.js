@@ -1,1 +1,0 @@
-import{a,b,c,d}from"./chunk-3I6UYXEB.js";import"./chunk-5IW7GEXM.js";import"./chunk-R3W2ATUW.js";import"./chunk-B7FUM4EP.js";import"./chunk-SRC7RDZV.js";import"./chunk-HR6JIT5F.js";export{a as Conflict,d as Leaving,c as forgetKeys,b as lives};

@@ -1,1 +1,0 @@
-import{a,b,c}from"./chunk-DJW7P24B.js";import"./chunk-SQDGBY4U.js";import"./chunk-7UBPZG5P.js";import"./chunk-26WMZINT.js";import"./chunk-3I6UYXEB.js";import"./chunk-ZDB3NRMG.js";import"./chunk-5IW7GEXM.js";import"./chunk-R3W2ATUW.js";import"./chunk-B7FUM4EP.js";import"./chunk-SRC7RDZV.js";import"./chunk-HR6JIT5F.js";export{c as LeftAll,b as LeftHere,a as WakeAt};

@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-LKWB42AF.js";import"./chunk-SQDGBY4U.js";import"./chunk-7UBPZG5P.js";import"./chunk-26WMZINT.js";import"./chunk-ZDB3NRMG.js";import"./chunk-B7FUM4EP.js";import"./chunk-SRC7RDZV.js";import"./chunk-HR6JIT5F.js";export{b as Code,a as Share};

@@ -1,1 +1,0 @@
-import{a,b,c,d,e}from"./chunk-7SXBNWER.js";import"./chunk-MXFRCGBS.js";import"./chunk-4NC743VT.js";import"./chunk-ZDB3NRMG.js";import"./chunk-5IW7GEXM.js";import"./chunk-R3W2ATUW.js";import"./chunk-B7FUM4EP.js";import"./chunk-SRC7RDZV.js";import"./chunk-HR6JIT5F.js";export{a as forgetDetails,b as keepDetails,c as setDetails,d as tell,e as tellAll};
