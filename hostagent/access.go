@@ -99,7 +99,8 @@ func (a *access) natsURLs() []string {
 
 // credentials requests NATS credentials for this host-agent's nkey, from one
 // relay after the other. It stops at the first relay that refuses the token,
-// because all relays have the same keys.
+// because all relays have the same keys, and at the second busy relay, because
+// the refusal of many host-agents makes the relays busier.
 func (a *access) credentials(ctx context.Context) (userJWT string, err error) {
 	if err := a.pausing.err(); err != nil {
 		return "", err
@@ -123,8 +124,18 @@ func (a *access) credentials(ctx context.Context) (userJWT string, err error) {
 		if errors.As(err, &refused) && refused.ofToken() {
 			return "", err
 		}
-		_ = errors.As(err, &limit)
 		failures = append(failures, err)
+		var newest *limitError
+		if !errors.As(err, &newest) {
+			continue
+		}
+		second := limit != nil && limit.busy && newest.busy
+		if !second || newest.after < limit.after {
+			limit = newest
+		}
+		if second {
+			break
+		}
 	}
 	if limit != nil {
 		a.pausing.refused(limit)

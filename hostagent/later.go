@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"sync"
 	"time"
+
+	"ahprelay/internal/retryafter"
 )
 
 // maxLater bounds the pause after repeated refusals for a limit.
@@ -46,11 +48,11 @@ func (p *pausing) refused(e *limitError) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	wait := min(max(e.after, time.Second)<<min(p.refusals, 10), maxLater)
+	p.refusals++
 	if e.busy {
-		p.until, p.last = time.Now().Add(min(e.after, maxLater)-rand.N(time.Second)), e.error
+		p.until, p.last = time.Now().Add(retryafter.Pause(min(e.after, maxLater), p.refusals)), e.error
 		return
 	}
-	p.refusals++
 	p.until, p.last = time.Now().Add(wait/2+rand.N(wait/2+1)), e.error
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -66,6 +67,46 @@ func TestGrantedRequestEndsPauses(t *testing.T) {
 		p.refused(refusal)
 		if time.Sleep(10 * time.Second); p.err() != nil {
 			t.Errorf("after the first pause: %v; want no error", p.err())
+		}
+	})
+}
+
+// busyRelays answers each request at a relay with 503. A relay demands a pause of its own.
+type busyRelays struct {
+	pauses map[string]string // in seconds, by the relay's host
+	asked  []string          // relays in the order of requests
+}
+
+// RoundTrip implements [http.RoundTripper].
+func (b *busyRelays) RoundTrip(r *http.Request) (*http.Response, error) {
+	b.asked = append(b.asked, r.URL.Host)
+	return &http.Response{
+		StatusCode: http.StatusServiceUnavailable, Header: http.Header{"Retry-After": {b.pauses[r.URL.Host]}}, Request: r,
+		Body: io.NopCloser(strings.NewReader("many host-agents arrive at this relay")),
+	}, nil
+}
+
+// TestTwoBusyRelaysAreEnough has a cluster of four relays that are busy with other host-agents. The
+// host-agent must ask only two of them, because each refusal delays the relays further, and must
+// pause for the shorter of their pauses.
+func TestTwoBusyRelaysAreEnough(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := enrolled(t, newKeyRelay(t))
+		cluster := &busyRelays{pauses: map[string]string{"one": "100", "two": "40", "three": "100", "four": "100"}}
+		a.http = &http.Client{Transport: cluster}
+		a.relays = newRelays([]string{"http://one", "http://two", "http://three", "http://four"}, "acme", "laptop")
+		if _, err := a.credentials(t.Context()); err == nil {
+			t.Fatal("credentials from busy relays")
+		}
+		if len(cluster.asked) != 2 {
+			t.Fatalf("the host-agent asked %v; want two relays", cluster.asked)
+		}
+		want := 100 * time.Second
+		if slices.Contains(cluster.asked, "two") {
+			want = 40 * time.Second
+		}
+		if pause := time.Until(a.pausing.until); pause > want || pause < want-time.Second {
+			t.Errorf("a pause of %v after %v; want about %v", pause, cluster.asked, want)
 		}
 	})
 }

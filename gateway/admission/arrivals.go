@@ -35,8 +35,11 @@ const (
 	firstRate = 100
 	rateLife  = 10 * time.Second
 
-	// rateWindow is the shortest time over which the rate is measured.
+	// rateWindow is the shortest time over which the rate is measured, and slowWindow the
+	// longest. leastRate is the lowest rate.
 	rateWindow = 250 * time.Millisecond
+	slowWindow = 2 * time.Second
+	leastRate  = 1
 
 	maxArrivals = 1 << 16 // waiting arrivals for each tenant
 )
@@ -71,9 +74,9 @@ func newArrivals(atOnce int, rate float64) *Arrivals {
 }
 
 // Enter waits for a tenant's turn. The caller must call done when the arrival has
-// completed or failed; further calls have no effect. If done is nil, the arrival is
-// refused and may return after the given time.
-func (a *Arrivals) Enter(ctx context.Context, tenant string) (done func(), after time.Duration) {
+// completed (true) or failed (false); further calls have no effect. If done is nil, the
+// arrival is refused and may return after the given time.
+func (a *Arrivals) Enter(ctx context.Context, tenant string) (done func(completed bool), after time.Duration) {
 	if after := a.queue(tenant); after > 0 {
 		return nil, after
 	}
@@ -91,7 +94,8 @@ func (a *Arrivals) Enter(ctx context.Context, tenant string) (done func(), after
 	if a.working++; a.working == a.atOnce && a.since.IsZero() {
 		a.since, a.counted = time.Now(), 0
 	}
-	return sync.OnceFunc(func() { a.left(); end() }), 0
+	var once sync.Once
+	return func(completed bool) { once.Do(func() { a.left(completed); end() }) }, 0
 }
 
 // Crowded reports whether as many arrivals are processed as fit.
@@ -158,8 +162,9 @@ func (a *Arrivals) bookLocked(tenant string) time.Duration {
 	return next.Sub(now)
 }
 
-// left records that an arrival has completed or failed.
-func (a *Arrivals) left() {
+// left records that an arrival has completed or failed. Failures are no completions: a
+// relay that is too slow for its host-agents would count each lost login as done.
+func (a *Arrivals) left(completed bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	full := a.working == a.atOnce
@@ -167,10 +172,12 @@ func (a *Arrivals) left() {
 	if a.since.IsZero() {
 		return
 	}
-	a.counted++
+	if completed {
+		a.counted++
+	}
 	took := time.Since(a.since)
-	if took >= rateWindow && a.counted >= a.atOnce/2 {
-		a.rate = (a.rate + float64(a.counted)/took.Seconds()) / 2
+	if took >= rateWindow && a.counted >= a.atOnce/2 || took >= slowWindow {
+		a.rate = max((a.rate+float64(a.counted)/took.Seconds())/2, leastRate)
 		a.rated = time.Now()
 		a.since, a.counted = a.rated, 0
 	}

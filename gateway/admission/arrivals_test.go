@@ -2,10 +2,14 @@ package admission
 
 import (
 	"context"
+	"math"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"ahprelay/internal/retryafter"
 )
 
 // A slowBackend stands for a NATS server with a single processor. The processor works
@@ -30,12 +34,19 @@ const (
 // run works on the waiting logins until ctx ends.
 func (b *slowBackend) run(ctx context.Context) {
 	for ctx.Err() == nil {
-		time.Sleep(slice)
 		b.mu.Lock()
+		var j *job
+		rest := slice
 		if len(b.jobs) > 0 {
-			j := b.jobs[0]
+			j = b.jobs[0]
 			b.jobs = b.jobs[1:]
-			if j.left -= slice; j.left > 0 {
+			rest = min(slice, j.left)
+		}
+		b.mu.Unlock()
+		time.Sleep(rest)
+		b.mu.Lock()
+		if j != nil {
+			if j.left -= rest; j.left > 0 {
 				b.jobs = append(b.jobs, j)
 			} else {
 				close(j.done)
@@ -47,8 +58,10 @@ func (b *slowBackend) run(ctx context.Context) {
 
 // login queues a login. It reports whether the login completes before ctx ends, when
 // the host-agent gives up.
-func (b *slowBackend) login(ctx context.Context) bool {
-	j := &job{loginWork, make(chan struct{})}
+func (b *slowBackend) login(ctx context.Context) bool { return b.work(ctx, loginWork) }
+
+func (b *slowBackend) work(ctx context.Context, long time.Duration) bool {
+	j := &job{long, make(chan struct{})}
 	b.mu.Lock()
 	b.jobs = append(b.jobs, j)
 	b.mu.Unlock()
@@ -118,8 +131,79 @@ func arrive(ctx context.Context, b *slowBackend, arrivals *Arrivals) (wait time.
 	if done == nil {
 		return after, false
 	}
-	defer done()
-	return time.Second, b.login(ctx)
+	came = b.login(ctx)
+	done(came)
+	return time.Second, came
+}
+
+// TestCrowdComesOnlineThoughRefusalsCostWork starts a crowd of host-agents at four relays
+// that share one processor. A refusal costs a fifth of a login there. A refused host-agent
+// asks a second relay, and then waits. Nine of ten must be online within five times the
+// time that all logins take. If refused host-agents did not wait longer each
+// time (retryafter.Pause), refusals would take all of the processor.
+func TestCrowdComesOnlineThoughRefusalsCostWork(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const crowd, relays = 6000, 4
+		const least = crowd * loginWork
+		ctx, cancel := context.WithTimeout(t.Context(), 5*least)
+		defer cancel()
+		var b slowBackend
+		var backend, running sync.WaitGroup
+		backend.Go(func() { b.run(ctx) })
+		var arrivals []*Arrivals
+		for range relays {
+			arrivals = append(arrivals, newArrivals(32, 200))
+		}
+		var online atomic.Int32
+		for i := range crowd {
+			running.Go(func() {
+				for refusals := 0; ctx.Err() == nil; {
+					if comeOnline(ctx, &b, arrivals, i, &refusals) {
+						online.Add(1)
+						return
+					}
+				}
+			})
+		}
+		running.Wait()
+		if n := online.Load(); n < crowd*9/10 {
+			t.Errorf("%d host-agents are online after %v; want nine of ten of %d", n, 5*least, crowd)
+		}
+		cancel()
+		backend.Wait()
+	})
+}
+
+// comeOnline makes attempts at two relays. If both refuse it, it pauses as a host-agent
+// does. refusals is the number of consecutive refusals.
+func comeOnline(ctx context.Context, b *slowBackend, relays []*Arrivals, agent int, refusals *int) bool {
+	wait := time.Duration(math.MaxInt64)
+	for n := range 2 {
+		attempt, cancel := context.WithTimeout(ctx, agentWaits)
+		done, after := relays[(agent+n)%len(relays)].Enter(attempt, "fleet")
+		came := done != nil && b.login(attempt)
+		if done != nil {
+			done(came)
+		} else if b.work(attempt, loginWork/5) {
+			wait = min(wait, after)
+		}
+		cancel()
+		if came {
+			return true
+		}
+	}
+	if wait == math.MaxInt64 {
+		wait = 3 * time.Second
+	} else {
+		*refusals++
+		wait = retryafter.Pause(wait, *refusals)
+	}
+	select {
+	case <-time.After(wait):
+	case <-ctx.Done():
+	}
+	return false
 }
 
 // TestOverloadCompletesLogins: host-agents arrive four times as fast as the backend can
@@ -151,7 +235,7 @@ func TestOneTenantsRushDelaysNoOther(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		a := newArrivals(4, 10)
-		var working []func()
+		var working []func(bool)
 		for range 4 {
 			done, after := a.Enter(t.Context(), "crowd")
 			if done == nil {
@@ -182,8 +266,8 @@ func TestOneTenantsRushDelaysNoOther(t *testing.T) {
 		mu.Lock()
 		first, second := working[0], working[1]
 		mu.Unlock()
-		first()
-		second()
+		first(true)
+		second(true)
 		synctest.Wait()
 		mu.Lock()
 		if !calm {
@@ -205,7 +289,7 @@ func TestFormerSlownessIsForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const atOnce, crowd = 4, 50
 		a := newArrivals(atOnce, 100)
-		enter := func(most int) (done []func(), refused int) {
+		enter := func(most int) (done []func(bool), refused int) {
 			for range most {
 				end, after := a.Enter(t.Context(), "fleet")
 				if end == nil {
@@ -221,7 +305,7 @@ func TestFormerSlownessIsForgotten(t *testing.T) {
 			slow, _ := enter(atOnce)
 			time.Sleep(10 * time.Second)
 			for _, end := range slow {
-				end()
+				end(true)
 			}
 		}
 		time.Sleep(2 * rateLife)
@@ -233,7 +317,7 @@ func TestFormerSlownessIsForgotten(t *testing.T) {
 				refusals <- refused
 				time.Sleep(loginWork)
 				for _, end := range done {
-					end()
+					end(true)
 				}
 			})
 		}
@@ -260,7 +344,7 @@ func TestFullSparesOtherTenants(t *testing.T) {
 			turns.Go(func() {
 				if done, _ := a.Enter(t.Context(), "crowd"); done != nil {
 					<-release
-					done()
+					done(true)
 				}
 			})
 		}

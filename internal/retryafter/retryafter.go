@@ -3,6 +3,7 @@ package retryafter
 
 import (
 	"math"
+	"math/rand/v2"
 	"net/http"
 	"strconv"
 	"time"
@@ -28,4 +29,21 @@ func Of(header http.Header, most time.Duration) time.Duration {
 		return most
 	}
 	return time.Duration(seconds) * time.Second
+}
+
+// Longest is the longest pause of a client that a busy server has refused repeatedly.
+const Longest = 4 * time.Minute
+
+// Pause returns how long a client pauses that a busy server has refused, given the time
+// in the header and the number of consecutive refusals. After the first refusal, that is
+// the time less a random part of a second, because servers give whole seconds. Each
+// further refusal doubles the time, up to Longest, and the client returns at random within
+// it: if a crowd of refused clients returned soon, refusals would leave the server no time
+// for other work.
+func Pause(after time.Duration, refusals int) time.Duration {
+	if refusals <= 1 {
+		return after - rand.N(time.Second)
+	}
+	most := max(min(after<<min(refusals-1, 10), Longest), time.Second)
+	return most/4 + rand.N(most*3/4)
 }

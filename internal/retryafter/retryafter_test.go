@@ -40,3 +40,20 @@ func FuzzOf(f *testing.F) {
 		}
 	})
 }
+
+// TestPausesGrow has a busy server refuse a client again and again. The client must obey the first
+// time, and later pause up to twice as long after each refusal, at most Longest.
+func TestPausesGrow(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		after := time.Duration(rapid.IntRange(1, 120).Draw(t, "after")) * time.Second
+		refusals := rapid.IntRange(1, 50).Draw(t, "refusals")
+		least, most := after-time.Second, after
+		if refusals > 1 {
+			most = min(after<<min(refusals-1, 10), Longest)
+			least = most / 4
+		}
+		if got := Pause(after, refusals); got < least || got > most {
+			t.Errorf("a pause of %v after %d refusals for %v; want %v to %v", got, refusals, after, least, most)
+		}
+	})
+}

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"strings"
@@ -76,7 +75,8 @@ type realAgent struct {
 	urls     []string // the relays' URLs, in the order in which the host-agent tries them
 	dial     net.Dialer
 	http     http.Client
-	rests    time.Time // until then, the host-agent requests no credentials, because a relay has demanded a pause
+	rests    time.Time // until then, the host-agent requests no credentials, because relays have demanded a pause
+	refusals int       // consecutive ones by busy relays
 }
 
 func (a *Agents) agent(i int) (*realAgent, error) {
@@ -140,16 +140,31 @@ func (r *realAgent) headers() http.Header {
 }
 
 // credentials requests credentials from one relay after another until a relay gives
-// them.
+// them or two relays are busy.
 func (r *realAgent) credentials(ctx context.Context) (jwt string, err error) {
 	defer r.http.CloseIdleConnections()
 	if left := time.Until(r.rests); left > 0 {
 		return "", fmt.Errorf("the relays asked for a pause, of which %v is left", left)
 	}
+	var pause time.Duration // the shortest demanded; 0: none
 	for _, u := range r.urls {
 		if jwt, err = r.credentialsFrom(ctx, u); err == nil {
+			r.refusals = 0
 			return jwt, nil
 		}
+		var busy *busyError
+		if !errors.As(err, &busy) {
+			continue
+		}
+		if pause > 0 {
+			pause = min(pause, busy.after)
+			break
+		}
+		pause = busy.after
+	}
+	if pause > 0 {
+		r.refusals++
+		r.rests = time.Now().Add(retryafter.Pause(pause, r.refusals))
 	}
 	return "", err
 }
@@ -166,6 +181,15 @@ func (r *realAgent) credentialsFrom(ctx context.Context, base string) (string, e
 	var answer agents.Credentials
 	err = r.post(ctx, base+"/agent/credentials", agents.Proof{Challenge: challenge.Challenge, NKey: r.key.Public(), Signature: signature}, &answer)
 	return answer.JWT, err
+}
+
+// mostPause is the longest pause that a relay may demand.
+const mostPause = 5 * time.Minute
+
+// A busyError is a busy relay's refusal, with the pause that it demands.
+type busyError struct {
+	error
+	after time.Duration
 }
 
 func (r *realAgent) post(ctx context.Context, address string, body, answer any) error {
@@ -187,10 +211,11 @@ func (r *realAgent) post(ctx context.Context, address string, body, answer any) 
 		return err
 	}
 	if response.StatusCode != http.StatusOK {
-		if after := retryafter.Of(response.Header, time.Minute); after > 0 {
-			r.rests = time.Now().Add(after - rand.N(time.Second))
+		err := fmt.Errorf("%s: HTTP %d: %s", address, response.StatusCode, data)
+		if after := retryafter.Of(response.Header, mostPause); after > 0 {
+			return &busyError{err, after}
 		}
-		return fmt.Errorf("%s: HTTP %d: %s", address, response.StatusCode, data)
+		return err
 	}
 	return json.Unmarshal(data, answer)
 }

@@ -75,7 +75,8 @@ func (a *API) serveCredentials(w http.ResponseWriter, r *http.Request) {
 		a.busy(w, after)
 		return
 	}
-	defer done()
+	completed := true // a refusal for a wrong request is completed work
+	defer func() { done(completed) }()
 	var proof Proof
 	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, MaxBody)).Decode(&proof); err != nil {
 		authn.WriteJSON(w, http.StatusBadRequest, map[string]string{"error": "body is not JSON with challenge, nkey and signature"})
@@ -104,6 +105,7 @@ func (a *API) serveCredentials(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if err != nil {
+		completed = false
 		a.Log.Error("host-agent credentials refused", "tenant", host.Tenant, "host", host.Host, "error", err)
 		why := "NATS does not accept this tenant's account now; try again"
 		if errors.Is(err, registry.ErrStoreAway) {

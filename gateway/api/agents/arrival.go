@@ -47,16 +47,16 @@ const loginTime = 2 * broker.DialTimeout
 // has responded to the host-agent's login.
 type login struct {
 	net.Conn
-	done func() // ends the arrival; may be called repeatedly
+	done func(completed bool) // ends the arrival; may be called repeatedly
 
 	// Used only by Read.
 	seen bool   // the server has responded
 	tail []byte // end of the bytes read before the response
 }
 
-func newLogin(server net.Conn, done func()) *login {
-	late := time.AfterFunc(loginTime, done)
-	return &login{Conn: server, tail: []byte{'\n'}, done: func() { late.Stop(); done() }}
+func newLogin(server net.Conn, done func(completed bool)) *login {
+	late := time.AfterFunc(loginTime, func() { done(false) })
+	return &login{Conn: server, tail: []byte{'\n'}, done: func(completed bool) { late.Stop(); done(completed) }}
 }
 
 // pong is the server's response to the PING that follows a host-agent's login. It is
@@ -72,7 +72,7 @@ func (l *login) Read(p []byte) (n int, err error) {
 	l.tail = append(l.tail, p[:n]...)
 	if err != nil || bytes.Contains(l.tail, pong) {
 		l.seen, l.tail = true, nil
-		l.done()
+		l.done(err == nil)
 		return n, err
 	}
 	l.tail = append([]byte(nil), l.tail[max(0, len(l.tail)-len(pong)):]...)
@@ -81,6 +81,6 @@ func (l *login) Read(p []byte) (n int, err error) {
 
 // Close implements [net.Conn].
 func (l *login) Close() error {
-	l.done()
+	l.done(false)
 	return l.Conn.Close()
 }

@@ -35,7 +35,7 @@ func TestLoginCountsUntilItsAnswer(t *testing.T) {
 			t.Parallel()
 			server, ours := net.Pipe()
 			ended := 0
-			l := newLogin(ours, func() { ended++ })
+			l := newLogin(ours, func(bool) { ended++ })
 			p := make([]byte, 512)
 			for i, text := range test.server {
 				go func() {

@@ -31,6 +31,10 @@ func (a *API) serveNATS(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "this relay is cut off from the majority of its cluster; try another", http.StatusServiceUnavailable)
 		return
 	}
+	if idle && a.logins.Crowded() { // an idle connection can wait
+		a.busy(w, idleRetry)
+		return
+	}
 	admitted, over := a.Caller.Limits.ConnectAgent(host, a.Caller.Address(r))
 	if over != nil {
 		a.Caller.TooMany(w, over, a.HostLine("", host, r, ""))
@@ -51,6 +55,9 @@ func (a *API) serveNATS(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// idleRetry is the time after which a host-agent may request an idle connection again.
+const idleRetry = 30 * time.Second
+
 // arrive opens a connection to the NATS server when it is this login's turn. On failure
 // it responds with an error and returns nil.
 func (a *API) arrive(w http.ResponseWriter, r *http.Request, host auth.Enrolment) net.Conn {
@@ -61,7 +68,7 @@ func (a *API) arrive(w http.ResponseWriter, r *http.Request, host auth.Enrolment
 	}
 	server, err := a.openNATS(r.Context(), host)
 	if err != nil {
-		done()
+		done(false)
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		return nil
 	}
