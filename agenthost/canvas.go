@@ -8,8 +8,8 @@ import (
 	"ahprelay/ahp"
 )
 
-// canvasPrefix stands at the beginning of an open canvas's channel. The rest of the
-// channel is not the instance's id.
+// canvasPrefix begins the channel of each open canvas. A new ID follows, not the
+// canvas's instance ID.
 const canvasPrefix = "ahp-canvas:/"
 
 // A canvas is an open instance: an interface that the agent has opened and that

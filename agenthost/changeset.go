@@ -42,7 +42,7 @@ type changesetInfo struct {
 	Capabilities json.RawMessage `json:"capabilities"`
 }
 
-// changeOperations are the operations on changes.
+// changeOperations are what clients may do with the changes of a scripted agent's session.
 const changeOperations = `[{"id":"commit","label":"Commit","scopes":["changeset"],"status":"idle","_meta":{"` + messageMeta + `":true}},` +
 	`{"id":"pull-request","label":"Create Pull Request","scopes":["changeset"],"status":"idle"},` +
 	`{"id":"revert","label":"Revert","scopes":["resource"],"confirmation":"This gives {0} the content that it had before.","status":"idle"}]`

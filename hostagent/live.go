@@ -442,7 +442,8 @@ func refuseLive(w http.ResponseWriter, status int, why string) {
 	http.Error(w, why, status)
 }
 
-// A usage holds the permitted uses of a canvas.
+// A usage holds what a client may do with a canvas or preview by URL: look at it with GET
+// and HEAD, use it with any method, and open WebSockets.
 type usage struct{ look, use, sockets bool }
 
 // allows returns the permitted uses of a canvas: the client's permissions,

@@ -46,7 +46,8 @@ const (
 	// answerSize is the approximate size of a packet with answers.
 	answerSize = 64 << 10
 
-	// maxAsked bounds a relay's unanswered requests for bodies.
+	// maxAsked bounds how many bodies a relay may have requested from the host-agent
+	// without an answer yet.
 	maxAsked = 1 << 17
 )
 

@@ -441,7 +441,8 @@ func (m *mux) flushBatch(b []byte) []byte {
 	return b
 }
 
-// piece sends as much of a frame as fits into one record.
+// piece appends one record to b: as much of the item's frame as size and the stream's
+// credit permit.
 func (m *mux) piece(s *stream, it *item, b []byte, size int) []byte {
 	n := min(len(it.frame), s.credit, size)
 	b = slices.Grow(b, n+4*binary.MaxVarintLen64)

@@ -50,7 +50,7 @@ func TestHostRequestsNeedCapabilities(t *testing.T) {
 				}
 				got := w.host(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":%q,"params":{"channel":%q}}`, i, need.method, uri))
 				if seen := w.took(); verdict(got) != want || seen != event {
-					t.Errorf("%s of a client that has declared %s, strict %v: %s %s; want %s %s", need.method, declared, strict, got, seen, want, event)
+					t.Errorf("the host's %s to a client that has declared %s, strict %v: the gate returns %s and reports %q; want %s and %q", need.method, declared, strict, got, seen, want, event)
 				}
 				if got != "pass" {
 					checkAnswer(t, got, i)

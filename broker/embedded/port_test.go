@@ -158,6 +158,6 @@ func TestOneLoginMakesAnAccount(t *testing.T) {
 	s.accounts.mu.Lock()
 	defer s.accounts.mu.Unlock()
 	if _, left := s.accounts.building[account]; left {
-		t.Error("the first fetch of a made account is still remembered; want it forgotten")
+		t.Error("the resolver still notes the first fetch although the server has the account; want no note")
 	}
 }

@@ -125,7 +125,7 @@ func (w *writer) run(ctx context.Context) {
 func (w *writer) flushAll(ctx context.Context) { _ = w.flushOnce(ctx, true) }
 
 // errReading reports that the store has not been read completely yet.
-var errReading = errors.New("the store is being read")
+var errReading = errors.New("this relay is still reading the region's store")
 
 // flushOnce writes all changes, or, unless all is set, without client counts.
 func (w *writer) flushOnce(ctx context.Context, all bool) error {

@@ -122,7 +122,7 @@ func TestCanvasWithThePort(t *testing.T) {
 	if got := p.text("#canvas"); strings.Contains(got, "expired") || strings.Contains(got, "mallory") {
 		t.Errorf("the console shows %s for the canvas; want no error", got)
 	}
-	// Through the port, the canvas can still navigate within its own content.
+	// A message from the canvas on the port may still open a page of the canvas's own content.
 	f.leave(`(() => {
 		const real = MessagePort.prototype.postMessage;
 		MessagePort.prototype.postMessage = function (...args) {

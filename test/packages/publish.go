@@ -154,7 +154,7 @@ func (p *publishing) packages() error {
 		}
 	}
 	if len(p.npm.has) != len(made) || p.npm.twice > 0 || !strings.Contains("ahp-host-agent ahp-connect", p.npm.last) {
-		return fmt.Errorf("npm has %d packages, the last is %s, %d came twice; want %d, each once, and the programs behind their platforms", len(p.npm.has), p.npm.last, p.npm.twice, len(made))
+		return fmt.Errorf("npm has %d packages, the one published last is %s, and %d were published again; want %d, 0 again, and last a program, after its packages for each platform", len(p.npm.has), p.npm.last, p.npm.twice, len(made))
 	}
 	return nil
 }
