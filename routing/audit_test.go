@@ -386,37 +386,72 @@ func (c *RelayConn) audit(rest bool) error {
 	return c.stream.audit(c.relay.cfg.QueueLimit, rest)
 }
 
-// CountAnswers returns how many bodies that a relay has requested are in a host-agent's packet.
-func CountAnswers(packet []byte) (n int) {
+// CountAnswers returns how many bodies that a relay has requested are in a host-agent's packet. It
+// returns an error for a packet that it cannot read, because a wrong count would mislead the model.
+func CountAnswers(packet []byte) (n int, err error) {
 	f := link.Fields{B: packet[:max(0, len(packet)-bodySum)]} // without the checksum
 	if version, kind := f.Byte(), f.Byte(); version == 0 || kind != 1 {
-		return 0 // a packet of the handshake, or without records
+		return 0, nil // a packet of the handshake, or without records
 	}
 	for range 3 { // skips epoch, number and released number
 		f.Uvarint()
 	}
-	for len(f.B) > 0 && !f.Bad {
+	for len(f.B) > 0 {
 		kind, _ := recordKind(f.Byte()), f.Uvarint()
-		switch kind {
-		case recordBody:
+		if kind == recordBody {
 			n++
-			f.Bytes()
-		case recordFrame, recordWatch, recordReport:
-			f.Bytes()
-		case recordChunkRef:
-			f.Uvarint()
-		case recordFragment, recordClose, recordChunk:
-			f.Uvarint()
-			f.Bytes()
-		case recordCredit:
-			f.Uvarint()
-		case recordRefs:
-			for entries := f.Uvarint(); entries > 0; entries-- {
-				if _, _, err := readBodyList(&f, nil, 1<<40); err != nil || readConnSet(&f, func(uint64) {}) != nil {
-					return n
-				}
-			}
+		}
+		err := skipRecord(kind, &f)
+		if err == nil && f.Bad {
+			err = link.ErrBadPacket
+		}
+		if err != nil {
+			return n, fmt.Errorf("a host-agent's record with the kind %d: %w", kind, err)
 		}
 	}
-	return n
+	return n, nil
+}
+
+// skipRecord reads the fields behind the number in a host-agent's record.
+func skipRecord(kind recordKind, f *link.Fields) error {
+	switch kind {
+	case recordOpened, recordUnwatch, recordGone, recordReady, recordProbe, recordFlushed, recordDrop, recordMoved:
+	case recordCredit, recordChunkRef:
+		f.Uvarint()
+	case recordFrame, recordWatch, recordBody, recordFeed, recordReport, recordTold:
+		f.Bytes()
+	case recordClose, recordChunk, recordFed:
+		f.Uvarint()
+		f.Bytes()
+	case recordFragment:
+		if f.Uvarint()&fragmentFed != 0 {
+			f.Uvarint()
+		}
+		f.Bytes()
+	case recordPlace:
+		f.Uvarint()
+		f.Uvarint()
+		f.Bytes()
+	case recordRefs, recordTagged:
+		return skipEntries(f, kind == recordTagged)
+	default:
+		return errors.New("unknown")
+	}
+	return nil
+}
+
+func skipEntries(f *link.Fields, tagged bool) error {
+	for entries := f.Uvarint(); entries > 0 && !f.Bad; entries-- {
+		if _, _, err := readBodyList(f, nil, 1<<40); err != nil {
+			return err
+		}
+		conns := 0
+		if err := readConnSet(f, func(uint64) { conns++ }); err != nil {
+			return err
+		}
+		if tagged && conns > 0 {
+			new(entryTags).read(f, conns, func(b, _ []byte, _ bool) []byte { return b })
+		}
+	}
+	return nil
 }

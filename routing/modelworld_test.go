@@ -84,7 +84,11 @@ func (w *modelWorld) tap(from, subject string, data []byte) {
 	defer w.mu.Unlock()
 	if strings.HasPrefix(from, "agent") {
 		if strings.HasSuffix(subject, ".up") {
-			w.answers += routing.CountAnswers(data)
+			n, err := routing.CountAnswers(data)
+			w.answers += n
+			if w.broken == nil {
+				w.broken = err
+			}
 		}
 		if w.seen != nil {
 			w.seen(subject, data)
