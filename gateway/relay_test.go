@@ -71,7 +71,7 @@ func TestStartRelayFails(t *testing.T) {
 		{"cluster size of one", func(c *RelayConfig) { c.ClusterListen, c.ClusterSize = "127.0.0.1:0", 1 }, []string{"--cluster-size 1", "2 or more"}},
 		{"cluster smaller than its list", func(c *RelayConfig) {
 			c.ClusterListen, c.ClusterRoutes, c.ClusterSize = "127.0.0.1:0", []string{"10.0.0.1:6222", "10.0.0.2:6222"}, 2
-		}, []string{"cluster of 2", "name 3"}},
+		}, []string{"cluster of 2", "make 3"}},
 		{"NATS URL of another kind", func(c *RelayConfig) { c.NATSURL = "http://127.0.0.1:1" },
 			[]string{"http://127.0.0.1:1", "nats://, tls://"}},
 		{"no NATS server", func(c *RelayConfig) { c.NATSURL = "nats://127.0.0.1:1" },

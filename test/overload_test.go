@@ -353,7 +353,7 @@ func TestAgentStopsBehindWhatTheHostSaid(t *testing.T) {
 	conn := host.conn("a", 0)
 	thaw := network.freeze()
 	defer thaw()
-	const messages = 60
+	const messages = 25 // a busy machine, too, delivers them before the host-agent gives up
 	for i := range messages {
 		if err := conn.say(note("ahp-session:/1", i, 100<<10)); err != nil {
 			t.Fatal(err)
