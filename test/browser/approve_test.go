@@ -21,14 +21,17 @@ const (
 )
 
 // records makes the page record its answers to approvals in window.answers. While
-// window.slow is true, the page's requests for files wait.
+// window.slow is true, the page's requests for files wait; while window.holding is, its
+// answers do.
 func (p *page) records() {
 	p.t.Helper()
-	eval[any](p, `window.answers = []; window.slow = false; window.slowReads = []; (() => {
+	eval[any](p, `Object.assign(window, { answers: [], slow: false, slowReads: [], holding: false, held: [] }); (() => {
 		const send = WebSocket.prototype.send;
 		WebSocket.prototype.send = function (data) {
-			if (String(data).includes('"chat/toolCallConfirmed"')) answers.push(data);
-			if (slow && String(data).includes('"resourceRead"')) slowReads.push(() => send.call(this, data));
+			const answer = String(data).includes('"chat/toolCallConfirmed"');
+			const waits = answer && holding ? held : slow && String(data).includes('"resourceRead"') ? slowReads : null;
+			if (answer) answers.push(data);
+			if (waits) waits.push(() => send.call(this, data));
 			else send.call(this, data);
 		};
 	})(); null`)
@@ -248,10 +251,15 @@ func TestAnswerOfAnotherEndsAPress(t *testing.T) {
 	p.say(`approve {"toolInput":"make test"}`)
 	p.await(allows)
 	q.await(allows)
-	both := fmt.Sprintf("document.querySelector(%s).click(); null", js(allows))
-	eval[any](p, both)
-	eval[any](q, both)
-	for _, one := range []*page{p, q} {
+	both := []*page{p, q}
+	for _, one := range both {
+		eval[any](one, fmt.Sprintf("window.holding = true; document.querySelector(%s).click(); null", js(allows)))
+		one.holds("an answer that waits", "held.length === 1")
+	}
+	for _, one := range both {
+		eval[any](one, "window.holding = false; held.forEach((send) => send()); null")
+	}
+	for _, one := range both {
 		one.wants(lastTurn+" .parts", "Done, as you allowed.")
 		one.wants(lastTurn+" .tool", "Answered: Allow Once")
 	}
