@@ -83,11 +83,12 @@ func newFamily(t *testing.T, one, two *Relay, name string, root asks) *family {
 	f.links["link"] = f.link(root)
 	f.links["link of the token"] = f.link(bearer(someone, f.tokens["token"]))
 	for _, relay := range []*Relay{one, two} {
-		got, said := follow(t, one, one.URL()+"/s#"+f.links["link"])
-		if got.Token == "" {
-			t.Fatalf("link at %s: %s", relay.URL(), said)
-		}
-		f.tokens["token of the link"] = got.Token
+		var got followed
+		await(t, func() bool { // until the relay knows the link
+			got, _ = follow(t, relay, relay.URL()+"/s#"+f.links["link"])
+			return got.Token != ""
+		})
+		f.tokens["token of the link at "+relay.URL()] = got.Token
 	}
 	mallory := newPhone(t, one)
 	if status, said := mallory.setUp("#" + f.invite(root, name+"-mallory")); status != http.StatusOK {
