@@ -48,7 +48,7 @@ func TestFirstPhoneTakesFewSteps(t *testing.T) {
 	p.shot("people-setup")
 	does("tap: Sign in")
 	p.click("#form button")
-	p.wants("#who", "owner, level own")
+	p.wants("#who", "owner, may own all this")
 	p.wants("#next", "host-agent up "+s.url)
 	p.await("#code")
 	if p.shows("#in") {
@@ -176,7 +176,7 @@ func TestInstalledProgramsPairAndServe(t *testing.T) {
 	link := s.firstRelay()
 	p.do(phone(), chromedp.Navigate(link))
 	p.click("#form button")
-	p.wants("#who", "owner, level own")
+	p.wants("#who", "owner, may own all this")
 	code, fingerprint := s.joins(p, installed)
 	p.admits(code, fingerprint)
 	p.hostIs(hostName, "online")
@@ -198,7 +198,7 @@ func sees(t *testing.T, p *page) {
 	p.await("#invited svg.qr")
 	p.wants("#invited button", "Copy")
 	p.wants("#invites", "bob")
-	p.wants("#invites", "by owner")
+	p.wants("#invites", "may talk to agents · all hosts · by owner")
 	if got := eval[string](p, overflows); got != "" {
 		t.Errorf("on a phone, these elements do not fit:\n%s", got)
 	}
@@ -243,7 +243,7 @@ func signsIn(t *testing.T, s *site) {
 	p.enter("#sub", "ann")
 	p.enter("#group", "dev")
 	p.click("button")
-	p.wants("#who", "level talk")
+	p.wants("#who", "may talk to agents")
 	p.wants("#hosts", hostName)
 	if at := eval[string](p, "location.href"); at != s.url+"/device" {
 		t.Errorf("the address is %s; want /device without the identity provider's answer", at)
@@ -323,7 +323,7 @@ func secondDevice(t *testing.T, p *page, s *site) {
 	p.click("#level [value=talk]")
 	p.shot("people-approve-device")
 	p.click("#decide button[type=submit]")
-	second.wants("#who", "owner, level talk")
+	second.wants("#who", "owner, may talk to agents")
 	second.wants("#hosts", hostName)
 
 	token := second.later("(async () => (await import('/pages/keys.js')).accessToken())()")
@@ -338,7 +338,7 @@ func secondDevice(t *testing.T, p *page, s *site) {
 	}
 
 	p.until("two devices", patience, func() bool { return eval[int](p, "document.querySelectorAll('#devices li').length") == 2 })
-	p.wants("#devices", "level talk")
+	p.wants("#devices", "may talk to agents")
 	p.shot("people-devices")
 	eval[any](p, "document.querySelector('#hosts button').mark = 'the same', 0")
 	eval[any](p, "[...document.querySelectorAll('#devices li')].find((li) => !li.textContent.includes('this one')).querySelector('button').click()")

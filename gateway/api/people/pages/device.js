@@ -1,5 +1,5 @@
 import { begin, begun, call, forget, newKeys, send, signIn, stored } from './keys.js';
-import { deviceName, levelChoice, linkToSend, make, qrCode, say } from './words.js';
+import { deviceName, hostWords, levelChoice, levelWords, linkToSend, make, qrCode, say } from './words.js';
 
 const at = (id) => document.getElementById(id);
 const wait = (seconds) => new Promise((resolve) => setTimeout(resolve, seconds * 1000));
@@ -141,7 +141,7 @@ async function refresh() {
   const me = await call('GET', 'api/me');
   const command = `host-agent up ${new URL('..', import.meta.url).href.replace(/\/$/, '')}`;
   if (changed('next', command)) at('next').replaceChildren(...linkToSend(command, true));
-  at('who').textContent = `Signed in as ${me.subject}, level ${me.level}`;
+  at('who').textContent = `Signed in as ${me.subject}, may ${levelWords(me.level)}`;
   list('hosts', me.hosts.map(({ host, state }) => ({ host, state })), 'None yet.', (host) => {
     const open = make('button', 'Open', { type: 'button' });
     open.addEventListener('click', () => openHost(host.host));
@@ -151,7 +151,7 @@ async function refresh() {
   list('shares', shares, 'Nothing.', (share) => {
     const end = make('button', 'Take back', { type: 'button' });
     end.addEventListener('click', () => takeBack(share));
-    return make('li', [make('b', `${share.host} ${share.session}`), make('div', `${share.level}, by ${share.by}, until ${time(share.expires)}; ${share.watching.length} of ${share.people} there now`, { class: 'dim' }), end]);
+    return make('li', [make('b', `${share.host} ${share.session}`), make('div', `may ${levelWords(share.level)}; by ${share.by}, until ${time(share.expires)}; ${share.watching.length} of ${share.people} there now`, { class: 'dim' }), end]);
   });
   const { devices } = await call('GET', 'api/devices');
   known = { me, devices };
@@ -159,7 +159,7 @@ async function refresh() {
     const own = device.id === me.device;
     const remove = make('button', own ? 'Sign out' : 'Remove', { type: 'button' });
     remove.addEventListener('click', () => removeDevice(device, own));
-    return make('li', [make('b', device.name || device.id), own ? ' (this one)' : '', make('div', `${device.subject}, ${device.level ? `level ${device.level}, ` : ''}last here ${time(device.seen)} from ${device.place}`, { class: 'dim' }), remove]);
+    return make('li', [make('b', device.name || device.id), own ? ' (this one)' : '', make('div', `${device.subject}, ${device.level ? `may ${levelWords(device.level)}; ` : ''}last here ${time(device.seen)} from ${device.place}`, { class: 'dim' }), remove]);
   });
   at('team').hidden = !me.owner;
   if (me.owner) await showTeam(me);
@@ -177,7 +177,7 @@ async function showTeam(me) {
   const { people } = await call('GET', 'api/people');
   list('people', people, 'Nobody.', (person) => {
     const devices = `${person.devices} device${person.devices === 1 ? '' : 's'}`;
-    const about = [person.level, `hosts ${person.hosts.join(', ')}`, devices, person.lastSeen && `last here ${time(person.lastSeen)}`, person.issuer && `by ${person.issuer}`, person.trouble];
+    const about = [`may ${levelWords(person.level)}`, hostWords(person.hosts), devices, person.lastSeen && `last here ${time(person.lastSeen)}`, person.issuer && `by ${person.issuer}`, person.trouble];
     const inside = [make('b', person.name ? `${person.name} (${person.subject})` : person.subject), person.subject === me.subject ? ' (you)' : '', make('div', about.filter(Boolean).join(' · '), { class: 'dim' })];
     if (person.subject !== me.subject) {
       const remove = make('button', 'Remove', { type: 'button' });
@@ -190,7 +190,7 @@ async function showTeam(me) {
   list('invites', invites, 'None.', (invite) => {
     const end = make('button', 'Withdraw', { type: 'button' });
     end.addEventListener('click', () => withdraw(invite));
-    return make('li', [make('b', invite.subject), make('div', `${invite.level} · hosts ${invite.hosts.join(', ')} · by ${invite.by || 'the operator'}, until ${time(invite.expires)}`, { class: 'dim' }), end]);
+    return make('li', [make('b', invite.subject), make('div', `may ${levelWords(invite.level)} · ${hostWords(invite.hosts)} · by ${invite.by || 'the operator'}, until ${time(invite.expires)}`, { class: 'dim' }), end]);
   });
   const { since, lines } = await call('GET', 'api/audit');
   if (!changed('audit', lines)) return;

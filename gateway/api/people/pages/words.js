@@ -10,9 +10,15 @@ const levels = {
   look: 'look at sessions', talk: 'talk to agents', approve: 'approve what agents do', operate: 'operate hosts: terminals, files', own: 'own all this, and invite others',
 };
 
+/** What a level permits, in words. */
+export const levelWords = (level) => levels[level] ?? level;
+
+/** Names a person's hosts, in which * stands for any characters. */
+export const hostWords = (hosts) => (hosts.includes('*') ? 'all hosts' : `hosts ${hosts.join(', ')}`);
+
 /** Returns a choice of the named levels, by default of all. Other labels the empty value. */
 export function levelChoice(group, names = Object.keys(levels), checked = '', other = '') {
-  return [...(other ? [['', other]] : []), ...names.map((name) => [name, levels[name] ?? name])].map(([value, label]) => (
+  return [...(other ? [['', other]] : []), ...names.map((name) => [name, levelWords(name)])].map(([value, label]) => (
     make('label', [make('input', [], { type: 'radio', name: group, value, ...(value === checked && { checked: '' }) }), ` ${label}`], { class: 'choice' })));
 }
 
