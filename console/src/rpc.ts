@@ -53,8 +53,8 @@ export function afterClose(closeCode: number): AfterClose {
  * Returns the wait before an attempt, in ms. Half of it is random, so the clients of a failed relay do
  * not all return at the same time.
  */
-export function backoff(attempt: number, random = Math.random): number {
-  const most = Math.min(longestDelay, firstDelay * 2 ** attempt);
+export function backoff(attempt: number, random = Math.random, longest = longestDelay): number {
+  const most = Math.min(longest, firstDelay * 2 ** attempt);
   return most / 2 + random() * most / 2;
 }
 

@@ -3,6 +3,7 @@
 
 import type { Account } from './accounts';
 import { t } from './language';
+import { backoff } from './rpc';
 
 declare const HIGHLIGHT_WORKER: string;
 
@@ -20,9 +21,45 @@ const policy: Policy = (globalThis as { trustedTypes?: { createPolicy(name: stri
   },
 }) ?? { createScriptURL: (url: string) => url };
 
-/** Registers the service worker, which caches the page so that it opens without a network. */
-export function registerWorker(): void {
-  navigator.serviceWorker?.register(policy.createScriptURL('/sw.js')).catch(() => {}); // the page also works without it
+const longestPause = 600_000; // ms
+
+/** Registers the service worker, which caches the page so that it opens without a network. A failed install is tried again. */
+export async function registerWorker(): Promise<void> {
+  for (let attempt = 0; 'serviceWorker' in navigator; attempt++) {
+    try {
+      const worker = await activated(await navigator.serviceWorker.register(policy.createScriptURL('/sw.js')));
+      if (!navigator.serviceWorker.controller) worker.postMessage('claim'); // a page that was loading while the worker claimed its pages
+      return;
+    } catch {
+      await pause(backoff(attempt, Math.random, longestPause)); // the page also works without it
+    }
+  }
+}
+
+/** Waits for a time, or until the network is back. */
+async function pause(ms: number): Promise<void> {
+  await new Promise<void>((resolve) => {
+    const over = () => {
+      clearTimeout(timer);
+      removeEventListener('online', over);
+      resolve();
+    };
+    const timer = setTimeout(over, ms);
+    addEventListener('online', over);
+  });
+}
+
+/** Returns a registration's worker when it is active. Without a network, the browser gives up a new one. */
+async function activated({ active, waiting, installing }: ServiceWorkerRegistration): Promise<ServiceWorker> {
+  const worker = active ?? waiting ?? installing;
+  return new Promise((resolve, reject) => {
+    const look = () => {
+      if (worker?.state === 'activated') resolve(worker);
+      if (!worker || worker.state === 'redundant') reject(new Error(t`The browser does not keep this page’s service worker.`));
+    };
+    worker?.addEventListener('statechange', look);
+    look();
+  });
 }
 
 /** The scope of an account's service worker. No page has an address there. */
@@ -32,15 +69,7 @@ export const scopeOf = ({ name }: Account) => `/accounts/${encodeURIComponent(na
 export async function registerFor(account: Account): Promise<ServiceWorkerRegistration> {
   const script = `${forAccounts}${encodeURIComponent(account.name)}&${new URLSearchParams({ relay: `${account.relay}/` })}`;
   const made = await navigator.serviceWorker.register(policy.createScriptURL(script), { scope: scopeOf(account) });
-  const worker = made.active ?? made.waiting ?? made.installing;
-  if (worker && worker.state !== 'activated') {
-    await new Promise<void>((resolve, reject) => {
-      worker.addEventListener('statechange', () => {
-        if (worker.state === 'activated') resolve();
-        if (worker.state === 'redundant') reject(new Error(t`The browser does not keep this page’s service worker.`));
-      });
-    });
-  }
+  await activated(made);
   return made;
 }
 

@@ -4,11 +4,20 @@ package browser_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"io"
+	"log"
 	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"strings"
+	"sync/atomic"
 	"testing"
 
+	"github.com/chromedp/cdproto/cdp"
+	cdppage "github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
 )
 
@@ -126,6 +135,37 @@ func (p *page) readsOffline(s *site) {
 	s.proxy.restore()
 	p.wants("#status-text", "Live")
 	p.holds("the present state", "!document.querySelector('#past')")
+}
+
+// TestPageIsKeptAfterAFailedInstall fails the first install of the service worker, as a
+// bad network does. The page tries again without a reload. A page that the worker could
+// not claim, because it was loading, asks to be claimed.
+func TestPageIsKeptAfterAFailedInstall(t *testing.T) {
+	t.Parallel()
+	p := newPage(t)
+	s := startRelayFor(t, stackConfig{})
+	target, err := url.Parse(s.url)
+	must(t, err)
+	relay, installs := httputil.NewSingleHostReverseProxy(target), atomic.Int32{}
+	relay.ErrorLog = log.New(io.Discard, "", 0) // requests end with their page
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/favicon.svg" && r.Header.Get("Sec-Fetch-Dest") == "empty" && installs.Add(1) == 1 {
+			http.Error(w, "the network fails", http.StatusBadGateway)
+			return
+		}
+		relay.ServeHTTP(w, r)
+	}))
+	t.Cleanup(front.Close)
+	p.do(desktop(), chromedp.Navigate(front.URL))
+	p.holds("the page to be kept", "navigator.serviceWorker.controller !== null")
+	if got := installs.Load(); got != 2 {
+		t.Errorf("the service worker was installed %d times; want 2", got)
+	}
+	eval[any](p, "window.before = true; null")
+	p.do(func(ctx context.Context, target *chromedp.Target) (chromedp.Void, error) {
+		return cdp.Call(ctx, target, cdppage.Reload, cdppage.ReloadParams{IgnoreCache: new(true)})
+	})
+	p.holds("the page to be claimed", "!window.before && navigator.serviceWorker.controller !== null")
 }
 
 // TestSignedInDeviceNeedsNoToken signs a device in. After that, the page connects without a

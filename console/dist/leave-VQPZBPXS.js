@@ -1,1 +1,0 @@
-import{a,b,c}from"./chunk-VCVW2NTI.js";import"./chunk-WSEH5I6Z.js";import"./chunk-YM7ETBRM.js";import"./chunk-LH5HOXQG.js";import"./chunk-3BFUOQKL.js";import"./chunk-EQCIA3V7.js";import"./chunk-OQA3IIWB.js";import"./chunk-C2LRGT6L.js";import"./chunk-V4YDVFYL.js";import"./chunk-HHILSEUX.js";import"./chunk-SGAC4UHJ.js";export{a as leave,b as leaveAll,c as sweep};

@@ -1,1 +1,0 @@
-import{a,b,c,d}from"./chunk-WSEH5I6Z.js";import"./chunk-OQA3IIWB.js";import"./chunk-C2LRGT6L.js";import"./chunk-V4YDVFYL.js";import"./chunk-HHILSEUX.js";import"./chunk-SGAC4UHJ.js";export{a as Conflict,d as Leaving,c as forgetKeys,b as lives};

@@ -1,1 +1,0 @@
-import{a,b,c}from"./chunk-5VF3SHIJ.js";import"./chunk-7WBNMQA2.js";import"./chunk-QHEHVUMM.js";import"./chunk-26WMZINT.js";import"./chunk-WSEH5I6Z.js";import"./chunk-EQCIA3V7.js";import"./chunk-OQA3IIWB.js";import"./chunk-C2LRGT6L.js";import"./chunk-V4YDVFYL.js";import"./chunk-HHILSEUX.js";import"./chunk-SGAC4UHJ.js";export{c as LeftAll,b as LeftHere,a as WakeAt};

@@ -1,1 +1,0 @@
-import{a,b,c}from"./chunk-VQ7D5DC5.js";import"./chunk-QHEHVUMM.js";import"./chunk-26WMZINT.js";import"./chunk-EQCIA3V7.js";import"./chunk-V4YDVFYL.js";import"./chunk-HHILSEUX.js";import"./chunk-SGAC4UHJ.js";export{b as Asks,c as CameraView,a as Lend};

@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-72ADPVI4.js";import"./chunk-7WBNMQA2.js";import"./chunk-QHEHVUMM.js";import"./chunk-26WMZINT.js";import"./chunk-EQCIA3V7.js";import"./chunk-V4YDVFYL.js";import"./chunk-HHILSEUX.js";import"./chunk-SGAC4UHJ.js";export{b as Code,a as Share};

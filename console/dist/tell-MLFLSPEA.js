@@ -1,1 +1,0 @@
-import{a,b,c,d,e}from"./chunk-YM7ETBRM.js";import"./chunk-LH5HOXQG.js";import"./chunk-3BFUOQKL.js";import"./chunk-EQCIA3V7.js";import"./chunk-OQA3IIWB.js";import"./chunk-C2LRGT6L.js";import"./chunk-V4YDVFYL.js";import"./chunk-HHILSEUX.js";import"./chunk-SGAC4UHJ.js";export{a as forgetDetails,b as keepDetails,c as setDetails,d as tell,e as tellAll};
