@@ -177,10 +177,10 @@ func TestReaderFindsLostFrames(t *testing.T) {
 		then []byte
 		want string
 	}{
-		"lost":     {action(3), "behind action 1 came 3"},
-		"repeated": {action(1), "behind action 1 came 1"},
-		"changed":  {changed, "behind action 1 came"},
-		"other":    {appendFrame(nil, opText, []byte("{}")), "behind action 1 came"},
+		"lost":     {action(3), "after action 1, the reader received action 3"},
+		"repeated": {action(1), "after action 1, the reader received action 1"},
+		"changed":  {changed, "after action 1, the reader received"},
+		"other":    {appendFrame(nil, opText, []byte("{}")), "after action 1, the reader received"},
 		"closed":   {appendFrame(nil, opClose, append([]byte{0x03, 0xf5}, "why"...)), "closed with 1013 why"},
 	} {
 		r := newReader(t, AHP)
