@@ -6,7 +6,8 @@ import { person, remembered } from './app';
 import * as device from './device';
 import { forgetKeys } from './left';
 import { forgetPins } from './pins';
-import { forget, wayHere } from './push';
+import { wayHere } from './look';
+import { forget } from './push';
 import { isRegistered } from './registered';
 import { forgetDetails } from './tell';
 

@@ -2,7 +2,7 @@
 
 import './style.css';
 import { render } from 'preact';
-import { look } from './push';
+import { look } from './look';
 import { app } from './app';
 import { media } from './dom';
 import { elsewhere } from './pins';

@@ -3,8 +3,9 @@
 // each further account has its own registration. at is '' for the page's own account, or "@work" for a
 // further one.
 
-import { accountOf, accounts } from './accounts';
-import { app, requests } from './app';
+import { accountOf } from './accounts';
+import { requests } from './app';
+import { flag, wayHere } from './look';
 import { isRegistered } from './registered';
 import { forgetTarget, keepTarget, renew, targetOf } from './renewed';
 import { fromBase64url } from './sealed/bytes';
@@ -13,23 +14,16 @@ import { deviceName } from './words';
 import * as told from './told';
 import { t } from './language';
 
-const flag = (at: string) => `told-on-this-device${at}`; // id of this browser's notification target; if it is missing, there is none
-
 /** Reports whether this browser has push notifications. On a phone the page must be installed. */
 export function possible(): boolean {
   return 'serviceWorker' in navigator && 'PushManager' in globalThis && 'Notification' in globalThis;
-}
-
-/** The id of this browser's notification target, or ''. */
-export function wayHere(at: string): string {
-  return localStorage.getItem(flag(at)) ?? '';
 }
 
 /**
  * Returns the service worker's registration for an account. The one of the page's own account also caches the
  * page.
  */
-async function registration(at: string): Promise<ServiceWorkerRegistration> {
+export async function registration(at: string): Promise<ServiceWorkerRegistration> {
   const account = accountOf(at);
   if (!at) return navigator.serviceWorker.ready;
   if (!account) throw new Error(gone()); // a different tab has removed it
@@ -78,7 +72,7 @@ export async function turnOn(at: string, details: boolean): Promise<void> {
 }
 
 /** Gives an account's relay and its sealed hosts the present subscription, if the browser has renewed it. */
-async function renewed(at: string): Promise<void> {
+export async function renewed(at: string): Promise<void> {
   const id = wayHere(at);
   if (!id || !possible() || Notification.permission !== 'granted') return;
   const here = await registration(at);
@@ -111,27 +105,4 @@ export async function forget(at: string): Promise<void> {
   await (await here?.pushManager.getSubscription())?.unsubscribe();
   if (account) await here?.unregister();
   await erased;
-}
-
-const lookEvery = 20_000; // ms
-
-/**
- * Reports to the relays that the page is in view, so they send no notification here. It also handles renewed
- * subscriptions, until each account's relay has answered.
- */
-export function look(): void {
-  const due = new Set(['', ...accounts().map((a) => `@${a.name}`)]);
-  const catchUp = () => { if (app.token) for (const at of [...due]) { due.delete(at); renewed(at).catch(() => due.add(at)); } };
-  catchUp();
-  navigator.serviceWorker?.addEventListener('message', ({ data }) => {
-    if (typeof data?.renewed !== 'string') return;
-    due.add(data.renewed);
-    catchUp();
-  });
-  for (const { name } of accounts()) if (wayHere(`@${name}`)) registration(`@${name}`).then((r) => r.update()).catch(() => {}); // no page load updates these workers
-  setInterval(() => {
-    catchUp();
-    if (document.hidden || !app.token) return;
-    for (const at of ['', ...accounts().map((a) => `@${a.name}`)]) if (wayHere(at) || told.known(at)?.ways?.length) requests.relayAt(at, 'POST', 'api/notify/looking').catch(() => {});
-  }, lookEvery);
 }

@@ -3,6 +3,7 @@
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { accountPart, accounts } from '../accounts';
 import { app, links, nav } from '../app';
+import { wayHere } from '../look';
 import * as push from '../push';
 import { setDetails } from '../tell';
 import * as told from '../told';
@@ -45,7 +46,7 @@ export function Told({ now }: { now: number }) {
     const timer = setInterval(() => { if (!document.hidden) look(); }, lookEvery);
     return () => clearInterval(timer);
   }, [app.token, at]);
-  const ways = array(known?.ways).filter((w) => w?.id !== push.wayHere(at));
+  const ways = array(known?.ways).filter((w) => w?.id !== wayHere(at));
   const all = accounts().map((a): [string, string] => [`@${a.name}`, a.name]);
   return (
     <Dialog title={t`Notifications`} id="told" onClose={close}>
@@ -86,10 +87,10 @@ async function turnOnAll(all: string[], details: boolean): Promise<string> {
 function ThisDevice({ at, known }: { at: string; known: Settings }) {
   const [details, setDetailed] = useState(true);
   const work = useWork();
-  const way = array(known.ways).find((w) => w?.id && w.id === push.wayHere(at));
+  const way = array(known.ways).find((w) => w?.id && w.id === wayHere(at));
   const all = ['', ...accounts().map((a) => `@${a.name}`)];
-  const off = all.filter((a) => (a === at ? !way : !push.wayHere(a)));
-  const forgotten = push.wayHere(at) !== '' && !way;
+  const off = all.filter((a) => (a === at ? !way : !wayHere(a)));
+  const forgotten = wayHere(at) !== '' && !way;
   return (
     <section class="part" aria-labelledby="told-here">
       <div class="row"><h3 id="told-here">{t`This device`}</h3><Badge tone={way ? way.paused ? 'wait' : 'ok' : ''}>{way ? way.paused ? t`paused` : t`on` : t`off`}</Badge></div>

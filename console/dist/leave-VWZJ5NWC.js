@@ -1,1 +1,0 @@
-import{a,b,c}from"./chunk-IHAIRFGD.js";import"./chunk-K6JOPQNY.js";import"./chunk-UY6ZCQMM.js";import"./chunk-AIVRGAB3.js";import"./chunk-BV7ALTKJ.js";import"./chunk-Y7EODMH5.js";import"./chunk-HCMJNOTU.js";import"./chunk-EU3CTPAE.js";import"./chunk-YJV32NCJ.js";import"./chunk-AX7XSQ5T.js";import"./chunk-SGAC4UHJ.js";export{a as leave,b as leaveAll,c as sweep};
