@@ -16,7 +16,7 @@ import { Composer, openTurn } from './composer';
 import { FirstPane } from './asked';
 import { later } from './later';
 import { folderOf } from './order';
-import { serversNeed, serversOf } from './servers';
+import { serversNeed, serversOf } from './served';
 import * as told from '../told';
 import { treeOf } from './tree';
 import { toEdits, toQuestion } from './keys';
