@@ -9,7 +9,7 @@ import { t } from './language';
  * The state of a piece of a request: the user can see it, it is loading, or the reason why it cannot be
  * shown.
  */
-export type State = 'shown' | 'loading' | { why: string };
+export type State = 'shown' | 'loading' | { why: string; press?: string }; // press: the label of the button that may help
 
 /** A piece of a request. A piece that is a reference has an id, and is visible once it is loaded. */
 export interface Piece { id: string; here: boolean; why?: string }
@@ -77,6 +77,7 @@ export const assessing = t`The host is still assessing the risk.`;
 export interface Offer {
   allow: 'press' | 'hold' | 'no';
   why: string; // why allowing is not offered
+  press?: string; // the label of the button that may help
 }
 
 /**
@@ -87,9 +88,10 @@ export function offerOf(call: ToolCall, stateOf: (id: string) => State, goesOn: 
   const risk = riskOf(call).kind;
   for (const piece of piecesOf(call)) {
     const state: State = piece.why ? { why: piece.why } : piece.here ? 'shown' : stateOf(piece.id);
-    if (state !== 'shown') return { allow: 'no', why: state === 'loading' ? t`It is still loading.` : state.why };
+    if (state === 'loading') return { allow: 'no', why: t`It is still loading.`, press: t`Try again` };
+    if (state !== 'shown') return { allow: 'no', ...state };
   }
-  if (risk === 'loading' && !goesOn) return { allow: 'no', why: assessing };
+  if (risk === 'loading' && !goesOn) return { allow: 'no', why: assessing, press: t`Decide without it` };
   return { allow: risk === 'danger' || risk === 'loading' ? 'hold' : 'press', why: '' };
 }
 

@@ -4,6 +4,7 @@ package browser_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -58,12 +59,12 @@ func (p *page) stopsTimers(ms int) {
 func (p *page) sentAnswers() int { return eval[int](p, "window.answers.length") }
 
 // mayNot waits until the page shows why as the reason against allowing the request. It
-// fails the test if the page offers to allow it.
-func (p *page) mayNot(why string) {
+// fails the test if the page offers to allow it, or not the buttons presses.
+func (p *page) mayNot(why string, presses ...string) {
 	p.t.Helper()
 	p.wants(approval+" .why", why)
-	p.wants(approval+" .question", "Read it first")
-	p.wants(approval+" .question", "Skip")
+	buttons := "[...document.querySelectorAll(" + js(approval+" .question button") + ")].map((b) => b.textContent).join()"
+	p.holds(why+" with the buttons that help", buttons+" === "+js(strings.Join(append(presses, "Skip"), ",")))
 	if eval[bool](p, fmt.Sprintf("[...document.querySelectorAll(%s)].some((b) => b.textContent.includes('Allow') || b.matches('.primary, .hold'))", js(approval+" button"))) {
 		p.t.Errorf("the page offers to allow the request, although: %s; want only refusals", why)
 	}
@@ -90,20 +91,20 @@ func TestUnreadRequestIsNotAllowed(t *testing.T) {
 
 	// The host refuses to return the file with the command.
 	p.say(`approve {"toolInput":{"uri":"file:///demo/none.sh"}}`)
-	p.mayNot("The input could not be read")
+	p.mayNot("The input could not be read", "Try again")
 	if got := p.text(approval + " pre"); got != "" {
 		t.Errorf("an input that the host does not give is shown as %q; want no text", got)
 	}
 	p.seen("approve-unread")
-	p.press(approval+" .question button", "Read it first")
-	p.mayNot("The input could not be read")
+	p.press(approval+" .question button", "Try again")
+	p.mayNot("The input could not be read", "Try again")
 	p.press(approval+" .question button", "Skip")
 	p.wants(lastTurn+" .parts", "Then not.")
 
 	// The host's answer with the file takes long.
 	eval[any](p, "window.slow = true; null")
 	p.say(`approve {"toolInput":{"uri":"file:///demo/shop/session.go"}}`)
-	p.mayNot("still loading")
+	p.mayNot("still loading", "Try again")
 	eval[any](p, "window.slow = false; slowReads.forEach((read) => read()); null")
 	p.wants(approval+" pre", "newSession")
 	p.click(allows)
@@ -111,7 +112,7 @@ func TestUnreadRequestIsNotAllowed(t *testing.T) {
 
 	// The file with the command is empty.
 	p.say(`approve {"toolInput":{"uri":"demo-blob:/0"}}`)
-	p.mayNot("It is empty.")
+	p.mayNot("It is empty.", "Try again")
 	p.press(approval+" .question button", "Skip")
 	p.wants(lastTurn+" .parts", "Then not.")
 
@@ -123,9 +124,9 @@ func TestUnreadRequestIsNotAllowed(t *testing.T) {
 
 	// The change is too large for a comparison. The page shows the new text alone.
 	p.say(`approve {"invocationMessage":"Write","edits":{"items":[{"after":{"uri":"file:///demo/big","content":{"uri":"demo-blob:/1000001"}}}]}}`)
-	p.mayNot("too large to compare")
+	p.mayNot("too large to compare", "Show it without comparing")
 	p.seen("approve-large")
-	p.press(approval+" .question button", "Read it first")
+	p.press(approval+" .question button", "Show it without comparing")
 	p.wants(approval+" .edit", "more lines")
 	p.click(allows)
 	p.wants(lastTurn+" .parts", "Done, as you allowed.")
@@ -137,7 +138,7 @@ func TestUnreadRequestIsNotAllowed(t *testing.T) {
 		many += fmt.Sprintf(`,{"after":{"uri":"file:///demo/f%d","content":{"uri":"demo-blob:/70"}}}`, i)
 	}
 	p.say(`approve {"invocationMessage":"Write","edits":{"items":[` + many[1:] + `]}}`)
-	p.mayNot("Some of it has not loaded.")
+	p.mayNot("Some of it has not loaded.", "Read it first")
 	p.press(approval+" .question button", "Read it first")
 	p.click(allows)
 	p.wants(lastTurn+" .parts", "Done, as you allowed.")
@@ -168,7 +169,7 @@ func TestLateRiskStopsAPress(t *testing.T) {
 	}
 
 	p.say(`approve {"toolInput":"make clean","riskAssessment":{"kind":"judge","status":"loading"}}`)
-	p.mayNot("still assessing the risk")
+	p.mayNot("still assessing the risk", "Decide without it")
 	p.seen("approve-assessing")
 	steer(danger)
 	p.await(holds)

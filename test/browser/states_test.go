@@ -250,6 +250,7 @@ func (p *page) looks() {
 	p.click("[aria-label=Work] .chip")
 	p.wants("#beside .diff", "func newSession(now time.Time)")
 	p.wants("#beside", "2 files, 0 looked at")
+	p.holds("the lines of a difference side by side to be one line high", `document.querySelector("#beside .diff.sides .pair")?.getBoundingClientRect().height < 40`)
 	p.seen("changes")
 	p.do(forms[2].size)
 	p.holds("long changed lines to wrap on a tablet", `getComputedStyle(document.querySelector("#beside .diff:not(.sides) .code")).whiteSpace === "pre-wrap"`)

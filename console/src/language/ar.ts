@@ -209,6 +209,8 @@ export default {
   'Hold for a second to allow.': 'اضغط مطولًا ثانية واحدة للسماح.',
   'The keyboard opens a dialog to confirm.': 'تفتح لوحة المفاتيح مربع حوار للتأكيد.',
   'Read it first': 'اقرأه أولًا',
+  'Show it without comparing': 'عرضه دون مقارنة',
+  'Decide without it': 'القرار دون انتظار التقييم',
   'Edit first': 'عدّل أولًا',
   'sent: {0}…': 'أُرسل: {0}…',
   'Keep holding…': 'واصل الضغط…',

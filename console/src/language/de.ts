@@ -209,6 +209,8 @@ export default {
   'Hold for a second to allow.': 'Zum Erlauben eine Sekunde halten.',
   'The keyboard opens a dialog to confirm.': 'Die Tastatur öffnet einen Dialog zur Bestätigung.',
   'Read it first': 'Zuerst lesen',
+  'Show it without comparing': 'Ohne Vergleich zeigen',
+  'Decide without it': 'Ohne sie entscheiden',
   'Edit first': 'Zuerst bearbeiten',
   'sent: {0}…': 'gesendet: {0} …',
   'Keep holding…': 'Weiter halten …',

@@ -209,6 +209,8 @@ export default {
   'Hold for a second to allow.': '1 秒間押し続けると許可されます。',
   'The keyboard opens a dialog to confirm.': 'キーボードでは確認画面が開きます。',
   'Read it first': '先に読む',
+  'Show it without comparing': '比較せずに表示',
+  'Decide without it': '評価を待たずに決める',
   'Edit first': '先に編集',
   'sent: {0}…': '送信済み: {0}…',
   'Keep holding…': '押し続けてください…',

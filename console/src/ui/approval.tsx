@@ -14,7 +14,7 @@ import { Markdown } from './markdown';
 import { Inside, pretty, useInput, type Props } from './toolparts';
 import { t } from '../language';
 
-const unread: State = { why: t`Some of it has not loaded.` };
+const unread: State = { why: t`Some of it has not loaded.`, press: t`Read it first` };
 
 /** Tracks how much of a request is loaded, and loads the rest. */
 function useReading(connected: boolean): { reading: Reading; stateOf: (id: string) => State; readFirst: () => void } {
@@ -156,7 +156,7 @@ function Answers({ turnId, call, title, offer, shown, input, connected, leaves, 
       {no && <p class="why" role="status">{offer.why}</p>}
       {offer.allow === 'hold' && <p class="dim" id={hint}>{t`Hold for a second to allow.`}{!isTouch() && !isNarrow() && ` ${t`The keyboard opens a dialog to confirm.`}`}</p>}
       <div class="answers">
-        {no ? <button type="button" disabled={!connected} onClick={readFirst}>{t`Read it first`}</button> : once.map((o, i) => allow(o, i === 0 ? 'primary' : ''))}
+        {no ? offer.press && <button type="button" disabled={!connected} onClick={readFirst}>{offer.press}</button> : once.map((o, i) => allow(o, i === 0 ? 'primary' : ''))}
         {deny.map((o) => <button key={o.id! + o.label} type="button" disabled={busy} onClick={() => decide(o, false)}>{text(o.label) || text(o.id)}</button>)}
       </div>
       {!no && (wider.length > 0 || edit) && (

@@ -1,22 +1,22 @@
-// Dialogs: new session, sign-in, rename, commands, connection check.
+// Dialogs: new session, sign-in, rename, commands.
 
 import { useRef, useState } from 'preact/hooks';
-import { accountOf, type Account } from '../accounts';
-import { conversation, hosts, nav, person, rights, sessions, view } from '../app';
+import type { Account } from '../accounts';
+import { conversation, nav, person, rights, sessions, view } from '../app';
 import type { Link } from '../link';
 import { text } from '../store';
 import type { AuthRequired, Resource } from '../ahp';
-import { Copy, Dialog } from './bits';
+import { Dialog } from './bits';
 import { nextOne, toQuestion } from './keys';
 import { later } from './later';
 import { groups } from './order';
 import { SessionActions, titleOf } from './session';
 import { Status } from './status';
-import { hostWord, mayDo, when } from '../words';
 import { t } from '../language';
 
 const AddAccount = later<{ first?: Account }>(() => import('./accounts').then((m) => m.AddAccount));
 const Find = later(() => import('./find').then((m) => m.Find));
+const Help = later<{ now: number }>(() => import('./check').then((m) => m.Help));
 const Lend = later(() => import('./lend').then((m) => m.Lend));
 const Mute = later<{ host: string; session: string; now: number }>(() => import('./told').then((m) => m.Mute));
 const NewSession = later(() => import('./newsession').then((m) => m.NewSession));
@@ -150,42 +150,6 @@ function Palette() {
       <ul id="palette-list" role="listbox" aria-label={t`Commands`} class="list">
         {found.map((c, i) => <li key={c.name + c.hint + i} id={`palette-${i}`} role="option" aria-selected={i === chosen} class="item" onClick={() => run(c)}><span class="row"><span class="name">{c.name}</span><span class="dim">{c.hint}</span></span></li>)}
       </ul>
-    </Dialog>
-  );
-}
-
-interface Check { what: string; ok: boolean | null; says: string }
-
-const connectionWords: Record<string, string> = {
-  none: t`not there`, connecting: t`being opened`, greeting: t`waiting for the host`, live: t`live`, retrying: t`lost, and tried again`, ended: t`ended`,
-};
-
-/** Checks each step of the connection to the host. */
-function checks(now: number): Check[] {
-  const { link, host } = view;
-  const hostInfo = hosts.get(host);
-  const account = accountOf(view.host);
-  const grant = rights.grantAt(view.host);
-  const stale = hosts.staleAt(view.host);
-  const state = link?.conn?.state;
-  const info = link?.conn?.info ?? {};
-  return [
-    { what: t`Network`, ok: navigator.onLine, says: navigator.onLine ? t`This device is online.` : t`This device is offline.` },
-    { what: t`Relay`, ok: !stale, says: stale ? person.accounts.of(account)?.why ?? hosts.note : t`${account?.relay.replace(/^https?:\/\//, '') ?? location.host} answers.` },
-    { what: t`Token`, ok: grant !== null, says: grant ? t`${text(grant.subject) || t`An unnamed user`} may ${mayDo(grant)}, until ${when(grant.expires, now)}.` : t`Not known.` },
-    { what: t`Host-agent`, ok: hostInfo ? hostInfo.state === 'online' : null, says: hostInfo ? t`${hostInfo.host} is ${hostWord(hostInfo.state)} since ${when(hostInfo.since, now)}${hostInfo.reason ? `: ${hostInfo.reason}` : ''}.` : t`No host is chosen.` },
-    { what: t`Host`, ok: link ? link.live && !hostInfo?.notAnsweringSince : null, says: link ? (hostInfo?.notAnsweringSince ? t`It has not answered since ${when(hostInfo.notAnsweringSince, now)}.` : t`The connection is ${connectionWords[state?.name ?? 'none'] ?? ''}${state && 'reason' in state && state.reason ? `: ${state.reason}` : ''}.`) : t`No host is chosen.` },
-    { what: t`Versions`, ok: link ? Boolean(info.protocolVersion) : null, says: t`AHP ${info.protocolVersion ?? t`not agreed`}; host ${[info.serverInfo?.name, info.serverInfo?.version ?? hostInfo?.hostVersion].filter(Boolean).join(' ') || t`unknown`}; agent ${hostInfo?.agentVersion ?? t`unknown`}.` },
-    { what: t`Updates`, ok: !link?.store.unknownCount, says: link?.store.unknownCount ? t`Unknown updates: ${[...link.store.unknown.keys()].join(', ')} (${link.store.unknownCount}).` : t`This page understands all updates.` },
-  ];
-}
-
-function Help({ now }: { now: number }) {
-  const all = checks(now);
-  return (
-    <Dialog title={t`Check`} id="help" onClose={close}>
-      <ul class="checks">{all.map((c) => <li key={c.what}><span class="badge" data-tone={c.ok === null ? '' : c.ok ? 'ok' : 'bad'}>{c.ok === null ? '–' : c.ok ? t`good` : t`bad`}</span><span class="name">{c.what}</span><span>{c.says}</span></li>)}</ul>
-      <div class="row start"><button type="button" class="primary" onClick={() => nav.retry()}>{t`Look again`}</button><Copy text={() => all.map((c) => `${c.ok === null ? '-' : c.ok ? t`good` : t`bad`}  ${c.what}: ${c.says}`).join('\n')} label={t`Copy all`} /></div>
     </Dialog>
   );
 }

@@ -68,15 +68,17 @@ export async function sideOf(side: Side | undefined): Promise<string> {
   return textOfRead(await requests.read(uri));
 }
 
+class TooLarge extends Error {}
+
 /** Returns an edit's differing lines. Large texts are compared only if whole is true. */
 async function compared(edit: FileEdit, whole: boolean): Promise<Line[]> {
   const [{ diffLines }, before, after] = await Promise.all([import('diff'), sideOf(edit.before), sideOf(edit.after)]);
   const large = Math.max(before.length, after.length) > mostText;
-  if (large && !whole) throw new Error(t`It is too large to compare here.`);
+  if (large && !whole) throw new TooLarge(t`It is too large to compare here.`);
   return linesOf((large ? undefined : diffLines(before, after, { timeout: 2000 })) ?? [{ removed: true, value: before }, { added: true, value: after }]);
 }
 
-interface Loaded { key: string; lines?: Line[]; why?: string }
+interface Loaded { key: string; lines?: Line[]; why?: string; press?: string }
 
 export function Diff({ edit, wide = false, reading }: { edit: FileEdit; wide?: boolean; reading?: Reading }) {
   const [loaded, setLoaded] = useState<Loaded>({ key: '' });
@@ -89,11 +91,11 @@ export function Diff({ edit, wide = false, reading }: { edit: FileEdit; wide?: b
     const done = (now: Loaded) => {
       if (gone) return;
       setLoaded(now);
-      report?.(id, now.why === undefined ? 'shown' : { why: t`A change cannot be shown: ${now.why}` });
+      report?.(id, now.why === undefined ? 'shown' : { why: t`A change cannot be shown: ${now.why}`, press: now.press });
     };
     if (loaded.key === key && loaded.lines) return;
     report?.(id, 'loading');
-    compared(edit, (reading?.round ?? 0) > 0).then((lines) => done({ key, lines }), (err) => done({ key, why: err.message }));
+    compared(edit, (reading?.round ?? 0) > 0).then((lines) => done({ key, lines }), (err) => done({ key, why: err.message, press: err instanceof TooLarge ? t`Show it without comparing` : t`Try again` }));
     return () => { gone = true; };
   }, [key, reading?.connected]);
   const { lines, why } = loaded.key === key ? loaded : {} as Loaded;

@@ -87,7 +87,7 @@ export const unpaired = () => app.hosts.all.filter((h) => links.get(h.host)?.unp
 /** Hosts to pair with, and agents that require a sign-in before they work. */
 export function SignInNotes() {
   const sealed = unpaired().map((h) => (
-    <button key={`sealed ${h.host}`} type="button" class="primary pair" data-pair={h.host} onClick={() => app.open({ kind: 'pair', host: h.host })}>
+    <button key={`sealed ${h.host}`} type="button" class="primary to-pair" data-pair={h.host} onClick={() => app.open({ kind: 'pair', host: h.host })}>
       <Icon name="key" /><span>{t`${h.host} is sealed: pair this device`}</span>
     </button>
   ));

@@ -97,7 +97,7 @@ export function useInput(value: ToolCall['toolInput'], round = 0, connected = tr
       const now = textOfRead(await requests.read(uri));
       if (!now.trim()) throw new Error(t`It is empty.`);
       done(now, 'shown');
-    })().catch((err) => done('', { why: t`The input could not be read: ${err.message}` }));
+    })().catch((err) => done('', { why: t`The input could not be read: ${err.message}`, press: t`Try again` }));
     return () => { gone = true; };
   }, [key, connected]);
   if (!uri) return { text: text(value), state: 'shown' };

@@ -1,1 +1,0 @@
-import{a,b,c,d}from"./chunk-K6JOPQNY.js";import"./chunk-HCMJNOTU.js";import"./chunk-EU3CTPAE.js";import"./chunk-YJV32NCJ.js";import"./chunk-AX7XSQ5T.js";import"./chunk-SGAC4UHJ.js";export{a as Conflict,d as Leaving,c as forgetKeys,b as lives};

@@ -1,1 +1,0 @@
-import{a,b,c}from"./chunk-E4R7S3X7.js";import"./chunk-ZPQDTTLV.js";import"./chunk-4LVIW3KJ.js";import"./chunk-26WMZINT.js";import"./chunk-K6JOPQNY.js";import"./chunk-HCMJNOTU.js";import"./chunk-EU3CTPAE.js";import"./chunk-ECXUPLTA.js";import"./chunk-YJV32NCJ.js";import"./chunk-AX7XSQ5T.js";import"./chunk-SGAC4UHJ.js";export{c as LeftAll,b as LeftHere,a as WakeAt};

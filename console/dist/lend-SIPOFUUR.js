@@ -1,1 +1,0 @@
-import{a,b,c}from"./chunk-PT5N66FC.js";import"./chunk-4LVIW3KJ.js";import"./chunk-26WMZINT.js";import"./chunk-ECXUPLTA.js";import"./chunk-YJV32NCJ.js";import"./chunk-AX7XSQ5T.js";import"./chunk-SGAC4UHJ.js";export{b as Asks,c as CameraView,a as Lend};

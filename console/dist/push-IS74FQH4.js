@@ -1,1 +1,0 @@
-import{c as a,d as b,e as c,f as d,g as e,h as f,i as g,j as h}from"./chunk-BNKVAGYN.js";import"./chunk-6EFFVQBE.js";import"./chunk-BV7ALTKJ.js";import"./chunk-ECXUPLTA.js";import"./chunk-YJV32NCJ.js";import"./chunk-AX7XSQ5T.js";import"./chunk-SGAC4UHJ.js";export{h as forget,d as permit,a as possible,b as registration,f as renewed,c as subscriptionAt,g as turnOff,e as turnOn};

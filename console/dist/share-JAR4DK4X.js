@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-4YLILDM6.js";import"./chunk-ZPQDTTLV.js";import"./chunk-4LVIW3KJ.js";import"./chunk-26WMZINT.js";import"./chunk-ECXUPLTA.js";import"./chunk-YJV32NCJ.js";import"./chunk-AX7XSQ5T.js";import"./chunk-SGAC4UHJ.js";export{b as Code,a as Share};

@@ -1,1 +1,0 @@
-import{a,b,c,d,e}from"./chunk-3B4DZXVZ.js";import"./chunk-HCMJNOTU.js";import"./chunk-EU3CTPAE.js";import"./chunk-BNKVAGYN.js";import"./chunk-6EFFVQBE.js";import"./chunk-BV7ALTKJ.js";import"./chunk-ECXUPLTA.js";import"./chunk-YJV32NCJ.js";import"./chunk-AX7XSQ5T.js";import"./chunk-SGAC4UHJ.js";export{a as forgetDetails,b as keepDetails,c as setDetails,d as tell,e as tellAll};
