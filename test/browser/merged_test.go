@@ -78,7 +78,7 @@ func firstLinkToMerge(t *testing.T, name, folder, allow string, command, environ
 	p.shot("merged-" + name + "-changes")
 	p.enter("#commit-message", "Note by the agent")
 	p.press("#beside .changes > .row button", "Commit")
-	p.wants("#beside", "Nothing has changed.")
+	p.wants("#beside", "0 files")
 	p.holds("no commit of nothing to be offered", "![...document.querySelectorAll('#beside .changes > .row button')].some((b) => b.textContent === 'Commit')")
 	p.shot("merged-" + name + "-committed")
 	if got := git(t, folder, "log", "--format=%s", "main"); got != "Note by the agent\nFirst" {
@@ -219,7 +219,7 @@ func TestFirstLinkToMergedChangeAtVSCode(t *testing.T) {
 	p.accessible("the question before a merge")
 	p.press("dialog[open] button", "Merge Changes")
 	p.until("the merge", patience, func() bool { return strings.Contains(git(t, main, "log", "--format=%s", "main"), "Note on a phone") })
-	p.wants("#beside", "Nothing has changed.")
+	p.wants("#beside", "0 files")
 	p.shot("merged-vscode-merged")
 	if got, err := os.ReadFile(filepath.Join(main, "note.txt")); err != nil || string(got) != "written-on-a-phone\n" {
 		t.Errorf("the merged file contains %q, %v; want written-on-a-phone", got, err)

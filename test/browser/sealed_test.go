@@ -370,6 +370,7 @@ func TestSealedHostIsReadWhileAway(t *testing.T) {
 	p.wants("#turns", "Done. 500 runs")
 	p.wants("#past", "As of")
 	p.wants("#past", "host offline")
+	p.wants(".looking", "answer when the host is online")
 	p.shot("sealed-away")
 	if asked := eval[string](p, `performance.getEntriesByType('resource').map((e) => e.name).filter((n) => n.includes('/remembered/session')).join(' ')`); !strings.Contains(asked, "?id=") || strings.Contains(asked, "uri=") {
 		t.Errorf("the page asks the relay for %s; want the session by its blind ID", asked)

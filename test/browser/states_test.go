@@ -267,7 +267,7 @@ func (p *page) looks() {
 	p.enter("#commit-message", "Sessions end")
 	p.click("#beside .changes > .row button")
 	p.wants("#beside", "Committed: Sessions end")
-	p.wants("#beside", "Nothing has changed.")
+	p.wants("#beside", "0 files")
 	p.click("#beside-hide")
 
 	p.say("terminal")
@@ -347,6 +347,7 @@ func (p *page) asks() {
 	p.t.Helper()
 	p.say("ask")
 	p.wants(lastTurn+" .ask", "What is the branch called?")
+	p.wants(lastTurn+" .ask", "Name is still needed.")
 	p.seen("ask")
 	if eval[bool](p, "!document.querySelector('.ask button.primary').disabled") {
 		p.t.Error("an incomplete answer can be sent; want the button disabled")
@@ -372,6 +373,13 @@ func (p *page) asks() {
 	p.wants(lastTurn+" .ask a", "Open example.com")
 	p.click(lastTurn + " .ask .answers button:last-child")
 	p.wants(lastTurn+" .parts", "You answered: decline")
+	p.do(forms[1].size)
+	p.say("ask")
+	p.wants(lastTurn+" .ask", "What is the branch called?")
+	p.holds("a form higher than the screen to begin at its top", `((ask, log) => ask.offsetHeight > log.clientHeight && Math.abs(ask.getBoundingClientRect().top - log.getBoundingClientRect().top) < 24)(document.querySelector(`+js(lastTurn+" .ask")+`), document.querySelector("#log"))`)
+	p.click(lastTurn + " .ask .answers button:last-child")
+	p.wants(lastTurn+" .parts", "You answered: decline")
+	p.do(forms[0].size)
 }
 
 // queues sends messages while the agent works: queued and steering.

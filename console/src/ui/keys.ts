@@ -11,8 +11,9 @@ export function nextOne(): void {
 /** Scrolls to the first question and focuses its first answer. Returns whether there is a question. */
 export function toQuestion(): boolean {
   const ask = document.querySelector('[data-ask]');
-  ask?.scrollIntoView({ block: 'nearest' });
-  ask?.querySelector<HTMLElement>('button:not(:disabled), input, textarea')?.focus();
+  const whole = ask?.closest('.ask') ?? ask;
+  whole?.scrollIntoView({ block: whole.clientHeight > (whole.closest('#log')?.clientHeight ?? 0) ? 'start' : 'nearest' });
+  ask?.querySelector<HTMLElement>('button:not(:disabled), input, textarea')?.focus({ preventScroll: true });
   return ask !== null;
 }
 

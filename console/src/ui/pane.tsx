@@ -114,7 +114,7 @@ function Changes({ channel, state }: { channel: string; state: ChangesetState })
           </li>
         ))}
       </ul>
-      {files.length === 0 && state.status !== 'computing' && <p class="empty">{t`Nothing has changed.`}</p>}
+      {files.length === 0 && !said && state.status !== 'computing' && <p class="empty">{t`Nothing has changed.`}</p>}
     </div>
   );
 }

@@ -55,7 +55,7 @@ function Form(props: AnswerProps & { questions: QuestionItem[] }) {
   const [entered, setEntered] = useState<Entered>(() => Object.fromEntries(questions.map((q) => [q.id, begin(q, request.answers?.[q.id])])));
   const set = (id: string, change: Input) => setEntered((had) => ({ ...had, [id]: { ...had[id], ...change } }));
   const url = safeUrl(request.url);
-  const missing = questions.some((q) => q.required && !answerFor(q, entered[q.id] ?? {}));
+  const missing = questions.find((q) => q.required && !answerFor(q, entered[q.id] ?? {}));
   const single = questions.length === 1 && questions[0].kind === 'single-select' && !questions[0].allowFreeformInput;
   const accept = (with_: Entered) => {
     const answers: Record<string, QuestionAnswer | undefined> = {};
@@ -69,9 +69,10 @@ function Form(props: AnswerProps & { questions: QuestionItem[] }) {
       {questions.map((q) => <Field key={q.id} q={q} entered={entered[q.id] ?? {}} set={(c) => set(q.id, c)} busy={busy}
         choose={single ? (id) => accept({ [q.id]: { value: id } }) : undefined} />)}
       <div class="answers">
-        {!single && <button type="submit" class="primary" disabled={busy || missing}>{questions.length ? t`Answer` : url ? t`Done` : t`Yes`}</button>}
+        {!single && <button type="submit" class="primary" disabled={busy || missing !== undefined}>{questions.length ? t`Answer` : url ? t`Done` : t`Yes`}</button>}
         <button type="button" disabled={busy} onClick={() => reply('decline')}>{questions.length ? t`Skip` : t`No`}</button>
       </div>
+      {missing && !single && <p class="dim">{rich`${<bdi>{text(missing.title) || text(missing.message)}</bdi>} is still needed.`}</p>}
       <Sent leaves={leaves} answer={answer} why={why} />
     </form>
   );

@@ -162,7 +162,7 @@ function Offered({ made, is }: { made: Pin; is: Name }) {
   const [said, setSaid] = useState('');
   return (
     <Dialog title={t`Use this host`} id="offered" onClose={close}>
-      <p>{rich`The other device admits this one to ${<strong>{nameIn(made)}</strong>}, as ${made.subject}, until ${when(new Date(made.end * 1000).toISOString())}.`}</p>
+      <p>{rich`The other device admits this one to ${<strong>{nameIn(made)}</strong>}, for ${made.subject}, until ${<span class="whole">{when(new Date(made.end * 1000).toISOString())}</span>}.`}</p>
       <p><span class="dim">{t`It may`}</span> <strong>{allows(made.level)}</strong></p>
       <Words of={is.words} id="host-words">{t`Does the other device show these words for the host?`}</Words>
       <p class="error" role="alert">{said}</p>

@@ -70,6 +70,7 @@ export function Session({ now }: { now: number }) {
       <Log key={`${app.host} ${session} ${chatUri}`} agent={agent} now={now} />
       {chat && rights.readOnly && <p id="looking" class="looking">{t`You can look at this, and change nothing. Good until ${when(rights.grantAt(app.host)?.expires, now)}.`}</p>}
       {chat && !rights.readOnly && chat.interactivity === 'read-only' && <p class="looking">{t`A different agent works here: you can only watch.`}</p>}
+      {!editable && !gone && !link?.live && !rights.readOnly && link?.seen(session)?.state && <p class="looking" role="status">{t`You can read this, and answer when the host is online.`}</p>}
       {editable && !rights.readOnly && editable.interactivity !== 'read-only' && <Composer key={place} chat={editable} />}
     </div>
   );
@@ -254,6 +255,18 @@ function Log({ agent, now }: { agent: string; now: number }) {
   const more = from > 0 || (live && chat?.turnsNextCursor);
 
   const toEnd = () => { at.current!.scrollTop = at.current!.scrollHeight; };
+  const formShown = useRef<string>(); // the form that was shown from its first field
+  /** Shows a waiting form from its start, once, if it is higher than the view. Otherwise it shows the end. */
+  const toFormOrEnd = () => {
+    const form = at.current!.querySelector<HTMLElement>('.ask:not(.answered)');
+    if (!form || form.dataset.request === formShown.current || form.offsetHeight <= at.current!.clientHeight) return toEnd();
+    formShown.current = form.dataset.request;
+    following.current = false;
+    form.scrollIntoView({ block: 'start' });
+    was.current = at.current!.scrollTop; // on a phone, the header stays
+    setAway(true);
+    noteAnchor();
+  };
   const left = () => at.current!.scrollHeight - at.current!.scrollTop - at.current!.clientHeight; // px to the end
   const show = (first: number, last: number) => setPart({ first: String(turns[first]?.id), n: last === turns.length ? Infinity : last - first });
   const scrolled = () => {
@@ -306,10 +319,10 @@ function Log({ agent, now }: { agent: string; now: number }) {
     earlier();
   }, [turns]);
   // Scrolls right after layout, before the observer below reports the new size.
-  useLayoutEffect(() => { if (following.current) toEnd(); });
+  useLayoutEffect(() => { if (following.current) toFormOrEnd(); });
   useEffect(() => {
     const resized = new ResizeObserver(() => { // by text, a phone's keyboard or an app
-      if (following.current) toEnd();
+      if (following.current) toFormOrEnd();
       if (app.sought === itsQuestion) again((n) => n + 1); // the changes in question are loading
     });
     resized.observe(at.current!);

@@ -276,8 +276,8 @@ export function Mute({ host, session, now }: { host: string; session: string; no
         ) : (
           <>
             <p>{rich`No notifications about ${<span class="name">{whole ? host : titleOf(host, session)}</span>}`}</p>
-            <div class="answers">{([[1, t`For an hour`], [8, t`For 8 hours`], [0, t`For good`]] as [number, string][]).map(([hours, label], i) => <button key={label} type="button" class={i === 0 ? 'primary' : ''} disabled={work.busy} onClick={() => until(hours)}>{label}</button>)}</div>
             <label class="check"><input type="checkbox" checked={whole} onChange={(e) => setWhole(e.currentTarget.checked)} /> {t`Everything on ${host}`}</label>
+            <div class="answers">{([[1, t`For an hour`], [8, t`For 8 hours`], [0, t`For good`]] as [number, string][]).map(([hours, label], i) => <button key={label} type="button" class={i === 0 ? 'primary' : ''} disabled={work.busy} onClick={() => until(hours)}>{label}</button>)}</div>
           </>
         )}
         <Said of={work} />

@@ -1,1 +1,0 @@
-import{a,b,c}from"./chunk-PYFHT7TO.js";import"./chunk-4ESIQLB4.js";import"./chunk-ZYD44IFC.js";import"./chunk-26WMZINT.js";import"./chunk-26K4VVVQ.js";import"./chunk-KILGHSZV.js";import"./chunk-OPLBBWS5.js";import"./chunk-SD2BYWLU.js";import"./chunk-F56P363A.js";import"./chunk-V6WWL3LR.js";import"./chunk-NFCTLSJD.js";export{c as LeftAll,b as LeftHere,a as WakeAt};

@@ -1,1 +1,0 @@
-import{a,b,c,d}from"./chunk-26K4VVVQ.js";import"./chunk-KILGHSZV.js";import"./chunk-OPLBBWS5.js";import"./chunk-F56P363A.js";import"./chunk-V6WWL3LR.js";import"./chunk-NFCTLSJD.js";export{a as Conflict,d as Leaving,c as forgetKeys,b as lives};

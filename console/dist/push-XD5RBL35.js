@@ -1,1 +1,0 @@
-import{c as a,d as b,e as c,f as d,g as e,h as f,i as g,j as h}from"./chunk-5MFOOVDB.js";import"./chunk-LCABBJ2E.js";import"./chunk-OEG3MDNL.js";import"./chunk-SD2BYWLU.js";import"./chunk-F56P363A.js";import"./chunk-V6WWL3LR.js";import"./chunk-NFCTLSJD.js";export{h as forget,d as permit,a as possible,b as registration,f as renewed,c as subscriptionAt,g as turnOff,e as turnOn};

@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-JSUUG4UX.js";import"./chunk-4ESIQLB4.js";import"./chunk-ZYD44IFC.js";import"./chunk-26WMZINT.js";import"./chunk-SD2BYWLU.js";import"./chunk-F56P363A.js";import"./chunk-V6WWL3LR.js";import"./chunk-NFCTLSJD.js";export{b as Code,a as Share};

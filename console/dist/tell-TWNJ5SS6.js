@@ -1,1 +1,0 @@
-import{a,b,c,d,e}from"./chunk-KOYJF2ZL.js";import"./chunk-KILGHSZV.js";import"./chunk-OPLBBWS5.js";import"./chunk-5MFOOVDB.js";import"./chunk-LCABBJ2E.js";import"./chunk-OEG3MDNL.js";import"./chunk-SD2BYWLU.js";import"./chunk-F56P363A.js";import"./chunk-V6WWL3LR.js";import"./chunk-NFCTLSJD.js";export{a as forgetDetails,b as keepDetails,c as setDetails,d as tell,e as tellAll};
