@@ -248,8 +248,15 @@ func (p *page) answersStayInView() {
 	p.swipes(row + " .answers button")
 	p.swipes(row + " .item")
 	p.click(row + " .item")
-	p.holds("the changes from their start", `(a => a.querySelector(".edit:first-child summary") === document.activeElement && a.querySelectorAll(".diff").length === 2 &&
-		a.getBoundingClientRect().top >= document.querySelector("#log").getBoundingClientRect().top - 1)(document.querySelector(`+js(lastTurn+" .approval")+`))`)
+	fromStart := `(a => a.querySelector(".edit:first-child summary") === document.activeElement && a.querySelectorAll(".diff").length === 2 &&
+		a.getBoundingClientRect().top >= document.querySelector("#log").getBoundingClientRect().top - 1)(document.querySelector(` + js(lastTurn+" .approval") + `))`
+	p.holds("the changes from their start", fromStart)
+	p.settles()
+	eval[any](p, "document.querySelector('.composer').style.marginTop = '20px', dispatchEvent(new Event('resize')), null")
+	p.settles()
+	if !eval[bool](p, fromStart) {
+		p.t.Error("a lower chat and a redraw hide the start; want it in view")
+	}
 	p.holds("the answers in view", "(b => b.top >= 0 && b.bottom <= innerHeight)(document.querySelector("+js(lastTurn+" .question")+").getBoundingClientRect())")
 	if got := eval[string](p, "location.hash"); strings.Contains(got, "turn=") {
 		p.t.Errorf("the address stays %s", got)

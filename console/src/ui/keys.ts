@@ -18,16 +18,16 @@ export function toQuestion(): boolean {
 }
 
 /**
- * If the first question is about changes of files, scrolls to these, and focuses the first. Returns whether
- * all of them are loaded, or undefined for a question of a different kind.
+ * If the first question is about changes of files, scrolls to these, and focuses the first. Returns the
+ * question, and whether all of them are loaded, or undefined for a question of a different kind.
  */
-export function toEdits(): boolean | undefined {
+export function toEdits(): { asked: Element; loaded: boolean } | undefined {
   const asked = document.querySelector('[data-ask]')?.closest('.approval');
   const edits = asked?.querySelector('.edits');
   if (!edits) return undefined;
   asked!.scrollIntoView({ block: 'start' });
   edits.querySelector('summary')?.focus({ preventScroll: true });
-  return !edits.querySelector('[aria-busy]');
+  return { asked: asked!, loaded: !edits.querySelector('[aria-busy]') };
 }
 
 function typing(target: EventTarget | null): boolean {

@@ -240,6 +240,7 @@ function Log({ agent, now }: { agent: string; now: number }) {
   const inner = useRef<HTMLDivElement>(null);
   const following = useRef(true); // keep the chat's end in view
   const was = useRef(0); // scrollTop
+  const start = useRef<Element | null>(null); // a question in view from its start, until the user scrolls
   const anchor = useRef({ id: '', top: 0 }); // the turn that keeps its place in the view
   const wanted = useRef(false); // the user wants older turns than those loaded
   const [away, setAway] = useState(false);
@@ -254,7 +255,14 @@ function Log({ agent, now }: { agent: string; now: number }) {
   const pending = ends ? link?.store.pending.filter((p) => p.channel === chatUri) ?? [] : [];
   const more = from > 0 || (live && chat?.turnsNextCursor);
 
-  const toEnd = () => { at.current!.scrollTop = at.current!.scrollHeight; };
+  const toEnd = () => {
+    const log = at.current!;
+    if (!start.current?.isConnected) log.scrollTop = log.scrollHeight;
+    else { // a scroll to the end would hide the start
+      start.current.scrollIntoView({ block: 'start' });
+      was.current = log.scrollTop;
+    }
+  };
   const formShown = useRef<string>(); // the form that was shown from its first field
   /** Shows a waiting form from its start, once, if it is higher than the view. Otherwise it shows the end. */
   const toFormOrEnd = () => {
@@ -273,6 +281,7 @@ function Log({ agent, now }: { agent: string; now: number }) {
     const log = at.current!;
     // Scrolling up stops following the end. A change caused by new text does not.
     const up = log.scrollTop < was.current;
+    if (Math.abs(log.scrollTop - was.current) > 1) start.current = null;
     if (Math.abs(log.scrollTop - was.current) > 4) { // on a phone, the header makes room
       const reads = following.current || up ? '' : 'down';
       const { dataset } = log.closest<HTMLElement>('.chat')!;
@@ -353,12 +362,14 @@ function Log({ agent, now }: { agent: string; now: number }) {
   useLayoutEffect(() => {
     if (!app.sought || !chat) return;
     if (app.sought === itsQuestion) {
-      const loaded = live ? toEdits() : undefined;
-      if (loaded !== undefined) {
-        following.current = loaded && left() < atEnd;
+      const edits = live ? toEdits() : undefined;
+      if (edits) {
+        start.current = edits.asked;
+        was.current = at.current!.scrollTop;
+        following.current = left() < atEnd;
         setAway(!following.current);
         noteAnchor();
-        if (loaded) app.arrived();
+        if (edits.loaded) app.arrived();
       } else if (live && (toQuestion() || array(chat.activeTurn?.responseParts).every((p) => !waitsForUser(p)))) app.arrived();
       return;
     }
@@ -407,7 +418,7 @@ function Log({ agent, now }: { agent: string; now: number }) {
         {!chat && online && !note && <div class="skeletons" aria-hidden="true">{[0, 1, 2].map((i) => <div key={i} class="skeleton"><i /><i /><i /></div>)}</div>}
         {note && <p id="chat-note" class="empty">{note}</p>}
       </div>
-      {away && <button id="to-end" type="button" onClick={() => { following.current = true; setPart(null); toEnd(); }}><Icon name="down" /> {t`Latest`}</button>}
+      {away && <button id="to-end" type="button" onClick={() => { following.current = true; start.current = null; setPart(null); toEnd(); }}><Icon name="down" /> {t`Latest`}</button>}
     </div>
   );
 }
