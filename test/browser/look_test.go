@@ -118,6 +118,18 @@ func (p *page) opensSheets() {
 	for _, name := range []string{"Model and settings", "Rename", "Host’s ports", "Find", "Usage"} {
 		sheet(name, func() { p.press(".chat-head .menu button", name) })
 	}
+	// Escape closes a sheet, and its event follows later. A sheet opened in between must stay.
+	p.press(".chat-head .menu button", "Rename")
+	p.await("dialog[open]")
+	eval[any](p, `(d => { d.dispatchEvent(new Event("cancel", { cancelable: true })); d.close();
+		[...document.querySelectorAll(".chat-head .menu button")].find((b) => b.textContent.includes("Find")).click(); return null })(document.querySelector("dialog[open]"))`)
+	p.await("#find[open]")
+	p.settles()
+	if p.count("#find[open]") == 0 {
+		p.t.Error("the late event of a closed sheet has closed the next one")
+	}
+	p.do(chromedp.KeyEvent(kb.Escape))
+	p.holds("Find to close", "document.querySelector('dialog[open]') === null")
 	p.click("#back")
 	sheet("Status", func() { p.click("#status-open") })
 	p.holds("the new session", `(b => b && (b.click(), true))([...document.querySelectorAll("#sessions button.item")].find((b) => b.textContent.includes("New session")))`)

@@ -45,8 +45,13 @@ export function Dialog({ title, id, onClose, children }: { title: string; id?: s
       node.close();
     };
   }, []);
+  const escaped = (e: Event) => { // a file chooser inside has such an event, too
+    if (e.target !== at.current) return;
+    gone.current = true;
+    onClose();
+  };
   return (
-    <dialog ref={at} id={id} class="sheet" aria-label={title} onClose={() => { if (!gone.current) onClose(); }} onMouseDown={(e) => { if (e.target === at.current) onClose(); }}>
+    <dialog ref={at} id={id} class="sheet" aria-label={title} onCancel={escaped} onClose={() => { if (!gone.current) onClose(); }} onMouseDown={(e) => { if (e.target === at.current) onClose(); }}>
       <div class="sheet-body">
         <header class="row"><h2>{title}</h2><button type="button" class="quiet round" aria-label={t`Close`} onClick={onClose}><Icon name="close" /></button></header>
         {children}

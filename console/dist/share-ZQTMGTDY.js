@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-3Z64VKUB.js";import"./chunk-XTMP5YTS.js";import"./chunk-3LYVHXQN.js";import"./chunk-26WMZINT.js";import"./chunk-L3ILY2QC.js";import"./chunk-OJJDEW3O.js";import"./chunk-OEYZJCMW.js";import"./chunk-C45FLVY5.js";export{b as Code,a as Share};
