@@ -3,6 +3,7 @@ package test
 import (
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -16,8 +17,8 @@ import (
 // first client's new token is revoked, and its page ends, too.
 func TestCanvasLastsAsLongAsItsClient(t *testing.T) {
 	t.Parallel()
-	soon := time.Now().Add(10 * time.Second)
-	short := func(c *auth.Client) { c.Expires, c.Subject = soon, "ann" }
+	soon := sync.OnceValue(func() time.Time { return time.Now().Add(15 * time.Second) }) // after the stack's start
+	short := func(c *auth.Client) { c.Expires, c.Subject = soon(), "ann" }
 	w, a, c, channel, b, base := liveApp(t, short)
 	other := w.clientWith("other", short)
 	page := w.browser()
