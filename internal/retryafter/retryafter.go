@@ -37,13 +37,10 @@ const Longest = 4 * time.Minute
 // Pause returns how long a client pauses that a busy server has refused, given the time
 // in the header and the number of consecutive refusals. After the first refusal, that is
 // the time less a random part of a second, because servers give whole seconds. Each
-// further refusal doubles the time, up to Longest, and the client returns at random within
-// it: if a crowd of refused clients returned soon, refusals would leave the server no time
-// for other work.
+// further refusal adds a random time. Its bound doubles, so that the pause is at most
+// Longest: if a crowd of refused clients returned soon, refusals would leave the server no
+// time for other work.
 func Pause(after time.Duration, refusals int) time.Duration {
-	if refusals <= 1 {
-		return after - rand.N(time.Second)
-	}
-	most := max(min(after<<min(refusals-1, 10), Longest), time.Second)
-	return most/4 + rand.N(most*3/4)
+	more := min(after<<min(max(refusals, 1)-1, 10), Longest) - after
+	return after - rand.N(time.Second) + rand.N(max(more, 1))
 }
