@@ -2,7 +2,6 @@ package hostagent
 
 import (
 	"bytes"
-	"math"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -35,7 +34,7 @@ type sharedPart struct {
 	class string
 	name  []byte // the name of class that relays see
 	plain []byte
-	epoch uint32 // counts as one of the client's epochs, so that it gets the part once
+	took  map[*sealing]bool // connections that got the part. Each gets it once
 
 	once   sync.Once // runs seal, which sets the fields below
 	key    []byte
@@ -64,10 +63,10 @@ func snapshotIn(message []byte, whole bool) (at, n int) {
 	return 0, 0
 }
 
-// part returns a part sealed for a class, or nil if the reader must get it in its own
-// stream.
-func (h *sealShares) part(class string, plain []byte) *sharedPart {
-	p := h.partOf(class, plain)
+// part returns a part sealed for the reader's class, or nil if the reader must get it in its
+// own stream.
+func (h *sealShares) part(s *sealing, plain []byte) *sharedPart {
+	p := h.partOf(s, plain)
 	if p == nil {
 		return nil
 	}
@@ -78,20 +77,21 @@ func (h *sealShares) part(class string, plain []byte) *sharedPart {
 	return p
 }
 
-// partOf returns the part, which may not be sealed yet, or nil if no epoch is left.
-func (h *sealShares) partOf(class string, plain []byte) *sharedPart {
+// partOf returns the part, which may not be sealed yet, or nil if the reader has got it.
+func (h *sealShares) partOf(s *sealing, plain []byte) *sharedPart {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, p := range h.parts.recent {
-		if p.class == class && bytes.Equal(p.plain, plain) {
-			return p
+		if p.class != s.class || !bytes.Equal(p.plain, plain) {
+			continue
 		}
+		if p.took[s] {
+			return nil
+		}
+		p.took[s] = true
+		return p
 	}
-	if h.epochs == math.MaxUint32 {
-		return nil
-	}
-	h.epochs++
-	p := &sharedPart{class: class, name: h.parts.name(class), plain: bytes.Clone(plain), epoch: h.epochs}
+	p := &sharedPart{class: s.class, name: h.parts.name(s.class), plain: bytes.Clone(plain), took: map[*sealing]bool{s: true}}
 	if h.parts.recent = append(h.parts.recent, p); len(h.parts.recent) > maxParts {
 		h.parts.recent = slices.Delete(h.parts.recent, 0, 1)
 	}
@@ -139,11 +139,10 @@ func (s *sealing) takeJoined(message []byte) (taken, due bool, err error) {
 	if n == 0 || s.line.moving.Load() != nil {
 		return false, false, nil
 	}
-	p := s.agent.seals.shared.part(s.class, message[at:at+n])
-	if p == nil || s.holds(p.epoch) {
+	p := s.agent.seals.shared.part(s, message[at:at+n])
+	if p == nil {
 		return false, false, nil
 	}
-	s.gave(p.epoch)
 	s.session.Give(len(p.bodies))
 	if _, due, err = s.line.now.Load().Notify(p.bodies); err != nil {
 		return true, due, err

@@ -520,3 +520,27 @@ func TestReadersShareTheStateTheyBeginWith(t *testing.T) {
 		}
 	})
 }
+
+// TestPartsTakeTheRoomOfNoEpoch gives a reader as many different parts as it stores keys. The
+// host-agent must not send the key in use again: the client would end the connection.
+func TestPartsTakeTheRoomOfNoEpoch(t *testing.T) {
+	inCrowd(t, three[:2], func(c *sealedCrowd, readers []*sharedReader) {
+		for range 5 {
+			c.say(0, readers...)
+		}
+		r, fill := readers[0], strings.Repeat("all work ", partLeast/8)
+		epoch := r.epoch()
+		for i := range sealed.MaxEpochs {
+			r.sock.toUs <- fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"result":{"snapshot":{"text":"%d %s"}}}`, i, i, fill)
+			synctest.Wait()
+			before := len(r.bodies)
+			if r.hear(); len(r.bodies) == before {
+				t.Fatal("an answer comes without a part; want one")
+			}
+		}
+		c.say(0, readers...)
+		if now := r.epoch(); now != epoch {
+			t.Errorf("the readers share epoch %d; want still %d", now, epoch)
+		}
+	})
+}
