@@ -3,15 +3,21 @@ package hostagent
 import (
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"log/slog"
+	"slices"
 	"testing"
 	"time"
 
+	"ahprelay/ahp"
 	"ahprelay/auth"
+	"ahprelay/auth/gate"
 	"ahprelay/broker/remember"
 	"ahprelay/broker/waiting"
 	waitbook "ahprelay/hostagent/waiting"
+	"ahprelay/internal/coalesce"
 	"ahprelay/internal/sealed"
+	"ahprelay/routing"
 )
 
 // A sealedShelf is a sealed host with a device of ada, who leaves items.
@@ -34,28 +40,45 @@ func newSealedShelf(t *testing.T, level auth.Access) *sealedShelf {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := &Agent{access: &access{tenant: "default", host: "laptop"}, cfg: Config{StateDir: t.TempDir(), Sealed: &Sealing{}, Log: slog.New(slog.DiscardHandler)}}
+	a := &Agent{
+		access: &access{tenant: "default", host: "laptop"}, audits: coalesce.New(auditEvery),
+		cfg: Config{StateDir: t.TempDir(), Sealed: &Sealing{}, Log: slog.New(slog.DiscardHandler)},
+	}
 	a.seals = &seals{agent: a, vault: v}
 	s := &sealedShelf{T: t}
 	if s.items, err = newWaitingItems(a); err != nil {
 		t.Fatal(err)
 	}
-	if s.paired, err = sealed.NewDevice(); err != nil {
-		t.Fatal(err)
-	}
-	if s.writer, err = sealed.NewDevice(); err != nil {
-		t.Fatal(err)
-	}
-	id := s.paired.Identity()
-	v.state.Devices = append(v.state.Devices, vaultDevice{Subject: "ada", Level: level, Seen: time.Now(), End: time.Now().Add(time.Hour), Key: id.Key[:], Verifier: id.Verifier[:]})
-	s.enter(s.writer, &waitbook.Vouch{Identity: id.Bytes()})
+	a.waiting = s.items
+	made := newDevices(t, 2)
+	s.paired, s.writer = made[0], made[1]
+	s.pair(s.paired, level)
+	s.enter(s.writer, &waitbook.Vouch{Identity: s.paired.Identity().Bytes()})
 	return s
+}
+
+// pair adds a device of ada to the vault.
+func (s *sealedShelf) pair(d *sealed.Device, level auth.Access) {
+	id, v := d.Identity(), s.items.agent.seals.vault
+	v.state.Devices = append(v.state.Devices, vaultDevice{Subject: "ada", Level: level, Seen: time.Now(), End: time.Now().Add(time.Hour), Key: id.Key[:], Verifier: id.Verifier[:]})
+}
+
+func newDevices(t *testing.T, n int) []*sealed.Device {
+	t.Helper()
+	made := make([]*sealed.Device, n)
+	for i := range made {
+		var err error
+		if made[i], err = sealed.NewDevice(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return made
 }
 
 // enter stores a device's keys for items.
 func (s *sealedShelf) enter(d *sealed.Device, vouch *waitbook.Vouch) {
 	s.Helper()
-	device := waitbook.Device{Subject: "ada", ID: d.Identity().Fingerprint().String(), Keys: base64.RawURLEncoding.EncodeToString(d.Identity().Bytes()), Vouch: vouch}
+	device := waitbook.Device{Subject: "ada", ID: d.Identity().Fingerprint().String(), Keys: keysText(d), Vouch: vouch}
 	if _, err := s.items.books().Enter(device); err != nil {
 		s.Fatal(err)
 	}
@@ -94,20 +117,57 @@ func (s *sealedShelf) judge(by *sealed.Device, change func(*waiting.Item), lie f
 	return d
 }
 
+// devices requests the keys of ada's devices inside the sealed connection of a device, which
+// gives its own. It returns the keys in the answer.
+func (s *sealedShelf) devices(paired, writer *sealed.Device) (keys []string) {
+	s.Helper()
+	c := &hostConn{agent: s.items.agent, open: routing.Open{Subject: "ada"}, policy: gate.NewPolicy(auth.AccessTalk, nil, nil, true)}
+	c.conn = &clientLine{seal: &sealing{identity: paired.Identity()}}
+	message := fmt.Appendf(nil, `{"jsonrpc":"2.0","id":1,"method":"relay/waitingKeys","params":{"keys":%q,"name":"phone"}}`, keysText(writer))
+	env, err := ahp.Peek(message)
+	if err != nil {
+		s.Fatal(err)
+	}
+	var answer struct{ Result WaitingKeys }
+	if err := json.Unmarshal(c.waitingKeys(s.items.books(), &env), &answer); err != nil {
+		s.Fatal(err)
+	}
+	for _, d := range answer.Result.Devices {
+		keys = append(keys, d.Keys)
+	}
+	return keys
+}
+
+func keysText(d *sealed.Device) string {
+	return base64.RawURLEncoding.EncodeToString(d.Identity().Bytes())
+}
+
+// TestRemovedDeviceReadsNoNewItems removes one of ada's two devices from a sealed host. The other
+// must no longer get its keys, because it would seal its items to the removed device too.
+func TestRemovedDeviceReadsNoNewItems(t *testing.T) {
+	t.Parallel()
+	s := newSealedShelf(t, auth.AccessTalk)
+	lost := newDevices(t, 2)
+	s.pair(lost[0], auth.AccessTalk)
+	if got := s.devices(lost[0], lost[1]); !slices.Equal(got, []string{keysText(s.writer), keysText(lost[1])}) {
+		t.Fatalf("the host has the keys %v; want those of both devices", got)
+	}
+	if err := s.items.agent.seals.remove(lost[0].Identity().Fingerprint().String(), true); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.devices(s.paired, s.writer); !slices.Equal(got, []string{keysText(s.writer)}) {
+		t.Errorf("after the removal, a device gets the keys %v; want its own alone", got)
+	}
+}
+
 // TestSealedHostJudgesItemsItself offers items to a sealed host. The relay's claims about
 // the author give no authority and take none. What no device of the host has signed is
 // refused, and leaves no entry in the journal.
 func TestSealedHostJudgesItemsItself(t *testing.T) {
 	t.Parallel()
 	s := newSealedShelf(t, auth.AccessTalk)
-	stranger, err := sealed.NewDevice()
-	if err != nil {
-		t.Fatal(err)
-	}
-	named, err := sealed.NewDevice()
-	if err != nil {
-		t.Fatal(err)
-	}
+	made := newDevices(t, 2)
+	stranger, named := made[0], made[1]
 	s.enter(named, nil)
 	if d := s.judge(s.writer, nil, nil); d.result.State != "" || d.open.Subject != "ada" || d.policy.Access != auth.AccessTalk || d.content.Text != "hello" {
 		t.Errorf("a true item is %+v as %+v", d.result, d.open)

@@ -335,11 +335,7 @@ func (d *delivering) author() (keys sealed.Identity, known bool, out string) {
 		if device, keys, known = d.items.book.Vouched(o.Item.Device); !known {
 			return keys, false, ""
 		}
-		identity, err := sealed.ReadIdentity(device.Vouch.Identity)
-		if err != nil {
-			return keys, false, ""
-		}
-		authority, err := sealed.Admit(a.seals.vault, a.seals.secret.Public(), identity, device.Vouch.Grants, time.Now())
+		authority, err := d.items.admit(&device)
 		if err != nil {
 			d.open = routing.Open{Subject: device.Subject, Token: device.ID}
 			return keys, true, err.Error()
@@ -349,6 +345,31 @@ func (d *delivering) author() (keys sealed.Identity, known bool, out string) {
 	}
 	d.open.ID = "waiting-" + o.Item.ID[:12]
 	return keys, known, out
+}
+
+// admit judges the grants of a sealed host's device as of now.
+func (w *waitingItems) admit(d *waitbook.Device) (*sealed.Authority, error) {
+	identity, err := sealed.ReadIdentity(d.Vouch.Identity)
+	if err != nil {
+		return nil, err
+	}
+	s := w.agent.seals
+	return sealed.Admit(s.vault, s.secret.Public(), identity, d.Vouch.Grants, time.Now())
+}
+
+// readers returns the devices that may read their person's new items: without those which a
+// sealed host no longer admits.
+func (w *waitingItems) readers(devices []waitbook.Device) (list []WaitingDevice) {
+	for i := range devices {
+		d := &devices[i]
+		if d.Vouch != nil {
+			if _, err := w.admit(d); err != nil {
+				continue
+			}
+		}
+		list = append(list, WaitingDevice{d.Keys, d.Name})
+	}
+	return list
 }
 
 // idOf returns the ID of a session in the author's items.
@@ -512,12 +533,9 @@ func (c *hostConn) waitingKeys(book *waitbook.Book, env *ahp.Envelope) []byte {
 		return ahp.AppendError(nil, env.ID, ahp.CodeInternalError, "the host-agent could not keep these keys", nil)
 	}
 	c.auditOften(connectsAtOnce, "waitingKeys", "")
-	given := WaitingKeys{Tenant: c.agent.tenant, Subject: c.open.Subject, Host: book.PublicKey()}
+	given := WaitingKeys{Tenant: c.agent.tenant, Subject: c.open.Subject, Host: book.PublicKey(), Devices: c.agent.waiting.readers(devices)}
 	if seal != nil {
 		given.Blind = book.Blind(d.Subject)
-	}
-	for _, d := range devices {
-		given.Devices = append(given.Devices, WaitingDevice{d.Keys, d.Name})
 	}
 	result, _ := json.Marshal(given) // all fields can be encoded
 	return ahp.AppendResult(nil, env.ID, result)
