@@ -189,6 +189,11 @@ func TestSealedHostJudgesItemsItself(t *testing.T) {
 			t.Errorf("%s is %+v, forged %v; want it refused as forged", what, d.result, d.forged)
 		}
 	}
+	begun := s.judge(stranger, nil, nil)
+	begun.had, begun.forged = true, false
+	if result, err := begun.judge(); err != nil || result.State != waiting.Unknown || !begun.forged {
+		t.Errorf("a stranger's item in place of a begun one is %+v, forged %v, %v; want it unknown and forged, so its entry stays", result, begun.forged, err)
+	}
 	if d := s.judge(s.writer, func(i *waiting.Item) { i.Expires = time.Now().Add(-time.Minute).UnixMilli() }, nil); d.result.State != waiting.Late {
 		t.Errorf("an item whose time is over is %+v, because the relay's clock is late", d.result)
 	}

@@ -385,6 +385,7 @@ func (d *delivering) idOf(session string) string {
 func (d *delivering) judge() (waiting.Result, error) {
 	o, a := d.offer, d.items.agent
 	keys, known, out := d.author()
+	d.forged = d.items.sealed() && !known
 	if known {
 		content, err := d.items.book.Secret().OpenLetter(&o.Item.Letter, o.Item.Head(a.tenant, a.host, d.open.Subject), keys.Verifier, hostName(d.items.book))
 		if err == nil {
@@ -409,7 +410,6 @@ func (d *delivering) judge() (waiting.Result, error) {
 	case out != "":
 		return waiting.Because(waiting.Refused, out), nil
 	case !known:
-		d.forged = d.items.sealed()
 		return waiting.Because(waiting.Refused, "the host does not know the device that left it; open the host on that device once"), nil
 	case o.Item.Expires > d.now.Add(waiting.MaxLife+mostSkew).UnixMilli():
 		d.forged = d.items.sealed() // relays refuse it

@@ -224,11 +224,11 @@ func (b *Book) Devices() (ids []string) {
 	return ids
 }
 
-// Drop removes devices.
+// Drop removes devices that a relay has named.
 func (b *Book) Drop(ids []string) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	left := slices.DeleteFunc(slices.Clone(b.kept.Devices), func(d Device) bool { return slices.Contains(ids, d.ID) })
+	left := slices.DeleteFunc(slices.Clone(b.kept.Devices), func(d Device) bool { return d.Vouch == nil && slices.Contains(ids, d.ID) })
 	if len(left) == len(b.kept.Devices) {
 		return nil
 	}

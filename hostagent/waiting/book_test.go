@@ -176,3 +176,24 @@ func TestStrictBookKeepsReportedEntries(t *testing.T) {
 		t.Errorf("behind the end of the items, their entries make no room: %v", err)
 	}
 }
+
+// TestRelayRemovesOnlyDevicesThatItNamed drops a relay's list of removed devices. A device that
+// gave its keys inside a sealed connection must stay.
+func TestRelayRemovesOnlyDevicesThatItNamed(t *testing.T) {
+	b := open(t, t.TempDir())
+	for _, d := range []waiting.Device{
+		{Subject: "ada", ID: "named", Keys: keysOf(t)},
+		{Subject: "ada", ID: "vouched", Keys: keysOf(t), Vouch: &waiting.Vouch{}},
+	} {
+		if _, err := b.Enter(d); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := b.Drop([]string{"named", "vouched"}); err != nil {
+		t.Fatal(err)
+	}
+	left, err := b.Enter(waiting.Device{Subject: "ada", ID: "new", Keys: keysOf(t), Vouch: &waiting.Vouch{}})
+	if err != nil || len(left) != 2 || left[0].ID != "vouched" || len(b.Devices()) > 0 {
+		t.Errorf("the book has %v, and of the relay's %v, %v; want the vouched device, and none of the relay's", left, b.Devices(), err)
+	}
+}
