@@ -239,32 +239,28 @@ func (b *Book) Drop(ids []string) error {
 // Signer returns the keys of a person's device. It returns false unless the device with the
 // relay's id has this fingerprint.
 func (b *Book) Signer(subject, id, fingerprint string) (sealed.Identity, bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, d := range b.kept.Devices {
-		if d.Subject != subject || d.ID != id || d.Vouch != nil {
-			continue
-		}
-		if keys, err := ReadKeys(d.Keys); err == nil && keys.Fingerprint().String() == fingerprint {
-			return keys, true
-		}
-	}
-	return sealed.Identity{}, false
+	_, keys, ok := b.find(fingerprint, func(d Device) bool { return d.Subject == subject && d.ID == id && d.Vouch == nil })
+	return keys, ok
 }
 
 // Vouched returns the device of a sealed host whose keys have this fingerprint.
 func (b *Book) Vouched(fingerprint string) (d Device, keys sealed.Identity, ok bool) {
+	return b.find(fingerprint, func(d Device) bool { return d.Vouch != nil })
+}
+
+// find returns the first eligible device whose keys have this fingerprint.
+func (b *Book) find(fingerprint string, eligible func(d Device) bool) (Device, sealed.Identity, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, d := range b.kept.Devices {
-		if d.Vouch == nil {
+		if !eligible(d) {
 			continue
 		}
 		if keys, err := ReadKeys(d.Keys); err == nil && keys.Fingerprint().String() == fingerprint {
 			return d, keys, true
 		}
 	}
-	return d, keys, false
+	return Device{}, sealed.Identity{}, false
 }
 
 // Entry returns an item's entry.
