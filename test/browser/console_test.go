@@ -137,6 +137,9 @@ func TestConsoleReturnsWithItsHost(t *testing.T) {
 		t.Error("the send button works without a host; want it disabled")
 	}
 	p.shot("offline")
+	p.do(forms[2].size)
+	p.holds("the whole state in a low bar on a phone", "document.querySelector('#status .then')?.checkVisibility() && document.querySelector('.bar').offsetHeight < 56")
+	p.do(desktop())
 
 	s.host.start()
 	p.wants("#status-text", "Live")

@@ -58,7 +58,7 @@ function Bar({ now }: { now: number }) {
     : link?.keyChanged ? { tone: 'bad', text: t`The key has changed`, more: '' }
     : unpaired ? { tone: 'wait', text: t`Not paired`, more: '' }
     : app.host ? describe(state, { away: Boolean(link?.away), host: hosts.get(app.host), asOf: link?.seal?.asOf, now }) : overview();
-  const [what, ...then] = said.text.split(/(?= – )/); // a phone has no room for more than what is
+  const [what, ...then] = said.text.split(/(?= – )/); // a phone shows only the first part beside the list's heading
   const canRetry = !hosts.offline && !unpaired && !link?.keyChanged && (state?.name === 'retrying' || state?.name === 'ended');
   return (
     <header class="bar">
