@@ -7,6 +7,7 @@ import { linesOf, pairs, type Line } from '../differences';
 import { isObject, text } from '../store';
 import type { FileEdit, Side } from '../ahp';
 import { baseName, pathOf } from '../words';
+import { Lines } from './bits';
 import { plural, t } from '../language';
 
 const mostText = 1_000_000; // characters of a side to compare
@@ -23,9 +24,8 @@ export function kindOfEdit(edit: FileEdit | undefined): string {
 }
 
 export function Stat({ edit }: { edit: FileEdit | undefined }) {
-  const { added, removed } = edit?.diff ?? {};
-  if (added === undefined && removed === undefined) return null;
-  return <span class="stat"><span class="added">+{added ?? 0}</span>{removed! > 0 && <> <span class="removed">−{removed}</span></>}</span>;
+  const { added: additions, removed: deletions } = edit?.diff ?? {};
+  return additions === undefined && deletions === undefined ? null : <Lines of={{ additions, deletions }} />;
 }
 
 /** How the parts of a request report whether they are loaded. */
