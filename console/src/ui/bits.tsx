@@ -133,7 +133,7 @@ export function isNarrow(): boolean {
   return media('(max-width: 46rem)');
 }
 
-/** A button that acts only at its second press. yes is its text before that. */
+/** A button that acts only at its second press. yes is its text between the two. */
 export function Twice({ yes, act, children, class: looks = '', ...more }: { yes: string; act: () => void; children: ComponentChildren; class?: string; disabled?: boolean; 'data-do'?: string }) {
   const [sure, setSure] = useState(false);
   return <button type="button" {...more} class={sure ? `${looks} armed` : looks} onClick={() => { setSure(!sure); if (sure) act(); }}>{sure ? yes : children}</button>;

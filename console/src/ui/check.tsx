@@ -17,9 +17,9 @@ const connectionWords: Record<string, string> = {
 function checks(now: number): Check[] {
   const { link, host } = view;
   const hostInfo = hosts.get(host);
-  const account = accountOf(view.host);
-  const grant = rights.grantAt(view.host);
-  const stale = hosts.staleAt(view.host);
+  const account = accountOf(host);
+  const grant = rights.grantAt(host);
+  const stale = hosts.staleAt(host);
   const state = link?.conn?.state;
   const info = link?.conn?.info ?? {};
   return [

@@ -209,10 +209,12 @@ export function Sealed({ link, request }: { link: Link; request?: string }) {
   return (
     <Dialog title={t`${link.host}, sealed`} id="sealed" onClose={close}>
       {request && admit}
-      {!asked && <Served host={link.host} />}
-      {!asked && <Words of={host?.words ?? ''} id="host-words">{t`The host. Its screen shows the same words:`}</Words>}
-      {!asked && !owns && <Words of={own?.words ?? ''} id="own-words">{t`This device`}</Words>}
-      {!asked && pin && <p class="dim">{`${pin.subject} · ${allows(pin.level)} · ${t`until ${when(new Date(pin.end * 1000).toISOString())}`}`}</p>}
+      {!asked && <>
+        <Served host={link.host} />
+        <Words of={host?.words ?? ''} id="host-words">{t`The host. Its screen shows the same words:`}</Words>
+        {!owns && <Words of={own?.words ?? ''} id="own-words">{t`This device`}</Words>}
+        {pin && <p class="dim">{`${pin.subject} · ${allows(pin.level)} · ${t`until ${when(new Date(pin.end * 1000).toISOString())}`}`}</p>}
+      </>}
       <p class="error" role="alert">{said}</p>
       {!asked && owns && (
         <section class="part" id="devices">
