@@ -45,6 +45,9 @@ export function accountPart(host: string): string {
   return host.includes('@') ? host.slice(host.indexOf('@')) : '';
 }
 
+/** The parts of all accounts in the names of their hosts. */
+export const accountParts = () => ['', ...all.map((a) => `@${a.name}`)];
+
 /** The token for a host: the page's own, or the account's part, which stands for that account's. */
 export const tokenOf = (host: string, own: string) => accountPart(host) || own;
 

@@ -1,6 +1,6 @@
 // Reports that the page is in view. All pages load this file, and push.ts only with notifications.
 
-import { accounts } from './accounts';
+import { accountParts } from './accounts';
 import { app, requests } from './app';
 import * as told from './told';
 
@@ -20,7 +20,7 @@ const lookEvery = 20_000; // ms
  * subscriptions, until each account's relay has answered.
  */
 export function look(): void {
-  const due = new Set(['', ...accounts().map((a) => `@${a.name}`)]);
+  const due = new Set(accountParts());
   const catchUp = () => { if (app.token) for (const at of [...due]) { due.delete(at); if (wayHere(at)) push().then((m) => m.renewed(at)).catch(() => due.add(at)); } };
   catchUp();
   navigator.serviceWorker?.addEventListener('message', ({ data }) => {
@@ -28,10 +28,10 @@ export function look(): void {
     due.add(data.renewed);
     catchUp();
   });
-  for (const { name } of accounts()) if (wayHere(`@${name}`)) push().then((m) => m.registration(`@${name}`)).then((r) => r.update()).catch(() => {}); // no page load updates these workers
+  for (const at of accountParts()) if (at && wayHere(at)) push().then((m) => m.registration(at)).then((r) => r.update()).catch(() => {}); // no page load updates these workers
   setInterval(() => {
     catchUp();
     if (document.hidden || !app.token) return;
-    for (const at of ['', ...accounts().map((a) => `@${a.name}`)]) if (wayHere(at) || told.known(at)?.ways?.length) requests.relayAt(at, 'POST', 'api/notify/looking').catch(() => {});
+    for (const at of accountParts()) if (wayHere(at) || told.known(at)?.ways?.length) requests.relayAt(at, 'POST', 'api/notify/looking').catch(() => {});
   }, lookEvery);
 }

@@ -1,7 +1,7 @@
 // Notification settings: this device, other targets, quiet times and the history.
 
 import { useEffect, useRef, useState } from 'preact/hooks';
-import { accountPart, accounts } from '../accounts';
+import { accountPart, accountParts, accounts } from '../accounts';
 import { app, links, nav } from '../app';
 import { wayHere } from '../look';
 import * as push from '../push';
@@ -88,7 +88,7 @@ function ThisDevice({ at, known }: { at: string; known: Settings }) {
   const [details, setDetailed] = useState(true);
   const work = useWork();
   const way = array(known.ways).find((w) => w?.id && w.id === wayHere(at));
-  const all = ['', ...accounts().map((a) => `@${a.name}`)];
+  const all = accountParts();
   const off = all.filter((a) => (a === at ? !way : !wayHere(a)));
   const forgotten = wayHere(at) !== '' && !way;
   return (

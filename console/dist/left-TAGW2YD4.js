@@ -1,1 +1,0 @@
-import{a,b,c,d}from"./chunk-NCIYLKIP.js";import"./chunk-JBAX5DKB.js";import"./chunk-UYQYHINA.js";import"./chunk-OJJDEW3O.js";import"./chunk-OEYZJCMW.js";import"./chunk-C45FLVY5.js";export{a as Conflict,d as Leaving,c as forgetKeys,b as lives};

@@ -1,1 +1,0 @@
-import{a,b,c}from"./chunk-2WQKJM4G.js";import"./chunk-2HTZ5T6L.js";import"./chunk-26WMZINT.js";import"./chunk-L3ILY2QC.js";import"./chunk-OJJDEW3O.js";import"./chunk-OEYZJCMW.js";import"./chunk-C45FLVY5.js";export{b as Asks,c as CameraView,a as Lend};

@@ -1,1 +1,0 @@
-import{a,b,c,d,e}from"./chunk-6DJYJ3QB.js";import"./chunk-JBAX5DKB.js";import"./chunk-UYQYHINA.js";import"./chunk-MUV5KQDI.js";import"./chunk-OA25PFPF.js";import"./chunk-YYUAYDJH.js";import"./chunk-L3ILY2QC.js";import"./chunk-OJJDEW3O.js";import"./chunk-OEYZJCMW.js";import"./chunk-C45FLVY5.js";export{a as forgetDetails,b as keepDetails,c as setDetails,d as tell,e as tellAll};
