@@ -263,17 +263,21 @@ function Log({ agent, now }: { agent: string; now: number }) {
       was.current = log.scrollTop;
     }
   };
+  /** Notes a scroll by the page as done: on a phone, the header stays. */
+  const landed = (follows: boolean) => {
+    was.current = at.current!.scrollTop;
+    following.current = follows;
+    setAway(!follows);
+    noteAnchor();
+  };
   const formShown = useRef<string>(); // the form that was shown from its first field
   /** Shows a waiting form from its start, once, if it is higher than the view. Otherwise it shows the end. */
   const toFormOrEnd = () => {
     const form = at.current!.querySelector<HTMLElement>('.ask:not(.answered)');
     if (!form || form.dataset.request === formShown.current || form.offsetHeight <= at.current!.clientHeight) return toEnd();
     formShown.current = form.dataset.request;
-    following.current = false;
     form.scrollIntoView({ block: 'start' });
-    was.current = at.current!.scrollTop; // on a phone, the header stays
-    setAway(true);
-    noteAnchor();
+    landed(false);
   };
   const left = () => at.current!.scrollHeight - at.current!.scrollTop - at.current!.clientHeight; // px to the end
   const show = (first: number, last: number) => setPart({ first: String(turns[first]?.id), n: last === turns.length ? Infinity : last - first });
@@ -365,10 +369,7 @@ function Log({ agent, now }: { agent: string; now: number }) {
       const edits = live ? toEdits() : undefined;
       if (edits) {
         start.current = edits.asked;
-        was.current = at.current!.scrollTop;
-        following.current = left() < atEnd;
-        setAway(!following.current);
-        noteAnchor();
+        landed(left() < atEnd);
         if (edits.loaded) app.arrived();
       } else if (live && (toQuestion() || array(chat.activeTurn?.responseParts).every((p) => !waitsForUser(p)))) app.arrived();
       return;
