@@ -64,9 +64,10 @@ func TestLostMajorityIsReplacedInPlace(t *testing.T) {
 		m.crash()
 		m.server.Store = t.TempDir()
 	}
-	if connected, all := members[0].Server.Members(); connected != 1 || all != 3 {
-		t.Errorf("%d of %d members; want 1 of 3", connected, all)
-	}
+	natssite.Eventually(t, "1 of 3 members is connected", func() bool {
+		connected, all := members[0].Server.Members()
+		return connected == 1 && all == 3
+	})
 	for _, m := range members[1:] {
 		m.serve(t)
 	}
