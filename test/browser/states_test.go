@@ -376,7 +376,10 @@ func (p *page) asks() {
 	p.do(forms[1].size)
 	p.say("ask")
 	p.wants(lastTurn+" .ask", "What is the branch called?")
-	p.holds("a form higher than the screen to begin at its top", `((ask, log) => ask.offsetHeight > log.clientHeight && Math.abs(ask.getBoundingClientRect().top - log.getBoundingClientRect().top) < 24)(document.querySelector(`+js(lastTurn+" .ask")+`), document.querySelector("#log"))`)
+	begins := `((ask, log) => ask.offsetHeight > log.clientHeight && Math.abs(ask.getBoundingClientRect().top - log.getBoundingClientRect().top) < 24)(document.querySelector(` + js(lastTurn+" .ask") + `), document.querySelector("#log"))`
+	p.holds("a form higher than the screen to begin at its top", begins)
+	eval[any](p, `document.querySelector("#turns").firstElementChild.style.paddingBottom = "100px"; null`)
+	p.holds("a form to stay at its top while an earlier turn grows", begins)
 	p.click(lastTurn + " .ask .answers button:last-child")
 	p.wants(lastTurn+" .parts", "You answered: decline")
 	p.do(forms[0].size)

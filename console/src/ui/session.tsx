@@ -241,7 +241,7 @@ function Log({ agent, now }: { agent: string; now: number }) {
   const following = useRef(true); // keep the chat's end in view
   const was = useRef(0); // scrollTop
   const start = useRef<Element | null>(null); // a question in view from its start, until the user scrolls
-  const anchor = useRef({ id: '', top: 0 }); // the turn that keeps its place in the view
+  const anchor = useRef({ id: '', top: 0 }); // the turn that keeps its place in the view; top: px below the view's top
   const wanted = useRef(false); // the user wants older turns than those loaded
   const [away, setAway] = useState(false);
   const [part, setPart] = useState<Part | null>(null); // the turns that are drawn; null: those at the end
@@ -283,6 +283,7 @@ function Log({ agent, now }: { agent: string; now: number }) {
   const show = (first: number, last: number) => setPart({ first: String(turns[first]?.id), n: last === turns.length ? Infinity : last - first });
   const scrolled = () => {
     const log = at.current!;
+    const moved = log.scrollTop !== was.current; // not the page's own scroll, which noted the anchor before later growth
     // Scrolling up stops following the end. A change caused by new text does not.
     const up = log.scrollTop < was.current;
     if (Math.abs(log.scrollTop - was.current) > 1) start.current = null;
@@ -302,7 +303,7 @@ function Log({ agent, now }: { agent: string; now: number }) {
       show(Math.max(from, last - mostTurns), last);
     }
     else if (!part && from > 0) show(from, to); // keeps the visible turns in view while text arrives
-    noteAnchor();
+    if (moved) noteAnchor();
   };
   /** Records the turn at the top of the view. */
   const noteAnchor = () => {
@@ -310,10 +311,19 @@ function Log({ agent, now }: { agent: string; now: number }) {
     if (following.current) return;
     for (const turn of inner.current!.children as Iterable<HTMLElement> & HTMLCollection) {
       const { top, bottom } = (turn as HTMLElement).getBoundingClientRect();
-      if (bottom <= log.getBoundingClientRect().top) continue;
-      anchor.current = { id: (turn as HTMLElement).dataset.turn!, top };
+      const view = log.getBoundingClientRect().top;
+      if (bottom <= view) continue;
+      anchor.current = { id: (turn as HTMLElement).dataset.turn!, top: top - view };
       return;
     }
+  };
+  /** Keeps the turn at the top of the view in its place while the content above it changes. */
+  const keepAnchor = () => {
+    const log = at.current!;
+    const turn = anchor.current.id && turnNode(inner.current!, anchor.current.id);
+    if (!turn) return;
+    log.scrollTop += turn.getBoundingClientRect().top - log.getBoundingClientRect().top - anchor.current.top;
+    was.current = log.scrollTop;
   };
   const earlier = () => {
     following.current = false; // the user is not reading the end
@@ -336,6 +346,7 @@ function Log({ agent, now }: { agent: string; now: number }) {
   useEffect(() => {
     const resized = new ResizeObserver(() => { // by text, a phone's keyboard or an app
       if (following.current) toFormOrEnd();
+      else keepAnchor();
       if (app.sought === itsQuestion) again((n) => n + 1); // the changes in question are loading
     });
     resized.observe(at.current!);
@@ -353,14 +364,8 @@ function Log({ agent, now }: { agent: string; now: number }) {
       resized.disconnect();
     };
   }, []);
-  // When content above changes, the turn in view must not move.
   const key = [shown[0]?.id, shown.length, turns.length, Boolean(chat?.activeTurn), pending.length, Boolean(chat?.steeringMessage), chat?.queuedMessages?.length, more].join(' ');
-  useLayoutEffect(() => {
-    if (!following.current && anchor.current.id) {
-      const turn = turnNode(inner.current!, anchor.current.id);
-      if (turn) at.current!.scrollTop += turn.getBoundingClientRect().top - anchor.current.top;
-    }
-  }, [key]);
+  useLayoutEffect(() => { if (!following.current) keepAnchor(); }, [key]);
   // A link may name a turn: older turns are loaded until it is found, and it is then scrolled into view.
   const [looked, setLooked] = useState(0);
   useLayoutEffect(() => {
