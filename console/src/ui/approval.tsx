@@ -7,7 +7,7 @@ import { assessing, inputId, isWhole, offerOf, requestKey, riskOf, visible, type
 import { array, isObject, text } from '../store';
 import type { Choice, ToolCall } from '../ahp';
 import { commandIn } from '../words';
-import { Copy, Dialog, Icon, isNarrow, isTouch } from './bits';
+import { Copy, Dialog, Icon } from './bits';
 import { FileEdits, type Reading } from './edits';
 import { useLeaving } from './leaving';
 import { Markdown } from './markdown';
@@ -154,7 +154,7 @@ function Answers({ turnId, call, title, offer, shown, input, connected, leaves, 
     <>
       <p class="name" tabIndex={-1}>{title}</p>
       {no && <p class="why" role="status">{offer.why}</p>}
-      {offer.allow === 'hold' && <p class="dim" id={hint}>{t`Hold for a second to allow.`}{!isTouch() && !isNarrow() && ` ${t`The keyboard opens a dialog to confirm.`}`}</p>}
+      {offer.allow === 'hold' && <p class="dim" id={hint}>{t`Hold for a second to allow.`}<span class="by-keys"> {t`The keyboard opens a dialog to confirm.`}</span></p>}
       <div class="answers">
         {no ? offer.press && <button type="button" disabled={!connected} onClick={readFirst}>{offer.press}</button> : once.map((o, i) => allow(o, i === 0 ? 'primary' : ''))}
         {deny.map((o) => <button key={o.id! + o.label} type="button" disabled={busy} onClick={() => decide(o, false)}>{text(o.label) || text(o.id)}</button>)}
